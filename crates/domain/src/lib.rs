@@ -1,0 +1,29 @@
+//! What Bursar is about, with no I/O and no async: money, assets, accounts, ids, time, and the ledger's rules.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`amount`] | `Amount`: ledger units in an `i64`, and its decimal text |
+//! | [`raw`] | `RawAmount`: chain units in a `U256`, and the exact conversion between the two |
+//! | [`asset`] | assets, chains, and an asset's form on a chain |
+//! | [`account`] | account ids, kinds and statuses |
+//! | [`ledger`] | operations, and the one function that decides what each of them does |
+//! | [`id`] | snowflake ids with a prefix per kind |
+//! | [`time`] | `Timestamp` and the injected `Clock` |
+//! | [`random`] | the seeded generator; there is no other randomness |
+//!
+//! Nothing here panics on any input, and nothing reads a clock, a random source or the environment.
+
+pub mod account;
+pub mod amount;
+pub mod asset;
+pub mod id;
+pub mod ledger;
+pub mod random;
+pub mod raw;
+pub mod time;
+
+pub use account::{AccountId, AccountKind, AccountStatus, UserId};
+pub use amount::{Amount, AmountError, Precision};
+pub use asset::{Asset, AssetId, AssetOnChain, Availability, Chain, ChainId, ChainKind, ChainName, Listing, Symbol};
+pub use raw::RawAmount;
+pub use time::{Clock, ManualClock, Timestamp};

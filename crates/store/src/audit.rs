@@ -1,0 +1,279 @@
+//! `bursar audit`: laws 1 and 2, proven over live data.
+//!
+//! Everything is read from one snapshot, so traffic goes on meanwhile and causes no false alarm. Rows are streamed
+//! or added up by the database; memory does not grow with the journal.
+//!
+//! | check | proves |
+//! |---|---|
+//! | `movements` | each row is as it was written, and makes sense by itself |
+//! | `operations` | the legs of each key are complete and agree |
+//! | `accounts` | both accounts of each movement exist and have its asset |
+//! | `holds` | each settle and release ends one hold of the same account, with its exact amount |
+//! | `balances` | each user's available and frozen are the sums of the movements |
+//! | `checkpoints` | the newest checkpoint is the sum of the movements it covers |
+//! | `conservation` | for each asset, all accounts add up to zero |
+
+use std::collections::BTreeMap;
+
+use domain::AccountId;
+use futures_util::TryStreamExt;
+
+use crate::db::{Db, Tx, TxInner};
+use crate::error::StoreError;
+use crate::ledger::balances::{add_movements, join_halves, system_balances};
+use crate::ledger::row::MovementRow;
+
+/// The result of one check.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    pub check: &'static str,
+    /// The first row that breaks the law; `None` when all is well.
+    pub violation: Option<Violation>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// Where to look: a table and its key, such as `movements id=17`.
+    pub row: String,
+    pub problem: String,
+}
+
+#[derive(Clone, Debug)]
+pub struct Report {
+    pub movements: u64,
+    pub findings: Vec<Finding>,
+}
+
+impl Report {
+    pub fn clean(&self) -> bool {
+        self.findings.iter().all(|finding| finding.violation.is_none())
+    }
+}
+
+statements! {
+    COUNT_MOVEMENTS = "SELECT COUNT(*) FROM movements";
+    STREAM_MOVEMENTS = "SELECT id, op_key, leg, action, outcome, from_account, to_account, asset_id, amount, hold_key,
+            reference, at, checksum FROM movements ORDER BY id";
+    FIND_RAGGED_OPERATION = "SELECT op_key FROM movements GROUP BY op_key
+        HAVING MIN(leg) <> 0 OR MAX(leg) <> COUNT(*) - 1 OR MIN(action) <> MAX(action)
+            OR MIN(outcome) <> MAX(outcome)
+        ORDER BY op_key LIMIT 1";
+    FIND_STRAY_MOVEMENT = "SELECT m.id FROM movements m
+            LEFT JOIN accounts f ON f.id = m.from_account LEFT JOIN accounts t ON t.id = m.to_account
+        WHERE m.outcome = 0 AND (f.id IS NULL OR t.id IS NULL OR f.asset_id <> m.asset_id OR t.asset_id <> m.asset_id)
+        ORDER BY m.id LIMIT 1";
+    FIND_STRAY_END = "SELECT e.id FROM movements e
+            LEFT JOIN movements h ON h.op_key = e.hold_key AND h.leg = 0 AND h.action = 2 AND h.outcome = 0
+        WHERE e.hold_key IS NOT NULL AND e.outcome = 0 AND (h.id IS NULL OR h.from_account <> e.from_account)
+        ORDER BY e.id LIMIT 1";
+    /// Amounts of one operation are few, but each may be near 2^63: compared as a difference that cannot overflow.
+    FIND_PARTIAL_END = "SELECT e.op_key FROM movements e
+            JOIN movements h ON h.op_key = e.hold_key AND h.leg = 0 AND h.action = 2 AND h.outcome = 0
+        WHERE e.hold_key IS NOT NULL AND e.outcome = 0
+        GROUP BY e.op_key, h.amount
+        HAVING SUM(e.amount >> 32) * 4294967296 + SUM(e.amount & 4294967295) <> h.amount
+        ORDER BY e.op_key LIMIT 1";
+    FIND_DOUBLE_END = "SELECT hold_key FROM movements WHERE hold_key IS NOT NULL AND outcome = 0 AND leg = 0
+        GROUP BY hold_key HAVING COUNT(*) > 1 ORDER BY hold_key LIMIT 1";
+    /// Sums are kept in two halves of 32 bits, so that no number of movements overflows them, then normalised.
+    FIND_WRONG_BALANCE = "SELECT a.id, a.available, a.frozen,
+            COALESCE(d.available_high, 0), COALESCE(d.available_low, 0),
+            COALESCE(d.frozen_high, 0), COALESCE(d.frozen_low, 0)
+        FROM accounts a LEFT JOIN (
+            SELECT account_id,
+                CAST(SUM(available >> 32) AS BIGINT) AS available_high,
+                CAST(SUM(available & 4294967295) AS BIGINT) AS available_low,
+                CAST(SUM(frozen >> 32) AS BIGINT) AS frozen_high,
+                CAST(SUM(frozen & 4294967295) AS BIGINT) AS frozen_low
+            FROM (SELECT to_account AS account_id,
+                        CASE WHEN action = 2 THEN 0 ELSE amount END AS available,
+                        CASE WHEN action = 2 THEN amount ELSE 0 END AS frozen
+                    FROM movements WHERE outcome = 0 AND to_account > 0
+                UNION ALL
+                SELECT from_account,
+                        CASE WHEN action <= 2 THEN -amount ELSE 0 END,
+                        CASE WHEN action <= 2 THEN 0 ELSE -amount END
+                    FROM movements WHERE outcome = 0 AND from_account > 0) deltas
+            GROUP BY account_id) d ON d.account_id = a.id
+        WHERE a.id > 0 AND (
+            COALESCE(d.available_high, 0) + (COALESCE(d.available_low, 0) >> 32) <> a.available >> 32
+            OR COALESCE(d.available_low, 0) & 4294967295 <> a.available & 4294967295
+            OR COALESCE(d.frozen_high, 0) + (COALESCE(d.frozen_low, 0) >> 32) <> a.frozen >> 32
+            OR COALESCE(d.frozen_low, 0) & 4294967295 <> a.frozen & 4294967295
+            OR a.available < 0 OR a.frozen < 0)
+        ORDER BY a.id LIMIT 1";
+    READ_NEWEST_CHECKPOINT = "SELECT through_movement, account_id, balance FROM checkpoints
+        WHERE through_movement = (SELECT MAX(through_movement) FROM checkpoints) ORDER BY account_id";
+    SUM_USERS_BY_ASSET = "SELECT asset_id,
+            CAST(SUM(available >> 32) + SUM(frozen >> 32) AS BIGINT),
+            CAST(SUM(available & 4294967295) + SUM(frozen & 4294967295) AS BIGINT)
+        FROM accounts WHERE id > 0 GROUP BY asset_id";
+    READ_SYSTEM_ASSETS = "SELECT id, asset_id FROM accounts WHERE id < 0";
+    READ_SYMBOL = "SELECT symbol FROM assets WHERE id = $1";
+}
+
+/// Where the audit stands, for whoever shows progress.
+#[derive(Clone, Copy, Debug)]
+pub enum Progress {
+    Started { movements: u64 },
+    Movements(u64),
+    Check(&'static str),
+}
+
+impl Db {
+    /// Runs every check, to the end: the first offending row of each is in the report.
+    pub async fn audit(&self, mut progress: impl FnMut(Progress)) -> Result<Report, StoreError> {
+        let mut tx = self.read().await?;
+        let tx = &mut tx;
+        let movements = fetch_optional!(tx, COUNT_MOVEMENTS => (i64,))?.map_or(0, |row| row.0);
+        let movements = u64::try_from(movements).unwrap_or(0);
+        progress(Progress::Started { movements });
+        let mut findings = Vec::new();
+        let mut found = |check, violation| findings.push(Finding { check, violation });
+        found("movements", check_movements(tx, &mut progress).await?);
+        progress(Progress::Check("operations"));
+        found("operations", check_operations(tx).await?);
+        progress(Progress::Check("accounts"));
+        found("accounts", check_accounts(tx).await?);
+        progress(Progress::Check("holds"));
+        found("holds", check_holds(tx).await?);
+        progress(Progress::Check("balances"));
+        found("balances", check_balances(tx).await?);
+        progress(Progress::Check("checkpoints"));
+        found("checkpoints", check_checkpoints(tx).await?);
+        progress(Progress::Check("conservation"));
+        found("conservation", check_conservation(tx).await?);
+        Ok(Report { movements, findings })
+    }
+}
+
+fn violation(row: impl Into<String>, problem: impl Into<String>) -> Option<Violation> {
+    Some(Violation { row: row.into(), problem: problem.into() })
+}
+
+async fn check_movements(tx: &mut Tx, progress: &mut impl FnMut(Progress)) -> Result<Option<Violation>, StoreError> {
+    let mut seen = 0_u64;
+    let mut each = |row: &MovementRow| {
+        seen += 1;
+        if seen.is_multiple_of(4_096) {
+            progress(Progress::Movements(seen));
+        }
+        movement_problem(row)
+    };
+    macro_rules! stream {
+        ($tx:expr, $text:expr) => {{
+            let mut rows = sqlx::query_as::<_, MovementRow>($text).fetch(&mut **$tx);
+            let mut first = None;
+            // Read to the end also after a finding: a half-read stream would spoil the connection.
+            while let Some(row) = rows.try_next().await? {
+                if let Some(problem) = each(&row)
+                    && first.is_none()
+                {
+                    first = violation(format!("movements id={}", row.id), problem);
+                }
+            }
+            Ok(first)
+        }};
+    }
+    tx.statements += 1;
+    match &mut tx.inner {
+        TxInner::Postgres(tx) => stream!(tx, STREAM_MOVEMENTS.postgres),
+        TxInner::Sqlite(tx) => stream!(tx, STREAM_MOVEMENTS.sqlite),
+    }
+}
+
+/// What is wrong with a row taken by itself.
+fn movement_problem(row: &MovementRow) -> Option<String> {
+    if row.checksum != row.expected_checksum() {
+        return Some(format!("its content was changed after it was written (key {})", row.op_key));
+    }
+    if row.action().is_none() {
+        return Some(format!("unknown action {}", row.action));
+    }
+    if row.outcome().is_none() {
+        return Some(format!("unknown outcome {}", row.outcome));
+    }
+    if row.outcome == 0 && row.amount <= 0 {
+        return Some(format!("applied with the amount {}", row.amount));
+    }
+    None
+}
+
+async fn check_operations(tx: &mut Tx) -> Result<Option<Violation>, StoreError> {
+    let ragged = fetch_optional!(tx, FIND_RAGGED_OPERATION => (String,))?;
+    Ok(ragged.and_then(|(key,)| violation(format!("movements op_key={key}"), "its legs are incomplete or disagree")))
+}
+
+async fn check_accounts(tx: &mut Tx) -> Result<Option<Violation>, StoreError> {
+    let stray = fetch_optional!(tx, FIND_STRAY_MOVEMENT => (i64,))?;
+    Ok(stray.and_then(|(id,)| {
+        violation(format!("movements id={id}"), "an account of it does not exist or has another asset")
+    }))
+}
+
+async fn check_holds(tx: &mut Tx) -> Result<Option<Violation>, StoreError> {
+    if let Some((id,)) = fetch_optional!(tx, FIND_STRAY_END => (i64,))? {
+        return Ok(violation(format!("movements id={id}"), "ends a hold that its account never had"));
+    }
+    if let Some((key,)) = fetch_optional!(tx, FIND_DOUBLE_END => (String,))? {
+        return Ok(violation(format!("movements hold_key={key}"), "the hold has ended more than once"));
+    }
+    let partial = fetch_optional!(tx, FIND_PARTIAL_END => (String,))?;
+    Ok(partial
+        .and_then(|(key,)| violation(format!("movements op_key={key}"), "ends a hold with another amount than held")))
+}
+
+async fn check_balances(tx: &mut Tx) -> Result<Option<Violation>, StoreError> {
+    let wrong = fetch_optional!(tx, FIND_WRONG_BALANCE => (i64, i64, i64, i64, i64, i64, i64))?;
+    Ok(wrong.and_then(|(id, available, frozen, available_high, available_low, frozen_high, frozen_low)| {
+        let expected_available = join_halves(available_high, available_low);
+        let expected_frozen = join_halves(frozen_high, frozen_low);
+        violation(
+            format!("accounts id={id}"),
+            format!(
+                "available/frozen are {available}/{frozen}, its movements add up to \
+                 {expected_available}/{expected_frozen} (ledger units)"
+            ),
+        )
+    }))
+}
+
+async fn check_checkpoints(tx: &mut Tx) -> Result<Option<Violation>, StoreError> {
+    let rows = fetch_all!(tx, READ_NEWEST_CHECKPOINT => (i64, i64, i64))?;
+    let Some((through, _, _)) = rows.first().copied() else { return Ok(None) };
+    let mut sums = BTreeMap::new();
+    add_movements(tx, &mut sums, 0, through).await?;
+    let mut written: BTreeMap<AccountId, i128> =
+        rows.into_iter().map(|(_, account, balance)| (AccountId(account), i128::from(balance))).collect();
+    for account in sums.keys() {
+        written.entry(*account).or_default();
+    }
+    let wrong = written.into_iter().find(|(account, balance)| sums.get(account).copied().unwrap_or(0) != *balance);
+    Ok(wrong.and_then(|(account, balance)| {
+        let sum = sums.get(&account).copied().unwrap_or(0);
+        violation(
+            format!("checkpoints through_movement={through} account_id={account}"),
+            format!("it says {balance}, the movements add up to {sum} (ledger units)"),
+        )
+    }))
+}
+
+async fn check_conservation(tx: &mut Tx) -> Result<Option<Violation>, StoreError> {
+    let mut totals: BTreeMap<i64, i128> = BTreeMap::new();
+    for (asset, high, low) in fetch_all!(tx, SUM_USERS_BY_ASSET => (i64, i64, i64))? {
+        *totals.entry(asset).or_default() += join_halves(high, low);
+    }
+    let assets: BTreeMap<i64, i64> = fetch_all!(tx, READ_SYSTEM_ASSETS => (i64, i64))?.into_iter().collect();
+    for (account, balance) in system_balances(tx).await? {
+        match assets.get(&account.0) {
+            Some(asset) => *totals.entry(*asset).or_default() += balance,
+            None => return Ok(violation(format!("accounts id={account}"), "moved money, but does not exist")),
+        }
+    }
+    let Some((asset, total)) = totals.into_iter().find(|(_, total)| *total != 0) else { return Ok(None) };
+    let symbol = fetch_optional!(tx, READ_SYMBOL => (String,), asset)?.map_or_else(String::new, |row| row.0);
+    Ok(violation(
+        format!("assets id={asset} symbol={symbol}"),
+        format!("all its accounts add up to {total} ledger units instead of 0"),
+    ))
+}

@@ -1,0 +1,422 @@
+//! Assets, chains, and which asset lives on which chain: read, compared with what is wanted, and changed whole.
+//!
+//! Nothing is removed: what a wanted catalog leaves out stays as it is. Every changed field is written to
+//! `setting_changes` with who and why.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use domain::asset::TransferLimits;
+use domain::{
+    AccountKind, Amount, Asset, AssetId, AssetOnChain, Availability, Chain, ChainKind, ChainName, Listing, Precision,
+    Symbol, Timestamp,
+};
+
+use crate::db::{Db, Tx};
+use crate::dialect::LOCK_MIGRATIONS;
+use crate::error::StoreError;
+use crate::ledger::{self, NewAccount};
+use crate::sql::{Column, ColumnType::Int, ColumnType::Text, RowsSql, execute_rows};
+use crate::transact;
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Catalog {
+    pub assets: BTreeMap<Symbol, Asset>,
+    pub chains: BTreeMap<ChainName, Chain>,
+    pub listings: BTreeMap<(Symbol, ChainName), Listing>,
+}
+
+/// One field of one thing, as it was and as it will be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// Such as `asset USDT`, `chain bsc`, `USDT on bsc`.
+    pub entity: String,
+    pub field: &'static str,
+    /// `None` where the entity is new.
+    pub before: Option<String>,
+    pub after: String,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum CatalogError {
+    #[error("{entity}: {field} cannot change from {before} to {after}, because users hold {asset}")]
+    InUse { entity: String, field: &'static str, before: String, after: String, asset: Symbol },
+    #[error("{asset} on {chain}: there is no asset {asset}")]
+    UnknownAsset { asset: Symbol, chain: ChainName },
+    #[error("{asset} on {chain}: there is no chain {chain}")]
+    UnknownChain { asset: Symbol, chain: ChainName },
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl CatalogError {
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::InUse { .. } => "SETTING_IN_USE",
+            Self::UnknownAsset { .. } => "INVALID_ASSET",
+            Self::UnknownChain { .. } => "INVALID_CHAIN",
+            Self::Store(error) => error.code(),
+        }
+    }
+
+    pub const fn hint(&self) -> &'static str {
+        match self {
+            Self::InUse { .. } => "list a new asset instead, and set the old one to suspended",
+            Self::UnknownAsset { .. } => "add it under [assets], or correct the name",
+            Self::UnknownChain { .. } => "add it under [chains], or correct the name",
+            Self::Store(error) => error.hint(),
+        }
+    }
+}
+
+statements! {
+    READ_ASSETS = "SELECT id, symbol, precision, status, internal_transfer_enabled, min_transfer_amount,
+            max_transfer_amount, daily_transfer_amount FROM assets";
+    READ_CHAINS = "SELECT name, kind, network, confirmations, status FROM chains";
+    READ_LISTINGS = "SELECT s.symbol, c.name, s.precision, l.contract, l.decimals, l.min_deposit_amount, l.status
+        FROM asset_on_chain l JOIN assets s ON s.id = l.asset_id JOIN chains c ON c.id = l.chain_id";
+    /// Assets that users have accounts in. What these say about amounts must not change.
+    READ_ASSETS_IN_USE = "SELECT symbol FROM assets s
+        WHERE EXISTS (SELECT 1 FROM accounts a WHERE a.asset_id = s.id AND a.id > 0)";
+}
+
+static UPSERT_ASSETS: RowsSql = RowsSql::new(
+    "UPSERT_ASSETS",
+    "INSERT INTO assets (symbol, precision, status, internal_transfer_enabled, min_transfer_amount,
+         max_transfer_amount, daily_transfer_amount, created_at, updated_at)
+     SELECT symbol, precision, status, enabled = 1, min_transfer, max_transfer, daily_transfer, at, at
+     FROM {rows} WHERE true
+     ON CONFLICT (symbol) DO UPDATE SET precision = excluded.precision, status = excluded.status,
+         internal_transfer_enabled = excluded.internal_transfer_enabled,
+         min_transfer_amount = excluded.min_transfer_amount, max_transfer_amount = excluded.max_transfer_amount,
+         daily_transfer_amount = excluded.daily_transfer_amount, updated_at = excluded.updated_at",
+    &[
+        ("symbol", Text),
+        ("precision", Int),
+        ("status", Text),
+        ("enabled", Int),
+        ("min_transfer", Int),
+        ("max_transfer", Int),
+        ("daily_transfer", Int),
+        ("at", Int),
+    ],
+);
+
+static UPSERT_CHAINS: RowsSql = RowsSql::new(
+    "UPSERT_CHAINS",
+    "INSERT INTO chains (name, kind, network, confirmations, status, created_at, updated_at)
+     SELECT name, kind, network, confirmations, status, at, at FROM {rows} WHERE true
+     ON CONFLICT (name) DO UPDATE SET kind = excluded.kind, network = excluded.network,
+         confirmations = excluded.confirmations, status = excluded.status, updated_at = excluded.updated_at",
+    &[("name", Text), ("kind", Text), ("network", Text), ("confirmations", Int), ("status", Text), ("at", Int)],
+);
+
+static UPSERT_LISTINGS: RowsSql = RowsSql::new(
+    "UPSERT_LISTINGS",
+    "INSERT INTO asset_on_chain (asset_id, chain_id, contract, decimals, min_deposit_amount, status, created_at,
+         updated_at)
+     SELECT s.id, c.id, r.contract, r.decimals, r.min_deposit, r.status, r.at, r.at
+     FROM {rows} JOIN assets s ON s.symbol = r.asset JOIN chains c ON c.name = r.chain WHERE true
+     ON CONFLICT (asset_id, chain_id) DO UPDATE SET contract = excluded.contract, decimals = excluded.decimals,
+         min_deposit_amount = excluded.min_deposit_amount, status = excluded.status, updated_at = excluded.updated_at",
+    &[
+        ("asset", Text),
+        ("chain", Text),
+        ("contract", Text),
+        ("decimals", Int),
+        ("min_deposit", Int),
+        ("status", Text),
+        ("at", Int),
+    ],
+);
+
+static INSERT_CHANGES: RowsSql = RowsSql::new(
+    "INSERT_CHANGES",
+    "INSERT INTO setting_changes (entity, field, before_value, after_value, actor, reason, at)
+     SELECT entity, field, before_value, after_value, actor, reason, at FROM {rows}",
+    &[
+        ("entity", Text),
+        ("field", Text),
+        ("before_value", Text),
+        ("after_value", Text),
+        ("actor", Text),
+        ("reason", Text),
+        ("at", Int),
+    ],
+);
+
+#[cfg(feature = "testing")]
+pub(crate) static ROWS_STATEMENTS: [&RowsSql; 4] = [&UPSERT_ASSETS, &UPSERT_CHAINS, &UPSERT_LISTINGS, &INSERT_CHANGES];
+
+/// Who changes settings, and why.
+#[derive(Clone, Debug)]
+pub struct Author<'a> {
+    pub actor: &'a str,
+    pub reason: &'a str,
+}
+
+impl Db {
+    /// What applying `wanted` would change; refused as applying it would be.
+    pub async fn plan_catalog(&self, wanted: &Catalog) -> Result<Vec<Change>, CatalogError> {
+        let mut tx = self.read().await?;
+        plan(&mut tx, wanted).await?
+    }
+
+    /// Changes what differs, in one transaction, and opens the system accounts of everything listed.
+    pub async fn apply_catalog(
+        &self,
+        wanted: &Catalog,
+        author: &Author<'_>,
+        at: Timestamp,
+    ) -> Result<Vec<Change>, CatalogError> {
+        transact!(self, tx => {
+            fetch_optional!(tx, LOCK_MIGRATIONS => (String,))?;
+            match plan(tx, wanted).await? {
+                Ok(changes) => {
+                    write_catalog(tx, wanted, at).await?;
+                    write_changes(tx, &changes, author, at).await?;
+                    open_system_accounts(tx, at).await?;
+                    Ok(Ok(changes))
+                }
+                refused => Ok(refused),
+            }
+        })?
+    }
+}
+
+/// Everything in the database.
+pub async fn read_catalog(tx: &mut Tx) -> Result<Catalog, StoreError> {
+    let mut catalog = Catalog::default();
+    for (_, asset) in read_assets(tx).await? {
+        catalog.assets.insert(asset.symbol.clone(), asset);
+    }
+    for (name, kind, network, confirmations, status) in
+        fetch_all!(tx, READ_CHAINS => (String, String, String, i64, String))?
+    {
+        let chain = Chain {
+            name: stored("chain name", name.parse().ok())?,
+            kind: stored("chain kind", ChainKind::parse(&kind))?,
+            network,
+            confirmations: stored("confirmations", confirmations.try_into().ok())?,
+            status: stored("status", Availability::parse(&status))?,
+        };
+        catalog.chains.insert(chain.name.clone(), chain);
+    }
+    for (symbol, chain, precision, contract, decimals, min_deposit, status) in
+        fetch_all!(tx, READ_LISTINGS => (String, String, i64, Option<String>, i64, i64, String))?
+    {
+        let precision = stored_precision(precision)?;
+        let decimals = stored("decimals", decimals.try_into().ok())?;
+        let listing = Listing {
+            asset: stored("symbol", symbol.parse().ok())?,
+            chain: stored("chain name", chain.parse().ok())?,
+            form: stored("decimals", AssetOnChain::new(precision, decimals, contract).ok())?,
+            min_deposit: Amount::from_units(min_deposit),
+            status: stored("status", Availability::parse(&status))?,
+        };
+        catalog.listings.insert((listing.asset.clone(), listing.chain.clone()), listing);
+    }
+    Ok(catalog)
+}
+
+/// The assets with the ids that the ledger knows them by.
+pub async fn read_assets(tx: &mut Tx) -> Result<BTreeMap<AssetId, Asset>, StoreError> {
+    let rows = fetch_all!(tx, READ_ASSETS => (i64, String, i64, String, bool, i64, i64, i64))?;
+    rows.into_iter()
+        .map(|(id, symbol, precision, status, internal_transfer_enabled, min, max, daily)| {
+            let asset = Asset {
+                symbol: stored("symbol", symbol.parse().ok())?,
+                precision: stored_precision(precision)?,
+                status: stored("status", Availability::parse(&status))?,
+                internal_transfer_enabled,
+                transfer: TransferLimits {
+                    min: Amount::from_units(min),
+                    max: Amount::from_units(max),
+                    daily: Amount::from_units(daily),
+                },
+            };
+            Ok((AssetId(id), asset))
+        })
+        .collect()
+}
+
+fn stored<T>(what: &str, value: Option<T>) -> Result<T, StoreError> {
+    value.ok_or_else(|| StoreError::Corrupt { what: format!("the catalog has a malformed {what}") })
+}
+
+fn stored_precision(precision: i64) -> Result<Precision, StoreError> {
+    stored("precision", u8::try_from(precision).ok().and_then(Precision::new))
+}
+
+/// The outer error is the database's; the inner one says why `wanted` is refused.
+async fn plan(tx: &mut Tx, wanted: &Catalog) -> Result<Result<Vec<Change>, CatalogError>, StoreError> {
+    let current = read_catalog(tx).await?;
+    let rows = fetch_all!(tx, READ_ASSETS_IN_USE => (String,))?;
+    let in_use = rows.into_iter().map(|(symbol,)| stored("symbol", symbol.parse().ok())).collect::<Result<_, _>>()?;
+    Ok(compare(&current, wanted, &in_use))
+}
+
+/// What `wanted` changes in `current`, or why it must not.
+fn compare(current: &Catalog, wanted: &Catalog, in_use: &BTreeSet<Symbol>) -> Result<Vec<Change>, CatalogError> {
+    let mut changes = Vec::new();
+    for (symbol, asset) in &wanted.assets {
+        let before = current.assets.get(symbol).map(asset_fields);
+        let found = differences(&format!("asset {symbol}"), before, asset_fields(asset));
+        refuse_in_use(&found, &["precision"], in_use.get(symbol))?;
+        changes.extend(found);
+    }
+    for (name, chain) in &wanted.chains {
+        let before = current.chains.get(name).map(chain_fields);
+        let found = differences(&format!("chain {name}"), before, chain_fields(chain));
+        let lives_there = |symbol: &&Symbol| current.listings.contains_key(&((*symbol).clone(), name.clone()));
+        refuse_in_use(&found, &["kind", "network"], in_use.iter().find(lives_there))?;
+        changes.extend(found);
+    }
+    for ((symbol, chain), listing) in &wanted.listings {
+        let Some(asset) = wanted.assets.get(symbol).or(current.assets.get(symbol)) else {
+            return Err(CatalogError::UnknownAsset { asset: symbol.clone(), chain: chain.clone() });
+        };
+        if !wanted.chains.contains_key(chain) && !current.chains.contains_key(chain) {
+            return Err(CatalogError::UnknownChain { asset: symbol.clone(), chain: chain.clone() });
+        }
+        let before = current.listings.get(&(symbol.clone(), chain.clone()));
+        let before = before.map(|listing| listing_fields(listing, asset.precision));
+        let found = differences(&format!("{symbol} on {chain}"), before, listing_fields(listing, asset.precision));
+        refuse_in_use(&found, &["contract", "decimals"], in_use.get(symbol))?;
+        changes.extend(found);
+    }
+    Ok(changes)
+}
+
+type Fields = Vec<(&'static str, String)>;
+
+fn asset_fields(asset: &Asset) -> Fields {
+    let amount = |amount: Amount| amount.display(asset.precision).to_string();
+    vec![
+        ("precision", asset.precision.decimals().to_string()),
+        ("status", asset.status.as_str().to_owned()),
+        ("internal_transfer", asset.internal_transfer_enabled.to_string()),
+        ("min_transfer", amount(asset.transfer.min)),
+        ("max_transfer", amount(asset.transfer.max)),
+        ("daily_transfer", amount(asset.transfer.daily)),
+    ]
+}
+
+fn chain_fields(chain: &Chain) -> Fields {
+    vec![
+        ("kind", chain.kind.as_str().to_owned()),
+        ("network", chain.network.clone()),
+        ("confirmations", chain.confirmations.to_string()),
+        ("status", chain.status.as_str().to_owned()),
+    ]
+}
+
+fn listing_fields(listing: &Listing, precision: Precision) -> Fields {
+    vec![
+        ("contract", listing.form.contract().unwrap_or("native").to_owned()),
+        ("decimals", listing.form.decimals().to_string()),
+        ("min_deposit", listing.min_deposit.display(precision).to_string()),
+        ("status", listing.status.as_str().to_owned()),
+    ]
+}
+
+fn differences(entity: &str, before: Option<Fields>, after: Fields) -> Vec<Change> {
+    let change = |field, before, after| Change { entity: entity.to_owned(), field, before, after };
+    match before {
+        None => after.into_iter().map(|(field, after)| change(field, None, after)).collect(),
+        Some(before) => before
+            .into_iter()
+            .zip(after)
+            .filter(|((_, before), (_, after))| before != after)
+            .map(|((field, before), (_, after))| change(field, Some(before), after))
+            .collect(),
+    }
+}
+
+/// These fields say what stored amounts mean; they stand still once users hold the asset.
+fn refuse_in_use(changes: &[Change], fixed: &[&str], holder: Option<&Symbol>) -> Result<(), CatalogError> {
+    let Some(asset) = holder else { return Ok(()) };
+    let broken = changes.iter().find_map(|change| {
+        let before = change.before.clone().filter(|_| fixed.contains(&change.field))?;
+        Some((change, before))
+    });
+    match broken {
+        None => Ok(()),
+        Some((change, before)) => Err(CatalogError::InUse {
+            entity: change.entity.clone(),
+            field: change.field,
+            before,
+            after: change.after.clone(),
+            asset: asset.clone(),
+        }),
+    }
+}
+
+async fn write_catalog(tx: &mut Tx, wanted: &Catalog, at: Timestamp) -> Result<(), StoreError> {
+    let assets: Vec<&Asset> = wanted.assets.values().collect();
+    let columns = vec![
+        Column::Texts(assets.iter().map(|asset| asset.symbol.as_str()).collect()),
+        Column::Ints(assets.iter().map(|asset| asset.precision.decimals().into()).collect()),
+        Column::Texts(assets.iter().map(|asset| asset.status.as_str()).collect()),
+        Column::Ints(assets.iter().map(|asset| asset.internal_transfer_enabled.into()).collect()),
+        Column::Ints(assets.iter().map(|asset| asset.transfer.min.units()).collect()),
+        Column::Ints(assets.iter().map(|asset| asset.transfer.max.units()).collect()),
+        Column::Ints(assets.iter().map(|asset| asset.transfer.daily.units()).collect()),
+        Column::Ints(vec![at.micros(); assets.len()]),
+    ];
+    execute_rows(tx, &UPSERT_ASSETS, columns).await?;
+
+    let chains: Vec<&Chain> = wanted.chains.values().collect();
+    let columns = vec![
+        Column::Texts(chains.iter().map(|chain| chain.name.as_str()).collect()),
+        Column::Texts(chains.iter().map(|chain| chain.kind.as_str()).collect()),
+        Column::Texts(chains.iter().map(|chain| chain.network.as_str()).collect()),
+        Column::Ints(chains.iter().map(|chain| chain.confirmations.into()).collect()),
+        Column::Texts(chains.iter().map(|chain| chain.status.as_str()).collect()),
+        Column::Ints(vec![at.micros(); chains.len()]),
+    ];
+    execute_rows(tx, &UPSERT_CHAINS, columns).await?;
+
+    let listings: Vec<&Listing> = wanted.listings.values().collect();
+    let columns = vec![
+        Column::Texts(listings.iter().map(|listing| listing.asset.as_str()).collect()),
+        Column::Texts(listings.iter().map(|listing| listing.chain.as_str()).collect()),
+        Column::OptionalTexts(listings.iter().map(|listing| listing.form.contract()).collect()),
+        Column::Ints(listings.iter().map(|listing| listing.form.decimals().into()).collect()),
+        Column::Ints(listings.iter().map(|listing| listing.min_deposit.units()).collect()),
+        Column::Texts(listings.iter().map(|listing| listing.status.as_str()).collect()),
+        Column::Ints(vec![at.micros(); listings.len()]),
+    ];
+    execute_rows(tx, &UPSERT_LISTINGS, columns).await?;
+    Ok(())
+}
+
+async fn write_changes(tx: &mut Tx, changes: &[Change], author: &Author<'_>, at: Timestamp) -> Result<(), StoreError> {
+    let columns = vec![
+        Column::Texts(changes.iter().map(|change| change.entity.as_str()).collect()),
+        Column::Texts(changes.iter().map(|change| change.field).collect()),
+        Column::OptionalTexts(changes.iter().map(|change| change.before.as_deref()).collect()),
+        Column::Texts(changes.iter().map(|change| change.after.as_str()).collect()),
+        Column::Texts(vec![author.actor; changes.len()]),
+        Column::Texts(vec![author.reason; changes.len()]),
+        Column::Ints(vec![at.micros(); changes.len()]),
+    ];
+    execute_rows(tx, &INSERT_CHANGES, columns).await?;
+    Ok(())
+}
+
+/// Each asset has its house accounts, and one pair more for each chain that it lives on.
+async fn open_system_accounts(tx: &mut Tx, at: Timestamp) -> Result<(), StoreError> {
+    let assets = read_assets(tx).await?;
+    let catalog = read_catalog(tx).await?;
+    let mut wanted = Vec::new();
+    for (id, asset) in assets {
+        let everywhere =
+            [AccountKind::ClearingSpot, AccountKind::Fees, AccountKind::Gas, AccountKind::Dust, AccountKind::Suspense];
+        let chains = catalog.listings.keys().filter(|(symbol, _)| *symbol == asset.symbol).map(|(_, chain)| chain);
+        let by_chain =
+            chains.flat_map(|chain| [AccountKind::Custody(chain.clone()), AccountKind::External(chain.clone())]);
+        wanted.extend(everywhere.into_iter().chain(by_chain).filter_map(|kind| NewAccount::system(&kind, id)));
+    }
+    ledger::open(tx, &wanted, at).await?;
+    Ok(())
+}

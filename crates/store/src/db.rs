@@ -1,0 +1,302 @@
+//! `Db`, a database of either engine, and `Tx`, a transaction on it.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use domain::random::Random;
+use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
+use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous};
+use sqlx::{Postgres, Sqlite, Transaction};
+
+use crate::dialect;
+use crate::error::StoreError;
+use crate::sql::Sql;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Engine {
+    Postgres,
+    Sqlite,
+}
+
+impl Engine {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Postgres => "postgres",
+            Self::Sqlite => "sqlite",
+        }
+    }
+
+    /// `sqlite:…`, `postgres:…` or `postgresql:…`
+    pub fn of_url(url: &str) -> Option<Self> {
+        match url.split_once(':')?.0 {
+            "sqlite" => Some(Self::Sqlite),
+            "postgres" | "postgresql" => Some(Self::Postgres),
+            _ => None,
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub max_connections: u32,
+    /// How long to wait for a connection before the database counts as unavailable.
+    pub acquire_timeout: Duration,
+    /// SQLite only: make the file, and the folder it is in, when there is none.
+    pub create: bool,
+    /// Spreads the retries of processes that got in each other's way.
+    pub jitter_seed: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { max_connections: 16, acquire_timeout: Duration::from_secs(5), create: false, jitter_seed: 0 }
+    }
+}
+
+/// Cheap to clone: all clones share the connections.
+#[derive(Clone, Debug)]
+pub struct Db {
+    pools: Pools,
+    jitter: std::sync::Arc<AtomicU64>,
+}
+
+#[derive(Clone, Debug)]
+enum Pools {
+    Postgres(PgPool),
+    /// SQLite has one writer at a time. One connection for writing makes the others wait in line, first come
+    /// first served, where its own busy loop would sleep and poll.
+    Sqlite {
+        writer: SqlitePool,
+        reader: SqlitePool,
+    },
+}
+
+/// How often a transaction is tried when others get in its way.
+const MAX_TRIES: u32 = 12;
+
+impl Db {
+    pub async fn connect(url: &str, options: &Options) -> Result<Self, StoreError> {
+        let pools = match Engine::of_url(url).ok_or(StoreError::BadUrl(None))? {
+            Engine::Postgres => Pools::Postgres(connect_postgres(url, options).await?),
+            Engine::Sqlite => connect_sqlite(url, options).await?,
+        };
+        let jitter = std::sync::Arc::new(AtomicU64::new(options.jitter_seed));
+        Ok(Self { pools, jitter })
+    }
+
+    pub const fn engine(&self) -> Engine {
+        match self.pools {
+            Pools::Postgres(_) => Engine::Postgres,
+            Pools::Sqlite { .. } => Engine::Sqlite,
+        }
+    }
+
+    /// Closes all connections; on SQLite that also folds the write-ahead log into the file.
+    pub async fn close(&self) {
+        match &self.pools {
+            Pools::Postgres(pool) => pool.close().await,
+            Pools::Sqlite { writer, reader } => {
+                reader.close().await;
+                writer.close().await;
+            }
+        }
+    }
+
+    /// A transaction that sees one state of the database, whatever is written meanwhile. Drop it when done.
+    pub async fn read(&self) -> Result<Tx, StoreError> {
+        let [postgres, sqlite] = dialect::BEGIN_SNAPSHOT;
+        let inner = match &self.pools {
+            Pools::Postgres(pool) => TxInner::Postgres(pool.begin_with(postgres).await?),
+            Pools::Sqlite { reader, .. } => TxInner::Sqlite(reader.begin_with(sqlite).await?),
+        };
+        Ok(Tx { inner, statements: 0, careful: true })
+    }
+
+    /// The tries of one piece of writing; [`transact!`](crate::transact) is how to use them.
+    pub const fn tries(&self) -> Tries<'_> {
+        Tries { db: self, attempt: 0 }
+    }
+
+    /// From now on the writer's connection finds no more room than a few pages: a disk that is nearly full.
+    #[cfg(feature = "testing")]
+    pub async fn limit_sqlite_pages(&self) {
+        if let Pools::Sqlite { writer, .. } = &self.pools {
+            let (pages,): (i64,) = sqlx::query_as("PRAGMA page_count").fetch_one(writer).await.expect("a count");
+            let limit = sqlx::AssertSqlSafe(format!("PRAGMA max_page_count = {}", pages + 8));
+            sqlx::raw_sql(limit).execute(writer).await.expect("a limit");
+        }
+    }
+
+    /// One statement with one number, committed by itself.
+    pub(crate) async fn autocommit(&self, sql: &Sql, bind: i64) -> Result<(), StoreError> {
+        match &self.pools {
+            Pools::Postgres(pool) => sqlx::query(sql.postgres).bind(bind).execute(pool).await.map(|_| ()),
+            Pools::Sqlite { writer, .. } => sqlx::query(sql.sqlite).bind(bind).execute(writer).await.map(|_| ()),
+        }
+        .map_err(StoreError::at_commit)
+    }
+
+    async fn begin_write(&self, careful: bool) -> Result<Tx, StoreError> {
+        let [postgres, sqlite] = dialect::BEGIN_WRITE;
+        let inner = match &self.pools {
+            Pools::Postgres(pool) => TxInner::Postgres(pool.begin_with(postgres).await?),
+            Pools::Sqlite { writer, .. } => TxInner::Sqlite(writer.begin_with(sqlite).await?),
+        };
+        Ok(Tx { inner, statements: 0, careful })
+    }
+
+    /// Nothing to wait for when only the history was missing; else up to 2, 4, 8, … 256 ms, at random.
+    async fn pause(&self, attempt: u32, error: &StoreError) {
+        tracing::debug!(attempt, code = error.code(), "transaction tried again");
+        if !matches!(error, StoreError::Contention(_)) && attempt == 1 {
+            return;
+        }
+        let seed = self.jitter.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
+        let most_us = 1_000_u64 << attempt.min(8);
+        tokio::time::sleep(Duration::from_micros(Random::from_seed(seed).below(most_us))).await;
+    }
+}
+
+/// Runs the body in one transaction of `$db` and commits it; its value is a `Result`. When other writers get in the
+/// way, all of it is undone and tried again after a short random pause, so the body must change nothing else.
+///
+/// A macro, because a closure that borrows its surroundings and a transaction cannot yet promise to be `Send`.
+#[macro_export]
+macro_rules! transact {
+    ($db:expr, $tx:ident => $body:expr) => {{
+        let mut tries = $db.tries();
+        loop {
+            let mut transaction = match tries.begin().await {
+                Ok(transaction) => transaction,
+                Err(error) => break Err(error),
+            };
+            let result: Result<_, $crate::StoreError> = {
+                let $tx: &mut $crate::Tx = &mut transaction;
+                async { $body }.await
+            };
+            if let Some(done) = tries.end(transaction, result).await {
+                break done;
+            }
+        }
+    }};
+}
+
+/// How often a piece of writing has been tried, and whether it is tried again.
+#[derive(Debug)]
+pub struct Tries<'a> {
+    db: &'a Db,
+    attempt: u32,
+}
+
+impl Tries<'_> {
+    pub async fn begin(&mut self) -> Result<Tx, StoreError> {
+        self.attempt += 1;
+        self.db.begin_write(self.attempt > 1).await
+    }
+
+    /// Commits, or rolls back on an error. `None`: others got in the way, begin again.
+    pub async fn end<T>(&mut self, tx: Tx, result: Result<T, StoreError>) -> Option<Result<T, StoreError>> {
+        let result = match result {
+            Ok(value) => tx.commit().await.map(|()| value),
+            Err(error) => {
+                tx.rollback().await;
+                Err(error)
+            }
+        };
+        match result {
+            Err(error) if error.is_transient() && self.attempt < MAX_TRIES => {
+                self.db.pause(self.attempt, &error).await;
+                None
+            }
+            done => Some(done),
+        }
+    }
+}
+
+async fn connect_postgres(url: &str, options: &Options) -> Result<PgPool, StoreError> {
+    let connect = PgConnectOptions::from_str(url)
+        .map_err(|error| StoreError::BadUrl(Some(error)))?
+        .application_name("bursar")
+        // An acknowledged commit is on disk, whatever the server's or the role's default.
+        .options([
+            ("synchronous_commit", "on"),
+            ("lock_timeout", "10s"),
+            ("idle_in_transaction_session_timeout", "60s"),
+        ]);
+    let pool = PgPoolOptions::new().max_connections(options.max_connections).acquire_timeout(options.acquire_timeout);
+    Ok(pool.connect_with(connect).await?)
+}
+
+async fn connect_sqlite(url: &str, options: &Options) -> Result<Pools, StoreError> {
+    let connect = SqliteConnectOptions::from_str(url)
+        .map_err(|error| StoreError::BadUrl(Some(error)))?
+        .create_if_missing(options.create)
+        .journal_mode(SqliteJournalMode::Wal)
+        // An acknowledged commit is on disk.
+        .synchronous(SqliteSynchronous::Full)
+        .foreign_keys(true)
+        .busy_timeout(Duration::from_secs(10));
+    if options.create
+        && let Some(folder) = connect.get_filename().parent().map(PathBuf::from)
+    {
+        tokio::fs::create_dir_all(folder).await.map_err(|error| StoreError::Unavailable(error.into()))?;
+    }
+    let writer = SqlitePoolOptions::new().max_connections(1).acquire_timeout(options.acquire_timeout);
+    let reader = SqlitePoolOptions::new()
+        .max_connections(options.max_connections)
+        .acquire_timeout(options.acquire_timeout)
+        .connect_lazy_with(connect.clone().create_if_missing(false));
+    let writer = writer.connect_with(connect).await?;
+    Ok(Pools::Sqlite { writer, reader })
+}
+
+/// A transaction on either engine. Dropped without a commit it is rolled back.
+#[derive(Debug)]
+pub struct Tx {
+    pub(crate) inner: TxInner,
+    /// How many statements it has run.
+    pub(crate) statements: u32,
+    /// On a second try: look everything up first instead of relying on the unique indexes.
+    pub(crate) careful: bool,
+}
+
+#[derive(Debug)]
+pub(crate) enum TxInner {
+    Postgres(Transaction<'static, Postgres>),
+    Sqlite(Transaction<'static, Sqlite>),
+}
+
+impl Tx {
+    pub const fn engine(&self) -> Engine {
+        match self.inner {
+            TxInner::Postgres(_) => Engine::Postgres,
+            TxInner::Sqlite(_) => Engine::Sqlite,
+        }
+    }
+
+    /// How many statements this transaction has run, begin and commit not counted.
+    pub const fn statements(&self) -> u32 {
+        self.statements
+    }
+
+    async fn commit(self) -> Result<(), StoreError> {
+        match self.inner {
+            TxInner::Postgres(tx) => tx.commit().await,
+            TxInner::Sqlite(tx) => tx.commit().await,
+        }
+        .map_err(StoreError::at_commit)
+    }
+
+    async fn rollback(self) {
+        let done = match self.inner {
+            TxInner::Postgres(tx) => tx.rollback().await,
+            TxInner::Sqlite(tx) => tx.rollback().await,
+        };
+        // The server rolls back by itself when the connection is gone; there is nothing left to do here.
+        if let Err(error) = done {
+            tracing::debug!(%error, "rollback not confirmed");
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! Everything that truly differs between PostgreSQL and SQLite, in one place.
+
+use sqlx::error::DatabaseError;
+use sqlx::{AssertSqlSafe, Encode, Postgres, Sqlite, Type};
+
+use crate::db::{Engine, Tx, TxInner};
+use crate::error::{Constraint, StoreError};
+use crate::sql::{Column, ColumnType, RowsSql};
+
+// ---- many values in one bind -------------------------------------------------------------------------------
+
+/// A list in one bind: an array on PostgreSQL (`= ANY($1)`), JSON text on SQLite (`json_each($1)`).
+#[derive(Clone, Debug)]
+pub(crate) struct Many<T>(pub Vec<T>);
+
+macro_rules! many {
+    ($T:ty) => {
+        impl Type<Postgres> for Many<$T> {
+            fn type_info() -> sqlx::postgres::PgTypeInfo {
+                <Vec<$T> as Type<Postgres>>::type_info()
+            }
+        }
+        impl Encode<'_, Postgres> for Many<$T> {
+            fn encode_by_ref(
+                &self,
+                buffer: &mut sqlx::postgres::PgArgumentBuffer,
+            ) -> Result<sqlx::encode::IsNull, sqlx::error::BoxDynError> {
+                <Vec<$T> as Encode<'_, Postgres>>::encode_by_ref(&self.0, buffer)
+            }
+        }
+        impl Type<Sqlite> for Many<$T> {
+            fn type_info() -> sqlx::sqlite::SqliteTypeInfo {
+                <String as Type<Sqlite>>::type_info()
+            }
+        }
+        impl Encode<'_, Sqlite> for Many<$T> {
+            fn encode_by_ref(
+                &self,
+                buffer: &mut sqlx::sqlite::SqliteArgumentsBuffer,
+            ) -> Result<sqlx::encode::IsNull, sqlx::error::BoxDynError> {
+                let text = serde_json::to_string(&self.0)?;
+                <String as Encode<'_, Sqlite>>::encode(text, buffer)
+            }
+        }
+    };
+}
+
+many!(i64);
+many!(String);
+
+// ---- many rows in one statement ----------------------------------------------------------------------------
+
+/// What `{rows}` stands for: `UNNEST` of one array per column, or `json_each` of one array of rows.
+pub(crate) fn rows(engine: Engine, columns: &[(&str, ColumnType)]) -> String {
+    let list = |each: &dyn Fn(usize, &str, ColumnType) -> String| -> String {
+        let parts: Vec<String> =
+            columns.iter().enumerate().map(|(at, (name, column_type))| each(at, name, *column_type)).collect();
+        parts.join(", ")
+    };
+    match engine {
+        Engine::Postgres => {
+            let arrays = list(&|at, _, column_type| match column_type {
+                ColumnType::Int => format!("${}::BIGINT[]", at + 1),
+                ColumnType::Text => format!("${}::TEXT[]", at + 1),
+            });
+            format!("UNNEST({arrays}) AS r({})", list(&|_, name, _| name.to_owned()))
+        }
+        Engine::Sqlite => {
+            format!("(SELECT {} FROM json_each($1)) AS r", list(&|at, name, _| format!("value ->> {at} AS {name}")))
+        }
+    }
+}
+
+pub(crate) async fn execute_rows(tx: &mut Tx, sql: &RowsSql, columns: Vec<Column<'_>>) -> Result<u64, StoreError> {
+    tx.statements += 1;
+    let text = AssertSqlSafe(sql.text(tx.engine()));
+    let changed = match &mut tx.inner {
+        TxInner::Postgres(tx) => {
+            let mut query = sqlx::query(text);
+            for column in columns {
+                query = match column {
+                    Column::Ints(values) => query.bind(values),
+                    Column::Texts(values) => query.bind(values.into_iter().map(str::to_owned).collect::<Vec<_>>()),
+                    Column::OptionalTexts(values) => {
+                        query.bind(values.into_iter().map(|value| value.map(str::to_owned)).collect::<Vec<_>>())
+                    }
+                };
+            }
+            query.execute(&mut **tx).await.map(|done| done.rows_affected())
+        }
+        TxInner::Sqlite(tx) => {
+            sqlx::query(text).bind(rows_as_json(&columns)).execute(&mut **tx).await.map(|done| done.rows_affected())
+        }
+    };
+    Ok(changed?)
+}
+
+/// `[[1,"a"],[2,null]]`
+fn rows_as_json(columns: &[Column<'_>]) -> String {
+    let count = columns.first().map_or(0, Column::len);
+    let cell = |column: &Column<'_>, row: usize| match column {
+        Column::Ints(values) => serde_json::Value::from(values[row]),
+        Column::Texts(values) => serde_json::Value::from(values[row]),
+        Column::OptionalTexts(values) => serde_json::Value::from(values[row]),
+    };
+    let rows: Vec<serde_json::Value> =
+        (0..count).map(|row| columns.iter().map(|column| cell(column, row)).collect()).collect();
+    serde_json::Value::from(rows).to_string()
+}
+
+// ---- transactions ------------------------------------------------------------------------------------------
+
+/// Opens a transaction that sees one state of the database throughout, and writes nothing.
+pub(crate) const BEGIN_SNAPSHOT: [&str; 2] = ["BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", "BEGIN DEFERRED"];
+
+/// Opens a transaction that will write. SQLite takes its one write lock at once: waiting for it is then in one
+/// place, and no transaction fails half-way for want of it.
+pub(crate) const BEGIN_WRITE: [&str; 2] = ["BEGIN ISOLATION LEVEL READ COMMITTED", "BEGIN IMMEDIATE"];
+
+statements! {
+    /// One migration at a time. SQLite's write lock already sees to it.
+    LOCK_MIGRATIONS = "SELECT pg_advisory_xact_lock(4848271)::TEXT" | "SELECT '4848271'";
+
+    /// Waits until every writer of movements has finished, and lets none begin until this transaction ends.
+    /// Afterwards no id at or below the highest can still appear. SQLite has one writer: this one.
+    BARRIER_MOVEMENTS = "LOCK TABLE movements IN SHARE MODE" | "SELECT 1";
+
+    /// Users' rows, in the order of their ids: two batches that overlap wait for each other, they never deadlock.
+    LOCK_ACCOUNTS = "SELECT id, asset_id, status, available, frozen FROM accounts
+        WHERE id = ANY($1) ORDER BY id FOR UPDATE"
+        | "SELECT id, asset_id, status, available, frozen FROM accounts
+        WHERE id IN (SELECT value FROM json_each($1)) ORDER BY id";
+
+    READ_ACCOUNTS = "SELECT id, asset_id, status, available, frozen FROM accounts WHERE id = ANY($1)"
+        | "SELECT id, asset_id, status, available, frozen FROM accounts
+        WHERE id IN (SELECT value FROM json_each($1))";
+
+    /// The holds behind these keys, as they were taken.
+    READ_HOLDS = "SELECT op_key, from_account, amount FROM movements
+        WHERE op_key = ANY($1) AND leg = 0 AND action = 2 AND outcome = 0"
+        | "SELECT op_key, from_account, amount FROM movements
+        WHERE op_key IN (SELECT value FROM json_each($1)) AND leg = 0 AND action = 2 AND outcome = 0";
+
+    /// Which of these holds have ended.
+    READ_ENDED_HOLDS = "SELECT hold_key FROM movements
+        WHERE hold_key = ANY($1) AND hold_key IS NOT NULL AND outcome = 0 AND leg = 0"
+        | "SELECT hold_key FROM movements
+        WHERE hold_key IN (SELECT value FROM json_each($1)) AND hold_key IS NOT NULL AND outcome = 0 AND leg = 0";
+
+    /// Everything recorded under these keys.
+    READ_HISTORY = "SELECT id, op_key, leg, action, outcome, from_account, to_account, asset_id, amount, hold_key,
+            reference, at, checksum
+        FROM movements WHERE op_key = ANY($1) ORDER BY op_key, leg"
+        | "SELECT id, op_key, leg, action, outcome, from_account, to_account, asset_id, amount, hold_key,
+            reference, at, checksum
+        FROM movements WHERE op_key IN (SELECT value FROM json_each($1)) ORDER BY op_key, leg";
+
+    READ_STATUS_CHANGES = "SELECT op_key, account_id, after_status, outcome, actor, reason
+        FROM account_status_changes WHERE op_key = ANY($1)"
+        | "SELECT op_key, account_id, after_status, outcome, actor, reason
+        FROM account_status_changes WHERE op_key IN (SELECT value FROM json_each($1))";
+
+    READ_ACCOUNTS_OF_OWNERS = "SELECT id, owner, kind, asset_id FROM accounts WHERE owner = ANY($1)"
+        | "SELECT id, owner, kind, asset_id FROM accounts WHERE owner IN (SELECT value FROM json_each($1))";
+}
+
+// ---- errors ------------------------------------------------------------------------------------------------
+
+pub(crate) enum Class {
+    Unavailable,
+    Full,
+    Contention,
+    Violates(Constraint),
+    Other,
+}
+
+pub(crate) fn classify(error: &sqlx::Error) -> Class {
+    match error {
+        sqlx::Error::Database(error) => {
+            if let Some(error) = error.try_downcast_ref::<sqlx::postgres::PgDatabaseError>() {
+                classify_postgres(error)
+            } else {
+                classify_sqlite(error.as_ref())
+            }
+        }
+        sqlx::Error::Io(_)
+        | sqlx::Error::Tls(_)
+        | sqlx::Error::Protocol(_)
+        | sqlx::Error::PoolTimedOut
+        | sqlx::Error::PoolClosed
+        | sqlx::Error::WorkerCrashed
+        | sqlx::Error::BeginFailed => Class::Unavailable,
+        _ => Class::Other,
+    }
+}
+
+fn classify_postgres(error: &sqlx::postgres::PgDatabaseError) -> Class {
+    let known = error.constraint().and_then(|name| Constraint::ALL.iter().find(|one| one.name() == name));
+    match (known, error.code()) {
+        (Some(constraint), _) => Class::Violates(*constraint),
+        // serialization_failure, deadlock_detected, lock_not_available
+        (None, "40001" | "40P01" | "55P03") => Class::Contention,
+        (None, "53100") => Class::Full,
+        // too_many_connections, admin_shutdown, crash_shutdown, cannot_connect_now, idle and transaction timeouts,
+        // unknown database or role, refused log-in
+        (None, "53300" | "57P01" | "57P02" | "57P03" | "57P05" | "25P03" | "25P04" | "3D000" | "28000" | "28P01") => {
+            Class::Unavailable
+        }
+        (None, code) if code.starts_with("08") => Class::Unavailable,
+        (None, _) => Class::Other,
+    }
+}
+
+fn classify_sqlite(error: &dyn DatabaseError) -> Class {
+    let known = Constraint::ALL.iter().find(|one| one.sqlite_message() == error.message());
+    let code = error.code().and_then(|code| code.parse::<u32>().ok());
+    // The low byte is the primary result code; the rest refines it.
+    match (known, code.map(|code| code & 0xff)) {
+        (Some(constraint), _) => Class::Violates(*constraint),
+        // SQLITE_BUSY, SQLITE_LOCKED
+        (None, Some(5 | 6)) => Class::Contention,
+        // SQLITE_FULL
+        (None, Some(13)) => Class::Full,
+        // SQLITE_PERM, READONLY, IOERR, CANTOPEN, AUTH, NOTADB
+        (None, Some(3 | 8 | 10 | 14 | 23 | 26)) => Class::Unavailable,
+        (None, _) => Class::Other,
+    }
+}
+
+/// PostgreSQL has a code for it, SQLite only a message.
+pub(crate) fn is_missing_table(error: &sqlx::Error) -> bool {
+    let sqlx::Error::Database(error) = error else { return false };
+    error.code().as_deref() == Some("42P01") || error.message() == "no such table: schema_migrations"
+}

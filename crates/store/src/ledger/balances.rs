@@ -1,0 +1,87 @@
+//! The balances of system accounts: a checkpoint plus the movements since.
+//!
+//! Users' balances stand in their rows. A system account is party to nearly every movement; a balance in its row
+//! would make all writers queue for it. So its balance is added up when somebody asks, from the last checkpoint on.
+
+use std::collections::BTreeMap;
+
+use domain::{AccountId, Timestamp};
+
+use crate::db::{Db, Tx};
+use crate::dialect::BARRIER_MOVEMENTS;
+use crate::error::StoreError;
+use crate::transact;
+
+statements! {
+    HIGHEST_MOVEMENT = "SELECT COALESCE(MAX(id), 0) FROM movements";
+    LATEST_CHECKPOINT = "SELECT through_movement, account_id, balance FROM checkpoints
+        WHERE through_movement = (SELECT MAX(through_movement) FROM checkpoints)";
+    /// What each system account gained in ($1, $2], in two halves of 32 bits: a plain SUM could pass 64.
+    SUM_SYSTEM_MOVEMENTS = "SELECT account_id, CAST(SUM(gain >> 32) AS BIGINT), CAST(SUM(gain & 4294967295) AS BIGINT)
+        FROM (SELECT to_account AS account_id, amount AS gain FROM movements
+                WHERE outcome = 0 AND to_account < 0 AND id > $1 AND id <= $2
+            UNION ALL
+            SELECT from_account, -amount FROM movements
+                WHERE outcome = 0 AND from_account < 0 AND id > $1 AND id <= $2) gains
+        GROUP BY account_id";
+    INSERT_CHECKPOINT = "INSERT INTO checkpoints (through_movement, account_id, balance, at) VALUES ($1, $2, $3, $4)
+        ON CONFLICT (through_movement, account_id) DO NOTHING";
+}
+
+/// Two halves of a sum, put together.
+pub(crate) fn join_halves(high: i64, low: i64) -> i128 {
+    (i128::from(high) << 32) + i128::from(low)
+}
+
+/// The balance of every system account that has ever moved, as of this transaction's snapshot.
+pub async fn system_balances(tx: &mut Tx) -> Result<BTreeMap<AccountId, i128>, StoreError> {
+    let (through, mut balances) = latest_checkpoint(tx).await?;
+    add_movements(tx, &mut balances, through, i64::MAX).await?;
+    Ok(balances)
+}
+
+async fn latest_checkpoint(tx: &mut Tx) -> Result<(i64, BTreeMap<AccountId, i128>), StoreError> {
+    let rows = fetch_all!(tx, LATEST_CHECKPOINT => (i64, i64, i64))?;
+    let through = rows.first().map_or(0, |row| row.0);
+    Ok((through, rows.into_iter().map(|(_, account, balance)| (AccountId(account), i128::from(balance))).collect()))
+}
+
+pub(crate) async fn add_movements(
+    tx: &mut Tx,
+    balances: &mut BTreeMap<AccountId, i128>,
+    after: i64,
+    through: i64,
+) -> Result<(), StoreError> {
+    for (account, high, low) in fetch_all!(tx, SUM_SYSTEM_MOVEMENTS => (i64, i64, i64), after, through)? {
+        *balances.entry(AccountId(account)).or_default() += join_halves(high, low);
+    }
+    Ok(())
+}
+
+impl Db {
+    /// Writes down the system balances through the newest movement, so that later sums are short. Returns that
+    /// movement's id. Writers wait only for the moment that it takes to draw the line.
+    pub async fn checkpoint(&self, at: Timestamp) -> Result<i64, StoreError> {
+        // The line: once every open writer has ended, nothing can appear at or below the highest id any more.
+        let line = transact!(self, tx => {
+            execute!(tx, BARRIER_MOVEMENTS)?;
+            Ok(fetch_optional!(tx, HIGHEST_MOVEMENT => (i64,))?.map_or(0, |row| row.0))
+        })?;
+        transact!(self, tx => write_checkpoint(tx, line, at).await)
+    }
+}
+
+async fn write_checkpoint(tx: &mut Tx, line: i64, at: Timestamp) -> Result<i64, StoreError> {
+    let (through, mut balances) = latest_checkpoint(tx).await?;
+    if through >= line {
+        return Ok(through);
+    }
+    add_movements(tx, &mut balances, through, line).await?;
+    for (account, balance) in balances {
+        let balance = i64::try_from(balance).map_err(|_| StoreError::Corrupt {
+            what: format!("the balance of system account {account} does not fit 64 bits"),
+        })?;
+        execute!(tx, INSERT_CHECKPOINT, line, account.0, balance, at.micros())?;
+    }
+    Ok(line)
+}

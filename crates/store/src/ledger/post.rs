@@ -1,0 +1,245 @@
+//! Posting operations in batches.
+//!
+//! One batch is one transaction and a constant number of statements: lock the users' rows in the order of their
+//! ids, read the system accounts and the holds, let [`Book`] decide each operation in turn, write all movements in
+//! one statement and all changed balances in another.
+//!
+//! The first try relies on the journal's unique indexes: a key seen before, or a hold that has ended, makes the
+//! insert fail and undoes the batch. The second try then looks both up first ("careful"), and answers replays from
+//! the journal. What is new costs no look-up; what is repeated costs a second transaction.
+
+use std::collections::{BTreeSet, HashMap};
+
+use domain::ledger::{AccountState, Book, HoldState, OpKey, Operation, Outcome, Reply};
+use domain::{AccountId, AccountStatus, Amount, AssetId, Timestamp};
+
+use super::row::{Content, MovementRow, operation};
+use crate::db::{Db, Tx};
+use crate::dialect::{LOCK_ACCOUNTS, Many, READ_ACCOUNTS, READ_ENDED_HOLDS, READ_HISTORY, READ_HOLDS};
+use crate::error::StoreError;
+use crate::sql::{Column, ColumnType::Int, ColumnType::Text, RowsSql, execute_rows};
+use crate::transact;
+
+/// The most operations that one batch may have.
+pub const MAX_BATCH: usize = 8_192;
+
+pub(crate) static INSERT_MOVEMENTS: RowsSql = RowsSql::new(
+    "INSERT_MOVEMENTS",
+    "INSERT INTO movements (op_key, leg, action, outcome, from_account, to_account, asset_id, amount, hold_key,
+         reference, at, checksum)
+     SELECT op_key, leg, action, outcome, from_account, to_account, asset_id, amount, hold_key,
+         reference, at, checksum
+     FROM {rows}",
+    &[
+        ("op_key", Text),
+        ("leg", Int),
+        ("action", Int),
+        ("outcome", Int),
+        ("from_account", Int),
+        ("to_account", Int),
+        ("asset_id", Int),
+        ("amount", Int),
+        ("hold_key", Text),
+        ("reference", Text),
+        ("at", Int),
+        ("checksum", Int),
+    ],
+);
+
+pub(crate) static UPDATE_BALANCES: RowsSql = RowsSql::new(
+    "UPDATE_BALANCES",
+    "UPDATE accounts SET available = r.available, frozen = r.frozen FROM {rows} WHERE accounts.id = r.id",
+    &[("id", Int), ("available", Int), ("frozen", Int)],
+);
+
+impl Db {
+    /// Posts a batch in a transaction of its own. Replies are in the order of the operations.
+    pub async fn post(&self, operations: &[Operation], at: Timestamp) -> Result<Vec<Reply>, StoreError> {
+        if operations.is_empty() {
+            return Ok(Vec::new());
+        }
+        transact!(self, tx => post(tx, operations, at).await)
+    }
+}
+
+/// Posts a batch within a transaction: each operation has its own outcome, and one refused does not spoil its
+/// neighbours. Later operations see what earlier ones did.
+pub async fn post(tx: &mut Tx, operations: &[Operation], at: Timestamp) -> Result<Vec<Reply>, StoreError> {
+    if operations.len() > MAX_BATCH {
+        return Err(StoreError::BatchTooLarge { count: operations.len(), most: MAX_BATCH });
+    }
+    let accounts = load_accounts(tx, operations).await?;
+    let before = accounts.clone();
+    let holds = load_holds(tx, operations).await?;
+    let history = if tx.careful { load_history(tx, operations).await? } else { Vec::new() };
+
+    let mut book = Book::new(accounts, holds);
+    if tx.careful {
+        book = book.with_history(&history);
+    }
+    let replies = operations.iter().map(|operation| book.apply(operation)).collect::<Result<Vec<_>, _>>()?;
+
+    insert_movements(tx, operations, &replies, at).await?;
+    update_balances(tx, &before, book.accounts()).await?;
+    Ok(replies)
+}
+
+type Accounts = HashMap<AccountId, AccountState>;
+
+/// Users' rows locked, system accounts' only read: nobody queues for those.
+async fn load_accounts(tx: &mut Tx, operations: &[Operation]) -> Result<Accounts, StoreError> {
+    let locks: BTreeSet<i64> = operations.iter().flat_map(Operation::locks).map(|account| account.0).collect();
+    let reads: BTreeSet<i64> = operations
+        .iter()
+        .flat_map(Operation::movements)
+        .flat_map(|movement| [movement.from.0, movement.to.0])
+        .filter(|id| !locks.contains(id))
+        .collect();
+    let mut rows = fetch_all!(tx, LOCK_ACCOUNTS => AccountRow, Many(locks.iter().copied().collect::<Vec<i64>>()))?;
+    if !reads.is_empty() {
+        let ids = Many(reads.iter().copied().collect::<Vec<i64>>());
+        rows.extend(fetch_all!(tx, READ_ACCOUNTS => AccountRow, ids.clone())?);
+    }
+    rows.into_iter().map(AccountRow::state).collect()
+}
+
+#[derive(sqlx::FromRow)]
+pub(super) struct AccountRow {
+    id: i64,
+    asset_id: i64,
+    status: String,
+    available: i64,
+    frozen: i64,
+}
+
+impl AccountRow {
+    pub(super) fn state(self) -> Result<(AccountId, AccountState), StoreError> {
+        let status = AccountStatus::parse(&self.status).ok_or_else(|| StoreError::Corrupt {
+            what: format!("account {} has the unknown status {:?}", self.id, self.status),
+        })?;
+        let state = AccountState {
+            asset: AssetId(self.asset_id),
+            status,
+            available: Amount::from_units(self.available),
+            frozen: Amount::from_units(self.frozen),
+        };
+        Ok((AccountId(self.id), state))
+    }
+}
+
+/// Read after the accounts are locked: a hold belongs to one account, so nobody can end it meanwhile.
+async fn load_holds(tx: &mut Tx, operations: &[Operation]) -> Result<HashMap<OpKey, HoldState>, StoreError> {
+    let ends = operations.iter().filter_map(|operation| operation.action().ends());
+    let keys: BTreeSet<String> = ends.map(|key| key.as_str().to_owned()).collect();
+    if keys.is_empty() {
+        return Ok(HashMap::new());
+    }
+    let keys = Many(keys.into_iter().collect::<Vec<_>>());
+    let rows = fetch_all!(tx, READ_HOLDS => (String, i64, i64), keys.clone())?;
+    let mut holds = HashMap::with_capacity(rows.len());
+    for (key, account, amount) in rows {
+        let hold = HoldState { account: AccountId(account), amount: Amount::from_units(amount), ended: false };
+        holds.insert(stored_key(key)?, hold);
+    }
+    if tx.careful {
+        for (key,) in fetch_all!(tx, READ_ENDED_HOLDS => (String,), keys.clone())? {
+            if let Some(hold) = holds.get_mut(&stored_key(key)?) {
+                hold.ended = true;
+            }
+        }
+    }
+    Ok(holds)
+}
+
+fn stored_key(text: String) -> Result<OpKey, StoreError> {
+    OpKey::new(text).map_err(|_| StoreError::Corrupt { what: "the journal has a malformed operation key".to_owned() })
+}
+
+async fn load_history(tx: &mut Tx, operations: &[Operation]) -> Result<Vec<(Operation, Outcome)>, StoreError> {
+    let keys = Many(operations.iter().map(|operation| operation.key().as_str().to_owned()).collect::<Vec<_>>());
+    let rows = fetch_all!(tx, READ_HISTORY => MovementRow, keys.clone())?;
+    rows.chunk_by(|a, b| a.op_key == b.op_key).map(operation).collect()
+}
+
+async fn insert_movements(
+    tx: &mut Tx,
+    operations: &[Operation],
+    replies: &[Reply],
+    at: Timestamp,
+) -> Result<(), StoreError> {
+    let mut keys = Vec::new();
+    let mut holds = Vec::new();
+    let mut references = Vec::new();
+    let mut checksums = Vec::new();
+    let mut numbers: [Vec<i64>; 8] = Default::default();
+    for (operation, reply) in operations.iter().zip(replies) {
+        let Reply::First(outcome) = reply else { continue };
+        for (leg, movement) in (0_i64..).zip(operation.movements()) {
+            let row = [
+                leg,
+                i64::from(operation.action().number()),
+                i64::from(outcome.number()),
+                movement.from.0,
+                movement.to.0,
+                movement.asset.0,
+                movement.amount.units(),
+                at.micros(),
+            ];
+            let content = Content {
+                op_key: operation.key().as_str(),
+                numbers: row,
+                hold_key: operation.action().ends().map(OpKey::as_str),
+                reference: operation.reference().as_str(),
+            };
+            keys.push(content.op_key);
+            holds.push(content.hold_key);
+            references.push(content.reference);
+            checksums.push(content.checksum());
+            for (column, number) in numbers.iter_mut().zip(row) {
+                column.push(number);
+            }
+        }
+    }
+    if keys.is_empty() {
+        return Ok(());
+    }
+    let count = keys.len();
+    let [leg, action, outcome, from, to, asset, amount, at] = numbers.map(Column::Ints);
+    let columns = vec![
+        Column::Texts(keys),
+        leg,
+        action,
+        outcome,
+        from,
+        to,
+        asset,
+        amount,
+        Column::OptionalTexts(holds),
+        Column::Texts(references),
+        at,
+        Column::Ints(checksums),
+    ];
+    expect_rows(execute_rows(tx, &INSERT_MOVEMENTS, columns).await?, count, "movements")
+}
+
+async fn update_balances(tx: &mut Tx, before: &Accounts, after: &Accounts) -> Result<(), StoreError> {
+    let mut changed: Vec<_> = after.iter().filter(|(id, state)| before.get(*id) != Some(*state)).collect();
+    if changed.is_empty() {
+        return Ok(());
+    }
+    changed.sort_unstable_by_key(|(id, _)| **id);
+    let columns = vec![
+        Column::Ints(changed.iter().map(|(id, _)| id.0).collect()),
+        Column::Ints(changed.iter().map(|(_, state)| state.available.units()).collect()),
+        Column::Ints(changed.iter().map(|(_, state)| state.frozen.units()).collect()),
+    ];
+    expect_rows(execute_rows(tx, &UPDATE_BALANCES, columns).await?, changed.len(), "accounts")
+}
+
+fn expect_rows(written: u64, expected: usize, what: &str) -> Result<(), StoreError> {
+    if usize::try_from(written) == Ok(expected) {
+        Ok(())
+    } else {
+        Err(StoreError::Corrupt { what: format!("wrote {written} {what} instead of {expected}") })
+    }
+}

@@ -1,0 +1,32 @@
+//! The only SQL of Bursar, on PostgreSQL and on SQLite from one set of constants.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`db`] | `Db` and `Tx`: connect, read from a snapshot, write with retries |
+//! | [`sql`] | `Sql` constants, and the macros that run one on either engine with its binds counted |
+//! | [`dialect`] | everything that truly differs between the engines |
+//! | [`error`] | `StoreError`, each with a code and what to do next |
+//! | [`migrate`] | the schema, versioned |
+//! | [`ledger`] | accounts, operations, balances, the journal |
+//! | [`catalog`] | assets, chains, and what an asset is on a chain |
+//! | [`audit`] | the laws, proven over live data |
+//! | [`yardstick`] | the bare commit that the benches compare with |
+//!
+//! **Nothing in here reads a clock**: whoever writes says what time it is. **Nothing deletes.**
+
+#[macro_use]
+pub mod sql;
+
+pub mod audit;
+pub mod catalog;
+pub mod db;
+pub mod dialect;
+pub mod error;
+pub mod ledger;
+pub mod migrate;
+#[cfg(feature = "testing")]
+pub mod testing;
+pub mod yardstick;
+
+pub use db::{Db, Engine, Options, Tx};
+pub use error::StoreError;

@@ -1,0 +1,113 @@
+//! The schema, versioned: one folder of numbered files per engine, applied in order, once, by one process.
+
+use domain::Timestamp;
+use sqlx::AssertSqlSafe;
+
+use crate::db::{Db, Engine, Tx, TxInner};
+use crate::dialect::{LOCK_MIGRATIONS, is_missing_table};
+use crate::error::StoreError;
+use crate::transact;
+
+#[derive(Debug)]
+pub struct Migration {
+    pub version: i64,
+    pub name: &'static str,
+    postgres: &'static str,
+    sqlite: &'static str,
+}
+
+macro_rules! migrations {
+    ($($version:literal $name:literal;)*) => {
+        pub const MIGRATIONS: &[Migration] = &[$(Migration {
+            version: $version,
+            name: $name,
+            postgres: include_str!(concat!("../migrations/postgres/", $name, ".sql")),
+            sqlite: include_str!(concat!("../migrations/sqlite/", $name, ".sql")),
+        }),*];
+    };
+}
+
+migrations! {
+    1 "0001_foundation";
+}
+
+impl Migration {
+    const fn text(&self, engine: Engine) -> &'static str {
+        match engine {
+            Engine::Postgres => self.postgres,
+            Engine::Sqlite => self.sqlite,
+        }
+    }
+
+    fn checksum(&self, engine: Engine) -> i64 {
+        i64::from(crc32c::crc32c(self.text(engine).as_bytes()))
+    }
+}
+
+statements! {
+    READ_VERSIONS = "SELECT version, checksum FROM schema_migrations ORDER BY version";
+    INSERT_VERSION = "INSERT INTO schema_migrations (version, name, checksum, applied_at) VALUES ($1, $2, $3, $4)";
+}
+
+/// Made by `migrate` itself, so outside of the migrations.
+const CREATE_VERSIONS: &str = "CREATE TABLE IF NOT EXISTS schema_migrations (
+    version BIGINT NOT NULL PRIMARY KEY, name TEXT NOT NULL, checksum BIGINT NOT NULL, applied_at BIGINT NOT NULL)";
+
+impl Db {
+    /// Brings the schema up to date and says which migrations that took. All of them are one transaction, under a
+    /// lock: two processes that migrate at once do it once.
+    pub async fn migrate(&self, at: Timestamp) -> Result<Vec<&'static Migration>, StoreError> {
+        transact!(self, tx => {
+            fetch_optional!(tx, LOCK_MIGRATIONS => (String,))?;
+            run_script(tx, CREATE_VERSIONS).await?;
+            let applied = applied_versions(tx).await?;
+            let pending: Vec<&Migration> = MIGRATIONS.iter().filter(|migration| migration.version > applied).collect();
+            for migration in &pending {
+                let engine = tx.engine();
+                run_script(tx, migration.text(engine)).await?;
+                let checksum = migration.checksum(engine);
+                execute!(tx, INSERT_VERSION, migration.version, migration.name, checksum, at.micros())?;
+            }
+            Ok(pending)
+        })
+    }
+
+    /// Refuses to go on unless the schema is exactly the one that this program knows.
+    pub async fn check_schema(&self) -> Result<(), StoreError> {
+        let mut tx = self.read().await?;
+        let wanted = MIGRATIONS.last().map_or(0, |migration| migration.version);
+        match applied_versions(&mut tx).await {
+            Ok(found) if found == wanted => Ok(()),
+            Ok(0) => Err(StoreError::SchemaMissing),
+            Ok(found) => Err(StoreError::SchemaOutdated { found, wanted }),
+            Err(StoreError::Database(error)) if is_missing_table(&error) => Err(StoreError::SchemaMissing),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// The newest version applied; 0 for none. Refuses versions from the future, and texts that were changed since.
+async fn applied_versions(tx: &mut Tx) -> Result<i64, StoreError> {
+    let rows = fetch_all!(tx, READ_VERSIONS => (i64, i64))?;
+    let known = MIGRATIONS.last().map_or(0, |migration| migration.version);
+    let found = rows.last().map_or(0, |row| row.0);
+    if found > known {
+        return Err(StoreError::SchemaTooNew { found, known });
+    }
+    let engine = tx.engine();
+    for (version, checksum) in rows {
+        let migration = MIGRATIONS.iter().find(|migration| migration.version == version);
+        if migration.map(|migration| migration.checksum(engine)) != Some(checksum) {
+            return Err(StoreError::MigrationChanged { version });
+        }
+    }
+    Ok(found)
+}
+
+async fn run_script(tx: &mut Tx, text: &'static str) -> Result<(), StoreError> {
+    match &mut tx.inner {
+        TxInner::Postgres(tx) => sqlx::raw_sql(AssertSqlSafe(text)).execute(&mut **tx).await.map(|_| ())?,
+        TxInner::Sqlite(tx) => sqlx::raw_sql(AssertSqlSafe(text)).execute(&mut **tx).await.map(|_| ())?,
+    }
+    Ok(())
+}

@@ -1,0 +1,199 @@
+//! One behaviour test, run on both engines: [`db_test!`] makes `sqlite` and `postgres` of it, each run with a
+//! database of its own, in parallel.
+//!
+//! PostgreSQL is found by `BURSAR_TEST_POSTGRES_URL`; `./test` sets it.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use domain::Timestamp;
+use sqlx::{AssertSqlSafe, Connection, PgConnection};
+
+use crate::db::{Db, Engine, Options};
+use crate::migrate::MIGRATIONS;
+
+statements! {
+    /// The name, columns and nullability of every table, for the test that compares the engines.
+    READ_SCHEMA = "SELECT table_name::TEXT, column_name::TEXT, is_nullable = 'NO', data_type::TEXT
+        FROM information_schema.columns WHERE table_schema = 'public'"
+        | "SELECT t.name, c.name, c.\"notnull\" <> 0 OR c.pk <> 0, c.type
+        FROM sqlite_schema t JOIN pragma_table_info(t.name) c
+        WHERE t.type = 'table' AND t.name NOT LIKE 'sqlite_%'";
+}
+
+/// When every test's clock starts.
+pub const NOW: Timestamp = Timestamp::from_micros(1_763_000_000_000_000);
+
+/// `db_test! { async fn law_of_the_test(db: TestDb) { … } }`
+#[macro_export]
+macro_rules! db_test {
+    ($($(#[$attribute:meta])* async fn $name:ident($db:ident: TestDb) $body:block)*) => {$(
+        mod $name {
+            #[allow(unused_imports)]
+            use super::*;
+
+            async fn run($db: &$crate::testing::TestDb) $body
+
+            $(#[$attribute])*
+            #[test]
+            fn sqlite() {
+                $crate::testing::on($crate::Engine::Sqlite, async |db| run(db).await);
+            }
+
+            $(#[$attribute])*
+            #[test]
+            fn postgres() {
+                $crate::testing::on($crate::Engine::Postgres, async |db| run(db).await);
+            }
+        }
+    )*};
+}
+
+/// A migrated database that nobody else uses.
+pub struct TestDb {
+    pub db: Db,
+    pub url: String,
+    // Holds the SQLite file; gone when the test ends.
+    _folder: Option<tempfile::TempDir>,
+}
+
+impl std::ops::Deref for TestDb {
+    type Target = Db;
+
+    fn deref(&self) -> &Db {
+        &self.db
+    }
+}
+
+impl TestDb {
+    /// Any SQL, as somebody with a database shell would type it.
+    pub async fn by_hand(&self, text: &str) -> Result<(), sqlx::Error> {
+        match self.db.engine() {
+            Engine::Postgres => {
+                let mut connection = PgConnection::connect(&self.url).await?;
+                sqlx::raw_sql(AssertSqlSafe(text.to_owned())).execute(&mut connection).await.map(|_| ())
+            }
+            Engine::Sqlite => {
+                let mut connection = sqlx::SqliteConnection::connect(&self.url).await?;
+                sqlx::raw_sql(AssertSqlSafe(text.to_owned())).execute(&mut connection).await.map(|_| ())
+            }
+        }
+    }
+}
+
+/// Runs a test on an engine, in a runtime of its own.
+pub fn on(engine: Engine, test: impl AsyncFnOnce(&TestDb)) {
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let db = fresh(engine).await;
+        db.migrate(NOW).await.expect("a fresh database migrates");
+        test(&db).await;
+        db.close().await;
+        drop_database(&db).await;
+    });
+}
+
+/// An empty database, not migrated.
+pub async fn fresh(engine: Engine) -> TestDb {
+    let (url, folder) = match engine {
+        Engine::Sqlite => {
+            let folder = tempfile::tempdir().expect("a temporary folder");
+            (format!("sqlite://{}", folder.path().join("test.db").display()), Some(folder))
+        }
+        Engine::Postgres => (create_postgres_database().await, None),
+    };
+    let options = Options { create: true, max_connections: 10, ..Options::default() };
+    let db = Db::connect(&url, &options).await.expect("the test database opens");
+    TestDb { db, url, _folder: folder }
+}
+
+fn postgres_server() -> String {
+    std::env::var("BURSAR_TEST_POSTGRES_URL")
+        .expect("tests on PostgreSQL need BURSAR_TEST_POSTGRES_URL: run ./test, or cargo test -- --skip postgres")
+}
+
+async fn create_postgres_database() -> String {
+    static COUNTER: AtomicU32 = AtomicU32::new(0);
+    let server = postgres_server();
+    let name = format!("bursar_test_{}_{}", std::process::id(), COUNTER.fetch_add(1, Ordering::Relaxed));
+    admin(&server, &format!("CREATE DATABASE {name}")).await;
+    // The server's own query string (a socket's folder, say) goes behind the new database's name.
+    let (base, query) =
+        server.split_once('?').map_or((server.as_str(), String::new()), |(base, query)| (base, format!("?{query}")));
+    let (base, _) = base.rsplit_once('/').expect("a URL with a database name");
+    format!("{base}/{name}{query}")
+}
+
+async fn admin(server: &str, statement: &str) {
+    let mut connection = PgConnection::connect(server).await.expect("the test server answers");
+    sqlx::raw_sql(AssertSqlSafe(statement.to_owned())).execute(&mut connection).await.expect(statement);
+}
+
+/// Keeps the server's disk small; a failed test leaves its database behind to look at.
+async fn drop_database(db: &TestDb) {
+    if db.engine() == Engine::Postgres {
+        let path = db.url.split('?').next().and_then(|url| url.rsplit_once('/')).map(|(_, name)| name);
+        let name = path.expect("made by create_postgres_database");
+        admin(&postgres_server(), &format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)")).await;
+    }
+}
+
+/// Every statement of the store, prepared on the engine. Says which one the engine does not take.
+pub async fn prepare_every_statement(db: &TestDb) -> Result<usize, String> {
+    let constants = [
+        crate::audit::STATEMENTS,
+        crate::catalog::STATEMENTS,
+        crate::dialect::STATEMENTS,
+        crate::ledger::balances::STATEMENTS,
+        crate::ledger::journal::STATEMENTS,
+        crate::migrate::STATEMENTS,
+        crate::yardstick::STATEMENTS,
+        STATEMENTS,
+    ];
+    let rows = crate::ledger::accounts::ROWS_STATEMENTS.iter().chain(crate::catalog::ROWS_STATEMENTS.iter());
+    db.prepare_yardstick(1).await.map_err(|error| error.to_string())?;
+    let engine = db.engine();
+    let mut texts: Vec<(&str, String)> = Vec::new();
+    for sql in constants.into_iter().flatten() {
+        let text = if engine == Engine::Postgres { sql.postgres } else { sql.sqlite };
+        texts.push((sql.name, text.to_owned()));
+    }
+    texts.extend(rows.map(|sql| (sql.name, sql.text(engine).to_string())));
+    for (name, text) in &texts {
+        prepare(db, text).await.map_err(|error| format!("{name}: {error}"))?;
+    }
+    Ok(texts.len())
+}
+
+async fn prepare(db: &TestDb, text: &str) -> Result<(), sqlx::Error> {
+    use sqlx::{Executor, SqlSafeStr};
+    let text = AssertSqlSafe(text.to_owned()).into_sql_str();
+    match db.engine() {
+        Engine::Postgres => PgConnection::connect(&db.url).await?.prepare(text).await.map(|_| ()),
+        Engine::Sqlite => sqlx::SqliteConnection::connect(&db.url).await?.prepare(text).await.map(|_| ()),
+    }
+}
+
+/// Table, column, whether it must have a value, and its class of type, of every table but the bench's own.
+pub async fn schema(db: &TestDb) -> Vec<(String, String, bool, &'static str)> {
+    let mut tx = db.read().await.expect("a transaction");
+    let rows = fetch_all!(&mut tx, READ_SCHEMA => (String, String, bool, String)).expect("the schema");
+    let mut rows: Vec<_> = rows
+        .into_iter()
+        .map(|(table, column, required, kind)| {
+            let class = match kind.to_ascii_uppercase().as_str() {
+                "BIGINT" | "INTEGER" | "BOOLEAN" => "integer",
+                "TEXT" => "text",
+                other => panic!("{table}.{column} has the unexpected type {other}"),
+            };
+            (table, column, required, class)
+        })
+        .collect();
+    rows.sort();
+    rows
+}
+
+/// How many files of migrations there are, for tests that pretend to be from the future.
+pub const fn newest_version() -> i64 {
+    MIGRATIONS[MIGRATIONS.len() - 1].version
+}

@@ -1,0 +1,71 @@
+//! Settings change whole or not at all, and never under live money.
+
+use domain::{Amount, AssetOnChain, Availability};
+use store::catalog::{Catalog, CatalogError, read_catalog};
+use store::db_test;
+use store::testing::NOW;
+
+use crate::support::*;
+
+fn usdt() -> domain::Symbol {
+    "USDT".parse().expect("a symbol")
+}
+
+db_test! {
+    async fn what_is_applied_reads_back_and_applies_again_as_nothing(db: TestDb) {
+        let wanted = catalog();
+        let planned = db.plan_catalog(&wanted).await.unwrap();
+        let applied = db.apply_catalog(&wanted, &AUTHOR, NOW).await.unwrap();
+        assert_eq!(planned, applied);
+        assert!(applied.iter().all(|change| change.before.is_none()));
+        assert_eq!(read_catalog(&mut db.read().await.unwrap()).await.unwrap(), wanted);
+        assert!(db.apply_catalog(&wanted, &AUTHOR, NOW).await.unwrap().is_empty());
+        // What a file leaves out stays.
+        assert!(db.apply_catalog(&Catalog::default(), &AUTHOR, NOW).await.unwrap().is_empty());
+        assert_eq!(read_catalog(&mut db.read().await.unwrap()).await.unwrap(), wanted);
+    }
+
+    async fn a_change_says_field_before_and_after(db: TestDb) {
+        let mut wanted = catalog();
+        db.apply_catalog(&wanted, &AUTHOR, NOW).await.unwrap();
+        let asset = wanted.assets.get_mut(&usdt()).unwrap();
+        asset.status = Availability::Suspended;
+        asset.transfer.min = Amount::from_units(2_500_000);
+        let changes = db.apply_catalog(&wanted, &AUTHOR, NOW).await.unwrap();
+        let shown: Vec<String> = changes.iter().map(|change| {
+            format!("{} {}: {} -> {}", change.entity, change.field, change.before.as_deref().unwrap_or("-"), change.after)
+        }).collect();
+        assert_eq!(shown, ["asset USDT status: active -> suspended", "asset USDT min_transfer: 0.000001 -> 2.500000"]);
+    }
+
+    async fn what_gives_amounts_their_meaning_stands_still_in_use(db: TestDb) {
+        let wanted = catalog();
+        db.apply_catalog(&wanted, &AUTHOR, NOW).await.unwrap();
+        let changed = |change: &dyn Fn(&mut Catalog)| { let mut other = wanted.clone(); change(&mut other); other };
+        let precision = domain::Precision::new(4).unwrap();
+        let coarser = changed(&|other| other.assets.get_mut(&usdt()).unwrap().precision = precision);
+        let moved = changed(&|other| other.chains.get_mut(&"bsc".parse().unwrap()).unwrap().network = "97".into());
+        let other_contract = changed(&|other| {
+            let listing = other.listings.get_mut(&(usdt(), "bsc".parse().unwrap())).unwrap();
+            listing.form = AssetOnChain::new(domain::Precision::new(6).unwrap(), 18, Some("0xother".into())).unwrap();
+        });
+        // Nobody holds any yet.
+        db.plan_catalog(&coarser).await.unwrap();
+        Bank::open(db, 1, 0).await;
+        for (other, field) in [(&coarser, "precision"), (&moved, "network"), (&other_contract, "contract")] {
+            let error = db.apply_catalog(other, &AUTHOR, NOW).await.unwrap_err();
+            assert!(matches!(&error, CatalogError::InUse { field: found, .. } if *found == field), "{error:?}");
+        }
+        assert_eq!(read_catalog(&mut db.read().await.unwrap()).await.unwrap(), wanted, "nothing half-written");
+    }
+
+    async fn a_listing_of_nothing_is_refused(db: TestDb) {
+        let mut wanted = catalog();
+        wanted.assets.remove(&usdt());
+        assert_eq!(db.apply_catalog(&wanted, &AUTHOR, NOW).await.unwrap_err().code(), "INVALID_ASSET");
+        let mut wanted = catalog();
+        wanted.chains.clear();
+        assert_eq!(db.apply_catalog(&wanted, &AUTHOR, NOW).await.unwrap_err().code(), "INVALID_CHAIN");
+        assert_eq!(read_catalog(&mut db.read().await.unwrap()).await.unwrap(), Catalog::default());
+    }
+}

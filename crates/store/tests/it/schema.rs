@@ -1,0 +1,77 @@
+//! The two schemas are one schema, and every statement runs on both.
+
+use store::testing::{NOW, fresh, newest_version, prepare_every_statement, schema};
+use store::{Engine, StoreError, db_test};
+
+db_test! {
+    async fn every_statement_prepares(db: TestDb) {
+        let count = prepare_every_statement(db).await.unwrap();
+        assert!(count > 40, "only {count} statements were found");
+    }
+
+    async fn migrating_again_does_nothing(db: TestDb) {
+        assert!(db.migrate(NOW).await.unwrap().is_empty());
+        db.check_schema().await.unwrap();
+    }
+
+    async fn a_schema_from_the_future_is_refused_and_left_alone(db: TestDb) {
+        let future = newest_version() + 1;
+        db.by_hand(&format!("INSERT INTO schema_migrations VALUES ({future}, 'x', 0, 0)")).await.unwrap();
+        for error in [db.migrate(NOW).await.unwrap_err(), db.check_schema().await.unwrap_err()] {
+            assert!(matches!(error, StoreError::SchemaTooNew { found, known } if found == future && known == future - 1));
+        }
+    }
+
+    async fn a_migration_changed_after_the_fact_is_refused(db: TestDb) {
+        db.by_hand("UPDATE schema_migrations SET checksum = checksum + 1").await.unwrap();
+        let error = db.migrate(NOW).await.unwrap_err();
+        assert!(matches!(error, StoreError::MigrationChanged { version: 1 }), "{error:?}");
+    }
+
+    async fn an_outdated_schema_asks_for_migrate(db: TestDb) {
+        db.by_hand("DELETE FROM schema_migrations").await.unwrap();
+        assert_eq!(db.check_schema().await.unwrap_err().code(), "SCHEMA_MISSING");
+    }
+}
+
+async fn many_processes_migrate_once(engine: Engine) {
+    let db = fresh(engine).await;
+    assert_eq!(db.check_schema().await.unwrap_err().code(), "SCHEMA_MISSING");
+    // A connection pool each, as separate processes have.
+    let options = store::Options { create: true, ..store::Options::default() };
+    let mut tasks = Vec::new();
+    for _ in 0..6 {
+        let (url, options) = (db.url.clone(), options.clone());
+        tasks.push(tokio::spawn(async move {
+            store::Db::connect(&url, &options).await.unwrap().migrate(NOW).await.unwrap().len()
+        }));
+    }
+    let mut applied = 0;
+    for task in tasks {
+        applied += task.await.unwrap();
+    }
+    assert_eq!(applied, store::migrate::MIGRATIONS.len());
+    db.check_schema().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sqlite_many_processes_migrate_once() {
+    many_processes_migrate_once(Engine::Sqlite).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn postgres_many_processes_migrate_once() {
+    many_processes_migrate_once(Engine::Postgres).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn postgres_and_sqlite_have_the_same_tables() {
+    let mut schemas = Vec::new();
+    for engine in [Engine::Postgres, Engine::Sqlite] {
+        let db = fresh(engine).await;
+        db.migrate(NOW).await.unwrap();
+        schemas.push(schema(&db).await);
+    }
+    assert!(schemas[0].len() > 50, "{:?}", schemas[0]);
+    assert_eq!(schemas[0], schemas[1]);
+}
