@@ -20,7 +20,7 @@ use futures_util::TryStreamExt;
 
 use crate::db::{Db, Tx, TxInner};
 use crate::error::StoreError;
-use crate::ledger::balances::{add_movements, join_halves, system_balances};
+use crate::ledger::balances::{add_movements, join_halves, totals};
 use crate::ledger::row::MovementRow;
 
 /// The result of one check.
@@ -104,11 +104,6 @@ statements! {
         ORDER BY a.id LIMIT 1";
     READ_NEWEST_CHECKPOINT = "SELECT through_movement, account_id, balance FROM checkpoints
         WHERE through_movement = (SELECT MAX(through_movement) FROM checkpoints) ORDER BY account_id";
-    SUM_USERS_BY_ASSET = "SELECT asset_id,
-            CAST(SUM(available >> 32) + SUM(frozen >> 32) AS BIGINT),
-            CAST(SUM(available & 4294967295) + SUM(frozen & 4294967295) AS BIGINT)
-        FROM accounts WHERE id > 0 GROUP BY asset_id";
-    READ_SYSTEM_ASSETS = "SELECT id, asset_id FROM accounts WHERE id < 0";
     READ_SYMBOL = "SELECT symbol FROM assets WHERE id = $1";
 }
 
@@ -259,21 +254,14 @@ async fn check_checkpoints(tx: &mut Tx) -> Result<Option<Violation>, StoreError>
 }
 
 async fn check_conservation(tx: &mut Tx) -> Result<Option<Violation>, StoreError> {
-    let mut totals: BTreeMap<i64, i128> = BTreeMap::new();
-    for (asset, high, low) in fetch_all!(tx, SUM_USERS_BY_ASSET => (i64, i64, i64))? {
-        *totals.entry(asset).or_default() += join_halves(high, low);
-    }
-    let assets: BTreeMap<i64, i64> = fetch_all!(tx, READ_SYSTEM_ASSETS => (i64, i64))?.into_iter().collect();
-    for (account, balance) in system_balances(tx).await? {
-        match assets.get(&account.0) {
-            Some(asset) => *totals.entry(*asset).or_default() += balance,
-            None => return Ok(violation(format!("accounts id={account}"), "moved money, but does not exist")),
-        }
-    }
-    let Some((asset, total)) = totals.into_iter().find(|(_, total)| *total != 0) else { return Ok(None) };
-    let symbol = fetch_optional!(tx, READ_SYMBOL => (String,), asset)?.map_or_else(String::new, |row| row.0);
+    let totals = match totals(tx).await {
+        Err(StoreError::Corrupt { what }) => return Ok(violation("movements", what)),
+        other => other?,
+    };
+    let Some((asset, total)) = totals.iter().find(|(_, total)| total.sum() != 0) else { return Ok(None) };
+    let symbol = fetch_optional!(tx, READ_SYMBOL => (String,), asset.0)?.map_or_else(String::new, |row| row.0);
     Ok(violation(
-        format!("assets id={asset} symbol={symbol}"),
-        format!("all its accounts add up to {total} ledger units instead of 0"),
+        format!("assets id={} symbol={symbol}", asset.0),
+        format!("all its accounts add up to {} ledger units instead of 0", total.sum()),
     ))
 }

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use domain::{AccountId, Timestamp};
+use domain::{AccountId, AssetId, Timestamp};
 
 use crate::db::{Db, Tx};
 use crate::dialect::BARRIER_MOVEMENTS;
@@ -24,6 +24,11 @@ statements! {
             SELECT from_account, -amount FROM movements
                 WHERE outcome = 0 AND from_account < 0 AND id > $1 AND id <= $2) gains
         GROUP BY account_id";
+    /// What all users together have at rest and held, per asset, each in two halves.
+    SUM_USERS = "SELECT asset_id, CAST(SUM(available >> 32) AS BIGINT), CAST(SUM(available & 4294967295) AS BIGINT),
+            CAST(SUM(frozen >> 32) AS BIGINT), CAST(SUM(frozen & 4294967295) AS BIGINT)
+        FROM accounts WHERE id > 0 GROUP BY asset_id";
+    READ_SYSTEM_ACCOUNTS = "SELECT id, asset_id, kind FROM accounts WHERE id < 0";
     INSERT_CHECKPOINT = "INSERT INTO checkpoints (through_movement, account_id, balance, at) VALUES ($1, $2, $3, $4)
         ON CONFLICT (through_movement, account_id) DO NOTHING";
 }
@@ -38,6 +43,42 @@ pub async fn system_balances(tx: &mut Tx) -> Result<BTreeMap<AccountId, i128>, S
     let (through, mut balances) = latest_checkpoint(tx).await?;
     add_movements(tx, &mut balances, through, i64::MAX).await?;
     Ok(balances)
+}
+
+/// What the books come to, per asset. Everything of one asset adds up to zero.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    pub users_available: i128,
+    pub users_frozen: i128,
+    /// By kind of system account, such as `fees` or `custody:bsc`.
+    pub system: BTreeMap<String, i128>,
+}
+
+impl Totals {
+    pub fn sum(&self) -> i128 {
+        self.users_available + self.users_frozen + self.system.values().sum::<i128>()
+    }
+}
+
+pub async fn totals(tx: &mut Tx) -> Result<BTreeMap<AssetId, Totals>, StoreError> {
+    let mut totals: BTreeMap<AssetId, Totals> = BTreeMap::new();
+    let users = fetch_all!(tx, SUM_USERS => (i64, i64, i64, i64, i64))?;
+    for (asset, available_high, available_low, frozen_high, frozen_low) in users {
+        let total = totals.entry(AssetId(asset)).or_default();
+        total.users_available = join_halves(available_high, available_low);
+        total.users_frozen = join_halves(frozen_high, frozen_low);
+    }
+    let mut balances = system_balances(tx).await?;
+    for (id, asset, kind) in fetch_all!(tx, READ_SYSTEM_ACCOUNTS => (i64, i64, String))? {
+        let balance = balances.remove(&AccountId(id)).unwrap_or(0);
+        totals.entry(AssetId(asset)).or_default().system.insert(kind, balance);
+    }
+    match balances.pop_first() {
+        None => Ok(totals),
+        Some((account, _)) => {
+            Err(StoreError::Corrupt { what: format!("system account {account} moved money, but does not exist") })
+        }
+    }
 }
 
 async fn latest_checkpoint(tx: &mut Tx) -> Result<(i64, BTreeMap<AccountId, i128>), StoreError> {

@@ -1,0 +1,208 @@
+//! `bursar account`: lists accounts, opens them, and freezes, disables or activates them.
+
+use domain::ledger::{OpKey, Outcome as Decided, Reply};
+use domain::{AccountId, AccountStatus, Clock, Precision, Symbol, UserId};
+use serde_json::json;
+use store::Db;
+use store::catalog::read_assets;
+use store::ledger::journal::{AccountFilter, AccountListing, list_accounts};
+use store::ledger::{NewAccount, Opened, StatusChange, balances};
+
+use super::apply::Actor;
+use super::{Context, decimal};
+use crate::clock::SystemClock;
+use crate::failure::{Exit, Failure, Outcome};
+use crate::output::table;
+
+#[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub struct Arguments {
+    #[command(subcommand)]
+    change: Option<Change>,
+    #[command(flatten)]
+    list: List,
+}
+
+#[derive(Debug, clap::Args)]
+struct List {
+    /// Only the accounts of this user (0: the house)
+    #[arg(long, conflicts_with = "asset")]
+    owner: Option<i64>,
+    /// Only the accounts in this asset, such as USDT
+    #[arg(long)]
+    asset: Option<String>,
+    /// Only ids above this one: the next page
+    #[arg(long, default_value_t = i64::MIN, hide_default_value = true, allow_negative_numbers = true)]
+    after: i64,
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(i64).range(1..=10_000))]
+    limit: i64,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Change {
+    /// Open a user's funding account, or find it
+    Open {
+        /// The user's number
+        #[arg(long, allow_negative_numbers = true)]
+        owner: i64,
+        /// The asset, such as USDT
+        #[arg(long)]
+        asset: String,
+    },
+    /// Let an account take but not give
+    Freeze(StatusArguments),
+    /// Let an account neither take nor give
+    Disable(StatusArguments),
+    /// Let an account take and give again
+    Activate(StatusArguments),
+}
+
+#[derive(Debug, clap::Args)]
+struct StatusArguments {
+    /// The account's id
+    #[arg(allow_negative_numbers = true)]
+    id: i64,
+    /// Why, for the history
+    #[arg(long)]
+    reason: String,
+    #[command(flatten)]
+    actor: Actor,
+}
+
+pub async fn run(context: &Context, arguments: &Arguments) -> Outcome {
+    let db = context.open().await?;
+    let done = match &arguments.change {
+        None => list(context, &db, &arguments.list).await,
+        Some(Change::Open { owner, asset }) => open(context, &db, *owner, asset).await,
+        Some(Change::Freeze(change)) => set_status(context, &db, change, AccountStatus::Frozen).await,
+        Some(Change::Disable(change)) => set_status(context, &db, change, AccountStatus::Disabled).await,
+        Some(Change::Activate(change)) => set_status(context, &db, change, AccountStatus::Active).await,
+    };
+    db.close().await;
+    done
+}
+
+async fn list(context: &Context, db: &Db, wanted: &List) -> Outcome {
+    let filter = match (wanted.owner, &wanted.asset) {
+        (Some(owner), _) => AccountFilter::Owner(owner),
+        (None, Some(asset)) => AccountFilter::Asset(known_asset(db, asset).await?.1.to_string()),
+        (None, None) => AccountFilter::All,
+    };
+    let mut tx = db.read().await?;
+    let mut accounts = list_accounts(&mut tx, &filter, wanted.after, wanted.limit).await?;
+    let system = if accounts.iter().any(|account| account.id < 0) {
+        balances::system_balances(&mut tx).await?
+    } else {
+        Default::default()
+    };
+    let available = |account: &AccountListing| match account.id {
+        ..0 => system.get(&AccountId(account.id)).copied().unwrap_or(0),
+        0.. => i128::from(account.available),
+    };
+    accounts.sort_by_key(|account| account.id);
+    let rows: Vec<(AccountListing, String, String)> = accounts
+        .into_iter()
+        .map(|account| {
+            let precision = u8::try_from(account.precision).ok().and_then(Precision::new);
+            let show = |units| precision.map_or_else(|| format!("{units} units"), |one| decimal(units, one));
+            let (available, frozen) = (show(available(&account)), show(i128::from(account.frozen)));
+            (account, available, frozen)
+        })
+        .collect();
+    let body: Vec<_> = rows
+        .iter()
+        .map(|(account, available, frozen)| {
+            json!({
+                "id": account.id, "owner": account.owner, "kind": account.kind, "asset": account.symbol,
+                "status": account.status, "available": available, "frozen": frozen,
+            })
+        })
+        .collect();
+    let next =
+        (rows.len() == usize::try_from(wanted.limit).unwrap_or(0)).then(|| rows.last().map(|row| row.0.id)).flatten();
+    context.print(&json!({ "accounts": body, "next_after": next }), || {
+        let cells: Vec<Vec<String>> = rows
+            .iter()
+            .map(|(account, available, frozen)| {
+                let owner = if account.owner == 0 { "house".to_owned() } else { account.owner.to_string() };
+                let (kind, asset) = (account.kind.clone(), account.symbol.clone());
+                vec![
+                    account.id.to_string(),
+                    owner,
+                    kind,
+                    asset,
+                    account.status.clone(),
+                    available.clone(),
+                    frozen.clone(),
+                ]
+            })
+            .collect();
+        let header = ["id", "owner", "kind", "asset", "status", "available", "frozen"];
+        let more = next.map_or_else(String::new, |id| format!("\nmore: --after {id}"));
+        format!("{}{more}", table(&header, &[0, 1, 5, 6], &cells))
+    });
+    Ok(())
+}
+
+async fn known_asset(db: &Db, text: &str) -> Result<(domain::AssetId, Symbol), Failure> {
+    let assets = read_assets(&mut db.read().await?).await?;
+    let found = assets.iter().find(|(_, asset)| asset.symbol.as_str() == text);
+    found.map(|(id, asset)| (*id, asset.symbol.clone())).ok_or_else(|| {
+        let symbols: Vec<&str> = assets.values().map(|asset| asset.symbol.as_str()).collect();
+        let hint = if symbols.is_empty() {
+            "there are none yet: bursar apply examples/treasury.toml".to_owned()
+        } else {
+            format!("known are: {}", symbols.join(", "))
+        };
+        Failure::bad_input("INVALID_ASSET", format!("there is no asset {text:?}"), hint)
+    })
+}
+
+async fn open(context: &Context, db: &Db, owner: i64, asset: &str) -> Outcome {
+    let user = UserId::new(owner).ok_or_else(|| {
+        Failure::bad_input("INVALID_USER", format!("{owner} is no user"), "a user's number is 1 or more")
+    })?;
+    let (asset_id, symbol) = known_asset(db, asset).await?;
+    let opened = db.open(&[NewAccount::funding(user, asset_id)], SystemClock.now()).await?;
+    let Some(Opened::Account(id)) = opened.first() else {
+        return Err(Failure::bad_input(
+            "INVALID_ASSET",
+            format!("there is no asset {symbol}"),
+            "list the assets again",
+        ));
+    };
+    context.print(&json!({ "id": id.0, "owner": owner, "kind": "funding", "asset": symbol.as_str() }), || {
+        format!("account {id}: funding of user {owner} in {symbol}")
+    });
+    Ok(())
+}
+
+async fn set_status(context: &Context, db: &Db, arguments: &StatusArguments, status: AccountStatus) -> Outcome {
+    let now = SystemClock.now();
+    if arguments.reason.trim().is_empty() {
+        return Err(Failure::bad_input("REASON_MISSING", "a reason must say something", "--reason \"case 4711\""));
+    }
+    let key = OpKey::new(format!("status:{}:{}", arguments.id, now.micros()))
+        .map_err(|error| Failure::bad_input("INTERNAL", error.to_string(), "this is a bug in Bursar"))?;
+    let change = StatusChange {
+        key,
+        account: AccountId(arguments.id),
+        status,
+        actor: arguments.actor.name(),
+        reason: arguments.reason.clone(),
+    };
+    match db.set_status(&[change], now).await?.first() {
+        Some(Reply::First(Decided::Refused(refusal)) | Reply::Replay(Decided::Refused(refusal))) => Err(Failure {
+            code: refusal.code(),
+            messages: vec![format!("account {}: {refusal}", arguments.id)],
+            hint: "bursar account lists the accounts".to_owned(),
+            exit: Exit::BadInput,
+        }),
+        _ => {
+            context.print(&json!({ "id": arguments.id, "status": status.as_str() }), || {
+                format!("account {} is {}", arguments.id, status.as_str())
+            });
+            Ok(())
+        }
+    }
+}

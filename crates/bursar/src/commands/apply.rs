@@ -1,0 +1,85 @@
+//! `bursar apply FILE`: shows what a treasury file changes, and changes it in one transaction.
+
+use std::path::PathBuf;
+
+use domain::Clock;
+use serde_json::json;
+use store::catalog::{Author, Change, read_catalog};
+
+use super::Context;
+use crate::clock::SystemClock;
+use crate::failure::{Failure, Outcome};
+use crate::output::table;
+use crate::treasury;
+
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// The treasury file (TOML): [assets.X], [chains.x], [[on_chain]]. See examples/treasury.toml
+    file: PathBuf,
+    /// Show the difference and change nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Why, for the history
+    #[arg(long, default_value = "bursar apply")]
+    reason: String,
+    #[command(flatten)]
+    actor: Actor,
+}
+
+/// Who does it, for the history.
+#[derive(Debug, clap::Args)]
+pub struct Actor {
+    /// Who does it, for the history
+    #[arg(long, env = "BURSAR_ACTOR")]
+    actor: Option<String>,
+}
+
+impl Actor {
+    pub fn name(&self) -> String {
+        let user = || std::env::var("USER").or_else(|_| std::env::var("LOGNAME")).ok();
+        self.actor.clone().or_else(user).unwrap_or_else(|| "unnamed operator".to_owned())
+    }
+}
+
+pub async fn run(context: &Context, arguments: &Arguments) -> Outcome {
+    let text = std::fs::read_to_string(&arguments.file).map_err(|error| {
+        let message = format!("{} cannot be read: {error}", arguments.file.display());
+        Failure::bad_input("FILE_NOT_READABLE", message, "check the path and its permissions")
+    })?;
+    let db = context.open().await?;
+    let known = read_catalog(&mut db.read().await?).await?;
+    let wanted = treasury::parse(&text, &arguments.file.display().to_string(), &known.assets)?;
+    let changes = if arguments.dry_run {
+        db.plan_catalog(&wanted).await?
+    } else {
+        let author = Author { actor: &arguments.actor.name(), reason: &arguments.reason };
+        db.apply_catalog(&wanted, &author, SystemClock.now()).await?
+    };
+    db.close().await;
+    let listed: Vec<_> = changes
+        .iter()
+        .map(|change| {
+            json!({
+                "entity": change.entity, "field": change.field, "before": change.before, "after": change.after,
+            })
+        })
+        .collect();
+    let applied = !arguments.dry_run;
+    context.print(&json!({ "applied": applied, "changes": listed }), || show(&changes, applied));
+    Ok(())
+}
+
+fn show(changes: &[Change], applied: bool) -> String {
+    if changes.is_empty() {
+        return "nothing to change: the database already is as the file says".to_owned();
+    }
+    let rows: Vec<Vec<String>> = changes
+        .iter()
+        .map(|change| {
+            let before = change.before.clone().unwrap_or_else(|| "(new)".to_owned());
+            vec![change.entity.clone(), change.field.to_owned(), before, change.after.clone()]
+        })
+        .collect();
+    let verdict = if applied { "applied" } else { "not applied (--dry-run)" };
+    format!("{}\n{} changes {verdict}", table(&["what", "field", "before", "after"], &[], &rows), changes.len())
+}

@@ -1,0 +1,50 @@
+//! One file per command. Each reads its arguments, talks to the store, and prints a table or JSON.
+
+pub mod account;
+pub mod apply;
+pub mod audit;
+pub mod balances;
+pub mod checkpoint;
+pub mod config;
+pub mod drill;
+pub mod journal;
+pub mod migrate;
+pub mod with_postgres;
+
+use domain::{Amount, Precision};
+use store::Db;
+
+use crate::config::Config;
+use crate::failure::Failure;
+
+/// What every command is given.
+pub struct Context {
+    pub config: Config,
+    pub json: bool,
+}
+
+impl Context {
+    /// A database with exactly the schema that this program knows.
+    pub async fn open(&self) -> Result<Db, Failure> {
+        let db = Db::connect(&self.config.database.url, &self.config.store_options()).await?;
+        db.check_schema().await?;
+        Ok(db)
+    }
+
+    /// JSON when it was asked for, else the text.
+    pub fn print(&self, json: &serde_json::Value, text: impl FnOnce() -> String) {
+        if self.json {
+            println!("{json}");
+        } else {
+            println!("{}", text());
+        }
+    }
+}
+
+/// Ledger units as a decimal string of the asset. A sum beyond 64 bits is shown in units: it is never cut.
+pub fn decimal(units: i128, precision: Precision) -> String {
+    match i64::try_from(units) {
+        Ok(units) => Amount::from_units(units).display(precision).to_string(),
+        Err(_) => format!("{units} units"),
+    }
+}

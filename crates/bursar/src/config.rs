@@ -1,0 +1,260 @@
+//! One TOML file plus `BURSAR_…` environment variables. A key that nobody knows is an error, with a suggestion:
+//! a typo in a limit must not become a default.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use store::Options;
+use toml::{Table, Value};
+
+use crate::failure::Failure;
+
+/// Every setting has a default, so every setting has a name to be found by.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    pub database: Database,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Database {
+    pub url: String,
+    pub max_connections: u32,
+    pub acquire_timeout_ms: u64,
+}
+
+impl Default for Database {
+    fn default() -> Self {
+        Self { url: "sqlite://bursar-data/bursar.db".to_owned(), max_connections: 16, acquire_timeout_ms: 5_000 }
+    }
+}
+
+/// Where the file is looked for when none is named.
+pub const DEFAULT_FILE: &str = "bursar.toml";
+
+/// Variables that start with `BURSAR_` but are no settings.
+const OTHER_VARIABLES: [&str; 3] = ["BURSAR_CONFIG", "BURSAR_ACTOR", "BURSAR_TEST_POSTGRES_URL"];
+
+impl Config {
+    /// The file named, or `bursar.toml` if there is one; then the environment on top.
+    pub fn load(
+        file: Option<&Path>,
+        environment: impl Iterator<Item = (String, String)>,
+    ) -> Result<(Self, Option<PathBuf>), Failure> {
+        let file = match file {
+            Some(file) => Some(file.to_owned()),
+            None => Some(PathBuf::from(DEFAULT_FILE)).filter(|file| file.exists()),
+        };
+        let config: Self = match &file {
+            Some(file) => read_toml(file, "CONFIG_INVALID")?,
+            None => Self::default(),
+        };
+        let config = config.with_environment(environment)?;
+        config.check()?;
+        Ok((config, file))
+    }
+
+    fn with_environment(self, environment: impl Iterator<Item = (String, String)>) -> Result<Self, Failure> {
+        let mut table = Table::try_from(&self).map_err(|error| internal(&error))?;
+        let names = setting_names(&table);
+        for (variable, text) in environment.filter(|(variable, _)| variable.starts_with("BURSAR_")) {
+            if OTHER_VARIABLES.contains(&variable.as_str()) {
+                continue;
+            }
+            let Some((_, path)) = names.iter().find(|(name, _)| *name == variable) else {
+                let known: Vec<&str> = names.iter().map(|(name, _)| name.as_str()).collect();
+                let message = format!("the environment variable {variable} is no setting");
+                return Err(Failure::bad_input("CONFIG_INVALID", message, suggestion(&variable, &known)));
+            };
+            set(&mut table, path, &text).map_err(|expected| {
+                let message = format!("the environment variable {variable} must be {expected}");
+                Failure::bad_input("CONFIG_INVALID", message, format!("see {} in examples/bursar.toml", path.join(".")))
+            })?;
+        }
+        table.try_into().map_err(|error| internal(&error))
+    }
+
+    fn check(&self) -> Result<(), Failure> {
+        let refuse = |message: &str, hint: &str| Err(Failure::bad_input("CONFIG_INVALID", message, hint));
+        if store::Engine::of_url(&self.database.url).is_none() {
+            let hint = "use sqlite://path/to/file.db or postgres://user@host/name";
+            return refuse("database.url is not a database URL", hint);
+        }
+        if !(1..=1_000).contains(&self.database.max_connections) {
+            return refuse("database.max_connections must be 1 to 1000", "16 is a good start");
+        }
+        if !(1..=600_000).contains(&self.database.acquire_timeout_ms) {
+            return refuse("database.acquire_timeout_ms must be 1 to 600000", "5000 is a good start");
+        }
+        Ok(())
+    }
+
+    pub fn store_options(&self) -> Options {
+        Options {
+            max_connections: self.database.max_connections,
+            acquire_timeout: Duration::from_millis(self.database.acquire_timeout_ms),
+            create: false,
+            jitter_seed: u64::from(std::process::id()),
+        }
+    }
+}
+
+/// The URL without the password it may carry.
+pub fn without_password(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
+    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+    match authority.rsplit_once('@') {
+        Some((user, host)) if user.contains(':') => {
+            let name = user.split(':').next().unwrap_or_default();
+            format!("{scheme}://{name}:***@{host}/{path}")
+        }
+        _ => url.to_owned(),
+    }
+}
+
+/// Every leaf as its variable and its path: `BURSAR_DATABASE_URL` and `["database", "url"]`.
+fn setting_names(table: &Table) -> Vec<(String, Vec<String>)> {
+    fn walk(table: &Table, path: &[String], names: &mut Vec<(String, Vec<String>)>) {
+        for (key, value) in table {
+            let mut path = path.to_vec();
+            path.push(key.clone());
+            match value {
+                Value::Table(inner) => walk(inner, &path, names),
+                _ => names.push((format!("BURSAR_{}", path.join("_").to_uppercase()), path)),
+            }
+        }
+    }
+    let mut names = Vec::new();
+    walk(table, &[], &mut names);
+    names
+}
+
+/// Writes the text over the value at the path, as the kind of value that is there. Else says what it must be.
+fn set(table: &mut Table, path: &[String], text: &str) -> Result<(), &'static str> {
+    let Some((key, inner)) = path.split_first() else { return Err("a setting") };
+    match table.get_mut(key) {
+        Some(Value::Table(table)) => return set(table, inner, text),
+        Some(Value::String(old)) => text.clone_into(old),
+        Some(Value::Integer(old)) => *old = text.parse::<u32>().map_err(|_| "a whole number")?.into(),
+        Some(Value::Boolean(old)) => *old = text.parse().map_err(|_| "true or false")?,
+        _ => return Err("a text"),
+    }
+    Ok(())
+}
+
+fn internal(error: &(dyn std::error::Error + 'static)) -> Failure {
+    Failure::outside("INTERNAL", error, "this is a bug in Bursar: please report it")
+}
+
+/// Reads a TOML file into a type that knows all its keys. Errors say the line, and what was probably meant.
+pub fn read_toml<T: DeserializeOwned>(file: &Path, code: &'static str) -> Result<T, Failure> {
+    let text = std::fs::read_to_string(file).map_err(|error| {
+        let message = format!("{} cannot be read: {error}", file.display());
+        Failure::bad_input("FILE_NOT_READABLE", message, "check the path and its permissions")
+    })?;
+    parse_toml(&text, &file.display().to_string(), code)
+}
+
+pub fn parse_toml<T: DeserializeOwned>(text: &str, name: &str, code: &'static str) -> Result<T, Failure> {
+    toml::from_str(text).map_err(|error| {
+        let line = error.span().map_or(1, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);
+        let message = format!("{name}, line {line}: {}", error.message().replace('\n', " "));
+        Failure::bad_input(code, message, hint_of(error.message()))
+    })
+}
+
+/// "unknown field `datbase`, expected `database` or `log`": the first name is the culprit, the others are known.
+fn hint_of(message: &str) -> String {
+    let names: Vec<&str> = message.split('`').skip(1).step_by(2).collect();
+    match names.split_first() {
+        Some((unknown, known)) if message.starts_with("unknown") && !known.is_empty() => suggestion(unknown, known),
+        _ => "correct the line; see the files in examples/".to_owned(),
+    }
+}
+
+fn suggestion(unknown: &str, known: &[&str]) -> String {
+    let nearest = known.iter().max_by(|a, b| {
+        let likeness = |name: &str| strsim::jaro_winkler(unknown, name);
+        likeness(a).total_cmp(&likeness(b))
+    });
+    match nearest {
+        Some(nearest) if strsim::jaro_winkler(unknown, nearest) > 0.7 => format!("did you mean {nearest}?"),
+        _ => format!("known are: {}", known.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load(text: &str, environment: &[(&str, &str)]) -> Result<Config, Failure> {
+        let config: Config = parse_toml(text, "bursar.toml", "CONFIG_INVALID")?;
+        let pairs = environment.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        let config = config.with_environment(pairs)?;
+        config.check()?;
+        Ok(config)
+    }
+
+    #[track_caller]
+    fn refused(text: &str, environment: &[(&str, &str)], expected: &str) {
+        let failure = load(text, environment).expect_err("refused");
+        assert_eq!(format!("{} | {}", failure.messages.join(": "), failure.hint), expected);
+    }
+
+    #[test]
+    fn an_empty_file_is_the_defaults() {
+        assert_eq!(load("", &[]).expect("fine"), Config::default());
+    }
+
+    #[test]
+    fn the_environment_stands_above_the_file() {
+        let text = "[database]\nurl = \"sqlite://a.db\"\nmax_connections = 3";
+        let config = load(text, &[("BURSAR_DATABASE_URL", "postgres://x/y"), ("PATH", "ignored")]).expect("fine");
+        assert_eq!((config.database.url.as_str(), config.database.max_connections), ("postgres://x/y", 3));
+    }
+
+    #[test]
+    fn typos_are_errors_with_a_suggestion() {
+        refused(
+            "[database]\nmax_conections = 3",
+            &[],
+            "bursar.toml, line 2: unknown field `max_conections`, expected one of `url`, `max_connections`, \
+             `acquire_timeout_ms` | did you mean max_connections?",
+        );
+        refused(
+            "\n[datbase]\nurl = \"x\"",
+            &[],
+            "bursar.toml, line 2: unknown field `datbase`, expected `database` | did you mean database?",
+        );
+        refused(
+            "",
+            &[("BURSAR_DATABSE_URL", "x")],
+            "the environment variable BURSAR_DATABSE_URL is no setting | did you mean BURSAR_DATABASE_URL?",
+        );
+    }
+
+    #[test]
+    fn wrong_kinds_and_values_are_refused() {
+        for (text, environment) in [
+            ("[database]\nurl = 3", &[][..]),
+            ("[database]\nmax_connections = -1", &[]),
+            ("[database]\nmax_connections = 0", &[]),
+            ("[database]\nurl = \"mysql://x\"", &[]),
+            ("[database", &[]),
+            ("", &[("BURSAR_DATABASE_MAX_CONNECTIONS", "many")]),
+            ("", &[("BURSAR_DATABASE_URL", "nonsense")]),
+        ] {
+            assert_eq!(load(text, environment).expect_err(text).code, "CONFIG_INVALID");
+        }
+    }
+
+    #[test]
+    fn a_password_is_never_shown() {
+        assert_eq!(without_password("postgres://ann:se@cret@db/x?a=b"), "postgres://ann:***@db/x?a=b");
+        assert_eq!(without_password("postgres://ann@db/x"), "postgres://ann@db/x");
+        assert_eq!(without_password("sqlite://x.db"), "sqlite://x.db");
+    }
+}

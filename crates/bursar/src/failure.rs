@@ -1,0 +1,82 @@
+//! What a command says when it fails: a code, what happened, and what to do next.
+
+use std::process::ExitCode;
+
+use serde_json::json;
+use store::StoreError;
+use store::catalog::CatalogError;
+
+/// The exit codes of `bursar`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// The command did its work and found something wrong with the data.
+    Found = 1,
+    /// The command was asked for something it cannot do.
+    BadInput = 2,
+    /// Something outside failed: the database, the disk, the machine.
+    Outside = 3,
+}
+
+#[derive(Debug)]
+pub struct Failure {
+    pub code: &'static str,
+    /// From the outermost to the innermost cause, each without its source.
+    pub messages: Vec<String>,
+    pub hint: String,
+    pub exit: Exit,
+}
+
+pub type Outcome = Result<(), Failure>;
+
+impl Failure {
+    pub fn bad_input(code: &'static str, message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self { code, messages: vec![message.into()], hint: hint.into(), exit: Exit::BadInput }
+    }
+
+    pub fn outside(code: &'static str, error: &(dyn std::error::Error + 'static), hint: impl Into<String>) -> Self {
+        Self { code, messages: causes(error), hint: hint.into(), exit: Exit::Outside }
+    }
+
+    /// Prints it to standard error and gives the exit code.
+    pub fn report(&self, as_json: bool) -> ExitCode {
+        if as_json {
+            let body = json!({ "error": {
+                "code": self.code, "message": self.messages.join(": "), "hint": self.hint, "help": self.page(),
+            }});
+            eprintln!("{body}");
+        } else {
+            eprintln!("error {}: {}", self.code, self.messages.join(": "));
+            eprintln!("  hint: {}", self.hint);
+            eprintln!("  help: {}", self.page());
+        }
+        ExitCode::from(self.exit as u8)
+    }
+
+    fn page(&self) -> String {
+        format!("docs/errors/{}.md", self.code)
+    }
+}
+
+fn causes(error: &(dyn std::error::Error + 'static)) -> Vec<String> {
+    std::iter::successors(Some(error), |error| error.source()).map(ToString::to_string).collect()
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        let exit = match error {
+            StoreError::BadUrl(_) | StoreError::BatchTooLarge { .. } => Exit::BadInput,
+            StoreError::Corrupt { .. } => Exit::Found,
+            _ => Exit::Outside,
+        };
+        Self { code: error.code(), messages: causes(&error), hint: error.hint().to_owned(), exit }
+    }
+}
+
+impl From<CatalogError> for Failure {
+    fn from(error: CatalogError) -> Self {
+        match error {
+            CatalogError::Store(error) => error.into(),
+            refused => Self::bad_input(refused.code(), refused.to_string(), refused.hint()),
+        }
+    }
+}

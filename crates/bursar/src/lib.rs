@@ -1,0 +1,32 @@
+//! The `bursar` command: configuration, commands, the demo, the benches.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`cli`] | the command line, and which command runs what |
+//! | [`config`] | one TOML file plus `BURSAR_…` variables; unknown keys are errors with a suggestion |
+//! | [`treasury`] | the declarative file of `bursar apply` |
+//! | [`commands`] | one file per command |
+//! | [`demo`] | first success: a treasury that runs by itself |
+//! | [`bench`] | speed, as a ratio to a yardstick measured in the same run |
+//! | [`postgres`] | a private PostgreSQL server in a temporary folder |
+//! | [`failure`] | what a command that fails says, and its exit code |
+//!
+//! **Only this crate reads the machine's clock** (`clock.rs`, and the benches' stopwatch).
+
+pub mod bench;
+pub mod cli;
+pub mod clock;
+pub mod commands;
+pub mod config;
+pub mod demo;
+pub mod failure;
+pub mod output;
+pub mod postgres;
+pub mod treasury;
+
+use std::process::ExitCode;
+
+/// Everything behind `main`.
+pub fn run() -> ExitCode {
+    cli::run()
+}

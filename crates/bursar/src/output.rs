@@ -1,0 +1,62 @@
+//! Tables for people.
+
+/// A table with a header; columns named in `right` are aligned right, as numbers are.
+pub fn table(header: &[&str], right: &[usize], rows: &[Vec<String>]) -> String {
+    let width = |column: usize| {
+        let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());
+        cells.chain(header.get(column).map(|cell| cell.chars().count())).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..header.len()).map(width).collect();
+    let line = |cells: &[String]| {
+        let padded: Vec<String> = cells
+            .iter()
+            .zip(&widths)
+            .enumerate()
+            .map(
+                |(column, (cell, width))| {
+                    if right.contains(&column) { format!("{cell:>width$}") } else { format!("{cell:<width$}") }
+                },
+            )
+            .collect();
+        padded.join("  ").trim_end().to_owned()
+    };
+    let head: Vec<String> = header.iter().map(|cell| (*cell).to_owned()).collect();
+    let rule: Vec<String> = widths.iter().map(|width| "─".repeat(*width)).collect();
+    let mut lines = vec![line(&head), line(&rule)];
+    lines.extend(rows.iter().map(|row| line(row)));
+    lines.join("\n")
+}
+
+/// `1234567` as `1,234,567`.
+pub fn thousands(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_line_up() {
+        let rows = [vec!["fees".into(), "1.50".into()], vec!["clearing:spot".into(), "10.00".into()]];
+        expect_test::expect![[r#"
+            account         USDT
+            ─────────────  ─────
+            fees            1.50
+            clearing:spot  10.00"#]]
+        .assert_eq(&table(&["account", "USDT"], &[1], &rows));
+    }
+
+    #[test]
+    fn thousands_are_grouped() {
+        assert_eq!([0, 999, 1_000, 1_234_567].map(thousands), ["0", "999", "1,000", "1,234,567"]);
+    }
+}

@@ -1,0 +1,286 @@
+//! The declarative file of `bursar apply`: assets, chains, which asset lives on which chain, and limits.
+
+use std::collections::BTreeMap;
+
+use domain::asset::TransferLimits;
+use domain::{
+    Amount, AmountError, Asset, AssetOnChain, Availability, Chain, ChainKind, ChainName, Listing, Precision, Symbol,
+};
+use serde::Deserialize;
+use store::catalog::Catalog;
+
+use crate::config::parse_toml;
+use crate::failure::Failure;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    #[serde(default)]
+    assets: BTreeMap<String, AssetEntry>,
+    #[serde(default)]
+    chains: BTreeMap<String, ChainEntry>,
+    #[serde(default)]
+    on_chain: Vec<ListingEntry>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AssetEntry {
+    precision: u8,
+    #[serde(default)]
+    status: Status,
+    #[serde(default = "yes")]
+    internal_transfer: bool,
+    min_transfer: String,
+    max_transfer: String,
+    daily_transfer: String,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ChainEntry {
+    kind: Kind,
+    network: String,
+    confirmations: u32,
+    #[serde(default)]
+    status: Status,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ListingEntry {
+    asset: String,
+    chain: String,
+    contract: Option<String>,
+    decimals: u8,
+    min_deposit: String,
+    #[serde(default)]
+    status: Status,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Status {
+    #[default]
+    Active,
+    Suspended,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Kind {
+    Bitcoin,
+    Evm,
+    Tron,
+}
+
+const fn yes() -> bool {
+    true
+}
+
+impl From<Status> for Availability {
+    fn from(status: Status) -> Self {
+        match status {
+            Status::Active => Self::Active,
+            Status::Suspended => Self::Suspended,
+        }
+    }
+}
+
+impl From<Kind> for ChainKind {
+    fn from(kind: Kind) -> Self {
+        match kind {
+            Kind::Bitcoin => Self::Bitcoin,
+            Kind::Evm => Self::Evm,
+            Kind::Tron => Self::Tron,
+        }
+    }
+}
+
+const CODE: &str = "TREASURY_INVALID";
+
+fn bad(place: &str, problem: impl std::fmt::Display, hint: &str) -> Failure {
+    Failure::bad_input(CODE, format!("{place}: {problem}"), hint)
+}
+
+/// Reads a treasury file; `known` are the assets already in the database, which a listing may name too.
+pub fn parse(text: &str, name: &str, known: &BTreeMap<Symbol, Asset>) -> Result<Catalog, Failure> {
+    let file: File = parse_toml(text, name, CODE)?;
+    let mut catalog = Catalog::default();
+    for (symbol, entry) in &file.assets {
+        let asset = asset(&format!("assets.{symbol}"), symbol, entry)?;
+        catalog.assets.insert(asset.symbol.clone(), asset);
+    }
+    for (name, entry) in &file.chains {
+        let chain = chain(&format!("chains.{name}"), name, entry)?;
+        catalog.chains.insert(chain.name.clone(), chain);
+    }
+    for entry in &file.on_chain {
+        let place = format!("on_chain {} on {}", entry.asset, entry.chain);
+        let listing = listing(&place, entry, &catalog.assets, known)?;
+        let key = (listing.asset.clone(), listing.chain.clone());
+        if catalog.listings.insert(key, listing).is_some() {
+            return Err(bad(&place, "is listed twice", "keep one of the two"));
+        }
+    }
+    Ok(catalog)
+}
+
+fn asset(place: &str, symbol: &str, entry: &AssetEntry) -> Result<Asset, Failure> {
+    let symbol: Symbol = symbol.parse().map_err(|error| bad(place, error, "write it like USDT"))?;
+    let precision =
+        Precision::new(entry.precision).ok_or_else(|| bad(place, "precision is at most 18", "8 decimals are usual"))?;
+    let limit = |field: &str, text: &str| positive(&format!("{place}.{field}"), text, precision);
+    let transfer = TransferLimits {
+        min: limit("min_transfer", &entry.min_transfer)?,
+        max: limit("max_transfer", &entry.max_transfer)?,
+        daily: limit("daily_transfer", &entry.daily_transfer)?,
+    };
+    if transfer.min > transfer.max || transfer.max > transfer.daily {
+        return Err(bad(place, "limits are out of order", "min_transfer <= max_transfer <= daily_transfer"));
+    }
+    Ok(Asset {
+        symbol,
+        precision,
+        status: entry.status.into(),
+        internal_transfer_enabled: entry.internal_transfer,
+        transfer,
+    })
+}
+
+fn chain(place: &str, name: &str, entry: &ChainEntry) -> Result<Chain, Failure> {
+    let name: ChainName = name.parse().map_err(|error| bad(place, error, "write it like bsc"))?;
+    let kind = ChainKind::from(entry.kind);
+    let known = match kind {
+        ChainKind::Evm => entry.network.parse::<u64>().is_ok_and(|id| id > 0 && !entry.network.starts_with('+')),
+        ChainKind::Bitcoin | ChainKind::Tron => ["mainnet", "testnet", "regtest"].contains(&entry.network.as_str()),
+    };
+    if !known {
+        let hint = "an EVM chain id such as \"56\", or mainnet, testnet or regtest";
+        return Err(bad(place, format!("there is no {} network {:?}", kind.as_str(), entry.network), hint));
+    }
+    if !(1..=100_000).contains(&entry.confirmations) {
+        return Err(bad(place, "confirmations must be 1 to 100000", "BSC 12, TRON 19, Bitcoin 6 are usual"));
+    }
+    let (network, confirmations) = (entry.network.clone(), entry.confirmations);
+    Ok(Chain { name, kind, network, confirmations, status: entry.status.into() })
+}
+
+fn listing(
+    place: &str,
+    entry: &ListingEntry,
+    assets: &BTreeMap<Symbol, Asset>,
+    known: &BTreeMap<Symbol, Asset>,
+) -> Result<Listing, Failure> {
+    let symbol: Symbol = entry.asset.parse().map_err(|error| bad(place, error, "write it like USDT"))?;
+    let chain: ChainName = entry.chain.parse().map_err(|error| bad(place, error, "write it like bsc"))?;
+    let asset = assets.get(&symbol).or_else(|| known.get(&symbol)).ok_or_else(|| {
+        let hint = "add it under [assets], or correct the name";
+        Failure::bad_input("INVALID_ASSET", format!("{place}: there is no asset {symbol}"), hint)
+    })?;
+    if entry.contract.as_deref().is_some_and(|contract| contract.trim().is_empty()) {
+        return Err(bad(place, "contract is empty", "leave it out for the chain's own coin"));
+    }
+    let form = AssetOnChain::new(asset.precision, entry.decimals, entry.contract.clone())
+        .map_err(|error| bad(place, error, "give the asset at most the chain's decimals"))?;
+    let min_deposit = positive(&format!("{place}: min_deposit"), &entry.min_deposit, asset.precision)?;
+    Ok(Listing { asset: symbol, chain, form, min_deposit, status: entry.status.into() })
+}
+
+/// An amount greater than zero, written as a decimal string.
+pub fn positive(place: &str, text: &str, precision: Precision) -> Result<Amount, Failure> {
+    let refuse = |code, problem: String, hint: &str| {
+        Err(Failure::bad_input(code, format!("{place} is {text:?}: {problem}"), hint))
+    };
+    match Amount::parse(text, precision) {
+        Ok(amount) if amount.is_positive() => Ok(amount),
+        Ok(_) => refuse("INVALID_AMOUNT", "an amount must be greater than zero".to_owned(), "use a positive amount"),
+        Err(error @ AmountError::Malformed) => refuse("INVALID_AMOUNT", error.to_string(), "write it like \"12.5\""),
+        Err(error @ AmountError::TooPrecise(_)) => {
+            refuse("PRECISION_OVERFLOW", error.to_string(), "drop the decimals that the asset does not have")
+        }
+        Err(error @ AmountError::TooLarge) => refuse("OVERFLOW", error.to_string(), "use a smaller amount"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = r#"
+[assets.USDT]
+precision = 6
+min_transfer = "1"
+max_transfer = "1000"
+daily_transfer = "5000"
+
+[chains.bsc]
+kind = "evm"
+network = "56"
+confirmations = 12
+
+[[on_chain]]
+asset = "USDT"
+chain = "bsc"
+contract = "0x55d398326f99059ff775485246999027b3197955"
+decimals = 18
+min_deposit = "1"
+"#;
+
+    fn read(text: &str) -> Result<Catalog, Failure> {
+        parse(text, "treasury.toml", &BTreeMap::new())
+    }
+
+    #[test]
+    fn a_good_file_is_read() {
+        let catalog = read(GOOD).expect("good");
+        assert_eq!((catalog.assets.len(), catalog.chains.len(), catalog.listings.len()), (1, 1, 1));
+    }
+
+    #[test]
+    fn the_example_and_the_demo_are_good() {
+        read(include_str!("../../../examples/treasury.toml")).expect("good");
+    }
+
+    /// Each line: what to replace in the good file, by what, and the code that answers.
+    #[test]
+    fn bad_values_have_their_codes() {
+        for (from, to, code) in [
+            ("min_transfer = \"1\"", "min_transfer = \"0\"", "INVALID_AMOUNT"),
+            ("min_transfer = \"1\"", "min_transfer = \"-1\"", "INVALID_AMOUNT"),
+            ("min_transfer = \"1\"", "min_transfer = \"1e3\"", "INVALID_AMOUNT"),
+            ("min_transfer = \"1\"", "min_transfer = \"0.0000001\"", "PRECISION_OVERFLOW"),
+            ("min_transfer = \"1\"", "min_transfer = \"99999999999999999999\"", "OVERFLOW"),
+            ("min_transfer = \"1\"", "min_transfer = 1", "TREASURY_INVALID"),
+            ("min_transfer = \"1\"", "min_transfer = \"2000\"", "TREASURY_INVALID"),
+            ("precision = 6", "precision = 19", "TREASURY_INVALID"),
+            ("precision = 6", "precison = 6", "TREASURY_INVALID"),
+            ("[assets.USDT]", "[assets.usdt]", "TREASURY_INVALID"),
+            ("kind = \"evm\"", "kind = \"solana\"", "TREASURY_INVALID"),
+            ("network = \"56\"", "network = \"mainnet\"", "TREASURY_INVALID"),
+            ("confirmations = 12", "confirmations = 0", "TREASURY_INVALID"),
+            ("decimals = 18", "decimals = 5", "TREASURY_INVALID"),
+            ("decimals = 18", "decimals = 200", "TREASURY_INVALID"),
+            ("asset = \"USDT\"", "asset = \"USDC\"", "INVALID_ASSET"),
+            ("min_deposit = \"1\"", "min_deposit = \"\"", "INVALID_AMOUNT"),
+        ] {
+            assert!(GOOD.contains(from), "{from}");
+            let failure = read(&GOOD.replace(from, to)).expect_err(to);
+            assert_eq!(failure.code, code, "{to}: {:?}", failure.messages);
+        }
+    }
+
+    #[test]
+    fn a_typo_is_met_with_a_suggestion() {
+        let failure = read(&GOOD.replace("min_deposit", "min_depost")).expect_err("a typo");
+        assert_eq!(failure.hint, "did you mean min_deposit?");
+        let failure = read(&GOOD.replace("[[on_chain]]", "[[onchain]]")).expect_err("a typo");
+        assert_eq!(failure.hint, "did you mean on_chain?");
+    }
+
+    #[test]
+    fn listed_twice_is_refused() {
+        let twice = format!("{GOOD}{}", &GOOD[GOOD.find("[[on_chain]]").expect("there")..]);
+        assert_eq!(read(&twice).expect_err("twice").code, "TREASURY_INVALID");
+    }
+}
