@@ -19,6 +19,7 @@ use domain::AccountId;
 use futures_util::TryStreamExt;
 
 use crate::db::{Db, Tx, TxInner};
+use crate::dialect::PREFER_ONE_PASS;
 use crate::error::StoreError;
 use crate::ledger::balances::{add_movements, join_halves, totals};
 use crate::ledger::row::MovementRow;
@@ -62,19 +63,18 @@ statements! {
             LEFT JOIN accounts f ON f.id = m.from_account LEFT JOIN accounts t ON t.id = m.to_account
         WHERE m.outcome = 0 AND (f.id IS NULL OR t.id IS NULL OR f.asset_id <> m.asset_id OR t.asset_id <> m.asset_id)
         ORDER BY m.id LIMIT 1";
-    FIND_STRAY_END = "SELECT e.id FROM movements e
-            LEFT JOIN movements h ON h.op_key = e.hold_key AND h.leg = 0 AND h.action = 2 AND h.outcome = 0
-        WHERE e.hold_key IS NOT NULL AND e.outcome = 0 AND (h.id IS NULL OR h.from_account <> e.from_account)
-        ORDER BY e.id LIMIT 1";
-    /// Amounts of one operation are few, but each may be near 2^63: compared as a difference that cannot overflow.
-    FIND_PARTIAL_END = "SELECT e.op_key FROM movements e
-            JOIN movements h ON h.op_key = e.hold_key AND h.leg = 0 AND h.action = 2 AND h.outcome = 0
-        WHERE e.hold_key IS NOT NULL AND e.outcome = 0
-        GROUP BY e.op_key, h.amount
-        HAVING SUM(e.amount >> 32) * 4294967296 + SUM(e.amount & 4294967295) <> h.amount
-        ORDER BY e.op_key LIMIT 1";
-    FIND_DOUBLE_END = "SELECT hold_key FROM movements WHERE hold_key IS NOT NULL AND outcome = 0 AND leg = 0
-        GROUP BY hold_key HAVING COUNT(*) > 1 ORDER BY hold_key LIMIT 1";
+    /// Each hold with its ends, in one pass and without a join: signed amounts that must cancel out.
+    FIND_BROKEN_HOLD = "SELECT hold FROM (
+            SELECT COALESCE(hold_key, op_key) AS hold, from_account,
+                CASE WHEN action = 2 THEN 1 ELSE 0 END AS taken,
+                CASE WHEN action > 2 AND leg = 0 THEN 1 ELSE 0 END AS ended,
+                CASE WHEN action = 2 THEN -amount ELSE amount END AS signed
+            FROM movements WHERE outcome = 0 AND action >= 2) ends
+        GROUP BY hold
+        HAVING SUM(ended) > 0 AND (SUM(taken) <> 1 OR SUM(ended) <> 1 OR MIN(from_account) <> MAX(from_account)
+            OR CAST(SUM(signed >> 32) AS BIGINT) + (CAST(SUM(signed & 4294967295) AS BIGINT) >> 32) <> 0
+            OR CAST(SUM(signed & 4294967295) AS BIGINT) & 4294967295 <> 0)
+        ORDER BY hold LIMIT 1";
     /// Sums are kept in two halves of 32 bits, so that no number of movements overflows them, then normalised.
     FIND_WRONG_BALANCE = "SELECT a.id, a.available, a.frozen,
             COALESCE(d.available_high, 0), COALESCE(d.available_low, 0),
@@ -123,6 +123,7 @@ impl Db {
         let movements = fetch_optional!(tx, COUNT_MOVEMENTS => (i64,))?.map_or(0, |row| row.0);
         let movements = u64::try_from(movements).unwrap_or(0);
         progress(Progress::Started { movements });
+        execute!(tx, PREFER_ONE_PASS)?;
         let mut findings = Vec::new();
         let mut found = |check, violation| findings.push(Finding { check, violation });
         found("movements", check_movements(tx, &mut progress).await?);
@@ -207,15 +208,11 @@ async fn check_accounts(tx: &mut Tx) -> Result<Option<Violation>, StoreError> {
 }
 
 async fn check_holds(tx: &mut Tx) -> Result<Option<Violation>, StoreError> {
-    if let Some((id,)) = fetch_optional!(tx, FIND_STRAY_END => (i64,))? {
-        return Ok(violation(format!("movements id={id}"), "ends a hold that its account never had"));
-    }
-    if let Some((key,)) = fetch_optional!(tx, FIND_DOUBLE_END => (String,))? {
-        return Ok(violation(format!("movements hold_key={key}"), "the hold has ended more than once"));
-    }
-    let partial = fetch_optional!(tx, FIND_PARTIAL_END => (String,))?;
-    Ok(partial
-        .and_then(|(key,)| violation(format!("movements op_key={key}"), "ends a hold with another amount than held")))
+    let broken = fetch_optional!(tx, FIND_BROKEN_HOLD => (String,))?;
+    Ok(broken.and_then(|(hold,)| {
+        let problem = "what ends this hold is not exactly one settle or release of its account and amount";
+        violation(format!("movements hold_key={hold}"), problem)
+    }))
 }
 
 async fn check_balances(tx: &mut Tx) -> Result<Option<Violation>, StoreError> {

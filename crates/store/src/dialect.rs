@@ -125,6 +125,10 @@ statements! {
     /// Afterwards no id at or below the highest can still appear. SQLite has one writer: this one.
     BARRIER_MOVEMENTS = "LOCK TABLE movements IN SHARE MODE" | "SELECT 1";
 
+    /// For the rest of this transaction: join by hashing whole tables, never row by row. A freshly filled table has
+    /// no statistics yet, and the planner's guess could then take hours. SQLite joins by index.
+    PREFER_ONE_PASS = "SET LOCAL enable_nestloop = off" | "SELECT 1";
+
     /// Users' rows, in the order of their ids: two batches that overlap wait for each other, they never deadlock.
     LOCK_ACCOUNTS = "SELECT id, asset_id, status, available, frozen FROM accounts
         WHERE id = ANY($1) ORDER BY id FOR UPDATE"

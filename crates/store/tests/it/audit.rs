@@ -84,7 +84,7 @@ db_test! {
     async fn an_end_without_its_hold_is_named(db: TestDb) {
         some_history(db).await;
         db.by_hand("DELETE FROM movements WHERE op_key = 'h'").await.unwrap();
-        assert!(verdict(db).await.iter().any(|line| line.starts_with("holds: movements id=")));
+        assert!(verdict(db).await.contains(&"holds: movements hold_key=h".to_owned()));
     }
 
     async fn balances_near_the_end_of_64_bits_are_no_false_alarm(db: TestDb) {
