@@ -22,6 +22,17 @@ pub struct PrivatePostgres {
 
 const HINT: &str = "install PostgreSQL (Debian: apt-get install postgresql), or name a server with --database-url";
 
+/// Durable, on a socket only, and sized as anybody would who puts money on it: the defaults are for a machine of 2005.
+const SETTINGS: [&str; 7] = [
+    "listen_addresses=",
+    "port=5432",
+    "fsync=on",
+    "synchronous_commit=on",
+    "max_connections=100",
+    "shared_buffers=512MB",
+    "max_wal_size=4GB",
+];
+
 fn failed(what: &str, error: &io::Error) -> Failure {
     let mut failure = Failure::outside("POSTGRES_NOT_STARTED", error, HINT);
     failure.messages.insert(0, what.to_owned());
@@ -80,9 +91,7 @@ impl PrivatePostgres {
             let log = std::fs::File::create(self.folder.join("log"))?;
             let mut command = self.program("postgres");
             command.arg("-D").arg(self.folder.join("data")).arg("-k").arg(&self.folder);
-            for setting in
-                ["listen_addresses=", "port=5432", "fsync=on", "synchronous_commit=on", "max_connections=100"]
-            {
+            for setting in SETTINGS {
                 command.arg("-c").arg(setting);
             }
             command.stdout(log.try_clone()?).stderr(log);

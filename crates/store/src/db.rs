@@ -8,7 +8,7 @@ use std::time::Duration;
 use domain::random::Random;
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous};
-use sqlx::{Postgres, Sqlite, Transaction};
+use sqlx::{ConnectOptions, Postgres, Sqlite, Transaction};
 
 use crate::dialect;
 use crate::error::StoreError;
@@ -218,6 +218,7 @@ impl Tries<'_> {
 async fn connect_postgres(url: &str, options: &Options) -> Result<PgPool, StoreError> {
     let connect = PgConnectOptions::from_str(url)
         .map_err(|error| StoreError::BadUrl(Some(error)))?
+        .disable_statement_logging()
         .application_name("bursar")
         // An acknowledged commit is on disk, whatever the server's or the role's default.
         .options([
@@ -232,6 +233,7 @@ async fn connect_postgres(url: &str, options: &Options) -> Result<PgPool, StoreE
 async fn connect_sqlite(url: &str, options: &Options) -> Result<Pools, StoreError> {
     let connect = SqliteConnectOptions::from_str(url)
         .map_err(|error| StoreError::BadUrl(Some(error)))?
+        .disable_statement_logging()
         .create_if_missing(options.create)
         .journal_mode(SqliteJournalMode::Wal)
         // An acknowledged commit is on disk.

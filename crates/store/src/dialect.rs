@@ -80,10 +80,8 @@ pub(crate) async fn execute_rows(tx: &mut Tx, sql: &RowsSql, columns: Vec<Column
             for column in columns {
                 query = match column {
                     Column::Ints(values) => query.bind(values),
-                    Column::Texts(values) => query.bind(values.into_iter().map(str::to_owned).collect::<Vec<_>>()),
-                    Column::OptionalTexts(values) => {
-                        query.bind(values.into_iter().map(|value| value.map(str::to_owned)).collect::<Vec<_>>())
-                    }
+                    Column::Texts(values) => query.bind(values),
+                    Column::OptionalTexts(values) => query.bind(values),
                 };
             }
             query.execute(&mut **tx).await.map(|done| done.rows_affected())

@@ -197,6 +197,7 @@ impl Writer {
     async fn run(mut self, watch: Stopwatch, time: Duration) -> Result<u64, Failure> {
         let mut done = 0;
         let amount = Amount::from_units(1);
+        let note = note()?;
         for round in 0_u64.. {
             if watch.elapsed() >= time {
                 break;
@@ -208,8 +209,8 @@ impl Writer {
                 let hold = key(format!("{}-{round}-{number}:hold", self.tag))?;
                 let settle = key(format!("{}-{round}-{number}:settle", self.tag))?;
                 let movement = Movement { from: user, to: self.bank.clearing, asset: self.bank.asset, amount };
-                holds.push(Operation::hold(hold.clone(), user, self.bank.asset, amount, note()?));
-                settles.push(Operation::settle(settle, hold, vec![movement], note()?).map_err(bad)?);
+                holds.push(Operation::hold(hold.clone(), user, self.bank.asset, amount, note.clone()));
+                settles.push(Operation::settle(settle, hold, vec![movement], note.clone()).map_err(bad)?);
             }
             for operations in [holds, settles] {
                 expect_applied(&self.bank.db.post(&operations, SystemClock.now()).await?)?;

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use domain::ledger::{Difference, OpKey, Outcome, Refusal, Reply};
 use domain::{AccountId, AccountKind, AccountStatus, AssetId, Timestamp, UserId};
 
-use super::post::AccountRow;
+use super::post::{AccountRow, state};
 use crate::db::{Db, Tx};
 use crate::dialect::{LOCK_ACCOUNTS, Many, READ_ACCOUNTS_OF_OWNERS, READ_STATUS_CHANGES};
 use crate::error::StoreError;
@@ -165,7 +165,7 @@ pub async fn set_status(tx: &mut Tx, changes: &[StatusChange], at: Timestamp) ->
     let rows = fetch_all!(tx, LOCK_ACCOUNTS => AccountRow, ids.clone())?;
     let mut statuses = HashMap::new();
     for row in rows {
-        let (id, state) = row.state()?;
+        let (id, state) = state(row)?;
         statuses.insert(id, state.status);
     }
     let mut decided = earlier_changes(tx, changes).await?;
