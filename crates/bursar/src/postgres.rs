@@ -23,14 +23,15 @@ pub struct PrivatePostgres {
 const HINT: &str = "install PostgreSQL (Debian: apt-get install postgresql), or name a server with --database-url";
 
 /// Durable, on a socket only, and sized as anybody would who puts money on it: the defaults are for a machine of 2005.
-const SETTINGS: [&str; 7] = [
+const SETTINGS: [&str; 8] = [
     "listen_addresses=",
     "port=5432",
     "fsync=on",
     "synchronous_commit=on",
     "max_connections=100",
     "shared_buffers=512MB",
-    "max_wal_size=4GB",
+    "min_wal_size=1GB",
+    "max_wal_size=1GB",
 ];
 
 fn failed(what: &str, error: &io::Error) -> Failure {

@@ -149,6 +149,17 @@ statements! {
         | "SELECT hold_key FROM movements
         WHERE hold_key IN (SELECT value FROM json_each($1)) AND hold_key IS NOT NULL AND outcome = 0 AND leg = 0";
 
+    /// All legs of the operations that ended these holds.
+    READ_ENDS = "SELECT m.id, m.op_key, m.leg, m.action, m.outcome, m.from_account, m.to_account, m.asset_id, m.amount,
+            m.hold_key, m.reference, m.at, m.checksum
+        FROM movements e JOIN movements m ON m.op_key = e.op_key
+        WHERE e.hold_key = ANY($1) AND e.hold_key IS NOT NULL AND e.outcome = 0 AND e.leg = 0 ORDER BY m.op_key, m.leg"
+        | "SELECT m.id, m.op_key, m.leg, m.action, m.outcome, m.from_account, m.to_account, m.asset_id, m.amount,
+            m.hold_key, m.reference, m.at, m.checksum
+        FROM movements e JOIN movements m ON m.op_key = e.op_key
+        WHERE e.hold_key IN (SELECT value FROM json_each($1)) AND e.hold_key IS NOT NULL AND e.outcome = 0 AND e.leg = 0
+        ORDER BY m.op_key, m.leg";
+
     /// Everything recorded under these keys.
     READ_HISTORY = "SELECT id, op_key, leg, action, outcome, from_account, to_account, asset_id, amount, hold_key,
             reference, at, checksum

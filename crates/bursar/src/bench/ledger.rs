@@ -348,14 +348,15 @@ pub async fn run(arguments: &Arguments, as_json: bool) -> Outcome {
     bank.db.prepare_yardstick(ACCOUNTS as i64).await?;
     let time = Duration::from_millis(arguments.slice_ms);
     let bar = if as_json { indicatif::ProgressBar::hidden() } else { indicatif::ProgressBar::new(0) };
-    bar.set_length(u64::from(arguments.rounds) * FIGURES.len() as u64);
+    bar.set_length(u64::from(arguments.rounds + 1) * FIGURES.len() as u64);
     let mut samples = vec![Samples::default(); FIGURES.len()];
     let everyone: Vec<AccountId> = bank.users.to_vec();
-    for _ in 0..arguments.rounds {
+    // The first round is not counted: a new server makes its log files while it runs, an old one uses them again.
+    for round in 0..=arguments.rounds {
         for (figure, samples) in FIGURES.iter().zip(&mut samples) {
             bar.set_message(*figure);
             let hot = || vec![vec![everyone[0]]; WRITERS];
-            samples.push(match *figure {
+            let rate = match *figure {
                 "fdatasync_per_s" => fdatasync_per_s(&site.folder, time / 4).map_err(|error| {
                     Failure::outside("DISK_PROBE_FAILED", &error, "make room in the temporary folder")
                 })?,
@@ -368,7 +369,10 @@ pub async fn run(arguments: &Arguments, as_json: bool) -> Outcome {
                 "hot_account_64_per_s" => subject(&bank, 64, hot(), time).await?,
                 "one_process_per_s" => processes(&site.url, 1, time).await?,
                 _ => processes(&site.url, 2, time).await?,
-            });
+            };
+            if round > 0 {
+                samples.push(rate);
+            }
             bar.inc(1);
         }
     }

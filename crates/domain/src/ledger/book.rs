@@ -1,6 +1,6 @@
 //! The ledger's state machine, over the accounts and holds that a batch touches.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::operation::{Action, Movement, OpKey, Operation};
 use super::refusal::{Difference, Refusal};
@@ -84,6 +84,8 @@ pub enum BookError {
 #[derive(Debug, Default)]
 pub struct Book<'a> {
     accounts: HashMap<AccountId, AccountState>,
+    /// Accounts that an applied operation has moved money in or out of.
+    touched: HashSet<AccountId>,
     holds: HashMap<OpKey, HoldState>,
     decided: HashMap<&'a OpKey, (&'a Operation, Outcome)>,
     has_history: bool,
@@ -91,7 +93,7 @@ pub struct Book<'a> {
 
 impl<'a> Book<'a> {
     pub fn new(accounts: HashMap<AccountId, AccountState>, holds: HashMap<OpKey, HoldState>) -> Self {
-        Self { accounts, holds, decided: HashMap::new(), has_history: false }
+        Self { accounts, touched: HashSet::new(), holds, decided: HashMap::new(), has_history: false }
     }
 
     /// Adds what was decided before under the batch's keys. The holds must then say truly whether they ended.
@@ -101,8 +103,12 @@ impl<'a> Book<'a> {
         self
     }
 
-    pub const fn accounts(&self) -> &HashMap<AccountId, AccountState> {
-        &self.accounts
+    /// The users' accounts that applied operations have moved money in or out of, in the order of their ids.
+    pub fn changed(&self) -> Vec<(AccountId, &AccountState)> {
+        let states = self.touched.iter().filter_map(|id| self.accounts.get(id).map(|state| (*id, state)));
+        let mut changed: Vec<_> = states.collect();
+        changed.sort_unstable_by_key(|(id, _)| *id);
+        changed
     }
 
     /// Decides one operation and carries it out in memory.
@@ -178,6 +184,7 @@ impl<'a> Book<'a> {
                 };
             }
         }
+        self.touched.extend(undo.iter().map(|(account, _)| *account));
         match operation.action() {
             Action::Post => {}
             Action::Hold => {

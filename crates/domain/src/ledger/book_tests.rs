@@ -89,7 +89,7 @@ fn check_with(statuses: &[(&str, AccountStatus)], table: &str, balances: &str) {
     let shown: Vec<String> = ["A", "B"]
         .iter()
         .map(|name| {
-            let state = &book.accounts()[&account(name).0];
+            let state = &book.accounts[&account(name).0];
             format!("{name} {}/{}", state.available.units(), state.frozen.units())
         })
         .collect();

@@ -135,9 +135,11 @@ CREATE UNIQUE INDEX movements_key ON movements (op_key, leg);
 -- A hold ends at most once.
 CREATE UNIQUE INDEX movements_hold_end ON movements (hold_key)
     WHERE hold_key IS NOT NULL AND outcome = 0 AND leg = 0;
--- A user's statement. System accounts are left out: they are in every row.
-CREATE INDEX movements_from ON movements (from_account, id) WHERE from_account > 0;
-CREATE INDEX movements_to ON movements (to_account, id) WHERE to_account > 0 AND to_account <> from_account;
+-- A user's statement. System accounts are left out: they are in every row. The ends of holds are left out too: they
+-- are found with their hold, by movements_hold_end.
+-- SQLite adds the id by itself.
+CREATE INDEX movements_from ON movements (from_account) WHERE from_account > 0 AND hold_key IS NULL;
+CREATE INDEX movements_to ON movements (to_account) WHERE to_account > 0 AND to_account <> from_account;
 
 -- Balances of the system accounts through a movement id below which nothing can appear any more.
 CREATE TABLE checkpoints (

@@ -1,7 +1,10 @@
 //! Looking at accounts and at the journal, a page at a time.
 
+use std::collections::HashMap;
+
 use super::row::MovementRow;
 use crate::db::Tx;
+use crate::dialect::{Many, READ_ENDS};
 use crate::error::StoreError;
 
 statements! {
@@ -15,11 +18,11 @@ statements! {
     LIST_MOVEMENTS = "SELECT id, op_key, leg, action, outcome, from_account, to_account, asset_id, amount, hold_key,
             reference, at, checksum
         FROM movements WHERE id < $1 ORDER BY id DESC LIMIT $2";
-    /// Each half walks an index of its own backwards.
+    /// What a user paid, held and got, each by an index of its own. The ends of holds are read with them, below.
     LIST_MOVEMENTS_OF_USER = "SELECT id, op_key, leg, action, outcome, from_account, to_account, asset_id, amount,
             hold_key, reference, at, checksum
-        FROM (SELECT * FROM (SELECT * FROM movements WHERE from_account = $3 AND from_account > 0 AND id < $1
-                    ORDER BY id DESC LIMIT $2) paid
+        FROM (SELECT * FROM (SELECT * FROM movements WHERE from_account = $3 AND from_account > 0
+                    AND hold_key IS NULL AND id < $1 ORDER BY id DESC LIMIT $2) paid
             UNION ALL
             SELECT * FROM (SELECT * FROM movements WHERE to_account = $3 AND to_account > 0
                     AND to_account <> from_account AND id < $1 ORDER BY id DESC LIMIT $2) got) both_sides
@@ -29,7 +32,7 @@ statements! {
         FROM movements WHERE (from_account = $3 OR to_account = $3) AND id < $1 ORDER BY id DESC LIMIT $2";
     LIST_MOVEMENTS_OF_KEY = "SELECT id, op_key, leg, action, outcome, from_account, to_account, asset_id, amount,
             hold_key, reference, at, checksum
-        FROM movements WHERE op_key = $3 AND id < $1 ORDER BY leg LIMIT $2";
+        FROM movements WHERE op_key = $1 ORDER BY leg";
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, sqlx::FromRow)]
@@ -76,7 +79,8 @@ pub async fn list_accounts(
     }
 }
 
-/// Movements with an id below `before`, newest first (those of one key by leg).
+/// Movements with an id below `before`, newest first. Those of one key come whole, by leg. A user's are what the user
+/// paid, held and got; each hold is followed by what ended it.
 pub async fn list_movements(
     tx: &mut Tx,
     filter: &MovementFilter,
@@ -86,13 +90,34 @@ pub async fn list_movements(
     match filter {
         MovementFilter::All => fetch_all!(tx, LIST_MOVEMENTS => MovementRow, before, limit),
         MovementFilter::Account(id) if *id > 0 => {
-            fetch_all!(tx, LIST_MOVEMENTS_OF_USER => MovementRow, before, limit, *id)
+            let rows = fetch_all!(tx, LIST_MOVEMENTS_OF_USER => MovementRow, before, limit, *id)?;
+            with_ends(tx, rows).await
         }
         MovementFilter::Account(id) => {
             fetch_all!(tx, LIST_MOVEMENTS_OF_SYSTEM => MovementRow, before, limit, *id)
         }
         MovementFilter::Key(key) => {
-            fetch_all!(tx, LIST_MOVEMENTS_OF_KEY => MovementRow, before, limit, key.as_str())
+            fetch_all!(tx, LIST_MOVEMENTS_OF_KEY => MovementRow, key.as_str())
         }
     }
+}
+
+/// Puts the applied end of each hold, all its legs, right behind the hold.
+async fn with_ends(tx: &mut Tx, rows: Vec<MovementRow>) -> Result<Vec<MovementRow>, StoreError> {
+    let holds = rows.iter().filter(|row| row.action == 2 && row.outcome == 0).map(|row| row.op_key.clone());
+    let holds = Many(holds.collect::<Vec<String>>());
+    if holds.0.is_empty() {
+        return Ok(rows);
+    }
+    let mut ends: HashMap<Option<String>, Vec<MovementRow>> = HashMap::new();
+    for end in fetch_all!(tx, READ_ENDS => MovementRow, holds.clone())? {
+        ends.entry(end.hold_key.clone()).or_default().push(end);
+    }
+    Ok(rows
+        .into_iter()
+        .flat_map(|row| {
+            let ended = if row.action == 2 { ends.remove(&Some(row.op_key.clone())) } else { None };
+            std::iter::once(row).chain(ended.unwrap_or_default())
+        })
+        .collect())
 }

@@ -69,7 +69,6 @@ pub async fn post(tx: &mut Tx, operations: &[Operation], at: Timestamp) -> Resul
         return Err(StoreError::BatchTooLarge { count: operations.len(), most: MAX_BATCH });
     }
     let accounts = load_accounts(tx, operations).await?;
-    let before = accounts.clone();
     let holds = load_holds(tx, operations).await?;
     let history = if tx.careful { load_history(tx, operations).await? } else { Vec::new() };
 
@@ -80,7 +79,7 @@ pub async fn post(tx: &mut Tx, operations: &[Operation], at: Timestamp) -> Resul
     let replies = operations.iter().map(|operation| book.apply(operation)).collect::<Result<Vec<_>, _>>()?;
 
     insert_movements(tx, operations, &replies, at).await?;
-    update_balances(tx, &before, book.accounts()).await?;
+    update_balances(tx, book.changed()).await?;
     Ok(replies)
 }
 
@@ -214,12 +213,10 @@ async fn insert_movements(
     expect_rows(execute_rows(tx, &INSERT_MOVEMENTS, columns).await?, count, "movements")
 }
 
-async fn update_balances(tx: &mut Tx, before: &Accounts, after: &Accounts) -> Result<(), StoreError> {
-    let mut changed: Vec<_> = after.iter().filter(|(id, state)| before.get(*id) != Some(*state)).collect();
+async fn update_balances(tx: &mut Tx, changed: Vec<(AccountId, &AccountState)>) -> Result<(), StoreError> {
     if changed.is_empty() {
         return Ok(());
     }
-    changed.sort_unstable_by_key(|(id, _)| **id);
     let columns = vec![
         Column::Ints(changed.iter().map(|(id, _)| id.0).collect()),
         Column::Ints(changed.iter().map(|(_, state)| state.available.units()).collect()),

@@ -2,6 +2,7 @@
 
 use domain::ledger::{Difference, Outcome, Refusal, Reply};
 use domain::{AccountId, AccountStatus, AssetId, UserId};
+use store::ledger::journal::{MovementFilter, list_movements};
 use store::ledger::{MAX_BATCH, NewAccount, Opened, StatusChange, balances};
 use store::testing::NOW;
 use store::{db_test, transact};
@@ -311,6 +312,26 @@ db_test! {
         assert!(db.checkpoint(NOW).await.unwrap() > line);
         assert_eq!(read().await[&bank.clearing], 10);
         assert_clean(db).await;
+    }
+
+    async fn a_statement_shows_each_hold_with_its_end(db: TestDb) {
+        let bank = Bank::open(db, 2, 100).await;
+        let [a, b] = [bank.users[0], bank.users[1]];
+        let settle = domain::ledger::Operation::settle(
+            key("s"), key("h1"), vec![bank.movement(a, bank.clearing, 9), bank.movement(a, b, 1)], note(),
+        ).unwrap();
+        let operations = [bank.hold("h1", 0, 10), bank.hold("h2", 0, 5), settle, bank.post("p", &[(b, a, 3)])];
+        assert_all_applied(&db.post(&operations, NOW).await.unwrap());
+        let statement = async |account: AccountId, before: i64, limit: i64| {
+            let mut tx = db.read().await.unwrap();
+            let filter = MovementFilter::Account(account.0);
+            let rows = list_movements(&mut tx, &filter, before, limit).await.unwrap();
+            rows.iter().map(|row| format!("{}/{}", row.op_key, row.leg)).collect::<Vec<_>>()
+        };
+        assert_eq!(statement(a, i64::MAX, 50).await, ["p/0", "h2/0", "h1/0", "s/0", "s/1", "fund-0/0"]);
+        assert_eq!(statement(b, i64::MAX, 50).await, ["p/0", "s/1", "fund-1/0"]);
+        assert_eq!(statement(a, i64::MAX, 1).await, ["p/0"]);
+        assert_eq!(statement(bank.clearing, i64::MAX, 50).await, ["s/0"]);
     }
 
     async fn checkpoints_under_traffic_miss_nothing(db: TestDb) {
