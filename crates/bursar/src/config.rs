@@ -102,17 +102,24 @@ impl Config {
     }
 }
 
-/// The URL without the password it may carry.
+/// The URL without the password it may carry, before the host or in the query.
 pub fn without_password(url: &str) -> String {
-    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
-    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-    match authority.rsplit_once('@') {
-        Some((user, host)) if user.contains(':') => {
-            let name = user.split(':').next().unwrap_or_default();
-            format!("{scheme}://{name}:***@{host}/{path}")
-        }
-        _ => url.to_owned(),
-    }
+    let (base, query) = url.split_once('?').map_or((url, None), |(base, query)| (base, Some(query)));
+    let base = match base.split_once("://") {
+        Some((scheme, rest)) => match rest.rsplit_once('@') {
+            Some((user, host)) if user.contains(':') => {
+                format!("{scheme}://{}:***@{host}", user.split(':').next().unwrap_or_default())
+            }
+            _ => base.to_owned(),
+        },
+        None => base.to_owned(),
+    };
+    let Some(query) = query else { return base };
+    let shown = query.split('&').map(|pair| match pair.split_once('=') {
+        Some((name, _)) if name.to_ascii_lowercase().contains("password") => format!("{name}=***"),
+        _ => pair.to_owned(),
+    });
+    format!("{base}?{}", shown.collect::<Vec<_>>().join("&"))
 }
 
 /// Every leaf as its variable and its path: `BURSAR_DATABASE_URL` and `["database", "url"]`.
@@ -254,6 +261,8 @@ mod tests {
     #[test]
     fn a_password_is_never_shown() {
         assert_eq!(without_password("postgres://ann:se@cret@db/x?a=b"), "postgres://ann:***@db/x?a=b");
+        assert_eq!(without_password("postgres://ann:se/cret@db/x"), "postgres://ann:***@db/x");
+        assert_eq!(without_password("postgres://db/x?password=s&a=b"), "postgres://db/x?password=***&a=b");
         assert_eq!(without_password("postgres://ann@db/x"), "postgres://ann@db/x");
         assert_eq!(without_password("sqlite://x.db"), "sqlite://x.db");
     }

@@ -18,7 +18,7 @@ use crate::clock::{Stopwatch, SystemClock};
 use crate::commands::audit;
 use crate::commands::balances::Sheet;
 use crate::failure::{Failure, Outcome};
-use crate::output::thousands;
+use crate::output::{say, thousands};
 use crate::treasury;
 
 #[derive(Debug, clap::Args)]
@@ -26,7 +26,7 @@ pub struct Arguments {
     /// How long to run, such as 10s, 2m or 500ms
     #[arg(long = "for", default_value = "10s", value_name = "TIME", value_parser = parse_duration)]
     time: Duration,
-    /// The same seed makes the same operations
+    /// The same seed makes the same operations, under new keys
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Where the database is kept; run again to go on with it
@@ -55,13 +55,13 @@ const USERS: i64 = 200;
 const BATCH: usize = 256;
 
 pub async fn run(arguments: &Arguments, json: bool) -> Outcome {
-    let say = |text: String| {
+    let tell = |text: String| {
         if !json {
-            println!("{text}");
+            say(text);
         }
     };
     let file = arguments.data_dir.join("bursar.db");
-    say(format!("1. database: {} (SQLite, every commit synced to disk)", file.display()));
+    tell(format!("1. database: {} (SQLite, every commit synced to disk)", file.display()));
     let options = Options { create: true, ..Options::default() };
     let db = Db::connect(&format!("sqlite://{}", file.display()), &options).await?;
     db.migrate(SystemClock.now()).await?;
@@ -70,7 +70,7 @@ pub async fn run(arguments: &Arguments, json: bool) -> Outcome {
     let wanted = treasury::parse(TREASURY, "examples/treasury.toml", &known.assets)?;
     let author = Author { actor: "demo", reason: "bursar demo" };
     db.apply_catalog(&wanted, &author, SystemClock.now()).await?;
-    say(format!(
+    tell(format!(
         "2. treasury: {} assets, {} chains, {} assets on chains (examples/treasury.toml)",
         wanted.assets.len(),
         wanted.chains.len(),
@@ -78,8 +78,8 @@ pub async fn run(arguments: &Arguments, json: bool) -> Outcome {
     ));
 
     let mut stream = Stream::open(&db, arguments.seed).await?;
-    say(format!("3. accounts: {} users with a funding account in each asset", USERS));
-    say(format!("4. operations: deposits, payments, holds, settles, releases; batches of {BATCH}, one commit each"));
+    tell(format!("3. accounts: {} users with a funding account in each asset", USERS));
+    tell(format!("4. operations: deposits, payments, holds, settles, releases; batches of {BATCH}, one commit each"));
     let watch = Stopwatch::start();
     let bar = progress_bar(arguments.time, json);
     while watch.elapsed() < arguments.time {
@@ -90,7 +90,7 @@ pub async fn run(arguments: &Arguments, json: bool) -> Outcome {
     bar.finish_and_clear();
     let elapsed = watch.elapsed();
     let per_second = u128::from(stream.counts.total()) * 1_000 / elapsed.as_millis().max(1);
-    say(format!("   {}: {per_second} a second, durable", stream.counts.line()));
+    tell(format!("   {}: {per_second} a second, durable", stream.counts.line()));
 
     db.checkpoint(SystemClock.now()).await?;
     let sheet = Sheet::read(&db).await?;
@@ -108,12 +108,12 @@ pub async fn run(arguments: &Arguments, json: bool) -> Outcome {
             "balances": sheet.json(),
             "audit": audit::json(&report),
         });
-        println!("{body}");
+        say(body);
     } else {
-        println!("5. balances (what is owed to each account; custody is negative by the coins it holds)\n");
-        println!("{}\n", sheet.text());
-        println!("6. audit of {} movements\n\n{}", thousands(report.movements), audit::text(&report));
-        println!("\nlook around: BURSAR_DATABASE_URL=sqlite://{} bursar journal --limit 10", file.display());
+        say("5. balances (what is owed to each account; custody is negative by the coins it holds)\n");
+        say(format!("{}\n", sheet.text()));
+        say(format!("6. audit of {} movements\n\n{}", thousands(report.movements), audit::text(&report)));
+        say(format!("\nlook around: BURSAR_DATABASE_URL=sqlite://{} bursar journal --limit 10", file.display()));
     }
     audit::verdict(&report)
 }

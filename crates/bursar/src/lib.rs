@@ -11,7 +11,7 @@
 //! | [`postgres`] | a private PostgreSQL server in a temporary folder |
 //! | [`failure`] | what a command that fails says, and its exit code |
 //!
-//! **Only this crate reads the machine's clock** (`clock.rs`, and the benches' stopwatch).
+//! **Only this crate reads the machine's clock** (`clock.rs`).
 
 pub mod bench;
 pub mod cli;

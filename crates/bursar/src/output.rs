@@ -1,4 +1,13 @@
-//! Tables for people.
+//! Tables for people, and printing that does not panic when nobody reads on (`bursar journal | head`).
+
+use std::io::Write;
+
+/// Prints a line to standard output. When that is closed there is nobody left to work for.
+pub fn say(text: impl std::fmt::Display) {
+    if writeln!(std::io::stdout(), "{text}").is_err() {
+        std::process::exit(crate::failure::Exit::Outside as i32);
+    }
+}
 
 /// A table with a header; columns named in `right` are aligned right, as numbers are.
 pub fn table(header: &[&str], right: &[usize], rows: &[Vec<String>]) -> String {

@@ -1,7 +1,7 @@
 //! Ledger money: a signed count of an asset's smallest ledger unit.
 //!
 //! Arithmetic is checked or it does not exist. Text is exact: what a precision cannot hold is refused, never
-//! rounded, and there is one spelling only (no sign but `-`, no exponent, no separators, ASCII digits).
+//! rounded, and only plain decimals are read (no sign but `-`, no exponent, no separators, ASCII digits).
 
 use std::fmt;
 

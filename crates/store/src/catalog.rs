@@ -38,8 +38,10 @@ pub struct Change {
 
 #[derive(Debug, thiserror::Error)]
 pub enum CatalogError {
-    #[error("{entity}: {field} cannot change from {before} to {after}, because users hold {asset}")]
+    #[error("{entity}: {field} cannot change from {before} to {after}, because users have accounts in {asset}")]
     InUse { entity: String, field: &'static str, before: String, after: String, asset: Symbol },
+    #[error("asset {asset}: precision cannot change while {asset} on {chain} is left out")]
+    ListingLeftOut { asset: Symbol, chain: ChainName },
     #[error("{asset} on {chain}: there is no asset {asset}")]
     UnknownAsset { asset: Symbol, chain: ChainName },
     #[error("{asset} on {chain}: there is no chain {chain}")]
@@ -52,6 +54,7 @@ impl CatalogError {
     pub const fn code(&self) -> &'static str {
         match self {
             Self::InUse { .. } => "SETTING_IN_USE",
+            Self::ListingLeftOut { .. } => "LISTING_LEFT_OUT",
             Self::UnknownAsset { .. } => "INVALID_ASSET",
             Self::UnknownChain { .. } => "INVALID_CHAIN",
             Self::Store(error) => error.code(),
@@ -61,6 +64,7 @@ impl CatalogError {
     pub const fn hint(&self) -> &'static str {
         match self {
             Self::InUse { .. } => "list a new asset instead, and set the old one to suspended",
+            Self::ListingLeftOut { .. } => "say its minimum deposit anew under [[on_chain]], in the new precision",
             Self::UnknownAsset { .. } => "add it under [assets], or correct the name",
             Self::UnknownChain { .. } => "add it under [chains], or correct the name",
             Self::Store(error) => error.hint(),
@@ -161,7 +165,7 @@ impl Db {
         plan(&mut tx, wanted).await?
     }
 
-    /// Changes what differs, in one transaction, and opens the system accounts of everything listed.
+    /// Makes the database as `wanted` says, in one transaction, and opens the system accounts of everything listed.
     pub async fn apply_catalog(
         &self,
         wanted: &Catalog,
@@ -262,6 +266,7 @@ fn compare(current: &Catalog, wanted: &Catalog, in_use: &BTreeSet<Symbol>) -> Re
         let before = current.assets.get(symbol).map(asset_fields);
         let found = differences(&format!("asset {symbol}"), before, asset_fields(asset));
         refuse_in_use(&found, &["precision"], in_use.get(symbol))?;
+        refuse_left_out(current, wanted, asset)?;
         changes.extend(found);
     }
     for (name, chain) in &wanted.chains {
@@ -279,12 +284,25 @@ fn compare(current: &Catalog, wanted: &Catalog, in_use: &BTreeSet<Symbol>) -> Re
             return Err(CatalogError::UnknownChain { asset: symbol.clone(), chain: chain.clone() });
         }
         let before = current.listings.get(&(symbol.clone(), chain.clone()));
-        let before = before.map(|listing| listing_fields(listing, asset.precision));
+        let before = before.zip(current.assets.get(symbol));
+        let before = before.map(|(listing, asset)| listing_fields(listing, asset.precision));
         let found = differences(&format!("{symbol} on {chain}"), before, listing_fields(listing, asset.precision));
         refuse_in_use(&found, &["contract", "decimals"], in_use.get(symbol))?;
         changes.extend(found);
     }
     Ok(changes)
+}
+
+/// A listing's minimum is stored in ledger units; when the unit changes, the file has to say it anew.
+fn refuse_left_out(current: &Catalog, wanted: &Catalog, asset: &Asset) -> Result<(), CatalogError> {
+    let same_unit = current.assets.get(&asset.symbol).is_none_or(|before| before.precision == asset.precision);
+    let left_out = |key: &&(Symbol, ChainName)| key.0 == asset.symbol && !wanted.listings.contains_key(*key);
+    match current.listings.keys().find(left_out) {
+        Some((symbol, chain)) if !same_unit => {
+            Err(CatalogError::ListingLeftOut { asset: symbol.clone(), chain: chain.clone() })
+        }
+        _ => Ok(()),
+    }
 }
 
 type Fields = Vec<(&'static str, String)>;

@@ -116,7 +116,7 @@ pub(crate) const BEGIN_SNAPSHOT: [&str; 2] = ["BEGIN ISOLATION LEVEL REPEATABLE 
 pub(crate) const BEGIN_WRITE: [&str; 2] = ["BEGIN ISOLATION LEVEL READ COMMITTED", "BEGIN IMMEDIATE"];
 
 statements! {
-    /// One migration at a time. SQLite's write lock already sees to it.
+    /// One change of schema or settings at a time. SQLite's write lock already sees to it.
     LOCK_MIGRATIONS = "SELECT pg_advisory_xact_lock(4848271)::TEXT" | "SELECT '4848271'";
 
     /// Waits until every writer of movements has finished, and lets none begin until this transaction ends.
@@ -127,7 +127,7 @@ statements! {
     /// no statistics yet, and the planner's guess could then take hours. SQLite joins by index.
     PREFER_ONE_PASS = "SET LOCAL enable_nestloop = off" | "SELECT 1";
 
-    /// Users' rows, in the order of their ids: two batches that overlap wait for each other, they never deadlock.
+    /// In the order of their ids: two batches that overlap wait for each other, they never deadlock.
     LOCK_ACCOUNTS = "SELECT id, asset_id, status, available, frozen FROM accounts
         WHERE id = ANY($1) ORDER BY id FOR UPDATE"
         | "SELECT id, asset_id, status, available, frozen FROM accounts
@@ -215,10 +215,11 @@ fn classify_postgres(error: &sqlx::postgres::PgDatabaseError) -> Class {
         (None, "40001" | "40P01" | "55P03") => Class::Contention,
         (None, "53100") => Class::Full,
         // too_many_connections, admin_shutdown, crash_shutdown, cannot_connect_now, idle and transaction timeouts,
-        // unknown database or role, refused log-in
-        (None, "53300" | "57P01" | "57P02" | "57P03" | "57P05" | "25P03" | "25P04" | "3D000" | "28000" | "28P01") => {
-            Class::Unavailable
-        }
+        // unknown database or role, refused log-in, missing permission
+        (
+            None,
+            "53300" | "57P01" | "57P02" | "57P03" | "57P05" | "25P03" | "25P04" | "3D000" | "28000" | "28P01" | "42501",
+        ) => Class::Unavailable,
         (None, code) if code.starts_with("08") => Class::Unavailable,
         (None, _) => Class::Other,
     }
@@ -234,8 +235,8 @@ fn classify_sqlite(error: &dyn DatabaseError) -> Class {
         (None, Some(5 | 6)) => Class::Contention,
         // SQLITE_FULL
         (None, Some(13)) => Class::Full,
-        // SQLITE_PERM, READONLY, IOERR, CANTOPEN, AUTH, NOTADB
-        (None, Some(3 | 8 | 10 | 14 | 23 | 26)) => Class::Unavailable,
+        // SQLITE_PERM, READONLY, IOERR, CORRUPT, CANTOPEN, AUTH, NOTADB
+        (None, Some(3 | 8 | 10 | 11 | 14 | 23 | 26)) => Class::Unavailable,
         (None, _) => Class::Other,
     }
 }

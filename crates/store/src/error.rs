@@ -8,8 +8,8 @@ use domain::ledger::BookError;
 pub enum StoreError {
     #[error("the database cannot be reached")]
     Unavailable(#[source] sqlx::Error),
-    /// Re-read by key or id; never do it again blindly.
-    #[error("the connection broke while the commit was under way: it may or may not have happened")]
+    /// Look by key or id what came of it. An operation of the ledger may be sent again as it is: its key tells.
+    #[error("the commit got no clear answer: it may or may not have happened")]
     CommitUnknown(#[source] sqlx::Error),
     #[error("the database's disk is full; nothing was written")]
     Full(#[source] sqlx::Error),
@@ -66,7 +66,7 @@ impl StoreError {
             Self::CommitUnknown(_) => "send the same operations again with the same keys: each takes effect once",
             Self::Full(_) => "free space on the database's disk, then try again",
             Self::Contention(_) | Self::NeedsHistory => "try again; if it lasts, look for long transactions",
-            Self::Violates(_) => "this is a bug in Bursar: please report it with the statement from the log",
+            Self::Violates(_) => "this is a bug in Bursar: please report it",
             Self::BatchTooLarge { .. } => "send the operations in smaller batches",
             Self::SchemaMissing | Self::SchemaOutdated { .. } => "run: bursar migrate",
             Self::SchemaTooNew { .. } => "use the newer bursar that migrated this database",

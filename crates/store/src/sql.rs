@@ -145,7 +145,7 @@ macro_rules! statements {
     };
 }
 
-/// `run!(tx, STATEMENT, how; bind, …)`: the binds are counted against the statement when this is compiled.
+/// `run!(tx, STATEMENT, query function, method, bind, …)`: the binds are counted against the statement when this is compiled.
 macro_rules! run {
     ($tx:expr, $sql:path, $query:expr, $how:ident $(, $bind:expr)*) => {{
         const {

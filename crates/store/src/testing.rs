@@ -80,6 +80,16 @@ impl TestDb {
     }
 }
 
+/// Any SQL on a SQLite file, for tests that have no runtime.
+pub fn sqlite_by_hand(url: &str, text: &'static str) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let mut connection = sqlx::SqliteConnection::connect(url).await.expect("the file opens");
+        sqlx::raw_sql(text).execute(&mut connection).await.expect(text);
+        connection.close().await.expect("closed");
+    });
+}
+
 /// Runs a test on an engine, in a runtime of its own.
 pub fn on(engine: Engine, test: impl AsyncFnOnce(&TestDb)) {
     let runtime =
@@ -174,7 +184,7 @@ async fn prepare(db: &TestDb, text: &str) -> Result<(), sqlx::Error> {
     }
 }
 
-/// Table, column, whether it must have a value, and its class of type, of every table but the bench's own.
+/// Table, column, whether it must have a value, and its class of type, of every table.
 pub async fn schema(db: &TestDb) -> Vec<(String, String, bool, &'static str)> {
     let mut tx = db.read().await.expect("a transaction");
     let rows = fetch_all!(&mut tx, READ_SCHEMA => (String, String, bool, String)).expect("the schema");
@@ -193,7 +203,7 @@ pub async fn schema(db: &TestDb) -> Vec<(String, String, bool, &'static str)> {
     rows
 }
 
-/// How many files of migrations there are, for tests that pretend to be from the future.
+/// The newest version of the schema, for tests that pretend to be from the future.
 pub const fn newest_version() -> i64 {
     MIGRATIONS[MIGRATIONS.len() - 1].version
 }

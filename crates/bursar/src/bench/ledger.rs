@@ -17,7 +17,7 @@ use super::Samples;
 use super::disk::fdatasync_per_s;
 use crate::clock::{Stopwatch, SystemClock};
 use crate::failure::{Failure, Outcome};
-use crate::output::{table, thousands};
+use crate::output::{say, table, thousands};
 use crate::postgres::PrivatePostgres;
 use crate::treasury;
 
@@ -312,7 +312,7 @@ pub async fn run_writer(arguments: &WriterArguments) -> Outcome {
     let tag = format!("p{}-{}", std::process::id(), SystemClock.now().micros());
     let writer = Writer::new(&bank, users, 1_024, tag);
     let rate = rate(vec![writer], Duration::from_millis(arguments.millis)).await?;
-    println!("{rate}");
+    say(rate);
     bank.db.close().await;
     Ok(())
 }
@@ -405,7 +405,7 @@ fn print(arguments: &Arguments, samples: &[Samples], clean: bool, movements: u64
         let scaling = json!([rounded(scaling.lowest()), rounded(scaling.highest())]);
         spread.insert("two_processes_ratio".to_owned(), scaling);
         body["spread"] = Value::Object(spread);
-        println!("{body}");
+        say(body);
         return;
     }
     let whole = |value: f64| thousands(value.max(0.0).round() as u64);
@@ -420,8 +420,8 @@ fn print(arguments: &Arguments, samples: &[Samples], clean: bool, movements: u64
         let show = |value: f64| format!("{value:.2}");
         rows.push(vec![name.to_owned(), show(ratio.median()), show(ratio.lowest()), show(ratio.highest())]);
     }
-    println!("{}", table(&["figure", "median", "lowest", "highest"], &[1, 2, 3], &rows));
-    println!("{} movements; audit {}", thousands(movements), if clean { "clean" } else { "BROKEN" });
+    say(table(&["figure", "median", "lowest", "highest"], &[1, 2, 3], &rows));
+    say(format!("{} movements; audit {}", thousands(movements), if clean { "clean" } else { "BROKEN" }));
 }
 
 fn rounded(value: f64) -> f64 {

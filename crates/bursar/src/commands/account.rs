@@ -198,7 +198,11 @@ async fn set_status(context: &Context, db: &Db, arguments: &StatusArguments, sta
             hint: "bursar account lists the accounts".to_owned(),
             exit: Exit::BadInput,
         }),
-        _ => {
+        Some(Reply::Conflict(difference)) => {
+            let message = format!("account {}: {difference}", arguments.id);
+            Err(Failure::bad_input(difference.code(), message, "try again"))
+        }
+        Some(Reply::First(Decided::Applied) | Reply::Replay(Decided::Applied)) | None => {
             context.print(&json!({ "id": arguments.id, "status": status.as_str() }), || {
                 format!("account {} is {}", arguments.id, status.as_str())
             });

@@ -42,6 +42,9 @@ impl Actor {
 }
 
 pub async fn run(context: &Context, arguments: &Arguments) -> Outcome {
+    if arguments.reason.trim().is_empty() {
+        return Err(Failure::bad_input("REASON_MISSING", "a reason must say something", "--reason \"case 4711\""));
+    }
     let text = std::fs::read_to_string(&arguments.file).map_err(|error| {
         let message = format!("{} cannot be read: {error}", arguments.file.display());
         Failure::bad_input("FILE_NOT_READABLE", message, "check the path and its permissions")

@@ -15,7 +15,7 @@ use crate::output::table;
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
-    /// Only movements from or to this account
+    /// Only what this account paid, held and got; each hold with what ended it
     #[arg(long, conflicts_with = "key", allow_negative_numbers = true)]
     account: Option<i64>,
     /// Only the movements of the operation with this key
@@ -37,17 +37,15 @@ pub async fn run(context: &Context, arguments: &Arguments) -> Outcome {
     let db = context.open().await?;
     let mut tx = db.read().await?;
     let assets = read_assets(&mut tx).await?;
-    let rows = list_movements(&mut tx, &filter, arguments.before, arguments.limit).await?;
+    let page = list_movements(&mut tx, &filter, arguments.before, arguments.limit).await?;
     drop(tx);
     db.close().await;
-    let next =
-        (rows.len() == usize::try_from(arguments.limit).unwrap_or(0)).then(|| rows.last().map(|row| row.id)).flatten();
-    let lines: Vec<Line<'_>> = rows.iter().map(|row| Line::new(row, &assets)).collect();
+    let lines: Vec<Line<'_>> = page.movements.iter().map(|row| Line::new(row, &assets)).collect();
     let body: Vec<_> = lines.iter().map(Line::json).collect();
-    context.print(&json!({ "movements": body, "next_before": next }), || {
+    context.print(&json!({ "movements": body, "next_before": page.next_before }), || {
         let cells: Vec<Vec<String>> = lines.iter().map(Line::cells).collect();
         let header = ["id", "time", "key", "leg", "action", "outcome", "from", "to", "amount", "asset", "reference"];
-        let more = next.map_or_else(String::new, |id| format!("\nmore: --before {id}"));
+        let more = page.next_before.map_or_else(String::new, |id| format!("\nmore: --before {id}"));
         format!("{}{more}", table(&header, &[0, 3, 6, 7, 8], &cells))
     });
     Ok(())

@@ -16,6 +16,7 @@ use store::Db;
 
 use crate::config::Config;
 use crate::failure::Failure;
+use crate::output::say;
 
 /// What every command is given.
 pub struct Context {
@@ -34,9 +35,9 @@ impl Context {
     /// JSON when it was asked for, else the text.
     pub fn print(&self, json: &serde_json::Value, text: impl FnOnce() -> String) {
         if self.json {
-            println!("{json}");
+            say(json);
         } else {
-            println!("{}", text());
+            say(text());
         }
     }
 }

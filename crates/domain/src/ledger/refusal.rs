@@ -35,8 +35,8 @@ macro_rules! coded {
 }
 
 coded! {
-    /// Reasons in order of precedence: the first that applies is the answer, and is recorded under the
-    /// operation's key, so that a replay gets the same one.
+    /// Reasons in order of precedence, movement by movement: the first that applies is the answer, and is recorded
+    /// under the operation's key, so that a replay gets the same one.
     Refusal {
         InvalidAmount = 1, "INVALID_AMOUNT", "an amount must be greater than zero";
         SameAccount = 2, "SAME_ACCOUNT", "a movement needs two different accounts";

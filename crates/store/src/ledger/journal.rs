@@ -81,25 +81,30 @@ pub async fn list_accounts(
 
 /// Movements with an id below `before`, newest first. Those of one key come whole, by leg. A user's are what the user
 /// paid, held and got; each hold is followed by what ended it.
-pub async fn list_movements(
-    tx: &mut Tx,
-    filter: &MovementFilter,
-    before: i64,
-    limit: i64,
-) -> Result<Vec<MovementRow>, StoreError> {
-    match filter {
-        MovementFilter::All => fetch_all!(tx, LIST_MOVEMENTS => MovementRow, before, limit),
+pub async fn list_movements(tx: &mut Tx, filter: &MovementFilter, before: i64, limit: i64) -> Result<Page, StoreError> {
+    let rows = match filter {
+        MovementFilter::All => fetch_all!(tx, LIST_MOVEMENTS => MovementRow, before, limit)?,
         MovementFilter::Account(id) if *id > 0 => {
-            let rows = fetch_all!(tx, LIST_MOVEMENTS_OF_USER => MovementRow, before, limit, *id)?;
-            with_ends(tx, rows).await
+            fetch_all!(tx, LIST_MOVEMENTS_OF_USER => MovementRow, before, limit, *id)?
         }
-        MovementFilter::Account(id) => {
-            fetch_all!(tx, LIST_MOVEMENTS_OF_SYSTEM => MovementRow, before, limit, *id)
-        }
+        MovementFilter::Account(id) => fetch_all!(tx, LIST_MOVEMENTS_OF_SYSTEM => MovementRow, before, limit, *id)?,
         MovementFilter::Key(key) => {
-            fetch_all!(tx, LIST_MOVEMENTS_OF_KEY => MovementRow, key.as_str())
+            let movements = fetch_all!(tx, LIST_MOVEMENTS_OF_KEY => MovementRow, key.as_str())?;
+            return Ok(Page { movements, next_before: None });
         }
-    }
+    };
+    let full = i64::try_from(rows.len()) == Ok(limit);
+    let next_before = rows.last().map(|row| row.id).filter(|_| full);
+    let movements = if matches!(filter, MovementFilter::Account(1..)) { with_ends(tx, rows).await? } else { rows };
+    Ok(Page { movements, next_before })
+}
+
+/// A page of movements, and where the next one begins.
+#[derive(Clone, Debug)]
+pub struct Page {
+    pub movements: Vec<MovementRow>,
+    /// `before` for the next page; `None` on the last.
+    pub next_before: Option<i64>,
 }
 
 /// Puts the applied end of each hold, all its legs, right behind the hold.

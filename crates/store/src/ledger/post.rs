@@ -85,7 +85,8 @@ pub async fn post(tx: &mut Tx, operations: &[Operation], at: Timestamp) -> Resul
 
 type Accounts = HashMap<AccountId, AccountState>;
 
-/// Users' rows locked, system accounts' only read: nobody queues for those.
+/// Users' rows are locked, system accounts' only read, so that nobody queues for those. (An operation between system
+/// accounts alone locks its payer: see `Operation::locks`.)
 async fn load_accounts(tx: &mut Tx, operations: &[Operation]) -> Result<Accounts, StoreError> {
     let locks: BTreeSet<i64> = operations.iter().flat_map(Operation::locks).map(|account| account.0).collect();
     let reads: BTreeSet<i64> = operations

@@ -59,6 +59,27 @@ db_test! {
         assert_eq!(read_catalog(&mut db.read().await.unwrap()).await.unwrap(), wanted, "nothing half-written");
     }
 
+    async fn a_new_precision_needs_its_listings_said_anew(db: TestDb) {
+        let mut wanted = catalog();
+        db.apply_catalog(&wanted, &AUTHOR, NOW).await.unwrap();
+        let precision = domain::Precision::new(4).unwrap();
+        wanted.assets.get_mut(&usdt()).unwrap().precision = precision;
+        let mut left_out = wanted.clone();
+        left_out.listings.clear();
+        for error in [
+            db.plan_catalog(&left_out).await.unwrap_err(),
+            db.apply_catalog(&left_out, &AUTHOR, NOW).await.unwrap_err(),
+        ] {
+            assert_eq!(error.code(), "LISTING_LEFT_OUT");
+        }
+        let listing = wanted.listings.get_mut(&(usdt(), "bsc".parse().unwrap())).unwrap();
+        listing.form = AssetOnChain::new(precision, 18, listing.form.contract().map(str::to_owned)).unwrap();
+        let changes = db.apply_catalog(&wanted, &AUTHOR, NOW).await.unwrap();
+        let deposit = changes.iter().find(|change| change.field == "min_deposit").unwrap();
+        assert_eq!((deposit.before.as_deref(), deposit.after.as_str()), (Some("0.000001"), "0.0001"));
+        assert_eq!(read_catalog(&mut db.read().await.unwrap()).await.unwrap(), wanted);
+    }
+
     async fn a_listing_of_nothing_is_refused(db: TestDb) {
         let mut wanted = catalog();
         wanted.assets.remove(&usdt());

@@ -41,7 +41,7 @@ async fn a_url_that_is_none_says_so() {
 }
 
 /// Makes the engine answer "disk full" from now on. SQLite: for real, by its limit of pages, which the writer's one
-/// connection keeps. PostgreSQL: the server raises the error of a full disk (53100) when the journal grows.
+/// connection keeps. PostgreSQL: the server raises the error of a full disk (53100) when a balance changes, which comes after the journal has grown.
 async fn fill_disk(db: &TestDb) {
     match db.engine() {
         Engine::Sqlite => db.limit_sqlite_pages().await,

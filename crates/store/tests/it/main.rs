@@ -1,4 +1,5 @@
 //! The store's behaviour, each test on SQLite and on PostgreSQL.
+#![allow(clippy::unwrap_used, reason = "in a test an unwrap is an assertion")]
 
 mod audit;
 mod catalog;

@@ -28,7 +28,7 @@ db_test! {
         assert!(matches!(error, StoreError::MigrationChanged { version: 1 }), "{error:?}");
     }
 
-    async fn an_outdated_schema_asks_for_migrate(db: TestDb) {
+    async fn a_schema_that_was_never_made_asks_for_migrate(db: TestDb) {
         db.by_hand("DELETE FROM schema_migrations").await.unwrap();
         assert_eq!(db.check_schema().await.unwrap_err().code(), "SCHEMA_MISSING");
     }

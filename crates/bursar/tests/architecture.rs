@@ -1,0 +1,71 @@
+//! The dependency table of ARCHITECTURE.md, as a test. A crate that uses what the table does not allow would put a key
+//! beside a database, or SQL beside an HTTP handler.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::Command;
+
+use serde_json::Value;
+
+/// Crate, and what of ours it may use.
+const TABLE: [(&str, &[&str]); 9] = [
+    ("domain", &[]),
+    ("store", &["domain"]),
+    ("spot", &["domain"]),
+    ("chain", &["domain"]),
+    ("signer", &["domain", "chain"]),
+    ("transfer", &["domain", "store", "spot"]),
+    ("custody", &["domain", "store", "chain", "signer"]),
+    ("server", &["domain", "store", "spot", "chain", "signer", "transfer", "custody"]),
+    ("bursar", &["domain", "store", "spot", "chain", "signer", "transfer", "custody", "server"]),
+];
+
+/// Crates from outside that only some of ours may use.
+const RESERVED: [(&str, &[&str]); 1] = [("sqlx", &["store"])];
+
+/// Each of our crates with what it depends on, tests and build scripts left out.
+fn workspace() -> BTreeMap<String, BTreeSet<String>> {
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--format-version", "1", "--no-deps", "--locked", "--offline"])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .expect("cargo runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let metadata: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let name = |value: &Value| value["name"].as_str().expect("a name").to_owned();
+    let packages = metadata["packages"].as_array().expect("packages");
+    packages
+        .iter()
+        .map(|package| {
+            let dependencies = package["dependencies"].as_array().expect("dependencies").iter();
+            (name(package), dependencies.filter(|one| one["kind"].is_null()).map(name).collect())
+        })
+        .collect()
+}
+
+#[test]
+fn crates_use_only_what_the_table_allows() {
+    let workspace = workspace();
+    assert!(workspace.len() >= 3);
+    for (name, uses) in &workspace {
+        let allowed = TABLE.iter().find(|(known, _)| known == name).map(|(_, allowed)| *allowed);
+        let allowed = allowed.unwrap_or_else(|| panic!("{name} is not in the table of ARCHITECTURE.md"));
+        for used in uses.iter().filter(|used| workspace.contains_key(*used)) {
+            assert!(allowed.contains(&used.as_str()), "{name} must not use {used}");
+        }
+        for (reserved, users) in RESERVED {
+            assert!(!uses.contains(reserved) || users.contains(&name.as_str()), "{name} must not use {reserved}");
+        }
+    }
+}
+
+#[test]
+fn the_table_stands_in_the_architecture_document() {
+    let document =
+        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../ARCHITECTURE.md")).expect("there");
+    for (name, allowed) in TABLE {
+        let uses = if allowed.is_empty() { "nothing of ours".to_owned() } else { allowed.join(", ") };
+        let row = document.lines().find(|line| line.starts_with(&format!("| `{name}` |")));
+        let row = row.unwrap_or_else(|| panic!("ARCHITECTURE.md has no row for {name}"));
+        assert!(row.ends_with(&format!("| {uses} |")), "ARCHITECTURE.md, row {name}: should end with | {uses} |");
+    }
+}

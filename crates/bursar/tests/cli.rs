@@ -1,0 +1,218 @@
+//! The command line as a user meets it: what it prints, and its exit codes, also for wrong input.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+struct Shell {
+    folder: tempfile::TempDir,
+}
+
+impl Shell {
+    fn new() -> Self {
+        Self { folder: tempfile::tempdir().expect("a temporary folder") }
+    }
+
+    /// With a database that is migrated and has the example treasury.
+    fn with_treasury() -> Self {
+        let shell = Self::new();
+        shell.ok(&["migrate"]);
+        shell.ok(&["apply", &example("treasury.toml")]);
+        shell
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_bursar"));
+        for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("BURSAR_")) {
+            command.env_remove(name);
+        }
+        command.args(arguments).current_dir(self.folder.path()).env("USER", "tester").output().expect("bursar runs")
+    }
+
+    #[track_caller]
+    fn ok(&self, arguments: &[&str]) -> String {
+        let output = self.run(arguments);
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).expect("text")
+    }
+
+    #[track_caller]
+    fn json(&self, arguments: &[&str]) -> Value {
+        serde_json::from_str(&self.ok(&[arguments, &["--json"]].concat())).expect("JSON")
+    }
+
+    /// The code, hint and exit code of a failure, from its JSON; nothing else is printed.
+    #[track_caller]
+    fn refused(&self, arguments: &[&str]) -> (String, String, i32) {
+        let output = self.run(&[arguments, &["--json"]].concat());
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        let body: Value = serde_json::from_str(&stderr).unwrap_or_else(|_| panic!("{arguments:?}: {stderr}"));
+        let field = |name: &str| body["error"][name].as_str().expect(name).to_owned();
+        assert!(root().join(field("help")).exists(), "{} has no page", field("help"));
+        (field("code"), field("hint"), output.status.code().expect("an exit code"))
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        std::fs::write(self.folder.path().join(name), text).expect("written");
+    }
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn example(name: &str) -> String {
+    root().join("examples").join(name).display().to_string()
+}
+
+fn code(code: &str, exit: i32) -> impl Fn((String, String, i32)) {
+    let code = code.to_owned();
+    move |(found, hint, status)| assert_eq!((found.as_str(), status), (code.as_str(), exit), "hint: {hint}")
+}
+
+#[test]
+fn the_demo_ends_with_balanced_books() {
+    let shell = Shell::new();
+    let body = shell.json(&["demo", "--for", "300ms", "--seed", "7"]);
+    assert_eq!(body["audit"]["clean"], true);
+    assert!(body["operations"]["applied"].as_u64() > Some(100), "{body}");
+    assert_eq!(body["balances"]["USDT"]["sum"], "0.000000");
+    // Again, on the same database: the books go on.
+    let text = shell.ok(&["demo", "--for", "200ms"]);
+    assert!(text.contains("audit: clean"), "{text}");
+    shell.write("bursar.toml", "[database]\nurl = \"sqlite://bursar-demo/bursar.db\"");
+    assert_eq!(shell.json(&["audit"])["clean"], true);
+}
+
+#[test]
+fn an_operator_opens_freezes_and_looks() {
+    let shell = Shell::with_treasury();
+    let opened = shell.json(&["account", "open", "--owner", "7", "--asset", "USDT"]);
+    assert_eq!(opened, shell.json(&["account", "open", "--owner", "7", "--asset", "USDT"]), "opening again finds it");
+    let id = opened["id"].to_string();
+    shell.ok(&["account", "freeze", &id, "--reason", "case 1"]);
+    let listed = shell.json(&["account", "--owner", "7"]);
+    assert_eq!(listed["accounts"][0]["status"], "frozen");
+    assert_eq!(listed["accounts"][0]["available"], "0.000000");
+    shell.ok(&["account", "activate", &id, "--reason", "case 1 closed"]);
+    let text = shell.ok(&["account", "--asset", "USDT"]);
+    assert!(text.contains("custody:tron") && text.contains("clearing:spot"), "{text}");
+    assert_eq!(shell.json(&["journal"])["movements"], serde_json::json!([]));
+    assert_eq!(shell.json(&["checkpoint"])["through_movement"], 0);
+    assert_eq!(shell.json(&["balances"])["balances"]["BTC"]["sum"], "0.00000000");
+    let page = shell.json(&["account", "--limit", "2"]);
+    assert_eq!(page["next_after"], page["accounts"][1]["id"]);
+}
+
+#[test]
+fn applying_shows_the_difference_and_does_it_once() {
+    let shell = Shell::new();
+    shell.ok(&["migrate"]);
+    assert!(shell.ok(&["migrate"]).contains("up to date"));
+    let file = example("treasury.toml");
+    let planned = shell.json(&["apply", &file, "--dry-run"]);
+    assert_eq!(planned["applied"], false);
+    let applied = shell.json(&["apply", &file]);
+    assert_eq!((applied["applied"].as_bool(), &applied["changes"]), (Some(true), &planned["changes"]));
+    assert_eq!(shell.json(&["apply", &file])["changes"], serde_json::json!([]));
+    let changed =
+        std::fs::read_to_string(&file).expect("the example").replace("confirmations = 12", "confirmations = 15");
+    shell.write("changed.toml", &changed);
+    expect_test::expect![[r#"
+        what       field          before  after
+        ─────────  ─────────────  ──────  ─────
+        chain bsc  confirmations  12      15
+        1 changes applied
+    "#]]
+    .assert_eq(&shell.ok(&["apply", "changed.toml"]));
+}
+
+#[test]
+fn what_would_break_live_data_is_refused() {
+    let shell = Shell::with_treasury();
+    shell.ok(&["account", "open", "--owner", "7", "--asset", "USDT"]);
+    let text = std::fs::read_to_string(example("treasury.toml")).expect("the example");
+    let (usdt, rest) = text.split_once("[assets.BTC]").expect("BTC follows USDT");
+    shell.write("finer.toml", &format!("{}[assets.BTC]{rest}", usdt.replace("precision = 6", "precision = 5")));
+    code("SETTING_IN_USE", 2)(shell.refused(&["apply", "finer.toml"]));
+    shell.write("zero.toml", &text.replacen("min_transfer = \"1\"", "min_transfer = \"0\"", 1));
+    code("INVALID_AMOUNT", 2)(shell.refused(&["apply", "zero.toml"]));
+    assert_eq!(shell.json(&["apply", &example("treasury.toml")])["changes"], serde_json::json!([]), "nothing changed");
+}
+
+#[test]
+fn wrong_input_says_what_to_do() {
+    let shell = Shell::new();
+    code("DATABASE_UNAVAILABLE", 3)(shell.refused(&["audit"]));
+    assert!(!shell.folder.path().join("bursar-data").exists(), "looking makes nothing");
+    shell.ok(&["migrate"]);
+    code("INVALID_ASSET", 2)(shell.refused(&["account", "open", "--owner", "7", "--asset", "DOGE"]));
+    code("FILE_NOT_READABLE", 2)(shell.refused(&["apply", "none.toml"]));
+    shell.ok(&["apply", &example("treasury.toml")]);
+    code("INVALID_USER", 2)(shell.refused(&["account", "open", "--owner", "0", "--asset", "USDT"]));
+    code("INVALID_USER", 2)(shell.refused(&["account", "open", "--owner", "-5", "--asset", "USDT"]));
+    code("INVALID_ASSET", 2)(shell.refused(&["account", "--asset", "usdt"]));
+    code("ACCOUNT_NOT_FOUND", 2)(shell.refused(&["account", "freeze", "99", "--reason", "x"]));
+    code("SYSTEM_ACCOUNT_STATUS", 2)(shell.refused(&["account", "freeze", "-1", "--reason", "x"]));
+    code("REASON_MISSING", 2)(shell.refused(&["account", "freeze", "1", "--reason", " "]));
+    for usage in [&["frobnicate"][..], &["demo", "--for", "ten"], &["journal", "--limit", "0"], &["audit", "extra"]] {
+        code("BAD_USAGE", 2)(shell.refused(usage));
+    }
+    shell.write("bursar.toml", "[database]\nurll = \"sqlite://x.db\"");
+    let (found, hint, exit) = shell.refused(&["config", "check"]);
+    assert_eq!((found.as_str(), hint.as_str(), exit), ("CONFIG_INVALID", "did you mean url?", 2));
+    code("FILE_NOT_READABLE", 2)(shell.refused(&["--config", "none.toml", "config", "check"]));
+    shell.write("bursar.toml", "[database]\nurl = \"postgres://nobody@127.0.0.1:1/none\"\nacquire_timeout_ms = 300");
+    code("DATABASE_UNAVAILABLE", 3)(shell.refused(&["audit"]));
+}
+
+#[test]
+fn the_example_configuration_is_the_default_one() {
+    let shell = Shell::new();
+    let body = shell.json(&["--config", &example("bursar.toml"), "config", "check"]);
+    let plain = shell.json(&["config", "check"]);
+    assert_eq!(body["database"], plain["database"]);
+}
+
+#[test]
+fn a_closed_pipe_is_no_panic() {
+    let shell = Shell::with_treasury();
+    let script = format!("{} account | true; exit ${{PIPESTATUS[0]}}", env!("CARGO_BIN_EXE_bursar"));
+    for _ in 0..5 {
+        let output =
+            Command::new("bash").args(["-c", &script]).current_dir(shell.folder.path()).output().expect("bash");
+        assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+    }
+}
+
+#[test]
+fn help_teaches() {
+    let shell = Shell::new();
+    let text = shell.ok(&["--help"]);
+    for word in ["bursar demo", "bursar migrate", "Exit codes", "with-postgres"] {
+        assert!(text.contains(word), "{word} is missing:\n{text}");
+    }
+    assert!(!text.contains("drill"), "tools for tests stay hidden");
+}
+
+/// The "Show" of the foundation: a movement or a balance broken by hand is named, with exit 1.
+#[test]
+fn broken_books_exit_1_and_name_the_row() {
+    let shell = Shell::new();
+    shell.ok(&["demo", "--for", "200ms"]);
+    shell.write("bursar.toml", "[database]\nurl = \"sqlite://bursar-demo/bursar.db\"");
+    shell.ok(&["audit"]);
+    let by_hand = |statement: &'static str| {
+        let url = format!("sqlite://{}", shell.folder.path().join("bursar-demo/bursar.db").display());
+        store::testing::sqlite_by_hand(&url, statement);
+    };
+    by_hand("UPDATE movements SET amount = amount + 1 WHERE id = 5");
+    let output = shell.run(&["audit"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("movements id=5"));
+    by_hand("UPDATE movements SET amount = amount - 1 WHERE id = 5");
+    shell.ok(&["audit"]);
+    by_hand("UPDATE accounts SET available = available + 1 WHERE id = 9");
+    code("BOOKS_BROKEN", 1)(shell.refused(&["audit"]));
+}
