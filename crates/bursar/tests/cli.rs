@@ -22,12 +22,18 @@ impl Shell {
         shell
     }
 
-    fn run(&self, arguments: &[&str]) -> Output {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_bursar"));
+    /// In the shell's folder, and without the settings of whoever runs the tests.
+    fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
         for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("BURSAR_")) {
             command.env_remove(name);
         }
-        command.args(arguments).current_dir(self.folder.path()).env("USER", "tester").output().expect("bursar runs")
+        command.current_dir(self.folder.path()).env("USER", "tester");
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        self.command(env!("CARGO_BIN_EXE_bursar")).args(arguments).output().expect("bursar runs")
     }
 
     #[track_caller]
@@ -180,8 +186,7 @@ fn a_closed_pipe_is_no_panic() {
     let shell = Shell::with_treasury();
     let script = format!("{} account | true; exit ${{PIPESTATUS[0]}}", env!("CARGO_BIN_EXE_bursar"));
     for _ in 0..5 {
-        let output =
-            Command::new("bash").args(["-c", &script]).current_dir(shell.folder.path()).output().expect("bash");
+        let output = shell.command("bash").args(["-c", &script]).output().expect("bash");
         assert_eq!(String::from_utf8_lossy(&output.stderr), "");
     }
 }
