@@ -1,11 +1,13 @@
 //! Laws 1 and 2 of the ledger.
 
+use std::time::Duration;
+
 use domain::ledger::{Difference, Outcome, Refusal, Reply};
 use domain::{AccountId, AccountStatus, AssetId, UserId};
 use store::ledger::journal::{MovementFilter, list_movements};
 use store::ledger::{MAX_BATCH, NewAccount, Opened, StatusChange, balances};
-use store::testing::NOW;
-use store::{db_test, transact};
+use store::testing::{NOW, on};
+use store::{Engine, db_test, transact};
 
 use crate::support::*;
 
@@ -222,10 +224,12 @@ db_test! {
                     let operations: Vec<_> = (0..20).map(|step| {
                         let at = if writer % 2 == 0 { step } else { 19 - step };
                         let to = bank.users[(at + 1 + writer) % 20];
+                        // Uneven amounts: what one batch does must not cancel out, or a lost update would not show.
+                        let units = 1 + ((writer + 3 * step + round) % 7) as i64;
                         if to == bank.users[at] {
-                            bank.hold(&format!("{writer}-{round}-{step}"), at, 1)
+                            bank.hold(&format!("{writer}-{round}-{step}"), at, units)
                         } else {
-                            bank.post(&format!("{writer}-{round}-{step}"), &[(bank.users[at], to, 1)])
+                            bank.post(&format!("{writer}-{round}-{step}"), &[(bank.users[at], to, units)])
                         }
                     }).collect();
                     assert_all_applied(&db.post(&operations, NOW).await.unwrap());
@@ -362,4 +366,50 @@ db_test! {
         let balances = balances::system_balances(&mut db.read().await.unwrap()).await.unwrap();
         assert_eq!(balances[&bank.clearing], 1_000);
     }
+}
+
+/// A writer that has taken an id but not committed yet: the line waits for it, or its money would never be counted.
+#[test]
+fn postgres_a_checkpoint_waits_for_open_writers() {
+    on(Engine::Postgres, async |db| {
+        let bank = Bank::open(db, 2, 100).await;
+        let mut early = db.tries();
+        let mut tx = early.begin().await.unwrap();
+        store::ledger::post(&mut tx, &[bank.post("early", &[(bank.users[0], bank.clearing, 1)])], NOW).await.unwrap();
+        // A later id, committed first.
+        db.post(&[bank.post("late", &[(bank.users[1], bank.clearing, 2)])], NOW).await.unwrap();
+        let checkpoint = {
+            let db = db.db.clone();
+            tokio::spawn(async move { db.checkpoint(NOW).await })
+        };
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        assert!(!checkpoint.is_finished(), "the line was drawn while a writer was open");
+        early.end(tx, Ok(())).await.unwrap().unwrap();
+        checkpoint.await.unwrap().unwrap();
+        let balances = balances::system_balances(&mut db.read().await.unwrap()).await.unwrap();
+        assert_eq!(balances[&bank.clearing], 3);
+        assert_clean(db).await;
+    });
+}
+
+/// Operations that touch no user wait at their payer, so that the same ones in another order do not deadlock.
+#[test]
+fn postgres_operations_between_system_accounts_take_turns() {
+    on(Engine::Postgres, async |db| {
+        let bank = Bank::open(db, 0, 0).await;
+        let operation = |name: &str| bank.post(name, &[(bank.custody, bank.clearing, 1)]);
+        let mut first = db.tries();
+        let mut tx = first.begin().await.unwrap();
+        store::ledger::post(&mut tx, &[operation("a")], NOW).await.unwrap();
+        let second = {
+            let (db, operations) = (db.db.clone(), [operation("b"), operation("a")]);
+            tokio::spawn(async move { db.post(&operations, NOW).await })
+        };
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        assert!(!second.is_finished());
+        store::ledger::post(&mut tx, &[operation("b")], NOW).await.expect("no deadlock");
+        first.end(tx, Ok(())).await.unwrap().unwrap();
+        assert_eq!(second.await.unwrap().unwrap(), [Reply::Replay(Outcome::Applied); 2]);
+        assert_clean(db).await;
+    });
 }
