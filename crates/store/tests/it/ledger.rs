@@ -397,17 +397,25 @@ fn postgres_a_checkpoint_waits_for_open_writers() {
 fn postgres_operations_between_system_accounts_take_turns() {
     on(Engine::Postgres, async |db| {
         let bank = Bank::open(db, 0, 0).await;
+        // The server would otherwise resolve a deadlock after a second, and the retry would hide it.
+        let patient =
+            "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET deadlock_timeout = ''60s''', current_database());
+            END $$";
+        db.by_hand(patient).await.unwrap();
+        let db = &store::Db::connect(&db.url, &store::Options::default()).await.unwrap();
         let operation = |name: &str| bank.post(name, &[(bank.custody, bank.clearing, 1)]);
         let mut first = db.tries();
         let mut tx = first.begin().await.unwrap();
         store::ledger::post(&mut tx, &[operation("a")], NOW).await.unwrap();
         let second = {
-            let (db, operations) = (db.db.clone(), [operation("b"), operation("a")]);
+            let (db, operations) = (db.clone(), [operation("b"), operation("a")]);
             tokio::spawn(async move { db.post(&operations, NOW).await })
         };
         tokio::time::sleep(Duration::from_millis(300)).await;
         assert!(!second.is_finished());
-        store::ledger::post(&mut tx, &[operation("b")], NOW).await.expect("no deadlock");
+        let other_order = [operation("b")];
+        let posted = store::ledger::post(&mut tx, &other_order, NOW);
+        tokio::time::timeout(Duration::from_secs(5), posted).await.expect("no deadlock").unwrap();
         first.end(tx, Ok(())).await.unwrap().unwrap();
         assert_eq!(second.await.unwrap().unwrap(), [Reply::Replay(Outcome::Applied); 2]);
         assert_clean(db).await;
