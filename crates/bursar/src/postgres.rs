@@ -146,6 +146,17 @@ impl PrivatePostgres {
     }
 }
 
+/// A process's children, their children, and so on.
+pub fn descendants_of(parent: Pid) -> Vec<Pid> {
+    let mut found = children_of(parent);
+    let mut at = 0;
+    while let Some(process) = found.get(at).copied() {
+        found.extend(children_of(process));
+        at += 1;
+    }
+    found
+}
+
 fn children_of(parent: Pid) -> Vec<Pid> {
     let parent = parent.as_raw_nonzero().to_string();
     let processes = std::fs::read_dir("/proc").map(|entries| entries.filter_map(Result::ok).collect::<Vec<_>>());

@@ -2,10 +2,11 @@
 
 use std::process::{Command, ExitCode};
 
+use rustix::process::{Pid, Signal, kill_process};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::failure::Failure;
-use crate::postgres::PrivatePostgres;
+use crate::postgres::{PrivatePostgres, descendants_of};
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
@@ -34,6 +35,12 @@ pub async fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         _ = terminate.recv() => None,
     };
     let Some(status) = status else {
+        // With all that it started: those would go on without it, and without a server.
+        let pid = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
+        for process in pid.map(descendants_of).unwrap_or_default() {
+            // One that has ended meanwhile is what was wanted.
+            kill_process(process, Signal::TERM).ok();
+        }
         child.kill().await.map_err(outside)?;
         drop(server);
         return Ok(ExitCode::from(130));
