@@ -97,7 +97,7 @@ pub fn run() -> ExitCode {
 /// Clap's own words, and the exit code of bad input. `--help` and `--version` are no errors.
 fn report_usage(error: &clap::Error) -> ExitCode {
     let asked_for = !error.use_stderr();
-    if !asked_for && std::env::args().any(|argument| argument == "--json") {
+    if !asked_for && std::env::args_os().any(|argument| argument == "--json") {
         let text = error.render().to_string();
         let message = text.lines().next().unwrap_or_default().trim_start_matches("error: ");
         return Failure::bad_input("BAD_USAGE", message, "bursar --help").report(true);
@@ -118,7 +118,7 @@ async fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
         Command::WithPostgres(arguments) => return with_postgres::run(arguments).await,
         _ => {}
     }
-    let (config, file) = Config::load(cli.config.as_deref(), std::env::vars())?;
+    let (config, file) = Config::load(cli.config.as_deref(), Config::environment())?;
     let context = Context { config, json: cli.json };
     done(match &cli.command {
         Command::Migrate => migrate::run(&context).await,

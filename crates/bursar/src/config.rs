@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use store::Options;
+use store::db::describe_url;
 use toml::{Table, Value};
 
 use crate::failure::Failure;
@@ -39,6 +40,11 @@ pub const DEFAULT_FILE: &str = "bursar.toml";
 const OTHER_VARIABLES: [&str; 3] = ["BURSAR_CONFIG", "BURSAR_ACTOR", "BURSAR_TEST_POSTGRES_URL"];
 
 impl Config {
+    /// This process's environment. What is not text cannot be a setting.
+    pub fn environment() -> impl Iterator<Item = (String, String)> {
+        std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+    }
+
     /// The file named, or `bursar.toml` if there is one; then the environment on top.
     pub fn load(
         file: Option<&Path>,
@@ -79,9 +85,8 @@ impl Config {
 
     fn check(&self) -> Result<(), Failure> {
         let refuse = |message: &str, hint: &str| Err(Failure::bad_input("CONFIG_INVALID", message, hint));
-        if store::Engine::of_url(&self.database.url).is_none() {
-            let hint = "use sqlite://path/to/file.db or postgres://user@host/name";
-            return refuse("database.url is not a database URL", hint);
+        if let Err(error) = describe_url(&self.database.url) {
+            return refuse("database.url is not a database URL", error.hint());
         }
         if !(1..=1_000).contains(&self.database.max_connections) {
             return refuse("database.max_connections must be 1 to 1000", "16 is a good start");
@@ -100,26 +105,6 @@ impl Config {
             jitter_seed: u64::from(std::process::id()),
         }
     }
-}
-
-/// The URL without the password it may carry, before the host or in the query.
-pub fn without_password(url: &str) -> String {
-    let (base, query) = url.split_once('?').map_or((url, None), |(base, query)| (base, Some(query)));
-    let base = match base.split_once("://") {
-        Some((scheme, rest)) => match rest.rsplit_once('@') {
-            Some((user, host)) if user.contains(':') => {
-                format!("{scheme}://{}:***@{host}", user.split(':').next().unwrap_or_default())
-            }
-            _ => base.to_owned(),
-        },
-        None => base.to_owned(),
-    };
-    let Some(query) = query else { return base };
-    let shown = query.split('&').map(|pair| match pair.split_once('=') {
-        Some((name, _)) if name.to_ascii_lowercase().contains("password") => format!("{name}=***"),
-        _ => pair.to_owned(),
-    });
-    format!("{base}?{}", shown.collect::<Vec<_>>().join("&"))
 }
 
 /// Every leaf as its variable and its path: `BURSAR_DATABASE_URL` and `["database", "url"]`.
@@ -250,6 +235,11 @@ mod tests {
             ("[database]\nmax_connections = -1", &[]),
             ("[database]\nmax_connections = 0", &[]),
             ("[database]\nurl = \"mysql://x\"", &[]),
+            ("[database]\nurl = \"postgres://h:99999/x\"", &[]),
+            ("[database]\nurl = \"postgres://h/x?sslmode=bogus\"", &[]),
+            ("[database]\nurl = \"sqlite://x.db?mode=nonsense\"", &[]),
+            ("[database]\nurl = \"sqlite::memory:\"", &[]),
+            ("[database]\nurl = \"sqlite://\"", &[]),
             ("[database", &[]),
             ("", &[("BURSAR_DATABASE_MAX_CONNECTIONS", "many")]),
             ("", &[("BURSAR_DATABASE_URL", "nonsense")]),
@@ -260,10 +250,13 @@ mod tests {
 
     #[test]
     fn a_password_is_never_shown() {
-        assert_eq!(without_password("postgres://ann:se@cret@db/x?a=b"), "postgres://ann:***@db/x?a=b");
-        assert_eq!(without_password("postgres://ann:se/cret@db/x"), "postgres://ann:***@db/x");
-        assert_eq!(without_password("postgres://db/x?password=s&a=b"), "postgres://db/x?password=***&a=b");
-        assert_eq!(without_password("postgres://ann@db/x"), "postgres://ann@db/x");
-        assert_eq!(without_password("sqlite://x.db"), "sqlite://x.db");
+        for (url, shown) in [
+            ("postgres://ann:secret@db/x?a=b", "postgres://ann@db:5432/x"),
+            ("postgres://ann:se%3Fcret@db:99/x", "postgres://ann@db:99/x"),
+            ("postgres://ann@db/x?password=secret", "postgres://ann@db:5432/x"),
+            ("sqlite://x.db", "sqlite://x.db"),
+        ] {
+            assert_eq!(describe_url(url).expect(url), shown);
+        }
     }
 }

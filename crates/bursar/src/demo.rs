@@ -11,12 +11,13 @@ use domain::{AccountId, AccountKind, Amount, AssetId, Clock, UserId};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use store::catalog::{Author, read_assets, read_catalog};
+use store::db::sqlite_url;
 use store::ledger::{NewAccount, Opened};
 use store::{Db, Options};
 
 use crate::clock::{Stopwatch, SystemClock};
-use crate::commands::audit;
 use crate::commands::balances::Sheet;
+use crate::commands::{audit, scratch};
 use crate::failure::{Failure, Outcome};
 use crate::output::{say, thousands};
 use crate::treasury;
@@ -60,11 +61,12 @@ pub async fn run(arguments: &Arguments, json: bool) -> Outcome {
             say(text);
         }
     };
-    let file = arguments.data_dir.join("bursar.db");
+    let file = arguments.data_dir.join("demo.db");
     tell(format!("1. database: {} (SQLite, every commit synced to disk)", file.display()));
     let options = Options { create: true, ..Options::default() };
-    let db = Db::connect(&format!("sqlite://{}", file.display()), &options).await?;
+    let db = Db::connect(&sqlite_url(&file), &options).await?;
     db.migrate(SystemClock.now()).await?;
+    scratch::check(&db, "demo").await?;
 
     let known = read_catalog(&mut db.read().await?).await?;
     let wanted = treasury::parse(TREASURY, "examples/treasury.toml", &known.assets)?;
@@ -113,7 +115,7 @@ pub async fn run(arguments: &Arguments, json: bool) -> Outcome {
         say("5. balances (what is owed to each account; custody is negative by the coins it holds)\n");
         say(format!("{}\n", sheet.text()));
         say(format!("6. audit of {} movements\n\n{}", thousands(report.movements), audit::text(&report)));
-        say(format!("\nlook around: BURSAR_DATABASE_URL=sqlite://{} bursar journal --limit 10", file.display()));
+        say(format!("\nlook around: BURSAR_DATABASE_URL={} bursar journal --limit 10", sqlite_url(&file)));
     }
     audit::verdict(&report)
 }

@@ -6,6 +6,8 @@ use serde_json::json;
 use store::StoreError;
 use store::catalog::CatalogError;
 
+use crate::output::warn;
+
 /// The exit codes of `bursar`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
@@ -43,11 +45,10 @@ impl Failure {
             let body = json!({ "error": {
                 "code": self.code, "message": self.messages.join(": "), "hint": self.hint, "help": self.page(),
             }});
-            eprintln!("{body}");
+            warn(body);
         } else {
-            eprintln!("error {}: {}", self.code, self.messages.join(": "));
-            eprintln!("  hint: {}", self.hint);
-            eprintln!("  help: {}", self.page());
+            let message = self.messages.join(": ");
+            warn(format!("error {}: {message}\n  hint: {}\n  help: {}", self.code, self.hint, self.page()));
         }
         ExitCode::from(self.exit as u8)
     }
@@ -65,7 +66,7 @@ impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Self {
         let exit = match error {
             StoreError::BadUrl(_) | StoreError::BatchTooLarge { .. } => Exit::BadInput,
-            StoreError::Corrupt { .. } => Exit::Found,
+            StoreError::Corrupt { .. } | StoreError::Damaged(_) => Exit::Found,
             _ => Exit::Outside,
         };
         Self { code: error.code(), messages: causes(&error), hint: error.hint().to_owned(), exit }

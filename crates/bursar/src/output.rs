@@ -9,6 +9,11 @@ pub fn say(text: impl std::fmt::Display) {
     }
 }
 
+/// Prints a line to standard error. When that is closed the exit code still tells.
+pub fn warn(text: impl std::fmt::Display) {
+    writeln!(std::io::stderr(), "{text}").ok();
+}
+
 /// A table with a header; columns named in `right` are aligned right, as numbers are.
 pub fn table(header: &[&str], right: &[usize], rows: &[Vec<String>]) -> String {
     let width = |column: usize| {

@@ -9,9 +9,11 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
+use store::db::percent_encoded;
 
 use crate::clock::Stopwatch;
 use crate::failure::Failure;
+use crate::output::warn;
 
 pub struct PrivatePostgres {
     programs: PathBuf,
@@ -56,7 +58,7 @@ impl PrivatePostgres {
 
     /// For any client on this machine.
     pub fn url(&self) -> String {
-        format!("postgres://postgres@localhost/postgres?host={}&port=5432", self.folder.display())
+        format!("postgres://postgres@localhost/postgres?host={}&port=5432", percent_encoded(&self.folder))
     }
 
     fn initialise(&mut self) -> io::Result<()> {
@@ -188,7 +190,7 @@ impl Drop for PrivatePostgres {
 /// Nobody is left to hand an error to while things are being put away.
 fn log_error(what: &str, result: io::Result<()>) {
     if let Err(error) = result {
-        eprintln!("private PostgreSQL: {what}: {error}");
+        warn(format!("private PostgreSQL: {what}: {error}"));
     }
 }
 

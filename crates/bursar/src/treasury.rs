@@ -178,8 +178,10 @@ fn listing(
         let hint = "add it under [assets], or correct the name";
         Failure::bad_input("INVALID_ASSET", format!("{place}: there is no asset {symbol}"), hint)
     })?;
-    if entry.contract.as_deref().is_some_and(|contract| contract.trim().is_empty()) {
-        return Err(bad(place, "contract is empty", "leave it out for the chain's own coin"));
+    let plain = |text: &str| (1..=128).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    if !entry.contract.as_deref().is_none_or(plain) {
+        let problem = "a contract's address is 1 to 128 letters and digits";
+        return Err(bad(place, problem, "leave it out for the chain's own coin"));
     }
     let form = AssetOnChain::new(asset.precision, entry.decimals, entry.contract.clone())
         .map_err(|error| bad(place, error, "give the asset at most the chain's decimals"))?;
@@ -261,6 +263,7 @@ min_deposit = "1"
             ("confirmations = 12", "confirmations = 0", "TREASURY_INVALID"),
             ("decimals = 18", "decimals = 5", "TREASURY_INVALID"),
             ("decimals = 18", "decimals = 200", "TREASURY_INVALID"),
+            ("contract = \"0x55d3", "contract = \"a\\u0000b", "TREASURY_INVALID"),
             ("asset = \"USDT\"", "asset = \"USDC\"", "INVALID_ASSET"),
             ("min_deposit = \"1\"", "min_deposit = \"\"", "INVALID_AMOUNT"),
         ] {

@@ -87,7 +87,7 @@ fn the_demo_ends_with_balanced_books() {
     // Again, on the same database: the books go on.
     let text = shell.ok(&["demo", "--for", "200ms"]);
     assert!(text.contains("audit: clean"), "{text}");
-    shell.write("bursar.toml", "[database]\nurl = \"sqlite://bursar-demo/bursar.db\"");
+    shell.write("bursar.toml", "[database]\nurl = \"sqlite://bursar-demo/demo.db\"");
     assert_eq!(shell.json(&["audit"])["clean"], true);
 }
 
@@ -191,6 +191,46 @@ fn a_closed_pipe_is_no_panic() {
     }
 }
 
+/// The demo and the benches make up money; a database with somebody's settings is not theirs to play with.
+#[test]
+fn made_up_money_stays_out_of_real_databases() {
+    let shell = Shell::with_treasury();
+    let real = shell.folder.path().join("bursar-data/bursar.db");
+    std::fs::copy(&real, shell.folder.path().join("bursar-data/demo.db")).expect("a copy under the demo's name");
+    code("NOT_A_SCRATCH_DATABASE", 2)(shell.refused(&["demo", "--for", "100ms", "--data-dir", "bursar-data"]));
+    let url = format!("sqlite://{}", real.display());
+    code("NOT_A_SCRATCH_DATABASE", 2)(shell.refused(&[
+        "bench",
+        "ledger",
+        "--engine",
+        "sqlite",
+        "--database-url",
+        &url,
+    ]));
+    code("NOT_A_SCRATCH_DATABASE", 2)(shell.refused(&["drill", "ledger", "--run", "1"]));
+    assert_eq!(shell.json(&["journal"])["movements"], serde_json::json!([]));
+    // Odd characters in a folder's name are the same folder.
+    let odd = "per%41 cent?x&y";
+    shell.ok(&["demo", "--for", "100ms", "--data-dir", odd]);
+    assert!(shell.folder.path().join(odd).join("demo.db").exists());
+}
+
+#[test]
+fn what_is_not_text_is_no_panic() {
+    use std::os::unix::ffi::OsStringExt;
+    let shell = Shell::with_treasury();
+    let garbage = std::ffi::OsString::from_vec(vec![0xff, 0xfe]);
+    let mut command = shell.command(env!("CARGO_BIN_EXE_bursar"));
+    let output = command.arg("balances").env("SOME_VARIABLE", &garbage).output().expect("bursar runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let mut command = shell.command(env!("CARGO_BIN_EXE_bursar"));
+    let output = command.arg("balances").arg(&garbage).output().expect("bursar runs");
+    assert_eq!(output.status.code(), Some(2));
+    let script = format!("{} account freeze 99 --reason x 2>/dev/full", env!("CARGO_BIN_EXE_bursar"));
+    let output = shell.command("bash").args(["-c", &script]).output().expect("bash");
+    assert_eq!(output.status.code(), Some(2));
+}
+
 #[test]
 fn help_teaches() {
     let shell = Shell::new();
@@ -206,10 +246,10 @@ fn help_teaches() {
 fn broken_books_exit_1_and_name_the_row() {
     let shell = Shell::new();
     shell.ok(&["demo", "--for", "200ms"]);
-    shell.write("bursar.toml", "[database]\nurl = \"sqlite://bursar-demo/bursar.db\"");
+    shell.write("bursar.toml", "[database]\nurl = \"sqlite://bursar-demo/demo.db\"");
     shell.ok(&["audit"]);
     let by_hand = |statement: &'static str| {
-        let url = format!("sqlite://{}", shell.folder.path().join("bursar-demo/bursar.db").display());
+        let url = format!("sqlite://{}", shell.folder.path().join("bursar-demo/demo.db").display());
         store::testing::sqlite_by_hand(&url, statement);
     };
     by_hand("UPDATE movements SET amount = amount + 1 WHERE id = 5");

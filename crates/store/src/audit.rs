@@ -7,21 +7,25 @@
 //! |---|---|
 //! | `movements` | each row is as it was written, and makes sense by itself |
 //! | `operations` | the legs of each key are complete and agree |
-//! | `accounts` | both accounts of each movement exist and have its asset |
+//! | `owners` | each account belongs to whom it was opened for, with a status that a recorded change led to |
+//! | `accounts` | both accounts of each applied movement exist and have its asset |
 //! | `holds` | each settle and release ends one hold of the same account, with its exact amount |
 //! | `balances` | each user's available and frozen are the sums of the movements |
 //! | `checkpoints` | the newest checkpoint is the sum of the movements it covers |
 //! | `conservation` | for each asset, all accounts add up to zero |
+//!
+//! Not proven: that nobody removed rows which moved nothing (refused operations; a hold together with its release), and
+//! that settings are what `setting_changes` says. On PostgreSQL that is for database roles to prevent.
 
 use std::collections::BTreeMap;
 
-use domain::AccountId;
 use futures_util::TryStreamExt;
 
 use crate::db::{Db, Tx, TxInner};
 use crate::dialect::PREFER_ONE_PASS;
 use crate::error::StoreError;
-use crate::ledger::balances::{add_movements, join_halves, totals};
+use crate::ledger::accounts::account_checksum;
+use crate::ledger::balances::{add_movements, join_halves, latest_checkpoint, totals};
 use crate::ledger::row::MovementRow;
 
 /// The result of one check.
@@ -102,8 +106,13 @@ statements! {
             OR COALESCE(d.frozen_low, 0) & 4294967295 <> a.frozen & 4294967295
             OR a.available < 0 OR a.frozen < 0)
         ORDER BY a.id LIMIT 1";
-    READ_NEWEST_CHECKPOINT = "SELECT through_movement, account_id, balance FROM checkpoints
-        WHERE through_movement = (SELECT MAX(through_movement) FROM checkpoints) ORDER BY account_id";
+    PAGE_ACCOUNTS = "SELECT id, owner, kind, asset_id, checksum FROM accounts WHERE id > $1 ORDER BY id LIMIT 4096";
+    /// A status that no recorded change led to. The last change is the one with the latest time, then the last key.
+    FIND_UNEXPLAINED_STATUS = "SELECT a.id, a.status FROM accounts a
+        WHERE a.status <> COALESCE((SELECT c.after_status FROM account_status_changes c
+                WHERE c.account_id = a.id AND c.outcome = 0 ORDER BY c.id DESC LIMIT 1), 'active')
+        ORDER BY a.id LIMIT 1";
+    HIGHEST_ID = "SELECT COALESCE(MAX(id), 0) FROM movements";
     READ_SYMBOL = "SELECT symbol FROM assets WHERE id = $1";
 }
 
@@ -129,6 +138,8 @@ impl Db {
         found("movements", check_movements(tx, &mut progress).await?);
         progress(Progress::Check("operations"));
         found("operations", check_operations(tx).await?);
+        progress(Progress::Check("owners"));
+        found("owners", check_owners(tx).await?);
         progress(Progress::Check("accounts"));
         found("accounts", check_accounts(tx).await?);
         progress(Progress::Check("holds"));
@@ -161,7 +172,20 @@ async fn check_movements(tx: &mut Tx, progress: &mut impl FnMut(Progress)) -> Re
             let mut rows = sqlx::query_as::<_, MovementRow>($text).fetch(&mut **$tx);
             let mut first = None;
             // Read to the end also after a finding: a half-read stream would spoil the connection.
-            while let Some(row) = rows.try_next().await? {
+            let mut last = 0;
+            loop {
+                let row = match rows.try_next().await {
+                    Ok(Some(row)) => row,
+                    Ok(None) => break,
+                    // Text that is no text, say. What comes after it cannot be read either.
+                    Err(sqlx::Error::ColumnDecode { index, source }) => {
+                        let problem = format!("the next row's column {index} cannot be read: {source}");
+                        first = first.or(violation(format!("movements id>{last}"), problem));
+                        break;
+                    }
+                    Err(error) => return Err(error.into()),
+                };
+                last = row.id;
                 if let Some(problem) = each(&row)
                     && first.is_none()
                 {
@@ -207,6 +231,27 @@ async fn check_accounts(tx: &mut Tx) -> Result<Option<Violation>, StoreError> {
     }))
 }
 
+async fn check_owners(tx: &mut Tx) -> Result<Option<Violation>, StoreError> {
+    let mut after = i64::MIN;
+    loop {
+        let page = fetch_all!(tx, PAGE_ACCOUNTS => (i64, i64, String, i64, i64), after)?;
+        for (id, owner, kind, asset, checksum) in &page {
+            if account_checksum(*owner, kind, *asset) != *checksum {
+                let problem = format!("its owner ({owner}), kind ({kind}) or asset was changed after it was opened");
+                return Ok(violation(format!("accounts id={id}"), problem));
+            }
+        }
+        match page.last() {
+            Some(last) => after = last.0,
+            None => break,
+        }
+    }
+    let unexplained = fetch_optional!(tx, FIND_UNEXPLAINED_STATUS => (i64, String))?;
+    Ok(unexplained.and_then(|(id, status)| {
+        violation(format!("accounts id={id}"), format!("no recorded change made it {status}"))
+    }))
+}
+
 async fn check_holds(tx: &mut Tx) -> Result<Option<Violation>, StoreError> {
     let broken = fetch_optional!(tx, FIND_BROKEN_HOLD => (String,))?;
     Ok(broken.and_then(|(hold,)| {
@@ -231,12 +276,19 @@ async fn check_balances(tx: &mut Tx) -> Result<Option<Violation>, StoreError> {
 }
 
 async fn check_checkpoints(tx: &mut Tx) -> Result<Option<Violation>, StoreError> {
-    let rows = fetch_all!(tx, READ_NEWEST_CHECKPOINT => (i64, i64, i64))?;
-    let Some((through, _, _)) = rows.first().copied() else { return Ok(None) };
+    let (through, mut written) = match latest_checkpoint(tx).await {
+        Err(StoreError::Corrupt { what }) => return Ok(violation("checkpoints", what)),
+        other => other?,
+    };
+    let highest = fetch_optional!(tx, HIGHEST_ID => (i64,))?.map_or(0, |row| row.0);
+    if through > highest {
+        let row = format!("checkpoints through_movement={through}");
+        return Ok(violation(row, format!("the journal ends at movement {highest}")));
+    }
     let mut sums = BTreeMap::new();
-    add_movements(tx, &mut sums, 0, through).await?;
-    let mut written: BTreeMap<AccountId, i128> =
-        rows.into_iter().map(|(_, account, balance)| (AccountId(account), i128::from(balance))).collect();
+    if through > 0 {
+        add_movements(tx, &mut sums, 0, through).await?;
+    }
     for account in sums.keys() {
         written.entry(*account).or_default();
     }

@@ -12,7 +12,7 @@ use domain::{
 };
 
 use crate::db::{Db, Tx};
-use crate::dialect::LOCK_MIGRATIONS;
+use crate::dialect::{LOCK_ASSETS, LOCK_MIGRATIONS};
 use crate::error::StoreError;
 use crate::ledger::{self, NewAccount};
 use crate::sql::{Column, ColumnType::Int, ColumnType::Text, RowsSql, execute_rows};
@@ -38,7 +38,7 @@ pub struct Change {
 
 #[derive(Debug, thiserror::Error)]
 pub enum CatalogError {
-    #[error("{entity}: {field} cannot change from {before} to {after}, because users have accounts in {asset}")]
+    #[error("{entity}: {field} cannot change from {before} to {after}, because {asset} is in use")]
     InUse { entity: String, field: &'static str, before: String, after: String, asset: Symbol },
     #[error("asset {asset}: precision cannot change while {asset} on {chain} is left out")]
     ListingLeftOut { asset: Symbol, chain: ChainName },
@@ -78,9 +78,11 @@ statements! {
     READ_CHAINS = "SELECT name, kind, network, confirmations, status FROM chains";
     READ_LISTINGS = "SELECT s.symbol, c.name, s.precision, l.contract, l.decimals, l.min_deposit_amount, l.status
         FROM asset_on_chain l JOIN assets s ON s.id = l.asset_id JOIN chains c ON c.id = l.chain_id";
-    /// Assets that users have accounts in. What these say about amounts must not change.
+    /// Assets that users have accounts in, or that ever moved. What these say about amounts must not change.
     READ_ASSETS_IN_USE = "SELECT symbol FROM assets s
-        WHERE EXISTS (SELECT 1 FROM accounts a WHERE a.asset_id = s.id AND a.id > 0)";
+        WHERE EXISTS (SELECT 1 FROM accounts a WHERE a.asset_id = s.id AND a.id > 0)
+            OR EXISTS (SELECT 1 FROM movements m WHERE m.asset_id = s.id AND m.outcome = 0)";
+    READ_AUTHORS = "SELECT DISTINCT actor FROM setting_changes";
 }
 
 static UPSERT_ASSETS: RowsSql = RowsSql::new(
@@ -174,6 +176,7 @@ impl Db {
     ) -> Result<Vec<Change>, CatalogError> {
         transact!(self, tx => {
             fetch_optional!(tx, LOCK_MIGRATIONS => (String,))?;
+            fetch_all!(tx, LOCK_ASSETS => (i64,))?;
             match plan(tx, wanted).await? {
                 Ok(changes) => {
                     write_catalog(tx, wanted, at).await?;
@@ -185,6 +188,11 @@ impl Db {
             }
         })?
     }
+}
+
+/// Who has ever changed settings. A database that only the demo or a bench has set up belongs to it.
+pub async fn read_authors(tx: &mut Tx) -> Result<BTreeSet<String>, StoreError> {
+    Ok(fetch_all!(tx, READ_AUTHORS => (String,))?.into_iter().map(|row| row.0).collect())
 }
 
 /// Everything in the database.
@@ -330,7 +338,7 @@ fn chain_fields(chain: &Chain) -> Fields {
 
 fn listing_fields(listing: &Listing, precision: Precision) -> Fields {
     vec![
-        ("contract", listing.form.contract().unwrap_or("native").to_owned()),
+        ("contract", listing.form.contract().unwrap_or("(none)").to_owned()),
         ("decimals", listing.form.decimals().to_string()),
         ("min_deposit", listing.min_deposit.display(precision).to_string()),
         ("status", listing.status.as_str().to_owned()),

@@ -1,6 +1,6 @@
 //! `Db`, a database of either engine, and `Tx`, a transaction on it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use domain::random::Random;
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous};
-use sqlx::{ConnectOptions, Postgres, Sqlite, Transaction};
+use sqlx::{ConnectOptions, Connection, PgConnection, Postgres, Sqlite, Transaction};
 
 use crate::dialect;
 use crate::error::StoreError;
@@ -142,7 +142,13 @@ impl Db {
         let [postgres, sqlite] = dialect::BEGIN_WRITE;
         let inner = match &self.pools {
             Pools::Postgres(pool) => TxInner::Postgres(pool.begin_with(postgres).await?),
-            Pools::Sqlite { writer, .. } => TxInner::Sqlite(writer.begin_with(sqlite).await?),
+            Pools::Sqlite { writer, .. } => {
+                TxInner::Sqlite(writer.begin_with(sqlite).await.map_err(|error| match error {
+                    // All of them waited for the one writer: another process holds the file, or a batch takes very long.
+                    sqlx::Error::PoolTimedOut => StoreError::Contention(error),
+                    other => other.into(),
+                })?)
+            }
         };
         Ok(Tx { inner, statements: 0, careful })
     }
@@ -215,9 +221,51 @@ impl Tries<'_> {
     }
 }
 
+fn parse_postgres(url: &str) -> Result<PgConnectOptions, StoreError> {
+    PgConnectOptions::from_str(url).map_err(|error| StoreError::BadUrl(Some(error)))
+}
+
+/// Only what is a file: a database in memory would forget what it acknowledged.
+fn parse_sqlite(url: &str) -> Result<SqliteConnectOptions, StoreError> {
+    let (path, query) = url.split_once('?').unwrap_or((url, ""));
+    let path = path.trim_start_matches("sqlite:").trim_start_matches("//");
+    if path.is_empty() || path.starts_with(":memory:") || query.split('&').any(|pair| pair == "mode=memory") {
+        return Err(StoreError::BadUrl(None));
+    }
+    SqliteConnectOptions::from_str(url).map_err(|error| StoreError::BadUrl(Some(error)))
+}
+
+/// A URL as it may be shown: made from its parsed parts, without password or options. Says so when it is no good.
+pub fn describe_url(url: &str) -> Result<String, StoreError> {
+    match Engine::of_url(url).ok_or(StoreError::BadUrl(None))? {
+        Engine::Postgres => {
+            let parsed = parse_postgres(url)?;
+            let place = parsed.get_socket().map_or_else(
+                || format!("{}:{}", parsed.get_host(), parsed.get_port()),
+                |folder| folder.display().to_string(),
+            );
+            let database = parsed.get_database().unwrap_or_default();
+            Ok(format!("postgres://{}@{place}/{database}", parsed.get_username()))
+        }
+        Engine::Sqlite => Ok(format!("sqlite://{}", parse_sqlite(url)?.get_filename().display())),
+    }
+}
+
+/// The URL of a SQLite file, whatever characters its path has.
+pub fn sqlite_url(file: &Path) -> String {
+    format!("sqlite://{}", percent_encoded(file))
+}
+
+/// A path as a part of a URL.
+pub fn percent_encoded(path: &Path) -> String {
+    use std::os::unix::ffi::OsStrExt;
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/-_.~".contains(&byte);
+    let encode = |byte: &u8| if plain(*byte) { char::from(*byte).to_string() } else { format!("%{byte:02X}") };
+    path.as_os_str().as_bytes().iter().map(encode).collect()
+}
+
 async fn connect_postgres(url: &str, options: &Options) -> Result<PgPool, StoreError> {
-    let connect = PgConnectOptions::from_str(url)
-        .map_err(|error| StoreError::BadUrl(Some(error)))?
+    let connect = parse_postgres(url)?
         .disable_statement_logging()
         .application_name("bursar")
         // An acknowledged commit is on disk, whatever the server's or the role's default.
@@ -226,13 +274,18 @@ async fn connect_postgres(url: &str, options: &Options) -> Result<PgPool, StoreE
             ("lock_timeout", "10s"),
             ("idle_in_transaction_session_timeout", "60s"),
         ]);
-    let pool = PgPoolOptions::new().max_connections(options.max_connections).acquire_timeout(options.acquire_timeout);
+    // One plain connection first: its error says what is wrong, where the pool would only say that it waited.
+    let first = tokio::time::timeout(options.acquire_timeout, PgConnection::connect_with(&connect)).await;
+    first.map_err(|_| sqlx::Error::PoolTimedOut)??.close().await?;
+    let pool = PgPoolOptions::new()
+        .max_connections(options.max_connections)
+        .acquire_timeout(options.acquire_timeout)
+        .before_acquire(|connection, _| Box::pin(async move { Ok(!connection.is_in_transaction()) }));
     Ok(pool.connect_with(connect).await?)
 }
 
 async fn connect_sqlite(url: &str, options: &Options) -> Result<Pools, StoreError> {
-    let connect = SqliteConnectOptions::from_str(url)
-        .map_err(|error| StoreError::BadUrl(Some(error)))?
+    let connect = parse_sqlite(url)?
         .disable_statement_logging()
         .create_if_missing(options.create)
         .journal_mode(SqliteJournalMode::Wal)
@@ -245,12 +298,16 @@ async fn connect_sqlite(url: &str, options: &Options) -> Result<Pools, StoreErro
     {
         tokio::fs::create_dir_all(folder).await.map_err(|error| StoreError::Unavailable(error.into()))?;
     }
-    let writer = SqlitePoolOptions::new().max_connections(1).acquire_timeout(options.acquire_timeout);
-    let reader = SqlitePoolOptions::new()
-        .max_connections(options.max_connections)
-        .acquire_timeout(options.acquire_timeout)
-        .connect_lazy_with(connect.clone().create_if_missing(false));
-    let writer = writer.connect_with(connect).await?;
+    // SQLite ends a transaction by itself when its commit fails (a full disk, say), and sqlx does not learn of it. Such a
+    // connection is thrown away when it is next wanted.
+    let pool = |size: u32| {
+        SqlitePoolOptions::new()
+            .max_connections(size)
+            .acquire_timeout(options.acquire_timeout)
+            .before_acquire(|connection, _| Box::pin(async move { Ok(!connection.is_in_transaction()) }))
+    };
+    let reader = pool(options.max_connections).connect_lazy_with(connect.clone().create_if_missing(false));
+    let writer = pool(1).connect_with(connect).await?;
     Ok(Pools::Sqlite { writer, reader })
 }
 
@@ -281,6 +338,14 @@ impl Tx {
     /// How many statements this transaction has run, begin and commit not counted.
     pub const fn statements(&self) -> u32 {
         self.statements
+    }
+
+    /// What SQLite does by itself when a commit meets a full disk: ends the transaction, without a word to sqlx.
+    #[cfg(feature = "testing")]
+    pub async fn end_underneath(&mut self) {
+        if let TxInner::Sqlite(tx) = &mut self.inner {
+            sqlx::query("ROLLBACK").execute(&mut **tx).await.expect("a transaction to end");
+        }
     }
 
     async fn commit(self) -> Result<(), StoreError> {

@@ -123,6 +123,19 @@ statements! {
     /// Afterwards no id at or below the highest can still appear. SQLite has one writer: this one.
     BARRIER_MOVEMENTS = "LOCK TABLE movements IN SHARE MODE" | "SELECT 1";
 
+    /// New writers queue behind the barrier while it waits for the open ones. It gives up soon, lets them through, and
+    /// is tried again.
+    BARRIER_PATIENCE = "SET LOCAL lock_timeout = '200ms'" | "SELECT 1";
+
+    /// Nobody opens an account in an asset whose meaning is being changed.
+    LOCK_ASSETS = "SELECT id FROM assets ORDER BY id FOR UPDATE" | "SELECT id FROM assets";
+
+    /// The unique indexes that stand between a replay and a second effect, as far as they are there and valid.
+    READ_GUARDS = "SELECT c.relname::TEXT FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
+        WHERE i.indrelid = 'movements'::regclass AND i.indisunique AND i.indisvalid AND i.indisready"
+        | "SELECT name FROM sqlite_schema
+        WHERE type = 'index' AND tbl_name = 'movements' AND sql LIKE 'CREATE UNIQUE INDEX %'";
+
     /// For the rest of this transaction: join by hashing whole tables, never row by row. A freshly filled table has
     /// no statistics yet, and the planner's guess could then take hours. SQLite joins by index.
     PREFER_ONE_PASS = "SET LOCAL enable_nestloop = off" | "SELECT 1";
@@ -182,6 +195,7 @@ statements! {
 pub(crate) enum Class {
     Unavailable,
     Full,
+    Damaged,
     Contention,
     Violates(Constraint),
     Other,
@@ -211,14 +225,17 @@ fn classify_postgres(error: &sqlx::postgres::PgDatabaseError) -> Class {
     let known = error.constraint().and_then(|name| Constraint::ALL.iter().find(|one| one.name() == name));
     match (known, error.code()) {
         (Some(constraint), _) => Class::Violates(*constraint),
-        // serialization_failure, deadlock_detected, lock_not_available
-        (None, "40001" | "40P01" | "55P03") => Class::Contention,
+        // serialization_failure, deadlock_detected, lock_not_available, query_canceled (a statement timeout)
+        (None, "40001" | "40P01" | "55P03" | "57014") => Class::Contention,
         (None, "53100") => Class::Full,
+        // data_corrupted, index_corrupted
+        (None, "XX001" | "XX002") => Class::Damaged,
         // too_many_connections, admin_shutdown, crash_shutdown, cannot_connect_now, idle and transaction timeouts,
-        // unknown database or role, refused log-in, missing permission
+        // unknown database or role, refused log-in, missing permission, read-only server
         (
             None,
-            "53300" | "57P01" | "57P02" | "57P03" | "57P05" | "25P03" | "25P04" | "3D000" | "28000" | "28P01" | "42501",
+            "53300" | "57P01" | "57P02" | "57P03" | "57P05" | "25P03" | "25P04" | "3D000" | "28000" | "28P01" | "42501"
+            | "25006",
         ) => Class::Unavailable,
         (None, code) if code.starts_with("08") => Class::Unavailable,
         (None, _) => Class::Other,
@@ -235,8 +252,10 @@ fn classify_sqlite(error: &dyn DatabaseError) -> Class {
         (None, Some(5 | 6)) => Class::Contention,
         // SQLITE_FULL
         (None, Some(13)) => Class::Full,
-        // SQLITE_PERM, READONLY, IOERR, CORRUPT, CANTOPEN, AUTH, NOTADB
-        (None, Some(3 | 8 | 10 | 11 | 14 | 23 | 26)) => Class::Unavailable,
+        // SQLITE_CORRUPT
+        (None, Some(11)) => Class::Damaged,
+        // SQLITE_PERM, READONLY, IOERR, CANTOPEN, AUTH, NOTADB
+        (None, Some(3 | 8 | 10 | 14 | 23 | 26)) => Class::Unavailable,
         (None, _) => Class::Other,
     }
 }

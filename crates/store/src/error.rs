@@ -13,6 +13,8 @@ pub enum StoreError {
     CommitUnknown(#[source] sqlx::Error),
     #[error("the database's disk is full; nothing was written")]
     Full(#[source] sqlx::Error),
+    #[error("the database's own files are damaged")]
+    Damaged(#[source] sqlx::Error),
     #[error("other writers kept getting in the way; nothing was written")]
     Contention(#[source] sqlx::Error),
     #[error("the database refused what would break the rule {}", .0.name())]
@@ -54,7 +56,7 @@ impl StoreError {
             Self::SchemaTooNew { .. } => "SCHEMA_TOO_NEW",
             Self::MigrationChanged { .. } => "MIGRATION_CHANGED",
             Self::BadUrl(_) => "BAD_DATABASE_URL",
-            Self::Corrupt { .. } => "BOOKS_BROKEN",
+            Self::Corrupt { .. } | Self::Damaged(_) => "BOOKS_BROKEN",
             Self::Arity { .. } | Self::Database(_) => "DATABASE_ERROR",
         }
     }
@@ -73,6 +75,7 @@ impl StoreError {
             Self::MigrationChanged { .. } => "use the bursar release that made this database; never edit a migration",
             Self::BadUrl(_) => "use sqlite://path/to/file.db or postgres://user@host/name",
             Self::Corrupt { .. } => "stop writers and run: bursar audit",
+            Self::Damaged(_) => "stop writers, keep the files as they are, and restore a backup beside them",
             Self::Arity { .. } | Self::Database(_) => "this is a bug in Bursar: please report it",
         }
     }
@@ -101,6 +104,7 @@ impl From<sqlx::Error> for StoreError {
         match dialect::classify(&error) {
             Class::Unavailable => Self::Unavailable(error),
             Class::Full => Self::Full(error),
+            Class::Damaged => Self::Damaged(error),
             Class::Contention => Self::Contention(error),
             Class::Violates(constraint) => Self::Violates(constraint),
             Class::Other => Self::Database(error),

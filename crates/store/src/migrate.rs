@@ -4,7 +4,7 @@ use domain::Timestamp;
 use sqlx::AssertSqlSafe;
 
 use crate::db::{Db, Engine, Tx, TxInner};
-use crate::dialect::{LOCK_MIGRATIONS, is_missing_table};
+use crate::dialect::{LOCK_MIGRATIONS, READ_GUARDS, is_missing_table};
 use crate::error::StoreError;
 use crate::transact;
 
@@ -77,12 +77,24 @@ impl Db {
         let mut tx = self.read().await?;
         let wanted = MIGRATIONS.last().map_or(0, |migration| migration.version);
         match applied_versions(&mut tx).await {
-            Ok(found) if found == wanted => Ok(()),
+            Ok(found) if found == wanted => check_guards(&mut tx).await,
             Ok(0) => Err(StoreError::SchemaMissing),
             Ok(found) => Err(StoreError::SchemaOutdated { found, wanted }),
             Err(StoreError::Database(error)) if is_missing_table(&error) => Err(StoreError::SchemaMissing),
             Err(error) => Err(error),
         }
+    }
+}
+
+/// The first try of a batch relies on these indexes to refuse what was done before. Without one, a replay would pay
+/// twice; nothing may run then.
+async fn check_guards(tx: &mut Tx) -> Result<(), StoreError> {
+    let there = fetch_all!(tx, READ_GUARDS => (String,))?;
+    let missing =
+        ["movements_key", "movements_hold_end"].into_iter().find(|name| !there.iter().any(|row| row.0 == *name));
+    match missing {
+        None => Ok(()),
+        Some(name) => Err(StoreError::Corrupt { what: format!("the unique index {name} is missing or invalid") }),
     }
 }
 

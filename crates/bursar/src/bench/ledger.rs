@@ -10,14 +10,16 @@ use domain::random::Random;
 use domain::{AccountId, AccountKind, Amount, AssetId, Clock, UserId};
 use serde_json::{Value, json};
 use store::catalog::{Author, read_assets};
+use store::db::sqlite_url;
 use store::ledger::{NewAccount, Opened};
 use store::{Db, Options, StoreError};
 
 use super::Samples;
 use super::disk::fdatasync_per_s;
 use crate::clock::{Stopwatch, SystemClock};
+use crate::commands::scratch;
 use crate::failure::{Failure, Outcome};
-use crate::output::{say, table, thousands};
+use crate::output::{say, table, thousands, warn};
 use crate::postgres::PrivatePostgres;
 use crate::treasury;
 
@@ -32,7 +34,7 @@ pub struct Arguments {
     /// Which database
     #[arg(long)]
     engine: EngineName,
-    /// A server to use instead of a private one; it gets a Bursar schema and a table bench_yardstick
+    /// An empty database to use instead of a private one: the bench makes up accounts and money in it
     #[arg(long, value_name = "URL")]
     database_url: Option<String>,
     /// How often each figure is measured, in turn with the others
@@ -81,7 +83,7 @@ impl Site {
                 std::fs::create_dir_all(&folder).map_err(|error| {
                     Failure::outside("DISK_PROBE_FAILED", &error, "make room in the temporary folder")
                 })?;
-                let url = format!("sqlite://{}", folder.join("bench.db").display());
+                let url = sqlite_url(&folder.join("bench.db"));
                 Ok(Self { url, folder: folder.clone(), _server: None, temporary: Some(folder) })
             }
         }
@@ -93,7 +95,7 @@ impl Drop for Site {
         if let Some(folder) = &self.temporary
             && let Err(error) = std::fs::remove_dir_all(folder)
         {
-            eprintln!("{}: {error}", folder.display());
+            warn(format!("{}: {error}", folder.display()));
         }
     }
 }
@@ -120,6 +122,7 @@ impl Bank {
         let db = Db::connect(url, &options).await?;
         let now = SystemClock.now();
         db.migrate(now).await?;
+        scratch::check(&db, "bench").await?;
         let treasury = include_str!("../../../../examples/treasury.toml");
         let wanted = treasury::parse(treasury, "examples/treasury.toml", &Default::default())?;
         db.apply_catalog(&wanted, &Author { actor: "bench", reason: "bursar bench" }, now).await?;
@@ -311,6 +314,9 @@ pub async fn run_writer(arguments: &WriterArguments) -> Outcome {
     let users = bank.users.iter().copied().skip(arguments.first).take(arguments.count).collect();
     let tag = format!("p{}-{}", std::process::id(), SystemClock.now().micros());
     let writer = Writer::new(&bank, users, 1_024, tag);
+    if writer.users.is_empty() {
+        return Err(Failure::bad_input("BAD_USAGE", "no accounts in that range", "--first 0 --count 5000"));
+    }
     let rate = rate(vec![writer], Duration::from_millis(arguments.millis)).await?;
     say(rate);
     bank.db.close().await;

@@ -37,7 +37,8 @@ pub struct Actor {
 impl Actor {
     pub fn name(&self) -> String {
         let user = || std::env::var("USER").or_else(|_| std::env::var("LOGNAME")).ok();
-        self.actor.clone().or_else(user).unwrap_or_else(|| "unnamed operator".to_owned())
+        let said = self.actor.clone().filter(|actor| !actor.trim().is_empty());
+        said.or_else(user).unwrap_or_else(|| "unnamed operator".to_owned())
     }
 }
 

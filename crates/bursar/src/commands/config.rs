@@ -5,14 +5,14 @@ use std::path::Path;
 use serde_json::json;
 
 use super::Context;
-use crate::config::without_password;
 use crate::failure::Outcome;
 use crate::output::table;
+use store::db::describe_url;
 
 pub fn check(context: &Context, file: Option<&Path>) -> Outcome {
     let file = file.map_or_else(|| "none (defaults)".to_owned(), |file| file.display().to_string());
     let database = &context.config.database;
-    let url = without_password(&database.url);
+    let url = describe_url(&database.url)?;
     let body = json!({
         "ok": true,
         "file": file,

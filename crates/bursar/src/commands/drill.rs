@@ -9,7 +9,7 @@ use domain::{AccountId, AccountKind, Amount, AssetId, Clock, UserId};
 use store::Db;
 use store::ledger::{NewAccount, Opened};
 
-use super::Context;
+use super::{Context, scratch};
 use crate::clock::SystemClock;
 use crate::failure::{Failure, Outcome};
 
@@ -27,6 +27,7 @@ const BATCH: u64 = 16;
 
 pub async fn run(context: &Context, arguments: &Arguments) -> Outcome {
     let db = context.open().await?;
+    scratch::check(&db, "drill").await?;
     let assets = store::catalog::read_assets(&mut db.read().await?).await?;
     let asset = *assets.keys().next().ok_or_else(|| {
         Failure::bad_input("INVALID_ASSET", "there are no assets", "bursar apply examples/treasury.toml")

@@ -2,11 +2,11 @@
 
 use domain::Clock;
 use serde_json::json;
+use store::db::describe_url;
 use store::{Db, Options};
 
 use super::Context;
 use crate::clock::SystemClock;
-use crate::config::without_password;
 use crate::failure::Outcome;
 
 pub async fn run(context: &Context) -> Outcome {
@@ -15,7 +15,7 @@ pub async fn run(context: &Context) -> Outcome {
     let applied = db.migrate(SystemClock.now()).await?;
     db.close().await;
     let names: Vec<&str> = applied.iter().map(|migration| migration.name).collect();
-    let database = without_password(&context.config.database.url);
+    let database = describe_url(&context.config.database.url)?;
     context.print(&json!({ "database": database, "applied": names }), || match names.as_slice() {
         [] => format!("{database}: up to date"),
         names => format!("{database}: applied {}", names.join(", ")),

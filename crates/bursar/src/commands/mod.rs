@@ -9,6 +9,7 @@ pub mod config;
 pub mod drill;
 pub mod journal;
 pub mod migrate;
+pub mod scratch;
 pub mod with_postgres;
 
 use domain::{Amount, Precision};

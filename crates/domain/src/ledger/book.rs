@@ -123,6 +123,12 @@ impl<'a> Book<'a> {
             Ok(()) => self.carry_out(operation)?,
             Err(refusal) => Outcome::Refused(refusal),
         };
+        // Whether a hold has ended comes before these two. Without history that is not known, and what is recorded must
+        // not depend on which try recorded it.
+        let later = [Refusal::HoldAmountMismatch, Refusal::Overflow].map(Outcome::Refused);
+        if !self.has_history && operation.action().ends().is_some() && later.contains(&outcome) {
+            return Err(BookError::NeedsHistory);
+        }
         self.decided.insert(operation.key(), (operation, outcome));
         Ok(Reply::First(outcome))
     }

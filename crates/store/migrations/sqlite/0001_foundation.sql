@@ -81,6 +81,8 @@ CREATE TABLE accounts (
     available INTEGER NOT NULL CONSTRAINT accounts_available_not_negative CHECK (available >= 0),
     frozen INTEGER NOT NULL CONSTRAINT accounts_frozen_not_negative CHECK (frozen >= 0),
     created_at INTEGER NOT NULL,
+    -- CRC-32C of owner, kind and asset: an account that was given to somebody else by hand is found by name.
+    checksum INTEGER NOT NULL,
     CONSTRAINT accounts_owner_kind_asset UNIQUE (owner, kind, asset_id),
     CONSTRAINT accounts_house_is_system CHECK ((id < 0) = (owner = 0) AND (id < 0) = (kind <> 'funding')),
     CONSTRAINT accounts_system_has_no_balance CHECK (id > 0 OR (available = 0 AND frozen = 0))
@@ -89,7 +91,9 @@ CREATE INDEX accounts_by_asset ON accounts (asset_id, id);
 
 -- Who froze, disabled or activated which account, and why. The key makes a replay harmless.
 CREATE TABLE account_status_changes (
-    op_key TEXT NOT NULL CONSTRAINT account_status_changes_key PRIMARY KEY,
+    -- The order in which they were made.
+    id INTEGER PRIMARY KEY,
+    op_key TEXT NOT NULL CONSTRAINT account_status_changes_key UNIQUE,
     account_id INTEGER NOT NULL,
     -- NULL where the change was refused because there is no such account.
     before_status TEXT,
@@ -100,6 +104,7 @@ CREATE TABLE account_status_changes (
     reason TEXT NOT NULL,
     at INTEGER NOT NULL
 ) STRICT;
+CREATE INDEX account_status_changes_account ON account_status_changes (account_id, id);
 
 -- The journal. One row is one debit and one credit, so no row can be unbalanced. The rows of one operation share
 -- its key. Rows are only ever added. Refused operations leave their rows too, so that a replay gets the same
@@ -145,7 +150,8 @@ CREATE INDEX movements_to ON movements (to_account) WHERE to_account > 0 AND to_
 CREATE TABLE checkpoints (
     through_movement INTEGER NOT NULL,
     account_id INTEGER NOT NULL,
-    balance INTEGER NOT NULL,
+    -- A whole number of ledger units as text: with many decimals the house may pass 64 bits.
+    balance TEXT NOT NULL,
     at INTEGER NOT NULL,
     CONSTRAINT checkpoints_pkey PRIMARY KEY (through_movement, account_id)
 ) STRICT;

@@ -31,6 +31,12 @@ impl NewAccount {
     }
 }
 
+/// What an account's row says of whose it is. It catches a hand that slips, not a forger.
+pub(crate) fn account_checksum(owner: i64, kind: &str, asset: i64) -> i64 {
+    let crc = crc32c::crc32c_append(crc32c::crc32c(&owner.to_le_bytes()), &asset.to_le_bytes());
+    i64::from(crc32c::crc32c_append(crc, kind.as_bytes()))
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Opened {
     Account(AccountId),
@@ -39,8 +45,9 @@ pub enum Opened {
 
 static OPEN_USERS: RowsSql = RowsSql::new(
     "OPEN_USERS",
-    "INSERT INTO accounts (owner, kind, asset_id, status, available, frozen, created_at)
-     SELECT r.owner, r.kind, r.asset_id, 'active', 0, 0, r.at
+    "INSERT INTO accounts (owner, kind, asset_id, status, available, frozen, created_at,
+         checksum)
+     SELECT r.owner, r.kind, r.asset_id, 'active', 0, 0, r.at, r.checksum
      FROM {rows} JOIN assets ON assets.id = r.asset_id
      WHERE r.owner > 0 AND NOT EXISTS
          (SELECT 1 FROM accounts a WHERE a.owner = r.owner AND a.kind = r.kind AND a.asset_id = r.asset_id)
@@ -52,17 +59,19 @@ static OPEN_USERS: RowsSql = RowsSql::new(
 /// System accounts count down from -1. Two that open at once may pick the same number; one of them fails whole.
 static OPEN_SYSTEM: RowsSql = RowsSql::new(
     "OPEN_SYSTEM",
-    "INSERT INTO accounts (id, owner, kind, asset_id, status, available, frozen, created_at)
+    "INSERT INTO accounts (id, owner, kind, asset_id, status, available, frozen, created_at,
+         checksum)
      SELECT COALESCE((SELECT MIN(id) FROM accounts WHERE id < 0), 0)
              - ROW_NUMBER() OVER (ORDER BY r.asset_id, r.kind),
-         r.owner, r.kind, r.asset_id, 'active', 0, 0, r.at
+         r.owner, r.kind, r.asset_id, 'active', 0, 0, r.at, r.checksum
      FROM {rows} JOIN assets ON assets.id = r.asset_id
      WHERE r.owner = 0 AND NOT EXISTS
          (SELECT 1 FROM accounts a WHERE a.owner = r.owner AND a.kind = r.kind AND a.asset_id = r.asset_id)",
     COLUMNS,
 );
 
-const COLUMNS: &[(&str, crate::sql::ColumnType)] = &[("owner", Int), ("kind", Text), ("asset_id", Int), ("at", Int)];
+const COLUMNS: &[(&str, crate::sql::ColumnType)] =
+    &[("owner", Int), ("kind", Text), ("asset_id", Int), ("at", Int), ("checksum", Int)];
 
 static INSERT_STATUS_CHANGES: RowsSql = RowsSql::new(
     "INSERT_STATUS_CHANGES",
@@ -117,6 +126,7 @@ pub async fn open(tx: &mut Tx, wanted: &[NewAccount], at: Timestamp) -> Result<V
             Column::Texts(distinct.iter().map(|one| one.kind.as_str()).collect()),
             Column::Ints(distinct.iter().map(|one| one.asset.0).collect()),
             Column::Ints(vec![at.micros(); distinct.len()]),
+            Column::Ints(distinct.iter().map(|one| account_checksum(one.owner, &one.kind, one.asset.0)).collect()),
         ]
     };
     if distinct.iter().any(|one| one.owner > 0) {

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use domain::{AccountId, AssetId, Timestamp};
 
 use crate::db::{Db, Tx};
-use crate::dialect::BARRIER_MOVEMENTS;
+use crate::dialect::{BARRIER_MOVEMENTS, BARRIER_PATIENCE};
 use crate::error::StoreError;
 use crate::transact;
 
@@ -81,10 +81,14 @@ pub async fn totals(tx: &mut Tx) -> Result<BTreeMap<AssetId, Totals>, StoreError
     }
 }
 
-async fn latest_checkpoint(tx: &mut Tx) -> Result<(i64, BTreeMap<AccountId, i128>), StoreError> {
-    let rows = fetch_all!(tx, LATEST_CHECKPOINT => (i64, i64, i64))?;
+pub(crate) async fn latest_checkpoint(tx: &mut Tx) -> Result<(i64, BTreeMap<AccountId, i128>), StoreError> {
+    let rows = fetch_all!(tx, LATEST_CHECKPOINT => (i64, i64, String))?;
     let through = rows.first().map_or(0, |row| row.0);
-    Ok((through, rows.into_iter().map(|(_, account, balance)| (AccountId(account), i128::from(balance))).collect()))
+    let balances = rows.into_iter().map(|(_, account, balance)| {
+        let broken = |_| StoreError::Corrupt { what: format!("the checkpoint of account {account} is no number") };
+        Ok((AccountId(account), balance.parse().map_err(broken)?))
+    });
+    Ok((through, balances.collect::<Result<_, StoreError>>()?))
 }
 
 pub(crate) async fn add_movements(
@@ -101,28 +105,27 @@ pub(crate) async fn add_movements(
 
 impl Db {
     /// Writes down the system balances through the newest movement, so that later sums are short. Returns that
-    /// movement's id. Writers wait only for the moment that it takes to draw the line.
+    /// movement's id. Writers wait only while the line is drawn, on PostgreSQL for at most 200 ms at a time.
     pub async fn checkpoint(&self, at: Timestamp) -> Result<i64, StoreError> {
         // The line: once every open writer has ended, nothing can appear at or below the highest id any more.
         let line = transact!(self, tx => {
+            execute!(tx, BARRIER_PATIENCE)?;
             execute!(tx, BARRIER_MOVEMENTS)?;
             Ok(fetch_optional!(tx, HIGHEST_MOVEMENT => (i64,))?.map_or(0, |row| row.0))
         })?;
-        transact!(self, tx => write_checkpoint(tx, line, at).await)
+        // What lies below it stands still, and is added up while writers go on.
+        let mut tx = self.read().await?;
+        let (through, mut balances) = latest_checkpoint(&mut tx).await?;
+        if through >= line {
+            return Ok(through);
+        }
+        add_movements(&mut tx, &mut balances, through, line).await?;
+        drop(tx);
+        transact!(self, tx => {
+            for (account, balance) in &balances {
+                execute!(tx, INSERT_CHECKPOINT, line, account.0, balance.to_string(), at.micros())?;
+            }
+            Ok(line)
+        })
     }
-}
-
-async fn write_checkpoint(tx: &mut Tx, line: i64, at: Timestamp) -> Result<i64, StoreError> {
-    let (through, mut balances) = latest_checkpoint(tx).await?;
-    if through >= line {
-        return Ok(through);
-    }
-    add_movements(tx, &mut balances, through, line).await?;
-    for (account, balance) in balances {
-        let balance = i64::try_from(balance).map_err(|_| StoreError::Corrupt {
-            what: format!("the balance of system account {account} does not fit 64 bits"),
-        })?;
-        execute!(tx, INSERT_CHECKPOINT, line, account.0, balance, at.micros())?;
-    }
-    Ok(line)
 }

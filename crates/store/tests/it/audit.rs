@@ -74,11 +74,49 @@ db_test! {
     async fn a_wrong_checkpoint_is_named(db: TestDb) {
         let bank = some_history(db).await;
         let id = bank.clearing;
-        db.by_hand(&format!("UPDATE checkpoints SET balance = balance + 1 WHERE account_id = {id}")).await.unwrap();
+        db.by_hand(&format!("UPDATE checkpoints SET balance = '12345' WHERE account_id = {id}")).await.unwrap();
         let verdict = verdict(db).await;
         assert!(verdict[0].starts_with("checkpoints: checkpoints through_movement="), "{verdict:?}");
         assert!(verdict[0].ends_with(&format!("account_id={id}")), "{verdict:?}");
         assert!(verdict[1].starts_with("conservation:"), "{verdict:?}");
+    }
+
+    async fn a_checkpoint_of_the_future_is_named(db: TestDb) {
+        some_history(db).await;
+        db.by_hand("UPDATE checkpoints SET through_movement = through_movement + 1000").await.unwrap();
+        assert!(verdict(db).await[0].starts_with("checkpoints: checkpoints through_movement="));
+    }
+
+    async fn an_account_given_to_somebody_else_is_named(db: TestDb) {
+        let bank = some_history(db).await;
+        let id = bank.users[1];
+        db.by_hand(&format!("UPDATE accounts SET owner = 77 WHERE id = {id}")).await.unwrap();
+        assert_eq!(verdict(db).await, [format!("owners: accounts id={id}")]);
+    }
+
+    async fn a_status_that_nobody_set_is_named(db: TestDb) {
+        let bank = some_history(db).await;
+        let id = bank.users[1];
+        let change = |name: &str, status| store::ledger::StatusChange {
+            key: key(name), account: id, status, actor: "ana".into(), reason: "case".into(),
+        };
+        use domain::AccountStatus::{Active, Disabled, Frozen};
+        db.set_status(&[change("z", Disabled), change("a", Frozen)], NOW).await.unwrap();
+        assert_clean(db).await;
+        db.by_hand(&format!("UPDATE accounts SET status = 'active' WHERE id = {id}")).await.unwrap();
+        assert_eq!(verdict(db).await, [format!("owners: accounts id={id}")]);
+        db.set_status(&[change("b", Active)], NOW).await.unwrap();
+        assert_clean(db).await;
+    }
+
+    async fn the_house_may_pass_64_bits(db: TestDb) {
+        let bank = Bank::open(db, 2, 0).await;
+        let huge = i64::MAX - 5;
+        assert_all_applied(&db.post(&[bank.deposit("a", 0, huge), bank.deposit("b", 1, huge)], NOW).await.unwrap());
+        db.checkpoint(NOW).await.unwrap();
+        assert_clean(db).await;
+        let balances = store::ledger::balances::system_balances(&mut db.read().await.unwrap()).await.unwrap();
+        assert_eq!(balances[&bank.custody], -2 * i128::from(huge));
     }
 
     async fn an_end_without_its_hold_is_named(db: TestDb) {

@@ -80,6 +80,14 @@ db_test! {
         assert_eq!(read_catalog(&mut db.read().await.unwrap()).await.unwrap(), wanted);
     }
 
+    async fn what_the_house_moved_is_in_use_too(db: TestDb) {
+        let bank = Bank::open(db, 0, 0).await;
+        assert_all_applied(&db.post(&[bank.post("p", &[(bank.custody, bank.clearing, 5)])], NOW).await.unwrap());
+        let mut wanted = catalog();
+        wanted.assets.get_mut(&usdt()).unwrap().precision = domain::Precision::new(4).unwrap();
+        assert_eq!(db.apply_catalog(&wanted, &AUTHOR, NOW).await.unwrap_err().code(), "SETTING_IN_USE");
+    }
+
     async fn a_listing_of_nothing_is_refused(db: TestDb) {
         let mut wanted = catalog();
         wanted.assets.remove(&usdt());

@@ -40,7 +40,7 @@ const BREAKING: [(Constraint, &str); 14] = [
     (
         Constraint::OneAccountPerOwner,
         "INSERT INTO accounts (owner, kind, asset_id, status, available, frozen,
-        created_at) VALUES (1, 'funding', ASSET, 'active', 0, 0, 0)",
+        created_at, checksum) VALUES (1, 'funding', ASSET, 'active', 0, 0, 0, 0)",
     ),
     (
         Constraint::AssetSymbol,

@@ -35,7 +35,17 @@ async fn sqlite_that_is_not_there_is_unavailable_and_not_made() {
 
 #[tokio::test]
 async fn a_url_that_is_none_says_so() {
-    for url in ["", "mysql://x", "/tmp/x.db", "postgres://[", "sqlite://x?mode=nonsense"] {
+    for url in [
+        "",
+        "mysql://x",
+        "/tmp/x.db",
+        "sqlite:",
+        "sqlite://",
+        "sqlite::memory:",
+        "sqlite://x?mode=memory",
+        "postgres://[",
+        "sqlite://x?mode=nonsense",
+    ] {
         assert_eq!(Db::connect(url, &quick()).await.unwrap_err().code(), "BAD_DATABASE_URL", "{url:?}");
     }
 }
@@ -75,6 +85,23 @@ db_test! {
         assert_eq!((after - rows) % 50, 0, "whole batches only");
         assert_clean(db).await;
     }
+}
+
+/// SQLite ends a transaction by itself when its commit fails. The one writer's connection must not stay unusable.
+#[test]
+fn sqlite_writes_go_on_after_a_commit_that_failed() {
+    on(Engine::Sqlite, async |db| {
+        let bank = Bank::open(db, 1, 100).await;
+        let operations = [bank.hold("h", 0, 1)];
+        let mut tries = db.tries();
+        let mut tx = tries.begin().await.unwrap();
+        store::ledger::post(&mut tx, &operations, NOW).await.unwrap();
+        tx.end_underneath().await;
+        let error = tries.end(tx, Ok(())).await.unwrap().unwrap_err();
+        assert!(matches!(error, StoreError::CommitUnknown(_)), "{error:?}");
+        assert_all_applied(&db.post(&operations, NOW).await.unwrap());
+        assert_clean(db).await;
+    });
 }
 
 /// A connection killed while a batch is under way: an error, nothing written, and the pool goes on with a new one.

@@ -133,6 +133,15 @@ db_test! {
         assert_clean(db).await;
     }
 
+    async fn what_is_recorded_does_not_depend_on_the_try(db: TestDb) {
+        let bank = Bank::open(db, 1, 100).await;
+        let operations = [bank.hold("h", 0, 10), bank.release("r", "h", 0, 10), bank.hold("h2", 0, 50)];
+        assert_all_applied(&db.post(&operations, NOW).await.unwrap());
+        // Ended, and with a wrong amount: that it has ended comes first, on the first try too.
+        let replies = db.post(&[bank.settle("s", "h", 0, 9)], NOW).await.unwrap();
+        assert_eq!(replies, [refused(Refusal::HoldAlreadyEnded)]);
+    }
+
     async fn statuses_bind_and_are_recorded_once(db: TestDb) {
         let bank = Bank::open(db, 2, 100).await;
         let [a, b] = [bank.users[0], bank.users[1]];

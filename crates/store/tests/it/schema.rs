@@ -22,6 +22,18 @@ db_test! {
         }
     }
 
+    async fn without_a_unique_index_nothing_runs(db: TestDb) {
+        for index in ["movements_key", "movements_hold_end"] {
+            db.by_hand(&format!("ALTER INDEX {index} RENAME TO {index}_gone")).await
+                .or(db.by_hand(&format!("DROP INDEX {index}")).await).unwrap();
+            let error = db.check_schema().await.unwrap_err();
+            assert!(matches!(&error, StoreError::Corrupt { what } if what.contains(index)), "{error:?}");
+            let columns = if index == "movements_key" { "op_key, leg" } else { "hold_key" };
+            db.by_hand(&format!("CREATE UNIQUE INDEX {index} ON movements ({columns})")).await.unwrap();
+            db.check_schema().await.unwrap();
+        }
+    }
+
     async fn a_migration_changed_after_the_fact_is_refused(db: TestDb) {
         db.by_hand("UPDATE schema_migrations SET checksum = checksum + 1").await.unwrap();
         let error = db.migrate(NOW).await.unwrap_err();
