@@ -24,8 +24,8 @@ pub struct PrivatePostgres {
 
 const HINT: &str = "install PostgreSQL (Debian: apt-get install postgresql), or name a server with --database-url";
 
-/// Durable, on a socket only, and sized as anybody would who puts money on it: the defaults are for a machine of 2005.
-const SETTINGS: [&str; 8] = [
+/// Durable, on a socket only, and set up as anybody would who puts money on it: the defaults are for a small machine.
+const SETTINGS: [&str; 9] = [
     "listen_addresses=",
     "port=5432",
     "fsync=on",
@@ -34,6 +34,7 @@ const SETTINGS: [&str; 8] = [
     "shared_buffers=512MB",
     "min_wal_size=1GB",
     "max_wal_size=1GB",
+    "wal_compression=on",
 ];
 
 fn failed(what: &str, error: &io::Error) -> Failure {
