@@ -2,7 +2,7 @@
 //!
 //! A generator never repeats itself: when the clock stands still or steps back it counts on from the last id,
 //! borrowing from the next millisecond when the 4,096 of this one are used up. Two generators never meet,
-//! because each has a node number of its own (leased from the database).
+//! as long as each has a node number of its own. Handing those out is the server's business (a lease in the database).
 
 use std::fmt;
 use std::marker::PhantomData;

@@ -68,6 +68,7 @@ impl Db {
                 let checksum = migration.checksum(engine);
                 execute!(tx, INSERT_VERSION, migration.version, migration.name, checksum, at.micros())?;
             }
+            check_guards(tx).await?;
             Ok(pending)
         })
     }

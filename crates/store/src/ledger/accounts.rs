@@ -97,13 +97,14 @@ static UPDATE_STATUS: RowsSql = RowsSql::new(
 );
 
 #[cfg(feature = "testing")]
-pub(crate) static ROWS_STATEMENTS: [&RowsSql; 6] = [
+pub(crate) static ROWS_STATEMENTS: [&RowsSql; 7] = [
     &OPEN_USERS,
     &OPEN_SYSTEM,
     &INSERT_STATUS_CHANGES,
     &UPDATE_STATUS,
     &super::post::INSERT_MOVEMENTS,
     &super::post::UPDATE_BALANCES,
+    &super::balances::INSERT_CHECKPOINTS,
 ];
 
 impl Db {

@@ -10,6 +10,7 @@ use domain::{AccountId, AssetId, Timestamp};
 use crate::db::{Db, Tx};
 use crate::dialect::{BARRIER_MOVEMENTS, BARRIER_PATIENCE};
 use crate::error::StoreError;
+use crate::sql::{Column, ColumnType::Int, ColumnType::Text, RowsSql, execute_rows};
 use crate::transact;
 
 statements! {
@@ -29,9 +30,15 @@ statements! {
             CAST(SUM(frozen >> 32) AS BIGINT), CAST(SUM(frozen & 4294967295) AS BIGINT)
         FROM accounts WHERE id > 0 GROUP BY asset_id";
     READ_SYSTEM_ACCOUNTS = "SELECT id, asset_id, kind FROM accounts WHERE id < 0";
-    INSERT_CHECKPOINT = "INSERT INTO checkpoints (through_movement, account_id, balance, at) VALUES ($1, $2, $3, $4)
-        ON CONFLICT (through_movement, account_id) DO NOTHING";
 }
+
+pub(crate) static INSERT_CHECKPOINTS: RowsSql = RowsSql::new(
+    "INSERT_CHECKPOINTS",
+    "INSERT INTO checkpoints (through_movement, account_id, balance, at)
+     SELECT through_movement, account_id, balance, at FROM {rows} WHERE true
+     ON CONFLICT (through_movement, account_id) DO NOTHING",
+    &[("through_movement", Int), ("account_id", Int), ("balance", Text), ("at", Int)],
+);
 
 /// Two halves of a sum, put together.
 pub(crate) fn join_halves(high: i64, low: i64) -> i128 {
@@ -122,9 +129,14 @@ impl Db {
         add_movements(&mut tx, &mut balances, through, line).await?;
         drop(tx);
         transact!(self, tx => {
-            for (account, balance) in &balances {
-                execute!(tx, INSERT_CHECKPOINT, line, account.0, balance.to_string(), at.micros())?;
-            }
+            let texts: Vec<String> = balances.values().map(ToString::to_string).collect();
+            let columns = vec![
+                Column::Ints(vec![line; balances.len()]),
+                Column::Ints(balances.keys().map(|account| account.0).collect()),
+                Column::Texts(texts.iter().map(String::as_str).collect()),
+                Column::Ints(vec![at.micros(); balances.len()]),
+            ];
+            execute_rows(tx, &INSERT_CHECKPOINTS, columns).await?;
             Ok(line)
         })
     }
