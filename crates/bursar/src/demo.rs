@@ -112,10 +112,11 @@ pub async fn run(arguments: &Arguments, json: bool) -> Outcome {
         });
         say(body);
     } else {
+        let program = std::env::args_os().next().unwrap_or_else(|| "bursar".into()).display().to_string();
         say("5. balances (what is owed to each account; custody is negative by the coins it holds)\n");
         say(format!("{}\n", sheet.text()));
         say(format!("6. audit of {} movements\n\n{}", thousands(report.movements), audit::text(&report)));
-        say(format!("\nlook around: BURSAR_DATABASE_URL={} bursar journal --limit 10", sqlite_url(&file)));
+        say(format!("\nlook around: BURSAR_DATABASE_URL={} {program} journal --limit 10", sqlite_url(&file)));
     }
     audit::verdict(&report)
 }

@@ -59,7 +59,15 @@ impl Failure {
 }
 
 fn causes(error: &(dyn std::error::Error + 'static)) -> Vec<String> {
-    std::iter::successors(Some(error), |error| error.source()).map(ToString::to_string).collect()
+    let mut messages: Vec<String> = Vec::new();
+    for error in std::iter::successors(Some(error), |error| error.source()) {
+        let message = error.to_string();
+        // Some errors from outside repeat their cause in their own words.
+        if !messages.last().is_some_and(|last| last.contains(&message)) {
+            messages.push(message);
+        }
+    }
+    messages
 }
 
 impl From<StoreError> for Failure {

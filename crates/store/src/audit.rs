@@ -6,6 +6,7 @@
 //! | check | proves |
 //! |---|---|
 //! | `movements` | each row is as it was written, and makes sense by itself |
+//! | `history` | nothing was removed since the last checkpoint's mark |
 //! | `operations` | the legs of each key are complete and agree |
 //! | `owners` | each account belongs to whom it was opened for, with a status that a recorded change led to |
 //! | `accounts` | both accounts of each applied movement exist and have its asset |
@@ -14,8 +15,8 @@
 //! | `checkpoints` | the newest checkpoint is the sum of the movements it covers |
 //! | `conservation` | for each asset, all accounts add up to zero |
 //!
-//! Not proven: that nobody removed rows which moved nothing (refused operations; a hold together with its release), and
-//! that settings are what `setting_changes` says. On PostgreSQL that is for database roles to prevent.
+//! Not proven: that nobody removed rows which moved nothing (a refused operation, say) and are younger than the last
+//! checkpoint, and that settings are what `setting_changes` says. That is for database roles to prevent.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +26,7 @@ use crate::db::{Db, Tx, TxInner};
 use crate::dialect::PREFER_ONE_PASS;
 use crate::error::StoreError;
 use crate::ledger::accounts::account_checksum;
-use crate::ledger::balances::{add_movements, join_halves, latest_checkpoint, totals};
+use crate::ledger::balances::{Mark, add_movements, join_halves, latest_checkpoint, latest_mark, totals};
 use crate::ledger::row::MovementRow;
 
 /// The result of one check.
@@ -135,7 +136,10 @@ impl Db {
         execute!(tx, PREFER_ONE_PASS)?;
         let mut findings = Vec::new();
         let mut found = |check, violation| findings.push(Finding { check, violation });
-        found("movements", check_movements(tx, &mut progress).await?);
+        let mark = latest_mark(tx).await?;
+        let (violation, tally) = check_movements(tx, mark.through, &mut progress).await?;
+        found("movements", violation);
+        found("history", check_history(mark, tally));
         progress(Progress::Check("operations"));
         found("operations", check_operations(tx).await?);
         progress(Progress::Check("owners"));
@@ -158,10 +162,20 @@ fn violation(row: impl Into<String>, problem: impl Into<String>) -> Option<Viola
     Some(Violation { row: row.into(), problem: problem.into() })
 }
 
-async fn check_movements(tx: &mut Tx, progress: &mut impl FnMut(Progress)) -> Result<Option<Violation>, StoreError> {
+/// Reads every movement; the tally is of those with an id up to `through`.
+async fn check_movements(
+    tx: &mut Tx,
+    through: i64,
+    progress: &mut impl FnMut(Progress),
+) -> Result<(Option<Violation>, Mark), StoreError> {
     let mut seen = 0_u64;
+    let mut tally = Mark { through, ..Mark::default() };
     let mut each = |row: &MovementRow| {
         seen += 1;
+        if row.id <= through {
+            tally.movements = tally.movements.saturating_add(1);
+            tally.checksums = tally.checksums.saturating_add(row.checksum);
+        }
         if seen.is_multiple_of(4_096) {
             progress(Progress::Movements(seen));
         }
@@ -192,14 +206,29 @@ async fn check_movements(tx: &mut Tx, progress: &mut impl FnMut(Progress)) -> Re
                     first = violation(format!("movements id={}", row.id), problem);
                 }
             }
-            Ok(first)
+            first
         }};
     }
     tx.statements += 1;
-    match &mut tx.inner {
+    let first = match &mut tx.inner {
         TxInner::Postgres(tx) => stream!(tx, STREAM_MOVEMENTS.postgres),
         TxInner::Sqlite(tx) => stream!(tx, STREAM_MOVEMENTS.sqlite),
+    };
+    Ok((first, tally))
+}
+
+/// Rows are only ever added: up to the last mark there are as many as there were, with the same sum of checksums.
+fn check_history(mark: Mark, tally: Mark) -> Option<Violation> {
+    if mark == tally {
+        return None;
     }
+    violation(
+        format!("journal_marks through_movement={}", mark.through),
+        format!(
+            "there were {} movements through this id with checksums that add up to {}, now {} with {}",
+            mark.movements, mark.checksums, tally.movements, tally.checksums
+        ),
+    )
 }
 
 /// What is wrong with a row taken by itself.

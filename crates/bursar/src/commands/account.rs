@@ -138,6 +138,9 @@ async fn list(context: &Context, db: &Db, wanted: &List) -> Outcome {
             })
             .collect();
         let header = ["id", "owner", "kind", "asset", "status", "available", "frozen"];
+        if cells.is_empty() {
+            return "no accounts".to_owned();
+        }
         let more = next.map_or_else(String::new, |id| format!("\nmore: --after {id}"));
         format!("{}{more}", table(&header, &[0, 1, 5, 6], &cells))
     });

@@ -45,6 +45,9 @@ pub async fn run(context: &Context, arguments: &Arguments) -> Outcome {
     context.print(&json!({ "movements": body, "next_before": page.next_before }), || {
         let cells: Vec<Vec<String>> = lines.iter().map(Line::cells).collect();
         let header = ["id", "time", "key", "leg", "action", "outcome", "from", "to", "amount", "asset", "reference"];
+        if cells.is_empty() {
+            return "no movements".to_owned();
+        }
         let more = page.next_before.map_or_else(String::new, |id| format!("\nmore: --before {id}"));
         format!("{}{more}", table(&header, &[0, 3, 6, 7, 8], &cells))
     });

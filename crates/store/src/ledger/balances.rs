@@ -25,6 +25,12 @@ statements! {
             SELECT from_account, -amount FROM movements
                 WHERE outcome = 0 AND from_account < 0 AND id > $1 AND id <= $2) gains
         GROUP BY account_id";
+    LATEST_MARK = "SELECT through_movement, movements, checksums FROM journal_marks
+        ORDER BY through_movement DESC LIMIT 1";
+    TALLY_MOVEMENTS = "SELECT COUNT(*), CAST(COALESCE(SUM(checksum), 0) AS BIGINT) FROM movements
+        WHERE id > $1 AND id <= $2";
+    INSERT_MARK = "INSERT INTO journal_marks (through_movement, movements, checksums, at) VALUES ($1, $2, $3, $4)
+        ON CONFLICT (through_movement) DO NOTHING";
     /// What all users together have at rest and held, per asset, each in two halves.
     SUM_USERS = "SELECT asset_id, CAST(SUM(available >> 32) AS BIGINT), CAST(SUM(available & 4294967295) AS BIGINT),
             CAST(SUM(frozen >> 32) AS BIGINT), CAST(SUM(frozen & 4294967295) AS BIGINT)
@@ -98,6 +104,19 @@ pub(crate) async fn latest_checkpoint(tx: &mut Tx) -> Result<(i64, BTreeMap<Acco
     Ok((through, balances.collect::<Result<_, StoreError>>()?))
 }
 
+/// How many movements there were through an id, and the sum of their checksums.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Mark {
+    pub through: i64,
+    pub movements: i64,
+    pub checksums: i64,
+}
+
+pub(crate) async fn latest_mark(tx: &mut Tx) -> Result<Mark, StoreError> {
+    let row = fetch_optional!(tx, LATEST_MARK => (i64, i64, i64))?;
+    Ok(row.map_or_else(Mark::default, |(through, movements, checksums)| Mark { through, movements, checksums }))
+}
+
 pub(crate) async fn add_movements(
     tx: &mut Tx,
     balances: &mut BTreeMap<AccountId, i128>,
@@ -127,6 +146,9 @@ impl Db {
             return Ok(through);
         }
         add_movements(&mut tx, &mut balances, through, line).await?;
+        let mark = latest_mark(&mut tx).await?;
+        let (more, checksums) =
+            fetch_optional!(&mut tx, TALLY_MOVEMENTS => (i64, i64), mark.through, line)?.unwrap_or_default();
         drop(tx);
         transact!(self, tx => {
             let texts: Vec<String> = balances.values().map(ToString::to_string).collect();
@@ -137,6 +159,7 @@ impl Db {
                 Column::Ints(vec![at.micros(); balances.len()]),
             ];
             execute_rows(tx, &INSERT_CHECKPOINTS, columns).await?;
+            execute!(tx, INSERT_MARK, line, mark.movements + more, mark.checksums + checksums, at.micros())?;
             Ok(line)
         })
     }

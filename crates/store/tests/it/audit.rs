@@ -22,10 +22,10 @@ async fn verdict(db: &TestDb) -> Vec<String> {
 async fn some_history(db: &TestDb) -> Bank {
     let bank = Bank::open(db, 3, 1_000).await;
     let operations = [
+        bank.post("refused", &[(bank.users[0], bank.users[1], 5_000)]),
         bank.hold("h", 0, 10),
         bank.settle("s", "h", 0, 10),
         bank.post("two", &[(bank.users[0], bank.users[1], 5), (bank.users[0], bank.clearing, 6)]),
-        bank.post("refused", &[(bank.users[0], bank.users[1], 5_000)]),
     ];
     db.post(&operations, NOW).await.expect("posted");
     db.checkpoint(NOW).await.expect("a checkpoint");
@@ -57,8 +57,17 @@ db_test! {
         let bank = some_history(db).await;
         db.by_hand("DELETE FROM movements WHERE op_key = 'two' AND leg = 0").await.unwrap();
         let verdict = verdict(db).await;
-        assert_eq!(verdict[0], "operations: movements op_key=two");
-        assert_eq!(verdict[1], format!("balances: accounts id={}", bank.users[0]));
+        assert!(verdict[0].starts_with("history: journal_marks through_movement="), "{verdict:?}");
+        assert_eq!(verdict[1], "operations: movements op_key=two");
+        assert_eq!(verdict[2], format!("balances: accounts id={}", bank.users[0]));
+    }
+
+    async fn a_removed_refusal_is_missed_though_it_moved_nothing(db: TestDb) {
+        some_history(db).await;
+        db.by_hand("DELETE FROM movements WHERE op_key = 'refused'").await.unwrap();
+        let verdict = verdict(db).await;
+        assert_eq!(verdict.len(), 1, "{verdict:?}");
+        assert!(verdict[0].starts_with("history: journal_marks through_movement="), "{verdict:?}");
     }
 
     async fn a_forged_credit_is_found_though_its_checksum_is_right(db: TestDb) {
