@@ -11,10 +11,6 @@ use crate::amount::{Amount, Precision};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AssetId(pub i64);
 
-/// The store's key of a chain.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ChainId(pub i64);
-
 /// A ticker such as `USDT`: 1 to 16 of `A-Z` and `0-9`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Symbol(String);

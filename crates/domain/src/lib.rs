@@ -24,6 +24,6 @@ pub mod time;
 
 pub use account::{AccountId, AccountKind, AccountStatus, UserId};
 pub use amount::{Amount, AmountError, Precision};
-pub use asset::{Asset, AssetId, AssetOnChain, Availability, Chain, ChainId, ChainKind, ChainName, Listing, Symbol};
+pub use asset::{Asset, AssetId, AssetOnChain, Availability, Chain, ChainKind, ChainName, Listing, Symbol};
 pub use raw::RawAmount;
 pub use time::{Clock, ManualClock, Timestamp};

@@ -26,7 +26,9 @@ use crate::db::{Db, Tx, TxInner};
 use crate::dialect::PREFER_ONE_PASS;
 use crate::error::StoreError;
 use crate::ledger::accounts::account_checksum;
-use crate::ledger::balances::{Mark, add_movements, join_halves, latest_checkpoint, latest_mark, totals};
+use crate::ledger::balances::{
+    HIGHEST_MOVEMENT, Mark, add_movements, join_halves, latest_checkpoint, latest_mark, totals,
+};
 use crate::ledger::row::MovementRow;
 
 /// The result of one check.
@@ -108,12 +110,11 @@ statements! {
             OR a.available < 0 OR a.frozen < 0)
         ORDER BY a.id LIMIT 1";
     PAGE_ACCOUNTS = "SELECT id, owner, kind, asset_id, checksum FROM accounts WHERE id > $1 ORDER BY id LIMIT 4096";
-    /// A status that no recorded change led to. The last change is the one with the latest time, then the last key.
+    /// A status that the last recorded change did not lead to.
     FIND_UNEXPLAINED_STATUS = "SELECT a.id, a.status FROM accounts a
         WHERE a.status <> COALESCE((SELECT c.after_status FROM account_status_changes c
                 WHERE c.account_id = a.id AND c.outcome = 0 ORDER BY c.id DESC LIMIT 1), 'active')
         ORDER BY a.id LIMIT 1";
-    HIGHEST_ID = "SELECT COALESCE(MAX(id), 0) FROM movements";
     READ_SYMBOL = "SELECT symbol FROM assets WHERE id = $1";
 }
 
@@ -309,7 +310,7 @@ async fn check_checkpoints(tx: &mut Tx) -> Result<Option<Violation>, StoreError>
         Err(StoreError::Corrupt { what }) => return Ok(violation("checkpoints", what)),
         other => other?,
     };
-    let highest = fetch_optional!(tx, HIGHEST_ID => (i64,))?.map_or(0, |row| row.0);
+    let highest = fetch_optional!(tx, HIGHEST_MOVEMENT => (i64,))?.map_or(0, |row| row.0);
     if through > highest {
         let row = format!("checkpoints through_movement={through}");
         return Ok(violation(row, format!("the journal ends at movement {highest}")));

@@ -191,7 +191,7 @@ struct Writer {
 
 impl Writer {
     fn new(bank: &Bank, users: Vec<AccountId>, batch: usize, tag: String) -> Self {
-        let random = Random::from_seed(u64::from(crc(&tag)));
+        let random = Random::from_seed(u64::from(hash(&tag)));
         Self { bank: bank.clone(), users, batch, tag, random }
     }
 
@@ -225,7 +225,7 @@ impl Writer {
 }
 
 /// A small stable hash, to give each writer a seed of its own.
-fn crc(text: &str) -> u32 {
+fn hash(text: &str) -> u32 {
     text.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
 

@@ -2,8 +2,8 @@
 
 use domain::{Amount, AssetOnChain, Availability};
 use store::catalog::{Catalog, CatalogError, read_catalog};
-use store::db_test;
-use store::testing::NOW;
+use store::testing::{NOW, on};
+use store::{Engine, db_test};
 
 use crate::support::*;
 
@@ -97,4 +97,27 @@ db_test! {
         assert_eq!(db.apply_catalog(&wanted, &AUTHOR, NOW).await.unwrap_err().code(), "INVALID_CHAIN");
         assert_eq!(read_catalog(&mut db.read().await.unwrap()).await.unwrap(), Catalog::default());
     }
+}
+
+/// An account that is just being opened counts: the change waits for it, and is then refused.
+#[test]
+fn postgres_a_change_waits_for_an_account_that_is_being_opened() {
+    on(Engine::Postgres, async |db| {
+        let bank = Bank::open(db, 0, 0).await;
+        let mut wanted = catalog();
+        wanted.assets.get_mut(&usdt()).unwrap().precision = domain::Precision::new(4).unwrap();
+        db.plan_catalog(&wanted).await.expect("nobody has an account yet");
+        let mut opener = db.tries();
+        let mut tx = opener.begin().await.unwrap();
+        let account = store::ledger::NewAccount::funding(domain::UserId::new(7).unwrap(), bank.usdt);
+        store::ledger::open(&mut tx, &[account], NOW).await.unwrap();
+        let change = {
+            let db = db.db.clone();
+            tokio::spawn(async move { db.apply_catalog(&wanted, &AUTHOR, NOW).await })
+        };
+        tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+        assert!(!change.is_finished());
+        opener.end(tx, Ok(())).await.unwrap().unwrap();
+        assert_eq!(change.await.unwrap().unwrap_err().code(), "SETTING_IN_USE");
+    });
 }
