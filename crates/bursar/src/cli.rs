@@ -6,11 +6,11 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    Context, account, apply, audit, balances, checkpoint, config, drill, journal, migrate, with_postgres,
+    Context, account, apply, audit, balances, checkpoint, config, drill, drill_spot, journal, migrate, spot, with_postgres,
 };
 use crate::config::Config;
 use crate::failure::{Exit, Failure, Outcome};
-use crate::{bench, demo};
+use crate::{bench, demo, sim};
 
 /// Moves every coin of a custodial exchange exactly once.
 ///
@@ -53,6 +53,12 @@ enum Command {
     Audit,
     /// Write down the system accounts' balances, so that reading them stays fast
     Checkpoint,
+    /// The spot engine: run it, ask it, look at its log
+    #[command(subcommand)]
+    Spot(spot::Command),
+    /// Run a part of Bursar through crashes and faults from a seed, held against a simple model
+    #[command(subcommand)]
+    Sim(sim::Command),
     /// Check the configuration
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -75,6 +81,7 @@ enum ConfigCommand {
 #[derive(Debug, Subcommand)]
 enum DrillCommand {
     Ledger(drill::Arguments),
+    Spot(drill_spot::Arguments),
 }
 
 pub fn run() -> ExitCode {
@@ -115,6 +122,9 @@ async fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
     match &cli.command {
         Command::Demo(arguments) => return done(demo::run(arguments, cli.json).await),
         Command::Bench(command) => return done(bench::run(command, cli.json).await),
+        Command::Spot(command) => return done(spot::run(command, cli.json).await),
+        Command::Sim(command) => return done(sim::run(command, cli.json)),
+        Command::Drill(DrillCommand::Spot(arguments)) => return done(drill_spot::run(arguments).await),
         Command::WithPostgres(arguments) => return with_postgres::run(arguments).await,
         _ => {}
     }
@@ -130,7 +140,12 @@ async fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Checkpoint => checkpoint::run(&context).await,
         Command::Config(ConfigCommand::Check) => config::check(&context, file.as_deref()),
         Command::Drill(DrillCommand::Ledger(arguments)) => drill::run(&context, arguments).await,
-        Command::Demo(_) | Command::Bench(_) | Command::WithPostgres(_) => Ok(()),
+        Command::Demo(_)
+        | Command::Bench(_)
+        | Command::Spot(_)
+        | Command::Sim(_)
+        | Command::Drill(DrillCommand::Spot(_))
+        | Command::WithPostgres(_) => Ok(()),
     })
 }
 

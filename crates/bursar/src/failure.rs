@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use serde_json::json;
+use spot::SpotError;
 use store::StoreError;
 use store::catalog::CatalogError;
 
@@ -76,6 +77,22 @@ impl From<StoreError> for Failure {
             StoreError::BadUrl(_) | StoreError::BatchTooLarge { .. } => Exit::BadInput,
             StoreError::Corrupt { .. } | StoreError::Damaged(_) => Exit::Found,
             _ => Exit::Outside,
+        };
+        Self { code: error.code(), messages: causes(&error), hint: error.hint().to_owned(), exit }
+    }
+}
+
+impl From<SpotError> for Failure {
+    fn from(error: SpotError) -> Self {
+        let exit = match error {
+            SpotError::Damaged { .. }
+            | SpotError::Foreign { .. }
+            | SpotError::Incomplete { .. }
+            | SpotError::Diverged { .. } => Exit::Found,
+            SpotError::Missing { .. } | SpotError::Exists { .. } | SpotError::Setting(_) => Exit::BadInput,
+            SpotError::Storage { .. } | SpotError::Newer { .. } | SpotError::InUse { .. } | SpotError::Stopped => {
+                Exit::Outside
+            }
         };
         Self { code: error.code(), messages: causes(&error), hint: error.hint().to_owned(), exit }
     }

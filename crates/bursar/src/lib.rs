@@ -7,6 +7,7 @@
 //! | [`treasury`] | the declarative file of `bursar apply` |
 //! | [`commands`] | one file per command |
 //! | [`demo`] | first success: a treasury that runs by itself |
+//! | [`sim`] | seeded simulations: crashes, faults, and a model that must agree |
 //! | [`bench`] | speed, as a ratio to a yardstick measured in the same run |
 //! | [`postgres`] | a private PostgreSQL server in a temporary folder |
 //! | [`failure`] | what a command that fails says, and its exit code |
@@ -22,6 +23,7 @@ pub mod demo;
 pub mod failure;
 pub mod output;
 pub mod postgres;
+pub mod sim;
 pub mod treasury;
 
 use std::process::ExitCode;

@@ -59,9 +59,23 @@ impl<K: IdKind> Id<K> {
 
     /// When the id was made, to the millisecond (or a little later, if the generator was ahead of its clock).
     pub const fn made_at(self) -> Timestamp {
-        let millis = (self.0 >> (NODE_BITS + SEQUENCE_BITS)) + EPOCH_MS;
-        Timestamp::from_micros(millis * 1_000)
+        made_at(self.0)
     }
+}
+
+/// When an id of any kind was made, from its number alone.
+pub const fn made_at(number: i64) -> Timestamp {
+    let millis = (number >> (NODE_BITS + SEQUENCE_BITS)) + EPOCH_MS;
+    Timestamp::from_micros(millis * 1_000)
+}
+
+/// The smallest number that an id made at this time can have; 1 for times before 2024.
+pub const fn first_at(time: Timestamp) -> i64 {
+    let millis = time.millis().saturating_sub(EPOCH_MS);
+    if millis <= 0 {
+        return 1;
+    }
+    if millis >= 1 << 41 { i64::MAX } else { millis << (NODE_BITS + SEQUENCE_BITS) }
 }
 
 impl<K: IdKind> std::str::FromStr for Id<K> {

@@ -15,7 +15,7 @@ use store::ledger::{NewAccount, Opened};
 use store::{Db, Options, StoreError};
 
 use super::Samples;
-use super::disk::fdatasync_per_s;
+use super::disk::fdatasync;
 use crate::clock::{Stopwatch, SystemClock};
 use crate::commands::scratch;
 use crate::failure::{Failure, Outcome};
@@ -363,9 +363,11 @@ pub async fn run(arguments: &Arguments, as_json: bool) -> Outcome {
             bar.set_message(*figure);
             let hot = || vec![vec![everyone[0]]; WRITERS];
             let rate = match *figure {
-                "fdatasync_per_s" => fdatasync_per_s(&site.folder, time / 4).map_err(|error| {
-                    Failure::outside("DISK_PROBE_FAILED", &error, "make room in the temporary folder")
-                })?,
+                "fdatasync_per_s" => {
+                    let trouble = "make room in the temporary folder";
+                    let probe = fdatasync(&site.folder, time / 4);
+                    probe.map_err(|error| Failure::outside("DISK_PROBE_FAILED", &error, trouble))?.per_s
+                }
                 "yardstick_per_s" => yardstick(&bank, time).await?,
                 "batch_1_per_s" => subject(&bank, 1, lanes(&bank), time).await?,
                 "batch_64_per_s" => subject(&bank, 64, lanes(&bank), time).await?,

@@ -4,6 +4,7 @@
 
 pub mod disk;
 pub mod ledger;
+pub mod spot;
 
 use crate::failure::Outcome;
 
@@ -11,6 +12,8 @@ use crate::failure::Outcome;
 pub enum Command {
     /// Holds and settles per second, in batches of 1, 64 and 1024, beside a bare UPDATE
     Ledger(ledger::Arguments),
+    /// The spot engine: durable operations per second and their latency, beside the bare disk and the bare state
+    Spot(spot::Arguments),
     /// One process of the two-process figure
     #[command(hide = true)]
     LedgerWriter(ledger::WriterArguments),
@@ -19,6 +22,7 @@ pub enum Command {
 pub async fn run(command: &Command, json: bool) -> Outcome {
     match command {
         Command::Ledger(arguments) => ledger::run(arguments, json).await,
+        Command::Spot(arguments) => spot::run(arguments, json).await,
         Command::LedgerWriter(arguments) => ledger::run_writer(arguments).await,
     }
 }

@@ -7,9 +7,11 @@ pub mod balances;
 pub mod checkpoint;
 pub mod config;
 pub mod drill;
+pub mod drill_spot;
 pub mod journal;
 pub mod migrate;
 pub mod scratch;
+pub mod spot;
 pub mod with_postgres;
 
 use domain::{Amount, Precision};

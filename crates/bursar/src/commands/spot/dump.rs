@@ -1,0 +1,30 @@
+//! `bursar spot dump`: the operations of the log, one JSON line each.
+
+use std::path::PathBuf;
+
+use super::{for_reading, lines};
+use crate::failure::Outcome;
+use crate::output::say;
+
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// The folder of the log
+    folder: PathBuf,
+    /// Begin with this batch; older ones are read but not printed
+    #[arg(long, default_value_t = 0, value_name = "BATCH")]
+    from: u64,
+}
+
+pub fn run(arguments: &Arguments) -> Outcome {
+    let disk = for_reading(&arguments.folder)?;
+    spot::tools::verify(&disk, &mut |_| {}, &mut |record, operation, outcome| {
+        if record.header.sequence >= arguments.from {
+            let mut line = lines::describe(operation);
+            line["batch"] = record.header.sequence.into();
+            line["time"] = record.header.window.time.to_string().into();
+            line["outcome"] = lines::outcome(outcome).into();
+            say(line);
+        }
+    })?;
+    Ok(())
+}

@@ -1,0 +1,122 @@
+//! `bursar spot …`: run the spot engine, ask it, and look at its log.
+
+pub mod dump;
+pub mod lines;
+pub mod send;
+pub mod serve;
+pub mod snapshot;
+pub mod stat;
+pub mod verify;
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use spot::net::Token;
+use spot::snapshot::Progress;
+use spot::{Disk, SpotError};
+
+use crate::failure::{Failure, Outcome};
+
+#[derive(Debug, clap::Subcommand)]
+pub enum Command {
+    /// Run the engine on a folder and serve it over TCP
+    Serve(serve::Arguments),
+    /// Send operations to a running engine: JSON lines from standard input, answers as JSON lines
+    ///
+    /// A line names its kind and its fields; amounts are strings of the asset's smallest unit; without an id it is
+    /// given a new one:
+    ///   {"kind":"deposit","user":7,"asset":1,"amount":"500"}
+    ///   {"kind":"withdraw","id":1234567890123456789,"user":7,"asset":1,"amount":"200"}
+    ///   {"kind":"balance","user":7,"asset":1}
+    ///
+    /// Kinds: deposit, withdraw, rollback, reserve, release, settle, set-status, query, balance, total.
+    #[command(verbatim_doc_comment)]
+    Send(send::Arguments),
+    /// Show what is in a folder: segments, snapshots, totals
+    Stat(stat::Arguments),
+    /// Read everything, run every operation again, and report the first damage
+    Verify(verify::Arguments),
+    /// Print the operations of the log as JSON lines, with what became of each
+    Dump(dump::Arguments),
+    /// Take a snapshot: of a folder that no engine runs on, or through a running engine
+    Snapshot(snapshot::Arguments),
+}
+
+pub async fn run(command: &Command, json: bool) -> Outcome {
+    match command {
+        Command::Serve(arguments) => serve::run(arguments, json).await,
+        Command::Send(arguments) => send::run(arguments).await,
+        Command::Stat(arguments) => stat::run(arguments, json),
+        Command::Verify(arguments) => verify::run(arguments, json),
+        Command::Dump(arguments) => dump::run(arguments),
+        Command::Snapshot(arguments) => snapshot::run(arguments, json).await,
+    }
+}
+
+/// Where a running engine is, and what it wants to see.
+#[derive(Debug, clap::Args)]
+pub struct Connection {
+    /// The address of a running engine
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7411")]
+    connect: SocketAddr,
+    #[command(flatten)]
+    token: TokenSource,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct TokenSource {
+    /// A file with the token that clients must show; or set BURSAR_SPOT_TOKEN
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+}
+
+impl TokenSource {
+    /// Never an argument: those can be read by every process on the machine.
+    pub fn read(&self) -> Result<Token, Failure> {
+        let hint = "head -c 24 /dev/urandom | base64 > spot.token; then --token-file spot.token";
+        let text = match (&self.token_file, std::env::var("BURSAR_SPOT_TOKEN")) {
+            (Some(file), _) => std::fs::read_to_string(file).map_err(|error| {
+                Failure::bad_input("SPOT_TOKEN_MISSING", format!("{}: {error}", file.display()), hint)
+            })?,
+            (None, Ok(token)) => token,
+            (None, Err(_)) => return Err(Failure::bad_input("SPOT_TOKEN_MISSING", "there is no token", hint)),
+        };
+        Token::new(text.trim()).map_err(|error| Failure::bad_input("SPOT_TOKEN_MISSING", error.to_string(), hint))
+    }
+}
+
+/// The folder, for this process alone.
+pub fn exclusive(folder: &Path) -> Result<Disk, Failure> {
+    let name = folder.display().to_string();
+    match Disk::exclusive(folder) {
+        Ok(Some(disk)) => Ok(disk),
+        Ok(None) => Err(SpotError::InUse { folder: name }.into()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(SpotError::Missing { folder: name }.into()),
+        Err(source) => Err(SpotError::Storage { what: "open", file: name, source }.into()),
+    }
+}
+
+/// The folder, for looking only.
+pub fn for_reading(folder: &Path) -> Result<Disk, Failure> {
+    if folder.is_dir() {
+        Ok(Disk::for_reading(folder))
+    } else {
+        Err(SpotError::Missing { folder: folder.display().to_string() }.into())
+    }
+}
+
+/// Segments read so far, for people who wait.
+pub fn bar(json: bool) -> ProgressBar {
+    if json {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("{msg} {bar:30} {pos}/{len} segments, {prefix} operations");
+    ProgressBar::new(0).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}
+
+pub fn show(bar: &ProgressBar, progress: Progress) {
+    bar.set_length(progress.segments);
+    bar.set_prefix(crate::output::thousands(progress.operations));
+    bar.set_position(progress.segments_done);
+}

@@ -1,0 +1,186 @@
+//! `bursar spot serve`: the engine, until it is told to stop or its disk fails.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use serde_json::json;
+use spot::net::Server;
+use spot::service::{Ended, Limits};
+use spot::{Core, Engine, Settings, Started};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::{TokenSource, bar, exclusive, show};
+use crate::clock::{Stopwatch, SystemClock};
+use crate::failure::{Exit, Failure, Outcome};
+use crate::output::{say, thousands, warn};
+use domain::Clock;
+
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// The folder of the log and its snapshots
+    folder: PathBuf,
+    /// Make a new, empty engine in the folder
+    #[arg(long)]
+    create: bool,
+    /// Where to listen
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7411")]
+    listen: SocketAddr,
+    /// Listen on an address that other machines can reach: the token and all operations then travel in the clear
+    #[arg(long)]
+    allow_remote: bool,
+    #[command(flatten)]
+    token: TokenSource,
+    /// For how many hours operation ids are remembered
+    #[arg(long, value_name = "HOURS", default_value_t = 168, value_parser = clap::value_parser!(u32).range(1..=87_600))]
+    retention: u32,
+    /// The length of a new log's segments
+    #[arg(long, value_name = "MIB", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1_024))]
+    segment: u32,
+    /// Take a snapshot when the log has grown by so much (and by as much as the snapshot takes)
+    #[arg(long, value_name = "MIB", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
+    snapshot: u32,
+    /// Requests that may wait; beyond that the answer is SPOT_BUSY
+    #[arg(long, value_name = "REQUESTS", default_value_t = 65_536, value_parser = clap::value_parser!(u32).range(4_096..=16_777_216))]
+    queue: u32,
+}
+
+impl Arguments {
+    fn settings(&self) -> Settings {
+        Settings {
+            segment_bytes: u64::from(self.segment) << 20,
+            retention_micros: i64::from(self.retention) * 3_600 * 1_000_000,
+        }
+    }
+
+    fn limits(&self) -> Limits {
+        Limits {
+            queue: usize::try_from(self.queue).unwrap_or(usize::MAX),
+            snapshot_bytes: u64::from(self.snapshot) << 20,
+        }
+    }
+}
+
+pub async fn run(arguments: &Arguments, json: bool) -> Outcome {
+    let token = arguments.token.read()?;
+    if !arguments.listen.ip().is_loopback() && !arguments.allow_remote {
+        let message = format!("{} can be reached by other machines", arguments.listen);
+        let hint = "listen on 127.0.0.1 behind a tunnel, or say --allow-remote";
+        return Err(Failure::bad_input("SPOT_REMOTE_LISTEN", message, hint));
+    }
+    let trouble = |error: &std::io::Error| {
+        Failure::outside("SPOT_LISTEN_FAILED", error, format!("is {} taken? name another with --listen", arguments.listen))
+    };
+    // Before the log is touched: a second engine on the same port must not make one.
+    let listener = TcpListener::bind(arguments.listen).await.map_err(|error| trouble(&error))?;
+    let address = listener.local_addr().map_err(|error| trouble(&error))?;
+    let engine = open(arguments, json)?;
+    if json {
+        say(json!({ "event": "listening", "address": address.to_string() }));
+    } else {
+        say(format!("listening on {address}; Ctrl-C stops it"));
+    }
+    let server = tokio::spawn(Server::new(listener, engine.clone(), token).run());
+    let mut terminate = signal(SignalKind::terminate()).map_err(|error| trouble(&error))?;
+    let ended = tokio::select! {
+        ended = engine.ended() => ended,
+        _ = terminate.recv() => engine.stop().await,
+        _ = tokio::signal::ctrl_c() => engine.stop().await,
+        () = tell(&engine, json) => engine.stop().await,
+    };
+    server.abort();
+    match ended {
+        Ended::Asked => {
+            let batch = engine.counters().sequence.load(Ordering::Relaxed);
+            if json {
+                say(json!({ "event": "stopped", "batch": batch }));
+            } else {
+                say("stopped in good order".to_owned());
+            }
+            Ok(())
+        }
+        Ended::Failed(error) => {
+            let mut messages = vec![error.to_string()];
+            messages.extend(std::error::Error::source(&*error).map(ToString::to_string));
+            Err(Failure { code: error.code(), messages, hint: error.hint().to_owned(), exit: Exit::Outside })
+        }
+    }
+}
+
+fn open(arguments: &Arguments, json: bool) -> Result<Engine, Failure> {
+    let settings = arguments.settings();
+    if arguments.create {
+        std::fs::create_dir_all(&arguments.folder).map_err(|error| {
+            Failure::outside("SPOT_STORAGE_FAILED", &error, format!("can {} be made?", arguments.folder.display()))
+        })?;
+    }
+    let disk = exclusive(&arguments.folder)?;
+    if arguments.create {
+        // Not a secret: it tells one log's files from another's.
+        let log = SystemClock.now().micros().cast_unsigned().wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        Core::create(&disk, log ^ u64::from(std::process::id()), &settings)?;
+    }
+    let bar = bar(json);
+    bar.set_message("reading the log");
+    let watch = Stopwatch::start();
+    let (core, started) = Core::open(Arc::new(disk), &settings, &mut |progress| show(&bar, progress))?;
+    bar.finish_and_clear();
+    greet(&started, core.state().account_count(), watch.elapsed(), json);
+    Engine::start(core, arguments.limits(), Arc::new(SystemClock))
+        .map_err(|error| Failure::outside("INTERNAL", &error, "the machine has no threads left"))
+}
+
+fn greet(started: &Started, accounts: usize, time: Duration, json: bool) {
+    for error in &started.unusable {
+        warn(format!("warning {}: {error}; an older snapshot and the log stand in for it", error.code()));
+    }
+    if let Some(torn) = &started.torn {
+        warn(format!("note: a record that was never acknowledged was cut off ({torn})"));
+    }
+    if json {
+        say(json!({
+            "event": "recovered", "batch": started.sequence, "snapshot": started.snapshot,
+            "replayed": started.operations, "accounts": accounts,
+            "torn": started.torn, "milliseconds": u64::try_from(time.as_millis()).unwrap_or(u64::MAX),
+        }));
+        return;
+    }
+    let from = started.snapshot.map_or_else(String::new, |batch| format!("the snapshot of batch {batch} and "));
+    say(format!(
+        "recovered from {from}{} operations of the log in {time:.1?}: {} accounts, batch {}",
+        thousands(started.operations),
+        thousands(accounts as u64),
+        started.sequence
+    ));
+}
+
+/// A line every ten seconds in which something happened. Never returns.
+async fn tell(engine: &Engine, json: bool) {
+    let mut before = 0;
+    loop {
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        let counters = engine.counters();
+        let requests = counters.requests.load(Ordering::Relaxed);
+        if requests == before {
+            continue;
+        }
+        let rate = (requests - before) / 10;
+        before = requests;
+        let (batch, accounts) = (counters.sequence.load(Ordering::Relaxed), counters.accounts.load(Ordering::Relaxed));
+        let (ids, snapshot) = (counters.ids.load(Ordering::Relaxed), counters.snapshot.load(Ordering::Relaxed));
+        if json {
+            say(json!({ "event": "running", "requests_per_s": rate, "batch": batch, "accounts": accounts, "ids": ids,
+                "snapshot": snapshot, "snapshot_failures": counters.snapshot_failures.load(Ordering::Relaxed) }));
+        } else {
+            say(format!(
+                "{} requests/s, batch {batch}, {} accounts, {} ids remembered",
+                thousands(rate),
+                thousands(accounts),
+                thousands(ids)
+            ));
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! What the engine answers. The numbers are kept in the log's checksums and in snapshots and never change.
+
+use std::fmt;
+
+use domain::{AccountStatus, Amount};
+
+use crate::operation::{BadLayout, Fields};
+
+macro_rules! refusals {
+    ($($Variant:ident = $number:literal, $code:literal, $text:literal;)*) => {
+        /// Why an operation was refused, in order of precedence: the first that applies is the answer, and is
+        /// remembered under the operation's id.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum Refusal { $($Variant,)* }
+
+        impl Refusal {
+            pub const ALL: &'static [Self] = &[$(Self::$Variant),*];
+
+            pub(crate) const fn number(self) -> u8 {
+                match self { $(Self::$Variant => $number,)* }
+            }
+
+            pub(crate) const fn from_number(number: u8) -> Option<Self> {
+                match number { $($number => Some(Self::$Variant),)* _ => None }
+            }
+
+            /// The name that stands for it in interfaces, and names its page in `docs/errors/`.
+            pub const fn code(self) -> &'static str {
+                match self { $(Self::$Variant => $code,)* }
+            }
+        }
+
+        impl fmt::Display for Refusal {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(match self { $(Self::$Variant => $text,)* })
+            }
+        }
+    };
+}
+
+refusals! {
+    InvalidAmount = 16, "INVALID_AMOUNT", "an amount must be greater than zero";
+    InvalidFee = 17, "INVALID_FEE", "a fee must be between zero and the amount that it is taken from";
+    InvalidAsset = 18, "INVALID_ASSET", "an asset is a number from 1 to 4294967295";
+    SameAsset = 19, "SAME_ASSET", "a trade needs two different assets";
+    AccountNotFound = 20, "ACCOUNT_NOT_FOUND", "the user never had a balance in this asset";
+    AccountFrozen = 21, "ACCOUNT_FROZEN", "the account is frozen: it takes credits and gives nothing out";
+    AccountDisabled = 22, "ACCOUNT_DISABLED", "the account is disabled: it neither takes nor gives";
+    InsufficientBalance = 23, "INSUFFICIENT_BALANCE", "the available balance is less than the amount";
+    InsufficientReserved = 24, "INSUFFICIENT_RESERVED", "the reserved balance is less than the amount";
+    Overflow = 25, "OVERFLOW", "the total of the asset would not fit 64 bits";
+    Voided = 26, "WITHDRAWAL_VOIDED", "the withdrawal was rolled back before it came: it will never run";
+    RolledBack = 27, "WITHDRAWAL_ROLLED_BACK", "the withdrawal was rolled back: its money is with the user again";
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    Applied,
+    Refused(Refusal),
+}
+
+/// What is remembered under an operation id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    Applied,
+    Refused(Refusal),
+    /// A withdrawal that was applied and then rolled back.
+    RolledBack,
+    /// A withdrawal that was rolled back before it came.
+    Void,
+}
+
+impl Standing {
+    pub(crate) const fn number(self) -> u8 {
+        match self {
+            Self::Applied => 0,
+            Self::RolledBack => 1,
+            Self::Void => 2,
+            Self::Refused(refusal) => refusal.number(),
+        }
+    }
+
+    pub(crate) const fn from_number(number: u8) -> Option<Self> {
+        match number {
+            0 => Some(Self::Applied),
+            1 => Some(Self::RolledBack),
+            2 => Some(Self::Void),
+            number => match Refusal::from_number(number) {
+                Some(refusal) => Some(Self::Refused(refusal)),
+                None => None,
+            },
+        }
+    }
+
+    /// What a replay of the operation is told.
+    pub(crate) const fn outcome(self) -> Outcome {
+        match self {
+            Self::Applied => Outcome::Applied,
+            Self::Refused(refusal) => Outcome::Refused(refusal),
+            Self::RolledBack => Outcome::Refused(Refusal::RolledBack),
+            Self::Void => Outcome::Refused(Refusal::Voided),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Balance {
+    pub available: Amount,
+    pub reserved: Amount,
+    pub status: AccountStatus,
+}
+
+/// The answer to one request. **Only `First` and `Replay` say what became of the operation.** The others decided
+/// nothing: whoever takes them for a refusal and pays the money back, pays it twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// It was decided now.
+    First(Outcome),
+    /// It was decided before, and this is what was decided then.
+    Replay(Outcome),
+    /// The id stands for an operation with other content; that one stands, this one did nothing.
+    Conflict,
+    /// The id is older than what is remembered. Whether it ran is not known here; it will not run now.
+    Expired,
+    /// The id is from the future: a clock is wrong. Nothing was done, and it may be sent again.
+    TooEarly,
+    /// To a query: what stands under the id, if anything.
+    Standing(Option<Standing>),
+    /// To a balance request: nothing, if the user never had one.
+    Balance(Option<Balance>),
+    /// To a total request.
+    Total(Amount),
+}
+
+const FIRST: u8 = 1;
+const REPLAY: u8 = 2;
+const CONFLICT: u8 = 3;
+const EXPIRED: u8 = 4;
+const TOO_EARLY: u8 = 5;
+const STANDING: u8 = 6;
+const BALANCE: u8 = 7;
+const TOTAL: u8 = 8;
+const NOTHING: u8 = u8::MAX;
+
+impl Outcome {
+    pub(crate) const fn number(self) -> u8 {
+        match self {
+            Self::Applied => 0,
+            Self::Refused(refusal) => refusal.number(),
+        }
+    }
+
+    const fn from_number(number: u8) -> Option<Self> {
+        match number {
+            0 => Some(Self::Applied),
+            number => match Refusal::from_number(number) {
+                Some(refusal) => Some(Self::Refused(refusal)),
+                None => None,
+            },
+        }
+    }
+}
+
+impl Answer {
+    /// The code of an answer that is not `Applied`, for interfaces; it names a page in `docs/errors/`.
+    pub const fn code(&self) -> Option<&'static str> {
+        match self {
+            Self::First(Outcome::Refused(refusal)) | Self::Replay(Outcome::Refused(refusal)) => Some(refusal.code()),
+            Self::Conflict => Some("EXISTS_WITH_DIFFERENT_CONTENT"),
+            Self::Expired => Some("OPERATION_EXPIRED"),
+            Self::TooEarly => Some("OPERATION_FROM_THE_FUTURE"),
+            Self::First(Outcome::Applied)
+            | Self::Replay(Outcome::Applied)
+            | Self::Standing(_)
+            | Self::Balance(_)
+            | Self::Total(_) => None,
+        }
+    }
+
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::First(outcome) => out.extend_from_slice(&[FIRST, outcome.number()]),
+            Self::Replay(outcome) => out.extend_from_slice(&[REPLAY, outcome.number()]),
+            Self::Conflict => out.extend_from_slice(&[CONFLICT, 0]),
+            Self::Expired => out.extend_from_slice(&[EXPIRED, 0]),
+            Self::TooEarly => out.extend_from_slice(&[TOO_EARLY, 0]),
+            Self::Standing(standing) => {
+                out.extend_from_slice(&[STANDING, standing.map_or(NOTHING, Standing::number)]);
+            }
+            Self::Balance(None) => out.extend_from_slice(&[BALANCE, NOTHING]),
+            Self::Balance(Some(balance)) => {
+                out.extend_from_slice(&[BALANCE, crate::operation::status_number(balance.status)]);
+                out.extend_from_slice(&balance.available.units().to_le_bytes());
+                out.extend_from_slice(&balance.reserved.units().to_le_bytes());
+            }
+            Self::Total(amount) => {
+                out.extend_from_slice(&[TOTAL, 0]);
+                out.extend_from_slice(&amount.units().to_le_bytes());
+            }
+        }
+    }
+
+    pub(crate) fn decode(fields: &mut Fields<'_>) -> Result<Self, BadLayout> {
+        let [tag, number] = fields.take()?;
+        let outcome = || Outcome::from_number(number).ok_or(BadLayout::Field);
+        Ok(match tag {
+            FIRST => Self::First(outcome()?),
+            REPLAY => Self::Replay(outcome()?),
+            CONFLICT => Self::Conflict,
+            EXPIRED => Self::Expired,
+            TOO_EARLY => Self::TooEarly,
+            STANDING if number == NOTHING => Self::Standing(None),
+            STANDING => Self::Standing(Some(Standing::from_number(number).ok_or(BadLayout::Field)?)),
+            BALANCE if number == NOTHING => Self::Balance(None),
+            BALANCE => {
+                let status = crate::operation::status_of(number).ok_or(BadLayout::Field)?;
+                let (available, reserved) = (Amount::from_units(fields.i64()?), Amount::from_units(fields.i64()?));
+                Self::Balance(Some(Balance { available, reserved, status }))
+            }
+            TOTAL => Self::Total(Amount::from_units(fields.i64()?)),
+            unknown => return Err(BadLayout::Kind(unknown)),
+        })
+    }
+}

@@ -1,0 +1,190 @@
+//! The engine without threads: a batch is answered in memory, made durable, and only then may the answers leave.
+//!
+//! The service runs this on a thread of its own; the simulator runs it step by step on a disk that lies.
+
+use std::sync::Arc;
+
+use domain::Timestamp;
+
+use crate::answer::Answer;
+use crate::error::{SpotError, Told};
+use crate::log::format::SegmentHeader;
+use crate::log::read::segments;
+use crate::log::write::{Log, Spare, make_segment};
+use crate::log::{BLOCK, is_unfinished};
+use crate::operation::{LONGEST, Request};
+use crate::snapshot::{self, Progress};
+use crate::state::State;
+use crate::storage::Storage;
+
+/// What one submission may hold.
+pub const SUBMISSION_MAX: usize = 4_096;
+/// A batch takes no further submission once it has so many bytes.
+const BATCH_BYTES: usize = 256 << 10;
+/// The largest record: a batch just below its limit, and one more submission.
+const LARGEST_RECORD: u64 = (BATCH_BYTES + SUBMISSION_MAX * LONGEST + 2 * BLOCK) as u64;
+const SEGMENT_MIN: u64 = 1 << 20;
+const SEGMENT_MAX: u64 = 1 << 30;
+const _: () = assert!(SEGMENT_MIN > LARGEST_RECORD + BLOCK as u64, "every record must fit a segment");
+
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// The length of a segment. The whole log is made of such files.
+    pub segment_bytes: u64,
+    /// How long operation ids are remembered, by the time in the ids.
+    pub retention_micros: i64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { segment_bytes: 64 << 20, retention_micros: 7 * 24 * 3_600 * 1_000_000 }
+    }
+}
+
+impl Settings {
+    pub fn check(&self) -> Result<(), SpotError> {
+        if !(SEGMENT_MIN..=SEGMENT_MAX).contains(&self.segment_bytes) {
+            return Err(SpotError::Setting("a segment has between 1 MiB and 1 GiB"));
+        }
+        if !self.segment_bytes.is_multiple_of(BLOCK as u64) {
+            return Err(SpotError::Setting("a segment is a multiple of 4096 bytes"));
+        }
+        if self.retention_micros < 0 {
+            return Err(SpotError::Setting("the retention is not negative"));
+        }
+        Ok(())
+    }
+}
+
+/// What was found at the start.
+#[derive(Debug)]
+pub struct Started {
+    /// The snapshot that it began with.
+    pub snapshot: Option<u64>,
+    pub sequence: u64,
+    /// Replayed after the snapshot.
+    pub operations: u64,
+    /// A record at the end that was never acknowledged, and was cut off: where, and what is wrong with it.
+    pub torn: Option<String>,
+    /// Snapshots that could not be read.
+    pub unusable: Vec<SpotError>,
+}
+
+pub struct Core<S: Storage> {
+    storage: Arc<S>,
+    state: State,
+    log: Log<S>,
+    retention_micros: i64,
+    /// What the operations in the log's buffer came to, a byte each.
+    outcomes: Vec<u8>,
+}
+
+fn exists<S: Storage>(storage: &S) -> Result<bool, SpotError> {
+    Ok(!segments(storage)?.is_empty() || !snapshot::snapshots(storage)?.is_empty())
+}
+
+impl<S: Storage> Core<S> {
+    /// Makes a new, empty log in an empty folder. `log` is a random number.
+    pub fn create(storage: &S, log: u64, settings: &Settings) -> Result<(), SpotError> {
+        settings.check()?;
+        if exists(storage)? {
+            return Err(SpotError::Exists { folder: storage.describe("") });
+        }
+        let header = SegmentHeader { log, number: 1, bytes: settings.segment_bytes };
+        make_segment(storage, &header).map(drop)
+    }
+
+    /// Reads everything back and is ready to go on.
+    pub fn open(
+        storage: Arc<S>,
+        settings: &Settings,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<(Self, Started), SpotError> {
+        settings.check()?;
+        if !exists(&*storage)? {
+            return Err(SpotError::Missing { folder: storage.describe("") });
+        }
+        for name in storage.names().told("list", || storage.describe(""))?.iter().filter(|name| is_unfinished(name)) {
+            storage.remove(name).told("remove", || storage.describe(name))?;
+        }
+        let replayed = snapshot::replay(&*storage, None, progress)?;
+        let end = &replayed.end;
+        let file = || storage.describe(&crate::log::segment_name(end.segment));
+        let torn = end.torn.as_ref().map(|reason| format!("{}, offset {}: {reason}", file(), end.offset));
+        let log = Log::resume(Arc::clone(&storage), end, replayed.sequence)?;
+        let started = Started {
+            snapshot: replayed.snapshot.map(|header| header.sequence),
+            sequence: replayed.sequence,
+            operations: replayed.operations,
+            torn,
+            unusable: replayed.unusable,
+        };
+        let (state, retention_micros) = (replayed.state, settings.retention_micros);
+        Ok((Self { storage, state, log, retention_micros, outcomes: Vec::new() }, started))
+    }
+
+    pub const fn state(&self) -> &State {
+        &self.state
+    }
+
+    pub const fn log(&self) -> &Log<S> {
+        &self.log
+    }
+
+    pub fn storage(&self) -> Arc<S> {
+        Arc::clone(&self.storage)
+    }
+
+    pub fn spare(&self) -> Spare<S::File> {
+        self.log.spare()
+    }
+
+    /// Opens a batch. A clock that steps back changes nothing.
+    pub fn begin(&mut self, now: Timestamp) {
+        self.state.set_window(self.state.window_at(now, self.retention_micros));
+    }
+
+    /// Answers in memory. **The answer must not leave before [`Core::commit`] has returned well.**
+    pub fn answer(&mut self, request: &Request) -> Answer {
+        let (answer, decided) = self.state.answer(request);
+        if decided && let (Answer::First(outcome), Request::Run(operation)) = (answer, request) {
+            operation.encode(self.log.buffer());
+            self.outcomes.push(outcome.number());
+        }
+        answer
+    }
+
+    /// Is there room for one more submission in the batch?
+    pub fn has_room(&mut self) -> bool {
+        self.log.buffer().len() < BATCH_BYTES
+    }
+
+    /// Makes the batch durable: one write, one sync. A batch that decided nothing (replays, queries) needs neither:
+    /// what it answers from is durable already.
+    pub fn commit(&mut self) -> Result<(), SpotError> {
+        if self.outcomes.is_empty() { Ok(()) } else { self.append() }
+    }
+
+    /// Ends the log in good order: an empty record, which proves the one before whole.
+    pub fn close(&mut self) -> Result<(), SpotError> {
+        self.append()
+    }
+
+    fn append(&mut self) -> Result<(), SpotError> {
+        let count = u32::try_from(self.outcomes.len()).map_err(|_| SpotError::Setting("a batch is too large"))?;
+        let outcomes = crc32c::crc32c(&self.outcomes);
+        self.outcomes.clear();
+        self.log.append(self.state.window(), count, outcomes)
+    }
+
+    /// Ends the current segment, so that a snapshot can be taken of all up to it. Returns the number of the last segment
+    /// that is sealed; 0 if there is none.
+    pub fn seal(&mut self) -> Result<u64, SpotError> {
+        let current = self.log.segment().number;
+        if self.log.offset() == BLOCK as u64 {
+            return Ok(current - 1);
+        }
+        self.log.rotate()?;
+        Ok(current)
+    }
+}

@@ -1,0 +1,225 @@
+//! The operation ids that are remembered, with what stands under each: 16 bytes, and a fifth of that in empty slots.
+//!
+//! Ids say when they were made, and most of those that come are the newest. So they are kept in stretches of time, each
+//! a small hash table of its own: the one that is being filled stays in the processor's cache however many there are,
+//! and what is older than the horizon goes a whole stretch at a time.
+
+use std::collections::VecDeque;
+
+use crate::answer::Standing;
+use crate::operation::{OpId, fold};
+use crate::table::{Shard, Slot};
+
+/// What stands under an id is one byte, the fingerprint of the content seven.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Remembered {
+    id: u64,
+    word: u64,
+}
+
+impl Remembered {
+    pub fn new(id: OpId, fingerprint: u64, standing: Standing) -> Self {
+        Self { id: id.number().cast_unsigned(), word: fingerprint << 8 | u64::from(standing.number()) }
+    }
+
+    pub const fn number(&self) -> u64 {
+        self.id
+    }
+
+    pub fn standing(&self) -> Standing {
+        // Made by `new`, or checked by `from_words`.
+        Standing::from_number(self.word as u8).unwrap_or(Standing::Applied)
+    }
+
+    pub fn set_standing(&mut self, standing: Standing) {
+        self.word = self.word >> 8 << 8 | u64::from(standing.number());
+    }
+
+    pub const fn is_of(&self, fingerprint: u64) -> bool {
+        self.word >> 8 == fingerprint << 8 >> 8
+    }
+
+    pub const fn words(&self) -> [u64; 2] {
+        [self.id, self.word]
+    }
+
+    pub fn from_words([id, word]: [u64; 2]) -> Option<Self> {
+        OpId::new(i64::try_from(id).ok()?)?;
+        Standing::from_number(word as u8)?;
+        Some(Self { id, word })
+    }
+}
+
+impl Slot for Remembered {
+    type Key = u64;
+    const EMPTY: Self = Self { id: 0, word: 0 };
+
+    fn key(&self) -> u64 {
+        self.id
+    }
+
+    fn is_empty(&self) -> bool {
+        self.id == 0
+    }
+
+    fn hash(id: u64) -> u64 {
+        fold(id ^ 0x2d35_8dcc_aa6c_78a5, 0x9e37_79b9_7f4a_7c15)
+    }
+}
+
+/// Ids from `from` up to where the next stretch begins.
+struct Stretch {
+    from: u64,
+    newest: u64,
+    entries: Shard<Remembered>,
+}
+
+/// The newest stretch ends with so many ids, and a new one begins with the next.
+const FULL: usize = 16_384;
+/// An older stretch that ids keep coming to, late, is divided.
+const TOO_FULL: usize = FULL + FULL / 4;
+
+pub struct Ids {
+    /// In order, without gaps: the first begins at 0.
+    stretches: VecDeque<Stretch>,
+    len: usize,
+}
+
+impl Default for Ids {
+    fn default() -> Self {
+        Self { stretches: VecDeque::from([Stretch { from: 0, newest: 0, entries: Shard::with_room_for(0) }]), len: 0 }
+    }
+}
+
+impl Ids {
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    pub fn bytes(&self) -> usize {
+        let slots: usize = self.stretches.iter().map(|stretch| stretch.entries.bytes()).sum();
+        slots + self.stretches.capacity() * size_of::<Stretch>()
+    }
+
+    fn stretch_of(&self, id: u64) -> usize {
+        match self.stretches.back() {
+            Some(last) if last.from <= id => self.stretches.len() - 1,
+            // The first begins at 0, so there is one before the point.
+            _ => self.stretches.partition_point(|stretch| stretch.from <= id).saturating_sub(1),
+        }
+    }
+
+    pub fn get(&self, id: u64) -> Option<&Remembered> {
+        self.stretches[self.stretch_of(id)].entries.get(id, Remembered::hash(id))
+    }
+
+    pub fn get_mut(&mut self, id: u64) -> Option<&mut Remembered> {
+        let at = self.stretch_of(id);
+        self.stretches[at].entries.get_mut(id, Remembered::hash(id))
+    }
+
+    /// Adds an id that is not there. Stretches that lie wholly before `oldest` are forgotten on the way.
+    pub fn insert(&mut self, entry: Remembered, oldest: u64) {
+        let mut at = self.stretch_of(entry.id);
+        let stretch = &self.stretches[at];
+        if stretch.entries.len() >= FULL && at + 1 == self.stretches.len() && entry.id > stretch.newest {
+            // As large as it will be, and 80 % full then: most likely it is filled in one go.
+            let entries = Shard::with_slots(FULL / 4 * 5);
+            self.stretches.push_back(Stretch { from: entry.id, newest: 0, entries });
+            self.forget(oldest);
+            at = self.stretches.len() - 1;
+        } else if stretch.entries.len() >= TOO_FULL {
+            self.divide(at);
+            at = self.stretch_of(entry.id);
+        }
+        let stretch = &mut self.stretches[at];
+        stretch.newest = stretch.newest.max(entry.id);
+        stretch.entries.insert(entry);
+        self.len += 1;
+    }
+
+    fn forget(&mut self, oldest: u64) {
+        while self.stretches.get(1).is_some_and(|second| second.from <= oldest) {
+            self.len -= self.stretches.pop_front().map_or(0, |gone| gone.entries.len());
+            if let Some(first) = self.stretches.front_mut() {
+                first.from = 0;
+            }
+        }
+    }
+
+    fn divide(&mut self, at: usize) {
+        let stretch = &self.stretches[at];
+        let mut ids: Vec<u64> = stretch.entries.entries().map(|entry| entry.id).collect();
+        let middle = ids.len() / 2;
+        let (_, middle, _) = ids.select_nth_unstable(middle);
+        let middle = *middle;
+        let (later, earlier) = stretch.entries.divided(|entry| entry.id >= middle);
+        let later = Stretch { from: middle, newest: stretch.newest, entries: later };
+        let newest = earlier.entries().map(|entry| entry.id).max().unwrap_or(0);
+        self.stretches[at] = Stretch { from: stretch.from, newest, entries: earlier };
+        self.stretches.insert(at + 1, later);
+    }
+
+    /// All from `oldest` on, a stretch at a time, in the order of their ids.
+    pub fn sorted(&self, oldest: u64) -> impl Iterator<Item = Remembered> {
+        self.stretches.iter().flat_map(move |stretch| {
+            let mut entries: Vec<Remembered> =
+                stretch.entries.entries().filter(|entry| entry.id >= oldest).copied().collect();
+            entries.sort_unstable_by_key(|entry| entry.id);
+            entries
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use domain::random::Random;
+    use std::collections::BTreeMap;
+
+    fn entry(id: u64, fingerprint: u64) -> Remembered {
+        let id = OpId::new(i64::try_from(id).expect("small")).expect("positive");
+        Remembered::new(id, fingerprint, Standing::Applied)
+    }
+
+    /// Whatever the order in which ids come: ascending, nearly so, backwards, or all over.
+    #[test]
+    fn it_holds_what_a_plain_map_holds() {
+        let orders: [fn(u64, &mut Random) -> u64; 4] = [
+            |number, _| number + 1,
+            |number, random| (number * 100 + 1 + random.below(500_000)) | 1,
+            |number, _| 10_000_000 - number,
+            |_, random| 1 + random.below(1 << 40),
+        ];
+        for (kind, order) in orders.iter().enumerate() {
+            let mut random = Random::from_seed(3);
+            let (mut ids, mut map) = (Ids::default(), BTreeMap::new());
+            for number in 0..120_000 {
+                let id = order(number, &mut random);
+                assert_eq!(ids.get(id).map(Remembered::words), map.get(&id).map(Remembered::words), "order {kind}");
+                if !map.contains_key(&id) {
+                    ids.insert(entry(id, number), 0);
+                    map.insert(id, entry(id, number));
+                }
+            }
+            assert_eq!(ids.len(), map.len());
+            assert!(ids.sorted(0).eq(map.values().copied()), "order {kind}");
+            // And one stretch that is being filled.
+            let bound = ids.len() * 23 + FULL / 4 * 5 * 16;
+            assert!(ids.bytes() <= bound, "order {kind}: {} bytes for {}", ids.bytes(), ids.len());
+        }
+    }
+
+    #[test]
+    fn what_is_older_than_the_horizon_goes_and_its_memory_with_it() {
+        let mut ids = Ids::default();
+        for id in 1..=500_000_u64 {
+            ids.insert(entry(id, 0), id.saturating_sub(20_000));
+        }
+        assert!(ids.len() < 20_000 + 2 * FULL, "{}", ids.len());
+        assert!((480_001..=500_000).all(|id| ids.get(id).is_some()));
+        assert!(ids.get(1).is_none());
+        ids.insert(entry(2, 0), 0);
+        assert!(ids.get(2).is_some(), "the first stretch begins at 0 again");
+    }
+}

@@ -1,0 +1,213 @@
+//! Reading the log back, and telling a torn end from damage.
+//!
+//! At most one record is ever on its way to the disk. So what is not whole can only be the very last record, it was
+//! never acknowledged, and it is cut off. Anything else that is not as it was written is damage, and stops the reader:
+//! a bad record with a good one behind it, a gap in the sequence, a file that is shorter than it was made, and a last
+//! record that is one bit away from a good one (a torn write loses whole sectors, never a bit).
+
+use super::format::{Flaw, HEADER, RecordHeader, SegmentHeader, VERSION, one_bit_from_checksum, one_bit_from_header};
+use super::{BLOCK, segment_name, segment_number};
+use crate::error::{SpotError, Told};
+use crate::storage::{File, Storage, read_full};
+
+/// A whole record, as it stands in its segment.
+pub struct Record<'a> {
+    pub segment: u64,
+    pub offset: u64,
+    pub header: RecordHeader,
+    pub payload: &'a [u8],
+}
+
+/// Where the log ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct End {
+    pub log: u64,
+    pub segment: u64,
+    pub segment_bytes: u64,
+    /// Where the next record goes.
+    pub offset: u64,
+    /// The last sequence that was read, if any record was.
+    pub sequence: Option<u64>,
+    /// What is at the end instead of nothing, if a write was torn.
+    pub torn: Option<String>,
+    /// The last segment that is there: prepared, but not begun, if it is not the one that the log ends in.
+    pub last_segment: u64,
+}
+
+/// The numbers of all segments, in order.
+pub fn segments(storage: &impl Storage) -> Result<Vec<u64>, SpotError> {
+    let names = storage.names().told("list", || storage.describe(""))?;
+    let mut numbers: Vec<u64> = names.iter().filter_map(|name| segment_number(name)).collect();
+    numbers.sort_unstable();
+    Ok(numbers)
+}
+
+/// What stands at an offset of a segment.
+enum Found<'a> {
+    Record(RecordHeader, &'a [u8]),
+    Blank,
+    /// Whole, but not for us.
+    Newer(u32),
+    Foreign(u64),
+    Bad(String),
+}
+
+fn look(bytes: &[u8], at: usize, log: u64) -> Found<'_> {
+    let Some(header_bytes) = bytes.get(at..).and_then(|rest| rest.first_chunk::<HEADER>()) else {
+        return Found::Blank;
+    };
+    let header = match RecordHeader::decode(header_bytes) {
+        Ok(header) if header.log == log => header,
+        Ok(header) => return Found::Foreign(header.log),
+        Err(Flaw::Blank) => return Found::Blank,
+        Err(Flaw::Newer(version)) => return Found::Newer(version),
+        Err(flaw) => return Found::Bad(flaw.to_string()),
+    };
+    let payload = usize::try_from(header.length).ok().and_then(|length| bytes.get(at + HEADER..)?.get(..length));
+    match payload {
+        None => Found::Bad("the record is longer than its segment".into()),
+        Some(payload) if crc32c::crc32c(payload) != header.checksum => {
+            Found::Bad("the checksum of the operations is wrong".into())
+        }
+        Some(payload) => Found::Record(header, payload),
+    }
+}
+
+/// Is the bad record at this offset the work of rot, not of a torn write? Then says which bit.
+fn rotten(bytes: &[u8], at: usize) -> Option<String> {
+    let header_bytes = bytes.get(at..)?.first_chunk::<HEADER>()?;
+    let say = |bit: usize| format!("one bit is flipped: bit {} of byte {}", bit % 8, at + bit / 8);
+    let Ok(header) = RecordHeader::decode(header_bytes) else {
+        return one_bit_from_header(header_bytes).map(say);
+    };
+    let payload = bytes.get(at + HEADER..)?.get(..usize::try_from(header.length).ok()?)?;
+    // Each operation has bytes that are not zero, so a sector of zeros was never written: torn.
+    let whole = bytes.get(at..at + HEADER + payload.len())?;
+    if whole.chunks(512).any(|sector| sector.iter().all(|byte| *byte == 0)) {
+        return None;
+    }
+    one_bit_from_checksum(payload.len(), header.checksum, crc32c::crc32c(payload)).map(|bit| say(HEADER * 8 + bit))
+}
+
+/// Reads and checks the segment's header; the whole file must be there.
+fn check_segment(name: &str, number: u64, bytes: &[u8], log: Option<u64>) -> Result<SegmentHeader, SpotError> {
+    let damaged = |offset: u64, reason: &str| SpotError::Damaged { file: name.into(), offset, reason: reason.into() };
+    let header = bytes.first_chunk::<HEADER>().ok_or_else(|| damaged(0, "the file is cut inside its header"))?;
+    let header = match SegmentHeader::decode(header) {
+        Ok(header) => header,
+        Err(Flaw::Newer(found)) => return Err(SpotError::Newer { file: name.into(), found, known: VERSION }),
+        Err(flaw) => return Err(damaged(0, &flaw.to_string())),
+    };
+    if let Some(expected) = log
+        && expected != header.log
+    {
+        return Err(SpotError::Foreign { file: name.into(), found: header.log, expected });
+    }
+    if header.number != number {
+        return Err(damaged(0, &format!("it is segment {}: the file was renamed", header.number)));
+    }
+    if (bytes.len() as u64) < header.bytes {
+        let reason = format!("the file is cut: it was made with {} bytes and has {}", header.bytes, bytes.len());
+        return Err(damaged(bytes.len() as u64, &reason));
+    }
+    Ok(header)
+}
+
+/// Reads the segments from `first` on, up to and with `last`, and hands each record to `visit`, which may refuse it.
+/// `log` is the id that all must have, if it is known.
+pub fn walk<S: Storage>(
+    storage: &S,
+    log: Option<u64>,
+    first: u64,
+    last: Option<u64>,
+    mut visit: impl FnMut(&Record<'_>) -> Result<(), SpotError>,
+) -> Result<End, SpotError> {
+    let there = segments(storage)?;
+    let wanted = there.into_iter().filter(|number| *number >= first && last.is_none_or(|last| *number <= last));
+    let mut end: Option<End> = None;
+    let mut bytes = Vec::new();
+    let mut expected = first;
+    for number in wanted {
+        let name = storage.describe(&segment_name(number));
+        if number != expected {
+            return Err(SpotError::Incomplete { what: storage.describe(&segment_name(expected)) });
+        }
+        expected = number + 1;
+        read_segment(storage, number, &mut bytes)?;
+        let log = end.as_ref().map(|end| end.log).or(log);
+        let header = check_segment(&name, number, &bytes, log)?;
+        let mut at = BLOCK;
+        let mut sequence = end.as_ref().and_then(|end| end.sequence);
+        let mut records = 0;
+        let torn = loop {
+            match look(&bytes, at, header.log) {
+                Found::Record(found, payload) => {
+                    let offset = at as u64;
+                    let refuse = |reason: String| SpotError::Damaged { file: name.clone(), offset, reason };
+                    if let Some(before) = end.as_ref().filter(|_| records == 0)
+                        && let Some(reason) = &before.torn
+                    {
+                        let file = storage.describe(&segment_name(before.segment));
+                        let reason = format!("{reason}, and {name} goes on after it");
+                        return Err(SpotError::Damaged { file, offset: before.offset, reason });
+                    }
+                    if let Some(sequence) = sequence
+                        && found.sequence != sequence + 1
+                    {
+                        return Err(refuse(format!("batch {} follows batch {sequence}", found.sequence)));
+                    }
+                    visit(&Record { segment: number, offset, header: found, payload })?;
+                    sequence = Some(found.sequence);
+                    records += 1;
+                    at += usize::try_from(found.blocks_bytes()).unwrap_or(usize::MAX - at);
+                }
+                Found::Newer(found) => return Err(SpotError::Newer { file: name, found, known: VERSION }),
+                Found::Foreign(found) => return Err(SpotError::Foreign { file: name, found, expected: header.log }),
+                Found::Blank => break None,
+                Found::Bad(reason) => break Some(reason),
+            }
+        };
+        let torn = check_rest(&bytes, at, header.log, torn)
+            .map_err(|reason| SpotError::Damaged { file: name, offset: at as u64, reason })?;
+        let begun = records > 0 || torn.is_some() || end.is_none();
+        match &mut end {
+            // Prepared, not begun: the log ends before it.
+            Some(end) if !begun => end.last_segment = number,
+            _ => {
+                let (log, segment_bytes, offset) = (header.log, header.bytes, at as u64);
+                let segment = number;
+                end = Some(End { log, segment, segment_bytes, offset, sequence, torn, last_segment: number });
+            }
+        }
+    }
+    end.ok_or_else(|| SpotError::Incomplete { what: storage.describe(&segment_name(first)) })
+}
+
+/// The rest of a segment behind its last good record: nothing, or the remains of one torn write. `Err` says why it is
+/// neither.
+fn check_rest(bytes: &[u8], at: usize, log: u64, bad: Option<String>) -> Result<Option<String>, String> {
+    let Some(rest) = bytes.get(at..) else { return Ok(None) };
+    if rest.iter().all(|byte| *byte == 0) {
+        return Ok(None);
+    }
+    let bad = bad.unwrap_or_else(|| "a part of a record is there without its beginning".into());
+    for later in (at + BLOCK..bytes.len()).step_by(BLOCK) {
+        if let Found::Record(header, _) = look(bytes, later, log) {
+            return Err(format!("{bad}, and batch {} behind it at offset {later} is whole", header.sequence));
+        }
+    }
+    match rotten(bytes, at) {
+        Some(rot) => Err(format!("{bad}: {rot}")),
+        None => Ok(Some(bad)),
+    }
+}
+
+fn read_segment<S: Storage>(storage: &S, number: u64, bytes: &mut Vec<u8>) -> Result<(), SpotError> {
+    let name = segment_name(number);
+    let file = storage.open(&name).told("open", || storage.describe(&name))?;
+    let length = file.len().told("read", || storage.describe(&name))?;
+    bytes.resize(usize::try_from(length).unwrap_or(usize::MAX), 0);
+    let read = read_full(&file, bytes, 0).told("read", || storage.describe(&name))?;
+    bytes.truncate(read);
+    Ok(())
+}

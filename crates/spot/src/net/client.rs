@@ -1,0 +1,326 @@
+//! The asking side. It reconnects, and sends again what was not answered: every operation has an id, so that doing it
+//! twice is doing it once.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use domain::random::Random;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{sleep, timeout};
+
+use super::server::Token;
+use super::{ANSWERS, FAILED, HELLO, No, REFUSED, SNAPSHOT, SNAPSHOT_TAKEN, SUBMIT, VERSION, WELCOME, answers, parse, put};
+use crate::operation::Fields;
+use crate::{Answer, Refused, Request, SUBMISSION_MAX};
+
+/// Frames that may be on their way at a time.
+const IN_FLIGHT: usize = 1_024;
+const CONNECT_TIME: Duration = Duration::from_secs(5);
+/// With frames on their way, silence for so long means that the connection is dead.
+const SILENCE: Duration = Duration::from_secs(15);
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ClientError {
+    #[error(transparent)]
+    Refused(#[from] Refused),
+    #[error("the engine does not accept the token")]
+    Unauthorized,
+    #[error("the two sides do not understand each other: different versions?")]
+    Protocol,
+    #[error("the engine could not take the snapshot: {0}")]
+    Snapshot(String),
+}
+
+impl ClientError {
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::Refused(refused) => refused.code(),
+            Self::Unauthorized => "SPOT_UNAUTHORIZED",
+            Self::Protocol => "SPOT_PROTOCOL_MISMATCH",
+            Self::Snapshot(_) => "SPOT_SNAPSHOT_FAILED",
+        }
+    }
+}
+
+enum Reply {
+    Answers(oneshot::Sender<Result<Vec<Answer>, ClientError>>),
+    Snapshot(oneshot::Sender<Result<u64, ClientError>>),
+}
+
+impl Reply {
+    fn fail(self, error: ClientError) {
+        match self {
+            Self::Answers(reply) => drop(reply.send(Err(error))),
+            Self::Snapshot(reply) => drop(reply.send(Err(error))),
+        }
+    }
+
+    fn is_abandoned(&self) -> bool {
+        match self {
+            Self::Answers(reply) => reply.is_closed(),
+            Self::Snapshot(reply) => reply.is_closed(),
+        }
+    }
+}
+
+struct Call {
+    kind: u8,
+    body: Vec<u8>,
+    reply: Reply,
+}
+
+/// A handle on a connection that looks after itself; cheap to clone.
+#[derive(Clone)]
+pub struct Client {
+    calls: mpsc::Sender<Call>,
+    /// Why there is no connection any more, and never will be.
+    rejected: Arc<OnceLock<ClientError>>,
+}
+
+impl Client {
+    /// Starts the task that connects, and connects again. `seed` spreads the retries of many clients.
+    pub fn start(address: SocketAddr, token: Token, seed: u64) -> Self {
+        let (calls, incoming) = mpsc::channel(IN_FLIGHT);
+        let random = Random::from_seed(seed);
+        let rejected = Arc::new(OnceLock::new());
+        let told = Arc::clone(&rejected);
+        let driver = Driver { address, token, calls: incoming, waiting: BTreeMap::new(), next: 1, random, rejected: told };
+        tokio::spawn(driver.run());
+        Self { calls, rejected }
+    }
+
+    /// Waits as long as it takes: through lost connections and restarts of the engine. Whoever cannot wait puts a
+    /// timeout around it, and must then not conclude anything.
+    pub async fn submit(&self, requests: &[Request]) -> Result<Vec<Answer>, ClientError> {
+        if requests.is_empty() || requests.len() > SUBMISSION_MAX {
+            return Err(Refused::Size.into());
+        }
+        let mut body = Vec::with_capacity(requests.len() * 32);
+        for request in requests {
+            request.encode(&mut body);
+        }
+        let (reply, answers) = oneshot::channel();
+        let answers = self.call(SUBMIT, body, Reply::Answers(reply), answers).await?;
+        if answers.len() == requests.len() { Ok(answers) } else { Err(ClientError::Protocol) }
+    }
+
+    pub async fn ask(&self, request: impl Into<Request>) -> Result<Answer, ClientError> {
+        let answers = self.submit(&[request.into()]).await?;
+        answers.first().copied().ok_or(ClientError::Protocol)
+    }
+
+    /// Has a snapshot taken; the batch that it holds, or 0 if there was nothing new.
+    pub async fn snapshot(&self) -> Result<u64, ClientError> {
+        let (reply, taken) = oneshot::channel();
+        self.call(SNAPSHOT, Vec::new(), Reply::Snapshot(reply), taken).await
+    }
+
+    async fn call<T>(
+        &self,
+        kind: u8,
+        body: Vec<u8>,
+        reply: Reply,
+        answer: oneshot::Receiver<Result<T, ClientError>>,
+    ) -> Result<T, ClientError> {
+        // The task ends only after it was rejected for good.
+        let rejected = || self.rejected.get().cloned().unwrap_or(ClientError::Protocol);
+        self.calls.send(Call { kind, body, reply }).await.map_err(|_| rejected())?;
+        answer.await.map_err(|_| rejected())?
+    }
+}
+
+struct Driver {
+    address: SocketAddr,
+    token: Token,
+    calls: mpsc::Receiver<Call>,
+    /// Sent and not answered, by number.
+    waiting: BTreeMap<u64, Call>,
+    next: u64,
+    random: Random,
+    rejected: Arc<OnceLock<ClientError>>,
+}
+
+/// Why a connection ended.
+enum Broken {
+    /// Connect again.
+    Lost,
+    /// Never again.
+    Rejected(ClientError),
+    /// Nobody asks any more.
+    Unneeded,
+}
+
+impl From<io::Error> for Broken {
+    fn from(error: io::Error) -> Self {
+        tracing::debug!(%error, "the connection to the spot engine was lost");
+        Self::Lost
+    }
+}
+
+impl Driver {
+    async fn run(mut self) {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let before = self.next;
+            let error = match self.connected().await {
+                Broken::Unneeded => return,
+                Broken::Rejected(error) => error,
+                Broken::Lost => {
+                    // Something got through: it is a new trouble, not the old one.
+                    pause = if self.next > before { FIRST_PAUSE } else { (pause * 2).min(LONGEST_PAUSE) };
+                    let jitter = self.random.below(u64::try_from(pause.as_micros()).unwrap_or(0) / 2 + 1);
+                    sleep(pause + Duration::from_micros(jitter)).await;
+                    continue;
+                }
+            };
+            let error = self.rejected.get_or_init(|| error).clone();
+            for call in std::mem::take(&mut self.waiting).into_values() {
+                call.reply.fail(error.clone());
+            }
+            self.calls.close();
+            while let Some(call) = self.calls.recv().await {
+                call.reply.fail(error.clone());
+            }
+            return;
+        }
+    }
+
+    /// One connection, from its hello to its end.
+    async fn connected(&mut self) -> Broken {
+        match self.converse().await {
+            Ok(never) => match never {},
+            Err(broken) => broken,
+        }
+    }
+
+    async fn converse(&mut self) -> Result<std::convert::Infallible, Broken> {
+        let stream = timeout(CONNECT_TIME, TcpStream::connect(self.address)).await.map_err(|_| Broken::Lost)??;
+        stream.set_nodelay(true)?;
+        let (mut reader, mut writer) = stream.into_split();
+        let mut out = Vec::new();
+        put(&mut out, 0, HELLO, |out| {
+            out.push(VERSION);
+            out.extend_from_slice(self.token.bytes());
+        });
+        writer.write_all(&out).await?;
+        let mut bytes = Vec::new();
+        timeout(CONNECT_TIME, self.welcome(&mut reader, &mut bytes)).await.map_err(|_| Broken::Lost)??;
+        out.clear();
+        self.waiting.retain(|_, call| !call.reply.is_abandoned());
+        for (number, call) in &self.waiting {
+            put(&mut out, *number, call.kind, |out| out.extend_from_slice(&call.body));
+        }
+        self.exchange(reader, writer, bytes, out).await
+    }
+
+    async fn welcome(&self, reader: &mut OwnedReadHalf, bytes: &mut Vec<u8>) -> Result<(), Broken> {
+        loop {
+            if let Some((frame, length)) = parse(bytes).map_err(|_| Broken::Rejected(ClientError::Protocol))? {
+                let result = match (frame.kind, frame.body.first()) {
+                    (WELCOME, Some(&VERSION)) => Ok(()),
+                    (REFUSED, Some(number)) if No::from_number(*number) == Some(No::Unauthorized) => {
+                        Err(Broken::Rejected(ClientError::Unauthorized))
+                    }
+                    _ => Err(Broken::Rejected(ClientError::Protocol)),
+                };
+                bytes.drain(..length);
+                return result;
+            }
+            if reader.read_buf(bytes).await? == 0 {
+                return Err(Broken::Lost);
+            }
+        }
+    }
+
+    /// Sends what is asked and hands out what is answered, both as they come.
+    async fn exchange(
+        &mut self,
+        mut reader: OwnedReadHalf,
+        mut writer: OwnedWriteHalf,
+        mut bytes: Vec<u8>,
+        mut out: Vec<u8>,
+    ) -> Result<std::convert::Infallible, Broken> {
+        let mut sent = 0;
+        loop {
+            bytes.reserve(1 << 16);
+            tokio::select! {
+                read = timeout(SILENCE, reader.read_buf(&mut bytes)) => match read {
+                    Ok(Ok(0)) => return Err(Broken::Lost),
+                    Ok(read) => {
+                        read?;
+                        let mut used = 0;
+                        while let Some((frame, length)) =
+                            parse(&bytes[used..]).map_err(|_| Broken::Rejected(ClientError::Protocol))?
+                        {
+                            if let Some(call) = self.waiting.remove(&frame.number)
+                                && let Some(unanswered) = deliver(call, frame.kind, frame.body)?
+                            {
+                                self.waiting.insert(frame.number, unanswered);
+                                return Err(Broken::Lost);
+                            }
+                            used += length;
+                        }
+                        bytes.drain(..used);
+                    }
+                    Err(_) if self.waiting.is_empty() => {}
+                    Err(_) => return Err(Broken::Lost),
+                },
+                written = writer.write(&out[sent..]), if sent < out.len() => {
+                    sent += written?;
+                    if sent == out.len() {
+                        out.clear();
+                        sent = 0;
+                    }
+                }
+                call = self.calls.recv(), if self.waiting.len() < IN_FLIGHT => {
+                    let Some(call) = call else { return Err(Broken::Unneeded) };
+                    self.send(call, &mut out);
+                    while self.waiting.len() < IN_FLIGHT && let Ok(call) = self.calls.try_recv() {
+                        self.send(call, &mut out);
+                    }
+                }
+            }
+        }
+    }
+
+    fn send(&mut self, call: Call, out: &mut Vec<u8>) {
+        if call.reply.is_abandoned() {
+            return;
+        }
+        let number = self.next;
+        self.next += 1;
+        put(out, number, call.kind, |out| out.extend_from_slice(&call.body));
+        self.waiting.insert(number, call);
+    }
+}
+
+/// Hands an answer to whoever asked. An engine that stops did not say what became of the call: it comes back from here,
+/// waits for the next connection, and is sent again.
+fn deliver(call: Call, kind: u8, body: &[u8]) -> Result<Option<Call>, Broken> {
+    let no = body.first().filter(|_| kind == REFUSED).and_then(|number| No::from_number(*number));
+    match (kind, no, call) {
+        (_, Some(No::Refused(Refused::Stopped)), call) => return Ok(Some(call)),
+        (_, Some(No::Refused(refused)), call) => call.reply.fail(refused.into()),
+        (_, Some(No::Unauthorized), call) => call.reply.fail(ClientError::Unauthorized),
+        (ANSWERS, _, Call { reply: Reply::Answers(reply), .. }) => {
+            drop(reply.send(answers(body).map_err(|_| ClientError::Protocol)));
+        }
+        (SNAPSHOT_TAKEN, _, Call { reply: Reply::Snapshot(reply), .. }) => {
+            drop(reply.send(Fields::of(body).u64().map_err(|_| ClientError::Protocol)));
+        }
+        (FAILED, _, call) => call.reply.fail(ClientError::Snapshot(String::from_utf8_lossy(body).into_owned())),
+        (_, _, call) => {
+            call.reply.fail(ClientError::Protocol);
+            return Err(Broken::Rejected(ClientError::Protocol));
+        }
+    }
+    Ok(None)
+}

@@ -1,0 +1,113 @@
+//! The engine over TCP.
+//!
+//! Frames, little-endian: length of the rest (4 bytes), number (8), kind (1), body. The first frame of a connection
+//! carries the token; then each frame is a submission of up to 4096 requests in the layouts of the log. Many frames
+//! may be in flight; answers come in the order of the frames, each with its number.
+//!
+//! **Nothing here can stall the writer.** A client that does not read fills its own queue of 64 frames, then its own
+//! socket, and is dropped after half a minute.
+
+pub mod client;
+pub mod server;
+
+pub use client::{Client, ClientError};
+pub use server::{Server, Token};
+
+use crate::operation::{BadLayout, Fields, LONGEST};
+use crate::{Answer, Refused, Request, SUBMISSION_MAX};
+
+/// The version of the protocol; both sides must have the same.
+const VERSION: u8 = 1;
+/// The longest frame that either side takes.
+const FRAME_MAX: usize = 9 + SUBMISSION_MAX * LONGEST;
+
+const HELLO: u8 = 1;
+const SUBMIT: u8 = 2;
+const SNAPSHOT: u8 = 3;
+const WELCOME: u8 = 4;
+const ANSWERS: u8 = 5;
+const REFUSED: u8 = 6;
+const SNAPSHOT_TAKEN: u8 = 7;
+const FAILED: u8 = 8;
+
+/// A frame that came in whole.
+struct Frame<'a> {
+    number: u64,
+    kind: u8,
+    body: &'a [u8],
+}
+
+/// The first frame in the bytes, and how long it is; `None` if it has not come in whole yet.
+fn parse(bytes: &[u8]) -> Result<Option<(Frame<'_>, usize)>, BadLayout> {
+    let mut fields = Fields::of(bytes);
+    let Ok(length) = fields.u32() else { return Ok(None) };
+    let length = usize::try_from(length).unwrap_or(usize::MAX);
+    if !(9..=FRAME_MAX).contains(&length) {
+        return Err(BadLayout::Field);
+    }
+    let Some(frame) = bytes.get(4..4 + length) else { return Ok(None) };
+    let mut fields = Fields::of(frame);
+    let (number, kind) = (fields.u64()?, fields.u8()?);
+    Ok(Some((Frame { number, kind, body: fields.rest() }, 4 + length)))
+}
+
+/// Adds a frame; the body is written by the closure, its length filled in afterwards.
+fn put(out: &mut Vec<u8>, number: u64, kind: u8, body: impl FnOnce(&mut Vec<u8>)) {
+    let start = out.len();
+    out.extend_from_slice(&[0; 4]);
+    out.extend_from_slice(&number.to_le_bytes());
+    out.push(kind);
+    body(out);
+    // Bodies are bounded by FRAME_MAX.
+    let length = u32::try_from(out.len() - start - 4).unwrap_or(u32::MAX);
+    out[start..start + 4].copy_from_slice(&length.to_le_bytes());
+}
+
+fn requests(body: &[u8]) -> Result<Vec<Request>, BadLayout> {
+    let mut fields = Fields::of(body);
+    let mut requests = Vec::with_capacity(body.len() / 32);
+    while !fields.rest().is_empty() {
+        requests.push(Request::decode(&mut fields)?);
+    }
+    Ok(requests)
+}
+
+fn answers(body: &[u8]) -> Result<Vec<Answer>, BadLayout> {
+    let mut fields = Fields::of(body);
+    let mut answers = Vec::with_capacity(body.len() / 2);
+    while !fields.rest().is_empty() {
+        answers.push(Answer::decode(&mut fields)?);
+    }
+    Ok(answers)
+}
+
+/// Why a server did not take a frame, in one byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum No {
+    Refused(Refused),
+    Unauthorized,
+    Malformed,
+}
+
+impl No {
+    const fn number(self) -> u8 {
+        match self {
+            Self::Refused(Refused::Busy) => 1,
+            Self::Refused(Refused::Size) => 2,
+            Self::Refused(Refused::Stopped) => 3,
+            Self::Unauthorized => 4,
+            Self::Malformed => 5,
+        }
+    }
+
+    const fn from_number(number: u8) -> Option<Self> {
+        Some(match number {
+            1 => Self::Refused(Refused::Busy),
+            2 => Self::Refused(Refused::Size),
+            3 => Self::Refused(Refused::Stopped),
+            4 => Self::Unauthorized,
+            5 => Self::Malformed,
+            _ => return None,
+        })
+    }
+}

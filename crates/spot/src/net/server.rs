@@ -1,0 +1,211 @@
+//! The serving side: one task that reads and one that writes for each connection.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use subtle::ConstantTimeEq;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::time::timeout;
+
+use super::{ANSWERS, FAILED, HELLO, No, REFUSED, SNAPSHOT, SNAPSHOT_TAKEN, SUBMIT, VERSION, WELCOME, parse, put, requests};
+use crate::answer::Answer;
+use crate::service::{Engine, Pending, Refused};
+use crate::snapshot::Header;
+
+/// Connections at a time.
+const CONNECTIONS: usize = 256;
+/// Frames of one connection that may wait for their answers.
+const IN_FLIGHT: usize = 64;
+const HELLO_TIME: Duration = Duration::from_secs(5);
+/// A client that takes nothing for so long is gone.
+const WRITE_TIME: Duration = Duration::from_secs(30);
+
+/// What a client must show. At least 16 bytes; never printed.
+#[derive(Clone)]
+pub struct Token(Arc<[u8]>);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a token has between 16 and 256 bytes")]
+pub struct BadToken;
+
+impl Token {
+    pub fn new(text: &str) -> Result<Self, BadToken> {
+        if (16..=256).contains(&text.len()) { Ok(Self(text.as_bytes().into())) } else { Err(BadToken) }
+    }
+
+    /// In a time that does not tell how much of it is right.
+    fn is(&self, shown: &[u8]) -> bool {
+        self.0.ct_eq(shown).into()
+    }
+
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl std::fmt::Debug for Token {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Token(…)")
+    }
+}
+
+pub struct Server {
+    listener: TcpListener,
+    engine: Engine,
+    token: Token,
+}
+
+impl Server {
+    pub const fn new(listener: TcpListener, engine: Engine, token: Token) -> Self {
+        Self { listener, engine, token }
+    }
+
+    /// Accepts connections until the future is dropped.
+    pub async fn run(self) {
+        let places = Arc::new(Semaphore::new(CONNECTIONS));
+        loop {
+            let (stream, peer) = match self.listener.accept().await {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    // Out of file handles, most likely: others will close theirs.
+                    tracing::warn!(%error, "a connection could not be accepted");
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                    continue;
+                }
+            };
+            let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
+                tracing::warn!(%peer, "refused: {CONNECTIONS} connections are open");
+                continue;
+            };
+            let (engine, token) = (self.engine.clone(), self.token.clone());
+            tokio::spawn(async move {
+                if let Err(error) = connection(stream, &engine, &token).await {
+                    tracing::debug!(%peer, %error, "a connection ended");
+                }
+                drop(place);
+            });
+        }
+    }
+}
+
+/// What the writing task sends next.
+enum Outgoing {
+    Answers(u64, Pending),
+    Refused(u64, No),
+    Snapshot(u64, oneshot::Receiver<Result<Option<Header>, crate::SpotError>>),
+}
+
+async fn connection(stream: TcpStream, engine: &Engine, token: &Token) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    let (reader, mut writer) = stream.into_split();
+    let mut frames = Frames { reader, bytes: Vec::new(), used: 0 };
+    let mut out = Vec::new();
+    match timeout(HELLO_TIME, frames.next()).await?? {
+        Some((number, HELLO, body)) => match body.split_first() {
+            Some((&VERSION, shown)) if token.is(shown) => put(&mut out, number, WELCOME, |out| out.push(VERSION)),
+            Some((&VERSION, _)) => {
+                tracing::warn!("a client showed a wrong token");
+                put(&mut out, number, REFUSED, |out| out.push(No::Unauthorized.number()));
+                return writer.write_all(&out).await;
+            }
+            _ => {
+                put(&mut out, number, REFUSED, |out| out.push(No::Malformed.number()));
+                return writer.write_all(&out).await;
+            }
+        },
+        _ => return Ok(()),
+    }
+    writer.write_all(&out).await?;
+    let (sender, receiver) = mpsc::channel(IN_FLIGHT);
+    let writing = tokio::spawn(write(writer, receiver));
+    let result = read(&mut frames, engine, &sender).await;
+    // What was taken is still answered; then the connection ends.
+    drop(sender);
+    writing.await.map_err(io::Error::other)??;
+    result
+}
+
+/// Takes frames as long as there is room for their answers. Ends with the connection, or after a frame that is none.
+async fn read(frames: &mut Frames, engine: &Engine, sender: &mpsc::Sender<Outgoing>) -> io::Result<()> {
+    while let Some((number, kind, body)) = frames.next().await? {
+        let (outgoing, last) = match kind {
+            SUBMIT => match requests(body).map(|requests| engine.enqueue(requests)) {
+                Ok(Ok(pending)) => (Outgoing::Answers(number, pending), false),
+                Ok(Err(refused)) => (Outgoing::Refused(number, No::Refused(refused)), refused == Refused::Stopped),
+                Err(_) => (Outgoing::Refused(number, No::Malformed), true),
+            },
+            SNAPSHOT => {
+                let (done, taken) = oneshot::channel();
+                let engine = engine.clone();
+                tokio::spawn(async move { done.send(engine.snapshot().await).ok() });
+                (Outgoing::Snapshot(number, taken), false)
+            }
+            _ => (Outgoing::Refused(number, No::Malformed), true),
+        };
+        if sender.send(outgoing).await.is_err() || last {
+            break;
+        }
+    }
+    Ok(())
+}
+
+async fn write(mut writer: OwnedWriteHalf, mut outgoing: mpsc::Receiver<Outgoing>) -> io::Result<()> {
+    let mut out = Vec::new();
+    while let Some(next) = outgoing.recv().await {
+        match next {
+            Outgoing::Answers(number, pending) => match pending.answers().await {
+                Ok(answers) => put(&mut out, number, ANSWERS, |out| answers.iter().for_each(|answer| Answer::encode(answer, out))),
+                Err(refused) => put(&mut out, number, REFUSED, |out| out.push(No::Refused(refused).number())),
+            },
+            Outgoing::Refused(number, no) => put(&mut out, number, REFUSED, |out| out.push(no.number())),
+            Outgoing::Snapshot(number, taken) => match taken.await {
+                Ok(Ok(header)) => {
+                    let sequence = header.map_or(0, |header| header.sequence);
+                    put(&mut out, number, SNAPSHOT_TAKEN, |out| out.extend_from_slice(&sequence.to_le_bytes()));
+                }
+                Ok(Err(error)) => put(&mut out, number, FAILED, |out| out.extend_from_slice(error.code().as_bytes())),
+                Err(_) => put(&mut out, number, REFUSED, |out| out.push(No::Refused(Refused::Stopped).number())),
+            },
+        }
+        // One write for all answers that are there.
+        if outgoing.is_empty() || out.len() > 1 << 16 {
+            timeout(WRITE_TIME, writer.write_all(&out)).await??;
+            out.clear();
+        }
+    }
+    writer.shutdown().await
+}
+
+/// Frames from a socket, whole ones only.
+struct Frames {
+    reader: OwnedReadHalf,
+    bytes: Vec<u8>,
+    /// What of the bytes was handed out before.
+    used: usize,
+}
+
+impl Frames {
+    /// The next frame: its number, kind and body. `None` when the other side has closed.
+    async fn next(&mut self) -> io::Result<Option<(u64, u8, &[u8])>> {
+        loop {
+            let found = parse(&self.bytes[self.used..])
+                .map_err(io::Error::other)?
+                .map(|(frame, length)| (frame.number, frame.kind, length, frame.body.len()));
+            if let Some((number, kind, length, body)) = found {
+                let end = self.used + length;
+                self.used = end;
+                return Ok(Some((number, kind, &self.bytes[end - body..end])));
+            }
+            self.bytes.drain(..self.used);
+            self.used = 0;
+            self.bytes.reserve(1 << 16);
+            if self.reader.read_buf(&mut self.bytes).await? == 0 {
+                return Ok(None);
+            }
+        }
+    }
+}

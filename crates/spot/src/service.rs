@@ -1,0 +1,425 @@
+//! The running engine: one thread owns the state and the log; everyone else holds an [`Engine`].
+//!
+//! Batches form by themselves: whatever arrives while one is being made durable is the next one. There is no timer.
+//! What is answered never waits for whoever asked: a dead or slow client costs nothing but its own answer.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
+use std::thread;
+
+use domain::Clock;
+use tokio::sync::{oneshot, watch};
+
+use crate::answer::Answer;
+use crate::core::{Core, SUBMISSION_MAX};
+use crate::error::SpotError;
+use crate::log::format::SegmentHeader;
+use crate::log::write::{Spare, make_segment};
+use crate::operation::Request;
+use crate::snapshot::{self, Header};
+use crate::storage::Storage;
+
+/// The engine did not take it. Nothing was done; except after `Stopped`, where what was submitted before may or may not
+/// be on the disk: send it again when the engine is back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    #[error("the engine has as much waiting as it takes")]
+    Busy,
+    #[error("a submission holds between 1 and 4096 requests")]
+    Size,
+    #[error("the engine has stopped")]
+    Stopped,
+}
+
+impl Refused {
+    pub const fn code(self) -> &'static str {
+        match self {
+            Self::Busy => "SPOT_BUSY",
+            Self::Size => "SPOT_SUBMISSION_SIZE",
+            Self::Stopped => "SPOT_STOPPED",
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Requests that may wait for the writer.
+    pub queue: usize,
+    /// A snapshot is taken when the log has grown by so much since the last one, and by as much as the snapshot takes.
+    pub snapshot_bytes: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { queue: 65_536, snapshot_bytes: 512 << 20 }
+    }
+}
+
+type SnapshotReply = oneshot::Sender<Result<Option<Header>, SpotError>>;
+
+enum Submission {
+    One(Request, oneshot::Sender<Answer>),
+    Many(Vec<Request>, oneshot::Sender<Vec<Answer>>),
+    Snapshot(SnapshotReply),
+}
+
+#[derive(Default)]
+struct Queue {
+    waiting: Vec<Submission>,
+    requests: usize,
+    /// The writer sleeps and wants to be woken.
+    asleep: bool,
+    /// No more is taken; the writer finishes what is there.
+    closing: bool,
+    /// The writer is gone.
+    closed: bool,
+}
+
+/// How an engine ended.
+#[derive(Clone, Debug)]
+pub enum Ended {
+    /// It was asked to, and the log is closed in good order.
+    Asked,
+    /// Something went wrong with the log; nothing was answered after that.
+    Failed(Arc<SpotError>),
+}
+
+/// Counted by the writer, read by whoever is curious.
+#[derive(Debug, Default)]
+pub struct Counters {
+    pub requests: AtomicU64,
+    pub batches: AtomicU64,
+    pub sequence: AtomicU64,
+    pub accounts: AtomicU64,
+    pub ids: AtomicU64,
+    pub snapshot: AtomicU64,
+    pub snapshot_failures: AtomicU64,
+}
+
+struct Shared {
+    queue: Mutex<Queue>,
+    arrival: Condvar,
+    limit: usize,
+    counters: Counters,
+    ended: watch::Sender<Option<Ended>>,
+}
+
+impl Shared {
+    /// A panic while the queue is held cannot leave it half-changed: nothing in there can panic.
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn push(&self, submission: Submission, requests: usize) -> Result<(), Refused> {
+        let mut queue = self.queue();
+        if queue.closing || queue.closed {
+            return Err(Refused::Stopped);
+        }
+        if queue.requests + requests > self.limit {
+            return Err(Refused::Busy);
+        }
+        queue.requests += requests;
+        queue.waiting.push(submission);
+        if std::mem::take(&mut queue.asleep) {
+            drop(queue);
+            self.arrival.notify_one();
+        }
+        Ok(())
+    }
+
+    /// Everything that waits, or false when there will be nothing more.
+    fn take(&self, into: &mut Vec<Submission>) -> bool {
+        let mut queue = self.queue();
+        while queue.waiting.is_empty() {
+            if queue.closing {
+                return false;
+            }
+            queue.asleep = true;
+            queue = self.arrival.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        }
+        queue.requests = 0;
+        std::mem::swap(&mut queue.waiting, into);
+        true
+    }
+
+    fn close(&self) {
+        self.queue().closing = true;
+        self.arrival.notify_one();
+    }
+}
+
+/// Closes the engine when the last handle is gone.
+struct Owner(Arc<Shared>);
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+/// A handle on the running engine, cheap to clone.
+#[derive(Clone)]
+pub struct Engine {
+    owner: Arc<Owner>,
+}
+
+/// Answers that are on their way.
+pub struct Pending(oneshot::Receiver<Vec<Answer>>);
+
+impl Pending {
+    pub async fn answers(self) -> Result<Vec<Answer>, Refused> {
+        self.0.await.map_err(|_| Refused::Stopped)
+    }
+}
+
+impl Engine {
+    /// Starts the writer's thread, and two for what is done in the background.
+    pub fn start<S: Storage>(core: Core<S>, limits: Limits, clock: Arc<dyn Clock>) -> std::io::Result<Self> {
+        let (ended, _) = watch::channel(None);
+        let counters = Counters::default();
+        let shared =
+            Arc::new(Shared { queue: Mutex::default(), arrival: Condvar::new(), limit: limits.queue, counters, ended });
+        let (spares, spare_orders) = mpsc::channel();
+        let (snapshots, snapshot_orders) = mpsc::channel();
+        let (segment_storage, spare, snapshot_storage) = (core.storage(), core.spare(), core.storage());
+        let segments = thread::Builder::new()
+            .name("spot-segments".into())
+            .spawn(move || prepare_segments(&*segment_storage, &spare, &spare_orders))?;
+        let watched = Arc::clone(&shared);
+        let snapshooter = thread::Builder::new()
+            .name("spot-snapshots".into())
+            .spawn(move || take_snapshots(&*snapshot_storage, &watched, &snapshot_orders))?;
+        let mut writer = Writer {
+            snapshot_bytes: limits.snapshot_bytes,
+            snapshot_segment: core.log().segment().number,
+            segment: 0,
+            core,
+            shared: Arc::clone(&shared),
+            clock,
+            spares,
+            snapshots,
+            ones: Vec::new(),
+            manys: Vec::new(),
+        };
+        let closing = Closing { shared: Arc::clone(&shared), ended: Ended::Failed(Arc::new(SpotError::Stopped)) };
+        thread::Builder::new().name("spot-writer".into()).spawn(move || {
+            let mut closing = closing;
+            closing.ended = match writer.serve() {
+                Ok(()) => Ended::Asked,
+                Err(error) => {
+                    tracing::error!(code = error.code(), %error, "the spot engine stops: its log cannot be relied on");
+                    Ended::Failed(Arc::new(error))
+                }
+            };
+            // Whoever is told that the engine has ended may open the folder again: nobody here holds it any more.
+            drop(writer);
+            for background in [segments, snapshooter] {
+                if background.join().is_err() {
+                    tracing::error!("a background thread of the spot engine panicked");
+                }
+            }
+        })?;
+        Ok(Self { owner: Arc::new(Owner(shared)) })
+    }
+
+    fn shared(&self) -> &Shared {
+        &self.owner.0
+    }
+
+    /// One request. The answer comes when it is durable.
+    pub async fn ask(&self, request: impl Into<Request>) -> Result<Answer, Refused> {
+        let (sender, receiver) = oneshot::channel();
+        self.shared().push(Submission::One(request.into(), sender), 1)?;
+        receiver.await.map_err(|_| Refused::Stopped)
+    }
+
+    /// Many requests at once, answered together and in order. Each is decided by itself.
+    pub async fn submit(&self, requests: Vec<Request>) -> Result<Vec<Answer>, Refused> {
+        self.enqueue(requests)?.answers().await
+    }
+
+    /// As [`Engine::submit`], with the place in the queue taken at once.
+    pub fn enqueue(&self, requests: Vec<Request>) -> Result<Pending, Refused> {
+        if requests.is_empty() || requests.len() > SUBMISSION_MAX {
+            return Err(Refused::Size);
+        }
+        let (sender, receiver) = oneshot::channel();
+        let count = requests.len();
+        self.shared().push(Submission::Many(requests, sender), count)?;
+        Ok(Pending(receiver))
+    }
+
+    /// Takes a snapshot of all that was answered so far. `None` if there is nothing new since the last one.
+    pub async fn snapshot(&self) -> Result<Option<Header>, SpotError> {
+        let (sender, receiver) = oneshot::channel();
+        self.shared().push(Submission::Snapshot(sender), 0).map_err(|_| SpotError::Stopped)?;
+        receiver.await.map_err(|_| SpotError::Stopped)?
+    }
+
+    pub fn counters(&self) -> &Counters {
+        &self.shared().counters
+    }
+
+    /// Finishes what was submitted, closes the log, and says how it ended.
+    pub async fn stop(&self) -> Ended {
+        self.shared().close();
+        self.ended().await
+    }
+
+    /// Waits until the engine has ended, for whatever reason.
+    pub async fn ended(&self) -> Ended {
+        let mut ended = self.shared().ended.subscribe();
+        // The sender lives as long as this handle.
+        match ended.wait_for(Option::is_some).await {
+            Ok(ended) => ended.clone().unwrap_or(Ended::Asked),
+            Err(_) => Ended::Asked,
+        }
+    }
+}
+
+/// Ends the engine for everyone, whichever way its thread ends: nothing more is taken, and whoever waits learns that
+/// there will be no answer.
+struct Closing {
+    shared: Arc<Shared>,
+    ended: Ended,
+}
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        let mut queue = self.shared.queue();
+        queue.closed = true;
+        let abandoned = std::mem::take(&mut queue.waiting);
+        drop(queue);
+        drop(abandoned);
+        self.shared.ended.send_replace(Some(self.ended.clone()));
+    }
+}
+
+struct Writer<S: Storage> {
+    core: Core<S>,
+    shared: Arc<Shared>,
+    clock: Arc<dyn Clock>,
+    spares: mpsc::Sender<SegmentHeader>,
+    snapshots: mpsc::Sender<(u64, Option<SnapshotReply>)>,
+    /// The segment for whose successor a spare was ordered.
+    segment: u64,
+    snapshot_bytes: u64,
+    /// The first segment that no snapshot was ordered for.
+    snapshot_segment: u64,
+    ones: Vec<(oneshot::Sender<Answer>, Answer)>,
+    manys: Vec<(oneshot::Sender<Vec<Answer>>, Vec<Answer>)>,
+}
+
+impl<S: Storage> Writer<S> {
+    fn serve(&mut self) -> Result<(), SpotError> {
+        let mut arrived = Vec::new();
+        self.look_ahead();
+        while self.shared.take(&mut arrived) {
+            let mut submissions = arrived.drain(..).peekable();
+            while submissions.peek().is_some() {
+                self.core.begin(self.clock.now());
+                let mut snapshot = None;
+                while self.core.has_room()
+                    && let Some(submission) = submissions.next()
+                {
+                    match submission {
+                        Submission::One(request, reply) => self.ones.push((reply, self.core.answer(&request))),
+                        Submission::Many(requests, reply) => {
+                            let answers = requests.iter().map(|request| self.core.answer(request)).collect();
+                            self.manys.push((reply, answers));
+                        }
+                        Submission::Snapshot(reply) => {
+                            snapshot = Some(reply);
+                            break;
+                        }
+                    }
+                }
+                self.core.commit()?;
+                self.reply();
+                if let Some(reply) = snapshot {
+                    let sealed = self.core.seal()?;
+                    self.order_snapshot(sealed, Some(reply));
+                }
+                self.look_ahead();
+            }
+        }
+        self.core.close()
+    }
+
+    /// What was durable may be told. A receiver that is gone does not matter.
+    fn reply(&mut self) {
+        let mut requests = self.ones.len();
+        for (reply, answer) in self.ones.drain(..) {
+            reply.send(answer).ok();
+        }
+        for (reply, answers) in self.manys.drain(..) {
+            requests += answers.len();
+            reply.send(answers).ok();
+        }
+        let counters = &self.shared.counters;
+        counters.requests.fetch_add(requests as u64, Ordering::Relaxed);
+        counters.batches.fetch_add(1, Ordering::Relaxed);
+        counters.sequence.store(self.core.log().sequence(), Ordering::Relaxed);
+        counters.accounts.store(self.core.state().account_count() as u64, Ordering::Relaxed);
+        counters.ids.store(self.core.state().id_count() as u64, Ordering::Relaxed);
+    }
+
+    /// Has the next segment made, and a snapshot taken, before they are needed.
+    fn look_ahead(&mut self) {
+        let current = self.core.log().segment();
+        if current.number == self.segment {
+            return;
+        }
+        self.segment = current.number;
+        // A thread that is gone is no reason to stop: the segment is then made here, and snapshots wait for the next
+        // start.
+        self.spares.send(SegmentHeader { number: current.number + 1, ..current }).ok();
+        // A snapshot is not written for less log than its own size: together they cost at most twice the log.
+        let grown = (current.number - self.snapshot_segment) * current.bytes;
+        if grown >= self.snapshot_bytes.max(self.core.state().snapshot_bytes()) {
+            self.order_snapshot(current.number - 1, None);
+        }
+    }
+
+    fn order_snapshot(&mut self, last: u64, reply: Option<SnapshotReply>) {
+        self.snapshot_segment = last + 1;
+        self.snapshots.send((last, reply)).ok();
+    }
+}
+
+fn prepare_segments<S: Storage>(storage: &S, spare: &Spare<S::File>, orders: &mpsc::Receiver<SegmentHeader>) {
+    for header in orders {
+        let mut spare = spare.lock().unwrap_or_else(PoisonError::into_inner);
+        match make_segment(storage, &header) {
+            Ok(file) => *spare = Some((header.number, file)),
+            // The writer tries it again when it needs it, and stops if it cannot be had.
+            Err(error) => tracing::error!(code = error.code(), %error, "the next segment could not be prepared"),
+        }
+    }
+}
+
+fn take_snapshots<S: Storage>(
+    storage: &S,
+    shared: &Shared,
+    orders: &mpsc::Receiver<(u64, Option<SnapshotReply>)>,
+) {
+    // The writer comes first. That it cannot be had is no reason not to take snapshots.
+    if let Err(error) = rustix::process::nice(5) {
+        tracing::debug!(%error, "snapshots run with the writer's priority");
+    }
+    for (last, reply) in orders {
+        let taken = snapshot::take(storage, last);
+        match &taken {
+            Ok(Some(header)) => shared.counters.snapshot.store(header.sequence, Ordering::Relaxed),
+            Ok(None) => {}
+            // The engine goes on: all is in the log. The next snapshot covers this one too.
+            Err(error) => {
+                shared.counters.snapshot_failures.fetch_add(1, Ordering::Relaxed);
+                tracing::error!(code = error.code(), %error, "no snapshot could be taken");
+            }
+        }
+        if let Some(reply) = reply {
+            reply.send(taken).ok();
+        }
+    }
+}

@@ -1,0 +1,371 @@
+//! A folder in memory that behaves as badly as a real one may.
+//!
+//! What was not synced can be lost, written, or torn: in a crash each sector of a block that was written to since the
+//! last sync is old, new or garbage. A sync that fails has written some of it and forgets the rest. Creations, renames
+//! and removals are lost from some point on if the folder was not synced. Writes may be short, fail, or find the disk
+//! full; and the power may go at any operation.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use domain::random::Random;
+
+use crate::log::BLOCK;
+use crate::storage::{File, Storage};
+
+const SECTOR: usize = 512;
+
+/// How often what goes wrong, in a thousand operations.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Faults {
+    pub short_write: u64,
+    pub write_error: u64,
+    pub sync_error: u64,
+    /// No file may grow beyond so many bytes in all.
+    pub capacity: Option<usize>,
+    /// The power goes after so many more operations.
+    pub power_after: Option<u64>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Node {
+    /// What a reader sees.
+    now: Vec<u8>,
+    /// What a crash leaves for certain.
+    durable: Vec<u8>,
+    /// Blocks that were written to since the last sync.
+    dirty: BTreeSet<usize>,
+}
+
+#[derive(Clone, Debug)]
+enum Change {
+    Create(String, usize),
+    Rename(String, String),
+    Remove(String),
+}
+
+impl Change {
+    fn apply(&self, names: &mut BTreeMap<String, usize>) {
+        match self {
+            Self::Create(name, node) => {
+                names.insert(name.clone(), *node);
+            }
+            Self::Rename(from, to) => {
+                if let Some(node) = names.remove(from) {
+                    names.insert(to.clone(), node);
+                }
+            }
+            Self::Remove(name) => {
+                names.remove(name);
+            }
+        }
+    }
+}
+
+struct Inner {
+    nodes: Vec<Node>,
+    names: BTreeMap<String, usize>,
+    durable_names: BTreeMap<String, usize>,
+    changes: Vec<Change>,
+    faults: Faults,
+    random: Random,
+    /// Handles of an earlier life are dead.
+    life: u64,
+    /// Operations since the beginning.
+    operations: u64,
+    dead: bool,
+}
+
+impl Inner {
+    fn chance(&mut self, per_thousand: u64) -> bool {
+        per_thousand > 0 && self.random.below(1_000) < per_thousand
+    }
+
+    /// Counts an operation; an error if the power is gone.
+    fn operate(&mut self) -> io::Result<()> {
+        self.operations += 1;
+        if let Some(left) = &mut self.faults.power_after {
+            if *left == 0 {
+                self.dead = true;
+            } else {
+                *left -= 1;
+            }
+        }
+        if self.dead { Err(io::Error::other("the power is gone")) } else { Ok(()) }
+    }
+
+    fn total(&self) -> usize {
+        self.names.values().map(|node| self.nodes[*node].now.len()).sum()
+    }
+}
+
+/// Cheap to clone; all clones are the same disk.
+#[derive(Clone)]
+pub struct FaultyDisk(Arc<Mutex<Inner>>);
+
+impl FaultyDisk {
+    pub fn new(seed: u64) -> Self {
+        Self(Arc::new(Mutex::new(Inner {
+            nodes: Vec::new(),
+            names: BTreeMap::new(),
+            durable_names: BTreeMap::new(),
+            changes: Vec::new(),
+            faults: Faults::default(),
+            random: Random::from_seed(seed),
+            life: 0,
+            operations: 0,
+            dead: false,
+        })))
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn set_faults(&self, faults: Faults) {
+        self.inner().faults = faults;
+    }
+
+    /// Every operation so far, for tests that fail at each one in turn.
+    pub fn operations(&self) -> u64 {
+        self.inner().operations
+    }
+
+    /// The power goes and comes back. Open files are dead; what was not synced is anything.
+    pub fn crash(&self) {
+        let mut inner = self.inner();
+        let Inner { nodes, names, durable_names, changes, random, .. } = &mut *inner;
+        let kept = random.index(changes.len() + 1);
+        for change in &changes[..kept] {
+            change.apply(durable_names);
+        }
+        changes.clear();
+        *names = durable_names.clone();
+        for node in nodes.iter_mut() {
+            tear(node, random);
+        }
+        // Files that no name leads to are gone.
+        let live: BTreeSet<usize> = names.values().copied().collect();
+        for (number, node) in nodes.iter_mut().enumerate() {
+            if !live.contains(&number) {
+                *node = Node::default();
+            }
+        }
+        inner.life += 1;
+        inner.dead = false;
+        inner.faults = Faults::default();
+    }
+
+    /// What is on the disk now, by name. For tests that damage it.
+    pub fn read(&self, name: &str) -> Option<Vec<u8>> {
+        let inner = self.inner();
+        inner.names.get(name).map(|node| inner.nodes[*node].now.clone())
+    }
+
+    /// Puts a file there, durably, as an operator or a cosmic ray would.
+    pub fn put(&self, name: &str, bytes: Vec<u8>) {
+        let mut inner = self.inner();
+        let number = inner.nodes.len();
+        inner.nodes.push(Node { durable: bytes.clone(), now: bytes, dirty: BTreeSet::new() });
+        inner.names.insert(name.to_owned(), number);
+        inner.durable_names.insert(name.to_owned(), number);
+    }
+
+    /// An independent copy of all files, durable as they are.
+    #[must_use]
+    pub fn copy(&self, seed: u64) -> Self {
+        let copy = Self::new(seed);
+        let inner = self.inner();
+        for (name, node) in &inner.names {
+            copy.put(name, inner.nodes[*node].now.clone());
+        }
+        copy
+    }
+}
+
+fn tear(node: &mut Node, random: &mut Random) {
+    if node.dirty.is_empty() && node.now.len() == node.durable.len() {
+        node.now = node.durable.clone();
+        return;
+    }
+    let length = if random.below(2) == 0 { node.now.len() } else { node.durable.len() };
+    let mut result = node.durable.clone();
+    result.resize(length, 0);
+    for block in &node.dirty {
+        let fate = random.below(8);
+        for at in (block * BLOCK..(block + 1) * BLOCK).step_by(SECTOR) {
+            let Some(sector) = result.get_mut(at..).map(|rest| {
+                let end = rest.len().min(SECTOR);
+                &mut rest[..end]
+            }) else {
+                continue;
+            };
+            // Whole blocks mostly, as disks do; sometimes each sector by itself.
+            let fate = if fate < 6 { fate % 2 } else { random.below(3) };
+            match fate {
+                0 => {}
+                1 => {
+                    let new = node.now.get(at..).unwrap_or(&[]);
+                    let length = new.len().min(sector.len());
+                    sector[..length].copy_from_slice(&new[..length]);
+                }
+                _ => sector.iter_mut().for_each(|byte| *byte = random.below(256) as u8),
+            }
+        }
+    }
+    node.now = result.clone();
+    node.durable = result;
+    node.dirty.clear();
+}
+
+pub struct FaultyFile {
+    disk: FaultyDisk,
+    node: usize,
+    life: u64,
+}
+
+impl FaultyFile {
+    fn operate(&self) -> io::Result<MutexGuard<'_, Inner>> {
+        let mut inner = self.disk.inner();
+        if inner.life != self.life {
+            return Err(io::Error::other("the file was open in an earlier life"));
+        }
+        inner.operate()?;
+        Ok(inner)
+    }
+}
+
+impl Storage for FaultyDisk {
+    type File = FaultyFile;
+
+    fn names(&self) -> io::Result<Vec<String>> {
+        let mut inner = self.inner();
+        inner.operate()?;
+        Ok(inner.names.keys().cloned().collect())
+    }
+
+    fn create(&self, name: &str) -> io::Result<FaultyFile> {
+        let mut inner = self.inner();
+        inner.operate()?;
+        let node = inner.nodes.len();
+        inner.nodes.push(Node::default());
+        let change = Change::Create(name.to_owned(), node);
+        change.apply(&mut inner.names);
+        inner.changes.push(change);
+        Ok(FaultyFile { disk: self.clone(), node, life: inner.life })
+    }
+
+    fn open(&self, name: &str) -> io::Result<FaultyFile> {
+        let mut inner = self.inner();
+        inner.operate()?;
+        let node = *inner.names.get(name).ok_or(io::ErrorKind::NotFound)?;
+        Ok(FaultyFile { disk: self.clone(), node, life: inner.life })
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        let mut inner = self.inner();
+        inner.operate()?;
+        if !inner.names.contains_key(from) {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        let change = Change::Rename(from.to_owned(), to.to_owned());
+        change.apply(&mut inner.names);
+        inner.changes.push(change);
+        Ok(())
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        let mut inner = self.inner();
+        inner.operate()?;
+        let change = Change::Remove(name.to_owned());
+        change.apply(&mut inner.names);
+        inner.changes.push(change);
+        Ok(())
+    }
+
+    fn sync_directory(&self) -> io::Result<()> {
+        let mut inner = self.inner();
+        inner.operate()?;
+        let rate = inner.faults.sync_error;
+        if inner.chance(rate) {
+            return Err(io::Error::other("the folder could not be synced"));
+        }
+        inner.durable_names = inner.names.clone();
+        inner.changes.clear();
+        Ok(())
+    }
+
+    fn describe(&self, name: &str) -> String {
+        name.to_owned()
+    }
+}
+
+impl File for FaultyFile {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.operate()?.nodes[self.node].now.len() as u64)
+    }
+
+    fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
+        let mut inner = self.operate()?;
+        let from = usize::try_from(at).map_err(io::Error::other)?;
+        let available = inner.nodes[self.node].now.len().saturating_sub(from);
+        let mut length = available.min(buffer.len());
+        // Readers must bear it too.
+        let rate = inner.faults.short_write;
+        if length > 1 && inner.chance(rate) {
+            length = 1 + inner.random.index(length - 1);
+        }
+        buffer[..length].copy_from_slice(&inner.nodes[self.node].now[from.min(from + length)..from + length]);
+        Ok(length)
+    }
+
+    fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<usize> {
+        let mut inner = self.operate()?;
+        let faults = inner.faults;
+        if inner.chance(faults.write_error) {
+            return Err(io::Error::other("the disk reports an error"));
+        }
+        let mut length = bytes.len();
+        if length > 1 && inner.chance(faults.short_write) {
+            length = 1 + inner.random.index(length - 1);
+        }
+        let from = usize::try_from(at).map_err(io::Error::other)?;
+        let grows = (from + length).saturating_sub(inner.nodes[self.node].now.len());
+        if faults.capacity.is_some_and(|capacity| inner.total() + grows > capacity) {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        let node = &mut inner.nodes[self.node];
+        if node.now.len() < from + length {
+            node.now.resize(from + length, 0);
+        }
+        node.now[from..from + length].copy_from_slice(&bytes[..length]);
+        node.dirty.extend(from / BLOCK..(from + length).div_ceil(BLOCK));
+        Ok(length)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        let mut inner = self.operate()?;
+        let rate = inner.faults.sync_error;
+        let fails = inner.chance(rate);
+        let Inner { nodes, random, .. } = &mut *inner;
+        let node = &mut nodes[self.node];
+        if fails {
+            // The kernel marks the pages clean all the same: what did not get through is never written again.
+            let seen = node.now.clone();
+            tear(node, random);
+            node.now = seen;
+            return Err(io::Error::other("the disk reports an error"));
+        }
+        if node.now.len() == node.durable.len() {
+            for block in &node.dirty {
+                let range = block * BLOCK..node.now.len().min((block + 1) * BLOCK);
+                node.durable[range.clone()].copy_from_slice(&node.now[range]);
+            }
+        } else {
+            node.durable = node.now.clone();
+        }
+        node.dirty.clear();
+        Ok(())
+    }
+}

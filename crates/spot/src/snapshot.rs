@@ -1,0 +1,442 @@
+//! Snapshots: the whole state after a batch, in one file.
+//!
+//! A snapshot is made from the one before and the segments since, by the same code that starts the engine, in the
+//! background, while the writer goes on: it is not stopped at all, and every snapshot is a rehearsal of recovery
+//! (docs/adr/0004-spot-engine.md). It is written aside, synced, renamed, and the folder synced; only then do older
+//! files go. The two newest stay, with the segments since the older one: if the newest cannot be read, the older one
+//! and the log give the same state.
+//!
+//! Layout: a header of 96 bytes, then chunks of accounts (32 bytes each), then chunks of ids (16 bytes each, in
+//! order). Each chunk is its length, its crc32c, its bytes. The header says how many of each there are.
+
+use std::io;
+
+use domain::Timestamp;
+
+use crate::answer::{Answer, Outcome};
+use crate::error::{SpotError, Told};
+use crate::ids::Remembered;
+use crate::log::read::{End, Record, segments, walk};
+use crate::log::{UNFINISHED, format, segment_name};
+use crate::operation::{Fields, Operation, status_number, status_of};
+use crate::state::{Account, State, Window};
+use crate::storage::{File, Storage, read_full, write_all};
+
+const MAGIC: [u8; 8] = *b"BURSPOTS";
+const HEADER: usize = 96;
+const ACCOUNT: usize = 32;
+const ID: usize = 16;
+/// Bytes in a chunk: a multiple of both entries.
+const CHUNK: usize = 1 << 20;
+/// How many snapshots are kept.
+pub const KEPT: usize = 2;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    pub log: u64,
+    /// The last batch that the state holds.
+    pub sequence: u64,
+    /// The segment in which the log goes on.
+    pub segment: u64,
+    pub window: Window,
+    pub accounts: u64,
+    pub ids: u64,
+}
+
+pub fn snapshot_name(sequence: u64) -> String {
+    format!("snap-{sequence:020}.bin")
+}
+
+pub(crate) fn snapshot_sequence(name: &str) -> Option<u64> {
+    let digits = name.strip_prefix("snap-")?.strip_suffix(".bin")?;
+    digits.parse().ok().filter(|sequence| snapshot_name(*sequence) == name)
+}
+
+/// The sequences of all snapshots, newest first.
+pub fn snapshots(storage: &impl Storage) -> Result<Vec<u64>, SpotError> {
+    let names = storage.names().told("list", || storage.describe(""))?;
+    let mut sequences: Vec<u64> = names.iter().filter_map(|name| snapshot_sequence(name)).collect();
+    sequences.sort_unstable_by(|a, b| b.cmp(a));
+    Ok(sequences)
+}
+
+impl Header {
+    fn encode(&self) -> [u8; HEADER] {
+        let mut bytes = [0; HEADER];
+        bytes[..8].copy_from_slice(&MAGIC);
+        bytes[8..12].copy_from_slice(&format::VERSION.to_le_bytes());
+        let fields = [
+            self.log,
+            self.sequence,
+            self.segment,
+            self.window.time.micros().cast_unsigned(),
+            self.window.horizon.micros().cast_unsigned(),
+            self.accounts,
+            self.ids,
+        ];
+        for (at, field) in fields.iter().enumerate() {
+            bytes[16 + at * 8..24 + at * 8].copy_from_slice(&field.to_le_bytes());
+        }
+        let checksum = crc32c::crc32c(&bytes[..HEADER - 4]);
+        bytes[HEADER - 4..].copy_from_slice(&checksum.to_le_bytes());
+        bytes
+    }
+
+    fn decode(bytes: &[u8; HEADER]) -> Result<Self, Invalid> {
+        let [.., a, b, c, d] = *bytes;
+        if bytes[..8] != MAGIC || crc32c::crc32c(&bytes[..HEADER - 4]) != u32::from_le_bytes([a, b, c, d]) {
+            return Err(Invalid::at(0, "the header is not whole"));
+        }
+        let version = u32::from_le_bytes([bytes[8], bytes[9], bytes[10], bytes[11]]);
+        if version != format::VERSION {
+            return Err(Invalid::Newer(version));
+        }
+        let mut fields = Fields::of(&bytes[16..]);
+        let mut next = || fields.u64().map_err(|_| Invalid::at(0, "the header is too short"));
+        let (log, sequence, segment) = (next()?, next()?, next()?);
+        let (time, horizon) = (next()?.cast_signed(), next()?.cast_signed());
+        let window = Window { time: Timestamp::from_micros(time), horizon: Timestamp::from_micros(horizon) };
+        Ok(Self { log, sequence, segment, window, accounts: next()?, ids: next()? })
+    }
+}
+
+/// Why a snapshot cannot be used.
+pub enum Invalid {
+    Io(io::Error),
+    Newer(u32),
+    At { offset: u64, reason: &'static str },
+}
+
+impl Invalid {
+    const fn at(offset: u64, reason: &'static str) -> Self {
+        Self::At { offset, reason }
+    }
+
+    pub fn into_error(self, file: String) -> SpotError {
+        match self {
+            Self::Io(source) => SpotError::Storage { what: "read", file, source },
+            Self::Newer(found) => SpotError::Newer { file, found, known: format::VERSION },
+            Self::At { offset, reason } => SpotError::Damaged { file, offset, reason: reason.into() },
+        }
+    }
+}
+
+/// Collects entries and writes them chunk by chunk.
+struct Chunks<'a, F> {
+    file: &'a F,
+    at: u64,
+    chunk: Vec<u8>,
+}
+
+impl<F: File> Chunks<'_, F> {
+    fn entry(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.chunk.extend_from_slice(bytes);
+        if self.chunk.len() >= CHUNK { self.flush() } else { Ok(()) }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        if self.chunk.is_empty() {
+            return Ok(());
+        }
+        let length = u32::try_from(self.chunk.len()).map_err(|_| io::ErrorKind::InvalidData)?;
+        let mut head = [0; 8];
+        head[..4].copy_from_slice(&length.to_le_bytes());
+        head[4..].copy_from_slice(&crc32c::crc32c(&self.chunk).to_le_bytes());
+        write_all(self.file, &head, self.at)?;
+        write_all(self.file, &self.chunk, self.at + 8)?;
+        self.at += 8 + self.chunk.len() as u64;
+        self.chunk.clear();
+        // Piece by piece, so that the writer's own syncs do not queue behind a whole snapshot.
+        self.file.sync()
+    }
+}
+
+/// Writes the state as of `sequence`; the log goes on in `segment`.
+pub fn write<S: Storage>(
+    storage: &S,
+    state: &State,
+    log: u64,
+    sequence: u64,
+    segment: u64,
+) -> Result<Header, SpotError> {
+    let name = snapshot_name(sequence);
+    let unfinished = format!("{name}{UNFINISHED}");
+    let path = || storage.describe(&unfinished);
+    let ids = state.remembered().count() as u64;
+    let accounts = state.account_count() as u64;
+    let header = Header { log, sequence, segment, window: state.window(), accounts, ids };
+    let file = storage.create(&unfinished).told("create", path)?;
+    write_body(&file, &header, state).told("write to", path)?;
+    file.sync().told("sync", path)?;
+    storage.rename(&unfinished, &name).told("rename", path)?;
+    storage.sync_directory().told("sync", || storage.describe(""))?;
+    Ok(header)
+}
+
+fn write_body<F: File>(file: &F, header: &Header, state: &State) -> io::Result<()> {
+    write_all(file, &header.encode(), 0)?;
+    let mut chunks = Chunks { file, at: HEADER as u64, chunk: Vec::with_capacity(CHUNK) };
+    for account in state.accounts() {
+        let mut bytes = [0; ACCOUNT];
+        bytes[..8].copy_from_slice(&account.user.to_le_bytes());
+        bytes[8..16].copy_from_slice(&account.available.to_le_bytes());
+        bytes[16..24].copy_from_slice(&account.reserved.to_le_bytes());
+        bytes[24..28].copy_from_slice(&account.asset.to_le_bytes());
+        bytes[28] = status_number(account.status);
+        chunks.entry(&bytes)?;
+    }
+    chunks.flush()?;
+    for remembered in state.remembered() {
+        let [id, word] = remembered.words();
+        let mut bytes = [0; ID];
+        bytes[..8].copy_from_slice(&id.to_le_bytes());
+        bytes[8..].copy_from_slice(&word.to_le_bytes());
+        chunks.entry(&bytes)?;
+    }
+    chunks.flush()
+}
+
+/// Reads a snapshot; the state is whole or there is none.
+pub fn load<S: Storage>(storage: &S, sequence: u64) -> Result<(Header, State), Invalid> {
+    let file = storage.open(&snapshot_name(sequence)).map_err(Invalid::Io)?;
+    let mut header = [0; HEADER];
+    if read_full(&file, &mut header, 0).map_err(Invalid::Io)? < HEADER {
+        return Err(Invalid::at(0, "the file is cut inside its header"));
+    }
+    let header = Header::decode(&header)?;
+    if header.sequence != sequence {
+        return Err(Invalid::at(0, "the file was renamed"));
+    }
+    // Every account takes bytes in the file, so a header cannot ask for more memory than the file has.
+    let file_bytes = file.len().map_err(Invalid::Io)?;
+    let room = header.accounts.min(file_bytes / ACCOUNT as u64);
+    let mut state = State::with_room_for(usize::try_from(room).unwrap_or(0));
+    state.set_window(header.window);
+    let mut at = HEADER as u64;
+    let mut chunk = Vec::new();
+    let (mut accounts, mut ids) = (header.accounts, header.ids);
+    while accounts > 0 || ids > 0 {
+        let damaged = |reason| Invalid::at(at, reason);
+        let mut head = [0; 8];
+        if read_full(&file, &mut head, at).map_err(Invalid::Io)? < head.len() {
+            return Err(damaged("the file is cut"));
+        }
+        let [a, b, c, d, checksum @ ..] = head;
+        let length = usize::try_from(u32::from_le_bytes([a, b, c, d])).unwrap_or(usize::MAX);
+        if length == 0 || length > CHUNK {
+            return Err(damaged("a chunk has an impossible length"));
+        }
+        chunk.resize(length, 0);
+        if read_full(&file, &mut chunk, at + 8).map_err(Invalid::Io)? < length {
+            return Err(damaged("the file is cut"));
+        }
+        if crc32c::crc32c(&chunk) != u32::from_le_bytes(checksum) {
+            return Err(damaged("a chunk's checksum is wrong"));
+        }
+        let (entry, left) = if accounts > 0 { (ACCOUNT, &mut accounts) } else { (ID, &mut ids) };
+        if !length.is_multiple_of(entry) || (length / entry) as u64 > *left {
+            return Err(damaged("a chunk has more entries than the header says"));
+        }
+        *left -= (length / entry) as u64;
+        let restored = chunk.chunks_exact(entry).all(|bytes| restore(&mut state, entry, bytes).unwrap_or(false));
+        if !restored {
+            return Err(damaged("an entry is impossible or there twice"));
+        }
+        at += 8 + length as u64;
+    }
+    if file_bytes != at {
+        return Err(Invalid::at(at, "there is more in the file than the header says"));
+    }
+    Ok((header, state))
+}
+
+fn restore(state: &mut State, entry: usize, bytes: &[u8]) -> Option<bool> {
+    let mut fields = Fields::of(bytes);
+    if entry == ID {
+        return Some(state.restore_id(Remembered::from_words([fields.u64().ok()?, fields.u64().ok()?])?));
+    }
+    let (user, available, reserved) = (fields.u64().ok()?, fields.i64().ok()?, fields.i64().ok()?);
+    let (asset, status) = (fields.u32().ok()?, status_of(fields.u8().ok()?)?);
+    Some(state.restore_account(Account { user, available, reserved, asset, status }))
+}
+
+/// How far a replay is.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Progress {
+    pub segments_done: u64,
+    pub segments: u64,
+    pub operations: u64,
+}
+
+/// What the log comes to.
+pub struct Replayed {
+    pub state: State,
+    pub sequence: u64,
+    pub end: End,
+    /// The snapshot that it began with.
+    pub snapshot: Option<Header>,
+    /// Newer snapshots that could not be used, and why.
+    pub unusable: Vec<SpotError>,
+    pub operations: u64,
+}
+
+/// The newest snapshot that can be read and the log after it, up to and with segment `last` or to the end.
+pub fn replay<S: Storage>(
+    storage: &S,
+    last: Option<u64>,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Replayed, SpotError> {
+    let (snapshot, mut state, unusable) = newest_snapshot(storage)?;
+    let all = segments(storage)?;
+    let first = match &snapshot {
+        Some(header) => header.segment,
+        // Without a snapshot the log must be there from its beginning.
+        None => 1,
+    };
+    if snapshot.is_none() && !all.contains(&first) {
+        let missing = storage.describe(&segment_name(first));
+        return Err(unusable.into_iter().next().unwrap_or(SpotError::Incomplete { what: missing }));
+    }
+    let wanted = all.iter().filter(|number| **number >= first && last.is_none_or(|last| **number <= last)).count();
+    let mut told = Progress { segments_done: 0, segments: wanted as u64, operations: 0 };
+    let mut sequence = snapshot.map_or(0, |header| header.sequence);
+    let end = walk(storage, snapshot.map(|header| header.log), first, last, |record| {
+        let done = record.segment - first;
+        if done > told.segments_done {
+            told.segments_done = done;
+            progress(told);
+        }
+        if record.header.sequence != sequence + 1 {
+            let file = storage.describe(&segment_name(record.segment));
+            let reason = format!("batch {} is there, batch {} is expected", record.header.sequence, sequence + 1);
+            return Err(SpotError::Damaged { file, offset: record.offset, reason });
+        }
+        run_record(storage, &mut state, record, &mut |_, _, _| {})?;
+        sequence += 1;
+        told.operations += u64::from(record.header.count);
+        Ok(())
+    })?;
+    told.segments_done = told.segments;
+    progress(told);
+    Ok(Replayed { state, sequence, end, snapshot, unusable, operations: told.operations })
+}
+
+/// The newest snapshot that can be used, and why newer ones cannot.
+type Newest = (Option<Header>, State, Vec<SpotError>);
+
+fn newest_snapshot<S: Storage>(storage: &S) -> Result<Newest, SpotError> {
+    let mut unusable = Vec::new();
+    for sequence in snapshots(storage)? {
+        match load(storage, sequence) {
+            Ok((header, state)) => return Ok((Some(header), state, unusable)),
+            Err(invalid) => match invalid.into_error(storage.describe(&snapshot_name(sequence))) {
+                // An old program must not go back to an old snapshot because it cannot read the newest.
+                newer @ SpotError::Newer { .. } => return Err(newer),
+                other => unusable.push(other),
+            },
+        }
+    }
+    Ok((None, State::default(), unusable))
+}
+
+/// Runs the operations of a record again; they must come out as they did. `see` is shown each of them.
+pub(crate) fn run_record<S: Storage>(
+    storage: &S,
+    state: &mut State,
+    record: &Record<'_>,
+    see: &mut dyn FnMut(&Record<'_>, &Operation, Outcome),
+) -> Result<(), SpotError> {
+    let file = || storage.describe(&segment_name(record.segment));
+    let diverged = |number: u32| SpotError::Diverged {
+        file: file(),
+        offset: record.offset,
+        sequence: record.header.sequence,
+        number,
+    };
+    state.set_window(record.header.window);
+    let mut fields = Fields::of(record.payload);
+    let mut outcomes = Vec::new();
+    for number in 0..record.header.count {
+        let operation = Operation::decode(&mut fields).map_err(|bad| SpotError::Damaged {
+            file: file(),
+            offset: record.offset,
+            reason: format!("operation {number}: {bad}"),
+        })?;
+        match state.answer(&operation.into()) {
+            (Answer::First(outcome), true) => {
+                outcomes.push(outcome.number());
+                see(record, &operation, outcome);
+            }
+            // Only what was decided for the first time was ever logged.
+            _ => return Err(diverged(number)),
+        }
+    }
+    if crc32c::crc32c(&outcomes) != record.header.outcomes || !fields.rest().is_empty() {
+        return Err(diverged(record.header.count));
+    }
+    Ok(())
+}
+
+/// Makes a snapshot of everything up to and with segment `last`, which must be sealed, and removes what is no longer
+/// needed. `None` if nothing happened since the newest one.
+pub fn take<S: Storage>(storage: &S, last: u64) -> Result<Option<Header>, SpotError> {
+    if last == 0 {
+        return Ok(None);
+    }
+    if let Some(newest) = snapshots(storage)?.first()
+        && let Some(header) = read_header(storage, &snapshot_name(*newest))
+        && header.segment > last
+    {
+        return Ok(None);
+    }
+    let replayed = replay(storage, Some(last), &mut |_| {})?;
+    set_aside(storage, replayed.snapshot.map(|header| header.sequence))?;
+    let made = if replayed.snapshot.is_some_and(|header| header.sequence == replayed.sequence) {
+        None
+    } else {
+        Some(write(storage, &replayed.state, replayed.end.log, replayed.sequence, last + 1)?)
+    };
+    tidy(storage)?;
+    Ok(made)
+}
+
+/// Snapshots newer than the one that could be read are damaged. They keep their bytes under another name, and no longer
+/// count as one of the two that make segments superfluous.
+fn set_aside<S: Storage>(storage: &S, readable: Option<u64>) -> Result<(), SpotError> {
+    for sequence in snapshots(storage)?.into_iter().filter(|sequence| Some(*sequence) > readable) {
+        let name = snapshot_name(sequence);
+        tracing::error!(file = storage.describe(&name), "a snapshot is damaged and was set aside");
+        storage.rename(&name, &format!("{name}.damaged")).told("rename", || storage.describe(&name))?;
+        storage.sync_directory().told("sync", || storage.describe(""))?;
+    }
+    Ok(())
+}
+
+/// Removes all but the newest snapshots, and the segments that none of them needs.
+fn tidy<S: Storage>(storage: &S) -> Result<(), SpotError> {
+    let mut kept = Vec::new();
+    for sequence in snapshots(storage)? {
+        let name = snapshot_name(sequence);
+        if kept.len() < KEPT {
+            kept.extend(read_header(storage, &name));
+        } else {
+            storage.remove(&name).told("remove", || storage.describe(&name))?;
+        }
+    }
+    if let Some(oldest) = kept.get(KEPT - 1) {
+        storage.sync_directory().told("sync", || storage.describe(""))?;
+        for number in segments(storage)?.into_iter().filter(|number| *number < oldest.segment) {
+            let name = segment_name(number);
+            storage.remove(&name).told("remove", || storage.describe(&name))?;
+        }
+    }
+    Ok(())
+}
+
+/// The header alone, if it can be read.
+pub fn read_header<S: Storage>(storage: &S, name: &str) -> Option<Header> {
+    let file = storage.open(name).ok()?;
+    let mut bytes = [0; HEADER];
+    let read = read_full(&file, &mut bytes, 0).ok()?;
+    (read == HEADER).then(|| Header::decode(&bytes).ok()).flatten()
+}

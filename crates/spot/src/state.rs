@@ -1,0 +1,412 @@
+//! The state machine: balances, remembered operation ids, and the one function that decides.
+//!
+//! Pure: the same operations in the same order, under the same [`Window`], give the same state and the same answers.
+//! There is no clock in it, no chance, and nothing that can fail.
+
+use std::collections::BTreeMap;
+
+use domain::{AccountStatus, Amount, AssetId, Timestamp, UserId, id};
+
+use crate::answer::{Answer, Balance, Outcome, Refusal, Standing};
+use crate::ids::{Ids, Remembered};
+use crate::operation::{Move, OpId, Operation, Request, Settle, asset_number, fold, status_number};
+use crate::table::{Slot, Table};
+
+/// Which operation ids are accepted: from the horizon on, and not from the future. Logged with every batch, so that a
+/// replay decides alike whatever the settings are then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// The latest time that the log has seen.
+    pub time: Timestamp,
+    /// Ids made before this are no longer remembered.
+    pub horizon: Timestamp,
+}
+
+impl Default for Window {
+    fn default() -> Self {
+        Self { time: Timestamp::from_micros(i64::MIN), horizon: Timestamp::from_micros(i64::MIN) }
+    }
+}
+
+/// How far an id may be ahead of the engine's clock: more than any sane skew between two machines.
+pub const FUTURE_MICROS: i64 = 3_600 * 1_000_000;
+
+/// A user's balance in an asset: 32 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Account {
+    pub user: u64,
+    pub available: i64,
+    pub reserved: i64,
+    pub asset: u32,
+    pub status: AccountStatus,
+}
+
+impl Slot for Account {
+    type Key = (u64, u32);
+    const EMPTY: Self = Self { user: 0, available: 0, reserved: 0, asset: 0, status: AccountStatus::Active };
+
+    fn key(&self) -> Self::Key {
+        (self.user, self.asset)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.user == 0
+    }
+
+    fn hash((user, asset): Self::Key) -> u64 {
+        fold(user ^ 0x8ebc_6af0_9c88_c6e3, u64::from(asset) << 1 ^ 0x9e37_79b9_7f4a_7c15).wrapping_mul(0xff51_afd7_ed55_8ccd)
+    }
+}
+
+pub struct State {
+    accounts: Table<Account>,
+    ids: Ids,
+    /// What all users have in each asset. Never more than `i64::MAX`, so no balance can overflow.
+    totals: BTreeMap<u32, i64>,
+    window: Window,
+    /// The number of the newest id that was decided.
+    newest: i64,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self::with_room_for(0)
+    }
+}
+
+impl State {
+    /// With room for so many accounts.
+    pub(crate) fn with_room_for(accounts: usize) -> Self {
+        let accounts = Table::with_room_for(accounts);
+        Self { accounts, ids: Ids::default(), totals: BTreeMap::new(), window: Window::default(), newest: 0 }
+    }
+
+    pub const fn window(&self) -> Window {
+        self.window
+    }
+
+    /// The time of the newest id that was decided. The horizon follows the ids, not the clock: a clock that is years
+    /// ahead for a moment must not expire everything.
+    pub const fn newest(&self) -> Option<Timestamp> {
+        if self.newest == 0 { None } else { Some(id::made_at(self.newest)) }
+    }
+
+    /// The window that a batch runs under: neither end ever moves back, however the clock steps.
+    #[must_use]
+    pub fn window_at(&self, now: Timestamp, retention_micros: i64) -> Window {
+        let time = self.window.time.max(now);
+        let newest = self.newest().unwrap_or(Timestamp::from_micros(i64::MIN)).min(time);
+        let horizon = Timestamp::from_micros(newest.micros().saturating_sub(retention_micros));
+        Window { time, horizon: self.window.horizon.max(horizon) }
+    }
+
+    pub const fn set_window(&mut self, window: Window) {
+        self.window = window;
+    }
+
+    /// Answers a request. The second is true if an operation was decided now or a withdrawal was rolled back: then
+    /// it belongs into the log.
+    pub fn answer(&mut self, request: &Request) -> (Answer, bool) {
+        match request {
+            Request::Run(operation) => self.run(operation),
+            Request::Query(id) => (self.query(*id), false),
+            Request::Balance { user, asset } => (Answer::Balance(self.balance(*user, *asset)), false),
+            Request::Total(asset) => {
+                let total = asset_number(*asset).and_then(|asset| self.totals.get(&asset)).copied();
+                (Answer::Total(Amount::from_units(total.unwrap_or(0))), false)
+            }
+        }
+    }
+
+    fn query(&self, id: OpId) -> Answer {
+        match self.ids.get(id.number().cast_unsigned()) {
+            _ if id.made_at() < self.window.horizon => Answer::Expired,
+            Some(remembered) => Answer::Standing(Some(remembered.standing())),
+            None => Answer::Standing(None),
+        }
+    }
+
+    pub fn balance(&self, user: UserId, asset: AssetId) -> Option<Balance> {
+        let account = self.accounts.get(key(user, asset_number(asset)?))?;
+        Some(Balance {
+            available: Amount::from_units(account.available),
+            reserved: Amount::from_units(account.reserved),
+            status: account.status,
+        })
+    }
+
+    fn run(&mut self, operation: &Operation) -> (Answer, bool) {
+        let id = operation.id();
+        if id.made_at() < self.window.horizon {
+            return (Answer::Expired, false);
+        }
+        if id.made_at() > self.window.time.plus_micros(FUTURE_MICROS) {
+            return (Answer::TooEarly, false);
+        }
+        let fingerprint = operation.fingerprint();
+        let before = self.ids.get(id.number().cast_unsigned()).copied();
+        match (before, operation) {
+            (Some(before), _) if !before.is_of(fingerprint) => (Answer::Conflict, false),
+            (Some(before), Operation::Rollback(of)) => self.roll_back(&before, of),
+            (Some(before), _) => (Answer::Replay(before.standing().outcome()), false),
+            (None, Operation::Rollback(_)) => {
+                self.remember(id, fingerprint, Standing::Void);
+                (Answer::First(Outcome::Applied), true)
+            }
+            (None, _) => {
+                let (outcome, standing) = match self.perform(operation) {
+                    Ok(()) => (Outcome::Applied, Standing::Applied),
+                    Err(refusal) => (Outcome::Refused(refusal), Standing::Refused(refusal)),
+                };
+                self.remember(id, fingerprint, standing);
+                (Answer::First(outcome), true)
+            }
+        }
+    }
+
+    fn remember(&mut self, id: OpId, fingerprint: u64, standing: Standing) {
+        let oldest = id::first_at(self.window.horizon).cast_unsigned();
+        self.ids.insert(Remembered::new(id, fingerprint, standing), oldest);
+        self.newest = self.newest.max(id.number());
+    }
+
+    /// Undoes a withdrawal that is known here. It reaches frozen and disabled accounts too: money that is on its way
+    /// back is never stranded.
+    fn roll_back(&mut self, withdrawal: &Remembered, of: &Move) -> (Answer, bool) {
+        match withdrawal.standing() {
+            Standing::RolledBack | Standing::Void => (Answer::Replay(Outcome::Applied), false),
+            // Nothing was taken, nothing is owed, and it stays refused.
+            Standing::Refused(_) => (Answer::Replay(Outcome::Applied), false),
+            Standing::Applied => match self.credit_from_outside(of) {
+                // Not remembered: once there is room, the same rollback succeeds.
+                Err(refusal) => (Answer::First(Outcome::Refused(refusal)), false),
+                Ok(()) => {
+                    if let Some(remembered) = self.ids.get_mut(withdrawal.number()) {
+                        remembered.set_standing(Standing::RolledBack);
+                    }
+                    (Answer::First(Outcome::Applied), true)
+                }
+            },
+        }
+    }
+
+    /// All guards before the first change: a refusal leaves no trace.
+    fn perform(&mut self, operation: &Operation) -> Result<(), Refusal> {
+        match operation {
+            Operation::Deposit(of) => {
+                let asset = check_amount(of)?;
+                if let Some(account) = self.accounts.get(key(of.user, asset))
+                    && account.status == AccountStatus::Disabled
+                {
+                    return Err(Refusal::AccountDisabled);
+                }
+                self.credit_from_outside(of)
+            }
+            Operation::Withdraw(of) => {
+                let account = self.payer(of)?;
+                account.available -= of.amount.units();
+                let asset = account.asset;
+                if let Some(total) = self.totals.get_mut(&asset) {
+                    *total -= of.amount.units();
+                }
+                Ok(())
+            }
+            Operation::Reserve(of) => {
+                let account = self.payer(of)?;
+                account.available -= of.amount.units();
+                account.reserved += of.amount.units();
+                Ok(())
+            }
+            // Whatever the status: what was reserved before a freeze still comes to its end.
+            Operation::Release(of) => {
+                let asset = check_amount(of)?;
+                let account = self.accounts.get_mut(key(of.user, asset)).ok_or(Refusal::AccountNotFound)?;
+                if account.reserved < of.amount.units() {
+                    return Err(Refusal::InsufficientReserved);
+                }
+                account.reserved -= of.amount.units();
+                account.available += of.amount.units();
+                Ok(())
+            }
+            Operation::Settle(of) => self.settle(of),
+            Operation::SetStatus { user, asset, status, .. } => {
+                let asset = asset_number(*asset).ok_or(Refusal::InvalidAsset)?;
+                let account = self.accounts.get_mut(key(*user, asset)).ok_or(Refusal::AccountNotFound)?;
+                account.status = *status;
+                Ok(())
+            }
+            // Decided by `run`, which alone knows what stands under its id.
+            Operation::Rollback(_) => Ok(()),
+        }
+    }
+
+    /// The account that pays, if it may and can.
+    fn payer(&mut self, of: &Move) -> Result<&mut Account, Refusal> {
+        let asset = check_amount(of)?;
+        let account = self.accounts.get_mut(key(of.user, asset)).ok_or(Refusal::AccountNotFound)?;
+        match account.status {
+            AccountStatus::Frozen => Err(Refusal::AccountFrozen),
+            AccountStatus::Disabled => Err(Refusal::AccountDisabled),
+            AccountStatus::Active if account.available < of.amount.units() => Err(Refusal::InsufficientBalance),
+            AccountStatus::Active => Ok(account),
+        }
+    }
+
+    /// Money comes in: the total of the asset grows, and bounds every balance in it.
+    fn credit_from_outside(&mut self, of: &Move) -> Result<(), Refusal> {
+        let asset = asset_number(of.asset).ok_or(Refusal::InvalidAsset)?;
+        let total = self.totals.entry(asset).or_default();
+        *total = total.checked_add(of.amount.units()).ok_or(Refusal::Overflow)?;
+        self.credit(of.user, asset, of.amount.units());
+        Ok(())
+    }
+
+    /// Adds to the available balance; the account is made if it is not there.
+    fn credit(&mut self, user: UserId, asset: u32, amount: i64) {
+        match self.accounts.get_mut(key(user, asset)) {
+            Some(account) => account.available += amount,
+            None => {
+                let account = Account { user: key(user, asset).0, available: amount, asset, ..Account::EMPTY };
+                self.accounts.insert(account);
+            }
+        }
+    }
+
+    /// Both sides pay out of what they reserved, so the status of the accounts does not matter any more.
+    fn settle(&mut self, of: &Settle) -> Result<(), Refusal> {
+        if !of.base_amount.is_positive() || !of.quote_amount.is_positive() {
+            return Err(Refusal::InvalidAmount);
+        }
+        let fee_is_part_of = |fee: Amount, amount: Amount| fee >= Amount::ZERO && fee <= amount;
+        if !fee_is_part_of(of.buyer_fee, of.base_amount) || !fee_is_part_of(of.seller_fee, of.quote_amount) {
+            return Err(Refusal::InvalidFee);
+        }
+        let base = asset_number(of.base).ok_or(Refusal::InvalidAsset)?;
+        let quote = asset_number(of.quote).ok_or(Refusal::InvalidAsset)?;
+        if base == quote {
+            return Err(Refusal::SameAsset);
+        }
+        let sides = [(of.buyer, quote, of.quote_amount.units()), (of.seller, base, of.base_amount.units())];
+        for (user, asset, amount) in sides {
+            let account = self.accounts.get(key(user, asset)).ok_or(Refusal::AccountNotFound)?;
+            if account.reserved < amount {
+                return Err(Refusal::InsufficientReserved);
+            }
+        }
+        for (user, asset, amount) in sides {
+            if let Some(account) = self.accounts.get_mut(key(user, asset)) {
+                account.reserved -= amount;
+            }
+        }
+        let (buyer_fee, seller_fee) = (of.buyer_fee.units(), of.seller_fee.units());
+        self.credit(of.buyer, base, of.base_amount.units() - buyer_fee);
+        self.credit(of.seller, quote, of.quote_amount.units() - seller_fee);
+        for (asset, fee) in [(base, buyer_fee), (quote, seller_fee)] {
+            if fee > 0 {
+                self.credit(of.fees, asset, fee);
+            }
+        }
+        Ok(())
+    }
+
+    // What snapshots, tools and tests look at.
+
+    pub fn account_count(&self) -> usize {
+        self.accounts.len()
+    }
+
+    /// How many ids are remembered, some of them possibly older than the horizon.
+    pub fn id_count(&self) -> usize {
+        self.ids.len()
+    }
+
+    pub fn account_bytes(&self) -> usize {
+        self.accounts.bytes()
+    }
+
+    pub fn id_bytes(&self) -> usize {
+        self.ids.bytes()
+    }
+
+    /// About what a snapshot takes on the disk.
+    pub fn snapshot_bytes(&self) -> u64 {
+        (self.accounts.len() * 32 + self.ids.len() * 16) as u64
+    }
+
+    pub fn totals(&self) -> impl Iterator<Item = (AssetId, Amount)> {
+        self.totals.iter().map(|(asset, total)| (AssetId(i64::from(*asset)), Amount::from_units(*total)))
+    }
+
+    /// A number for the whole state, the same for the same balances, statuses, remembered ids and window.
+    pub fn digest(&self) -> u64 {
+        let of = |words: &[u64]| words.iter().fold(0x2545_f491_4f6c_dd1d, |hash, word| fold(hash ^ word, 0x9e37_79b9_7f4a_7c15));
+        let accounts = self.accounts.iter().map(|account| {
+            let (available, reserved) = (account.available.cast_unsigned(), account.reserved.cast_unsigned());
+            of(&[account.user, available, reserved, u64::from(account.asset), status_number(account.status).into()])
+        });
+        let ids = self.remembered().map(|remembered| of(&remembered.words()));
+        let window = [self.window.time, self.window.horizon].map(|time| time.micros().cast_unsigned());
+        // Sums do not depend on the order of the tables.
+        accounts.chain(ids).fold(of(&window), u64::wrapping_add)
+    }
+
+    pub fn balances(&self) -> impl Iterator<Item = (UserId, AssetId, Balance)> {
+        self.accounts.iter().filter_map(|account| {
+            let user = UserId::new(account.user.cast_signed())?;
+            let available = Amount::from_units(account.available);
+            let balance = Balance { available, reserved: Amount::from_units(account.reserved), status: account.status };
+            Some((user, AssetId(i64::from(account.asset)), balance))
+        })
+    }
+
+    /// Every remembered id that is not expired, with what stands under it.
+    pub fn standings(&self) -> impl Iterator<Item = (OpId, Standing)> {
+        self.remembered().filter_map(|remembered| {
+            Some((OpId::new(remembered.number().cast_signed())?, remembered.standing()))
+        })
+    }
+
+    pub(crate) fn accounts(&self) -> impl Iterator<Item = &Account> {
+        self.accounts.iter()
+    }
+
+    /// In the order of the ids, without those that are expired.
+    pub(crate) fn remembered(&self) -> impl Iterator<Item = Remembered> {
+        self.ids.sorted(id::first_at(self.window.horizon).cast_unsigned())
+    }
+
+    /// Puts an account back, as a snapshot had it. False if it cannot be: it is there already, or does not add up.
+    pub(crate) fn restore_account(&mut self, account: Account) -> bool {
+        let sound = account.available >= 0 && account.reserved >= 0 && account.asset > 0;
+        let total = self.totals.entry(account.asset).or_default();
+        let sum = total.checked_add(account.available).and_then(|sum| sum.checked_add(account.reserved));
+        match sum {
+            Some(sum) if sound && account.user.cast_signed() > 0 && self.accounts.get(account.key()).is_none() => {
+                *total = sum;
+                self.accounts.insert(account);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Puts an id back. They come in order; false if one does not.
+    pub(crate) fn restore_id(&mut self, remembered: Remembered) -> bool {
+        let number = remembered.number().cast_signed();
+        let in_order = number > self.newest;
+        self.newest = number;
+        self.ids.insert(remembered, 0);
+        in_order
+    }
+}
+
+const fn key(user: UserId, asset: u32) -> (u64, u32) {
+    (user.get().cast_unsigned(), asset)
+}
+
+fn check_amount(of: &Move) -> Result<u32, Refusal> {
+    if !of.amount.is_positive() {
+        return Err(Refusal::InvalidAmount);
+    }
+    asset_number(of.asset).ok_or(Refusal::InvalidAsset)
+}

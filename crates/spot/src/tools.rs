@@ -1,0 +1,115 @@
+//! Looking at a log without running it: everything read, everything checked, nothing changed.
+
+use crate::answer::Outcome;
+use crate::error::SpotError;
+use crate::log::read::{End, Record, segments, walk};
+use crate::log::segment_name;
+use crate::operation::Operation;
+use crate::snapshot::{Header, Progress, load, run_record, snapshot_name, snapshots};
+use crate::state::State;
+use crate::storage::Storage;
+
+/// What a complete reading found.
+pub struct Verified {
+    pub end: End,
+    /// Every snapshot, oldest first: each is what the log says at its place.
+    pub snapshots: Vec<Header>,
+    pub segments: u64,
+    pub batches: u64,
+    pub operations: u64,
+    pub first_sequence: Option<u64>,
+    pub sequence: u64,
+    pub state: State,
+}
+
+/// Reads all snapshots and all segments, runs every operation again from the oldest snapshot on, and compares what
+/// comes out with each newer snapshot. The first thing that is wrong is the error. `see` is shown every operation with
+/// what became of it.
+pub fn verify<S: Storage>(
+    storage: &S,
+    progress: &mut dyn FnMut(Progress),
+    see: &mut dyn FnMut(&Record<'_>, &Operation, Outcome),
+) -> Result<Verified, SpotError> {
+    let mut sequences = snapshots(storage)?;
+    sequences.reverse();
+    let there = segments(storage)?;
+    if there.is_empty() && sequences.is_empty() {
+        return Err(SpotError::Missing { folder: storage.describe("") });
+    }
+    let first = there.first().copied().unwrap_or(1);
+    let mut headers = Vec::new();
+    let mut state = State::default();
+    let mut sequence = 0;
+    let mut remaining = sequences.iter().copied().peekable();
+    if first > 1 || there.is_empty() {
+        // The beginning is gone: a snapshot stands for it.
+        let Some(oldest) = remaining.next() else {
+            return Err(SpotError::Incomplete { what: storage.describe(&segment_name(1)) });
+        };
+        let (header, restored) = read(storage, oldest)?;
+        if header.segment > first {
+            // Segments from before it are left over; they say nothing new.
+            tracing::debug!(first, snapshot = header.sequence, "segments from before the oldest snapshot");
+        }
+        (state, sequence) = (restored, header.sequence);
+        headers.push(header);
+    }
+    let start = headers.first().map_or(1, |header| header.segment);
+    let mut told = Progress { segments_done: 0, segments: there.iter().filter(|number| **number >= start).count() as u64, operations: 0 };
+    let (mut batches, mut first_sequence) = (0, None);
+    let mut check = |sequence: u64, state: &State| -> Result<(), SpotError> {
+        if remaining.next_if_eq(&sequence).is_some() {
+            let (header, snapshot) = read(storage, sequence)?;
+            if snapshot.digest() != state.digest() {
+                let file = storage.describe(&snapshot_name(sequence));
+                let reason = "it does not hold what the log comes to at its place".into();
+                return Err(SpotError::Damaged { file, offset: 0, reason });
+            }
+            headers.push(header);
+        }
+        Ok(())
+    };
+    let log = headers_log(storage, &sequences)?;
+    let end = walk(storage, log, start, None, |record| {
+        let file = || storage.describe(&segment_name(record.segment));
+        if record.header.sequence != sequence + 1 {
+            let reason = format!("batch {} is there, batch {} is expected", record.header.sequence, sequence + 1);
+            return Err(SpotError::Damaged { file: file(), offset: record.offset, reason });
+        }
+        run_record(storage, &mut state, record, see)?;
+        sequence += 1;
+        batches += 1;
+        first_sequence.get_or_insert(sequence);
+        told.operations += u64::from(record.header.count);
+        if record.segment - start > told.segments_done {
+            told.segments_done = record.segment - start;
+            progress(told);
+        }
+        check(sequence, &state)
+    })?;
+    if let Some(beyond) = remaining.next() {
+        let file = storage.describe(&snapshot_name(beyond));
+        return Err(SpotError::Incomplete { what: format!("{file} holds batch {beyond}, the log ends with {sequence}") });
+    }
+    let segments = there.len() as u64;
+    Ok(Verified { end, snapshots: headers, segments, batches, operations: told.operations, first_sequence, sequence, state })
+}
+
+fn read<S: Storage>(storage: &S, sequence: u64) -> Result<(Header, State), SpotError> {
+    load(storage, sequence).map_err(|invalid| invalid.into_error(storage.describe(&snapshot_name(sequence))))
+}
+
+/// The id of the log, if a snapshot's header can say it.
+fn headers_log<S: Storage>(storage: &S, sequences: &[u64]) -> Result<Option<u64>, SpotError> {
+    let mut log = None;
+    for sequence in sequences {
+        let name = snapshot_name(*sequence);
+        if let Some(header) = crate::snapshot::read_header(storage, &name) {
+            let expected = *log.get_or_insert(header.log);
+            if expected != header.log {
+                return Err(SpotError::Foreign { file: storage.describe(&name), found: header.log, expected });
+            }
+        }
+    }
+    Ok(log)
+}
