@@ -6,7 +6,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    Context, account, apply, audit, balances, checkpoint, config, drill, drill_spot, journal, migrate, spot, with_postgres,
+    Context, account, apply, audit, balances, checkpoint, config, drill, drill_spot, journal, migrate, spot,
+    with_postgres,
 };
 use crate::config::Config;
 use crate::failure::{Exit, Failure, Outcome};

@@ -60,7 +60,8 @@ fn spot(arguments: &SpotArguments, json: bool) -> Outcome {
         fields.iter().for_each(|(name, value)| body[*name] = (*value).into());
         say(body);
     } else {
-        let rows: Vec<Vec<String>> = fields.iter().map(|(name, value)| vec![(*name).to_owned(), thousands(*value)]).collect();
+        let rows: Vec<Vec<String>> =
+            fields.iter().map(|(name, value)| vec![(*name).to_owned(), thousands(*value)]).collect();
         say(table(&["what happened", "times"], &[1], &rows));
         say(format!("seed {}: the engine agreed with the model after every batch and every recovery", arguments.seed));
     }

@@ -13,7 +13,7 @@ use crate::log::read::segments;
 use crate::log::write::{Log, Spare, make_segment};
 use crate::log::{BLOCK, is_unfinished};
 use crate::operation::{LONGEST, Request};
-use crate::snapshot::{self, Progress};
+use crate::snapshot::{self, Progress, Sealed};
 use crate::state::State;
 use crate::storage::Storage;
 
@@ -75,19 +75,16 @@ pub struct Core<S: Storage> {
     state: State,
     log: Log<S>,
     retention_micros: i64,
+    first_segment: u64,
     /// What the operations in the log's buffer came to, a byte each.
     outcomes: Vec<u8>,
-}
-
-fn exists<S: Storage>(storage: &S) -> Result<bool, SpotError> {
-    Ok(!segments(storage)?.is_empty() || !snapshot::snapshots(storage)?.is_empty())
 }
 
 impl<S: Storage> Core<S> {
     /// Makes a new, empty log in an empty folder. `log` is a random number.
     pub fn create(storage: &S, log: u64, settings: &Settings) -> Result<(), SpotError> {
         settings.check()?;
-        if exists(storage)? {
+        if !segments(storage)?.is_empty() || !snapshot::snapshots(storage)?.is_empty() {
             return Err(SpotError::Exists { folder: storage.describe("") });
         }
         let header = SegmentHeader { log, number: 1, bytes: settings.segment_bytes };
@@ -101,9 +98,6 @@ impl<S: Storage> Core<S> {
         progress: &mut dyn FnMut(Progress),
     ) -> Result<(Self, Started), SpotError> {
         settings.check()?;
-        if !exists(&*storage)? {
-            return Err(SpotError::Missing { folder: storage.describe("") });
-        }
         for name in storage.names().told("list", || storage.describe(""))?.iter().filter(|name| is_unfinished(name)) {
             storage.remove(name).told("remove", || storage.describe(name))?;
         }
@@ -120,7 +114,8 @@ impl<S: Storage> Core<S> {
             unusable: replayed.unusable,
         };
         let (state, retention_micros) = (replayed.state, settings.retention_micros);
-        Ok((Self { storage, state, log, retention_micros, outcomes: Vec::new() }, started))
+        let first_segment = replayed.snapshot.map_or(1, |header| header.segment);
+        Ok((Self { storage, state, log, retention_micros, first_segment, outcomes: Vec::new() }, started))
     }
 
     pub const fn state(&self) -> &State {
@@ -177,14 +172,17 @@ impl<S: Storage> Core<S> {
         self.log.append(self.state.window(), count, outcomes)
     }
 
-    /// Ends the current segment, so that a snapshot can be taken of all up to it. Returns the number of the last segment
-    /// that is sealed; 0 if there is none.
-    pub fn seal(&mut self) -> Result<u64, SpotError> {
-        let current = self.log.segment().number;
-        if self.log.offset() == BLOCK as u64 {
-            return Ok(current - 1);
+    /// Ends the current segment, so that a snapshot can be taken of all up to it.
+    pub fn seal(&mut self) -> Result<Sealed, SpotError> {
+        if self.log.offset() > BLOCK as u64 {
+            self.log.rotate()?;
         }
-        self.log.rotate()?;
-        Ok(current)
+        let segment = self.log.segment().number - 1;
+        Ok(Sealed { segment, sequence: self.log.sequence() })
+    }
+
+    /// The first segment that the newest snapshot does not cover, as of the start.
+    pub const fn first_segment(&self) -> u64 {
+        self.first_segment
     }
 }

@@ -25,7 +25,9 @@ pub enum SpotError {
     Exists { folder: String },
     #[error("another process has the log in {folder}")]
     InUse { folder: String },
-    #[error("{file}, offset {offset}: replaying operation {number} of batch {sequence} gives another outcome than it had")]
+    #[error(
+        "{file}, offset {offset}: replaying operation {number} of batch {sequence} gives another outcome than it had"
+    )]
     Diverged { file: String, offset: u64, sequence: u64, number: u32 },
     #[error("a setting of the engine is out of range: {0}")]
     Setting(&'static str),
@@ -52,7 +54,9 @@ impl SpotError {
 
     pub const fn hint(&self) -> &'static str {
         match self {
-            Self::Storage { .. } => "look at the disk (space, permissions, kernel log); nothing unacknowledged was answered",
+            Self::Storage { .. } => {
+                "look at the disk (space, permissions, kernel log); nothing unacknowledged was answered"
+            }
             Self::Damaged { .. } => {
                 "do not delete anything; restore this file from a copy of the folder, and see docs/errors/SPOT_LOG_DAMAGED.md"
             }
@@ -64,7 +68,9 @@ impl SpotError {
             Self::InUse { .. } => "stop the other engine first; two on one log would be the end of both",
             Self::Diverged { .. } => "this version decides differently from the one that wrote the log: run that one",
             Self::Setting(_) => "see bursar spot serve --help",
-            Self::Stopped => "the reason was reported when it stopped; restart it, then send what was not answered again",
+            Self::Stopped => {
+                "the reason was reported when it stopped; restart it, then send what was not answered again"
+            }
         }
     }
 }

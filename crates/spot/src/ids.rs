@@ -197,10 +197,10 @@ mod tests {
             for number in 0..120_000 {
                 let id = order(number, &mut random);
                 assert_eq!(ids.get(id).map(Remembered::words), map.get(&id).map(Remembered::words), "order {kind}");
-                if !map.contains_key(&id) {
+                map.entry(id).or_insert_with(|| {
                     ids.insert(entry(id, number), 0);
-                    map.insert(id, entry(id, number));
-                }
+                    entry(id, number)
+                });
             }
             assert_eq!(ids.len(), map.len());
             assert!(ids.sorted(0).eq(map.values().copied()), "order {kind}");

@@ -215,7 +215,9 @@ fn put_short(out: &mut Vec<u8>, kind: u8, status: u8, of: &Move) {
 impl Operation {
     pub const fn id(&self) -> OpId {
         match self {
-            Self::Deposit(of) | Self::Withdraw(of) | Self::Rollback(of) | Self::Reserve(of) | Self::Release(of) => of.id,
+            Self::Deposit(of) | Self::Withdraw(of) | Self::Rollback(of) | Self::Reserve(of) | Self::Release(of) => {
+                of.id
+            }
             Self::Settle(of) => of.id,
             Self::SetStatus { id, .. } => *id,
         }
@@ -273,7 +275,12 @@ impl Operation {
     /// gives the same number in every version: snapshots hold it.
     pub(crate) fn fingerprint(&self) -> u64 {
         let of_move = |kind: u8, of: &Move| {
-            mix(&[kind.into(), asset_number(of.asset).unwrap_or(0).into(), word(of.user.get()), word(of.amount.units())])
+            mix(&[
+                kind.into(),
+                asset_number(of.asset).unwrap_or(0).into(),
+                word(of.user.get()),
+                word(of.amount.units()),
+            ])
         };
         match self {
             Self::Deposit(of) => of_move(DEPOSIT, of),

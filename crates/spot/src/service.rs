@@ -16,7 +16,7 @@ use crate::error::SpotError;
 use crate::log::format::SegmentHeader;
 use crate::log::write::{Spare, make_segment};
 use crate::operation::Request;
-use crate::snapshot::{self, Header};
+use crate::snapshot::{self, Header, Sealed};
 use crate::storage::Storage;
 
 /// The engine did not take it. Nothing was done; except after `Stopped`, where what was submitted before may or may not
@@ -191,7 +191,7 @@ impl Engine {
             .spawn(move || take_snapshots(&*snapshot_storage, &watched, &snapshot_orders))?;
         let mut writer = Writer {
             snapshot_bytes: limits.snapshot_bytes,
-            snapshot_segment: core.log().segment().number,
+            snapshot_segment: core.first_segment(),
             segment: 0,
             core,
             shared: Arc::clone(&shared),
@@ -300,7 +300,7 @@ struct Writer<S: Storage> {
     shared: Arc<Shared>,
     clock: Arc<dyn Clock>,
     spares: mpsc::Sender<SegmentHeader>,
-    snapshots: mpsc::Sender<(u64, Option<SnapshotReply>)>,
+    snapshots: mpsc::Sender<(Sealed, Option<SnapshotReply>)>,
     /// The segment for whose successor a spare was ordered.
     segment: u64,
     snapshot_bytes: u64,
@@ -376,14 +376,16 @@ impl<S: Storage> Writer<S> {
         self.spares.send(SegmentHeader { number: current.number + 1, ..current }).ok();
         // A snapshot is not written for less log than its own size: together they cost at most twice the log.
         let grown = (current.number - self.snapshot_segment) * current.bytes;
-        if grown >= self.snapshot_bytes.max(self.core.state().snapshot_bytes()) {
-            self.order_snapshot(current.number - 1, None);
+        if grown >= self.snapshot_bytes.max(self.core.state().snapshot_bytes())
+            && let Some(sealed) = self.core.log().sealed()
+        {
+            self.order_snapshot(sealed, None);
         }
     }
 
-    fn order_snapshot(&mut self, last: u64, reply: Option<SnapshotReply>) {
-        self.snapshot_segment = last + 1;
-        self.snapshots.send((last, reply)).ok();
+    fn order_snapshot(&mut self, sealed: Sealed, reply: Option<SnapshotReply>) {
+        self.snapshot_segment = sealed.segment + 1;
+        self.snapshots.send((sealed, reply)).ok();
     }
 }
 
@@ -398,17 +400,13 @@ fn prepare_segments<S: Storage>(storage: &S, spare: &Spare<S::File>, orders: &mp
     }
 }
 
-fn take_snapshots<S: Storage>(
-    storage: &S,
-    shared: &Shared,
-    orders: &mpsc::Receiver<(u64, Option<SnapshotReply>)>,
-) {
+fn take_snapshots<S: Storage>(storage: &S, shared: &Shared, orders: &mpsc::Receiver<(Sealed, Option<SnapshotReply>)>) {
     // The writer comes first. That it cannot be had is no reason not to take snapshots.
     if let Err(error) = rustix::process::nice(5) {
         tracing::debug!(%error, "snapshots run with the writer's priority");
     }
-    for (last, reply) in orders {
-        let taken = snapshot::take(storage, last);
+    for (sealed, reply) in orders {
+        let taken = snapshot::take(storage, sealed);
         match &taken {
             Ok(Some(header)) => shared.counters.snapshot.store(header.sequence, Ordering::Relaxed),
             Ok(None) => {}

@@ -208,7 +208,7 @@ pub fn load<S: Storage>(storage: &S, sequence: u64) -> Result<(Header, State), I
         return Err(Invalid::at(0, "the file was renamed"));
     }
     // Every account takes bytes in the file, so a header cannot ask for more memory than the file has.
-    let file_bytes = file.len().map_err(Invalid::Io)?;
+    let file_bytes = file.length().map_err(Invalid::Io)?;
     let room = header.accounts.min(file_bytes / ACCOUNT as u64);
     let mut state = State::with_room_for(usize::try_from(room).unwrap_or(0));
     state.set_window(header.window);
@@ -288,6 +288,9 @@ pub fn replay<S: Storage>(
 ) -> Result<Replayed, SpotError> {
     let (snapshot, mut state, unusable) = newest_snapshot(storage)?;
     let all = segments(storage)?;
+    if all.is_empty() && snapshot.is_none() && unusable.is_empty() {
+        return Err(SpotError::Missing { folder: storage.describe("") });
+    }
     let first = match &snapshot {
         Some(header) => header.segment,
         // Without a snapshot the log must be there from its beginning.
@@ -377,9 +380,18 @@ pub(crate) fn run_record<S: Storage>(
     Ok(())
 }
 
-/// Makes a snapshot of everything up to and with segment `last`, which must be sealed, and removes what is no longer
-/// needed. `None` if nothing happened since the newest one.
-pub fn take<S: Storage>(storage: &S, last: u64) -> Result<Option<Header>, SpotError> {
+/// A segment that is not written to any more, and the last batch in it or before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sealed {
+    /// 0 if there is none yet.
+    pub segment: u64,
+    pub sequence: u64,
+}
+
+/// Makes a snapshot of everything up to and with a sealed segment, and removes what is no longer needed. `None` if
+/// nothing happened since the newest one.
+pub fn take<S: Storage>(storage: &S, sealed: Sealed) -> Result<Option<Header>, SpotError> {
+    let last = sealed.segment;
     if last == 0 {
         return Ok(None);
     }
@@ -390,6 +402,15 @@ pub fn take<S: Storage>(storage: &S, last: u64) -> Result<Option<Header>, SpotEr
         return Ok(None);
     }
     let replayed = replay(storage, Some(last), &mut |_| {})?;
+    // Every batch of a sealed segment was acknowledged: what looks torn, or is not there, is damage.
+    if replayed.sequence != sealed.sequence || replayed.end.torn.is_some() {
+        let (end, sequence) = (replayed.end, replayed.sequence);
+        let file = storage.describe(&segment_name(end.segment));
+        let torn = end.torn.unwrap_or_else(|| "nothing is there".into());
+        let reason =
+            format!("batch {} was acknowledged, batch {sequence} is the last that is whole: {torn}", sealed.sequence);
+        return Err(SpotError::Damaged { file, offset: end.offset, reason });
+    }
     set_aside(storage, replayed.snapshot.map(|header| header.sequence))?;
     let made = if replayed.snapshot.is_some_and(|header| header.sequence == replayed.sequence) {
         None

@@ -54,7 +54,8 @@ impl Slot for Account {
     }
 
     fn hash((user, asset): Self::Key) -> u64 {
-        fold(user ^ 0x8ebc_6af0_9c88_c6e3, u64::from(asset) << 1 ^ 0x9e37_79b9_7f4a_7c15).wrapping_mul(0xff51_afd7_ed55_8ccd)
+        fold(user ^ 0x8ebc_6af0_9c88_c6e3, u64::from(asset) << 1 ^ 0x9e37_79b9_7f4a_7c15)
+            .wrapping_mul(0xff51_afd7_ed55_8ccd)
     }
 }
 
@@ -339,7 +340,9 @@ impl State {
 
     /// A number for the whole state, the same for the same balances, statuses, remembered ids and window.
     pub fn digest(&self) -> u64 {
-        let of = |words: &[u64]| words.iter().fold(0x2545_f491_4f6c_dd1d, |hash, word| fold(hash ^ word, 0x9e37_79b9_7f4a_7c15));
+        let of = |words: &[u64]| {
+            words.iter().fold(0x2545_f491_4f6c_dd1d, |hash, word| fold(hash ^ word, 0x9e37_79b9_7f4a_7c15))
+        };
         let accounts = self.accounts.iter().map(|account| {
             let (available, reserved) = (account.available.cast_unsigned(), account.reserved.cast_unsigned());
             of(&[account.user, available, reserved, u64::from(account.asset), status_number(account.status).into()])
@@ -361,9 +364,8 @@ impl State {
 
     /// Every remembered id that is not expired, with what stands under it.
     pub fn standings(&self) -> impl Iterator<Item = (OpId, Standing)> {
-        self.remembered().filter_map(|remembered| {
-            Some((OpId::new(remembered.number().cast_signed())?, remembered.standing()))
-        })
+        self.remembered()
+            .filter_map(|remembered| Some((OpId::new(remembered.number().cast_signed())?, remembered.standing())))
     }
 
     pub(crate) fn accounts(&self) -> impl Iterator<Item = &Account> {
@@ -410,3 +412,7 @@ fn check_amount(of: &Move) -> Result<u32, Refusal> {
     }
     asset_number(of.asset).ok_or(Refusal::InvalidAsset)
 }
+
+#[cfg(test)]
+#[path = "state_tests.rs"]
+mod tests;

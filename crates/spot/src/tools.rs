@@ -55,7 +55,11 @@ pub fn verify<S: Storage>(
         headers.push(header);
     }
     let start = headers.first().map_or(1, |header| header.segment);
-    let mut told = Progress { segments_done: 0, segments: there.iter().filter(|number| **number >= start).count() as u64, operations: 0 };
+    let mut told = Progress {
+        segments_done: 0,
+        segments: there.iter().filter(|number| **number >= start).count() as u64,
+        operations: 0,
+    };
     let (mut batches, mut first_sequence) = (0, None);
     let mut check = |sequence: u64, state: &State| -> Result<(), SpotError> {
         if remaining.next_if_eq(&sequence).is_some() {
@@ -89,10 +93,21 @@ pub fn verify<S: Storage>(
     })?;
     if let Some(beyond) = remaining.next() {
         let file = storage.describe(&snapshot_name(beyond));
-        return Err(SpotError::Incomplete { what: format!("{file} holds batch {beyond}, the log ends with {sequence}") });
+        return Err(SpotError::Incomplete {
+            what: format!("{file} holds batch {beyond}, the log ends with {sequence}"),
+        });
     }
     let segments = there.len() as u64;
-    Ok(Verified { end, snapshots: headers, segments, batches, operations: told.operations, first_sequence, sequence, state })
+    Ok(Verified {
+        end,
+        snapshots: headers,
+        segments,
+        batches,
+        operations: told.operations,
+        first_sequence,
+        sequence,
+        state,
+    })
 }
 
 fn read<S: Storage>(storage: &S, sequence: u64) -> Result<(Header, State), SpotError> {

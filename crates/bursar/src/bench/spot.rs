@@ -44,7 +44,11 @@ const USERS: u64 = 100_000;
 const ASSET: AssetId = AssetId(1);
 
 fn bug(what: impl std::fmt::Display) -> Failure {
-    Failure::outside("INTERNAL", &std::io::Error::other(what.to_string()), "this is a bug in the bench: please report it")
+    Failure::outside(
+        "INTERNAL",
+        &std::io::Error::other(what.to_string()),
+        "this is a bug in the bench: please report it",
+    )
 }
 
 fn disk_trouble(error: &std::io::Error) -> Failure {
@@ -139,7 +143,12 @@ fn nanos(time: Duration) -> u32 {
 }
 
 /// Single operations, each submitted by itself, so many of them outstanding at any time.
-async fn in_process(engine: &Engine, ids: &Arc<Generator<SystemClock>>, outstanding: u64, time: Duration) -> Result<Measured, Failure> {
+async fn in_process(
+    engine: &Engine,
+    ids: &Arc<Generator<SystemClock>>,
+    outstanding: u64,
+    time: Duration,
+) -> Result<Measured, Failure> {
     let watch = Stopwatch::start();
     let tasks: Vec<_> = (0..outstanding)
         .map(|number| {
@@ -179,7 +188,12 @@ async fn collect(
 const FRAME: u64 = 64;
 
 /// Frames of 64 operations over one connection. The latency of a frame is that of each of its operations.
-async fn loopback(client: &Client, ids: &Arc<Generator<SystemClock>>, outstanding: u64, time: Duration) -> Result<Measured, Failure> {
+async fn loopback(
+    client: &Client,
+    ids: &Arc<Generator<SystemClock>>,
+    outstanding: u64,
+    time: Duration,
+) -> Result<Measured, Failure> {
     let watch = Stopwatch::start();
     let tasks: Vec<_> = (0..outstanding / FRAME)
         .map(|number| {
@@ -380,7 +394,8 @@ pub async fn run(arguments: &Arguments, as_json: bool) -> Outcome {
     let mut source = Source { ids: Arc::clone(&ids), random: Random::from_seed(7) };
 
     let mut probes: Vec<Probe> = Vec::new();
-    let (mut one, mut some, mut many, mut net) = (Figure::default(), Figure::default(), Figure::default(), Figure::default());
+    let (mut one, mut some, mut many, mut net) =
+        (Figure::default(), Figure::default(), Figure::default(), Figure::default());
     let (mut applied, mut p50_ratio) = (Samples::default(), Samples::default());
     let probe = || fdatasync(&site.0, time / 4).map_err(|error| disk_trouble(&error));
     for round in 0..=arguments.rounds {
@@ -456,10 +471,21 @@ fn print(body: &Value) {
             let figure = &body[*name];
             let latency = |name: &str| format!("{:.0}", figure[name].as_f64().unwrap_or(0.0));
             let spread = format!("{} – {}", whole(&figure["ops_per_s_lowest"]), whole(&figure["ops_per_s_highest"]));
-            vec![(*name).to_owned(), whole(&figure["ops_per_s"]), spread, latency("p50_us"), latency("p99_us"), latency("p999_us")]
+            vec![
+                (*name).to_owned(),
+                whole(&figure["ops_per_s"]),
+                spread,
+                latency("p50_us"),
+                latency("p99_us"),
+                latency("p999_us"),
+            ]
         })
         .collect();
-    say(table(&["outstanding", "durable ops/s", "lowest – highest", "p50 µs", "p99 µs", "p999 µs"], &[1, 2, 3, 4, 5], &rows));
+    say(table(
+        &["outstanding", "durable ops/s", "lowest – highest", "p50 µs", "p99 µs", "p999 µs"],
+        &[1, 2, 3, 4, 5],
+        &rows,
+    ));
     let mut rows = vec![
         vec![
             "fdatasync_per_s".to_owned(),
@@ -482,4 +508,3 @@ fn print(body: &Value) {
     }
     say(format!("\n{}", table(&["figure", "value"], &[1], &rows)));
 }
-

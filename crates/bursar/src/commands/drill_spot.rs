@@ -36,7 +36,8 @@ pub async fn run(arguments: &Arguments) -> Outcome {
     }
     let (core, _) = Core::open(Arc::new(disk), &settings, &mut |_| {})?;
     let limits = Limits { snapshot_bytes: arguments.snapshot << 20, ..Limits::default() };
-    let trouble = |error: &(dyn std::error::Error + 'static)| Failure::outside("INTERNAL", error, "this is a bug in Bursar");
+    let trouble =
+        |error: &(dyn std::error::Error + 'static)| Failure::outside("INTERNAL", error, "this is a bug in Bursar");
     let engine = Engine::start(core, limits, Arc::new(SystemClock)).map_err(|error| trouble(&error))?;
     let node = NodeId::new(1).unwrap_or_else(|| unreachable!("1 is a node"));
     let ids = Arc::new(Generator::new(SystemClock, node));

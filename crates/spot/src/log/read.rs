@@ -167,8 +167,11 @@ pub fn walk<S: Storage>(
                 Found::Bad(reason) => break Some(reason),
             }
         };
-        let torn = check_rest(&bytes, at, header.log, torn)
-            .map_err(|reason| SpotError::Damaged { file: name, offset: at as u64, reason })?;
+        let torn = check_rest(&bytes, at, header.log, torn).map_err(|reason| SpotError::Damaged {
+            file: name,
+            offset: at as u64,
+            reason,
+        })?;
         let begun = records > 0 || torn.is_some() || end.is_none();
         match &mut end {
             // Prepared, not begun: the log ends before it.
@@ -205,7 +208,7 @@ fn check_rest(bytes: &[u8], at: usize, log: u64, bad: Option<String>) -> Result<
 fn read_segment<S: Storage>(storage: &S, number: u64, bytes: &mut Vec<u8>) -> Result<(), SpotError> {
     let name = segment_name(number);
     let file = storage.open(&name).told("open", || storage.describe(&name))?;
-    let length = file.len().told("read", || storage.describe(&name))?;
+    let length = file.length().told("read", || storage.describe(&name))?;
     bytes.resize(usize::try_from(length).unwrap_or(usize::MAX), 0);
     let read = read_full(&file, bytes, 0).told("read", || storage.describe(&name))?;
     bytes.truncate(read);

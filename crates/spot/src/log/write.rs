@@ -6,6 +6,7 @@ use super::format::{HEADER, RecordHeader, SegmentHeader};
 use super::read::End;
 use super::{BLOCK, UNFINISHED, segment_name};
 use crate::error::{SpotError, Told};
+use crate::snapshot::Sealed;
 use crate::state::Window;
 use crate::storage::{File, Storage, write_all};
 
@@ -47,6 +48,8 @@ pub struct Log<S: Storage> {
     /// The record in the making: room for its header, then operations.
     buffer: Vec<u8>,
     spare: Spare<S::File>,
+    /// What was sealed last, since the start.
+    sealed: Option<Sealed>,
     failed: bool,
 }
 
@@ -64,7 +67,7 @@ impl<S: Storage> Log<S> {
         let header = SegmentHeader { log: end.log, number: end.segment, bytes: end.segment_bytes };
         let buffer = vec![0; HEADER];
         let spare = Spare::default();
-        Ok(Self { storage, file, header, offset: end.offset, sequence, buffer, spare, failed: false })
+        Ok(Self { storage, file, header, offset: end.offset, sequence, buffer, spare, sealed: None, failed: false })
     }
 
     pub const fn sequence(&self) -> u64 {
@@ -77,6 +80,10 @@ impl<S: Storage> Log<S> {
 
     pub const fn offset(&self) -> u64 {
         self.offset
+    }
+
+    pub const fn sealed(&self) -> Option<Sealed> {
+        self.sealed
     }
 
     pub fn spare(&self) -> Spare<S::File> {
@@ -133,6 +140,7 @@ impl<S: Storage> Log<S> {
             Some((number, file)) if number == header.number => file,
             _ => make_segment(&*self.storage, &header)?,
         };
+        self.sealed = Some(Sealed { segment: self.header.number, sequence: self.sequence });
         self.header = header;
         self.offset = BLOCK as u64;
         Ok(())

@@ -15,7 +15,9 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{sleep, timeout};
 
 use super::server::Token;
-use super::{ANSWERS, FAILED, HELLO, No, REFUSED, SNAPSHOT, SNAPSHOT_TAKEN, SUBMIT, VERSION, WELCOME, answers, parse, put};
+use super::{
+    ANSWERS, FAILED, HELLO, No, REFUSED, SNAPSHOT, SNAPSHOT_TAKEN, SUBMIT, VERSION, WELCOME, answers, parse, put,
+};
 use crate::operation::Fields;
 use crate::{Answer, Refused, Request, SUBMISSION_MAX};
 
@@ -92,7 +94,8 @@ impl Client {
         let random = Random::from_seed(seed);
         let rejected = Arc::new(OnceLock::new());
         let told = Arc::clone(&rejected);
-        let driver = Driver { address, token, calls: incoming, waiting: BTreeMap::new(), next: 1, random, rejected: told };
+        let driver =
+            Driver { address, token, calls: incoming, waiting: BTreeMap::new(), next: 1, random, rejected: told };
         tokio::spawn(driver.run());
         Self { calls, rejected }
     }

@@ -11,7 +11,9 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::time::timeout;
 
-use super::{ANSWERS, FAILED, HELLO, No, REFUSED, SNAPSHOT, SNAPSHOT_TAKEN, SUBMIT, VERSION, WELCOME, parse, put, requests};
+use super::{
+    ANSWERS, FAILED, HELLO, No, REFUSED, SNAPSHOT, SNAPSHOT_TAKEN, SUBMIT, VERSION, WELCOME, parse, put, requests,
+};
 use crate::answer::Answer;
 use crate::service::{Engine, Pending, Refused};
 use crate::snapshot::Header;
@@ -158,7 +160,9 @@ async fn write(mut writer: OwnedWriteHalf, mut outgoing: mpsc::Receiver<Outgoing
     while let Some(next) = outgoing.recv().await {
         match next {
             Outgoing::Answers(number, pending) => match pending.answers().await {
-                Ok(answers) => put(&mut out, number, ANSWERS, |out| answers.iter().for_each(|answer| Answer::encode(answer, out))),
+                Ok(answers) => {
+                    put(&mut out, number, ANSWERS, |out| answers.iter().for_each(|answer| Answer::encode(answer, out)))
+                }
                 Err(refused) => put(&mut out, number, REFUSED, |out| out.push(No::Refused(refused).number())),
             },
             Outgoing::Refused(number, no) => put(&mut out, number, REFUSED, |out| out.push(no.number())),

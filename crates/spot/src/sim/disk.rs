@@ -166,8 +166,17 @@ impl FaultyDisk {
     /// Puts a file there, durably, as an operator or a cosmic ray would.
     pub fn put(&self, name: &str, bytes: Vec<u8>) {
         let mut inner = self.inner();
-        let number = inner.nodes.len();
-        inner.nodes.push(Node { durable: bytes.clone(), now: bytes, dirty: BTreeSet::new() });
+        let node = Node { durable: bytes.clone(), now: bytes, dirty: BTreeSet::new() };
+        let number = match inner.names.get(name).copied() {
+            Some(number) => {
+                inner.nodes[number] = node;
+                number
+            }
+            None => {
+                inner.nodes.push(node);
+                inner.nodes.len() - 1
+            }
+        };
         inner.names.insert(name.to_owned(), number);
         inner.durable_names.insert(name.to_owned(), number);
     }
@@ -302,7 +311,7 @@ impl Storage for FaultyDisk {
 }
 
 impl File for FaultyFile {
-    fn len(&self) -> io::Result<u64> {
+    fn length(&self) -> io::Result<u64> {
         Ok(self.operate()?.nodes[self.node].now.len() as u64)
     }
 

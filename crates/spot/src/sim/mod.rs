@@ -4,5 +4,5 @@ pub mod disk;
 pub mod model;
 pub mod run;
 
-pub use disk::{FaultyDisk, Faults};
+pub use disk::{Faults, FaultyDisk};
 pub use run::{Report, Simulation};

@@ -220,7 +220,8 @@ impl Model {
 
     /// The first thing in which the engine's state differs, if any.
     pub fn difference(&self, state: &State) -> Option<String> {
-        let balances: BTreeMap<_, _> = state.balances().map(|(user, asset, balance)| ((user, asset), balance)).collect();
+        let balances: BTreeMap<_, _> =
+            state.balances().map(|(user, asset, balance)| ((user, asset), balance)).collect();
         if let Some((key, balance)) = self.accounts.iter().find(|(key, balance)| balances.get(key) != Some(balance)) {
             return Some(format!("{key:?} has {balance:?}, the engine says {:?}", balances.get(key)));
         }
@@ -230,7 +231,8 @@ impl Model {
         let remembered: BTreeMap<OpId, Standing> = state.standings().collect();
         let known = |(id, (_, standing)): (&OpId, &(Operation, Standing))| (*id, *standing);
         let horizon = state.window().horizon;
-        let ids: BTreeMap<OpId, Standing> = self.ids.iter().map(known).filter(|(id, _)| id.made_at() >= horizon).collect();
+        let ids: BTreeMap<OpId, Standing> =
+            self.ids.iter().map(known).filter(|(id, _)| id.made_at() >= horizon).collect();
         if let Some((id, standing)) = ids.iter().find(|(id, standing)| remembered.get(id) != Some(standing)) {
             return Some(format!("under {id} stands {standing:?}, the engine says {:?}", remembered.get(id)));
         }

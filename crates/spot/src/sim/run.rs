@@ -6,7 +6,7 @@ use std::sync::Arc;
 use domain::random::Random;
 use domain::{AccountStatus, Amount, AssetId, Timestamp, UserId, id};
 
-use super::disk::{FaultyDisk, Faults};
+use super::disk::{Faults, FaultyDisk};
 use super::model::Model;
 use crate::core::{Core, Settings};
 use crate::error::SpotError;
@@ -121,7 +121,8 @@ impl Generator {
     }
 
     pub fn request(&mut self, now: Timestamp) -> Request {
-        let earlier = if self.recent.is_empty() { None } else { Some(self.recent[self.random.index(self.recent.len())]) };
+        let earlier =
+            if self.recent.is_empty() { None } else { Some(self.recent[self.random.index(self.recent.len())]) };
         let operation = match (self.random.below(20), earlier) {
             (0 | 1, Some(earlier)) => earlier,
             (2, Some(earlier)) => self.changed(&earlier),

@@ -103,7 +103,7 @@ impl Storage for Disk {
 }
 
 impl File for DiskFile {
-    fn len(&self) -> io::Result<u64> {
+    fn length(&self) -> io::Result<u64> {
         Ok(self.file.metadata()?.len())
     }
 

@@ -31,7 +31,7 @@ pub trait Storage: Send + Sync + 'static {
 
 /// As the system calls have it: fewer bytes than asked for is no error.
 pub trait File: Send + 'static {
-    fn len(&self) -> io::Result<u64>;
+    fn length(&self) -> io::Result<u64>;
     fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<usize>;
     fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<usize>;
     /// fdatasync: what was written is durable when it returns.

@@ -107,7 +107,9 @@ pub fn parse(text: &str, new_id: impl FnOnce() -> Result<OpId, String>) -> Resul
     };
     let kind = line.kind.as_str();
     match kind {
-        "balance" => return Ok(Request::Balance { user: user("user", line.user)?, asset: asset("asset", line.asset)? }),
+        "balance" => {
+            return Ok(Request::Balance { user: user("user", line.user)?, asset: asset("asset", line.asset)? });
+        }
         "total" => return Ok(Request::Total(asset("asset", line.asset)?)),
         "query" => return given.map(Request::Query).ok_or_else(|| "a query needs an \"id\"".into()),
         "rollback" if given.is_none() => return Err("a rollback needs the \"id\" of its withdrawal".into()),

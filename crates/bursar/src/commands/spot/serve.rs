@@ -72,7 +72,11 @@ pub async fn run(arguments: &Arguments, json: bool) -> Outcome {
         return Err(Failure::bad_input("SPOT_REMOTE_LISTEN", message, hint));
     }
     let trouble = |error: &std::io::Error| {
-        Failure::outside("SPOT_LISTEN_FAILED", error, format!("is {} taken? name another with --listen", arguments.listen))
+        Failure::outside(
+            "SPOT_LISTEN_FAILED",
+            error,
+            format!("is {} taken? name another with --listen", arguments.listen),
+        )
     };
     // Before the log is touched: a second engine on the same port must not make one.
     let listener = TcpListener::bind(arguments.listen).await.map_err(|error| trouble(&error))?;

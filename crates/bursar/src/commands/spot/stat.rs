@@ -32,7 +32,7 @@ pub fn run(arguments: &Arguments, json: bool) -> Outcome {
         .into_iter()
         .map(|batch| {
             let name = snapshot_name(batch);
-            let bytes = disk.open(&name).and_then(|file| file.len()).unwrap_or(0);
+            let bytes = disk.open(&name).and_then(|file| file.length()).unwrap_or(0);
             (batch, bytes, read_header(&disk, &name))
         })
         .collect();
@@ -76,7 +76,10 @@ pub fn run(arguments: &Arguments, json: bool) -> Outcome {
             || "cannot be read".to_owned(),
             |header| format!("{} accounts, {} ids", thousands(header.accounts), thousands(header.ids)),
         );
-        rows.push(vec![format!("snapshot of batch {}", thousands(*batch)), format!("{holds}, {} bytes", thousands(*bytes))]);
+        rows.push(vec![
+            format!("snapshot of batch {}", thousands(*batch)),
+            format!("{holds}, {} bytes", thousands(*bytes)),
+        ]);
     }
     say(table(&["what", "value"], &[], &rows));
     if !totals.is_empty() {

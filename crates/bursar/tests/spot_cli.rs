@@ -1,0 +1,270 @@
+//! `bursar spot` as a person or a script would use it.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+
+use serde_json::Value;
+
+const TOKEN: &str = "a token for the tests";
+
+fn bursar(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bursar"));
+    command.args(arguments).env("BURSAR_SPOT_TOKEN", TOKEN);
+    command
+}
+
+fn run(arguments: &[&str]) -> Output {
+    bursar(arguments).output().expect("bursar runs")
+}
+
+fn json(output: &Output) -> Value {
+    let text = String::from_utf8_lossy(&output.stdout);
+    serde_json::from_str(&text)
+        .unwrap_or_else(|error| panic!("{error}: {text} {}", String::from_utf8_lossy(&output.stderr)))
+}
+
+/// The error's code and message; the exit code must be the given one.
+fn error(output: &Output, exit: i32) -> (String, String) {
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(exit), "{text}");
+    let last = text.lines().last().unwrap_or_default();
+    let body: Value = serde_json::from_str(last).unwrap_or_else(|error| panic!("{error}: {text}"));
+    let field = |name: &str| body["error"][name].as_str().expect("a text").to_owned();
+    assert!(!field("hint").is_empty());
+    (field("code"), field("message"))
+}
+
+struct Served {
+    child: Child,
+    address: String,
+}
+
+impl Served {
+    fn start(folder: &Path, more: &[&str]) -> Self {
+        let mut child = bursar(&["spot", "serve", "--json", "--listen", "127.0.0.1:0", "--segment", "1"])
+            .args(more)
+            .arg(folder)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::inherit())
+            .spawn()
+            .expect("it starts");
+        let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+        let address = loop {
+            let line: Value =
+                serde_json::from_str(&lines.next().expect("it listens").expect("readable")).expect("JSON");
+            if line["event"] == "listening" {
+                break line["address"].as_str().expect("an address").to_owned();
+            }
+        };
+        // Nobody reads on; the pipe must not fill or close.
+        std::thread::spawn(move || lines.for_each(drop));
+        Self { child, address }
+    }
+
+    fn send(&self, lines: &str) -> Vec<Value> {
+        let output = self.send_raw(lines, &[]);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+    }
+
+    fn send_raw(&self, lines: &str, more: &[&str]) -> Output {
+        let mut sender = bursar(&["spot", "send", "--json", "--connect", &self.address])
+            .args(more)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("it starts");
+        // It may have refused before it reads.
+        sender.stdin.take().expect("piped").write_all(lines.as_bytes()).ok();
+        sender.wait_with_output().expect("it ends")
+    }
+
+    fn stop(mut self) {
+        rustix::process::kill_process(rustix::process::Pid::from_child(&self.child), rustix::process::Signal::TERM)
+            .expect("it runs");
+        assert!(self.child.wait().expect("it ends").success(), "SIGTERM stops it in good order");
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
+#[test]
+fn serve_send_snapshot_stop_and_look() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("engine");
+    let dir = path.to_str().expect("text");
+    let served = Served::start(&path, &["--create"]);
+    let answers = served.send(
+        r#"{"kind":"deposit","user":7,"asset":1,"amount":"500"}
+           {"kind":"withdraw","user":7,"asset":1,"amount":"200"}
+
+           {"kind":"balance","user":7,"asset":1}"#,
+    );
+    let id = answers[1]["id"].as_i64().expect("an id");
+    assert_eq!(answers[0]["outcome"], "applied");
+    assert_eq!(answers[1]["outcome"], "applied");
+    assert_eq!(answers[2]["balance"]["available"], "300");
+    let lines = r#"{"kind":"withdraw","id":ID,"user":7,"asset":1,"amount":"200"}
+           {"kind":"withdraw","id":ID,"user":7,"asset":1,"amount":"201"}
+           {"kind":"withdraw","user":7,"asset":1,"amount":"301"}
+           {"kind":"query","id":ID}
+           {"kind":"deposit","id":4194304000001,"user":7,"asset":1,"amount":"1"}"#;
+    let answers = served.send(&lines.replace("ID", &id.to_string()));
+    assert_eq!((&answers[0]["outcome"], &answers[0]["replay"]), (&"applied".into(), &true.into()));
+    assert_eq!(answers[1]["undecided"], "EXISTS_WITH_DIFFERENT_CONTENT");
+    assert_eq!(answers[2]["outcome"], "INSUFFICIENT_BALANCE");
+    assert_eq!(answers[3]["standing"], "applied");
+    assert_eq!(answers[4]["undecided"], "OPERATION_EXPIRED", "an id of January 2024");
+
+    // A bad line sends nothing, not even the good ones before it.
+    let bad =
+        served.send_raw("{\"kind\":\"deposit\",\"user\":7,\"asset\":1,\"amount\":\"1\"}\n{\"kind\":\"gift\"}\n", &[]);
+    let (code, message) = error(&bad, 2);
+    assert_eq!(code, "SPOT_BAD_LINE");
+    assert!(message.contains("line 2"), "{message}");
+    assert_eq!(served.send(r#"{"kind":"total","asset":1}"#)[0]["total"], "300");
+
+    // Only one engine, and only with the token.
+    assert_eq!(error(&run(&["spot", "serve", dir, "--json", "--listen", "127.0.0.1:0"]), 3).0, "SPOT_LOG_IN_USE");
+    assert_eq!(error(&run(&["spot", "snapshot", dir, "--json"]), 3).0, "SPOT_LOG_IN_USE");
+    let taken = run(&["spot", "serve", dir, "--json", "--listen", &served.address]);
+    assert_eq!(error(&taken, 3).0, "SPOT_LISTEN_FAILED");
+    let wrong = folder.path().join("wrong");
+    std::fs::write(&wrong, "some other, longer token\n").expect("written");
+    let refused =
+        served.send_raw("{\"kind\":\"total\",\"asset\":1}\n", &["--token-file", wrong.to_str().expect("text")]);
+    assert_eq!(error(&refused, 3).0, "SPOT_UNAUTHORIZED");
+
+    let taken = json(&run(&["spot", "snapshot", "--connect", &served.address, "--json"]));
+    assert!(taken["snapshot"].as_u64().expect("a batch") > 0, "{taken}");
+    served.send(r#"{"kind":"deposit","user":8,"asset":2,"amount":"9"}"#);
+    served.stop();
+
+    let stat = json(&run(&["spot", "stat", dir, "--json"]));
+    assert_eq!(stat["accounts"], 2);
+    assert_eq!(stat["totals"][0]["total"], "300");
+    assert_eq!(stat["snapshots"].as_array().map(Vec::len), Some(1));
+    let verified = json(&run(&["spot", "verify", dir, "--json"]));
+    assert_eq!((&verified["sound"], &verified["digest"]), (&true.into(), &stat["digest"]));
+    let text = run(&["spot", "stat", dir]);
+    assert!(String::from_utf8_lossy(&text.stdout).contains("asset  total, in units"));
+    let dump = run(&["spot", "dump", dir]);
+    let lines: Vec<Value> =
+        String::from_utf8_lossy(&dump.stdout).lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let kinds: Vec<&str> = lines.iter().filter_map(|line| line["kind"].as_str()).collect();
+    assert_eq!(kinds, ["deposit", "withdraw", "withdraw", "deposit"]);
+    assert_eq!(lines[2]["outcome"], "INSUFFICIENT_BALANCE");
+
+    let taken = json(&run(&["spot", "snapshot", dir, "--json"]));
+    assert!(taken["snapshot"].as_u64().is_some(), "{taken}");
+    assert_eq!(json(&run(&["spot", "snapshot", dir, "--json"]))["snapshot"], Value::Null);
+    let served = Served::start(&path, &[]);
+    assert_eq!(served.send(r#"{"kind":"total","asset":1}"#)[0]["total"], "300");
+    served.stop();
+    assert_eq!(
+        error(&run(&["spot", "serve", dir, "--json", "--create", "--listen", "127.0.0.1:0"]), 2).0,
+        "SPOT_LOG_EXISTS"
+    );
+}
+
+#[test]
+fn verify_names_the_file_and_the_offset_of_the_damage() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let served = Served::start(folder.path(), &["--create"]);
+    for _ in 0..3 {
+        served.send(r#"{"kind":"deposit","user":7,"asset":1,"amount":"500"}"#);
+    }
+    served.stop();
+    let dir = folder.path().to_str().expect("text");
+    let segment = folder.path().join("wal-0000000001.log");
+    let mut bytes = std::fs::read(&segment).expect("there");
+    bytes[8_192 + 70] ^= 0x55;
+    std::fs::write(&segment, bytes).expect("written");
+    for command in
+        [&["spot", "verify", dir, "--json"][..], &["spot", "serve", dir, "--json", "--listen", "127.0.0.1:0"]]
+    {
+        let (code, message) = error(&run(command), 1);
+        assert_eq!(code, "SPOT_LOG_DAMAGED");
+        assert!(message.contains("wal-0000000001.log is damaged at offset 8192"), "{message}");
+    }
+}
+
+#[test]
+fn wrong_things_typed_get_a_code_and_a_hint() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let dir = folder.path().to_str().expect("text");
+    let listen = ["--listen", "127.0.0.1:0"];
+    let serve = |more: &[&str]| run(&[&["spot", "serve", "--json"], more].concat());
+    assert_eq!(error(&serve(&[&[dir], &listen[..]].concat()), 2).0, "SPOT_LOG_MISSING");
+    assert_eq!(error(&serve(&[&["/nonexistent/engine"], &listen[..]].concat()), 2).0, "SPOT_LOG_MISSING");
+    assert_eq!(error(&serve(&[dir, "--create", "--listen", "0.0.0.0:0"]), 2).0, "SPOT_REMOTE_LISTEN");
+    assert_eq!(error(&serve(&[dir, "--create", "--segment", "0"]), 2).0, "BAD_USAGE");
+    assert_eq!(error(&serve(&[dir, "--create", "--token-file", "/nonexistent"]), 2).0, "SPOT_TOKEN_MISSING");
+    let without = bursar(&["spot", "serve", dir, "--create", "--json"]).env_remove("BURSAR_SPOT_TOKEN").output();
+    assert_eq!(error(&without.expect("bursar runs"), 2).0, "SPOT_TOKEN_MISSING");
+    let short = bursar(&["spot", "serve", dir, "--create", "--json"]).env("BURSAR_SPOT_TOKEN", "short").output();
+    assert_eq!(error(&short.expect("bursar runs"), 2).0, "SPOT_TOKEN_MISSING");
+    for command in ["stat", "verify", "dump", "snapshot"] {
+        assert_eq!(
+            error(&run(&["spot", command, "/nonexistent/engine", "--json"]), 2).0,
+            "SPOT_LOG_MISSING",
+            "{command}"
+        );
+        assert_eq!(error(&run(&["spot", command, dir, "--json"]), 2).0, "SPOT_LOG_MISSING", "{command}");
+    }
+    let entries: Vec<_> = std::fs::read_dir(folder.path()).expect("a folder").collect();
+    assert!(entries.len() <= 1, "nothing but the lock was made: {entries:?}");
+    let nobody = bursar(&["spot", "send", "--json", "--connect", "127.0.0.1:1", "--timeout", "1"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .and_then(|mut child| {
+            child.stdin.take().expect("piped").write_all(b"{\"kind\":\"total\",\"asset\":1}\n")?;
+            child.wait_with_output()
+        });
+    assert_eq!(error(&nobody.expect("it ends"), 3).0, "SPOT_UNANSWERED");
+}
+
+#[test]
+fn a_simulation_says_what_happened_and_the_same_seed_says_the_same() {
+    let simulate = || json(&run(&["sim", "spot", "--seed", "7", "--ops", "5000", "--json"]));
+    let report = simulate();
+    assert_eq!(report["agreed"], true);
+    assert!(report["recoveries"].as_u64() > Some(3), "{report}");
+    assert_eq!(report, simulate());
+}
+
+#[test]
+fn a_short_bench_prints_every_figure() {
+    let report = json(&run(&[
+        "bench",
+        "spot",
+        "--json",
+        "--rounds",
+        "1",
+        "--slice-ms",
+        "50",
+        "--accounts",
+        "2000",
+        "--operations",
+        "120000",
+    ]));
+    for figure in ["in_process_1", "in_process_64", "in_process_4096", "loopback_4096"] {
+        for field in ["ops_per_s", "p50_us", "p99_us", "p999_us"] {
+            assert!(report[figure][field].as_f64() > Some(0.0), "{figure}.{field}: {report}");
+        }
+    }
+    for figure in ["fdatasync_per_s", "apply_only_per_s", "ratio_4096_to_apply_only", "p50_1_to_one_fdatasync"] {
+        assert!(report[figure].as_f64() > Some(0.0), "{figure}: {report}");
+    }
+    assert!(report["memory"]["bytes_per_account"].as_f64() < Some(64.0), "{report}");
+    assert!(report["recovery"]["operations"].as_u64() >= Some(120_000), "{report}");
+}

@@ -1,0 +1,185 @@
+//! A disk that fails while the engine runs.
+
+use crate::common::{applied, batch, create, deposit, open, withdraw};
+use spot::sim::{Faults, FaultyDisk};
+use spot::{Answer, Operation, Outcome, Request, snapshot};
+
+/// What a scripted run had acknowledged before the power went.
+struct Acknowledged {
+    operations: Vec<Operation>,
+    answers: Vec<Answer>,
+}
+
+/// Two segments' worth of batches, a snapshot in between, and a close.
+fn script(disk: &FaultyDisk) -> Acknowledged {
+    let mut acknowledged = Acknowledged { operations: Vec::new(), answers: Vec::new() };
+    let Ok((mut core, _)) = open(disk) else { return acknowledged };
+    for round in 0..6_i64 {
+        let operations: Vec<Operation> = (0..5)
+            .map(|number| {
+                let id = round * 10 + number;
+                if number < 3 { deposit(id, number + 1, 10) } else { withdraw(id, number - 2, 4) }
+            })
+            .collect();
+        let Ok(answers) = batch(&mut core, &operations) else { return acknowledged };
+        acknowledged.operations.extend(operations);
+        acknowledged.answers.extend(answers);
+        if round % 2 == 1 {
+            let Ok(sealed) = core.seal() else { return acknowledged };
+            // A snapshot that fails is no reason to stop.
+            snapshot::take(disk, sealed).ok();
+        }
+    }
+    core.close().ok();
+    acknowledged
+}
+
+/// All that was acknowledged is there, no batch is half there, and the money adds up.
+fn holds_what_was_acknowledged(disk: &FaultyDisk, acknowledged: &Acknowledged, context: &str) {
+    let (mut core, _) = open(disk).unwrap_or_else(|error| panic!("{context}: {error}"));
+    for (operation, answer) in acknowledged.operations.iter().zip(&acknowledged.answers) {
+        let Answer::First(outcome) = answer else { panic!("{answer:?}") };
+        assert_eq!(core.answer(&Request::Run(*operation)), Answer::Replay(*outcome), "{context}");
+    }
+    let ids = core.state().standings().count();
+    assert!(ids == acknowledged.operations.len() || ids == acknowledged.operations.len() + 5, "{context}: {ids} ids");
+    let total = core.state().totals().next().map_or(0, |(_, total)| total.units());
+    assert_eq!(total, i64::try_from(ids / 5).expect("small") * (30 - 8), "{context}");
+}
+
+#[test]
+fn the_power_may_go_at_every_single_operation_of_the_disk() {
+    let fresh = FaultyDisk::new(1);
+    drop(create(&fresh));
+    let started = fresh.operations();
+    script(&fresh);
+    let operations = fresh.operations() - started;
+    assert!(operations > 60, "{operations}");
+    for seed in 0..6 {
+        for after in 0..=operations {
+            let disk = FaultyDisk::new(seed * 10_000 + after);
+            drop(create(&disk));
+            disk.set_faults(Faults { power_after: Some(after), ..Faults::default() });
+            let acknowledged = script(&disk);
+            disk.crash();
+            holds_what_was_acknowledged(&disk, &acknowledged, &format!("seed {seed}, power gone after {after}"));
+        }
+    }
+}
+
+#[test]
+fn short_writes_and_reads_change_nothing() {
+    let disk = FaultyDisk::new(2);
+    drop(create(&disk));
+    disk.set_faults(Faults { short_write: 1_000, ..Faults::default() });
+    let acknowledged = script(&disk);
+    assert_eq!(acknowledged.operations.len(), 30);
+    holds_what_was_acknowledged(&disk, &acknowledged, "short writes");
+}
+
+#[test]
+fn after_a_failed_sync_nothing_is_answered_any_more() {
+    let disk = FaultyDisk::new(3);
+    let mut core = create(&disk);
+    assert_eq!(batch(&mut core, &[deposit(1, 1, 10)]).expect("durable"), applied(1));
+    disk.set_faults(Faults { sync_error: 1_000, ..Faults::default() });
+    let error = batch(&mut core, &[deposit(2, 1, 10)]).expect_err("refused");
+    assert_eq!(error.code(), "SPOT_STORAGE_FAILED");
+    // The next sync of the same file would succeed, and lie: the kernel has forgotten what it could not write.
+    disk.set_faults(Faults::default());
+    assert_eq!(batch(&mut core, &[deposit(3, 1, 10)]).expect_err("stopped").code(), "SPOT_STOPPED");
+    assert_eq!(core.close().expect_err("stopped").code(), "SPOT_STOPPED");
+    disk.crash();
+    let (core, _) = open(&disk).expect("sound");
+    assert!(core.state().standings().count() <= 2);
+}
+
+#[test]
+fn a_full_disk_stops_the_engine_and_loses_nothing() {
+    let disk = FaultyDisk::new(4);
+    let mut core = create(&disk);
+    // Room for the segment that is there, and for half of the next.
+    disk.set_faults(Faults { capacity: Some((1 << 20) + (1 << 19)), ..Faults::default() });
+    let mut done = 0;
+    let error = loop {
+        let operations: Vec<Operation> = (0..500).map(|number| deposit(done * 500 + number, 1, 1)).collect();
+        match batch(&mut core, &operations) {
+            Ok(answers) => assert_eq!(answers, vec![Answer::First(Outcome::Applied); 500]),
+            Err(error) => break error,
+        }
+        done += 1;
+    };
+    assert_eq!(error.code(), "SPOT_STORAGE_FAILED");
+    assert!(done > 20, "the preallocated segment could be filled");
+    assert_eq!(batch(&mut core, &[deposit(1_000_000, 1, 1)]).expect_err("stopped").code(), "SPOT_STOPPED");
+    drop(core);
+    disk.crash();
+    let (mut core, _) = open(&disk).expect("sound");
+    assert_eq!(core.state().standings().count(), usize::try_from(done).expect("small") * 500);
+    assert_eq!(batch(&mut core, &[deposit(1_000_000, 1, 1)]).expect("there is room again"), applied(1));
+}
+
+#[test]
+fn a_snapshot_that_does_not_fit_leaves_everything_as_it_was() {
+    let disk = FaultyDisk::new(5);
+    let mut core = create(&disk);
+    batch(&mut core, &[deposit(1, 1, 10)]).expect("durable");
+    let sealed = core.seal().expect("sealed");
+    disk.set_faults(Faults { capacity: Some(2 << 20), ..Faults::default() });
+    assert_eq!(snapshot::take(&disk, sealed).expect_err("full").code(), "SPOT_STORAGE_FAILED");
+    disk.set_faults(Faults::default());
+    assert_eq!(batch(&mut core, &[deposit(2, 1, 10)]).expect("it goes on"), applied(1));
+    assert!(snapshot::take(&disk, sealed).expect("taken").is_some());
+    let digest = core.state().digest();
+    drop(core);
+    disk.crash();
+    assert_eq!(open(&disk).expect("sound").0.state().digest(), digest);
+}
+
+#[test]
+fn a_clock_that_steps_back_runs_nothing_twice_and_expires_nothing_anew() {
+    let disk = FaultyDisk::new(6);
+    let mut core = create(&disk);
+    batch(&mut core, &[deposit(1, 1, 10)]).expect("durable");
+    core.begin(crate::common::NOW);
+    let window = core.state().window();
+    core.begin(crate::common::NOW.plus_micros(-5 * 24 * 3_600_000_000));
+    assert_eq!(core.state().window(), window);
+    assert_eq!(core.answer(&deposit(1, 1, 10).into()), Answer::Replay(Outcome::Applied));
+    assert_eq!(core.answer(&deposit(2, 1, 10).into()), Answer::First(Outcome::Applied));
+    core.commit().expect("durable");
+    drop(core);
+    let (mut core, _) = open(&disk).expect("sound");
+    core.begin(crate::common::NOW.plus_micros(-9 * 24 * 3_600_000_000));
+    assert_eq!(core.state().window(), window);
+    assert_eq!(core.answer(&deposit(2, 1, 10).into()), Answer::Replay(Outcome::Applied));
+}
+
+#[test]
+fn expired_ids_stay_expired_after_a_restart_and_a_snapshot() {
+    let disk = FaultyDisk::new(7);
+    let mut core = create(&disk);
+    batch(&mut core, &[deposit(1, 1, 10)]).expect("durable");
+    // An id a retention later moves the horizon past the first.
+    let week = crate::common::settings().retention_micros;
+    let later = crate::common::NOW.plus_micros(week + 2_000_000);
+    let late = |number: i64| {
+        let id = spot::OpId::new(domain::id::first_at(later) + number).expect("positive");
+        Operation::Deposit(spot::Move { id, ..crate::common::of(1, 1, 10) })
+    };
+    for number in [1, 2] {
+        core.begin(later);
+        core.answer(&late(number).into());
+        core.commit().expect("durable");
+    }
+    assert_eq!(core.answer(&deposit(1, 1, 10).into()), Answer::Expired);
+    let sealed = core.seal().expect("sealed");
+    snapshot::take(&disk, sealed).expect("taken");
+    let digest = core.state().digest();
+    drop(core);
+    let (mut core, started) = open(&disk).expect("sound");
+    assert_eq!(started.snapshot, Some(3));
+    assert_eq!(core.state().digest(), digest);
+    assert_eq!(core.answer(&deposit(1, 1, 10).into()), Answer::Expired);
+    assert_eq!(core.answer(&late(1).into()), Answer::Replay(Outcome::Applied));
+}

@@ -1,0 +1,222 @@
+//! The engine over TCP: who is let in, what is answered, and what survives a lost connection.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use domain::ManualClock;
+use spot::net::{Client, ClientError, Server, Token};
+use spot::service::Limits;
+use spot::sim::FaultyDisk;
+use spot::{Answer, Engine, Outcome, Refused, Request};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use crate::common::{NOW, applied, create, deposit, open, withdraw};
+
+fn token() -> Token {
+    Token::new("a token for tests").expect("long enough")
+}
+
+fn engine(disk: &FaultyDisk) -> Engine {
+    let core = open(disk).map_or_else(|_| create(disk), |(core, _)| core);
+    Engine::start(core, Limits { queue: 8_192, ..Limits::default() }, Arc::new(ManualClock::at(NOW))).expect("threads")
+}
+
+async fn serve(engine: &Engine, address: &str) -> (SocketAddr, JoinHandle<()>) {
+    let listener = TcpListener::bind(address).await.expect("a port");
+    let address = listener.local_addr().expect("bound");
+    (address, tokio::spawn(Server::new(listener, engine.clone(), token()).run()))
+}
+
+#[tokio::test]
+async fn many_frames_in_flight_are_each_answered() {
+    let engine = engine(&FaultyDisk::new(1));
+    let (address, _server) = serve(&engine, "127.0.0.1:0").await;
+    let client = Client::start(address, token(), 1);
+    let tasks: Vec<_> = (0..50_i64)
+        .map(|task| {
+            let client = client.clone();
+            tokio::spawn(async move {
+                for round in 0..20 {
+                    let first = task * 1_000 + round * 10;
+                    let requests: Vec<Request> =
+                        (first..first + 10).map(|number| deposit(number, task + 1, 1).into()).collect();
+                    assert_eq!(client.submit(&requests).await.expect("answered"), applied(10));
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.expect("no panic");
+    }
+    assert_eq!(client.ask(withdraw(90_000, 7, 200)).await, Ok(Answer::First(Outcome::Applied)));
+    assert_eq!(client.ask(withdraw(90_000, 7, 200)).await, Ok(Answer::Replay(Outcome::Applied)));
+    assert_eq!(
+        client.ask(Request::Total(domain::AssetId(1))).await.map(|answer| format!("{answer:?}")),
+        Ok("Total(Amount(9800))".into())
+    );
+    assert!(client.snapshot().await.expect("taken") > 0);
+    assert_eq!(client.submit(&[]).await, Err(ClientError::Refused(Refused::Size)));
+}
+
+#[tokio::test]
+async fn a_wrong_token_is_refused_for_good() {
+    let engine = engine(&FaultyDisk::new(2));
+    let (address, _server) = serve(&engine, "127.0.0.1:0").await;
+    let client = Client::start(address, Token::new("another token, longer").expect("long enough"), 1);
+    assert_eq!(client.ask(deposit(1, 1, 1)).await, Err(ClientError::Unauthorized));
+    assert_eq!(client.ask(deposit(2, 1, 1)).await, Err(ClientError::Unauthorized));
+    assert_eq!(engine.counters().requests.load(std::sync::atomic::Ordering::Relaxed), 0);
+    assert!(Token::new("short").is_err());
+    assert!(!format!("{:?}", token()).contains("tests"));
+}
+
+/// A raw connection that has said hello.
+async fn greeted(address: SocketAddr) -> TcpStream {
+    let mut stream = TcpStream::connect(address).await.expect("connected");
+    let token = b"a token for tests";
+    let mut hello = Vec::new();
+    hello.extend_from_slice(&u32::try_from(10 + token.len()).expect("small").to_le_bytes());
+    hello.extend_from_slice(&0_u64.to_le_bytes());
+    hello.extend_from_slice(&[1, 1]);
+    hello.extend_from_slice(token);
+    stream.write_all(&hello).await.expect("sent");
+    let mut welcome = [0; 14];
+    stream.read_exact(&mut welcome).await.expect("welcome");
+    assert_eq!(welcome[12..], [4, 1]);
+    stream
+}
+
+fn frame(number: u64, kind: u8, body: &[u8]) -> Vec<u8> {
+    let mut frame = u32::try_from(9 + body.len()).expect("small").to_le_bytes().to_vec();
+    frame.extend_from_slice(&number.to_le_bytes());
+    frame.push(kind);
+    frame.extend_from_slice(body);
+    frame
+}
+
+#[tokio::test]
+async fn garbage_ends_its_own_connection_and_nothing_else() {
+    let engine = engine(&FaultyDisk::new(3));
+    let (address, _server) = serve(&engine, "127.0.0.1:0").await;
+    let closed = async |mut stream: TcpStream| {
+        let mut rest = Vec::new();
+        timeout(Duration::from_secs(10), stream.read_to_end(&mut rest)).await.expect("closed").ok();
+        rest
+    };
+    // No hello, a hello of another version, an endless frame.
+    for bytes in
+        [frame(1, 2, &[0; 32]), frame(1, 1, &[9, 9]), vec![0xff; 64], vec![0; 64], b"GET / HTTP/1.1\r\n\r\n".to_vec()]
+    {
+        let mut stream = TcpStream::connect(address).await.expect("connected");
+        stream.write_all(&bytes).await.expect("sent");
+        closed(stream).await;
+    }
+    // After the hello: an unknown frame, an unknown request, half a request. Each is answered, then the end.
+    for bytes in [frame(7, 99, &[]), frame(7, 2, &[77; 32]), frame(7, 2, &[1; 31])] {
+        let mut stream = greeted(address).await;
+        stream.write_all(&bytes).await.expect("sent");
+        assert_eq!(closed(stream).await, frame(7, 6, &[5]), "malformed");
+    }
+    // An empty submission is refused, and the connection lives.
+    let mut stream = greeted(address).await;
+    stream.write_all(&frame(8, 2, &[])).await.expect("sent");
+    let mut answer = [0; 14];
+    stream.read_exact(&mut answer).await.expect("answered");
+    assert_eq!(answer[..], frame(8, 6, &[2])[..]);
+    let client = Client::start(address, token(), 1);
+    assert_eq!(client.ask(deposit(1, 1, 1)).await, Ok(Answer::First(Outcome::Applied)));
+}
+
+#[tokio::test]
+async fn a_client_that_never_reads_stalls_only_itself() {
+    let engine = engine(&FaultyDisk::new(4));
+    let (address, _server) = serve(&engine, "127.0.0.1:0").await;
+    let mut dead = greeted(address).await;
+    let mut body = Vec::new();
+    for _ in 0..4_096 {
+        Request::Total(domain::AssetId(1)).encode(&mut body);
+    }
+    // Until it is stuck: nobody takes the answers.
+    let stuck = async {
+        for number in 1.. {
+            if dead.write_all(&frame(number, 2, &body)).await.is_err() {
+                break;
+            }
+        }
+    };
+    assert!(timeout(Duration::from_secs(3), stuck).await.is_err(), "its frames are not taken without end");
+    let client = Client::start(address, token(), 1);
+    for number in 1..50 {
+        let answer = timeout(Duration::from_secs(5), client.ask(deposit(number, 1, 1))).await.expect("no stall");
+        assert_eq!(answer, Ok(Answer::First(Outcome::Applied)));
+    }
+}
+
+#[tokio::test]
+async fn a_client_reconnects_and_sends_again_and_nothing_is_done_twice() {
+    let disk = FaultyDisk::new(5);
+    let mut running = engine(&disk);
+    let (address, mut server) = serve(&running, "127.0.0.1:0").await;
+    let client = Client::start(address, token(), 1);
+    let asking = {
+        let client = client.clone();
+        tokio::spawn(async move {
+            for number in 0..400_i64 {
+                let answer = client.ask(deposit(number, 1, 3)).await.expect("answered in the end");
+                assert!(
+                    matches!(answer, Answer::First(Outcome::Applied) | Answer::Replay(Outcome::Applied)),
+                    "{answer:?}"
+                );
+            }
+        })
+    };
+    // The engine is stopped, and another one takes its place on the same port, again and again.
+    for _ in 0..5 {
+        tokio::time::sleep(Duration::from_millis(30)).await;
+        running.stop().await;
+        server.abort();
+        assert!(server.await.expect_err("aborted").is_cancelled());
+        drop(running);
+        running = engine(&disk);
+        server = serve(&running, &address.to_string()).await.1;
+    }
+    timeout(Duration::from_secs(60), asking).await.expect("in time").expect("no panic");
+    assert_eq!(
+        client.ask(Request::Total(domain::AssetId(1))).await.map(|answer| format!("{answer:?}")),
+        Ok("Total(Amount(1200))".into())
+    );
+}
+
+/// A proxy that cuts each connection after a while loses requests and answers; both come through in the end, once.
+#[tokio::test]
+async fn answers_that_are_lost_on_the_way_are_asked_for_again() {
+    let engine = engine(&FaultyDisk::new(6));
+    let (address, _server) = serve(&engine, "127.0.0.1:0").await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let proxy = listener.local_addr().expect("bound");
+    tokio::spawn(async move {
+        let mut random = domain::random::Random::from_seed(6);
+        while let Ok((mut near, _)) = listener.accept().await {
+            let mut far = TcpStream::connect(address).await.expect("connected");
+            let time = Duration::from_micros(500 + random.below(20_000));
+            timeout(time, tokio::io::copy_bidirectional(&mut near, &mut far)).await.ok();
+        }
+    });
+    let client = Client::start(proxy, token(), 1);
+    let mut replays = 0;
+    for round in 0..40_i64 {
+        let requests: Vec<Request> = (0..50).map(|number| deposit(round * 50 + number, 1, 1).into()).collect();
+        let answers =
+            timeout(Duration::from_secs(30), client.submit(&requests)).await.expect("in time").expect("answered");
+        replays += answers.iter().filter(|answer| matches!(answer, Answer::Replay(_))).count();
+    }
+    assert_eq!(
+        client.ask(Request::Total(domain::AssetId(1))).await.map(|answer| format!("{answer:?}")),
+        Ok("Total(Amount(2000))".into())
+    );
+    println!("{replays} operations were answered a second time");
+}
