@@ -91,6 +91,11 @@ pub fn run() -> ExitCode {
         Err(error) => return report_usage(&error),
     };
     let json = cli.json;
+    // What goes on in the background has nobody to answer to but the operator.
+    tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_max_level(tracing_subscriber::filter::LevelFilter::WARN)
+        .init();
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return Failure::outside("INTERNAL", &error, "the machine has no threads left").report(json),

@@ -47,7 +47,12 @@ fn spot(arguments: &SpotArguments, json: bool) -> Outcome {
     })?;
     let fields = [
         ("requests", report.requests),
+        ("applied", report.applied),
+        ("refused", report.refused),
+        ("replays", report.replays),
+        ("undecided", report.undecided),
         ("batches", report.batches),
+        ("failed_batches", report.failed_batches),
         ("recoveries", report.recoveries),
         ("interrupted_recoveries", report.interrupted_recoveries),
         ("torn_tails", report.torn_tails),

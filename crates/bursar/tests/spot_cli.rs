@@ -107,7 +107,7 @@ fn serve_send_snapshot_stop_and_look() {
 
            {"kind":"balance","user":7,"asset":1}"#,
     );
-    let id = answers[1]["id"].as_i64().expect("an id");
+    let id = answers[1]["id"].as_str().expect("an id");
     assert_eq!(answers[0]["outcome"], "applied");
     assert_eq!(answers[1]["outcome"], "applied");
     assert_eq!(answers[2]["balance"]["available"], "300");
@@ -116,7 +116,7 @@ fn serve_send_snapshot_stop_and_look() {
            {"kind":"withdraw","user":7,"asset":1,"amount":"301"}
            {"kind":"query","id":ID}
            {"kind":"deposit","id":4194304000001,"user":7,"asset":1,"amount":"1"}"#;
-    let answers = served.send(&lines.replace("ID", &id.to_string()));
+    let answers = served.send(&lines.replace("ID", id));
     assert_eq!((&answers[0]["outcome"], &answers[0]["replay"]), (&"applied".into(), &true.into()));
     assert_eq!(answers[1]["undecided"], "EXISTS_WITH_DIFFERENT_CONTENT");
     assert_eq!(answers[2]["outcome"], "INSUFFICIENT_BALANCE");
@@ -230,7 +230,9 @@ fn wrong_things_typed_get_a_code_and_a_hint() {
             child.stdin.take().expect("piped").write_all(b"{\"kind\":\"total\",\"asset\":1}\n")?;
             child.wait_with_output()
         });
-    assert_eq!(error(&nobody.expect("it ends"), 3).0, "SPOT_UNANSWERED");
+    let nobody = nobody.expect("it ends");
+    assert_eq!(error(&nobody, 3).0, "SPOT_UNANSWERED");
+    assert_eq!(json(&nobody)["unanswered"], true, "with its id, to be sent again");
 }
 
 #[test]

@@ -14,7 +14,7 @@ use crate::answer::Answer;
 use crate::core::{Core, SUBMISSION_MAX};
 use crate::error::SpotError;
 use crate::log::format::SegmentHeader;
-use crate::log::write::{Spare, make_segment};
+use crate::log::write::{Spare, prepare};
 use crate::operation::Request;
 use crate::snapshot::{self, Header, Sealed};
 use crate::storage::Storage;
@@ -211,6 +211,7 @@ impl Engine {
                     Ended::Failed(Arc::new(error))
                 }
             };
+            closing.close();
             // Whoever is told that the engine has ended may open the folder again: nobody here holds it any more.
             drop(writer);
             for background in [segments, snapshooter] {
@@ -284,13 +285,19 @@ struct Closing {
     ended: Ended,
 }
 
-impl Drop for Closing {
-    fn drop(&mut self) {
+impl Closing {
+    fn close(&self) {
         let mut queue = self.shared.queue();
         queue.closed = true;
         let abandoned = std::mem::take(&mut queue.waiting);
         drop(queue);
         drop(abandoned);
+    }
+}
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        self.close();
         self.shared.ended.send_replace(Some(self.ended.clone()));
     }
 }
@@ -391,11 +398,9 @@ impl<S: Storage> Writer<S> {
 
 fn prepare_segments<S: Storage>(storage: &S, spare: &Spare<S::File>, orders: &mpsc::Receiver<SegmentHeader>) {
     for header in orders {
-        let mut spare = spare.lock().unwrap_or_else(PoisonError::into_inner);
-        match make_segment(storage, &header) {
-            Ok(file) => *spare = Some((header.number, file)),
-            // The writer tries it again when it needs it, and stops if it cannot be had.
-            Err(error) => tracing::error!(code = error.code(), %error, "the next segment could not be prepared"),
+        // The writer tries it again when it needs it, and stops if it cannot be had.
+        if let Err(error) = prepare(storage, spare, &header) {
+            tracing::error!(code = error.code(), %error, "the next segment could not be prepared");
         }
     }
 }

@@ -292,7 +292,9 @@ pub fn replay<S: Storage>(
         return Err(SpotError::Missing { folder: storage.describe("") });
     }
     let first = match &snapshot {
-        Some(header) => header.segment,
+        // From the segment before: it ends with the snapshot's batch, but for an engine that could not read this
+        // snapshot, started from the one before, and went on in that segment.
+        Some(header) => all.iter().copied().find(|number| number + 1 == header.segment).unwrap_or(header.segment),
         // Without a snapshot the log must be there from its beginning.
         None => 1,
     };
@@ -309,6 +311,9 @@ pub fn replay<S: Storage>(
             told.segments_done = done;
             progress(told);
         }
+        if snapshot.is_some_and(|header| record.header.sequence <= header.sequence) {
+            return Ok(());
+        }
         if record.header.sequence != sequence + 1 {
             let file = storage.describe(&segment_name(record.segment));
             let reason = format!("batch {} is there, batch {} is expected", record.header.sequence, sequence + 1);
@@ -319,6 +324,14 @@ pub fn replay<S: Storage>(
         told.operations += u64::from(record.header.count);
         Ok(())
     })?;
+    if let Some(read) = end.sequence
+        && read < sequence
+    {
+        let file = storage.describe(&segment_name(end.segment));
+        let what = end.torn.unwrap_or_else(|| "nothing is there".into());
+        let reason = format!("the snapshot holds batch {sequence}, and batch {read} is the last of the log: {what}");
+        return Err(SpotError::Damaged { file, offset: end.offset, reason });
+    }
     told.segments_done = told.segments;
     progress(told);
     Ok(Replayed { state, sequence, end, snapshot, unusable, operations: told.operations })
@@ -333,8 +346,12 @@ fn newest_snapshot<S: Storage>(storage: &S) -> Result<Newest, SpotError> {
         match load(storage, sequence) {
             Ok((header, state)) => return Ok((Some(header), state, unusable)),
             Err(invalid) => match invalid.into_error(storage.describe(&snapshot_name(sequence))) {
-                // An old program must not go back to an old snapshot because it cannot read the newest.
+                // An old program must not go back to an old snapshot because it cannot read the newest. Nor must one
+                // that may not.
                 newer @ SpotError::Newer { .. } => return Err(newer),
+                SpotError::Storage { what, file, source } if source.kind() == io::ErrorKind::PermissionDenied => {
+                    return Err(SpotError::Storage { what, file, source });
+                }
                 other => unusable.push(other),
             },
         }
@@ -393,12 +410,6 @@ pub struct Sealed {
 pub fn take<S: Storage>(storage: &S, sealed: Sealed) -> Result<Option<Header>, SpotError> {
     let last = sealed.segment;
     if last == 0 {
-        return Ok(None);
-    }
-    if let Some(newest) = snapshots(storage)?.first()
-        && let Some(header) = read_header(storage, &snapshot_name(*newest))
-        && header.segment > last
-    {
         return Ok(None);
     }
     let replayed = replay(storage, Some(last), &mut |_| {})?;

@@ -36,25 +36,24 @@ pub fn verify<S: Storage>(
     if there.is_empty() && sequences.is_empty() {
         return Err(SpotError::Missing { folder: storage.describe("") });
     }
-    let first = there.first().copied().unwrap_or(1);
+    // All segments from the very first on; or, if some are gone, from where the oldest snapshot goes on.
+    let complete = there.iter().zip(1..).all(|(number, expected)| *number == expected);
     let mut headers = Vec::new();
     let mut state = State::default();
     let mut sequence = 0;
     let mut remaining = sequences.iter().copied().peekable();
-    if first > 1 || there.is_empty() {
-        // The beginning is gone: a snapshot stands for it.
+    if !complete || there.is_empty() {
         let Some(oldest) = remaining.next() else {
             return Err(SpotError::Incomplete { what: storage.describe(&segment_name(1)) });
         };
         let (header, restored) = read(storage, oldest)?;
-        if header.segment > first {
-            // Segments from before it are left over; they say nothing new.
-            tracing::debug!(first, snapshot = header.sequence, "segments from before the oldest snapshot");
-        }
         (state, sequence) = (restored, header.sequence);
         headers.push(header);
     }
-    let start = headers.first().map_or(1, |header| header.segment);
+    // As a start does: from the segment before it, if that is there.
+    let before = |header: &Header| there.iter().copied().find(|number| number + 1 == header.segment);
+    let start = headers.first().map_or(1, |header| before(header).unwrap_or(header.segment));
+    let covered = sequence;
     let mut told = Progress {
         segments_done: 0,
         segments: there.iter().filter(|number| **number >= start).count() as u64,
@@ -76,6 +75,9 @@ pub fn verify<S: Storage>(
     let log = headers_log(storage, &sequences)?;
     let end = walk(storage, log, start, None, |record| {
         let file = || storage.describe(&segment_name(record.segment));
+        if record.header.sequence <= covered {
+            return Ok(());
+        }
         if record.header.sequence != sequence + 1 {
             let reason = format!("batch {} is there, batch {} is expected", record.header.sequence, sequence + 1);
             return Err(SpotError::Damaged { file: file(), offset: record.offset, reason });

@@ -144,17 +144,17 @@ pub fn walk<S: Storage>(
                 Found::Record(found, payload) => {
                     let offset = at as u64;
                     let refuse = |reason: String| SpotError::Damaged { file: name.clone(), offset, reason };
-                    if let Some(before) = end.as_ref().filter(|_| records == 0)
-                        && let Some(reason) = &before.torn
-                    {
-                        let file = storage.describe(&segment_name(before.segment));
-                        let reason = format!("{reason}, and {name} goes on after it");
-                        return Err(SpotError::Damaged { file, offset: before.offset, reason });
-                    }
                     if let Some(sequence) = sequence
                         && found.sequence != sequence + 1
                     {
-                        return Err(refuse(format!("batch {} follows batch {sequence}", found.sequence)));
+                        return Err(match end.as_ref().filter(|_| records == 0) {
+                            Some(End { torn: Some(reason), segment, offset, .. }) => {
+                                let file = storage.describe(&segment_name(*segment));
+                                let reason = format!("{reason}, and {name} goes on with batch {}", found.sequence);
+                                SpotError::Damaged { file, offset: *offset, reason }
+                            }
+                            _ => refuse(format!("batch {} follows batch {sequence}", found.sequence)),
+                        });
                     }
                     visit(&Record { segment: number, offset, header: found, payload })?;
                     sequence = Some(found.sequence);
@@ -172,6 +172,14 @@ pub fn walk<S: Storage>(
             offset: at as u64,
             reason,
         })?;
+        // A good batch that follows proves that nothing is missing before it; another torn one does not.
+        if let Some(End { torn: Some(reason), segment, offset, .. }) = &end
+            && records == 0
+            && torn.is_some()
+        {
+            let file = storage.describe(&segment_name(*segment));
+            return Err(SpotError::Damaged { file, offset: *offset, reason: reason.clone() });
+        }
         let begun = records > 0 || torn.is_some() || end.is_none();
         match &mut end {
             // Prepared, not begun: the log ends before it.
@@ -194,20 +202,20 @@ fn check_rest(bytes: &[u8], at: usize, log: u64, bad: Option<String>) -> Result<
         return Ok(None);
     }
     let bad = bad.unwrap_or_else(|| "a part of a record is there without its beginning".into());
+    let rot = rotten(bytes, at);
+    let bad = rot.as_ref().map_or_else(|| bad.clone(), |rot| format!("{bad}: {rot}"));
     for later in (at + BLOCK..bytes.len()).step_by(BLOCK) {
         if let Found::Record(header, _) = look(bytes, later, log) {
             return Err(format!("{bad}, and batch {} behind it at offset {later} is whole", header.sequence));
         }
     }
-    match rotten(bytes, at) {
-        Some(rot) => Err(format!("{bad}: {rot}")),
-        None => Ok(Some(bad)),
-    }
+    if rot.is_some() { Err(bad) } else { Ok(Some(bad)) }
 }
 
 fn read_segment<S: Storage>(storage: &S, number: u64, bytes: &mut Vec<u8>) -> Result<(), SpotError> {
     let name = segment_name(number);
     let file = storage.open(&name).told("open", || storage.describe(&name))?;
+    file.forget_cached().told("read", || storage.describe(&name))?;
     let length = file.length().told("read", || storage.describe(&name))?;
     bytes.resize(usize::try_from(length).unwrap_or(usize::MAX), 0);
     let read = read_full(&file, bytes, 0).told("read", || storage.describe(&name))?;

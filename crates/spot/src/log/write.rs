@@ -1,5 +1,6 @@
 //! Appending to the log: one write and one sync for each batch.
 
+use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::format::{HEADER, RecordHeader, SegmentHeader};
@@ -10,9 +11,24 @@ use crate::snapshot::Sealed;
 use crate::state::Window;
 use crate::storage::{File, Storage, write_all};
 
-/// A segment that was prepared ahead of its time, with its number. Locked while it is being made, so that a writer that
-/// cannot wait for it does.
-pub type Spare<F> = Arc<Mutex<Option<(u64, F)>>>;
+/// The newest segment, and its file if the writer has not taken it yet. **Locked while a segment is made**, by whoever
+/// makes it, so that none is ever made twice: the second would be put in the place of one that is in use.
+pub struct Newest<F> {
+    number: u64,
+    file: Option<F>,
+}
+
+pub type Spare<F> = Arc<Mutex<Newest<F>>>;
+
+/// Makes a segment ahead of its time, unless it is there.
+pub fn prepare<S: Storage>(storage: &S, spare: &Spare<S::File>, header: &SegmentHeader) -> Result<(), SpotError> {
+    let mut newest = spare.lock().unwrap_or_else(PoisonError::into_inner);
+    if header.number > newest.number {
+        let file = make_segment(storage, header)?;
+        *newest = Newest { number: header.number, file: Some(file) };
+    }
+    Ok(())
+}
 
 /// A new segment: zeros to its end, its header, synced, then named.
 pub fn make_segment<S: Storage>(storage: &S, header: &SegmentHeader) -> Result<S::File, SpotError> {
@@ -20,20 +36,26 @@ pub fn make_segment<S: Storage>(storage: &S, header: &SegmentHeader) -> Result<S
     let unfinished = format!("{name}{UNFINISHED}");
     let path = || storage.describe(&unfinished);
     let file = storage.create(&unfinished).told("create", path)?;
-    let zeros = vec![0; 1 << 20];
-    let mut at = 0;
-    while at < header.bytes {
-        let piece = usize::try_from(header.bytes - at).unwrap_or(zeros.len()).min(zeros.len());
-        write_all(&file, &zeros[..piece], at).told("prepare", path)?;
-        at += piece as u64;
-        // Piece by piece, so that the writer's own syncs do not queue behind a whole segment.
-        file.sync().told("sync", path)?;
-    }
+    fill(&file, 0, header.bytes).told("prepare", path)?;
     write_all(&file, &header.encode(), 0).told("prepare", path)?;
     file.sync().told("sync", path)?;
     storage.rename(&unfinished, &name).told("rename", path)?;
     storage.sync_directory().told("sync", || storage.describe(""))?;
     storage.open_for_blocks(&name).told("open", || storage.describe(&name))
+}
+
+/// Zeros from one offset to another, synced piece by piece, so that the writer's own syncs do not queue behind all of
+/// it.
+fn fill<F: File>(file: &F, from: u64, to: u64) -> io::Result<()> {
+    let zeros = vec![0; 1 << 20];
+    let mut at = from;
+    while at < to {
+        let piece = usize::try_from(to - at).unwrap_or(zeros.len()).min(zeros.len());
+        write_all(file, &zeros[..piece], at)?;
+        at += piece as u64;
+        file.sync()?;
+    }
+    Ok(())
 }
 
 /// The writing end of a log.
@@ -54,19 +76,20 @@ pub struct Log<S: Storage> {
 }
 
 impl<S: Storage> Log<S> {
-    /// Goes on where the log ends. A torn record is wiped out first.
+    /// Goes on where the log ends. A torn record is wiped out first. What was found is made durable: the process that
+    /// wrote the last record may have died before its sync, and from now on answers rely on it.
     pub fn resume(storage: Arc<S>, end: &End, sequence: u64) -> Result<Self, SpotError> {
         let name = segment_name(end.segment);
         let path = || storage.describe(&name);
         let file = storage.open_for_blocks(&name).told("open", path)?;
         if end.torn.is_some() {
-            let zeros = vec![0; usize::try_from(end.segment_bytes - end.offset).unwrap_or(0)];
-            write_all(&file, &zeros, end.offset).told("cut the torn record of", path)?;
-            file.sync().told("sync", path)?;
+            fill(&file, end.offset, end.segment_bytes).told("cut the torn record of", path)?;
         }
+        file.sync().told("sync", path)?;
+        storage.sync_directory().told("sync", || storage.describe(""))?;
         let header = SegmentHeader { log: end.log, number: end.segment, bytes: end.segment_bytes };
         let buffer = vec![0; HEADER];
-        let spare = Spare::default();
+        let spare = Arc::new(Mutex::new(Newest { number: end.segment, file: None }));
         Ok(Self { storage, file, header, offset: end.offset, sequence, buffer, spare, sealed: None, failed: false })
     }
 
@@ -135,11 +158,14 @@ impl<S: Storage> Log<S> {
     /// Goes on in the next segment: the spare one if it is ready, or one made now.
     pub fn rotate(&mut self) -> Result<(), SpotError> {
         let header = SegmentHeader { number: self.header.number + 1, ..self.header };
-        let spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner).take();
-        self.file = match spare {
-            Some((number, file)) if number == header.number => file,
-            _ => make_segment(&*self.storage, &header)?,
+        let mut newest = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
+        let ready = newest.file.take().filter(|_| newest.number == header.number);
+        self.file = match ready {
+            Some(file) => file,
+            None => make_segment(&*self.storage, &header)?,
         };
+        newest.number = header.number;
+        drop(newest);
         self.sealed = Some(Sealed { segment: self.header.number, sequence: self.sequence });
         self.header = header;
         self.offset = BLOCK as u64;

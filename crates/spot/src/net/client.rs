@@ -273,7 +273,8 @@ impl Driver {
                         }
                         bytes.drain(..used);
                     }
-                    Err(_) if self.waiting.is_empty() => {}
+                    // Nothing to say, or a snapshot that takes its time.
+                    Err(_) if self.waiting.values().all(|call| call.kind == SNAPSHOT) => {}
                     Err(_) => return Err(Broken::Lost),
                 },
                 written = writer.write(&out[sent..]), if sent < out.len() => {

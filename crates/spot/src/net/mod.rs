@@ -2,7 +2,7 @@
 //!
 //! Frames, little-endian: length of the rest (4 bytes), number (8), kind (1), body. The first frame of a connection
 //! carries the token; then each frame is a submission of up to 4096 requests in the layouts of the log. Many frames
-//! may be in flight; answers come in the order of the frames, each with its number.
+//! may be in flight; each answer has the number of its frame.
 //!
 //! **Nothing here can stall the writer.** A client that does not read fills its own queue of 64 frames, then its own
 //! socket, and is dropped after half a minute.

@@ -8,7 +8,7 @@ use subtle::ConstantTimeEq;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::sync::{Semaphore, mpsc};
 use tokio::time::timeout;
 
 use super::{
@@ -98,7 +98,7 @@ impl Server {
 enum Outgoing {
     Answers(u64, Pending),
     Refused(u64, No),
-    Snapshot(u64, oneshot::Receiver<Result<Option<Header>, crate::SpotError>>),
+    Snapshot(u64, Result<Option<Header>, crate::SpotError>),
 }
 
 async fn connection(stream: TcpStream, engine: &Engine, token: &Token) -> io::Result<()> {
@@ -141,10 +141,13 @@ async fn read(frames: &mut Frames, engine: &Engine, sender: &mpsc::Sender<Outgoi
                 Err(_) => (Outgoing::Refused(number, No::Malformed), true),
             },
             SNAPSHOT => {
-                let (done, taken) = oneshot::channel();
-                let engine = engine.clone();
-                tokio::spawn(async move { done.send(engine.snapshot().await).ok() });
-                (Outgoing::Snapshot(number, taken), false)
+                // It takes its time: the answer comes when it is there, and others pass it by.
+                let (engine, sender) = (engine.clone(), sender.clone());
+                tokio::spawn(async move {
+                    let taken = engine.snapshot().await;
+                    sender.send(Outgoing::Snapshot(number, taken)).await.ok();
+                });
+                continue;
             }
             _ => (Outgoing::Refused(number, No::Malformed), true),
         };
@@ -166,13 +169,15 @@ async fn write(mut writer: OwnedWriteHalf, mut outgoing: mpsc::Receiver<Outgoing
                 Err(refused) => put(&mut out, number, REFUSED, |out| out.push(No::Refused(refused).number())),
             },
             Outgoing::Refused(number, no) => put(&mut out, number, REFUSED, |out| out.push(no.number())),
-            Outgoing::Snapshot(number, taken) => match taken.await {
-                Ok(Ok(header)) => {
+            Outgoing::Snapshot(number, taken) => match taken {
+                Ok(header) => {
                     let sequence = header.map_or(0, |header| header.sequence);
                     put(&mut out, number, SNAPSHOT_TAKEN, |out| out.extend_from_slice(&sequence.to_le_bytes()));
                 }
-                Ok(Err(error)) => put(&mut out, number, FAILED, |out| out.extend_from_slice(error.code().as_bytes())),
-                Err(_) => put(&mut out, number, REFUSED, |out| out.push(No::Refused(Refused::Stopped).number())),
+                Err(crate::SpotError::Stopped) => {
+                    put(&mut out, number, REFUSED, |out| out.push(No::Refused(Refused::Stopped).number()));
+                }
+                Err(error) => put(&mut out, number, FAILED, |out| out.extend_from_slice(error.code().as_bytes())),
             },
         }
         // One write for all answers that are there.

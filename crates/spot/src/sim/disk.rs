@@ -157,6 +157,15 @@ impl FaultyDisk {
         inner.faults = Faults::default();
     }
 
+    /// The process dies and the machine lives on: open files are dead, and all that was written is still to be read,
+    /// durable or not.
+    pub fn kill(&self) {
+        let mut inner = self.inner();
+        inner.life += 1;
+        inner.dead = false;
+        inner.faults = Faults::default();
+    }
+
     /// What is on the disk now, by name. For tests that damage it.
     pub fn read(&self, name: &str) -> Option<Vec<u8>> {
         let inner = self.inner();
@@ -375,6 +384,20 @@ impl File for FaultyFile {
             node.durable = node.now.clone();
         }
         node.dirty.clear();
+        Ok(())
+    }
+
+    fn forget_cached(&self) -> io::Result<()> {
+        let mut inner = self.operate()?;
+        let node = &mut inner.nodes[self.node];
+        for (number, block) in node.now.chunks_mut(BLOCK).enumerate() {
+            // What is still to be written stays.
+            if !node.dirty.contains(&number)
+                && let Some(durable) = node.durable.get(number * BLOCK..number * BLOCK + block.len())
+            {
+                block.copy_from_slice(durable);
+            }
+        }
         Ok(())
     }
 }

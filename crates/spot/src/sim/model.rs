@@ -211,9 +211,8 @@ impl Model {
         }
     }
 
-    /// Forgets what the engine may forget, so that a long run stays small.
-    pub fn forget(&mut self) {
-        let horizon = self.window.horizon;
+    /// Forgets what the engine may forget, so that a long run stays small: the horizon is one that it has logged.
+    pub fn forget(&mut self, horizon: Timestamp) {
         let newest = self.ids.last_key_value().map(|(id, _)| *id);
         self.ids.retain(|id, _| id.made_at() >= horizon || Some(*id) == newest);
     }

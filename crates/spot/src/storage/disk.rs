@@ -6,7 +6,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use rustix::fs::OFlags;
+use rustix::fs::{Advice, OFlags, fadvise};
 
 use crate::log::BLOCK;
 
@@ -28,6 +28,15 @@ impl Disk {
             Ok(()) => Ok(Some(Self { folder: folder.to_owned(), lock: Some(lock) })),
             Err(fs::TryLockError::WouldBlock) => Ok(None),
             Err(fs::TryLockError::Error(error)) => Err(error),
+        }
+    }
+
+    /// Makes the folder, durably.
+    pub fn make_folder(folder: &Path) -> io::Result<()> {
+        fs::create_dir_all(folder)?;
+        match folder.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+            Some(parent) => fs::File::open(parent)?.sync_all(),
+            None => fs::File::open(".")?.sync_all(),
         }
     }
 
@@ -125,5 +134,9 @@ impl File for DiskFile {
 
     fn sync(&self) -> io::Result<()> {
         self.file.sync_data()
+    }
+
+    fn forget_cached(&self) -> io::Result<()> {
+        Ok(fadvise(&self.file, 0, None, Advice::DontNeed)?)
     }
 }

@@ -36,6 +36,8 @@ pub trait File: Send + 'static {
     fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<usize>;
     /// fdatasync: what was written is durable when it returns.
     fn sync(&self) -> io::Result<()>;
+    /// Forgets what is only remembered, so that the next read is of the disk. After a failed sync the two differ.
+    fn forget_cached(&self) -> io::Result<()>;
 }
 
 /// Writes all of it, however the file cuts it up.

@@ -303,3 +303,54 @@ fn a_folder_without_a_log_is_not_taken_for_an_empty_one() {
     assert_eq!(again.expect_err("refused").code(), "SPOT_LOG_EXISTS");
     assert_eq!(core.state().window().time, NOW);
 }
+
+/// Three segments with one batch each; segment 3 holds the last.
+fn three_segments() -> (FaultyDisk, u64) {
+    let disk = FaultyDisk::new(13);
+    let mut core = create(&disk);
+    for number in 1..=3 {
+        batch(&mut core, &[deposit(number, 1, 5)]).expect("durable");
+        if number < 3 {
+            core.seal().expect("sealed");
+        }
+    }
+    (disk, core.state().digest())
+}
+
+fn spoil(disk: &FaultyDisk, number: u64, at: usize) {
+    let mut bytes = disk.read(&segment(number)).expect("there");
+    bytes[at..at + 20].fill(0xaa);
+    disk.put(&segment(number), bytes);
+}
+
+#[test]
+fn a_damaged_batch_is_not_taken_for_torn_because_the_next_is_torn_too() {
+    let (disk, _) = three_segments();
+    spoil(&disk, 2, BLOCK + 70);
+    spoil(&disk, 3, BLOCK + 70);
+    let error = open(&disk).err().expect("refused").to_string();
+    assert!(error.contains(&format!("{} is damaged at offset {BLOCK}", segment(2))), "{error}");
+}
+
+#[test]
+fn the_last_batch_of_a_segment_that_others_follow_is_missed() {
+    let (disk, _) = three_segments();
+    spoil(&disk, 2, BLOCK + 70);
+    let error = open(&disk).err().expect("refused").to_string();
+    assert!(error.contains(&format!("{} is damaged at offset {BLOCK}", segment(2))), "{error}");
+    // Gone without a trace, too.
+    let (disk, _) = three_segments();
+    let mut bytes = disk.read(&segment(2)).expect("there");
+    bytes[BLOCK..].fill(0);
+    disk.put(&segment(2), bytes);
+    let error = open(&disk).err().expect("refused").to_string();
+    assert!(error.contains("batch 3 follows batch 1"), "{error}");
+}
+
+#[test]
+fn rot_behind_the_last_batch_of_a_segment_does_not_matter() {
+    let (disk, digest) = three_segments();
+    spoil(&disk, 2, 3 * BLOCK + 70);
+    spoil(&disk, 1, 9 * BLOCK);
+    assert_eq!(open(&disk).expect("every batch is there").0.state().digest(), digest);
+}

@@ -58,7 +58,9 @@ async fn many_frames_in_flight_are_each_answered() {
         client.ask(Request::Total(domain::AssetId(1))).await.map(|answer| format!("{answer:?}")),
         Ok("Total(Amount(9800))".into())
     );
-    assert!(client.snapshot().await.expect("taken") > 0);
+    let (snapshot, beside) = tokio::join!(client.snapshot(), client.ask(deposit(90_001, 7, 200)));
+    assert!(snapshot.expect("taken") > 0);
+    assert_eq!(beside, Ok(Answer::First(Outcome::Applied)));
     assert_eq!(client.submit(&[]).await, Err(ClientError::Refused(Refused::Size)));
 }
 

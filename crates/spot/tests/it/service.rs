@@ -109,6 +109,9 @@ impl File for GatedFile {
     fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<usize> {
         self.0.write_at(bytes, at)
     }
+    fn forget_cached(&self) -> io::Result<()> {
+        self.0.forget_cached()
+    }
     fn sync(&self) -> io::Result<()> {
         let open = self.1.0.lock().expect("not poisoned");
         drop(self.1.1.wait_while(open, |open| !*open).expect("not poisoned"));

@@ -1,5 +1,5 @@
 //! Operations, requests and answers as JSON lines. Amounts are strings of the asset's smallest unit: no JSON number
-//! ever holds money.
+//! ever holds money. Ids are strings too when they are written: many readers of JSON round numbers of that size.
 
 use domain::{AccountStatus, Amount, AssetId, UserId};
 use serde::Deserialize;
@@ -26,9 +26,19 @@ pub fn describe(operation: &Operation) -> Value {
             "buyer_fee": of.buyer_fee.units().to_string(), "seller_fee": of.seller_fee.units().to_string(),
         }),
     };
-    line["id"] = operation.id().number().into();
+    line["id"] = operation.id().to_string().into();
     line["kind"] = operation.name().into();
     line
+}
+
+/// A request as it could be sent again.
+pub fn request(request: &Request) -> Value {
+    match request {
+        Request::Run(operation) => describe(operation),
+        Request::Query(id) => json!({ "kind": "query", "id": id.to_string() }),
+        Request::Balance { user, asset } => json!({ "kind": "balance", "user": user.get(), "asset": asset.0 }),
+        Request::Total(asset) => json!({ "kind": "total", "asset": asset.0 }),
+    }
 }
 
 pub fn outcome(outcome: Outcome) -> &'static str {
@@ -68,7 +78,7 @@ pub fn answer(answer: &Answer) -> Value {
 #[serde(deny_unknown_fields)]
 struct Line {
     kind: String,
-    id: Option<i64>,
+    id: Option<Number>,
     user: Option<i64>,
     asset: Option<i64>,
     amount: Option<String>,
@@ -82,6 +92,23 @@ struct Line {
     quote_amount: Option<String>,
     buyer_fee: Option<String>,
     seller_fee: Option<String>,
+}
+
+/// A number, or a string of its digits.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Number {
+    Plain(i64),
+    Text(String),
+}
+
+impl Number {
+    fn get(&self) -> Option<i64> {
+        match self {
+            Self::Plain(number) => Some(*number),
+            Self::Text(text) => text.parse().ok(),
+        }
+    }
 }
 
 fn user(name: &str, number: Option<i64>) -> Result<UserId, String> {
@@ -102,7 +129,7 @@ fn amount(name: &str, text: Option<&String>) -> Result<Amount, String> {
 pub fn parse(text: &str, new_id: impl FnOnce() -> Result<OpId, String>) -> Result<Request, String> {
     let line: Line = serde_json::from_str(text).map_err(|error| error.to_string())?;
     let given = match line.id {
-        Some(number) => Some(OpId::new(number).ok_or("\"id\" must be a positive number")?),
+        Some(number) => Some(number.get().and_then(OpId::new).ok_or("\"id\" must be a positive number")?),
         None => None,
     };
     let kind = line.kind.as_str();

@@ -27,17 +27,22 @@ pub enum Command {
     /// A line names its kind and its fields; amounts are strings of the asset's smallest unit; without an id it is
     /// given a new one:
     ///   {"kind":"deposit","user":7,"asset":1,"amount":"500"}
-    ///   {"kind":"withdraw","id":1234567890123456789,"user":7,"asset":1,"amount":"200"}
+    ///   {"kind":"withdraw","id":"1234567890123456789","user":7,"asset":1,"amount":"200"}
     ///   {"kind":"balance","user":7,"asset":1}
     ///
     /// Kinds: deposit, withdraw, rollback, reserve, release, settle, set-status, query, balance, total.
+    /// Nothing is sent before the last line is read. Each answer repeats its line, with "outcome" (applied or a code),
+    /// "replay" if it was decided before, or "undecided": then nothing was done, and nothing may be concluded. What was
+    /// not answered is printed too, with "unanswered", so that it can be sent again under the same id.
     #[command(verbatim_doc_comment)]
     Send(send::Arguments),
-    /// Show what is in a folder: segments, snapshots, totals
+    /// Show what is in a folder: segments, snapshots, totals; an engine may be running on it
     Stat(stat::Arguments),
-    /// Read everything, run every operation again, and report the first damage
+    /// Read everything, run every operation again, and report the first damage; an engine may be running on it
     Verify(verify::Arguments),
     /// Print the operations of the log as JSON lines, with what became of each
+    ///
+    /// Of a folder that no engine runs on: under a running one the end of the log may look damaged.
     Dump(dump::Arguments),
     /// Take a snapshot: of a folder that no engine runs on, or through a running engine
     Snapshot(snapshot::Arguments),
@@ -104,6 +109,18 @@ pub fn for_reading(folder: &Path) -> Result<Disk, Failure> {
     } else {
         Err(SpotError::Missing { folder: folder.display().to_string() }.into())
     }
+}
+
+/// Reads a folder that an engine may be writing to. What looks damaged once may have been half-written while it was
+/// read; what looks the same three times is damaged.
+pub fn steadily<T>(mut read: impl FnMut() -> Result<T, SpotError>) -> Result<T, SpotError> {
+    for _ in 0..2 {
+        match read() {
+            Err(SpotError::Damaged { .. } | SpotError::Incomplete { .. } | SpotError::Storage { .. }) => {}
+            other => return other,
+        }
+    }
+    read()
 }
 
 /// Segments read so far, for people who wait.

@@ -4,7 +4,7 @@ use std::io::BufRead;
 use std::time::Duration;
 
 use domain::id::{Generator, NodeId, Transfer};
-use serde_json::Value;
+use serde_json::{Value, json};
 use spot::net::Client;
 use spot::{OpId, Request, SUBMISSION_MAX};
 
@@ -25,46 +25,54 @@ pub struct Arguments {
 
 pub async fn run(arguments: &Arguments) -> Outcome {
     let client = connect(&arguments.connection)?;
-    // The last node: whoever makes ids for real gets a lower one from the database.
-    let node = NodeId::new(NodeId::COUNT - 1).unwrap_or_else(|| unreachable!("the last node is one"));
+    // The upper half of the nodes: whoever makes ids for real gets a lower one from the database. Two senders at a time
+    // have two processes.
+    let node = u16::try_from(std::process::id() % u32::from(NodeId::COUNT / 2)).unwrap_or(0);
+    let node = NodeId::new(NodeId::COUNT / 2 + node).ok_or_else(|| bug("there is no such node"))?;
     let ids = Generator::new(SystemClock, node);
     let new_id = || ids.next::<Transfer>().map(OpId::from).map_err(|error| error.to_string());
     let mut requests: Vec<Request> = Vec::new();
     // All of it is read before anything is sent: a bad line changes nothing.
     for (number, line) in std::io::stdin().lock().lines().enumerate() {
-        let line = line.map_err(|error| Failure::outside("INTERNAL", &error, "standard input cannot be read"))?;
-        if line.trim().is_empty() {
-            continue;
-        }
-        let request = lines::parse(&line, new_id).map_err(|reason| {
+        let bad = |reason: String| {
             let message = format!("line {}: {reason}", number + 1);
             Failure::bad_input("SPOT_BAD_LINE", message, "nothing was sent; bursar spot send --help shows the form")
-        })?;
-        requests.push(request);
+        };
+        let line = line.map_err(|error| bad(error.to_string()))?;
+        if !line.trim().is_empty() {
+            requests.push(lines::parse(&line, new_id).map_err(bad)?);
+        }
     }
     let time = Duration::from_secs(arguments.timeout);
-    for requests in requests.chunks(SUBMISSION_MAX) {
-        let answers = tokio::time::timeout(time, client.submit(requests)).await.map_err(|_| unanswered())?;
-        for (request, answer) in requests.iter().zip(answers.map_err(failure)?) {
-            say(line(request, &lines::answer(&answer)));
+    let mut rest = requests.chunks(SUBMISSION_MAX);
+    while let Some(requests) = rest.next() {
+        let failed = match tokio::time::timeout(time, client.submit(requests)).await {
+            Ok(Ok(answers)) => {
+                requests.iter().zip(&answers).for_each(|(request, answer)| say(line(request, lines::answer(answer))));
+                continue;
+            }
+            Ok(Err(error)) => failure(error),
+            Err(_) => unanswered(),
+        };
+        for request in requests.iter().chain(rest.flatten()) {
+            say(line(request, json!({ "unanswered": true })));
         }
+        return Err(failed);
     }
     Ok(())
 }
 
-fn line(request: &Request, answer: &Value) -> Value {
-    let mut line = match request {
-        Request::Run(operation) => serde_json::json!({ "id": operation.id().number(), "kind": operation.name() }),
-        Request::Query(id) => serde_json::json!({ "id": id.number(), "kind": "query" }),
-        Request::Balance { user, asset } => {
-            serde_json::json!({ "kind": "balance", "user": user.get(), "asset": asset.0 })
-        }
-        Request::Total(asset) => serde_json::json!({ "kind": "total", "asset": asset.0 }),
-    };
-    if let (Some(line), Some(answer)) = (line.as_object_mut(), answer.as_object()) {
-        line.extend(answer.clone());
+/// The request, and what became of it.
+fn line(request: &Request, answer: Value) -> Value {
+    let mut line = lines::request(request);
+    if let (Some(line), Value::Object(answer)) = (line.as_object_mut(), answer) {
+        line.extend(answer);
     }
     line
+}
+
+fn bug(what: &str) -> Failure {
+    Failure::outside("INTERNAL", &std::io::Error::other(what.to_owned()), "this is a bug in Bursar: please report it")
 }
 
 pub fn connect(connection: &Connection) -> Result<Client, Failure> {
@@ -74,7 +82,7 @@ pub fn connect(connection: &Connection) -> Result<Client, Failure> {
 
 pub fn unanswered() -> Failure {
     let message = "the engine did not answer in time";
-    let hint = "is it running? send the same ids again: what was done is not done twice";
+    let hint = "is it running? send the unanswered lines again with their ids: what was done is not done twice";
     Failure { code: "SPOT_UNANSWERED", messages: vec![message.into()], hint: hint.into(), exit: Exit::Outside }
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::json;
 use spot::net::Server;
 use spot::service::{Ended, Limits};
-use spot::{Core, Engine, Settings, Started};
+use spot::{Core, Disk, Engine, Settings, Started};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -117,7 +117,7 @@ pub async fn run(arguments: &Arguments, json: bool) -> Outcome {
 fn open(arguments: &Arguments, json: bool) -> Result<Engine, Failure> {
     let settings = arguments.settings();
     if arguments.create {
-        std::fs::create_dir_all(&arguments.folder).map_err(|error| {
+        Disk::make_folder(&arguments.folder).map_err(|error| {
             Failure::outside("SPOT_STORAGE_FAILED", &error, format!("can {} be made?", arguments.folder.display()))
         })?;
     }
@@ -137,13 +137,18 @@ fn open(arguments: &Arguments, json: bool) -> Result<Engine, Failure> {
         .map_err(|error| Failure::outside("INTERNAL", &error, "the machine has no threads left"))
 }
 
-fn greet(started: &Started, accounts: usize, time: Duration, json: bool) {
+/// What an operator should know about the start, on standard error.
+pub fn note(started: &Started) {
     for error in &started.unusable {
         warn(format!("warning {}: {error}; an older snapshot and the log stand in for it", error.code()));
     }
     if let Some(torn) = &started.torn {
         warn(format!("note: a record that was never acknowledged was cut off ({torn})"));
     }
+}
+
+fn greet(started: &Started, accounts: usize, time: Duration, json: bool) {
+    note(started);
     if json {
         say(json!({
             "event": "recovered", "batch": started.sequence, "snapshot": started.snapshot,

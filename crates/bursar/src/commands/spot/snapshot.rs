@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::json;
 use spot::{Core, Settings};
 
-use super::{Connection, bar, exclusive, send, show};
+use super::{Connection, bar, exclusive, send, serve, show};
 use crate::failure::{Failure, Outcome};
 use crate::output::say;
 
@@ -45,7 +45,8 @@ fn offline(folder: &std::path::Path, json: bool) -> Result<Option<u64>, Failure>
     bar.set_message("reading the log");
     let opened = Core::open(Arc::clone(&disk), &Settings::default(), &mut |progress| show(&bar, progress));
     bar.finish_and_clear();
-    let (mut core, _) = opened?;
+    let (mut core, started) = opened?;
+    serve::note(&started);
     let sealed = core.seal()?;
     drop(core);
     Ok(spot::snapshot::take(&*disk, sealed)?.map(|header| header.sequence))

@@ -7,7 +7,7 @@ use spot::Storage;
 use spot::snapshot::{read_header, replay, snapshot_name, snapshots};
 use spot::storage::File;
 
-use super::{bar, for_reading, show};
+use super::{bar, for_reading, show, steadily};
 use crate::failure::Outcome;
 use crate::output::{say, table, thousands, warn};
 
@@ -21,7 +21,7 @@ pub fn run(arguments: &Arguments, json: bool) -> Outcome {
     let disk = for_reading(&arguments.folder)?;
     let bar = bar(json);
     bar.set_message("reading the log");
-    let replayed = replay(&disk, None, &mut |progress| show(&bar, progress));
+    let replayed = steadily(|| replay(&disk, None, &mut |progress| show(&bar, progress)));
     bar.finish_and_clear();
     let replayed = replayed?;
     for error in &replayed.unusable {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde_json::json;
 
-use super::{bar, for_reading, show};
+use super::{bar, for_reading, show, steadily};
 use crate::clock::Stopwatch;
 use crate::failure::Outcome;
 use crate::output::{say, thousands};
@@ -20,7 +20,8 @@ pub fn run(arguments: &Arguments, json: bool) -> Outcome {
     let bar = bar(json);
     bar.set_message("verifying");
     let watch = Stopwatch::start();
-    let verified = spot::tools::verify(&disk, &mut |progress| show(&bar, progress), &mut |_, _, _| {});
+    let mut told = |progress| show(&bar, progress);
+    let verified = steadily(|| spot::tools::verify(&disk, &mut told, &mut |_, _, _| {}));
     bar.finish_and_clear();
     let verified = verified?;
     let snapshots: Vec<u64> = verified.snapshots.iter().map(|header| header.sequence).collect();
