@@ -90,9 +90,12 @@ impl From<SpotError> for Failure {
             | SpotError::Incomplete { .. }
             | SpotError::Diverged { .. } => Exit::Found,
             SpotError::Missing { .. } | SpotError::Exists { .. } | SpotError::Setting(_) => Exit::BadInput,
-            SpotError::Storage { .. } | SpotError::Newer { .. } | SpotError::InUse { .. } | SpotError::Stopped => {
-                Exit::Outside
-            }
+            SpotError::Storage { .. }
+            | SpotError::Newer { .. }
+            | SpotError::InUse { .. }
+            | SpotError::SnapshotRunning
+            | SpotError::ClockAhead { .. }
+            | SpotError::Stopped => Exit::Outside,
         };
         Self { code: error.code(), messages: causes(&error), hint: error.hint().to_owned(), exit }
     }

@@ -124,6 +124,8 @@ pub enum Answer {
     Expired,
     /// The id is from the future: a clock is wrong. Nothing was done, and it may be sent again.
     TooEarly,
+    /// The total of the asset has no room for what a rollback gives back. Nothing was done; it must be sent again.
+    NoRoom,
     /// To a query: what stands under the id, if anything.
     Standing(Option<Standing>),
     /// To a balance request: nothing, if the user never had one.
@@ -140,6 +142,7 @@ const TOO_EARLY: u8 = 5;
 const STANDING: u8 = 6;
 const BALANCE: u8 = 7;
 const TOTAL: u8 = 8;
+const NO_ROOM: u8 = 9;
 const NOTHING: u8 = u8::MAX;
 
 impl Outcome {
@@ -169,6 +172,7 @@ impl Answer {
             Self::Conflict => Some("EXISTS_WITH_DIFFERENT_CONTENT"),
             Self::Expired => Some("OPERATION_EXPIRED"),
             Self::TooEarly => Some("OPERATION_FROM_THE_FUTURE"),
+            Self::NoRoom => Some("ROLLBACK_HAS_NO_ROOM"),
             Self::First(Outcome::Applied)
             | Self::Replay(Outcome::Applied)
             | Self::Standing(_)
@@ -184,6 +188,7 @@ impl Answer {
             Self::Conflict => out.extend_from_slice(&[CONFLICT, 0]),
             Self::Expired => out.extend_from_slice(&[EXPIRED, 0]),
             Self::TooEarly => out.extend_from_slice(&[TOO_EARLY, 0]),
+            Self::NoRoom => out.extend_from_slice(&[NO_ROOM, 0]),
             Self::Standing(standing) => {
                 out.extend_from_slice(&[STANDING, standing.map_or(NOTHING, Standing::number)]);
             }
@@ -209,6 +214,7 @@ impl Answer {
             CONFLICT => Self::Conflict,
             EXPIRED => Self::Expired,
             TOO_EARLY => Self::TooEarly,
+            NO_ROOM => Self::NoRoom,
             STANDING if number == NOTHING => Self::Standing(None),
             STANDING => Self::Standing(Some(Standing::from_number(number).ok_or(BadLayout::Field)?)),
             BALANCE if number == NOTHING => Self::Balance(None),

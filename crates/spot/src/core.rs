@@ -23,6 +23,8 @@ pub const SUBMISSION_MAX: usize = 4_096;
 const BATCH_BYTES: usize = 256 << 10;
 /// The largest record: a batch just below its limit, and one more submission.
 const LARGEST_RECORD: u64 = (BATCH_BYTES + SUBMISSION_MAX * LONGEST + 2 * BLOCK) as u64;
+/// A clock may be ahead of the log by the retention, or by a week if that is longer: an engine may stand idle.
+const CLOCK_MICROS: i64 = 7 * 24 * 3_600 * 1_000_000;
 const SEGMENT_MIN: u64 = 1 << 20;
 const SEGMENT_MAX: u64 = 1 << 30;
 const _: () = assert!(SEGMENT_MIN > LARGEST_RECORD + BLOCK as u64, "every record must fit a segment");
@@ -33,11 +35,13 @@ pub struct Settings {
     pub segment_bytes: u64,
     /// How long operation ids are remembered, by the time in the ids.
     pub retention_micros: i64,
+    /// Believe the clock although the log is older than the retention.
+    pub accept_clock: bool,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { segment_bytes: 64 << 20, retention_micros: 7 * 24 * 3_600 * 1_000_000 }
+        Self { segment_bytes: 64 << 20, retention_micros: 7 * 24 * 3_600 * 1_000_000, accept_clock: false }
     }
 }
 
@@ -75,7 +79,12 @@ pub struct Core<S: Storage> {
     state: State,
     log: Log<S>,
     retention_micros: i64,
+    accept_clock: bool,
     first_segment: u64,
+    /// The horizon that is in the log.
+    durable_horizon: Timestamp,
+    /// An answer of this batch relies on the horizon in memory.
+    relied_on_horizon: bool,
     /// What the operations in the log's buffer came to, a byte each.
     outcomes: Vec<u8>,
 }
@@ -105,7 +114,12 @@ impl<S: Storage> Core<S> {
         let end = &replayed.end;
         let file = || storage.describe(&crate::log::segment_name(end.segment));
         let torn = end.torn.as_ref().map(|reason| format!("{}, offset {}: {reason}", file(), end.offset));
-        let log = Log::resume(Arc::clone(&storage), end, replayed.sequence)?;
+        let mut log = Log::resume(Arc::clone(&storage), end, replayed.sequence)?;
+        // A snapshot that could not be read may be put back one day. It says in which segment the log goes on, and that
+        // segment is there: nothing more must be written to those before it.
+        while !replayed.unusable.is_empty() && log.segment().number < end.last_segment {
+            log.rotate()?;
+        }
         let started = Started {
             snapshot: replayed.snapshot.map(|header| header.sequence),
             sequence: replayed.sequence,
@@ -115,7 +129,18 @@ impl<S: Storage> Core<S> {
         };
         let (state, retention_micros) = (replayed.state, settings.retention_micros);
         let first_segment = replayed.snapshot.map_or(1, |header| header.segment);
-        Ok((Self { storage, state, log, retention_micros, first_segment, outcomes: Vec::new() }, started))
+        let core = Self {
+            storage,
+            log,
+            retention_micros,
+            accept_clock: settings.accept_clock,
+            first_segment,
+            durable_horizon: state.window().horizon,
+            relied_on_horizon: false,
+            outcomes: Vec::new(),
+            state,
+        };
+        Ok((core, started))
     }
 
     pub const fn state(&self) -> &State {
@@ -134,14 +159,24 @@ impl<S: Storage> Core<S> {
         self.log.spare()
     }
 
-    /// Opens a batch. A clock that steps back changes nothing.
+    /// Opens a batch. A clock that steps back changes nothing, and neither does one that is ahead by more than what is
+    /// remembered: ids that it made would move the horizon past every id of a right clock.
     pub fn begin(&mut self, now: Timestamp) {
+        let now = if self.clock_is_ahead(now) { self.state.window().time } else { now };
         self.state.set_window(self.state.window_at(now, self.retention_micros));
+    }
+
+    /// Is the clock so far ahead of the log that nobody should believe it?
+    pub fn clock_is_ahead(&self, now: Timestamp) -> bool {
+        let last = self.state.window().time;
+        let farthest = last.plus_micros(self.retention_micros.max(CLOCK_MICROS));
+        !self.accept_clock && last > Timestamp::from_micros(i64::MIN) && now > farthest
     }
 
     /// Answers in memory. **The answer must not leave before [`Core::commit`] has returned well.**
     pub fn answer(&mut self, request: &Request) -> Answer {
         let (answer, decided) = self.state.answer(request);
+        self.relied_on_horizon |= answer == Answer::Expired && self.state.window().horizon > self.durable_horizon;
         if decided && let (Answer::First(outcome), Request::Run(operation)) = (answer, request) {
             operation.encode(self.log.buffer());
             self.outcomes.push(outcome.number());
@@ -155,9 +190,10 @@ impl<S: Storage> Core<S> {
     }
 
     /// Makes the batch durable: one write, one sync. A batch that decided nothing (replays, queries) needs neither:
-    /// what it answers from is durable already.
+    /// what it answers from is durable already. But for "expired", which must stay true whatever is set at the next
+    /// start.
     pub fn commit(&mut self) -> Result<(), SpotError> {
-        if self.outcomes.is_empty() { Ok(()) } else { self.append() }
+        if self.outcomes.is_empty() && !self.relied_on_horizon { Ok(()) } else { self.append() }
     }
 
     /// Ends the log in good order: an empty record, which proves the one before whole.
@@ -169,7 +205,10 @@ impl<S: Storage> Core<S> {
         let count = u32::try_from(self.outcomes.len()).map_err(|_| SpotError::Setting("a batch is too large"))?;
         let outcomes = crc32c::crc32c(&self.outcomes);
         self.outcomes.clear();
-        self.log.append(self.state.window(), count, outcomes)
+        self.log.append(self.state.window(), count, outcomes)?;
+        self.durable_horizon = self.state.window().horizon;
+        self.relied_on_horizon = false;
+        Ok(())
     }
 
     /// Ends the current segment, so that a snapshot can be taken of all up to it.

@@ -2,6 +2,8 @@
 
 use std::io;
 
+use domain::Timestamp;
+
 #[derive(Debug, thiserror::Error)]
 pub enum SpotError {
     #[error("cannot {what} {file}")]
@@ -31,6 +33,10 @@ pub enum SpotError {
     Diverged { file: String, offset: u64, sequence: u64, number: u32 },
     #[error("a setting of the engine is out of range: {0}")]
     Setting(&'static str),
+    #[error("a snapshot is being taken")]
+    SnapshotRunning,
+    #[error("the clock says {now}, and the last batch was logged at {last}: one of them is wrong")]
+    ClockAhead { now: Timestamp, last: Timestamp },
     #[error("the engine has stopped")]
     Stopped,
 }
@@ -48,6 +54,8 @@ impl SpotError {
             Self::InUse { .. } => "SPOT_LOG_IN_USE",
             Self::Diverged { .. } => "SPOT_LOG_DIVERGED",
             Self::Setting(_) => "SPOT_BAD_SETTING",
+            Self::SnapshotRunning => "SPOT_SNAPSHOT_RUNNING",
+            Self::ClockAhead { .. } => "SPOT_CLOCK_AHEAD",
             Self::Stopped => "SPOT_STOPPED",
         }
     }
@@ -60,7 +68,9 @@ impl SpotError {
             Self::Damaged { .. } => {
                 "do not delete anything; restore this file from a copy of the folder, and see docs/errors/SPOT_LOG_DAMAGED.md"
             }
-            Self::Foreign { .. } => "remove the file that was copied here by mistake, or restore the right one",
+            Self::Foreign { .. } => {
+                "one of the files comes from another engine; find out which, move that one away, and delete nothing"
+            }
             Self::Newer { .. } => "run the version of bursar that wrote it, or a later one",
             Self::Incomplete { .. } => "restore the missing files from a copy of the folder; nothing was changed",
             Self::Missing { .. } => "check the path; for a new and empty engine say --create",
@@ -68,6 +78,10 @@ impl SpotError {
             Self::InUse { .. } => "stop the other engine first; two on one log would be the end of both",
             Self::Diverged { .. } => "this version decides differently from the one that wrote the log: run that one",
             Self::Setting(_) => "see bursar spot serve --help",
+            Self::SnapshotRunning => "wait for it; it holds what was answered before it began",
+            Self::ClockAhead { .. } => {
+                "set the clock right; if it is, and the engine was idle so long, say --accept-clock"
+            }
             Self::Stopped => {
                 "the reason was reported when it stopped; restart it, then send what was not answered again"
             }

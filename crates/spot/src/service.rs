@@ -3,7 +3,7 @@
 //! Batches form by themselves: whatever arrives while one is being made durable is the next one. There is no timer.
 //! What is answered never waits for whoever asked: a dead or slow client costs nothing but its own answer.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
 
@@ -55,7 +55,20 @@ impl Default for Limits {
     }
 }
 
-type SnapshotReply = oneshot::Sender<Result<Option<Header>, SpotError>>;
+/// Whoever asked for a snapshot. While this lives nobody else may: one at a time is enough, and no crowd of requests can
+/// make the engine do nothing else.
+struct SnapshotReply {
+    sender: oneshot::Sender<Result<Option<Header>, SpotError>>,
+    _turn: Turn,
+}
+
+struct Turn(Arc<Shared>);
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.0.snapshot_asked.store(false, Ordering::Release);
+    }
+}
 
 enum Submission {
     One(Request, oneshot::Sender<Answer>),
@@ -99,6 +112,7 @@ pub struct Counters {
 struct Shared {
     queue: Mutex<Queue>,
     arrival: Condvar,
+    snapshot_asked: AtomicBool,
     limit: usize,
     counters: Counters,
     ended: watch::Sender<Option<Ended>>,
@@ -177,8 +191,14 @@ impl Engine {
     pub fn start<S: Storage>(core: Core<S>, limits: Limits, clock: Arc<dyn Clock>) -> std::io::Result<Self> {
         let (ended, _) = watch::channel(None);
         let counters = Counters::default();
-        let shared =
-            Arc::new(Shared { queue: Mutex::default(), arrival: Condvar::new(), limit: limits.queue, counters, ended });
+        let shared = Arc::new(Shared {
+            queue: Mutex::default(),
+            arrival: Condvar::new(),
+            snapshot_asked: AtomicBool::new(false),
+            limit: limits.queue,
+            counters,
+            ended,
+        });
         let (spares, spare_orders) = mpsc::channel();
         let (snapshots, snapshot_orders) = mpsc::channel();
         let (segment_storage, spare, snapshot_storage) = (core.storage(), core.spare(), core.storage());
@@ -252,9 +272,18 @@ impl Engine {
 
     /// Takes a snapshot of all that was answered so far. `None` if there is nothing new since the last one.
     pub async fn snapshot(&self) -> Result<Option<Header>, SpotError> {
+        self.order_snapshot()?.await.map_err(|_| SpotError::Stopped)?
+    }
+
+    pub(crate) fn order_snapshot(&self) -> Result<oneshot::Receiver<Result<Option<Header>, SpotError>>, SpotError> {
+        let shared = &self.owner.0;
+        if shared.snapshot_asked.swap(true, Ordering::AcqRel) {
+            return Err(SpotError::SnapshotRunning);
+        }
         let (sender, receiver) = oneshot::channel();
-        self.shared().push(Submission::Snapshot(sender), 0).map_err(|_| SpotError::Stopped)?;
-        receiver.await.map_err(|_| SpotError::Stopped)?
+        let reply = SnapshotReply { sender, _turn: Turn(Arc::clone(shared)) };
+        shared.push(Submission::Snapshot(reply), 0).map_err(|_| SpotError::Stopped)?;
+        Ok(receiver)
     }
 
     pub fn counters(&self) -> &Counters {
@@ -411,6 +440,10 @@ fn take_snapshots<S: Storage>(storage: &S, shared: &Shared, orders: &mpsc::Recei
         tracing::debug!(%error, "snapshots run with the writer's priority");
     }
     for (sealed, reply) in orders {
+        if shared.queue().closing {
+            // Nobody waits for it any more, and the log has everything.
+            continue;
+        }
         let taken = snapshot::take(storage, sealed);
         match &taken {
             Ok(Some(header)) => shared.counters.snapshot.store(header.sequence, Ordering::Relaxed),
@@ -422,7 +455,7 @@ fn take_snapshots<S: Storage>(storage: &S, shared: &Shared, orders: &mpsc::Recei
             }
         }
         if let Some(reply) = reply {
-            reply.send(taken).ok();
+            reply.sender.send(taken).ok();
         }
     }
 }

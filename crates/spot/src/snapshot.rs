@@ -28,8 +28,6 @@ const ACCOUNT: usize = 32;
 const ID: usize = 16;
 /// Bytes in a chunk: a multiple of both entries.
 const CHUNK: usize = 1 << 20;
-/// How many snapshots are kept.
-pub const KEPT: usize = 2;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
@@ -165,10 +163,17 @@ pub fn write<S: Storage>(
     let ids = state.remembered().count() as u64;
     let accounts = state.account_count() as u64;
     let header = Header { log, sequence, segment, window: state.window(), accounts, ids };
-    let file = storage.create(&unfinished).told("create", path)?;
-    write_body(&file, &header, state).told("write to", path)?;
-    file.sync().told("sync", path)?;
-    storage.rename(&unfinished, &name).told("rename", path)?;
+    let finish = || -> Result<(), SpotError> {
+        let file = storage.create(&unfinished).told("create", path)?;
+        write_body(&file, &header, state).told("write to", path)?;
+        file.sync().told("sync", path)?;
+        storage.rename(&unfinished, &name).told("rename", path)
+    };
+    if let Err(error) = finish() {
+        // On a full disk the log needs the room. The first error is the one that tells.
+        storage.remove(&unfinished).ok();
+        return Err(error);
+    }
     storage.sync_directory().told("sync", || storage.describe(""))?;
     Ok(header)
 }
@@ -286,21 +291,34 @@ pub fn replay<S: Storage>(
     last: Option<u64>,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Replayed, SpotError> {
-    let (snapshot, mut state, unusable) = newest_snapshot(storage)?;
+    replay_from(storage, newest_snapshot(storage)?, last, progress)
+}
+
+fn replay_from<S: Storage>(
+    storage: &S,
+    (snapshot, mut state, unusable): Newest,
+    last: Option<u64>,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Replayed, SpotError> {
     let all = segments(storage)?;
     if all.is_empty() && snapshot.is_none() && unusable.is_empty() {
         return Err(SpotError::Missing { folder: storage.describe("") });
     }
     let first = match &snapshot {
-        // From the segment before: it ends with the snapshot's batch, but for an engine that could not read this
-        // snapshot, started from the one before, and went on in that segment.
-        Some(header) => all.iter().copied().find(|number| number + 1 == header.segment).unwrap_or(header.segment),
+        Some(header) => header.segment,
         // Without a snapshot the log must be there from its beginning.
         None => 1,
     };
     if snapshot.is_none() && !all.contains(&first) {
         let missing = storage.describe(&segment_name(first));
         return Err(unusable.into_iter().next().unwrap_or(SpotError::Incomplete { what: missing }));
+    }
+    if let Some(header) = &snapshot
+        && let Some(expected) = segment_log(storage, first)?
+        && expected != header.log
+    {
+        let file = storage.describe(&snapshot_name(header.sequence));
+        return Err(SpotError::Foreign { file, found: header.log, expected });
     }
     let wanted = all.iter().filter(|number| **number >= first && last.is_none_or(|last| **number <= last)).count();
     let mut told = Progress { segments_done: 0, segments: wanted as u64, operations: 0 };
@@ -310,9 +328,6 @@ pub fn replay<S: Storage>(
         if done > told.segments_done {
             told.segments_done = done;
             progress(told);
-        }
-        if snapshot.is_some_and(|header| record.header.sequence <= header.sequence) {
-            return Ok(());
         }
         if record.header.sequence != sequence + 1 {
             let file = storage.describe(&segment_name(record.segment));
@@ -324,14 +339,6 @@ pub fn replay<S: Storage>(
         told.operations += u64::from(record.header.count);
         Ok(())
     })?;
-    if let Some(read) = end.sequence
-        && read < sequence
-    {
-        let file = storage.describe(&segment_name(end.segment));
-        let what = end.torn.unwrap_or_else(|| "nothing is there".into());
-        let reason = format!("the snapshot holds batch {sequence}, and batch {read} is the last of the log: {what}");
-        return Err(SpotError::Damaged { file, offset: end.offset, reason });
-    }
     told.segments_done = told.segments;
     progress(told);
     Ok(Replayed { state, sequence, end, snapshot, unusable, operations: told.operations })
@@ -412,7 +419,13 @@ pub fn take<S: Storage>(storage: &S, sealed: Sealed) -> Result<Option<Header>, S
     if last == 0 {
         return Ok(None);
     }
-    let replayed = replay(storage, Some(last), &mut |_| {})?;
+    let newest = newest_snapshot(storage)?;
+    let base = newest.0;
+    set_aside(storage, base.map(|header| header.sequence))?;
+    if base.is_some_and(|header| header.segment > last) {
+        return Ok(None);
+    }
+    let replayed = replay_from(storage, newest, Some(last), &mut |_| {})?;
     // Every batch of a sealed segment was acknowledged: what looks torn, or is not there, is damage.
     if replayed.sequence != sealed.sequence || replayed.end.torn.is_some() {
         let (end, sequence) = (replayed.end, replayed.sequence);
@@ -422,14 +435,14 @@ pub fn take<S: Storage>(storage: &S, sealed: Sealed) -> Result<Option<Header>, S
             format!("batch {} was acknowledged, batch {sequence} is the last that is whole: {torn}", sealed.sequence);
         return Err(SpotError::Damaged { file, offset: end.offset, reason });
     }
-    set_aside(storage, replayed.snapshot.map(|header| header.sequence))?;
-    let made = if replayed.snapshot.is_some_and(|header| header.sequence == replayed.sequence) {
-        None
-    } else {
-        Some(write(storage, &replayed.state, replayed.end.log, replayed.sequence, last + 1)?)
-    };
-    tidy(storage)?;
-    Ok(made)
+    if base.is_some_and(|header| header.sequence == replayed.sequence) {
+        return Ok(None);
+    }
+    let made = write(storage, &replayed.state, replayed.end.log, replayed.sequence, last + 1)?;
+    if let Some(base) = base {
+        tidy(storage, &base)?;
+    }
+    Ok(Some(made))
 }
 
 /// Snapshots newer than the one that could be read are damaged. They keep their bytes under another name, and no longer
@@ -444,25 +457,32 @@ fn set_aside<S: Storage>(storage: &S, readable: Option<u64>) -> Result<(), SpotE
     Ok(())
 }
 
-/// Removes all but the newest snapshots, and the segments that none of them needs.
-fn tidy<S: Storage>(storage: &S) -> Result<(), SpotError> {
-    let mut kept = Vec::new();
-    for sequence in snapshots(storage)? {
+/// Two snapshots are kept, the one just written and the one that it was made from, which was read in full: what is
+/// older than that one goes, and the segments that only it needed.
+fn tidy<S: Storage>(storage: &S, base: &Header) -> Result<(), SpotError> {
+    for sequence in snapshots(storage)?.into_iter().filter(|sequence| *sequence < base.sequence) {
         let name = snapshot_name(sequence);
-        if kept.len() < KEPT {
-            kept.extend(read_header(storage, &name));
-        } else {
-            storage.remove(&name).told("remove", || storage.describe(&name))?;
-        }
+        storage.remove(&name).told("remove", || storage.describe(&name))?;
     }
-    if let Some(oldest) = kept.get(KEPT - 1) {
-        storage.sync_directory().told("sync", || storage.describe(""))?;
-        for number in segments(storage)?.into_iter().filter(|number| *number < oldest.segment) {
-            let name = segment_name(number);
-            storage.remove(&name).told("remove", || storage.describe(&name))?;
-        }
+    storage.sync_directory().told("sync", || storage.describe(""))?;
+    for number in segments(storage)?.into_iter().filter(|number| *number < base.segment) {
+        let name = segment_name(number);
+        storage.remove(&name).told("remove", || storage.describe(&name))?;
     }
     Ok(())
+}
+
+/// Which log a segment belongs to, if its header can be read. What is wrong with it otherwise, the reader says.
+fn segment_log<S: Storage>(storage: &S, number: u64) -> Result<Option<u64>, SpotError> {
+    let name = segment_name(number);
+    let file = match storage.open(&name) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        opened => opened.told("open", || storage.describe(&name))?,
+    };
+    let mut bytes = [0; format::HEADER];
+    let read = read_full(&file, &mut bytes, 0).told("read", || storage.describe(&name))?;
+    let header = format::SegmentHeader::decode(&bytes).ok().filter(|_| read == bytes.len());
+    Ok(header.map(|header| header.log))
 }
 
 /// The header alone, if it can be read.

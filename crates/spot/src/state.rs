@@ -97,7 +97,9 @@ impl State {
     pub fn window_at(&self, now: Timestamp, retention_micros: i64) -> Window {
         let time = self.window.time.max(now);
         let newest = self.newest().unwrap_or(Timestamp::from_micros(i64::MIN)).min(time);
-        let horizon = Timestamp::from_micros(newest.micros().saturating_sub(retention_micros));
+        // In whole milliseconds, as ids are.
+        let horizon = newest.micros().saturating_sub(retention_micros);
+        let horizon = Timestamp::from_micros(horizon.saturating_sub(horizon.rem_euclid(1_000)));
         Window { time, horizon: self.window.horizon.max(horizon) }
     }
 
@@ -179,8 +181,8 @@ impl State {
             // Nothing was taken, nothing is owed, and it stays refused.
             Standing::Refused(_) => (Answer::Replay(Outcome::Applied), false),
             Standing::Applied => match self.credit_from_outside(of) {
-                // Not remembered: once there is room, the same rollback succeeds.
-                Err(refusal) => (Answer::First(Outcome::Refused(refusal)), false),
+                // Once there is room, the same rollback succeeds.
+                Err(_) => (Answer::NoRoom, false),
                 Ok(()) => {
                     if let Some(remembered) = self.ids.get_mut(withdrawal.number()) {
                         remembered.set_standing(Standing::RolledBack);

@@ -212,7 +212,7 @@ fn amounts_and_assets_are_checked_before_anything_else() {
 fn the_total_of_an_asset_never_overflows() {
     check(
         "deposit 1 7 1 max ok / deposit 2 8 1 1 overflow / withdraw 3 7 1 10 ok / deposit 4 8 1 10 ok
-         / rollback 3 7 1 10 overflow / standing 3 Standing(Some(Applied))
+         / rollback 3 7 1 10 noroom / standing 3 Standing(Some(Applied))
          / withdraw 5 8 1 10 ok / rollback 3 7 1 10 ok / balance 7 1 9223372036854775807 0 / deposit 6 7 2 max ok",
     );
 }

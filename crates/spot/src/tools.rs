@@ -50,10 +50,7 @@ pub fn verify<S: Storage>(
         (state, sequence) = (restored, header.sequence);
         headers.push(header);
     }
-    // As a start does: from the segment before it, if that is there.
-    let before = |header: &Header| there.iter().copied().find(|number| number + 1 == header.segment);
-    let start = headers.first().map_or(1, |header| before(header).unwrap_or(header.segment));
-    let covered = sequence;
+    let start = headers.first().map_or(1, |header| header.segment);
     let mut told = Progress {
         segments_done: 0,
         segments: there.iter().filter(|number| **number >= start).count() as u64,
@@ -75,9 +72,6 @@ pub fn verify<S: Storage>(
     let log = headers_log(storage, &sequences)?;
     let end = walk(storage, log, start, None, |record| {
         let file = || storage.describe(&segment_name(record.segment));
-        if record.header.sequence <= covered {
-            return Ok(());
-        }
         if record.header.sequence != sequence + 1 {
             let reason = format!("batch {} is there, batch {} is expected", record.header.sequence, sequence + 1);
             return Err(SpotError::Damaged { file: file(), offset: record.offset, reason });

@@ -13,6 +13,10 @@ use crate::state::Window;
 pub const VERSION: u32 = 1;
 pub const HEADER: usize = 64;
 
+/// Stands behind the operations of every record. Without it the last sector of a good record could be all zeros but for
+/// one bit, and losing it would look like rot.
+pub const TRAILER: [u8; 16] = *b"end of the batch";
+
 const SEGMENT_MAGIC: [u8; 8] = *b"BURSPOTW";
 const RECORD_MAGIC: [u8; 8] = *b"BURSPOTR";
 
@@ -92,7 +96,7 @@ impl SegmentHeader {
 /// What stands before the operations of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordHeader {
-    /// The bytes of the operations; the rest of the last block is zero.
+    /// The bytes of the operations and the trailer; the rest of the last block is zero.
     pub length: u32,
     /// Batches are numbered from 1 without gaps.
     pub sequence: u64,
@@ -101,7 +105,7 @@ pub struct RecordHeader {
     pub count: u32,
     /// The crc32c of the outcomes, one byte each: a replay that decides otherwise is noticed.
     pub outcomes: u32,
-    /// The crc32c of the operations.
+    /// The crc32c of the operations and the trailer.
     pub checksum: u32,
 }
 

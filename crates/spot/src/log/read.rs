@@ -5,7 +5,9 @@
 //! a bad record with a good one behind it, a gap in the sequence, a file that is shorter than it was made, and a last
 //! record that is one bit away from a good one (a torn write loses whole sectors, never a bit).
 
-use super::format::{Flaw, HEADER, RecordHeader, SegmentHeader, VERSION, one_bit_from_checksum, one_bit_from_header};
+use super::format::{
+    Flaw, HEADER, RecordHeader, SegmentHeader, TRAILER, VERSION, one_bit_from_checksum, one_bit_from_header,
+};
 use super::{BLOCK, segment_name, segment_number};
 use crate::error::{SpotError, Told};
 use crate::storage::{File, Storage, read_full};
@@ -69,7 +71,10 @@ fn look(bytes: &[u8], at: usize, log: u64) -> Found<'_> {
         Some(payload) if crc32c::crc32c(payload) != header.checksum => {
             Found::Bad("the checksum of the operations is wrong".into())
         }
-        Some(payload) => Found::Record(header, payload),
+        Some(payload) => match payload.strip_suffix(&TRAILER) {
+            Some(operations) => Found::Record(header, operations),
+            None => Found::Bad("the end of the record is not where it should be".into()),
+        },
     }
 }
 
@@ -81,7 +86,7 @@ fn rotten(bytes: &[u8], at: usize) -> Option<String> {
         return one_bit_from_header(header_bytes).map(say);
     };
     let payload = bytes.get(at + HEADER..)?.get(..usize::try_from(header.length).ok()?)?;
-    // Each operation has bytes that are not zero, so a sector of zeros was never written: torn.
+    // Each operation, and the trailer, have bytes that are not zero, so a sector of zeros was never written: torn.
     let whole = bytes.get(at..at + HEADER + payload.len())?;
     if whole.chunks(512).any(|sector| sector.iter().all(|byte| *byte == 0)) {
         return None;
@@ -106,8 +111,8 @@ fn check_segment(name: &str, number: u64, bytes: &[u8], log: Option<u64>) -> Res
     if header.number != number {
         return Err(damaged(0, &format!("it is segment {}: the file was renamed", header.number)));
     }
-    if (bytes.len() as u64) < header.bytes {
-        let reason = format!("the file is cut: it was made with {} bytes and has {}", header.bytes, bytes.len());
+    if bytes.len() as u64 != header.bytes {
+        let reason = format!("the file was made with {} bytes and has {}", header.bytes, bytes.len());
         return Err(damaged(bytes.len() as u64, &reason));
     }
     Ok(header)

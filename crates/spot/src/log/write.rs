@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::format::{HEADER, RecordHeader, SegmentHeader};
+use super::format::{HEADER, RecordHeader, SegmentHeader, TRAILER};
 use super::read::End;
 use super::{BLOCK, UNFINISHED, segment_name};
 use crate::error::{SpotError, Told};
@@ -35,11 +35,18 @@ pub fn make_segment<S: Storage>(storage: &S, header: &SegmentHeader) -> Result<S
     let name = segment_name(header.number);
     let unfinished = format!("{name}{UNFINISHED}");
     let path = || storage.describe(&unfinished);
-    let file = storage.create(&unfinished).told("create", path)?;
-    fill(&file, 0, header.bytes).told("prepare", path)?;
-    write_all(&file, &header.encode(), 0).told("prepare", path)?;
-    file.sync().told("sync", path)?;
-    storage.rename(&unfinished, &name).told("rename", path)?;
+    let finish = || -> Result<(), SpotError> {
+        let file = storage.create(&unfinished).told("create", path)?;
+        fill(&file, 0, header.bytes).told("prepare", path)?;
+        write_all(&file, &header.encode(), 0).told("prepare", path)?;
+        file.sync().told("sync", path)?;
+        storage.rename(&unfinished, &name).told("rename", path)
+    };
+    if let Err(error) = finish() {
+        // What is left of it would only take room. The first error is the one that tells.
+        storage.remove(&unfinished).ok();
+        return Err(error);
+    }
     storage.sync_directory().told("sync", || storage.describe(""))?;
     storage.open_for_blocks(&name).told("open", || storage.describe(&name))
 }
@@ -130,6 +137,7 @@ impl<S: Storage> Log<S> {
     }
 
     fn write(&mut self, window: Window, count: u32, outcomes: u32) -> Result<(), SpotError> {
+        self.buffer.extend_from_slice(&TRAILER);
         let payload = &self.buffer[HEADER..];
         let header = RecordHeader {
             length: u32::try_from(payload.len()).map_err(|_| SpotError::Setting("a batch is too large"))?,

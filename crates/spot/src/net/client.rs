@@ -29,6 +29,8 @@ const SILENCE: Duration = Duration::from_secs(15);
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
+/// No answer. **Only `Refused` says that nothing was done**; after the others, what was sent may have been carried out,
+/// and the same ids must be sent again before anything is concluded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ClientError {
     #[error(transparent)]
@@ -77,6 +79,8 @@ struct Call {
     kind: u8,
     body: Vec<u8>,
     reply: Reply,
+    /// It was sent on an earlier connection too, and may have been carried out there.
+    sent_before: bool,
 }
 
 /// A handle on a connection that looks after itself; cheap to clone.
@@ -135,7 +139,7 @@ impl Client {
     ) -> Result<T, ClientError> {
         // The task ends only after it was rejected for good.
         let rejected = || self.rejected.get().cloned().unwrap_or(ClientError::Protocol);
-        self.calls.send(Call { kind, body, reply }).await.map_err(|_| rejected())?;
+        self.calls.send(Call { kind, body, reply, sent_before: false }).await.map_err(|_| rejected())?;
         answer.await.map_err(|_| rejected())?
     }
 }
@@ -177,6 +181,9 @@ impl Driver {
                 Broken::Unneeded => return,
                 Broken::Rejected(error) => error,
                 Broken::Lost => {
+                    if self.calls.is_closed() && self.calls.is_empty() {
+                        return;
+                    }
                     // Something got through: it is a new trouble, not the old one.
                     pause = if self.next > before { FIRST_PAUSE } else { (pause * 2).min(LONGEST_PAUSE) };
                     let jitter = self.random.below(u64::try_from(pause.as_micros()).unwrap_or(0) / 2 + 1);
@@ -206,7 +213,7 @@ impl Driver {
 
     async fn converse(&mut self) -> Result<std::convert::Infallible, Broken> {
         let stream = timeout(CONNECT_TIME, TcpStream::connect(self.address)).await.map_err(|_| Broken::Lost)??;
-        stream.set_nodelay(true)?;
+        super::keep_alive(&stream)?;
         let (mut reader, mut writer) = stream.into_split();
         let mut out = Vec::new();
         put(&mut out, 0, HELLO, |out| {
@@ -218,7 +225,8 @@ impl Driver {
         timeout(CONNECT_TIME, self.welcome(&mut reader, &mut bytes)).await.map_err(|_| Broken::Lost)??;
         out.clear();
         self.waiting.retain(|_, call| !call.reply.is_abandoned());
-        for (number, call) in &self.waiting {
+        for (number, call) in &mut self.waiting {
+            call.sent_before = true;
             put(&mut out, *number, call.kind, |out| out.extend_from_slice(&call.body));
         }
         self.exchange(reader, writer, bytes, out).await
@@ -226,13 +234,17 @@ impl Driver {
 
     async fn welcome(&self, reader: &mut OwnedReadHalf, bytes: &mut Vec<u8>) -> Result<(), Broken> {
         loop {
-            if let Some((frame, length)) = parse(bytes).map_err(|_| Broken::Rejected(ClientError::Protocol))? {
+            if let Some((frame, length)) = parse(bytes).map_err(|_| Broken::Lost)? {
                 let result = match (frame.kind, frame.body.first()) {
                     (WELCOME, Some(&VERSION)) => Ok(()),
                     (REFUSED, Some(number)) if No::from_number(*number) == Some(No::Unauthorized) => {
                         Err(Broken::Rejected(ClientError::Unauthorized))
                     }
-                    _ => Err(Broken::Rejected(ClientError::Protocol)),
+                    // Another program on that port, or another version: perhaps not for ever.
+                    _ => {
+                        tracing::warn!(address = %self.address, "whoever answers there is no spot engine of this version");
+                        Err(Broken::Lost)
+                    }
                 };
                 bytes.drain(..length);
                 return result;
@@ -252,13 +264,15 @@ impl Driver {
         mut out: Vec<u8>,
     ) -> Result<std::convert::Infallible, Broken> {
         let mut sent = 0;
+        let silence = sleep(SILENCE);
+        tokio::pin!(silence);
         loop {
             bytes.reserve(1 << 16);
             tokio::select! {
-                read = timeout(SILENCE, reader.read_buf(&mut bytes)) => match read {
-                    Ok(Ok(0)) => return Err(Broken::Lost),
-                    Ok(read) => {
-                        read?;
+                read = reader.read_buf(&mut bytes) => match read? {
+                    0 => return Err(Broken::Lost),
+                    _ => {
+                        silence.set(sleep(SILENCE));
                         let mut used = 0;
                         while let Some((frame, length)) =
                             parse(&bytes[used..]).map_err(|_| Broken::Rejected(ClientError::Protocol))?
@@ -273,10 +287,14 @@ impl Driver {
                         }
                         bytes.drain(..used);
                     }
-                    // Nothing to say, or a snapshot that takes its time.
-                    Err(_) if self.waiting.values().all(|call| call.kind == SNAPSHOT) => {}
-                    Err(_) => return Err(Broken::Lost),
                 },
+                () = &mut silence => {
+                    // Nothing to say, or a snapshot that takes its time.
+                    if !self.waiting.values().all(|call| call.kind == SNAPSHOT) {
+                        return Err(Broken::Lost);
+                    }
+                    silence.set(sleep(SILENCE));
+                }
                 written = writer.write(&out[sent..]), if sent < out.len() => {
                     sent += written?;
                     if sent == out.len() {
@@ -286,6 +304,9 @@ impl Driver {
                 }
                 call = self.calls.recv(), if self.waiting.len() < IN_FLIGHT => {
                     let Some(call) = call else { return Err(Broken::Unneeded) };
+                    if self.waiting.is_empty() {
+                        silence.set(sleep(SILENCE));
+                    }
                     self.send(call, &mut out);
                     while self.waiting.len() < IN_FLIGHT && let Ok(call) = self.calls.try_recv() {
                         self.send(call, &mut out);
@@ -306,12 +327,14 @@ impl Driver {
     }
 }
 
-/// Hands an answer to whoever asked. An engine that stops did not say what became of the call: it comes back from here,
-/// waits for the next connection, and is sent again.
+/// Hands an answer to whoever asked. A call of which nobody knows what became comes back from here, waits for the next
+/// connection, and is sent again.
 fn deliver(call: Call, kind: u8, body: &[u8]) -> Result<Option<Call>, Broken> {
     let no = body.first().filter(|_| kind == REFUSED).and_then(|number| No::from_number(*number));
     match (kind, no, call) {
         (_, Some(No::Refused(Refused::Stopped)), call) => return Ok(Some(call)),
+        // "Busy" promises that nothing was done. Of a call that was sent before, nobody can promise that.
+        (_, Some(No::Refused(Refused::Busy)), call) if call.sent_before => return Ok(Some(call)),
         (_, Some(No::Refused(refused)), call) => call.reply.fail(refused.into()),
         (_, Some(No::Unauthorized), call) => call.reply.fail(ClientError::Unauthorized),
         (ANSWERS, _, Call { reply: Reply::Answers(reply), .. }) => {
@@ -327,4 +350,32 @@ fn deliver(call: Call, kind: u8, body: &[u8]) -> Result<Option<Call>, Broken> {
         }
     }
     Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn call(sent_before: bool) -> (Call, oneshot::Receiver<Result<Vec<Answer>, ClientError>>) {
+        let (reply, answers) = oneshot::channel();
+        (Call { kind: SUBMIT, body: Vec::new(), reply: Reply::Answers(reply), sent_before }, answers)
+    }
+
+    #[test]
+    fn busy_is_only_told_of_a_call_that_cannot_have_been_carried_out() {
+        let busy = [No::Refused(Refused::Busy).number()];
+        let (first, mut answers) = call(false);
+        assert!(deliver(first, REFUSED, &busy).is_ok_and(|back| back.is_none()));
+        assert_eq!(answers.try_recv(), Ok(Err(ClientError::Refused(Refused::Busy))));
+        let (again, mut answers) = call(true);
+        assert!(deliver(again, REFUSED, &busy).is_ok_and(|back| back.is_some()), "it is sent once more");
+        assert!(answers.try_recv().is_err());
+    }
+
+    #[test]
+    fn a_call_that_a_stopping_engine_did_not_answer_is_sent_again() {
+        let (call, _answers) = call(false);
+        let stopped = [No::Refused(Refused::Stopped).number()];
+        assert!(deliver(call, REFUSED, &stopped).is_ok_and(|back| back.is_some()));
+    }
 }

@@ -5,13 +5,19 @@
 //! may be in flight; each answer has the number of its frame.
 //!
 //! **Nothing here can stall the writer.** A client that does not read fills its own queue of 64 frames, then its own
-//! socket, and is dropped after half a minute.
+//! socket, and is dropped when that has taken nothing for half a minute.
 
 pub mod client;
 pub mod server;
 
 pub use client::{Client, ClientError};
 pub use server::{Server, Token};
+
+use std::io;
+use std::time::Duration;
+
+use rustix::net::sockopt;
+use tokio::net::TcpStream;
 
 use crate::operation::{BadLayout, Fields, LONGEST};
 use crate::{Answer, Refused, Request, SUBMISSION_MAX};
@@ -29,6 +35,16 @@ const ANSWERS: u8 = 5;
 const REFUSED: u8 = 6;
 const SNAPSHOT_TAKEN: u8 = 7;
 const FAILED: u8 = 8;
+
+/// Small frames go at once, and a peer whose machine is gone is noticed within a minute or so.
+fn keep_alive(stream: &TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    sockopt::set_socket_keepalive(stream, true)?;
+    sockopt::set_tcp_keepidle(stream, Duration::from_secs(30))?;
+    sockopt::set_tcp_keepintvl(stream, Duration::from_secs(10))?;
+    sockopt::set_tcp_keepcnt(stream, 3)?;
+    Ok(())
+}
 
 /// A frame that came in whole.
 struct Frame<'a> {

@@ -18,8 +18,10 @@ use crate::answer::Answer;
 use crate::service::{Engine, Pending, Refused};
 use crate::snapshot::Header;
 
-/// Connections at a time.
+/// Connections at a time, of those that have shown the token.
 const CONNECTIONS: usize = 256;
+/// Connections that have not shown it yet.
+const STRANGERS: usize = 1_024;
 /// Frames of one connection that may wait for their answers.
 const IN_FLIGHT: usize = 64;
 const HELLO_TIME: Duration = Duration::from_secs(5);
@@ -69,6 +71,7 @@ impl Server {
     /// Accepts connections until the future is dropped.
     pub async fn run(self) {
         let places = Arc::new(Semaphore::new(CONNECTIONS));
+        let strangers = Arc::new(Semaphore::new(STRANGERS));
         loop {
             let (stream, peer) = match self.listener.accept().await {
                 Ok(accepted) => accepted,
@@ -79,16 +82,25 @@ impl Server {
                     continue;
                 }
             };
-            let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
-                tracing::warn!(%peer, "refused: {CONNECTIONS} connections are open");
+            let Ok(stranger) = Arc::clone(&strangers).try_acquire_owned() else {
+                tracing::warn!(%peer, "refused: {STRANGERS} connections have not shown a token");
                 continue;
             };
-            let (engine, token) = (self.engine.clone(), self.token.clone());
+            let (engine, token, places) = (self.engine.clone(), self.token.clone(), Arc::clone(&places));
             tokio::spawn(async move {
-                if let Err(error) = connection(stream, &engine, &token).await {
+                let served = async {
+                    let Some((frames, writer)) = greet(stream, &token).await? else { return Ok(()) };
+                    drop(stranger);
+                    let Ok(_place) = places.try_acquire() else {
+                        tracing::warn!(%peer, "refused: {CONNECTIONS} connections are open");
+                        return Ok(());
+                    };
+                    converse(frames, writer, &engine).await
+                };
+                let served: io::Result<()> = served.await;
+                if let Err(error) = served {
                     tracing::debug!(%peer, %error, "a connection ended");
                 }
-                drop(place);
             });
         }
     }
@@ -101,8 +113,9 @@ enum Outgoing {
     Snapshot(u64, Result<Option<Header>, crate::SpotError>),
 }
 
-async fn connection(stream: TcpStream, engine: &Engine, token: &Token) -> io::Result<()> {
-    stream.set_nodelay(true)?;
+/// Lets in whoever shows the token.
+async fn greet(stream: TcpStream, token: &Token) -> io::Result<Option<(Frames, OwnedWriteHalf)>> {
+    super::keep_alive(&stream)?;
     let (reader, mut writer) = stream.into_split();
     let mut frames = Frames { reader, bytes: Vec::new(), used: 0 };
     let mut out = Vec::new();
@@ -112,19 +125,29 @@ async fn connection(stream: TcpStream, engine: &Engine, token: &Token) -> io::Re
             Some((&VERSION, _)) => {
                 tracing::warn!("a client showed a wrong token");
                 put(&mut out, number, REFUSED, |out| out.push(No::Unauthorized.number()));
-                return writer.write_all(&out).await;
+                writer.write_all(&out).await?;
+                return Ok(None);
             }
             _ => {
                 put(&mut out, number, REFUSED, |out| out.push(No::Malformed.number()));
-                return writer.write_all(&out).await;
+                writer.write_all(&out).await?;
+                return Ok(None);
             }
         },
-        _ => return Ok(()),
+        _ => return Ok(None),
     }
     writer.write_all(&out).await?;
+    Ok(Some((frames, writer)))
+}
+
+async fn converse(mut frames: Frames, writer: OwnedWriteHalf, engine: &Engine) -> io::Result<()> {
     let (sender, receiver) = mpsc::channel(IN_FLIGHT);
-    let writing = tokio::spawn(write(writer, receiver));
-    let result = read(&mut frames, engine, &sender).await;
+    let mut writing = tokio::spawn(write(writer, receiver));
+    let result = tokio::select! {
+        result = read(&mut frames, engine, &sender) => result,
+        // Nobody takes the answers.
+        written = &mut writing => return written.map_err(io::Error::other)?,
+    };
     // What was taken is still answered; then the connection ends.
     drop(sender);
     writing.await.map_err(io::Error::other)??;
@@ -142,12 +165,17 @@ async fn read(frames: &mut Frames, engine: &Engine, sender: &mpsc::Sender<Outgoi
             },
             SNAPSHOT => {
                 // It takes its time: the answer comes when it is there, and others pass it by.
-                let (engine, sender) = (engine.clone(), sender.clone());
-                tokio::spawn(async move {
-                    let taken = engine.snapshot().await;
-                    sender.send(Outgoing::Snapshot(number, taken)).await.ok();
-                });
-                continue;
+                match engine.order_snapshot() {
+                    Err(error) => (Outgoing::Snapshot(number, Err(error)), false),
+                    Ok(taken) => {
+                        let sender = sender.clone();
+                        tokio::spawn(async move {
+                            let taken = taken.await.unwrap_or(Err(crate::SpotError::Stopped));
+                            sender.send(Outgoing::Snapshot(number, taken)).await.ok();
+                        });
+                        continue;
+                    }
+                }
             }
             _ => (Outgoing::Refused(number, No::Malformed), true),
         };

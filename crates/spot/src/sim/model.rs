@@ -47,7 +47,7 @@ impl Model {
         }
         if let Some((newest, _)) = self.ids.last_key_value() {
             let newest = newest.made_at().min(self.window.time);
-            let horizon = newest.plus_micros(-self.retention_micros);
+            let horizon = Timestamp::from_micros((newest.micros() - self.retention_micros) / 1_000 * 1_000);
             if horizon > self.window.horizon {
                 self.window.horizon = horizon;
             }
@@ -87,7 +87,7 @@ impl Model {
             Some((_, Standing::Applied)) if rollback => {
                 let Operation::Rollback(of) = operation else { return Answer::Conflict };
                 match self.deposit(of) {
-                    Err(refusal) => Answer::First(Outcome::Refused(refusal)),
+                    Err(_) => Answer::NoRoom,
                     Ok(()) => {
                         self.ids.insert(id, (as_first, Standing::RolledBack));
                         Answer::First(Outcome::Applied)

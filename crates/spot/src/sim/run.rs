@@ -175,7 +175,7 @@ impl Simulation {
     pub fn new(seed: u64) -> Result<Self, SpotError> {
         let mut random = Random::from_seed(seed);
         let disk = FaultyDisk::new(random.next_u64());
-        let settings = Settings { segment_bytes: 1 << 20, retention_micros: RETENTION_MICROS };
+        let settings = Settings { segment_bytes: 1 << 20, retention_micros: RETENTION_MICROS, ..Settings::default() };
         Core::create(&disk, random.next_u64(), &settings)?;
         let (core, _) = Core::open(Arc::new(disk.clone()), &settings, &mut |_| {})?;
         Ok(Self {
@@ -246,7 +246,7 @@ impl Simulation {
                 Answer::First(Outcome::Applied) => self.report.applied += 1,
                 Answer::First(Outcome::Refused(_)) => self.report.refused += 1,
                 Answer::Replay(_) => self.report.replays += 1,
-                Answer::Conflict | Answer::Expired | Answer::TooEarly => self.report.undecided += 1,
+                Answer::Conflict | Answer::Expired | Answer::TooEarly | Answer::NoRoom => self.report.undecided += 1,
                 Answer::Standing(_) | Answer::Balance(_) | Answer::Total(_) => {}
             }
         }
@@ -347,7 +347,7 @@ mod tests {
         let (mut torn, mut kept) = (0, 0);
         for seed in 1..=12 {
             let simulation = Simulation::new(seed).expect("a new log");
-            let report = simulation.run(10_000, &mut |_| {}).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+            let report = simulation.run(40_000, &mut |_| {}).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
             assert!(report.recoveries > 10 && report.failed_batches > 5 && report.snapshots > 1, "{report:?}");
             assert!(report.applied > 2_000 && report.refused > 1_000 && report.replays > 500, "{report:?}");
             torn += report.torn_tails;

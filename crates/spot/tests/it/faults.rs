@@ -167,9 +167,12 @@ fn expired_ids_stay_expired_after_a_restart_and_a_snapshot() {
         let id = spot::OpId::new(domain::id::first_at(later) + number).expect("positive");
         Operation::Deposit(spot::Move { id, ..crate::common::of(1, 1, 10) })
     };
-    for number in [1, 2] {
-        core.begin(later);
-        core.answer(&late(number).into());
+    // Half-way there first: a clock that jumps by more than the retention is not believed.
+    let half = spot::OpId::new(domain::id::first_at(crate::common::NOW.plus_micros(week / 2))).expect("positive");
+    let half = Operation::Deposit(spot::Move { id: half, ..crate::common::of(1, 1, 10) });
+    for (time, operation) in [(crate::common::NOW.plus_micros(week / 2), half), (later, late(1)), (later, late(2))] {
+        core.begin(time);
+        assert_eq!(core.answer(&operation.into()), Answer::First(Outcome::Applied));
         core.commit().expect("durable");
     }
     assert_eq!(core.answer(&deposit(1, 1, 10).into()), Answer::Expired);
@@ -178,7 +181,7 @@ fn expired_ids_stay_expired_after_a_restart_and_a_snapshot() {
     let digest = core.state().digest();
     drop(core);
     let (mut core, started) = open(&disk).expect("sound");
-    assert_eq!(started.snapshot, Some(3));
+    assert_eq!(started.snapshot, Some(4));
     assert_eq!(core.state().digest(), digest);
     assert_eq!(core.answer(&deposit(1, 1, 10).into()), Answer::Expired);
     assert_eq!(core.answer(&late(1).into()), Answer::Replay(Outcome::Applied));
@@ -262,4 +265,67 @@ fn a_snapshot_that_can_be_read_again_hides_nothing_written_meanwhile() {
     assert_eq!(core.state().digest(), digest);
     let verified = spot::tools::verify(&disk, &mut |_| {}, &mut |_, _, _| {}).expect("sound");
     assert_eq!(verified.state.digest(), digest);
+}
+
+#[test]
+fn expired_stays_true_after_a_crash_and_under_a_longer_retention() {
+    let short = spot::Settings { retention_micros: 3_600_000_000, ..crate::common::settings() };
+    let disk = FaultyDisk::new(10);
+    spot::Core::create(&disk, 1, &short).expect("a new log");
+    let start = |settings: &spot::Settings| {
+        spot::Core::open(std::sync::Arc::new(disk.clone()), settings, &mut |_| {}).expect("sound").0
+    };
+    let mut core = start(&short);
+    batch(&mut core, &[deposit(1, 1, 10)]).expect("durable");
+    let old = Operation::Deposit(spot::Move {
+        id: spot::OpId::new(domain::id::first_at(crate::common::NOW.plus_micros(-7_200_000_000))).expect("positive"),
+        ..crate::common::of(1, 1, 10)
+    });
+    // Nothing is decided in this batch; its answer is a promise all the same.
+    assert_eq!(batch(&mut core, &[old]).expect("durable"), [Answer::Expired]);
+    drop(core);
+    disk.crash();
+    let mut core = start(&crate::common::settings());
+    assert_eq!(batch(&mut core, &[old]).expect("answered"), [Answer::Expired]);
+}
+
+#[test]
+fn a_clock_that_is_ahead_by_more_than_the_retention_is_not_believed() {
+    let disk = FaultyDisk::new(11);
+    let mut core = create(&disk);
+    batch(&mut core, &[deposit(1, 1, 10)]).expect("durable");
+    let ahead = crate::common::NOW.plus_micros(40 * 24 * 3_600_000_000);
+    let at = |time: domain::Timestamp, number: i64| {
+        let id = spot::OpId::new(domain::id::first_at(time) + number).expect("positive");
+        Operation::Deposit(spot::Move { id, ..crate::common::of(1, 1, 10) })
+    };
+    assert!(core.clock_is_ahead(ahead));
+    core.begin(ahead);
+    // The maker of ids has the same wrong clock.
+    assert_eq!(core.answer(&at(ahead, 1).into()), Answer::TooEarly);
+    core.commit().expect("nothing to write");
+    core.begin(crate::common::NOW);
+    assert_eq!(core.answer(&deposit(2, 1, 10).into()), Answer::First(Outcome::Applied));
+    core.commit().expect("durable");
+    drop(core);
+    // Unless an operator says that the clock is right.
+    let accept = spot::Settings { accept_clock: true, ..crate::common::settings() };
+    let (mut core, _) = spot::Core::open(std::sync::Arc::new(disk), &accept, &mut |_| {}).expect("sound");
+    core.begin(ahead);
+    assert_eq!(core.answer(&at(ahead, 1).into()), Answer::First(Outcome::Applied));
+}
+
+#[test]
+fn what_could_not_be_finished_leaves_no_file_behind() {
+    use spot::Storage;
+    let disk = FaultyDisk::new(12);
+    let mut core = create(&disk);
+    batch(&mut core, &[deposit(1, 1, 10)]).expect("durable");
+    let sealed = core.seal().expect("sealed");
+    disk.set_faults(Faults { capacity: Some((2 << 20) + 50), ..Faults::default() });
+    snapshot::take(&disk, sealed).expect_err("full");
+    batch(&mut core, &[deposit(2, 1, 10)]).expect("durable");
+    core.seal().expect_err("full");
+    let names = disk.names().expect("listed");
+    assert!(names.iter().all(|name| !name.ends_with(".tmp")), "{names:?}");
 }

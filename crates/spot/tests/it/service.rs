@@ -209,3 +209,45 @@ async fn a_snapshot_that_fails_is_counted_and_the_engine_goes_on() {
     assert_eq!(engine.counters().snapshot_failures.load(std::sync::atomic::Ordering::Relaxed), 1);
     assert_eq!(engine.ask(deposit(3, 1, 10)).await, Ok(Answer::First(Outcome::Applied)));
 }
+
+/// Seals race with the thread that prepares segments, and with full segments.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn snapshots_asked_for_without_pause_lose_nothing() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let disk = || Arc::new(Disk::exclusive(folder.path()).expect("opened").expect("free"));
+    Core::create(&*disk(), 7, &settings()).expect("a new log");
+    let (core, _) = Core::open(disk(), &settings(), &mut |_| {}).expect("opened");
+    let engine = start(core, Limits { snapshot_bytes: 1, ..Limits::default() });
+    let asking = {
+        let engine = engine.clone();
+        tokio::spawn(async move {
+            let (mut taken, mut running) = (0, 0);
+            while taken < 40 {
+                let (one, other) = tokio::join!(engine.snapshot(), engine.snapshot());
+                for result in [one, other] {
+                    match result {
+                        Ok(_) => taken += 1,
+                        Err(error) => {
+                            assert_eq!(error.code(), "SPOT_SNAPSHOT_RUNNING");
+                            running += 1;
+                        }
+                    }
+                }
+            }
+            (taken, running)
+        })
+    };
+    let mut number = 0;
+    while !asking.is_finished() {
+        let requests: Vec<Request> = (0..200).map(|one| deposit(number + one, 1, 1).into()).collect();
+        assert_eq!(engine.submit(requests).await.expect("answered"), applied(200));
+        number += 200;
+    }
+    let (taken, running) = asking.await.expect("no panic");
+    assert!(taken >= 40 && running > 0, "{taken} taken, {running} refused");
+    engine.stop().await;
+    let (core, _) = Core::open(disk(), &settings(), &mut |_| {}).expect("sound");
+    assert_eq!(core.state().totals().next().expect("an asset").1.units(), number);
+    let verified = spot::tools::verify(&Disk::for_reading(folder.path()), &mut |_| {}, &mut |_, _, _| {});
+    assert_eq!(verified.expect("sound").state.digest(), core.state().digest());
+}

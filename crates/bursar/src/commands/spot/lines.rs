@@ -53,7 +53,7 @@ pub fn answer(answer: &Answer) -> Value {
     match answer {
         Answer::First(decided) => json!({ "outcome": outcome(*decided) }),
         Answer::Replay(decided) => json!({ "outcome": outcome(*decided), "replay": true }),
-        Answer::Conflict | Answer::Expired | Answer::TooEarly => {
+        Answer::Conflict | Answer::Expired | Answer::TooEarly | Answer::NoRoom => {
             json!({ "undecided": answer.code().unwrap_or_default() })
         }
         Answer::Standing(None) => json!({ "standing": null }),
@@ -92,6 +92,19 @@ struct Line {
     quote_amount: Option<String>,
     buyer_fee: Option<String>,
     seller_fee: Option<String>,
+    // What answers and dumps add to a line, so that those can be sent again.
+    #[serde(rename = "batch")]
+    _batch: Option<Value>,
+    #[serde(rename = "time")]
+    _time: Option<Value>,
+    #[serde(rename = "outcome")]
+    _outcome: Option<Value>,
+    #[serde(rename = "replay")]
+    _replay: Option<Value>,
+    #[serde(rename = "undecided")]
+    _undecided: Option<Value>,
+    #[serde(rename = "unanswered")]
+    _unanswered: Option<Value>,
 }
 
 /// A number, or a string of its digits.

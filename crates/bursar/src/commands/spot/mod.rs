@@ -111,16 +111,20 @@ pub fn for_reading(folder: &Path) -> Result<Disk, Failure> {
     }
 }
 
-/// Reads a folder that an engine may be writing to. What looks damaged once may have been half-written while it was
-/// read; what looks the same three times is damaged.
+/// Reads a folder that an engine may be writing to. What looks damaged once may have been half-written, or removed,
+/// while it was read; what looks the same twice in a row is damaged.
 pub fn steadily<T>(mut read: impl FnMut() -> Result<T, SpotError>) -> Result<T, SpotError> {
-    for _ in 0..2 {
+    let mut before = String::new();
+    loop {
         match read() {
-            Err(SpotError::Damaged { .. } | SpotError::Incomplete { .. } | SpotError::Storage { .. }) => {}
+            Err(error @ (SpotError::Damaged { .. } | SpotError::Incomplete { .. } | SpotError::Storage { .. }))
+                if error.to_string() != before =>
+            {
+                before = error.to_string()
+            }
             other => return other,
         }
     }
-    read()
 }
 
 /// Segments read so far, for people who wait.

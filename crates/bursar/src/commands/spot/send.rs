@@ -1,9 +1,10 @@
 //! `bursar spot send`: JSON lines in, answers out.
 
-use std::io::BufRead;
+use std::io::{BufRead, Read};
 use std::time::Duration;
 
-use domain::id::{Generator, NodeId, Transfer};
+use domain::id::first_at;
+use domain::random::Random;
 use serde_json::{Value, json};
 use spot::net::Client;
 use spot::{OpId, Request, SUBMISSION_MAX};
@@ -25,12 +26,7 @@ pub struct Arguments {
 
 pub async fn run(arguments: &Arguments) -> Outcome {
     let client = connect(&arguments.connection)?;
-    // The upper half of the nodes: whoever makes ids for real gets a lower one from the database. Two senders at a time
-    // have two processes.
-    let node = u16::try_from(std::process::id() % u32::from(NodeId::COUNT / 2)).unwrap_or(0);
-    let node = NodeId::new(NodeId::COUNT / 2 + node).ok_or_else(|| bug("there is no such node"))?;
-    let ids = Generator::new(SystemClock, node);
-    let new_id = || ids.next::<Transfer>().map(OpId::from).map_err(|error| error.to_string());
+    let mut ids = Ids::new()?;
     let mut requests: Vec<Request> = Vec::new();
     // All of it is read before anything is sent: a bad line changes nothing.
     for (number, line) in std::io::stdin().lock().lines().enumerate() {
@@ -40,7 +36,7 @@ pub async fn run(arguments: &Arguments) -> Outcome {
         };
         let line = line.map_err(|error| bad(error.to_string()))?;
         if !line.trim().is_empty() {
-            requests.push(lines::parse(&line, new_id).map_err(bad)?);
+            requests.push(lines::parse(&line, || ids.next()).map_err(bad)?);
         }
     }
     let time = Duration::from_secs(arguments.timeout);
@@ -62,6 +58,29 @@ pub async fn run(arguments: &Arguments) -> Outcome {
     Ok(())
 }
 
+/// Makes ids that no other sender makes: chance in all of their lower 22 bits and in the last ten seconds. Whoever
+/// makes ids for real has a node number from the database instead.
+struct Ids {
+    next: i64,
+}
+
+impl Ids {
+    fn new() -> Result<Self, Failure> {
+        let mut chance = [0; 8];
+        std::fs::File::open("/dev/urandom")
+            .and_then(|mut source| source.read_exact(&mut chance))
+            .map_err(|error| Failure::outside("INTERNAL", &error, "give each line an id of your own"))?;
+        let mut random = Random::from_seed(u64::from_le_bytes(chance));
+        let moment = SystemClock.now().plus_micros(-i64::try_from(random.below(10_000_000)).unwrap_or(0));
+        Ok(Self { next: first_at(moment).saturating_add(i64::try_from(random.below(1 << 22)).unwrap_or(0)) })
+    }
+
+    fn next(&mut self) -> Result<OpId, String> {
+        self.next += 1;
+        OpId::new(self.next).ok_or_else(|| "there are no ids left".to_owned())
+    }
+}
+
 /// The request, and what became of it.
 fn line(request: &Request, answer: Value) -> Value {
     let mut line = lines::request(request);
@@ -69,10 +88,6 @@ fn line(request: &Request, answer: Value) -> Value {
         line.extend(answer);
     }
     line
-}
-
-fn bug(what: &str) -> Failure {
-    Failure::outside("INTERNAL", &std::io::Error::other(what.to_owned()), "this is a bug in Bursar: please report it")
 }
 
 pub fn connect(connection: &Connection) -> Result<Client, Failure> {

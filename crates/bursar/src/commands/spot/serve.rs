@@ -1,5 +1,6 @@
 //! `bursar spot serve`: the engine, until it is told to stop or its disk fails.
 
+use std::io::Write;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use std::time::Duration;
 use serde_json::json;
 use spot::net::Server;
 use spot::service::{Ended, Limits};
-use spot::{Core, Disk, Engine, Settings, Started};
+use spot::{Core, Disk, Engine, Settings, SpotError, Started};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -37,6 +38,9 @@ pub struct Arguments {
     /// For how many hours operation ids are remembered
     #[arg(long, value_name = "HOURS", default_value_t = 168, value_parser = clap::value_parser!(u32).range(1..=87_600))]
     retention: u32,
+    /// Believe the clock although it is more than the retention (and a week) ahead of the log
+    #[arg(long)]
+    accept_clock: bool,
     /// The length of a new log's segments
     #[arg(long, value_name = "MIB", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1_024))]
     segment: u32,
@@ -53,6 +57,7 @@ impl Arguments {
         Settings {
             segment_bytes: u64::from(self.segment) << 20,
             retention_micros: i64::from(self.retention) * 3_600 * 1_000_000,
+            accept_clock: self.accept_clock,
         }
     }
 
@@ -81,6 +86,7 @@ pub async fn run(arguments: &Arguments, json: bool) -> Outcome {
     // Before the log is touched: a second engine on the same port must not make one.
     let listener = TcpListener::bind(arguments.listen).await.map_err(|error| trouble(&error))?;
     let address = listener.local_addr().map_err(|error| trouble(&error))?;
+    let mut terminate = signal(SignalKind::terminate()).map_err(|error| trouble(&error))?;
     let engine = open(arguments, json)?;
     if json {
         say(json!({ "event": "listening", "address": address.to_string() }));
@@ -88,7 +94,6 @@ pub async fn run(arguments: &Arguments, json: bool) -> Outcome {
         say(format!("listening on {address}; Ctrl-C stops it"));
     }
     let server = tokio::spawn(Server::new(listener, engine.clone(), token).run());
-    let mut terminate = signal(SignalKind::terminate()).map_err(|error| trouble(&error))?;
     let ended = tokio::select! {
         ended = engine.ended() => ended,
         _ = terminate.recv() => engine.stop().await,
@@ -132,6 +137,10 @@ fn open(arguments: &Arguments, json: bool) -> Result<Engine, Failure> {
     let watch = Stopwatch::start();
     let (core, started) = Core::open(Arc::new(disk), &settings, &mut |progress| show(&bar, progress))?;
     bar.finish_and_clear();
+    let (now, last) = (SystemClock.now(), core.state().window().time);
+    if core.clock_is_ahead(now) {
+        return Err(SpotError::ClockAhead { now, last }.into());
+    }
     greet(&started, core.state().account_count(), watch.elapsed(), json);
     Engine::start(core, arguments.limits(), Arc::new(SystemClock))
         .map_err(|error| Failure::outside("INTERNAL", &error, "the machine has no threads left"))
@@ -169,6 +178,13 @@ fn greet(started: &Started, accounts: usize, time: Duration, json: bool) {
 /// A line every ten seconds in which something happened. Never returns.
 async fn tell(engine: &Engine, json: bool) {
     let mut before = 0;
+    // On a thread of its own: whoever reads the lines may be slow, or gone, and the engine goes on.
+    let (lines, printed) = std::sync::mpsc::sync_channel::<String>(4);
+    std::thread::spawn(move || {
+        for line in printed {
+            writeln!(std::io::stdout(), "{line}").ok();
+        }
+    });
     loop {
         tokio::time::sleep(Duration::from_secs(10)).await;
         let counters = engine.counters();
@@ -180,16 +196,16 @@ async fn tell(engine: &Engine, json: bool) {
         before = requests;
         let (batch, accounts) = (counters.sequence.load(Ordering::Relaxed), counters.accounts.load(Ordering::Relaxed));
         let (ids, snapshot) = (counters.ids.load(Ordering::Relaxed), counters.snapshot.load(Ordering::Relaxed));
-        if json {
-            say(json!({ "event": "running", "requests_per_s": rate, "batch": batch, "accounts": accounts, "ids": ids,
-                "snapshot": snapshot, "snapshot_failures": counters.snapshot_failures.load(Ordering::Relaxed) }));
+        let line = if json {
+            let failures = counters.snapshot_failures.load(Ordering::Relaxed);
+            json!({ "event": "running", "requests_per_s": rate, "batch": batch, "accounts": accounts, "ids": ids,
+                "snapshot": snapshot, "snapshot_failures": failures })
+            .to_string()
         } else {
-            say(format!(
-                "{} requests/s, batch {batch}, {} accounts, {} ids remembered",
-                thousands(rate),
-                thousands(accounts),
-                thousands(ids)
-            ));
-        }
+            let (rate, accounts, ids) = (thousands(rate), thousands(accounts), thousands(ids));
+            format!("{rate} requests/s, batch {batch}, {accounts} accounts, {ids} ids remembered")
+        };
+        // A line that nobody takes is left out.
+        lines.try_send(line).ok();
     }
 }
