@@ -268,5 +268,6 @@ fn a_short_bench_prints_every_figure() {
         assert!(report[figure].as_f64() > Some(0.0), "{figure}: {report}");
     }
     assert!(report["memory"]["bytes_per_account"].as_f64() < Some(64.0), "{report}");
+    assert!(report["snapshot"]["longest_us"].as_f64() > Some(0.0), "{report}");
     assert!(report["recovery"]["operations"].as_u64() >= Some(120_000), "{report}");
 }

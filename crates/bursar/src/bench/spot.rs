@@ -9,6 +9,7 @@ use domain::random::Random;
 use domain::{Amount, AssetId, Clock, UserId};
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
+use spot::log::format::SegmentHeader;
 use spot::net::{Client, Server, Token};
 use spot::service::{Ended, Limits};
 use spot::state::{State, Window};
@@ -311,8 +312,14 @@ fn recovery(site: &Site, operations: u64) -> Result<Value, Failure> {
     if started.sequence != sequence {
         return Err(bug("batches are missing after a recovery"));
     }
+    // All that the writer itself does for a snapshot: it goes on in the next segment, which is there.
     let mut core = core;
+    let current = core.log().segment();
+    let next = SegmentHeader { number: current.number + 1, ..current };
+    spot::log::write::prepare(&*core.storage(), &core.spare(), &next)?;
+    let watch = Stopwatch::start();
     let sealed = core.seal()?;
+    let stop = watch.elapsed();
     drop(core);
     let disk = exclusive(&folder)?;
     let watch = Stopwatch::start();
@@ -328,8 +335,49 @@ fn recovery(site: &Site, operations: u64) -> Result<Value, Failure> {
         "operations": started.operations,
         "seconds": rounded(from_log.as_secs_f64()),
         "operations_per_s": (started.operations as f64 / from_log.as_secs_f64()).round(),
+        "snapshot_writer_stop_us": rounded(stop.as_secs_f64() * 1e6),
         "snapshot_seconds": rounded(snapshot.as_secs_f64()),
         "seconds_from_snapshot": rounded(from_snapshot.as_secs_f64()),
+    }))
+}
+
+/// What a snapshot costs whoever works meanwhile: one operation after the other on so many accounts, first in peace,
+/// then while a snapshot is taken.
+async fn snapshot(site: &Site, accounts: u64) -> Result<Value, Failure> {
+    let folder = site.new_log("snapshot")?;
+    let (core, _) = Core::open(Arc::new(exclusive(&folder)?), &Settings::default(), &mut |_| {})?;
+    let engine = Engine::start(core, Limits::default(), Arc::new(SystemClock)).map_err(|error| disk_trouble(&error))?;
+    let ids = Arc::new(Generator::new(SystemClock, NodeId::new(4).ok_or_else(|| bug("node"))?));
+    for requests in funding(&ids, accounts)?.chunks(4_096) {
+        engine.submit(requests.to_vec()).await.map_err(bug)?;
+    }
+    let peace = in_process(&engine, &ids, 1, Duration::from_secs(1)).await?;
+    let watch = Stopwatch::start();
+    let taking = tokio::spawn({
+        let engine = engine.clone();
+        async move { engine.snapshot().await }
+    });
+    let mut source = Source { ids, random: Random::from_seed(9) };
+    let mut latencies = Vec::new();
+    let mut before = watch.elapsed();
+    while !taking.is_finished() {
+        engine.ask(source.next()?).await.map_err(bug)?;
+        let now = watch.elapsed();
+        latencies.push(nanos(now - before));
+        before = now;
+    }
+    taking.await.map_err(bug)??;
+    let during = Measured::of(latencies, watch.elapsed());
+    engine.stop().await;
+    let longest = |measured: &Measured| rounded(measured.latencies.last().map_or(0.0, |nanos| f64::from(*nanos) / 1e3));
+    Ok(json!({
+        "accounts": accounts,
+        "seconds": rounded(watch.elapsed().as_secs_f64()),
+        "operations_meanwhile": during.latencies.len(),
+        "p50_us_in_peace": rounded(peace.quantile_us(500)),
+        "p50_us": rounded(during.quantile_us(500)),
+        "longest_us_in_peace": longest(&peace),
+        "longest_us": longest(&during),
     }))
 }
 
@@ -370,7 +418,7 @@ pub async fn run(arguments: &Arguments, as_json: bool) -> Outcome {
     let site = Site::prepare(arguments)?;
     let time = Duration::from_millis(arguments.slice_ms);
     let bar = if as_json { ProgressBar::hidden() } else { ProgressBar::new(0) };
-    bar.set_length(u64::from(arguments.rounds + 1) * 5 + 2);
+    bar.set_length(u64::from(arguments.rounds + 1) * 5 + 3);
     // First of all: what the allocator keeps of earlier work would hide what this takes.
     let memory = memory(arguments.accounts, arguments.operations)?;
     bar.inc(1);
@@ -432,6 +480,8 @@ pub async fn run(arguments: &Arguments, as_json: bool) -> Outcome {
         return Err(bug(error));
     }
     drop(state);
+    let snapshot = snapshot(&site, arguments.accounts).await?;
+    bar.inc(1);
     let recovery = recovery(&site, arguments.operations)?;
     bar.finish_and_clear();
     let mut disk = Samples::default();
@@ -453,6 +503,7 @@ pub async fn run(arguments: &Arguments, as_json: bool) -> Outcome {
         "ratio_4096_to_apply_only": rounded(ratio.median()),
         "p50_1_to_one_fdatasync": rounded(p50_ratio.median()),
         "memory": memory,
+        "snapshot": snapshot,
         "recovery": recovery,
     });
     if as_json {
@@ -501,7 +552,7 @@ fn print(body: &Value) {
     for name in ["ratio_4096_to_apply_only", "p50_1_to_one_fdatasync"] {
         rows.push(vec![name.to_owned(), body[name].to_string()]);
     }
-    for group in ["memory", "recovery"] {
+    for group in ["memory", "snapshot", "recovery"] {
         if let Some(fields) = body[group].as_object() {
             rows.extend(fields.iter().map(|(name, value)| vec![format!("{group}.{name}"), value.to_string()]));
         }
