@@ -86,7 +86,7 @@ fn fifty_kills_and_every_batch_is_whole() {
     let mut random = Random::from_seed(1);
     let mut said = HashMap::new();
     for run in 1..=KILLS {
-        kill_after_a_while(start(folder.path(), run, false), Duration::from_millis(60), &mut random, &mut said);
+        kill_after_a_while(start(folder.path(), run, false), Duration::from_millis(25), &mut random, &mut said);
         let core = check_standings(folder.path(), &said);
         if run % 10 == 0 {
             // The whole log once more, through the plain model: none half-applied, nothing lost, nothing made up.
@@ -113,7 +113,7 @@ fn fifty_kills_while_snapshots_are_taken() {
     let mut said = HashMap::new();
     let mut snapshots = 0;
     for run in 1..=KILLS {
-        kill_after_a_while(start(folder.path(), run, true), Duration::from_millis(300), &mut random, &mut said);
+        kill_after_a_while(start(folder.path(), run, true), Duration::from_millis(80), &mut random, &mut said);
         let core = check_standings(folder.path(), &said);
         let verified =
             spot::tools::verify(&Disk::for_reading(folder.path()), &mut |_| {}, &mut |_, _, _| {}).expect("sound");

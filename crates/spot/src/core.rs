@@ -114,12 +114,7 @@ impl<S: Storage> Core<S> {
         let end = &replayed.end;
         let file = || storage.describe(&crate::log::segment_name(end.segment));
         let torn = end.torn.as_ref().map(|reason| format!("{}, offset {}: {reason}", file(), end.offset));
-        let mut log = Log::resume(Arc::clone(&storage), end, replayed.sequence)?;
-        // A snapshot that could not be read may be put back one day. It says in which segment the log goes on, and that
-        // segment is there: nothing more must be written to those before it.
-        while !replayed.unusable.is_empty() && log.segment().number < end.last_segment {
-            log.rotate()?;
-        }
+        let log = Log::resume(Arc::clone(&storage), end, replayed.sequence)?;
         let started = Started {
             snapshot: replayed.snapshot.map(|header| header.sequence),
             sequence: replayed.sequence,

@@ -89,6 +89,16 @@ impl SpotError {
     }
 }
 
+/// The error with its cause, for a line of an event.
+pub(crate) struct Whole<'a>(pub &'a SpotError);
+
+impl std::fmt::Display for Whole<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.0)?;
+        std::error::Error::source(self.0).map_or(Ok(()), |cause| write!(f, ": {cause}"))
+    }
+}
+
 /// Adds the file and the deed to an error of the operating system.
 pub(crate) trait Told<T> {
     fn told(self, what: &'static str, file: impl FnOnce() -> String) -> Result<T, SpotError>;

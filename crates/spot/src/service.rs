@@ -6,13 +6,14 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
+use std::time::Duration;
 
 use domain::Clock;
 use tokio::sync::{oneshot, watch};
 
 use crate::answer::Answer;
 use crate::core::{Core, SUBMISSION_MAX};
-use crate::error::SpotError;
+use crate::error::{SpotError, Whole};
 use crate::log::format::SegmentHeader;
 use crate::log::write::{Spare, prepare};
 use crate::operation::Request;
@@ -55,11 +56,14 @@ impl Default for Limits {
     }
 }
 
+/// How long the writer sleeps at most.
+const IDLE: Duration = Duration::from_secs(3_600);
+
 /// Whoever asked for a snapshot. While this lives nobody else may: one at a time is enough, and no crowd of requests can
 /// make the engine do nothing else.
 struct SnapshotReply {
     sender: oneshot::Sender<Result<Option<Header>, SpotError>>,
-    _turn: Turn,
+    turn: Turn,
 }
 
 struct Turn(Arc<Shared>);
@@ -141,19 +145,19 @@ impl Shared {
         Ok(())
     }
 
-    /// Everything that waits, or false when there will be nothing more.
+    /// Everything that waits; nothing after an idle hour; false when there will be nothing more.
     fn take(&self, into: &mut Vec<Submission>) -> bool {
         let mut queue = self.queue();
-        while queue.waiting.is_empty() {
-            if queue.closing {
-                return false;
-            }
+        if queue.waiting.is_empty() && !queue.closing {
             queue.asleep = true;
-            queue = self.arrival.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            let waited =
+                self.arrival.wait_timeout_while(queue, IDLE, |queue| queue.waiting.is_empty() && !queue.closing);
+            queue = waited.unwrap_or_else(PoisonError::into_inner).0;
+            queue.asleep = false;
         }
         queue.requests = 0;
         std::mem::swap(&mut queue.waiting, into);
-        true
+        !into.is_empty() || !queue.closing
     }
 
     fn close(&self) {
@@ -227,7 +231,7 @@ impl Engine {
             closing.ended = match writer.serve() {
                 Ok(()) => Ended::Asked,
                 Err(error) => {
-                    tracing::error!(code = error.code(), %error, "the spot engine stops: its log cannot be relied on");
+                    tracing::error!(code = error.code(), error = %Whole(&error), "the spot engine stops: its log cannot be relied on");
                     Ended::Failed(Arc::new(error))
                 }
             };
@@ -281,7 +285,7 @@ impl Engine {
             return Err(SpotError::SnapshotRunning);
         }
         let (sender, receiver) = oneshot::channel();
-        let reply = SnapshotReply { sender, _turn: Turn(Arc::clone(shared)) };
+        let reply = SnapshotReply { sender, turn: Turn(Arc::clone(shared)) };
         shared.push(Submission::Snapshot(reply), 0).map_err(|_| SpotError::Stopped)?;
         Ok(receiver)
     }
@@ -351,6 +355,12 @@ impl<S: Storage> Writer<S> {
         let mut arrived = Vec::new();
         self.look_ahead();
         while self.shared.take(&mut arrived) {
+            // An engine that stands idle follows the clock, so that it can tell a jump from a quiet month.
+            let now = self.clock.now();
+            if self.core.clock_is_ahead(now) {
+                tracing::warn!(%now, last = %self.core.state().window().time, "the clock is ahead: it is not believed");
+            }
+            self.core.begin(now);
             let mut submissions = arrived.drain(..).peekable();
             while submissions.peek().is_some() {
                 self.core.begin(self.clock.now());
@@ -429,7 +439,7 @@ fn prepare_segments<S: Storage>(storage: &S, spare: &Spare<S::File>, orders: &mp
     for header in orders {
         // The writer tries it again when it needs it, and stops if it cannot be had.
         if let Err(error) = prepare(storage, spare, &header) {
-            tracing::error!(code = error.code(), %error, "the next segment could not be prepared");
+            tracing::error!(code = error.code(), error = %Whole(&error), "the next segment could not be prepared");
         }
     }
 }
@@ -451,11 +461,13 @@ fn take_snapshots<S: Storage>(storage: &S, shared: &Shared, orders: &mpsc::Recei
             // The engine goes on: all is in the log. The next snapshot covers this one too.
             Err(error) => {
                 shared.counters.snapshot_failures.fetch_add(1, Ordering::Relaxed);
-                tracing::error!(code = error.code(), %error, "no snapshot could be taken");
+                tracing::error!(code = error.code(), error = %Whole(error), "no snapshot could be taken");
             }
         }
-        if let Some(reply) = reply {
-            reply.sender.send(taken).ok();
+        if let Some(SnapshotReply { sender, turn }) = reply {
+            // Whoever is told may ask again.
+            drop(turn);
+            sender.send(taken).ok();
         }
     }
 }

@@ -26,6 +26,8 @@ const MAGIC: [u8; 8] = *b"BURSPOTS";
 const HEADER: usize = 96;
 const ACCOUNT: usize = 32;
 const ID: usize = 16;
+/// EIO: the disk cannot read it.
+const BAD_SPOT: i32 = rustix::io::Errno::IO.raw_os_error();
 /// Bytes in a chunk: a multiple of both entries.
 const CHUNK: usize = 1 << 20;
 
@@ -353,10 +355,10 @@ fn newest_snapshot<S: Storage>(storage: &S) -> Result<Newest, SpotError> {
         match load(storage, sequence) {
             Ok((header, state)) => return Ok((Some(header), state, unusable)),
             Err(invalid) => match invalid.into_error(storage.describe(&snapshot_name(sequence))) {
-                // An old program must not go back to an old snapshot because it cannot read the newest. Nor must one
-                // that may not.
+                // An old program must not go back to an old snapshot because it cannot read the newest; nor one that
+                // may not read it, or has no file handle left. A bad spot on the disk is another matter.
                 newer @ SpotError::Newer { .. } => return Err(newer),
-                SpotError::Storage { what, file, source } if source.kind() == io::ErrorKind::PermissionDenied => {
+                SpotError::Storage { what, file, source } if source.raw_os_error() != Some(BAD_SPOT) => {
                     return Err(SpotError::Storage { what, file, source });
                 }
                 other => unusable.push(other),
@@ -426,8 +428,8 @@ pub fn take<S: Storage>(storage: &S, sealed: Sealed) -> Result<Option<Header>, S
         return Ok(None);
     }
     let replayed = replay_from(storage, newest, Some(last), &mut |_| {})?;
-    // Every batch of a sealed segment was acknowledged: what looks torn, or is not there, is damage.
-    if replayed.sequence != sealed.sequence || replayed.end.torn.is_some() {
+    // Every batch of a sealed segment was acknowledged: if the last is not there, it is damaged.
+    if replayed.sequence != sealed.sequence {
         let (end, sequence) = (replayed.end, replayed.sequence);
         let file = storage.describe(&segment_name(end.segment));
         let torn = end.torn.unwrap_or_else(|| "nothing is there".into());

@@ -38,6 +38,11 @@ pub fn verify<S: Storage>(
     }
     // All segments from the very first on; or, if some are gone, from where the oldest snapshot goes on.
     let complete = there.iter().zip(1..).all(|(number, expected)| *number == expected);
+    // A start from a snapshot needs the segment in which the log goes on.
+    let goes_on = |header: &Header| match there.contains(&header.segment) {
+        true => Ok(()),
+        false => Err(SpotError::Incomplete { what: storage.describe(&segment_name(header.segment)) }),
+    };
     let mut headers = Vec::new();
     let mut state = State::default();
     let mut sequence = 0;
@@ -47,6 +52,7 @@ pub fn verify<S: Storage>(
             return Err(SpotError::Incomplete { what: storage.describe(&segment_name(1)) });
         };
         let (header, restored) = read(storage, oldest)?;
+        goes_on(&header)?;
         (state, sequence) = (restored, header.sequence);
         headers.push(header);
     }
@@ -60,6 +66,7 @@ pub fn verify<S: Storage>(
     let mut check = |sequence: u64, state: &State| -> Result<(), SpotError> {
         if remaining.next_if_eq(&sequence).is_some() {
             let (header, snapshot) = read(storage, sequence)?;
+            goes_on(&header)?;
             if snapshot.digest() != state.digest() {
                 let file = storage.describe(&snapshot_name(sequence));
                 let reason = "it does not hold what the log comes to at its place".into();

@@ -348,7 +348,7 @@ async fn snapshot(site: &Site, accounts: u64) -> Result<Value, Failure> {
     let (core, _) = Core::open(Arc::new(exclusive(&folder)?), &Settings::default(), &mut |_| {})?;
     let engine = Engine::start(core, Limits::default(), Arc::new(SystemClock)).map_err(|error| disk_trouble(&error))?;
     let ids = Arc::new(Generator::new(SystemClock, NodeId::new(4).ok_or_else(|| bug("node"))?));
-    for requests in funding(&ids, accounts)?.chunks(4_096) {
+    for requests in funding(&ids, accounts.max(USERS))?.chunks(4_096) {
         engine.submit(requests.to_vec()).await.map_err(bug)?;
     }
     let peace = in_process(&engine, &ids, 1, Duration::from_secs(1)).await?;
@@ -371,7 +371,7 @@ async fn snapshot(site: &Site, accounts: u64) -> Result<Value, Failure> {
     engine.stop().await;
     let longest = |measured: &Measured| rounded(measured.latencies.last().map_or(0.0, |nanos| f64::from(*nanos) / 1e3));
     Ok(json!({
-        "accounts": accounts,
+        "accounts": accounts.max(USERS),
         "seconds": rounded(watch.elapsed().as_secs_f64()),
         "operations_meanwhile": during.latencies.len(),
         "p50_us_in_peace": rounded(peace.quantile_us(500)),

@@ -26,7 +26,7 @@ pub struct Arguments {
     snapshot: u64,
 }
 
-const TASKS: u64 = 16;
+const TASKS: u64 = 8;
 
 pub async fn run(arguments: &Arguments) -> Outcome {
     let settings = Settings { segment_bytes: 1 << 20, ..Settings::default() };
@@ -64,7 +64,7 @@ struct Drill {
 impl Drill {
     async fn ask_for_ever(mut self) -> Outcome {
         loop {
-            let count = 1 + self.random.below(20);
+            let count = 1 + self.random.below(4);
             let operations: Vec<Operation> = (0..count).filter_map(|_| self.operation()).collect();
             let requests: Vec<Request> = operations.iter().copied().map(Request::Run).collect();
             if requests.is_empty() {

@@ -51,6 +51,8 @@ enum Found<'a> {
     /// Whole, but not for us.
     Newer(u32),
     Foreign(u64),
+    /// Under a good checksum there is something that was never written so.
+    Wrong(&'static str),
     Bad(String),
 }
 
@@ -67,13 +69,13 @@ fn look(bytes: &[u8], at: usize, log: u64) -> Found<'_> {
     };
     let payload = usize::try_from(header.length).ok().and_then(|length| bytes.get(at + HEADER..)?.get(..length));
     match payload {
-        None => Found::Bad("the record is longer than its segment".into()),
+        None => Found::Wrong("the record is longer than its segment"),
         Some(payload) if crc32c::crc32c(payload) != header.checksum => {
             Found::Bad("the checksum of the operations is wrong".into())
         }
         Some(payload) => match payload.strip_suffix(&TRAILER) {
             Some(operations) => Found::Record(header, operations),
-            None => Found::Bad("the end of the record is not where it should be".into()),
+            None => Found::Wrong("the end of the record is not where it should be"),
         },
     }
 }
@@ -168,6 +170,9 @@ pub fn walk<S: Storage>(
                 }
                 Found::Newer(found) => return Err(SpotError::Newer { file: name, found, known: VERSION }),
                 Found::Foreign(found) => return Err(SpotError::Foreign { file: name, found, expected: header.log }),
+                Found::Wrong(reason) => {
+                    return Err(SpotError::Damaged { file: name, offset: at as u64, reason: reason.into() });
+                }
                 Found::Blank => break None,
                 Found::Bad(reason) => break Some(reason),
             }

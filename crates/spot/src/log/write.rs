@@ -83,21 +83,30 @@ pub struct Log<S: Storage> {
 }
 
 impl<S: Storage> Log<S> {
-    /// Goes on where the log ends. A torn record is wiped out first. What was found is made durable: the process that
-    /// wrote the last record may have died before its sync, and from now on answers rely on it.
+    /// Goes on where the log ends, or in the last segment that was prepared: **a segment that another follows is never
+    /// written to again**, because there may be a snapshot, even one that is not to be seen just now, that takes it for
+    /// finished. A torn record is wiped out. What was found is made durable: the process that wrote the last record may
+    /// have died before its sync, and from now on answers rely on it.
     pub fn resume(storage: Arc<S>, end: &End, sequence: u64) -> Result<Self, SpotError> {
         let name = segment_name(end.segment);
         let path = || storage.describe(&name);
-        let file = storage.open_for_blocks(&name).told("open", path)?;
+        let mut file = storage.open_for_blocks(&name).told("open", path)?;
         if end.torn.is_some() {
             fill(&file, end.offset, end.segment_bytes).told("cut the torn record of", path)?;
         }
         file.sync().told("sync", path)?;
         storage.sync_directory().told("sync", || storage.describe(""))?;
-        let header = SegmentHeader { log: end.log, number: end.segment, bytes: end.segment_bytes };
+        let (mut offset, mut sealed) = (end.offset, None);
+        if end.last_segment > end.segment {
+            let name = segment_name(end.last_segment);
+            file = storage.open_for_blocks(&name).told("open", || storage.describe(&name))?;
+            offset = BLOCK as u64;
+            sealed = Some(Sealed { segment: end.last_segment - 1, sequence });
+        }
+        let header = SegmentHeader { log: end.log, number: end.last_segment, bytes: end.segment_bytes };
         let buffer = vec![0; HEADER];
-        let spare = Arc::new(Mutex::new(Newest { number: end.segment, file: None }));
-        Ok(Self { storage, file, header, offset: end.offset, sequence, buffer, spare, sealed: None, failed: false })
+        let spare = Arc::new(Mutex::new(Newest { number: end.last_segment, file: None }));
+        Ok(Self { storage, file, header, offset, sequence, buffer, spare, sealed, failed: false })
     }
 
     pub const fn sequence(&self) -> u64 {

@@ -19,7 +19,7 @@ use super::{
     ANSWERS, FAILED, HELLO, No, REFUSED, SNAPSHOT, SNAPSHOT_TAKEN, SUBMIT, VERSION, WELCOME, answers, parse, put,
 };
 use crate::operation::Fields;
-use crate::{Answer, Refused, Request, SUBMISSION_MAX};
+use crate::{Answer, Refused, Request, SUBMISSION_MAX, SpotError};
 
 /// Frames that may be on their way at a time.
 const IN_FLIGHT: usize = 1_024;
@@ -337,6 +337,10 @@ fn deliver(call: Call, kind: u8, body: &[u8]) -> Result<Option<Call>, Broken> {
         (_, Some(No::Refused(Refused::Busy)), call) if call.sent_before => return Ok(Some(call)),
         (_, Some(No::Refused(refused)), call) => call.reply.fail(refused.into()),
         (_, Some(No::Unauthorized), call) => call.reply.fail(ClientError::Unauthorized),
+        // Most likely its own first request, from the connection before.
+        (FAILED, _, call) if call.sent_before && body == SpotError::SnapshotRunning.code().as_bytes() => {
+            return Ok(Some(call));
+        }
         (ANSWERS, _, Call { reply: Reply::Answers(reply), .. }) => {
             drop(reply.send(answers(body).map_err(|_| ClientError::Protocol)));
         }

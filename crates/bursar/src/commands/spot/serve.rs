@@ -48,7 +48,7 @@ pub struct Arguments {
     #[arg(long, value_name = "MIB", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
     snapshot: u32,
     /// Requests that may wait; beyond that the answer is SPOT_BUSY
-    #[arg(long, value_name = "REQUESTS", default_value_t = 65_536, value_parser = clap::value_parser!(u32).range(4_096..=16_777_216))]
+    #[arg(long, value_name = "COUNT", default_value_t = 65_536, value_parser = clap::value_parser!(u32).range(4_096..=16_777_216))]
     queue: u32,
 }
 
@@ -137,6 +137,7 @@ fn open(arguments: &Arguments, json: bool) -> Result<Engine, Failure> {
     let watch = Stopwatch::start();
     let (core, started) = Core::open(Arc::new(disk), &settings, &mut |progress| show(&bar, progress))?;
     bar.finish_and_clear();
+    note(&started);
     let (now, last) = (SystemClock.now(), core.state().window().time);
     if core.clock_is_ahead(now) {
         return Err(SpotError::ClockAhead { now, last }.into());
@@ -157,7 +158,6 @@ pub fn note(started: &Started) {
 }
 
 fn greet(started: &Started, accounts: usize, time: Duration, json: bool) {
-    note(started);
     if json {
         say(json!({
             "event": "recovered", "batch": started.sequence, "snapshot": started.snapshot,
