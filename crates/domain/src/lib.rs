@@ -7,6 +7,7 @@
 //! | [`asset`] | assets, chains, and an asset's form on a chain |
 //! | [`account`] | account ids, kinds and statuses |
 //! | [`ledger`] | operations, and the one function that decides what each of them does |
+//! | [`transfer`] | the state machine of an internal transfer |
 //! | [`id`] | snowflake ids with a prefix per kind |
 //! | [`time`] | `Timestamp` and the injected `Clock` |
 //! | [`random`] | the seeded generator; there is no other randomness |
@@ -21,6 +22,7 @@ pub mod ledger;
 pub mod random;
 pub mod raw;
 pub mod time;
+pub mod transfer;
 
 pub use account::{AccountId, AccountKind, AccountStatus, UserId};
 pub use amount::{Amount, AmountError, Precision};

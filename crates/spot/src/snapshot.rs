@@ -17,10 +17,10 @@ use crate::answer::{Answer, Outcome};
 use crate::error::{SpotError, Told};
 use crate::ids::Remembered;
 use crate::log::read::{End, Record, segments, walk};
-use crate::log::{UNFINISHED, format, segment_name};
+use crate::log::{format, segment_name};
 use crate::operation::{Fields, Operation, status_number, status_of};
 use crate::state::{Account, State, Window};
-use crate::storage::{File, Storage, read_full, write_all};
+use crate::storage::{File, Storage, make_whole, read_full, write_all};
 
 const MAGIC: [u8; 8] = *b"BURSPOTS";
 const HEADER: usize = 96;
@@ -159,24 +159,10 @@ pub fn write<S: Storage>(
     sequence: u64,
     segment: u64,
 ) -> Result<Header, SpotError> {
-    let name = snapshot_name(sequence);
-    let unfinished = format!("{name}{UNFINISHED}");
-    let path = || storage.describe(&unfinished);
     let ids = state.remembered().count() as u64;
     let accounts = state.account_count() as u64;
     let header = Header { log, sequence, segment, window: state.window(), accounts, ids };
-    let finish = || -> Result<(), SpotError> {
-        let file = storage.create(&unfinished).told("create", path)?;
-        write_body(&file, &header, state).told("write to", path)?;
-        file.sync().told("sync", path)?;
-        storage.rename(&unfinished, &name).told("rename", path)
-    };
-    if let Err(error) = finish() {
-        // On a full disk the log needs the room. The first error is the one that tells.
-        storage.remove(&unfinished).ok();
-        return Err(error);
-    }
-    storage.sync_directory().told("sync", || storage.describe(""))?;
+    make_whole(storage, &snapshot_name(sequence), |file| write_body(file, &header, state))?;
     Ok(header)
 }
 

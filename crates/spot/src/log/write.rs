@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::format::{HEADER, RecordHeader, SegmentHeader, TRAILER};
 use super::read::End;
-use super::{BLOCK, UNFINISHED, segment_name};
+use super::{BLOCK, segment_name};
 use crate::error::{SpotError, Told};
 use crate::snapshot::Sealed;
 use crate::state::Window;
-use crate::storage::{File, Storage, write_all};
+use crate::storage::{File, Storage, make_whole, write_all};
 
 /// The newest segment, and its file if the writer has not taken it yet. **Locked while a segment is made**, by whoever
 /// makes it, so that none is ever made twice: the second would be put in the place of one that is in use.
@@ -30,24 +30,13 @@ pub fn prepare<S: Storage>(storage: &S, spare: &Spare<S::File>, header: &Segment
     Ok(())
 }
 
-/// A new segment: zeros to its end, its header, synced, then named.
+/// A new segment: zeros to its end, and its header.
 pub fn make_segment<S: Storage>(storage: &S, header: &SegmentHeader) -> Result<S::File, SpotError> {
     let name = segment_name(header.number);
-    let unfinished = format!("{name}{UNFINISHED}");
-    let path = || storage.describe(&unfinished);
-    let finish = || -> Result<(), SpotError> {
-        let file = storage.create(&unfinished).told("create", path)?;
-        fill(&file, 0, header.bytes).told("prepare", path)?;
-        write_all(&file, &header.encode(), 0).told("prepare", path)?;
-        file.sync().told("sync", path)?;
-        storage.rename(&unfinished, &name).told("rename", path)
-    };
-    if let Err(error) = finish() {
-        // What is left of it would only take room. The first error is the one that tells.
-        storage.remove(&unfinished).ok();
-        return Err(error);
-    }
-    storage.sync_directory().told("sync", || storage.describe(""))?;
+    make_whole(storage, &name, |file| {
+        fill(file, 0, header.bytes)?;
+        write_all(file, &header.encode(), 0)
+    })?;
     storage.open_for_blocks(&name).told("open", || storage.describe(&name))
 }
 

@@ -8,6 +8,9 @@ pub mod disk;
 
 use std::io;
 
+use crate::error::{SpotError, Told};
+use crate::log::UNFINISHED;
+
 /// One folder of files. All names are plain file names.
 pub trait Storage: Send + Sync + 'static {
     type File: File;
@@ -68,4 +71,26 @@ pub fn read_full(file: &impl File, buffer: &mut [u8], at: u64) -> io::Result<usi
         }
     }
     Ok(filled)
+}
+
+/// A file that is there whole or not at all: written under another name, synced, renamed, and the folder synced.
+pub(crate) fn make_whole<S: Storage>(
+    storage: &S,
+    name: &str,
+    write: impl FnOnce(&S::File) -> io::Result<()>,
+) -> Result<(), SpotError> {
+    let unfinished = format!("{name}{UNFINISHED}");
+    let path = || storage.describe(&unfinished);
+    let finish = || -> Result<(), SpotError> {
+        let file = storage.create(&unfinished).told("create", path)?;
+        write(&file).told("write to", path)?;
+        file.sync().told("sync", path)?;
+        storage.rename(&unfinished, name).told("rename", path)
+    };
+    if let Err(error) = finish() {
+        // On a full disk the log needs the room. The first error is the one that tells.
+        storage.remove(&unfinished).ok();
+        return Err(error);
+    }
+    storage.sync_directory().told("sync", || storage.describe(""))
 }
