@@ -248,6 +248,10 @@ fn a_missing_segment_is_refused() {
     let error = open(&copy).err().expect("refused");
     assert_eq!(error.code(), "SPOT_LOG_INCOMPLETE", "{error}");
     assert!(error.to_string().contains(&segment(3)), "{error}");
+    // Nor does an older snapshot, from which all that is left can be read.
+    copy.put(&snapshot_name(1), disk.read(&snapshot_name(1)).expect("there"));
+    let verified = spot::tools::verify(&copy, &mut |_| {}, &mut |_, _, _| {});
+    assert!(verified.err().expect("refused").to_string().contains(&segment(3)));
 }
 
 #[test]
