@@ -36,6 +36,8 @@ pub struct End {
     pub last_segment: u64,
 }
 
+const PIECE: usize = 256 << 10;
+
 /// The numbers of all segments, in order.
 pub fn segments(storage: &impl Storage) -> Result<Vec<u64>, SpotError> {
     let names = storage.names().told("list", || storage.describe(""))?;
@@ -228,7 +230,11 @@ fn read_segment<S: Storage>(storage: &S, number: u64, bytes: &mut Vec<u8>) -> Re
     file.forget_cached().told("read", || storage.describe(&name))?;
     let length = file.length().told("read", || storage.describe(&name))?;
     bytes.resize(usize::try_from(length).unwrap_or(usize::MAX), 0);
-    let read = read_full(&file, bytes, 0).told("read", || storage.describe(&name))?;
+    let mut read = 0;
+    // Piece by piece: the writer's own writes do not queue behind a whole segment.
+    for piece in bytes.chunks_mut(PIECE) {
+        read += read_full(&file, piece, read as u64).told("read", || storage.describe(&name))?;
+    }
     bytes.truncate(read);
     Ok(())
 }

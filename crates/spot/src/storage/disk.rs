@@ -137,6 +137,8 @@ impl File for DiskFile {
     }
 
     fn forget_cached(&self) -> io::Result<()> {
+        // And no reading ahead: the writer's own writes would wait behind megabytes that nobody asked for yet.
+        fadvise(&self.file, 0, None, Advice::Random)?;
         Ok(fadvise(&self.file, 0, None, Advice::DontNeed)?)
     }
 }
