@@ -92,7 +92,7 @@ fn rotten(bytes: &[u8], at: usize) -> Option<String> {
     let payload = bytes.get(at + HEADER..)?.get(..usize::try_from(header.length).ok()?)?;
     // Each operation, and the trailer, have bytes that are not zero, so a sector of zeros was never written: torn.
     let whole = bytes.get(at..at + HEADER + payload.len())?;
-    if whole.chunks(512).any(|sector| sector.iter().all(|byte| *byte == 0)) {
+    if whole.chunks(512).any(is_blank) {
         return None;
     }
     one_bit_from_checksum(payload.len(), header.checksum, crc32c::crc32c(payload)).map(|bit| say(HEADER * 8 + bit))
@@ -206,11 +206,17 @@ pub fn walk<S: Storage>(
     end.ok_or_else(|| SpotError::Incomplete { what: storage.describe(&segment_name(first)) })
 }
 
+/// Nothing but zeros? Block by block, because comparing is much faster than looking.
+fn is_blank(bytes: &[u8]) -> bool {
+    const ZEROS: [u8; BLOCK] = [0; BLOCK];
+    bytes.chunks(BLOCK).all(|block| *block == ZEROS[..block.len()])
+}
+
 /// The rest of a segment behind its last good record: nothing, or the remains of one torn write. `Err` says why it is
 /// neither.
 fn check_rest(bytes: &[u8], at: usize, log: u64, bad: Option<String>) -> Result<Option<String>, String> {
     let Some(rest) = bytes.get(at..) else { return Ok(None) };
-    if rest.iter().all(|byte| *byte == 0) {
+    if is_blank(rest) {
         return Ok(None);
     }
     let bad = bad.unwrap_or_else(|| "a part of a record is there without its beginning".into());
