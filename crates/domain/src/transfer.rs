@@ -125,14 +125,6 @@ impl State {
             Self::Init | Self::SourcePending | Self::SourceDone | Self::TargetPending | Self::Compensating => false,
         }
     }
-
-    /// Is the money out of the source and not at the target, for certain? In the pending states only the legs know.
-    pub const fn is_in_flight(self) -> bool {
-        match self {
-            Self::SourceDone | Self::TargetPending | Self::Compensating => true,
-            Self::Init | Self::SourcePending | Self::Committed | Self::Failed | Self::RolledBack => false,
-        }
-    }
 }
 
 impl fmt::Display for State {

@@ -220,6 +220,7 @@ impl Engine {
             core,
             shared: Arc::clone(&shared),
             clock,
+            clock_doubted: false,
             spares,
             snapshots,
             ones: Vec::new(),
@@ -339,6 +340,7 @@ struct Writer<S: Storage> {
     core: Core<S>,
     shared: Arc<Shared>,
     clock: Arc<dyn Clock>,
+    clock_doubted: bool,
     spares: mpsc::Sender<SegmentHeader>,
     snapshots: mpsc::Sender<(Sealed, Option<SnapshotReply>)>,
     /// The segment for whose successor a spare was ordered.
@@ -355,15 +357,13 @@ impl<S: Storage> Writer<S> {
         let mut arrived = Vec::new();
         self.look_ahead();
         while self.shared.take(&mut arrived) {
-            // An engine that stands idle follows the clock, so that it can tell a jump from a quiet month.
-            let now = self.clock.now();
-            if self.core.clock_is_ahead(now) {
-                tracing::warn!(%now, last = %self.core.state().window().time, "the clock is ahead: it is not believed");
+            if arrived.is_empty() {
+                // An engine that stands idle follows the clock, so that it can tell a jump from a quiet month.
+                self.begin();
             }
-            self.core.begin(now);
             let mut submissions = arrived.drain(..).peekable();
             while submissions.peek().is_some() {
-                self.core.begin(self.clock.now());
+                self.begin();
                 let mut snapshot = None;
                 while self.core.has_room()
                     && let Some(submission) = submissions.next()
@@ -390,6 +390,19 @@ impl<S: Storage> Writer<S> {
             }
         }
         self.core.close()
+    }
+
+    /// Opens a batch at the time that the clock says. Says once when the clock is not believed, and once when it is
+    /// again: this is run for every batch.
+    fn begin(&mut self) {
+        let now = self.clock.now();
+        let doubted = self.core.clock_is_ahead(now);
+        if doubted != self.clock_doubted {
+            self.clock_doubted = doubted;
+            let last = self.core.state().window().time;
+            tracing::warn!(%now, %last, believed = !doubted, "the clock was far ahead of the log, or is no longer");
+        }
+        self.core.begin(now);
     }
 
     /// What was durable may be told. A receiver that is gone does not matter.
@@ -450,7 +463,11 @@ fn take_snapshots<S: Storage>(storage: &S, shared: &Shared, orders: &mpsc::Recei
         tracing::debug!(%error, "snapshots run with the writer's priority");
     }
     for (sealed, reply) in orders {
-        if shared.queue().closing {
+        let ending = {
+            let queue = shared.queue();
+            queue.closing || queue.closed
+        };
+        if ending {
             // Nobody waits for it any more, and the log has everything.
             continue;
         }

@@ -1,6 +1,6 @@
 //! `bursar bench spot`: durable operations per second and their latency, beside the bare disk and the bare state.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,11 +13,12 @@ use spot::log::format::SegmentHeader;
 use spot::net::{Client, Server, Token};
 use spot::service::{Ended, Limits};
 use spot::state::{State, Window};
-use spot::{Answer, Core, Disk, Engine, Move, OpId, Operation, Outcome as Decided, Request, Settings, SpotError};
+use spot::{Answer, Core, Engine, Move, OpId, Operation, Outcome as Decided, Request, Settings, SpotError};
 
 use super::Samples;
 use super::disk::{Probe, fdatasync};
 use crate::clock::{Stopwatch, SystemClock};
+use crate::commands::spot::exclusive;
 use crate::failure::{Failure, Outcome};
 use crate::output::{say, table, thousands, warn};
 
@@ -82,11 +83,6 @@ impl Drop for Site {
             warn(format!("{}: {error}", self.0.display()));
         }
     }
-}
-
-fn exclusive(folder: &Path) -> Result<Disk, Failure> {
-    let disk = Disk::exclusive(folder).map_err(|error| disk_trouble(&error))?;
-    Ok(disk.ok_or_else(|| SpotError::InUse { folder: folder.display().to_string() })?)
 }
 
 /// Makes operations: one unit in, one unit out, for users all over the table.

@@ -252,3 +252,19 @@ async fn snapshots_asked_for_without_pause_lose_nothing() {
     let verified = spot::tools::verify(&Disk::for_reading(folder.path()), &mut |_| {}, &mut |_, _, _| {});
     assert_eq!(verified.expect("sound").state.digest(), core.state().digest());
 }
+
+#[tokio::test]
+async fn a_running_engine_outlasts_a_clock_that_jumps_and_comes_back() {
+    let clock = Arc::new(ManualClock::at(NOW));
+    let engine = Engine::start(create(&FaultyDisk::new(6)), Limits::default(), clock.clone()).expect("threads");
+    engine.ask(deposit(1, 1, 10)).await.expect("answered");
+    let ahead = NOW.plus_micros(40 * 24 * 3_600_000_000);
+    clock.set(ahead);
+    let id = spot::OpId::new(domain::id::first_at(ahead)).expect("positive");
+    let from_ahead = spot::Operation::Deposit(spot::Move { id, ..crate::common::of(1, 1, 10) });
+    assert_eq!(engine.ask(from_ahead).await, Ok(Answer::TooEarly));
+    // Whose clock is right is served meanwhile, and after.
+    assert_eq!(engine.ask(deposit(2, 1, 10)).await, Ok(Answer::First(Outcome::Applied)));
+    clock.set(NOW);
+    assert_eq!(engine.ask(deposit(3, 1, 10)).await, Ok(Answer::First(Outcome::Applied)));
+}
