@@ -1,0 +1,1 @@
+//! Coordinator, legs, worker, recovery for internal transfers.
