@@ -121,6 +121,25 @@ impl<K: IdKind> PartialEq for Id<K> {
 
 impl<K: IdKind> Eq for Id<K> {}
 
+/// By time, to the millisecond.
+impl<K: IdKind> Ord for Id<K> {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.0.cmp(&other.0)
+    }
+}
+
+impl<K: IdKind> PartialOrd for Id<K> {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<K: IdKind> std::hash::Hash for Id<K> {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.0.hash(state);
+    }
+}
+
 /// Which of the 1,024 generators this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeId(u16);
@@ -130,6 +149,10 @@ impl NodeId {
 
     pub const fn new(node: u16) -> Option<Self> {
         if node < Self::COUNT { Some(Self(node)) } else { None }
+    }
+
+    pub const fn number(self) -> u16 {
+        self.0
     }
 }
 
@@ -167,12 +190,6 @@ impl<C: Clock> Generator<C> {
         let millis = slot >> SEQUENCE_BITS;
         let number = (millis << (NODE_BITS + SEQUENCE_BITS)) | (i64::from(self.node.0) << SEQUENCE_BITS) | sequence;
         Id::new(number).map_err(|_| OutOfIds)
-    }
-}
-
-impl<C: Clock> Clock for &C {
-    fn now(&self) -> Timestamp {
-        (**self).now()
     }
 }
 

@@ -61,6 +61,18 @@ pub trait Clock: Send + Sync {
     fn now(&self) -> Timestamp;
 }
 
+impl<C: Clock + ?Sized> Clock for &C {
+    fn now(&self) -> Timestamp {
+        (**self).now()
+    }
+}
+
+impl<C: Clock + ?Sized> Clock for std::sync::Arc<C> {
+    fn now(&self) -> Timestamp {
+        (**self).now()
+    }
+}
+
 /// A clock that moves only when it is told to, in either direction.
 #[derive(Debug, Default)]
 pub struct ManualClock(AtomicI64);

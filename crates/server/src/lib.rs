@@ -1,1 +1,4 @@
 //! HTTP API, authentication, metrics.
+
+pub mod auth;
+pub mod limit;

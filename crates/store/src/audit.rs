@@ -210,7 +210,7 @@ async fn check_movements(
             first
         }};
     }
-    tx.statements += 1;
+    tx.next_statement().await?;
     let first = match &mut tx.inner {
         TxInner::Postgres(tx) => stream!(tx, STREAM_MOVEMENTS.postgres),
         TxInner::Sqlite(tx) => stream!(tx, STREAM_MOVEMENTS.sqlite),

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use sqlx::{ConnectOptions, Connection, PgConnection, Postgres, Sqlite, Transacti
 
 use crate::dialect;
 use crate::error::StoreError;
+use crate::faults::{Faults, Point};
 use crate::sql::Sql;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +61,8 @@ impl Default for Options {
 #[derive(Clone, Debug)]
 pub struct Db {
     pools: Pools,
-    jitter: std::sync::Arc<AtomicU64>,
+    jitter: Arc<AtomicU64>,
+    faults: Option<Arc<dyn Faults>>,
 }
 
 #[derive(Clone, Debug)]
@@ -82,8 +85,13 @@ impl Db {
             Engine::Postgres => Pools::Postgres(connect_postgres(url, options).await?),
             Engine::Sqlite => connect_sqlite(url, options).await?,
         };
-        let jitter = std::sync::Arc::new(AtomicU64::new(options.jitter_seed));
-        Ok(Self { pools, jitter })
+        let jitter = Arc::new(AtomicU64::new(options.jitter_seed));
+        Ok(Self { pools, jitter, faults: None })
+    }
+
+    /// The same database, for a simulation that makes it fail.
+    pub fn with_faults(&self, faults: Arc<dyn Faults>) -> Self {
+        Self { faults: Some(faults), ..self.clone() }
     }
 
     pub const fn engine(&self) -> Engine {
@@ -111,7 +119,7 @@ impl Db {
             Pools::Postgres(pool) => TxInner::Postgres(pool.begin_with(postgres).await?),
             Pools::Sqlite { reader, .. } => TxInner::Sqlite(reader.begin_with(sqlite).await?),
         };
-        Ok(Tx { inner, statements: 0, careful: true })
+        Ok(Tx { inner, statements: 0, careful: true, faults: self.faults.clone() })
     }
 
     /// The tries of one piece of writing; [`transact!`](crate::transact) is how to use them.
@@ -150,7 +158,7 @@ impl Db {
                 })?)
             }
         };
-        Ok(Tx { inner, statements: 0, careful })
+        Ok(Tx { inner, statements: 0, careful, faults: self.faults.clone() })
     }
 
     /// Nothing to wait for when only the history was missing; else up to 2, 4, 8, … 256 ms, at random.
@@ -319,6 +327,7 @@ pub struct Tx {
     pub(crate) statements: u32,
     /// On a second try: look everything up first instead of relying on the unique indexes.
     pub(crate) careful: bool,
+    faults: Option<Arc<dyn Faults>>,
 }
 
 #[derive(Debug)]
@@ -348,12 +357,31 @@ impl Tx {
         }
     }
 
+    /// Before every statement.
+    pub(crate) async fn next_statement(&mut self) -> Result<(), StoreError> {
+        self.statements += 1;
+        self.fault(Point::Statement).await
+    }
+
+    async fn fault(&self, point: Point) -> Result<(), StoreError> {
+        match &self.faults {
+            None => Ok(()),
+            Some(faults) => faults.strike(point).await,
+        }
+    }
+
     async fn commit(self) -> Result<(), StoreError> {
+        self.fault(Point::BeforeCommit).await?;
+        let faults = self.faults;
         match self.inner {
             TxInner::Postgres(tx) => tx.commit().await,
             TxInner::Sqlite(tx) => tx.commit().await,
         }
-        .map_err(StoreError::at_commit)
+        .map_err(StoreError::at_commit)?;
+        match faults {
+            None => Ok(()),
+            Some(faults) => faults.strike(Point::AfterCommit).await,
+        }
     }
 
     async fn rollback(self) {

@@ -72,7 +72,7 @@ pub(crate) fn rows(engine: Engine, columns: &[(&str, ColumnType)]) -> String {
 }
 
 pub(crate) async fn execute_rows(tx: &mut Tx, sql: &RowsSql, columns: Vec<Column<'_>>) -> Result<u64, StoreError> {
-    tx.statements += 1;
+    tx.next_statement().await?;
     let text = AssertSqlSafe(sql.text(tx.engine()));
     let changed = match &mut tx.inner {
         TxInner::Postgres(tx) => {
@@ -132,9 +132,9 @@ statements! {
 
     /// The unique indexes that stand between a replay and a second effect, as far as they are there and valid.
     READ_GUARDS = "SELECT c.relname::TEXT FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
-        WHERE i.indrelid = 'movements'::regclass AND i.indisunique AND i.indisvalid AND i.indisready"
+        WHERE i.indrelid IN ('movements'::regclass, 'transfers'::regclass) AND i.indisunique AND i.indisvalid AND i.indisready"
         | "SELECT name FROM sqlite_schema
-        WHERE type = 'index' AND tbl_name = 'movements' AND sql LIKE 'CREATE UNIQUE INDEX %'";
+        WHERE type = 'index' AND tbl_name IN ('movements', 'transfers') AND sql LIKE 'CREATE UNIQUE INDEX %'";
 
     /// For the rest of this transaction: join by hashing whole tables, never row by row. A freshly filled table has
     /// no statistics yet, and the planner's guess could then take hours. SQLite joins by index.
@@ -185,6 +185,60 @@ statements! {
         FROM account_status_changes WHERE op_key = ANY($1)"
         | "SELECT op_key, account_id, after_status, outcome, actor, reason
         FROM account_status_changes WHERE op_key IN (SELECT value FROM json_each($1))";
+
+    READ_TRANSFERS = "SELECT id, user_id, asset_id, amount, direction, funding_account, state, error, client_order_id,
+            tries, due_at, alerted_at, version, created_at, updated_at
+        FROM transfers WHERE id = ANY($1) ORDER BY id"
+        | "SELECT id, user_id, asset_id, amount, direction, funding_account, state, error, client_order_id,
+            tries, due_at, alerted_at, version, created_at, updated_at
+        FROM transfers WHERE id IN (SELECT value FROM json_each($1)) ORDER BY id";
+
+    /// In the order of their ids: two workers on the same transfers wait for each other, they never deadlock.
+    LOCK_TRANSFERS = "SELECT id, user_id, asset_id, amount, direction, funding_account, state, error, client_order_id,
+            tries, due_at, alerted_at, version, created_at, updated_at
+        FROM transfers WHERE id = ANY($1) ORDER BY id FOR UPDATE"
+        | "SELECT id, user_id, asset_id, amount, direction, funding_account, state, error, client_order_id,
+            tries, due_at, alerted_at, version, created_at, updated_at
+        FROM transfers WHERE id IN (SELECT value FROM json_each($1)) ORDER BY id";
+
+    /// What is due at $1, made due at $2 instead; rows that another worker is at are left to it.
+    CLAIM_TRANSFERS = "UPDATE transfers SET due_at = $2 WHERE id IN (
+            SELECT id FROM transfers WHERE state NOT IN (40, -10, -30) AND due_at <= $1
+            ORDER BY due_at LIMIT $3 FOR UPDATE SKIP LOCKED)
+        RETURNING id, user_id, asset_id, amount, direction, funding_account, state, error, client_order_id,
+            tries, due_at, alerted_at, version, created_at, updated_at"
+        | "UPDATE transfers SET due_at = $2 WHERE id IN (
+            SELECT id FROM transfers WHERE state NOT IN (40, -10, -30) AND due_at <= $1
+            ORDER BY due_at LIMIT $3)
+        RETURNING id, user_id, asset_id, amount, direction, funding_account, state, error, client_order_id,
+            tries, due_at, alerted_at, version, created_at, updated_at";
+
+    READ_TRANSFERS_BY_ORDER = "SELECT id, user_id, asset_id, amount, direction, funding_account, state, error, client_order_id,
+            tries, due_at, alerted_at, version, created_at, updated_at
+        FROM transfers WHERE user_id = ANY($1) AND client_order_id = ANY($2) AND client_order_id IS NOT NULL"
+        | "SELECT id, user_id, asset_id, amount, direction, funding_account, state, error, client_order_id,
+            tries, due_at, alerted_at, version, created_at, updated_at
+        FROM transfers WHERE user_id IN (SELECT value FROM json_each($1))
+            AND client_order_id IN (SELECT value FROM json_each($2)) AND client_order_id IS NOT NULL";
+
+    /// Only the accounts' rows are locked; the assets' are everybody's.
+    LOCK_WALLETS = "SELECT a.id, a.owner, a.asset_id, a.status, a.available, a.frozen, s.status,
+            s.internal_transfer_enabled, s.min_transfer_amount, s.max_transfer_amount, s.daily_transfer_amount
+        FROM accounts a JOIN assets s ON s.id = a.asset_id
+        WHERE a.owner = ANY($1) AND a.kind = 'funding' AND a.asset_id = ANY($2) ORDER BY a.id FOR UPDATE OF a"
+        | "SELECT a.id, a.owner, a.asset_id, a.status, a.available, a.frozen, s.status,
+            s.internal_transfer_enabled, s.min_transfer_amount, s.max_transfer_amount, s.daily_transfer_amount
+        FROM accounts a JOIN assets s ON s.id = a.asset_id
+        WHERE a.owner IN (SELECT value FROM json_each($1)) AND a.kind = 'funding'
+            AND a.asset_id IN (SELECT value FROM json_each($2)) ORDER BY a.id";
+
+    LOCK_DAYS = "SELECT user_id, asset_id, used FROM transfer_days
+        WHERE user_id = ANY($1) AND day = $2 ORDER BY user_id, asset_id FOR UPDATE"
+        | "SELECT user_id, asset_id, used FROM transfer_days
+        WHERE user_id IN (SELECT value FROM json_each($1)) AND day = $2 ORDER BY user_id, asset_id";
+
+    /// Node numbers are lent by one process at a time.
+    LOCK_NODES = "SELECT pg_advisory_xact_lock(4848272)::TEXT" | "SELECT '4848272'";
 
     READ_ACCOUNTS_OF_OWNERS = "SELECT id, owner, kind, asset_id FROM accounts WHERE owner = ANY($1)"
         | "SELECT id, owner, kind, asset_id FROM accounts WHERE owner IN (SELECT value FROM json_each($1))";

@@ -86,7 +86,12 @@ impl StoreError {
             self,
             Self::Contention(_)
                 | Self::NeedsHistory
-                | Self::Violates(Constraint::MovementKey | Constraint::HoldEnd | Constraint::StatusChangeKey)
+                | Self::Violates(
+                    Constraint::MovementKey
+                        | Constraint::HoldEnd
+                        | Constraint::StatusChangeKey
+                        | Constraint::TransferOrder
+                )
         )
     }
 
@@ -148,6 +153,14 @@ macro_rules! constraints {
 constraints! {
     MovementKey = "movements_key", "UNIQUE constraint failed: movements.op_key, movements.leg";
     HoldEnd = "movements_hold_end", "UNIQUE constraint failed: movements.hold_key";
+    TransferId = "transfers_pkey", "UNIQUE constraint failed: transfers.id";
+    TransferOrder = "transfers_client_order",
+        "UNIQUE constraint failed: transfers.user_id, transfers.client_order_id";
+    TransferAmountPositive = "transfers_amount_positive", "CHECK constraint failed: transfers_amount_positive";
+    TransferState = "transfers_state", "CHECK constraint failed: transfers_state";
+    TransferError = "transfers_error_of_failure", "CHECK constraint failed: transfers_error_of_failure";
+    TransferVersion = "transfer_events_pkey",
+        "UNIQUE constraint failed: transfer_events.transfer_id, transfer_events.version";
     StatusChangeKey = "account_status_changes_key", "UNIQUE constraint failed: account_status_changes.op_key";
     AmountPositive = "movements_amount_positive", "CHECK constraint failed: movements_amount_positive";
     HoldKeyByAction = "movements_hold_key_by_action", "CHECK constraint failed: movements_hold_key_by_action";

@@ -9,7 +9,10 @@
 //! | [`migrate`] | the schema, versioned |
 //! | [`ledger`] | accounts, operations, balances, the journal |
 //! | [`catalog`] | assets, chains, and what an asset is on a chain |
+//! | [`transfer`] | internal transfers: their rows, their history, daily limits |
+//! | [`node`] | the lease on a node number, for whoever makes ids |
 //! | [`audit`] | the laws, proven over live data |
+//! | [`faults`] | where a simulation may make a database fail |
 //! | [`yardstick`] | the bare commit that the benches compare with |
 //!
 //! **Nothing in here reads a clock**: whoever writes says what time it is. **Nothing deletes.**
@@ -22,10 +25,13 @@ pub mod catalog;
 pub mod db;
 pub mod dialect;
 pub mod error;
+pub mod faults;
 pub mod ledger;
 pub mod migrate;
+pub mod node;
 #[cfg(feature = "testing")]
 pub mod testing;
+pub mod transfer;
 pub mod yardstick;
 
 pub use db::{Db, Engine, Options, Tx};

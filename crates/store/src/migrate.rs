@@ -29,6 +29,7 @@ macro_rules! migrations {
 
 migrations! {
     1 "0001_foundation";
+    2 "0002_transfers";
 }
 
 impl Migration {
@@ -91,8 +92,8 @@ impl Db {
 /// twice; nothing may run then.
 async fn check_guards(tx: &mut Tx) -> Result<(), StoreError> {
     let there = fetch_all!(tx, READ_GUARDS => (String,))?;
-    let missing =
-        ["movements_key", "movements_hold_end"].into_iter().find(|name| !there.iter().any(|row| row.0 == *name));
+    let guards = ["movements_key", "movements_hold_end", "transfers_client_order"];
+    let missing = guards.into_iter().find(|name| !there.iter().any(|row| row.0 == *name));
     match missing {
         None => Ok(()),
         Some(name) => Err(StoreError::Corrupt { what: format!("the unique index {name} is missing or invalid") }),

@@ -126,6 +126,15 @@ pub async fn execute_rows(tx: &mut Tx, sql: &RowsSql, columns: Vec<Column<'_>>) 
     dialect::execute_rows(tx, sql, columns).await
 }
 
+/// A batch that wrote more or fewer rows than it meant to must not be committed.
+pub(crate) fn expect_rows(written: u64, expected: usize, what: &str) -> Result<(), StoreError> {
+    if usize::try_from(written) == Ok(expected) {
+        Ok(())
+    } else {
+        Err(StoreError::Corrupt { what: format!("wrote {written} {what} instead of {expected}") })
+    }
+}
+
 /// Declares statements, and lists them all for the test that prepares each one on both engines.
 macro_rules! statements {
     ($(
@@ -152,14 +161,16 @@ macro_rules! run {
             assert!($sql.binds == <[&str]>::len(&[$(stringify!($bind)),*]), "as many binds as the statement takes");
         }
         let tx: &mut $crate::db::Tx = $tx;
-        tx.statements += 1;
-        match &mut tx.inner {
+        match tx.next_statement().await {
+            Err(error) => Err(error),
+            Ok(()) => match &mut tx.inner {
             $crate::db::TxInner::Postgres(tx) => {
                 $query($sql.postgres)$(.bind($bind))*.$how(&mut **tx).await.map_err($crate::error::StoreError::from)
             }
             $crate::db::TxInner::Sqlite(tx) => {
                 $query($sql.sqlite)$(.bind($bind))*.$how(&mut **tx).await.map_err($crate::error::StoreError::from)
             }
+            },
         }
     }};
 }
@@ -171,13 +182,15 @@ macro_rules! execute {
             assert!($sql.binds == <[&str]>::len(&[$(stringify!($bind)),*]), "as many binds as the statement takes");
         }
         let tx: &mut $crate::db::Tx = $tx;
-        tx.statements += 1;
-        match &mut tx.inner {
+        match tx.next_statement().await {
+            Err(error) => Err(error),
+            Ok(()) => match &mut tx.inner {
             $crate::db::TxInner::Postgres(tx) => sqlx::query($sql.postgres)$(.bind($bind))*
                 .execute(&mut **tx).await.map(|done| done.rows_affected()),
             $crate::db::TxInner::Sqlite(tx) => sqlx::query($sql.sqlite)$(.bind($bind))*
                 .execute(&mut **tx).await.map(|done| done.rows_affected()),
-        }.map_err($crate::error::StoreError::from)
+            }.map_err($crate::error::StoreError::from),
+        }
     }};
 }
 

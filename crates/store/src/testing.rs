@@ -157,10 +157,16 @@ pub async fn prepare_every_statement(db: &TestDb) -> Result<usize, String> {
         crate::ledger::balances::STATEMENTS,
         crate::ledger::journal::STATEMENTS,
         crate::migrate::STATEMENTS,
+        crate::node::STATEMENTS,
+        crate::transfer::read::STATEMENTS,
         crate::yardstick::STATEMENTS,
         STATEMENTS,
     ];
-    let rows = crate::ledger::accounts::ROWS_STATEMENTS.iter().chain(crate::catalog::ROWS_STATEMENTS.iter());
+    let rows = crate::ledger::accounts::ROWS_STATEMENTS
+        .iter()
+        .chain(crate::catalog::ROWS_STATEMENTS.iter())
+        .chain(crate::transfer::write::ROWS_STATEMENTS.iter())
+        .chain(crate::transfer::days::ROWS_STATEMENTS.iter());
     db.prepare_yardstick(1).await.map_err(|error| error.to_string())?;
     let engine = db.engine();
     let mut texts: Vec<(&str, String)> = Vec::new();

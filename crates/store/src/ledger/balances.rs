@@ -5,8 +5,10 @@
 
 use std::collections::BTreeMap;
 
-use domain::{AccountId, AssetId, Timestamp};
+use domain::ledger::AccountState;
+use domain::{AccountId, AssetId, Timestamp, UserId};
 
+use super::post::{AccountRow, state};
 use crate::db::{Db, Tx};
 use crate::dialect::{BARRIER_MOVEMENTS, BARRIER_PATIENCE};
 use crate::error::StoreError;
@@ -35,6 +37,8 @@ statements! {
     SUM_USERS = "SELECT asset_id, CAST(SUM(available >> 32) AS BIGINT), CAST(SUM(available & 4294967295) AS BIGINT),
             CAST(SUM(frozen >> 32) AS BIGINT), CAST(SUM(frozen & 4294967295) AS BIGINT)
         FROM accounts WHERE id > 0 GROUP BY asset_id";
+    FUNDING_OF = "SELECT id, asset_id, status, available, frozen FROM accounts
+        WHERE owner = $1 AND kind = 'funding' ORDER BY asset_id";
     READ_SYSTEM_ACCOUNTS = "SELECT id, asset_id, kind FROM accounts WHERE id < 0";
 }
 
@@ -92,6 +96,11 @@ pub async fn totals(tx: &mut Tx) -> Result<BTreeMap<AssetId, Totals>, StoreError
             Err(StoreError::Corrupt { what: format!("system account {account} moved money, but does not exist") })
         }
     }
+}
+
+/// A user's funding accounts, by asset.
+pub async fn funding_of(tx: &mut Tx, user: UserId) -> Result<Vec<(AccountId, AccountState)>, StoreError> {
+    fetch_all!(tx, FUNDING_OF => AccountRow, user.get())?.into_iter().map(state).collect()
 }
 
 pub(crate) async fn latest_checkpoint(tx: &mut Tx) -> Result<(i64, BTreeMap<AccountId, i128>), StoreError> {

@@ -17,7 +17,7 @@ use super::row::{Content, MovementRow, operation};
 use crate::db::{Db, Tx};
 use crate::dialect::{LOCK_ACCOUNTS, Many, READ_ACCOUNTS, READ_ENDED_HOLDS, READ_HISTORY, READ_HOLDS};
 use crate::error::StoreError;
-use crate::sql::{Column, ColumnType::Int, ColumnType::Text, RowsSql, execute_rows};
+use crate::sql::{Column, ColumnType::Int, ColumnType::Text, RowsSql, execute_rows, expect_rows};
 use crate::transact;
 
 /// The most operations that one batch may have.
@@ -69,6 +69,19 @@ pub async fn post(tx: &mut Tx, operations: &[Operation], at: Timestamp) -> Resul
         return Err(StoreError::BatchTooLarge { count: operations.len(), most: MAX_BATCH });
     }
     let accounts = load_accounts(tx, operations).await?;
+    post_on(tx, accounts, operations, at).await
+}
+
+/// The same on accounts that this transaction has read, and the users' of them locked, already.
+pub async fn post_on(
+    tx: &mut Tx,
+    accounts: HashMap<AccountId, AccountState>,
+    operations: &[Operation],
+    at: Timestamp,
+) -> Result<Vec<Reply>, StoreError> {
+    if operations.is_empty() {
+        return Ok(Vec::new());
+    }
     let holds = load_holds(tx, operations).await?;
     let history = if tx.careful { load_history(tx, operations).await? } else { Vec::new() };
 
@@ -224,12 +237,4 @@ async fn update_balances(tx: &mut Tx, changed: Vec<(AccountId, &AccountState)>) 
         Column::Ints(changed.iter().map(|(_, state)| state.frozen.units()).collect()),
     ];
     expect_rows(execute_rows(tx, &UPDATE_BALANCES, columns).await?, changed.len(), "accounts")
-}
-
-fn expect_rows(written: u64, expected: usize, what: &str) -> Result<(), StoreError> {
-    if usize::try_from(written) == Ok(expected) {
-        Ok(())
-    } else {
-        Err(StoreError::Corrupt { what: format!("wrote {written} {what} instead of {expected}") })
-    }
 }

@@ -1,1 +1,7 @@
+//! Internal transfers over a real database and a real spot engine, with a leg between them that misbehaves on demand.
+#![allow(clippy::unwrap_used, reason = "in a test an unwrap is an assertion")]
 
+mod crash;
+mod create;
+mod step;
+mod support;

@@ -1,0 +1,24 @@
+//! Internal transfers as rows: what is on its way, what became of it, and what a user has moved today.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`row`] | a transfer as it stands in its row |
+//! | [`read`] | one, a user's list, what is open, the history |
+//! | [`write`] | insert, lock, change under the condition that the state is still the one seen, claim what is due |
+//! | [`wallet`] | the accounts that new transfers concern, locked, with the rules of their assets |
+//! | [`days`] | what daily limits have used up |
+//!
+//! **Whoever changes a transfer has locked its row, and its update names the state that it saw.** Rows are locked in
+//! one order: transfers by id, then accounts by id, then days. What follows from a state is decided in `domain` and done
+//! in the crate `transfer`; here is only the SQL.
+
+pub mod days;
+pub mod read;
+pub mod row;
+pub mod wallet;
+pub mod write;
+
+pub use days::{Day, add_days, lock_days};
+pub use read::{Filter, HistoryRow, history, list, open, read, read_by_orders};
+pub use wallet::{Wallet, lock_wallets};
+pub use write::{Changed, History, change, claim, insert, lock, write_history};

@@ -1,0 +1,53 @@
+//! A transfer as it stands in its row.
+
+use domain::id::Id;
+use domain::transfer::{ClientOrderId, Direction, State, Transfer};
+use domain::{AccountId, Amount, AssetId, Timestamp, UserId};
+
+use crate::error::StoreError;
+
+/// By position, in the order of the columns: it is decoded for every transfer of every batch.
+pub(crate) type Row =
+    (i64, i64, i64, i64, i64, i64, i64, Option<String>, Option<String>, i64, i64, Option<i64>, i64, i64, i64);
+
+pub(crate) fn transfer(row: Row) -> Result<Transfer, StoreError> {
+    let (
+        id,
+        user,
+        asset,
+        amount,
+        direction,
+        funding,
+        state,
+        error,
+        order,
+        tries,
+        due,
+        alerted,
+        version,
+        created,
+        updated,
+    ) = row;
+    let broken = || StoreError::Corrupt { what: format!("transfer {id} makes no sense") };
+    Ok(Transfer {
+        id: Id::new(id).map_err(|_| broken())?,
+        user: UserId::new(user).ok_or_else(broken)?,
+        asset: AssetId(asset),
+        amount: Amount::from_units(amount),
+        direction: Direction::from_number(direction).ok_or_else(broken)?,
+        funding: AccountId(funding),
+        state: i16::try_from(state).ok().and_then(State::from_number).ok_or_else(broken)?,
+        error,
+        client_order_id: order.map(ClientOrderId::new).transpose().map_err(|_| broken())?,
+        tries,
+        due_at: Timestamp::from_micros(due),
+        alerted_at: alerted.map(Timestamp::from_micros),
+        version,
+        created_at: Timestamp::from_micros(created),
+        updated_at: Timestamp::from_micros(updated),
+    })
+}
+
+pub(crate) fn transfers(rows: Vec<Row>) -> Result<Vec<Transfer>, StoreError> {
+    rows.into_iter().map(transfer).collect()
+}

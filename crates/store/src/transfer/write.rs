@@ -1,0 +1,147 @@
+//! Making and changing transfers, many at a time.
+
+use domain::Timestamp;
+use domain::id::{self, Id};
+use domain::transfer::{ClientOrderId, State, Transfer};
+
+use super::row::{Row, transfers};
+use crate::db::Tx;
+use crate::dialect::{CLAIM_TRANSFERS, LOCK_TRANSFERS, Many};
+use crate::error::StoreError;
+use crate::sql::{Column, ColumnType::Int, ColumnType::Text, RowsSql, execute_rows, expect_rows};
+
+static INSERT_TRANSFERS: RowsSql = RowsSql::new(
+    "INSERT_TRANSFERS",
+    "INSERT INTO transfers (id, user_id, asset_id, amount, direction, funding_account, state, error, client_order_id,
+         tries, due_at, version, created_at, updated_at)
+     SELECT id, user_id, asset_id, amount, direction, funding_account, state, error, client_order_id,
+         tries, due_at, version, at, at
+     FROM {rows}",
+    &[
+        ("id", Int),
+        ("user_id", Int),
+        ("asset_id", Int),
+        ("amount", Int),
+        ("direction", Int),
+        ("funding_account", Int),
+        ("state", Int),
+        ("error", Text),
+        ("client_order_id", Text),
+        ("tries", Int),
+        ("due_at", Int),
+        ("version", Int),
+        ("at", Int),
+    ],
+);
+
+/// Only where the state is still the one that was seen.
+static CHANGE_TRANSFERS: RowsSql = RowsSql::new(
+    "CHANGE_TRANSFERS",
+    "UPDATE transfers SET state = r.state, error = r.error, tries = r.tries, due_at = r.due_at,
+         alerted_at = NULLIF(r.alerted_at, 0), version = r.version, updated_at = r.at
+     FROM {rows} WHERE transfers.id = r.id AND transfers.state = r.seen",
+    &[
+        ("id", Int),
+        ("seen", Int),
+        ("state", Int),
+        ("error", Text),
+        ("tries", Int),
+        ("due_at", Int),
+        ("alerted_at", Int),
+        ("version", Int),
+        ("at", Int),
+    ],
+);
+
+static INSERT_HISTORY: RowsSql = RowsSql::new(
+    "INSERT_HISTORY",
+    "INSERT INTO transfer_events (transfer_id, version, path, reason, at)
+     SELECT transfer_id, version, path, reason, at FROM {rows}",
+    &[("transfer_id", Int), ("version", Int), ("path", Text), ("reason", Text), ("at", Int)],
+);
+
+#[cfg(feature = "testing")]
+pub(crate) static ROWS_STATEMENTS: [&RowsSql; 3] = [&INSERT_TRANSFERS, &CHANGE_TRANSFERS, &INSERT_HISTORY];
+
+/// Locks these transfers, as far as they exist, in the order of their ids.
+pub async fn lock(tx: &mut Tx, ids: &[Id<id::Transfer>]) -> Result<Vec<Transfer>, StoreError> {
+    let ids = Many(ids.iter().map(|id| id.number()).collect::<Vec<i64>>());
+    transfers(fetch_all!(tx, LOCK_TRANSFERS => Row, ids.clone())?)
+}
+
+/// What is due, at most so many, made due again only at `until`: nobody else takes them up in the meantime.
+pub async fn claim(tx: &mut Tx, now: Timestamp, until: Timestamp, most: i64) -> Result<Vec<Transfer>, StoreError> {
+    transfers(fetch_all!(tx, CLAIM_TRANSFERS => Row, now.micros(), until.micros(), most)?)
+}
+
+pub async fn insert(tx: &mut Tx, new: &[&Transfer]) -> Result<(), StoreError> {
+    if new.is_empty() {
+        return Ok(());
+    }
+    let ints = |each: &dyn Fn(&Transfer) -> i64| Column::Ints(new.iter().map(|one| each(one)).collect());
+    let columns = vec![
+        ints(&|one| one.id.number()),
+        ints(&|one| one.user.get()),
+        ints(&|one| one.asset.0),
+        ints(&|one| one.amount.units()),
+        ints(&|one| one.direction.number()),
+        ints(&|one| one.funding.0),
+        ints(&|one| one.state.number().into()),
+        Column::OptionalTexts(new.iter().map(|one| one.error.as_deref()).collect()),
+        Column::OptionalTexts(new.iter().map(|one| one.client_order_id.as_ref().map(ClientOrderId::as_str)).collect()),
+        ints(&|one| one.tries),
+        ints(&|one| one.due_at.micros()),
+        ints(&|one| one.version),
+        ints(&|one| one.created_at.micros()),
+    ];
+    expect_rows(execute_rows(tx, &INSERT_TRANSFERS, columns).await?, new.len(), "transfers")
+}
+
+/// A transfer as it shall be, and the state that its locked row was seen in.
+#[derive(Clone, Copy, Debug)]
+pub struct Changed<'a> {
+    pub seen: State,
+    pub transfer: &'a Transfer,
+}
+
+pub async fn change(tx: &mut Tx, changed: &[Changed<'_>]) -> Result<(), StoreError> {
+    if changed.is_empty() {
+        return Ok(());
+    }
+    let ints = |each: &dyn Fn(&Changed<'_>) -> i64| Column::Ints(changed.iter().map(each).collect());
+    let columns = vec![
+        ints(&|one| one.transfer.id.number()),
+        ints(&|one| one.seen.number().into()),
+        ints(&|one| one.transfer.state.number().into()),
+        Column::OptionalTexts(changed.iter().map(|one| one.transfer.error.as_deref()).collect()),
+        ints(&|one| one.transfer.tries),
+        ints(&|one| one.transfer.due_at.micros()),
+        ints(&|one| one.transfer.alerted_at.map_or(0, Timestamp::micros)),
+        ints(&|one| one.transfer.version),
+        ints(&|one| one.transfer.updated_at.micros()),
+    ];
+    expect_rows(execute_rows(tx, &CHANGE_TRANSFERS, columns).await?, changed.len(), "transfers")
+}
+
+/// A row of history to be.
+#[derive(Clone, Debug)]
+pub struct History {
+    pub transfer: Id<id::Transfer>,
+    pub version: i64,
+    pub path: String,
+    pub reason: String,
+}
+
+pub async fn write_history(tx: &mut Tx, rows: &[History], at: Timestamp) -> Result<(), StoreError> {
+    if rows.is_empty() {
+        return Ok(());
+    }
+    let columns = vec![
+        Column::Ints(rows.iter().map(|row| row.transfer.number()).collect()),
+        Column::Ints(rows.iter().map(|row| row.version).collect()),
+        Column::Texts(rows.iter().map(|row| row.path.as_str()).collect()),
+        Column::Texts(rows.iter().map(|row| row.reason.as_str()).collect()),
+        Column::Ints(vec![at.micros(); rows.len()]),
+    ];
+    expect_rows(execute_rows(tx, &INSERT_HISTORY, columns).await?, rows.len(), "transfer events")
+}

@@ -1,0 +1,49 @@
+//! The assets as the database has them, kept at hand and read anew every second.
+//!
+//! For the gate and for legs that speak of symbols. The coordinator does not use it: it reads an asset's rules together
+//! with the account that it locks.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use domain::{Asset, AssetId, Symbol};
+use store::catalog::read_assets;
+use store::{Db, StoreError};
+
+const REFRESH: Duration = Duration::from_secs(1);
+
+#[derive(Debug, Default)]
+pub struct Assets(RwLock<Arc<BTreeMap<AssetId, Asset>>>);
+
+impl Assets {
+    pub async fn load(db: &Db) -> Result<Self, StoreError> {
+        let assets = Self::default();
+        assets.refresh(db).await?;
+        Ok(assets)
+    }
+
+    pub async fn refresh(&self, db: &Db) -> Result<(), StoreError> {
+        let read = Arc::new(read_assets(&mut db.read().await?).await?);
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = read;
+        Ok(())
+    }
+
+    /// Reads them anew for ever. While the database does not answer, the last ones stand.
+    pub async fn follow(&self, db: &Db) {
+        loop {
+            tokio::time::sleep(REFRESH).await;
+            if let Err(error) = self.refresh(db).await {
+                tracing::warn!(code = error.code(), "the assets could not be read anew");
+            }
+        }
+    }
+
+    pub fn all(&self) -> Arc<BTreeMap<AssetId, Asset>> {
+        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub fn by_symbol(&self, symbol: &Symbol) -> Option<(AssetId, Asset)> {
+        self.all().iter().find(|(_, asset)| asset.symbol == *symbol).map(|(id, asset)| (*id, asset.clone()))
+    }
+}

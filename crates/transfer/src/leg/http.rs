@@ -1,0 +1,266 @@
+//! Any exchange's own engine as a leg, over HTTP. The contract is in `docs/http-leg.md`; what decides is the table of
+//! [`judge`]: only a clear yes is `Success`, only a clear business refusal is `Failed`, everything else is `Pending`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use domain::id::{self, Id};
+use domain::{AssetId, UserId};
+use futures_util::StreamExt;
+use futures_util::stream;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
+use hyper::{Method, Request, StatusCode, Uri};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use serde::Deserialize;
+use serde_json::json;
+
+use super::{Answer, Answered, Call, Holding, Leg, Reason, Record, Verb, sane};
+use crate::assets::Assets;
+
+/// Calls on their way at a time, each on a connection that is kept.
+const CONCURRENCY: usize = 64;
+/// No answer is longer than this.
+const ANSWER_BYTES: usize = 64 * 1024;
+
+pub struct HttpLeg {
+    client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    base: String,
+    authorization: Option<HeaderValue>,
+    assets: Arc<Assets>,
+    timeout: Duration,
+    freezes: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadHttpLeg {
+    #[error("the engine's address must be http://… or https://… without a query")]
+    Url,
+    #[error("the engine's token has characters that no header can have")]
+    Token,
+}
+
+impl HttpLeg {
+    /// `freezes`: the engine's withdraw only puts the money aside, and wants a commit.
+    pub fn new(
+        base: &str,
+        token: Option<&str>,
+        timeout: Duration,
+        freezes: bool,
+        assets: Arc<Assets>,
+    ) -> Result<Self, BadHttpLeg> {
+        let uri: Uri = base.parse().map_err(|_| BadHttpLeg::Url)?;
+        if !matches!(uri.scheme_str(), Some("http" | "https")) || uri.host().is_none() || uri.query().is_some() {
+            return Err(BadHttpLeg::Url);
+        }
+        let authorization = token
+            .map(|token| {
+                let mut value = HeaderValue::from_str(&format!("Bearer {token}")).map_err(|_| BadHttpLeg::Token)?;
+                value.set_sensitive(true);
+                Ok(value)
+            })
+            .transpose()?;
+        let connector = HttpsConnectorBuilder::new().with_webpki_roots().https_or_http().enable_http1().build();
+        let client = Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(Duration::from_secs(30))
+            .pool_max_idle_per_host(CONCURRENCY)
+            .build(connector);
+        Ok(Self { client, base: base.trim_end_matches('/').to_owned(), authorization, assets, timeout, freezes })
+    }
+
+    async fn exchange(&self, method: Method, path: &str, body: String) -> Result<(StatusCode, Bytes), Reason> {
+        let unsent = |_| Reason::new("LEG_UNREACHABLE", "the call could not be made");
+        let mut request = Request::builder()
+            .method(method)
+            .uri(format!("{}/{path}", self.base))
+            .header(CONTENT_TYPE, "application/json")
+            .body(Full::new(Bytes::from(body)))
+            .map_err(unsent)?;
+        if let Some(authorization) = &self.authorization {
+            request.headers_mut().insert(AUTHORIZATION, authorization.clone());
+        }
+        let exchange = async {
+            let lost = || Reason::new("LEG_UNREACHABLE", "the engine could not be reached, or hung up");
+            let response = self.client.request(request).await.map_err(|_| lost())?;
+            let (parts, body) = response.into_parts();
+            let body = Limited::new(body, ANSWER_BYTES).collect().await.map_err(|_| lost())?;
+            Ok((parts.status, body.to_bytes()))
+        };
+        tokio::time::timeout(self.timeout, exchange)
+            .await
+            .unwrap_or_else(|_| Err(Reason::new("LEG_TIMEOUT", "the engine did not answer in time")))
+    }
+
+    async fn call_one(&self, call: &Call) -> Answer {
+        if let Err(reason) = sane(call) {
+            return Answer::Pending(reason);
+        }
+        let assets = self.assets.all();
+        let Some(asset) = assets.get(&call.asset) else {
+            return Answer::Pending(Reason::new("INVALID_ASSET", "the asset is not known here"));
+        };
+        let path = match call.verb {
+            Verb::Withdraw => "withdraw",
+            Verb::Deposit => "deposit",
+            Verb::Commit => "commit",
+            Verb::Rollback => "rollback",
+        };
+        let body = json!({
+            "req_id": call.id.to_string(),
+            "user_id": call.user.get(),
+            "asset": asset.symbol.as_str(),
+            "amount": call.amount.display(asset.precision).to_string(),
+        });
+        match self.exchange(Method::POST, path, body.to_string()).await {
+            Err(reason) => Answer::Pending(reason),
+            Ok((status, body)) => judge(status, &body, call.id),
+        }
+    }
+
+    async fn query_one(&self, id: Id<id::Transfer>) -> Record {
+        match self.exchange(Method::GET, &format!("query/{id}"), String::new()).await {
+            Err(reason) => Record::Unknown(reason),
+            Ok((status, body)) => judge_query(status, &body, id),
+        }
+    }
+}
+
+/// What an engine may say. Unknown members are ignored: its answer may well hold more.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Said {
+    success: bool,
+    rolled_back: bool,
+    error: Option<String>,
+    code: Option<String>,
+    req_id: Option<String>,
+}
+
+/// | status | body | answer |
+/// |---|---|---|
+/// | 200 | `{"success": true}` | `Success` |
+/// | 200, 400 | `{"error": "…"}` | `Failed`: a business refusal |
+/// | anything else | | `Pending` |
+fn judge(status: StatusCode, body: &[u8], id: Id<id::Transfer>) -> Answer {
+    let said: Option<Said> = serde_json::from_slice(body).ok();
+    let nothing = |words: &str| Answer::Pending(Reason::foreign("LEG_ANSWER_INVALID", words));
+    let Some(said) = said else { return nothing(&format!("status {status}, and no JSON object that makes sense")) };
+    if said.req_id.as_ref().is_some_and(|told| *told != id.to_string()) {
+        return nothing("the answer is about another transfer");
+    }
+    match (status, said.success, &said.error) {
+        (StatusCode::OK, true, None) => Answer::Success,
+        (StatusCode::OK | StatusCode::BAD_REQUEST, false, Some(error)) => Answer::Failed(refusal(&said, error)),
+        _ => nothing(&format!("status {status} with an answer that decides nothing")),
+    }
+}
+
+fn judge_query(status: StatusCode, body: &[u8], id: Id<id::Transfer>) -> Record {
+    let said: Option<Said> = serde_json::from_slice(body).ok();
+    let nothing = || Record::Unknown(Reason::new("LEG_ANSWER_INVALID", "the engine's answer decides nothing"));
+    let Some(said) = said.filter(|said| said.req_id.as_ref().is_none_or(|told| *told == id.to_string())) else {
+        return nothing();
+    };
+    match (status, said.rolled_back, said.success, &said.error) {
+        (StatusCode::OK, true, false, None) => Record::RolledBack,
+        (StatusCode::OK, false, true, None) => Record::Applied,
+        (StatusCode::OK, false, false, Some(error)) => Record::Refused(refusal(&said, error)),
+        (StatusCode::NOT_FOUND, false, false, Some(_)) => Record::Nothing,
+        _ => nothing(),
+    }
+}
+
+/// Codes that users know are passed on; what else an engine calls its reasons stays words.
+fn refusal(said: &Said, words: &str) -> Reason {
+    const KNOWN: [&str; 5] =
+        ["INSUFFICIENT_BALANCE", "ACCOUNT_FROZEN", "ACCOUNT_DISABLED", "SOURCE_ACCOUNT_NOT_FOUND", "INVALID_AMOUNT"];
+    let code = said.code.as_deref().and_then(|code| KNOWN.into_iter().find(|known| *known == code));
+    Reason::foreign(code.unwrap_or("LEG_REFUSED"), words)
+}
+
+impl Leg for HttpLeg {
+    fn call<'a>(&'a self, calls: &'a [Call]) -> Answered<'a, Vec<Answer>> {
+        Box::pin(stream::iter(calls).map(|call| self.call_one(call)).buffered(CONCURRENCY).collect())
+    }
+
+    fn query<'a>(&'a self, ids: &'a [Id<id::Transfer>]) -> Answered<'a, Vec<Record>> {
+        Box::pin(stream::iter(ids).map(|id| self.query_one(*id)).buffered(CONCURRENCY).collect())
+    }
+
+    fn holdings<'a>(&'a self, _of: &'a [(UserId, AssetId)]) -> Answered<'a, Option<Vec<Option<Holding>>>> {
+        Box::pin(std::future::ready(None))
+    }
+
+    fn freezes(&self) -> bool {
+        self.freezes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id() -> Id<id::Transfer> {
+        Id::new(7).expect("positive")
+    }
+
+    /// 003 §5.4, and what it leaves open: whatever is not clear decides nothing.
+    #[test]
+    fn only_a_clear_answer_decides() {
+        for (status, body, expected) in [
+            (200, r#"{"success": true}"#, "success"),
+            (200, r#"{"success": true, "req_id": "sr-7", "more": 1}"#, "success"),
+            (200, r#"{"error": "Insufficient funds"}"#, "LEG_REFUSED"),
+            (200, r#"{"error": "no", "code": "INSUFFICIENT_BALANCE"}"#, "INSUFFICIENT_BALANCE"),
+            (200, r#"{"error": "no", "code": "COMMITTED"}"#, "LEG_REFUSED"),
+            (400, r#"{"error": "Invalid amount"}"#, "LEG_REFUSED"),
+            (400, "", "pending"),
+            (400, "<html>bad gateway</html>", "pending"),
+            (400, r#"{"success": true}"#, "pending"),
+            (200, r#"{"success": false}"#, "pending"),
+            (200, r#"{"success": "true"}"#, "pending"),
+            (200, r#"{"success": true, "error": "both"}"#, "pending"),
+            (200, r#"{"success": true, "req_id": "sr-8"}"#, "pending"),
+            (200, r#"{"error": "no", "req_id": "sr-8"}"#, "pending"),
+            (200, "{}", "pending"),
+            (200, "[]", "pending"),
+            (200, "", "pending"),
+            (201, r#"{"success": true}"#, "pending"),
+            (202, r#"{"success": true}"#, "pending"),
+            (401, r#"{"error": "token"}"#, "pending"),
+            (403, r#"{"error": "no"}"#, "pending"),
+            (404, r#"{"error": "no"}"#, "pending"),
+            (409, r#"{"error": "no"}"#, "pending"),
+            (422, r#"{"error": "no"}"#, "pending"),
+            (429, r#"{"error": "slow"}"#, "pending"),
+            (500, "", "pending"),
+            (500, r#"{"error": "Insufficient funds"}"#, "pending"),
+            (503, r#"{"success": true}"#, "pending"),
+        ] {
+            let status = StatusCode::from_u16(status).expect("a status");
+            let found = match judge(status, body.as_bytes(), id()) {
+                Answer::Success => "success".to_owned(),
+                Answer::Failed(reason) => reason.code().to_owned(),
+                Answer::Pending(_) => "pending".to_owned(),
+            };
+            assert_eq!(found, expected, "{status} {body}");
+        }
+    }
+
+    #[test]
+    fn an_address_is_checked_before_it_is_used() {
+        let leg = |base: &str, token: Option<&str>| {
+            HttpLeg::new(base, token, Duration::from_secs(1), false, Arc::default()).map(|_| ())
+        };
+        assert_eq!(leg("https://engine.example:8443/v1/", Some("t")), Ok(()));
+        for bad in ["", "engine", "ftp://engine", "http://", "http://engine/?a=b"] {
+            assert_eq!(leg(bad, None), Err(BadHttpLeg::Url), "{bad:?}");
+        }
+        assert_eq!(leg("http://engine", Some("a\nb")), Err(BadHttpLeg::Token));
+    }
+}

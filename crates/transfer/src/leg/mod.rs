@@ -1,0 +1,141 @@
+//! The two ends of a transfer. Each answers `Success`, `Failed` or `Pending`, and only `Failed` ever sends money back.
+//!
+//! | leg | kind | how |
+//! |---|---|---|
+//! | [`funding`] | local | operations of the SQL ledger, in the same transaction as the change of state |
+//! | [`spot`] | remote | the spot engine, in this process or over TCP |
+//! | [`http`] | remote | any exchange's own engine: the contract is in `docs/http-leg.md` |
+//!
+//! **A leg trusts nobody**: it looks at what it is asked for once more by itself.
+
+pub mod funding;
+pub mod http;
+pub mod spot;
+
+use std::borrow::Cow;
+use std::fmt;
+use std::pin::Pin;
+
+use domain::id::{self, Id};
+use domain::transfer::Transfer;
+use domain::{AccountStatus, Amount, AssetId, UserId};
+
+/// What a remote leg can be asked to do with a transfer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verb {
+    /// Take the money from the user.
+    Withdraw,
+    /// Give it to the user.
+    Deposit,
+    /// Make a withdrawal final.
+    Commit,
+    /// Undo a withdrawal, or forbid it if it never came.
+    Rollback,
+}
+
+/// One call under the transfer's id. However often it is made, it takes effect once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Call {
+    pub verb: Verb,
+    pub id: Id<id::Transfer>,
+    pub user: UserId,
+    pub asset: AssetId,
+    pub amount: Amount,
+}
+
+impl Call {
+    pub const fn of(transfer: &Transfer, verb: Verb) -> Self {
+        Self { verb, id: transfer.id, user: transfer.user, asset: transfer.asset, amount: transfer.amount }
+    }
+}
+
+/// Why a leg refused, or why nobody knows: a code for machines and words for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reason {
+    code: Cow<'static, str>,
+    words: Cow<'static, str>,
+}
+
+impl Reason {
+    pub const fn new(code: &'static str, words: &'static str) -> Self {
+        Self { code: Cow::Borrowed(code), words: Cow::Borrowed(words) }
+    }
+
+    /// From outside: cut to a length that fits a row, without control characters.
+    pub fn foreign(code: &'static str, words: &str) -> Self {
+        let words: String = words.chars().filter(|one| !one.is_control()).take(150).collect();
+        Self { code: Cow::Borrowed(code), words: Cow::Owned(words) }
+    }
+
+    pub fn code(&self) -> &str {
+        &self.code
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.code, self.words)
+    }
+}
+
+/// What came of a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// It took effect, now or before.
+    Success,
+    /// It was refused, explicitly, and never will take effect.
+    Failed(Reason),
+    /// Nobody knows: no answer, a late one, one that decides nothing or makes no sense. Ask again.
+    Pending(Reason),
+}
+
+/// What a user has at a remote leg.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Holding {
+    pub available: Amount,
+    pub reserved: Amount,
+    pub status: AccountStatus,
+}
+
+/// What a leg remembers of a transfer's operation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Record {
+    /// The withdrawal or deposit took effect.
+    Applied,
+    /// It was refused.
+    Refused(Reason),
+    /// The withdrawal was undone, or forbidden before it came.
+    RolledBack,
+    /// There is nothing under this id. It may still arrive.
+    Nothing,
+    /// The leg cannot say.
+    Unknown(Reason),
+}
+
+pub type Answered<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// The far end of every transfer. Calls come in batches, mixed; there are as many answers as calls, in their order.
+pub trait Leg: Send + Sync {
+    /// Whoever waits for this does so with a deadline, and takes no answer for `Pending`.
+    fn call<'a>(&'a self, calls: &'a [Call]) -> Answered<'a, Vec<Answer>>;
+
+    /// What stands under the ids of these transfers.
+    fn query<'a>(&'a self, ids: &'a [Id<id::Transfer>]) -> Answered<'a, Vec<Record>>;
+
+    /// What users have there. `None`: the leg does not tell, or does not answer.
+    fn holdings<'a>(&'a self, of: &'a [(UserId, AssetId)]) -> Answered<'a, Option<Vec<Option<Holding>>>>;
+
+    /// Whether a withdrawal only freezes the money until it is committed.
+    fn freezes(&self) -> bool;
+}
+
+/// What every leg looks at again by itself. The amount is checked against nothing but sense: limits are the gate's.
+pub(crate) fn sane(call: &Call) -> Result<(), Reason> {
+    if !call.amount.is_positive() {
+        return Err(Reason::new("INVALID_AMOUNT", "a leg was asked to move nothing or less"));
+    }
+    if call.asset.0 <= 0 {
+        return Err(Reason::new("INVALID_ASSET", "a leg was asked to move an asset that cannot exist"));
+    }
+    Ok(())
+}

@@ -1,0 +1,182 @@
+//! The spot engine as a leg, in this process or over TCP. A batch of calls is one submission, one sync.
+
+use domain::id::{self, Id};
+use domain::{AssetId, UserId};
+use spot::net::Client;
+use spot::{Answer as Told, Engine, Move, Operation, Outcome, Refusal, Request, SUBMISSION_MAX, Standing};
+
+use super::{Answer, Answered, Call, Holding, Leg, Reason, Record, Verb, sane};
+
+pub enum SpotLeg {
+    Engine(Engine),
+    Client(Client),
+}
+
+impl SpotLeg {
+    /// All answers, or why there are none. Then anything may have happened.
+    async fn submit(&self, requests: &[Request]) -> Result<Vec<Told>, Reason> {
+        let mut answers = Vec::with_capacity(requests.len());
+        for part in requests.chunks(SUBMISSION_MAX) {
+            let told = match self {
+                Self::Engine(engine) => engine
+                    .submit(part.to_vec())
+                    .await
+                    .map_err(|error| Reason::foreign(error.code(), &error.to_string())),
+                Self::Client(client) => {
+                    client.submit(part).await.map_err(|error| Reason::foreign(error.code(), &error.to_string()))
+                }
+            };
+            answers.extend(told?);
+        }
+        if answers.len() == requests.len() {
+            Ok(answers)
+        } else {
+            Err(Reason::new("LEG_ANSWER_INVALID", "the engine gave more or fewer answers than it was asked for"))
+        }
+    }
+}
+
+fn operation(call: &Call) -> Operation {
+    let of = Move { id: call.id.into(), user: call.user, asset: call.asset, amount: call.amount };
+    match call.verb {
+        Verb::Withdraw => Operation::Withdraw(of),
+        Verb::Deposit => Operation::Deposit(of),
+        // A withdrawal from the engine is final at once: committing it is asking for it again.
+        Verb::Commit => Operation::Withdraw(of),
+        Verb::Rollback => Operation::Rollback(of),
+    }
+}
+
+/// Only what the engine decided decides anything here.
+fn answer(verb: Verb, told: &Told) -> Answer {
+    let undecided = |told: &Told| {
+        let code = told.code().unwrap_or("LEG_ANSWER_INVALID");
+        Answer::Pending(Reason::foreign(code, "the engine decided nothing"))
+    };
+    match told {
+        Told::First(Outcome::Applied) | Told::Replay(Outcome::Applied) => Answer::Success,
+        Told::First(Outcome::Refused(refusal)) | Told::Replay(Outcome::Refused(refusal)) => {
+            let reason = refused(*refusal);
+            match verb {
+                Verb::Withdraw | Verb::Deposit => Answer::Failed(reason),
+                // There is no way but forward from here.
+                Verb::Commit | Verb::Rollback => Answer::Pending(reason),
+            }
+        }
+        Told::Conflict
+        | Told::Expired
+        | Told::TooEarly
+        | Told::NoRoom
+        | Told::Standing(_)
+        | Told::Balance(_)
+        | Told::Total(_) => undecided(told),
+    }
+}
+
+fn refused(refusal: Refusal) -> Reason {
+    Reason::foreign(refusal.code(), &refusal.to_string())
+}
+
+impl Leg for SpotLeg {
+    fn call<'a>(&'a self, calls: &'a [Call]) -> Answered<'a, Vec<Answer>> {
+        Box::pin(async move {
+            let checked: Vec<Result<(), Reason>> = calls.iter().map(sane).collect();
+            let good = calls.iter().zip(&checked).filter(|(_, checked)| checked.is_ok());
+            let requests: Vec<Request> = good.map(|(call, _)| operation(call).into()).collect();
+            let told = if requests.is_empty() { Ok(Vec::new()) } else { self.submit(&requests).await };
+            let mut told = told.map(Vec::into_iter);
+            let each = calls.iter().zip(checked).map(|(call, checked)| match (checked, &mut told) {
+                // Not asked, so not refused by the engine either: a person must look at it.
+                (Err(reason), _) => Answer::Pending(reason),
+                (Ok(()), Err(reason)) => Answer::Pending(reason.clone()),
+                (Ok(()), Ok(told)) => told.next().map_or_else(
+                    || Answer::Pending(Reason::new("LEG_ANSWER_INVALID", "the engine gave too few answers")),
+                    |told| answer(call.verb, &told),
+                ),
+            });
+            each.collect()
+        })
+    }
+
+    fn query<'a>(&'a self, ids: &'a [Id<id::Transfer>]) -> Answered<'a, Vec<Record>> {
+        Box::pin(async move {
+            let requests: Vec<Request> = ids.iter().map(|id| Request::Query((*id).into())).collect();
+            match self.submit(&requests).await {
+                Err(reason) => ids.iter().map(|_| Record::Unknown(reason.clone())).collect(),
+                Ok(told) => told.iter().map(record).collect(),
+            }
+        })
+    }
+
+    fn holdings<'a>(&'a self, of: &'a [(UserId, AssetId)]) -> Answered<'a, Option<Vec<Option<Holding>>>> {
+        Box::pin(async move {
+            let requests: Vec<Request> =
+                of.iter().map(|(user, asset)| Request::Balance { user: *user, asset: *asset }).collect();
+            let told = self.submit(&requests).await.ok()?;
+            told.into_iter()
+                .map(|one| match one {
+                    Told::Balance(balance) => Some(balance.map(|balance| Holding {
+                        available: balance.available,
+                        reserved: balance.reserved,
+                        status: balance.status,
+                    })),
+                    _ => None,
+                })
+                .collect()
+        })
+    }
+
+    fn freezes(&self) -> bool {
+        false
+    }
+}
+
+fn record(told: &Told) -> Record {
+    match told {
+        Told::Standing(None) => Record::Nothing,
+        Told::Standing(Some(Standing::Applied)) => Record::Applied,
+        Told::Standing(Some(Standing::Refused(refusal))) => Record::Refused(refused(*refusal)),
+        Told::Standing(Some(Standing::RolledBack | Standing::Void)) => Record::RolledBack,
+        Told::Expired => Record::Unknown(Reason::new("OPERATION_EXPIRED", "the engine has forgotten so old an id")),
+        Told::First(_)
+        | Told::Replay(_)
+        | Told::Conflict
+        | Told::TooEarly
+        | Told::NoRoom
+        | Told::Balance(_)
+        | Told::Total(_) => Record::Unknown(Reason::new("LEG_ANSWER_INVALID", "the engine answered something else")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use domain::Amount;
+
+    #[test]
+    fn only_what_the_engine_decided_decides() {
+        let refusal = Refusal::InsufficientBalance;
+        let failed = || Answer::Failed(refused(refusal));
+        for (verb, told, expected) in [
+            (Verb::Withdraw, Told::First(Outcome::Applied), Some(Answer::Success)),
+            (Verb::Deposit, Told::Replay(Outcome::Applied), Some(Answer::Success)),
+            (Verb::Withdraw, Told::First(Outcome::Refused(refusal)), Some(failed())),
+            (Verb::Deposit, Told::Replay(Outcome::Refused(refusal)), Some(failed())),
+            // Nothing that goes wrong with a rollback makes it fail.
+            (Verb::Rollback, Told::First(Outcome::Refused(refusal)), None),
+            (Verb::Commit, Told::First(Outcome::Refused(refusal)), None),
+            (Verb::Deposit, Told::Conflict, None),
+            (Verb::Deposit, Told::Expired, None),
+            (Verb::Withdraw, Told::TooEarly, None),
+            (Verb::Rollback, Told::NoRoom, None),
+            (Verb::Deposit, Told::Total(Amount::ZERO), None),
+            (Verb::Deposit, Told::Standing(Some(Standing::Applied)), None),
+        ] {
+            let found = answer(verb, &told);
+            match expected {
+                Some(expected) => assert_eq!(found, expected, "{verb:?} {told:?}"),
+                None => assert!(matches!(found, Answer::Pending(_)), "{verb:?} {told:?}: {found:?}"),
+            }
+        }
+    }
+}

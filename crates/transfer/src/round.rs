@@ -1,0 +1,71 @@
+//! One transaction for a batch of transfers: what the remote leg said, every local action that follows from it, the new
+//! states and their history, all or nothing.
+
+use std::collections::HashMap;
+
+use domain::ledger::{AccountState, Operation};
+use domain::{AccountId, AssetId, Timestamp};
+use store::ledger::{post, post_on};
+use store::transfer::{Changed, change, insert, write_history};
+use store::{StoreError, Tx};
+
+use crate::draft::Draft;
+use crate::settings::Settings;
+
+/// What every round needs to know.
+pub(crate) struct Terms<'a> {
+    pub clearing: &'a HashMap<AssetId, AccountId>,
+    pub freezes: bool,
+    pub settings: &'a Settings,
+    pub at: Timestamp,
+}
+
+/// Does in the ledger what the drafts ask for, wave by wave, until each has ended or needs its remote leg. `locked` are
+/// accounts that this transaction has locked already, if it has all that the first wave needs.
+pub(crate) async fn advance(
+    tx: &mut Tx,
+    drafts: &mut [Draft],
+    mut locked: Option<HashMap<AccountId, AccountState>>,
+    terms: &Terms<'_>,
+) -> Result<(), StoreError> {
+    loop {
+        let mut operations: Vec<Operation> = Vec::new();
+        let mut owners: Vec<usize> = Vec::new();
+        for (at, draft) in drafts.iter_mut().enumerate() {
+            let asset = draft.transfer.asset;
+            let clearing = *terms.clearing.get(&asset).ok_or_else(|| StoreError::Corrupt {
+                what: format!("asset {} has no clearing:spot account", asset.0),
+            })?;
+            if let Some(operation) = draft.local(clearing)? {
+                operations.push(operation);
+                owners.push(at);
+            }
+        }
+        if operations.is_empty() {
+            return Ok(());
+        }
+        let replies = match locked.take() {
+            Some(accounts) => post_on(tx, accounts, &operations, terms.at).await?,
+            None => post(tx, &operations, terms.at).await?,
+        };
+        for (owner, reply) in owners.into_iter().zip(replies) {
+            drafts[owner].posted(reply, terms.freezes, terms.at, terms.settings)?;
+        }
+    }
+}
+
+/// Writes what has changed, and why.
+pub(crate) async fn write(tx: &mut Tx, drafts: &mut [Draft], at: Timestamp) -> Result<(), StoreError> {
+    let mut history = Vec::new();
+    for draft in drafts.iter_mut().filter(|draft| draft.is_changed()) {
+        draft.transfer.updated_at = at;
+        history.extend(draft.history());
+    }
+    let new: Vec<_> = drafts.iter().filter(|draft| draft.seen.is_none()).map(|draft| &draft.transfer).collect();
+    insert(tx, &new).await?;
+    let known = drafts.iter().filter(|draft| draft.is_changed());
+    let known: Vec<Changed<'_>> =
+        known.filter_map(|draft| draft.seen.map(|seen| Changed { seen, transfer: &draft.transfer })).collect();
+    change(tx, &known).await?;
+    write_history(tx, &history, at).await
+}
