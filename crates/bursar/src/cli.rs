@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    Context, account, apply, audit, balances, checkpoint, config, drill, drill_spot, journal, migrate, spot,
-    with_postgres,
+    Context, account, apply, audit, balances, checkpoint, config, drill, drill_spot, journal, migrate, serve, spot,
+    token, with_postgres,
 };
 use crate::config::Config;
 use crate::failure::{Exit, Failure, Outcome};
@@ -54,6 +54,12 @@ enum Command {
     Audit,
     /// Write down the system accounts' balances, so that reading them stays fast
     Checkpoint,
+    /// Run the server: HTTP interface, transfer coordinator, scanner, and the spot engine if it is embedded
+    Serve(serve::Arguments),
+    /// Print a token for a user, signed with auth.hs256_secret_file, to try the interface with
+    Token(token::Arguments),
+    /// Print the description of the HTTP interface (OpenAPI 3.1)
+    Openapi,
     /// The spot engine: run it, ask it, look at its log
     #[command(subcommand)]
     Spot(spot::Command),
@@ -130,6 +136,11 @@ async fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Bench(command) => return done(bench::run(command, cli.json).await),
         Command::Spot(command) => return done(spot::run(command, cli.json).await),
         Command::Sim(command) => return done(sim::run(command, cli.json)),
+        Command::Openapi => {
+            // It ends with a newline already.
+            crate::output::say(server::api::openapi::text().trim_end());
+            return Ok(ExitCode::SUCCESS);
+        }
         Command::Drill(DrillCommand::Spot(arguments)) => return done(drill_spot::run(arguments).await),
         Command::WithPostgres(arguments) => return with_postgres::run(arguments).await,
         _ => {}
@@ -144,12 +155,15 @@ async fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Balances => balances::run(&context).await,
         Command::Audit => audit::run(&context).await,
         Command::Checkpoint => checkpoint::run(&context).await,
+        Command::Serve(arguments) => serve::run(&context, arguments).await,
+        Command::Token(arguments) => token::run(&context, arguments),
         Command::Config(ConfigCommand::Check) => config::check(&context, file.as_deref()),
         Command::Drill(DrillCommand::Ledger(arguments)) => drill::run(&context, arguments).await,
         Command::Demo(_)
         | Command::Bench(_)
         | Command::Spot(_)
         | Command::Sim(_)
+        | Command::Openapi
         | Command::Drill(DrillCommand::Spot(_))
         | Command::WithPostgres(_) => Ok(()),
     })

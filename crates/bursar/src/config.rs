@@ -1,6 +1,7 @@
 //! One TOML file plus `BURSAR_…` environment variables. A key that nobody knows is an error, with a suggestion:
 //! a typo in a limit must not become a default.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -17,6 +18,11 @@ use crate::failure::Failure;
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     pub database: Database,
+    pub http: Http,
+    pub auth: Auth,
+    pub spot: Spot,
+    pub transfer: Transfer,
+    pub limits: Limits,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -33,11 +39,132 @@ impl Default for Database {
     }
 }
 
+/// Where the interface is served.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Http {
+    pub listen: String,
+    pub allow_remote: bool,
+    pub docs_url: String,
+}
+
+impl Default for Http {
+    fn default() -> Self {
+        Self { listen: "127.0.0.1:7410".to_owned(), allow_remote: false, docs_url: String::new() }
+    }
+}
+
+/// Whose tokens are believed. There is no default secret: without a key nothing is served.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Auth {
+    pub issuer: String,
+    pub audience: String,
+    pub hs256_secret_file: String,
+    pub jwks_file: String,
+    pub clock_skew_s: u32,
+}
+
+impl Default for Auth {
+    fn default() -> Self {
+        Self {
+            issuer: "bursar".to_owned(),
+            audience: "bursar".to_owned(),
+            hs256_secret_file: String::new(),
+            jwks_file: String::new(),
+            clock_skew_s: 30,
+        }
+    }
+}
+
+/// Which engine has the users' spot money.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SpotKind {
+    /// Bursar's own, in the server's process.
+    Embedded,
+    /// Bursar's own, in a process of its own.
+    Remote,
+    /// Any other, over HTTP.
+    Http,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Spot {
+    pub kind: SpotKind,
+    pub folder: String,
+    pub retention_h: u32,
+    pub address: String,
+    pub token_file: String,
+    pub url: String,
+    pub freezes: bool,
+    pub trading: bool,
+}
+
+impl Default for Spot {
+    fn default() -> Self {
+        Self {
+            kind: SpotKind::Embedded,
+            folder: "bursar-data/spot".to_owned(),
+            retention_h: 168,
+            address: "127.0.0.1:7411".to_owned(),
+            token_file: String::new(),
+            url: String::new(),
+            freezes: false,
+            trading: false,
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Transfer {
+    pub wait_ms: u32,
+    pub call_timeout_ms: u32,
+    pub scan_interval_ms: u32,
+    pub first_pause_ms: u32,
+    pub longest_pause_ms: u32,
+    pub alert_tries: u32,
+    pub alert_after_s: u32,
+    pub queue: u32,
+    pub lanes: u32,
+}
+
+impl Default for Transfer {
+    fn default() -> Self {
+        Self {
+            wait_ms: 500,
+            call_timeout_ms: 2_000,
+            scan_interval_ms: 1_000,
+            first_pause_ms: 250,
+            longest_pause_ms: 60_000,
+            alert_tries: 10,
+            alert_after_s: 300,
+            queue: 10_000,
+            lanes: 2,
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Limits {
+    pub requests_per_second: u32,
+    pub daily_transfers: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { requests_per_second: 10, daily_transfers: 100 }
+    }
+}
+
 /// Where the file is looked for when none is named.
 pub const DEFAULT_FILE: &str = "bursar.toml";
 
 /// Variables that start with `BURSAR_` but are no settings.
-const OTHER_VARIABLES: [&str; 3] = ["BURSAR_CONFIG", "BURSAR_ACTOR", "BURSAR_TEST_POSTGRES_URL"];
+const OTHER_VARIABLES: [&str; 4] = ["BURSAR_CONFIG", "BURSAR_ACTOR", "BURSAR_SPOT_TOKEN", "BURSAR_TEST_POSTGRES_URL"];
 
 impl Config {
     /// This process's environment. What is not text cannot be a setting.
@@ -93,6 +220,43 @@ impl Config {
         }
         if !(1..=600_000).contains(&self.database.acquire_timeout_ms) {
             return refuse("database.acquire_timeout_ms must be 1 to 600000", "5000 is a good start");
+        }
+        self.check_server()
+    }
+
+    fn check_server(&self) -> Result<(), Failure> {
+        let refuse = |message: String, hint: &str| Err(Failure::bad_input("CONFIG_INVALID", message, hint));
+        let address = |name: &str, text: &str, remote: Option<bool>| match text.parse::<SocketAddr>() {
+            Err(_) => refuse(format!("{name} must be an address and a port"), "such as 127.0.0.1:7410"),
+            Ok(address) if remote == Some(false) && !address.ip().is_loopback() => {
+                let hint = "listen on 127.0.0.1 behind a proxy that ends TLS, or set http.allow_remote = true";
+                refuse(format!("{name} can be reached by other machines"), hint)
+            }
+            Ok(_) => Ok(()),
+        };
+        address("http.listen", &self.http.listen, Some(self.http.allow_remote))?;
+        if !(self.spot.kind == SpotKind::Embedded && self.spot.address.is_empty()) {
+            // An embedded engine listens there; it is no place for strangers.
+            let remote = (self.spot.kind == SpotKind::Embedded).then_some(false);
+            address("spot.address", &self.spot.address, remote)?;
+        }
+        let numbers = [
+            ("spot.retention_h", self.spot.retention_h, 1, 87_600),
+            ("auth.clock_skew_s", self.auth.clock_skew_s, 0, 600),
+            ("transfer.wait_ms", self.transfer.wait_ms, 0, 30_000),
+            ("transfer.call_timeout_ms", self.transfer.call_timeout_ms, 10, 60_000),
+            ("transfer.scan_interval_ms", self.transfer.scan_interval_ms, 10, 600_000),
+            ("transfer.first_pause_ms", self.transfer.first_pause_ms, 1, 600_000),
+            ("transfer.longest_pause_ms", self.transfer.longest_pause_ms, 1, 3_600_000),
+            ("transfer.alert_tries", self.transfer.alert_tries, 1, 1_000_000),
+            ("transfer.alert_after_s", self.transfer.alert_after_s, 1, 1_000_000),
+            ("transfer.queue", self.transfer.queue, 1, 1_000_000),
+            ("transfer.lanes", self.transfer.lanes, 1, 64),
+        ];
+        for (name, value, least, most) in numbers {
+            if !(least..=most).contains(&value) {
+                return refuse(format!("{name} must be {least} to {most}"), "see examples/bursar.toml");
+            }
         }
         Ok(())
     }

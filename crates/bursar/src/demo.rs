@@ -36,7 +36,7 @@ pub struct Arguments {
 }
 
 /// `500ms`, `10s`, `2m`; at most a day.
-fn parse_duration(text: &str) -> Result<Duration, String> {
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
     let number: u64 = digits.parse().map_err(|_| "write a time such as 10s, 2m or 500ms".to_owned())?;
     let millis = match &text[digits.len()..] {

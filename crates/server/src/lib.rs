@@ -1,4 +1,13 @@
-//! HTTP API, authentication, metrics.
+//! The HTTP side of Bursar.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`auth`] | who asks: tokens, and the keys that they are checked with |
+//! | [`limit`] | how often one user may ask |
+//! | [`api`] | what can be asked |
+//! | [`listen`] | connections: accept, bound, drain |
 
+pub mod api;
 pub mod auth;
 pub mod limit;
+pub mod listen;

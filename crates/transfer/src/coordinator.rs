@@ -85,6 +85,16 @@ impl Coordinator {
         &self.metrics
     }
 
+    /// Whether ids can be made.
+    pub fn has_lease(&self) -> bool {
+        self.node.is_good(self.clock.now())
+    }
+
+    /// Keeps the node number for ever.
+    pub async fn keep_lease(&self, db: &Db) {
+        self.node.keep(db, &*self.clock).await;
+    }
+
     pub fn now(&self) -> Timestamp {
         self.clock.now()
     }

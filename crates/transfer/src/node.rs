@@ -47,10 +47,14 @@ impl Node {
     }
 
     pub fn next(&self, clock: &dyn Clock) -> Result<Id<id::Transfer>, NoLease> {
-        if clock.now().micros() >= self.good_until.load(Ordering::SeqCst) {
+        if !self.is_good(clock.now()) {
             return Err(NoLease);
         }
         self.generator.next().map_err(|_| NoLease)
+    }
+
+    pub fn is_good(&self, now: Timestamp) -> bool {
+        now.micros() < self.good_until.load(Ordering::SeqCst)
     }
 
     /// Renews the lease for ever. When that fails it goes on trying: the lease may still be good for a while.

@@ -11,7 +11,9 @@ pub mod drill_spot;
 pub mod journal;
 pub mod migrate;
 pub mod scratch;
+pub mod serve;
 pub mod spot;
+pub mod token;
 pub mod with_postgres;
 
 use domain::{Amount, Precision};

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use domain::{AccountStatus, Clock};
 use domain::transfer::{Direction::*, State};
+use domain::{AccountStatus, Clock};
 use store::db_test;
 use transfer::leg::Verb;
 use transfer::{Begin, Created, Settings};

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -87,7 +87,7 @@ pub async fn run(arguments: &Arguments, json: bool) -> Outcome {
     let listener = TcpListener::bind(arguments.listen).await.map_err(|error| trouble(&error))?;
     let address = listener.local_addr().map_err(|error| trouble(&error))?;
     let mut terminate = signal(SignalKind::terminate()).map_err(|error| trouble(&error))?;
-    let engine = open(arguments, json)?;
+    let engine = open(&arguments.folder, arguments.create, &arguments.settings(), arguments.limits(), json)?;
     if json {
         say(json!({ "event": "listening", "address": address.to_string() }));
     } else {
@@ -111,31 +111,34 @@ pub async fn run(arguments: &Arguments, json: bool) -> Outcome {
             }
             Ok(())
         }
-        Ended::Failed(error) => {
-            let mut messages = vec![error.to_string()];
-            messages.extend(std::error::Error::source(&*error).map(ToString::to_string));
-            Err(Failure { code: error.code(), messages, hint: error.hint().to_owned(), exit: Exit::Outside })
-        }
+        Ended::Failed(error) => Err(failed(&error)),
     }
 }
 
-fn open(arguments: &Arguments, json: bool) -> Result<Engine, Failure> {
-    let settings = arguments.settings();
-    if arguments.create {
-        Disk::make_folder(&arguments.folder).map_err(|error| {
-            Failure::outside("SPOT_STORAGE_FAILED", &error, format!("can {} be made?", arguments.folder.display()))
+/// Why an engine ended by itself.
+pub fn failed(error: &SpotError) -> Failure {
+    let mut messages = vec![error.to_string()];
+    messages.extend(std::error::Error::source(error).map(ToString::to_string));
+    Failure { code: error.code(), messages, hint: error.hint().to_owned(), exit: Exit::Outside }
+}
+
+/// Opens the engine of a folder, makes it first if asked to, and says what was found.
+pub fn open(folder: &Path, create: bool, settings: &Settings, limits: Limits, json: bool) -> Result<Engine, Failure> {
+    if create {
+        Disk::make_folder(folder).map_err(|error| {
+            Failure::outside("SPOT_STORAGE_FAILED", &error, format!("can {} be made?", folder.display()))
         })?;
     }
-    let disk = exclusive(&arguments.folder)?;
-    if arguments.create {
+    let disk = exclusive(folder)?;
+    if create {
         // Not a secret: it tells one log's files from another's.
         let log = SystemClock.now().micros().cast_unsigned().wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        Core::create(&disk, log ^ u64::from(std::process::id()), &settings)?;
+        Core::create(&disk, log ^ u64::from(std::process::id()), settings)?;
     }
     let bar = bar(json);
     bar.set_message("reading the log");
     let watch = Stopwatch::start();
-    let (core, started) = Core::open(Arc::new(disk), &settings, &mut |progress| show(&bar, progress))?;
+    let (core, started) = Core::open(Arc::new(disk), settings, &mut |progress| show(&bar, progress))?;
     bar.finish_and_clear();
     note(&started);
     let (now, last) = (SystemClock.now(), core.state().window().time);
@@ -143,7 +146,7 @@ fn open(arguments: &Arguments, json: bool) -> Result<Engine, Failure> {
         return Err(SpotError::ClockAhead { now, last }.into());
     }
     greet(&started, core.state().account_count(), watch.elapsed(), json);
-    Engine::start(core, arguments.limits(), Arc::new(SystemClock))
+    Engine::start(core, limits, Arc::new(SystemClock))
         .map_err(|error| Failure::outside("INTERNAL", &error, "the machine has no threads left"))
 }
 

@@ -1,0 +1,287 @@
+//! `bursar serve`: the whole thing, until it is told to stop. Gateway, coordinator, scanner, and the spot engine if it is
+//! embedded.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use domain::Clock;
+use serde_json::json;
+use server::api::{App, Requests, router};
+use server::auth::{Keys, Verifier};
+use server::limit::PerSecond;
+use spot::Engine;
+use spot::net::{Client, Server, Token};
+use spot::service::{Ended, Limits};
+use store::Db;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use transfer::leg::Leg;
+use transfer::leg::http::HttpLeg;
+use transfer::leg::spot::SpotLeg;
+use transfer::{Assets, Coordinator, Desk, DeskSettings, Metrics, Node, Settings, scanner};
+
+use super::{Context, spot as spot_command};
+use crate::clock::SystemClock;
+use crate::config::{Config, SpotKind};
+use crate::failure::{Failure, Outcome};
+use crate::output::say;
+
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// Make a new, empty spot engine in spot.folder; only the first time
+    #[arg(long)]
+    create_spot: bool,
+}
+
+pub async fn run(context: &Context, arguments: &Arguments) -> Outcome {
+    let config = &context.config;
+    let verifier = verifier(config)?;
+    let db = context.open().await?;
+    // Before the engine is touched: a second server on the same port must not open anything.
+    let (listener, address) = bind("http.listen", &config.http.listen).await?;
+    let terminate = signal(SignalKind::terminate());
+    let mut terminate =
+        terminate.map_err(|error| Failure::outside("INTERNAL", &error, "no signals can be received"))?;
+    let assets = Arc::new(Assets::load(&db).await?);
+    let remote = Remote::open(config, arguments, &assets, context.json).await?;
+    let coordinator = Arc::new(coordinator(config, &db, Arc::clone(&remote.leg)).await?);
+    let desk = Desk::open(Arc::clone(&coordinator), desk_settings(config));
+    let app = Arc::new(App {
+        desk,
+        assets: Arc::clone(&assets),
+        verifier,
+        per_second: PerSecond::new(config.limits.requests_per_second),
+        clock: Arc::new(SystemClock),
+        docs: config.http.docs_url.clone(),
+        stopping: false.into(),
+        requests: Requests::new(SystemClock.now().millis().unsigned_abs()),
+    });
+    let (stop, stopped) = watch::channel(false);
+    let scan_interval = Duration::from_millis(config.transfer.scan_interval_ms.into());
+    let scanner = tokio::spawn(scanner::scan(Arc::clone(&coordinator), scan_interval, stopped.clone()));
+    let background = [
+        tokio::spawn({
+            let (coordinator, db) = (Arc::clone(&coordinator), db.clone());
+            async move { coordinator.keep_lease(&db).await }
+        }),
+        tokio::spawn({
+            let db = db.clone();
+            async move { assets.follow(&db).await }
+        }),
+    ];
+    if context.json {
+        say(json!({ "event": "listening", "http": address.to_string() }));
+    } else {
+        say(format!("listening on http://{address}, documentation at /docs; Ctrl-C stops it"));
+    }
+    let mut stopping = stopped.clone();
+    let serving = tokio::spawn(server::listen::serve(listener, router(Arc::clone(&app)), async move {
+        // The sender lives as long as this command.
+        stopping.wait_for(|stop| *stop).await.ok();
+    }));
+    let failed = tokio::select! {
+        _ = terminate.recv() => None,
+        _ = tokio::signal::ctrl_c() => None,
+        error = remote.failed() => Some(error),
+    };
+    app.stopping.store(true, std::sync::atomic::Ordering::Relaxed);
+    stop.send_replace(true);
+    // First the requests, then what they left, then the engine under it all.
+    let ended = |error: tokio::task::JoinError| Failure::outside("INTERNAL", &error, "this is a bug in Bursar");
+    serving.await.map_err(ended)?;
+    app.desk.close().await;
+    scanner.await.map_err(ended)?;
+    background.iter().for_each(tokio::task::JoinHandle::abort);
+    remote.stop().await;
+    db.close().await;
+    if let Some(error) = failed {
+        return Err(error);
+    }
+    context.print(&json!({ "event": "stopped" }), || "stopped in good order".to_owned());
+    Ok(())
+}
+
+async fn bind(name: &str, address: &str) -> Result<(TcpListener, SocketAddr), Failure> {
+    let trouble = |error: std::io::Error| {
+        Failure::outside("HTTP_LISTEN_FAILED", &error, format!("is {address} taken? name another as {name}"))
+    };
+    let listener = TcpListener::bind(address).await.map_err(trouble)?;
+    let bound = listener.local_addr().map_err(trouble)?;
+    Ok((listener, bound))
+}
+
+pub fn read_secret(file: &str) -> Result<Vec<u8>, Failure> {
+    let mut bytes = std::fs::read(file).map_err(|error| {
+        let message = format!("{file} cannot be read: {error}");
+        Failure::bad_input("FILE_NOT_READABLE", message, "check the path and its permissions")
+    })?;
+    while bytes.last().is_some_and(u8::is_ascii_whitespace) {
+        bytes.pop();
+    }
+    Ok(bytes)
+}
+
+/// The keys that tokens are checked with.
+fn verifier(config: &Config) -> Result<Verifier, Failure> {
+    let auth = &config.auth;
+    let mut keys = Keys::default();
+    let hint = "head -c 48 /dev/urandom | base64 > jwt.secret; then auth.hs256_secret_file = \"jwt.secret\"";
+    let bad = |error: &server::auth::KeyError| Failure::bad_input("AUTH_KEYS_INVALID", error.to_string(), hint);
+    if !auth.hs256_secret_file.is_empty() {
+        keys.add_hs256(None, read_secret(&auth.hs256_secret_file)?).map_err(|error| bad(&error))?;
+    }
+    if !auth.jwks_file.is_empty() {
+        let text = read_secret(&auth.jwks_file)?;
+        keys.add_jwks(&String::from_utf8_lossy(&text)).map_err(|error| bad(&error))?;
+    }
+    if keys.is_empty() || auth.issuer.is_empty() || auth.audience.is_empty() {
+        let message = "there is no key to check tokens with, or no issuer, or no audience: nobody could log in";
+        return Err(Failure::bad_input("AUTH_KEYS_INVALID", message, hint));
+    }
+    Ok(Verifier::new(keys, auth.issuer.as_str(), auth.audience.as_str(), auth.clock_skew_s))
+}
+
+async fn coordinator(config: &Config, db: &Db, leg: Arc<dyn Leg>) -> Result<Coordinator, Failure> {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    // Nobody else has this process number at this microsecond on this host.
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let holder = format!("{host}/{}/{}", std::process::id(), clock.now().micros());
+    let node = Node::lease(db, Arc::clone(&clock), holder).await?.ok_or_else(|| {
+        let hint = "stop servers that are not needed; a lease ends two minutes after its server";
+        Failure::bad_input("NODE_NUMBERS_EXHAUSTED", "all 1,024 node numbers are lent", hint)
+    })?;
+    Ok(Coordinator::new(
+        db.clone(),
+        leg,
+        clock,
+        Arc::new(node),
+        transfer_settings(config),
+        Arc::new(Metrics::default()),
+    ))
+}
+
+pub fn transfer_settings(config: &Config) -> Settings {
+    let transfer = &config.transfer;
+    let millis = |number: u32| Duration::from_millis(number.into());
+    let call_timeout = millis(transfer.call_timeout_ms);
+    Settings {
+        call_timeout,
+        // Longer than whoever made a transfer can be busy with it.
+        grace: call_timeout * 2 + Duration::from_secs(5),
+        first_pause: millis(transfer.first_pause_ms),
+        longest_pause: millis(transfer.longest_pause_ms.max(transfer.first_pause_ms)),
+        alert_tries: transfer.alert_tries.into(),
+        alert_after: Duration::from_secs(transfer.alert_after_s.into()),
+        daily_transfers: config.limits.daily_transfers.into(),
+    }
+}
+
+fn desk_settings(config: &Config) -> DeskSettings {
+    let transfer = &config.transfer;
+    DeskSettings {
+        lanes: usize::try_from(transfer.lanes).unwrap_or(1),
+        queue: usize::try_from(transfer.queue).unwrap_or(1),
+        wait: Duration::from_millis(transfer.wait_ms.into()),
+        ..DeskSettings::default()
+    }
+}
+
+/// The far end of all transfers, and what of it runs in this process.
+pub struct Remote {
+    pub leg: Arc<dyn Leg>,
+    engine: Option<Engine>,
+    serving: Option<tokio::task::JoinHandle<()>>,
+}
+
+impl Remote {
+    async fn open(config: &Config, arguments: &Arguments, assets: &Arc<Assets>, json: bool) -> Result<Self, Failure> {
+        match config.spot.kind {
+            SpotKind::Embedded => Self::embedded(config, arguments.create_spot, json).await,
+            SpotKind::Remote | SpotKind::Http if arguments.create_spot => {
+                let message = "only an embedded engine can be made here";
+                Err(Failure::bad_input("CONFIG_INVALID", message, "leave out --create-spot, or set spot.kind"))
+            }
+            SpotKind::Remote | SpotKind::Http => Self::elsewhere(config, assets),
+        }
+    }
+
+    async fn embedded(config: &Config, create: bool, json: bool) -> Result<Self, Failure> {
+        let settings = spot_settings(config);
+        let token = (!config.spot.address.is_empty()).then(|| spot_token(config)).transpose()?;
+        let listener = match token {
+            Some(token) => Some((bind("spot.address", &config.spot.address).await?.0, token)),
+            None => None,
+        };
+        let folder = Path::new(&config.spot.folder);
+        let engine = spot_command::serve::open(folder, create, &settings, Limits::default(), json)?;
+        let serving =
+            listener.map(|(listener, token)| tokio::spawn(Server::new(listener, engine.clone(), token).run()));
+        Ok(Self { leg: Arc::new(SpotLeg::Engine(engine.clone())), engine: Some(engine), serving })
+    }
+
+    /// An engine that runs somewhere else.
+    pub fn elsewhere(config: &Config, assets: &Arc<Assets>) -> Result<Self, Failure> {
+        let leg: Arc<dyn Leg> = match config.spot.kind {
+            SpotKind::Http => {
+                let token = (!config.spot.token_file.is_empty()).then(|| read_secret(&config.spot.token_file));
+                let token = token.transpose()?.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+                let timeout = Duration::from_millis(config.transfer.call_timeout_ms.into());
+                let leg =
+                    HttpLeg::new(&config.spot.url, token.as_deref(), timeout, config.spot.freezes, Arc::clone(assets));
+                Arc::new(leg.map_err(|error| {
+                    Failure::bad_input("CONFIG_INVALID", format!("spot.url: {error}"), "see docs/http-leg.md")
+                })?)
+            }
+            SpotKind::Remote | SpotKind::Embedded => Arc::new(SpotLeg::Client(spot_client(config)?)),
+        };
+        Ok(Self { leg, engine: None, serving: None })
+    }
+
+    /// Only an engine in this process can fail by itself; this waits for ever for any other.
+    async fn failed(&self) -> Failure {
+        match &self.engine {
+            None => std::future::pending().await,
+            Some(engine) => match engine.ended().await {
+                Ended::Failed(error) => spot_command::serve::failed(&error),
+                Ended::Asked => std::future::pending().await,
+            },
+        }
+    }
+
+    async fn stop(&self) {
+        if let Some(engine) = &self.engine {
+            engine.stop().await;
+        }
+        if let Some(serving) = &self.serving {
+            serving.abort();
+        }
+    }
+}
+
+pub fn spot_settings(config: &Config) -> spot::Settings {
+    let retention_micros = i64::from(config.spot.retention_h) * 3_600 * 1_000_000;
+    spot::Settings { retention_micros, ..spot::Settings::default() }
+}
+
+fn spot_token(config: &Config) -> Result<Token, Failure> {
+    let hint = "head -c 24 /dev/urandom | base64 > spot.token; then spot.token_file = \"spot.token\"; \
+                or spot.address = \"\" if nobody else needs an embedded engine";
+    if config.spot.token_file.is_empty() {
+        let message = "the spot engine listens, and there is no token for it";
+        return Err(Failure::bad_input("SPOT_TOKEN_MISSING", message, hint));
+    }
+    let text = String::from_utf8_lossy(&read_secret(&config.spot.token_file)?).into_owned();
+    Token::new(text.trim()).map_err(|error| Failure::bad_input("SPOT_TOKEN_MISSING", error.to_string(), hint))
+}
+
+/// A client of the configured engine.
+pub fn spot_client(config: &Config) -> Result<Client, Failure> {
+    let address: SocketAddr = config.spot.address.parse().map_err(|_| {
+        let message = "spot.address must be an address and a port";
+        Failure::bad_input("CONFIG_INVALID", message, "such as 127.0.0.1:7411")
+    })?;
+    Ok(Client::start(address, spot_token(config)?, u64::from(std::process::id())))
+}

@@ -1,0 +1,46 @@
+//! `bursar token`: a token for a user, signed with the configured secret, to try things with.
+
+use std::time::Duration;
+
+use domain::{Clock, UserId};
+use serde_json::json;
+use server::auth::{Claims, sign_hs256};
+
+use super::{Context, serve};
+use crate::clock::SystemClock;
+use crate::demo::parse_duration;
+use crate::failure::{Failure, Outcome};
+
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// The user's number
+    #[arg(long, value_parser = clap::value_parser!(i64).range(1..))]
+    user: i64,
+    /// How long it is good
+    #[arg(long = "for", value_name = "DURATION", default_value = "10m", value_parser = parse_duration)]
+    good: Duration,
+}
+
+pub fn run(context: &Context, arguments: &Arguments) -> Outcome {
+    let auth = &context.config.auth;
+    if auth.hs256_secret_file.is_empty() {
+        let hint = "head -c 48 /dev/urandom | base64 > jwt.secret; then auth.hs256_secret_file = \"jwt.secret\"";
+        return Err(Failure::bad_input("AUTH_KEYS_INVALID", "auth.hs256_secret_file is not set", hint));
+    }
+    let secret = serve::read_secret(&auth.hs256_secret_file)?;
+    let user = UserId::new(arguments.user)
+        .ok_or_else(|| Failure::bad_input("BAD_USAGE", "a user's number is positive", "bursar token --help"))?;
+    let now = SystemClock.now();
+    let micros = i64::try_from(arguments.good.as_micros()).unwrap_or(i64::MAX);
+    let claims = Claims {
+        user,
+        issuer: auth.issuer.clone(),
+        audience: auth.audience.clone(),
+        issued_at: now,
+        expires_at: now.plus_micros(micros),
+    };
+    let token = sign_hs256(&secret, None, &claims)
+        .map_err(|error| Failure::bad_input("AUTH_KEYS_INVALID", error.to_string(), "use a longer secret"))?;
+    context.print(&json!({ "token": token, "expires_at": claims.expires_at.to_string() }), || token.clone());
+    Ok(())
+}

@@ -1,0 +1,205 @@
+//! The HTTP interface: one file per noun, and the description that is generated from them.
+//!
+//! | module | serves |
+//! |---|---|
+//! | [`transfers`] | `/api/v1/internal_transfer…` |
+//! | [`aliases`] | `/api/v1/transfer…`, the older form of the same |
+//! | [`balances`] | `/api/v1/balances` |
+//! | [`health`] | `/health/…`, `/metrics` |
+//! | [`openapi`] | `/openapi.json` and a page to browse it |
+//!
+//! Every request gets an id. Who asks is settled before the body is read.
+
+pub mod aliases;
+pub mod answer;
+pub mod balances;
+pub mod error;
+pub mod health;
+pub mod openapi;
+pub mod request;
+pub mod transfers;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::{Request, State};
+use axum::http::header::{AUTHORIZATION, CONTENT_TYPE};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use axum::middleware::{self, Next};
+use axum::response::Response;
+use axum::routing::{get, post};
+use domain::transfer::Rejection;
+use domain::{Clock, UserId};
+use http_body_util::{BodyExt, Limited};
+use transfer::{Assets, Desk};
+
+use crate::auth::Verifier;
+use crate::limit::PerSecond;
+use error::ApiError;
+
+/// A single request, and a batch of a thousand with room to spare.
+const REQUEST_BYTES: usize = 16 << 10;
+const BATCH_BYTES: usize = 1 << 20;
+/// How long a body may take to arrive.
+const BODY_TIME: Duration = Duration::from_secs(10);
+
+/// What the handlers share.
+pub struct App {
+    pub desk: Desk,
+    pub assets: Arc<Assets>,
+    pub verifier: Verifier,
+    pub per_second: PerSecond,
+    pub clock: Arc<dyn Clock>,
+    /// Put before `docs/errors/…` in answers; empty, or an address that ends with a slash.
+    pub docs: String,
+    pub stopping: AtomicBool,
+    pub requests: Requests,
+}
+
+/// Numbers requests, and counts their answers by the first digit of the status.
+pub struct Requests {
+    run: u64,
+    next: AtomicU64,
+    pub by_class: [AtomicU64; 6],
+}
+
+impl Requests {
+    /// `run` tells the ids of one run of the server from those of another.
+    pub fn new(run: u64) -> Self {
+        Self { run, next: AtomicU64::new(1), by_class: Default::default() }
+    }
+
+    fn id(&self) -> String {
+        format!("req-{:x}-{}", self.run, self.next.fetch_add(1, Ordering::Relaxed))
+    }
+
+    fn count(&self, status: StatusCode) {
+        let class = usize::from(status.as_u16() / 100).min(5);
+        self.by_class[class].fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+pub type Shared = State<Arc<App>>;
+
+pub fn router(app: Arc<App>) -> Router {
+    Router::new()
+        .route("/api/v1/internal_transfer", post(transfers::create).get(transfers::list))
+        .route("/api/v1/internal_transfer/batch", post(transfers::create_batch))
+        .route("/api/v1/internal_transfer/{req_id}", get(transfers::read))
+        .route("/api/v1/transfer", post(aliases::create))
+        .route("/api/v1/transfer/{req_id}", get(aliases::read))
+        .route("/api/v1/balances", get(balances::read))
+        .route("/health/live", get(health::live))
+        .route("/health/ready", get(health::ready))
+        .route("/metrics", get(health::metrics))
+        .route("/openapi.json", get(openapi::document))
+        .route("/docs", get(openapi::page))
+        .fallback(unknown_path)
+        .method_not_allowed_fallback(unknown_method)
+        .layer(middleware::from_fn_with_state(Arc::clone(&app), number))
+        .with_state(app)
+}
+
+static REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// An error travels as an extension of an empty response, until its request's id is known to whoever writes the body.
+#[derive(Clone)]
+struct Failed(ApiError);
+
+impl axum::response::IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let mut response = Response::new(Body::empty());
+        *response.status_mut() = self.status;
+        response.extensions_mut().insert(Failed(self));
+        response
+    }
+}
+
+/// Gives the request an id (the client's own, if it is fit), and the answer its error body and headers.
+async fn number(State(app): Shared, request: Request, next: Next) -> Response {
+    let own = request.headers().get(&REQUEST_ID).and_then(|value| value.to_str().ok());
+    let fit = |id: &&str| (1..=64).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_graphic());
+    let id = own.filter(fit).map_or_else(|| app.requests.id(), ToOwned::to_owned);
+    let mut response = next.run(request).await;
+    if let Some(Failed(error)) = response.extensions_mut().remove::<Failed>() {
+        let allow = response.headers_mut().remove(axum::http::header::ALLOW);
+        response = error.respond(&id, &app.docs);
+        if let Some(allow) = allow {
+            response.headers_mut().insert(axum::http::header::ALLOW, allow);
+        }
+    }
+    if let Ok(value) = HeaderValue::from_str(&id) {
+        response.headers_mut().insert(&REQUEST_ID, value);
+    }
+    let headers = response.headers_mut();
+    headers.insert("x-content-type-options", HeaderValue::from_static("nosniff"));
+    headers.insert("cache-control", HeaderValue::from_static("no-store"));
+    app.requests.count(response.status());
+    response
+}
+
+async fn unknown_path() -> ApiError {
+    ApiError::new(StatusCode::NOT_FOUND, "PATH_NOT_FOUND", "there is nothing at this path; see /docs")
+}
+
+async fn unknown_method() -> ApiError {
+    ApiError::new(
+        StatusCode::METHOD_NOT_ALLOWED,
+        "METHOD_NOT_ALLOWED",
+        "this path does not take this method; see /docs",
+    )
+}
+
+impl App {
+    /// Who asks, and whether they may ask again so soon.
+    fn admit(&self, headers: &HeaderMap) -> Result<UserId, ApiError> {
+        let now = self.clock.now();
+        let mut tokens = headers.get_all(AUTHORIZATION).iter();
+        let (token, second) = (tokens.next(), tokens.next());
+        let refuse = |reason: &str| {
+            let mut error = ApiError::from(Rejection::Unauthorized);
+            error.message = format!("{}: {reason}", error.message);
+            error
+        };
+        if second.is_some() {
+            return Err(refuse("there are two of them"));
+        }
+        let identity = self
+            .verifier
+            .verify_header(token.map(HeaderValue::as_bytes), now)
+            .map_err(|error| refuse(&error.to_string()))?;
+        Ok(identity.user)
+    }
+
+    /// Held after everything that can be seen in the request itself, as the order of checks wants it.
+    fn limit(&self, user: UserId) -> Result<(), ApiError> {
+        self.per_second.allow(user, self.clock.now()).map_err(|wait| {
+            let mut error = ApiError::from(Rejection::RateLimitExceeded);
+            error.retry_after_s = Some(wait.seconds());
+            error
+        })
+    }
+}
+
+/// A JSON body of at most so many bytes.
+async fn read_json(request: Request, most: usize) -> Result<Bytes, ApiError> {
+    let kind = request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let essence = kind.split(';').next().unwrap_or_default().trim();
+    if !essence.eq_ignore_ascii_case("application/json") {
+        let message = "the body must be JSON, and the header Content-Type must say application/json";
+        return Err(ApiError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UNSUPPORTED_MEDIA_TYPE", message));
+    }
+    let collected = tokio::time::timeout(BODY_TIME, Limited::new(request.into_body(), most).collect()).await;
+    match collected {
+        Err(_) => Err(ApiError::new(StatusCode::REQUEST_TIMEOUT, "REQUEST_TIMEOUT", "the body did not arrive in time")),
+        Ok(Ok(body)) => Ok(body.to_bytes()),
+        Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => {
+            let message = format!("the body may have at most {most} bytes");
+            Err(ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "PAYLOAD_TOO_LARGE", message))
+        }
+        Ok(Err(_)) => Err(ApiError::invalid("the body ended before it was complete")),
+    }
+}

@@ -1,0 +1,62 @@
+//! The description of the interface, generated from the handlers, and a page to browse it without any outside help.
+
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{Html, IntoResponse, Response};
+use utoipa::OpenApi;
+use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
+
+use super::{aliases, answer, balances, error, health, request, transfers};
+
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "Bursar",
+        description = "Internal transfers of a custodial exchange: money between a user's funding account and spot \
+                       account, each unit exactly once.\n\nAmounts are decimal strings; no JSON number ever holds \
+                       money. Errors have a code with a page in docs/errors.",
+        license(name = "Apache-2.0", identifier = "Apache-2.0"),
+    ),
+    paths(
+        transfers::create, transfers::create_batch, transfers::list, transfers::read,
+        aliases::create, aliases::read, balances::read, health::live, health::ready, health::metrics,
+    ),
+    components(schemas(
+        request::TransferRequest, answer::TransferAnswer, answer::Outcome, error::ErrorBody, error::ErrorAnswer
+    )),
+    modifiers(&Token),
+    tags(
+        (name = "transfers", description = "Move money, and see what became of it"),
+        (name = "balances", description = "What there is"),
+        (name = "older form", description = "The same under older names"),
+        (name = "operations", description = "For whoever looks after the process; no token needed"),
+    ),
+)]
+struct Description;
+
+struct Token;
+
+impl utoipa::Modify for Token {
+    fn modify(&self, document: &mut utoipa::openapi::OpenApi) {
+        let mut scheme = Http::new(HttpAuthScheme::Bearer);
+        scheme.bearer_format = Some("JWT".to_owned());
+        scheme.description =
+            Some("HS256, RS256 or EdDSA. sub is the user's number; iss, aud and exp are checked.".to_owned());
+        let components = document.components.get_or_insert_default();
+        components.security_schemes.insert("token".to_owned(), SecurityScheme::Http(scheme).into());
+    }
+}
+
+/// The document as it is checked in: `docs/openapi.json`.
+pub fn text() -> String {
+    let mut text = Description::openapi().to_pretty_json().unwrap_or_default();
+    text.push('\n');
+    text
+}
+
+pub async fn document() -> Response {
+    ([(CONTENT_TYPE, "application/json")], text()).into_response()
+}
+
+pub async fn page() -> Html<&'static str> {
+    Html(include_str!("page.html"))
+}

@@ -1,0 +1,118 @@
+//! What a client sends, read strictly: text that is exactly what it should be, or an error that says what is wrong.
+//!
+//! The rules of a transfer that need no database are held here, in their order: whose it is, which accounts, which
+//! asset, how much.
+
+use domain::transfer::{ClientOrderId, Direction, Rejection, Side, check_asset, parse_amount};
+use domain::{Symbol, UserId};
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
+use transfer::{Assets, Wish};
+use utoipa::ToSchema;
+
+use super::error::ApiError;
+
+/// Move money between the accounts of the token's user.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TransferRequest {
+    /// Where the money is: FUNDING or SPOT.
+    #[schema(example = "FUNDING")]
+    pub from: String,
+    /// Where it shall go: the other one.
+    #[schema(example = "SPOT")]
+    pub to: String,
+    #[schema(example = "USDT")]
+    pub asset: String,
+    /// A plain decimal as text, with at most as many decimals as the asset has.
+    #[schema(example = "100.00")]
+    pub amount: String,
+    /// Your own name for this request: 1 to 64 visible ASCII characters. Sending the same again gives the original
+    /// result, never a second transfer.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = String, required = false, nullable = false, min_length = 1, max_length = 64,
+        pattern = "^[!-~]+$", example = "order-4711")]
+    pub client_order_id: Option<String>,
+    /// If it is said, it must be the token's user.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = i64, required = false, nullable = false, minimum = 1, example = 7)]
+    pub user_id: Option<i64>,
+}
+
+/// A member that is there has a value: an explicit `null` is a mistake of the sender, and not the same as leaving it out.
+fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(deserializer).map(Some)
+}
+
+/// Many transfers of one user at once.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BatchRequest<'a> {
+    /// Each is read by itself, so that one that is malformed does not spoil its neighbours.
+    #[serde(borrow)]
+    pub transfers: Vec<&'a RawValue>,
+}
+
+/// For the description of the interface: what [`BatchRequest`] holds.
+#[derive(ToSchema)]
+#[schema(as = BatchRequest)]
+pub struct BatchRequestSchema {
+    /// 1 to 1,000 transfers, each with an outcome of its own.
+    #[schema(min_items = 1, max_items = 1000)]
+    #[allow(dead_code, reason = "only its shape is used")]
+    pub transfers: Vec<TransferRequest>,
+}
+
+/// Which names of accounts a form of the interface uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// FUNDING and SPOT.
+    Plain,
+    /// funding and trading, as the older form has it.
+    Alias,
+}
+
+impl Form {
+    fn side(self, text: &str) -> Result<Side, Rejection> {
+        match (self, text) {
+            (Self::Plain, text) => Side::parse(text),
+            (Self::Alias, "funding") => Ok(Side::Funding),
+            (Self::Alias, "trading") => Ok(Side::Spot),
+            (Self::Alias, _) => Err(Rejection::InvalidAccountType),
+        }
+    }
+}
+
+/// Only the user of a body that is otherwise no good: whose it is comes before what is wrong with it.
+#[derive(Deserialize)]
+struct Whose {
+    user_id: Option<i64>,
+}
+
+impl TransferRequest {
+    pub fn read(body: &[u8], user: UserId) -> Result<Self, ApiError> {
+        serde_json::from_slice(body).map_err(|error| {
+            let whose = serde_json::from_slice::<Whose>(body).ok().and_then(|whose| whose.user_id);
+            if whose.is_some_and(|id| id != user.get()) {
+                return Rejection::Forbidden.into();
+            }
+            ApiError::invalid(format!("the body is not such a request: {error}"))
+        })
+    }
+
+    /// Holds the request against every rule that needs no database.
+    pub fn wish(&self, user: UserId, form: Form, assets: &Assets) -> Result<Wish, ApiError> {
+        if self.user_id.is_some_and(|id| id != user.get()) {
+            return Err(Rejection::Forbidden.into());
+        }
+        let client_order_id = self.client_order_id.as_deref().map(ClientOrderId::new).transpose();
+        let client_order_id = client_order_id.map_err(|error| ApiError::invalid(error.to_string()))?;
+        let (from, to) = (form.side(&self.from)?, form.side(&self.to)?);
+        let direction = Direction::between(from, to)?;
+        let symbol: Symbol = self.asset.parse().map_err(|_| Rejection::InvalidAsset)?;
+        let (id, asset) = assets.by_symbol(&symbol).ok_or(Rejection::InvalidAsset)?;
+        check_asset(asset.status, asset.internal_transfer_enabled)?;
+        let amount = parse_amount(&self.amount, &asset)?;
+        Ok(Wish { user, asset: id, amount, direction, client_order_id })
+    }
+}
