@@ -191,7 +191,7 @@ impl Stream {
             let Some((_, chain)) = catalog.listings.keys().find(|(symbol, _)| *symbol == details.symbol) else {
                 continue;
             };
-            let kinds = [AccountKind::Custody(chain.clone()), AccountKind::ClearingSpot, AccountKind::Fees];
+            let kinds = [AccountKind::Custody(chain.clone()), AccountKind::Suspense, AccountKind::Fees];
             let system = kinds.iter().filter_map(|kind| NewAccount::system(kind, asset));
             let users = (1..=USERS).filter_map(UserId::new).map(|user| NewAccount::funding(user, asset));
             let wanted: Vec<NewAccount> = system.chain(users).collect();

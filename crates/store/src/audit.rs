@@ -14,6 +14,8 @@
 //! | `balances` | each user's available and frozen are the sums of the movements |
 //! | `checkpoints` | the newest checkpoint is the sum of the movements it covers |
 //! | `conservation` | for each asset, all accounts add up to zero |
+//! | `transfers` | the history of each transfer is a walk through the state machine that ends at its state |
+//! | `entries` | each transfer's entries in the journal are those of its state, and all that `clearing:spot` holds |
 //!
 //! Not proven: that nobody removed rows which moved nothing (a refused operation, say) and are younger than the last
 //! checkpoint, and that settings are what `setting_changes` says. That is for database roles to prevent.
@@ -30,6 +32,7 @@ use crate::ledger::balances::{
     HIGHEST_MOVEMENT, Mark, add_movements, join_halves, latest_checkpoint, latest_mark, totals,
 };
 use crate::ledger::row::MovementRow;
+use crate::transfer::audit::{check_entries, check_histories};
 
 /// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -155,11 +158,15 @@ impl Db {
         found("checkpoints", check_checkpoints(tx).await?);
         progress(Progress::Check("conservation"));
         found("conservation", check_conservation(tx).await?);
+        progress(Progress::Check("transfers"));
+        found("transfers", check_histories(tx).await?);
+        progress(Progress::Check("entries"));
+        found("entries", check_entries(tx).await?);
         Ok(Report { movements, findings })
     }
 }
 
-fn violation(row: impl Into<String>, problem: impl Into<String>) -> Option<Violation> {
+pub(crate) fn violation(row: impl Into<String>, problem: impl Into<String>) -> Option<Violation> {
     Some(Violation { row: row.into(), problem: problem.into() })
 }
 

@@ -158,6 +158,7 @@ pub async fn prepare_every_statement(db: &TestDb) -> Result<usize, String> {
         crate::ledger::journal::STATEMENTS,
         crate::migrate::STATEMENTS,
         crate::node::STATEMENTS,
+        crate::transfer::audit::STATEMENTS,
         crate::transfer::read::STATEMENTS,
         crate::yardstick::STATEMENTS,
         STATEMENTS,

@@ -128,7 +128,7 @@ impl Bank {
         db.apply_catalog(&wanted, &Author { actor: "bench", reason: "bursar bench" }, now).await?;
         let assets = read_assets(&mut db.read().await?).await?;
         let asset = *assets.keys().next().ok_or(StoreError::SchemaMissing)?;
-        let clearing = NewAccount::system(&AccountKind::ClearingSpot, asset).into_iter();
+        let clearing = NewAccount::system(&AccountKind::Suspense, asset).into_iter();
         let users = (1_i64..).take(ACCOUNTS).filter_map(UserId::new).map(|user| NewAccount::funding(user, asset));
         let wanted: Vec<NewAccount> = clearing.chain(users).collect();
         let mut ids = Vec::with_capacity(wanted.len());

@@ -32,7 +32,8 @@ pub async fn run(context: &Context, arguments: &Arguments) -> Outcome {
     let asset = *assets.keys().next().ok_or_else(|| {
         Failure::bad_input("INVALID_ASSET", "there are no assets", "bursar apply examples/treasury.toml")
     })?;
-    let clearing = NewAccount::system(&AccountKind::ClearingSpot, asset).into_iter();
+    // Not clearing:spot: that one belongs to transfers.
+    let clearing = NewAccount::system(&AccountKind::Suspense, asset).into_iter();
     let users = (1..=USERS).filter_map(UserId::new).map(|user| NewAccount::funding(user, asset));
     let wanted: Vec<NewAccount> = clearing.chain(users).collect();
     let opened = db.open(&wanted, SystemClock.now()).await?;

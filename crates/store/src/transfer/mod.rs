@@ -6,12 +6,14 @@
 //! | [`read`] | one, a user's list, what is open, the history |
 //! | [`write`] | insert, lock, change under the condition that the state is still the one seen, claim what is due |
 //! | [`wallet`] | the accounts that new transfers concern, locked, with the rules of their assets |
+//! | `audit` | every history is legal, and the journal says the same as the states |
 //! | [`days`] | what daily limits have used up |
 //!
 //! **Whoever changes a transfer has locked its row, and its update names the state that it saw.** Rows are locked in
 //! one order: transfers by id, then accounts by id, then days. What follows from a state is decided in `domain` and done
 //! in the crate `transfer`; here is only the SQL.
 
+pub(crate) mod audit;
 pub mod days;
 pub mod read;
 pub mod row;

@@ -7,7 +7,7 @@ use store::{StoreError, db_test};
 use crate::support::*;
 
 /// A statement for each rule that breaks exactly it. `USER` and `ASSET` stand for ids of the bank.
-const BREAKING: [(Constraint, &str); 14] = [
+const BREAKING: [(Constraint, &str); 20] = [
     (
         Constraint::MovementKey,
         "INSERT INTO movements (op_key, leg, action, outcome, from_account, to_account, asset_id,
@@ -41,6 +41,23 @@ const BREAKING: [(Constraint, &str); 14] = [
         Constraint::OneAccountPerOwner,
         "INSERT INTO accounts (owner, kind, asset_id, status, available, frozen,
         created_at, checksum) VALUES (1, 'funding', ASSET, 'active', 0, 0, 0, 0)",
+    ),
+    (
+        Constraint::TransferId,
+        "INSERT INTO transfers (id, user_id, asset_id, amount, direction, funding_account, state, tries, due_at,
+        version, created_at, updated_at) VALUES (7, 1, ASSET, 1, 1, USER, 0, 0, 0, 1, 0, 0)",
+    ),
+    (
+        Constraint::TransferOrder,
+        "INSERT INTO transfers (id, user_id, asset_id, amount, direction, funding_account, state, client_order_id,
+        tries, due_at, version, created_at, updated_at) VALUES (8, 1, ASSET, 1, 1, USER, 0, 'o', 0, 0, 1, 0, 0)",
+    ),
+    (Constraint::TransferAmountPositive, "UPDATE transfers SET amount = 0"),
+    (Constraint::TransferState, "UPDATE transfers SET state = 5"),
+    (Constraint::TransferError, "UPDATE transfers SET state = -10"),
+    (
+        Constraint::TransferVersion,
+        "INSERT INTO transfer_events (transfer_id, version, path, reason, at) VALUES (7, 1, 'INIT', '', 0)",
     ),
     (
         Constraint::AssetSymbol,
@@ -79,6 +96,12 @@ db_test! {
             reason: "test".into(),
         };
         db.set_status(&[freeze], NOW).await.unwrap();
+        let transfer = "INSERT INTO transfers (id, user_id, asset_id, amount, direction, funding_account, state,
+            client_order_id, tries, due_at, version, created_at, updated_at)
+            VALUES (7, 1, ASSET, 1, 1, USER, 0, 'o', 0, 0, 1, 0, 0);
+            INSERT INTO transfer_events (transfer_id, version, path, reason, at) VALUES (7, 1, 'INIT', '', 0)";
+        let transfer = transfer.replace("USER", &bank.users[0].to_string()).replace("ASSET", &bank.usdt.0.to_string());
+        db.by_hand(&transfer).await.unwrap();
         let tried: Vec<Constraint> = BREAKING.iter().map(|(constraint, _)| *constraint).collect();
         assert!(Constraint::ALL.iter().all(|constraint| tried.contains(constraint)), "every rule is tried");
         for (constraint, statement) in BREAKING {

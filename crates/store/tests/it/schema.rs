@@ -23,13 +23,16 @@ db_test! {
     }
 
     async fn without_a_unique_index_nothing_runs(db: TestDb) {
-        for index in ["movements_key", "movements_hold_end"] {
+        for (index, table, columns) in [
+            ("movements_key", "movements", "op_key, leg"),
+            ("movements_hold_end", "movements", "hold_key"),
+            ("transfers_client_order", "transfers", "user_id, client_order_id"),
+        ] {
             db.by_hand(&format!("ALTER INDEX {index} RENAME TO {index}_gone")).await
                 .or(db.by_hand(&format!("DROP INDEX {index}")).await).unwrap();
             let error = db.check_schema().await.unwrap_err();
             assert!(matches!(&error, StoreError::Corrupt { what } if what.contains(index)), "{error:?}");
-            let columns = if index == "movements_key" { "op_key, leg" } else { "hold_key" };
-            db.by_hand(&format!("CREATE UNIQUE INDEX {index} ON movements ({columns})")).await.unwrap();
+            db.by_hand(&format!("CREATE UNIQUE INDEX {index} ON {table} ({columns})")).await.unwrap();
             db.check_schema().await.unwrap();
         }
     }

@@ -74,7 +74,7 @@ impl Bank {
         let assets = store::catalog::read_assets(&mut db.read().await.expect("a snapshot")).await.expect("assets");
         let id_of = |symbol: &str| *assets.iter().find(|(_, asset)| asset.symbol.as_str() == symbol).expect(symbol).0;
         let (usdt, btc) = (id_of("USDT"), id_of("BTC"));
-        let wanted: Vec<NewAccount> = [AccountKind::Custody("bsc".parse().expect("a name")), AccountKind::ClearingSpot]
+        let wanted: Vec<NewAccount> = [AccountKind::Custody("bsc".parse().expect("a name")), AccountKind::Suspense]
             .iter()
             .map(|kind| NewAccount::system(kind, usdt).expect("a system kind"))
             .chain((1..=users).map(|user| NewAccount::funding(UserId::new(user).expect("positive"), usdt)))

@@ -205,10 +205,17 @@ impl World {
     }
 
     pub async fn recover_with(&self, coordinator: &Coordinator) {
-        for _ in 0..50 {
+        for _ in 0..200 {
             self.wait(Duration::from_secs(120));
-            if ::transfer::scanner::scan_once(coordinator).await.unwrap() == 0 {
+            let taken = ::transfer::scanner::scan_once(coordinator).await.unwrap();
+            let mut tx = self.db.read().await.unwrap();
+            let (open, _) = store::transfer::read::count_open(&mut tx).await.unwrap();
+            if open == 0 {
                 return;
+            }
+            if taken == 0 {
+                // A process that died still holds the rows, until its connection is found to be gone.
+                tokio::time::sleep(Duration::from_millis(5)).await;
             }
         }
         panic!("something is due for ever");
