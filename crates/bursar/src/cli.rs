@@ -7,7 +7,7 @@ use clap::{Parser, Subcommand};
 
 use crate::commands::{
     Context, account, apply, audit, balances, checkpoint, config, drill, drill_spot, journal, migrate, serve, spot,
-    token, with_postgres,
+    token, transfer, with_postgres,
 };
 use crate::config::Config;
 use crate::failure::{Exit, Failure, Outcome};
@@ -51,11 +51,14 @@ enum Command {
     /// Show what the books come to, per asset
     Balances,
     /// Prove that the books balance; exit 1 and the first offending row if they do not
-    Audit,
+    Audit(audit::Arguments),
     /// Write down the system accounts' balances, so that reading them stays fast
     Checkpoint,
     /// Run the server: HTTP interface, transfer coordinator, scanner, and the spot engine if it is embedded
     Serve(serve::Arguments),
+    /// Look at internal transfers; have a stuck one tried again, or resolve it where the legs' records prove it
+    #[command(subcommand)]
+    Transfer(transfer::Command),
     /// Print a token for a user, signed with auth.hs256_secret_file, to try the interface with
     Token(token::Arguments),
     /// Print the description of the HTTP interface (OpenAPI 3.1)
@@ -153,9 +156,10 @@ async fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Account(arguments) => account::run(&context, arguments).await,
         Command::Journal(arguments) => journal::run(&context, arguments).await,
         Command::Balances => balances::run(&context).await,
-        Command::Audit => audit::run(&context).await,
+        Command::Audit(arguments) => audit::run(&context, arguments).await,
         Command::Checkpoint => checkpoint::run(&context).await,
         Command::Serve(arguments) => serve::run(&context, arguments).await,
+        Command::Transfer(command) => transfer::run(&context, command).await,
         Command::Token(arguments) => token::run(&context, arguments),
         Command::Config(ConfigCommand::Check) => config::check(&context, file.as_deref()),
         Command::Drill(DrillCommand::Ledger(arguments)) => drill::run(&context, arguments).await,

@@ -160,6 +160,7 @@ pub async fn prepare_every_statement(db: &TestDb) -> Result<usize, String> {
         crate::node::STATEMENTS,
         crate::transfer::audit::STATEMENTS,
         crate::transfer::read::STATEMENTS,
+        crate::transfer::sums::STATEMENTS,
         crate::yardstick::STATEMENTS,
         STATEMENTS,
     ];

@@ -213,6 +213,14 @@ impl Coordinator {
         }
     }
 
+    /// What is known of a transfer from elsewhere, as if its leg had just said it.
+    pub(crate) async fn tell(&self, transfer: &Transfer, happened: Happened) -> Result<(), StoreError> {
+        let clearing = self.clearing_of(std::iter::once(transfer.asset)).await?;
+        let happened = HashMap::from([(transfer.id, happened)]);
+        let work = [Work { transfer: transfer.clone(), deposited: false }];
+        self.round(&work, &happened, &clearing).await.map(|_| ())
+    }
+
     /// One transaction: what happened, and everything local that follows. A transfer that somebody else has moved on in
     /// the meantime is left to them.
     async fn round(

@@ -10,6 +10,8 @@
 //! | [`desk`] | the bounded buffer in front of the coordinator, and its lanes |
 //! | [`scanner`] | recovery: whatever has not ended is taken up again, for ever |
 //! | [`assets`] | the assets as the database has them, at hand |
+//! | [`operator`] | what a person may do with a transfer that is stuck |
+//! | [`audit`] | the two ends held against each other |
 //! | [`node`] | the lease on a node number that ids are made with |
 //! | [`metrics`] | counters |
 //!
@@ -17,6 +19,7 @@
 //! money in memory**: a process that dies loses the answers it owed, and nothing else.
 
 pub mod assets;
+pub mod audit;
 pub mod coordinator;
 pub mod create;
 pub mod desk;
@@ -24,6 +27,7 @@ mod draft;
 pub mod leg;
 pub mod metrics;
 pub mod node;
+pub mod operator;
 mod round;
 pub mod scanner;
 pub mod settings;

@@ -1,28 +1,128 @@
 //! `bursar audit`: proves the laws over live data; names the first offending row; exit 1 when there is one.
 
+use std::path::Path;
+use std::time::Duration;
+
+use domain::Clock;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
+use spot::service::Limits;
+use spot::{Disk, Engine, SpotError};
 use store::Db;
 use store::audit::{Progress, Report};
+use transfer::audit::{AuditError, Options};
+use transfer::leg::Leg;
+use transfer::leg::spot::SpotLeg;
 
-use super::Context;
-use crate::clock::Stopwatch;
+use super::spot::serve as spot_serve;
+use super::{Context, serve};
+use crate::clock::{Stopwatch, SystemClock};
+use crate::config::SpotKind;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::output::{table, thousands};
 
-pub async fn run(context: &Context) -> Outcome {
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// Leave the spot engine out: only what the database can prove by itself
+    #[arg(long)]
+    ledger_only: bool,
+}
+
+pub async fn run(context: &Context, arguments: &Arguments) -> Outcome {
     let db = context.open().await?;
     let watch = Stopwatch::start();
-    let report = with_progress(&db, context.json).await?;
+    let mut report = with_progress(&db, context.json).await?;
+    let left_out = if arguments.ledger_only {
+        Some("it was asked to be left out".to_owned())
+    } else {
+        match compare_spot(context, &db, &mut report).await {
+            Ok(left_out) => left_out,
+            // What the ledger proves is worth saying all the same.
+            Err(failure) if report.clean() => return Err(failure),
+            Err(failure) => Some(failure.messages.join(": ")),
+        }
+    };
     db.close().await;
     let mut body = json(&report);
+    body["spot_left_out"] = json!(left_out);
     body["elapsed_ms"] = json!(u64::try_from(watch.elapsed().as_millis()).unwrap_or(u64::MAX));
     body["peak_memory_kb"] = json!(peak_memory_kb());
     context.print(&body, || {
         let seconds = watch.elapsed().as_secs_f64();
-        format!("{}\n{} movements in {seconds:.1} s", text(&report), thousands(report.movements))
+        let left_out =
+            left_out.as_ref().map_or_else(String::new, |why| format!("\nthe spot engine was not compared: {why}"));
+        format!("{}\n{} movements in {seconds:.1} s{left_out}", text(&report), thousands(report.movements))
     });
     verdict(&report)
+}
+
+/// Holds the spot engine against the transfers, and says why not, if there is nothing to compare.
+async fn compare_spot(context: &Context, db: &Db, report: &mut Report) -> Result<Option<String>, Failure> {
+    let config = &context.config;
+    if config.spot.kind == SpotKind::Http {
+        return Ok(Some("an engine over HTTP does not tell its balances".to_owned()));
+    }
+    let (leg, engine) = match open_spot(context, db).await? {
+        None => return Ok(Some("there were no transfers, and there is no engine".to_owned())),
+        Some(opened) => opened,
+    };
+    let micros = i64::from(config.spot.retention_h) * 3_600 * 1_000_000;
+    let options = Options {
+        trading: config.spot.trading,
+        // An hour of room: the engine forgets by its own clock.
+        remembered_since: SystemClock.now().plus_micros(3_600_000_000 - micros),
+    };
+    let bar = if context.json { ProgressBar::hidden() } else { ProgressBar::new_spinner() };
+    let compared = tokio::time::timeout(SPOT_PATIENCE, leg.totals(&[domain::AssetId(1)])).await;
+    if compared.is_err() {
+        let hint = format!("does it run at {}? or say --ledger-only", config.spot.address);
+        return Err(Failure::outside("LEG_TIMEOUT", &AuditError::NoAnswer, hint));
+    }
+    let findings = transfer::audit::audit(db, &leg, &options, |check| bar.set_message(check)).await;
+    bar.finish_and_clear();
+    if let Some(engine) = engine {
+        engine.stop().await;
+    }
+    let findings = findings.map_err(|error| match error {
+        AuditError::Store(error) => error.into(),
+        error @ (AuditError::NoAnswer | AuditError::NotTold) => {
+            Failure::outside("LEG_ANSWER_INVALID", &error, "try again, or say --ledger-only")
+        }
+    })?;
+    report.findings.extend(findings);
+    Ok(None)
+}
+
+/// How long an engine elsewhere may take to answer at all.
+const SPOT_PATIENCE: Duration = Duration::from_secs(5);
+
+/// The engine: asked over TCP if it runs, else opened here. `None`: there is none, and nothing ever went there.
+async fn open_spot(context: &Context, db: &Db) -> Result<Option<(SpotLeg, Option<Engine>)>, Failure> {
+    let config = &context.config;
+    if config.spot.kind == SpotKind::Remote {
+        return Ok(Some((SpotLeg::Client(serve::spot_client(config)?), None)));
+    }
+    let folder = Path::new(&config.spot.folder);
+    let lock = if folder.is_dir() { Disk::exclusive(folder) } else { Ok(None) };
+    let free = lock.map_err(|error| Failure::outside("SPOT_STORAGE_FAILED", &error, "can the folder be read?"))?;
+    match free {
+        Some(disk) => {
+            drop(disk);
+            if spot::log::read::segments(&Disk::for_reading(folder))?.is_empty() && !any_transfers(db).await? {
+                return Ok(None);
+            }
+            let settings = serve::spot_settings(config);
+            let engine = spot_serve::open(folder, false, &settings, Limits::default(), true)?;
+            Ok(Some((SpotLeg::Engine(engine.clone()), Some(engine))))
+        }
+        None if folder.is_dir() => Ok(Some((SpotLeg::Client(serve::spot_client(config)?), None))),
+        None if any_transfers(db).await? => Err(SpotError::Missing { folder: config.spot.folder.clone() }.into()),
+        None => Ok(None),
+    }
+}
+
+async fn any_transfers(db: &Db) -> Result<bool, Failure> {
+    Ok(!store::transfer::sums::sums_by_asset(&mut db.read().await?).await?.is_empty())
 }
 
 /// Runs the audit behind a progress bar on standard error, where that is a terminal.

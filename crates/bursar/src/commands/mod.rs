@@ -14,6 +14,7 @@ pub mod scratch;
 pub mod serve;
 pub mod spot;
 pub mod token;
+pub mod transfer;
 pub mod with_postgres;
 
 use domain::{Amount, Precision};

@@ -144,7 +144,7 @@ fn verifier(config: &Config) -> Result<Verifier, Failure> {
     Ok(Verifier::new(keys, auth.issuer.as_str(), auth.audience.as_str(), auth.clock_skew_s))
 }
 
-async fn coordinator(config: &Config, db: &Db, leg: Arc<dyn Leg>) -> Result<Coordinator, Failure> {
+pub async fn coordinator(config: &Config, db: &Db, leg: Arc<dyn Leg>) -> Result<Coordinator, Failure> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     // Nobody else has this process number at this microsecond on this host.
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();

@@ -51,8 +51,8 @@ pub(crate) static INSERT_CHECKPOINTS: RowsSql = RowsSql::new(
 );
 
 /// Two halves of a sum, put together.
-pub(crate) fn join_halves(high: i64, low: i64) -> i128 {
-    (i128::from(high) << 32) + i128::from(low)
+pub(crate) const fn join_halves(high: i64, low: i64) -> i128 {
+    ((high as i128) << 32) + low as i128
 }
 
 /// The balance of every system account that has ever moved, as of this transaction's snapshot.

@@ -5,6 +5,7 @@
 //! | [`row`] | a transfer as it stands in its row |
 //! | [`read`] | one, a user's list, what is open, the history |
 //! | [`write`] | insert, lock, change under the condition that the state is still the one seen, claim what is due |
+//! | [`sums`] | what transfers come to, to be compared with the remote leg |
 //! | [`wallet`] | the accounts that new transfers concern, locked, with the rules of their assets |
 //! | `audit` | every history is legal, and the journal says the same as the states |
 //! | [`days`] | what daily limits have used up |
@@ -17,6 +18,7 @@ pub(crate) mod audit;
 pub mod days;
 pub mod read;
 pub mod row;
+pub mod sums;
 pub mod wallet;
 pub mod write;
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use domain::id::{self, Id};
-use domain::{AssetId, UserId};
+use domain::{Amount, AssetId, UserId};
 use futures_util::StreamExt;
 use futures_util::stream;
 use http_body_util::{BodyExt, Full, Limited};
@@ -193,6 +193,10 @@ impl Leg for HttpLeg {
     }
 
     fn holdings<'a>(&'a self, _of: &'a [(UserId, AssetId)]) -> Answered<'a, Option<Vec<Option<Holding>>>> {
+        Box::pin(std::future::ready(None))
+    }
+
+    fn totals<'a>(&'a self, _of: &'a [AssetId]) -> Answered<'a, Option<Vec<Amount>>> {
         Box::pin(std::future::ready(None))
     }
 

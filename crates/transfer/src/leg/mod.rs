@@ -125,6 +125,9 @@ pub trait Leg: Send + Sync {
     /// What users have there. `None`: the leg does not tell, or does not answer.
     fn holdings<'a>(&'a self, of: &'a [(UserId, AssetId)]) -> Answered<'a, Option<Vec<Option<Holding>>>>;
 
+    /// What all users together have there, per asset. `None`: the leg does not tell, or does not answer.
+    fn totals<'a>(&'a self, of: &'a [AssetId]) -> Answered<'a, Option<Vec<Amount>>>;
+
     /// Whether a withdrawal only freezes the money until it is committed.
     fn freezes(&self) -> bool;
 }

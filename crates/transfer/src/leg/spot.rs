@@ -1,7 +1,7 @@
 //! The spot engine as a leg, in this process or over TCP. A batch of calls is one submission, one sync.
 
 use domain::id::{self, Id};
-use domain::{AssetId, UserId};
+use domain::{Amount, AssetId, UserId};
 use spot::net::Client;
 use spot::{Answer as Told, Engine, Move, Operation, Outcome, Refusal, Request, SUBMISSION_MAX, Standing};
 
@@ -126,6 +126,14 @@ impl Leg for SpotLeg {
         })
     }
 
+    fn totals<'a>(&'a self, of: &'a [AssetId]) -> Answered<'a, Option<Vec<Amount>>> {
+        Box::pin(async move {
+            let requests: Vec<Request> = of.iter().map(|asset| Request::Total(*asset)).collect();
+            let told = self.submit(&requests).await.ok()?;
+            told.into_iter().map(|one| if let Told::Total(total) = one { Some(total) } else { None }).collect()
+        })
+    }
+
     fn freezes(&self) -> bool {
         false
     }
@@ -151,7 +159,6 @@ fn record(told: &Told) -> Record {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use domain::Amount;
 
     #[test]
     fn only_what_the_engine_decided_decides() {

@@ -1,7 +1,9 @@
 //! Internal transfers over a real database and a real spot engine, with a leg between them that misbehaves on demand.
 #![allow(clippy::unwrap_used, reason = "in a test an unwrap is an assertion")]
 
+mod audit;
 mod crash;
 mod create;
+mod operator;
 mod step;
 mod support;

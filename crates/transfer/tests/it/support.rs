@@ -105,6 +105,10 @@ impl Leg for Moody {
         self.inner.holdings(of)
     }
 
+    fn totals<'a>(&'a self, of: &'a [AssetId]) -> Answered<'a, Option<Vec<Amount>>> {
+        self.inner.totals(of)
+    }
+
     fn freezes(&self) -> bool {
         self.freezes
     }

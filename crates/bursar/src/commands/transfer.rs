@@ -1,0 +1,223 @@
+//! `bursar transfer …`: what is on its way, the life of one transfer, and what a person may do with one that is stuck.
+
+use std::sync::Arc;
+
+use domain::UserId;
+use domain::id::{self, Id};
+use domain::transfer::Transfer;
+use serde_json::{Value, json};
+use server::api::answer::TransferAnswer;
+use store::Db;
+use store::catalog::read_assets;
+use store::transfer::{Filter, history, list, open, read};
+use transfer::operator::{Author, OperatorError, Wanted};
+use transfer::{Assets, Coordinator};
+
+use super::{Context, serve};
+use crate::failure::{Failure, Outcome};
+use crate::output::table;
+
+#[derive(Debug, clap::Subcommand)]
+pub enum Command {
+    /// List transfers: those that have not ended, oldest first, or a user's, newest first
+    List {
+        /// A user's transfers instead
+        #[arg(long, value_parser = clap::value_parser!(i64).range(1..))]
+        user: Option<i64>,
+        #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(i64).range(1..=10_000))]
+        limit: i64,
+        /// The next page: after (or, of a user, before) this one
+        #[arg(long, value_name = "REQ_ID")]
+        cursor: Option<String>,
+    },
+    /// Show a transfer and its history, commit by commit
+    Show {
+        #[arg(value_name = "REQ_ID")]
+        id: String,
+    },
+    /// Have a transfer tried at once instead of when it is due
+    Retry {
+        #[arg(value_name = "REQ_ID")]
+        id: String,
+        #[command(flatten)]
+        author: AuthorArguments,
+    },
+    /// Say how a transfer ended; refused unless the legs' own records prove it
+    ///
+    /// For a transfer whose leg answers, but with nothing that decides. The leg is asked what it remembers: a deposit or
+    /// withdrawal that took effect proves `committed`, one that was refused or undone proves `rolled-back`. Nothing
+    /// else does. No state is skipped; who and why is written to the history.
+    Resolve {
+        #[arg(value_name = "REQ_ID")]
+        id: String,
+        #[arg(long = "as", value_enum)]
+        wanted: End,
+        #[command(flatten)]
+        author: AuthorArguments,
+    },
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+pub enum End {
+    Committed,
+    RolledBack,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct AuthorArguments {
+    /// Why: it is written to the history
+    #[arg(long, value_parser = said)]
+    reason: String,
+    /// Who does this
+    #[arg(long, env = "BURSAR_ACTOR", value_parser = said)]
+    actor: String,
+}
+
+fn said(text: &str) -> Result<String, String> {
+    let fits = !text.trim().is_empty() && text.len() <= 150 && !text.chars().any(char::is_control);
+    if fits { Ok(text.to_owned()) } else { Err("1 to 150 bytes without control characters".to_owned()) }
+}
+
+impl AuthorArguments {
+    fn author(&self) -> Author {
+        Author { actor: self.actor.clone(), reason: self.reason.clone() }
+    }
+}
+
+pub async fn run(context: &Context, command: &Command) -> Outcome {
+    match command {
+        Command::List { user, limit, cursor } => show_list(context, *user, *limit, cursor.as_deref()).await,
+        Command::Show { id } => show(context, parse(id)?).await,
+        Command::Retry { id, author } => {
+            let (db, coordinator) = connect(context).await?;
+            let ended = coordinator.retry(parse(id)?, &author.author()).await;
+            told(context, &db, ended).await
+        }
+        Command::Resolve { id, wanted, author } => {
+            let wanted = match wanted {
+                End::Committed => Wanted::Committed,
+                End::RolledBack => Wanted::RolledBack,
+            };
+            let (db, coordinator) = connect(context).await?;
+            let ended = coordinator.resolve(parse(id)?, wanted, &author.author()).await;
+            told(context, &db, ended).await
+        }
+    }
+}
+
+fn parse(text: &str) -> Result<Id<id::Transfer>, Failure> {
+    text.parse().map_err(|error: id::BadId| {
+        Failure::bad_input("INVALID_REQUEST", format!("{text:?}: {error}"), "bursar transfer list")
+    })
+}
+
+/// A coordinator that speaks to the engine as the server does: over TCP, or HTTP.
+async fn connect(context: &Context) -> Result<(Db, Coordinator), Failure> {
+    let db = context.open().await?;
+    let assets = Arc::new(Assets::load(&db).await?);
+    let remote = serve::Remote::elsewhere(&context.config, &assets)?;
+    let coordinator = serve::coordinator(&context.config, &db, remote.leg).await?;
+    Ok((db, coordinator))
+}
+
+async fn told(context: &Context, db: &Db, ended: Result<Transfer, OperatorError>) -> Outcome {
+    match ended {
+        Ok(transfer) => show_one(context, db, &transfer).await,
+        Err(error) => Err(failure(error)),
+    }
+}
+
+fn failure(error: OperatorError) -> Failure {
+    let message = error.to_string();
+    match error {
+        OperatorError::Store(error) => error.into(),
+        OperatorError::NotFound(_) => Failure::bad_input("TRANSFER_NOT_FOUND", message, "bursar transfer list"),
+        OperatorError::Ended(..) => Failure::bad_input("TRANSFER_ENDED", message, "what has ended stays as it is"),
+        OperatorError::NotProven(_) => {
+            let hint = "bursar transfer retry; if the leg has lost its records, restore them: nothing else can tell";
+            Failure::bad_input("TRANSFER_NOT_PROVEN", message, hint)
+        }
+    }
+}
+
+async fn show(context: &Context, id: Id<id::Transfer>) -> Outcome {
+    let db = context.open().await?;
+    let found = read(&mut db.read().await?, &[id]).await?.into_iter().next();
+    match found {
+        Some(transfer) => show_one(context, &db, &transfer).await,
+        None => Err(failure(OperatorError::NotFound(id))),
+    }
+}
+
+async fn show_one(context: &Context, db: &Db, transfer: &Transfer) -> Outcome {
+    let mut tx = db.read().await?;
+    let assets = read_assets(&mut tx).await?;
+    let rows = history(&mut tx, transfer.id).await?;
+    let steps: Vec<Value> = rows
+        .iter()
+        .map(|row| json!({ "version": row.version, "path": row.path, "reason": row.reason, "at": row.at.to_string() }))
+        .collect();
+    let body = json!({ "transfer": line(transfer, &TransferAnswer::new(transfer, &assets)), "history": steps });
+    context.print(&body, || {
+        let answer = TransferAnswer::new(transfer, &assets);
+        let cells: Vec<Vec<String>> =
+            rows.iter().map(|row| vec![row.at.to_string(), row.path.clone(), row.reason.clone()]).collect();
+        format!("{}\n\n{}", listing(&[(transfer, answer)]), table(&["time", "path", "reason"], &[], &cells))
+    });
+    Ok(())
+}
+
+fn line(transfer: &Transfer, answer: &TransferAnswer) -> Value {
+    json!({
+        "req_id": answer.req_id, "user": transfer.user.get(), "from": answer.from, "to": answer.to,
+        "asset": answer.asset, "amount": answer.amount, "state": answer.stage, "error": answer.error,
+        "client_order_id": answer.client_order_id, "tries": transfer.tries, "due_at": transfer.due_at.to_string(),
+        "alerted_at": transfer.alerted_at.map(|at| at.to_string()), "created_at": answer.created_at,
+        "updated_at": answer.updated_at,
+    })
+}
+
+fn listing(transfers: &[(&Transfer, TransferAnswer)]) -> String {
+    let cells: Vec<Vec<String>> = transfers
+        .iter()
+        .map(|(transfer, answer)| {
+            vec![
+                answer.req_id.clone(),
+                transfer.user.get().to_string(),
+                format!("{} → {}", answer.from, answer.to),
+                answer.amount.clone(),
+                answer.asset.clone(),
+                answer.stage.to_owned(),
+                answer.error.clone().unwrap_or_default(),
+                transfer.tries.to_string(),
+                answer.created_at.clone(),
+            ]
+        })
+        .collect();
+    table(&["req_id", "user", "way", "amount", "asset", "state", "error", "tries", "created"], &[1, 3, 7], &cells)
+}
+
+async fn show_list(context: &Context, user: Option<i64>, limit: i64, cursor: Option<&str>) -> Outcome {
+    let cursor = cursor.map(parse).transpose()?;
+    let db = context.open().await?;
+    let mut tx = db.read().await?;
+    let assets = read_assets(&mut tx).await?;
+    let transfers = match user.and_then(UserId::new) {
+        Some(user) => list(&mut tx, user, &Filter { before: cursor, ..Filter::default() }, limit).await?,
+        None => open(&mut tx, cursor.map_or(0, Id::number), limit).await?,
+    };
+    let lines: Vec<(&Transfer, TransferAnswer)> =
+        transfers.iter().map(|transfer| (transfer, TransferAnswer::new(transfer, &assets))).collect();
+    let more = lines.len() == usize::try_from(limit).unwrap_or(0);
+    let next = lines.last().filter(|_| more).map(|(_, answer)| answer.req_id.clone());
+    let body: Vec<Value> = lines.iter().map(|(transfer, answer)| line(transfer, answer)).collect();
+    context.print(&json!({ "transfers": body, "next_cursor": next }), || match (lines.is_empty(), user) {
+        (true, None) => "nothing is on its way".to_owned(),
+        (true, Some(_)) => "no transfers".to_owned(),
+        (false, _) => {
+            let more = next.as_ref().map_or_else(String::new, |cursor| format!("\nmore: --cursor {cursor}"));
+            format!("{}{more}", listing(&lines))
+        }
+    });
+    Ok(())
+}

@@ -1,0 +1,97 @@
+//! What transfers come to, for whoever compares them with the remote leg's own books.
+
+use domain::{AssetId, UserId};
+
+use crate::db::Tx;
+use crate::error::StoreError;
+use crate::ledger::balances::join_halves;
+
+statements! {
+    /// Each sum in two halves of 32 bits: a plain SUM could pass 64.
+    SUM_BY_ASSET = "SELECT asset_id, CAST(SUM(CASE WHEN direction = 1 AND state = 40 THEN amount >> 32 ELSE 0 END) AS BIGINT),
+            CAST(SUM(CASE WHEN direction = 1 AND state = 40 THEN amount & 4294967295 ELSE 0 END) AS BIGINT),
+            CAST(SUM(CASE WHEN direction = 1 AND state = 30 THEN amount >> 32 ELSE 0 END) AS BIGINT),
+            CAST(SUM(CASE WHEN direction = 1 AND state = 30 THEN amount & 4294967295 ELSE 0 END) AS BIGINT),
+            CAST(SUM(CASE WHEN direction = 2 AND state = 40 THEN amount >> 32 ELSE 0 END) AS BIGINT),
+            CAST(SUM(CASE WHEN direction = 2 AND state = 40 THEN amount & 4294967295 ELSE 0 END) AS BIGINT),
+            CAST(SUM(CASE WHEN direction = 2 AND state IN (10, 20, 30, -20) THEN amount >> 32 ELSE 0 END) AS BIGINT),
+            CAST(SUM(CASE WHEN direction = 2 AND state IN (10, 20, 30, -20) THEN amount & 4294967295 ELSE 0 END) AS BIGINT),
+            CAST(SUM(CASE WHEN direction = 2 AND state = -30 THEN amount >> 32 ELSE 0 END) AS BIGINT),
+            CAST(SUM(CASE WHEN direction = 2 AND state = -30 THEN amount & 4294967295 ELSE 0 END) AS BIGINT)
+        FROM transfers GROUP BY asset_id ORDER BY asset_id";
+    /// Of the users in ($1, $2], by user and asset.
+    SUM_BY_USER = "SELECT user_id, asset_id, CAST(SUM(CASE WHEN direction = 1 AND state = 40 THEN amount >> 32 ELSE 0 END) AS BIGINT),
+            CAST(SUM(CASE WHEN direction = 1 AND state = 40 THEN amount & 4294967295 ELSE 0 END) AS BIGINT),
+            CAST(SUM(CASE WHEN direction = 1 AND state = 30 THEN amount >> 32 ELSE 0 END) AS BIGINT),
+            CAST(SUM(CASE WHEN direction = 1 AND state = 30 THEN amount & 4294967295 ELSE 0 END) AS BIGINT),
+            CAST(SUM(CASE WHEN direction = 2 AND state = 40 THEN amount >> 32 ELSE 0 END) AS BIGINT),
+            CAST(SUM(CASE WHEN direction = 2 AND state = 40 THEN amount & 4294967295 ELSE 0 END) AS BIGINT),
+            CAST(SUM(CASE WHEN direction = 2 AND state IN (10, 20, 30, -20) THEN amount >> 32 ELSE 0 END) AS BIGINT),
+            CAST(SUM(CASE WHEN direction = 2 AND state IN (10, 20, 30, -20) THEN amount & 4294967295 ELSE 0 END) AS BIGINT),
+            CAST(SUM(CASE WHEN direction = 2 AND state = -30 THEN amount >> 32 ELSE 0 END) AS BIGINT),
+            CAST(SUM(CASE WHEN direction = 2 AND state = -30 THEN amount & 4294967295 ELSE 0 END) AS BIGINT)
+        FROM transfers WHERE user_id > $1 AND user_id <= $2 GROUP BY user_id, asset_id ORDER BY user_id, asset_id";
+    /// The last of the next so many users.
+    USERS_PAGE = "SELECT CAST(COALESCE(MAX(user_id), 0) AS BIGINT) FROM (SELECT DISTINCT user_id FROM transfers
+        WHERE user_id > $1 ORDER BY user_id LIMIT $2) page";
+    /// Ended ones in ($1, $2], by id: what became of them never changes.
+    ENDED_TRANSFERS = "SELECT id, direction, state FROM transfers
+        WHERE id > $1 AND id <= $2 AND state IN (40, -10, -30) ORDER BY id LIMIT $3";
+}
+
+/// Ledger units, by what the remote leg must have done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sums {
+    /// Deposited there for certain, and perhaps.
+    pub deposited: i128,
+    pub maybe_deposited: i128,
+    /// Withdrawn for certain, and perhaps.
+    pub withdrawn: i128,
+    pub maybe_withdrawn: i128,
+    /// Withdrawn and given back.
+    pub rolled_back: i128,
+}
+
+type Halves = (i64, i64, i64, i64, i64, i64, i64, i64, i64, i64);
+
+const fn sums(halves: Halves) -> Sums {
+    let (a, b, c, d, e, f, g, h, i, j) = halves;
+    Sums {
+        deposited: join_halves(a, b),
+        maybe_deposited: join_halves(c, d),
+        withdrawn: join_halves(e, f),
+        maybe_withdrawn: join_halves(g, h),
+        rolled_back: join_halves(i, j),
+    }
+}
+
+pub async fn sums_by_asset(tx: &mut Tx) -> Result<Vec<(AssetId, Sums)>, StoreError> {
+    type Row = (i64, i64, i64, i64, i64, i64, i64, i64, i64, i64, i64);
+    let rows = fetch_all!(tx, SUM_BY_ASSET => Row)?;
+    Ok(rows
+        .into_iter()
+        .map(|(asset, a, b, c, d, e, f, g, h, i, j)| (AssetId(asset), sums((a, b, c, d, e, f, g, h, i, j))))
+        .collect())
+}
+
+/// Of the users after one and up to another.
+pub async fn sums_by_user(tx: &mut Tx, after: i64, through: i64) -> Result<Vec<((UserId, AssetId), Sums)>, StoreError> {
+    type Row = (i64, i64, i64, i64, i64, i64, i64, i64, i64, i64, i64, i64);
+    let rows = fetch_all!(tx, SUM_BY_USER => Row, after, through)?;
+    rows.into_iter()
+        .map(|(user, asset, a, b, c, d, e, f, g, h, i, j)| {
+            let broken = || StoreError::Corrupt { what: format!("a transfer is of user {user}") };
+            Ok(((UserId::new(user).ok_or_else(broken)?, AssetId(asset)), sums((a, b, c, d, e, f, g, h, i, j))))
+        })
+        .collect()
+}
+
+/// The last of the next so many users that ever transferred anything; `None` when there are no more.
+pub async fn users_page(tx: &mut Tx, after: i64, most: i64) -> Result<Option<i64>, StoreError> {
+    Ok(fetch_optional!(tx, USERS_PAGE => (i64,), after, most)?.map(|row| row.0).filter(|last| *last > after))
+}
+
+/// Id, direction and state of transfers that have ended.
+pub async fn ended(tx: &mut Tx, after: i64, through: i64, most: i64) -> Result<Vec<(i64, i64, i64)>, StoreError> {
+    fetch_all!(tx, ENDED_TRANSFERS => (i64, i64, i64), after, through, most)
+}
