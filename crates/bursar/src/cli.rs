@@ -6,12 +6,12 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    Context, account, apply, audit, balances, checkpoint, config, drill, drill_spot, journal, migrate, serve, spot,
-    token, transfer, with_postgres,
+    Context, account, apply, audit, balances, checkpoint, config, drill, drill_plain, drill_spot, journal, load,
+    migrate, serve, spot, token, transfer, with_postgres,
 };
 use crate::config::Config;
 use crate::failure::{Exit, Failure, Outcome};
-use crate::{bench, demo, sim};
+use crate::{bench, chaos, demo, sim};
 
 /// Moves every coin of a custodial exchange exactly once.
 ///
@@ -69,6 +69,9 @@ enum Command {
     /// Run a part of Bursar through crashes and faults from a seed, held against a simple model
     #[command(subcommand)]
     Sim(sim::Command),
+    /// Put Bursar under load and kill its parts; afterwards hold the clients' own records against what is there
+    #[command(subcommand)]
+    Chaos(chaos::Command),
     /// Check the configuration
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -77,6 +80,9 @@ enum Command {
     Bench(bench::Command),
     /// Run a command beside a private PostgreSQL server in a temporary folder
     WithPostgres(with_postgres::Arguments),
+    /// For benches: many clients that move money in and out of spot accounts over HTTP
+    #[command(hide = true)]
+    Load(load::Arguments),
     /// For tests: post batches until killed
     #[command(subcommand, hide = true)]
     Drill(DrillCommand),
@@ -92,6 +98,8 @@ enum ConfigCommand {
 enum DrillCommand {
     Ledger(drill::Arguments),
     Spot(drill_spot::Arguments),
+    /// For benches: the plain transfer over HTTP
+    Plain(drill_plain::Arguments),
 }
 
 pub fn run() -> ExitCode {
@@ -144,7 +152,10 @@ async fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
             crate::output::say(server::api::openapi::text().trim_end());
             return Ok(ExitCode::SUCCESS);
         }
+        Command::Chaos(command) => return done(chaos::run(command, cli.json).await),
+        Command::Load(arguments) => return done(load::run(arguments, cli.json).await),
         Command::Drill(DrillCommand::Spot(arguments)) => return done(drill_spot::run(arguments).await),
+        Command::Drill(DrillCommand::Plain(arguments)) => return done(drill_plain::run(arguments).await),
         Command::WithPostgres(arguments) => return with_postgres::run(arguments).await,
         _ => {}
     }
@@ -168,7 +179,9 @@ async fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
         | Command::Spot(_)
         | Command::Sim(_)
         | Command::Openapi
-        | Command::Drill(DrillCommand::Spot(_))
+        | Command::Load(_)
+        | Command::Chaos(_)
+        | Command::Drill(DrillCommand::Spot(_) | DrillCommand::Plain(_))
         | Command::WithPostgres(_) => Ok(()),
     })
 }

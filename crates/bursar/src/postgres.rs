@@ -195,9 +195,9 @@ fn log_error(what: &str, result: io::Result<()>) {
     }
 }
 
-/// The kernel stops the server when this process is gone, even by SIGKILL.
+/// The kernel stops the new process when the thread that starts it is gone, even by SIGKILL.
 #[allow(unsafe_code, reason = "pre_exec is unsafe by signature; prctl is the one call made there")]
-fn end_with_parent(command: &mut Command) {
+pub fn end_with_parent(command: &mut Command) {
     // SAFETY: between fork and exec only async-signal-safe calls are allowed; prctl(2) is one, and allocates nothing.
     unsafe {
         command.pre_exec(|| Ok(rustix::process::set_parent_process_death_signal(Some(Signal::QUIT))?));

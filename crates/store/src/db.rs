@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use domain::random::Random;
+use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous};
 use sqlx::{ConnectOptions, Connection, PgConnection, Postgres, Sqlite, Transaction};
@@ -146,6 +147,14 @@ impl Db {
         .map_err(StoreError::at_commit)
     }
 
+    /// A connection that may write, with no transaction on it.
+    pub(crate) async fn line(&self) -> Result<Line, StoreError> {
+        Ok(match &self.pools {
+            Pools::Postgres(pool) => Line::Postgres(pool.acquire().await?),
+            Pools::Sqlite { writer, .. } => Line::Sqlite(writer.acquire().await?),
+        })
+    }
+
     async fn begin_write(&self, careful: bool) -> Result<Tx, StoreError> {
         let [postgres, sqlite] = dialect::BEGIN_WRITE;
         let inner = match &self.pools {
@@ -227,6 +236,13 @@ impl Tries<'_> {
             done => Some(done),
         }
     }
+}
+
+/// A connection outside any transaction: every statement on it commits by itself.
+#[derive(Debug)]
+pub(crate) enum Line {
+    Postgres(PoolConnection<Postgres>),
+    Sqlite(PoolConnection<Sqlite>),
 }
 
 fn parse_postgres(url: &str) -> Result<PgConnectOptions, StoreError> {

@@ -13,7 +13,7 @@
 //! | [`node`] | the lease on a node number, for whoever makes ids |
 //! | [`audit`] | the laws, proven over live data |
 //! | [`faults`] | where a simulation may make a database fail |
-//! | [`yardstick`] | the bare commit that the benches compare with |
+//! | [`yardstick`] | the bare commit and the plain transfer that the benches compare with |
 //!
 //! **Nothing in here reads a clock**: whoever writes says what time it is. **Nothing deletes.**
 

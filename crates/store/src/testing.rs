@@ -170,6 +170,7 @@ pub async fn prepare_every_statement(db: &TestDb) -> Result<usize, String> {
         .chain(crate::transfer::write::ROWS_STATEMENTS.iter())
         .chain(crate::transfer::days::ROWS_STATEMENTS.iter());
     db.prepare_yardstick(1).await.map_err(|error| error.to_string())?;
+    db.prepare_plain(1, domain::AssetId(1), domain::Amount::ZERO).await.map_err(|error| error.to_string())?;
     let engine = db.engine();
     let mut texts: Vec<(&str, String)> = Vec::new();
     for sql in constants.into_iter().flatten() {

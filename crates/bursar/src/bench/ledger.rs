@@ -1,6 +1,5 @@
 //! `bursar bench ledger`: holds and settles per second beside the plainest commit on the same server.
 
-use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,24 +9,17 @@ use domain::random::Random;
 use domain::{AccountId, AccountKind, Amount, AssetId, Clock, UserId};
 use serde_json::{Value, json};
 use store::catalog::{Author, read_assets};
-use store::db::sqlite_url;
 use store::ledger::{NewAccount, Opened};
 use store::{Db, Options, StoreError};
 
 use super::Samples;
 use super::disk::fdatasync;
+use super::site::{EngineName, Site};
 use crate::clock::{Stopwatch, SystemClock};
 use crate::commands::scratch;
 use crate::failure::{Failure, Outcome};
-use crate::output::{say, table, thousands, warn};
-use crate::postgres::PrivatePostgres;
+use crate::output::{say, table, thousands};
 use crate::treasury;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum EngineName {
-    Sqlite,
-    Postgres,
-}
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
@@ -59,46 +51,6 @@ pub struct WriterArguments {
 
 const ACCOUNTS: usize = 10_000;
 const WRITERS: usize = 8;
-
-/// The database under test, and what must outlive it.
-struct Site {
-    url: String,
-    folder: PathBuf,
-    _server: Option<PrivatePostgres>,
-    temporary: Option<PathBuf>,
-}
-
-impl Site {
-    fn prepare(arguments: &Arguments) -> Result<Self, Failure> {
-        if let Some(url) = &arguments.database_url {
-            return Ok(Self { url: url.clone(), folder: std::env::temp_dir(), _server: None, temporary: None });
-        }
-        match arguments.engine {
-            EngineName::Postgres => {
-                let server = PrivatePostgres::start()?;
-                Ok(Self { url: server.url(), folder: std::env::temp_dir(), _server: Some(server), temporary: None })
-            }
-            EngineName::Sqlite => {
-                let folder = std::env::temp_dir().join(format!("bursar-bench-{}", std::process::id()));
-                std::fs::create_dir_all(&folder).map_err(|error| {
-                    Failure::outside("DISK_PROBE_FAILED", &error, "make room in the temporary folder")
-                })?;
-                let url = sqlite_url(&folder.join("bench.db"));
-                Ok(Self { url, folder: folder.clone(), _server: None, temporary: Some(folder) })
-            }
-        }
-    }
-}
-
-impl Drop for Site {
-    fn drop(&mut self) {
-        if let Some(folder) = &self.temporary
-            && let Err(error) = std::fs::remove_dir_all(folder)
-        {
-            warn(format!("{}: {error}", folder.display()));
-        }
-    }
-}
 
 /// The accounts of the bench, funded.
 #[derive(Clone)]
@@ -159,19 +111,19 @@ impl Bank {
     }
 }
 
-fn bad(error: domain::ledger::BadOperation) -> Failure {
+pub(super) fn bad(error: domain::ledger::BadOperation) -> Failure {
     Failure::outside("INTERNAL", &error, "this is a bug in the bench: please report it")
 }
 
-fn key(text: String) -> Result<OpKey, Failure> {
+pub(super) fn key(text: String) -> Result<OpKey, Failure> {
     OpKey::new(text).map_err(bad)
 }
 
-fn note() -> Result<Reference, Failure> {
+pub(super) fn note() -> Result<Reference, Failure> {
     Reference::new("bench").map_err(bad)
 }
 
-fn expect_applied(replies: &[Reply]) -> Result<(), Failure> {
+pub(super) fn expect_applied(replies: &[Reply]) -> Result<(), Failure> {
     match replies.iter().find(|reply| **reply != Reply::First(Decided::Applied)) {
         None => Ok(()),
         Some(reply) => {
@@ -338,18 +290,8 @@ const FIGURES: [&str; 10] = [
 ];
 
 pub async fn run(arguments: &Arguments, as_json: bool) -> Outcome {
-    if let Some(url) = &arguments.database_url {
-        let engine = match arguments.engine {
-            EngineName::Sqlite => store::Engine::Sqlite,
-            EngineName::Postgres => store::Engine::Postgres,
-        };
-        if store::Engine::of_url(url) != Some(engine) {
-            let message = format!("--database-url is not of the engine {}", engine.name());
-            return Err(Failure::bad_input("BAD_DATABASE_URL", message, "make --engine and --database-url agree"));
-        }
-    }
-    let site = Site::prepare(arguments)?;
-    let bank = Bank::open(&site.url).await?;
+    let site = Site::prepare(arguments.engine, arguments.database_url.as_deref())?;
+    let bank = Bank::open(site.url()).await?;
     bank.fund().await?;
     bank.db.prepare_yardstick(ACCOUNTS as i64).await?;
     let time = Duration::from_millis(arguments.slice_ms);
@@ -365,7 +307,7 @@ pub async fn run(arguments: &Arguments, as_json: bool) -> Outcome {
             let rate = match *figure {
                 "fdatasync_per_s" => {
                     let trouble = "make room in the temporary folder";
-                    let probe = fdatasync(&site.folder, time / 4);
+                    let probe = fdatasync(site.folder(), time / 4);
                     probe.map_err(|error| Failure::outside("DISK_PROBE_FAILED", &error, trouble))?.per_s
                 }
                 "yardstick_per_s" => yardstick(&bank, time).await?,
@@ -375,8 +317,8 @@ pub async fn run(arguments: &Arguments, as_json: bool) -> Outcome {
                 "batch_1024_shared_per_s" => subject(&bank, 1_024, vec![everyone.clone(); WRITERS], time).await?,
                 "hot_account_per_s" => subject(&bank, 1_024, hot(), time).await?,
                 "hot_account_64_per_s" => subject(&bank, 64, hot(), time).await?,
-                "one_process_per_s" => processes(&site.url, 1, time).await?,
-                _ => processes(&site.url, 2, time).await?,
+                "one_process_per_s" => processes(site.url(), 1, time).await?,
+                _ => processes(site.url(), 2, time).await?,
             };
             if round > 0 {
                 samples.push(rate);
@@ -398,7 +340,7 @@ fn print(arguments: &Arguments, samples: &[Samples], clean: bool, movements: u64
     if as_json {
         let mut body = json!({
             "bench": "ledger",
-            "engine": format!("{:?}", arguments.engine).to_lowercase(),
+            "engine": arguments.engine.name(),
             "accounts": ACCOUNTS, "writers": WRITERS, "rounds": arguments.rounds, "slice_ms": arguments.slice_ms,
             "ratio_1024": rounded(ratio.median()),
             "two_processes_ratio": rounded(scaling.median()),

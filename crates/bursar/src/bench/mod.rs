@@ -4,7 +4,9 @@
 
 pub mod disk;
 pub mod ledger;
+pub mod site;
 pub mod spot;
+pub mod transfer;
 
 use crate::failure::Outcome;
 
@@ -14,6 +16,8 @@ pub enum Command {
     Ledger(ledger::Arguments),
     /// The spot engine: durable operations per second and their latency, beside the bare disk and the bare state
     Spot(spot::Arguments),
+    /// Internal transfers over HTTP: per second and their latency, beside the same done plainly and the bare commit
+    Transfer(transfer::Arguments),
     /// One process of the two-process figure
     #[command(hide = true)]
     LedgerWriter(ledger::WriterArguments),
@@ -23,6 +27,7 @@ pub async fn run(command: &Command, json: bool) -> Outcome {
     match command {
         Command::Ledger(arguments) => ledger::run(arguments, json).await,
         Command::Spot(arguments) => spot::run(arguments, json).await,
+        Command::Transfer(arguments) => transfer::run(arguments, json).await,
         Command::LedgerWriter(arguments) => ledger::run_writer(arguments).await,
     }
 }

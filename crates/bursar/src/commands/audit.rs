@@ -17,7 +17,7 @@ use transfer::leg::spot::SpotLeg;
 use super::spot::serve as spot_serve;
 use super::{Context, serve};
 use crate::clock::{Stopwatch, SystemClock};
-use crate::config::SpotKind;
+use crate::config::{Config, SpotKind};
 use crate::failure::{Exit, Failure, Outcome};
 use crate::output::{table, thousands};
 
@@ -66,31 +66,34 @@ async fn compare_spot(context: &Context, db: &Db, report: &mut Report) -> Result
         None => return Ok(Some("there were no transfers, and there is no engine".to_owned())),
         Some(opened) => opened,
     };
+    let compared = compare(config, db, &leg, report).await;
+    if let Some(engine) = engine {
+        engine.stop().await;
+    }
+    compared.map(|()| None)
+}
+
+/// Adds to the report what the engine and the transfers say of each other.
+pub async fn compare(config: &Config, db: &Db, leg: &SpotLeg, report: &mut Report) -> Outcome {
     let micros = i64::from(config.spot.retention_h) * 3_600 * 1_000_000;
     let options = Options {
         trading: config.spot.trading,
         // An hour of room: the engine forgets by its own clock.
         remembered_since: SystemClock.now().plus_micros(3_600_000_000 - micros),
     };
-    let bar = if context.json { ProgressBar::hidden() } else { ProgressBar::new_spinner() };
-    let compared = tokio::time::timeout(SPOT_PATIENCE, leg.totals(&[domain::AssetId(1)])).await;
-    if compared.is_err() {
+    // An engine that is not there is waited for; an audit does not wait.
+    if tokio::time::timeout(SPOT_PATIENCE, leg.totals(&[domain::AssetId(1)])).await.is_err() {
         let hint = format!("does it run at {}? or say --ledger-only", config.spot.address);
         return Err(Failure::outside("LEG_TIMEOUT", &AuditError::NoAnswer, hint));
     }
-    let findings = transfer::audit::audit(db, &leg, &options, |check| bar.set_message(check)).await;
-    bar.finish_and_clear();
-    if let Some(engine) = engine {
-        engine.stop().await;
-    }
-    let findings = findings.map_err(|error| match error {
+    let findings = transfer::audit::audit(db, leg, &options, |_| {}).await.map_err(|error| match error {
         AuditError::Store(error) => error.into(),
         error @ (AuditError::NoAnswer | AuditError::NotTold) => {
             Failure::outside("LEG_ANSWER_INVALID", &error, "try again, or say --ledger-only")
         }
     })?;
     report.findings.extend(findings);
-    Ok(None)
+    Ok(())
 }
 
 /// How long an engine elsewhere may take to answer at all.

@@ -9,3 +9,4 @@ mod ledger;
 mod model;
 mod schema;
 mod support;
+mod yardstick;
