@@ -183,7 +183,7 @@ async fn transfers(arguments: &Arguments, json: bool) -> Outcome {
 }
 
 /// Waits until nothing is on its way, for a while.
-async fn drain(customers: &mut [Customer]) {
+pub async fn drain(customers: &mut [Customer]) {
     let watch = Stopwatch::start();
     while watch.elapsed() < Duration::from_secs(60) {
         let mut settled = true;

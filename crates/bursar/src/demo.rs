@@ -1,36 +1,41 @@
-//! `bursar demo`: first success with nothing installed but Rust. A sample treasury on an embedded SQLite database, a
-//! stream of ledger operations (good ones, refused ones, replays), then the balances and the audit's verdict.
+//! `bursar demo`: first success with nothing installed but Rust. A sample treasury on an embedded SQLite database, a spot
+//! engine and a server as processes of their own, and customers who move money both ways over HTTP, while the server is
+//! killed and the wire to the engine is held. At the end the customers' own records, the balances and the audit.
 
-use std::collections::HashMap;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use domain::ledger::{Movement, OpKey, Operation, Outcome as Decided, Reference, Reply};
-use domain::random::Random;
-use domain::{AccountId, AccountKind, Amount, AssetId, Clock, UserId};
+use domain::Clock;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
-use store::catalog::{Author, read_assets, read_catalog};
+use store::Db;
+use store::audit::Report;
 use store::db::sqlite_url;
-use store::ledger::{NewAccount, Opened};
-use store::{Db, Options};
+use transfer::leg::spot::SpotLeg;
 
+use crate::chaos::{drain, line};
 use crate::clock::{Stopwatch, SystemClock};
 use crate::commands::balances::Sheet;
-use crate::commands::{audit, scratch};
-use crate::failure::{Failure, Outcome};
-use crate::output::{say, thousands};
-use crate::treasury;
+use crate::commands::{audit, serve};
+use crate::config::Config;
+use crate::failure::{Exit, Failure, Outcome};
+use crate::output::{say, table, thousands};
+use crate::rig::customers::{Counters, Customer, Verdict};
+use crate::rig::process::Process;
+use crate::rig::proxy::Proxy;
+use crate::rig::{ASSETS, COINS, Coin, Rig, trouble};
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
     /// How long to run, such as 10s, 2m or 500ms
     #[arg(long = "for", default_value = "10s", value_name = "TIME", value_parser = parse_duration)]
     time: Duration,
-    /// The same seed makes the same operations, under new keys
+    /// The same seed makes the customers ask for the same
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Where the database is kept; run again to go on with it
+    /// Where everything is kept; run again to go on with it
     #[arg(long, default_value = "bursar-demo", value_name = "FOLDER")]
     data_dir: PathBuf,
 }
@@ -51,9 +56,10 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
     }
 }
 
-const TREASURY: &str = include_str!("../../../examples/treasury.toml");
 const USERS: i64 = 200;
-const BATCH: usize = 256;
+const CUSTOMERS: i64 = 16;
+/// How long the wire is held: longer than the server waits for its engine.
+const HELD: Duration = Duration::from_millis(500);
 
 pub async fn run(arguments: &Arguments, json: bool) -> Outcome {
     let tell = |text: String| {
@@ -61,64 +67,186 @@ pub async fn run(arguments: &Arguments, json: bool) -> Outcome {
             say(text);
         }
     };
-    let file = arguments.data_dir.join("demo.db");
+    let file = arguments.data_dir.join("bursar.db");
     tell(format!("1. database: {} (SQLite, every commit synced to disk)", file.display()));
-    let options = Options { create: true, ..Options::default() };
-    let db = Db::connect(&sqlite_url(&file), &options).await?;
-    db.migrate(SystemClock.now()).await?;
-    scratch::check(&db, "demo").await?;
-
-    let known = read_catalog(&mut db.read().await?).await?;
-    let wanted = treasury::parse(TREASURY, "examples/treasury.toml", &known.assets)?;
-    let author = Author { actor: "demo", reason: "bursar demo" };
-    db.apply_catalog(&wanted, &author, SystemClock.now()).await?;
+    let (rig, db, coins) = Rig::prepare(&arguments.data_dir, &sqlite_url(&file), "demo", USERS).await?;
+    let given = ASSETS.join(" and ");
+    tell(format!("2. treasury: examples/treasury.toml; {USERS} users with {} {given} each", thousands(COINS as u64)));
+    let spot = rig.start_spot("127.0.0.1:0").await?;
+    let wire = Proxy::start(spot.address).await?;
+    rig.configure("127.0.0.1:0", &wire.address.to_string())?;
+    let server = rig.start_server().await?;
+    let address = server.address;
+    rig.configure(&address.to_string(), &wire.address.to_string())?;
+    tell(format!("3. processes: spot engine on {}, server on http://{address}", spot.address));
     tell(format!(
-        "2. treasury: {} assets, {} chains, {} assets on chains (examples/treasury.toml)",
-        wanted.assets.len(),
-        wanted.chains.len(),
-        wanted.listings.len()
+        "4. transfers: {CUSTOMERS} customers over HTTP, both ways, while the server is killed (SIGKILL) and the wire to \
+         the spot engine is held"
     ));
-
-    let mut stream = Stream::open(&db, arguments.seed).await?;
-    tell(format!("3. accounts: {} users with a funding account in each asset", USERS));
-    tell(format!("4. operations: deposits, payments, holds, settles, releases; batches of {BATCH}, one commit each"));
-    let watch = Stopwatch::start();
-    let bar = progress_bar(arguments.time, json);
-    while watch.elapsed() < arguments.time {
-        stream.post_batch(&db).await?;
-        bar.set_position(u64::try_from(watch.elapsed().as_millis()).unwrap_or(u64::MAX));
-        bar.set_message(stream.counts.line());
+    let mut stage = Stage { rig, server: Some(server), wire, killed: 0, held: 0 };
+    let played = stage.play(arguments, &coins, address, json).await?;
+    tell(format!(
+        "   {}: {} a second, durable; server killed {} times, wire held {} times",
+        line(&played.counters),
+        thousands(played.per_s),
+        stage.killed,
+        stage.held
+    ));
+    let report = stage.audit(&db, json).await?;
+    if let Some(server) = stage.server.take() {
+        server.stop().await?;
     }
-    bar.finish_and_clear();
-    let elapsed = watch.elapsed();
-    let per_second = u128::from(stream.counts.total()) * 1_000 / elapsed.as_millis().max(1);
-    tell(format!("   {}: {per_second} a second, durable", stream.counts.line()));
-
+    spot.stop().await?;
     db.checkpoint(SystemClock.now()).await?;
     let sheet = Sheet::read(&db).await?;
-    let report = audit::with_progress(&db, json).await?;
     db.close().await;
+    // The engine goes with this command; a server that is started later brings its own.
+    stage.rig.configure_for_later()?;
     if json {
-        let body = json!({
+        say(json!({
             "seed": arguments.seed,
             "data_dir": arguments.data_dir.display().to_string(),
-            "elapsed_ms": u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX),
-            "operations": {
-                "applied": stream.counts.applied, "refused": stream.counts.refused, "replayed": stream.counts.replayed,
+            "elapsed_ms": u64::try_from(played.elapsed.as_millis()).unwrap_or(u64::MAX),
+            "transfers": {
+                "committed": played.verdict.committed, "pending": played.verdict.pending,
+                "refused": played.verdict.refused,
+                "sent_again": played.counters.resent.load(Ordering::Relaxed),
             },
-            "operations_per_s": u64::try_from(per_second).unwrap_or(u64::MAX),
+            "transfers_per_s": played.per_s,
+            "faults": { "server_killed": stage.killed, "wire_held": stage.held },
+            "lost": played.verdict.lost, "doubled": played.verdict.doubled, "stranded": played.verdict.stranded,
             "balances": sheet.json(),
             "audit": audit::json(&report),
-        });
-        say(body);
+        }));
     } else {
-        let program = std::env::args_os().next().unwrap_or_else(|| "bursar".into()).display().to_string();
-        say("5. balances (what is owed to each account; custody is negative by the coins it holds)\n");
-        say(format!("{}\n", sheet.text()));
-        say(format!("6. audit of {} movements\n\n{}", thousands(report.movements), audit::text(&report)));
-        say(format!("\nlook around: BURSAR_DATABASE_URL={} {program} journal --limit 10", sqlite_url(&file)));
+        conclude(&played.verdict, &sheet, &report, &stage.rig);
     }
-    audit::verdict(&report)
+    audit::verdict(&report)?;
+    if played.verdict.clean() {
+        return Ok(());
+    }
+    let hint = "this is a bug in Bursar: please report it, with the folder".to_owned();
+    Err(Failure { code: "CHAOS_FAILED", messages: played.verdict.first, hint, exit: Exit::Found })
+}
+
+fn conclude(verdict: &Verdict, sheet: &Sheet, report: &Report, rig: &Rig) {
+    let rows = [
+        ("told committed, and so it is", verdict.committed),
+        ("told on its way, and it has ended", verdict.pending),
+        ("refused", verdict.refused),
+        ("lost", verdict.lost),
+        ("doubled", verdict.doubled),
+        ("stranded", verdict.stranded),
+    ];
+    let cells: Vec<Vec<String>> =
+        rows.iter().map(|(name, count)| vec![(*name).to_owned(), thousands(*count)]).collect();
+    say("5. the customers' own records, held against the server\n");
+    say(format!("{}\n", table(&["request", "count"], &[1], &cells)));
+    say("6. balances (what is owed to each account; custody is negative by the coins it holds)\n");
+    say(format!("{}\n", sheet.text()));
+    say(format!(
+        "7. audit of {} movements, and of the spot engine\n\n{}",
+        thousands(report.movements),
+        audit::text(report)
+    ));
+    let program = std::env::args_os().next().unwrap_or_else(|| "bursar".into()).display().to_string();
+    let config = rig.config_file();
+    let config = config.display();
+    say(format!(
+        "\ngo on by yourself:\n  {program} --config {config} transfer list --user 7\n  {program} --config {config} \
+         serve        # then in another terminal:\n  {program} --config {config} token --user 7"
+    ));
+}
+
+/// What runs, and what is done to it.
+struct Stage {
+    rig: Rig,
+    server: Option<Process>,
+    wire: Proxy,
+    killed: u32,
+    held: u32,
+}
+
+struct Played {
+    counters: Arc<Counters>,
+    verdict: Verdict,
+    elapsed: Duration,
+    per_s: u64,
+}
+
+impl Stage {
+    async fn play(
+        &mut self,
+        arguments: &Arguments,
+        coins: &[Coin],
+        address: std::net::SocketAddr,
+        json: bool,
+    ) -> Result<Played, Failure> {
+        let (stop, counters) = (Arc::new(AtomicBool::new(false)), Arc::new(Counters::default()));
+        let run = SystemClock.now().micros();
+        let customers: Vec<_> = (0..CUSTOMERS)
+            .map(|number| {
+                let (secret, numbers) = (self.rig.secret.clone(), [number, CUSTOMERS, USERS]);
+                let customer = Customer::new(address, secret, coins.to_vec(), numbers, arguments.seed, run + number);
+                tokio::spawn(customer.trade(Arc::clone(&stop), Arc::clone(&counters), Duration::from_millis(1)))
+            })
+            .collect();
+        let watch = Stopwatch::start();
+        let bar = progress_bar(arguments.time, json);
+        // A fault in every quarter of a short run, and every two seconds of a long one; first the wire, then the server.
+        let every = (arguments.time / 5).min(Duration::from_secs(2));
+        let mut next = every;
+        while watch.elapsed() < arguments.time {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            bar.set_position(u64::try_from(watch.elapsed().as_millis()).unwrap_or(u64::MAX));
+            bar.set_message(line(&counters));
+            if watch.elapsed() >= next {
+                next += every;
+                self.disturb().await?;
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+        let elapsed = watch.elapsed();
+        let committed = counters.committed.load(Ordering::Relaxed);
+        let per_s = u128::from(committed) * 1_000 / elapsed.as_millis().max(1);
+        let mut done = Vec::new();
+        for customer in customers {
+            done.push(customer.await.map_err(|error| trouble("a customer ended", std::io::Error::other(error)))?);
+        }
+        bar.set_message("everything has time to end");
+        drain(&mut done).await;
+        let mut verdict = Verdict::default();
+        for customer in done {
+            verdict.add(customer.check().await);
+        }
+        bar.finish_and_clear();
+        let per_s = u64::try_from(per_s).unwrap_or(u64::MAX);
+        Ok(Played { counters, verdict, elapsed, per_s })
+    }
+
+    async fn disturb(&mut self) -> Outcome {
+        if self.held <= self.killed {
+            self.held += 1;
+            self.wire.hold(true);
+            tokio::time::sleep(HELD).await;
+            self.wire.hold(false);
+            return Ok(());
+        }
+        self.killed += 1;
+        if let Some(server) = self.server.take() {
+            server.kill().await?;
+        }
+        self.server = Some(self.rig.start_server().await?);
+        Ok(())
+    }
+
+    async fn audit(&self, db: &Db, json: bool) -> Result<Report, Failure> {
+        let (config, _) = Config::load(Some(&self.rig.config_file()), std::iter::empty())?;
+        let mut report = audit::with_progress(db, json).await?;
+        let leg = SpotLeg::Client(serve::spot_client(&config)?);
+        audit::compare(&config, db, &leg, &mut report).await?;
+        Ok(report)
+    }
 }
 
 fn progress_bar(time: Duration, quiet: bool) -> ProgressBar {
@@ -128,195 +256,6 @@ fn progress_bar(time: Duration, quiet: bool) -> ProgressBar {
         bar.set_style(style);
     }
     bar
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Counts {
-    applied: u64,
-    refused: u64,
-    replayed: u64,
-}
-
-impl Counts {
-    const fn total(&self) -> u64 {
-        self.applied + self.refused + self.replayed
-    }
-
-    fn line(&self) -> String {
-        format!(
-            "{} applied, {} refused, {} replayed",
-            thousands(self.applied),
-            thousands(self.refused),
-            thousands(self.replayed)
-        )
-    }
-}
-
-/// The accounts of one asset that the stream moves between.
-struct Desk {
-    asset: AssetId,
-    /// One coin in ledger units.
-    coin: i64,
-    custody: AccountId,
-    clearing: AccountId,
-    fees: AccountId,
-    users: Vec<AccountId>,
-}
-
-struct OpenHold {
-    key: OpKey,
-    desk: usize,
-    user: AccountId,
-    amount: Amount,
-}
-
-/// A seeded stream of operations, as an exchange's day would bring them.
-struct Stream {
-    random: Random,
-    desks: Vec<Desk>,
-    holds: Vec<OpenHold>,
-    /// What was answered to some operations of the past: asked again, the answer must be the same.
-    remembered: Vec<(Operation, Decided)>,
-    run: i64,
-    next: u64,
-    counts: Counts,
-}
-
-impl Stream {
-    async fn open(db: &Db, seed: u64) -> Result<Self, Failure> {
-        let catalog = read_catalog(&mut db.read().await?).await?;
-        let assets = read_assets(&mut db.read().await?).await?;
-        let mut desks = Vec::new();
-        for (asset, details) in assets {
-            let Some((_, chain)) = catalog.listings.keys().find(|(symbol, _)| *symbol == details.symbol) else {
-                continue;
-            };
-            let kinds = [AccountKind::Custody(chain.clone()), AccountKind::Suspense, AccountKind::Fees];
-            let system = kinds.iter().filter_map(|kind| NewAccount::system(kind, asset));
-            let users = (1..=USERS).filter_map(UserId::new).map(|user| NewAccount::funding(user, asset));
-            let wanted: Vec<NewAccount> = system.chain(users).collect();
-            let ids: HashMap<usize, AccountId> = db
-                .open(&wanted, SystemClock.now())
-                .await?
-                .into_iter()
-                .enumerate()
-                .filter_map(|(at, opened)| match opened {
-                    Opened::Account(id) => Some((at, id)),
-                    Opened::UnknownAsset => None,
-                })
-                .collect();
-            let coin = 10_i64.pow(u32::from(details.precision.decimals()));
-            let users = (3..wanted.len()).map(|at| ids[&at]).collect();
-            desks.push(Desk { asset, coin, custody: ids[&0], clearing: ids[&1], fees: ids[&2], users });
-        }
-        let run = SystemClock.now().micros();
-        let (random, holds, remembered) = (Random::from_seed(seed), Vec::new(), Vec::new());
-        Ok(Self { random, desks, holds, remembered, run, next: 0, counts: Counts::default() })
-    }
-
-    async fn post_batch(&mut self, db: &Db) -> Outcome {
-        let mut operations = Vec::with_capacity(BATCH);
-        let mut expected: HashMap<OpKey, Decided> = HashMap::new();
-        while operations.len() < BATCH {
-            if self.random.below(50) == 0 && !self.remembered.is_empty() {
-                let (operation, outcome) = &self.remembered[self.random.index(self.remembered.len())];
-                expected.insert(operation.key().clone(), *outcome);
-                operations.push(operation.clone());
-            } else {
-                operations.push(self.operation().map_err(|error| internal(&error))?);
-            }
-        }
-        let replies = db.post(&operations, SystemClock.now()).await?;
-        for (operation, reply) in operations.into_iter().zip(replies) {
-            match reply {
-                Reply::First(outcome) => {
-                    match outcome {
-                        Decided::Applied => self.counts.applied += 1,
-                        Decided::Refused(_) => self.counts.refused += 1,
-                    }
-                    if self.remembered.len() < 1_000 {
-                        self.remembered.push((operation, outcome));
-                    }
-                }
-                Reply::Replay(outcome) => {
-                    self.counts.replayed += 1;
-                    if expected.get(operation.key()).is_some_and(|first| *first != outcome) {
-                        let what = format!("{} was answered differently when sent again", operation.key());
-                        return Err(store::StoreError::Corrupt { what }.into());
-                    }
-                }
-                Reply::Conflict(difference) => {
-                    let what = format!("{}: {difference}", operation.key());
-                    return Err(store::StoreError::Corrupt { what }.into());
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn operation(&mut self) -> Result<Operation, domain::ledger::BadOperation> {
-        self.next += 1;
-        let key = OpKey::new(format!("demo-{}-{}", self.run, self.next))?;
-        let at = self.random.index(self.desks.len());
-        let kind = self.random.below(100);
-        let (one, other) = (self.random.next_u64(), self.random.next_u64());
-        let share = 1 + self.random.below(200);
-        let desk = &self.desks[at];
-        let user = |number: u64| desk.users[usize::try_from(number).unwrap_or(0) % desk.users.len()];
-        // Up to two coins, in hundredths.
-        let amount = Amount::from_units((desk.coin / 100).max(1) * i64::try_from(share).unwrap_or(1));
-        let movement = |from, to, amount| Movement { from, to, asset: desk.asset, amount };
-        match kind {
-            0..=29 => Operation::post(key, vec![movement(desk.custody, user(one), amount)], Reference::new("deposit")?),
-            30..=44 => {
-                let (from, to) = (user(one), user(other));
-                let to = if from == to { desk.fees } else { to };
-                Operation::post(key, vec![movement(from, to, amount)], Reference::new("payment to another user")?)
-            }
-            // Asks for far too much, and is refused.
-            45..=46 => {
-                let far_too_much = Amount::from_units(desk.coin.saturating_mul(1_000_000));
-                Operation::post(key, vec![movement(user(one), desk.fees, far_too_much)], Reference::new("overdraft")?)
-            }
-            47..=72 => {
-                let user = user(one);
-                self.holds.push(OpenHold { key: key.clone(), desk: at, user, amount });
-                Ok(Operation::hold(key, user, desk.asset, amount, Reference::new("hold for a transfer to spot")?))
-            }
-            _ => match self.holds.pop() {
-                None => {
-                    Operation::post(key, vec![movement(desk.custody, user(one), amount)], Reference::new("deposit")?)
-                }
-                Some(hold) => end_of_hold(key, hold, &self.desks, kind >= 95),
-            },
-        }
-    }
-}
-
-/// Most holds are settled, amount to the spot engine and a fee to the house; some are released.
-fn end_of_hold(
-    key: OpKey,
-    hold: OpenHold,
-    desks: &[Desk],
-    release: bool,
-) -> Result<Operation, domain::ledger::BadOperation> {
-    let desk = &desks[hold.desk];
-    if release {
-        let note = Reference::new("the transfer was refused")?;
-        return Ok(Operation::release(key, hold.key, hold.user, desk.asset, hold.amount, note));
-    }
-    let fee = hold.amount.units() / 1_000;
-    let paid = Amount::from_units(hold.amount.units() - fee);
-    let movement = |to, amount| Movement { from: hold.user, to, asset: desk.asset, amount };
-    let mut movements = vec![movement(desk.clearing, paid)];
-    if fee > 0 {
-        movements.push(movement(desk.fees, Amount::from_units(fee)));
-    }
-    Operation::settle(key, hold.key, movements, Reference::new("transfer to spot")?)
-}
-
-fn internal(error: &(dyn std::error::Error + 'static)) -> Failure {
-    Failure::outside("INTERNAL", error, "this is a bug in Bursar: please report it")
 }
 
 #[cfg(test)]

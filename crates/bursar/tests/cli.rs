@@ -80,15 +80,19 @@ fn code(code: &str, exit: i32) -> impl Fn((String, String, i32)) {
 #[test]
 fn the_demo_ends_with_balanced_books() {
     let shell = Shell::new();
-    let body = shell.json(&["demo", "--for", "300ms", "--seed", "7"]);
+    let body = shell.json(&["demo", "--for", "3s", "--seed", "7"]);
     assert_eq!(body["audit"]["clean"], true);
-    assert!(body["operations"]["applied"].as_u64() > Some(100), "{body}");
+    assert!(body["transfers"]["committed"].as_u64() > Some(50), "{body}");
+    assert!(body["faults"]["server_killed"].as_u64() > Some(0), "{body}");
+    assert!(body["faults"]["wire_held"].as_u64() > Some(0), "{body}");
+    assert_eq!([&body["lost"], &body["doubled"], &body["stranded"]], [0, 0, 0], "{body}");
     assert_eq!(body["balances"]["USDT"]["sum"], "0.000000");
     // Again, on the same database: the books go on.
     let text = shell.ok(&["demo", "--for", "200ms"]);
     assert!(text.contains("audit: clean"), "{text}");
-    shell.write("bursar.toml", "[database]\nurl = \"sqlite://bursar-demo/demo.db\"");
-    assert_eq!(shell.json(&["audit"])["clean"], true);
+    let again = shell.json(&["--config", "bursar-demo/bursar.toml", "audit"]);
+    assert_eq!(again["clean"], true);
+    assert_eq!(again["checks"].as_array().map(Vec::len), Some(14), "the spot engine is compared too: {again}");
 }
 
 #[test]
@@ -196,7 +200,7 @@ fn a_closed_pipe_is_no_panic() {
 fn made_up_money_stays_out_of_real_databases() {
     let shell = Shell::with_treasury();
     let real = shell.folder.path().join("bursar-data/bursar.db");
-    std::fs::copy(&real, shell.folder.path().join("bursar-data/demo.db")).expect("a copy under the demo's name");
+    assert!(real.exists(), "where the demo would put its own");
     code("NOT_A_SCRATCH_DATABASE", 2)(shell.refused(&["demo", "--for", "100ms", "--data-dir", "bursar-data"]));
     let url = format!("sqlite://{}", real.display());
     code("NOT_A_SCRATCH_DATABASE", 2)(shell.refused(&[
@@ -212,7 +216,7 @@ fn made_up_money_stays_out_of_real_databases() {
     // Odd characters in a folder's name are the same folder.
     let odd = "per%41 cent?x&y";
     shell.ok(&["demo", "--for", "100ms", "--data-dir", odd]);
-    assert!(shell.folder.path().join(odd).join("demo.db").exists());
+    assert!(shell.folder.path().join(odd).join("bursar.db").exists());
 }
 
 #[test]
@@ -246,10 +250,13 @@ fn help_teaches() {
 fn broken_books_exit_1_and_name_the_row() {
     let shell = Shell::new();
     shell.ok(&["demo", "--for", "200ms"]);
-    shell.write("bursar.toml", "[database]\nurl = \"sqlite://bursar-demo/demo.db\"");
+    shell.write(
+        "bursar.toml",
+        &std::fs::read_to_string(shell.folder.path().join("bursar-demo/bursar.toml")).expect("a file"),
+    );
     shell.ok(&["audit"]);
     let by_hand = |statement: &'static str| {
-        let url = format!("sqlite://{}", shell.folder.path().join("bursar-demo/demo.db").display());
+        let url = format!("sqlite://{}", shell.folder.path().join("bursar-demo/bursar.db").display());
         store::testing::sqlite_by_hand(&url, statement);
     };
     by_hand("UPDATE movements SET amount = amount + 1 WHERE id = 5");

@@ -115,7 +115,7 @@ async fn open_spot(context: &Context, db: &Db) -> Result<Option<(SpotLeg, Option
                 return Ok(None);
             }
             let settings = serve::spot_settings(config);
-            let engine = spot_serve::open(folder, false, &settings, Limits::default(), true)?;
+            let (engine, _) = spot_serve::open(folder, false, &settings, Limits::default(), true)?;
             Ok(Some((SpotLeg::Engine(engine.clone()), Some(engine))))
         }
         None if folder.is_dir() => Ok(Some((SpotLeg::Client(serve::spot_client(config)?), None))),

@@ -216,7 +216,8 @@ impl Remote {
             None => None,
         };
         let folder = Path::new(&config.spot.folder);
-        let engine = spot_command::serve::open(folder, create, &settings, Limits::default(), json)?;
+        let (engine, found) = spot_command::serve::open(folder, create, &settings, Limits::default(), json)?;
+        spot_command::serve::greet(&found, json);
         let serving =
             listener.map(|(listener, token)| tokio::spawn(Server::new(listener, engine.clone(), token).run()));
         Ok(Self { leg: Arc::new(SpotLeg::Engine(engine.clone())), engine: Some(engine), serving })

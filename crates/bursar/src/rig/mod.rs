@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use domain::ledger::{Movement, OpKey, Operation, Reference};
 use domain::random::Random;
-use domain::{AccountKind, Amount, AssetId, Clock, Symbol, UserId};
+use domain::{AccountKind, Amount, Clock, Symbol, UserId};
 use serde_json::json;
 use store::catalog::{Author, read_assets, read_catalog};
 use store::ledger::{NewAccount, Opened};
@@ -108,10 +108,24 @@ impl Rig {
             },
             "limits": { "requests_per_second": 0, "daily_transfers": 0 },
         });
+        self.write_config(&settings, "Made by bursar for a scratch treasury. The limits are off.")
+    }
+
+    /// The same treasury for a server that somebody starts later: with the engine in its own process, and common limits.
+    pub fn configure_for_later(&self) -> Outcome {
+        let file = |name: &str| self.folder.join(name).to_string_lossy().into_owned();
+        let settings = json!({
+            "database": { "url": self.database_url },
+            "auth": { "issuer": "rig", "audience": "rig", "hs256_secret_file": file("jwt.secret") },
+            "spot": { "token_file": file("spot.token"), "folder": file("spot") },
+        });
+        self.write_config(&settings, "Made by bursar for a scratch treasury: bursar --config THIS serve")
+    }
+
+    fn write_config(&self, settings: &serde_json::Value, comment: &str) -> Outcome {
         let text =
-            toml::to_string(&settings).map_err(|error| trouble("no configuration", std::io::Error::other(error)))?;
-        let text = format!("# Made by bursar for a scratch treasury. The limits are off.\n{text}");
-        write_private(&self.config_file(), &text)
+            toml::to_string(settings).map_err(|error| trouble("no configuration", std::io::Error::other(error)))?;
+        write_private(&self.config_file(), &format!("# {comment}\n{text}"))
     }
 
     /// The spot engine, on a port of its own the first time and on the same one afterwards.
@@ -185,10 +199,4 @@ async fn fund(db: &Db, users: i64) -> Result<Vec<Coin>, Failure> {
         coins.push(Coin { symbol: asset.symbol.clone(), precision: asset.precision, smallest: asset.transfer.min });
     }
     Ok(coins)
-}
-
-/// For a database that the rig has made: the assets' ids by symbol.
-pub async fn asset_ids(db: &Db) -> Result<Vec<(AssetId, Symbol)>, Failure> {
-    let assets = read_assets(&mut db.read().await?).await?;
-    Ok(assets.into_iter().map(|(id, asset)| (id, asset.symbol)).collect())
 }

@@ -87,7 +87,8 @@ pub async fn run(arguments: &Arguments, json: bool) -> Outcome {
     let listener = TcpListener::bind(arguments.listen).await.map_err(|error| trouble(&error))?;
     let address = listener.local_addr().map_err(|error| trouble(&error))?;
     let mut terminate = signal(SignalKind::terminate()).map_err(|error| trouble(&error))?;
-    let engine = open(&arguments.folder, arguments.create, &arguments.settings(), arguments.limits(), json)?;
+    let (engine, found) = open(&arguments.folder, arguments.create, &arguments.settings(), arguments.limits(), json)?;
+    greet(&found, json);
     if json {
         say(json!({ "event": "listening", "address": address.to_string() }));
     } else {
@@ -122,8 +123,21 @@ pub fn failed(error: &SpotError) -> Failure {
     Failure { code: error.code(), messages, hint: error.hint().to_owned(), exit: Exit::Outside }
 }
 
-/// Opens the engine of a folder, makes it first if asked to, and says what was found.
-pub fn open(folder: &Path, create: bool, settings: &Settings, limits: Limits, json: bool) -> Result<Engine, Failure> {
+/// What was found in the folder of an engine.
+pub struct Found {
+    started: Started,
+    accounts: usize,
+    time: Duration,
+}
+
+/// Opens the engine of a folder, and makes it first if asked to.
+pub fn open(
+    folder: &Path,
+    create: bool,
+    settings: &Settings,
+    limits: Limits,
+    json: bool,
+) -> Result<(Engine, Found), Failure> {
     if create {
         Disk::make_folder(folder).map_err(|error| {
             Failure::outside("SPOT_STORAGE_FAILED", &error, format!("can {} be made?", folder.display()))
@@ -145,9 +159,10 @@ pub fn open(folder: &Path, create: bool, settings: &Settings, limits: Limits, js
     if core.clock_is_ahead(now) {
         return Err(SpotError::ClockAhead { now, last }.into());
     }
-    greet(&started, core.state().account_count(), watch.elapsed(), json);
-    Engine::start(core, limits, Arc::new(SystemClock))
-        .map_err(|error| Failure::outside("INTERNAL", &error, "the machine has no threads left"))
+    let found = Found { started, accounts: core.state().account_count(), time: watch.elapsed() };
+    let engine = Engine::start(core, limits, Arc::new(SystemClock))
+        .map_err(|error| Failure::outside("INTERNAL", &error, "the machine has no threads left"))?;
+    Ok((engine, found))
 }
 
 /// What an operator should know about the start, on standard error.
@@ -160,7 +175,8 @@ pub fn note(started: &Started) {
     }
 }
 
-fn greet(started: &Started, accounts: usize, time: Duration, json: bool) {
+pub fn greet(found: &Found, json: bool) {
+    let Found { started, accounts, time } = found;
     if json {
         say(json!({
             "event": "recovered", "batch": started.sequence, "snapshot": started.snapshot,
@@ -173,7 +189,7 @@ fn greet(started: &Started, accounts: usize, time: Duration, json: bool) {
     say(format!(
         "recovered from {from}{} operations of the log in {time:.1?}: {} accounts, batch {}",
         thousands(started.operations),
-        thousands(accounts as u64),
+        thousands(*accounts as u64),
         started.sequence
     ));
 }
