@@ -37,6 +37,9 @@ pub struct Arguments {
     /// How often something is killed
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     kills: u32,
+    /// Servers at once, on the same database and the same spot engine
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=16))]
+    servers: u8,
     /// Clients at once
     #[arg(long, default_value_t = 24, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     clients: u32,
@@ -67,7 +70,7 @@ impl Drop for Folder {
 /// What can be killed.
 struct Victims {
     rig: Rig,
-    server: Option<Process>,
+    servers: Vec<Option<Process>>,
     spot: Option<Process>,
     postgres: Option<PrivatePostgres>,
     killed: [u32; 3],
@@ -76,14 +79,15 @@ struct Victims {
 const NAMES: [&str; 3] = ["server", "spot", "database"];
 
 impl Victims {
-    async fn kill(&mut self, who: usize) -> Outcome {
+    async fn kill(&mut self, who: usize, random: &mut Random) -> Outcome {
         self.killed[who] += 1;
         match who {
             0 => {
-                if let Some(server) = self.server.take() {
+                let number = random.index(self.servers.len());
+                if let Some(server) = self.servers[number].take() {
                     server.kill().await?;
                 }
-                self.server = Some(self.start_server().await?);
+                self.servers[number] = Some(self.start_server(number).await?);
             }
             1 => {
                 let Some(spot) = self.spot.take() else { return Ok(()) };
@@ -101,10 +105,10 @@ impl Victims {
     }
 
     /// A database that has just been killed may not take connections yet.
-    async fn start_server(&self) -> Result<Process, Failure> {
+    async fn start_server(&self, number: usize) -> Result<Process, Failure> {
         let watch = Stopwatch::start();
         loop {
-            match self.rig.start_server().await {
+            match self.rig.start_server(number).await {
                 Ok(server) => return Ok(server),
                 Err(failure) if watch.elapsed() > Duration::from_secs(30) => return Err(failure),
                 Err(_) => tokio::time::sleep(Duration::from_millis(200)).await,
@@ -126,20 +130,25 @@ async fn transfers(arguments: &Arguments, json: bool) -> Outcome {
     let (rig, db, coins) = Rig::prepare(&folder.0, &url, "chaos", USERS).await?;
     db.close().await;
     let spot = rig.start_spot("127.0.0.1:0").await?;
-    rig.configure("127.0.0.1:0", &spot.address.to_string())?;
-    let server = rig.start_server().await?;
-    // From now on at the same place, however often it is started.
-    let address = server.address;
-    rig.configure(&address.to_string(), &spot.address.to_string())?;
+    let (mut servers, mut addresses) = (Vec::new(), Vec::new());
+    for number in 0..usize::from(arguments.servers) {
+        rig.configure(number, "127.0.0.1:0", &spot.address.to_string())?;
+        let server = rig.start_server(number).await?;
+        // From now on at the same place, however often it is started.
+        rig.configure(number, &server.address.to_string(), &spot.address.to_string())?;
+        addresses.push(server.address);
+        servers.push(Some(server));
+    }
     let secret = rig.secret.clone();
-    let mut victims = Victims { rig, server: Some(server), spot: Some(spot), postgres, killed: [0; 3] };
+    let mut victims = Victims { rig, servers, spot: Some(spot), postgres, killed: [0; 3] };
 
     let (stop, counters) = (Arc::new(AtomicBool::new(false)), Arc::new(Counters::default()));
     let of = i64::from(arguments.clients);
     let customers: Vec<_> = (0..of)
         .map(|number| {
             let numbers = [number, of, USERS];
-            let customer = Customer::new(address, secret.clone(), coins.clone(), numbers, arguments.seed, run + number);
+            let customer =
+                Customer::new(addresses.clone(), secret.clone(), coins.clone(), numbers, arguments.seed, run + number);
             tokio::spawn(customer.trade(Arc::clone(&stop), Arc::clone(&counters), Duration::ZERO))
         })
         .collect();
@@ -148,7 +157,7 @@ async fn transfers(arguments: &Arguments, json: bool) -> Outcome {
     let kinds = if victims.postgres.is_some() { 3 } else { 2 };
     for number in 0..arguments.kills {
         tokio::time::sleep(Duration::from_millis(100 + random.below(900))).await;
-        victims.kill(usize::try_from(number).unwrap_or(0) % kinds).await?;
+        victims.kill(usize::try_from(number).unwrap_or(0) % kinds, &mut random).await?;
         bar.inc(1);
         bar.set_message(line(&counters));
     }
@@ -165,7 +174,7 @@ async fn transfers(arguments: &Arguments, json: bool) -> Outcome {
         verdict.add(customer.check().await);
     }
     bar.finish_and_clear();
-    if let Some(server) = victims.server.take() {
+    for server in victims.servers.iter_mut().filter_map(Option::take) {
         server.stop().await?;
     }
     let report = whole_audit(&victims, json).await?;
@@ -199,7 +208,7 @@ pub async fn drain(customers: &mut [Customer]) {
 
 /// Both ends, held against each other.
 async fn whole_audit(victims: &Victims, json: bool) -> Result<store::audit::Report, Failure> {
-    let (config, _) = Config::load(Some(&victims.rig.config_file()), std::iter::empty())?;
+    let (config, _) = Config::load(Some(&victims.rig.config_file(0)), std::iter::empty())?;
     let db = store::Db::connect(&config.database.url, &config.store_options()).await?;
     let mut report = audit::with_progress(&db, json).await?;
     let leg = SpotLeg::Client(crate::commands::serve::spot_client(&config)?);
@@ -241,7 +250,7 @@ fn tell(
         let killed: serde_json::Map<String, serde_json::Value> =
             NAMES.iter().zip(victims.killed).map(|(name, count)| ((*name).to_owned(), count.into())).collect();
         say(json!({
-            "chaos": "transfer", "engine": arguments.engine.name(), "seed": arguments.seed, "kills": arguments.kills,
+            "chaos": "transfer", "engine": arguments.engine.name(), "seed": arguments.seed, "kills": arguments.kills, "servers": arguments.servers,
             "killed": killed, "requests": verdict.requests, "committed": verdict.committed,
             "pending": verdict.pending, "refused": verdict.refused, "sent_again": resent,
             "lost": verdict.lost, "doubled": verdict.doubled, "stranded": verdict.stranded, "first": verdict.first,

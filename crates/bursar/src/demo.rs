@@ -74,10 +74,10 @@ pub async fn run(arguments: &Arguments, json: bool) -> Outcome {
     tell(format!("2. treasury: examples/treasury.toml; {USERS} users with {} {given} each", thousands(COINS as u64)));
     let spot = rig.start_spot("127.0.0.1:0").await?;
     let wire = Proxy::start(spot.address).await?;
-    rig.configure("127.0.0.1:0", &wire.address.to_string())?;
-    let server = rig.start_server().await?;
+    rig.configure(0, "127.0.0.1:0", &wire.address.to_string())?;
+    let server = rig.start_server(0).await?;
     let address = server.address;
-    rig.configure(&address.to_string(), &wire.address.to_string())?;
+    rig.configure(0, &address.to_string(), &wire.address.to_string())?;
     tell(format!("3. processes: spot engine on {}, server on http://{address}", spot.address));
     tell(format!(
         "4. transfers: {CUSTOMERS} customers over HTTP, both ways, while the server is killed (SIGKILL) and the wire to \
@@ -150,7 +150,7 @@ fn conclude(verdict: &Verdict, sheet: &Sheet, report: &Report, rig: &Rig) {
         audit::text(report)
     ));
     let program = std::env::args_os().next().unwrap_or_else(|| "bursar".into()).display().to_string();
-    let config = rig.config_file();
+    let config = rig.config_file(0);
     let config = config.display();
     say(format!(
         "\ngo on by yourself:\n  {program} --config {config} transfer list --user 7\n  {program} --config {config} \
@@ -187,7 +187,8 @@ impl Stage {
         let customers: Vec<_> = (0..CUSTOMERS)
             .map(|number| {
                 let (secret, numbers) = (self.rig.secret.clone(), [number, CUSTOMERS, USERS]);
-                let customer = Customer::new(address, secret, coins.to_vec(), numbers, arguments.seed, run + number);
+                let customer =
+                    Customer::new(vec![address], secret, coins.to_vec(), numbers, arguments.seed, run + number);
                 tokio::spawn(customer.trade(Arc::clone(&stop), Arc::clone(&counters), Duration::from_millis(1)))
             })
             .collect();
@@ -236,12 +237,12 @@ impl Stage {
         if let Some(server) = self.server.take() {
             server.kill().await?;
         }
-        self.server = Some(self.rig.start_server().await?);
+        self.server = Some(self.rig.start_server(0).await?);
         Ok(())
     }
 
     async fn audit(&self, db: &Db, json: bool) -> Result<Report, Failure> {
-        let (config, _) = Config::load(Some(&self.rig.config_file()), std::iter::empty())?;
+        let (config, _) = Config::load(Some(&self.rig.config_file(0)), std::iter::empty())?;
         let mut report = audit::with_progress(db, json).await?;
         let leg = SpotLeg::Client(serve::spot_client(&config)?);
         audit::compare(&config, db, &leg, &mut report).await?;

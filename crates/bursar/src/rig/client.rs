@@ -12,7 +12,9 @@ use crate::clock::SystemClock;
 use crate::load;
 
 pub struct Client {
-    address: SocketAddr,
+    /// Where servers are. After a break it turns to the next one.
+    addresses: Vec<SocketAddr>,
+    at: usize,
     stream: Option<TcpStream>,
     secret: Vec<u8>,
     answer: Vec<u8>,
@@ -26,8 +28,14 @@ pub struct NoAnswer;
 const PATIENCE: Duration = Duration::from_secs(15);
 
 impl Client {
-    pub fn new(address: SocketAddr, secret: Vec<u8>) -> Self {
-        Self { address, stream: None, secret, answer: Vec::new() }
+    pub fn new(addresses: Vec<SocketAddr>, at: usize, secret: Vec<u8>) -> Self {
+        Self { addresses, at, stream: None, secret, answer: Vec::new() }
+    }
+
+    /// Goes on with the next server.
+    pub fn turn(&mut self) {
+        self.stream = None;
+        self.at = self.at.wrapping_add(1);
     }
 
     /// Sends a request and reads the answer as JSON.
@@ -50,8 +58,7 @@ impl Client {
         let body = body.map(ToString::to_string).unwrap_or_default();
         let kind = if body.is_empty() { "" } else { "Content-Type: application/json\r\n" };
         let request = format!(
-            "{method} {path} HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {token}\r\n{kind}Content-Length: {}\r\n\r\n{body}",
-            self.address,
+            "{method} {path} HTTP/1.1\r\nHost: bursar\r\nAuthorization: Bearer {token}\r\n{kind}Content-Length: {}\r\n\r\n{body}",
             body.len()
         );
         let mut stream = match self.stream.take() {
@@ -68,7 +75,8 @@ impl Client {
     }
 
     async fn connect(&self) -> Result<TcpStream, NoAnswer> {
-        let stream = tokio::time::timeout(PATIENCE, TcpStream::connect(self.address)).await;
+        let address = self.addresses.get(self.at % self.addresses.len().max(1)).ok_or(NoAnswer)?;
+        let stream = tokio::time::timeout(PATIENCE, TcpStream::connect(address)).await;
         let stream = stream.map_err(|_| NoAnswer)?.map_err(|_| NoAnswer)?;
         stream.set_nodelay(true).map_err(|_| NoAnswer)?;
         Ok(stream)

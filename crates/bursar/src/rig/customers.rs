@@ -101,7 +101,7 @@ const PATH: &str = "/api/v1/internal_transfer";
 impl Customer {
     /// `number` of `of` customers; users are dealt out among them.
     pub fn new(
-        address: SocketAddr,
+        addresses: Vec<SocketAddr>,
         secret: Vec<u8>,
         coins: Vec<Coin>,
         [number, of, users]: [i64; 3],
@@ -110,7 +110,8 @@ impl Customer {
     ) -> Self {
         let users = (1..=users).filter(|user| user % of == number).filter_map(UserId::new).collect();
         let random = Random::from_seed(seed.wrapping_add(number.cast_unsigned().wrapping_mul(0x9e37_79b9)));
-        Self { client: Client::new(address, secret), users, coins, random, run, next: 0, records: HashMap::new() }
+        let client = Client::new(addresses, usize::try_from(number).unwrap_or(0), secret);
+        Self { client, users, coins, random, run, next: 0, records: HashMap::new() }
     }
 
     /// Until it is told to stop: one request after the other, each until it is answered.
@@ -149,6 +150,7 @@ impl Customer {
                 // Unknown, or nothing done: the same name makes sending it again harmless.
                 Ok(_) | Err(_) => {
                     counters.resent.fetch_add(1, Ordering::Relaxed);
+                    self.client.turn();
                     tokio::time::sleep(Duration::from_millis(20)).await;
                 }
             }
@@ -222,7 +224,10 @@ impl Customer {
         for _ in 0..50 {
             match self.client.ask(user, "GET", &path, None).await {
                 Ok((200, page)) => return Some(page),
-                Ok(_) | Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+                Ok(_) | Err(_) => {
+                    self.client.turn();
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
             }
         }
         None

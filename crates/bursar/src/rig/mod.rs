@@ -87,16 +87,20 @@ impl Rig {
         std::fs::read(&file).map_err(|error| trouble("the secret cannot be read", error))
     }
 
-    pub fn config_file(&self) -> PathBuf {
-        self.folder.join("bursar.toml")
+    /// Of the n-th server.
+    pub fn config_file(&self, server: usize) -> PathBuf {
+        match server {
+            0 => self.folder.join("bursar.toml"),
+            other => self.folder.join(format!("bursar-{other}.toml")),
+        }
     }
 
     pub fn spot_folder(&self) -> PathBuf {
         self.folder.join("spot")
     }
 
-    /// Writes the configuration of the server: where it listens, and where its spot engine is.
-    pub fn configure(&self, http: &str, spot: &str) -> Outcome {
+    /// Writes the configuration of a server: where it listens, and where its spot engine is.
+    pub fn configure(&self, server: usize, http: &str, spot: &str) -> Outcome {
         let file = |name: &str| self.folder.join(name).to_string_lossy().into_owned();
         let settings = json!({
             "database": { "url": self.database_url },
@@ -108,7 +112,7 @@ impl Rig {
             },
             "limits": { "requests_per_second": 0, "daily_transfers": 0 },
         });
-        self.write_config(&settings, "Made by bursar for a scratch treasury. The limits are off.")
+        self.write_config(server, &settings, "Made by bursar for a scratch treasury. The limits are off.")
     }
 
     /// The same treasury for a server that somebody starts later: with the engine in its own process, and common limits.
@@ -119,13 +123,13 @@ impl Rig {
             "auth": { "issuer": "rig", "audience": "rig", "hs256_secret_file": file("jwt.secret") },
             "spot": { "token_file": file("spot.token"), "folder": file("spot") },
         });
-        self.write_config(&settings, "Made by bursar for a scratch treasury: bursar --config THIS serve")
+        self.write_config(0, &settings, "Made by bursar for a scratch treasury: bursar --config THIS serve")
     }
 
-    fn write_config(&self, settings: &serde_json::Value, comment: &str) -> Outcome {
+    fn write_config(&self, server: usize, settings: &serde_json::Value, comment: &str) -> Outcome {
         let text =
             toml::to_string(settings).map_err(|error| trouble("no configuration", std::io::Error::other(error)))?;
-        write_private(&self.config_file(), &format!("# {comment}\n{text}"))
+        write_private(&self.config_file(server), &format!("# {comment}\n{text}"))
     }
 
     /// The spot engine, on a port of its own the first time and on the same one afterwards.
@@ -141,8 +145,8 @@ impl Rig {
         Process::start(&arguments, "address").await
     }
 
-    pub async fn start_server(&self) -> Result<Process, Failure> {
-        let config = self.config_file().to_string_lossy().into_owned();
+    pub async fn start_server(&self, server: usize) -> Result<Process, Failure> {
+        let config = self.config_file(server).to_string_lossy().into_owned();
         Process::start(&["--json", "--config", &config, "serve"], "http").await
     }
 }

@@ -4,6 +4,7 @@
 mod audit;
 mod crash;
 mod create;
+mod http_leg;
 mod operator;
 mod step;
 mod support;

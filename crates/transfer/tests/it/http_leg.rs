@@ -1,0 +1,230 @@
+//! An exchange's own engine behind HTTP: a real socket, and every way to answer badly.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use domain::transfer::{Direction::*, State};
+use serde_json::{Value, json};
+use store::db_test;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use transfer::Assets;
+use transfer::leg::http::HttpLeg;
+use transfer::leg::{Leg, Record};
+
+use crate::support::*;
+
+/// How the engine answers its next call. It has carried it out before all of these.
+#[derive(Clone, Copy, Debug)]
+enum Manner {
+    Fails500,
+    Garbage,
+    HangsUp,
+    Silent,
+    AnotherTransfer,
+}
+
+#[derive(Default)]
+struct Books {
+    /// What stands under each id: the verb and the answer.
+    known: HashMap<String, (String, Value)>,
+    committed: Vec<String>,
+    balances: HashMap<i64, i64>,
+    manners: VecDeque<Manner>,
+    refuses_deposits: bool,
+}
+
+/// Idempotent by `req_id`, with a withdrawal that freezes: what the contract asks for.
+struct ForeignEngine {
+    address: String,
+    books: Arc<Mutex<Books>>,
+    connections: Arc<AtomicUsize>,
+}
+
+impl ForeignEngine {
+    async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = format!("http://{}/engine", listener.local_addr().unwrap());
+        let (books, connections) = (Arc::<Mutex<Books>>::default(), Arc::<AtomicUsize>::default());
+        let (shared, counted) = (books.clone(), connections.clone());
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                counted.fetch_add(1, Ordering::SeqCst);
+                tokio::spawn(serve(stream, shared.clone()));
+            }
+        });
+        Self { address, books, connections }
+    }
+
+    fn plan(&self, manners: &[Manner]) {
+        self.books.lock().unwrap().manners.extend(manners);
+    }
+}
+
+async fn serve(mut stream: TcpStream, books: Arc<Mutex<Books>>) {
+    let mut bytes = Vec::new();
+    loop {
+        let (head, length) = loop {
+            let text = String::from_utf8_lossy(&bytes).into_owned();
+            if let Some(end) = text.find("\r\n\r\n") {
+                let length = text
+                    .lines()
+                    .find_map(|line| line.to_ascii_lowercase().strip_prefix("content-length: ")?.parse().ok())
+                    .unwrap_or(0);
+                if bytes.len() >= end + 4 + length {
+                    break (end, length);
+                }
+            }
+            if stream.read_buf(&mut bytes).await.unwrap_or(0) == 0 {
+                return;
+            }
+        };
+        let request = String::from_utf8_lossy(&bytes[..head]).into_owned();
+        let body: Value = serde_json::from_slice(&bytes[head + 4..head + 4 + length]).unwrap_or_default();
+        bytes.drain(..head + 4 + length);
+        assert!(request.contains("uthorization: Bearer engine-token"), "{request}");
+        let path = request.split_whitespace().nth(1).unwrap().trim_start_matches("/engine/").to_owned();
+        let (answer, manner) = {
+            let mut books = books.lock().unwrap();
+            let answer = books.answer(&path, &body);
+            (answer, if path.starts_with("query") { None } else { books.manners.pop_front() })
+        };
+        let (status, text) = match manner {
+            None => answer,
+            Some(Manner::Fails500) => (500, "oops".to_owned()),
+            Some(Manner::Garbage) => (200, "<html>".to_owned()),
+            Some(Manner::AnotherTransfer) => (200, json!({ "success": true, "req_id": "sr-1" }).to_string()),
+            Some(Manner::HangsUp) => return,
+            Some(Manner::Silent) => {
+                tokio::time::sleep(Duration::from_secs(60)).await;
+                return;
+            }
+        };
+        let text = format!("HTTP/1.1 {status} X\r\ncontent-length: {}\r\n\r\n{text}", text.len());
+        if stream.write_all(text.as_bytes()).await.is_err() {
+            return;
+        }
+    }
+}
+
+impl Books {
+    fn answer(&mut self, path: &str, body: &Value) -> (u16, String) {
+        if let Some(id) = path.strip_prefix("query/") {
+            return match self.known.get(id) {
+                None => (404, json!({ "error": "unknown" }).to_string()),
+                Some((verb, _)) if verb == "rollback" => (200, json!({ "rolled_back": true }).to_string()),
+                Some((_, answer)) => (200, answer.to_string()),
+            };
+        }
+        let id = body["req_id"].as_str().unwrap().to_owned();
+        let user = body["user_id"].as_i64().unwrap();
+        let units = (body["amount"].as_str().unwrap().replace('.', "")).parse::<i64>().unwrap();
+        assert_eq!(body["asset"], "USDT");
+        let yes = json!({ "success": true, "req_id": id });
+        let answer = match path {
+            "commit" => {
+                self.committed.push(id);
+                yes
+            }
+            "rollback" => match self.known.insert(id, ("rollback".to_owned(), yes.clone())) {
+                Some((verb, _)) if verb == "withdraw" => {
+                    *self.balances.entry(user).or_default() += units;
+                    yes
+                }
+                _ => yes,
+            },
+            verb => match self.known.get(&id) {
+                Some((_, first)) => first.clone(),
+                None => {
+                    let balance = self.balances.entry(user).or_default();
+                    let answer = if verb == "deposit" && self.refuses_deposits {
+                        json!({ "error": "Account closed", "code": "ACCOUNT_DISABLED" })
+                    } else if verb == "withdraw" && *balance < units {
+                        json!({ "error": "Insufficient funds", "code": "INSUFFICIENT_BALANCE" })
+                    } else {
+                        *balance += if verb == "deposit" { units } else { -units };
+                        yes
+                    };
+                    self.known.insert(id, (verb.to_owned(), answer.clone()));
+                    answer
+                }
+            },
+        };
+        (200, answer.to_string())
+    }
+}
+
+async fn with_http(db: &store::testing::TestDb) -> (World, ForeignEngine, Arc<HttpLeg>, transfer::Coordinator) {
+    let world = World::open(db, 2).await;
+    let engine = ForeignEngine::start().await;
+    let assets = Arc::new(Assets::load(&world.db).await.unwrap());
+    let patience = Duration::from_millis(200);
+    let leg = HttpLeg::new(&engine.address, Some("engine-token"), patience, true, assets).unwrap();
+    let leg = Arc::new(leg);
+    let coordinator = coordinator(world.db.clone(), leg.clone(), world.clock.clone(), 30, settings());
+    (world, engine, leg, coordinator)
+}
+
+async fn move_money(coordinator: &transfer::Coordinator, wish: transfer::Wish) -> domain::transfer::Transfer {
+    let created = coordinator.create(&[wish], transfer::Begin::Now).await.unwrap();
+    let transfer::Created::New(new) = created[0].clone() else { panic!("{created:?}") };
+    coordinator.step(vec![new]).await.unwrap().remove(0)
+}
+
+db_test! {
+    async fn any_engine_can_be_the_other_side(db: TestDb) {
+        let (world, engine, leg, coordinator) = with_http(db).await;
+        let there = move_money(&coordinator, world.wish(1, ToSpot, 1_000)).await;
+        assert_eq!(there.state, State::Committed);
+        let back = move_money(&coordinator, world.wish(1, ToFunding, 300)).await;
+        assert_eq!(back.state, State::Committed);
+        assert_eq!(engine.books.lock().unwrap().committed, [back.id.to_string()], "the source is settled");
+        assert_eq!(engine.books.lock().unwrap().balances[&1], 700);
+        // It does not tell balances, so a refusal comes from itself.
+        let refused = move_money(&coordinator, world.wish(1, ToFunding, 701)).await;
+        assert_eq!((refused.state, refused.error.as_deref()), (State::Failed, Some("INSUFFICIENT_BALANCE")));
+        engine.books.lock().unwrap().refuses_deposits = true;
+        let closed = move_money(&coordinator, world.wish(2, ToSpot, 500)).await;
+        assert_eq!((closed.state, closed.error.as_deref()), (State::RolledBack, Some("ACCOUNT_DISABLED")));
+        assert_eq!(leg.query(&[there.id]).await, [Record::Applied]);
+        assert!(matches!(leg.query(&[refused.id]).await[..], [Record::Refused(_)]));
+        assert_eq!(leg.query(&[domain::id::Id::new(5).unwrap()]).await, [Record::Nothing]);
+        assert_eq!(engine.connections.load(Ordering::SeqCst), 1, "the connection was kept");
+    }
+
+    async fn a_bad_answer_is_no_answer(db: TestDb) {
+        let (world, engine, _, coordinator) = with_http(db).await;
+        move_money(&coordinator, world.wish(1, ToSpot, 2_000)).await;
+        for manner in
+            [Manner::Fails500, Manner::Garbage, Manner::HangsUp, Manner::Silent, Manner::AnotherTransfer]
+        {
+            engine.plan(&[manner]);
+            let there = move_money(&coordinator, world.wish(2, ToSpot, 100)).await;
+            assert_eq!(there.state, State::TargetPending, "{manner:?}");
+            engine.plan(&[manner]);
+            let back = move_money(&coordinator, world.wish(1, ToFunding, 100)).await;
+            assert_eq!(back.state, State::SourcePending, "{manner:?}");
+            world.recover_with(&coordinator).await;
+            for id in [there.id, back.id] {
+                assert_eq!(world.read(id).await.state, State::Committed, "{manner:?}");
+            }
+        }
+        let books = engine.books.lock().unwrap();
+        assert_eq!((books.balances[&1], books.balances[&2]), (2_000 - 500, 500), "each once");
+    }
+
+    async fn nobody_listening_is_no_refusal(db: TestDb) {
+        let (world, _, _, _) = with_http(db).await;
+        let nobody = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = format!("http://{}", nobody.local_addr().unwrap());
+        drop(nobody);
+        let assets = Arc::new(Assets::load(&world.db).await.unwrap());
+        let leg = HttpLeg::new(&address, None, Duration::from_millis(200), false, assets).unwrap();
+        let lonely = coordinator(world.db.clone(), Arc::new(leg), world.clock.clone(), 31, settings());
+        let there = move_money(&lonely, world.wish(1, ToSpot, 100)).await;
+        assert_eq!((there.state, there.error.as_deref()), (State::TargetPending, Some("LEG_UNREACHABLE")));
+        assert_eq!(world.books(1).await.1, 100, "the money stays held");
+    }
+}
