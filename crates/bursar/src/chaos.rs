@@ -10,7 +10,6 @@ use domain::random::Random;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use store::db::sqlite_url;
-use transfer::leg::spot::SpotLeg;
 
 use crate::bench::site::EngineName;
 use crate::clock::{Stopwatch, SystemClock};
@@ -211,7 +210,7 @@ async fn whole_audit(victims: &Victims, json: bool) -> Result<store::audit::Repo
     let (config, _) = Config::load(Some(&victims.rig.config_file(0)), std::iter::empty())?;
     let db = store::Db::connect(&config.database.url, &config.store_options()).await?;
     let mut report = audit::with_progress(&db, json).await?;
-    let leg = SpotLeg::Client(crate::commands::serve::spot_client(&config)?);
+    let leg = crate::commands::serve::spot_client(&config)?;
     audit::compare(&config, &db, &leg, &mut report).await?;
     db.close().await;
     Ok(report)

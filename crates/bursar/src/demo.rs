@@ -13,7 +13,6 @@ use serde_json::json;
 use store::Db;
 use store::audit::Report;
 use store::db::sqlite_url;
-use transfer::leg::spot::SpotLeg;
 
 use crate::chaos::{drain, line};
 use crate::clock::{Stopwatch, SystemClock};
@@ -244,7 +243,7 @@ impl Stage {
     async fn audit(&self, db: &Db, json: bool) -> Result<Report, Failure> {
         let (config, _) = Config::load(Some(&self.rig.config_file(0)), std::iter::empty())?;
         let mut report = audit::with_progress(db, json).await?;
-        let leg = SpotLeg::Client(serve::spot_client(&config)?);
+        let leg = serve::spot_client(&config)?;
         audit::compare(&config, db, &leg, &mut report).await?;
         Ok(report)
     }

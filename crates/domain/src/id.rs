@@ -146,6 +146,8 @@ pub struct NodeId(u16);
 
 impl NodeId {
     pub const COUNT: u16 = 1 << NODE_BITS;
+    /// Numbers from here on are never lent: they are for tools that make an id now and then, without a database.
+    pub const UNLENT: u16 = Self::COUNT - 32;
 
     pub const fn new(node: u16) -> Option<Self> {
         if node < Self::COUNT { Some(Self(node)) } else { None }

@@ -203,23 +203,25 @@ statements! {
 
     /// What is due at $1, made due at $2 instead; rows that another worker is at are left to it.
     CLAIM_TRANSFERS = "UPDATE transfers SET due_at = $2 WHERE id IN (
-            SELECT id FROM transfers WHERE state NOT IN (40, -10, -30) AND due_at <= $1
+            SELECT id FROM transfers WHERE state NOT IN (40, -10, -30) AND (due_at <= $1 OR due_at >= $4)
             ORDER BY due_at LIMIT $3 FOR UPDATE SKIP LOCKED)
         RETURNING id, user_id, asset_id, amount, direction, funding_account, state, error, client_order_id,
             tries, due_at, alerted_at, version, created_at, updated_at"
         | "UPDATE transfers SET due_at = $2 WHERE id IN (
-            SELECT id FROM transfers WHERE state NOT IN (40, -10, -30) AND due_at <= $1
+            SELECT id FROM transfers WHERE state NOT IN (40, -10, -30) AND (due_at <= $1 OR due_at >= $4)
             ORDER BY due_at LIMIT $3)
         RETURNING id, user_id, asset_id, amount, direction, funding_account, state, error, client_order_id,
             tries, due_at, alerted_at, version, created_at, updated_at";
 
-    READ_TRANSFERS_BY_ORDER = "SELECT id, user_id, asset_id, amount, direction, funding_account, state, error, client_order_id,
-            tries, due_at, alerted_at, version, created_at, updated_at
-        FROM transfers WHERE user_id = ANY($1) AND client_order_id = ANY($2) AND client_order_id IS NOT NULL"
-        | "SELECT id, user_id, asset_id, amount, direction, funding_account, state, error, client_order_id,
-            tries, due_at, alerted_at, version, created_at, updated_at
-        FROM transfers WHERE user_id IN (SELECT value FROM json_each($1))
-            AND client_order_id IN (SELECT value FROM json_each($2)) AND client_order_id IS NOT NULL";
+    /// Users and names in pairs.
+    READ_TRANSFERS_BY_ORDER = "SELECT t.id, t.user_id, t.asset_id, t.amount, t.direction, t.funding_account, t.state, t.error,
+            t.client_order_id, t.tries, t.due_at, t.alerted_at, t.version, t.created_at, t.updated_at
+        FROM UNNEST($1::BIGINT[], $2::TEXT[]) AS r(user_id, name)
+            JOIN transfers t ON t.user_id = r.user_id AND t.client_order_id = r.name"
+        | "SELECT t.id, t.user_id, t.asset_id, t.amount, t.direction, t.funding_account, t.state, t.error,
+            t.client_order_id, t.tries, t.due_at, t.alerted_at, t.version, t.created_at, t.updated_at
+        FROM json_each($1) u JOIN json_each($2) n ON n.key = u.key
+            JOIN transfers t ON t.user_id = u.value AND t.client_order_id = n.value";
 
     /// Only the accounts' rows are locked; the assets' are everybody's.
     LOCK_WALLETS = "SELECT a.id, a.owner, a.asset_id, a.status, a.available, a.frozen, s.status,

@@ -20,7 +20,7 @@ statements! {
 const MARGIN_MICROS: i64 = 60_000_000;
 
 impl Db {
-    /// A node number that nobody else has, until the time given. `None`: all 1,024 are lent.
+    /// A node number that nobody else has, until the time given. `None`: all of them are lent.
     pub async fn lease_node(
         &self,
         holder: &str,
@@ -34,7 +34,7 @@ impl Db {
                 .filter(|(_, expires)| now.micros() <= expires.saturating_add(MARGIN_MICROS))
                 .map(|(number, _)| number)
                 .collect();
-            let free = (0..NodeId::COUNT).find(|number| !taken.contains(&i64::from(*number)));
+            let free = (0..NodeId::UNLENT).find(|number| !taken.contains(&i64::from(*number)));
             if let Some(number) = free {
                 execute!(tx, LEND_NODE, i64::from(number), holder, until.micros())?;
             }

@@ -13,6 +13,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 
 use domain::id::{self, Id};
 use domain::transfer::{Direction, State, Transfer};
@@ -61,6 +62,12 @@ struct Work {
 /// No transfer needs more rounds than this; one that does is left to the scanner.
 const MOST_ROUNDS: usize = 6;
 
+const DAY_MICROS: i64 = 86_400_000_000;
+/// So that a leg with a clock of its own is heard before it is given up.
+const SLACK: Duration = Duration::from_millis(100);
+/// How long the remote leg may take to say what a user has, before the question is left out.
+const GLANCE: Duration = Duration::from_millis(200);
+
 impl Coordinator {
     pub fn new(
         db: Db,
@@ -90,9 +97,9 @@ impl Coordinator {
         self.node.is_good(self.clock.now())
     }
 
-    /// Keeps the node number for ever.
+    /// Keeps a node number for ever.
     pub async fn keep_lease(&self, db: &Db) {
-        self.node.keep(db, &*self.clock).await;
+        self.node.keep(db, &self.clock).await;
     }
 
     pub fn now(&self) -> Timestamp {
@@ -105,7 +112,11 @@ impl Coordinator {
             return Ok(Vec::new());
         }
         let ids = wishes.iter().map(|_| self.node.next(&*self.clock)).collect::<Result<Vec<_>, _>>()?;
-        let holdings = self.holdings(wishes).await;
+        // What is only written down needs no look at the other side: it may well be the reason why.
+        let holdings = match begin {
+            Begin::Now => self.holdings(wishes).await,
+            Begin::Later => HashMap::new(),
+        };
         let assets = wishes.iter().map(|wish| wish.asset);
         let clearing = self.clearing_of(assets).await.map_err(CoordinatorError::Store)?;
         let asked: Vec<Asked<'_>> = wishes
@@ -206,7 +217,9 @@ impl Coordinator {
         let late = || Answer::Pending(Reason::new("LEG_TIMEOUT", "the leg did not answer in time"));
         let wrong = || Answer::Pending(Reason::new("LEG_ANSWER_INVALID", "the leg gave too few or too many answers"));
         self.metrics.called(calls.len());
-        match tokio::time::timeout(self.settings.call_timeout, self.leg.call(calls)).await {
+        // A leg that takes its calls in turns watches the time of each by itself, and must be heard to the end.
+        let patience = self.settings.call_timeout * self.leg.turns(calls.len()) + SLACK;
+        match tokio::time::timeout(patience, self.leg.call(calls)).await {
             Err(_) => calls.iter().map(|_| late()).collect(),
             Ok(answers) if answers.len() != calls.len() => calls.iter().map(|_| wrong()).collect(),
             Ok(answers) => answers,
@@ -264,7 +277,9 @@ impl Coordinator {
     pub async fn claim(&self, most: i64) -> Result<Vec<Transfer>, StoreError> {
         let now = self.clock.now();
         let until = now.plus_micros(micros(self.settings.grace));
-        transact!(self.db, tx => claim(tx, now, until, most).await)
+        // Nothing is ever put off for so long. Where it says so, a clock was wrong when it was written.
+        let absurd = now.plus_micros(micros(self.settings.longest_pause + self.settings.grace) + DAY_MICROS);
+        transact!(self.db, tx => claim(tx, now, until, absurd, most).await)
     }
 
     fn terms<'a>(&'a self, clearing: &'a HashMap<AssetId, AccountId>) -> Terms<'a> {
@@ -281,7 +296,8 @@ impl Coordinator {
         if pairs.is_empty() {
             return HashMap::new();
         }
-        let told = tokio::time::timeout(self.settings.call_timeout, self.leg.holdings(&pairs)).await;
+        let patience = self.settings.call_timeout.min(GLANCE);
+        let told = tokio::time::timeout(patience, self.leg.holdings(&pairs)).await;
         match told {
             Ok(Some(holdings)) if holdings.len() == pairs.len() => pairs.into_iter().zip(holdings).collect(),
             Ok(_) | Err(_) => HashMap::new(),

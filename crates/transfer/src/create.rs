@@ -76,8 +76,8 @@ pub(crate) async fn create(
     add_days(tx, &gate.used, terms.at).await?;
     if begin == Begin::Now {
         let locked = gate.wallets.into_values().map(|wallet| (wallet.account, wallet.state)).collect();
-        let only_holds = drafts.iter().all(|draft| draft.transfer.state == State::Init);
-        advance(tx, &mut drafts, only_holds.then_some(locked), terms).await?;
+        // All that a new transfer can do here is hold, on an account that is locked.
+        advance(tx, &mut drafts, Some(locked), terms).await?;
     }
     write(tx, &mut drafts, terms.at).await?;
     let mut told: BTreeSet<usize> = BTreeSet::new();

@@ -13,7 +13,7 @@ use std::time::Duration;
 use domain::id::{self, Id};
 use domain::transfer::Transfer;
 use std::collections::HashMap;
-use tokio::sync::{Semaphore, mpsc, oneshot, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
@@ -58,6 +58,8 @@ type Accepted = Result<Vec<Created>, Arc<CoordinatorError>>;
 
 struct Job {
     wishes: Vec<Wish>,
+    /// Its place in the buffer, which has room for so many wishes.
+    _room: OwnedSemaphorePermit,
     accepted: oneshot::Sender<Accepted>,
     done: oneshot::Sender<Vec<Transfer>>,
 }
@@ -65,6 +67,7 @@ struct Job {
 pub struct Desk {
     coordinator: Arc<Coordinator>,
     lanes: Vec<mpsc::Sender<Job>>,
+    room: Arc<Semaphore>,
     settings: DeskSettings,
     stop: watch::Sender<bool>,
     running: tokio::sync::Mutex<JoinSet<()>>,
@@ -76,13 +79,14 @@ impl Desk {
         let mut running = JoinSet::new();
         let lanes = (0..settings.lanes.max(1))
             .map(|_| {
-                let (sender, jobs) = mpsc::channel(settings.queue.div_ceil(settings.lanes.max(1)).max(1));
+                let (sender, jobs) = mpsc::channel(settings.queue.max(1));
                 let lane = Lane { coordinator: Arc::clone(&coordinator), jobs, ahead: settings.ahead.max(1) };
                 running.spawn(lane.run(stop.subscribe()));
                 sender
             })
             .collect();
-        Self { coordinator, lanes, settings, stop, running: tokio::sync::Mutex::new(running) }
+        let room = Arc::new(Semaphore::new(settings.queue));
+        Self { coordinator, lanes, room, settings, stop, running: tokio::sync::Mutex::new(running) }
     }
 
     pub const fn coordinator(&self) -> &Arc<Coordinator> {
@@ -95,29 +99,46 @@ impl Desk {
         let lane = usize::try_from(first.user.get()).unwrap_or(0) % self.lanes.len();
         let (accepted, recorded) = oneshot::channel();
         let (done, ended) = oneshot::channel();
-        match self.lanes[lane].try_send(Job { wishes, accepted, done }) {
+        if self.lanes[lane].is_closed() {
+            return Err(DeskError::Stopping);
+        }
+        let count = u32::try_from(wishes.len()).unwrap_or(u32::MAX);
+        let Ok(room) = Arc::clone(&self.room).try_acquire_many_owned(count) else { return self.park(&wishes).await };
+        match self.lanes[lane].try_send(Job { wishes, _room: room, accepted, done }) {
             Ok(()) => {}
             Err(mpsc::error::TrySendError::Closed(_)) => return Err(DeskError::Stopping),
-            Err(mpsc::error::TrySendError::Full(job)) => {
-                self.coordinator.metrics().transfers_parked.fetch_add(job.wishes.len() as u64, Ordering::Relaxed);
-                let parked = self.coordinator.create(&job.wishes, Begin::Later).await;
-                return parked.map_err(|error| DeskError::Coordinator(Arc::new(error)));
-            }
+            Err(mpsc::error::TrySendError::Full(job)) => return self.park(&job.wishes).await,
         }
         let recorded = timeout(self.settings.patience, recorded).await.map_err(|_| DeskError::Late)?;
-        let mut created = recorded.map_err(|_| DeskError::Stopping)?.map_err(DeskError::Coordinator)?;
-        if let Ok(Ok(ended)) = timeout(self.settings.wait, ended).await {
-            let mut ended: HashMap<Id<id::Transfer>, Transfer> =
+        // A lane that is gone without a word may have recorded it before.
+        let mut created = recorded.map_err(|_| DeskError::Late)?.map_err(DeskError::Coordinator)?;
+        let open = |one: &Created| matches!(one, Created::New(transfer) if !transfer.state.is_terminal());
+        if created.iter().any(open)
+            && let Ok(Ok(ended)) = timeout(self.settings.wait, ended).await
+        {
+            let ended: HashMap<Id<id::Transfer>, Transfer> =
                 ended.into_iter().map(|transfer| (transfer.id, transfer)).collect();
             for one in &mut created {
                 if let Created::New(transfer) | Created::Duplicate(transfer) = one
-                    && let Some(ended) = ended.remove(&transfer.id)
+                    && let Some(ended) = ended.get(&transfer.id)
                 {
-                    *transfer = ended;
+                    *transfer = ended.clone();
                 }
             }
         }
         Ok(created)
+    }
+
+    /// The buffer is full: it is written down, and the scanner finds it.
+    async fn park(&self, wishes: &[Wish]) -> Result<Vec<Created>, DeskError> {
+        self.coordinator.metrics().transfers_parked.fetch_add(wishes.len() as u64, Ordering::Relaxed);
+        let parked = self.coordinator.create(wishes, Begin::Later).await;
+        parked.map_err(|error| DeskError::Coordinator(Arc::new(error)))
+    }
+
+    /// Whether every lane works. One that has ended by itself has met a bug.
+    pub fn is_whole(&self) -> bool {
+        self.lanes.iter().all(|lane| !lane.is_closed())
     }
 
     /// Takes nothing more, and waits until everything that was taken is where it can get.
@@ -210,6 +231,7 @@ async fn record(coordinator: &Coordinator, batch: Vec<Job>) -> Option<(Vec<Trans
     let mut owed = Vec::with_capacity(batch.len());
     for job in batch {
         let mine: Vec<Created> = created.by_ref().take(job.wishes.len()).collect();
+        // Recorded: whatever comes of it, it waits here no longer.
         let open = mine.iter().filter_map(|one| match one {
             Created::New(transfer) if !transfer.state.is_terminal() => Some(transfer.clone()),
             Created::New(_) | Created::Duplicate(_) | Created::Rejected(_) => None,

@@ -2,8 +2,8 @@
 //!
 //! **Without a lease that is still good, no id is made.** Two processes with one number could otherwise make the same id.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU16, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use domain::id::{self, Generator, Id, NodeId};
@@ -21,9 +21,9 @@ const RENEWAL: Duration = Duration::from_secs(10);
 pub struct NoLease;
 
 pub struct Node {
-    number: NodeId,
     holder: String,
-    generator: Generator<Arc<dyn Clock>>,
+    current: RwLock<Generator<Arc<dyn Clock>>>,
+    number: AtomicU16,
     good_until: AtomicI64,
 }
 
@@ -38,36 +38,53 @@ impl Node {
 
     /// A number that is known to be nobody else's until the time given.
     pub fn fixed(number: NodeId, clock: Arc<dyn Clock>, holder: String, good_until: Timestamp) -> Self {
-        let good_until = AtomicI64::new(good_until.micros());
-        Self { number, holder, generator: Generator::new(clock, number), good_until }
-    }
-
-    pub const fn number(&self) -> NodeId {
-        self.number
+        let current = RwLock::new(Generator::new(clock, number));
+        let (number, good_until) = (AtomicU16::new(number.number()), AtomicI64::new(good_until.micros()));
+        Self { holder, current, number, good_until }
     }
 
     pub fn next(&self, clock: &dyn Clock) -> Result<Id<id::Transfer>, NoLease> {
         if !self.is_good(clock.now()) {
             return Err(NoLease);
         }
-        self.generator.next().map_err(|_| NoLease)
+        self.current.read().unwrap_or_else(PoisonError::into_inner).next().map_err(|_| NoLease)
     }
 
     pub fn is_good(&self, now: Timestamp) -> bool {
         now.micros() < self.good_until.load(Ordering::SeqCst)
     }
 
-    /// Renews the lease for ever. When that fails it goes on trying: the lease may still be good for a while.
-    pub async fn keep(&self, db: &Db, clock: &dyn Clock) {
+    /// Renews the lease for ever. One that was lost (this process slept too long, or the database did) is given up, and
+    /// another number borrowed.
+    pub async fn keep(&self, db: &Db, clock: &Arc<dyn Clock>) {
         loop {
             tokio::time::sleep(RENEWAL).await;
-            let now = clock.now();
-            let until = now.plus_micros(micros(LEASE));
-            match db.renew_node(self.number, &self.holder, now, until).await {
-                Ok(true) => self.good_until.store(until.micros(), Ordering::SeqCst),
-                Ok(false) => tracing::error!(node = self.number.number(), "the lease on the node number was lost"),
-                Err(error) => tracing::warn!(code = error.code(), "the lease on the node number was not renewed"),
+            if let Err(error) = self.renew(db, clock).await {
+                // The lease may still be good for a while.
+                tracing::warn!(code = error.code(), "the lease on the node number was not renewed");
             }
         }
+    }
+
+    pub async fn renew(&self, db: &Db, clock: &Arc<dyn Clock>) -> Result<(), StoreError> {
+        let now = clock.now();
+        let until = now.plus_micros(micros(LEASE));
+        let number = self.number.load(Ordering::SeqCst);
+        let renewed = match NodeId::new(number) {
+            Some(number) => db.renew_node(number, &self.holder, now, until).await?,
+            None => false,
+        };
+        if renewed {
+            self.good_until.store(until.micros(), Ordering::SeqCst);
+            return Ok(());
+        }
+        self.good_until.store(0, Ordering::SeqCst);
+        tracing::error!(node = number, "the lease on the node number was lost; another is borrowed");
+        if let Some(number) = db.lease_node(&self.holder, now, until).await? {
+            *self.current.write().unwrap_or_else(PoisonError::into_inner) = Generator::new(Arc::clone(clock), number);
+            self.number.store(number.number(), Ordering::SeqCst);
+            self.good_until.store(until.micros(), Ordering::SeqCst);
+        }
+        Ok(())
     }
 }

@@ -103,7 +103,7 @@ const SPOT_PATIENCE: Duration = Duration::from_secs(5);
 async fn open_spot(context: &Context, db: &Db) -> Result<Option<(SpotLeg, Option<Engine>)>, Failure> {
     let config = &context.config;
     if config.spot.kind == SpotKind::Remote {
-        return Ok(Some((SpotLeg::Client(serve::spot_client(config)?), None)));
+        return Ok(Some((serve::spot_client(config)?, None)));
     }
     let folder = Path::new(&config.spot.folder);
     let lock = if folder.is_dir() { Disk::exclusive(folder) } else { Ok(None) };
@@ -118,7 +118,7 @@ async fn open_spot(context: &Context, db: &Db) -> Result<Option<(SpotLeg, Option
             let (engine, _) = spot_serve::open(folder, false, &settings, Limits::default(), true)?;
             Ok(Some((SpotLeg::Engine(engine.clone()), Some(engine))))
         }
-        None if folder.is_dir() => Ok(Some((SpotLeg::Client(serve::spot_client(config)?), None))),
+        None if folder.is_dir() => Ok(Some((serve::spot_client(config)?, None))),
         None if any_transfers(db).await? => Err(SpotError::Missing { folder: config.spot.folder.clone() }.into()),
         None => Ok(None),
     }

@@ -151,7 +151,7 @@ pub async fn coordinator(config: &Config, db: &Db, leg: Arc<dyn Leg>) -> Result<
     let holder = format!("{host}/{}/{}", std::process::id(), clock.now().micros());
     let node = Node::lease(db, Arc::clone(&clock), holder).await?.ok_or_else(|| {
         let hint = "stop servers that are not needed; a lease ends two minutes after its server";
-        Failure::bad_input("NODE_NUMBERS_EXHAUSTED", "all 1,024 node numbers are lent", hint)
+        Failure::bad_input("NODE_NUMBERS_EXHAUSTED", "all node numbers are lent", hint)
     })?;
     Ok(Coordinator::new(
         db.clone(),
@@ -236,7 +236,7 @@ impl Remote {
                     Failure::bad_input("CONFIG_INVALID", format!("spot.url: {error}"), "see docs/http-leg.md")
                 })?)
             }
-            SpotKind::Remote | SpotKind::Embedded => Arc::new(SpotLeg::Client(spot_client(config)?)),
+            SpotKind::Remote | SpotKind::Embedded => Arc::new(spot_client(config)?),
         };
         Ok(Self { leg, engine: None, serving: None })
     }
@@ -278,11 +278,12 @@ fn spot_token(config: &Config) -> Result<Token, Failure> {
     Token::new(text.trim()).map_err(|error| Failure::bad_input("SPOT_TOKEN_MISSING", error.to_string(), hint))
 }
 
-/// A client of the configured engine.
-pub fn spot_client(config: &Config) -> Result<Client, Failure> {
+/// The configured engine, over TCP.
+pub fn spot_client(config: &Config) -> Result<SpotLeg, Failure> {
     let address: SocketAddr = config.spot.address.parse().map_err(|_| {
         let message = "spot.address must be an address and a port";
         Failure::bad_input("CONFIG_INVALID", message, "such as 127.0.0.1:7411")
     })?;
-    Ok(Client::start(address, spot_token(config)?, u64::from(std::process::id())))
+    let token = spot_token(config)?;
+    Ok(SpotLeg::elsewhere(move || Client::start(address, token.clone(), u64::from(std::process::id()))))
 }

@@ -10,8 +10,8 @@ use crate::dialect::{Many, READ_TRANSFERS, READ_TRANSFERS_BY_ORDER};
 use crate::error::StoreError;
 
 statements! {
-    /// Newest first. A filter that is not wanted has the value that matches everything: 0, or the empty text; 1 as a
-    /// state stands for all that have not ended.
+    /// Newest first. A filter that is not wanted has the value that matches everything: 0, the empty text, and 2 for the
+    /// state; 1 as a state stands for all that have not ended.
     LIST_TRANSFERS = "SELECT id, user_id, asset_id, amount, direction, funding_account, state, error, client_order_id,
             tries, due_at, alerted_at, version, created_at, updated_at
         FROM transfers WHERE user_id = $1 AND id < $2 AND ($3 = 0 OR asset_id = $3) AND ($4 = 0 OR direction = $4)
@@ -32,7 +32,7 @@ pub async fn read(tx: &mut Tx, ids: &[Id<id::Transfer>]) -> Result<Vec<Transfer>
     transfers(fetch_all!(tx, READ_TRANSFERS => Row, ids.clone())?)
 }
 
-/// What these users have asked for under these names. May hold more: every user with every name.
+/// What users have asked for under these names of theirs.
 pub async fn read_by_orders(tx: &mut Tx, orders: &[(UserId, &ClientOrderId)]) -> Result<Vec<Transfer>, StoreError> {
     let users = Many(orders.iter().map(|(user, _)| user.get()).collect::<Vec<i64>>());
     let names = Many(orders.iter().map(|(_, name)| name.as_str().to_owned()).collect::<Vec<_>>());

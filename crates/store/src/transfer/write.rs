@@ -69,9 +69,16 @@ pub async fn lock(tx: &mut Tx, ids: &[Id<id::Transfer>]) -> Result<Vec<Transfer>
     transfers(fetch_all!(tx, LOCK_TRANSFERS => Row, ids.clone())?)
 }
 
-/// What is due, at most so many, made due again only at `until`: nobody else takes them up in the meantime.
-pub async fn claim(tx: &mut Tx, now: Timestamp, until: Timestamp, most: i64) -> Result<Vec<Transfer>, StoreError> {
-    transfers(fetch_all!(tx, CLAIM_TRANSFERS => Row, now.micros(), until.micros(), most)?)
+/// What is due, at most so many, made due again only at `until`: nobody else takes them up in the meantime. What is due
+/// at an `absurd` time or later was written by a clock that was wrong, and is taken up too.
+pub async fn claim(
+    tx: &mut Tx,
+    now: Timestamp,
+    until: Timestamp,
+    absurd: Timestamp,
+    most: i64,
+) -> Result<Vec<Transfer>, StoreError> {
+    transfers(fetch_all!(tx, CLAIM_TRANSFERS => Row, now.micros(), until.micros(), most, absurd.micros())?)
 }
 
 pub async fn insert(tx: &mut Tx, new: &[&Transfer]) -> Result<(), StoreError> {

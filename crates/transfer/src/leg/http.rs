@@ -141,27 +141,39 @@ struct Said {
     req_id: Option<String>,
 }
 
+impl Said {
+    /// An object, and nothing else: serde would take an array for one.
+    fn read(body: &[u8]) -> Option<Self> {
+        let object = body.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{');
+        if object { serde_json::from_slice(body).ok() } else { None }
+    }
+}
+
 /// | status | body | answer |
 /// |---|---|---|
 /// | 200 | `{"success": true}` | `Success` |
 /// | 200, 400 | `{"error": "…"}` | `Failed`: a business refusal |
 /// | anything else | | `Pending` |
 fn judge(status: StatusCode, body: &[u8], id: Id<id::Transfer>) -> Answer {
-    let said: Option<Said> = serde_json::from_slice(body).ok();
+    let said = Said::read(body);
     let nothing = |words: &str| Answer::Pending(Reason::foreign("LEG_ANSWER_INVALID", words));
     let Some(said) = said else { return nothing(&format!("status {status}, and no JSON object that makes sense")) };
     if said.req_id.as_ref().is_some_and(|told| *told != id.to_string()) {
         return nothing("the answer is about another transfer");
     }
     match (status, said.success, &said.error) {
+        // What was undone at the engine is neither done nor refused: a person has been at it.
+        _ if said.rolled_back => nothing("the engine says that it was rolled back"),
         (StatusCode::OK, true, None) => Answer::Success,
-        (StatusCode::OK | StatusCode::BAD_REQUEST, false, Some(error)) => Answer::Failed(refusal(&said, error)),
+        (StatusCode::OK | StatusCode::BAD_REQUEST, false, Some(error)) if !error.is_empty() => {
+            Answer::Failed(refusal(&said, error))
+        }
         _ => nothing(&format!("status {status} with an answer that decides nothing")),
     }
 }
 
 fn judge_query(status: StatusCode, body: &[u8], id: Id<id::Transfer>) -> Record {
-    let said: Option<Said> = serde_json::from_slice(body).ok();
+    let said = Said::read(body);
     let nothing = || Record::Unknown(Reason::new("LEG_ANSWER_INVALID", "the engine's answer decides nothing"));
     let Some(said) = said.filter(|said| said.req_id.as_ref().is_none_or(|told| *told == id.to_string())) else {
         return nothing();
@@ -200,6 +212,10 @@ impl Leg for HttpLeg {
         Box::pin(std::future::ready(None))
     }
 
+    fn turns(&self, calls: usize) -> u32 {
+        u32::try_from(calls.div_ceil(CONCURRENCY)).unwrap_or(u32::MAX)
+    }
+
     fn freezes(&self) -> bool {
         self.freezes
     }
@@ -233,6 +249,11 @@ mod tests {
             (200, r#"{"error": "no", "req_id": "sr-8"}"#, "pending"),
             (200, "{}", "pending"),
             (200, "[]", "pending"),
+            (200, "[true]", "pending"),
+            (200, r#"{"success": true, "rolled_back": true}"#, "pending"),
+            (200, r#"{"error": "no", "rolled_back": true}"#, "pending"),
+            (200, r#"{"error": ""}"#, "pending"),
+            (400, r#"{"error": ""}"#, "pending"),
             (200, "", "pending"),
             (201, r#"{"success": true}"#, "pending"),
             (202, r#"{"success": true}"#, "pending"),

@@ -128,6 +128,11 @@ pub trait Leg: Send + Sync {
     /// What all users together have there, per asset. `None`: the leg does not tell, or does not answer.
     fn totals<'a>(&'a self, of: &'a [AssetId]) -> Answered<'a, Option<Vec<Amount>>>;
 
+    /// How many times the time of one call a batch of so many may take.
+    fn turns(&self, calls: usize) -> u32 {
+        if calls == 0 { 0 } else { 1 }
+    }
+
     /// Whether a withdrawal only freezes the money until it is committed.
     fn freezes(&self) -> bool;
 }

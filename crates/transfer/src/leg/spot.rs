@@ -1,18 +1,46 @@
 //! The spot engine as a leg, in this process or over TCP. A batch of calls is one submission, one sync.
 
+use std::sync::{Mutex, PoisonError};
+
 use domain::id::{self, Id};
 use domain::{Amount, AssetId, UserId};
-use spot::net::Client;
+use spot::net::{Client, ClientError};
 use spot::{Answer as Told, Engine, Move, Operation, Outcome, Refusal, Request, SUBMISSION_MAX, Standing};
 
 use super::{Answer, Answered, Call, Holding, Leg, Reason, Record, Verb, sane};
 
 pub enum SpotLeg {
     Engine(Engine),
-    Client(Client),
+    Client(Connection),
+}
+
+/// A client, and how to make another: one that the engine rejected (a wrong token, another version) never tries again,
+/// but what was wrong may be put right while we run.
+pub struct Connection {
+    client: Mutex<Client>,
+    connect: Box<dyn Fn() -> Client + Send + Sync>,
+}
+
+impl Connection {
+    fn client(&self) -> Client {
+        self.client.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    async fn submit(&self, requests: &[Request]) -> Result<Vec<Told>, ClientError> {
+        let told = self.client().submit(requests).await;
+        if let Err(ClientError::Unauthorized | ClientError::Protocol) = &told {
+            *self.client.lock().unwrap_or_else(PoisonError::into_inner) = (self.connect)();
+        }
+        told
+    }
 }
 
 impl SpotLeg {
+    /// An engine elsewhere; `connect` is asked again whenever it rejected us.
+    pub fn elsewhere(connect: impl Fn() -> Client + Send + Sync + 'static) -> Self {
+        Self::Client(Connection { client: Mutex::new(connect()), connect: Box::new(connect) })
+    }
+
     /// All answers, or why there are none. Then anything may have happened.
     async fn submit(&self, requests: &[Request]) -> Result<Vec<Told>, Reason> {
         let mut answers = Vec::with_capacity(requests.len());

@@ -5,6 +5,7 @@ mod audit;
 mod crash;
 mod create;
 mod http_leg;
+mod node;
 mod operator;
 mod step;
 mod support;

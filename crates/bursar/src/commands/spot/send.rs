@@ -72,7 +72,10 @@ impl Ids {
             .map_err(|error| Failure::outside("INTERNAL", &error, "give each line an id of your own"))?;
         let mut random = Random::from_seed(u64::from_le_bytes(chance));
         let moment = SystemClock.now().plus_micros(-i64::try_from(random.below(10_000_000)).unwrap_or(0));
-        Ok(Self { next: first_at(moment).saturating_add(i64::try_from(random.below(1 << 22)).unwrap_or(0)) })
+        // A node number that no server ever has, and somewhere in its millisecond.
+        let node = i64::from(domain::id::NodeId::UNLENT) + i64::try_from(random.below(31)).unwrap_or(0);
+        let tail = (node << 12) + i64::try_from(random.below(1 << 12)).unwrap_or(0);
+        Ok(Self { next: first_at(moment).saturating_add(tail) })
     }
 
     fn next(&mut self) -> Result<OpId, String> {
