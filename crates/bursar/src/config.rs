@@ -61,6 +61,7 @@ pub struct Auth {
     pub issuer: String,
     pub audience: String,
     pub hs256_secret_file: String,
+    pub hs256_kid: String,
     pub jwks_file: String,
     pub clock_skew_s: u32,
 }
@@ -71,6 +72,7 @@ impl Default for Auth {
             issuer: "bursar".to_owned(),
             audience: "bursar".to_owned(),
             hs256_secret_file: String::new(),
+            hs256_kid: String::new(),
             jwks_file: String::new(),
             clock_skew_s: 30,
         }
@@ -235,10 +237,15 @@ impl Config {
             Ok(_) => Ok(()),
         };
         address("http.listen", &self.http.listen, Some(self.http.allow_remote))?;
-        if !(self.spot.kind == SpotKind::Embedded && self.spot.address.is_empty()) {
+        match self.spot.kind {
+            SpotKind::Embedded if self.spot.address.is_empty() => {}
             // An embedded engine listens there; it is no place for strangers.
-            let remote = (self.spot.kind == SpotKind::Embedded).then_some(false);
-            address("spot.address", &self.spot.address, remote)?;
+            SpotKind::Embedded => address("spot.address", &self.spot.address, Some(false))?,
+            SpotKind::Remote => address("spot.address", &self.spot.address, None)?,
+            SpotKind::Http => self.check_engine_url()?,
+        }
+        if !(self.http.docs_url.is_empty() || self.http.docs_url.ends_with('/')) {
+            return refuse("http.docs_url must end with a slash".to_owned(), "or be empty");
         }
         let numbers = [
             ("spot.retention_h", self.spot.retention_h, 1, 87_600),
@@ -259,6 +266,20 @@ impl Config {
             }
         }
         Ok(())
+    }
+
+    /// A token and every balance would travel in the clear.
+    fn check_engine_url(&self) -> Result<(), Failure> {
+        let url = self.spot.url.as_str();
+        let host = url.strip_prefix("http://").map(|rest| rest.split('/').next().unwrap_or_default());
+        let Some(host) = host else { return Ok(()) };
+        let here = ["localhost", "127.0.0.1", "[::1]"];
+        if here.iter().any(|name| host == *name || host.strip_prefix(name).is_some_and(|rest| rest.starts_with(':'))) {
+            return Ok(());
+        }
+        let message = "spot.url is http:// to another machine: the token and every transfer would travel in the clear";
+        let hint = "use https://, or a tunnel that ends on this machine";
+        Err(Failure::bad_input("CONFIG_INVALID", message, hint))
     }
 
     pub fn store_options(&self) -> Options {
@@ -383,7 +404,7 @@ mod tests {
         refused(
             "\n[datbase]\nurl = \"x\"",
             &[],
-            "bursar.toml, line 2: unknown field `datbase`, expected `database` | did you mean database?",
+            "bursar.toml, line 2: unknown field `datbase`, expected one of `database`, `http`, `auth`, `spot`, `transfer`, `limits` | did you mean database?",
         );
         refused(
             "",

@@ -8,9 +8,6 @@ use domain::ledger::{Difference, Refusal};
 use domain::transfer::{Rejection, State};
 use toml::{Table, Value};
 
-/// Codes of commands that are being written: their pages came first.
-const COMING: [&str; 4] = ["TRANSFER_ENDED", "TRANSFER_NOT_PROVEN", "CHAOS_FAILED", "LOAD_FAILED"];
-
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
@@ -57,7 +54,6 @@ fn every_code_has_its_page_and_every_page_its_code() {
     codes.extend(Refusal::ALL.iter().map(|refusal| refusal.code().to_owned()));
     codes.extend(Difference::ALL.iter().map(|difference| difference.code().to_owned()));
     codes.extend(Rejection::ALL.iter().map(|rejection| rejection.code().to_owned()));
-    codes.extend(COMING.map(ToOwned::to_owned));
     // The states of a transfer, and its outcomes, which have the same names, are no errors.
     let states = State::ALL.map(State::as_str);
     codes.retain(|code| code != "ROLLBACK" && !states.contains(&code.as_str()));

@@ -5,31 +5,27 @@ use std::path::Path;
 use serde_json::json;
 
 use super::Context;
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome};
 use crate::output::table;
 use store::db::describe_url;
 
 pub fn check(context: &Context, file: Option<&Path>) -> Outcome {
     let file = file.map_or_else(|| "none (defaults)".to_owned(), |file| file.display().to_string());
-    let database = &context.config.database;
-    let url = describe_url(&database.url)?;
-    let body = json!({
-        "ok": true,
-        "file": file,
-        "database": {
-            "url": url,
-            "max_connections": database.max_connections,
-            "acquire_timeout_ms": database.acquire_timeout_ms,
-        },
-    });
+    let mut config = context.config.clone();
+    // Without the password.
+    config.database.url = describe_url(&config.database.url)?;
+    let bug = |error| Failure::outside("INTERNAL", &error, "this is a bug in Bursar: please report it");
+    let mut body = serde_json::to_value(&config).map_err(bug)?;
+    body["ok"] = json!(true);
+    body["file"] = json!(file);
     context.print(&body, || {
-        let row = |name: &str, value: String| vec![name.to_owned(), value];
-        let rows = [
-            row("file", file.clone()),
-            row("database.url", url.clone()),
-            row("database.max_connections", database.max_connections.to_string()),
-            row("database.acquire_timeout_ms", database.acquire_timeout_ms.to_string()),
-        ];
+        let mut rows = vec![vec!["file".to_owned(), file.clone()]];
+        for (section, settings) in body.as_object().into_iter().flatten() {
+            for (name, value) in settings.as_object().into_iter().flatten() {
+                let value = value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned);
+                rows.push(vec![format!("{section}.{name}"), value]);
+            }
+        }
         format!("{}\nthe configuration is good", table(&["setting", "value"], &[], &rows))
     });
     Ok(())

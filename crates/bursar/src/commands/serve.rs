@@ -131,11 +131,15 @@ fn verifier(config: &Config) -> Result<Verifier, Failure> {
     let hint = "head -c 48 /dev/urandom | base64 > jwt.secret; then auth.hs256_secret_file = \"jwt.secret\"";
     let bad = |error: &server::auth::KeyError| Failure::bad_input("AUTH_KEYS_INVALID", error.to_string(), hint);
     if !auth.hs256_secret_file.is_empty() {
-        keys.add_hs256(None, read_secret(&auth.hs256_secret_file)?).map_err(|error| bad(&error))?;
+        let kid = Some(auth.hs256_kid.as_str()).filter(|kid| !kid.is_empty());
+        keys.add_hs256(kid, read_secret(&auth.hs256_secret_file)?).map_err(|error| bad(&error))?;
     }
     if !auth.jwks_file.is_empty() {
         let text = read_secret(&auth.jwks_file)?;
-        keys.add_jwks(&String::from_utf8_lossy(&text)).map_err(|error| bad(&error))?;
+        keys.add_jwks(&String::from_utf8_lossy(&text)).map_err(|error| {
+            let hint = "auth.jwks_file holds public keys: RSA for RS256, Ed25519 for EdDSA";
+            Failure::bad_input("AUTH_KEYS_INVALID", format!("{}: {error}", auth.jwks_file), hint)
+        })?;
     }
     if keys.is_empty() || auth.issuer.is_empty() || auth.audience.is_empty() {
         let message = "there is no key to check tokens with, or no issuer, or no audience: nobody could log in";
@@ -169,8 +173,8 @@ pub fn transfer_settings(config: &Config) -> Settings {
     let call_timeout = millis(transfer.call_timeout_ms);
     Settings {
         call_timeout,
-        // Longer than whoever made a transfer can be busy with it.
-        grace: call_timeout * 2 + Duration::from_secs(5),
+        // Longer than whoever made a transfer can be busy with it; an engine over HTTP takes a batch in turns.
+        grace: call_timeout * if config.spot.kind == SpotKind::Http { 20 } else { 2 } + Duration::from_secs(5),
         first_pause: millis(transfer.first_pause_ms),
         longest_pause: millis(transfer.longest_pause_ms.max(transfer.first_pause_ms)),
         alert_tries: transfer.alert_tries.into(),

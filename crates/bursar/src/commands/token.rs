@@ -39,7 +39,7 @@ pub fn run(context: &Context, arguments: &Arguments) -> Outcome {
         issued_at: now,
         expires_at: now.plus_micros(micros),
     };
-    let token = sign_hs256(&secret, None, &claims)
+    let token = sign_hs256(&secret, Some(auth.hs256_kid.as_str()).filter(|kid| !kid.is_empty()), &claims)
         .map_err(|error| Failure::bad_input("AUTH_KEYS_INVALID", error.to_string(), "use a longer secret"))?;
     context.print(&json!({ "token": token, "expires_at": claims.expires_at.to_string() }), || token.clone());
     Ok(())
