@@ -9,6 +9,7 @@ use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
+use rustix::net::sockopt::set_tcp_user_timeout;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
@@ -18,6 +19,8 @@ const CONNECTIONS: usize = 4_096;
 const HEADER_TIME: Duration = Duration::from_secs(60);
 /// How long requests that were begun may take to end when the server stops.
 const DRAIN: Duration = Duration::from_secs(20);
+/// A client that takes nothing of its answer for so long is gone.
+const UNREAD_MS: u32 = 30_000;
 /// Headers are short.
 const HEADER_BYTES: usize = 32 << 10;
 
@@ -47,8 +50,9 @@ pub async fn serve(listener: TcpListener, router: Router, stop: impl Future<Outp
                 continue;
             }
         };
-        if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(%error, "small answers may be late");
+        let set = stream.set_nodelay(true).and_then(|()| Ok(set_tcp_user_timeout(&stream, UNREAD_MS)?));
+        if let Err(error) = set {
+            tracing::debug!(%error, "small answers may be late, and silent clients stay");
         }
         let service = TowerToHyperService::new(router.clone());
         let connection = graceful.watch(builder.serve_connection(TokioIo::new(stream), service));

@@ -162,35 +162,37 @@ impl Gate {
 
     fn decide(&mut self, one: &Asked<'_>, drafts: &[Draft]) -> Verdict {
         let wish = one.wish;
+        let mut taken = false;
         if let Some(name) = &wish.client_order_id {
             let same = |transfer: &Transfer| transfer.is_same(wish.asset, wish.amount, wish.direction);
             if let Some(earlier) = self.earlier.get(&(wish.user, name.clone())) {
-                return match same(earlier) {
-                    true => Verdict::Known(Box::new(earlier.clone())),
-                    false => Verdict::Rejected(Rejection::DuplicateRequest),
-                };
+                if same(earlier) {
+                    return Verdict::Known(Box::new(earlier.clone()));
+                }
+                taken = true;
             }
             let mine = |draft: &&Draft| {
                 draft.transfer.user == wish.user && draft.transfer.client_order_id.as_ref() == Some(name)
             };
             let found = drafts.iter().enumerate().find(|(_, draft)| mine(draft));
             if let Some((at, draft)) = found {
-                return match same(&draft.transfer) {
-                    true => Verdict::SameAs(at),
-                    false => Verdict::Rejected(Rejection::DuplicateRequest),
-                };
+                if same(&draft.transfer) {
+                    return Verdict::SameAs(at);
+                }
+                taken = true;
             }
         }
-        match self.check(one) {
+        match self.check(one, taken) {
             Ok(account) => Verdict::Accepted(account),
             Err(rejection) => Verdict::Rejected(rejection),
         }
     }
 
-    /// The rules in order. Nothing is counted unless all of them hold.
-    fn check(&mut self, one: &Asked<'_>) -> Result<AccountId, Rejection> {
+    /// The rules in order. Nothing is counted unless all of them hold. `taken`: the wish's name stands for another.
+    fn check(&mut self, one: &Asked<'_>, taken: bool) -> Result<AccountId, Rejection> {
         let wish = one.wish;
         let nowhere = match wish.direction {
+            _ if taken => Rejection::DuplicateRequest,
             Direction::ToSpot => Rejection::SourceAccountNotFound,
             Direction::ToFunding => Rejection::TargetAccountNotFound,
         };
@@ -201,7 +203,7 @@ impl Gate {
         }
         let wallet = match (wallet, one.holding) {
             // The source is looked at before the target.
-            (Err(_), Some(None)) => return Err(Rejection::SourceAccountNotFound),
+            (Err(_), Some(None)) if !taken => return Err(Rejection::SourceAccountNotFound),
             (wallet, _) => wallet?,
         };
         let count = Day { user: wish.user, asset: None };
@@ -214,6 +216,9 @@ impl Gate {
         let total = used(&moved).saturating_add(wish.amount.units());
         if total > wallet.limits.daily.units() {
             return Err(Rejection::DailyAmountExceeded);
+        }
+        if taken {
+            return Err(Rejection::DuplicateRequest);
         }
         let account = wallet.account;
         match wish.direction {

@@ -119,6 +119,7 @@ impl Desk {
             let ended: HashMap<Id<id::Transfer>, Transfer> =
                 ended.into_iter().map(|transfer| (transfer.id, transfer)).collect();
             for one in &mut created {
+                // One transfer may be told several times: a wish can stand in its own batch again.
                 if let Created::New(transfer) | Created::Duplicate(transfer) = one
                     && let Some(ended) = ended.get(&transfer.id)
                 {

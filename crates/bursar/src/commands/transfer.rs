@@ -170,7 +170,7 @@ async fn show_one(context: &Context, db: &Db, transfer: &Transfer) -> Outcome {
 fn line(transfer: &Transfer, answer: &TransferAnswer) -> Value {
     json!({
         "req_id": answer.req_id, "user": transfer.user.get(), "from": answer.from, "to": answer.to,
-        "asset": answer.asset, "amount": answer.amount, "state": answer.stage, "error": answer.error,
+        "asset": answer.asset, "amount": answer.amount, "state": answer.stage, "error": transfer.error,
         "client_order_id": answer.client_order_id, "tries": transfer.tries, "due_at": transfer.due_at.to_string(),
         "alerted_at": transfer.alerted_at.map(|at| at.to_string()), "created_at": answer.created_at,
         "updated_at": answer.updated_at,
@@ -188,7 +188,7 @@ fn listing(transfers: &[(&Transfer, TransferAnswer)]) -> String {
                 answer.amount.clone(),
                 answer.asset.clone(),
                 answer.stage.to_owned(),
-                answer.error.clone().unwrap_or_default(),
+                transfer.error.clone().unwrap_or_default(),
                 transfer.tries.to_string(),
                 answer.created_at.clone(),
             ]

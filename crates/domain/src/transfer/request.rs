@@ -113,7 +113,7 @@ impl ClientOrderId {
 
 macro_rules! rejections {
     ($($Variant:ident = $code:literal, $text:literal;)*) => {
-        /// Why a request is not taken, in the order in which the rules are held against it. Nothing was done.
+        /// Why a request is not taken, roughly in the order in which the rules are held against it. Nothing was done.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Rejection { $($Variant,)* }
 
@@ -138,8 +138,8 @@ rejections! {
     Unauthorized = "UNAUTHORIZED", "the request carries no valid token";
     Forbidden = "FORBIDDEN", "the request is for another user's account";
     InvalidAccountType = "INVALID_ACCOUNT_TYPE", "from and to must be FUNDING or SPOT";
-    UnsupportedAccountType = "UNSUPPORTED_ACCOUNT_TYPE", "this kind of account is not served yet";
     SameAccount = "SAME_ACCOUNT", "from and to are the same account";
+    UnsupportedAccountType = "UNSUPPORTED_ACCOUNT_TYPE", "this kind of account is not served yet";
     InvalidAsset = "INVALID_ASSET", "there is no such asset";
     AssetSuspended = "ASSET_SUSPENDED", "the asset is suspended";
     TransferNotAllowed = "TRANSFER_NOT_ALLOWED", "this asset cannot be moved between own accounts";

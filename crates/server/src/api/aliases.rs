@@ -1,6 +1,6 @@
 //! `/api/v1/transfer`: the older form. The same handler, other names: `funding` and `trading`, lower-case states.
 
-use axum::extract::{Path, Request, State};
+use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use serde::Serialize;
@@ -9,8 +9,8 @@ use utoipa::ToSchema;
 use super::Shared;
 use super::answer::{Outcome, message};
 use super::error::{ApiError, ErrorBody, json};
-use super::request::{Form, TransferRequest};
-use super::transfers::{ask, find};
+use super::request::{AliasRequestSchema, Form};
+use super::transfers::{PathId, ask, find};
 
 #[derive(Serialize, ToSchema)]
 pub struct AliasAnswer {
@@ -47,7 +47,7 @@ const fn lower(outcome: Outcome) -> &'static str {
 ///
 /// As `POST /api/v1/internal_transfer`, with `funding` and `trading` for the accounts.
 #[utoipa::path(post, path = "/api/v1/transfer", tag = "older form", operation_id = "createTransferAlias",
-    request_body = TransferRequest,
+    request_body = AliasRequestSchema,
     responses(
         (status = 200, description = "The money is at its target", body = AliasAnswer),
         (status = 202, description = "Recorded and on its way", body = AliasAnswer),
@@ -73,7 +73,7 @@ pub async fn create(State(app): Shared, headers: HeaderMap, request: Request) ->
 
 /// One transfer, older form
 #[utoipa::path(get, path = "/api/v1/transfer/{req_id}", tag = "older form", operation_id = "readTransferAlias",
-    params(("req_id" = String, Path, example = "sr-1734912345678901234")),
+    params(("req_id" = String, Path, pattern = "^sr-[1-9][0-9]{0,18}$", example = "sr-1734912345678901234")),
     responses(
         (status = 200, description = "Where it stands", body = AliasState),
         (status = 400, description = "INVALID_REQUEST: no such id can be", body = ErrorBody),
@@ -82,8 +82,8 @@ pub async fn create(State(app): Shared, headers: HeaderMap, request: Request) ->
         (status = 429, description = "RATE_LIMIT_EXCEEDED", body = ErrorBody),
         (status = 503, description = "SYSTEM_ERROR", body = ErrorBody),
     ), security(("token" = [])))]
-pub async fn read(State(app): Shared, headers: HeaderMap, Path(req_id): Path<String>) -> Result<Response, ApiError> {
-    let transfer = find(&app, &headers, &req_id).await?;
+pub async fn read(State(app): Shared, headers: HeaderMap, req_id: PathId) -> Result<Response, ApiError> {
+    let transfer = find(&app, &headers, req_id).await?;
     let answer = AliasState {
         req_id: transfer.id.to_string(),
         state: lower(Outcome::of(transfer.state)),

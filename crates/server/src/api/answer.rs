@@ -7,6 +7,8 @@ use domain::{Asset, AssetId, Precision};
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use super::request::Account;
+
 /// How far a transfer is, as far as a client must know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
@@ -42,9 +44,9 @@ pub struct TransferAnswer {
     pub transfer_id: String,
     #[schema(example = "sr-1734912345678901234")]
     pub req_id: String,
-    #[schema(example = "FUNDING")]
+    #[schema(value_type = Account)]
     pub from: &'static str,
-    #[schema(example = "SPOT")]
+    #[schema(value_type = Account)]
     pub to: &'static str,
     #[schema(example = "USDT")]
     pub asset: String,
@@ -55,7 +57,7 @@ pub struct TransferAnswer {
     /// The exact state of the machine behind it.
     #[schema(example = "COMMITTED")]
     pub stage: &'static str,
-    /// Why it failed or went back, or what keeps it waiting: a code.
+    /// Why it failed or went back: a code. What keeps it waiting is not the client's business.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -85,7 +87,7 @@ impl TransferAnswer {
             amount,
             state: Outcome::of(transfer.state),
             stage: transfer.state.as_str(),
-            error: transfer.error.clone(),
+            error: transfer.error.clone().filter(|_| transfer.state.is_terminal()),
             client_order_id: transfer.client_order_id.as_ref().map(ClientOrderId::as_str).map(ToOwned::to_owned),
             message: message(transfer.state),
             created_at: transfer.created_at.to_string(),

@@ -63,8 +63,8 @@ const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Own balances
 ///
-/// Of every asset in which the user has an account. The two sides are read one after the other: while a transfer is on
-/// its way its money may be seen on neither.
+/// Of every asset in which the user has an account. The two sides are read one after the other: the money of a transfer
+/// that is on its way may be seen on neither, or for a moment on both (frozen in funding, available in spot).
 #[utoipa::path(get, path = "/api/v1/balances", tag = "balances", operation_id = "readBalances",
     responses(
         (status = 200, description = "What there is", body = BalancesAnswer),

@@ -41,6 +41,8 @@ pub async fn ready(State(app): Shared) -> Response {
         "stopping"
     } else if !app.desk.coordinator().has_lease() {
         "no node number"
+    } else if !app.desk.is_whole() {
+        "a lane has ended"
     } else {
         let check = app.desk.coordinator().db().check_schema();
         match tokio::time::timeout(Duration::from_secs(2), check).await {

@@ -126,6 +126,10 @@ async fn number(State(app): Shared, request: Request, next: Next) -> Response {
     let mut response = next.run(request).await;
     if let Some(Failed(error)) = response.extensions_mut().remove::<Failed>() {
         let allow = response.headers_mut().remove(axum::http::header::ALLOW);
+        if error.status.is_server_error() {
+            // What was behind it was said just before; this ties it to what the client may quote.
+            tracing::warn!(request = id, code = error.code, "a request could not be served");
+        }
         response = error.respond(&id, &app.docs);
         if let Some(allow) = allow {
             response.headers_mut().insert(axum::http::header::ALLOW, allow);

@@ -1,5 +1,7 @@
 //! The description of the interface, generated from the handlers, and a page to browse it without any outside help.
 
+use std::sync::OnceLock;
+
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{Html, IntoResponse, Response};
 use utoipa::OpenApi;
@@ -21,7 +23,7 @@ use super::{aliases, answer, balances, error, health, request, transfers};
         aliases::create, aliases::read, balances::read, health::live, health::ready, health::metrics,
     ),
     components(schemas(
-        request::TransferRequest, answer::TransferAnswer, answer::Outcome, error::ErrorBody, error::ErrorAnswer
+        request::TransferRequest, request::Account, request::AliasAccount, answer::TransferAnswer, answer::Outcome, error::ErrorBody, error::ErrorAnswer
     )),
     modifiers(&Token),
     tags(
@@ -54,7 +56,8 @@ pub fn text() -> String {
 }
 
 pub async fn document() -> Response {
-    ([(CONTENT_TYPE, "application/json")], text()).into_response()
+    static TEXT: OnceLock<String> = OnceLock::new();
+    ([(CONTENT_TYPE, "application/json")], TEXT.get_or_init(text).as_str()).into_response()
 }
 
 pub async fn page() -> Html<&'static str> {

@@ -1,10 +1,10 @@
 //! What a client sends, read strictly: text that is exactly what it should be, or an error that says what is wrong.
 //!
-//! The rules of a transfer that need no database are held here, in their order: whose it is, which accounts, which
-//! asset, how much.
+//! The rules of a transfer that need no database are held here, in their order: whose it is, its form, which accounts,
+//! which asset, how much.
 
 use domain::transfer::{ClientOrderId, Direction, Rejection, Side, check_asset, parse_amount};
-use domain::{Symbol, UserId};
+use domain::{Amount, AmountError, Precision, Symbol, UserId};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use transfer::{Assets, Wish};
@@ -12,20 +12,37 @@ use utoipa::ToSchema;
 
 use super::error::ApiError;
 
+/// Where a user's money can be.
+#[derive(ToSchema)]
+#[schema(rename_all = "UPPERCASE")]
+pub enum Account {
+    Funding,
+    Spot,
+}
+
+/// The same in the older form.
+#[derive(ToSchema)]
+#[schema(rename_all = "lowercase")]
+pub enum AliasAccount {
+    Funding,
+    Trading,
+}
+
 /// Move money between the accounts of the token's user.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(example = json!({"from": "FUNDING", "to": "SPOT", "asset": "USDT", "amount": "100.00"}))]
 pub struct TransferRequest {
-    /// Where the money is: FUNDING or SPOT.
-    #[schema(example = "FUNDING")]
+    /// Where the money is.
+    #[schema(value_type = Account)]
     pub from: String,
     /// Where it shall go: the other one.
-    #[schema(example = "SPOT")]
+    #[schema(value_type = Account)]
     pub to: String,
-    #[schema(example = "USDT")]
+    #[schema(pattern = "^[A-Z0-9]{1,16}$", example = "USDT")]
     pub asset: String,
     /// A plain decimal as text, with at most as many decimals as the asset has.
-    #[schema(example = "100.00")]
+    #[schema(pattern = r"^[0-9]+(\.[0-9]+)?$", example = "100.00")]
     pub amount: String,
     /// Your own name for this request: 1 to 64 visible ASCII characters. Sending the same again gives the original
     /// result, never a second transfer.
@@ -54,13 +71,40 @@ pub struct BatchRequest<'a> {
 }
 
 /// For the description of the interface: what [`BatchRequest`] holds.
-#[derive(ToSchema)]
-#[schema(as = BatchRequest)]
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = BatchRequest, description = "Many transfers of one user at once.")]
 pub struct BatchRequestSchema {
     /// 1 to 1,000 transfers, each with an outcome of its own.
     #[schema(min_items = 1, max_items = 1000)]
-    #[allow(dead_code, reason = "only its shape is used")]
     pub transfers: Vec<TransferRequest>,
+}
+
+/// For the description of the interface: a [`TransferRequest`] with the older names.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = AliasRequest, description = "Move money between the accounts of the token's user.",
+    example = json!({"from": "funding", "to": "trading", "asset": "BTC", "amount": "1.5", "user_id": 7}))]
+pub struct AliasRequestSchema {
+    /// Where the money is.
+    #[schema(value_type = AliasAccount)]
+    pub from: String,
+    /// Where it shall go: the other one.
+    #[schema(value_type = AliasAccount)]
+    pub to: String,
+    #[schema(pattern = "^[A-Z0-9]{1,16}$", example = "BTC")]
+    pub asset: String,
+    /// A plain decimal as text, with at most as many decimals as the asset has.
+    #[schema(pattern = r"^[0-9]+(\.[0-9]+)?$", example = "1.5")]
+    pub amount: String,
+    /// Your own name for this request: 1 to 64 visible ASCII characters. Sending the same again gives the original
+    /// result, never a second transfer.
+    #[schema(value_type = String, required = false, nullable = false, min_length = 1, max_length = 64,
+        pattern = "^[!-~]+$", example = "order-4711")]
+    pub client_order_id: Option<String>,
+    /// If it is said, it must be the token's user.
+    #[schema(value_type = i64, required = false, nullable = false, minimum = 1, example = 4001)]
+    pub user_id: Option<i64>,
 }
 
 /// Which names of accounts a form of the interface uses.
@@ -89,15 +133,29 @@ struct Whose {
     user_id: Option<i64>,
 }
 
+/// What the bytes of an object say. To serde a list of the values, without their names, would do as well.
+pub fn read_object<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, String> {
+    if bytes.trim_ascii_start().first() != Some(&b'{') {
+        return Err("it must be a JSON object".to_owned());
+    }
+    serde_json::from_slice(bytes).map_err(|error| error.to_string())
+}
+
 impl TransferRequest {
     pub fn read(body: &[u8], user: UserId) -> Result<Self, ApiError> {
-        serde_json::from_slice(body).map_err(|error| {
-            let whose = serde_json::from_slice::<Whose>(body).ok().and_then(|whose| whose.user_id);
+        read_object(body).map_err(|error| {
+            let whose = read_object::<Whose>(body).ok().and_then(|whose| whose.user_id);
             if whose.is_some_and(|id| id != user.get()) {
                 return Rejection::Forbidden.into();
             }
             ApiError::invalid(format!("the body is not such a request: {error}"))
         })
+    }
+
+    /// Whether the amount is a plain decimal at all, whatever the asset makes of it.
+    fn has_amount(&self) -> bool {
+        let finest = Precision::new(Precision::MAX);
+        finest.is_some_and(|finest| Amount::parse(&self.amount, finest) != Err(AmountError::Malformed))
     }
 
     /// Holds the request against every rule that needs no database.
@@ -107,8 +165,18 @@ impl TransferRequest {
         }
         let client_order_id = self.client_order_id.as_deref().map(ClientOrderId::new).transpose();
         let client_order_id = client_order_id.map_err(|error| ApiError::invalid(error.to_string()))?;
-        let (from, to) = (form.side(&self.from)?, form.side(&self.to)?);
-        let direction = Direction::between(from, to)?;
+        let (from, to) = (form.side(&self.from), form.side(&self.to));
+        if [from, to].contains(&Err(Rejection::InvalidAccountType)) {
+            return Err(Rejection::InvalidAccountType.into());
+        }
+        if !self.has_amount() {
+            return Err(Rejection::InvalidAmount.into());
+        }
+        // The form is good; now what it says. Two kinds that are not served may be the same, too.
+        if self.from == self.to {
+            return Err(Rejection::SameAccount.into());
+        }
+        let direction = Direction::between(from?, to?)?;
         let symbol: Symbol = self.asset.parse().map_err(|_| Rejection::InvalidAsset)?;
         let (id, asset) = assets.by_symbol(&symbol).ok_or(Rejection::InvalidAsset)?;
         check_asset(asset.status, asset.internal_transfer_enabled)?;

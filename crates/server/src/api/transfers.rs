@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, Request, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
@@ -15,7 +16,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::answer::{Outcome, TransferAnswer};
 use super::error::{ApiError, ErrorAnswer, ErrorBody, json};
-use super::request::{BatchRequest, BatchRequestSchema, Form, TransferRequest};
+use super::request::{Account, BatchRequest, BatchRequestSchema, Form, TransferRequest, read_object};
 use super::{App, BATCH_BYTES, REQUEST_BYTES, Shared, read_json};
 
 /// The most transfers in one batch.
@@ -141,8 +142,8 @@ pub struct BatchAnswer {
 pub async fn create_batch(State(app): Shared, headers: HeaderMap, request: Request) -> Result<Response, ApiError> {
     let user = app.admit(&headers)?;
     let body = read_json(request, BATCH_BYTES).await?;
-    let batch: BatchRequest<'_> = serde_json::from_slice(&body)
-        .map_err(|error| ApiError::invalid(format!("the body is not such a batch: {error}")))?;
+    let batch: BatchRequest<'_> =
+        read_object(&body).map_err(|error| ApiError::invalid(format!("the body is not such a batch: {error}")))?;
     if !(1..=BATCH).contains(&batch.transfers.len()) {
         return Err(ApiError::invalid(format!("a batch has 1 to {BATCH} transfers")));
     }
@@ -173,7 +174,7 @@ pub async fn create_batch(State(app): Shared, headers: HeaderMap, request: Reque
 
 /// One transfer
 #[utoipa::path(get, path = "/api/v1/internal_transfer/{req_id}", tag = "transfers", operation_id = "readTransfer",
-    params(("req_id" = String, Path, description = "As it was answered when the transfer was asked for", example = "sr-1734912345678901234")),
+    params(("req_id" = String, Path, description = "As it was answered when the transfer was asked for", pattern = "^sr-[1-9][0-9]{0,18}$", example = "sr-1734912345678901234")),
     responses(
         (status = 200, description = "Where it stands", body = TransferAnswer),
         (status = 400, description = "INVALID_REQUEST: no such id can be", body = ErrorBody),
@@ -182,15 +183,19 @@ pub async fn create_batch(State(app): Shared, headers: HeaderMap, request: Reque
         (status = 429, description = "RATE_LIMIT_EXCEEDED", body = ErrorBody),
         (status = 503, description = "SYSTEM_ERROR", body = ErrorBody),
     ), security(("token" = [])))]
-pub async fn read(State(app): Shared, headers: HeaderMap, Path(req_id): Path<String>) -> Result<Response, ApiError> {
-    let transfer = find(&app, &headers, &req_id).await?;
+pub async fn read(State(app): Shared, headers: HeaderMap, req_id: PathId) -> Result<Response, ApiError> {
+    let transfer = find(&app, &headers, req_id).await?;
     Ok(json(StatusCode::OK, &TransferAnswer::new(&transfer, &app.assets.all())))
 }
 
+/// The id in a path, or why there is none: who asks is settled before that is told.
+pub(super) type PathId = Result<Path<String>, PathRejection>;
+
 /// Another user's transfer is as good as none.
-pub(super) async fn find(app: &App, headers: &HeaderMap, req_id: &str) -> Result<Transfer, ApiError> {
+pub(super) async fn find(app: &App, headers: &HeaderMap, req_id: PathId) -> Result<Transfer, ApiError> {
     let user = app.admit(headers)?;
-    let id = parse_id(req_id)?;
+    let Path(req_id) = req_id.map_err(|error| ApiError::invalid(error.body_text()))?;
+    let id = parse_id(&req_id)?;
     app.limit(user)?;
     let mut tx = app.desk.coordinator().db().read().await?;
     let found = store::transfer::read(&mut tx, &[id]).await?;
@@ -207,16 +212,19 @@ fn parse_id(text: &str) -> Result<Id<id::Transfer>, ApiError> {
 #[into_params(parameter_in = Query)]
 pub struct ListParameters {
     /// Where the page before ended: its `next_cursor`.
-    #[param(example = "sr-1734912345678901234")]
+    #[param(pattern = "^sr-[1-9][0-9]{0,18}$", example = "sr-1734912345678901234")]
     pub cursor: Option<String>,
     /// How many at most; 50 if it is not said.
     #[param(minimum = 1, maximum = 200)]
     pub limit: Option<u16>,
+    #[param(pattern = "^[A-Z0-9]{1,16}$", example = "USDT")]
     pub asset: Option<String>,
-    /// FUNDING or SPOT: where the money came from.
+    /// Where the money came from.
+    #[param(value_type = Option<Account>)]
     pub from: Option<String>,
-    /// PENDING, COMMITTED, FAILED or ROLLED_BACK.
+    #[param(value_type = Option<Outcome>)]
     pub state: Option<String>,
+    #[param(min_length = 1, max_length = 64, pattern = "^[!-~]+$")]
     pub client_order_id: Option<String>,
 }
 
@@ -242,7 +250,7 @@ pub struct ListAnswer {
 pub async fn list(
     State(app): Shared,
     headers: HeaderMap,
-    parameters: Result<Query<ListParameters>, axum::extract::rejection::QueryRejection>,
+    parameters: Result<Query<ListParameters>, QueryRejection>,
 ) -> Result<Response, ApiError> {
     let user = app.admit(&headers)?;
     let Query(parameters) = parameters.map_err(|error| ApiError::invalid(error.body_text()))?;

@@ -44,7 +44,8 @@ CREATE INDEX transfers_by_user ON transfers (user_id, id);
 -- What the scanner looks for. It stays as small as what is on its way.
 CREATE INDEX transfers_open ON transfers (due_at) WHERE state NOT IN (40, -10, -30);
 
--- The history: one row per commit, with the states that it passed and why. Rows are only ever added.
+-- The history: a row for each commit that moved the transfer or met new trouble, with the states that it passed and why.
+-- Rows are only ever added.
 CREATE TABLE transfer_events (
     transfer_id INTEGER NOT NULL,
     -- 1, 2, … within the transfer.
