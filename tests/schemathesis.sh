@@ -126,4 +126,5 @@ PYTHON
 kill "$server"
 wait "$server"
 server=
-"$bursar" audit
+# The spot money was made up, so the engine has more than transfers brought there: it is left out.
+"$bursar" audit --ledger-only

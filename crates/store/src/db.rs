@@ -1,12 +1,14 @@
 //! `Db`, a database of either engine, and `Tx`, a transaction on it.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
 use domain::random::Random;
+use domain::{AccountId, AssetId};
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous};
@@ -64,6 +66,8 @@ pub struct Db {
     pools: Pools,
     jitter: Arc<AtomicU64>,
     faults: Option<Arc<dyn Faults>>,
+    /// The assets of the system accounts that were met. They never change, and the accounts are always active.
+    system: Arc<RwLock<HashMap<AccountId, AssetId>>>,
 }
 
 #[derive(Clone, Debug)]
@@ -77,6 +81,9 @@ enum Pools {
     },
 }
 
+/// After so long a connection may have died unnoticed.
+const IDLE: Duration = Duration::from_millis(500);
+
 /// How often a transaction is tried when others get in its way.
 const MAX_TRIES: u32 = 12;
 
@@ -87,7 +94,7 @@ impl Db {
             Engine::Sqlite => connect_sqlite(url, options).await?,
         };
         let jitter = Arc::new(AtomicU64::new(options.jitter_seed));
-        Ok(Self { pools, jitter, faults: None })
+        Ok(Self { pools, jitter, faults: None, system: Arc::default() })
     }
 
     /// The same database, for a simulation that makes it fail.
@@ -120,7 +127,14 @@ impl Db {
             Pools::Postgres(pool) => TxInner::Postgres(pool.begin_with(postgres).await?),
             Pools::Sqlite { reader, .. } => TxInner::Sqlite(reader.begin_with(sqlite).await?),
         };
-        Ok(Tx { inner, statements: 0, careful: true, faults: self.faults.clone() })
+        Ok(Tx {
+            inner,
+            statements: 0,
+            careful: true,
+            faults: self.faults.clone(),
+            system: Arc::clone(&self.system),
+            opened: false,
+        })
     }
 
     /// The tries of one piece of writing; [`transact!`](crate::transact) is how to use them.
@@ -167,7 +181,14 @@ impl Db {
                 })?)
             }
         };
-        Ok(Tx { inner, statements: 0, careful, faults: self.faults.clone() })
+        Ok(Tx {
+            inner,
+            statements: 0,
+            careful,
+            faults: self.faults.clone(),
+            system: Arc::clone(&self.system),
+            opened: false,
+        })
     }
 
     /// Nothing to wait for when only the history was missing; else up to 2, 4, 8, … 256 ms, at random.
@@ -301,10 +322,20 @@ async fn connect_postgres(url: &str, options: &Options) -> Result<PgPool, StoreE
     // One plain connection first: its error says what is wrong, where the pool would only say that it waited.
     let first = tokio::time::timeout(options.acquire_timeout, PgConnection::connect_with(&connect)).await;
     first.map_err(|_| sqlx::Error::PoolTimedOut)??.close().await?;
+    // A connection that was used just now is not asked again whether it is alive: that would cost every transaction a
+    // round trip. One that is not breaks with an error, and the next try gets another.
     let pool = PgPoolOptions::new()
         .max_connections(options.max_connections)
         .acquire_timeout(options.acquire_timeout)
-        .before_acquire(|connection, _| Box::pin(async move { Ok(!connection.is_in_transaction()) }));
+        .test_before_acquire(false)
+        .before_acquire(|connection, usage| {
+            Box::pin(async move {
+                if usage.idle_for > IDLE {
+                    connection.ping().await?;
+                }
+                Ok(!connection.is_in_transaction())
+            })
+        });
     Ok(pool.connect_with(connect).await?)
 }
 
@@ -344,6 +375,9 @@ pub struct Tx {
     /// On a second try: look everything up first instead of relying on the unique indexes.
     pub(crate) careful: bool,
     faults: Option<Arc<dyn Faults>>,
+    pub(crate) system: Arc<RwLock<HashMap<AccountId, AssetId>>>,
+    /// It has opened system accounts itself: until it commits they may yet come to nothing.
+    pub(crate) opened: bool,
 }
 
 #[derive(Debug)]

@@ -113,7 +113,13 @@ pub(crate) const BEGIN_SNAPSHOT: [&str; 2] = ["BEGIN ISOLATION LEVEL REPEATABLE 
 
 /// Opens a transaction that will write. SQLite takes its one write lock at once: waiting for it is then in one
 /// place, and no transaction fails half-way for want of it.
-pub(crate) const BEGIN_WRITE: [&str; 2] = ["BEGIN ISOLATION LEVEL READ COMMITTED", "BEGIN IMMEDIATE"];
+///
+/// What is written is found by its key, always. PostgreSQL must not think otherwise of a table that was small when it
+/// last looked, and need not plan the same statement anew for every batch.
+pub(crate) const BEGIN_WRITE: [&str; 2] = [
+    "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL enable_seqscan = off; SET LOCAL plan_cache_mode = force_generic_plan",
+    "BEGIN IMMEDIATE",
+];
 
 statements! {
     /// One change of schema or settings at a time. SQLite's write lock already sees to it.

@@ -135,6 +135,7 @@ pub async fn open(tx: &mut Tx, wanted: &[NewAccount], at: Timestamp) -> Result<V
     }
     if distinct.iter().any(|one| one.owner == 0) {
         execute_rows(tx, &OPEN_SYSTEM, columns()).await?;
+        tx.opened = true;
     }
     let owners = distinct.iter().map(|one| one.owner).collect::<BTreeSet<_>>();
     let owners = Many(owners.into_iter().collect::<Vec<i64>>());

@@ -9,6 +9,7 @@
 //! the journal. What is new costs no look-up; what is repeated costs a second transaction.
 
 use std::collections::{BTreeSet, HashMap};
+use std::sync::PoisonError;
 
 use domain::ledger::{AccountState, Book, HoldState, OpKey, Operation, Outcome, Reply};
 use domain::{AccountId, AccountStatus, Amount, AssetId, Timestamp};
@@ -108,12 +109,35 @@ async fn load_accounts(tx: &mut Tx, operations: &[Operation]) -> Result<Accounts
         .flat_map(|movement| [movement.from.0, movement.to.0])
         .filter(|id| !locks.contains(id))
         .collect();
-    let mut rows = fetch_all!(tx, LOCK_ACCOUNTS => AccountRow, Many(locks.iter().copied().collect::<Vec<i64>>()))?;
-    if !reads.is_empty() {
-        let ids = Many(reads.iter().copied().collect::<Vec<i64>>());
-        rows.extend(fetch_all!(tx, READ_ACCOUNTS => AccountRow, ids.clone())?);
+    let rows = fetch_all!(tx, LOCK_ACCOUNTS => AccountRow, Many(locks.iter().copied().collect::<Vec<i64>>()))?;
+    let mut accounts = rows.into_iter().map(state).collect::<Result<Accounts, StoreError>>()?;
+    // Only system accounts are read without a lock. Their assets never change, so they are read once.
+    let mut unknown = Vec::new();
+    {
+        let known = tx.system.read().unwrap_or_else(PoisonError::into_inner);
+        for id in reads {
+            match known.get(&AccountId(id)) {
+                Some(asset) => drop(accounts.insert(AccountId(id), system_state(*asset))),
+                None => unknown.push(id),
+            }
+        }
     }
-    rows.into_iter().map(state).collect()
+    if !unknown.is_empty() {
+        let ids = Many(unknown);
+        let rows = fetch_all!(tx, READ_ACCOUNTS => AccountRow, ids.clone())?;
+        let found = rows.into_iter().map(state).collect::<Result<Accounts, StoreError>>()?;
+        let mut known = tx.system.write().unwrap_or_else(PoisonError::into_inner);
+        if !tx.opened {
+            known.extend(found.iter().filter(|(id, _)| id.is_system()).map(|(id, state)| (*id, state.asset)));
+        }
+        accounts.extend(found);
+    }
+    Ok(accounts)
+}
+
+/// What the row of a system account says, whichever it is.
+const fn system_state(asset: AssetId) -> AccountState {
+    AccountState { asset, status: AccountStatus::Active, available: Amount::ZERO, frozen: Amount::ZERO }
 }
 
 /// By position, not by name: this is decoded a thousand times per batch.
