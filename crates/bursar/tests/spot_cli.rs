@@ -245,6 +245,16 @@ fn a_simulation_says_what_happened_and_the_same_seed_says_the_same() {
 }
 
 #[test]
+fn simulated_transfers_hold_the_laws_and_the_same_seed_says_the_same() {
+    let simulate = || json(&run(&["sim", "transfer", "--seed", "7", "--transfers", "300", "--json"]));
+    let report = simulate();
+    assert_eq!(report["held"], true);
+    assert!(report["transfers"].as_u64() >= Some(300), "{report}");
+    assert_eq!(report["hash"].as_str().map(str::len), Some(16), "{report}");
+    assert_eq!(report, simulate());
+}
+
+#[test]
 fn a_short_bench_prints_every_figure() {
     let report = json(&run(&[
         "bench",

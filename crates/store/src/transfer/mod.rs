@@ -23,6 +23,6 @@ pub mod wallet;
 pub mod write;
 
 pub use days::{Day, add_days, lock_days};
-pub use read::{Filter, HistoryRow, history, list, open, read, read_by_orders};
+pub use read::{Filter, HistoryRow, histories, history, list, open, page, read, read_by_orders};
 pub use wallet::{Wallet, lock_wallets};
 pub use write::{Changed, History, change, claim, insert, lock, write_history};

@@ -22,6 +22,12 @@ statements! {
     OPEN_TRANSFERS = "SELECT id, user_id, asset_id, amount, direction, funding_account, state, error, client_order_id,
             tries, due_at, alerted_at, version, created_at, updated_at
         FROM transfers WHERE state NOT IN (40, -10, -30) AND id > $1 ORDER BY id LIMIT $2";
+    /// All of them by id, for whoever proves something about each.
+    PAGE_TRANSFERS = "SELECT id, user_id, asset_id, amount, direction, funding_account, state, error, client_order_id,
+            tries, due_at, alerted_at, version, created_at, updated_at
+        FROM transfers WHERE id > $1 ORDER BY id LIMIT $2";
+    PAGE_HISTORY = "SELECT transfer_id, version, path, reason, at FROM transfer_events
+        WHERE transfer_id > $1 AND transfer_id <= $2 ORDER BY transfer_id, version";
     COUNT_OPEN = "SELECT COUNT(*), COUNT(alerted_at) FROM transfers WHERE state NOT IN (40, -10, -30)";
     TRANSFER_HISTORY = "SELECT version, path, reason, at FROM transfer_events WHERE transfer_id = $1 ORDER BY version";
 }
@@ -67,6 +73,20 @@ pub async fn list(tx: &mut Tx, user: UserId, filter: &Filter, most: i64) -> Resu
 /// A page of what has not ended, by id.
 pub async fn open(tx: &mut Tx, after: i64, most: i64) -> Result<Vec<Transfer>, StoreError> {
     fetch_all!(tx, OPEN_TRANSFERS => Row, after, most)?.into_iter().map(transfer).collect()
+}
+
+/// A page of all transfers, by id.
+pub async fn page(tx: &mut Tx, after: i64, most: i64) -> Result<Vec<Transfer>, StoreError> {
+    fetch_all!(tx, PAGE_TRANSFERS => Row, after, most)?.into_iter().map(transfer).collect()
+}
+
+/// The history of all transfers above one id, through another, each with its number.
+pub async fn histories(tx: &mut Tx, after: i64, through: i64) -> Result<Vec<(i64, HistoryRow)>, StoreError> {
+    let rows = fetch_all!(tx, PAGE_HISTORY => (i64, i64, String, String, i64), after, through)?;
+    let row = |(transfer, version, path, reason, at)| {
+        (transfer, HistoryRow { version, path, reason, at: Timestamp::from_micros(at) })
+    };
+    Ok(rows.into_iter().map(row).collect())
 }
 
 /// How many have not ended, and for how many of them somebody was told.

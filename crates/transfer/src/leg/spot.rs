@@ -12,6 +12,13 @@ use super::{Answer, Answered, Call, Holding, Leg, Reason, Record, Verb, sane};
 pub enum SpotLeg {
     Engine(Engine),
     Client(Connection),
+    /// The simulator's engine, over a line that misbehaves.
+    Simulated(Box<dyn Submit>),
+}
+
+/// Whatever takes a submission to an engine and brings its answers back, or says why there are none.
+pub trait Submit: Send + Sync {
+    fn submit<'a>(&'a self, requests: &'a [Request]) -> Answered<'a, Result<Vec<Told>, Reason>>;
 }
 
 /// A client, and how to make another: one that the engine rejected (a wrong token, another version) never tries again,
@@ -53,6 +60,7 @@ impl SpotLeg {
                 Self::Client(client) => {
                     client.submit(part).await.map_err(|error| Reason::foreign(error.code(), &error.to_string()))
                 }
+                Self::Simulated(line) => line.submit(part).await,
             };
             answers.extend(told?);
         }

@@ -7,5 +7,6 @@ mod create;
 mod http_leg;
 mod node;
 mod operator;
+mod sim;
 mod step;
 mod support;
