@@ -1,11 +1,14 @@
 //! Everything that truly differs between PostgreSQL and SQLite, in one place.
 
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+
 use sqlx::error::DatabaseError;
 use sqlx::{AssertSqlSafe, Encode, Postgres, Sqlite, Type};
 
 use crate::db::{Engine, Tx, TxInner};
 use crate::error::{Constraint, StoreError};
-use crate::sql::{Column, ColumnType, RowsSql};
+use crate::sql::{Column, ColumnType, RowsSql, Write};
 
 // ---- many values in one bind -------------------------------------------------------------------------------
 
@@ -51,7 +54,7 @@ many!(String);
 // ---- many rows in one statement ----------------------------------------------------------------------------
 
 /// What `{rows}` stands for: `UNNEST` of one array per column, or `json_each` of one array of rows.
-pub(crate) fn rows(engine: Engine, columns: &[(&str, ColumnType)]) -> String {
+pub(crate) fn rows(engine: Engine, columns: &[(&str, ColumnType)], after: usize) -> String {
     let list = |each: &dyn Fn(usize, &str, ColumnType) -> String| -> String {
         let parts: Vec<String> =
             columns.iter().enumerate().map(|(at, (name, column_type))| each(at, name, *column_type)).collect();
@@ -60,8 +63,8 @@ pub(crate) fn rows(engine: Engine, columns: &[(&str, ColumnType)]) -> String {
     match engine {
         Engine::Postgres => {
             let arrays = list(&|at, _, column_type| match column_type {
-                ColumnType::Int => format!("${}::BIGINT[]", at + 1),
-                ColumnType::Text => format!("${}::TEXT[]", at + 1),
+                ColumnType::Int => format!("${}::BIGINT[]", after + at + 1),
+                ColumnType::Text => format!("${}::TEXT[]", after + at + 1),
             });
             format!("UNNEST({arrays}) AS r({})", list(&|_, name, _| name.to_owned()))
         }
@@ -82,6 +85,8 @@ pub(crate) async fn execute_rows(tx: &mut Tx, sql: &RowsSql, columns: Vec<Column
                     Column::Ints(values) => query.bind(values),
                     Column::Texts(values) => query.bind(values),
                     Column::OptionalTexts(values) => query.bind(values),
+                    Column::Strings(values) => query.bind(values),
+                    Column::OptionalStrings(values) => query.bind(values),
                 };
             }
             query.execute(&mut **tx).await.map(|done| done.rows_affected())
@@ -93,6 +98,57 @@ pub(crate) async fn execute_rows(tx: &mut Tx, sql: &RowsSql, columns: Vec<Column
     Ok(changed?)
 }
 
+/// Runs all of them, and says how many rows each has written. PostgreSQL takes them as one statement: each is a part of
+/// it that is carried out whatever the others do. SQLite is in this process, where a round trip costs nothing.
+pub(crate) async fn execute_writes(tx: &mut Tx, writes: Vec<Write>) -> Result<Vec<u64>, StoreError> {
+    if let TxInner::Sqlite(_) = &tx.inner {
+        let mut written = Vec::with_capacity(writes.len());
+        for write in writes {
+            written.push(execute_rows(tx, write.sql, write.columns).await?);
+        }
+        return Ok(written);
+    }
+    if writes.is_empty() {
+        return Ok(Vec::new());
+    }
+    tx.next_statement().await?;
+    let text = AssertSqlSafe(joined(&writes));
+    let TxInner::Postgres(tx) = &mut tx.inner else { return Ok(Vec::new()) };
+    let mut query = sqlx::query_as::<_, (Vec<i64>,)>(text);
+    for column in writes.into_iter().flat_map(|write| write.columns) {
+        query = match column {
+            Column::Ints(values) => query.bind(values),
+            Column::Texts(values) => query.bind(values),
+            Column::OptionalTexts(values) => query.bind(values),
+            Column::Strings(values) => query.bind(values),
+            Column::OptionalStrings(values) => query.bind(values),
+        };
+    }
+    let (counts,) = query.fetch_one(&mut **tx).await?;
+    Ok(counts.into_iter().map(|count| u64::try_from(count).unwrap_or(0)).collect())
+}
+
+/// `WITH w0 AS (… RETURNING 1), w1 AS (…) SELECT ARRAY[(SELECT COUNT(*) FROM w0), …]`. Made once for each selection: the
+/// server knows a statement by its text.
+fn joined(writes: &[Write]) -> Arc<str> {
+    type Known = HashMap<Vec<&'static str>, Arc<str>>;
+    static KNOWN: OnceLock<RwLock<Known>> = OnceLock::new();
+    let known = KNOWN.get_or_init(RwLock::default);
+    let names: Vec<&'static str> = writes.iter().map(|write| write.sql.name).collect();
+    if let Some(text) = known.read().unwrap_or_else(PoisonError::into_inner).get(&names) {
+        return Arc::clone(text);
+    }
+    let (mut parts, mut counts, mut binds) = (Vec::new(), Vec::new(), 0);
+    for (number, write) in writes.iter().enumerate() {
+        parts.push(format!("w{number} AS ({} RETURNING 1)", write.sql.render(Engine::Postgres, binds)));
+        counts.push(format!("(SELECT COUNT(*) FROM w{number})"));
+        binds += write.sql.bind_count();
+    }
+    let text: Arc<str> = format!("WITH {} SELECT ARRAY[{}]", parts.join(", "), counts.join(", ")).into();
+    known.write().unwrap_or_else(PoisonError::into_inner).insert(names, Arc::clone(&text));
+    text
+}
+
 /// `[[1,"a"],[2,null]]`
 fn rows_as_json(columns: &[Column<'_>]) -> String {
     let count = columns.first().map_or(0, Column::len);
@@ -100,6 +156,8 @@ fn rows_as_json(columns: &[Column<'_>]) -> String {
         Column::Ints(values) => serde_json::Value::from(values[row]),
         Column::Texts(values) => serde_json::Value::from(values[row]),
         Column::OptionalTexts(values) => serde_json::Value::from(values[row]),
+        Column::Strings(values) => serde_json::Value::from(values[row].as_str()),
+        Column::OptionalStrings(values) => serde_json::Value::from(values[row].as_deref()),
     };
     let rows: Vec<serde_json::Value> =
         (0..count).map(|row| columns.iter().map(|column| cell(column, row)).collect()).collect();

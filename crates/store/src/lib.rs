@@ -36,3 +36,4 @@ pub mod yardstick;
 
 pub use db::{Db, Engine, Options, Tx};
 pub use error::StoreError;
+pub use sql::Writes;

@@ -74,6 +74,8 @@ pub enum Column<'a> {
     Ints(Vec<i64>),
     Texts(Vec<&'a str>),
     OptionalTexts(Vec<Option<&'a str>>),
+    Strings(Vec<String>),
+    OptionalStrings(Vec<Option<String>>),
 }
 
 impl Column<'_> {
@@ -82,13 +84,17 @@ impl Column<'_> {
             Self::Ints(values) => values.len(),
             Self::Texts(values) => values.len(),
             Self::OptionalTexts(values) => values.len(),
+            Self::Strings(values) => values.len(),
+            Self::OptionalStrings(values) => values.len(),
         }
     }
 
     const fn fits(&self, column_type: ColumnType) -> bool {
         match self {
             Self::Ints(_) => matches!(column_type, ColumnType::Int),
-            Self::Texts(_) | Self::OptionalTexts(_) => matches!(column_type, ColumnType::Text),
+            Self::Texts(_) | Self::OptionalTexts(_) | Self::Strings(_) | Self::OptionalStrings(_) => {
+                matches!(column_type, ColumnType::Text)
+            }
         }
     }
 }
@@ -103,12 +109,21 @@ impl RowsSql {
     }
 
     pub fn text(&self, engine: Engine) -> Arc<str> {
-        let render = |engine| self.template.replace("{rows}", &dialect::rows(engine, self.columns)).into();
+        let render = |engine| self.render(engine, 0).into();
         let [postgres, sqlite] = self.rendered.get_or_init(|| [render(Engine::Postgres), render(Engine::Sqlite)]);
         match engine {
             Engine::Postgres => postgres.clone(),
             Engine::Sqlite => sqlite.clone(),
         }
+    }
+
+    /// With its binds numbered from after so many others.
+    pub(crate) fn render(&self, engine: Engine, after: usize) -> String {
+        self.template.replace("{rows}", &dialect::rows(engine, self.columns, after))
+    }
+
+    pub(crate) const fn bind_count(&self) -> usize {
+        self.columns.len()
     }
 
     /// Wrong columns are a bug of the caller; found before the statement is sent.
@@ -124,6 +139,46 @@ impl RowsSql {
 pub async fn execute_rows(tx: &mut Tx, sql: &RowsSql, columns: Vec<Column<'_>>) -> Result<u64, StoreError> {
     sql.check(&columns)?;
     dialect::execute_rows(tx, sql, columns).await
+}
+
+/// What a transaction is about to write: statements over many rows, none of which looks at what another one writes. On
+/// PostgreSQL they go in one round trip.
+#[derive(Debug, Default)]
+pub struct Writes(Vec<Write>);
+
+#[derive(Debug)]
+pub(crate) struct Write {
+    pub sql: &'static RowsSql,
+    pub columns: Vec<Column<'static>>,
+    /// How many rows it must write, and of what.
+    pub expected: (usize, &'static str),
+}
+
+impl Writes {
+    pub(crate) fn add(&mut self, sql: &'static RowsSql, columns: Vec<Column<'static>>, what: &'static str) {
+        let count = columns.first().map_or(0, Column::len);
+        if count > 0 {
+            self.0.push(Write { sql, columns, expected: (count, what) });
+        }
+    }
+
+    pub const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Writes all of it, or says why nothing may be committed. Leaves none behind.
+    pub async fn run(&mut self, tx: &mut Tx) -> Result<(), StoreError> {
+        let writes = std::mem::take(&mut self.0);
+        for write in &writes {
+            write.sql.check(&write.columns)?;
+        }
+        let expected: Vec<(usize, &str)> = writes.iter().map(|write| write.expected).collect();
+        let written = dialect::execute_writes(tx, writes).await?;
+        for (written, (count, what)) in written.into_iter().zip(expected) {
+            expect_rows(written, count, what)?;
+        }
+        Ok(())
+    }
 }
 
 /// A batch that wrote more or fewer rows than it meant to must not be committed.

@@ -20,7 +20,7 @@ use domain::transfer::{Direction, State, Transfer};
 use domain::{AccountId, AccountKind, AssetId, Clock, Timestamp, UserId};
 use store::ledger::{NewAccount, Opened};
 use store::transfer::{claim, lock, read};
-use store::{Db, StoreError, transact};
+use store::{Db, StoreError, Writes, transact};
 
 use crate::create::{Asked, Begin, Created, Wish, create};
 use crate::draft::{Draft, Happened, remote};
@@ -264,8 +264,9 @@ impl Coordinator {
                     elsewhere.push(row);
                 }
             }
-            advance(tx, &mut drafts, None, &terms).await?;
-            write(tx, &mut drafts, terms.at).await?;
+            let mut writes = Writes::default();
+            advance(tx, &mut drafts, None, &terms, &mut writes).await?;
+            write(tx, &mut drafts, terms.at, &mut writes).await?;
             Ok((drafts, elsewhere))
         })?;
         self.metrics.advanced(&drafts);

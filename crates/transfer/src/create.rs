@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use domain::id::{self, Id};
 use domain::transfer::{ClientOrderId, Direction, Rejection, State, Transfer, check_amount, check_asset};
 use domain::{AccountId, AccountStatus, Amount, AssetId, Timestamp, UserId};
-use store::transfer::{Day, Wallet, add_days, lock_days, lock_wallets, read_by_orders};
-use store::{StoreError, Tx};
+use store::transfer::{Day, Wallet, lock_days, lock_wallets, read_by_orders, set_days};
+use store::{StoreError, Tx, Writes};
 
 use crate::draft::Draft;
 use crate::leg::Holding;
@@ -73,13 +73,14 @@ pub(crate) async fn create(
         };
         verdicts.push(verdict);
     }
-    add_days(tx, &gate.used, terms.at).await?;
+    let mut writes = Writes::default();
+    set_days(&mut writes, &gate.used, terms.at);
     if begin == Begin::Now {
         let locked = gate.wallets.into_values().map(|wallet| (wallet.account, wallet.state)).collect();
         // All that a new transfer can do here is hold, on an account that is locked.
-        advance(tx, &mut drafts, Some(locked), terms).await?;
+        advance(tx, &mut drafts, Some(locked), terms, &mut writes).await?;
     }
-    write(tx, &mut drafts, terms.at).await?;
+    write(tx, &mut drafts, terms.at, &mut writes).await?;
     let mut told: BTreeSet<usize> = BTreeSet::new();
     let verdicts = verdicts.into_iter().map(|verdict| match verdict {
         Ok(at) if told.insert(at) => Created::New(drafts[at].transfer.clone()),

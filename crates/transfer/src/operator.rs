@@ -4,7 +4,7 @@
 use domain::id::{self, Id};
 use domain::transfer::{Direction, State, Transfer, plan};
 use store::transfer::{Changed, History, change, lock, read, write_history};
-use store::{StoreError, transact};
+use store::{StoreError, Writes, transact};
 
 use crate::coordinator::Coordinator;
 use crate::draft::Happened;
@@ -95,8 +95,10 @@ impl Coordinator {
             let reason: String = reason.chars().filter(|one| !one.is_control()).take(300).collect();
             let path = transfer.state.as_str().to_owned();
             let row = History { transfer: id, version: transfer.version, path, reason };
-            change(tx, &[Changed { seen: transfer.state, transfer: &transfer }]).await?;
-            write_history(tx, &[row], at).await?;
+            let mut writes = Writes::default();
+            change(&mut writes, &[Changed { seen: transfer.state, transfer: &transfer }]);
+            write_history(&mut writes, vec![row], at);
+            writes.run(tx).await?;
             Ok(Some(transfer))
         })?;
         let transfer = noted.ok_or(OperatorError::NotFound(id))?;

@@ -5,9 +5,9 @@ use std::collections::HashMap;
 
 use domain::ledger::{AccountState, Operation};
 use domain::{AccountId, AssetId, Timestamp};
-use store::ledger::{post, post_on};
+use store::ledger::{decide, load_accounts};
 use store::transfer::{Changed, change, insert, write_history};
-use store::{StoreError, Tx};
+use store::{StoreError, Tx, Writes};
 
 use crate::draft::Draft;
 use crate::settings::Settings;
@@ -21,12 +21,14 @@ pub(crate) struct Terms<'a> {
 }
 
 /// Does in the ledger what the drafts ask for, wave by wave, until each has ended or needs its remote leg. `locked` are
-/// accounts that this transaction has locked already, if it has all that the first wave needs.
+/// accounts that this transaction has locked already, if it has all that the first wave needs. What the last wave writes
+/// is only collected, so that it goes together with the transfers.
 pub(crate) async fn advance(
     tx: &mut Tx,
     drafts: &mut [Draft],
     mut locked: Option<HashMap<AccountId, AccountState>>,
     terms: &Terms<'_>,
+    writes: &mut Writes,
 ) -> Result<(), StoreError> {
     loop {
         let mut operations: Vec<Operation> = Vec::new();
@@ -44,28 +46,38 @@ pub(crate) async fn advance(
         if operations.is_empty() {
             return Ok(());
         }
-        let replies = match locked.take() {
-            Some(accounts) => post_on(tx, accounts, &operations, terms.at).await?,
-            None => post(tx, &operations, terms.at).await?,
+        let accounts = match locked.take() {
+            Some(accounts) => accounts,
+            None => {
+                writes.run(tx).await?;
+                load_accounts(tx, &operations).await?
+            }
         };
+        let replies = decide(tx, accounts, &operations, terms.at, writes).await?;
         for (owner, reply) in owners.into_iter().zip(replies) {
             drafts[owner].posted(reply, terms.freezes, terms.at, terms.settings)?;
         }
     }
 }
 
-/// Writes what has changed, and why.
-pub(crate) async fn write(tx: &mut Tx, drafts: &mut [Draft], at: Timestamp) -> Result<(), StoreError> {
+/// Writes what has changed, and why, with whatever was collected before.
+pub(crate) async fn write(
+    tx: &mut Tx,
+    drafts: &mut [Draft],
+    at: Timestamp,
+    writes: &mut Writes,
+) -> Result<(), StoreError> {
     let mut history = Vec::new();
     for draft in drafts.iter_mut().filter(|draft| draft.is_changed()) {
         draft.transfer.updated_at = at;
         history.extend(draft.history());
     }
     let new: Vec<_> = drafts.iter().filter(|draft| draft.seen.is_none()).map(|draft| &draft.transfer).collect();
-    insert(tx, &new).await?;
+    insert(writes, &new);
     let known = drafts.iter().filter(|draft| draft.is_changed());
     let known: Vec<Changed<'_>> =
         known.filter_map(|draft| draft.seen.map(|seen| Changed { seen, transfer: &draft.transfer })).collect();
-    change(tx, &known).await?;
-    write_history(tx, &history, at).await
+    change(writes, &known);
+    write_history(writes, history, at);
+    writes.run(tx).await
 }

@@ -18,7 +18,7 @@ use super::row::{Content, MovementRow, operation};
 use crate::db::{Db, Tx};
 use crate::dialect::{LOCK_ACCOUNTS, Many, READ_ACCOUNTS, READ_ENDED_HOLDS, READ_HISTORY, READ_HOLDS};
 use crate::error::StoreError;
-use crate::sql::{Column, ColumnType::Int, ColumnType::Text, RowsSql, execute_rows, expect_rows};
+use crate::sql::{Column, ColumnType::Int, ColumnType::Text, RowsSql, Writes};
 use crate::transact;
 
 /// The most operations that one batch may have.
@@ -80,6 +80,20 @@ pub async fn post_on(
     operations: &[Operation],
     at: Timestamp,
 ) -> Result<Vec<Reply>, StoreError> {
+    let mut writes = Writes::default();
+    let replies = decide(tx, accounts, operations, at, &mut writes).await?;
+    writes.run(tx).await?;
+    Ok(replies)
+}
+
+/// The same, but what it writes is only collected. It must be written before anything it concerns is read again.
+pub async fn decide(
+    tx: &mut Tx,
+    accounts: HashMap<AccountId, AccountState>,
+    operations: &[Operation],
+    at: Timestamp,
+    writes: &mut Writes,
+) -> Result<Vec<Reply>, StoreError> {
     if operations.is_empty() {
         return Ok(Vec::new());
     }
@@ -92,16 +106,16 @@ pub async fn post_on(
     }
     let replies = operations.iter().map(|operation| book.apply(operation)).collect::<Result<Vec<_>, _>>()?;
 
-    insert_movements(tx, operations, &replies, at).await?;
-    update_balances(tx, book.changed()).await?;
+    insert_movements(writes, operations, &replies, at);
+    update_balances(writes, &book.changed());
     Ok(replies)
 }
 
-type Accounts = HashMap<AccountId, AccountState>;
+pub type Accounts = HashMap<AccountId, AccountState>;
 
 /// Users' rows are locked, system accounts' only read, so that nobody queues for those. (An operation between system
 /// accounts alone locks its payer: see `Operation::locks`.)
-async fn load_accounts(tx: &mut Tx, operations: &[Operation]) -> Result<Accounts, StoreError> {
+pub async fn load_accounts(tx: &mut Tx, operations: &[Operation]) -> Result<Accounts, StoreError> {
     let locks: BTreeSet<i64> = operations.iter().flat_map(Operation::locks).map(|account| account.0).collect();
     let reads: BTreeSet<i64> = operations
         .iter()
@@ -190,12 +204,7 @@ async fn load_history(tx: &mut Tx, operations: &[Operation]) -> Result<Vec<(Oper
     rows.chunk_by(|a, b| a.op_key == b.op_key).map(operation).collect()
 }
 
-async fn insert_movements(
-    tx: &mut Tx,
-    operations: &[Operation],
-    replies: &[Reply],
-    at: Timestamp,
-) -> Result<(), StoreError> {
+fn insert_movements(writes: &mut Writes, operations: &[Operation], replies: &[Reply], at: Timestamp) {
     let mut keys = Vec::new();
     let mut holds = Vec::new();
     let mut references = Vec::new();
@@ -220,22 +229,18 @@ async fn insert_movements(
                 hold_key: operation.action().ends().map(OpKey::as_str),
                 reference: operation.reference().as_str(),
             };
-            keys.push(content.op_key);
-            holds.push(content.hold_key);
-            references.push(content.reference);
+            keys.push(content.op_key.to_owned());
+            holds.push(content.hold_key.map(ToOwned::to_owned));
+            references.push(content.reference.to_owned());
             checksums.push(content.checksum());
             for (column, number) in numbers.iter_mut().zip(row) {
                 column.push(number);
             }
         }
     }
-    if keys.is_empty() {
-        return Ok(());
-    }
-    let count = keys.len();
     let [leg, action, outcome, from, to, asset, amount, at] = numbers.map(Column::Ints);
     let columns = vec![
-        Column::Texts(keys),
+        Column::Strings(keys),
         leg,
         action,
         outcome,
@@ -243,22 +248,19 @@ async fn insert_movements(
         to,
         asset,
         amount,
-        Column::OptionalTexts(holds),
-        Column::Texts(references),
+        Column::OptionalStrings(holds),
+        Column::Strings(references),
         at,
         Column::Ints(checksums),
     ];
-    expect_rows(execute_rows(tx, &INSERT_MOVEMENTS, columns).await?, count, "movements")
+    writes.add(&INSERT_MOVEMENTS, columns, "movements");
 }
 
-async fn update_balances(tx: &mut Tx, changed: Vec<(AccountId, &AccountState)>) -> Result<(), StoreError> {
-    if changed.is_empty() {
-        return Ok(());
-    }
+fn update_balances(writes: &mut Writes, changed: &[(AccountId, &AccountState)]) {
     let columns = vec![
         Column::Ints(changed.iter().map(|(id, _)| id.0).collect()),
         Column::Ints(changed.iter().map(|(_, state)| state.available.units()).collect()),
         Column::Ints(changed.iter().map(|(_, state)| state.frozen.units()).collect()),
     ];
-    expect_rows(execute_rows(tx, &UPDATE_BALANCES, columns).await?, changed.len(), "accounts")
+    writes.add(&UPDATE_BALANCES, columns, "accounts");
 }

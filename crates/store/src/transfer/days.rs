@@ -10,7 +10,7 @@ use domain::{AssetId, Timestamp, UserId};
 use crate::db::Tx;
 use crate::dialect::{LOCK_DAYS, Many};
 use crate::error::StoreError;
-use crate::sql::{Column, ColumnType::Int, RowsSql, execute_rows, expect_rows};
+use crate::sql::{Column, ColumnType::Int, RowsSql, Writes, execute_rows};
 
 /// One counter: the transfers of a user (no asset), or what was moved of an asset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -79,15 +79,12 @@ async fn read_locked(tx: &mut Tx, wanted: &BTreeSet<Day>, at: Timestamp) -> Resu
 }
 
 /// Writes where the counters stand now. They were locked in this transaction.
-pub async fn add_days(tx: &mut Tx, used: &BTreeMap<Day, i64>, at: Timestamp) -> Result<(), StoreError> {
-    if used.is_empty() {
-        return Ok(());
-    }
+pub fn set_days(writes: &mut Writes, used: &BTreeMap<Day, i64>, at: Timestamp) {
     let columns = vec![
         Column::Ints(used.keys().map(|day| day.user.get()).collect()),
         Column::Ints(vec![day_of(at); used.len()]),
         Column::Ints(used.keys().map(|day| day.asset_number()).collect()),
         Column::Ints(used.values().copied().collect()),
     ];
-    expect_rows(execute_rows(tx, &SET_DAYS, columns).await?, used.len(), "transfer days")
+    writes.add(&SET_DAYS, columns, "transfer days");
 }

@@ -22,7 +22,7 @@ pub mod sums;
 pub mod wallet;
 pub mod write;
 
-pub use days::{Day, add_days, lock_days};
+pub use days::{Day, lock_days, set_days};
 pub use read::{Filter, HistoryRow, histories, history, list, open, page, read, read_by_orders};
 pub use wallet::{Wallet, lock_wallets};
 pub use write::{Changed, History, change, claim, insert, lock, write_history};

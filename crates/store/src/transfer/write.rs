@@ -2,13 +2,13 @@
 
 use domain::Timestamp;
 use domain::id::{self, Id};
-use domain::transfer::{ClientOrderId, State, Transfer};
+use domain::transfer::{State, Transfer};
 
 use super::row::{Row, transfers};
 use crate::db::Tx;
 use crate::dialect::{CLAIM_TRANSFERS, LOCK_TRANSFERS, Many};
 use crate::error::StoreError;
-use crate::sql::{Column, ColumnType::Int, ColumnType::Text, RowsSql, execute_rows, expect_rows};
+use crate::sql::{Column, ColumnType::Int, ColumnType::Text, RowsSql, Writes};
 
 static INSERT_TRANSFERS: RowsSql = RowsSql::new(
     "INSERT_TRANSFERS",
@@ -81,11 +81,9 @@ pub async fn claim(
     transfers(fetch_all!(tx, CLAIM_TRANSFERS => Row, now.micros(), until.micros(), most, absurd.micros())?)
 }
 
-pub async fn insert(tx: &mut Tx, new: &[&Transfer]) -> Result<(), StoreError> {
-    if new.is_empty() {
-        return Ok(());
-    }
+pub fn insert(writes: &mut Writes, new: &[&Transfer]) {
     let ints = |each: &dyn Fn(&Transfer) -> i64| Column::Ints(new.iter().map(|one| each(one)).collect());
+    let name = |one: &&Transfer| one.client_order_id.as_ref().map(|name| name.as_str().to_owned());
     let columns = vec![
         ints(&|one| one.id.number()),
         ints(&|one| one.user.get()),
@@ -94,14 +92,14 @@ pub async fn insert(tx: &mut Tx, new: &[&Transfer]) -> Result<(), StoreError> {
         ints(&|one| one.direction.number()),
         ints(&|one| one.funding.0),
         ints(&|one| one.state.number().into()),
-        Column::OptionalTexts(new.iter().map(|one| one.error.as_deref()).collect()),
-        Column::OptionalTexts(new.iter().map(|one| one.client_order_id.as_ref().map(ClientOrderId::as_str)).collect()),
+        Column::OptionalStrings(new.iter().map(|one| one.error.clone()).collect()),
+        Column::OptionalStrings(new.iter().map(name).collect()),
         ints(&|one| one.tries),
         ints(&|one| one.due_at.micros()),
         ints(&|one| one.version),
         ints(&|one| one.created_at.micros()),
     ];
-    expect_rows(execute_rows(tx, &INSERT_TRANSFERS, columns).await?, new.len(), "transfers")
+    writes.add(&INSERT_TRANSFERS, columns, "transfers");
 }
 
 /// A transfer as it shall be, and the state that its locked row was seen in.
@@ -111,23 +109,20 @@ pub struct Changed<'a> {
     pub transfer: &'a Transfer,
 }
 
-pub async fn change(tx: &mut Tx, changed: &[Changed<'_>]) -> Result<(), StoreError> {
-    if changed.is_empty() {
-        return Ok(());
-    }
+pub fn change(writes: &mut Writes, changed: &[Changed<'_>]) {
     let ints = |each: &dyn Fn(&Changed<'_>) -> i64| Column::Ints(changed.iter().map(each).collect());
     let columns = vec![
         ints(&|one| one.transfer.id.number()),
         ints(&|one| one.seen.number().into()),
         ints(&|one| one.transfer.state.number().into()),
-        Column::OptionalTexts(changed.iter().map(|one| one.transfer.error.as_deref()).collect()),
+        Column::OptionalStrings(changed.iter().map(|one| one.transfer.error.clone()).collect()),
         ints(&|one| one.transfer.tries),
         ints(&|one| one.transfer.due_at.micros()),
         ints(&|one| one.transfer.alerted_at.map_or(0, Timestamp::micros)),
         ints(&|one| one.transfer.version),
         ints(&|one| one.transfer.updated_at.micros()),
     ];
-    expect_rows(execute_rows(tx, &CHANGE_TRANSFERS, columns).await?, changed.len(), "transfers")
+    writes.add(&CHANGE_TRANSFERS, columns, "transfers");
 }
 
 /// A row of history to be.
@@ -139,16 +134,18 @@ pub struct History {
     pub reason: String,
 }
 
-pub async fn write_history(tx: &mut Tx, rows: &[History], at: Timestamp) -> Result<(), StoreError> {
-    if rows.is_empty() {
-        return Ok(());
+pub fn write_history(writes: &mut Writes, rows: Vec<History>, at: Timestamp) {
+    let count = rows.len();
+    let mut numbers = [Vec::with_capacity(count), Vec::with_capacity(count)];
+    let mut texts = [Vec::with_capacity(count), Vec::with_capacity(count)];
+    for row in rows {
+        numbers[0].push(row.transfer.number());
+        numbers[1].push(row.version);
+        texts[0].push(row.path);
+        texts[1].push(row.reason);
     }
-    let columns = vec![
-        Column::Ints(rows.iter().map(|row| row.transfer.number()).collect()),
-        Column::Ints(rows.iter().map(|row| row.version).collect()),
-        Column::Texts(rows.iter().map(|row| row.path.as_str()).collect()),
-        Column::Texts(rows.iter().map(|row| row.reason.as_str()).collect()),
-        Column::Ints(vec![at.micros(); rows.len()]),
-    ];
-    expect_rows(execute_rows(tx, &INSERT_HISTORY, columns).await?, rows.len(), "transfer events")
+    let [ids, versions] = numbers.map(Column::Ints);
+    let [paths, reasons] = texts.map(Column::Strings);
+    let columns = vec![ids, versions, paths, reasons, Column::Ints(vec![at.micros(); count])];
+    writes.add(&INSERT_HISTORY, columns, "transfer events");
 }
