@@ -110,7 +110,7 @@ async fn every_point(world: &World, kind: Kind) {
         world.assert_whole().await;
         world.wait(std::time::Duration::from_secs(86_400));
         if !struck {
-            assert!(n > 20, "only {n} points");
+            assert!(n > 15, "only {n} points");
             return;
         }
         // Money to go on with.
