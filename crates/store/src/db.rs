@@ -310,15 +310,8 @@ pub fn percent_encoded(path: &Path) -> String {
 }
 
 async fn connect_postgres(url: &str, options: &Options) -> Result<PgPool, StoreError> {
-    let connect = parse_postgres(url)?
-        .disable_statement_logging()
-        .application_name("bursar")
-        // An acknowledged commit is on disk, whatever the server's or the role's default.
-        .options([
-            ("synchronous_commit", "on"),
-            ("lock_timeout", "10s"),
-            ("idle_in_transaction_session_timeout", "60s"),
-        ]);
+    let connect =
+        parse_postgres(url)?.disable_statement_logging().application_name("bursar").options(dialect::POSTGRES_SETTINGS);
     // One plain connection first: its error says what is wrong, where the pool would only say that it waited.
     let first = tokio::time::timeout(options.acquire_timeout, PgConnection::connect_with(&connect)).await;
     first.map_err(|_| sqlx::Error::PoolTimedOut)??.close().await?;

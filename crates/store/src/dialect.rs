@@ -171,12 +171,18 @@ pub(crate) const BEGIN_SNAPSHOT: [&str; 2] = ["BEGIN ISOLATION LEVEL REPEATABLE 
 
 /// Opens a transaction that will write. SQLite takes its one write lock at once: waiting for it is then in one
 /// place, and no transaction fails half-way for want of it.
-///
-/// What is written is found by its key, always. PostgreSQL must not think otherwise of a table that was small when it
-/// last looked, and need not plan the same statement anew for every batch.
-pub(crate) const BEGIN_WRITE: [&str; 2] = [
-    "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL enable_seqscan = off; SET LOCAL plan_cache_mode = force_generic_plan",
-    "BEGIN IMMEDIATE",
+pub(crate) const BEGIN_WRITE: [&str; 2] = ["BEGIN ISOLATION LEVEL READ COMMITTED", "BEGIN IMMEDIATE"];
+
+/// What every connection to PostgreSQL is set to. What we ask for is found by its key, always: the planner must not
+/// think otherwise of a table that was small when it last looked, and need not plan the same statement anew for every
+/// batch. Whoever does want whole tables says so: [`PREFER_ONE_PASS`].
+pub(crate) const POSTGRES_SETTINGS: [(&str, &str); 5] = [
+    // An acknowledged commit is on disk, whatever the server's or the role's default.
+    ("synchronous_commit", "on"),
+    ("lock_timeout", "10s"),
+    ("idle_in_transaction_session_timeout", "60s"),
+    ("enable_seqscan", "off"),
+    ("plan_cache_mode", "force_generic_plan"),
 ];
 
 statements! {
@@ -200,9 +206,11 @@ statements! {
         | "SELECT name FROM sqlite_schema
         WHERE type = 'index' AND tbl_name IN ('movements', 'transfers') AND sql LIKE 'CREATE UNIQUE INDEX %'";
 
-    /// For the rest of this transaction: join by hashing whole tables, never row by row. A freshly filled table has
-    /// no statistics yet, and the planner's guess could then take hours. SQLite joins by index.
-    PREFER_ONE_PASS = "SET LOCAL enable_nestloop = off" | "SELECT 1";
+    /// For the rest of this transaction: read whole tables, and join by hashing them, never row by row. A freshly filled
+    /// table has no statistics yet, and the planner's guess could then take hours. SQLite joins by index.
+    PREFER_ONE_PASS = "SELECT set_config('enable_nestloop', 'off', true) || set_config('enable_seqscan', 'on', true)
+            || set_config('plan_cache_mode', 'auto', true)"
+        | "SELECT ''";
 
     /// In the order of their ids: two batches that overlap wait for each other, they never deadlock.
     LOCK_ACCOUNTS = "SELECT id, asset_id, status, available, frozen FROM accounts
@@ -264,6 +272,18 @@ statements! {
         | "SELECT id, user_id, asset_id, amount, direction, funding_account, state, error, client_order_id,
             tries, due_at, alerted_at, version, created_at, updated_at
         FROM transfers WHERE id IN (SELECT value FROM json_each($1)) ORDER BY id";
+
+    /// Transfers with their funding accounts, in the order of the accounts, as everybody locks those.
+    LOCK_WITH_ACCOUNTS = "SELECT t.id, t.user_id, t.asset_id, t.amount, t.direction, t.funding_account, t.state, t.error,
+            t.client_order_id, t.tries, t.due_at, t.alerted_at, t.version, t.created_at, t.updated_at,
+            a.asset_id, a.status, a.available, a.frozen
+        FROM transfers t JOIN accounts a ON a.id = t.funding_account
+        WHERE t.id = ANY($1) ORDER BY a.id, t.id FOR UPDATE"
+        | "SELECT t.id, t.user_id, t.asset_id, t.amount, t.direction, t.funding_account, t.state, t.error,
+            t.client_order_id, t.tries, t.due_at, t.alerted_at, t.version, t.created_at, t.updated_at,
+            a.asset_id, a.status, a.available, a.frozen
+        FROM transfers t JOIN accounts a ON a.id = t.funding_account
+        WHERE t.id IN (SELECT value FROM json_each($1)) ORDER BY a.id, t.id";
 
     /// What is due at $1, made due at $2 instead; rows that another worker is at are left to it.
     CLAIM_TRANSFERS = "UPDATE transfers SET due_at = $2 WHERE id IN (

@@ -19,7 +19,7 @@ use domain::id::{self, Id};
 use domain::transfer::{Direction, State, Transfer};
 use domain::{AccountId, AccountKind, AssetId, Clock, Timestamp, UserId};
 use store::ledger::{NewAccount, Opened};
-use store::transfer::{claim, lock, read};
+use store::transfer::{claim, lock_with_accounts, read};
 use store::{Db, StoreError, Writes, transact};
 
 use crate::create::{Asked, Begin, Created, Wish, create};
@@ -247,7 +247,7 @@ impl Coordinator {
             work.iter().map(|work| (work.transfer.id, work.transfer.state)).collect();
         let terms = self.terms(clearing);
         let (mut drafts, elsewhere) = transact!(self.db, tx => {
-            let rows = lock(tx, &ids).await?;
+            let (rows, accounts) = lock_with_accounts(tx, &ids).await?;
             if rows.len() != ids.len() {
                 return Err(StoreError::Corrupt { what: format!("of {} transfers {} are there", ids.len(), rows.len()) });
             }
@@ -265,7 +265,7 @@ impl Coordinator {
                 }
             }
             let mut writes = Writes::default();
-            advance(tx, &mut drafts, None, &terms, &mut writes).await?;
+            advance(tx, &mut drafts, Some(accounts), &terms, &mut writes).await?;
             write(tx, &mut drafts, terms.at, &mut writes).await?;
             Ok((drafts, elsewhere))
         })?;

@@ -6,8 +6,8 @@
 //! **A full buffer loses nothing**: the request is written down at once by whoever brought it, and the scanner finds it.
 //! Users are spread over the lanes, so that batches that run side by side do not wait for each other's rows.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use domain::id::{self, Id};
@@ -39,6 +39,9 @@ impl Default for DeskSettings {
     }
 }
 
+/// How often a request that is late looks whether it is recorded.
+const GLANCE: Duration = Duration::from_millis(20);
+
 /// The most wishes in one batch, a little more if the last request of it brings many.
 const BATCH: usize = 512;
 
@@ -54,14 +57,15 @@ pub enum DeskError {
     Coordinator(Arc<CoordinatorError>),
 }
 
-type Accepted = Result<Vec<Created>, Arc<CoordinatorError>>;
+type Told = Result<Vec<Created>, Arc<CoordinatorError>>;
 
 struct Job {
     wishes: Vec<Wish>,
     /// Its place in the buffer, which has room for so many wishes.
     _room: OwnedSemaphorePermit,
-    accepted: oneshot::Sender<Accepted>,
-    done: oneshot::Sender<Vec<Transfer>>,
+    /// What was recorded, for whoever does not wait for the end. Nobody is woken for it.
+    recorded: Arc<OnceLock<Vec<Created>>>,
+    ended: oneshot::Sender<Told>,
 }
 
 pub struct Desk {
@@ -97,37 +101,38 @@ impl Desk {
     pub async fn place(&self, wishes: Vec<Wish>) -> Result<Vec<Created>, DeskError> {
         let Some(first) = wishes.first() else { return Ok(Vec::new()) };
         let lane = usize::try_from(first.user.get()).unwrap_or(0) % self.lanes.len();
-        let (accepted, recorded) = oneshot::channel();
-        let (done, ended) = oneshot::channel();
         if self.lanes[lane].is_closed() {
             return Err(DeskError::Stopping);
         }
         let count = u32::try_from(wishes.len()).unwrap_or(u32::MAX);
         let Ok(room) = Arc::clone(&self.room).try_acquire_many_owned(count) else { return self.park(&wishes).await };
-        match self.lanes[lane].try_send(Job { wishes, _room: room, accepted, done }) {
+        let (ended, mut told) = oneshot::channel();
+        let recorded = Arc::new(OnceLock::new());
+        let job = Job { wishes, _room: room, recorded: Arc::clone(&recorded), ended };
+        match self.lanes[lane].try_send(job) {
             Ok(()) => {}
             Err(mpsc::error::TrySendError::Closed(_)) => return Err(DeskError::Stopping),
             Err(mpsc::error::TrySendError::Full(job)) => return self.park(&job.wishes).await,
         }
-        let recorded = timeout(self.settings.patience, recorded).await.map_err(|_| DeskError::Late)?;
-        // A lane that is gone without a word may have recorded it before.
-        let mut created = recorded.map_err(|_| DeskError::Late)?.map_err(DeskError::Coordinator)?;
-        let open = |one: &Created| matches!(one, Created::New(transfer) if !transfer.state.is_terminal());
-        if created.iter().any(open)
-            && let Ok(Ok(ended)) = timeout(self.settings.wait, ended).await
-        {
-            let ended: HashMap<Id<id::Transfer>, Transfer> =
-                ended.into_iter().map(|transfer| (transfer.id, transfer)).collect();
-            for one in &mut created {
-                // One transfer may be told several times: a wish can stand in its own batch again.
-                if let Created::New(transfer) | Created::Duplicate(transfer) = one
-                    && let Some(ended) = ended.get(&transfer.id)
-                {
-                    *transfer = ended.clone();
-                }
+        let mut waited = self.settings.wait;
+        let mut turn = timeout(waited, &mut told).await;
+        loop {
+            match turn {
+                Ok(Ok(told)) => return told.map_err(DeskError::Coordinator),
+                // A lane that is gone without a word may have recorded it before.
+                Ok(Err(_)) => return recorded.get().cloned().ok_or(DeskError::Late),
+                Err(_) => {}
             }
+            // It has not ended. As soon as it is recorded that is enough to know.
+            if let Some(created) = recorded.get() {
+                return Ok(created.clone());
+            }
+            if waited >= self.settings.patience {
+                return Err(DeskError::Late);
+            }
+            waited += GLANCE;
+            turn = timeout(GLANCE, &mut told).await;
         }
-        Ok(created)
     }
 
     /// The buffer is full: it is written down, and the scanner finds it.
@@ -205,11 +210,11 @@ fn take_batch(waiting: &mut Vec<Job>) -> Vec<Job> {
         fits
     });
     let count = fits.count();
-    waiting.drain(..count).filter(|job| !job.accepted.is_closed()).collect()
+    waiting.drain(..count).filter(|job| !job.ended.is_closed()).collect()
 }
 
-/// Who waits for the end of which transfers.
-type Owed = Vec<(oneshot::Sender<Vec<Transfer>>, Vec<Id<id::Transfer>>)>;
+/// Who waits for the end of what.
+type Owed = Vec<(oneshot::Sender<Told>, Vec<Created>)>;
 
 /// One commit for the batch. Says what has to be driven on, and who waits for it.
 async fn record(coordinator: &Coordinator, batch: Vec<Job>) -> Option<(Vec<Transfer>, Owed)> {
@@ -222,7 +227,7 @@ async fn record(coordinator: &Coordinator, batch: Vec<Job>) -> Option<(Vec<Trans
         Err(error) => {
             let error = Arc::new(error);
             for job in batch {
-                job.accepted.send(Err(Arc::clone(&error))).ok();
+                job.ended.send(Err(Arc::clone(&error))).ok();
             }
             return None;
         }
@@ -232,15 +237,18 @@ async fn record(coordinator: &Coordinator, batch: Vec<Job>) -> Option<(Vec<Trans
     let mut owed = Vec::with_capacity(batch.len());
     for job in batch {
         let mine: Vec<Created> = created.by_ref().take(job.wishes.len()).collect();
-        // Recorded: whatever comes of it, it waits here no longer.
-        let open = mine.iter().filter_map(|one| match one {
+        let before = started.len();
+        started.extend(mine.iter().filter_map(|one| match one {
             Created::New(transfer) if !transfer.state.is_terminal() => Some(transfer.clone()),
             Created::New(_) | Created::Duplicate(_) | Created::Rejected(_) => None,
-        });
-        let before = started.len();
-        started.extend(open);
-        owed.push((job.done, started[before..].iter().map(|transfer: &Transfer| transfer.id).collect()));
-        job.accepted.send(Ok(mine)).ok();
+        }));
+        if started.len() == before {
+            // Refused, or known before: there is nothing to wait for.
+            job.ended.send(Ok(mine)).ok();
+        } else {
+            job.recorded.set(mine.clone()).ok();
+            owed.push((job.ended, mine));
+        }
     }
     Some((started, owed))
 }
@@ -251,13 +259,19 @@ async fn finish(coordinator: &Coordinator, started: Vec<Transfer>, owed: Owed) {
         // They are recorded: the scanner takes them up. Whoever waits is told that they are on their way.
         Err(error) => {
             tracing::warn!(code = error.code(), "a batch of transfers is left to the scanner");
-            return;
+            Vec::new()
         }
     };
-    let mut ended: HashMap<Id<id::Transfer>, Transfer> =
+    let ended: HashMap<Id<id::Transfer>, Transfer> =
         ended.into_iter().map(|transfer| (transfer.id, transfer)).collect();
-    for (done, ids) in owed {
-        let mine = ids.iter().filter_map(|id| ended.remove(id)).collect();
-        done.send(mine).ok();
+    for (reply, mut mine) in owed {
+        for one in &mut mine {
+            if let Created::New(transfer) | Created::Duplicate(transfer) = one
+                && let Some(ended) = ended.get(&transfer.id)
+            {
+                transfer.clone_from(ended);
+            }
+        }
+        reply.send(Ok(mine)).ok();
     }
 }

@@ -3,13 +3,15 @@
 
 use std::collections::HashMap;
 
-use domain::ledger::{AccountState, Operation};
+use domain::ledger::{AccountState, HoldState, OpKey, Operation};
+use domain::transfer::{Direction, State};
 use domain::{AccountId, AssetId, Timestamp};
-use store::ledger::{decide, load_accounts};
+use store::ledger::{decide, load_accounts, system_state};
 use store::transfer::{Changed, change, insert, write_history};
 use store::{StoreError, Tx, Writes};
 
 use crate::draft::Draft;
+use crate::leg::funding;
 use crate::settings::Settings;
 
 /// What every round needs to know.
@@ -46,18 +48,36 @@ pub(crate) async fn advance(
         if operations.is_empty() {
             return Ok(());
         }
-        let accounts = match locked.take() {
-            Some(accounts) => accounts,
+        let (accounts, holds) = match locked.take() {
+            Some(mut accounts) => {
+                let system = terms.clearing.iter().map(|(asset, account)| (*account, system_state(*asset)));
+                accounts.extend(system);
+                (accounts, Some(holds_of(drafts)?))
+            }
             None => {
                 writes.run(tx).await?;
-                load_accounts(tx, &operations).await?
+                (load_accounts(tx, &operations).await?, None)
             }
         };
-        let replies = decide(tx, accounts, &operations, terms.at, writes).await?;
+        let replies = decide(tx, accounts, holds, &operations, terms.at, writes).await?;
         for (owner, reply) in owners.into_iter().zip(replies) {
             drafts[owner].posted(reply, terms.freezes, terms.at, terms.settings)?;
         }
     }
+}
+
+/// The holds of transfers that are past taking one: it was recorded in the commit that took them there.
+fn holds_of(drafts: &[Draft]) -> Result<HashMap<OpKey, HoldState>, StoreError> {
+    let broken = |_| StoreError::Corrupt { what: "a transfer's id makes no key".to_owned() };
+    let held = drafts.iter().map(|draft| &draft.transfer).filter(|transfer| {
+        transfer.direction == Direction::ToSpot
+            && matches!(transfer.state, State::SourceDone | State::TargetPending | State::Compensating)
+    });
+    held.map(|transfer| {
+        let hold = HoldState { account: transfer.funding, amount: transfer.amount, ended: false };
+        Ok((funding::key(transfer, "hold").map_err(broken)?, hold))
+    })
+    .collect()
 }
 
 /// Writes what has changed, and why, with whatever was collected before.

@@ -10,7 +10,7 @@ use domain::{AccountId, AssetId, Timestamp, UserId};
 
 use super::post::{AccountRow, state};
 use crate::db::{Db, Tx};
-use crate::dialect::{BARRIER_MOVEMENTS, BARRIER_PATIENCE};
+use crate::dialect::{BARRIER_MOVEMENTS, BARRIER_PATIENCE, PREFER_ONE_PASS};
 use crate::error::StoreError;
 use crate::sql::{Column, ColumnType::Int, ColumnType::Text, RowsSql, execute_rows};
 use crate::transact;
@@ -78,6 +78,7 @@ impl Totals {
 }
 
 pub async fn totals(tx: &mut Tx) -> Result<BTreeMap<AssetId, Totals>, StoreError> {
+    execute!(tx, PREFER_ONE_PASS)?;
     let mut totals: BTreeMap<AssetId, Totals> = BTreeMap::new();
     let users = fetch_all!(tx, SUM_USERS => (i64, i64, i64, i64, i64))?;
     for (asset, available_high, available_low, frozen_high, frozen_low) in users {

@@ -25,4 +25,4 @@ pub mod write;
 pub use days::{Day, lock_days, set_days};
 pub use read::{Filter, HistoryRow, histories, history, list, open, page, read, read_by_orders};
 pub use wallet::{Wallet, lock_wallets};
-pub use write::{Changed, History, change, claim, insert, lock, write_history};
+pub use write::{Changed, History, change, claim, insert, lock, lock_with_accounts, write_history};

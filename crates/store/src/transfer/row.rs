@@ -51,3 +51,41 @@ pub(crate) fn transfer(row: Row) -> Result<Transfer, StoreError> {
 pub(crate) fn transfers(rows: Vec<Row>) -> Result<Vec<Transfer>, StoreError> {
     rows.into_iter().map(transfer).collect()
 }
+
+/// A transfer's row beside that of its funding account. Tuples end at sixteen columns, so this one reads itself.
+pub(crate) struct WithAccount {
+    pub transfer: Row,
+    /// Asset, status, available, frozen.
+    pub account: (i64, String, i64, i64),
+}
+
+impl<'r, R: sqlx::Row> sqlx::FromRow<'r, R> for WithAccount
+where
+    usize: sqlx::ColumnIndex<R>,
+    i64: sqlx::Decode<'r, R::Database> + sqlx::Type<R::Database>,
+    String: sqlx::Decode<'r, R::Database> + sqlx::Type<R::Database>,
+    Option<i64>: sqlx::Decode<'r, R::Database> + sqlx::Type<R::Database>,
+    Option<String>: sqlx::Decode<'r, R::Database> + sqlx::Type<R::Database>,
+{
+    fn from_row(row: &'r R) -> Result<Self, sqlx::Error> {
+        let int = |at: usize| row.try_get::<i64, _>(at);
+        let transfer = (
+            int(0)?,
+            int(1)?,
+            int(2)?,
+            int(3)?,
+            int(4)?,
+            int(5)?,
+            int(6)?,
+            row.try_get(7)?,
+            row.try_get(8)?,
+            int(9)?,
+            int(10)?,
+            row.try_get(11)?,
+            int(12)?,
+            int(13)?,
+            int(14)?,
+        );
+        Ok(Self { transfer, account: (int(15)?, row.try_get(16)?, int(17)?, int(18)?) })
+    }
+}

@@ -3,6 +3,7 @@
 use domain::{AssetId, UserId};
 
 use crate::db::Tx;
+use crate::dialect::PREFER_ONE_PASS;
 use crate::error::StoreError;
 use crate::ledger::balances::join_halves;
 
@@ -67,6 +68,7 @@ const fn sums(halves: Halves) -> Sums {
 
 pub async fn sums_by_asset(tx: &mut Tx) -> Result<Vec<(AssetId, Sums)>, StoreError> {
     type Row = (i64, i64, i64, i64, i64, i64, i64, i64, i64, i64, i64);
+    execute!(tx, PREFER_ONE_PASS)?;
     let rows = fetch_all!(tx, SUM_BY_ASSET => Row)?;
     Ok(rows
         .into_iter()

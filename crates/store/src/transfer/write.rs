@@ -1,13 +1,17 @@
 //! Making and changing transfers, many at a time.
 
-use domain::Timestamp;
-use domain::id::{self, Id};
-use domain::transfer::{State, Transfer};
+use std::collections::HashMap;
 
-use super::row::{Row, transfers};
+use domain::id::{self, Id};
+use domain::ledger::AccountState;
+use domain::transfer::{State, Transfer};
+use domain::{AccountId, Timestamp};
+
+use super::row::{Row, WithAccount, transfer, transfers};
 use crate::db::Tx;
-use crate::dialect::{CLAIM_TRANSFERS, LOCK_TRANSFERS, Many};
+use crate::dialect::{CLAIM_TRANSFERS, LOCK_TRANSFERS, LOCK_WITH_ACCOUNTS, Many};
 use crate::error::StoreError;
+use crate::ledger::post::state;
 use crate::sql::{Column, ColumnType::Int, ColumnType::Text, RowsSql, Writes};
 
 static INSERT_TRANSFERS: RowsSql = RowsSql::new(
@@ -67,6 +71,23 @@ pub(crate) static ROWS_STATEMENTS: [&RowsSql; 3] = [&INSERT_TRANSFERS, &CHANGE_T
 pub async fn lock(tx: &mut Tx, ids: &[Id<id::Transfer>]) -> Result<Vec<Transfer>, StoreError> {
     let ids = Many(ids.iter().map(|id| id.number()).collect::<Vec<i64>>());
     transfers(fetch_all!(tx, LOCK_TRANSFERS => Row, ids.clone())?)
+}
+
+/// Locks these transfers, as far as they exist, and the funding account of each.
+pub async fn lock_with_accounts(
+    tx: &mut Tx,
+    ids: &[Id<id::Transfer>],
+) -> Result<(Vec<Transfer>, HashMap<AccountId, AccountState>), StoreError> {
+    let ids = Many(ids.iter().map(|id| id.number()).collect::<Vec<i64>>());
+    let rows = fetch_all!(tx, LOCK_WITH_ACCOUNTS => WithAccount, ids.clone())?;
+    let (mut transfers, mut accounts) = (Vec::with_capacity(rows.len()), HashMap::with_capacity(rows.len()));
+    for WithAccount { transfer: row, account: (asset, status, available, frozen) } in rows {
+        let transfer = transfer(row)?;
+        let (id, state) = state((transfer.funding.0, asset, status, available, frozen))?;
+        accounts.insert(id, state);
+        transfers.push(transfer);
+    }
+    Ok((transfers, accounts))
 }
 
 /// What is due, at most so many, made due again only at `until`: nobody else takes them up in the meantime. What is due

@@ -13,7 +13,7 @@ use domain::{AccountId, Amount};
 
 use super::Reason;
 
-fn key(transfer: &Transfer, what: &str) -> Result<OpKey, BadOperation> {
+pub(crate) fn key(transfer: &Transfer, what: &str) -> Result<OpKey, BadOperation> {
     OpKey::new(format!("{}:{what}", transfer.id))
 }
 
