@@ -36,7 +36,7 @@ CREATE TABLE transfers (
     created_at BIGINT NOT NULL,
     updated_at BIGINT NOT NULL,
     CONSTRAINT transfers_error_of_failure CHECK (state NOT IN (-10, -20, -30) OR error IS NOT NULL)
-) WITH (fillfactor = 70);
+);
 -- One request of a user under one name (law 2).
 CREATE UNIQUE INDEX transfers_client_order ON transfers (user_id, client_order_id) WHERE client_order_id IS NOT NULL;
 -- A user's list, newest first.

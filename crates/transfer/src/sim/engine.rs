@@ -10,7 +10,7 @@ use spot::{Answer, Core, OpId, Request, Settings, SpotError, Standing, snapshot}
 use super::report::Report;
 
 /// How long the engine remembers ids. Transfers are never open for so long; calls may be under way for longer.
-pub(crate) const RETENTION_MICROS: i64 = 24 * 3_600 * 1_000_000;
+const RETENTION_MICROS: i64 = 12 * 3_600 * 1_000_000;
 
 pub(crate) struct SimEngine {
     disk: FaultyDisk,

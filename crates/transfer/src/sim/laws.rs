@@ -7,7 +7,8 @@ use domain::{AccountId, AssetId, UserId};
 use spot::Standing;
 use store::ledger::balances::{Totals, totals};
 use store::ledger::journal::{AccountFilter, AccountListing, MovementFilter, list_accounts, list_movements};
-use store::transfer::{Filter, list, open, read};
+use store::transfer::read::count_open;
+use store::transfer::{Filter, list, read};
 use store::{Db, StoreError};
 
 use super::process::{Creating, Outcome};
@@ -27,9 +28,12 @@ pub(crate) struct Ground {
 
 /// The database at one moment.
 struct Picture {
+    /// How many transfers clients take for open: these still are, and these have ended.
+    known: usize,
     open: Vec<Transfer>,
-    /// What clients take for open, and is not.
     ended: Vec<Transfer>,
+    /// How many there are.
+    open_count: i64,
     /// A sample of what they were told has ended.
     again: Vec<Transfer>,
     accounts: Vec<AccountListing>,
@@ -70,9 +74,12 @@ pub(crate) async fn check(db: &Db, world: &Shared, ground: &Ground) -> Result<()
     for transfer in picture.open.iter().chain(&picture.ended) {
         clients.find(transfer, random)?;
     }
-    if clients.open.len() != picture.open.len() {
+    if picture.open.len() + picture.ended.len() != picture.known {
         let gone = clients.open.keys().find(|id| picture.open.iter().all(|one| one.id.number() != **id));
         return Err(format!("transfer {gone:?} was acknowledged, and is not there"));
+    }
+    if i64::try_from(picture.open.len()) != Ok(picture.open_count) {
+        return Err(format!("{} transfers are open, {} were asked for", picture.open_count, picture.open.len()));
     }
     held(&picture)?;
     if world.engine.is_up() { conserved(&mut world, &picture, ground) } else { Ok(()) }
@@ -80,33 +87,27 @@ pub(crate) async fn check(db: &Db, world: &Shared, ground: &Ground) -> Result<()
 
 async fn take(db: &Db, ground: &Ground, known: &BTreeSet<i64>, again: &BTreeSet<i64>) -> Result<Picture, StoreError> {
     let mut tx = db.read().await?;
-    let mut open_now = Vec::new();
-    loop {
-        let after = open_now.last().map_or(0, |transfer: &Transfer| transfer.id.number());
-        let page = open(&mut tx, after, 1_000).await?;
-        if page.is_empty() {
-            break;
-        }
-        open_now.extend(page);
-    }
-    let still: BTreeSet<i64> = open_now.iter().map(|transfer| transfer.id.number()).collect();
-    let ids = |numbers: &mut dyn Iterator<Item = i64>| numbers.filter_map(|id| domain::id::Id::new(id).ok()).collect();
-    let ended: Vec<_> = ids(&mut known.difference(&still).copied());
-    let again: Vec<_> = ids(&mut again.iter().copied());
+    let ids = |numbers: &BTreeSet<i64>| numbers.iter().filter_map(|id| domain::id::Id::new(*id).ok()).collect();
+    let (known, again): (Vec<_>, Vec<_>) = (ids(known), ids(again));
+    let (open, ended): (Vec<Transfer>, Vec<Transfer>) =
+        read(&mut tx, &known).await?.into_iter().partition(|transfer| !transfer.state.is_terminal());
+    let (open_count, _) = count_open(&mut tx).await?;
     let mut deposited = BTreeSet::new();
     let to_funding = |one: &&Transfer| one.direction == Direction::ToFunding && one.state == State::TargetPending;
-    for transfer in open_now.iter().filter(to_funding).filter(|_| ground.freezes) {
+    for transfer in open.iter().filter(to_funding).filter(|_| ground.freezes) {
         let key = MovementFilter::Key(format!("{}:deposit", transfer.id));
         if list_movements(&mut tx, &key, i64::MAX, 2).await?.movements.iter().any(|row| row.outcome == 0) {
             deposited.insert(transfer.id.number());
         }
     }
     Ok(Picture {
-        ended: read(&mut tx, &ended).await?,
         again: read(&mut tx, &again).await?,
         accounts: list_accounts(&mut tx, &AccountFilter::All, 0, 10_000).await?,
         totals: totals(&mut tx).await?,
-        open: open_now,
+        known: known.len(),
+        open,
+        open_count,
+        ended,
         deposited,
     })
 }
@@ -223,7 +224,7 @@ pub(crate) async fn resolve(db: &Db, world: &Shared, process: usize, creating: C
         let mut tx = db.read().await?;
         let mut found = Vec::new();
         for user in users {
-            found.extend(list(&mut tx, user, &Filter::default(), 64).await?);
+            found.extend(list(&mut tx, user, &Filter::default(), 32).await?);
         }
         Ok(found)
     };

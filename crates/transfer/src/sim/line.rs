@@ -10,7 +10,7 @@ use super::engine::Mishap;
 use super::turn::{die, park};
 use super::world::{Shared, World};
 use crate::leg::spot::{SpotLeg, Submit};
-use crate::leg::{Answer, Answered, Call, Holding, Leg, Reason, Record};
+use crate::leg::{Answer, Answered, Call, Holding, Leg, Reason, Record, Verb};
 
 /// What becomes of a submission on its way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -252,6 +252,8 @@ impl SimLeg {
 impl Leg for SimLeg {
     fn call<'a>(&'a self, calls: &'a [Call]) -> Answered<'a, Vec<Answer>> {
         Box::pin(async move {
+            let commits = calls.iter().filter(|call| call.verb == Verb::Commit).count();
+            self.world.lock().report.commits_called += commits as u64;
             let mut answers = self.spot.call(calls).await;
             let mut world = self.world.lock();
             if world.chance(1_000) {

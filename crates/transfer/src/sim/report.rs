@@ -40,6 +40,8 @@ counters! {
         rolled_back_to_funding;
         /// A transfer whose way back took more than one commit.
         compensating;
+        /// Calls that make a withdrawal final. Only in some runs is the engine one that freezes first.
+        commits_called;
         /// Turns that the scheduler gave.
         turns;
         law_checks;
