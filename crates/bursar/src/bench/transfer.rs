@@ -145,6 +145,8 @@ impl Servers {
             "http": { "listen": "127.0.0.1:0" },
             "auth": { "issuer": BENCH, "audience": BENCH, "hs256_secret_file": secret },
             "spot": { "kind": "embedded", "folder": spot, "address": "" },
+            // An answer counts only as the end of its transfer, and a disk has its moments.
+            "transfer": { "wait_ms": 10_000 },
             "limits": { "requests_per_second": 0, "daily_transfers": 0 },
         });
         write_private(&config, &toml::to_string(&settings).map_err(bug)?)?;
