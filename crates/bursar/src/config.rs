@@ -46,11 +46,12 @@ pub struct Http {
     pub listen: String,
     pub allow_remote: bool,
     pub docs_url: String,
+    pub stop_delay_ms: u32,
 }
 
 impl Default for Http {
     fn default() -> Self {
-        Self { listen: "127.0.0.1:7410".to_owned(), allow_remote: false, docs_url: String::new() }
+        Self { listen: "127.0.0.1:7410".to_owned(), allow_remote: false, docs_url: String::new(), stop_delay_ms: 0 }
     }
 }
 
@@ -250,6 +251,7 @@ impl Config {
         let numbers = [
             ("spot.retention_h", self.spot.retention_h, 1, 87_600),
             ("auth.clock_skew_s", self.auth.clock_skew_s, 0, 600),
+            ("http.stop_delay_ms", self.http.stop_delay_ms, 0, 60_000),
             ("transfer.wait_ms", self.transfer.wait_ms, 0, 30_000),
             ("transfer.call_timeout_ms", self.transfer.call_timeout_ms, 10, 60_000),
             ("transfer.scan_interval_ms", self.transfer.scan_interval_ms, 10, 600_000),

@@ -88,6 +88,10 @@ pub async fn run(context: &Context, arguments: &Arguments) -> Outcome {
         error = remote.failed() => Some(error),
     };
     app.stopping.store(true, std::sync::atomic::Ordering::Relaxed);
+    if failed.is_none() {
+        // Whoever spreads the load sees that this one is not ready any more, before it refuses connections.
+        tokio::time::sleep(Duration::from_millis(config.http.stop_delay_ms.into())).await;
+    }
     stop.send_replace(true);
     // First the requests, then what they left, then the engine under it all.
     let ended = |error: tokio::task::JoinError| Failure::outside("INTERNAL", &error, "this is a bug in Bursar");
