@@ -92,6 +92,8 @@ impl Victims {
                 let Some(spot) = self.spot.take() else { return Ok(()) };
                 let address = spot.address.to_string();
                 spot.kill().await?;
+                // Often longer than the server waits for it: calls that were carried out then get no answer.
+                tokio::time::sleep(Duration::from_millis(random.below(900))).await;
                 self.spot = Some(self.rig.start_spot(&address).await?);
             }
             _ => {
