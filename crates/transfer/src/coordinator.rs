@@ -13,7 +13,6 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::Duration;
 
 use domain::id::{self, Id};
 use domain::transfer::{Direction, State, Transfer};
@@ -63,10 +62,6 @@ struct Work {
 const MOST_ROUNDS: usize = 6;
 
 const DAY_MICROS: i64 = 86_400_000_000;
-/// So that a leg with a clock of its own is heard before it is given up.
-const SLACK: Duration = Duration::from_millis(100);
-/// How long the remote leg may take to say what a user has, before the question is left out.
-const GLANCE: Duration = Duration::from_millis(200);
 
 impl Coordinator {
     pub fn new(
@@ -218,7 +213,7 @@ impl Coordinator {
         let wrong = || Answer::Pending(Reason::new("LEG_ANSWER_INVALID", "the leg gave too few or too many answers"));
         self.metrics.called(calls.len());
         // A leg that takes its calls in turns watches the time of each by itself, and must be heard to the end.
-        let patience = self.settings.call_timeout * self.leg.turns(calls.len()) + SLACK;
+        let patience = self.settings.call_timeout * self.leg.turns(calls.len()) + self.settings.slack;
         match tokio::time::timeout(patience, self.leg.call(calls)).await {
             Err(_) => calls.iter().map(|_| late()).collect(),
             Ok(answers) if answers.len() != calls.len() => calls.iter().map(|_| wrong()).collect(),
@@ -297,7 +292,7 @@ impl Coordinator {
         if pairs.is_empty() {
             return HashMap::new();
         }
-        let patience = self.settings.call_timeout.min(GLANCE);
+        let patience = self.settings.call_timeout.min(self.settings.glance);
         let told = tokio::time::timeout(patience, self.leg.holdings(&pairs)).await;
         match told {
             Ok(Some(holdings)) if holdings.len() == pairs.len() => pairs.into_iter().zip(holdings).collect(),

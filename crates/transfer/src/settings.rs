@@ -6,6 +6,10 @@ use std::time::Duration;
 pub struct Settings {
     /// How long a remote leg may take before its answer counts as unknown.
     pub call_timeout: Duration,
+    /// Added to it for a leg that watches the time of its calls by itself: so it is heard before it is given up.
+    pub slack: Duration,
+    /// How long the remote leg may take to say what a user has, before the question is left out.
+    pub glance: Duration,
     /// How long a new transfer is left to whoever made it before the scanner looks after it.
     pub grace: Duration,
     /// The first pause between two tries; it doubles, up to the longest.
@@ -22,6 +26,8 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             call_timeout: Duration::from_secs(2),
+            slack: Duration::from_millis(100),
+            glance: Duration::from_millis(200),
             grace: Duration::from_secs(10),
             first_pause: Duration::from_millis(250),
             longest_pause: Duration::from_secs(60),

@@ -184,6 +184,7 @@ pub fn transfer_settings(config: &Config) -> Settings {
         alert_tries: transfer.alert_tries.into(),
         alert_after: Duration::from_secs(transfer.alert_after_s.into()),
         daily_transfers: config.limits.daily_transfers.into(),
+        ..Settings::default()
     }
 }
 

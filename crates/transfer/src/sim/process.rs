@@ -97,7 +97,9 @@ impl Process {
         let number = NodeId::new(node % NodeId::COUNT).expect("below the count");
         let node = Arc::new(Node::fixed(number, Arc::clone(&clock), format!("process {process}"), far));
         let call_timeout = if impatient { IMPATIENCE } else { PATIENCE };
-        let settings = Settings { call_timeout, daily_transfers: 0, ..Settings::default() };
+        // No other clock may decide anything: a future that is given up by one has not given its turn back.
+        let (slack, glance) = (Duration::ZERO, call_timeout);
+        let settings = Settings { call_timeout, slack, glance, daily_transfers: 0, ..Settings::default() };
         let metrics = Arc::new(Metrics::default());
         let coordinator = Arc::new(Coordinator::new(db, leg, clock, node, settings, metrics));
         Self { coordinator, tasks: Vec::new() }
