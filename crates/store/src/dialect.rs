@@ -297,15 +297,14 @@ statements! {
         RETURNING id, user_id, asset_id, amount, direction, funding_account, state, error, client_order_id,
             tries, due_at, alerted_at, version, created_at, updated_at";
 
-    /// Users and names in pairs.
+    /// Users and names in pairs. SQLite is told the order: left to itself it reads all that a user ever named.
     READ_TRANSFERS_BY_ORDER = "SELECT t.id, t.user_id, t.asset_id, t.amount, t.direction, t.funding_account, t.state, t.error,
             t.client_order_id, t.tries, t.due_at, t.alerted_at, t.version, t.created_at, t.updated_at
         FROM UNNEST($1::BIGINT[], $2::TEXT[]) AS r(user_id, name)
             JOIN transfers t ON t.user_id = r.user_id AND t.client_order_id = r.name"
         | "SELECT t.id, t.user_id, t.asset_id, t.amount, t.direction, t.funding_account, t.state, t.error,
             t.client_order_id, t.tries, t.due_at, t.alerted_at, t.version, t.created_at, t.updated_at
-        FROM json_each($1) u JOIN json_each($2) n ON n.key = u.key
-            JOIN transfers t ON t.user_id = u.value AND t.client_order_id = n.value";
+        FROM json_each($1) u CROSS JOIN transfers t ON t.user_id = u.value AND t.client_order_id = ($2 ->> u.key)";
 
     /// Only the accounts' rows are locked; the assets' are everybody's.
     LOCK_WALLETS = "SELECT a.id, a.owner, a.asset_id, a.status, a.available, a.frozen, s.status,
