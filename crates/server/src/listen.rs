@@ -29,7 +29,7 @@ pub async fn serve(listener: TcpListener, router: Router, stop: impl Future<Outp
     let room = Arc::new(Semaphore::new(CONNECTIONS));
     let graceful = GracefulShutdown::new();
     let mut builder = http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(HEADER_TIME).max_buf_size(HEADER_BYTES.max(8_192));
+    builder.timer(TokioTimer::new()).header_read_timeout(HEADER_TIME).max_buf_size(HEADER_BYTES);
     tokio::pin!(stop);
     loop {
         let permit = tokio::select! {

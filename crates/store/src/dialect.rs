@@ -74,6 +74,19 @@ pub(crate) fn rows(engine: Engine, columns: &[(&str, ColumnType)], after: usize)
     }
 }
 
+/// A whole column as one bind. A macro, because queries with and without rows to read are different types.
+macro_rules! bind {
+    ($query:expr, $column:expr) => {
+        match $column {
+            Column::Ints(values) => $query.bind(values),
+            Column::Texts(values) => $query.bind(values),
+            Column::OptionalTexts(values) => $query.bind(values),
+            Column::Strings(values) => $query.bind(values),
+            Column::OptionalStrings(values) => $query.bind(values),
+        }
+    };
+}
+
 pub(crate) async fn execute_rows(tx: &mut Tx, sql: &RowsSql, columns: Vec<Column<'_>>) -> Result<u64, StoreError> {
     tx.next_statement().await?;
     let text = AssertSqlSafe(sql.text(tx.engine()));
@@ -81,13 +94,7 @@ pub(crate) async fn execute_rows(tx: &mut Tx, sql: &RowsSql, columns: Vec<Column
         TxInner::Postgres(tx) => {
             let mut query = sqlx::query(text);
             for column in columns {
-                query = match column {
-                    Column::Ints(values) => query.bind(values),
-                    Column::Texts(values) => query.bind(values),
-                    Column::OptionalTexts(values) => query.bind(values),
-                    Column::Strings(values) => query.bind(values),
-                    Column::OptionalStrings(values) => query.bind(values),
-                };
+                query = bind!(query, column);
             }
             query.execute(&mut **tx).await.map(|done| done.rows_affected())
         }
@@ -116,13 +123,7 @@ pub(crate) async fn execute_writes(tx: &mut Tx, writes: Vec<Write>) -> Result<Ve
     let TxInner::Postgres(tx) = &mut tx.inner else { return Ok(Vec::new()) };
     let mut query = sqlx::query_as::<_, (Vec<i64>,)>(text);
     for column in writes.into_iter().flat_map(|write| write.columns) {
-        query = match column {
-            Column::Ints(values) => query.bind(values),
-            Column::Texts(values) => query.bind(values),
-            Column::OptionalTexts(values) => query.bind(values),
-            Column::Strings(values) => query.bind(values),
-            Column::OptionalStrings(values) => query.bind(values),
-        };
+        query = bind!(query, column);
     }
     let (counts,) = query.fetch_one(&mut **tx).await?;
     Ok(counts.into_iter().map(|count| u64::try_from(count).unwrap_or(0)).collect())

@@ -93,8 +93,8 @@ impl Coordinator {
     }
 
     /// Keeps a node number for ever.
-    pub async fn keep_lease(&self, db: &Db) {
-        self.node.keep(db, &self.clock).await;
+    pub async fn keep_lease(&self) {
+        self.node.keep(&self.db, &self.clock).await;
     }
 
     pub fn now(&self) -> Timestamp {

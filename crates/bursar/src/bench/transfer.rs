@@ -6,27 +6,20 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use domain::ledger::{Movement, Operation};
 use domain::random::Random;
-use domain::{AccountId, AccountKind, Amount, AssetId, Clock, UserId};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use store::catalog::{Author, read_assets};
-use store::ledger::{NewAccount, Opened};
-use store::{Db, Options, StoreError};
+use store::Db;
 
 use super::Samples;
 use super::disk::fdatasync;
-use super::ledger::{bad, expect_applied, key, note};
 use super::site::{EngineName, Site};
-use crate::clock::{Stopwatch, SystemClock};
+use crate::clock::Stopwatch;
 use crate::commands::load::BENCH;
-use crate::commands::scratch;
 use crate::failure::{Failure, Outcome};
 use crate::output::{say, table, thousands};
 use crate::rig::process::{Process, itself};
-use crate::rig::write_private;
-use crate::treasury;
+use crate::rig::{Rig, write_private};
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
@@ -48,9 +41,6 @@ pub struct Arguments {
 }
 
 const ASSET: &str = "USDT";
-const CHAIN: &str = "bsc";
-/// What each user has, in units.
-const FUNDS: i64 = 1_000_000_000_000;
 /// Writers of the bare commit.
 const WRITERS: u64 = 8;
 const BATCH: u32 = 100;
@@ -77,54 +67,6 @@ fn child_trouble(error: std::io::Error) -> Failure {
     Failure::outside("COMMAND_FAILED", &error, "the bench starts itself again")
 }
 
-/// A database with funded users.
-async fn open(url: &str, users: u32) -> Result<Db, Failure> {
-    let options = Options {
-        create: true,
-        max_connections: u32::try_from(WRITERS).unwrap_or(8),
-        jitter_seed: u64::from(std::process::id()),
-        ..Options::default()
-    };
-    let db = Db::connect(url, &options).await?;
-    let now = SystemClock.now();
-    db.migrate(now).await?;
-    scratch::check(&db, "bench").await?;
-    let treasury = include_str!("../../../../examples/treasury.toml");
-    let wanted = treasury::parse(treasury, "examples/treasury.toml", &Default::default())?;
-    db.apply_catalog(&wanted, &Author { actor: "bench", reason: "bursar bench" }, now).await?;
-    let assets = read_assets(&mut db.read().await?).await?;
-    let asset = assets.iter().find(|(_, asset)| asset.symbol.as_str() == ASSET).map(|(id, _)| *id);
-    fund(&db, asset.ok_or(StoreError::SchemaMissing)?, users).await?;
-    db.prepare_yardstick(i64::from(users)).await?;
-    Ok(db)
-}
-
-/// Out of custody, as a deposit would: what the spot engine owes is then what was moved there, and nothing else.
-async fn fund(db: &Db, asset: AssetId, users: u32) -> Outcome {
-    let custody = NewAccount::system(&AccountKind::Custody(CHAIN.parse().map_err(bug)?), asset);
-    let wanted = custody
-        .into_iter()
-        .chain((1..=i64::from(users)).filter_map(UserId::new).map(|user| NewAccount::funding(user, asset)));
-    let wanted: Vec<NewAccount> = wanted.collect();
-    let mut ids: Vec<AccountId> = Vec::with_capacity(wanted.len());
-    for opened in db.open(&wanted, SystemClock.now()).await? {
-        match opened {
-            Opened::Account(id) => ids.push(id),
-            Opened::UnknownAsset => return Err(StoreError::SchemaMissing.into()),
-        }
-    }
-    let Some((custody, users)) = ids.split_first() else { return Err(bug("no accounts")) };
-    for users in users.chunks(2_000) {
-        let mut operations = Vec::with_capacity(users.len());
-        for user in users {
-            let movement = Movement { from: *custody, to: *user, asset, amount: Amount::from_units(FUNDS) };
-            operations.push(Operation::post(key(format!("fund-{user}"))?, vec![movement], note()?).map_err(bad)?);
-        }
-        expect_applied(&db.post(&operations, SystemClock.now()).await?)?;
-    }
-    Ok(())
-}
-
 /// The servers, and what their clients need to know.
 struct Servers {
     server: Process,
@@ -134,11 +76,8 @@ struct Servers {
 
 impl Servers {
     async fn start(site: &Site, users: u32) -> Result<Self, Failure> {
-        let secret = site.folder().join("secret");
-        // Nobody else ever learns of these servers; it only has to be long.
-        let mut random = Random::from_seed(SystemClock.now().micros().cast_unsigned());
-        let text: String = (0..4).map(|_| format!("{:016x}", random.next_u64())).collect();
-        write_private(&secret, &text)?;
+        // The rig has made it.
+        let secret = site.folder().join("jwt.secret");
         let (config, spot) = (site.folder().join("bursar.toml"), site.folder().join("spot"));
         let settings = json!({
             "database": { "url": site.url(), "max_connections": SERVER_POOL },
@@ -361,7 +300,8 @@ const STEPS: u64 = 5;
 
 pub async fn run(arguments: &Arguments, as_json: bool) -> Outcome {
     let site = Site::prepare(arguments.engine, None)?;
-    let db = open(site.url(), arguments.users).await?;
+    let (_, db, _) = Rig::prepare(site.folder(), site.url(), "bench", i64::from(arguments.users)).await?;
+    db.prepare_yardstick(i64::from(arguments.users)).await?;
     let servers = Servers::start(&site, arguments.users).await?;
     let bar = if as_json { indicatif::ProgressBar::hidden() } else { indicatif::ProgressBar::new(0) };
     bar.set_length(u64::from(arguments.rounds + 1) * STEPS);

@@ -64,8 +64,8 @@ pub async fn run(context: &Context, arguments: &Arguments) -> Outcome {
     let scanner = tokio::spawn(scanner::scan(Arc::clone(&coordinator), scan_interval, stopped.clone()));
     let background = [
         tokio::spawn({
-            let (coordinator, db) = (Arc::clone(&coordinator), db.clone());
-            async move { coordinator.keep_lease(&db).await }
+            let coordinator = Arc::clone(&coordinator);
+            async move { coordinator.keep_lease().await }
         }),
         tokio::spawn({
             let db = db.clone();

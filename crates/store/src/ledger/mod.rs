@@ -15,4 +15,4 @@ pub mod post;
 pub mod row;
 
 pub use accounts::{NewAccount, Opened, StatusChange, open, set_status};
-pub use post::{MAX_BATCH, decide, load_accounts, post, post_on, system_state};
+pub use post::{MAX_BATCH, decide, load_accounts, post, system_state};

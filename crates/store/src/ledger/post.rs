@@ -70,26 +70,18 @@ pub async fn post(tx: &mut Tx, operations: &[Operation], at: Timestamp) -> Resul
         return Err(StoreError::BatchTooLarge { count: operations.len(), most: MAX_BATCH });
     }
     let accounts = load_accounts(tx, operations).await?;
-    post_on(tx, accounts, operations, at).await
-}
-
-/// The same on accounts that this transaction has read, and the users' of them locked, already.
-pub async fn post_on(
-    tx: &mut Tx,
-    accounts: HashMap<AccountId, AccountState>,
-    operations: &[Operation],
-    at: Timestamp,
-) -> Result<Vec<Reply>, StoreError> {
     let mut writes = Writes::default();
     let replies = decide(tx, accounts, None, operations, at, &mut writes).await?;
     writes.run(tx).await?;
     Ok(replies)
 }
 
-/// The same, but what it writes is only collected. It must be written before anything it concerns is read again.
+/// The same on accounts that this transaction has read, and the users' of them locked, already; and what it writes is
+/// only collected. It must be written before anything it concerns is read again.
 ///
-/// Whoever knows the holds that the operations end may say so, and saves looking for them. As with everything that a
-/// first try takes for granted, the journal's indexes refuse what is not so, and the second try looks.
+/// Whoever knows the holds that the operations end may say so, and saves looking for them. That they have not ended is
+/// held by the journal's index, as always; **that they were taken is the caller's word**, which must come from a row
+/// that was written in the same commit as the hold. A second try looks for itself.
 pub async fn decide(
     tx: &mut Tx,
     accounts: HashMap<AccountId, AccountState>,

@@ -7,9 +7,9 @@
 //! | release | `sr-…:release` | the target refused: back to the user, with ROLLED_BACK |
 //! | deposit | `sr-…:deposit` | FUNDING is the target: from `clearing:spot` to the user |
 
+use domain::AccountId;
 use domain::ledger::{BadOperation, Movement, OpKey, Operation, Reference, Refusal};
 use domain::transfer::Transfer;
-use domain::{AccountId, Amount};
 
 use super::Reason;
 
@@ -42,10 +42,8 @@ pub fn deposit(transfer: &Transfer, clearing: AccountId) -> Result<Operation, Ba
     Operation::post(key(transfer, "deposit")?, vec![movement], reference()?)
 }
 
-fn movement(from: AccountId, to: AccountId, transfer: &Transfer) -> Movement {
-    // The ledger refuses an amount that is not positive; so does this.
-    let amount = if transfer.amount.is_positive() { transfer.amount } else { Amount::ZERO };
-    Movement { from, to, asset: transfer.asset, amount }
+const fn movement(from: AccountId, to: AccountId, transfer: &Transfer) -> Movement {
+    Movement { from, to, asset: transfer.asset, amount: transfer.amount }
 }
 
 /// Why the ledger refused, as a leg says it.
