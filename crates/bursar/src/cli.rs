@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    Context, account, apply, audit, balances, checkpoint, config, drill, drill_plain, drill_spot, journal, load,
-    migrate, serve, spot, token, transfer, with_postgres,
+    Context, account, apply, audit, balances, checkpoint, config, devnet, drill, drill_plain, drill_spot, journal,
+    load, migrate, serve, spot, token, transfer, with_postgres,
 };
 use crate::config::Config;
 use crate::failure::{Exit, Failure, Outcome};
@@ -63,6 +63,8 @@ enum Command {
     Token(token::Arguments),
     /// Print the description of the HTTP interface (OpenAPI 3.1)
     Openapi,
+    /// Three chains on this machine, to try things with: Bitcoin, EVM and TRON, with faults on request
+    Devnet(devnet::Arguments),
     /// The spot engine: run it, ask it, look at its log
     #[command(subcommand)]
     Spot(spot::Command),
@@ -145,6 +147,7 @@ async fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
     match &cli.command {
         Command::Demo(arguments) => return done(demo::run(arguments, cli.json).await),
         Command::Bench(command) => return done(bench::run(command, cli.json).await),
+        Command::Devnet(arguments) => return done(devnet::run(arguments, cli.json).await),
         Command::Spot(command) => return done(spot::run(command, cli.json).await),
         Command::Sim(command) => return done(sim::run(command, cli.json)),
         Command::Openapi => {
@@ -176,6 +179,7 @@ async fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Drill(DrillCommand::Ledger(arguments)) => drill::run(&context, arguments).await,
         Command::Demo(_)
         | Command::Bench(_)
+        | Command::Devnet(_)
         | Command::Spot(_)
         | Command::Sim(_)
         | Command::Openapi

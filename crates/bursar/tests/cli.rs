@@ -268,3 +268,31 @@ fn broken_books_exit_1_and_name_the_row() {
     by_hand("UPDATE accounts SET available = available + 1 WHERE id = 9");
     code("BOOKS_BROKEN", 1)(shell.refused(&["audit"]));
 }
+
+#[test]
+fn a_devnet_says_where_it_is_and_leaves_taken_ports_alone() {
+    let shell = Shell::new();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let port = taken.local_addr().expect("an address").port().to_string();
+    let free = ["--tron-port", "0", "--bitcoin-port", "0", "--control-port", "0", "--endpoints", "1"];
+    let start = ["devnet", "--evm-port"];
+    code("DEVNET_LISTEN_FAILED", 3)(shell.refused(&[&start[..], &[port.as_str()], &free[..]].concat()));
+    code("BAD_USAGE", 2)(shell.refused(&["devnet", "--endpoints", "0"]));
+
+    let mut devnet = shell
+        .command(env!("CARGO_BIN_EXE_bursar"))
+        .args([&["--json"], &start[..], &["0"], &free[..]].concat())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .expect("bursar runs");
+    let mut line = String::new();
+    let said = devnet.stdout.take().expect("a pipe");
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(said), &mut line).expect("a line");
+    devnet.kill().expect("it runs");
+    devnet.wait().expect("it ends");
+    let said: Value = serde_json::from_str(&line).expect("JSON");
+    assert_eq!(said["event"], "listening");
+    for chain in ["bitcoin", "evm", "tron"] {
+        assert_eq!(said[chain].as_array().map(Vec::len), Some(1), "{chain}");
+    }
+}

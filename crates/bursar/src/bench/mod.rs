@@ -4,6 +4,8 @@
 
 pub mod disk;
 pub mod ledger;
+pub mod scan;
+pub mod sign_build;
 pub mod site;
 pub mod spot;
 pub mod transfer;
@@ -18,6 +20,10 @@ pub enum Command {
     Spot(spot::Arguments),
     /// Internal transfers over HTTP: per second and their latency, beside the same done plainly and the bare commit
     Transfer(transfer::Arguments),
+    /// Blocks and matches per second with ten million watched addresses, beside fetching the blocks alone
+    Scan(scan::Arguments),
+    /// Transactions built, signed and read back per second, beside the bare signature
+    SignBuild(sign_build::Arguments),
     /// One process of the two-process figure
     #[command(hide = true)]
     LedgerWriter(ledger::WriterArguments),
@@ -28,6 +34,8 @@ pub async fn run(command: &Command, json: bool) -> Outcome {
         Command::Ledger(arguments) => ledger::run(arguments, json).await,
         Command::Spot(arguments) => spot::run(arguments, json).await,
         Command::Transfer(arguments) => transfer::run(arguments, json).await,
+        Command::Scan(arguments) => scan::run(arguments, json).await,
+        Command::SignBuild(arguments) => sign_build::run(arguments, json),
         Command::LedgerWriter(arguments) => ledger::run_writer(arguments).await,
     }
 }

@@ -6,6 +6,7 @@ pub mod audit;
 pub mod balances;
 pub mod checkpoint;
 pub mod config;
+pub mod devnet;
 pub mod drill;
 pub mod drill_plain;
 pub mod drill_spot;

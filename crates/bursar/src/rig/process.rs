@@ -16,6 +16,8 @@ use crate::postgres::end_with_parent;
 pub struct Process {
     child: Child,
     pub address: SocketAddr,
+    /// All that it said when it listened.
+    pub said: Value,
 }
 
 /// How long a process may take to listen, and to end.
@@ -50,7 +52,7 @@ impl Process {
                 let event: Value = serde_json::from_str(&line).unwrap_or_default();
                 let address = event[name].as_str().and_then(|text| text.parse().ok());
                 if let (Some("listening"), Some(address)) = (event["event"].as_str(), address) {
-                    return Ok(address);
+                    return Ok((address, event));
                 }
             }
             let mut last = String::from("it ended before it listened");
@@ -60,11 +62,11 @@ impl Process {
             Err(std::io::Error::other(last))
         };
         let address = tokio::time::timeout(PATIENCE, ready).await.map_err(std::io::Error::from).flatten();
-        let address = address.map_err(failed)?;
+        let (address, said) = address.map_err(failed)?;
         // Whatever else it says has to go somewhere, or it would wait.
         tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
         tokio::spawn(async move { while let Ok(Some(_)) = complaints.next_line().await {} });
-        Ok(Self { child, address })
+        Ok(Self { child, address, said })
     }
 
     fn pid(&self) -> Option<Pid> {

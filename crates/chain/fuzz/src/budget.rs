@@ -1,0 +1,62 @@
+//! No input may make us allocate without bound.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::io::Write;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+/// What a target may have allocated at one time, beyond what it had before: so much, and so much per byte of input.
+const FIXED: usize = 32 << 20;
+const PER_BYTE: usize = 1024;
+
+static LIVE: AtomicUsize = AtomicUsize::new(0);
+static LIMIT: AtomicUsize = AtomicUsize::new(usize::MAX);
+
+struct Counting;
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+fn took(bytes: usize) {
+    // A panic has its reason already, and its backtrace may cost what it likes.
+    if LIVE.fetch_add(bytes, Relaxed).saturating_add(bytes) > LIMIT.load(Relaxed) && !std::thread::panicking() {
+        // Once is enough: what is written and how it ends may allocate.
+        LIMIT.store(usize::MAX, Relaxed);
+        drop(std::io::stderr().write_all(b"more memory than the input is worth\n"));
+        std::process::abort();
+    }
+}
+
+// SAFETY: all of it is the system's allocator; only sums are kept beside it.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        took(layout.size());
+        // SAFETY: the caller's promise is the same.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        took(layout.size());
+        // SAFETY: the caller's promise is the same.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        LIVE.fetch_sub(layout.size(), Relaxed);
+        // SAFETY: the caller's promise is the same.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        took(size);
+        LIVE.fetch_sub(layout.size(), Relaxed);
+        // SAFETY: the caller's promise is the same.
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+}
+
+/// Runs a target, and aborts when it allocates more than its input is worth.
+pub fn within_budget(bytes: &[u8], target: impl FnOnce(&[u8])) {
+    LIMIT.store(LIVE.load(Relaxed) + FIXED + PER_BYTE * bytes.len(), Relaxed);
+    target(bytes);
+    LIMIT.store(usize::MAX, Relaxed);
+}

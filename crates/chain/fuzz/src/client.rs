@@ -1,0 +1,83 @@
+//! What any client must bear: any text as an address, any bytes as a transaction, any answer of a node.
+
+use std::time::Duration;
+
+use chain::client::Sent;
+use chain::{Address, Chain, Coin, Fee, FeeCap, Payment, Watched};
+use domain::RawAmount;
+
+/// No target waits longer for a client: it may ask an only node again and again.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// An address is shown as one text, which is that address.
+pub fn address(chain: &dyn Chain, bytes: &[u8]) {
+    let Ok(text) = str::from_utf8(bytes) else { return };
+    if let Ok(address) = chain.parse_address(text) {
+        let shown = address.to_string();
+        assert_eq!(chain.parse_address(&shown).as_ref(), Ok(&address), "{text} is shown as {shown}");
+        address.key();
+    }
+}
+
+pub fn unsigned(chain: &dyn Chain, bytes: &[u8]) {
+    if let Ok(meaning) = chain.decode_unsigned(bytes) {
+        assert!(!meaning.payments.is_empty(), "it pays nobody");
+    }
+}
+
+pub fn signed(chain: &dyn Chain, bytes: &[u8]) {
+    if let Ok(meaning) = chain.decode_signed(bytes) {
+        assert!(!meaning.payments.is_empty(), "it pays nobody");
+        assert!(meaning.hash.is_some(), "it is signed, so its hash is known");
+    }
+}
+
+/// How many kinds of questions there are.
+pub const QUESTIONS: u8 = 10;
+
+/// What the questions are about.
+pub struct Subject {
+    pub ours: Address,
+    pub coins: Vec<Coin>,
+    pub cap: Fee,
+    /// A signed transaction of the chain.
+    pub sent: &'static [u8],
+    /// Of a block that is not the first.
+    pub height: u64,
+}
+
+/// Asks the nodes one thing. What comes back does not matter: that it comes back does.
+pub async fn ask(chain: &dyn Chain, question: u8, subject: &Subject) {
+    let Subject { ours, coins, cap, sent, height } = subject;
+    let mut watched = Watched::default();
+    watched.insert(ours.key());
+    let meaning = chain.decode_signed(sent).expect("a good transaction");
+    let hash = meaning.hash.expect("it is signed");
+    let asked = async {
+        match question % QUESTIONS {
+            0 => drop(chain.check_network().await),
+            1 => drop(chain.head().await),
+            2 => drop(chain.headers(&[height - 1, *height]).await),
+            3 => drop(chain.scan(height - 1, *height, &watched).await),
+            4 => drop(chain.prove(hash, &watched).await),
+            5 => {
+                let wanted: Vec<_> = coins.iter().map(|coin| (ours.clone(), coin.clone())).collect();
+                drop(chain.balances(&wanted).await);
+            }
+            6 => drop(chain.nonces(std::slice::from_ref(ours)).await),
+            7 => {
+                for coin in coins {
+                    let payment = Payment { to: ours.clone(), coin: coin.clone(), amount: some() };
+                    drop(chain.quote(ours, &payment, FeeCap(*cap)).await);
+                }
+            }
+            8 => drop(chain.broadcast(sent).await),
+            _ => drop(chain.status(&Sent { meaning, hash, since: *height }).await),
+        }
+    };
+    drop(tokio::time::timeout(PATIENCE, asked).await);
+}
+
+pub fn some() -> RawAmount {
+    "1000000".parse().expect("an amount")
+}

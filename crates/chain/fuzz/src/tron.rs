@@ -1,0 +1,54 @@
+//! TRON.
+
+use chain::devnet::Key;
+use chain::devnet::tron::TOKEN;
+use chain::endpoint::Pool;
+use chain::tron::{Network, TronChain, TronSettings};
+use chain::{Address, Coin, Fee};
+
+use crate::client::{self, Subject};
+use crate::node::{self, Envelope, unasked};
+
+pub const ENVELOPE: Envelope = Envelope::None;
+
+/// Of the block that the recorded answers are about: the faucet's payment of tokens.
+pub const HEIGHT: u64 = 3;
+
+thread_local! {
+    /// It reads bytes; its node is never asked.
+    static CLIENT: TronChain = client(unasked());
+}
+
+fn client(pool: Pool) -> TronChain {
+    let settings = TronSettings::new(Network::Devnet, vec![Address::Tron(TOKEN)]);
+    TronChain::new(settings, pool).expect("good settings")
+}
+
+pub fn ours() -> Address {
+    Key::numbered(3).tron()
+}
+
+pub fn address(bytes: &[u8]) {
+    CLIENT.with(|client| client::address(client, bytes));
+}
+
+pub fn unsigned(bytes: &[u8]) {
+    CLIENT.with(|client| client::unsigned(client, bytes));
+}
+
+pub fn signed(bytes: &[u8]) {
+    CLIENT.with(|client| client::signed(client, bytes));
+}
+
+/// What the client makes of a node's answers. The first byte says what it asks.
+pub fn node(bytes: &[u8]) {
+    let Some((question, answers)) = bytes.split_first() else { return };
+    node::ask(answers, ENVELOPE, async |pool| ask(pool, *question).await);
+}
+
+pub async fn ask(pool: Pool, question: u8) {
+    let coins = vec![Coin::Native, Coin::Token(Address::Tron(TOKEN))];
+    let cap = Fee::FeeLimit(100_000_000);
+    let subject = Subject { ours: ours(), coins, cap, sent: include_bytes!("../sent/tron"), height: HEIGHT };
+    client::ask(&client(pool), question, &subject).await;
+}

@@ -1,0 +1,73 @@
+//! An address that is known to be valid on its chain. Text becomes one only through [`crate::Chain::parse_address`].
+
+use std::fmt;
+
+use crate::tron::TronAddress;
+use crate::watch::WatchKey;
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Address {
+    Bitcoin(::bitcoin::Address),
+    Evm(alloy_primitives::Address),
+    Tron(TronAddress),
+}
+
+/// Why a text is not an address that can be paid on this chain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadAddress {
+    #[error("this is not an address of this chain")]
+    Malformed,
+    #[error("the address is too long or too short")]
+    Length,
+    #[error("the address has a typing error: its checksum does not fit")]
+    Checksum,
+    #[error("the address belongs to another network")]
+    WrongNetwork,
+    #[error("the address mixes upper and lower case in a way that its checksum does not allow")]
+    MixedCase,
+    #[error("what is sent to this address is lost")]
+    Unspendable,
+}
+
+impl BadAddress {
+    pub const fn code(self) -> &'static str {
+        match self {
+            Self::Malformed => "ADDRESS_MALFORMED",
+            Self::Length => "ADDRESS_LENGTH",
+            Self::Checksum => "ADDRESS_CHECKSUM",
+            Self::WrongNetwork => "ADDRESS_WRONG_NETWORK",
+            Self::MixedCase => "ADDRESS_MIXED_CASE",
+            Self::Unspendable => "ADDRESS_UNSPENDABLE",
+        }
+    }
+}
+
+impl Address {
+    /// What the watched set knows it by.
+    pub fn key(&self) -> WatchKey {
+        match self {
+            Self::Bitcoin(address) => WatchKey::of_script(&address.script_pubkey()),
+            Self::Evm(address) => WatchKey::of_account(&address.into_array()),
+            Self::Tron(address) => WatchKey::of_account(&address.0),
+        }
+    }
+
+    /// The script that a Bitcoin output to it has.
+    pub fn script_bytes(&self) -> Option<Vec<u8>> {
+        match self {
+            Self::Bitcoin(address) => Some(address.script_pubkey().into_bytes()),
+            Self::Evm(_) | Self::Tron(_) => None,
+        }
+    }
+}
+
+/// The one text that Bursar shows and stores: EIP-55 on EVM, base58check on TRON, the standard form on Bitcoin.
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bitcoin(address) => f.pad(&address.to_string()),
+            Self::Evm(address) => f.pad(&address.to_checksum(None)),
+            Self::Tron(address) => f.pad(&address.to_string()),
+        }
+    }
+}

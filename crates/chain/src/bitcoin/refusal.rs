@@ -1,0 +1,136 @@
+//! What a node says when it does not take a transaction.
+
+use super::wire;
+use crate::endpoint::CallError;
+use crate::transaction::Refusal;
+
+/// What the words of a refusal come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Said {
+    /// The node has it already, in its pool or in its chain.
+    HasIt,
+    No(Refusal),
+}
+
+use Said::{HasIt, No};
+
+/// The beginnings of Core's words, first match wins. Core puts details behind them, in brackets or after a comma.
+/// Older releases are in it too: their words have changed over the years.
+const WORDS: [(&str, Said); 44] = [
+    ("txn-already-in-mempool", HasIt),
+    ("txn-already-known", HasIt),
+    // The same transaction with other signatures: it pays the same, and has the same hash.
+    ("txn-same-nonwitness-data-in-mempool", HasIt),
+    ("Transaction already in block chain", HasIt),
+    ("transaction already in block chain", HasIt),
+    ("Transaction outputs already in utxo set", HasIt),
+    ("insufficient fee", No(Refusal::Underpriced)),
+    ("replacement-failed", No(Refusal::Underpriced)),
+    ("bip125-replacement-disallowed", No(Refusal::Underpriced)),
+    ("txn-mempool-conflict", No(Refusal::Underpriced)),
+    ("too many potential replacements", No(Refusal::Underpriced)),
+    ("replacement-adds-unconfirmed", No(Refusal::Underpriced)),
+    ("min relay fee not met", No(Refusal::FeeTooLow)),
+    ("mempool min fee not met", No(Refusal::FeeTooLow)),
+    ("bad-txns-inputs-missingorspent", No(Refusal::InputMissing)),
+    ("missing-inputs", No(Refusal::InputMissing)),
+    ("Missing inputs", No(Refusal::InputMissing)),
+    ("Inputs missing or spent", No(Refusal::InputMissing)),
+    ("bad-txns-premature-spend-of-coinbase", No(Refusal::InputMissing)),
+    ("bad-txns-in-belowout", No(Refusal::InsufficientFunds)),
+    ("mandatory-script-verify-flag-failed", No(Refusal::BadSignature)),
+    ("mempool-script-verify-flag-failed", No(Refusal::BadSignature)),
+    ("block-script-verify-flag-failed", No(Refusal::BadSignature)),
+    ("non-mandatory-script-verify-flag", No(Refusal::BadSignature)),
+    ("bad-witness-nonstandard", No(Refusal::BadSignature)),
+    ("non-final", No(Refusal::Other)),
+    ("non-BIP68-final", No(Refusal::Other)),
+    ("mempool full", No(Refusal::Busy)),
+    ("too-long-mempool-chain", No(Refusal::Busy)),
+    ("too-large-cluster", No(Refusal::Busy)),
+    ("Private broadcast queue is full", No(Refusal::Busy)),
+    ("dust", No(Refusal::Malformed)),
+    ("tx-size", No(Refusal::Malformed)),
+    ("scriptpubkey", No(Refusal::Malformed)),
+    ("scriptsig", No(Refusal::Malformed)),
+    ("version", No(Refusal::Malformed)),
+    ("datacarrier", No(Refusal::Malformed)),
+    ("bad-txns-", No(Refusal::Malformed)),
+    ("coinbase", No(Refusal::Malformed)),
+    ("TX decode failed", No(Refusal::Malformed)),
+    ("tx-decode-failed", No(Refusal::Malformed)),
+    ("Unspendable output exceeds maximum", No(Refusal::Malformed)),
+    ("max-fee-exceeded", No(Refusal::Other)),
+    ("Fee exceeds maximum configured", No(Refusal::Other)),
+];
+
+pub fn of_words(words: &str) -> Said {
+    WORDS.iter().find(|(beginning, _)| words.starts_with(beginning)).map_or(No(Refusal::Other), |(_, said)| *said)
+}
+
+/// `None`: the node did not judge the transaction at all.
+pub fn of_error(error: &CallError) -> Option<Said> {
+    let CallError::Refused { code, message, .. } = error else {
+        return None;
+    };
+    // Old releases put the reject code before the words: `66: min relay fee not met`.
+    let words = message.split_once(": ").filter(|(code, _)| code.bytes().all(|byte| byte.is_ascii_digit()));
+    let words = words.map_or(message.as_str(), |(_, words)| words);
+    match *code {
+        wire::ALREADY_IN_CHAIN => Some(HasIt),
+        wire::UNDECODABLE => Some(No(Refusal::Malformed)),
+        wire::VERIFY_ERROR | wire::VERIFY_REJECTED => Some(of_words(words)),
+        _ => Some(match of_words(words) {
+            No(refusal) => No(refusal),
+            // Only the codes above speak about a transaction. A strange one does not turn a refusal into success.
+            HasIt => No(Refusal::Other),
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(code: i64, message: &str) -> Option<Said> {
+        of_error(&CallError::Refused { endpoint: "a".to_owned(), code, message: message.to_owned() })
+    }
+
+    #[test]
+    fn words_of_core_are_understood() {
+        for (code, words, said) in [
+            (-27, "Transaction outputs already in utxo set", HasIt),
+            (-27, "whatever it may say", HasIt),
+            (-25, "bad-txns-inputs-missingorspent", No(Refusal::InputMissing)),
+            (-25, "Missing inputs", No(Refusal::InputMissing)),
+            (-26, "txn-already-in-mempool", HasIt),
+            (-26, "66: min relay fee not met", No(Refusal::FeeTooLow)),
+            (-26, "min relay fee not met, 0 < 110", No(Refusal::FeeTooLow)),
+            (-26, "mempool min fee not met, 5 < 110", No(Refusal::FeeTooLow)),
+            (-26, "insufficient fee, rejecting replacement abc", No(Refusal::Underpriced)),
+            (-26, "non-final", No(Refusal::Other)),
+            (-26, "dust", No(Refusal::Malformed)),
+            (
+                -26,
+                "bad-txns-premature-spend-of-coinbase, tried to spend coinbase at depth 1",
+                No(Refusal::InputMissing),
+            ),
+            (-26, "bad-txns-vout-negative", No(Refusal::Malformed)),
+            (-26, "words of a release to come", No(Refusal::Other)),
+            (-22, "TX decode failed. Make sure the tx has at least one input.", No(Refusal::Malformed)),
+            (-32601, "txn-already-in-mempool", No(Refusal::Other)),
+        ] {
+            assert_eq!(refused(code, words), Some(said), "{code} {words}");
+        }
+        assert_eq!(of_error(&CallError::Timeout { endpoint: "a".to_owned() }), None);
+    }
+
+    #[test]
+    fn no_line_of_the_table_hides_a_later_one() {
+        for (place, (words, said)) in WORDS.iter().enumerate() {
+            let first = WORDS.iter().position(|(beginning, _)| words.starts_with(beginning));
+            assert_eq!(first, Some(place), "{words}");
+            assert_eq!(of_words(words), *said);
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! Heads, headers, and the outputs of blocks that pay watched addresses.
+
+use domain::{RawAmount, Timestamp};
+
+use crate::address::Address;
+use crate::hash::{BlockHash, TxHash};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct BlockRef {
+    pub height: u64,
+    pub hash: BlockHash,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    pub height: u64,
+    pub hash: BlockHash,
+    pub parent: BlockHash,
+    /// What its producer said. Only TRON's expiry depends on it.
+    pub time: Timestamp,
+}
+
+impl Header {
+    pub const fn at(&self) -> BlockRef {
+        BlockRef { height: self.height, hash: self.hash }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Head {
+    pub tip: Header,
+    /// The highest block that can no longer change: TRON's solidified height; elsewhere the tip less the chain's
+    /// confirmations. `None` while the chain is younger than that, or fewer nodes than a quorum have answered.
+    pub settled: Option<u64>,
+}
+
+/// What is paid: the chain's own coin, or a listed token.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Coin {
+    Native,
+    Token(Address),
+}
+
+/// Where in its transaction a payment stands. With the transaction's hash it is the key of a deposit, so it must not
+/// depend on the block: a transaction that is mined again elsewhere keeps it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Place {
+    /// The value of an EVM transaction, or the amount of a TRX transfer.
+    Value,
+    /// An output of a Bitcoin transaction.
+    Output(u32),
+    /// A log, counted within its own transaction (a node counts within the block).
+    Log(u32),
+    /// A value moved by a contract: the position in the transaction's trace.
+    Internal(u32),
+}
+
+/// A payment to a watched address in a mined block. One node's word: see [`crate::Chain::prove`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Output {
+    pub block: BlockRef,
+    pub transaction: TxHash,
+    pub place: Place,
+    /// Its number in the watched set.
+    pub watched: u32,
+    pub to: Address,
+    pub coin: Coin,
+    pub amount: RawAmount,
+    /// The transaction ran to its end. One that reverted paid nothing; it is reported all the same.
+    pub ok: bool,
+    /// Newly made coins, which cannot be spent until they are 100 blocks deep.
+    pub coinbase: bool,
+}
+
+/// Some blocks in a row, and what they pay.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Scan {
+    /// Each is the parent of the next.
+    pub headers: Vec<Header>,
+    /// In the order of the chain.
+    pub outputs: Vec<Output>,
+}

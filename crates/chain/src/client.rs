@@ -1,0 +1,92 @@
+//! The trait [`Chain`]: all that custody may ask of a chain.
+
+use domain::{ChainKind, RawAmount};
+use futures_util::future::BoxFuture;
+
+use crate::address::{Address, BadAddress};
+use crate::block::{BlockRef, Coin, Head, Header, Output, Scan};
+use crate::error::ChainError;
+use crate::fee::{FeeCap, Quote};
+use crate::hash::TxHash;
+use crate::status::Status;
+use crate::transaction::{Broadcast, BuildError, DecodeError, Draft, Meaning, Payment, Unsigned};
+use crate::watch::Watched;
+
+pub type Answer<'a, T> = BoxFuture<'a, Result<T, ChainError>>;
+
+/// Nonces of an account: the next one after what is mined, and after what the asked node holds as pending.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Nonces {
+    pub mined: u64,
+    pub pending: u64,
+}
+
+/// A transaction that was sent, or may have been.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sent {
+    /// From [`Chain::decode_signed`] of the bytes that were stored before the broadcast.
+    pub meaning: Meaning,
+    pub hash: TxHash,
+    /// The chain's height when it was built. No block below this can hold it.
+    pub since: u64,
+}
+
+/// A mined transaction as a quorum sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Proven {
+    pub block: BlockRef,
+    pub ok: bool,
+    pub outputs: Vec<Output>,
+}
+
+/// One chain. Pure functions build and read bytes; the others ask nodes.
+///
+/// | asks | believes |
+/// |---|---|
+/// | `head` | all nodes: the highest block that enough of them have reached, whatever one of them claims: it only finds work |
+/// | `quote`, `nonces`, `scan`, `balances` | one node, another when it fails: they only find work |
+/// | `headers`, `prove`, `status` | a quorum: what credits or finalizes rests on them |
+/// | `broadcast` | nobody: it tells all nodes |
+pub trait Chain: Send + Sync {
+    fn kind(&self) -> ChainKind;
+
+    /// Checks text from outside: form, checksum, network.
+    fn parse_address(&self, text: &str) -> Result<Address, BadAddress>;
+
+    /// Whether the nodes serve the network that this client was made for.
+    fn check_network(&self) -> Answer<'_, ()>;
+
+    /// The highest block that a quorum of those nodes that answer soon has reached, and two of three or more even where one
+    /// is a quorum. It may be of fewer than a quorum when no more answer. Nodes learn here who of them lags.
+    fn head(&self) -> Answer<'_, Head>;
+
+    /// By a quorum. A height above the tip is [`ChainError::BlockMissing`].
+    fn headers<'a>(&'a self, heights: &'a [u64]) -> Answer<'a, Vec<Header>>;
+
+    /// The blocks `from..=to` and what they pay to watched addresses, from one node.
+    fn scan<'a>(&'a self, from: u64, to: u64, watched: &'a Watched) -> Answer<'a, Scan>;
+
+    /// What a transaction pays to watched addresses, by a quorum. `None`: it is in no block that a quorum has.
+    fn prove<'a>(&'a self, transaction: TxHash, watched: &'a Watched) -> Answer<'a, Option<Proven>>;
+
+    /// In the order of `wanted`. Many at once, in few calls. Bitcoin searches all unspent outputs: seconds, not
+    /// milliseconds; the wallet store is what keeps balances there.
+    fn balances<'a>(&'a self, wanted: &'a [(Address, Coin)]) -> Answer<'a, Vec<RawAmount>>;
+
+    /// Empty pairs on chains without nonces.
+    fn nonces<'a>(&'a self, of: &'a [Address]) -> Answer<'a, Vec<Nonces>>;
+
+    /// The fee to offer now, never above the cap.
+    fn quote<'a>(&'a self, from: &'a Address, payment: &'a Payment, cap: FeeCap) -> Answer<'a, Quote>;
+
+    fn build(&self, draft: &Draft) -> Result<Unsigned, BuildError>;
+
+    fn decode_unsigned(&self, bytes: &[u8]) -> Result<Meaning, DecodeError>;
+
+    /// Signatures are checked; on Bitcoin that needs the outputs spent, so only their form is.
+    fn decode_signed(&self, bytes: &[u8]) -> Result<Meaning, DecodeError>;
+
+    fn broadcast<'a>(&'a self, signed: &'a [u8]) -> Answer<'a, Broadcast>;
+
+    fn status<'a>(&'a self, sent: &'a Sent) -> Answer<'a, Status>;
+}

@@ -1,0 +1,229 @@
+//! The read quorum: what credits or finalizes money is said by several nodes.
+//!
+//! **Fewer nodes than the quorum can neither forge an answer nor block one.** They cannot forge it, since each node
+//! counts once and the quorum must say the same. They cannot block it, since further nodes are asked for as long as
+//! the quorum may still be reached, without waiting for those that hang.
+
+use std::collections::VecDeque;
+use std::fmt::Debug;
+use std::pin::pin;
+use std::sync::Arc;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+
+use super::event::Event;
+use super::pace::lock;
+use super::pool::Probe;
+use super::{CallError, Node, Pool};
+use crate::error::ChainError;
+
+/// A refusal is an answer: that enough nodes refuse alike settles the question as well. That a node lacks what is asked
+/// for is none: it says nothing about the chain.
+enum Said<T> {
+    Answer(T),
+    Refusal(CallError),
+}
+
+impl<T: PartialEq> Said<T> {
+    fn same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Answer(a), Self::Answer(b)) => a == b,
+            // The words differ from one node to the other, the code does not.
+            (Self::Refusal(CallError::Refused { code: a, .. }), Self::Refusal(CallError::Refused { code: b, .. })) => {
+                a == b
+            }
+            _ => false,
+        }
+    }
+}
+
+/// Who said what.
+struct Group<T> {
+    said: Said<T>,
+    by: Vec<Arc<Node>>,
+}
+
+struct Votes<T> {
+    groups: Vec<Group<T>>,
+    /// What one lacked that had no vote for that reason.
+    lacks: Option<CallError>,
+    /// Whether one had no vote for another reason.
+    lost: bool,
+}
+
+impl<T: PartialEq> Votes<T> {
+    fn add(&mut self, node: Arc<Node>, said: Said<T>) {
+        match self.groups.iter_mut().find(|group| group.said.same(&said)) {
+            Some(group) => group.by.push(node),
+            None => self.groups.push(Group { said, by: vec![node] }),
+        }
+    }
+
+    fn best(&self) -> usize {
+        self.groups.iter().map(|group| group.by.len()).max().unwrap_or(0)
+    }
+}
+
+impl Pool {
+    /// Runs the procedure on nodes until a quorum of them says the same.
+    pub async fn agree<T, F, Fut>(&self, procedure: F) -> Result<T, ChainError>
+    where
+        F: Fn(Arc<Node>) -> Fut + Send + Sync,
+        Fut: Future<Output = Result<T, CallError>> + Send,
+        T: PartialEq + Debug + Send,
+    {
+        let votes = self.collect_votes(&procedure).await;
+        self.count(votes)
+    }
+
+    async fn collect_votes<T, F, Fut>(&self, procedure: &F) -> Votes<T>
+    where
+        F: Fn(Arc<Node>) -> Fut + Send + Sync,
+        Fut: Future<Output = Result<T, CallError>> + Send,
+        T: PartialEq + Debug + Send,
+    {
+        let quorum = self.settings.quorum;
+        let probe = self.probe(|_| true);
+        let ask = |node: Arc<Node>| async move {
+            let began = self.ticks.now();
+            let mut late = Late { pool: self, node: &node, began, given_up: true };
+            let outcome = self.run(&node, procedure).await;
+            late.given_up = false;
+            drop(late);
+            (node, outcome)
+        };
+        let mut waiting: VecDeque<Arc<Node>> = self.ranked().0.into();
+        // Who contradicted comes last, but it comes: an honest node that was a block ahead of two others looks the same,
+        // and without its vote a single liar among the rest could block every answer until the pause is over.
+        waiting.extend(self.nodes.iter().filter(|node| lock(&node.standing).outvoted()).map(Arc::clone));
+        let mut running = FuturesUnordered::new();
+        if let Some(probe) = &probe {
+            waiting.retain(|node| !Arc::ptr_eq(node, &probe.node));
+            running.push(ask(Arc::clone(&probe.node)));
+        }
+        let mut votes = Votes { groups: Vec::new(), lacks: None, lost: false };
+        // Asked and still expected to answer soon; probes and those that let us wait are not.
+        let mut expected: Vec<Arc<Node>> = Vec::new();
+        let mut probed = probe.is_none();
+        let mut over = pin!(tokio::time::sleep(self.settings.procedure_deadline));
+        let mut hedge = pin!(tokio::time::sleep(self.settings.hedge));
+        while votes.best() < quorum {
+            while votes.best() + expected.len() < quorum {
+                let Some(node) = waiting.pop_front() else { break };
+                expected.push(Arc::clone(&node));
+                running.push(ask(node));
+                hedge.set(tokio::time::sleep(self.settings.hedge));
+            }
+            // Not even all of them together could make a quorum any more.
+            if votes.best() + running.len() + waiting.len() < quorum {
+                break;
+            }
+            tokio::select! {
+                biased;
+                Some((node, outcome)) = running.next() => {
+                    expected.retain(|known| !Arc::ptr_eq(known, &node));
+                    probed |= is_probe(probe.as_ref(), &node);
+                    take(&mut votes, probe.as_ref(), node, outcome);
+                }
+                () = &mut hedge, if !waiting.is_empty() => expected.clear(),
+                () = &mut over => {
+                    votes.lost = true;
+                    break;
+                }
+            }
+        }
+        if let Some(probe) = probe.as_ref().filter(|_| !probed && votes.best() >= quorum) {
+            self.finish_probe(&mut running, probe, &mut votes).await;
+        }
+        votes
+    }
+
+    /// A probe may hold up the answer a little, once per pause: else a slower node would never come back.
+    async fn finish_probe<T, S>(&self, running: &mut S, probe: &Probe, votes: &mut Votes<T>)
+    where
+        S: futures_util::Stream<Item = (Arc<Node>, Result<T, CallError>)> + Unpin,
+        T: PartialEq,
+    {
+        let wait = async {
+            while let Some((node, outcome)) = running.next().await {
+                let done = Arc::ptr_eq(&node, &probe.node);
+                take(votes, Some(probe), node, outcome);
+                if done {
+                    return;
+                }
+            }
+        };
+        if tokio::time::timeout(self.settings.hedge, wait).await.is_err() {
+            self.too_slow(&probe.node);
+        }
+    }
+
+    fn count<T: Debug>(&self, mut votes: Votes<T>) -> Result<T, ChainError> {
+        let wanted = self.settings.quorum;
+        let Some(winner) = votes.groups.iter().position(|group| group.by.len() >= wanted) else {
+            let agreed = votes.groups.iter().map(|group| group.by.len()).max().unwrap_or(0);
+            if votes.groups.len() > 1 {
+                self.tell(Event::Disagreement { answers: votes.groups.len(), agreed, wanted });
+            }
+            // Nobody failed and nobody disagrees: there is no quorum because too few have what is asked for.
+            return match votes.lacks.filter(|_| votes.groups.len() <= 1 && !votes.lost) {
+                Some(error) => Err(ChainError::Refused(error)),
+                None => Err(ChainError::NoQuorum { wanted, agreed }),
+            };
+        };
+        let winner = votes.groups.swap_remove(winner);
+        for node in &winner.by {
+            self.agrees(node);
+        }
+        let agreed = winner.by.len();
+        for group in votes.groups {
+            let lied = matches!((&winner.said, &group.said), (Said::Answer(_), Said::Answer(_)));
+            for node in group.by {
+                if lied {
+                    self.contradicts(&node, agreed);
+                } else {
+                    self.tell(Event::Differs { endpoint: node.name().to_owned(), agreed });
+                }
+            }
+        }
+        match winner.said {
+            Said::Answer(answer) => Ok(answer),
+            Said::Refusal(error) => Err(ChainError::Refused(error)),
+        }
+    }
+}
+
+fn is_probe(probe: Option<&Probe>, node: &Arc<Node>) -> bool {
+    probe.is_some_and(|probe| Arc::ptr_eq(&probe.node, node))
+}
+
+fn take<T: PartialEq>(votes: &mut Votes<T>, probe: Option<&Probe>, node: Arc<Node>, outcome: Result<T, CallError>) {
+    // One that lags says what was true some time ago. That is neither a vote nor a lie.
+    if is_probe(probe, &node) && lock(&node.standing).lags() {
+        return;
+    }
+    match outcome {
+        Ok(answer) => votes.add(node, Said::Answer(answer)),
+        Err(error @ CallError::Refused { .. }) => votes.add(node, Said::Refusal(error)),
+        Err(error @ CallError::Lacks { .. }) => votes.lacks = Some(error),
+        Err(_) => votes.lost = true,
+    }
+}
+
+/// Notes how long a node let us wait that was given up, so that it comes later in the row next time.
+struct Late<'a> {
+    pool: &'a Pool,
+    node: &'a Node,
+    began: u64,
+    given_up: bool,
+}
+
+impl Drop for Late<'_> {
+    fn drop(&mut self) {
+        let waited = self.pool.ticks.now().saturating_sub(self.began);
+        if self.given_up && waited >= super::pace::micros(self.pool.settings.hedge) {
+            lock(&self.node.standing).took(waited);
+        }
+    }
+}

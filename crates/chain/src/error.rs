@@ -1,0 +1,32 @@
+//! What goes wrong between us and a chain's nodes. None of it says anything about a transaction.
+
+use crate::endpoint::CallError;
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ChainError {
+    #[error("no node could be asked")]
+    Unreachable(#[source] CallError),
+    #[error("a node refused the call")]
+    Refused(#[source] CallError),
+    #[error("the nodes do not agree: {agreed} of the {wanted} needed say the same")]
+    NoQuorum { wanted: usize, agreed: usize },
+    #[error("the block is not there, or not any more")]
+    BlockMissing { height: u64 },
+    #[error("the nodes serve {found}, not {wanted}")]
+    WrongNetwork { wanted: String, found: String },
+    #[error("an address of another chain was given")]
+    ForeignAddress,
+}
+
+impl ChainError {
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::Unreachable(_) => "CHAIN_UNREACHABLE",
+            Self::Refused(_) => "CHAIN_CALL_REFUSED",
+            Self::NoQuorum { .. } => "CHAIN_NO_QUORUM",
+            Self::BlockMissing { .. } => "CHAIN_BLOCK_MISSING",
+            Self::WrongNetwork { .. } => "CHAIN_WRONG_NETWORK",
+            Self::ForeignAddress => "ADDRESS_WRONG_NETWORK",
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! Telling nodes about a transaction, and understanding what they say to it.
+
+use alloy_primitives::{B256, hex};
+use serde_json::json;
+
+use super::status::transaction;
+use super::wire::Hex;
+use crate::endpoint::json_rpc::call;
+use crate::endpoint::{CallError, Node};
+use crate::transaction::Refusal;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Said {
+    Taken,
+    Refused(Refusal, String),
+}
+
+pub(super) async fn send(node: &Node, bytes: &[u8], hash: B256) -> Result<Said, CallError> {
+    let sent = call::<Hex<B256>>(node, "eth_sendRawTransaction", json!([hex::encode_prefixed(bytes)])).await;
+    match sent {
+        Ok(Hex(said)) if said == hash => Ok(Said::Taken),
+        Ok(_) => Err(node.bad("the hash of another transaction")),
+        Err(CallError::Refused { message, .. }) => match understand(&message) {
+            Words::Known => Ok(Said::Taken),
+            Words::Refused(refusal @ (Refusal::NonceTooLow | Refusal::Underpriced | Refusal::Other)) => {
+                // Once it is mined, or waits there already, some nodes say this of the very transaction.
+                match transaction(node, hash).await {
+                    Ok(Some(_)) => Ok(Said::Taken),
+                    Ok(None) | Err(_) => Ok(Said::Refused(refusal, message)),
+                }
+            }
+            Words::Refused(refusal) => Ok(Said::Refused(refusal, message)),
+        },
+        Err(error) => Err(error),
+    }
+}
+
+/// One word for what several nodes said, none of which has taken it: the one that says most.
+pub(super) fn together(said: Vec<(Refusal, String)>) -> Option<(Refusal, String)> {
+    said.into_iter().min_by_key(|(refusal, _)| match refusal {
+        Refusal::Busy => 1,
+        Refusal::Other => 2,
+        _ => 0,
+    })
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Words {
+    Known,
+    Refused(Refusal),
+}
+
+/// The first row whose words are in the message (in small letters) says what it means. Rows stand before others whose
+/// words they contain.
+const TABLE: [(&str, Words); 60] = [
+    // geth, BSC and erigon; anvil; hardhat and besu; OpenEthereum; nethermind.
+    ("already known", Words::Known),
+    ("already imported", Words::Known),
+    ("known transaction", Words::Known),
+    ("alreadyknown", Words::Known),
+    ("existing tx with same hash", Words::Known),
+    ("already in mempool", Words::Known),
+    ("already exists", Words::Known),
+    // geth's "replacement transaction underpriced" against "transaction underpriced": two different things.
+    ("replacement transaction underpriced", Words::Refused(Refusal::Underpriced)),
+    ("replacement not allowed", Words::Refused(Refusal::Underpriced)),
+    ("replacementnotallowed", Words::Refused(Refusal::Underpriced)),
+    ("could not replace existing tx", Words::Refused(Refusal::Underpriced)),
+    ("another transaction with same nonce", Words::Refused(Refusal::Underpriced)),
+    ("future transaction tries to replace pending", Words::Refused(Refusal::Underpriced)),
+    ("nonce too low", Words::Refused(Refusal::NonceTooLow)),
+    ("nonce is too low", Words::Refused(Refusal::NonceTooLow)),
+    ("oldnonce", Words::Refused(Refusal::NonceTooLow)),
+    ("nonce too high", Words::Refused(Refusal::NonceTooHigh)),
+    ("noncegap", Words::Refused(Refusal::NonceTooHigh)),
+    ("nonce gap", Words::Refused(Refusal::NonceTooHigh)),
+    ("gapped-nonce", Words::Refused(Refusal::NonceTooHigh)),
+    ("noncetoofarinfuture", Words::Refused(Refusal::NonceTooHigh)),
+    ("nonce too far in the future", Words::Refused(Refusal::NonceTooHigh)),
+    ("insufficient funds", Words::Refused(Refusal::InsufficientFunds)),
+    ("insufficientfunds", Words::Refused(Refusal::InsufficientFunds)),
+    ("insufficient balance", Words::Refused(Refusal::InsufficientFunds)),
+    ("doesn't have enough funds", Words::Refused(Refusal::InsufficientFunds)),
+    ("upfront cost exceeds", Words::Refused(Refusal::InsufficientFunds)),
+    ("transaction underpriced", Words::Refused(Refusal::FeeTooLow)),
+    ("underpriced", Words::Refused(Refusal::FeeTooLow)),
+    ("feetoolow", Words::Refused(Refusal::FeeTooLow)),
+    ("fee too low", Words::Refused(Refusal::FeeTooLow)),
+    ("less than block base fee", Words::Refused(Refusal::FeeTooLow)),
+    ("is too low for the next block", Words::Refused(Refusal::FeeTooLow)),
+    ("gas price below", Words::Refused(Refusal::FeeTooLow)),
+    ("below configured minimum", Words::Refused(Refusal::FeeTooLow)),
+    ("gas price supplied is too low", Words::Refused(Refusal::FeeTooLow)),
+    ("gas price too low", Words::Refused(Refusal::FeeTooLow)),
+    ("invalid chain id", Words::Refused(Refusal::WrongNetwork)),
+    ("invalid chainid", Words::Refused(Refusal::WrongNetwork)),
+    ("wrong chain", Words::Refused(Refusal::WrongNetwork)),
+    ("for another chain", Words::Refused(Refusal::WrongNetwork)),
+    ("chain id mismatch", Words::Refused(Refusal::WrongNetwork)),
+    ("incompatible eip-155", Words::Refused(Refusal::WrongNetwork)),
+    ("replay-protected", Words::Refused(Refusal::WrongNetwork)),
+    ("invalid sender", Words::Refused(Refusal::BadSignature)),
+    ("failedtoresolvesender", Words::Refused(Refusal::BadSignature)),
+    ("invalid signature", Words::Refused(Refusal::BadSignature)),
+    ("signature values", Words::Refused(Refusal::BadSignature)),
+    ("rlp", Words::Refused(Refusal::Malformed)),
+    ("failed to decode", Words::Refused(Refusal::Malformed)),
+    ("typed transaction too short", Words::Refused(Refusal::Malformed)),
+    ("transaction type not supported", Words::Refused(Refusal::Malformed)),
+    ("intrinsic gas too low", Words::Refused(Refusal::Malformed)),
+    ("pool is full", Words::Refused(Refusal::Busy)),
+    ("txpoolisfull", Words::Refused(Refusal::Busy)),
+    ("limit exceeded", Words::Refused(Refusal::Busy)),
+    ("limit reached", Words::Refused(Refusal::Busy)),
+    ("too many", Words::Refused(Refusal::Busy)),
+    ("spammer", Words::Refused(Refusal::Busy)),
+    ("rate limit", Words::Refused(Refusal::Busy)),
+];
+
+fn understand(message: &str) -> Words {
+    let message = message.to_ascii_lowercase();
+    let row = TABLE.iter().find(|(words, _)| message.contains(words));
+    row.map_or(Words::Refused(Refusal::Other), |(_, meaning)| *meaning)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_words_of_nodes_are_understood() {
+        use Refusal::{
+            BadSignature, Busy, FeeTooLow, InsufficientFunds, Malformed, NonceTooHigh, NonceTooLow, Other, Underpriced,
+            WrongNetwork,
+        };
+        for known in [
+            "already known",
+            "transaction already imported",
+            "Known transaction: 0xabc",
+            "AlreadyKnown",
+            "ALREADY_EXISTS: already known",
+            "existing tx with same hash",
+            "Transaction with the same hash was already imported.",
+            "Known transaction",
+        ] {
+            assert_eq!(understand(known), Words::Known, "{known}");
+        }
+        for (message, refusal) in [
+            ("nonce too low: next nonce 5, tx nonce 4", NonceTooLow),
+            ("nonce too low", NonceTooLow),
+            ("Nonce too low. Expected nonce to be 1 but got 0.", NonceTooLow),
+            ("Transaction nonce is too low. Try incrementing the nonce.", NonceTooLow),
+            ("OldNonce, Current nonce: 5, nonce of rejected tx: 4", NonceTooLow),
+            ("nonce too high", NonceTooHigh),
+            ("Nonce too high. Expected nonce to be 0 but got 7.", NonceTooHigh),
+            ("NonceGap, Future nonce. Expected nonce: 1", NonceTooHigh),
+            ("replacement transaction underpriced", Underpriced),
+            ("Replacement transaction underpriced. A gasPrice/maxFeePerGas of at least 9 is necessary", Underpriced),
+            ("could not replace existing tx", Underpriced),
+            ("ReplacementNotAllowed", Underpriced),
+            ("Transaction gas price supplied is too low. There is another transaction with same nonce", Underpriced),
+            ("transaction underpriced: tip needed 1000000000, tip permitted 1", FeeTooLow),
+            ("max fee per gas less than block base fee: address 0x1", FeeTooLow),
+            ("transaction gas price below minimum: gas tip cap 0, minimum needed 1", FeeTooLow),
+            ("FeeTooLow, EffectivePriorityFeePerGas too low", FeeTooLow),
+            ("Transaction maxFeePerGas (1) is too low for the next block, which has a baseFeePerGas of 7", FeeTooLow),
+            ("Gas price below configured minimum gas price", FeeTooLow),
+            ("insufficient funds for gas * price + value: balance 0, tx cost 1, overshot 1", InsufficientFunds),
+            ("Insufficient funds for gas * price + value", InsufficientFunds),
+            ("InsufficientFunds, Account balance: 0, cumulative cost: 1", InsufficientFunds),
+            ("Sender doesn't have enough funds to send tx. The max upfront cost is: 1", InsufficientFunds),
+            ("Upfront cost exceeds account balance", InsufficientFunds),
+            ("invalid chain id for signer: have 56 want 1", WrongNetwork),
+            ("Trying to send an incompatible EIP-155 transaction, signed for another chain.", WrongNetwork),
+            ("only replay-protected (EIP-155) transactions allowed over RPC", WrongNetwork),
+            ("invalid sender", BadSignature),
+            ("FailedToResolveSender", BadSignature),
+            ("rlp: expected input list for types.LegacyTx", Malformed),
+            ("Failed to decode transaction", Malformed),
+            ("typed transaction too short", Malformed),
+            ("intrinsic gas too low: gas 20000, minimum needed 21000", Malformed),
+            ("txpool is full", Busy),
+            ("pending sub-pool is full", Busy),
+            ("account limit exceeded", Busy),
+            ("the moon is in the wrong house", Other),
+            ("", Other),
+        ] {
+            assert_eq!(understand(message), Words::Refused(refusal), "{message}");
+        }
+    }
+
+    #[test]
+    fn every_row_can_be_reached() {
+        for (words, meaning) in TABLE {
+            assert_eq!(words, words.to_ascii_lowercase());
+            assert_eq!(understand(words), meaning, "{words} is hidden by an earlier row");
+        }
+    }
+
+    #[test]
+    fn the_word_that_says_most_is_kept() {
+        let said = |refusal| (refusal, String::new());
+        let together = |refusals: &[Refusal]| super::together(refusals.iter().copied().map(said).collect());
+        assert_eq!(together(&[]), None);
+        let best = together(&[Refusal::Other, Refusal::Busy, Refusal::NonceTooLow]).map(|(refusal, _)| refusal);
+        assert_eq!(best, Some(Refusal::NonceTooLow));
+        assert_eq!(together(&[Refusal::Other, Refusal::Busy]).map(|(refusal, _)| refusal), Some(Refusal::Busy));
+    }
+}

@@ -1,0 +1,328 @@
+//! EVM chains: BSC first, and every other that speaks Ethereum's JSON-RPC.
+//!
+//! | file | holds |
+//! |---|---|
+//! | [`transaction`] | bytes: built, read back, signed; the signer uses nothing else |
+//! | [`address`] | addresses with EIP-55's checksum |
+//! | [`fee`] | quotes under a cap, and what a replacement must offer |
+//! | `scan`, `outputs`, `trace`, `window` | what blocks pay to watched addresses |
+//! | `status`, `broadcast` | what became of a transaction, and what nodes say to one |
+//! | `balance`, `rpc`, `wire` | many accounts at once; the calls; the answers |
+//!
+//! **The node's word "finalized" is not used**: chains and forks mean different things by it, and development nodes leave
+//! it at zero. Settled is what has the chain's confirmations above it.
+
+pub mod address;
+mod balance;
+mod broadcast;
+pub mod fee;
+mod outputs;
+mod rpc;
+mod scan;
+mod status;
+mod trace;
+pub mod transaction;
+mod window;
+mod wire;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use alloy_primitives::{Address as Account, B256, keccak256};
+use domain::{ChainKind, RawAmount};
+use serde_json::json;
+
+use crate::address::{Address, BadAddress};
+use crate::block::{Coin, Head, Header, Scan};
+use crate::client::{Answer, Chain, Nonces, Proven, Sent};
+use crate::endpoint::json_rpc::call;
+use crate::endpoint::{CallError, Node, Pool};
+use crate::error::ChainError;
+use crate::fee::{FeeCap, Quote};
+use crate::hash::TxHash;
+use crate::head;
+use crate::status::{Proof, Status};
+use crate::transaction::{Broadcast, BuildError, DecodeError, Draft, Meaning, Payment, Refusal, Slot, Unsigned};
+use crate::watch::Watched;
+
+pub use fee::replacement;
+pub use transaction::{attach, decode_signed, decode_unsigned};
+
+/// No provider takes more calls in one request.
+const MOST_BATCH: usize = 1_000;
+const MOST_CONCURRENCY: usize = 64;
+
+#[derive(Clone, Debug)]
+pub struct EvmSettings {
+    pub chain_id: u64,
+    /// How many blocks must stand on a block before it is settled.
+    pub confirmations: u64,
+    /// The contracts whose `Transfer` events are payments. Everybody else's are air.
+    pub tokens: Vec<Account>,
+    /// Calls in one request.
+    pub batch: usize,
+    /// Requests for blocks on their way at the same time.
+    pub concurrency: usize,
+    /// The most blocks for one `eth_getLogs`; it shrinks when a provider wants less.
+    pub log_window: u64,
+    /// Also find coin that contracts move. It needs nodes that trace (`debug_…` with the `callTracer`), all of those that
+    /// the quorum is made of, and their time.
+    pub internal_transfers: bool,
+}
+
+impl EvmSettings {
+    pub const fn new(chain_id: u64, confirmations: u64) -> Self {
+        Self {
+            chain_id,
+            confirmations,
+            tokens: Vec::new(),
+            batch: 50,
+            concurrency: 4,
+            log_window: 1_000,
+            internal_transfers: false,
+        }
+    }
+}
+
+pub struct EvmChain {
+    settings: EvmSettings,
+    pool: Pool,
+    window: window::Window,
+    /// The highest block that was settled by what a quorum told. No tip can be below it. One node alone must not raise
+    /// it: it could claim a height that no other ever reaches, and nobody would be believed any more.
+    settled: AtomicU64,
+}
+
+impl EvmChain {
+    pub fn new(mut settings: EvmSettings, pool: Pool) -> Self {
+        settings.batch = settings.batch.clamp(1, MOST_BATCH);
+        settings.concurrency = settings.concurrency.clamp(1, MOST_CONCURRENCY);
+        let window = window::Window::new(settings.log_window);
+        Self { settings, pool, window, settled: AtomicU64::new(0) }
+    }
+
+    pub const fn settings(&self) -> &EvmSettings {
+        &self.settings
+    }
+
+    async fn scan_blocks(&self, from: u64, to: u64, watched: &Watched) -> Result<Scan, ChainError> {
+        // That a node lacks a block is a reason to ask another, and only then one to give up.
+        let missing = Mutex::new(None);
+        let scanned = self.pool.any(|node| {
+            let missing = &missing;
+            async move {
+                let scanner =
+                    scan::Scanner { settings: &self.settings, window: &self.window, node: node.clone(), watched };
+                scanner.scan(from, to).await.map_err(|trouble| match trouble {
+                    // No refusal says anything about blocks: another node may have them.
+                    scan::Trouble::Call(CallError::Refused { message, .. }) => node.lacks(message),
+                    scan::Trouble::Call(error) => error,
+                    scan::Trouble::Moved => node.bad("answers of two branches"),
+                    scan::Trouble::Missing(height) => {
+                        *missing.lock().unwrap_or_else(PoisonError::into_inner) = Some(height);
+                        node.lacks(format!("there is no block {height}"))
+                    }
+                })
+            }
+        });
+        let scanned = scanned.await;
+        let missing = missing.into_inner().unwrap_or_else(PoisonError::into_inner);
+        match (scanned, missing) {
+            (Err(ChainError::Refused(CallError::Lacks { .. })), Some(height)) => {
+                Err(ChainError::BlockMissing { height })
+            }
+            (scanned, _) => scanned,
+        }
+    }
+
+    /// The same blocks, in the same requests and as many at a time, and nothing done with them: the yardstick of
+    /// `bursar bench scan`. How many bytes came.
+    pub fn fetch_only(&self, from: u64, to: u64) -> Answer<'_, u64> {
+        let settings = &self.settings;
+        Box::pin(self.pool.any(move |node| async move { scan::fetch_only(&node, (from, to), settings).await }))
+    }
+
+    async fn tell(&self, signed: &[u8]) -> Result<Broadcast, ChainError> {
+        // What we cannot read ourselves is not shown to anybody.
+        if let Err(error) = self.decode_signed(signed) {
+            let refusal = match error {
+                DecodeError::OtherNetwork => Refusal::WrongNetwork,
+                DecodeError::BadSignature => Refusal::BadSignature,
+                DecodeError::Malformed(_) | DecodeError::NotUnderstood(_) => Refusal::Malformed,
+            };
+            return Ok(Broadcast::Refused(refusal, error.to_string()));
+        }
+        let hash = keccak256(signed);
+        let said = self.pool.each(|node| async move { broadcast::send(&node, signed, hash).await }).await;
+        let mut refusals = Vec::new();
+        let mut lost = CallError::Unreachable { endpoint: "nobody".to_owned() };
+        for (_, said) in said {
+            match said {
+                Ok(broadcast::Said::Taken) => return Ok(Broadcast::Taken),
+                Ok(broadcast::Said::Refused(refusal, words)) => refusals.push((refusal, words)),
+                Err(error) => lost = error,
+            }
+        }
+        match broadcast::together(refusals) {
+            Some((refusal, words)) => Ok(Broadcast::Refused(refusal, words)),
+            // It may have arrived all the same.
+            None => Err(ChainError::Unreachable(lost)),
+        }
+    }
+
+    async fn status_of(&self, sent: &Sent) -> Result<Status, ChainError> {
+        let (Some(Address::Evm(from)), Slot::Nonce(nonce)) = (&sent.meaning.from, &sent.meaning.slot) else {
+            return Err(ChainError::ForeignAddress);
+        };
+        let hash = B256::from(sent.hash.0);
+        let token = match sent.meaning.payments.as_slice() {
+            [Payment { to: Address::Evm(to), coin: Coin::Token(Address::Evm(token)), .. }] => Some((*token, *to)),
+            _ => None,
+        };
+        let token = token.filter(|(token, _)| self.settings.tokens.contains(token));
+        let wanted = status::Wanted { hash, from: *from, nonce: *nonce, since: sent.since, token };
+        let confirmations = self.settings.confirmations;
+        match self.pool.agree(|node| async move { status::find(&node, wanted, confirmations).await }).await {
+            Ok(status::Finding::Mined(mined)) => return Ok(Status::Mined(mined)),
+            Ok(status::Finding::Taken(reason)) => return Ok(Status::Impossible(Proof::new(reason))),
+            // Where no node keeps the state that would prove it, nothing is proven.
+            Ok(status::Finding::Nothing) | Err(ChainError::Refused(CallError::Lacks { .. })) => {}
+            Err(error) => return Err(error),
+        }
+        let waits = self.pool.each(|node| async move { status::waits(&node, hash).await }).await;
+        let anywhere = waits.iter().any(|(_, waits)| *waits == Ok(true));
+        Ok(if anywhere { Status::Mempool } else { Status::Unknown })
+    }
+}
+
+impl Chain for EvmChain {
+    fn kind(&self) -> ChainKind {
+        ChainKind::Evm
+    }
+
+    fn parse_address(&self, text: &str) -> Result<Address, BadAddress> {
+        address::parse(text).map(Address::Evm)
+    }
+
+    fn check_network(&self) -> Answer<'_, ()> {
+        Box::pin(async move {
+            let ask = |node: Arc<Node>| async move {
+                let wire::Hex(id): wire::Hex<u64> = call(&node, "eth_chainId", json!([])).await?;
+                Ok(id)
+            };
+            let mut lost = Some(CallError::Unreachable { endpoint: "nobody".to_owned() });
+            let mut answered = false;
+            for (_, id) in self.pool.each(ask).await {
+                match id {
+                    Ok(id) if id == self.settings.chain_id => answered = true,
+                    Ok(id) => {
+                        let wanted = self.settings.chain_id.to_string();
+                        return Err(ChainError::WrongNetwork { wanted, found: id.to_string() });
+                    }
+                    Err(error) => lost = Some(error),
+                }
+            }
+            match lost.filter(|_| !answered) {
+                Some(error) => Err(ChainError::Unreachable(error)),
+                None => Ok(()),
+            }
+        })
+    }
+
+    fn head(&self) -> Answer<'_, Head> {
+        Box::pin(async move {
+            let confirmations = self.settings.confirmations;
+            let read = |node: Arc<Node>| async move {
+                let tip = rpc::tip(&node).await?;
+                Ok(Head { tip, settled: tip.height.checked_sub(confirmations) })
+            };
+            let found = head::find(&self.pool, self.settled.load(Ordering::Relaxed), read).await?;
+            // What too few have said must not keep us from believing the others later.
+            if found.by_quorum && self.pool.quorum() > 1 {
+                self.settled.fetch_max(found.head.settled.unwrap_or(0), Ordering::Relaxed);
+            }
+            Ok(found.head)
+        })
+    }
+
+    fn headers<'a>(&'a self, heights: &'a [u64]) -> Answer<'a, Vec<Header>> {
+        Box::pin(async move {
+            let chunk = self.settings.batch;
+            let read = |node: Arc<Node>| async move { rpc::headers(&node, heights, chunk).await };
+            let headers = self.pool.agree(read).await?;
+            let headers = headers.into_iter().zip(heights);
+            headers.map(|(header, height)| header.ok_or(ChainError::BlockMissing { height: *height })).collect()
+        })
+    }
+
+    fn scan<'a>(&'a self, from: u64, to: u64, watched: &'a Watched) -> Answer<'a, Scan> {
+        Box::pin(self.scan_blocks(from, to, watched))
+    }
+
+    fn prove<'a>(&'a self, transaction: TxHash, watched: &'a Watched) -> Answer<'a, Option<Proven>> {
+        let hash = B256::from(transaction.0);
+        Box::pin(async move {
+            let settings = &self.settings;
+            self.pool.agree(|node| async move { status::prove(&node, hash, settings, watched).await }).await
+        })
+    }
+
+    fn balances<'a>(&'a self, wanted: &'a [(Address, Coin)]) -> Answer<'a, Vec<RawAmount>> {
+        Box::pin(async move {
+            let asked = wanted.iter().map(|(owner, coin)| {
+                let token = match coin {
+                    Coin::Native => None,
+                    Coin::Token(contract) => Some(address::account(contract)?),
+                };
+                Ok((address::account(owner)?, token))
+            });
+            let asked = asked.collect::<Result<Vec<_>, ChainError>>()?;
+            let (asked, chunk) = (&asked, self.settings.batch);
+            self.pool.any(|node| async move { balance::balances(&node, asked, chunk).await }).await
+        })
+    }
+
+    fn nonces<'a>(&'a self, of: &'a [Address]) -> Answer<'a, Vec<Nonces>> {
+        Box::pin(async move {
+            let accounts = of.iter().map(address::account).collect::<Result<Vec<_>, ChainError>>()?;
+            let (accounts, chunk) = (&accounts, self.settings.batch);
+            self.pool.any(|node| async move { balance::nonces(&node, accounts, chunk).await }).await
+        })
+    }
+
+    fn quote<'a>(&'a self, from: &'a Address, payment: &'a Payment, cap: FeeCap) -> Answer<'a, Quote> {
+        Box::pin(async move {
+            let token = match &payment.coin {
+                Coin::Native => None,
+                Coin::Token(contract) => Some(address::account(contract)?),
+            };
+            let wanted = fee::Call {
+                from: address::account(from)?,
+                to: address::account(&payment.to)?,
+                token,
+                amount: payment.amount.to_u256(),
+            };
+            self.pool.any(|node| async move { fee::quote(&node, wanted, cap).await }).await
+        })
+    }
+
+    fn build(&self, draft: &Draft) -> Result<Unsigned, BuildError> {
+        transaction::build(draft, self.settings.chain_id)
+    }
+
+    fn decode_unsigned(&self, bytes: &[u8]) -> Result<Meaning, DecodeError> {
+        transaction::decode_unsigned(bytes, self.settings.chain_id)
+    }
+
+    fn decode_signed(&self, bytes: &[u8]) -> Result<Meaning, DecodeError> {
+        transaction::decode_signed(bytes, self.settings.chain_id)
+    }
+
+    fn broadcast<'a>(&'a self, signed: &'a [u8]) -> Answer<'a, Broadcast> {
+        Box::pin(self.tell(signed))
+    }
+
+    fn status<'a>(&'a self, sent: &'a Sent) -> Answer<'a, Status> {
+        Box::pin(self.status_of(sent))
+    }
+}

@@ -1,0 +1,164 @@
+//! What has become of a transaction, and what a transaction has paid.
+//!
+//! | a node says | it proves |
+//! |---|---|
+//! | a receipt, and its block is the one at that height | mined |
+//! | no receipt | nothing |
+//! | another transaction of ours with this nonce, in a settled block | it can never be mined |
+//! | the nonce has moved on, and by what is not to be found | nothing |
+//! | it does not keep the state of so old a block | nothing, and another node may |
+
+use alloy_primitives::{Address as Account, B256, U256};
+use domain::RawAmount;
+use serde_json::json;
+
+use super::EvmSettings;
+use super::outputs::{Told, token_transfer};
+use super::rpc::{blocks, count, header, lacking, receipt, tip};
+use super::scan::trace;
+use super::wire::{Found, Numbered, Receipt};
+use crate::block::BlockRef;
+use crate::client::Proven;
+use crate::endpoint::json_rpc::call;
+use crate::endpoint::{CallError, Node};
+use crate::hash::TxHash;
+use crate::status::{Mined, Reason};
+use crate::watch::Watched;
+
+/// How often a receipt is asked for again whose block has just been replaced.
+const TRIES: u32 = 3;
+
+/// What one node's answers prove. Two nodes that see the same say the same, however far each has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Finding {
+    Nothing,
+    Mined(Mined),
+    Taken(Reason),
+}
+
+/// The transaction that is looked for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wanted {
+    pub hash: B256,
+    pub from: Account,
+    pub nonce: u64,
+    pub since: u64,
+    /// The contract and the recipient, when it pays a listed token.
+    pub token: Option<(Account, Account)>,
+}
+
+pub(super) async fn find(node: &Node, wanted: Wanted, confirmations: u64) -> Result<Finding, CallError> {
+    let receipt = settled_receipt(node, wanted.hash).await.map_err(|error| lacking(node, error))?;
+    if let Some((receipt, block)) = receipt {
+        return Ok(Finding::Mined(mined(&receipt, block, wanted)));
+    }
+    let Some(settled) = tip(node).await?.height.checked_sub(confirmations) else { return Ok(Finding::Nothing) };
+    match taken(node, wanted, settled).await.map_err(|error| lacking(node, error)) {
+        // Whatever its words: it does not know, and must not outvote those that do.
+        Err(CallError::Refused { message, .. }) => Err(node.lacks(message)),
+        found => found,
+    }
+}
+
+/// The receipt, when its block is the one at its height.
+async fn settled_receipt(node: &Node, hash: B256) -> Result<Option<(Receipt, BlockRef)>, CallError> {
+    for _ in 0..TRIES {
+        let Some(receipt) = receipt(node, hash).await? else { return Ok(None) };
+        let block = header(node, receipt.block_number.0).await?;
+        if let Some(block) = block.filter(|block| block.hash.0 == receipt.block_hash.0.0) {
+            return Ok(Some((receipt, block.at())));
+        }
+    }
+    Err(node.bad("a receipt of a block that is not in its chain"))
+}
+
+fn mined(receipt: &Receipt, block: BlockRef, wanted: Wanted) -> Mined {
+    // A token may return false and end well. What it pays it logs, or it could not be listed: deposits rest on that.
+    let paid = wanted.token.is_none_or(|(token, to)| {
+        let transfers = receipt.logs.iter().filter_map(|log| token_transfer(log, &[token]));
+        transfers.into_iter().any(|transfer| transfer.to == to && !transfer.amount.is_zero())
+    });
+    // 64 bits times 128 always fit.
+    let fee = U256::from(receipt.gas_used.0).checked_mul(U256::from(receipt.effective_gas_price.0));
+    Mined { block, ok: receipt.status.0 == 1 && paid, fee: fee.map(RawAmount::from_u256) }
+}
+
+/// Looks for the settled block in which the nonce was used, and for what used it.
+async fn taken(node: &Node, wanted: Wanted, settled: u64) -> Result<Finding, CallError> {
+    let account = format!("{:#x}", wanted.from);
+    let used = async |height: u64| Ok::<_, CallError>(count(node, &account, height).await? > wanted.nonce);
+    if !used(settled).await? {
+        return Ok(Finding::Nothing);
+    }
+    // Usually it was used since we built ours. If it was used before, ours was late when it was made.
+    let mut low = 0;
+    let mut high = settled;
+    if let Some(before) = wanted.since.checked_sub(1).filter(|before| *before < settled) {
+        if used(before).await? {
+            high = before;
+        } else {
+            low = wanted.since;
+        }
+    }
+    // The nonce is used after block `high`, and not before block `low`.
+    while low < high {
+        let middle = low + (high - low) / 2;
+        if used(middle).await? {
+            high = middle;
+        } else {
+            low = middle + 1;
+        }
+    }
+    let Some((block, transactions, _)) = blocks::<Numbered>(node, high, high).await?.pop().flatten() else {
+        return Err(node.bad("a settled block is missing"));
+    };
+    let same = |one: &&Numbered| one.from.0 == wanted.from && one.nonce.0 == wanted.nonce;
+    match transactions.iter().find(same) {
+        Some(one) if one.hash.0 == wanted.hash => match settled_receipt(node, wanted.hash).await? {
+            Some((receipt, block)) => Ok(Finding::Mined(mined(&receipt, block, wanted))),
+            None => Ok(Finding::Nothing),
+        },
+        Some(one) => Ok(Finding::Taken(Reason::NonceTaken { by: TxHash(one.hash.0.0), block: block.at() })),
+        // An account can also use up a nonce by an EIP-7702 authorization. What took ours is not known then.
+        None => Ok(Finding::Nothing),
+    }
+}
+
+/// Whether the node holds it for a coming block.
+pub(super) async fn waits(node: &Node, hash: B256) -> Result<bool, CallError> {
+    let found = transaction(node, hash).await?;
+    Ok(found.is_some_and(|found| found.block_hash.is_none()))
+}
+
+/// `None`: the node has never heard of it.
+pub(super) async fn transaction(node: &Node, hash: B256) -> Result<Option<Found>, CallError> {
+    let found: Option<Found> = call(node, "eth_getTransactionByHash", json!([hash.to_string()])).await?;
+    match found {
+        Some(found) if found.hash.0 != hash => Err(node.bad("another transaction than asked for")),
+        found => Ok(found),
+    }
+}
+
+pub(super) async fn prove(
+    node: &Node,
+    hash: B256,
+    settings: &EvmSettings,
+    watched: &Watched,
+) -> Result<Option<Proven>, CallError> {
+    proven(node, hash, settings, watched).await.map_err(|error| lacking(node, error))
+}
+
+async fn proven(
+    node: &Node,
+    hash: B256,
+    settings: &EvmSettings,
+    watched: &Watched,
+) -> Result<Option<Proven>, CallError> {
+    let Some((receipt, block)) = settled_receipt(node, hash).await? else { return Ok(None) };
+    let found = transaction(node, hash).await?;
+    let found = found.filter(|found| found.block_hash.is_some_and(|block| block.0 == receipt.block_hash.0));
+    let Some(found) = found else { return Err(node.bad("a receipt of a transaction that is not in its block")) };
+    let moved = if settings.internal_transfers { trace(node, hash).await? } else { Vec::new() };
+    let told = Told { block, to: found.to.map(|to| to.0), value: found.value.0, receipt: &receipt, moved: &moved };
+    Ok(Some(Proven { block, ok: receipt.status.0 == 1, outputs: told.outputs(&settings.tokens, watched) }))
+}

@@ -1,0 +1,175 @@
+//! Walks a chain block by block and finds the fork when it reorganises.
+//!
+//! A follower keeps the trail of the newest blocks that it has passed. A scanned block whose parent is not the end of
+//! the trail means that the trail and the node disagree. Who is right, the quorum says: the fork is the newest block of
+//! the trail that a quorum still has. A chain that merely seems shorter than the trail is no fork: a node may lag.
+//!
+//! New blocks are one node's word, but no step goes on from a block that no quorum has.
+
+use std::collections::VecDeque;
+
+use crate::block::{BlockRef, Scan};
+use crate::client::Chain;
+use crate::endpoint::CallError;
+use crate::error::ChainError;
+use crate::watch::Watched;
+
+#[derive(Debug)]
+pub struct Follower {
+    /// Oldest first, no height left out, never empty.
+    trail: VecDeque<BlockRef>,
+    keep: usize,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Nothing new.
+    Idle,
+    /// The next blocks. They are on the trail now.
+    Forward(Scan),
+    /// Blocks of the trail are no longer in the chain; they are off the trail now.
+    Fork {
+        /// The newest block that still is.
+        point: BlockRef,
+        /// Newest first.
+        gone: Vec<BlockRef>,
+    },
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FollowError {
+    #[error("the chain cannot be followed now")]
+    Chain(#[from] ChainError),
+    #[error("the trail has no blocks, or leaves a height out")]
+    BadTrail,
+    #[error("not even block {} of the trail is in the chain any more", oldest.height)]
+    ForkBeyondTrail { oldest: BlockRef },
+}
+
+impl FollowError {
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::Chain(error) => error.code(),
+            Self::BadTrail => "CHAIN_TRAIL_BROKEN",
+            Self::ForkBeyondTrail { .. } => "CHAIN_FORK_TOO_DEEP",
+        }
+    }
+}
+
+/// How many blocks of the trail a quorum is asked about at once.
+const LOOK_BACK: usize = 32;
+
+impl Follower {
+    /// From where an earlier one was. `keep`: how many blocks the trail holds, so how deep a fork can be found.
+    pub fn resume(trail: impl IntoIterator<Item = BlockRef>, keep: usize) -> Result<Self, FollowError> {
+        let trail: VecDeque<BlockRef> = trail.into_iter().collect();
+        let mut follower = Self { trail, keep: keep.max(1) };
+        let pairs = follower.trail.iter().zip(follower.trail.iter().skip(1));
+        if follower.trail.is_empty()
+            || !pairs.into_iter().all(|(one, next)| one.height.checked_add(1) == Some(next.height))
+        {
+            return Err(FollowError::BadTrail);
+        }
+        follower.forget();
+        Ok(follower)
+    }
+
+    /// From a height on: its own block is the first of the trail, and is not scanned.
+    pub async fn start(chain: &dyn Chain, height: u64, keep: usize) -> Result<Self, FollowError> {
+        let headers = chain.headers(&[height]).await?;
+        Self::resume(headers.iter().map(|header| header.at()), keep)
+    }
+
+    /// Oldest first.
+    pub fn trail(&self) -> impl DoubleEndedIterator<Item = BlockRef> {
+        self.trail.iter().copied()
+    }
+
+    /// The newest block that was passed.
+    pub fn at(&self) -> Result<BlockRef, FollowError> {
+        self.trail.back().copied().ok_or(FollowError::BadTrail)
+    }
+
+    /// One step: at most `most` blocks forward, or back to a fork. When it fails nothing has changed.
+    pub async fn step(&mut self, chain: &dyn Chain, watched: &Watched, most: u64) -> Result<Step, FollowError> {
+        let at = self.at()?;
+        let tip = chain.head().await?.tip;
+        if tip.height <= at.height {
+            let known = self.trail.iter().rev().find(|block| block.height == tip.height);
+            // Below the trail it is a node that lags, and says nothing about us.
+            return if known.is_none_or(|known| known.hash == tip.hash) {
+                Ok(Step::Idle)
+            } else {
+                self.fork(chain, tip.height).await
+            };
+        }
+        let next = at.height.saturating_add(1);
+        // A block that a quorum has stays on the trail: see `is_agreed`.
+        let room = u64::try_from(self.keep).unwrap_or(u64::MAX).saturating_sub(1);
+        let mut last = tip.height.min(at.height.saturating_add(most.min(room).max(1)));
+        let scan = loop {
+            match chain.scan(next, last, watched).await {
+                // More than the nodes can give in the time that there is: asked for the same again, we would never move on.
+                Err(ChainError::Unreachable(CallError::Timeout { .. } | CallError::TooLong { .. })) if last > next => {
+                    last = next + (last - next) / 2;
+                }
+                scan => break scan?,
+            }
+        };
+        match scan.headers.first() {
+            None => Ok(Step::Idle),
+            Some(first) if first.parent == at.hash => match self.is_agreed(chain, at).await? {
+                None => Ok(Step::Idle),
+                Some(false) => self.fork(chain, at.height).await,
+                Some(true) => {
+                    self.trail.extend(scan.headers.iter().map(|header| header.at()));
+                    self.forget();
+                    Ok(Step::Forward(scan))
+                }
+            },
+            Some(_) => self.fork(chain, at.height).await,
+        }
+    }
+
+    /// Whether a quorum has this block. `None`: a quorum has not come so far yet. Without this question one node alone
+    /// could lead the follower along a branch of its own until nothing else is on the trail, and there would be no way
+    /// back.
+    async fn is_agreed(&self, chain: &dyn Chain, block: BlockRef) -> Result<Option<bool>, FollowError> {
+        match chain.headers(&[block.height]).await {
+            Ok(headers) => Ok(Some(headers.first().is_some_and(|header| header.hash == block.hash))),
+            Err(ChainError::BlockMissing { .. }) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Looks for the newest block of the trail that a quorum has, from `below` down. At `below` itself one node has
+    /// contradicted the trail: if the quorum does not, there is no fork, and what stands above is not gone either.
+    async fn fork(&mut self, chain: &dyn Chain, below: u64) -> Result<Step, FollowError> {
+        let candidates: Vec<BlockRef> =
+            self.trail.iter().rev().filter(|block| block.height <= below).copied().collect();
+        for chunk in candidates.chunks(LOOK_BACK) {
+            let heights: Vec<u64> = chunk.iter().map(|block| block.height).collect();
+            let headers = chain.headers(&heights).await?;
+            let point = chunk.iter().zip(&headers).find(|(ours, theirs)| ours.hash == theirs.hash);
+            if let Some((point, _)) = point {
+                return Ok(if point.height == below { Step::Idle } else { self.cut(*point) });
+            }
+        }
+        let oldest = self.trail.front().copied().ok_or(FollowError::BadTrail)?;
+        Err(FollowError::ForkBeyondTrail { oldest })
+    }
+
+    fn cut(&mut self, point: BlockRef) -> Step {
+        let mut gone = Vec::new();
+        while let Some(last) = self.trail.back().copied().filter(|last| last.height > point.height) {
+            self.trail.pop_back();
+            gone.push(last);
+        }
+        Step::Fork { point, gone }
+    }
+
+    fn forget(&mut self) {
+        let extra = self.trail.len().saturating_sub(self.keep);
+        self.trail.drain(..extra);
+    }
+}

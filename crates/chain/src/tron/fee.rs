@@ -1,0 +1,135 @@
+//! What a payment may cost.
+//!
+//! | | asks for | unless |
+//! |---|---|---|
+//! | every transaction | bandwidth: so much for each byte | the account's free or staked bandwidth covers all of it |
+//! | TRX to a new account | the fee for a new account, and a fixed fee in place of bandwidth | staked bandwidth covers that |
+//! | a token | energy: what the call takes now, and a margin | (never counted: staked energy may be gone when it is mined) |
+
+use alloy_primitives::U256;
+use domain::RawAmount;
+use serde::Deserialize;
+use serde_json::json;
+
+use super::transaction::{MOST_FEE_LIMIT, bandwidth, transfer_call};
+use super::{TronAddress, balance, transaction, wire};
+use crate::address::Address;
+use crate::block::{BlockRef, Coin};
+use crate::endpoint::{CallError, Node};
+use crate::fee::{Fee, Quote};
+use crate::hash::BlockHash;
+use crate::transaction::{Draft, Payment};
+
+#[derive(Deserialize)]
+struct Parameters {
+    #[serde(rename = "chainParameter", default)]
+    list: Vec<Parameter>,
+}
+
+#[derive(Deserialize)]
+struct Parameter {
+    key: String,
+    #[serde(default)]
+    value: i64,
+}
+
+impl Parameters {
+    /// Left out when it is zero; a network without this price cannot be quoted, so its name must be there.
+    fn price(&self, node: &Node, name: &str) -> Result<u64, CallError> {
+        let found = self.list.iter().find(|one| one.key == name);
+        let price = found.and_then(|one| u64::try_from(one.value).ok()).filter(|price| *price < 1 << 40);
+        price.ok_or_else(|| node.bad(format!("no usable {name}")))
+    }
+}
+
+/// Bandwidth of an account: fields that are zero are left out.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Net {
+    #[serde(rename = "freeNetUsed")]
+    free_used: i64,
+    #[serde(rename = "freeNetLimit")]
+    free_limit: i64,
+    #[serde(rename = "NetUsed")]
+    staked_used: i64,
+    #[serde(rename = "NetLimit")]
+    staked_limit: i64,
+}
+
+impl Net {
+    /// One of the two must cover all bytes: they are never added.
+    fn staked_covers(&self, bytes: i64) -> bool {
+        self.staked_limit.saturating_sub(self.staked_used) >= bytes
+    }
+
+    fn free_covers(&self, bytes: i64) -> bool {
+        self.free_limit.saturating_sub(self.free_used) >= bytes
+    }
+}
+
+/// From one node. `cap` is the highest fee limit; `margin` is in percent of the energy.
+pub(super) async fn quote(
+    node: &Node,
+    from: &TronAddress,
+    payment: &Payment,
+    cap: i64,
+    margin: u32,
+) -> Result<Quote, CallError> {
+    let parameters: Parameters = wire::call(node, "/wallet/getchainparameters", &json!({})).await?;
+    let answer = wire::ask(node, "/walletsolidity/getnowblock", &json!({})).await?;
+    let solid: wire::Block<'_> = wire::read(node, &answer)?;
+    let solid = solid.header(node)?.ok_or_else(|| node.bad("no solidified block"))?;
+    // A solidified block is a good reference: no reorganisation can take it away, and it is a minute old where 65,536
+    // blocks are allowed.
+    let reference = Some((solid.at(), solid.time));
+
+    let body = json!({ "address": from.wire(), "visible": false });
+    let net: Net = wire::call(node, "/wallet/getaccountnet", &body).await?;
+    let bytes = i64::try_from(bandwidth_of(from, payment)).unwrap_or(i64::MAX);
+    let byte_price = parameters.price(node, "getTransactionFee")?;
+    let for_bytes = || u64::try_from(bytes).unwrap_or(u64::MAX).saturating_mul(byte_price);
+    let covered = net.staked_covers(bytes) || net.free_covers(bytes);
+
+    let (Coin::Token(Address::Tron(token)), Address::Tron(to)) = (&payment.coin, &payment.to) else {
+        let most = match &payment.to {
+            Address::Tron(to) if balance::account(node, to).await?.address.is_none() => {
+                let account = parameters.price(node, "getCreateNewAccountFeeInSystemContract")?;
+                let fixed = parameters.price(node, "getCreateAccountFee")?;
+                account.saturating_add(if net.staked_covers(bytes) { 0 } else { fixed })
+            }
+            _ if covered => 0,
+            _ => for_bytes(),
+        };
+        return Ok(Quote { fee: Fee::FeeLimit(0), capped: false, gas: 0, most: sun(most), reference });
+    };
+    let call = alloy_primitives::hex::encode(transfer_call(to, payment.amount.to_u256()).split_off(4));
+    let tried = balance::try_call(node, from, token, ("transfer(address,uint256)", call)).await?;
+    let energy_price = parameters.price(node, "getEnergyFee")?;
+    // The price of a busy contract's energy rises between now and then; what is not used is not burnt.
+    let energy = tried.energy.saturating_add(tried.energy.saturating_mul(u64::from(margin)).div_ceil(100));
+    let asked = i64::try_from(energy.saturating_mul(energy_price)).unwrap_or(i64::MAX).max(1);
+    let limit = asked.min(cap.max(0)).min(MOST_FEE_LIMIT);
+    let burnt = u64::try_from(limit).unwrap_or(0);
+    let most = burnt.saturating_add(if covered { 0 } else { for_bytes() });
+    Ok(Quote { fee: Fee::FeeLimit(limit), capped: limit < asked, gas: energy, most: sun(most), reference })
+}
+
+fn sun(amount: u64) -> RawAmount {
+    RawAmount::from_u256(U256::from(amount))
+}
+
+/// The bytes that the payment will be charged for. Times and the reference always have the same length.
+fn bandwidth_of(from: &TronAddress, payment: &Payment) -> usize {
+    let now = domain::Timestamp::from_micros(1_700_000_000_000_000);
+    let fee_limit = if payment.coin == Coin::Native { 0 } else { MOST_FEE_LIMIT };
+    let draft = Draft::Tron {
+        from: Address::Tron(*from),
+        payment: payment.clone(),
+        fee_limit,
+        reference: BlockRef { height: 0, hash: BlockHash::default() },
+        created: now,
+        expires: now.plus_micros(60_000_000),
+    };
+    // What cannot be built costs nothing either; the longest transfer is a safe guess until somebody tries to.
+    transaction::build(&draft).map_or(420, |unsigned| bandwidth(unsigned.bytes.len()))
+}

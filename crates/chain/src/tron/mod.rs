@@ -1,0 +1,349 @@
+//! TRON: java-tron's HTTP API, and `raw_data` made and read by us.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`proto`] | the protobuf messages of a transfer |
+//! | [`transaction`] | builds, hashes, signs for and reads `raw_data`: pure functions |
+//! | `address` | base58check and hexadecimal |
+//! | `wire` | the JSON of the HTTP API, and what in it cannot be |
+//! | `scan` | blocks and what they pay, from one node |
+//! | `status` | what a quorum proves about a transaction |
+//! | `fee`, `balance`, `broadcast` | the rest |
+//!
+//! **Nothing conflicts on TRON.** A transaction that was sent can be stopped by nothing but its expiry; only when a block
+//! later than that is solidified, and every block in which it could be has been read, is it impossible.
+
+mod address;
+mod balance;
+mod broadcast;
+mod fee;
+pub mod proto;
+mod scan;
+mod status;
+pub mod transaction;
+mod wire;
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use domain::{ChainKind, RawAmount};
+use futures_util::{StreamExt, TryStreamExt, stream};
+use serde_json::json;
+
+use crate::address::{Address, BadAddress};
+use crate::block::{Coin, Head, Header, Scan};
+use crate::client::{Answer, Chain, Nonces, Proven, Sent};
+use crate::endpoint::{CallError, Node, Pool};
+use crate::error::ChainError;
+use crate::fee::{Fee, FeeCap, Quote};
+use crate::hash::{BlockHash, TxHash};
+use crate::status::{Proof, Reason, Status};
+use crate::transaction::{Broadcast, BuildError, DecodeError, Draft, Meaning, Payment, Slot, Unsigned};
+use crate::watch::Watched;
+
+/// The 20 bytes of an account, without the 0x41 before them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TronAddress(pub [u8; 20]);
+
+/// base58check, as wallets show it.
+impl fmt::Display for TronAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&bitcoin::base58::encode_check(&self.prefixed()))
+    }
+}
+
+/// Addresses are the same on all of them: only the first block's id tells them apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Network {
+    Mainnet,
+    Nile,
+    Shasta,
+    /// Any that is none of the public ones.
+    Devnet,
+}
+
+const MAINNET: &str = "00000000000000001ebf88508a03865c71d452e25f4d51194196a1d22b6653dc";
+const NILE: &str = "0000000000000000d698d4192c56cb6be724a558448e2684802de4d6cd8690dc";
+const SHASTA: &str = "0000000000000000de1aa88295e1fcf982742f773e0419c5a9c134c994a9059e";
+
+impl Network {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Mainnet => "mainnet",
+            Self::Nile => "nile",
+            Self::Shasta => "shasta",
+            Self::Devnet => "devnet",
+        }
+    }
+
+    fn of_genesis(hash: &BlockHash) -> Self {
+        match hash.to_string().as_str() {
+            MAINNET => Self::Mainnet,
+            NILE => Self::Nile,
+            SHASTA => Self::Shasta,
+            _ => Self::Devnet,
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub struct TronSettings {
+    pub network: Network,
+    /// The contracts whose `Transfer` logs count.
+    pub tokens: Vec<Address>,
+    /// Calls to one node at a time.
+    pub calls: usize,
+    /// Percent that is added to the energy which a call takes now.
+    pub energy_margin: u32,
+}
+
+impl TronSettings {
+    pub fn new(network: Network, tokens: Vec<Address>) -> Self {
+        Self { network, tokens, calls: 16, energy_margin: 20 }
+    }
+}
+
+pub struct TronChain {
+    settings: TronSettings,
+    /// Sorted.
+    tokens: Vec<TronAddress>,
+    pool: Pool,
+}
+
+impl TronChain {
+    pub fn new(settings: TronSettings, pool: Pool) -> Result<Self, ChainError> {
+        let mut tokens = settings.tokens.iter().map(own).collect::<Result<Vec<_>, _>>()?;
+        tokens.sort_unstable();
+        Ok(Self { settings, tokens, pool })
+    }
+
+    fn calls(&self) -> usize {
+        self.settings.calls.max(1)
+    }
+
+    fn wanted<'a>(&'a self, watched: &'a Watched) -> scan::Wanted<'a> {
+        scan::Wanted { watched, tokens: &self.tokens }
+    }
+
+    /// The same blocks, in the same requests and as many at a time, and nothing done with them: the yardstick of
+    /// `bursar bench scan`. How many bytes came.
+    pub fn fetch_only(&self, from: u64, to: u64) -> Answer<'_, u64> {
+        let (calls, receipts) = (self.calls(), !self.tokens.is_empty());
+        let fetch = move |node| async move { scan::fetch_only(node, (from, to), receipts, calls).await };
+        Box::pin(self.pool.any(fetch))
+    }
+
+    async fn expired(&self, sent: &Sent) -> Result<Option<Proof>, ChainError> {
+        let Slot::Expiry(expires) = sent.meaning.slot else { return Ok(None) };
+        let (hash, since, calls) = (sent.hash, sent.since, self.calls());
+        let said =
+            self.pool.agree(|node| async move { status::expiry(&node, hash, since, expires, calls).await }).await;
+        match said {
+            Ok(status::Expiry::Over { block, time }) => {
+                Ok(Some(Proof::new(Reason::Expired { solidified: block, time })))
+            }
+            // Nodes solidify at different moments, so they need not agree about this, and not all of them keep the blocks.
+            // Then nothing is proven.
+            Ok(status::Expiry::Open | status::Expiry::Held)
+            | Err(ChainError::NoQuorum { .. } | ChainError::Refused(CallError::Lacks { .. })) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn own(address: &Address) -> Result<TronAddress, ChainError> {
+    match address {
+        Address::Tron(address) => Ok(*address),
+        Address::Bitcoin(_) | Address::Evm(_) => Err(ChainError::ForeignAddress),
+    }
+}
+
+/// A block's header without its transactions. `None`: the node has no such block.
+async fn header(node: &Node, height: u64) -> Result<Option<Header>, CallError> {
+    let body = json!({ "id_or_num": height.to_string(), "detail": false });
+    let answer = wire::ask(node, "/wallet/getblock", &body).await?;
+    let block: wire::Block<'_> = wire::read(node, &answer)?;
+    let header = block.header(node)?;
+    if header.is_some_and(|header| header.height != height) {
+        return Err(node.bad("another block than was asked for"));
+    }
+    Ok(header)
+}
+
+async fn headers(node: &Node, heights: &[u64], calls: usize) -> Result<Vec<Option<Header>>, CallError> {
+    let asked = heights.iter().copied().map(|height| header(node, height));
+    stream::iter(asked).buffered(calls).try_collect().await
+}
+
+async fn head(node: &Node) -> Result<Head, CallError> {
+    // In this order, so that the tip cannot be behind what was settled a moment before.
+    let answer = wire::ask(node, "/walletsolidity/getnowblock", &json!({})).await?;
+    let solid = wire::read::<wire::Block<'_>>(node, &answer)?.header(node)?;
+    let answer = wire::ask(node, "/wallet/getnowblock", &json!({})).await?;
+    let tip = wire::read::<wire::Block<'_>>(node, &answer)?.header(node)?;
+    let tip = tip.ok_or_else(|| node.bad("no block at all"))?;
+    let settled = solid.map(|solid| solid.height);
+    if settled.is_some_and(|settled| settled > tip.height) {
+        return Err(node.bad("a solidified block above the tip"));
+    }
+    Ok(Head { tip, settled })
+}
+
+impl Chain for TronChain {
+    fn kind(&self) -> ChainKind {
+        ChainKind::Tron
+    }
+
+    fn parse_address(&self, text: &str) -> Result<Address, BadAddress> {
+        TronAddress::parse(text).map(Address::Tron)
+    }
+
+    fn check_network(&self) -> Answer<'_, ()> {
+        Box::pin(async move {
+            let mut failed = CallError::Unreachable { endpoint: "nobody".to_owned() };
+            let mut right = false;
+            for (_, answer) in self.pool.each(|node| async move { header(&node, 0).await }).await {
+                let genesis = match answer {
+                    Ok(genesis) => genesis.map(|header| header.hash).unwrap_or_default(),
+                    Err(error) => {
+                        failed = error;
+                        continue;
+                    }
+                };
+                let (wanted, found) = (self.settings.network, Network::of_genesis(&genesis));
+                if wanted != found {
+                    let found = if found == Network::Devnet { genesis.to_string() } else { found.name().to_owned() };
+                    return Err(ChainError::WrongNetwork { wanted: wanted.name().to_owned(), found });
+                }
+                right = true;
+            }
+            if right { Ok(()) } else { Err(ChainError::Unreachable(failed)) }
+        })
+    }
+
+    fn head(&self) -> Answer<'_, Head> {
+        Box::pin(async move {
+            let found = crate::head::find(&self.pool, 0, |node| async move { head(&node).await }).await?;
+            Ok(found.head)
+        })
+    }
+
+    fn headers<'a>(&'a self, heights: &'a [u64]) -> Answer<'a, Vec<Header>> {
+        Box::pin(async move {
+            let calls = self.calls();
+            let found = self.pool.agree(|node| async move { headers(&node, heights, calls).await }).await?;
+            let found = found.into_iter().zip(heights);
+            found.map(|(header, height)| header.ok_or(ChainError::BlockMissing { height: *height })).collect()
+        })
+    }
+
+    fn scan<'a>(&'a self, from: u64, to: u64, watched: &'a Watched) -> Answer<'a, Scan> {
+        Box::pin(async move {
+            let (wanted, calls) = (self.wanted(watched), self.calls());
+            // That a node lacks a block is a reason to ask another, and only then one to give up.
+            let missing = Mutex::new(None);
+            let found = self.pool.any(|node| {
+                let missing = &missing;
+                async move {
+                    let scanned = scan::scan(Arc::clone(&node), (from, to), wanted, calls).await?;
+                    scanned.map_err(|height| {
+                        *missing.lock().unwrap_or_else(PoisonError::into_inner) = Some(height);
+                        node.lacks(format!("there is no block {height}"))
+                    })
+                }
+            });
+            let found = found.await;
+            let missing = missing.into_inner().unwrap_or_else(PoisonError::into_inner);
+            match (found, missing) {
+                (Err(ChainError::Refused(CallError::Lacks { .. })), Some(height)) => {
+                    Err(ChainError::BlockMissing { height })
+                }
+                (found, _) => found,
+            }
+        })
+    }
+
+    fn prove<'a>(&'a self, transaction: TxHash, watched: &'a Watched) -> Answer<'a, Option<Proven>> {
+        let wanted = self.wanted(watched);
+        Box::pin(self.pool.agree(move |node| async move { status::proven(&node, transaction, wanted).await }))
+    }
+
+    fn balances<'a>(&'a self, wanted: &'a [(Address, Coin)]) -> Answer<'a, Vec<RawAmount>> {
+        Box::pin(async move {
+            let wanted = wanted.iter().map(|(address, coin)| {
+                let token = match coin {
+                    Coin::Native => None,
+                    Coin::Token(token) => Some(own(token)?),
+                };
+                Ok((own(address)?, token))
+            });
+            let wanted = wanted.collect::<Result<Vec<_>, ChainError>>()?;
+            let (wanted, calls) = (wanted.as_slice(), self.calls());
+            self.pool.any(|node| async move { balance::balances(&node, wanted, calls).await }).await
+        })
+    }
+
+    fn nonces<'a>(&'a self, of: &'a [Address]) -> Answer<'a, Vec<Nonces>> {
+        Box::pin(std::future::ready(Ok(vec![Nonces { mined: 0, pending: 0 }; of.len()])))
+    }
+
+    fn quote<'a>(&'a self, from: &'a Address, payment: &'a Payment, cap: FeeCap) -> Answer<'a, Quote> {
+        Box::pin(async move {
+            let from = own(from)?;
+            own(&payment.to)?;
+            if let Coin::Token(token) = &payment.coin {
+                own(token)?;
+            }
+            let FeeCap(Fee::FeeLimit(cap)) = cap else { return Err(ChainError::ForeignAddress) };
+            let margin = self.settings.energy_margin;
+            let quote =
+                self.pool.any(|node| async move { fee::quote(&node, &from, payment, cap, margin).await }).await?;
+            // The bytes live and die with this block and its time: with one invented they could never be mined, and with
+            // a time far ahead they would not expire either.
+            if let Some((block, time)) = quote.reference {
+                let agreed = self.headers(&[block.height]).await?;
+                if agreed.first().is_none_or(|agreed| agreed.at() != block || agreed.time != time) {
+                    return Err(ChainError::NoQuorum { wanted: self.pool.quorum(), agreed: 1 });
+                }
+            }
+            Ok(quote)
+        })
+    }
+
+    fn build(&self, draft: &Draft) -> Result<Unsigned, BuildError> {
+        transaction::build(draft)
+    }
+
+    fn decode_unsigned(&self, bytes: &[u8]) -> Result<Meaning, DecodeError> {
+        transaction::decode_unsigned(bytes)
+    }
+
+    fn decode_signed(&self, bytes: &[u8]) -> Result<Meaning, DecodeError> {
+        transaction::decode_signed(bytes)
+    }
+
+    fn broadcast<'a>(&'a self, signed: &'a [u8]) -> Answer<'a, Broadcast> {
+        Box::pin(broadcast::broadcast(&self.pool, signed))
+    }
+
+    fn status<'a>(&'a self, sent: &'a Sent) -> Answer<'a, Status> {
+        Box::pin(async move {
+            let hash = sent.hash;
+            let token = match sent.meaning.payments.as_slice() {
+                [Payment { to: Address::Tron(to), coin: Coin::Token(Address::Tron(token)), .. }] => Some((*token, *to)),
+                _ => None,
+            };
+            let token = token.filter(|(token, _)| self.tokens.binary_search(token).is_ok());
+            let mined = self.pool.agree(|node| async move { status::mined(&node, hash, token).await }).await?;
+            if let Some(mined) = mined {
+                return Ok(Status::Mined(mined));
+            }
+            if let Some(proof) = self.expired(sent).await? {
+                return Ok(Status::Impossible(proof));
+            }
+            let held = self.pool.each(|node| async move { status::pending(&node, hash).await }).await;
+            let held = held.into_iter().any(|(_, answer)| answer.unwrap_or(false));
+            Ok(if held { Status::Mempool } else { Status::Unknown })
+        })
+    }
+}

@@ -1,0 +1,445 @@
+//! The suite. Each case starts from a fresh network.
+
+use alloy_primitives::{Address as Account, TxKind, U256};
+use chain::client::Sent;
+use chain::devnet::Key;
+use chain::evm::{EvmChain, replacement};
+use chain::status::{Mined, Reason};
+use chain::{
+    Broadcast, Chain, ChainError, Coin, Draft, Fee, FeeCap, Output, Payment, Place, Refusal, Status, Unsigned,
+};
+use serde_json::json;
+
+use super::net::{CHAIN_ID, CONFIRMATIONS, Net, account, call_of, evm, fresh, raw, scan_all, sign, watch, word, words};
+
+const GWEI: u128 = 1_000_000_000;
+const FEE: Fee = Fee::Eip1559 { max_fee: 50 * GWEI, max_priority: GWEI };
+
+/// What is paid where, in the order of the scan.
+fn told(outputs: &[Output]) -> Vec<(Place, u32, String, bool)> {
+    outputs.iter().map(|one| (one.place, one.watched, one.amount.to_string(), one.ok)).collect()
+}
+
+fn native(to: Account, amount: u64) -> Payment {
+    Payment { to: evm(to), coin: Coin::Native, amount: raw(amount) }
+}
+
+fn draft(key: &Key, nonce: u64, payment: Payment, fee: Fee) -> Draft {
+    Draft::Evm { from: key.evm(), nonce, payment, gas_limit: 100_000, fee }
+}
+
+/// Built, signed and read back, as custody does it; not sent.
+async fn prepare(net: &Net, chain: &EvmChain, draft: &Draft, key: &Key) -> (Vec<u8>, Sent) {
+    let Unsigned { bytes, .. } = chain.build(draft).expect("a good draft");
+    let signed = sign(key, &bytes);
+    let meaning = chain.decode_signed(&signed).expect("our own");
+    assert_eq!(meaning.from, Some(key.evm()));
+    let hash = meaning.hash.expect("signed");
+    (signed, Sent { meaning, hash, since: net.height().await })
+}
+
+async fn pay(net: &Net, chain: &EvmChain, key: &Key, payment: Payment) -> Sent {
+    let draft = draft(key, net.nonce(account(key)).await, payment, FEE);
+    let (signed, sent) = prepare(net, chain, &draft, key).await;
+    assert_eq!(chain.broadcast(&signed).await, Ok(Broadcast::Taken));
+    sent
+}
+
+pub async fn a_payment_of_the_native_coin_is_found_and_proven(net: &Net) {
+    let (chain, key, to) = (net.chain(|_| {}), Key::numbered(0), fresh(1));
+    let watched = watch(&[fresh(9), to]);
+    let sent = pay(net, &chain, &key, native(to, 7)).await;
+    pay(net, &chain, &key, native(fresh(2), 8)).await;
+    net.mine(3).await;
+    let scan = scan_all(net, &chain, &watched).await;
+    assert_eq!(scan.headers.len(), 4);
+    assert_eq!(told(&scan.outputs), [(Place::Value, 1, "7".to_owned(), true)]);
+    let output = &scan.outputs[0];
+    assert_eq!((output.transaction, &output.coin, output.coinbase), (sent.hash, &Coin::Native, false));
+    assert_eq!(output.block, scan.headers[1].at());
+    let proven = chain.prove(sent.hash, &watched).await.expect("an answer").expect("mined");
+    assert_eq!((proven.block, proven.ok, &proven.outputs), (output.block, true, &scan.outputs));
+    assert_eq!(chain.prove(chain::TxHash([1; 32]), &watched).await, Ok(None));
+    let heights: Vec<u64> = (0..4).collect();
+    assert_eq!(chain.headers(&heights).await.expect("headers"), scan.headers);
+    assert_eq!(chain.scan(2, 1, &watched).await, Ok(chain::Scan::default()));
+}
+
+pub async fn a_token_that_returns_nothing_is_found_by_its_log(net: &Net) {
+    let (key, to) = (Key::numbered(0), fresh(1));
+    // Tether(string, uint8, uint256): the text stands behind the other two.
+    let mut name = [0; 32];
+    name[..4].copy_from_slice(b"USDT");
+    let arguments = [96, 6, 1_000_000, 4].map(U256::from).into_iter().chain([U256::from_be_bytes(name)]);
+    let token = net.deploy(&key, "Tether", &arguments.collect::<Vec<_>>()).await;
+    let chain = net.chain(|settings| settings.tokens = vec![token]);
+    let coin = Coin::Token(evm(token));
+    let payment = Payment { to: evm(to), coin: coin.clone(), amount: raw(250) };
+    let quote = chain.quote(&key.evm(), &payment, FeeCap(FEE)).await.expect("a quote");
+    assert!(quote.gas > 21_000 && quote.gas < 200_000, "{quote:?}");
+    let sent = pay(net, &chain, &key, payment).await;
+    net.mine(1).await;
+    let watched = watch(&[to]);
+    let scan = scan_all(net, &chain, &watched).await;
+    assert_eq!(told(&scan.outputs), [(Place::Log(0), 0, "250".to_owned(), true)]);
+    assert_eq!((&scan.outputs[0].coin, scan.outputs[0].transaction), (&coin, sent.hash));
+    let proven = chain.prove(sent.hash, &watched).await.expect("an answer").expect("mined");
+    assert_eq!(proven.outputs, scan.outputs);
+    let wanted = [(evm(to), coin.clone()), (key.evm(), coin)];
+    assert_eq!(chain.balances(&wanted).await, Ok(vec![raw(250), raw(999_750)]));
+}
+
+pub async fn what_reverted_is_told_as_not_ok(net: &Net) {
+    let key = Key::numbered(0);
+    // It takes no coin.
+    let contract = net.deploy(&key, "Plain", &[U256::from(1_000)]).await;
+    let chain = net.chain(|settings| settings.tokens = vec![contract]);
+    let sent = pay(net, &chain, &key, native(contract, 5)).await;
+    net.mine(1).await;
+    let watched = watch(&[contract, fresh(1)]);
+    let scan = scan_all(net, &chain, &watched).await;
+    assert_eq!(told(&scan.outputs), [(Place::Value, 0, "5".to_owned(), false)]);
+    assert!(!chain.prove(sent.hash, &watched).await.expect("an answer").expect("mined").ok);
+    // A transfer of more than there is: no log, so nothing to tell.
+    let payment = Payment { to: evm(fresh(1)), coin: Coin::Token(evm(contract)), amount: raw(2_000) };
+    let sent = pay(net, &chain, &key, payment).await;
+    net.mine(1).await;
+    let proven = chain.prove(sent.hash, &watched).await.expect("an answer").expect("mined");
+    assert_eq!((proven.ok, proven.outputs), (false, Vec::new()));
+}
+
+pub async fn a_token_that_returns_false_pays_nothing(net: &Net) {
+    let key = Key::numbered(0);
+    let token = net.deploy(&key, "False", &[U256::from(100), U256::ZERO]).await;
+    let chain = net.chain(|settings| settings.tokens = vec![token]);
+    let coin = Coin::Token(evm(token));
+    pay(net, &chain, &key, Payment { to: evm(fresh(1)), coin: coin.clone(), amount: raw(60) }).await;
+    net.mine(1).await;
+    let refused = pay(net, &chain, &key, Payment { to: evm(fresh(1)), coin, amount: raw(60) }).await;
+    net.mine(1).await;
+    let watched = watch(&[fresh(1)]);
+    assert_eq!(told(&scan_all(net, &chain, &watched).await.outputs), [(Place::Log(0), 0, "60".to_owned(), true)]);
+    let proven = chain.prove(refused.hash, &watched).await.expect("an answer").expect("mined");
+    assert!(proven.ok && proven.outputs.is_empty(), "it ran to its end and paid nothing: {proven:?}");
+    // A payout that moved nothing must not count as paid, however well it ended.
+    let status = chain.status(&refused).await.expect("an answer");
+    assert!(matches!(status, Status::Mined(Mined { ok: false, .. })), "{status:?}");
+}
+
+pub async fn a_fee_on_transfer_is_not_credited(net: &Net) {
+    let key = Key::numbered(0);
+    let token = net.deploy(&key, "Taxed", &[U256::from(10_000), word(fresh(5))]).await;
+    let chain = net.chain(|settings| settings.tokens = vec![token]);
+    pay(net, &chain, &key, Payment { to: evm(fresh(1)), coin: Coin::Token(evm(token)), amount: raw(1_000) }).await;
+    net.mine(1).await;
+    let scan = scan_all(net, &chain, &watch(&[fresh(1)])).await;
+    assert_eq!(told(&scan.outputs), [(Place::Log(1), 0, "990".to_owned(), true)]);
+}
+
+pub async fn an_unlisted_contract_is_not_believed(net: &Net) {
+    let key = Key::numbered(0);
+    let token = net.deploy(&key, "Plain", &[U256::from(1_000)]).await;
+    let liar = net.deploy(&key, "Liar", &[U256::from(1_000)]).await;
+    let lie = call_of("lie(address,address,uint256)", &[word(fresh(3)), word(fresh(1)), U256::from(900)]);
+    net.send(&key, TxKind::Call(liar), 0, lie).await;
+    net.mine(1).await;
+    let watched = watch(&[fresh(1)]);
+    for tokens in [vec![], vec![token]] {
+        let chain = net.chain(|settings| settings.tokens = tokens);
+        assert_eq!(told(&scan_all(net, &chain, &watched).await.outputs), []);
+    }
+    // Who lists it believes it: that the list is right is the operator's duty.
+    let chain = net.chain(|settings| settings.tokens = vec![liar]);
+    assert_eq!(scan_all(net, &chain, &watched).await.outputs.len(), 1);
+}
+
+pub async fn logs_are_counted_within_their_transaction(net: &Net) {
+    let key = Key::numbered(0);
+    let token = net.deploy(&key, "Plain", &[U256::from(1_000)]).await;
+    let chain = net.chain(|settings| settings.tokens = vec![token]);
+    for amount in [1, 2, 3] {
+        let payment = Payment { to: evm(fresh(1)), coin: Coin::Token(evm(token)), amount: raw(amount) };
+        pay(net, &chain, &key, payment).await;
+    }
+    net.mine(1).await;
+    let scan = scan_all(net, &chain, &watch(&[fresh(1)])).await;
+    let expected = ["1", "2", "3"].map(|amount| (Place::Log(0), 0, amount.to_owned(), true));
+    assert_eq!(told(&scan.outputs), expected, "the node counts 0, 1, 2 within the block");
+    assert_eq!(scan.headers.len(), 3);
+}
+
+pub async fn internal_transfers_are_found_and_undone_ones_are_not(net: &Net) {
+    let key = Key::numbered(0);
+    let contract = net.deploy(&key, "Disperse", &[]).await;
+    let (kept, undone, many) = (fresh(1), fresh(2), [fresh(3), fresh(4)]);
+    let pretend = call_of("pretend(address,address,uint256)", &[word(kept), word(undone), U256::from(5)]);
+    let first = net.send(&key, TxKind::Call(contract), 10, pretend).await;
+    // Two arrays of two: where they stand, then each with its length.
+    let arrays = [U256::from(64), U256::from(160), U256::from(2), word(many[0]), word(many[1])];
+    let arrays = [&words(&arrays)[..], &words(&[2, 30, 40].map(U256::from))].concat();
+    let disperse = [call_of("disperse(address[],uint256[])", &[]), arrays].concat();
+    net.send(&key, TxKind::Call(contract), 100, disperse).await;
+    net.mine(1).await;
+    let watched = watch(&[kept, undone, many[0], many[1], contract]);
+    let chain = net.chain(|settings| settings.internal_transfers = true);
+    let scan = scan_all(net, &chain, &watched).await;
+    let found: Vec<_> = scan.outputs.iter().map(|one| (one.watched, one.amount.to_string())).collect();
+    let expected = [(4, "10"), (0, "5"), (4, "100"), (2, "30"), (3, "40")];
+    assert_eq!(found, expected.map(|(number, amount)| (number, amount.to_owned())));
+    assert_eq!((scan.outputs[0].place, scan.outputs[1].place), (Place::Value, Place::Internal(1)));
+    let proven = chain.prove(first, &watched).await.expect("an answer").expect("mined");
+    assert_eq!(proven.outputs, scan.outputs[..2]);
+    // Who does not ask for them is told of the value alone.
+    let plain = scan_all(net, &net.chain(|_| {}), &watched).await;
+    assert!(plain.outputs.iter().all(|one| one.place == Place::Value && one.watched == 4));
+    assert_eq!(plain.outputs.len(), 2);
+}
+
+pub async fn a_reorg_of_twenty_blocks_is_seen(net: &Net) {
+    let (chain, key) = (net.chain(|_| {}), Key::numbered(0));
+    let watched = watch(&[fresh(1)]);
+    pay(net, &chain, &key, native(fresh(1), 1)).await;
+    net.mine(5).await;
+    let lost = pay(net, &chain, &key, native(fresh(1), 2)).await;
+    net.mine(20).await;
+    let before = scan_all(net, &chain, &watched).await;
+    assert_eq!((before.headers.len(), before.outputs.len()), (26, 2));
+    net.reorg(20).await;
+    let after = scan_all(net, &chain, &watched).await;
+    let same = before.headers.iter().zip(&after.headers).take_while(|(one, other)| one.hash == other.hash).count();
+    assert_eq!(same, 6, "the fork is at block 5");
+    assert_eq!(after.headers[6].parent, before.headers[5].hash);
+    assert!(before.headers[6..].iter().zip(&after.headers[6..]).all(|(one, other)| one.hash != other.hash));
+    assert_eq!(told(&after.outputs), told(&before.outputs[..1]));
+    assert_eq!(chain.prove(lost.hash, &watched).await, Ok(None));
+    let status = chain.status(&lost).await.expect("an answer");
+    assert!(matches!(status, Status::Unknown | Status::Mempool), "{status:?}");
+}
+
+pub async fn the_loser_of_a_replacement_becomes_impossible(net: &Net) {
+    let (chain, key) = (net.chain(|_| {}), Key::numbered(0));
+    pay(net, &chain, &key, native(fresh(3), 1)).await;
+    net.mine(2).await;
+    let nonce = net.nonce(account(&key)).await;
+    let slow = draft(&key, nonce, native(fresh(1), 1), Fee::Eip1559 { max_fee: 3 * GWEI, max_priority: GWEI });
+    let (signed, loser) = prepare(net, &chain, &slow, &key).await;
+    assert_eq!(chain.broadcast(&signed).await, Ok(Broadcast::Taken));
+    let Draft::Evm { fee, payment, .. } = &slow else { unreachable!() };
+    let fee = replacement(*fee, *fee, FeeCap(FEE));
+    assert_eq!(fee, None, "the cap on the priority fee does not allow it");
+    let cap = FeeCap(Fee::Eip1559 { max_fee: 50 * GWEI, max_priority: 50 * GWEI });
+    let fee = replacement(loser.meaning.fee, FEE, cap).expect("below the cap");
+    let fast = draft(&key, nonce, payment.clone(), fee);
+    let (signed, winner) = prepare(net, &chain, &fast, &key).await;
+    assert_eq!(chain.broadcast(&signed).await, Ok(Broadcast::Taken));
+    net.mine(1).await;
+    let Ok(Status::Mined(Mined { block, ok: true, fee })) = chain.status(&winner).await else { panic!("not mined") };
+    let receipt = net.rpc("eth_getTransactionReceipt", json!([format!("0x{}", winner.hash)])).await;
+    let cost = super::net::number(&receipt["gasUsed"]) * super::net::number(&receipt["effectiveGasPrice"]);
+    assert_eq!(fee, Some(raw(cost)));
+    for _ in 0..CONFIRMATIONS {
+        assert_eq!(chain.status(&loser).await, Ok(Status::Unknown));
+        net.mine(1).await;
+    }
+    let expected = Reason::NonceTaken { by: winner.hash, block };
+    for since in [loser.since, 0, block.height, block.height + 1, block.height + 100] {
+        let status = chain.status(&Sent { since, ..loser.clone() }).await.expect("an answer");
+        let Status::Impossible(proof) = status else { panic!("{status:?}, since {since}") };
+        assert_eq!(proof.reason(), expected);
+    }
+    assert!(matches!(chain.status(&winner).await, Ok(Status::Mined(_))));
+}
+
+pub async fn a_nonce_that_moved_on_proves_nothing_before_it_is_settled(net: &Net) {
+    let (chain, key) = (net.chain(|_| {}), Key::numbered(0));
+    let (_, loser) = prepare(net, &chain, &draft(&key, 0, native(fresh(1), 1), FEE), &key).await;
+    pay(net, &chain, &key, native(fresh(2), 1)).await;
+    net.mine(CONFIRMATIONS).await;
+    assert_eq!(chain.status(&loser).await, Ok(Status::Unknown));
+    // The block that took the nonce goes away again, and with it the reason.
+    net.reorg(CONFIRMATIONS).await;
+    net.mine(CONFIRMATIONS * 2).await;
+    assert!(!matches!(chain.status(&loser).await, Ok(Status::Impossible(_))));
+}
+
+pub async fn what_was_never_sent_is_unknown(net: &Net) {
+    let (chain, key) = (net.chain(|_| {}), Key::numbered(0));
+    for nonce in [0, 5] {
+        let (_, sent) = prepare(net, &chain, &draft(&key, nonce, native(fresh(1), 1), FEE), &key).await;
+        assert_eq!(chain.status(&sent).await, Ok(Status::Unknown));
+        net.mine(CONFIRMATIONS * 2).await;
+        assert_eq!(chain.status(&sent).await, Ok(Status::Unknown));
+    }
+}
+
+pub async fn what_waits_is_in_the_mempool(net: &Net) {
+    let (chain, key) = (net.chain(|_| {}), Key::numbered(0));
+    let sent = pay(net, &chain, &key, native(fresh(1), 1)).await;
+    assert_eq!(chain.status(&sent).await, Ok(Status::Mempool));
+    assert_eq!(chain.prove(sent.hash, &watch(&[fresh(1)])).await, Ok(None));
+    net.mine(1).await;
+    assert!(matches!(chain.status(&sent).await, Ok(Status::Mined(Mined { ok: true, .. }))));
+}
+
+pub async fn a_broadcast_can_be_repeated(net: &Net) {
+    let (chain, key) = (net.chain(|_| {}), Key::numbered(0));
+    let (signed, sent) = prepare(net, &chain, &draft(&key, 0, native(fresh(1), 1), FEE), &key).await;
+    for _ in 0..3 {
+        assert_eq!(chain.broadcast(&signed).await, Ok(Broadcast::Taken));
+    }
+    net.mine(1).await;
+    assert_eq!(chain.broadcast(&signed).await, Ok(Broadcast::Taken), "mined: the nonce is too low for itself");
+    net.mine(1).await;
+    assert_eq!(told(&scan_all(net, &chain, &watch(&[fresh(1)])).await.outputs).len(), 1);
+    assert!(matches!(chain.status(&sent).await, Ok(Status::Mined(_))));
+}
+
+pub async fn refusals_are_understood(net: &Net) {
+    let (chain, key, poor) = (net.chain(|_| {}), Key::numbered(0), Key::numbered(77));
+    let refusal = async |draft: Draft, key: &Key| {
+        let (signed, _) = prepare(net, &chain, &draft, key).await;
+        match chain.broadcast(&signed).await {
+            Ok(Broadcast::Refused(refusal, words)) => (refusal, words),
+            other => panic!("{other:?}"),
+        }
+    };
+    let (why, words) = refusal(draft(&poor, 0, native(fresh(1), 1), FEE), &poor).await;
+    assert_eq!(why, Refusal::InsufficientFunds, "{words}");
+    pay(net, &chain, &key, native(fresh(1), 1)).await;
+    net.mine(1).await;
+    let (why, words) = refusal(draft(&key, 0, native(fresh(2), 1), FEE), &key).await;
+    assert_eq!(why, Refusal::NonceTooLow, "{words}");
+    pay(net, &chain, &key, native(fresh(1), 1)).await;
+    let cheap = Fee::Eip1559 { max_fee: 50 * GWEI, max_priority: GWEI - 1 };
+    let (why, words) = refusal(draft(&key, 1, native(fresh(2), 1), cheap), &key).await;
+    assert_eq!(why, Refusal::Underpriced, "{words}");
+    // Another network's transaction is not even shown to a node.
+    let foreign = net.chain(|settings| settings.chain_id = CHAIN_ID + 1);
+    let unsigned = foreign.build(&draft(&key, 2, native(fresh(1), 1), FEE)).expect("good there");
+    let said = chain.broadcast(&sign(&key, &unsigned.bytes)).await;
+    assert!(matches!(said, Ok(Broadcast::Refused(Refusal::WrongNetwork, _))), "{said:?}");
+    let said = chain.broadcast(&[1, 2, 3]).await;
+    assert!(matches!(said, Ok(Broadcast::Refused(Refusal::Malformed, _))), "{said:?}");
+}
+
+pub async fn a_failed_call_is_mined_and_costs_its_fee(net: &Net) {
+    let key = Key::numbered(0);
+    let contract = net.deploy(&key, "Plain", &[U256::from(1_000)]).await;
+    let chain = net.chain(|_| {});
+    let sent = pay(net, &chain, &key, native(contract, 5)).await;
+    net.mine(1).await;
+    let status = chain.status(&sent).await.expect("an answer");
+    let Status::Mined(Mined { ok: false, fee: Some(fee), .. }) = status else { panic!("{status:?}") };
+    assert!(fee > raw(0) && Some(fee) < sent.meaning.most_fee);
+}
+
+pub async fn balances_of_five_hundred_accounts(net: &Net) {
+    let key = Key::numbered(0);
+    let token = net.deploy(&key, "Plain", &[U256::from(1_000_000)]).await;
+    let chain = net.chain(|_| {});
+    let accounts: Vec<Account> =
+        (0..250_u64).map(|number| Account::left_padding_from(&(number + 1_000).to_be_bytes())).collect();
+    for (account, wei) in accounts.iter().zip(1..) {
+        net.fund(*account, wei).await;
+    }
+    for (account, amount) in accounts.iter().zip(1..).step_by(50) {
+        let transfer = call_of("transfer(address,uint256)", &[word(*account), U256::from(amount)]);
+        net.send(&key, TxKind::Call(token), 0, transfer).await;
+    }
+    net.mine(1).await;
+    // Both coins of each, turn by turn, so that the order of the answers counts.
+    let wanted: Vec<_> = accounts
+        .iter()
+        .flat_map(|account| [Coin::Native, Coin::Token(evm(token))].map(|coin| (evm(*account), coin)))
+        .collect();
+    let balances = chain.balances(&wanted).await.expect("balances");
+    assert_eq!(balances.len(), 500);
+    for (number, pair) in (0..).zip(balances.chunks(2)) {
+        let tokens = if number % 50 == 0 { number + 1 } else { 0 };
+        assert_eq!(pair, [raw(number + 1), raw(tokens)], "{number}");
+    }
+    // No token is there, so no balance is: not zero.
+    let nobody = chain.balances(&[(key.evm(), Coin::Token(evm(fresh(1))))]).await;
+    assert!(matches!(nobody, Err(ChainError::Unreachable(_))), "{nobody:?}");
+    assert_eq!(chain.balances(&[(key.tron(), Coin::Native)]).await, Err(ChainError::ForeignAddress));
+    assert_eq!(chain.balances(&[]).await, Ok(Vec::new()));
+}
+
+pub async fn quotes_stay_below_their_cap(net: &Net) {
+    let (chain, key) = (net.chain(|_| {}), Key::numbered(0));
+    let payment = native(fresh(1), 5);
+    let quote = async |cap| chain.quote(&key.evm(), &payment, FeeCap(cap)).await.expect("a quote");
+    let wide = quote(Fee::Eip1559 { max_fee: 1_000 * GWEI, max_priority: 100 * GWEI }).await;
+    let Fee::Eip1559 { max_fee, max_priority } = wide.fee else { panic!("{wide:?}") };
+    assert!(!wide.capped && max_priority <= max_fee && max_fee < 100 * GWEI, "{wide:?}");
+    assert_eq!((wide.gas, wide.most), (21_000, raw(u64::try_from(max_fee * 21_000).expect("small"))));
+    let tight = quote(Fee::Eip1559 { max_fee: 1_000, max_priority: 10 }).await;
+    assert_eq!((tight.fee, tight.capped), (Fee::Eip1559 { max_fee: 1_000, max_priority: 10 }, true));
+    let legacy = quote(Fee::Legacy { gas_price: 1_000 * GWEI }).await;
+    assert!(matches!(legacy.fee, Fee::Legacy { .. }) && !legacy.capped, "{legacy:?}");
+    assert_eq!(quote(Fee::Legacy { gas_price: 7 }).await.fee, Fee::Legacy { gas_price: 7 });
+    // What is quoted is taken and mined.
+    let draft = Draft::Evm { from: key.evm(), nonce: 0, payment: payment.clone(), gas_limit: wide.gas, fee: wide.fee };
+    let (signed, sent) = prepare(net, &chain, &draft, &key).await;
+    assert_eq!(chain.broadcast(&signed).await, Ok(Broadcast::Taken));
+    net.mine(1).await;
+    let Ok(Status::Mined(Mined { ok: true, fee: Some(fee), .. })) = chain.status(&sent).await else {
+        panic!("not mined")
+    };
+    assert!(fee <= wide.most);
+    // A transfer that would revert cannot be quoted.
+    let token = net.deploy(&key, "Plain", &[U256::from(10)]).await;
+    let too_much = Payment { to: evm(fresh(1)), coin: Coin::Token(evm(token)), amount: raw(11) };
+    let refused = chain.quote(&key.evm(), &too_much, FeeCap(FEE)).await;
+    assert!(matches!(refused, Err(ChainError::Refused(_))), "{refused:?}");
+}
+
+pub async fn nonces_count_what_waits(net: &Net) {
+    let (chain, key) = (net.chain(|_| {}), Key::numbered(0));
+    pay(net, &chain, &key, native(fresh(1), 1)).await;
+    net.mine(1).await;
+    pay(net, &chain, &key, native(fresh(1), 1)).await;
+    pay(net, &chain, &key, native(fresh(1), 1)).await;
+    let nonces = chain.nonces(&[evm(fresh(1)), key.evm()]).await.expect("nonces");
+    let nonces: Vec<_> = nonces.iter().map(|one| (one.mined, one.pending)).collect();
+    assert_eq!(nonces, [(0, 0), (1, 3)]);
+}
+
+pub async fn the_network_is_checked(net: &Net) {
+    assert_eq!(net.chain(|_| {}).check_network().await, Ok(()));
+    let foreign = net.chain(|settings| settings.chain_id = 56).check_network().await;
+    let expected = ChainError::WrongNetwork { wanted: "56".to_owned(), found: CHAIN_ID.to_string() };
+    assert_eq!(foreign, Err(expected));
+}
+
+pub async fn a_block_above_the_tip_is_missing(net: &Net) {
+    let chain = net.chain(|_| {});
+    net.mine(3).await;
+    let head = chain.head().await.expect("a head");
+    assert_eq!((head.tip.height, head.settled), (3, None));
+    assert_eq!(chain.headers(&[2, 4]).await, Err(ChainError::BlockMissing { height: 4 }));
+    assert_eq!(chain.scan(2, 9, &watch(&[])).await, Err(ChainError::BlockMissing { height: 4 }));
+    net.mine(4).await;
+    assert_eq!(chain.head().await.expect("a head").settled, Some(2));
+}
+
+pub async fn blocks_are_read_in_any_batch(net: &Net) {
+    let key = Key::numbered(0);
+    let token = net.deploy(&key, "Plain", &[U256::from(1_000)]).await;
+    let whole = net.chain(|settings| settings.tokens = vec![token]);
+    for amount in 1..=6 {
+        pay(net, &whole, &key, native(fresh(1), amount)).await;
+        pay(net, &whole, &key, Payment { to: evm(fresh(2)), coin: Coin::Token(evm(token)), amount: raw(amount) }).await;
+        net.mine(3).await;
+    }
+    let watched = watch(&[fresh(1), fresh(2)]);
+    let expected = scan_all(net, &whole, &watched).await;
+    assert_eq!((expected.headers.len(), expected.outputs.len()), (20, 12));
+    for (batch, concurrency, log_window) in [(1, 1, 1), (1, 8, 3), (3, 2, 2), (7, 3, 100), (0, 0, 0), (100, 1, 4)] {
+        let chain = net.chain(|settings| {
+            (settings.batch, settings.concurrency, settings.log_window) = (batch, concurrency, log_window);
+            settings.tokens = vec![token];
+        });
+        assert_eq!(scan_all(net, &chain, &watched).await, expected, "{batch} {concurrency} {log_window}");
+    }
+}

@@ -1,0 +1,46 @@
+//! The TRON client: against answers written by hand after java-tron's documentation, and, in [`live`], against whatever
+//! speaks its protocol.
+
+mod answers;
+mod devnet;
+pub mod live;
+mod stub;
+mod verdicts;
+
+use std::sync::Arc;
+
+use chain::endpoint::{EndpointSettings, Pool, PoolSettings};
+use chain::tron::{Network, TronChain, TronSettings};
+use chain::{Address, Watched};
+use domain::{ManualClock, Timestamp};
+
+/// A client of these nodes, of which so many must agree.
+pub fn client(urls: &[&str], quorum: usize, tokens: Vec<Address>) -> TronChain {
+    client_of(Network::Devnet, urls, quorum, tokens)
+}
+
+fn client_of(network: Network, urls: &[&str], quorum: usize, tokens: Vec<Address>) -> TronChain {
+    let endpoints: Vec<EndpointSettings> = urls
+        .iter()
+        .enumerate()
+        .map(|(number, url)| EndpointSettings {
+            name: format!("node {number}"),
+            url: (*url).to_owned(),
+            authorization: None,
+            key: None,
+            per_second: 0,
+        })
+        .collect();
+    let clock = Arc::new(ManualClock::at(Timestamp::from_micros(stub::START_MS * 1_000)));
+    let pool =
+        Pool::new(&endpoints, &PoolSettings { quorum, ..PoolSettings::default() }, clock).expect("good endpoints");
+    TronChain::new(TronSettings::new(network, tokens), pool).expect("TRON's own tokens")
+}
+
+fn watching(addresses: &[Address]) -> Watched {
+    let mut watched = Watched::default();
+    for address in addresses {
+        watched.insert(address.key());
+    }
+    watched
+}
