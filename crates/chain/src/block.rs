@@ -51,7 +51,7 @@ pub enum Place {
     Output(u32),
     /// A log, counted within its own transaction (a node counts within the block).
     Log(u32),
-    /// A value moved by a contract: the position in the transaction's trace.
+    /// A value moved by a contract: counted from 1 among those that the transaction's trace shows.
     Internal(u32),
 }
 

@@ -1,7 +1,6 @@
 //! The control interface: what a test or a person may do to the chains, as JSON over HTTP. `GET /` lists it.
 
 use std::collections::BTreeMap;
-use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -10,16 +9,13 @@ use domain::RawAmount;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
-use hyper_util::rt::TokioIo;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::task::AbortHandle;
 
-use super::serve::lock;
+use super::serve::{accept, lock};
 use super::{BroadcastFault, Fate, Lie, Model, Served, View, WireFaults};
 
 const REQUEST_BYTES: usize = 4 << 20;
@@ -62,26 +58,11 @@ impl Control {
     pub async fn start(address: SocketAddr, chains: Arc<Chains>) -> std::io::Result<Self> {
         let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
-        let task = tokio::spawn(async move {
-            let mut connections = JoinSet::new();
-            loop {
-                tokio::select! {
-                    Some(_) = connections.join_next() => {}
-                    accepted = listener.accept() => {
-                        let Ok((stream, _)) = accepted else { return };
-                        let chains = Arc::clone(&chains);
-                        connections.spawn(async move {
-                            let service = service_fn(move |request| {
-                                let chains = Arc::clone(&chains);
-                                async move { Ok::<_, Infallible>(answer(request, &chains).await) }
-                            });
-                            // A client that hangs up is its own affair.
-                            drop(http1::Builder::new().serve_connection(TokioIo::new(stream), service).await);
-                        });
-                    }
-                }
-            }
-        });
+        let respond = move |request| {
+            let chains = Arc::clone(&chains);
+            async move { answer(request, &chains).await }
+        };
+        let task = tokio::spawn(accept(listener, respond));
         Ok(Self { address, task: task.abort_handle() })
     }
 }

@@ -112,7 +112,11 @@ impl<M: Model> Served<M> {
                 clock: Arc::clone(&served.clock),
                 second: Mutex::default(),
             });
-            served.tasks.push(tokio::spawn(accept(listener, state)).abort_handle());
+            let answer = move |request| {
+                let state = Arc::clone(&state);
+                async move { state.answer(request).await }
+            };
+            served.tasks.push(tokio::spawn(accept(listener, answer)).abort_handle());
             served.endpoints.push(endpoint);
         }
         Ok(served)
@@ -182,19 +186,25 @@ struct Serving<M> {
     second: Mutex<(i64, u32)>,
 }
 
-async fn accept<M: Model>(listener: TcpListener, state: Arc<Serving<M>>) {
-    // Dropped with this task: no connection outlives the chain.
+/// Takes connections and has their requests answered, until it is dropped; no connection outlives it.
+pub(super) async fn accept<A, F, B>(listener: TcpListener, answer: A)
+where
+    A: Fn(Request<Incoming>) -> F + Clone + Send + 'static,
+    F: Future<Output = Response<B>> + Send + 'static,
+    B: Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
             Some(_) = connections.join_next() => {}
             accepted = listener.accept() => {
                 let Ok((stream, _)) = accepted else { return };
-                let state = Arc::clone(&state);
+                let answer = answer.clone();
                 connections.spawn(async move {
-                    let service = service_fn(move |request: Request<Incoming>| {
-                        let state = Arc::clone(&state);
-                        async move { Ok::<_, Infallible>(state.answer(request).await) }
+                    let service = service_fn(move |request| {
+                        let answered = answer(request);
+                        async move { Ok::<_, Infallible>(answered.await) }
                     });
                     // A client that hangs up is its own affair.
                     drop(http1::Builder::new().serve_connection(TokioIo::new(stream), service).await);
