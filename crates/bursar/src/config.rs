@@ -167,7 +167,9 @@ impl Default for Limits {
 pub const DEFAULT_FILE: &str = "bursar.toml";
 
 /// Variables that start with `BURSAR_` but are no settings.
-const OTHER_VARIABLES: [&str; 4] = ["BURSAR_CONFIG", "BURSAR_ACTOR", "BURSAR_SPOT_TOKEN", "BURSAR_TEST_POSTGRES_URL"];
+const OTHER_VARIABLES: [&str; 3] = ["BURSAR_CONFIG", "BURSAR_ACTOR", "BURSAR_SPOT_TOKEN"];
+/// So do those that only the tests read.
+const OF_TESTS: &str = "BURSAR_TEST_";
 
 impl Config {
     /// This process's environment. What is not text cannot be a setting.
@@ -197,7 +199,7 @@ impl Config {
         let mut table = Table::try_from(&self).map_err(|error| internal(&error))?;
         let names = setting_names(&table);
         for (variable, text) in environment.filter(|(variable, _)| variable.starts_with("BURSAR_")) {
-            if OTHER_VARIABLES.contains(&variable.as_str()) {
+            if OTHER_VARIABLES.contains(&variable.as_str()) || variable.starts_with(OF_TESTS) {
                 continue;
             }
             let Some((_, path)) = names.iter().find(|(name, _)| *name == variable) else {

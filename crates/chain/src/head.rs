@@ -41,7 +41,12 @@ where
         }
     }
     let enough = pool.enough(heads.len());
-    heads.retain(|(node, head)| head.tip.height >= floor && pool.counts(node));
+    heads.retain(|(_, head)| head.tip.height >= floor);
+    // Who lags or contradicted does not count, unless nobody is left without it: a doubt ends only when there is work to
+    // agree on, and without a head nobody would look for any.
+    if heads.iter().any(|(node, _)| pool.counts(node)) {
+        heads.retain(|(node, _)| pool.counts(node));
+    }
     let enough = enough.min(heads.len());
     let Some(reached) = enough.checked_sub(1).and_then(|last| heads.get(last)).map(|(_, head)| head.tip.height) else {
         let nobody = || CallError::Unreachable { endpoint: "nobody".to_owned() };

@@ -227,6 +227,25 @@ fn property(kind: ChainKind, cases: u32) {
     outcome.unwrap();
 }
 
+/// What the property test once found.
+#[tokio::test]
+async fn evm_nodes_that_were_silent_for_a_while_are_heard_again() {
+    let acts = [
+        Act::Lag(0, 2),
+        Act::Deposit(603_050),
+        Act::Step(2),
+        Act::Deposit(870_863),
+        Act::Step(2),
+        Act::Wire(1, 4),
+        Act::Wire(2, 3),
+        Act::Step(4),
+        Act::Step(3),
+        Act::Reorg(4, Fate::Returned),
+        Act::Step(3),
+    ];
+    arrives(ChainKind::Evm, acts.into()).await;
+}
+
 #[test]
 fn evm_a_follower_arrives_whatever_happens_on_the_way() {
     property(ChainKind::Evm, 20);
