@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use secp256k1::PublicKey;
+
 use crate::tron::TronAddress;
 use crate::watch::WatchKey;
 
@@ -10,6 +12,14 @@ pub enum Address {
     Bitcoin(::bitcoin::Address),
     Evm(alloy_primitives::Address),
     Tron(TronAddress),
+}
+
+/// The 20 bytes that EVM and TRON know a key by: the last of the keccak of the public key.
+pub fn account_of(public: &PublicKey) -> [u8; 20] {
+    let hash = alloy_primitives::keccak256(&public.serialize_uncompressed()[1..]);
+    let mut account = [0; 20];
+    account.copy_from_slice(&hash[12..]);
+    account
 }
 
 /// Why a text is not an address that can be paid on this chain.

@@ -7,7 +7,7 @@ use bitcoin::sighash::{EcdsaSighashType, Prevouts, SighashCache, TapSighashType}
 use bitcoin::{KnownHrp, Network, ScriptBuf, TxOut, ecdsa, taproot};
 use secp256k1::{Message, PublicKey, SECP256K1, SecretKey};
 
-use crate::address::Address;
+use crate::address::{Address, account_of};
 use crate::tron::TronAddress;
 
 /// The ten accounts that every Ethereum development node has (mnemonic `test test … junk`), so that habits and
@@ -122,14 +122,6 @@ impl Key {
         let (recovery, bytes) = signature.serialize_compact();
         (bytes, recovery.to_i32() % 2 == 1)
     }
-}
-
-/// The last 20 bytes of the keccak of the public key.
-pub fn account_of(public: &PublicKey) -> [u8; 20] {
-    let hash = alloy_primitives::keccak256(&public.serialize_uncompressed()[1..]);
-    let mut account = [0; 20];
-    account.copy_from_slice(&hash[12..]);
-    account
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use domain::{RawAmount, Timestamp};
 use serde::{Deserialize, Serialize};
 
 pub use control::{Chains, Control};
-pub use key::{Key, PREFUNDED, account_of};
+pub use key::{Key, PREFUNDED};
 pub use network::{CannotServe, Devnet, DevnetSettings};
 pub use serve::{Connection, Endpoint, Garbage, Served, WireFaults};
 

@@ -1,7 +1,6 @@
 //! Addresses as people type them, and as keys have them.
 
-use alloy_primitives::{Address as Account, hex, keccak256};
-use secp256k1::PublicKey;
+use alloy_primitives::{Address as Account, hex};
 
 use crate::address::{Address, BadAddress};
 use crate::error::ChainError;
@@ -27,11 +26,6 @@ pub fn parse(text: &str) -> Result<Account, BadAddress> {
         return Err(BadAddress::Unspendable);
     }
     Ok(account)
-}
-
-/// The last 20 bytes of the keccak of the public key.
-pub fn account_of(public: &PublicKey) -> Account {
-    Account::from_slice(&keccak256(&public.serialize_uncompressed()[1..])[12..])
 }
 
 pub(super) const fn account(address: &Address) -> Result<Account, ChainError> {

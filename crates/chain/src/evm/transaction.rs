@@ -12,8 +12,7 @@ use domain::RawAmount;
 use secp256k1::ecdsa::{RecoverableSignature, RecoveryId};
 use secp256k1::{Message, SECP256K1};
 
-use super::address::account_of;
-use crate::address::Address;
+use crate::address::{Address, account_of};
 use crate::block::Coin;
 use crate::fee::Fee;
 use crate::hash::TxHash;
@@ -195,7 +194,7 @@ impl Body {
         }
         let digest = Message::from_digest(digest(&self.unsigned()));
         let public = SECP256K1.recover_ecdsa(&digest, &recoverable).map_err(|_| DecodeError::BadSignature)?;
-        Ok(account_of(&public))
+        Ok(Account::from(account_of(&public)))
     }
 
     fn meaning(&self, ours: u64) -> Result<Meaning, DecodeError> {

@@ -5,7 +5,7 @@ use bitcoin::hashes::{Hash, sha256d};
 use secp256k1::PublicKey;
 
 use super::TronAddress;
-use crate::address::BadAddress;
+use crate::address::{BadAddress, account_of};
 
 /// The byte before every account, on the main network and on all test networks alike.
 pub const PREFIX: u8 = 0x41;
@@ -77,10 +77,7 @@ impl TronAddress {
     }
 
     pub fn of_public(public: &PublicKey) -> Self {
-        let hash = alloy_primitives::keccak256(&public.serialize_uncompressed()[1..]);
-        let mut account = [0; 20];
-        account.copy_from_slice(&hash[12..]);
-        Self(account)
+        Self(account_of(public))
     }
 }
 

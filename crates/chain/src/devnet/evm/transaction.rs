@@ -10,7 +10,7 @@ use secp256k1::ecdsa::{RecoverableSignature, RecoveryId};
 use secp256k1::{Message, SECP256K1};
 
 use super::Settings;
-use crate::devnet::account_of;
+use crate::address::account_of;
 
 /// The rules of the hard fork that Ethereum and BSC run.
 pub(super) const FORK: SpecId = SpecId::OSAKA;

@@ -9,7 +9,7 @@ use super::TronDevnet;
 use super::refusal::Refusal;
 use super::state::Owner;
 use super::transaction::{Action, Sent};
-use crate::devnet::account_of;
+use crate::address::account_of;
 use crate::tron::TronAddress;
 
 /// `Constant.TRANSACTION_MAX_BYTE_SIZE`.

@@ -65,7 +65,7 @@ proptest! {
 
             let (signature, odd) = sign(&unsigned.bytes);
             let signed = attach(&unsigned.bytes, &signature, odd).expect("a signature");
-            meaning.from = Some(Address::Evm(account_of(&key().public_key(SECP256K1))));
+            meaning.from = Some(Address::Evm(Account::from(account_of(&key().public_key(SECP256K1)))));
             meaning.hash = Some(TxHash(keccak256(&signed).0));
             prop_assert_eq!(decode_signed(&signed, CHAIN), Ok(meaning));
             prop_assert!(decode_unsigned(&signed, CHAIN).is_err());

@@ -48,6 +48,42 @@ fn ours(expires_ms: i64) -> (Sent, Tx) {
     (sent, Tx { raw: unsigned.bytes, ret: "SUCCESS", fee: 268_000, logs: Vec::new() })
 }
 
+/// The same in the token, with these logs.
+fn ours_in_tokens(logs: Vec<Value>) -> (Sent, Tx) {
+    let draft = Draft::Tron {
+        from: address(0),
+        payment: Payment { to: address(1), coin: Coin::Token(token()), amount: raw(5) },
+        fee_limit: 1_000_000,
+        reference: chain::BlockRef { height: 1, hash: stub::id(1, 0xaa) },
+        created: Timestamp::from_micros((START_MS + 1) * 1_000),
+        expires: Timestamp::from_micros((START_MS + 60_000) * 1_000),
+    };
+    let unsigned = transaction::build(&draft).expect("a good draft");
+    let hash = unsigned.meaning.hash.expect("known on TRON");
+    let sent = Sent { meaning: unsigned.meaning, hash, since: 5 };
+    (sent, Tx { raw: unsigned.bytes, ret: "SUCCESS", fee: 268_000, logs })
+}
+
+/// A token may return false and end well. A payout that moved nothing must not count as paid.
+#[tokio::test]
+async fn a_payout_that_the_token_did_not_log_is_not_ok() {
+    for (logs, paid) in [
+        (vec![], false),
+        (vec![log(TOKEN, 2, 5)], false),
+        (vec![log(TOKEN, 1, 0)], false),
+        (vec![log([0xdd; 20], 1, 5)], false),
+        (vec![log(TOKEN, 1, 5)], true),
+    ] {
+        let (sent, transaction) = ours_in_tokens(logs.clone());
+        let mut book = Book::new(30);
+        book.blocks[12].transactions = vec![transaction];
+        let nodes = nodes(&[book]).await;
+        let found = client(&urls(&nodes), 1, vec![token()]).status(&sent).await;
+        let Ok(Status::Mined(mined)) = found else { panic!("{found:?}") };
+        assert_eq!(mined.ok, paid, "{logs:?}");
+    }
+}
+
 async fn status(books: &[Book], quorum: usize, sent: &Sent) -> Result<Status, ChainError> {
     let nodes = nodes(books).await;
     client(&urls(&nodes), quorum, vec![]).status(sent).await
