@@ -10,6 +10,7 @@
 //! | [`ledger`] | accounts, operations, balances, the journal |
 //! | [`catalog`] | assets, chains, and what an asset is on a chain |
 //! | [`transfer`] | internal transfers: their rows, their history, daily limits |
+//! | [`utxo`] | the Bitcoin wallet: outputs, what makes and what spends them, leases |
 //! | [`node`] | the lease on a node number, for whoever makes ids |
 //! | [`audit`] | the laws, proven over live data |
 //! | [`faults`] | where a simulation may make a database fail |
@@ -32,6 +33,7 @@ pub mod node;
 #[cfg(feature = "testing")]
 pub mod testing;
 pub mod transfer;
+pub mod utxo;
 pub mod yardstick;
 
 pub use db::{Db, Engine, Options, Tx};

@@ -30,6 +30,7 @@ macro_rules! migrations {
 migrations! {
     1 "0001_foundation";
     2 "0002_transfers";
+    3 "0003_utxo";
 }
 
 impl Migration {

@@ -14,7 +14,8 @@ use crate::migrate::MIGRATIONS;
 statements! {
     /// The name, columns and nullability of every table, for the test that compares the engines.
     READ_SCHEMA = "SELECT table_name::TEXT, column_name::TEXT, is_nullable = 'NO', data_type::TEXT
-        FROM information_schema.columns WHERE table_schema = 'public'"
+        FROM information_schema.columns c JOIN information_schema.tables t USING (table_schema, table_name)
+        WHERE table_schema = 'public' AND table_type = 'BASE TABLE'"
         | "SELECT t.name, c.name, c.\"notnull\" <> 0 OR c.pk <> 0, c.type
         FROM sqlite_schema t JOIN pragma_table_info(t.name) c
         WHERE t.type = 'table' AND t.name NOT LIKE 'sqlite_%'";
@@ -203,6 +204,7 @@ pub async fn schema(db: &TestDb) -> Vec<(String, String, bool, &'static str)> {
             let class = match kind.to_ascii_uppercase().as_str() {
                 "BIGINT" | "INTEGER" | "BOOLEAN" => "integer",
                 "TEXT" => "text",
+                "BYTEA" | "BLOB" => "bytes",
                 other => panic!("{table}.{column} has the unexpected type {other}"),
             };
             (table, column, required, class)

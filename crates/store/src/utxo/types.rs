@@ -1,0 +1,352 @@
+//! What comes in and goes out, and what is refused.
+
+use std::fmt;
+
+use crate::error::StoreError;
+
+/// A transaction's or block's hash, in the order in which it is printed.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Hash(pub [u8; 32]);
+
+impl fmt::Display for Hash {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(formatter, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for Hash {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, formatter)
+    }
+}
+
+impl std::str::FromStr for Hash {
+    type Err = BadHash;
+
+    fn from_str(text: &str) -> Result<Self, BadHash> {
+        let digits: Option<Vec<u8>> = text.chars().map(|c| c.to_digit(16).and_then(|d| u8::try_from(d).ok())).collect();
+        let digits = digits.filter(|digits| digits.len() == 64).ok_or(BadHash)?;
+        let mut bytes = [0; 32];
+        for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
+            *byte = pair[0] << 4 | pair[1];
+        }
+        Ok(Self(bytes))
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a hash is 64 hexadecimal digits")]
+pub struct BadHash;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WalletId(pub i64);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct UtxoId(pub i64);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct OutPoint {
+    pub hash: Hash,
+    pub index: u32,
+}
+
+impl fmt::Display for OutPoint {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}:{}", self.hash, self.index)
+    }
+}
+
+/// Whoever holds leases: chosen by the caller, one for each piece of work.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct LockId(pub [u8; 32]);
+
+/// Text and value of an enumeration that is stored as text.
+macro_rules! stored_as_text {
+    ($(#[$doc:meta])* $Name:ident { $($(#[$variant_doc:meta])* $Variant:ident = $text:literal,)* }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum $Name { $($(#[$variant_doc])* $Variant),* }
+
+        impl $Name {
+            pub const ALL: &'static [Self] = &[$(Self::$Variant),*];
+
+            pub const fn text(self) -> &'static str {
+                match self { $(Self::$Variant => $text),* }
+            }
+
+            pub fn of_text(text: &str) -> Option<Self> {
+                match text { $($text => Some(Self::$Variant),)* _ => None }
+            }
+        }
+
+        impl fmt::Display for $Name {
+            fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str(self.text())
+            }
+        }
+    };
+}
+
+stored_as_text! {
+    Network {
+        Bitcoin = "bitcoin",
+        Testnet = "testnet",
+        Testnet4 = "testnet4",
+        Signet = "signet",
+        Regtest = "regtest",
+    }
+}
+
+stored_as_text! {
+    /// What it takes to spend from an address.
+    AddressKind {
+        P2wpkh = "p2wpkh",
+        P2tr = "p2tr",
+        /// Seen and counted, never selected.
+        Other = "other",
+    }
+}
+
+stored_as_text! {
+    WalletStatus {
+        Active = "active",
+        /// A backup was put back: nothing is selected until the node was asked what is unconfirmed.
+        Restoring = "restoring",
+    }
+}
+
+stored_as_text! {
+    /// `Pending` and `Published` transactions are valid, the others are history.
+    Status {
+        Pending = "pending",
+        Published = "published",
+        Replaced = "replaced",
+        Failed = "failed",
+        Orphaned = "orphaned",
+    }
+}
+
+impl Status {
+    pub const fn is_valid(self) -> bool {
+        match self {
+            Self::Pending | Self::Published => true,
+            Self::Replaced | Self::Failed | Self::Orphaned => false,
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wallet {
+    pub id: WalletId,
+    pub name: String,
+    pub network: Network,
+    pub status: WalletStatus,
+}
+
+/// The end of a derivation path: `branch` is 0 for receiving, 1 for change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Path {
+    pub branch: u8,
+    pub index: u32,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewAddress {
+    pub account: u32,
+    pub path: Option<Path>,
+    pub kind: AddressKind,
+    pub script: Vec<u8>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Block {
+    pub height: u32,
+    pub hash: Hash,
+    pub parent: Hash,
+    /// Seconds since 1970, as its header says.
+    pub time: u32,
+}
+
+/// A transaction as the chain or a builder shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewTx {
+    pub hash: Hash,
+    pub raw: Vec<u8>,
+    pub coinbase: bool,
+    /// Empty for a coinbase.
+    pub inputs: Vec<OutPoint>,
+    pub outputs: Vec<NewOutput>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewOutput {
+    pub script: Vec<u8>,
+    /// Satoshi.
+    pub amount: i64,
+}
+
+/// So many blocks above it make a coinbase spendable. Consensus asks for one less; Bitcoin Core's wallet waits as we do.
+pub const COINBASE_MATURITY: u32 = 100;
+
+pub const fn is_mature(coinbase_height: u32, tip: u32) -> bool {
+    tip >= coinbase_height && tip - coinbase_height >= COINBASE_MATURITY
+}
+
+/// Why nothing was changed. Each has a page in `docs/errors/`.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    #[error("there is no such wallet")]
+    UnknownWallet,
+    #[error("a wallet of that name is on the network {0}")]
+    OtherNetwork(Network),
+    #[error("the script {0} belongs to another wallet or account already")]
+    AddressTaken(String),
+    #[error("the block does not follow on the last one{}", .0.map_or(String::new(), |(height, hash)| format!(", {height} {hash}")))]
+    NotOnTip(Option<(u32, Hash)>),
+    #[error("transactions of block {pruned} were pruned; nothing below it can be undone")]
+    ReorgTooDeep { pruned: u32 },
+    #[error("{count} transactions depend on each other in a line longer than {most}")]
+    CascadeTooDeep { count: usize, most: usize },
+    #[error("the transaction makes no sense: {0}")]
+    BadTransaction(&'static str),
+    #[error("the wallet does not know the transaction {0}")]
+    UnknownTransaction(Hash),
+    #[error("an input of it is spent by {0}")]
+    Conflict(Hash),
+    #[error("it spends an output that the wallet holds for invalid, of {0}")]
+    InvalidParent(Hash),
+    #[error("it shares no input with an unconfirmed transaction of ours")]
+    NothingReplaced,
+    #[error("{0} is in a block and cannot be replaced")]
+    Confirmed(Hash),
+    #[error("the output {0} is leased to somebody else")]
+    Leased(OutPoint),
+    #[error("the output {0} is not there to be leased")]
+    NotSpendable(OutPoint),
+    #[error("the transaction {0} is {1}")]
+    NotPending(Hash, Status),
+    #[error("it is not final: {0}")]
+    NotFinal(&'static str),
+    #[error("the wallet is being restored from a backup")]
+    Restoring,
+    #[error("a label has 1 to 500 characters")]
+    BadLabel,
+}
+
+impl Refusal {
+    /// The name of its page in `docs/errors/`.
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::UnknownWallet => "UTXO_UNKNOWN_WALLET",
+            Self::OtherNetwork(_) => "UTXO_OTHER_NETWORK",
+            Self::AddressTaken(_) => "UTXO_ADDRESS_TAKEN",
+            Self::NotOnTip(_) => "UTXO_NOT_ON_TIP",
+            Self::ReorgTooDeep { .. } => "UTXO_REORG_TOO_DEEP",
+            Self::CascadeTooDeep { .. } => "UTXO_CASCADE_TOO_DEEP",
+            Self::BadTransaction(_) => "UTXO_BAD_TRANSACTION",
+            Self::UnknownTransaction(_) => "UTXO_UNKNOWN_TRANSACTION",
+            Self::Conflict(_) => "UTXO_CONFLICT",
+            Self::InvalidParent(_) => "UTXO_INVALID_PARENT",
+            Self::NothingReplaced | Self::Confirmed(_) => "UTXO_NOT_REPLACEABLE",
+            Self::Leased(_) => "UTXO_LEASED",
+            Self::NotSpendable(_) => "UTXO_NOT_SPENDABLE",
+            Self::NotPending(..) => "UTXO_NOT_PENDING",
+            Self::NotFinal(_) => "UTXO_NOT_FINAL",
+            Self::Restoring => "UTXO_RESTORING",
+            Self::BadLabel => "UTXO_BAD_LABEL",
+        }
+    }
+
+    /// What the reader should do next.
+    pub const fn hint(&self) -> &'static str {
+        match self {
+            Self::UnknownWallet => "list them: bursar utxo balance",
+            Self::OtherNetwork(_) => "all wallets of a database are on one network; use another database for another",
+            Self::AddressTaken(_) => "a script has one owner; look for it: bursar utxo list",
+            Self::NotOnTip(_) => "disconnect the blocks that the node no longer has, then connect the next one",
+            Self::ReorgTooDeep { .. } => "import the wallet into a new database from the node",
+            Self::CascadeTooDeep { .. } => "this many unconfirmed descendants is not a usual wallet; see the page",
+            Self::BadTransaction(_) => "check where the transaction came from",
+            Self::UnknownTransaction(_) => "list what is there: bursar utxo list",
+            Self::Conflict(_) => "replace that transaction, or choose other inputs",
+            Self::InvalidParent(_) => "choose other inputs",
+            Self::NothingReplaced => "keep at least one input of the transaction that is to be replaced",
+            Self::Confirmed(_) => "it is done: make a new transaction",
+            Self::Leased(_) => "wait until the lease ends, or choose other outputs",
+            Self::NotSpendable(_) => "it is spent, or its transaction is no longer valid; choose other outputs",
+            Self::NotPending(..) => "only what was never broadcast can be abandoned; replace it instead",
+            Self::NotFinal(_) => "wait until it is final: bursar utxo tx shows where it stands",
+            Self::Restoring => "run the follower until it has asked the node for all that is unconfirmed",
+            Self::BadLabel => "give a shorter label",
+        }
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum UtxoError {
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl UtxoError {
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::Refused(refusal) => refusal.code(),
+            Self::Store(error) => error.code(),
+        }
+    }
+
+    pub const fn hint(&self) -> &'static str {
+        match self {
+            Self::Refused(refusal) => refusal.hint(),
+            Self::Store(error) => error.hint(),
+        }
+    }
+}
+
+// ---- outputs as they are read ------------------------------------------------------------------------------
+
+/// An output that a selection may choose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    pub id: UtxoId,
+    pub amount: i64,
+    pub kind: AddressKind,
+    /// Whether it is in a block. If not it is our own change, or the caller asked for more.
+    pub confirmed: bool,
+}
+
+/// An output with all that a transaction needs to spend it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Coin {
+    pub id: UtxoId,
+    pub outpoint: OutPoint,
+    pub amount: i64,
+    pub kind: AddressKind,
+    pub script: Vec<u8>,
+    pub account: u32,
+    pub path: Option<Path>,
+}
+
+/// What a selection may use besides confirmed and mature outputs and our own published change.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Allow {
+    /// Change of transactions that were not broadcast yet: zero-latency chaining.
+    pub pending: bool,
+    /// Outputs of other people's unconfirmed transactions.
+    pub unconfirmed_foreign: bool,
+}
+
+/// Satoshi. Immature and leased outputs are in `confirmed` or `unconfirmed` as well.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Balance {
+    pub confirmed: i64,
+    pub unconfirmed: i64,
+    /// Of `confirmed`: coinbases that may not be spent yet.
+    pub immature: i64,
+    /// Of both: outputs that somebody is about to spend.
+    pub leased: i64,
+    pub outputs: i64,
+}
