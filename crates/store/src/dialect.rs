@@ -65,13 +65,49 @@ pub(crate) fn rows(engine: Engine, columns: &[(&str, ColumnType)], after: usize)
             let arrays = list(&|at, _, column_type| match column_type {
                 ColumnType::Int => format!("${}::BIGINT[]", after + at + 1),
                 ColumnType::Text => format!("${}::TEXT[]", after + at + 1),
+                ColumnType::Bytes => format!("${}::BYTEA[]", after + at + 1),
             });
             format!("UNNEST({arrays}) AS r({})", list(&|_, name, _| name.to_owned()))
         }
         Engine::Sqlite => {
-            format!("(SELECT {} FROM json_each($1)) AS r", list(&|at, name, _| format!("value ->> {at} AS {name}")))
+            let cells = list(&|at, name, column_type| match column_type {
+                ColumnType::Int | ColumnType::Text => format!("value ->> {at} AS {name}"),
+                // JSON has no bytes.
+                ColumnType::Bytes => format!("unhex(value ->> {at}) AS {name}"),
+            });
+            format!("(SELECT {cells} FROM json_each($1)) AS r")
         }
     }
+}
+
+/// What joins a table to the rows given. SQLite is told to begin with the rows; left to itself it may read all of the table.
+pub(crate) const fn join(engine: Engine) -> &'static str {
+    match engine {
+        Engine::Postgres => "JOIN",
+        Engine::Sqlite => "CROSS JOIN",
+    }
+}
+
+/// SQLite has one writer: what it reads stays as it is.
+pub(crate) const fn lock(engine: Engine) -> &'static str {
+    match engine {
+        Engine::Postgres => "FOR NO KEY UPDATE OF u",
+        Engine::Sqlite => "",
+    }
+}
+
+/// Whatever can be read from a row of either engine.
+pub(crate) trait FromEitherRow:
+    for<'r> sqlx::FromRow<'r, sqlx::postgres::PgRow> + for<'r> sqlx::FromRow<'r, sqlx::sqlite::SqliteRow> + Send + Unpin
+{
+}
+
+impl<R> FromEitherRow for R where
+    R: for<'r> sqlx::FromRow<'r, sqlx::postgres::PgRow>
+        + for<'r> sqlx::FromRow<'r, sqlx::sqlite::SqliteRow>
+        + Send
+        + Unpin
+{
 }
 
 /// A whole column as one bind. A macro, because queries with and without rows to read are different types.
@@ -79,6 +115,9 @@ macro_rules! bind {
     ($query:expr, $column:expr) => {
         match $column {
             Column::Ints(values) => $query.bind(values),
+            Column::OptionalInts(values) => $query.bind(values),
+            Column::Bytes(values) => $query.bind(values),
+            Column::OptionalBytes(values) => $query.bind(values),
             Column::Texts(values) => $query.bind(values),
             Column::OptionalTexts(values) => $query.bind(values),
             Column::Strings(values) => $query.bind(values),
@@ -103,6 +142,26 @@ pub(crate) async fn execute_rows(tx: &mut Tx, sql: &RowsSql, columns: Vec<Column
         }
     };
     Ok(changed?)
+}
+
+pub(crate) async fn fetch_rows<R: FromEitherRow>(
+    tx: &mut Tx,
+    sql: &RowsSql,
+    columns: Vec<Column<'_>>,
+) -> Result<Vec<R>, StoreError> {
+    tx.next_statement().await?;
+    let text = AssertSqlSafe(sql.text(tx.engine()));
+    let rows = match &mut tx.inner {
+        TxInner::Postgres(tx) => {
+            let mut query = sqlx::query_as::<_, R>(text);
+            for column in columns {
+                query = bind!(query, column);
+            }
+            query.fetch_all(&mut **tx).await
+        }
+        TxInner::Sqlite(tx) => sqlx::query_as::<_, R>(text).bind(rows_as_json(&columns)).fetch_all(&mut **tx).await,
+    };
+    Ok(rows?)
 }
 
 /// Runs all of them, and says how many rows each has written. PostgreSQL takes them as one statement: each is a part of
@@ -150,11 +209,20 @@ fn joined(writes: &[Write]) -> Arc<str> {
     text
 }
 
+fn hex(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let digit = |value: u8| char::from(DIGITS[usize::from(value)]);
+    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
+}
+
 /// `[[1,"a"],[2,null]]`
 fn rows_as_json(columns: &[Column<'_>]) -> String {
     let count = columns.first().map_or(0, Column::len);
     let cell = |column: &Column<'_>, row: usize| match column {
         Column::Ints(values) => serde_json::Value::from(values[row]),
+        Column::OptionalInts(values) => serde_json::Value::from(values[row]),
+        Column::Bytes(values) => serde_json::Value::from(hex(&values[row])),
+        Column::OptionalBytes(values) => serde_json::Value::from(values[row].as_deref().map(hex)),
         Column::Texts(values) => serde_json::Value::from(values[row]),
         Column::OptionalTexts(values) => serde_json::Value::from(values[row]),
         Column::Strings(values) => serde_json::Value::from(values[row].as_str()),
@@ -325,6 +393,42 @@ statements! {
 
     /// Node numbers are lent by one process at a time.
     LOCK_NODES = "SELECT pg_advisory_xact_lock(4848272)::TEXT" | "SELECT '4848272'";
+
+    /// All changes of a wallet's transactions wait in one line. SQLite's write lock already sees to it.
+    LOCK_UTXOS = "SELECT pg_advisory_xact_lock(4848273)::TEXT" | "SELECT '4848273'";
+
+    /// Those who look for the same outputs again and again, one at a time for each wallet.
+    LOCK_SELECTIONS = "SELECT pg_advisory_xact_lock(4848274, CAST($1 AS INTEGER))::TEXT" | "SELECT CAST($1 AS TEXT)";
+
+    /// In the order of their ids, as everybody locks outputs.
+    LOCK_FREE_BY_ID = "SELECT u.id, t.tx_hash, u.output_index, u.amount, a.kind, a.script_pub_key, u.account, a.branch, a.child_index
+        FROM utxos u JOIN transactions t ON t.wallet_id = u.wallet_id AND t.id = u.tx_id
+            JOIN addresses a ON a.wallet_id = u.wallet_id AND a.id = u.address_id
+        WHERE u.wallet_id = $1 AND u.id = ANY($2) AND u.valid AND u.spent_by_tx_id IS NULL
+        ORDER BY u.id FOR NO KEY UPDATE OF u"
+        | "SELECT u.id, t.tx_hash, u.output_index, u.amount, a.kind, a.script_pub_key, u.account, a.branch, a.child_index
+        FROM utxos u JOIN transactions t ON t.wallet_id = u.wallet_id AND t.id = u.tx_id
+            JOIN addresses a ON a.wallet_id = u.wallet_id AND a.id = u.address_id
+        WHERE u.wallet_id = $1 AND u.id IN (SELECT value FROM json_each($2)) AND u.valid AND u.spent_by_tx_id IS NULL
+        ORDER BY u.id";
+
+    READ_LEASES = "SELECT external_lock_id, expires_at FROM utxo_leases WHERE wallet_id = $1 AND utxo_id = ANY($2)"
+        | "SELECT external_lock_id, expires_at FROM utxo_leases
+        WHERE wallet_id = $1 AND utxo_id IN (SELECT value FROM json_each($2))";
+
+    /// Taken if nobody has it, renewed if the same lock has it, taken over if it has ended.
+    LEASE_UTXOS = "INSERT INTO utxo_leases (wallet_id, utxo_id, external_lock_id, expires_at)
+        SELECT $1, id, $3, $4 FROM UNNEST($2::BIGINT[]) AS id WHERE TRUE
+        ON CONFLICT (wallet_id, utxo_id) DO UPDATE
+            SET external_lock_id = EXCLUDED.external_lock_id, expires_at = EXCLUDED.expires_at
+            WHERE utxo_leases.expires_at <= $5 OR utxo_leases.external_lock_id = EXCLUDED.external_lock_id
+        RETURNING utxo_id"
+        | "INSERT INTO utxo_leases (wallet_id, utxo_id, external_lock_id, expires_at)
+        SELECT $1, value, $3, $4 FROM json_each($2) WHERE TRUE
+        ON CONFLICT (wallet_id, utxo_id) DO UPDATE
+            SET external_lock_id = EXCLUDED.external_lock_id, expires_at = EXCLUDED.expires_at
+            WHERE utxo_leases.expires_at <= $5 OR utxo_leases.external_lock_id = EXCLUDED.external_lock_id
+        RETURNING utxo_id";
 
     READ_ACCOUNTS_OF_OWNERS = "SELECT id, owner, kind, asset_id FROM accounts WHERE owner = ANY($1)"
         | "SELECT id, owner, kind, asset_id FROM accounts WHERE owner IN (SELECT value FROM json_each($1))";

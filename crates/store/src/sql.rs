@@ -53,7 +53,7 @@ const fn count_binds(text: &str) -> usize {
 }
 
 /// A statement over many rows at once: `{rows}` in its text stands for them, as a table `r` with the columns
-/// listed. One round trip, whatever the number of rows.
+/// listed; `{join}` joins what is found by them, `{lock}` keeps the rows `u` as they are. One round trip, whatever the number of rows.
 #[derive(Debug)]
 pub struct RowsSql {
     pub name: &'static str,
@@ -66,12 +66,16 @@ pub struct RowsSql {
 pub enum ColumnType {
     Int,
     Text,
+    Bytes,
 }
 
 /// One column of the rows, by value.
 #[derive(Debug)]
 pub enum Column<'a> {
     Ints(Vec<i64>),
+    OptionalInts(Vec<Option<i64>>),
+    Bytes(Vec<Vec<u8>>),
+    OptionalBytes(Vec<Option<Vec<u8>>>),
     Texts(Vec<&'a str>),
     OptionalTexts(Vec<Option<&'a str>>),
     Strings(Vec<String>),
@@ -82,6 +86,9 @@ impl Column<'_> {
     pub(crate) const fn len(&self) -> usize {
         match self {
             Self::Ints(values) => values.len(),
+            Self::OptionalInts(values) => values.len(),
+            Self::Bytes(values) => values.len(),
+            Self::OptionalBytes(values) => values.len(),
             Self::Texts(values) => values.len(),
             Self::OptionalTexts(values) => values.len(),
             Self::Strings(values) => values.len(),
@@ -91,7 +98,8 @@ impl Column<'_> {
 
     const fn fits(&self, column_type: ColumnType) -> bool {
         match self {
-            Self::Ints(_) => matches!(column_type, ColumnType::Int),
+            Self::Ints(_) | Self::OptionalInts(_) => matches!(column_type, ColumnType::Int),
+            Self::Bytes(_) | Self::OptionalBytes(_) => matches!(column_type, ColumnType::Bytes),
             Self::Texts(_) | Self::OptionalTexts(_) | Self::Strings(_) | Self::OptionalStrings(_) => {
                 matches!(column_type, ColumnType::Text)
             }
@@ -119,7 +127,8 @@ impl RowsSql {
 
     /// With its binds numbered from after so many others.
     pub(crate) fn render(&self, engine: Engine, after: usize) -> String {
-        self.template.replace("{rows}", &dialect::rows(engine, self.columns, after))
+        let text = self.template.replace("{rows}", &dialect::rows(engine, self.columns, after));
+        text.replace("{join}", dialect::join(engine)).replace("{lock}", dialect::lock(engine))
     }
 
     pub(crate) const fn bind_count(&self) -> usize {
@@ -139,6 +148,16 @@ impl RowsSql {
 pub async fn execute_rows(tx: &mut Tx, sql: &RowsSql, columns: Vec<Column<'_>>) -> Result<u64, StoreError> {
     sql.check(&columns)?;
     dialect::execute_rows(tx, sql, columns).await
+}
+
+/// Runs a [`RowsSql`] that reads.
+pub(crate) async fn fetch_rows<R: dialect::FromEitherRow>(
+    tx: &mut Tx,
+    sql: &RowsSql,
+    columns: Vec<Column<'_>>,
+) -> Result<Vec<R>, StoreError> {
+    sql.check(&columns)?;
+    dialect::fetch_rows(tx, sql, columns).await
 }
 
 /// What a transaction is about to write: statements over many rows, none of which looks at what another one writes. On

@@ -162,6 +162,14 @@ pub async fn prepare_every_statement(db: &TestDb) -> Result<usize, String> {
         crate::transfer::audit::STATEMENTS,
         crate::transfer::read::STATEMENTS,
         crate::transfer::sums::STATEMENTS,
+        crate::utxo::balance::STATEMENTS,
+        crate::utxo::check::STATEMENTS,
+        crate::utxo::coins::STATEMENTS,
+        crate::utxo::events::STATEMENTS,
+        crate::utxo::history::STATEMENTS,
+        crate::utxo::lease::STATEMENTS,
+        crate::utxo::prune::STATEMENTS,
+        crate::utxo::wallet::STATEMENTS,
         crate::yardstick::STATEMENTS,
         STATEMENTS,
     ];
@@ -169,7 +177,13 @@ pub async fn prepare_every_statement(db: &TestDb) -> Result<usize, String> {
         .iter()
         .chain(crate::catalog::ROWS_STATEMENTS.iter())
         .chain(crate::transfer::write::ROWS_STATEMENTS.iter())
-        .chain(crate::transfer::days::ROWS_STATEMENTS.iter());
+        .chain(crate::transfer::days::ROWS_STATEMENTS.iter())
+        .chain(crate::utxo::coins::ROWS_STATEMENTS.iter())
+        .chain(crate::utxo::events::ROWS_STATEMENTS.iter())
+        .chain(crate::utxo::lease::ROWS_STATEMENTS.iter())
+        .chain(crate::utxo::load::ROWS_STATEMENTS.iter())
+        .chain(crate::utxo::wallet::ROWS_STATEMENTS.iter())
+        .chain(crate::utxo::write::ROWS_STATEMENTS.iter());
     db.prepare_yardstick(1).await.map_err(|error| error.to_string())?;
     db.prepare_plain(1, domain::AssetId(1), domain::Amount::ZERO).await.map_err(|error| error.to_string())?;
     let engine = db.engine();

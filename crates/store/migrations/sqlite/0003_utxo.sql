@@ -132,6 +132,9 @@ CREATE TABLE utxos (
 -- What a selection reads, by amount: as large as what can be spent, whatever the history.
 CREATE INDEX idx_utxos_unspent ON utxos (wallet_id, account, amount, id, tx_id, address_id)
     WHERE spent_by_tx_id IS NULL AND valid;
+-- Of immature coinbases, and of leases, the amounts.
+CREATE INDEX idx_utxos_by_tx ON utxos (wallet_id, tx_id, account, amount) WHERE spent_by_tx_id IS NULL AND valid;
+CREATE INDEX idx_utxos_unspent_by_id ON utxos (wallet_id, id, account, amount) WHERE spent_by_tx_id IS NULL AND valid;
 CREATE INDEX idx_utxos_by_address ON utxos (wallet_id, address_id);
 CREATE INDEX idx_utxos_spent_by ON utxos (wallet_id, spent_by_tx_id) WHERE spent_by_tx_id IS NOT NULL;
 
@@ -198,8 +201,8 @@ CREATE TABLE address_labels (
     CONSTRAINT fkey_address_labels FOREIGN KEY (wallet_id, address_id) REFERENCES addresses (wallet_id, id) ON DELETE RESTRICT
 ) STRICT;
 
--- Every change of a transaction: who, when, why (law 7). Rows are only ever added, and outlive a prune: the row that says
--- pruned also keeps the transaction from being taken for a new one.
+-- Every change of a transaction: who, when, why (law 7). Rows are only ever added, and outlive a prune. A row that says
+-- pruned and has a height keeps a transaction of that block from being taken for a new one.
 CREATE TABLE transaction_events (
     wallet_id INTEGER NOT NULL REFERENCES wallets (id) ON DELETE RESTRICT,
     id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -216,8 +219,8 @@ CREATE TABLE transaction_events (
     at INTEGER NOT NULL,
     CONSTRAINT pidx_transaction_events UNIQUE (wallet_id, id)
 ) STRICT;
-CREATE INDEX idx_transaction_events_tx ON transaction_events (wallet_id, tx_hash);
-CREATE UNIQUE INDEX uidx_transaction_events_pruned ON transaction_events (tx_hash, wallet_id) WHERE status = 'pruned';
+CREATE INDEX idx_transaction_events_tx ON transaction_events (tx_hash, wallet_id);
+CREATE INDEX idx_transaction_events_pruned ON transaction_events (block_height) WHERE status = 'pruned';
 
 -- What may be spent, before maturity and leases, which depend on the moment. Pending parents are in it.
 CREATE VIEW spendable_utxos AS

@@ -5,6 +5,7 @@
 //! | `types` | wallets, addresses, blocks, transactions as they come in; what is refused |
 //! | `wallet` | wallets and their addresses |
 //! | `graph` | the rows around an event, and what each of them becomes: no I/O |
+//! | `decide` | the rules: what an event does to the transactions around it |
 //! | `load`, `write` | reading those rows and writing what changed, many at a time |
 //! | `events` | what can happen: a block connected or disconnected, a transaction seen, made, published, replaced, abandoned |
 //! | `balance` | what an account has |
@@ -21,6 +22,19 @@
 //! **All changes of transactions wait in one line** (a lock of the database), so none of them meets half of another.
 //! Leases do not: they lock their outputs' rows, in the order of their ids.
 
+pub(crate) mod balance;
+pub(crate) mod check;
+pub(crate) mod coins;
+mod decide;
+pub(crate) mod events;
+mod graph;
+pub(crate) mod history;
+pub(crate) mod lease;
+pub(crate) mod load;
+pub(crate) mod prune;
 mod types;
+pub(crate) mod wallet;
+pub(crate) mod write;
 
+pub use decide::MOST_GENERATIONS;
 pub use types::*;

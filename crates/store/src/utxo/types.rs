@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use domain::Timestamp;
+
 use crate::error::StoreError;
 
 /// A transaction's or block's hash, in the order in which it is printed.
@@ -229,6 +231,8 @@ pub enum Refusal {
     NotFinal(&'static str),
     #[error("the wallet is being restored from a backup")]
     Restoring,
+    #[error("the wallet has no such address")]
+    UnknownAddress,
     #[error("a label has 1 to 500 characters")]
     BadLabel,
 }
@@ -253,6 +257,7 @@ impl Refusal {
             Self::NotPending(..) => "UTXO_NOT_PENDING",
             Self::NotFinal(_) => "UTXO_NOT_FINAL",
             Self::Restoring => "UTXO_RESTORING",
+            Self::UnknownAddress => "UTXO_UNKNOWN_ADDRESS",
             Self::BadLabel => "UTXO_BAD_LABEL",
         }
     }
@@ -277,6 +282,7 @@ impl Refusal {
             Self::NotPending(..) => "only what was never broadcast can be abandoned; replace it instead",
             Self::NotFinal(_) => "wait until it is final: bursar utxo tx shows where it stands",
             Self::Restoring => "run the follower until it has asked the node for all that is unconfirmed",
+            Self::UnknownAddress => "list what is there: bursar utxo list",
             Self::BadLabel => "give a shorter label",
         }
     }
@@ -349,4 +355,113 @@ pub struct Balance {
     /// Of both: outputs that somebody is about to spend.
     pub leased: i64,
     pub outputs: i64,
+}
+
+// ---- what an event has changed -----------------------------------------------------------------------------
+
+/// Empty: the event was nothing new.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    pub transactions: Vec<TxChange>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TxChange {
+    pub wallet: WalletId,
+    pub hash: Hash,
+    pub status: Status,
+    pub height: Option<u32>,
+    pub reason: &'static str,
+}
+
+/// A transaction that another wallet's history says to be in a block (height, hash, time), or in none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Imported {
+    pub tx: NewTx,
+    pub block: Option<(u32, Hash, u32)>,
+}
+
+// ---- lists and details -------------------------------------------------------------------------------------
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ListFilter {
+    pub account: Option<u32>,
+    pub unspent_only: bool,
+    /// Begin after this one.
+    pub after: Option<UtxoId>,
+    pub most: u32,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OutputRow {
+    pub id: UtxoId,
+    pub outpoint: OutPoint,
+    pub amount: i64,
+    pub account: u32,
+    pub kind: AddressKind,
+    pub script: Vec<u8>,
+    pub path: Option<Path>,
+    pub label: Option<String>,
+    /// Of the transaction that made it.
+    pub status: Status,
+    pub height: Option<u32>,
+    pub coinbase: bool,
+    pub spent_by: Option<Hash>,
+    /// While somebody is about to spend it.
+    pub leased_until: Option<Timestamp>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TransactionDetail {
+    pub hash: Hash,
+    pub status: Status,
+    pub height: Option<u32>,
+    pub received: Timestamp,
+    pub coinbase: bool,
+    pub own: bool,
+    pub raw: Vec<u8>,
+    pub label: Option<String>,
+    pub inputs: Vec<InputRow>,
+    /// Those of ours.
+    pub outputs: Vec<OutputRow>,
+    pub replaced: Vec<Hash>,
+    pub replaced_by: Vec<Hash>,
+    pub events: Vec<EventRow>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InputRow {
+    pub outpoint: OutPoint,
+    /// Account and amount, if it is ours.
+    pub ours: Option<(u32, i64)>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EventRow {
+    /// A status, or `pruned`.
+    pub status: String,
+    pub height: Option<u32>,
+    pub reason: String,
+    pub cause: Option<Hash>,
+    pub actor: String,
+    pub at: Timestamp,
+}
+
+/// A row that disagrees with the facts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// Which rule.
+    pub check: &'static str,
+    pub wallet: WalletId,
+    pub what: String,
+}
+
+/// What a selection is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Want {
+    /// Satoshi, fees not counted: candidates are of about this size, and smaller ones.
+    pub target: i64,
+    pub allow: Allow,
+    /// Spreads selections that happen at once over different outputs.
+    pub seed: u64,
 }

@@ -1,0 +1,132 @@
+//! Every row that disagrees with the facts. The facts are what the chain and the wallet's owner said: blocks, the
+//! inputs of each transaction, who replaced whom, and the history. Everything else is derived once more and compared.
+
+use super::types::{Finding, UtxoError, WalletId};
+use crate::db::Db;
+use crate::dialect::PREFER_ONE_PASS;
+
+statements! {
+    CHECK_TOTALS = "SELECT COALESCE(k.wallet_id, f.wallet_id), COALESCE(k.account, f.account),
+            COALESCE(k.confirmed, 0) || '/' || COALESCE(k.confirmed_count, 0) || ' and '
+                || COALESCE(k.unconfirmed, 0) || '/' || COALESCE(k.unconfirmed_count, 0) || ' instead of '
+                || COALESCE(f.confirmed, 0) || '/' || COALESCE(f.confirmed_count, 0) || ' and '
+                || COALESCE(f.unconfirmed, 0) || '/' || COALESCE(f.unconfirmed_count, 0)
+        FROM account_totals k FULL JOIN (
+            SELECT u.wallet_id, u.account,
+                CAST(SUM(CASE WHEN t.block_height IS NULL THEN 0 ELSE u.amount END) AS BIGINT) AS confirmed,
+                CAST(SUM(CASE WHEN t.block_height IS NULL THEN 0 ELSE 1 END) AS BIGINT) AS confirmed_count,
+                CAST(SUM(CASE WHEN t.block_height IS NULL THEN u.amount ELSE 0 END) AS BIGINT) AS unconfirmed,
+                CAST(SUM(CASE WHEN t.block_height IS NULL THEN 1 ELSE 0 END) AS BIGINT) AS unconfirmed_count
+            FROM utxos u JOIN transactions t ON t.wallet_id = u.wallet_id AND t.id = u.tx_id
+            WHERE u.spent_by_tx_id IS NULL AND t.status IN ('pending', 'published')
+            GROUP BY u.wallet_id, u.account) f ON f.wallet_id = k.wallet_id AND f.account = k.account
+        WHERE COALESCE(k.confirmed, 0) <> COALESCE(f.confirmed, 0)
+            OR COALESCE(k.confirmed_count, 0) <> COALESCE(f.confirmed_count, 0)
+            OR COALESCE(k.unconfirmed, 0) <> COALESCE(f.unconfirmed, 0)
+            OR COALESCE(k.unconfirmed_count, 0) <> COALESCE(f.unconfirmed_count, 0)
+        LIMIT 100";
+
+    CHECK_VALID = "SELECT u.wallet_id, t.tx_hash, u.output_index FROM utxos u
+            JOIN transactions t ON t.wallet_id = u.wallet_id AND t.id = u.tx_id
+        WHERE (u.valid AND t.status NOT IN ('pending', 'published')) OR (NOT u.valid AND t.status IN ('pending', 'published'))
+        LIMIT 100";
+
+    CHECK_ACTIVE = "SELECT i.wallet_id, t.tx_hash, i.input_index FROM tx_inputs i
+            JOIN transactions t ON t.wallet_id = i.wallet_id AND t.id = i.tx_id
+        WHERE (i.active AND t.status NOT IN ('pending', 'published')) OR (NOT i.active AND t.status IN ('pending', 'published'))
+        LIMIT 100";
+
+    /// An output is spent by the valid transaction that has it among its inputs, and by no other.
+    CHECK_SPENDERS = "SELECT u.wallet_id, t.tx_hash, u.output_index FROM utxos u
+            JOIN transactions t ON t.wallet_id = u.wallet_id AND t.id = u.tx_id
+            LEFT JOIN tx_inputs i ON i.prev_hash = t.tx_hash AND i.prev_index = u.output_index
+                AND i.wallet_id = u.wallet_id AND i.active
+        WHERE COALESCE(u.spent_by_tx_id, -1) <> COALESCE(i.tx_id, -1)
+            OR COALESCE(u.spent_input_index, -1) <> COALESCE(i.input_index, -1)
+        LIMIT 100";
+
+    /// A valid transaction spends nothing of an invalid one.
+    CHECK_PARENTS = "SELECT i.wallet_id, t.tx_hash, i.input_index FROM transactions p
+            JOIN tx_inputs i ON i.prev_hash = p.tx_hash AND i.wallet_id = p.wallet_id AND i.active
+            JOIN transactions t ON t.wallet_id = i.wallet_id AND t.id = i.tx_id
+        WHERE p.status NOT IN ('pending', 'published')
+        LIMIT 100";
+
+    /// Whatever is invalid has a cause: somebody took its inputs, a parent is invalid or gone, it was abandoned.
+    CHECK_CAUSES = "SELECT t.wallet_id, t.tx_hash, 0 FROM transactions t
+        WHERE t.status IN ('replaced', 'failed')
+            AND NOT EXISTS (SELECT 1 FROM tx_replacements e WHERE e.wallet_id = t.wallet_id AND e.replaced_tx_id = t.id)
+            AND (t.status = 'replaced' OR (
+                NOT EXISTS (SELECT 1 FROM tx_inputs i JOIN transactions p ON p.tx_hash = i.prev_hash
+                    WHERE i.wallet_id = t.wallet_id AND i.tx_id = t.id AND p.status NOT IN ('pending', 'published'))
+                AND NOT EXISTS (SELECT 1 FROM transaction_events v WHERE v.wallet_id = t.wallet_id AND v.tx_hash = t.tx_hash
+                    AND v.status = 'failed')))
+        LIMIT 100";
+
+    /// One status in all wallets.
+    CHECK_SAME = "SELECT a.wallet_id, a.tx_hash, 0 FROM transactions a JOIN transactions b ON b.tx_hash = a.tx_hash
+        WHERE b.wallet_id > a.wallet_id
+            AND (a.status <> b.status OR COALESCE(a.block_height, -1) <> COALESCE(b.block_height, -1))
+        LIMIT 100";
+
+    /// The last row of its history says what it is.
+    CHECK_HISTORY = "SELECT t.wallet_id, t.tx_hash, 0 FROM transactions t
+            LEFT JOIN (SELECT wallet_id, tx_hash, MAX(id) AS id FROM transaction_events GROUP BY wallet_id, tx_hash) m
+                ON m.wallet_id = t.wallet_id AND m.tx_hash = t.tx_hash
+            LEFT JOIN transaction_events e ON e.wallet_id = m.wallet_id AND e.id = m.id
+        WHERE COALESCE(e.status, '') <> t.status OR COALESCE(e.block_height, -1) <> COALESCE(t.block_height, -1)
+        LIMIT 100";
+
+    /// Every account with an address has its totals.
+    CHECK_ACCOUNTS = "SELECT DISTINCT a.wallet_id, a.account, 'has no totals' FROM addresses a
+            LEFT JOIN account_totals k ON k.wallet_id = a.wallet_id AND k.account = a.account
+        WHERE k.account IS NULL LIMIT 100";
+}
+
+/// Wallet, transaction, which of its outputs or inputs.
+type Place = (i64, Vec<u8>, i64);
+
+impl Db {
+    /// At most a hundred rows for each rule; none when all is as it should be. It reads everything once, from one
+    /// snapshot.
+    pub async fn check_utxo(&self) -> Result<Vec<Finding>, UtxoError> {
+        let mut tx = self.read().await?;
+        fetch_optional!(&mut tx, PREFER_ONE_PASS => (String,))?;
+        let mut findings = Vec::new();
+        for (wallet, account, what) in fetch_all!(&mut tx, CHECK_TOTALS => (i64, i64, String))? {
+            findings.push(Finding {
+                check: "totals",
+                wallet: WalletId(wallet),
+                what: format!("account {account} has {what}"),
+            });
+        }
+        for (wallet, account, what) in fetch_all!(&mut tx, CHECK_ACCOUNTS => (i64, i64, String))? {
+            findings.push(Finding {
+                check: "totals",
+                wallet: WalletId(wallet),
+                what: format!("account {account} {what}"),
+            });
+        }
+        let places: [(&'static str, &str, Vec<Place>); 7] = [
+            ("valid", "output", fetch_all!(&mut tx, CHECK_VALID => Place)?),
+            ("active", "input", fetch_all!(&mut tx, CHECK_ACTIVE => Place)?),
+            ("spender", "output", fetch_all!(&mut tx, CHECK_SPENDERS => Place)?),
+            ("parent", "input", fetch_all!(&mut tx, CHECK_PARENTS => Place)?),
+            ("cause", "", fetch_all!(&mut tx, CHECK_CAUSES => Place)?),
+            ("same", "", fetch_all!(&mut tx, CHECK_SAME => Place)?),
+            ("history", "", fetch_all!(&mut tx, CHECK_HISTORY => Place)?),
+        ];
+        for (check, part, rows) in places {
+            for (wallet, bytes, index) in rows {
+                let transaction = super::load::hash(&bytes)?;
+                let place = if part.is_empty() { String::new() } else { format!(", {part} {index}") };
+                findings.push(Finding {
+                    check,
+                    wallet: WalletId(wallet),
+                    what: format!("transaction {transaction}{place}"),
+                });
+            }
+        }
+        Ok(findings)
+    }
+}

@@ -1,0 +1,234 @@
+//! Outputs as they are read: candidates for a selection, lists, and what it takes to spend one.
+
+use domain::Timestamp;
+
+use super::events::read_tip;
+use super::load::{bytes, corrupt, hash, number, status};
+use super::types::{
+    COINBASE_MATURITY, Candidate, Coin, ListFilter, OutPoint, OutputRow, Path, Refusal, UtxoError, UtxoId, WalletId,
+    WalletStatus, Want,
+};
+use super::wallet::kind;
+use crate::db::{Db, Tx};
+use crate::error::StoreError;
+use crate::sql::{Column, ColumnType::Bytes, ColumnType::Int, RowsSql, fetch_rows};
+
+/// How many candidates are read at once, on each side of the amount wanted. As a literal in the statements: a planner
+/// that does not know the limit prepares for reading everything.
+const PAGE: usize = 400;
+
+/// More inputs than this make a transaction that nodes do not relay.
+const MOST_CANDIDATES: usize = 1_600;
+
+statements! {
+    READ_WALLET_STATUS = "SELECT status FROM wallets WHERE id = $1";
+
+    /// From an amount upwards. $5: the last height at which a coinbase is mature; $6, $7: pending and other people's
+    /// unconfirmed outputs are wanted too; $8: now.
+    READ_LARGER = "SELECT u.id, u.amount, a.kind, t.block_height IS NOT NULL
+        FROM utxos u JOIN transactions t ON t.wallet_id = u.wallet_id AND t.id = u.tx_id
+            JOIN addresses a ON a.wallet_id = u.wallet_id AND a.id = u.address_id
+        WHERE u.wallet_id = $1 AND u.account = $2 AND u.spent_by_tx_id IS NULL AND u.valid
+            AND (u.amount, u.id) >= ($3, $4) AND a.kind <> 'other'
+            AND ((t.block_height IS NOT NULL AND (NOT t.is_coinbase OR t.block_height <= $5))
+                OR (t.block_height IS NULL AND t.status = 'published' AND (t.is_own OR $7 <> 0))
+                OR (t.status = 'pending' AND $6 <> 0))
+            AND NOT EXISTS (SELECT 1 FROM utxo_leases l
+                WHERE l.wallet_id = u.wallet_id AND l.utxo_id = u.id AND l.expires_at > $8)
+        ORDER BY u.amount, u.id LIMIT 400";
+
+    /// From an amount downwards.
+    READ_SMALLER = "SELECT u.id, u.amount, a.kind, t.block_height IS NOT NULL
+        FROM utxos u JOIN transactions t ON t.wallet_id = u.wallet_id AND t.id = u.tx_id
+            JOIN addresses a ON a.wallet_id = u.wallet_id AND a.id = u.address_id
+        WHERE u.wallet_id = $1 AND u.account = $2 AND u.spent_by_tx_id IS NULL AND u.valid
+            AND (u.amount, u.id) < ($3, $4) AND a.kind <> 'other'
+            AND ((t.block_height IS NOT NULL AND (NOT t.is_coinbase OR t.block_height <= $5))
+                OR (t.block_height IS NULL AND t.status = 'published' AND (t.is_own OR $7 <> 0))
+                OR (t.status = 'pending' AND $6 <> 0))
+            AND NOT EXISTS (SELECT 1 FROM utxo_leases l
+                WHERE l.wallet_id = u.wallet_id AND l.utxo_id = u.id AND l.expires_at > $8)
+        ORDER BY u.amount DESC, u.id DESC LIMIT 400";
+
+    /// $2: an account, or -1 for all; $3: only unspent ones; $4: begin after; $5: how many; $6: now.
+    LIST_OUTPUTS = "SELECT u.id, t.tx_hash, u.output_index, u.amount, u.account, a.kind, a.script_pub_key, a.branch,
+            a.child_index, b.label, t.status, t.block_height, t.is_coinbase, s.tx_hash, l.expires_at
+        FROM utxos u JOIN transactions t ON t.wallet_id = u.wallet_id AND t.id = u.tx_id
+            JOIN addresses a ON a.wallet_id = u.wallet_id AND a.id = u.address_id
+            LEFT JOIN transactions s ON s.wallet_id = u.wallet_id AND s.id = u.spent_by_tx_id
+            LEFT JOIN utxo_leases l ON l.wallet_id = u.wallet_id AND l.utxo_id = u.id AND l.expires_at > $6
+            LEFT JOIN address_labels b ON b.wallet_id = u.wallet_id AND b.address_id = u.address_id
+        WHERE u.wallet_id = $1 AND u.id > $4 AND ($2 < 0 OR u.account = $2)
+            AND ($3 = 0 OR (u.spent_by_tx_id IS NULL AND u.valid))
+        ORDER BY u.id LIMIT $5";
+
+    LIST_OUTPUTS_OF = "SELECT u.id, t.tx_hash, u.output_index, u.amount, u.account, a.kind, a.script_pub_key, a.branch,
+            a.child_index, b.label, t.status, t.block_height, t.is_coinbase, s.tx_hash, l.expires_at
+        FROM transactions t JOIN utxos u ON u.wallet_id = t.wallet_id AND u.tx_id = t.id
+            JOIN addresses a ON a.wallet_id = u.wallet_id AND a.id = u.address_id
+            LEFT JOIN transactions s ON s.wallet_id = u.wallet_id AND s.id = u.spent_by_tx_id
+            LEFT JOIN utxo_leases l ON l.wallet_id = u.wallet_id AND l.utxo_id = u.id AND l.expires_at > $3
+            LEFT JOIN address_labels b ON b.wallet_id = u.wallet_id AND b.address_id = u.address_id
+        WHERE t.wallet_id = $1 AND t.tx_hash = $2 ORDER BY u.output_index";
+}
+
+static READ_COINS: RowsSql = RowsSql::new(
+    "READ_COINS",
+    "SELECT u.id, t.tx_hash, u.output_index, u.amount, a.kind, a.script_pub_key, u.account, a.branch, a.child_index
+     FROM {rows} {join} transactions t ON t.tx_hash = r.hash AND t.wallet_id = r.wallet
+         {join} utxos u ON u.wallet_id = t.wallet_id AND u.tx_id = t.id AND u.output_index = r.output_index
+         {join} addresses a ON a.wallet_id = u.wallet_id AND a.id = u.address_id
+     ORDER BY u.id",
+    &[("hash", Bytes), ("output_index", Int), ("wallet", Int)],
+);
+
+#[cfg(feature = "testing")]
+pub(crate) static ROWS_STATEMENTS: [&RowsSql; 1] = [&READ_COINS];
+
+/// Id, outpoint, amount, kind, script, account, branch, index.
+pub(super) type CoinRow = (i64, Vec<u8>, i64, i64, String, Vec<u8>, i64, Option<i64>, Option<i64>);
+
+pub(super) fn coin(row: CoinRow) -> Result<Coin, StoreError> {
+    let (id, made_by, index, amount, kind_text, script, account, branch, child_index) = row;
+    Ok(Coin {
+        id: UtxoId(id),
+        outpoint: OutPoint { hash: hash(&made_by)?, index: number(index)? },
+        amount,
+        kind: kind(&kind_text)?,
+        script,
+        account: number(account)?,
+        path: path(branch, child_index)?,
+    })
+}
+
+fn path(branch: Option<i64>, index: Option<i64>) -> Result<Option<Path>, StoreError> {
+    let (Some(branch), Some(index)) = (branch, index) else { return Ok(None) };
+    let branch = u8::try_from(branch).map_err(|_| corrupt("a path has a branch that does not exist"))?;
+    Ok(Some(Path { branch, index: number(index)? }))
+}
+
+impl Db {
+    /// Outputs around the amount wanted that may be spent now: a bounded number, however many there are.
+    pub async fn candidates(
+        &self,
+        wallet: WalletId,
+        account: u32,
+        want: &Want,
+        now: Timestamp,
+    ) -> Result<Vec<Candidate>, UtxoError> {
+        candidates(&mut self.read().await?, wallet, account, want, now).await
+    }
+
+    /// What it takes to spend these outputs, as far as they are this wallet's; spent ones too.
+    pub async fn coins_of(&self, wallet: WalletId, outpoints: &[OutPoint]) -> Result<Vec<Coin>, UtxoError> {
+        if outpoints.is_empty() {
+            return Ok(Vec::new());
+        }
+        let columns = vec![
+            bytes(outpoints.iter().map(|one| &one.hash)),
+            Column::Ints(outpoints.iter().map(|one| i64::from(one.index)).collect()),
+            Column::Ints(vec![wallet.0; outpoints.len()]),
+        ];
+        let rows: Vec<CoinRow> = fetch_rows(&mut self.read().await?, &READ_COINS, columns).await?;
+        Ok(rows.into_iter().map(coin).collect::<Result<_, _>>()?)
+    }
+
+    /// The wallet's outputs by their ids, a page at a time.
+    pub async fn list_outputs(
+        &self,
+        wallet: WalletId,
+        filter: &ListFilter,
+        now: Timestamp,
+    ) -> Result<Vec<OutputRow>, UtxoError> {
+        let account = filter.account.map_or(-1, i64::from);
+        let after = filter.after.map_or(i64::MIN, |id| id.0);
+        let mut tx = self.read().await?;
+        let rows = fetch_all!(&mut tx, LIST_OUTPUTS => Listed, wallet.0, account, i64::from(filter.unspent_only), after,
+            i64::from(filter.most), now.micros())?;
+        Ok(rows.into_iter().map(Listed::row).collect::<Result<_, _>>()?)
+    }
+}
+
+pub(super) async fn candidates(
+    tx: &mut Tx,
+    wallet: WalletId,
+    account: u32,
+    want: &Want,
+    now: Timestamp,
+) -> Result<Vec<Candidate>, UtxoError> {
+    let (text,) = fetch_optional!(tx, READ_WALLET_STATUS => (String,), wallet.0)?.ok_or(Refusal::UnknownWallet)?;
+    if text != WalletStatus::Active.text() {
+        return Err(Refusal::Restoring.into());
+    }
+    let mature = read_tip(tx).await?.map_or(-1, |(tip, _)| i64::from(tip) - i64::from(COINBASE_MATURITY));
+    let (pending, foreign) = (i64::from(want.allow.pending), i64::from(want.allow.unconfirmed_foreign));
+    let (account, now) = (i64::from(account), now.micros());
+    let from = around(want);
+    let mut rows = fetch_all!(tx, READ_LARGER => (i64, i64, String, bool),
+        wallet.0, account, from, i64::MIN, mature, pending, foreign, now)?;
+    let mut below = (from, i64::MIN);
+    loop {
+        let page = fetch_all!(tx, READ_SMALLER => (i64, i64, String, bool),
+            wallet.0, account, below.0, below.1, mature, pending, foreign, now)?;
+        let full = page.len() == PAGE;
+        if let Some(last) = page.last() {
+            below = (last.1, last.0);
+        }
+        rows.extend(page);
+        let sum = rows.iter().try_fold(0_i64, |sum, row| sum.checked_add(row.1)).unwrap_or(i64::MAX);
+        // Twice the target leaves room for the fees.
+        if !full || rows.len() >= MOST_CANDIDATES || sum / 2 >= want.target {
+            break;
+        }
+    }
+    rows.into_iter()
+        .map(|(id, amount, text, confirmed)| Ok(Candidate { id: UtxoId(id), amount, kind: kind(&text)?, confirmed }))
+        .collect()
+}
+
+/// Somewhere between the target and a quarter above it: selections that happen at once look at different places.
+fn around(want: &Want) -> i64 {
+    let target = want.target.max(0);
+    let spread = u64::try_from(target / 4).unwrap_or(0);
+    let offset = domain::random::Random::from_seed(want.seed).below(spread + 1);
+    target.saturating_add(i64::try_from(offset).unwrap_or(0))
+}
+
+#[derive(sqlx::FromRow)]
+pub(super) struct Listed(
+    i64,
+    Vec<u8>,
+    i64,
+    i64,
+    i64,
+    String,
+    Vec<u8>,
+    Option<i64>,
+    Option<i64>,
+    Option<String>,
+    String,
+    Option<i64>,
+    bool,
+    Option<Vec<u8>>,
+    Option<i64>,
+);
+
+impl Listed {
+    pub fn row(self) -> Result<OutputRow, StoreError> {
+        Ok(OutputRow {
+            id: UtxoId(self.0),
+            outpoint: OutPoint { hash: hash(&self.1)?, index: number(self.2)? },
+            amount: self.3,
+            account: number(self.4)?,
+            kind: kind(&self.5)?,
+            script: self.6,
+            path: path(self.7, self.8)?,
+            label: self.9,
+            status: status(&self.10)?,
+            height: self.11.map(number).transpose()?,
+            coinbase: self.12,
+            spent_by: self.13.map(|bytes| hash(&bytes)).transpose()?,
+            leased_until: self.14.map(Timestamp::from_micros),
+        })
+    }
+}

@@ -1,0 +1,262 @@
+//! What an event does to the transactions around it.
+
+use std::collections::{BTreeSet, HashSet};
+
+use super::graph::{Graph, Ours, Row, State};
+use super::load::{self, corrupt};
+use super::types::{Hash, NewTx, OutPoint, Refusal, Status, UtxoError, WalletId};
+use crate::db::Tx;
+use crate::error::StoreError;
+
+/// How long a line of transactions, each spending the one before, is followed. Nodes relay lines of 25; this many are a
+/// fault of whoever feeds us.
+pub const MOST_GENERATIONS: usize = 5_000;
+
+pub(super) const UNCONFIRMED: State = State { status: Status::Published, height: None };
+
+/// More satoshi than there will ever be is not an amount.
+const MOST_SATOSHI: i64 = 2_100_000_000_000_000;
+
+/// What no chain could hold is refused before anything is read.
+pub(super) fn check_sense(tx: &NewTx) -> Result<(), Refusal> {
+    let distinct: HashSet<&OutPoint> = tx.inputs.iter().collect();
+    if tx.coinbase != tx.inputs.is_empty() {
+        return Err(Refusal::BadTransaction("it has no inputs, or a coinbase has some"));
+    }
+    if distinct.len() != tx.inputs.len() {
+        return Err(Refusal::BadTransaction("it spends an output twice"));
+    }
+    if tx.inputs.iter().any(|input| input.hash == tx.hash) {
+        return Err(Refusal::BadTransaction("it spends itself"));
+    }
+    if tx.outputs.iter().any(|output| !(0..=MOST_SATOSHI).contains(&output.amount)) {
+        return Err(Refusal::BadTransaction("an amount is negative or more than all there is"));
+    }
+    if u32::try_from(tx.outputs.len()).is_err() || tx.outputs.is_empty() {
+        return Err(Refusal::BadTransaction("it has no outputs"));
+    }
+    Ok(())
+}
+
+impl<'a> Graph<'a> {
+    /// The rows around these transactions, and which of them may concern a wallet. Of a whole block that is few.
+    pub async fn around(tx: &mut Tx, shown: &'a [NewTx]) -> Result<(Self, Vec<&'a NewTx>), StoreError> {
+        let mut graph = Self::default();
+        let scripts = shown.iter().flat_map(|one| &one.outputs).map(|output| output.script.as_slice()).collect();
+        let owners = load::owners(tx, scripts).await?;
+        let inputs: Vec<OutPoint> = shown.iter().flat_map(|one| &one.inputs).copied().collect();
+        graph.load_nodes(tx, shown.iter().map(|one| one.hash)).await?;
+        graph.load_spenders(tx, &inputs).await?;
+        graph.load_coins_at(tx, &inputs).await?;
+        let mut touched: HashSet<OutPoint> = HashSet::new();
+        let mut relevant: Vec<&NewTx> = Vec::new();
+        for one in shown {
+            let ours: Vec<(u32, Ours)> = (0_u32..)
+                .zip(&one.outputs)
+                .filter_map(|(index, output)| {
+                    let (wallet, address, account) = *owners.get(&output.script)?;
+                    Some((index, Ours { wallet, account, amount: output.amount, row: Row::New { address } }))
+                })
+                .collect();
+            let spends = |input: &OutPoint| {
+                touched.contains(input) || graph.coins.contains_key(input) || graph.spender(input).is_some()
+            };
+            if !ours.is_empty() || graph.nodes.contains_key(&one.hash) || one.inputs.iter().any(spends) {
+                touched.extend(&one.inputs);
+                let coin = |(index, coin)| (OutPoint { hash: one.hash, index }, coin);
+                graph.coins.extend(ours.into_iter().map(coin));
+                relevant.push(one);
+            }
+        }
+        let hashes: Vec<Hash> = relevant.iter().map(|one| one.hash).collect();
+        let (_, pruned) = load::once(tx, &hashes).await?;
+        relevant.retain(|one| !pruned.contains(&one.hash));
+        graph.coins.retain(|outpoint, _| !pruned.contains(&outpoint.hash));
+        let known: Vec<Hash> = hashes.iter().filter(|one| graph.nodes.contains_key(*one)).copied().collect();
+        graph.load_coins_made(tx, &known).await?;
+        graph.load_children(tx, &hashes).await?;
+        let parents: BTreeSet<Hash> = relevant.iter().flat_map(|one| &one.inputs).map(|input| input.hash).collect();
+        graph.load_nodes(tx, parents).await?;
+        Ok((graph, relevant))
+    }
+
+    /// A block has it.
+    pub async fn confirm(&mut self, tx: &mut Tx, new: &'a NewTx, height: u32, block: Hash) -> Result<(), UtxoError> {
+        let state = State { status: Status::Published, height: Some(height) };
+        let concerned = self.concerned(new);
+        if let Some(node) = self.nodes.get(&new.hash) {
+            if node.now == state && !self.has_news_of(new) {
+                return Ok(());
+            }
+            if node.now.height.is_some_and(|elsewhere| elsewhere != height) {
+                return Err(Refusal::BadTransaction("another block has it already").into());
+            }
+        } else if concerned.is_empty() {
+            return Ok(());
+        }
+        let victims = self.conflicts(new);
+        if victims.iter().any(|one| self.nodes.get(one).is_some_and(|node| node.now.height.is_some())) {
+            return Err(Refusal::BadTransaction("another block has spent its inputs").into());
+        }
+        let invalid =
+            self.invalidate(tx, &victims, Status::Failed, "a block has spent its input", Some(new.hash)).await?;
+        self.admit(new, &concerned, state, "connected", Some(block));
+        self.revive(tx, invalid).await
+    }
+
+    /// The mempool shows it.
+    pub async fn see(&mut self, tx: &mut Tx, new: &'a NewTx) -> Result<(), UtxoError> {
+        let (conflicts, concerned) = (self.conflicts(new), self.concerned(new));
+        let confirmed_conflict = |one: &Hash| self.nodes.get(one).is_some_and(|node| node.now.height.is_some());
+        let orphaned = self.invalid_parent(&new.inputs);
+        match self.nodes.get(&new.hash).map(|node| node.now) {
+            Some(State { status: Status::Pending, .. }) => self.admit(new, &concerned, UNCONFIRMED, "seen", None),
+            Some(state) if state.status.is_valid() => {
+                if self.has_news_of(new) {
+                    self.admit(new, &concerned, state, "an address was added", None);
+                }
+            }
+            Some(_) => {
+                if conflicts.is_empty() && orphaned.is_none() {
+                    self.admit(new, &concerned, UNCONFIRMED, "seen again", None);
+                }
+            }
+            None if concerned.is_empty() || conflicts.iter().any(confirmed_conflict) => {}
+            None => match orphaned {
+                Some(parent) => {
+                    let failed = State { status: Status::Failed, height: None };
+                    self.admit(new, &concerned, failed, "its parent is not valid", Some(parent));
+                }
+                None => self.take_over(tx, new, &conflicts, UNCONFIRMED, "seen").await?,
+            },
+        }
+        Ok(())
+    }
+
+    /// A transaction that was not there before takes its inputs from those that had them.
+    pub async fn take_over(
+        &mut self,
+        tx: &mut Tx,
+        new: &'a NewTx,
+        victims: &[Hash],
+        state: State,
+        reason: &'static str,
+    ) -> Result<(), UtxoError> {
+        let concerned = self.concerned(new);
+        let invalid = self.invalidate(tx, victims, Status::Replaced, "replaced", Some(new.hash)).await?;
+        if self.invalid_parent(&new.inputs).is_some() {
+            return Err(Refusal::BadTransaction("it spends an output of what it replaces").into());
+        }
+        self.admit(new, &concerned, state, reason, None);
+        self.revive(tx, invalid).await
+    }
+
+    /// Whether a wallet may add this as its own pending transaction, and whom it would replace.
+    pub fn check_own(&self, wallet: WalletId, new: &NewTx, replaces: bool) -> Result<Vec<Hash>, Refusal> {
+        if new.coinbase {
+            return Err(Refusal::BadTransaction("a coinbase is not made by a wallet"));
+        }
+        let spends = |input: &OutPoint| self.coin(input).is_some_and(|coin| coin.wallet == wallet);
+        if !new.inputs.iter().any(spends) {
+            return Err(Refusal::BadTransaction("it spends nothing of this wallet"));
+        }
+        if let Some(parent) = self.invalid_parent(&new.inputs) {
+            return Err(Refusal::InvalidParent(parent));
+        }
+        let conflicts = self.conflicts(new);
+        match conflicts.first() {
+            Some(first) if !replaces => return Err(Refusal::Conflict(*first)),
+            None if replaces => return Err(Refusal::NothingReplaced),
+            Some(_) | None => {}
+        }
+        let confirmed = |one: &&Hash| self.nodes.get(*one).is_some_and(|node| node.now.height.is_some());
+        match conflicts.iter().find(confirmed) {
+            Some(hash) => Err(Refusal::Confirmed(*hash)),
+            None => Ok(conflicts),
+        }
+    }
+
+    /// Makes these, and all valid transactions that depend on them, invalid. Says which became so.
+    pub async fn invalidate(
+        &mut self,
+        tx: &mut Tx,
+        victims: &[Hash],
+        status: Status,
+        reason: &'static str,
+        winner: Option<Hash>,
+    ) -> Result<Vec<Hash>, UtxoError> {
+        let mut all: Vec<Hash> = Vec::new();
+        let mut generation: Vec<Hash> = victims.iter().filter(|one| self.is_valid(**one)).copied().collect();
+        if let Some(winner) = winner {
+            self.edges.extend(generation.iter().map(|victim| (*victim, winner)));
+        }
+        let mut fate = (status, reason, winner);
+        let mut generations = 0;
+        while !generation.is_empty() {
+            generations += 1;
+            if generations > MOST_GENERATIONS {
+                return Err(
+                    Refusal::CascadeTooDeep { count: all.len() + generation.len(), most: MOST_GENERATIONS }.into()
+                );
+            }
+            self.load_inputs(tx, &generation).await?;
+            for hash in &generation {
+                let (status, reason, cause) = fate;
+                self.set(*hash, State { status, height: None }, reason, cause);
+            }
+            all.extend(&generation);
+            let mut next: BTreeSet<Hash> = self.load_children(tx, &generation).await?.into_iter().collect();
+            next.extend(generation.iter().filter_map(|parent| self.children.get(parent)).flatten());
+            generation = next.into_iter().filter(|child| self.is_valid(*child)).collect();
+            fate = (
+                Status::Failed,
+                "its parent is not valid",
+                all.first().copied().filter(|_| winner.is_none()).or(winner),
+            );
+        }
+        if all
+            .iter()
+            .any(|hash| self.nodes.get(hash).is_some_and(|node| node.coinbase && node.now.status != Status::Orphaned))
+        {
+            return Err(corrupt("a coinbase depends on another transaction").into());
+        }
+        Ok(all)
+    }
+
+    /// What those had replaced was broadcast, and may be mined after all: its inputs must not look free (law 5).
+    pub async fn revive(&mut self, tx: &mut Tx, invalid: Vec<Hash>) -> Result<(), UtxoError> {
+        if invalid.is_empty() {
+            return Ok(());
+        }
+        let fallen: HashSet<Hash> = invalid.iter().copied().collect();
+        // Edges of this very event are the newest.
+        let mut edges: Vec<(Hash, Hash)> = self.edges.iter().rev().copied().collect();
+        edges.retain(|(_, winner)| fallen.contains(winner));
+        edges.extend(load::replaced(tx, &invalid).await?);
+        let candidates: Vec<Hash> = edges.into_iter().map(|(victim, _)| victim).collect();
+        if candidates.is_empty() {
+            return Ok(());
+        }
+        self.load_nodes(tx, candidates.iter().copied()).await?;
+        self.load_inputs(tx, &candidates).await?;
+        let inputs: Vec<OutPoint> =
+            candidates.iter().filter_map(|one| self.nodes.get(one)).flat_map(|node| node.inputs.clone()).collect();
+        self.load_spenders(tx, &inputs).await?;
+        self.load_coins_at(tx, &inputs).await?;
+        self.load_nodes(tx, inputs.iter().map(|input| input.hash)).await?;
+        let (published, _) = load::once(tx, &candidates).await?;
+        for hash in candidates {
+            let Some(node) = self.nodes.get(&hash) else { continue };
+            let free = node.inputs.iter().all(|input| self.spender(input).is_none());
+            let was_published = published.contains(&hash) || node.before == Some(UNCONFIRMED);
+            if node.now.status == Status::Replaced
+                && was_published
+                && free
+                && self.invalid_parent(&node.inputs).is_none()
+            {
+                self.set(hash, UNCONFIRMED, "what replaced it is gone", None);
+            }
+        }
+        Ok(())
+    }
+}

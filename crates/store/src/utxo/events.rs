@@ -1,0 +1,286 @@
+//! What can happen to a wallet's transactions. Each is one transaction of the database; the same event again changes
+//! nothing.
+
+use std::collections::BTreeMap;
+
+use domain::Timestamp;
+
+use super::decide::{UNCONFIRMED, check_sense};
+use super::graph::{Graph, State};
+use super::lease::check_leases;
+use super::load::{bytes, corrupt, hash, number};
+use super::types::{Block, Changes, Hash, Imported, LockId, NewTx, OutPoint, Refusal, Status, UtxoError, WalletId};
+use super::write::{Written, lock_coins};
+use crate::db::{Db, Tx};
+use crate::dialect::LOCK_UTXOS;
+use crate::error::StoreError;
+use crate::sql::{Column, ColumnType::Bytes, ColumnType::Int, RowsSql, execute_rows};
+use crate::transact;
+
+statements! {
+    READ_TIP = "SELECT block_height, block_hash FROM blocks ORDER BY block_height DESC LIMIT 1";
+    READ_BLOCKS = "SELECT block_height, block_hash FROM blocks WHERE block_height BETWEEN $1 AND $2 ORDER BY block_height";
+    DELETE_BLOCKS = "DELETE FROM blocks WHERE block_height > $1";
+    READ_ABOVE = "SELECT DISTINCT t.tx_hash FROM wallets w JOIN transactions t ON t.wallet_id = w.id AND t.block_height > $1";
+    READ_HIGHEST_PRUNED = "SELECT MAX(block_height) FROM transaction_events WHERE status = 'pruned'";
+    READ_WALLET = "SELECT status FROM wallets WHERE id = $1";
+}
+
+static INSERT_BLOCKS: RowsSql = RowsSql::new(
+    "INSERT_BLOCKS",
+    "INSERT INTO blocks (block_height, block_hash, block_time) SELECT height, hash, time FROM {rows}",
+    &[("height", Int), ("hash", Bytes), ("time", Int)],
+);
+
+#[cfg(feature = "testing")]
+pub(crate) static ROWS_STATEMENTS: [&RowsSql; 1] = [&INSERT_BLOCKS];
+
+/// A refusal is found before anything is written, so what is committed then is nothing.
+pub(super) fn refused<T>(result: Result<T, UtxoError>) -> Result<Result<T, Refusal>, StoreError> {
+    match result {
+        Ok(value) => Ok(Ok(value)),
+        Err(UtxoError::Refused(refusal)) => Ok(Err(refusal)),
+        Err(UtxoError::Store(error)) => Err(error),
+    }
+}
+
+const fn by_chain(at: Timestamp) -> Written<'static> {
+    Written { actor: "", words: None, at }
+}
+
+impl Db {
+    /// The last block that was connected.
+    pub async fn tip(&self) -> Result<Option<(u32, Hash)>, UtxoError> {
+        Ok(read_tip(&mut self.read().await?).await?)
+    }
+
+    /// The blocks of these heights, both included, as far as they are stored; ascending.
+    pub async fn block_hashes(&self, from: u32, to: u32) -> Result<Vec<(u32, Hash)>, UtxoError> {
+        let mut tx = self.read().await?;
+        let rows = fetch_all!(&mut tx, READ_BLOCKS => (i64, Vec<u8>), i64::from(from), i64::from(to))?;
+        rows.into_iter().map(|(height, bytes)| Ok((number(height)?, hash(&bytes)?))).collect()
+    }
+
+    /// The next block of the best chain. Give all its transactions, or at least all that pay or spend what is ours or
+    /// spend what an unconfirmed transaction of ours spends, in the block's order.
+    pub async fn connect_block(&self, block: &Block, txs: &[NewTx], at: Timestamp) -> Result<Changes, UtxoError> {
+        txs.iter().try_for_each(check_sense)?;
+        Ok(transact!(self, tx => refused(connect(tx, block, txs, at).await))??)
+    }
+
+    /// All blocks above a height leave the best chain.
+    pub async fn disconnect_blocks(&self, down_to: u32, at: Timestamp) -> Result<Changes, UtxoError> {
+        Ok(transact!(self, tx => refused(disconnect(tx, down_to, at).await))??)
+    }
+
+    /// What another wallet's history tells: in blocks that need not follow each other, or in none.
+    pub async fn import_transactions(&self, imported: &[Imported], at: Timestamp) -> Result<Changes, UtxoError> {
+        let txs: Vec<NewTx> = imported.iter().map(|one| one.tx.clone()).collect();
+        txs.iter().try_for_each(check_sense)?;
+        Ok(transact!(self, tx => refused(import(tx, imported, &txs, at).await))??)
+    }
+
+    /// The mempool shows these.
+    pub async fn see_transactions(&self, txs: &[NewTx], at: Timestamp) -> Result<Changes, UtxoError> {
+        txs.iter().try_for_each(check_sense)?;
+        Ok(transact!(self, tx => refused(see(tx, txs, at).await))??)
+    }
+
+    /// A transaction that was made here and is about to be broadcast: stored before anyone can see it (law 3).
+    pub async fn add_pending(
+        &self,
+        wallet: WalletId,
+        new: &NewTx,
+        lock: Option<LockId>,
+        at: Timestamp,
+    ) -> Result<Changes, UtxoError> {
+        check_sense(new)?;
+        Ok(transact!(self, tx => refused(make(tx, wallet, new, lock, false, at).await))??)
+    }
+
+    /// The same, for one that takes inputs of unconfirmed transactions of ours (RBF).
+    pub async fn replace(
+        &self,
+        wallet: WalletId,
+        new: &NewTx,
+        lock: Option<LockId>,
+        at: Timestamp,
+    ) -> Result<Changes, UtxoError> {
+        check_sense(new)?;
+        Ok(transact!(self, tx => refused(make(tx, wallet, new, lock, true, at).await))??)
+    }
+
+    /// A pending transaction was broadcast.
+    pub async fn publish(&self, hash: Hash, at: Timestamp) -> Result<Changes, UtxoError> {
+        Ok(transact!(self, tx => refused(publish(tx, hash, at).await))??)
+    }
+
+    /// Gives up a transaction that was never broadcast. One that was may still be mined; it can only be replaced.
+    pub async fn abandon(&self, hash: Hash, actor: &str, reason: &str, at: Timestamp) -> Result<Changes, UtxoError> {
+        Ok(transact!(self, tx => refused(abandon(tx, hash, Written { actor, words: Some(reason), at }).await))??)
+    }
+}
+
+pub(super) async fn lock(tx: &mut Tx) -> Result<(), StoreError> {
+    fetch_optional!(tx, LOCK_UTXOS => (String,)).map(|_| ())
+}
+
+pub(super) async fn read_tip(tx: &mut Tx) -> Result<Option<(u32, Hash)>, StoreError> {
+    let row = fetch_optional!(tx, READ_TIP => (i64, Vec<u8>))?;
+    row.map(|(height, bytes)| Ok((number(height)?, hash(&bytes)?))).transpose()
+}
+
+async fn connect(tx: &mut Tx, block: &Block, txs: &[NewTx], at: Timestamp) -> Result<Changes, UtxoError> {
+    lock(tx).await?;
+    if let Some((height, tip)) = read_tip(tx).await? {
+        let there = fetch_all!(tx, READ_BLOCKS => (i64, Vec<u8>), i64::from(block.height), i64::from(block.height))?;
+        if there.first().is_some_and(|(_, bytes)| bytes == &block.hash.0) {
+            return Ok(Changes::default());
+        }
+        if height.checked_add(1) != Some(block.height) || tip != block.parent {
+            return Err(Refusal::NotOnTip(Some((height, tip))).into());
+        }
+    }
+    let (mut graph, relevant) = Graph::around(tx, txs).await?;
+    for new in relevant {
+        graph.confirm(tx, new, block.height, block.hash).await?;
+    }
+    insert_blocks(tx, &[(block.height, block.hash, block.time)]).await?;
+    Ok(graph.write(tx, by_chain(at)).await?)
+}
+
+async fn insert_blocks(tx: &mut Tx, blocks: &[(u32, Hash, u32)]) -> Result<(), StoreError> {
+    if blocks.is_empty() {
+        return Ok(());
+    }
+    let columns = vec![
+        Column::Ints(blocks.iter().map(|block| i64::from(block.0)).collect()),
+        bytes(blocks.iter().map(|block| &block.1)),
+        Column::Ints(blocks.iter().map(|block| i64::from(block.2)).collect()),
+    ];
+    execute_rows(tx, &INSERT_BLOCKS, columns).await.map(|_| ())
+}
+
+/// Plain transactions become unconfirmed; coinbases are orphaned, and whatever spends them has failed.
+async fn disconnect(tx: &mut Tx, down_to: u32, at: Timestamp) -> Result<Changes, UtxoError> {
+    lock(tx).await?;
+    let pruned = fetch_optional!(tx, READ_HIGHEST_PRUNED => (Option<i64>,))?.and_then(|row| row.0);
+    if let Some(pruned) = pruned.map(number).transpose()?.filter(|pruned| *pruned > down_to) {
+        return Err(Refusal::ReorgTooDeep { pruned }.into());
+    }
+    let rows = fetch_all!(tx, READ_ABOVE => (Vec<u8>,), i64::from(down_to))?;
+    let hashes: Vec<Hash> = rows.iter().map(|row| hash(&row.0)).collect::<Result<_, _>>()?;
+    let mut graph = Graph::default();
+    graph.load_nodes(tx, hashes.iter().copied()).await?;
+    let (coinbases, plain): (Vec<Hash>, Vec<Hash>) =
+        hashes.into_iter().partition(|one| graph.nodes.get(one).is_some_and(|node| node.coinbase));
+    for one in plain {
+        graph.set(one, UNCONFIRMED, "disconnected", None);
+    }
+    let invalid = graph.invalidate(tx, &coinbases, Status::Orphaned, "its block was disconnected", None).await?;
+    graph.revive(tx, invalid).await?;
+    let changes = graph.write(tx, by_chain(at)).await?;
+    execute!(tx, DELETE_BLOCKS, i64::from(down_to))?;
+    Ok(changes)
+}
+
+async fn import(tx: &mut Tx, imported: &[Imported], txs: &[NewTx], at: Timestamp) -> Result<Changes, UtxoError> {
+    lock(tx).await?;
+    let mut blocks: BTreeMap<u32, (Hash, u32)> = BTreeMap::new();
+    for (height, block, time) in imported.iter().filter_map(|one| one.block) {
+        if blocks.insert(height, (block, time)).is_some_and(|(other, _)| other != block) {
+            return Err(Refusal::BadTransaction("two blocks of one height").into());
+        }
+    }
+    if let (Some(first), Some(last)) = (blocks.keys().next(), blocks.keys().next_back()) {
+        let rows = fetch_all!(tx, READ_BLOCKS => (i64, Vec<u8>), i64::from(*first), i64::from(*last))?;
+        for (height, stored) in rows {
+            let known = blocks.remove(&number(height)?);
+            if known.is_some_and(|(block, _)| block.0 != stored.as_slice()) {
+                return Err(Refusal::NotOnTip(Some((number(height)?, hash(&stored)?))).into());
+            }
+        }
+    }
+    let new_blocks: Vec<(u32, Hash, u32)> =
+        blocks.into_iter().map(|(height, (block, time))| (height, block, time)).collect();
+    let (mut graph, relevant) = Graph::around(tx, txs).await?;
+    let places: BTreeMap<Hash, Option<(u32, Hash, u32)>> =
+        imported.iter().map(|one| (one.tx.hash, one.block)).collect();
+    for new in relevant {
+        match places.get(&new.hash).copied().flatten() {
+            Some((height, block, _)) => graph.confirm(tx, new, height, block).await?,
+            None if new.coinbase => return Err(Refusal::BadTransaction("a coinbase is always in a block").into()),
+            None => graph.see(tx, new).await?,
+        }
+    }
+    insert_blocks(tx, &new_blocks).await?;
+    Ok(graph.write(tx, by_chain(at)).await?)
+}
+
+async fn see(tx: &mut Tx, txs: &[NewTx], at: Timestamp) -> Result<Changes, UtxoError> {
+    if txs.iter().any(|one| one.coinbase) {
+        return Err(Refusal::BadTransaction("a coinbase is never unconfirmed").into());
+    }
+    lock(tx).await?;
+    let (mut graph, relevant) = Graph::around(tx, txs).await?;
+    for new in relevant {
+        graph.see(tx, new).await?;
+    }
+    Ok(graph.write(tx, by_chain(at)).await?)
+}
+
+async fn make(
+    tx: &mut Tx,
+    wallet: WalletId,
+    new: &NewTx,
+    lease: Option<LockId>,
+    replaces: bool,
+    at: Timestamp,
+) -> Result<Changes, UtxoError> {
+    lock(tx).await?;
+    fetch_optional!(tx, READ_WALLET => (String,), wallet.0)?.ok_or(Refusal::UnknownWallet)?;
+    let (mut graph, _) = Graph::around(tx, std::slice::from_ref(new)).await?;
+    if graph.nodes.contains_key(&new.hash) {
+        return Ok(Changes::default());
+    }
+    let victims = graph.check_own(wallet, new, replaces)?;
+    let ours: Vec<OutPoint> = new.inputs.iter().filter(|input| graph.coin(input).is_some()).copied().collect();
+    lock_coins(tx, &ours).await?;
+    check_leases(tx, &ours, lease, at).await?;
+    let pending = State { status: Status::Pending, height: None };
+    graph.take_over(tx, new, &victims, pending, "made here").await?;
+    Ok(graph.write(tx, by_chain(at)).await?)
+}
+
+async fn publish(tx: &mut Tx, hash: Hash, at: Timestamp) -> Result<Changes, UtxoError> {
+    lock(tx).await?;
+    let mut graph = Graph::default();
+    graph.load_nodes(tx, [hash]).await?;
+    match graph.nodes.get(&hash).map(|node| node.now.status) {
+        None => Err(Refusal::UnknownTransaction(hash).into()),
+        Some(Status::Published) => Ok(Changes::default()),
+        Some(Status::Pending) => {
+            graph.set(hash, UNCONFIRMED, "broadcast", None);
+            Ok(graph.write(tx, by_chain(at)).await?)
+        }
+        Some(status) => Err(Refusal::NotPending(hash, status).into()),
+    }
+}
+
+async fn abandon(tx: &mut Tx, hash: Hash, written: Written<'_>) -> Result<Changes, UtxoError> {
+    lock(tx).await?;
+    let mut graph = Graph::default();
+    graph.load_nodes(tx, [hash]).await?;
+    match graph.nodes.get(&hash).map(|node| node.now.status) {
+        None => return Err(Refusal::UnknownTransaction(hash).into()),
+        Some(Status::Failed) => return Ok(Changes::default()),
+        Some(Status::Pending) => {}
+        Some(status) => return Err(Refusal::NotPending(hash, status).into()),
+    }
+    let invalid = graph.invalidate(tx, &[hash], Status::Failed, "abandoned", None).await?;
+    if invalid.first() != Some(&hash) {
+        return Err(corrupt("an abandoned transaction is still valid").into());
+    }
+    graph.revive(tx, invalid).await?;
+    Ok(graph.write(tx, written).await?)
+}

@@ -1,0 +1,221 @@
+//! Outputs that somebody is about to spend: nobody else gets them until the lease ends.
+
+use std::collections::{HashMap, HashSet};
+
+use domain::Timestamp;
+
+use super::coins::{CoinRow, coin};
+use super::events::refused;
+use super::load::{bytes, hash, number, outpoint_columns};
+use super::types::{Candidate, Coin, LockId, OutPoint, Refusal, UtxoError, UtxoId, WalletId, Want};
+use crate::db::{Db, Tx};
+use crate::dialect::{LEASE_UTXOS, LOCK_FREE_BY_ID, LOCK_SELECTIONS, Many, READ_LEASES};
+use crate::error::StoreError;
+use crate::sql::{Column, ColumnType::Bytes, ColumnType::Int, RowsSql, fetch_rows};
+use crate::transact;
+
+statements! {
+    RENEW_LEASES = "UPDATE utxo_leases SET expires_at = $3
+        WHERE wallet_id = $1 AND external_lock_id = $2 AND expires_at > $4";
+    RELEASE_LEASES = "DELETE FROM utxo_leases WHERE wallet_id = $1 AND external_lock_id = $2";
+    SWEEP_LEASES = "DELETE FROM utxo_leases WHERE expires_at <= $1";
+}
+
+static READ_LEASES_AT: RowsSql = RowsSql::new(
+    "READ_LEASES_AT",
+    "SELECT p.tx_hash, u.output_index, l.external_lock_id, l.expires_at
+     FROM {rows} {join} transactions p ON p.tx_hash = r.hash
+         {join} utxos u ON u.wallet_id = p.wallet_id AND u.tx_id = p.id AND u.output_index = r.output_index
+         {join} utxo_leases l ON l.wallet_id = u.wallet_id AND l.utxo_id = u.id",
+    &[("hash", Bytes), ("output_index", Int)],
+);
+
+static READ_FREE_AT: RowsSql = RowsSql::new(
+    "READ_FREE_AT",
+    "SELECT u.id, p.tx_hash, u.output_index
+     FROM {rows} {join} transactions p ON p.tx_hash = r.hash AND p.wallet_id = r.wallet
+         {join} utxos u ON u.wallet_id = p.wallet_id AND u.tx_id = p.id AND u.output_index = r.output_index
+     WHERE u.valid AND u.spent_by_tx_id IS NULL",
+    &[("hash", Bytes), ("output_index", Int), ("wallet", Int)],
+);
+
+#[cfg(feature = "testing")]
+pub(crate) static ROWS_STATEMENTS: [&RowsSql; 2] = [&READ_LEASES_AT, &READ_FREE_AT];
+
+/// So often a selection looks again without anybody waiting for it, when others took what it had chosen.
+const HOPEFUL_TRIES: u64 = 3;
+
+impl Db {
+    /// Leases exactly these outputs, or none. Whoever holds the lock already may lease again, for longer or shorter.
+    pub async fn lease(
+        &self,
+        wallet: WalletId,
+        outpoints: &[OutPoint],
+        lock: LockId,
+        until: Timestamp,
+        now: Timestamp,
+    ) -> Result<(), UtxoError> {
+        Ok(transact!(self, tx => refused(lease_at(tx, wallet, outpoints, lock, until, now).await))??)
+    }
+
+    /// Moves the end of the leases that this lock still holds, and says how many those are.
+    pub async fn renew(
+        &self,
+        wallet: WalletId,
+        lock: LockId,
+        until: Timestamp,
+        now: Timestamp,
+    ) -> Result<u64, UtxoError> {
+        let (lock, until, now) = (lock.0.to_vec(), until.micros(), now.micros());
+        Ok(transact!(self, tx => execute!(tx, RENEW_LEASES, wallet.0, lock.as_slice(), until, now))?)
+    }
+
+    pub async fn release(&self, wallet: WalletId, lock: LockId) -> Result<u64, UtxoError> {
+        let lock = lock.0.to_vec();
+        Ok(transact!(self, tx => execute!(tx, RELEASE_LEASES, wallet.0, lock.as_slice()))?)
+    }
+
+    /// Removes the leases that have ended. They bind nobody; this only keeps the table small.
+    pub async fn sweep_leases(&self, now: Timestamp) -> Result<u64, UtxoError> {
+        let now = now.micros();
+        Ok(transact!(self, tx => execute!(tx, SWEEP_LEASES, now))?)
+    }
+
+    /// Offers candidates to `choose` and leases what it chooses, as one: what is returned is leased, and nobody else has
+    /// it. `None`: `choose` found nothing that would do.
+    #[expect(clippy::too_many_arguments, reason = "each is said by name in the types")]
+    pub async fn select_and_lease(
+        &self,
+        wallet: WalletId,
+        account: u32,
+        want: &Want,
+        lock: LockId,
+        until: Timestamp,
+        now: Timestamp,
+        mut choose: impl FnMut(&[Candidate]) -> Option<Vec<UtxoId>>,
+    ) -> Result<Option<Vec<Coin>>, UtxoError> {
+        for attempt in 0..HOPEFUL_TRIES {
+            let want = Want { seed: want.seed.wrapping_add(attempt), ..*want };
+            let candidates = self.candidates(wallet, account, &want, now).await?;
+            let Some(chosen) = choose(&candidates) else { return Ok(None) };
+            if let Some(coins) = transact!(self, tx => lease_by_id(tx, wallet, &chosen, lock, until, now).await)? {
+                return Ok(Some(coins));
+            }
+        }
+        // Too many want the same ones. From here on they wait in line.
+        Ok(transact!(self, tx => {
+            fetch_optional!(tx, LOCK_SELECTIONS => (String,), wallet.0)?;
+            refused(async {
+                for _ in 0..HOPEFUL_TRIES {
+                    let candidates = super::coins::candidates(tx, wallet, account, want, now).await?;
+                    let Some(chosen) = choose(&candidates) else { return Ok(None) };
+                    let leased = lease_by_id(tx, wallet, &chosen, lock, until, now).await?;
+                    if leased.is_some() {
+                        return Ok(leased);
+                    }
+                }
+                Err(UtxoError::Store(StoreError::NeedsHistory))
+            }.await)
+        })??)
+    }
+}
+
+/// Refuses when somebody else holds a lease on one of these. The outputs must be locked.
+pub(super) async fn check_leases(
+    tx: &mut Tx,
+    outpoints: &[OutPoint],
+    lock: Option<LockId>,
+    now: Timestamp,
+) -> Result<(), UtxoError> {
+    if outpoints.is_empty() {
+        return Ok(());
+    }
+    let rows: Vec<(Vec<u8>, i64, Vec<u8>, i64)> = fetch_rows(tx, &READ_LEASES_AT, outpoint_columns(outpoints)).await?;
+    for (made_by, index, holder, expires_at) in rows {
+        let mine = lock.is_some_and(|lock| lock.0 == holder.as_slice());
+        if !mine && expires_at > now.micros() {
+            return Err(Refusal::Leased(OutPoint { hash: hash(&made_by)?, index: number(index)? }).into());
+        }
+    }
+    Ok(())
+}
+
+async fn lease_at(
+    tx: &mut Tx,
+    wallet: WalletId,
+    outpoints: &[OutPoint],
+    lock: LockId,
+    until: Timestamp,
+    now: Timestamp,
+) -> Result<(), UtxoError> {
+    if outpoints.is_empty() {
+        return Ok(());
+    }
+    let columns = vec![
+        bytes(outpoints.iter().map(|one| &one.hash)),
+        Column::Ints(outpoints.iter().map(|one| i64::from(one.index)).collect()),
+        Column::Ints(vec![wallet.0; outpoints.len()]),
+    ];
+    let rows: Vec<(i64, Vec<u8>, i64)> = fetch_rows(tx, &READ_FREE_AT, columns).await?;
+    let mut ids: HashMap<OutPoint, UtxoId> = HashMap::new();
+    for (id, made_by, index) in rows {
+        ids.insert(OutPoint { hash: hash(&made_by)?, index: number(index)? }, UtxoId(id));
+    }
+    if let Some(missing) = outpoints.iter().find(|one| !ids.contains_key(one)) {
+        return Err(Refusal::NotSpendable(*missing).into());
+    }
+    let wanted: Vec<UtxoId> = ids.values().copied().collect();
+    let free = lock_free(tx, wallet, &wanted).await?;
+    let there: HashSet<OutPoint> = free.iter().map(|coin| coin.outpoint).collect();
+    if let Some(missing) = outpoints.iter().find(|one| !there.contains(one)) {
+        return Err(Refusal::NotSpendable(*missing).into());
+    }
+    check_leases(tx, outpoints, Some(lock), now).await?;
+    write_leases(tx, wallet, &free, lock, until, now).await.map_err(UtxoError::from)
+}
+
+/// `None`: one of them is spent or somebody else's by now, and nothing was written.
+async fn lease_by_id(
+    tx: &mut Tx,
+    wallet: WalletId,
+    chosen: &[UtxoId],
+    lock: LockId,
+    until: Timestamp,
+    now: Timestamp,
+) -> Result<Option<Vec<Coin>>, StoreError> {
+    let distinct: HashSet<UtxoId> = chosen.iter().copied().collect();
+    let coins = lock_free(tx, wallet, chosen).await?;
+    if coins.len() != distinct.len() {
+        return Ok(None);
+    }
+    let ids = Many(coins.iter().map(|coin| coin.id.0).collect::<Vec<i64>>());
+    let leases = fetch_all!(tx, READ_LEASES => (Vec<u8>, i64), wallet.0, ids.clone())?;
+    if leases.iter().any(|(holder, expires_at)| holder.as_slice() != lock.0 && *expires_at > now.micros()) {
+        return Ok(None);
+    }
+    write_leases(tx, wallet, &coins, lock, until, now).await?;
+    Ok(Some(coins))
+}
+
+/// Those that can be spent, locked in the order of their ids.
+async fn lock_free(tx: &mut Tx, wallet: WalletId, ids: &[UtxoId]) -> Result<Vec<Coin>, StoreError> {
+    let ids = Many(ids.iter().map(|id| id.0).collect::<Vec<i64>>());
+    let rows = fetch_all!(tx, LOCK_FREE_BY_ID => CoinRow, wallet.0, ids.clone())?;
+    rows.into_iter().map(coin).collect()
+}
+
+/// The outputs are locked and free, so all of them are written.
+async fn write_leases(
+    tx: &mut Tx,
+    wallet: WalletId,
+    coins: &[Coin],
+    lock: LockId,
+    until: Timestamp,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    let ids = Many(coins.iter().map(|coin| coin.id.0).collect::<Vec<i64>>());
+    let lock = lock.0.to_vec();
+    let rows =
+        fetch_all!(tx, LEASE_UTXOS => (i64,), wallet.0, ids.clone(), lock.as_slice(), until.micros(), now.micros())?;
+    crate::sql::expect_rows(u64::try_from(rows.len()).unwrap_or(0), coins.len(), "leases")
+}

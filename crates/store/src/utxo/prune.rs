@@ -1,0 +1,147 @@
+//! The only delete: an explicit one, of what can never matter again. The history keeps a row of it.
+
+use domain::Timestamp;
+
+use super::events::{lock, read_tip, refused};
+use super::load::{hash, status};
+use super::types::{COINBASE_MATURITY, Hash, Refusal, Status, UtxoError, WalletId};
+use crate::db::{Db, Tx};
+use crate::transact;
+
+/// With so many blocks on top, nothing is undone any more.
+const FINAL_DEPTH: u32 = COINBASE_MATURITY;
+
+statements! {
+    READ_PRUNED_TX = "SELECT id, status, block_height FROM transactions WHERE wallet_id = $1 AND tx_hash = $2";
+
+    /// Outputs of it that are not spent by something final; and outputs of ours that it spends.
+    COUNT_OPEN_OUTPUTS = "SELECT COUNT(*) FROM utxos u
+            LEFT JOIN transactions s ON s.wallet_id = u.wallet_id AND s.id = u.spent_by_tx_id
+        WHERE u.wallet_id = $1 AND u.tx_id = $2 AND (s.block_height IS NULL OR s.block_height > $3)";
+    COUNT_SPENT_OUTPUTS = "SELECT COUNT(*) FROM utxos WHERE wallet_id = $1 AND spent_by_tx_id = $2";
+
+    /// Something final that has spent an input of it.
+    COUNT_FINAL_CONFLICTS = "SELECT COUNT(*) FROM tx_inputs i
+            JOIN tx_inputs o ON o.prev_hash = i.prev_hash AND o.prev_index = i.prev_index AND o.active
+            JOIN transactions s ON s.wallet_id = o.wallet_id AND s.id = o.tx_id
+        WHERE i.wallet_id = $1 AND i.tx_id = $2 AND s.block_height <= $3";
+
+    /// A parent of it that was pruned: whatever that was, its outputs are beyond reach.
+    COUNT_PRUNED_PARENTS = "SELECT COUNT(*) FROM tx_inputs i
+            JOIN transaction_events e ON e.tx_hash = i.prev_hash AND e.status = 'pruned'
+            LEFT JOIN transactions p ON p.tx_hash = i.prev_hash AND p.wallet_id = i.wallet_id
+        WHERE i.wallet_id = $1 AND i.tx_id = $2 AND p.id IS NULL";
+
+    /// Whether it was ever published, and the highest block that it was in.
+    READ_PAST = "SELECT COUNT(*), MAX(block_height) FROM transaction_events
+        WHERE wallet_id = $1 AND tx_hash = $2 AND status = 'published'";
+
+    /// Both columns: a spender without an input would break their pair.
+    CLEAR_SPENDS = "UPDATE utxos SET spent_by_tx_id = NULL, spent_input_index = NULL
+        WHERE wallet_id = $1 AND spent_by_tx_id = $2";
+    DELETE_OUTPUTS = "DELETE FROM utxos WHERE wallet_id = $1 AND tx_id = $2";
+    DELETE_TRANSACTION = "DELETE FROM transactions WHERE wallet_id = $1 AND id = $2";
+    INSERT_PRUNED = "INSERT INTO transaction_events (wallet_id, tx_hash, status, block_height, reason, actor, at)
+        VALUES ($1, $2, 'pruned', $3, $4, $5, $6)";
+
+    /// Those of this wallet that may be final, the oldest first; each is examined before it goes.
+    READ_PRUNABLE = "SELECT t.tx_hash FROM transactions t
+        WHERE t.wallet_id = $1 AND t.id > $2
+            AND (t.status IN ('replaced', 'failed', 'orphaned') OR t.block_height <= $3)
+            AND NOT EXISTS (SELECT 1 FROM utxos u LEFT JOIN transactions s ON s.wallet_id = u.wallet_id AND s.id = u.spent_by_tx_id
+                WHERE u.wallet_id = t.wallet_id AND u.tx_id = t.id AND u.valid
+                    AND (s.block_height IS NULL OR s.block_height > $3))
+            AND NOT EXISTS (SELECT 1 FROM utxos u WHERE u.wallet_id = t.wallet_id AND u.spent_by_tx_id = t.id)
+        ORDER BY t.id LIMIT 1000";
+    READ_PRUNABLE_ID = "SELECT id FROM transactions WHERE wallet_id = $1 AND tx_hash = $2";
+}
+
+impl Db {
+    /// Deletes a transaction with its outputs, inputs, labels and replacements. Refuses what is not final: what could
+    /// still be mined, what a reorganisation could undo, and what would leave an output looking unspent.
+    pub async fn prune(
+        &self,
+        wallet: WalletId,
+        wanted: Hash,
+        actor: &str,
+        reason: &str,
+        at: Timestamp,
+    ) -> Result<(), UtxoError> {
+        Ok(transact!(self, tx => refused(prune(tx, wallet, wanted, (actor, reason), at).await))??)
+    }
+
+    /// Transactions of this wallet that may be pruned, the oldest first, after one; at most a thousand. What they spent or
+    /// depended on may have to go first, so ask again when these are gone.
+    pub async fn prunable(&self, wallet: WalletId, after: Option<Hash>) -> Result<Vec<Hash>, UtxoError> {
+        let mut tx = self.read().await?;
+        let Some((tip, _)) = read_tip(&mut tx).await? else { return Ok(Vec::new()) };
+        let after = match after {
+            None => None,
+            Some(after) => fetch_optional!(&mut tx, READ_PRUNABLE_ID => (i64,), wallet.0, after.0.as_slice())?,
+        };
+        let after = after.map_or(i64::MIN, |row| row.0);
+        let rows = fetch_all!(&mut tx, READ_PRUNABLE => (Vec<u8>,), wallet.0, after, final_height(tip))?;
+        rows.iter().map(|row| Ok(hash(&row.0)?)).collect()
+    }
+}
+
+fn final_height(tip: u32) -> i64 {
+    i64::from(tip) - i64::from(FINAL_DEPTH)
+}
+
+async fn prune(
+    tx: &mut Tx,
+    wallet: WalletId,
+    wanted: Hash,
+    (actor, reason): (&str, &str),
+    at: Timestamp,
+) -> Result<(), UtxoError> {
+    lock(tx).await?;
+    let key = wanted.0.as_slice();
+    let row = fetch_optional!(tx, READ_PRUNED_TX => (i64, String, Option<i64>), wallet.0, key)?;
+    let (id, text, height) = row.ok_or(Refusal::UnknownTransaction(wanted))?;
+    let (tip, _) = read_tip(tx).await?.ok_or(Refusal::NotFinal("no block was connected yet"))?;
+    let deep = final_height(tip);
+    match (status(&text)?, height) {
+        (Status::Published, Some(height)) => check_spent(tx, wallet, id, height, deep).await?,
+        (Status::Published | Status::Pending, _) => return Err(Refusal::NotFinal("it may still be mined").into()),
+        (Status::Replaced | Status::Failed | Status::Orphaned, _) => check_dead(tx, wallet, id, wanted, deep).await?,
+    }
+    execute!(tx, CLEAR_SPENDS, wallet.0, id)?;
+    execute!(tx, DELETE_OUTPUTS, wallet.0, id)?;
+    execute!(tx, DELETE_TRANSACTION, wallet.0, id)?;
+    execute!(tx, INSERT_PRUNED, wallet.0, key, height, reason, actor, at.micros())?;
+    Ok(())
+}
+
+/// In a deep block, all its outputs spent as deep, and no output of ours that would seem unspent without it.
+async fn check_spent(tx: &mut Tx, wallet: WalletId, id: i64, height: i64, deep: i64) -> Result<(), UtxoError> {
+    if height > deep {
+        return Err(Refusal::NotFinal("its block is not deep enough").into());
+    }
+    let open = fetch_optional!(tx, COUNT_OPEN_OUTPUTS => (i64,), wallet.0, id, deep)?;
+    if open.is_none_or(|row| row.0 > 0) {
+        return Err(Refusal::NotFinal("an output of it is unspent, or was spent not long ago").into());
+    }
+    let spent = fetch_optional!(tx, COUNT_SPENT_OUTPUTS => (i64,), wallet.0, id)?;
+    if spent.is_none_or(|row| row.0 > 0) {
+        return Err(Refusal::NotFinal("outputs that it spends are still there; prune their transactions first").into());
+    }
+    Ok(())
+}
+
+/// Never shown to anyone; or a deep block has what it would need.
+async fn check_dead(tx: &mut Tx, wallet: WalletId, id: i64, wanted: Hash, deep: i64) -> Result<(), UtxoError> {
+    let past = fetch_optional!(tx, READ_PAST => (i64, Option<i64>), wallet.0, wanted.0.as_slice())?;
+    let (published, highest) = past.unwrap_or((0, None));
+    let conflicts = fetch_optional!(tx, COUNT_FINAL_CONFLICTS => (i64,), wallet.0, id, deep)?;
+    let parents = fetch_optional!(tx, COUNT_PRUNED_PARENTS => (i64,), wallet.0, id)?;
+    let orphaned_long_ago = highest.is_some_and(|height| height <= deep)
+        && fetch_optional!(tx, READ_PRUNED_TX => (i64, String, Option<i64>), wallet.0, wanted.0.as_slice())?
+            .is_some_and(|row| row.1 == Status::Orphaned.text());
+    let is_dead = published == 0
+        || conflicts.is_some_and(|row| row.0 > 0)
+        || parents.is_some_and(|row| row.0 > 0)
+        || orphaned_long_ago;
+    if is_dead { Ok(()) } else { Err(Refusal::NotFinal("no deep block has proven yet that it cannot be mined").into()) }
+}

@@ -1,0 +1,425 @@
+//! Writing what an event has changed, many rows at a time.
+
+use domain::Timestamp;
+
+use super::graph::{Graph, Node, Row};
+use super::load::{bytes, outpoint_columns};
+use super::types::{Changes, Hash, OutPoint, TxChange, WalletId};
+use crate::db::Tx;
+use crate::error::StoreError;
+use crate::sql::{Column, ColumnType::Bytes, ColumnType::Int, ColumnType::Text, RowsSql, Writes};
+use crate::sql::{execute_rows, expect_rows, fetch_rows};
+
+/// A lease locks its outputs in this order too: whoever meets the other waits, and neither waits in a circle.
+static LOCK_COINS: RowsSql = RowsSql::new(
+    "LOCK_COINS",
+    "SELECT u.id FROM {rows} {join} transactions p ON p.tx_hash = r.hash
+         {join} utxos u ON u.wallet_id = p.wallet_id AND u.tx_id = p.id AND u.output_index = r.output_index
+     ORDER BY u.id {lock}",
+    &[("hash", Bytes), ("output_index", Int)],
+);
+
+static CHANGE_TRANSACTIONS: RowsSql = RowsSql::new(
+    "CHANGE_TRANSACTIONS",
+    "UPDATE transactions SET status = r.status, block_height = r.height, is_own = r.own <> 0
+     FROM {rows} WHERE transactions.tx_hash = r.hash AND transactions.wallet_id = r.wallet",
+    &[("wallet", Int), ("hash", Bytes), ("status", Text), ("height", Int), ("own", Int)],
+);
+
+static INSERT_TRANSACTIONS: RowsSql = RowsSql::new(
+    "INSERT_TRANSACTIONS",
+    "INSERT INTO transactions (wallet_id, tx_hash, raw_tx, block_height, status, received_time, is_coinbase, is_own)
+     SELECT wallet, hash, raw, height, status, at, coinbase <> 0, own <> 0 FROM {rows}",
+    &[
+        ("wallet", Int),
+        ("hash", Bytes),
+        ("raw", Bytes),
+        ("height", Int),
+        ("status", Text),
+        ("at", Int),
+        ("coinbase", Int),
+        ("own", Int),
+    ],
+);
+
+/// A wallet that a stored transaction did not concern before gets its row from one that has it.
+static COPY_TRANSACTIONS: RowsSql = RowsSql::new(
+    "COPY_TRANSACTIONS",
+    "INSERT INTO transactions (wallet_id, tx_hash, raw_tx, block_height, status, received_time, is_coinbase, is_own)
+     SELECT r.wallet, t.tx_hash, t.raw_tx, t.block_height, t.status, t.received_time, t.is_coinbase, t.is_own
+     FROM {rows} {join} transactions t ON t.tx_hash = r.hash AND t.wallet_id = r.source",
+    &[("wallet", Int), ("hash", Bytes), ("source", Int)],
+);
+
+static COPY_INPUTS: RowsSql = RowsSql::new(
+    "COPY_INPUTS",
+    "INSERT INTO tx_inputs (wallet_id, tx_id, input_index, prev_hash, prev_index, active)
+     SELECT n.wallet_id, n.id, i.input_index, i.prev_hash, i.prev_index, i.active
+     FROM {rows} {join} transactions t ON t.tx_hash = r.hash AND t.wallet_id = r.source
+         {join} tx_inputs i ON i.wallet_id = t.wallet_id AND i.tx_id = t.id
+         {join} transactions n ON n.tx_hash = r.hash AND n.wallet_id = r.wallet",
+    &[("wallet", Int), ("hash", Bytes), ("source", Int)],
+);
+
+static INSERT_INPUTS: RowsSql = RowsSql::new(
+    "INSERT_INPUTS",
+    "INSERT INTO tx_inputs (wallet_id, tx_id, input_index, prev_hash, prev_index, active)
+     SELECT t.wallet_id, t.id, r.input_index, r.prev_hash, r.prev_index, t.status IN ('pending', 'published')
+     FROM {rows} {join} transactions t ON t.tx_hash = r.hash AND t.wallet_id = r.wallet",
+    &[("wallet", Int), ("hash", Bytes), ("input_index", Int), ("prev_hash", Bytes), ("prev_index", Int)],
+);
+
+static INSERT_UTXOS: RowsSql = RowsSql::new(
+    "INSERT_UTXOS",
+    "INSERT INTO utxos (wallet_id, tx_id, output_index, amount, address_id, account, valid)
+     SELECT t.wallet_id, t.id, r.output_index, r.amount, r.address, r.account, t.status IN ('pending', 'published')
+     FROM {rows} {join} transactions t ON t.tx_hash = r.hash AND t.wallet_id = r.wallet",
+    &[("wallet", Int), ("hash", Bytes), ("output_index", Int), ("amount", Int), ("address", Int), ("account", Int)],
+);
+
+static SPEND_UTXOS: RowsSql = RowsSql::new(
+    "SPEND_UTXOS",
+    "UPDATE utxos SET spent_by_tx_id = s.id, spent_input_index = r.input_index
+     FROM {rows} {join} transactions p ON p.tx_hash = r.hash AND p.wallet_id = r.wallet
+         {join} transactions s ON s.tx_hash = r.spender AND s.wallet_id = r.wallet
+     WHERE utxos.wallet_id = p.wallet_id AND utxos.tx_id = p.id AND utxos.output_index = r.output_index",
+    &[("wallet", Int), ("hash", Bytes), ("output_index", Int), ("spender", Bytes), ("input_index", Int)],
+);
+
+/// The same pair once more is no news.
+static INSERT_REPLACEMENTS: RowsSql = RowsSql::new(
+    "INSERT_REPLACEMENTS",
+    "INSERT INTO tx_replacements (wallet_id, replaced_tx_id, replacement_tx_id, created_at)
+     SELECT v.wallet_id, v.id, w.id, r.at
+     FROM {rows} {join} transactions v ON v.tx_hash = r.victim AND v.wallet_id = r.wallet
+         {join} transactions w ON w.tx_hash = r.winner AND w.wallet_id = r.wallet
+     WHERE TRUE
+     ON CONFLICT (wallet_id, replaced_tx_id, replacement_tx_id) DO NOTHING",
+    &[("wallet", Int), ("victim", Bytes), ("winner", Bytes), ("at", Int)],
+);
+
+/// Whoever wanted to spend it comes too late.
+static END_LEASES: RowsSql = RowsSql::new(
+    "END_LEASES",
+    "DELETE FROM utxo_leases WHERE (wallet_id, utxo_id) IN (
+         SELECT u.wallet_id, u.id FROM {rows} {join} transactions p ON p.tx_hash = r.hash
+             {join} utxos u ON u.wallet_id = p.wallet_id AND u.tx_id = p.id AND u.output_index = r.output_index)",
+    &[("hash", Bytes), ("output_index", Int)],
+);
+
+pub(super) static INSERT_EVENTS: RowsSql = RowsSql::new(
+    "INSERT_EVENTS",
+    "INSERT INTO transaction_events (wallet_id, tx_hash, status, block_height, reason, cause, actor, at)
+     SELECT wallet, hash, status, height, reason, cause, actor, at FROM {rows}",
+    &[
+        ("wallet", Int),
+        ("hash", Bytes),
+        ("status", Text),
+        ("height", Int),
+        ("reason", Text),
+        ("cause", Bytes),
+        ("actor", Text),
+        ("at", Int),
+    ],
+);
+
+static CHANGE_TOTALS: RowsSql = RowsSql::new(
+    "CHANGE_TOTALS",
+    "UPDATE account_totals SET confirmed = account_totals.confirmed + r.confirmed,
+         confirmed_count = account_totals.confirmed_count + r.confirmed_count,
+         unconfirmed = account_totals.unconfirmed + r.unconfirmed,
+         unconfirmed_count = account_totals.unconfirmed_count + r.unconfirmed_count
+     FROM {rows} WHERE account_totals.wallet_id = r.wallet AND account_totals.account = r.account",
+    &[
+        ("wallet", Int),
+        ("account", Int),
+        ("confirmed", Int),
+        ("confirmed_count", Int),
+        ("unconfirmed", Int),
+        ("unconfirmed_count", Int),
+    ],
+);
+
+#[cfg(feature = "testing")]
+pub(crate) static ROWS_STATEMENTS: [&RowsSql; 12] = [
+    &LOCK_COINS,
+    &CHANGE_TRANSACTIONS,
+    &INSERT_TRANSACTIONS,
+    &COPY_TRANSACTIONS,
+    &COPY_INPUTS,
+    &INSERT_INPUTS,
+    &INSERT_UTXOS,
+    &SPEND_UTXOS,
+    &INSERT_REPLACEMENTS,
+    &END_LEASES,
+    &INSERT_EVENTS,
+    &CHANGE_TOTALS,
+];
+
+/// Keeps leases of these outputs from coming and going until this transaction ends.
+pub(super) async fn lock_coins(tx: &mut Tx, outpoints: &[OutPoint]) -> Result<(), StoreError> {
+    if outpoints.is_empty() {
+        return Ok(());
+    }
+    fetch_rows::<(i64,)>(tx, &LOCK_COINS, outpoint_columns(outpoints)).await.map(|_| ())
+}
+
+/// Who did it, in what words, and when.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Written<'a> {
+    pub actor: &'a str,
+    /// Instead of the reason that each change has, where somebody gave one.
+    pub words: Option<&'a str>,
+    pub at: Timestamp,
+}
+
+type Changed<'g, 'a> = Vec<(Hash, &'g Node<'a>)>;
+
+impl<'a> Graph<'a> {
+    /// Writes all of it. An event that changes nothing writes nothing.
+    pub async fn write(&mut self, tx: &mut Tx, written: Written<'_>) -> Result<Changes, StoreError> {
+        let fallen: Vec<Hash> =
+            self.hashes(|node| node.before.is_some_and(|state| state.status.is_valid()) && !node.is_valid());
+        let stored: Vec<Hash> = self.hashes(|node| node.before.is_some_and(|before| before != node.now));
+        self.load_coins_made(tx, &stored).await?;
+        self.load_coins_spent(tx, &fallen).await?;
+        let (locked, spends) = self.affected();
+        lock_coins(tx, &locked).await?;
+        self.write_transactions(tx, written.at).await?;
+        self.write_coins(tx, &spends).await?;
+        self.write_edges(tx, written.at).await?;
+        let changes = self.changes();
+        let mut writes = Writes::default();
+        add_events(&mut writes, &changes, self, written);
+        self.add_totals(&mut writes)?;
+        writes.run(tx).await?;
+        Ok(Changes { transactions: changes })
+    }
+
+    fn hashes(&self, wanted: impl Fn(&Node<'_>) -> bool) -> Vec<Hash> {
+        let mut found: Vec<Hash> = self.nodes.iter().filter(|(_, node)| wanted(node)).map(|(hash, _)| *hash).collect();
+        found.sort_unstable();
+        found
+    }
+
+    /// The stored outputs of which something changes; and what gets a spender: wallet, output, spender, with which input.
+    fn affected(&self) -> (Vec<OutPoint>, Vec<(WalletId, OutPoint, Hash, u32)>) {
+        let (mut locked, mut spends) = (Vec::new(), Vec::new());
+        for (outpoint, coin) in self.coins.iter().filter(|(outpoint, coin)| self.is_real(outpoint, coin)) {
+            let before = match coin.row {
+                Row::Stored { spender } => spender,
+                Row::New { .. } => None,
+            };
+            let maker_changes = self.nodes.get(&outpoint.hash).is_some_and(|node| node.before != Some(node.now));
+            let after = self.spender_after(outpoint, coin);
+            if matches!(coin.row, Row::Stored { .. }) && (maker_changes || before != after) {
+                locked.push(*outpoint);
+            }
+            if let Some(Some((spender, index))) = self.spenders.get(outpoint).filter(|_| after != before) {
+                spends.push((coin.wallet, *outpoint, *spender, *index));
+            }
+        }
+        spends.sort_unstable();
+        (locked, spends)
+    }
+
+    /// What becomes invalid first: it makes room for what becomes valid.
+    async fn write_transactions(&self, tx: &mut Tx, at: Timestamp) -> Result<(), StoreError> {
+        let mut changed: Changed<'_, '_> = self.nodes.iter().map(|(hash, node)| (*hash, node)).collect();
+        changed.sort_unstable_by_key(|(hash, _)| *hash);
+        for valid in [false, true] {
+            let rows: Changed<'_, '_> = changed
+                .iter()
+                .filter(|(_, node)| node.before.is_some_and(|before| before != node.now) && node.is_valid() == valid)
+                .copied()
+                .collect();
+            change(tx, &rows).await?;
+        }
+        let joining: Changed<'_, '_> = changed.iter().filter(|(_, node)| !node.joins.is_empty()).copied().collect();
+        insert(tx, &joining, at).await?;
+        copy(tx, &joining).await
+    }
+
+    async fn write_coins(&self, tx: &mut Tx, spends: &[(WalletId, OutPoint, Hash, u32)]) -> Result<(), StoreError> {
+        let mut new: Vec<(OutPoint, WalletId, i64, i64, u32)> = Vec::new();
+        for (outpoint, coin) in self.coins.iter().filter(|(outpoint, coin)| self.is_real(outpoint, coin)) {
+            if let Row::New { address } = coin.row {
+                new.push((*outpoint, coin.wallet, coin.amount, address, coin.account));
+            }
+        }
+        new.sort_unstable();
+        if !new.is_empty() {
+            let columns = vec![
+                Column::Ints(new.iter().map(|row| row.1.0).collect()),
+                bytes(new.iter().map(|row| &row.0.hash)),
+                Column::Ints(new.iter().map(|row| i64::from(row.0.index)).collect()),
+                Column::Ints(new.iter().map(|row| row.2).collect()),
+                Column::Ints(new.iter().map(|row| row.3).collect()),
+                Column::Ints(new.iter().map(|row| i64::from(row.4)).collect()),
+            ];
+            expect_rows(execute_rows(tx, &INSERT_UTXOS, columns).await?, new.len(), "outputs")?;
+        }
+        if !spends.is_empty() {
+            let columns = vec![
+                Column::Ints(spends.iter().map(|row| row.0.0).collect()),
+                bytes(spends.iter().map(|row| &row.1.hash)),
+                Column::Ints(spends.iter().map(|row| i64::from(row.1.index)).collect()),
+                bytes(spends.iter().map(|row| &row.2)),
+                Column::Ints(spends.iter().map(|row| i64::from(row.3)).collect()),
+            ];
+            expect_rows(execute_rows(tx, &SPEND_UTXOS, columns).await?, spends.len(), "spends")?;
+            let spent: Vec<OutPoint> = spends.iter().map(|row| row.1).collect();
+            execute_rows(tx, &END_LEASES, outpoint_columns(&spent)).await?;
+        }
+        Ok(())
+    }
+
+    /// In each wallet that knows both.
+    async fn write_edges(&self, tx: &mut Tx, at: Timestamp) -> Result<(), StoreError> {
+        let mut rows: Vec<(WalletId, Hash, Hash)> = Vec::new();
+        for (victim, winner) in &self.edges {
+            let wallets = self.nodes.get(victim).into_iter().flat_map(Node::wallets);
+            rows.extend(wallets.map(|wallet| (wallet, *victim, *winner)));
+        }
+        if rows.is_empty() {
+            return Ok(());
+        }
+        let columns = vec![
+            Column::Ints(rows.iter().map(|row| row.0.0).collect()),
+            bytes(rows.iter().map(|row| &row.1)),
+            bytes(rows.iter().map(|row| &row.2)),
+            Column::Ints(vec![at.micros(); rows.len()]),
+        ];
+        execute_rows(tx, &INSERT_REPLACEMENTS, columns).await.map(|_| ())
+    }
+
+    /// In the order in which they happened, each with its last state.
+    fn changes(&self) -> Vec<TxChange> {
+        let mut changes = Vec::new();
+        let mut told = std::collections::HashSet::new();
+        for hash in &self.changed {
+            let Some(node) = self.nodes.get(hash).filter(|node| node.has_changed() && told.insert(*hash)) else {
+                continue;
+            };
+            let moved = node.before != Some(node.now);
+            let wallets = node.stored_in.iter().filter(|_| moved).chain(&node.joins);
+            changes.extend(wallets.map(|wallet| TxChange {
+                wallet: *wallet,
+                hash: *hash,
+                status: node.now.status,
+                height: node.now.height,
+                reason: node.reason,
+            }));
+        }
+        changes
+    }
+
+    fn add_totals(&self, writes: &mut Writes) -> Result<(), StoreError> {
+        let deltas = self.deltas()?;
+        let ints = |each: &dyn Fn(&(WalletId, u32), &super::graph::Delta) -> i64| {
+            Column::Ints(deltas.iter().map(|(key, delta)| each(key, delta)).collect())
+        };
+        let columns = vec![
+            ints(&|(wallet, _), _| wallet.0),
+            ints(&|(_, account), _| i64::from(*account)),
+            ints(&|_, delta| delta.confirmed),
+            ints(&|_, delta| delta.confirmed_count),
+            ints(&|_, delta| delta.unconfirmed),
+            ints(&|_, delta| delta.unconfirmed_count),
+        ];
+        writes.add(&CHANGE_TOTALS, columns, "accounts' totals");
+        Ok(())
+    }
+}
+
+fn add_events(writes: &mut Writes, changes: &[TxChange], graph: &Graph<'_>, written: Written<'_>) {
+    let cause =
+        |change: &TxChange| graph.nodes.get(&change.hash).and_then(|node| node.cause).map(|hash| hash.0.to_vec());
+    let columns = vec![
+        Column::Ints(changes.iter().map(|change| change.wallet.0).collect()),
+        bytes(changes.iter().map(|change| &change.hash)),
+        Column::Texts(changes.iter().map(|change| change.status.text()).collect()),
+        Column::OptionalInts(changes.iter().map(|change| change.height.map(i64::from)).collect()),
+        Column::Strings(changes.iter().map(|change| written.words.unwrap_or(change.reason).to_owned()).collect()),
+        Column::OptionalBytes(changes.iter().map(cause).collect()),
+        Column::Strings(vec![written.actor.to_owned(); changes.len()]),
+        Column::Ints(vec![written.at.micros(); changes.len()]),
+    ];
+    writes.add(&INSERT_EVENTS, columns, "events");
+}
+
+async fn change(tx: &mut Tx, changed: &Changed<'_, '_>) -> Result<(), StoreError> {
+    let rows: Vec<(WalletId, Hash, &Node<'_>)> = changed
+        .iter()
+        .flat_map(|(hash, node)| node.stored_in.iter().map(move |wallet| (*wallet, *hash, *node)))
+        .collect();
+    if rows.is_empty() {
+        return Ok(());
+    }
+    let columns = vec![
+        Column::Ints(rows.iter().map(|row| row.0.0).collect()),
+        bytes(rows.iter().map(|row| &row.1)),
+        Column::Texts(rows.iter().map(|row| row.2.now.status.text()).collect()),
+        Column::OptionalInts(rows.iter().map(|row| row.2.now.height.map(i64::from)).collect()),
+        Column::Ints(rows.iter().map(|row| i64::from(row.2.own)).collect()),
+    ];
+    expect_rows(execute_rows(tx, &CHANGE_TRANSACTIONS, columns).await?, rows.len(), "transactions")
+}
+
+/// In wallets that did not have them, where the event has shown them.
+async fn insert(tx: &mut Tx, joining: &Changed<'_, '_>, at: Timestamp) -> Result<(), StoreError> {
+    let mut rows = Vec::new();
+    for (hash, node) in joining {
+        let Some(given) = node.given else { continue };
+        rows.extend(node.joins.iter().map(|wallet| (*wallet, *hash, *node, given)));
+    }
+    if rows.is_empty() {
+        return Ok(());
+    }
+    let columns = vec![
+        Column::Ints(rows.iter().map(|row| row.0.0).collect()),
+        bytes(rows.iter().map(|row| &row.1)),
+        Column::Bytes(rows.iter().map(|row| row.3.raw.clone()).collect()),
+        Column::OptionalInts(rows.iter().map(|row| row.2.now.height.map(i64::from)).collect()),
+        Column::Texts(rows.iter().map(|row| row.2.now.status.text()).collect()),
+        Column::Ints(vec![at.micros(); rows.len()]),
+        Column::Ints(rows.iter().map(|row| i64::from(row.2.coinbase)).collect()),
+        Column::Ints(rows.iter().map(|row| i64::from(row.2.own)).collect()),
+    ];
+    expect_rows(execute_rows(tx, &INSERT_TRANSACTIONS, columns).await?, rows.len(), "transactions")?;
+    let mut inputs: Vec<(WalletId, Hash, u32, OutPoint)> = Vec::new();
+    for (wallet, hash, node, _) in &rows {
+        inputs.extend((0_u32..).zip(&node.inputs).map(|(index, input)| (*wallet, *hash, index, *input)));
+    }
+    if inputs.is_empty() {
+        return Ok(());
+    }
+    let columns = vec![
+        Column::Ints(inputs.iter().map(|row| row.0.0).collect()),
+        bytes(inputs.iter().map(|row| &row.1)),
+        Column::Ints(inputs.iter().map(|row| i64::from(row.2)).collect()),
+        bytes(inputs.iter().map(|row| &row.3.hash)),
+        Column::Ints(inputs.iter().map(|row| i64::from(row.3.index)).collect()),
+    ];
+    expect_rows(execute_rows(tx, &INSERT_INPUTS, columns).await?, inputs.len(), "inputs")
+}
+
+async fn copy(tx: &mut Tx, joining: &Changed<'_, '_>) -> Result<(), StoreError> {
+    let mut rows: Vec<(WalletId, Hash, WalletId)> = Vec::new();
+    for (hash, node) in joining.iter().filter(|(_, node)| node.given.is_none()) {
+        let Some(source) = node.stored_in.first() else { continue };
+        rows.extend(node.joins.iter().map(|wallet| (*wallet, *hash, *source)));
+    }
+    if rows.is_empty() {
+        return Ok(());
+    }
+    let columns = || {
+        vec![
+            Column::Ints(rows.iter().map(|row| row.0.0).collect()),
+            bytes(rows.iter().map(|row| &row.1)),
+            Column::Ints(rows.iter().map(|row| row.2.0).collect()),
+        ]
+    };
+    expect_rows(execute_rows(tx, &COPY_TRANSACTIONS, columns()).await?, rows.len(), "transactions")?;
+    execute_rows(tx, &COPY_INPUTS, columns()).await.map(|_| ())
+}
