@@ -117,7 +117,9 @@ impl Db {
 
     /// Gives up a transaction that was never broadcast. One that was may still be mined; it can only be replaced.
     pub async fn abandon(&self, hash: Hash, actor: &str, reason: &str, at: Timestamp) -> Result<Changes, UtxoError> {
-        Ok(transact!(self, tx => refused(abandon(tx, hash, Written { actor, words: Some(reason), at }).await))??)
+        Ok(
+            transact!(self, tx => refused(abandon(tx, hash, Written { actor, words: Some((hash, reason)), at }).await))??,
+        )
     }
 }
 

@@ -168,10 +168,13 @@ pub(super) async fn lock_coins(tx: &mut Tx, outpoints: &[OutPoint]) -> Result<()
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Written<'a> {
     pub actor: &'a str,
-    /// Instead of the reason that each change has, where somebody gave one.
-    pub words: Option<&'a str>,
+    /// For one of the transactions somebody gave a reason in words.
+    pub words: Option<(Hash, &'a str)>,
     pub at: Timestamp,
 }
+
+/// The output's wallet, the output, its spender, with which input.
+type Spend = (WalletId, OutPoint, Hash, u32);
 
 type Changed<'g, 'a> = Vec<(Hash, &'g Node<'a>)>;
 
@@ -202,8 +205,8 @@ impl<'a> Graph<'a> {
         found
     }
 
-    /// The stored outputs of which something changes; and what gets a spender: wallet, output, spender, with which input.
-    fn affected(&self) -> (Vec<OutPoint>, Vec<(WalletId, OutPoint, Hash, u32)>) {
+    /// The stored outputs of which something changes; and what gets a spender.
+    fn affected(&self) -> (Vec<OutPoint>, Vec<Spend>) {
         let (mut locked, mut spends) = (Vec::new(), Vec::new());
         for (outpoint, coin) in self.coins.iter().filter(|(outpoint, coin)| self.is_real(outpoint, coin)) {
             let before = match coin.row {
@@ -240,7 +243,7 @@ impl<'a> Graph<'a> {
         copy(tx, &joining).await
     }
 
-    async fn write_coins(&self, tx: &mut Tx, spends: &[(WalletId, OutPoint, Hash, u32)]) -> Result<(), StoreError> {
+    async fn write_coins(&self, tx: &mut Tx, spends: &[Spend]) -> Result<(), StoreError> {
         let mut new: Vec<(OutPoint, WalletId, i64, i64, u32)> = Vec::new();
         for (outpoint, coin) in self.coins.iter().filter(|(outpoint, coin)| self.is_real(outpoint, coin)) {
             if let Row::New { address } = coin.row {
@@ -335,12 +338,16 @@ impl<'a> Graph<'a> {
 fn add_events(writes: &mut Writes, changes: &[TxChange], graph: &Graph<'_>, written: Written<'_>) {
     let cause =
         |change: &TxChange| graph.nodes.get(&change.hash).and_then(|node| node.cause).map(|hash| hash.0.to_vec());
+    let words = |change: &TxChange| match written.words {
+        Some((hash, words)) if hash == change.hash => format!("{}: {words}", change.reason),
+        Some(_) | None => change.reason.to_owned(),
+    };
     let columns = vec![
         Column::Ints(changes.iter().map(|change| change.wallet.0).collect()),
         bytes(changes.iter().map(|change| &change.hash)),
         Column::Texts(changes.iter().map(|change| change.status.text()).collect()),
         Column::OptionalInts(changes.iter().map(|change| change.height.map(i64::from)).collect()),
-        Column::Strings(changes.iter().map(|change| written.words.unwrap_or(change.reason).to_owned()).collect()),
+        Column::Strings(changes.iter().map(words).collect()),
         Column::OptionalBytes(changes.iter().map(cause).collect()),
         Column::Strings(vec![written.actor.to_owned(); changes.len()]),
         Column::Ints(vec![written.at.micros(); changes.len()]),
