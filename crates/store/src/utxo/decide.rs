@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use super::graph::{Graph, Ours, Row, State};
+use super::graph::{Graph, Node, Ours, Row, State};
 use super::load::{self, corrupt};
 use super::types::{Hash, NewTx, OutPoint, Refusal, Status, UtxoError, WalletId};
 use crate::db::Tx;
@@ -98,10 +98,9 @@ impl<'a> Graph<'a> {
         if victims.iter().any(|one| self.nodes.get(one).is_some_and(|node| node.now.height.is_some())) {
             return Err(Refusal::BadTransaction("another block has spent its inputs").into());
         }
-        let invalid =
-            self.invalidate(tx, &victims, Status::Failed, "a block has spent its input", Some(new.hash)).await?;
+        self.invalidate(tx, &victims, Status::Failed, "a block has spent its input", Some(new.hash)).await?;
         self.admit(new, &concerned, state, "connected", Some(block));
-        self.revive(tx, invalid).await
+        self.revive(tx).await
     }
 
     /// The mempool shows it.
@@ -130,7 +129,7 @@ impl<'a> Graph<'a> {
                 None => self.take_over(tx, new, &conflicts, UNCONFIRMED, "seen").await?,
             },
         }
-        Ok(())
+        self.revive(tx).await
     }
 
     /// A transaction that was not there before takes its inputs from those that had them.
@@ -143,12 +142,12 @@ impl<'a> Graph<'a> {
         reason: &'static str,
     ) -> Result<(), UtxoError> {
         let concerned = self.concerned(new);
-        let invalid = self.invalidate(tx, victims, Status::Replaced, "replaced", Some(new.hash)).await?;
+        self.invalidate(tx, victims, Status::Replaced, "replaced", Some(new.hash)).await?;
         if self.invalid_parent(&new.inputs).is_some() {
             return Err(Refusal::BadTransaction("it spends an output of what it replaces").into());
         }
         self.admit(new, &concerned, state, reason, None);
-        self.revive(tx, invalid).await
+        self.revive(tx).await
     }
 
     /// Whether a wallet may add this as its own pending transaction, and whom it would replace.
@@ -176,7 +175,7 @@ impl<'a> Graph<'a> {
         }
     }
 
-    /// Makes these, and all valid transactions that depend on them, invalid. Says which became so.
+    /// Makes these, and all valid transactions that depend on them, invalid.
     pub async fn invalidate(
         &mut self,
         tx: &mut Tx,
@@ -184,7 +183,7 @@ impl<'a> Graph<'a> {
         status: Status,
         reason: &'static str,
         winner: Option<Hash>,
-    ) -> Result<Vec<Hash>, UtxoError> {
+    ) -> Result<(), UtxoError> {
         let mut all: Vec<Hash> = Vec::new();
         let mut generation: Vec<Hash> = victims.iter().filter(|one| self.is_valid(**one)).copied().collect();
         if let Some(winner) = winner {
@@ -220,43 +219,51 @@ impl<'a> Graph<'a> {
         {
             return Err(corrupt("a coinbase depends on another transaction").into());
         }
-        Ok(all)
+        Ok(())
     }
 
-    /// What those had replaced was broadcast, and may be mined after all: its inputs must not look free (law 5).
-    pub async fn revive(&mut self, tx: &mut Tx, invalid: Vec<Hash>) -> Result<(), UtxoError> {
-        if invalid.is_empty() {
-            return Ok(());
+    /// What was broadcast once may be mined after all, so its inputs must not look free (law 5): whatever was invalid for a
+    /// reason that is gone is valid again. To be called after each step of an event.
+    pub async fn revive(&mut self, tx: &mut Tx) -> Result<(), UtxoError> {
+        loop {
+            let mut freed = std::mem::take(&mut self.freed);
+            freed.retain(|outpoint| self.spender(outpoint).is_none());
+            let risen = std::mem::take(&mut self.risen);
+            if freed.is_empty() && risen.is_empty() {
+                return Ok(());
+            }
+            for hash in self.waiting(tx, &freed, &risen).await? {
+                let Some(node) = self.nodes.get(&hash) else { continue };
+                let free = node.inputs.iter().all(|input| self.spender(input).is_none());
+                if free && self.invalid_parent(&node.inputs).is_none() {
+                    self.set(hash, UNCONFIRMED, "what stood in its way is gone", None);
+                }
+            }
         }
-        let fallen: HashSet<Hash> = invalid.iter().copied().collect();
-        // Edges of this very event are the newest.
-        let mut edges: Vec<(Hash, Hash)> = self.edges.iter().rev().copied().collect();
-        edges.retain(|(_, winner)| fallen.contains(winner));
-        edges.extend(load::replaced(tx, &invalid).await?);
-        let candidates: Vec<Hash> = edges.into_iter().map(|(victim, _)| victim).collect();
-        if candidates.is_empty() {
-            return Ok(());
-        }
-        self.load_nodes(tx, candidates.iter().copied()).await?;
-        self.load_inputs(tx, &candidates).await?;
+    }
+
+    /// Once published, invalid now, and concerned by these; the newest first, with all that decides about them.
+    async fn waiting(&mut self, tx: &mut Tx, freed: &[OutPoint], risen: &[Hash]) -> Result<Vec<Hash>, StoreError> {
+        let stored = load::waiting(tx, freed, risen).await?;
+        self.load_nodes(tx, stored.iter().copied()).await?;
+        let (freed, risen): (HashSet<OutPoint>, HashSet<Hash>) =
+            (freed.iter().copied().collect(), risen.iter().copied().collect());
+        let concerned =
+            |node: &Node<'_>| node.inputs.iter().any(|input| freed.contains(input) || risen.contains(&input.hash));
+        let invalid = |node: &Node<'_>| matches!(node.now.status, Status::Replaced | Status::Failed);
+        // What this event has made invalid is not stored as such yet.
+        let here = self.nodes.iter().filter(|(_, node)| invalid(node) && concerned(node)).map(|(hash, _)| *hash);
+        let mut waiting: Vec<Hash> = here.chain(stored).collect::<BTreeSet<Hash>>().into_iter().collect();
+        waiting.retain(|hash| self.nodes.get(hash).is_some_and(invalid));
+        let (published, _) = load::once(tx, &waiting).await?;
+        waiting.retain(|hash| published.contains(hash) || self.nodes.get(hash).is_some_and(|node| node.once_published));
+        self.load_inputs(tx, &waiting).await?;
         let inputs: Vec<OutPoint> =
-            candidates.iter().filter_map(|one| self.nodes.get(one)).flat_map(|node| node.inputs.clone()).collect();
+            waiting.iter().filter_map(|hash| self.nodes.get(hash)).flat_map(|node| node.inputs.clone()).collect();
         self.load_spenders(tx, &inputs).await?;
         self.load_coins_at(tx, &inputs).await?;
         self.load_nodes(tx, inputs.iter().map(|input| input.hash)).await?;
-        let (published, _) = load::once(tx, &candidates).await?;
-        for hash in candidates {
-            let Some(node) = self.nodes.get(&hash) else { continue };
-            let free = node.inputs.iter().all(|input| self.spender(input).is_none());
-            let was_published = published.contains(&hash) || node.before == Some(UNCONFIRMED);
-            if node.now.status == Status::Replaced
-                && was_published
-                && free
-                && self.invalid_parent(&node.inputs).is_none()
-            {
-                self.set(hash, UNCONFIRMED, "what replaced it is gone", None);
-            }
-        }
-        Ok(())
+        waiting.sort_by_key(|hash| std::cmp::Reverse(self.nodes.get(hash).map(|node| node.age)));
+        Ok(waiting)
     }
 }

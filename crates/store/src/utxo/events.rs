@@ -8,7 +8,7 @@ use domain::Timestamp;
 use super::decide::{UNCONFIRMED, check_sense};
 use super::graph::{Graph, State};
 use super::lease::check_leases;
-use super::load::{bytes, corrupt, hash, number};
+use super::load::{bytes, hash, number};
 use super::types::{Block, Changes, Hash, Imported, LockId, NewTx, OutPoint, Refusal, Status, UtxoError, WalletId};
 use super::write::{Written, lock_coins};
 use crate::db::{Db, Tx};
@@ -179,8 +179,8 @@ async fn disconnect(tx: &mut Tx, down_to: u32, at: Timestamp) -> Result<Changes,
     for one in plain {
         graph.set(one, UNCONFIRMED, "disconnected", None);
     }
-    let invalid = graph.invalidate(tx, &coinbases, Status::Orphaned, "its block was disconnected", None).await?;
-    graph.revive(tx, invalid).await?;
+    graph.invalidate(tx, &coinbases, Status::Orphaned, "its block was disconnected", None).await?;
+    graph.revive(tx).await?;
     let changes = graph.write(tx, by_chain(at)).await?;
     execute!(tx, DELETE_BLOCKS, i64::from(down_to))?;
     Ok(changes)
@@ -279,10 +279,7 @@ async fn abandon(tx: &mut Tx, hash: Hash, written: Written<'_>) -> Result<Change
         Some(Status::Pending) => {}
         Some(status) => return Err(Refusal::NotPending(hash, status).into()),
     }
-    let invalid = graph.invalidate(tx, &[hash], Status::Failed, "abandoned", None).await?;
-    if invalid.first() != Some(&hash) {
-        return Err(corrupt("an abandoned transaction is still valid").into());
-    }
-    graph.revive(tx, invalid).await?;
+    graph.invalidate(tx, &[hash], Status::Failed, "abandoned", None).await?;
+    graph.revive(tx).await?;
     Ok(graph.write(tx, written).await?)
 }

@@ -25,6 +25,10 @@ pub(super) struct Node<'a> {
     /// Empty until they are loaded, for one that is stored.
     pub inputs: Vec<OutPoint>,
     pub given: Option<&'a NewTx>,
+    /// Grows with the order in which they were stored first.
+    pub age: i64,
+    /// It was published before this event, or in it.
+    pub once_published: bool,
     pub reason: &'static str,
     pub cause: Option<Hash>,
 }
@@ -71,6 +75,10 @@ pub(super) struct Graph<'a> {
     pub edges: Vec<(Hash, Hash)>,
     /// In the order in which they were changed.
     pub changed: Vec<Hash>,
+    /// Outpoints that lost their spender, and transactions that are valid again, since somebody last looked whether this
+    /// lets others be valid again.
+    pub freed: Vec<OutPoint>,
+    pub risen: Vec<Hash>,
 }
 
 /// What an account's totals change by.
@@ -162,6 +170,8 @@ impl<'a> Graph<'a> {
         cause: Option<Hash>,
     ) {
         let own = self.is_own(tx);
+        // Younger than whatever is stored, each than the one before.
+        let age = i64::MAX / 2 + i64::try_from(self.changed.len()).unwrap_or(0);
         let node = self.nodes.entry(tx.hash).or_insert_with(|| Node {
             before: None,
             now,
@@ -171,14 +181,21 @@ impl<'a> Graph<'a> {
             joins: BTreeSet::new(),
             inputs: Vec::new(),
             given: None,
+            age,
+            once_published: false,
             reason,
             cause,
         });
+        let rises = node.before.is_some() && !node.is_valid() && now.status.is_valid();
+        node.once_published |= now.status == Status::Published;
         (node.now, node.own, node.reason, node.cause) = (now, own, reason, cause);
         node.given = Some(tx);
         node.inputs.clone_from(&tx.inputs);
         node.joins.extend(concerned.difference(&node.stored_in));
         self.changed.push(tx.hash);
+        if rises {
+            self.risen.push(tx.hash);
+        }
         if now.status.is_valid() {
             self.occupy(tx.hash);
         }
@@ -207,10 +224,14 @@ impl<'a> Graph<'a> {
     pub fn set(&mut self, hash: Hash, now: State, reason: &'static str, cause: Option<Hash>) {
         let Some(node) = self.nodes.get_mut(&hash) else { return };
         let was_valid = node.is_valid();
+        node.once_published |= now.status == Status::Published;
         (node.now, node.reason, node.cause) = (now, reason, cause);
         self.changed.push(hash);
         match (was_valid, now.status.is_valid()) {
-            (false, true) => self.occupy(hash),
+            (false, true) => {
+                self.risen.push(hash);
+                self.occupy(hash);
+            }
             (true, false) => self.vacate(hash),
             (true, true) | (false, false) => {}
         }
@@ -230,6 +251,7 @@ impl<'a> Graph<'a> {
             // What was not looked up was its own: it was valid.
             if self.spenders.get(&input).is_none_or(|found| found.is_some_and(|(spender, _)| spender == hash)) {
                 self.spenders.insert(input, None);
+                self.freed.push(input);
             }
         }
     }

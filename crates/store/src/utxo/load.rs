@@ -17,7 +17,7 @@ static READ_OWNERS: RowsSql = RowsSql::new(
 
 static READ_NODES: RowsSql = RowsSql::new(
     "READ_NODES",
-    "SELECT t.tx_hash, t.wallet_id, t.status, t.block_height, t.is_coinbase, t.is_own
+    "SELECT t.tx_hash, t.wallet_id, t.status, t.block_height, t.is_coinbase, t.is_own, t.id
      FROM {rows} {join} transactions t ON t.tx_hash = r.hash",
     &[("hash", Bytes)],
 );
@@ -76,14 +76,21 @@ static READ_COINS_SPENT: RowsSql = RowsSql::new(
     &[("hash", Bytes)],
 );
 
-/// Whom these have replaced, the newest first.
-static READ_REPLACED: RowsSql = RowsSql::new(
-    "READ_REPLACED",
-    "SELECT e.id, y.tx_hash, x.tx_hash
-     FROM {rows} {join} transactions x ON x.tx_hash = r.hash
-         {join} tx_replacements e ON e.wallet_id = x.wallet_id AND e.replacement_tx_id = x.id
-         {join} transactions y ON y.wallet_id = e.wallet_id AND y.id = e.replaced_tx_id
-     ORDER BY e.id DESC",
+/// Invalid transactions that would spend these outpoints.
+static READ_WAITING_FOR: RowsSql = RowsSql::new(
+    "READ_WAITING_FOR",
+    "SELECT DISTINCT t.tx_hash
+     FROM {rows} {join} tx_inputs i ON i.prev_hash = r.hash AND i.prev_index = r.output_index AND NOT i.active
+         {join} transactions t ON t.wallet_id = i.wallet_id AND t.id = i.tx_id",
+    &[("hash", Bytes), ("output_index", Int)],
+);
+
+/// Invalid transactions that would spend any output of these.
+static READ_WAITING_ON: RowsSql = RowsSql::new(
+    "READ_WAITING_ON",
+    "SELECT DISTINCT t.tx_hash
+     FROM {rows} {join} tx_inputs i ON i.prev_hash = r.hash AND NOT i.active
+         {join} transactions t ON t.wallet_id = i.wallet_id AND t.id = i.tx_id",
     &[("hash", Bytes)],
 );
 
@@ -97,7 +104,7 @@ static READ_ONCE: RowsSql = RowsSql::new(
 );
 
 #[cfg(feature = "testing")]
-pub(crate) static ROWS_STATEMENTS: [&RowsSql; 10] = [
+pub(crate) static ROWS_STATEMENTS: [&RowsSql; 11] = [
     &READ_OWNERS,
     &READ_NODES,
     &READ_INPUTS,
@@ -106,7 +113,8 @@ pub(crate) static ROWS_STATEMENTS: [&RowsSql; 10] = [
     &READ_COINS_AT,
     &READ_COINS_MADE,
     &READ_COINS_SPENT,
-    &READ_REPLACED,
+    &READ_WAITING_FOR,
+    &READ_WAITING_ON,
     &READ_ONCE,
 ];
 
@@ -166,10 +174,16 @@ pub(super) async fn once(tx: &mut Tx, hashes: &[Hash]) -> Result<(HashSet<Hash>,
     Ok((published, pruned))
 }
 
-/// Whom these have replaced, the newest first.
-pub(super) async fn replaced(tx: &mut Tx, winners: &[Hash]) -> Result<Vec<(Hash, Hash)>, StoreError> {
-    let rows: Vec<(i64, Vec<u8>, Vec<u8>)> = fetch_rows(tx, &READ_REPLACED, vec![bytes(winners)]).await?;
-    rows.into_iter().map(|(_, victim, winner)| Ok((hash(&victim)?, hash(&winner)?))).collect()
+/// Invalid stored transactions that would spend these outpoints, or any output of these transactions.
+pub(super) async fn waiting(tx: &mut Tx, freed: &[OutPoint], risen: &[Hash]) -> Result<Vec<Hash>, StoreError> {
+    let mut rows: Vec<(Vec<u8>,)> = Vec::new();
+    if !freed.is_empty() {
+        rows.extend(fetch_rows(tx, &READ_WAITING_FOR, outpoint_columns(freed)).await?);
+    }
+    if !risen.is_empty() {
+        rows.extend(fetch_rows(tx, &READ_WAITING_ON, vec![bytes(risen)]).await?);
+    }
+    rows.iter().map(|row| hash(&row.0)).collect()
 }
 
 impl Graph<'_> {
@@ -179,9 +193,9 @@ impl Graph<'_> {
         if missing.is_empty() {
             return Ok(());
         }
-        type Stored = (Vec<u8>, i64, String, Option<i64>, bool, bool);
+        type Stored = (Vec<u8>, i64, String, Option<i64>, bool, bool, i64);
         let rows: Vec<Stored> = fetch_rows(tx, &READ_NODES, vec![bytes(&missing)]).await?;
-        for (one, wallet, text, height, coinbase, own) in rows {
+        for (one, wallet, text, height, coinbase, own, id) in rows {
             let state = State { status: status(&text)?, height: height.map(number).transpose()? };
             let node = self.nodes.entry(hash(&one)?).or_insert_with(|| Node {
                 before: Some(state),
@@ -192,12 +206,15 @@ impl Graph<'_> {
                 joins: BTreeSet::new(),
                 inputs: Vec::new(),
                 given: None,
+                age: id,
+                once_published: state.status == Status::Published,
                 reason: "",
                 cause: None,
             });
             if node.before != Some(state) {
                 return Err(corrupt("a transaction has another state in another wallet"));
             }
+            node.age = node.age.min(id);
             node.stored_in.insert(WalletId(wallet));
         }
         Ok(())
