@@ -201,6 +201,27 @@ impl BitcoinChain {
             .await
     }
 
+    /// The hashes of all transactions that wait at one node.
+    pub async fn mempool(&self) -> Result<Vec<TxHash>, ChainError> {
+        self.pool
+            .any(|node| async move {
+                let hashes: Vec<String> = wire::call(&node, "getrawmempool", json!([false])).await?;
+                let read: Result<Vec<TxHash>, _> = hashes.iter().map(|text| text.parse()).collect();
+                read.map_err(|_| node.bad("not a transaction's hash"))
+            })
+            .await
+    }
+
+    /// The bytes of transactions that wait at one node, in the order asked for. `None`: it is not waiting there, or not
+    /// any more.
+    pub async fn waiting(&self, hashes: &[TxHash]) -> Result<Vec<Option<Vec<u8>>>, ChainError> {
+        let mut found = Vec::with_capacity(hashes.len());
+        for some in hashes.chunks(super::BATCH) {
+            found.extend(self.pool.any(|node| async move { wire::waiting(&node, some).await }).await?);
+        }
+        Ok(found)
+    }
+
     /// The least fee with which a transaction of this weight replaces the given ones. `None`: the asked node does not
     /// hold one of them any more.
     ///

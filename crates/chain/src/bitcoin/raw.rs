@@ -93,6 +93,10 @@ impl RawBlock {
         Ok(Self { header, bytes, places })
     }
 
+    pub fn into_bytes(self) -> Vec<u8> {
+        self.bytes
+    }
+
     pub fn transactions(&self) -> impl Iterator<Item = RawTransaction<'_>> + Clone {
         self.places.iter().map(|place| RawTransaction {
             id: place.id,

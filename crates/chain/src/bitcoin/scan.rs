@@ -81,6 +81,18 @@ impl BitcoinChain {
         Err(ChainError::BlockMissing { height })
     }
 
+    /// The bytes of a block that a quorum has, checked against its hash: any one node will do.
+    pub async fn block_bytes(&self, block: BlockRef) -> Result<Vec<u8>, ChainError> {
+        let read = self.pool.any(|node| async move {
+            let found = wire::block(&node, block.hash).await?;
+            found.map(RawBlock::into_bytes).ok_or_else(|| node.lacks(format!("there is no block {}", block.height)))
+        });
+        match read.await {
+            Err(ChainError::Refused(CallError::Lacks { .. })) => Err(ChainError::BlockMissing { height: block.height }),
+            read => read,
+        }
+    }
+
     async fn scan_once(
         &self,
         node: &Arc<Node>,

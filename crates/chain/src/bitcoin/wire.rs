@@ -210,6 +210,25 @@ fn unhex(node: &Node, text: &str) -> Result<Vec<u8>, CallError> {
     alloy_primitives::hex::decode(text).map_err(|_| node.bad("not hexadecimal digits"))
 }
 
+/// Transactions of the node's mempool, each checked to be the one that was asked for.
+pub async fn waiting(node: &Node, hashes: &[TxHash]) -> Result<Vec<Option<Vec<u8>>>, CallError> {
+    let calls: Vec<_> = hashes.iter().map(|hash| ("getrawtransaction", json!([hash.to_string(), 0]))).collect();
+    let answers: Vec<Result<String, CallError>> = batch(node, &calls).await?;
+    let read = |(hash, answer): (&TxHash, Result<String, CallError>)| match answer {
+        Ok(text) => {
+            let bytes = unhex(node, &text)?;
+            let transaction = super::transaction::read_signed(&bytes).map_err(|_| node.bad("not a transaction"))?;
+            if hash_of(transaction.compute_txid()) != *hash {
+                return Err(node.bad("another transaction than was asked for"));
+            }
+            Ok(Some(bytes))
+        }
+        Err(CallError::Refused { code: NOT_FOUND, .. }) => Ok(None),
+        Err(error) => Err(error),
+    };
+    hashes.iter().zip(answers).map(read).collect()
+}
+
 /// What one node knows about where a transaction is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whereabouts {

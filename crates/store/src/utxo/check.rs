@@ -1,7 +1,10 @@
 //! Every row that disagrees with the facts. The facts are what the chain and the wallet's owner said: blocks, the
 //! inputs of each transaction, who replaced whom, and the history. Everything else is derived once more and compared.
 
-use super::types::{Finding, UtxoError, WalletId};
+use std::collections::{HashMap, HashSet};
+
+use super::load::{self, hash, number};
+use super::types::{Finding, Hash, OutPoint, UtxoError, WalletId};
 use crate::db::Db;
 use crate::dialect::PREFER_ONE_PASS;
 
@@ -77,16 +80,80 @@ statements! {
         WHERE COALESCE(e.status, '') <> t.status OR COALESCE(e.block_height, -1) <> COALESCE(t.block_height, -1)
         LIMIT 100";
 
+    /// A page of transactions in the order of their ids, for whoever can read their bytes.
+    READ_PAGE = "SELECT id, wallet_id, tx_hash, raw_tx, is_coinbase FROM transactions WHERE id > $1 ORDER BY id LIMIT 500";
+    READ_PAGE_INPUTS = "SELECT i.tx_id, i.prev_hash, i.prev_index FROM tx_inputs i
+            JOIN transactions t ON t.wallet_id = i.wallet_id AND t.id = i.tx_id
+        WHERE t.id > $1 AND t.id <= $2 ORDER BY i.tx_id, i.input_index";
+    READ_PAGE_OUTPUTS = "SELECT u.tx_id, u.output_index, u.amount, a.script_pub_key FROM transactions t
+            JOIN utxos u ON u.wallet_id = t.wallet_id AND u.tx_id = t.id
+            JOIN addresses a ON a.wallet_id = u.wallet_id AND a.id = u.address_id
+        WHERE t.id > $1 AND t.id <= $2 ORDER BY u.tx_id, u.output_index";
+    COUNT_TRANSACTIONS = "SELECT COUNT(*) FROM transactions";
+
     /// Every account with an address has its totals.
     CHECK_ACCOUNTS = "SELECT DISTINCT a.wallet_id, a.account, 'has no totals' FROM addresses a
             LEFT JOIN account_totals k ON k.wallet_id = a.wallet_id AND k.account = a.account
         WHERE k.account IS NULL LIMIT 100";
 }
 
+/// A stored transaction with what the other tables say of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredTx {
+    pub id: i64,
+    pub wallet: WalletId,
+    pub hash: Hash,
+    pub raw: Vec<u8>,
+    pub coinbase: bool,
+    pub inputs: Vec<OutPoint>,
+    /// Those that are held for this wallet's: index, amount, script.
+    pub outputs: Vec<(u32, i64, Vec<u8>)>,
+}
+
 /// Wallet, transaction, which of its outputs or inputs.
 type Place = (i64, Vec<u8>, i64);
 
 impl Db {
+    pub async fn count_transactions(&self) -> Result<u64, UtxoError> {
+        let row = fetch_optional!(&mut self.read().await?, COUNT_TRANSACTIONS => (i64,))?;
+        Ok(row.and_then(|(count,)| u64::try_from(count).ok()).unwrap_or(0))
+    }
+
+    /// The next transactions after an id, with their bytes; none at the end.
+    pub async fn stored_transactions(&self, after: i64) -> Result<Vec<StoredTx>, UtxoError> {
+        let mut tx = self.read().await?;
+        let rows = fetch_all!(&mut tx, READ_PAGE => (i64, i64, Vec<u8>, Vec<u8>, bool), after)?;
+        let last = rows.last().map_or(after, |row| row.0);
+        let mut inputs: HashMap<i64, Vec<OutPoint>> = HashMap::new();
+        for (id, made_by, index) in fetch_all!(&mut tx, READ_PAGE_INPUTS => (i64, Vec<u8>, i64), after, last)? {
+            inputs.entry(id).or_default().push(OutPoint { hash: hash(&made_by)?, index: number(index)? });
+        }
+        let mut outputs: HashMap<i64, Vec<(u32, i64, Vec<u8>)>> = HashMap::new();
+        for (id, index, amount, script) in
+            fetch_all!(&mut tx, READ_PAGE_OUTPUTS => (i64, i64, i64, Vec<u8>), after, last)?
+        {
+            outputs.entry(id).or_default().push((number(index)?, amount, script));
+        }
+        let stored = |(id, wallet, bytes, raw, coinbase): (i64, i64, Vec<u8>, Vec<u8>, bool)| {
+            Ok(StoredTx {
+                id,
+                wallet: WalletId(wallet),
+                hash: hash(&bytes)?,
+                raw,
+                coinbase,
+                inputs: inputs.remove(&id).unwrap_or_default(),
+                outputs: outputs.remove(&id).unwrap_or_default(),
+            })
+        };
+        rows.into_iter().map(stored).collect()
+    }
+
+    /// Which wallet owns each of these scripts, as far as one does.
+    pub async fn owners_of(&self, scripts: HashSet<&[u8]>) -> Result<HashMap<Vec<u8>, WalletId>, UtxoError> {
+        let owners = load::owners(&mut self.read().await?, scripts).await?;
+        Ok(owners.into_iter().map(|(script, (wallet, ..))| (script, wallet)).collect())
+    }
+
     /// At most a hundred rows for each rule; none when all is as it should be. It reads everything once, from one
     /// snapshot.
     pub async fn check_utxo(&self) -> Result<Vec<Finding>, UtxoError> {
@@ -118,7 +185,7 @@ impl Db {
         ];
         for (check, part, rows) in places {
             for (wallet, bytes, index) in rows {
-                let transaction = super::load::hash(&bytes)?;
+                let transaction = hash(&bytes)?;
                 let place = if part.is_empty() { String::new() } else { format!(", {part} {index}") };
                 findings.push(Finding {
                     check,

@@ -47,6 +47,7 @@ impl<'a> Graph<'a> {
         let inputs: Vec<OutPoint> = shown.iter().flat_map(|one| &one.inputs).copied().collect();
         graph.load_nodes(tx, shown.iter().map(|one| one.hash)).await?;
         graph.load_spenders(tx, &inputs).await?;
+        graph.load_rivals(tx, &inputs).await?;
         graph.load_coins_at(tx, &inputs).await?;
         let mut touched: HashSet<OutPoint> = HashSet::new();
         let mut relevant: Vec<&NewTx> = Vec::new();
@@ -59,7 +60,10 @@ impl<'a> Graph<'a> {
                 })
                 .collect();
             let spends = |input: &OutPoint| {
-                touched.contains(input) || graph.coins.contains_key(input) || graph.spender(input).is_some()
+                touched.contains(input)
+                    || graph.coins.contains_key(input)
+                    || graph.spender(input).is_some()
+                    || graph.rivals.contains_key(input)
             };
             if !ours.is_empty() || graph.nodes.contains_key(&one.hash) || one.inputs.iter().any(spends) {
                 touched.extend(&one.inputs);

@@ -38,10 +38,6 @@ impl Node<'_> {
         self.now.status.is_valid()
     }
 
-    pub fn has_changed(&self) -> bool {
-        self.before != Some(self.now) || !self.joins.is_empty()
-    }
-
     pub fn wallets(&self) -> impl Iterator<Item = WalletId> {
         self.stored_in.iter().chain(&self.joins).copied()
     }
@@ -69,12 +65,15 @@ pub(super) struct Graph<'a> {
     pub coins: HashMap<OutPoint, Ours>,
     /// The valid spender of each outpoint that was looked up, and with which input.
     pub spenders: HashMap<OutPoint, Option<(Hash, u32)>>,
+    /// Stored transactions that are not valid and would spend an outpoint that an event shows to be spent.
+    pub rivals: HashMap<OutPoint, Vec<Hash>>,
     /// Who became valid in this event, by the transactions whose outputs it spends.
     pub children: HashMap<Hash, Vec<Hash>>,
     /// Who took whose inputs: victim, winner.
     pub edges: Vec<(Hash, Hash)>,
-    /// In the order in which they were changed.
-    pub changed: Vec<Hash>,
+    /// Every change in its order: what became of it, why, and through whom. The history has all of them, also what
+    /// lasted only until the next transaction of the same event.
+    pub changed: Vec<(Hash, State, &'static str, Option<Hash>)>,
     /// Outpoints that lost their spender, and transactions that are valid again, since somebody last looked whether this
     /// lets others be valid again.
     pub freed: Vec<OutPoint>,
@@ -138,7 +137,9 @@ impl<'a> Graph<'a> {
     pub fn concerned(&self, tx: &NewTx) -> BTreeSet<WalletId> {
         let mut wallets: BTreeSet<WalletId> = self.outputs_of(tx).map(|(_, coin)| coin.wallet).collect();
         wallets.extend(tx.inputs.iter().filter_map(|input| self.coin(input)).map(|coin| coin.wallet));
-        for conflict in self.conflicts(tx) {
+        // Also of those that are not valid: what a block has spent must stay known, or one of them could come back.
+        let rivals = tx.inputs.iter().filter_map(|input| self.rivals.get(input)).flatten().copied();
+        for conflict in self.conflicts(tx).into_iter().chain(rivals) {
             wallets.extend(self.nodes.get(&conflict).into_iter().flat_map(Node::wallets));
         }
         wallets
@@ -192,12 +193,14 @@ impl<'a> Graph<'a> {
         node.given = Some(tx);
         node.inputs.clone_from(&tx.inputs);
         node.joins.extend(concerned.difference(&node.stored_in));
-        self.changed.push(tx.hash);
+        self.changed.push((tx.hash, now, reason, cause));
         if rises {
             self.risen.push(tx.hash);
         }
         if now.status.is_valid() {
             self.occupy(tx.hash);
+        } else {
+            self.vacate(tx.hash);
         }
         self.adopt_spenders(tx);
     }
@@ -215,7 +218,7 @@ impl<'a> Graph<'a> {
             {
                 child.reason = "its parent has arrived";
                 child.cause = Some(tx.hash);
-                self.changed.push(spender);
+                self.changed.push((spender, child.now, child.reason, child.cause));
             }
         }
     }
@@ -226,14 +229,25 @@ impl<'a> Graph<'a> {
         let was_valid = node.is_valid();
         node.once_published |= now.status == Status::Published;
         (node.now, node.reason, node.cause) = (now, reason, cause);
-        self.changed.push(hash);
+        self.changed.push((hash, now, reason, cause));
         match (was_valid, now.status.is_valid()) {
             (false, true) => {
                 self.risen.push(hash);
+                self.join_spent(hash);
                 self.occupy(hash);
             }
             (true, false) => self.vacate(hash),
             (true, true) | (false, false) => {}
+        }
+    }
+
+    /// A parent may have arrived while it was not valid.
+    fn join_spent(&mut self, hash: Hash) {
+        let Some(node) = self.nodes.get(&hash) else { return };
+        let spent: Vec<WalletId> =
+            node.inputs.iter().filter_map(|input| self.coin(input)).map(|coin| coin.wallet).collect();
+        if let Some(node) = self.nodes.get_mut(&hash) {
+            node.joins.extend(spent.into_iter().filter(|wallet| !node.stored_in.contains(wallet)));
         }
     }
 
@@ -248,6 +262,7 @@ impl<'a> Graph<'a> {
     fn vacate(&mut self, hash: Hash) {
         let inputs = self.nodes.get(&hash).map(|node| node.inputs.clone()).unwrap_or_default();
         for input in inputs {
+            self.rivals.entry(input).or_default().push(hash);
             // What was not looked up was its own: it was valid.
             if self.spenders.get(&input).is_none_or(|found| found.is_some_and(|(spender, _)| spender == hash)) {
                 self.spenders.insert(input, None);

@@ -79,7 +79,7 @@ static READ_COINS_SPENT: RowsSql = RowsSql::new(
 /// Invalid transactions that would spend these outpoints.
 static READ_WAITING_FOR: RowsSql = RowsSql::new(
     "READ_WAITING_FOR",
-    "SELECT DISTINCT t.tx_hash
+    "SELECT DISTINCT i.prev_hash, i.prev_index, t.tx_hash
      FROM {rows} {join} tx_inputs i ON i.prev_hash = r.hash AND i.prev_index = r.output_index AND NOT i.active
          {join} transactions t ON t.wallet_id = i.wallet_id AND t.id = i.tx_id",
     &[("hash", Bytes), ("output_index", Int)],
@@ -178,7 +178,8 @@ pub(super) async fn once(tx: &mut Tx, hashes: &[Hash]) -> Result<(HashSet<Hash>,
 pub(super) async fn waiting(tx: &mut Tx, freed: &[OutPoint], risen: &[Hash]) -> Result<Vec<Hash>, StoreError> {
     let mut rows: Vec<(Vec<u8>,)> = Vec::new();
     if !freed.is_empty() {
-        rows.extend(fetch_rows(tx, &READ_WAITING_FOR, outpoint_columns(freed)).await?);
+        let found: Vec<(Vec<u8>, i64, Vec<u8>)> = fetch_rows(tx, &READ_WAITING_FOR, outpoint_columns(freed)).await?;
+        rows.extend(found.into_iter().map(|(_, _, waiting)| (waiting,)));
     }
     if !risen.is_empty() {
         rows.extend(fetch_rows(tx, &READ_WAITING_ON, vec![bytes(risen)]).await?);
@@ -252,6 +253,21 @@ impl Graph<'_> {
         let rows: Vec<Spend> = fetch_rows(tx, &READ_SPENDERS, outpoint_columns(&missing)).await?;
         self.spenders.extend(missing.into_iter().map(|outpoint| (outpoint, None)));
         self.take_spends(tx, rows).await.map(|_| ())
+    }
+
+    /// The stored transactions that are not valid and would spend these outpoints.
+    pub async fn load_rivals(&mut self, tx: &mut Tx, outpoints: &[OutPoint]) -> Result<(), StoreError> {
+        if outpoints.is_empty() {
+            return Ok(());
+        }
+        let rows: Vec<(Vec<u8>, i64, Vec<u8>)> = fetch_rows(tx, &READ_WAITING_FOR, outpoint_columns(outpoints)).await?;
+        let mut rivals = BTreeSet::new();
+        for (prev_hash, prev_index, rival) in rows {
+            let (outpoint, rival) = (OutPoint { hash: hash(&prev_hash)?, index: number(prev_index)? }, hash(&rival)?);
+            self.rivals.entry(outpoint).or_default().push(rival);
+            rivals.insert(rival);
+        }
+        self.load_nodes(tx, rivals).await
     }
 
     /// The valid stored transactions that spend any output of these, with those transactions.

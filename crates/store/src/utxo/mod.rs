@@ -36,5 +36,6 @@ mod types;
 pub(crate) mod wallet;
 pub(crate) mod write;
 
+pub use check::StoredTx;
 pub use decide::MOST_GENERATIONS;
 pub use types::*;

@@ -1,8 +1,10 @@
 //! Writing what an event has changed, many rows at a time.
 
+use std::collections::{HashMap, HashSet};
+
 use domain::Timestamp;
 
-use super::graph::{Graph, Node, Row};
+use super::graph::{Graph, Node, Row, State};
 use super::load::{bytes, outpoint_columns};
 use super::types::{Changes, Hash, OutPoint, TxChange, WalletId};
 use crate::db::Tx;
@@ -176,6 +178,9 @@ pub(super) struct Written<'a> {
 /// The output's wallet, the output, its spender, with which input.
 type Spend = (WalletId, OutPoint, Hash, u32);
 
+/// A transaction, what became of it, why, and through whom.
+type Told = (Hash, State, &'static str, Option<Hash>);
+
 type Changed<'g, 'a> = Vec<(Hash, &'g Node<'a>)>;
 
 impl<'a> Graph<'a> {
@@ -193,7 +198,7 @@ impl<'a> Graph<'a> {
         self.write_edges(tx, written.at).await?;
         let changes = self.changes();
         let mut writes = Writes::default();
-        add_events(&mut writes, &changes, self, written);
+        self.add_events(&mut writes, written);
         self.add_totals(&mut writes)?;
         writes.run(tx).await?;
         Ok(Changes { transactions: changes })
@@ -298,23 +303,47 @@ impl<'a> Graph<'a> {
 
     /// In the order in which they happened, each with its last state.
     fn changes(&self) -> Vec<TxChange> {
-        let mut changes = Vec::new();
-        let mut told = std::collections::HashSet::new();
-        for hash in &self.changed {
-            let Some(node) = self.nodes.get(hash).filter(|node| node.has_changed() && told.insert(*hash)) else {
-                continue;
-            };
+        let mut told = HashSet::new();
+        let first = self.changed.iter().filter(|change| told.insert(change.0));
+        let changed = first.filter_map(|change| Some((change.0, self.nodes.get(&change.0)?)));
+        let of = |(hash, node): (Hash, &Node<'_>)| {
             let moved = node.before != Some(node.now);
-            let wallets = node.stored_in.iter().filter(|_| moved).chain(&node.joins);
-            changes.extend(wallets.map(|wallet| TxChange {
-                wallet: *wallet,
-                hash: *hash,
-                status: node.now.status,
-                height: node.now.height,
-                reason: node.reason,
-            }));
+            let wallets: Vec<WalletId> = node.stored_in.iter().filter(|_| moved).chain(&node.joins).copied().collect();
+            let (status, height, reason) = (node.now.status, node.now.height, node.reason);
+            wallets.into_iter().map(move |wallet| TxChange { wallet, hash, status, height, reason })
+        };
+        changed.flat_map(of).collect()
+    }
+
+    /// What the history gets to know: every change, in each wallet that it is news to.
+    fn add_events(&self, writes: &mut Writes, written: Written<'_>) {
+        let mut rows: Vec<(WalletId, &Told)> = Vec::new();
+        let mut last: HashMap<(WalletId, Hash), State> = HashMap::new();
+        for told in &self.changed {
+            let Some(node) = self.nodes.get(&told.0) else { continue };
+            for wallet in node.wallets() {
+                let before = last.insert((wallet, told.0), told.1);
+                let before = before.or(node.before.filter(|_| node.stored_in.contains(&wallet)));
+                if before != Some(told.1) {
+                    rows.push((wallet, told));
+                }
+            }
         }
-        changes
+        let words = |(_, told): &(WalletId, &Told)| match written.words {
+            Some((hash, words)) if hash == told.0 => format!("{}: {words}", told.2),
+            Some(_) | None => told.2.to_owned(),
+        };
+        let columns = vec![
+            Column::Ints(rows.iter().map(|(wallet, _)| wallet.0).collect()),
+            bytes(rows.iter().map(|(_, told)| &told.0)),
+            Column::Texts(rows.iter().map(|(_, told)| told.1.status.text()).collect()),
+            Column::OptionalInts(rows.iter().map(|(_, told)| told.1.height.map(i64::from)).collect()),
+            Column::Strings(rows.iter().map(words).collect()),
+            Column::OptionalBytes(rows.iter().map(|(_, told)| told.3.map(|cause| cause.0.to_vec())).collect()),
+            Column::Strings(vec![written.actor.to_owned(); rows.len()]),
+            Column::Ints(vec![written.at.micros(); rows.len()]),
+        ];
+        writes.add(&INSERT_EVENTS, columns, "events");
     }
 
     fn add_totals(&self, writes: &mut Writes) -> Result<(), StoreError> {
@@ -333,26 +362,6 @@ impl<'a> Graph<'a> {
         writes.add(&CHANGE_TOTALS, columns, "accounts' totals");
         Ok(())
     }
-}
-
-fn add_events(writes: &mut Writes, changes: &[TxChange], graph: &Graph<'_>, written: Written<'_>) {
-    let cause =
-        |change: &TxChange| graph.nodes.get(&change.hash).and_then(|node| node.cause).map(|hash| hash.0.to_vec());
-    let words = |change: &TxChange| match written.words {
-        Some((hash, words)) if hash == change.hash => format!("{}: {words}", change.reason),
-        Some(_) | None => change.reason.to_owned(),
-    };
-    let columns = vec![
-        Column::Ints(changes.iter().map(|change| change.wallet.0).collect()),
-        bytes(changes.iter().map(|change| &change.hash)),
-        Column::Texts(changes.iter().map(|change| change.status.text()).collect()),
-        Column::OptionalInts(changes.iter().map(|change| change.height.map(i64::from)).collect()),
-        Column::Strings(changes.iter().map(words).collect()),
-        Column::OptionalBytes(changes.iter().map(cause).collect()),
-        Column::Strings(vec![written.actor.to_owned(); changes.len()]),
-        Column::Ints(vec![written.at.micros(); changes.len()]),
-    ];
-    writes.add(&INSERT_EVENTS, columns, "events");
 }
 
 async fn change(tx: &mut Tx, changed: &Changed<'_, '_>) -> Result<(), StoreError> {
