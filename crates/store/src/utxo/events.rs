@@ -151,7 +151,7 @@ async fn connect(tx: &mut Tx, block: &Block, txs: &[NewTx], at: Timestamp) -> Re
     Ok(graph.write(tx, by_chain(at)).await?)
 }
 
-async fn insert_blocks(tx: &mut Tx, blocks: &[(u32, Hash, u32)]) -> Result<(), StoreError> {
+pub(super) async fn insert_blocks(tx: &mut Tx, blocks: &[(u32, Hash, u32)]) -> Result<(), StoreError> {
     if blocks.is_empty() {
         return Ok(());
     }

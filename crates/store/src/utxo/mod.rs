@@ -13,6 +13,7 @@
 //! | `lease` | outputs that somebody is about to spend |
 //! | `history` | one transaction with all that is known of it; labels |
 //! | `prune` | the only delete |
+//! | `bulk` | a history written at once, for the bench |
 //! | `check` | every row that disagrees with the facts |
 //!
 //! **An output has at most one valid spender, and only valid transactions spend.** Everything else follows: a
@@ -23,6 +24,7 @@
 //! Leases do not: they lock their outputs' rows, in the order of their ids.
 
 pub(crate) mod balance;
+pub(crate) mod bulk;
 pub(crate) mod check;
 pub(crate) mod coins;
 mod decide;
