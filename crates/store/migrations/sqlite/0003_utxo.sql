@@ -149,7 +149,7 @@ CREATE TABLE account_totals (
     unconfirmed INTEGER NOT NULL CONSTRAINT check_unconfirmed_total CHECK (unconfirmed >= 0),
     unconfirmed_count INTEGER NOT NULL CONSTRAINT check_unconfirmed_count CHECK (unconfirmed_count >= 0),
     CONSTRAINT pidx_account_totals PRIMARY KEY (wallet_id, account)
-) STRICT;
+) STRICT, WITHOUT ROWID;
 
 -- Which transaction took another's inputs.
 CREATE TABLE tx_replacements (
@@ -176,9 +176,8 @@ CREATE TABLE utxo_leases (
     expires_at INTEGER NOT NULL,
     CONSTRAINT pidx_utxo_leases PRIMARY KEY (wallet_id, utxo_id),
     CONSTRAINT fkey_utxo_leases_utxo FOREIGN KEY (wallet_id, utxo_id) REFERENCES utxos (wallet_id, id) ON DELETE CASCADE
-) STRICT;
+) STRICT, WITHOUT ROWID;
 CREATE INDEX idx_utxo_leases_expires_at ON utxo_leases (expires_at);
-CREATE INDEX idx_utxo_leases_covering ON utxo_leases (wallet_id, utxo_id, expires_at);
 CREATE INDEX idx_utxo_leases_lock ON utxo_leases (wallet_id, external_lock_id);
 
 CREATE TABLE transaction_labels (

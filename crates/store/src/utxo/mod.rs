@@ -14,6 +14,7 @@
 //! | `history` | one transaction with all that is known of it; labels |
 //! | `prune` | the only delete |
 //! | `bulk` | a history written at once, for the bench |
+//! | `explain` | how the engine goes about the hot reads, for the bench |
 //! | `check` | every row that disagrees with the facts |
 //!
 //! **An output has at most one valid spender, and only valid transactions spend.** Everything else follows: a
@@ -29,6 +30,7 @@ pub(crate) mod check;
 pub(crate) mod coins;
 mod decide;
 pub(crate) mod events;
+mod explain;
 mod graph;
 pub(crate) mod history;
 pub(crate) mod lease;
@@ -40,4 +42,5 @@ pub(crate) mod write;
 
 pub use check::StoredTx;
 pub use decide::MOST_GENERATIONS;
+pub use explain::Explained;
 pub use types::*;
