@@ -142,7 +142,7 @@ macro_rules! constraints {
                 match self { $(Self::$Variant => $name),* }
             }
 
-            /// What SQLite says when it is broken: it names checks, but lists columns for unique indexes.
+            /// What SQLite says when it is broken: it names checks and triggers, but lists columns for unique indexes.
             pub(crate) const fn sqlite_message(self) -> &'static str {
                 match self { $(Self::$Variant => $sqlite),* }
             }
@@ -176,4 +176,78 @@ constraints! {
     ChainName = "chains_name", "UNIQUE constraint failed: chains.name";
     AssetOnChainPair = "asset_on_chain_pair",
         "UNIQUE constraint failed: asset_on_chain.asset_id, asset_on_chain.chain_id";
+    // The Bitcoin wallet. In SQLite an id alone is the key, so that its message names no wallet.
+    Network = "valid_network", "CHECK constraint failed: valid_network";
+    WalletStatus = "valid_wallet_status", "CHECK constraint failed: valid_wallet_status";
+    BlockHeight = "check_height", "CHECK constraint failed: check_height";
+    BlockHash = "check_block_hash", "CHECK constraint failed: check_block_hash";
+    AddressAccount = "check_account", "CHECK constraint failed: check_account";
+    AddressBranch = "check_branch", "CHECK constraint failed: check_branch";
+    AddressChildIndex = "check_child_index", "CHECK constraint failed: check_child_index";
+    AddressPathPair = "check_path", "CHECK constraint failed: check_path";
+    AddressKind = "valid_kind", "CHECK constraint failed: valid_kind";
+    AddressScript = "check_script", "CHECK constraint failed: check_script";
+    TxHash = "check_tx_hash", "CHECK constraint failed: check_tx_hash";
+    TxStatus = "valid_status", "CHECK constraint failed: valid_status";
+    TxCoinbaseFlag = "check_is_coinbase_flag", "CHECK constraint failed: check_is_coinbase_flag";
+    TxOwnFlag = "check_is_own_flag", "CHECK constraint failed: check_is_own_flag";
+    ConfirmedIsPublished = "check_confirmed_published", "CHECK constraint failed: check_confirmed_published";
+    CoinbaseNotPending = "check_coinbase_not_pending", "CHECK constraint failed: check_coinbase_not_pending";
+    CoinbaseConfirmation = "check_coinbase_confirmation_state",
+        "CHECK constraint failed: check_coinbase_confirmation_state";
+    OrphanedIsCoinbase = "check_orphaned_coinbase", "CHECK constraint failed: check_orphaned_coinbase";
+    InputIndex = "check_input_index", "CHECK constraint failed: check_input_index";
+    InputPrevHash = "check_prev_hash", "CHECK constraint failed: check_prev_hash";
+    InputPrevIndex = "check_prev_index", "CHECK constraint failed: check_prev_index";
+    InputActiveFlag = "check_active_flag", "CHECK constraint failed: check_active_flag";
+    OutputIndex = "check_output_index", "CHECK constraint failed: check_output_index";
+    OutputAmount = "check_utxo_amount", "CHECK constraint failed: check_utxo_amount";
+    OutputValidFlag = "check_valid_flag", "CHECK constraint failed: check_valid_flag";
+    SpentInputIndex = "check_spent_input_index", "CHECK constraint failed: check_spent_input_index";
+    SpentPair = "check_spent_tx_and_index_pair", "CHECK constraint failed: check_spent_tx_and_index_pair";
+    NotSelfSpent = "check_not_self_spent", "CHECK constraint failed: check_not_self_spent";
+    ConfirmedTotal = "check_confirmed_total", "CHECK constraint failed: check_confirmed_total";
+    ConfirmedCount = "check_confirmed_count", "CHECK constraint failed: check_confirmed_count";
+    UnconfirmedTotal = "check_unconfirmed_total", "CHECK constraint failed: check_unconfirmed_total";
+    UnconfirmedCount = "check_unconfirmed_count", "CHECK constraint failed: check_unconfirmed_count";
+    NotSelfReplacement = "check_not_self_replacement", "CHECK constraint failed: check_not_self_replacement";
+    LockId = "check_lock_id", "CHECK constraint failed: check_lock_id";
+    TransactionLabel = "check_transaction_label", "CHECK constraint failed: check_transaction_label";
+    AddressLabel = "check_address_label", "CHECK constraint failed: check_address_label";
+    EventStatus = "valid_event_status", "CHECK constraint failed: valid_event_status";
+    WalletName = "uidx_wallets_name", "UNIQUE constraint failed: wallets.name";
+    BlockId = "pidx_blocks", "UNIQUE constraint failed: blocks.block_height";
+    OneBlockPerHash = "uidx_blocks_hash", "UNIQUE constraint failed: blocks.block_hash";
+    AddressId = "pidx_addresses", "UNIQUE constraint failed: addresses.id";
+    OneOwnerPerScript = "uidx_addresses_script", "UNIQUE constraint failed: addresses.script_pub_key";
+    OneAddressPerPath = "uidx_addresses_path",
+        "UNIQUE constraint failed: addresses.wallet_id, addresses.account, addresses.kind, addresses.branch, addresses.child_index";
+    TxId = "pidx_transactions", "UNIQUE constraint failed: transactions.id";
+    OneRowPerTx = "uidx_transactions_hash", "UNIQUE constraint failed: transactions.tx_hash, transactions.wallet_id";
+    InputId = "pidx_tx_inputs",
+        "UNIQUE constraint failed: tx_inputs.wallet_id, tx_inputs.tx_id, tx_inputs.input_index";
+    OneValidSpender = "uidx_tx_inputs_active",
+        "UNIQUE constraint failed: tx_inputs.prev_hash, tx_inputs.prev_index, tx_inputs.wallet_id";
+    OutputId = "pidx_utxos", "UNIQUE constraint failed: utxos.id";
+    OneRowPerOutput = "uidx_utxos_outpoint",
+        "UNIQUE constraint failed: utxos.wallet_id, utxos.tx_id, utxos.output_index";
+    AccountTotal = "pidx_account_totals", "UNIQUE constraint failed: account_totals.wallet_id, account_totals.account";
+    ReplacementId = "pidx_tx_replacements", "UNIQUE constraint failed: tx_replacements.id";
+    OneEdgePerPair = "uidx_tx_replacements_edge",
+        "UNIQUE constraint failed: tx_replacements.wallet_id, tx_replacements.replaced_tx_id, tx_replacements.replacement_tx_id";
+    OneLeasePerOutput = "pidx_utxo_leases", "UNIQUE constraint failed: utxo_leases.wallet_id, utxo_leases.utxo_id";
+    OneLabelPerTx = "pidx_transaction_labels",
+        "UNIQUE constraint failed: transaction_labels.wallet_id, transaction_labels.tx_id";
+    OneLabelPerAddress = "pidx_address_labels",
+        "UNIQUE constraint failed: address_labels.wallet_id, address_labels.address_id";
+    EventId = "pidx_transaction_events", "UNIQUE constraint failed: transaction_events.id";
+    WalletsOnOneNetwork = "trg_wallet_network", "trg_wallet_network";
+    OutputValid = "trg_utxo_valid", "trg_utxo_valid";
+    OutputSpender = "trg_utxo_spender", "trg_utxo_spender";
+    InputActive = "trg_input_active", "trg_input_active";
+    TransactionFixed = "trg_transaction_fixed", "trg_transaction_fixed";
+    InputFixed = "trg_input_fixed", "trg_input_fixed";
+    OutputFixed = "trg_output_fixed", "trg_output_fixed";
+    OutputKept = "trg_output_kept", "trg_output_kept";
+    EventFixed = "trg_event_fixed", "trg_event_fixed";
 }

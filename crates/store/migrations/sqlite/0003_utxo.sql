@@ -49,8 +49,6 @@ CREATE TABLE transactions (
     wallet_id INTEGER NOT NULL REFERENCES wallets (id) ON DELETE RESTRICT,
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     tx_hash BLOB NOT NULL CONSTRAINT check_tx_hash CHECK (length(tx_hash) = 32),
-    -- The hot paths never read it.
-    raw_tx BLOB NOT NULL,
     -- NULL: in no block of the best chain. Deleting a block makes its transactions unconfirmed.
     block_height INTEGER CONSTRAINT fkey_transactions_block REFERENCES blocks (block_height) ON DELETE SET NULL,
     -- pending    made here, not yet broadcast
@@ -63,6 +61,8 @@ CREATE TABLE transactions (
     is_coinbase INTEGER NOT NULL CONSTRAINT check_is_coinbase_flag CHECK (is_coinbase IN (0, 1)),
     -- All its inputs were ours, and confirmed or our own, when it was written: its change may be spent unconfirmed.
     is_own INTEGER NOT NULL CONSTRAINT check_is_own_flag CHECK (is_own IN (0, 1)),
+    -- The hot paths never read it. The last column: SQLite walks through all of it to reach a column behind it.
+    raw_tx BLOB NOT NULL,
     -- Composite, so that whatever refers to it must be of the same wallet.
     CONSTRAINT pidx_transactions UNIQUE (wallet_id, id),
     -- The hash first: a block's transactions are looked up for all wallets at once.
@@ -78,11 +78,13 @@ CREATE TABLE transactions (
 -- What a selection asks of a transaction and of an address, so that it reads nothing but indexes.
 CREATE INDEX idx_transactions_covering ON transactions (wallet_id, id, status, block_height, is_coinbase, is_own);
 CREATE INDEX idx_addresses_covering ON addresses (wallet_id, id, kind);
-CREATE INDEX idx_transactions_unconfirmed ON transactions (wallet_id, id) WHERE block_height IS NULL;
-CREATE INDEX idx_transactions_by_block ON transactions (wallet_id, block_height) WHERE block_height IS NOT NULL;
+CREATE INDEX idx_transactions_unconfirmed ON transactions (wallet_id, id)
+    WHERE block_height IS NULL AND status IN ('pending', 'published');
+-- The block first: deleting one looks for its transactions in all wallets.
+CREATE INDEX idx_transactions_by_block ON transactions (block_height, wallet_id) WHERE block_height IS NOT NULL;
 CREATE INDEX idx_transactions_by_received_time ON transactions (wallet_id, received_time DESC);
 -- Immature coinbases are its last hundred blocks.
-CREATE INDEX idx_transactions_coinbase ON transactions (wallet_id, block_height, id) WHERE is_coinbase;
+CREATE INDEX idx_transactions_coinbase ON transactions (wallet_id, block_height, id, is_coinbase) WHERE is_coinbase;
 
 -- What each transaction spends, ours or not: it is how conflicts with other people's outputs, and spends that arrive
 -- before their parents, are known.
@@ -129,12 +131,15 @@ CREATE TABLE utxos (
     -- Also lists a transaction's outputs.
     CONSTRAINT uidx_utxos_outpoint UNIQUE (wallet_id, tx_id, output_index)
 ) STRICT;
--- What a selection reads, by amount: as large as what can be spent, whatever the history.
-CREATE INDEX idx_utxos_unspent ON utxos (wallet_id, account, amount, id, tx_id, address_id)
+-- What a selection reads, by amount: as large as what can be spent, whatever the history. (The columns of its condition are
+-- in it too: otherwise SQLite holds the table itself for needed.)
+CREATE INDEX idx_utxos_unspent ON utxos (wallet_id, account, amount, id, tx_id, address_id, spent_by_tx_id, valid)
     WHERE spent_by_tx_id IS NULL AND valid;
 -- Of immature coinbases, and of leases, the amounts.
-CREATE INDEX idx_utxos_by_tx ON utxos (wallet_id, tx_id, account, amount) WHERE spent_by_tx_id IS NULL AND valid;
-CREATE INDEX idx_utxos_unspent_by_id ON utxos (wallet_id, id, account, amount) WHERE spent_by_tx_id IS NULL AND valid;
+CREATE INDEX idx_utxos_by_tx ON utxos (wallet_id, tx_id, account, amount, spent_by_tx_id, valid)
+    WHERE spent_by_tx_id IS NULL AND valid;
+CREATE INDEX idx_utxos_unspent_by_id ON utxos (wallet_id, id, account, amount, spent_by_tx_id, valid)
+    WHERE spent_by_tx_id IS NULL AND valid;
 CREATE INDEX idx_utxos_by_address ON utxos (wallet_id, address_id);
 CREATE INDEX idx_utxos_spent_by ON utxos (wallet_id, spent_by_tx_id) WHERE spent_by_tx_id IS NOT NULL;
 
@@ -221,11 +226,12 @@ CREATE TABLE transaction_events (
 CREATE INDEX idx_transaction_events_tx ON transaction_events (tx_hash, wallet_id);
 CREATE INDEX idx_transaction_events_pruned ON transaction_events (block_height) WHERE status = 'pruned';
 
--- What may be spent, before maturity and leases, which depend on the moment. Pending parents are in it.
+-- What may be spent, before maturity and leases, which depend on the moment. Pending parents are in it. (valid says the
+-- same as the status; it is there for idx_utxos_unspent.)
 CREATE VIEW spendable_utxos AS
 SELECT u.*, t.block_height, t.is_coinbase, t.status AS tx_status
 FROM utxos u JOIN transactions t ON t.wallet_id = u.wallet_id AND t.id = u.tx_id
-WHERE u.spent_by_tx_id IS NULL AND t.status IN ('published', 'pending');
+WHERE u.spent_by_tx_id IS NULL AND u.valid AND t.status IN ('published', 'pending');
 
 -- SQLite has no trigger that could change a row on its way, so whoever deletes a block orphans its coinbase first, in the
 -- same transaction; check_coinbase_confirmation_state refuses the delete otherwise.
@@ -240,31 +246,55 @@ BEGIN
         WHERE wallet_id = NEW.wallet_id AND spent_by_tx_id = NEW.id AND NEW.status NOT IN ('pending', 'published');
 END;
 
--- What an output and an input say of their transactions is true from the first moment.
-CREATE TRIGGER trg_utxo_valid_insert BEFORE INSERT ON utxos
+-- What an output and an input say of their transactions is true once the row is written. (Not before: a row that
+-- ON CONFLICT leaves alone is not looked at, as in PostgreSQL.)
+CREATE TRIGGER trg_utxo_valid_insert AFTER INSERT ON utxos
 WHEN NEW.valid <> (SELECT status IN ('pending', 'published') FROM transactions WHERE wallet_id = NEW.wallet_id AND id = NEW.tx_id)
 BEGIN SELECT RAISE(ABORT, 'trg_utxo_valid'); END;
-CREATE TRIGGER trg_utxo_valid_update BEFORE UPDATE OF valid ON utxos
+CREATE TRIGGER trg_utxo_valid_update AFTER UPDATE OF valid ON utxos
 WHEN NEW.valid <> (SELECT status IN ('pending', 'published') FROM transactions WHERE wallet_id = NEW.wallet_id AND id = NEW.tx_id)
 BEGIN SELECT RAISE(ABORT, 'trg_utxo_valid'); END;
-CREATE TRIGGER trg_utxo_spender_insert BEFORE INSERT ON utxos
+CREATE TRIGGER trg_utxo_spender_insert AFTER INSERT ON utxos
 WHEN NEW.spent_by_tx_id IS NOT NULL AND NOT EXISTS (SELECT 1 FROM tx_inputs i JOIN transactions p ON p.wallet_id = i.wallet_id
         AND p.tx_hash = i.prev_hash AND p.id = NEW.tx_id
     WHERE i.wallet_id = NEW.wallet_id AND i.tx_id = NEW.spent_by_tx_id AND i.input_index = NEW.spent_input_index
         AND i.prev_index = NEW.output_index AND i.active)
 BEGIN SELECT RAISE(ABORT, 'trg_utxo_spender'); END;
-CREATE TRIGGER trg_utxo_spender_update BEFORE UPDATE OF spent_by_tx_id, spent_input_index ON utxos
+CREATE TRIGGER trg_utxo_spender_update AFTER UPDATE OF spent_by_tx_id, spent_input_index ON utxos
 WHEN NEW.spent_by_tx_id IS NOT NULL AND NOT EXISTS (SELECT 1 FROM tx_inputs i JOIN transactions p ON p.wallet_id = i.wallet_id
         AND p.tx_hash = i.prev_hash AND p.id = NEW.tx_id
     WHERE i.wallet_id = NEW.wallet_id AND i.tx_id = NEW.spent_by_tx_id AND i.input_index = NEW.spent_input_index
         AND i.prev_index = NEW.output_index AND i.active)
 BEGIN SELECT RAISE(ABORT, 'trg_utxo_spender'); END;
-CREATE TRIGGER trg_input_active_insert BEFORE INSERT ON tx_inputs
+CREATE TRIGGER trg_input_active_insert AFTER INSERT ON tx_inputs
 WHEN NEW.active <> (SELECT status IN ('pending', 'published') FROM transactions WHERE wallet_id = NEW.wallet_id AND id = NEW.tx_id)
 BEGIN SELECT RAISE(ABORT, 'trg_input_active'); END;
-CREATE TRIGGER trg_input_active_update BEFORE UPDATE OF active ON tx_inputs
+CREATE TRIGGER trg_input_active_update AFTER UPDATE OF active ON tx_inputs
 WHEN NEW.active <> (SELECT status IN ('pending', 'published') FROM transactions WHERE wallet_id = NEW.wallet_id AND id = NEW.tx_id)
 BEGIN SELECT RAISE(ABORT, 'trg_input_active'); END;
+
+-- What the chain said is not changed afterwards, nor is what happened; the store marks, and adds.
+-- What was shown to anybody is never pending again.
+CREATE TRIGGER trg_transaction_fixed AFTER UPDATE ON transactions
+WHEN (OLD.wallet_id, OLD.id, OLD.tx_hash, OLD.is_coinbase)
+    IS NOT (NEW.wallet_id, NEW.id, NEW.tx_hash, NEW.is_coinbase)
+    OR (NEW.status = 'pending' AND OLD.status <> 'pending')
+BEGIN SELECT RAISE(ABORT, 'trg_transaction_fixed'); END;
+CREATE TRIGGER trg_input_fixed AFTER UPDATE OF wallet_id, tx_id, input_index, prev_hash, prev_index ON tx_inputs
+WHEN (OLD.wallet_id, OLD.tx_id, OLD.input_index, OLD.prev_hash, OLD.prev_index)
+    IS NOT (NEW.wallet_id, NEW.tx_id, NEW.input_index, NEW.prev_hash, NEW.prev_index)
+BEGIN SELECT RAISE(ABORT, 'trg_input_fixed'); END;
+CREATE TRIGGER trg_output_fixed AFTER UPDATE OF wallet_id, id, tx_id, output_index, amount, address_id, account ON utxos
+WHEN (OLD.wallet_id, OLD.id, OLD.tx_id, OLD.output_index, OLD.amount, OLD.address_id, OLD.account)
+    IS NOT (NEW.wallet_id, NEW.id, NEW.tx_id, NEW.output_index, NEW.amount, NEW.address_id, NEW.account)
+BEGIN SELECT RAISE(ABORT, 'trg_output_fixed'); END;
+-- What somebody could spend is not forgotten.
+CREATE TRIGGER trg_output_kept AFTER DELETE ON utxos WHEN OLD.valid AND OLD.spent_by_tx_id IS NULL
+BEGIN SELECT RAISE(ABORT, 'trg_output_kept'); END;
+CREATE TRIGGER trg_event_fixed_update AFTER UPDATE ON transaction_events
+BEGIN SELECT RAISE(ABORT, 'trg_event_fixed'); END;
+CREATE TRIGGER trg_event_fixed_delete AFTER DELETE ON transaction_events
+BEGIN SELECT RAISE(ABORT, 'trg_event_fixed'); END;
 
 -- All wallets share the blocks, so they are on one network.
 CREATE TRIGGER trg_wallet_network_insert BEFORE INSERT ON wallets

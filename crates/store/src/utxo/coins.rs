@@ -23,11 +23,23 @@ const MOST_CANDIDATES: usize = 1_600;
 statements! {
     READ_WALLET_STATUS = "SELECT status FROM wallets WHERE id = $1";
 
-    /// From an amount upwards. $5: the last height at which a coinbase is mature; $6, $7: pending and other people's
+    /// From an amount upwards. SQLite is told which indexes have all that is asked for; it would read the tables. $5: the last height at which a coinbase is mature; $6, $7: pending and other people's
     /// unconfirmed outputs are wanted too; $8: now.
     READ_LARGER = "SELECT u.id, u.amount, a.kind, t.block_height IS NOT NULL
         FROM utxos u JOIN transactions t ON t.wallet_id = u.wallet_id AND t.id = u.tx_id
             JOIN addresses a ON a.wallet_id = u.wallet_id AND a.id = u.address_id
+        WHERE u.wallet_id = $1 AND u.account = $2 AND u.spent_by_tx_id IS NULL AND u.valid
+            AND (u.amount, u.id) >= ($3, $4) AND a.kind <> 'other'
+            AND ((t.block_height IS NOT NULL AND (NOT t.is_coinbase OR t.block_height <= $5))
+                OR (t.block_height IS NULL AND t.status = 'published' AND (t.is_own OR $7 <> 0))
+                OR (t.status = 'pending' AND $6 <> 0))
+            AND NOT EXISTS (SELECT 1 FROM utxo_leases l
+                WHERE l.wallet_id = u.wallet_id AND l.utxo_id = u.id AND l.expires_at > $8)
+        ORDER BY u.amount, u.id LIMIT 400"
+        | "SELECT u.id, u.amount, a.kind, t.block_height IS NOT NULL
+        FROM utxos u INDEXED BY idx_utxos_unspent
+            CROSS JOIN transactions t INDEXED BY idx_transactions_covering ON t.wallet_id = u.wallet_id AND t.id = u.tx_id
+            CROSS JOIN addresses a INDEXED BY idx_addresses_covering ON a.wallet_id = u.wallet_id AND a.id = u.address_id
         WHERE u.wallet_id = $1 AND u.account = $2 AND u.spent_by_tx_id IS NULL AND u.valid
             AND (u.amount, u.id) >= ($3, $4) AND a.kind <> 'other'
             AND ((t.block_height IS NOT NULL AND (NOT t.is_coinbase OR t.block_height <= $5))
@@ -41,6 +53,18 @@ statements! {
     READ_SMALLER = "SELECT u.id, u.amount, a.kind, t.block_height IS NOT NULL
         FROM utxos u JOIN transactions t ON t.wallet_id = u.wallet_id AND t.id = u.tx_id
             JOIN addresses a ON a.wallet_id = u.wallet_id AND a.id = u.address_id
+        WHERE u.wallet_id = $1 AND u.account = $2 AND u.spent_by_tx_id IS NULL AND u.valid
+            AND (u.amount, u.id) < ($3, $4) AND a.kind <> 'other'
+            AND ((t.block_height IS NOT NULL AND (NOT t.is_coinbase OR t.block_height <= $5))
+                OR (t.block_height IS NULL AND t.status = 'published' AND (t.is_own OR $7 <> 0))
+                OR (t.status = 'pending' AND $6 <> 0))
+            AND NOT EXISTS (SELECT 1 FROM utxo_leases l
+                WHERE l.wallet_id = u.wallet_id AND l.utxo_id = u.id AND l.expires_at > $8)
+        ORDER BY u.amount DESC, u.id DESC LIMIT 400"
+        | "SELECT u.id, u.amount, a.kind, t.block_height IS NOT NULL
+        FROM utxos u INDEXED BY idx_utxos_unspent
+            CROSS JOIN transactions t INDEXED BY idx_transactions_covering ON t.wallet_id = u.wallet_id AND t.id = u.tx_id
+            CROSS JOIN addresses a INDEXED BY idx_addresses_covering ON a.wallet_id = u.wallet_id AND a.id = u.address_id
         WHERE u.wallet_id = $1 AND u.account = $2 AND u.spent_by_tx_id IS NULL AND u.valid
             AND (u.amount, u.id) < ($3, $4) AND a.kind <> 'other'
             AND ((t.block_height IS NOT NULL AND (NOT t.is_coinbase OR t.block_height <= $5))

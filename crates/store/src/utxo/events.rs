@@ -21,7 +21,8 @@ statements! {
     READ_TIP = "SELECT block_height, block_hash FROM blocks ORDER BY block_height DESC LIMIT 1";
     READ_BLOCKS = "SELECT block_height, block_hash FROM blocks WHERE block_height BETWEEN $1 AND $2 ORDER BY block_height";
     DELETE_BLOCKS = "DELETE FROM blocks WHERE block_height > $1";
-    READ_ABOVE = "SELECT DISTINCT t.tx_hash FROM wallets w JOIN transactions t ON t.wallet_id = w.id AND t.block_height > $1";
+    /// Once for each wallet. (Not DISTINCT: SQLite would read all hashes in their order for it.)
+    READ_ABOVE = "SELECT tx_hash FROM transactions WHERE block_height > $1";
     READ_HIGHEST_PRUNED = "SELECT MAX(block_height) FROM transaction_events WHERE status = 'pruned'";
     READ_WALLET = "SELECT status FROM wallets WHERE id = $1";
 }
@@ -171,7 +172,9 @@ async fn disconnect(tx: &mut Tx, down_to: u32, at: Timestamp) -> Result<Changes,
         return Err(Refusal::ReorgTooDeep { pruned }.into());
     }
     let rows = fetch_all!(tx, READ_ABOVE => (Vec<u8>,), i64::from(down_to))?;
-    let hashes: Vec<Hash> = rows.iter().map(|row| hash(&row.0)).collect::<Result<_, _>>()?;
+    let mut hashes: Vec<Hash> = rows.iter().map(|row| hash(&row.0)).collect::<Result<_, _>>()?;
+    hashes.sort_unstable();
+    hashes.dedup();
     let mut graph = Graph::default();
     graph.load_nodes(tx, hashes.iter().copied()).await?;
     let (coinbases, plain): (Vec<Hash>, Vec<Hash>) =

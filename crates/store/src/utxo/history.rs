@@ -114,10 +114,9 @@ impl Db {
 }
 
 fn check_label(label: Option<&str>) -> Result<(), Refusal> {
-    match label.map(|label| label.chars().count()) {
-        None | Some(1..=500) => Ok(()),
-        Some(_) => Err(Refusal::BadLabel),
-    }
+    // PostgreSQL cannot store a zero byte in a text.
+    let fits = |label: &str| (1..=500).contains(&label.chars().count()) && !label.contains('\0');
+    if label.is_none_or(fits) { Ok(()) } else { Err(Refusal::BadLabel) }
 }
 
 async fn detail(

@@ -9,4 +9,5 @@ mod ledger;
 mod model;
 mod schema;
 mod support;
+mod utxo_rules;
 mod yardstick;
