@@ -245,12 +245,14 @@ pub(crate) const BEGIN_WRITE: [&str; 2] = ["BEGIN ISOLATION LEVEL READ COMMITTED
 /// What every connection to PostgreSQL is set to. What we ask for is found by its key, always: the planner must not
 /// think otherwise of a table that was small when it last looked, and need not plan the same statement anew for every
 /// batch. Whoever does want whole tables says so: [`PREFER_ONE_PASS`].
-pub(crate) const POSTGRES_SETTINGS: [(&str, &str); 5] = [
+pub(crate) const POSTGRES_SETTINGS: [(&str, &str); 7] = [
     // An acknowledged commit is on disk, whatever the server's or the role's default.
     ("synchronous_commit", "on"),
     ("lock_timeout", "10s"),
     ("idle_in_transaction_session_timeout", "60s"),
     ("enable_seqscan", "off"),
+    ("enable_hashjoin", "off"),
+    ("enable_mergejoin", "off"),
     ("plan_cache_mode", "force_generic_plan"),
 ];
 
@@ -278,6 +280,7 @@ statements! {
     /// For the rest of this transaction: read whole tables, and join by hashing them, never row by row. A freshly filled
     /// table has no statistics yet, and the planner's guess could then take hours. SQLite joins by index.
     PREFER_ONE_PASS = "SELECT set_config('enable_nestloop', 'off', true) || set_config('enable_seqscan', 'on', true)
+            || set_config('enable_hashjoin', 'on', true) || set_config('enable_mergejoin', 'on', true)
             || set_config('plan_cache_mode', 'auto', true)"
         | "SELECT ''";
 

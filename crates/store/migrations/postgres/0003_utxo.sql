@@ -261,10 +261,14 @@ CREATE TRIGGER trg_carry_transaction_validity AFTER UPDATE ON transactions
 -- of several parts may write an output before its transaction, which the check would then not find.)
 CREATE FUNCTION check_utxo_transactions() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    IF NEW.valid <> (SELECT status IN ('pending', 'published') FROM transactions WHERE wallet_id = NEW.wallet_id AND id = NEW.tx_id) THEN
+    -- Only what this statement wrote: in a cascade the rows of parent and child are brought up to date one after the other.
+    IF (TG_OP = 'INSERT' OR NEW.valid <> OLD.valid)
+        AND NEW.valid <> (SELECT status IN ('pending', 'published') FROM transactions WHERE wallet_id = NEW.wallet_id AND id = NEW.tx_id) THEN
         RAISE EXCEPTION 'valid does not fit the transaction' USING ERRCODE = '23514', CONSTRAINT = 'trg_utxo_valid';
     END IF;
-    IF NEW.spent_by_tx_id IS NOT NULL AND NOT EXISTS (SELECT 1 FROM tx_inputs i JOIN transactions p ON p.wallet_id = i.wallet_id
+    IF NEW.spent_by_tx_id IS NOT NULL
+        AND (TG_OP = 'INSERT' OR (NEW.spent_by_tx_id, NEW.spent_input_index) IS DISTINCT FROM (OLD.spent_by_tx_id, OLD.spent_input_index))
+        AND NOT EXISTS (SELECT 1 FROM tx_inputs i JOIN transactions p ON p.wallet_id = i.wallet_id
             AND p.tx_hash = i.prev_hash AND p.id = NEW.tx_id
         WHERE i.wallet_id = NEW.wallet_id AND i.tx_id = NEW.spent_by_tx_id AND i.input_index = NEW.spent_input_index
             AND i.prev_index = NEW.output_index AND i.active) THEN

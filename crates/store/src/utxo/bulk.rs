@@ -8,7 +8,7 @@ use domain::Timestamp;
 use super::events::{insert_blocks, lock};
 use super::load::{bytes, corrupt, owners};
 use super::types::{Hash, Imported, OutPoint, UtxoError, WalletId};
-use crate::db::{Db, Tx};
+use crate::db::{Db, Line, Tx};
 use crate::dialect::{REST_TRIGGERS, SYNC_IDENTITIES};
 use crate::error::StoreError;
 use crate::sql::{Column, ColumnType::Bytes, ColumnType::Int, RowsSql, execute_rows};
@@ -123,6 +123,20 @@ impl Db {
             fetch_optional!(tx, SYNC_IDENTITIES => (String,)).map(|_| ())
         })?;
         Ok(())
+    }
+}
+
+/// What a server does by itself some time after so much was written; a bench does not wait for it.
+const SETTLE: [&str; 2] = ["VACUUM (ANALYZE)", "PRAGMA wal_checkpoint(TRUNCATE)"];
+
+impl Db {
+    pub async fn settle_after_bulk(&self) -> Result<(), UtxoError> {
+        let [postgres, sqlite] = SETTLE;
+        let done = match self.line().await? {
+            Line::Postgres(mut line) => sqlx::raw_sql(postgres).execute(&mut *line).await.map(|_| ()),
+            Line::Sqlite(mut line) => sqlx::raw_sql(sqlite).execute(&mut *line).await.map(|_| ()),
+        };
+        Ok(done.map_err(StoreError::from)?)
     }
 }
 

@@ -129,6 +129,10 @@ impl<'a> Graph<'a> {
                 Some(parent) => {
                     let failed = State { status: Status::Failed, height: None };
                     self.admit(new, &concerned, failed, "its parent is not valid", Some(parent));
+                    // Children that came before it do not outlive it.
+                    let mut children = self.load_children(tx, &[new.hash]).await?;
+                    children.extend(self.children.get(&new.hash).into_iter().flatten());
+                    self.invalidate(tx, &children, Status::Failed, "its parent is not valid", None).await?;
                 }
                 None => self.take_over(tx, new, &conflicts, UNCONFIRMED, "seen").await?,
             },

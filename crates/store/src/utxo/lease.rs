@@ -102,20 +102,20 @@ impl Db {
                 return Ok(Some(coins));
             }
         }
-        // Too many want the same ones. From here on they wait in line.
+        // Too many want the same ones. From here on they wait in line; what is lost even so is tried again from the start,
+        // so that no lock is kept from one choice to the next.
         Ok(transact!(self, tx => {
             fetch_optional!(tx, LOCK_SELECTIONS => (String,), wallet.0)?;
-            refused(async {
-                for _ in 0..HOPEFUL_TRIES {
-                    let candidates = super::coins::candidates(tx, wallet, account, want, now).await?;
-                    let Some(chosen) = choose(&candidates) else { return Ok(None) };
-                    let leased = lease_by_id(tx, wallet, &chosen, lock, until, now).await?;
-                    if leased.is_some() {
-                        return Ok(leased);
-                    }
-                }
-                Err(UtxoError::Store(StoreError::NeedsHistory))
-            }.await)
+            match refused(super::coins::candidates(tx, wallet, account, want, now).await)? {
+                Err(refusal) => Ok(Err(refusal)),
+                Ok(candidates) => match choose(&candidates) {
+                    None => Ok(Ok(None)),
+                    Some(chosen) => match lease_by_id(tx, wallet, &chosen, lock, until, now).await? {
+                        None => Err(StoreError::NeedsHistory),
+                        leased => Ok(Ok(leased)),
+                    },
+                },
+            }
         })??)
     }
 }

@@ -234,7 +234,8 @@ impl<'a> Graph<'a> {
     /// What becomes invalid first: it makes room for what becomes valid.
     async fn write_transactions(&self, tx: &mut Tx, at: Timestamp) -> Result<(), StoreError> {
         let mut changed: Changed<'_, '_> = self.nodes.iter().map(|(hash, node)| (*hash, node)).collect();
-        changed.sort_unstable_by_key(|(hash, _)| *hash);
+        // New ones get their ids in the order in which they came.
+        changed.sort_unstable_by_key(|(hash, node)| (node.age, *hash));
         for valid in [false, true] {
             let rows: Changed<'_, '_> = changed
                 .iter()
