@@ -38,7 +38,7 @@ const MOST_BYTES: usize = 4_000_000;
 /// What Core itself refuses to send without being told to: 0.1 BTC per 1,000 virtual bytes.
 pub const MOST_FEE_PER_KVB: u64 = 10_000_000;
 /// No transaction costs more than 1 BTC, however large.
-const MOST_FEE: u64 = 100_000_000;
+pub const MOST_FEE: u64 = 100_000_000;
 /// Sequence numbers without this bit delay the input (BIP 68).
 const NO_RELATIVE_LOCK: u32 = 1 << 31;
 /// Lock times from here on are seconds, not heights.

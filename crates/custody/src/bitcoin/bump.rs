@@ -1,0 +1,79 @@
+//! Replacing a transaction that waits (RBF), or pushing it by a child (CPFP). Both give a [`Target`], for which coins
+//! are chosen and leased as for any other.
+
+use ::bitcoin::Amount;
+use chain::bitcoin::{MOST_WEIGHT, PackageFacts};
+use store::utxo::Coin;
+
+use super::read::kind_of_script;
+use super::target::{Aim, Costs, Pushed, Recipient, Refusal, Replaced, ScriptKind, Target};
+
+/// A transaction of ours that waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sent {
+    pub coins: Vec<Coin>,
+    pub recipients: Vec<Recipient>,
+    pub change: Option<Recipient>,
+    /// As it was signed.
+    pub weight: u64,
+}
+
+/// What nodes ask of a replacement.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Asked {
+    /// Fees of all that builds on the old transaction and leaves with it, its own not counted.
+    pub evicted_fee: u64,
+    /// Satoshi per 1,000 virtual bytes.
+    pub increment: u64,
+    /// What `BitcoinChain::replacement_fee` said, for the weight that the replacement will have; zero if nobody was
+    /// asked.
+    pub at_least: u64,
+}
+
+impl Sent {
+    /// What it pays to the miner.
+    pub fn fee(&self) -> Result<u64, Refusal> {
+        let wrong = Refusal::Contradiction("the old transaction pays more than it has");
+        let amount =
+            |coin: &Coin| u64::try_from(coin.amount).ok().filter(|&amount| amount <= Amount::MAX_MONEY.to_sat());
+        let held = self.coins.iter().try_fold(0_u64, |sum, coin| sum.checked_add(amount(coin)?));
+        let mut paid = self.recipients.iter().chain(&self.change);
+        let paid = paid.try_fold(0_u64, |sum, output| sum.checked_add(output.amount));
+        held.zip(paid).and_then(|(held, paid)| held.checked_sub(paid)).ok_or(wrong)
+    }
+}
+
+/// The replacement pays the same to the same, and spends all that the old transaction spends. One common input would do
+/// to make it a replacement, but a coin that was dropped would look free while the old transaction can still be mined.
+///
+/// The additional fee comes out of the change, then out of further coins. The change keeps its script: give that to
+/// [`super::plan`] again, or a script of the kind `otherwise` where there was no change.
+pub fn replacement(old: &Sent, asked: Asked, costs: Costs, otherwise: ScriptKind) -> Result<Target, Refusal> {
+    if old.coins.is_empty() {
+        return Err(Refusal::Contradiction("the old transaction spends nothing"));
+    }
+    if old.weight == 0 || old.weight > MOST_WEIGHT {
+        return Err(Refusal::Contradiction("the old transaction has no weight that nodes pass on"));
+    }
+    let change = match &old.change {
+        None => otherwise,
+        Some(change) => ScriptKind::of(kind_of_script(&change.script))
+            .ok_or(Refusal::Contradiction("the old change is not ours to spend"))?,
+    };
+    let replaced = Replaced {
+        coins: old.coins.clone(),
+        fee: old.fee()?,
+        weight: old.weight,
+        evicted_fee: asked.evicted_fee,
+        increment: asked.increment,
+        at_least: asked.at_least,
+    };
+    Ok(Target { recipients: old.recipients.clone(), change, costs, aim: Aim::Replace(replaced) })
+}
+
+/// A child that moves an unconfirmed output of ours to a script of ours, with a fee that brings both, and all that they
+/// depend on, to the wanted rate. An output that is too small for that gets further coins beside it.
+pub const fn child(coin: Coin, ancestors: PackageFacts, relay: u64, costs: Costs, to: ScriptKind) -> Target {
+    let aim = Aim::Push(Pushed { coin, ancestors, relay });
+    Target { recipients: Vec::new(), change: to, costs, aim }
+}

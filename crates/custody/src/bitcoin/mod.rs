@@ -1,0 +1,34 @@
+//! What a Bitcoin wallet decides over rows that were read already: no I/O, no clock, no randomness.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `target` | what a transaction has to do; the arithmetic of its size and of its fee |
+//! | `select` | which coins it spends |
+//! | `search` | branch and bound over the coins, scored in whole satoshi |
+//! | `build` | coins and payments in their order, and the PSBT |
+//! | `bump` | replacing a transaction that waits (RBF), or pushing it by a child (CPFP) |
+//! | `read` | bytes and blocks as the store takes them |
+//!
+//! Making a transaction takes two steps, because coins are leased in between. [`chooser`] goes into
+//! `Db::select_and_lease`; of the coins that come back, [`plan`] makes the transaction, by the same arithmetic.
+//!
+//! **No amount is ever a float.** The search ranks by integers too; see `search`.
+//!
+//! **All money is accounted for**: inputs = payments + change + fee, the fee is at least the wanted rate times the size
+//! that the signed transaction has at most, and at most the cap.
+
+mod build;
+mod bump;
+mod read;
+mod search;
+mod select;
+mod target;
+
+pub use build::{Plan, SEQUENCE, plan, unsigned};
+pub use bump::{Asked, Sent, child, replacement};
+pub use read::{
+    BadBytes, block_hash_of, block_of, block_of_bytes, hash_of_block, hash_of_tx, kind_of_script, network_of,
+    tx_hash_of, tx_of, tx_of_bytes, wallet_network_of,
+};
+pub use select::{Selection, Strategy, chooser, select};
+pub use target::{Aim, Costs, Pushed, Recipient, Refusal, Replaced, ScriptKind, Target};
