@@ -1,4 +1,4 @@
-//! What a Bitcoin wallet decides over rows that were read already: no I/O, no clock, no randomness.
+//! The Bitcoin wallet: what it decides over rows that were read already, and how it keeps in step with the chain.
 //!
 //! | module | holds |
 //! |---|---|
@@ -8,6 +8,10 @@
 //! | `build` | coins and payments in their order, and the PSBT |
 //! | `bump` | replacing a transaction that waits (RBF), or pushing it by a child (CPFP) |
 //! | `read` | bytes and blocks as the store takes them |
+//! | `follow` | the store kept in step with the chain and the mempool; a backup brought up to date |
+//! | `check` | the rows held against the transactions' bytes |
+//!
+//! All but the last two are pure: no I/O, no clock, no randomness.
 //!
 //! Making a transaction takes two steps, because coins are leased in between. [`chooser`] goes into
 //! `Db::select_and_lease`; of the coins that come back, [`plan`] makes the transaction, by the same arithmetic.
@@ -19,6 +23,8 @@
 
 mod build;
 mod bump;
+mod check;
+mod follow;
 mod read;
 mod search;
 mod select;
@@ -26,6 +32,8 @@ mod target;
 
 pub use build::{Plan, SEQUENCE, plan, unsigned};
 pub use bump::{Asked, Sent, child, replacement};
+pub use check::check;
+pub use follow::{Follow, FollowError, Restored, Step};
 pub use read::{
     BadBytes, block_hash_of, block_of, block_of_bytes, hash_of_block, hash_of_tx, kind_of_script, network_of,
     tx_hash_of, tx_of, tx_of_bytes, wallet_network_of,

@@ -13,6 +13,12 @@ use store::utxo::{self, AddressKind, Block, Hash, NewOutput, NewTx};
 #[error("the bytes make no sense: {0}")]
 pub struct BadBytes(&'static str);
 
+impl BadBytes {
+    pub(super) const fn height() -> Self {
+        Self("no chain is so high")
+    }
+}
+
 /// Nothing that a block can be is longer.
 const MOST_BYTES: usize = 4_000_000;
 

@@ -1,0 +1,208 @@
+//! Keeps the store in step with the chain: blocks as a quorum has them, and the mempool of one node.
+//!
+//! | call | does |
+//! |---|---|
+//! | [`Follow::step`] | a few blocks forward, or back to where the chains part |
+//! | [`Follow::look`] | shows the store what waits in the mempool |
+//! | [`Follow::restore`] | after a backup was put back: both, until nothing is open, then asks after each unconfirmed transaction |
+//!
+//! **What leaves a mempool has not failed.** Only a transaction that takes its inputs says anything about it.
+
+use std::collections::HashSet;
+
+use chain::bitcoin::BitcoinChain;
+use chain::{BlockRef, Chain, ChainError, TxHash};
+use domain::Timestamp;
+use store::Db;
+use store::utxo::{Hash, NewTx, OutPoint, Refusal, Status, UtxoError, WalletId};
+
+use super::read::{BadBytes, block_of_bytes, hash_of_block, tx_hash_of, tx_of_bytes};
+
+#[derive(Debug, thiserror::Error)]
+pub enum FollowError {
+    #[error("the chain cannot be followed now")]
+    Chain(#[from] ChainError),
+    #[error("the store did not take it")]
+    Store(#[from] UtxoError),
+    #[error("block {height} cannot be read")]
+    Block { height: u64, source: BadBytes },
+    #[error("not even block {height}, the oldest that the store has, is in the chain any more")]
+    ForkTooDeep { height: u32 },
+}
+
+impl FollowError {
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::Chain(error) => error.code(),
+            Self::Store(error) => error.code(),
+            Self::Block { .. } => "CHAIN_CALL_REFUSED",
+            Self::ForkTooDeep { .. } => "CHAIN_FORK_TOO_DEEP",
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// The store has all that the chain has.
+    Idle,
+    /// Up to this height.
+    Forward(u32),
+    /// Back to this height: the blocks above were on another branch.
+    Back(u32),
+}
+
+/// What became of the unconfirmed transactions of a wallet that was restored.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Restored {
+    pub waiting: Vec<Hash>,
+    /// Something else took their inputs, or a block has them.
+    pub settled: Vec<Hash>,
+    /// No node asked has heard of them. They may still be mined: broadcast them again, or replace them.
+    pub unheard: Vec<Hash>,
+}
+
+pub struct Follow<'a> {
+    db: &'a Db,
+    chain: &'a BitcoinChain,
+    /// The first block of interest, when the store has none yet.
+    birthday: u32,
+    /// What waited in the mempool when it was last looked at: as large as that.
+    seen: HashSet<TxHash>,
+}
+
+/// So many blocks a quorum is asked about at once.
+const LOOK_BACK: u32 = 32;
+
+/// So many waiting transactions go into one transaction of the store.
+const SEEN_AT_ONCE: usize = 500;
+
+impl<'a> Follow<'a> {
+    pub fn new(db: &'a Db, chain: &'a BitcoinChain, birthday: u32) -> Self {
+        Self { db, chain, birthday, seen: HashSet::new() }
+    }
+
+    /// At most `most` blocks forward, or back to where the chains part.
+    pub async fn step(&mut self, most: u32, at: Timestamp) -> Result<Step, FollowError> {
+        let tip = self.chain.head().await?.tip;
+        let known = self.db.tip().await?;
+        let next = match known {
+            None => self.birthday,
+            Some((height, _)) => match self.common(height).await? {
+                Some(common) if common < height => {
+                    self.db.disconnect_blocks(common, at).await?;
+                    return Ok(Step::Back(common));
+                }
+                // The node is behind us, or its quorum is: that says nothing about our blocks.
+                None => return Ok(Step::Idle),
+                Some(_) => height.saturating_add(1),
+            },
+        };
+        let last = u64::from(next).saturating_add(u64::from(most.max(1)) - 1).min(tip.height);
+        let heights: Vec<u64> = (u64::from(next)..=last).collect();
+        if heights.is_empty() {
+            return Ok(Step::Idle);
+        }
+        let headers = match self.chain.headers(&heights).await {
+            Err(ChainError::BlockMissing { .. }) => return Ok(Step::Idle),
+            headers => headers?,
+        };
+        let mut reached = None;
+        for header in headers {
+            match self.connect(header.at(), at).await? {
+                Some(height) => reached = Some(height),
+                // The chain has moved while we read it: the next step finds where.
+                None => break,
+            }
+        }
+        Ok(reached.map_or(Step::Idle, Step::Forward))
+    }
+
+    async fn connect(&self, block: BlockRef, at: Timestamp) -> Result<Option<u32>, FollowError> {
+        let bytes = match self.chain.block_bytes(block).await {
+            Err(ChainError::BlockMissing { .. }) => return Ok(None),
+            bytes => bytes?,
+        };
+        let nonsense = |source| FollowError::Block { height: block.height, source };
+        let height = u32::try_from(block.height).map_err(|_| nonsense(BadBytes::height()))?;
+        let (stored, transactions) = block_of_bytes(height, &bytes).map_err(nonsense)?;
+        match self.db.connect_block(&stored, &transactions, at).await {
+            Ok(_) => Ok(Some(height)),
+            Err(UtxoError::Refused(Refusal::NotOnTip(_))) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The highest of our blocks that a quorum has, from a height down. `None`: the quorum's chain does not reach there.
+    async fn common(&self, from: u32) -> Result<Option<u32>, FollowError> {
+        let mut highest = from;
+        loop {
+            let lowest = highest.saturating_sub(LOOK_BACK - 1);
+            let ours = self.db.block_hashes(lowest, highest).await?;
+            let heights: Vec<u64> = ours.iter().map(|(height, _)| u64::from(*height)).collect();
+            let theirs = match self.chain.headers(&heights).await {
+                Err(ChainError::BlockMissing { .. }) => return Ok(None),
+                theirs => theirs?,
+            };
+            let same = ours.iter().zip(&theirs).rev().find(|((_, hash), header)| *hash == hash_of_block(header.hash));
+            match (same, lowest.checked_sub(1)) {
+                (Some(((height, _), _)), _) => return Ok(Some(*height)),
+                (None, None) => return Err(FollowError::ForkTooDeep { height: lowest }),
+                (None, Some(below)) => {
+                    // Imported blocks lie far apart: go on with the next one that is there.
+                    let older = self.db.block_hashes(0, below).await?;
+                    highest = older.last().ok_or(FollowError::ForkTooDeep { height: lowest })?.0;
+                }
+            }
+        }
+    }
+
+    /// Shows the store what waits in the mempool and was not shown before. Says how many transactions that were.
+    pub async fn look(&mut self, at: Timestamp) -> Result<usize, FollowError> {
+        let waiting = self.chain.mempool().await?;
+        let new: Vec<TxHash> = waiting.iter().filter(|hash| !self.seen.contains(*hash)).copied().collect();
+        for some in new.chunks(SEEN_AT_ONCE) {
+            let bytes = self.chain.waiting(some).await?;
+            self.show(bytes.into_iter().flatten(), at).await?;
+        }
+        self.seen = waiting.into_iter().collect();
+        Ok(new.len())
+    }
+
+    /// What cannot be read is nobody's payment; a node that lies gets no say.
+    async fn show(&self, bytes: impl Iterator<Item = Vec<u8>>, at: Timestamp) -> Result<(), FollowError> {
+        let transactions: Vec<NewTx> =
+            bytes.filter_map(|raw| tx_of_bytes(&raw).ok()).filter(|one| !one.coinbase).collect();
+        self.db.see_transactions(&transactions, at).await?;
+        Ok(())
+    }
+
+    /// After a backup was put back: nothing of the wallet is selected until the chain and the mempool were read and
+    /// each unconfirmed transaction was asked after.
+    pub async fn restore(&mut self, wallet: WalletId, at: Timestamp) -> Result<Restored, FollowError> {
+        self.db.begin_restore(wallet).await?;
+        while self.step(LOOK_BACK, at).await? != Step::Idle {}
+        self.seen.clear();
+        self.look(at).await?;
+        let mut restored = Restored::default();
+        for (hash, raw, _) in self.db.unconfirmed(wallet).await? {
+            if self.seen.contains(&tx_hash_of(hash)) {
+                restored.waiting.push(hash);
+                continue;
+            }
+            // Somebody may have taken its inputs with a transaction that concerns nobody of ours otherwise.
+            let inputs = tx_of_bytes(&raw).map(|one| one.inputs).unwrap_or_default();
+            let outpoints: Vec<(TxHash, u32)> =
+                inputs.iter().map(|OutPoint { hash, index }| (tx_hash_of(*hash), *index)).collect();
+            let rivals: Vec<TxHash> = self.chain.spenders(&outpoints).await?.into_iter().flatten().collect();
+            let bytes = self.chain.waiting(&rivals).await?;
+            self.show(bytes.into_iter().flatten(), at).await?;
+            let now = self.db.transaction(wallet, hash, at).await?;
+            match now.map(|now| (now.status, now.height)) {
+                Some((Status::Pending | Status::Published, None)) => restored.unheard.push(hash),
+                Some(_) | None => restored.settled.push(hash),
+            }
+        }
+        self.db.finish_restore(wallet).await?;
+        Ok(restored)
+    }
+}
