@@ -2,6 +2,6 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`bitcoin`] | choosing coins, building, replacing and pushing transactions; reading them from bytes |
+//! | [`bitcoin`] | the wallet: choosing coins, building transactions, following the chain, importing |
 
 pub mod bitcoin;

@@ -1,0 +1,193 @@
+//! An [`Export`] into the store, and the proof that nothing is missing.
+
+use std::collections::BTreeMap;
+
+use domain::Timestamp;
+use store::Db;
+use store::utxo::{Balance, ListFilter, OutPoint, OutputRow, Refusal, WalletId, is_mature};
+
+use super::{Claim, Export, ImportError};
+
+/// So many addresses, transactions and outputs at a time: each is one transaction of the database, over in a moment.
+const ADDRESSES: usize = 2_000;
+const TRANSACTIONS: usize = 500;
+const OUTPUTS: u32 = 5_000;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    Addresses,
+    Transactions,
+    /// The stored outputs are held against those that the source claims.
+    Check,
+}
+
+/// How far a step has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    pub step: Step,
+    pub done: usize,
+    pub of: usize,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    pub wallet: WalletId,
+    pub addresses: usize,
+    pub transactions: usize,
+    /// How many addresses were not there before, and how many changes of transactions were written: none of either when
+    /// the import is run again.
+    pub new_addresses: usize,
+    pub changes: usize,
+    pub left_out: usize,
+    pub balance: Balance,
+}
+
+/// Stores the wallet under a name, and compares. It may be run again at any time: what is there is passed over.
+pub async fn import(
+    db: &Db,
+    name: &str,
+    export: &Export,
+    at: Timestamp,
+    progress: &mut (dyn FnMut(Progress) + Send),
+) -> Result<Report, ImportError> {
+    in_chunks(db, name, export, at, TRANSACTIONS, progress).await
+}
+
+async fn in_chunks(
+    db: &Db,
+    name: &str,
+    export: &Export,
+    at: Timestamp,
+    chunk: usize,
+    progress: &mut (dyn FnMut(Progress) + Send),
+) -> Result<Report, ImportError> {
+    check_others(db, name, export).await?;
+    let wallet = db.create_wallet(name, export.network, at).await?;
+    let mut tell = |step, done: usize, of| progress(Progress { step, done: done.min(of), of });
+
+    let (mut new_addresses, mut changes) = (0, 0);
+    let of = export.addresses.len();
+    tell(Step::Addresses, 0, of);
+    for (number, addresses) in (1_usize..).zip(export.addresses.chunks(ADDRESSES)) {
+        new_addresses += db.add_addresses(wallet, addresses, at).await?;
+        tell(Step::Addresses, number * ADDRESSES, of);
+    }
+    let of = export.transactions.len();
+    tell(Step::Transactions, 0, of);
+    for (number, transactions) in (1_usize..).zip(export.transactions.chunks(chunk)) {
+        changes += db.import_transactions(transactions, at).await?.transactions.len();
+        tell(Step::Transactions, number * chunk, of);
+    }
+
+    let balance = check(db, wallet, export, at, &mut |done| tell(Step::Check, done, export.unspent.len())).await?;
+    Ok(Report {
+        wallet,
+        addresses: export.addresses.len(),
+        transactions: export.transactions.len(),
+        new_addresses,
+        changes,
+        left_out: export.left_out.len(),
+        balance,
+    })
+}
+
+/// All wallets share the blocks, and follow the chain from the highest one. An import must not raise it past blocks that
+/// another wallet has not seen.
+async fn check_others(db: &Db, name: &str, export: &Export) -> Result<(), ImportError> {
+    if db.wallets().await?.iter().all(|wallet| wallet.name == name) {
+        return Ok(());
+    }
+    let tip = db.tip().await?;
+    let highest = export.transactions.iter().filter_map(|given| given.block).map(|block| block.0).max();
+    if highest > tip.map(|tip| tip.0) {
+        return Err(ImportError::Store(Refusal::NotOnTip(tip).into()));
+    }
+    Ok(())
+}
+
+/// Every output that the store holds for unspent is one that the source claims, and the other way round; and the totals
+/// that the store keeps come to the same.
+async fn check(
+    db: &Db,
+    wallet: WalletId,
+    export: &Export,
+    now: Timestamp,
+    progress: &mut (dyn FnMut(usize) + Send),
+) -> Result<Balance, ImportError> {
+    progress(0);
+    let mut differences = Vec::new();
+    let mut missing: BTreeMap<OutPoint, Claim> = export.unspent.clone();
+    let mut filter = ListFilter { account: None, unspent_only: true, after: None, most: OUTPUTS };
+    loop {
+        let page = db.list_outputs(wallet, &filter, now).await?;
+        for row in &page {
+            differences.extend(difference(row, missing.remove(&row.outpoint)));
+        }
+        progress(export.unspent.len() - missing.len());
+        match page.last() {
+            Some(last) => filter.after = Some(last.id),
+            None => break,
+        }
+    }
+    let not_there = missing.iter().map(|(outpoint, claim)| format!("{outpoint} of {} is not there", claim.amount));
+    differences.extend(not_there);
+
+    let stored = total(db.balance(wallet, now).await?);
+    let tip = db.tip().await?.map_or(0, |tip| tip.0);
+    let claimed = claimed(export, tip);
+    let kinds = [
+        ("confirmed", stored.confirmed, claimed.confirmed),
+        ("unconfirmed", stored.unconfirmed, claimed.unconfirmed),
+        ("immature", stored.immature, claimed.immature),
+        ("number of outputs", stored.outputs, claimed.outputs),
+    ];
+    let unequal = kinds.into_iter().filter(|(_, stored, claimed)| stored != claimed);
+    differences.extend(unequal.map(|(kind, stored, claimed)| format!("{kind} is {stored} instead of {claimed}")));
+    if differences.is_empty() { Ok(stored) } else { Err(ImportError::Mismatch(differences)) }
+}
+
+fn difference(row: &OutputRow, claim: Option<Claim>) -> Option<String> {
+    let outpoint = row.outpoint;
+    match claim {
+        None => Some(format!("{outpoint} of {} is not in the source", row.amount)),
+        Some(claim) if claim.amount != row.amount => {
+            Some(format!("{outpoint} is of {} instead of {}", row.amount, claim.amount))
+        }
+        Some(claim) if (claim.height, claim.coinbase) != (row.height, row.coinbase) => {
+            let at = |height: Option<u32>| height.map_or("no block".to_owned(), |height| format!("block {height}"));
+            Some(format!("{outpoint} is in {} instead of {}", at(row.height), at(claim.height)))
+        }
+        Some(_) => None,
+    }
+}
+
+/// Over all accounts. No sum passes all the coins there can be by far: an i64 has room for four thousand times as many.
+fn total(accounts: BTreeMap<u32, Balance>) -> Balance {
+    accounts.into_values().fold(Balance::default(), |sum, account| Balance {
+        confirmed: sum.confirmed.saturating_add(account.confirmed),
+        unconfirmed: sum.unconfirmed.saturating_add(account.unconfirmed),
+        immature: sum.immature.saturating_add(account.immature),
+        leased: sum.leased.saturating_add(account.leased),
+        outputs: sum.outputs.saturating_add(account.outputs),
+    })
+}
+
+/// What the claims come to. What is immature depends on the last block, and the store has only those blocks that hold
+/// transactions of the wallet: its tip may lie below the source's.
+fn claimed(export: &Export, tip: u32) -> Balance {
+    export.unspent.values().fold(Balance::default(), |sum, claim| {
+        let immature = claim.coinbase && claim.height.is_some_and(|height| !is_mature(height, tip));
+        let of = |counts: bool| if counts { claim.amount } else { 0 };
+        Balance {
+            confirmed: sum.confirmed.saturating_add(of(claim.height.is_some())),
+            unconfirmed: sum.unconfirmed.saturating_add(of(claim.height.is_none())),
+            immature: sum.immature.saturating_add(of(immature)),
+            leased: 0,
+            outputs: sum.outputs.saturating_add(1),
+        }
+    })
+}
+
+#[cfg(test)]
+#[path = "run_tests.rs"]
+mod tests;
