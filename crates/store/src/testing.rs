@@ -200,6 +200,21 @@ pub async fn prepare_every_statement(db: &TestDb) -> Result<usize, String> {
     Ok(texts.len())
 }
 
+/// How SQLite would go about each statement that takes many rows, for the test that none reads all of a table for each.
+pub async fn sqlite_plans_of_rows(db: &TestDb) -> Vec<(&'static str, String)> {
+    use sqlx::Row;
+    let statements = crate::utxo::load::ROWS_STATEMENTS.iter().chain(crate::utxo::write::ROWS_STATEMENTS.iter());
+    let mut connection = sqlx::SqliteConnection::connect(&db.url).await.expect("the file opens");
+    let mut plans = Vec::new();
+    for sql in statements {
+        let text = AssertSqlSafe(format!("EXPLAIN QUERY PLAN {}", sql.text(Engine::Sqlite)));
+        let rows = sqlx::query(text).fetch_all(&mut connection).await.expect(sql.name);
+        let steps: Vec<String> = rows.iter().map(|row| row.get("detail")).collect();
+        plans.push((sql.name, steps.join("\n")));
+    }
+    plans
+}
+
 async fn prepare(db: &TestDb, text: &str) -> Result<(), sqlx::Error> {
     use sqlx::{Executor, SqlSafeStr};
     let text = AssertSqlSafe(text.to_owned()).into_sql_str();

@@ -21,11 +21,11 @@ statements! {
     READ_REPLACED_BY = "SELECT o.tx_hash FROM transactions t
             JOIN tx_replacements e ON e.wallet_id = t.wallet_id AND e.replaced_tx_id = t.id
             JOIN transactions o ON o.wallet_id = e.wallet_id AND o.id = e.replacement_tx_id
-        WHERE t.tx_hash = $2 AND t.wallet_id = $1 ORDER BY e.id";
+        WHERE t.tx_hash = $2 AND t.wallet_id = $1 ORDER BY e.replacement_tx_id";
     READ_REPLACES = "SELECT o.tx_hash FROM transactions t
             JOIN tx_replacements e ON e.wallet_id = t.wallet_id AND e.replacement_tx_id = t.id
             JOIN transactions o ON o.wallet_id = e.wallet_id AND o.id = e.replaced_tx_id
-        WHERE t.tx_hash = $2 AND t.wallet_id = $1 ORDER BY e.id";
+        WHERE t.tx_hash = $2 AND t.wallet_id = $1 ORDER BY e.replaced_tx_id";
     READ_EVENTS = "SELECT status, block_height, reason, cause, actor, at FROM transaction_events
         WHERE wallet_id = $1 AND tx_hash = $2 ORDER BY id";
     READ_TX_ID = "SELECT id FROM transactions WHERE wallet_id = $1 AND tx_hash = $2";

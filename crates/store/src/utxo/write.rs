@@ -79,12 +79,17 @@ static INSERT_UTXOS: RowsSql = RowsSql::new(
     &[("wallet", Int), ("hash", Bytes), ("output_index", Int), ("amount", Int), ("address", Int), ("account", Int)],
 );
 
+/// The outputs are looked up before they are changed: left to themselves both engines may read all of a
+/// wallet's. (A limit, however large, keeps the lookup together.)
 static SPEND_UTXOS: RowsSql = RowsSql::new(
     "SPEND_UTXOS",
-    "UPDATE utxos SET spent_by_tx_id = s.id, spent_input_index = r.input_index
-     FROM {rows} {join} transactions p ON p.tx_hash = r.hash AND p.wallet_id = r.wallet
-         {join} transactions s ON s.tx_hash = r.spender AND s.wallet_id = r.wallet
-     WHERE utxos.wallet_id = p.wallet_id AND utxos.tx_id = p.id AND utxos.output_index = r.output_index",
+    "UPDATE utxos SET spent_by_tx_id = x.spender, spent_input_index = x.input_index
+     FROM (SELECT u.wallet_id, u.id, s.id AS spender, r.input_index
+         FROM {rows} {join} transactions p ON p.tx_hash = r.hash AND p.wallet_id = r.wallet
+             {join} transactions s ON s.tx_hash = r.spender AND s.wallet_id = r.wallet
+             {join} utxos u ON u.wallet_id = p.wallet_id AND u.tx_id = p.id AND u.output_index = r.output_index
+         LIMIT 1000000000) x
+     WHERE utxos.wallet_id = x.wallet_id AND utxos.id = x.id",
     &[("wallet", Int), ("hash", Bytes), ("output_index", Int), ("spender", Bytes), ("input_index", Int)],
 );
 

@@ -51,3 +51,18 @@ fn a_selection_and_a_balance_read_nothing_but_indexes() {
         }
     });
 }
+
+// A search by the wallet alone reads all of the wallet, for each row that was given.
+#[test]
+fn no_event_reads_all_of_a_wallet() {
+    store::testing::on(Engine::Sqlite, async |db| {
+        let plans = store::testing::sqlite_plans_of_rows(db).await;
+        assert!(plans.len() > 20);
+        for (name, plan) in plans {
+            // `x` is what was looked up for the rows.
+            let given = |step: &&str| step.contains("json_each") || *step == "SCAN x";
+            let scans = plan.lines().filter(|step| step.starts_with("SCAN ") && !given(step)).count();
+            assert!(scans == 0 && !plan.contains("(wallet_id=?)"), "{name}: {plan}");
+        }
+    });
+}
