@@ -9,6 +9,7 @@ pub mod sign_build;
 pub mod site;
 pub mod spot;
 pub mod transfer;
+pub mod utxo;
 
 use crate::failure::Outcome;
 
@@ -24,6 +25,8 @@ pub enum Command {
     Scan(scan::Arguments),
     /// Transactions built, signed and read back per second, beside the bare signature
     SignBuild(sign_build::Arguments),
+    /// The Bitcoin wallet with up to a million unspent outputs, beside bdk_wallet over the same
+    Utxo(utxo::Arguments),
     /// One process of the two-process figure
     #[command(hide = true)]
     LedgerWriter(ledger::WriterArguments),
@@ -36,6 +39,7 @@ pub async fn run(command: &Command, json: bool) -> Outcome {
         Command::Transfer(arguments) => transfer::run(arguments, json).await,
         Command::Scan(arguments) => scan::run(arguments, json).await,
         Command::SignBuild(arguments) => sign_build::run(arguments, json),
+        Command::Utxo(arguments) => utxo::run(arguments, json).await,
         Command::LedgerWriter(arguments) => ledger::run_writer(arguments).await,
     }
 }
