@@ -141,7 +141,7 @@ async fn admin(server: &str, statement: &str) {
 }
 
 /// Keeps the server's disk small; a failed test leaves its database behind to look at.
-async fn drop_database(db: &TestDb) {
+pub async fn drop_database(db: &TestDb) {
     if db.engine() == Engine::Postgres {
         let path = db.url.split('?').next().and_then(|url| url.rsplit_once('/')).map(|(_, name)| name);
         let name = path.expect("made by create_postgres_database");

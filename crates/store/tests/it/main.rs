@@ -9,5 +9,6 @@ mod ledger;
 mod model;
 mod schema;
 mod support;
+mod utxo;
 mod utxo_rules;
 mod yardstick;

@@ -1,0 +1,29 @@
+//! The Bitcoin wallet's store, held to its rules from outside.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `model` | the rules as plain maps |
+//! | `readings` | what rows and balances follow from them |
+//! | `rows` | what the database says, in the model's words |
+//! | `stage` | a database and a model that are told the same events |
+//! | `world` | random but plausible events from a seed |
+//! | `property` | random worlds: model and rows agree after every event |
+//! | `reorg` | forks, long chains, spends before their parents |
+//! | `law5` | what was broadcast keeps its inputs |
+//! | `bad` | other wallets' addresses, and what no chain could show |
+//! | `faults` | a crash at every statement; every event twice |
+//! | `lease` | eight writers, expiry, renewal, sweeping |
+//! | `candidates` | what a selection is shown |
+
+mod bad;
+mod candidates;
+mod faults;
+mod law5;
+mod lease;
+mod model;
+mod property;
+mod readings;
+mod reorg;
+mod rows;
+mod stage;
+mod world;

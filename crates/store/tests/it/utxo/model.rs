@@ -1,0 +1,421 @@
+//! The rules of the Bitcoin wallet as plain maps: too simple to be wrong, too slow to be used. What the store's rows
+//! say after an event is compared with [`Model::rows`](super::readings), word for word.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use store::utxo::*;
+
+/// What happens to a store. Wallets are numbers into the world's list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    Connect(Block, Vec<NewTx>),
+    Disconnect(u32),
+    See(Vec<NewTx>),
+    Pending(usize, NewTx),
+    Replace(usize, NewTx),
+    Publish(Hash),
+    Abandon(Hash),
+}
+
+/// Wallet, hash, status and height of a transaction that changed.
+pub type Changed = (usize, Hash, Status, Option<u32>);
+/// What changed, or the code of the refusal.
+pub type Answer = Result<BTreeSet<Changed>, &'static str>;
+
+#[derive(Clone, Debug)]
+pub struct Tx {
+    /// Shared: a model is copied often.
+    pub content: Arc<NewTx>,
+    pub wallets: BTreeSet<usize>,
+    pub status: Status,
+    pub height: Option<u32>,
+    pub own: bool,
+    pub was_published: bool,
+    /// When it was first stored: a higher number is later.
+    number: usize,
+}
+
+#[derive(Clone, Debug)]
+pub struct Edge {
+    pub victim: Hash,
+    pub winner: Hash,
+    pub wallets: BTreeSet<usize>,
+}
+
+/// What is spent by a valid transaction, and which transactions are invalid.
+struct Moment {
+    spent: BTreeSet<OutPoint>,
+    invalid: BTreeSet<Hash>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Model {
+    /// Whose a script is: wallet and account.
+    pub scripts: BTreeMap<Vec<u8>, (usize, u32)>,
+    pub blocks: Vec<Block>,
+    pub txs: BTreeMap<Hash, Tx>,
+    /// Oldest first.
+    pub edges: Vec<Edge>,
+    /// How often law 5 made a transaction published again.
+    pub revived: u32,
+}
+
+/// The beginning of a hash, enough to tell a test's transactions apart.
+pub fn short(hash: &Hash) -> String {
+    hash.to_string()[..8].to_owned()
+}
+
+fn share_an_input(one: &NewTx, other: &NewTx) -> bool {
+    one.hash != other.hash && one.inputs.iter().any(|input| other.inputs.contains(input))
+}
+
+// ---- what is so ----------------------------------------------------------------------------------------------
+
+impl Model {
+    pub fn is_confirmed(&self, hash: &Hash) -> bool {
+        self.txs.get(hash).is_some_and(|tx| tx.height.is_some())
+    }
+
+    pub fn tip(&self) -> Option<&Block> {
+        self.blocks.last()
+    }
+
+    /// The wallet and account of an output that is stored.
+    pub fn owner(&self, output: &OutPoint) -> Option<(usize, u32)> {
+        let tx = &self.txs.get(&output.hash)?.content;
+        let output = tx.outputs.get(usize::try_from(output.index).unwrap())?;
+        self.scripts.get(&output.script).copied()
+    }
+
+    /// The valid transaction that spends each output, and with which input.
+    pub fn spenders(&self) -> BTreeMap<OutPoint, (Hash, usize)> {
+        let mut spenders = BTreeMap::new();
+        for tx in self.txs.values().filter(|tx| tx.status.is_valid()) {
+            for (index, input) in tx.content.inputs.iter().enumerate() {
+                let other = spenders.insert(*input, (tx.content.hash, index));
+                assert_eq!(other, None, "the model let two valid transactions spend {input}");
+            }
+        }
+        spenders
+    }
+
+    fn conflicts(&self, tx: &NewTx) -> Vec<&Tx> {
+        self.txs.values().filter(|other| share_an_input(tx, &other.content)).collect()
+    }
+
+    fn valid_conflicts(&self, tx: &NewTx) -> Vec<Hash> {
+        self.conflicts(tx).into_iter().filter(|tx| tx.status.is_valid()).map(|tx| tx.content.hash).collect()
+    }
+
+    fn has_invalid_parent(&self, tx: &NewTx) -> bool {
+        tx.inputs.iter().any(|input| self.txs.get(&input.hash).is_some_and(|parent| !parent.status.is_valid()))
+    }
+
+    /// Wallets that it pays, spends from, or in which a stored transaction conflicts with it.
+    fn concerned(&self, tx: &NewTx) -> BTreeSet<usize> {
+        let paid = tx.outputs.iter().filter_map(|output| self.scripts.get(&output.script));
+        let spent = tx.inputs.iter().filter_map(|input| self.owner(input));
+        let mut wallets: BTreeSet<usize> = paid.copied().chain(spent).map(|(wallet, _)| wallet).collect();
+        wallets.extend(self.conflicts(tx).into_iter().flat_map(|tx| tx.wallets.iter().copied()));
+        wallets
+    }
+
+    fn is_own(&self, tx: &NewTx) -> bool {
+        let trusted = |input: &OutPoint| {
+            let parent = self.txs.get(&input.hash);
+            self.owner(input).is_some() && parent.is_some_and(|parent| parent.height.is_some() || parent.own)
+        };
+        !tx.coinbase && tx.inputs.iter().all(trusted)
+    }
+}
+
+// ---- what happens --------------------------------------------------------------------------------------------
+
+impl Model {
+    /// What the event comes to. A refusal changes nothing.
+    pub fn apply(&mut self, event: &Event) -> Answer {
+        let before = self.clone();
+        let done = match event {
+            Event::Connect(block, txs) => self.connect(block, txs),
+            Event::Disconnect(down_to) => self.disconnect(*down_to),
+            Event::See(txs) => self.see_all(txs),
+            Event::Pending(wallet, tx) => self.pending(*wallet, tx),
+            Event::Replace(wallet, tx) => self.replace(*wallet, tx),
+            Event::Publish(hash) => self.publish(hash),
+            Event::Abandon(hash) => self.abandon(hash),
+        };
+        match done {
+            Ok(()) => Ok(self.changed_since(&before)),
+            Err(code) => {
+                *self = before;
+                Err(code)
+            }
+        }
+    }
+
+    fn changed_since(&self, before: &Self) -> BTreeSet<Changed> {
+        let states = |model: &Self| -> BTreeSet<Changed> {
+            let of = |tx: &Tx| {
+                let (hash, status, height) = (tx.content.hash, tx.status, tx.height);
+                tx.wallets.iter().map(move |wallet| (*wallet, hash, status, height)).collect::<Vec<_>>()
+            };
+            model.txs.values().flat_map(of).collect()
+        };
+        states(self).difference(&states(before)).copied().collect()
+    }
+
+    fn connect(&mut self, block: &Block, txs: &[NewTx]) -> Result<(), &'static str> {
+        if self.blocks.iter().any(|known| known.hash == block.hash && known.height == block.height) {
+            return Ok(());
+        }
+        if let Some(tip) = self.tip()
+            && (block.height != tip.height + 1 || block.parent != tip.hash)
+        {
+            return Err("UTXO_NOT_ON_TIP");
+        }
+        self.blocks.push(*block);
+        // One after another: what an earlier one has made invalid is no victim of a later one.
+        for tx in txs {
+            let before = self.moment();
+            let victims = self.valid_conflicts(tx);
+            if self.store(tx, Status::Published, Some(block.height)) {
+                self.take_inputs(tx.hash, &victims, Status::Failed);
+            }
+            self.revive(&before);
+        }
+        Ok(())
+    }
+
+    fn disconnect(&mut self, down_to: u32) -> Result<(), &'static str> {
+        let before = self.moment();
+        self.blocks.retain(|block| block.height <= down_to);
+        let mut orphans = Vec::new();
+        for tx in self.txs.values_mut().filter(|tx| tx.height.is_some_and(|height| height > down_to)) {
+            tx.height = None;
+            if tx.content.coinbase {
+                tx.status = Status::Orphaned;
+                orphans.push(tx.content.hash);
+            }
+        }
+        self.cascade(orphans);
+        self.revive(&before);
+        Ok(())
+    }
+
+    fn see_all(&mut self, txs: &[NewTx]) -> Result<(), &'static str> {
+        if txs.iter().any(|tx| tx.coinbase) {
+            return Err("UTXO_BAD_TRANSACTION");
+        }
+        for tx in txs {
+            let before = self.moment();
+            self.see(tx);
+            self.revive(&before);
+        }
+        Ok(())
+    }
+
+    fn see(&mut self, tx: &NewTx) {
+        let conflicts = self.valid_conflicts(tx);
+        let known = self.txs.get(&tx.hash).map(|known| known.status);
+        if known == Some(Status::Pending) {
+            self.store(tx, Status::Published, None);
+        }
+        if known.is_some_and(Status::is_valid) {
+            return;
+        }
+        if conflicts.iter().any(|conflict| self.is_confirmed(conflict)) {
+            return;
+        }
+        match (known.is_some(), self.has_invalid_parent(tx)) {
+            (true, invalid_parent) => {
+                if conflicts.is_empty() && !invalid_parent {
+                    self.store(tx, Status::Published, None);
+                }
+            }
+            (false, true) => {
+                // Children that came before it fall with it.
+                self.store(tx, Status::Failed, None);
+                self.cascade(vec![tx.hash]);
+            }
+            (false, false) => {
+                if self.store(tx, Status::Published, None) {
+                    self.take_inputs(tx.hash, &conflicts, Status::Replaced);
+                }
+            }
+        }
+    }
+
+    fn pending(&mut self, wallet: usize, tx: &NewTx) -> Result<(), &'static str> {
+        if self.is_known_or_impossible(wallet, tx)? {
+            return Ok(());
+        }
+        if !self.valid_conflicts(tx).is_empty() {
+            return Err("UTXO_CONFLICT");
+        }
+        self.store(tx, Status::Pending, None);
+        Ok(())
+    }
+
+    fn replace(&mut self, wallet: usize, tx: &NewTx) -> Result<(), &'static str> {
+        if self.is_known_or_impossible(wallet, tx)? {
+            return Ok(());
+        }
+        let conflicts = self.valid_conflicts(tx);
+        if conflicts.is_empty() || conflicts.iter().any(|conflict| self.is_confirmed(conflict)) {
+            return Err("UTXO_NOT_REPLACEABLE");
+        }
+        let before = self.moment();
+        self.store(tx, Status::Pending, None);
+        self.take_inputs(tx.hash, &conflicts, Status::Replaced);
+        self.revive(&before);
+        Ok(())
+    }
+
+    fn is_known_or_impossible(&self, wallet: usize, tx: &NewTx) -> Result<bool, &'static str> {
+        if self.txs.contains_key(&tx.hash) {
+            return Ok(true);
+        }
+        let spends = tx.inputs.iter().any(|input| self.owner(input).is_some_and(|(owner, _)| owner == wallet));
+        if tx.coinbase || !spends {
+            return Err("UTXO_BAD_TRANSACTION");
+        }
+        if self.has_invalid_parent(tx) { Err("UTXO_INVALID_PARENT") } else { Ok(false) }
+    }
+
+    fn publish(&mut self, hash: &Hash) -> Result<(), &'static str> {
+        let tx = self.txs.get_mut(hash).ok_or("UTXO_UNKNOWN_TRANSACTION")?;
+        match tx.status {
+            Status::Pending | Status::Published => {
+                tx.status = Status::Published;
+                tx.was_published = true;
+                Ok(())
+            }
+            Status::Replaced | Status::Failed | Status::Orphaned => Err("UTXO_NOT_PENDING"),
+        }
+    }
+
+    fn abandon(&mut self, hash: &Hash) -> Result<(), &'static str> {
+        match self.txs.get(hash).ok_or("UTXO_UNKNOWN_TRANSACTION")?.status {
+            Status::Failed => Ok(()),
+            Status::Pending => {
+                let before = self.moment();
+                self.invalidate(hash, Status::Failed, None);
+                self.cascade(vec![*hash]);
+                self.revive(&before);
+                Ok(())
+            }
+            Status::Published | Status::Replaced | Status::Orphaned => Err("UTXO_NOT_PENDING"),
+        }
+    }
+}
+
+// ---- what follows --------------------------------------------------------------------------------------------
+
+impl Model {
+    /// Writes it as it is now, in all wallets that it concerns. False: it concerns none.
+    fn store(&mut self, tx: &NewTx, status: Status, height: Option<u32>) -> bool {
+        let known = self.txs.get(&tx.hash);
+        let mut wallets = self.concerned(tx);
+        wallets.extend(known.iter().flat_map(|known| known.wallets.iter().copied()));
+        if wallets.is_empty() {
+            return false;
+        }
+        let was_published = status == Status::Published || known.is_some_and(|known| known.was_published);
+        let number = known.map_or(self.txs.len(), |known| known.number);
+        let same = known.filter(|known| known.status == status && known.height == height && known.wallets == wallets);
+        let own = same.map_or_else(|| self.is_own(tx), |known| known.own);
+        self.txs
+            .insert(tx.hash, Tx { content: Arc::new(tx.clone()), wallets, status, height, own, was_published, number });
+        self.spread_to_children(tx.hash);
+        true
+    }
+
+    /// A valid spend that arrived before its parent spends from the parent's wallets too. One that is invalid learns
+    /// of it when it becomes valid again.
+    fn spread_to_children(&mut self, parent: Hash) {
+        let spends: Vec<(Hash, usize)> = self
+            .txs
+            .values()
+            .filter(|tx| tx.status.is_valid())
+            .flat_map(|tx| tx.content.inputs.iter().map(|input| (tx.content.hash, *input)))
+            .filter(|(_, input)| input.hash == parent)
+            .filter_map(|(child, input)| Some((child, self.owner(&input)?.0)))
+            .collect();
+        for (child, wallet) in spends {
+            self.txs.get_mut(&child).unwrap().wallets.insert(wallet);
+        }
+    }
+
+    fn take_inputs(&mut self, winner: Hash, victims: &[Hash], end: Status) {
+        for victim in victims {
+            self.invalidate(victim, end, Some(winner));
+        }
+        self.cascade(victims.to_vec());
+    }
+
+    fn invalidate(&mut self, victim: &Hash, status: Status, winner: Option<Hash>) {
+        let tx = self.txs.get_mut(victim).unwrap();
+        assert!(tx.height.is_none(), "the world made {} impossible after it was in a block", short(victim));
+        tx.status = status;
+        let wallets = tx.wallets.clone();
+        let Some(winner) = winner else { return };
+        match self.edges.iter_mut().find(|edge| (edge.victim, edge.winner) == (*victim, winner)) {
+            Some(edge) => edge.wallets.extend(wallets),
+            None => self.edges.push(Edge { victim: *victim, winner, wallets }),
+        }
+    }
+
+    /// Fails the descendants of what has become invalid.
+    fn cascade(&mut self, mut invalid: Vec<Hash>) {
+        while let Some(parent) = invalid.pop() {
+            let spends = |tx: &&Tx| tx.content.inputs.iter().any(|input| input.hash == parent);
+            let children = self.txs.values().filter(spends).filter(|tx| tx.status.is_valid());
+            let children: Vec<Hash> = children.map(|tx| tx.content.hash).collect();
+            for child in children {
+                self.invalidate(&child, Status::Failed, None);
+                invalid.push(child);
+            }
+        }
+    }
+
+    fn moment(&self) -> Moment {
+        let (valid, invalid): (Vec<&Tx>, Vec<&Tx>) = self.txs.values().partition(|tx| tx.status.is_valid());
+        Moment {
+            spent: valid.into_iter().flat_map(|tx| tx.content.inputs.iter().copied()).collect(),
+            invalid: invalid.into_iter().map(|tx| tx.content.hash).collect(),
+        }
+    }
+
+    /// Law 5: what was broadcast may still be mined, so its inputs must not look free. After each step, whatever was
+    /// published once and has nothing in its way any more is published again, the newest first.
+    fn revive(&mut self, before: &Moment) {
+        let now = self.moment();
+        let mut freed: BTreeSet<OutPoint> = before.spent.difference(&now.spent).copied().collect();
+        let mut risen: BTreeSet<Hash> = before.invalid.difference(&now.invalid).copied().collect();
+        while !freed.is_empty() || !risen.is_empty() {
+            let concerned = |tx: &&Tx| {
+                let mut inputs = tx.content.inputs.iter();
+                inputs.any(|input| freed.contains(input) || risen.contains(&input.hash))
+            };
+            let gone = self.txs.values().filter(|tx| !tx.status.is_valid() && !tx.content.coinbase && tx.was_published);
+            let mut candidates: Vec<(usize, Arc<NewTx>)> =
+                gone.filter(concerned).map(|tx| (tx.number, Arc::clone(&tx.content))).collect();
+            candidates.sort_by_key(|(number, _)| std::cmp::Reverse(*number));
+            freed.clear();
+            risen.clear();
+            for (_, tx) in candidates {
+                if self.valid_conflicts(&tx).is_empty() && !self.has_invalid_parent(&tx) {
+                    // Parents may have come meanwhile.
+                    let spent = tx.inputs.iter().filter_map(|input| self.owner(input));
+                    let more: Vec<usize> = spent.map(|(wallet, _)| wallet).collect();
+                    let revived = self.txs.get_mut(&tx.hash).unwrap();
+                    revived.status = Status::Published;
+                    revived.wallets.extend(more);
+                    self.revived += 1;
+                    risen.insert(tx.hash);
+                }
+            }
+        }
+    }
+}
