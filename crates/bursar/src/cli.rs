@@ -7,7 +7,7 @@ use clap::{Parser, Subcommand};
 
 use crate::commands::{
     Context, account, apply, audit, balances, checkpoint, config, devnet, drill, drill_plain, drill_spot, journal,
-    load, migrate, serve, spot, token, transfer, with_postgres,
+    load, migrate, serve, spot, token, transfer, utxo, with_postgres,
 };
 use crate::config::Config;
 use crate::failure::{Exit, Failure, Outcome};
@@ -59,6 +59,9 @@ enum Command {
     /// Look at internal transfers; have a stuck one tried again, or resolve it where the legs' records prove it
     #[command(subcommand)]
     Transfer(transfer::Command),
+    /// The Bitcoin wallet: balances, outputs, leases, labels, pruning, and a check of every row
+    #[command(subcommand)]
+    Utxo(utxo::Command),
     /// Print a token for a user, signed with auth.hs256_secret_file, to try the interface with
     Token(token::Arguments),
     /// Print the description of the HTTP interface (OpenAPI 3.1)
@@ -174,6 +177,7 @@ async fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Checkpoint => checkpoint::run(&context).await,
         Command::Serve(arguments) => serve::run(&context, arguments).await,
         Command::Transfer(command) => transfer::run(&context, command).await,
+        Command::Utxo(command) => utxo::run(&context, command).await,
         Command::Token(arguments) => token::run(&context, arguments),
         Command::Config(ConfigCommand::Check) => config::check(&context, file.as_deref()),
         Command::Drill(DrillCommand::Ledger(arguments)) => drill::run(&context, arguments).await,

@@ -357,14 +357,18 @@ fn hint_of(message: &str) -> String {
 }
 
 fn suggestion(unknown: &str, known: &[&str]) -> String {
-    let nearest = known.iter().max_by(|a, b| {
-        let likeness = |name: &str| strsim::jaro_winkler(unknown, name);
-        likeness(a).total_cmp(&likeness(b))
-    });
-    match nearest {
-        Some(nearest) if strsim::jaro_winkler(unknown, nearest) > 0.7 => format!("did you mean {nearest}?"),
-        _ => format!("known are: {}", known.join(", ")),
+    match nearest(unknown, known) {
+        Some(nearest) => format!("did you mean {nearest}?"),
+        None => format!("known are: {}", known.join(", ")),
     }
+}
+
+/// The known name that somebody may have meant.
+pub fn nearest<'a>(unknown: &str, known: &[&'a str]) -> Option<&'a str> {
+    let likeness = |name: &str| strsim::jaro_winkler(unknown, name);
+    // Two letters swapped make short names look unlike.
+    let meant = |name: &&str| likeness(name) > 0.7 || strsim::osa_distance(unknown, name) == 1;
+    known.iter().copied().filter(meant).max_by(|a, b| likeness(a).total_cmp(&likeness(b)))
 }
 
 #[cfg(test)]

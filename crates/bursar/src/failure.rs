@@ -6,6 +6,7 @@ use serde_json::json;
 use spot::SpotError;
 use store::StoreError;
 use store::catalog::CatalogError;
+use store::utxo::UtxoError;
 
 use crate::output::warn;
 
@@ -106,6 +107,15 @@ impl From<CatalogError> for Failure {
         match error {
             CatalogError::Store(error) => error.into(),
             refused => Self::bad_input(refused.code(), refused.to_string(), refused.hint()),
+        }
+    }
+}
+
+impl From<UtxoError> for Failure {
+    fn from(error: UtxoError) -> Self {
+        match error {
+            UtxoError::Store(error) => error.into(),
+            UtxoError::Refused(refusal) => Self::bad_input(refusal.code(), refusal.to_string(), refusal.hint()),
         }
     }
 }

@@ -18,6 +18,7 @@ pub mod serve;
 pub mod spot;
 pub mod token;
 pub mod transfer;
+pub mod utxo;
 pub mod with_postgres;
 
 use domain::{Amount, Precision};

@@ -67,13 +67,13 @@ pub enum End {
 pub struct AuthorArguments {
     /// Why: it is written to the history
     #[arg(long, value_parser = said)]
-    reason: String,
+    pub reason: String,
     /// Who does this
     #[arg(long, env = "BURSAR_ACTOR", value_parser = said)]
-    actor: String,
+    pub actor: String,
 }
 
-fn said(text: &str) -> Result<String, String> {
+pub fn said(text: &str) -> Result<String, String> {
     let fits = !text.trim().is_empty() && text.len() <= 150 && !text.chars().any(char::is_control);
     if fits { Ok(text.to_owned()) } else { Err("1 to 150 bytes without control characters".to_owned()) }
 }

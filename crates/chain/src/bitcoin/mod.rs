@@ -2,7 +2,7 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | `address` | text to address |
+//! | [`address`] | text to address, script to address |
 //! | `transaction` | building, reading and finalising transactions: PSBTs and raw bytes |
 //! | `raw` | a raw block, read in place and checked against its hash |
 //! | `wire` | the calls, and the shapes of the answers |
@@ -19,7 +19,7 @@
 //! Nodes work with or without `-txindex`. Without it a node finds a mined transaction only while one of its outputs is
 //! unspent, and then [`crate::Chain::prove`] answers with an error rather than guess that there is none.
 
-mod address;
+pub mod address;
 mod balance;
 mod fee;
 mod mempool;

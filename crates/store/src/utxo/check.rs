@@ -55,10 +55,14 @@ statements! {
         WHERE p.status NOT IN ('pending', 'published')
         LIMIT 100";
 
-    /// Whatever is invalid has a cause: somebody took its inputs, a parent is invalid or gone, it was abandoned.
+    /// Whatever is invalid has a cause: somebody took its inputs, perhaps one that was pruned since; a parent is invalid or
+    /// gone; it was abandoned.
     CHECK_CAUSES = "SELECT t.wallet_id, t.tx_hash, 0 FROM transactions t
         WHERE t.status IN ('replaced', 'failed')
             AND NOT EXISTS (SELECT 1 FROM tx_replacements e WHERE e.wallet_id = t.wallet_id AND e.replaced_tx_id = t.id)
+            AND NOT EXISTS (SELECT 1 FROM transaction_events v JOIN transaction_events g ON g.tx_hash = v.cause
+                    AND g.wallet_id = v.wallet_id AND g.status = 'pruned'
+                WHERE v.tx_hash = t.tx_hash AND v.wallet_id = t.wallet_id AND v.status = t.status)
             AND (t.status = 'replaced' OR (
                 NOT EXISTS (SELECT 1 FROM tx_inputs i JOIN transactions p ON p.tx_hash = i.prev_hash
                     WHERE i.wallet_id = t.wallet_id AND i.tx_id = t.id AND p.status NOT IN ('pending', 'published'))

@@ -7,7 +7,7 @@ use domain::Timestamp;
 use super::coins::{CoinRow, coin};
 use super::events::refused;
 use super::load::{bytes, hash, number, outpoint_columns};
-use super::types::{Candidate, Coin, LockId, OutPoint, Refusal, UtxoError, UtxoId, WalletId, Want};
+use super::types::{Candidate, Coin, LeaseRow, LockId, OutPoint, Refusal, UtxoError, UtxoId, WalletId, Want};
 use crate::db::{Db, Tx};
 use crate::dialect::{LEASE_UTXOS, LOCK_FREE_BY_ID, LOCK_SELECTIONS, Many, READ_LEASES};
 use crate::error::StoreError;
@@ -19,6 +19,10 @@ statements! {
         WHERE wallet_id = $1 AND external_lock_id = $2 AND expires_at > $4";
     RELEASE_LEASES = "DELETE FROM utxo_leases WHERE wallet_id = $1 AND external_lock_id = $2";
     SWEEP_LEASES = "DELETE FROM utxo_leases WHERE expires_at <= $1";
+    LIST_LEASES = "SELECT l.utxo_id, t.tx_hash, u.output_index, u.amount, u.account, l.external_lock_id, l.expires_at
+        FROM utxo_leases l JOIN utxos u ON u.wallet_id = l.wallet_id AND u.id = l.utxo_id
+            JOIN transactions t ON t.wallet_id = u.wallet_id AND t.id = u.tx_id
+        WHERE l.wallet_id = $1 AND l.utxo_id > $2 ORDER BY l.utxo_id LIMIT $3";
 }
 
 static READ_LEASES_AT: RowsSql = RowsSql::new(
@@ -79,6 +83,25 @@ impl Db {
     pub async fn sweep_leases(&self, now: Timestamp) -> Result<u64, UtxoError> {
         let now = now.micros();
         Ok(transact!(self, tx => execute!(tx, SWEEP_LEASES, now))?)
+    }
+
+    /// The wallet's leases by the ids of their outputs, a page at a time; also those that have ended and were not swept.
+    pub async fn leases(&self, wallet: WalletId, after: Option<UtxoId>, most: u32) -> Result<Vec<LeaseRow>, UtxoError> {
+        type Stored = (i64, Vec<u8>, i64, i64, i64, Vec<u8>, i64);
+        let after = after.map_or(i64::MIN, |id| id.0);
+        let mut tx = self.read().await?;
+        let rows = fetch_all!(&mut tx, LIST_LEASES => Stored, wallet.0, after, i64::from(most))?;
+        let lease = |(id, made_by, index, amount, account, lock, until): Stored| {
+            Ok(LeaseRow {
+                id: UtxoId(id),
+                outpoint: OutPoint { hash: hash(&made_by)?, index: number(index)? },
+                amount,
+                account: number(account)?,
+                lock: LockId(hash(&lock)?.0),
+                until: Timestamp::from_micros(until),
+            })
+        };
+        rows.into_iter().map(lease).collect()
     }
 
     /// Offers candidates to `choose` and leases what it chooses, as one: what is returned is leased, and nobody else has

@@ -20,6 +20,11 @@ statements! {
         WHERE u.wallet_id = $1 AND u.tx_id = $2 AND (s.block_height IS NULL OR s.block_height > $3)";
     COUNT_SPENT_OUTPUTS = "SELECT COUNT(*) FROM utxos WHERE wallet_id = $1 AND spent_by_tx_id = $2";
 
+    /// What it kept from being mined: with it goes the proof that they cannot be.
+    COUNT_RIVALS = "SELECT COUNT(*) FROM tx_inputs i
+            JOIN tx_inputs o ON o.prev_hash = i.prev_hash AND o.prev_index = i.prev_index AND NOT o.active
+        WHERE i.wallet_id = $1 AND i.tx_id = $2 AND o.wallet_id = $1";
+
     /// Something final that has spent an input of it.
     COUNT_FINAL_CONFLICTS = "SELECT COUNT(*) FROM tx_inputs i
             JOIN tx_inputs o ON o.prev_hash = i.prev_hash AND o.prev_index = i.prev_index AND o.active
@@ -70,6 +75,11 @@ impl Db {
         Ok(transact!(self, tx => refused(prune(tx, wallet, wanted, (actor, reason), at).await))??)
     }
 
+    /// Says what [`Db::prune`] would, and deletes nothing.
+    pub async fn may_prune(&self, wallet: WalletId, wanted: Hash) -> Result<(), UtxoError> {
+        examine(&mut self.read().await?, wallet, wanted).await.map(|_| ())
+    }
+
     /// Transactions of this wallet that may be pruned, the oldest first, after one; at most a thousand. What they spent or
     /// depended on may have to go first, so ask again when these are gone.
     pub async fn prunable(&self, wallet: WalletId, after: Option<Hash>) -> Result<Vec<Hash>, UtxoError> {
@@ -97,6 +107,16 @@ async fn prune(
     at: Timestamp,
 ) -> Result<(), UtxoError> {
     lock(tx).await?;
+    let (id, height) = examine(tx, wallet, wanted).await?;
+    execute!(tx, CLEAR_SPENDS, wallet.0, id)?;
+    execute!(tx, DELETE_OUTPUTS, wallet.0, id)?;
+    execute!(tx, DELETE_TRANSACTION, wallet.0, id)?;
+    execute!(tx, INSERT_PRUNED, wallet.0, wanted.0.as_slice(), height, reason, actor, at.micros())?;
+    Ok(())
+}
+
+/// Its id and the height of its block, if it is final.
+async fn examine(tx: &mut Tx, wallet: WalletId, wanted: Hash) -> Result<(i64, Option<i64>), UtxoError> {
     let key = wanted.0.as_slice();
     let row = fetch_optional!(tx, READ_PRUNED_TX => (i64, String, Option<i64>), wallet.0, key)?;
     let (id, text, height) = row.ok_or(Refusal::UnknownTransaction(wanted))?;
@@ -107,11 +127,7 @@ async fn prune(
         (Status::Published | Status::Pending, _) => return Err(Refusal::NotFinal("it may still be mined").into()),
         (Status::Replaced | Status::Failed | Status::Orphaned, _) => check_dead(tx, wallet, id, wanted, deep).await?,
     }
-    execute!(tx, CLEAR_SPENDS, wallet.0, id)?;
-    execute!(tx, DELETE_OUTPUTS, wallet.0, id)?;
-    execute!(tx, DELETE_TRANSACTION, wallet.0, id)?;
-    execute!(tx, INSERT_PRUNED, wallet.0, key, height, reason, actor, at.micros())?;
-    Ok(())
+    Ok((id, height))
 }
 
 /// In a deep block, all its outputs spent as deep, and no output of ours that would seem unspent without it.
@@ -126,6 +142,10 @@ async fn check_spent(tx: &mut Tx, wallet: WalletId, id: i64, height: i64, deep: 
     let spent = fetch_optional!(tx, COUNT_SPENT_OUTPUTS => (i64,), wallet.0, id)?;
     if spent.is_none_or(|row| row.0 > 0) {
         return Err(Refusal::NotFinal("outputs that it spends are still there; prune their transactions first").into());
+    }
+    let rivals = fetch_optional!(tx, COUNT_RIVALS => (i64,), wallet.0, id)?;
+    if rivals.is_none_or(|row| row.0 > 0) {
+        return Err(Refusal::NotFinal("others that wanted its inputs are still there; prune them first").into());
     }
     Ok(())
 }

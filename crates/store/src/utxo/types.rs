@@ -199,10 +199,12 @@ pub const fn is_mature(coinbase_height: u32, tip: u32) -> bool {
 pub enum Refusal {
     #[error("there is no such wallet")]
     UnknownWallet,
-    #[error("a wallet of that name is on the network {0}")]
+    #[error("the wallets of this database are on the network {0}")]
     OtherNetwork(Network),
     #[error("the script {0} belongs to another wallet or account already")]
     AddressTaken(String),
+    #[error("another script of account {account} has the path {}/{}", .path.branch, .path.index)]
+    PathTaken { account: u32, path: Path },
     #[error("the block does not follow on the last one{}", .0.map_or(String::new(), |(height, hash)| format!(", {height} {hash}")))]
     NotOnTip(Option<(u32, Hash)>),
     #[error("transactions of block {pruned} were pruned; nothing below it can be undone")]
@@ -244,6 +246,7 @@ impl Refusal {
             Self::UnknownWallet => "UTXO_UNKNOWN_WALLET",
             Self::OtherNetwork(_) => "UTXO_OTHER_NETWORK",
             Self::AddressTaken(_) => "UTXO_ADDRESS_TAKEN",
+            Self::PathTaken { .. } => "UTXO_PATH_TAKEN",
             Self::NotOnTip(_) => "UTXO_NOT_ON_TIP",
             Self::ReorgTooDeep { .. } => "UTXO_REORG_TOO_DEEP",
             Self::CascadeTooDeep { .. } => "UTXO_CASCADE_TOO_DEEP",
@@ -267,6 +270,7 @@ impl Refusal {
         match self {
             Self::UnknownWallet => "list them: bursar utxo balance",
             Self::OtherNetwork(_) => "all wallets of a database are on one network; use another database for another",
+            Self::PathTaken { .. } => "a path leads to one script of a kind; check where the script comes from",
             Self::AddressTaken(_) => "a script has one owner; look for it: bursar utxo list",
             Self::NotOnTip(_) => "disconnect the blocks that the node no longer has, then connect the next one",
             Self::ReorgTooDeep { .. } => "import the wallet into a new database from the node",
@@ -409,6 +413,17 @@ pub struct OutputRow {
     pub spent_by: Option<Hash>,
     /// While somebody is about to spend it.
     pub leased_until: Option<Timestamp>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeaseRow {
+    pub id: UtxoId,
+    pub outpoint: OutPoint,
+    pub amount: i64,
+    pub account: u32,
+    pub lock: LockId,
+    /// It binds nobody from then on.
+    pub until: Timestamp,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

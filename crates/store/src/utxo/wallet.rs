@@ -1,12 +1,12 @@
 //! Wallets and their addresses.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use domain::Timestamp;
 
 use super::events::{lock, refused};
 use super::load::number;
-use super::types::{AddressKind, Network, NewAddress, Refusal, UtxoError, Wallet, WalletId, WalletStatus};
+use super::types::{AddressKind, Network, NewAddress, Path, Refusal, UtxoError, Wallet, WalletId, WalletStatus};
 use crate::db::{Db, Tx};
 use crate::error::StoreError;
 use crate::sql::{
@@ -25,6 +25,14 @@ static READ_SCRIPTS: RowsSql = RowsSql::new(
     "SELECT a.script_pub_key, a.wallet_id, a.account, a.kind, a.branch, a.child_index
      FROM {rows} {join} addresses a ON a.script_pub_key = r.script",
     &[("script", Bytes)],
+);
+
+static READ_PATHS: RowsSql = RowsSql::new(
+    "READ_PATHS",
+    "SELECT a.account, a.branch, a.child_index
+     FROM {rows} {join} addresses a ON a.wallet_id = r.wallet AND a.account = r.account AND a.kind = r.kind
+         AND a.branch = r.branch AND a.child_index = r.child_index",
+    &[("wallet", Int), ("account", Int), ("kind", Text), ("branch", Int), ("child_index", Int)],
 );
 
 static INSERT_ADDRESSES: RowsSql = RowsSql::new(
@@ -52,7 +60,7 @@ static INSERT_TOTALS: RowsSql = RowsSql::new(
 );
 
 #[cfg(feature = "testing")]
-pub(crate) static ROWS_STATEMENTS: [&RowsSql; 3] = [&READ_SCRIPTS, &INSERT_ADDRESSES, &INSERT_TOTALS];
+pub(crate) static ROWS_STATEMENTS: [&RowsSql; 4] = [&READ_SCRIPTS, &READ_PATHS, &INSERT_ADDRESSES, &INSERT_TOTALS];
 
 impl Db {
     /// Makes a wallet; the same name again is the same wallet.
@@ -136,6 +144,7 @@ async fn add(tx: &mut Tx, wallet: WalletId, new: &[NewAddress], at: Timestamp) -
     if fresh.is_empty() {
         return Ok(0);
     }
+    check_paths(tx, wallet, &fresh).await?;
     let columns = vec![
         Column::Ints(vec![wallet.0; fresh.len()]),
         Column::Ints(fresh.iter().map(|one| i64::from(one.account)).collect()),
@@ -151,6 +160,36 @@ async fn add(tx: &mut Tx, wallet: WalletId, new: &[NewAddress], at: Timestamp) -
         vec![Column::Ints(vec![wallet.0; accounts.len()]), Column::Ints(accounts.into_iter().map(i64::from).collect())];
     execute_rows(tx, &INSERT_TOTALS, columns).await?;
     Ok(fresh.len())
+}
+
+/// A path leads to one script of a kind. Whoever gives another has mixed up two keys, or two wallets.
+async fn check_paths(tx: &mut Tx, wallet: WalletId, fresh: &[&NewAddress]) -> Result<(), UtxoError> {
+    let with_path: Vec<(&NewAddress, Path)> = fresh.iter().filter_map(|one| Some((*one, one.path?))).collect();
+    let mut distinct = HashSet::new();
+    for (one, path) in &with_path {
+        if !distinct.insert((one.account, one.kind, *path)) {
+            return Err(Refusal::PathTaken { account: one.account, path: *path }.into());
+        }
+    }
+    if with_path.is_empty() {
+        return Ok(());
+    }
+    let columns = vec![
+        Column::Ints(vec![wallet.0; with_path.len()]),
+        Column::Ints(with_path.iter().map(|(one, _)| i64::from(one.account)).collect()),
+        Column::Texts(with_path.iter().map(|(one, _)| one.kind.text()).collect()),
+        Column::Ints(with_path.iter().map(|(_, path)| i64::from(path.branch)).collect()),
+        Column::Ints(with_path.iter().map(|(_, path)| i64::from(path.index)).collect()),
+    ];
+    let taken: Vec<(i64, i64, i64)> = fetch_rows(tx, &READ_PATHS, columns).await?;
+    match taken.first() {
+        None => Ok(()),
+        Some((account, branch, index)) => {
+            let branch =
+                u8::try_from(*branch).map_err(|_| super::load::corrupt("a path has a branch that does not exist"))?;
+            Err(Refusal::PathTaken { account: number(*account)?, path: Path { branch, index: number(*index)? } }.into())
+        }
+    }
 }
 
 fn shown(script: &[u8]) -> String {

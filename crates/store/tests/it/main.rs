@@ -10,5 +10,6 @@ mod model;
 mod schema;
 mod support;
 mod utxo;
+mod utxo_reads;
 mod utxo_rules;
 mod yardstick;

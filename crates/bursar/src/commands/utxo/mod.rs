@@ -1,0 +1,146 @@
+//! `bursar utxo …`: the Bitcoin wallet as an operator sees it.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `wallet` | `create`, `address add` |
+//! | `balance` | `balance`: what each account has |
+//! | `list` | `list`: outputs, a page at a time |
+//! | `tx` | `tx`: one transaction and its history, also of one that was pruned |
+//! | `lease` | `lease take`, `renew`, `release`, `list`, `sweep` |
+//! | `label` | `label`: names for transactions and addresses |
+//! | `prune` | `prune`: the only delete |
+//! | `check` | `check`: every row held against the facts |
+//! | `input` | text to hashes, outpoints, scripts and addresses |
+//! | `shown` | amounts, addresses and places in words |
+
+mod balance;
+mod check;
+mod input;
+mod label;
+mod lease;
+mod list;
+mod prune;
+mod shown;
+mod tx;
+mod wallet;
+
+use store::Db;
+use store::utxo::{Refusal, Wallet};
+
+use super::Context;
+use crate::config::nearest;
+use crate::failure::{Failure, Outcome};
+
+#[derive(Debug, clap::Subcommand)]
+pub enum Command {
+    /// Make a wallet; the same name again is the same wallet
+    ///
+    /// All wallets of a database are on one network.
+    ///
+    /// Example:
+    ///   bursar utxo create hot --network regtest
+    #[command(verbatim_doc_comment)]
+    Create(wallet::CreateArguments),
+    /// Addresses of a wallet
+    #[command(subcommand)]
+    Address(wallet::AddressCommand),
+    /// Show what each account has, in BTC
+    ///
+    /// Immature coinbases and leased outputs are part of confirmed and unconfirmed, not beside
+    /// them.
+    ///
+    /// Examples:
+    ///   bursar utxo balance
+    ///   bursar utxo balance hot --json
+    #[command(verbatim_doc_comment)]
+    Balance(balance::Arguments),
+    /// List a wallet's outputs
+    ///
+    /// Examples:
+    ///   bursar utxo list hot                        what is unspent
+    ///   bursar utxo list hot --account 1 --all      spent and invalid ones too
+    ///   bursar utxo list hot --after 4711           the next page
+    #[command(verbatim_doc_comment)]
+    List(list::Arguments),
+    /// Show a transaction: what it spends and makes, who replaced it, and its history
+    ///
+    /// Of a transaction that was pruned the history is left, and is shown.
+    ///
+    /// Example:
+    ///   bursar utxo tx hot 9f64…22
+    #[command(verbatim_doc_comment)]
+    Tx(tx::Arguments),
+    /// Keep outputs from being spent by others for a while
+    ///
+    /// Examples:
+    ///   bursar utxo lease take hot 9f64…22:0 --new-lock --for 10m
+    ///   bursar utxo lease renew hot 5d1c…07 --for 10m
+    ///   bursar utxo lease release hot 5d1c…07
+    ///   bursar utxo lease list hot
+    ///   bursar utxo lease sweep
+    #[command(subcommand, verbatim_doc_comment)]
+    Lease(lease::Command),
+    /// Name a transaction or an address, or take the name away
+    ///
+    /// Examples:
+    ///   bursar utxo label hot tx 9f64…22 "refill from cold" --actor ann
+    ///   bursar utxo label hot address bcrt1q…xj "customer 7" --actor ann
+    ///   bursar utxo label hot tx 9f64…22 --clear --actor ann
+    #[command(verbatim_doc_comment)]
+    Label(label::Arguments),
+    /// Delete transactions that can never matter again; their history stays
+    ///
+    /// Only what is final goes: what a block with 100 more on top of it has settled. Nothing else
+    /// in Bursar deletes a transaction. --all goes on until nothing more is final; stopped
+    /// halfway, it can be run again.
+    ///
+    /// Examples:
+    ///   bursar utxo prune hot --all --actor ann --reason "spring cleaning" --dry-run
+    ///   bursar utxo prune hot --all --actor ann --reason "spring cleaning"
+    ///   bursar utxo prune hot 9f64…22 --actor ann --reason "case 4711"
+    #[command(verbatim_doc_comment)]
+    Prune(prune::Arguments),
+    /// Hold every row against the facts; exit 1 if one disagrees
+    ///
+    /// It reads all wallets, and the bytes of their transactions, and changes nothing.
+    ///
+    /// Example:
+    ///   bursar utxo check --json
+    #[command(verbatim_doc_comment)]
+    Check,
+}
+
+pub async fn run(context: &Context, command: &Command) -> Outcome {
+    let db = context.open().await?;
+    let done = match command {
+        Command::Create(arguments) => wallet::create(context, &db, arguments).await,
+        Command::Address(command) => wallet::address(context, &db, command).await,
+        Command::Balance(arguments) => balance::run(context, &db, arguments).await,
+        Command::List(arguments) => list::run(context, &db, arguments).await,
+        Command::Tx(arguments) => tx::run(context, &db, arguments).await,
+        Command::Lease(command) => lease::run(context, &db, command).await,
+        Command::Label(arguments) => label::run(context, &db, arguments).await,
+        Command::Prune(arguments) => prune::run(context, &db, arguments).await,
+        Command::Check => check::run(context, &db).await,
+    };
+    db.close().await;
+    done
+}
+
+/// More names than this help nobody.
+const MOST_NAMES: usize = 20;
+
+async fn known_wallet(db: &Db, name: &str) -> Result<Wallet, Failure> {
+    let wallets = db.wallets().await?;
+    if let Some(wallet) = wallets.iter().find(|wallet| wallet.name == name) {
+        return Ok(wallet.clone());
+    }
+    let names: Vec<&str> = wallets.iter().map(|wallet| wallet.name.as_str()).collect();
+    let shown = names.get(..MOST_NAMES).unwrap_or(&names).join(", ");
+    let hint = match (names.is_empty(), nearest(name, &names)) {
+        (true, _) => "there are none yet: bursar utxo create NAME --network regtest".to_owned(),
+        (false, None) => format!("there are: {shown}"),
+        (false, Some(nearest)) => format!("did you mean {nearest}? there are: {shown}"),
+    };
+    Err(Failure::bad_input(Refusal::UnknownWallet.code(), format!("there is no wallet {name:?}"), hint))
+}

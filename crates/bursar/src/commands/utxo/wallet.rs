@@ -1,0 +1,90 @@
+//! `bursar utxo create` and `bursar utxo address add`: a wallet, and what is paid to it.
+
+use custody::bitcoin::kind_of_script;
+use domain::Clock;
+use serde_json::json;
+use store::Db;
+use store::utxo::{Network, NewAddress, Path};
+
+use super::super::Context;
+use super::{input, known_wallet, shown};
+use crate::clock::SystemClock;
+use crate::failure::Outcome;
+
+#[derive(Debug, clap::Args)]
+pub struct CreateArguments {
+    /// The wallet's name, for people and for the other commands
+    #[arg(value_parser = input::name)]
+    name: String,
+    /// bitcoin, testnet, testnet4, signet or regtest
+    #[arg(long, value_parser = input::network)]
+    network: Network,
+}
+
+#[derive(Debug, clap::Subcommand)]
+pub enum AddressCommand {
+    /// Add an address: what pays it from now on is the wallet's
+    ///
+    /// What has paid it before is found when the chain is read again. Outputs of P2WPKH and P2TR
+    /// can be selected; others are counted and listed. Adding one again changes nothing.
+    ///
+    /// Examples:
+    ///   bursar utxo address add hot --account 0 --address bcrt1q9zcjpapdx647gyp7xhwpwjshv2zldprhzlz0xj
+    ///   bursar utxo address add hot --account 0 --branch 1 --index 7 --script 001428b120f4…
+    #[command(verbatim_doc_comment)]
+    Add(AddArguments),
+}
+
+#[derive(Debug, clap::Args)]
+#[command(group = clap::ArgGroup::new("place").required(true).args(["script", "address"]))]
+pub struct AddArguments {
+    /// The wallet's name
+    wallet: String,
+    /// The account of BIP 44; balances and selections are by account
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=0x7fff_ffff))]
+    account: u32,
+    /// The output script
+    #[arg(long, value_name = "HEX", value_parser = input::script)]
+    script: Option<std::vec::Vec<u8>>,
+    /// The address, of the wallet's network
+    #[arg(long)]
+    address: Option<String>,
+    /// 0 for receiving, 1 for change: with --index the end of the derivation path
+    #[arg(long, requires = "index", value_parser = clap::value_parser!(u8).range(0..=1))]
+    branch: Option<u8>,
+    /// The last number of the path
+    #[arg(long, requires = "branch", value_parser = clap::value_parser!(u32).range(..=0x7fff_ffff))]
+    index: Option<u32>,
+}
+
+pub async fn create(context: &Context, db: &Db, arguments: &CreateArguments) -> Outcome {
+    let (name, network) = (&arguments.name, arguments.network);
+    let id = db.create_wallet(name, network, SystemClock.now()).await?;
+    context.print(&json!({ "id": id.0, "wallet": name, "network": network.text() }), || {
+        format!("wallet {name} is on {network}\nnext: bursar utxo address add {name} --address ADDRESS")
+    });
+    Ok(())
+}
+
+pub async fn address(context: &Context, db: &Db, command: &AddressCommand) -> Outcome {
+    let AddressCommand::Add(arguments) = command;
+    let wallet = known_wallet(db, &arguments.wallet).await?;
+    let script = match (&arguments.script, &arguments.address) {
+        (Some(script), _) => script.clone(),
+        (None, text) => input::script_of(text.as_deref().unwrap_or_default(), wallet.network)?,
+    };
+    let path = arguments.branch.zip(arguments.index).map(|(branch, index)| Path { branch, index });
+    let new = NewAddress { account: arguments.account, path, kind: kind_of_script(&script), script };
+    let added = db.add_addresses(wallet.id, std::slice::from_ref(&new), SystemClock.now()).await?;
+    let address = shown::address(&new.script, wallet.network);
+    let body = json!({
+        "wallet": wallet.name, "account": new.account, "kind": new.kind.text(), "script": shown::hex(&new.script),
+        "address": address, "added": added == 1,
+    });
+    context.print(&body, || {
+        let place = address.unwrap_or_else(|| format!("script {}", shown::hex(&new.script)));
+        let said = if added == 1 { "added to" } else { "was already in" };
+        format!("{place} ({}) {said} wallet {}, account {}", new.kind, wallet.name, new.account)
+    });
+    Ok(())
+}

@@ -1,0 +1,727 @@
+//! `bursar utxo …` as an operator meets it: what it prints, its exit codes, and what it leaves in the database.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use domain::Timestamp;
+use expect_test::expect;
+use serde_json::{Value, json};
+use store::utxo::{Block, Hash, LockId, NewTx, OutPoint, WalletId};
+use store::{Db, Options};
+
+/// When everything in these tests was written: 2026-09-21.
+const THEN: Timestamp = Timestamp::from_micros(1_790_000_000_000_000);
+const RECEIVING: &str = "bcrt1q9zcjpapdx647gyp7xhwpwjshv2zldprhzlz0xj";
+const ELSEWHERE: &str = "00149999999999999999999999999999999999999999";
+
+struct Shell {
+    folder: tempfile::TempDir,
+}
+
+impl Shell {
+    /// With a migrated database and a wallet `hot` that has an address in each of two accounts.
+    fn with_wallet() -> Self {
+        let shell = Self { folder: tempfile::tempdir().expect("a temporary folder") };
+        shell.ok(&["migrate"]);
+        shell.ok(&["utxo", "create", "hot", "--network", "regtest"]);
+        shell.ok(&["utxo", "address", "add", "hot", "--address", RECEIVING, "--branch", "0", "--index", "0"]);
+        shell.ok(&["utxo", "address", "add", "hot", "--account", "1", "--script", &hex(&account_1())]);
+        shell
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_bursar"));
+        for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("BURSAR_")) {
+            command.env_remove(name);
+        }
+        command.current_dir(self.folder.path()).args(arguments).output().expect("bursar runs")
+    }
+
+    #[track_caller]
+    fn ok(&self, arguments: &[&str]) -> String {
+        let output = self.run(arguments);
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).expect("text")
+    }
+
+    #[track_caller]
+    fn json(&self, arguments: &[&str]) -> Value {
+        serde_json::from_str(&self.ok(&[arguments, &["--json"]].concat())).expect("JSON")
+    }
+
+    /// The code, message and hint of a failure and its exit code; the code has a page.
+    #[track_caller]
+    fn refused(&self, arguments: &[&str]) -> (String, String, String, i32) {
+        let output = self.run(&[arguments, &["--json"]].concat());
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        let body: Value = serde_json::from_str(&stderr).unwrap_or_else(|_| panic!("{arguments:?}: {stderr}"));
+        let field = |name: &str| body["error"][name].as_str().expect(name).to_owned();
+        assert!(root().join(field("help")).exists(), "{} has no page", field("help"));
+        (field("code"), field("message"), field("hint"), output.status.code().expect("an exit code"))
+    }
+
+    #[track_caller]
+    fn code(&self, code: &str, arguments: &[&str]) {
+        let (found, message, _, exit) = self.refused(arguments);
+        assert_eq!((found.as_str(), exit), (code, 2), "{arguments:?}: {message}");
+    }
+
+    fn url(&self) -> String {
+        format!("sqlite://{}", self.folder.path().join("bursar-data/bursar.db").display())
+    }
+
+    /// Works on the wallet as a follower or a builder would.
+    fn fill(&self, work: impl AsyncFnOnce(&Db, WalletId)) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(async {
+            let db = Db::connect(&self.url(), &Options::default()).await.expect("the file opens");
+            let wallet = db.wallets().await.expect("wallets").first().expect("one").id;
+            work(&db, wallet).await;
+            db.close().await;
+        });
+    }
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn unhex(text: &str) -> Vec<u8> {
+    (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).expect("hex")).collect()
+}
+
+/// The script of [`RECEIVING`].
+fn account_0() -> Vec<u8> {
+    unhex("001428b120f42d36abe4103e35dc174a176285f68477")
+}
+
+/// P2TR, of a key that is a point: the generator's.
+fn account_1() -> Vec<u8> {
+    unhex("512079be667ef9dcbbac55a06295ce870b07029bfcdb2dce28d959f2815b16f81798")
+}
+
+/// Somebody else's transaction.
+fn foreign(number: u8) -> Hash {
+    Hash([number; 32])
+}
+
+fn hash(number: u8) -> Hash {
+    transaction(number).hash
+}
+
+fn at(made_by: u8, index: u32) -> OutPoint {
+    OutPoint { hash: hash(made_by), index }
+}
+
+/// A transaction with real bytes, which the check reads.
+fn bytes(inputs: &[OutPoint], outputs: &[(Vec<u8>, i64)]) -> NewTx {
+    let previous_output = |input: &OutPoint| bitcoin::OutPoint {
+        txid: input.hash.to_string().parse().expect("a hash"),
+        vout: input.index,
+    };
+    let spends = |previous_output| bitcoin::TxIn { previous_output, ..bitcoin::TxIn::default() };
+    let input: Vec<bitcoin::TxIn> = if inputs.is_empty() {
+        // A coinbase's script begins with its height.
+        let script_sig = bitcoin::ScriptBuf::from_bytes(vec![1, 100]);
+        vec![bitcoin::TxIn { script_sig, ..spends(bitcoin::OutPoint::null()) }]
+    } else {
+        inputs.iter().map(|input| spends(previous_output(input))).collect()
+    };
+    let output = |(script, amount): &(Vec<u8>, i64)| bitcoin::TxOut {
+        value: bitcoin::Amount::from_sat(u64::try_from(*amount).expect("an amount")),
+        script_pubkey: bitcoin::ScriptBuf::from_bytes(script.clone()),
+    };
+    let transaction = bitcoin::Transaction {
+        version: bitcoin::transaction::Version::TWO,
+        lock_time: bitcoin::absolute::LockTime::ZERO,
+        input,
+        output: outputs.iter().map(output).collect(),
+    };
+    custody::bitcoin::tx_of_bytes(&bitcoin::consensus::serialize(&transaction)).expect("a transaction")
+}
+
+const COINBASE: u8 = 0xcb;
+/// Pays account 0; spent by [`FIRST`], then by [`SECOND`], which replaced it.
+const DEPOSIT: u8 = 0xd1;
+const OTHER_ACCOUNT: u8 = 0xd2;
+const UNCONFIRMED: u8 = 0xd3;
+const FIRST: u8 = 0xf1;
+const SECOND: u8 = 0xf2;
+/// Spends the change of [`SECOND`].
+const THIRD: u8 = 0xf3;
+/// Two that spend [`OTHER_ACCOUNT`]: the second is mined.
+const LOSER: u8 = 0xa1;
+const WINNER: u8 = 0xa2;
+
+fn transaction(number: u8) -> NewTx {
+    let elsewhere = |amount| (unhex(ELSEWHERE), amount);
+    let from = |number| [OutPoint { hash: foreign(number), index: 3 }];
+    match number {
+        COINBASE => bytes(&[], &[(account_0(), 5_000_000_000)]),
+        DEPOSIT => bytes(&from(0xe1), &[elsewhere(7), (account_0(), 150_000_000)]),
+        OTHER_ACCOUNT => bytes(&from(0xe2), &[(account_1(), 25_000_000)]),
+        UNCONFIRMED => bytes(&from(0xe3), &[(account_0(), 546)]),
+        FIRST => bytes(&[at(DEPOSIT, 1)], &[elsewhere(120_000_000), (account_0(), 29_999_000)]),
+        SECOND => bytes(&[at(DEPOSIT, 1)], &[elsewhere(120_000_000), (account_0(), 29_990_000)]),
+        THIRD => bytes(&[at(SECOND, 1)], &[elsewhere(29_980_000)]),
+        LOSER => bytes(&[at(OTHER_ACCOUNT, 0)], &[elsewhere(24_999_900)]),
+        WINNER => bytes(&[at(OTHER_ACCOUNT, 0)], &[elsewhere(24_999_500)]),
+        _ => panic!("there is no transaction {number}"),
+    }
+}
+
+fn block_hash(height: u32) -> Hash {
+    let mut bytes = [0xb0; 32];
+    bytes[28..].copy_from_slice(&height.to_be_bytes());
+    Hash(bytes)
+}
+
+async fn connect(db: &Db, height: u32, txs: &[NewTx]) {
+    let block = Block { height, hash: block_hash(height), parent: block_hash(height - 1), time: 1_790_000_000 };
+    db.connect_block(&block, txs, THEN).await.expect("a block");
+}
+
+/// Two accounts, a coinbase, an unconfirmed deposit, and a payment that was replaced.
+fn sample(shell: &Shell) {
+    shell.fill(async |db, wallet| {
+        connect(db, 100, &[transaction(COINBASE), transaction(DEPOSIT)]).await;
+        connect(db, 101, &[transaction(OTHER_ACCOUNT)]).await;
+        db.see_transactions(&[transaction(UNCONFIRMED)], THEN).await.expect("stored");
+        db.add_pending(wallet, &transaction(FIRST), None, THEN).await.expect("stored");
+        db.publish(hash(FIRST), THEN).await.expect("stored");
+        db.replace(wallet, &transaction(SECOND), None, THEN).await.expect("stored");
+    });
+}
+
+#[test]
+fn a_wallet_is_made_once_and_a_script_has_one_owner() {
+    let shell = Shell::with_wallet();
+    let made = shell.json(&["utxo", "create", "hot", "--network", "regtest"]);
+    assert_eq!(made, json!({ "id": 1, "wallet": "hot", "network": "regtest" }), "the same name is the same wallet");
+    shell.code("UTXO_OTHER_NETWORK", &["utxo", "create", "cold", "--network", "bitcoin"]);
+    shell.ok(&["utxo", "create", "cold", "--network", "regtest"]);
+    shell.code("UTXO_ADDRESS_TAKEN", &["utxo", "address", "add", "cold", "--address", RECEIVING]);
+    shell.code("UTXO_ADDRESS_TAKEN", &["utxo", "address", "add", "hot", "--account", "1", "--address", RECEIVING]);
+    let path = ["--branch", "0", "--index", "0"];
+    let add = ["utxo", "address", "add", "hot", "--script"];
+    shell.code("UTXO_PATH_TAKEN", &[&add[..], &[ELSEWHERE], &path].concat());
+    // A script of another kind has its own.
+    let same_path = hex(&[&[0x51, 32][..], &account_1()[3..], &[0x55]].concat());
+    shell.ok(&[&add[..], &[&same_path], &path].concat());
+    let again = shell.json(&[&add[..], &[&hex(&account_0())]].concat());
+    assert_eq!(again["added"], false);
+    assert_eq!((&again["kind"], &again["address"]), (&json!("p2wpkh"), &json!(RECEIVING)));
+    let odd = shell.json(&["utxo", "address", "add", "cold", "--script", "51"]);
+    assert_eq!((&odd["kind"], &odd["address"], &odd["added"]), (&json!("other"), &Value::Null, &json!(true)));
+    expect![[r#"
+        bcrt1p0xlxvlhemja6c4dqv22uapctqupfhlxm9h8z3k2e72q4k9hcz7vqc8gma6 (p2tr) was already in wallet hot, account 1
+    "#]]
+    .assert_eq(&shell.ok(&["utxo", "address", "add", "hot", "--account", "1", "--script", &hex(&account_1())]));
+}
+
+#[test]
+fn balances_are_by_wallet_and_account_with_a_total() {
+    let shell = Shell::with_wallet();
+    shell.ok(&["utxo", "create", "cold", "--network", "regtest"]);
+    expect![[r#"
+        wallet  account   confirmed  unconfirmed    immature      leased  outputs
+        ──────  ───────  ──────────  ───────────  ──────────  ──────────  ───────
+        hot           0  0.00000000   0.00000000  0.00000000  0.00000000        0
+        hot           1  0.00000000   0.00000000  0.00000000  0.00000000        0
+        cold          -  0.00000000   0.00000000  0.00000000  0.00000000        0
+        total            0.00000000   0.00000000  0.00000000  0.00000000        0
+        no block was connected yet
+    "#]]
+    .assert_eq(&shell.ok(&["utxo", "balance"]));
+    sample(&shell);
+    shell.ok(&["utxo", "lease", "take", "hot", &at(OTHER_ACCOUNT, 0).to_string(), "--new-lock", "--for", "10m"]);
+    expect![[r#"
+        wallet  account    confirmed  unconfirmed     immature      leased  outputs
+        ──────  ───────  ───────────  ───────────  ───────────  ──────────  ───────
+        hot           0  50.00000000   0.29990546  50.00000000  0.00000000        3
+        hot           1   0.25000000   0.00000000   0.00000000  0.25000000        1
+        cold          -   0.00000000   0.00000000   0.00000000  0.00000000        0
+        total            50.25000000   0.29990546  50.00000000  0.25000000        4
+        in BTC, as of block 101 b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b000000065
+    "#]]
+    .assert_eq(&shell.ok(&["utxo", "balance"]));
+    let body = shell.json(&["utxo", "balance", "hot"]);
+    assert_eq!(
+        body["wallets"],
+        json!([{
+            "wallet": "hot", "network": "regtest", "status": "active",
+            "accounts": [
+                {
+                    "account": 0, "confirmed": "50.00000000", "unconfirmed": "0.29990546",
+                    "immature": "50.00000000", "leased": "0.00000000", "outputs": 3,
+                },
+                {
+                    "account": 1, "confirmed": "0.25000000", "unconfirmed": "0.00000000",
+                    "immature": "0.00000000", "leased": "0.25000000", "outputs": 1,
+                },
+            ],
+        }])
+    );
+    assert_eq!(body["total"]["confirmed"], "50.25000000");
+    assert_eq!(body["tip"], json!({ "height": 101, "hash": block_hash(101).to_string() }));
+    shell.fill(async |db, wallet| db.begin_restore(wallet).await.expect("stored"));
+    assert!(shell.ok(&["utxo", "balance", "hot"]).contains("\nhot (restoring)        0  50.00000000"));
+}
+
+#[test]
+fn outputs_are_listed_by_page_and_account_spent_ones_on_request() {
+    let shell = Shell::with_wallet();
+    expect![[r#"
+        no unspent outputs; --all shows the others
+    "#]]
+    .assert_eq(&shell.ok(&["utxo", "list", "hot"]));
+    sample(&shell);
+    shell.ok(&["utxo", "label", "hot", "address", RECEIVING, "customer 7", "--actor", "ann"]);
+    expect![[r#"
+        id  outpoint                                                                 amount  account  in           coinbase  label       address
+        ──  ──────────────────────────────────────────────────────────────────  ───────────  ───────  ───────────  ────────  ──────────  ────────────────────────────────────────────────────────────────
+         2  d43b1deaaa127929ee2e087b65c98f758b5013b71cb0f8c96c4699058053656d:0  50.00000000        0  block 100    immature  customer 7  bcrt1q9zcjpapdx647gyp7xhwpwjshv2zldprhzlz0xj
+         3  20892b9b83b8a21486a43938243a463c0184df4df8701c0368e64d13b5e881f1:0   0.25000000        1  block 101                          bcrt1p0xlxvlhemja6c4dqv22uapctqupfhlxm9h8z3k2e72q4k9hcz7vqc8gma6
+         4  871a530b918181b864ff7a8516fae5355dd9d72297188ab336ed519b676daab3:0   0.00000546        0  unconfirmed            customer 7  bcrt1q9zcjpapdx647gyp7xhwpwjshv2zldprhzlz0xj
+         6  d898fd1b91cdccd10a6cb13a0565d0774fd3a4614a9a0faed4cb0c676cf8c0eb:1   0.29990000        0  pending                customer 7  bcrt1q9zcjpapdx647gyp7xhwpwjshv2zldprhzlz0xj
+    "#]].assert_eq(&shell.ok(&["utxo", "list", "hot"]));
+    expect![[r#"
+        id  outpoint                                                                 amount  account  in           coinbase  spent by                                                          label       address
+        ──  ──────────────────────────────────────────────────────────────────  ───────────  ───────  ───────────  ────────  ────────────────────────────────────────────────────────────────  ──────────  ────────────────────────────────────────────
+         1  1dd7cf54f20da8715a2f94711403842771c11e33a2787ad2c5c59fc4b85fee31:1   1.50000000        0  block 100              d898fd1b91cdccd10a6cb13a0565d0774fd3a4614a9a0faed4cb0c676cf8c0eb  customer 7  bcrt1q9zcjpapdx647gyp7xhwpwjshv2zldprhzlz0xj
+         2  d43b1deaaa127929ee2e087b65c98f758b5013b71cb0f8c96c4699058053656d:0  50.00000000        0  block 100    immature                                                                    customer 7  bcrt1q9zcjpapdx647gyp7xhwpwjshv2zldprhzlz0xj
+         4  871a530b918181b864ff7a8516fae5355dd9d72297188ab336ed519b676daab3:0   0.00000546        0  unconfirmed                                                                              customer 7  bcrt1q9zcjpapdx647gyp7xhwpwjshv2zldprhzlz0xj
+         5  a3b162213ea009ddf492a3eefc564554df84a344c9c640bbff777724ff90385f:1   0.29999000        0  replaced                                                                                 customer 7  bcrt1q9zcjpapdx647gyp7xhwpwjshv2zldprhzlz0xj
+         6  d898fd1b91cdccd10a6cb13a0565d0774fd3a4614a9a0faed4cb0c676cf8c0eb:1   0.29990000        0  pending                                                                                  customer 7  bcrt1q9zcjpapdx647gyp7xhwpwjshv2zldprhzlz0xj
+    "#]].assert_eq(&shell.ok(&["utxo", "list", "hot", "--all", "--account", "0"]));
+    let first = shell.json(&["utxo", "list", "hot", "--limit", "2"]);
+    let next = first["next_after"].to_string();
+    let rest = shell.json(&["utxo", "list", "hot", "--after", &next]);
+    let outpoints = |page: &Value| -> Vec<String> {
+        page["outputs"].as_array().unwrap().iter().map(|one| one["outpoint"].as_str().unwrap().to_owned()).collect()
+    };
+    let all = [outpoints(&first), outpoints(&rest)].concat();
+    assert_eq!(all, outpoints(&shell.json(&["utxo", "list", "hot"])), "two pages are the whole");
+    assert_eq!((all.len(), &rest["next_after"]), (4, &Value::Null));
+    assert_eq!(
+        shell.json(&["utxo", "list", "hot", "--account", "1"])["outputs"][0],
+        json!({
+            "id": 3, "outpoint": at(OTHER_ACCOUNT, 0).to_string(), "amount": "0.25000000", "account": 1, "kind": "p2tr",
+            "script": hex(&account_1()), "path": null, "label": null, "status": "published", "height": 101,
+            "address": "bcrt1p0xlxvlhemja6c4dqv22uapctqupfhlxm9h8z3k2e72q4k9hcz7vqc8gma6",
+            "coinbase": false, "spent_by": null, "leased_until": null,
+        })
+    );
+}
+
+#[test]
+fn a_transaction_is_shown_with_who_replaced_it_and_its_history() {
+    let shell = Shell::with_wallet();
+    sample(&shell);
+    shell.ok(&["utxo", "label", "hot", "tx", &hash(SECOND).to_string(), "rent", "--actor", "ann"]);
+    expect![[r#"
+        transaction  d898fd1b91cdccd10a6cb13a0565d0774fd3a4614a9a0faed4cb0c676cf8c0eb
+        status       pending
+        received     2026-09-21T14:13:20.000000Z
+        size         113 bytes
+        own          yes: all that it spends was ours
+        label        rent
+        replaced     a3b162213ea009ddf492a3eefc564554df84a344c9c640bbff777724ff90385f
+
+        inputs
+
+        outpoint                                                                amount  account
+        ──────────────────────────────────────────────────────────────────  ──────────  ───────
+        1dd7cf54f20da8715a2f94711403842771c11e33a2787ad2c5c59fc4b85fee31:1  1.50000000        0
+
+        outputs of ours
+
+        id  outpoint                                                                amount  account  in       address
+        ──  ──────────────────────────────────────────────────────────────────  ──────────  ───────  ───────  ────────────────────────────────────────────
+         6  d898fd1b91cdccd10a6cb13a0565d0774fd3a4614a9a0faed4cb0c676cf8c0eb:1  0.29990000        0  pending  bcrt1q9zcjpapdx647gyp7xhwpwjshv2zldprhzlz0xj
+
+        history
+
+        time                         became   reason
+        ───────────────────────────  ───────  ─────────
+        2026-09-21T14:13:20.000000Z  pending  made here
+    "#]].assert_eq(&shell.ok(&["utxo", "tx", "hot", &hash(SECOND).to_string()]));
+    expect![[r#"
+        transaction  a3b162213ea009ddf492a3eefc564554df84a344c9c640bbff777724ff90385f
+        status       replaced
+        received     2026-09-21T14:13:20.000000Z
+        size         113 bytes
+        own          yes: all that it spends was ours
+        replaced by  d898fd1b91cdccd10a6cb13a0565d0774fd3a4614a9a0faed4cb0c676cf8c0eb
+
+        inputs
+
+        outpoint                                                                amount  account
+        ──────────────────────────────────────────────────────────────────  ──────────  ───────
+        1dd7cf54f20da8715a2f94711403842771c11e33a2787ad2c5c59fc4b85fee31:1  1.50000000        0
+
+        outputs of ours
+
+        id  outpoint                                                                amount  account  in        address
+        ──  ──────────────────────────────────────────────────────────────────  ──────────  ───────  ────────  ────────────────────────────────────────────
+         5  a3b162213ea009ddf492a3eefc564554df84a344c9c640bbff777724ff90385f:1  0.29999000        0  replaced  bcrt1q9zcjpapdx647gyp7xhwpwjshv2zldprhzlz0xj
+
+        history
+
+        time                         became     reason     cause
+        ───────────────────────────  ─────────  ─────────  ────────────────────────────────────────────────────────────────
+        2026-09-21T14:13:20.000000Z  pending    made here
+        2026-09-21T14:13:20.000000Z  published  broadcast
+        2026-09-21T14:13:20.000000Z  replaced   replaced   d898fd1b91cdccd10a6cb13a0565d0774fd3a4614a9a0faed4cb0c676cf8c0eb
+    "#]].assert_eq(&shell.ok(&["utxo", "tx", "hot", &hash(FIRST).to_string()]));
+    expect![[r#"
+        transaction  d43b1deaaa127929ee2e087b65c98f758b5013b71cb0f8c96c4699058053656d
+        status       published, in block 100
+        received     2026-09-21T14:13:20.000000Z
+        size         84 bytes
+        coinbase     yes
+
+        outputs of ours
+
+        id  outpoint                                                                 amount  account  in         coinbase  address
+        ──  ──────────────────────────────────────────────────────────────────  ───────────  ───────  ─────────  ────────  ────────────────────────────────────────────
+         2  d43b1deaaa127929ee2e087b65c98f758b5013b71cb0f8c96c4699058053656d:0  50.00000000        0  block 100  immature  bcrt1q9zcjpapdx647gyp7xhwpwjshv2zldprhzlz0xj
+
+        history
+
+        time                         became     block  reason     cause
+        ───────────────────────────  ─────────  ─────  ─────────  ────────────────────────────────────────────────────────────────
+        2026-09-21T14:13:20.000000Z  published    100  connected  b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b000000064
+    "#]].assert_eq(&shell.ok(&["utxo", "tx", "hot", &hash(COINBASE).to_string()]));
+    let body = shell.json(&["utxo", "tx", "hot", &hash(SECOND).to_string()]);
+    assert_eq!(body["replaced"], json!([hash(FIRST).to_string()]));
+    assert_eq!((&body["label"], &body["status"], &body["pruned"]), (&json!("rent"), &json!("pending"), &json!(false)));
+    assert_eq!(body["inputs"][0]["amount"], "1.50000000");
+    assert_eq!(body["raw"], hex(&transaction(SECOND).raw));
+    shell.code("UTXO_UNKNOWN_TRANSACTION", &["utxo", "tx", "hot", &"00".repeat(32)]);
+}
+
+#[test]
+fn leases_keep_others_away_until_they_end() {
+    let shell = Shell::with_wallet();
+    sample(&shell);
+    let (coin, other) = (at(OTHER_ACCOUNT, 0).to_string(), at(UNCONFIRMED, 0).to_string());
+    let taken = shell.json(&["utxo", "lease", "take", "hot", &coin, &other, "--new-lock", "--for", "10m"]);
+    let lock = taken["lock"].as_str().expect("a lock").to_owned();
+    assert_eq!(taken["outpoints"], json!([coin, other]));
+    shell.code("UTXO_LEASED", &["utxo", "lease", "take", "hot", &coin, "--new-lock", "--for", "10m"]);
+    shell.ok(&["utxo", "lease", "take", "hot", &coin, "--lock", &lock, "--for", "2m"]);
+    let spent = at(DEPOSIT, 1).to_string();
+    shell.code("UTXO_NOT_SPENDABLE", &["utxo", "lease", "take", "hot", &spent, "--new-lock", "--for", "10m"]);
+    let listed = shell.json(&["utxo", "lease", "list", "hot"]);
+    assert_eq!(listed["leases"].as_array().map(Vec::len), Some(2));
+    assert_eq!(listed["leases"][0]["lock"], lock.as_str());
+    assert_eq!((&listed["leases"][0]["state"], &listed["leases"][0]["amount"]), (&json!("held"), &json!("0.25000000")));
+    let page = shell.json(&["utxo", "lease", "list", "hot", "--limit", "1"]);
+    let next = page["next_after"].to_string();
+    assert_eq!(shell.json(&["utxo", "lease", "list", "hot", "--after", &next])["leases"], json!([listed["leases"][1]]));
+    assert!(shell.ok(&["utxo", "lease", "list", "hot"]).contains(&lock));
+
+    let renewed = shell.json(&["utxo", "lease", "renew", "hot", &lock, "--for", "20m"]);
+    assert_eq!(renewed["renewed"], 2);
+    assert!(renewed["until"].as_str() > taken["until"].as_str());
+    assert_eq!(shell.ok(&["utxo", "lease", "release", "hot", &lock]), "2 outputs released\n");
+    assert_eq!(shell.ok(&["utxo", "lease", "release", "hot", &lock]), "0 outputs released\n", "again is no error");
+    shell.code("UTXO_LEASE_ENDED", &["utxo", "lease", "renew", "hot", &lock, "--for", "20m"]);
+    assert_eq!(shell.ok(&["utxo", "lease", "list", "hot"]), "no leases\n");
+}
+
+#[test]
+fn a_lease_that_has_ended_is_listed_until_it_is_swept() {
+    let shell = Shell::with_wallet();
+    sample(&shell);
+    shell.fill(async |db, wallet| {
+        let until = THEN.plus_micros(60_000_000);
+        db.lease(wallet, &[at(OTHER_ACCOUNT, 0)], LockId([0x77; 32]), until, THEN).await.expect("stored");
+    });
+    expect![[r#"
+        id  outpoint                                                                amount  account  lock                                                              until                        state
+        ──  ──────────────────────────────────────────────────────────────────  ──────────  ───────  ────────────────────────────────────────────────────────────────  ───────────────────────────  ─────
+         3  20892b9b83b8a21486a43938243a463c0184df4df8701c0368e64d13b5e881f1:0  0.25000000        1  7777777777777777777777777777777777777777777777777777777777777777  2026-09-21T14:14:20.000000Z  ended
+    "#]].assert_eq(&shell.ok(&["utxo", "lease", "list", "hot"]));
+    assert_eq!(shell.json(&["utxo", "list", "hot", "--account", "1"])["outputs"][0]["leased_until"], Value::Null);
+    shell.code("UTXO_LEASE_ENDED", &["utxo", "lease", "renew", "hot", &"77".repeat(32), "--for", "20m"]);
+    assert_eq!(shell.json(&["utxo", "lease", "sweep"])["swept"], 1);
+    assert_eq!(shell.ok(&["utxo", "lease", "sweep"]), "0 ended leases removed\n");
+    assert_eq!(shell.ok(&["utxo", "lease", "list", "hot"]), "no leases\n");
+}
+
+#[test]
+fn labels_are_set_changed_and_taken_away() {
+    let shell = Shell::with_wallet();
+    sample(&shell);
+    let tx = hash(DEPOSIT).to_string();
+    let label = |shell: &Shell| shell.json(&["utxo", "tx", "hot", &tx])["label"].clone();
+    shell.ok(&["utxo", "label", "hot", "tx", &tx, "refill", "--actor", "ann"]);
+    assert_eq!(label(&shell), "refill");
+    let said = shell.ok(&["utxo", "label", "hot", "tx", &tx, "refill from cold", "--actor", "ann"]);
+    assert_eq!(said, format!("transaction {tx} is labelled \"refill from cold\"\n"));
+    assert_eq!(label(&shell), "refill from cold");
+    shell.ok(&["utxo", "label", "hot", "tx", &tx, "--clear", "--actor", "ann"]);
+    assert_eq!(label(&shell), Value::Null);
+    shell.ok(&["utxo", "label", "hot", "address", &hex(&account_1()), "vault", "--actor", "ann"]);
+    assert_eq!(shell.json(&["utxo", "list", "hot", "--account", "1"])["outputs"][0]["label"], "vault");
+
+    shell.code("UTXO_BAD_LABEL", &["utxo", "label", "hot", "tx", &tx, "", "--actor", "ann"]);
+    shell.code("UTXO_BAD_LABEL", &["utxo", "label", "hot", "tx", &tx, &"x".repeat(501), "--actor", "ann"]);
+    shell.code("UTXO_UNKNOWN_TRANSACTION", &["utxo", "label", "hot", "tx", &"00".repeat(32), "x", "--actor", "ann"]);
+    shell.code("UTXO_UNKNOWN_ADDRESS", &["utxo", "label", "hot", "address", ELSEWHERE, "x", "--actor", "ann"]);
+    for usage in [
+        &["utxo", "label", "hot", "tx", &tx, "no actor"][..],
+        &["utxo", "label", "hot", "tx", &tx, "--actor", "ann"],
+        &["utxo", "label", "hot", "tx", &tx, "both", "--clear", "--actor", "ann"],
+        &["utxo", "label", "hot", "tx", &tx, "\u{1b}[2J", "--actor", "ann"],
+        &["utxo", "label", "hot", "tx", "9f64", "x", "--actor", "ann"],
+    ] {
+        shell.code("BAD_USAGE", usage);
+    }
+}
+
+/// A line of four that is final (deposit, what was replaced, what replaced it, what spent that), and one that was
+/// replaced not long ago.
+fn grown_old(shell: &Shell) {
+    sample(shell);
+    shell.fill(async |db, _| {
+        db.publish(hash(SECOND), THEN).await.expect("stored");
+        connect(db, 102, &[transaction(SECOND)]).await;
+        connect(db, 103, &[transaction(THIRD)]).await;
+        for height in 104..=250 {
+            connect(db, height, &[]).await;
+        }
+        db.see_transactions(&[transaction(LOSER)], THEN).await.expect("stored");
+        connect(db, 251, &[transaction(WINNER)]).await;
+    });
+}
+
+#[test]
+fn pruning_takes_what_is_final_in_waves_and_leaves_the_history() {
+    let shell = Shell::with_wallet();
+    grown_old(&shell);
+    let all = ["utxo", "prune", "hot", "--all", "--actor", "ann", "--reason", "spring cleaning"];
+    let dry = [&all[..], &["--dry-run"]].concat();
+    expect![[r#"
+        2 transactions would be pruned at once; what depends on them may follow
+        1 not final yet
+          1: no deep block has proven yet that it cannot be mined
+    "#]]
+    .assert_eq(&shell.ok(&dry));
+    assert_eq!(
+        shell.json(&dry),
+        json!({
+            "wallet": "hot", "dry_run": true, "pruned": 2, "refused": 1,
+            "reasons": { "no deep block has proven yet that it cannot be mined": 1 },
+        }),
+        "nothing has gone"
+    );
+    let before = shell.json(&["utxo", "balance"]);
+    expect![[r#"
+        4 transactions pruned; the history stays
+        1 not final yet
+          1: no deep block has proven yet that it cannot be mined
+    "#]]
+    .assert_eq(&shell.ok(&all));
+    assert_eq!(shell.json(&["utxo", "balance"]), before, "no coin is lost or comes back");
+    let again = shell.json(&all);
+    assert_eq!((&again["pruned"], &again["refused"]), (&json!(0), &json!(1)));
+    expect![[r#"
+        all 5 transactions agree
+    "#]]
+    .assert_eq(&shell.ok(&["utxo", "check"]));
+
+    let text = shell.ok(&["utxo", "tx", "hot", &hash(FIRST).to_string()]);
+    let last = text.lines().last().expect("a line");
+    assert!(text.contains("pruned: this is all that is left") && last.contains("spring cleaning"), "{text}");
+    let body = shell.json(&["utxo", "tx", "hot", &hash(SECOND).to_string()]);
+    assert_eq!(body["pruned"], true);
+    let history = body["history"].as_array().expect("a history");
+    let became: Vec<&str> = history.iter().map(|one| one["status"].as_str().unwrap()).collect();
+    assert_eq!(became, ["pending", "published", "published", "pruned"]);
+    assert_eq!(history[3]["actor"], "ann");
+}
+
+/// More than one page of what stays and of what goes, what stays first. And a child that was seen before its parent: it
+/// is final only when the parent is gone.
+#[test]
+fn pruning_goes_on_past_what_is_not_final() {
+    let shell = Shell::with_wallet();
+    let elsewhere = unhex(ELSEWHERE);
+    let given = |index: u32| [OutPoint { hash: foreign(0xee), index }];
+    shell.fill(async |db, _| {
+        let lost: Vec<NewTx> = (0..1_050).map(|n| bytes(&given(n), &[(account_1(), 1_000)])).collect();
+        db.see_transactions(&lost, THEN).await.expect("stored");
+        let parent = bytes(&given(9_000), &[(account_1(), 700)]);
+        let child = bytes(&[OutPoint { hash: parent.hash, index: 0 }], &[(account_1(), 600)]);
+        db.see_transactions(&[child], THEN).await.expect("stored");
+        db.see_transactions(&[parent], THEN).await.expect("stored");
+        let mut block: Vec<NewTx> = (5_000..6_050).map(|n| bytes(&given(n), &[(account_0(), 1_000)])).collect();
+        let spent: Vec<OutPoint> = block.iter().map(|one| OutPoint { hash: one.hash, index: 0 }).collect();
+        block.push(bytes(&given(9_000), &[(elsewhere.clone(), 600)]));
+        connect(db, 100, &block).await;
+        connect(db, 101, &[bytes(&spent, &[(elsewhere.clone(), 1_000_000)])]).await;
+        for height in 102..=250 {
+            connect(db, height, &[]).await;
+        }
+        let winners: Vec<NewTx> = (0..1_050).map(|n| bytes(&given(n), &[(elsewhere.clone(), 900)])).collect();
+        connect(db, 251, &winners).await;
+    });
+    let by = ["--actor", "ann", "--reason", "spring cleaning"];
+    let dry = shell.json(&[&["utxo", "prune", "hot", "--all", "--dry-run"], &by[..]].concat());
+    assert_eq!((&dry["pruned"], &dry["refused"]), (&json!(1_051), &json!(1_052)));
+    let done = shell.json(&[&["utxo", "prune", "hot", "--all"], &by[..]].concat());
+    assert_eq!((&done["pruned"], &done["refused"]), (&json!(1_054), &json!(1_050)), "what had spent them has gone too");
+    assert_eq!(shell.json(&["utxo", "check"])["clean"], true);
+}
+
+#[test]
+fn one_transaction_is_pruned_only_when_it_is_final_and_somebody_says_why() {
+    let shell = Shell::with_wallet();
+    grown_old(&shell);
+    let refused = |number: u8, why: &str| {
+        let wanted = hash(number).to_string();
+        let (code, message, _, exit) =
+            shell.refused(&["utxo", "prune", "hot", &wanted, "--actor", "ann", "--reason", "case 4711"]);
+        assert_eq!((code.as_str(), exit), ("UTXO_NOT_FINAL", 2));
+        assert!(message.contains(why), "{message}");
+    };
+    refused(COINBASE, "an output of it is unspent");
+    refused(UNCONFIRMED, "it may still be mined");
+    refused(LOSER, "no deep block has proven");
+    refused(WINNER, "its block is not deep enough");
+    refused(SECOND, "prune their transactions first");
+
+    let tx = hash(DEPOSIT).to_string();
+    for usage in [
+        &["utxo", "prune", "hot", &tx][..],
+        &["utxo", "prune", "hot", &tx, "--actor", "ann"],
+        &["utxo", "prune", "hot", &tx, "--reason", "x"],
+        &["utxo", "prune", "hot", &tx, "--actor", " ", "--reason", "x"],
+        &["utxo", "prune", "hot", "--actor", "ann", "--reason", "x"],
+        &["utxo", "prune", "hot", &tx, "--all", "--actor", "ann", "--reason", "x"],
+    ] {
+        shell.code("BAD_USAGE", usage);
+    }
+    let dry = shell.ok(&["utxo", "prune", "hot", &tx, "--actor", "ann", "--reason", "x", "--dry-run"]);
+    assert_eq!(dry, format!("transaction {tx} would be pruned\n"));
+    let done = shell.ok(&["utxo", "prune", "hot", &tx, "--actor", "ann", "--reason", "x"]);
+    assert_eq!(done, format!("transaction {tx} was pruned; its history stays\n"));
+    shell.code("UTXO_UNKNOWN_TRANSACTION", &["utxo", "prune", "hot", &tx, "--actor", "ann", "--reason", "x"]);
+}
+
+#[test]
+fn a_damaged_row_is_found() {
+    let shell = Shell::with_wallet();
+    sample(&shell);
+    assert_eq!(shell.ok(&["utxo", "check"]), "all 6 transactions agree\n");
+    assert_eq!(shell.json(&["utxo", "check"]), json!({ "clean": true, "transactions": 6, "findings": [] }));
+    store::testing::sqlite_by_hand(
+        &shell.url(),
+        "UPDATE account_totals SET confirmed = confirmed + 1 WHERE account = 1",
+    );
+    let output = shell.run(&["utxo", "check"]);
+    assert_eq!(output.status.code(), Some(1));
+    expect![[r#"
+        check   wallet  what
+        ──────  ──────  ──────────────────────────────────────────────────────────────
+        totals  hot     account 1 has 25000001/1 and 0/0 instead of 25000000/1 and 0/0
+    "#]]
+    .assert_eq(&String::from_utf8_lossy(&output.stdout));
+    expect![[r#"
+        error UTXO_BROKEN: not as the facts say: 1 row; the first: totals of wallet hot, account 1 has 25000001/1 and 0/0 instead of 25000000/1 and 0/0
+          hint: stop the writers, keep the database as it is, and compare the rows with a backup
+          help: docs/errors/UTXO_BROKEN.md
+    "#]].assert_eq(&String::from_utf8_lossy(&output.stderr));
+    let output = shell.run(&["utxo", "check", "--json"]);
+    let body: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!((&body["clean"], &body["findings"][0]["check"]), (&json!(false), &json!("totals")));
+    assert_eq!(body["findings"][0]["wallet"], "hot");
+
+    store::testing::sqlite_by_hand(
+        &shell.url(),
+        "UPDATE account_totals SET confirmed = confirmed - 1 WHERE account = 1;
+         DELETE FROM tx_replacements",
+    );
+    let (code, message, _, exit) = shell.refused(&["utxo", "check"]);
+    assert_eq!((code.as_str(), exit), ("UTXO_BROKEN", 1));
+    assert!(message.contains(&format!("cause of wallet hot, transaction {}", hash(FIRST))), "{message}");
+}
+
+#[test]
+fn rows_are_held_against_bytes() {
+    let shell = Shell::with_wallet();
+    sample(&shell);
+    store::testing::sqlite_by_hand(&shell.url(), "UPDATE transactions SET raw_tx = x'00' WHERE is_coinbase");
+    let (code, message, _, exit) = shell.refused(&["utxo", "check"]);
+    assert_eq!((code.as_str(), exit), ("UTXO_BROKEN", 1));
+    let place = format!("1 row; the first: bytes of wallet hot, transaction {}", hash(COINBASE));
+    assert!(message.contains(&place), "{message}");
+}
+
+#[test]
+fn wrong_input_says_what_to_do() {
+    let shell = Shell::with_wallet();
+    let (code, message, hint, exit) = shell.refused(&["utxo", "list", "hto"]);
+    assert_eq!((code.as_str(), exit), ("UTXO_UNKNOWN_WALLET", 2));
+    assert_eq!((message.as_str(), hint.as_str()), ("there is no wallet \"hto\"", "did you mean hot? there are: hot"));
+    let (_, _, hint, _) = shell.refused(&["utxo", "balance", "zzz"]);
+    assert_eq!(hint, "there are: hot");
+    let tx = "9f".repeat(32);
+    for rest in [
+        &["tx", "HOT", &tx][..],
+        &["lease", "list", "cold"],
+        &["label", "cold", "tx", &tx, "x", "--actor", "ann"],
+        &["prune", "cold", &tx, "--actor", "ann", "--reason", "x"],
+        &["address", "add", "cold", "--address", RECEIVING],
+    ] {
+        shell.code("UTXO_UNKNOWN_WALLET", &[&["utxo"], rest].concat());
+    }
+    let coin = format!("{tx}:0");
+    let take = ["utxo", "lease", "take", "hot"];
+    for (usage, said) in [
+        (&["utxo", "tx", "hot", "9f64"][..], "a hash is 64 hexadecimal digits"),
+        (&["utxo", "tx", "hot", &"xy".repeat(32)], "a 'x' in it"),
+        (&[&take[..], &[&tx, "--new-lock", "--for", "1m"]].concat(), "an outpoint is"),
+        (&[&take[..], &[&format!("{tx}:-1"), "--new-lock", "--for", "1m"]].concat(), "an outpoint is"),
+        (&[&take[..], &[&coin, "--lock", "ff", "--for", "1m"]].concat(), "a lock is 64"),
+        (&[&take[..], &[&coin, "--new-lock", "--for", "soon"]].concat(), "write a time such as"),
+        (&[&take[..], &[&coin, "--new-lock", "--for", "2000m"]].concat(), "a day"),
+        (&[&take[..], &[&coin, "--new-lock", "--lock", &tx, "--for", "1m"]].concat(), "cannot be used with"),
+        (&[&take[..], &[&coin, "--for", "1m"]].concat(), "required"),
+        (&["utxo", "create", "cold", "--network", "mainnet"], "the networks are bitcoin"),
+        (&["utxo", "create", "", "--network", "regtest"], "a name has 1 to 64"),
+        (&["utxo", "address", "add", "hot", "--script", "0"], "an output script is"),
+        (&["utxo", "address", "add", "hot"], "required"),
+        (&["utxo", "address", "add", "hot", "--script", "51", "--branch", "0"], "required"),
+        (&["utxo", "list", "hot", "--limit", "0"], "1..=10000"),
+        (&["utxo", "list", "hot", "--account", "-1"], "-1"),
+    ] {
+        let (code, message, _, exit) = shell.refused(usage);
+        assert_eq!((code.as_str(), exit), ("BAD_USAGE", 2), "{usage:?}");
+        assert!(message.contains(said), "{usage:?}: {message}");
+    }
+    let address = |text: &str| shell.refused(&["utxo", "address", "add", "hot", "--address", text]).0;
+    assert_eq!(address("bc1qtzz8gdlwlpvtpva6c55yct4r0ew8pgzr2dqq5k"), "ADDRESS_WRONG_NETWORK");
+    assert_eq!(address("bcrt1q9zcjpapdx647gyp7xhwpwjshv2zldprhzlz0xk"), "ADDRESS_CHECKSUM");
+    assert_eq!(address(""), "ADDRESS_LENGTH");
+}
+
+#[test]
+fn help_teaches_by_example() {
+    let shell = Shell { folder: tempfile::tempdir().expect("a temporary folder") };
+    let text = shell.ok(&["utxo", "--help"]);
+    for word in ["create", "address", "balance", "list", "tx", "lease", "label", "prune", "check"] {
+        assert!(text.contains(&format!("\n  {word} ")), "{word} is missing:\n{text}");
+    }
+    for command in ["create", "balance", "list", "tx", "lease", "label", "prune", "check"] {
+        let text = shell.ok(&["utxo", command, "--help"]);
+        assert!(text.contains(&format!("bursar utxo {command}")), "{text}");
+    }
+}
