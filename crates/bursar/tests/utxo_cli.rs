@@ -725,3 +725,35 @@ fn help_teaches_by_example() {
         assert!(text.contains(&format!("bursar utxo {command}")), "{text}");
     }
 }
+
+/// The export of a real Bitcoin Core wallet, which custody's own tests made.
+#[test]
+fn an_import_is_compared_with_its_source_and_may_be_run_again() {
+    let shell = Shell { folder: tempfile::tempdir().expect("a temporary folder") };
+    shell.ok(&["migrate"]);
+    let export = root().join("crates/custody/tests/core-export").display().to_string();
+    let arguments = ["utxo", "import", "--from", "core", "--wallet", "savings", &export];
+    let first = shell.json(&arguments);
+    assert!(first["changes"].as_u64() > Some(0) && first["outputs"].as_u64() > Some(0), "{first}");
+    let balance = shell.json(&["utxo", "balance", "savings"]);
+    assert!(balance.to_string().contains(first["confirmed"].as_str().expect("BTC")), "{balance} {first}");
+    let again = shell.json(&arguments);
+    assert_eq!((&again["changes"], &again["new_addresses"]), (&json!(0), &json!(0)), "{again}");
+    assert_eq!((&again["confirmed"], &again["outputs"]), (&first["confirmed"], &first["outputs"]));
+    assert!(shell.ok(&arguments).contains("as the source says"));
+    shell.ok(&["utxo", "check"]);
+}
+
+#[test]
+fn what_is_no_wallet_is_not_imported() {
+    let shell = Shell { folder: tempfile::tempdir().expect("a temporary folder") };
+    shell.ok(&["migrate"]);
+    let text = shell.folder.path().join("text");
+    std::fs::write(&text, "this is no wallet").expect("a file");
+    for (from, path) in [("core", "nowhere"), ("bdk", "nowhere"), ("core", "text"), ("bdk", "text"), ("bdk", ".")] {
+        shell.code("UTXO_IMPORT_BAD_FILE", &["utxo", "import", "--from", from, "--wallet", "w", path]);
+    }
+    assert_eq!(shell.json(&["utxo", "balance"])["wallets"], json!([]), "nothing is left of it");
+    let output = shell.run(&["utxo", "import", "--from", "electrum", "--wallet", "w", "text"]);
+    assert_eq!(output.status.code(), Some(2));
+}

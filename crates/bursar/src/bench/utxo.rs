@@ -121,26 +121,25 @@ struct Wallet {
 impl Wallet {
     async fn fill(site: &Site, file: &std::path::Path, bar: &indicatif::ProgressBar) -> Result<Self, Failure> {
         bar.set_message("reading the yardstick's file");
-        let export =
-            read_bdk(file).await.map_err(|error| Failure::bad_input(error.code(), error.to_string(), error.hint()))?;
+        let export = read_bdk(file).await?;
         let db = Db::connect(site.url(), &options()).await?;
         let now = SystemClock.now();
         db.migrate(now).await?;
-        let id = db.create_wallet("bench", export.network, now).await.map_err(refused)?;
+        let id = db.create_wallet("bench", export.network, now).await?;
         for some in export.addresses.chunks(5_000) {
-            db.add_addresses(id, some, now).await.map_err(refused)?;
+            db.add_addresses(id, some, now).await?;
         }
         bar.set_message("filling the database");
         bar.set_length(2 * export.transactions.len() as u64);
         let watch = Stopwatch::start();
-        db.load_bulk(id, &export.transactions, now, |count| bar.inc(count)).await.map_err(refused)?;
-        db.settle_after_bulk().await.map_err(refused)?;
+        db.load_bulk(id, &export.transactions, now, |count| bar.inc(count)).await?;
+        db.settle_after_bulk().await?;
         Ok(Self { db, id, export, load_s: watch.elapsed().as_secs_f64() })
     }
 
     /// The same money as the yardstick has, in the same number of outputs, and every row as it should be.
     async fn prove(&self, made: &Value) -> Result<(), Failure> {
-        let balance = self.db.balance(self.id, SystemClock.now()).await.map_err(refused)?;
+        let balance = self.db.balance(self.id, SystemClock.now()).await?;
         let (satoshi, outputs) = balance.values().fold((0, 0), |sum, one| (sum.0 + one.confirmed, sum.1 + one.outputs));
         let theirs = (made["balance_sat"].as_i64(), made["unspent"].as_i64());
         if (Some(satoshi), Some(outputs)) != theirs {
@@ -151,7 +150,7 @@ impl Wallet {
                 "this is a bug in the bench: please report it",
             ));
         }
-        let findings = self.db.check_utxo().await.map_err(refused)?;
+        let findings = self.db.check_utxo().await?;
         match findings.first() {
             None => Ok(()),
             Some(first) => {
@@ -168,13 +167,6 @@ impl Wallet {
 
 fn options() -> Options {
     Options { create: true, max_connections: 16, acquire_timeout: Duration::from_secs(60), ..Options::default() }
-}
-
-fn refused(error: UtxoError) -> Failure {
-    match error {
-        UtxoError::Store(error) => error.into(),
-        UtxoError::Refused(refusal) => Failure::bad_input(refusal.code(), refusal.to_string(), refusal.hint()),
-    }
 }
 
 async fn measure(
@@ -213,12 +205,12 @@ async fn measure(
         let names = if recipients == 1 { ("select_1_ms", "build_1_ms") } else { ("select_100_ms", "build_100_ms") };
         figures.extend([(names.0, select), (names.1, build)]);
     }
-    let plans = wallet.db.explain_utxo(wallet.id, PAYMENT as i64, SystemClock.now()).await.map_err(refused)?;
+    let plans = wallet.db.explain_utxo(wallet.id, PAYMENT as i64, SystemClock.now()).await?;
     let lease_per_s = lease(&wallet, Duration::from_millis(arguments.slice_ms)).await?;
-    let (connect, reorg) = chain.measure(&wallet.db, wallet.id, arguments.rounds).await.map_err(refused)?;
+    let (connect, reorg) = chain.measure(&wallet.db, wallet.id, arguments.rounds).await?;
     figures.extend([("connect_block_ms", connect), ("reorg6_ms", reorg)]);
     bar.finish_and_clear();
-    let findings = wallet.db.check_utxo().await.map_err(refused)?;
+    let findings = wallet.db.check_utxo().await?;
     if let Some(first) = findings.first() {
         let message = format!("after the bench a row disagrees with the facts: {first:?}");
         return Err(Failure::bad_input("BOOKS_BROKEN", message, "please report it"));
@@ -239,7 +231,7 @@ async fn open(site: &Site, rounds: u32) -> Result<Samples, Failure> {
         let watch = Stopwatch::start();
         let db = Db::connect(site.url(), &options()).await?;
         db.check_schema().await?;
-        db.wallets().await.map_err(refused)?;
+        db.wallets().await?;
         samples.push(millis(watch));
         db.close().await;
     }
@@ -250,7 +242,7 @@ async fn balance(wallet: &Wallet, rounds: u32) -> Result<Samples, Failure> {
     let mut samples = Samples::default();
     for round in 0..=rounds {
         let watch = Stopwatch::start();
-        wallet.db.balance(wallet.id, SystemClock.now()).await.map_err(refused)?;
+        wallet.db.balance(wallet.id, SystemClock.now()).await?;
         if round > 0 {
             samples.push(millis(watch));
         }
@@ -294,8 +286,7 @@ async fn pay(wallet: &Wallet, recipients: usize, rounds: u32) -> Result<(Samples
         let coins = wallet
             .db
             .select_and_lease(wallet.id, 0, &want, lock, later(now), now, chooser(&target, &mut reason))
-            .await
-            .map_err(refused)?;
+            .await?;
         let selected = millis(watch);
         let coins = coins.ok_or_else(|| trouble(format!("nothing was selected: {reason:?}")))?;
         let plan = plan(&coins, &target, &wallet.change()).map_err(|error| trouble(error.to_string()))?;
@@ -305,7 +296,7 @@ async fn pay(wallet: &Wallet, recipients: usize, rounds: u32) -> Result<(Samples
             select.push(selected);
             build.push(millis(watch));
         }
-        wallet.db.release(wallet.id, lock).await.map_err(refused)?;
+        wallet.db.release(wallet.id, lock).await?;
     }
     Ok((select, build))
 }
@@ -340,10 +331,10 @@ async fn lease(wallet: &Wallet, time: Duration) -> Result<f64, Failure> {
         .collect();
     let mut done = 0;
     for task in tasks {
-        done += task.await.map_err(|error| trouble(error.to_string()))?.map_err(refused)?;
+        done += task.await.map_err(|error| trouble(error.to_string()))??;
     }
     let per_s = done as f64 / watch.elapsed().as_secs_f64();
-    wallet.db.sweep_leases(later(later(SystemClock.now()))).await.map_err(refused)?;
+    wallet.db.sweep_leases(later(later(SystemClock.now()))).await?;
     Ok(per_s)
 }
 

@@ -245,8 +245,11 @@ async fn make(
     lock(tx).await?;
     fetch_optional!(tx, READ_WALLET => (String,), wallet.0)?.ok_or(Refusal::UnknownWallet)?;
     let (mut graph, _) = Graph::around(tx, std::slice::from_ref(new)).await?;
-    if graph.nodes.contains_key(&new.hash) {
-        return Ok(Changes::default());
+    match graph.nodes.get(&new.hash).map(|node| node.now.status) {
+        None => {}
+        Some(status) if status.is_valid() => return Ok(Changes::default()),
+        // To say yes would promise that its inputs are taken.
+        Some(status) => return Err(Refusal::Ended(new.hash, status).into()),
     }
     let victims = graph.check_own(wallet, new, replaces)?;
     let ours: Vec<OutPoint> = new.inputs.iter().filter(|input| graph.coin(input).is_some()).copied().collect();

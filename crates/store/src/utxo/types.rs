@@ -229,6 +229,8 @@ pub enum Refusal {
     NotSpendable(OutPoint),
     #[error("the transaction {0} is {1}")]
     NotPending(Hash, Status),
+    #[error("the transaction {0} is {1} and is not taken up again")]
+    Ended(Hash, Status),
     #[error("it is not final: {0}")]
     NotFinal(&'static str),
     #[error("the wallet is being restored from a backup")]
@@ -258,6 +260,7 @@ impl Refusal {
             Self::Leased(_) => "UTXO_LEASED",
             Self::NotSpendable(_) => "UTXO_NOT_SPENDABLE",
             Self::NotPending(..) => "UTXO_NOT_PENDING",
+            Self::Ended(..) => "UTXO_ENDED",
             Self::NotFinal(_) => "UTXO_NOT_FINAL",
             Self::Restoring => "UTXO_RESTORING",
             Self::UnknownAddress => "UTXO_UNKNOWN_ADDRESS",
@@ -284,6 +287,7 @@ impl Refusal {
             Self::Leased(_) => "wait until the lease ends, or choose other outputs",
             Self::NotSpendable(_) => "it is spent, or its transaction is no longer valid; choose other outputs",
             Self::NotPending(..) => "only what was never broadcast can be abandoned; replace it instead",
+            Self::Ended(..) => "build it anew with another fee or lock time; if it was broadcast, the mempool shows it",
             Self::NotFinal(_) => "wait until it is final: bursar utxo tx shows where it stands",
             Self::Restoring => "run the follower until it has asked the node for all that is unconfirmed",
             Self::UnknownAddress => "list what is there: bursar utxo list",

@@ -9,12 +9,14 @@
 //! | `lease` | `lease take`, `renew`, `release`, `list`, `sweep` |
 //! | `label` | `label`: names for transactions and addresses |
 //! | `prune` | `prune`: the only delete |
+//! | `import` | `import`: another wallet's whole history |
 //! | `check` | `check`: every row held against the facts |
 //! | `input` | text to hashes, outpoints, scripts and addresses |
 //! | `shown` | amounts, addresses and places in words |
 
 mod balance;
 mod check;
+mod import;
 mod input;
 mod label;
 mod lease;
@@ -100,6 +102,16 @@ pub enum Command {
     ///   bursar utxo prune hot 9f64…22 --actor ann --reason "case 4711"
     #[command(verbatim_doc_comment)]
     Prune(prune::Arguments),
+    /// Take over a wallet of Bitcoin Core or bdk_wallet with its whole history
+    ///
+    /// At the end every unspent output and the balance are compared with what the source says.
+    /// Stopped halfway, it is run again as it was. docs/import.md says how to make the export.
+    ///
+    /// Examples:
+    ///   bursar utxo import --from core --wallet savings export/
+    ///   bursar utxo import --from bdk --wallet savings wallet.sqlite
+    #[command(verbatim_doc_comment)]
+    Import(import::Arguments),
     /// Hold every row against the facts; exit 1 if one disagrees
     ///
     /// It reads all wallets, and the bytes of their transactions, and changes nothing.
@@ -121,6 +133,7 @@ pub async fn run(context: &Context, command: &Command) -> Outcome {
         Command::Lease(command) => lease::run(context, &db, command).await,
         Command::Label(arguments) => label::run(context, &db, arguments).await,
         Command::Prune(arguments) => prune::run(context, &db, arguments).await,
+        Command::Import(arguments) => import::run(context, &db, arguments).await,
         Command::Check => check::run(context, &db).await,
     };
     db.close().await;

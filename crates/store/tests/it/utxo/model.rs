@@ -273,8 +273,8 @@ impl Model {
     }
 
     fn is_known_or_impossible(&self, wallet: usize, tx: &NewTx) -> Result<bool, &'static str> {
-        if self.txs.contains_key(&tx.hash) {
-            return Ok(true);
+        if let Some(known) = self.txs.get(&tx.hash) {
+            return if known.status.is_valid() { Ok(true) } else { Err("UTXO_ENDED") };
         }
         let spends = tx.inputs.iter().any(|input| self.owner(input).is_some_and(|(owner, _)| owner == wallet));
         if tx.coinbase || !spends {

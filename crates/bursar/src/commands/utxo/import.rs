@@ -1,0 +1,108 @@
+//! `bursar utxo import`: another wallet's whole history, and the proof that nothing is missing.
+
+use std::path::PathBuf;
+
+use custody::bitcoin::import::{Export, ImportError, Progress, Step, import, read_bdk, read_core};
+use domain::Clock;
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::json;
+use store::Db;
+
+use super::super::Context;
+use super::shown;
+use crate::clock::SystemClock;
+use crate::failure::{Exit, Failure, Outcome};
+use crate::output::{thousands, warn};
+
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// What PATH is from
+    #[arg(long)]
+    from: Source,
+    /// The wallet to make, or to go on with
+    #[arg(long, value_name = "NAME")]
+    wallet: String,
+    /// Bitcoin Core: the folder that docs/import.md has you make. bdk_wallet: its SQLite file
+    path: PathBuf,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Source {
+    /// What Bitcoin Core's commands print, saved as docs/import.md says
+    Core,
+    /// The SQLite file of bdk_wallet; it is only read
+    Bdk,
+}
+
+impl From<ImportError> for Failure {
+    fn from(error: ImportError) -> Self {
+        let (code, hint) = (error.code(), error.hint());
+        match error {
+            ImportError::Store(error) => error.into(),
+            ImportError::BadFile { .. } => Self::bad_input(code, error.to_string(), hint),
+            ImportError::Mismatch(_) => Self { exit: Exit::Found, ..Self::bad_input(code, error.to_string(), hint) },
+        }
+    }
+}
+
+pub async fn run(context: &Context, db: &Db, arguments: &Arguments) -> Outcome {
+    let bar = if context.json { ProgressBar::hidden() } else { ProgressBar::new(0) };
+    if let Ok(style) = ProgressStyle::with_template("{msg:14} {bar:30} {human_pos}/{human_len}  {elapsed}") {
+        bar.set_style(style);
+    }
+    bar.set_message("reading");
+    let export = match arguments.from {
+        Source::Core => {
+            let path = arguments.path.clone();
+            let read = tokio::task::spawn_blocking(move || read_core(&path)).await;
+            read.map_err(|error| Failure::outside("INTERNAL", &error, "this is a bug in Bursar: please report it"))?
+        }
+        Source::Bdk => read_bdk(&arguments.path).await,
+    }?;
+    let mut show = |progress: Progress| {
+        bar.set_message(match progress.step {
+            Step::Addresses => "addresses",
+            Step::Transactions => "transactions",
+            Step::Check => "comparing",
+        });
+        bar.set_length(u64::try_from(progress.of).unwrap_or(0));
+        bar.set_position(u64::try_from(progress.done).unwrap_or(0));
+    };
+    let done = import(db, &arguments.wallet, &export, SystemClock.now(), &mut show).await;
+    bar.finish_and_clear();
+    let report = done?;
+    tell_notes(&export);
+    let balance = report.balance;
+    let body = json!({
+        "wallet": arguments.wallet, "addresses": report.addresses, "new_addresses": report.new_addresses,
+        "transactions": report.transactions, "changes": report.changes, "left_out": report.left_out,
+        "confirmed": shown::btc(balance.confirmed), "unconfirmed": shown::btc(balance.unconfirmed),
+        "immature": shown::btc(balance.immature), "outputs": balance.outputs,
+    });
+    context.print(&body, || {
+        let count = |number: usize| thousands(u64::try_from(number).unwrap_or(u64::MAX));
+        format!(
+            "imported {}: {} addresses, {} transactions ({} new or changed), {} left out\n\
+             {} BTC confirmed and {} unconfirmed in {} outputs: as the source says, output by output",
+            arguments.wallet,
+            count(report.addresses),
+            count(report.transactions),
+            count(report.changes),
+            count(report.left_out),
+            shown::btc(balance.confirmed),
+            shown::btc(balance.unconfirmed),
+            balance.outputs,
+        )
+    });
+    Ok(())
+}
+
+/// What the owner should know goes to standard error, so that `--json` stays JSON.
+fn tell_notes(export: &Export) {
+    for note in &export.notes {
+        warn(format!("note: {}", shown::plain(note)));
+    }
+    for (hash, why) in &export.left_out {
+        warn(format!("left out: {hash}, {why}"));
+    }
+}
