@@ -2,10 +2,11 @@
 # Prints the path of a bitcoind with a wallet; bitcoin-cli lies beside it. Builds both the first time (ten minutes on two
 # cores, 12 MB kept). The one of bitcoind.sh has no wallet, because the crate that its source comes from leaves the wallet
 # out; only the very first version of that crate has it, and that is Bitcoin Core of 2025, the development line after 28.
-# Its univalue is missing there and comes from the later crate; what else is missing is not needed. Needs cargo and curl; gets the
-# rest with apt-get.
+# Its univalue is missing there and comes from the later crate; what else is missing is not needed. Needs cargo; gets the rest
+# with apt-get.
 #
 #   bitcoind=$(tests/tools/bitcoin-wallet.sh)
+#   bitcoind=$(tests/tools/bitcoin-wallet.sh --if-built)   nothing is printed, and nothing built, if it is not there
 set -euo pipefail
 source "$(dirname "$0")/once.sh"
 
@@ -15,26 +16,35 @@ later=0.4.1
 later_sha256=345d18a1ce19a1becfcaaa066e3a60e9c7813ef5c23ea8c20704ca4ba1a46339
 folder=$cache/bitcoin-wallet-$core-$crate
 
-# fetch VERSION SHA256 FOLDER: the crate's source.
+if [ "${1:-}" = --if-built ]; then
+    [ ! -e "$folder/complete" ] || echo "$folder/bitcoind"
+    exit 0
+fi
+
+# fetch VERSION SHA256 FOLDER: the crate's source, in FOLDER/VERSION.
 fetch() {
-    local file=$3/$1.crate
-    curl --fail --silent --show-error --location --retry 3 --max-time 300 --output "$file" \
-        "https://static.crates.io/crates/libbitcoinkernel-sys/libbitcoinkernel-sys-$1.crate" ||
-        die "libbitcoinkernel-sys $1 could not be fetched"
-    echo "$2  $file" | sha256sum --check --status || die "libbitcoinkernel-sys $1 is not the one that this script knows"
-    tar --extract --gzip --file "$file" --directory "$3"
+    local work=$3/fetch-$1
+    mkdir -p "$work/src"
+    touch "$work/src/lib.rs"
+    printf '[package]\nname = "source"\nversion = "0.0.0"\nedition = "2021"\n[dependencies]\nlibbitcoinkernel-sys = "=%s"\n[workspace]\n' \
+        "$1" >"$work/Cargo.toml"
+    (cd "$work" && cargo vendor --quiet vendor >/dev/null) || die "cargo could not fetch libbitcoinkernel-sys $1"
+    grep -q "\"package\":\"$2\"" "$work/vendor/libbitcoinkernel-sys/.cargo-checksum.json" ||
+        die "libbitcoinkernel-sys $1 is not the one that this script knows"
+    mv "$work/vendor/libbitcoinkernel-sys" "$3/$1"
 }
 
 build() {
-    local folder=$1 work=$1/build source=$1/build/libbitcoinkernel-sys-$crate/bitcoin
-    packages g++:g++ cmake:cmake ninja:ninja-build curl:curl pkg-config:pkg-config /usr/include/boost/version.hpp:libboost-dev \
+    local folder=$1 work=$1/build source=$1/build/$crate/bitcoin
+    command -v cargo >/dev/null 2>&1 || die "the source comes with cargo, which is missing; see https://rustup.rs"
+    packages g++:g++ cmake:cmake ninja:ninja-build pkg-config:pkg-config /usr/include/boost/version.hpp:libboost-dev \
         /usr/include/event2/event.h:libevent-dev /usr/include/sqlite3.h:libsqlite3-dev
 
     mkdir -p "$work"
     say "fetching libbitcoinkernel-sys $crate and $later"
     fetch "$crate" "$sha256" "$work"
     fetch "$later" "$later_sha256" "$work"
-    cp -r "$work/libbitcoinkernel-sys-$later/bitcoin/src/univalue" "$source/src/"
+    cp -r "$work/$later/bitcoin/src/univalue" "$source/src/"
     # CMake asks for these; nothing is built from them.
     mkdir -p "$source"/{test,doc,src/test/util,contrib/devtools}
     touch "$source"/{test,doc,src/test/util}/CMakeLists.txt "$source"/contrib/{filter-lcov.py,devtools/split-debug.sh.in}
