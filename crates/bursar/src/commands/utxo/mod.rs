@@ -10,12 +10,14 @@
 //! | `label` | `label`: names for transactions and addresses |
 //! | `prune` | `prune`: the only delete |
 //! | `import` | `import`: another wallet's whole history |
+//! | `follow` | `follow`: in step with the chain; after a backup |
 //! | `check` | `check`: every row held against the facts |
 //! | `input` | text to hashes, outpoints, scripts and addresses |
 //! | `shown` | amounts, addresses and places in words |
 
 mod balance;
 mod check;
+mod follow;
 mod import;
 mod input;
 mod label;
@@ -112,6 +114,16 @@ pub enum Command {
     ///   bursar utxo import --from bdk --wallet savings wallet.sqlite
     #[command(verbatim_doc_comment)]
     Import(import::Arguments),
+    /// Keep all wallets in step with Bitcoin nodes: blocks, reorganisations, mempool
+    ///
+    /// It goes on until it is stopped, and can be stopped at any time. With --restore it first asks the
+    /// nodes what became of a wallet's unconfirmed transactions, after a backup was put back.
+    ///
+    /// Examples:
+    ///   bursar utxo follow --node http://127.0.0.1:8332 --login-file ~/.bitcoin/.cookie
+    ///   bursar utxo follow --node http://127.0.0.1:18443 --once
+    #[command(verbatim_doc_comment)]
+    Follow(follow::Arguments),
     /// Hold every row against the facts; exit 1 if one disagrees
     ///
     /// It reads all wallets, and the bytes of their transactions, and changes nothing.
@@ -134,6 +146,7 @@ pub async fn run(context: &Context, command: &Command) -> Outcome {
         Command::Label(arguments) => label::run(context, &db, arguments).await,
         Command::Prune(arguments) => prune::run(context, &db, arguments).await,
         Command::Import(arguments) => import::run(context, &db, arguments).await,
+        Command::Follow(arguments) => follow::run(context, &db, arguments).await,
         Command::Check => check::run(context, &db).await,
     };
     db.close().await;

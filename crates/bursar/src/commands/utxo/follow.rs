@@ -1,0 +1,167 @@
+//! `bursar utxo follow`: all wallets kept in step with Bitcoin nodes; a backup brought up to date.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bitcoin::base64::Engine as _;
+use bitcoin::base64::engine::general_purpose::STANDARD;
+use chain::Chain;
+use chain::bitcoin::{BitcoinChain, BitcoinSettings};
+use chain::endpoint::{EndpointSettings, Pool, PoolSettings};
+use custody::bitcoin::{Follow, FollowError, Restored, Step, network_of};
+use domain::Clock;
+use serde_json::json;
+use store::Db;
+use store::utxo::WalletId;
+
+use super::super::Context;
+use super::known_wallet;
+use crate::clock::SystemClock;
+use crate::failure::{Failure, Outcome};
+use crate::output::{say, warn};
+
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// A Bitcoin Core node; give several, and a quorum of them decides which blocks there are
+    #[arg(long = "node", value_name = "URL", required = true)]
+    nodes: Vec<String>,
+    /// How many nodes must agree [default: more than half]
+    #[arg(long, value_name = "N")]
+    quorum: Option<usize>,
+    /// A file with user:password for the nodes, such as Core's .cookie
+    #[arg(long, value_name = "FILE")]
+    login_file: Option<PathBuf>,
+    /// The first block of interest, where no block was followed yet
+    #[arg(long, value_name = "HEIGHT", default_value_t = 0)]
+    birthday: u32,
+    /// Stop when the store has all that the nodes have
+    #[arg(long)]
+    once: bool,
+    /// First bring this wallet up to date after a backup of the database was put back
+    #[arg(long, value_name = "WALLET")]
+    restore: Option<String>,
+}
+
+/// So many blocks at a time.
+const BLOCKS: u32 = 32;
+
+/// Between two looks at a chain that has nothing new.
+const PAUSE: Duration = Duration::from_secs(1);
+
+impl From<FollowError> for Failure {
+    fn from(error: FollowError) -> Self {
+        match error {
+            FollowError::Store(error) => error.into(),
+            other => Self::outside(other.code(), &other, "see the page; the store is as it was before this step"),
+        }
+    }
+}
+
+pub async fn run(context: &Context, db: &Db, arguments: &Arguments) -> Outcome {
+    let chain = chain(db, arguments).await?;
+    chain.check_network().await.map_err(FollowError::from)?;
+    let mut follow = Follow::new(db, &chain, arguments.birthday);
+    if let Some(name) = &arguments.restore {
+        let wallet = known_wallet(db, name).await?;
+        tell_restored(context, name, wallet.id, &follow.restore(wallet.id, SystemClock.now()).await?);
+    }
+    tokio::select! {
+        done = go_on(context, &mut follow, arguments.once) => done,
+        _ = tokio::signal::ctrl_c() => Ok(()),
+    }
+}
+
+/// Steps until it is told to stop. A node that fails is asked again; what the store refuses ends it.
+async fn go_on(context: &Context, follow: &mut Follow<'_>, once: bool) -> Outcome {
+    loop {
+        let step = match follow.step(BLOCKS, SystemClock.now()).await {
+            Err(FollowError::Chain(error)) if !once => {
+                warn(format!("{}: {error}; asked again", error.code()));
+                tokio::time::sleep(PAUSE).await;
+                continue;
+            }
+            step => step?,
+        };
+        match step {
+            Step::Forward(height) => tell(context, "connected", height),
+            Step::Back(height) => tell(context, "back to", height),
+            Step::Idle => {
+                let seen = follow.look(SystemClock.now()).await;
+                match seen {
+                    Err(FollowError::Chain(error)) if !once => warn(format!("{}: {error}; asked again", error.code())),
+                    seen => {
+                        seen?;
+                    }
+                }
+                if once {
+                    return Ok(());
+                }
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+    }
+}
+
+fn tell(context: &Context, what: &str, height: u32) {
+    if context.json {
+        say(json!({ "event": what, "height": height }));
+    } else {
+        say(format!("{what} block {height}"));
+    }
+}
+
+fn tell_restored(context: &Context, name: &str, wallet: WalletId, restored: &Restored) {
+    let texts = |hashes: &[store::utxo::Hash]| hashes.iter().map(ToString::to_string).collect::<Vec<_>>();
+    if context.json {
+        say(json!({
+            "event": "restored", "wallet": name, "id": wallet.0, "waiting": texts(&restored.waiting),
+            "settled": texts(&restored.settled), "unheard": texts(&restored.unheard),
+        }));
+        return;
+    }
+    let (waiting, settled) = (restored.waiting.len(), restored.settled.len());
+    say(format!("restored {name}: of the unconfirmed transactions {waiting} wait at the node, {settled} are settled"));
+    for hash in &restored.unheard {
+        say(format!("no node has heard of {hash}: broadcast it again, or replace it"));
+    }
+}
+
+async fn chain(db: &Db, arguments: &Arguments) -> Result<BitcoinChain, Failure> {
+    let wallets = db.wallets().await?;
+    let Some(wallet) = wallets.first() else {
+        let hint = "make one: bursar utxo create hot --network regtest";
+        return Err(Failure::bad_input("UTXO_UNKNOWN_WALLET", "there is no wallet to follow for", hint));
+    };
+    let authorization = match &arguments.login_file {
+        None => None,
+        Some(file) => {
+            let login = std::fs::read_to_string(file)
+                .map_err(|error| Failure::outside("BAD_USAGE", &error, "--login-file names a file that can be read"))?;
+            Some(format!("Basic {}", STANDARD.encode(login.trim_end())))
+        }
+    };
+    let endpoints: Vec<EndpointSettings> = (1..)
+        .zip(&arguments.nodes)
+        .map(|(number, url)| EndpointSettings {
+            name: format!("node {number}"),
+            url: url.clone(),
+            authorization: authorization.clone(),
+            key: None,
+            per_second: 0,
+        })
+        .collect();
+    let most = endpoints.len();
+    let quorum = arguments.quorum.unwrap_or(most / 2 + 1);
+    if !(1..=most).contains(&quorum) {
+        return Err(Failure::bad_input(
+            "BAD_USAGE",
+            format!("a quorum of {quorum} of {most} nodes"),
+            "at least 1, at most all",
+        ));
+    }
+    let settings = PoolSettings { quorum, ..PoolSettings::default() };
+    let pool = Pool::new(&endpoints, &settings, Arc::new(SystemClock))
+        .map_err(|error| Failure::bad_input("BAD_USAGE", error.to_string(), "--node http://127.0.0.1:8332"))?;
+    Ok(BitcoinChain::new(BitcoinSettings::new(network_of(wallet.network)), pool))
+}
