@@ -2,6 +2,7 @@
 
 mod answers;
 mod devnet;
+mod shown;
 
 use std::collections::BTreeMap;
 
@@ -19,6 +20,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::nodes::bitcoind::{Bitcoind, client, input_of, pay, pool};
+use shown::{a_block_comes_as_bytes, what_waits_is_listed_and_shown};
 
 const REGTEST: Network = Network::Regtest;
 /// A block with so many above it is settled.
@@ -101,6 +103,8 @@ suite! {
     a_replacement_is_taken_at_the_least_fee_and_not_below
     a_child_pushes_its_parent_at_the_exact_fee
     refusals_are_understood
+    what_waits_is_listed_and_shown
+    a_block_comes_as_bytes
 }
 
 fn address(number: u32) -> Address {

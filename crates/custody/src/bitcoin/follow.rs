@@ -7,8 +7,11 @@
 //! | [`Follow::restore`] | after a backup was put back: both, until nothing is open, then asks after each unconfirmed transaction |
 //!
 //! **What leaves a mempool has not failed.** Only a transaction that takes its inputs says anything about it.
+//!
+//! **What was shown too early is shown again.** A transaction that spends what we know nothing of yet, because its block is
+//! not read, or that contradicts a block which is about to go, means something else to the store one step later.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use chain::bitcoin::BitcoinChain;
 use chain::{BlockRef, Chain, ChainError, TxHash};
@@ -66,7 +69,7 @@ pub struct Follow<'a> {
     chain: &'a BitcoinChain,
     /// The first block of interest, when the store has none yet.
     birthday: u32,
-    /// What waited in the mempool when it was last looked at: as large as that.
+    /// What waits in the mempool and was shown to a store that had the node's blocks: no larger than the mempool.
     seen: HashSet<TxHash>,
 }
 
@@ -75,6 +78,9 @@ const LOOK_BACK: u32 = 32;
 
 /// So many waiting transactions go into one transaction of the store.
 const SEEN_AT_ONCE: usize = 500;
+
+/// So often a restore waits for a chain that grows while it is read.
+const CATCH_UP_TRIES: u32 = 10;
 
 impl<'a> Follow<'a> {
     pub fn new(db: &'a Db, chain: &'a BitcoinChain, birthday: u32) -> Self {
@@ -144,48 +150,65 @@ impl<'a> Follow<'a> {
                 theirs => theirs?,
             };
             let same = ours.iter().zip(&theirs).rev().find(|((_, hash), header)| *hash == hash_of_block(header.hash));
-            match (same, lowest.checked_sub(1)) {
-                (Some(((height, _), _)), _) => return Ok(Some(*height)),
-                (None, None) => return Err(FollowError::ForkTooDeep { height: lowest }),
-                (None, Some(below)) => {
-                    // Imported blocks lie far apart: go on with the next one that is there.
-                    let older = self.db.block_hashes(0, below).await?;
-                    highest = older.last().ok_or(FollowError::ForkTooDeep { height: lowest })?.0;
-                }
+            if let Some(((height, _), _)) = same {
+                return Ok(Some(*height));
             }
+            let oldest = ours.first().map_or(highest, |(height, _)| *height);
+            highest = self.below(lowest).await?.ok_or(FollowError::ForkTooDeep { height: oldest })?;
         }
+    }
+
+    /// The highest block that is stored below a height. Imported ones lie far apart.
+    async fn below(&self, height: u32) -> Result<Option<u32>, FollowError> {
+        let Some(highest) = height.checked_sub(1) else { return Ok(None) };
+        let near = self.db.block_hashes(highest, highest).await?;
+        let found = if near.is_empty() { self.db.block_hashes(0, highest).await? } else { near };
+        Ok(found.last().map(|(height, _)| *height))
     }
 
     /// Shows the store what waits in the mempool and was not shown before. Says how many transactions that were.
     pub async fn look(&mut self, at: Timestamp) -> Result<usize, FollowError> {
+        Ok(self.show_waiting(at).await?.shown)
+    }
+
+    async fn show_waiting(&mut self, at: Timestamp) -> Result<Look, FollowError> {
         let waiting = self.chain.mempool().await?;
+        let head = self.chain.head().await?.tip;
+        let level = self.db.tip().await?.map(|(_, hash)| hash) == Some(hash_of_block(head.hash));
         let new: Vec<TxHash> = waiting.iter().filter(|hash| !self.seen.contains(*hash)).copied().collect();
+        let mut gone: HashSet<TxHash> = HashSet::new();
         for some in new.chunks(SEEN_AT_ONCE) {
             let bytes = self.chain.waiting(some).await?;
+            gone.extend(some.iter().zip(&bytes).filter(|(_, raw)| raw.is_none()).map(|(hash, _)| *hash));
             self.show(bytes.into_iter().flatten(), at).await?;
         }
-        self.seen = waiting.into_iter().collect();
-        Ok(new.len())
+        let (shown, missed) = (new.len() - gone.len(), head.height);
+        let waiting: HashSet<TxHash> = waiting.into_iter().filter(|hash| !gone.contains(hash)).collect();
+        // To a store that has not the node's blocks, a transaction may mean nothing that means something once it has.
+        if level {
+            self.seen.clone_from(&waiting);
+        } else {
+            self.seen.retain(|hash| waiting.contains(hash));
+        }
+        Ok(Look { shown, waiting, missed: (!level).then_some(missed) })
     }
 
     /// What cannot be read is nobody's payment; a node that lies gets no say.
     async fn show(&self, bytes: impl Iterator<Item = Vec<u8>>, at: Timestamp) -> Result<(), FollowError> {
         let transactions: Vec<NewTx> =
             bytes.filter_map(|raw| tx_of_bytes(&raw).ok()).filter(|one| !one.coinbase).collect();
-        self.db.see_transactions(&transactions, at).await?;
+        self.db.see_transactions(&parents_first(transactions), at).await?;
         Ok(())
     }
 
     /// After a backup was put back: nothing of the wallet is selected until the chain and the mempool were read and
-    /// each unconfirmed transaction was asked after.
+    /// each unconfirmed transaction was asked after. When the nodes cannot show all of it, the wallet stays as it is.
     pub async fn restore(&mut self, wallet: WalletId, at: Timestamp) -> Result<Restored, FollowError> {
         self.db.begin_restore(wallet).await?;
-        while self.step(LOOK_BACK, at).await? != Step::Idle {}
-        self.seen.clear();
-        self.look(at).await?;
+        let heard = self.catch_up(at).await?;
         let mut restored = Restored::default();
         for (hash, raw, _) in self.db.unconfirmed(wallet).await? {
-            if self.seen.contains(&tx_hash_of(hash)) {
+            if heard.contains(&tx_hash_of(hash)) {
                 restored.waiting.push(hash);
                 continue;
             }
@@ -205,4 +228,53 @@ impl<'a> Follow<'a> {
         self.db.finish_restore(wallet).await?;
         Ok(restored)
     }
+
+    /// Until the store has the node's last block, and was shown the mempool as it was then.
+    async fn catch_up(&mut self, at: Timestamp) -> Result<HashSet<TxHash>, FollowError> {
+        let mut missed = 0;
+        for _ in 0..CATCH_UP_TRIES {
+            while self.step(LOOK_BACK, at).await? != Step::Idle {}
+            self.seen.clear();
+            let look = self.show_waiting(at).await?;
+            match look.missed {
+                None => return Ok(look.waiting),
+                Some(height) => missed = height,
+            }
+        }
+        Err(ChainError::BlockMissing { height: missed }.into())
+    }
+}
+
+/// What a look at the mempool has shown.
+struct Look {
+    shown: usize,
+    waiting: HashSet<TxHash>,
+    /// The node's height, when the store was not there yet.
+    missed: Option<u64>,
+}
+
+/// Nodes list parents before their children. One that does not must not hide a child, which concerns us only by what its
+/// parent pays us.
+fn parents_first(transactions: Vec<NewTx>) -> Vec<NewTx> {
+    let places: HashMap<Hash, usize> = transactions.iter().enumerate().map(|(at, one)| (one.hash, at)).collect();
+    let mut placed = vec![false; transactions.len()];
+    let mut order = Vec::with_capacity(transactions.len());
+    for first in 0..transactions.len() {
+        let mut open = vec![first];
+        while let Some(&at) = open.last() {
+            let mut parents = transactions[at].inputs.iter().filter_map(|input| places.get(&input.hash));
+            match parents.find(|parent| !placed[**parent]).filter(|_| !placed[at]) {
+                Some(parent) => open.push(*parent),
+                None => {
+                    if !placed[at] {
+                        order.push(at);
+                    }
+                    placed[at] = true;
+                    open.pop();
+                }
+            }
+        }
+    }
+    let mut transactions: Vec<Option<NewTx>> = transactions.into_iter().map(Some).collect();
+    order.into_iter().filter_map(|at| transactions[at].take()).collect()
 }

@@ -1,15 +1,28 @@
-//! What the wallet decides: money adds up, rules of nodes are kept, and what is built can be signed. Imports of other people's wallets: Bitcoin
-//! Core is found by `BURSAR_TEST_BITCOIN_WALLET`, the program around bdk_wallet by `BURSAR_TEST_BDK`; `./test` sets both.
+//! What the wallet decides: money adds up, rules of nodes are kept, and what is built can be signed. Then the same with a
+//! store and a real node.
+//!
+//! Tests whose name holds `bitcoind` start the node whose path is in `BURSAR_TEST_BITCOIND`. Imports of other people's
+//! wallets: Bitcoin Core is found by `BURSAR_TEST_BITCOIN_WALLET`, the program around bdk_wallet by `BURSAR_TEST_BDK`.
+//! `./test` sets all of them.
 
 #![allow(clippy::unwrap_used, reason = "in a test an unwrap is an assertion")]
 
 mod bdk_files;
 mod build;
 mod bump;
+mod check;
 mod core_files;
 mod core_node;
+mod devnet;
+mod follow;
+mod journey;
+mod node;
+mod pay;
+mod random;
 mod read;
+mod restore;
 mod select;
+mod wallet;
 mod world;
 
 /// PostgreSQL only where there is one: `./test --quick` has none.

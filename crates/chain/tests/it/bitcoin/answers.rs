@@ -180,6 +180,45 @@ async fn a_bitcoind_cannot_invent_change_or_hide_a_payment_in_a_block() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_bitcoind_shows_the_transaction_and_the_block_that_were_asked_for_or_is_not_heard() {
+    let mut node = Bitcoind::start().await;
+    let coin = coins(&mut node, 2, &[BTC, BTC]).await;
+    let honest = Net::client(&node);
+    let one = signed(&honest, 2, &coin[..1], &[(address(3), BTC - 5_000)]).await;
+    let other = signed(&honest, 2, &coin[1..], &[(address(4), BTC - 5_000)]).await;
+    take(&honest, &one).await;
+    take(&honest, &other).await;
+    let node = Arc::new(node);
+    let tip = honest.head().await.expect("a head").tip.at();
+    let before: String = node.call("getblockhash", json!([tip.height - 1])).await;
+    let block: Value = json!({ "result": node.call::<String>("getblock", json!([before, 0])).await });
+    let cut = alloy_primitives::hex::encode(&one.bytes[..one.bytes.len() - 1]);
+    let another = json!({ "result": alloy_primitives::hex::encode(&other.bytes) });
+    for said in [another, json!({ "result": cut }), json!({ "result": "zz" }), json!({ "result": null })] {
+        let (hash, answers, block) = (one.sent.hash.to_string(), said.clone(), block.clone());
+        let liar = Liar::before(&node, move |method, params, _| match method {
+            "getrawtransaction" if params[0] == hash.as_str() => Some(answers.clone()),
+            "getblock" => Some(block.clone()),
+            _ => None,
+        })
+        .await;
+        let asked = [other.sent.hash, one.sent.hash];
+        let alone = liar.client();
+        assert!(matches!(alone.waiting(&asked).await, Err(ChainError::Unreachable(_))), "{said}");
+        assert!(matches!(alone.block_bytes(tip).await, Err(ChainError::Unreachable(_))), "another block");
+        let both = client(&[liar.endpoint.clone(), node.endpoint()], 1, CONFIRMATIONS);
+        let shown = vec![Some(other.bytes.clone()), Some(one.bytes.clone())];
+        assert_eq!(both.waiting(&asked).await, Ok(shown), "{said}");
+        assert!(both.block_bytes(tip).await.is_ok());
+    }
+    for list in [json!({ "result": ["5a"] }), json!({ "result": [7] }), json!({ "result": { "5a": {} } })] {
+        let said = list.clone();
+        let liar = Liar::before(&node, move |method, _, _| (method == "getrawmempool").then(|| said.clone())).await;
+        assert!(matches!(liar.client().mempool().await, Err(ChainError::Unreachable(_))), "{list}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_lying_bitcoind_among_three_changes_nothing() {
     let scene = scene().await;
     let (watched, tip) = (watching(&[address(3)]), scene.tip);
@@ -341,6 +380,11 @@ async fn nonsense_instead_of_a_bitcoind_is_an_error() {
         assert!(chain.scan(1, 2, &watched).await.is_err(), "{text}");
         assert!(chain.prove(TxHash([1; 32]), &watched).await.is_err(), "{text}");
         assert!(chain.balances(&[(address(1), Coin::Native)]).await.is_err(), "{text}");
+        assert!(chain.waiting(&[TxHash([1; 32])]).await.is_err(), "{text}");
+        let block = chain::BlockRef { height: 1, hash: chain::BlockHash([1; 32]) };
+        assert!(chain.block_bytes(block).await.is_err(), "{text}");
+        // An empty mempool is no nonsense; it would be found out by the next look.
+        assert!(chain.mempool().await.is_ok_and(|list| list.is_empty()) == text.contains("[]}"), "{text}");
         let quoted = chain.quote(&address(1), &pay(&address(2), 1), FeeCap(Fee::PerKvb(1_000))).await;
         assert!(quoted.is_err(), "{text}");
         assert!(!matches!(chain.broadcast(&bytes).await, Ok(Broadcast::Taken)), "{text}");
