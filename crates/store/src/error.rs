@@ -203,6 +203,7 @@ constraints! {
     OutputIndex = "check_output_index", "CHECK constraint failed: check_output_index";
     OutputAmount = "check_utxo_amount", "CHECK constraint failed: check_utxo_amount";
     OutputValidFlag = "check_valid_flag", "CHECK constraint failed: check_valid_flag";
+    BlockConnectedFlag = "check_connected_flag", "CHECK constraint failed: check_connected_flag";
     SpentInputIndex = "check_spent_input_index", "CHECK constraint failed: check_spent_input_index";
     SpentPair = "check_spent_tx_and_index_pair", "CHECK constraint failed: check_spent_tx_and_index_pair";
     NotSelfSpent = "check_not_self_spent", "CHECK constraint failed: check_not_self_spent";

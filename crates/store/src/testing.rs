@@ -179,6 +179,7 @@ pub async fn prepare_every_statement(db: &TestDb) -> Result<usize, String> {
         .chain(crate::transfer::write::ROWS_STATEMENTS.iter())
         .chain(crate::transfer::days::ROWS_STATEMENTS.iter())
         .chain(crate::utxo::bulk::ROWS_STATEMENTS.iter())
+        .chain(crate::utxo::check::ROWS_STATEMENTS.iter())
         .chain(crate::utxo::coins::ROWS_STATEMENTS.iter())
         .chain(crate::utxo::events::ROWS_STATEMENTS.iter())
         .chain(crate::utxo::lease::ROWS_STATEMENTS.iter())

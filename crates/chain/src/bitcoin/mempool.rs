@@ -2,7 +2,7 @@
 //!
 //! A node's mempool is its own. These answers come from one node and are only good for choosing a fee.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
@@ -201,19 +201,49 @@ impl BitcoinChain {
             .await
     }
 
-    /// The hashes of all transactions that wait at one node.
+    /// The hashes of the transactions that wait at a quorum of the nodes: what one node alone shows, it may have made up.
+    /// In the order in which the first of them lists them.
     pub async fn mempool(&self) -> Result<Vec<TxHash>, ChainError> {
-        self.pool
-            .any(|node| async move {
+        let answers = self
+            .pool
+            .each(|node| async move {
                 let hashes: Vec<String> = wire::call(&node, "getrawmempool", json!([false])).await?;
                 let read: Result<Vec<TxHash>, _> = hashes.iter().map(|text| text.parse()).collect();
                 read.map_err(|_| node.bad("not a transaction's hash"))
             })
-            .await
+            .await;
+        let (mut order, mut holders): (Vec<TxHash>, HashMap<TxHash, usize>) = Default::default();
+        let mut failure = None;
+        let mut answered = 0;
+        for (_, answer) in answers {
+            match answer {
+                Ok(hashes) => {
+                    answered += 1;
+                    // A node that lists one twice has it once.
+                    let mut told = HashSet::new();
+                    for hash in hashes.into_iter().filter(|hash| told.insert(*hash)) {
+                        let count = holders.entry(hash).or_insert(0);
+                        if *count == 0 {
+                            order.push(hash);
+                        }
+                        *count += 1;
+                    }
+                }
+                Err(error) => failure = Some(error),
+            }
+        }
+        let quorum = self.pool.quorum();
+        match failure {
+            Some(error) if answered < quorum => Err(ChainError::Unreachable(error)),
+            Some(_) | None => {
+                order.retain(|hash| holders.get(hash).is_some_and(|count| *count >= quorum));
+                Ok(order)
+            }
+        }
     }
 
     /// The bytes of transactions that wait at one node, in the order asked for. `None`: it is not waiting there, or not
-    /// any more.
+    /// any more. (A node with `-txindex` gives mined ones too.)
     pub async fn waiting(&self, hashes: &[TxHash]) -> Result<Vec<Option<Vec<u8>>>, ChainError> {
         let mut found = Vec::with_capacity(hashes.len());
         for some in hashes.chunks(super::BATCH) {

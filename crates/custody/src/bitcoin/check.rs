@@ -11,11 +11,11 @@ use super::read::tx_of_bytes;
 /// bytes. `progress` is told how many transactions were read.
 pub async fn check(db: &Db, mut progress: impl FnMut(u64)) -> Result<Vec<Finding>, UtxoError> {
     let mut findings = db.check_utxo().await?;
-    let mut after = i64::MIN;
+    let mut after = None;
     loop {
         let page = db.stored_transactions(after).await?;
         let Some(last) = page.last() else { return Ok(findings) };
-        after = last.id;
+        after = Some((last.wallet, last.id));
         findings.extend(check_page(db, &page).await?);
         progress(u64::try_from(page.len()).unwrap_or(0));
     }

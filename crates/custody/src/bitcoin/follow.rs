@@ -1,8 +1,9 @@
-//! Keeps the store in step with the chain: blocks as a quorum has them, and the mempool of one node.
+//! Keeps the store in step with the chain: blocks as a quorum has them, and of the mempool what a quorum has.
 //!
 //! | call | does |
 //! |---|---|
 //! | [`Follow::step`] | a few blocks forward, or back to where the chains part |
+//! | [`Follow::rescan`] | blocks once more, for addresses that were added since |
 //! | [`Follow::look`] | shows the store what waits in the mempool |
 //! | [`Follow::restore`] | after a backup was put back: both, until nothing is open, then asks after each unconfirmed transaction |
 //!
@@ -17,7 +18,7 @@ use chain::bitcoin::BitcoinChain;
 use chain::{BlockRef, Chain, ChainError, TxHash};
 use domain::Timestamp;
 use store::Db;
-use store::utxo::{Hash, NewTx, OutPoint, Refusal, Status, UtxoError, WalletId};
+use store::utxo::{Hash, Imported, NewTx, OutPoint, Refusal, Status, UtxoError, WalletId};
 
 use super::read::{BadBytes, block_of_bytes, hash_of_block, tx_hash_of, tx_of_bytes};
 
@@ -31,6 +32,8 @@ pub enum FollowError {
     Block { height: u64, source: BadBytes },
     #[error("not even block {height}, the oldest that the store has, is in the chain any more")]
     ForkTooDeep { height: u32 },
+    #[error("block {height}, which an import has brought, is not in the chain")]
+    Stale { height: u32 },
 }
 
 impl FollowError {
@@ -39,7 +42,7 @@ impl FollowError {
             Self::Chain(error) => error.code(),
             Self::Store(error) => error.code(),
             Self::Block { .. } => "CHAIN_CALL_REFUSED",
-            Self::ForkTooDeep { .. } => "CHAIN_FORK_TOO_DEEP",
+            Self::ForkTooDeep { .. } | Self::Stale { .. } => "CHAIN_FORK_TOO_DEEP",
         }
     }
 }
@@ -79,6 +82,9 @@ const LOOK_BACK: u32 = 32;
 /// So many waiting transactions go into one transaction of the store.
 const SEEN_AT_ONCE: usize = 500;
 
+/// So many blocks are read before the first of interest.
+const BEFORE_BIRTHDAY: u32 = 100;
+
 /// So often a restore waits for a chain that grows while it is read.
 const CATCH_UP_TRIES: u32 = 10;
 
@@ -92,7 +98,8 @@ impl<'a> Follow<'a> {
         let tip = self.chain.head().await?.tip;
         let known = self.db.tip().await?;
         let next = match known {
-            None => self.birthday,
+            // Some blocks more, so that a fork at the beginning has something to go back to.
+            None => self.birthday.saturating_sub(BEFORE_BIRTHDAY),
             Some((height, _)) => match self.common(height).await? {
                 Some(common) if common < height => {
                     self.db.disconnect_blocks(common, at).await?;
@@ -154,16 +161,9 @@ impl<'a> Follow<'a> {
                 return Ok(Some(*height));
             }
             let oldest = ours.first().map_or(highest, |(height, _)| *height);
-            highest = self.below(lowest).await?.ok_or(FollowError::ForkTooDeep { height: oldest })?;
+            // Imported ones lie far apart.
+            highest = self.db.block_below(lowest).await?.ok_or(FollowError::ForkTooDeep { height: oldest })?.0;
         }
-    }
-
-    /// The highest block that is stored below a height. Imported ones lie far apart.
-    async fn below(&self, height: u32) -> Result<Option<u32>, FollowError> {
-        let Some(highest) = height.checked_sub(1) else { return Ok(None) };
-        let near = self.db.block_hashes(highest, highest).await?;
-        let found = if near.is_empty() { self.db.block_hashes(0, highest).await? } else { near };
-        Ok(found.last().map(|(height, _)| *height))
     }
 
     /// Shows the store what waits in the mempool and was not shown before. Says how many transactions that were.
@@ -193,12 +193,56 @@ impl<'a> Follow<'a> {
         Ok(Look { shown, waiting, missed: (!level).then_some(missed) })
     }
 
-    /// What cannot be read is nobody's payment; a node that lies gets no say.
+    /// What cannot be read, or cannot be, is nobody's payment; a node that lies does not hide the others.
     async fn show(&self, bytes: impl Iterator<Item = Vec<u8>>, at: Timestamp) -> Result<(), FollowError> {
         let transactions: Vec<NewTx> =
             bytes.filter_map(|raw| tx_of_bytes(&raw).ok()).filter(|one| !one.coinbase).collect();
-        self.db.see_transactions(&parents_first(transactions), at).await?;
+        let transactions = parents_first(transactions);
+        match self.db.see_transactions(&transactions, at).await {
+            Err(UtxoError::Refused(Refusal::BadTransaction(_))) => {}
+            seen => return Ok(seen.map(|_| ())?),
+        }
+        for one in transactions {
+            match self.db.see_transactions(&[one], at).await {
+                Ok(_) | Err(UtxoError::Refused(Refusal::BadTransaction(_))) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
         Ok(())
+    }
+
+    /// Reads blocks that the store has, or that lie below those, once more, for what has become ours since: an address was
+    /// added, a wallet imported. `progress` is told each height.
+    pub async fn rescan(&self, from: u32, at: Timestamp, mut progress: impl FnMut(u32)) -> Result<(), FollowError> {
+        let Some((tip, _)) = self.db.tip().await? else { return Ok(()) };
+        for height in from..=tip {
+            let header = self.chain.headers(&[u64::from(height)]).await?.first().map(|header| header.at());
+            let block = header.ok_or(ChainError::BlockMissing { height: u64::from(height) })?;
+            let nonsense = |source| FollowError::Block { height: block.height, source };
+            let bytes = self.chain.block_bytes(block).await?;
+            let (stored, transactions) = block_of_bytes(height, &bytes).map_err(nonsense)?;
+            let place = Some((height, stored.hash, stored.time));
+            let imported: Vec<Imported> = transactions.into_iter().map(|tx| Imported { tx, block: place }).collect();
+            self.db.import_transactions(&imported, at).await?;
+            progress(height);
+        }
+        Ok(())
+    }
+
+    /// An import believes its source; the chain must have the blocks that it named.
+    async fn check_imported(&self) -> Result<(), FollowError> {
+        let mut from = 0;
+        loop {
+            let blocks = self.db.imported_blocks(from).await?;
+            let Some((last, _)) = blocks.last() else { return Ok(()) };
+            let heights: Vec<u64> = blocks.iter().map(|(height, _)| u64::from(*height)).collect();
+            let headers = self.chain.headers(&heights).await?;
+            let same = |((_, hash), header): &(&(u32, Hash), &chain::Header)| *hash == hash_of_block(header.hash);
+            if let Some(((height, _), _)) = blocks.iter().zip(&headers).find(|pair| !same(pair)) {
+                return Err(FollowError::Stale { height: *height });
+            }
+            from = last.saturating_add(1);
+        }
     }
 
     /// After a backup was put back: nothing of the wallet is selected until the chain and the mempool were read and
@@ -206,6 +250,7 @@ impl<'a> Follow<'a> {
     pub async fn restore(&mut self, wallet: WalletId, at: Timestamp) -> Result<Restored, FollowError> {
         self.db.begin_restore(wallet).await?;
         let heard = self.catch_up(at).await?;
+        self.check_imported().await?;
         let mut restored = Restored::default();
         for (hash, raw, _) in self.db.unconfirmed(wallet).await? {
             if heard.contains(&tx_hash_of(hash)) {

@@ -19,7 +19,9 @@ CREATE TABLE blocks (
     -- In the order in which hashes are printed, as all hashes here.
     block_hash BYTEA NOT NULL CONSTRAINT uidx_blocks_hash UNIQUE CONSTRAINT check_block_hash CHECK (length(block_hash) = 32),
     -- What its header says.
-    block_time BIGINT NOT NULL
+    block_time BIGINT NOT NULL,
+    -- Read whole, or known only for transactions of it that were imported. Above a connected one no block is imported.
+    connected BOOLEAN NOT NULL
 );
 
 CREATE TABLE addresses (
@@ -166,7 +168,7 @@ CREATE TABLE tx_replacements (
     CONSTRAINT check_not_self_replacement CHECK (replaced_tx_id <> replacement_tx_id),
     CONSTRAINT uidx_tx_replacements_edge UNIQUE (wallet_id, replaced_tx_id, replacement_tx_id)
 );
-CREATE INDEX idx_tx_replacements_replacement ON tx_replacements (wallet_id, replacement_tx_id);
+CREATE INDEX idx_tx_replacements_replacement ON tx_replacements (wallet_id, replacement_tx_id, replaced_tx_id);
 
 -- Outputs that somebody is about to spend.
 CREATE TABLE utxo_leases (

@@ -19,7 +19,9 @@ CREATE TABLE blocks (
     -- In the order in which hashes are printed, as all hashes here.
     block_hash BLOB NOT NULL CONSTRAINT uidx_blocks_hash UNIQUE CONSTRAINT check_block_hash CHECK (length(block_hash) = 32),
     -- What its header says.
-    block_time INTEGER NOT NULL
+    block_time INTEGER NOT NULL,
+    -- Read whole, or known only for transactions of it that were imported. Above a connected one no block is imported.
+    connected INTEGER NOT NULL CONSTRAINT check_connected_flag CHECK (connected IN (0, 1))
 ) STRICT;
 
 CREATE TABLE addresses (
@@ -171,7 +173,7 @@ CREATE TABLE tx_replacements (
     CONSTRAINT check_not_self_replacement CHECK (replaced_tx_id <> replacement_tx_id),
     CONSTRAINT uidx_tx_replacements_edge UNIQUE (wallet_id, replaced_tx_id, replacement_tx_id)
 ) STRICT;
-CREATE INDEX idx_tx_replacements_replacement ON tx_replacements (wallet_id, replacement_tx_id);
+CREATE INDEX idx_tx_replacements_replacement ON tx_replacements (wallet_id, replacement_tx_id, replaced_tx_id);
 
 -- Outputs that somebody is about to spend.
 CREATE TABLE utxo_leases (

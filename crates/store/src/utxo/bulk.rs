@@ -90,7 +90,7 @@ impl Db {
                 lock(tx).await?;
                 fetch_optional!(tx, REST_TRIGGERS => (String,))?;
                 let rows: Vec<(u32, Hash, u32)> = fresh.iter().map(|(height, (hash, time))| (*height, *hash, *time)).collect();
-                insert_blocks(tx, &rows).await?;
+                insert_blocks(tx, &rows, false).await?;
                 write_chunk(tx, wallet, chunk, first, at).await
             })?;
             blocks.extend(fresh);

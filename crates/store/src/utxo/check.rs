@@ -7,6 +7,7 @@ use super::load::{self, hash, number};
 use super::types::{Finding, Hash, OutPoint, UtxoError, WalletId};
 use crate::db::Db;
 use crate::dialect::PREFER_ONE_PASS;
+use crate::sql::{Column, ColumnType::Int, RowsSql, fetch_rows};
 
 statements! {
     CHECK_TOTALS = "SELECT COALESCE(k.wallet_id, f.wallet_id), COALESCE(k.account, f.account),
@@ -85,14 +86,8 @@ statements! {
         LIMIT 100";
 
     /// A page of transactions in the order of their ids, for whoever can read their bytes.
-    READ_PAGE = "SELECT id, wallet_id, tx_hash, raw_tx, is_coinbase FROM transactions WHERE id > $1 ORDER BY id LIMIT 500";
-    READ_PAGE_INPUTS = "SELECT i.tx_id, i.prev_hash, i.prev_index FROM tx_inputs i
-            JOIN transactions t ON t.wallet_id = i.wallet_id AND t.id = i.tx_id
-        WHERE t.id > $1 AND t.id <= $2 ORDER BY i.tx_id, i.input_index";
-    READ_PAGE_OUTPUTS = "SELECT u.tx_id, u.output_index, u.amount, a.script_pub_key FROM transactions t
-            JOIN utxos u ON u.wallet_id = t.wallet_id AND u.tx_id = t.id
-            JOIN addresses a ON a.wallet_id = u.wallet_id AND a.id = u.address_id
-        WHERE t.id > $1 AND t.id <= $2 ORDER BY u.tx_id, u.output_index";
+    READ_PAGE = "SELECT wallet_id, id, tx_hash, raw_tx, is_coinbase FROM transactions WHERE (wallet_id, id) > ($1, $2)
+        ORDER BY wallet_id, id LIMIT 500";
     COUNT_TRANSACTIONS = "SELECT COUNT(*) FROM transactions";
 
     /// Every account with an address has its totals.
@@ -100,6 +95,25 @@ statements! {
             LEFT JOIN account_totals k ON k.wallet_id = a.wallet_id AND k.account = a.account
         WHERE k.account IS NULL LIMIT 100";
 }
+
+static READ_PAGE_INPUTS: RowsSql = RowsSql::new(
+    "READ_PAGE_INPUTS",
+    "SELECT i.tx_id, i.prev_hash, i.prev_index
+     FROM {rows} {join} tx_inputs i ON i.wallet_id = r.wallet AND i.tx_id = r.id ORDER BY i.tx_id, i.input_index",
+    &[("wallet", Int), ("id", Int)],
+);
+
+static READ_PAGE_OUTPUTS: RowsSql = RowsSql::new(
+    "READ_PAGE_OUTPUTS",
+    "SELECT u.tx_id, u.output_index, u.amount, a.script_pub_key
+     FROM {rows} {join} utxos u ON u.wallet_id = r.wallet AND u.tx_id = r.id
+         {join} addresses a ON a.wallet_id = u.wallet_id AND a.id = u.address_id
+     ORDER BY u.tx_id, u.output_index",
+    &[("wallet", Int), ("id", Int)],
+);
+
+#[cfg(feature = "testing")]
+pub(crate) static ROWS_STATEMENTS: [&RowsSql; 2] = [&READ_PAGE_INPUTS, &READ_PAGE_OUTPUTS];
 
 /// A stored transaction with what the other tables say of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -123,22 +137,28 @@ impl Db {
         Ok(row.and_then(|(count,)| u64::try_from(count).ok()).unwrap_or(0))
     }
 
-    /// The next transactions after an id, with their bytes; none at the end.
-    pub async fn stored_transactions(&self, after: i64) -> Result<Vec<StoredTx>, UtxoError> {
+    /// The next transactions after one, with their bytes; none at the end.
+    pub async fn stored_transactions(&self, after: Option<(WalletId, i64)>) -> Result<Vec<StoredTx>, UtxoError> {
         let mut tx = self.read().await?;
-        let rows = fetch_all!(&mut tx, READ_PAGE => (i64, i64, Vec<u8>, Vec<u8>, bool), after)?;
-        let last = rows.last().map_or(after, |row| row.0);
+        let after = after.map_or((i64::MIN, i64::MIN), |(wallet, id)| (wallet.0, id));
+        let rows = fetch_all!(&mut tx, READ_PAGE => (i64, i64, Vec<u8>, Vec<u8>, bool), after.0, after.1)?;
+        let columns = || {
+            vec![
+                Column::Ints(rows.iter().map(|row| row.0).collect()),
+                Column::Ints(rows.iter().map(|row| row.1).collect()),
+            ]
+        };
         let mut inputs: HashMap<i64, Vec<OutPoint>> = HashMap::new();
-        for (id, made_by, index) in fetch_all!(&mut tx, READ_PAGE_INPUTS => (i64, Vec<u8>, i64), after, last)? {
+        let found: Vec<(i64, Vec<u8>, i64)> = fetch_rows(&mut tx, &READ_PAGE_INPUTS, columns()).await?;
+        for (id, made_by, index) in found {
             inputs.entry(id).or_default().push(OutPoint { hash: hash(&made_by)?, index: number(index)? });
         }
         let mut outputs: HashMap<i64, Vec<(u32, i64, Vec<u8>)>> = HashMap::new();
-        for (id, index, amount, script) in
-            fetch_all!(&mut tx, READ_PAGE_OUTPUTS => (i64, i64, i64, Vec<u8>), after, last)?
-        {
+        let found: Vec<(i64, i64, i64, Vec<u8>)> = fetch_rows(&mut tx, &READ_PAGE_OUTPUTS, columns()).await?;
+        for (id, index, amount, script) in found {
             outputs.entry(id).or_default().push((number(index)?, amount, script));
         }
-        let stored = |(id, wallet, bytes, raw, coinbase): (i64, i64, Vec<u8>, Vec<u8>, bool)| {
+        let stored = |(wallet, id, bytes, raw, coinbase): (i64, i64, Vec<u8>, Vec<u8>, bool)| {
             Ok(StoredTx {
                 id,
                 wallet: WalletId(wallet),

@@ -2,11 +2,10 @@
 
 use domain::Timestamp;
 
-use super::events::read_tip;
+use super::events::{check_active, read_tip};
 use super::load::{bytes, corrupt, hash, number, status};
 use super::types::{
-    COINBASE_MATURITY, Candidate, Coin, ListFilter, OutPoint, OutputRow, Path, Refusal, UtxoError, UtxoId, WalletId,
-    WalletStatus, Want,
+    COINBASE_MATURITY, Candidate, Coin, ListFilter, OutPoint, OutputRow, Path, UtxoError, UtxoId, WalletId, Want,
 };
 use super::wallet::kind;
 use crate::db::{Db, Tx};
@@ -21,8 +20,6 @@ const PAGE: usize = 400;
 const MOST_CANDIDATES: usize = 1_600;
 
 statements! {
-    READ_WALLET_STATUS = "SELECT status FROM wallets WHERE id = $1";
-
     /// From an amount upwards. SQLite is told which indexes have all that is asked for; it would read the tables. $5: the last height at which a coinbase is mature; $6, $7: pending and other people's
     /// unconfirmed outputs are wanted too; $8: now.
     READ_LARGER = "SELECT u.id, u.amount, a.kind, t.block_height IS NOT NULL
@@ -180,10 +177,7 @@ pub(super) async fn candidates(
     want: &Want,
     now: Timestamp,
 ) -> Result<Vec<Candidate>, UtxoError> {
-    let (text,) = fetch_optional!(tx, READ_WALLET_STATUS => (String,), wallet.0)?.ok_or(Refusal::UnknownWallet)?;
-    if text != WalletStatus::Active.text() {
-        return Err(Refusal::Restoring.into());
-    }
+    check_active(tx, wallet).await?;
     let mature = read_tip(tx).await?.map_or(-1, |(tip, _)| i64::from(tip) - i64::from(COINBASE_MATURITY));
     let (pending, foreign) = (i64::from(want.allow.pending), i64::from(want.allow.unconfirmed_foreign));
     let (account, now) = (i64::from(account), now.micros());

@@ -1,6 +1,6 @@
 //! What an event does to the transactions around it.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use super::graph::{Graph, Node, Ours, Row, State};
 use super::load::{self, corrupt};
@@ -73,9 +73,10 @@ impl<'a> Graph<'a> {
             }
         }
         let hashes: Vec<Hash> = relevant.iter().map(|one| one.hash).collect();
-        let (_, pruned) = load::once(tx, &hashes).await?;
-        relevant.retain(|one| !pruned.contains(&one.hash));
-        graph.coins.retain(|outpoint, _| !pruned.contains(&outpoint.hash));
+        // A wallet that has pruned it has done with it; another one may not know it yet.
+        graph.pruned = load::once(tx, &hashes).await?.1;
+        let pruned = &graph.pruned;
+        graph.coins.retain(|outpoint, coin| !pruned.contains(&(coin.wallet, outpoint.hash)));
         let known: Vec<Hash> = hashes.iter().filter(|one| graph.nodes.contains_key(*one)).copied().collect();
         graph.load_coins_made(tx, &known).await?;
         graph.load_children(tx, &hashes).await?;
@@ -119,15 +120,19 @@ impl<'a> Graph<'a> {
                     self.admit(new, &concerned, state, "an address was added", None);
                 }
             }
-            Some(_) => {
+            Some(state) => {
                 if conflicts.is_empty() && orphaned.is_none() {
                     self.admit(new, &concerned, UNCONFIRMED, "seen again", None);
+                } else if !load::once(tx, &[new.hash]).await?.0.contains(&new.hash) {
+                    // It was shown to the network: it may come back when what stands in its way is gone.
+                    self.remember(new.hash, state, conflicts.first().copied().or(orphaned));
                 }
             }
             None if concerned.is_empty() || conflicts.iter().any(confirmed_conflict) => {}
             None => match orphaned {
                 Some(parent) => {
                     let failed = State { status: Status::Failed, height: None };
+                    self.changed.push((new.hash, UNCONFIRMED, "seen", None));
                     self.admit(new, &concerned, failed, "its parent is not valid", Some(parent));
                     // Children that came before it do not outlive it.
                     let mut children = self.load_children(tx, &[new.hash]).await?;
@@ -238,6 +243,7 @@ impl<'a> Graph<'a> {
             freed.retain(|outpoint| self.spender(outpoint).is_none());
             let risen = std::mem::take(&mut self.risen);
             if freed.is_empty() && risen.is_empty() {
+                self.fallen.clear();
                 return Ok(());
             }
             for hash in self.waiting(tx, &freed, &risen).await? {
@@ -252,6 +258,7 @@ impl<'a> Graph<'a> {
 
     /// Once published, invalid now, and concerned by these; the newest first, with all that decides about them.
     async fn waiting(&mut self, tx: &mut Tx, freed: &[OutPoint], risen: &[Hash]) -> Result<Vec<Hash>, StoreError> {
+        let fallen: HashSet<Hash> = self.fallen.iter().copied().collect();
         let stored = load::waiting(tx, freed, risen).await?;
         self.load_nodes(tx, stored.iter().copied()).await?;
         let (freed, risen): (HashSet<OutPoint>, HashSet<Hash>) =
@@ -271,7 +278,14 @@ impl<'a> Graph<'a> {
         self.load_spenders(tx, &inputs).await?;
         self.load_coins_at(tx, &inputs).await?;
         self.load_nodes(tx, inputs.iter().map(|input| input.hash)).await?;
-        waiting.sort_by_key(|hash| std::cmp::Reverse(self.nodes.get(hash).map(|node| node.age)));
+        // What one of the fallen had itself replaced is what the nodes still have; then the newest.
+        let edges = load::replaced(tx, &std::mem::take(&mut self.fallen)).await?;
+        let here = (i64::MAX / 2..).zip(&self.edges).filter(|(_, edge)| fallen.contains(&edge.1));
+        let mut newest: HashMap<Hash, i64> = edges.into_iter().collect();
+        newest.extend(here.map(|(number, edge)| (edge.0, number)));
+        waiting.sort_by_key(|hash| {
+            std::cmp::Reverse((newest.get(hash).copied(), self.nodes.get(hash).map(|node| node.age)))
+        });
         Ok(waiting)
     }
 }

@@ -1,16 +1,18 @@
 //! What can happen to a wallet's transactions. Each is one transaction of the database; the same event again changes
 //! nothing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use domain::Timestamp;
 
 use super::decide::{UNCONFIRMED, check_sense};
 use super::graph::{Graph, State};
 use super::lease::check_leases;
-use super::load::{bytes, hash, number};
-use super::types::{Block, Changes, Hash, Imported, LockId, NewTx, OutPoint, Refusal, Status, UtxoError, WalletId};
-use super::write::{Written, lock_coins};
+use super::load::{self, bytes, hash, number};
+use super::types::{
+    Block, Changes, Hash, Imported, LockId, NewTx, OutPoint, Refusal, Status, UtxoError, WalletId, WalletStatus,
+};
+use super::write::Written;
 use crate::db::{Db, Tx};
 use crate::dialect::LOCK_UTXOS;
 use crate::error::StoreError;
@@ -25,12 +27,17 @@ statements! {
     READ_ABOVE = "SELECT tx_hash FROM transactions WHERE block_height > $1";
     READ_HIGHEST_PRUNED = "SELECT MAX(block_height) FROM transaction_events WHERE status = 'pruned'";
     READ_WALLET = "SELECT status FROM wallets WHERE id = $1";
+    READ_LAST_CONNECTED = "SELECT block_height, block_hash FROM blocks WHERE connected ORDER BY block_height DESC LIMIT 1";
+    READ_BELOW = "SELECT block_height, block_hash FROM blocks WHERE block_height < $1 ORDER BY block_height DESC LIMIT 1";
+    /// Blocks that an import has brought, from a height on.
+    READ_IMPORTED = "SELECT block_height, block_hash FROM blocks WHERE NOT connected AND block_height >= $1
+        ORDER BY block_height LIMIT 500";
 }
 
 static INSERT_BLOCKS: RowsSql = RowsSql::new(
     "INSERT_BLOCKS",
-    "INSERT INTO blocks (block_height, block_hash, block_time) SELECT height, hash, time FROM {rows}",
-    &[("height", Int), ("hash", Bytes), ("time", Int)],
+    "INSERT INTO blocks (block_height, block_hash, block_time, connected) SELECT height, hash, time, connected <> 0 FROM {rows}",
+    &[("height", Int), ("hash", Bytes), ("time", Int), ("connected", Int)],
 );
 
 #[cfg(feature = "testing")]
@@ -62,7 +69,20 @@ impl Db {
         rows.into_iter().map(|(height, bytes)| Ok((number(height)?, hash(&bytes)?))).collect()
     }
 
-    /// The next block of the best chain. Give all its transactions, or at least all that pay or spend what is ours or
+    /// The highest block that is stored below a height.
+    pub async fn block_below(&self, height: u32) -> Result<Option<(u32, Hash)>, UtxoError> {
+        let row = fetch_optional!(&mut self.read().await?, READ_BELOW => (i64, Vec<u8>), i64::from(height))?;
+        Ok(row.map(|(height, bytes)| Ok::<_, StoreError>((number(height)?, hash(&bytes)?))).transpose()?)
+    }
+
+    /// Blocks that an import has brought, from a height on; at most five hundred.
+    pub async fn imported_blocks(&self, from: u32) -> Result<Vec<(u32, Hash)>, UtxoError> {
+        let rows = fetch_all!(&mut self.read().await?, READ_IMPORTED => (i64, Vec<u8>), i64::from(from))?;
+        rows.into_iter().map(|(height, bytes)| Ok((number(height)?, hash(&bytes)?))).collect()
+    }
+
+    /// The next block of the best chain. A block that is stored already is read once more for what has become ours since:
+    /// an address was added. Give all its transactions, or at least all that pay or spend what is ours or
     /// spend what an unconfirmed transaction of ours spends, in the block's order.
     pub async fn connect_block(&self, block: &Block, txs: &[NewTx], at: Timestamp) -> Result<Changes, UtxoError> {
         txs.iter().try_for_each(check_sense)?;
@@ -87,7 +107,7 @@ impl Db {
         Ok(transact!(self, tx => refused(see(tx, txs, at).await))??)
     }
 
-    /// A transaction that was made here and is about to be broadcast: stored before anyone can see it (law 3).
+    /// A transaction that was made here and will be broadcast: stored before anyone can see it (law 3).
     pub async fn add_pending(
         &self,
         wallet: WalletId,
@@ -111,7 +131,8 @@ impl Db {
         Ok(transact!(self, tx => refused(make(tx, wallet, new, lock, true, at).await))??)
     }
 
-    /// A pending transaction was broadcast.
+    /// A pending transaction is about to be broadcast: from now on somebody may have seen it. Call it before, so that one
+    /// that is still pending was certainly never shown to anybody.
     pub async fn publish(&self, hash: Hash, at: Timestamp) -> Result<Changes, UtxoError> {
         Ok(transact!(self, tx => refused(publish(tx, hash, at).await))??)
     }
@@ -128,6 +149,12 @@ pub(super) async fn lock(tx: &mut Tx) -> Result<(), StoreError> {
     fetch_optional!(tx, LOCK_UTXOS => (String,)).map(|_| ())
 }
 
+/// What is being restored must not be spent from: its rows may be older than the chain.
+pub(super) async fn check_active(tx: &mut Tx, wallet: WalletId) -> Result<(), UtxoError> {
+    let (status,) = fetch_optional!(tx, READ_WALLET => (String,), wallet.0)?.ok_or(Refusal::UnknownWallet)?;
+    if status == WalletStatus::Active.text() { Ok(()) } else { Err(Refusal::Restoring.into()) }
+}
+
 pub(super) async fn read_tip(tx: &mut Tx) -> Result<Option<(u32, Hash)>, StoreError> {
     let row = fetch_optional!(tx, READ_TIP => (i64, Vec<u8>))?;
     row.map(|(height, bytes)| Ok((number(height)?, hash(&bytes)?))).transpose()
@@ -135,24 +162,25 @@ pub(super) async fn read_tip(tx: &mut Tx) -> Result<Option<(u32, Hash)>, StoreEr
 
 async fn connect(tx: &mut Tx, block: &Block, txs: &[NewTx], at: Timestamp) -> Result<Changes, UtxoError> {
     lock(tx).await?;
-    if let Some((height, tip)) = read_tip(tx).await? {
-        let there = fetch_all!(tx, READ_BLOCKS => (i64, Vec<u8>), i64::from(block.height), i64::from(block.height))?;
-        if there.first().is_some_and(|(_, bytes)| bytes == &block.hash.0) {
-            return Ok(Changes::default());
-        }
-        if height.checked_add(1) != Some(block.height) || tip != block.parent {
-            return Err(Refusal::NotOnTip(Some((height, tip))).into());
-        }
+    let there = fetch_all!(tx, READ_BLOCKS => (i64, Vec<u8>), i64::from(block.height), i64::from(block.height))?;
+    let again = there.first().is_some_and(|(_, bytes)| bytes == &block.hash.0);
+    if let Some((height, tip)) = read_tip(tx).await?
+        && !again
+        && (height.checked_add(1) != Some(block.height) || tip != block.parent)
+    {
+        return Err(Refusal::NotOnTip(Some((height, tip))).into());
     }
     let (mut graph, relevant) = Graph::around(tx, txs).await?;
     for new in relevant {
         graph.confirm(tx, new, block.height, block.hash).await?;
     }
-    insert_blocks(tx, &[(block.height, block.hash, block.time)]).await?;
+    if !again {
+        insert_blocks(tx, &[(block.height, block.hash, block.time)], true).await?;
+    }
     Ok(graph.write(tx, by_chain(at)).await?)
 }
 
-pub(super) async fn insert_blocks(tx: &mut Tx, blocks: &[(u32, Hash, u32)]) -> Result<(), StoreError> {
+pub(super) async fn insert_blocks(tx: &mut Tx, blocks: &[(u32, Hash, u32)], connected: bool) -> Result<(), StoreError> {
     if blocks.is_empty() {
         return Ok(());
     }
@@ -160,6 +188,7 @@ pub(super) async fn insert_blocks(tx: &mut Tx, blocks: &[(u32, Hash, u32)]) -> R
         Column::Ints(blocks.iter().map(|block| i64::from(block.0)).collect()),
         bytes(blocks.iter().map(|block| &block.1)),
         Column::Ints(blocks.iter().map(|block| i64::from(block.2)).collect()),
+        Column::Ints(vec![i64::from(connected); blocks.len()]),
     ];
     execute_rows(tx, &INSERT_BLOCKS, columns).await.map(|_| ())
 }
@@ -206,6 +235,13 @@ async fn import(tx: &mut Tx, imported: &[Imported], txs: &[NewTx], at: Timestamp
             }
         }
     }
+    // Above what was followed all blocks must be read, not some of their transactions: others' would be missed.
+    let connected = fetch_optional!(tx, READ_LAST_CONNECTED => (i64, Vec<u8>))?;
+    if let (Some(_), Some((tip, last))) = (connected, read_tip(tx).await?)
+        && blocks.keys().next_back().is_some_and(|highest| *highest > tip)
+    {
+        return Err(Refusal::NotOnTip(Some((tip, last))).into());
+    }
     let new_blocks: Vec<(u32, Hash, u32)> =
         blocks.into_iter().map(|(height, (block, time))| (height, block, time)).collect();
     let (mut graph, relevant) = Graph::around(tx, txs).await?;
@@ -218,7 +254,7 @@ async fn import(tx: &mut Tx, imported: &[Imported], txs: &[NewTx], at: Timestamp
             None => graph.see(tx, new).await?,
         }
     }
-    insert_blocks(tx, &new_blocks).await?;
+    insert_blocks(tx, &new_blocks, false).await?;
     Ok(graph.write(tx, by_chain(at)).await?)
 }
 
@@ -243,7 +279,7 @@ async fn make(
     at: Timestamp,
 ) -> Result<Changes, UtxoError> {
     lock(tx).await?;
-    fetch_optional!(tx, READ_WALLET => (String,), wallet.0)?.ok_or(Refusal::UnknownWallet)?;
+    check_active(tx, wallet).await?;
     let (mut graph, _) = Graph::around(tx, std::slice::from_ref(new)).await?;
     match graph.nodes.get(&new.hash).map(|node| node.now.status) {
         None => {}
@@ -253,10 +289,11 @@ async fn make(
     }
     let victims = graph.check_own(wallet, new, replaces)?;
     let ours: Vec<OutPoint> = new.inputs.iter().filter(|input| graph.coin(input).is_some()).copied().collect();
-    lock_coins(tx, &ours).await?;
-    check_leases(tx, &ours, lease, at).await?;
     let pending = State { status: Status::Pending, height: None };
     graph.take_over(tx, new, &victims, pending, "made here").await?;
+    // All at once, in one order, and only then the leases: nobody can take one meanwhile.
+    graph.lock_affected(tx, &ours).await?;
+    check_leases(tx, &ours, lease, at).await?;
     Ok(graph.write(tx, by_chain(at)).await?)
 }
 
@@ -268,7 +305,19 @@ async fn publish(tx: &mut Tx, hash: Hash, at: Timestamp) -> Result<Changes, Utxo
         None => Err(Refusal::UnknownTransaction(hash).into()),
         Some(Status::Published) => Ok(Changes::default()),
         Some(Status::Pending) => {
-            graph.set(hash, UNCONFIRMED, "broadcast", None);
+            // Whoever can see it can see what it spends.
+            let mut generation = vec![hash];
+            while !generation.is_empty() {
+                for one in &generation {
+                    graph.set(*one, UNCONFIRMED, "broadcast", None);
+                }
+                graph.load_inputs(tx, &generation).await?;
+                let nodes = generation.iter().filter_map(|one| graph.nodes.get(one));
+                let parents: BTreeSet<Hash> = nodes.flat_map(|node| &node.inputs).map(|input| input.hash).collect();
+                graph.load_nodes(tx, parents.iter().copied()).await?;
+                let pending = |one: &Hash| graph.nodes.get(one).is_some_and(|node| node.now.status == Status::Pending);
+                generation = parents.into_iter().filter(pending).collect();
+            }
             Ok(graph.write(tx, by_chain(at)).await?)
         }
         Some(status) => Err(Refusal::NotPending(hash, status).into()),
@@ -281,7 +330,8 @@ async fn abandon(tx: &mut Tx, hash: Hash, written: Written<'_>) -> Result<Change
     graph.load_nodes(tx, [hash]).await?;
     match graph.nodes.get(&hash).map(|node| node.now.status) {
         None => return Err(Refusal::UnknownTransaction(hash).into()),
-        Some(Status::Failed) => return Ok(Changes::default()),
+        // One that was broadcast may come back: that it failed is no promise.
+        Some(Status::Failed) if !load::once(tx, &[hash]).await?.0.contains(&hash) => return Ok(Changes::default()),
         Some(Status::Pending) => {}
         Some(status) => return Err(Refusal::NotPending(hash, status).into()),
     }

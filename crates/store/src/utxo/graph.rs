@@ -1,6 +1,6 @@
 //! The rows around an event, as they are stored and as they are to become. No I/O.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use super::types::{Hash, NewTx, OutPoint, Status, WalletId};
 use crate::error::StoreError;
@@ -78,6 +78,10 @@ pub(super) struct Graph<'a> {
     /// lets others be valid again.
     pub freed: Vec<OutPoint>,
     pub risen: Vec<Hash>,
+    /// Transactions that stopped being valid since then.
+    pub fallen: Vec<Hash>,
+    /// Which wallets have pruned which of the transactions shown.
+    pub pruned: HashSet<(WalletId, Hash)>,
 }
 
 /// What an account's totals change by.
@@ -142,6 +146,7 @@ impl<'a> Graph<'a> {
         for conflict in self.conflicts(tx).into_iter().chain(rivals) {
             wallets.extend(self.nodes.get(&conflict).into_iter().flat_map(Node::wallets));
         }
+        wallets.retain(|wallet| !self.pruned.contains(&(*wallet, tx.hash)));
         wallets
     }
 
@@ -223,6 +228,15 @@ impl<'a> Graph<'a> {
         }
     }
 
+    /// Keeps in the history that an invalid transaction was shown to the network.
+    pub fn remember(&mut self, hash: Hash, state: State, cause: Option<Hash>) {
+        if let Some(node) = self.nodes.get_mut(&hash) {
+            node.once_published = true;
+            self.changed.push((hash, State { status: Status::Published, height: None }, "seen", None));
+            self.changed.push((hash, state, "seen, and not valid", cause));
+        }
+    }
+
     /// Changes the state of a transaction that is stored; its inputs must be loaded.
     pub fn set(&mut self, hash: Hash, now: State, reason: &'static str, cause: Option<Hash>) {
         let Some(node) = self.nodes.get_mut(&hash) else { return };
@@ -236,7 +250,10 @@ impl<'a> Graph<'a> {
                 self.join_spent(hash);
                 self.occupy(hash);
             }
-            (true, false) => self.vacate(hash),
+            (true, false) => {
+                self.fallen.push(hash);
+                self.vacate(hash);
+            }
             (true, true) | (false, false) => {}
         }
     }

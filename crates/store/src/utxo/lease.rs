@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use domain::Timestamp;
 
 use super::coins::{CoinRow, coin};
-use super::events::refused;
+use super::events::{check_active, refused};
 use super::load::{bytes, hash, number, outpoint_columns};
 use super::types::{Candidate, Coin, LeaseRow, LockId, OutPoint, Refusal, UtxoError, UtxoId, WalletId, Want};
 use crate::db::{Db, Tx};
@@ -119,8 +119,12 @@ impl Db {
     ) -> Result<Option<Vec<Coin>>, UtxoError> {
         for attempt in 0..HOPEFUL_TRIES {
             let want = Want { seed: want.seed.wrapping_add(attempt), ..*want };
-            let candidates = self.candidates(wallet, account, &want, now).await?;
-            let Some(chosen) = choose(&candidates) else { return Ok(None) };
+            let mut chosen = choose(&self.candidates(wallet, account, &want, now).await?);
+            if chosen.is_none() {
+                // Small ones may cost more than they hold. The largest are the last word.
+                chosen = choose(&self.candidates(wallet, account, &largest(&want), now).await?);
+            }
+            let Some(chosen) = chosen else { return Ok(None) };
             if let Some(coins) = transact!(self, tx => lease_by_id(tx, wallet, &chosen, lock, until, now).await)? {
                 return Ok(Some(coins));
             }
@@ -129,7 +133,7 @@ impl Db {
         // so that no lock is kept from one choice to the next.
         Ok(transact!(self, tx => {
             fetch_optional!(tx, LOCK_SELECTIONS => (String,), wallet.0)?;
-            match refused(super::coins::candidates(tx, wallet, account, want, now).await)? {
+            match refused(super::coins::candidates(tx, wallet, account, &largest(want), now).await)? {
                 Err(refusal) => Ok(Err(refusal)),
                 Ok(candidates) => match choose(&candidates) {
                     None => Ok(Ok(None)),
@@ -141,6 +145,11 @@ impl Db {
             }
         })??)
     }
+}
+
+/// From the top of the wallet downwards.
+fn largest(want: &Want) -> Want {
+    Want { target: i64::MAX / 2, ..*want }
 }
 
 /// Refuses when somebody else holds a lease on one of these. The outputs must be locked.
@@ -171,6 +180,7 @@ async fn lease_at(
     until: Timestamp,
     now: Timestamp,
 ) -> Result<(), UtxoError> {
+    check_active(tx, wallet).await?;
     if outpoints.is_empty() {
         return Ok(());
     }

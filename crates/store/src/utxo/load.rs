@@ -94,17 +94,28 @@ static READ_WAITING_ON: RowsSql = RowsSql::new(
     &[("hash", Bytes)],
 );
 
+/// Whom these have replaced, the newest last.
+static READ_REPLACED: RowsSql = RowsSql::new(
+    "READ_REPLACED",
+    "SELECT e.id, y.tx_hash
+     FROM {rows} {join} transactions x ON x.tx_hash = r.hash
+         {join} tx_replacements e ON e.wallet_id = x.wallet_id AND e.replacement_tx_id = x.id
+         {join} transactions y ON y.wallet_id = e.wallet_id AND y.id = e.replaced_tx_id
+     ORDER BY e.id",
+    &[("hash", Bytes)],
+);
+
 /// Which of these were once published; and which were in a block and then pruned.
 static READ_ONCE: RowsSql = RowsSql::new(
     "READ_ONCE",
-    "SELECT DISTINCT e.tx_hash, e.status
+    "SELECT DISTINCT e.wallet_id, e.tx_hash, e.status
      FROM {rows} {join} transaction_events e ON e.tx_hash = r.hash
      WHERE e.status = 'published' OR (e.status = 'pruned' AND e.block_height IS NOT NULL)",
     &[("hash", Bytes)],
 );
 
 #[cfg(feature = "testing")]
-pub(crate) static ROWS_STATEMENTS: [&RowsSql; 11] = [
+pub(crate) static ROWS_STATEMENTS: [&RowsSql; 12] = [
     &READ_OWNERS,
     &READ_NODES,
     &READ_INPUTS,
@@ -116,6 +127,7 @@ pub(crate) static ROWS_STATEMENTS: [&RowsSql; 11] = [
     &READ_WAITING_FOR,
     &READ_WAITING_ON,
     &READ_ONCE,
+    &READ_REPLACED,
 ];
 
 pub(super) fn bytes<'b>(hashes: impl IntoIterator<Item = &'b Hash>) -> Column<'static> {
@@ -160,18 +172,34 @@ pub(super) async fn owners(
         .collect()
 }
 
-/// Those of these that were once published, and those that were pruned.
-pub(super) async fn once(tx: &mut Tx, hashes: &[Hash]) -> Result<(HashSet<Hash>, HashSet<Hash>), StoreError> {
+/// Those of these that were once published; and which wallets have pruned which of them out of a block.
+pub(super) async fn once(
+    tx: &mut Tx,
+    hashes: &[Hash],
+) -> Result<(HashSet<Hash>, HashSet<(WalletId, Hash)>), StoreError> {
     let (mut published, mut pruned) = (HashSet::new(), HashSet::new());
     if hashes.is_empty() {
         return Ok((published, pruned));
     }
-    let rows: Vec<(Vec<u8>, String)> = fetch_rows(tx, &READ_ONCE, vec![bytes(hashes)]).await?;
-    for (one, text) in rows {
-        let set = if text == "pruned" { &mut pruned } else { &mut published };
-        set.insert(hash(&one)?);
+    let rows: Vec<(i64, Vec<u8>, String)> = fetch_rows(tx, &READ_ONCE, vec![bytes(hashes)]).await?;
+    for (wallet, one, text) in rows {
+        let one = hash(&one)?;
+        if text == "pruned" {
+            pruned.insert((WalletId(wallet), one));
+        } else {
+            published.insert(one);
+        }
     }
     Ok((published, pruned))
+}
+
+/// Whom these have replaced, each with the number of the newest replacement.
+pub(super) async fn replaced(tx: &mut Tx, winners: &[Hash]) -> Result<Vec<(Hash, i64)>, StoreError> {
+    if winners.is_empty() {
+        return Ok(Vec::new());
+    }
+    let rows: Vec<(i64, Vec<u8>)> = fetch_rows(tx, &READ_REPLACED, vec![bytes(winners)]).await?;
+    rows.iter().map(|(number, victim)| Ok((hash(victim)?, *number))).collect()
 }
 
 /// Invalid stored transactions that would spend these outpoints, or any output of these transactions.

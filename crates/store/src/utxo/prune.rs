@@ -1,15 +1,21 @@
 //! The only delete: an explicit one, of what can never matter again. The history keeps a row of it.
 
+use std::collections::BTreeSet;
+
 use domain::Timestamp;
 
 use super::events::{lock, read_tip, refused};
-use super::load::{hash, status};
+use super::load::{self, hash, status};
 use super::types::{COINBASE_MATURITY, Hash, Refusal, Status, UtxoError, WalletId};
 use crate::db::{Db, Tx};
+use crate::error::StoreError;
 use crate::transact;
 
 /// With so many blocks on top, nothing is undone any more.
 const FINAL_DEPTH: u32 = COINBASE_MATURITY;
+
+/// So many transactions that one depends on are looked at; a longer line is not pruned.
+const MOST_ANCESTORS: usize = 1_000;
 
 statements! {
     READ_PRUNED_TX = "SELECT id, status, block_height FROM transactions WHERE wallet_id = $1 AND tx_hash = $2";
@@ -31,11 +37,19 @@ statements! {
             JOIN transactions s ON s.wallet_id = o.wallet_id AND s.id = o.tx_id
         WHERE i.wallet_id = $1 AND i.tx_id = $2 AND s.block_height <= $3";
 
-    /// A parent of it that was pruned: whatever that was, its outputs are beyond reach.
-    COUNT_PRUNED_PARENTS = "SELECT COUNT(*) FROM tx_inputs i
-            JOIN transaction_events e ON e.tx_hash = i.prev_hash AND e.status = 'pruned'
-            LEFT JOIN transactions p ON p.tx_hash = i.prev_hash AND p.wallet_id = i.wallet_id
-        WHERE i.wallet_id = $1 AND i.tx_id = $2 AND p.id IS NULL";
+    /// Whatever spends it, in any wallet: without it, they would seem to spend something that is there.
+    COUNT_CHILDREN = "SELECT COUNT(*) FROM tx_inputs WHERE prev_hash = $1 AND active";
+    COUNT_DEAD_CHILDREN = "SELECT COUNT(*) FROM tx_inputs WHERE prev_hash = $1 AND NOT active";
+
+    /// Invalid transactions that it spends from.
+    READ_DEAD_PARENTS = "SELECT DISTINCT p.id, p.tx_hash, p.status FROM tx_inputs i
+            JOIN transactions p ON p.tx_hash = i.prev_hash AND p.wallet_id = i.wallet_id
+        WHERE i.wallet_id = $1 AND i.tx_id = $2 AND p.status NOT IN ('pending', 'published')";
+
+    /// The highest block that has spent an output of it.
+    READ_LAST_SPENT = "SELECT MAX(s.block_height) FROM utxos u
+            JOIN transactions s ON s.wallet_id = u.wallet_id AND s.id = u.spent_by_tx_id
+        WHERE u.wallet_id = $1 AND u.tx_id = $2";
 
     /// Whether it was ever published, and the highest block that it was in.
     READ_PAST = "SELECT COUNT(*), MAX(block_height) FROM transaction_events
@@ -108,6 +122,9 @@ async fn prune(
 ) -> Result<(), UtxoError> {
     lock(tx).await?;
     let (id, height) = examine(tx, wallet, wanted).await?;
+    // Below what has spent its outputs nothing can be undone either.
+    let spent = fetch_optional!(tx, READ_LAST_SPENT => (Option<i64>,), wallet.0, id)?.and_then(|row| row.0);
+    let height = height.map(|height| spent.map_or(height, |spent| spent.max(height)));
     execute!(tx, CLEAR_SPENDS, wallet.0, id)?;
     execute!(tx, DELETE_OUTPUTS, wallet.0, id)?;
     execute!(tx, DELETE_TRANSACTION, wallet.0, id)?;
@@ -150,18 +167,46 @@ async fn check_spent(tx: &mut Tx, wallet: WalletId, id: i64, height: i64, deep: 
     Ok(())
 }
 
-/// Never shown to anyone; or a deep block has what it would need.
+/// Never shown to anyone; or a deep block has what it, or something that it spends from, would need.
 async fn check_dead(tx: &mut Tx, wallet: WalletId, id: i64, wanted: Hash, deep: i64) -> Result<(), UtxoError> {
-    let past = fetch_optional!(tx, READ_PAST => (i64, Option<i64>), wallet.0, wanted.0.as_slice())?;
-    let (published, highest) = past.unwrap_or((0, None));
-    let conflicts = fetch_optional!(tx, COUNT_FINAL_CONFLICTS => (i64,), wallet.0, id, deep)?;
-    let parents = fetch_optional!(tx, COUNT_PRUNED_PARENTS => (i64,), wallet.0, id)?;
-    let orphaned_long_ago = highest.is_some_and(|height| height <= deep)
-        && fetch_optional!(tx, READ_PRUNED_TX => (i64, String, Option<i64>), wallet.0, wanted.0.as_slice())?
-            .is_some_and(|row| row.1 == Status::Orphaned.text());
-    let is_dead = published == 0
-        || conflicts.is_some_and(|row| row.0 > 0)
-        || parents.is_some_and(|row| row.0 > 0)
-        || orphaned_long_ago;
-    if is_dead { Ok(()) } else { Err(Refusal::NotFinal("no deep block has proven yet that it cannot be mined").into()) }
+    let key = wanted.0.as_slice();
+    for children in
+        [fetch_optional!(tx, COUNT_CHILDREN => (i64,), key)?, fetch_optional!(tx, COUNT_DEAD_CHILDREN => (i64,), key)?]
+    {
+        if children.is_none_or(|row| row.0 > 0) {
+            return Err(Refusal::NotFinal("what would spend it is still there; prune that first").into());
+        }
+    }
+    let (published, _) = past(tx, wallet, wanted).await?;
+    if published == 0 {
+        return Ok(());
+    }
+    let mut looked_at: BTreeSet<i64> = BTreeSet::new();
+    let mut open = vec![(id, wanted)];
+    while let Some((id, hash)) = open.pop() {
+        if !looked_at.insert(id) || looked_at.len() > MOST_ANCESTORS {
+            continue;
+        }
+        let conflicts = fetch_optional!(tx, COUNT_FINAL_CONFLICTS => (i64,), wallet.0, id, deep)?;
+        if conflicts.is_some_and(|row| row.0 > 0) || was_orphaned_long_ago(tx, wallet, hash, deep).await? {
+            return Ok(());
+        }
+        for (parent, bytes, _) in fetch_all!(tx, READ_DEAD_PARENTS => (i64, Vec<u8>, String), wallet.0, id)? {
+            open.push((parent, load::hash(&bytes)?));
+        }
+    }
+    Err(Refusal::NotFinal("no deep block has proven yet that it cannot be mined").into())
+}
+
+/// How often it was published, and the highest block that it was in.
+async fn past(tx: &mut Tx, wallet: WalletId, wanted: Hash) -> Result<(i64, Option<i64>), StoreError> {
+    let row = fetch_optional!(tx, READ_PAST => (i64, Option<i64>), wallet.0, wanted.0.as_slice())?;
+    Ok(row.unwrap_or((0, None)))
+}
+
+async fn was_orphaned_long_ago(tx: &mut Tx, wallet: WalletId, wanted: Hash, deep: i64) -> Result<bool, StoreError> {
+    let (_, highest) = past(tx, wallet, wanted).await?;
+    let row = fetch_optional!(tx, READ_PRUNED_TX => (i64, String, Option<i64>), wallet.0, wanted.0.as_slice())?;
+    let orphaned = row.is_some_and(|row| row.1 == Status::Orphaned.text());
+    Ok(orphaned && highest.is_some_and(|height| height <= deep))
 }

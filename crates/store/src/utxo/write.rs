@@ -164,7 +164,7 @@ pub(crate) static ROWS_STATEMENTS: [&RowsSql; 12] = [
 ];
 
 /// Keeps leases of these outputs from coming and going until this transaction ends.
-pub(super) async fn lock_coins(tx: &mut Tx, outpoints: &[OutPoint]) -> Result<(), StoreError> {
+async fn lock_coins(tx: &mut Tx, outpoints: &[OutPoint]) -> Result<(), StoreError> {
     if outpoints.is_empty() {
         return Ok(());
     }
@@ -181,7 +181,7 @@ pub(super) struct Written<'a> {
 }
 
 /// The output's wallet, the output, its spender, with which input.
-type Spend = (WalletId, OutPoint, Hash, u32);
+pub(super) type Spend = (WalletId, OutPoint, Hash, u32);
 
 /// A transaction, what became of it, why, and through whom.
 type Told = (Hash, State, &'static str, Option<Hash>);
@@ -191,13 +191,7 @@ type Changed<'g, 'a> = Vec<(Hash, &'g Node<'a>)>;
 impl<'a> Graph<'a> {
     /// Writes all of it. An event that changes nothing writes nothing.
     pub async fn write(&mut self, tx: &mut Tx, written: Written<'_>) -> Result<Changes, StoreError> {
-        let fallen: Vec<Hash> =
-            self.hashes(|node| node.before.is_some_and(|state| state.status.is_valid()) && !node.is_valid());
-        let stored: Vec<Hash> = self.hashes(|node| node.before.is_some_and(|before| before != node.now));
-        self.load_coins_made(tx, &stored).await?;
-        self.load_coins_spent(tx, &fallen).await?;
-        let (locked, spends) = self.affected();
-        lock_coins(tx, &locked).await?;
+        let spends = self.lock_affected(tx, &[]).await?;
         self.write_transactions(tx, written.at).await?;
         self.write_coins(tx, &spends).await?;
         self.write_edges(tx, written.at).await?;
@@ -207,6 +201,20 @@ impl<'a> Graph<'a> {
         self.add_totals(&mut writes)?;
         writes.run(tx).await?;
         Ok(Changes { transactions: changes })
+    }
+
+    /// Locks every output of which something changes, and these, so that no lease comes or goes until all is written. Says
+    /// what gets a spender.
+    pub async fn lock_affected(&mut self, tx: &mut Tx, besides: &[OutPoint]) -> Result<Vec<Spend>, StoreError> {
+        let fallen: Vec<Hash> =
+            self.hashes(|node| node.before.is_some_and(|state| state.status.is_valid()) && !node.is_valid());
+        let stored: Vec<Hash> = self.hashes(|node| node.before.is_some_and(|before| before != node.now));
+        self.load_coins_made(tx, &stored).await?;
+        self.load_coins_spent(tx, &fallen).await?;
+        let (mut locked, spends) = self.affected();
+        locked.extend(besides);
+        lock_coins(tx, &locked).await?;
+        Ok(spends)
     }
 
     fn hashes(&self, wanted: impl Fn(&Node<'_>) -> bool) -> Vec<Hash> {

@@ -23,7 +23,7 @@ use store::{Engine, StoreError, db_test};
 const SETUP: &str = "
 INSERT INTO wallets (id, name, network, status, created_at) VALUES
     (1, 'one', 'regtest', 'active', 0), (2, 'two', 'regtest', 'active', 0);
-INSERT INTO blocks (block_height, block_hash, block_time) VALUES (100, #b0, 0), (101, #b1, 0);
+INSERT INTO blocks (block_height, block_hash, block_time, connected) VALUES (100, #b0, 0, TRUE), (101, #b1, 0, TRUE);
 INSERT INTO addresses (wallet_id, id, account, branch, child_index, kind, script_pub_key, created_at) VALUES
     (1, 1, 0, 0, 0, 'p2wpkh', #a1, 0), (1, 2, 1, 0, 0, 'p2wpkh', #a2, 0), (2, 3, 0, 0, 0, 'p2wpkh', #a3, 0);
 INSERT INTO transactions (wallet_id, id, tx_hash, raw_tx, block_height, status, received_time, is_coinbase, is_own) VALUES
@@ -56,10 +56,10 @@ const BREAKING: [(Constraint, &str); 66] = [
         Constraint::WalletsOnOneNetwork,
         "INSERT INTO wallets (id, name, network, status, created_at) VALUES (9, 'x', 'bitcoin', 'active', 0)",
     ),
-    (Constraint::BlockHeight, "INSERT INTO blocks VALUES (-1, #bb, 0)"),
-    (Constraint::BlockHash, "INSERT INTO blocks VALUES (1, ~bb, 0)"),
-    (Constraint::BlockId, "INSERT INTO blocks VALUES (100, #bb, 0)"),
-    (Constraint::OneBlockPerHash, "INSERT INTO blocks VALUES (1, #b0, 0)"),
+    (Constraint::BlockHeight, "INSERT INTO blocks VALUES (-1, #bb, 0, TRUE)"),
+    (Constraint::BlockHash, "INSERT INTO blocks VALUES (1, ~bb, 0, TRUE)"),
+    (Constraint::BlockId, "INSERT INTO blocks VALUES (100, #bb, 0, TRUE)"),
+    (Constraint::OneBlockPerHash, "INSERT INTO blocks VALUES (1, #b0, 0, TRUE)"),
     (Constraint::AddressAccount, "INSERT INTO addresses VALUES (1, 9, -1, 0, 0, 'p2tr', #aa, 0)"),
     (Constraint::AddressBranch, "INSERT INTO addresses VALUES (1, 9, 0, 2, 0, 'p2tr', #aa, 0)"),
     (Constraint::AddressChildIndex, "INSERT INTO addresses VALUES (1, 9, 0, 0, -1, 'p2tr', #aa, 0)"),
@@ -145,7 +145,8 @@ const BREAKING_NOTES: [(Constraint, &str); 5] = [
 ];
 
 /// SQLite has numbers for truth; PostgreSQL has a type for it, and these rules are not needed.
-const BREAKING_FLAGS: [(Constraint, &str); 4] = [
+const BREAKING_FLAGS: [(Constraint, &str); 5] = [
+    (Constraint::BlockConnectedFlag, "UPDATE blocks SET connected = 2"),
     (Constraint::TxCoinbaseFlag, "UPDATE transactions SET is_coinbase = 2 WHERE id = 4"),
     (Constraint::TxOwnFlag, "UPDATE transactions SET is_own = 2 WHERE id = 1"),
     (Constraint::InputActiveFlag, "UPDATE tx_inputs SET active = 2 WHERE tx_id = 2"),

@@ -11,12 +11,12 @@ use chain::bitcoin::{BitcoinChain, BitcoinSettings};
 use chain::endpoint::{EndpointSettings, Pool, PoolSettings};
 use custody::bitcoin::{Follow, FollowError, Restored, Step, network_of};
 use domain::Clock;
+use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use store::Db;
-use store::utxo::WalletId;
+use store::utxo::{UtxoError, WalletId};
 
 use super::super::Context;
-use super::known_wallet;
 use crate::clock::SystemClock;
 use crate::failure::{Failure, Outcome};
 use crate::output::{say, warn};
@@ -38,9 +38,12 @@ pub struct Arguments {
     /// Stop when the store has all that the nodes have
     #[arg(long)]
     once: bool,
-    /// First bring this wallet up to date after a backup of the database was put back
-    #[arg(long, value_name = "WALLET")]
-    restore: Option<String>,
+    /// First bring all wallets up to date after a backup of the database was put back, or one was imported
+    #[arg(long)]
+    restore: bool,
+    /// First read the blocks from this one on once more: an address was added that they may have paid
+    #[arg(long, value_name = "HEIGHT")]
+    rescan_from: Option<u32>,
 }
 
 /// So many blocks at a time.
@@ -62,9 +65,18 @@ pub async fn run(context: &Context, db: &Db, arguments: &Arguments) -> Outcome {
     let chain = chain(db, arguments).await?;
     chain.check_network().await.map_err(FollowError::from)?;
     let mut follow = Follow::new(db, &chain, arguments.birthday);
-    if let Some(name) = &arguments.restore {
-        let wallet = known_wallet(db, name).await?;
-        tell_restored(context, name, wallet.id, &follow.restore(wallet.id, SystemClock.now()).await?);
+    if let Some(from) = arguments.rescan_from {
+        rescan(context, db, &follow, from).await?;
+    }
+    if arguments.restore {
+        // None of them is spent from until it has had its turn.
+        let wallets = db.wallets().await?;
+        for wallet in &wallets {
+            db.begin_restore(wallet.id).await?;
+        }
+        for wallet in &wallets {
+            tell_restored(context, &wallet.name, wallet.id, &follow.restore(wallet.id, SystemClock.now()).await?);
+        }
     }
     tokio::select! {
         done = go_on(context, &mut follow, arguments.once) => done,
@@ -72,11 +84,24 @@ pub async fn run(context: &Context, db: &Db, arguments: &Arguments) -> Outcome {
     }
 }
 
-/// Steps until it is told to stop. A node that fails is asked again; what the store refuses ends it.
+async fn rescan(context: &Context, db: &Db, follow: &Follow<'_>, from: u32) -> Outcome {
+    let tip = db.tip().await?.map_or(0, |(height, _)| height);
+    let bar =
+        if context.json { ProgressBar::hidden() } else { ProgressBar::new(u64::from(tip.saturating_sub(from)) + 1) };
+    if let Ok(style) = ProgressStyle::with_template("reading again {bar:30} {human_pos}/{human_len} blocks  {elapsed}")
+    {
+        bar.set_style(style);
+    }
+    let done = follow.rescan(from, SystemClock.now(), |_| bar.inc(1)).await;
+    bar.finish_and_clear();
+    Ok(done?)
+}
+
+/// Steps until it is told to stop. A node or a database that fails is asked again; what the store refuses ends it.
 async fn go_on(context: &Context, follow: &mut Follow<'_>, once: bool) -> Outcome {
     loop {
         let step = match follow.step(BLOCKS, SystemClock.now()).await {
-            Err(FollowError::Chain(error)) if !once => {
+            Err(error) if !once && passes(&error) => {
                 warn(format!("{}: {error}; asked again", error.code()));
                 tokio::time::sleep(PAUSE).await;
                 continue;
@@ -89,7 +114,7 @@ async fn go_on(context: &Context, follow: &mut Follow<'_>, once: bool) -> Outcom
             Step::Idle => {
                 let seen = follow.look(SystemClock.now()).await;
                 match seen {
-                    Err(FollowError::Chain(error)) if !once => warn(format!("{}: {error}; asked again", error.code())),
+                    Err(error) if !once && passes(&error) => warn(format!("{}: {error}; asked again", error.code())),
                     seen => {
                         seen?;
                     }
@@ -101,6 +126,15 @@ async fn go_on(context: &Context, follow: &mut Follow<'_>, once: bool) -> Outcom
             }
         }
     }
+}
+
+/// A node or the database that is not there now may be there later.
+fn passes(error: &FollowError) -> bool {
+    use store::StoreError::{CommitUnknown, Contention, Unavailable};
+    matches!(
+        error,
+        FollowError::Chain(_) | FollowError::Store(UtxoError::Store(Unavailable(_) | Contention(_) | CommitUnknown(_)))
+    )
 }
 
 fn tell(context: &Context, what: &str, height: u32) {

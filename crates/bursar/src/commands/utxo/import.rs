@@ -77,13 +77,15 @@ pub async fn run(context: &Context, db: &Db, arguments: &Arguments) -> Outcome {
         "wallet": arguments.wallet, "addresses": report.addresses, "new_addresses": report.new_addresses,
         "transactions": report.transactions, "changes": report.changes, "left_out": report.left_out,
         "confirmed": shown::btc(balance.confirmed), "unconfirmed": shown::btc(balance.unconfirmed),
-        "immature": shown::btc(balance.immature), "outputs": balance.outputs,
+        "immature": shown::btc(balance.immature), "outputs": balance.outputs, "rescan_from": report.rescan_from,
     });
+    let rescan = report.rescan_from.map_or(String::new(), |height| format!(" --rescan-from {height}"));
     context.print(&body, || {
         let count = |number: usize| thousands(u64::try_from(number).unwrap_or(u64::MAX));
         format!(
             "imported {}: {} addresses, {} transactions ({} new or changed), {} left out\n\
-             {} BTC confirmed and {} unconfirmed in {} outputs: as the source says, output by output",
+             {} BTC confirmed and {} unconfirmed in {} outputs: as the source says, output by output\n\
+             next, before anything of it is spent: bursar utxo follow --node URL --restore{rescan}",
             arguments.wallet,
             count(report.addresses),
             count(report.transactions),

@@ -117,7 +117,8 @@ pub enum Command {
     /// Keep all wallets in step with Bitcoin nodes: blocks, reorganisations, mempool
     ///
     /// It goes on until it is stopped, and can be stopped at any time. With --restore it first asks the
-    /// nodes what became of a wallet's unconfirmed transactions, after a backup was put back.
+    /// nodes what became of the unconfirmed transactions, after a backup was put back; with
+    /// --rescan-from it reads old blocks again, for addresses that were added since.
     ///
     /// Examples:
     ///   bursar utxo follow --node http://127.0.0.1:8332 --login-file ~/.bitcoin/.cookie

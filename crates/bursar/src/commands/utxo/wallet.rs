@@ -4,7 +4,7 @@ use custody::bitcoin::kind_of_script;
 use domain::Clock;
 use serde_json::json;
 use store::Db;
-use store::utxo::{Network, NewAddress, Path};
+use store::utxo::{AddressKind, Network, NewAddress, Path};
 
 use super::super::Context;
 use super::{input, known_wallet, shown};
@@ -74,7 +74,9 @@ pub async fn address(context: &Context, db: &Db, command: &AddressCommand) -> Ou
         (None, text) => input::script_of(text.as_deref().unwrap_or_default(), wallet.network)?,
     };
     let path = arguments.branch.zip(arguments.index).map(|(branch, index)| Path { branch, index });
-    let new = NewAddress { account: arguments.account, path, kind: kind_of_script(&script), script };
+    // Without its path no signer finds the key: it is watched, and nothing is spent from it.
+    let kind = if path.is_some() { kind_of_script(&script) } else { AddressKind::Other };
+    let new = NewAddress { account: arguments.account, path, kind, script };
     let added = db.add_addresses(wallet.id, std::slice::from_ref(&new), SystemClock.now()).await?;
     let address = shown::address(&new.script, wallet.network);
     let body = json!({
@@ -84,7 +86,12 @@ pub async fn address(context: &Context, db: &Db, command: &AddressCommand) -> Ou
     context.print(&body, || {
         let place = address.unwrap_or_else(|| format!("script {}", shown::hex(&new.script)));
         let said = if added == 1 { "added to" } else { "was already in" };
-        format!("{place} ({}) {said} wallet {}, account {}", new.kind, wallet.name, new.account)
+        let kind = match new.kind {
+            AddressKind::P2wpkh | AddressKind::P2tr => new.kind.text(),
+            AddressKind::Other => "watched, never spent from",
+        };
+        let added = format!("{place} ({kind}) {said} wallet {}, account {}", wallet.name, new.account);
+        format!("{added}\nif it was paid before: bursar utxo follow --node URL --rescan-from HEIGHT")
     });
     Ok(())
 }

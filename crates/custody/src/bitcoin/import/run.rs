@@ -40,6 +40,8 @@ pub struct Report {
     pub changes: usize,
     pub left_out: usize,
     pub balance: Balance,
+    /// The store was followed further than the source knew: from here on the blocks must be read again for this wallet.
+    pub rescan_from: Option<u32>,
 }
 
 /// Stores the wallet under a name, and compares. It may be run again at any time: what is there is passed over.
@@ -63,6 +65,9 @@ async fn in_chunks(
 ) -> Result<Report, ImportError> {
     check_others(db, name, export).await?;
     let wallet = db.create_wallet(name, export.network, at).await?;
+    // Half of a history shows coins that the other half has spent; and a source may be behind the chain. Nothing is selected
+    // before `Follow::restore` has held it against the nodes.
+    db.begin_restore(wallet).await?;
     let mut tell = |step, done: usize, of| progress(Progress { step, done: done.min(of), of });
 
     let (mut new_addresses, mut changes) = (0, 0);
@@ -80,7 +85,10 @@ async fn in_chunks(
     }
 
     let balance = check(db, wallet, export, at, &mut |done| tell(Step::Check, done, export.unspent.len())).await?;
+    let known = export.tip.map_or(0, |(height, _)| height);
+    let behind = db.tip().await?.is_some_and(|(tip, _)| tip > known);
     Ok(Report {
+        rescan_from: behind.then(|| known.saturating_add(1)),
         wallet,
         addresses: export.addresses.len(),
         transactions: export.transactions.len(),

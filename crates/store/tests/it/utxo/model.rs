@@ -224,7 +224,7 @@ impl Model {
         if known.is_some_and(Status::is_valid) {
             return;
         }
-        if conflicts.iter().any(|conflict| self.is_confirmed(conflict)) {
+        if known.is_none() && conflicts.iter().any(|conflict| self.is_confirmed(conflict)) {
             return;
         }
         match (known.is_some(), self.has_invalid_parent(tx)) {
@@ -232,11 +232,15 @@ impl Model {
                 if conflicts.is_empty() && !invalid_parent {
                     self.store(tx, Status::Published, None);
                 }
+                // Whatever it is: the network has seen it.
+                self.txs.get_mut(&tx.hash).unwrap().was_published = true;
             }
             (false, true) => {
                 // Children that came before it fall with it.
-                self.store(tx, Status::Failed, None);
-                self.cascade(vec![tx.hash]);
+                if self.store(tx, Status::Failed, None) {
+                    self.txs.get_mut(&tx.hash).unwrap().was_published = true;
+                    self.cascade(vec![tx.hash]);
+                }
             }
             (false, false) => {
                 if self.store(tx, Status::Published, None) {
@@ -284,11 +288,19 @@ impl Model {
     }
 
     fn publish(&mut self, hash: &Hash) -> Result<(), &'static str> {
-        let tx = self.txs.get_mut(hash).ok_or("UTXO_UNKNOWN_TRANSACTION")?;
-        match tx.status {
-            Status::Pending | Status::Published => {
-                tx.status = Status::Published;
-                tx.was_published = true;
+        match self.txs.get(hash).ok_or("UTXO_UNKNOWN_TRANSACTION")?.status {
+            Status::Published => Ok(()),
+            Status::Pending => {
+                // With it everything that it needs is shown.
+                let mut open = vec![*hash];
+                while let Some(one) = open.pop() {
+                    let tx = self.txs.get_mut(&one).unwrap();
+                    tx.status = Status::Published;
+                    tx.was_published = true;
+                    let parents: Vec<Hash> = tx.content.inputs.iter().map(|input| input.hash).collect();
+                    let pending = |hash: &Hash| self.txs.get(hash).is_some_and(|tx| tx.status == Status::Pending);
+                    open.extend(parents.into_iter().filter(pending));
+                }
                 Ok(())
             }
             Status::Replaced | Status::Failed | Status::Orphaned => Err("UTXO_NOT_PENDING"),
@@ -297,7 +309,7 @@ impl Model {
 
     fn abandon(&mut self, hash: &Hash) -> Result<(), &'static str> {
         match self.txs.get(hash).ok_or("UTXO_UNKNOWN_TRANSACTION")?.status {
-            Status::Failed => Ok(()),
+            Status::Failed if !self.txs[hash].was_published => Ok(()),
             Status::Pending => {
                 let before = self.moment();
                 self.invalidate(hash, Status::Failed, None);
@@ -305,7 +317,7 @@ impl Model {
                 self.revive(&before);
                 Ok(())
             }
-            Status::Published | Status::Replaced | Status::Orphaned => Err("UTXO_NOT_PENDING"),
+            Status::Failed | Status::Published | Status::Replaced | Status::Orphaned => Err("UTXO_NOT_PENDING"),
         }
     }
 }
@@ -393,15 +405,23 @@ impl Model {
         let now = self.moment();
         let mut freed: BTreeSet<OutPoint> = before.spent.difference(&now.spent).copied().collect();
         let mut risen: BTreeSet<Hash> = before.invalid.difference(&now.invalid).copied().collect();
+        // What one of those that fell now had itself replaced comes first, by the newest replacement.
+        let mut fallen: BTreeSet<Hash> = now.invalid.difference(&before.invalid).copied().collect();
         while !freed.is_empty() || !risen.is_empty() {
             let concerned = |tx: &&Tx| {
                 let mut inputs = tx.content.inputs.iter();
                 inputs.any(|input| freed.contains(input) || risen.contains(&input.hash))
             };
             let gone = self.txs.values().filter(|tx| !tx.status.is_valid() && !tx.content.coinbase && tx.was_published);
-            let mut candidates: Vec<(usize, Arc<NewTx>)> =
-                gone.filter(concerned).map(|tx| (tx.number, Arc::clone(&tx.content))).collect();
-            candidates.sort_by_key(|(number, _)| std::cmp::Reverse(*number));
+            let replaced_by_fallen = |tx: &Tx| {
+                self.edges.iter().rposition(|edge| edge.victim == tx.content.hash && fallen.contains(&edge.winner))
+            };
+            let mut candidates: Vec<((Option<usize>, usize), Arc<NewTx>)> = gone
+                .filter(concerned)
+                .map(|tx| ((replaced_by_fallen(tx), tx.number), Arc::clone(&tx.content)))
+                .collect();
+            candidates.sort_by_key(|(order, _)| std::cmp::Reverse(*order));
+            fallen.clear();
             freed.clear();
             risen.clear();
             for (_, tx) in candidates {
