@@ -18,6 +18,7 @@
 mod bad;
 mod candidates;
 mod faults;
+mod hostile;
 mod law5;
 mod lease;
 mod model;

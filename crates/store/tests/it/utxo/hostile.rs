@@ -1,0 +1,164 @@
+//! What a reader who meant harm found: each of these once cost money.
+use super::candidates::everything;
+use super::stage::*;
+use store::db_test;
+use store::testing::NOW;
+use store::utxo::*;
+
+async fn status(db: &store::Db, w: WalletId, tx: &NewTx) -> Option<Status> {
+    db.transaction(w, tx.hash, NOW).await.unwrap().map(|d| d.status)
+}
+async fn mine(db: &store::Db, txs: &[NewTx]) {
+    let (height, parent) = db.tip().await.unwrap().map_or((BASE, Hash([0; 32])), |(h, p)| (h + 1, p));
+    db.connect_block(&block(height, &format!("m{height}"), parent), txs, NOW).await.unwrap();
+}
+async fn free(db: &store::Db, w: WalletId) -> Vec<OutPoint> {
+    let f = ListFilter { account: None, unspent_only: true, after: None, most: 1000 };
+    db.list_outputs(w, &f, NOW).await.unwrap().iter().map(|r| r.outpoint).collect()
+}
+fn ours(w: usize, a: i64) -> (Vec<u8>, i64) {
+    (script(w, 0, 0), a)
+}
+fn theirs(a: i64) -> (Vec<u8>, i64) {
+    (foreign_script(), a)
+}
+
+db_test! {
+    async fn a_dead_parent_is_pruned_after_its_children(db: TestDb) {
+        let w = open_wallets(db, 1).await[0];
+        let coins = tx("coins", &[elsewhere("c")], &[ours(0, 10_000), ours(0, 20_000)]);
+        mine(db, std::slice::from_ref(&coins)).await;
+        let a = tx("a", &[elsewhere("x")], &[ours(0, 5_000)]);
+        db.see_transactions(std::slice::from_ref(&a), NOW).await.unwrap();
+        let k = tx("k", &[output(&a, 0), output(&coins, 1)], &[theirs(1_000), ours(0, 20_000)]);
+        db.add_pending(w, &k, None, NOW).await.unwrap();
+        db.publish(k.hash, NOW).await.unwrap();
+        let win = tx("win", &[elsewhere("x")], &[theirs(4_000)]);
+        mine(db, std::slice::from_ref(&win)).await;
+        assert_eq!(status(db, w, &k).await, Some(Status::Failed));
+        let t = tx("t", &[output(&coins, 1)], &[theirs(1_000)]);
+        db.add_pending(w, &t, None, NOW).await.unwrap();
+        for _ in 0..101 { mine(db, &[]).await; }
+        assert_eq!(db.prune(w, a.hash, "x", "x", NOW).await.unwrap_err().code(), "UTXO_NOT_FINAL");
+        db.abandon(t.hash, "x", "x", NOW).await.unwrap();
+        assert_eq!(status(db, w, &k).await, Some(Status::Failed), "it can never be mined");
+        assert!(free(db, w).await.contains(&output(&coins, 1)), "nothing keeps the coin");
+        db.prune(w, k.hash, "x", "x", NOW).await.unwrap();
+        db.prune(w, a.hash, "x", "x", NOW).await.unwrap();
+        assert_eq!(db.check_utxo().await.unwrap(), []);
+    }
+
+    async fn what_one_wallet_has_pruned_another_still_learns(db: TestDb) {
+        let w = open_wallets(db, 1).await[0];
+        let p = tx("p", &[elsewhere("c")], &[ours(1, 50_000)]);
+        let s = tx("s", &[output(&p, 0)], &[ours(0, 40_000)]);
+        let s2 = tx("s2", &[output(&s, 0)], &[theirs(39_000)]);
+        mine(db, &[p.clone(), s.clone(), s2.clone()]).await;
+        let (height, hash) = db.tip().await.unwrap().unwrap();
+        for _ in 0..101 { mine(db, &[]).await; }
+        db.prune(w, s.hash, "x", "x", NOW).await.unwrap();
+        let w2 = db.create_wallet("late", Network::Regtest, NOW).await.unwrap();
+        db.add_addresses(w2, &addresses(1), NOW).await.unwrap();
+        let at = Some((height, hash, 1_700_000_000 + height));
+        db.import_transactions(&[Imported { tx: p.clone(), block: at }, Imported { tx: s.clone(), block: at }], NOW).await.unwrap();
+        assert_eq!(db.candidates(w2, 0, &everything(), NOW).await.unwrap(), [], "the chain has spent it");
+        assert_eq!(status(db, w, &s).await, None, "the wallet that pruned it does not get it back");
+        assert_eq!(db.check_utxo().await.unwrap(), []);
+    }
+
+    async fn what_failed_and_was_broadcast_cannot_be_abandoned(db: TestDb) {
+        let w = open_wallets(db, 1).await[0];
+        let coins = tx("coins", &[elsewhere("c")], &[ours(0, 10_000)]);
+        mine(db, std::slice::from_ref(&coins)).await;
+        let a = tx("a", &[output(&coins, 0)], &[ours(0, 9_000)]);
+        db.add_pending(w, &a, None, NOW).await.unwrap();
+        db.publish(a.hash, NOW).await.unwrap();
+        let t = tx("t", &[output(&a, 0)], &[theirs(8_000)]);
+        db.add_pending(w, &t, None, NOW).await.unwrap();
+        db.publish(t.hash, NOW).await.unwrap();
+        let b = tx("b", &[output(&coins, 0)], &[ours(0, 8_500)]);
+        db.replace(w, &b, None, NOW).await.unwrap();
+        assert_eq!(status(db, w, &t).await, Some(Status::Failed));
+        let refused = db.abandon(t.hash, "ann", "give up", NOW).await.unwrap_err();
+        assert_eq!(refused.code(), "UTXO_NOT_PENDING");
+        db.abandon(b.hash, "ann", "give up", NOW).await.unwrap();
+        assert_eq!(status(db, w, &t).await, Some(Status::Published));
+    }
+
+    async fn a_published_child_publishes_its_parents(db: TestDb) {
+        let w = open_wallets(db, 1).await[0];
+        let coins = tx("coins", &[elsewhere("c")], &[ours(0, 10_000), ours(0, 20_000)]);
+        mine(db, std::slice::from_ref(&coins)).await;
+        let t = tx("t", &[output(&coins, 0)], &[ours(0, 9_000)]);
+        db.add_pending(w, &t, None, NOW).await.unwrap();
+        let k = tx("k", &[output(&t, 0), output(&coins, 1)], &[theirs(8_000)]);
+        db.add_pending(w, &k, None, NOW).await.unwrap();
+        db.publish(k.hash, NOW).await.unwrap();
+        assert_eq!(status(db, w, &t).await, Some(Status::Published));
+        let refused = db.abandon(t.hash, "ann", "give up", NOW).await.unwrap_err();
+        assert_eq!(refused.code(), "UTXO_NOT_PENDING");
+        assert_eq!(free(db, w).await, []);
+    }
+
+    async fn what_the_mempool_showed_of_an_invalid_one_is_remembered(db: TestDb) {
+        let w = open_wallets(db, 1).await[0];
+        let coins = tx("coins", &[elsewhere("c")], &[ours(0, 10_000)]);
+        mine(db, std::slice::from_ref(&coins)).await;
+        let t1 = tx("t1", &[output(&coins, 0)], &[theirs(9_000)]);
+        let t2 = tx("t2", &[output(&coins, 0)], &[theirs(8_000)]);
+        db.add_pending(w, &t1, None, NOW).await.unwrap();
+        db.replace(w, &t2, None, NOW).await.unwrap();
+        db.see_transactions(std::slice::from_ref(&t1), NOW).await.unwrap();
+        db.abandon(t2.hash, "ann", "x", NOW).await.unwrap();
+        assert_eq!(status(db, w, &t1).await, Some(Status::Published));
+        assert_eq!(free(db, w).await, []);
+    }
+
+    async fn a_block_read_again_finds_what_is_ours_since_and_no_import_passes_the_tip(db: TestDb) {
+        let w = open_wallets(db, 1).await[0];
+        mine(db, &[]).await;
+        let late = tx("late", &[elsewhere("l")], &[ours(1, 7_000)]);
+        let (height, parent) = db.tip().await.unwrap().unwrap();
+        let second = block(height + 1, "second", parent);
+        db.connect_block(&second, std::slice::from_ref(&late), NOW).await.unwrap();
+        let w2 = db.create_wallet("late", Network::Regtest, NOW).await.unwrap();
+        db.add_addresses(w2, &addresses(1), NOW).await.unwrap();
+        db.connect_block(&second, std::slice::from_ref(&late), NOW).await.unwrap();
+        assert_eq!(free(db, w2).await, [output(&late, 0)]);
+        let far = tx("far", &[elsewhere("f")], &[ours(0, 7_000)]);
+        let given = [Imported { tx: far, block: Some((height + 500, hash("far block"), 1)) }];
+        let refused = db.import_transactions(&given, NOW).await.unwrap_err();
+        assert_eq!(refused.code(), "UTXO_NOT_ON_TIP");
+        assert_eq!((db.tip().await.unwrap().unwrap().0, free(db, w).await), (height + 1, vec![]));
+        assert_eq!(db.check_utxo().await.unwrap(), []);
+    }
+
+    async fn dust_does_not_hide_the_coin_that_pays(db: TestDb) {
+        let w = open_wallets(db, 1).await[0];
+        let dust: Vec<_> = (0..400).map(|_| ours(0, 546)).collect();
+        let big = tx("big", &[elsewhere("b")], &[ours(0, 10_000_000_000)]);
+        mine(db, &[big, tx("dust", &[elsewhere("d")], &dust)]).await;
+        let want = Want { target: 300, allow: Allow::default(), seed: 1 };
+        // As at a fee rate at which dust costs more than it holds.
+        let choose = |found: &[Candidate]| found.iter().find(|one| one.amount > 1_000).map(|one| vec![one.id]);
+        let lock = LockId([7; 32]);
+        let until = NOW.plus_micros(1_000_000);
+        let coins = db.select_and_lease(w, 0, &want, lock, until, NOW, choose).await.unwrap();
+        assert_eq!(coins.map(|coins| coins[0].amount), Some(10_000_000_000));
+    }
+
+    async fn nothing_is_leased_or_paid_while_restoring(db: TestDb) {
+        let w = open_wallets(db, 1).await[0];
+        let coins = tx("coins", &[elsewhere("c")], &[ours(0, 10_000)]);
+        mine(db, std::slice::from_ref(&coins)).await;
+        db.begin_restore(w).await.unwrap();
+        let lock = LockId([7; 32]);
+        let refused = db.lease(w, &[output(&coins, 0)], lock, NOW.plus_micros(1_000_000), NOW).await.unwrap_err();
+        assert_eq!(refused.code(), "UTXO_RESTORING");
+        let payout = tx("t", &[output(&coins, 0)], &[theirs(9_000)]);
+        assert_eq!(db.add_pending(w, &payout, Some(lock), NOW).await.unwrap_err().code(), "UTXO_RESTORING");
+        db.finish_restore(w).await.unwrap();
+        db.add_pending(w, &payout, None, NOW).await.unwrap();
+    }
+
+}
