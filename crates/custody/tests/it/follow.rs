@@ -340,3 +340,59 @@ fn a_deposit_that_was_out_bid_on_bitcoind_takes_its_children_with_it() {
         assert_eq!(wallet.outputs().await, []);
     });
 }
+
+#[test]
+fn a_bitcoind_is_read_again_for_an_address_that_came_late() {
+    on(Engine::Sqlite, async |db| {
+        let node = Node::start().await;
+        let chain = node.client();
+        let mut wallet = Wallet::open(db, &chain, node).await;
+        wallet.deposit(&[(our_address(0, 0, KINDS[0]), 50_000)], 3_000).await;
+        wallet.mine(3, "a deposit").await;
+        let late = another().await;
+        let id = late.create_wallet("late", store::utxo::Network::Regtest, NOW).await.unwrap();
+        let mut follow = Follow::new(&late, &chain, 0);
+        while follow.step(200, NOW).await.unwrap() != Step::Idle {}
+        let script = our_script(0, 0, KINDS[0]);
+        let path = Some(store::utxo::Path { branch: 0, index: 0 });
+        let address = store::utxo::NewAddress { account: 0, path, kind: KINDS[0], script: script.clone() };
+        late.add_addresses(id, &[address], NOW).await.unwrap();
+        assert_eq!(late.balance(id, NOW).await.unwrap()[&0].confirmed, 0, "those blocks went by");
+        let mut read = 0;
+        follow.rescan(0, NOW, |_| read += 1).await.unwrap();
+        assert_eq!(read, late.tip().await.unwrap().unwrap().0 + 1);
+        let wanted: i64 = wallet.node.unspent(&[script]).await.iter().map(|one| one.amount).sum();
+        assert_eq!(late.balance(id, NOW).await.unwrap()[&0].confirmed, wanted);
+        assert!(wanted >= 50_000);
+        assert_eq!(custody::bitcoin::check(&late, |_| ()).await.unwrap(), []);
+    });
+}
+
+#[test]
+fn a_block_of_an_import_that_bitcoind_does_not_have_keeps_the_wallet_from_being_used() {
+    on(Engine::Sqlite, async |db| {
+        let node = Node::start().await;
+        let chain = node.client();
+        let mut wallet = Wallet::open(db, &chain, node).await;
+        let first = wallet.deposit(&[(our_address(0, 0, KINDS[0]), 50_000)], 3_000).await;
+        wallet.mine(1, "a deposit").await;
+        let second = wallet.deposit(&[(our_address(0, 0, KINDS[0]), 60_000)], 3_000).await;
+        wallet.mine(1, "another").await;
+        let (height, hash) = db.tip().await.unwrap().unwrap();
+        let late = another().await;
+        let id = late.create_wallet("late", store::utxo::Network::Regtest, NOW).await.unwrap();
+        let path = Some(store::utxo::Path { branch: 0, index: 0 });
+        let script = our_script(0, 0, KINDS[0]);
+        late.add_addresses(id, &[store::utxo::NewAddress { account: 0, path, kind: KINDS[0], script }], NOW)
+            .await
+            .unwrap();
+        let imported = [
+            Imported { tx: tx_of_bytes(&first).unwrap(), block: Some((height - 1, Hash([0x5a; 32]), 1)) },
+            Imported { tx: tx_of_bytes(&second).unwrap(), block: Some((height, hash, 1)) },
+        ];
+        late.import_transactions(&imported, NOW).await.unwrap();
+        let refused = Follow::new(&late, &chain, 0).restore(id, NOW).await.unwrap_err();
+        assert!(matches!(refused, FollowError::Stale { height: stale } if stale == height - 1), "{refused:?}");
+        assert_eq!(late.wallets().await.unwrap()[0].status, store::utxo::WalletStatus::Restoring);
+    });
+}
