@@ -280,8 +280,7 @@ statements! {
     /// For the rest of this transaction: read whole tables, and join by hashing them, never row by row. A freshly filled
     /// table has no statistics yet, and the planner's guess could then take hours. SQLite joins by index.
     PREFER_ONE_PASS = "SELECT set_config('enable_nestloop', 'off', true) || set_config('enable_seqscan', 'on', true)
-            || set_config('enable_hashjoin', 'on', true) || set_config('enable_mergejoin', 'on', true)
-            || set_config('plan_cache_mode', 'auto', true)"
+            || set_config('enable_hashjoin', 'on', true) || set_config('plan_cache_mode', 'auto', true)"
         | "SELECT ''";
 
     /// In the order of their ids: two batches that overlap wait for each other, they never deadlock.

@@ -79,9 +79,9 @@ statements! {
 
     /// The last row of its history says what it is.
     CHECK_HISTORY = "SELECT t.wallet_id, t.tx_hash, 0 FROM transactions t
-            LEFT JOIN (SELECT wallet_id, tx_hash, MAX(id) AS id FROM transaction_events GROUP BY wallet_id, tx_hash) m
-                ON m.wallet_id = t.wallet_id AND m.tx_hash = t.tx_hash
-            LEFT JOIN transaction_events e ON e.wallet_id = m.wallet_id AND e.id = m.id
+            LEFT JOIN (SELECT wallet_id, tx_hash, status, block_height,
+                    ROW_NUMBER() OVER (PARTITION BY tx_hash, wallet_id ORDER BY id DESC) AS place
+                FROM transaction_events) e ON e.tx_hash = t.tx_hash AND e.wallet_id = t.wallet_id AND e.place = 1
         WHERE COALESCE(e.status, '') <> t.status OR COALESCE(e.block_height, -1) <> COALESCE(t.block_height, -1)
         LIMIT 100";
 
