@@ -49,6 +49,9 @@ struct Moment {
     invalid: BTreeSet<Hash>,
 }
 
+/// By which replacement, and when it was stored first.
+type Order = (Option<usize>, usize);
+
 #[derive(Clone, Debug, Default)]
 pub struct Model {
     /// Whose a script is: wallet and account.
@@ -416,7 +419,7 @@ impl Model {
             let replaced_by_fallen = |tx: &Tx| {
                 self.edges.iter().rposition(|edge| edge.victim == tx.content.hash && fallen.contains(&edge.winner))
             };
-            let mut candidates: Vec<((Option<usize>, usize), Arc<NewTx>)> = gone
+            let mut candidates: Vec<(Order, Arc<NewTx>)> = gone
                 .filter(concerned)
                 .map(|tx| ((replaced_by_fallen(tx), tx.number), Arc::clone(&tx.content)))
                 .collect();
