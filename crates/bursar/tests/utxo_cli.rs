@@ -310,7 +310,7 @@ fn outputs_are_listed_by_page_and_account_spent_ones_on_request() {
     assert_eq!(
         shell.json(&["utxo", "list", "hot", "--account", "1"])["outputs"][0],
         json!({
-            "id": 3, "outpoint": at(OTHER_ACCOUNT, 0).to_string(), "amount": "0.25000000", "account": 1, "kind": "p2tr",
+            "id": 3, "outpoint": at(OTHER_ACCOUNT, 0).to_string(), "amount": "0.25000000", "account": 1, "kind": "other",
             "script": hex(&account_1()), "path": null, "label": null, "status": "published", "height": 101,
             "address": "bcrt1p0xlxvlhemja6c4dqv22uapctqupfhlxm9h8z3k2e72q4k9hcz7vqc8gma6",
             "coinbase": false, "spent_by": null, "leased_until": null,

@@ -78,20 +78,24 @@ pub async fn address(context: &Context, db: &Db, command: &AddressCommand) -> Ou
     let kind = if path.is_some() { kind_of_script(&script) } else { AddressKind::Other };
     let new = NewAddress { account: arguments.account, path, kind, script };
     let added = db.add_addresses(wallet.id, std::slice::from_ref(&new), SystemClock.now()).await?;
+    // One that was there is as it was.
+    let kind = if added == 1 { kind } else { kind_of_script(&new.script) };
     let address = shown::address(&new.script, wallet.network);
     let body = json!({
-        "wallet": wallet.name, "account": new.account, "kind": new.kind.text(), "script": shown::hex(&new.script),
+        "wallet": wallet.name, "account": new.account, "kind": kind.text(), "script": shown::hex(&new.script),
         "address": address, "added": added == 1,
     });
     context.print(&body, || {
         let place = address.unwrap_or_else(|| format!("script {}", shown::hex(&new.script)));
         let said = if added == 1 { "added to" } else { "was already in" };
-        let kind = match new.kind {
-            AddressKind::P2wpkh | AddressKind::P2tr => new.kind.text(),
+        let kind = match kind {
+            AddressKind::P2wpkh | AddressKind::P2tr => kind.text(),
             AddressKind::Other => "watched, never spent from",
         };
+        let is_new = added == 1;
         let added = format!("{place} ({kind}) {said} wallet {}, account {}", wallet.name, new.account);
-        format!("{added}\nif it was paid before: bursar utxo follow --node URL --rescan-from HEIGHT")
+        let hint = "\nif it was paid before: bursar utxo follow --node URL --rescan-from HEIGHT";
+        if is_new { added + hint } else { added }
     });
     Ok(())
 }
