@@ -12,7 +12,7 @@ use domain::{AccountId, AssetId};
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous};
-use sqlx::{ConnectOptions, Connection, PgConnection, Postgres, Sqlite, Transaction};
+use sqlx::{ConnectOptions, Connection, PgConnection, Postgres, SqlStr, Sqlite, Transaction};
 
 use crate::dialect;
 use crate::error::StoreError;
@@ -124,7 +124,7 @@ impl Db {
     pub async fn read(&self) -> Result<Tx, StoreError> {
         let [postgres, sqlite] = dialect::BEGIN_SNAPSHOT;
         let inner = match &self.pools {
-            Pools::Postgres(pool) => TxInner::Postgres(pool.begin_with(postgres).await?),
+            Pools::Postgres(pool) => TxInner::Postgres(begin_postgres(pool, postgres).await?),
             Pools::Sqlite { reader, .. } => TxInner::Sqlite(reader.begin_with(sqlite).await?),
         };
         Ok(Tx {
@@ -172,7 +172,7 @@ impl Db {
     async fn begin_write(&self, careful: bool) -> Result<Tx, StoreError> {
         let [postgres, sqlite] = dialect::BEGIN_WRITE;
         let inner = match &self.pools {
-            Pools::Postgres(pool) => TxInner::Postgres(pool.begin_with(postgres).await?),
+            Pools::Postgres(pool) => TxInner::Postgres(begin_postgres(pool, postgres).await?),
             Pools::Sqlite { writer, .. } => {
                 TxInner::Sqlite(writer.begin_with(sqlite).await.map_err(|error| match error {
                     // All of them waited for the one writer: another process holds the file, or a batch takes very long.
@@ -330,6 +330,14 @@ async fn connect_postgres(url: &str, options: &Options) -> Result<PgPool, StoreE
             })
         });
     Ok(pool.connect_with(connect).await?)
+}
+
+/// Begins to the end, even when the caller no longer waits: sqlx believes that a `BEGIN` whose answer it did not see was
+/// never sent, and would give the connection, in a transaction, to whoever asks next.
+async fn begin_postgres(pool: &PgPool, begin: &'static str) -> Result<Transaction<'static, Postgres>, StoreError> {
+    let connection = pool.acquire().await?;
+    let begun = tokio::spawn(Transaction::begin(connection, Some(SqlStr::from_static(begin))));
+    Ok(begun.await.map_err(|_| sqlx::Error::WorkerCrashed)??)
 }
 
 async fn connect_sqlite(url: &str, options: &Options) -> Result<Pools, StoreError> {

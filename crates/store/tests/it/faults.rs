@@ -1,5 +1,6 @@
 //! A database that is down, full, killed in mid-batch, or silent after a commit.
 
+use std::task::Poll;
 use std::time::Duration;
 
 use domain::ledger::{Outcome, Reply};
@@ -256,4 +257,26 @@ mod proxy {
         }
         answers.await.unwrap();
     }
+}
+
+/// Whoever stops waiting while a transaction begins must not leave it on the connection for the next.
+#[test]
+fn postgres_writes_after_readers_that_were_dropped_while_they_began() {
+    on(Engine::Postgres, async |db| {
+        let one = Options { max_connections: 1, ..Options::default() };
+        let db = Db::connect(&db.url, &one).await.unwrap();
+        let wallet = db.create_wallet("hot", store::utxo::Network::Regtest, NOW).await.unwrap();
+        for polls in (0..10).flat_map(|_| 0..6) {
+            let mut reading = Box::pin(db.read());
+            for _ in 0..polls {
+                if std::future::poll_fn(|context| Poll::Ready(reading.as_mut().poll(context).is_ready())).await {
+                    break;
+                }
+                tokio::task::yield_now().await;
+            }
+            drop(reading);
+            db.begin_restore(wallet).await.unwrap();
+        }
+        db.close().await;
+    });
 }
