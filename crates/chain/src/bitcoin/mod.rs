@@ -42,6 +42,7 @@ use serde_json::json;
 pub use fee::FeeFacts;
 pub use mempool::{Acceptance, MempoolFacts, PackageFacts, cpfp_fee};
 pub use transaction::{MOST_FEE_PER_KVB, MOST_WEIGHT, decode_signed, decode_unsigned, estimated_weight, finalize};
+pub use wire::Sat;
 
 use crate::address::{Address, BadAddress};
 use crate::block::{BlockRef, Coin, Head, Header, Scan};

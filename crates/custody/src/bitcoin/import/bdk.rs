@@ -91,7 +91,7 @@ fn stand(file: BdkFile) -> Result<HashMap<Hash, Known>, String> {
     let mut known = HashMap::new();
     for BdkTx { hash, raw, first_seen, last_seen, last_evicted } in file.transactions {
         let Some(raw) = raw else { continue };
-        let tx = transaction(hash, raw)?;
+        let tx = transaction(hash, &raw)?;
         seen.insert(hash, Seen { last_seen, last_evicted });
         let reason = if last_evicted.is_some() { "evicted from the mempool" } else { "no block and no mempool had it" };
         let seen = first_seen.or(last_seen).unwrap_or(0);

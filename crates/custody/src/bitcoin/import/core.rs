@@ -7,17 +7,18 @@ use bitcoin::address::NetworkUnchecked;
 use bitcoin::{Address, ScriptBuf};
 use store::utxo::{Hash, Network, OutPoint};
 
+use super::super::read::network_of;
 use super::core_parts::{Balances, ChainInfo, Described, Descriptors, Entry, Locked, Part, Parts, Raw, Unspent};
 use super::descriptor::{Addresses, BadDescriptor, Script};
 use super::order::{Known, Standing, parents_first, settle, spenders};
-use super::read::{Hex32, network_kind, shorten, transaction};
+use super::read::{Hex32, shorten, transaction};
 use super::{Claim, Export, ImportError};
 
 /// Reads the folder that the export makes, or one file with all of it.
 pub fn read_core(path: &Path) -> Result<Export, ImportError> {
     let parts = Parts::read(path)?;
     let chain: ChainInfo = parts.chain.read_object()?;
-    let network = network_of(&chain.chain)
+    let network = network_named(&chain.chain)
         .ok_or_else(|| parts.chain.bad(format!("no chain is called {}", shorten(&chain.chain))))?;
     let history = parts.history.read_history()?;
     let unspent: Vec<Unspent> = parts.unspent.read_all()?;
@@ -51,7 +52,7 @@ pub fn read_core(path: &Path) -> Result<Export, ImportError> {
 }
 
 /// As `getblockchaininfo` calls them.
-fn network_of(chain: &str) -> Option<Network> {
+fn network_named(chain: &str) -> Option<Network> {
     match chain {
         "main" => Some(Network::Bitcoin),
         "test" => Some(Network::Testnet),
@@ -126,7 +127,7 @@ fn add_used(
 fn script_of(address: &str, network: Network) -> Result<ScriptBuf, String> {
     let parsed: Address<NetworkUnchecked> =
         address.parse().map_err(|error| format!("{} is not an address: {error}", shorten(address)))?;
-    let checked = parsed.require_network(network_kind(network));
+    let checked = parsed.require_network(network_of(network));
     Ok(checked.map_err(|_| format!("{} is not an address of the network {network}", shorten(address)))?.script_pubkey())
 }
 
@@ -154,7 +155,7 @@ fn known(parts: &Parts, chain: &ChainInfo, history: &[Entry]) -> Result<HashMap<
         }
         let raw =
             bytes.remove(&hash).ok_or_else(|| parts.transactions.bad(format!("the bytes of {hash} are missing")))?;
-        let tx = transaction(hash, raw).map_err(|reason| parts.transactions.bad(reason))?;
+        let tx = transaction(hash, &raw).map_err(|reason| parts.transactions.bad(reason))?;
         let coinbase_waits = tx.coinbase && !matches!(standing, Standing::Confirmed { .. });
         let standing = if coinbase_waits { Standing::Invalid("a coinbase whose block was orphaned") } else { standing };
         known.insert(hash, Known { tx, standing, seen: entry.timereceived.unwrap_or(0) });

@@ -9,7 +9,7 @@ use miniscript::descriptor::{DescriptorPublicKey, DescriptorType, Wildcard};
 use miniscript::{Descriptor, ForEachKey};
 use store::utxo::{AddressKind, Network, NewAddress, Path};
 
-use super::read::network_kind;
+use super::super::read::network_of;
 
 /// More addresses than any wallet has, few enough to fit into memory.
 const MOST: usize = 5_000_000;
@@ -50,7 +50,7 @@ impl Script {
         if descriptor.is_multipath() {
             return Err(BadDescriptor::Malformed("it stands for several descriptors at once".to_owned()));
         }
-        let main = network_kind(network) == bitcoin::Network::Bitcoin;
+        let main = network_of(network) == bitcoin::Network::Bitcoin;
         let kind_of_network = if main { NetworkKind::Main } else { NetworkKind::Test };
         if descriptor.for_any_key(|key| extended(key).is_some_and(|key| key.xkey.network != kind_of_network)) {
             return Err(BadDescriptor::OtherNetwork(network));
