@@ -18,7 +18,7 @@ use chain::bitcoin::BitcoinChain;
 use chain::{BlockRef, Chain, ChainError, TxHash};
 use domain::Timestamp;
 use store::Db;
-use store::utxo::{Hash, Imported, NewTx, OutPoint, Refusal, Status, UtxoError, WalletId};
+use store::utxo::{Hash, Imported, NewTx, OutPoint, Refusal, UtxoError, WalletId};
 
 use super::read::{BadBytes, block_of_bytes, hash_of_block, tx_hash_of, tx_of_bytes};
 
@@ -81,6 +81,9 @@ const LOOK_BACK: u32 = 32;
 
 /// So many waiting transactions go into one transaction of the store.
 const SEEN_AT_ONCE: usize = 500;
+
+/// So many blocks a quorum is asked about at once, where all of them are read.
+const RESCAN_AT_ONCE: usize = 500;
 
 /// So many blocks are read before the first of interest.
 const BEFORE_BIRTHDAY: u32 = 100;
@@ -215,17 +218,24 @@ impl<'a> Follow<'a> {
     /// added, a wallet imported. `progress` is told each height.
     pub async fn rescan(&self, from: u32, at: Timestamp, mut progress: impl FnMut(u32)) -> Result<(), FollowError> {
         let Some((tip, _)) = self.db.tip().await? else { return Ok(()) };
-        for height in from..=tip {
-            let header = self.chain.headers(&[u64::from(height)]).await?.first().map(|header| header.at());
-            let block = header.ok_or(ChainError::BlockMissing { height: u64::from(height) })?;
-            let nonsense = |source| FollowError::Block { height: block.height, source };
-            let bytes = self.chain.block_bytes(block).await?;
-            let (stored, transactions) = block_of_bytes(height, &bytes).map_err(nonsense)?;
-            let place = Some((height, stored.hash, stored.time));
-            let imported: Vec<Imported> = transactions.into_iter().map(|tx| Imported { tx, block: place }).collect();
-            self.db.import_transactions(&imported, at).await?;
-            progress(height);
+        let heights: Vec<u32> = (from..=tip).collect();
+        for some in heights.chunks(RESCAN_AT_ONCE) {
+            let asked: Vec<u64> = some.iter().copied().map(u64::from).collect();
+            for (height, header) in some.iter().zip(self.chain.headers(&asked).await?) {
+                self.read_again(*height, header.at(), at).await?;
+                progress(*height);
+            }
         }
+        Ok(())
+    }
+
+    async fn read_again(&self, height: u32, block: BlockRef, at: Timestamp) -> Result<(), FollowError> {
+        let nonsense = |source| FollowError::Block { height: block.height, source };
+        let bytes = self.chain.block_bytes(block).await?;
+        let (stored, transactions) = block_of_bytes(height, &bytes).map_err(nonsense)?;
+        let place = Some((height, stored.hash, stored.time));
+        let imported: Vec<Imported> = transactions.into_iter().map(|tx| Imported { tx, block: place }).collect();
+        self.db.import_transactions(&imported, at).await?;
         Ok(())
     }
 
@@ -251,27 +261,34 @@ impl<'a> Follow<'a> {
         self.db.begin_restore(wallet).await?;
         let heard = self.catch_up(at).await?;
         self.check_imported().await?;
+        let before = self.db.unconfirmed(wallet).await?;
+        let unheard: Vec<&[u8]> = before
+            .iter()
+            .filter(|(hash, ..)| !heard.contains(&tx_hash_of(*hash)))
+            .map(|(_, raw, _)| raw.as_slice())
+            .collect();
+        self.show_rivals(&unheard, at).await?;
+        let now: HashSet<Hash> = self.db.unconfirmed(wallet).await?.into_iter().map(|(hash, ..)| hash).collect();
         let mut restored = Restored::default();
-        for (hash, raw, _) in self.db.unconfirmed(wallet).await? {
-            if heard.contains(&tx_hash_of(hash)) {
-                restored.waiting.push(hash);
-                continue;
-            }
-            // Somebody may have taken its inputs with a transaction that concerns nobody of ours otherwise.
-            let inputs = tx_of_bytes(&raw).map(|one| one.inputs).unwrap_or_default();
-            let outpoints: Vec<(TxHash, u32)> =
-                inputs.iter().map(|OutPoint { hash, index }| (tx_hash_of(*hash), *index)).collect();
-            let rivals: Vec<TxHash> = self.chain.spenders(&outpoints).await?.into_iter().flatten().collect();
-            let bytes = self.chain.waiting(&rivals).await?;
-            self.show(bytes.into_iter().flatten(), at).await?;
-            let now = self.db.transaction(wallet, hash, at).await?;
-            match now.map(|now| (now.status, now.height)) {
-                Some((Status::Pending | Status::Published, None)) => restored.unheard.push(hash),
-                Some(_) | None => restored.settled.push(hash),
+        for (hash, ..) in before {
+            match (heard.contains(&tx_hash_of(hash)), now.contains(&hash)) {
+                (true, _) => restored.waiting.push(hash),
+                (false, true) => restored.unheard.push(hash),
+                (false, false) => restored.settled.push(hash),
             }
         }
         self.db.finish_restore(wallet).await?;
         Ok(restored)
+    }
+
+    /// Somebody may have taken their inputs with transactions that concern nobody of ours otherwise.
+    async fn show_rivals(&self, unheard: &[&[u8]], at: Timestamp) -> Result<(), FollowError> {
+        let inputs = unheard.iter().filter_map(|raw| tx_of_bytes(raw).ok()).flat_map(|one| one.inputs);
+        let outpoints: Vec<(TxHash, u32)> = inputs.map(|OutPoint { hash, index }| (tx_hash_of(hash), index)).collect();
+        let rivals: HashSet<TxHash> = self.chain.spenders(&outpoints).await?.into_iter().flatten().collect();
+        let rivals: Vec<TxHash> = rivals.into_iter().collect();
+        let bytes = self.chain.waiting(&rivals).await?;
+        self.show(bytes.into_iter().flatten(), at).await
     }
 
     /// Until the store has the node's last block, and was shown the mempool as it was then.
