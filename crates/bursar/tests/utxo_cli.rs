@@ -742,6 +742,10 @@ fn an_import_is_compared_with_its_source_and_may_be_run_again() {
     assert_eq!((&again["confirmed"], &again["outputs"]), (&first["confirmed"], &first["outputs"]));
     assert!(shell.ok(&arguments).contains("as the source says"));
     shell.ok(&["utxo", "check"]);
+    // What the source says may be behind the chain: nothing is spent before the nodes were asked.
+    let listed = shell.json(&["utxo", "list", "savings"]);
+    let outpoint = listed["outputs"][0]["outpoint"].as_str().expect("an outpoint");
+    shell.code("UTXO_RESTORING", &["utxo", "lease", "take", "savings", outpoint, "--new-lock", "--for", "10m"]);
 }
 
 #[test]

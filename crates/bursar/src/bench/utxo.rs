@@ -205,9 +205,9 @@ async fn measure(
         let names = if recipients == 1 { ("select_1_ms", "build_1_ms") } else { ("select_100_ms", "build_100_ms") };
         figures.extend([(names.0, select), (names.1, build)]);
     }
-    let plans = wallet.db.explain_utxo(wallet.id, PAYMENT as i64, SystemClock.now()).await?;
+    let plans = wallet.db.explain_utxo(wallet.id, want(&target(1), 0).target, SystemClock.now()).await?;
     let lease_per_s = lease(&wallet, Duration::from_millis(arguments.slice_ms)).await?;
-    let (connect, reorg) = chain.measure(&wallet.db, wallet.id, arguments.rounds).await?;
+    let (connect, reorg) = chain.measure(&wallet.db, arguments.rounds).await?;
     figures.extend([("connect_block_ms", connect), ("reorg6_ms", reorg)]);
     bar.finish_and_clear();
     let findings = wallet.db.check_utxo().await?;

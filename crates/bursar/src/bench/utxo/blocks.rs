@@ -4,7 +4,7 @@ use custody::bitcoin::import::Export;
 use domain::Clock;
 use domain::random::Random;
 use store::Db;
-use store::utxo::{Block, Hash, NewOutput, NewTx, OutPoint, UtxoError, WalletId};
+use store::utxo::{Block, Hash, NewOutput, NewTx, OutPoint, UtxoError};
 
 use crate::bench::Samples;
 use crate::clock::{Stopwatch, SystemClock};
@@ -91,7 +91,7 @@ impl Chain {
     }
 
     /// Milliseconds of one block connected, and of six replaced by six others with the same transactions.
-    pub async fn measure(&mut self, db: &Db, _: WalletId, rounds: u32) -> Result<(Samples, Samples), UtxoError> {
+    pub async fn measure(&mut self, db: &Db, rounds: u32) -> Result<(Samples, Samples), UtxoError> {
         let (mut connect, mut reorg) = (Samples::default(), Samples::default());
         let mut last: Vec<(Hash, Vec<NewTx>)> = Vec::new();
         for _ in 0..(rounds as usize).max(REORG) + 1 {
