@@ -133,7 +133,6 @@ impl Wallet {
         bar.set_length(2 * export.transactions.len() as u64);
         let watch = Stopwatch::start();
         db.load_bulk(id, &export.transactions, now, |count| bar.inc(count)).await?;
-        db.settle_after_bulk().await?;
         Ok(Self { db, id, export, load_s: watch.elapsed().as_secs_f64() })
     }
 

@@ -61,6 +61,9 @@ fn excused(error: CallError) -> CallError {
     }
 }
 
+/// So much of what is no amount is told.
+const MOST_SHOWN: usize = 40;
+
 /// Bitcoin, as Core writes it: a decimal number. It is read from its digits; it never is a float.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Sat(pub u64);
@@ -68,7 +71,10 @@ pub struct Sat(pub u64);
 impl<'de> Deserialize<'de> for Sat {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = Box::<RawValue>::deserialize(deserializer)?;
-        satoshi(text.get()).map(Self).ok_or_else(|| D::Error::custom("not an amount of bitcoin"))
+        satoshi(text.get()).map(Self).ok_or_else(|| {
+            let shown: String = text.get().chars().take(MOST_SHOWN).collect();
+            D::Error::custom(format!("not an amount of bitcoin: {shown}"))
+        })
     }
 }
 

@@ -160,6 +160,14 @@ pub struct NewAddress {
     pub script: Vec<u8>,
 }
 
+/// What became of addresses that were given; the others were there already.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Added {
+    pub new: usize,
+    /// They were there without a path, and have it now.
+    pub learned: usize,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Block {
     pub height: u32,
@@ -205,6 +213,8 @@ pub enum Refusal {
     AddressTaken(String),
     #[error("another script of account {account} has the path {}/{}", .path.branch, .path.index)]
     PathTaken { account: u32, path: Path },
+    #[error("the script {script} has the path {}/{} already", .path.branch, .path.index)]
+    OtherPath { script: String, path: Path },
     #[error("the block does not follow on the last one{}", .0.map_or(String::new(), |(height, hash)| format!(", {height} {hash}")))]
     NotOnTip(Option<(u32, Hash)>),
     #[error("transactions of block {pruned} were pruned; nothing below it can be undone")]
@@ -248,7 +258,7 @@ impl Refusal {
             Self::UnknownWallet => "UTXO_UNKNOWN_WALLET",
             Self::OtherNetwork(_) => "UTXO_OTHER_NETWORK",
             Self::AddressTaken(_) => "UTXO_ADDRESS_TAKEN",
-            Self::PathTaken { .. } => "UTXO_PATH_TAKEN",
+            Self::PathTaken { .. } | Self::OtherPath { .. } => "UTXO_PATH_TAKEN",
             Self::NotOnTip(_) => "UTXO_NOT_ON_TIP",
             Self::ReorgTooDeep { .. } => "UTXO_REORG_TOO_DEEP",
             Self::CascadeTooDeep { .. } => "UTXO_CASCADE_TOO_DEEP",
@@ -273,7 +283,9 @@ impl Refusal {
         match self {
             Self::UnknownWallet => "list them: bursar utxo balance",
             Self::OtherNetwork(_) => "all wallets of a database are on one network; use another database for another",
-            Self::PathTaken { .. } => "a path leads to one script of a kind; check where the script comes from",
+            Self::PathTaken { .. } | Self::OtherPath { .. } => {
+                "a path leads to one script of a kind; check where the script comes from"
+            }
             Self::AddressTaken(_) => "a script has one owner; look for it: bursar utxo list",
             Self::NotOnTip(_) => "disconnect the blocks that the node no longer has, then connect the next one",
             Self::ReorgTooDeep { .. } => "import the wallet into a new database from the node",

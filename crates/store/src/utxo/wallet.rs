@@ -6,7 +6,7 @@ use domain::Timestamp;
 
 use super::events::{lock, refused};
 use super::load::number;
-use super::types::{AddressKind, Network, NewAddress, Path, Refusal, UtxoError, Wallet, WalletId, WalletStatus};
+use super::types::{Added, AddressKind, Network, NewAddress, Path, Refusal, UtxoError, Wallet, WalletId, WalletStatus};
 use crate::db::{Db, Tx};
 use crate::error::StoreError;
 use crate::sql::{
@@ -22,7 +22,7 @@ statements! {
 
 static READ_SCRIPTS: RowsSql = RowsSql::new(
     "READ_SCRIPTS",
-    "SELECT a.script_pub_key, a.wallet_id, a.account, a.kind, a.branch, a.child_index
+    "SELECT a.script_pub_key, a.wallet_id, a.account, a.branch, a.child_index
      FROM {rows} {join} addresses a ON a.script_pub_key = r.script",
     &[("script", Bytes)],
 );
@@ -50,6 +50,13 @@ static INSERT_ADDRESSES: RowsSql = RowsSql::new(
     ],
 );
 
+static LEARN_PATHS: RowsSql = RowsSql::new(
+    "LEARN_PATHS",
+    "UPDATE addresses SET kind = r.kind, branch = r.branch, child_index = r.child_index
+     FROM {rows} WHERE addresses.script_pub_key = r.script AND addresses.branch IS NULL",
+    &[("script", Bytes), ("kind", Text), ("branch", Int), ("child_index", Int)],
+);
+
 /// Every account has its totals from its first address on, so that events only ever change them.
 static INSERT_TOTALS: RowsSql = RowsSql::new(
     "INSERT_TOTALS",
@@ -60,7 +67,8 @@ static INSERT_TOTALS: RowsSql = RowsSql::new(
 );
 
 #[cfg(feature = "testing")]
-pub(crate) static ROWS_STATEMENTS: [&RowsSql; 4] = [&READ_SCRIPTS, &READ_PATHS, &INSERT_ADDRESSES, &INSERT_TOTALS];
+pub(crate) static ROWS_STATEMENTS: [&RowsSql; 5] =
+    [&READ_SCRIPTS, &READ_PATHS, &INSERT_ADDRESSES, &LEARN_PATHS, &INSERT_TOTALS];
 
 impl Db {
     /// Makes a wallet; the same name again is the same wallet.
@@ -72,9 +80,9 @@ impl Db {
         Ok(read_wallets(&mut self.read().await?).await?)
     }
 
-    /// Adds addresses and says how many were new. From now on what pays them is ours; what has paid them before is found
-    /// by whoever shows it once more.
-    pub async fn add_addresses(&self, wallet: WalletId, new: &[NewAddress], at: Timestamp) -> Result<usize, UtxoError> {
+    /// Adds addresses. From now on what pays them is ours; what has paid them before is found by whoever shows it once
+    /// more. One that was added without a path can be given again with it: then it can be spent from.
+    pub async fn add_addresses(&self, wallet: WalletId, new: &[NewAddress], at: Timestamp) -> Result<Added, UtxoError> {
         Ok(transact!(self, tx => refused(add(tx, wallet, new, at).await))??)
     }
 
@@ -120,31 +128,69 @@ async fn create(tx: &mut Tx, name: &str, network: Network, at: Timestamp) -> Res
     row.map(|(id,)| WalletId(id)).ok_or_else(|| super::load::corrupt("a new wallet has no id").into())
 }
 
-async fn add(tx: &mut Tx, wallet: WalletId, new: &[NewAddress], at: Timestamp) -> Result<usize, UtxoError> {
+async fn add(tx: &mut Tx, wallet: WalletId, given: &[NewAddress], at: Timestamp) -> Result<Added, UtxoError> {
     lock(tx).await?;
     if !read_wallets(tx).await?.iter().any(|one| one.id == wallet) {
         return Err(Refusal::UnknownWallet.into());
     }
-    let scripts = Column::Bytes(new.iter().map(|one| one.script.clone()).collect());
-    type Stored = (Vec<u8>, i64, i64, String, Option<i64>, Option<i64>);
-    let rows: Vec<Stored> =
-        if new.is_empty() { Vec::new() } else { fetch_rows(tx, &READ_SCRIPTS, vec![scripts]).await? };
-    let mut owners: HashMap<Vec<u8>, (i64, u32)> = HashMap::new();
-    for (script, owner, account, ..) in rows {
-        owners.insert(script, (owner, number(account)?));
-    }
-    let mut fresh: Vec<&NewAddress> = Vec::new();
-    for one in new {
-        match owners.insert(one.script.clone(), (wallet.0, one.account)) {
-            None => fresh.push(one),
-            Some(owner) if owner == (wallet.0, one.account) => {}
-            Some(_) => return Err(Refusal::AddressTaken(shown(&one.script)).into()),
+    let mut known = read_known(tx, given).await?;
+    let (mut fresh, mut learned): (Vec<&NewAddress>, Vec<&NewAddress>) = (Vec::new(), Vec::new());
+    for one in given {
+        let Some((owner, account, path)) = known.get_mut(one.script.as_slice()) else {
+            known.insert(&one.script, (wallet, one.account, one.path));
+            fresh.push(one);
+            continue;
+        };
+        if (*owner, *account) != (wallet, one.account) {
+            return Err(Refusal::AddressTaken(shown(&one.script)).into());
+        }
+        match (&path, one.path) {
+            (_, None) => {}
+            (Some(path), Some(other)) if *path == other => {}
+            (Some(path), Some(_)) => return Err(Refusal::OtherPath { script: shown(&one.script), path: *path }.into()),
+            (None, Some(_)) => {
+                *path = one.path;
+                learned.push(one);
+            }
         }
     }
-    if fresh.is_empty() {
-        return Ok(0);
+    check_paths(tx, wallet, fresh.iter().chain(&learned)).await?;
+    insert_addresses(tx, wallet, &fresh, at).await?;
+    learn_paths(tx, &learned).await?;
+    Ok(Added { new: fresh.len(), learned: learned.len() })
+}
+
+/// Of these scripts those that are stored: whose they are, and with what path.
+async fn read_known<'n>(
+    tx: &mut Tx,
+    given: &'n [NewAddress],
+) -> Result<HashMap<&'n [u8], (WalletId, u32, Option<Path>)>, StoreError> {
+    if given.is_empty() {
+        return Ok(HashMap::new());
     }
-    check_paths(tx, wallet, &fresh).await?;
+    let scripts: HashSet<&'n [u8]> = given.iter().map(|one| one.script.as_slice()).collect();
+    let column = Column::Bytes(scripts.iter().map(|script| script.to_vec()).collect());
+    type Stored = (Vec<u8>, i64, i64, Option<i64>, Option<i64>);
+    let rows: Vec<Stored> = fetch_rows(tx, &READ_SCRIPTS, vec![column]).await?;
+    let mut known = HashMap::new();
+    for (script, owner, account, branch, index) in rows {
+        let path = branch.zip(index).map(|(branch, index)| path_of(branch, index)).transpose()?;
+        if let Some(script) = scripts.get(script.as_slice()) {
+            known.insert(*script, (WalletId(owner), number(account)?, path));
+        }
+    }
+    Ok(known)
+}
+
+async fn insert_addresses(
+    tx: &mut Tx,
+    wallet: WalletId,
+    fresh: &[&NewAddress],
+    at: Timestamp,
+) -> Result<(), StoreError> {
+    if fresh.is_empty() {
+        return Ok(());
+    }
     let columns = vec![
         Column::Ints(vec![wallet.0; fresh.len()]),
         Column::Ints(fresh.iter().map(|one| i64::from(one.account)).collect()),
@@ -158,13 +204,35 @@ async fn add(tx: &mut Tx, wallet: WalletId, new: &[NewAddress], at: Timestamp) -
     let accounts: BTreeSet<u32> = fresh.iter().map(|one| one.account).collect();
     let columns =
         vec![Column::Ints(vec![wallet.0; accounts.len()]), Column::Ints(accounts.into_iter().map(i64::from).collect())];
-    execute_rows(tx, &INSERT_TOTALS, columns).await?;
-    Ok(fresh.len())
+    execute_rows(tx, &INSERT_TOTALS, columns).await.map(|_| ())
+}
+
+/// They were only watched: without its path no signer finds the key.
+async fn learn_paths(tx: &mut Tx, learned: &[&NewAddress]) -> Result<(), StoreError> {
+    if learned.is_empty() {
+        return Ok(());
+    }
+    let columns = vec![
+        Column::Bytes(learned.iter().map(|one| one.script.clone()).collect()),
+        Column::Texts(learned.iter().map(|one| one.kind.text()).collect()),
+        Column::OptionalInts(learned.iter().map(|one| one.path.map(|path| i64::from(path.branch))).collect()),
+        Column::OptionalInts(learned.iter().map(|one| one.path.map(|path| i64::from(path.index))).collect()),
+    ];
+    expect_rows(execute_rows(tx, &LEARN_PATHS, columns).await?, learned.len(), "addresses")
+}
+
+fn path_of(branch: i64, index: i64) -> Result<Path, StoreError> {
+    let odd = |_| super::load::corrupt("a path has a branch that does not exist");
+    Ok(Path { branch: u8::try_from(branch).map_err(odd)?, index: number(index)? })
 }
 
 /// A path leads to one script of a kind. Whoever gives another has mixed up two keys, or two wallets.
-async fn check_paths(tx: &mut Tx, wallet: WalletId, fresh: &[&NewAddress]) -> Result<(), UtxoError> {
-    let with_path: Vec<(&NewAddress, Path)> = fresh.iter().filter_map(|one| Some((*one, one.path?))).collect();
+async fn check_paths<'n>(
+    tx: &mut Tx,
+    wallet: WalletId,
+    added: impl Iterator<Item = &'n &'n NewAddress>,
+) -> Result<(), UtxoError> {
+    let with_path: Vec<(&NewAddress, Path)> = added.filter_map(|one| Some((*one, one.path?))).collect();
     let mut distinct = HashSet::new();
     for (one, path) in &with_path {
         if !distinct.insert((one.account, one.kind, *path)) {
@@ -185,9 +253,7 @@ async fn check_paths(tx: &mut Tx, wallet: WalletId, fresh: &[&NewAddress]) -> Re
     match taken.first() {
         None => Ok(()),
         Some((account, branch, index)) => {
-            let branch =
-                u8::try_from(*branch).map_err(|_| super::load::corrupt("a path has a branch that does not exist"))?;
-            Err(Refusal::PathTaken { account: number(*account)?, path: Path { branch, index: number(*index)? } }.into())
+            Err(Refusal::PathTaken { account: number(*account)?, path: path_of(*branch, *index)? }.into())
         }
     }
 }

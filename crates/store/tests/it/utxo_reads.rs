@@ -5,13 +5,17 @@ use store::Db;
 use store::db_test;
 use store::testing::NOW;
 use store::utxo::{
-    AddressKind, Block, Hash, LockId, Network, NewAddress, NewOutput, NewTx, OutPoint, Path, Refusal, UtxoError,
-    WalletId,
+    Added, AddressKind, Allow, Block, Hash, LockId, Network, NewAddress, NewOutput, NewTx, OutPoint, Path, Refusal,
+    UtxoError, WalletId, Want,
 };
 
 fn address(account: u32, byte: u8, path: Option<(u8, u32)>) -> NewAddress {
     let path = path.map(|(branch, index)| Path { branch, index });
     NewAddress { account, path, kind: AddressKind::P2wpkh, script: [&[0, 20][..], &[byte; 20]].concat() }
+}
+
+fn shown(address: &NewAddress) -> String {
+    address.script.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn refusal<T: std::fmt::Debug>(result: Result<T, UtxoError>) -> Refusal {
@@ -78,9 +82,40 @@ db_test! {
         // The same once more, another account, another branch, another kind, and another wallet.
         let taproot = NewAddress { kind: AddressKind::P2tr, ..address(0, 7, path) };
         let fine = [address(0, 1, path), address(1, 5, path), address(0, 6, Some((1, 7))), taproot];
-        assert_eq!(db.add_addresses(wallet, &fine, NOW).await.unwrap(), 3);
+        assert_eq!(db.add_addresses(wallet, &fine, NOW).await.unwrap(), Added { new: 3, learned: 0 });
         let other = db.create_wallet("cold", Network::Regtest, NOW).await.unwrap();
-        assert_eq!(db.add_addresses(other, &[address(0, 8, path), address(0, 9, None)], NOW).await.unwrap(), 2);
+        assert_eq!(db.add_addresses(other, &[address(0, 8, path), address(0, 9, None)], NOW).await.unwrap().new, 2);
+    }
+
+    async fn an_address_gets_the_path_that_it_was_added_without(db: TestDb) {
+        let wallet = db.create_wallet("hot", Network::Regtest, NOW).await.unwrap();
+        let watched = NewAddress { kind: AddressKind::Other, ..address(0, 1, None) };
+        db.add_addresses(wallet, &[watched.clone(), address(0, 2, Some((0, 7)))], NOW).await.unwrap();
+        let output = NewOutput { script: watched.script.clone(), amount: 70_000 };
+        let (foreign, hash) = (OutPoint { hash: Hash([9; 32]), index: 0 }, Hash([8; 32]));
+        let deposit = NewTx { hash, raw: vec![8], coinbase: false, inputs: vec![foreign], outputs: vec![output] };
+        connect(db, 100, &[deposit]).await;
+        let want = Want { target: 50_000, allow: Allow::default(), seed: 1 };
+        assert_eq!(db.candidates(wallet, 0, &want, NOW).await.unwrap(), [], "only watched");
+
+        let script = shown(&watched);
+        for (given, refused) in [
+            (address(0, 1, Some((0, 7))), Refusal::PathTaken { account: 0, path: Path { branch: 0, index: 7 } }),
+            (address(0, 2, Some((0, 8))), Refusal::OtherPath {
+                script: shown(&address(0, 2, None)),
+                path: Path { branch: 0, index: 7 },
+            }),
+            (address(1, 1, Some((0, 8))), Refusal::AddressTaken(script.clone())),
+        ] {
+            assert_eq!(refusal(db.add_addresses(wallet, &[given], NOW).await), refused);
+        }
+        let with_path = address(0, 1, Some((1, 8)));
+        let both = [address(0, 3, None), with_path.clone(), address(0, 3, Some((0, 3))), watched.clone()];
+        assert_eq!(db.add_addresses(wallet, &both, NOW).await.unwrap(), Added { new: 1, learned: 2 });
+        assert_eq!(db.add_addresses(wallet, &both, NOW).await.unwrap(), Added::default());
+        let other = Refusal::OtherPath { script, path: Path { branch: 1, index: 8 } };
+        assert_eq!(refusal(db.add_addresses(wallet, &[address(0, 1, Some((1, 9)))], NOW).await), other);
+        assert_eq!(db.candidates(wallet, 0, &want, NOW).await.unwrap().len(), 1, "it can be spent from");
     }
 
     async fn asking_what_may_be_pruned_prunes_nothing(db: TestDb) {

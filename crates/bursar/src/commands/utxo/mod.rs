@@ -8,6 +8,7 @@
 //! | `tx` | `tx`: one transaction and its history, also of one that was pruned |
 //! | `lease` | `lease take`, `renew`, `release`, `list`, `sweep` |
 //! | `label` | `label`: names for transactions and addresses |
+//! | `abandon` | `abandon`: a transaction that nobody has seen |
 //! | `prune` | `prune`: the only delete |
 //! | `import` | `import`: another wallet's whole history |
 //! | `follow` | `follow`: in step with the chain; after a backup |
@@ -15,6 +16,7 @@
 //! | `input` | text to hashes, outpoints, scripts and addresses |
 //! | `shown` | amounts, addresses and places in words |
 
+mod abandon;
 mod balance;
 mod check;
 mod follow;
@@ -92,6 +94,15 @@ pub enum Command {
     ///   bursar utxo label hot tx 9f64…22 --clear --actor ann
     #[command(verbatim_doc_comment)]
     Label(label::Arguments),
+    /// Give up a transaction that was made here and never broadcast; what it would spend is free
+    ///
+    /// Only while it is pending: then nobody else has it. One that was broadcast may be mined at any
+    /// time; it can only be replaced.
+    ///
+    /// Example:
+    ///   bursar utxo abandon hot 9f64…22 --actor ann --reason "its maker crashed"
+    #[command(verbatim_doc_comment)]
+    Abandon(abandon::Arguments),
     /// Delete transactions that can never matter again; their history stays
     ///
     /// Only what is final goes: what a block with 100 more on top of it has settled. Nothing else
@@ -145,6 +156,7 @@ pub async fn run(context: &Context, command: &Command) -> Outcome {
         Command::Tx(arguments) => tx::run(context, &db, arguments).await,
         Command::Lease(command) => lease::run(context, &db, command).await,
         Command::Label(arguments) => label::run(context, &db, arguments).await,
+        Command::Abandon(arguments) => abandon::run(context, &db, arguments).await,
         Command::Prune(arguments) => prune::run(context, &db, arguments).await,
         Command::Import(arguments) => import::run(context, &db, arguments).await,
         Command::Follow(arguments) => follow::run(context, &db, arguments).await,

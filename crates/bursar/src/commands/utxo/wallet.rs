@@ -4,7 +4,7 @@ use custody::bitcoin::kind_of_script;
 use domain::Clock;
 use serde_json::json;
 use store::Db;
-use store::utxo::{AddressKind, Network, NewAddress, Path};
+use store::utxo::{Added, AddressKind, Network, NewAddress, Path};
 
 use super::super::Context;
 use super::{input, known_wallet, shown};
@@ -26,7 +26,8 @@ pub enum AddressCommand {
     /// Add an address: what pays it from now on is the wallet's
     ///
     /// What has paid it before is found when the chain is read again. Outputs of P2WPKH and P2TR
-    /// can be selected; others are counted and listed. Adding one again changes nothing.
+    /// can be selected, if the path to their key is given; others are counted and listed. Adding one
+    /// again changes nothing, but gives it its path if that was missing.
     ///
     /// Examples:
     ///   bursar utxo address add hot --account 0 --address bcrt1q9zcjpapdx647gyp7xhwpwjshv2zldprhzlz0xj
@@ -78,24 +79,27 @@ pub async fn address(context: &Context, db: &Db, command: &AddressCommand) -> Ou
     let kind = if path.is_some() { kind_of_script(&script) } else { AddressKind::Other };
     let new = NewAddress { account: arguments.account, path, kind, script };
     let added = db.add_addresses(wallet.id, std::slice::from_ref(&new), SystemClock.now()).await?;
-    // One that was there is as it was.
-    let kind = if added == 1 { kind } else { kind_of_script(&new.script) };
     let address = shown::address(&new.script, wallet.network);
     let body = json!({
-        "wallet": wallet.name, "account": new.account, "kind": kind.text(), "script": shown::hex(&new.script),
-        "address": address, "added": added == 1,
+        "wallet": wallet.name, "account": new.account, "script": shown::hex(&new.script), "address": address,
+        "kind": (added != Added::default()).then(|| kind.text()),
+        "added": added.new == 1, "learned_path": added.learned == 1,
     });
     context.print(&body, || {
         let place = address.unwrap_or_else(|| format!("script {}", shown::hex(&new.script)));
-        let said = if added == 1 { "added to" } else { "was already in" };
         let kind = match kind {
             AddressKind::P2wpkh | AddressKind::P2tr => kind.text(),
-            AddressKind::Other => "watched, never spent from",
+            AddressKind::Other => "watched, not spent from",
         };
-        let is_new = added == 1;
-        let added = format!("{place} ({kind}) {said} wallet {}, account {}", wallet.name, new.account);
-        let hint = "\nif it was paid before: bursar utxo follow --node URL --rescan-from HEIGHT";
-        if is_new { added + hint } else { added }
+        let whose = format!("wallet {}, account {}", wallet.name, new.account);
+        match added {
+            Added { new: 1, .. } => format!(
+                "{place} ({kind}) added to {whose}\n\
+                 if it was paid before: bursar utxo follow --node URL --rescan-from HEIGHT"
+            ),
+            Added { learned: 1, .. } => format!("{place} of {whose} has its path now ({kind})"),
+            Added { .. } => format!("{place} was already in {whose}"),
+        }
     });
     Ok(())
 }

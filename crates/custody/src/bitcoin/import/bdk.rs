@@ -6,7 +6,7 @@
 //! last first; then those whose block is not known to be in the chain. Each makes its ancestors count, and whatever
 //! conflicts with them, and all that descends from it, not count.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 
 use bitcoin::hashes::{Hash as _, sha256};
@@ -78,15 +78,37 @@ fn derive(addresses: &mut Addresses, file: &BdkFile, network: Network) -> Result
     Ok(())
 }
 
-/// The anchors of each transaction: height, block, time; in the order in which bdk tries them.
-type Anchors = HashMap<Hash, BTreeSet<(u32, Hash, u64)>>;
+/// Height, block, time.
+type Anchor = (u32, Hash, u64);
+
+/// Of each transaction, in the order in which bdk tries them.
+#[derive(Default)]
+struct Anchors(HashMap<Hash, Vec<Anchor>>);
+
+impl Anchors {
+    fn new(anchors: impl Iterator<Item = (Hash, Anchor)>) -> Self {
+        let mut all = Self::default();
+        for (hash, anchor) in anchors {
+            // Nearly all have one; a set of its own for each would take gigabytes.
+            all.0.entry(hash).or_insert_with(|| Vec::with_capacity(1)).push(anchor);
+        }
+        all.0.values_mut().for_each(|some| some.sort_unstable());
+        all
+    }
+
+    fn highest(&self, hash: &Hash) -> Option<u32> {
+        self.0.get(hash)?.last().map(|(height, ..)| *height)
+    }
+
+    fn in_chain(&self, hash: &Hash, chain: &HashMap<u32, Hash>) -> Option<Anchor> {
+        self.0.get(hash)?.iter().find(|(height, block, _)| chain.get(height) == Some(block)).copied()
+    }
+}
 
 fn stand(file: BdkFile) -> Result<HashMap<Hash, Known>, String> {
     let chain: HashMap<u32, Hash> = file.blocks.into_iter().collect();
-    let mut anchors: Anchors = HashMap::new();
-    for anchor in file.anchors {
-        anchors.entry(anchor.hash).or_default().insert((anchor.height, anchor.block, anchor.time));
-    }
+    let anchors = file.anchors.into_iter().map(|one| (one.hash, (one.height, one.block, one.time)));
+    let anchors = Anchors::new(anchors);
     let mut seen: HashMap<Hash, Seen> = HashMap::new();
     let mut known = HashMap::new();
     for BdkTx { hash, raw, first_seen, last_seen, last_evicted } in file.transactions {
@@ -100,7 +122,7 @@ fn stand(file: BdkFile) -> Result<HashMap<Hash, Known>, String> {
     let counted = Canon::new(&known).run(&chain, &anchors, &seen);
     for (hash, anchor) in counted {
         let Some(known) = known.get_mut(&hash) else { continue };
-        let own = anchors.get(&hash).and_then(|anchors| in_chain(&chain, anchors));
+        let own = anchors.in_chain(&hash, &chain);
         known.standing = match anchor {
             None => Standing::Unconfirmed { in_mempool: true },
             // One that a confirmed transaction spends is confirmed as well, at the latest in that block.
@@ -130,12 +152,6 @@ impl Seen {
     }
 }
 
-type Anchor = (u32, Hash, u64);
-
-fn in_chain(chain: &HashMap<u32, Hash>, anchors: &BTreeSet<Anchor>) -> Option<Anchor> {
-    anchors.iter().find(|(height, block, _)| chain.get(height) == Some(block)).copied()
-}
-
 /// Which transactions count, and the block of the best chain for the sake of which they do.
 struct Canon<'a> {
     known: &'a HashMap<Hash, Known>,
@@ -163,13 +179,13 @@ impl<'a> Canon<'a> {
         anchors: &Anchors,
         seen: &HashMap<Hash, Seen>,
     ) -> HashMap<Hash, Option<Anchor>> {
-        let highest = |hash: &Hash| anchors[hash].last().map(|(height, _, _)| *height);
-        let mut anchored: Vec<Hash> = self.known.keys().filter(|hash| anchors.contains_key(hash)).copied().collect();
-        anchored.sort_by_key(|hash| std::cmp::Reverse((highest(hash), in_memory(*hash))));
+        let mut anchored: Vec<(u32, [u8; 32])> =
+            self.known.keys().filter_map(|hash| Some((anchors.highest(hash)?, in_memory(*hash)))).collect();
+        anchored.sort_unstable_by(|one, other| other.cmp(one));
         let mut undecided = Vec::new();
-        for hash in anchored {
+        for hash in anchored.into_iter().map(|(_, bytes)| Hash(in_memory(Hash(bytes)))) {
             if !self.is_decided(hash) {
-                match in_chain(chain, &anchors[&hash]) {
+                match anchors.in_chain(&hash, chain) {
                     Some(anchor) => self.mark(hash, Some(anchor)),
                     None => undecided.push(hash),
                 }
@@ -264,11 +280,8 @@ mod tests {
         let known: HashMap<Hash, Known> = known.collect();
         let seen = rows.iter().map(|row| (hash(row.0), Seen { last_seen: row.2, last_evicted: row.3 })).collect();
         let chain = chain.iter().map(|height| (*height, hash(u8::try_from(*height).unwrap()))).collect();
-        let mut by_tx: Anchors = HashMap::new();
-        for (number, height, block) in anchors {
-            by_tx.entry(hash(*number)).or_default().insert((*height, hash(*block), 0));
-        }
-        let counts = Canon::new(&known).run(&chain, &by_tx, &seen);
+        let anchors = anchors.iter().map(|(number, height, block)| (hash(*number), (*height, hash(*block), 0)));
+        let counts = Canon::new(&known).run(&chain, &Anchors::new(anchors), &seen);
         let counts: BTreeMap<u8, Option<u32>> =
             counts.into_iter().map(|(hash, anchor)| (hash.0[0], anchor.map(|anchor| anchor.0))).collect();
         assert_eq!(counts, expected.iter().copied().collect());

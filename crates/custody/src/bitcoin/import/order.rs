@@ -51,7 +51,7 @@ pub(super) fn settle(mut known: HashMap<Hash, Known>) -> (Vec<Imported>, Vec<(Ha
     };
     let mut valid: Vec<Hash> = order.iter().filter(|hash| rank(hash).is_some()).copied().collect();
     // Stable: within a rank parents stay before their children.
-    valid.sort_by_key(rank);
+    valid.sort_by_cached_key(rank);
     let places: HashMap<Hash, usize> = valid.iter().enumerate().map(|(place, hash)| (*hash, place)).collect();
 
     // Before which place each of those goes that lost: that of whoever took its input, or of the parent that it lost.

@@ -74,7 +74,7 @@ async fn in_chunks(
     let of = export.addresses.len();
     tell(Step::Addresses, 0, of);
     for (number, addresses) in (1_usize..).zip(export.addresses.chunks(ADDRESSES)) {
-        new_addresses += db.add_addresses(wallet, addresses, at).await?;
+        new_addresses += db.add_addresses(wallet, addresses, at).await?.new;
         tell(Step::Addresses, number * ADDRESSES, of);
     }
     let of = export.transactions.len();

@@ -119,8 +119,8 @@ db_test! {
         // Nothing of the refused ones was added: what pays the new script concerns nobody.
         stage.mine("root", &[tx("coin", &[elsewhere("x")], &[(b"a new one".to_vec(), 1)])]).await.unwrap();
         let again = db.add_addresses(stage.wallets[0], &addresses(0), stage.now).await.unwrap();
-        assert_eq!(again, 0, "nothing new");
-        assert_eq!(db.add_addresses(stage.wallets[0], &[fresh.clone(), fresh], stage.now).await.unwrap(), 1);
+        assert_eq!(again, Added::default(), "nothing new");
+        assert_eq!(db.add_addresses(stage.wallets[0], &[fresh.clone(), fresh], stage.now).await.unwrap().new, 1);
         let nobody = db.add_addresses(WalletId(99), &addresses(5), stage.now).await.unwrap_err();
         assert_eq!(nobody.code(), "UTXO_UNKNOWN_WALLET", "{nobody:?}");
     }

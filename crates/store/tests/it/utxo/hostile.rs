@@ -133,6 +133,23 @@ db_test! {
         assert_eq!(db.check_utxo().await.unwrap(), []);
     }
 
+    async fn what_a_node_showed_too_late_ends_when_the_block_is_read_again(db: TestDb) {
+        let w = open_wallets(db, 1).await[0];
+        // A block has a transaction that is nobody's of ours, so it is not stored.
+        let mined = tx("mined", &[elsewhere("x")], &[theirs(9_000)]);
+        mine(db, std::slice::from_ref(&mined)).await;
+        let (height, hash) = db.tip().await.unwrap().unwrap();
+        // Nodes that have not seen the block yet show what it has made impossible.
+        let late = tx("late", &[elsewhere("x")], &[ours(0, 8_000)]);
+        db.see_transactions(std::slice::from_ref(&late), NOW).await.unwrap();
+        assert_eq!(status(db, w, &late).await, Some(Status::Published));
+        let at = Some((height, hash, 1_700_000_000 + height));
+        db.import_transactions(&[Imported { tx: mined.clone(), block: at }], NOW).await.unwrap();
+        assert_eq!(status(db, w, &late).await, Some(Status::Failed));
+        assert_eq!(db.balance(w, NOW).await.unwrap()[&0].unconfirmed, 0);
+        assert_eq!(db.check_utxo().await.unwrap(), []);
+    }
+
     async fn dust_does_not_hide_the_coin_that_pays(db: TestDb) {
         let w = open_wallets(db, 1).await[0];
         let dust: Vec<_> = (0..400).map(|_| ours(0, 546)).collect();
