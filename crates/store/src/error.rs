@@ -179,6 +179,7 @@ constraints! {
     // The Bitcoin wallet. In SQLite an id alone is the key, so that its message names no wallet.
     Network = "valid_network", "CHECK constraint failed: valid_network";
     WalletStatus = "valid_wallet_status", "CHECK constraint failed: valid_wallet_status";
+    WalletUnread = "check_unread", "CHECK constraint failed: check_unread";
     BlockHeight = "check_height", "CHECK constraint failed: check_height";
     BlockHash = "check_block_hash", "CHECK constraint failed: check_block_hash";
     AddressAccount = "check_account", "CHECK constraint failed: check_account";

@@ -166,6 +166,7 @@ pub async fn prepare_every_statement(db: &TestDb) -> Result<usize, String> {
         crate::utxo::check::STATEMENTS,
         crate::utxo::coins::STATEMENTS,
         crate::utxo::events::STATEMENTS,
+        crate::utxo::load::STATEMENTS,
         crate::utxo::history::STATEMENTS,
         crate::utxo::lease::STATEMENTS,
         crate::utxo::prune::STATEMENTS,

@@ -15,7 +15,7 @@ use domain::random::Random;
 use domain::{Clock, Timestamp};
 use indicatif::ProgressStyle;
 use serde_json::{Value, json};
-use store::utxo::{Allow, LockId, NewAddress, UtxoError, WalletId, Want};
+use store::utxo::{Allow, LockId, NewAddress, Paths, UtxoError, WalletId, Want};
 use store::{Db, Options};
 
 use self::blocks::Chain;
@@ -127,7 +127,7 @@ impl Wallet {
         db.migrate(now).await?;
         let id = db.create_wallet("bench", export.network, now).await?;
         for some in export.addresses.chunks(5_000) {
-            db.add_addresses(id, some, now).await?;
+            db.add_addresses(id, some, Paths::Exact, now).await?;
         }
         bar.set_message("filling the database");
         bar.set_length(2 * export.transactions.len() as u64);

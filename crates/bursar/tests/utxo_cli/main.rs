@@ -86,7 +86,7 @@ fn balances_are_by_wallet_and_account_with_a_total() {
     );
     assert_eq!(body["total"]["confirmed"], "50.25000000");
     assert_eq!(body["tip"], json!({ "height": 101, "hash": block_hash(101).to_string() }));
-    shell.fill(async |db, wallet| db.begin_restore(wallet).await.expect("stored"));
+    shell.fill(async |db, wallet| db.begin_restore(wallet, THEN).await.expect("stored"));
     assert!(shell.ok(&["utxo", "balance", "hot"]).contains("\nhot (restoring)        0  50.00000000"));
 }
 
@@ -502,6 +502,17 @@ fn rows_are_held_against_bytes() {
     assert_eq!((code.as_str(), exit), ("UTXO_BROKEN", 1));
     let place = format!("1 row; the first: bytes of wallet hot, transaction {}", hash(COINBASE));
     assert!(message.contains(&place), "{message}");
+}
+
+/// What is not valid gets its outputs when it is shown again; nothing shows it, so nothing is wrong.
+#[test]
+fn an_address_that_came_late_is_missed_only_where_it_was_paid() {
+    let shell = Shell::with_wallet();
+    sample(&shell);
+    shell.ok(&["utxo", "address", "add", "hot", "--script", ELSEWHERE]);
+    let (_, message, ..) = shell.refused(&["utxo", "check"]);
+    assert!(message.contains("2 rows") && message.contains("--rescan-from"), "{message}");
+    assert!(!message.contains(&hash(FIRST).to_string()), "{message}");
 }
 
 #[test]

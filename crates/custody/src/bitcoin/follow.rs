@@ -5,7 +5,7 @@
 //! | [`Follow::step`] | a few blocks forward, or back to where the chains part |
 //! | [`Follow::rescan`] | blocks once more, for addresses that were added since |
 //! | [`Follow::look`] | shows the store what waits in the mempool |
-//! | [`Follow::restore`] | after a backup was put back: both, until nothing is open, then asks after each unconfirmed transaction |
+//! | [`Follow::restore`] | after a backup was put back or a wallet imported: all of it, until nothing is open |
 //!
 //! **What leaves a mempool has not failed.** Only a transaction that takes its inputs says anything about it.
 //!
@@ -18,7 +18,7 @@ use chain::bitcoin::BitcoinChain;
 use chain::{BlockRef, Chain, ChainError, TxHash};
 use domain::Timestamp;
 use store::Db;
-use store::utxo::{Hash, Imported, NewTx, OutPoint, Refusal, UtxoError, WalletId};
+use store::utxo::{Hash, Imported, NewTx, Refusal, UtxoError, WalletId};
 
 use super::read::{BadBytes, block_of_bytes, hash_of_block, tx_hash_of, tx_of_bytes};
 
@@ -32,8 +32,6 @@ pub enum FollowError {
     Block { height: u64, source: BadBytes },
     #[error("not even block {height}, the oldest that the store has, is in the chain any more")]
     ForkTooDeep { height: u32 },
-    #[error("block {height}, which an import has brought, is not in the chain")]
-    Stale { height: u32 },
 }
 
 impl FollowError {
@@ -42,7 +40,7 @@ impl FollowError {
             Self::Chain(error) => error.code(),
             Self::Store(error) => error.code(),
             Self::Block { .. } => "CHAIN_CALL_REFUSED",
-            Self::ForkTooDeep { .. } | Self::Stale { .. } => "CHAIN_FORK_TOO_DEEP",
+            Self::ForkTooDeep { .. } => "CHAIN_FORK_TOO_DEEP",
         }
     }
 }
@@ -215,15 +213,22 @@ impl<'a> Follow<'a> {
     }
 
     /// Reads blocks that the store has, or that lie below those, once more, for what has become ours since: an address was
-    /// added, a wallet imported. `progress` is told each height.
-    pub async fn rescan(&self, from: u32, at: Timestamp, mut progress: impl FnMut(u32)) -> Result<(), FollowError> {
+    /// added, a wallet imported. `progress` is told each height, and how many are left.
+    pub async fn rescan(
+        &mut self,
+        from: u32,
+        at: Timestamp,
+        mut progress: impl FnMut(u32, u32),
+    ) -> Result<(), FollowError> {
         let Some((tip, _)) = self.db.tip().await? else { return Ok(()) };
+        // What waits may spend what is found now.
+        self.seen.clear();
         let heights: Vec<u32> = (from..=tip).collect();
         for some in heights.chunks(RESCAN_AT_ONCE) {
             let asked: Vec<u64> = some.iter().copied().map(u64::from).collect();
             for (height, header) in some.iter().zip(self.chain.headers(&asked).await?) {
                 self.read_again(*height, header.at(), at).await?;
-                progress(*height);
+                progress(*height, tip - height);
             }
         }
         Ok(())
@@ -239,56 +244,46 @@ impl<'a> Follow<'a> {
         Ok(())
     }
 
-    /// An import believes its source; the chain must have the blocks that it named.
-    async fn check_imported(&self) -> Result<(), FollowError> {
+    /// An import believes its source. Blocks that it named, and that the chain does not have, go.
+    async fn undo_stale(&self, at: Timestamp) -> Result<(), FollowError> {
         let mut from = 0;
         loop {
             let blocks = self.db.imported_blocks(from).await?;
             let Some((last, _)) = blocks.last() else { return Ok(()) };
+            from = last.saturating_add(1);
             let heights: Vec<u64> = blocks.iter().map(|(height, _)| u64::from(*height)).collect();
             let headers = self.chain.headers(&heights).await?;
-            let same = |((_, hash), header): &(&(u32, Hash), &chain::Header)| *hash == hash_of_block(header.hash);
-            if let Some(((height, _), _)) = blocks.iter().zip(&headers).find(|pair| !same(pair)) {
-                return Err(FollowError::Stale { height: *height });
-            }
-            from = last.saturating_add(1);
+            let stale = |((_, hash), header): &((u32, Hash), &chain::Header)| *hash != hash_of_block(header.hash);
+            let stale = blocks.into_iter().zip(&headers).filter(stale).map(|(block, _)| block);
+            self.db.undo_imported(&stale.collect::<Vec<_>>(), at).await?;
         }
     }
 
-    /// After a backup was put back: nothing of the wallet is selected until the chain and the mempool were read and
-    /// each unconfirmed transaction was asked after. When the nodes cannot show all of it, the wallet stays as it is.
-    pub async fn restore(&mut self, wallet: WalletId, at: Timestamp) -> Result<Restored, FollowError> {
-        self.db.begin_restore(wallet).await?;
-        let heard = self.catch_up(at).await?;
-        self.check_imported().await?;
+    /// After a backup was put back, or a wallet imported: nothing of it is selected until the chain and the mempool were
+    /// read, of the chain also what an import has not seen. When the nodes cannot show all of it, the wallet stays as it
+    /// is. `progress` is told each height that is read again, and how many are left.
+    pub async fn restore(
+        &mut self,
+        wallet: WalletId,
+        at: Timestamp,
+        progress: impl FnMut(u32, u32),
+    ) -> Result<Restored, FollowError> {
+        self.db.begin_restore(wallet, at).await?;
         let before = self.db.unconfirmed(wallet).await?;
-        let unheard: Vec<&[u8]> = before
-            .iter()
-            .filter(|(hash, ..)| !heard.contains(&tx_hash_of(*hash)))
-            .map(|(_, raw, _)| raw.as_slice())
-            .collect();
-        self.show_rivals(&unheard, at).await?;
-        let now: HashSet<Hash> = self.db.unconfirmed(wallet).await?.into_iter().map(|(hash, ..)| hash).collect();
-        let mut restored = Restored::default();
-        for (hash, ..) in before {
-            match (heard.contains(&tx_hash_of(hash)), now.contains(&hash)) {
-                (true, _) => restored.waiting.push(hash),
-                (false, true) => restored.unheard.push(hash),
-                (false, false) => restored.settled.push(hash),
-            }
+        let mut heard = self.catch_up(at).await?;
+        self.undo_stale(at).await?;
+        let wallets = self.db.wallets().await?;
+        let unread_from = wallets.iter().find(|one| one.id == wallet).and_then(|one| one.unread_from);
+        if let Some(from) = unread_from {
+            self.rescan(from, at, progress).await?;
+            heard = self.catch_up(at).await?;
         }
-        self.db.finish_restore(wallet).await?;
-        Ok(restored)
-    }
-
-    /// Somebody may have taken their inputs with transactions that concern nobody of ours otherwise.
-    async fn show_rivals(&self, unheard: &[&[u8]], at: Timestamp) -> Result<(), FollowError> {
-        let inputs = unheard.iter().filter_map(|raw| tx_of_bytes(raw).ok()).flat_map(|one| one.inputs);
-        let outpoints: Vec<(TxHash, u32)> = inputs.map(|OutPoint { hash, index }| (tx_hash_of(hash), index)).collect();
-        let rivals: HashSet<TxHash> = self.chain.spenders(&outpoints).await?.into_iter().flatten().collect();
-        let rivals: Vec<TxHash> = rivals.into_iter().collect();
-        let bytes = self.chain.waiting(&rivals).await?;
-        self.show(bytes.into_iter().flatten(), at).await
+        let now: Vec<Hash> = self.db.unconfirmed(wallet).await?.into_iter().map(|(hash, ..)| hash).collect();
+        let open: HashSet<Hash> = now.iter().copied().collect();
+        let settled = before.into_iter().map(|(hash, ..)| hash).filter(|hash| !open.contains(hash)).collect();
+        let (waiting, unheard) = now.into_iter().partition(|hash| heard.contains(&tx_hash_of(*hash)));
+        self.db.finish_restore(wallet, unread_from).await?;
+        Ok(Restored { waiting, settled, unheard })
     }
 
     /// Until the store has the node's last block, and was shown the mempool as it was then.

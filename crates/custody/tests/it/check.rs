@@ -91,7 +91,7 @@ fn rows_that_are_not_those_of_their_bytes_are_found() {
             address(AddressKind::P2wpkh, script_of(1, AddressKind::P2wpkh)),
             address(AddressKind::Other, script),
         ];
-        db.add_addresses(wallet, &scripts, NOW).await.unwrap();
+        db.add_addresses(wallet, &scripts, store::utxo::Paths::Exact, NOW).await.unwrap();
         let transactions = [paying(1), paying(2)];
         db.see_transactions(&transactions, NOW).await.unwrap();
         db.connect_block(&block, std::slice::from_ref(&genesis), NOW).await.unwrap();
@@ -111,7 +111,14 @@ fn rows_that_are_not_those_of_their_bytes_are_found() {
             assert_eq!(check(db, |_| {}).await.unwrap(), [], "{undo}");
         }
         // An address that is added later: what paid it before must be shown once more.
-        db.add_addresses(wallet, &[address(AddressKind::P2tr, script_of(9, AddressKind::P2tr))], NOW).await.unwrap();
+        db.add_addresses(
+            wallet,
+            &[address(AddressKind::P2tr, script_of(9, AddressKind::P2tr))],
+            store::utxo::Paths::Exact,
+            NOW,
+        )
+        .await
+        .unwrap();
         let hidden: Vec<Hash> = found(db).await.into_iter().map(|one| one.0).collect();
         assert_eq!(hidden, &hashes[..2]);
         db.see_transactions(&transactions, NOW).await.unwrap();

@@ -75,7 +75,9 @@ async fn wallet(db: &Db) -> WalletId {
         kind: custody::bitcoin::kind_of_script(&script),
         script,
     };
-    db.add_addresses(id, &scripts().into_iter().map(address).collect::<Vec<_>>(), NOW).await.unwrap();
+    db.add_addresses(id, &scripts().into_iter().map(address).collect::<Vec<_>>(), store::utxo::Paths::Exact, NOW)
+        .await
+        .unwrap();
     id
 }
 
@@ -146,7 +148,7 @@ fn a_wallet_agrees_with_the_devnet() {
         net.reorg(2, Fate::Dropped);
         sync(&mut follow).await;
         assert_eq!(db.unconfirmed(id).await.unwrap().iter().map(|one| one.0).collect::<Vec<_>>(), [hash]);
-        assert_eq!(follow.restore(id, NOW).await.unwrap().unheard, [hash]);
+        assert_eq!(follow.restore(id, NOW, |_, _| ()).await.unwrap().unheard, [hash]);
     });
 }
 

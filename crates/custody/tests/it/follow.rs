@@ -104,13 +104,13 @@ fn bitcoind_forgets_a_block_between_two_questions() {
         forgetful.store(true, Ordering::SeqCst);
         assert_eq!(wallet.follow.step(10, NOW).await.unwrap(), Step::Idle);
         assert_eq!(db.tip().await.unwrap(), tip);
-        let restored = wallet.follow.restore(wallet.id, NOW).await;
+        let restored = wallet.follow.restore(wallet.id, NOW, |_, _| ()).await;
         assert!(
             matches!(&restored, Err(FollowError::Chain(error)) if error.code() == "CHAIN_BLOCK_MISSING"),
             "{restored:?}"
         );
         forgetful.store(false, Ordering::SeqCst);
-        wallet.follow.restore(wallet.id, NOW).await.unwrap();
+        wallet.follow.restore(wallet.id, NOW, |_, _| ()).await.unwrap();
         wallet.sync_and_agree("it remembers").await;
     });
 }
@@ -356,10 +356,10 @@ fn a_bitcoind_is_read_again_for_an_address_that_came_late() {
         let script = our_script(0, 0, KINDS[0]);
         let path = Some(store::utxo::Path { branch: 0, index: 0 });
         let address = store::utxo::NewAddress { account: 0, path, kind: KINDS[0], script: script.clone() };
-        late.add_addresses(id, &[address], NOW).await.unwrap();
+        late.add_addresses(id, &[address], store::utxo::Paths::Exact, NOW).await.unwrap();
         assert_eq!(late.balance(id, NOW).await.unwrap()[&0].confirmed, 0, "those blocks went by");
         let mut read = 0;
-        follow.rescan(0, NOW, |_| read += 1).await.unwrap();
+        follow.rescan(0, NOW, |_, _| read += 1).await.unwrap();
         assert_eq!(read, late.tip().await.unwrap().unwrap().0 + 1);
         let wanted: i64 = wallet.node.unspent(&[script]).await.iter().map(|one| one.amount).sum();
         assert_eq!(late.balance(id, NOW).await.unwrap()[&0].confirmed, wanted);
@@ -369,7 +369,7 @@ fn a_bitcoind_is_read_again_for_an_address_that_came_late() {
 }
 
 #[test]
-fn a_block_of_an_import_that_bitcoind_does_not_have_keeps_the_wallet_from_being_used() {
+fn a_block_of_an_import_that_bitcoind_does_not_have_goes() {
     on(Engine::Sqlite, async |db| {
         let node = Node::start().await;
         let chain = node.client();
@@ -383,16 +383,61 @@ fn a_block_of_an_import_that_bitcoind_does_not_have_keeps_the_wallet_from_being_
         let id = late.create_wallet("late", store::utxo::Network::Regtest, NOW).await.unwrap();
         let path = Some(store::utxo::Path { branch: 0, index: 0 });
         let script = our_script(0, 0, KINDS[0]);
-        late.add_addresses(id, &[store::utxo::NewAddress { account: 0, path, kind: KINDS[0], script }], NOW)
-            .await
-            .unwrap();
+        late.add_addresses(
+            id,
+            &[store::utxo::NewAddress { account: 0, path, kind: KINDS[0], script }],
+            store::utxo::Paths::Exact,
+            NOW,
+        )
+        .await
+        .unwrap();
         let imported = [
             Imported { tx: tx_of_bytes(&first).unwrap(), block: Some((height - 1, Hash([0x5a; 32]), 1)) },
             Imported { tx: tx_of_bytes(&second).unwrap(), block: Some((height, hash, 1)) },
         ];
         late.import_transactions(&imported, NOW).await.unwrap();
-        let refused = Follow::new(&late, &chain, 0).restore(id, NOW).await.unwrap_err();
-        assert!(matches!(refused, FollowError::Stale { height: stale } if stale == height - 1), "{refused:?}");
-        assert_eq!(late.wallets().await.unwrap()[0].status, store::utxo::WalletStatus::Restoring);
+        let stale = Hash([0x5a; 32]);
+        let mut follow = Follow::new(&late, &chain, 0);
+        follow.restore(id, NOW, |_, _| ()).await.unwrap();
+        let now = &late.wallets().await.unwrap()[0];
+        assert_eq!((now.status, now.unread_from), (store::utxo::WalletStatus::Active, None));
+        let found = late.transaction(id, tx_of_bytes(&first).unwrap().hash, NOW).await.unwrap().unwrap();
+        assert_eq!(found.height, Some(height - 1), "in the block that has it");
+        assert!(late.block_hashes(height - 1, height).await.unwrap().iter().all(|(_, hash)| *hash != stale));
+        assert_eq!(late.balance(id, NOW).await.unwrap()[&0].confirmed, 110_000);
+        assert_eq!(custody::bitcoin::check(&late, |_| ()).await.unwrap(), []);
+    });
+}
+
+/// An import knows the chain up to its source's last block; the store may have been followed further.
+#[test]
+fn what_an_import_did_not_see_of_the_chain_is_read_from_bitcoind() {
+    on(Engine::Sqlite, async |db| {
+        let node = Node::start().await;
+        let chain = node.client();
+        let mut wallet = Wallet::open(db, &chain, node).await;
+        wallet.deposit(&[(our_address(0, 0, KINDS[0]), 50_000)], 3_000).await;
+        wallet.mine(2, "a deposit").await;
+        let late = another().await;
+        let id = late.create_wallet("late", store::utxo::Network::Regtest, NOW).await.unwrap();
+        let mut follow = Follow::new(&late, &chain, 0);
+        while follow.step(200, NOW).await.unwrap() != Step::Idle {}
+        let (tip, _) = late.tip().await.unwrap().unwrap();
+        late.begin_import(id, tip - 3).await.unwrap();
+        let path = Some(store::utxo::Path { branch: 0, index: 0 });
+        let script = our_script(0, 0, KINDS[0]);
+        let address = store::utxo::NewAddress { account: 0, path, kind: KINDS[0], script };
+        late.add_addresses(id, &[address], store::utxo::Paths::Exact, NOW).await.unwrap();
+        late.begin_import(id, tip - 2).await.unwrap();
+        // Not without having read it.
+        for read_from in [None, Some(tip - 2)] {
+            let refused = late.finish_restore(id, read_from).await.unwrap_err();
+            assert_eq!(refused.code(), "UTXO_RESTORING");
+        }
+        let mut read = Vec::new();
+        follow.restore(id, NOW, |height, _| read.push(height)).await.unwrap();
+        assert_eq!(read, (tip - 3..=tip).collect::<Vec<_>>());
+        assert_eq!(late.wallets().await.unwrap()[0].status, store::utxo::WalletStatus::Active);
+        assert_eq!(late.balance(id, NOW).await.unwrap()[&0].confirmed, 50_000);
     });
 }

@@ -257,8 +257,9 @@ impl Life<'_> {
 
     async fn restart(&mut self) -> &'static str {
         self.wallet.follow = Follow::new(self.wallet.db, self.wallet.chain, 1);
-        if self.random.below(2) == 0 {
-            self.wallet.follow.restore(self.wallet.id, self.wallet.now).await.unwrap();
+        // What is pending could no longer be given up after it.
+        if self.random.below(2) == 0 && self.one_of_ours(Status::Pending).await.is_none() {
+            self.wallet.follow.restore(self.wallet.id, self.wallet.now, |_, _| ()).await.unwrap();
             return "a restore";
         }
         "a restart"

@@ -100,15 +100,18 @@ fn a_backup_is_brought_up_to_date_from_bitcoind() {
         let mut wallet = Wallet::open(&backup, &chain, node).await;
         wallet.now = now;
         nothing_is_selected_before(&mut wallet).await;
-        let restored = wallet.follow.restore(wallet.id, now).await.unwrap();
+        let restored = wallet.follow.restore(wallet.id, now, |_, _| ()).await.unwrap();
         assert_eq!(backup.wallets().await.unwrap()[0].status, WalletStatus::Active);
         assert_eq!(restored.unheard, [since.pending.hash]);
         assert!(restored.waiting.contains(&since.waiting.hash));
         assert!(since.made[1..].iter().all(|payout| restored.waiting.contains(&payout.hash)));
         wallet.agree("restored", &[since.pending.hash]).await;
         all_is_known(&wallet, &since).await;
+        // Nobody knows whether it was sent after the backup, so it cannot be given up. It can be sent.
+        let refused = wallet.db.abandon(since.pending.hash, "test", "no longer wanted", now).await.unwrap_err();
+        assert_eq!(refused.code(), "UTXO_NOT_PENDING");
+        wallet.broadcast(&since.pending).await;
         // It goes on as if nothing had been.
-        wallet.db.abandon(since.pending.hash, "test", "no longer wanted", now).await.unwrap();
         for account in 0..2 {
             wallet.pay(account, pay(&[300_000]), QUICK).await.unwrap();
             wallet.sync_and_agree("a payout after all").await;
@@ -120,7 +123,7 @@ fn a_backup_is_brought_up_to_date_from_bitcoind() {
 }
 
 async fn nothing_is_selected_before(wallet: &mut Wallet<'_>) {
-    wallet.db.begin_restore(wallet.id).await.unwrap();
+    wallet.db.begin_restore(wallet.id, wallet.now).await.unwrap();
     let want = Want { target: 1, allow: Allow::default(), seed: 0 };
     for account in 0..2 {
         let refused = wallet.db.candidates(wallet.id, account, &want, wallet.now).await;
@@ -140,7 +143,7 @@ async fn all_is_known(wallet: &Wallet<'_>, since: &Since) {
     assert_eq!(wallet.status(since.replaced.hash).await, Some((Status::Failed, None)));
     assert!(wallet.status(since.replacement.hash).await.unwrap().1.is_some());
     assert_eq!(wallet.status(since.waiting.hash).await, Some((Status::Published, None)));
-    assert_eq!(wallet.status(since.pending.hash).await, Some((Status::Pending, None)));
+    assert_eq!(wallet.status(since.pending.hash).await, Some((Status::Published, None)));
     assert_eq!(wallet.status(since.unmined).await, Some((Status::Failed, None)));
     let filter = ListFilter { account: None, unspent_only: false, after: None, most: 100_000 };
     let rows = wallet.db.list_outputs(wallet.id, &filter, wallet.now).await.unwrap();
@@ -163,7 +166,7 @@ fn a_backup_stays_closed_while_bitcoind_is_behind_it() {
         wallet.mine(3, "a coin").await;
         let lost = wallet.node.hash_at(wallet.node.height().await - 1).await;
         wallet.node.invalidate(&lost).await;
-        let restored = wallet.follow.restore(wallet.id, NOW).await;
+        let restored = wallet.follow.restore(wallet.id, NOW, |_, _| ()).await;
         assert!(matches!(restored, Err(FollowError::Chain(ChainError::BlockMissing { .. }))), "{restored:?}");
         assert_eq!(db.wallets().await.unwrap()[0].status, WalletStatus::Restoring);
         assert!(
@@ -174,7 +177,7 @@ fn a_backup_stays_closed_while_bitcoind_is_behind_it() {
                 .is_err()
         );
         wallet.node.mine(3).await;
-        wallet.follow.restore(wallet.id, NOW).await.unwrap();
+        wallet.follow.restore(wallet.id, NOW, |_, _| ()).await.unwrap();
         assert_eq!(db.wallets().await.unwrap()[0].status, WalletStatus::Active);
         wallet.agree("caught up", &[]).await;
     });

@@ -101,7 +101,7 @@ impl<'a> Wallet<'a> {
                 script: our_script(account, key, kind),
             }));
         }
-        db.add_addresses(id, &addresses, NOW).await.unwrap();
+        db.add_addresses(id, &addresses, store::utxo::Paths::Exact, NOW).await.unwrap();
         let owners = addresses.into_iter().map(|one| (one.script, one.account)).collect();
         Self { db, chain, node, follow: Follow::new(db, chain, 1), id, now: NOW, owners, locks: 0 }
     }

@@ -7,8 +7,10 @@ CREATE TABLE wallets (
     name TEXT NOT NULL CONSTRAINT uidx_wallets_name UNIQUE,
     -- bitcoin | testnet | testnet4 | signet | regtest. All wallets of a database are on one: they share its blocks.
     network TEXT NOT NULL CONSTRAINT valid_network CHECK (network IN ('bitcoin', 'testnet', 'testnet4', 'signet', 'regtest')),
-    -- active; or restoring: a backup was put back, and nothing is selected until the node was asked what is unconfirmed.
+    -- active; or restoring: a backup was put back or a wallet imported, and nothing is selected until the nodes were asked.
     status TEXT NOT NULL CONSTRAINT valid_wallet_status CHECK (status IN ('active', 'restoring')),
+    -- From this block on the chain was not read for all of its addresses. It must be before the wallet is active.
+    unread_from INTEGER CONSTRAINT check_unread CHECK (unread_from IS NULL OR (unread_from >= 0 AND status = 'restoring')),
     created_at INTEGER NOT NULL
 ) STRICT;
 

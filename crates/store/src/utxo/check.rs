@@ -4,7 +4,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::load::{self, hash, number};
-use super::types::{Finding, Hash, OutPoint, UtxoError, WalletId};
+use super::types::{Finding, Hash, OutPoint, Status, UtxoError, WalletId};
 use crate::db::Db;
 use crate::dialect::PREFER_ONE_PASS;
 use crate::sql::{Column, ColumnType::Int, RowsSql, fetch_rows};
@@ -86,7 +86,7 @@ statements! {
         LIMIT 100";
 
     /// A page of transactions in the order of their ids, for whoever can read their bytes.
-    READ_PAGE = "SELECT wallet_id, id, tx_hash, raw_tx, is_coinbase FROM transactions WHERE (wallet_id, id) > ($1, $2)
+    READ_PAGE = "SELECT wallet_id, id, tx_hash, raw_tx, is_coinbase, status FROM transactions WHERE (wallet_id, id) > ($1, $2)
         ORDER BY wallet_id, id LIMIT 500";
     COUNT_TRANSACTIONS = "SELECT COUNT(*) FROM transactions";
 
@@ -123,10 +123,13 @@ pub struct StoredTx {
     pub hash: Hash,
     pub raw: Vec<u8>,
     pub coinbase: bool,
+    pub status: Status,
     pub inputs: Vec<OutPoint>,
     /// Those that are held for this wallet's: index, amount, script.
     pub outputs: Vec<(u32, i64, Vec<u8>)>,
 }
+
+type Page = (i64, i64, Vec<u8>, Vec<u8>, bool, String);
 
 /// Wallet, transaction, which of its outputs or inputs.
 type Place = (i64, Vec<u8>, i64);
@@ -141,7 +144,7 @@ impl Db {
     pub async fn stored_transactions(&self, after: Option<(WalletId, i64)>) -> Result<Vec<StoredTx>, UtxoError> {
         let mut tx = self.read().await?;
         let after = after.map_or((i64::MIN, i64::MIN), |(wallet, id)| (wallet.0, id));
-        let rows = fetch_all!(&mut tx, READ_PAGE => (i64, i64, Vec<u8>, Vec<u8>, bool), after.0, after.1)?;
+        let rows = fetch_all!(&mut tx, READ_PAGE => Page, after.0, after.1)?;
         let columns = || {
             vec![
                 Column::Ints(rows.iter().map(|row| row.0).collect()),
@@ -158,13 +161,14 @@ impl Db {
         for (id, index, amount, script) in found {
             outputs.entry(id).or_default().push((number(index)?, amount, script));
         }
-        let stored = |(wallet, id, bytes, raw, coinbase): (i64, i64, Vec<u8>, Vec<u8>, bool)| {
+        let stored = |(wallet, id, bytes, raw, coinbase, text): Page| {
             Ok(StoredTx {
                 id,
                 wallet: WalletId(wallet),
                 hash: hash(&bytes)?,
                 raw,
                 coinbase,
+                status: load::status(&text)?,
                 inputs: inputs.remove(&id).unwrap_or_default(),
                 outputs: outputs.remove(&id).unwrap_or_default(),
             })

@@ -93,7 +93,9 @@ impl<'a> Graph<'a> {
             if node.now == state && !self.has_news_of(new) {
                 return Ok(());
             }
-            if node.now.height.is_some_and(|elsewhere| elsewhere != height) {
+            if let Some(elsewhere) = node.now.height.filter(|elsewhere| *elsewhere != height)
+                && !load::is_imported(tx, elsewhere).await?
+            {
                 return Err(Refusal::BadTransaction("another block has it already").into());
             }
         } else if concerned.is_empty() {

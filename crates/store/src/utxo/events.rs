@@ -12,11 +12,12 @@ use super::load::{self, bytes, hash, number};
 use super::types::{
     Block, Changes, Hash, Imported, LockId, NewTx, OutPoint, Refusal, Status, UtxoError, WalletId, WalletStatus,
 };
+use super::wallet::mark_all_unread;
 use super::write::Written;
 use crate::db::{Db, Tx};
 use crate::dialect::LOCK_UTXOS;
 use crate::error::StoreError;
-use crate::sql::{Column, ColumnType::Bytes, ColumnType::Int, RowsSql, execute_rows};
+use crate::sql::{Column, ColumnType::Bytes, ColumnType::Int, RowsSql, execute_rows, fetch_rows};
 use crate::transact;
 
 statements! {
@@ -40,8 +41,35 @@ static INSERT_BLOCKS: RowsSql = RowsSql::new(
     &[("height", Int), ("hash", Bytes), ("time", Int), ("connected", Int)],
 );
 
+/// Of these blocks those that an import has brought.
+static READ_STALE: RowsSql = RowsSql::new(
+    "READ_STALE",
+    "SELECT b.block_height FROM {rows} {join} blocks b ON b.block_height = r.height AND b.block_hash = r.hash
+     WHERE NOT b.connected",
+    &[("height", Int), ("hash", Bytes)],
+);
+
+static READ_IN_BLOCKS: RowsSql = RowsSql::new(
+    "READ_IN_BLOCKS",
+    "SELECT t.tx_hash FROM {rows} {join} transactions t ON t.block_height = r.height",
+    &[("height", Int)],
+);
+
+static READ_PRUNED_IN: RowsSql = RowsSql::new(
+    "READ_PRUNED_IN",
+    "SELECT e.block_height FROM {rows} {join} transaction_events e ON e.block_height = r.height AND e.status = 'pruned'",
+    &[("height", Int)],
+);
+
+static DELETE_STALE: RowsSql = RowsSql::new(
+    "DELETE_STALE",
+    "DELETE FROM blocks WHERE NOT connected AND block_height IN (SELECT height FROM {rows})",
+    &[("height", Int)],
+);
+
 #[cfg(feature = "testing")]
-pub(crate) static ROWS_STATEMENTS: [&RowsSql; 1] = [&INSERT_BLOCKS];
+pub(crate) static ROWS_STATEMENTS: [&RowsSql; 5] =
+    [&INSERT_BLOCKS, &READ_STALE, &READ_IN_BLOCKS, &READ_PRUNED_IN, &DELETE_STALE];
 
 /// A refusal is found before anything is written, so what is committed then is nothing.
 pub(super) fn refused<T>(result: Result<T, UtxoError>) -> Result<Result<T, Refusal>, StoreError> {
@@ -57,7 +85,7 @@ const fn by_chain(at: Timestamp) -> Written<'static> {
 }
 
 impl Db {
-    /// The last block that was connected.
+    /// The highest block that is stored.
     pub async fn tip(&self) -> Result<Option<(u32, Hash)>, UtxoError> {
         Ok(read_tip(&mut self.read().await?).await?)
     }
@@ -92,6 +120,12 @@ impl Db {
     /// All blocks above a height leave the best chain.
     pub async fn disconnect_blocks(&self, down_to: u32, at: Timestamp) -> Result<Changes, UtxoError> {
         Ok(transact!(self, tx => refused(disconnect(tx, down_to, at).await))??)
+    }
+
+    /// Blocks that an import has brought, and that the nodes do not have, go; which block has their transactions is not
+    /// known before the chain was read again from the lowest of them on. Until then no wallet is spent from.
+    pub async fn undo_imported(&self, blocks: &[(u32, Hash)], at: Timestamp) -> Result<Changes, UtxoError> {
+        Ok(transact!(self, tx => refused(undo_imported(tx, blocks, at).await))??)
     }
 
     /// What another wallet's history tells: in blocks that need not follow each other, or in none.
@@ -193,7 +227,6 @@ pub(super) async fn insert_blocks(tx: &mut Tx, blocks: &[(u32, Hash, u32)], conn
     execute_rows(tx, &INSERT_BLOCKS, columns).await.map(|_| ())
 }
 
-/// Plain transactions become unconfirmed; coinbases are orphaned, and whatever spends them has failed.
 async fn disconnect(tx: &mut Tx, down_to: u32, at: Timestamp) -> Result<Changes, UtxoError> {
     lock(tx).await?;
     let pruned = fetch_optional!(tx, READ_HIGHEST_PRUNED => (Option<i64>,))?.and_then(|row| row.0);
@@ -201,9 +234,36 @@ async fn disconnect(tx: &mut Tx, down_to: u32, at: Timestamp) -> Result<Changes,
         return Err(Refusal::ReorgTooDeep { pruned }.into());
     }
     let rows = fetch_all!(tx, READ_ABOVE => (Vec<u8>,), i64::from(down_to))?;
-    let mut hashes: Vec<Hash> = rows.iter().map(|row| hash(&row.0)).collect::<Result<_, _>>()?;
-    hashes.sort_unstable();
-    hashes.dedup();
+    let hashes: BTreeSet<Hash> = rows.iter().map(|row| hash(&row.0)).collect::<Result<_, _>>()?;
+    let changes = leave_chain(tx, hashes, at).await?;
+    execute!(tx, DELETE_BLOCKS, i64::from(down_to))?;
+    Ok(changes)
+}
+
+async fn undo_imported(tx: &mut Tx, blocks: &[(u32, Hash)], at: Timestamp) -> Result<Changes, UtxoError> {
+    lock(tx).await?;
+    if blocks.is_empty() {
+        return Ok(Changes::default());
+    }
+    let columns =
+        vec![Column::Ints(blocks.iter().map(|one| i64::from(one.0)).collect()), bytes(blocks.iter().map(|one| &one.1))];
+    let rows: Vec<(i64,)> = fetch_rows(tx, &READ_STALE, columns).await?;
+    let stale: Vec<i64> = rows.into_iter().map(|(height,)| height).collect();
+    let Some(lowest) = stale.iter().min().copied().map(number).transpose()? else { return Ok(Changes::default()) };
+    let heights = || vec![Column::Ints(stale.clone())];
+    let pruned: Vec<(i64,)> = fetch_rows(tx, &READ_PRUNED_IN, heights()).await?;
+    if let Some((pruned,)) = pruned.first() {
+        return Err(Refusal::ReorgTooDeep { pruned: number(*pruned)? }.into());
+    }
+    let rows: Vec<(Vec<u8>,)> = fetch_rows(tx, &READ_IN_BLOCKS, heights()).await?;
+    let changes = leave_chain(tx, rows.iter().map(|row| hash(&row.0)).collect::<Result<_, _>>()?, at).await?;
+    execute_rows(tx, &DELETE_STALE, heights()).await?;
+    mark_all_unread(tx, lowest).await?;
+    Ok(changes)
+}
+
+/// Plain transactions become unconfirmed; coinbases are orphaned, and whatever spends them has failed.
+async fn leave_chain(tx: &mut Tx, hashes: BTreeSet<Hash>, at: Timestamp) -> Result<Changes, UtxoError> {
     let mut graph = Graph::default();
     graph.load_nodes(tx, hashes.iter().copied()).await?;
     let (coinbases, plain): (Vec<Hash>, Vec<Hash>) =
@@ -213,9 +273,7 @@ async fn disconnect(tx: &mut Tx, down_to: u32, at: Timestamp) -> Result<Changes,
     }
     graph.invalidate(tx, &coinbases, Status::Orphaned, "its block was disconnected", None).await?;
     graph.revive(tx).await?;
-    let changes = graph.write(tx, by_chain(at)).await?;
-    execute!(tx, DELETE_BLOCKS, i64::from(down_to))?;
-    Ok(changes)
+    Ok(graph.write(tx, by_chain(at)).await?)
 }
 
 async fn import(tx: &mut Tx, imported: &[Imported], txs: &[NewTx], at: Timestamp) -> Result<Changes, UtxoError> {
@@ -304,30 +362,42 @@ async fn publish(tx: &mut Tx, hash: Hash, at: Timestamp) -> Result<Changes, Utxo
     match graph.nodes.get(&hash).map(|node| node.now.status) {
         None => Err(Refusal::UnknownTransaction(hash).into()),
         Some(Status::Published) => Ok(Changes::default()),
-        Some(Status::Pending) => {
-            // Whoever can see it can see what it spends.
-            let mut generation = vec![hash];
-            while !generation.is_empty() {
-                for one in &generation {
-                    graph.set(*one, UNCONFIRMED, "broadcast", None);
-                }
-                graph.load_inputs(tx, &generation).await?;
-                let nodes = generation.iter().filter_map(|one| graph.nodes.get(one));
-                let parents: BTreeSet<Hash> = nodes.flat_map(|node| &node.inputs).map(|input| input.hash).collect();
-                graph.load_nodes(tx, parents.iter().copied()).await?;
-                let pending = |one: &Hash| graph.nodes.get(one).is_some_and(|node| node.now.status == Status::Pending);
-                generation = parents.into_iter().filter(pending).collect();
-            }
-            Ok(graph.write(tx, by_chain(at)).await?)
-        }
+        Some(Status::Pending) => publish_all(tx, vec![hash], "broadcast", at).await,
         Some(status) => Err(Refusal::NotPending(hash, status).into()),
     }
+}
+
+/// Pending transactions, with those that they spend: whoever can see one can see the others.
+pub(super) async fn publish_all(
+    tx: &mut Tx,
+    mut generation: Vec<Hash>,
+    reason: &'static str,
+    at: Timestamp,
+) -> Result<Changes, UtxoError> {
+    let mut graph = Graph::default();
+    graph.load_nodes(tx, generation.iter().copied()).await?;
+    while !generation.is_empty() {
+        for one in &generation {
+            graph.set(*one, UNCONFIRMED, reason, None);
+        }
+        graph.load_inputs(tx, &generation).await?;
+        let nodes = generation.iter().filter_map(|one| graph.nodes.get(one));
+        let parents: BTreeSet<Hash> = nodes.flat_map(|node| &node.inputs).map(|input| input.hash).collect();
+        graph.load_nodes(tx, parents.iter().copied()).await?;
+        let pending = |one: &Hash| graph.nodes.get(one).is_some_and(|node| node.now.status == Status::Pending);
+        generation = parents.into_iter().filter(pending).collect();
+    }
+    Ok(graph.write(tx, by_chain(at)).await?)
 }
 
 async fn abandon(tx: &mut Tx, hash: Hash, written: Written<'_>) -> Result<Changes, UtxoError> {
     lock(tx).await?;
     let mut graph = Graph::default();
     graph.load_nodes(tx, [hash]).await?;
+    // In a backup what is pending may have been broadcast since.
+    for wallet in graph.nodes.get(&hash).map(|node| node.stored_in.clone()).unwrap_or_default() {
+        check_active(tx, wallet).await?;
+    }
     match graph.nodes.get(&hash).map(|node| node.now.status) {
         None => return Err(Refusal::UnknownTransaction(hash).into()),
         // One that was broadcast may come back: that it failed is no promise.

@@ -130,6 +130,16 @@ pub(crate) static ROWS_STATEMENTS: [&RowsSql; 12] = [
     &READ_REPLACED,
 ];
 
+statements! {
+    READ_IS_IMPORTED = "SELECT block_height FROM blocks WHERE block_height = $1 AND NOT connected";
+}
+
+/// Whether only an import's word stands for the block and what is in it; bdk_wallet gives a transaction the block of
+/// whatever spends it, if it knows no better.
+pub(super) async fn is_imported(tx: &mut Tx, height: u32) -> Result<bool, StoreError> {
+    Ok(fetch_optional!(tx, READ_IS_IMPORTED => (i64,), i64::from(height))?.is_some())
+}
+
 pub(super) fn bytes<'b>(hashes: impl IntoIterator<Item = &'b Hash>) -> Column<'static> {
     Column::Bytes(hashes.into_iter().map(|hash| hash.0.to_vec()).collect())
 }

@@ -143,6 +143,8 @@ pub struct Wallet {
     pub name: String,
     pub network: Network,
     pub status: WalletStatus,
+    /// From this block on the chain was not read for all of its addresses.
+    pub unread_from: Option<u32>,
 }
 
 /// The end of a derivation path: `branch` is 0 for receiving, 1 for change.
@@ -158,6 +160,16 @@ pub struct NewAddress {
     pub path: Option<Path>,
     pub kind: AddressKind,
     pub script: Vec<u8>,
+}
+
+/// What to do with a path that another script has, or a script that has another path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Paths {
+    /// Somebody has mixed up two keys: all of it is refused.
+    Exact,
+    /// A wallet had several keys in turn. The first one with the path keeps it; the other script is watched, and nothing
+    /// is spent from it.
+    WhereFree,
 }
 
 /// What became of addresses that were given; the others were there already.
@@ -286,23 +298,24 @@ impl Refusal {
             Self::PathTaken { .. } | Self::OtherPath { .. } => {
                 "a path leads to one script of a kind; check where the script comes from"
             }
-            Self::AddressTaken(_) => "a script has one owner; look for it: bursar utxo list",
-            Self::NotOnTip(_) => "disconnect the blocks that the node no longer has, then connect the next one",
+            Self::AddressTaken(_) => "a script has one owner: another wallet, or another account of this one",
+            Self::NotOnTip(_) => "bring the wallets up to the nodes' last block first: bursar utxo follow --once",
             Self::ReorgTooDeep { .. } => "import the wallet into a new database from the node",
             Self::CascadeTooDeep { .. } => "this many unconfirmed descendants is not a usual wallet; see the page",
             Self::BadTransaction(_) => "check where the transaction came from",
             Self::UnknownTransaction(_) => "list what is there: bursar utxo list",
             Self::Conflict(_) => "replace that transaction, or choose other inputs",
             Self::InvalidParent(_) => "choose other inputs",
-            Self::NothingReplaced => "keep at least one input of the transaction that is to be replaced",
+            Self::NothingReplaced => "keep all inputs of the transaction that is to be replaced",
             Self::Confirmed(_) => "it is done: make a new transaction",
             Self::Leased(_) => "wait until the lease ends, or choose other outputs",
             Self::NotSpendable(_) => "it is spent, or its transaction is no longer valid; choose other outputs",
-            Self::NotPending(..) => "only what was never broadcast can be abandoned; replace it instead",
+            Self::NotPending(_, Status::Published) => "it was broadcast and may be mined at any time; only replace it",
+            Self::NotPending(..) => "it has ended already: bursar utxo tx shows how",
             Self::Ended(..) => "build it anew with another fee or lock time; if it was broadcast, the mempool shows it",
             Self::NotFinal(_) => "wait until it is final: bursar utxo tx shows where it stands",
-            Self::Restoring => "run the follower until it has asked the node for all that is unconfirmed",
-            Self::UnknownAddress => "list what is there: bursar utxo list",
+            Self::Restoring => "ask the nodes what became of it: bursar utxo follow --restore",
+            Self::UnknownAddress => "add it first: bursar utxo address add",
             Self::BadLabel => "give a shorter label",
         }
     }

@@ -1,12 +1,14 @@
 //! Wallets and their addresses.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use domain::Timestamp;
 
-use super::events::{lock, refused};
-use super::load::number;
-use super::types::{Added, AddressKind, Network, NewAddress, Path, Refusal, UtxoError, Wallet, WalletId, WalletStatus};
+use super::events::{lock, publish_all, refused};
+use super::load::{hash, number};
+use super::types::{
+    Added, AddressKind, Hash, Network, NewAddress, Path, Paths, Refusal, UtxoError, Wallet, WalletId, WalletStatus,
+};
 use crate::db::{Db, Tx};
 use crate::error::StoreError;
 use crate::sql::{
@@ -16,8 +18,18 @@ use crate::transact;
 
 statements! {
     INSERT_WALLET = "INSERT INTO wallets (name, network, status, created_at) VALUES ($1, $2, 'active', $3) RETURNING id";
-    READ_WALLETS = "SELECT id, name, network, status FROM wallets ORDER BY id";
-    CHANGE_WALLET_STATUS = "UPDATE wallets SET status = $2 WHERE id = $1 AND status <> $2";
+    READ_WALLETS = "SELECT id, name, network, status, unread_from FROM wallets ORDER BY id";
+    BEGIN_RESTORE = "UPDATE wallets SET status = 'restoring' WHERE id = $1";
+    MARK_UNREAD = "UPDATE wallets SET status = 'restoring',
+            unread_from = CASE WHEN unread_from < $2 THEN unread_from ELSE $2 END
+        WHERE id = $1";
+    MARK_ALL_UNREAD = "UPDATE wallets SET status = 'restoring',
+            unread_from = CASE WHEN unread_from < $1 THEN unread_from ELSE $1 END";
+    /// Unless more is unread by now than was read.
+    FINISH_RESTORE = "UPDATE wallets SET status = 'active', unread_from = NULL
+        WHERE id = $1 AND (unread_from IS NULL OR unread_from >= $2)";
+    READ_PENDING = "SELECT tx_hash FROM transactions
+        WHERE wallet_id = $1 AND block_height IS NULL AND status IN ('pending', 'published') AND status = 'pending'";
 }
 
 static READ_SCRIPTS: RowsSql = RowsSql::new(
@@ -29,7 +41,7 @@ static READ_SCRIPTS: RowsSql = RowsSql::new(
 
 static READ_PATHS: RowsSql = RowsSql::new(
     "READ_PATHS",
-    "SELECT a.account, a.branch, a.child_index
+    "SELECT a.account, a.kind, a.branch, a.child_index
      FROM {rows} {join} addresses a ON a.wallet_id = r.wallet AND a.account = r.account AND a.kind = r.kind
          AND a.branch = r.branch AND a.child_index = r.child_index",
     &[("wallet", Int), ("account", Int), ("kind", Text), ("branch", Int), ("child_index", Int)],
@@ -82,35 +94,76 @@ impl Db {
 
     /// Adds addresses. From now on what pays them is ours; what has paid them before is found by whoever shows it once
     /// more. One that was added without a path can be given again with it: then it can be spent from.
-    pub async fn add_addresses(&self, wallet: WalletId, new: &[NewAddress], at: Timestamp) -> Result<Added, UtxoError> {
-        Ok(transact!(self, tx => refused(add(tx, wallet, new, at).await))??)
+    pub async fn add_addresses(
+        &self,
+        wallet: WalletId,
+        given: &[NewAddress],
+        paths: Paths,
+        at: Timestamp,
+    ) -> Result<Added, UtxoError> {
+        Ok(transact!(self, tx => refused(add(tx, wallet, given, paths, at).await))??)
     }
 
-    /// A backup was put back: until the node was asked what became of the unconfirmed transactions, nothing is selected.
-    pub async fn begin_restore(&self, wallet: WalletId) -> Result<(), UtxoError> {
-        self.set_wallet_status(wallet, WalletStatus::Restoring).await
+    /// A backup was put back: until the nodes were asked what became of the unconfirmed transactions, nothing is selected.
+    /// What is pending in the backup may have been broadcast since, so it can no longer be abandoned.
+    pub async fn begin_restore(&self, wallet: WalletId, at: Timestamp) -> Result<(), UtxoError> {
+        Ok(transact!(self, tx => refused(begin_restore(tx, wallet, at).await))??)
     }
 
-    pub async fn finish_restore(&self, wallet: WalletId) -> Result<(), UtxoError> {
-        self.set_wallet_status(wallet, WalletStatus::Active).await
+    /// Addresses are about to be added, or were, that were never watched for: what the blocks from a height on did to
+    /// them is not known. Nothing is selected until those were read.
+    pub async fn begin_import(&self, wallet: WalletId, unread_from: u32) -> Result<(), UtxoError> {
+        Ok(transact!(self, tx => {
+            lock(tx).await?;
+            execute!(tx, MARK_UNREAD, wallet.0, i64::from(unread_from))?;
+            refused(known(tx, wallet).await)
+        })??)
     }
 
-    async fn set_wallet_status(&self, wallet: WalletId, status: WalletStatus) -> Result<(), UtxoError> {
-        let known = transact!(self, tx => {
-            execute!(tx, CHANGE_WALLET_STATUS, wallet.0, status.text())?;
-            Ok(read_wallets(tx).await?.iter().any(|one| one.id == wallet))
-        })?;
-        if known { Ok(()) } else { Err(Refusal::UnknownWallet.into()) }
+    /// The nodes were asked, and the blocks from a height on were read.
+    pub async fn finish_restore(&self, wallet: WalletId, read_from: Option<u32>) -> Result<(), UtxoError> {
+        Ok(transact!(self, tx => refused(finish_restore(tx, wallet, read_from).await))??)
     }
 }
 
+async fn known(tx: &mut Tx, wallet: WalletId) -> Result<(), UtxoError> {
+    let known = read_wallets(tx).await?.iter().any(|one| one.id == wallet);
+    if known { Ok(()) } else { Err(Refusal::UnknownWallet.into()) }
+}
+
+async fn begin_restore(tx: &mut Tx, wallet: WalletId, at: Timestamp) -> Result<(), UtxoError> {
+    lock(tx).await?;
+    known(tx, wallet).await?;
+    execute!(tx, BEGIN_RESTORE, wallet.0)?;
+    let rows = fetch_all!(tx, READ_PENDING => (Vec<u8>,), wallet.0)?;
+    let pending: Vec<Hash> = rows.iter().map(|row| hash(&row.0)).collect::<Result<_, _>>()?;
+    publish_all(tx, pending, "may have been broadcast since the backup", at).await.map(|_| ())
+}
+
+async fn finish_restore(tx: &mut Tx, wallet: WalletId, read_from: Option<u32>) -> Result<(), UtxoError> {
+    lock(tx).await?;
+    known(tx, wallet).await?;
+    let read_from = read_from.map_or(i64::MAX, i64::from);
+    match execute!(tx, FINISH_RESTORE, wallet.0, read_from)? {
+        0 => Err(Refusal::Restoring.into()),
+        _ => Ok(()),
+    }
+}
+
+/// Blocks must be read again before any wallet is spent from.
+pub(super) async fn mark_all_unread(tx: &mut Tx, from: u32) -> Result<(), StoreError> {
+    execute!(tx, MARK_ALL_UNREAD, i64::from(from)).map(|_| ())
+}
+
 async fn read_wallets(tx: &mut Tx) -> Result<Vec<Wallet>, StoreError> {
-    let rows = fetch_all!(tx, READ_WALLETS => (i64, String, String, String))?;
-    let wallet = |(id, name, network, status): (i64, String, String, String)| {
+    type Row = (i64, String, String, String, Option<i64>);
+    let rows = fetch_all!(tx, READ_WALLETS => Row)?;
+    let wallet = |(id, name, network, status, unread_from): Row| {
         let odd = || StoreError::Corrupt { what: format!("wallet {id} has a network or status that does not exist") };
         let network = Network::of_text(&network).ok_or_else(odd)?;
         let status = WalletStatus::of_text(&status).ok_or_else(odd)?;
-        Ok(Wallet { id: WalletId(id), name, network, status })
+        let unread_from = unread_from.map(number).transpose()?;
+        Ok(Wallet { id: WalletId(id), name, network, status, unread_from })
     };
     rows.into_iter().map(wallet).collect()
 }
@@ -128,33 +181,51 @@ async fn create(tx: &mut Tx, name: &str, network: Network, at: Timestamp) -> Res
     row.map(|(id,)| WalletId(id)).ok_or_else(|| super::load::corrupt("a new wallet has no id").into())
 }
 
-async fn add(tx: &mut Tx, wallet: WalletId, given: &[NewAddress], at: Timestamp) -> Result<Added, UtxoError> {
+async fn add(
+    tx: &mut Tx,
+    wallet: WalletId,
+    given: &[NewAddress],
+    paths: Paths,
+    at: Timestamp,
+) -> Result<Added, UtxoError> {
     lock(tx).await?;
-    if !read_wallets(tx).await?.iter().any(|one| one.id == wallet) {
-        return Err(Refusal::UnknownWallet.into());
-    }
-    let mut known = read_known(tx, given).await?;
-    let (mut fresh, mut learned): (Vec<&NewAddress>, Vec<&NewAddress>) = (Vec::new(), Vec::new());
+    known(tx, wallet).await?;
+    let mut stored = read_known(tx, given).await?;
+    let mut taken = read_taken(tx, wallet, given).await?;
+    let (mut fresh, mut learned): (BTreeMap<&[u8], NewAddress>, Vec<NewAddress>) = Default::default();
     for one in given {
-        let Some((owner, account, path)) = known.get_mut(one.script.as_slice()) else {
-            known.insert(&one.script, (wallet, one.account, one.path));
-            fresh.push(one);
-            continue;
-        };
-        if (*owner, *account) != (wallet, one.account) {
+        let there = stored.get(one.script.as_slice()).copied();
+        if there.is_some_and(|(owner, account, _)| (owner, account) != (wallet, one.account)) {
             return Err(Refusal::AddressTaken(shown(&one.script)).into());
         }
-        match (&path, one.path) {
-            (_, None) => {}
-            (Some(path), Some(other)) if *path == other => {}
-            (Some(path), Some(_)) => return Err(Refusal::OtherPath { script: shown(&one.script), path: *path }.into()),
-            (None, Some(_)) => {
-                *path = one.path;
-                learned.push(one);
+        // The path that it gets now.
+        let path = match (one.path, there.and_then(|(.., path)| path)) {
+            (None, _) => None,
+            (Some(path), Some(known)) if path == known => None,
+            (Some(_), Some(known)) if paths == Paths::Exact => {
+                return Err(Refusal::OtherPath { script: shown(&one.script), path: known }.into());
             }
+            (Some(_), Some(_)) => None,
+            (Some(path), None) if taken.insert((one.account, one.kind, path)) => Some(path),
+            (Some(path), None) if paths == Paths::Exact => {
+                return Err(Refusal::PathTaken { account: one.account, path }.into());
+            }
+            (Some(_), None) => None,
+        };
+        let kind = if path == one.path { one.kind } else { AddressKind::Other };
+        let new = NewAddress { path, kind, ..one.clone() };
+        match (there, path, fresh.get_mut(one.script.as_slice())) {
+            (None, ..) => {
+                fresh.insert(&one.script, new);
+            }
+            // Twice in one list, the second time with its path.
+            (Some(_), Some(_), Some(first)) => *first = new,
+            (Some(_), Some(_), None) => learned.push(new),
+            (Some(_), None, _) => continue,
         }
+        stored.insert(&one.script, (wallet, one.account, path));
     }
-    check_paths(tx, wallet, fresh.iter().chain(&learned)).await?;
+    let fresh: Vec<NewAddress> = fresh.into_values().collect();
     insert_addresses(tx, wallet, &fresh, at).await?;
     learn_paths(tx, &learned).await?;
     Ok(Added { new: fresh.len(), learned: learned.len() })
@@ -185,7 +256,7 @@ async fn read_known<'n>(
 async fn insert_addresses(
     tx: &mut Tx,
     wallet: WalletId,
-    fresh: &[&NewAddress],
+    fresh: &[NewAddress],
     at: Timestamp,
 ) -> Result<(), StoreError> {
     if fresh.is_empty() {
@@ -208,7 +279,7 @@ async fn insert_addresses(
 }
 
 /// They were only watched: without its path no signer finds the key.
-async fn learn_paths(tx: &mut Tx, learned: &[&NewAddress]) -> Result<(), StoreError> {
+async fn learn_paths(tx: &mut Tx, learned: &[NewAddress]) -> Result<(), StoreError> {
     if learned.is_empty() {
         return Ok(());
     }
@@ -226,21 +297,15 @@ fn path_of(branch: i64, index: i64) -> Result<Path, StoreError> {
     Ok(Path { branch: u8::try_from(branch).map_err(odd)?, index: number(index)? })
 }
 
-/// A path leads to one script of a kind. Whoever gives another has mixed up two keys, or two wallets.
-async fn check_paths<'n>(
+/// A path leads to one script of a kind. Those of these that lead to one already.
+async fn read_taken(
     tx: &mut Tx,
     wallet: WalletId,
-    added: impl Iterator<Item = &'n &'n NewAddress>,
-) -> Result<(), UtxoError> {
-    let with_path: Vec<(&NewAddress, Path)> = added.filter_map(|one| Some((*one, one.path?))).collect();
-    let mut distinct = HashSet::new();
-    for (one, path) in &with_path {
-        if !distinct.insert((one.account, one.kind, *path)) {
-            return Err(Refusal::PathTaken { account: one.account, path: *path }.into());
-        }
-    }
+    given: &[NewAddress],
+) -> Result<HashSet<(u32, AddressKind, Path)>, StoreError> {
+    let with_path: Vec<(&NewAddress, Path)> = given.iter().filter_map(|one| Some((one, one.path?))).collect();
     if with_path.is_empty() {
-        return Ok(());
+        return Ok(HashSet::new());
     }
     let columns = vec![
         Column::Ints(vec![wallet.0; with_path.len()]),
@@ -249,13 +314,11 @@ async fn check_paths<'n>(
         Column::Ints(with_path.iter().map(|(_, path)| i64::from(path.branch)).collect()),
         Column::Ints(with_path.iter().map(|(_, path)| i64::from(path.index)).collect()),
     ];
-    let taken: Vec<(i64, i64, i64)> = fetch_rows(tx, &READ_PATHS, columns).await?;
-    match taken.first() {
-        None => Ok(()),
-        Some((account, branch, index)) => {
-            Err(Refusal::PathTaken { account: number(*account)?, path: path_of(*branch, *index)? }.into())
-        }
-    }
+    let rows: Vec<(i64, String, i64, i64)> = fetch_rows(tx, &READ_PATHS, columns).await?;
+    let taken = |(account, text, branch, index): (i64, String, i64, i64)| {
+        Ok((number(account)?, kind(&text)?, path_of(branch, index)?))
+    };
+    rows.into_iter().map(taken).collect()
 }
 
 fn shown(script: &[u8]) -> String {

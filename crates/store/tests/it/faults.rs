@@ -275,7 +275,7 @@ fn postgres_writes_after_readers_that_were_dropped_while_they_began() {
                 tokio::task::yield_now().await;
             }
             drop(reading);
-            db.begin_restore(wallet).await.unwrap();
+            db.begin_restore(wallet, NOW).await.unwrap();
         }
         db.close().await;
     });

@@ -5,8 +5,8 @@ use store::Db;
 use store::db_test;
 use store::testing::NOW;
 use store::utxo::{
-    Added, AddressKind, Allow, Block, Hash, LockId, Network, NewAddress, NewOutput, NewTx, OutPoint, Path, Refusal,
-    UtxoError, WalletId, Want,
+    Added, AddressKind, Allow, Block, Hash, LockId, Network, NewAddress, NewOutput, NewTx, OutPoint, Path, Paths,
+    Refusal, UtxoError, WalletId, Want,
 };
 
 fn address(account: u32, byte: u8, path: Option<(u8, u32)>) -> NewAddress {
@@ -29,7 +29,7 @@ fn refusal<T: std::fmt::Debug>(result: Result<T, UtxoError>) -> Refusal {
 async fn wallet(db: &Db) -> WalletId {
     let wallet = db.create_wallet("hot", Network::Regtest, NOW).await.unwrap();
     let ours = address(3, 7, None);
-    db.add_addresses(wallet, std::slice::from_ref(&ours), NOW).await.unwrap();
+    db.add_addresses(wallet, std::slice::from_ref(&ours), Paths::Exact, NOW).await.unwrap();
     let output = |amount| NewOutput { script: ours.script.clone(), amount };
     let inputs = vec![OutPoint { hash: Hash([9; 32]), index: 0 }];
     let deposit =
@@ -74,23 +74,23 @@ db_test! {
     async fn a_path_leads_to_one_script_of_a_kind(db: TestDb) {
         let wallet = db.create_wallet("hot", Network::Regtest, NOW).await.unwrap();
         let path = Some((0, 7));
-        db.add_addresses(wallet, &[address(0, 1, path)], NOW).await.unwrap();
+        db.add_addresses(wallet, &[address(0, 1, path)], Paths::Exact, NOW).await.unwrap();
         let taken = Refusal::PathTaken { account: 0, path: Path { branch: 0, index: 7 } };
-        assert_eq!(refusal(db.add_addresses(wallet, &[address(0, 9, None), address(0, 2, path)], NOW).await), taken);
+        assert_eq!(refusal(db.add_addresses(wallet, &[address(0, 9, None), address(0, 2, path)], Paths::Exact, NOW).await), taken);
         let twice = [address(1, 3, Some((1, 1))), address(1, 4, Some((1, 1)))];
-        assert!(matches!(refusal(db.add_addresses(wallet, &twice, NOW).await), Refusal::PathTaken { account: 1, .. }));
+        assert!(matches!(refusal(db.add_addresses(wallet, &twice, Paths::Exact, NOW).await), Refusal::PathTaken { account: 1, .. }));
         // The same once more, another account, another branch, another kind, and another wallet.
         let taproot = NewAddress { kind: AddressKind::P2tr, ..address(0, 7, path) };
         let fine = [address(0, 1, path), address(1, 5, path), address(0, 6, Some((1, 7))), taproot];
-        assert_eq!(db.add_addresses(wallet, &fine, NOW).await.unwrap(), Added { new: 3, learned: 0 });
+        assert_eq!(db.add_addresses(wallet, &fine, Paths::Exact, NOW).await.unwrap(), Added { new: 3, learned: 0 });
         let other = db.create_wallet("cold", Network::Regtest, NOW).await.unwrap();
-        assert_eq!(db.add_addresses(other, &[address(0, 8, path), address(0, 9, None)], NOW).await.unwrap().new, 2);
+        assert_eq!(db.add_addresses(other, &[address(0, 8, path), address(0, 9, None)], Paths::Exact, NOW).await.unwrap().new, 2);
     }
 
     async fn an_address_gets_the_path_that_it_was_added_without(db: TestDb) {
         let wallet = db.create_wallet("hot", Network::Regtest, NOW).await.unwrap();
         let watched = NewAddress { kind: AddressKind::Other, ..address(0, 1, None) };
-        db.add_addresses(wallet, &[watched.clone(), address(0, 2, Some((0, 7)))], NOW).await.unwrap();
+        db.add_addresses(wallet, &[watched.clone(), address(0, 2, Some((0, 7)))], Paths::Exact, NOW).await.unwrap();
         let output = NewOutput { script: watched.script.clone(), amount: 70_000 };
         let (foreign, hash) = (OutPoint { hash: Hash([9; 32]), index: 0 }, Hash([8; 32]));
         let deposit = NewTx { hash, raw: vec![8], coinbase: false, inputs: vec![foreign], outputs: vec![output] };
@@ -107,15 +107,32 @@ db_test! {
             }),
             (address(1, 1, Some((0, 8))), Refusal::AddressTaken(script.clone())),
         ] {
-            assert_eq!(refusal(db.add_addresses(wallet, &[given], NOW).await), refused);
+            assert_eq!(refusal(db.add_addresses(wallet, &[given], Paths::Exact, NOW).await), refused);
         }
         let with_path = address(0, 1, Some((1, 8)));
         let both = [address(0, 3, None), with_path.clone(), address(0, 3, Some((0, 3))), watched.clone()];
-        assert_eq!(db.add_addresses(wallet, &both, NOW).await.unwrap(), Added { new: 1, learned: 2 });
-        assert_eq!(db.add_addresses(wallet, &both, NOW).await.unwrap(), Added::default());
+        assert_eq!(db.add_addresses(wallet, &both, Paths::Exact, NOW).await.unwrap(), Added { new: 1, learned: 1 });
+        assert_eq!(db.add_addresses(wallet, &both, Paths::Exact, NOW).await.unwrap(), Added::default());
         let other = Refusal::OtherPath { script, path: Path { branch: 1, index: 8 } };
-        assert_eq!(refusal(db.add_addresses(wallet, &[address(0, 1, Some((1, 9)))], NOW).await), other);
+        assert_eq!(refusal(db.add_addresses(wallet, &[address(0, 1, Some((1, 9)))], Paths::Exact, NOW).await), other);
         assert_eq!(db.candidates(wallet, 0, &want, NOW).await.unwrap().len(), 1, "it can be spent from");
+    }
+
+    /// A wallet of Bitcoin Core can have had several keys in turn, with the same paths.
+    async fn where_a_path_is_taken_an_import_only_watches(db: TestDb) {
+        let wallet = db.create_wallet("hot", Network::Regtest, NOW).await.unwrap();
+        let first = [address(0, 1, Some((0, 0))), address(0, 2, None)];
+        assert_eq!(db.add_addresses(wallet, &first, Paths::WhereFree, NOW).await.unwrap().new, 2);
+        // The other key is the active one now, and has handed out more.
+        let turned =
+            [address(0, 2, Some((0, 0))), address(0, 3, Some((0, 1))), address(0, 4, Some((0, 1))), address(0, 1, None)];
+        let added = db.add_addresses(wallet, &turned, Paths::WhereFree, NOW).await.unwrap();
+        assert_eq!(added, Added { new: 2, learned: 0 });
+        let other = [address(0, 1, Some((0, 5)))];
+        assert_eq!(db.add_addresses(wallet, &other, Paths::WhereFree, NOW).await.unwrap(), Added::default());
+        // 4 was given a path that 3 has: it is watched, and may get one that is free.
+        let free = [address(0, 4, Some((1, 1)))];
+        assert_eq!(db.add_addresses(wallet, &free, Paths::Exact, NOW).await.unwrap(), Added { new: 0, learned: 1 });
     }
 
     async fn asking_what_may_be_pruned_prunes_nothing(db: TestDb) {
@@ -143,7 +160,7 @@ db_test! {
     async fn what_lost_is_pruned_before_what_won(db: TestDb) {
         let wallet = db.create_wallet("hot", Network::Regtest, NOW).await.unwrap();
         let ours = address(0, 7, None);
-        db.add_addresses(wallet, std::slice::from_ref(&ours), NOW).await.unwrap();
+        db.add_addresses(wallet, std::slice::from_ref(&ours), Paths::Exact, NOW).await.unwrap();
         let made = |number: u8, input: OutPoint, script: &[u8]| NewTx {
             hash: Hash([number; 32]),
             raw: vec![number],

@@ -46,7 +46,8 @@ INSERT INTO address_labels (wallet_id, address_id, label, actor, updated_at) VAL
 INSERT INTO transaction_events (wallet_id, id, tx_hash, status, reason, actor, at) VALUES (1, 1, #09, 'pruned', '', '', 0);";
 
 /// A statement for each rule that breaks exactly it.
-const BREAKING: [(Constraint, &str); 66] = [
+const BREAKING: [(Constraint, &str); 67] = [
+    (Constraint::WalletUnread, "UPDATE wallets SET unread_from = 7 WHERE id = 1"),
     (Constraint::WalletStatus, "UPDATE wallets SET status = 'gone' WHERE id = 1"),
     (
         Constraint::WalletName,

@@ -3,7 +3,7 @@
 use domain::Clock;
 use serde_json::json;
 use store::Db;
-use store::utxo::{Hash, Refusal, UtxoError};
+use store::utxo::{Hash, Refusal, TxChange, UtxoError};
 
 use super::super::Context;
 use super::super::transfer::AuthorArguments;
@@ -29,22 +29,19 @@ pub async fn run(context: &Context, db: &Db, arguments: &Arguments) -> Outcome {
         return Err(UtxoError::Refused(Refusal::UnknownTransaction(hash)).into());
     }
     let changes = db.abandon(hash, &arguments.author.actor, &arguments.author.reason, now).await?;
-    let changed: Vec<_> = changes
-        .transactions
-        .iter()
-        .map(|one| json!({ "hash": one.hash.to_string(), "status": one.status.text(), "reason": one.reason }))
-        .collect();
-    context.print(&json!({ "wallet": wallet.name, "hash": hash.to_string(), "changed": changed }), || {
-        match changed.len() {
-            0 => format!("transaction {hash} was given up before; nothing was changed"),
-            1 => format!("transaction {hash} is given up; what it would have spent is free again"),
-            more => format!(
-                "transaction {hash} is given up; what it would have spent is free again\n{} more have changed with it: \
-                 bursar utxo tx {} {hash}",
-                more - 1,
-                wallet.name
-            ),
+    let changed: Vec<_> = changes.transactions.iter().filter(|one| one.wallet == wallet.id).collect();
+    let json =
+        |one: &&TxChange| json!({ "hash": one.hash.to_string(), "status": one.status.text(), "reason": one.reason });
+    let body = changed.iter().map(json).collect::<Vec<_>>();
+    context.print(&json!({ "wallet": wallet.name, "hash": hash.to_string(), "changed": body }), || {
+        let mut told = match changed.is_empty() {
+            true => format!("transaction {hash} had failed already; nothing was changed"),
+            false => format!("transaction {hash} is given up"),
+        };
+        for one in changed.iter().filter(|one| one.hash != hash) {
+            told += &format!("\n{} is {} now: {}", one.hash, one.status.text(), one.reason);
         }
+        told
     });
     Ok(())
 }

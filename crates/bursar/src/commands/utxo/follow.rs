@@ -66,16 +66,22 @@ pub async fn run(context: &Context, db: &Db, arguments: &Arguments) -> Outcome {
     chain.check_network().await.map_err(FollowError::from)?;
     let mut follow = Follow::new(db, &chain, arguments.birthday);
     if let Some(from) = arguments.rescan_from {
-        rescan(context, db, &follow, from).await?;
+        let bar = reading_bar(context);
+        let done = follow.rescan(from, SystemClock.now(), |_, left| show_left(&bar, left)).await;
+        bar.finish_and_clear();
+        done?;
     }
     if arguments.restore {
         // None of them is spent from until it has had its turn.
         let wallets = db.wallets().await?;
         for wallet in &wallets {
-            db.begin_restore(wallet.id).await?;
+            db.begin_restore(wallet.id, SystemClock.now()).await?;
         }
         for wallet in &wallets {
-            tell_restored(context, &wallet.name, wallet.id, &follow.restore(wallet.id, SystemClock.now()).await?);
+            let bar = reading_bar(context);
+            let restored = follow.restore(wallet.id, SystemClock.now(), |_, left| show_left(&bar, left)).await;
+            bar.finish_and_clear();
+            tell_restored(context, &wallet.name, wallet.id, &restored?);
         }
     }
     tokio::select! {
@@ -84,17 +90,18 @@ pub async fn run(context: &Context, db: &Db, arguments: &Arguments) -> Outcome {
     }
 }
 
-async fn rescan(context: &Context, db: &Db, follow: &Follow<'_>, from: u32) -> Outcome {
-    let tip = db.tip().await?.map_or(0, |(height, _)| height);
-    let bar =
-        if context.json { ProgressBar::hidden() } else { ProgressBar::new(u64::from(tip.saturating_sub(from)) + 1) };
+fn reading_bar(context: &Context) -> ProgressBar {
+    let bar = if context.json { ProgressBar::hidden() } else { ProgressBar::new(0) };
     if let Ok(style) = ProgressStyle::with_template("reading again {bar:30} {human_pos}/{human_len} blocks  {elapsed}")
     {
         bar.set_style(style);
     }
-    let done = follow.rescan(from, SystemClock.now(), |_| bar.inc(1)).await;
-    bar.finish_and_clear();
-    Ok(done?)
+    bar
+}
+
+fn show_left(bar: &ProgressBar, left: u32) {
+    bar.inc(1);
+    bar.set_length(bar.position() + u64::from(left));
 }
 
 /// Steps until it is told to stop. A node or a database that fails is asked again; what the store refuses ends it.

@@ -9,7 +9,7 @@ use serde_json::json;
 use store::Db;
 
 use super::super::Context;
-use super::shown;
+use super::{input, shown};
 use crate::clock::SystemClock;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::output::{thousands, warn};
@@ -20,7 +20,7 @@ pub struct Arguments {
     #[arg(long)]
     from: Source,
     /// The wallet to make, or to go on with
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = input::name)]
     wallet: String,
     /// Bitcoin Core: the folder that docs/import.md has you make. bdk_wallet: its SQLite file
     path: PathBuf,
@@ -77,15 +77,14 @@ pub async fn run(context: &Context, db: &Db, arguments: &Arguments) -> Outcome {
         "wallet": arguments.wallet, "addresses": report.addresses, "new_addresses": report.new_addresses,
         "transactions": report.transactions, "changes": report.changes, "left_out": report.left_out,
         "confirmed": shown::btc(balance.confirmed), "unconfirmed": shown::btc(balance.unconfirmed),
-        "immature": shown::btc(balance.immature), "outputs": balance.outputs, "rescan_from": report.rescan_from,
+        "immature": shown::btc(balance.immature), "outputs": balance.outputs,
     });
-    let rescan = report.rescan_from.map_or(String::new(), |height| format!(" --rescan-from {height}"));
     context.print(&body, || {
         let count = |number: usize| thousands(u64::try_from(number).unwrap_or(u64::MAX));
         format!(
             "imported {}: {} addresses, {} transactions ({} new or changed), {} left out\n\
              {} BTC confirmed and {} unconfirmed in {} outputs: as the source says, output by output\n\
-             next, before anything of it is spent: bursar utxo follow --node URL --restore{rescan}",
+             next, before anything of it is spent: bursar utxo follow --node URL --restore",
             arguments.wallet,
             count(report.addresses),
             count(report.transactions),

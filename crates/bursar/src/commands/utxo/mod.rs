@@ -97,7 +97,7 @@ pub enum Command {
     /// Give up a transaction that was made here and never broadcast; what it would spend is free
     ///
     /// Only while it is pending: then nobody else has it. One that was broadcast may be mined at any
-    /// time; it can only be replaced.
+    /// time; it can only be replaced. After a backup was put back: bursar utxo follow --restore first.
     ///
     /// Example:
     ///   bursar utxo abandon hot 9f64…22 --actor ann --reason "its maker crashed"

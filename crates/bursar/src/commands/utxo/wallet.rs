@@ -4,7 +4,7 @@ use custody::bitcoin::kind_of_script;
 use domain::Clock;
 use serde_json::json;
 use store::Db;
-use store::utxo::{Added, AddressKind, Network, NewAddress, Path};
+use store::utxo::{Added, AddressKind, Network, NewAddress, Path, Paths};
 
 use super::super::Context;
 use super::{input, known_wallet, shown};
@@ -78,7 +78,7 @@ pub async fn address(context: &Context, db: &Db, command: &AddressCommand) -> Ou
     // Without its path no signer finds the key: it is watched, and nothing is spent from it.
     let kind = if path.is_some() { kind_of_script(&script) } else { AddressKind::Other };
     let new = NewAddress { account: arguments.account, path, kind, script };
-    let added = db.add_addresses(wallet.id, std::slice::from_ref(&new), SystemClock.now()).await?;
+    let added = db.add_addresses(wallet.id, std::slice::from_ref(&new), Paths::Exact, SystemClock.now()).await?;
     let address = shown::address(&new.script, wallet.network);
     let body = json!({
         "wallet": wallet.name, "account": new.account, "script": shown::hex(&new.script), "address": address,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use domain::Timestamp;
 use store::Db;
-use store::utxo::{Balance, ListFilter, OutPoint, OutputRow, Refusal, WalletId, is_mature};
+use store::utxo::{Balance, ListFilter, OutPoint, OutputRow, Paths, Refusal, WalletId, is_mature};
 
 use super::{Claim, Export, ImportError};
 
@@ -40,8 +40,6 @@ pub struct Report {
     pub changes: usize,
     pub left_out: usize,
     pub balance: Balance,
-    /// The store was followed further than the source knew: from here on the blocks must be read again for this wallet.
-    pub rescan_from: Option<u32>,
 }
 
 /// Stores the wallet under a name, and compares. It may be run again at any time: what is there is passed over.
@@ -66,15 +64,16 @@ async fn in_chunks(
     check_others(db, name, export).await?;
     let wallet = db.create_wallet(name, export.network, at).await?;
     // Half of a history shows coins that the other half has spent; and a source may be behind the chain. Nothing is selected
-    // before `Follow::restore` has held it against the nodes.
-    db.begin_restore(wallet).await?;
+    // before `Follow::restore` has read what the source has not, and held the rest against the nodes.
+    let unread_from = export.tip.map_or(0, |(height, _)| height.saturating_add(1));
+    db.begin_import(wallet, unread_from).await?;
     let mut tell = |step, done: usize, of| progress(Progress { step, done: done.min(of), of });
 
     let (mut new_addresses, mut changes) = (0, 0);
     let of = export.addresses.len();
     tell(Step::Addresses, 0, of);
     for (number, addresses) in (1_usize..).zip(export.addresses.chunks(ADDRESSES)) {
-        new_addresses += db.add_addresses(wallet, addresses, at).await?.new;
+        new_addresses += db.add_addresses(wallet, addresses, Paths::WhereFree, at).await?.new;
         tell(Step::Addresses, number * ADDRESSES, of);
     }
     let of = export.transactions.len();
@@ -85,10 +84,9 @@ async fn in_chunks(
     }
 
     let balance = check(db, wallet, export, at, &mut |done| tell(Step::Check, done, export.unspent.len())).await?;
-    let known = export.tip.map_or(0, |(height, _)| height);
-    let behind = db.tip().await?.is_some_and(|(tip, _)| tip > known);
+    // Once more: somebody may have finished a restore while half of it was here.
+    db.begin_import(wallet, unread_from).await?;
     Ok(Report {
-        rescan_from: behind.then(|| known.saturating_add(1)),
         wallet,
         addresses: export.addresses.len(),
         transactions: export.transactions.len(),

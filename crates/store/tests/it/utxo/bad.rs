@@ -113,15 +113,15 @@ db_test! {
         let fresh = NewAddress { account: 0, path: None, kind: AddressKind::P2tr, script: b"a new one".to_vec() };
         for (wallet, account) in [(1, 0), (0, 1)] {
             let both = [fresh.clone(), taken(account)];
-            let error = db.add_addresses(stage.wallets[wallet], &both, stage.now).await.unwrap_err();
+            let error = db.add_addresses(stage.wallets[wallet], &both, Paths::Exact, stage.now).await.unwrap_err();
             assert_eq!(error.code(), "UTXO_ADDRESS_TAKEN", "{error:?}");
         }
         // Nothing of the refused ones was added: what pays the new script concerns nobody.
         stage.mine("root", &[tx("coin", &[elsewhere("x")], &[(b"a new one".to_vec(), 1)])]).await.unwrap();
-        let again = db.add_addresses(stage.wallets[0], &addresses(0), stage.now).await.unwrap();
+        let again = db.add_addresses(stage.wallets[0], &addresses(0), Paths::Exact, stage.now).await.unwrap();
         assert_eq!(again, Added::default(), "nothing new");
-        assert_eq!(db.add_addresses(stage.wallets[0], &[fresh.clone(), fresh], stage.now).await.unwrap().new, 1);
-        let nobody = db.add_addresses(WalletId(99), &addresses(5), stage.now).await.unwrap_err();
+        assert_eq!(db.add_addresses(stage.wallets[0], &[fresh.clone(), fresh], Paths::Exact, stage.now).await.unwrap().new, 1);
+        let nobody = db.add_addresses(WalletId(99), &addresses(5), Paths::Exact, stage.now).await.unwrap_err();
         assert_eq!(nobody.code(), "UTXO_UNKNOWN_WALLET", "{nobody:?}");
     }
 

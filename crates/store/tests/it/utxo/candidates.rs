@@ -120,7 +120,7 @@ db_test! {
         let mut stage = Stage::open(db, 1).await;
         let unknown = b"some other script".to_vec();
         let address = NewAddress { account: 0, path: None, kind: AddressKind::Other, script: unknown.clone() };
-        assert_eq!(db.add_addresses(stage.wallets[0], &[address], stage.now).await.unwrap().new, 1);
+        assert_eq!(db.add_addresses(stage.wallets[0], &[address], Paths::Exact, stage.now).await.unwrap().new, 1);
         stage.model.scripts.insert(unknown.clone(), (0, 0));
         stage.mine("root", &[tx("coin", &[elsewhere("x")], &[(unknown, 5_000)])]).await.unwrap();
         assert_eq!(db.balance(stage.wallets[0], stage.now).await.unwrap()[&0].confirmed, 5_000);

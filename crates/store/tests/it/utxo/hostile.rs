@@ -58,7 +58,7 @@ db_test! {
         for _ in 0..101 { mine(db, &[]).await; }
         db.prune(w, s.hash, "x", "x", NOW).await.unwrap();
         let w2 = db.create_wallet("late", Network::Regtest, NOW).await.unwrap();
-        db.add_addresses(w2, &addresses(1), NOW).await.unwrap();
+        db.add_addresses(w2, &addresses(1), Paths::Exact, NOW).await.unwrap();
         let at = Some((height, hash, 1_700_000_000 + height));
         db.import_transactions(&[Imported { tx: p.clone(), block: at }, Imported { tx: s.clone(), block: at }], NOW).await.unwrap();
         assert_eq!(db.candidates(w2, 0, &everything(), NOW).await.unwrap(), [], "the chain has spent it");
@@ -122,7 +122,7 @@ db_test! {
         let second = block(height + 1, "second", parent);
         db.connect_block(&second, std::slice::from_ref(&late), NOW).await.unwrap();
         let w2 = db.create_wallet("late", Network::Regtest, NOW).await.unwrap();
-        db.add_addresses(w2, &addresses(1), NOW).await.unwrap();
+        db.add_addresses(w2, &addresses(1), Paths::Exact, NOW).await.unwrap();
         db.connect_block(&second, std::slice::from_ref(&late), NOW).await.unwrap();
         assert_eq!(free(db, w2).await, [output(&late, 0)]);
         let far = tx("far", &[elsewhere("f")], &[ours(0, 7_000)]);
@@ -168,14 +168,85 @@ db_test! {
         let w = open_wallets(db, 1).await[0];
         let coins = tx("coins", &[elsewhere("c")], &[ours(0, 10_000)]);
         mine(db, std::slice::from_ref(&coins)).await;
-        db.begin_restore(w).await.unwrap();
+        db.begin_restore(w, NOW).await.unwrap();
         let lock = LockId([7; 32]);
         let refused = db.lease(w, &[output(&coins, 0)], lock, NOW.plus_micros(1_000_000), NOW).await.unwrap_err();
         assert_eq!(refused.code(), "UTXO_RESTORING");
         let payout = tx("t", &[output(&coins, 0)], &[theirs(9_000)]);
         assert_eq!(db.add_pending(w, &payout, Some(lock), NOW).await.unwrap_err().code(), "UTXO_RESTORING");
-        db.finish_restore(w).await.unwrap();
+        db.finish_restore(w, None).await.unwrap();
         db.add_pending(w, &payout, None, NOW).await.unwrap();
+    }
+
+    /// It may have been broadcast after the backup was taken: to give it up could pay twice.
+    async fn what_is_pending_in_a_backup_is_not_given_up(db: TestDb) {
+        let w = open_wallets(db, 1).await[0];
+        let coins = tx("coins", &[elsewhere("c")], &[ours(0, 10_000)]);
+        mine(db, std::slice::from_ref(&coins)).await;
+        let parent = tx("parent", &[output(&coins, 0)], &[ours(0, 9_000)]);
+        let child = tx("child", &[output(&parent, 0)], &[theirs(8_000)]);
+        db.add_pending(w, &parent, None, NOW).await.unwrap();
+        db.add_pending(w, &child, None, NOW).await.unwrap();
+        db.begin_restore(w, NOW).await.unwrap();
+        assert_eq!(db.abandon(child.hash, "x", "x", NOW).await.unwrap_err().code(), "UTXO_RESTORING");
+        for one in [&parent, &child] {
+            assert_eq!(status(db, w, one).await, Some(Status::Published));
+        }
+        db.begin_restore(w, NOW).await.unwrap();
+        db.finish_restore(w, None).await.unwrap();
+        assert_eq!(db.abandon(child.hash, "x", "x", NOW).await.unwrap_err().code(), "UTXO_NOT_PENDING");
+        assert_eq!(free(db, w).await, []);
+        assert_eq!(db.check_utxo().await.unwrap(), []);
+    }
+
+    /// bdk_wallet gives a transaction the block of whatever spends it. The chain knows better.
+    async fn a_block_that_is_read_beats_what_an_import_says(db: TestDb) {
+        let w = open_wallets(db, 1).await[0];
+        let parent = tx("parent", &[elsewhere("c")], &[ours(0, 10_000), ours(0, 20_000)]);
+        let child = tx("child", &[output(&parent, 0)], &[theirs(9_000)]);
+        let at = |height: u32| Some((height, Hash([u8::try_from(height).unwrap(); 32]), height));
+        let both = [Imported { tx: parent.clone(), block: at(12) }, Imported { tx: child.clone(), block: at(12) }];
+        db.import_transactions(&both, NOW).await.unwrap();
+        db.import_transactions(&[Imported { tx: parent.clone(), block: at(11) }], NOW).await.unwrap();
+        let height = async |one: &NewTx| db.transaction(w, one.hash, NOW).await.unwrap().unwrap().height;
+        assert_eq!((height(&parent).await, height(&child).await), (Some(11), Some(12)));
+        assert_eq!(db.balance(w, NOW).await.unwrap()[&0].confirmed, 20_000);
+        assert_eq!(db.check_utxo().await.unwrap(), []);
+        // What a connected block has no other one has.
+        let parent_of = Hash([12; 32]);
+        let mined = tx("mined", &[elsewhere("d")], &[ours(0, 5_000)]);
+        db.connect_block(&block(13, "thirteen", parent_of), std::slice::from_ref(&mined), NOW).await.unwrap();
+        let again = db.import_transactions(&[Imported { tx: mined, block: at(12) }], NOW).await.unwrap_err();
+        assert_eq!(again.code(), "UTXO_BAD_TRANSACTION");
+    }
+
+    async fn imported_blocks_that_the_chain_does_not_have_are_undone(db: TestDb) {
+        let w = open_wallets(db, 1).await[0];
+        let coin = tx("coin", &[elsewhere("c")], &[ours(0, 10_000)]);
+        let reward = NewTx { coinbase: true, inputs: vec![], ..tx("reward", &[elsewhere("r")], &[ours(0, 7_000)]) };
+        let later = tx("later", &[elsewhere("l")], &[ours(0, 500)]);
+        let at = |height: u32| Some((height, Hash([u8::try_from(height).unwrap(); 32]), height));
+        let given = [(&coin, 11), (&reward, 11), (&later, 12)];
+        let given = given.map(|(tx, height)| Imported { tx: tx.clone(), block: at(height) });
+        db.import_transactions(&given, NOW).await.unwrap();
+        let stale = (11, Hash([11; 32]));
+        // Another block of that height, and one that was connected, stay.
+        db.connect_block(&block(13, "thirteen", Hash([12; 32])), &[], NOW).await.unwrap();
+        let connected = db.tip().await.unwrap().unwrap();
+        let kept = db.undo_imported(&[(12, Hash([99; 32])), connected], NOW).await.unwrap();
+        assert_eq!((kept.transactions.len(), db.wallets().await.unwrap()[0].unread_from), (0, None));
+        db.undo_imported(&[stale], NOW).await.unwrap();
+        let state = async |one: &NewTx| {
+            let found = db.transaction(w, one.hash, NOW).await.unwrap().unwrap();
+            (found.status, found.height)
+        };
+        assert_eq!(state(&coin).await, (Status::Published, None));
+        assert_eq!(state(&reward).await, (Status::Orphaned, None));
+        assert_eq!(state(&later).await, (Status::Published, Some(12)));
+        let wallet = &db.wallets().await.unwrap()[0];
+        assert_eq!((wallet.status, wallet.unread_from), (WalletStatus::Restoring, Some(11)));
+        assert_eq!(db.undo_imported(&[stale], NOW).await.unwrap().transactions.len(), 0, "once is enough");
+        assert_eq!(db.check_utxo().await.unwrap(), []);
     }
 
 }

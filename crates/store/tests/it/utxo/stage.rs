@@ -92,7 +92,7 @@ pub async fn open_wallets(db: &Db, count: usize) -> Vec<WalletId> {
     for number in 0..count {
         let wallet = db.create_wallet(&format!("wallet {number}"), Network::Regtest, NOW).await.unwrap();
         assert_eq!(wallet.0, i64::try_from(number).unwrap() + 1, "the rows are read by these numbers");
-        db.add_addresses(wallet, &addresses(number), NOW).await.unwrap();
+        db.add_addresses(wallet, &addresses(number), Paths::Exact, NOW).await.unwrap();
         wallets.push(wallet);
     }
     wallets
