@@ -239,7 +239,8 @@ impl<'a> Follow<'a> {
         let bytes = self.chain.block_bytes(block).await?;
         let (stored, transactions) = block_of_bytes(height, &bytes).map_err(nonsense)?;
         let place = Some((height, stored.hash, stored.time));
-        let imported: Vec<Imported> = transactions.into_iter().map(|tx| Imported { tx, block: place }).collect();
+        let imported: Vec<Imported> =
+            transactions.into_iter().map(|tx| Imported { tx, block: place, lost: false }).collect();
         self.db.import_transactions(&imported, at).await?;
         Ok(())
     }

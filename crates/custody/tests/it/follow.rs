@@ -317,7 +317,7 @@ async fn imported(node: &Node, raw: &[u8]) -> Imported {
     let block: bitcoin::Block = deserialize(&Vec::from_hex(&hex).unwrap()).unwrap();
     assert!(block.txdata.iter().any(|one| serialize(one) == raw));
     let (block, _) = block_of(height, &block).unwrap();
-    Imported { tx: tx_of_bytes(raw).unwrap(), block: Some((height, block.hash, block.time)) }
+    Imported { tx: tx_of_bytes(raw).unwrap(), block: Some((height, block.hash, block.time)), lost: false }
 }
 
 #[test]
@@ -392,8 +392,8 @@ fn a_block_of_an_import_that_bitcoind_does_not_have_goes() {
         .await
         .unwrap();
         let imported = [
-            Imported { tx: tx_of_bytes(&first).unwrap(), block: Some((height - 1, Hash([0x5a; 32]), 1)) },
-            Imported { tx: tx_of_bytes(&second).unwrap(), block: Some((height, hash, 1)) },
+            Imported { tx: tx_of_bytes(&first).unwrap(), block: Some((height - 1, Hash([0x5a; 32]), 1)), lost: false },
+            Imported { tx: tx_of_bytes(&second).unwrap(), block: Some((height, hash, 1)), lost: false },
         ];
         late.import_transactions(&imported, NOW).await.unwrap();
         let stale = Hash([0x5a; 32]);

@@ -58,7 +58,7 @@ statements! {
 
     /// Whatever is invalid has a cause: somebody took its inputs, perhaps one that was pruned since; a parent is invalid or
     /// gone; it was abandoned.
-    CHECK_CAUSES = "SELECT t.wallet_id, t.tx_hash, 0 FROM transactions t
+    CHECK_CAUSES = "SELECT t.wallet_id, t.tx_hash, CAST(0 AS BIGINT) FROM transactions t
         WHERE t.status IN ('replaced', 'failed')
             AND NOT EXISTS (SELECT 1 FROM tx_replacements e WHERE e.wallet_id = t.wallet_id AND e.replaced_tx_id = t.id)
             AND NOT EXISTS (SELECT 1 FROM transaction_events v JOIN transaction_events g ON g.tx_hash = v.cause
@@ -68,17 +68,31 @@ statements! {
                 NOT EXISTS (SELECT 1 FROM tx_inputs i JOIN transactions p ON p.tx_hash = i.prev_hash
                     WHERE i.wallet_id = t.wallet_id AND i.tx_id = t.id AND p.status NOT IN ('pending', 'published'))
                 AND NOT EXISTS (SELECT 1 FROM transaction_events v WHERE v.wallet_id = t.wallet_id AND v.tx_hash = t.tx_hash
-                    AND v.status = 'failed')))
+                    AND v.status = 'failed' AND v.reason LIKE 'abandoned%')))
+        LIMIT 100";
+
+    /// What was broadcast, and nothing contradicts any more, is valid again (law 5).
+    CHECK_REVIVED = "SELECT t.wallet_id, t.tx_hash, CAST(0 AS BIGINT) FROM transactions t
+        WHERE t.status IN ('replaced', 'failed')
+            AND EXISTS (SELECT 1 FROM transaction_events v WHERE v.tx_hash = t.tx_hash AND v.status = 'published')
+            AND NOT EXISTS (SELECT 1 FROM tx_inputs i JOIN tx_inputs o ON o.prev_hash = i.prev_hash
+                    AND o.prev_index = i.prev_index AND o.active
+                WHERE i.wallet_id = t.wallet_id AND i.tx_id = t.id)
+            AND NOT EXISTS (SELECT 1 FROM tx_inputs i JOIN transactions p ON p.tx_hash = i.prev_hash
+                WHERE i.wallet_id = t.wallet_id AND i.tx_id = t.id AND p.status NOT IN ('pending', 'published'))
+            AND NOT EXISTS (SELECT 1 FROM transaction_events v JOIN transaction_events g ON g.tx_hash = v.cause
+                    AND g.status = 'pruned'
+                WHERE v.tx_hash = t.tx_hash)
         LIMIT 100";
 
     /// One status in all wallets.
-    CHECK_SAME = "SELECT a.wallet_id, a.tx_hash, 0 FROM transactions a JOIN transactions b ON b.tx_hash = a.tx_hash
+    CHECK_SAME = "SELECT a.wallet_id, a.tx_hash, CAST(0 AS BIGINT) FROM transactions a JOIN transactions b ON b.tx_hash = a.tx_hash
         WHERE b.wallet_id > a.wallet_id
             AND (a.status <> b.status OR COALESCE(a.block_height, -1) <> COALESCE(b.block_height, -1))
         LIMIT 100";
 
     /// The last row of its history says what it is.
-    CHECK_HISTORY = "SELECT t.wallet_id, t.tx_hash, 0 FROM transactions t
+    CHECK_HISTORY = "SELECT t.wallet_id, t.tx_hash, CAST(0 AS BIGINT) FROM transactions t
             LEFT JOIN (SELECT wallet_id, tx_hash, status, block_height,
                     ROW_NUMBER() OVER (PARTITION BY tx_hash, wallet_id ORDER BY id DESC) AS place
                 FROM transaction_events) e ON e.tx_hash = t.tx_hash AND e.wallet_id = t.wallet_id AND e.place = 1
@@ -202,12 +216,13 @@ impl Db {
                 what: format!("account {account} {what}"),
             });
         }
-        let places: [(&'static str, &str, Vec<Place>); 7] = [
+        let places: [(&'static str, &str, Vec<Place>); 8] = [
             ("valid", "output", fetch_all!(&mut tx, CHECK_VALID => Place)?),
             ("active", "input", fetch_all!(&mut tx, CHECK_ACTIVE => Place)?),
             ("spender", "output", fetch_all!(&mut tx, CHECK_SPENDERS => Place)?),
             ("parent", "input", fetch_all!(&mut tx, CHECK_PARENTS => Place)?),
             ("cause", "", fetch_all!(&mut tx, CHECK_CAUSES => Place)?),
+            ("revived", "", fetch_all!(&mut tx, CHECK_REVIVED => Place)?),
             ("same", "", fetch_all!(&mut tx, CHECK_SAME => Place)?),
             ("history", "", fetch_all!(&mut tx, CHECK_HISTORY => Place)?),
         ];

@@ -303,12 +303,13 @@ async fn import(tx: &mut Tx, imported: &[Imported], txs: &[NewTx], at: Timestamp
     let new_blocks: Vec<(u32, Hash, u32)> =
         blocks.into_iter().map(|(height, (block, time))| (height, block, time)).collect();
     let (mut graph, relevant) = Graph::around(tx, txs).await?;
-    let places: BTreeMap<Hash, Option<(u32, Hash, u32)>> =
-        imported.iter().map(|one| (one.tx.hash, one.block)).collect();
-    for new in relevant {
-        match places.get(&new.hash).copied().flatten() {
+    let sources: BTreeMap<Hash, &Imported> = imported.iter().map(|one| (one.tx.hash, one)).collect();
+    for (new, source) in relevant.into_iter().filter_map(|new| Some((new, *sources.get(&new.hash)?))) {
+        match source.block {
             Some((height, block, _)) => graph.confirm(tx, new, height, block).await?,
             None if new.coinbase => return Err(Refusal::BadTransaction("a coinbase is always in a block").into()),
+            // Whoever beat it is here already. It must not take the place back.
+            None if source.lost && !graph.nodes.contains_key(&new.hash) && !graph.conflicts(new).is_empty() => {}
             None => graph.see(tx, new).await?,
         }
     }

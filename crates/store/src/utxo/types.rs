@@ -412,6 +412,8 @@ pub struct TxChange {
 pub struct Imported {
     pub tx: NewTx,
     pub block: Option<(u32, Hash, u32)>,
+    /// It is in no block, and its source says that another one took its inputs, or those of what it spends.
+    pub lost: bool,
 }
 
 // ---- lists and details -------------------------------------------------------------------------------------

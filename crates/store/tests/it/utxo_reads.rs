@@ -1,13 +1,13 @@
 //! What an operator reads of the Bitcoin wallet: leases, and what may be pruned; and what a path leads to.
 
 use domain::Timestamp;
-use store::Db;
 use store::db_test;
 use store::testing::NOW;
 use store::utxo::{
     Added, AddressKind, Allow, Block, Hash, LockId, Network, NewAddress, NewOutput, NewTx, OutPoint, Path, Paths,
     Refusal, UtxoError, WalletId, Want,
 };
+use store::{Db, Engine};
 
 fn address(account: u32, byte: u8, path: Option<(u8, u32)>) -> NewAddress {
     let path = path.map(|(branch, index)| Path { branch, index });
@@ -133,6 +133,52 @@ db_test! {
         // 4 was given a path that 3 has: it is watched, and may get one that is free.
         let free = [address(0, 4, Some((1, 1)))];
         assert_eq!(db.add_addresses(wallet, &free, Paths::Exact, NOW).await.unwrap(), Added { new: 0, learned: 1 });
+    }
+
+    /// What no rule of the database forbids, the check finds.
+    async fn damage_is_found(db: TestDb) {
+        let wallet = wallet(db).await;
+        let spend = |byte: u8, from: OutPoint| {
+            let outputs = vec![NewOutput { script: address(3, 7, None).script, amount: 400 }];
+            NewTx { hash: Hash([byte; 32]), raw: vec![byte], coinbase: false, inputs: vec![from], outputs }
+        };
+        let parent = spend(5, coin(0));
+        let child = spend(6, OutPoint { hash: parent.hash, index: 0 });
+        db.see_transactions(&[parent, child], NOW).await.unwrap();
+        let pending = spend(7, coin(1));
+        db.add_pending(wallet, &pending, None, NOW).await.unwrap();
+        db.abandon(pending.hash, "ann", "no longer wanted", NOW).await.unwrap();
+        assert_eq!(db.check_utxo().await.unwrap(), []);
+        let kinds = async || -> Vec<&'static str> {
+            db.check_utxo().await.unwrap().iter().map(|finding| finding.check).collect()
+        };
+        for (damage, repair, found) in [
+            (
+                "UPDATE account_totals SET confirmed = confirmed + 1",
+                "UPDATE account_totals SET confirmed = confirmed - 1",
+                &["totals"][..],
+            ),
+            // A child without a cause for its end, which nothing keeps from being mined; then its parent, on which it spends.
+            (
+                "UPDATE transactions SET status = 'failed' WHERE tx_hash = $6",
+                "UPDATE transactions SET status = 'published' WHERE tx_hash = $6",
+                &["cause", "revived", "history"],
+            ),
+            (
+                "UPDATE transactions SET status = 'failed' WHERE tx_hash = $5",
+                "",
+                &["totals", "spender", "parent", "cause", "revived", "history"],
+            ),
+        ] {
+            let bytes = |number: &str| match db.engine() {
+                Engine::Postgres => format!("decode('{}', 'hex')", number.repeat(32)),
+                Engine::Sqlite => format!("x'{}'", number.repeat(32)),
+            };
+            let text = |sql: &str| sql.replace("$6", &bytes("06")).replace("$5", &bytes("05"));
+            db.by_hand(&text(damage)).await.unwrap();
+            assert_eq!(kinds().await, found, "{damage}");
+            db.by_hand(&text(repair)).await.unwrap();
+        }
     }
 
     async fn asking_what_may_be_pruned_prunes_nothing(db: TestDb) {

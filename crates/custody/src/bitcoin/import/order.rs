@@ -75,6 +75,7 @@ pub(super) fn settle(mut known: HashMap<Hash, Known>) -> (Vec<Imported>, Vec<(Ha
 
     let hashes = before.into_iter().zip(valid).flat_map(|(losers, hash)| losers.into_iter().chain([hash]));
     let given = hashes.filter_map(|hash| known.remove(&hash)).map(|known| Imported {
+        lost: !known.standing.is_valid(),
         tx: known.tx,
         block: match known.standing {
             Standing::Confirmed { block, .. } => Some(block),

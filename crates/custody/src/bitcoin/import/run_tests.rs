@@ -30,7 +30,8 @@ fn tx(number: u8, inputs: &[(u8, u32)], outputs: &[(u8, i64)], height: Option<u3
         inputs: inputs.iter().map(|(parent, index)| OutPoint { hash: hash(*parent), index: *index }).collect(),
         outputs: outputs.iter().map(|(to, amount)| NewOutput { script: script(*to), amount: *amount }).collect(),
     };
-    Imported { tx, block: height.map(|height| (height, Hash([u8::try_from(height).unwrap(); 32]), height * 600)) }
+    let block = height.map(|height| (height, Hash([u8::try_from(height).unwrap(); 32]), height * 600));
+    Imported { tx, block, lost: false }
 }
 
 fn claim(amount: i64, height: Option<u32>, coinbase: bool) -> Claim {

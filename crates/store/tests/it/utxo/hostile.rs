@@ -60,7 +60,7 @@ db_test! {
         let w2 = db.create_wallet("late", Network::Regtest, NOW).await.unwrap();
         db.add_addresses(w2, &addresses(1), Paths::Exact, NOW).await.unwrap();
         let at = Some((height, hash, 1_700_000_000 + height));
-        db.import_transactions(&[Imported { tx: p.clone(), block: at }, Imported { tx: s.clone(), block: at }], NOW).await.unwrap();
+        db.import_transactions(&[Imported { tx: p.clone(), block: at, lost: false }, Imported { tx: s.clone(), block: at, lost: false }], NOW).await.unwrap();
         assert_eq!(db.candidates(w2, 0, &everything(), NOW).await.unwrap(), [], "the chain has spent it");
         assert_eq!(status(db, w, &s).await, None, "the wallet that pruned it does not get it back");
         assert_eq!(db.check_utxo().await.unwrap(), []);
@@ -126,7 +126,7 @@ db_test! {
         db.connect_block(&second, std::slice::from_ref(&late), NOW).await.unwrap();
         assert_eq!(free(db, w2).await, [output(&late, 0)]);
         let far = tx("far", &[elsewhere("f")], &[ours(0, 7_000)]);
-        let given = [Imported { tx: far, block: Some((height + 500, hash("far block"), 1)) }];
+        let given = [Imported { tx: far, block: Some((height + 500, hash("far block"), 1)), lost: false }];
         let refused = db.import_transactions(&given, NOW).await.unwrap_err();
         assert_eq!(refused.code(), "UTXO_NOT_ON_TIP");
         assert_eq!((db.tip().await.unwrap().unwrap().0, free(db, w).await), (height + 1, vec![]));
@@ -144,7 +144,7 @@ db_test! {
         db.see_transactions(std::slice::from_ref(&late), NOW).await.unwrap();
         assert_eq!(status(db, w, &late).await, Some(Status::Published));
         let at = Some((height, hash, 1_700_000_000 + height));
-        db.import_transactions(&[Imported { tx: mined.clone(), block: at }], NOW).await.unwrap();
+        db.import_transactions(&[Imported { tx: mined.clone(), block: at, lost: false }], NOW).await.unwrap();
         assert_eq!(status(db, w, &late).await, Some(Status::Failed));
         assert_eq!(db.balance(w, NOW).await.unwrap()[&0].unconfirmed, 0);
         assert_eq!(db.check_utxo().await.unwrap(), []);
@@ -205,9 +205,9 @@ db_test! {
         let parent = tx("parent", &[elsewhere("c")], &[ours(0, 10_000), ours(0, 20_000)]);
         let child = tx("child", &[output(&parent, 0)], &[theirs(9_000)]);
         let at = |height: u32| Some((height, Hash([u8::try_from(height).unwrap(); 32]), height));
-        let both = [Imported { tx: parent.clone(), block: at(12) }, Imported { tx: child.clone(), block: at(12) }];
+        let both = [Imported { tx: parent.clone(), block: at(12), lost: false }, Imported { tx: child.clone(), block: at(12), lost: false }];
         db.import_transactions(&both, NOW).await.unwrap();
-        db.import_transactions(&[Imported { tx: parent.clone(), block: at(11) }], NOW).await.unwrap();
+        db.import_transactions(&[Imported { tx: parent.clone(), block: at(11), lost: false }], NOW).await.unwrap();
         let height = async |one: &NewTx| db.transaction(w, one.hash, NOW).await.unwrap().unwrap().height;
         assert_eq!((height(&parent).await, height(&child).await), (Some(11), Some(12)));
         assert_eq!(db.balance(w, NOW).await.unwrap()[&0].confirmed, 20_000);
@@ -216,8 +216,31 @@ db_test! {
         let parent_of = Hash([12; 32]);
         let mined = tx("mined", &[elsewhere("d")], &[ours(0, 5_000)]);
         db.connect_block(&block(13, "thirteen", parent_of), std::slice::from_ref(&mined), NOW).await.unwrap();
-        let again = db.import_transactions(&[Imported { tx: mined, block: at(12) }], NOW).await.unwrap_err();
+        let again = db.import_transactions(&[Imported { tx: mined, block: at(12), lost: false }], NOW).await.unwrap_err();
         assert_eq!(again.code(), "UTXO_BAD_TRANSACTION");
+    }
+
+    async fn an_import_does_not_give_the_loser_what_the_winner_has(db: TestDb) {
+        let w = open_wallets(db, 1).await[0];
+        let coins = tx("coins", &[elsewhere("c")], &[ours(0, 10_000), ours(0, 20_000)]);
+        mine(db, std::slice::from_ref(&coins)).await;
+        let loser = tx("loser", &[output(&coins, 0)], &[theirs(9_000)]);
+        let winner = tx("winner", &[output(&coins, 0), output(&coins, 1)], &[theirs(28_000)]);
+        db.see_transactions(std::slice::from_ref(&winner), NOW).await.unwrap();
+        let history = [(&loser, true), (&winner, false)];
+        let history = history.map(|(tx, lost)| Imported { tx: tx.clone(), block: None, lost });
+        db.import_transactions(&history, NOW).await.unwrap();
+        assert_eq!(status(db, w, &winner).await, Some(Status::Published));
+        assert_eq!(free(db, w).await, [], "the winner's");
+        assert_eq!(db.check_utxo().await.unwrap(), []);
+        // To a store that knows neither they come in their order.
+        let other = tx("other", &[elsewhere("d")], &[ours(0, 7_000)]);
+        let replaced = tx("replaced", &[elsewhere("d")], &[ours(0, 8_000)]);
+        let history = [(&replaced, true), (&other, false)];
+        let history = history.map(|(tx, lost)| Imported { tx: tx.clone(), block: None, lost });
+        db.import_transactions(&history, NOW).await.unwrap();
+        assert_eq!(status(db, w, &replaced).await, Some(Status::Replaced));
+        assert_eq!(status(db, w, &other).await, Some(Status::Published));
     }
 
     async fn imported_blocks_that_the_chain_does_not_have_are_undone(db: TestDb) {
@@ -227,7 +250,7 @@ db_test! {
         let later = tx("later", &[elsewhere("l")], &[ours(0, 500)]);
         let at = |height: u32| Some((height, Hash([u8::try_from(height).unwrap(); 32]), height));
         let given = [(&coin, 11), (&reward, 11), (&later, 12)];
-        let given = given.map(|(tx, height)| Imported { tx: tx.clone(), block: at(height) });
+        let given = given.map(|(tx, height)| Imported { tx: tx.clone(), block: at(height), lost: false });
         db.import_transactions(&given, NOW).await.unwrap();
         let stale = (11, Hash([11; 32]));
         // Another block of that height, and one that was connected, stay.
