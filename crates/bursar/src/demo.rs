@@ -39,19 +39,22 @@ pub struct Arguments {
     data_dir: PathBuf,
 }
 
-/// `500ms`, `10s`, `2m`; at most a day.
+const TIMES: &str = "write a time such as 500ms, 10s, 2m or 1h";
+
+/// `500ms`, `10s`, `2m`, `1h`; at most a day.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
-    let number: u64 = digits.parse().map_err(|_| "write a time such as 10s, 2m or 500ms".to_owned())?;
+    let number: u64 = digits.parse().map_err(|_| TIMES.to_owned())?;
     let millis = match &text[digits.len()..] {
         "ms" => Some(number),
         "s" => number.checked_mul(1_000),
         "m" => number.checked_mul(60_000),
-        _ => return Err("write a time such as 10s, 2m or 500ms".to_owned()),
+        "h" => number.checked_mul(3_600_000),
+        _ => return Err(TIMES.to_owned()),
     };
     match millis {
         Some(millis @ 1..=86_400_000) => Ok(Duration::from_millis(millis)),
-        _ => Err("between 1ms and a day (1440m)".to_owned()),
+        _ => Err("between 1ms and a day (24h)".to_owned()),
     }
 }
 

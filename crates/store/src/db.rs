@@ -2,9 +2,11 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, RwLock};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use domain::random::Random;
@@ -13,6 +15,7 @@ use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous};
 use sqlx::{ConnectOptions, Connection, PgConnection, Postgres, SqlStr, Sqlite, Transaction};
+use tokio::runtime::Handle;
 
 use crate::dialect;
 use crate::error::StoreError;
@@ -332,12 +335,38 @@ async fn connect_postgres(url: &str, options: &Options) -> Result<PgPool, StoreE
     Ok(pool.connect_with(connect).await?)
 }
 
-/// Begins to the end, even when the caller no longer waits: sqlx believes that a `BEGIN` whose answer it did not see was
-/// never sent, and would give the connection, in a transaction, to whoever asks next.
 async fn begin_postgres(pool: &PgPool, begin: &'static str) -> Result<Transaction<'static, Postgres>, StoreError> {
     let connection = pool.acquire().await?;
-    let begun = tokio::spawn(Transaction::begin(connection, Some(SqlStr::from_static(begin))));
-    Ok(begun.await.map_err(|_| sqlx::Error::WorkerCrashed)??)
+    let begin = Transaction::begin(connection, Some(SqlStr::from_static(begin)));
+    Ok(Beginning(Some(begin)).await?)
+}
+
+type Begun = Result<Transaction<'static, Postgres>, sqlx::Error>;
+
+/// A `BEGIN` goes on to its end when its caller no longer waits: sqlx believes that one whose answer it did not see was
+/// never sent, and would give the connection, in a transaction, to whoever asks next.
+struct Beginning(Option<Pin<Box<dyn Future<Output = Begun> + Send>>>);
+
+impl Future for Beginning {
+    type Output = Begun;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Begun> {
+        let Some(begin) = &mut self.0 else { return Poll::Pending };
+        let polled = begin.as_mut().poll(context);
+        if polled.is_ready() {
+            self.0 = None;
+        }
+        polled
+    }
+}
+
+impl Drop for Beginning {
+    fn drop(&mut self) {
+        // Where the runtime has ended, so have the connections.
+        if let (Some(begin), Ok(runtime)) = (self.0.take(), Handle::try_current()) {
+            runtime.spawn(begin);
+        }
+    }
 }
 
 async fn connect_sqlite(url: &str, options: &Options) -> Result<Pools, StoreError> {

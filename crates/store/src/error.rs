@@ -64,7 +64,9 @@ impl StoreError {
     /// What the reader should do next.
     pub const fn hint(&self) -> &'static str {
         match self {
-            Self::Unavailable(_) => "check database.url, and that the server runs and lets this user in",
+            Self::Unavailable(_) => {
+                "check database.url; of SQLite: the file, which bursar migrate makes; else: that the server runs and lets this user in"
+            }
             Self::CommitUnknown(_) => "send the same operations again with the same keys: each takes effect once",
             Self::Full(_) => "free space on the database's disk, then try again",
             Self::Contention(_) | Self::NeedsHistory => "try again; if it lasts, look for long transactions",

@@ -68,7 +68,7 @@ pub struct Restored {
 pub struct Follow<'a> {
     db: &'a Db,
     chain: &'a BitcoinChain,
-    /// The first block of interest, when the store has none yet.
+    /// The first block of interest, when the store has none yet, or an import cannot be believed.
     birthday: u32,
     /// What waits in the mempool and was shown to a store that had the node's blocks: no larger than the mempool.
     seen: HashSet<TxHash>,
@@ -271,12 +271,13 @@ impl<'a> Follow<'a> {
     ) -> Result<Restored, FollowError> {
         self.db.begin_restore(wallet, at).await?;
         let before = self.db.unconfirmed(wallet).await?;
-        let mut heard = self.catch_up(at).await?;
+        // First: where an import brought nothing but such blocks, there is nothing to go on from.
         self.undo_stale(at).await?;
+        let mut heard = self.catch_up(at).await?;
         let wallets = self.db.wallets().await?;
         let unread_from = wallets.iter().find(|one| one.id == wallet).and_then(|one| one.unread_from);
         if let Some(from) = unread_from {
-            self.rescan(from, at, progress).await?;
+            self.rescan(from.max(self.birthday), at, progress).await?;
             heard = self.catch_up(at).await?;
         }
         let now: Vec<Hash> = self.db.unconfirmed(wallet).await?.into_iter().map(|(hash, ..)| hash).collect();

@@ -37,8 +37,8 @@ pub use bump::{Asked, Sent, child, replacement};
 pub use check::check;
 pub use follow::{Follow, FollowError, Restored, Step};
 pub use read::{
-    BadBytes, block_hash_of, block_of, block_of_bytes, hash_of_block, hash_of_tx, kind_of_script, network_of,
-    tx_hash_of, tx_of, tx_of_bytes, wallet_network_of,
+    BadBytes, block_of, block_of_bytes, hash_of_block, hash_of_tx, kind_of_script, network_of, tx_hash_of, tx_of,
+    tx_of_bytes,
 };
 pub use select::{Selection, Strategy, chooser, select};
 pub use target::{Aim, Costs, Pushed, Recipient, Refusal, Replaced, ScriptKind, Target};

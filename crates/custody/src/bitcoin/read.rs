@@ -44,10 +44,6 @@ pub const fn hash_of_block(hash: BlockHash) -> Hash {
     Hash(hash.0)
 }
 
-pub const fn block_hash_of(hash: Hash) -> BlockHash {
-    BlockHash(hash.0)
-}
-
 /// The network of addresses and nodes.
 pub const fn network_of(network: utxo::Network) -> Network {
     match network {
@@ -56,17 +52,6 @@ pub const fn network_of(network: utxo::Network) -> Network {
         utxo::Network::Testnet4 => Network::Testnet4,
         utxo::Network::Signet => Network::Signet,
         utxo::Network::Regtest => Network::Regtest,
-    }
-}
-
-/// The network as a wallet has it.
-pub const fn wallet_network_of(network: Network) -> utxo::Network {
-    match network {
-        Network::Bitcoin => utxo::Network::Bitcoin,
-        Network::Testnet => utxo::Network::Testnet,
-        Network::Testnet4 => utxo::Network::Testnet4,
-        Network::Signet => utxo::Network::Signet,
-        Network::Regtest => utxo::Network::Regtest,
     }
 }
 

@@ -383,14 +383,8 @@ fn a_block_of_an_import_that_bitcoind_does_not_have_goes() {
         let id = late.create_wallet("late", store::utxo::Network::Regtest, NOW).await.unwrap();
         let path = Some(store::utxo::Path { branch: 0, index: 0 });
         let script = our_script(0, 0, KINDS[0]);
-        late.add_addresses(
-            id,
-            &[store::utxo::NewAddress { account: 0, path, kind: KINDS[0], script }],
-            store::utxo::Paths::Exact,
-            NOW,
-        )
-        .await
-        .unwrap();
+        let address = store::utxo::NewAddress { account: 0, path, kind: KINDS[0], script };
+        late.add_addresses(id, std::slice::from_ref(&address), store::utxo::Paths::Exact, NOW).await.unwrap();
         let imported = [
             Imported { tx: tx_of_bytes(&first).unwrap(), block: Some((height - 1, Hash([0x5a; 32]), 1)), lost: false },
             Imported { tx: tx_of_bytes(&second).unwrap(), block: Some((height, hash, 1)), lost: false },
@@ -406,6 +400,14 @@ fn a_block_of_an_import_that_bitcoind_does_not_have_goes() {
         assert!(late.block_hashes(height - 1, height).await.unwrap().iter().all(|(_, hash)| *hash != stale));
         assert_eq!(late.balance(id, NOW).await.unwrap()[&0].confirmed, 110_000);
         assert_eq!(custody::bitcoin::check(&late, |_| ()).await.unwrap(), []);
+
+        // Nothing but such blocks.
+        let lost = another().await;
+        let id = lost.create_wallet("lost", store::utxo::Network::Regtest, NOW).await.unwrap();
+        lost.add_addresses(id, &[address], store::utxo::Paths::Exact, NOW).await.unwrap();
+        lost.import_transactions(&imported[..1], NOW).await.unwrap();
+        Follow::new(&lost, &chain, 0).restore(id, NOW, |_, _| ()).await.unwrap();
+        assert_eq!(lost.balance(id, NOW).await.unwrap()[&0].confirmed, 110_000);
     });
 }
 
@@ -423,13 +425,15 @@ fn what_an_import_did_not_see_of_the_chain_is_read_from_bitcoind() {
         let mut follow = Follow::new(&late, &chain, 0);
         while follow.step(200, NOW).await.unwrap() != Step::Idle {}
         let (tip, _) = late.tip().await.unwrap().unwrap();
-        late.begin_import(id, tip - 3).await.unwrap();
+        late.begin_import(id).await.unwrap();
         let path = Some(store::utxo::Path { branch: 0, index: 0 });
         let script = our_script(0, 0, KINDS[0]);
         let address = store::utxo::NewAddress { account: 0, path, kind: KINDS[0], script };
         late.add_addresses(id, &[address], store::utxo::Paths::Exact, NOW).await.unwrap();
-        late.begin_import(id, tip - 2).await.unwrap();
         // Not without having read it.
+        let refused = late.finish_restore(id, Some(1)).await.unwrap_err();
+        assert_eq!(refused.code(), "UTXO_RESTORING");
+        late.end_import(id, tip - 3).await.unwrap();
         for read_from in [None, Some(tip - 2)] {
             let refused = late.finish_restore(id, read_from).await.unwrap_err();
             assert_eq!(refused.code(), "UTXO_RESTORING");

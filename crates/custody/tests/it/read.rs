@@ -4,8 +4,8 @@ use bitcoin::hashes::Hash as _;
 use bitcoin::{Amount, Block, Network, OutPoint, Transaction, TxIn, TxOut};
 use chain::{BlockHash, TxHash};
 use custody::bitcoin::{
-    ScriptKind, block_hash_of, block_of, block_of_bytes, hash_of_block, hash_of_tx, kind_of_script, network_of, plan,
-    tx_hash_of, tx_of, tx_of_bytes, wallet_network_of,
+    ScriptKind, block_of, block_of_bytes, hash_of_block, hash_of_tx, kind_of_script, network_of, plan, tx_hash_of,
+    tx_of, tx_of_bytes,
 };
 use proptest::prelude::*;
 use store::utxo::{self, AddressKind};
@@ -132,12 +132,11 @@ proptest! {
 #[test]
 fn names_and_hashes_go_both_ways() {
     for &network in utxo::Network::ALL {
-        assert_eq!(wallet_network_of(network_of(network)), network);
         assert_eq!(network_of(network).to_string(), network.text());
     }
     let bytes: [u8; 32] = std::array::from_fn(|at| u8::try_from(at).unwrap());
     assert_eq!(tx_hash_of(hash_of_tx(TxHash(bytes))), TxHash(bytes));
-    assert_eq!(block_hash_of(hash_of_block(BlockHash(bytes))), BlockHash(bytes));
+    assert_eq!(hash_of_block(BlockHash(bytes)).to_string(), BlockHash(bytes).to_string());
     assert_eq!(hash_of_tx(TxHash(bytes)).to_string(), TxHash(bytes).to_string());
     let transaction = some_transaction();
     let turned = hash_of_tx(TxHash(tx_of(&transaction).unwrap().hash.0)).0;

@@ -42,7 +42,7 @@ statements! {
     COUNT_DEAD_CHILDREN = "SELECT COUNT(*) FROM tx_inputs WHERE prev_hash = $1 AND NOT active";
 
     /// Invalid transactions that it spends from.
-    READ_DEAD_PARENTS = "SELECT DISTINCT p.id, p.tx_hash, p.status FROM tx_inputs i
+    READ_DEAD_PARENTS = "SELECT DISTINCT p.id, p.tx_hash FROM tx_inputs i
             JOIN transactions p ON p.tx_hash = i.prev_hash AND p.wallet_id = i.wallet_id
         WHERE i.wallet_id = $1 AND i.tx_id = $2 AND p.status NOT IN ('pending', 'published')";
 
@@ -191,7 +191,7 @@ async fn check_dead(tx: &mut Tx, wallet: WalletId, id: i64, wanted: Hash, deep: 
         if conflicts.is_some_and(|row| row.0 > 0) || was_orphaned_long_ago(tx, wallet, hash, deep).await? {
             return Ok(());
         }
-        for (parent, bytes, _) in fetch_all!(tx, READ_DEAD_PARENTS => (i64, Vec<u8>, String), wallet.0, id)? {
+        for (parent, bytes) in fetch_all!(tx, READ_DEAD_PARENTS => (i64, Vec<u8>), wallet.0, id)? {
             open.push((parent, load::hash(&bytes)?));
         }
     }

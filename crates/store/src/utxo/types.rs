@@ -104,7 +104,7 @@ stored_as_text! {
     AddressKind {
         P2wpkh = "p2wpkh",
         P2tr = "p2tr",
-        /// Seen and counted, never selected.
+        /// Seen and counted, not selected.
         Other = "other",
     }
 }
@@ -229,6 +229,8 @@ pub enum Refusal {
     OtherPath { script: String, path: Path },
     #[error("the block does not follow on the last one{}", .0.map_or(String::new(), |(height, hash)| format!(", {height} {hash}")))]
     NotOnTip(Option<(u32, Hash)>),
+    #[error("block {height} is another one than the store has")]
+    OtherChain { height: u32 },
     #[error("transactions of block {pruned} were pruned; nothing below it can be undone")]
     ReorgTooDeep { pruned: u32 },
     #[error("{count} transactions depend on each other in a line longer than {most}")]
@@ -271,7 +273,7 @@ impl Refusal {
             Self::OtherNetwork(_) => "UTXO_OTHER_NETWORK",
             Self::AddressTaken(_) => "UTXO_ADDRESS_TAKEN",
             Self::PathTaken { .. } | Self::OtherPath { .. } => "UTXO_PATH_TAKEN",
-            Self::NotOnTip(_) => "UTXO_NOT_ON_TIP",
+            Self::NotOnTip(_) | Self::OtherChain { .. } => "UTXO_NOT_ON_TIP",
             Self::ReorgTooDeep { .. } => "UTXO_REORG_TOO_DEEP",
             Self::CascadeTooDeep { .. } => "UTXO_CASCADE_TOO_DEEP",
             Self::BadTransaction(_) => "UTXO_BAD_TRANSACTION",
@@ -300,6 +302,9 @@ impl Refusal {
             }
             Self::AddressTaken(_) => "a script has one owner: another wallet, or another account of this one",
             Self::NotOnTip(_) => "bring the wallets up to the nodes' last block first: bursar utxo follow --once",
+            Self::OtherChain { .. } => {
+                "the source has seen another branch, or another chain; import it into a database of its own"
+            }
             Self::ReorgTooDeep { .. } => "import the wallet into a new database from the node",
             Self::CascadeTooDeep { .. } => "this many unconfirmed descendants is not a usual wallet; see the page",
             Self::BadTransaction(_) => "check where the transaction came from",
@@ -309,14 +314,18 @@ impl Refusal {
             Self::NothingReplaced => "keep all inputs of the transaction that is to be replaced",
             Self::Confirmed(_) => "it is done: make a new transaction",
             Self::Leased(_) => "wait until the lease ends, or choose other outputs",
-            Self::NotSpendable(_) => "it is spent, or its transaction is no longer valid; choose other outputs",
-            Self::NotPending(_, Status::Published) => "it was broadcast and may be mined at any time; only replace it",
+            Self::NotSpendable(_) => {
+                "it is not the wallet's, is spent, or its transaction is no longer valid: bursar utxo list"
+            }
+            Self::NotPending(_, Status::Published) => {
+                "others have it: what is in no block yet can be replaced, no more"
+            }
             Self::NotPending(..) => "it has ended already: bursar utxo tx shows how",
             Self::Ended(..) => "build it anew with another fee or lock time; if it was broadcast, the mempool shows it",
             Self::NotFinal(_) => "wait until it is final: bursar utxo tx shows where it stands",
             Self::Restoring => "ask the nodes what became of it: bursar utxo follow --restore",
             Self::UnknownAddress => "add it first: bursar utxo address add",
-            Self::BadLabel => "give a shorter label",
+            Self::BadLabel => "give 1 to 500 characters, or --clear",
         }
     }
 }

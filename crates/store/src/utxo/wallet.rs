@@ -20,8 +20,10 @@ statements! {
     INSERT_WALLET = "INSERT INTO wallets (name, network, status, created_at) VALUES ($1, $2, 'active', $3) RETURNING id";
     READ_WALLETS = "SELECT id, name, network, status, unread_from FROM wallets ORDER BY id";
     BEGIN_RESTORE = "UPDATE wallets SET status = 'restoring' WHERE id = $1";
-    MARK_UNREAD = "UPDATE wallets SET status = 'restoring',
-            unread_from = CASE WHEN unread_from < $2 THEN unread_from ELSE $2 END
+    BEGIN_IMPORT = "UPDATE wallets SET status = 'restoring', unread_from = 0 WHERE id = $1";
+    /// Blocks that went by before all addresses were there.
+    END_IMPORT = "UPDATE wallets SET status = 'restoring',
+            unread_from = CASE WHEN EXISTS (SELECT 1 FROM blocks WHERE block_height >= $2) THEN $2 END
         WHERE id = $1";
     MARK_ALL_UNREAD = "UPDATE wallets SET status = 'restoring',
             unread_from = CASE WHEN unread_from < $1 THEN unread_from ELSE $1 END";
@@ -110,12 +112,22 @@ impl Db {
         Ok(transact!(self, tx => refused(begin_restore(tx, wallet, at).await))??)
     }
 
-    /// Addresses are about to be added, or were, that were never watched for: what the blocks from a height on did to
-    /// them is not known. Nothing is selected until those were read.
-    pub async fn begin_import(&self, wallet: WalletId, unread_from: u32) -> Result<(), UtxoError> {
+    /// Another wallet's addresses and history are about to be added. Until that has come to a good end none of it is
+    /// believed: what the wallet has would have to be read from the chain, from its beginning.
+    pub async fn begin_import(&self, wallet: WalletId) -> Result<(), UtxoError> {
         Ok(transact!(self, tx => {
             lock(tx).await?;
-            execute!(tx, MARK_UNREAD, wallet.0, i64::from(unread_from))?;
+            execute!(tx, BEGIN_IMPORT, wallet.0)?;
+            refused(known(tx, wallet).await)
+        })??)
+    }
+
+    /// All of it is there, and every output of the wallet is as the source says; the source knew the chain up to
+    /// `unread_from`. Blocks from there on that went by already must be read before anything is selected.
+    pub async fn end_import(&self, wallet: WalletId, unread_from: u32) -> Result<(), UtxoError> {
+        Ok(transact!(self, tx => {
+            lock(tx).await?;
+            execute!(tx, END_IMPORT, wallet.0, i64::from(unread_from))?;
             refused(known(tx, wallet).await)
         })??)
     }

@@ -15,6 +15,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use store::Db;
 use store::utxo::{UtxoError, WalletId};
+use tokio::signal::unix::{SignalKind, signal};
 
 use super::super::Context;
 use crate::clock::SystemClock;
@@ -32,7 +33,7 @@ pub struct Arguments {
     /// A file with user:password for the nodes, such as Core's .cookie
     #[arg(long, value_name = "FILE")]
     login_file: Option<PathBuf>,
-    /// The first block of interest, where no block was followed yet
+    /// The first block of interest, where no block was followed yet; the hundred before it are read too
     #[arg(long, value_name = "HEIGHT", default_value_t = 0)]
     birthday: u32,
     /// Stop when the store has all that the nodes have
@@ -66,10 +67,7 @@ pub async fn run(context: &Context, db: &Db, arguments: &Arguments) -> Outcome {
     chain.check_network().await.map_err(FollowError::from)?;
     let mut follow = Follow::new(db, &chain, arguments.birthday);
     if let Some(from) = arguments.rescan_from {
-        let bar = reading_bar(context);
-        let done = follow.rescan(from, SystemClock.now(), |_, left| show_left(&bar, left)).await;
-        bar.finish_and_clear();
-        done?;
+        rescan(context, db, &mut follow, from).await?;
     }
     if arguments.restore {
         // None of them is spent from until it has had its turn.
@@ -81,13 +79,60 @@ pub async fn run(context: &Context, db: &Db, arguments: &Arguments) -> Outcome {
             let bar = reading_bar(context);
             let restored = follow.restore(wallet.id, SystemClock.now(), |_, left| show_left(&bar, left)).await;
             bar.finish_and_clear();
-            tell_restored(context, &wallet.name, wallet.id, &restored?);
+            let restored = restored.map_err(|error| Failure {
+                hint: "nothing of the wallets is spent until a restore has come to its end; run it again".to_owned(),
+                ..error.into()
+            })?;
+            tell_restored(context, &wallet.name, wallet.id, &restored);
         }
     }
+    let trouble = |error| Failure::outside("INTERNAL", &error, "this is a bug in Bursar: please report it");
+    let mut terminate = signal(SignalKind::terminate()).map_err(trouble)?;
     tokio::select! {
-        done = go_on(context, &mut follow, arguments.once) => done,
-        _ = tokio::signal::ctrl_c() => Ok(()),
+        done = go_on(context, &mut follow, arguments.once) => done?,
+        _ = tokio::signal::ctrl_c() => return Ok(()),
+        _ = terminate.recv() => return Ok(()),
     }
+    tell_end(context, db, &chain).await
+}
+
+async fn rescan(context: &Context, db: &Db, follow: &mut Follow<'_>, from: u32) -> Outcome {
+    let tip = db.tip().await?.map(|(height, _)| height);
+    let Some(tip) = tip.filter(|tip| from <= *tip) else {
+        let message = match tip {
+            None => "no block was connected yet: there is nothing to read again".to_owned(),
+            Some(tip) => format!("the store has no block {from}; its last is {tip}"),
+        };
+        return Err(Failure::bad_input("BAD_USAGE", message, "without --rescan-from it reads on from there"));
+    };
+    let bar = reading_bar(context);
+    let done = follow.rescan(from, SystemClock.now(), |_, left| show_left(&bar, left)).await;
+    bar.finish_and_clear();
+    done?;
+    if context.json {
+        say(json!({ "event": "read again", "from": from, "to": tip }));
+    } else {
+        say(format!("read blocks {from} to {tip} again"));
+    }
+    Ok(())
+}
+
+/// Where the store is, and where the nodes are: they may be behind.
+async fn tell_end(context: &Context, db: &Db, chain: &BitcoinChain) -> Outcome {
+    let nodes = chain.head().await.map_err(FollowError::from)?.tip.height;
+    let store = db.tip().await?.map(|(height, _)| height);
+    if context.json {
+        say(json!({ "event": "done", "height": store, "nodes": nodes }));
+        return Ok(());
+    }
+    match store {
+        None => say(format!("no block was connected; the nodes are at block {nodes}")),
+        Some(store) if u64::from(store) > nodes => {
+            warn(format!("the nodes are at block {nodes}, behind the store's {store}: is this the same chain?"));
+        }
+        Some(store) => say(format!("at block {store}, the nodes at {nodes}")),
+    }
+    Ok(())
 }
 
 fn reading_bar(context: &Context) -> ProgressBar {
@@ -177,9 +222,16 @@ async fn chain(db: &Db, arguments: &Arguments) -> Result<BitcoinChain, Failure> 
     let authorization = match &arguments.login_file {
         None => None,
         Some(file) => {
-            let login = std::fs::read_to_string(file)
-                .map_err(|error| Failure::outside("BAD_USAGE", &error, "--login-file names a file that can be read"))?;
-            Some(format!("Basic {}", STANDARD.encode(login.trim_end())))
+            let bad = |why: String| {
+                let message = format!("--login-file {}: {why}", file.display());
+                Failure::bad_input("BAD_USAGE", message, "name a file with user:password, such as Core's .cookie")
+            };
+            let login = std::fs::read_to_string(file).map_err(|error| bad(error.to_string()))?;
+            let login = login.trim_end();
+            if !login.contains(':') {
+                return Err(bad("there is no user:password in it".to_owned()));
+            }
+            Some(format!("Basic {}", STANDARD.encode(login)))
         }
     };
     let endpoints: Vec<EndpointSettings> = (1..)

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use custody::bitcoin::import::{Export, ImportError, Progress, Step, import, read_bdk, read_core};
 use domain::Clock;
 use indicatif::{ProgressBar, ProgressStyle};
-use serde_json::json;
+use serde_json::{Value, json};
 use store::Db;
 
 use super::super::Context;
@@ -71,11 +71,15 @@ pub async fn run(context: &Context, db: &Db, arguments: &Arguments) -> Outcome {
     let done = import(db, &arguments.wallet, &export, SystemClock.now(), &mut show).await;
     bar.finish_and_clear();
     let report = done?;
-    tell_notes(&export);
+    if !context.json {
+        tell_notes(&export);
+    }
+    let left_out: Vec<Value> =
+        export.left_out.iter().map(|(hash, why)| json!({ "hash": hash.to_string(), "reason": why })).collect();
     let balance = report.balance;
     let body = json!({
         "wallet": arguments.wallet, "addresses": report.addresses, "new_addresses": report.new_addresses,
-        "transactions": report.transactions, "changes": report.changes, "left_out": report.left_out,
+        "transactions": report.transactions, "changes": report.changes, "notes": export.notes, "left_out": left_out,
         "confirmed": shown::btc(balance.confirmed), "unconfirmed": shown::btc(balance.unconfirmed),
         "immature": shown::btc(balance.immature), "outputs": balance.outputs,
     });
@@ -98,7 +102,7 @@ pub async fn run(context: &Context, db: &Db, arguments: &Arguments) -> Outcome {
     Ok(())
 }
 
-/// What the owner should know goes to standard error, so that `--json` stays JSON.
+/// What the owner should know.
 fn tell_notes(export: &Export) {
     for note in &export.notes {
         warn(format!("note: {}", shown::plain(note)));

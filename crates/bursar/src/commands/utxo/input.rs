@@ -44,13 +44,26 @@ pub fn script(text: &str) -> Result<Vec<u8>, String> {
         return Err(form.to_owned());
     }
     let pairs = (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16));
-    pairs.collect::<Result<_, _>>().map_err(|_| form.to_owned())
+    let bytes: Vec<u8> = pairs.collect::<Result<_, _>>().map_err(|_| form.to_owned())?;
+    let script = bitcoin::Script::from_bytes(&bytes);
+    if script.instructions().any(|one| one.is_err()) {
+        return Err("it ends in the middle of something; copy all of it".to_owned());
+    }
+    if script.is_op_return() {
+        return Err("nobody can spend what pays it".to_owned());
+    }
+    Ok(bytes)
 }
 
 /// A name or a label: something that can be read, and that does nothing to a terminal.
 pub fn readable(text: &str) -> Result<String, String> {
-    if text.chars().any(char::is_control) {
+    // Some are no controls by their class, and turn text round all the same.
+    let turns =
+        |letter: char| matches!(letter, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    if text.chars().any(|letter| letter.is_control() || turns(letter)) {
         Err("write it without control characters".to_owned())
+    } else if text.chars().all(char::is_whitespace) && !text.is_empty() {
+        Err("write something that can be seen".to_owned())
     } else {
         Ok(text.to_owned())
     }
@@ -90,7 +103,7 @@ mod tests {
         assert_eq!(hash(&text).unwrap().to_string(), text);
         assert_eq!(outpoint(&format!("{text}:4294967295")).unwrap().to_string(), format!("{text}:4294967295"));
         assert_eq!(lock(&text).unwrap().0, [0x9f; 32]);
-        assert_eq!(script("0014fF").unwrap(), [0, 0x14, 0xff]);
+        assert_eq!(script("0001fF").unwrap(), [0, 1, 0xff]);
     }
 
     #[test]
@@ -102,10 +115,10 @@ mod tests {
         for bad in ["", ":", &text, &format!("{text}:"), &format!("{text}:-1"), &format!("{text}:4294967296"), "9f:0"] {
             assert!(outpoint(bad).is_err(), "{bad:?}");
         }
-        for bad in ["", "0", "0g", "+1", "é", &"00".repeat(521)] {
+        for bad in ["", "0", "0g", "+1", "é", &"00".repeat(521), "001428b120f4", "6a00"] {
             assert!(script(bad).is_err(), "{bad:?}");
         }
-        for bad in ["", " hot", "a\nb", "\u{1b}[31m", &"x".repeat(65)] {
+        for bad in ["", " hot", "a\nb", "\u{1b}[31m", "a\u{202e}b", &"x".repeat(65)] {
             assert!(name(bad).is_err(), "{bad:?}");
         }
         assert!(network("mainnet").unwrap_err().contains("regtest"));

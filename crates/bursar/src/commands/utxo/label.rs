@@ -18,6 +18,7 @@ enum Kind {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(override_usage = "bursar utxo label [OPTIONS] --actor <ACTOR> <WALLET> <KIND> <TARGET> <TEXT|--clear>")]
 #[command(group = clap::ArgGroup::new("said").required(true).args(["text", "clear"]))]
 pub struct Arguments {
     /// The wallet's name

@@ -43,7 +43,12 @@ pub async fn run(context: &Context, db: &Db, arguments: &Arguments) -> Outcome {
     let body: Vec<Value> = rows.iter().map(|row| shown::output_json(row, wallet.network)).collect();
     context.print(&json!({ "wallet": wallet.name, "outputs": body, "next_after": next }), || {
         if rows.is_empty() {
-            return if arguments.all { "no outputs" } else { "no unspent outputs; --all shows the others" }.to_owned();
+            let more = if arguments.after.is_some() { " after this one" } else { "" };
+            let of = arguments.account.map_or_else(String::new, |account| format!(" in account {account}"));
+            return match arguments.all {
+                true => format!("no outputs{of}{more}"),
+                false => format!("no unspent outputs{of}{more}; --all shows the others"),
+            };
         }
         let more = next.map_or_else(String::new, |id| format!("\nmore: --after {id}"));
         format!("{}{more}", shown::outputs(&rows, wallet.network, tip))

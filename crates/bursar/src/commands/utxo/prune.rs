@@ -16,6 +16,7 @@ use crate::failure::{Failure, Outcome};
 use crate::output::thousands;
 
 #[derive(Debug, clap::Args)]
+#[command(override_usage = "bursar utxo prune [OPTIONS] --reason <REASON> --actor <ACTOR> <WALLET> <HASH|--all>")]
 #[command(group = clap::ArgGroup::new("which").required(true).args(["hash", "all"]))]
 pub struct Arguments {
     /// The wallet's name

@@ -89,7 +89,10 @@ pub async fn address(context: &Context, db: &Db, command: &AddressCommand) -> Ou
         let place = address.unwrap_or_else(|| format!("script {}", shown::hex(&new.script)));
         let kind = match kind {
             AddressKind::P2wpkh | AddressKind::P2tr => kind.text(),
-            AddressKind::Other => "watched, not spent from",
+            AddressKind::Other if path.is_none() && kind_of_script(&new.script) != AddressKind::Other => {
+                "only watched: --branch and --index say which key can spend from it"
+            }
+            AddressKind::Other => "only watched",
         };
         let whose = format!("wallet {}, account {}", wallet.name, new.account);
         match added {

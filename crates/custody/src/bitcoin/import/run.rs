@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use domain::Timestamp;
 use store::Db;
-use store::utxo::{Balance, ListFilter, OutPoint, OutputRow, Paths, Refusal, WalletId, is_mature};
+use store::utxo::{Balance, Hash, ListFilter, OutPoint, OutputRow, Paths, Refusal, WalletId, is_mature};
 
 use super::{Claim, Export, ImportError};
 
@@ -61,12 +61,11 @@ async fn in_chunks(
     chunk: usize,
     progress: &mut (dyn FnMut(Progress) + Send),
 ) -> Result<Report, ImportError> {
-    check_others(db, name, export).await?;
+    check_first(db, name, export).await?;
     let wallet = db.create_wallet(name, export.network, at).await?;
     // Half of a history shows coins that the other half has spent; and a source may be behind the chain. Nothing is selected
     // before `Follow::restore` has read what the source has not, and held the rest against the nodes.
-    let unread_from = export.tip.map_or(0, |(height, _)| height.saturating_add(1));
-    db.begin_import(wallet, unread_from).await?;
+    db.begin_import(wallet).await?;
     let mut tell = |step, done: usize, of| progress(Progress { step, done: done.min(of), of });
 
     let (mut new_addresses, mut changes) = (0, 0);
@@ -84,8 +83,7 @@ async fn in_chunks(
     }
 
     let balance = check(db, wallet, export, at, &mut |done| tell(Step::Check, done, export.unspent.len())).await?;
-    // Once more: somebody may have finished a restore while half of it was here.
-    db.begin_import(wallet, unread_from).await?;
+    db.end_import(wallet, export.tip.map_or(0, |(height, _)| height.saturating_add(1))).await?;
     Ok(Report {
         wallet,
         addresses: export.addresses.len(),
@@ -97,18 +95,45 @@ async fn in_chunks(
     })
 }
 
-/// All wallets share the blocks, and follow the chain from the highest one. An import must not raise it past blocks that
-/// another wallet has not seen.
-async fn check_others(db: &Db, name: &str, export: &Export) -> Result<(), ImportError> {
-    if db.wallets().await?.iter().all(|wallet| wallet.name == name) {
+/// What cannot come to a good end is refused before anything is stored.
+async fn check_first(db: &Db, name: &str, export: &Export) -> Result<(), ImportError> {
+    let wallets = db.wallets().await?;
+    let same = wallets.iter().find(|wallet| wallet.name == name).map(|wallet| wallet.id);
+    for some in export.addresses.chunks(ADDRESSES) {
+        let owners = db.owners_of(some.iter().map(|one| one.script.as_slice()).collect()).await?;
+        if let Some((script, _)) = owners.into_iter().find(|(_, owner)| Some(*owner) != same) {
+            return Err(ImportError::Store(Refusal::AddressTaken(shown(&script)).into()));
+        }
+    }
+    check_blocks(db, export).await?;
+    if wallets.iter().all(|wallet| Some(wallet.id) == same) {
         return Ok(());
     }
+    // All wallets share the blocks, and follow the chain from the highest one. An import must not raise it past blocks that
+    // another wallet has not seen.
     let tip = db.tip().await?;
     let highest = export.transactions.iter().filter_map(|given| given.block).map(|block| block.0).max();
     if highest > tip.map(|tip| tip.0) {
         return Err(ImportError::Store(Refusal::NotOnTip(tip).into()));
     }
     Ok(())
+}
+
+/// The source's blocks are of the chain that the store follows.
+async fn check_blocks(db: &Db, export: &Export) -> Result<(), ImportError> {
+    let given: BTreeMap<u32, Hash> =
+        export.transactions.iter().filter_map(|given| given.block).map(|(height, hash, _)| (height, hash)).collect();
+    let (Some(first), Some(last)) = (given.keys().next(), given.keys().next_back()) else { return Ok(()) };
+    for (height, hash) in db.block_hashes(*first, *last).await? {
+        if given.get(&height).is_some_and(|given| *given != hash) {
+            return Err(ImportError::Store(Refusal::OtherChain { height }.into()));
+        }
+    }
+    Ok(())
+}
+
+fn shown(script: &[u8]) -> String {
+    script.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Every output that the store holds for unspent is one that the source claims, and the other way round; and the totals

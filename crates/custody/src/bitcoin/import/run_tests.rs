@@ -9,6 +9,7 @@ use store::db_test;
 use store::testing::{NOW, TestDb};
 use store::utxo::{
     AddressKind, Hash, Imported, Network, NewAddress, NewOutput, NewTx, Path, Status, TransactionDetail, UtxoId,
+    WalletStatus,
 };
 
 use super::*;
@@ -95,6 +96,10 @@ async fn rows(db: &TestDb, wallet: WalletId, export: &Export) -> (Vec<OutputRow>
     (outputs, details)
 }
 
+async fn waits(db: &TestDb) -> Vec<(WalletStatus, Option<u32>)> {
+    db.wallets().await.unwrap().iter().map(|wallet| (wallet.status, wallet.unread_from)).collect()
+}
+
 async fn whole(db: &TestDb, name: &str) -> Result<Report, ImportError> {
     in_chunks(db, name, &export(), NOW, 2, &mut |_| {}).await
 }
@@ -139,6 +144,7 @@ db_test! {
 
         let again = whole(db, "w").await.unwrap();
         assert_eq!((again.wallet, again.new_addresses, again.changes, again.balance), (report.wallet, 0, 0, balance));
+        assert_eq!(waits(db).await, [(WalletStatus::Restoring, None)], "no block went by without its addresses");
     }
 
     async fn an_import_that_was_killed_is_run_again(db: TestDb) {
@@ -177,6 +183,7 @@ db_test! {
             export.unspent.extend(said.map(|claim| (outpoint, claim)));
             let error = import(db, "w", &export, NOW, &mut |_| {}).await.unwrap_err();
             assert_eq!(error.code(), "UTXO_IMPORT_MISMATCH");
+            assert_eq!(waits(db).await, [(WalletStatus::Restoring, Some(0))], "nothing of it is believed");
             assert!(error.to_string().contains(text), "{text}: {error}");
         }
         // A transaction that the export lacks.
@@ -205,6 +212,16 @@ db_test! {
         low.transactions.retain(|given| given.block.is_some_and(|block| block.0 <= 12));
         low.unspent.retain(|_, claim| claim.height.is_some_and(|height| height <= 12));
         low.unspent.insert(OutPoint { hash: hash(1), index: 0 }, claim(5_000, Some(10), true));
+        low.tip = Some((20, Hash([20; 32])));
         assert_eq!(import(db, "new", &low, NOW, &mut |_| {}).await.unwrap().balance.outputs, 2);
+        assert_eq!(waits(db).await[1], (WalletStatus::Restoring, Some(21)), "the store was followed further");
+
+        // What cannot end well begins nothing.
+        let mut other = low.clone();
+        assert_eq!(import(db, "third", &other, NOW, &mut |_| {}).await.unwrap_err().code(), "UTXO_ADDRESS_TAKEN");
+        other.addresses.clear();
+        other.transactions[0].block = Some((50, Hash([51; 32]), 1));
+        assert_eq!(import(db, "third", &other, NOW, &mut |_| {}).await.unwrap_err().code(), "UTXO_NOT_ON_TIP");
+        assert_eq!(waits(db).await.len(), 2);
     }
 }
