@@ -44,7 +44,7 @@ async fn check_page(db: &Db, page: &[StoredTx]) -> Result<Vec<Finding>, UtxoErro
         if transaction.inputs != stored.inputs {
             findings.push(finding(stored, "its inputs are not those of its bytes"));
         }
-        let ours = |script: &Vec<u8>| owners.get(script) == Some(&stored.wallet);
+        let ours = |script: &Vec<u8>| owners.get(script).is_some_and(|(wallet, _)| *wallet == stored.wallet);
         let expected: Vec<(u32, i64, Vec<u8>)> = (0_u32..)
             .zip(&transaction.outputs)
             .filter(|(_, output)| ours(&output.script))

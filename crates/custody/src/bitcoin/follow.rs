@@ -18,7 +18,7 @@ use chain::bitcoin::BitcoinChain;
 use chain::{BlockRef, Chain, ChainError, TxHash};
 use domain::Timestamp;
 use store::Db;
-use store::utxo::{Hash, Imported, NewTx, Refusal, UtxoError, WalletId};
+use store::utxo::{Hash, NewTx, Refusal, UtxoError, WalletId};
 
 use super::read::{BadBytes, block_of_bytes, hash_of_block, tx_hash_of, tx_of_bytes};
 
@@ -217,18 +217,19 @@ impl<'a> Follow<'a> {
     pub async fn rescan(
         &mut self,
         from: u32,
+        to: u32,
         at: Timestamp,
         mut progress: impl FnMut(u32, u32),
     ) -> Result<(), FollowError> {
-        let Some((tip, _)) = self.db.tip().await? else { return Ok(()) };
+        let last = to.min(self.db.tip().await?.map_or(0, |(height, _)| height));
         // What waits may spend what is found now.
         self.seen.clear();
-        let heights: Vec<u32> = (from..=tip).collect();
+        let heights: Vec<u32> = (from..=last).collect();
         for some in heights.chunks(RESCAN_AT_ONCE) {
             let asked: Vec<u64> = some.iter().copied().map(u64::from).collect();
             for (height, header) in some.iter().zip(self.chain.headers(&asked).await?) {
                 self.read_again(*height, header.at(), at).await?;
-                progress(*height, tip - height);
+                progress(*height, last - height);
             }
         }
         Ok(())
@@ -238,10 +239,7 @@ impl<'a> Follow<'a> {
         let nonsense = |source| FollowError::Block { height: block.height, source };
         let bytes = self.chain.block_bytes(block).await?;
         let (stored, transactions) = block_of_bytes(height, &bytes).map_err(nonsense)?;
-        let place = Some((height, stored.hash, stored.time));
-        let imported: Vec<Imported> =
-            transactions.into_iter().map(|tx| Imported { tx, block: place, lost: false }).collect();
-        self.db.import_transactions(&imported, at).await?;
+        self.db.read_block_again(&stored, &transactions, at).await?;
         Ok(())
     }
 
@@ -273,11 +271,15 @@ impl<'a> Follow<'a> {
         let before = self.db.unconfirmed(wallet).await?;
         // First: where an import brought nothing but such blocks, there is nothing to go on from.
         self.undo_stale(at).await?;
+        let followed = self.db.tip().await?;
         let mut heard = self.catch_up(at).await?;
         let wallets = self.db.wallets().await?;
         let unread_from = wallets.iter().find(|one| one.id == wallet).and_then(|one| one.unread_from);
-        if let Some(from) = unread_from {
-            self.rescan(from.max(self.birthday), at, progress).await?;
+        // What was connected just now was read for all addresses.
+        if let (Some(from), Some((to, _))) = (unread_from, followed) {
+            // Of an import that has not come to a good end nothing is known; its owner may know more.
+            let from = if from == 0 { self.birthday } else { from };
+            self.rescan(from, to, at, progress).await?;
             heard = self.catch_up(at).await?;
         }
         let now: Vec<Hash> = self.db.unconfirmed(wallet).await?.into_iter().map(|(hash, ..)| hash).collect();

@@ -359,7 +359,7 @@ fn a_bitcoind_is_read_again_for_an_address_that_came_late() {
         late.add_addresses(id, &[address], store::utxo::Paths::Exact, NOW).await.unwrap();
         assert_eq!(late.balance(id, NOW).await.unwrap()[&0].confirmed, 0, "those blocks went by");
         let mut read = 0;
-        follow.rescan(0, NOW, |_, _| read += 1).await.unwrap();
+        follow.rescan(0, u32::MAX, NOW, |_, _| read += 1).await.unwrap();
         assert_eq!(read, late.tip().await.unwrap().unwrap().0 + 1);
         let wanted: i64 = wallet.node.unspent(&[script]).await.iter().map(|one| one.amount).sum();
         assert_eq!(late.balance(id, NOW).await.unwrap()[&0].confirmed, wanted);
@@ -439,6 +439,8 @@ fn what_an_import_did_not_see_of_the_chain_is_read_from_bitcoind() {
             assert_eq!(refused.code(), "UTXO_RESTORING");
         }
         let mut read = Vec::new();
+        // Whatever the first block of interest is for those that begin anew.
+        let mut follow = Follow::new(&late, &chain, tip);
         follow.restore(id, NOW, |height, _| read.push(height)).await.unwrap();
         assert_eq!(read, (tip - 3..=tip).collect::<Vec<_>>());
         assert_eq!(late.wallets().await.unwrap()[0].status, store::utxo::WalletStatus::Active);

@@ -57,7 +57,7 @@ statements! {
         LIMIT 100";
 
     /// Whatever is invalid has a cause: somebody took its inputs, perhaps one that was pruned since; a parent is invalid or
-    /// gone; it was abandoned.
+    /// gone. What nobody else ever had may have been abandoned, or had such a cause once.
     CHECK_CAUSES = "SELECT t.wallet_id, t.tx_hash, CAST(0 AS BIGINT) FROM transactions t
         WHERE t.status IN ('replaced', 'failed')
             AND NOT EXISTS (SELECT 1 FROM tx_replacements e WHERE e.wallet_id = t.wallet_id AND e.replaced_tx_id = t.id)
@@ -67,8 +67,10 @@ statements! {
             AND (t.status = 'replaced' OR (
                 NOT EXISTS (SELECT 1 FROM tx_inputs i JOIN transactions p ON p.tx_hash = i.prev_hash
                     WHERE i.wallet_id = t.wallet_id AND i.tx_id = t.id AND p.status NOT IN ('pending', 'published'))
-                AND NOT EXISTS (SELECT 1 FROM transaction_events v WHERE v.wallet_id = t.wallet_id AND v.tx_hash = t.tx_hash
-                    AND v.status = 'failed' AND v.reason LIKE 'abandoned%')))
+                AND NOT EXISTS (SELECT 1 FROM tx_inputs i JOIN tx_inputs o ON o.prev_hash = i.prev_hash
+                        AND o.prev_index = i.prev_index AND o.active
+                    WHERE i.wallet_id = t.wallet_id AND i.tx_id = t.id)
+                AND EXISTS (SELECT 1 FROM transaction_events v WHERE v.tx_hash = t.tx_hash AND v.status = 'published')))
         LIMIT 100";
 
     /// What was broadcast, and nothing contradicts any more, is valid again (law 5).
@@ -190,10 +192,10 @@ impl Db {
         rows.into_iter().map(stored).collect()
     }
 
-    /// Which wallet owns each of these scripts, as far as one does.
-    pub async fn owners_of(&self, scripts: HashSet<&[u8]>) -> Result<HashMap<Vec<u8>, WalletId>, UtxoError> {
+    /// Which wallet and account own each of these scripts, as far as one does.
+    pub async fn owners_of(&self, scripts: HashSet<&[u8]>) -> Result<HashMap<Vec<u8>, (WalletId, u32)>, UtxoError> {
         let owners = load::owners(&mut self.read().await?, scripts).await?;
-        Ok(owners.into_iter().map(|(script, (wallet, ..))| (script, wallet)).collect())
+        Ok(owners.into_iter().map(|(script, (wallet, _, account))| (script, (wallet, account))).collect())
     }
 
     /// At most a hundred rows for each rule; none when all is as it should be. It reads everything once, from one

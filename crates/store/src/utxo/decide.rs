@@ -17,6 +17,17 @@ pub(super) const UNCONFIRMED: State = State { status: Status::Published, height:
 /// More satoshi than there will ever be is not an amount.
 const MOST_SATOSHI: i64 = 2_100_000_000_000_000;
 
+/// Who says that a block has a transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Word {
+    /// The chain: its next block.
+    New,
+    /// The chain: a block that is read once more. It knows better than whatever was said before.
+    Read,
+    /// An import's source. bdk_wallet gives a transaction the block of whatever spends it, if it knows no better.
+    Claimed,
+}
+
 /// What no chain could hold is refused before anything is read.
 pub(super) fn check_sense(tx: &NewTx) -> Result<(), Refusal> {
     let distinct: HashSet<&OutPoint> = tx.inputs.iter().collect();
@@ -86,17 +97,27 @@ impl<'a> Graph<'a> {
     }
 
     /// A block has it.
-    pub async fn confirm(&mut self, tx: &mut Tx, new: &'a NewTx, height: u32, block: Hash) -> Result<(), UtxoError> {
+    pub async fn confirm(
+        &mut self,
+        tx: &mut Tx,
+        new: &'a NewTx,
+        (height, block): (u32, Hash),
+        word: Word,
+    ) -> Result<(), UtxoError> {
         let state = State { status: Status::Published, height: Some(height) };
         let concerned = self.concerned(new);
         if let Some(node) = self.nodes.get(&new.hash) {
             if node.now == state && !self.has_news_of(new) {
                 return Ok(());
             }
-            if let Some(elsewhere) = node.now.height.filter(|elsewhere| *elsewhere != height)
-                && !load::is_imported(tx, elsewhere).await?
-            {
-                return Err(Refusal::BadTransaction("another block has it already").into());
+            if let Some(elsewhere) = node.now.height.filter(|elsewhere| *elsewhere != height) {
+                match word {
+                    Word::Claimed => return Ok(()),
+                    Word::New if !load::is_imported(tx, elsewhere).await? => {
+                        return Err(Refusal::BadTransaction("another block has it already").into());
+                    }
+                    Word::New | Word::Read => {}
+                }
             }
         } else if concerned.is_empty() {
             return Ok(());
@@ -145,6 +166,24 @@ impl<'a> Graph<'a> {
             },
         }
         self.revive(tx).await
+    }
+
+    /// Another wallet's history has it, and says that it lost to one that is here already.
+    pub fn lose(&mut self, new: &'a NewTx) {
+        let (concerned, conflicts) = (self.concerned(new), self.conflicts(new));
+        let Some(winner) = conflicts.first().copied().filter(|_| !concerned.is_empty()) else { return };
+        let mined = |one: &Hash| self.nodes.get(one).is_some_and(|node| node.now.height.is_some());
+        let status = if conflicts.iter().any(mined) { Status::Failed } else { Status::Replaced };
+        // It was broadcast, and may come back when what beat it is gone.
+        self.changed.push((new.hash, UNCONFIRMED, "seen", None));
+        self.admit(new, &concerned, State { status, height: None }, "it had lost before the import", Some(winner));
+        if let Some(node) = self.nodes.get_mut(&new.hash) {
+            node.once_published = true;
+        }
+        for winner in conflicts {
+            self.edges.push((new.hash, winner));
+            self.join(winner, &concerned, "one that had lost to it has arrived", new.hash);
+        }
     }
 
     /// A transaction that was not there before takes its inputs from those that had them.

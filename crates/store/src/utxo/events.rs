@@ -5,12 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use domain::Timestamp;
 
-use super::decide::{UNCONFIRMED, check_sense};
+use super::decide::{UNCONFIRMED, Word, check_sense};
 use super::graph::{Graph, State};
 use super::lease::check_leases;
 use super::load::{self, bytes, hash, number};
 use super::types::{
-    Block, Changes, Hash, Imported, LockId, NewTx, OutPoint, Refusal, Status, UtxoError, WalletId, WalletStatus,
+    Block, Changes, FINAL_DEPTH, Hash, Imported, LockId, NewTx, OutPoint, Refusal, Status, UtxoError, WalletId,
+    WalletStatus,
 };
 use super::wallet::mark_all_unread;
 use super::write::Written;
@@ -132,7 +133,16 @@ impl Db {
     pub async fn import_transactions(&self, imported: &[Imported], at: Timestamp) -> Result<Changes, UtxoError> {
         let txs: Vec<NewTx> = imported.iter().map(|one| one.tx.clone()).collect();
         txs.iter().try_for_each(check_sense)?;
-        Ok(transact!(self, tx => refused(import(tx, imported, &txs, at).await))??)
+        Ok(transact!(self, tx => refused(import(tx, imported, &txs, Word::Claimed, at).await))??)
+    }
+
+    /// A block of the chain that is stored, or lies below those, read once more for what has become ours since. What it
+    /// has is in it, whatever an import said.
+    pub async fn read_block_again(&self, block: &Block, txs: &[NewTx], at: Timestamp) -> Result<Changes, UtxoError> {
+        txs.iter().try_for_each(check_sense)?;
+        let place = Some((block.height, block.hash, block.time));
+        let read: Vec<Imported> = txs.iter().map(|tx| Imported { tx: tx.clone(), block: place, lost: false }).collect();
+        Ok(transact!(self, tx => refused(import(tx, &read, txs, Word::Read, at).await))??)
     }
 
     /// The mempool shows these.
@@ -206,7 +216,7 @@ async fn connect(tx: &mut Tx, block: &Block, txs: &[NewTx], at: Timestamp) -> Re
     }
     let (mut graph, relevant) = Graph::around(tx, txs).await?;
     for new in relevant {
-        graph.confirm(tx, new, block.height, block.hash).await?;
+        graph.confirm(tx, new, (block.height, block.hash), Word::New).await?;
     }
     if !again {
         insert_blocks(tx, &[(block.height, block.hash, block.time)], true).await?;
@@ -258,7 +268,8 @@ async fn undo_imported(tx: &mut Tx, blocks: &[(u32, Hash)], at: Timestamp) -> Re
     let rows: Vec<(Vec<u8>,)> = fetch_rows(tx, &READ_IN_BLOCKS, heights()).await?;
     let changes = leave_chain(tx, rows.iter().map(|row| hash(&row.0)).collect::<Result<_, _>>()?, at).await?;
     execute_rows(tx, &DELETE_STALE, heights()).await?;
-    mark_all_unread(tx, lowest).await?;
+    // The branch that they were on may have begun below them.
+    mark_all_unread(tx, lowest.saturating_sub(FINAL_DEPTH)).await?;
     Ok(changes)
 }
 
@@ -276,7 +287,13 @@ async fn leave_chain(tx: &mut Tx, hashes: BTreeSet<Hash>, at: Timestamp) -> Resu
     Ok(graph.write(tx, by_chain(at)).await?)
 }
 
-async fn import(tx: &mut Tx, imported: &[Imported], txs: &[NewTx], at: Timestamp) -> Result<Changes, UtxoError> {
+async fn import(
+    tx: &mut Tx,
+    imported: &[Imported],
+    txs: &[NewTx],
+    word: Word,
+    at: Timestamp,
+) -> Result<Changes, UtxoError> {
     lock(tx).await?;
     let mut blocks: BTreeMap<u32, (Hash, u32)> = BTreeMap::new();
     for (height, block, time) in imported.iter().filter_map(|one| one.block) {
@@ -306,10 +323,12 @@ async fn import(tx: &mut Tx, imported: &[Imported], txs: &[NewTx], at: Timestamp
     let sources: BTreeMap<Hash, &Imported> = imported.iter().map(|one| (one.tx.hash, one)).collect();
     for (new, source) in relevant.into_iter().filter_map(|new| Some((new, *sources.get(&new.hash)?))) {
         match source.block {
-            Some((height, block, _)) => graph.confirm(tx, new, height, block).await?,
+            Some((height, block, _)) => graph.confirm(tx, new, (height, block), word).await?,
             None if new.coinbase => return Err(Refusal::BadTransaction("a coinbase is always in a block").into()),
-            // Whoever beat it is here already. It must not take the place back.
-            None if source.lost && !graph.nodes.contains_key(&new.hash) && !graph.conflicts(new).is_empty() => {}
+            // Whoever beat it is here already, and must not be replaced by it.
+            None if source.lost && !graph.nodes.contains_key(&new.hash) && !graph.conflicts(new).is_empty() => {
+                graph.lose(new);
+            }
             None => graph.see(tx, new).await?,
         }
     }

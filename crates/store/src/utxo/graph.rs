@@ -217,13 +217,17 @@ impl<'a> Graph<'a> {
             .filter_map(|(outpoint, coin)| self.spender(&outpoint).map(|spender| (coin.wallet, spender)))
             .collect();
         for (wallet, spender) in spent {
-            if let Some(child) = self.nodes.get_mut(&spender)
-                && !child.stored_in.contains(&wallet)
-                && child.joins.insert(wallet)
-            {
-                child.reason = "its parent has arrived";
-                child.cause = Some(tx.hash);
-                self.changed.push((spender, child.now, child.reason, child.cause));
+            self.join(spender, &BTreeSet::from([wallet]), "its parent has arrived", tx.hash);
+        }
+    }
+
+    /// A stored transaction concerns these wallets too, since another one has come.
+    pub fn join(&mut self, hash: Hash, wallets: &BTreeSet<WalletId>, reason: &'static str, cause: Hash) {
+        let Some(node) = self.nodes.get_mut(&hash) else { return };
+        for wallet in wallets {
+            if !node.stored_in.contains(wallet) && node.joins.insert(*wallet) {
+                (node.reason, node.cause) = (reason, Some(cause));
+                self.changed.push((hash, node.now, reason, Some(cause)));
             }
         }
     }

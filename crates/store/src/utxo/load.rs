@@ -134,8 +134,7 @@ statements! {
     READ_IS_IMPORTED = "SELECT block_height FROM blocks WHERE block_height = $1 AND NOT connected";
 }
 
-/// Whether only an import's word stands for the block and what is in it; bdk_wallet gives a transaction the block of
-/// whatever spends it, if it knows no better.
+/// Whether only an import's word stands for the block and what is in it.
 pub(super) async fn is_imported(tx: &mut Tx, height: u32) -> Result<bool, StoreError> {
     Ok(fetch_optional!(tx, READ_IS_IMPORTED => (i64,), i64::from(height))?.is_some())
 }

@@ -6,13 +6,10 @@ use domain::Timestamp;
 
 use super::events::{lock, read_tip, refused};
 use super::load::{self, hash, status};
-use super::types::{COINBASE_MATURITY, Hash, Refusal, Status, UtxoError, WalletId};
+use super::types::{FINAL_DEPTH, Hash, Refusal, Status, UtxoError, WalletId};
 use crate::db::{Db, Tx};
 use crate::error::StoreError;
 use crate::transact;
-
-/// With so many blocks on top, nothing is undone any more.
-const FINAL_DEPTH: u32 = COINBASE_MATURITY;
 
 /// So many transactions that one depends on are looked at; a longer line is not pruned.
 const MOST_ANCESTORS: usize = 1_000;

@@ -210,6 +210,9 @@ pub struct NewOutput {
 /// So many blocks above it make a coinbase spendable. Consensus asks for one less; Bitcoin Core's wallet waits as we do.
 pub const COINBASE_MATURITY: u32 = 100;
 
+/// With so many blocks on top, nothing is undone any more.
+pub const FINAL_DEPTH: u32 = COINBASE_MATURITY;
+
 pub const fn is_mature(coinbase_height: u32, tip: u32) -> bool {
     tip >= coinbase_height && tip - coinbase_height >= COINBASE_MATURITY
 }

@@ -21,10 +21,7 @@ statements! {
     READ_WALLETS = "SELECT id, name, network, status, unread_from FROM wallets ORDER BY id";
     BEGIN_RESTORE = "UPDATE wallets SET status = 'restoring' WHERE id = $1";
     BEGIN_IMPORT = "UPDATE wallets SET status = 'restoring', unread_from = 0 WHERE id = $1";
-    /// Blocks that went by before all addresses were there.
-    END_IMPORT = "UPDATE wallets SET status = 'restoring',
-            unread_from = CASE WHEN EXISTS (SELECT 1 FROM blocks WHERE block_height >= $2) THEN $2 END
-        WHERE id = $1";
+    END_IMPORT = "UPDATE wallets SET status = 'restoring', unread_from = $2 WHERE id = $1";
     MARK_ALL_UNREAD = "UPDATE wallets SET status = 'restoring',
             unread_from = CASE WHEN unread_from < $1 THEN unread_from ELSE $1 END";
     /// Unless more is unread by now than was read.
@@ -122,8 +119,8 @@ impl Db {
         })??)
     }
 
-    /// All of it is there, and every output of the wallet is as the source says; the source knew the chain up to
-    /// `unread_from`. Blocks from there on that went by already must be read before anything is selected.
+    /// All of it is there, and every output of the wallet is as the source says. What the source did not know of the
+    /// chain, from this block on, must be read before anything is selected.
     pub async fn end_import(&self, wallet: WalletId, unread_from: u32) -> Result<(), UtxoError> {
         Ok(transact!(self, tx => {
             lock(tx).await?;

@@ -131,8 +131,14 @@ db_test! {
         let other = [address(0, 1, Some((0, 5)))];
         assert_eq!(db.add_addresses(wallet, &other, Paths::WhereFree, NOW).await.unwrap(), Added::default());
         // 4 was given a path that 3 has: it is watched, and may get one that is free.
+        let output = NewOutput { script: address(0, 4, None).script, amount: 70_000 };
+        let inputs = vec![OutPoint { hash: Hash([9; 32]), index: 0 }];
+        connect(db, 100, &[NewTx { hash: Hash([8; 32]), raw: vec![8], coinbase: false, inputs, outputs: vec![output] }]).await;
+        let want = Want { target: 50_000, allow: Allow::default(), seed: 1 };
+        assert_eq!(db.candidates(wallet, 0, &want, NOW).await.unwrap(), []);
         let free = [address(0, 4, Some((1, 1)))];
         assert_eq!(db.add_addresses(wallet, &free, Paths::Exact, NOW).await.unwrap(), Added { new: 0, learned: 1 });
+        assert_eq!(db.candidates(wallet, 0, &want, NOW).await.unwrap().len(), 1);
     }
 
     /// What no rule of the database forbids, the check finds.

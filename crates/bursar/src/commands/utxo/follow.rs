@@ -18,6 +18,7 @@ use store::utxo::{UtxoError, WalletId};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::super::Context;
+use super::known_wallet;
 use crate::clock::SystemClock;
 use crate::failure::{Failure, Outcome};
 use crate::output::{say, warn};
@@ -39,9 +40,10 @@ pub struct Arguments {
     /// Stop when the store has all that the nodes have
     #[arg(long)]
     once: bool,
-    /// First bring all wallets up to date after a backup of the database was put back, or one was imported
-    #[arg(long)]
-    restore: bool,
+    /// First bring a wallet up to date that was imported; without a name all of them, after a backup of the database was
+    /// put back. Nothing of them is spent meanwhile
+    #[arg(long, value_name = "WALLET", num_args = 0..=1)]
+    restore: Option<Option<String>>,
     /// First read the blocks from this one on once more: an address was added that they may have paid
     #[arg(long, value_name = "HEIGHT")]
     rescan_from: Option<u32>,
@@ -69,22 +71,8 @@ pub async fn run(context: &Context, db: &Db, arguments: &Arguments) -> Outcome {
     if let Some(from) = arguments.rescan_from {
         rescan(context, db, &mut follow, from).await?;
     }
-    if arguments.restore {
-        // None of them is spent from until it has had its turn.
-        let wallets = db.wallets().await?;
-        for wallet in &wallets {
-            db.begin_restore(wallet.id, SystemClock.now()).await?;
-        }
-        for wallet in &wallets {
-            let bar = reading_bar(context);
-            let restored = follow.restore(wallet.id, SystemClock.now(), |_, left| show_left(&bar, left)).await;
-            bar.finish_and_clear();
-            let restored = restored.map_err(|error| Failure {
-                hint: "nothing of the wallets is spent until a restore has come to its end; run it again".to_owned(),
-                ..error.into()
-            })?;
-            tell_restored(context, &wallet.name, wallet.id, &restored);
-        }
+    if let Some(name) = &arguments.restore {
+        restore(context, db, &mut follow, name.as_deref()).await?;
     }
     let trouble = |error| Failure::outside("INTERNAL", &error, "this is a bug in Bursar: please report it");
     let mut terminate = signal(SignalKind::terminate()).map_err(trouble)?;
@@ -94,6 +82,34 @@ pub async fn run(context: &Context, db: &Db, arguments: &Arguments) -> Outcome {
         _ = terminate.recv() => return Ok(()),
     }
     tell_end(context, db, &chain).await
+}
+
+async fn restore(context: &Context, db: &Db, follow: &mut Follow<'_>, name: Option<&str>) -> Outcome {
+    let wallets = match name {
+        None => db.wallets().await?,
+        Some(name) => vec![known_wallet(db, name).await?],
+    };
+    // None of them is spent from until it has had its turn.
+    for wallet in &wallets {
+        db.begin_restore(wallet.id, SystemClock.now()).await?;
+    }
+    let mut first = Ok(());
+    for wallet in &wallets {
+        let bar = reading_bar(context);
+        let restored = follow.restore(wallet.id, SystemClock.now(), |_, left| show_left(&bar, left)).await;
+        bar.finish_and_clear();
+        match restored {
+            Ok(restored) => tell_restored(context, &wallet.name, wallet.id, &restored),
+            // One that cannot be read must not keep the others closed.
+            Err(error) => {
+                warn(format!("{}: wallet {} stays closed: {error}", error.code(), wallet.name));
+                let hint =
+                    "nothing of the wallet is spent until a restore has come to its end; run it again".to_owned();
+                first = first.and(Err(Failure { hint, ..error.into() }));
+            }
+        }
+    }
+    first
 }
 
 async fn rescan(context: &Context, db: &Db, follow: &mut Follow<'_>, from: u32) -> Outcome {
@@ -106,7 +122,7 @@ async fn rescan(context: &Context, db: &Db, follow: &mut Follow<'_>, from: u32) 
         return Err(Failure::bad_input("BAD_USAGE", message, "without --rescan-from it reads on from there"));
     };
     let bar = reading_bar(context);
-    let done = follow.rescan(from, SystemClock.now(), |_, left| show_left(&bar, left)).await;
+    let done = follow.rescan(from, tip, SystemClock.now(), |_, left| show_left(&bar, left)).await;
     bar.finish_and_clear();
     done?;
     if context.json {

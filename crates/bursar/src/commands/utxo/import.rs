@@ -88,7 +88,7 @@ pub async fn run(context: &Context, db: &Db, arguments: &Arguments) -> Outcome {
         format!(
             "imported {}: {} addresses, {} transactions ({} new or changed), {} left out\n\
              {} BTC confirmed and {} unconfirmed in {} outputs: as the source says, output by output\n\
-             next, before anything of it is spent: bursar utxo follow --node URL --restore",
+             next, before anything of it is spent: bursar utxo follow --node URL --restore {}",
             arguments.wallet,
             count(report.addresses),
             count(report.transactions),
@@ -97,6 +97,7 @@ pub async fn run(context: &Context, db: &Db, arguments: &Arguments) -> Outcome {
             shown::btc(balance.confirmed),
             shown::btc(balance.unconfirmed),
             balance.outputs,
+            arguments.wallet,
         )
     });
     Ok(())

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use domain::Timestamp;
 use store::Db;
-use store::utxo::{Balance, Hash, ListFilter, OutPoint, OutputRow, Paths, Refusal, WalletId, is_mature};
+use store::utxo::{
+    Balance, FINAL_DEPTH, Hash, ListFilter, NewAddress, OutPoint, OutputRow, Paths, Refusal, WalletId, is_mature,
+};
 
 use super::{Claim, Export, ImportError};
 
@@ -83,7 +85,8 @@ async fn in_chunks(
     }
 
     let balance = check(db, wallet, export, at, &mut |done| tell(Step::Check, done, export.unspent.len())).await?;
-    db.end_import(wallet, export.tip.map_or(0, |(height, _)| height.saturating_add(1))).await?;
+    // Its last blocks may be of a branch that was left.
+    db.end_import(wallet, export.tip.map_or(0, |(height, _)| height.saturating_sub(FINAL_DEPTH))).await?;
     Ok(Report {
         wallet,
         addresses: export.addresses.len(),
@@ -101,8 +104,11 @@ async fn check_first(db: &Db, name: &str, export: &Export) -> Result<(), ImportE
     let same = wallets.iter().find(|wallet| wallet.name == name).map(|wallet| wallet.id);
     for some in export.addresses.chunks(ADDRESSES) {
         let owners = db.owners_of(some.iter().map(|one| one.script.as_slice()).collect()).await?;
-        if let Some((script, _)) = owners.into_iter().find(|(_, owner)| Some(*owner) != same) {
-            return Err(ImportError::Store(Refusal::AddressTaken(shown(&script)).into()));
+        let is_other = |one: &&NewAddress| {
+            owners.get(&one.script).is_some_and(|(owner, account)| (Some(*owner), *account) != (same, one.account))
+        };
+        if let Some(taken) = some.iter().find(is_other) {
+            return Err(ImportError::Store(Refusal::AddressTaken(shown(&taken.script)).into()));
         }
     }
     check_blocks(db, export).await?;

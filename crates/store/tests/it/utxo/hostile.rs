@@ -207,7 +207,10 @@ db_test! {
         let at = |height: u32| Some((height, Hash([u8::try_from(height).unwrap(); 32]), height));
         let both = [Imported { tx: parent.clone(), block: at(12), lost: false }, Imported { tx: child.clone(), block: at(12), lost: false }];
         db.import_transactions(&both, NOW).await.unwrap();
-        db.import_transactions(&[Imported { tx: parent.clone(), block: at(11), lost: false }], NOW).await.unwrap();
+        let word = db.import_transactions(&[Imported { tx: parent.clone(), block: at(11), lost: false }], NOW).await.unwrap();
+        assert_eq!(word.transactions, [], "one word against another");
+        let eleven = Block { height: 11, hash: Hash([11; 32]), parent: Hash([10; 32]), time: 11 };
+        db.read_block_again(&eleven, std::slice::from_ref(&parent), NOW).await.unwrap();
         let height = async |one: &NewTx| db.transaction(w, one.hash, NOW).await.unwrap().unwrap().height;
         assert_eq!((height(&parent).await, height(&child).await), (Some(11), Some(12)));
         assert_eq!(db.balance(w, NOW).await.unwrap()[&0].confirmed, 20_000);
@@ -216,8 +219,16 @@ db_test! {
         let parent_of = Hash([12; 32]);
         let mined = tx("mined", &[elsewhere("d")], &[ours(0, 5_000)]);
         db.connect_block(&block(13, "thirteen", parent_of), std::slice::from_ref(&mined), NOW).await.unwrap();
-        let again = db.import_transactions(&[Imported { tx: mined, block: at(12), lost: false }], NOW).await.unwrap_err();
-        assert_eq!(again.code(), "UTXO_BAD_TRANSACTION");
+        db.import_transactions(&[Imported { tx: mined.clone(), block: at(12), lost: false }], NOW).await.unwrap();
+        assert_eq!(height(&mined).await, Some(13));
+        // An import that placed it in a block which was connected is as wrong.
+        let late = tx("late", &[elsewhere("e")], &[ours(0, 4_000)]);
+        let thirteen = db.tip().await.unwrap().unwrap();
+        let place = Some((thirteen.0, thirteen.1, 13));
+        db.import_transactions(&[Imported { tx: late.clone(), block: place, lost: false }], NOW).await.unwrap();
+        db.read_block_again(&eleven, std::slice::from_ref(&late), NOW).await.unwrap();
+        assert_eq!(height(&late).await, Some(11));
+        assert_eq!(db.check_utxo().await.unwrap(), []);
     }
 
     async fn an_import_does_not_give_the_loser_what_the_winner_has(db: TestDb) {
@@ -232,6 +243,12 @@ db_test! {
         db.import_transactions(&history, NOW).await.unwrap();
         assert_eq!(status(db, w, &winner).await, Some(Status::Published));
         assert_eq!(free(db, w).await, [], "the winner's");
+        // Nor does a child of the loser become money.
+        let child = tx("child", &[output(&loser, 0)], &[ours(0, 8_000)]);
+        db.import_transactions(&[Imported { tx: child.clone(), block: None, lost: true }], NOW).await.unwrap();
+        assert_eq!(status(db, w, &loser).await, Some(Status::Replaced));
+        assert_eq!(status(db, w, &child).await, Some(Status::Failed));
+        assert_eq!(free(db, w).await, [], "the winner's");
         assert_eq!(db.check_utxo().await.unwrap(), []);
         // To a store that knows neither they come in their order.
         let other = tx("other", &[elsewhere("d")], &[ours(0, 7_000)]);
@@ -241,6 +258,29 @@ db_test! {
         db.import_transactions(&history, NOW).await.unwrap();
         assert_eq!(status(db, w, &replaced).await, Some(Status::Replaced));
         assert_eq!(status(db, w, &other).await, Some(Status::Published));
+    }
+
+    async fn the_check_knows_every_cause(db: TestDb) {
+        let w = open_wallets(db, 1).await[0];
+        let coins = tx("coins", &[elsewhere("c")], &[ours(0, 10_000), ours(0, 20_000)]);
+        mine(db, std::slice::from_ref(&coins)).await;
+        let paid = tx("paid", &[output(&coins, 0)], &[ours(0, 9_000)]);
+        db.add_pending(w, &paid, None, NOW).await.unwrap();
+        db.publish(paid.hash, NOW).await.unwrap();
+        // Nobody ever had the one child; the other one also spends what somebody else takes while it is not valid.
+        let never = tx("never", &[output(&paid, 0)], &[theirs(8_000)]);
+        db.add_pending(w, &never, None, NOW).await.unwrap();
+        let instead = tx("instead", &[output(&coins, 0)], &[theirs(8_500)]);
+        db.replace(w, &instead, None, NOW).await.unwrap();
+        db.publish(instead.hash, NOW).await.unwrap();
+        let both = tx("both", &[output(&paid, 0), output(&coins, 1)], &[theirs(28_000)]);
+        db.see_transactions(std::slice::from_ref(&both), NOW).await.unwrap();
+        let other = tx("other", &[output(&coins, 1)], &[theirs(19_000)]);
+        db.add_pending(w, &other, None, NOW).await.unwrap();
+        mine(db, std::slice::from_ref(&paid)).await;
+        assert_eq!(status(db, w, &never).await, Some(Status::Failed));
+        assert_eq!(status(db, w, &both).await, Some(Status::Failed));
+        assert_eq!(db.check_utxo().await.unwrap(), []);
     }
 
     async fn imported_blocks_that_the_chain_does_not_have_are_undone(db: TestDb) {
@@ -267,7 +307,8 @@ db_test! {
         assert_eq!(state(&reward).await, (Status::Orphaned, None));
         assert_eq!(state(&later).await, (Status::Published, Some(12)));
         let wallet = &db.wallets().await.unwrap()[0];
-        assert_eq!((wallet.status, wallet.unread_from), (WalletStatus::Restoring, Some(11)));
+        let from = (11_u32).saturating_sub(FINAL_DEPTH);
+        assert_eq!((wallet.status, wallet.unread_from), (WalletStatus::Restoring, Some(from)));
         assert_eq!(db.undo_imported(&[stale], NOW).await.unwrap().transactions.len(), 0, "once is enough");
         assert_eq!(db.check_utxo().await.unwrap(), []);
     }
