@@ -270,7 +270,8 @@ mod tests {
         assert_eq!(parse_duration("500ms"), Ok(Duration::from_millis(500)));
         assert_eq!(parse_duration("10s"), Ok(Duration::from_secs(10)));
         assert_eq!(parse_duration("2m"), Ok(Duration::from_secs(120)));
-        for bad in ["", "10", "s", "-1s", "1.5s", "10h", "0s", "1441m", "99999999999999999999s", "10 s"] {
+        assert_eq!(parse_duration("24h"), Ok(Duration::from_secs(86_400)));
+        for bad in ["", "10", "s", "-1s", "1.5s", "10d", "0s", "25h", "1441m", "99999999999999999999s", "10 s"] {
             assert!(parse_duration(bad).is_err(), "{bad:?}");
         }
     }
