@@ -169,17 +169,22 @@ impl Model {
     }
 
     fn connect(&mut self, block: &Block, txs: &[NewTx]) -> Result<(), &'static str> {
-        if self.blocks.iter().any(|known| known.hash == block.hash && known.height == block.height) {
-            return Ok(());
-        }
+        let again = self.blocks.iter().any(|known| known.hash == block.hash && known.height == block.height);
         if let Some(tip) = self.tip()
+            && !again
             && (block.height != tip.height + 1 || block.parent != tip.hash)
         {
             return Err("UTXO_NOT_ON_TIP");
         }
-        self.blocks.push(*block);
-        // One after another: what an earlier one has made invalid is no victim of a later one.
+        if !again {
+            self.blocks.push(*block);
+        }
+        // One after another: what an earlier one has made invalid is no victim of a later one. A block that is read again
+        // may concern us since: a node that lagged has shown what it had made impossible.
         for tx in txs {
+            if self.txs.get(&tx.hash).is_some_and(|known| known.height == Some(block.height)) {
+                continue;
+            }
             let before = self.moment();
             let victims = self.valid_conflicts(tx);
             if self.store(tx, Status::Published, Some(block.height)) {
