@@ -7,7 +7,7 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Crate, and what of ours it may use.
-const TABLE: [(&str, &[&str]); 9] = [
+const TABLE: [(&str, &[&str]); 11] = [
     ("domain", &[]),
     ("store", &["domain"]),
     ("spot", &["domain"]),
@@ -16,7 +16,9 @@ const TABLE: [(&str, &[&str]); 9] = [
     ("transfer", &["domain", "store", "spot"]),
     ("custody", &["domain", "store", "chain", "signer"]),
     ("server", &["domain", "store", "spot", "chain", "signer", "transfer", "custody"]),
-    ("bursar", &["domain", "store", "spot", "chain", "signer", "transfer", "custody", "server"]),
+    ("terminal", &["domain", "store", "spot"]),
+    ("lab", &["domain", "store", "spot", "chain", "signer", "transfer", "custody", "server", "terminal"]),
+    ("bursar", &["domain", "store", "spot", "chain", "signer", "transfer", "custody", "server", "terminal", "lab"]),
 ];
 
 /// Crates from outside that only some of ours may use.

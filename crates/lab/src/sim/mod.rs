@@ -1,0 +1,1 @@
+//! Seeded simulations: crashes, faults, and a model that must agree.
