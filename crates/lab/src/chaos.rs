@@ -12,15 +12,14 @@ use serde_json::json;
 use store::db::sqlite_url;
 
 use crate::bench::site::EngineName;
-use crate::clock::{Stopwatch, SystemClock};
-use crate::commands::audit;
-use crate::config::Config;
-use crate::failure::{Exit, Failure, Outcome};
-use crate::output::{say, table, thousands};
 use crate::postgres::PrivatePostgres;
-use crate::rig::customers::{Counters, Customer, Verdict};
+use crate::rig::customers::{Counters, Customer, Verdict, drain};
 use crate::rig::process::Process;
-use crate::rig::{Rig, trouble};
+use crate::rig::{Rig, program, trouble};
+use terminal::audit::AuditReport;
+use terminal::clock::{Stopwatch, SystemClock};
+use terminal::failure::{CommandResult, Exit, Failure};
+use terminal::output::{say, table, thousands};
 
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
@@ -49,7 +48,7 @@ pub struct Arguments {
 
 const USERS: i64 = 400;
 
-pub async fn run(command: &Command, json: bool) -> Outcome {
+pub async fn run(command: &Command, json: bool) -> CommandResult {
     match command {
         Command::Transfer(arguments) => transfers(arguments, json).await,
     }
@@ -61,7 +60,7 @@ struct Folder(PathBuf);
 impl Drop for Folder {
     fn drop(&mut self) {
         if let Err(error) = std::fs::remove_dir_all(&self.0) {
-            crate::output::warn(format!("{}: {error}", self.0.display()));
+            terminal::output::warn(format!("{}: {error}", self.0.display()));
         }
     }
 }
@@ -78,7 +77,7 @@ struct Victims {
 const NAMES: [&str; 3] = ["server", "spot", "database"];
 
 impl Victims {
-    async fn kill(&mut self, who: usize, random: &mut Random) -> Outcome {
+    async fn kill(&mut self, who: usize, random: &mut Random) -> CommandResult {
         self.killed[who] += 1;
         match who {
             0 => {
@@ -118,7 +117,7 @@ impl Victims {
     }
 }
 
-async fn transfers(arguments: &Arguments, json: bool) -> Outcome {
+async fn transfers(arguments: &Arguments, json: bool) -> CommandResult {
     let watch = Stopwatch::start();
     let run = SystemClock.now().micros();
     let folder = Folder(std::env::temp_dir().join(format!("bursar-chaos-{}-{run}", std::process::id())));
@@ -160,7 +159,7 @@ async fn transfers(arguments: &Arguments, json: bool) -> Outcome {
         tokio::time::sleep(Duration::from_millis(100 + random.below(900))).await;
         victims.kill(usize::try_from(number).unwrap_or(0) % kinds, &mut random).await?;
         bar.inc(1);
-        bar.set_message(line(&counters));
+        bar.set_message(counters.to_string());
     }
     tokio::time::sleep(Duration::from_millis(500)).await;
     stop.store(true, Ordering::Relaxed);
@@ -178,44 +177,19 @@ async fn transfers(arguments: &Arguments, json: bool) -> Outcome {
     for server in victims.servers.iter_mut().filter_map(Option::take) {
         server.stop().await?;
     }
-    let report = whole_audit(&victims, json).await?;
+    // Both ends, held against each other.
+    let report = program::audit(&victims.rig.config_file(0)).await?;
     if let Some(spot) = victims.spot.take() {
         spot.stop().await?;
     }
     tell(arguments, &verdict, &victims, &counters, &report, watch.elapsed(), json);
-    audit::verdict(&report)?;
+    report.verdict()?;
     if verdict.clean() {
         return Ok(());
     }
     let messages = vec![verdict.first.join("; ")];
     let hint = format!("run it again: --seed {}; what was killed when depends on the machine", arguments.seed);
-    Err(Failure { code: "CHAOS_FAILED", messages, hint, exit: Exit::Found })
-}
-
-/// Waits until nothing is on its way, for a while.
-pub async fn drain(customers: &mut [Customer]) {
-    let watch = Stopwatch::start();
-    while watch.elapsed() < Duration::from_secs(60) {
-        let mut settled = true;
-        for customer in customers.iter_mut() {
-            settled &= customer.settled().await;
-        }
-        if settled {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
-}
-
-/// Both ends, held against each other.
-async fn whole_audit(victims: &Victims, json: bool) -> Result<store::audit::Report, Failure> {
-    let (config, _) = Config::load(Some(&victims.rig.config_file(0)), std::iter::empty())?;
-    let db = store::Db::connect(&config.database.url, &config.store_options()).await?;
-    let mut report = audit::with_progress(&db, json).await?;
-    let leg = crate::commands::serve::spot_client(&config)?;
-    audit::compare(&config, &db, &leg, &mut report).await?;
-    db.close().await;
-    Ok(report)
+    Err(Failure { code: "CHAOS_FAILED".into(), messages, hint, exit: Exit::Found })
 }
 
 fn progress(kills: u32, json: bool) -> ProgressBar {
@@ -226,23 +200,12 @@ fn progress(kills: u32, json: bool) -> ProgressBar {
     bar
 }
 
-pub fn line(counters: &Counters) -> String {
-    let read = |counter: &std::sync::atomic::AtomicU64| thousands(counter.load(Ordering::Relaxed));
-    format!(
-        "{} committed, {} on their way, {} refused, {} sent again",
-        read(&counters.committed),
-        read(&counters.pending),
-        read(&counters.refused),
-        read(&counters.resent)
-    )
-}
-
 fn tell(
     arguments: &Arguments,
     verdict: &Verdict,
     victims: &Victims,
     counters: &Counters,
-    report: &store::audit::Report,
+    report: &AuditReport,
     time: Duration,
     json: bool,
 ) {
@@ -255,7 +218,7 @@ fn tell(
             "killed": killed, "requests": verdict.requests, "committed": verdict.committed,
             "pending": verdict.pending, "refused": verdict.refused, "sent_again": resent,
             "lost": verdict.lost, "doubled": verdict.doubled, "stranded": verdict.stranded, "first": verdict.first,
-            "audit_clean": report.clean(), "movements": report.movements,
+            "audit_clean": report.clean, "movements": report.movements,
             "elapsed_ms": u64::try_from(time.as_millis()).unwrap_or(u64::MAX),
         }));
         return;
@@ -279,5 +242,5 @@ fn tell(
         killed.join(", "),
         table(&["by the clients' own records", "count"], &[1], &cells)
     ));
-    say(audit::text(report));
+    say(report.text());
 }

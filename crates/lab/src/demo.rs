@@ -2,7 +2,7 @@
 //! engine and a server as processes of their own, and customers who move money both ways over HTTP, while the server is
 //! killed and the wire to the engine is held. At the end the customers' own records, the balances and the audit.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -10,21 +10,17 @@ use std::time::Duration;
 use domain::Clock;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
-use store::Db;
-use store::audit::Report;
 use store::db::sqlite_url;
+use terminal::audit::AuditReport;
+use terminal::clock::{Stopwatch, SystemClock};
+use terminal::duration::parse_duration;
+use terminal::failure::{CommandResult, Exit, Failure};
+use terminal::output::{say, table, thousands};
 
-use crate::chaos::{drain, line};
-use crate::clock::{Stopwatch, SystemClock};
-use crate::commands::balances::Sheet;
-use crate::commands::{audit, serve};
-use crate::config::Config;
-use crate::failure::{Exit, Failure, Outcome};
-use crate::output::{say, table, thousands};
-use crate::rig::customers::{Counters, Customer, Verdict};
+use crate::rig::customers::{Counters, Customer, Verdict, drain};
 use crate::rig::process::Process;
 use crate::rig::proxy::Proxy;
-use crate::rig::{ASSETS, COINS, Coin, Rig, trouble};
+use crate::rig::{ASSETS, COINS, Coin, Rig, program, trouble};
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
@@ -39,31 +35,12 @@ pub struct Arguments {
     data_dir: PathBuf,
 }
 
-const TIMES: &str = "write a time such as 500ms, 10s, 2m or 1h";
-
-/// `500ms`, `10s`, `2m`, `1h`; at most a day.
-pub fn parse_duration(text: &str) -> Result<Duration, String> {
-    let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
-    let number: u64 = digits.parse().map_err(|_| TIMES.to_owned())?;
-    let millis = match &text[digits.len()..] {
-        "ms" => Some(number),
-        "s" => number.checked_mul(1_000),
-        "m" => number.checked_mul(60_000),
-        "h" => number.checked_mul(3_600_000),
-        _ => return Err(TIMES.to_owned()),
-    };
-    match millis {
-        Some(millis @ 1..=86_400_000) => Ok(Duration::from_millis(millis)),
-        _ => Err("between 1ms and a day (24h)".to_owned()),
-    }
-}
-
 const USERS: i64 = 200;
 const CUSTOMERS: i64 = 16;
 /// How long the wire is held: longer than the server waits for its engine.
 const HELD: Duration = Duration::from_millis(500);
 
-pub async fn run(arguments: &Arguments, json: bool) -> Outcome {
+pub async fn run(arguments: &Arguments, json: bool) -> CommandResult {
     let tell = |text: String| {
         if !json {
             say(text);
@@ -89,18 +66,18 @@ pub async fn run(arguments: &Arguments, json: bool) -> Outcome {
     let played = stage.play(arguments, &coins, address, json).await?;
     tell(format!(
         "   {}: {} a second, durable; server killed {} times, wire held {} times",
-        line(&played.counters),
+        played.counters,
         thousands(played.per_s),
         stage.killed,
         stage.held
     ));
-    let report = stage.audit(&db, json).await?;
+    let config = stage.rig.config_file(0);
+    let report = program::audit(&config).await?;
     if let Some(server) = stage.server.take() {
         server.stop().await?;
     }
     spot.stop().await?;
     db.checkpoint(SystemClock.now()).await?;
-    let sheet = Sheet::read(&db).await?;
     db.close().await;
     // The engine goes with this command; a server that is started later brings its own.
     stage.rig.configure_for_later()?;
@@ -117,21 +94,21 @@ pub async fn run(arguments: &Arguments, json: bool) -> Outcome {
             "transfers_per_s": played.per_s,
             "faults": { "server_killed": stage.killed, "wire_held": stage.held },
             "lost": played.verdict.lost, "doubled": played.verdict.doubled, "stranded": played.verdict.stranded,
-            "balances": sheet.json(),
-            "audit": audit::json(&report),
+            "balances": program::balances(&config).await?,
+            "audit": report,
         }));
     } else {
-        conclude(&played.verdict, &sheet, &report, &stage.rig);
+        conclude(&played.verdict, &program::balances_text(&config).await?, &report, &config);
     }
-    audit::verdict(&report)?;
+    report.verdict()?;
     if played.verdict.clean() {
         return Ok(());
     }
     let hint = "this is a bug in Bursar: please report it, with the folder".to_owned();
-    Err(Failure { code: "CHAOS_FAILED", messages: played.verdict.first, hint, exit: Exit::Found })
+    Err(Failure { code: "CHAOS_FAILED".into(), messages: played.verdict.first, hint, exit: Exit::Found })
 }
 
-fn conclude(verdict: &Verdict, sheet: &Sheet, report: &Report, rig: &Rig) {
+fn conclude(verdict: &Verdict, balances: &str, report: &AuditReport, config: &Path) {
     let rows = [
         ("told committed, and so it is", verdict.committed),
         ("told on its way, and it has ended", verdict.pending),
@@ -145,14 +122,9 @@ fn conclude(verdict: &Verdict, sheet: &Sheet, report: &Report, rig: &Rig) {
     say("5. the customers' own records, held against the server\n");
     say(format!("{}\n", table(&["request", "count"], &[1], &cells)));
     say("6. balances (what is owed to each account; custody is negative by the coins it holds)\n");
-    say(format!("{}\n", sheet.text()));
-    say(format!(
-        "7. audit of {} movements, and of the spot engine\n\n{}",
-        thousands(report.movements),
-        audit::text(report)
-    ));
+    say(format!("{balances}\n"));
+    say(format!("7. audit of {} movements, and of the spot engine\n\n{}", thousands(report.movements), report.text()));
     let program = std::env::args_os().next().unwrap_or_else(|| "bursar".into()).display().to_string();
-    let config = rig.config_file(0);
     let config = config.display();
     say(format!(
         "\ngo on by yourself:\n  {program} --config {config} transfer list --user 7\n  {program} --config {config} \
@@ -202,7 +174,7 @@ impl Stage {
         while watch.elapsed() < arguments.time {
             tokio::time::sleep(Duration::from_millis(20)).await;
             bar.set_position(u64::try_from(watch.elapsed().as_millis()).unwrap_or(u64::MAX));
-            bar.set_message(line(&counters));
+            bar.set_message(counters.to_string());
             if watch.elapsed() >= next {
                 next += every;
                 self.disturb().await?;
@@ -227,7 +199,7 @@ impl Stage {
         Ok(Played { counters, verdict, elapsed, per_s })
     }
 
-    async fn disturb(&mut self) -> Outcome {
+    async fn disturb(&mut self) -> CommandResult {
         if self.held <= self.killed {
             self.held += 1;
             self.wire.hold(true);
@@ -242,14 +214,6 @@ impl Stage {
         self.server = Some(self.rig.start_server(0).await?);
         Ok(())
     }
-
-    async fn audit(&self, db: &Db, json: bool) -> Result<Report, Failure> {
-        let (config, _) = Config::load(Some(&self.rig.config_file(0)), std::iter::empty())?;
-        let mut report = audit::with_progress(db, json).await?;
-        let leg = serve::spot_client(&config)?;
-        audit::compare(&config, db, &leg, &mut report).await?;
-        Ok(report)
-    }
 }
 
 fn progress_bar(time: Duration, quiet: bool) -> ProgressBar {
@@ -259,20 +223,4 @@ fn progress_bar(time: Duration, quiet: bool) -> ProgressBar {
         bar.set_style(style);
     }
     bar
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn durations_are_read_or_refused() {
-        assert_eq!(parse_duration("500ms"), Ok(Duration::from_millis(500)));
-        assert_eq!(parse_duration("10s"), Ok(Duration::from_secs(10)));
-        assert_eq!(parse_duration("2m"), Ok(Duration::from_secs(120)));
-        assert_eq!(parse_duration("24h"), Ok(Duration::from_secs(86_400)));
-        for bad in ["", "10", "s", "-1s", "1.5s", "10d", "0s", "25h", "1441m", "99999999999999999999s", "10 s"] {
-            assert!(parse_duration(bad).is_err(), "{bad:?}");
-        }
-    }
 }

@@ -11,9 +11,9 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use store::db::percent_encoded;
 
-use crate::clock::Stopwatch;
-use crate::failure::Failure;
-use crate::output::warn;
+use terminal::clock::Stopwatch;
+use terminal::failure::Failure;
+use terminal::output::warn;
 
 pub struct PrivatePostgres {
     programs: PathBuf,
@@ -208,7 +208,7 @@ fn unique() -> String {
     use domain::Clock;
     static COUNTER: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
     let count = COUNTER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-    let micros = crate::clock::SystemClock.now().micros() % 1_000_000_000;
+    let micros = terminal::clock::SystemClock.now().micros() % 1_000_000_000;
     format!("{}-{count}-{micros}", std::process::id())
 }
 

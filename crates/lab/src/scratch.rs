@@ -3,7 +3,7 @@
 use store::Db;
 use store::catalog::{read_authors, read_catalog};
 
-use crate::failure::Failure;
+use terminal::failure::Failure;
 
 /// Refuses a database in which anybody but `author` has changed settings. Ask before the first change.
 pub async fn check(db: &Db, author: &str) -> Result<(), Failure> {

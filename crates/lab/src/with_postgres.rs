@@ -5,8 +5,8 @@ use std::process::{Command, ExitCode};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::failure::Failure;
 use crate::postgres::{PrivatePostgres, descendants_of};
+use terminal::failure::Failure;
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {

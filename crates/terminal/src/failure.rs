@@ -1,8 +1,9 @@
 //! What a command says when it fails: a code, what happened, and what to do next.
 
+use std::borrow::Cow;
 use std::process::ExitCode;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use spot::SpotError;
 use store::StoreError;
 use store::catalog::CatalogError;
@@ -23,22 +24,33 @@ pub enum Exit {
 
 #[derive(Debug)]
 pub struct Failure {
-    pub code: &'static str,
+    /// It names a page in `docs/errors/`.
+    pub code: Cow<'static, str>,
     /// From the outermost to the innermost cause, each without its source.
     pub messages: Vec<String>,
     pub hint: String,
     pub exit: Exit,
 }
 
-pub type Outcome = Result<(), Failure>;
+pub type CommandResult = Result<(), Failure>;
 
 impl Failure {
     pub fn bad_input(code: &'static str, message: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self { code, messages: vec![message.into()], hint: hint.into(), exit: Exit::BadInput }
+        Self { code: code.into(), messages: vec![message.into()], hint: hint.into(), exit: Exit::BadInput }
     }
 
     pub fn outside(code: &'static str, error: &(dyn std::error::Error + 'static), hint: impl Into<String>) -> Self {
-        Self { code, messages: causes(error), hint: hint.into(), exit: Exit::Outside }
+        Self { code: code.into(), messages: causes(error), hint: hint.into(), exit: Exit::Outside }
+    }
+
+    /// What another process of this program reported, as [`report`](Self::report) prints it for machines. `None`: this is
+    /// no such report.
+    pub fn reported(text: &str, exit: Option<i32>) -> Option<Self> {
+        let body: Value = serde_json::from_str(text).ok()?;
+        let field = |name: &str| body["error"][name].as_str().map(str::to_owned);
+        let exit =
+            [Exit::Found, Exit::BadInput, Exit::Outside].into_iter().find(|known| exit == Some(*known as i32))?;
+        Some(Self { code: field("code")?.into(), messages: vec![field("message")?], hint: field("hint")?, exit })
     }
 
     /// Prints it to standard error and gives the exit code.
@@ -79,7 +91,7 @@ impl From<StoreError> for Failure {
             StoreError::Corrupt { .. } | StoreError::Damaged(_) => Exit::Found,
             _ => Exit::Outside,
         };
-        Self { code: error.code(), messages: causes(&error), hint: error.hint().to_owned(), exit }
+        Self { code: error.code().into(), messages: causes(&error), hint: error.hint().to_owned(), exit }
     }
 }
 
@@ -98,7 +110,7 @@ impl From<SpotError> for Failure {
             | SpotError::ClockAhead { .. }
             | SpotError::Stopped => Exit::Outside,
         };
-        Self { code: error.code(), messages: causes(&error), hint: error.hint().to_owned(), exit }
+        Self { code: error.code().into(), messages: causes(&error), hint: error.hint().to_owned(), exit }
     }
 }
 

@@ -4,7 +4,7 @@ use std::io::{self, Seek, SeekFrom, Write};
 use std::path::Path;
 use std::time::Duration;
 
-use crate::clock::Stopwatch;
+use terminal::clock::Stopwatch;
 
 /// One probe of the disk.
 #[derive(Clone, Copy, Debug)]

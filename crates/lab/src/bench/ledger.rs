@@ -8,18 +8,19 @@ use domain::ledger::{Movement, OpKey, Operation, Outcome as Decided, Reference, 
 use domain::random::Random;
 use domain::{AccountId, AccountKind, Amount, AssetId, Clock, UserId};
 use serde_json::{Value, json};
-use store::catalog::{Author, read_assets};
+use store::catalog::read_assets;
 use store::ledger::{NewAccount, Opened};
 use store::{Db, Options, StoreError};
 
 use super::Samples;
 use super::disk::fdatasync;
 use super::site::{EngineName, Site};
-use crate::clock::{Stopwatch, SystemClock};
-use crate::commands::scratch;
-use crate::failure::{Failure, Outcome};
-use crate::output::{say, table, thousands};
-use crate::treasury;
+use crate::rig::program::apply_treasury;
+use crate::scratch;
+use terminal::audit::AuditReport;
+use terminal::clock::{Stopwatch, SystemClock};
+use terminal::failure::{CommandResult, Failure};
+use terminal::output::{say, table, thousands};
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
@@ -75,9 +76,7 @@ impl Bank {
         let now = SystemClock.now();
         db.migrate(now).await?;
         scratch::check(&db, "bench").await?;
-        let treasury = include_str!("../../../../examples/treasury.toml");
-        let wanted = treasury::parse(treasury, "examples/treasury.toml", &Default::default())?;
-        db.apply_catalog(&wanted, &Author { actor: "bench", reason: "bursar bench" }, now).await?;
+        apply_treasury(url, "bench", "bursar bench").await?;
         let assets = read_assets(&mut db.read().await?).await?;
         let asset = *assets.keys().next().ok_or(StoreError::SchemaMissing)?;
         let clearing = NewAccount::system(&AccountKind::Suspense, asset).into_iter();
@@ -261,7 +260,7 @@ async fn processes(url: &str, count: usize, time: Duration) -> Result<f64, Failu
     Ok(total)
 }
 
-pub async fn run_writer(arguments: &WriterArguments) -> Outcome {
+pub async fn run_writer(arguments: &WriterArguments) -> CommandResult {
     let bank = Bank::open(&arguments.url).await?;
     let users = bank.users.iter().copied().skip(arguments.first).take(arguments.count).collect();
     let tag = format!("p{}-{}", std::process::id(), SystemClock.now().micros());
@@ -289,7 +288,7 @@ const FIGURES: [&str; 10] = [
     "two_processes_per_s",
 ];
 
-pub async fn run(arguments: &Arguments, as_json: bool) -> Outcome {
+pub async fn run(arguments: &Arguments, as_json: bool) -> CommandResult {
     let site = Site::prepare(arguments.engine, arguments.database_url.as_deref())?;
     let bank = Bank::open(site.url()).await?;
     bank.fund().await?;
@@ -330,7 +329,7 @@ pub async fn run(arguments: &Arguments, as_json: bool) -> Outcome {
     let report = bank.db.audit(|_| ()).await?;
     bank.db.close().await;
     print(arguments, &samples, report.clean(), report.movements, as_json);
-    crate::commands::audit::verdict(&report)
+    AuditReport::from(&report).verdict()
 }
 
 fn print(arguments: &Arguments, samples: &[Samples], clean: bool, movements: u64, as_json: bool) {

@@ -11,7 +11,7 @@ pub mod spot;
 pub mod transfer;
 pub mod utxo;
 
-use crate::failure::Outcome;
+use terminal::failure::CommandResult;
 
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
@@ -32,7 +32,7 @@ pub enum Command {
     LedgerWriter(ledger::WriterArguments),
 }
 
-pub async fn run(command: &Command, json: bool) -> Outcome {
+pub async fn run(command: &Command, json: bool) -> CommandResult {
     match command {
         Command::Ledger(arguments) => ledger::run(arguments, json).await,
         Command::Spot(arguments) => spot::run(arguments, json).await,

@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 
 use super::Samples;
 use super::scan::{SOME_TIME, address, pool, sign};
-use crate::clock::Stopwatch;
-use crate::failure::{Failure, Outcome};
-use crate::output::{say, table};
+use terminal::clock::Stopwatch;
+use terminal::failure::{CommandResult, Failure};
+use terminal::output::{say, table};
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
@@ -31,7 +31,7 @@ struct Row {
     signature: Samples,
 }
 
-pub fn run(arguments: &Arguments, as_json: bool) -> Outcome {
+pub fn run(arguments: &Arguments, as_json: bool) -> CommandResult {
     let mut rows = Vec::new();
     for (name, kind, token) in [
         ("bitcoin", ChainKind::Bitcoin, false),

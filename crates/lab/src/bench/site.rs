@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 
 use store::db::sqlite_url;
 
-use crate::failure::Failure;
-use crate::output::warn;
 use crate::postgres::PrivatePostgres;
+use terminal::failure::Failure;
+use terminal::output::warn;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum EngineName {

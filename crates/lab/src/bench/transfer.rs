@@ -14,12 +14,13 @@ use store::Db;
 use super::Samples;
 use super::disk::fdatasync;
 use super::site::{EngineName, Site};
-use crate::clock::Stopwatch;
-use crate::commands::load::BENCH;
-use crate::failure::{Failure, Outcome};
-use crate::output::{say, table, thousands};
+use crate::load::command::BENCH;
 use crate::rig::process::{Process, itself};
 use crate::rig::{Rig, write_private};
+use terminal::audit::AuditReport;
+use terminal::clock::Stopwatch;
+use terminal::failure::{CommandResult, Failure};
+use terminal::output::{say, table, thousands};
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
@@ -116,7 +117,7 @@ impl Servers {
         Ok(Self { server, plain, secret })
     }
 
-    async fn stop(self) -> Outcome {
+    async fn stop(self) -> CommandResult {
         self.server.stop().await?;
         self.plain.stop().await
     }
@@ -298,7 +299,7 @@ struct OneAtATime {
 /// How often `round` tells the bar.
 const STEPS: u64 = 5;
 
-pub async fn run(arguments: &Arguments, as_json: bool) -> Outcome {
+pub async fn run(arguments: &Arguments, as_json: bool) -> CommandResult {
     let site = Site::prepare(arguments.engine, None)?;
     let (_, db, _) = Rig::prepare(site.folder(), site.url(), "bench", i64::from(arguments.users)).await?;
     db.prepare_yardstick(i64::from(arguments.users)).await?;
@@ -319,7 +320,7 @@ pub async fn run(arguments: &Arguments, as_json: bool) -> Outcome {
     let report = db.audit(|_| ()).await?;
     db.close().await;
     print(arguments, &samples, report.clean(), report.movements, as_json);
-    crate::commands::audit::verdict(&report)
+    AuditReport::from(&report).verdict()
 }
 
 fn print(arguments: &Arguments, samples: &[Samples], clean: bool, movements: u64, as_json: bool) {

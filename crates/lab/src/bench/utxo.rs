@@ -22,9 +22,9 @@ use self::blocks::Chain;
 use self::yardstick::Yardstick;
 use super::Samples;
 use super::site::{EngineName, Site};
-use crate::clock::{Stopwatch, SystemClock};
-use crate::failure::{Exit, Failure, Outcome};
-use crate::output::{say, table, thousands};
+use terminal::clock::{Stopwatch, SystemClock};
+use terminal::failure::{CommandResult, Exit, Failure};
+use terminal::output::{say, table, thousands};
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
@@ -91,7 +91,7 @@ const RATIOS: [(&str, &str, &str); 6] = [
     ("reorg6", "reorg6_ms", "/reorg6_ms"),
 ];
 
-pub async fn run(arguments: &Arguments, as_json: bool) -> Outcome {
+pub async fn run(arguments: &Arguments, as_json: bool) -> CommandResult {
     let yardstick = Yardstick::find(arguments.yardstick.as_deref())?;
     let mut measured = Vec::new();
     for unspent in &arguments.unspent {
@@ -121,7 +121,8 @@ struct Wallet {
 impl Wallet {
     async fn fill(site: &Site, file: &std::path::Path, bar: &indicatif::ProgressBar) -> Result<Self, Failure> {
         bar.set_message("reading the yardstick's file");
-        let export = read_bdk(file).await?;
+        let export =
+            read_bdk(file).await.map_err(|error| Failure::bad_input(error.code(), error.to_string(), error.hint()))?;
         let db = Db::connect(site.url(), &options()).await?;
         let now = SystemClock.now();
         db.migrate(now).await?;

@@ -9,9 +9,9 @@ use domain::{AccountId, AccountKind, Amount, AssetId, Clock, UserId};
 use store::Db;
 use store::ledger::{NewAccount, Opened};
 
-use super::{Context, scratch};
-use crate::clock::SystemClock;
-use crate::failure::{Failure, Outcome};
+use crate::scratch;
+use terminal::clock::SystemClock;
+use terminal::failure::{CommandResult, Failure};
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
@@ -25,8 +25,7 @@ pub struct Arguments {
 const USERS: i64 = 40;
 const BATCH: u64 = 16;
 
-pub async fn run(context: &Context, arguments: &Arguments) -> Outcome {
-    let db = context.open().await?;
+pub async fn run(db: Db, arguments: &Arguments) -> CommandResult {
     scratch::check(&db, "drill").await?;
     let assets = store::catalog::read_assets(&mut db.read().await?).await?;
     let asset = *assets.keys().next().ok_or_else(|| {
@@ -68,7 +67,7 @@ struct Drill {
 }
 
 impl Drill {
-    async fn post_for_ever(mut self) -> Outcome {
+    async fn post_for_ever(mut self) -> CommandResult {
         let mut holds = Vec::new();
         for batch in 0_u64.. {
             let operations: Vec<Operation> = (0..BATCH)
@@ -103,7 +102,7 @@ impl Drill {
 }
 
 /// One line per operation, `KEY NUMBER`, written in one piece and only after the commit.
-fn acknowledge(operations: &[Operation], replies: &[Reply]) -> Outcome {
+fn acknowledge(operations: &[Operation], replies: &[Reply]) -> CommandResult {
     let mut text = String::new();
     for (operation, reply) in operations.iter().zip(replies) {
         if let Reply::First(outcome) | Reply::Replay(outcome) = reply {

@@ -39,13 +39,12 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use super::load::BENCH;
-use super::scratch;
-use super::serve::read_secret;
-use super::spot::exclusive;
-use crate::clock::SystemClock;
-use crate::failure::{Failure, Outcome};
-use crate::output::say;
+use crate::load::command::BENCH;
+use crate::scratch;
+use terminal::clock::SystemClock;
+use terminal::failure::{CommandResult, Failure};
+use terminal::files::read_secret;
+use terminal::output::say;
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
@@ -71,7 +70,7 @@ pub struct Arguments {
 /// What each user has to begin with, in units.
 const FUNDS: i64 = 1_000_000_000_000;
 
-pub async fn run(arguments: &Arguments) -> Outcome {
+pub async fn run(arguments: &Arguments) -> CommandResult {
     let trouble = |error: std::io::Error| Failure::outside("COMMAND_FAILED", &error, "the bench starts this by itself");
     let mut terminate = signal(SignalKind::terminate()).map_err(trouble)?;
     let options = Options {
@@ -88,7 +87,7 @@ pub async fn run(arguments: &Arguments) -> Outcome {
         db.prepare_plain(arguments.users, *asset, Amount::from_units(FUNDS)).await?;
     }
     Disk::make_folder(&arguments.spot).map_err(trouble)?;
-    let disk = exclusive(&arguments.spot)?;
+    let disk = Disk::lock(&arguments.spot)?;
     Core::create(&disk, SystemClock.now().micros().cast_unsigned(), &Settings::default())?;
     let (core, _) = Core::open(Arc::new(disk), &Settings::default(), &mut |_| {})?;
     let engine = Engine::start(core, Limits::default(), Arc::new(SystemClock)).map_err(trouble)?;
@@ -120,7 +119,7 @@ pub async fn run(arguments: &Arguments) -> Outcome {
 /// The same check of tokens as the server's.
 fn bench_verifier(secret: &Path) -> Result<Verifier, Failure> {
     let mut keys = Keys::default();
-    keys.add_hs256(None, read_secret(&secret.to_string_lossy())?)
+    keys.add_hs256(None, read_secret(secret)?)
         .map_err(|error| Failure::bad_input("AUTH_KEYS_INVALID", error.to_string(), "use a longer secret"))?;
     Ok(Verifier::new(keys, BENCH, BENCH, 30))
 }

@@ -9,11 +9,10 @@ use domain::id::{Generator, NodeId, Transfer};
 use domain::random::Random;
 use domain::{Amount, AssetId, UserId};
 use spot::service::Limits;
-use spot::{Answer, Core, Engine, Move, Operation, Request, Settings};
+use spot::{Answer, Core, Disk, Engine, Move, Operation, Request, Settings};
 
-use super::spot::{exclusive, lines};
-use crate::clock::SystemClock;
-use crate::failure::{Failure, Outcome};
+use terminal::clock::SystemClock;
+use terminal::failure::{CommandResult, Failure};
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
@@ -28,9 +27,9 @@ pub struct Arguments {
 
 const TASKS: u64 = 8;
 
-pub async fn run(arguments: &Arguments) -> Outcome {
+pub async fn run(arguments: &Arguments) -> CommandResult {
     let settings = Settings { segment_bytes: 1 << 20, ..Settings::default() };
-    let disk = exclusive(&arguments.folder)?;
+    let disk = Disk::lock(&arguments.folder)?;
     if spot::log::read::segments(&disk)?.is_empty() {
         Core::create(&disk, arguments.run, &settings)?;
     }
@@ -62,7 +61,7 @@ struct Drill {
 }
 
 impl Drill {
-    async fn ask_for_ever(mut self) -> Outcome {
+    async fn ask_for_ever(mut self) -> CommandResult {
         loop {
             let count = 1 + self.random.below(4);
             let operations: Vec<Operation> = (0..count).filter_map(|_| self.operation()).collect();
@@ -77,7 +76,7 @@ impl Drill {
             for (operation, answer) in operations.iter().zip(answers) {
                 if let Answer::First(outcome) | Answer::Replay(outcome) = answer {
                     let rollback = if matches!(operation, Operation::Rollback(_)) { "rollback" } else { "run" };
-                    text.push_str(&format!("{} {rollback} {}\n", operation.id(), lines::outcome(outcome)));
+                    text.push_str(&format!("{} {rollback} {}\n", operation.id(), outcome.name()));
                 }
             }
             let mut out = std::io::stdout().lock();

@@ -10,11 +10,11 @@ use domain::{Clock, UserId};
 use serde_json::json;
 use server::auth::{Claims, sign_hs256};
 
-use super::serve::read_secret;
-use crate::clock::SystemClock;
-use crate::failure::{Failure, Outcome};
 use crate::load::{self, Came, Load, Tally, Traffic};
-use crate::output::{say, thousands};
+use terminal::clock::SystemClock;
+use terminal::failure::{CommandResult, Failure};
+use terminal::files::read_secret;
+use terminal::output::{say, thousands};
 
 /// Whom the benches' tokens are from and for.
 pub const BENCH: &str = "bench";
@@ -46,7 +46,7 @@ pub struct Arguments {
     amount: String,
 }
 
-pub async fn run(arguments: &Arguments, as_json: bool) -> Outcome {
+pub async fn run(arguments: &Arguments, as_json: bool) -> CommandResult {
     if arguments.users < arguments.connections {
         let message = "there are fewer users than connections";
         return Err(Failure::bad_input("BAD_USAGE", message, "each connection needs a user of its own"));
@@ -90,7 +90,7 @@ fn print(tally: &Tally, as_json: bool) {
 
 /// The users of each connection: number n belongs to connection n modulo their count.
 fn users(arguments: &Arguments) -> Result<Vec<Movers>, Failure> {
-    let secret = read_secret(&arguments.secret_file.to_string_lossy())?;
+    let secret = read_secret(&arguments.secret_file)?;
     let now = SystemClock.now();
     let lasts = i64::try_from(arguments.seconds).unwrap_or(i64::MAX).saturating_add(3_600);
     let path = match (&arguments.path, arguments.batch) {

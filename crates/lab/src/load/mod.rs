@@ -7,6 +7,8 @@
 //! and goes on over a new connection.
 #![allow(clippy::float_arithmetic, reason = "rates, never money")]
 
+pub mod command;
+
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -14,7 +16,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::clock::Stopwatch;
+use terminal::clock::Stopwatch;
 
 /// How hard, and for how long.
 #[derive(Clone, Copy, Debug)]

@@ -8,8 +8,8 @@ use serde_json::Value;
 use server::auth::{Claims, sign_hs256};
 use tokio::net::TcpStream;
 
-use crate::clock::SystemClock;
 use crate::load;
+use terminal::clock::SystemClock;
 
 pub struct Client {
     /// Where servers are. After a break it turns to the next one.

@@ -2,6 +2,7 @@
 //! what the server says.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,6 +11,8 @@ use std::time::Duration;
 use domain::random::Random;
 use domain::{Amount, UserId};
 use serde_json::{Value, json};
+use terminal::clock::Stopwatch;
+use terminal::output::thousands;
 
 use super::client::Client;
 use super::{COINS, Coin};
@@ -22,6 +25,20 @@ pub struct Counters {
     pub refused: AtomicU64,
     /// Requests that had to be sent again because nobody could say what became of them.
     pub resent: AtomicU64,
+}
+
+impl fmt::Display for Counters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let read = |counter: &AtomicU64| thousands(counter.load(Ordering::Relaxed));
+        write!(
+            f,
+            "{} committed, {} on their way, {} refused, {} sent again",
+            read(&self.committed),
+            read(&self.pending),
+            read(&self.refused),
+            read(&self.resent)
+        )
+    }
 }
 
 /// What a customer was told about a request.
@@ -326,5 +343,20 @@ impl Customer {
                 }
             }
         }
+    }
+}
+
+/// Waits until nothing of these customers is on its way any more, at most a minute.
+pub async fn drain(customers: &mut [Customer]) {
+    let watch = Stopwatch::start();
+    while watch.elapsed() < Duration::from_secs(60) {
+        let mut settled = true;
+        for customer in customers.iter_mut() {
+            settled &= customer.settled().await;
+        }
+        if settled {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
     }
 }

@@ -4,6 +4,7 @@
 pub mod client;
 pub mod customers;
 pub mod process;
+pub mod program;
 pub mod proxy;
 
 use std::os::unix::fs::OpenOptionsExt;
@@ -13,17 +14,15 @@ use domain::ledger::{Movement, OpKey, Operation, Reference};
 use domain::random::Random;
 use domain::{AccountKind, Amount, Clock, Symbol, UserId};
 use serde_json::json;
-use store::catalog::{Author, read_assets, read_catalog};
+use store::catalog::{read_assets, read_catalog};
 use store::ledger::{NewAccount, Opened};
 use store::{Db, Options};
 
-use crate::clock::SystemClock;
-use crate::commands::scratch;
-use crate::failure::{Failure, Outcome};
-use crate::treasury;
+use crate::scratch;
 use process::Process;
+use terminal::clock::SystemClock;
+use terminal::failure::{CommandResult, Failure};
 
-const TREASURY: &str = include_str!("../../../../examples/treasury.toml");
 /// What every user is given of each asset, in whole coins.
 pub const COINS: i64 = 1_000;
 /// What users move: an asset of many small coins, and one of few large ones.
@@ -65,9 +64,7 @@ impl Rig {
         let db = Db::connect(database_url, &options).await?;
         db.migrate(SystemClock.now()).await?;
         scratch::check(&db, author).await?;
-        let known = read_catalog(&mut db.read().await?).await?;
-        let wanted = treasury::parse(TREASURY, "examples/treasury.toml", &known.assets)?;
-        db.apply_catalog(&wanted, &Author { actor: author, reason: "a scratch treasury" }, SystemClock.now()).await?;
+        program::apply_treasury(database_url, author, "a scratch treasury").await?;
         let coins = fund(&db, users).await?;
         let mut rig = Self { folder, database_url: database_url.to_owned(), users, secret: Vec::new() };
         rig.secret = rig.own_secret("jwt.secret")?;
@@ -100,7 +97,7 @@ impl Rig {
     }
 
     /// Writes the configuration of a server: where it listens, and where its spot engine is.
-    pub fn configure(&self, server: usize, http: &str, spot: &str) -> Outcome {
+    pub fn configure(&self, server: usize, http: &str, spot: &str) -> CommandResult {
         let file = |name: &str| self.folder.join(name).to_string_lossy().into_owned();
         let settings = json!({
             "database": { "url": self.database_url },
@@ -116,7 +113,7 @@ impl Rig {
     }
 
     /// The same treasury for a server that somebody starts later: with the engine in its own process, and common limits.
-    pub fn configure_for_later(&self) -> Outcome {
+    pub fn configure_for_later(&self) -> CommandResult {
         let file = |name: &str| self.folder.join(name).to_string_lossy().into_owned();
         let settings = json!({
             "database": { "url": self.database_url },
@@ -126,7 +123,7 @@ impl Rig {
         self.write_config(0, &settings, "Made by bursar for a scratch treasury: bursar --config THIS serve")
     }
 
-    fn write_config(&self, server: usize, settings: &serde_json::Value, comment: &str) -> Outcome {
+    fn write_config(&self, server: usize, settings: &serde_json::Value, comment: &str) -> CommandResult {
         let text =
             toml::to_string(settings).map_err(|error| trouble("no configuration", std::io::Error::other(error)))?;
         write_private(&self.config_file(server), &format!("# {comment}\n{text}"))
@@ -152,7 +149,7 @@ impl Rig {
 }
 
 /// Written whole or not at all, and for nobody else to read.
-pub fn write_private(file: &Path, text: &str) -> Outcome {
+pub fn write_private(file: &Path, text: &str) -> CommandResult {
     let write = || -> std::io::Result<()> {
         let beside = file.with_extension("new");
         let mut options = std::fs::OpenOptions::new();

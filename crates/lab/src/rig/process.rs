@@ -10,8 +10,8 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Child;
 
 use super::trouble;
-use crate::failure::{Failure, Outcome};
 use crate::postgres::end_with_parent;
+use terminal::failure::{CommandResult, Failure};
 
 pub struct Process {
     child: Child,
@@ -74,12 +74,12 @@ impl Process {
     }
 
     /// SIGKILL: it has no chance to put anything away.
-    pub async fn kill(mut self) -> Outcome {
+    pub async fn kill(mut self) -> CommandResult {
         self.child.kill().await.map_err(|error| trouble("a process could not be killed", error))
     }
 
     /// SIGTERM, and a good end.
-    pub async fn stop(mut self) -> Outcome {
+    pub async fn stop(mut self) -> CommandResult {
         let failed = |error| trouble("a process did not stop in good order", error);
         if let Some(pid) = self.pid() {
             kill_process(pid, Signal::TERM).map_err(|error| failed(error.into()))?;

@@ -10,7 +10,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
 use super::trouble;
-use crate::failure::Failure;
+use terminal::failure::Failure;
 
 pub struct Proxy {
     pub address: SocketAddr,

@@ -7,8 +7,8 @@ use serde_json::json;
 use spot::sim::Simulation;
 use transfer::sim::{Report, SimError};
 
-use crate::failure::{Exit, Failure, Outcome};
-use crate::output::{say, table, thousands};
+use terminal::failure::{CommandResult, Exit, Failure};
+use terminal::output::{say, table, thousands};
 
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
@@ -38,7 +38,7 @@ pub struct TransferArguments {
     transfers: u64,
 }
 
-pub fn run(command: &Command, json: bool) -> Outcome {
+pub fn run(command: &Command, json: bool) -> CommandResult {
     match command {
         Command::Spot(arguments) => spot(arguments, json),
         Command::Transfer(arguments) => transfer(arguments, json),
@@ -54,14 +54,14 @@ fn progress(json: bool, length: u64, what: &str) -> ProgressBar {
 
 fn failed(seed: u64, difference: &str, replay: &str) -> Failure {
     Failure {
-        code: "SIMULATION_FAILED",
+        code: "SIMULATION_FAILED".into(),
         messages: vec![format!("seed {seed}: {difference}")],
         hint: format!("it replays exactly: {replay}"),
         exit: Exit::Found,
     }
 }
 
-fn spot(arguments: &SpotArguments, json: bool) -> Outcome {
+fn spot(arguments: &SpotArguments, json: bool) -> CommandResult {
     let bar = progress(json, arguments.ops, "requests");
     let simulation = Simulation::new(arguments.seed)?;
     let result = simulation.run(arguments.ops, &mut |report| {
@@ -134,7 +134,7 @@ fn simulate(
     ended.unwrap_or_else(|_| Err(SimError::Broken("the code panicked; the message is above".to_owned())))
 }
 
-fn transfer(arguments: &TransferArguments, json: bool) -> Outcome {
+fn transfer(arguments: &TransferArguments, json: bool) -> CommandResult {
     let TransferArguments { seed, transfers } = *arguments;
     let bar = progress(json, transfers, "transfers");
     let scratch = Scratch::new(seed)?;

@@ -10,7 +10,7 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use serde_json::{Value, json};
 
 use super::node::trouble;
-use crate::failure::{Failure, Outcome};
+use terminal::failure::{CommandResult, Failure};
 
 /// What the blocks hold.
 #[derive(Clone, Copy, Debug)]
@@ -202,7 +202,7 @@ pub async fn tron_blocks(
     Ok(Filled { from, to })
 }
 
-async fn broadcast_tron(pool: &Pool, signed: &[u8]) -> Outcome {
+async fn broadcast_tron(pool: &Pool, signed: &[u8]) -> CommandResult {
     let body = json!({ "transaction": hex(signed) }).to_string();
     let said = pool
         .any(|node| {
@@ -314,7 +314,7 @@ impl Control {
         super::node::pool(url, None).map(Self)
     }
 
-    async fn mine(&self, chain: &str) -> Outcome {
+    async fn mine(&self, chain: &str) -> CommandResult {
         let path = format!("/{chain}/mine");
         let mine = |node: std::sync::Arc<Node>| {
             let path = path.clone();

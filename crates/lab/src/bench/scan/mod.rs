@@ -22,13 +22,13 @@ use domain::random::Random;
 use serde_json::{Value, json};
 
 use super::Samples;
-use crate::clock::Stopwatch;
-use crate::demo::parse_duration;
-use crate::failure::{Failure, Outcome};
-use crate::output::{say, table, thousands};
 use crate::rig::process::Process;
 use fill::{Control, Filled, PAID, Plan};
 use node::{BITCOIN_LOGIN, RealNode};
+use terminal::clock::Stopwatch;
+use terminal::duration::parse_duration;
+use terminal::failure::{CommandResult, Failure};
+use terminal::output::{say, table, thousands};
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
@@ -93,7 +93,7 @@ impl Target {
 const PROBES: u32 = 10_000_000;
 const SEED: u64 = 5;
 
-pub async fn run(arguments: &Arguments, as_json: bool) -> Outcome {
+pub async fn run(arguments: &Arguments, as_json: bool) -> CommandResult {
     let folder = std::env::temp_dir().join(format!("bursar-bench-scan-{}", std::process::id()));
     let bar = if as_json { indicatif::ProgressBar::hidden() } else { indicatif::ProgressBar::new_spinner() };
     let plan = Plan { blocks: arguments.blocks, payments: arguments.payments };
@@ -224,7 +224,7 @@ impl Site {
         Ok(Some(Self { client, filled, devnet, _node: real }))
     }
 
-    async fn stop(self) -> Outcome {
+    async fn stop(self) -> CommandResult {
         match self.devnet {
             Some(devnet) => devnet.kill().await,
             None => Ok(()),
@@ -281,7 +281,7 @@ async fn measure(
 }
 
 /// Blocks per second, doing it again until the time is up.
-async fn rate(blocks: u64, least: Duration, work: impl AsyncFn() -> Outcome) -> Result<f64, Failure> {
+async fn rate(blocks: u64, least: Duration, work: impl AsyncFn() -> CommandResult) -> Result<f64, Failure> {
     let watch = Stopwatch::start();
     let mut times = 0.0;
     loop {

@@ -1,26 +1,31 @@
 //! `bursar bench spot`: durable operations per second and their latency, beside the bare disk and the bare state.
 
+mod durable;
+mod memory;
+mod speed;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use domain::id::{self, Generator, NodeId};
+use domain::id::{Generator, NodeId};
 use domain::random::Random;
-use domain::{Amount, AssetId, Clock, UserId};
+use domain::{AssetId, Clock};
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
-use spot::log::format::SegmentHeader;
 use spot::net::{Client, Server, Token};
 use spot::service::{Ended, Limits};
 use spot::state::{State, Window};
-use spot::{Answer, Core, Engine, Move, OpId, Operation, Outcome as Decided, Request, Settings, SpotError};
+use spot::{Core, Disk, Engine, Settings};
+use terminal::clock::SystemClock;
+use terminal::failure::{CommandResult, Failure};
+use terminal::output::{say, table, thousands, warn};
 
 use super::Samples;
 use super::disk::{Probe, fdatasync};
-use crate::clock::{Stopwatch, SystemClock};
-use crate::commands::spot::exclusive;
-use crate::failure::{Failure, Outcome};
-use crate::output::{say, table, thousands, warn};
+use durable::{recovery, snapshot};
+use memory::memory;
+use speed::{Measured, Source, apply_only, funding, in_process, loopback};
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
@@ -71,7 +76,7 @@ impl Site {
     fn new_log(&self, name: &str) -> Result<PathBuf, Failure> {
         let folder = self.0.join(name);
         std::fs::create_dir_all(&folder).map_err(|error| disk_trouble(&error))?;
-        let disk = exclusive(&folder)?;
+        let disk = Disk::lock(&folder)?;
         Core::create(&disk, SystemClock.now().micros().cast_unsigned(), &Settings::default())?;
         Ok(folder)
     }
@@ -83,298 +88,6 @@ impl Drop for Site {
             warn(format!("{}: {error}", self.0.display()));
         }
     }
-}
-
-/// Makes operations: one unit in, one unit out, for users all over the table.
-struct Source {
-    ids: Arc<Generator<SystemClock>>,
-    random: Random,
-}
-
-impl Source {
-    fn next(&mut self) -> Result<Operation, Failure> {
-        let id = self.ids.next::<id::Transfer>().map_err(bug)?.into();
-        let word = self.random.next_u64();
-        let user = user(1 + word % USERS)?;
-        let of = Move { id, user, asset: ASSET, amount: Amount::from_units(1) };
-        Ok(if word >> 63 == 0 { Operation::Deposit(of) } else { Operation::Withdraw(of) })
-    }
-}
-
-fn user(number: u64) -> Result<UserId, Failure> {
-    i64::try_from(number).ok().and_then(UserId::new).ok_or_else(|| bug("a user has no number"))
-}
-
-/// Deposits for every user, so that no withdrawal is refused.
-fn funding(ids: &Generator<SystemClock>, users: u64) -> Result<Vec<Request>, Failure> {
-    (1..=users)
-        .map(|number| {
-            let id = ids.next::<id::Transfer>().map_err(bug)?.into();
-            let of = Move { id, user: user(number)?, asset: ASSET, amount: Amount::from_units(1_000_000_000) };
-            Ok(Request::Run(Operation::Deposit(of)))
-        })
-        .collect()
-}
-
-/// Throughput and latency of one slice.
-struct Measured {
-    per_s: f64,
-    /// In nanoseconds, sorted.
-    latencies: Vec<u32>,
-}
-
-impl Measured {
-    fn of(mut latencies: Vec<u32>, time: Duration) -> Self {
-        latencies.sort_unstable();
-        Self { per_s: latencies.len() as f64 / time.as_secs_f64(), latencies }
-    }
-
-    fn quantile_us(&self, thousandths: usize) -> f64 {
-        let at = self.latencies.len() * thousandths / 1_000;
-        self.latencies.get(at).or(self.latencies.last()).map_or(0.0, |nanos| f64::from(*nanos) / 1e3)
-    }
-}
-
-fn nanos(time: Duration) -> u32 {
-    u32::try_from(time.as_nanos()).unwrap_or(u32::MAX)
-}
-
-/// Single operations, each submitted by itself, so many of them outstanding at any time.
-async fn in_process(
-    engine: &Engine,
-    ids: &Arc<Generator<SystemClock>>,
-    outstanding: u64,
-    time: Duration,
-) -> Result<Measured, Failure> {
-    let watch = Stopwatch::start();
-    let tasks: Vec<_> = (0..outstanding)
-        .map(|number| {
-            let engine = engine.clone();
-            let mut source = Source { ids: Arc::clone(ids), random: Random::from_seed(number) };
-            tokio::spawn(async move {
-                let mut latencies = Vec::new();
-                let mut before = watch.elapsed();
-                while before < time {
-                    let answer = engine.ask(source.next()?).await.map_err(bug)?;
-                    if answer != Answer::First(Decided::Applied) {
-                        return Err(bug(format!("{answer:?}")));
-                    }
-                    let now = watch.elapsed();
-                    latencies.push(nanos(now - before));
-                    before = now;
-                }
-                Ok(latencies)
-            })
-        })
-        .collect();
-    collect(tasks, watch).await
-}
-
-async fn collect(
-    tasks: Vec<tokio::task::JoinHandle<Result<Vec<u32>, Failure>>>,
-    watch: Stopwatch,
-) -> Result<Measured, Failure> {
-    let mut latencies = Vec::new();
-    for task in tasks {
-        latencies.extend(task.await.map_err(bug)??);
-    }
-    Ok(Measured::of(latencies, watch.elapsed()))
-}
-
-/// Operations per frame over the network.
-const FRAME: u64 = 64;
-
-/// Frames of 64 operations over one connection. The latency of a frame is that of each of its operations.
-async fn loopback(
-    client: &Client,
-    ids: &Arc<Generator<SystemClock>>,
-    outstanding: u64,
-    time: Duration,
-) -> Result<Measured, Failure> {
-    let watch = Stopwatch::start();
-    let tasks: Vec<_> = (0..outstanding / FRAME)
-        .map(|number| {
-            let client = client.clone();
-            let mut source = Source { ids: Arc::clone(ids), random: Random::from_seed(number) };
-            tokio::spawn(async move {
-                let mut latencies = Vec::new();
-                let mut before = watch.elapsed();
-                while before < time {
-                    let requests: Result<Vec<Request>, Failure> =
-                        (0..FRAME).map(|_| source.next().map(Request::Run)).collect();
-                    let answers = client.submit(&requests?).await.map_err(bug)?;
-                    if let Some(other) = answers.iter().find(|answer| **answer != Answer::First(Decided::Applied)) {
-                        return Err(bug(format!("{other:?}")));
-                    }
-                    let now = watch.elapsed();
-                    latencies.extend(answers.iter().map(|_| nanos(now - before)));
-                    before = now;
-                }
-                Ok(latencies)
-            })
-        })
-        .collect();
-    collect(tasks, watch).await
-}
-
-/// The same operations on the state alone: no log, no threads.
-fn apply_only(state: &mut State, source: &mut Source, time: Duration) -> Result<f64, Failure> {
-    let mut done = 0_u64;
-    let mut spent = Duration::ZERO;
-    while spent < time {
-        let requests: Result<Vec<Request>, Failure> = (0..4_096).map(|_| source.next().map(Request::Run)).collect();
-        let requests = requests?;
-        let window = state.window_at(SystemClock.now(), Settings::default().retention_micros);
-        let watch = Stopwatch::start();
-        state.set_window(window);
-        for request in &requests {
-            if state.answer(request).0 != Answer::First(Decided::Applied) {
-                return Err(bug("a withdrawal was refused"));
-            }
-        }
-        spent += watch.elapsed();
-        done += requests.len() as u64;
-    }
-    Ok(done as f64 / spent.as_secs_f64())
-}
-
-/// What the machine says that this process takes.
-fn resident_bytes() -> u64 {
-    let pages = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    pages.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok()).unwrap_or(0) * 4_096
-}
-
-/// Bytes per account and per remembered id, as the process grows and as the tables count.
-fn memory(accounts: u64, operations: u64) -> Result<Value, Failure> {
-    let ids = Generator::new(SystemClock, NodeId::new(2).ok_or_else(|| bug("node"))?);
-    let mut state = State::default();
-    state.set_window(Window { time: SystemClock.now().plus_micros(3_600_000_000), ..Window::default() });
-    let deposit = |state: &mut State, number: u64| -> Result<(), Failure> {
-        let id: OpId = ids.next::<id::Transfer>().map_err(bug)?.into();
-        let of = Move { id, user: user(number)?, asset: ASSET, amount: Amount::from_units(1) };
-        state.answer(&Request::Run(Operation::Deposit(of)));
-        Ok(())
-    };
-    let before = resident_bytes();
-    for number in 1..=accounts {
-        deposit(&mut state, number)?;
-    }
-    // The deposits left their ids too.
-    let with_accounts = resident_bytes();
-    let first_ids = state.id_bytes() as u64;
-    for number in 0..operations {
-        deposit(&mut state, 1 + number % accounts)?;
-    }
-    let with_ids = resident_bytes();
-    let per = |bytes: u64, count: u64| (bytes as f64 / count as f64 * 10.0).round() / 10.0;
-    Ok(json!({
-        "accounts": accounts,
-        "bytes_per_account": per(state.account_bytes() as u64, accounts),
-        "bytes_per_account_resident": per((with_accounts - before).saturating_sub(first_ids), accounts),
-        "ids": operations,
-        "bytes_per_id": per(state.id_bytes() as u64, state.id_count() as u64),
-        "bytes_per_id_resident": per(with_ids - with_accounts, operations),
-    }))
-}
-
-/// Writes so many operations in batches of 4096, then times the start of the engine from them alone.
-fn recovery(site: &Site, operations: u64) -> Result<Value, Failure> {
-    let folder = site.new_log("recovery")?;
-    let settings = Settings::default();
-    let ids = Arc::new(Generator::new(SystemClock, NodeId::new(3).ok_or_else(|| bug("node"))?));
-    let (mut core, _) = Core::open(Arc::new(exclusive(&folder)?), &settings, &mut |_| {})?;
-    let mut source = Source { ids: Arc::clone(&ids), random: Random::from_seed(1) };
-    let mut run = |requests: &[Request]| -> Result<(), SpotError> {
-        core.begin(SystemClock.now());
-        for request in requests {
-            core.answer(request);
-        }
-        core.commit()
-    };
-    for requests in funding(&ids, USERS)?.chunks(4_096) {
-        run(requests)?;
-    }
-    let mut written = USERS;
-    while written < operations {
-        let requests: Result<Vec<Request>, Failure> = (0..4_096).map(|_| source.next().map(Request::Run)).collect();
-        run(&requests?)?;
-        written += 4_096;
-    }
-    let sequence = core.log().sequence();
-    drop(core);
-    let watch = Stopwatch::start();
-    let (core, started) = Core::open(Arc::new(exclusive(&folder)?), &settings, &mut |_| {})?;
-    let from_log = watch.elapsed();
-    if started.sequence != sequence {
-        return Err(bug("batches are missing after a recovery"));
-    }
-    // All that the writer itself does for a snapshot: it goes on in the next segment, which is there.
-    let mut core = core;
-    let current = core.log().segment();
-    let next = SegmentHeader { number: current.number + 1, ..current };
-    spot::log::write::prepare(&*core.storage(), &core.spare(), &next)?;
-    let watch = Stopwatch::start();
-    let sealed = core.seal()?;
-    let stop = watch.elapsed();
-    drop(core);
-    let disk = exclusive(&folder)?;
-    let watch = Stopwatch::start();
-    spot::snapshot::take(&disk, sealed)?;
-    let snapshot = watch.elapsed();
-    drop(disk);
-    let watch = Stopwatch::start();
-    let (core, _) = Core::open(Arc::new(exclusive(&folder)?), &settings, &mut |_| {})?;
-    let from_snapshot = watch.elapsed();
-    drop(core);
-    std::fs::remove_dir_all(&folder).map_err(|error| disk_trouble(&error))?;
-    Ok(json!({
-        "operations": started.operations,
-        "seconds": rounded(from_log.as_secs_f64()),
-        "operations_per_s": (started.operations as f64 / from_log.as_secs_f64()).round(),
-        "snapshot_writer_stop_us": rounded(stop.as_secs_f64() * 1e6),
-        "snapshot_seconds": rounded(snapshot.as_secs_f64()),
-        "seconds_from_snapshot": rounded(from_snapshot.as_secs_f64()),
-    }))
-}
-
-/// What a snapshot costs whoever works meanwhile: one operation after the other on so many accounts, first in peace,
-/// then while a snapshot is taken.
-async fn snapshot(site: &Site, accounts: u64) -> Result<Value, Failure> {
-    let folder = site.new_log("snapshot")?;
-    let (core, _) = Core::open(Arc::new(exclusive(&folder)?), &Settings::default(), &mut |_| {})?;
-    let engine = Engine::start(core, Limits::default(), Arc::new(SystemClock)).map_err(|error| disk_trouble(&error))?;
-    let ids = Arc::new(Generator::new(SystemClock, NodeId::new(4).ok_or_else(|| bug("node"))?));
-    for requests in funding(&ids, accounts.max(USERS))?.chunks(4_096) {
-        engine.submit(requests.to_vec()).await.map_err(bug)?;
-    }
-    let peace = in_process(&engine, &ids, 1, Duration::from_secs(1)).await?;
-    let watch = Stopwatch::start();
-    let taking = tokio::spawn({
-        let engine = engine.clone();
-        async move { engine.snapshot().await }
-    });
-    let mut source = Source { ids, random: Random::from_seed(9) };
-    let mut latencies = Vec::new();
-    let mut before = watch.elapsed();
-    while !taking.is_finished() {
-        engine.ask(source.next()?).await.map_err(bug)?;
-        let now = watch.elapsed();
-        latencies.push(nanos(now - before));
-        before = now;
-    }
-    taking.await.map_err(bug)??;
-    let during = Measured::of(latencies, watch.elapsed());
-    engine.stop().await;
-    let longest = |measured: &Measured| rounded(measured.latencies.last().map_or(0.0, |nanos| f64::from(*nanos) / 1e3));
-    Ok(json!({
-        "accounts": accounts.max(USERS),
-        "seconds": rounded(watch.elapsed().as_secs_f64()),
-        "operations_meanwhile": during.latencies.len(),
-        "p50_us_in_peace": rounded(peace.quantile_us(500)),
-        "p50_us": rounded(during.quantile_us(500)),
-        "longest_us_in_peace": longest(&peace),
-        "longest_us": longest(&during),
-    }))
 }
 
 fn rounded(value: f64) -> f64 {
@@ -410,7 +123,7 @@ impl Figure {
     }
 }
 
-pub async fn run(arguments: &Arguments, as_json: bool) -> Outcome {
+pub async fn run(arguments: &Arguments, as_json: bool) -> CommandResult {
     let site = Site::prepare(arguments)?;
     let time = Duration::from_millis(arguments.slice_ms);
     let bar = if as_json { ProgressBar::hidden() } else { ProgressBar::new(0) };
@@ -420,7 +133,7 @@ pub async fn run(arguments: &Arguments, as_json: bool) -> Outcome {
     bar.inc(1);
     let ids = Arc::new(Generator::new(SystemClock, NodeId::new(1).ok_or_else(|| bug("node"))?));
     let folder = site.new_log("speed")?;
-    let (core, _) = Core::open(Arc::new(exclusive(&folder)?), &Settings::default(), &mut |_| {})?;
+    let (core, _) = Core::open(Arc::new(Disk::lock(&folder)?), &Settings::default(), &mut |_| {})?;
     let engine = Engine::start(core, Limits::default(), Arc::new(SystemClock)).map_err(|error| disk_trouble(&error))?;
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.map_err(|error| disk_trouble(&error))?;
     let address = listener.local_addr().map_err(|error| disk_trouble(&error))?;

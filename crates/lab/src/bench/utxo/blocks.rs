@@ -7,7 +7,7 @@ use store::Db;
 use store::utxo::{Block, Hash, NewOutput, NewTx, OutPoint, UtxoError};
 
 use crate::bench::Samples;
-use crate::clock::{Stopwatch, SystemClock};
+use terminal::clock::{Stopwatch, SystemClock};
 
 const TRANSACTIONS: usize = 2_500;
 const DEPOSITS: usize = 40;

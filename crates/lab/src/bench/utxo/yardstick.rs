@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::failure::Failure;
+use terminal::failure::Failure;
 
 pub struct Yardstick(PathBuf);
 
