@@ -10,8 +10,8 @@ use store::ledger::journal::{MovementFilter, list_movements};
 use store::ledger::row::MovementRow;
 
 use super::{Context, decimal};
-use crate::failure::Outcome;
-use crate::output::table;
+use terminal::failure::CommandResult;
+use terminal::output::table;
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
@@ -28,7 +28,7 @@ pub struct Arguments {
     limit: i64,
 }
 
-pub async fn run(context: &Context, arguments: &Arguments) -> Outcome {
+pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
     let filter = match (arguments.account, &arguments.key) {
         (Some(account), _) => MovementFilter::Account(account),
         (None, Some(key)) => MovementFilter::Key(key.clone()),

@@ -8,8 +8,8 @@ use store::utxo::{Hash, Refusal, TxChange, UtxoError};
 use super::super::Context;
 use super::super::transfer::AuthorArguments;
 use super::{input, known_wallet};
-use crate::clock::SystemClock;
-use crate::failure::Outcome;
+use terminal::clock::SystemClock;
+use terminal::failure::CommandResult;
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
@@ -22,7 +22,7 @@ pub struct Arguments {
     author: AuthorArguments,
 }
 
-pub async fn run(context: &Context, db: &Db, arguments: &Arguments) -> Outcome {
+pub async fn run(context: &Context, db: &Db, arguments: &Arguments) -> CommandResult {
     let wallet = known_wallet(db, &arguments.wallet).await?;
     let (hash, now) = (arguments.hash, SystemClock.now());
     if db.transaction(wallet.id, hash, now).await?.is_none() {

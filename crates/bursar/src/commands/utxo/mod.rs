@@ -35,7 +35,7 @@ use store::utxo::{Refusal, Wallet};
 
 use super::Context;
 use crate::config::nearest;
-use crate::failure::{Failure, Outcome};
+use terminal::failure::{CommandResult, Failure};
 
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
@@ -146,7 +146,7 @@ pub enum Command {
     Check,
 }
 
-pub async fn run(context: &Context, command: &Command) -> Outcome {
+pub async fn run(context: &Context, command: &Command) -> CommandResult {
     let db = context.open().await?;
     let done = match command {
         Command::Create(arguments) => wallet::create(context, &db, arguments).await,
