@@ -31,7 +31,7 @@ use crate::ledger::accounts::account_checksum;
 use crate::ledger::balances::{
     HIGHEST_MOVEMENT, Mark, add_movements, join_halves, latest_checkpoint, latest_mark, totals,
 };
-use crate::ledger::row::MovementRow;
+use crate::ledger::row::{COLUMNS, MovementRow};
 use crate::transfer::audit::{check_entries, check_histories};
 
 /// The result of one check.
@@ -63,8 +63,7 @@ impl Report {
 
 statements! {
     COUNT_MOVEMENTS = "SELECT COUNT(*) FROM movements";
-    STREAM_MOVEMENTS = "SELECT id, op_key, leg, action, outcome, from_account, to_account, asset_id, amount, hold_key,
-            reference, at, checksum FROM movements ORDER BY id";
+    STREAM_MOVEMENTS(COLUMNS) = "SELECT {columns} FROM movements ORDER BY id";
     FIND_RAGGED_OPERATION = "SELECT op_key FROM movements GROUP BY op_key
         HAVING MIN(leg) <> 0 OR MAX(leg) <> COUNT(*) - 1 OR MIN(action) <> MAX(action)
             OR MIN(outcome) <> MAX(outcome)

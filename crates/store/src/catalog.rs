@@ -12,10 +12,10 @@ use domain::{
 };
 
 use crate::db::{Db, Tx};
-use crate::dialect::{LOCK_ASSETS, LOCK_MIGRATIONS};
+use crate::dialect::LOCK_MIGRATIONS;
 use crate::error::StoreError;
 use crate::ledger::{self, NewAccount};
-use crate::sql::{Column, ColumnType::Int, ColumnType::Text, RowsSql, execute_rows};
+use crate::rows::{Column, ColumnType::Int, ColumnType::Text, RowsSql, execute_rows};
 use crate::transact;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -82,6 +82,8 @@ statements! {
     READ_ASSETS_IN_USE = "SELECT symbol FROM assets s
         WHERE EXISTS (SELECT 1 FROM accounts a WHERE a.asset_id = s.id AND a.id > 0)
             OR EXISTS (SELECT 1 FROM movements m WHERE m.asset_id = s.id AND m.outcome = 0)";
+    /// Nobody opens an account in an asset whose meaning is being changed.
+    LOCK_ASSETS = "SELECT id FROM assets ORDER BY id {FOR UPDATE}";
     READ_AUTHORS = "SELECT DISTINCT actor FROM setting_changes";
 }
 

@@ -4,6 +4,8 @@
 //! |---|---|
 //! | [`db`] | `Db` and `Tx`: connect, read from a snapshot, write with retries |
 //! | [`sql`] | `Sql` constants, and the macros that run one on either engine with its binds counted |
+//! | `template` | placeholders, for statements in which the engines differ by a word |
+//! | [`rows`] | statements over many rows at once |
 //! | [`dialect`] | everything that truly differs between the engines |
 //! | [`error`] | `StoreError`, each with a code and what to do next |
 //! | [`migrate`] | the schema, versioned |
@@ -30,6 +32,8 @@ pub mod faults;
 pub mod ledger;
 pub mod migrate;
 pub mod node;
+pub mod rows;
+mod template;
 #[cfg(feature = "testing")]
 pub mod testing;
 pub mod transfer;
@@ -38,4 +42,4 @@ pub mod yardstick;
 
 pub use db::{Db, Engine, Options, Tx};
 pub use error::StoreError;
-pub use sql::Writes;
+pub use rows::Writes;

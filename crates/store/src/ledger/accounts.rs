@@ -5,11 +5,11 @@ use std::collections::{BTreeSet, HashMap};
 use domain::ledger::{Difference, OpKey, Outcome, Refusal, Reply};
 use domain::{AccountId, AccountKind, AccountStatus, AssetId, Timestamp, UserId};
 
-use super::post::{AccountRow, state};
+use super::post::{AccountRow, LOCK_ACCOUNTS, state};
 use crate::db::{Db, Tx};
-use crate::dialect::{LOCK_ACCOUNTS, Many, READ_ACCOUNTS_OF_OWNERS, READ_STATUS_CHANGES};
+use crate::dialect::Many;
 use crate::error::StoreError;
-use crate::sql::{Column, ColumnType::Int, ColumnType::Text, RowsSql, execute_rows};
+use crate::rows::{Column, ColumnType::Int, ColumnType::Text, RowsSql, execute_rows};
 use crate::transact;
 
 /// A wish for an account. Whoever owns it and what it is for say who it is: opening it again finds the same one.
@@ -43,6 +43,12 @@ pub enum Opened {
     UnknownAsset,
 }
 
+statements! {
+    READ_ACCOUNTS_OF_OWNERS = "SELECT id, owner, kind, asset_id FROM accounts WHERE owner {in $1}";
+    READ_STATUS_CHANGES = "SELECT op_key, account_id, after_status, outcome, actor, reason
+        FROM account_status_changes WHERE op_key {in $1}";
+}
+
 static OPEN_USERS: RowsSql = RowsSql::new(
     "OPEN_USERS",
     "INSERT INTO accounts (owner, kind, asset_id, status, available, frozen, created_at,
@@ -70,7 +76,7 @@ static OPEN_SYSTEM: RowsSql = RowsSql::new(
     COLUMNS,
 );
 
-const COLUMNS: &[(&str, crate::sql::ColumnType)] =
+const COLUMNS: &[(&str, crate::rows::ColumnType)] =
     &[("owner", Int), ("kind", Text), ("asset_id", Int), ("at", Int), ("checksum", Int)];
 
 static INSERT_STATUS_CHANGES: RowsSql = RowsSql::new(

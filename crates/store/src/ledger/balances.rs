@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 use domain::ledger::AccountState;
 use domain::{AccountId, AssetId, Timestamp, UserId};
 
-use super::post::{AccountRow, state};
+use super::post::{ACCOUNT, AccountRow, state};
 use crate::db::{Db, Tx};
 use crate::dialect::{BARRIER_MOVEMENTS, BARRIER_PATIENCE, PREFER_ONE_PASS};
 use crate::error::StoreError;
-use crate::sql::{Column, ColumnType::Int, ColumnType::Text, RowsSql, execute_rows};
+use crate::rows::{Column, ColumnType::Int, ColumnType::Text, RowsSql, execute_rows};
 use crate::transact;
 
 statements! {
@@ -37,7 +37,7 @@ statements! {
     SUM_USERS = "SELECT asset_id, CAST(SUM(available >> 32) AS BIGINT), CAST(SUM(available & 4294967295) AS BIGINT),
             CAST(SUM(frozen >> 32) AS BIGINT), CAST(SUM(frozen & 4294967295) AS BIGINT)
         FROM accounts WHERE id > 0 GROUP BY asset_id";
-    FUNDING_OF = "SELECT id, asset_id, status, available, frozen FROM accounts
+    FUNDING_OF(ACCOUNT) = "SELECT {columns} FROM accounts
         WHERE owner = $1 AND kind = 'funding' ORDER BY asset_id";
     READ_SYSTEM_ACCOUNTS = "SELECT id, asset_id, kind FROM accounts WHERE id < 0";
 }

@@ -14,15 +14,29 @@ use std::sync::PoisonError;
 use domain::ledger::{AccountState, Book, HoldState, OpKey, Operation, Outcome, Reply};
 use domain::{AccountId, AccountStatus, Amount, AssetId, Timestamp};
 
-use super::row::{Content, MovementRow, operation};
+use super::row::{COLUMNS, Content, MovementRow, operation};
 use crate::db::{Db, Tx};
-use crate::dialect::{LOCK_ACCOUNTS, Many, READ_ACCOUNTS, READ_ENDED_HOLDS, READ_HISTORY, READ_HOLDS};
+use crate::dialect::Many;
 use crate::error::StoreError;
-use crate::sql::{Column, ColumnType::Int, ColumnType::Text, RowsSql, Writes};
+use crate::rows::{Column, ColumnType::Int, ColumnType::Text, RowsSql, Writes};
 use crate::transact;
 
 /// The most operations that one batch may have.
 pub const MAX_BATCH: usize = 8_192;
+
+statements! {
+    /// In the order of their ids: two batches that overlap wait for each other, they never deadlock.
+    LOCK_ACCOUNTS(ACCOUNT) = "SELECT {columns} FROM accounts WHERE id {in $1} ORDER BY id {FOR UPDATE}";
+    READ_ACCOUNTS(ACCOUNT) = "SELECT {columns} FROM accounts WHERE id {in $1}";
+    /// The holds behind these keys, as they were taken.
+    READ_HOLDS = "SELECT op_key, from_account, amount FROM movements
+        WHERE op_key {in $1} AND leg = 0 AND action = 2 AND outcome = 0";
+    /// Which of these holds have ended.
+    READ_ENDED_HOLDS = "SELECT hold_key FROM movements
+        WHERE hold_key {in $1} AND hold_key IS NOT NULL AND outcome = 0 AND leg = 0";
+    /// Everything recorded under these keys.
+    READ_HISTORY(COLUMNS) = "SELECT {columns} FROM movements WHERE op_key {in $1} ORDER BY op_key, leg";
+}
 
 pub(crate) static INSERT_MOVEMENTS: RowsSql = RowsSql::new(
     "INSERT_MOVEMENTS",
@@ -152,6 +166,9 @@ pub async fn load_accounts(tx: &mut Tx, operations: &[Operation]) -> Result<Acco
 pub const fn system_state(asset: AssetId) -> AccountState {
     AccountState { asset, status: AccountStatus::Active, available: Amount::ZERO, frozen: Amount::ZERO }
 }
+
+/// The columns of an [`AccountRow`], in its order.
+pub(crate) const ACCOUNT: &str = "id, asset_id, status, available, frozen";
 
 /// By position, not by name: this is decoded a thousand times per batch.
 pub(crate) type AccountRow = (i64, i64, String, i64, i64);

@@ -5,6 +5,10 @@ use domain::{AccountId, Amount, AssetId};
 
 use crate::error::StoreError;
 
+/// The columns of a [`MovementRow`].
+pub(crate) const COLUMNS: &str = "id, op_key, leg, action, outcome, from_account, to_account, asset_id, amount, hold_key,
+    reference, at, checksum";
+
 #[derive(Clone, Debug, PartialEq, Eq, sqlx::FromRow)]
 pub struct MovementRow {
     pub id: i64,

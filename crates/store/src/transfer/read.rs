@@ -4,29 +4,29 @@ use domain::id::{self, Id};
 use domain::transfer::{ClientOrderId, Direction, State, Transfer};
 use domain::{AssetId, Timestamp, UserId};
 
-use super::row::{Row, transfer, transfers};
+use super::row::{COLUMNS, Row, transfer, transfers};
 use crate::db::Tx;
-use crate::dialect::{Many, READ_TRANSFERS, READ_TRANSFERS_BY_ORDER};
+use crate::dialect::Many;
 use crate::error::StoreError;
 
 statements! {
+    READ_TRANSFERS(COLUMNS) = "SELECT {columns} FROM transfers WHERE id {in $1} ORDER BY id";
+    /// Users and names in pairs. SQLite is told the order: left to itself it reads all that a user ever named.
+    READ_TRANSFERS_BY_ORDER(COLUMNS) = "SELECT {columns t} FROM UNNEST($1::BIGINT[], $2::TEXT[]) AS r(user_id, name)
+            JOIN transfers t ON t.user_id = r.user_id AND t.client_order_id = r.name"
+        | "SELECT {columns t} FROM json_each($1) u
+            CROSS JOIN transfers t ON t.user_id = u.value AND t.client_order_id = ($2 ->> u.key)";
     /// Newest first. A filter that is not wanted has the value that matches everything: 0, the empty text, and 2 for the
     /// state; 1 as a state stands for all that have not ended.
-    LIST_TRANSFERS = "SELECT id, user_id, asset_id, amount, direction, funding_account, state, error, client_order_id,
-            tries, due_at, alerted_at, version, created_at, updated_at
-        FROM transfers WHERE user_id = $1 AND id < $2 AND ($3 = 0 OR asset_id = $3) AND ($4 = 0 OR direction = $4)
+    LIST_TRANSFERS(COLUMNS) = "SELECT {columns} FROM transfers WHERE user_id = $1 AND id < $2 AND ($3 = 0 OR asset_id = $3) AND ($4 = 0 OR direction = $4)
             AND ($5 = 2 OR state = $5 OR ($5 = 1 AND state NOT IN (40, -10, -30)))
             AND ($6 = '' OR client_order_id = $6)
         ORDER BY id DESC LIMIT $7";
     /// What has not ended, oldest first. The plus keeps SQLite from walking all transfers by their ids: the index of what
     /// is open is as small as what is open.
-    OPEN_TRANSFERS = "SELECT id, user_id, asset_id, amount, direction, funding_account, state, error, client_order_id,
-            tries, due_at, alerted_at, version, created_at, updated_at
-        FROM transfers WHERE state NOT IN (40, -10, -30) AND +id > $1 ORDER BY +id LIMIT $2";
+    OPEN_TRANSFERS(COLUMNS) = "SELECT {columns} FROM transfers WHERE state NOT IN (40, -10, -30) AND +id > $1 ORDER BY +id LIMIT $2";
     /// All of them by id, for whoever proves something about each.
-    PAGE_TRANSFERS = "SELECT id, user_id, asset_id, amount, direction, funding_account, state, error, client_order_id,
-            tries, due_at, alerted_at, version, created_at, updated_at
-        FROM transfers WHERE id > $1 ORDER BY id LIMIT $2";
+    PAGE_TRANSFERS(COLUMNS) = "SELECT {columns} FROM transfers WHERE id > $1 ORDER BY id LIMIT $2";
     PAGE_HISTORY = "SELECT transfer_id, version, path, reason, at FROM transfer_events
         WHERE transfer_id > $1 AND transfer_id <= $2 ORDER BY transfer_id, version";
     COUNT_OPEN = "SELECT COUNT(*), COUNT(alerted_at) FROM transfers WHERE state NOT IN (40, -10, -30)";

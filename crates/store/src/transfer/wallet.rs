@@ -7,8 +7,16 @@ use domain::ledger::AccountState;
 use domain::{AccountId, AccountStatus, Amount, AssetId, Availability, UserId};
 
 use crate::db::Tx;
-use crate::dialect::{LOCK_WALLETS, Many};
+use crate::dialect::Many;
 use crate::error::StoreError;
+
+statements! {
+    /// Only the accounts' rows are locked; the assets' are everybody's.
+    LOCK_WALLETS = "SELECT a.id, a.owner, a.asset_id, a.status, a.available, a.frozen, s.status,
+            s.internal_transfer_enabled, s.min_transfer_amount, s.max_transfer_amount, s.daily_transfer_amount
+        FROM accounts a JOIN assets s ON s.id = a.asset_id
+        WHERE a.owner {in $1} AND a.kind = 'funding' AND a.asset_id {in $2} ORDER BY a.id {FOR UPDATE OF a}";
+}
 
 /// A user's funding account in an asset, and what the asset allows at this moment.
 #[derive(Clone, Debug)]

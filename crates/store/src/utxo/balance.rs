@@ -15,21 +15,13 @@ statements! {
         FROM account_totals WHERE wallet_id = $1";
     /// $2: the last height at which a coinbase is mature.
     READ_IMMATURE = "SELECT u.account, CAST(SUM(u.amount) AS BIGINT)
-        FROM transactions t JOIN utxos u ON u.wallet_id = t.wallet_id AND u.tx_id = t.id
-        WHERE t.wallet_id = $1 AND t.is_coinbase AND t.block_height > $2 AND u.spent_by_tx_id IS NULL AND u.valid
-        GROUP BY u.account"
-        | "SELECT u.account, CAST(SUM(u.amount) AS BIGINT)
-        FROM transactions t INDEXED BY idx_transactions_coinbase
-            CROSS JOIN utxos u INDEXED BY idx_utxos_by_tx ON u.wallet_id = t.wallet_id AND u.tx_id = t.id
+        FROM transactions t {INDEXED BY idx_transactions_coinbase}
+            {join} utxos u {INDEXED BY idx_utxos_by_tx} ON u.wallet_id = t.wallet_id AND u.tx_id = t.id
         WHERE t.wallet_id = $1 AND t.is_coinbase AND t.block_height > $2 AND u.spent_by_tx_id IS NULL AND u.valid
         GROUP BY u.account";
     READ_LEASED = "SELECT u.account, CAST(SUM(u.amount) AS BIGINT)
-        FROM utxo_leases l JOIN utxos u ON u.wallet_id = l.wallet_id AND u.id = l.utxo_id
-        WHERE l.wallet_id = $1 AND l.expires_at > $2 AND u.spent_by_tx_id IS NULL AND u.valid
-        GROUP BY u.account"
-        | "SELECT u.account, CAST(SUM(u.amount) AS BIGINT)
         FROM utxo_leases l
-            CROSS JOIN utxos u INDEXED BY idx_utxos_unspent_by_id ON u.wallet_id = l.wallet_id AND u.id = l.utxo_id
+            {join} utxos u {INDEXED BY idx_utxos_unspent_by_id} ON u.wallet_id = l.wallet_id AND u.id = l.utxo_id
         WHERE l.wallet_id = $1 AND l.expires_at > $2 AND u.spent_by_tx_id IS NULL AND u.valid
         GROUP BY u.account";
 }

@@ -10,10 +10,19 @@ use super::events::{insert_blocks, lock};
 use super::load::{bytes, corrupt, owners};
 use super::types::{Hash, Imported, OutPoint, UtxoError, WalletId};
 use crate::db::{Db, Line, Tx};
-use crate::dialect::{REST_TRIGGERS, SYNC_IDENTITIES};
 use crate::error::StoreError;
-use crate::sql::{Column, ColumnType::Bytes, ColumnType::Int, RowsSql, execute_rows};
+use crate::rows::{Column, ColumnType::Bytes, ColumnType::Int, RowsSql, execute_rows};
 use crate::transact;
+
+statements! {
+    /// For the rest of this transaction no trigger and no foreign key is looked at: only for a bench that fills a database.
+    /// SQLite is quick enough with them.
+    REST_TRIGGERS = "SELECT set_config('session_replication_role', 'replica', true)" | "SELECT ''";
+
+    /// Ids were given by hand; the next one of the database's own comes after them.
+    SYNC_IDENTITIES = "SELECT setval(pg_get_serial_sequence('transactions', 'id'), (SELECT MAX(id) FROM transactions))::TEXT"
+        | "SELECT ''";
+}
 
 static BULK_TRANSACTIONS: RowsSql = RowsSql::new(
     "BULK_TRANSACTIONS",

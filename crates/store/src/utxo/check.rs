@@ -7,7 +7,7 @@ use super::load::{self, hash, number};
 use super::types::{Finding, Hash, OutPoint, Status, UtxoError, WalletId};
 use crate::db::Db;
 use crate::dialect::PREFER_ONE_PASS;
-use crate::sql::{Column, ColumnType::Int, RowsSql, fetch_rows};
+use crate::rows::{Column, ColumnType::Int, RowsSql, fetch_rows};
 
 statements! {
     CHECK_TOTALS = "SELECT COALESCE(k.wallet_id, f.wallet_id), COALESCE(k.account, f.account),

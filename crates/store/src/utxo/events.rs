@@ -18,7 +18,7 @@ use super::write::Written;
 use crate::db::{Db, Tx};
 use crate::dialect::LOCK_UTXOS;
 use crate::error::StoreError;
-use crate::sql::{Column, ColumnType::Bytes, ColumnType::Int, RowsSql, execute_rows, fetch_rows};
+use crate::rows::{Column, ColumnType::Bytes, ColumnType::Int, RowsSql, execute_rows, fetch_rows};
 use crate::transact;
 
 statements! {

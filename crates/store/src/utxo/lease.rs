@@ -4,17 +4,37 @@ use std::collections::{HashMap, HashSet};
 
 use domain::Timestamp;
 
-use super::coins::{CoinRow, coin};
+use super::coins::{COIN, CoinRow, coin};
 use super::events::{check_active, refused};
 use super::load::{bytes, hash, number, outpoint_columns};
 use super::types::{Candidate, Coin, LeaseRow, LockId, OutPoint, Refusal, UtxoError, UtxoId, WalletId, Want};
 use crate::db::{Db, Tx};
-use crate::dialect::{LEASE_UTXOS, LOCK_FREE_BY_ID, LOCK_SELECTIONS, Many, READ_LEASES};
+use crate::dialect::{LOCK_SELECTIONS, Many};
 use crate::error::StoreError;
-use crate::sql::{Column, ColumnType::Bytes, ColumnType::Int, RowsSql, fetch_rows};
+use crate::rows::{Column, ColumnType::Bytes, ColumnType::Int, RowsSql, fetch_rows};
 use crate::transact;
 
 statements! {
+    /// In the order of their ids, as everybody locks outputs.
+    LOCK_FREE_BY_ID(COIN) = "SELECT {columns}
+        FROM utxos u JOIN transactions t ON t.wallet_id = u.wallet_id AND t.id = u.tx_id
+            JOIN addresses a ON a.wallet_id = u.wallet_id AND a.id = u.address_id
+        WHERE u.wallet_id = $1 AND u.id {in $2} AND u.valid AND u.spent_by_tx_id IS NULL
+        ORDER BY u.id {FOR NO KEY UPDATE OF u}";
+    READ_LEASES = "SELECT external_lock_id, expires_at FROM utxo_leases WHERE wallet_id = $1 AND utxo_id {in $2}";
+    /// Taken if nobody has it, renewed if the same lock has it, taken over if it has ended.
+    LEASE_UTXOS = "INSERT INTO utxo_leases (wallet_id, utxo_id, external_lock_id, expires_at)
+        SELECT $1, id, $3, $4 FROM UNNEST($2::BIGINT[]) AS id WHERE TRUE
+        ON CONFLICT (wallet_id, utxo_id) DO UPDATE
+            SET external_lock_id = EXCLUDED.external_lock_id, expires_at = EXCLUDED.expires_at
+            WHERE utxo_leases.expires_at <= $5 OR utxo_leases.external_lock_id = EXCLUDED.external_lock_id
+        RETURNING utxo_id"
+        | "INSERT INTO utxo_leases (wallet_id, utxo_id, external_lock_id, expires_at)
+        SELECT $1, value, $3, $4 FROM json_each($2) WHERE TRUE
+        ON CONFLICT (wallet_id, utxo_id) DO UPDATE
+            SET external_lock_id = EXCLUDED.external_lock_id, expires_at = EXCLUDED.expires_at
+            WHERE utxo_leases.expires_at <= $5 OR utxo_leases.external_lock_id = EXCLUDED.external_lock_id
+        RETURNING utxo_id";
     RENEW_LEASES = "UPDATE utxo_leases SET expires_at = $3
         WHERE wallet_id = $1 AND external_lock_id = $2 AND expires_at > $4";
     RELEASE_LEASES = "DELETE FROM utxo_leases WHERE wallet_id = $1 AND external_lock_id = $2";
@@ -250,5 +270,5 @@ async fn write_leases(
     let lock = lock.0.to_vec();
     let rows =
         fetch_all!(tx, LEASE_UTXOS => (i64,), wallet.0, ids.clone(), lock.as_slice(), until.micros(), now.micros())?;
-    crate::sql::expect_rows(u64::try_from(rows.len()).unwrap_or(0), coins.len(), "leases")
+    crate::rows::expect_rows(u64::try_from(rows.len()).unwrap_or(0), coins.len(), "leases")
 }

@@ -6,7 +6,7 @@ use super::graph::{Graph, Node, Ours, Row, State};
 use super::types::{Hash, OutPoint, Status, WalletId};
 use crate::db::Tx;
 use crate::error::StoreError;
-use crate::sql::{Column, ColumnType::Bytes, ColumnType::Int, RowsSql, fetch_rows};
+use crate::rows::{Column, ColumnType::Bytes, ColumnType::Int, RowsSql, fetch_rows};
 
 static READ_OWNERS: RowsSql = RowsSql::new(
     "READ_OWNERS",
@@ -49,30 +49,36 @@ static READ_CHILDREN: RowsSql = RowsSql::new(
     &[("hash", Bytes)],
 );
 
-static READ_COINS_AT: RowsSql = RowsSql::new(
+/// The columns of a [`CoinRow`], in its order: of an output `u`, who made it (`p`) and who spends it (`s`).
+const COIN: &str = "p.tx_hash, u.output_index, u.wallet_id, u.account, u.amount, s.tx_hash";
+
+static READ_COINS_AT: RowsSql = RowsSql::listing(
     "READ_COINS_AT",
-    "SELECT p.tx_hash, u.output_index, u.wallet_id, u.account, u.amount, s.tx_hash
+    "SELECT {columns}
      FROM {rows} {join} transactions p ON p.tx_hash = r.hash
          {join} utxos u ON u.wallet_id = p.wallet_id AND u.tx_id = p.id AND u.output_index = r.output_index
          LEFT JOIN transactions s ON s.wallet_id = u.wallet_id AND s.id = u.spent_by_tx_id",
+    COIN,
     &[("hash", Bytes), ("output_index", Int)],
 );
 
-static READ_COINS_MADE: RowsSql = RowsSql::new(
+static READ_COINS_MADE: RowsSql = RowsSql::listing(
     "READ_COINS_MADE",
-    "SELECT p.tx_hash, u.output_index, u.wallet_id, u.account, u.amount, s.tx_hash
+    "SELECT {columns}
      FROM {rows} {join} transactions p ON p.tx_hash = r.hash
          {join} utxos u ON u.wallet_id = p.wallet_id AND u.tx_id = p.id
          LEFT JOIN transactions s ON s.wallet_id = u.wallet_id AND s.id = u.spent_by_tx_id",
+    COIN,
     &[("hash", Bytes)],
 );
 
-static READ_COINS_SPENT: RowsSql = RowsSql::new(
+static READ_COINS_SPENT: RowsSql = RowsSql::listing(
     "READ_COINS_SPENT",
-    "SELECT p.tx_hash, u.output_index, u.wallet_id, u.account, u.amount, s.tx_hash
+    "SELECT {columns}
      FROM {rows} {join} transactions s ON s.tx_hash = r.hash
          {join} utxos u ON u.wallet_id = s.wallet_id AND u.spent_by_tx_id = s.id
          {join} transactions p ON p.wallet_id = u.wallet_id AND p.id = u.tx_id",
+    COIN,
     &[("hash", Bytes)],
 );
 

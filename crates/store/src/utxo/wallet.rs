@@ -11,7 +11,7 @@ use super::types::{
 };
 use crate::db::{Db, Tx};
 use crate::error::StoreError;
-use crate::sql::{
+use crate::rows::{
     Column, ColumnType::Bytes, ColumnType::Int, ColumnType::Text, RowsSql, execute_rows, expect_rows, fetch_rows,
 };
 use crate::transact;

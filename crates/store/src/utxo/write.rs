@@ -9,15 +9,15 @@ use super::load::{bytes, outpoint_columns};
 use super::types::{Changes, Hash, OutPoint, TxChange, WalletId};
 use crate::db::Tx;
 use crate::error::StoreError;
-use crate::sql::{Column, ColumnType::Bytes, ColumnType::Int, ColumnType::Text, RowsSql, Writes};
-use crate::sql::{execute_rows, expect_rows, fetch_rows};
+use crate::rows::{Column, ColumnType::Bytes, ColumnType::Int, ColumnType::Text, RowsSql, Writes};
+use crate::rows::{execute_rows, expect_rows, fetch_rows};
 
 /// A lease locks its outputs in this order too: whoever meets the other waits, and neither waits in a circle.
 static LOCK_COINS: RowsSql = RowsSql::new(
     "LOCK_COINS",
     "SELECT u.id FROM {rows} {join} transactions p ON p.tx_hash = r.hash
          {join} utxos u ON u.wallet_id = p.wallet_id AND u.tx_id = p.id AND u.output_index = r.output_index
-     ORDER BY u.id {lock}",
+     ORDER BY u.id {FOR NO KEY UPDATE OF u}",
     &[("hash", Bytes), ("output_index", Int)],
 );
 
