@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use domain::random::Random;
 use domain::{AccountId, AssetId};
+#[cfg(feature = "lab")]
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous};
@@ -20,6 +21,7 @@ use tokio::runtime::Handle;
 use crate::dialect;
 use crate::error::StoreError;
 use crate::faults::{Faults, Point};
+#[cfg(feature = "lab")]
 use crate::sql::Sql;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -156,6 +158,7 @@ impl Db {
     }
 
     /// One statement with one number, committed by itself.
+    #[cfg(feature = "lab")]
     pub(crate) async fn autocommit(&self, sql: &Sql, bind: i64) -> Result<(), StoreError> {
         match &self.pools {
             Pools::Postgres(pool) => sqlx::query(sql.postgres).bind(bind).execute(pool).await.map(|_| ()),
@@ -165,6 +168,7 @@ impl Db {
     }
 
     /// A connection that may write, with no transaction on it.
+    #[cfg(feature = "lab")]
     pub(crate) async fn line(&self) -> Result<Line, StoreError> {
         Ok(match &self.pools {
             Pools::Postgres(pool) => Line::Postgres(pool.acquire().await?),
@@ -263,6 +267,7 @@ impl Tries<'_> {
 }
 
 /// A connection outside any transaction: every statement on it commits by itself.
+#[cfg(feature = "lab")]
 #[derive(Debug)]
 pub(crate) enum Line {
     Postgres(PoolConnection<Postgres>),

@@ -16,7 +16,7 @@
 //! | [`node`] | the lease on a node number, for whoever makes ids |
 //! | [`audit`] | the laws, proven over live data |
 //! | [`faults`] | where a simulation may make a database fail |
-//! | [`yardstick`] | the bare commit and the plain transfer that the benches compare with |
+//! | `yardstick` | the bare commit and the plain transfer that the benches compare with; only with the feature `lab` |
 //!
 //! **Nothing in here reads a clock**: whoever writes says what time it is. **Nothing deletes.**
 
@@ -38,6 +38,7 @@ mod template;
 pub mod testing;
 pub mod transfer;
 pub mod utxo;
+#[cfg(feature = "lab")]
 pub mod yardstick;
 
 pub use db::{Db, Engine, Options, Tx};

@@ -13,8 +13,8 @@
 //! | `lease` | outputs that somebody is about to spend |
 //! | `history` | one transaction with all that is known of it; labels |
 //! | `prune` | the only delete |
-//! | `bulk` | a history written at once, for the bench |
-//! | `explain` | how the engine goes about the hot reads, for the bench |
+//! | `bulk` | a history written at once, for the bench: only with the feature `lab` |
+//! | `explain` | how the engine goes about the hot reads, for the bench: only with the feature `lab` |
 //! | `check` | every row that disagrees with the facts |
 //! | [`bdk_file`] | the SQLite file of another wallet, read for an import |
 //!
@@ -27,11 +27,13 @@
 
 pub(crate) mod balance;
 pub mod bdk_file;
+#[cfg(feature = "lab")]
 pub(crate) mod bulk;
 pub(crate) mod check;
 pub(crate) mod coins;
 mod decide;
 pub(crate) mod events;
+#[cfg(feature = "lab")]
 mod explain;
 mod graph;
 pub(crate) mod history;
@@ -44,5 +46,6 @@ pub(crate) mod write;
 
 pub use check::StoredTx;
 pub use decide::MOST_GENERATIONS;
+#[cfg(feature = "lab")]
 pub use explain::Explained;
 pub use types::*;

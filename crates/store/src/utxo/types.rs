@@ -266,6 +266,9 @@ pub enum Refusal {
     UnknownAddress,
     #[error("a label has 1 to 500 characters")]
     BadLabel,
+    #[cfg(feature = "lab")]
+    #[error("the database is not empty: it has {0}")]
+    NotEmpty(String),
 }
 
 impl Refusal {
@@ -292,6 +295,8 @@ impl Refusal {
             Self::Restoring => "UTXO_RESTORING",
             Self::UnknownAddress => "UTXO_UNKNOWN_ADDRESS",
             Self::BadLabel => "UTXO_BAD_LABEL",
+            #[cfg(feature = "lab")]
+            Self::NotEmpty(_) => "NOT_A_SCRATCH_DATABASE",
         }
     }
 
@@ -329,6 +334,8 @@ impl Refusal {
             Self::Restoring => "ask the nodes what became of it: bursar utxo follow --restore",
             Self::UnknownAddress => "add it first: bursar utxo address add",
             Self::BadLabel => "give 1 to 500 characters, or --clear",
+            #[cfg(feature = "lab")]
+            Self::NotEmpty(_) => "fill a database of its own, with nothing in it but the wallet and its addresses",
         }
     }
 }
