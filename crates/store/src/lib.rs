@@ -14,6 +14,7 @@
 //! | [`transfer`] | internal transfers: their rows, their history, daily limits |
 //! | [`utxo`] | the Bitcoin wallet: outputs, what makes and what spends them, leases |
 //! | [`node`] | the lease on a node number, for whoever makes ids |
+//! | [`sqlite_file`] | a SQLite file that another program has written, read as it stands |
 //! | [`audit`] | the laws, proven over live data |
 //! | [`faults`] | where a simulation may make a database fail |
 //! | `yardstick` | the bare commit and the plain transfer that the benches compare with; only with the feature `lab` |
@@ -33,6 +34,7 @@ pub mod ledger;
 pub mod migrate;
 pub mod node;
 pub mod rows;
+pub mod sqlite_file;
 mod template;
 #[cfg(feature = "testing")]
 pub mod testing;

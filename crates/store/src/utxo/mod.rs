@@ -16,7 +16,6 @@
 //! | `bulk` | a history written at once, for the bench: only with the feature `lab` |
 //! | `explain` | how the engine goes about the hot reads, for the bench: only with the feature `lab` |
 //! | `check` | every row that disagrees with the facts |
-//! | [`bdk_file`] | the SQLite file of another wallet, read for an import |
 //!
 //! **An output has at most one valid spender, and only valid transactions spend.** Everything else follows: a
 //! transaction is *valid* while it is pending or published; `utxos.valid`, `tx_inputs.active` and the spender of an
@@ -26,7 +25,6 @@
 //! Leases do not: they lock their outputs' rows, in the order of their ids.
 
 pub(crate) mod balance;
-pub mod bdk_file;
 #[cfg(feature = "lab")]
 pub(crate) mod bulk;
 pub(crate) mod check;
