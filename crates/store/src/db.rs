@@ -182,7 +182,8 @@ impl Db {
             Pools::Postgres(pool) => TxInner::Postgres(begin_postgres(pool, postgres).await?),
             Pools::Sqlite { writer, .. } => {
                 TxInner::Sqlite(writer.begin_with(sqlite).await.map_err(|error| match error {
-                    // All of them waited for the one writer: another process holds the file, or a batch takes very long.
+                    // All of them waited for the one writer: another process holds the file, or a batch takes very
+                    // long.
                     sqlx::Error::PoolTimedOut => StoreError::Contention(error),
                     other => other.into(),
                 })?)
@@ -278,7 +279,7 @@ fn parse_postgres(url: &str) -> Result<PgConnectOptions, StoreError> {
     PgConnectOptions::from_str(url).map_err(|error| StoreError::BadUrl(Some(error)))
 }
 
-/// Only what is a file: a database in memory would forget what it acknowledged.
+/// Only files: a database in memory would forget what it acknowledged.
 fn parse_sqlite(url: &str) -> Result<SqliteConnectOptions, StoreError> {
     let (path, query) = url.split_once('?').unwrap_or((url, ""));
     let path = path.trim_start_matches("sqlite:").trim_start_matches("//");
@@ -349,7 +350,7 @@ async fn begin_postgres(pool: &PgPool, begin: &'static str) -> Result<Transactio
 type Begun = Result<Transaction<'static, Postgres>, sqlx::Error>;
 
 /// A `BEGIN` goes on to its end when its caller no longer waits: sqlx believes that one whose answer it did not see was
-/// never sent, and would give the connection, in a transaction, to whoever asks next.
+/// never sent, and would give the connection, in a transaction, to the next caller.
 struct Beginning(Option<Pin<Box<dyn Future<Output = Begun> + Send>>>);
 
 impl Future for Beginning {
@@ -390,8 +391,8 @@ async fn connect_sqlite(url: &str, options: &Options) -> Result<Pools, StoreErro
     {
         tokio::fs::create_dir_all(folder).await.map_err(|error| StoreError::Unavailable(error.into()))?;
     }
-    // SQLite ends a transaction by itself when its commit fails (a full disk, say), and sqlx does not learn of it. Such a
-    // connection is thrown away when it is next wanted.
+    // SQLite ends a transaction by itself when its commit fails (a full disk, say), and sqlx does not learn of it. Such
+    // a connection is thrown away when it is next wanted.
     let pool = |size: u32| {
         SqlitePoolOptions::new()
             .max_connections(size)

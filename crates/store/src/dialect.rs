@@ -77,7 +77,8 @@ pub(crate) fn rows(engine: Engine, columns: &[(&str, ColumnType)], after: usize)
     }
 }
 
-/// What joins a table to the rows given. SQLite is told to begin with the rows; left to itself it may read all of the table.
+/// The word that joins a table to the rows given. SQLite is told to begin with the rows: left to itself it may read all
+/// of the table.
 pub(crate) const fn join(engine: Engine) -> &'static str {
     match engine {
         Engine::Postgres => "JOIN",
@@ -102,9 +103,9 @@ pub(crate) const BEGIN_SNAPSHOT: [&str; 2] = ["BEGIN ISOLATION LEVEL REPEATABLE 
 /// place, and no transaction fails half-way for want of it.
 pub(crate) const BEGIN_WRITE: [&str; 2] = ["BEGIN ISOLATION LEVEL READ COMMITTED", "BEGIN IMMEDIATE"];
 
-/// What every connection to PostgreSQL is set to. What we ask for is found by its key, always: the planner must not
+/// The settings of every connection to PostgreSQL. Our statements find rows by their keys, always: the planner must not
 /// think otherwise of a table that was small when it last looked, and need not plan the same statement anew for every
-/// batch. Whoever does want whole tables says so: [`PREFER_ONE_PASS`].
+/// batch. The few statements that read whole tables say so first: [`PREFER_ONE_PASS`].
 pub(crate) const POSTGRES_SETTINGS: [(&str, &str); 7] = [
     // An acknowledged commit is on disk, whatever the server's or the role's default.
     ("synchronous_commit", "on"),
@@ -130,12 +131,13 @@ statements! {
 
     /// The unique indexes that stand between a replay and a second effect, as far as they are there and valid.
     READ_GUARDS = "SELECT c.relname::TEXT FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
-        WHERE i.indrelid IN ('movements'::regclass, 'transfers'::regclass) AND i.indisunique AND i.indisvalid AND i.indisready"
+        WHERE i.indrelid IN ('movements'::regclass, 'transfers'::regclass)
+            AND i.indisunique AND i.indisvalid AND i.indisready"
         | "SELECT name FROM sqlite_schema
         WHERE type = 'index' AND tbl_name IN ('movements', 'transfers') AND sql LIKE 'CREATE UNIQUE INDEX %'";
 
-    /// For the rest of this transaction: read whole tables, and join by hashing them, never row by row. A freshly filled
-    /// table has no statistics yet, and the planner's guess could then take hours. SQLite joins by index.
+    /// For the rest of this transaction: read whole tables, and join by hashing them, never row by row. A freshly
+    /// filled table has no statistics yet, and the planner's guess could then take hours. SQLite joins by index.
     PREFER_ONE_PASS = "SELECT set_config('enable_nestloop', 'off', true) || set_config('enable_seqscan', 'on', true)
             || set_config('enable_hashjoin', 'on', true) || set_config('plan_cache_mode', 'auto', true)"
         | "SELECT ''";

@@ -12,14 +12,18 @@
 //! | [`ledger`] | accounts, operations, balances, the journal |
 //! | [`catalog`] | assets, chains, and what an asset is on a chain |
 //! | [`transfer`] | internal transfers: their rows, their history, daily limits |
-//! | [`utxo`] | the Bitcoin wallet: outputs, what makes and what spends them, leases |
-//! | [`node`] | the lease on a node number, for whoever makes ids |
+//! | [`utxo`] | the Bitcoin wallet: outputs, the transactions that make and spend them, leases |
+//! | [`node`] | the lease on a node number, which a process makes ids with |
 //! | [`sqlite_file`] | a SQLite file that another program has written, read as it stands |
 //! | [`audit`] | the laws, proven over live data |
 //! | [`faults`] | where a simulation may make a database fail |
 //! | `yardstick` | the bare commit and the plain transfer that the benches compare with; only with the feature `lab` |
 //!
-//! **Nothing in here reads a clock**: whoever writes says what time it is. **Nothing deletes.**
+//! **Nothing in here reads a clock**: the caller of a write says what time it is.
+//!
+//! **No row of the ledger or of a transfer is ever deleted.** Of the Bitcoin wallet, leases end, labels can be cleared,
+//! blocks that leave the chain go, and an operator may prune transactions that are final; the history of a transaction
+//! stays even then.
 
 #[macro_use]
 pub mod sql;

@@ -12,8 +12,9 @@ use crate::dialect;
 use crate::error::StoreError;
 use crate::template;
 
-/// A statement over many rows at once: `{rows}` in its text stands for them, as a table `r` with the columns named here.
-/// One round trip, however many rows there are. The other placeholders are those of [`template`](crate::template).
+/// A statement over many rows at once: `{rows}` in its text stands for them, as a table `r` with the columns named
+/// here. One round trip, however many rows there are. The other placeholders are those of
+/// `template`.
 #[derive(Debug)]
 pub struct RowsSql {
     pub name: &'static str,
@@ -119,7 +120,7 @@ impl RowsSql {
     }
 }
 
-/// Whatever can be read from a row of either engine.
+/// A type that can be read from a row of either engine.
 pub(crate) trait FromEitherRow:
     for<'r> sqlx::FromRow<'r, sqlx::postgres::PgRow> + for<'r> sqlx::FromRow<'r, sqlx::sqlite::SqliteRow> + Send + Unpin
 {
@@ -215,8 +216,8 @@ fn rows_as_json(columns: &[Column<'_>]) -> String {
     serde_json::Value::from(rows).to_string()
 }
 
-/// What a transaction is about to write: statements over many rows, none of which looks at what another one writes. On
-/// PostgreSQL they go in one round trip.
+/// The writes that a transaction has collected: statements over many rows, none of which reads rows that another one
+/// writes. On PostgreSQL they go in one round trip.
 #[derive(Debug, Default)]
 pub struct Writes(Vec<Write>);
 
@@ -288,8 +289,8 @@ async fn execute_writes(tx: &mut Tx, writes: Vec<Write>) -> Result<Vec<u64>, Sto
     Ok(counts.into_iter().map(|count| u64::try_from(count).unwrap_or(0)).collect())
 }
 
-/// `WITH w0 AS (… RETURNING 1), w1 AS (…) SELECT ARRAY[(SELECT COUNT(*) FROM w0), …]`. Made once for each selection: the
-/// server knows a statement by its text.
+/// `WITH w0 AS (… RETURNING 1), w1 AS (…) SELECT ARRAY[(SELECT COUNT(*) FROM w0), …]`. Made once for each selection:
+/// the server knows a statement by its text.
 fn joined(writes: &[Write]) -> Arc<str> {
     type Known = HashMap<Vec<&'static str>, Arc<str>>;
     static KNOWN: OnceLock<RwLock<Known>> = OnceLock::new();

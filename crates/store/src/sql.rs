@@ -1,8 +1,8 @@
 //! SQL as constants, run on either engine.
 //!
-//! A [`Sql`] is written once, with [placeholders](crate::template) where the engines differ in a word, or as a pair where
-//! they differ in more. The macros count the binds when the code is compiled: SQLite binds NULL for a forgotten one
-//! without a word.
+//! A [`Sql`] is written once, with placeholders (`template`) where the engines differ in a word, or as a pair
+//! where they differ in more. The macros count the binds when the code is compiled: SQLite binds NULL for a forgotten
+//! one without a word.
 
 /// One statement, with its text for each engine.
 #[derive(Clone, Copy, Debug)]
@@ -71,7 +71,8 @@ macro_rules! statements {
     (@sqlite $text:literal $sqlite:literal) => { $sqlite };
 }
 
-/// `run!(tx, STATEMENT, query function, method, bind, …)`: the binds are counted against the statement when this is compiled.
+/// `run!(tx, STATEMENT, query function, method, bind, …)`: the binds are counted against the statement when this is
+/// compiled.
 macro_rules! run {
     ($tx:expr, $sql:path, $query:expr, $how:ident $(, $bind:expr)*) => {{
         const {

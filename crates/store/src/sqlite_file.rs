@@ -62,7 +62,8 @@ impl SqliteFile {
     }
 }
 
-/// Whether the file may be read without a look at its log. A log beside it holds newer rows, and reading it would write.
+/// Whether the file may be read without a look at its log. A log beside it holds newer rows, and reading it would
+/// write.
 fn check_header(path: &Path) -> Result<bool, SqliteFileError> {
     let mut header = [0; 20];
     let mut file = std::fs::File::open(path).map_err(SqliteFileError::Unreadable)?;

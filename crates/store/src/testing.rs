@@ -50,7 +50,7 @@ macro_rules! db_test {
     )*};
 }
 
-/// A migrated database that nobody else uses.
+/// A migrated database that no other test uses.
 pub struct TestDb {
     pub db: Db,
     pub url: String,
@@ -67,7 +67,7 @@ impl std::ops::Deref for TestDb {
 }
 
 impl TestDb {
-    /// Any SQL, as somebody with a database shell would type it.
+    /// Any SQL, as an operator with a database shell would type it.
     pub async fn by_hand(&self, text: &str) -> Result<(), sqlx::Error> {
         match self.db.engine() {
             Engine::Postgres => {
@@ -166,7 +166,7 @@ pub async fn prepare_every_statement(db: &TestDb) -> Result<usize, String> {
         crate::transfer::days::STATEMENTS,
         crate::transfer::read::STATEMENTS,
         crate::transfer::sums::STATEMENTS,
-        crate::transfer::wallet::STATEMENTS,
+        crate::transfer::funding_account::STATEMENTS,
         crate::transfer::write::STATEMENTS,
         crate::utxo::balance::STATEMENTS,
         #[cfg(feature = "lab")]

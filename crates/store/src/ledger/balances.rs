@@ -1,7 +1,7 @@
 //! The balances of system accounts: a checkpoint plus the movements since.
 //!
 //! Users' balances stand in their rows. A system account is party to nearly every movement; a balance in its row
-//! would make all writers queue for it. So its balance is added up when somebody asks, from the last checkpoint on.
+//! would make all writers queue for it. So its balance is added up when it is read, from the last checkpoint on.
 
 use std::collections::BTreeMap;
 
@@ -149,7 +149,7 @@ impl Db {
             execute!(tx, BARRIER_MOVEMENTS)?;
             Ok(fetch_optional!(tx, HIGHEST_MOVEMENT => (i64,))?.map_or(0, |row| row.0))
         })?;
-        // What lies below it stands still, and is added up while writers go on.
+        // The movements below it stand still, and are added up while writers go on.
         let mut tx = self.read().await?;
         let (through, mut balances) = latest_checkpoint(&mut tx).await?;
         if through >= line {

@@ -26,9 +26,10 @@ statements! {
             SELECT * FROM (SELECT * FROM movements WHERE to_account = $3 AND to_account > 0
                     AND to_account <> from_account AND id < $1 ORDER BY id DESC LIMIT $2) got) both_sides
         ORDER BY id DESC LIMIT $2";
-    LIST_MOVEMENTS_OF_SYSTEM(COLUMNS) = "SELECT {columns} FROM movements WHERE (from_account = $3 OR to_account = $3) AND id < $1 ORDER BY id DESC LIMIT $2";
+    LIST_MOVEMENTS_OF_SYSTEM(COLUMNS) = "SELECT {columns} FROM movements
+        WHERE (from_account = $3 OR to_account = $3) AND id < $1 ORDER BY id DESC LIMIT $2";
     LIST_MOVEMENTS_OF_KEY(COLUMNS) = "SELECT {columns} FROM movements WHERE op_key = $1 ORDER BY leg";
-    /// All legs of the operations that ended these holds.
+    /// All movements of the operations that ended these holds.
     READ_ENDS(COLUMNS) = "SELECT {columns m} FROM movements e JOIN movements m ON m.op_key = e.op_key
         WHERE e.hold_key {in $1} AND e.hold_key IS NOT NULL AND e.outcome = 0 AND e.leg = 0 ORDER BY m.op_key, m.leg";
 }
@@ -77,8 +78,8 @@ pub async fn list_accounts(
     }
 }
 
-/// Movements with an id below `before`, newest first. Those of one key come whole, by leg. A user's are what the user
-/// paid, held and got; each hold is followed by what ended it.
+/// Movements with an id below `before`, newest first. Those of one key come whole, by position. A user's are what the
+/// user paid, held and got; each hold is followed by what ended it.
 pub async fn list_movements(tx: &mut Tx, filter: &MovementFilter, before: i64, limit: i64) -> Result<Page, StoreError> {
     let rows = match filter {
         MovementFilter::All => fetch_all!(tx, LIST_MOVEMENTS => MovementRow, before, limit)?,
@@ -105,7 +106,7 @@ pub struct Page {
     pub next_before: Option<i64>,
 }
 
-/// Puts the applied end of each hold, all its legs, right behind the hold.
+/// Puts the applied end of each hold, all its movements, right behind the hold.
 async fn with_ends(tx: &mut Tx, rows: Vec<MovementRow>) -> Result<Vec<MovementRow>, StoreError> {
     let holds = rows.iter().filter(|row| row.action == 2 && row.outcome == 0).map(|row| row.op_key.clone());
     let holds = Many(holds.collect::<Vec<String>>());

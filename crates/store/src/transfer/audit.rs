@@ -20,7 +20,8 @@ statements! {
     FIND_STRAY_HISTORY = "SELECT transfer_id FROM transfer_events e
         WHERE NOT EXISTS (SELECT 1 FROM transfers t WHERE t.id = e.transfer_id) ORDER BY transfer_id LIMIT 1";
     /// For each asset: the first transfer whose entries in the journal are not those of its state, how many entries
-    /// there are, and what they moved to and from clearing:spot, in two halves. -1 stands for an entry that is not there.
+    /// there are, and what they moved to and from clearing:spot, in two halves. -1 stands for an entry that is not
+    /// there.
     COMPARE_ENTRIES = "SELECT asset_id, MIN(CASE WHEN good THEN NULL ELSE id END),
             CAST(SUM(entries) AS BIGINT),
             CAST(SUM((settled - returned) >> 32) AS BIGINT), CAST(SUM((settled - returned) & 4294967295) AS BIGINT)

@@ -1,8 +1,9 @@
-//! Fills an empty database with a wallet's history, all of it in blocks, without asking at every row what it does to the
-//! others. Only a bench uses it: it wants millions of outputs in minutes, and proves them afterwards with `check_utxo`.
+//! Fills an empty database with a wallet's history, all of it in blocks, without asking at every row what it does to
+//! the others. Only a bench uses it: it wants millions of outputs in minutes, and proves them afterwards with
+//! `check_utxo`.
 //!
-//! **It drops indexes and lets triggers rest**, so it refuses a database that has anything but the wallet to be filled and
-//! its addresses, and a build without the feature `lab` does not have it.
+//! **It drops indexes and lets triggers rest**, so it refuses a database that has anything but the wallet to be filled
+//! and its addresses, and a build without the feature `lab` does not have it.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -11,7 +12,7 @@ use sqlx::AssertSqlSafe;
 
 use super::events::{insert_blocks, lock, refused};
 use super::load::{bytes, corrupt, owners};
-use super::types::{Hash, Imported, OutPoint, Refusal, UtxoError, WalletId};
+use super::types::{Hash, Imported, OutPoint, UtxoError, UtxoRefusal, WalletId};
 use crate::db::{Db, Line, Tx, TxInner};
 use crate::error::StoreError;
 use crate::rows::{Column, ColumnType::Bytes, ColumnType::Int, RowsSql, execute_rows};
@@ -35,12 +36,13 @@ statements! {
         | "SELECT name, sql FROM sqlite_master WHERE type = 'index' AND name LIKE 'idx\\_%' ESCAPE '\\'
             AND tbl_name IN ('transactions', 'tx_inputs', 'utxos', 'transaction_events') ORDER BY name";
 
-    /// For the rest of this transaction no trigger and no foreign key is looked at: only for a bench that fills a database.
-    /// SQLite is quick enough with them.
+    /// For the rest of this transaction PostgreSQL checks no trigger and no foreign key. SQLite is quick enough with
+    /// them.
     REST_TRIGGERS = "SELECT set_config('session_replication_role', 'replica', true)" | "SELECT ''";
 
     /// Ids were given by hand; the next one of the database's own comes after them.
-    SYNC_IDENTITIES = "SELECT setval(pg_get_serial_sequence('transactions', 'id'), (SELECT MAX(id) FROM transactions))::TEXT"
+    SYNC_IDENTITIES = "SELECT setval(pg_get_serial_sequence('transactions', 'id'),
+            (SELECT MAX(id) FROM transactions))::TEXT"
         | "SELECT ''";
 }
 
@@ -67,7 +69,8 @@ static BULK_INPUTS: RowsSql = RowsSql::new(
 
 static BULK_UTXOS: RowsSql = RowsSql::new(
     "BULK_UTXOS",
-    "INSERT INTO utxos (wallet_id, tx_id, output_index, amount, address_id, account, valid, spent_by_tx_id, spent_input_index)
+    "INSERT INTO utxos (wallet_id, tx_id, output_index, amount, address_id, account, valid, spent_by_tx_id,
+         spent_input_index)
      SELECT wallet, tx_id, output_index, amount, address, account, 1 = 1, spender, input_index FROM {rows}",
     &[
         ("wallet", Int),
@@ -175,7 +178,7 @@ impl Db {
 async fn drop_indexes(tx: &mut Tx, wallet: WalletId) -> Result<Vec<String>, UtxoError> {
     lock(tx).await?;
     if let Some((what,)) = fetch_optional!(tx, FIND_ANYTHING_ELSE => (String,), wallet.0)? {
-        return Err(Refusal::NotEmpty(what).into());
+        return Err(UtxoRefusal::NotEmpty(what).into());
     }
     let rows = fetch_all!(tx, READ_INDEXES => (String, String))?;
     for (name, _) in &rows {
@@ -189,7 +192,7 @@ async fn drop_indexes(tx: &mut Tx, wallet: WalletId) -> Result<Vec<String>, Utxo
     Ok(rows.into_iter().map(|(_, definition)| definition).collect())
 }
 
-/// What a server does by itself some time after so much was written; a bench does not wait for it.
+/// The upkeep that a server does by itself some time after so much was written; a bench does not wait for it.
 const SETTLE: [&str; 2] = ["VACUUM (ANALYZE)", "PRAGMA wal_checkpoint(TRUNCATE)"];
 
 /// Who spends what: the number of the transaction from 1 on, and with which input.

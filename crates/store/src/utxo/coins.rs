@@ -12,16 +12,17 @@ use crate::db::{Db, Tx};
 use crate::error::StoreError;
 use crate::rows::{Column, ColumnType::Bytes, ColumnType::Int, RowsSql, fetch_rows};
 
-/// How many candidates are read at once, on each side of the amount wanted. As a literal in the statements: a planner
-/// that does not know the limit prepares for reading everything.
+/// How many candidates are read at once, on each side of the amount wanted. The statements have it as a literal: a
+/// planner that does not know the limit prepares for reading everything.
 const PAGE: usize = 400;
 
-/// More inputs than this make a transaction that nodes do not relay.
+/// A transaction with more inputs than this is too large for nodes to relay.
 const MOST_CANDIDATES: usize = 1_600;
 
 statements! {
-    /// From an amount upwards. SQLite is told which indexes have all that is asked for; it would read the tables. $5: the last height at which a coinbase is mature; $6, $7: pending and other people's
-    /// unconfirmed outputs are wanted too; $8: now.
+    /// From an amount upwards. SQLite is told which indexes have all the columns; left to itself it would read the
+    /// tables. $5: the last height at which a coinbase is mature; $6, $7: pending and other people's unconfirmed
+    /// outputs are wanted too; $8: now.
     READ_LARGER = "SELECT u.id, u.amount, a.kind, t.block_height IS NOT NULL
         FROM utxos u {INDEXED BY idx_utxos_unspent}
             {join} transactions t {INDEXED BY idx_transactions_covering} ON t.wallet_id = u.wallet_id AND t.id = u.tx_id
@@ -194,7 +195,8 @@ fn around(want: &Want) -> i64 {
 }
 
 /// The columns of a [`Listed`], in its order: as of a [`COIN`], with its label `b`, spender `s` and lease `l`.
-const OUTPUT: &str = "u.id, t.tx_hash, u.output_index, u.amount, u.account, a.kind, a.script_pub_key, a.branch, a.child_index,
+const OUTPUT: &str =
+    "u.id, t.tx_hash, u.output_index, u.amount, u.account, a.kind, a.script_pub_key, a.branch, a.child_index,
     b.label, t.status, t.block_height, t.is_coinbase, s.tx_hash, l.expires_at";
 
 #[derive(sqlx::FromRow)]

@@ -10,9 +10,9 @@
 //! | `events` | what can happen: a block connected or disconnected, a transaction seen, made, published, replaced, abandoned |
 //! | `balance` | what an account has |
 //! | `coins` | candidates for a selection, lists of outputs |
-//! | `lease` | outputs that somebody is about to spend |
+//! | `lease` | outputs that are reserved for a transaction that is being made |
 //! | `history` | one transaction with all that is known of it; labels |
-//! | `prune` | the only delete |
+//! | `prune` | the only delete of a transaction |
 //! | `bulk` | a history written at once, for the bench: only with the feature `lab` |
 //! | `explain` | how the engine goes about the hot reads, for the bench: only with the feature `lab` |
 //! | `check` | every row that disagrees with the facts |

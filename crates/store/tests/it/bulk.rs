@@ -3,7 +3,7 @@
 use sqlx::{AssertSqlSafe, Connection};
 use store::testing::{NOW, TestDb};
 use store::utxo::{
-    AddressKind, Block, Hash, Imported, Network, NewAddress, NewOutput, NewTx, OutPoint, Paths, Refusal, UtxoError,
+    AddressKind, Block, Hash, Imported, Network, NewAddress, NewOutput, NewTx, OutPoint, Paths, UtxoError, UtxoRefusal,
     WalletId,
 };
 use store::{Db, Engine, db_test};
@@ -47,7 +47,7 @@ async fn indexes(db: &TestDb) -> i64 {
 async fn assert_refused(db: &TestDb, wallet: WalletId) {
     let before = (indexes(db).await, db.count_transactions().await.unwrap(), movements(db).await);
     let error = db.load_bulk(wallet, &history(), NOW, |_| panic!("nothing is written")).await.unwrap_err();
-    assert!(matches!(error, UtxoError::Refused(Refusal::NotEmpty(_))), "{error:?}");
+    assert!(matches!(error, UtxoError::Refused(UtxoRefusal::NotEmpty(_))), "{error:?}");
     assert_eq!(error.code(), "NOT_A_SCRATCH_DATABASE");
     let after = (indexes(db).await, db.count_transactions().await.unwrap(), movements(db).await);
     assert_eq!(before, after);
