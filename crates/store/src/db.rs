@@ -86,7 +86,7 @@ enum Pools {
     },
 }
 
-/// After so long a connection may have died unnoticed.
+/// A connection that was not used for this long may have died unnoticed.
 const IDLE: Duration = Duration::from_millis(500);
 
 /// How often a transaction is tried when others get in its way.
@@ -205,6 +205,7 @@ impl Db {
         if !matches!(error, StoreError::Contention(_)) && attempt == 1 {
             return;
         }
+        // 2^64 divided by the golden ratio: seeds that follow each other are far apart.
         let seed = self.jitter.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
         let most_us = 1_000_u64 << attempt.min(8);
         tokio::time::sleep(Duration::from_micros(Random::from_seed(seed).below(most_us))).await;
@@ -414,7 +415,7 @@ pub struct Tx {
     pub(crate) careful: bool,
     faults: Option<Arc<dyn Faults>>,
     pub(crate) system: Arc<RwLock<HashMap<AccountId, AssetId>>>,
-    /// It has opened system accounts itself: until it commits they may yet come to nothing.
+    /// It has opened system accounts itself: until it commits, a rollback may undo them.
     pub(crate) opened: bool,
 }
 

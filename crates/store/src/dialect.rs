@@ -117,6 +117,7 @@ pub(crate) const POSTGRES_SETTINGS: [(&str, &str); 7] = [
     ("plan_cache_mode", "force_generic_plan"),
 ];
 
+// The numbers of advisory locks mean nothing; each lock has one of its own.
 statements! {
     /// One change of schema or settings at a time. SQLite's write lock already sees to it.
     LOCK_MIGRATIONS = "SELECT pg_advisory_xact_lock(4848271)::TEXT" | "SELECT '4848271'";
@@ -148,7 +149,7 @@ statements! {
     /// All changes of a wallet's transactions wait in one line. SQLite's write lock already sees to it.
     LOCK_UTXOS = "SELECT pg_advisory_xact_lock(4848273)::TEXT" | "SELECT '4848273'";
 
-    /// Those who look for the same outputs again and again, one at a time for each wallet.
+    /// Selections that others kept taking the outputs from, one at a time for each wallet.
     LOCK_SELECTIONS = "SELECT pg_advisory_xact_lock(4848274, CAST($1 AS INTEGER))::TEXT" | "SELECT CAST($1 AS TEXT)";
 }
 

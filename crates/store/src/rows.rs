@@ -13,8 +13,7 @@ use crate::error::StoreError;
 use crate::template;
 
 /// A statement over many rows at once: `{rows}` in its text stands for them, as a table `r` with the columns named
-/// here. One round trip, however many rows there are. The other placeholders are those of
-/// `template`.
+/// here. One round trip, however many rows there are. The other placeholders are those of `template`.
 #[derive(Debug)]
 pub struct RowsSql {
     pub name: &'static str,
@@ -101,7 +100,7 @@ impl RowsSql {
         }
     }
 
-    /// With its binds numbered from after so many others.
+    /// With its binds numbered after so many others.
     pub(crate) fn render(&self, engine: Engine, after: usize) -> String {
         template::render_string(self.template, self.listed, engine)
             .replace("{rows}", &dialect::rows(engine, self.columns, after))

@@ -145,7 +145,7 @@ pub struct StoredTx {
     pub coinbase: bool,
     pub status: Status,
     pub inputs: Vec<OutPoint>,
-    /// Those that are held for this wallet's: index, amount, script.
+    /// The outputs that the rows give to this wallet: index, amount, script.
     pub outputs: Vec<(u32, i64, Vec<u8>)>,
 }
 

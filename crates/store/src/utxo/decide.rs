@@ -51,7 +51,7 @@ pub(super) fn check_sense(tx: &NewTx) -> Result<(), UtxoRefusal> {
 }
 
 impl<'a> Graph<'a> {
-    /// The rows around these transactions, and which of them may concern a wallet. Of a whole block that is few.
+    /// The rows around these transactions, and which of them may concern a wallet. Of a whole block those are few.
     pub async fn around(tx: &mut Tx, shown: &'a [NewTx]) -> Result<(Self, Vec<&'a NewTx>), StoreError> {
         let mut graph = Self::default();
         let scripts = shown.iter().flat_map(|one| &one.outputs).map(|output| output.script.as_slice()).collect();
@@ -85,7 +85,7 @@ impl<'a> Graph<'a> {
             }
         }
         let hashes: Vec<Hash> = relevant.iter().map(|one| one.hash).collect();
-        // A wallet that has pruned it has done with it; another one may not know it yet.
+        // A wallet that has pruned a transaction takes no notice of it any more; another one may not know it yet.
         graph.pruned = load::once(tx, &hashes).await?.1;
         let pruned = &graph.pruned;
         graph.coins.retain(|outpoint, coin| !pruned.contains(&(coin.wallet, outpoint.hash)));
@@ -158,7 +158,7 @@ impl<'a> Graph<'a> {
                     let failed = State { status: Status::Failed, height: None };
                     self.changed.push((new.hash, UNCONFIRMED, "seen", None));
                     self.admit(new, &concerned, failed, "its parent is not valid", Some(parent));
-                    // Children that came before it do not outlive it.
+                    // Children that came before it fail with it.
                     let mut children = self.load_children(tx, &[new.hash]).await?;
                     children.extend(self.children.get(&new.hash).into_iter().flatten());
                     self.invalidate(tx, &children, Status::Failed, "its parent is not valid", None).await?;
@@ -299,7 +299,8 @@ impl<'a> Graph<'a> {
         }
     }
 
-    /// Once published, invalid now, and concerned by these; the newest first, with all that decides about them.
+    /// Transactions that were once published, are invalid now, and spend one of these outpoints or an output of one of
+    /// these transactions; the newest first. Loads the rows that decide about them.
     async fn waiting(&mut self, tx: &mut Tx, freed: &[OutPoint], risen: &[Hash]) -> Result<Vec<Hash>, StoreError> {
         let fallen: HashSet<Hash> = self.fallen.iter().copied().collect();
         let stored = load::waiting(tx, freed, risen).await?;

@@ -367,7 +367,7 @@ async fn make(
     match graph.entries.get(&new.hash).map(|entry| entry.now.status) {
         None => {}
         Some(status) if status.is_valid() => return Ok(Changes::default()),
-        // To say yes would promise that its inputs are taken.
+        // An answer without a refusal would promise that its inputs are reserved.
         Some(status) => return Err(UtxoRefusal::Ended(new.hash, status).into()),
     }
     let victims = graph.check_own(wallet, new, replaces)?;
@@ -425,7 +425,7 @@ async fn abandon(tx: &mut Tx, hash: Hash, written: Written<'_>) -> Result<Change
     }
     match graph.entries.get(&hash).map(|entry| entry.now.status) {
         None => return Err(UtxoRefusal::UnknownTransaction(hash).into()),
-        // One that was broadcast may come back: that it failed is no promise.
+        // A failed transaction that was broadcast may come back, so it does not count as abandoned.
         Some(Status::Failed) if !load::once(tx, &[hash]).await?.0.contains(&hash) => return Ok(Changes::default()),
         Some(Status::Pending) => {}
         Some(status) => return Err(UtxoRefusal::NotPending(hash, status).into()),

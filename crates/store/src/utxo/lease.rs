@@ -142,7 +142,7 @@ impl Db {
             let want = Want { seed: want.seed.wrapping_add(attempt), ..*want };
             let mut chosen = choose(&self.candidates(wallet, account, &want, now).await?);
             if chosen.is_none() {
-                // Small ones may cost more than they hold. The largest are the last word.
+                // Small outputs may cost more than they hold, so the largest are tried before giving up.
                 chosen = choose(&self.candidates(wallet, account, &largest(&want), now).await?);
             }
             let Some(chosen) = chosen else { return Ok(None) };

@@ -120,7 +120,8 @@ async fn prune(
 ) -> Result<(), UtxoError> {
     lock(tx).await?;
     let (id, height) = examine(tx, wallet, wanted).await?;
-    // A reorganisation below the block that spent its outputs could not be undone either.
+    // A reorganisation that reaches the block which spent its outputs would need its rows, and is refused by this
+    // height.
     let spent = fetch_optional!(tx, READ_LAST_SPENT => (Option<i64>,), wallet.0, id)?.and_then(|row| row.0);
     let height = height.map(|height| spent.map_or(height, |spent| spent.max(height)));
     execute!(tx, CLEAR_SPENDS, wallet.0, id)?;

@@ -94,7 +94,7 @@ static SPEND_UTXOS: RowsSql = RowsSql::new(
     &[("wallet", Int), ("hash", Bytes), ("output_index", Int), ("spender", Bytes), ("input_index", Int)],
 );
 
-/// The same pair once more is no news.
+/// A pair that is stored already is left as it is.
 static INSERT_REPLACEMENTS: RowsSql = RowsSql::new(
     "INSERT_REPLACEMENTS",
     "INSERT INTO tx_replacements (wallet_id, replaced_tx_id, replacement_tx_id, created_at)
@@ -172,7 +172,7 @@ async fn lock_coins(tx: &mut Tx, outpoints: &[OutPoint]) -> Result<(), StoreErro
     fetch_rows::<(i64,)>(tx, &LOCK_COINS, outpoint_columns(outpoints)).await.map(|_| ())
 }
 
-/// Who did it, in what words, and when.
+/// The actor, the reason in words, and the time of a write.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Written<'a> {
     pub actor: &'a str,
