@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use domain::id::{self, Id};
 use domain::transfer::{ClientOrderId, Direction, Rejection, State, Transfer, check_amount, check_asset};
 use domain::{AccountId, AccountStatus, Amount, AssetId, Timestamp, UserId};
-use store::transfer::{Day, Wallet, lock_days, lock_wallets, read_by_orders, set_days};
+use store::transfer::{Day, FundingAccount, lock_days, lock_funding_accounts, read_by_orders, set_days};
 use store::{StoreError, Tx, Writes};
 
 use crate::draft::Draft;
@@ -125,7 +125,7 @@ enum Verdict {
 
 /// What the rules look at. Every accepted wish of the batch counts for those after it.
 struct Gate {
-    wallets: HashMap<(UserId, AssetId), Wallet>,
+    wallets: HashMap<(UserId, AssetId), FundingAccount>,
     /// What is left of each locked account after the accepted wishes.
     left: HashMap<AccountId, Amount>,
     /// What is left at the remote source.
@@ -139,7 +139,7 @@ struct Gate {
 impl Gate {
     async fn open(tx: &mut Tx, asked: &[Asked<'_>], terms: &Terms<'_>) -> Result<Self, StoreError> {
         let pairs: BTreeSet<(UserId, AssetId)> = asked.iter().map(|one| (one.wish.user, one.wish.asset)).collect();
-        let wallets = lock_wallets(tx, &pairs).await?;
+        let wallets = lock_funding_accounts(tx, &pairs).await?;
         let names: Vec<(UserId, &ClientOrderId)> =
             asked.iter().filter_map(|one| Some((one.wish.user, one.wish.client_order_id.as_ref()?))).collect();
         let earlier = if names.is_empty() { Vec::new() } else { read_by_orders(tx, &names).await? };

@@ -31,7 +31,7 @@ mod tx;
 mod wallet;
 
 use store::Db;
-use store::utxo::{Refusal, Wallet};
+use store::utxo::{UtxoRefusal, Wallet};
 
 use super::Context;
 use crate::config::nearest;
@@ -181,5 +181,5 @@ async fn known_wallet(db: &Db, name: &str) -> Result<Wallet, Failure> {
         (false, None) => format!("there are: {shown}"),
         (false, Some(nearest)) => format!("did you mean {nearest}? there are: {shown}"),
     };
-    Err(Failure::bad_input(Refusal::UnknownWallet.code(), format!("there is no wallet {name:?}"), hint))
+    Err(Failure::bad_input(UtxoRefusal::UnknownWallet.code(), format!("there is no wallet {name:?}"), hint))
 }

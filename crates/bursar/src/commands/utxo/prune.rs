@@ -6,7 +6,7 @@ use domain::Clock;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use store::Db;
-use store::utxo::{Hash, Refusal, UtxoError, Wallet};
+use store::utxo::{Hash, UtxoError, UtxoRefusal, Wallet};
 
 use super::super::Context;
 use super::super::transfer::AuthorArguments;
@@ -132,12 +132,12 @@ impl Work<'_> {
                 tally.pruned += 1;
                 Ok(self.dry_run)
             }
-            Err(UtxoError::Refused(Refusal::NotFinal(why))) => {
+            Err(UtxoError::Refused(UtxoRefusal::NotFinal(why))) => {
                 tally.refused.insert(hash, why);
                 Ok(true)
             }
             // Somebody else was quicker.
-            Err(UtxoError::Refused(Refusal::UnknownTransaction(_))) => Ok(false),
+            Err(UtxoError::Refused(UtxoRefusal::UnknownTransaction(_))) => Ok(false),
             Err(error) => Err(error.into()),
         }
     }

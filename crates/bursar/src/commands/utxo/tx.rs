@@ -3,7 +3,7 @@
 use domain::Clock;
 use serde_json::{Value, json};
 use store::Db;
-use store::utxo::{Hash, Network, Refusal, TransactionDetail, UtxoError, Wallet};
+use store::utxo::{Hash, Network, TransactionDetail, UtxoError, UtxoRefusal, Wallet};
 
 use super::super::Context;
 use super::{input, known_wallet, shown};
@@ -35,7 +35,7 @@ pub async fn run(context: &Context, db: &Db, arguments: &Arguments) -> CommandRe
 async fn show_pruned(context: &Context, db: &Db, wallet: &Wallet, hash: Hash) -> CommandResult {
     let events = db.transaction_events(wallet.id, hash).await?;
     if events.is_empty() {
-        return Err(UtxoError::Refused(Refusal::UnknownTransaction(hash)).into());
+        return Err(UtxoError::Refused(UtxoRefusal::UnknownTransaction(hash)).into());
     }
     let history: Vec<Value> = events.iter().map(shown::event_json).collect();
     context.print(&json!({ "hash": hash.to_string(), "pruned": true, "history": history }), || {
