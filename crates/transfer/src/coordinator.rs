@@ -22,10 +22,10 @@ use store::transfer::{claim, lock_with_accounts, read};
 use store::{Db, StoreError, Writes, transact};
 
 use crate::create::{Asked, Begin, Created, Wish, create};
-use crate::draft::{Draft, Happened, remote};
+use crate::update::{Draft, Happened, remote};
 use crate::leg::{Answer, Call, Holding, Leg, Reason, Verb};
 use crate::metrics::Metrics;
-use crate::node::{NoLease, Node};
+use crate::id_maker::{NoLease, Node};
 use crate::round::{Terms, advance, write};
 use crate::settings::{Settings, micros};
 

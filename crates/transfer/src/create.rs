@@ -11,7 +11,7 @@ use domain::{AccountId, AccountStatus, Amount, AssetId, Timestamp, UserId};
 use store::transfer::{Day, Wallet, lock_days, lock_wallets, read_by_orders, set_days};
 use store::{StoreError, Tx, Writes};
 
-use crate::draft::Draft;
+use crate::update::Draft;
 use crate::leg::Holding;
 use crate::round::{Terms, advance, write};
 use crate::settings::micros;

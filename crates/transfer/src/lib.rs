@@ -5,14 +5,14 @@
 //! |---|---|
 //! | [`coordinator`] | `create` and `step`: the one path that every transfer takes |
 //! | [`create`] | the rules that need the database, and the first commit of a transfer |
-//! | `draft`, `round` | what one transaction does to a batch of transfers |
+//! | `update`, `round` | what one transaction does to a batch of transfers |
 //! | [`leg`] | the two ends: the ledger, and whatever engine is on the other side |
-//! | [`desk`] | the bounded buffer in front of the coordinator, and its lanes |
+//! | [`intake`] | the bounded buffer in front of the coordinator, and its lanes |
 //! | [`scanner`] | recovery: whatever has not ended is taken up again, for ever |
 //! | [`assets`] | the assets as the database has them, at hand |
 //! | [`operator`] | what a person may do with a transfer that is stuck |
 //! | [`audit`] | the two ends held against each other |
-//! | [`node`] | the lease on a node number that ids are made with |
+//! | [`id_maker`] | the lease on a node number that ids are made with |
 //! | [`metrics`] | counters |
 //! | [`sim`] | all of it under a seeded scheduler that crashes everything, held against the laws |
 //!
@@ -23,11 +23,11 @@ pub mod assets;
 pub mod audit;
 pub mod coordinator;
 pub mod create;
-pub mod desk;
-mod draft;
+pub mod intake;
+mod update;
 pub mod leg;
 pub mod metrics;
-pub mod node;
+pub mod id_maker;
 pub mod operator;
 mod round;
 pub mod scanner;
@@ -37,7 +37,7 @@ pub mod sim;
 pub use assets::Assets;
 pub use coordinator::{Coordinator, CoordinatorError};
 pub use create::{Begin, Created, Wish};
-pub use desk::{Desk, DeskError, DeskSettings};
+pub use intake::{Desk, DeskError, DeskSettings};
 pub use metrics::Metrics;
-pub use node::Node;
+pub use id_maker::Node;
 pub use settings::Settings;

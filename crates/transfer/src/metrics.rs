@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use domain::transfer::State;
 
 use crate::create::Created;
-use crate::draft::Draft;
+use crate::update::Draft;
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident = $text:literal;)*) => {

@@ -7,7 +7,7 @@ use store::transfer::{Changed, History, change, lock, read, write_history};
 use store::{StoreError, Writes, transact};
 
 use crate::coordinator::Coordinator;
-use crate::draft::Happened;
+use crate::update::Happened;
 use crate::leg::{Reason, Record};
 
 #[derive(Debug, thiserror::Error)]

@@ -10,7 +10,7 @@ use store::ledger::{decide, load_accounts, system_state};
 use store::transfer::{Changed, change, insert, write_history};
 use store::{StoreError, Tx, Writes};
 
-use crate::draft::Draft;
+use crate::update::Draft;
 use crate::leg::funding;
 use crate::settings::Settings;
 

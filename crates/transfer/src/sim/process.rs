@@ -15,7 +15,7 @@ use super::world::{Shared, World};
 use crate::coordinator::{Coordinator, CoordinatorError};
 use crate::create::{Begin, Created, Wish};
 use crate::metrics::Metrics;
-use crate::node::Node;
+use crate::id_maker::Node;
 use crate::scanner;
 use crate::settings::Settings;
 

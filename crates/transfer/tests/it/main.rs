@@ -5,7 +5,7 @@ mod audit;
 mod crash;
 mod create;
 mod http_leg;
-mod node;
+mod id_maker;
 mod operator;
 mod sim;
 mod step;
