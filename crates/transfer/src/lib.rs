@@ -14,7 +14,6 @@
 //! | [`audit`] | the two ends held against each other |
 //! | [`id_maker`] | the lease on a node number that ids are made with |
 //! | [`metrics`] | counters |
-//! | [`sim`] | all of it under a seeded scheduler that crashes everything, held against the laws |
 //!
 //! **Only an explicit refusal sends money back.** **What is called has been committed before.** **Nothing here holds
 //! money in memory**: a process that dies loses the answers it owed, and nothing else.
@@ -32,7 +31,6 @@ pub mod operator;
 mod round;
 pub mod scanner;
 pub mod settings;
-pub mod sim;
 
 pub use assets::Assets;
 pub use coordinator::{Coordinator, CoordinatorError};

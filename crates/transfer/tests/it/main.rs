@@ -7,6 +7,5 @@ mod create;
 mod http_leg;
 mod id_maker;
 mod operator;
-mod sim;
 mod step;
 mod support;

@@ -22,7 +22,7 @@ use super::trouble::Side;
 use super::turn::{self, Ended};
 use super::world::{Shared, World};
 use super::{ground, turn::Work};
-use crate::create::{Begin, Created};
+use transfer::create::{Begin, Created};
 
 #[derive(Debug, thiserror::Error)]
 pub enum SimError {

@@ -9,8 +9,8 @@ use spot::{Answer as Told, Operation, Request};
 use super::engine::Mishap;
 use super::turn::{die, park};
 use super::world::{Shared, World};
-use crate::leg::spot::{SpotLeg, Submit};
-use crate::leg::{Answer, Answered, Call, Holding, Leg, Reason, Record, Verb};
+use transfer::leg::spot::{SpotLeg, Submit};
+use transfer::leg::{Answer, Answered, Call, Holding, Leg, Reason, Record, Verb};
 
 /// What becomes of a submission on its way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

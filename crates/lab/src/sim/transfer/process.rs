@@ -12,12 +12,12 @@ use super::database::Database;
 use super::line::SimLeg;
 use super::turn::Work;
 use super::world::{Shared, World};
-use crate::coordinator::{Coordinator, CoordinatorError};
-use crate::create::{Begin, Created, Wish};
-use crate::metrics::Metrics;
-use crate::id_maker::Node;
-use crate::scanner;
-use crate::settings::Settings;
+use transfer::coordinator::{Coordinator, CoordinatorError};
+use transfer::create::{Begin, Created, Wish};
+use transfer::metrics::Metrics;
+use transfer::id_maker::Node;
+use transfer::scanner;
+use transfer::settings::Settings;
 
 /// What is remembered of a process while it lives.
 #[derive(Default)]

@@ -13,7 +13,7 @@ use store::{Db, StoreError};
 
 use super::process::{Creating, Outcome};
 use super::world::{Shared, World};
-use crate::create::Created;
+use transfer::create::Created;
 
 /// What every user has of each asset at first.
 pub(crate) const FUNDS: i64 = 50_000;

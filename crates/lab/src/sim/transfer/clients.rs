@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 use domain::transfer::{ClientOrderId, Direction, Event, Rejection, State, Transfer, next};
 use domain::{Amount, AssetId, UserId, random::Random};
 
-use crate::create::{Created, Wish};
+use transfer::create::{Created, Wish};
 
 pub(crate) const USERS: i64 = 40;
 const ENDED_MAX: usize = 256;
