@@ -5,7 +5,7 @@ use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use domain::transfer::Rejection;
 use serde::Serialize;
-use transfer::{CoordinatorError, DeskError};
+use transfer::{CoordinatorError, IntakeError};
 use utoipa::ToSchema;
 
 use super::answer::TransferAnswer;
@@ -144,17 +144,17 @@ impl From<Rejection> for ApiError {
     }
 }
 
-impl From<DeskError> for ApiError {
-    fn from(error: DeskError) -> Self {
+impl From<IntakeError> for ApiError {
+    fn from(error: IntakeError) -> Self {
         match error {
-            DeskError::Stopping => {
+            IntakeError::Stopping => {
                 let message = "the server is stopping and takes nothing more; nothing was done";
                 let mut error = Self::new(StatusCode::SERVICE_UNAVAILABLE, "SERVER_STOPPING", message);
                 error.retry_after_s = Some(1);
                 error
             }
-            DeskError::Late => Self::unknown(),
-            DeskError::Coordinator(error) => match &*error {
+            IntakeError::Late => Self::unknown(),
+            IntakeError::Coordinator(error) => match &*error {
                 CoordinatorError::NoLease(error) => {
                     tracing::error!(%error, "no transfer can be made");
                     Self::system()

@@ -34,7 +34,7 @@ use axum::routing::{get, post};
 use domain::transfer::Rejection;
 use domain::{Clock, UserId};
 use http_body_util::{BodyExt, Limited};
-use transfer::{Assets, Desk};
+use transfer::{Assets, Intake};
 
 use crate::auth::Verifier;
 use crate::limit::PerSecond;
@@ -48,7 +48,7 @@ const BODY_TIME: Duration = Duration::from_secs(10);
 
 /// What the handlers share.
 pub struct App {
-    pub desk: Desk,
+    pub intake: Intake,
     pub assets: Arc<Assets>,
     pub verifier: Verifier,
     pub per_second: PerSecond,

@@ -7,7 +7,7 @@ use domain::transfer::{ClientOrderId, Direction, Rejection, Side, check_asset, p
 use domain::{Amount, AmountError, Precision, Symbol, UserId};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
-use transfer::{Assets, Wish};
+use transfer::{Assets, TransferOrder};
 use utoipa::ToSchema;
 
 use super::error::ApiError;
@@ -159,7 +159,7 @@ impl TransferRequest {
     }
 
     /// Holds the request against every rule that needs no database.
-    pub fn wish(&self, user: UserId, form: Form, assets: &Assets) -> Result<Wish, ApiError> {
+    pub fn order(&self, user: UserId, form: Form, assets: &Assets) -> Result<TransferOrder, ApiError> {
         if self.user_id.is_some_and(|id| id != user.get()) {
             return Err(Rejection::Forbidden.into());
         }
@@ -181,6 +181,6 @@ impl TransferRequest {
         let (id, asset) = assets.by_symbol(&symbol).ok_or(Rejection::InvalidAsset)?;
         check_asset(asset.status, asset.internal_transfer_enabled)?;
         let amount = parse_amount(&self.amount, &asset)?;
-        Ok(Wish { user, asset: id, amount, direction, client_order_id })
+        Ok(TransferOrder { user, asset: id, amount, direction, client_order_id })
     }
 }

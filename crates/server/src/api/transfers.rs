@@ -11,7 +11,7 @@ use domain::id::{self, Id};
 use domain::transfer::{ClientOrderId, Direction, Rejection, Side, Transfer};
 use serde::{Deserialize, Serialize};
 use store::transfer::Filter;
-use transfer::{Created, Wish};
+use transfer::{Created, TransferOrder};
 use utoipa::{IntoParams, ToSchema};
 
 use super::answer::{Outcome, TransferAnswer};
@@ -49,7 +49,7 @@ pub async fn create(State(app): Shared, headers: HeaderMap, request: Request) ->
     Ok(json(status, &answer))
 }
 
-/// The one handler of both forms: all checks in their order, then the desk.
+/// The one handler of both forms: all checks in their order, then the intake.
 pub(super) async fn ask(
     app: &Arc<App>,
     headers: &HeaderMap,
@@ -58,9 +58,9 @@ pub(super) async fn ask(
 ) -> Result<Transfer, ApiError> {
     let user = app.admit(headers)?;
     let body = read_json(request, REQUEST_BYTES).await?;
-    let wish = TransferRequest::read(&body, user)?.wish(user, form, &app.assets)?;
+    let order = TransferRequest::read(&body, user)?.order(user, form, &app.assets)?;
     app.limit(user)?;
-    let created = app.desk.place(vec![wish]).await?;
+    let created = app.intake.place(vec![order]).await?;
     match created.into_iter().next() {
         Some(created) => outcome(app, created),
         None => Err(ApiError::system()),
@@ -148,15 +148,15 @@ pub async fn create_batch(State(app): Shared, headers: HeaderMap, request: Reque
         return Err(ApiError::invalid(format!("a batch has 1 to {BATCH} transfers")));
     }
     let read = |text: &serde_json::value::RawValue| {
-        TransferRequest::read(text.get().as_bytes(), user)?.wish(user, Form::Plain, &app.assets)
+        TransferRequest::read(text.get().as_bytes(), user)?.order(user, Form::Plain, &app.assets)
     };
-    let wishes: Vec<Result<Wish, ApiError>> = batch.transfers.iter().map(|text| read(text)).collect();
+    let orders: Vec<Result<TransferOrder, ApiError>> = batch.transfers.iter().map(|text| read(text)).collect();
     app.limit(user)?;
-    let good: Vec<Wish> = wishes.iter().filter_map(|wish| wish.as_ref().ok().cloned()).collect();
-    let mut created = app.desk.place(good).await?.into_iter();
+    let good: Vec<TransferOrder> = orders.iter().filter_map(|order| order.as_ref().ok().cloned()).collect();
+    let mut created = app.intake.place(good).await?.into_iter();
     let assets = app.assets.all();
-    let results = wishes.into_iter().map(|wish| {
-        let told = wish.and_then(|_| created.next().ok_or_else(ApiError::system)).and_then(|one| outcome(&app, one));
+    let results = orders.into_iter().map(|order| {
+        let told = order.and_then(|_| created.next().ok_or_else(ApiError::system)).and_then(|one| outcome(&app, one));
         match told {
             Ok(transfer) => {
                 let transfer = TransferAnswer::new(&transfer, &assets);
@@ -197,7 +197,7 @@ pub(super) async fn find(app: &App, headers: &HeaderMap, req_id: PathId) -> Resu
     let Path(req_id) = req_id.map_err(|error| ApiError::invalid(error.body_text()))?;
     let id = parse_id(&req_id)?;
     app.limit(user)?;
-    let mut tx = app.desk.coordinator().db().read().await?;
+    let mut tx = app.intake.coordinator().db().read().await?;
     let found = store::transfer::read(&mut tx, &[id]).await?;
     found.into_iter().find(|transfer| transfer.user == user).ok_or_else(ApiError::not_found)
 }
@@ -268,7 +268,7 @@ pub async fn list(
 }
 
 async fn page(app: &App, user: UserId, filter: &Filter, limit: u16) -> Result<Vec<Transfer>, ApiError> {
-    let mut tx = app.desk.coordinator().db().read().await?;
+    let mut tx = app.intake.coordinator().db().read().await?;
     Ok(store::transfer::list(&mut tx, user, filter, i64::from(limit)).await?)
 }
 

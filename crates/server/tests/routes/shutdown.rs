@@ -12,7 +12,7 @@ use crate::support::*;
 fn a_closed_desk_takes_nothing() {
     on_sqlite(async |db| {
         let server = Server::start(db).await;
-        server.app.desk.close().await;
+        server.app.intake.close().await;
         let token = server.token(1);
         for ask in [
             Ask::post(TRANSFERS, to_spot("1.00")),
@@ -72,6 +72,6 @@ db_test! {
         server.shut_down().await;
         let id = reply.json()["req_id"].as_str().unwrap().parse().unwrap();
         let found = store::transfer::read(&mut db.read().await.unwrap(), &[id]).await.unwrap();
-        assert_eq!((found.len(), found[0].state.as_str()), (1, "COMMITTED"), "the desk waited for it");
+        assert_eq!((found.len(), found[0].state.as_str()), (1, "COMMITTED"), "the intake waited for it");
     }
 }

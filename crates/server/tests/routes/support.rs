@@ -28,7 +28,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use transfer::leg::spot::SpotLeg;
 use transfer::leg::{Answer, Answered, Call, Holding, Leg, Record};
-use transfer::{Assets, Coordinator, Desk, DeskSettings, Metrics, Node, Settings};
+use transfer::{Assets, Coordinator, IdMaker, Intake, IntakeSettings, Metrics, Settings};
 
 pub use crate::client::{Ask, Line, Reply};
 
@@ -182,7 +182,7 @@ impl Server {
             silent: AtomicBool::new(false),
         });
         let good_until = NOW.plus_micros(i64::try_from(choice.lease.as_micros()).unwrap());
-        let node = Node::fixed(NodeId::new(1).unwrap(), Arc::clone(&shared), "test".into(), good_until);
+        let node = IdMaker::fixed(NodeId::new(1).unwrap(), Arc::clone(&shared), "test".into(), good_until);
         let coordinator = Arc::new(Coordinator::new(
             db.db.clone(),
             Arc::clone(&leg) as Arc<dyn Leg>,
@@ -194,7 +194,7 @@ impl Server {
         let mut keys = Keys::default();
         keys.add_hs256(None, SECRET.to_vec()).unwrap();
         let app = Arc::new(App {
-            desk: Desk::open(coordinator, DeskSettings { wait: choice.wait, ..DeskSettings::default() }),
+            intake: Intake::open(coordinator, IntakeSettings { wait: choice.wait, ..IntakeSettings::default() }),
             assets,
             verifier: Verifier::new(keys, "login", "bursar", 30),
             per_second: PerSecond::new(choice.per_second),
@@ -386,7 +386,7 @@ impl Server {
         self.app.stopping.store(true, Ordering::Relaxed);
         self.stop.send_replace(true);
         self.serving.await.unwrap();
-        self.app.desk.close().await;
+        self.app.intake.close().await;
         self.engine.stop().await;
     }
 

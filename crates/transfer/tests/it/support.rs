@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ::transfer::leg::spot::SpotLeg;
 use ::transfer::leg::{Answer, Answered, Call, Holding, Leg, Reason, Record, Verb};
-use ::transfer::{Begin, Coordinator, Created, Metrics, Node, Settings, Wish};
+use ::transfer::{Begin, Coordinator, Created, IdMaker, Metrics, Settings, TransferOrder};
 use domain::asset::TransferLimits;
 use domain::id::{self, Id, NodeId};
 use domain::ledger::{Movement, OpKey, Operation, Reference};
@@ -186,19 +186,19 @@ impl World {
         Self { db, clock, engine, leg, coordinator, usdt, btc, users, _folder: folder }
     }
 
-    pub fn wish(&self, number: i64, direction: Direction, amount: i64) -> Wish {
+    pub fn order(&self, number: i64, direction: Direction, amount: i64) -> TransferOrder {
         let amount = Amount::from_units(amount);
-        Wish { user: user(number), asset: self.usdt, amount, direction, client_order_id: None }
+        TransferOrder { user: user(number), asset: self.usdt, amount, direction, client_order_id: None }
     }
 
-    pub fn named(&self, number: i64, direction: Direction, amount: i64, name: &str) -> Wish {
+    pub fn named(&self, number: i64, direction: Direction, amount: i64, name: &str) -> TransferOrder {
         let name = ClientOrderId::new(name).unwrap();
-        Wish { client_order_id: Some(name), ..self.wish(number, direction, amount) }
+        TransferOrder { client_order_id: Some(name), ..self.order(number, direction, amount) }
     }
 
-    /// Records a wish and drives it as far as it goes.
-    pub async fn transfer(&self, wish: Wish) -> Transfer {
-        let created = self.coordinator.create(&[wish], Begin::Now).await.unwrap();
+    /// Records a order and drives it as far as it goes.
+    pub async fn transfer(&self, order: TransferOrder) -> Transfer {
+        let created = self.coordinator.create(&[order], Begin::Now).await.unwrap();
         let Created::New(transfer) = &created[0] else { panic!("{created:?}") };
         self.coordinator.step(vec![transfer.clone()]).await.unwrap().remove(0)
     }
@@ -284,7 +284,7 @@ impl World {
 pub fn coordinator(db: Db, leg: Arc<dyn Leg>, clock: Arc<ManualClock>, node: u16, settings: Settings) -> Coordinator {
     let far = Timestamp::from_micros(i64::MAX);
     let clock: Arc<dyn Clock> = clock;
-    let node = Node::fixed(NodeId::new(node).unwrap(), Arc::clone(&clock), "test".into(), far);
+    let node = IdMaker::fixed(NodeId::new(node).unwrap(), Arc::clone(&clock), "test".into(), far);
     Coordinator::new(db, leg, clock, Arc::new(node), settings, Arc::new(Metrics::default()))
 }
 

@@ -11,12 +11,12 @@ macro_rules! counters {
         }
 
         impl Report {
-            /// What came of the transfers.
+            /// How the transfers ended.
             pub fn happened(&self) -> Vec<(&'static str, u64)> {
                 vec![$((stringify!($name), self.$name),)*]
             }
 
-            /// What was done to them.
+            /// What went wrong around them.
             pub fn faults(&self) -> Vec<(&'static str, u64)> {
                 vec![$((stringify!($fault), self.$fault),)*]
             }
@@ -28,6 +28,7 @@ counters! {
     happened {
         /// Recorded, acknowledged or not.
         transfers;
+        /// Orders that clients placed. The report prints this name, so it stays.
         wishes;
         batches;
         rejected;
