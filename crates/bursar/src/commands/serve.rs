@@ -21,7 +21,7 @@ use tokio::sync::watch;
 use transfer::leg::Leg;
 use transfer::leg::http::HttpLeg;
 use transfer::leg::spot::SpotLeg;
-use transfer::{Assets, Coordinator, Intake, IntakeSettings, Metrics, IdMaker, Settings, scanner};
+use transfer::{Assets, Coordinator, IdMaker, Intake, IntakeSettings, Metrics, Settings, scanner};
 
 use super::{Context, spot as spot_command};
 use crate::clock::SystemClock;

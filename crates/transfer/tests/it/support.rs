@@ -44,12 +44,12 @@ pub fn catalog() -> Catalog {
     catalog
 }
 
-/// What a [`Moody`] leg does with the next call of it.
+/// What a [`Moody`] leg does with its next call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mood {
-    /// Carried out; nobody hears of it.
+    /// Carried out; the caller gets no answer.
     LoseAnswer,
-    /// Not carried out, and no answer.
+    /// Not carried out; the caller gets no answer.
     LoseCall,
     /// Carried out twice.
     Twice,
@@ -162,7 +162,7 @@ impl World {
                 let movement =
                     Movement { from: opened[0], to: *account, asset: usdt, amount: Amount::from_units(FUNDS) };
                 let key = OpKey::new(format!("fund-{account}")).unwrap();
-                Operation::post(key, vec![movement], Reference::new("funds").unwrap()).unwrap()
+                Operation::move_available(key, vec![movement], Reference::new("funds").unwrap()).unwrap()
             })
             .collect();
         assert!(db.post(&fund, NOW).await.unwrap().iter().all(|reply| reply.applied()));
@@ -196,7 +196,7 @@ impl World {
         TransferOrder { client_order_id: Some(name), ..self.order(number, direction, amount) }
     }
 
-    /// Records a order and drives it as far as it goes.
+    /// Records an order and drives its transfer as far as it goes.
     pub async fn transfer(&self, order: TransferOrder) -> Transfer {
         let created = self.coordinator.create(&[order], Begin::Now).await.unwrap();
         let Created::New(transfer) = &created[0] else { panic!("{created:?}") };
@@ -282,10 +282,11 @@ impl World {
 }
 
 pub fn coordinator(db: Db, leg: Arc<dyn Leg>, clock: Arc<ManualClock>, node: u16, settings: Settings) -> Coordinator {
+    // The lease never runs out.
     let far = Timestamp::from_micros(i64::MAX);
     let clock: Arc<dyn Clock> = clock;
-    let node = IdMaker::fixed(NodeId::new(node).unwrap(), Arc::clone(&clock), "test".into(), far);
-    Coordinator::new(db, leg, clock, Arc::new(node), settings, Arc::new(Metrics::default()))
+    let ids = IdMaker::fixed(NodeId::new(node).unwrap(), Arc::clone(&clock), "test".into(), far);
+    Coordinator::new(db, leg, clock, Arc::new(ids), settings, Arc::new(Metrics::default()))
 }
 
 /// Freezes or disables an account at the engine.

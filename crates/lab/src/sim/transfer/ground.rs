@@ -55,7 +55,7 @@ pub(crate) async fn lay(folder: &Path, now: Timestamp, freezes: bool) -> Result<
 
 fn fund(from: AccountId, to: AccountId, asset: AssetId) -> Result<Operation, domain::ledger::BadOperation> {
     let movement = Movement { from, to, asset, amount: Amount::from_units(FUNDS) };
-    Operation::post(OpKey::new(format!("fund-{}", to.0))?, vec![movement], Reference::new("funds")?)
+    Operation::move_available(OpKey::new(format!("fund-{}", to.0))?, vec![movement], Reference::new("funds")?)
 }
 
 fn catalog() -> Result<Catalog, SimError> {
