@@ -58,7 +58,7 @@ pub struct BalancesAnswer {
     spot_known: bool,
 }
 
-/// How long the spot engine may take.
+/// How long the spot engine may take to answer before the balances are shown without it.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Own balances

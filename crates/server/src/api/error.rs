@@ -1,4 +1,4 @@
-//! What a client is told when something is not done: a code, words, the request's id and a page to read.
+//! What a client is told when its request is not done: a code, words, the request's id and a page to read.
 
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
@@ -57,7 +57,7 @@ impl ApiError {
         Self::new(StatusCode::NOT_FOUND, "TRANSFER_NOT_FOUND", "there is no such transfer of this user")
     }
 
-    /// Something of ours failed; nothing was done. What it was is for the log, not for the client.
+    /// A part of Bursar failed and nothing was done. The log says which part; the client is not told.
     pub fn system() -> Self {
         let message = "something failed on our side and nothing was done; try again";
         let mut error = Self::new(StatusCode::SERVICE_UNAVAILABLE, "SYSTEM_ERROR", message);

@@ -1,4 +1,4 @@
-//! For whoever looks after the process: is it alive, may it have traffic, what has it counted.
+//! For the operators of the process: whether it is alive, whether it may have traffic, and its counters.
 
 use std::fmt::Write;
 use std::sync::atomic::Ordering;
