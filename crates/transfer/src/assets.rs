@@ -1,7 +1,7 @@
 //! The assets of the database, kept in memory and read anew every second.
 //!
-//! The gate uses them, and legs that need an asset's symbol. The coordinator does not: it reads an asset's rules together
-//! with the account that it locks.
+//! The gate uses them, and legs that need an asset's symbol. The coordinator does not: it reads an asset's rules
+//! together with the account that it locks.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};

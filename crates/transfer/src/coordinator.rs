@@ -8,8 +8,9 @@
 //! SPOT → FUNDING   commit: INIT, SOURCE_PENDING            call: withdraw   commit: … deposit, COMMITTED
 //! ```
 //!
-//! **Every call is committed before it is made.** A crash anywhere leaves a row that says what to do, and doing it again
-//! is harmless: a row is changed only if its state is still the one that was read, and both legs know the transfer's id.
+//! **Every call is committed before it is made.** A crash anywhere leaves a row that says what to do, and doing it
+//! again is harmless: a row is changed only if its state is still the one that was read, and both legs know the
+//! transfer's id.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -141,8 +142,8 @@ impl Coordinator {
         Ok(created)
     }
 
-    /// After a commit that was not answered. It was one transaction: if its first transfer is there, all of them are. If
-    /// it is not, the commit may still take effect.
+    /// After a commit that was not answered. It was one transaction: if its first transfer is there, all of them are.
+    /// If it is not, the commit may still take effect.
     async fn look_up(&self, created: &[Created], source: StoreError) -> Result<(), CoordinatorError> {
         let new = created.iter().filter_map(|one| match one {
             Created::New(transfer) => Some(transfer.id),

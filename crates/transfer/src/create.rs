@@ -209,8 +209,8 @@ impl Gate {
         }
     }
 
-    /// The rules in order. Nothing is counted unless all of them hold. `taken`: the order's `client_order_id` belongs to
-    /// a transfer with other content.
+    /// The rules in order. Nothing is counted unless all of them hold. `taken`: the order's `client_order_id` belongs
+    /// to a transfer with other content.
     fn check(&mut self, prepared: &PreparedOrder<'_>, taken: bool) -> Result<AccountId, Rejection> {
         let order = prepared.order;
         let nowhere = match order.direction {

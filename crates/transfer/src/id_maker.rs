@@ -54,8 +54,8 @@ impl IdMaker {
         now.micros() < self.good_until.load(Ordering::SeqCst)
     }
 
-    /// Renews the lease for ever. If it was lost, because this process or the database slept too long, another number is
-    /// borrowed.
+    /// Renews the lease for ever. If it was lost, because this process or the database slept too long, another number
+    /// is borrowed.
     pub async fn keep_lease(&self, db: &Db, clock: &Arc<dyn Clock>) {
         loop {
             tokio::time::sleep(RENEWAL).await;

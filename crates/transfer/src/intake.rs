@@ -217,7 +217,8 @@ fn take_batch(queued: &mut Vec<Job>) -> Vec<Job> {
 /// The requests that wait for the end of their transfers, each with what was recorded of it.
 type Waiting = Vec<(oneshot::Sender<Placed>, Vec<Created>)>;
 
-/// Records the batch in one commit. Returns the transfers that have to be driven on, and the requests that wait for them.
+/// Records the batch in one commit. Returns the transfers that have to be driven on, and the requests that wait for
+/// them.
 async fn create_batch(coordinator: &Coordinator, batch: Vec<Job>) -> Option<(Vec<Transfer>, Waiting)> {
     if batch.is_empty() {
         return None;

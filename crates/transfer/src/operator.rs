@@ -43,8 +43,8 @@ impl Coordinator {
         self.drive(transfer).await
     }
 
-    /// Ends the transfer as wanted, if the records of both legs prove that end. The state machine then does what it would
-    /// have done on hearing the leg's answer: it skips no state, and moves no other money.
+    /// Ends the transfer as wanted, if the records of both legs prove that end. The state machine then does what it
+    /// would have done on hearing the leg's answer: it skips no state, and moves no other money.
     pub async fn resolve(
         &self,
         id: Id<id::Transfer>,

@@ -124,8 +124,8 @@ impl TransferUpdate {
         }
     }
 
-    /// The leg is asked again later, each time after a longer pause. A refusal that sends money back stays the transfer's
-    /// error, whatever goes wrong on the way back.
+    /// The leg is asked again later, each time after a longer pause. A refusal that sends money back stays the
+    /// transfer's error, whatever goes wrong on the way back.
     fn wait(&mut self, reason: &Reason, at: Timestamp, settings: &Settings) -> Result<(), StoreError> {
         self.happen(Event::Retry)?;
         self.waits = true;
@@ -134,8 +134,8 @@ impl TransferUpdate {
         // The pause doubles with each try. Twenty doublings reach any longest pause, and the shift cannot overflow.
         let doublings = u32::try_from(transfer.tries.min(20) - 1).unwrap_or(0);
         let pause = settings.first_pause.saturating_mul(1 << doublings).min(settings.longest_pause);
-        // Half of the pause is random, so that transfers that failed together do not come back together. The seed is the
-        // transfer's own: a simulated run repeats it.
+        // Half of the pause is random, so that transfers that failed together do not come back together. The seed is
+        // the transfer's own: a simulated run repeats it.
         let half = micros(pause) / 2;
         let mut random = Random::from_seed(transfer.id.number().cast_unsigned() ^ transfer.tries.cast_unsigned());
         let jitter = random.below(half.unsigned_abs().max(1));

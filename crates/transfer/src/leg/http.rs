@@ -1,5 +1,5 @@
-//! Any exchange's own engine as a leg, over HTTP. The contract is in `docs/http-leg.md`. The table of [`judge`] decides:
-//! only a clear yes is `Success`, only a clear business refusal is `Failed`, everything else is `Pending`.
+//! Any exchange's own engine as a leg, over HTTP. The contract is in `docs/http-leg.md`. The table of [`judge`]
+//! decides: only a clear yes is `Success`, only a clear business refusal is `Failed`, everything else is `Pending`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -229,7 +229,7 @@ mod tests {
         Id::new(7).expect("positive")
     }
 
-    /// 003 §5.4, and what it leaves open: whatever is not clear decides nothing.
+    /// 003 §5.4, and the cases that it leaves open: an answer that is not clear decides nothing.
     #[test]
     fn only_a_clear_answer_decides() {
         for (status, body, expected) in [

@@ -1,4 +1,4 @@
-//! The audit is clean while traffic runs, and names what somebody has changed.
+//! The audit is clean while traffic runs, and names rows that were changed by hand.
 
 use std::sync::Arc;
 

@@ -90,7 +90,7 @@ async fn every_point(world: &World, kind: Kind) {
         let struck = run(world, n, kind).await;
         world.recover().await;
         world.assert_whole().await;
-        // The client sends the same again: what was recorded is found, what was not is made now. Once.
+        // The client sends the same again. An order that was recorded is found, another is recorded now: each once.
         for (number, direction, amount, name) in
             [(1, ToSpot, 110, "there"), (2, ToFunding, 120, "back"), (3, ToSpot, 130, "refused")]
         {

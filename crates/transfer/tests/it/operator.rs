@@ -36,7 +36,7 @@ db_test! {
             assert!(matches!(error, OperatorError::NotProven(_)), "{error:?}");
         }
         assert_eq!(world.read(lost.id).await.version, lost.version, "a refused resolution leaves nothing behind");
-        // Carried out, but nobody heard: that is proof of one end, and against the other.
+        // Carried out, but the answer was lost: the record proves one end, and disproves the other.
         world.leg.plan(&[Mood::LoseAnswer]);
         let heard = world.transfer(world.order(1, ToSpot, 200)).await;
         let error = world.coordinator.resolve(heard.id, Wanted::RolledBack, &author()).await.unwrap_err();

@@ -39,7 +39,7 @@ db_test! {
             world.leg.plan(&[mood]);
             let back = world.transfer(world.order(2, ToFunding, 100)).await;
             assert_eq!(back.state, State::SourcePending, "{mood:?}");
-            // Nothing is due yet: nobody asks again before its time.
+            // Nothing is due yet: the scanner does not ask again before its time.
             assert_eq!(transfer::scanner::scan_once(&world.coordinator).await.unwrap(), 0);
             world.recover().await;
             assert_eq!(world.read(there.id).await.state, State::Committed);

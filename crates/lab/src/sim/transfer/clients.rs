@@ -1,6 +1,7 @@
 //! What the clients were told, which must therefore stay true.
 //!
-//! All open transfers are remembered, and a sample of those that have ended: the sample is looked up again now and then.
+//! All open transfers are remembered, and a sample of those that have ended: the sample is looked up again now and
+//! then.
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -1,7 +1,7 @@
 //! A database that fails: any statement or commit may return an error, or the process dies there.
 //!
-//! No task waits for another here: a task that has begun a transaction ends it, gives it up, or dies, before the next task
-//! runs.
+//! No task waits for another here: a task that has begun a transaction ends it, gives it up, or dies, before the next
+//! task runs.
 
 use std::fmt;
 use std::future::ready;

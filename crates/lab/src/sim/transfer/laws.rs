@@ -1,5 +1,5 @@
-//! The laws (docs/laws.md) that hold at every moment, whatever is in flight. The database and the engine are compared with
-//! them between two turns.
+//! The laws (docs/laws.md) that hold at every moment, whatever is in flight. The database and the engine are compared
+//! with them between two turns.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -132,7 +132,8 @@ fn held(picture: &Picture) -> Result<(), String> {
     Ok(())
 }
 
-/// Nothing is created and nothing is lost: for each user and asset, and for each asset between the ledger and the engine.
+/// Nothing is created and nothing is lost: for each user and asset, and for each asset between the ledger and the
+/// engine.
 fn conserved(world: &mut World, picture: &Picture, ground: &Ground) -> Result<(), String> {
     // By how much the engine is ahead of the ledger's clearing account, for each user and asset.
     let mut ahead: BTreeMap<(UserId, AssetId), i64> = BTreeMap::new();
@@ -184,8 +185,8 @@ fn conserved(world: &mut World, picture: &Picture, ground: &Ground) -> Result<()
     Ok(())
 }
 
-/// What the engine may have under the id of a transfer, by the transfer's state. The engine is asked only after the state
-/// says so, and a state that rests on the engine's answer has that answer at the engine.
+/// What the engine may have under the id of a transfer, by the transfer's state. The engine is asked only after the
+/// state says so, and a state that rests on the engine's answer has that answer at the engine.
 const fn may_stand(transfer: &Transfer, standing: Option<Standing>) -> bool {
     match (transfer.direction, transfer.state) {
         (_, State::Init | State::SourceDone) | (Direction::ToSpot, State::SourcePending) => standing.is_none(),

@@ -14,8 +14,8 @@
 //! | `proof` | what holds of everything that was recorded |
 //! | [`report`] | what happened, counted |
 //!
-//! The coordinator, the scanner, the legs, the SQL on a SQLite file and the spot engine are the real ones. **The run is a
-//! function of the seed**: no task waits for a thing that the scheduler does not decide.
+//! The coordinator, the scanner, the legs, the SQL on a SQLite file and the spot engine are the real ones. **The run is
+//! a function of the seed**: no task waits for a thing that the scheduler does not decide.
 
 mod clients;
 mod database;

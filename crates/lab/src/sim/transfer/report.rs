@@ -56,7 +56,7 @@ counters! {
         /// Before the call was sent, and after it was carried out.
         killed_before_call;
         killed_after_call;
-        /// While it waited for its turn.
+        /// While none of its tasks had the turn.
         killed_at_rest;
         /// A create whose process died or was not told, and whose transfers were there all the same.
         unacknowledged_kept;
@@ -68,7 +68,7 @@ counters! {
         calls_lost;
         answers_lost;
         calls_twice;
-        /// Sent, given up by the caller, and carried out later.
+        /// Calls that were sent, given up by the caller, and carried out later.
         calls_late;
         late_after_the_end;
         answers_miscounted;
@@ -84,7 +84,7 @@ counters! {
         steps_on_old_rows;
         engine_crashes;
         engine_batches_lost;
-        /// Batches that were on the engine's disk although nobody was told.
+        /// Batches that were on the engine's disk although their callers got no answer.
         engine_batches_kept;
         engine_interrupted_recoveries;
         engine_snapshots;

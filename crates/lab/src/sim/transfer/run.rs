@@ -263,8 +263,8 @@ impl Simulation {
         Ok(ended)
     }
 
-    /// Checks the answer of a create that has ended against the database, always where the answer may be wrong, and now
-    /// and then otherwise.
+    /// Compares the answer of a create that has ended with the database: always if the answer is not certain, and now
+    /// and then if it is.
     async fn settle(&mut self, process: usize) -> Result<(), String> {
         let creating = {
             let mut world = self.world.lock();

@@ -1,5 +1,5 @@
-//! What goes wrong around the processes: accounts are frozen, calls arrive late, engine, line and database are gone for a
-//! while, and the clock jumps.
+//! What goes wrong around the processes: accounts are frozen, calls arrive late, engine, line and database are gone for
+//! a while, and the clock jumps.
 
 use domain::id::{self, Id, made_at};
 use domain::ledger::OpKey;

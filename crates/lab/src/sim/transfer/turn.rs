@@ -1,7 +1,7 @@
 //! Turns. Tasks are plain futures that the scheduler polls one at a time.
 //!
-//! A task that waits for something simulated gives its turn back. A task that waits for the database keeps its turn: it is
-//! polled until the database has answered, before the next task runs. So the scheduler alone decides the order.
+//! A task that waits for something simulated gives its turn back. A task that waits for the database keeps its turn: it
+//! is polled until the database has answered, before the next task runs. So the scheduler alone decides the order.
 
 use std::future::poll_fn;
 use std::pin::Pin;
