@@ -21,7 +21,7 @@ use tokio::sync::watch;
 use transfer::leg::Leg;
 use transfer::leg::http::HttpLeg;
 use transfer::leg::spot::SpotLeg;
-use transfer::{Assets, Coordinator, Desk, DeskSettings, Metrics, Node, Settings, scanner};
+use transfer::{Assets, Coordinator, IdMaker, Intake, IntakeSettings, Metrics, Settings, scanner};
 
 use super::{Context, spot as spot_command};
 use crate::config::{Config, SpotKind};
@@ -49,9 +49,9 @@ pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
     let assets = Arc::new(Assets::load(&db).await?);
     let remote = Remote::open(config, arguments, &assets, context.json).await?;
     let coordinator = Arc::new(coordinator(config, &db, Arc::clone(&remote.leg)).await?);
-    let desk = Desk::open(Arc::clone(&coordinator), desk_settings(config));
+    let intake = Intake::open(Arc::clone(&coordinator), intake_settings(config));
     let app = Arc::new(App {
-        desk,
+        intake,
         assets: Arc::clone(&assets),
         verifier,
         per_second: PerSecond::new(config.limits.requests_per_second),
@@ -97,7 +97,7 @@ pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
     // First the requests, then what they left, then the engine under it all.
     let ended = |error: tokio::task::JoinError| Failure::outside("INTERNAL", &error, "this is a bug in Bursar");
     serving.await.map_err(ended)?;
-    app.desk.close().await;
+    app.intake.close().await;
     scanner.await.map_err(ended)?;
     background.iter().for_each(tokio::task::JoinHandle::abort);
     remote.stop().await;
@@ -147,7 +147,7 @@ pub async fn coordinator(config: &Config, db: &Db, leg: Arc<dyn Leg>) -> Result<
     // Nobody else has this process number at this microsecond on this host.
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let holder = format!("{host}/{}/{}", std::process::id(), clock.now().micros());
-    let node = Node::lease(db, Arc::clone(&clock), holder).await?.ok_or_else(|| {
+    let node = IdMaker::lease(db, Arc::clone(&clock), holder).await?.ok_or_else(|| {
         let hint = "stop servers that are not needed; a lease ends two minutes after its server";
         Failure::bad_input("NODE_NUMBERS_EXHAUSTED", "all node numbers are lent", hint)
     })?;
@@ -178,13 +178,13 @@ pub fn transfer_settings(config: &Config) -> Settings {
     }
 }
 
-fn desk_settings(config: &Config) -> DeskSettings {
+fn intake_settings(config: &Config) -> IntakeSettings {
     let transfer = &config.transfer;
-    DeskSettings {
+    IntakeSettings {
         lanes: usize::try_from(transfer.lanes).unwrap_or(1),
         queue: usize::try_from(transfer.queue).unwrap_or(1),
         wait: Duration::from_millis(transfer.wait_ms.into()),
-        ..DeskSettings::default()
+        ..IntakeSettings::default()
     }
 }
 

@@ -102,7 +102,7 @@ impl Bank {
                 let amount = Amount::from_units(FUNDS);
                 let movement = Movement { from: self.clearing, to: *user, asset: self.asset, amount };
                 let key = key(format!("fund-{tag}-{number}-{user}"))?;
-                operations.push(Operation::post(key, vec![movement], note()?).map_err(bad)?);
+                operations.push(Operation::move_available(key, vec![movement], note()?).map_err(bad)?);
             }
             expect_applied(&self.db.post(&operations, SystemClock.now()).await?)?;
         }

@@ -87,8 +87,11 @@ impl Drill {
         let amount = Amount::from_units(1 + i64::try_from(self.random.below(100)).ok()?);
         let movement = |from, to, amount| vec![Movement { from, to, asset: self.asset, amount }];
         match self.random.below(4) {
-            0 => Operation::post(key, movement(*clearing, user, amount), note).ok(),
-            1 => Operation::post(key, movement(user, *users.get(self.random.index(users.len()))?, amount), note).ok(),
+            0 => Operation::move_available(key, movement(*clearing, user, amount), note).ok(),
+            1 => {
+                let other = *users.get(self.random.index(users.len()))?;
+                Operation::move_available(key, movement(user, other, amount), note).ok()
+            }
             2 => {
                 holds.push((key.clone(), user, amount));
                 Some(Operation::hold(key, user, self.asset, amount, note))

@@ -191,7 +191,7 @@ async fn fund(db: &Db, users: i64) -> Result<Vec<Coin>, Failure> {
                 .map(|user| {
                     let movement = Movement { from: *custody, to: *user, asset: *id, amount };
                     let key = OpKey::new(format!("rig-fund-{user}"))?;
-                    Operation::post(key, vec![movement], Reference::new("a deposit to play with")?)
+                    Operation::move_available(key, vec![movement], Reference::new("a deposit to play with")?)
                 })
                 .collect::<Result<Vec<_>, _>>()
                 .map_err(|error| bug(error.to_string()))?;

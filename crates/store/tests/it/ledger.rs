@@ -81,7 +81,7 @@ db_test! {
             bank.post("k", &[(a, bank.clearing, 10)]),
             bank.post("k", &[(a, b, 10), (a, b, 10)]),
             bank.hold("k", 0, 10),
-            domain::ledger::Operation::post(key("k"), vec![other_asset], note()).unwrap(),
+            domain::ledger::Operation::move_available(key("k"), vec![other_asset], note()).unwrap(),
         ], NOW).await.unwrap();
         assert_eq!(replies, [
             Reply::Conflict(Difference::Amount),

@@ -1,36 +1,37 @@
-//! What clients know, and what must therefore stay true.
+//! What the clients were told, which must therefore stay true.
 //!
-//! Only what is open is remembered whole; of what has ended, a sample that is looked at again.
+//! All open transfers are remembered, and a sample of those that have ended: the sample is looked up again now and
+//! then.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use domain::transfer::{ClientOrderId, Direction, Event, Rejection, State, Transfer, next};
 use domain::{Amount, AssetId, UserId, random::Random};
-
-use crate::create::{Created, Wish};
+use transfer::create::{Created, TransferOrder};
 
 pub(crate) const USERS: i64 = 40;
+// What is remembered is bounded, so that the memory of a run does not grow with its length.
 const ENDED_MAX: usize = 256;
 const NAMES_MAX: usize = 4_096;
 const ROWS_MAX: usize = 128;
 
-/// A transfer that was acknowledged, or found out about, and the furthest state that was told of it.
+/// A transfer that was acknowledged or found in the database, and the furthest state that a client was told of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Known {
-    pub wish: Wish,
+    pub order: TransferOrder,
     pub told: State,
 }
 
 impl Known {
     pub fn of(transfer: &Transfer) -> Self {
         let Transfer { user, asset, amount, direction, .. } = *transfer;
-        let wish = Wish { user, asset, amount, direction, client_order_id: transfer.client_order_id.clone() };
-        Self { wish, told: transfer.state }
+        let order = TransferOrder { user, asset, amount, direction, client_order_id: transfer.client_order_id.clone() };
+        Self { order, told: transfer.state }
     }
 }
 
 struct Named {
-    wish: Wish,
+    order: TransferOrder,
     /// The transfer that has the name, if one was recorded.
     id: Option<i64>,
 }
@@ -45,11 +46,11 @@ pub(crate) struct Clients {
     names: BTreeMap<Name, Named>,
     name_order: VecDeque<Name>,
     named: u64,
-    /// Transfers as somebody saw them once, for workers that are behind.
+    /// Rows of transfers as they once were, for workers that are behind.
     pub rows: Vec<Transfer>,
 }
 
-/// Whether a transfer that was once in a state may be in another one later.
+/// Whether the state machine leads from one state to another, in any number of steps.
 pub(crate) fn leads_to(from: State, to: State) -> bool {
     let mut reached = vec![from];
     let mut at = 0;
@@ -71,21 +72,21 @@ impl Clients {
         Self { assets, ..Self::default() }
     }
 
-    /// What somebody asks for: mostly sensible, sometimes not, sometimes what was asked for before.
-    pub fn wish(&mut self, random: &mut Random) -> Wish {
-        // Not one of the oldest: they are forgotten soon, and must not be while somebody sends them again.
+    /// What a client orders next: mostly a sensible order, sometimes a senseless one, sometimes an earlier one again.
+    pub fn next_order(&mut self, random: &mut Random) -> TransferOrder {
+        // Not one of the older half: the oldest are forgotten soon, and an order that is sent again must be remembered.
         let back = random.index((NAMES_MAX / 2).min(self.name_order.len()));
         let earlier = self.name_order.iter().nth_back(back).and_then(|name| self.names.get(name));
         match (random.below(100), earlier) {
-            (0..7, Some(named)) => return named.wish.clone(),
+            (0..7, Some(named)) => return named.order.clone(),
             (7..10, Some(named)) => {
-                let mut wish = named.wish.clone();
+                let mut order = named.order.clone();
                 match random.below(3) {
-                    0 => wish.direction = other(wish.direction),
-                    1 => wish.asset = self.assets[random.index(self.assets.len())],
-                    _ => wish.amount = Amount::from_units(wish.amount.units() + 1),
+                    0 => order.direction = other(order.direction),
+                    1 => order.asset = self.assets[random.index(self.assets.len())],
+                    _ => order.amount = Amount::from_units(order.amount.units() + 1),
                 }
-                return wish;
+                return order;
             }
             _ => {}
         }
@@ -99,12 +100,13 @@ impl Clients {
             _ => 10 + units(random, 3_000),
         };
         let direction = if random.below(20) < 11 { Direction::ToSpot } else { Direction::ToFunding };
-        let mut wish = Wish { user, asset, amount: Amount::from_units(amount), direction, client_order_id: None };
+        let amount = Amount::from_units(amount);
+        let mut order = TransferOrder { user, asset, amount, direction, client_order_id: None };
         if random.below(2) == 0 {
             self.named += 1;
             let name = ClientOrderId::new(format!("order-{}", self.named)).expect("short and visible");
-            wish.client_order_id = Some(name.clone());
-            self.names.insert((user, name.clone()), Named { wish: wish.clone(), id: None });
+            order.client_order_id = Some(name.clone());
+            self.names.insert((user, name.clone()), Named { order: order.clone(), id: None });
             self.name_order.push_back((user, name));
             if self.name_order.len() > NAMES_MAX
                 && let Some(oldest) = self.name_order.pop_front()
@@ -112,29 +114,29 @@ impl Clients {
                 self.names.remove(&oldest);
             }
         }
-        wish
+        order
     }
 
-    /// Holds an answer against what was answered before.
-    pub fn check(&self, wish: &Wish, created: &Created) -> Result<(), String> {
-        let name = wish.client_order_id.clone();
-        let named = name.and_then(|name| self.names.get(&(wish.user, name)));
-        let earlier = named.and_then(|named| Some((named.id?, &named.wish)));
+    /// Compares an answer with what was answered before.
+    pub fn check(&self, order: &TransferOrder, created: &Created) -> Result<(), String> {
+        let name = order.client_order_id.clone();
+        let named = name.and_then(|name| self.names.get(&(order.user, name)));
+        let earlier = named.and_then(|named| Some((named.id?, &named.order)));
         let fits = match (created, earlier) {
-            (Created::New(transfer), None) => Known::of(transfer).wish == *wish,
+            (Created::New(transfer), None) => Known::of(transfer).order == *order,
             (Created::New(_), Some(_)) => false,
             (Created::Duplicate(transfer), Some((id, first))) => {
-                transfer.id.number() == id && Known::of(transfer).wish == *wish && first == wish
+                transfer.id.number() == id && Known::of(transfer).order == *order && first == order
             }
             (Created::Duplicate(_), None) => false,
-            (Created::Rejected(Rejection::DuplicateRequest), Some((_, first))) => first != wish,
+            (Created::Rejected(Rejection::DuplicateRequest), Some((_, first))) => first != order,
             (Created::Rejected(_), Some(_)) => false,
             (Created::Rejected(rejection), None) => *rejection != Rejection::DuplicateRequest,
         };
-        if fits { Ok(()) } else { Err(format!("{wish:?} was answered {created:?}, with {earlier:?} under its name")) }
+        if fits { Ok(()) } else { Err(format!("{order:?} was answered {created:?}, with {earlier:?} under its name")) }
     }
 
-    /// A transfer that is now known to be recorded.
+    /// Remembers a transfer that is now known to be recorded.
     pub fn record(&mut self, transfer: &Transfer) -> Result<(), String> {
         let id = transfer.id.number();
         let known = Known::of(transfer);
@@ -142,10 +144,10 @@ impl Clients {
             && let Some(named) = self.names.get_mut(&(transfer.user, name))
         {
             if let Some(first) = named.id.replace(id) {
-                return Err(format!("transfers {first} and {id} have one client_order_id: {:?}", known.wish));
+                return Err(format!("transfers {first} and {id} have one client_order_id: {:?}", known.order));
             }
-            // A name that was rejected with other content is free.
-            named.wish = known.wish.clone();
+            // The first order under this name was rejected, so that the name was free for another.
+            named.order = known.order.clone();
         }
         if self.open.insert(id, known).is_some() {
             return Err(format!("transfer {id} was made twice"));
@@ -154,7 +156,7 @@ impl Clients {
         Ok(())
     }
 
-    /// Somebody was told where a transfer stands. What was told before may be newer; it must not contradict.
+    /// A client was told where a transfer stands. An earlier answer may say a later state, but must not contradict.
     pub fn tell(&mut self, transfer: &Transfer) -> Result<(), String> {
         let id = transfer.id.number();
         let Some(known) = self.open.get_mut(&id) else {
@@ -164,8 +166,8 @@ impl Clients {
                 _ => Ok(()),
             };
         };
-        if Known::of(transfer).wish != known.wish {
-            return Err(format!("transfer {id} was {:?}, and is {transfer:?}", known.wish));
+        if Known::of(transfer).order != known.order {
+            return Err(format!("transfer {id} was {:?}, and is {transfer:?}", known.order));
         }
         if leads_to(known.told, transfer.state) {
             known.told = transfer.state;
@@ -175,13 +177,13 @@ impl Clients {
         Ok(())
     }
 
-    /// What the database says of a transfer now: every state that was told leads there.
+    /// The database says where a transfer stands now: every state that a client was told leads there.
     pub fn find(&mut self, transfer: &Transfer, random: &mut Random) -> Result<(), String> {
         let id = transfer.id.number();
         let Some(mut known) = self.open.remove(&id) else {
             return Err(format!("transfer {id} is there, and nobody asked for it: {transfer:?}"));
         };
-        if Known::of(transfer).wish != known.wish || !leads_to(known.told, transfer.state) {
+        if Known::of(transfer).order != known.order || !leads_to(known.told, transfer.state) {
             return Err(contradiction(id, &known, transfer));
         }
         known.told = transfer.state;
@@ -195,7 +197,7 @@ impl Clients {
         Ok(())
     }
 
-    /// Remembers a row, for a worker that will be behind.
+    /// Keeps a row for a worker that will be behind.
     pub fn see(&mut self, transfer: &Transfer) {
         if self.rows.len() < ROWS_MAX {
             self.rows.push(transfer.clone());
@@ -214,7 +216,7 @@ const fn other(direction: Direction) -> Direction {
 }
 
 fn contradiction(id: i64, known: &Known, transfer: &Transfer) -> String {
-    format!("transfer {id} was told to be {} ({:?}), and is {transfer:?}", known.told, known.wish)
+    format!("transfer {id} was told to be {} ({:?}), and is {transfer:?}", known.told, known.order)
 }
 
 #[cfg(test)]

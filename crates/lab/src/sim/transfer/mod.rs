@@ -1,9 +1,9 @@
-//! Transfers under a scheduler that crashes everything, from a seed, held against the laws.
+//! Transfers under a seeded scheduler that crashes every part of them, while the laws (docs/laws.md) are checked.
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`run`] | the scheduler: who runs next |
-//! | `trouble` | what goes wrong around them meanwhile |
+//! | [`run`] | the scheduler: which task runs next |
+//! | `trouble` | what goes wrong around the processes meanwhile |
 //! | `ground` | what a run begins with |
 //! | `turn` | whose turn it is |
 //! | `world` | what all share: the clock, chance, the engine, the clients |
@@ -14,8 +14,8 @@
 //! | `proof` | what holds of everything that was recorded |
 //! | [`report`] | what happened, counted |
 //!
-//! Real are the coordinator, the scanner, the legs' answers, the SQL on a SQLite file and the spot engine. **The run is a
-//! function of the seed**: nothing waits for a thing that the scheduler does not decide.
+//! The coordinator, the scanner, the legs, the SQL on a SQLite file and the spot engine are the real ones. **The run is
+//! a function of the seed**: no task waits for a thing that the scheduler does not decide.
 
 mod clients;
 mod database;

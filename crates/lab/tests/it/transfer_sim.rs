@@ -1,6 +1,6 @@
 //! Transfers under the simulator: whatever crashes, times out, is lost or comes twice, the laws hold.
 
-use transfer::sim::{Report, SimError, run};
+use lab::sim::transfer::{Report, SimError, run};
 
 fn simulate(seed: u64, transfers: u64) -> Result<Report, SimError> {
     let folder = tempfile::tempdir().unwrap();

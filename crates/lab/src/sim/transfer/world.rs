@@ -1,4 +1,4 @@
-//! Everything that the simulated processes share: the clock, chance, the engine, the line to it, and the clients.
+//! What the simulated processes share: the clock, the random numbers, the engine, the line to it, and the clients.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -16,15 +16,15 @@ pub(crate) struct World {
     pub report: Report,
     pub clock: Arc<ManualClock>,
     pub turn: u64,
-    /// Nothing goes wrong any more: what is open must come to its end.
+    /// Nothing goes wrong any more: every open transfer must end.
     pub calm: bool,
     pub yielded: Option<Yield>,
     pub engine: SimEngine,
     /// No call gets through before this turn.
     pub outage_until: u64,
-    /// Calls that were given up, and are still on their way.
+    /// Submissions whose callers have given up, and that are still on their way.
     pub late: Vec<Late>,
-    /// Transfers that somebody is calling for at this moment, and how many do.
+    /// Transfers that the engine is being called for at this moment, and by how many tasks.
     pub in_flight: std::collections::BTreeMap<i64, u32>,
     pub lives: Vec<Life>,
     pub clients: Clients,
@@ -32,17 +32,17 @@ pub(crate) struct World {
     pub broken: Option<String>,
 }
 
-/// A submission that is carried out when nobody waits for it any more.
+/// A submission that is carried out after its caller has given up.
 pub(crate) struct Late {
     pub turn: u64,
     pub requests: Vec<spot::Request>,
 }
 
-/// The most that may be under way at a time.
+/// The most submissions that may be under way so.
 const LATE_MAX: usize = 256;
 
 impl World {
-    /// A decision or an answer, into the hash of the run.
+    /// Adds a decision or an answer to the hash of the run.
     pub fn note(&mut self, what: u64, words: &[i64]) {
         let mut hash = self.report.hash ^ what.wrapping_mul(0xff51_afd7_ed55_8ccd);
         for word in words {
@@ -51,7 +51,7 @@ impl World {
         self.report.hash = hash.rotate_left(17).wrapping_add(what);
     }
 
-    /// Whether something that happens so often in 100,000 times goes wrong now.
+    /// Whether a fault strikes now that strikes so often in 100,000 times.
     pub fn chance(&mut self, in_100_000: u64) -> bool {
         !self.calm && self.random.below(100_000) < in_100_000
     }

@@ -1,5 +1,5 @@
-//! What goes wrong around the processes: accounts are frozen, calls arrive late, engine, line and database are gone for a
-//! while, and the clock jumps.
+//! What goes wrong around the processes: accounts are frozen, calls arrive late, engine, line and database are gone for
+//! a while, and the clock jumps.
 
 use domain::id::{self, Id, made_at};
 use domain::ledger::OpKey;
@@ -12,7 +12,7 @@ use super::laws::unread;
 use super::run::{MINUTE, PROCESSES, Simulation};
 use super::world::World;
 
-/// No jump of the clock makes a transfer older: the engine forgets ids in the end.
+/// The clock does not jump while a transfer is open that is older than this: the engine forgets ids after 12 hours.
 const OLDEST_MICROS: i64 = 4 * 60 * MINUTE;
 
 /// A user's account in an asset at one of the two ends.
@@ -24,17 +24,17 @@ pub(super) struct Side {
 }
 
 impl Simulation {
-    /// Freezes or disables an account of somebody who is on the way, at either end; activates one after a while.
+    /// Freezes or disables an account of an open transfer, at either end; activates one that was frozen or disabled.
     pub(super) async fn change_status(&mut self) -> Result<(), String> {
         self.world.lock().report.status_changes += 1;
         let (one, status) = {
             let mut world = self.world.lock();
             let World { clients, in_flight, random, .. } = &mut *world;
-            // Whoever is being called for at this moment, or at least was not long ago.
+            // A transfer that the engine is being called for at this moment, or else a recent one.
             let start = random.index(in_flight.len());
             let mut called = in_flight.keys().skip(start).filter_map(|id| clients.open.get(id));
             let to_funding = random.below(2) == 0;
-            let called = called.find(|known| !to_funding || known.wish.direction == Direction::ToFunding);
+            let called = called.find(|known| !to_funding || known.order.direction == Direction::ToFunding);
             let recent = clients.open.len().min(30);
             let recent = clients.open.values().nth_back(random.index(recent));
             let known = called.or(recent);
@@ -48,13 +48,13 @@ impl Simulation {
                     let status = if random.below(4) == 0 { AccountStatus::Frozen } else { AccountStatus::Disabled };
                     // Mostly at the target: then the money must go back.
                     let at_target = random.below(4) != 0;
-                    let engine = at_target == (known.wish.direction == Direction::ToSpot);
-                    (Side { user: known.wish.user, asset: known.wish.asset, engine }, status)
+                    let engine = at_target == (known.order.direction == Direction::ToSpot);
+                    (Side { user: known.order.user, asset: known.order.asset, engine }, status)
                 }
             }
         };
         let done = self.set_status(one, status).await?;
-        // Whatever could not be healed is healed later.
+        // An account that could not be activated is activated later.
         if status != AccountStatus::Active || !done {
             self.troubled.push_back(one);
         }
@@ -81,7 +81,7 @@ impl Simulation {
         if applied { Ok(true) } else { Err(format!("an account could not be made {status:?}")) }
     }
 
-    /// A call arrives that nobody waits for any more.
+    /// A call arrives after its caller has given up.
     pub(super) fn deliver(&self, at: usize) {
         let mut world = self.world.lock();
         let late = world.late.swap_remove(at);

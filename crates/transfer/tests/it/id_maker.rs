@@ -1,19 +1,19 @@
-//! Node numbers: no two processes have the same one, and without a good one no id is made.
+//! IdMaker numbers: no two processes have the same one, and without a good one no id is made.
 
 use std::sync::Arc;
 
 use domain::{Clock, ManualClock};
 use store::db_test;
 use store::testing::NOW;
-use transfer::Node;
+use transfer::IdMaker;
 
 db_test! {
     async fn a_number_is_lent_to_one_at_a_time(db: TestDb) {
         let manual = Arc::new(ManualClock::at(NOW));
         let clock: Arc<dyn Clock> = manual.clone();
         let later = |seconds: i64| manual.set(manual.now().plus_micros(seconds * 1_000_000));
-        let one = Node::lease(db, clock.clone(), "one".into()).await.unwrap().unwrap();
-        let two = Node::lease(db, clock.clone(), "two".into()).await.unwrap().unwrap();
+        let one = IdMaker::lease(db, clock.clone(), "one".into()).await.unwrap().unwrap();
+        let two = IdMaker::lease(db, clock.clone(), "two".into()).await.unwrap().unwrap();
         let first = one.next(&*clock).unwrap();
         assert_ne!(first, two.next(&*clock).unwrap());
         // Renewed in time it stays good.
@@ -24,7 +24,7 @@ db_test! {
         assert!(two.next(&*clock).is_err(), "a lease that has run out makes no ids");
         // Long gone, its number goes to another; the sleeper wakes up, and borrows anew.
         later(200);
-        let three = Node::lease(db, clock.clone(), "three".into()).await.unwrap().unwrap();
+        let three = IdMaker::lease(db, clock.clone(), "three".into()).await.unwrap().unwrap();
         assert!(one.next(&*clock).is_err());
         one.renew(db, &clock).await.unwrap();
         two.renew(db, &clock).await.unwrap();

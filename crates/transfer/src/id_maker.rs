@@ -1,6 +1,6 @@
-//! The process's place among those that make ids: a node number, lent by the database and renewed in time.
+//! Makes the ids of transfers with a node number that the database lends to this process. The lease is renewed in time.
 //!
-//! **Without a lease that is still good, no id is made.** Two processes with one number could otherwise make the same id.
+//! **Without a good lease, no id is made.** Two processes with one node number could otherwise make the same id.
 
 use std::sync::atomic::{AtomicI64, AtomicU16, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -20,15 +20,15 @@ const RENEWAL: Duration = Duration::from_secs(10);
 #[error("this process has no node number at the moment, and makes no ids without one")]
 pub struct NoLease;
 
-pub struct Node {
+pub struct IdMaker {
     holder: String,
     current: RwLock<Generator<Arc<dyn Clock>>>,
     number: AtomicU16,
     good_until: AtomicI64,
 }
 
-impl Node {
-    /// Borrows a number. `holder` is a text that no other process has. `None`: all numbers are lent.
+impl IdMaker {
+    /// Borrows a node number. `holder` is a text that no other process has. `None`: all numbers are lent.
     pub async fn lease(db: &Db, clock: Arc<dyn Clock>, holder: String) -> Result<Option<Self>, StoreError> {
         let now = clock.now();
         let until = now.plus_micros(micros(LEASE));
@@ -36,7 +36,7 @@ impl Node {
         Ok(Some(Self::fixed(number, clock, holder, until)))
     }
 
-    /// A number that is known to be nobody else's until the time given.
+    /// With a node number that no other process has until the time given.
     pub fn fixed(number: NodeId, clock: Arc<dyn Clock>, holder: String, good_until: Timestamp) -> Self {
         let current = RwLock::new(Generator::new(clock, number));
         let (number, good_until) = (AtomicU16::new(number.number()), AtomicI64::new(good_until.micros()));
@@ -44,19 +44,19 @@ impl Node {
     }
 
     pub fn next(&self, clock: &dyn Clock) -> Result<Id<id::Transfer>, NoLease> {
-        if !self.is_good(clock.now()) {
+        if !self.has_lease(clock.now()) {
             return Err(NoLease);
         }
         self.current.read().unwrap_or_else(PoisonError::into_inner).next().map_err(|_| NoLease)
     }
 
-    pub fn is_good(&self, now: Timestamp) -> bool {
+    pub fn has_lease(&self, now: Timestamp) -> bool {
         now.micros() < self.good_until.load(Ordering::SeqCst)
     }
 
-    /// Renews the lease for ever. One that was lost (this process slept too long, or the database did) is given up, and
-    /// another number borrowed.
-    pub async fn keep(&self, db: &Db, clock: &Arc<dyn Clock>) {
+    /// Renews the lease for ever. If it was lost, because this process or the database slept too long, another number
+    /// is borrowed.
+    pub async fn keep_lease(&self, db: &Db, clock: &Arc<dyn Clock>) {
         loop {
             tokio::time::sleep(RENEWAL).await;
             if let Err(error) = self.renew(db, clock).await {

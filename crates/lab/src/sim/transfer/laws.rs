@@ -1,4 +1,5 @@
-//! The laws that hold at every moment, whatever is in flight. Held against the database and the engine between two turns.
+//! The laws (docs/laws.md) that hold at every moment, whatever is in flight. The database and the engine are compared
+//! with them between two turns.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,31 +11,33 @@ use store::ledger::journal::{AccountFilter, AccountListing, MovementFilter, list
 use store::transfer::read::count_open;
 use store::transfer::{Filter, list, read};
 use store::{Db, StoreError};
+use transfer::create::Created;
 
-use super::process::{Creating, Outcome};
+use super::engine::Memory;
+use super::process::{CreateStatus, Creating};
 use super::world::{Shared, World};
-use crate::create::Created;
 
 /// What every user has of each asset at first.
 pub(crate) const FUNDS: i64 = 50_000;
 
-/// What does not change in a run.
+/// The things that do not change in a run.
 pub(crate) struct Ground {
     pub assets: BTreeMap<String, AssetId>,
     pub accounts: BTreeMap<(UserId, AssetId), AccountId>,
-    /// A withdrawal only freezes until it is committed.
+    /// A withdrawal from the engine only freezes the money until it is committed.
     pub freezes: bool,
 }
 
 /// The database at one moment.
 struct Picture {
-    /// How many transfers clients take for open: these still are, and these have ended.
+    /// How many transfers the clients take for open.
     known: usize,
+    /// Those of them that still are open, and those that have ended.
     open: Vec<Transfer>,
     ended: Vec<Transfer>,
-    /// How many there are.
+    /// How many transfers are open, whether a client knows of them or not.
     open_count: i64,
-    /// A sample of what they were told has ended.
+    /// A sample of the transfers that clients were told have ended.
     again: Vec<Transfer>,
     accounts: Vec<AccountListing>,
     totals: BTreeMap<AssetId, Totals>,
@@ -129,13 +132,14 @@ fn held(picture: &Picture) -> Result<(), String> {
     Ok(())
 }
 
-/// Nothing is created and nothing is lost: for each user and asset, and for each asset between the ledger and the engine.
+/// Nothing is created and nothing is lost: for each user and asset, and for each asset between the ledger and the
+/// engine.
 fn conserved(world: &mut World, picture: &Picture, ground: &Ground) -> Result<(), String> {
-    // What the engine has more than the ledger's clearing account, for each user and asset.
+    // By how much the engine is ahead of the ledger's clearing account, for each user and asset.
     let mut ahead: BTreeMap<(UserId, AssetId), i64> = BTreeMap::new();
     for transfer in &picture.open {
         let id = transfer.id.number();
-        let Some(Ok(standing)) = world.engine.standing(id) else {
+        let Memory::Remembered(standing) = world.engine.memory(id) else {
             return Err(format!("the engine has forgotten a transfer that is open: {transfer:?}"));
         };
         if !may_stand(transfer, standing) {
@@ -181,8 +185,8 @@ fn conserved(world: &mut World, picture: &Picture, ground: &Ground) -> Result<()
     Ok(())
 }
 
-/// What the engine may have under the id of a transfer in a state: nobody asks it before that is on record, and what was
-/// decided on its word is its word.
+/// What the engine may have under the id of a transfer, by the transfer's state. The engine is asked only after the
+/// state says so, and a state that rests on the engine's answer has that answer at the engine.
 const fn may_stand(transfer: &Transfer, standing: Option<Standing>) -> bool {
     match (transfer.direction, transfer.state) {
         (_, State::Init | State::SourceDone) | (Direction::ToSpot, State::SourcePending) => standing.is_none(),
@@ -203,23 +207,23 @@ const fn may_stand(transfer: &Transfer, standing: Option<Standing>) -> bool {
     }
 }
 
-/// The same for a transfer that has ended, as far as the engine still knows.
+/// Checks the same of a transfer that has ended, if the engine is up and still remembers it.
 pub(crate) fn ended_as_told(world: &mut World, transfer: &Transfer) -> Result<(), String> {
-    match world.engine.standing(transfer.id.number()) {
-        Some(Ok(standing)) if !may_stand(transfer, standing) => {
+    match world.engine.memory(transfer.id.number()) {
+        Memory::Remembered(standing) if !may_stand(transfer, standing) => {
             Err(format!("the engine has {standing:?} for {transfer:?}"))
         }
-        Some(_) | None => Ok(()),
+        Memory::Remembered(_) | Memory::Forgotten | Memory::Down => Ok(()),
     }
 }
 
-/// Finds out what a create has recorded, where nobody was told, and holds it against what was told otherwise.
+/// Finds out in the database what a create has recorded, and compares it with the answer that the client got, if any.
 pub(crate) async fn resolve(db: &Db, world: &Shared, process: usize, creating: Creating) -> Result<(), String> {
     let (node, newest) = {
         let world = world.lock();
         (world.lives[process].node, world.lives[process].newest)
     };
-    let users: BTreeSet<UserId> = creating.wishes.iter().map(|wish| wish.user).collect();
+    let users: BTreeSet<UserId> = creating.orders.iter().map(|order| order.user).collect();
     let recorded = async {
         let mut tx = db.read().await?;
         let mut found = Vec::new();
@@ -236,7 +240,7 @@ pub(crate) async fn resolve(db: &Db, world: &Shared, process: usize, creating: C
     if let Some(last) = recorded.last() {
         world.lives[process].newest = last.id.number();
     }
-    if let Outcome::Told(created) = &creating.outcome {
+    if let CreateStatus::Told(created) = &creating.status {
         let told = created.iter().filter_map(|one| match one {
             Created::New(transfer) => Some(transfer.id),
             Created::Duplicate(_) | Created::Rejected(_) => None,
@@ -247,12 +251,12 @@ pub(crate) async fn resolve(db: &Db, world: &Shared, process: usize, creating: C
         return if same { Ok(()) } else { Err(format!("{told:?} were acknowledged, {found:?} are recorded")) };
     }
     if !recorded.is_empty() && !creating.may_be_recorded() {
-        return Err(format!("nothing was recorded ({:?}), and there is {recorded:?}", creating.outcome));
+        return Err(format!("nothing was recorded ({:?}), and there is {recorded:?}", creating.status));
     }
-    let mut left = creating.wishes;
+    let mut left = creating.orders;
     for transfer in &recorded {
-        let wish = super::clients::Known::of(transfer).wish;
-        let Some(at) = left.iter().position(|one| *one == wish) else {
+        let order = super::clients::Known::of(transfer).order;
+        let Some(at) = left.iter().position(|one| *one == order) else {
             return Err(format!("nobody asked for {transfer:?}"));
         };
         left.swap_remove(at);

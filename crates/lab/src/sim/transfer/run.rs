@@ -11,22 +11,22 @@ use spot::SpotError;
 use store::{Db, StoreError};
 use tracing::instrument::WithSubscriber;
 use tracing::subscriber::NoSubscriber;
+use transfer::create::{Begin, Created};
 
 use super::clients::Clients;
 use super::engine::SimEngine;
 use super::laws::{self, Ground, unread};
-use super::process::{Life, Outcome, Process};
+use super::process::{CreateStatus, Life, Process};
 use super::proof::Proof;
 use super::report::Report;
 use super::trouble::Side;
 use super::turn::{self, Ended};
 use super::world::{Shared, World};
 use super::{ground, turn::Work};
-use crate::create::{Begin, Created};
 
 #[derive(Debug, thiserror::Error)]
 pub enum SimError {
-    /// What the simulation is for.
+    /// A law was broken.
     #[error("{0}")]
     Broken(String),
     #[error("the simulation could not be set up: {0}")]
@@ -37,14 +37,15 @@ pub enum SimError {
     Spot(#[from] SpotError),
 }
 
+/// When a run begins, in microseconds since 1970: a day of 2027. Any day after 2024, where ids begin, would do.
 const START: i64 = 1_800_000_000_000_000;
 pub(super) const PROCESSES: usize = 3;
-/// What a process does at a time.
+/// How many tasks a process works on at a time.
 const TASKS: usize = 3;
-/// The most wishes that come together.
+/// The most orders that come together.
 const BATCH: usize = 20;
 pub(super) const MINUTE: i64 = 60 * 1_000_000;
-/// The node number of whoever changes statuses; processes have those below.
+/// The node number that changes of accounts' statuses are made with. Processes have the numbers below it.
 const ADMIN: u16 = 1_023;
 
 /// Makes so many transfers, drives all to their end, and proves that nothing was created, lost or stranded. The folder
@@ -62,7 +63,7 @@ pub async fn run(
         db.close().await;
         result
     };
-    // What goes wrong here is meant to; a log would be full of it.
+    // The errors are meant to happen, and a log would be full of them.
     run.with_subscriber(NoSubscriber::default()).await
 }
 
@@ -71,13 +72,13 @@ pub(super) struct Simulation {
     pub(super) world: Shared,
     pub(super) ground: Ground,
     processes: Vec<Process>,
-    /// How many were started.
+    /// How many processes were started so far.
     started: u64,
     pub(super) admin: Generator<Arc<dyn Clock>>,
     pub(super) status_changes: u64,
     /// Accounts that are frozen or disabled.
     pub(super) troubled: VecDeque<Side>,
-    /// What has ended, proven here and there while the run goes on.
+    /// The proof over samples of ended transfers, while the run goes on.
     sampled: Proof,
 }
 
@@ -126,7 +127,7 @@ impl Simulation {
         Ok(simulation)
     }
 
-    /// A node number that was nobody's for a long time.
+    /// Starts a process with a node number that no process has had for a long time.
     fn start(&mut self, process: usize) -> Process {
         self.started += 1;
         let node = u16::try_from(self.started % u64::from(ADMIN)).unwrap_or(0);
@@ -165,7 +166,7 @@ impl Simulation {
             world.report.turns += 1;
             let tick = i64::try_from(world.random.below(100_000)).unwrap_or(0);
             world.pass(tick);
-            // Where chance stands tells of every draw so far.
+            // The next random number depends on every draw so far, so the hash covers all of them.
             let drawn = world.random.clone().next_u64().cast_signed();
             world.note(1, &[drawn]);
             let turn = world.turn;
@@ -204,14 +205,14 @@ impl Simulation {
         }
         match world.random.below(20) {
             0..15 if world.lives[process].creating.is_none() => {
-                // The largest as often as all others together: a run gets further.
+                // Half of the batches are as large as can be, so that a run makes its transfers in fewer turns.
                 let count = if world.random.below(2) == 0 { BATCH } else { 1 + world.random.index(BATCH) };
                 let World { clients, random, .. } = &mut *world;
-                let wishes: Vec<_> = (0..count).map(|_| clients.wish(random)).collect();
+                let orders: Vec<_> = (0..count).map(|_| clients.next_order(random)).collect();
                 let begin = if random.below(6) == 0 { Begin::Later } else { Begin::Now };
-                world.begin_create(process, wishes.clone());
+                world.begin_create(process, orders.clone());
                 drop(world);
-                self.processes[process].place(&self.world, process, wishes, begin);
+                self.processes[process].place(&self.world, process, orders, begin);
             }
             0..19 => {
                 drop(world);
@@ -262,18 +263,19 @@ impl Simulation {
         Ok(ended)
     }
 
-    /// Finds out what became of a create that has ended.
+    /// Compares the answer of a create that has ended with the database: always if the answer is not certain, and now
+    /// and then if it is.
     async fn settle(&mut self, process: usize) -> Result<(), String> {
         let creating = {
             let mut world = self.world.lock();
             let life = &mut world.lives[process];
-            match life.creating.as_ref().map(|creating| &creating.outcome) {
-                None | Some(Outcome::Open) => return Ok(()),
+            match life.creating.as_ref().map(|creating| &creating.status) {
+                None | Some(CreateStatus::Open) => return Ok(()),
                 Some(_) => life.creating.take(),
             }
         };
         let Some(creating) = creating else { return Ok(()) };
-        if let Outcome::Told(created) = &creating.outcome {
+        if let CreateStatus::Told(created) = &creating.status {
             let new = created.iter().filter_map(|one| match one {
                 Created::New(transfer) => Some(transfer.id.number()),
                 Created::Duplicate(_) | Created::Rejected(_) => None,
@@ -297,7 +299,7 @@ impl Simulation {
         self.kill(process).await
     }
 
-    /// All that it was at is gone, and another one takes its place.
+    /// All tasks of the process are gone, and another process takes its place.
     async fn kill(&mut self, process: usize) -> Result<(), String> {
         self.processes[process].tasks.clear();
         let creating = self.world.lock().lives[process].creating.take();
@@ -328,7 +330,7 @@ impl Simulation {
         Ok(())
     }
 
-    /// Nothing goes wrong any more: everything comes to its end.
+    /// From here on nothing goes wrong any more, and every transfer must end.
     async fn drain(&mut self) -> Result<(), String> {
         for process in 0..PROCESSES {
             let killed = self.world.lock().random.below(2) == 0;

@@ -19,7 +19,7 @@ const AUTHOR: Author<'static> = Author { actor: "simulator", reason: "a simulate
 
 pub(crate) async fn lay(folder: &Path, now: Timestamp, freezes: bool) -> Result<(Db, Ground), SimError> {
     let url = store::db::sqlite_url(&folder.join("simulation.db"));
-    // However slow the machine is: time must not decide anything.
+    // The run must not depend on how slow the machine is, so no wait for a connection may time out.
     let options =
         Options { create: true, max_connections: 2, acquire_timeout: Duration::from_secs(3_600), ..Options::default() };
     let db = Db::connect(&url, &options).await?;
@@ -55,7 +55,7 @@ pub(crate) async fn lay(folder: &Path, now: Timestamp, freezes: bool) -> Result<
 
 fn fund(from: AccountId, to: AccountId, asset: AssetId) -> Result<Operation, domain::ledger::BadOperation> {
     let movement = Movement { from, to, asset, amount: Amount::from_units(FUNDS) };
-    Operation::post(OpKey::new(format!("fund-{}", to.0))?, vec![movement], Reference::new("funds")?)
+    Operation::move_available(OpKey::new(format!("fund-{}", to.0))?, vec![movement], Reference::new("funds")?)
 }
 
 fn catalog() -> Result<Catalog, SimError> {
@@ -63,6 +63,7 @@ fn catalog() -> Result<Catalog, SimError> {
     let limits = TransferLimits {
         min: Amount::from_units(10),
         max: Amount::from_units(FUNDS),
+        // More than a run can move in a day: the daily limit has tests of its own.
         daily: Amount::from_units(i64::MAX / 4),
     };
     for symbol in ["USDT", "BTC"] {

@@ -7,50 +7,50 @@ use domain::id::NodeId;
 use domain::transfer::{Rejection, State, Transfer};
 use domain::{Clock, Timestamp};
 use store::{Db, StoreError};
+use transfer::coordinator::{Coordinator, CoordinatorError};
+use transfer::create::{Begin, Created, TransferOrder};
+use transfer::id_maker::IdMaker;
+use transfer::metrics::Metrics;
+use transfer::scanner;
+use transfer::settings::Settings;
 
 use super::database::Database;
 use super::line::SimLeg;
 use super::turn::Work;
 use super::world::{Shared, World};
-use crate::coordinator::{Coordinator, CoordinatorError};
-use crate::create::{Begin, Created, Wish};
-use crate::metrics::Metrics;
-use crate::node::Node;
-use crate::scanner;
-use crate::settings::Settings;
 
-/// What is remembered of a process while it lives.
+/// What the simulator remembers of a process while it lives.
 #[derive(Default)]
 pub(crate) struct Life {
     pub node: u16,
     /// The newest transfer that it is known to have made.
     pub newest: i64,
-    /// The create that it is at; one at a time.
+    /// The create that it is working on; one at a time.
     pub creating: Option<Creating>,
     /// The database is out of its reach before this turn.
     pub cut_off_until: u64,
 }
 
 pub(crate) struct Creating {
-    pub wishes: Vec<Wish>,
+    pub orders: Vec<TransferOrder>,
     pub since: Timestamp,
-    /// Something was committed meanwhile.
+    /// The process has committed a transaction since the create began.
     committed: bool,
-    /// A commit without an answer was among it.
+    /// A commit of the process was not answered since then.
     pub doubtful: bool,
-    pub outcome: Outcome,
+    pub status: CreateStatus,
 }
 
 /// What is known of a create.
 #[derive(Debug)]
-pub(crate) enum Outcome {
-    /// It is at it, or has died.
+pub(crate) enum CreateStatus {
+    /// The process works on it, or has died.
     Open,
-    /// Recorded, and told to be.
+    /// The client was told what became of each order.
     Told(Vec<Created>),
-    /// Told that nothing was recorded.
+    /// The client was told that nothing was recorded.
     Nothing,
-    /// Told that it is not known.
+    /// The client was told that it is not known.
     Unknown,
 }
 
@@ -69,9 +69,9 @@ impl Life {
 }
 
 impl Creating {
-    /// Whether any transfer of it may be there.
+    /// Whether any of its transfers may be in the database.
     pub fn may_be_recorded(&self) -> bool {
-        self.committed && !matches!(self.outcome, Outcome::Nothing)
+        self.committed && !matches!(self.status, CreateStatus::Nothing)
     }
 }
 
@@ -80,8 +80,10 @@ pub(crate) struct Process {
     pub tasks: Vec<Work>,
 }
 
-/// A call that is given up by the clock ends soon: nothing else can happen meanwhile.
+/// In a process that gives calls up by the machine's clock, a call that is not answered ends after this time. No other
+/// task runs meanwhile.
 const IMPATIENCE: Duration = Duration::from_millis(1);
+/// In other processes no call is ever given up: a century is longer than any run.
 const PATIENCE: Duration = Duration::from_secs(100 * 365 * 86_400);
 
 impl Process {
@@ -93,23 +95,24 @@ impl Process {
         };
         let db = db.with_faults(Arc::new(Database { world: world.clone(), process }));
         let leg = Arc::new(SimLeg::new(world, impatient, freezes));
+        // The lease never runs out: leases have tests of their own.
         let far = Timestamp::from_micros(i64::MAX);
         let number = NodeId::new(node % NodeId::COUNT).expect("below the count");
-        let node = Arc::new(Node::fixed(number, Arc::clone(&clock), format!("process {process}"), far));
+        let ids = Arc::new(IdMaker::fixed(number, Arc::clone(&clock), format!("process {process}"), far));
         let call_timeout = if impatient { IMPATIENCE } else { PATIENCE };
-        // No other clock may decide anything: a future that is given up by one has not given its turn back.
+        // No other timeout may end a call: the task would go on without having given its turn back.
         let (slack, glance) = (Duration::ZERO, call_timeout);
         let settings = Settings { call_timeout, slack, glance, daily_transfers: 0, ..Settings::default() };
         let metrics = Arc::new(Metrics::default());
-        let coordinator = Arc::new(Coordinator::new(db, leg, clock, node, settings, metrics));
+        let coordinator = Arc::new(Coordinator::new(db, leg, clock, ids, settings, metrics));
         Self { coordinator, tasks: Vec::new() }
     }
 
-    /// Records wishes and drives them, as the desk does.
-    pub fn place(&mut self, world: &Shared, process: usize, wishes: Vec<Wish>, begin: Begin) {
+    /// Records orders and drives their transfers, as the intake does.
+    pub fn place(&mut self, world: &Shared, process: usize, orders: Vec<TransferOrder>, begin: Begin) {
         let (world, coordinator) = (world.clone(), Arc::clone(&self.coordinator));
         self.tasks.push(Box::pin(async move {
-            let created = coordinator.create(&wishes, begin).await;
+            let created = coordinator.create(&orders, begin).await;
             let new = world.lock().created(process, created);
             if begin == Begin::Now && !new.is_empty() {
                 step(&world, &coordinator, new).await;
@@ -127,7 +130,7 @@ impl Process {
         }));
     }
 
-    /// Drives rows as somebody saw them once.
+    /// Drives transfers by rows that may be old by now.
     pub fn step(&mut self, world: &Shared, rows: Vec<Transfer>) {
         let (world, coordinator) = (world.clone(), Arc::clone(&self.coordinator));
         self.tasks.push(Box::pin(async move { step(&world, &coordinator, rows).await }));
@@ -156,7 +159,7 @@ async fn step(world: &Shared, coordinator: &Coordinator, batch: Vec<Transfer>) {
 }
 
 impl World {
-    /// An error that was not made here is a defect.
+    /// An error that the simulator did not cause is a defect.
     fn meet(&mut self, error: &StoreError, who: &str) {
         self.note(12, &[]);
         match error {
@@ -165,54 +168,54 @@ impl World {
         }
     }
 
-    pub fn begin_create(&mut self, process: usize, wishes: Vec<Wish>) {
+    pub fn begin_create(&mut self, process: usize, orders: Vec<TransferOrder>) {
         self.report.batches += 1;
-        self.report.wishes += wishes.len() as u64;
+        self.report.wishes += orders.len() as u64;
         let since = self.now();
-        let creating = Creating { wishes, since, committed: false, doubtful: false, outcome: Outcome::Open };
+        let creating = Creating { orders, since, committed: false, doubtful: false, status: CreateStatus::Open };
         self.lives[process].creating = Some(creating);
     }
 
-    /// A create has ended; what is to be driven on.
+    /// A create has ended. Returns the transfers that must be driven on.
     fn created(&mut self, process: usize, created: Result<Vec<Created>, CoordinatorError>) -> Vec<Transfer> {
-        let (outcome, new) = match created {
+        let (status, new) = match created {
             Ok(created) => {
                 let new = created.iter().filter_map(|one| match one {
                     Created::New(transfer) => Some(transfer.clone()),
                     Created::Duplicate(_) | Created::Rejected(_) => None,
                 });
                 let new = new.collect();
-                (Outcome::Told(created), new)
+                (CreateStatus::Told(created), new)
             }
-            Err(CoordinatorError::Unknown { .. }) => (Outcome::Unknown, Vec::new()),
+            Err(CoordinatorError::Unknown { .. }) => (CreateStatus::Unknown, Vec::new()),
             Err(CoordinatorError::Store(error)) => {
                 self.meet(&error, "a create");
-                (Outcome::Nothing, Vec::new())
+                (CreateStatus::Nothing, Vec::new())
             }
             Err(CoordinatorError::NoLease(error)) => {
                 self.breaks(format!("a create met: {error}"));
-                (Outcome::Nothing, Vec::new())
+                (CreateStatus::Nothing, Vec::new())
             }
         };
-        if let Outcome::Told(created) = &outcome {
+        if let CreateStatus::Told(created) = &status {
             self.acknowledge(process, created);
         }
         if let Some(creating) = &mut self.lives[process].creating {
-            creating.outcome = outcome;
+            creating.status = status;
         }
         new
     }
 
-    /// The client hears what became of its wishes.
+    /// The client hears what became of its orders.
     fn acknowledge(&mut self, process: usize, created: &[Created]) {
         let Some(creating) = &self.lives[process].creating else { return };
-        let wishes = creating.wishes.clone();
-        if wishes.len() != created.len() {
-            self.breaks(format!("{} wishes were answered {} times", wishes.len(), created.len()));
+        let orders = creating.orders.clone();
+        if orders.len() != created.len() {
+            self.breaks(format!("{} orders were answered {} times", orders.len(), created.len()));
         }
-        for (wish, created) in wishes.iter().zip(created) {
-            let result = self.clients.check(wish, created).and_then(|()| match created {
-                // What is accepted was looked at under lock: nothing can refuse it in the same commit.
+        for (order, created) in orders.iter().zip(created) {
+            let result = self.clients.check(order, created).and_then(|()| match created {
+                // The account was locked when the order was accepted: the ledger cannot refuse it in the same commit.
                 Created::New(transfer) if transfer.state == State::Failed => {
                     Err(format!("accepted and refused at once: {transfer:?}"))
                 }

@@ -1,16 +1,16 @@
-//! The line between a process and the engine: it loses, repeats, delays and garbles, as chance has it.
+//! The line between a process and the engine: at random it loses, repeats, delays and garbles what it carries.
 //!
-//! What a submission means and what its answers come to is decided by the real [`SpotLeg`].
+//! The real [`SpotLeg`] makes the submissions and reads their answers.
 
 use domain::id::{self, Id};
 use domain::{Amount, AssetId, UserId};
 use spot::{Answer as Told, Operation, Request};
+use transfer::leg::spot::{SpotLeg, Submit};
+use transfer::leg::{Answer, Answered, Call, Holding, Leg, Reason, Record, Verb};
 
 use super::engine::Mishap;
 use super::turn::{die, park};
 use super::world::{Shared, World};
-use crate::leg::spot::{SpotLeg, Submit};
-use crate::leg::{Answer, Answered, Call, Holding, Leg, Reason, Record, Verb};
 
 /// What becomes of a submission on its way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,7 +19,7 @@ enum Fate {
     Twice,
     Lost,
     AnswerLost,
-    /// Carried out when nobody waits for it any more.
+    /// Carried out after its caller has given up.
     Late,
     /// An answer that decides nothing, whether it was carried out or not.
     Undecided {
@@ -41,7 +41,7 @@ impl Fate {
     }
 }
 
-/// How the way of one submission goes.
+/// What happens to one submission on its way, and to the process that sent it.
 struct Way {
     fate: Fate,
     dies_before: bool,
@@ -52,7 +52,7 @@ struct Way {
 
 impl World {
     fn way(&mut self, requests: &[Request]) -> Way {
-        // Money seldom has to go back; when it does, the way is rough.
+        // Rollbacks are rare. They fail ten times as often as other calls, so that a run meets enough of it.
         let goes_back = |request: &Request| matches!(request, Request::Run(Operation::Rollback(_)));
         let of = if requests.iter().any(goes_back) { 100 } else { 1_000 };
         let fate = match self.random.below(of) {
@@ -103,7 +103,7 @@ impl World {
         told
     }
 
-    /// Puts something that decides nothing in the place of one answer, or of all.
+    /// Replaces one answer, or all, by an answer that decides nothing.
     fn garble(&mut self, told: &mut [Told]) {
         let nothing = [Told::Conflict, Told::Expired, Told::TooEarly, Told::NoRoom, Told::Standing(None)];
         let instead = nothing[self.random.index(nothing.len())];
@@ -117,7 +117,7 @@ impl World {
 }
 
 /// A submission on its way. When its process dies, it may still arrive.
-struct Sent<'a> {
+struct Submission<'a> {
     world: &'a Shared,
     requests: &'a [Request],
     arrived: bool,
@@ -130,7 +130,7 @@ fn id_of(request: &Request) -> Option<i64> {
     }
 }
 
-impl<'a> Sent<'a> {
+impl<'a> Submission<'a> {
     fn new(world: &'a Shared, requests: &'a [Request]) -> Self {
         let mut locked = world.lock();
         let World { in_flight, report, .. } = &mut *locked;
@@ -143,7 +143,7 @@ impl<'a> Sent<'a> {
     }
 }
 
-impl Drop for Sent<'_> {
+impl Drop for Submission<'_> {
     fn drop(&mut self) {
         let mut world = self.world.lock();
         for id in self.requests.iter().filter_map(id_of) {
@@ -161,14 +161,15 @@ impl Drop for Sent<'_> {
 /// One process's line.
 struct Line {
     world: Shared,
-    /// Its coordinator gives up by the clock. Then nothing else may decide when: a call is answered at once, or never.
+    /// Its coordinator gives up by the machine's clock. So that the run does not depend on when exactly, a call is then
+    /// answered at once, or never.
     impatient: bool,
 }
 
 impl Line {
     async fn carry(&self, requests: &[Request]) -> Result<Vec<Told>, Reason> {
         let way = self.world.lock().way(requests);
-        let mut sent = Sent::new(&self.world, requests);
+        let mut submission = Submission::new(&self.world, requests);
         if way.dies_before {
             self.world.lock().report.killed_before_call += 1;
             die(&self.world).await;
@@ -176,7 +177,7 @@ impl Line {
         if way.waits_before && !self.impatient {
             park(&self.world).await;
         }
-        sent.arrived = true;
+        submission.arrived = true;
         let told = self.arrive(requests, way.fate);
         if way.dies_after {
             self.world.lock().report.killed_after_call += 1;
@@ -245,7 +246,7 @@ pub(crate) struct SimLeg {
 impl SimLeg {
     pub fn new(world: &Shared, impatient: bool, freezes: bool) -> Self {
         let line = Line { world: world.clone(), impatient };
-        Self { spot: SpotLeg::Simulated(Box::new(line)), world: world.clone(), freezes }
+        Self { spot: SpotLeg::Other(Box::new(line)), world: world.clone(), freezes }
     }
 }
 

@@ -9,18 +9,18 @@ use spot::{Answer, Core, OpId, Request, Settings, SpotError, Standing, snapshot}
 
 use super::report::Report;
 
-/// How long the engine remembers ids. Transfers are never open for so long; calls may be under way for longer.
+/// How long the engine remembers ids. No transfer is open for so long, but a call may be under way for longer.
 const RETENTION_MICROS: i64 = 12 * 3_600 * 1_000_000;
 
 pub(crate) struct SimEngine {
     disk: FaultyDisk,
     settings: Settings,
-    /// Nothing while it is down.
+    /// `None` while the engine is down.
     core: Option<Core<FaultyDisk>>,
     acknowledged: u64,
-    /// Whether a batch may be on the disk that nobody was told of.
+    /// Whether a batch may be on the disk whose callers were not answered.
     in_doubt: bool,
-    /// Its clock may be behind everybody else's.
+    /// By so much its clock is behind the clock of the processes, until that turn.
     pub behind_micros: i64,
     pub behind_until: u64,
 }
@@ -32,8 +32,19 @@ pub(crate) enum Mishap {
     PowerAfter(u64),
     /// The disk cannot sync.
     NoSync,
-    /// All is on the disk, and the process dies before it can tell.
+    /// The batch is on the disk, and the engine dies before it can answer.
     Silent,
+}
+
+/// What the engine knows of an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Memory {
+    /// The engine is down.
+    Down,
+    /// The id is so old that the engine has forgotten it.
+    Forgotten,
+    /// What stands under the id; `None` if the operation never arrived.
+    Remembered(Option<Standing>),
 }
 
 impl SimEngine {
@@ -50,7 +61,7 @@ impl SimEngine {
         self.core.is_some()
     }
 
-    /// All answers, or none: then the engine is down, and nobody knows what it did.
+    /// All answers, or `None`: then the engine is down, and may or may not have done it.
     pub fn submit(&mut self, now: Timestamp, requests: &[Request], mishap: Option<Mishap>) -> Option<Vec<Answer>> {
         let core = self.core.as_mut()?;
         core.begin(now.plus_micros(-self.behind_micros));
@@ -73,7 +84,7 @@ impl SimEngine {
         Some(answers)
     }
 
-    /// The process dies while nobody asks it anything.
+    /// The engine dies between two submissions.
     pub fn stop(&mut self) {
         self.core = None;
     }
@@ -125,13 +136,13 @@ impl SimEngine {
         }
     }
 
-    // What the laws look at. Nothing, while it is down.
+    // What the laws look at. All of these give nothing while the engine is down.
 
-    /// What stands under an id: `Err` if it is so old that the engine has forgotten.
-    pub fn standing(&mut self, id: i64) -> Option<Result<Option<Standing>, ()>> {
-        match self.core.as_mut()?.answer(&Request::Query(OpId::new(id)?)) {
-            Answer::Standing(standing) => Some(Ok(standing)),
-            _ => Some(Err(())),
+    pub fn memory(&mut self, id: i64) -> Memory {
+        let (Some(core), Some(id)) = (self.core.as_mut(), OpId::new(id)) else { return Memory::Down };
+        match core.answer(&Request::Query(id)) {
+            Answer::Standing(standing) => Memory::Remembered(standing),
+            _ => Memory::Forgotten,
         }
     }
 

@@ -1,7 +1,7 @@
-//! Whose turn it is. Tasks are plain futures that the scheduler polls one at a time.
+//! Turns. Tasks are plain futures that the scheduler polls one at a time.
 //!
-//! A task that waits for something simulated gives its turn back. One that waits for the database keeps it: it is polled
-//! on until the database has answered, before anybody else runs. So the order of everything is the scheduler's alone.
+//! A task that waits for something simulated gives its turn back. A task that waits for the database keeps its turn: it
+//! is polled until the database has answered, before the next task runs. So the scheduler alone decides the order.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -41,7 +41,7 @@ pub(crate) async fn park(world: &Shared) {
     .await;
 }
 
-/// The process dies here: this never ends, and the scheduler drops it.
+/// The process dies here: this future never ends, and the scheduler drops it.
 pub(crate) async fn die(world: &Shared) {
     poll_fn(|_| {
         world.lock().yielded = Some(Yield::Death);
@@ -59,7 +59,7 @@ pub(crate) async fn run(world: &Shared, work: &mut Work) -> Ended {
             (Poll::Ready(()), _) => Poll::Ready(Ended::Done),
             (Poll::Pending, Some(Yield::Turn)) => Poll::Ready(Ended::Parked),
             (Poll::Pending, Some(Yield::Death)) => Poll::Ready(Ended::Died),
-            // The database is at work, or a call waits for its caller's patience to end: nothing else can happen.
+            // The database is at work, or a call waits for its timeout: no other task may run meanwhile.
             (Poll::Pending, None) => Poll::Pending,
         }
     })

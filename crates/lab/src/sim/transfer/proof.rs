@@ -1,7 +1,7 @@
 //! The proof over everything that was recorded: each history, each end at the engine, each entry of the journal.
 //!
-//! Memory does not grow with it. That the journal has exactly what the states call for is proven by two sums: one over
-//! the transfers, one over the journal, of a number for each entry.
+//! Memory does not grow with the run. Two sums prove that the journal has exactly the entries that the states call for:
+//! each entry has a number, and the sum over the transfers must equal the sum over the journal.
 
 use std::collections::BTreeMap;
 
@@ -16,31 +16,31 @@ use super::report::Report;
 use super::world::Shared;
 
 const PAGE: i64 = 2_000;
-/// How much of what has ended is proven at once while the run goes on; the rest waits for its end.
+/// How many ended transfers are proven at a time while the run goes on. The others are proven at its end.
 const SAMPLE: i64 = 200;
 
 #[derive(Default)]
 pub(crate) struct Proof {
-    /// Where it goes on.
+    /// The id after which the next page begins.
     after: i64,
     transfers: u64,
-    /// The sum over what the journal should have.
+    /// The sum over the entries that the journal should have.
     expected: u64,
     ends: BTreeMap<(i64, i16), u64>,
     compensating: u64,
-    /// What each user has at the engine by what was committed.
+    /// What each user should have at the engine, by the committed transfers.
     spot: BTreeMap<(UserId, AssetId), i64>,
 }
 
 impl Proof {
-    /// Proves some of what has ended since the last time: all ids below have.
+    /// Proves some of the transfers that have ended since the last time: all with ids below the given one have.
     pub async fn sample(&mut self, db: &Db, world: &Shared, below: i64) -> Result<(), String> {
         self.some(db, world, below, SAMPLE).await?;
         self.after = self.after.max(below - 1);
         Ok(())
     }
 
-    /// Proves the next page of all. False: there are no more.
+    /// Proves the next page of all transfers. False: there are no more.
     pub async fn go_on(&mut self, db: &Db, world: &Shared) -> Result<bool, String> {
         self.some(db, world, i64::MAX, PAGE).await
     }
@@ -91,7 +91,7 @@ impl Proof {
         }
     }
 
-    /// Everything has ended: holds the journal and the engine against the transfers.
+    /// Every transfer has ended: compares the journal and the engine with the transfers.
     pub async fn end(&self, db: &Db, world: &Shared, ground: &Ground) -> Result<(), String> {
         let recorded = world.lock().report.transfers;
         if self.transfers != recorded {
@@ -131,7 +131,7 @@ impl Proof {
         }
     }
 
-    /// Writes down what the transfers came to.
+    /// Counts in the report how the transfers ended.
     pub fn tell(&self, report: &mut Report) {
         let ends = |direction: Direction, state: State| {
             self.ends.get(&(direction.number(), state.number())).copied().unwrap_or(0)
@@ -146,7 +146,8 @@ impl Proof {
     }
 }
 
-/// Versions without a gap, each path from where the one before ended, by steps that the state machine has.
+/// Checks a history: its versions have no gap, each path begins where the one before ended, and each step is one of the
+/// state machine's.
 fn lawful(transfer: &Transfer, history: &[HistoryRow]) -> Result<(), String> {
     let mut at: Option<State> = None;
     for (number, row) in (1..).zip(history) {
@@ -193,12 +194,12 @@ struct Entry<'a> {
     id: i64,
     what: &'a str,
     applied: bool,
-    /// The user's.
+    /// The user's account.
     account: i64,
 }
 
 impl<'a> Entry<'a> {
-    /// Nothing for what does not belong to a transfer.
+    /// `None` for a row that does not belong to a transfer.
     fn of_row(row: &'a store::ledger::row::MovementRow) -> Option<Self> {
         let (id, what) = row.op_key.strip_prefix("sr-")?.split_once(':')?;
         let account = if what == "deposit" { row.to_account } else { row.from_account };

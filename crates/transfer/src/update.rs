@@ -1,20 +1,24 @@
-//! A transfer while one transaction changes it: where it began, the states it passes, and what it needs next.
+//! One transaction that takes a batch of transfers on: what the remote leg said, every local action that follows from
+//! it, the new states and their history, all or nothing.
 //!
-//! Everything here is decided in memory. What the ledger must do is asked of it wave by wave ([`crate::round`]).
+//! A [`TransferUpdate`] decides in memory: where the transfer was, the states that it passes, and what it needs next.
+//! [`advance`] does in the ledger what the updates of a batch need, wave by wave; [`write`] writes their rows.
 
-use domain::AccountId;
-use domain::ledger::{BadOperation, Operation, Outcome, Reply};
+use std::collections::HashMap;
+
+use domain::ledger::{AccountState, BadOperation, HoldState, OpKey, Operation, Outcome, Reply};
 use domain::transfer::{Action, Direction, Event, State, Transfer, next, plan};
-use domain::{Timestamp, random::Random};
-use store::StoreError;
-use store::transfer::History;
+use domain::{AccountId, AssetId, Timestamp, random::Random};
+use store::ledger::{decide, load_accounts, system_state};
+use store::transfer::{Changed, History, change, insert, write_history};
+use store::{StoreError, Tx, Writes};
 
 use crate::leg::{Answer, Reason, Verb, funding};
 use crate::settings::{Settings, micros};
 
-/// What a remote call came to, in the words of the state machine.
+/// What happened at the remote leg, in the words of the state machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Happened {
+pub enum RemoteEvent {
     /// The remote source gave the money out, or refused to.
     Withdrawn,
     NotWithdrawn(Reason),
@@ -25,11 +29,11 @@ pub enum Happened {
     Committed,
     /// The remote source has its money back.
     RolledBack,
-    /// Nobody knows.
-    Nothing(Reason),
+    /// The call was not answered, or its answer decides nothing.
+    Undecided(Reason),
 }
 
-impl Happened {
+impl RemoteEvent {
     pub fn from_answer(verb: Verb, answer: Answer) -> Self {
         match (verb, answer) {
             (Verb::Withdraw, Answer::Success) => Self::Withdrawn,
@@ -38,17 +42,18 @@ impl Happened {
             (Verb::Deposit, Answer::Failed(reason)) => Self::NotDeposited(reason),
             (Verb::Commit, Answer::Success) => Self::Committed,
             (Verb::Rollback, Answer::Success) => Self::RolledBack,
-            // What was once given out can be refused neither its end nor its way back.
-            (Verb::Commit | Verb::Rollback, Answer::Failed(reason)) => Self::Nothing(reason),
-            (_, Answer::Pending(reason)) => Self::Nothing(reason),
+            // A leg that gave money out may refuse neither to make that final nor to take the money back.
+            (Verb::Commit | Verb::Rollback, Answer::Failed(reason)) => Self::Undecided(reason),
+            (_, Answer::Pending(reason)) => Self::Undecided(reason),
         }
     }
 }
 
+/// A transfer while one transaction changes it.
 #[derive(Clone, Debug)]
-pub(crate) struct Draft {
+pub(crate) struct TransferUpdate {
     pub transfer: Transfer,
-    /// The state of the locked row; nothing for a transfer that has no row yet.
+    /// The state of the locked row; `None` for a transfer that has no row yet.
     pub seen: Option<State>,
     path: Vec<State>,
     reason: String,
@@ -56,25 +61,27 @@ pub(crate) struct Draft {
     confirmed: bool,
     /// The local target has the money: the remote source may be committed.
     pub deposited: bool,
-    /// It was asked without an answer, and waits for its next turn.
+    /// The remote leg was asked and did not decide: the transfer waits for its next turn.
     pub waits: bool,
     changed: bool,
 }
 
-impl Draft {
+impl TransferUpdate {
+    /// For a transfer that this transaction records.
     pub fn new(transfer: Transfer) -> Self {
         let path = vec![transfer.state];
         let reason = "accepted".to_owned();
         Self { transfer, seen: None, path, reason, confirmed: false, deposited: false, waits: false, changed: true }
     }
 
+    /// For a transfer whose row this transaction has locked.
     pub fn known(transfer: Transfer) -> Self {
         let (seen, path) = (Some(transfer.state), vec![transfer.state]);
         let reason = String::new();
         Self { transfer, seen, path, reason, confirmed: false, deposited: false, waits: false, changed: false }
     }
 
-    /// Somebody else has moved it on; it is not ours to drive any more.
+    /// Another worker has moved the transfer on, and drives it from here.
     pub fn left_to_others(transfer: Transfer) -> Self {
         Self { waits: true, ..Self::known(transfer) }
     }
@@ -95,37 +102,40 @@ impl Draft {
         self.reason = reason.to_string();
     }
 
-    /// What a remote leg said.
-    pub fn apply(&mut self, happened: &Happened, at: Timestamp, settings: &Settings) -> Result<(), StoreError> {
-        match happened {
-            Happened::Withdrawn => self.happen(Event::SourceOk),
-            Happened::NotWithdrawn(reason) => {
+    /// Takes in what the remote leg said.
+    pub fn apply(&mut self, event: &RemoteEvent, at: Timestamp, settings: &Settings) -> Result<(), StoreError> {
+        match event {
+            RemoteEvent::Withdrawn => self.happen(Event::SourceOk),
+            RemoteEvent::NotWithdrawn(reason) => {
                 self.because(reason);
                 self.happen(Event::SourceFail)
             }
-            Happened::Deposited => {
+            RemoteEvent::Deposited => {
                 self.confirmed = true;
                 Ok(())
             }
-            Happened::NotDeposited(reason) => {
+            RemoteEvent::NotDeposited(reason) => {
                 self.because(reason);
                 self.happen(Event::TargetFail)
             }
-            Happened::Committed => self.happen(Event::TargetOk),
-            Happened::RolledBack => self.happen(Event::RollbackOk),
-            Happened::Nothing(reason) => self.wait(reason, at, settings),
+            RemoteEvent::Committed => self.happen(Event::TargetOk),
+            RemoteEvent::RolledBack => self.happen(Event::RollbackOk),
+            RemoteEvent::Undecided(reason) => self.wait(reason, at, settings),
         }
     }
 
-    /// Ask again later, each time after a longer pause. The refusal that sends money back stays the transfer's error.
+    /// The leg is asked again later, each time after a longer pause. A refusal that sends money back stays the
+    /// transfer's error, whatever goes wrong on the way back.
     fn wait(&mut self, reason: &Reason, at: Timestamp, settings: &Settings) -> Result<(), StoreError> {
         self.happen(Event::Retry)?;
         self.waits = true;
         let transfer = &mut self.transfer;
         transfer.tries = transfer.tries.saturating_add(1);
+        // The pause doubles with each try. Twenty doublings reach any longest pause, and the shift cannot overflow.
         let doublings = u32::try_from(transfer.tries.min(20) - 1).unwrap_or(0);
         let pause = settings.first_pause.saturating_mul(1 << doublings).min(settings.longest_pause);
-        // Half of it at random, from what is at hand: a crowd that failed together does not come back together.
+        // Half of the pause is random, so that transfers that failed together do not come back together. The seed is
+        // the transfer's own: a simulated run repeats it.
         let half = micros(pause) / 2;
         let mut random = Random::from_seed(transfer.id.number().cast_unsigned() ^ transfer.tries.cast_unsigned());
         let jitter = random.below(half.unsigned_abs().max(1));
@@ -145,8 +155,8 @@ impl Draft {
         Ok(())
     }
 
-    /// Goes on as far as nobody has to be asked, and says what the ledger must do next, if anything.
-    pub fn local(&mut self, clearing: AccountId) -> Result<Option<Operation>, StoreError> {
+    /// Takes the transfer on as far as no leg has to be asked, and says what the ledger must do next, if anything.
+    fn local_operation(&mut self, clearing: AccountId) -> Result<Option<Operation>, StoreError> {
         loop {
             let operation = match (plan(self.transfer.state), self.transfer.direction) {
                 _ if self.waits => None,
@@ -174,17 +184,12 @@ impl Draft {
         }
     }
 
-    /// What the ledger did with [`Self::local`]'s operation.
-    pub fn posted(
-        &mut self,
-        reply: Reply,
-        freezes: bool,
-        at: Timestamp,
-        settings: &Settings,
-    ) -> Result<(), StoreError> {
+    /// Takes in what the ledger did with the operation of [`Self::local_operation`].
+    fn posted(&mut self, reply: Reply, terms: &Terms<'_>) -> Result<(), StoreError> {
+        let (at, settings) = (terms.at, terms.settings);
         let outcome = match reply {
             Reply::First(outcome) | Reply::Replay(outcome) => outcome,
-            // Somebody wrote something else under our key. Only a person can tell what that means.
+            // Another operation stands under this transfer's key. Only a person can tell what that means.
             Reply::Conflict(difference) => {
                 let reason = Reason::foreign(difference.code(), &difference.to_string());
                 return self.wait(&reason, at, settings);
@@ -200,7 +205,7 @@ impl Draft {
                 self.because(&reason);
                 self.happen(Event::SourceFail)
             }
-            (Action::Deposit, None) if self.transfer.direction == Direction::ToFunding && freezes => {
+            (Action::Deposit, None) if self.transfer.direction == Direction::ToFunding && terms.freezes => {
                 self.deposited = true;
                 Ok(())
             }
@@ -217,7 +222,7 @@ impl Draft {
     }
 
     /// The row of history for this commit, if there is anything to tell.
-    pub fn history(&mut self) -> Option<History> {
+    fn history(&mut self) -> Option<History> {
         let moved = self.path.len() > 1 || self.seen.is_none();
         if !moved && self.reason.is_empty() {
             return None;
@@ -235,14 +240,10 @@ impl Draft {
             reason: reason.to_owned(),
         })
     }
-
-    pub const fn is_changed(&self) -> bool {
-        self.changed
-    }
 }
 
-/// What the remote leg must be asked about a transfer, as far as its row tells.
-pub(crate) fn remote(transfer: &Transfer, deposited: bool) -> Option<Verb> {
+/// What the remote leg must be asked about a transfer, by its row and by whether its local deposit is done.
+pub(crate) fn remote_verb(transfer: &Transfer, deposited: bool) -> Option<Verb> {
     match (plan(transfer.state), transfer.direction) {
         (Action::Withdraw, Direction::ToFunding) => Some(Verb::Withdraw),
         (Action::Deposit, Direction::ToSpot) => Some(Verb::Deposit),
@@ -264,4 +265,93 @@ const fn default_reason(state: State) -> &'static str {
         State::Compensating => "the target refused",
         State::RolledBack => "the source has the money back",
     }
+}
+
+/// What is the same for all transfers of a transaction.
+pub(crate) struct Terms<'a> {
+    pub clearing: &'a HashMap<AssetId, AccountId>,
+    pub freezes: bool,
+    pub settings: &'a Settings,
+    pub at: Timestamp,
+}
+
+/// Does in the ledger what the updates need, wave by wave, until each transfer has ended or needs its remote leg.
+/// `locked` are the accounts that this transaction has locked already, if those are all that the first wave needs. The
+/// rows of the last wave are only collected, so that they are written together with the transfers.
+pub(crate) async fn advance(
+    tx: &mut Tx,
+    updates: &mut [TransferUpdate],
+    mut locked: Option<HashMap<AccountId, AccountState>>,
+    terms: &Terms<'_>,
+    writes: &mut Writes,
+) -> Result<(), StoreError> {
+    loop {
+        let mut operations: Vec<Operation> = Vec::new();
+        let mut owners: Vec<usize> = Vec::new();
+        for (at, update) in updates.iter_mut().enumerate() {
+            let asset = update.transfer.asset;
+            let clearing = *terms.clearing.get(&asset).ok_or_else(|| StoreError::Corrupt {
+                what: format!("asset {} has no clearing:spot account", asset.0),
+            })?;
+            if let Some(operation) = update.local_operation(clearing)? {
+                operations.push(operation);
+                owners.push(at);
+            }
+        }
+        if operations.is_empty() {
+            return Ok(());
+        }
+        let (accounts, holds) = match locked.take() {
+            Some(mut accounts) => {
+                let system = terms.clearing.iter().map(|(asset, account)| (*account, system_state(*asset)));
+                accounts.extend(system);
+                (accounts, Some(holds_of(updates)?))
+            }
+            None => {
+                writes.run(tx).await?;
+                (load_accounts(tx, &operations).await?, None)
+            }
+        };
+        let replies = decide(tx, accounts, holds, &operations, terms.at, writes).await?;
+        for (owner, reply) in owners.into_iter().zip(replies) {
+            updates[owner].posted(reply, terms)?;
+        }
+    }
+}
+
+/// The open holds of the batch, by the states of its transfers: the commit that took a transfer to one of these states
+/// also recorded its hold.
+fn holds_of(updates: &[TransferUpdate]) -> Result<HashMap<OpKey, HoldState>, StoreError> {
+    let broken = |_| StoreError::Corrupt { what: "a transfer's id makes no key".to_owned() };
+    let held = updates.iter().map(|update| &update.transfer).filter(|transfer| {
+        transfer.direction == Direction::ToSpot
+            && matches!(transfer.state, State::SourceDone | State::TargetPending | State::Compensating)
+    });
+    held.map(|transfer| {
+        let hold = HoldState { account: transfer.funding, amount: transfer.amount, ended: false };
+        Ok((funding::key(transfer, "hold").map_err(broken)?, hold))
+    })
+    .collect()
+}
+
+/// Writes the transfers that have changed and their history, with the rows that [`advance`] has collected.
+pub(crate) async fn write(
+    tx: &mut Tx,
+    updates: &mut [TransferUpdate],
+    at: Timestamp,
+    writes: &mut Writes,
+) -> Result<(), StoreError> {
+    let mut history = Vec::new();
+    for update in updates.iter_mut().filter(|update| update.changed) {
+        update.transfer.updated_at = at;
+        history.extend(update.history());
+    }
+    let new: Vec<_> = updates.iter().filter(|update| update.seen.is_none()).map(|update| &update.transfer).collect();
+    insert(writes, &new);
+    let known = updates.iter().filter(|update| update.changed);
+    let known: Vec<Changed<'_>> =
+        known.filter_map(|update| update.seen.map(|seen| Changed { seen, transfer: &update.transfer })).collect();
+    change(writes, &known);
+    write_history(writes, history, at);
+    writes.run(tx).await
 }

@@ -11,12 +11,12 @@ macro_rules! counters {
         }
 
         impl Report {
-            /// What came of the transfers.
+            /// How the transfers ended.
             pub fn happened(&self) -> Vec<(&'static str, u64)> {
                 vec![$((stringify!($name), self.$name),)*]
             }
 
-            /// What was done to them.
+            /// What went wrong around them.
             pub fn faults(&self) -> Vec<(&'static str, u64)> {
                 vec![$((stringify!($fault), self.$fault),)*]
             }
@@ -28,6 +28,7 @@ counters! {
     happened {
         /// Recorded, acknowledged or not.
         transfers;
+        /// Orders that clients placed. The report prints this name, so it stays.
         wishes;
         batches;
         rejected;
@@ -55,7 +56,7 @@ counters! {
         /// Before the call was sent, and after it was carried out.
         killed_before_call;
         killed_after_call;
-        /// While it waited for its turn.
+        /// While none of its tasks had the turn.
         killed_at_rest;
         /// A create whose process died or was not told, and whose transfers were there all the same.
         unacknowledged_kept;
@@ -67,7 +68,7 @@ counters! {
         calls_lost;
         answers_lost;
         calls_twice;
-        /// Sent, given up by the caller, and carried out later.
+        /// Calls that were sent, given up by the caller, and carried out later.
         calls_late;
         late_after_the_end;
         answers_miscounted;
@@ -83,7 +84,7 @@ counters! {
         steps_on_old_rows;
         engine_crashes;
         engine_batches_lost;
-        /// Batches that were on the engine's disk although nobody was told.
+        /// Batches that were on the engine's disk although their callers got no answer.
         engine_batches_kept;
         engine_interrupted_recoveries;
         engine_snapshots;

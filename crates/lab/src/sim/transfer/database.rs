@@ -1,6 +1,7 @@
-//! A database that fails: an error at any statement or commit, or the process dies there.
+//! A database that fails: any statement or commit may return an error, or the process dies there.
 //!
-//! Nobody waits here: whoever has begun a transaction ends it, gives it up, or dies, before anybody else runs.
+//! No task waits for another here: a task that has begun a transaction ends it, gives it up, or dies, before the next
+//! task runs.
 
 use std::fmt;
 use std::future::ready;
@@ -23,14 +24,14 @@ impl fmt::Debug for Database {
     }
 }
 
-enum Fate {
+enum StatementFate {
     Well,
     Fails(StoreError),
     Dies,
 }
 
 impl World {
-    fn strike(&mut self, process: usize, point: Point) -> Fate {
+    fn strike(&mut self, process: usize, point: Point) -> StatementFate {
         let (calm, turn) = (self.calm, self.turn);
         let draw = self.random.below(100_000);
         let life = &mut self.lives[process];
@@ -39,44 +40,44 @@ impl World {
             life.committed();
         }
         if calm {
-            return Fate::Well;
+            return StatementFate::Well;
         }
         if turn < life.cut_off_until && point == Point::Statement {
             report.database_unavailable += 1;
-            return Fate::Fails(StoreError::Unavailable(simulated()));
+            return StatementFate::Fails(StoreError::Unavailable(simulated()));
         }
         match (point, draw) {
             (Point::Statement, 0..100) => {
                 report.killed_at_statement += 1;
-                Fate::Dies
+                StatementFate::Dies
             }
             (Point::Statement, 100..250) => {
                 report.database_unavailable += 1;
-                Fate::Fails(StoreError::Unavailable(simulated()))
+                StatementFate::Fails(StoreError::Unavailable(simulated()))
             }
             (Point::Statement, 250..310) | (Point::BeforeCommit, 0..200) => {
                 report.transactions_retried += 1;
-                Fate::Fails(StoreError::Contention(simulated()))
+                StatementFate::Fails(StoreError::Contention(simulated()))
             }
             (Point::BeforeCommit, 200..700) => {
                 report.killed_before_commit += 1;
-                Fate::Dies
+                StatementFate::Dies
             }
             (Point::BeforeCommit, 700..1_200) => {
                 life.doubt();
                 report.commit_unknown_undone += 1;
-                Fate::Fails(StoreError::CommitUnknown(simulated()))
+                StatementFate::Fails(StoreError::CommitUnknown(simulated()))
             }
             (Point::AfterCommit, 0..700) => {
                 report.killed_after_commit += 1;
-                Fate::Dies
+                StatementFate::Dies
             }
             (Point::AfterCommit, 700..1_400) => {
                 life.doubt();
                 report.commit_unknown_done += 1;
-                Fate::Fails(StoreError::CommitUnknown(simulated()))
+                StatementFate::Fails(StoreError::CommitUnknown(simulated()))
             }
-            (Point::Statement | Point::BeforeCommit | Point::AfterCommit, _) => Fate::Well,
+            (Point::Statement | Point::BeforeCommit | Point::AfterCommit, _) => StatementFate::Well,
         }
     }
 }
@@ -85,9 +86,9 @@ impl Faults for Database {
     fn strike(&self, point: Point) -> Strike {
         let fate = self.world.lock().strike(self.process, point);
         match fate {
-            Fate::Well => Box::pin(ready(Ok(()))),
-            Fate::Fails(error) => Box::pin(ready(Err(error))),
-            Fate::Dies => {
+            StatementFate::Well => Box::pin(ready(Ok(()))),
+            StatementFate::Fails(error) => Box::pin(ready(Err(error))),
+            StatementFate::Dies => {
                 let world = self.world.clone();
                 Box::pin(async move {
                     die(&world).await;
