@@ -11,9 +11,9 @@ macro_rules! refusals {
         /// Why an operation was refused, in order of precedence: the first that applies is the answer, and is
         /// remembered under the operation's id.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        pub enum Refusal { $($Variant,)* }
+        pub enum SpotRefusal { $($Variant,)* }
 
-        impl Refusal {
+        impl SpotRefusal {
             pub const ALL: &'static [Self] = &[$(Self::$Variant),*];
 
             pub(crate) const fn number(self) -> u8 {
@@ -30,7 +30,7 @@ macro_rules! refusals {
             }
         }
 
-        impl fmt::Display for Refusal {
+        impl fmt::Display for SpotRefusal {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str(match self { $(Self::$Variant => $text,)* })
             }
@@ -54,16 +54,16 @@ refusals! {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum Decision {
     Applied,
-    Refused(Refusal),
+    Refused(SpotRefusal),
 }
 
 /// What is remembered under an operation id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
     Applied,
-    Refused(Refusal),
+    Refused(SpotRefusal),
     /// A withdrawal that was applied and then rolled back.
     RolledBack,
     /// A withdrawal that was rolled back before it came.
@@ -85,7 +85,7 @@ impl Standing {
             0 => Some(Self::Applied),
             1 => Some(Self::RolledBack),
             2 => Some(Self::Void),
-            number => match Refusal::from_number(number) {
+            number => match SpotRefusal::from_number(number) {
                 Some(refusal) => Some(Self::Refused(refusal)),
                 None => None,
             },
@@ -93,12 +93,12 @@ impl Standing {
     }
 
     /// What a replay of the operation is told.
-    pub(crate) const fn outcome(self) -> Outcome {
+    pub(crate) const fn decision(self) -> Decision {
         match self {
-            Self::Applied => Outcome::Applied,
-            Self::Refused(refusal) => Outcome::Refused(refusal),
-            Self::RolledBack => Outcome::Refused(Refusal::RolledBack),
-            Self::Void => Outcome::Refused(Refusal::Voided),
+            Self::Applied => Decision::Applied,
+            Self::Refused(refusal) => Decision::Refused(refusal),
+            Self::RolledBack => Decision::Refused(SpotRefusal::RolledBack),
+            Self::Void => Decision::Refused(SpotRefusal::Voided),
         }
     }
 }
@@ -115,9 +115,9 @@ pub struct Balance {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// It was decided now.
-    First(Outcome),
+    First(Decision),
     /// It was decided before, and this is what was decided then.
-    Replay(Outcome),
+    Replay(Decision),
     /// The id stands for an operation with other content; that one stands, this one did nothing.
     Conflict,
     /// The id is older than what is remembered. Whether it ran is not known here; it will not run now.
@@ -145,7 +145,7 @@ const TOTAL: u8 = 8;
 const NO_ROOM: u8 = 9;
 const NOTHING: u8 = u8::MAX;
 
-impl Outcome {
+impl Decision {
     pub(crate) const fn number(self) -> u8 {
         match self {
             Self::Applied => 0,
@@ -156,7 +156,7 @@ impl Outcome {
     const fn from_number(number: u8) -> Option<Self> {
         match number {
             0 => Some(Self::Applied),
-            number => match Refusal::from_number(number) {
+            number => match SpotRefusal::from_number(number) {
                 Some(refusal) => Some(Self::Refused(refusal)),
                 None => None,
             },
@@ -168,13 +168,13 @@ impl Answer {
     /// The code of an answer that is not `Applied`, for interfaces; it names a page in `docs/errors/`.
     pub const fn code(&self) -> Option<&'static str> {
         match self {
-            Self::First(Outcome::Refused(refusal)) | Self::Replay(Outcome::Refused(refusal)) => Some(refusal.code()),
+            Self::First(Decision::Refused(refusal)) | Self::Replay(Decision::Refused(refusal)) => Some(refusal.code()),
             Self::Conflict => Some("EXISTS_WITH_DIFFERENT_CONTENT"),
             Self::Expired => Some("OPERATION_EXPIRED"),
             Self::TooEarly => Some("OPERATION_FROM_THE_FUTURE"),
             Self::NoRoom => Some("ROLLBACK_HAS_NO_ROOM"),
-            Self::First(Outcome::Applied)
-            | Self::Replay(Outcome::Applied)
+            Self::First(Decision::Applied)
+            | Self::Replay(Decision::Applied)
             | Self::Standing(_)
             | Self::Balance(_)
             | Self::Total(_) => None,
@@ -183,8 +183,8 @@ impl Answer {
 
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         match self {
-            Self::First(outcome) => out.extend_from_slice(&[FIRST, outcome.number()]),
-            Self::Replay(outcome) => out.extend_from_slice(&[REPLAY, outcome.number()]),
+            Self::First(decision) => out.extend_from_slice(&[FIRST, decision.number()]),
+            Self::Replay(decision) => out.extend_from_slice(&[REPLAY, decision.number()]),
             Self::Conflict => out.extend_from_slice(&[CONFLICT, 0]),
             Self::Expired => out.extend_from_slice(&[EXPIRED, 0]),
             Self::TooEarly => out.extend_from_slice(&[TOO_EARLY, 0]),
@@ -207,10 +207,10 @@ impl Answer {
 
     pub(crate) fn decode(fields: &mut Fields<'_>) -> Result<Self, BadLayout> {
         let [tag, number] = fields.take()?;
-        let outcome = || Outcome::from_number(number).ok_or(BadLayout::Field);
+        let decision = || Decision::from_number(number).ok_or(BadLayout::Field);
         Ok(match tag {
-            FIRST => Self::First(outcome()?),
-            REPLAY => Self::Replay(outcome()?),
+            FIRST => Self::First(decision()?),
+            REPLAY => Self::Replay(decision()?),
             CONFLICT => Self::Conflict,
             EXPIRED => Self::Expired,
             TOO_EARLY => Self::TooEarly,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use domain::Timestamp;
 
 use crate::answer::Answer;
-use crate::error::{SpotError, Told};
+use crate::error::{OnFile, SpotError};
 use crate::log::format::SegmentHeader;
 use crate::log::read::segments;
 use crate::log::write::{Log, Spare, make_segment};
@@ -66,7 +66,7 @@ pub struct Started {
     /// The snapshot that it began with.
     pub snapshot: Option<u64>,
     pub sequence: u64,
-    /// Replayed after the snapshot.
+    /// Run again after the snapshot.
     pub operations: u64,
     /// A record at the end that was never acknowledged, and was cut off: where, and what is wrong with it.
     pub torn: Option<String>,
@@ -86,17 +86,17 @@ pub struct Core<S: Storage> {
     /// An answer of this batch relies on the horizon in memory.
     relied_on_horizon: bool,
     /// What the operations in the log's buffer came to, a byte each.
-    outcomes: Vec<u8>,
+    decisions: Vec<u8>,
 }
 
 impl<S: Storage> Core<S> {
-    /// Makes a new, empty log in an empty folder. `log` is a random number.
-    pub fn create(storage: &S, log: u64, settings: &Settings) -> Result<(), SpotError> {
+    /// Makes a new, empty log in an empty folder. `log_id` is a random number.
+    pub fn create(storage: &S, log_id: u64, settings: &Settings) -> Result<(), SpotError> {
         settings.check()?;
         if !segments(storage)?.is_empty() || !snapshot::snapshots(storage)?.is_empty() {
             return Err(SpotError::Exists { folder: storage.describe("") });
         }
-        let header = SegmentHeader { log, number: 1, bytes: settings.segment_bytes };
+        let header = SegmentHeader { log_id, number: 1, bytes: settings.segment_bytes };
         make_segment(storage, &header).map(drop)
     }
 
@@ -107,23 +107,24 @@ impl<S: Storage> Core<S> {
         progress: &mut dyn FnMut(Progress),
     ) -> Result<(Self, Started), SpotError> {
         settings.check()?;
-        for name in storage.names().told("list", || storage.describe(""))?.iter().filter(|name| is_unfinished(name)) {
-            storage.remove(name).told("remove", || storage.describe(name))?;
+        for name in storage.names().on_file("list", || storage.describe(""))?.iter().filter(|name| is_unfinished(name))
+        {
+            storage.remove(name).on_file("remove", || storage.describe(name))?;
         }
-        let replayed = snapshot::replay(&*storage, None, progress)?;
-        let end = &replayed.end;
+        let recovered = snapshot::recover(&*storage, None, progress)?;
+        let end = &recovered.end;
         let file = || storage.describe(&crate::log::segment_name(end.segment));
         let torn = end.torn.as_ref().map(|reason| format!("{}, offset {}: {reason}", file(), end.offset));
-        let log = Log::resume(Arc::clone(&storage), end, replayed.sequence)?;
+        let log = Log::resume(Arc::clone(&storage), end, recovered.sequence)?;
         let started = Started {
-            snapshot: replayed.snapshot.map(|header| header.sequence),
-            sequence: replayed.sequence,
-            operations: replayed.operations,
+            snapshot: recovered.snapshot.map(|header| header.sequence),
+            sequence: recovered.sequence,
+            operations: recovered.operations,
             torn,
-            unusable: replayed.unusable,
+            unusable: recovered.unusable,
         };
-        let (state, retention_micros) = (replayed.state, settings.retention_micros);
-        let first_segment = replayed.snapshot.map_or(1, |header| header.segment);
+        let (state, retention_micros) = (recovered.state, settings.retention_micros);
+        let first_segment = recovered.snapshot.map_or(1, |header| header.segment);
         let core = Self {
             storage,
             log,
@@ -132,7 +133,7 @@ impl<S: Storage> Core<S> {
             first_segment,
             durable_horizon: state.window().horizon,
             relied_on_horizon: false,
-            outcomes: Vec::new(),
+            decisions: Vec::new(),
             state,
         };
         Ok((core, started))
@@ -172,9 +173,9 @@ impl<S: Storage> Core<S> {
     pub fn answer(&mut self, request: &Request) -> Answer {
         let (answer, decided) = self.state.answer(request);
         self.relied_on_horizon |= answer == Answer::Expired && self.state.window().horizon > self.durable_horizon;
-        if decided && let (Answer::First(outcome), Request::Run(operation)) = (answer, request) {
+        if decided && let (Answer::First(decision), Request::Run(operation)) = (answer, request) {
             operation.encode(self.log.buffer());
-            self.outcomes.push(outcome.number());
+            self.decisions.push(decision.number());
         }
         answer
     }
@@ -188,7 +189,7 @@ impl<S: Storage> Core<S> {
     /// what it answers from is durable already. But for "expired", which must stay true whatever is set at the next
     /// start.
     pub fn commit(&mut self) -> Result<(), SpotError> {
-        if self.outcomes.is_empty() && !self.relied_on_horizon { Ok(()) } else { self.append() }
+        if self.decisions.is_empty() && !self.relied_on_horizon { Ok(()) } else { self.append() }
     }
 
     /// Ends the log in good order: an empty record, which proves the one before whole.
@@ -197,10 +198,10 @@ impl<S: Storage> Core<S> {
     }
 
     fn append(&mut self) -> Result<(), SpotError> {
-        let count = u32::try_from(self.outcomes.len()).map_err(|_| SpotError::Setting("a batch is too large"))?;
-        let outcomes = crc32c::crc32c(&self.outcomes);
-        self.outcomes.clear();
-        self.log.append(self.state.window(), count, outcomes)?;
+        let count = u32::try_from(self.decisions.len()).map_err(|_| SpotError::Setting("a batch is too large"))?;
+        let decisions = crc32c::crc32c(&self.decisions);
+        self.decisions.clear();
+        self.log.append(self.state.window(), count, decisions)?;
         self.durable_horizon = self.state.window().horizon;
         self.relied_on_horizon = false;
         Ok(())

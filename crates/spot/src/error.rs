@@ -100,12 +100,12 @@ impl std::fmt::Display for Whole<'_> {
 }
 
 /// Adds the file and the deed to an error of the operating system.
-pub(crate) trait Told<T> {
-    fn told(self, what: &'static str, file: impl FnOnce() -> String) -> Result<T, SpotError>;
+pub(crate) trait OnFile<T> {
+    fn on_file(self, what: &'static str, file: impl FnOnce() -> String) -> Result<T, SpotError>;
 }
 
-impl<T> Told<T> for io::Result<T> {
-    fn told(self, what: &'static str, file: impl FnOnce() -> String) -> Result<T, SpotError> {
+impl<T> OnFile<T> for io::Result<T> {
+    fn on_file(self, what: &'static str, file: impl FnOnce() -> String) -> Result<T, SpotError> {
         self.map_err(|source| SpotError::Storage { what, file: file(), source })
     }
 }

@@ -5,7 +5,7 @@
 //! | [`operation`], [`answer`] | what can be asked, what is answered, and their bytes |
 //! | [`state`] | the state machine: pure, deterministic, with nothing that can fail |
 //! | [`log`] | the write-ahead log: format, writing, reading back |
-//! | [`snapshot`] | the state in a file, and the replay that both start-up and snapshots are made of |
+//! | [`snapshot`] | the state in a file, and the recovery that both start-up and snapshots are made of |
 //! | [`core`] | a batch: answer in memory, make durable, let the answers go |
 //! | [`service`] | the writer's thread, the handle that everyone else holds, snapshots in the background |
 //! | [`net`] | the same over TCP: server and client |
@@ -31,10 +31,10 @@ pub mod storage;
 mod table;
 pub mod tools;
 
-pub use answer::{Answer, Balance, Outcome, Refusal, Standing};
+pub use answer::{Answer, Balance, Decision, SpotRefusal, Standing};
 pub use core::{Core, SUBMISSION_MAX, Settings, Started};
 pub use error::SpotError;
 pub use operation::{Move, OpId, Operation, Request, Settle};
-pub use service::{Engine, Refused};
+pub use service::{Engine, NoAnswer};
 pub use storage::Storage;
 pub use storage::disk::Disk;

@@ -17,13 +17,13 @@ use crate::error::{SpotError, Whole};
 use crate::log::format::SegmentHeader;
 use crate::log::write::{Spare, prepare};
 use crate::operation::Request;
-use crate::snapshot::{self, Header, Sealed};
+use crate::snapshot::{self, Sealed, SnapshotHeader};
 use crate::storage::Storage;
 
 /// The engine did not take it. Nothing was done; except after `Stopped`, where what was submitted before may or may not
 /// be on the disk: send it again when the engine is back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
+pub enum NoAnswer {
     #[error("the engine has as much waiting as it takes")]
     Busy,
     #[error("a submission holds between 1 and 4096 requests")]
@@ -32,7 +32,7 @@ pub enum Refused {
     Stopped,
 }
 
-impl Refused {
+impl NoAnswer {
     pub const fn code(self) -> &'static str {
         match self {
             Self::Busy => "SPOT_BUSY",
@@ -56,13 +56,16 @@ impl Default for Limits {
     }
 }
 
+/// The snapshot that was taken, `None` if there was nothing new, or why it could not be taken.
+pub type SnapshotTaken = Result<Option<SnapshotHeader>, SpotError>;
+
 /// How long the writer sleeps at most.
 const IDLE: Duration = Duration::from_secs(3_600);
 
 /// Whoever asked for a snapshot. While this lives nobody else may: one at a time is enough, and no crowd of requests can
 /// make the engine do nothing else.
-struct SnapshotReply {
-    sender: oneshot::Sender<Result<Option<Header>, SpotError>>,
+struct SnapshotCaller {
+    sender: oneshot::Sender<SnapshotTaken>,
     turn: Turn,
 }
 
@@ -77,7 +80,7 @@ impl Drop for Turn {
 enum Submission {
     One(Request, oneshot::Sender<Answer>),
     Many(Vec<Request>, oneshot::Sender<Vec<Answer>>),
-    Snapshot(SnapshotReply),
+    Snapshot(SnapshotCaller),
 }
 
 #[derive(Default)]
@@ -128,13 +131,13 @@ impl Shared {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn push(&self, submission: Submission, requests: usize) -> Result<(), Refused> {
+    fn push(&self, submission: Submission, requests: usize) -> Result<(), NoAnswer> {
         let mut queue = self.queue();
         if queue.closing || queue.closed {
-            return Err(Refused::Stopped);
+            return Err(NoAnswer::Stopped);
         }
         if queue.requests + requests > self.limit {
-            return Err(Refused::Busy);
+            return Err(NoAnswer::Busy);
         }
         queue.requests += requests;
         queue.waiting.push(submission);
@@ -185,8 +188,8 @@ pub struct Engine {
 pub struct Pending(oneshot::Receiver<Vec<Answer>>);
 
 impl Pending {
-    pub async fn answers(self) -> Result<Vec<Answer>, Refused> {
-        self.0.await.map_err(|_| Refused::Stopped)
+    pub async fn answers(self) -> Result<Vec<Answer>, NoAnswer> {
+        self.0.await.map_err(|_| NoAnswer::Stopped)
     }
 }
 
@@ -253,21 +256,21 @@ impl Engine {
     }
 
     /// One request. The answer comes when it is durable.
-    pub async fn ask(&self, request: impl Into<Request>) -> Result<Answer, Refused> {
+    pub async fn ask(&self, request: impl Into<Request>) -> Result<Answer, NoAnswer> {
         let (sender, receiver) = oneshot::channel();
         self.shared().push(Submission::One(request.into(), sender), 1)?;
-        receiver.await.map_err(|_| Refused::Stopped)
+        receiver.await.map_err(|_| NoAnswer::Stopped)
     }
 
     /// Many requests at once, answered together and in order. Each is decided by itself.
-    pub async fn submit(&self, requests: Vec<Request>) -> Result<Vec<Answer>, Refused> {
+    pub async fn submit(&self, requests: Vec<Request>) -> Result<Vec<Answer>, NoAnswer> {
         self.enqueue(requests)?.answers().await
     }
 
     /// As [`Engine::submit`], with the place in the queue taken at once.
-    pub fn enqueue(&self, requests: Vec<Request>) -> Result<Pending, Refused> {
+    pub fn enqueue(&self, requests: Vec<Request>) -> Result<Pending, NoAnswer> {
         if requests.is_empty() || requests.len() > SUBMISSION_MAX {
-            return Err(Refused::Size);
+            return Err(NoAnswer::Size);
         }
         let (sender, receiver) = oneshot::channel();
         let count = requests.len();
@@ -276,18 +279,18 @@ impl Engine {
     }
 
     /// Takes a snapshot of all that was answered so far. `None` if there is nothing new since the last one.
-    pub async fn snapshot(&self) -> Result<Option<Header>, SpotError> {
+    pub async fn snapshot(&self) -> SnapshotTaken {
         self.order_snapshot()?.await.map_err(|_| SpotError::Stopped)?
     }
 
-    pub(crate) fn order_snapshot(&self) -> Result<oneshot::Receiver<Result<Option<Header>, SpotError>>, SpotError> {
+    pub(crate) fn order_snapshot(&self) -> Result<oneshot::Receiver<SnapshotTaken>, SpotError> {
         let shared = &self.owner.0;
         if shared.snapshot_asked.swap(true, Ordering::AcqRel) {
             return Err(SpotError::SnapshotRunning);
         }
         let (sender, receiver) = oneshot::channel();
-        let reply = SnapshotReply { sender, turn: Turn(Arc::clone(shared)) };
-        shared.push(Submission::Snapshot(reply), 0).map_err(|_| SpotError::Stopped)?;
+        let caller = SnapshotCaller { sender, turn: Turn(Arc::clone(shared)) };
+        shared.push(Submission::Snapshot(caller), 0).map_err(|_| SpotError::Stopped)?;
         Ok(receiver)
     }
 
@@ -342,7 +345,7 @@ struct Writer<S: Storage> {
     clock: Arc<dyn Clock>,
     clock_doubted: bool,
     spares: mpsc::Sender<SegmentHeader>,
-    snapshots: mpsc::Sender<(Sealed, Option<SnapshotReply>)>,
+    snapshots: mpsc::Sender<(Sealed, Option<SnapshotCaller>)>,
     /// The segment for whose successor a spare was ordered.
     segment: u64,
     snapshot_bytes: u64,
@@ -374,17 +377,17 @@ impl<S: Storage> Writer<S> {
                             let answers = requests.iter().map(|request| self.core.answer(request)).collect();
                             self.manys.push((reply, answers));
                         }
-                        Submission::Snapshot(reply) => {
-                            snapshot = Some(reply);
+                        Submission::Snapshot(caller) => {
+                            snapshot = Some(caller);
                             break;
                         }
                     }
                 }
                 self.core.commit()?;
                 self.reply();
-                if let Some(reply) = snapshot {
+                if let Some(caller) = snapshot {
                     let sealed = self.core.seal()?;
-                    self.order_snapshot(sealed, Some(reply));
+                    self.order_snapshot(sealed, Some(caller));
                 }
                 self.look_ahead();
             }
@@ -442,9 +445,9 @@ impl<S: Storage> Writer<S> {
         }
     }
 
-    fn order_snapshot(&mut self, sealed: Sealed, reply: Option<SnapshotReply>) {
+    fn order_snapshot(&mut self, sealed: Sealed, caller: Option<SnapshotCaller>) {
         self.snapshot_segment = sealed.segment + 1;
-        self.snapshots.send((sealed, reply)).ok();
+        self.snapshots.send((sealed, caller)).ok();
     }
 }
 
@@ -457,12 +460,12 @@ fn prepare_segments<S: Storage>(storage: &S, spare: &Spare<S::File>, orders: &mp
     }
 }
 
-fn take_snapshots<S: Storage>(storage: &S, shared: &Shared, orders: &mpsc::Receiver<(Sealed, Option<SnapshotReply>)>) {
+fn take_snapshots<S: Storage>(storage: &S, shared: &Shared, orders: &mpsc::Receiver<(Sealed, Option<SnapshotCaller>)>) {
     // The writer comes first. That it cannot be had is no reason not to take snapshots.
     if let Err(error) = rustix::process::nice(5) {
         tracing::debug!(%error, "snapshots run with the writer's priority");
     }
-    for (sealed, reply) in orders {
+    for (sealed, caller) in orders {
         let ending = {
             let queue = shared.queue();
             queue.closing || queue.closed
@@ -481,7 +484,7 @@ fn take_snapshots<S: Storage>(storage: &S, shared: &Shared, orders: &mpsc::Recei
                 tracing::error!(code = error.code(), error = %Whole(error), "no snapshot could be taken");
             }
         }
-        if let Some(SnapshotReply { sender, turn }) = reply {
+        if let Some(SnapshotCaller { sender, turn }) = caller {
             // Whoever is told may ask again.
             drop(turn);
             sender.send(taken).ok();

@@ -13,8 +13,8 @@ use std::io;
 
 use domain::Timestamp;
 
-use crate::answer::{Answer, Outcome};
-use crate::error::{SpotError, Told};
+use crate::answer::{Answer, Decision};
+use crate::error::{OnFile, SpotError};
 use crate::ids::Remembered;
 use crate::log::read::{End, Record, segments, walk};
 use crate::log::{format, segment_name};
@@ -32,8 +32,8 @@ const BAD_SPOT: i32 = rustix::io::Errno::IO.raw_os_error();
 const CHUNK: usize = 1 << 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Header {
-    pub log: u64,
+pub struct SnapshotHeader {
+    pub log_id: u64,
     /// The last batch that the state holds.
     pub sequence: u64,
     /// The segment in which the log goes on.
@@ -54,19 +54,19 @@ pub(crate) fn snapshot_sequence(name: &str) -> Option<u64> {
 
 /// The sequences of all snapshots, newest first.
 pub fn snapshots(storage: &impl Storage) -> Result<Vec<u64>, SpotError> {
-    let names = storage.names().told("list", || storage.describe(""))?;
+    let names = storage.names().on_file("list", || storage.describe(""))?;
     let mut sequences: Vec<u64> = names.iter().filter_map(|name| snapshot_sequence(name)).collect();
     sequences.sort_unstable_by(|a, b| b.cmp(a));
     Ok(sequences)
 }
 
-impl Header {
+impl SnapshotHeader {
     fn encode(&self) -> [u8; HEADER] {
         let mut bytes = [0; HEADER];
         bytes[..8].copy_from_slice(&MAGIC);
         bytes[8..12].copy_from_slice(&format::VERSION.to_le_bytes());
         let fields = [
-            self.log,
+            self.log_id,
             self.sequence,
             self.segment,
             self.window.time.micros().cast_unsigned(),
@@ -93,10 +93,10 @@ impl Header {
         }
         let mut fields = Fields::of(&bytes[16..]);
         let mut next = || fields.u64().map_err(|_| Invalid::at(0, "the header is too short"));
-        let (log, sequence, segment) = (next()?, next()?, next()?);
+        let (log_id, sequence, segment) = (next()?, next()?, next()?);
         let (time, horizon) = (next()?.cast_signed(), next()?.cast_signed());
         let window = Window { time: Timestamp::from_micros(time), horizon: Timestamp::from_micros(horizon) };
-        Ok(Self { log, sequence, segment, window, accounts: next()?, ids: next()? })
+        Ok(Self { log_id, sequence, segment, window, accounts: next()?, ids: next()? })
     }
 }
 
@@ -155,18 +155,18 @@ impl<F: File> Chunks<'_, F> {
 pub fn write<S: Storage>(
     storage: &S,
     state: &State,
-    log: u64,
+    log_id: u64,
     sequence: u64,
     segment: u64,
-) -> Result<Header, SpotError> {
+) -> Result<SnapshotHeader, SpotError> {
     let ids = state.remembered().count() as u64;
     let accounts = state.account_count() as u64;
-    let header = Header { log, sequence, segment, window: state.window(), accounts, ids };
+    let header = SnapshotHeader { log_id, sequence, segment, window: state.window(), accounts, ids };
     make_whole(storage, &snapshot_name(sequence), |file| write_body(file, &header, state))?;
     Ok(header)
 }
 
-fn write_body<F: File>(file: &F, header: &Header, state: &State) -> io::Result<()> {
+fn write_body<F: File>(file: &F, header: &SnapshotHeader, state: &State) -> io::Result<()> {
     write_all(file, &header.encode(), 0)?;
     let mut chunks = Chunks { file, at: HEADER as u64, chunk: Vec::with_capacity(CHUNK) };
     for account in state.accounts() {
@@ -190,13 +190,13 @@ fn write_body<F: File>(file: &F, header: &Header, state: &State) -> io::Result<(
 }
 
 /// Reads a snapshot; the state is whole or there is none.
-pub fn load<S: Storage>(storage: &S, sequence: u64) -> Result<(Header, State), Invalid> {
+pub fn load<S: Storage>(storage: &S, sequence: u64) -> Result<(SnapshotHeader, State), Invalid> {
     let file = storage.open(&snapshot_name(sequence)).map_err(Invalid::Io)?;
     let mut header = [0; HEADER];
     if read_full(&file, &mut header, 0).map_err(Invalid::Io)? < HEADER {
         return Err(Invalid::at(0, "the file is cut inside its header"));
     }
-    let header = Header::decode(&header)?;
+    let header = SnapshotHeader::decode(&header)?;
     if header.sequence != sequence {
         return Err(Invalid::at(0, "the file was renamed"));
     }
@@ -253,7 +253,7 @@ fn restore(state: &mut State, entry: usize, bytes: &[u8]) -> Option<bool> {
     Some(state.restore_account(Account { user, available, reserved, asset, status }))
 }
 
-/// How far a replay is.
+/// How far a recovery is.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Progress {
     pub segments_done: u64,
@@ -262,32 +262,33 @@ pub struct Progress {
 }
 
 /// What the log comes to.
-pub struct Replayed {
+pub struct Recovered {
     pub state: State,
     pub sequence: u64,
     pub end: End,
     /// The snapshot that it began with.
-    pub snapshot: Option<Header>,
+    pub snapshot: Option<SnapshotHeader>,
     /// Newer snapshots that could not be used, and why.
     pub unusable: Vec<SpotError>,
     pub operations: u64,
 }
 
 /// The newest snapshot that can be read and the log after it, up to and with segment `last` or to the end.
-pub fn replay<S: Storage>(
+pub fn recover<S: Storage>(
     storage: &S,
     last: Option<u64>,
     progress: &mut dyn FnMut(Progress),
-) -> Result<Replayed, SpotError> {
-    replay_from(storage, newest_snapshot(storage)?, last, progress)
+) -> Result<Recovered, SpotError> {
+    recover_from(storage, newest_snapshot(storage)?, last, progress)
 }
 
-fn replay_from<S: Storage>(
+fn recover_from<S: Storage>(
     storage: &S,
-    (snapshot, mut state, unusable): Newest,
+    newest: NewestSnapshot,
     last: Option<u64>,
     progress: &mut dyn FnMut(Progress),
-) -> Result<Replayed, SpotError> {
+) -> Result<Recovered, SpotError> {
+    let NewestSnapshot { header: snapshot, mut state, unusable } = newest;
     let all = segments(storage)?;
     if all.is_empty() && snapshot.is_none() && unusable.is_empty() {
         return Err(SpotError::Missing { folder: storage.describe("") });
@@ -302,20 +303,20 @@ fn replay_from<S: Storage>(
         return Err(unusable.into_iter().next().unwrap_or(SpotError::Incomplete { what: missing }));
     }
     if let Some(header) = &snapshot
-        && let Some(expected) = segment_log(storage, first)?
-        && expected != header.log
+        && let Some(expected) = segment_log_id(storage, first)?
+        && expected != header.log_id
     {
         let file = storage.describe(&snapshot_name(header.sequence));
-        return Err(SpotError::Foreign { file, found: header.log, expected });
+        return Err(SpotError::Foreign { file, found: header.log_id, expected });
     }
     let wanted = all.iter().filter(|number| **number >= first && last.is_none_or(|last| **number <= last)).count();
-    let mut told = Progress { segments_done: 0, segments: wanted as u64, operations: 0 };
+    let mut reached = Progress { segments_done: 0, segments: wanted as u64, operations: 0 };
     let mut sequence = snapshot.map_or(0, |header| header.sequence);
-    let end = walk(storage, snapshot.map(|header| header.log), first, last, |record| {
+    let end = walk(storage, snapshot.map(|header| header.log_id), first, last, |record| {
         let done = record.segment - first;
-        if done > told.segments_done {
-            told.segments_done = done;
-            progress(told);
+        if done > reached.segments_done {
+            reached.segments_done = done;
+            progress(reached);
         }
         if record.header.sequence != sequence + 1 {
             let file = storage.describe(&segment_name(record.segment));
@@ -324,22 +325,27 @@ fn replay_from<S: Storage>(
         }
         run_record(storage, &mut state, record, &mut |_, _, _| {})?;
         sequence += 1;
-        told.operations += u64::from(record.header.count);
+        reached.operations += u64::from(record.header.count);
         Ok(())
     })?;
-    told.segments_done = told.segments;
-    progress(told);
-    Ok(Replayed { state, sequence, end, snapshot, unusable, operations: told.operations })
+    reached.segments_done = reached.segments;
+    progress(reached);
+    Ok(Recovered { state, sequence, end, snapshot, unusable, operations: reached.operations })
 }
 
-/// The newest snapshot that can be used, and why newer ones cannot.
-type Newest = (Option<Header>, State, Vec<SpotError>);
+/// The newest snapshot that can be used: its header and what it holds, or no header and an empty state if there is none.
+struct NewestSnapshot {
+    header: Option<SnapshotHeader>,
+    state: State,
+    /// Why newer snapshots cannot be used.
+    unusable: Vec<SpotError>,
+}
 
-fn newest_snapshot<S: Storage>(storage: &S) -> Result<Newest, SpotError> {
+fn newest_snapshot<S: Storage>(storage: &S) -> Result<NewestSnapshot, SpotError> {
     let mut unusable = Vec::new();
     for sequence in snapshots(storage)? {
         match load(storage, sequence) {
-            Ok((header, state)) => return Ok((Some(header), state, unusable)),
+            Ok((header, state)) => return Ok(NewestSnapshot { header: Some(header), state, unusable }),
             Err(invalid) => match invalid.into_error(storage.describe(&snapshot_name(sequence))) {
                 // An old program must not go back to an old snapshot because it cannot read the newest; nor one that
                 // may not read it, or has no file handle left. A bad spot on the disk is another matter.
@@ -351,7 +357,7 @@ fn newest_snapshot<S: Storage>(storage: &S) -> Result<Newest, SpotError> {
             },
         }
     }
-    Ok((None, State::default(), unusable))
+    Ok(NewestSnapshot { header: None, state: State::default(), unusable })
 }
 
 /// Runs the operations of a record again; they must come out as they did. `see` is shown each of them.
@@ -359,7 +365,7 @@ pub(crate) fn run_record<S: Storage>(
     storage: &S,
     state: &mut State,
     record: &Record<'_>,
-    see: &mut dyn FnMut(&Record<'_>, &Operation, Outcome),
+    see: &mut dyn FnMut(&Record<'_>, &Operation, Decision),
 ) -> Result<(), SpotError> {
     let file = || storage.describe(&segment_name(record.segment));
     let diverged = |number: u32| SpotError::Diverged {
@@ -370,7 +376,7 @@ pub(crate) fn run_record<S: Storage>(
     };
     state.set_window(record.header.window);
     let mut fields = Fields::of(record.payload);
-    let mut outcomes = Vec::new();
+    let mut decisions = Vec::new();
     for number in 0..record.header.count {
         let operation = Operation::decode(&mut fields).map_err(|bad| SpotError::Damaged {
             file: file(),
@@ -378,15 +384,15 @@ pub(crate) fn run_record<S: Storage>(
             reason: format!("operation {number}: {bad}"),
         })?;
         match state.answer(&operation.into()) {
-            (Answer::First(outcome), true) => {
-                outcomes.push(outcome.number());
-                see(record, &operation, outcome);
+            (Answer::First(decision), true) => {
+                decisions.push(decision.number());
+                see(record, &operation, decision);
             }
             // Only what was decided for the first time was ever logged.
             _ => return Err(diverged(number)),
         }
     }
-    if crc32c::crc32c(&outcomes) != record.header.outcomes || !fields.rest().is_empty() {
+    if crc32c::crc32c(&decisions) != record.header.decisions || !fields.rest().is_empty() {
         return Err(diverged(record.header.count));
     }
     Ok(())
@@ -402,31 +408,31 @@ pub struct Sealed {
 
 /// Makes a snapshot of everything up to and with a sealed segment, and removes what is no longer needed. `None` if
 /// nothing happened since the newest one.
-pub fn take<S: Storage>(storage: &S, sealed: Sealed) -> Result<Option<Header>, SpotError> {
+pub fn take<S: Storage>(storage: &S, sealed: Sealed) -> Result<Option<SnapshotHeader>, SpotError> {
     let last = sealed.segment;
     if last == 0 {
         return Ok(None);
     }
     let newest = newest_snapshot(storage)?;
-    let base = newest.0;
+    let base = newest.header;
     set_aside(storage, base.map(|header| header.sequence))?;
     if base.is_some_and(|header| header.segment > last) {
         return Ok(None);
     }
-    let replayed = replay_from(storage, newest, Some(last), &mut |_| {})?;
+    let recovered = recover_from(storage, newest, Some(last), &mut |_| {})?;
     // Every batch of a sealed segment was acknowledged: if the last is not there, it is damaged.
-    if replayed.sequence != sealed.sequence {
-        let (end, sequence) = (replayed.end, replayed.sequence);
+    if recovered.sequence != sealed.sequence {
+        let (end, sequence) = (recovered.end, recovered.sequence);
         let file = storage.describe(&segment_name(end.segment));
         let torn = end.torn.unwrap_or_else(|| "nothing is there".into());
         let reason =
             format!("batch {} was acknowledged, batch {sequence} is the last that is whole: {torn}", sealed.sequence);
         return Err(SpotError::Damaged { file, offset: end.offset, reason });
     }
-    if base.is_some_and(|header| header.sequence == replayed.sequence) {
+    if base.is_some_and(|header| header.sequence == recovered.sequence) {
         return Ok(None);
     }
-    let made = write(storage, &replayed.state, replayed.end.log, replayed.sequence, last + 1)?;
+    let made = write(storage, &recovered.state, recovered.end.log_id, recovered.sequence, last + 1)?;
     if let Some(base) = base {
         tidy(storage, &base)?;
     }
@@ -439,44 +445,44 @@ fn set_aside<S: Storage>(storage: &S, readable: Option<u64>) -> Result<(), SpotE
     for sequence in snapshots(storage)?.into_iter().filter(|sequence| Some(*sequence) > readable) {
         let name = snapshot_name(sequence);
         tracing::error!(file = storage.describe(&name), "a snapshot is damaged and was set aside");
-        storage.rename(&name, &format!("{name}.damaged")).told("rename", || storage.describe(&name))?;
-        storage.sync_directory().told("sync", || storage.describe(""))?;
+        storage.rename(&name, &format!("{name}.damaged")).on_file("rename", || storage.describe(&name))?;
+        storage.sync_directory().on_file("sync", || storage.describe(""))?;
     }
     Ok(())
 }
 
 /// Two snapshots are kept, the one just written and the one that it was made from, which was read in full: what is
 /// older than that one goes, and the segments that only it needed.
-fn tidy<S: Storage>(storage: &S, base: &Header) -> Result<(), SpotError> {
+fn tidy<S: Storage>(storage: &S, base: &SnapshotHeader) -> Result<(), SpotError> {
     for sequence in snapshots(storage)?.into_iter().filter(|sequence| *sequence < base.sequence) {
         let name = snapshot_name(sequence);
-        storage.remove(&name).told("remove", || storage.describe(&name))?;
+        storage.remove(&name).on_file("remove", || storage.describe(&name))?;
     }
-    storage.sync_directory().told("sync", || storage.describe(""))?;
+    storage.sync_directory().on_file("sync", || storage.describe(""))?;
     for number in segments(storage)?.into_iter().filter(|number| *number < base.segment) {
         let name = segment_name(number);
-        storage.remove(&name).told("remove", || storage.describe(&name))?;
+        storage.remove(&name).on_file("remove", || storage.describe(&name))?;
     }
     Ok(())
 }
 
 /// Which log a segment belongs to, if its header can be read. What is wrong with it otherwise, the reader says.
-fn segment_log<S: Storage>(storage: &S, number: u64) -> Result<Option<u64>, SpotError> {
+fn segment_log_id<S: Storage>(storage: &S, number: u64) -> Result<Option<u64>, SpotError> {
     let name = segment_name(number);
     let file = match storage.open(&name) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        opened => opened.told("open", || storage.describe(&name))?,
+        opened => opened.on_file("open", || storage.describe(&name))?,
     };
     let mut bytes = [0; format::HEADER];
-    let read = read_full(&file, &mut bytes, 0).told("read", || storage.describe(&name))?;
+    let read = read_full(&file, &mut bytes, 0).on_file("read", || storage.describe(&name))?;
     let header = format::SegmentHeader::decode(&bytes).ok().filter(|_| read == bytes.len());
-    Ok(header.map(|header| header.log))
+    Ok(header.map(|header| header.log_id))
 }
 
 /// The header alone, if it can be read.
-pub fn read_header<S: Storage>(storage: &S, name: &str) -> Option<Header> {
+pub fn read_header<S: Storage>(storage: &S, name: &str) -> Option<SnapshotHeader> {
     let file = storage.open(name).ok()?;
     let mut bytes = [0; HEADER];
     let read = read_full(&file, &mut bytes, 0).ok()?;
-    (read == HEADER).then(|| Header::decode(&bytes).ok()).flatten()
+    (read == HEADER).then(|| SnapshotHeader::decode(&bytes).ok()).flatten()
 }

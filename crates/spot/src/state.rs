@@ -7,13 +7,13 @@ use std::collections::BTreeMap;
 
 use domain::{AccountStatus, Amount, AssetId, Timestamp, UserId, id};
 
-use crate::answer::{Answer, Balance, Outcome, Refusal, Standing};
+use crate::answer::{Answer, Balance, Decision, SpotRefusal, Standing};
 use crate::ids::{Ids, Remembered};
 use crate::operation::{Move, OpId, Operation, Request, Settle, asset_number, fold, status_number};
 use crate::table::{Slot, Table};
 
 /// Which operation ids are accepted: from the horizon on, and not from the future. Logged with every batch, so that a
-/// replay decides alike whatever the settings are then.
+/// recovery decides alike whatever the settings are then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
     /// The latest time that the log has seen.
@@ -151,18 +151,18 @@ impl State {
         match (before, operation) {
             (Some(before), _) if !before.is_of(fingerprint) => (Answer::Conflict, false),
             (Some(before), Operation::Rollback(of)) => self.roll_back(&before, of),
-            (Some(before), _) => (Answer::Replay(before.standing().outcome()), false),
+            (Some(before), _) => (Answer::Replay(before.standing().decision()), false),
             (None, Operation::Rollback(_)) => {
                 self.remember(id, fingerprint, Standing::Void);
-                (Answer::First(Outcome::Applied), true)
+                (Answer::First(Decision::Applied), true)
             }
             (None, _) => {
-                let (outcome, standing) = match self.perform(operation) {
-                    Ok(()) => (Outcome::Applied, Standing::Applied),
-                    Err(refusal) => (Outcome::Refused(refusal), Standing::Refused(refusal)),
+                let (decision, standing) = match self.perform(operation) {
+                    Ok(()) => (Decision::Applied, Standing::Applied),
+                    Err(refusal) => (Decision::Refused(refusal), Standing::Refused(refusal)),
                 };
                 self.remember(id, fingerprint, standing);
-                (Answer::First(outcome), true)
+                (Answer::First(decision), true)
             }
         }
     }
@@ -177,9 +177,9 @@ impl State {
     /// back is never stranded.
     fn roll_back(&mut self, withdrawal: &Remembered, of: &Move) -> (Answer, bool) {
         match withdrawal.standing() {
-            Standing::RolledBack | Standing::Void => (Answer::Replay(Outcome::Applied), false),
+            Standing::RolledBack | Standing::Void => (Answer::Replay(Decision::Applied), false),
             // Nothing was taken, nothing is owed, and it stays refused.
-            Standing::Refused(_) => (Answer::Replay(Outcome::Applied), false),
+            Standing::Refused(_) => (Answer::Replay(Decision::Applied), false),
             Standing::Applied => match self.credit_from_outside(of) {
                 // Once there is room, the same rollback succeeds.
                 Err(_) => (Answer::NoRoom, false),
@@ -187,21 +187,21 @@ impl State {
                     if let Some(remembered) = self.ids.get_mut(withdrawal.number()) {
                         remembered.set_standing(Standing::RolledBack);
                     }
-                    (Answer::First(Outcome::Applied), true)
+                    (Answer::First(Decision::Applied), true)
                 }
             },
         }
     }
 
     /// All guards before the first change: a refusal leaves no trace.
-    fn perform(&mut self, operation: &Operation) -> Result<(), Refusal> {
+    fn perform(&mut self, operation: &Operation) -> Result<(), SpotRefusal> {
         match operation {
             Operation::Deposit(of) => {
                 let asset = check_amount(of)?;
                 if let Some(account) = self.accounts.get(key(of.user, asset))
                     && account.status == AccountStatus::Disabled
                 {
-                    return Err(Refusal::AccountDisabled);
+                    return Err(SpotRefusal::AccountDisabled);
                 }
                 self.credit_from_outside(of)
             }
@@ -223,9 +223,9 @@ impl State {
             // Whatever the status: what was reserved before a freeze still comes to its end.
             Operation::Release(of) => {
                 let asset = check_amount(of)?;
-                let account = self.accounts.get_mut(key(of.user, asset)).ok_or(Refusal::AccountNotFound)?;
+                let account = self.accounts.get_mut(key(of.user, asset)).ok_or(SpotRefusal::AccountNotFound)?;
                 if account.reserved < of.amount.units() {
-                    return Err(Refusal::InsufficientReserved);
+                    return Err(SpotRefusal::InsufficientReserved);
                 }
                 account.reserved -= of.amount.units();
                 account.available += of.amount.units();
@@ -233,8 +233,8 @@ impl State {
             }
             Operation::Settle(of) => self.settle(of),
             Operation::SetStatus { user, asset, status, .. } => {
-                let asset = asset_number(*asset).ok_or(Refusal::InvalidAsset)?;
-                let account = self.accounts.get_mut(key(*user, asset)).ok_or(Refusal::AccountNotFound)?;
+                let asset = asset_number(*asset).ok_or(SpotRefusal::InvalidAsset)?;
+                let account = self.accounts.get_mut(key(*user, asset)).ok_or(SpotRefusal::AccountNotFound)?;
                 account.status = *status;
                 Ok(())
             }
@@ -244,22 +244,22 @@ impl State {
     }
 
     /// The account that pays, if it may and can.
-    fn payer(&mut self, of: &Move) -> Result<&mut Account, Refusal> {
+    fn payer(&mut self, of: &Move) -> Result<&mut Account, SpotRefusal> {
         let asset = check_amount(of)?;
-        let account = self.accounts.get_mut(key(of.user, asset)).ok_or(Refusal::AccountNotFound)?;
+        let account = self.accounts.get_mut(key(of.user, asset)).ok_or(SpotRefusal::AccountNotFound)?;
         match account.status {
-            AccountStatus::Frozen => Err(Refusal::AccountFrozen),
-            AccountStatus::Disabled => Err(Refusal::AccountDisabled),
-            AccountStatus::Active if account.available < of.amount.units() => Err(Refusal::InsufficientBalance),
+            AccountStatus::Frozen => Err(SpotRefusal::AccountFrozen),
+            AccountStatus::Disabled => Err(SpotRefusal::AccountDisabled),
+            AccountStatus::Active if account.available < of.amount.units() => Err(SpotRefusal::InsufficientBalance),
             AccountStatus::Active => Ok(account),
         }
     }
 
     /// Money comes in: the total of the asset grows, and bounds every balance in it.
-    fn credit_from_outside(&mut self, of: &Move) -> Result<(), Refusal> {
-        let asset = asset_number(of.asset).ok_or(Refusal::InvalidAsset)?;
+    fn credit_from_outside(&mut self, of: &Move) -> Result<(), SpotRefusal> {
+        let asset = asset_number(of.asset).ok_or(SpotRefusal::InvalidAsset)?;
         let total = self.totals.entry(asset).or_default();
-        *total = total.checked_add(of.amount.units()).ok_or(Refusal::Overflow)?;
+        *total = total.checked_add(of.amount.units()).ok_or(SpotRefusal::Overflow)?;
         self.credit(of.user, asset, of.amount.units());
         Ok(())
     }
@@ -276,24 +276,24 @@ impl State {
     }
 
     /// Both sides pay out of what they reserved, so the status of the accounts does not matter any more.
-    fn settle(&mut self, of: &Settle) -> Result<(), Refusal> {
+    fn settle(&mut self, of: &Settle) -> Result<(), SpotRefusal> {
         if !of.base_amount.is_positive() || !of.quote_amount.is_positive() {
-            return Err(Refusal::InvalidAmount);
+            return Err(SpotRefusal::InvalidAmount);
         }
         let fee_is_part_of = |fee: Amount, amount: Amount| fee >= Amount::ZERO && fee <= amount;
         if !fee_is_part_of(of.buyer_fee, of.base_amount) || !fee_is_part_of(of.seller_fee, of.quote_amount) {
-            return Err(Refusal::InvalidFee);
+            return Err(SpotRefusal::InvalidFee);
         }
-        let base = asset_number(of.base).ok_or(Refusal::InvalidAsset)?;
-        let quote = asset_number(of.quote).ok_or(Refusal::InvalidAsset)?;
+        let base = asset_number(of.base).ok_or(SpotRefusal::InvalidAsset)?;
+        let quote = asset_number(of.quote).ok_or(SpotRefusal::InvalidAsset)?;
         if base == quote {
-            return Err(Refusal::SameAsset);
+            return Err(SpotRefusal::SameAsset);
         }
         let sides = [(of.buyer, quote, of.quote_amount.units()), (of.seller, base, of.base_amount.units())];
         for (user, asset, amount) in sides {
-            let account = self.accounts.get(key(user, asset)).ok_or(Refusal::AccountNotFound)?;
+            let account = self.accounts.get(key(user, asset)).ok_or(SpotRefusal::AccountNotFound)?;
             if account.reserved < amount {
-                return Err(Refusal::InsufficientReserved);
+                return Err(SpotRefusal::InsufficientReserved);
             }
         }
         for (user, asset, amount) in sides {
@@ -408,11 +408,11 @@ const fn key(user: UserId, asset: u32) -> (u64, u32) {
     (user.get().cast_unsigned(), asset)
 }
 
-fn check_amount(of: &Move) -> Result<u32, Refusal> {
+fn check_amount(of: &Move) -> Result<u32, SpotRefusal> {
     if !of.amount.is_positive() {
-        return Err(Refusal::InvalidAmount);
+        return Err(SpotRefusal::InvalidAmount);
     }
-    asset_number(of.asset).ok_or(Refusal::InvalidAsset)
+    asset_number(of.asset).ok_or(SpotRefusal::InvalidAsset)
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use spot::log::format::SegmentHeader;
 use spot::net::{Client, Server, Token};
 use spot::service::{Ended, Limits};
 use spot::state::{State, Window};
-use spot::{Answer, Core, Engine, Move, OpId, Operation, Outcome as Decided, Request, Settings, SpotError};
+use spot::{Answer, Core, Decision as Decided, Engine, Move, OpId, Operation, Request, Settings, SpotError};
 
 use super::Samples;
 use super::disk::{Probe, fdatasync};

@@ -9,7 +9,7 @@ use super::BLOCK;
 use crate::operation::{BadLayout, Fields};
 use crate::state::Window;
 
-/// The version of all layouts of the log: headers, operations, outcomes.
+/// The version of all layouts of the log: headers, operations, decisions.
 pub const VERSION: u32 = 1;
 pub const HEADER: usize = 64;
 
@@ -41,13 +41,13 @@ impl std::fmt::Display for Flaw {
     }
 }
 
-/// Seals a header: the crc32c of its first 60 bytes goes into its last four.
-fn seal(bytes: &mut [u8; HEADER]) {
+/// The crc32c of the first 60 bytes of a header goes into its last four.
+fn put_checksum(bytes: &mut [u8; HEADER]) {
     let checksum = crc32c::crc32c(&bytes[..HEADER - 4]);
     bytes[HEADER - 4..].copy_from_slice(&checksum.to_le_bytes());
 }
 
-fn open(bytes: &[u8; HEADER], magic: &[u8; 8]) -> Result<(), Flaw> {
+fn check(bytes: &[u8; HEADER], magic: &[u8; 8]) -> Result<(), Flaw> {
     if bytes.iter().all(|byte| *byte == 0) {
         return Err(Flaw::Blank);
     }
@@ -66,7 +66,7 @@ fn open(bytes: &[u8; HEADER], magic: &[u8; 8]) -> Result<(), Flaw> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentHeader {
     /// A random number that all files of one log share.
-    pub log: u64,
+    pub log_id: u64,
     pub number: u64,
     /// The length of the whole file. It never changes, so a shorter file was cut.
     pub bytes: u64,
@@ -77,17 +77,17 @@ impl SegmentHeader {
         let mut bytes = [0; HEADER];
         bytes[..8].copy_from_slice(&SEGMENT_MAGIC);
         bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
-        bytes[16..24].copy_from_slice(&self.log.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.log_id.to_le_bytes());
         bytes[24..32].copy_from_slice(&self.number.to_le_bytes());
         bytes[32..40].copy_from_slice(&self.bytes.to_le_bytes());
-        seal(&mut bytes);
+        put_checksum(&mut bytes);
         bytes
     }
 
     pub fn decode(bytes: &[u8; HEADER]) -> Result<Self, Flaw> {
-        open(bytes, &SEGMENT_MAGIC)?;
+        check(bytes, &SEGMENT_MAGIC)?;
         let read = |fields: &mut Fields<'_>| -> Result<Self, BadLayout> {
-            Ok(Self { log: fields.u64()?, number: fields.u64()?, bytes: fields.u64()? })
+            Ok(Self { log_id: fields.u64()?, number: fields.u64()?, bytes: fields.u64()? })
         };
         read(&mut Fields::of(&bytes[16..])).map_err(|_| Flaw::Magic)
     }
@@ -100,11 +100,11 @@ pub struct RecordHeader {
     pub length: u32,
     /// Batches are numbered from 1 without gaps.
     pub sequence: u64,
-    pub log: u64,
+    pub log_id: u64,
     pub window: Window,
     pub count: u32,
-    /// The crc32c of the outcomes, one byte each: a replay that decides otherwise is noticed.
-    pub outcomes: u32,
+    /// The crc32c of the decisions, one byte each: a recovery that decides otherwise is noticed.
+    pub decisions: u32,
     /// The crc32c of the operations and the trailer.
     pub checksum: u32,
 }
@@ -116,29 +116,29 @@ impl RecordHeader {
         bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
         bytes[12..16].copy_from_slice(&self.length.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.sequence.to_le_bytes());
-        bytes[24..32].copy_from_slice(&self.log.to_le_bytes());
+        bytes[24..32].copy_from_slice(&self.log_id.to_le_bytes());
         bytes[32..40].copy_from_slice(&self.window.time.micros().to_le_bytes());
         bytes[40..48].copy_from_slice(&self.window.horizon.micros().to_le_bytes());
         bytes[48..52].copy_from_slice(&self.count.to_le_bytes());
-        bytes[52..56].copy_from_slice(&self.outcomes.to_le_bytes());
+        bytes[52..56].copy_from_slice(&self.decisions.to_le_bytes());
         bytes[56..60].copy_from_slice(&self.checksum.to_le_bytes());
-        seal(&mut bytes);
+        put_checksum(&mut bytes);
         bytes
     }
 
     pub fn decode(bytes: &[u8; HEADER]) -> Result<Self, Flaw> {
-        open(bytes, &RECORD_MAGIC)?;
+        check(bytes, &RECORD_MAGIC)?;
         let read = |fields: &mut Fields<'_>| -> Result<Self, BadLayout> {
             Ok(Self {
                 length: fields.u32()?,
                 sequence: fields.u64()?,
-                log: fields.u64()?,
+                log_id: fields.u64()?,
                 window: Window {
                     time: Timestamp::from_micros(fields.i64()?),
                     horizon: Timestamp::from_micros(fields.i64()?),
                 },
                 count: fields.u32()?,
-                outcomes: fields.u32()?,
+                decisions: fields.u32()?,
                 checksum: fields.u32()?,
             })
         };
@@ -185,10 +185,10 @@ mod tests {
         RecordHeader {
             length: 96,
             sequence: 77,
-            log: 0x1234_5678_9abc_def0,
+            log_id: 0x1234_5678_9abc_def0,
             window: Window { time: Timestamp::from_micros(9), horizon: Timestamp::from_micros(-1) },
             count: 3,
-            outcomes: 5,
+            decisions: 5,
             checksum: 6,
         }
     }
@@ -220,11 +220,11 @@ mod tests {
 
     #[test]
     fn a_newer_format_says_so() {
-        let header = SegmentHeader { log: 1, number: 2, bytes: 3 };
+        let header = SegmentHeader { log_id: 1, number: 2, bytes: 3 };
         let mut bytes = header.encode();
         assert_eq!(SegmentHeader::decode(&bytes), Ok(header));
         bytes[8] = 2;
-        seal(&mut bytes);
+        put_checksum(&mut bytes);
         assert_eq!(SegmentHeader::decode(&bytes), Err(Flaw::Newer(2)));
         assert_eq!(SegmentHeader::decode(&[0; HEADER]), Err(Flaw::Blank));
     }

@@ -16,10 +16,11 @@ use tokio::time::{sleep, timeout};
 
 use super::server::Token;
 use super::{
-    ANSWERS, FAILED, HELLO, No, REFUSED, SNAPSHOT, SNAPSHOT_TAKEN, SUBMIT, VERSION, WELCOME, answers, parse, put,
+    ANSWERS, FAILED, FrameRefusal, HELLO, REFUSED, SNAPSHOT, SNAPSHOT_TAKEN, SUBMIT, VERSION, WELCOME, answers, parse,
+    put,
 };
 use crate::operation::Fields;
-use crate::{Answer, Refused, Request, SUBMISSION_MAX, SpotError};
+use crate::{Answer, NoAnswer, Request, SUBMISSION_MAX, SpotError};
 
 /// Frames that may be on their way at a time.
 const IN_FLIGHT: usize = 1_024;
@@ -29,12 +30,12 @@ const SILENCE: Duration = Duration::from_secs(15);
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
-/// No answer. **Only `Refused` says that nothing was done**; after the others, what was sent may have been carried out,
+/// No answer. **Only `NotTaken` says that nothing was done**; after the others, what was sent may have been carried out,
 /// and the same ids must be sent again before anything is concluded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ClientError {
     #[error(transparent)]
-    Refused(#[from] Refused),
+    NotTaken(#[from] NoAnswer),
     #[error("the engine does not accept the token")]
     Unauthorized,
     #[error("the two sides do not understand each other: different versions?")]
@@ -46,7 +47,7 @@ pub enum ClientError {
 impl ClientError {
     pub const fn code(&self) -> &'static str {
         match self {
-            Self::Refused(refused) => refused.code(),
+            Self::NotTaken(no_answer) => no_answer.code(),
             Self::Unauthorized => "SPOT_UNAUTHORIZED",
             Self::Protocol => "SPOT_PROTOCOL_MISMATCH",
             Self::Snapshot(_) => "SPOT_SNAPSHOT_FAILED",
@@ -54,12 +55,12 @@ impl ClientError {
     }
 }
 
-enum Reply {
+enum Caller {
     Answers(oneshot::Sender<Result<Vec<Answer>, ClientError>>),
     Snapshot(oneshot::Sender<Result<u64, ClientError>>),
 }
 
-impl Reply {
+impl Caller {
     fn fail(self, error: ClientError) {
         match self {
             Self::Answers(reply) => drop(reply.send(Err(error))),
@@ -67,7 +68,7 @@ impl Reply {
         }
     }
 
-    fn is_abandoned(&self) -> bool {
+    fn is_gone(&self) -> bool {
         match self {
             Self::Answers(reply) => reply.is_closed(),
             Self::Snapshot(reply) => reply.is_closed(),
@@ -78,7 +79,7 @@ impl Reply {
 struct Call {
     kind: u8,
     body: Vec<u8>,
-    reply: Reply,
+    caller: Caller,
     /// It was sent on an earlier connection too, and may have been carried out there.
     sent_before: bool,
 }
@@ -108,14 +109,14 @@ impl Client {
     /// timeout around it, and must then not conclude anything.
     pub async fn submit(&self, requests: &[Request]) -> Result<Vec<Answer>, ClientError> {
         if requests.is_empty() || requests.len() > SUBMISSION_MAX {
-            return Err(Refused::Size.into());
+            return Err(NoAnswer::Size.into());
         }
         let mut body = Vec::with_capacity(requests.len() * 32);
         for request in requests {
             request.encode(&mut body);
         }
         let (reply, answers) = oneshot::channel();
-        let answers = self.call(SUBMIT, body, Reply::Answers(reply), answers).await?;
+        let answers = self.call(SUBMIT, body, Caller::Answers(reply), answers).await?;
         if answers.len() == requests.len() { Ok(answers) } else { Err(ClientError::Protocol) }
     }
 
@@ -127,19 +128,19 @@ impl Client {
     /// Has a snapshot taken; the batch that it holds, or 0 if there was nothing new.
     pub async fn snapshot(&self) -> Result<u64, ClientError> {
         let (reply, taken) = oneshot::channel();
-        self.call(SNAPSHOT, Vec::new(), Reply::Snapshot(reply), taken).await
+        self.call(SNAPSHOT, Vec::new(), Caller::Snapshot(reply), taken).await
     }
 
     async fn call<T>(
         &self,
         kind: u8,
         body: Vec<u8>,
-        reply: Reply,
+        caller: Caller,
         answer: oneshot::Receiver<Result<T, ClientError>>,
     ) -> Result<T, ClientError> {
         // The task ends only after it was rejected for good.
         let rejected = || self.rejected.get().cloned().unwrap_or(ClientError::Protocol);
-        self.calls.send(Call { kind, body, reply, sent_before: false }).await.map_err(|_| rejected())?;
+        self.calls.send(Call { kind, body, caller, sent_before: false }).await.map_err(|_| rejected())?;
         answer.await.map_err(|_| rejected())?
     }
 }
@@ -193,11 +194,11 @@ impl Driver {
             };
             let error = self.rejected.get_or_init(|| error).clone();
             for call in std::mem::take(&mut self.waiting).into_values() {
-                call.reply.fail(error.clone());
+                call.caller.fail(error.clone());
             }
             self.calls.close();
             while let Some(call) = self.calls.recv().await {
-                call.reply.fail(error.clone());
+                call.caller.fail(error.clone());
             }
             return;
         }
@@ -224,7 +225,7 @@ impl Driver {
         let mut bytes = Vec::new();
         timeout(CONNECT_TIME, self.welcome(&mut reader, &mut bytes)).await.map_err(|_| Broken::Lost)??;
         out.clear();
-        self.waiting.retain(|_, call| !call.reply.is_abandoned());
+        self.waiting.retain(|_, call| !call.caller.is_gone());
         for (number, call) in &mut self.waiting {
             call.sent_before = true;
             put(&mut out, *number, call.kind, |out| out.extend_from_slice(&call.body));
@@ -237,7 +238,9 @@ impl Driver {
             if let Some((frame, length)) = parse(bytes).map_err(|_| Broken::Lost)? {
                 let result = match (frame.kind, frame.body.first()) {
                     (WELCOME, Some(&VERSION)) => Ok(()),
-                    (REFUSED, Some(number)) if No::from_number(*number) == Some(No::Unauthorized) => {
+                    (REFUSED, Some(number))
+                        if FrameRefusal::from_number(*number) == Some(FrameRefusal::Unauthorized) =>
+                    {
                         Err(Broken::Rejected(ClientError::Unauthorized))
                     }
                     // Another program on that port, or another version: perhaps not for ever.
@@ -317,7 +320,7 @@ impl Driver {
     }
 
     fn send(&mut self, call: Call, out: &mut Vec<u8>) {
-        if call.reply.is_abandoned() {
+        if call.caller.is_gone() {
             return;
         }
         let number = self.next;
@@ -330,26 +333,26 @@ impl Driver {
 /// Hands an answer to whoever asked. A call of which nobody knows what became comes back from here, waits for the next
 /// connection, and is sent again.
 fn deliver(call: Call, kind: u8, body: &[u8]) -> Result<Option<Call>, Broken> {
-    let no = body.first().filter(|_| kind == REFUSED).and_then(|number| No::from_number(*number));
-    match (kind, no, call) {
-        (_, Some(No::Refused(Refused::Stopped)), call) => return Ok(Some(call)),
+    let refusal = body.first().filter(|_| kind == REFUSED).and_then(|number| FrameRefusal::from_number(*number));
+    match (kind, refusal, call) {
+        (_, Some(FrameRefusal::Engine(NoAnswer::Stopped)), call) => return Ok(Some(call)),
         // "Busy" promises that nothing was done. Of a call that was sent before, nobody can promise that.
-        (_, Some(No::Refused(Refused::Busy)), call) if call.sent_before => return Ok(Some(call)),
-        (_, Some(No::Refused(refused)), call) => call.reply.fail(refused.into()),
-        (_, Some(No::Unauthorized), call) => call.reply.fail(ClientError::Unauthorized),
+        (_, Some(FrameRefusal::Engine(NoAnswer::Busy)), call) if call.sent_before => return Ok(Some(call)),
+        (_, Some(FrameRefusal::Engine(no_answer)), call) => call.caller.fail(no_answer.into()),
+        (_, Some(FrameRefusal::Unauthorized), call) => call.caller.fail(ClientError::Unauthorized),
         // Most likely its own first request, from the connection before.
         (FAILED, _, call) if call.sent_before && body == SpotError::SnapshotRunning.code().as_bytes() => {
             return Ok(Some(call));
         }
-        (ANSWERS, _, Call { reply: Reply::Answers(reply), .. }) => {
+        (ANSWERS, _, Call { caller: Caller::Answers(reply), .. }) => {
             drop(reply.send(answers(body).map_err(|_| ClientError::Protocol)));
         }
-        (SNAPSHOT_TAKEN, _, Call { reply: Reply::Snapshot(reply), .. }) => {
+        (SNAPSHOT_TAKEN, _, Call { caller: Caller::Snapshot(reply), .. }) => {
             drop(reply.send(Fields::of(body).u64().map_err(|_| ClientError::Protocol)));
         }
-        (FAILED, _, call) => call.reply.fail(ClientError::Snapshot(String::from_utf8_lossy(body).into_owned())),
+        (FAILED, _, call) => call.caller.fail(ClientError::Snapshot(String::from_utf8_lossy(body).into_owned())),
         (_, _, call) => {
-            call.reply.fail(ClientError::Protocol);
+            call.caller.fail(ClientError::Protocol);
             return Err(Broken::Rejected(ClientError::Protocol));
         }
     }
@@ -362,15 +365,15 @@ mod tests {
 
     fn call(sent_before: bool) -> (Call, oneshot::Receiver<Result<Vec<Answer>, ClientError>>) {
         let (reply, answers) = oneshot::channel();
-        (Call { kind: SUBMIT, body: Vec::new(), reply: Reply::Answers(reply), sent_before }, answers)
+        (Call { kind: SUBMIT, body: Vec::new(), caller: Caller::Answers(reply), sent_before }, answers)
     }
 
     #[test]
     fn busy_is_only_told_of_a_call_that_cannot_have_been_carried_out() {
-        let busy = [No::Refused(Refused::Busy).number()];
+        let busy = [FrameRefusal::Engine(NoAnswer::Busy).number()];
         let (first, mut answers) = call(false);
         assert!(deliver(first, REFUSED, &busy).is_ok_and(|back| back.is_none()));
-        assert_eq!(answers.try_recv(), Ok(Err(ClientError::Refused(Refused::Busy))));
+        assert_eq!(answers.try_recv(), Ok(Err(ClientError::NotTaken(NoAnswer::Busy))));
         let (again, mut answers) = call(true);
         assert!(deliver(again, REFUSED, &busy).is_ok_and(|back| back.is_some()), "it is sent once more");
         assert!(answers.try_recv().is_err());
@@ -379,7 +382,7 @@ mod tests {
     #[test]
     fn a_call_that_a_stopping_engine_did_not_answer_is_sent_again() {
         let (call, _answers) = call(false);
-        let stopped = [No::Refused(Refused::Stopped).number()];
+        let stopped = [FrameRefusal::Engine(NoAnswer::Stopped).number()];
         assert!(deliver(call, REFUSED, &stopped).is_ok_and(|back| back.is_some()));
     }
 }

@@ -20,7 +20,7 @@ use rustix::net::sockopt;
 use tokio::net::TcpStream;
 
 use crate::operation::{BadLayout, Fields, LONGEST};
-use crate::{Answer, Refused, Request, SUBMISSION_MAX};
+use crate::{Answer, NoAnswer, Request, SUBMISSION_MAX};
 
 /// The version of the protocol; both sides must have the same.
 const VERSION: u8 = 1;
@@ -99,18 +99,18 @@ fn answers(body: &[u8]) -> Result<Vec<Answer>, BadLayout> {
 
 /// Why a server did not take a frame, in one byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum No {
-    Refused(Refused),
+enum FrameRefusal {
+    Engine(NoAnswer),
     Unauthorized,
     Malformed,
 }
 
-impl No {
+impl FrameRefusal {
     const fn number(self) -> u8 {
         match self {
-            Self::Refused(Refused::Busy) => 1,
-            Self::Refused(Refused::Size) => 2,
-            Self::Refused(Refused::Stopped) => 3,
+            Self::Engine(NoAnswer::Busy) => 1,
+            Self::Engine(NoAnswer::Size) => 2,
+            Self::Engine(NoAnswer::Stopped) => 3,
             Self::Unauthorized => 4,
             Self::Malformed => 5,
         }
@@ -118,9 +118,9 @@ impl No {
 
     const fn from_number(number: u8) -> Option<Self> {
         Some(match number {
-            1 => Self::Refused(Refused::Busy),
-            2 => Self::Refused(Refused::Size),
-            3 => Self::Refused(Refused::Stopped),
+            1 => Self::Engine(NoAnswer::Busy),
+            2 => Self::Engine(NoAnswer::Size),
+            3 => Self::Engine(NoAnswer::Stopped),
             4 => Self::Unauthorized,
             5 => Self::Malformed,
             _ => return None,

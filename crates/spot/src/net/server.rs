@@ -12,11 +12,11 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::time::timeout;
 
 use super::{
-    ANSWERS, FAILED, HELLO, No, REFUSED, SNAPSHOT, SNAPSHOT_TAKEN, SUBMIT, VERSION, WELCOME, parse, put, requests,
+    ANSWERS, FAILED, FrameRefusal, HELLO, REFUSED, SNAPSHOT, SNAPSHOT_TAKEN, SUBMIT, VERSION, WELCOME, parse, put,
+    requests,
 };
 use crate::answer::Answer;
-use crate::service::{Engine, Pending, Refused};
-use crate::snapshot::Header;
+use crate::service::{Engine, NoAnswer, Pending, SnapshotTaken};
 
 /// Connections at a time, of those that have shown the token.
 const CONNECTIONS: usize = 256;
@@ -109,8 +109,8 @@ impl Server {
 /// What the writing task sends next.
 enum Outgoing {
     Answers(u64, Pending),
-    Refused(u64, No),
-    Snapshot(u64, Result<Option<Header>, crate::SpotError>),
+    Refused(u64, FrameRefusal),
+    Snapshot(u64, SnapshotTaken),
 }
 
 /// Lets in whoever shows the token.
@@ -124,12 +124,12 @@ async fn greet(stream: TcpStream, token: &Token) -> io::Result<Option<(Frames, O
             Some((&VERSION, shown)) if token.is(shown) => put(&mut out, number, WELCOME, |out| out.push(VERSION)),
             Some((&VERSION, _)) => {
                 tracing::warn!("a client showed a wrong token");
-                put(&mut out, number, REFUSED, |out| out.push(No::Unauthorized.number()));
+                put(&mut out, number, REFUSED, |out| out.push(FrameRefusal::Unauthorized.number()));
                 writer.write_all(&out).await?;
                 return Ok(None);
             }
             _ => {
-                put(&mut out, number, REFUSED, |out| out.push(No::Malformed.number()));
+                put(&mut out, number, REFUSED, |out| out.push(FrameRefusal::Malformed.number()));
                 writer.write_all(&out).await?;
                 return Ok(None);
             }
@@ -160,8 +160,8 @@ async fn read(frames: &mut Frames, engine: &Engine, sender: &mpsc::Sender<Outgoi
         let (outgoing, last) = match kind {
             SUBMIT => match requests(body).map(|requests| engine.enqueue(requests)) {
                 Ok(Ok(pending)) => (Outgoing::Answers(number, pending), false),
-                Ok(Err(refused)) => (Outgoing::Refused(number, No::Refused(refused)), refused == Refused::Stopped),
-                Err(_) => (Outgoing::Refused(number, No::Malformed), true),
+                Ok(Err(none)) => (Outgoing::Refused(number, FrameRefusal::Engine(none)), none == NoAnswer::Stopped),
+                Err(_) => (Outgoing::Refused(number, FrameRefusal::Malformed), true),
             },
             SNAPSHOT => {
                 // It takes its time: the answer comes when it is there, and others pass it by.
@@ -177,7 +177,7 @@ async fn read(frames: &mut Frames, engine: &Engine, sender: &mpsc::Sender<Outgoi
                     }
                 }
             }
-            _ => (Outgoing::Refused(number, No::Malformed), true),
+            _ => (Outgoing::Refused(number, FrameRefusal::Malformed), true),
         };
         if sender.send(outgoing).await.is_err() || last {
             break;
@@ -194,16 +194,16 @@ async fn write(mut writer: OwnedWriteHalf, mut outgoing: mpsc::Receiver<Outgoing
                 Ok(answers) => {
                     put(&mut out, number, ANSWERS, |out| answers.iter().for_each(|answer| Answer::encode(answer, out)))
                 }
-                Err(refused) => put(&mut out, number, REFUSED, |out| out.push(No::Refused(refused).number())),
+                Err(none) => put(&mut out, number, REFUSED, |out| out.push(FrameRefusal::Engine(none).number())),
             },
-            Outgoing::Refused(number, no) => put(&mut out, number, REFUSED, |out| out.push(no.number())),
+            Outgoing::Refused(number, refusal) => put(&mut out, number, REFUSED, |out| out.push(refusal.number())),
             Outgoing::Snapshot(number, taken) => match taken {
                 Ok(header) => {
                     let sequence = header.map_or(0, |header| header.sequence);
                     put(&mut out, number, SNAPSHOT_TAKEN, |out| out.extend_from_slice(&sequence.to_le_bytes()));
                 }
                 Err(crate::SpotError::Stopped) => {
-                    put(&mut out, number, REFUSED, |out| out.push(No::Refused(Refused::Stopped).number()));
+                    put(&mut out, number, REFUSED, |out| out.push(FrameRefusal::Engine(NoAnswer::Stopped).number()));
                 }
                 Err(error) => put(&mut out, number, FAILED, |out| out.extend_from_slice(error.code().as_bytes())),
             },

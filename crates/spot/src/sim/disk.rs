@@ -29,7 +29,7 @@ pub struct Faults {
 }
 
 #[derive(Clone, Debug, Default)]
-struct Node {
+struct FileEntry {
     /// What a reader sees.
     now: Vec<u8>,
     /// What a crash leaves for certain.
@@ -48,12 +48,12 @@ enum Change {
 impl Change {
     fn apply(&self, names: &mut BTreeMap<String, usize>) {
         match self {
-            Self::Create(name, node) => {
-                names.insert(name.clone(), *node);
+            Self::Create(name, number) => {
+                names.insert(name.clone(), *number);
             }
             Self::Rename(from, to) => {
-                if let Some(node) = names.remove(from) {
-                    names.insert(to.clone(), node);
+                if let Some(number) = names.remove(from) {
+                    names.insert(to.clone(), number);
                 }
             }
             Self::Remove(name) => {
@@ -64,7 +64,7 @@ impl Change {
 }
 
 struct Inner {
-    nodes: Vec<Node>,
+    files: Vec<FileEntry>,
     names: BTreeMap<String, usize>,
     durable_names: BTreeMap<String, usize>,
     changes: Vec<Change>,
@@ -96,7 +96,7 @@ impl Inner {
     }
 
     fn total(&self) -> usize {
-        self.names.values().map(|node| self.nodes[*node].now.len()).sum()
+        self.names.values().map(|number| self.files[*number].now.len()).sum()
     }
 }
 
@@ -107,7 +107,7 @@ pub struct FaultyDisk(Arc<Mutex<Inner>>);
 impl FaultyDisk {
     pub fn new(seed: u64) -> Self {
         Self(Arc::new(Mutex::new(Inner {
-            nodes: Vec::new(),
+            files: Vec::new(),
             names: BTreeMap::new(),
             durable_names: BTreeMap::new(),
             changes: Vec::new(),
@@ -135,21 +135,21 @@ impl FaultyDisk {
     /// The power goes and comes back. Open files are dead; what was not synced is anything.
     pub fn crash(&self) {
         let mut inner = self.inner();
-        let Inner { nodes, names, durable_names, changes, random, .. } = &mut *inner;
+        let Inner { files, names, durable_names, changes, random, .. } = &mut *inner;
         let kept = random.index(changes.len() + 1);
         for change in &changes[..kept] {
             change.apply(durable_names);
         }
         changes.clear();
         *names = durable_names.clone();
-        for node in nodes.iter_mut() {
-            tear(node, random);
+        for file in files.iter_mut() {
+            tear(file, random);
         }
         // Files that no name leads to are gone.
         let live: BTreeSet<usize> = names.values().copied().collect();
-        for (number, node) in nodes.iter_mut().enumerate() {
+        for (number, file) in files.iter_mut().enumerate() {
             if !live.contains(&number) {
-                *node = Node::default();
+                *file = FileEntry::default();
             }
         }
         inner.life += 1;
@@ -169,21 +169,21 @@ impl FaultyDisk {
     /// What is on the disk now, by name. For tests that damage it.
     pub fn read(&self, name: &str) -> Option<Vec<u8>> {
         let inner = self.inner();
-        inner.names.get(name).map(|node| inner.nodes[*node].now.clone())
+        inner.names.get(name).map(|number| inner.files[*number].now.clone())
     }
 
     /// Puts a file there, durably, as an operator or a cosmic ray would.
     pub fn put(&self, name: &str, bytes: Vec<u8>) {
         let mut inner = self.inner();
-        let node = Node { durable: bytes.clone(), now: bytes, dirty: BTreeSet::new() };
+        let file = FileEntry { durable: bytes.clone(), now: bytes, dirty: BTreeSet::new() };
         let number = match inner.names.get(name).copied() {
             Some(number) => {
-                inner.nodes[number] = node;
+                inner.files[number] = file;
                 number
             }
             None => {
-                inner.nodes.push(node);
-                inner.nodes.len() - 1
+                inner.files.push(file);
+                inner.files.len() - 1
             }
         };
         inner.names.insert(name.to_owned(), number);
@@ -195,22 +195,22 @@ impl FaultyDisk {
     pub fn copy(&self, seed: u64) -> Self {
         let copy = Self::new(seed);
         let inner = self.inner();
-        for (name, node) in &inner.names {
-            copy.put(name, inner.nodes[*node].now.clone());
+        for (name, number) in &inner.names {
+            copy.put(name, inner.files[*number].now.clone());
         }
         copy
     }
 }
 
-fn tear(node: &mut Node, random: &mut Random) {
-    if node.dirty.is_empty() && node.now.len() == node.durable.len() {
-        node.now = node.durable.clone();
+fn tear(file: &mut FileEntry, random: &mut Random) {
+    if file.dirty.is_empty() && file.now.len() == file.durable.len() {
+        file.now = file.durable.clone();
         return;
     }
-    let length = if random.below(2) == 0 { node.now.len() } else { node.durable.len() };
-    let mut result = node.durable.clone();
+    let length = if random.below(2) == 0 { file.now.len() } else { file.durable.len() };
+    let mut result = file.durable.clone();
     result.resize(length, 0);
-    for block in &node.dirty {
+    for block in &file.dirty {
         let fate = random.below(8);
         for at in (block * BLOCK..(block + 1) * BLOCK).step_by(SECTOR) {
             let Some(sector) = result.get_mut(at..).map(|rest| {
@@ -224,7 +224,7 @@ fn tear(node: &mut Node, random: &mut Random) {
             match fate {
                 0 => {}
                 1 => {
-                    let new = node.now.get(at..).unwrap_or(&[]);
+                    let new = file.now.get(at..).unwrap_or(&[]);
                     let length = new.len().min(sector.len());
                     sector[..length].copy_from_slice(&new[..length]);
                 }
@@ -232,14 +232,14 @@ fn tear(node: &mut Node, random: &mut Random) {
             }
         }
     }
-    node.now = result.clone();
-    node.durable = result;
-    node.dirty.clear();
+    file.now = result.clone();
+    file.durable = result;
+    file.dirty.clear();
 }
 
 pub struct FaultyFile {
     disk: FaultyDisk,
-    node: usize,
+    number: usize,
     life: u64,
 }
 
@@ -266,19 +266,19 @@ impl Storage for FaultyDisk {
     fn create(&self, name: &str) -> io::Result<FaultyFile> {
         let mut inner = self.inner();
         inner.operate()?;
-        let node = inner.nodes.len();
-        inner.nodes.push(Node::default());
-        let change = Change::Create(name.to_owned(), node);
+        let number = inner.files.len();
+        inner.files.push(FileEntry::default());
+        let change = Change::Create(name.to_owned(), number);
         change.apply(&mut inner.names);
         inner.changes.push(change);
-        Ok(FaultyFile { disk: self.clone(), node, life: inner.life })
+        Ok(FaultyFile { disk: self.clone(), number, life: inner.life })
     }
 
     fn open(&self, name: &str) -> io::Result<FaultyFile> {
         let mut inner = self.inner();
         inner.operate()?;
-        let node = *inner.names.get(name).ok_or(io::ErrorKind::NotFound)?;
-        Ok(FaultyFile { disk: self.clone(), node, life: inner.life })
+        let number = *inner.names.get(name).ok_or(io::ErrorKind::NotFound)?;
+        Ok(FaultyFile { disk: self.clone(), number, life: inner.life })
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
@@ -321,20 +321,20 @@ impl Storage for FaultyDisk {
 
 impl File for FaultyFile {
     fn length(&self) -> io::Result<u64> {
-        Ok(self.operate()?.nodes[self.node].now.len() as u64)
+        Ok(self.operate()?.files[self.number].now.len() as u64)
     }
 
     fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
         let mut inner = self.operate()?;
         let from = usize::try_from(at).map_err(io::Error::other)?;
-        let available = inner.nodes[self.node].now.len().saturating_sub(from);
+        let available = inner.files[self.number].now.len().saturating_sub(from);
         let mut length = available.min(buffer.len());
         // Readers must bear it too.
         let rate = inner.faults.short_write;
         if length > 1 && inner.chance(rate) {
             length = 1 + inner.random.index(length - 1);
         }
-        buffer[..length].copy_from_slice(&inner.nodes[self.node].now[from.min(from + length)..from + length]);
+        buffer[..length].copy_from_slice(&inner.files[self.number].now[from.min(from + length)..from + length]);
         Ok(length)
     }
 
@@ -349,16 +349,16 @@ impl File for FaultyFile {
             length = 1 + inner.random.index(length - 1);
         }
         let from = usize::try_from(at).map_err(io::Error::other)?;
-        let grows = (from + length).saturating_sub(inner.nodes[self.node].now.len());
+        let grows = (from + length).saturating_sub(inner.files[self.number].now.len());
         if faults.capacity.is_some_and(|capacity| inner.total() + grows > capacity) {
             return Err(io::ErrorKind::StorageFull.into());
         }
-        let node = &mut inner.nodes[self.node];
-        if node.now.len() < from + length {
-            node.now.resize(from + length, 0);
+        let file = &mut inner.files[self.number];
+        if file.now.len() < from + length {
+            file.now.resize(from + length, 0);
         }
-        node.now[from..from + length].copy_from_slice(&bytes[..length]);
-        node.dirty.extend(from / BLOCK..(from + length).div_ceil(BLOCK));
+        file.now[from..from + length].copy_from_slice(&bytes[..length]);
+        file.dirty.extend(from / BLOCK..(from + length).div_ceil(BLOCK));
         Ok(length)
     }
 
@@ -366,34 +366,34 @@ impl File for FaultyFile {
         let mut inner = self.operate()?;
         let rate = inner.faults.sync_error;
         let fails = inner.chance(rate);
-        let Inner { nodes, random, .. } = &mut *inner;
-        let node = &mut nodes[self.node];
+        let Inner { files, random, .. } = &mut *inner;
+        let file = &mut files[self.number];
         if fails {
             // The kernel marks the pages clean all the same: what did not get through is never written again.
-            let seen = node.now.clone();
-            tear(node, random);
-            node.now = seen;
+            let seen = file.now.clone();
+            tear(file, random);
+            file.now = seen;
             return Err(io::Error::other("the disk reports an error"));
         }
-        if node.now.len() == node.durable.len() {
-            for block in &node.dirty {
-                let range = block * BLOCK..node.now.len().min((block + 1) * BLOCK);
-                node.durable[range.clone()].copy_from_slice(&node.now[range]);
+        if file.now.len() == file.durable.len() {
+            for block in &file.dirty {
+                let range = block * BLOCK..file.now.len().min((block + 1) * BLOCK);
+                file.durable[range.clone()].copy_from_slice(&file.now[range]);
             }
         } else {
-            node.durable = node.now.clone();
+            file.durable = file.now.clone();
         }
-        node.dirty.clear();
+        file.dirty.clear();
         Ok(())
     }
 
     fn forget_cached(&self) -> io::Result<()> {
         let mut inner = self.operate()?;
-        let node = &mut inner.nodes[self.node];
-        for (number, block) in node.now.chunks_mut(BLOCK).enumerate() {
+        let file = &mut inner.files[self.number];
+        for (number, block) in file.now.chunks_mut(BLOCK).enumerate() {
             // What is still to be written stays.
-            if !node.dirty.contains(&number)
-                && let Some(durable) = node.durable.get(number * BLOCK..number * BLOCK + block.len())
+            if !file.dirty.contains(&number)
+                && let Some(durable) = file.durable.get(number * BLOCK..number * BLOCK + block.len())
             {
                 block.copy_from_slice(durable);
             }

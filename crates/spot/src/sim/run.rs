@@ -8,7 +8,7 @@ use domain::{AccountStatus, Amount, AssetId, Timestamp, UserId, id};
 
 use super::disk::{Faults, FaultyDisk};
 use super::model::Model;
-use crate::answer::{Answer, Outcome};
+use crate::answer::{Answer, Decision};
 use crate::core::{Core, Settings};
 use crate::error::SpotError;
 use crate::log::format::SegmentHeader;
@@ -243,8 +243,8 @@ impl Simulation {
                 return Err(format!("{request:?} was answered {answer:?}, expected {expected:?}"));
             }
             match answer {
-                Answer::First(Outcome::Applied) => self.report.applied += 1,
-                Answer::First(Outcome::Refused(_)) => self.report.refused += 1,
+                Answer::First(Decision::Applied) => self.report.applied += 1,
+                Answer::First(Decision::Refused(_)) => self.report.refused += 1,
                 Answer::Replay(_) => self.report.replays += 1,
                 Answer::Conflict | Answer::Expired | Answer::TooEarly | Answer::NoRoom => self.report.undecided += 1,
                 Answer::Standing(_) | Answer::Balance(_) | Answer::Total(_) => {}

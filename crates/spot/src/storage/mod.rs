@@ -8,7 +8,7 @@ pub mod disk;
 
 use std::io;
 
-use crate::error::{SpotError, Told};
+use crate::error::{OnFile, SpotError};
 use crate::log::UNFINISHED;
 
 /// One folder of files. All names are plain file names.
@@ -82,15 +82,15 @@ pub(crate) fn make_whole<S: Storage>(
     let unfinished = format!("{name}{UNFINISHED}");
     let path = || storage.describe(&unfinished);
     let finish = || -> Result<(), SpotError> {
-        let file = storage.create(&unfinished).told("create", path)?;
-        write(&file).told("write to", path)?;
-        file.sync().told("sync", path)?;
-        storage.rename(&unfinished, name).told("rename", path)
+        let file = storage.create(&unfinished).on_file("create", path)?;
+        write(&file).on_file("write to", path)?;
+        file.sync().on_file("sync", path)?;
+        storage.rename(&unfinished, name).on_file("rename", path)
     };
     if let Err(error) = finish() {
         // On a full disk the log needs the room. The first error is the one that tells.
         storage.remove(&unfinished).ok();
         return Err(error);
     }
-    storage.sync_directory().told("sync", || storage.describe(""))
+    storage.sync_directory().on_file("sync", || storage.describe(""))
 }

@@ -4,7 +4,7 @@
 use domain::{AccountStatus, Amount, AssetId, UserId};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use spot::{Answer, Move, OpId, Operation, Outcome, Request, Settle, Standing};
+use spot::{Answer, Decision, Move, OpId, Operation, Request, Settle, Standing};
 
 /// The fields of an operation, without its id and kind.
 pub fn describe(operation: &Operation) -> Value {
@@ -41,10 +41,10 @@ pub fn request(request: &Request) -> Value {
     }
 }
 
-pub fn outcome(outcome: Outcome) -> &'static str {
+pub fn outcome(outcome: Decision) -> &'static str {
     match outcome {
-        Outcome::Applied => "applied",
-        Outcome::Refused(refusal) => refusal.code(),
+        Decision::Applied => "applied",
+        Decision::Refused(refusal) => refusal.code(),
     }
 }
 
