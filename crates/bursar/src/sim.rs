@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use indicatif::{ProgressBar, ProgressStyle};
+use lab::sim::spot::Simulation;
 use serde_json::json;
-use spot::sim::Simulation;
 use transfer::sim::{Report, SimError};
 
 use crate::failure::{Exit, Failure, Outcome};

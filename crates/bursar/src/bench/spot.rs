@@ -9,11 +9,10 @@ use domain::random::Random;
 use domain::{Amount, AssetId, Clock, UserId};
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
-use spot::log::format::SegmentHeader;
 use spot::net::{Client, Server, Token};
 use spot::service::{Ended, Limits};
-use spot::state::{State, Window};
-use spot::{Answer, Core, Decision as Decided, Engine, Move, OpId, Operation, Request, Settings, SpotError};
+use spot::sim::{SegmentHeader, Window, prepare};
+use spot::{Answer, Core, Decision as Decided, Engine, Move, OpId, Operation, Request, Settings, SpotError, State};
 
 use super::Samples;
 use super::disk::{Probe, fdatasync};
@@ -312,7 +311,7 @@ fn recovery(site: &Site, operations: u64) -> Result<Value, Failure> {
     let mut core = core;
     let current = core.log().segment();
     let next = SegmentHeader { number: current.number + 1, ..current };
-    spot::log::write::prepare(&*core.storage(), &core.spare(), &next)?;
+    prepare(&*core.storage(), &core.spare(), &next)?;
     let watch = Stopwatch::start();
     let sealed = core.seal()?;
     let stop = watch.elapsed();

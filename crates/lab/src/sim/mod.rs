@@ -1,1 +1,3 @@
 //! Seeded simulations: crashes, faults, and a model that must agree.
+
+pub mod spot;

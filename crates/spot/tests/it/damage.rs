@@ -261,7 +261,7 @@ fn a_segment_of_another_log_is_refused() {
     spot::Core::create(&other, LOG + 1, &crate::common::settings()).expect("a new log");
     disk.put(&segment(4), {
         let mut bytes = other.read(&segment(1)).expect("there");
-        let header = spot::log::format::SegmentHeader { log_id: LOG + 1, number: 4, bytes: 1 << 20 };
+        let header = spot::sim::SegmentHeader { log_id: LOG + 1, number: 4, bytes: 1 << 20 };
         bytes[..64].copy_from_slice(&header.encode());
         bytes
     });
@@ -281,7 +281,7 @@ fn a_segment_of_another_log_is_refused() {
     }
     disk.put(&snapshot_name(3), stranger.read(&snapshot_name(3)).expect("there"));
     let mut blank = disk.read(&segment(3)).expect("there");
-    blank[..64].copy_from_slice(&spot::log::format::SegmentHeader { log_id: LOG, number: 4, bytes: 1 << 20 }.encode());
+    blank[..64].copy_from_slice(&spot::sim::SegmentHeader { log_id: LOG, number: 4, bytes: 1 << 20 }.encode());
     blank[64..].fill(0);
     disk.put(&segment(4), blank);
     let error = open(&disk).err().expect("refused");
@@ -310,7 +310,7 @@ fn a_gap_between_segments_is_refused() {
     drop(core);
     // Someone lost segment 2 and moved the next ones up.
     let mut header = renamed.clone();
-    header[..64].copy_from_slice(&spot::log::format::SegmentHeader { log_id: LOG, number: 2, bytes: 1 << 20 }.encode());
+    header[..64].copy_from_slice(&spot::sim::SegmentHeader { log_id: LOG, number: 2, bytes: 1 << 20 }.encode());
     disk.put(&segment(2), header);
     let error = open(&disk).err().expect("refused");
     assert_eq!(error.code(), "SPOT_LOG_DAMAGED");
@@ -326,7 +326,7 @@ fn a_record_that_decides_otherwise_than_it_did_is_refused() {
     // The same bytes with another decision, well sealed: what another version with other rules would have written.
     let mut bytes = disk.read(&segment(1)).expect("there");
     let header = bytes[BLOCK..BLOCK + 64].first_chunk::<64>().expect("64 bytes");
-    let mut record = spot::log::format::RecordHeader::decode(header).expect("a header");
+    let mut record = spot::sim::RecordHeader::decode(header).expect("a header");
     record.decisions ^= 1;
     bytes[BLOCK..BLOCK + 64].copy_from_slice(&record.encode());
     disk.put(&segment(1), bytes);

@@ -197,7 +197,7 @@ fn a_late_order_for_a_segment_does_not_replace_the_one_in_use() {
     // The thread that prepares segments comes to this order only now.
     let header = core.log().segment();
     assert_eq!(header.number, 2);
-    spot::log::write::prepare(&disk, &core.spare(), &header).expect("nothing to do");
+    spot::sim::prepare(&disk, &core.spare(), &header).expect("nothing to do");
     batch(&mut core, &[deposit(3, 1, 10)]).expect("durable");
     let digest = core.state().digest();
     drop(core);

@@ -6,16 +6,9 @@ use std::sync::Arc;
 use domain::random::Random;
 use domain::{AccountStatus, Amount, AssetId, Timestamp, UserId, id};
 
-use super::disk::{Faults, FaultyDisk};
-use super::model::Model;
-use crate::answer::{Answer, Decision};
-use crate::core::{Core, Settings};
-use crate::error::SpotError;
-use crate::log::format::SegmentHeader;
-use crate::log::write::prepare;
-use crate::operation::{Move, OpId, Operation, Request, Settle};
-use crate::snapshot;
-use crate::state::Window;
+use spot::sim::model::Model;
+use spot::sim::{Faults, FaultyDisk, SegmentHeader, Window, prepare};
+use spot::{Answer, Core, Decision, Move, OpId, Operation, Request, Settings, Settle, SpotError, snapshot};
 
 /// What happened in a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -336,29 +329,4 @@ fn trouble(random: &mut Random) -> Faults {
     let (short_write, write_error, sync_error) = (rare() * 5, rare(), rare());
     let capacity = (random.below(6) == 0).then_some(3 << 20);
     Faults { short_write, write_error, sync_error, capacity, power_after }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_engine_agrees_with_the_model_through_crashes_and_a_lying_disk() {
-        let (mut torn, mut kept) = (0, 0);
-        for seed in 1..=12 {
-            let simulation = Simulation::new(seed).expect("a new log");
-            let report = simulation.run(40_000, &mut |_| {}).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
-            assert!(report.recoveries > 10 && report.failed_batches > 5 && report.snapshots > 1, "{report:?}");
-            assert!(report.applied > 2_000 && report.refused > 1_000 && report.replays > 500, "{report:?}");
-            torn += report.torn_tails;
-            kept += report.unacknowledged_kept;
-        }
-        assert!(torn > 5 && kept > 5, "{torn} torn tails, {kept} unacknowledged batches kept");
-    }
-
-    #[test]
-    fn the_same_seed_gives_the_same_run() {
-        let run = || Simulation::new(99).expect("a new log").run(3_000, &mut |_| {}).expect("agrees");
-        assert_eq!(run(), run());
-    }
 }
