@@ -1,4 +1,5 @@
-//! What the engine answers. The numbers are kept in the log's checksums and in snapshots and never change.
+//! What the engine answers. The numbers never change: those of decisions are in the checksums of the log, those of
+//! standings are in snapshots, and those of answers are on the wire.
 
 use std::fmt;
 
@@ -8,8 +9,9 @@ use crate::operation::{BadLayout, Fields};
 
 macro_rules! refusals {
     ($($Variant:ident = $number:literal, $code:literal, $text:literal;)*) => {
-        /// Why an operation was refused, in order of precedence: the first that applies is the answer, and is
-        /// remembered under the operation's id.
+        /// Why an operation was refused. The guards look in this order, and the first that applies is the answer and
+        /// is remembered under the operation's id. A trade looks at the buyer's account to the end, then at the
+        /// seller's. The last two are no guards: they are the answer to a withdrawal that comes after its rollback.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum SpotRefusal { $($Variant,)* }
 
@@ -53,6 +55,7 @@ refusals! {
     RolledBack = 27, "WITHDRAWAL_ROLLED_BACK", "the withdrawal was rolled back: its money is with the user again";
 }
 
+/// What the engine decided about an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
     Applied,
@@ -92,7 +95,7 @@ impl Standing {
         }
     }
 
-    /// What a replay of the operation is told.
+    /// The answer to the same operation when it comes again. A rollback is answered by `State::roll_back` instead.
     pub(crate) const fn decision(self) -> Decision {
         match self {
             Self::Applied => Decision::Applied,
@@ -110,8 +113,8 @@ pub struct Balance {
     pub status: AccountStatus,
 }
 
-/// The answer to one request. **Only `First` and `Replay` say what became of the operation.** The others decided
-/// nothing: whoever takes them for a refusal and pays the money back, pays it twice.
+/// The answer to one request. **To an operation, only `First` and `Replay` say what became of it.** The others decided
+/// nothing: a caller that takes them for a refusal and pays the money back may pay it twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// It was decided now.
@@ -126,9 +129,9 @@ pub enum Answer {
     TooEarly,
     /// The total of the asset has no room for what a rollback gives back. Nothing was done; it must be sent again.
     NoRoom,
-    /// To a query: what stands under the id, if anything.
+    /// To a query: what stands under the id, or `None` if nothing was ever decided under it.
     Standing(Option<Standing>),
-    /// To a balance request: nothing, if the user never had one.
+    /// To a balance request: `None` if the user never had a balance in the asset.
     Balance(Option<Balance>),
     /// To a total request.
     Total(Amount),
@@ -143,6 +146,7 @@ const STANDING: u8 = 6;
 const BALANCE: u8 = 7;
 const TOTAL: u8 = 8;
 const NO_ROOM: u8 = 9;
+/// The second byte of a `STANDING` or `BALANCE` that has nothing to tell. No standing and no status has this number.
 const NOTHING: u8 = u8::MAX;
 
 impl Decision {
@@ -165,7 +169,7 @@ impl Decision {
 }
 
 impl Answer {
-    /// The code of an answer that is not `Applied`, for interfaces; it names a page in `docs/errors/`.
+    /// The code of an answer that refused the operation or left it undecided; it names a page in `docs/errors/`.
     pub const fn code(&self) -> Option<&'static str> {
         match self {
             Self::First(Decision::Refused(refusal)) | Self::Replay(Decision::Refused(refusal)) => Some(refusal.code()),

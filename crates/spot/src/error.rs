@@ -89,7 +89,7 @@ impl SpotError {
     }
 }
 
-/// The error with its cause, for a line of an event.
+/// The error and its cause in one line, for events.
 pub(crate) struct Whole<'a>(pub &'a SpotError);
 
 impl std::fmt::Display for Whole<'_> {
@@ -99,7 +99,7 @@ impl std::fmt::Display for Whole<'_> {
     }
 }
 
-/// Adds the file and the deed to an error of the operating system.
+/// Adds to an error of the operating system the file and what was to be done with it.
 pub(crate) trait OnFile<T> {
     fn on_file(self, what: &'static str, file: impl FnOnce() -> String) -> Result<T, SpotError>;
 }

@@ -1,13 +1,13 @@
 //! Snapshots: the whole state after a batch, in one file.
 //!
-//! A snapshot is made from the one before and the segments since, by the same code that starts the engine, in the
-//! background, while the writer goes on: it is not stopped at all, and every snapshot is a rehearsal of recovery
-//! (docs/adr/0004-spot-engine.md). It is written aside, synced, renamed, and the folder synced; only then do older
-//! files go. The two newest stay, with the segments since the older one: if the newest cannot be read, the older one
-//! and the log give the same state.
+//! A snapshot is made in the background from the one before and the segments since, by the same code that starts the
+//! engine. The writer goes on meanwhile, and every snapshot is a rehearsal of recovery (docs/adr/0004-spot-engine.md).
+//! It is written under another name, synced and renamed, and the folder is synced; only then are older files removed.
+//! The two newest stay, with the segments since the older one: if the newest cannot be read, the older one and the log
+//! give the same state.
 //!
 //! Layout: a header of 96 bytes, then chunks of accounts (32 bytes each), then chunks of ids (16 bytes each, in
-//! order). Each chunk is its length, its crc32c, its bytes. The header says how many of each there are.
+//! order). Each chunk is its length, its crc32c, its bytes. The header says how many accounts and ids there are.
 
 use std::io;
 
@@ -26,9 +26,9 @@ const MAGIC: [u8; 8] = *b"BURSPOTS";
 const HEADER: usize = 96;
 const ACCOUNT: usize = 32;
 const ID: usize = 16;
-/// EIO: the disk cannot read it.
-const BAD_SPOT: i32 = rustix::io::Errno::IO.raw_os_error();
-/// Bytes in a chunk: a multiple of both entries.
+/// EIO: the disk itself cannot read the bytes.
+const UNREADABLE: i32 = rustix::io::Errno::IO.raw_os_error();
+/// The bytes of a full chunk: a multiple of the length of an account and of an id.
 const CHUNK: usize = 1 << 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +36,7 @@ pub struct SnapshotHeader {
     pub log_id: u64,
     /// The last batch that the state holds.
     pub sequence: u64,
-    /// The segment in which the log goes on.
+    /// The segment that holds the batches after it.
     pub segment: u64,
     pub window: Window,
     pub accounts: u64,
@@ -146,12 +146,12 @@ impl<F: File> Chunks<'_, F> {
         write_all(self.file, &self.chunk, self.at + 8)?;
         self.at += 8 + self.chunk.len() as u64;
         self.chunk.clear();
-        // Piece by piece, so that the writer's own syncs do not queue behind a whole snapshot.
+        // Each chunk is synced by itself, so that the writer's own syncs do not queue behind a whole snapshot.
         self.file.sync()
     }
 }
 
-/// Writes the state as of `sequence`; the log goes on in `segment`.
+/// Writes the state after batch `sequence`; the batches after it are in `segment` and later ones.
 pub fn write<S: Storage>(
     storage: &S,
     state: &State,
@@ -189,7 +189,7 @@ fn write_body<F: File>(file: &F, header: &SnapshotHeader, state: &State) -> io::
     chunks.flush()
 }
 
-/// Reads a snapshot; the state is whole or there is none.
+/// Reads a snapshot. It is used only if every byte of it is sound.
 pub fn load<S: Storage>(storage: &S, sequence: u64) -> Result<(SnapshotHeader, State), Invalid> {
     let file = storage.open(&snapshot_name(sequence)).map_err(Invalid::Io)?;
     let mut header = [0; HEADER];
@@ -200,7 +200,7 @@ pub fn load<S: Storage>(storage: &S, sequence: u64) -> Result<(SnapshotHeader, S
     if header.sequence != sequence {
         return Err(Invalid::at(0, "the file was renamed"));
     }
-    // Every account takes bytes in the file, so a header cannot ask for more memory than the file has.
+    // Each account takes bytes in the file, so the length of the file bounds the memory that a header can ask for.
     let file_bytes = file.length().map_err(Invalid::Io)?;
     let room = header.accounts.min(file_bytes / ACCOUNT as u64);
     let mut state = State::with_room_for(usize::try_from(room).unwrap_or(0));
@@ -243,6 +243,7 @@ pub fn load<S: Storage>(storage: &S, sequence: u64) -> Result<(SnapshotHeader, S
     Ok((header, state))
 }
 
+/// Puts one entry back into the state. Anything but `Some(true)` means that no engine ever wrote this entry.
 fn restore(state: &mut State, entry: usize, bytes: &[u8]) -> Option<bool> {
     let mut fields = Fields::of(bytes);
     if entry == ID {
@@ -261,19 +262,20 @@ pub struct Progress {
     pub operations: u64,
 }
 
-/// What the log comes to.
+/// What a recovery came to.
 pub struct Recovered {
     pub state: State,
     pub sequence: u64,
     pub end: End,
-    /// The snapshot that it began with.
+    /// The snapshot that the recovery began with.
     pub snapshot: Option<SnapshotHeader>,
     /// Newer snapshots that could not be used, and why.
     pub unusable: Vec<SpotError>,
     pub operations: u64,
 }
 
-/// The newest snapshot that can be read and the log after it, up to and with segment `last` or to the end.
+/// Recovers the state from the newest snapshot that can be read and the log after it, up to and with segment `last`, or
+/// to the end of the log.
 pub fn recover<S: Storage>(
     storage: &S,
     last: Option<u64>,
@@ -333,7 +335,8 @@ fn recover_from<S: Storage>(
     Ok(Recovered { state, sequence, end, snapshot, unusable, operations: reached.operations })
 }
 
-/// The newest snapshot that can be used: its header and what it holds, or no header and an empty state if there is none.
+/// The newest snapshot that can be used: its header and what it holds, or no header and an empty state if there is
+/// none.
 struct NewestSnapshot {
     header: Option<SnapshotHeader>,
     state: State,
@@ -347,10 +350,11 @@ fn newest_snapshot<S: Storage>(storage: &S) -> Result<NewestSnapshot, SpotError>
         match load(storage, sequence) {
             Ok((header, state)) => return Ok(NewestSnapshot { header: Some(header), state, unusable }),
             Err(invalid) => match invalid.into_error(storage.describe(&snapshot_name(sequence))) {
-                // An old program must not go back to an old snapshot because it cannot read the newest; nor one that
-                // may not read it, or has no file handle left. A bad spot on the disk is another matter.
+                // An older program must not fall back to an older snapshot because it does not know the format, nor a
+                // process that has no permission or no file handle left. Only bytes that the disk itself cannot read
+                // count as damage.
                 newer @ SpotError::Newer { .. } => return Err(newer),
-                SpotError::Storage { what, file, source } if source.raw_os_error() != Some(BAD_SPOT) => {
+                SpotError::Storage { what, file, source } if source.raw_os_error() != Some(UNREADABLE) => {
                     return Err(SpotError::Storage { what, file, source });
                 }
                 other => unusable.push(other),
@@ -360,7 +364,8 @@ fn newest_snapshot<S: Storage>(storage: &S) -> Result<NewestSnapshot, SpotError>
     Ok(NewestSnapshot { header: None, state: State::default(), unusable })
 }
 
-/// Runs the operations of a record again; they must come out as they did. `see` is shown each of them.
+/// Runs the operations of a record again and checks that the decisions are the same as then. `see` is shown each of
+/// them.
 pub(crate) fn run_record<S: Storage>(
     storage: &S,
     state: &mut State,
@@ -388,7 +393,7 @@ pub(crate) fn run_record<S: Storage>(
                 decisions.push(decision.number());
                 see(record, &operation, decision);
             }
-            // Only what was decided for the first time was ever logged.
+            // The log holds only operations that were decided for the first time.
             _ => return Err(diverged(number)),
         }
     }
@@ -398,7 +403,7 @@ pub(crate) fn run_record<S: Storage>(
     Ok(())
 }
 
-/// A segment that is not written to any more, and the last batch in it or before it.
+/// A segment that will not be written to any more, and the last batch in it or before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sealed {
     /// 0 if there is none yet.
@@ -406,8 +411,8 @@ pub struct Sealed {
     pub sequence: u64,
 }
 
-/// Makes a snapshot of everything up to and with a sealed segment, and removes what is no longer needed. `None` if
-/// nothing happened since the newest one.
+/// Takes a snapshot of everything up to and with a sealed segment, and removes files that are no longer needed. `None`
+/// if there is no batch since the newest snapshot.
 pub fn take<S: Storage>(storage: &S, sealed: Sealed) -> Result<Option<SnapshotHeader>, SpotError> {
     let last = sealed.segment;
     if last == 0 {
@@ -420,7 +425,7 @@ pub fn take<S: Storage>(storage: &S, sealed: Sealed) -> Result<Option<SnapshotHe
         return Ok(None);
     }
     let recovered = recover_from(storage, newest, Some(last), &mut |_| {})?;
-    // Every batch of a sealed segment was acknowledged: if the last is not there, it is damaged.
+    // Every batch of a sealed segment was acknowledged. If the last one cannot be read, the segment is damaged.
     if recovered.sequence != sealed.sequence {
         let (end, sequence) = (recovered.end, recovered.sequence);
         let file = storage.describe(&segment_name(end.segment));
@@ -439,8 +444,8 @@ pub fn take<S: Storage>(storage: &S, sealed: Sealed) -> Result<Option<SnapshotHe
     Ok(Some(made))
 }
 
-/// Snapshots newer than the one that could be read are damaged. They keep their bytes under another name, and no longer
-/// count as one of the two that make segments superfluous.
+/// Renames the damaged snapshots: those that are newer than the one that could be read. They keep their bytes, and no
+/// longer count as one of the two that are kept.
 fn set_aside<S: Storage>(storage: &S, readable: Option<u64>) -> Result<(), SpotError> {
     for sequence in snapshots(storage)?.into_iter().filter(|sequence| Some(*sequence) > readable) {
         let name = snapshot_name(sequence);
@@ -451,8 +456,8 @@ fn set_aside<S: Storage>(storage: &S, readable: Option<u64>) -> Result<(), SpotE
     Ok(())
 }
 
-/// Two snapshots are kept, the one just written and the one that it was made from, which was read in full: what is
-/// older than that one goes, and the segments that only it needed.
+/// Keeps two snapshots: the one just written, and `base`, which it was made from and which was read in full. Older
+/// snapshots are removed, and the segments that only those needed.
 fn tidy<S: Storage>(storage: &S, base: &SnapshotHeader) -> Result<(), SpotError> {
     for sequence in snapshots(storage)?.into_iter().filter(|sequence| *sequence < base.sequence) {
         let name = snapshot_name(sequence);
@@ -466,7 +471,7 @@ fn tidy<S: Storage>(storage: &S, base: &SnapshotHeader) -> Result<(), SpotError>
     Ok(())
 }
 
-/// Which log a segment belongs to, if its header can be read. What is wrong with it otherwise, the reader says.
+/// The id of the log that a segment belongs to. `None` if the header cannot be read: `walk` then says why.
 fn segment_log_id<S: Storage>(storage: &S, number: u64) -> Result<Option<u64>, SpotError> {
     let name = segment_name(number);
     let file = match storage.open(&name) {
@@ -479,7 +484,7 @@ fn segment_log_id<S: Storage>(storage: &S, number: u64) -> Result<Option<u64>, S
     Ok(header.map(|header| header.log_id))
 }
 
-/// The header alone, if it can be read.
+/// Reads the header alone. `None` if it cannot be read or is not sound.
 pub fn read_header<S: Storage>(storage: &S, name: &str) -> Option<SnapshotHeader> {
     let file = storage.open(name).ok()?;
     let mut bytes = [0; HEADER];

@@ -2,9 +2,9 @@
 
 use super::*;
 
-/// Each part of the script is `kind id user asset amount answer`. Settles are `settle id buyer seller base quote answer`
-/// with 10 of base for 20 of quote, fees 1 and 2 to user 9; statuses `status id user asset STATUS answer`;
-/// `balance user asset available reserved`; `standing id STANDING`.
+/// Each part of the script is `kind id user asset amount answer`. Settles are `settle id buyer seller base quote
+/// answer` with 10 of base for 20 of quote, fees 1 and 2 to user 9; statuses `status id user asset STATUS answer`;
+/// `balance user asset available reserved`, or `nothing user asset` if there is no balance; `standing id ANSWER`.
 fn check(script: &str) -> State {
     let mut state = State::default();
     state.set_window(Window { time: now(), horizon: Timestamp::from_micros(i64::MIN) });

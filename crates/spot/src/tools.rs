@@ -1,4 +1,4 @@
-//! Looking at a log without running it: everything read, everything checked, nothing changed.
+//! Reads and checks a whole log without starting an engine on it. Nothing is changed.
 
 use crate::answer::Decision;
 use crate::error::SpotError;
@@ -12,7 +12,8 @@ use crate::storage::Storage;
 /// What a complete reading found.
 pub struct Verified {
     pub end: End,
-    /// Every snapshot, oldest first: each is what the log says at its place.
+    /// Every snapshot, oldest first. Each but the one that the reading began with holds the same state as the log
+    /// there.
     pub snapshots: Vec<SnapshotHeader>,
     pub segments: u64,
     pub batches: u64,
@@ -22,9 +23,9 @@ pub struct Verified {
     pub state: State,
 }
 
-/// Reads all snapshots and all segments, runs every operation again from the oldest snapshot on, and compares what
-/// comes out with each newer snapshot. The first thing that is wrong is the error. `see` is shown every operation with
-/// what became of it.
+/// Reads all snapshots and segments and runs every operation again: from the first segment on if none is missing, else
+/// from the oldest snapshot on. Compares the state with each snapshot on the way. The first thing that is wrong is the
+/// error. `see` is shown every operation with its decision.
 pub fn verify<S: Storage>(
     storage: &S,
     progress: &mut dyn FnMut(Progress),
@@ -36,9 +37,9 @@ pub fn verify<S: Storage>(
     if there.is_empty() && sequences.is_empty() {
         return Err(SpotError::Missing { folder: storage.describe("") });
     }
-    // All segments from the very first on; or, if some are gone, from where the oldest snapshot goes on.
+    // The reading begins with the first segment if none is missing, else where the oldest snapshot ends.
     let complete = there.iter().zip(1..).all(|(number, expected)| *number == expected);
-    // A start from a snapshot needs the segment in which the log goes on.
+    // An engine can only start from a snapshot if the segment with the next batches is there.
     let goes_on = |header: &SnapshotHeader| match there.contains(&header.segment) {
         true => Ok(()),
         false => Err(SpotError::Incomplete { what: storage.describe(&segment_name(header.segment)) }),
@@ -117,7 +118,7 @@ fn read<S: Storage>(storage: &S, sequence: u64) -> Result<(SnapshotHeader, State
     load(storage, sequence).map_err(|invalid| invalid.into_error(storage.describe(&snapshot_name(sequence))))
 }
 
-/// The id of the log, if a snapshot's header can say it.
+/// The id of the log, if the header of any snapshot can be read. All headers must agree.
 fn headers_log_id<S: Storage>(storage: &S, sequences: &[u64]) -> Result<Option<u64>, SpotError> {
     let mut log_id = None;
     for sequence in sequences {

@@ -1,7 +1,7 @@
 //! Headers, and the checksums that tell a whole record from a torn or a damaged one.
 //!
-//! Both headers are 64 bytes, little-endian, and end with the crc32c of the 60 bytes before. The first 12 bytes (magic,
-//! version) keep their place in every version, so that an old program can say "newer" instead of "damaged".
+//! Both headers are 64 bytes, little-endian, and end with the crc32c of the 60 bytes before. Magic, version and
+//! checksum keep their place in every version, so that an old program can say "newer" instead of "damaged".
 
 use domain::Timestamp;
 
@@ -9,12 +9,12 @@ use super::BLOCK;
 use crate::operation::{BadLayout, Fields};
 use crate::state::Window;
 
-/// The version of all layouts of the log: headers, operations, decisions.
+/// The version of all layouts on the disk: headers, operations, decisions, snapshots.
 pub const VERSION: u32 = 1;
 pub const HEADER: usize = 64;
 
-/// Stands behind the operations of every record. Without it the last sector of a good record could be all zeros but for
-/// one bit, and losing it would look like rot.
+/// Stands behind the operations of every record. Without it the last sector of a good record could have a single bit
+/// that is not zero, and a torn write that lost this sector would look like rot.
 pub const TRAILER: [u8; 16] = *b"end of the batch";
 
 const SEGMENT_MAGIC: [u8; 8] = *b"BURSPOTW";
@@ -41,7 +41,7 @@ impl std::fmt::Display for Flaw {
     }
 }
 
-/// The crc32c of the first 60 bytes of a header goes into its last four.
+/// Writes the crc32c of the first 60 bytes of a header into its last four.
 fn put_checksum(bytes: &mut [u8; HEADER]) {
     let checksum = crc32c::crc32c(&bytes[..HEADER - 4]);
     bytes[HEADER - 4..].copy_from_slice(&checksum.to_le_bytes());
@@ -62,7 +62,7 @@ fn check(bytes: &[u8; HEADER], magic: &[u8; 8]) -> Result<(), Flaw> {
     if version == VERSION { Ok(()) } else { Err(Flaw::Newer(version)) }
 }
 
-/// The first block of a segment.
+/// Stands at the beginning of a segment, in a block of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentHeader {
     /// A random number that all files of one log share.
@@ -103,7 +103,7 @@ pub struct RecordHeader {
     pub log_id: u64,
     pub window: Window,
     pub count: u32,
-    /// The crc32c of the decisions, one byte each: a recovery that decides otherwise is noticed.
+    /// The crc32c of the decisions, one byte each, so that a recovery that decides otherwise is noticed.
     pub decisions: u32,
     /// The crc32c of the operations and the trailer.
     pub checksum: u32,
@@ -145,13 +145,14 @@ impl RecordHeader {
         read(&mut Fields::of(&bytes[12..])).map_err(|_| Flaw::Magic)
     }
 
-    /// What the record takes in the segment.
+    /// The bytes that the record takes in its segment, with the padding of its last block.
     pub fn blocks_bytes(&self) -> u64 {
         (HEADER as u64 + u64::from(self.length)).next_multiple_of(BLOCK as u64)
     }
 }
 
-/// Is this header one flipped bit away from a good one? A write that was torn loses whole sectors; a single bit is rot.
+/// The bit whose flip makes a good header of this one, if there is one. A torn write loses whole sectors, so a single
+/// wrong bit is rot.
 pub fn one_bit_from_header(bytes: &[u8; HEADER]) -> Option<usize> {
     (0..HEADER * 8).find(|bit| {
         let mut bytes = *bytes;
@@ -164,8 +165,8 @@ pub fn one_bit_from_header(bytes: &[u8; HEADER]) -> Option<usize> {
 pub fn one_bit_from_checksum(length: usize, expected: u32, found: u32) -> Option<usize> {
     const POLYNOMIAL: u32 = 0x82f6_3b78; // crc32c, reflected
     let wanted = expected ^ found;
-    // The checksum is linear: a flipped bit changes it by the remainder of that bit alone, which is found by going
-    // back from the last bit, one shift for each.
+    // The checksum is linear: a flipped bit changes it by the remainder of that bit alone. The loop goes back from the
+    // last bit, and one shift gives the remainder of the bit before.
     let mut remainder = 1_u32;
     for back in 0..length * 8 {
         remainder = (remainder >> 1) ^ if remainder & 1 == 1 { POLYNOMIAL } else { 0 };

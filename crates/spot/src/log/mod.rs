@@ -1,8 +1,8 @@
 //! The write-ahead log: segments `wal-….log` of fixed size, each a header block and then one record per batch.
 //!
-//! Every record begins on a block of 4 KiB, and **no block that holds an acknowledged operation is ever written again**:
-//! a disk that fails may spoil the block that it writes, and this block holds nothing that was promised before.
-//! Segments are filled with zeros and synced before they are used, so a sync writes data and no metadata.
+//! Every record begins on a block of 4 KiB, and **no block that holds an acknowledged operation is ever written
+//! again**: a disk that fails may spoil the block that it writes, and this block holds nothing that was promised
+//! before. Segments are filled with zeros and synced before they are used, so a sync writes data and no metadata.
 
 pub(crate) mod format;
 pub mod read;

@@ -1,9 +1,11 @@
 //! Reading the log back, and telling a torn end from damage.
 //!
-//! At most one record is ever on its way to the disk. So what is not whole can only be the very last record, it was
-//! never acknowledged, and it is cut off. Anything else that is not as it was written is damage, and stops the reader:
-//! a bad record with a good one behind it, a gap in the sequence, a file that is shorter than it was made, and a last
-//! record that is one bit away from a good one (a torn write loses whole sectors, never a bit).
+//! At most one record is ever on its way to the disk. So a torn write can only have hit the very last record; this
+//! record was never acknowledged, and it is cut off. Anything else that is not as it was written is damage, and stops
+//! the reader: a bad record with a good one behind it, a gap in the sequence, a file that is shorter than it was made,
+//! and a last record that is one bit away from a good one (a torn write loses whole sectors, never a bit). One damage
+//! looks like a torn write and is cut off too: several wrong bits in the last record of a log that was not closed in
+//! order.
 
 use super::format::{
     Flaw, HEADER, RecordHeader, SegmentHeader, TRAILER, VERSION, one_bit_from_checksum, one_bit_from_header,
@@ -30,12 +32,13 @@ pub struct End {
     pub offset: u64,
     /// The last sequence that was read, if any record was.
     pub sequence: Option<u64>,
-    /// What is at the end instead of nothing, if a write was torn.
+    /// What is wrong with the bytes behind the last record, if a write was torn there.
     pub torn: Option<String>,
-    /// The last segment that is there: prepared, but not begun, if it is not the one that the log ends in.
+    /// The last segment that is there. It may be one after `segment` that was prepared and has no record yet.
     pub last_segment: u64,
 }
 
+/// A segment is read in pieces of so many bytes, so that the writer's own writes do not queue behind a whole segment.
 const PIECE: usize = 256 << 10;
 
 /// The numbers of all segments, in order.
@@ -50,11 +53,13 @@ pub fn segments(storage: &impl Storage) -> Result<Vec<u64>, SpotError> {
 enum Found<'a> {
     Record(RecordHeader, &'a [u8]),
     Blank,
-    /// Whole, but not for us.
+    /// A whole header of another version of the format.
     Newer(u32),
+    /// A whole header of another log, with that log's id.
     Foreign(u64),
-    /// Under a good checksum there is something that was never written so.
+    /// The checksums are good, and yet no writer ever wrote a record like this.
     Wrong(&'static str),
+    /// A header or a record that is not whole.
     Bad(String),
 }
 
@@ -82,7 +87,7 @@ fn look(bytes: &[u8], at: usize, log_id: u64) -> Found<'_> {
     }
 }
 
-/// Is the bad record at this offset the work of rot, not of a torn write? Then says which bit.
+/// Which bit is wrong, if rot and not a torn write spoiled the bad record at this offset.
 fn rotten(bytes: &[u8], at: usize) -> Option<String> {
     let header_bytes = bytes.get(at..)?.first_chunk::<HEADER>()?;
     let say = |bit: usize| format!("one bit is flipped: bit {} of byte {}", bit % 8, at + bit / 8);
@@ -90,7 +95,8 @@ fn rotten(bytes: &[u8], at: usize) -> Option<String> {
         return one_bit_from_header(header_bytes).map(say);
     };
     let payload = bytes.get(at + HEADER..)?.get(..usize::try_from(header.length).ok()?)?;
-    // Each operation, and the trailer, have bytes that are not zero, so a sector of zeros was never written: torn.
+    // Every sector of a record holds bytes of an operation or of the trailer that are not zero. A sector of zeros was
+    // therefore never written: the write was torn.
     let whole = bytes.get(at..at + HEADER + payload.len())?;
     if whole.chunks(512).any(is_blank) {
         return None;
@@ -184,7 +190,8 @@ pub fn walk<S: Storage>(
             offset: at as u64,
             reason,
         })?;
-        // A good batch that follows proves that nothing is missing before it; another torn one does not.
+        // A good batch in the next segment would prove that the torn record before it was never acknowledged. A second
+        // torn record proves nothing.
         if let Some(End { torn: Some(reason), segment, offset, .. }) = &end
             && records == 0
             && torn.is_some()
@@ -194,7 +201,7 @@ pub fn walk<S: Storage>(
         }
         let begun = records > 0 || torn.is_some() || end.is_none();
         match &mut end {
-            // Prepared, not begun: the log ends before it.
+            // This segment was prepared and has no record: the log ends before it.
             Some(end) if !begun => end.last_segment = number,
             _ => {
                 let (log_id, segment_bytes, offset) = (header.log_id, header.bytes, at as u64);
@@ -206,14 +213,14 @@ pub fn walk<S: Storage>(
     end.ok_or_else(|| SpotError::Incomplete { what: storage.describe(&segment_name(first)) })
 }
 
-/// Nothing but zeros? Block by block, because comparing is much faster than looking.
+/// Are there only zeros? Whole blocks are compared, which is much faster than a look at each byte.
 fn is_blank(bytes: &[u8]) -> bool {
     const ZEROS: [u8; BLOCK] = [0; BLOCK];
     bytes.chunks(BLOCK).all(|block| *block == ZEROS[..block.len()])
 }
 
-/// The rest of a segment behind its last good record: nothing, or the remains of one torn write. `Err` says why it is
-/// neither.
+/// Checks the rest of a segment behind its last good record. `None`: there is nothing. `Some` describes the remains of
+/// one torn write. `Err` says why it is neither.
 fn check_rest(bytes: &[u8], at: usize, log_id: u64, bad: Option<String>) -> Result<Option<String>, String> {
     let Some(rest) = bytes.get(at..) else { return Ok(None) };
     if is_blank(rest) {
@@ -237,7 +244,6 @@ fn read_segment<S: Storage>(storage: &S, number: u64, bytes: &mut Vec<u8>) -> Re
     let length = file.length().on_file("read", || storage.describe(&name))?;
     bytes.resize(usize::try_from(length).unwrap_or(usize::MAX), 0);
     let mut read = 0;
-    // Piece by piece: the writer's own writes do not queue behind a whole segment.
     for piece in bytes.chunks_mut(PIECE) {
         read += read_full(&file, piece, read as u64).on_file("read", || storage.describe(&name))?;
     }

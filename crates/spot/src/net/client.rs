@@ -1,5 +1,5 @@
-//! The asking side. It reconnects, and sends again what was not answered: every operation has an id, so that doing it
-//! twice is doing it once.
+//! The client's side. It reconnects and sends every frame again that was not answered. This is safe because every
+//! operation has an id: the engine runs it once, however often it comes.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -22,16 +22,19 @@ use super::{
 use crate::operation::Fields;
 use crate::{Answer, NoAnswer, Request, SUBMISSION_MAX, SpotError};
 
-/// Frames that may be on their way at a time.
+/// Frames that may wait for their answers at a time.
 const IN_FLIGHT: usize = 1_024;
+/// For the connection, and once more for the welcome.
 const CONNECT_TIME: Duration = Duration::from_secs(5);
-/// With frames on their way, silence for so long means that the connection is dead.
+/// While frames wait for their answers, silence for so long means that the connection is dead.
 const SILENCE: Duration = Duration::from_secs(15);
+/// The pause after a connection on which new calls were sent.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
+/// The pause doubles with each connection on which no new call could be sent, up to this.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
-/// No answer. **Only `NotTaken` says that nothing was done**; after the others, what was sent may have been carried out,
-/// and the same ids must be sent again before anything is concluded.
+/// Why there is no answer. **Only `NotTaken` says that nothing was done.** After the others the operations may have
+/// been carried out, and the caller must send the same ids again before it concludes anything.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ClientError {
     #[error(transparent)]
@@ -55,6 +58,7 @@ impl ClientError {
     }
 }
 
+/// The task that waits for the answer to a call.
 enum Caller {
     Answers(oneshot::Sender<Result<Vec<Answer>, ClientError>>),
     Snapshot(oneshot::Sender<Result<u64, ClientError>>),
@@ -88,7 +92,7 @@ struct Call {
 #[derive(Clone)]
 pub struct Client {
     calls: mpsc::Sender<Call>,
-    /// Why there is no connection any more, and never will be.
+    /// Set when the client has given up for good, with the reason.
     rejected: Arc<OnceLock<ClientError>>,
 }
 
@@ -105,8 +109,8 @@ impl Client {
         Self { calls, rejected }
     }
 
-    /// Waits as long as it takes: through lost connections and restarts of the engine. Whoever cannot wait puts a
-    /// timeout around it, and must then not conclude anything.
+    /// Waits as long as it takes, through lost connections and restarts of the engine. A caller that cannot wait puts a
+    /// timeout around it, and must not conclude anything when the time is over.
     pub async fn submit(&self, requests: &[Request]) -> Result<Vec<Answer>, ClientError> {
         if requests.is_empty() || requests.len() > SUBMISSION_MAX {
             return Err(NoAnswer::Size.into());
@@ -125,7 +129,7 @@ impl Client {
         answers.first().copied().ok_or(ClientError::Protocol)
     }
 
-    /// Has a snapshot taken; the batch that it holds, or 0 if there was nothing new.
+    /// Has a snapshot taken. Returns the batch that the snapshot holds, or 0 if there was nothing new.
     pub async fn snapshot(&self) -> Result<u64, ClientError> {
         let (reply, taken) = oneshot::channel();
         self.call(SNAPSHOT, Vec::new(), Caller::Snapshot(reply), taken).await
@@ -138,7 +142,7 @@ impl Client {
         caller: Caller,
         answer: oneshot::Receiver<Result<T, ClientError>>,
     ) -> Result<T, ClientError> {
-        // The task ends only after it was rejected for good.
+        // As long as there is a handle, the task ends only when the client was rejected for good.
         let rejected = || self.rejected.get().cloned().unwrap_or(ClientError::Protocol);
         self.calls.send(Call { kind, body, caller, sent_before: false }).await.map_err(|_| rejected())?;
         answer.await.map_err(|_| rejected())?
@@ -149,7 +153,7 @@ struct Driver {
     address: SocketAddr,
     token: Token,
     calls: mpsc::Receiver<Call>,
-    /// Sent and not answered, by number.
+    /// Calls that were sent and are not answered, by number.
     waiting: BTreeMap<u64, Call>,
     next: u64,
     random: Random,
@@ -158,11 +162,11 @@ struct Driver {
 
 /// Why a connection ended.
 enum Broken {
-    /// Connect again.
+    /// The client connects again.
     Lost,
-    /// Never again.
+    /// The client gives up for good.
     Rejected(ClientError),
-    /// Nobody asks any more.
+    /// All handles are dropped.
     Unneeded,
 }
 
@@ -185,7 +189,7 @@ impl Driver {
                     if self.calls.is_closed() && self.calls.is_empty() {
                         return;
                     }
-                    // Something got through: it is a new trouble, not the old one.
+                    // If new calls were sent, the connection was good for a while, and this is a new trouble.
                     pause = if self.next > before { FIRST_PAUSE } else { (pause * 2).min(LONGEST_PAUSE) };
                     let jitter = self.random.below(u64::try_from(pause.as_micros()).unwrap_or(0) / 2 + 1);
                     sleep(pause + Duration::from_micros(jitter)).await;
@@ -204,7 +208,7 @@ impl Driver {
         }
     }
 
-    /// One connection, from its hello to its end.
+    /// Holds one connection, from its hello to its end.
     async fn connected(&mut self) -> Broken {
         match self.converse().await {
             Ok(never) => match never {},
@@ -243,7 +247,7 @@ impl Driver {
                     {
                         Err(Broken::Rejected(ClientError::Unauthorized))
                     }
-                    // Another program on that port, or another version: perhaps not for ever.
+                    // Another program or another version listens on that port. This may change, so the client stays.
                     _ => {
                         tracing::warn!(address = %self.address, "whoever answers there is no spot engine of this version");
                         Err(Broken::Lost)
@@ -258,7 +262,7 @@ impl Driver {
         }
     }
 
-    /// Sends what is asked and hands out what is answered, both as they come.
+    /// Sends calls and delivers answers, both as they come.
     async fn exchange(
         &mut self,
         mut reader: OwnedReadHalf,
@@ -292,7 +296,7 @@ impl Driver {
                     }
                 },
                 () = &mut silence => {
-                    // Nothing to say, or a snapshot that takes its time.
+                    // No frame waits, or only snapshots do: those may take longer.
                     if !self.waiting.values().all(|call| call.kind == SNAPSHOT) {
                         return Err(Broken::Lost);
                     }
@@ -330,17 +334,17 @@ impl Driver {
     }
 }
 
-/// Hands an answer to whoever asked. A call of which nobody knows what became comes back from here, waits for the next
-/// connection, and is sent again.
+/// Gives an answer to its caller. If the answer leaves open what became of the call, the call is returned: it waits for
+/// the next connection and is sent again.
 fn deliver(call: Call, kind: u8, body: &[u8]) -> Result<Option<Call>, Broken> {
     let refusal = body.first().filter(|_| kind == REFUSED).and_then(|number| FrameRefusal::from_number(*number));
     match (kind, refusal, call) {
         (_, Some(FrameRefusal::Engine(NoAnswer::Stopped)), call) => return Ok(Some(call)),
-        // "Busy" promises that nothing was done. Of a call that was sent before, nobody can promise that.
+        // "Busy" says that this frame did nothing. The same call may have been carried out on an earlier connection.
         (_, Some(FrameRefusal::Engine(NoAnswer::Busy)), call) if call.sent_before => return Ok(Some(call)),
         (_, Some(FrameRefusal::Engine(no_answer)), call) => call.caller.fail(no_answer.into()),
         (_, Some(FrameRefusal::Unauthorized), call) => call.caller.fail(ClientError::Unauthorized),
-        // Most likely its own first request, from the connection before.
+        // The snapshot that runs was most likely ordered by this same call, on an earlier connection.
         (FAILED, _, call) if call.sent_before && body == SpotError::SnapshotRunning.code().as_bytes() => {
             return Ok(Some(call));
         }

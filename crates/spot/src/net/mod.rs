@@ -1,11 +1,11 @@
 //! The engine over TCP.
 //!
 //! Frames, little-endian: length of the rest (4 bytes), number (8), kind (1), body. The first frame of a connection
-//! carries the token; then each frame is a submission of up to 4096 requests in the layouts of the log. Many frames
-//! may be in flight; each answer has the number of its frame.
+//! carries the token. Each later frame is a submission of up to 4096 requests in the layouts of the log, or asks for a
+//! snapshot. Many frames may be in flight; each answer has the number of its frame.
 //!
-//! **Nothing here can stall the writer.** A client that does not read fills its own queue of 64 frames, then its own
-//! socket, and is dropped when that has taken nothing for half a minute.
+//! **Nothing here can stall the writer.** A client that does not read fills its own socket and then its own queue of 64
+//! frames; then its frames are no longer taken. The server drops it when one write to it takes more than half a minute.
 
 pub mod client;
 pub mod server;
@@ -24,9 +24,10 @@ use crate::{Answer, NoAnswer, Request, SUBMISSION_MAX};
 
 /// The version of the protocol; both sides must have the same.
 const VERSION: u8 = 1;
-/// The longest frame that either side takes.
+/// The longest frame that either side takes, without its length: number, kind, and the largest submission.
 const FRAME_MAX: usize = 9 + SUBMISSION_MAX * LONGEST;
 
+// The kinds of frames. The first three come from the client, the others from the server.
 const HELLO: u8 = 1;
 const SUBMIT: u8 = 2;
 const SNAPSHOT: u8 = 3;
@@ -74,7 +75,7 @@ fn put(out: &mut Vec<u8>, number: u64, kind: u8, body: impl FnOnce(&mut Vec<u8>)
     out.extend_from_slice(&number.to_le_bytes());
     out.push(kind);
     body(out);
-    // Bodies are bounded by FRAME_MAX.
+    // No body is longer than FRAME_MAX, so the length fits.
     let length = u32::try_from(out.len() - start - 4).unwrap_or(u32::MAX);
     out[start..start + 4].copy_from_slice(&length.to_le_bytes());
 }
@@ -97,7 +98,7 @@ fn answers(body: &[u8]) -> Result<Vec<Answer>, BadLayout> {
     Ok(answers)
 }
 
-/// Why a server did not take a frame, in one byte.
+/// Why a server gives no answer to a frame, in one byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FrameRefusal {
     Engine(NoAnswer),

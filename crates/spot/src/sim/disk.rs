@@ -1,9 +1,9 @@
 //! A folder in memory that behaves as badly as a real one may.
 //!
-//! What was not synced can be lost, written, or torn: in a crash each sector of a block that was written to since the
-//! last sync is old, new or garbage. A sync that fails has written some of it and forgets the rest. Creations, renames
-//! and removals are lost from some point on if the folder was not synced. Writes may be short, fail, or find the disk
-//! full; and the power may go at any operation.
+//! In a crash each sector of a block that was written to since the last sync is old, new or garbage. A sync that fails
+//! has written some blocks and forgets the others. Creations, renames and removals are lost from some point on if the
+//! folder was not synced. Reads and writes may be short; writes may fail or find the disk full; and the power may go at
+//! any operation.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -16,28 +16,31 @@ use crate::storage::{File, Storage};
 
 const SECTOR: usize = 512;
 
-/// How often what goes wrong, in a thousand operations.
+/// What goes wrong. The first three are chances in a thousand operations.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Faults {
+    /// For reads too.
     pub short_write: u64,
     pub write_error: u64,
     pub sync_error: u64,
-    /// No file may grow beyond so many bytes in all.
+    /// All files together may not grow beyond so many bytes.
     pub capacity: Option<usize>,
     /// The power goes after so many more operations.
     pub power_after: Option<u64>,
 }
 
+/// A file. Names lead to it by its number, as they lead to an inode.
 #[derive(Clone, Debug, Default)]
 struct FileEntry {
-    /// What a reader sees.
+    /// The bytes that a reader sees.
     now: Vec<u8>,
-    /// What a crash leaves for certain.
+    /// The bytes that are on the disk. A crash may change the dirty blocks of them.
     durable: Vec<u8>,
     /// Blocks that were written to since the last sync.
     dirty: BTreeSet<usize>,
 }
 
+/// A change of the folder that is not synced yet.
 #[derive(Clone, Debug)]
 enum Change {
     Create(String, usize),
@@ -70,10 +73,11 @@ struct Inner {
     changes: Vec<Change>,
     faults: Faults,
     random: Random,
-    /// Handles of an earlier life are dead.
+    /// Counts crashes and kills. Files that were opened in an earlier life are dead.
     life: u64,
     /// Operations since the beginning.
     operations: u64,
+    /// The power is gone.
     dead: bool,
 }
 
@@ -127,12 +131,12 @@ impl FaultyDisk {
         self.inner().faults = faults;
     }
 
-    /// Every operation so far, for tests that fail at each one in turn.
+    /// How many operations there were, for tests that cut the power at each of them in turn.
     pub fn operations(&self) -> u64 {
         self.inner().operations
     }
 
-    /// The power goes and comes back. Open files are dead; what was not synced is anything.
+    /// The power goes and comes back. Open files are dead; sectors that were not synced are old, new or garbage.
     pub fn crash(&self) {
         let mut inner = self.inner();
         let Inner { files, names, durable_names, changes, random, .. } = &mut *inner;
@@ -157,7 +161,7 @@ impl FaultyDisk {
         inner.faults = Faults::default();
     }
 
-    /// The process dies and the machine lives on: open files are dead, and all that was written is still to be read,
+    /// The process dies and the machine lives on: open files are dead, and everything that was written can be read,
     /// durable or not.
     pub fn kill(&self) {
         let mut inner = self.inner();
@@ -166,13 +170,13 @@ impl FaultyDisk {
         inner.faults = Faults::default();
     }
 
-    /// What is on the disk now, by name. For tests that damage it.
+    /// The bytes that a reader of the file sees, for tests that damage it.
     pub fn read(&self, name: &str) -> Option<Vec<u8>> {
         let inner = self.inner();
         inner.names.get(name).map(|number| inner.files[*number].now.clone())
     }
 
-    /// Puts a file there, durably, as an operator or a cosmic ray would.
+    /// Writes a whole file durably, for tests that damage one or restore it.
     pub fn put(&self, name: &str, bytes: Vec<u8>) {
         let mut inner = self.inner();
         let file = FileEntry { durable: bytes.clone(), now: bytes, dirty: BTreeSet::new() };
@@ -190,7 +194,7 @@ impl FaultyDisk {
         inner.durable_names.insert(name.to_owned(), number);
     }
 
-    /// An independent copy of all files, durable as they are.
+    /// An independent copy of the disk, on which all files are durable as a reader sees them.
     #[must_use]
     pub fn copy(&self, seed: u64) -> Self {
         let copy = Self::new(seed);
@@ -202,6 +206,7 @@ impl FaultyDisk {
     }
 }
 
+/// Decides what a crash, or a sync that fails, makes of the dirty blocks of a file.
 fn tear(file: &mut FileEntry, random: &mut Random) {
     if file.dirty.is_empty() && file.now.len() == file.durable.len() {
         file.now = file.durable.clone();
@@ -219,7 +224,7 @@ fn tear(file: &mut FileEntry, random: &mut Random) {
             }) else {
                 continue;
             };
-            // Whole blocks mostly, as disks do; sometimes each sector by itself.
+            // Most blocks are old or new as a whole, as disks do it; in some, each sector is decided by itself.
             let fate = if fate < 6 { fate % 2 } else { random.below(3) };
             match fate {
                 0 => {}
@@ -329,7 +334,7 @@ impl File for FaultyFile {
         let from = usize::try_from(at).map_err(io::Error::other)?;
         let available = inner.files[self.number].now.len().saturating_sub(from);
         let mut length = available.min(buffer.len());
-        // Readers must bear it too.
+        // Short reads have the chance of short writes.
         let rate = inner.faults.short_write;
         if length > 1 && inner.chance(rate) {
             length = 1 + inner.random.index(length - 1);
@@ -369,7 +374,8 @@ impl File for FaultyFile {
         let Inner { files, random, .. } = &mut *inner;
         let file = &mut files[self.number];
         if fails {
-            // The kernel marks the pages clean all the same: what did not get through is never written again.
+            // The kernel marks the pages clean all the same, so bytes that did not reach the disk are never written
+            // again.
             let seen = file.now.clone();
             tear(file, random);
             file.now = seen;
@@ -391,7 +397,7 @@ impl File for FaultyFile {
         let mut inner = self.operate()?;
         let file = &mut inner.files[self.number];
         for (number, block) in file.now.chunks_mut(BLOCK).enumerate() {
-            // What is still to be written stays.
+            // Dirty blocks stay in the cache.
             if !file.dirty.contains(&number)
                 && let Some(durable) = file.durable.get(number * BLOCK..number * BLOCK + block.len())
             {

@@ -1,5 +1,5 @@
-//! The rules once more, as plainly as they can be said: whole operations in plain maps, nothing packed, nothing fast.
-//! Written apart from `state.rs`, to disagree with it where either is wrong.
+//! The rules of the engine once more, as plainly as possible: whole operations in plain maps, nothing packed, nothing
+//! fast. It was written apart from `state.rs`, so that the two disagree where one of them is wrong.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ pub struct Model {
     retention_micros: i64,
 }
 
-const NOBODY: Balance = Balance { available: Amount::ZERO, reserved: Amount::ZERO, status: AccountStatus::Active };
+const NEW_ACCOUNT: Balance = Balance { available: Amount::ZERO, reserved: Amount::ZERO, status: AccountStatus::Active };
 
 fn plus(amount: Amount, other: Amount) -> Amount {
     Amount::from_units(amount.units() + other.units())
@@ -36,7 +36,7 @@ impl Model {
         self.window
     }
 
-    /// After a crash the engine knows only the times that it had logged.
+    /// After a crash the engine knows only the window that it had logged, so the model goes back to it.
     pub const fn set_window(&mut self, window: Window) {
         self.window = window;
     }
@@ -118,7 +118,7 @@ impl Model {
         if self.total(of.asset) + i128::from(of.amount.units()) > i128::from(i64::MAX) {
             return Err(SpotRefusal::Overflow);
         }
-        let balance = self.accounts.entry((of.user, of.asset)).or_insert(NOBODY);
+        let balance = self.accounts.entry((of.user, of.asset)).or_insert(NEW_ACCOUNT);
         balance.available = plus(balance.available, of.amount);
         Ok(())
     }
@@ -200,7 +200,7 @@ impl Model {
                 ];
                 for (user, asset, amount, even_nothing) in gets {
                     if even_nothing || amount.units() > 0 {
-                        let balance = after.entry((user, asset)).or_insert(NOBODY);
+                        let balance = after.entry((user, asset)).or_insert(NEW_ACCOUNT);
                         balance.available = plus(balance.available, amount);
                     }
                 }
@@ -211,7 +211,8 @@ impl Model {
         }
     }
 
-    /// Forgets what the engine may forget, so that a long run stays small: the horizon is one that it has logged.
+    /// Forgets ids that the engine may forget too, so that a long run stays small. The horizon must be one that the
+    /// engine has logged: a crash cannot take it back. The newest id stays, because the next horizon depends on it.
     pub fn forget(&mut self, horizon: Timestamp) {
         let newest = self.ids.last_key_value().map(|(id, _)| *id);
         self.ids.retain(|id, _| id.made_at() >= horizon || Some(*id) == newest);

@@ -250,7 +250,8 @@ fn a_snapshot_that_can_be_read_again_hides_nothing_written_meanwhile() {
         snapshot::take(&disk, sealed).expect("taken");
     }
     drop(core);
-    // The newest cannot be read for a while; the engine starts from the one before and goes on in segment 2.
+    // The newest cannot be read for a while. The engine starts from the one before and goes on in segment 3, because
+    // segment 2 has another one after it.
     let name = snapshot::snapshot_name(2);
     let whole = disk.read(&name).expect("there");
     disk.put(&name, vec![0; 50]);

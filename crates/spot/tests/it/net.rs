@@ -142,7 +142,7 @@ async fn a_client_that_never_reads_stalls_only_itself() {
     for _ in 0..4_096 {
         Request::Total(domain::AssetId(1)).encode(&mut body);
     }
-    // Until it is stuck: nobody takes the answers.
+    // It sends until it is stuck, because it never takes the answers.
     let stuck = async {
         for number in 1.. {
             if dead.write_all(&frame(number, 2, &body)).await.is_err() {

@@ -171,7 +171,7 @@ async fn a_failing_disk_ends_the_engine_and_whoever_waits_is_told() {
 #[tokio::test]
 async fn snapshots_are_taken_under_load_and_old_files_go() {
     let disk = FaultyDisk::new(4);
-    // Two segments of a mebibyte each between snapshots, at least.
+    // A snapshot after each mebibyte of log at first, later whenever the log has grown by the size of the state.
     let engine = start(create(&disk), Limits { snapshot_bytes: 1, ..Limits::default() });
     for round in 0..150_i64 {
         let requests: Vec<Request> =
@@ -200,7 +200,7 @@ async fn a_snapshot_that_fails_is_counted_and_the_engine_goes_on() {
     engine.ask(deposit(1, 1, 10)).await.expect("answered");
     engine.snapshot().await.expect("taken").expect("new");
     engine.ask(deposit(2, 1, 10)).await.expect("answered");
-    // Someone damages the sealed segment under the running engine: the rehearsal finds it.
+    // The segment is damaged under the running engine: the snapshot, which reads it back, finds this.
     let mut bytes = disk.read(&crate::common::segment(2)).expect("there");
     let name = crate::common::segment(2);
     bytes[4_096 + 70] ^= 0xff;
@@ -263,7 +263,7 @@ async fn a_running_engine_outlasts_a_clock_that_jumps_and_comes_back() {
     let id = spot::OpId::new(domain::id::first_at(ahead)).expect("positive");
     let from_ahead = spot::Operation::Deposit(spot::Move { id, ..crate::common::of(1, 1, 10) });
     assert_eq!(engine.ask(from_ahead).await, Ok(Answer::TooEarly));
-    // Whose clock is right is served meanwhile, and after.
+    // A caller whose clock is right is served meanwhile, and after.
     assert_eq!(engine.ask(deposit(2, 1, 10)).await, Ok(Answer::First(Decision::Applied)));
     clock.set(NOW);
     assert_eq!(engine.ask(deposit(3, 1, 10)).await, Ok(Answer::First(Decision::Applied)));
