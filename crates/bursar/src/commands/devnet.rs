@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use chain::devnet::{Devnet, DevnetSettings, Key, PREFUNDED, bitcoin, evm, tron};
+use devnet::{Devnet, DevnetSettings, Key, PREFUNDED, bitcoin, evm, tron};
 use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
 

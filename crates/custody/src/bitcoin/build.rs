@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use ::bitcoin::{Address, Network, Script};
-use chain::bitcoin::estimated_weight;
-use chain::bitcoin::transaction::build;
-use chain::transaction::Input;
-use chain::{Draft, Payment, Unsigned};
+use tx::bitcoin::estimated_weight;
+use tx::bitcoin::transaction::build;
+use tx::Input;
+use tx::{Draft, Payment, Unsigned};
 use domain::RawAmount;
 use ruint::aliases::U256;
 use store::utxo::Coin;
@@ -107,5 +107,5 @@ fn payment_of(output: &Recipient, network: Network) -> Result<Payment, Refusal> 
     let to = Address::from_script(Script::from_bytes(&output.script), network)
         .map_err(|_| Refusal::Contradiction("a payment to a script that is no address"))?;
     let amount = RawAmount::from_u256(U256::from(output.amount));
-    Ok(Payment { to: chain::Address::Bitcoin(to), coin: chain::Coin::Native, amount })
+    Ok(Payment { to: tx::Address::Bitcoin(to), coin: tx::Coin::Native, amount })
 }

@@ -2,7 +2,7 @@
 //! are chosen and leased as for any other.
 
 use ::bitcoin::Amount;
-use chain::bitcoin::{MOST_WEIGHT, PackageFacts};
+use tx::bitcoin::{MOST_WEIGHT, PackageFacts};
 use store::utxo::Coin;
 
 use super::read::kind_of_script;

@@ -15,7 +15,8 @@
 use std::collections::{HashMap, HashSet};
 
 use chain::bitcoin::BitcoinChain;
-use chain::{BlockRef, Chain, ChainError, TxHash};
+use chain::{Chain, ChainError};
+use tx::{BlockRef, TxHash};
 use domain::Timestamp;
 use store::Db;
 use store::utxo::{Hash, NewTx, UtxoError, UtxoRefusal, WalletId};

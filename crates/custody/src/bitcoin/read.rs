@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use ::bitcoin::consensus::{deserialize, serialize};
 use ::bitcoin::hashes::Hash as _;
 use ::bitcoin::{Amount, Network, OutPoint, Script, Transaction, Txid, XOnlyPublicKey, merkle_tree};
-use chain::bitcoin::transaction::read_signed;
-use chain::{BlockHash, TxHash};
+use tx::bitcoin::transaction::read_signed;
+use tx::{BlockHash, TxHash};
 use store::utxo::{self, AddressKind, Block, Hash, NewOutput, NewTx};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

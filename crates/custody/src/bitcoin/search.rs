@@ -7,7 +7,7 @@
 
 use bdk_coin_select::float::Ordf32;
 use bdk_coin_select::{BnbMetric, Candidate, CoinSelector};
-use chain::bitcoin::MOST_WEIGHT;
+use tx::bitcoin::MOST_WEIGHT;
 
 use super::target::{Frame, Outcome, Tally};
 

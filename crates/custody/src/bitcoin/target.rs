@@ -3,9 +3,9 @@
 use std::slice;
 
 use ::bitcoin::{Amount, Script, ScriptBuf};
-use chain::BuildError;
-use chain::bitcoin::transaction::MOST_FEE;
-use chain::bitcoin::{MOST_FEE_PER_KVB, MOST_WEIGHT, PackageFacts, cpfp_fee};
+use tx::BuildError;
+use tx::bitcoin::transaction::MOST_FEE;
+use tx::bitcoin::{MOST_FEE_PER_KVB, MOST_WEIGHT, PackageFacts, cpfp_fee};
 use store::utxo::{AddressKind, Coin};
 
 /// Satoshi to a script: a payment, or change.
@@ -271,7 +271,7 @@ impl<'a> Frame<'a> {
         Ok(())
     }
 
-    /// The weight once signed, at most. The same as `chain::bitcoin::estimated_weight`, without making a transaction.
+    /// The weight once signed, at most. The same as `tx::bitcoin::estimated_weight`, without making a transaction.
     pub const fn weight(&self, inputs: Tally, change: bool) -> u64 {
         let (outputs, change_weight) =
             if change { (self.outputs + 1, self.target.change.output_weight()) } else { (self.outputs, 0) };

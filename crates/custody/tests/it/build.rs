@@ -1,6 +1,6 @@
 use bitcoin::psbt::Psbt;
 use bitcoin::{Amount, Network};
-use chain::BuildError;
+use tx::BuildError;
 use custody::bitcoin::{Plan, Recipient, Refusal, SEQUENCE, ScriptKind, Target, plan, select, unsigned};
 use proptest::prelude::*;
 use store::utxo::{AddressKind, Coin, Hash};

@@ -1,6 +1,6 @@
 use std::collections::BTreeSet;
 
-use chain::bitcoin::{PackageFacts, cpfp_fee};
+use tx::bitcoin::{PackageFacts, cpfp_fee};
 use custody::bitcoin::{
     Asked, Costs, Plan, Recipient, Refusal, ScriptKind, Sent, Strategy, Target, child, plan, replacement, select,
 };

@@ -6,8 +6,8 @@ use std::sync::{Arc, PoisonError};
 
 use bitcoin::consensus::serialize;
 use chain::bitcoin::{BitcoinChain, BitcoinSettings};
-use chain::devnet::bitcoin::{BitcoinDevnet, Settings};
-use chain::devnet::{Connection, Fate, Lie, Model, Served, View, WireFaults};
+use devnet::bitcoin::{BitcoinDevnet, Settings};
+use devnet::{Connection, Fate, Lie, Model, Served, View, WireFaults};
 use chain::endpoint::{EndpointSettings, Pool, PoolSettings};
 use chain::{Broadcast, Chain};
 use custody::bitcoin::{Aim, Follow, ScriptKind, Step, Target, check, chooser, plan, tx_of};
@@ -36,7 +36,7 @@ impl Devnet {
     }
 
     fn client(&self) -> BitcoinChain {
-        let endpoint = |(number, endpoint): (usize, &chain::devnet::Endpoint)| EndpointSettings {
+        let endpoint = |(number, endpoint): (usize, &devnet::Endpoint)| EndpointSettings {
             name: format!("devnet-{number}"),
             url: endpoint.url(),
             authorization: None,
@@ -93,7 +93,7 @@ async fn agree(db: &TestDb, id: WalletId, chain: &BitcoinChain, what: &str) {
     assert_eq!(db.tip().await.unwrap().map(|(_, hash)| hash.0), Some(head.hash.0), "{what}");
     let mut expected: BTreeMap<u32, i64> = BTreeMap::new();
     for (script, account) in scripts() {
-        let found = chain.balances(&[(address_of(&script), chain::Coin::Native)]).await.unwrap();
+        let found = chain.balances(&[(address_of(&script), tx::Coin::Native)]).await.unwrap();
         *expected.entry(account).or_default() += found[0].to_string().parse::<i64>().unwrap();
     }
     let stored = db.balance(id, NOW).await.unwrap();

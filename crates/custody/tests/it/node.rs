@@ -9,12 +9,14 @@ use std::time::Duration;
 use bitcoin::consensus::deserialize;
 use bitcoin::hex::{DisplayHex, FromHex};
 use bitcoin::{Amount, Network, Transaction};
-use chain::bitcoin::transaction::build;
-use chain::bitcoin::{BitcoinChain, BitcoinSettings, finalize};
-use chain::devnet::Key;
+use tx::bitcoin::transaction::build;
+use chain::bitcoin::{BitcoinChain, BitcoinSettings};
+use tx::bitcoin::finalize;
+use devnet::Key;
 use chain::endpoint::{CallError, EndpointSettings, Pool, PoolSettings, json_rpc};
-use chain::transaction::Input;
-use chain::{Address, ChainError, Coin, Draft, Payment};
+use tx::Input;
+use chain::ChainError;
+use tx::{Address, Coin, Draft, Payment};
 use domain::ManualClock;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -277,7 +279,7 @@ impl Node {
 
 fn input_of_purse(one: &Unspent) -> Input {
     Input {
-        transaction: chain::TxHash(one.hash.0),
+        transaction: tx::TxHash(one.hash.0),
         index: one.index,
         amount_sat: u64::try_from(one.amount).unwrap(),
         script: Key::numbered(PURSE).bitcoin(REGTEST).script_bytes().unwrap(),

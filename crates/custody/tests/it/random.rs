@@ -3,8 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use chain::transaction::Input;
-use chain::{Address, Broadcast, Chain};
+use tx::Input;
+use chain::{Broadcast, Chain};
+use tx::Address;
 use custody::bitcoin::{Aim, Costs, Follow, Recipient, Target, tx_of_bytes};
 use domain::random::Random;
 use store::db_test;
@@ -173,7 +174,7 @@ impl Life<'_> {
     }
 
     async fn waits(&self, hash: Hash) -> bool {
-        self.wallet.chain.mempool_facts(chain::TxHash(hash.0)).await.unwrap().is_some()
+        self.wallet.chain.mempool_facts(tx::TxHash(hash.0)).await.unwrap().is_some()
     }
 
     async fn replace(&mut self) -> &'static str {

@@ -2,7 +2,7 @@ use bitcoin::consensus::{deserialize, serialize};
 use bitcoin::constants::genesis_block;
 use bitcoin::hashes::Hash as _;
 use bitcoin::{Amount, Block, Network, OutPoint, Transaction, TxIn, TxOut};
-use chain::{BlockHash, TxHash};
+use tx::{BlockHash, TxHash};
 use custody::bitcoin::{
     ScriptKind, block_of, block_of_bytes, hash_of_block, hash_of_tx, kind_of_script, network_of, plan, tx_hash_of,
     tx_of, tx_of_bytes,

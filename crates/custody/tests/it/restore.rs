@@ -42,7 +42,7 @@ async fn before(wallet: &mut Wallet<'_>) -> (Payout, Payout, Payout) {
 async fn after(
     wallet: &mut Wallet<'_>,
     open: (Payout, Payout, Payout),
-    coin: &chain::transaction::Input,
+    coin: &tx::Input,
     unmined: Hash,
 ) -> Since {
     let (replaced, waiting, pending) = open;

@@ -1,6 +1,6 @@
 use std::collections::BTreeSet;
 
-use chain::bitcoin::MOST_WEIGHT;
+use tx::bitcoin::MOST_WEIGHT;
 use custody::bitcoin::{Costs, Recipient, Refusal, ScriptKind, Selection, Strategy, Target, chooser, plan, select};
 use proptest::prelude::*;
 use store::utxo::{AddressKind, Candidate, Coin};

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use bitcoin::Transaction;
 use bitcoin::consensus::{deserialize, serialize};
 use chain::bitcoin::BitcoinChain;
-use chain::{Address, Broadcast, Chain};
+use chain::{Broadcast, Chain};
+use tx::Address;
 use custody::bitcoin::{
     Aim, Asked, Costs, Follow, Plan, Recipient, Refusal, ScriptKind, Sent, Step, Target, check, child, chooser,
     kind_of_script, plan, replacement, tx_hash_of, tx_of,

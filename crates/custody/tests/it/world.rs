@@ -3,8 +3,8 @@
 use bitcoin::consensus::deserialize;
 use bitcoin::hashes::{Hash as _, sha256};
 use bitcoin::{Network, Script, ScriptBuf, Transaction};
-use chain::bitcoin::{estimated_weight, finalize};
-use chain::devnet::Key;
+use tx::bitcoin::{estimated_weight, finalize};
+use devnet::Key;
 use custody::bitcoin::{Aim, Costs, Plan, Recipient, ScriptKind, Target, unsigned};
 use proptest::prelude::*;
 use proptest::sample::select;

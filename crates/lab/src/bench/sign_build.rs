@@ -1,11 +1,12 @@
 //! `bursar bench sign-build`: transactions made and read back, on each chain, beside the bare signature.
 
 use chain::bitcoin::{BitcoinChain, BitcoinSettings};
-use chain::devnet::{Key, bitcoin as bitcoin_devnet, evm as evm_devnet, tron as tron_devnet};
+use devnet::{Key, bitcoin as bitcoin_devnet, evm as evm_devnet, tron as tron_devnet};
 use chain::evm::{EvmChain, EvmSettings};
-use chain::transaction::Input;
+use tx::Input;
 use chain::tron::{Network, TronChain, TronSettings};
-use chain::{Address, BlockHash, BlockRef, Chain, Coin, Draft, Fee, Payment, TxHash};
+use chain::Chain;
+use tx::{Address, BlockHash, BlockRef, Coin, Draft, Fee, Payment, TxHash};
 use domain::{ChainKind, RawAmount};
 use serde_json::{Value, json};
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use chain::bitcoin::address;
+use tx::bitcoin::address;
 use custody::bitcoin::network_of;
 use domain::Timestamp;
 use store::utxo::{Hash, LockId, Network, OutPoint};

@@ -1,6 +1,6 @@
 //! Amounts, addresses and places in words.
 
-use chain::bitcoin::address;
+use tx::bitcoin::address;
 use custody::bitcoin::network_of;
 use domain::Precision;
 use store::utxo::{EventRow, Network, OutputRow, Status, is_mature};

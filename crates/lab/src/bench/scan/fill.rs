@@ -1,10 +1,11 @@
 //! Blocks full of payments, a known number of which are to watched addresses. The same on a devnet and on a real node:
 //! everything goes over the node's own interface.
 
-use chain::devnet::Key;
+use devnet::Key;
 use chain::endpoint::{Node, Pool, json_rpc};
-use chain::transaction::Input;
-use chain::{Address, Chain, Coin, Draft, Fee, Payment, Unsigned, bitcoin, evm, tron};
+use tx::Input;
+use chain::{Chain, bitcoin, evm, tron};
+use tx::{Address, Coin, Draft, Fee, Payment, Unsigned};
 use domain::{ChainKind, RawAmount, Timestamp};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use serde_json::{Value, json};
@@ -45,7 +46,7 @@ pub fn address(kind: ChainKind, number: u32) -> Address {
     match kind {
         ChainKind::Evm => Address::Evm(account.into()),
         ChainKind::Tron => Address::Tron(tron::TronAddress(account)),
-        ChainKind::Bitcoin => Key::numbered(number + 1_000).bitcoin(chain::devnet::bitcoin::NETWORK),
+        ChainKind::Bitcoin => Key::numbered(number + 1_000).bitcoin(devnet::bitcoin::NETWORK),
     }
 }
 
@@ -154,7 +155,7 @@ pub async fn deploy_token(pool: &Pool) -> Result<Address, Failure> {
 
 /// The contract and what its constructor takes: the symbol, the decimals, the supply.
 fn token_code() -> Vec<u8> {
-    let mut code = chain::devnet::evm::contract("Tether").unwrap_or_default().to_vec();
+    let mut code = devnet::evm::contract("Tether").unwrap_or_default().to_vec();
     let word = |value: u128| [[0; 16], value.to_be_bytes()].concat();
     let mut symbol = b"USDT".to_vec();
     symbol.resize(32, 0);
@@ -220,7 +221,7 @@ async fn broadcast_tron(pool: &Pool, signed: &[u8]) -> CommandResult {
 /// Each payment is a transaction of its own with one input and change.
 pub async fn bitcoin_blocks(chain: &dyn Chain, pool: &Pool, plan: Plan) -> Result<Filled, Failure> {
     let owner = Key::numbered(0);
-    let address = owner.bitcoin(chain::devnet::bitcoin::NETWORK);
+    let address = owner.bitcoin(devnet::bitcoin::NETWORK);
     let mut coins = fan_out(chain, pool, &owner, &address, plan).await?;
     let from = chain.head().await.map_err(refused)?.tip.height + 1;
     for block in 0..plan.blocks {

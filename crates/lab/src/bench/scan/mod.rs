@@ -12,11 +12,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use chain::bitcoin::{BitcoinChain, BitcoinSettings};
-use chain::devnet::{bitcoin as bitcoin_devnet, evm as evm_devnet, tron as tron_devnet};
+use devnet::{bitcoin as bitcoin_devnet, evm as evm_devnet, tron as tron_devnet};
 use chain::evm::{EvmChain, EvmSettings};
 use chain::tron::{Network, TronChain, TronSettings};
 use chain::watch::{Watched, false_positives, fill_with_strangers};
-use chain::{Address, Chain, ChainError};
+use chain::{Chain, ChainError};
+use tx::Address;
 use domain::ChainKind;
 use domain::random::Random;
 use serde_json::{Value, json};
@@ -310,7 +311,7 @@ impl Report {
         let mut watched = Watched::new(&mut random);
         fill_with_strangers(&mut watched, kind, count.saturating_sub(PAID), &mut random);
         for number in 0..PAID {
-            watched.insert(address(kind, number).key());
+            watched.insert(chain::WatchKey::of(&address(kind, number)));
         }
         let wrong = false_positives(&watched, kind, PROBES, &mut random);
         let entry = json!({
