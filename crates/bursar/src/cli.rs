@@ -118,7 +118,7 @@ pub fn run() -> ExitCode {
         Err(error) => return report_usage(&error),
     };
     let json = cli.json;
-    // What goes on in the background has nobody to answer to but the operator.
+    // Background tasks have no caller to return an error to: they log it for the operator.
     tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
         .with_max_level(tracing_subscriber::filter::LevelFilter::WARN)
@@ -143,7 +143,7 @@ fn report_usage(error: &clap::Error) -> ExitCode {
         return Failure::bad_input("BAD_USAGE", message, "bursar --help").report(true);
     }
     if error.print().is_err() {
-        // Nobody is listening; the exit code still tells.
+        // The message cannot be shown; the exit code still tells.
         return ExitCode::from(Exit::Outside as u8);
     }
     if asked_for { ExitCode::SUCCESS } else { ExitCode::from(Exit::BadInput as u8) }

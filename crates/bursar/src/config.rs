@@ -1,4 +1,4 @@
-//! One TOML file plus `BURSAR_…` environment variables. A key that nobody knows is an error, with a suggestion:
+//! One TOML file plus `BURSAR_…` environment variables. An unknown key is an error, with a suggestion:
 //! a typo in a limit must not become a default.
 
 use std::net::SocketAddr;
@@ -361,7 +361,7 @@ fn suggestion(unknown: &str, known: &[&str]) -> String {
     }
 }
 
-/// The known name that somebody may have meant.
+/// The known name that the author of the file probably meant.
 pub fn nearest<'a>(unknown: &str, known: &[&'a str]) -> Option<&'a str> {
     let likeness = |name: &str| strsim::jaro_winkler(unknown, name);
     // Two letters swapped make short names look unlike.

@@ -54,7 +54,7 @@ pub async fn run(command: &Command, json: bool) -> CommandResult {
     }
 }
 
-/// A folder that goes when the run is over.
+/// A folder that is removed when the run is over.
 struct Folder(PathBuf);
 
 impl Drop for Folder {
@@ -134,7 +134,7 @@ async fn transfers(arguments: &Arguments, json: bool) -> CommandResult {
     for number in 0..usize::from(arguments.servers) {
         rig.configure(number, "127.0.0.1:0", &spot.address.to_string())?;
         let server = rig.start_server(number).await?;
-        // From now on at the same place, however often it is started.
+        // From now on it listens at the same place, however often it is started.
         rig.configure(number, &server.address.to_string(), &spot.address.to_string())?;
         addresses.push(server.address);
         servers.push(Some(server));

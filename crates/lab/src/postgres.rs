@@ -24,7 +24,8 @@ pub struct PrivatePostgres {
 
 const HINT: &str = "install PostgreSQL (Debian: apt-get install postgresql), or name a server with --database-url";
 
-/// Durable, on a socket only, and set up as anybody would who puts money on it: the defaults are for a small machine.
+/// Durable, on a socket only, and with the room that a server for money would be given: the defaults are for a small
+/// machine.
 const SETTINGS: [&str; 9] = [
     "listen_addresses=",
     "port=5432",
@@ -99,7 +100,7 @@ impl PrivatePostgres {
                 command.arg("-c").arg(setting);
             }
             command.stdout(log.try_clone()?).stderr(log);
-            // A group of its own: Ctrl-C reaches whoever uses the server first.
+            // A group of its own: Ctrl-C must stop the programs that use the server before the server.
             command.process_group(0);
             end_with_parent(&mut command);
             command.spawn()
@@ -188,7 +189,7 @@ impl Drop for PrivatePostgres {
     }
 }
 
-/// Nobody is left to hand an error to while things are being put away.
+/// While things are put away there is no caller to hand an error to.
 fn log_error(what: &str, result: io::Result<()>) {
     if let Err(error) = result {
         warn(format!("private PostgreSQL: {what}: {error}"));

@@ -5,7 +5,7 @@ use store::catalog::{read_authors, read_catalog};
 
 use terminal::failure::Failure;
 
-/// Refuses a database in which anybody but `author` has changed settings. Ask before the first change.
+/// Refuses a database in which another author has changed settings. Ask before the first change.
 pub async fn check(db: &Db, author: &str) -> Result<(), Failure> {
     let mut tx = db.read().await?;
     let authors = read_authors(&mut tx).await?;

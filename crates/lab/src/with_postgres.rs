@@ -35,10 +35,10 @@ pub async fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         _ = terminate.recv() => None,
     };
     let Some(status) = status else {
-        // With all that it started: those would go on without it, and without a server.
+        // All its descendants are stopped too: they would go on without it, and without a server.
         let pid = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
         for process in pid.map(descendants_of).unwrap_or_default() {
-            // One that has ended meanwhile is what was wanted.
+            // One that has ended meanwhile needs no signal.
             kill_process(process, Signal::TERM).ok();
         }
         child.kill().await.map_err(outside)?;

@@ -1,8 +1,8 @@
-//! Tables for people, and printing that does not panic when nobody reads on (`bursar journal | head`).
+//! Tables for people, and printing that does not panic when the reader is gone (`bursar journal | head`).
 
 use std::io::Write;
 
-/// Prints a line to standard output. When that is closed there is nobody left to work for.
+/// Prints a line to standard output. When that is closed the program ends: its work has no reader.
 pub fn say(text: impl std::fmt::Display) {
     if writeln!(std::io::stdout(), "{text}").is_err() {
         std::process::exit(crate::failure::Exit::Outside as i32);

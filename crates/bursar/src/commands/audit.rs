@@ -38,7 +38,7 @@ pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
     } else {
         match compare_spot(context, &db, &mut report).await {
             Ok(left_out) => left_out,
-            // What the ledger proves is worth saying all the same.
+            // Without the engine the ledger's own violations are still reported.
             Err(failure) if report.clean() => return Err(failure),
             Err(failure) => Some(failure.messages.join(": ")),
         }

@@ -1,4 +1,4 @@
-//! `bursar devnet`: the three chains on this machine, with no node and no key of anybody.
+//! `bursar devnet`: the three chains on this machine, with no node to install and no secret keys.
 
 use std::sync::Arc;
 use std::time::Duration;

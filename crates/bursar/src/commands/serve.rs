@@ -90,7 +90,7 @@ pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
     };
     app.stopping.store(true, std::sync::atomic::Ordering::Relaxed);
     if failed.is_none() {
-        // Whoever spreads the load sees that this one is not ready any more, before it refuses connections.
+        // The load balancer must see that this server is not ready any more before it refuses connections.
         tokio::time::sleep(Duration::from_millis(config.http.stop_delay_ms.into())).await;
     }
     stop.send_replace(true);
@@ -144,7 +144,7 @@ fn verifier(config: &Config) -> Result<Verifier, Failure> {
 
 pub async fn coordinator(config: &Config, db: &Db, leg: Arc<dyn Leg>) -> Result<Coordinator, Failure> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-    // Nobody else has this process number at this microsecond on this host.
+    // No other process has this number at this microsecond on this host.
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let holder = format!("{host}/{}/{}", std::process::id(), clock.now().micros());
     let node = IdMaker::lease(db, Arc::clone(&clock), holder).await?.ok_or_else(|| {
@@ -167,7 +167,7 @@ pub fn transfer_settings(config: &Config) -> Settings {
     let call_timeout = millis(transfer.call_timeout_ms);
     Settings {
         call_timeout,
-        // Longer than whoever made a transfer can be busy with it; an engine over HTTP takes a batch in turns.
+        // Longer than the request that made a transfer can be busy with it; an engine over HTTP takes a batch in turns.
         grace: call_timeout * if config.spot.kind == SpotKind::Http { 20 } else { 2 } + Duration::from_secs(5),
         first_pause: millis(transfer.first_pause_ms),
         longest_pause: millis(transfer.longest_pause_ms.max(transfer.first_pause_ms)),

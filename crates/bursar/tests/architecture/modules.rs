@@ -8,8 +8,6 @@ type ModulePath = Vec<String>;
 /// A source file: the module that it holds, and the paths that it names.
 struct Source {
     module: ModulePath,
-    /// `mod.rs` and `lib.rs` declare the modules beside them; they are not one of them.
-    declares: bool,
     names: Vec<ModulePath>,
 }
 
@@ -33,13 +31,13 @@ fn sources(name: &str) -> Vec<Source> {
         .map(|file| {
             let inside = file.strip_prefix(&root).expect("a file of the crate").with_extension("");
             let mut module: ModulePath = inside.iter().map(|part| part.to_string_lossy().into_owned()).collect();
-            let declares = ["mod", "lib", "main"].iter().any(|last| module.last().is_some_and(|name| name == last));
-            if declares {
+            // These hold the module of their folder.
+            if ["mod", "lib", "main"].iter().any(|last| module.last().is_some_and(|name| name == last)) {
                 module.pop();
             }
             let text = std::fs::read_to_string(file).expect("a source");
             let names = names(&text, &module);
-            Source { module, declares, names }
+            Source { module, names }
         })
         .collect()
 }
@@ -101,11 +99,7 @@ fn absolute(path: &[String], module: &[String]) -> ModulePath {
 /// Which of the modules directly in `folder` uses which other one there.
 fn uses(sources: &[Source], folder: &[String]) -> BTreeMap<String, BTreeSet<String>> {
     let inside = |path: &[String]| path.strip_prefix(folder).and_then(|rest| rest.first()).cloned();
-    let members: BTreeSet<String> = sources
-        .iter()
-        .filter(|source| !(source.declares && source.module == folder))
-        .filter_map(|source| inside(&source.module))
-        .collect();
+    let members: BTreeSet<String> = sources.iter().filter_map(|source| inside(&source.module)).collect();
     let mut uses = BTreeMap::new();
     for source in sources {
         let Some(member) = inside(&source.module) else { continue };

@@ -48,7 +48,7 @@ pub fn run(arguments: &Arguments, as_json: bool) -> CommandResult {
 }
 
 fn client(kind: ChainKind) -> Result<Box<dyn Chain>, Failure> {
-    // Nobody is called.
+    // Building and reading back ask no node, so none has to be there.
     let pool = pool("http://127.0.0.1:1", None)?;
     Ok(match kind {
         ChainKind::Bitcoin => Box::new(BitcoinChain::new(BitcoinSettings::new(bitcoin_devnet::NETWORK), pool)),

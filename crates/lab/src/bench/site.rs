@@ -27,7 +27,7 @@ impl EngineName {
     }
 }
 
-/// Goes when the bench ends.
+/// It is removed when the bench ends.
 pub struct Site {
     url: String,
     folder: PathBuf,
@@ -44,7 +44,7 @@ impl Site {
         let folder = std::env::temp_dir().join(format!("bursar-bench-{}", std::process::id()));
         std::fs::create_dir_all(&folder)
             .map_err(|error| Failure::outside("DISK_PROBE_FAILED", &error, "make room in the temporary folder"))?;
-        // From here on the folder goes whatever happens.
+        // From here on the folder is removed, however the bench ends.
         let mut site = Self { url: String::new(), folder, _server: None };
         match (database_url, engine) {
             (Some(url), _) => url.clone_into(&mut site.url),

@@ -251,7 +251,7 @@ async fn balance(wallet: &Wallet, rounds: u32) -> Result<Samples, Failure> {
 }
 
 fn target(recipients: usize) -> Target {
-    // Nobody's scripts, each of its own.
+    // Scripts that no wallet owns, all different.
     let script = |number: usize| [&[0, 20][..], &[0xee; 12], &number.to_be_bytes()].concat();
     let recipients = (0..recipients).map(|number| Recipient { amount: PAYMENT, script: script(number) }).collect();
     let costs = Costs { rate: RATE, long_term_rate: RATE, most_fee: 100_000_000 };

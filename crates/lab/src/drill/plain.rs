@@ -101,7 +101,7 @@ pub async fn run(arguments: &Arguments) -> CommandResult {
     });
     let listener = TcpListener::bind("127.0.0.1:0").await.map_err(trouble)?;
     let address = listener.local_addr().map_err(trouble)?;
-    // Without it answers would still come, only later.
+    // A failure is harmless: answers would still come, only later.
     let listener = listener.tap_io(|stream| {
         stream.set_nodelay(true).ok();
     });
@@ -132,7 +132,7 @@ struct Plain {
     verifier: Verifier,
 }
 
-/// The connections that nobody uses just now.
+/// The connections to the database; `free` are those that no request uses.
 struct Lines {
     free: Mutex<Vec<PlainLine>>,
     turns: Semaphore,

@@ -3,8 +3,8 @@
 //! It shares the machine with the server that it asks, so it does no more than it must: requests are bytes that are
 //! made ready beforehand, answers are a status and a body of known length, and nothing is parsed that is not used.
 //!
-//! A connection that breaks is no failure of the load: whoever made the request learns that its outcome is unknown,
-//! and goes on over a new connection.
+//! A connection that breaks is no failure of the load: the client learns that the outcome of its request is unknown, and
+//! goes on over a new connection.
 #![allow(clippy::float_arithmetic, reason = "rates, never money")]
 
 pub mod command;
@@ -256,12 +256,12 @@ fn strange(bytes: &[u8]) -> String {
     format!("not an answer: {:?}", String::from_utf8_lossy(&bytes[..bytes.len().min(80)]))
 }
 
-/// Of the bytes before the empty line. Returns the length of the body too.
+/// Reads the bytes before the empty line. Returns the length of the body too.
 fn parse_head(bytes: &[u8]) -> Result<(Head, usize), String> {
     let text = std::str::from_utf8(bytes).map_err(|_| strange(bytes))?;
     let mut lines = text.split("\r\n");
     let status = lines.next().and_then(|line| line.strip_prefix("HTTP/1.1 ")).and_then(|line| line.get(..3));
-    // Below 200 it is not yet the answer: nobody asked for such.
+    // A status below 200 announces an answer that is still to come. The load never asks for such an announcement.
     let status = status.and_then(|digits| digits.parse().ok()).filter(|status| (200..600).contains(status));
     let status = status.ok_or_else(|| strange(bytes))?;
     let (mut body, mut closes) = (None, false);

@@ -17,13 +17,13 @@ use terminal::output::thousands;
 use super::client::Client;
 use super::{COINS, Coin};
 
-/// Counted while it runs, for whoever looks on.
+/// Counts of all customers, for the progress bar.
 #[derive(Debug, Default)]
 pub struct Counters {
     pub committed: AtomicU64,
     pub pending: AtomicU64,
     pub refused: AtomicU64,
-    /// Requests that had to be sent again because nobody could say what became of them.
+    /// Requests that were sent again because no answer said what became of them.
     pub resent: AtomicU64,
 }
 
@@ -79,11 +79,11 @@ pub struct Verdict {
     pub committed: u64,
     pub pending: u64,
     pub refused: u64,
-    /// Told to be done or recorded, and not there; or money missing.
+    /// The server told that it was done or recorded, and it is not there; or money is missing.
     pub lost: u64,
-    /// Done more often than asked for; or money too much.
+    /// Done more often than asked for; or there is too much money.
     pub doubled: u64,
-    /// Not ended when everything had time to end.
+    /// Still on its way after everything had time to end.
     pub stranded: u64,
     /// The first few, in words.
     pub first: Vec<String>,
@@ -131,7 +131,7 @@ impl Customer {
         Self { client, users, coins, random, run, next: 0, records: HashMap::new() }
     }
 
-    /// Until it is told to stop: one request after the other, each until it is answered.
+    /// Sends one request after the other, each until it is answered, until it is told to stop.
     pub async fn trade(mut self, stop: Arc<AtomicBool>, counters: Arc<Counters>, pause: Duration) -> Self {
         while !stop.load(Ordering::Relaxed) && !self.users.is_empty() {
             self.request(&counters).await;
@@ -146,7 +146,7 @@ impl Customer {
         let user = self.users[self.random.index(self.users.len())];
         let coin = self.random.index(self.coins.len());
         let to_spot = self.random.below(100) < 55;
-        // Mostly small; now and then more than anybody has.
+        // Mostly small; now and then more than any user has.
         let times = if self.random.below(50) == 0 { 100_000_000 } else { 1 + self.random.below(50) };
         let smallest = self.coins[coin].smallest.units();
         let amount = Amount::from_units(smallest.saturating_mul(i64::try_from(times).unwrap_or(1)));
@@ -268,7 +268,7 @@ impl Customer {
         if let (Some(coin), "COMMITTED") = (coin, state) {
             moved[coin] += if to_spot { amount.units() } else { -amount.units() };
         }
-        // Of an earlier run on the same data: it counts for the balances, and is nobody's request of today.
+        // A transfer of an earlier run on the same data counts for the balances; this run has no record of it.
         if !name.starts_with(&format!("{}-", self.run)) {
             return;
         }
@@ -301,7 +301,7 @@ impl Customer {
         }
     }
 
-    /// What was given, less what went to spot; and nothing on its way.
+    /// The funding balance must be what was given, less what went to spot, with nothing on its way.
     async fn check_balances(&mut self, user: UserId, moved: &[i64], verdict: &mut Verdict) {
         let mut answer = None;
         for _ in 0..50 {

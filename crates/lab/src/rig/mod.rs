@@ -58,7 +58,7 @@ impl Rig {
         users: i64,
     ) -> Result<(Self, Db, Vec<Coin>), Failure> {
         std::fs::create_dir_all(folder).map_err(|error| trouble("the folder could not be made", error))?;
-        // A child may have another working directory than whoever started it.
+        // A child may have another working directory than its parent.
         let folder = folder.canonicalize().map_err(|error| trouble("the folder is gone", error))?;
         let options = Options { create: true, ..Options::default() };
         let db = Db::connect(database_url, &options).await?;
@@ -84,7 +84,7 @@ impl Rig {
         std::fs::read(&file).map_err(|error| trouble("the secret cannot be read", error))
     }
 
-    /// Of the n-th server.
+    /// The configuration of the n-th server.
     pub fn config_file(&self, server: usize) -> PathBuf {
         match server {
             0 => self.folder.join("bursar.toml"),
@@ -112,7 +112,7 @@ impl Rig {
         self.write_config(server, &settings, "Made by bursar for a scratch treasury. The limits are off.")
     }
 
-    /// The same treasury for a server that somebody starts later: with the engine in its own process, and common limits.
+    /// The same treasury for a server that the user starts later: with the engine in its own process, and common limits.
     pub fn configure_for_later(&self) -> CommandResult {
         let file = |name: &str| self.folder.join(name).to_string_lossy().into_owned();
         let settings = json!({
@@ -148,7 +148,7 @@ impl Rig {
     }
 }
 
-/// Written whole or not at all, and for nobody else to read.
+/// Writes a file whole or not at all. Only its owner may read it.
 pub fn write_private(file: &Path, text: &str) -> CommandResult {
     let write = || -> std::io::Result<()> {
         let beside = file.with_extension("new");

@@ -23,7 +23,7 @@ pub struct Process {
 /// How long a process may take to listen, and to end.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// This program, without the settings of whoever runs it.
+/// This program, without the `BURSAR_…` settings of the user who runs it.
 pub fn itself() -> Result<std::process::Command, Failure> {
     let program = std::env::current_exe().map_err(|error| trouble("this program cannot be found", error))?;
     let mut command = std::process::Command::new(program);
@@ -63,7 +63,7 @@ impl Process {
         };
         let address = tokio::time::timeout(PATIENCE, ready).await.map_err(std::io::Error::from).flatten();
         let (address, said) = address.map_err(failed)?;
-        // Whatever else it says has to go somewhere, or it would wait.
+        // The rest of its output must be read, or it would wait for room in the pipe.
         tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
         tokio::spawn(async move { while let Ok(Some(_)) = complaints.next_line().await {} });
         Ok(Self { child, address, said })

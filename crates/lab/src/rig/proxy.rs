@@ -1,4 +1,4 @@
-//! A wire between server and spot engine that can be held: bytes in it are not lost, but nobody gets them for a while.
+//! A wire between server and spot engine that can be held: bytes in it are not lost, but they arrive late.
 //! The server sees a leg that does not answer, after it may well have done what it was asked.
 
 use std::net::SocketAddr;
@@ -38,7 +38,7 @@ async fn accept(listener: TcpListener, target: SocketAddr, held: watch::Receiver
         tokio::spawn(async move {
             let Ok(far) = TcpStream::connect(target).await else { return };
             let ((near_in, near_out), (far_in, far_out)) = (near.into_split(), far.into_split());
-            // What is asked goes through; the answers are what is held back.
+            // Requests go through; only the answers are held back.
             let open = Arc::new(watch::channel(false).0);
             tokio::select! {
                 () = pass(near_in, far_out, open.subscribe()) => {}

@@ -114,7 +114,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // What is left of it is the system's to clean.
+        // The system cleans its temporary folder if this fails.
         std::fs::remove_dir_all(&self.0).ok();
     }
 }

@@ -58,8 +58,8 @@ pub async fn run(arguments: &Arguments) -> CommandResult {
     Ok(())
 }
 
-/// Makes ids that no other sender makes: chance in all of their lower 22 bits and in the last ten seconds. Whoever
-/// makes ids for real has a node number from the database instead.
+/// Makes ids that no other sender makes: chance in all of their lower 22 bits and in the last ten seconds. A
+/// server has a node number from the database instead.
 struct Ids {
     next: i64,
 }

@@ -197,7 +197,7 @@ pub fn greet(found: &Found, json: bool) {
 /// A line every ten seconds in which something happened. Never returns.
 async fn tell(engine: &Engine, json: bool) {
     let mut before = 0;
-    // On a thread of its own: whoever reads the lines may be slow, or gone, and the engine goes on.
+    // On a thread of its own: the reader of the lines may be slow, or gone, and the engine must go on.
     let (lines, printed) = std::sync::mpsc::sync_channel::<String>(4);
     std::thread::spawn(move || {
         for line in printed {
@@ -224,7 +224,7 @@ async fn tell(engine: &Engine, json: bool) {
             let (rate, accounts, ids) = (thousands(rate), thousands(accounts), thousands(ids));
             format!("{rate} requests/s, batch {batch}, {accounts} accounts, {ids} ids remembered")
         };
-        // A line that nobody takes is left out.
+        // A line for which there is no room is left out.
         lines.try_send(line).ok();
     }
 }

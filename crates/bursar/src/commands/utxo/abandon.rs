@@ -1,4 +1,4 @@
-//! `bursar utxo abandon`: gives up a transaction that nobody has seen.
+//! `bursar utxo abandon`: gives up a transaction that was never broadcast.
 
 use domain::Clock;
 use serde_json::json;

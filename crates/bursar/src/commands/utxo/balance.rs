@@ -110,7 +110,7 @@ fn wallet_json(wallet: &Wallet, accounts: &BTreeMap<u32, Balance>) -> Value {
     })
 }
 
-/// A wallet without an address has a line too: somebody is looking for it.
+/// A wallet without an address has a line too, because its owner expects to find it in the list.
 fn lines(wallet: &Wallet, accounts: &BTreeMap<u32, Balance>) -> Vec<Vec<String>> {
     let name = match wallet.status {
         WalletStatus::Active => wallet.name.clone(),

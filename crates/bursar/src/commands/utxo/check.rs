@@ -19,7 +19,7 @@ pub async fn run(context: &Context, db: &Db) -> CommandResult {
     if let Ok(style) = ProgressStyle::with_template(template) {
         bar.set_style(style);
     }
-    // What the store finds by itself comes first, and says nothing while it looks.
+    // The store's own check comes first; it reports no progress.
     bar.enable_steady_tick(Duration::from_millis(100));
     let found = custody::bitcoin::check(db, |read| bar.inc(read)).await;
     bar.finish_and_clear();

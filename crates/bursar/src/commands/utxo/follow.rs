@@ -42,11 +42,25 @@ pub struct Arguments {
     once: bool,
     /// First bring a wallet up to date that was imported; without a name all of them, after a backup of the database was
     /// put back. Nothing of them is spent meanwhile
-    #[arg(long, value_name = "WALLET", num_args = 0..=1)]
-    restore: Option<Option<String>>,
+    #[arg(long, value_name = "WALLET", num_args = 0..=1, default_missing_value = NO_NAME, value_parser = to_restore)]
+    restore: Option<ToRestore>,
     /// First read the blocks from this one on once more: an address was added that they may have paid
     #[arg(long, value_name = "HEIGHT")]
     rescan_from: Option<u32>,
+}
+
+/// The wallets that are brought up to date first.
+#[derive(Clone, Debug)]
+enum ToRestore {
+    All,
+    Named(String),
+}
+
+/// Stands for a `--restore` without a name. It cannot be typed: no argument contains a NUL.
+const NO_NAME: &str = "\0";
+
+fn to_restore(name: &str) -> Result<ToRestore, std::convert::Infallible> {
+    Ok(if name == NO_NAME { ToRestore::All } else { ToRestore::Named(name.to_owned()) })
 }
 
 /// So many blocks at a time.
@@ -69,8 +83,8 @@ pub async fn run(context: &Context, db: &Db, arguments: &Arguments) -> CommandRe
     if let Some(from) = arguments.rescan_from {
         rescan(context, db, &mut follow, from).await?;
     }
-    if let Some(name) = &arguments.restore {
-        restore(context, db, &mut follow, name.as_deref()).await?;
+    if let Some(wallets) = &arguments.restore {
+        restore(context, db, &mut follow, wallets).await?;
     }
     let trouble = |error| Failure::outside("INTERNAL", &error, "this is a bug in Bursar: please report it");
     let mut terminate = signal(SignalKind::terminate()).map_err(trouble)?;
@@ -82,10 +96,10 @@ pub async fn run(context: &Context, db: &Db, arguments: &Arguments) -> CommandRe
     tell_end(context, db, &chain).await
 }
 
-async fn restore(context: &Context, db: &Db, follow: &mut Follow<'_>, name: Option<&str>) -> CommandResult {
-    let wallets = match name {
-        None => db.wallets().await?,
-        Some(name) => vec![known_wallet(db, name).await?],
+async fn restore(context: &Context, db: &Db, follow: &mut Follow<'_>, wallets: &ToRestore) -> CommandResult {
+    let wallets = match wallets {
+        ToRestore::All => db.wallets().await?,
+        ToRestore::Named(name) => vec![known_wallet(db, name).await?],
     };
     // None of them is spent from until it has had its turn.
     for wallet in &wallets {

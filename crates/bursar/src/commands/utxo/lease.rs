@@ -1,4 +1,4 @@
-//! `bursar utxo lease …`: outputs that somebody is about to spend.
+//! `bursar utxo lease …`: outputs that are set aside for a payment.
 
 use std::io::Read;
 use std::time::Duration;
@@ -119,7 +119,7 @@ async fn take(context: &Context, db: &Db, arguments: &TakeArguments) -> CommandR
     Ok(())
 }
 
-/// A lock that nobody else has.
+/// A lock of 256 random bits: no other holder has the same.
 fn new_lock() -> Result<LockId, Failure> {
     let mut lock = [0; 32];
     std::fs::File::open("/dev/urandom")
@@ -128,8 +128,8 @@ fn new_lock() -> Result<LockId, Failure> {
     Ok(LockId(lock))
 }
 
-/// Whoever renews is about to spend. To go on with a lease that has ended would be to spend what others may have taken,
-/// so nothing to renew is an error.
+/// The holder of a lock renews it because it is about to spend. If the lease has ended, another may have taken the
+/// outputs, so nothing to renew is an error.
 async fn renew(context: &Context, db: &Db, wallet: &str, lock: LockId, time: Duration) -> CommandResult {
     let wallet = known_wallet(db, wallet).await?;
     let now = SystemClock.now();

@@ -8,7 +8,7 @@
 //! | `tx` | `tx`: one transaction and its history, also of one that was pruned |
 //! | `lease` | `lease take`, `renew`, `release`, `list`, `sweep` |
 //! | `label` | `label`: names for transactions and addresses |
-//! | `abandon` | `abandon`: a transaction that nobody has seen |
+//! | `abandon` | `abandon`: a transaction that was never broadcast |
 //! | `prune` | `prune`: the only delete |
 //! | `import` | `import`: another wallet's whole history |
 //! | `follow` | `follow`: in step with the chain; after a backup |
@@ -166,7 +166,7 @@ pub async fn run(context: &Context, command: &Command) -> CommandResult {
     done
 }
 
-/// More names than this help nobody.
+/// A longer list of names would not be read.
 const MOST_NAMES: usize = 20;
 
 async fn known_wallet(db: &Db, name: &str) -> Result<Wallet, Failure> {

@@ -136,7 +136,7 @@ impl Work<'_> {
                 tally.refused.insert(hash, why);
                 Ok(true)
             }
-            // Somebody else was quicker.
+            // Another process has pruned it meanwhile.
             Err(UtxoError::Refused(UtxoRefusal::UnknownTransaction(_))) => Ok(false),
             Err(error) => Err(error.into()),
         }

@@ -90,7 +90,7 @@ pub fn event_json(row: &EventRow) -> serde_json::Value {
     })
 }
 
-/// A table of a transaction's history, the oldest first. What the chain did was done by nobody.
+/// A table of a transaction's history, the oldest first. Steps of the chain itself have no author.
 pub fn events(rows: &[EventRow]) -> String {
     let cells: Vec<Vec<String>> = rows
         .iter()

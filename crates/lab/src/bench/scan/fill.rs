@@ -39,7 +39,7 @@ pub struct Filled {
     pub to: u64,
 }
 
-/// The address with this number: nobody's, but for Bitcoin's, which have known keys.
+/// The address with this number. Only Bitcoin's have keys, which are public.
 pub fn address(kind: ChainKind, number: u32) -> Address {
     let mut account = [0xb5; 20];
     account[..4].copy_from_slice(&number.to_be_bytes());
@@ -258,7 +258,7 @@ async fn fan_out(
     const MOST: u32 = 1_500;
     let wanted = plan.blocks * plan.payments;
     let parents = wanted.div_ceil(MOST);
-    // On a node that has just started nobody has anything.
+    // A node that has just started has no coins.
     ask(pool, "generatetoaddress", json!([parents + 100, address.to_string()])).await?;
     let found = ask(pool, "scantxoutset", json!(["start", [format!("addr({address})")]])).await?;
     let tip = found["height"].as_u64().unwrap_or(0);

@@ -1,5 +1,5 @@
 //! `bursar bench scan`: how fast blocks are read for what they pay to ten million watched addresses, beside how fast the
-//! same node hands out the same blocks to somebody who does nothing with them.
+//! same node hands out the same blocks to a reader that does nothing with them.
 
 mod fill;
 mod node;

@@ -12,7 +12,7 @@ use terminal::failure::Failure;
 use super::speed::user;
 use super::{ASSET, bug};
 
-/// What the machine says that this process takes.
+/// The memory of this process, as the machine counts it.
 fn resident_bytes() -> u64 {
     let pages = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     pages.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok()).unwrap_or(0) * 4_096

@@ -63,7 +63,7 @@ fn disk_trouble(error: &std::io::Error) -> Failure {
     Failure::outside("DISK_PROBE_FAILED", error, "make room in the folder, or name another one with --dir")
 }
 
-/// A folder that goes when the bench ends.
+/// A folder that is removed when the bench ends.
 struct Site(PathBuf);
 
 impl Site {
@@ -129,7 +129,7 @@ pub async fn run(arguments: &Arguments, as_json: bool) -> CommandResult {
     let time = Duration::from_millis(arguments.slice_ms);
     let bar = if as_json { ProgressBar::hidden() } else { ProgressBar::new(0) };
     bar.set_length(u64::from(arguments.rounds + 1) * 5 + 3);
-    // First of all: what the allocator keeps of earlier work would hide what this takes.
+    // Memory is measured first: memory that the allocator keeps from earlier work would hide the growth.
     let memory = memory(arguments.accounts, arguments.operations)?;
     bar.inc(1);
     let ids = Arc::new(Generator::new(SystemClock, NodeId::new(1).ok_or_else(|| bug("node"))?));
