@@ -15,12 +15,13 @@
 use std::collections::{HashMap, HashSet};
 
 use chain::bitcoin::BitcoinChain;
+use chain::follow::{CommonAncestor, LOOK_BACK, common_ancestor};
 use chain::{BlockRef, Chain, ChainError, TxHash};
 use domain::Timestamp;
 use store::Db;
 use store::utxo::{Hash, NewTx, Refusal, UtxoError, WalletId};
 
-use super::read::{BadBytes, block_of_bytes, hash_of_block, tx_hash_of, tx_of_bytes};
+use super::read::{BadBytes, block_hash_of, block_of_bytes, hash_of_block, tx_hash_of, tx_of_bytes};
 
 #[derive(Debug, thiserror::Error)]
 pub enum FollowError {
@@ -74,9 +75,6 @@ pub struct Follow<'a> {
     seen: HashSet<TxHash>,
 }
 
-/// So many blocks a quorum is asked about at once.
-const LOOK_BACK: u32 = 32;
-
 /// So many waiting transactions go into one transaction of the store.
 const SEEN_AT_ONCE: usize = 500;
 
@@ -86,7 +84,10 @@ const RESCAN_AT_ONCE: usize = 500;
 /// So many blocks are read before the first of interest.
 const BEFORE_BIRTHDAY: u32 = 100;
 
-/// So often a restore waits for a chain that grows while it is read.
+/// A restore reads so many blocks in one step.
+const CATCH_UP_BLOCKS: u32 = 32;
+
+/// A restore reads the mempool so often, if each time the chain has grown meanwhile, before it gives up.
 const CATCH_UP_TRIES: u32 = 10;
 
 impl<'a> Follow<'a> {
@@ -97,18 +98,20 @@ impl<'a> Follow<'a> {
     /// At most `most` blocks forward, or back to where the chains part.
     pub async fn step(&mut self, most: u32, at: Timestamp) -> Result<Step, FollowError> {
         let tip = self.chain.head().await?.tip;
-        let known = self.db.tip().await?;
-        let next = match known {
+        let next = match self.db.tip().await? {
             // Some blocks more, so that a fork at the beginning has something to go back to.
             None => self.birthday.saturating_sub(BEFORE_BIRTHDAY),
-            Some((height, _)) => match self.common(height).await? {
-                Some(common) if common < height => {
+            Some((height, hash)) => match self.common_ancestor(block_ref(height, hash)).await? {
+                CommonAncestor::At(block) if block.height < u64::from(height) => {
+                    let common = height_of(block)?;
                     self.db.disconnect_blocks(common, at).await?;
                     return Ok(Step::Back(common));
                 }
-                // The node is behind us, or its quorum is: that says nothing about our blocks.
-                None => return Ok(Step::Idle),
-                Some(_) => height.saturating_add(1),
+                CommonAncestor::At(_) => height.saturating_add(1),
+                CommonAncestor::AboveQuorum { .. } => return Ok(Step::Idle),
+                CommonAncestor::BelowOldest { oldest } => {
+                    return Err(FollowError::ForkTooDeep { height: height_of(oldest)? });
+                }
             },
         };
         let last = u64::from(next).saturating_add(u64::from(most.max(1)) - 1).min(tip.height);
@@ -136,8 +139,8 @@ impl<'a> Follow<'a> {
             Err(ChainError::BlockMissing { .. }) => return Ok(None),
             bytes => bytes?,
         };
+        let height = height_of(block)?;
         let nonsense = |source| FollowError::Block { height: block.height, source };
-        let height = u32::try_from(block.height).map_err(|_| nonsense(BadBytes::height()))?;
         let (stored, transactions) = block_of_bytes(height, &bytes).map_err(nonsense)?;
         match self.db.connect_block(&stored, &transactions, at).await {
             Ok(_) => Ok(Some(height)),
@@ -146,25 +149,20 @@ impl<'a> Follow<'a> {
         }
     }
 
-    /// The highest of our blocks that a quorum has, from a height down. `None`: the quorum's chain does not reach there.
-    async fn common(&self, from: u32) -> Result<Option<u32>, FollowError> {
-        let mut highest = from;
-        loop {
-            let lowest = highest.saturating_sub(LOOK_BACK - 1);
-            let ours = self.db.block_hashes(lowest, highest).await?;
-            let heights: Vec<u64> = ours.iter().map(|(height, _)| u64::from(*height)).collect();
-            let theirs = match self.chain.headers(&heights).await {
-                Err(ChainError::BlockMissing { .. }) => return Ok(None),
-                theirs => theirs?,
-            };
-            let same = ours.iter().zip(&theirs).rev().find(|((_, hash), header)| *hash == hash_of_block(header.hash));
-            if let Some(((height, _), _)) = same {
-                return Ok(Some(*height));
-            }
-            let oldest = ours.first().map_or(highest, |(height, _)| *height);
-            // Imported ones lie far apart.
-            highest = self.db.block_below(lowest).await?.ok_or(FollowError::ForkTooDeep { height: oldest })?.0;
+    async fn common_ancestor(&self, tip: BlockRef) -> Result<CommonAncestor, FollowError> {
+        common_ancestor(self.chain, tip, |block| self.stored_below(block)).await
+    }
+
+    /// Blocks of the store below one of them, newest first. Imported ones may lie far apart.
+    async fn stored_below(&self, block: BlockRef) -> Result<Vec<BlockRef>, FollowError> {
+        let Some((next, hash)) = self.db.block_below(height_of(block)?).await? else { return Ok(Vec::new()) };
+        let lowest = next.saturating_sub(u32::from(LOOK_BACK) - 1);
+        let mut blocks = self.db.block_hashes(lowest, next).await?;
+        // Another follower may have disconnected them just now. None at all would mean that `block` is the oldest.
+        if blocks.is_empty() {
+            blocks.push((next, hash));
         }
+        Ok(blocks.into_iter().rev().map(|(height, hash)| block_ref(height, hash)).collect())
     }
 
     /// Shows the store what waits in the mempool and was not shown before. Says how many transactions that were.
@@ -294,7 +292,7 @@ impl<'a> Follow<'a> {
     async fn catch_up(&mut self, at: Timestamp) -> Result<HashSet<TxHash>, FollowError> {
         let mut missed = 0;
         for _ in 0..CATCH_UP_TRIES {
-            while self.step(LOOK_BACK, at).await? != Step::Idle {}
+            while self.step(CATCH_UP_BLOCKS, at).await? != Step::Idle {}
             self.seen.clear();
             let look = self.show_waiting(at).await?;
             match look.missed {
@@ -304,6 +302,16 @@ impl<'a> Follow<'a> {
         }
         Err(ChainError::BlockMissing { height: missed }.into())
     }
+}
+
+fn block_ref(height: u32, hash: Hash) -> BlockRef {
+    BlockRef { height: u64::from(height), hash: block_hash_of(hash) }
+}
+
+/// The height as the store has it.
+fn height_of(block: BlockRef) -> Result<u32, FollowError> {
+    let too_high = |_| FollowError::Block { height: block.height, source: BadBytes::height() };
+    u32::try_from(block.height).map_err(too_high)
 }
 
 /// What a look at the mempool has shown.

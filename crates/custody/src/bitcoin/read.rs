@@ -44,6 +44,10 @@ pub const fn hash_of_block(hash: BlockHash) -> Hash {
     Hash(hash.0)
 }
 
+pub(super) const fn block_hash_of(hash: Hash) -> BlockHash {
+    BlockHash(hash.0)
+}
+
 /// The network of addresses and nodes.
 pub const fn network_of(network: utxo::Network) -> Network {
     match network {
