@@ -33,7 +33,7 @@ mod select;
 mod target;
 
 pub use build::{Plan, SEQUENCE, plan, unsigned};
-pub use bump::{Asked, Sent, child, replacement};
+pub use bump::{ReplacementTerms, Waiting, child, replacement};
 pub use check::check;
 pub use follow::{Follow, FollowError, Restored, Step};
 pub use read::{
@@ -41,4 +41,4 @@ pub use read::{
     tx_of_bytes,
 };
 pub use select::{Selection, Strategy, chooser, select};
-pub use target::{Aim, Costs, Pushed, Recipient, Refusal, Replaced, ScriptKind, Target};
+pub use target::{Aim, Costs, Pushed, Recipient, Replaced, ScriptKind, SpendError, Target};

@@ -9,7 +9,7 @@ use bdk_coin_select::float::Ordf32;
 use bdk_coin_select::{BnbMetric, Candidate, CoinSelector};
 use chain::bitcoin::MOST_WEIGHT;
 
-use super::target::{Frame, Outcome, Tally};
+use super::target::{Frame, Split, Tally};
 
 /// A coin that may be chosen.
 #[derive(Clone, Copy, Debug)]
@@ -101,31 +101,31 @@ impl<'a> Metric<'a> {
         (i128::from(weight) * self.premium).div_euclid(UNITS)
     }
 
-    fn worth(&self, inputs: Tally, outcome: Outcome) -> Option<i128> {
-        if outcome.weight > MOST_WEIGHT {
+    fn worth(&self, inputs: Tally, split: Split) -> Option<i128> {
+        if split.weight > MOST_WEIGHT {
             return None;
         }
-        match (self.goal, outcome.change) {
+        match (self.goal, split.change) {
             (Goal::Changeless, Some(_)) => None,
             (Goal::Changeless, None) => {
-                let given_away = outcome.fee.saturating_sub(self.frame.least_fee(outcome.weight));
+                let given_away = split.fee.saturating_sub(self.frame.least_fee(split.weight));
                 Some(self.waste(inputs.weight) + i128::from(given_away))
             }
-            (Goal::LowestFee, _) => Some(self.frame.long_term_fee(outcome)),
+            (Goal::LowestFee, _) => Some(self.frame.long_term_fee(split)),
         }
     }
 
     /// The least that any choice can be worth that has these inputs and some of those from `next` on.
     fn least(&self, inputs: Tally, next: usize) -> Option<i128> {
-        match (self.frame.outcome(inputs), self.goal) {
+        match (self.frame.split(inputs), self.goal) {
             // More inputs make more change.
-            (Some(Outcome { change: Some(_), .. }), Goal::Changeless) => None,
+            (Some(Split { change: Some(_), .. }), Goal::Changeless) => None,
             (Some(_), Goal::Changeless) => Some(self.least_waste(inputs.weight, next)),
-            (Some(outcome), Goal::LowestFee) => {
+            (Some(split), Goal::LowestFee) => {
                 // What is given away may be more than an input and change would cost.
                 let changed = self.frame.least_fee(self.frame.weight(inputs, true));
                 let changed = i128::from(changed) + i128::from(self.frame.spend_cost);
-                Some(self.worth(inputs, outcome)?.min(changed))
+                Some(self.worth(inputs, split)?.min(changed))
             }
             (None, goal) => {
                 let more = self.least_more(inputs, next)?;
@@ -164,8 +164,8 @@ impl<'a> Metric<'a> {
 impl BnbMetric for Metric<'_> {
     fn score(&mut self, selector: &CoinSelector<'_>) -> Option<Ordf32> {
         let inputs = self.tally(selector);
-        let outcome = self.frame.outcome(inputs)?;
-        self.worth(inputs, outcome).filter(|&worth| self.is_wanted(worth)).map(ranked)
+        let split = self.frame.split(inputs)?;
+        self.worth(inputs, split).filter(|&worth| self.is_wanted(worth)).map(ranked)
     }
 
     fn bound(&mut self, selector: &CoinSelector<'_>) -> Option<Ordf32> {

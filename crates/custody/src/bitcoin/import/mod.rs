@@ -29,7 +29,7 @@ use store::utxo::{Hash, Imported, NewAddress, OutPoint, UtxoError};
 
 pub use bdk::read_bdk;
 pub use core::read_core;
-pub use run::{Progress, Report, Step, import};
+pub use run::{Progress, Report, Stage, import};
 
 /// A wallet as its source has it.
 #[derive(Clone, Debug, PartialEq, Eq)]

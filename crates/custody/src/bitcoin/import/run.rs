@@ -16,17 +16,17 @@ const TRANSACTIONS: usize = 500;
 const OUTPUTS: u32 = 5_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum Stage {
     Addresses,
     Transactions,
     /// The stored outputs are held against those that the source claims.
     Check,
 }
 
-/// How far a step has come.
+/// How far a stage has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
-    pub step: Step,
+    pub stage: Stage,
     pub done: usize,
     pub of: usize,
 }
@@ -68,23 +68,23 @@ async fn in_chunks(
     // Half of a history shows coins that the other half has spent; and a source may be behind the chain. Nothing is selected
     // before `Follow::restore` has read what the source has not, and held the rest against the nodes.
     db.begin_import(wallet).await?;
-    let mut tell = |step, done: usize, of| progress(Progress { step, done: done.min(of), of });
+    let mut tell = |stage, done: usize, of| progress(Progress { stage, done: done.min(of), of });
 
     let (mut new_addresses, mut changes) = (0, 0);
     let of = export.addresses.len();
-    tell(Step::Addresses, 0, of);
+    tell(Stage::Addresses, 0, of);
     for (number, addresses) in (1_usize..).zip(export.addresses.chunks(ADDRESSES)) {
         new_addresses += db.add_addresses(wallet, addresses, Paths::WhereFree, at).await?.new;
-        tell(Step::Addresses, number * ADDRESSES, of);
+        tell(Stage::Addresses, number * ADDRESSES, of);
     }
     let of = export.transactions.len();
-    tell(Step::Transactions, 0, of);
+    tell(Stage::Transactions, 0, of);
     for (number, transactions) in (1_usize..).zip(export.transactions.chunks(chunk)) {
         changes += db.import_transactions(transactions, at).await?.transactions.len();
-        tell(Step::Transactions, number * chunk, of);
+        tell(Stage::Transactions, number * chunk, of);
     }
 
-    let balance = check(db, wallet, export, at, &mut |done| tell(Step::Check, done, export.unspent.len())).await?;
+    let balance = check(db, wallet, export, at, &mut |done| tell(Stage::Check, done, export.unspent.len())).await?;
     // Its last blocks may be of a branch that was left.
     db.end_import(wallet, export.tip.map_or(0, |(height, _)| height.saturating_sub(FINAL_DEPTH))).await?;
     Ok(Report {
