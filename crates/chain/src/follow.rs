@@ -113,7 +113,8 @@ impl Follower {
         let mut last = tip.height.min(at.height.saturating_add(most.min(room).max(1)));
         let scan = loop {
             match chain.scan(next, last, watched).await {
-                // More than the nodes can give in the time that there is: asked for the same again, we would never move on.
+                // More than the nodes can give in the time that there is: asked for the same again, we would never move
+                // on.
                 Err(ChainError::Unreachable(CallError::Timeout { .. } | CallError::TooLong { .. })) if last > next => {
                     last = next + (last - next) / 2;
                 }
@@ -135,8 +136,8 @@ impl Follower {
         }
     }
 
-    /// Looks for the newest block of the trail that a quorum has, from `contradicted` down. One node has another block in
-    /// its place: if the quorum has it, there is no fork, and the blocks above are not gone either.
+    /// Looks for the newest block of the trail that a quorum has, from `contradicted` down. One node has another block
+    /// in its place: if the quorum has it, there is no fork, and the blocks above are not gone either.
     async fn find_fork(&mut self, chain: &dyn Chain, contradicted: BlockRef) -> Result<Step, FollowError> {
         let older = |than: BlockRef| {
             let below = self.trail.iter().rev().filter(|block| block.height < than.height);
@@ -165,8 +166,8 @@ impl Follower {
     }
 }
 
-/// Whether a quorum has this one block. Without this question one node alone could lead the follower along a branch of its
-/// own until nothing else is on the trail, and there would be no way back.
+/// Whether a quorum has this one block. Without this question one node alone could lead the follower along a branch of
+/// its own until nothing else is on the trail, and there would be no way back.
 async fn ask_quorum(chain: &dyn Chain, block: BlockRef) -> Result<CommonAncestor, FollowError> {
     common_ancestor(chain, block, |_| ready(Ok(Vec::new()))).await
 }

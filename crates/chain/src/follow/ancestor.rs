@@ -11,8 +11,8 @@ pub const LOOK_BACK: u8 = 32;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommonAncestor {
     At(BlockRef),
-    /// The quorum's chain ends below this height, where we have a block. It lags, or it is on a branch that has not caught
-    /// up with ours. Either way it says nothing about our blocks, and nothing may be undone.
+    /// The quorum's chain ends below this height, where we have a block. It lags, or it is on a branch that has not
+    /// caught up with ours. Either way it says nothing about our blocks, and nothing may be undone.
     AboveQuorum {
         height: u64,
     },
@@ -24,8 +24,8 @@ pub enum CommonAncestor {
 
 /// Searches our blocks from `newest` down, [`LOOK_BACK`] at a time.
 ///
-/// `older` gives our blocks below another of ours, newest first, as many as it likes; none, when that was the oldest. Heights
-/// may be left out.
+/// `older` gives our blocks below another of ours, newest first, as many as it likes; none, when that was the oldest.
+/// Heights may be left out.
 pub async fn common_ancestor<E, F, Fut>(chain: &dyn Chain, newest: BlockRef, older: F) -> Result<CommonAncestor, E>
 where
     E: From<ChainError>,

@@ -14,11 +14,11 @@ use store::utxo::Coin;
 use super::read::{kind_of_script, tx_hash_of};
 use super::target::{Frame, Recipient, ScriptKind, SpendError, Tally, Target};
 
-/// Of every input: it may be replaced (BIP 125) and minds the lock time.
+/// The sequence number of every input: the transaction may be replaced (BIP 125), and its lock time counts.
 pub const SEQUENCE: u32 = 0xffff_fffd;
 
 /// A transaction before it is signed. Inputs and outputs are in the order of BIP 69, which follows from what they are:
-/// where the change stands tells nobody that it is the change.
+/// the place of the change does not show that it is the change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     pub coins: Vec<Coin>,
@@ -30,8 +30,8 @@ pub struct Plan {
     pub weight: u64,
 }
 
-/// The transaction that spends `coins`, and what the target keeps. For a target that waits already, no coins at all may
-/// be enough: try that first, and ask the store for more when it is refused.
+/// The transaction that spends `coins`, and those of [`Target::kept`]. A replacement or a child may need no further
+/// coins: try it without any first, and ask the store for coins when that is refused.
 pub fn plan(coins: &[Coin], target: &Target, change: &[u8]) -> Result<Plan, SpendError> {
     let frame = Frame::of(target)?;
     let mut coins: Vec<Coin> = target.kept().iter().chain(coins).cloned().collect();
@@ -66,7 +66,7 @@ fn check_coins(coins: &[Coin]) -> Result<(), SpendError> {
 }
 
 impl Plan {
-    /// The whole, counted again in another way: by its scripts, and by the sum of its outputs.
+    /// Counts the whole again in another way: by the scripts, and by the sum of the outputs.
     fn check(&self, frame: &Frame<'_>, inputs: Tally) -> Result<(), SpendError> {
         let scripts = self.outputs.iter().map(|output| Script::from_bytes(&output.script));
         let spent = self.coins.iter().map(|coin| Script::from_bytes(&coin.script));
@@ -81,8 +81,8 @@ impl Plan {
     }
 }
 
-/// The PSBT, with the spent output of every input (`witness_utxo`), and what it means. `lock_time` is the height of the
-/// last block, so that nobody gains by mining an earlier block anew; or zero.
+/// The PSBT, with the spent output of every input (`witness_utxo`), and what it means. `lock_time` is zero, or the
+/// height of the last block: then a miner who replaces that block cannot take this fee into the new one.
 pub fn unsigned(plan: &Plan, network: Network, lock_time: u32) -> Result<Unsigned, SpendError> {
     let inputs = plan.coins.iter().map(input_of).collect::<Result<Vec<_>, _>>()?;
     let payments = plan.outputs.iter().map(|output| payment_of(output, network)).collect::<Result<Vec<_>, _>>()?;

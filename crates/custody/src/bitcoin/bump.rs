@@ -8,7 +8,7 @@ use store::utxo::Coin;
 use super::read::kind_of_script;
 use super::target::{Aim, Costs, Pushed, Recipient, Replaced, ScriptKind, SpendError, Target};
 
-/// A transaction of ours that waits.
+/// A transaction of ours that was sent and waits in mempools.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Waiting {
     pub coins: Vec<Coin>,
@@ -25,7 +25,7 @@ pub struct ReplacementTerms {
     pub evicted_fee: u64,
     /// Satoshi per 1,000 virtual bytes.
     pub increment: u64,
-    /// What `BitcoinChain::replacement_fee` said, for the weight that the replacement will have; zero if nobody was
+    /// The answer of `BitcoinChain::replacement_fee` for the weight that the replacement will have; zero if no node was
     /// asked.
     pub at_least: u64,
 }
@@ -43,8 +43,8 @@ impl Waiting {
     }
 }
 
-/// The replacement pays the same to the same, and spends all that the old transaction spends. One common input would do
-/// to make it a replacement, but a coin that was dropped would look free while the old transaction can still be mined.
+/// The replacement makes the same payments, and spends all coins that the old transaction spends. One of them would be
+/// enough to replace it, but a coin that was dropped would look free while the old transaction can still be mined.
 ///
 /// The additional fee comes out of the change, then out of further coins. The change keeps its script: give that to
 /// [`super::plan`] again, or a script of the kind `otherwise` where there was no change.

@@ -37,7 +37,7 @@ pub struct Selection {
 /// for a lower fee than that of the largest coins; the largest coins first, which finds something whenever there is
 /// enough.
 ///
-/// A transaction that waits already is not searched for: it takes what it lacks from the largest coins.
+/// For a replacement or a child nothing is searched: it takes what it lacks from the largest coins.
 pub fn select(candidates: &[Candidate], target: &Target) -> Result<Selection, SpendError> {
     let frame = Frame::of(target)?;
     if frame.kept.inputs > 0
@@ -50,7 +50,7 @@ pub fn select(candidates: &[Candidate], target: &Target) -> Result<Selection, Sp
     let largest = choice.largest_first();
     let found = match (&target.aim, &largest) {
         (Aim::Pay, Ok((_, split))) => choice.better(Some(frame.long_term_fee(*split))),
-        // A fit without change may keep under the cap.
+        // A choice without change may stay below the cap.
         (Aim::Pay, Err(SpendError::FeeOverCap { .. })) => choice.better(None),
         _ => None,
     };
@@ -70,8 +70,8 @@ pub fn chooser<'a>(
             *refused = None;
             Some(selection.chosen)
         }
-        Err(refusal) => {
-            *refused = Some(refusal);
+        Err(error) => {
+            *refused = Some(error);
             None
         }
     }
@@ -114,7 +114,7 @@ struct Choice<'a> {
 }
 
 impl Choice<'_> {
-    /// What the searches find; `fee` is the long-term fee that one with change has to beat.
+    /// What the searches find; `fee` is the long-term fee that a choice with change has to beat.
     fn better(&self, fee: Option<i128>) -> Option<Selection> {
         let changeless = || Some((self.searched(Goal::Changeless, None)?, Strategy::Changeless));
         let lowest_fee = || Some((self.searched(Goal::LowestFee, fee)?, Strategy::LowestFee));
@@ -122,7 +122,7 @@ impl Choice<'_> {
         Some(self.selection(&chosen, split, strategy))
     }
 
-    /// Nothing that a search says is believed: the money is counted again.
+    /// The result of a search, whose money is counted again: a search is not trusted with it.
     fn searched(&self, goal: Goal, below: Option<i128>) -> Option<(Vec<usize>, Split)> {
         let pieces: Vec<Piece> = self.pool.iter().map(|usable| usable.piece).collect();
         let found = search(self.frame, &pieces, goal, below)?;

@@ -27,7 +27,7 @@ pub enum ScriptKind {
 const BARE_INPUT_WEIGHT: u64 = 4 * (36 + 1 + 4);
 
 impl ScriptKind {
-    /// `None`: never spent by us.
+    /// `None`: a script that we cannot sign for.
     pub const fn of(kind: AddressKind) -> Option<Self> {
         match kind {
             AddressKind::P2wpkh => Some(Self::P2wpkh),
@@ -57,7 +57,7 @@ impl ScriptKind {
         4 * (8 + 1 + self.script_length())
     }
 
-    /// Nodes pass on no output below this.
+    /// Nodes do not pass on a transaction with an output below this.
     pub fn dust(self) -> u64 {
         let program = match self {
             Self::P2wpkh => [&[0, 20][..], &[0; 20]].concat(),
@@ -106,7 +106,7 @@ pub struct Replaced {
     pub evicted_fee: u64,
     /// What a replacement pays for its own size, per 1,000 virtual bytes.
     pub increment: u64,
-    /// What a node asked for, if one was asked; zero otherwise.
+    /// The least fee by the word of a node; zero if none was asked.
     pub at_least: u64,
 }
 
@@ -171,7 +171,7 @@ pub(super) fn fee_at(rate: u64, weight: u64) -> u64 {
     u64::try_from(fee).unwrap_or(u64::MAX)
 }
 
-/// Bytes of a number that is written before a list.
+/// Bytes of the number of items that stands before a list.
 const fn count_length(count: u64) -> u64 {
     match count {
         0..=0xfc => 1,
@@ -206,7 +206,7 @@ impl Tally {
     }
 }
 
-/// What becomes of a choice of coins.
+/// How the money of a choice of coins is split: what the payments leave is change and fee.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Split {
     pub change: Option<u64>,
@@ -299,8 +299,8 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// The cap, and what is sane for the size: a child that pushes a large parent, or a small transaction that gives
-    /// away what is no change, could pass the one and not the other.
+    /// The caller's cap, or what is sane for the size if that is less. A child that pushes a large parent, or a small
+    /// transaction that gives away what is too little for change, can keep the one and pass the other.
     fn most_fee(&self, weight: u64) -> u64 {
         let sane = MOST_FEE_PER_KVB.saturating_mul(weight.div_ceil(4)) / 1_000;
         self.target.costs.most_fee.min(MOST_FEE).min(sane)
@@ -308,8 +308,8 @@ impl<'a> Frame<'a> {
 
     /// Change and fee of a choice; `None` when it holds too little.
     ///
-    /// There is change when it is worth more than it will cost to spend, and no dust. What is less goes to the fee,
-    /// unless that would lift the fee over its cap.
+    /// There is change when it is worth more than it will cost to spend, and is no dust. A smaller rest goes to the
+    /// fee, unless that would lift the fee over its cap.
     pub fn split(&self, inputs: Tally) -> Option<Split> {
         let (bare, full) = (self.weight(inputs, false), self.weight(inputs, true));
         let unpaid = inputs.held.checked_sub(self.paid)?;
@@ -361,7 +361,7 @@ impl Target {
         }
     }
 
-    /// A child that pushes its parent pays nobody but us: its one output is the change.
+    /// A child that pushes its parent pays only us: its one output is the change.
     pub(super) const fn is_sweep(&self) -> bool {
         match self.aim {
             Aim::Push(_) => self.recipients.is_empty(),
@@ -378,7 +378,7 @@ impl Target {
         }
     }
 
-    /// What further coins have to hold before the first of them costs anything: for `Want::target` of the store.
+    /// What further coins have to hold, the cost of spending them not counted: for `Want::target` of the store.
     pub fn wanted(&self) -> Result<i64, SpendError> {
         let frame = Frame::of(self)?;
         Ok(i64::try_from(frame.missing(frame.kept)).unwrap_or(i64::MAX))

@@ -31,8 +31,8 @@ fn forked(blocks: &[BlockRef], newest: usize) -> Vec<BlockRef> {
     blocks.iter().enumerate().map(|(at, block)| if at < newest { other(block) } else { *block }).collect()
 }
 
-/// What is found among our blocks, newest first, when so many at most are given at once; and below which blocks the search
-/// wanted more.
+/// What is found among our blocks, newest first, when so many at most are given at once; and below which blocks the
+/// search wanted more.
 async fn search(
     chain: &dyn Chain,
     ours: &[BlockRef],

@@ -104,8 +104,8 @@ async fn whole(db: &TestDb, name: &str) -> Result<Report, ImportError> {
     in_chunks(db, name, &export(), NOW, 2, &mut |_| {}).await
 }
 
-/// Polls the import until it has told of so many steps, and then drops it in the middle of what it does next. `true`: it
-/// came to its end before.
+/// Polls the import until it has told of so many steps, and then drops it in the middle of what it does next. `true`:
+/// it came to its end before.
 async fn killed_after(db: &TestDb, steps: usize) -> bool {
     let export = export();
     let told = AtomicUsize::new(0);
