@@ -5,8 +5,16 @@
 //! the trail that a quorum still has. A chain that merely seems shorter than the trail is no fork: a node may lag.
 //!
 //! New blocks are one node's word, but no step goes on from a block that no quorum has.
+//!
+//! [`common_ancestor`] is the search for the fork. It takes blocks from wherever they are kept, so the Bitcoin wallet
+//! searches the blocks of its store by it too.
+
+mod ancestor;
 
 use std::collections::VecDeque;
+use std::future::ready;
+
+pub use ancestor::{CommonAncestor, LOOK_BACK, common_ancestor};
 
 use tx::BlockRef;
 
@@ -30,9 +38,9 @@ pub enum Step {
     /// The next blocks. They are on the trail now.
     Forward(Scan),
     /// Blocks of the trail are no longer in the chain; they are off the trail now.
-    Fork {
+    Back {
         /// The newest block that still is.
-        point: BlockRef,
+        to: BlockRef,
         /// Newest first.
         gone: Vec<BlockRef>,
     },
@@ -45,7 +53,7 @@ pub enum FollowError {
     #[error("the trail has no blocks, or leaves a height out")]
     BadTrail,
     #[error("not even block {} of the trail is in the chain any more", oldest.height)]
-    ForkBeyondTrail { oldest: BlockRef },
+    ForkTooDeep { oldest: BlockRef },
 }
 
 impl FollowError {
@@ -53,13 +61,10 @@ impl FollowError {
         match self {
             Self::Chain(error) => error.code(),
             Self::BadTrail => "CHAIN_TRAIL_BROKEN",
-            Self::ForkBeyondTrail { .. } => "CHAIN_FORK_TOO_DEEP",
+            Self::ForkTooDeep { .. } => "CHAIN_FORK_TOO_DEEP",
         }
     }
 }
-
-/// How many blocks of the trail a quorum is asked about at once.
-const LOOK_BACK: usize = 32;
 
 impl Follower {
     /// From where an earlier one was. `keep`: how many blocks the trail holds, so how deep a fork can be found.
@@ -97,21 +102,21 @@ impl Follower {
         let at = self.at()?;
         let tip = chain.head().await?.tip;
         if tip.height <= at.height {
-            let known = self.trail.iter().rev().find(|block| block.height == tip.height);
-            // Below the trail it is a node that lags, and says nothing about us.
-            return if known.is_none_or(|known| known.hash == tip.hash) {
-                Ok(Step::Idle)
-            } else {
-                self.fork(chain, tip.height).await
+            let known = self.trail.iter().rev().find(|block| block.height == tip.height).copied();
+            return match known.filter(|known| known.hash != tip.hash) {
+                Some(contradicted) => self.find_fork(chain, contradicted).await,
+                // A tip below the trail is that of nodes that lag, and says nothing about our blocks.
+                None => Ok(Step::Idle),
             };
         }
         let next = at.height.saturating_add(1);
-        // A block that a quorum has stays on the trail: see `is_agreed`.
+        // A block that a quorum has stays on the trail: see `ask_quorum`.
         let room = u64::try_from(self.keep).unwrap_or(u64::MAX).saturating_sub(1);
         let mut last = tip.height.min(at.height.saturating_add(most.min(room).max(1)));
         let scan = loop {
             match chain.scan(next, last, watched).await {
-                // More than the nodes can give in the time that there is: asked for the same again, we would never move on.
+                // More than the nodes can give in the time that there is: asked for the same again, we would never move
+                // on.
                 Err(ChainError::Unreachable(CallError::Timeout { .. } | CallError::TooLong { .. })) if last > next => {
                     last = next + (last - next) / 2;
                 }
@@ -120,58 +125,51 @@ impl Follower {
         };
         match scan.headers.first() {
             None => Ok(Step::Idle),
-            Some(first) if first.parent == at.hash => match self.is_agreed(chain, at).await? {
-                None => Ok(Step::Idle),
-                Some(false) => self.fork(chain, at.height).await,
-                Some(true) => {
+            Some(first) if first.parent == at.hash => match ask_quorum(chain, at).await? {
+                CommonAncestor::At(_) => {
                     self.trail.extend(scan.headers.iter().map(|header| header.at()));
                     self.forget();
                     Ok(Step::Forward(scan))
                 }
+                CommonAncestor::AboveQuorum { .. } => Ok(Step::Idle),
+                CommonAncestor::BelowOldest { .. } => self.find_fork(chain, at).await,
             },
-            Some(_) => self.fork(chain, at.height).await,
+            Some(_) => self.find_fork(chain, at).await,
         }
     }
 
-    /// Whether a quorum has this block. `None`: a quorum has not come so far yet. Without this question one node alone
-    /// could lead the follower along a branch of its own until nothing else is on the trail, and there would be no way
-    /// back.
-    async fn is_agreed(&self, chain: &dyn Chain, block: BlockRef) -> Result<Option<bool>, FollowError> {
-        match chain.headers(&[block.height]).await {
-            Ok(headers) => Ok(Some(headers.first().is_some_and(|header| header.hash == block.hash))),
-            Err(ChainError::BlockMissing { .. }) => Ok(None),
-            Err(error) => Err(error.into()),
+    /// Looks for the newest block of the trail that a quorum has, from `contradicted` down. One node has another block
+    /// in its place: if the quorum has it, there is no fork, and the blocks above are not gone either.
+    async fn find_fork(&mut self, chain: &dyn Chain, contradicted: BlockRef) -> Result<Step, FollowError> {
+        let older = |than: BlockRef| {
+            let below = self.trail.iter().rev().filter(|block| block.height < than.height);
+            ready(Ok::<_, FollowError>(below.take(usize::from(LOOK_BACK)).copied().collect()))
+        };
+        match common_ancestor(chain, contradicted, older).await? {
+            CommonAncestor::At(block) if block == contradicted => Ok(Step::Idle),
+            CommonAncestor::At(block) => Ok(self.cut(block)),
+            CommonAncestor::AboveQuorum { height } => Err(ChainError::BlockMissing { height }.into()),
+            CommonAncestor::BelowOldest { oldest } => Err(FollowError::ForkTooDeep { oldest }),
         }
     }
 
-    /// Looks for the newest block of the trail that a quorum has, from `below` down. At `below` itself one node has
-    /// contradicted the trail: if the quorum does not, there is no fork, and what stands above is not gone either.
-    async fn fork(&mut self, chain: &dyn Chain, below: u64) -> Result<Step, FollowError> {
-        let candidates: Vec<BlockRef> =
-            self.trail.iter().rev().filter(|block| block.height <= below).copied().collect();
-        for chunk in candidates.chunks(LOOK_BACK) {
-            let heights: Vec<u64> = chunk.iter().map(|block| block.height).collect();
-            let headers = chain.headers(&heights).await?;
-            let point = chunk.iter().zip(&headers).find(|(ours, theirs)| ours.hash == theirs.hash);
-            if let Some((point, _)) = point {
-                return Ok(if point.height == below { Step::Idle } else { self.cut(*point) });
-            }
-        }
-        let oldest = self.trail.front().copied().ok_or(FollowError::BadTrail)?;
-        Err(FollowError::ForkBeyondTrail { oldest })
-    }
-
-    fn cut(&mut self, point: BlockRef) -> Step {
+    fn cut(&mut self, to: BlockRef) -> Step {
         let mut gone = Vec::new();
-        while let Some(last) = self.trail.back().copied().filter(|last| last.height > point.height) {
+        while let Some(last) = self.trail.back().copied().filter(|last| last.height > to.height) {
             self.trail.pop_back();
             gone.push(last);
         }
-        Step::Fork { point, gone }
+        Step::Back { to, gone }
     }
 
     fn forget(&mut self) {
         let extra = self.trail.len().saturating_sub(self.keep);
         self.trail.drain(..extra);
     }
+}
+
+/// Whether a quorum has this one block. Without this question one node alone could lead the follower along a branch of
+/// its own until nothing else is on the trail, and there would be no way back.
+async fn ask_quorum(chain: &dyn Chain, block: BlockRef) -> Result<CommonAncestor, FollowError> {
+    common_ancestor(chain, block, |_| ready(Ok(Vec::new()))).await
 }

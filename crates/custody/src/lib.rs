@@ -1,4 +1,10 @@
-//! Coins on chains: so far what a Bitcoin wallet decides before anything is signed or sent.
+//! Money on chains: so far what a Bitcoin wallet decides before anything is signed or sent.
+//!
+//! | | |
+//! |---|---|
+//! | reads | the rows of the wallet store; blocks and waiting transactions of nodes; exports of other wallets |
+//! | writes | the wallet store, by the functions of the crate `store` |
+//! | may never do | hold a key, sign, broadcast, or take one node's word for a block |
 //!
 //! | module | holds |
 //! |---|---|

@@ -1,5 +1,6 @@
 //! The follower on chains that fork, and on nodes that lag, lie and fail.
 
+mod ancestor;
 mod journey;
 
 use chain::endpoint::json_rpc;
@@ -54,7 +55,7 @@ async fn walk(follower: &mut Follower, chain: &dyn Chain, watched: &Watched) -> 
 fn outputs(steps: &[Step]) -> Vec<Output> {
     let forward = steps.iter().filter_map(|step| match step {
         Step::Forward(scan) => Some(scan.outputs.clone()),
-        Step::Idle | Step::Fork { .. } => None,
+        Step::Idle | Step::Back { .. } => None,
     });
     forward.flatten().collect()
 }
@@ -83,7 +84,7 @@ async fn a_reorg_of_twenty_blocks_is_seen_with_the_right_fork_point(rig: Rig) {
     gone.reverse();
     let at = old[usize::try_from(point - start).unwrap()];
     let step = follower.step(&*rig.chain, &watched, MOST).await.unwrap();
-    assert_eq!(step, Step::Fork { point: at, gone: gone.clone() });
+    assert_eq!(step, Step::Back { to: at, gone: gone.clone() });
     assert!(gone.contains(&before[1].block) && !gone.contains(&before[0].block));
 
     let after = outputs(&walk(&mut follower, &*rig.chain, &watched).await);
@@ -126,7 +127,7 @@ async fn a_lagging_node_is_no_fork(rig: Rig) {
     for _ in 0..40 {
         rig.wait(1);
         match follower.step(&*rig.chain, &watched, 1).await {
-            Ok(Step::Fork { .. }) => panic!("nobody forked"),
+            Ok(Step::Back { .. }) => panic!("nobody forked"),
             Ok(_) | Err(FollowError::Chain(ChainError::BlockMissing { .. })) => {}
             Err(other) => panic!("{other:?}"),
         }
@@ -153,7 +154,7 @@ async fn a_lying_node_with_other_hashes_is_no_fork(rig: Rig) {
             for _ in 0..40 {
                 rig.wait(1);
                 let step = follower.step(&*chain, &watched, MOST).await.expect("a step");
-                assert!(!matches!(step, Step::Fork { .. }), "endpoint {endpoint}: {step:?}");
+                assert!(!matches!(step, Step::Back { .. }), "endpoint {endpoint}: {step:?}");
             }
             assert_eq!(trail(&follower), refs(&rig.headers(start, rig.height()).await));
             // Whether the liar is asked for something that matters is chance. No honest one is taken for it.
@@ -218,7 +219,7 @@ async fn a_fork_beyond_the_trail_is_an_error_and_changes_nothing(rig: Rig) {
     rig.reorg(5, Fate::Dropped, &[]);
     for _ in 0..3 {
         let error = follower.step(&*rig.chain, &watched, MOST).await.unwrap_err();
-        assert_eq!(error, FollowError::ForkBeyondTrail { oldest: old[0] });
+        assert_eq!(error, FollowError::ForkTooDeep { oldest: old[0] });
         assert_eq!(trail(&follower), old);
         rig.mine(1);
     }
@@ -233,7 +234,7 @@ async fn a_fork_that_takes_the_whole_trail_but_its_oldest_block_is_found(rig: Ri
     rig.reorg(5, Fate::Dropped, &[]);
     let step = follower.step(&*rig.chain, &watched, MOST).await.unwrap();
     let gone: Vec<BlockRef> = old[1..].iter().rev().copied().collect();
-    assert_eq!(step, Step::Fork { point: old[0], gone });
+    assert_eq!(step, Step::Back { to: old[0], gone });
     assert_eq!(trail(&follower), old[..1]);
 }
 
@@ -252,7 +253,7 @@ async fn a_fork_deeper_than_one_question_is_found(rig: Rig) {
         let at = before.len() - usize::try_from(depth).unwrap();
         let gone: Vec<BlockRef> = before[at..].iter().rev().copied().collect();
         let step = follower.step(&*rig.chain, &watched, MOST).await.unwrap();
-        assert_eq!(step, Step::Fork { point: before[at - 1], gone });
+        assert_eq!(step, Step::Back { to: before[at - 1], gone });
         walk(&mut follower, &*rig.chain, &watched).await;
     }
     assert_eq!(trail(&follower)[0], old[0]);
@@ -336,7 +337,7 @@ async fn a_fork_that_no_quorum_confirms_changes_nothing(rig: Rig) {
     rig.heal();
     let (chain, _) = rig.client(2);
     let step = follower.step(&*chain, &watched, MOST).await.unwrap();
-    assert!(matches!(step, Step::Fork { gone, .. } if gone.len() == 3));
+    assert!(matches!(step, Step::Back { gone, .. } if gone.len() == 3));
 }
 
 async fn a_block_that_only_one_node_has_is_not_built_upon(rig: Rig) {
@@ -397,7 +398,7 @@ async fn anvil_a_reorg_of_twenty_blocks_is_seen_with_the_right_fork_point() {
     let step = follower.step(&chain, &watched, MOST).await.unwrap();
     let gone: Vec<BlockRef> = old.iter().rev().take(20).copied().collect();
     let point = old[old.len() - 21];
-    assert_eq!(step, Step::Fork { point, gone: gone.clone() });
+    assert_eq!(step, Step::Back { to: point, gone: gone.clone() });
     assert!(gone.contains(&before[0].block));
     assert!(outputs(&walk(&mut follower, &chain, &watched).await).is_empty(), "its transactions are not in the branch");
     // Sent again, it is the same deposit.
@@ -428,7 +429,7 @@ async fn bitcoind_a_reorg_of_twenty_blocks_is_seen_with_the_right_fork_point() {
     let step = follower.step(&chain, &watched, MOST).await.unwrap();
     let gone: Vec<BlockRef> = old.iter().rev().take(20).copied().collect();
     let point = old[old.len() - 21];
-    assert_eq!(step, Step::Fork { point, gone: gone.clone() });
+    assert_eq!(step, Step::Back { to: point, gone: gone.clone() });
     assert!(gone.contains(&before[0].block));
     assert!(outputs(&walk(&mut follower, &chain, &watched).await).is_empty(), "it is in no block");
     let _hash: String = node.call("sendrawtransaction", json!([bytes])).await;

@@ -12,13 +12,13 @@ use ruint::aliases::U256;
 use store::utxo::Coin;
 
 use super::read::{kind_of_script, tx_hash_of};
-use super::target::{Frame, Recipient, Refusal, ScriptKind, Tally, Target};
+use super::target::{Frame, Recipient, ScriptKind, SpendError, Tally, Target};
 
-/// Of every input: it may be replaced (BIP 125) and minds the lock time.
+/// The sequence number of every input: the transaction may be replaced (BIP 125), and its lock time counts.
 pub const SEQUENCE: u32 = 0xffff_fffd;
 
 /// A transaction before it is signed. Inputs and outputs are in the order of BIP 69, which follows from what they are:
-/// where the change stands tells nobody that it is the change.
+/// the place of the change does not show that it is the change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     pub coins: Vec<Coin>,
@@ -30,82 +30,82 @@ pub struct Plan {
     pub weight: u64,
 }
 
-/// The transaction that spends `coins`, and what the target keeps. For a target that waits already, no coins at all may
-/// be enough: try that first, and ask the store for more when it is refused.
-pub fn plan(coins: &[Coin], target: &Target, change: &[u8]) -> Result<Plan, Refusal> {
+/// The transaction that spends `coins`, and those of [`Target::kept`]. A replacement or a child may need no further
+/// coins: try it without any first, and ask the store for coins when that is refused.
+pub fn plan(coins: &[Coin], target: &Target, change: &[u8]) -> Result<Plan, SpendError> {
     let frame = Frame::of(target)?;
     let mut coins: Vec<Coin> = target.kept().iter().chain(coins).cloned().collect();
     coins.sort_by_key(|coin| coin.outpoint);
     check_coins(&coins)?;
     if ScriptKind::of(kind_of_script(change)) != Some(target.change) {
-        return Err(Refusal::Contradiction("the change script is of another kind"));
+        return Err(SpendError::Contradiction("the change script is of another kind"));
     }
-    let inputs = Tally::of_coins(&coins).ok_or(Refusal::Contradiction("a coin that is not ours to spend"))?;
-    let outcome = frame
-        .outcome(inputs)
-        .ok_or_else(|| Refusal::InsufficientFunds { available: inputs.held, missing: frame.missing(inputs) })?;
-    let outcome = frame.permitted(outcome)?;
-    let change = outcome.change.map(|amount| Recipient { amount, script: change.to_vec() });
+    let inputs = Tally::of_coins(&coins).ok_or(SpendError::Contradiction("a coin that is not ours to spend"))?;
+    let split = frame
+        .split(inputs)
+        .ok_or_else(|| SpendError::InsufficientFunds { available: inputs.held, missing: frame.missing(inputs) })?;
+    let split = frame.permitted(split)?;
+    let change = split.change.map(|amount| Recipient { amount, script: change.to_vec() });
     let mut outputs: Vec<Recipient> = target.recipients.iter().chain(&change).cloned().collect();
     outputs.sort();
     let change = change.and_then(|change| outputs.iter().position(|output| *output == change));
-    let plan = Plan { coins, outputs, change, fee: outcome.fee, weight: outcome.weight };
+    let plan = Plan { coins, outputs, change, fee: split.fee, weight: split.weight };
     plan.check(&frame, inputs)?;
     Ok(plan)
 }
 
-fn check_coins(coins: &[Coin]) -> Result<(), Refusal> {
+fn check_coins(coins: &[Coin]) -> Result<(), SpendError> {
     let distinct: BTreeSet<_> = coins.iter().map(|coin| coin.outpoint).collect();
     if distinct.len() != coins.len() {
-        return Err(Refusal::Contradiction("a coin is given twice"));
+        return Err(SpendError::Contradiction("a coin is given twice"));
     }
     if coins.iter().any(|coin| kind_of_script(&coin.script) != coin.kind) {
-        return Err(Refusal::Contradiction("a coin's script is not what its row says"));
+        return Err(SpendError::Contradiction("a coin's script is not what its row says"));
     }
     Ok(())
 }
 
 impl Plan {
-    /// The whole, counted again in another way: by its scripts, and by the sum of its outputs.
-    fn check(&self, frame: &Frame<'_>, inputs: Tally) -> Result<(), Refusal> {
+    /// Counts the whole again in another way: by the scripts, and by the sum of the outputs.
+    fn check(&self, frame: &Frame<'_>, inputs: Tally) -> Result<(), SpendError> {
         let scripts = self.outputs.iter().map(|output| Script::from_bytes(&output.script));
         let spent = self.coins.iter().map(|coin| Script::from_bytes(&coin.script));
         if estimated_weight(spent, scripts) != Some(self.weight) {
-            return Err(Refusal::Contradiction("the weight is not that of its scripts"));
+            return Err(SpendError::Contradiction("the weight is not that of its scripts"));
         }
         let paid = self.outputs.iter().try_fold(self.fee, |sum, output| sum.checked_add(output.amount));
         if paid != Some(inputs.held) || self.fee < frame.least_fee(self.weight) {
-            return Err(Refusal::Contradiction("the money does not add up"));
+            return Err(SpendError::Contradiction("the money does not add up"));
         }
         Ok(())
     }
 }
 
-/// The PSBT, with the spent output of every input (`witness_utxo`), and what it means. `lock_time` is the height of the
-/// last block, so that nobody gains by mining an earlier block anew; or zero.
-pub fn unsigned(plan: &Plan, network: Network, lock_time: u32) -> Result<Unsigned, Refusal> {
+/// The PSBT, with the spent output of every input (`witness_utxo`), and what it means. `lock_time` is zero, or the
+/// height of the last block: then a miner who replaces that block cannot take this fee into the new one.
+pub fn unsigned(plan: &Plan, network: Network, lock_time: u32) -> Result<Unsigned, SpendError> {
     let inputs = plan.coins.iter().map(input_of).collect::<Result<Vec<_>, _>>()?;
     let payments = plan.outputs.iter().map(|output| payment_of(output, network)).collect::<Result<Vec<_>, _>>()?;
     let unsigned = build(&Draft::Bitcoin { inputs, payments, lock_time }, network)?;
     if unsigned.meaning.most_fee != Some(RawAmount::from_u256(U256::from(plan.fee))) {
-        return Err(Refusal::Contradiction("the transaction costs something else than planned"));
+        return Err(SpendError::Contradiction("the transaction costs something else than planned"));
     }
     Ok(unsigned)
 }
 
-fn input_of(coin: &Coin) -> Result<Input, Refusal> {
+fn input_of(coin: &Coin) -> Result<Input, SpendError> {
     Ok(Input {
         transaction: tx_hash_of(coin.outpoint.hash),
         index: coin.outpoint.index,
-        amount_sat: u64::try_from(coin.amount).map_err(|_| Refusal::Contradiction("a coin of less than nothing"))?,
+        amount_sat: u64::try_from(coin.amount).map_err(|_| SpendError::Contradiction("a coin of less than nothing"))?,
         script: coin.script.clone(),
         sequence: SEQUENCE,
     })
 }
 
-fn payment_of(output: &Recipient, network: Network) -> Result<Payment, Refusal> {
+fn payment_of(output: &Recipient, network: Network) -> Result<Payment, SpendError> {
     let to = Address::from_script(Script::from_bytes(&output.script), network)
-        .map_err(|_| Refusal::Contradiction("a payment to a script that is no address"))?;
+        .map_err(|_| SpendError::Contradiction("a payment to a script that is no address"))?;
     let amount = RawAmount::from_u256(U256::from(output.amount));
     Ok(Payment { to: tx::Address::Bitcoin(to), coin: tx::Coin::Native, amount })
 }

@@ -6,11 +6,11 @@ use tx::bitcoin::{MOST_WEIGHT, PackageFacts};
 use store::utxo::Coin;
 
 use super::read::kind_of_script;
-use super::target::{Aim, Costs, Pushed, Recipient, Refusal, Replaced, ScriptKind, Target};
+use super::target::{Aim, Costs, Pushed, Recipient, Replaced, ScriptKind, SpendError, Target};
 
-/// A transaction of ours that waits.
+/// A transaction of ours that was sent and waits in mempools.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sent {
+pub struct Waiting {
     pub coins: Vec<Coin>,
     pub recipients: Vec<Recipient>,
     pub change: Option<Recipient>,
@@ -20,20 +20,20 @@ pub struct Sent {
 
 /// What nodes ask of a replacement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Asked {
+pub struct ReplacementTerms {
     /// Fees of all that builds on the old transaction and leaves with it, its own not counted.
     pub evicted_fee: u64,
     /// Satoshi per 1,000 virtual bytes.
     pub increment: u64,
-    /// What `BitcoinChain::replacement_fee` said, for the weight that the replacement will have; zero if nobody was
+    /// The answer of `BitcoinChain::replacement_fee` for the weight that the replacement will have; zero if no node was
     /// asked.
     pub at_least: u64,
 }
 
-impl Sent {
+impl Waiting {
     /// What it pays to the miner.
-    pub fn fee(&self) -> Result<u64, Refusal> {
-        let wrong = Refusal::Contradiction("the old transaction pays more than it has");
+    pub fn fee(&self) -> Result<u64, SpendError> {
+        let wrong = SpendError::Contradiction("the old transaction pays more than it has");
         let amount =
             |coin: &Coin| u64::try_from(coin.amount).ok().filter(|&amount| amount <= Amount::MAX_MONEY.to_sat());
         let held = self.coins.iter().try_fold(0_u64, |sum, coin| sum.checked_add(amount(coin)?));
@@ -43,30 +43,35 @@ impl Sent {
     }
 }
 
-/// The replacement pays the same to the same, and spends all that the old transaction spends. One common input would do
-/// to make it a replacement, but a coin that was dropped would look free while the old transaction can still be mined.
+/// The replacement makes the same payments, and spends all coins that the old transaction spends. One of them would be
+/// enough to replace it, but a coin that was dropped would look free while the old transaction can still be mined.
 ///
 /// The additional fee comes out of the change, then out of further coins. The change keeps its script: give that to
 /// [`super::plan`] again, or a script of the kind `otherwise` where there was no change.
-pub fn replacement(old: &Sent, asked: Asked, costs: Costs, otherwise: ScriptKind) -> Result<Target, Refusal> {
+pub fn replacement(
+    old: &Waiting,
+    terms: ReplacementTerms,
+    costs: Costs,
+    otherwise: ScriptKind,
+) -> Result<Target, SpendError> {
     if old.coins.is_empty() {
-        return Err(Refusal::Contradiction("the old transaction spends nothing"));
+        return Err(SpendError::Contradiction("the old transaction spends nothing"));
     }
     if old.weight == 0 || old.weight > MOST_WEIGHT {
-        return Err(Refusal::Contradiction("the old transaction has no weight that nodes pass on"));
+        return Err(SpendError::Contradiction("the old transaction has no weight that nodes pass on"));
     }
     let change = match &old.change {
         None => otherwise,
         Some(change) => ScriptKind::of(kind_of_script(&change.script))
-            .ok_or(Refusal::Contradiction("the old change is not ours to spend"))?,
+            .ok_or(SpendError::Contradiction("the old change is not ours to spend"))?,
     };
     let replaced = Replaced {
         coins: old.coins.clone(),
         fee: old.fee()?,
         weight: old.weight,
-        evicted_fee: asked.evicted_fee,
-        increment: asked.increment,
-        at_least: asked.at_least,
+        evicted_fee: terms.evicted_fee,
+        increment: terms.increment,
+        at_least: terms.at_least,
     };
     Ok(Target { recipients: old.recipients.clone(), change, costs, aim: Aim::Replace(replaced) })
 }

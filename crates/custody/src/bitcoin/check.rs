@@ -53,7 +53,7 @@ async fn check_page(db: &Db, page: &[StoredTx]) -> Result<Vec<Finding>, UtxoErro
         if !stored.outputs.iter().all(|output| expected.contains(output)) {
             findings.push(finding(stored, "its outputs are not those of its bytes that pay the wallet"));
         } else if stored.outputs.len() != expected.len() && stored.status.is_valid() {
-            // Of one that is not valid they come when it is shown again.
+            // A transaction that is not valid gets its outputs when it is shown to the store again.
             let next = "was an address added since? bursar utxo follow --rescan-from HEIGHT";
             findings.push(finding(stored, &format!("it pays the wallet more than is stored; {next}")));
         }

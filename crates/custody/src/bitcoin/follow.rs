@@ -1,27 +1,28 @@
-//! Keeps the store in step with the chain: blocks as a quorum has them, and of the mempool what a quorum has.
+//! Keeps the store in step with the blocks and the waiting transactions that a quorum of nodes has.
 //!
 //! | call | does |
 //! |---|---|
 //! | [`Follow::step`] | a few blocks forward, or back to where the chains part |
 //! | [`Follow::rescan`] | blocks once more, for addresses that were added since |
-//! | [`Follow::look`] | shows the store what waits in the mempool |
-//! | [`Follow::restore`] | after a backup was put back or a wallet imported: all of it, until nothing is open |
+//! | [`Follow::look`] | shows the store the transactions that wait in the mempool |
+//! | [`Follow::restore`] | all of these, after a backup was put back or a wallet imported, until nothing is open |
 //!
-//! **What leaves a mempool has not failed.** Only a transaction that takes its inputs says anything about it.
+//! **A transaction that leaves a mempool has not failed.** Only another transaction that takes its inputs makes it invalid.
 //!
-//! **What was shown too early is shown again.** A transaction that spends what we know nothing of yet, because its block is
-//! not read, or that contradicts a block which is about to go, means something else to the store one step later.
+//! **A transaction that was shown too early is shown again.** It may spend an output of a block that is not read yet,
+//! or contradict a block that is about to go: one step later it means something else to the store.
 
 use std::collections::{HashMap, HashSet};
 
 use chain::bitcoin::BitcoinChain;
+use chain::follow::{CommonAncestor, LOOK_BACK, common_ancestor};
 use chain::{Chain, ChainError};
 use tx::{BlockRef, TxHash};
 use domain::Timestamp;
 use store::Db;
 use store::utxo::{Hash, NewTx, UtxoError, UtxoRefusal, WalletId};
 
-use super::read::{BadBytes, block_of_bytes, hash_of_block, tx_hash_of, tx_of_bytes};
+use super::read::{BadBytes, block_hash_of, block_of_bytes, hash_of_block, tx_hash_of, tx_of_bytes};
 
 #[derive(Debug, thiserror::Error)]
 pub enum FollowError {
@@ -48,7 +49,7 @@ impl FollowError {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// The store has all that the chain has.
+    /// The store has all blocks of the chain, or the quorum has not come as far as the store.
     Idle,
     /// Up to this height.
     Forward(u32),
@@ -59,10 +60,11 @@ pub enum Step {
 /// What became of the unconfirmed transactions of a wallet that was restored.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Restored {
+    /// A quorum has them in the mempool.
     pub waiting: Vec<Hash>,
-    /// Something else took their inputs, or a block has them.
+    /// A block has them, or another transaction took their inputs.
     pub settled: Vec<Hash>,
-    /// No node asked has heard of them. They may still be mined: broadcast them again, or replace them.
+    /// No quorum has them in the mempool. They may still be mined: broadcast them again, or replace them.
     pub unheard: Vec<Hash>,
 }
 
@@ -71,23 +73,24 @@ pub struct Follow<'a> {
     chain: &'a BitcoinChain,
     /// The first block of interest, when the store has none yet, or an import cannot be believed.
     birthday: u32,
-    /// What waits in the mempool and was shown to a store that had the node's blocks: no larger than the mempool.
+    /// The waiting transactions that the store was shown when it had all blocks of the node, and that need not be shown
+    /// again. Those that left the mempool are taken out, so there are no more than the mempool has.
     seen: HashSet<TxHash>,
 }
 
-/// So many blocks a quorum is asked about at once.
-const LOOK_BACK: u32 = 32;
-
-/// So many waiting transactions go into one transaction of the store.
+/// So many waiting transactions are shown in one database transaction, which is over soon.
 const SEEN_AT_ONCE: usize = 500;
 
-/// So many blocks a quorum is asked about at once, where all of them are read.
+/// A rescan asks a quorum about so many blocks at once: as many as a client puts into one request.
 const RESCAN_AT_ONCE: usize = 500;
 
-/// So many blocks are read before the first of interest.
+/// An empty store begins so many blocks below the first of interest: a fork there has something to go back to.
 const BEFORE_BIRTHDAY: u32 = 100;
 
-/// So often a restore waits for a chain that grows while it is read.
+/// A restore reads so many blocks in one step.
+const CATCH_UP_BLOCKS: u32 = 32;
+
+/// A restore reads the mempool so often, if each time the chain has grown meanwhile, before it gives up.
 const CATCH_UP_TRIES: u32 = 10;
 
 impl<'a> Follow<'a> {
@@ -98,18 +101,19 @@ impl<'a> Follow<'a> {
     /// At most `most` blocks forward, or back to where the chains part.
     pub async fn step(&mut self, most: u32, at: Timestamp) -> Result<Step, FollowError> {
         let tip = self.chain.head().await?.tip;
-        let known = self.db.tip().await?;
-        let next = match known {
-            // Some blocks more, so that a fork at the beginning has something to go back to.
+        let next = match self.db.tip().await? {
             None => self.birthday.saturating_sub(BEFORE_BIRTHDAY),
-            Some((height, _)) => match self.common(height).await? {
-                Some(common) if common < height => {
+            Some((height, hash)) => match self.common_ancestor(block_ref(height, hash)).await? {
+                CommonAncestor::At(block) if block.height < u64::from(height) => {
+                    let common = height_of(block)?;
                     self.db.disconnect_blocks(common, at).await?;
                     return Ok(Step::Back(common));
                 }
-                // The node is behind us, or its quorum is: that says nothing about our blocks.
-                None => return Ok(Step::Idle),
-                Some(_) => height.saturating_add(1),
+                CommonAncestor::At(_) => height.saturating_add(1),
+                CommonAncestor::AboveQuorum { .. } => return Ok(Step::Idle),
+                CommonAncestor::BelowOldest { oldest } => {
+                    return Err(FollowError::ForkTooDeep { height: height_of(oldest)? });
+                }
             },
         };
         let last = u64::from(next).saturating_add(u64::from(most.max(1)) - 1).min(tip.height);
@@ -125,7 +129,7 @@ impl<'a> Follow<'a> {
         for header in headers {
             match self.connect(header.at(), at).await? {
                 Some(height) => reached = Some(height),
-                // The chain has moved while we read it: the next step finds where.
+                // The chain has changed while it was read: the next step finds the fork.
                 None => break,
             }
         }
@@ -137,8 +141,8 @@ impl<'a> Follow<'a> {
             Err(ChainError::BlockMissing { .. }) => return Ok(None),
             bytes => bytes?,
         };
+        let height = height_of(block)?;
         let nonsense = |source| FollowError::Block { height: block.height, source };
-        let height = u32::try_from(block.height).map_err(|_| nonsense(BadBytes::height()))?;
         let (stored, transactions) = block_of_bytes(height, &bytes).map_err(nonsense)?;
         match self.db.connect_block(&stored, &transactions, at).await {
             Ok(_) => Ok(Some(height)),
@@ -147,28 +151,23 @@ impl<'a> Follow<'a> {
         }
     }
 
-    /// The highest of our blocks that a quorum has, from a height down. `None`: the quorum's chain does not reach there.
-    async fn common(&self, from: u32) -> Result<Option<u32>, FollowError> {
-        let mut highest = from;
-        loop {
-            let lowest = highest.saturating_sub(LOOK_BACK - 1);
-            let ours = self.db.block_hashes(lowest, highest).await?;
-            let heights: Vec<u64> = ours.iter().map(|(height, _)| u64::from(*height)).collect();
-            let theirs = match self.chain.headers(&heights).await {
-                Err(ChainError::BlockMissing { .. }) => return Ok(None),
-                theirs => theirs?,
-            };
-            let same = ours.iter().zip(&theirs).rev().find(|((_, hash), header)| *hash == hash_of_block(header.hash));
-            if let Some(((height, _), _)) = same {
-                return Ok(Some(*height));
-            }
-            let oldest = ours.first().map_or(highest, |(height, _)| *height);
-            // Imported ones lie far apart.
-            highest = self.db.block_below(lowest).await?.ok_or(FollowError::ForkTooDeep { height: oldest })?.0;
-        }
+    async fn common_ancestor(&self, tip: BlockRef) -> Result<CommonAncestor, FollowError> {
+        common_ancestor(self.chain, tip, |block| self.stored_below(block)).await
     }
 
-    /// Shows the store what waits in the mempool and was not shown before. Says how many transactions that were.
+    /// Blocks of the store below one of them, newest first. Imported ones may lie far apart.
+    async fn stored_below(&self, block: BlockRef) -> Result<Vec<BlockRef>, FollowError> {
+        let Some((next, hash)) = self.db.block_below(height_of(block)?).await? else { return Ok(Vec::new()) };
+        let lowest = next.saturating_sub(u32::from(LOOK_BACK) - 1);
+        let mut blocks = self.db.block_hashes(lowest, next).await?;
+        // Another follower may have disconnected them just now. None at all would mean that `block` is the oldest.
+        if blocks.is_empty() {
+            blocks.push((next, hash));
+        }
+        Ok(blocks.into_iter().rev().map(|(height, hash)| block_ref(height, hash)).collect())
+    }
+
+    /// Shows the store the transactions that wait in the mempool and were not shown before. Says how many these were.
     pub async fn look(&mut self, at: Timestamp) -> Result<usize, FollowError> {
         Ok(self.show_waiting(at).await?.shown)
     }
@@ -186,7 +185,7 @@ impl<'a> Follow<'a> {
         }
         let (shown, missed) = (new.len() - gone.len(), head.height);
         let waiting: HashSet<TxHash> = waiting.into_iter().filter(|hash| !gone.contains(hash)).collect();
-        // To a store that has not the node's blocks, a transaction may mean nothing that means something once it has.
+        // A store that lacks blocks of the node may not see yet that a transaction concerns it: it is shown again.
         if level {
             self.seen.clone_from(&waiting);
         } else {
@@ -195,7 +194,8 @@ impl<'a> Follow<'a> {
         Ok(Look { shown, waiting, missed: (!level).then_some(missed) })
     }
 
-    /// What cannot be read, or cannot be, is nobody's payment; a node that lies does not hide the others.
+    /// Transactions whose bytes cannot be read, or that no chain could hold, are passed over: a node that makes one up
+    /// must not hide the others by it.
     async fn show(&self, bytes: impl Iterator<Item = Vec<u8>>, at: Timestamp) -> Result<(), FollowError> {
         let transactions: Vec<NewTx> =
             bytes.filter_map(|raw| tx_of_bytes(&raw).ok()).filter(|one| !one.coinbase).collect();
@@ -213,8 +213,8 @@ impl<'a> Follow<'a> {
         Ok(())
     }
 
-    /// Reads blocks that the store has, or that lie below those, once more, for what has become ours since: an address was
-    /// added, a wallet imported. `progress` is told each height, and how many are left.
+    /// Reads blocks up to the tip of the store once more, because an address was added or a wallet imported since.
+    /// `progress` is told each height, and how many are left.
     pub async fn rescan(
         &mut self,
         from: u32,
@@ -223,7 +223,7 @@ impl<'a> Follow<'a> {
         mut progress: impl FnMut(u32, u32),
     ) -> Result<(), FollowError> {
         let last = to.min(self.db.tip().await?.map_or(0, |(height, _)| height));
-        // What waits may spend what is found now.
+        // Waiting transactions may spend outputs that are found now: they are all shown again.
         self.seen.clear();
         let heights: Vec<u32> = (from..=last).collect();
         for some in heights.chunks(RESCAN_AT_ONCE) {
@@ -244,7 +244,7 @@ impl<'a> Follow<'a> {
         Ok(())
     }
 
-    /// An import believes its source. Blocks that it named, and that the chain does not have, go.
+    /// Undoes the blocks that an import took from its source and that the chain does not have.
     async fn undo_stale(&self, at: Timestamp) -> Result<(), FollowError> {
         let mut from = 0;
         loop {
@@ -259,9 +259,9 @@ impl<'a> Follow<'a> {
         }
     }
 
-    /// After a backup was put back, or a wallet imported: nothing of it is selected until the chain and the mempool were
-    /// read, of the chain also what an import has not seen. When the nodes cannot show all of it, the wallet stays as it
-    /// is. `progress` is told each height that is read again, and how many are left.
+    /// After a backup was put back, or a wallet imported. Nothing of the wallet is selected until the chain was read,
+    /// with the blocks that an import has not seen, and the mempool. If the nodes cannot show all of it, the wallet
+    /// stays closed. `progress` is told each height that is read again, and how many are left.
     pub async fn restore(
         &mut self,
         wallet: WalletId,
@@ -270,15 +270,15 @@ impl<'a> Follow<'a> {
     ) -> Result<Restored, FollowError> {
         self.db.begin_restore(wallet, at).await?;
         let before = self.db.unconfirmed(wallet).await?;
-        // First: where an import brought nothing but such blocks, there is nothing to go on from.
+        // This comes first: if the import brought only such blocks, a step would find none of them in the chain.
         self.undo_stale(at).await?;
         let followed = self.db.tip().await?;
         let mut heard = self.catch_up(at).await?;
         let wallets = self.db.wallets().await?;
         let unread_from = wallets.iter().find(|one| one.id == wallet).and_then(|one| one.unread_from);
-        // What was connected just now was read for all addresses.
+        // Blocks above `followed` were connected just now, and so were read for all addresses.
         if let (Some(from), Some((to, _))) = (unread_from, followed) {
-            // Of an import that has not come to a good end nothing is known; its owner may know more.
+            // Zero: the import did not succeed, so it is not known which blocks it has seen.
             let from = if from == 0 { self.birthday } else { from };
             self.rescan(from, to, at, progress).await?;
             heard = self.catch_up(at).await?;
@@ -291,11 +291,11 @@ impl<'a> Follow<'a> {
         Ok(Restored { waiting, settled, unheard })
     }
 
-    /// Until the store has the node's last block, and was shown the mempool as it was then.
+    /// Steps until the store has the node's last block and was shown the mempool of that moment, which is returned.
     async fn catch_up(&mut self, at: Timestamp) -> Result<HashSet<TxHash>, FollowError> {
         let mut missed = 0;
         for _ in 0..CATCH_UP_TRIES {
-            while self.step(LOOK_BACK, at).await? != Step::Idle {}
+            while self.step(CATCH_UP_BLOCKS, at).await? != Step::Idle {}
             self.seen.clear();
             let look = self.show_waiting(at).await?;
             match look.missed {
@@ -307,16 +307,26 @@ impl<'a> Follow<'a> {
     }
 }
 
-/// What a look at the mempool has shown.
+fn block_ref(height: u32, hash: Hash) -> BlockRef {
+    BlockRef { height: u64::from(height), hash: block_hash_of(hash) }
+}
+
+/// The height as the store has it.
+fn height_of(block: BlockRef) -> Result<u32, FollowError> {
+    let too_high = |_| FollowError::Block { height: block.height, source: BadBytes::height() };
+    u32::try_from(block.height).map_err(too_high)
+}
+
+/// What one reading of the mempool has shown.
 struct Look {
     shown: usize,
     waiting: HashSet<TxHash>,
-    /// The node's height, when the store was not there yet.
+    /// The node's height, if the store had not all of its blocks.
     missed: Option<u64>,
 }
 
-/// Nodes list parents before their children. One that does not must not hide a child, which concerns us only by what its
-/// parent pays us.
+/// Parents before their children, as honest nodes list them. A child may concern us only because it spends what its
+/// parent pays us: shown before the parent, it would be passed over.
 fn parents_first(transactions: Vec<NewTx>) -> Vec<NewTx> {
     let places: HashMap<Hash, usize> = transactions.iter().enumerate().map(|(at, one)| (one.hash, at)).collect();
     let mut placed = vec![false; transactions.len()];

@@ -1,4 +1,10 @@
-//! The Bitcoin wallet: what it decides over rows that were read already, and how it keeps in step with the chain.
+//! The Bitcoin wallet: it chooses coins and makes transactions of them, and keeps its store in step with the chain.
+//!
+//! | | |
+//! |---|---|
+//! | reads | coins and transactions of the store; blocks and mempools, by a quorum of nodes; exports of other wallets |
+//! | writes | blocks and transactions of the store (`follow`), wallets that are taken over (`import`) |
+//! | may never do | hold a key, sign, broadcast, reckon in floats, or call a transaction failed that a node has lost |
 //!
 //! | module | holds |
 //! |---|---|
@@ -9,7 +15,7 @@
 //! | `bump` | replacing a transaction that waits (RBF), or pushing it by a child (CPFP) |
 //! | `read` | bytes and blocks as the store takes them |
 //! | `follow` | the store kept in step with the chain and the mempool; a backup brought up to date |
-//! | `import` | other people's wallets, taken over with their whole history |
+//! | `import` | wallets of other programs, taken over with their whole history |
 //! | `check` | the rows held against the transactions' bytes |
 //!
 //! All but the last three are pure: no I/O, no clock, no randomness.
@@ -33,7 +39,7 @@ mod select;
 mod target;
 
 pub use build::{Plan, SEQUENCE, plan, unsigned};
-pub use bump::{Asked, Sent, child, replacement};
+pub use bump::{ReplacementTerms, Waiting, child, replacement};
 pub use check::check;
 pub use follow::{Follow, FollowError, Restored, Step};
 pub use read::{
@@ -41,4 +47,4 @@ pub use read::{
     tx_of_bytes,
 };
 pub use select::{Selection, Strategy, chooser, select};
-pub use target::{Aim, Costs, Pushed, Recipient, Refusal, Replaced, ScriptKind, Target};
+pub use target::{Aim, Costs, Pushed, Recipient, Replaced, ScriptKind, SpendError, Target};

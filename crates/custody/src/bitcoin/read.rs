@@ -1,4 +1,5 @@
-//! Bytes and blocks as the store takes them, and the store's words in those of the other crates.
+//! Reads transactions and blocks from bytes into the store's types, and converts between those and the types of the
+//! crate `chain`.
 
 use std::collections::BTreeSet;
 
@@ -19,10 +20,10 @@ impl BadBytes {
     }
 }
 
-/// Nothing that a block can be is longer.
+/// A block weighs at most 4,000,000 units, and each of its bytes weighs at least one: no block is longer.
 const MOST_BYTES: usize = 4_000_000;
 
-/// Bitcoin hashes are printed the other way round than they are written into transactions.
+/// Bitcoin prints a hash in the reverse order of the bytes that stand in transactions.
 fn turned(mut bytes: [u8; 32]) -> Hash {
     bytes.reverse();
     Hash(bytes)
@@ -44,6 +45,10 @@ pub const fn hash_of_block(hash: BlockHash) -> Hash {
     Hash(hash.0)
 }
 
+pub(super) const fn block_hash_of(hash: Hash) -> BlockHash {
+    BlockHash(hash.0)
+}
+
 /// The network of addresses and nodes.
 pub const fn network_of(network: utxo::Network) -> Network {
     match network {
@@ -58,7 +63,7 @@ pub const fn network_of(network: utxo::Network) -> Network {
 /// What it takes to spend from a script.
 pub fn kind_of_script(script: &[u8]) -> AddressKind {
     let script = Script::from_bytes(script);
-    // Half of all 32-byte strings are no key: nobody can spend from those.
+    // Half of all 32-byte strings are not public keys. An output to one of those can never be spent.
     let is_key = || script.as_bytes().get(2..).is_some_and(|key| XOnlyPublicKey::from_slice(key).is_ok());
     if script.is_p2wpkh() {
         AddressKind::P2wpkh
@@ -69,7 +74,7 @@ pub fn kind_of_script(script: &[u8]) -> AddressKind {
     }
 }
 
-/// A signed transaction. What its signatures are worth is not looked at.
+/// Reads a signed transaction. Its signatures are not verified.
 pub fn tx_of_bytes(raw: &[u8]) -> Result<NewTx, BadBytes> {
     let transaction = read_signed(raw).map_err(|_| BadBytes("not a transaction"))?;
     tx_of(&transaction)
@@ -106,11 +111,12 @@ fn new_tx(transaction: &Transaction, txid: Txid) -> Result<NewTx, BadBytes> {
     Ok(NewTx { hash: hash_of_txid(txid), raw: serialize(transaction), coinbase, inputs, outputs })
 }
 
-/// A block and all its transactions. Its bytes do not say its height. That its transactions are those that its hash
-/// stands for is checked; its proof of work is not.
+/// A block and all its transactions. The height is given, because the bytes do not hold it. The transactions are
+/// checked against the merkle root in the header; the proof of work is not checked.
 pub fn block_of(height: u32, block: &::bitcoin::Block) -> Result<(Block, Vec<NewTx>), BadBytes> {
     let txids: Vec<Txid> = block.txdata.iter().map(Transaction::compute_txid).collect();
-    // With a transaction at its end written twice a block can have the same root: no honest block has one twice.
+    // A block that repeats its last transactions can have the merkle root of the block without the repetition, and with
+    // it the same hash (CVE-2012-2459). No valid block holds a transaction twice.
     if txids.iter().collect::<BTreeSet<_>>().len() != txids.len() {
         return Err(BadBytes("a transaction stands twice in the block"));
     }

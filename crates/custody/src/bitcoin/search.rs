@@ -1,26 +1,26 @@
 //! Branch and bound over the coins, through `bdk_coin_select`.
 //!
-//! That crate walks the tree; what a node of it is worth is said here. Its own metrics reckon in `f32`, which at 10 BTC
-//! is wrong by 64 satoshi, more than some transactions cost, and one of them asserts what rounding can break. So ours
-//! are integers, and reach the walk as the *bits* of an `f32`: positive floats are in the order of their bits, the
-//! crate only compares, and nothing is rounded.
+//! That crate walks the tree; this module says what each node of the tree is worth. The metrics of the crate reckon in
+//! `f32`, which at 10 BTC is wrong by 64 satoshi, more than some transactions cost, and one of them asserts what
+//! rounding can break. So the metrics here are integers, and reach the walk as the *bits* of an `f32`: positive floats
+//! are in the order of their bits, the crate only compares them, and nothing is rounded.
 
 use bdk_coin_select::float::Ordf32;
 use bdk_coin_select::{BnbMetric, Candidate, CoinSelector};
 use tx::bitcoin::MOST_WEIGHT;
 
-use super::target::{Frame, Outcome, Tally};
+use super::target::{Frame, Split, Tally};
 
 /// A coin that may be chosen.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Piece {
     pub amount: u64,
     pub weight: u64,
-    /// What it brings beyond its own cost, in quarters of a thousandth of a satoshi. Positive.
+    /// Its amount less what spending it costs, in satoshi times [`UNITS`]. Positive.
     pub effective: i128,
 }
 
-/// Rates are per 1,000 virtual bytes, which are 4,000 weight units.
+/// Rates are per 1,000 virtual bytes, which are 4,000 weight units: weight times rate is satoshi times this.
 pub(super) const UNITS: i128 = 4_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,16 +32,18 @@ pub(super) enum Goal {
     LowestFee,
 }
 
-/// A round copies the order of all coins. So many of them may be copied: a search ends after some tens of milliseconds.
+/// Each round of the walk copies the list of all coins. A search may copy so many coins in all its rounds together,
+/// which takes some tens of milliseconds.
 const WORK: usize = 250_000;
+/// The fewest and the most rounds of a search, whatever [`WORK`] would allow for that many coins.
 const ROUNDS: (usize, usize) = (50, 4_000);
 
 /// Positions of the best choice that was found in bounded time, if it is worth less than `below`. `pieces` are in
 /// descending order of what they bring for their weight.
 pub(super) fn search(frame: &Frame<'_>, pieces: &[Piece], goal: Goal, below: Option<i128>) -> Option<Vec<usize>> {
-    // The walk never asks what a coin is worth, only whether two are the same, which then costs it the square of their
-    // number: a wallet of a thousand equal deposits took it a minute. So to the walk all are different, and `bound`
-    // knows which are the same.
+    // The walk looks at the value of a candidate only to find equal ones, and its time grows with the square of their
+    // number: a wallet of a thousand equal deposits took a minute. So each candidate has its position as its value, and
+    // `bound` looks for equal coins instead.
     let candidates: Vec<Candidate> = (0_u64..)
         .zip(pieces)
         .map(|(position, piece)| Candidate { value: position, weight: piece.weight, input_count: 1, is_segwit: true })
@@ -82,8 +84,8 @@ impl<'a> Metric<'a> {
         chosen.fold(self.frame.kept, |tally, piece| tally.with(piece.amount, piece.weight))
     }
 
-    /// Of coins that are the same the first ones are taken: whatever takes one after it has left another is met
-    /// elsewhere.
+    /// Whether the choice takes a coin and leaves an equal one before it. Such a choice need not be walked: the one
+    /// that takes the first of the two instead is worth the same.
     fn has_a_twin(&self, selector: &CoinSelector<'_>, next: usize) -> bool {
         let (Some(last), Some(before)) = (next.checked_sub(1), next.checked_sub(2)) else { return false };
         let same = match (self.pieces.get(last), self.pieces.get(before)) {
@@ -101,31 +103,31 @@ impl<'a> Metric<'a> {
         (i128::from(weight) * self.premium).div_euclid(UNITS)
     }
 
-    fn worth(&self, inputs: Tally, outcome: Outcome) -> Option<i128> {
-        if outcome.weight > MOST_WEIGHT {
+    fn worth(&self, inputs: Tally, split: Split) -> Option<i128> {
+        if split.weight > MOST_WEIGHT {
             return None;
         }
-        match (self.goal, outcome.change) {
+        match (self.goal, split.change) {
             (Goal::Changeless, Some(_)) => None,
             (Goal::Changeless, None) => {
-                let given_away = outcome.fee.saturating_sub(self.frame.least_fee(outcome.weight));
+                let given_away = split.fee.saturating_sub(self.frame.least_fee(split.weight));
                 Some(self.waste(inputs.weight) + i128::from(given_away))
             }
-            (Goal::LowestFee, _) => Some(self.frame.long_term_fee(outcome)),
+            (Goal::LowestFee, _) => Some(self.frame.long_term_fee(split)),
         }
     }
 
     /// The least that any choice can be worth that has these inputs and some of those from `next` on.
     fn least(&self, inputs: Tally, next: usize) -> Option<i128> {
-        match (self.frame.outcome(inputs), self.goal) {
-            // More inputs make more change.
-            (Some(Outcome { change: Some(_), .. }), Goal::Changeless) => None,
+        match (self.frame.split(inputs), self.goal) {
+            // Further inputs would only make the change larger.
+            (Some(Split { change: Some(_), .. }), Goal::Changeless) => None,
             (Some(_), Goal::Changeless) => Some(self.least_waste(inputs.weight, next)),
-            (Some(outcome), Goal::LowestFee) => {
-                // What is given away may be more than an input and change would cost.
+            (Some(split), Goal::LowestFee) => {
+                // A choice without change may give away more than a further input and change would cost.
                 let changed = self.frame.least_fee(self.frame.weight(inputs, true));
                 let changed = i128::from(changed) + i128::from(self.frame.spend_cost);
-                Some(self.worth(inputs, outcome)?.min(changed))
+                Some(self.worth(inputs, split)?.min(changed))
             }
             (None, goal) => {
                 let more = self.least_more(inputs, next)?;
@@ -149,7 +151,7 @@ impl<'a> Metric<'a> {
     /// The least weight of inputs that can still make up what is missing: of the piece that brings most for its weight,
     /// as much as is needed. `None`: all together cannot.
     fn least_more(&self, inputs: Tally, next: usize) -> Option<u64> {
-        // A fee is in whole satoshi for whole virtual bytes: so much can rounding give.
+        // A fee is rounded up to whole virtual bytes and to whole satoshi, which makes a difference of less than this.
         let rounding = UNITS + 4 * i128::from(self.frame.target.costs.rate);
         let missing = i128::from(self.frame.missing(inputs)) * UNITS - rounding;
         let rest = self.rest.get(next).map_or(0, |rest| rest.0);
@@ -164,8 +166,8 @@ impl<'a> Metric<'a> {
 impl BnbMetric for Metric<'_> {
     fn score(&mut self, selector: &CoinSelector<'_>) -> Option<Ordf32> {
         let inputs = self.tally(selector);
-        let outcome = self.frame.outcome(inputs)?;
-        self.worth(inputs, outcome).filter(|&worth| self.is_wanted(worth)).map(ranked)
+        let split = self.frame.split(inputs)?;
+        self.worth(inputs, split).filter(|&worth| self.is_wanted(worth)).map(ranked)
     }
 
     fn bound(&mut self, selector: &CoinSelector<'_>) -> Option<Ordf32> {
@@ -180,6 +182,7 @@ impl BnbMetric for Metric<'_> {
 
 /// The order of satoshi as an order of floats: the number becomes the bits of a positive, finite float.
 fn ranked(satoshi: i128) -> Ordf32 {
+    // Waste may be negative, so zero lies in the middle of the bits that a positive, finite float can have.
     const ZERO: i128 = 1 << 30;
     let shifted = satoshi.saturating_add(ZERO).clamp(0, i128::from(f32::MAX.to_bits()));
     Ordf32(f32::from_bits(u32::try_from(shifted).unwrap_or(f32::MAX.to_bits())))

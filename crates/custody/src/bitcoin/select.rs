@@ -7,7 +7,7 @@ use ::bitcoin::Amount;
 use store::utxo::{Candidate, UtxoId};
 
 use super::search::{Goal, Piece, UNITS, search};
-use super::target::{Aim, Frame, Outcome, Refusal, ScriptKind, Tally, Target};
+use super::target::{Aim, Frame, ScriptKind, SpendError, Split, Tally, Target};
 
 /// How the coins were found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,41 +37,41 @@ pub struct Selection {
 /// for a lower fee than that of the largest coins; the largest coins first, which finds something whenever there is
 /// enough.
 ///
-/// A transaction that waits already is not searched for: it takes what it lacks from the largest coins.
-pub fn select(candidates: &[Candidate], target: &Target) -> Result<Selection, Refusal> {
+/// For a replacement or a child nothing is searched: it takes what it lacks from the largest coins.
+pub fn select(candidates: &[Candidate], target: &Target) -> Result<Selection, SpendError> {
     let frame = Frame::of(target)?;
     if frame.kept.inputs > 0
-        && let Some(outcome) = frame.outcome(frame.kept)
+        && let Some(split) = frame.split(frame.kept)
     {
-        return Ok(Choice { frame: &frame, pool: &[] }.selection(&[], frame.permitted(outcome)?, Strategy::Kept));
+        return Ok(Choice { frame: &frame, pool: &[] }.selection(&[], frame.permitted(split)?, Strategy::Kept));
     }
     let pool = pool(&frame, candidates);
     let choice = Choice { frame: &frame, pool: &pool };
     let largest = choice.largest_first();
     let found = match (&target.aim, &largest) {
-        (Aim::Pay, Ok((_, outcome))) => choice.better(Some(frame.long_term_fee(*outcome))),
-        // A fit without change may keep under the cap.
-        (Aim::Pay, Err(Refusal::FeeOverCap { .. })) => choice.better(None),
+        (Aim::Pay, Ok((_, split))) => choice.better(Some(frame.long_term_fee(*split))),
+        // A choice without change may stay below the cap.
+        (Aim::Pay, Err(SpendError::FeeOverCap { .. })) => choice.better(None),
         _ => None,
     };
     match found {
         Some(selection) => Ok(selection),
-        None => largest.map(|(chosen, outcome)| choice.selection(&chosen, outcome, Strategy::LargestFirst)),
+        None => largest.map(|(chosen, split)| choice.selection(&chosen, split, Strategy::LargestFirst)),
     }
 }
 
 /// For `Db::select_and_lease`. When it finds nothing, `refused` says why.
 pub fn chooser<'a>(
     target: &'a Target,
-    refused: &'a mut Option<Refusal>,
+    refused: &'a mut Option<SpendError>,
 ) -> impl FnMut(&[Candidate]) -> Option<Vec<UtxoId>> + 'a {
     move |candidates| match select(candidates, target) {
         Ok(selection) => {
             *refused = None;
             Some(selection.chosen)
         }
-        Err(refusal) => {
-            *refused = Some(refusal);
+        Err(error) => {
+            *refused = Some(error);
             None
         }
     }
@@ -114,27 +114,27 @@ struct Choice<'a> {
 }
 
 impl Choice<'_> {
-    /// What the searches find; `fee` is the long-term fee that one with change has to beat.
+    /// What the searches find; `fee` is the long-term fee that a choice with change has to beat.
     fn better(&self, fee: Option<i128>) -> Option<Selection> {
         let changeless = || Some((self.searched(Goal::Changeless, None)?, Strategy::Changeless));
         let lowest_fee = || Some((self.searched(Goal::LowestFee, fee)?, Strategy::LowestFee));
-        let ((chosen, outcome), strategy) = changeless().or_else(lowest_fee)?;
-        Some(self.selection(&chosen, outcome, strategy))
+        let ((chosen, split), strategy) = changeless().or_else(lowest_fee)?;
+        Some(self.selection(&chosen, split, strategy))
     }
 
-    /// Nothing that a search says is believed: the money is counted again.
-    fn searched(&self, goal: Goal, below: Option<i128>) -> Option<(Vec<usize>, Outcome)> {
+    /// The result of a search, whose money is counted again: a search is not trusted with it.
+    fn searched(&self, goal: Goal, below: Option<i128>) -> Option<(Vec<usize>, Split)> {
         let pieces: Vec<Piece> = self.pool.iter().map(|usable| usable.piece).collect();
         let found = search(self.frame, &pieces, goal, below)?;
         let inputs = found.iter().try_fold(self.frame.kept, |tally, &at| {
             let piece = pieces.get(at)?;
             Some(tally.with(piece.amount, piece.weight))
         })?;
-        let outcome = self.frame.permitted(self.frame.outcome(inputs)?).ok()?;
-        Some((found, outcome))
+        let split = self.frame.permitted(self.frame.split(inputs)?).ok()?;
+        Some((found, split))
     }
 
-    fn largest_first(&self) -> Result<(Vec<usize>, Outcome), Refusal> {
+    fn largest_first(&self) -> Result<(Vec<usize>, Split), SpendError> {
         let mut order: Vec<usize> = (0..self.pool.len()).collect();
         order.sort_by_key(|&at| {
             let usable = &self.pool[at];
@@ -144,16 +144,16 @@ impl Choice<'_> {
         for (count, &at) in order.iter().enumerate() {
             let piece = &self.pool[at].piece;
             inputs = inputs.with(piece.amount, piece.weight);
-            if let Some(outcome) = self.frame.outcome(inputs) {
+            if let Some(split) = self.frame.split(inputs) {
                 order.truncate(count + 1);
-                return Ok((order, self.frame.permitted(outcome)?));
+                return Ok((order, self.frame.permitted(split)?));
             }
         }
-        Err(Refusal::InsufficientFunds { available: inputs.held, missing: self.frame.missing(inputs) })
+        Err(SpendError::InsufficientFunds { available: inputs.held, missing: self.frame.missing(inputs) })
     }
 
-    fn selection(&self, chosen: &[usize], outcome: Outcome, strategy: Strategy) -> Selection {
-        let Outcome { change, fee, weight } = outcome;
+    fn selection(&self, chosen: &[usize], split: Split, strategy: Strategy) -> Selection {
+        let Split { change, fee, weight } = split;
         let chosen = chosen.iter().filter_map(|&at| self.pool.get(at)).map(|usable| usable.id);
         Selection { chosen: chosen.collect(), change, fee, weight, strategy }
     }

@@ -27,7 +27,7 @@ pub enum ScriptKind {
 const BARE_INPUT_WEIGHT: u64 = 4 * (36 + 1 + 4);
 
 impl ScriptKind {
-    /// `None`: never spent by us.
+    /// `None`: a script that we cannot sign for.
     pub const fn of(kind: AddressKind) -> Option<Self> {
         match kind {
             AddressKind::P2wpkh => Some(Self::P2wpkh),
@@ -57,7 +57,7 @@ impl ScriptKind {
         4 * (8 + 1 + self.script_length())
     }
 
-    /// Nodes pass on no output below this.
+    /// Nodes do not pass on a transaction with an output below this.
     pub fn dust(self) -> u64 {
         let program = match self {
             Self::P2wpkh => [&[0, 20][..], &[0; 20]].concat(),
@@ -106,7 +106,7 @@ pub struct Replaced {
     pub evicted_fee: u64,
     /// What a replacement pays for its own size, per 1,000 virtual bytes.
     pub increment: u64,
-    /// What a node asked for, if one was asked; zero otherwise.
+    /// The least fee by the word of a node; zero if none was asked.
     pub at_least: u64,
 }
 
@@ -122,7 +122,7 @@ pub struct Pushed {
 
 /// Why there is no transaction. Each has a page in `docs/errors/`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum SpendError {
     #[error("the coins hold {available} satoshi, {missing} too few")]
     InsufficientFunds { available: u64, missing: u64 },
     #[error("there is nothing to pay")]
@@ -139,7 +139,7 @@ pub enum Refusal {
     FeeOverCap { fee: u64, cap: u64 },
 }
 
-impl Refusal {
+impl SpendError {
     /// The name of its page in `docs/errors/`.
     pub const fn code(&self) -> &'static str {
         match self {
@@ -171,7 +171,7 @@ pub(super) fn fee_at(rate: u64, weight: u64) -> u64 {
     u64::try_from(fee).unwrap_or(u64::MAX)
 }
 
-/// Bytes of a number that is written before a list.
+/// Bytes of the number of items that stands before a list.
 const fn count_length(count: u64) -> u64 {
     match count {
         0..=0xfc => 1,
@@ -206,9 +206,9 @@ impl Tally {
     }
 }
 
-/// What becomes of a choice of coins.
+/// How the money of a choice of coins is split: what the payments leave is change and fee.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Outcome {
+pub(super) struct Split {
     pub change: Option<u64>,
     pub fee: u64,
     pub weight: u64,
@@ -228,15 +228,15 @@ pub(super) struct Frame<'a> {
 }
 
 impl<'a> Frame<'a> {
-    pub fn of(target: &'a Target) -> Result<Self, Refusal> {
+    pub fn of(target: &'a Target) -> Result<Self, SpendError> {
         if target.costs.rate > MOST_FEE_PER_KVB || target.costs.long_term_rate > MOST_FEE_PER_KVB {
-            return Err(Refusal::Contradiction("a fee rate beyond all reason"));
+            return Err(SpendError::Contradiction("a fee rate beyond all reason"));
         }
         if target.recipients.is_empty() && !target.is_sweep() {
-            return Err(Refusal::NothingToPay);
+            return Err(SpendError::NothingToPay);
         }
         let kept = Tally::of_coins(target.kept())
-            .ok_or(Refusal::Contradiction("an input that has to stay is not ours to spend"))?;
+            .ok_or(SpendError::Contradiction("an input that has to stay is not ours to spend"))?;
         let mut frame = Self {
             target,
             paid: 0,
@@ -248,26 +248,26 @@ impl<'a> Frame<'a> {
         };
         target.recipients.iter().try_for_each(|recipient| frame.add(recipient))?;
         let weight = frame.weight(frame.kept, false);
-        if weight > MOST_WEIGHT { Err(Refusal::TooLarge { weight }) } else { Ok(frame) }
+        if weight > MOST_WEIGHT { Err(SpendError::TooLarge { weight }) } else { Ok(frame) }
     }
 
-    fn add(&mut self, recipient: &Recipient) -> Result<(), Refusal> {
+    fn add(&mut self, recipient: &Recipient) -> Result<(), SpendError> {
         let length = u64::try_from(recipient.script.len()).unwrap_or(u64::MAX);
         let weight = 4_u64.saturating_mul(length.saturating_add(8 + count_length(length)));
         self.output_weight = self.output_weight.saturating_add(weight);
         self.outputs += 1;
         if self.output_weight > MOST_WEIGHT {
-            return Err(Refusal::TooLarge { weight: self.output_weight });
+            return Err(SpendError::TooLarge { weight: self.output_weight });
         }
         let least = Script::from_bytes(&recipient.script).minimal_non_dust().to_sat().max(1);
         if recipient.amount < least {
-            return Err(Refusal::Dust { amount: recipient.amount, least });
+            return Err(SpendError::Dust { amount: recipient.amount, least });
         }
         self.paid = self
             .paid
             .checked_add(recipient.amount)
             .filter(|&paid| paid <= Amount::MAX_MONEY.to_sat())
-            .ok_or(Refusal::Contradiction("payments of more money than there is"))?;
+            .ok_or(SpendError::Contradiction("payments of more money than there is"))?;
         Ok(())
     }
 
@@ -299,8 +299,8 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// The cap, and what is sane for the size: a child that pushes a large parent, or a small transaction that gives
-    /// away what is no change, could pass the one and not the other.
+    /// The caller's cap, or what is sane for the size if that is less. A child that pushes a large parent, or a small
+    /// transaction that gives away what is too little for change, can keep the one and pass the other.
     fn most_fee(&self, weight: u64) -> u64 {
         let sane = MOST_FEE_PER_KVB.saturating_mul(weight.div_ceil(4)) / 1_000;
         self.target.costs.most_fee.min(MOST_FEE).min(sane)
@@ -308,29 +308,29 @@ impl<'a> Frame<'a> {
 
     /// Change and fee of a choice; `None` when it holds too little.
     ///
-    /// There is change when it is worth more than it will cost to spend, and no dust. What is less goes to the fee,
-    /// unless that would lift the fee over its cap.
-    pub fn outcome(&self, inputs: Tally) -> Option<Outcome> {
+    /// There is change when it is worth more than it will cost to spend, and is no dust. A smaller rest goes to the
+    /// fee, unless that would lift the fee over its cap.
+    pub fn split(&self, inputs: Tally) -> Option<Split> {
         let (bare, full) = (self.weight(inputs, false), self.weight(inputs, true));
         let unpaid = inputs.held.checked_sub(self.paid)?;
         let change = unpaid.checked_sub(self.least_fee(full)).filter(|&change| change >= self.dust);
         let alone = !self.target.recipients.is_empty() && unpaid >= self.least_fee(bare);
         match change {
             Some(change) if !alone || change > self.spend_cost || unpaid > self.most_fee(bare) => {
-                Some(Outcome { change: Some(change), fee: unpaid - change, weight: full })
+                Some(Split { change: Some(change), fee: unpaid - change, weight: full })
             }
-            _ if alone => Some(Outcome { change: None, fee: unpaid, weight: bare }),
+            _ if alone => Some(Split { change: None, fee: unpaid, weight: bare }),
             _ => None,
         }
     }
 
     /// The fee, and what spending the change will cost.
-    pub fn long_term_fee(&self, outcome: Outcome) -> i128 {
-        let later = if outcome.change.is_some() { self.spend_cost } else { 0 };
-        i128::from(outcome.fee) + i128::from(later)
+    pub fn long_term_fee(&self, split: Split) -> i128 {
+        let later = if split.change.is_some() { self.spend_cost } else { 0 };
+        i128::from(split.fee) + i128::from(later)
     }
 
-    /// What these inputs lack. Positive whenever [`Frame::outcome`] has no answer.
+    /// What these inputs lack. Positive whenever [`Frame::split`] has no answer.
     pub fn missing(&self, inputs: Tally) -> u64 {
         let sweep = self.target.is_sweep();
         let change = if sweep { self.dust } else { 0 };
@@ -338,15 +338,15 @@ impl<'a> Frame<'a> {
         self.paid.saturating_add(change).saturating_add(fee).saturating_sub(inputs.held).max(1)
     }
 
-    /// The outcome, if it keeps the limits.
-    pub fn permitted(&self, outcome: Outcome) -> Result<Outcome, Refusal> {
-        let cap = self.most_fee(outcome.weight);
-        if outcome.weight > MOST_WEIGHT {
-            Err(Refusal::TooLarge { weight: outcome.weight })
-        } else if outcome.fee > cap {
-            Err(Refusal::FeeOverCap { fee: outcome.fee, cap })
+    /// The split, if it keeps the limits.
+    pub fn permitted(&self, split: Split) -> Result<Split, SpendError> {
+        let cap = self.most_fee(split.weight);
+        if split.weight > MOST_WEIGHT {
+            Err(SpendError::TooLarge { weight: split.weight })
+        } else if split.fee > cap {
+            Err(SpendError::FeeOverCap { fee: split.fee, cap })
         } else {
-            Ok(outcome)
+            Ok(split)
         }
     }
 }
@@ -361,7 +361,7 @@ impl Target {
         }
     }
 
-    /// A child that pushes its parent pays nobody but us: its one output is the change.
+    /// A child that pushes its parent pays only us: its one output is the change.
     pub(super) const fn is_sweep(&self) -> bool {
         match self.aim {
             Aim::Push(_) => self.recipients.is_empty(),
@@ -378,8 +378,8 @@ impl Target {
         }
     }
 
-    /// What further coins have to hold before the first of them costs anything: for `Want::target` of the store.
-    pub fn wanted(&self) -> Result<i64, Refusal> {
+    /// What further coins have to hold, the cost of spending them not counted: for `Want::target` of the store.
+    pub fn wanted(&self) -> Result<i64, SpendError> {
         let frame = Frame::of(self)?;
         Ok(i64::try_from(frame.missing(frame.kept)).unwrap_or(i64::MAX))
     }

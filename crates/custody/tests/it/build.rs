@@ -1,7 +1,7 @@
 use bitcoin::psbt::Psbt;
 use bitcoin::{Amount, Network};
 use tx::BuildError;
-use custody::bitcoin::{Plan, Recipient, Refusal, SEQUENCE, ScriptKind, Target, plan, select, unsigned};
+use custody::bitcoin::{Plan, Recipient, SEQUENCE, ScriptKind, SpendError, Target, plan, select, unsigned};
 use proptest::prelude::*;
 use store::utxo::{AddressKind, Coin, Hash};
 
@@ -119,22 +119,22 @@ fn what_contradicts_itself_is_not_planned() {
     let good = coin(1, 200_000, AddressKind::P2wpkh);
     assert!(plan(std::slice::from_ref(&good), &target, &script).is_ok());
     let contradiction =
-        |coins: &[Coin], script: &[u8]| matches!(plan(coins, &target, script), Err(Refusal::Contradiction(_)));
+        |coins: &[Coin], script: &[u8]| matches!(plan(coins, &target, script), Err(SpendError::Contradiction(_)));
     assert!(contradiction(&[good.clone(), good.clone()], &script), "twice");
     assert!(contradiction(std::slice::from_ref(&good), &change_script(ScriptKind::P2wpkh)), "other change");
     assert!(contradiction(&[Coin { kind: AddressKind::P2tr, ..good.clone() }], &script), "another kind");
     assert!(contradiction(&[coin(2, 200_000, AddressKind::Other)], &script), "nobody's");
     assert!(contradiction(&[Coin { amount: -1, ..good.clone() }], &script), "less than nothing");
     let poor = plan(&[Coin { amount: 100_100, ..good.clone() }], &target, &script);
-    assert!(matches!(poor, Err(Refusal::InsufficientFunds { available: 100_100, .. })), "{poor:?}");
+    assert!(matches!(poor, Err(SpendError::InsufficientFunds { available: 100_100, .. })), "{poor:?}");
 
     let plan = plan(&[good], &target, &script).unwrap();
     let lied = unsigned(&Plan { fee: plan.fee + 1, ..plan.clone() }, NETWORK, 0);
-    assert!(matches!(lied, Err(Refusal::Contradiction(_))), "{lied:?}");
+    assert!(matches!(lied, Err(SpendError::Contradiction(_))), "{lied:?}");
     let nowhere = Recipient { amount: 1_000, script: vec![0x6a, 1, 1] };
     let lost = Plan { outputs: vec![nowhere], ..plan.clone() };
     assert_eq!(unsigned(&lost, NETWORK, 0).map_err(|refusal| refusal.code()), Err("UTXO_BAD_TARGET"));
     let seconds = unsigned(&plan, NETWORK, 1_700_000_000);
-    assert!(matches!(seconds, Err(Refusal::NotBuilt(BuildError::Inconsistent(_)))), "{seconds:?}");
+    assert!(matches!(seconds, Err(SpendError::NotBuilt(BuildError::Inconsistent(_)))), "{seconds:?}");
     assert!(unsigned(&plan, Network::Bitcoin, 800_000).is_ok(), "scripts are the same on all networks");
 }

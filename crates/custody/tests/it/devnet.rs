@@ -10,10 +10,12 @@ use devnet::bitcoin::{BitcoinDevnet, Settings};
 use devnet::{Connection, Fate, Lie, Model, Served, View, WireFaults};
 use chain::endpoint::{EndpointSettings, Pool, PoolSettings};
 use chain::{Broadcast, Chain};
-use custody::bitcoin::{Aim, Follow, ScriptKind, Step, Target, check, chooser, plan, tx_of};
+use custody::bitcoin::{
+    Aim, Follow, FollowError, ScriptKind, Step, Target, block_of_bytes, check, chooser, plan, tx_of,
+};
 use domain::{Clock, ManualClock};
 use store::testing::{NOW, TestDb, on};
-use store::utxo::{AddressKind, Allow, LockId, NewAddress, Status, WalletId, Want};
+use store::utxo::{AddressKind, Allow, Imported, LockId, NewAddress, Status, WalletId, Want};
 use store::{Db, Engine};
 
 use crate::wallet::{QUICK, address_of};
@@ -58,6 +60,34 @@ impl Devnet {
 
     fn reorg(&self, depth: u64, fate: Fate) {
         self.act(|model| model.reorg(depth, fate, &[], self.clock.now())).unwrap();
+    }
+
+    fn height(&self) -> u32 {
+        u32::try_from(self.act(|model| model.height())).unwrap()
+    }
+
+    /// A block that pays us, and its payment as an import would bring it.
+    async fn deposit(&self, chain: &BitcoinChain) -> Imported {
+        let (script, amount) = (script_of(0, AddressKind::P2tr), 70_000);
+        let address = address_of(&script).to_string();
+        let amount_raw = amount.to_string().parse().unwrap();
+        self.act(|model| model.fund(&address, None, amount_raw, self.clock.now())).unwrap();
+        self.mine(1);
+        let height = self.height();
+        let header = chain.headers(&[u64::from(height)]).await.unwrap()[0];
+        let bytes = chain.block_bytes(header.at()).await.unwrap();
+        let (block, transactions) = block_of_bytes(height, &bytes).unwrap();
+        let pays_us = |one: &store::utxo::NewTx| {
+            !one.coinbase && one.outputs.iter().any(|out| out.amount == amount && out.script == script)
+        };
+        let tx = transactions.into_iter().find(pays_us).expect("the gift is in the newest block");
+        Imported { tx, block: Some((height, block.hash, block.time)), lost: false }
+    }
+
+    fn lag_all(&self, lag: u64) {
+        for endpoint in &self.served.endpoints {
+            *endpoint.view.lock().unwrap_or_else(PoisonError::into_inner) = View { lag, ..View::default() };
+        }
     }
 }
 
@@ -189,5 +219,85 @@ fn one_bad_node_of_three_does_not_lead_the_wallet_astray() {
         net.mine(4);
         sync(&mut follow).await;
         agree(db, id, &chain, "one is not there").await;
+    });
+}
+
+/// At the border of what a quorum is asked at once, and around it.
+#[test]
+fn a_fork_of_any_depth_on_the_devnet_is_found() {
+    on(Engine::Sqlite, async |db| {
+        let net = Devnet::start().await;
+        let chain = net.client();
+        let id = wallet(db).await;
+        let mut follow = Follow::new(db, &chain, 0);
+        net.mine(70);
+        sync(&mut follow).await;
+        for depth in [1, 2, 31, 32, 33, 63, 64, 65] {
+            let (height, _) = db.tip().await.unwrap().unwrap();
+            net.reorg(depth, Fate::Returned);
+            let step = follow.step(50, NOW).await.unwrap();
+            assert_eq!(step, Step::Back(height - u32::try_from(depth).unwrap()), "{depth}");
+            sync(&mut follow).await;
+            agree(db, id, &chain, &format!("{depth} blocks")).await;
+        }
+    });
+}
+
+#[test]
+fn devnet_nodes_that_lag_undo_nothing() {
+    on(Engine::Sqlite, async |db| {
+        let net = Devnet::start().await;
+        let chain = net.client();
+        wallet(db).await;
+        let mut follow = Follow::new(db, &chain, 0);
+        net.mine(40);
+        sync(&mut follow).await;
+        let tip = db.tip().await.unwrap();
+        for lag in [1, 3, 33] {
+            net.lag_all(lag);
+            assert_eq!(follow.step(10, NOW).await.unwrap(), Step::Idle, "{lag}");
+            assert_eq!(db.tip().await.unwrap(), tip);
+        }
+        // Another branch that the nodes show only below our height: which of the two it will be is not known yet.
+        net.reorg(10, Fate::Returned);
+        net.lag_all(2);
+        assert_eq!(follow.step(10, NOW).await.unwrap(), Step::Idle);
+        assert_eq!(db.tip().await.unwrap(), tip);
+        net.lag_all(1);
+        assert_eq!(follow.step(10, NOW).await.unwrap(), Step::Back(tip.unwrap().0 - 10), "as high as ours");
+    });
+}
+
+/// A history from elsewhere: some blocks, far apart. The follower goes on above them, and finds its way back among them.
+#[test]
+fn an_imported_history_is_followed_on_the_devnet() {
+    on(Engine::Sqlite, async |db| {
+        let net = Devnet::start().await;
+        let chain = net.client();
+        wallet(db).await;
+        let mut history = Vec::new();
+        for gap in [60, 50, 7, 1] {
+            history.push(net.deposit(&chain).await);
+            net.mine(gap);
+        }
+        db.import_transactions(&history, NOW).await.unwrap();
+        let tops: Vec<u32> = history.iter().map(|one| one.block.unwrap().0).collect();
+        assert_eq!(db.tip().await.unwrap().unwrap().0, tops[3]);
+        let mut follow = Follow::new(db, &chain, 0);
+        sync(&mut follow).await;
+        assert_eq!(db.tip().await.unwrap().unwrap().0, net.height());
+        // Below the newest imported blocks, where the store has no block for a long way.
+        net.reorg(u64::from(net.height() - tops[1] - 5), Fate::Returned);
+        assert_eq!(follow.step(1_000, NOW).await.unwrap(), Step::Back(tops[1]));
+        sync(&mut follow).await;
+        // Just above the oldest, and then the oldest itself: there is nothing left to go back to.
+        net.reorg(u64::from(net.height() - tops[0]), Fate::Returned);
+        assert_eq!(follow.step(1_000, NOW).await.unwrap(), Step::Back(tops[0]));
+        sync(&mut follow).await;
+        net.reorg(u64::from(net.height() - tops[0] + 1), Fate::Returned);
+        let tip = db.tip().await.unwrap();
+        let deep = follow.step(10, NOW).await;
+        assert!(matches!(deep, Err(FollowError::ForkTooDeep { height }) if height == tops[0]), "{deep:?}");
+        assert_eq!(db.tip().await.unwrap(), tip, "nothing was undone");
     });
 }

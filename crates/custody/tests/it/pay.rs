@@ -1,6 +1,6 @@
 //! What we build is taken by a real node, at the fee rate that was asked for by the node's own measure.
 
-use custody::bitcoin::{Aim, Costs, Refusal, ScriptKind, Target};
+use custody::bitcoin::{Aim, Costs, ScriptKind, SpendError, Target};
 use store::Engine;
 use store::testing::on;
 use store::utxo::{AddressKind, Allow};
@@ -100,7 +100,7 @@ fn bitcoind_takes_what_has_no_change() {
             wallet.sync_and_agree("no change").await;
         }
         wallet.mine(1, "mined").await;
-        assert!(matches!(wallet.pay(0, pay(&[900_000_000]), QUICK).await, Err(Refusal::InsufficientFunds { .. })));
+        assert!(matches!(wallet.pay(0, pay(&[900_000_000]), QUICK).await, Err(SpendError::InsufficientFunds { .. })));
         wallet.sync_and_agree("refused").await;
     });
 }

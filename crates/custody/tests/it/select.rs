@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 
 use tx::bitcoin::MOST_WEIGHT;
-use custody::bitcoin::{Costs, Recipient, Refusal, ScriptKind, Selection, Strategy, Target, chooser, plan, select};
+use custody::bitcoin::{Costs, Recipient, ScriptKind, Selection, SpendError, Strategy, Target, chooser, plan, select};
 use proptest::prelude::*;
 use store::utxo::{AddressKind, Candidate, Coin};
 
@@ -82,17 +82,17 @@ proptest! {
                 check(&coins, &target, &selection);
                 prop_assert!(enough(&coins, &target));
             }
-            Err(Refusal::InsufficientFunds { available, missing }) => {
+            Err(SpendError::InsufficientFunds { available, missing }) => {
                 prop_assert!(!enough(&coins, &target));
                 prop_assert_eq!(available, held(&usable(&coins, costs.rate)));
                 let fee = fee_for(costs.rate, weight_of(&usable(&coins, costs.rate), &target.recipients));
                 prop_assert!(missing > 0);
                 prop_assert_eq!(available + missing, paid(&target.recipients) + fee);
             }
-            Err(Refusal::Dust { amount, least }) => {
+            Err(SpendError::Dust { amount, least }) => {
                 prop_assert!(amount < least && amounts.contains(&amount));
             }
-            Err(Refusal::FeeOverCap { fee, cap: at }) => {
+            Err(SpendError::FeeOverCap { fee, cap: at }) => {
                 prop_assert!(cap == Some(at) && fee > at);
                 prop_assert!(enough(&coins, &target));
             }
@@ -208,7 +208,7 @@ fn amounts_beyond_the_precision_of_floats_are_exact() {
     let held = |more: u64| vec![coin(1, i64::try_from(2_000_000_000_000_000 + more).unwrap(), AddressKind::P2tr)];
     assert_eq!(found(&held(fee), &target).fee, fee);
     let short = select(&candidates(&held(fee - 1)), &target);
-    assert_eq!(short, Err(Refusal::InsufficientFunds { available: 2_000_000_000_000_000 + fee - 1, missing: 1 }));
+    assert_eq!(short, Err(SpendError::InsufficientFunds { available: 2_000_000_000_000_000 + fee - 1, missing: 1 }));
 }
 
 #[test]
@@ -216,8 +216,8 @@ fn what_makes_no_sense_is_refused() {
     let coins = candidates(&[coin(1, 1_000_000, AddressKind::P2wpkh)]);
     let code = |target: &Target| select(&coins, target).expect_err("refused").code();
     let of = |amounts: &[u64], costs: Costs| target(amounts, costs, ScriptKind::P2tr);
-    assert_eq!(select(&coins, &of(&[], COSTS)), Err(Refusal::NothingToPay));
-    assert_eq!(select(&coins, &of(&[10_000, 329], COSTS)), Err(Refusal::Dust { amount: 329, least: 330 }));
+    assert_eq!(select(&coins, &of(&[], COSTS)), Err(SpendError::NothingToPay));
+    assert_eq!(select(&coins, &of(&[10_000, 329], COSTS)), Err(SpendError::Dust { amount: 329, least: 330 }));
     assert_eq!(code(&of(&[293], COSTS)), "UTXO_BAD_TARGET");
     assert!(select(&coins, &of(&[294], COSTS)).is_ok());
     assert_eq!(code(&of(&[u64::MAX, 1_000], COSTS)), "UTXO_BAD_TARGET");
@@ -235,7 +235,7 @@ fn too_many_small_coins_are_too_large() {
     let fits = found(&coins, &want(1_600 * 9_900));
     assert!(fits.weight <= MOST_WEIGHT && fits.chosen.len() > 1_580);
     let refused = select(&candidates(&coins), &want(1_790 * 9_900)).expect_err("too heavy");
-    assert!(matches!(refused, Refusal::TooLarge { weight } if weight > MOST_WEIGHT), "{refused}");
+    assert!(matches!(refused, SpendError::TooLarge { weight } if weight > MOST_WEIGHT), "{refused}");
     let poor = select(&candidates(&coins), &want(1_800 * 10_000)).expect_err("too poor");
     assert_eq!(poor.code(), "UTXO_INSUFFICIENT_FUNDS");
 }
@@ -244,7 +244,7 @@ fn too_many_small_coins_are_too_large() {
 fn a_candidate_that_is_given_twice_counts_once() {
     let one = candidate(&coin(1, 60_000, AddressKind::P2wpkh));
     let refused = select(&[one, one], &target(&[100_000], COSTS, ScriptKind::P2tr)).expect_err("60,000 only");
-    assert!(matches!(refused, Refusal::InsufficientFunds { available: 60_000, .. }), "{refused:?}");
+    assert!(matches!(refused, SpendError::InsufficientFunds { available: 60_000, .. }), "{refused:?}");
 }
 
 #[test]
@@ -256,7 +256,7 @@ fn the_chooser_says_why_it_finds_nothing() {
     assert_eq!(choose(&[]), None);
     drop(choose);
     let missing = 100_000 + fee_for(10_000, 4 * (8 + 2) + 2 + 4 * 31);
-    assert_eq!(refused, Some(Refusal::InsufficientFunds { available: 0, missing }));
+    assert_eq!(refused, Some(SpendError::InsufficientFunds { available: 0, missing }));
     assert_eq!(target.wanted(), Ok(i64::try_from(missing).unwrap()));
     assert_eq!(chooser(&target, &mut refused)(&rich), Some(vec![rich[0].id]));
     assert_eq!(refused, None);

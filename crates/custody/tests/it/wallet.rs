@@ -8,8 +8,8 @@ use chain::bitcoin::BitcoinChain;
 use chain::{Broadcast, Chain};
 use tx::Address;
 use custody::bitcoin::{
-    Aim, Asked, Costs, Follow, Plan, Recipient, Refusal, ScriptKind, Sent, Step, Target, check, child, chooser,
-    kind_of_script, plan, replacement, tx_hash_of, tx_of,
+    Aim, Costs, Follow, Plan, Recipient, ReplacementTerms, ScriptKind, SpendError, Step, Target, Waiting, check, child,
+    chooser, kind_of_script, plan, replacement, tx_hash_of, tx_of,
 };
 use domain::Timestamp;
 use store::Db;
@@ -160,7 +160,7 @@ impl<'a> Wallet<'a> {
         target: &Target,
         change: &[u8],
         allow: Allow,
-    ) -> Result<(Payout, LockId), Refusal> {
+    ) -> Result<(Payout, LockId), SpendError> {
         let lock = self.lock();
         let now = self.tick();
         let kept = if target.kept().is_empty() { None } else { plan(&[], target, change).ok() };
@@ -186,14 +186,14 @@ impl<'a> Wallet<'a> {
         Ok((Payout { hash, raw, plan: made, account, rate: target.costs.rate }, lock))
     }
 
-    pub async fn prepare(&mut self, account: u32, target: &Target, change: &[u8]) -> Result<Payout, Refusal> {
+    pub async fn prepare(&mut self, account: u32, target: &Target, change: &[u8]) -> Result<Payout, SpendError> {
         let (payout, lock) = self.make(account, target, change, Allow::default()).await?;
         self.db.add_pending(self.id, &payout.new_tx(), Some(lock), self.now).await.unwrap();
         Ok(payout)
     }
 
     /// Selected, signed, stored, broadcast, published. A node that refuses it is told apart by `Err`.
-    pub async fn pay(&mut self, account: u32, recipients: Vec<Recipient>, costs: Costs) -> Result<Payout, Refusal> {
+    pub async fn pay(&mut self, account: u32, recipients: Vec<Recipient>, costs: Costs) -> Result<Payout, SpendError> {
         let kind = KINDS[usize::from(self.locks % 2 == 1)];
         let target = Target { recipients, change: change_kind(kind), costs, aim: Aim::Pay };
         let payout = self.prepare(account, &target, &our_script(account, KEYS - 1, kind)).await?;
@@ -223,17 +223,17 @@ impl<'a> Wallet<'a> {
     pub async fn replacing(&mut self, old: &Payout, costs: Costs) -> (Target, Vec<u8>) {
         let facts = self.chain.mempool_facts(tx_hash_of(old.hash)).await.unwrap().expect("it waits");
         let increment = self.chain.fee_facts().await.unwrap().increment;
-        let sent = Sent {
+        let waiting = Waiting {
             coins: old.plan.coins.clone(),
             recipients: old.recipients(),
             change: old.change().cloned(),
             weight: old.weight(),
         };
-        assert_eq!(sent.fee().unwrap(), facts.fee);
-        let asked = Asked { evicted_fee: facts.descendants.fee - facts.fee, increment, at_least: 0 };
+        assert_eq!(waiting.fee().unwrap(), facts.fee);
+        let terms = ReplacementTerms { evicted_fee: facts.descendants.fee - facts.fee, increment, at_least: 0 };
         let script = old.change().map_or_else(|| our_script(old.account, 2, KINDS[0]), |change| change.script.clone());
         let kind = change_kind(kind_of_script(&script));
-        let target = replacement(&sent, asked, costs, kind).unwrap();
+        let target = replacement(&waiting, terms, costs, kind).unwrap();
         let Ok(first) = plan(&[], &target, &script) else { return (target, script) };
         // Every other time nobody is asked: our own arithmetic must be enough.
         if self.locks.is_multiple_of(2) {
@@ -241,10 +241,10 @@ impl<'a> Wallet<'a> {
         }
         let at_least =
             self.chain.replacement_fee(&[tx_hash_of(old.hash)], first.weight).await.unwrap().expect("it waits");
-        (replacement(&sent, Asked { at_least, ..asked }, costs, kind).unwrap(), script)
+        (replacement(&waiting, ReplacementTerms { at_least, ..terms }, costs, kind).unwrap(), script)
     }
 
-    pub async fn replace(&mut self, old: &Payout, costs: Costs) -> Result<Payout, Refusal> {
+    pub async fn replace(&mut self, old: &Payout, costs: Costs) -> Result<Payout, SpendError> {
         let (target, script) = self.replacing(old, costs).await;
         let (payout, lock) = self.make(old.account, &target, &script, Allow::default()).await?;
         let (size, fee) = self.node.test(&payout.raw).await.expect("a replacement that nodes take");

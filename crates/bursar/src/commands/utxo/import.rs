@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use custody::bitcoin::import::{Export, ImportError, Progress, Step, import, read_bdk, read_core};
+use custody::bitcoin::import::{Export, ImportError, Progress, Stage, import, read_bdk, read_core};
 use domain::Clock;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
@@ -59,10 +59,10 @@ pub async fn run(context: &Context, db: &Db, arguments: &Arguments) -> CommandRe
     }
     .map_err(failed)?;
     let mut show = |progress: Progress| {
-        bar.set_message(match progress.step {
-            Step::Addresses => "addresses",
-            Step::Transactions => "transactions",
-            Step::Check => "comparing",
+        bar.set_message(match progress.stage {
+            Stage::Addresses => "addresses",
+            Stage::Transactions => "transactions",
+            Stage::Check => "comparing",
         });
         bar.set_length(u64::try_from(progress.of).unwrap_or(0));
         bar.set_position(u64::try_from(progress.done).unwrap_or(0));

@@ -32,10 +32,10 @@ impl Delivered {
                 }
                 assert!(scan.outputs.iter().all(|output| scan.headers.iter().any(|one| one.at() == output.block)));
             }
-            Step::Fork { point, gone } => {
+            Step::Back { to, gone } => {
                 assert!(!gone.is_empty(), "a fork that takes nothing");
                 let heights: Vec<u64> = gone.iter().map(|block| block.height).collect();
-                let expected: Vec<u64> = (1..=gone.len() as u64).rev().map(|above| point.height + above).collect();
+                let expected: Vec<u64> = (1..=gone.len() as u64).rev().map(|above| to.height + above).collect();
                 assert_eq!(heights, expected, "newest first, none left out");
                 for block in gone {
                     let (known, _) = self.0.remove(&block.height).expect("what is gone was delivered");
@@ -175,7 +175,7 @@ async fn what_changes_while_it_is_read_is_read_right(rig: Rig) {
             let before = trail(&follower);
             match follower.step(chain, &watched, 3).await {
                 Ok(step) => {
-                    forks += u32::from(matches!(step, Step::Fork { .. }));
+                    forks += u32::from(matches!(step, Step::Back { .. }));
                     steps += u32::from(matches!(step, Step::Forward(_)));
                     delivered.take(&step);
                 }

@@ -69,7 +69,7 @@ fn derive(part: &Part, network: Network) -> Result<(Addresses, Vec<String>), Imp
     if descriptors.is_empty() {
         return Err(part.bad("the wallet has no descriptors"));
     }
-    // The ones in use come first: if two have the same paths, they keep them.
+    // Active ones come first: of two descriptors with the same paths, the first keeps them.
     descriptors.sort_by_key(|described| !described.active);
     let (mut addresses, mut notes) = (Addresses::default(), Vec::new());
     for Described { desc, range, .. } in &descriptors {
@@ -80,7 +80,7 @@ fn derive(part: &Part, network: Network) -> Result<(Addresses, Vec<String>), Imp
                 notes.push(format!("of {name} only addresses that were paid are watched: {reason}"));
                 continue;
             }
-            // What it holds is not repeated: it may be a key.
+            // The message does not repeat the descriptor, which holds a private key.
             Err(BadDescriptor::Private) => return Err(part.bad(format!("a descriptor: {}", BadDescriptor::Private))),
             Err(error) => return Err(part.bad(format!("descriptor {}: {error}", shorten(desc)))),
         };
@@ -106,7 +106,7 @@ fn add_used(
     for entry in history {
         let Some(address) = &entry.address else { continue };
         let script = script_of(address, network).map_err(|reason| parts.history.bad(reason))?;
-        // `send` names whom we paid; change and what we were paid have other categories.
+        // An entry `send` names an address of others that was paid; entries of our own addresses have other categories.
         if entry.category != "send" {
             addresses.add_script(script.as_bytes());
         }
@@ -131,8 +131,8 @@ fn script_of(address: &str, network: Network) -> Result<ScriptBuf, String> {
     Ok(checked.map_err(|_| format!("{} is not an address of the network {network}", shorten(address)))?.script_pubkey())
 }
 
-/// The transactions with their bytes, and where the history says that they stand. Whether those in no block are valid is
-/// said by [`stand`].
+/// The transactions with their bytes, and where the history says that they stand. Whether those in no block are valid
+/// is said by [`stand`].
 fn known(parts: &Parts, chain: &ChainInfo, history: &[Entry]) -> Result<HashMap<Hash, Known>, ImportError> {
     let mut bytes: HashMap<Hash, Vec<u8>> = HashMap::new();
     for Raw { txid, hex } in parts.transactions.read_all::<Raw>()? {
@@ -190,8 +190,8 @@ fn standing(entry: &Entry, chain: &ChainInfo, blocks: &mut BTreeMap<u32, (Hash, 
     Ok(Standing::Confirmed { block: (height, hash, time), position: entry.blockindex.unwrap_or(0) })
 }
 
-/// Which of those in no block are valid. One that Core holds without a mempool that has it still spends its inputs, unless
-/// one that is in a block or in the mempool took them.
+/// Decides which transactions in no block are valid. One that Core keeps, though no mempool has it, still spends its
+/// inputs, unless a transaction in a block or in the mempool took them.
 fn stand(known: &mut HashMap<Hash, Known>, mempool: Option<&HashSet<Hash>>) {
     let Some(mempool) = mempool else { return };
     let waits = |known: &Known| matches!(known.standing, Standing::Unconfirmed { .. });
@@ -215,7 +215,8 @@ fn stand(known: &mut HashMap<Hash, Known>, mempool: Option<&HashSet<Hash>>) {
     }
 }
 
-/// What Core says is unspent: what it lists, and what it keeps from the list because it is locked.
+/// The outputs that Core holds for unspent: those that it lists, and those that it does not list because they are
+/// locked.
 fn claim(
     parts: &Parts,
     known: &HashMap<Hash, Known>,
@@ -237,7 +238,7 @@ fn claim(
         for locked in part.read::<Vec<Locked>>()? {
             let outpoint = OutPoint { hash: locked.txid.0, index: locked.vout };
             let (claim, script) = claim_of(known, outpoint).map_err(|reason| part.bad(reason))?;
-            // Core lets an output be locked that is somebody else's.
+            // Core lets its user lock outputs that are not of the wallet.
             if addresses.has(script) {
                 claims.insert(outpoint, claim);
             }
@@ -251,7 +252,7 @@ fn claim(
             return Err(part.bad(format!("{reason}: they are not of one moment")));
         }
     }
-    // Core does not count what no mempool has. It may be mined all the same, so it is counted here.
+    // Core does not count the outputs of a transaction that no mempool has. It may still be mined, so they count here.
     let spent = spenders(known);
     let kept = Standing::Unconfirmed { in_mempool: false };
     for known in known.values().filter(|known| known.standing == kept) {

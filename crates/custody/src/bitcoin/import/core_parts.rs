@@ -32,7 +32,7 @@ impl Part {
         serde_json::from_str(&self.text).map_err(|error| self.bad(error))
     }
 
-    /// An object by its keys. serde would take a list of its values for it too.
+    /// An object. A list is refused, because serde would take a list of the values for the object.
     pub fn read_object<T: DeserializeOwned>(&self) -> Result<T, ImportError> {
         if self.text.trim_start().starts_with('[') {
             return Err(self.bad("a list is there instead of an object"));
@@ -165,7 +165,7 @@ struct Since {
     transactions: Vec<Entry>,
 }
 
-/// One output of a transaction. What is said of the transaction itself is the same in all of them.
+/// One output of a transaction. The fields about the transaction itself are the same in all its entries.
 #[derive(Debug, Deserialize)]
 pub(super) struct Entry {
     pub txid: Hex32,
@@ -202,7 +202,7 @@ pub(super) struct Locked {
     pub vout: u32,
 }
 
-/// `gettransaction`, or only these two of it.
+/// `gettransaction`, of which an export may keep only these two fields.
 #[derive(Debug, Deserialize)]
 pub(super) struct Raw {
     pub txid: Hex32,

@@ -30,7 +30,7 @@ pub(super) enum BadDescriptor {
     OtherNetwork(Network),
     #[error("{0}")]
     Malformed(String),
-    /// Core has some that cannot be derived from public keys, or that others do not know.
+    /// Some descriptors of Core cannot be derived from public keys, and some are known to Core alone.
     #[error("its scripts cannot be derived: {0}")]
     NotDerivable(String),
 }
@@ -63,7 +63,7 @@ impl Script {
         Ok(Self::of(descriptor))
     }
 
-    /// Only what the path of one key can spend is ever selected.
+    /// An address is selected only if one key, whose path is known, can spend from it.
     fn of(descriptor: Descriptor<DescriptorPublicKey>) -> Self {
         let (mut keys, mut count) = (None, 0_u32);
         descriptor.for_each_key(|key| {
@@ -147,7 +147,8 @@ impl Addresses {
     pub fn add(&mut self, script: &Script, from: u32, to: u32) -> Result<(), BadDescriptor> {
         let number = self.descriptors;
         self.descriptors += 1;
-        // A second key for the same paths: the rows could not tell whose they are.
+        // Another key has these paths already. Rows hold paths and no keys, so addresses of this one are never
+        // selected.
         let branch = script
             .branch
             .filter(|branch| *self.owners.entry((script.account, script.kind, *branch)).or_insert(number) == number);
@@ -172,7 +173,7 @@ impl Addresses {
         Ok(())
     }
 
-    /// A script that no descriptor gave. `true`: it was not there.
+    /// Adds a script that no descriptor gave. `true`: it is new.
     pub fn add_script(&mut self, script: &[u8]) -> bool {
         let new = self.scripts.insert(script.to_vec());
         if new {

@@ -1,4 +1,10 @@
-//! Other people's wallets, taken over with their whole history.
+//! Takes over wallets of other programs, with their whole history.
+//!
+//! | | |
+//! |---|---|
+//! | reads | the files of an export; of the store, what is there already, and in the end what came of the import |
+//! | writes | a wallet of the store: its addresses and transactions, and the blocks that hold them |
+//! | may never do | change a source, read a private key, or open the wallet for spending: `follow` does, by the nodes |
 //!
 //! | module | holds |
 //! |---|---|
@@ -9,9 +15,9 @@
 //! | `order` | which transactions lost their inputs to others, and the order in which all are stored |
 //! | `run` | an [`Export`] into the store, and the proof that nothing is missing |
 //!
-//! **A source is only ever read.** **What it claims is proven at the end**: every unspent output and each kind of balance,
-//! or the import fails with `UTXO_IMPORT_MISMATCH`. **An import can be run again** at any time, after a crash too: what is
-//! stored already is passed over.
+//! **What a source claims is proven at the end**: every unspent output and each kind of balance, or the import fails
+//! with `UTXO_IMPORT_MISMATCH`. **An import can be run again** at any time, after a crash too: rows that are there are
+//! passed over.
 
 mod bdk;
 mod bdk_file;
@@ -30,7 +36,7 @@ use store::utxo::{Hash, Imported, NewAddress, OutPoint, UtxoError};
 
 pub use bdk::read_bdk;
 pub use core::read_core;
-pub use run::{Progress, Report, Step, import};
+pub use run::{Progress, Report, Stage, import};
 
 /// A wallet as its source has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,14 +45,15 @@ pub struct Export {
     pub addresses: Vec<NewAddress>,
     /// The last block that the source knew.
     pub tip: Option<(u32, Hash)>,
-    /// In the order in which they are stored: by height, then those in no block; each that lost its inputs to another comes
-    /// before that one.
+    /// In the order in which they are stored: by height, then those in no block. A transaction that lost its inputs to
+    /// another one comes before that one.
     pub transactions: Vec<Imported>,
-    /// What the source says is unspent.
+    /// The outputs that are unspent by the source's word.
     pub unspent: BTreeMap<OutPoint, Claim>,
-    /// Transactions that the source no longer holds for valid, and that nothing in it contradicts: why.
+    /// Transactions that are not imported, and why: the source no longer holds them for valid, though no other
+    /// transaction of it took their inputs.
     pub left_out: Vec<(Hash, &'static str)>,
-    /// What the owner should know.
+    /// Remarks for the operator who imports.
     pub notes: Vec<String>,
 }
 
@@ -96,7 +103,7 @@ impl ImportError {
     }
 }
 
-/// So many differences say enough.
+/// A message lists so many differences and counts the others.
 const LISTED: usize = 5;
 
 struct Listed<'a>(&'a [String]);

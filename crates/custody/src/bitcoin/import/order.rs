@@ -12,7 +12,7 @@ use store::utxo::{Hash, Imported, NewTx, OutPoint};
 pub(super) struct Known {
     pub tx: NewTx,
     pub standing: Standing,
-    /// When the source first heard of it, in whatever unit.
+    /// When the source first heard of it. Its unit is the source's: it is only compared.
     pub seen: u64,
 }
 
@@ -20,9 +20,9 @@ pub(super) struct Known {
 pub(super) enum Standing {
     /// `position`: its place in the block, if the source tells.
     Confirmed { block: (u32, Hash, u32), position: u32 },
-    /// Valid. Core keeps some that are in no mempool, and still holds their inputs for spent.
+    /// Valid. Core keeps some transactions that are in no mempool, and still holds their inputs for spent.
     Unconfirmed { in_mempool: bool },
-    /// Its source does not hold it for valid any more, for this reason.
+    /// The source does not hold it for valid any more, for this reason.
     Invalid(&'static str),
 }
 
@@ -35,7 +35,7 @@ impl Standing {
     }
 }
 
-/// Who spends what, of the transactions that are valid.
+/// The valid transaction that spends each output.
 pub(super) fn spenders(known: &HashMap<Hash, Known>) -> HashMap<OutPoint, Hash> {
     let valid = known.values().filter(|known| known.standing.is_valid());
     valid.flat_map(|known| known.tx.inputs.iter().map(|input| (*input, known.tx.hash))).collect()
@@ -54,7 +54,8 @@ pub(super) fn settle(mut known: HashMap<Hash, Known>) -> (Vec<Imported>, Vec<(Ha
     valid.sort_by_cached_key(rank);
     let places: HashMap<Hash, usize> = valid.iter().enumerate().map(|(place, hash)| (*hash, place)).collect();
 
-    // Before which place each of those goes that lost: that of whoever took its input, or of the parent that it lost.
+    // A transaction that lost goes before the place of the one that took its input, or to the place of a parent that
+    // lost.
     let spenders = spenders(&known);
     let mut lost: HashMap<Hash, usize> = HashMap::new();
     let mut before: Vec<Vec<Hash>> = vec![Vec::new(); valid.len()];
@@ -152,7 +153,7 @@ mod tests {
             known(7, &[(5, 1)], Standing::Invalid("gone"), 1),
             // A child that was seen before its parent.
             known(8, &[(6, 0)], WAITS, 1),
-            // Nobody took its input.
+            // No other transaction took its input.
             known(9, &[(94, 0)], Standing::Invalid("evicted"), 2),
             known(10, &[(9, 0)], Standing::Invalid("evicted"), 3),
             // 1 took its input.

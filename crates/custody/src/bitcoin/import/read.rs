@@ -43,7 +43,7 @@ impl<'de> Deserialize<'de> for HexBytes {
     }
 }
 
-/// Enough to find it again, for a message.
+/// The beginning of a long text: enough for a reader of a message to find it.
 pub(super) fn shorten(text: &str) -> String {
     const MOST: usize = 60;
     if text.chars().count() <= MOST { text.to_owned() } else { text.chars().take(MOST).chain("…".chars()).collect() }

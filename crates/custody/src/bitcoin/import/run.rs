@@ -10,23 +10,23 @@ use store::utxo::{
 
 use super::{Claim, Export, ImportError};
 
-/// So many addresses, transactions and outputs at a time: each is one transaction of the database, over in a moment.
+/// So many addresses, transactions and outputs at a time: each chunk is one database transaction, which is over soon.
 const ADDRESSES: usize = 2_000;
 const TRANSACTIONS: usize = 500;
 const OUTPUTS: u32 = 5_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum Stage {
     Addresses,
     Transactions,
     /// The stored outputs are held against those that the source claims.
     Check,
 }
 
-/// How far a step has come.
+/// How far a stage has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
-    pub step: Step,
+    pub stage: Stage,
     pub done: usize,
     pub of: usize,
 }
@@ -44,7 +44,8 @@ pub struct Report {
     pub balance: Balance,
 }
 
-/// Stores the wallet under a name, and compares. It may be run again at any time: what is there is passed over.
+/// Stores the wallet under a name, and compares it with the claims of its source. It may be run again at any time: rows
+/// that are there are passed over.
 pub async fn import(
     db: &Db,
     name: &str,
@@ -65,27 +66,28 @@ async fn in_chunks(
 ) -> Result<Report, ImportError> {
     check_first(db, name, export).await?;
     let wallet = db.create_wallet(name, export.network, at).await?;
-    // Half of a history shows coins that the other half has spent; and a source may be behind the chain. Nothing is selected
-    // before `Follow::restore` has read what the source has not, and held the rest against the nodes.
+    // Half of a history shows coins that the other half has spent, and the source may be behind the chain. So nothing
+    // is selected before `Follow::restore` has read the blocks that the source had not, and compared the others with
+    // the nodes.
     db.begin_import(wallet).await?;
-    let mut tell = |step, done: usize, of| progress(Progress { step, done: done.min(of), of });
+    let mut tell = |stage, done: usize, of| progress(Progress { stage, done: done.min(of), of });
 
     let (mut new_addresses, mut changes) = (0, 0);
     let of = export.addresses.len();
-    tell(Step::Addresses, 0, of);
+    tell(Stage::Addresses, 0, of);
     for (number, addresses) in (1_usize..).zip(export.addresses.chunks(ADDRESSES)) {
         new_addresses += db.add_addresses(wallet, addresses, Paths::WhereFree, at).await?.new;
-        tell(Step::Addresses, number * ADDRESSES, of);
+        tell(Stage::Addresses, number * ADDRESSES, of);
     }
     let of = export.transactions.len();
-    tell(Step::Transactions, 0, of);
+    tell(Stage::Transactions, 0, of);
     for (number, transactions) in (1_usize..).zip(export.transactions.chunks(chunk)) {
         changes += db.import_transactions(transactions, at).await?.transactions.len();
-        tell(Step::Transactions, number * chunk, of);
+        tell(Stage::Transactions, number * chunk, of);
     }
 
-    let balance = check(db, wallet, export, at, &mut |done| tell(Step::Check, done, export.unspent.len())).await?;
-    // Its last blocks may be of a branch that was left.
+    let balance = check(db, wallet, export, at, &mut |done| tell(Stage::Check, done, export.unspent.len())).await?;
+    // The last blocks of the source may be of a branch that the chain has left since: they are read again.
     db.end_import(wallet, export.tip.map_or(0, |(height, _)| height.saturating_sub(FINAL_DEPTH))).await?;
     Ok(Report {
         wallet,
@@ -98,7 +100,7 @@ async fn in_chunks(
     })
 }
 
-/// What cannot come to a good end is refused before anything is stored.
+/// Refuses an import that cannot succeed, before anything is stored.
 async fn check_first(db: &Db, name: &str, export: &Export) -> Result<(), ImportError> {
     let wallets = db.wallets().await?;
     let same = wallets.iter().find(|wallet| wallet.name == name).map(|wallet| wallet.id);
@@ -115,8 +117,8 @@ async fn check_first(db: &Db, name: &str, export: &Export) -> Result<(), ImportE
     if wallets.iter().all(|wallet| Some(wallet.id) == same) {
         return Ok(());
     }
-    // All wallets share the blocks, and follow the chain from the highest one. An import must not raise it past blocks that
-    // another wallet has not seen.
+    // All wallets share the blocks, and follow the chain from the highest one. An import must not raise it past blocks
+    // that another wallet has not seen.
     let tip = db.tip().await?;
     let highest = export.transactions.iter().filter_map(|given| given.block).map(|block| block.0).max();
     if highest > tip.map(|tip| tip.0) {
@@ -125,7 +127,7 @@ async fn check_first(db: &Db, name: &str, export: &Export) -> Result<(), ImportE
     Ok(())
 }
 
-/// The source's blocks are of the chain that the store follows.
+/// Refuses a source whose blocks are not of the chain that the store follows.
 async fn check_blocks(db: &Db, export: &Export) -> Result<(), ImportError> {
     let given: BTreeMap<u32, Hash> =
         export.transactions.iter().filter_map(|given| given.block).map(|(height, hash, _)| (height, hash)).collect();
@@ -142,8 +144,8 @@ fn shown(script: &[u8]) -> String {
     script.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Every output that the store holds for unspent is one that the source claims, and the other way round; and the totals
-/// that the store keeps come to the same.
+/// Checks that the store and the source have the same unspent outputs, and that the totals of the store come to the
+/// same.
 async fn check(
     db: &Db,
     wallet: WalletId,
@@ -198,7 +200,7 @@ fn difference(row: &OutputRow, claim: Option<Claim>) -> Option<String> {
     }
 }
 
-/// Over all accounts. No sum passes all the coins there can be by far: an i64 has room for four thousand times as many.
+/// The sum over all accounts. An i64 has room for four thousand times all the coins there can be, so no sum overflows.
 fn total(accounts: BTreeMap<u32, Balance>) -> Balance {
     accounts.into_values().fold(Balance::default(), |sum, account| Balance {
         confirmed: sum.confirmed.saturating_add(account.confirmed),
@@ -209,8 +211,8 @@ fn total(accounts: BTreeMap<u32, Balance>) -> Balance {
     })
 }
 
-/// What the claims come to. What is immature depends on the last block, and the store has only those blocks that hold
-/// transactions of the wallet: its tip may lie below the source's.
+/// The sum of the claims. Whether a coinbase is immature depends on the last block, and here that is the store's: it
+/// has only those blocks that hold transactions of the wallet, so its tip may lie below the source's.
 fn claimed(export: &Export, tip: u32) -> Balance {
     export.unspent.values().fold(Balance::default(), |sum, claim| {
         let immature = claim.coinbase && claim.height.is_some_and(|height| !is_mature(height, tip));

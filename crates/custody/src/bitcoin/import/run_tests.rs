@@ -104,8 +104,8 @@ async fn whole(db: &TestDb, name: &str) -> Result<Report, ImportError> {
     in_chunks(db, name, &export(), NOW, 2, &mut |_| {}).await
 }
 
-/// Polls the import until it has told of so many steps, and then drops it in the middle of what it does next. `true`: it
-/// came to its end before.
+/// Polls the import until it has told of so many steps, and then drops it in the middle of what it does next. `true`:
+/// it came to its end before.
 async fn killed_after(db: &TestDb, steps: usize) -> bool {
     let export = export();
     let told = AtomicUsize::new(0);
@@ -131,10 +131,10 @@ db_test! {
         assert_eq!((report.addresses, report.transactions, report.new_addresses, report.left_out), (50, 11, 50, 1));
         let balance = Balance { confirmed: 5_390, unconfirmed: 3_832, immature: 5_000, leased: 0, outputs: 4 };
         assert_eq!(report.balance, balance);
-        let of = |step| told.iter().filter(|one| one.step == step).map(|one| (one.done, one.of)).collect::<Vec<_>>();
-        assert_eq!(of(Step::Addresses), [(0, 50), (50, 50)]);
-        assert_eq!(of(Step::Transactions), [(0, 11), (4, 11), (8, 11), (11, 11)]);
-        assert_eq!(of(Step::Check).last(), Some(&(4, 4)));
+        let of = |stage| told.iter().filter(|one| one.stage == stage).map(|one| (one.done, one.of)).collect::<Vec<_>>();
+        assert_eq!(of(Stage::Addresses), [(0, 50), (50, 50)]);
+        assert_eq!(of(Stage::Transactions), [(0, 11), (4, 11), (8, 11), (11, 11)]);
+        assert_eq!(of(Stage::Check).last(), Some(&(4, 4)));
 
         let (_, details) = rows(db, report.wallet, &export()).await;
         let status = |number: usize| details[number - 1].as_ref().map(|detail| detail.status);
