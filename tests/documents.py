@@ -39,6 +39,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 LONGEST_COMMAND_S = 300
+# So many clients of other people are shown on this page, one for each chain.
+SNIPPETS = {Path("docs/guide/devnet.md"): 3}
 NOT_RUN = re.compile(r"<!-- not run: (.*?) -->$")
 # The ports that the pages print: the first, and how many follow each other.
 PORTS = {"http": (7410, 1), "spot": (7411, 1), "control": (8600, 1), "evm": (8545, 3), "tron": (9090, 3),
@@ -148,6 +150,9 @@ def read(path):
             page.steps.append(Step(line, "\n".join(lines) + "\n", javascript=True))
         elif commands:
             raise Failed(f"{path}:{line}: commands in a block that is not marked ```console")
+    snippets = sum(step.javascript for step in page.steps)
+    if snippets != SNIPPETS.get(path, snippets):
+        raise Failed(f"{path}: {snippets} blocks of JavaScript, not {SNIPPETS[path]}")
     return page
 
 
@@ -332,7 +337,7 @@ def main():
         return 0
     only_list = wanted[:1] == ["--list"]
     names = [] if only_list else wanted
-    paths = [Path(name) for name in names] or [
+    paths = [Path(name).resolve().relative_to(ROOT) for name in names] or [
         Path("README.md"), Path("CONTRIBUTING.md"),
         *sorted(path.relative_to(ROOT) for folder in ["docs", "docs/guide"] for path in (ROOT / folder).glob("*.md")),
     ]
