@@ -14,6 +14,8 @@ What a page may contain:
                "error ". One that ends with "&" is given time to print what is expected.
   ```js        Three lines for node, run against the devnet that the page has started. They must print something.
   <!-- not run: REASON -->   before a block: it is left out, and listed.
+  <!-- numbers vary -->      before a block: its output is a real run's. Another run may have another number wherever the
+                             page has one, and so other widths of columns; but what is 0 on the page must be 0.
 
 The commands of a page run in one shell, so that variables carry over, in a folder of their own with a copy of examples/ in
 it. `cargo run --release --` is the built program here. Ports are other ones than those printed, so that a node or a server
@@ -42,6 +44,7 @@ LONGEST_COMMAND_S = 300
 # So many clients of other people are shown on this page, one for each chain.
 SNIPPETS = {Path("docs/guide/devnet.md"): 3}
 NOT_RUN = re.compile(r"<!-- not run: (.*?) -->$")
+NUMBERS_VARY = "<!-- numbers vary -->"
 # The ports that the pages print: the first, and how many follow each other.
 PORTS = {"http": (7410, 1), "spot": (7411, 1), "control": (8600, 1), "evm": (8545, 3), "tron": (9090, 3),
          "bitcoin": (18443, 3)}
@@ -76,6 +79,7 @@ class Step:
     text: str
     expected: list[str] = field(default_factory=list)
     javascript: bool = False
+    numbers_vary: bool = False
 
 
 @dataclass
@@ -86,8 +90,8 @@ class Page:
 
 
 def blocks(text):
-    """Each fenced block: its line, its language, its lines, and why it is not run."""
-    lines, at, reason = text.splitlines(), 0, None
+    """Each fenced block: its line, its language, its lines, whether its numbers vary, and why it is not run."""
+    lines, at, reason, vary = text.splitlines(), 0, None, False
     while at < len(lines):
         line = lines[at]
         if line.startswith("```"):
@@ -95,16 +99,18 @@ def blocks(text):
             end = next((n for n in range(start, len(lines)) if lines[n].startswith("```")), None)
             if end is None:
                 raise Failed(f"line {start}: a block that does not end")
-            yield start, language, lines[start:end], reason
-            at, reason = end, None
+            yield start, language, lines[start:end], vary, reason
+            at, reason, vary = end, None, False
         elif found := NOT_RUN.match(line.strip()):
             reason = found.group(1)
+        elif line.strip() == NUMBERS_VARY:
+            vary = True
         elif line.strip():
-            reason = None
+            reason, vary = None, False
         at += 1
 
 
-def steps(first_line, lines):
+def steps(first_line, lines, vary):
     """The commands of a block, with what is expected of each."""
     found, at = [], 0
     while at < len(lines):
@@ -116,7 +122,7 @@ def steps(first_line, lines):
                 found[-1].expected.append(line)
             at += 1
             continue
-        step = Step(first_line + at + 1, line[2:])
+        step = Step(first_line + at + 1, line[2:], numbers_vary=vary)
         while lines[at].endswith("\\"):
             at += 1
             step.text += "\n" + lines[at]
@@ -138,12 +144,12 @@ def steps(first_line, lines):
 
 def read(path):
     page = Page(path)
-    for line, language, lines, reason in blocks((ROOT / path).read_text()):
+    for line, language, lines, vary, reason in blocks((ROOT / path).read_text()):
         commands = any(text.startswith("$ ") for text in lines)
         if reason is not None:
             page.left_out.append((line, reason))
         elif language == "console":
-            page.steps += steps(line, lines)
+            page.steps += steps(line, lines, vary)
         elif language == "js":
             if len([text for text in lines if text.strip()]) != 3:
                 raise Failed(f"{path}:{line}: JavaScript of three lines is promised")
@@ -176,14 +182,32 @@ def free(count, like):
     raise Failed(f"no {count} free ports of {digits} digits on this machine")
 
 
-def pattern(expected):
-    """What is expected, as a regular expression over whole lines."""
+def literal(text, vary):
+    """A piece of a line as a regular expression."""
+    if not vary:
+        return re.escape(text)
+    found = ""
+    for piece in re.split(r"(-?\d[\d,.]*|  +|─+)", text):
+        if re.fullmatch(r"-?\d[\d,.]*", piece):
+            found += r"0[0.]*" if not re.search(r"[1-9]", piece) else r"-?\d[\d,.]*"
+        elif re.fullmatch(r"  +", piece):
+            found += " +"
+        elif re.fullmatch(r"─+", piece):
+            found += "─+"
+        else:
+            found += re.escape(piece)
+    return found
+
+
+def pattern(step):
+    """What is expected of a step, as a regular expression over whole lines."""
     parts = []
-    for line in expected:
+    for line in step.expected:
         if line.strip() == "…":
             parts.append(r"(?:[^\n]*\n)*?")
         else:
-            parts.append(r"[^\n]*".join(re.escape(piece) for piece in line.rstrip().split("…")) + r"\n")
+            pieces = line.rstrip().split("…")
+            parts.append(r"[^\n]*".join(literal(piece, step.numbers_vary) for piece in pieces) + r"\n")
     return re.compile("".join(parts))
 
 
@@ -249,7 +273,7 @@ class Session:
         deadline = time.monotonic() + 60
         background = re.search(r"&\s*(#.*)?$", step.text)
         while background and step.expected and time.monotonic() < deadline:
-            if pattern(step.expected).fullmatch(self.said(output)):
+            if pattern(step).fullmatch(self.said(output)):
                 break
             time.sleep(0.05)
         return self.said(output), int(status.read_text())
@@ -292,7 +316,7 @@ def check(step, output, status):
             raise Failed(f"exit code {status}, output:\n{output or '(none)'}")
         return
     may_fail = any(line.startswith("error ") for line in step.expected)
-    if step.expected and not pattern(step.expected).fullmatch(output):
+    if step.expected and not pattern(step).fullmatch(output):
         shown = difflib.unified_diff([line.rstrip() + "\n" for line in step.expected], output.splitlines(True),
                                      "the page", "the program")
         raise Failed("it prints something else:\n" + "".join(shown))
