@@ -5,18 +5,23 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use terminal::failure::{Exit, Failure};
+
+#[cfg(feature = "lab")]
+use crate::commands::devnet;
 use crate::commands::{
-    Context, account, apply, audit, balances, checkpoint, config, devnet, drill, drill_plain, drill_spot, journal,
-    load, migrate, serve, spot, token, transfer, utxo, with_postgres,
+    Context, account, apply, audit, balances, checkpoint, config, journal, migrate, openapi, serve, spot, token,
+    transfer, utxo,
 };
 use crate::config::Config;
-use crate::failure::{Exit, Failure, Outcome};
-use crate::{bench, chaos, demo, sim};
 
 /// Moves every coin of a custodial exchange exactly once.
 ///
 /// First steps:
-///   bursar demo                            a treasury that runs by itself, nothing to install
+#[cfg_attr(
+    feature = "lab",
+    doc = "   bursar demo                            a treasury that runs by itself, nothing to install"
+)]
 ///   bursar migrate                         make the database (bursar.toml or BURSAR_DATABASE_URL says where)
 ///   bursar apply examples/treasury.toml    assets, chains, limits
 ///   bursar account open --owner 7 --asset USDT
@@ -39,7 +44,8 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run a sample treasury: accounts, a stream of operations, balances, an audit
-    Demo(demo::Arguments),
+    #[cfg(feature = "lab")]
+    Demo(lab::demo::Arguments),
     /// Make the database's schema, or bring it up to date
     Migrate,
     /// Apply a treasury file: assets, chains, assets on chains, limits
@@ -67,44 +73,43 @@ enum Command {
     /// Print the description of the HTTP interface (OpenAPI 3.1)
     Openapi,
     /// Three chains on this machine, to try things with: Bitcoin, EVM and TRON, with faults on request
+    #[cfg(feature = "lab")]
     Devnet(devnet::Arguments),
     /// The spot engine: run it, ask it, look at its log
     #[command(subcommand)]
     Spot(spot::Command),
     /// Run a part of Bursar through crashes and faults from a seed, held against a simple model
+    #[cfg(feature = "lab")]
     #[command(subcommand)]
-    Sim(sim::Command),
+    Sim(lab::sim::command::Command),
     /// Put Bursar under load and kill its parts; afterwards hold the clients' own records against what is there
+    #[cfg(feature = "lab")]
     #[command(subcommand)]
-    Chaos(chaos::Command),
+    Chaos(lab::chaos::Command),
     /// Check the configuration
     #[command(subcommand)]
     Config(ConfigCommand),
     /// Measure speed, as a ratio to a yardstick of the same run
+    #[cfg(feature = "lab")]
     #[command(subcommand)]
-    Bench(bench::Command),
+    Bench(lab::bench::Command),
     /// Run a command beside a private PostgreSQL server in a temporary folder
-    WithPostgres(with_postgres::Arguments),
+    #[cfg(feature = "lab")]
+    WithPostgres(lab::with_postgres::Arguments),
     /// For benches: many clients that move money in and out of spot accounts over HTTP
+    #[cfg(feature = "lab")]
     #[command(hide = true)]
-    Load(load::Arguments),
+    Load(lab::load::command::Arguments),
     /// For tests: post batches until killed
+    #[cfg(feature = "lab")]
     #[command(subcommand, hide = true)]
-    Drill(DrillCommand),
+    Drill(lab::drill::Command),
 }
 
 #[derive(Debug, Subcommand)]
 enum ConfigCommand {
     /// Read the configuration as every command would, and show it
     Check,
-}
-
-#[derive(Debug, Subcommand)]
-enum DrillCommand {
-    Ledger(drill::Arguments),
-    Spot(drill_spot::Arguments),
-    /// For benches: the plain transfer over HTTP
-    Plain(drill_plain::Arguments),
 }
 
 pub fn run() -> ExitCode {
@@ -144,54 +149,48 @@ fn report_usage(error: &clap::Error) -> ExitCode {
     if asked_for { ExitCode::SUCCESS } else { ExitCode::from(Exit::BadInput as u8) }
 }
 
+/// Runs the command. Those that take the context read the configuration first; the others bring all that they need.
+#[deny(clippy::wildcard_enum_match_arm, reason = "a command that is listed and not run must not compile")]
 async fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
-    let done = |outcome: Outcome| outcome.map(|()| ExitCode::SUCCESS);
-    // These bring a database of their own.
-    match &cli.command {
-        Command::Demo(arguments) => return done(demo::run(arguments, cli.json).await),
-        Command::Bench(command) => return done(bench::run(command, cli.json).await),
-        Command::Devnet(arguments) => return done(devnet::run(arguments, cli.json).await),
-        Command::Spot(command) => return done(spot::run(command, cli.json).await),
-        Command::Sim(command) => return done(sim::run(command, cli.json)),
-        Command::Openapi => {
-            // It ends with a newline already.
-            crate::output::say(server::api::openapi::text().trim_end());
-            return Ok(ExitCode::SUCCESS);
-        }
-        Command::Chaos(command) => return done(chaos::run(command, cli.json).await),
-        Command::Load(arguments) => return done(load::run(arguments, cli.json).await),
-        Command::Drill(DrillCommand::Spot(arguments)) => return done(drill_spot::run(arguments).await),
-        Command::Drill(DrillCommand::Plain(arguments)) => return done(drill_plain::run(arguments).await),
-        Command::WithPostgres(arguments) => return with_postgres::run(arguments).await,
-        _ => {}
-    }
-    let (config, file) = Config::load(cli.config.as_deref(), Config::environment())?;
-    let context = Context { config, json: cli.json };
-    done(match &cli.command {
-        Command::Migrate => migrate::run(&context).await,
-        Command::Apply(arguments) => apply::run(&context, arguments).await,
-        Command::Account(arguments) => account::run(&context, arguments).await,
-        Command::Journal(arguments) => journal::run(&context, arguments).await,
-        Command::Balances => balances::run(&context).await,
-        Command::Audit(arguments) => audit::run(&context, arguments).await,
-        Command::Checkpoint => checkpoint::run(&context).await,
-        Command::Serve(arguments) => serve::run(&context, arguments).await,
-        Command::Transfer(command) => transfer::run(&context, command).await,
-        Command::Utxo(command) => utxo::run(&context, command).await,
-        Command::Token(arguments) => token::run(&context, arguments),
-        Command::Config(ConfigCommand::Check) => config::check(&context, file.as_deref()),
-        Command::Drill(DrillCommand::Ledger(arguments)) => drill::run(&context, arguments).await,
-        Command::Demo(_)
-        | Command::Bench(_)
-        | Command::Devnet(_)
-        | Command::Spot(_)
-        | Command::Sim(_)
-        | Command::Openapi
-        | Command::Load(_)
-        | Command::Chaos(_)
-        | Command::Drill(DrillCommand::Spot(_) | DrillCommand::Plain(_))
-        | Command::WithPostgres(_) => Ok(()),
-    })
+    let json = cli.json;
+    let context = || -> Result<Context, Failure> {
+        let (config, file) = Config::load(cli.config.as_deref(), Config::environment())?;
+        Ok(Context { config, file, json })
+    };
+    let done = match &cli.command {
+        #[cfg(feature = "lab")]
+        Command::Demo(arguments) => lab::demo::run(arguments, json).await,
+        Command::Migrate => migrate::run(&context()?).await,
+        Command::Apply(arguments) => apply::run(&context()?, arguments).await,
+        Command::Account(arguments) => account::run(&context()?, arguments).await,
+        Command::Journal(arguments) => journal::run(&context()?, arguments).await,
+        Command::Balances => balances::run(&context()?).await,
+        Command::Audit(arguments) => audit::run(&context()?, arguments).await,
+        Command::Checkpoint => checkpoint::run(&context()?).await,
+        Command::Serve(arguments) => serve::run(&context()?, arguments).await,
+        Command::Transfer(command) => transfer::run(&context()?, command).await,
+        Command::Utxo(command) => utxo::run(&context()?, command).await,
+        Command::Token(arguments) => token::run(&context()?, arguments),
+        Command::Openapi => openapi::run(),
+        #[cfg(feature = "lab")]
+        Command::Devnet(arguments) => devnet::run(arguments, json).await,
+        Command::Spot(command) => spot::run(command, json).await,
+        #[cfg(feature = "lab")]
+        Command::Sim(command) => lab::sim::command::run(command, json),
+        #[cfg(feature = "lab")]
+        Command::Chaos(command) => lab::chaos::run(command, json).await,
+        Command::Config(ConfigCommand::Check) => config::check(&context()?),
+        #[cfg(feature = "lab")]
+        Command::Bench(command) => lab::bench::run(command, json).await,
+        // The exit code of the command that it runs is the exit code of this one.
+        #[cfg(feature = "lab")]
+        Command::WithPostgres(arguments) => return lab::with_postgres::run(arguments).await,
+        #[cfg(feature = "lab")]
+        Command::Load(arguments) => lab::load::command::run(arguments, json).await,
+        #[cfg(feature = "lab")]
+        Command::Drill(command) => lab::drill::run(command, async || context()?.open().await).await,
+    };
+    done.map(|()| ExitCode::SUCCESS)
 }
 
 #[cfg(test)]

@@ -11,7 +11,8 @@ use store::Options;
 use store::db::describe_url;
 use toml::{Table, Value};
 
-use crate::failure::Failure;
+use terminal::failure::Failure;
+use terminal::files::read_text;
 
 /// Every setting has a default, so every setting has a name to be found by.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -332,10 +333,7 @@ fn internal(error: &(dyn std::error::Error + 'static)) -> Failure {
 
 /// Reads a TOML file into a type that knows all its keys. Errors say the line, and what was probably meant.
 pub fn read_toml<T: DeserializeOwned>(file: &Path, code: &'static str) -> Result<T, Failure> {
-    let text = std::fs::read_to_string(file).map_err(|error| {
-        let message = format!("{} cannot be read: {error}", file.display());
-        Failure::bad_input("FILE_NOT_READABLE", message, "check the path and its permissions")
-    })?;
+    let text = read_text(file)?;
     parse_toml(&text, &file.display().to_string(), code)
 }
 

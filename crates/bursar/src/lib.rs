@@ -1,35 +1,20 @@
-//! The `bursar` command: configuration, commands, the demo, the benches.
+//! The `bursar` command: configuration and commands.
 //!
 //! | module | holds |
 //! |---|---|
 //! | [`cli`] | the command line, and which command runs what |
-//! | [`config`] | one TOML file plus `BURSAR_…` variables; unknown keys are errors with a suggestion |
-//! | [`treasury`] | the declarative file of `bursar apply` |
 //! | [`commands`] | one file per command |
-//! | [`demo`] | first success: a treasury that runs by itself |
-//! | [`sim`] | seeded simulations: crashes, faults, and a model that must agree |
-//! | [`bench`] | speed, as a ratio to a yardstick measured in the same run |
-//! | [`load`] | many clients over HTTP, every answer looked at |
-//! | [`rig`] | a whole Bursar in processes of its own, and customers who keep their own records |
-//! | [`chaos`] | the rig under load while its parts are killed |
-//! | [`postgres`] | a private PostgreSQL server in a temporary folder |
-//! | [`failure`] | what a command that fails says, and its exit code |
+//! | [`treasury`] | the declarative file of `bursar apply` |
+//! | [`config`] | one TOML file plus `BURSAR_…` variables; unknown keys are errors with a suggestion |
 //!
-//! **Only this crate reads the machine's clock** (`clock.rs`).
+//! Each module uses only those below it; `tests/architecture.rs` holds that.
+//!
+//! The feature `lab`, which is on by default, adds the commands that prove and measure: `demo`, `devnet`, `sim`, `chaos`,
+//! `bench`, `with-postgres`, `load` and `drill`. A build without it (`--no-default-features`) is the one for production.
 
-pub mod bench;
-pub mod chaos;
 pub mod cli;
-pub mod clock;
 pub mod commands;
 pub mod config;
-pub mod demo;
-pub mod failure;
-pub mod load;
-pub mod output;
-pub mod postgres;
-pub mod rig;
-pub mod sim;
 pub mod treasury;
 
 use std::process::ExitCode;

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use store::catalog::Catalog;
 
 use crate::config::parse_toml;
-use crate::failure::Failure;
+use terminal::failure::Failure;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

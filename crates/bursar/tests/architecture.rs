@@ -1,5 +1,9 @@
 //! The dependency table of ARCHITECTURE.md, as a test. A crate that uses what the table does not allow would put a key
-//! beside a database, or SQL beside an HTTP handler.
+//! beside a database, or SQL beside an HTTP handler. Within `bursar` no module may use one that uses it, and the build
+//! for production contains nothing of the lab.
+
+#[path = "architecture/modules.rs"]
+mod modules;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
@@ -69,5 +73,31 @@ fn the_table_stands_in_the_architecture_document() {
         let row = document.lines().find(|line| line.starts_with(&format!("| `{name}` |")));
         let row = row.unwrap_or_else(|| panic!("ARCHITECTURE.md has no row for {name}"));
         assert!(row.ends_with(&format!("| {uses} |")), "ARCHITECTURE.md, row {name}: should end with | {uses} |");
+    }
+}
+
+/// What a build for production (`--no-default-features`) must not contain.
+const NOT_IN_PRODUCTION: [&str; 1] = ["lab"];
+
+/// The names of all crates that `bursar` is linked from.
+fn linked(options: &[&str]) -> BTreeSet<String> {
+    let output = Command::new(env!("CARGO"))
+        .args(["tree", "-p", "bursar", "-e", "normal", "--offline", "--locked", "--prefix", "none", "--format", "{p}"])
+        .args(options)
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .expect("cargo runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8_lossy(&output.stdout);
+    text.lines().filter_map(|line| line.split(' ').next()).map(ToOwned::to_owned).collect()
+}
+
+#[test]
+fn production_is_built_without_the_lab() {
+    let (production, everything) = (linked(&["--no-default-features"]), linked(&[]));
+    assert!(production.contains("store"), "{production:?}");
+    for name in NOT_IN_PRODUCTION {
+        assert!(!production.contains(name), "{name} is in the build for production");
+        assert!(everything.contains(name), "{name} is in no build: correct the list");
     }
 }

@@ -78,6 +78,7 @@ fn code(code: &str, exit: i32) -> impl Fn((String, String, i32)) {
 }
 
 #[test]
+#[cfg(feature = "lab")]
 fn the_demo_ends_with_balanced_books() {
     let shell = Shell::new();
     let body = shell.json(&["demo", "--for", "3s", "--seed", "7"]);
@@ -197,6 +198,7 @@ fn a_closed_pipe_is_no_panic() {
 
 /// The demo and the benches make up money; a database with somebody's settings is not theirs to play with.
 #[test]
+#[cfg(feature = "lab")]
 fn made_up_money_stays_out_of_real_databases() {
     let shell = Shell::with_treasury();
     let real = shell.folder.path().join("bursar-data/bursar.db");
@@ -239,14 +241,18 @@ fn what_is_not_text_is_no_panic() {
 fn help_teaches() {
     let shell = Shell::new();
     let text = shell.ok(&["--help"]);
-    for word in ["bursar demo", "bursar migrate", "Exit codes", "with-postgres"] {
+    for word in ["bursar migrate", "Exit codes"] {
         assert!(text.contains(word), "{word} is missing:\n{text}");
+    }
+    for word in ["bursar demo", "with-postgres"] {
+        assert_eq!(text.contains(word), cfg!(feature = "lab"), "{word} belongs to the lab:\n{text}");
     }
     assert!(!text.contains("drill"), "tools for tests stay hidden");
 }
 
 /// The "Show" of the foundation: a movement or a balance broken by hand is named, with exit 1.
 #[test]
+#[cfg(feature = "lab")]
 fn broken_books_exit_1_and_name_the_row() {
     let shell = Shell::new();
     shell.ok(&["demo", "--for", "200ms"]);
@@ -270,6 +276,7 @@ fn broken_books_exit_1_and_name_the_row() {
 }
 
 #[test]
+#[cfg(feature = "lab")]
 fn a_devnet_says_where_it_is_and_leaves_taken_ports_alone() {
     let shell = Shell::new();
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");

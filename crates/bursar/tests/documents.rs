@@ -83,7 +83,7 @@ fn codes_in_sources() -> BTreeSet<String> {
         let pieces: Vec<&str> = text.split('"').collect();
         for (at, piece) in pieces.iter().enumerate().skip(1).step_by(2) {
             let before = pieces[at - 1].trim_end();
-            let named = ["RowsSql::new(", "rename_all =", "value_name =", "var_os(", "env!("]
+            let named = ["RowsSql::new(", "RowsSql::listing(", "rename_all =", "value_name =", "var_os(", "env!("]
                 .iter()
                 .any(|place| before.ends_with(place));
             let capitals = piece.len() >= 8 && piece.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'_');

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use bursar::postgres::PrivatePostgres;
 use domain::random::Random;
+use lab::postgres::PrivatePostgres;
 use store::ledger::journal::{MovementFilter, list_movements};
 use store::testing::{TestDb, on};
 use store::{Db, Engine, Options};

@@ -236,6 +236,7 @@ fn wrong_things_typed_get_a_code_and_a_hint() {
 }
 
 #[test]
+#[cfg(feature = "lab")]
 fn a_simulation_says_what_happened_and_the_same_seed_says_the_same() {
     let simulate = || json(&run(&["sim", "spot", "--seed", "7", "--ops", "5000", "--json"]));
     let report = simulate();
@@ -245,6 +246,7 @@ fn a_simulation_says_what_happened_and_the_same_seed_says_the_same() {
 }
 
 #[test]
+#[cfg(feature = "lab")]
 fn simulated_transfers_hold_the_laws_and_the_same_seed_says_the_same() {
     let simulate = || json(&run(&["sim", "transfer", "--seed", "7", "--transfers", "300", "--json"]));
     let report = simulate();
@@ -255,6 +257,7 @@ fn simulated_transfers_hold_the_laws_and_the_same_seed_says_the_same() {
 }
 
 #[test]
+#[cfg(feature = "lab")]
 fn a_short_bench_prints_every_figure() {
     let report = json(&run(&[
         "bench",

@@ -1,15 +1,7 @@
 //! Heads, headers, and the outputs of blocks that pay watched addresses.
 
 use domain::{RawAmount, Timestamp};
-
-use crate::address::Address;
-use crate::hash::{BlockHash, TxHash};
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct BlockRef {
-    pub height: u64,
-    pub hash: BlockHash,
-}
+use tx::{Address, BlockHash, BlockRef, Coin, TxHash};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
@@ -32,13 +24,6 @@ pub struct Head {
     /// The highest block that can no longer change: TRON's solidified height; elsewhere the tip less the chain's
     /// confirmations. `None` while the chain is younger than that, or fewer nodes than a quorum have answered.
     pub settled: Option<u64>,
-}
-
-/// What is paid: the chain's own coin, or a listed token.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Coin {
-    Native,
-    Token(Address),
 }
 
 /// Where in its transaction a payment stands. With the transaction's hash it is the key of a deposit, so it must not

@@ -1,15 +1,16 @@
 //! The trait [`Chain`]: all that custody may ask of a chain.
 
-use domain::{ChainKind, RawAmount};
+use domain::{ChainKind, RawAmount, Timestamp};
 use futures_util::future::BoxFuture;
+use tx::{
+    Address, BadAddress, BlockRef, BuildError, Coin, DecodeError, Draft, Fee, FeeCap, Meaning, Payment, TxHash,
+    Unsigned,
+};
 
-use crate::address::{Address, BadAddress};
-use crate::block::{BlockRef, Coin, Head, Header, Output, Scan};
+use crate::block::{Head, Header, Output, Scan};
+use crate::broadcast::Broadcast;
 use crate::error::ChainError;
-use crate::fee::{FeeCap, Quote};
-use crate::hash::TxHash;
 use crate::status::Status;
-use crate::transaction::{Broadcast, BuildError, DecodeError, Draft, Meaning, Payment, Unsigned};
 use crate::watch::Watched;
 
 pub type Answer<'a, T> = BoxFuture<'a, Result<T, ChainError>>;
@@ -19,6 +20,20 @@ pub type Answer<'a, T> = BoxFuture<'a, Result<T, ChainError>>;
 pub struct Nonces {
     pub mined: u64,
     pub pending: u64,
+}
+
+/// All that a chain has to say before a payment can be drafted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Quote {
+    pub fee: Fee,
+    /// The network asks for more than the cap; `fee` is the cap.
+    pub capped: bool,
+    /// EVM: the gas limit. TRON: the energy. Bitcoin: unused, zero.
+    pub gas: u64,
+    /// The most that this payment can cost, in the native coin. On Bitcoin it depends on the inputs: zero here.
+    pub most: RawAmount,
+    /// TRON: the block to refer to, and the time that it says.
+    pub reference: Option<(BlockRef, Timestamp)>,
 }
 
 /// A transaction that was sent, or may have been.

@@ -8,7 +8,9 @@
 
 use std::collections::VecDeque;
 
-use crate::block::{BlockRef, Scan};
+use tx::BlockRef;
+
+use crate::block::Scan;
 use crate::client::Chain;
 use crate::endpoint::CallError;
 use crate::error::ChainError;

@@ -4,9 +4,7 @@
 //! them proves anything, and all of them are [`Status::Unknown`]. Only a [`Proof`] ends the waiting.
 
 use domain::{RawAmount, Timestamp};
-
-use crate::block::BlockRef;
-use crate::hash::TxHash;
+use tx::{BlockRef, TxHash};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {

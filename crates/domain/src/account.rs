@@ -14,7 +14,7 @@ impl UserId {
         u64::try_from(id).ok().filter(|id| *id > 0).map(Self)
     }
 
-    /// Fits: it was made from an `i64`.
+    /// The number fits an `i64`, because it was made from one.
     pub const fn get(self) -> i64 {
         self.0.cast_signed()
     }
@@ -37,8 +37,8 @@ impl fmt::Display for AccountId {
     }
 }
 
-/// What an account is for. A positive balance is owed to the account's owner, so custody is negative by the
-/// coins that it holds, and all accounts of an asset add up to zero.
+/// What an account is for. A positive balance is owed to the account's owner. So a custody account is negative by the
+/// coins on its addresses, and all accounts of an asset add up to zero.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum AccountKind {
     /// A user's own money at rest.

@@ -1,8 +1,8 @@
 //! Snowflake ids: 41 bits of milliseconds since 2024, 10 bits of node, 12 bits of sequence, positive in an `i64`.
 //!
-//! A generator never repeats itself: when the clock stands still or steps back it counts on from the last id,
-//! borrowing from the next millisecond when the 4,096 of this one are used up. Two generators never meet,
-//! as long as each has a node number of its own. Handing those out is the server's business (a lease in the database).
+//! A generator never repeats an id: when the clock stands still or steps back it counts on from the last id,
+//! borrowing from the next millisecond when the 4,096 of this one are used up. Two generators never make the same id,
+//! as long as each has a node number of its own. The database leases those to processes (`transfer::IdMaker`).
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use crate::time::{Clock, Timestamp};
 
-const EPOCH_MS: i64 = 1_704_067_200_000; // 2024-01-01T00:00:00Z
+/// 2024-01-01T00:00:00Z.
+const EPOCH_MS: i64 = 1_704_067_200_000;
 const NODE_BITS: u32 = 10;
 const SEQUENCE_BITS: u32 = 12;
 

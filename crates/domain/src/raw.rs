@@ -142,7 +142,7 @@ mod tests {
             }
         }
 
-        /// Whatever comes in is in the ledger or in the residue, to the last raw unit.
+        /// The ledger amount and the residue add up to the raw amount, to the last unit.
         #[test]
         fn conversion_conserves(
             limbs: [u64; 2], (precision, decimals) in (0_u8..=18).prop_flat_map(|p| (Just(p), p..=30)),

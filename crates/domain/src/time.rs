@@ -1,4 +1,4 @@
-//! Time is data. Whoever needs the time is handed a [`Clock`]; only the `bursar` binary reads the machine's.
+//! Time is data. Code that needs the time is handed a [`Clock`]; only the `bursar` binary reads the machine's.
 
 use std::fmt;
 use std::sync::atomic::{AtomicI64, Ordering};

@@ -11,8 +11,8 @@ use domain::{Timestamp, UserId};
 const WINDOW_MICROS: i64 = 1_000_000;
 /// Users of different shards do not wait for each other.
 const SHARDS: usize = 64;
-/// Users that each request looks at for whether they are gone. A request makes at most one such look necessary: with
-/// two, those who are gone become fewer with every request.
+/// How many users each request checks for being gone. A request adds at most one user to the table, so with two checks
+/// the users who are gone become fewer with every request.
 const LOOKS: usize = 2;
 /// Tables smaller than this are not worth shrinking.
 const SMALL: usize = 64;
@@ -60,7 +60,7 @@ impl PerSecond {
         // Users are numbered one after the other, so that the remainder spreads them evenly.
         let place = user.get().unsigned_abs() % self.shards.len() as u64;
         let shard = &self.shards[place as usize];
-        // A thread that panicked left times behind, and any times will do.
+        // A thread that panicked while it had the lock left a list of times behind, and any list of times is usable.
         let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
         shard.forget(now);
         shard.allow(user, now, self.limit)
@@ -70,7 +70,7 @@ impl PerSecond {
 #[derive(Debug, Default)]
 struct Shard {
     windows: HashMap<UserId, Window>,
-    /// Each user of the table once, with the time when they are known to have been there.
+    /// Each user of the table once, with a time at which the user made a request.
     seen: VecDeque<(UserId, Timestamp)>,
 }
 
@@ -105,13 +105,13 @@ impl Shard {
             }
         }
         if self.windows.capacity() > SMALL && self.windows.len() < self.windows.capacity() / 8 {
-            // Their time is that of as many removals.
+            // Shrinking takes as long as the removals that led here, so it costs each request the same at most.
             self.windows.shrink_to(self.windows.len() * 2);
             self.seen.shrink_to(self.seen.len() * 2);
         }
     }
 
-    /// A user who is still here goes to the end of the queue.
+    /// A user with requests in the last second goes to the end of the queue; another is removed.
     fn look(&mut self, user: UserId, now: Timestamp) {
         let Some(window) = self.windows.get_mut(&user) else { return };
         window.slide(now);
@@ -130,8 +130,8 @@ struct Window(VecDeque<Timestamp>);
 
 impl Window {
     fn slide(&mut self, now: Timestamp) {
-        // The clock was set back. What seems to come from the future counts as of now: it still counts, but for no
-        // longer than a second.
+        // After the clock was set back, times that seem to be in the future become now: these requests still count, but
+        // for no longer than a second.
         for time in self.0.iter_mut().rev().take_while(|time| **time > now) {
             *time = now;
         }
@@ -141,7 +141,7 @@ impl Window {
     }
 }
 
-/// Whether the time is in the second that ends now. The future is not: whoever is seen there is looked at anew.
+/// Whether the time is in the second that ends now. A time in the future is not, so that its user is checked again.
 const fn is_within(time: Timestamp, now: Timestamp) -> bool {
     let age = now.micros().saturating_sub(time.micros());
     0 <= age && age < WINDOW_MICROS
@@ -317,7 +317,7 @@ mod tests {
             }
         }
 
-        /// Whatever the clock did before.
+        /// The clock may jump to any time between two requests.
         #[test]
         fn no_clock_panics_and_a_second_is_always_enough(
             limit in 1_u32..4,

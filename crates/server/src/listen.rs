@@ -1,5 +1,5 @@
-//! Connections: so many at a time, each with a limit on how long it may take to say what it wants, and drained in order
-//! when the server stops.
+//! Connections: their number is bounded, each has limited time to send its request, and when the server stops, those
+//! that are open may finish what they began.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use rustix::net::sockopt::set_tcp_user_timeout;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
-/// Connections at a time. Whoever comes after them waits to be accepted.
+/// Connections at a time. More clients than that wait to be accepted.
 const CONNECTIONS: usize = 4_096;
 /// How long a client may take to send its headers, the first time and between two requests.
 const HEADER_TIME: Duration = Duration::from_secs(60);
@@ -21,10 +21,10 @@ const HEADER_TIME: Duration = Duration::from_secs(60);
 const DRAIN: Duration = Duration::from_secs(20);
 /// A client that takes nothing of its answer for so long is gone.
 const UNREAD_MS: u32 = 30_000;
-/// Headers are short.
+/// The longest headers of a request.
 const HEADER_BYTES: usize = 32 << 10;
 
-/// Serves until `stop` is done, then takes no more connections and lets those there finish what they began.
+/// Serves until `stop` is done, then takes no more connections and lets the open ones finish what they began.
 pub async fn serve(listener: TcpListener, router: Router, stop: impl Future<Output = ()>) {
     let room = Arc::new(Semaphore::new(CONNECTIONS));
     let graceful = GracefulShutdown::new();

@@ -59,6 +59,16 @@ pub enum Outcome {
     Refused(Refusal),
 }
 
+impl Outcome {
+    /// `applied`, or the code of the refusal.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Applied => "applied",
+            Self::Refused(refusal) => refusal.code(),
+        }
+    }
+}
+
 /// What is remembered under an operation id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {

@@ -1,4 +1,4 @@
-//! `bursar audit`: laws 1 and 2, proven over live data.
+//! `bursar audit`: laws 1 and 2 (docs/laws.md), proven over live data.
 //!
 //! Everything is read from one snapshot, so traffic goes on meanwhile and causes no false alarm. Rows are streamed
 //! or added up by the database; memory does not grow with the journal.
@@ -7,7 +7,7 @@
 //! |---|---|
 //! | `movements` | each row is as it was written, and makes sense by itself |
 //! | `history` | nothing was removed since the last checkpoint's mark |
-//! | `operations` | the legs of each key are complete and agree |
+//! | `operations` | the movements of each key are complete and agree |
 //! | `owners` | each account belongs to whom it was opened for, with a status that a recorded change led to |
 //! | `accounts` | both accounts of each applied movement exist and have its asset |
 //! | `holds` | each settle and release ends one hold of the same account, with its exact amount |
@@ -17,7 +17,7 @@
 //! | `transfers` | the history of each transfer is a walk through the state machine that ends at its state |
 //! | `entries` | each transfer's entries in the journal are those of its state, and all that `clearing:spot` holds |
 //!
-//! Not proven: that nobody removed rows which moved nothing (a refused operation, say) and are younger than the last
+//! Not proven: that no rows were removed which moved nothing (a refused operation, say) and are younger than the last
 //! checkpoint, and that settings are what `setting_changes` says. That is for database roles to prevent.
 
 use std::collections::BTreeMap;
@@ -31,7 +31,7 @@ use crate::ledger::accounts::account_checksum;
 use crate::ledger::balances::{
     HIGHEST_MOVEMENT, Mark, add_movements, join_halves, latest_checkpoint, latest_mark, totals,
 };
-use crate::ledger::row::MovementRow;
+use crate::ledger::row::{COLUMNS, MovementRow};
 use crate::transfer::audit::{check_entries, check_histories};
 
 /// The result of one check.
@@ -63,8 +63,7 @@ impl Report {
 
 statements! {
     COUNT_MOVEMENTS = "SELECT COUNT(*) FROM movements";
-    STREAM_MOVEMENTS = "SELECT id, op_key, leg, action, outcome, from_account, to_account, asset_id, amount, hold_key,
-            reference, at, checksum FROM movements ORDER BY id";
+    STREAM_MOVEMENTS(COLUMNS) = "SELECT {columns} FROM movements ORDER BY id";
     FIND_RAGGED_OPERATION = "SELECT op_key FROM movements GROUP BY op_key
         HAVING MIN(leg) <> 0 OR MAX(leg) <> COUNT(*) - 1 OR MIN(action) <> MAX(action)
             OR MIN(outcome) <> MAX(outcome)
@@ -121,7 +120,7 @@ statements! {
     READ_SYMBOL = "SELECT symbol FROM assets WHERE id = $1";
 }
 
-/// Where the audit stands, for whoever shows progress.
+/// Where the audit stands, for a progress bar.
 #[derive(Clone, Copy, Debug)]
 pub enum Progress {
     Started { movements: u64 },
@@ -199,7 +198,7 @@ async fn check_movements(
                 let row = match rows.try_next().await {
                     Ok(Some(row)) => row,
                     Ok(None) => break,
-                    // Text that is no text, say. What comes after it cannot be read either.
+                    // Text that is no text, say. The rows behind it cannot be read either.
                     Err(sqlx::Error::ColumnDecode { index, source }) => {
                         let problem = format!("the next row's column {index} cannot be read: {source}");
                         first = first.or(violation(format!("movements id>{last}"), problem));

@@ -12,10 +12,10 @@ use domain::{
 };
 
 use crate::db::{Db, Tx};
-use crate::dialect::{LOCK_ASSETS, LOCK_MIGRATIONS};
+use crate::dialect::LOCK_MIGRATIONS;
 use crate::error::StoreError;
 use crate::ledger::{self, NewAccount};
-use crate::sql::{Column, ColumnType::Int, ColumnType::Text, RowsSql, execute_rows};
+use crate::rows::{Column, ColumnType::Int, ColumnType::Text, RowsSql, execute_rows};
 use crate::transact;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -78,10 +78,12 @@ statements! {
     READ_CHAINS = "SELECT name, kind, network, confirmations, status FROM chains";
     READ_LISTINGS = "SELECT s.symbol, c.name, s.precision, l.contract, l.decimals, l.min_deposit_amount, l.status
         FROM asset_on_chain l JOIN assets s ON s.id = l.asset_id JOIN chains c ON c.id = l.chain_id";
-    /// Assets that users have accounts in, or that ever moved. What these say about amounts must not change.
+    /// Assets that users have accounts in, or that ever moved. The meaning of their amounts must not change.
     READ_ASSETS_IN_USE = "SELECT symbol FROM assets s
         WHERE EXISTS (SELECT 1 FROM accounts a WHERE a.asset_id = s.id AND a.id > 0)
             OR EXISTS (SELECT 1 FROM movements m WHERE m.asset_id = s.id AND m.outcome = 0)";
+    /// No account is opened in an asset whose meaning is being changed.
+    LOCK_ASSETS = "SELECT id FROM assets ORDER BY id {FOR UPDATE}";
     READ_AUTHORS = "SELECT DISTINCT actor FROM setting_changes";
 }
 

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use domain::random::Random;
 use domain::{AccountId, AssetId};
+#[cfg(feature = "lab")]
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous};
@@ -20,6 +21,7 @@ use tokio::runtime::Handle;
 use crate::dialect;
 use crate::error::StoreError;
 use crate::faults::{Faults, Point};
+#[cfg(feature = "lab")]
 use crate::sql::Sql;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,7 +86,7 @@ enum Pools {
     },
 }
 
-/// After so long a connection may have died unnoticed.
+/// A connection that was not used for this long may have died unnoticed.
 const IDLE: Duration = Duration::from_millis(500);
 
 /// How often a transaction is tried when others get in its way.
@@ -156,6 +158,7 @@ impl Db {
     }
 
     /// One statement with one number, committed by itself.
+    #[cfg(feature = "lab")]
     pub(crate) async fn autocommit(&self, sql: &Sql, bind: i64) -> Result<(), StoreError> {
         match &self.pools {
             Pools::Postgres(pool) => sqlx::query(sql.postgres).bind(bind).execute(pool).await.map(|_| ()),
@@ -165,6 +168,7 @@ impl Db {
     }
 
     /// A connection that may write, with no transaction on it.
+    #[cfg(feature = "lab")]
     pub(crate) async fn line(&self) -> Result<Line, StoreError> {
         Ok(match &self.pools {
             Pools::Postgres(pool) => Line::Postgres(pool.acquire().await?),
@@ -178,7 +182,8 @@ impl Db {
             Pools::Postgres(pool) => TxInner::Postgres(begin_postgres(pool, postgres).await?),
             Pools::Sqlite { writer, .. } => {
                 TxInner::Sqlite(writer.begin_with(sqlite).await.map_err(|error| match error {
-                    // All of them waited for the one writer: another process holds the file, or a batch takes very long.
+                    // All of them waited for the one writer: another process holds the file, or a batch takes very
+                    // long.
                     sqlx::Error::PoolTimedOut => StoreError::Contention(error),
                     other => other.into(),
                 })?)
@@ -200,6 +205,7 @@ impl Db {
         if !matches!(error, StoreError::Contention(_)) && attempt == 1 {
             return;
         }
+        // 2^64 divided by the golden ratio: seeds that follow each other are far apart.
         let seed = self.jitter.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
         let most_us = 1_000_u64 << attempt.min(8);
         tokio::time::sleep(Duration::from_micros(Random::from_seed(seed).below(most_us))).await;
@@ -263,6 +269,7 @@ impl Tries<'_> {
 }
 
 /// A connection outside any transaction: every statement on it commits by itself.
+#[cfg(feature = "lab")]
 #[derive(Debug)]
 pub(crate) enum Line {
     Postgres(PoolConnection<Postgres>),
@@ -273,7 +280,7 @@ fn parse_postgres(url: &str) -> Result<PgConnectOptions, StoreError> {
     PgConnectOptions::from_str(url).map_err(|error| StoreError::BadUrl(Some(error)))
 }
 
-/// Only what is a file: a database in memory would forget what it acknowledged.
+/// Only files: a database in memory would forget what it acknowledged.
 fn parse_sqlite(url: &str) -> Result<SqliteConnectOptions, StoreError> {
     let (path, query) = url.split_once('?').unwrap_or((url, ""));
     let path = path.trim_start_matches("sqlite:").trim_start_matches("//");
@@ -344,7 +351,7 @@ async fn begin_postgres(pool: &PgPool, begin: &'static str) -> Result<Transactio
 type Begun = Result<Transaction<'static, Postgres>, sqlx::Error>;
 
 /// A `BEGIN` goes on to its end when its caller no longer waits: sqlx believes that one whose answer it did not see was
-/// never sent, and would give the connection, in a transaction, to whoever asks next.
+/// never sent, and would give the connection, in a transaction, to the next caller.
 struct Beginning(Option<Pin<Box<dyn Future<Output = Begun> + Send>>>);
 
 impl Future for Beginning {
@@ -385,8 +392,8 @@ async fn connect_sqlite(url: &str, options: &Options) -> Result<Pools, StoreErro
     {
         tokio::fs::create_dir_all(folder).await.map_err(|error| StoreError::Unavailable(error.into()))?;
     }
-    // SQLite ends a transaction by itself when its commit fails (a full disk, say), and sqlx does not learn of it. Such a
-    // connection is thrown away when it is next wanted.
+    // SQLite ends a transaction by itself when its commit fails (a full disk, say), and sqlx does not learn of it. Such
+    // a connection is thrown away when it is next wanted.
     let pool = |size: u32| {
         SqlitePoolOptions::new()
             .max_connections(size)
@@ -408,7 +415,7 @@ pub struct Tx {
     pub(crate) careful: bool,
     faults: Option<Arc<dyn Faults>>,
     pub(crate) system: Arc<RwLock<HashMap<AccountId, AssetId>>>,
-    /// It has opened system accounts itself: until it commits they may yet come to nothing.
+    /// It has opened system accounts itself: until it commits, a rollback may undo them.
     pub(crate) opened: bool,
 }
 

@@ -8,7 +8,7 @@ use domain::ledger::BookError;
 pub enum StoreError {
     #[error("the database cannot be reached")]
     Unavailable(#[source] sqlx::Error),
-    /// Look by key or id what came of it. An operation of the ledger may be sent again as it is: its key tells.
+    /// Look it up by its key or id. An operation of the ledger may be sent again as it is: its key lets it happen once.
     #[error("the commit got no clear answer: it may or may not have happened")]
     CommitUnknown(#[source] sqlx::Error),
     #[error("the database's disk is full; nothing was written")]

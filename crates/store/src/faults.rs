@@ -10,20 +10,20 @@ use crate::error::StoreError;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Point {
     Statement,
-    /// All statements ran. What fails here is rolled back.
+    /// All statements ran. A failure here rolls them back.
     BeforeCommit,
-    /// It is committed. What fails here is never told.
+    /// It is committed, but the caller does not learn of it.
     AfterCommit,
 }
 
-/// An error is what the caller gets; a future that never ends is a process that died there.
+/// The caller gets the error; a future that never ends stands for a process that died there.
 pub type Strike = Pin<Box<dyn Future<Output = Result<(), StoreError>> + Send>>;
 
 pub trait Faults: Debug + Send + Sync {
     fn strike(&self, point: Point) -> Strike;
 }
 
-/// What a database would have said. A simulation puts it into the [`StoreError`] that it wants.
+/// The cause of a database's error. A simulation puts it into the [`StoreError`] that it wants.
 pub type Cause = sqlx::Error;
 
 pub fn simulated() -> Cause {

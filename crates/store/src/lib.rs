@@ -4,19 +4,26 @@
 //! |---|---|
 //! | [`db`] | `Db` and `Tx`: connect, read from a snapshot, write with retries |
 //! | [`sql`] | `Sql` constants, and the macros that run one on either engine with its binds counted |
+//! | `template` | placeholders, for statements in which the engines differ by a word |
+//! | [`rows`] | statements over many rows at once |
 //! | [`dialect`] | everything that truly differs between the engines |
 //! | [`error`] | `StoreError`, each with a code and what to do next |
 //! | [`migrate`] | the schema, versioned |
 //! | [`ledger`] | accounts, operations, balances, the journal |
 //! | [`catalog`] | assets, chains, and what an asset is on a chain |
 //! | [`transfer`] | internal transfers: their rows, their history, daily limits |
-//! | [`utxo`] | the Bitcoin wallet: outputs, what makes and what spends them, leases |
-//! | [`node`] | the lease on a node number, for whoever makes ids |
+//! | [`utxo`] | the Bitcoin wallet: outputs, the transactions that make and spend them, leases |
+//! | [`node`] | the lease on a node number, which a process makes ids with |
+//! | [`sqlite_file`] | a SQLite file that another program has written, read as it stands |
 //! | [`audit`] | the laws, proven over live data |
 //! | [`faults`] | where a simulation may make a database fail |
-//! | [`yardstick`] | the bare commit and the plain transfer that the benches compare with |
+//! | `yardstick` | the bare commit and the plain transfer that the benches compare with; only with the feature `lab` |
 //!
-//! **Nothing in here reads a clock**: whoever writes says what time it is. **Nothing deletes.**
+//! **Nothing in here reads a clock**: the caller of a write says what time it is.
+//!
+//! **No row of the ledger or of a transfer is ever deleted.** Of the Bitcoin wallet, leases end, labels can be cleared,
+//! blocks that leave the chain go, and an operator may prune transactions that are final; the history of a transaction
+//! stays even then.
 
 #[macro_use]
 pub mod sql;
@@ -30,12 +37,16 @@ pub mod faults;
 pub mod ledger;
 pub mod migrate;
 pub mod node;
+pub mod rows;
+pub mod sqlite_file;
+mod template;
 #[cfg(feature = "testing")]
 pub mod testing;
 pub mod transfer;
 pub mod utxo;
+#[cfg(feature = "lab")]
 pub mod yardstick;
 
 pub use db::{Db, Engine, Options, Tx};
 pub use error::StoreError;
-pub use sql::Writes;
+pub use rows::Writes;

@@ -1,5 +1,5 @@
-//! Who may make ids with which node number. A number is lent for a while; whoever has it renews it in time, or stops
-//! making ids.
+//! Node numbers, which processes make ids with. A number is lent to one process for a while; the process renews it in
+//! time, or stops making ids.
 
 use domain::Timestamp;
 use domain::id::NodeId;
@@ -16,11 +16,11 @@ statements! {
     RENEW_NODE = "UPDATE nodes SET expires_at = $3 WHERE number = $1 AND holder = $2 AND expires_at > $4";
 }
 
-/// A lease that ran out is not given to anybody else for so long: clocks differ between machines.
+/// For a minute after a lease ran out its number is not lent to another process: clocks differ between machines.
 const MARGIN_MICROS: i64 = 60_000_000;
 
 impl Db {
-    /// A node number that nobody else has, until the time given. `None`: all of them are lent.
+    /// A node number that no other process has, until the time given. `None`: all of them are lent.
     pub async fn lease_node(
         &self,
         holder: &str,
@@ -42,7 +42,7 @@ impl Db {
         })
     }
 
-    /// False: the lease has run out or went to somebody else. No more ids may be made with it.
+    /// False: the lease has run out or went to another process. No more ids may be made with it.
     pub async fn renew_node(
         &self,
         node: NodeId,

@@ -10,6 +10,7 @@ use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
 use crate::db::{Db, Engine, Options};
 use crate::migrate::MIGRATIONS;
+use crate::rows::RowsSql;
 
 statements! {
     /// The name, columns and nullability of every table, for the test that compares the engines.
@@ -49,7 +50,7 @@ macro_rules! db_test {
     )*};
 }
 
-/// A migrated database that nobody else uses.
+/// A migrated database that no other test uses.
 pub struct TestDb {
     pub db: Db,
     pub url: String,
@@ -66,7 +67,7 @@ impl std::ops::Deref for TestDb {
 }
 
 impl TestDb {
-    /// Any SQL, as somebody with a database shell would type it.
+    /// Any SQL, as an operator with a database shell would type it.
     pub async fn by_hand(&self, text: &str) -> Result<(), sqlx::Error> {
         match self.db.engine() {
             Engine::Postgres => {
@@ -155,14 +156,21 @@ pub async fn prepare_every_statement(db: &TestDb) -> Result<usize, String> {
         crate::audit::STATEMENTS,
         crate::catalog::STATEMENTS,
         crate::dialect::STATEMENTS,
+        crate::ledger::accounts::STATEMENTS,
         crate::ledger::balances::STATEMENTS,
         crate::ledger::journal::STATEMENTS,
+        crate::ledger::post::STATEMENTS,
         crate::migrate::STATEMENTS,
         crate::node::STATEMENTS,
         crate::transfer::audit::STATEMENTS,
+        crate::transfer::days::STATEMENTS,
         crate::transfer::read::STATEMENTS,
         crate::transfer::sums::STATEMENTS,
+        crate::transfer::funding_account::STATEMENTS,
+        crate::transfer::write::STATEMENTS,
         crate::utxo::balance::STATEMENTS,
+        #[cfg(feature = "lab")]
+        crate::utxo::bulk::STATEMENTS,
         crate::utxo::check::STATEMENTS,
         crate::utxo::coins::STATEMENTS,
         crate::utxo::events::STATEMENTS,
@@ -171,31 +179,37 @@ pub async fn prepare_every_statement(db: &TestDb) -> Result<usize, String> {
         crate::utxo::lease::STATEMENTS,
         crate::utxo::prune::STATEMENTS,
         crate::utxo::wallet::STATEMENTS,
+        #[cfg(feature = "lab")]
         crate::yardstick::STATEMENTS,
         STATEMENTS,
     ];
-    let rows = crate::ledger::accounts::ROWS_STATEMENTS
-        .iter()
-        .chain(crate::catalog::ROWS_STATEMENTS.iter())
-        .chain(crate::transfer::write::ROWS_STATEMENTS.iter())
-        .chain(crate::transfer::days::ROWS_STATEMENTS.iter())
-        .chain(crate::utxo::bulk::ROWS_STATEMENTS.iter())
-        .chain(crate::utxo::check::ROWS_STATEMENTS.iter())
-        .chain(crate::utxo::coins::ROWS_STATEMENTS.iter())
-        .chain(crate::utxo::events::ROWS_STATEMENTS.iter())
-        .chain(crate::utxo::lease::ROWS_STATEMENTS.iter())
-        .chain(crate::utxo::load::ROWS_STATEMENTS.iter())
-        .chain(crate::utxo::wallet::ROWS_STATEMENTS.iter())
-        .chain(crate::utxo::write::ROWS_STATEMENTS.iter());
-    db.prepare_yardstick(1).await.map_err(|error| error.to_string())?;
-    db.prepare_plain(1, domain::AssetId(1), domain::Amount::ZERO).await.map_err(|error| error.to_string())?;
+    let rows: &[&[&RowsSql]] = &[
+        &crate::catalog::ROWS_STATEMENTS,
+        &crate::ledger::accounts::ROWS_STATEMENTS,
+        &crate::transfer::days::ROWS_STATEMENTS,
+        &crate::transfer::write::ROWS_STATEMENTS,
+        #[cfg(feature = "lab")]
+        &crate::utxo::bulk::ROWS_STATEMENTS,
+        &crate::utxo::check::ROWS_STATEMENTS,
+        &crate::utxo::coins::ROWS_STATEMENTS,
+        &crate::utxo::events::ROWS_STATEMENTS,
+        &crate::utxo::lease::ROWS_STATEMENTS,
+        &crate::utxo::load::ROWS_STATEMENTS,
+        &crate::utxo::wallet::ROWS_STATEMENTS,
+        &crate::utxo::write::ROWS_STATEMENTS,
+    ];
+    #[cfg(feature = "lab")]
+    {
+        db.prepare_yardstick(1).await.map_err(|error| error.to_string())?;
+        db.prepare_plain(1, domain::AssetId(1), domain::Amount::ZERO).await.map_err(|error| error.to_string())?;
+    }
     let engine = db.engine();
     let mut texts: Vec<(&str, String)> = Vec::new();
     for sql in constants.into_iter().flatten() {
         let text = if engine == Engine::Postgres { sql.postgres } else { sql.sqlite };
         texts.push((sql.name, text.to_owned()));
     }
-    texts.extend(rows.map(|sql| (sql.name, sql.text(engine).to_string())));
+    texts.extend(rows.iter().copied().flatten().map(|sql| (sql.name, sql.text(engine).to_string())));
     for (name, text) in &texts {
         prepare(db, text).await.map_err(|error| format!("{name}: {error}"))?;
     }

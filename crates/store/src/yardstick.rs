@@ -1,4 +1,4 @@
-//! What the benches compare with. It lives here because all SQL does.
+//! The yardsticks that the benches compare with. They are here because all SQL is.
 //!
 //! | yardstick | of | is |
 //! |---|---|---|
@@ -86,8 +86,8 @@ impl Db {
         })
     }
 
-    /// Connections that stay with whoever asked: so many, or the one that SQLite writes with. A pool would ask the
-    /// server whether a connection still lives each time that it changes hands.
+    /// Connections that the caller keeps: so many, or the one that SQLite writes with. A pool would ask the server
+    /// whether a connection still lives each time that it changes hands.
     pub async fn plain_lines(&self, most: u32) -> Result<Vec<PlainLine>, StoreError> {
         let count = match self.engine() {
             Engine::Postgres => most,

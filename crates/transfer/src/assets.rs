@@ -1,7 +1,7 @@
-//! The assets as the database has them, kept at hand and read anew every second.
+//! The assets of the database, kept in memory and read anew every second.
 //!
-//! For the gate and for legs that speak of symbols. The coordinator does not use it: it reads an asset's rules together
-//! with the account that it locks.
+//! The gate uses them, and legs that need an asset's symbol. The coordinator does not: it reads an asset's rules
+//! together with the account that it locks.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -29,7 +29,7 @@ impl Assets {
         Ok(())
     }
 
-    /// Reads them anew for ever. While the database does not answer, the last ones stand.
+    /// Reads the assets anew for ever. While the database does not answer, those read last stay in use.
     pub async fn follow(&self, db: &Db) {
         loop {
             tokio::time::sleep(REFRESH).await;

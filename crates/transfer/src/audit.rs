@@ -1,14 +1,14 @@
-//! The two ends held against each other, while traffic goes on.
+//! Compares the two ends of transfers with each other while traffic goes on.
 //!
 //! | check | proves |
 //! |---|---|
 //! | `spot_total` | per asset, the engine has what transfers brought there, no more and no less |
 //! | `spot_users` | the same for each user: with the ledger's own checks, funding + spot + in flight is what was put in |
-//! | `spot_operations` | what became of each transfer is what the engine remembers of it |
+//! | `spot_operations` | each transfer ended as the engine remembers it |
 //!
-//! The two cannot be read at one moment. So the transfers are added up before the engine is asked, and again after it:
-//! whatever it had done at that moment lies between what was certain before and what was possible afterwards. With
-//! nothing in flight that is one number.
+//! The two ends cannot be read at one moment. So the transfers are added up before the engine is asked, and again
+//! afterwards: the engine's total lies between the amount that was certain before and the amount that was possible
+//! afterwards. With nothing in flight these are one number.
 
 use domain::id::{self, Id};
 use domain::transfer::{Direction, State};
@@ -19,7 +19,7 @@ use store::{Db, StoreError};
 
 use crate::leg::{Leg, Record};
 
-/// Users and transfers looked at in one go.
+/// Users or transfers that are checked with one query.
 const PAGE: i64 = 1_024;
 
 #[derive(Debug, thiserror::Error)]
@@ -33,13 +33,13 @@ pub enum AuditError {
 }
 
 pub struct Options {
-    /// Order engines trade on it: users' balances there are not only transfers, and only totals can be compared.
+    /// Order engines trade on the spot engine. Then trades change users' balances too, and only totals are compared.
     pub trading: bool,
-    /// The engine remembers operations since then.
+    /// The engine has forgotten operations before this time.
     pub remembered_since: Timestamp,
 }
 
-/// Runs every check to its end; the first offender of each is in the findings.
+/// Runs every check. A finding names the first violation of its check.
 pub async fn audit(
     db: &Db,
     leg: &dyn Leg,
@@ -58,7 +58,7 @@ pub async fn audit(
     Ok(findings)
 }
 
-/// What the engine may have had between two readings of the transfers.
+/// The least and the most that the engine may have had between two readings of the transfers.
 fn bounds(before: Sums, after: Sums) -> (i128, i128) {
     let undone_between = after.rolled_back - before.rolled_back;
     let least = before.deposited - after.withdrawn - after.maybe_withdrawn - undone_between;
@@ -108,7 +108,7 @@ async fn check_users(db: &Db, leg: &dyn Leg) -> Result<Option<Violation>, AuditE
         let second = sums_by_user(&mut db.read().await?, after, through).await?;
         let mut second = second.into_iter().peekable();
         for ((pair, before), holding) in first.into_iter().zip(holdings) {
-            // Both are in order; a user who began in between is for the next audit.
+            // Both lists are sorted. A user whose first transfer came in between is left to the next audit.
             while second.next_if(|(other, _)| *other < pair).is_some() {}
             let later = second.next_if(|(other, _)| *other == pair).map_or(before, |(_, sums)| sums);
             let found = holding.map_or(0, |one| i128::from(one.available.units()) + i128::from(one.reserved.units()));
@@ -121,7 +121,7 @@ async fn check_users(db: &Db, leg: &dyn Leg) -> Result<Option<Violation>, AuditE
     }
 }
 
-/// Only ended transfers: what became of them never changes, so no moment has to be chosen.
+/// Looks at ended transfers only: they never change, so it does not matter when each end is read.
 async fn check_operations(db: &Db, leg: &dyn Leg, options: &Options) -> Result<Option<Violation>, AuditError> {
     let mut after = id::first_at(options.remembered_since).saturating_sub(1);
     loop {

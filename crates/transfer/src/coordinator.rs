@@ -1,15 +1,16 @@
-//! The coordinator: takes batches of transfers from state to state until each has ended or its leg does not answer.
+//! The coordinator takes batches of transfers from state to state, until each has ended or its leg does not answer.
 //!
-//! One code path for the request that waits, the worker, and recovery. Each round is one transaction, then one call of
-//! the remote leg for all that need it:
+//! A request that waits, a worker and recovery all take this one path. Each round is one transaction, then one call of
+//! the remote leg for all transfers that need it:
 //!
 //! ```text
 //! FUNDING → SPOT   commit: INIT … TARGET_PENDING, hold     call: deposit    commit: settle, COMMITTED
 //! SPOT → FUNDING   commit: INIT, SOURCE_PENDING            call: withdraw   commit: … deposit, COMMITTED
 //! ```
 //!
-//! **What is called has been committed before.** A crash anywhere leaves a row that says what to do, and doing it again
-//! is harmless: rows are changed only if their state is still the one seen, and both legs know the transfer's id.
+//! **Every call is committed before it is made.** A crash anywhere leaves a row that says what to do, and doing it
+//! again is harmless: a row is changed only if its state is still the one that was read, and both legs know the
+//! transfer's id.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -21,13 +22,12 @@ use store::ledger::{NewAccount, Opened};
 use store::transfer::{claim, lock_with_accounts, read};
 use store::{Db, StoreError, Writes, transact};
 
-use crate::create::{Asked, Begin, Created, Wish, create};
-use crate::draft::{Draft, Happened, remote};
+use crate::create::{Begin, Created, PreparedOrder, RemoteSource, TransferOrder, record};
+use crate::id_maker::{IdMaker, NoLease};
 use crate::leg::{Answer, Call, Holding, Leg, Reason, Verb};
 use crate::metrics::Metrics;
-use crate::node::{NoLease, Node};
-use crate::round::{Terms, advance, write};
 use crate::settings::{Settings, micros};
+use crate::update::{RemoteEvent, Terms, TransferUpdate, advance, remote_verb, write};
 
 #[derive(Debug, thiserror::Error)]
 pub enum CoordinatorError {
@@ -36,7 +36,7 @@ pub enum CoordinatorError {
     /// Nothing was recorded.
     #[error("the transfers could not be recorded")]
     Store(#[source] StoreError),
-    /// Whether they were recorded nobody knows yet. They have these ids, if they were.
+    /// The commit was not answered. If the transfers were recorded, they have these ids.
     #[error("it is not known whether the transfers were recorded")]
     Unknown { ids: Vec<Id<id::Transfer>>, source: StoreError },
 }
@@ -45,10 +45,10 @@ pub struct Coordinator {
     db: Db,
     leg: Arc<dyn Leg>,
     clock: Arc<dyn Clock>,
-    node: Arc<Node>,
+    ids: Arc<IdMaker>,
     settings: Settings,
     metrics: Arc<Metrics>,
-    /// `clearing:spot` of each asset. Accounts are never removed, so what was found stays true.
+    /// `clearing:spot` of each asset. Accounts are never removed, so an entry stays true.
     clearing: RwLock<HashMap<AssetId, AccountId>>,
 }
 
@@ -58,7 +58,7 @@ struct Work {
     deposited: bool,
 }
 
-/// No transfer needs more rounds than this; one that does is left to the scanner.
+/// No transfer needs more rounds than this. One that does has met a defect, and is left to the scanner.
 const MOST_ROUNDS: usize = 6;
 
 const DAY_MICROS: i64 = 86_400_000_000;
@@ -68,11 +68,11 @@ impl Coordinator {
         db: Db,
         leg: Arc<dyn Leg>,
         clock: Arc<dyn Clock>,
-        node: Arc<Node>,
+        ids: Arc<IdMaker>,
         settings: Settings,
         metrics: Arc<Metrics>,
     ) -> Self {
-        Self { db, leg, clock, node, settings, metrics, clearing: RwLock::default() }
+        Self { db, leg, clock, ids, settings, metrics, clearing: RwLock::default() }
     }
 
     pub const fn db(&self) -> &Db {
@@ -89,12 +89,12 @@ impl Coordinator {
 
     /// Whether ids can be made.
     pub fn has_lease(&self) -> bool {
-        self.node.is_good(self.clock.now())
+        self.ids.has_lease(self.clock.now())
     }
 
-    /// Keeps a node number for ever.
+    /// Renews the lease on the node number for ever.
     pub async fn keep_lease(&self) {
-        self.node.keep(&self.db, &self.clock).await;
+        self.ids.keep_lease(&self.db, &self.clock).await;
     }
 
     pub fn now(&self) -> Timestamp {
@@ -102,50 +102,50 @@ impl Coordinator {
     }
 
     /// Records new transfers, each with its own verdict, and takes their first steps: one transaction.
-    pub async fn create(&self, wishes: &[Wish], begin: Begin) -> Result<Vec<Created>, CoordinatorError> {
-        if wishes.is_empty() {
+    pub async fn create(&self, orders: &[TransferOrder], begin: Begin) -> Result<Vec<Created>, CoordinatorError> {
+        if orders.is_empty() {
             return Ok(Vec::new());
         }
-        let ids = wishes.iter().map(|_| self.node.next(&*self.clock)).collect::<Result<Vec<_>, _>>()?;
-        // What is only written down needs no look at the other side: it may well be the reason why.
+        let ids = orders.iter().map(|_| self.ids.next(&*self.clock)).collect::<Result<Vec<_>, _>>()?;
+        // An order that is only written down is not compared with the remote source: a slow remote leg may well be why
+        // the buffer is full.
         let holdings = match begin {
-            Begin::Now => self.holdings(wishes).await,
+            Begin::Now => self.holdings(orders).await,
             Begin::Later => HashMap::new(),
         };
-        let assets = wishes.iter().map(|wish| wish.asset);
+        let assets = orders.iter().map(|order| order.asset);
         let clearing = self.clearing_of(assets).await.map_err(CoordinatorError::Store)?;
-        let asked: Vec<Asked<'_>> = wishes
+        let prepared: Vec<PreparedOrder<'_>> = orders
             .iter()
             .zip(&ids)
-            .map(|(wish, id)| {
-                let holding = match wish.direction {
+            .map(|(order, id)| {
+                let holding = match order.direction {
                     Direction::ToSpot => None,
-                    Direction::ToFunding => holdings.get(&(wish.user, wish.asset)).copied(),
+                    Direction::ToFunding => holdings.get(&(order.user, order.asset)).copied(),
                 };
-                Asked { wish, id: *id, holding }
+                PreparedOrder { order, id: *id, source: holding.map_or(RemoteSource::NotKnown, RemoteSource::answered) }
             })
             .collect();
         let terms = self.terms(&clearing);
-        // What the last try was about to commit.
-        let mut decided = Vec::new();
+        // What the last try was about to commit: if the commit is not answered, its ids are looked up.
+        let mut created = Vec::new();
         let committed = transact!(self.db, tx => {
-            decided = create(tx, &asked, begin, &terms).await?;
+            created = record(tx, &prepared, begin, &terms).await?;
             Ok(())
         });
         match committed {
             Ok(()) => {}
-            Err(source @ StoreError::CommitUnknown(_)) => self.look_up(&decided, source).await?,
+            Err(source @ StoreError::CommitUnknown(_)) => self.look_up(&created, source).await?,
             Err(error) => return Err(CoordinatorError::Store(error)),
         }
-        let created = decided;
         self.metrics.created(&created);
         Ok(created)
     }
 
-    /// After a commit without an answer. It was one transaction: if one of its transfers is there, all of it is. If none
-    /// is, it may still come.
-    async fn look_up(&self, decided: &[Created], source: StoreError) -> Result<(), CoordinatorError> {
-        let new = decided.iter().filter_map(|created| match created {
+    /// After a commit that was not answered. It was one transaction: if its first transfer is there, all of them are.
+    /// If it is not, the commit may still take effect.
+    async fn look_up(&self, created: &[Created], source: StoreError) -> Result<(), CoordinatorError> {
+        let new = created.iter().filter_map(|one| match one {
             Created::New(transfer) => Some(transfer.id),
             Created::Duplicate(_) | Created::Rejected(_) => None,
         });
@@ -172,14 +172,14 @@ impl Coordinator {
             if open.is_empty() {
                 return Ok(ended);
             }
-            let happened = self.ask(&open).await;
-            let drafts = self.round(&open, &happened, &clearing).await?;
-            work = Vec::with_capacity(drafts.len());
-            for draft in drafts {
-                if draft.waits {
-                    ended.push(draft.transfer);
+            let events = self.ask(&open).await;
+            let updates = self.round(&open, &events, &clearing).await?;
+            work = Vec::with_capacity(updates.len());
+            for update in updates {
+                if update.waits {
+                    ended.push(update.transfer);
                 } else {
-                    work.push(Work { deposited: draft.deposited, transfer: draft.transfer });
+                    work.push(Work { deposited: update.deposited, transfer: update.transfer });
                 }
             }
         }
@@ -188,31 +188,31 @@ impl Coordinator {
     }
 
     /// Calls the remote leg for all that need it, at once.
-    async fn ask(&self, work: &[Work]) -> HashMap<Id<id::Transfer>, Happened> {
+    async fn ask(&self, work: &[Work]) -> HashMap<Id<id::Transfer>, RemoteEvent> {
         let calls: Vec<Call> = work
             .iter()
-            .filter_map(|work| Some(Call::of(&work.transfer, remote(&work.transfer, work.deposited)?)))
+            .filter_map(|work| Some(Call::of(&work.transfer, remote_verb(&work.transfer, work.deposited)?)))
             .collect();
         if calls.is_empty() {
             return HashMap::new();
         }
         let answers = self.answers(&calls).await;
-        let happened = calls.iter().zip(answers).map(|(call, answer)| {
+        let events = calls.iter().zip(answers).map(|(call, answer)| {
             let known_refusal = matches!(answer, Answer::Failed(_));
             if known_refusal && matches!(call.verb, Verb::Commit | Verb::Rollback) {
                 tracing::error!(transfer = %call.id, verb = ?call.verb, "the leg refuses what it must not refuse");
             }
-            (call.id, Happened::from_answer(call.verb, answer))
+            (call.id, RemoteEvent::from_answer(call.verb, answer))
         });
-        happened.collect()
+        events.collect()
     }
 
-    /// As many answers as calls, within the time.
+    /// As many answers as calls. A call that the leg does not answer in time is `Pending`.
     async fn answers(&self, calls: &[Call]) -> Vec<Answer> {
         let late = || Answer::Pending(Reason::new("LEG_TIMEOUT", "the leg did not answer in time"));
         let wrong = || Answer::Pending(Reason::new("LEG_ANSWER_INVALID", "the leg gave too few or too many answers"));
         self.metrics.called(calls.len());
-        // A leg that takes its calls in turns watches the time of each by itself, and must be heard to the end.
+        // A leg that takes its calls in turns gives each its own time, and may take that long for all of them.
         let patience = self.settings.call_timeout * self.leg.turns(calls.len()) + self.settings.slack;
         match tokio::time::timeout(patience, self.leg.call(calls)).await {
             Err(_) => calls.iter().map(|_| late()).collect(),
@@ -221,59 +221,59 @@ impl Coordinator {
         }
     }
 
-    /// What is known of a transfer from elsewhere, as if its leg had just said it.
-    pub(crate) async fn tell(&self, transfer: &Transfer, happened: Happened) -> Result<(), StoreError> {
+    /// Takes in what is known of a transfer from elsewhere, as if its leg had just said it.
+    pub(crate) async fn tell(&self, transfer: &Transfer, event: RemoteEvent) -> Result<(), StoreError> {
         let clearing = self.clearing_of(std::iter::once(transfer.asset)).await?;
-        let happened = HashMap::from([(transfer.id, happened)]);
+        let events = HashMap::from([(transfer.id, event)]);
         let work = [Work { transfer: transfer.clone(), deposited: false }];
-        self.round(&work, &happened, &clearing).await.map(|_| ())
+        self.round(&work, &events, &clearing).await.map(|_| ())
     }
 
-    /// One transaction: what happened, and everything local that follows. A transfer that somebody else has moved on in
-    /// the meantime is left to them.
+    /// One transaction: what happened at the remote leg, and everything local that follows. A transfer that another
+    /// worker has moved on in the meantime is left to that worker.
     async fn round(
         &self,
         work: &[Work],
-        happened: &HashMap<Id<id::Transfer>, Happened>,
+        events: &HashMap<Id<id::Transfer>, RemoteEvent>,
         clearing: &HashMap<AssetId, AccountId>,
-    ) -> Result<Vec<Draft>, StoreError> {
+    ) -> Result<Vec<TransferUpdate>, StoreError> {
         let ids: Vec<Id<id::Transfer>> = work.iter().map(|work| work.transfer.id).collect();
         let seen: HashMap<Id<id::Transfer>, State> =
             work.iter().map(|work| (work.transfer.id, work.transfer.state)).collect();
         let terms = self.terms(clearing);
-        let (mut drafts, elsewhere) = transact!(self.db, tx => {
+        let (mut updates, elsewhere) = transact!(self.db, tx => {
             let (rows, accounts) = lock_with_accounts(tx, &ids).await?;
             if rows.len() != ids.len() {
                 return Err(StoreError::Corrupt { what: format!("of {} transfers {} are there", ids.len(), rows.len()) });
             }
-            let mut drafts = Vec::with_capacity(rows.len());
+            let mut updates = Vec::with_capacity(rows.len());
             let mut elsewhere = Vec::new();
             for row in rows {
                 if seen.get(&row.id) == Some(&row.state) {
-                    let mut draft = Draft::known(row);
-                    if let Some(happened) = happened.get(&draft.transfer.id) {
-                        draft.apply(happened, terms.at, terms.settings)?;
+                    let mut update = TransferUpdate::known(row);
+                    if let Some(event) = events.get(&update.transfer.id) {
+                        update.apply(event, terms.at, terms.settings)?;
                     }
-                    drafts.push(draft);
+                    updates.push(update);
                 } else {
                     elsewhere.push(row);
                 }
             }
             let mut writes = Writes::default();
-            advance(tx, &mut drafts, Some(accounts), &terms, &mut writes).await?;
-            write(tx, &mut drafts, terms.at, &mut writes).await?;
-            Ok((drafts, elsewhere))
+            advance(tx, &mut updates, Some(accounts), &terms, &mut writes).await?;
+            write(tx, &mut updates, terms.at, &mut writes).await?;
+            Ok((updates, elsewhere))
         })?;
-        self.metrics.advanced(&drafts);
-        drafts.extend(elsewhere.into_iter().map(Draft::left_to_others));
-        Ok(drafts)
+        self.metrics.advanced(&updates);
+        updates.extend(elsewhere.into_iter().map(TransferUpdate::left_to_others));
+        Ok(updates)
     }
 
-    /// Takes up what is due: nobody else does so until `grace` has passed.
+    /// Takes up the transfers that are due. No other scanner takes them up until `grace` has passed.
     pub async fn claim(&self, most: i64) -> Result<Vec<Transfer>, StoreError> {
         let now = self.clock.now();
         let until = now.plus_micros(micros(self.settings.grace));
-        // Nothing is ever put off for so long. Where it says so, a clock was wrong when it was written.
+        // No transfer is ever put off for so long. A row that says so was written while a clock was wrong: it is due.
         let absurd = now.plus_micros(micros(self.settings.longest_pause + self.settings.grace) + DAY_MICROS);
         transact!(self.db, tx => claim(tx, now, until, absurd, most).await)
     }
@@ -282,11 +282,11 @@ impl Coordinator {
         Terms { clearing, freezes: self.leg.freezes(), settings: &self.settings, at: self.clock.now() }
     }
 
-    /// What the users have at the remote source, as far as it tells in time. Only to refuse early: the withdrawal itself
-    /// decides.
-    async fn holdings(&self, wishes: &[Wish]) -> HashMap<(UserId, AssetId), Option<Holding>> {
-        let from_remote = wishes.iter().filter(|wish| wish.direction == Direction::ToFunding);
-        let mut pairs: Vec<(UserId, AssetId)> = from_remote.map(|wish| (wish.user, wish.asset)).collect();
+    /// What the users have at the remote source, as far as it tells in time. It only serves to reject early: the
+    /// withdrawal itself decides.
+    async fn holdings(&self, orders: &[TransferOrder]) -> HashMap<(UserId, AssetId), Option<Holding>> {
+        let from_remote = orders.iter().filter(|order| order.direction == Direction::ToFunding);
+        let mut pairs: Vec<(UserId, AssetId)> = from_remote.map(|order| (order.user, order.asset)).collect();
         pairs.sort_unstable();
         pairs.dedup();
         if pairs.is_empty() {

@@ -5,39 +5,36 @@
 //! |---|---|
 //! | [`coordinator`] | `create` and `step`: the one path that every transfer takes |
 //! | [`create`] | the rules that need the database, and the first commit of a transfer |
-//! | `draft`, `round` | what one transaction does to a batch of transfers |
-//! | [`leg`] | the two ends: the ledger, and whatever engine is on the other side |
-//! | [`desk`] | the bounded buffer in front of the coordinator, and its lanes |
-//! | [`scanner`] | recovery: whatever has not ended is taken up again, for ever |
-//! | [`assets`] | the assets as the database has them, at hand |
+//! | `update` | one transaction that takes a batch of transfers on |
+//! | [`leg`] | the two ends: the ledger, and the engine on the other side |
+//! | [`intake`] | the bounded buffer in front of the coordinator, and its lanes |
+//! | [`scanner`] | recovery: transfers that have not ended are taken up again, for ever |
+//! | [`assets`] | the assets of the database, in memory |
 //! | [`operator`] | what a person may do with a transfer that is stuck |
-//! | [`audit`] | the two ends held against each other |
-//! | [`node`] | the lease on a node number that ids are made with |
+//! | [`audit`] | compares the two ends |
+//! | [`id_maker`] | ids, made with a leased node number |
 //! | [`metrics`] | counters |
-//! | [`sim`] | all of it under a seeded scheduler that crashes everything, held against the laws |
 //!
-//! **Only an explicit refusal sends money back.** **What is called has been committed before.** **Nothing here holds
-//! money in memory**: a process that dies loses the answers it owed, and nothing else.
+//! **Only an explicit refusal sends money back.** **Every call is committed before it is made.** **No money is kept in
+//! memory**: a process that dies loses the answers that it owed to clients, and nothing else.
 
 pub mod assets;
 pub mod audit;
 pub mod coordinator;
 pub mod create;
-pub mod desk;
-mod draft;
+pub mod id_maker;
+pub mod intake;
 pub mod leg;
 pub mod metrics;
-pub mod node;
 pub mod operator;
-mod round;
 pub mod scanner;
 pub mod settings;
-pub mod sim;
+mod update;
 
 pub use assets::Assets;
 pub use coordinator::{Coordinator, CoordinatorError};
-pub use create::{Begin, Created, Wish};
-pub use desk::{Desk, DeskError, DeskSettings};
+pub use create::{Begin, Created, TransferOrder};
+pub use id_maker::IdMaker;
+pub use intake::{Intake, IntakeError, IntakeSettings};
 pub use metrics::Metrics;
-pub use node::Node;
 pub use settings::Settings;

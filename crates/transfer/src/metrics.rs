@@ -1,11 +1,11 @@
-//! What was counted, for whoever looks. Never for money.
+//! Counters for operators. No decision about money reads them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use domain::transfer::State;
 
 use crate::create::Created;
-use crate::draft::Draft;
+use crate::update::TransferUpdate;
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident = $text:literal;)*) => {
@@ -59,11 +59,11 @@ impl Metrics {
         Self::add(&self.leg_calls, calls);
     }
 
-    /// Said once, when it is certain: after the commit.
-    pub(crate) fn advanced(&self, drafts: &[Draft]) {
+    /// Called after the commit, when the changes are certain.
+    pub(crate) fn advanced(&self, updates: &[TransferUpdate]) {
         Self::add(&self.transfer_rounds, 1);
-        for draft in drafts {
-            let transfer = &draft.transfer;
+        for update in updates {
+            let transfer = &update.transfer;
             match transfer.state {
                 State::Committed => Self::add(&self.transfers_committed, 1),
                 State::Failed => Self::add(&self.transfers_failed, 1),
@@ -71,10 +71,10 @@ impl Metrics {
                 State::Init | State::SourcePending | State::SourceDone | State::TargetPending | State::Compensating => {
                 }
             }
-            if draft.waits {
+            if update.waits {
                 Self::add(&self.transfer_retries, 1);
             }
-            if draft.waits && transfer.alerted_at == Some(transfer.updated_at) {
+            if update.waits && transfer.alerted_at == Some(transfer.updated_at) {
                 Self::add(&self.transfer_alerts, 1);
                 tracing::error!(
                     transfer = %transfer.id, state = %transfer.state, tries = transfer.tries,

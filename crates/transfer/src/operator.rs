@@ -1,5 +1,5 @@
-//! What a person may do with a transfer that is stuck: have it tried again, or say how it ended, as far as the legs'
-//! own records prove it. Always written down, with who and why.
+//! What a person may do with a transfer that is stuck: have it tried again, or say how it ended, if the legs' own
+//! records prove it. The transfer's history says who did so, and why.
 
 use domain::id::{self, Id};
 use domain::transfer::{Direction, State, Transfer, plan};
@@ -7,8 +7,8 @@ use store::transfer::{Changed, History, change, lock, read, write_history};
 use store::{StoreError, Writes, transact};
 
 use crate::coordinator::Coordinator;
-use crate::draft::Happened;
 use crate::leg::{Reason, Record};
+use crate::update::RemoteEvent;
 
 #[derive(Debug, thiserror::Error)]
 pub enum OperatorError {
@@ -37,14 +37,14 @@ pub struct Author {
 }
 
 impl Coordinator {
-    /// Has it tried at once instead of when it is due, and says where that led.
+    /// Tries the transfer at once instead of when it is due, and returns where it stands then.
     pub async fn retry(&self, id: Id<id::Transfer>, author: &Author) -> Result<Transfer, OperatorError> {
         let transfer = self.note(id, &format!("retry by {}: {}", author.actor, author.reason)).await?;
         self.drive(transfer).await
     }
 
-    /// Ends it as wanted, if the records of both legs prove that it is so. What the machine then does is what it would
-    /// have done had it heard the leg's answer: no state is skipped, and no money moves that would not have.
+    /// Ends the transfer as wanted, if the records of both legs prove that end. The state machine then does what it
+    /// would have done on hearing the leg's answer: it skips no state, and moves no other money.
     pub async fn resolve(
         &self,
         id: Id<id::Transfer>,
@@ -54,14 +54,14 @@ impl Coordinator {
         let transfer = self.find(id).await?;
         let record = self.leg().query(&[id]).await.into_iter().next();
         let record = record.unwrap_or(Record::Unknown(Reason::new("LEG_ANSWER_INVALID", "the leg said nothing")));
-        let happened = proven(&transfer, wanted, &record).map_err(OperatorError::NotProven)?;
+        let event = proven(&transfer, wanted, &record).map_err(OperatorError::NotProven)?;
         let what = match wanted {
             Wanted::Committed => "committed",
             Wanted::RolledBack => "rolled back",
         };
         let note = format!("resolved as {what} by {}: {}", author.actor, author.reason);
         let transfer = self.note(id, &note).await?;
-        self.tell(&transfer, happened).await?;
+        self.tell(&transfer, event).await?;
         let transfer = self.find_any(id).await?;
         if transfer.state.is_terminal() { Ok(transfer) } else { self.drive(transfer).await }
     }
@@ -106,8 +106,8 @@ impl Coordinator {
     }
 }
 
-/// What must have happened at the remote leg, by its own record, for the wanted end. Nothing that it does not say.
-fn proven(transfer: &Transfer, wanted: Wanted, record: &Record) -> Result<Happened, String> {
+/// What happened at the remote leg, if its own record proves the wanted end.
+fn proven(transfer: &Transfer, wanted: Wanted, record: &Record) -> Result<RemoteEvent, String> {
     use domain::transfer::Action;
     let told = match record {
         Record::Applied => "the remote leg says that it took effect".to_owned(),
@@ -118,20 +118,20 @@ fn proven(transfer: &Transfer, wanted: Wanted, record: &Record) -> Result<Happen
     };
     let no = || Err(format!("in state {} {told}", transfer.state));
     match (plan(transfer.state), transfer.direction, wanted, record) {
-        (Action::Deposit, Direction::ToSpot, Wanted::Committed, Record::Applied) => Ok(Happened::Deposited),
+        (Action::Deposit, Direction::ToSpot, Wanted::Committed, Record::Applied) => Ok(RemoteEvent::Deposited),
         (Action::Deposit, Direction::ToSpot, Wanted::RolledBack, Record::Refused(reason)) => {
-            Ok(Happened::NotDeposited(reason.clone()))
+            Ok(RemoteEvent::NotDeposited(reason.clone()))
         }
-        (Action::Withdraw, Direction::ToFunding, Wanted::Committed, Record::Applied) => Ok(Happened::Withdrawn),
-        // It never left: FAILED is the machine's word for it.
+        (Action::Withdraw, Direction::ToFunding, Wanted::Committed, Record::Applied) => Ok(RemoteEvent::Withdrawn),
+        // The money never left its source: the state machine calls that FAILED.
         (Action::Withdraw, Direction::ToFunding, Wanted::RolledBack, Record::Refused(reason)) => {
-            Ok(Happened::NotWithdrawn(reason.clone()))
+            Ok(RemoteEvent::NotWithdrawn(reason.clone()))
         }
         (Action::Withdraw, Direction::ToFunding, Wanted::RolledBack, Record::RolledBack) => {
             let reason = Reason::new("WITHDRAWAL_ROLLED_BACK", "the withdrawal was undone at the remote leg");
-            Ok(Happened::NotWithdrawn(reason))
+            Ok(RemoteEvent::NotWithdrawn(reason))
         }
-        (Action::RollBack, Direction::ToFunding, Wanted::RolledBack, Record::RolledBack) => Ok(Happened::RolledBack),
+        (Action::RollBack, Direction::ToFunding, Wanted::RolledBack, Record::RolledBack) => Ok(RemoteEvent::RolledBack),
         _ => no(),
     }
 }

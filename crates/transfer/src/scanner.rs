@@ -1,6 +1,6 @@
-//! Recovery: whatever has not ended and is due is taken up again, for ever.
+//! Recovery: transfers that have not ended are taken up again when they are due, for ever.
 //!
-//! It is the same path that a new transfer takes. Any number of scanners may run, in any number of processes.
+//! They take the same path as a new transfer. Any number of scanners may run, in any number of processes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,7 +37,7 @@ pub async fn scan(coordinator: Arc<Coordinator>, interval: Duration, mut stop: w
     }
 }
 
-/// Takes up one batch of what is due, and says how many.
+/// Takes up one batch of the transfers that are due, and returns how many there were.
 pub async fn scan_once(coordinator: &Coordinator) -> Result<usize, StoreError> {
     let batch = coordinator.claim(BATCH).await?;
     let taken = batch.len();
@@ -45,7 +45,7 @@ pub async fn scan_once(coordinator: &Coordinator) -> Result<usize, StoreError> {
     Ok(taken)
 }
 
-/// One transfer that cannot be driven must not hold up its neighbours: then each goes by itself.
+/// One transfer that cannot be driven must not hold up the others: if the batch fails, each is driven by itself.
 async fn drive(coordinator: &Coordinator, batch: Vec<Transfer>) -> Result<(), StoreError> {
     if batch.is_empty() {
         return Ok(());

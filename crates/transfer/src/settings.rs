@@ -6,16 +6,16 @@ use std::time::Duration;
 pub struct Settings {
     /// How long a remote leg may take before its answer counts as unknown.
     pub call_timeout: Duration,
-    /// Added to it for a leg that watches the time of its calls by itself: so it is heard before it is given up.
+    /// Added to it, so that a leg that watches the time of its calls by itself can still say that they took too long.
     pub slack: Duration,
-    /// How long the remote leg may take to say what a user has, before the question is left out.
+    /// How long the remote leg may take to say what a user has. After that an order is accepted without this check.
     pub glance: Duration,
-    /// How long a new transfer is left to whoever made it before the scanner looks after it.
+    /// How long a new transfer is left to the process that made it before the scanner takes it up.
     pub grace: Duration,
     /// The first pause between two tries; it doubles, up to the longest.
     pub first_pause: Duration,
     pub longest_pause: Duration,
-    /// After so many tries, or so long, somebody is told.
+    /// After so many tries, or so much time, operators are alerted.
     pub alert_tries: i64,
     pub alert_after: Duration,
     /// Transfers of one user in one day; 0 for no limit.

@@ -10,9 +10,9 @@ use store::ledger::{NewAccount, Opened, StatusChange, balances};
 
 use super::apply::Actor;
 use super::{Context, decimal};
-use crate::clock::SystemClock;
-use crate::failure::{Exit, Failure, Outcome};
-use crate::output::table;
+use terminal::clock::SystemClock;
+use terminal::failure::{CommandResult, Exit, Failure};
+use terminal::output::table;
 
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -69,7 +69,7 @@ struct StatusArguments {
     actor: Actor,
 }
 
-pub async fn run(context: &Context, arguments: &Arguments) -> Outcome {
+pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
     let db = context.open().await?;
     let done = match &arguments.change {
         None => list(context, &db, &arguments.list).await,
@@ -82,7 +82,7 @@ pub async fn run(context: &Context, arguments: &Arguments) -> Outcome {
     done
 }
 
-async fn list(context: &Context, db: &Db, wanted: &List) -> Outcome {
+async fn list(context: &Context, db: &Db, wanted: &List) -> CommandResult {
     let filter = match (wanted.owner, &wanted.asset) {
         (Some(owner), _) => AccountFilter::Owner(owner),
         (None, Some(asset)) => AccountFilter::Asset(known_asset(db, asset).await?.1.to_string()),
@@ -161,7 +161,7 @@ async fn known_asset(db: &Db, text: &str) -> Result<(domain::AssetId, Symbol), F
     })
 }
 
-async fn open(context: &Context, db: &Db, owner: i64, asset: &str) -> Outcome {
+async fn open(context: &Context, db: &Db, owner: i64, asset: &str) -> CommandResult {
     let user = UserId::new(owner).ok_or_else(|| {
         Failure::bad_input("INVALID_USER", format!("{owner} is no user"), "a user's number is 1 or more")
     })?;
@@ -180,7 +180,7 @@ async fn open(context: &Context, db: &Db, owner: i64, asset: &str) -> Outcome {
     Ok(())
 }
 
-async fn set_status(context: &Context, db: &Db, arguments: &StatusArguments, status: AccountStatus) -> Outcome {
+async fn set_status(context: &Context, db: &Db, arguments: &StatusArguments, status: AccountStatus) -> CommandResult {
     let now = SystemClock.now();
     if arguments.reason.trim().is_empty() {
         return Err(Failure::bad_input("REASON_MISSING", "a reason must say something", "--reason \"case 4711\""));
@@ -196,7 +196,7 @@ async fn set_status(context: &Context, db: &Db, arguments: &StatusArguments, sta
     };
     match db.set_status(&[change], now).await?.first() {
         Some(Reply::First(Decided::Refused(refusal)) | Reply::Replay(Decided::Refused(refusal))) => Err(Failure {
-            code: refusal.code(),
+            code: refusal.code().into(),
             messages: vec![format!("account {}: {refusal}", arguments.id)],
             hint: "bursar account lists the accounts".to_owned(),
             exit: Exit::BadInput,

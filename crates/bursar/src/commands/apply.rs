@@ -7,10 +7,11 @@ use serde_json::json;
 use store::catalog::{Author, Change, read_catalog};
 
 use super::Context;
-use crate::clock::SystemClock;
-use crate::failure::{Failure, Outcome};
-use crate::output::table;
 use crate::treasury;
+use terminal::clock::SystemClock;
+use terminal::failure::{CommandResult, Failure};
+use terminal::files::read_text;
+use terminal::output::table;
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
@@ -42,14 +43,11 @@ impl Actor {
     }
 }
 
-pub async fn run(context: &Context, arguments: &Arguments) -> Outcome {
+pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
     if arguments.reason.trim().is_empty() {
         return Err(Failure::bad_input("REASON_MISSING", "a reason must say something", "--reason \"case 4711\""));
     }
-    let text = std::fs::read_to_string(&arguments.file).map_err(|error| {
-        let message = format!("{} cannot be read: {error}", arguments.file.display());
-        Failure::bad_input("FILE_NOT_READABLE", message, "check the path and its permissions")
-    })?;
+    let text = read_text(&arguments.file)?;
     let db = context.open().await?;
     let known = read_catalog(&mut db.read().await?).await?;
     let wanted = treasury::parse(&text, &arguments.file.display().to_string(), &known.assets)?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use domain::Clock;
 use indicatif::{ProgressBar, ProgressStyle};
-use serde_json::{Value, json};
+use serde_json::json;
 use spot::service::Limits;
 use spot::{Disk, Engine, SpotError};
 use store::Db;
@@ -16,10 +16,11 @@ use transfer::leg::spot::SpotLeg;
 
 use super::spot::serve as spot_serve;
 use super::{Context, serve};
-use crate::clock::{Stopwatch, SystemClock};
 use crate::config::{Config, SpotKind};
-use crate::failure::{Exit, Failure, Outcome};
-use crate::output::{table, thousands};
+use terminal::audit::AuditReport;
+use terminal::clock::{Stopwatch, SystemClock};
+use terminal::failure::{CommandResult, Failure};
+use terminal::output::thousands;
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
@@ -28,7 +29,7 @@ pub struct Arguments {
     ledger_only: bool,
 }
 
-pub async fn run(context: &Context, arguments: &Arguments) -> Outcome {
+pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
     let db = context.open().await?;
     let watch = Stopwatch::start();
     let mut report = with_progress(&db, context.json).await?;
@@ -43,7 +44,8 @@ pub async fn run(context: &Context, arguments: &Arguments) -> Outcome {
         }
     };
     db.close().await;
-    let mut body = json(&report);
+    let told = AuditReport::from(&report);
+    let mut body = json!(told);
     body["spot_left_out"] = json!(left_out);
     body["elapsed_ms"] = json!(u64::try_from(watch.elapsed().as_millis()).unwrap_or(u64::MAX));
     body["peak_memory_kb"] = json!(peak_memory_kb());
@@ -51,9 +53,9 @@ pub async fn run(context: &Context, arguments: &Arguments) -> Outcome {
         let seconds = watch.elapsed().as_secs_f64();
         let left_out =
             left_out.as_ref().map_or_else(String::new, |why| format!("\nthe spot engine was not compared: {why}"));
-        format!("{}\n{} movements in {seconds:.1} s{left_out}", text(&report), thousands(report.movements))
+        format!("{}\n{} movements in {seconds:.1} s{left_out}", told.text(), thousands(told.movements))
     });
-    verdict(&report)
+    told.verdict()
 }
 
 /// Holds the spot engine against the transfers, and says why not, if there is nothing to compare.
@@ -74,7 +76,7 @@ async fn compare_spot(context: &Context, db: &Db, report: &mut Report) -> Result
 }
 
 /// Adds to the report what the engine and the transfers say of each other.
-pub async fn compare(config: &Config, db: &Db, leg: &SpotLeg, report: &mut Report) -> Outcome {
+async fn compare(config: &Config, db: &Db, leg: &SpotLeg, report: &mut Report) -> CommandResult {
     let micros = i64::from(config.spot.retention_h) * 3_600 * 1_000_000;
     let options = Options {
         trading: config.spot.trading,
@@ -129,7 +131,7 @@ async fn any_transfers(db: &Db) -> Result<bool, Failure> {
 }
 
 /// Runs the audit behind a progress bar on standard error, where that is a terminal.
-pub async fn with_progress(db: &Db, quiet: bool) -> Result<Report, Failure> {
+async fn with_progress(db: &Db, quiet: bool) -> Result<Report, Failure> {
     let bar = if quiet { ProgressBar::hidden() } else { ProgressBar::new(0) };
     let style = ProgressStyle::with_template("auditing {msg:<14} {bar:40} {human_pos}/{human_len} movements");
     if let Ok(style) = style {
@@ -150,48 +152,6 @@ pub async fn with_progress(db: &Db, quiet: bool) -> Result<Report, Failure> {
         .await?;
     bar.finish_and_clear();
     Ok(report)
-}
-
-pub fn text(report: &Report) -> String {
-    let rows: Vec<Vec<String>> = report
-        .findings
-        .iter()
-        .map(|finding| match &finding.violation {
-            None => vec![finding.check.to_owned(), "ok".to_owned()],
-            Some(violation) => {
-                vec![finding.check.to_owned(), format!("BROKEN at {}: {}", violation.row, violation.problem)]
-            }
-        })
-        .collect();
-    let verdict = if report.clean() { "audit: clean" } else { "audit: BROKEN" };
-    format!("{}\n{verdict}", table(&["check", "result"], &[], &rows))
-}
-
-pub fn json(report: &Report) -> Value {
-    let checks: Vec<Value> = report
-        .findings
-        .iter()
-        .map(|finding| match &finding.violation {
-            None => json!({ "check": finding.check, "ok": true }),
-            Some(violation) => json!({
-                "check": finding.check, "ok": false, "row": violation.row, "problem": violation.problem,
-            }),
-        })
-        .collect();
-    json!({ "clean": report.clean(), "movements": report.movements, "checks": checks })
-}
-
-/// An error, with exit code 1, that names the first offending row.
-pub fn verdict(report: &Report) -> Outcome {
-    match report.findings.iter().find_map(|finding| finding.violation.as_ref()) {
-        None => Ok(()),
-        Some(violation) => Err(Failure {
-            code: "BOOKS_BROKEN",
-            messages: vec![format!("{}: {}", violation.row, violation.problem)],
-            hint: "stop the writers, keep the database as it is, and compare the row with a backup".to_owned(),
-            exit: Exit::Found,
-        }),
-    }
 }
 
 /// The most memory this process has had, as Linux counts it; 0 elsewhere.

@@ -8,10 +8,10 @@ use store::catalog::read_assets;
 use store::ledger::balances::{Totals, totals};
 
 use super::{Context, decimal};
-use crate::failure::{Failure, Outcome};
-use crate::output::table;
+use terminal::failure::{CommandResult, Failure};
+use terminal::output::table;
 
-pub async fn run(context: &Context) -> Outcome {
+pub async fn run(context: &Context) -> CommandResult {
     let db = context.open().await?;
     let sheet = Sheet::read(&db).await?;
     db.close().await;
@@ -20,14 +20,14 @@ pub async fn run(context: &Context) -> Outcome {
 }
 
 /// Balances by asset and kind of account, as decimal strings.
-pub struct Sheet {
+struct Sheet {
     symbols: Vec<String>,
     /// Name of the line, then one cell per asset.
     lines: Vec<(String, Vec<String>)>,
 }
 
 impl Sheet {
-    pub async fn read(db: &Db) -> Result<Self, Failure> {
+    async fn read(db: &Db) -> Result<Self, Failure> {
         let mut tx = db.read().await?;
         let assets = read_assets(&mut tx).await?;
         let totals = totals(&mut tx).await?;
@@ -50,7 +50,7 @@ impl Sheet {
         Ok(Self { symbols, lines })
     }
 
-    pub fn text(&self) -> String {
+    fn text(&self) -> String {
         let header: Vec<&str> = std::iter::once("account").chain(self.symbols.iter().map(String::as_str)).collect();
         let right: Vec<usize> = (1..header.len()).collect();
         let rows: Vec<Vec<String>> =
@@ -58,7 +58,7 @@ impl Sheet {
         table(&header, &right, &rows)
     }
 
-    pub fn json(&self) -> Value {
+    fn json(&self) -> Value {
         let assets = self.symbols.iter().enumerate().map(|(at, symbol)| {
             let lines = self.lines.iter().filter_map(|(name, cells)| Some((name, cells.get(at)?)));
             let fields: Map<String, Value> =

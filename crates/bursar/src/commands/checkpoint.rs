@@ -4,10 +4,10 @@ use domain::Clock;
 use serde_json::json;
 
 use super::Context;
-use crate::clock::SystemClock;
-use crate::failure::Outcome;
+use terminal::clock::SystemClock;
+use terminal::failure::CommandResult;
 
-pub async fn run(context: &Context) -> Outcome {
+pub async fn run(context: &Context) -> CommandResult {
     let db = context.open().await?;
     let through = db.checkpoint(SystemClock.now()).await?;
     context.print(&json!({ "through_movement": through }), || {

@@ -1,16 +1,14 @@
 //! `bursar config check`: reads the configuration as every other command would, and shows the result.
 
-use std::path::Path;
-
 use serde_json::json;
 
 use super::Context;
-use crate::failure::{Failure, Outcome};
-use crate::output::table;
 use store::db::describe_url;
+use terminal::failure::{CommandResult, Failure};
+use terminal::output::table;
 
-pub fn check(context: &Context, file: Option<&Path>) -> Outcome {
-    let file = file.map_or_else(|| "none (defaults)".to_owned(), |file| file.display().to_string());
+pub fn check(context: &Context) -> CommandResult {
+    let file = context.file.as_deref().map_or_else(|| "none (defaults)".to_owned(), |file| file.display().to_string());
     let mut config = context.config.clone();
     // Without the password.
     config.database.url = describe_url(&config.database.url)?;

@@ -7,10 +7,10 @@ use chain::devnet::{Devnet, DevnetSettings, Key, PREFUNDED, bitcoin, evm, tron};
 use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::clock::SystemClock;
-use crate::demo::parse_duration;
-use crate::failure::{Failure, Outcome};
-use crate::output::{say, table};
+use terminal::clock::SystemClock;
+use terminal::duration::parse_duration;
+use terminal::failure::{CommandResult, Failure};
+use terminal::output::{say, table};
 
 const ABOUT: &str = "\
 Bitcoin (regtest), an EVM chain (chain id 56) and TRON on loopback, in memory, speaking their real protocols: ethers, \
@@ -47,7 +47,7 @@ pub struct Arguments {
     by_hand: bool,
 }
 
-pub async fn run(arguments: &Arguments, as_json: bool) -> Outcome {
+pub async fn run(arguments: &Arguments, as_json: bool) -> CommandResult {
     let mut terminate = signal(SignalKind::terminate())
         .map_err(|error| Failure::outside("INTERNAL", &error, "signals cannot be caught on this machine"))?;
     let settings = DevnetSettings {

@@ -10,8 +10,8 @@ use store::ledger::journal::{MovementFilter, list_movements};
 use store::ledger::row::MovementRow;
 
 use super::{Context, decimal};
-use crate::failure::Outcome;
-use crate::output::table;
+use terminal::failure::CommandResult;
+use terminal::output::table;
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
@@ -28,7 +28,7 @@ pub struct Arguments {
     limit: i64,
 }
 
-pub async fn run(context: &Context, arguments: &Arguments) -> Outcome {
+pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
     let filter = match (arguments.account, &arguments.key) {
         (Some(account), _) => MovementFilter::Account(account),
         (None, Some(key)) => MovementFilter::Key(key.clone()),
@@ -83,7 +83,7 @@ impl<'a> Line<'a> {
     fn json(&self) -> serde_json::Value {
         let row = self.row;
         json!({
-            "id": row.id, "at": Timestamp::from_micros(row.at).to_string(), "key": row.op_key, "leg": row.leg,
+            "id": row.id, "at": Timestamp::from_micros(row.at).to_string(), "key": row.op_key, "leg": row.position,
             "action": self.action, "outcome": self.outcome, "from": row.from_account, "to": row.to_account,
             "amount": self.amount, "asset": self.asset, "hold": row.hold_key, "reference": row.reference,
         })
@@ -95,7 +95,7 @@ impl<'a> Line<'a> {
             row.id.to_string(),
             Timestamp::from_micros(row.at).to_string(),
             row.op_key.clone(),
-            row.leg.to_string(),
+            row.position.to_string(),
             self.action.to_owned(),
             self.outcome.to_owned(),
             row.from_account.to_string(),

@@ -6,10 +6,10 @@ use store::db::describe_url;
 use store::{Db, Options};
 
 use super::Context;
-use crate::clock::SystemClock;
-use crate::failure::Outcome;
+use terminal::clock::SystemClock;
+use terminal::failure::CommandResult;
 
-pub async fn run(context: &Context) -> Outcome {
+pub async fn run(context: &Context) -> CommandResult {
     let options = Options { create: true, ..context.config.store_options() };
     let db = Db::connect(&context.config.database.url, &options).await?;
     let applied = db.migrate(SystemClock.now()).await?;

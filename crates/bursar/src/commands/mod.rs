@@ -6,31 +6,31 @@ pub mod audit;
 pub mod balances;
 pub mod checkpoint;
 pub mod config;
+#[cfg(feature = "lab")]
 pub mod devnet;
-pub mod drill;
-pub mod drill_plain;
-pub mod drill_spot;
 pub mod journal;
-pub mod load;
 pub mod migrate;
-pub mod scratch;
+pub mod openapi;
 pub mod serve;
 pub mod spot;
 pub mod token;
 pub mod transfer;
 pub mod utxo;
-pub mod with_postgres;
+
+use std::path::PathBuf;
 
 use domain::{Amount, Precision};
 use store::Db;
 
 use crate::config::Config;
-use crate::failure::Failure;
-use crate::output::say;
+use terminal::failure::Failure;
+use terminal::output::say;
 
 /// What every command is given.
 pub struct Context {
     pub config: Config,
+    /// The file that the configuration was read from. `None`: there is none, and every setting has its default.
+    pub file: Option<PathBuf>,
     pub json: bool,
 }
 

@@ -21,13 +21,14 @@ use tokio::sync::watch;
 use transfer::leg::Leg;
 use transfer::leg::http::HttpLeg;
 use transfer::leg::spot::SpotLeg;
-use transfer::{Assets, Coordinator, Desk, DeskSettings, Metrics, Node, Settings, scanner};
+use transfer::{Assets, Coordinator, IdMaker, Intake, IntakeSettings, Metrics, Settings, scanner};
 
 use super::{Context, spot as spot_command};
-use crate::clock::SystemClock;
 use crate::config::{Config, SpotKind};
-use crate::failure::{Failure, Outcome};
-use crate::output::say;
+use terminal::clock::SystemClock;
+use terminal::failure::{CommandResult, Failure};
+use terminal::files::read_secret;
+use terminal::output::say;
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
@@ -36,7 +37,7 @@ pub struct Arguments {
     create_spot: bool,
 }
 
-pub async fn run(context: &Context, arguments: &Arguments) -> Outcome {
+pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
     let config = &context.config;
     let verifier = verifier(config)?;
     let db = context.open().await?;
@@ -48,9 +49,9 @@ pub async fn run(context: &Context, arguments: &Arguments) -> Outcome {
     let assets = Arc::new(Assets::load(&db).await?);
     let remote = Remote::open(config, arguments, &assets, context.json).await?;
     let coordinator = Arc::new(coordinator(config, &db, Arc::clone(&remote.leg)).await?);
-    let desk = Desk::open(Arc::clone(&coordinator), desk_settings(config));
+    let intake = Intake::open(Arc::clone(&coordinator), intake_settings(config));
     let app = Arc::new(App {
-        desk,
+        intake,
         assets: Arc::clone(&assets),
         verifier,
         per_second: PerSecond::new(config.limits.requests_per_second),
@@ -96,7 +97,7 @@ pub async fn run(context: &Context, arguments: &Arguments) -> Outcome {
     // First the requests, then what they left, then the engine under it all.
     let ended = |error: tokio::task::JoinError| Failure::outside("INTERNAL", &error, "this is a bug in Bursar");
     serving.await.map_err(ended)?;
-    app.desk.close().await;
+    app.intake.close().await;
     scanner.await.map_err(ended)?;
     background.iter().for_each(tokio::task::JoinHandle::abort);
     remote.stop().await;
@@ -117,17 +118,6 @@ async fn bind(name: &str, address: &str) -> Result<(TcpListener, SocketAddr), Fa
     Ok((listener, bound))
 }
 
-pub fn read_secret(file: &str) -> Result<Vec<u8>, Failure> {
-    let mut bytes = std::fs::read(file).map_err(|error| {
-        let message = format!("{file} cannot be read: {error}");
-        Failure::bad_input("FILE_NOT_READABLE", message, "check the path and its permissions")
-    })?;
-    while bytes.last().is_some_and(u8::is_ascii_whitespace) {
-        bytes.pop();
-    }
-    Ok(bytes)
-}
-
 /// The keys that tokens are checked with.
 fn verifier(config: &Config) -> Result<Verifier, Failure> {
     let auth = &config.auth;
@@ -136,10 +126,10 @@ fn verifier(config: &Config) -> Result<Verifier, Failure> {
     let bad = |error: &server::auth::KeyError| Failure::bad_input("AUTH_KEYS_INVALID", error.to_string(), hint);
     if !auth.hs256_secret_file.is_empty() {
         let kid = Some(auth.hs256_kid.as_str()).filter(|kid| !kid.is_empty());
-        keys.add_hs256(kid, read_secret(&auth.hs256_secret_file)?).map_err(|error| bad(&error))?;
+        keys.add_hs256(kid, read_secret(Path::new(&auth.hs256_secret_file))?).map_err(|error| bad(&error))?;
     }
     if !auth.jwks_file.is_empty() {
-        let text = read_secret(&auth.jwks_file)?;
+        let text = read_secret(Path::new(&auth.jwks_file))?;
         keys.add_jwks(&String::from_utf8_lossy(&text)).map_err(|error| {
             let hint = "auth.jwks_file holds public keys: RSA for RS256, Ed25519 for EdDSA";
             Failure::bad_input("AUTH_KEYS_INVALID", format!("{}: {error}", auth.jwks_file), hint)
@@ -157,7 +147,7 @@ pub async fn coordinator(config: &Config, db: &Db, leg: Arc<dyn Leg>) -> Result<
     // Nobody else has this process number at this microsecond on this host.
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let holder = format!("{host}/{}/{}", std::process::id(), clock.now().micros());
-    let node = Node::lease(db, Arc::clone(&clock), holder).await?.ok_or_else(|| {
+    let node = IdMaker::lease(db, Arc::clone(&clock), holder).await?.ok_or_else(|| {
         let hint = "stop servers that are not needed; a lease ends two minutes after its server";
         Failure::bad_input("NODE_NUMBERS_EXHAUSTED", "all node numbers are lent", hint)
     })?;
@@ -188,13 +178,13 @@ pub fn transfer_settings(config: &Config) -> Settings {
     }
 }
 
-fn desk_settings(config: &Config) -> DeskSettings {
+fn intake_settings(config: &Config) -> IntakeSettings {
     let transfer = &config.transfer;
-    DeskSettings {
+    IntakeSettings {
         lanes: usize::try_from(transfer.lanes).unwrap_or(1),
         queue: usize::try_from(transfer.queue).unwrap_or(1),
         wait: Duration::from_millis(transfer.wait_ms.into()),
-        ..DeskSettings::default()
+        ..IntakeSettings::default()
     }
 }
 
@@ -236,7 +226,8 @@ impl Remote {
     pub fn elsewhere(config: &Config, assets: &Arc<Assets>) -> Result<Self, Failure> {
         let leg: Arc<dyn Leg> = match config.spot.kind {
             SpotKind::Http => {
-                let token = (!config.spot.token_file.is_empty()).then(|| read_secret(&config.spot.token_file));
+                let token =
+                    (!config.spot.token_file.is_empty()).then(|| read_secret(Path::new(&config.spot.token_file)));
                 let token = token.transpose()?.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
                 let timeout = Duration::from_millis(config.transfer.call_timeout_ms.into());
                 let leg =
@@ -283,7 +274,7 @@ fn spot_token(config: &Config) -> Result<Token, Failure> {
         let message = "the spot engine listens, and there is no token for it";
         return Err(Failure::bad_input("SPOT_TOKEN_MISSING", message, hint));
     }
-    let text = String::from_utf8_lossy(&read_secret(&config.spot.token_file)?).into_owned();
+    let text = String::from_utf8_lossy(&read_secret(Path::new(&config.spot.token_file))?).into_owned();
     Token::new(text.trim()).map_err(|error| Failure::bad_input("SPOT_TOKEN_MISSING", error.to_string(), hint))
 }
 

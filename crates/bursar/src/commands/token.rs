@@ -1,15 +1,17 @@
 //! `bursar token`: a token for a user, signed with the configured secret, to try things with.
 
+use std::path::Path;
 use std::time::Duration;
 
 use domain::{Clock, UserId};
 use serde_json::json;
 use server::auth::{Claims, sign_hs256};
 
-use super::{Context, serve};
-use crate::clock::SystemClock;
-use crate::demo::parse_duration;
-use crate::failure::{Failure, Outcome};
+use super::Context;
+use terminal::clock::SystemClock;
+use terminal::duration::parse_duration;
+use terminal::failure::{CommandResult, Failure};
+use terminal::files::read_secret;
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
@@ -21,13 +23,13 @@ pub struct Arguments {
     good: Duration,
 }
 
-pub fn run(context: &Context, arguments: &Arguments) -> Outcome {
+pub fn run(context: &Context, arguments: &Arguments) -> CommandResult {
     let auth = &context.config.auth;
     if auth.hs256_secret_file.is_empty() {
         let hint = "head -c 48 /dev/urandom | base64 > jwt.secret; then auth.hs256_secret_file = \"jwt.secret\"";
         return Err(Failure::bad_input("AUTH_KEYS_INVALID", "auth.hs256_secret_file is not set", hint));
     }
-    let secret = serve::read_secret(&auth.hs256_secret_file)?;
+    let secret = read_secret(Path::new(&auth.hs256_secret_file))?;
     let user = UserId::new(arguments.user)
         .ok_or_else(|| Failure::bad_input("BAD_USAGE", "a user's number is positive", "bursar token --help"))?;
     let now = SystemClock.now();

@@ -14,8 +14,8 @@ use transfer::operator::{Author, OperatorError, Wanted};
 use transfer::{Assets, Coordinator};
 
 use super::{Context, serve};
-use crate::failure::{Failure, Outcome};
-use crate::output::table;
+use terminal::failure::{CommandResult, Failure};
+use terminal::output::table;
 
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
@@ -84,7 +84,7 @@ impl AuthorArguments {
     }
 }
 
-pub async fn run(context: &Context, command: &Command) -> Outcome {
+pub async fn run(context: &Context, command: &Command) -> CommandResult {
     match command {
         Command::List { user, limit, cursor } => show_list(context, *user, *limit, cursor.as_deref()).await,
         Command::Show { id } => show(context, parse(id)?).await,
@@ -120,7 +120,7 @@ async fn connect(context: &Context) -> Result<(Db, Coordinator), Failure> {
     Ok((db, coordinator))
 }
 
-async fn told(context: &Context, db: &Db, ended: Result<Transfer, OperatorError>) -> Outcome {
+async fn told(context: &Context, db: &Db, ended: Result<Transfer, OperatorError>) -> CommandResult {
     match ended {
         Ok(transfer) => show_one(context, db, &transfer).await,
         Err(error) => Err(failure(error)),
@@ -140,7 +140,7 @@ fn failure(error: OperatorError) -> Failure {
     }
 }
 
-async fn show(context: &Context, id: Id<id::Transfer>) -> Outcome {
+async fn show(context: &Context, id: Id<id::Transfer>) -> CommandResult {
     let db = context.open().await?;
     let found = read(&mut db.read().await?, &[id]).await?.into_iter().next();
     match found {
@@ -149,7 +149,7 @@ async fn show(context: &Context, id: Id<id::Transfer>) -> Outcome {
     }
 }
 
-async fn show_one(context: &Context, db: &Db, transfer: &Transfer) -> Outcome {
+async fn show_one(context: &Context, db: &Db, transfer: &Transfer) -> CommandResult {
     let mut tx = db.read().await?;
     let assets = read_assets(&mut tx).await?;
     let rows = history(&mut tx, transfer.id).await?;
@@ -197,7 +197,7 @@ fn listing(transfers: &[(&Transfer, TransferAnswer)]) -> String {
     table(&["req_id", "user", "way", "amount", "asset", "state", "error", "tries", "created"], &[1, 3, 7], &cells)
 }
 
-async fn show_list(context: &Context, user: Option<i64>, limit: i64, cursor: Option<&str>) -> Outcome {
+async fn show_list(context: &Context, user: Option<i64>, limit: i64, cursor: Option<&str>) -> CommandResult {
     let cursor = cursor.map(parse).transpose()?;
     let db = context.open().await?;
     let mut tx = db.read().await?;

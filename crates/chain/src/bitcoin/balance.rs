@@ -7,14 +7,13 @@ use domain::RawAmount;
 use ruint::aliases::U256;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use tx::{Address, Coin};
 
 use super::BitcoinChain;
-use super::address::is_on;
 use super::wire::{self, BAD_PARAMETER, Sat};
-use crate::address::Address;
-use crate::block::Coin;
 use crate::endpoint::{CallError, Node};
 use crate::error::ChainError;
+use tx::bitcoin::address::is_on;
 
 /// So many scripts are searched for at once: a request of half a megabyte.
 const AT_ONCE: usize = 5_000;

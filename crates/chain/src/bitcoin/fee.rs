@@ -3,16 +3,14 @@
 use domain::RawAmount;
 use serde::Deserialize;
 use serde_json::json;
+use tx::{Address, Coin, Fee, FeeCap, Payment};
 
 use super::BitcoinChain;
-use super::address::is_on;
 use super::wire::{self, Sat};
-use crate::address::Address;
-use crate::block::Coin;
+use crate::client::Quote;
 use crate::endpoint::{CallError, Node};
 use crate::error::ChainError;
-use crate::fee::{Fee, FeeCap, Quote};
-use crate::transaction::Payment;
+use tx::bitcoin::address::is_on;
 
 /// All rates are satoshi per 1,000 virtual bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,12 +90,6 @@ fn wanted_rate(facts: &FeeFacts, fallback: u64) -> u64 {
     facts.estimate.unwrap_or(fallback).max(facts.mempool_minimum).max(facts.relay_minimum)
 }
 
-/// Satoshi for so many virtual bytes, rounded up as Core rounds.
-pub(super) fn at_rate(per_kvb: u64, size: u64) -> u64 {
-    let fee = (u128::from(per_kvb) * u128::from(size)).div_ceil(1_000);
-    u64::try_from(fee).unwrap_or(u64::MAX)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -110,13 +102,5 @@ mod tests {
         assert_eq!(wanted_rate(&FeeFacts { relay_minimum: 9_000, ..facts }, 2_000), 9_000);
         assert_eq!(wanted_rate(&FeeFacts { estimate: Some(6_000), ..facts }, 7_000), 6_000);
         assert_eq!(wanted_rate(&FeeFacts { estimate: Some(1), ..facts }, 7_000), 5_000);
-    }
-
-    #[test]
-    fn a_fee_is_rounded_up() {
-        assert_eq!(at_rate(100, 110), 11);
-        assert_eq!(at_rate(100, 111), 12);
-        assert_eq!(at_rate(0, 111), 0);
-        assert_eq!(at_rate(u64::MAX, u64::MAX), u64::MAX);
     }
 }

@@ -7,15 +7,16 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use serde_json::json;
+use tx::TxHash;
+use tx::bitcoin::{PackageFacts, at_rate, cpfp_fee};
 
 use super::BitcoinChain;
-use super::fee::{self, at_rate};
+use super::fee;
 use super::refusal::{Said, of_words};
 use super::wire::{self, NOT_FOUND, Sat};
+use crate::broadcast::NodeRefusal;
 use crate::endpoint::{CallError, Node};
 use crate::error::ChainError;
-use crate::hash::TxHash;
-use crate::transaction::Refusal;
 
 /// A transaction that waits, as one node sees it. Counts, sizes and fees of ancestors and descendants include its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,20 +36,13 @@ pub struct MempoolFacts {
     pub spent_by: Vec<TxHash>,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PackageFacts {
-    pub count: u64,
-    pub size: u64,
-    pub fee: u64,
-}
-
 /// What a node would say to a transaction, without taking it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Acceptance {
     pub size: Option<u64>,
     pub fee: Option<u64>,
     /// `None`: it would be taken, or is there already.
-    pub refusal: Option<(Refusal, String)>,
+    pub refusal: Option<(NodeRefusal, String)>,
 }
 
 #[derive(Deserialize)]
@@ -307,7 +301,10 @@ impl BitcoinChain {
 
     /// Sends parents and their child together, so that the child's fee counts for the parents. The refusals are those of
     /// the single transactions; none: all are taken. To one node, another when it fails.
-    pub async fn broadcast_package(&self, signed: &[Vec<u8>]) -> Result<Vec<(TxHash, Refusal, String)>, ChainError> {
+    pub async fn broadcast_package(
+        &self,
+        signed: &[Vec<u8>],
+    ) -> Result<Vec<(TxHash, NodeRefusal, String)>, ChainError> {
         let hex: Vec<String> = signed.iter().map(alloy_primitives::hex::encode).collect();
         let hex = &hex;
         self.pool
@@ -342,13 +339,6 @@ fn least_replacement(evicted: &[MempoolFacts], weight: u64, increment: u64, mini
     let improved = u128::from(fees).saturating_add(dearest);
     let relayed = fees.checked_add(at_rate(increment, size))?;
     Some(u64::try_from(improved).ok()?.max(relayed).max(at_rate(minimum, size)))
-}
-
-/// The fee of a child of `size` virtual bytes that brings the whole package to the wanted rate. `ancestors` are the
-/// parent's: it, and all that it depends on. The child pays its own relay fee in any case.
-pub fn cpfp_fee(ancestors: PackageFacts, size: u64, per_kvb: u64, relay: u64) -> u64 {
-    let whole = at_rate(per_kvb, ancestors.size.saturating_add(size));
-    whole.saturating_sub(ancestors.fee).max(at_rate(relay, size))
 }
 
 #[cfg(test)]
@@ -386,13 +376,5 @@ mod tests {
         let one = [waiting(1_000, 440, (1_000, 440))];
         assert_eq!(least_replacement(&one, 880, 100, 100), Some(2_000));
         assert_eq!(least_replacement(&[waiting(u64::MAX, 4, (u64::MAX, 1))], 880, 100, 100), None);
-    }
-
-    #[test]
-    fn a_child_pays_what_its_ancestors_lack() {
-        let parent = PackageFacts { count: 1, size: 200, fee: 200 };
-        assert_eq!(cpfp_fee(parent, 100, 10_000, 1_000), 2_800);
-        assert_eq!(cpfp_fee(parent, 100, 1_000, 1_000), 100);
-        assert_eq!(cpfp_fee(PackageFacts { fee: 90_000, ..parent }, 100, 10_000, 1_000), 100);
     }
 }

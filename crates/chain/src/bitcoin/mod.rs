@@ -1,9 +1,7 @@
-//! Bitcoin, through Bitcoin Core's JSON-RPC.
+//! Bitcoin, through Bitcoin Core's JSON-RPC. Bytes are made and read in [`tx::bitcoin`].
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`address`] | text to address, script to address |
-//! | `transaction` | building, reading and finalising transactions: PSBTs and raw bytes |
 //! | `raw` | a raw block, read in place and checked against its hash |
 //! | `wire` | the calls, and the shapes of the answers |
 //! | `scan` | what blocks pay to watched scripts; where a transaction is |
@@ -19,7 +17,6 @@
 //! Nodes work with or without `-txindex`. Without it a node finds a mined transaction only while one of its outputs is
 //! unspent, and then [`crate::Chain::prove`] answers with an error rather than guess that there is none.
 
-pub mod address;
 mod balance;
 mod fee;
 mod mempool;
@@ -27,7 +24,6 @@ mod raw;
 mod refusal;
 mod scan;
 mod status;
-pub mod transaction;
 mod wire;
 
 use std::sync::Arc;
@@ -38,22 +34,23 @@ use ::bitcoin::hashes::Hash;
 use domain::{ChainKind, RawAmount};
 use futures_util::FutureExt;
 use serde_json::json;
+use tx::bitcoin::{address, hash_of, transaction, turned};
+use tx::{
+    Address, BadAddress, BlockHash, BlockRef, BuildError, Coin, DecodeError, Draft, FeeCap, Meaning, Payment, TxHash,
+    Unsigned,
+};
 
 pub use fee::FeeFacts;
-pub use mempool::{Acceptance, MempoolFacts, PackageFacts, cpfp_fee};
-pub use transaction::{MOST_FEE_PER_KVB, MOST_WEIGHT, decode_signed, decode_unsigned, estimated_weight, finalize};
+pub use mempool::{Acceptance, MempoolFacts};
 pub use wire::Sat;
 
-use crate::address::{Address, BadAddress};
-use crate::block::{BlockRef, Coin, Head, Header, Scan};
-use crate::client::{Answer, Chain, Nonces, Proven, Sent};
+use crate::block::{Head, Header, Scan};
+use crate::broadcast::{Broadcast, NodeRefusal};
+use crate::client::{Answer, Chain, Nonces, Proven, Quote, Sent};
 use crate::endpoint::{CallError, Node, Pool};
 use crate::error::ChainError;
-use crate::fee::{FeeCap, Quote};
-use crate::hash::{BlockHash, TxHash};
 use crate::head;
 use crate::status::Status;
-use crate::transaction::{Broadcast, BuildError, DecodeError, Draft, Meaning, Payment, Refusal, Unsigned};
 use crate::watch::Watched;
 
 #[derive(Clone, Copy, Debug)]
@@ -109,7 +106,7 @@ impl BitcoinChain {
             .await;
         let mut answered = false;
         let mut failure = CallError::Unreachable { endpoint: "nobody".to_owned() };
-        let first = wire::turned(genesis_block(network).block_hash().to_byte_array());
+        let first = turned(genesis_block(network).block_hash().to_byte_array());
         for (_, answer) in answers {
             match answer {
                 // Regtest is everybody's own chain, and begins as its owner likes.
@@ -160,8 +157,8 @@ impl BitcoinChain {
 
     async fn send(&self, signed: &[u8]) -> Result<Broadcast, ChainError> {
         let transaction = match transaction::read_signed(signed) {
-            Ok(transaction) => wire::hash_of(transaction.compute_txid()),
-            Err(error) => return Ok(Broadcast::Refused(Refusal::Malformed, error.to_string())),
+            Ok(transaction) => hash_of(transaction.compute_txid()),
+            Err(error) => return Ok(Broadcast::Refused(NodeRefusal::Malformed, error.to_string())),
         };
         // Core's own limits on fees and burnt amounts stay as they are: `build` keeps within them.
         let hex = &alloy_primitives::hex::encode(signed);
@@ -189,7 +186,7 @@ impl BitcoinChain {
             }
         }
         // The refusal that says most: one that was understood, if there is one.
-        let understood = refusals.iter().position(|(refusal, _)| *refusal != Refusal::Other).unwrap_or(0);
+        let understood = refusals.iter().position(|(refusal, _)| *refusal != NodeRefusal::Other).unwrap_or(0);
         match refusals.into_iter().nth(understood) {
             Some((refusal, words)) => Ok(Broadcast::Refused(refusal, words)),
             None => Err(ChainError::Unreachable(failure)),
@@ -251,11 +248,11 @@ impl Chain for BitcoinChain {
     }
 
     fn decode_unsigned(&self, bytes: &[u8]) -> Result<Meaning, DecodeError> {
-        decode_unsigned(bytes, self.settings.network)
+        transaction::decode_unsigned(bytes, self.settings.network)
     }
 
     fn decode_signed(&self, bytes: &[u8]) -> Result<Meaning, DecodeError> {
-        decode_signed(bytes, self.settings.network)
+        transaction::decode_signed(bytes, self.settings.network)
     }
 
     fn broadcast<'a>(&'a self, signed: &'a [u8]) -> Answer<'a, Broadcast> {

@@ -11,10 +11,10 @@ use std::ops::Range;
 use ::bitcoin::Script;
 use ::bitcoin::hashes::{Hash, HashEngine, sha256d};
 use domain::Timestamp;
+use tx::{BlockHash, TxHash};
 
-use super::wire::turned;
 use crate::block::Header;
-use crate::hash::{BlockHash, TxHash};
+use tx::bitcoin::turned;
 
 const HEADER_BYTES: usize = 80;
 

@@ -1,15 +1,15 @@
 //! What a node says when it does not take a transaction.
 
 use super::wire;
+use crate::broadcast::NodeRefusal;
 use crate::endpoint::CallError;
-use crate::transaction::Refusal;
 
 /// What the words of a refusal come to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Said {
     /// The node has it already, in its pool or in its chain.
     HasIt,
-    No(Refusal),
+    No(NodeRefusal),
 }
 
 use Said::{HasIt, No};
@@ -24,48 +24,48 @@ const WORDS: [(&str, Said); 44] = [
     ("Transaction already in block chain", HasIt),
     ("transaction already in block chain", HasIt),
     ("Transaction outputs already in utxo set", HasIt),
-    ("insufficient fee", No(Refusal::Underpriced)),
-    ("replacement-failed", No(Refusal::Underpriced)),
-    ("bip125-replacement-disallowed", No(Refusal::Underpriced)),
-    ("txn-mempool-conflict", No(Refusal::Underpriced)),
-    ("too many potential replacements", No(Refusal::Underpriced)),
-    ("replacement-adds-unconfirmed", No(Refusal::Underpriced)),
-    ("min relay fee not met", No(Refusal::FeeTooLow)),
-    ("mempool min fee not met", No(Refusal::FeeTooLow)),
-    ("bad-txns-inputs-missingorspent", No(Refusal::InputMissing)),
-    ("missing-inputs", No(Refusal::InputMissing)),
-    ("Missing inputs", No(Refusal::InputMissing)),
-    ("Inputs missing or spent", No(Refusal::InputMissing)),
-    ("bad-txns-premature-spend-of-coinbase", No(Refusal::InputMissing)),
-    ("bad-txns-in-belowout", No(Refusal::InsufficientFunds)),
-    ("mandatory-script-verify-flag-failed", No(Refusal::BadSignature)),
-    ("mempool-script-verify-flag-failed", No(Refusal::BadSignature)),
-    ("block-script-verify-flag-failed", No(Refusal::BadSignature)),
-    ("non-mandatory-script-verify-flag", No(Refusal::BadSignature)),
-    ("bad-witness-nonstandard", No(Refusal::BadSignature)),
-    ("non-final", No(Refusal::Other)),
-    ("non-BIP68-final", No(Refusal::Other)),
-    ("mempool full", No(Refusal::Busy)),
-    ("too-long-mempool-chain", No(Refusal::Busy)),
-    ("too-large-cluster", No(Refusal::Busy)),
-    ("Private broadcast queue is full", No(Refusal::Busy)),
-    ("dust", No(Refusal::Malformed)),
-    ("tx-size", No(Refusal::Malformed)),
-    ("scriptpubkey", No(Refusal::Malformed)),
-    ("scriptsig", No(Refusal::Malformed)),
-    ("version", No(Refusal::Malformed)),
-    ("datacarrier", No(Refusal::Malformed)),
-    ("bad-txns-", No(Refusal::Malformed)),
-    ("coinbase", No(Refusal::Malformed)),
-    ("TX decode failed", No(Refusal::Malformed)),
-    ("tx-decode-failed", No(Refusal::Malformed)),
-    ("Unspendable output exceeds maximum", No(Refusal::Malformed)),
-    ("max-fee-exceeded", No(Refusal::Other)),
-    ("Fee exceeds maximum configured", No(Refusal::Other)),
+    ("insufficient fee", No(NodeRefusal::Underpriced)),
+    ("replacement-failed", No(NodeRefusal::Underpriced)),
+    ("bip125-replacement-disallowed", No(NodeRefusal::Underpriced)),
+    ("txn-mempool-conflict", No(NodeRefusal::Underpriced)),
+    ("too many potential replacements", No(NodeRefusal::Underpriced)),
+    ("replacement-adds-unconfirmed", No(NodeRefusal::Underpriced)),
+    ("min relay fee not met", No(NodeRefusal::FeeTooLow)),
+    ("mempool min fee not met", No(NodeRefusal::FeeTooLow)),
+    ("bad-txns-inputs-missingorspent", No(NodeRefusal::InputMissing)),
+    ("missing-inputs", No(NodeRefusal::InputMissing)),
+    ("Missing inputs", No(NodeRefusal::InputMissing)),
+    ("Inputs missing or spent", No(NodeRefusal::InputMissing)),
+    ("bad-txns-premature-spend-of-coinbase", No(NodeRefusal::InputMissing)),
+    ("bad-txns-in-belowout", No(NodeRefusal::InsufficientFunds)),
+    ("mandatory-script-verify-flag-failed", No(NodeRefusal::BadSignature)),
+    ("mempool-script-verify-flag-failed", No(NodeRefusal::BadSignature)),
+    ("block-script-verify-flag-failed", No(NodeRefusal::BadSignature)),
+    ("non-mandatory-script-verify-flag", No(NodeRefusal::BadSignature)),
+    ("bad-witness-nonstandard", No(NodeRefusal::BadSignature)),
+    ("non-final", No(NodeRefusal::Other)),
+    ("non-BIP68-final", No(NodeRefusal::Other)),
+    ("mempool full", No(NodeRefusal::Busy)),
+    ("too-long-mempool-chain", No(NodeRefusal::Busy)),
+    ("too-large-cluster", No(NodeRefusal::Busy)),
+    ("Private broadcast queue is full", No(NodeRefusal::Busy)),
+    ("dust", No(NodeRefusal::Malformed)),
+    ("tx-size", No(NodeRefusal::Malformed)),
+    ("scriptpubkey", No(NodeRefusal::Malformed)),
+    ("scriptsig", No(NodeRefusal::Malformed)),
+    ("version", No(NodeRefusal::Malformed)),
+    ("datacarrier", No(NodeRefusal::Malformed)),
+    ("bad-txns-", No(NodeRefusal::Malformed)),
+    ("coinbase", No(NodeRefusal::Malformed)),
+    ("TX decode failed", No(NodeRefusal::Malformed)),
+    ("tx-decode-failed", No(NodeRefusal::Malformed)),
+    ("Unspendable output exceeds maximum", No(NodeRefusal::Malformed)),
+    ("max-fee-exceeded", No(NodeRefusal::Other)),
+    ("Fee exceeds maximum configured", No(NodeRefusal::Other)),
 ];
 
 pub fn of_words(words: &str) -> Said {
-    WORDS.iter().find(|(beginning, _)| words.starts_with(beginning)).map_or(No(Refusal::Other), |(_, said)| *said)
+    WORDS.iter().find(|(beginning, _)| words.starts_with(beginning)).map_or(No(NodeRefusal::Other), |(_, said)| *said)
 }
 
 /// `None`: the node did not judge the transaction at all.
@@ -78,12 +78,12 @@ pub fn of_error(error: &CallError) -> Option<Said> {
     let words = words.map_or(message.as_str(), |(_, words)| words);
     match *code {
         wire::ALREADY_IN_CHAIN => Some(HasIt),
-        wire::UNDECODABLE => Some(No(Refusal::Malformed)),
+        wire::UNDECODABLE => Some(No(NodeRefusal::Malformed)),
         wire::VERIFY_ERROR | wire::VERIFY_REJECTED => Some(of_words(words)),
         _ => Some(match of_words(words) {
             No(refusal) => No(refusal),
             // Only the codes above speak about a transaction. A strange one does not turn a refusal into success.
-            HasIt => No(Refusal::Other),
+            HasIt => No(NodeRefusal::Other),
         }),
     }
 }
@@ -101,24 +101,24 @@ mod tests {
         for (code, words, said) in [
             (-27, "Transaction outputs already in utxo set", HasIt),
             (-27, "whatever it may say", HasIt),
-            (-25, "bad-txns-inputs-missingorspent", No(Refusal::InputMissing)),
-            (-25, "Missing inputs", No(Refusal::InputMissing)),
+            (-25, "bad-txns-inputs-missingorspent", No(NodeRefusal::InputMissing)),
+            (-25, "Missing inputs", No(NodeRefusal::InputMissing)),
             (-26, "txn-already-in-mempool", HasIt),
-            (-26, "66: min relay fee not met", No(Refusal::FeeTooLow)),
-            (-26, "min relay fee not met, 0 < 110", No(Refusal::FeeTooLow)),
-            (-26, "mempool min fee not met, 5 < 110", No(Refusal::FeeTooLow)),
-            (-26, "insufficient fee, rejecting replacement abc", No(Refusal::Underpriced)),
-            (-26, "non-final", No(Refusal::Other)),
-            (-26, "dust", No(Refusal::Malformed)),
+            (-26, "66: min relay fee not met", No(NodeRefusal::FeeTooLow)),
+            (-26, "min relay fee not met, 0 < 110", No(NodeRefusal::FeeTooLow)),
+            (-26, "mempool min fee not met, 5 < 110", No(NodeRefusal::FeeTooLow)),
+            (-26, "insufficient fee, rejecting replacement abc", No(NodeRefusal::Underpriced)),
+            (-26, "non-final", No(NodeRefusal::Other)),
+            (-26, "dust", No(NodeRefusal::Malformed)),
             (
                 -26,
                 "bad-txns-premature-spend-of-coinbase, tried to spend coinbase at depth 1",
-                No(Refusal::InputMissing),
+                No(NodeRefusal::InputMissing),
             ),
-            (-26, "bad-txns-vout-negative", No(Refusal::Malformed)),
-            (-26, "words of a release to come", No(Refusal::Other)),
-            (-22, "TX decode failed. Make sure the tx has at least one input.", No(Refusal::Malformed)),
-            (-32601, "txn-already-in-mempool", No(Refusal::Other)),
+            (-26, "bad-txns-vout-negative", No(NodeRefusal::Malformed)),
+            (-26, "words of a release to come", No(NodeRefusal::Other)),
+            (-22, "TX decode failed. Make sure the tx has at least one input.", No(NodeRefusal::Malformed)),
+            (-32601, "txn-already-in-mempool", No(NodeRefusal::Other)),
         ] {
             assert_eq!(refused(code, words), Some(said), "{code} {words}");
         }

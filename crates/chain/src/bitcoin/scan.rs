@@ -5,18 +5,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 use domain::RawAmount;
 use futures_util::{StreamExt, stream};
 use ruint::aliases::U256;
+use tx::{Address, BlockRef, Coin, TxHash};
 
-use super::address::of_script;
 use super::raw::{RawBlock, RawTransaction};
 use super::wire::{self, Whereabouts};
 use super::{BATCH, BitcoinChain};
-use crate::address::Address;
-use crate::block::{BlockRef, Coin, Output, Place, Scan};
+use crate::block::{Output, Place, Scan};
 use crate::client::Proven;
 use crate::endpoint::{CallError, Node};
 use crate::error::ChainError;
-use crate::hash::TxHash;
 use crate::watch::{WatchKey, Watched};
+use tx::bitcoin::address::of_script;
 
 /// Blocks asked for at a time: while one is read, the node prepares the next ones.
 const IN_FLIGHT: usize = 16;

@@ -12,19 +12,16 @@ use std::ops::Range;
 use domain::RawAmount;
 use ruint::aliases::U256;
 use serde_json::{Value, json};
+use tx::{Address, BlockRef, Coin, Meaning, Slot, TxHash};
 
 use super::BitcoinChain;
 use super::raw::RawTransaction;
 use super::scan::{Found, read_blocks};
 use super::wire::{self, NOT_FOUND};
-use crate::address::Address;
-use crate::block::{BlockRef, Coin};
 use crate::client::Sent;
 use crate::endpoint::{CallError, Node};
 use crate::error::ChainError;
-use crate::hash::TxHash;
 use crate::status::{Mined, Proof, Reason, Status};
-use crate::transaction::{Meaning, Slot};
 
 /// So many blocks are read in the time of one procedure, also when all are full.
 const AT_ONCE: usize = 24;

@@ -1,16 +1,16 @@
 //! Bitcoin Core's JSON-RPC: the calls, the shapes of the answers, and money without floats.
 
-use ::bitcoin::hashes::Hash;
-use ::bitcoin::{Network, Txid};
+use ::bitcoin::Network;
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
+use tx::bitcoin::{hash_of, transaction};
+use tx::{BlockHash, BlockRef, TxHash};
 
 use super::raw::{RawBlock, RawHeader};
-use crate::block::{BlockRef, Header};
+use crate::block::Header;
 use crate::endpoint::{CallError, Node, json_rpc};
-use crate::hash::{BlockHash, TxHash};
 
 /// Core's error codes (`rpc/protocol.h`) that mean something here.
 pub const MISC: i64 = -1;
@@ -22,20 +22,6 @@ pub const VERIFY_REJECTED: i64 = -26;
 pub const ALREADY_IN_CHAIN: i64 = -27;
 const WARMING_UP: i64 = -28;
 const NO_MEMPOOL: i64 = -33;
-
-/// Hashes go over the wire and into other hashes in one order, and are printed in the other.
-pub fn turned(mut bytes: [u8; 32]) -> [u8; 32] {
-    bytes.reverse();
-    bytes
-}
-
-pub fn hash_of(txid: Txid) -> TxHash {
-    TxHash(turned(txid.to_byte_array()))
-}
-
-pub fn txid_of(hash: TxHash) -> Txid {
-    Txid::from_byte_array(turned(hash.0))
-}
 
 /// One call. What only says that this node cannot help now becomes an error that sends the asker to another one.
 pub async fn call<T: DeserializeOwned>(node: &Node, method: &str, params: Value) -> Result<T, CallError> {
@@ -223,7 +209,7 @@ pub async fn waiting(node: &Node, hashes: &[TxHash]) -> Result<Vec<Option<Vec<u8
     let read = |(hash, answer): (&TxHash, Result<String, CallError>)| match answer {
         Ok(text) => {
             let bytes = unhex(node, &text)?;
-            let transaction = super::transaction::read_signed(&bytes).map_err(|_| node.bad("not a transaction"))?;
+            let transaction = transaction::read_signed(&bytes).map_err(|_| node.bad("not a transaction"))?;
             if hash_of(transaction.compute_txid()) != *hash {
                 return Err(node.bad("another transaction than was asked for"));
             }

@@ -22,7 +22,7 @@ use crate::error::ChainError;
 /// for is none: it says nothing about the chain.
 enum Said<T> {
     Answer(T),
-    Refusal(CallError),
+    NodeRefusal(CallError),
 }
 
 impl<T: PartialEq> Said<T> {
@@ -30,9 +30,10 @@ impl<T: PartialEq> Said<T> {
         match (self, other) {
             (Self::Answer(a), Self::Answer(b)) => a == b,
             // The words differ from one node to the other, the code does not.
-            (Self::Refusal(CallError::Refused { code: a, .. }), Self::Refusal(CallError::Refused { code: b, .. })) => {
-                a == b
-            }
+            (
+                Self::NodeRefusal(CallError::Refused { code: a, .. }),
+                Self::NodeRefusal(CallError::Refused { code: b, .. }),
+            ) => a == b,
             _ => false,
         }
     }
@@ -189,7 +190,7 @@ impl Pool {
         }
         match winner.said {
             Said::Answer(answer) => Ok(answer),
-            Said::Refusal(error) => Err(ChainError::Refused(error)),
+            Said::NodeRefusal(error) => Err(ChainError::Refused(error)),
         }
     }
 }
@@ -205,7 +206,7 @@ fn take<T: PartialEq>(votes: &mut Votes<T>, probe: Option<&Probe>, node: Arc<Nod
     }
     match outcome {
         Ok(answer) => votes.add(node, Said::Answer(answer)),
-        Err(error @ CallError::Refused { .. }) => votes.add(node, Said::Refusal(error)),
+        Err(error @ CallError::Refused { .. }) => votes.add(node, Said::NodeRefusal(error)),
         Err(error @ CallError::Lacks { .. }) => votes.lacks = Some(error),
         Err(_) => votes.lost = true,
     }

@@ -59,7 +59,7 @@ impl Id {
 }
 
 #[derive(Deserialize)]
-struct Refusal {
+struct RpcError {
     #[serde(default)]
     code: i64,
     #[serde(default)]
@@ -236,7 +236,7 @@ fn unreadable(node: &Node, reply: &Reply, what: &str) -> CallError {
 
 fn read<T: DeserializeOwned>(node: &Node, reply: &Reply, response: &Response) -> Result<T, CallError> {
     if let Some(error) = response.error {
-        let Refusal { code, message } = refusal(error);
+        let RpcError { code, message } = rpc_error(error);
         return Err(if LIMIT_EXCEEDED.contains(&code) && !too_much_asked(&message) {
             node.rate_limited(None)
         } else {
@@ -251,11 +251,11 @@ fn read<T: DeserializeOwned>(node: &Node, reply: &Reply, response: &Response) ->
 }
 
 /// Errors that keep to no form are still refusals.
-fn refusal(error: &RawValue) -> Refusal {
+fn rpc_error(error: &RawValue) -> RpcError {
     let members = if error.get().starts_with('{') { serde_json::from_str(error.get()).ok() } else { None };
     members.unwrap_or_else(|| {
         let message = serde_json::from_str(error.get()).unwrap_or_else(|_| "an error without a message".to_owned());
-        Refusal { code: 0, message }
+        RpcError { code: 0, message }
     })
 }
 

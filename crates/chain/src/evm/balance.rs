@@ -13,7 +13,7 @@ use crate::endpoint::{CallError, Node};
 const BALANCE_OF: &str = "0x70a08231";
 
 /// Whose balance, and of which token; `None` is the native coin.
-pub(super) type Asked = (Account, Option<Account>);
+pub(super) type BalanceOf = (Account, Option<Account>);
 
 /// A quantity, or one word of a contract's answer: which of them depends on what was asked.
 struct Units(U256);
@@ -25,7 +25,7 @@ impl FromHex for Units {
 }
 
 /// All at the same block, so that they fit together.
-pub(super) async fn balances(node: &Node, asked: &[Asked], chunk: usize) -> Result<Vec<RawAmount>, CallError> {
+pub(super) async fn balances(node: &Node, asked: &[BalanceOf], chunk: usize) -> Result<Vec<RawAmount>, CallError> {
     let at = quantity(tip(node).await?.height);
     let mut balances = vec![RawAmount::ZERO; asked.len()];
     let native = of(asked, |token| token.is_none());
@@ -44,7 +44,7 @@ pub(super) async fn balances(node: &Node, asked: &[Asked], chunk: usize) -> Resu
     Ok(balances)
 }
 
-fn of(asked: &[Asked], kind: fn(&Option<Account>) -> bool) -> Vec<(usize, Asked)> {
+fn of(asked: &[BalanceOf], kind: fn(&Option<Account>) -> bool) -> Vec<(usize, BalanceOf)> {
     asked.iter().copied().enumerate().filter(|(_, (_, token))| kind(token)).collect()
 }
 

@@ -5,14 +5,14 @@ use serde_json::json;
 
 use super::status::transaction;
 use super::wire::Hex;
+use crate::broadcast::NodeRefusal;
 use crate::endpoint::json_rpc::call;
 use crate::endpoint::{CallError, Node};
-use crate::transaction::Refusal;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Said {
     Taken,
-    Refused(Refusal, String),
+    Refused(NodeRefusal, String),
 }
 
 pub(super) async fn send(node: &Node, bytes: &[u8], hash: B256) -> Result<Said, CallError> {
@@ -22,7 +22,7 @@ pub(super) async fn send(node: &Node, bytes: &[u8], hash: B256) -> Result<Said, 
         Ok(_) => Err(node.bad("the hash of another transaction")),
         Err(CallError::Refused { message, .. }) => match understand(&message) {
             Words::Known => Ok(Said::Taken),
-            Words::Refused(refusal @ (Refusal::NonceTooLow | Refusal::Underpriced | Refusal::Other)) => {
+            Words::Refused(refusal @ (NodeRefusal::NonceTooLow | NodeRefusal::Underpriced | NodeRefusal::Other)) => {
                 // Once it is mined, or waits there already, some nodes say this of the very transaction.
                 match transaction(node, hash).await {
                     Ok(Some(_)) => Ok(Said::Taken),
@@ -36,10 +36,10 @@ pub(super) async fn send(node: &Node, bytes: &[u8], hash: B256) -> Result<Said, 
 }
 
 /// One word for what several nodes said, none of which has taken it: the one that says most.
-pub(super) fn together(said: Vec<(Refusal, String)>) -> Option<(Refusal, String)> {
+pub(super) fn together(said: Vec<(NodeRefusal, String)>) -> Option<(NodeRefusal, String)> {
     said.into_iter().min_by_key(|(refusal, _)| match refusal {
-        Refusal::Busy => 1,
-        Refusal::Other => 2,
+        NodeRefusal::Busy => 1,
+        NodeRefusal::Other => 2,
         _ => 0,
     })
 }
@@ -47,7 +47,7 @@ pub(super) fn together(said: Vec<(Refusal, String)>) -> Option<(Refusal, String)
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Words {
     Known,
-    Refused(Refusal),
+    Refused(NodeRefusal),
 }
 
 /// The first row whose words are in the message (in small letters) says what it means. Rows stand before others whose
@@ -62,65 +62,65 @@ const TABLE: [(&str, Words); 60] = [
     ("already in mempool", Words::Known),
     ("already exists", Words::Known),
     // geth's "replacement transaction underpriced" against "transaction underpriced": two different things.
-    ("replacement transaction underpriced", Words::Refused(Refusal::Underpriced)),
-    ("replacement not allowed", Words::Refused(Refusal::Underpriced)),
-    ("replacementnotallowed", Words::Refused(Refusal::Underpriced)),
-    ("could not replace existing tx", Words::Refused(Refusal::Underpriced)),
-    ("another transaction with same nonce", Words::Refused(Refusal::Underpriced)),
-    ("future transaction tries to replace pending", Words::Refused(Refusal::Underpriced)),
-    ("nonce too low", Words::Refused(Refusal::NonceTooLow)),
-    ("nonce is too low", Words::Refused(Refusal::NonceTooLow)),
-    ("oldnonce", Words::Refused(Refusal::NonceTooLow)),
-    ("nonce too high", Words::Refused(Refusal::NonceTooHigh)),
-    ("noncegap", Words::Refused(Refusal::NonceTooHigh)),
-    ("nonce gap", Words::Refused(Refusal::NonceTooHigh)),
-    ("gapped-nonce", Words::Refused(Refusal::NonceTooHigh)),
-    ("noncetoofarinfuture", Words::Refused(Refusal::NonceTooHigh)),
-    ("nonce too far in the future", Words::Refused(Refusal::NonceTooHigh)),
-    ("insufficient funds", Words::Refused(Refusal::InsufficientFunds)),
-    ("insufficientfunds", Words::Refused(Refusal::InsufficientFunds)),
-    ("insufficient balance", Words::Refused(Refusal::InsufficientFunds)),
-    ("doesn't have enough funds", Words::Refused(Refusal::InsufficientFunds)),
-    ("upfront cost exceeds", Words::Refused(Refusal::InsufficientFunds)),
-    ("transaction underpriced", Words::Refused(Refusal::FeeTooLow)),
-    ("underpriced", Words::Refused(Refusal::FeeTooLow)),
-    ("feetoolow", Words::Refused(Refusal::FeeTooLow)),
-    ("fee too low", Words::Refused(Refusal::FeeTooLow)),
-    ("less than block base fee", Words::Refused(Refusal::FeeTooLow)),
-    ("is too low for the next block", Words::Refused(Refusal::FeeTooLow)),
-    ("gas price below", Words::Refused(Refusal::FeeTooLow)),
-    ("below configured minimum", Words::Refused(Refusal::FeeTooLow)),
-    ("gas price supplied is too low", Words::Refused(Refusal::FeeTooLow)),
-    ("gas price too low", Words::Refused(Refusal::FeeTooLow)),
-    ("invalid chain id", Words::Refused(Refusal::WrongNetwork)),
-    ("invalid chainid", Words::Refused(Refusal::WrongNetwork)),
-    ("wrong chain", Words::Refused(Refusal::WrongNetwork)),
-    ("for another chain", Words::Refused(Refusal::WrongNetwork)),
-    ("chain id mismatch", Words::Refused(Refusal::WrongNetwork)),
-    ("incompatible eip-155", Words::Refused(Refusal::WrongNetwork)),
-    ("replay-protected", Words::Refused(Refusal::WrongNetwork)),
-    ("invalid sender", Words::Refused(Refusal::BadSignature)),
-    ("failedtoresolvesender", Words::Refused(Refusal::BadSignature)),
-    ("invalid signature", Words::Refused(Refusal::BadSignature)),
-    ("signature values", Words::Refused(Refusal::BadSignature)),
-    ("rlp", Words::Refused(Refusal::Malformed)),
-    ("failed to decode", Words::Refused(Refusal::Malformed)),
-    ("typed transaction too short", Words::Refused(Refusal::Malformed)),
-    ("transaction type not supported", Words::Refused(Refusal::Malformed)),
-    ("intrinsic gas too low", Words::Refused(Refusal::Malformed)),
-    ("pool is full", Words::Refused(Refusal::Busy)),
-    ("txpoolisfull", Words::Refused(Refusal::Busy)),
-    ("limit exceeded", Words::Refused(Refusal::Busy)),
-    ("limit reached", Words::Refused(Refusal::Busy)),
-    ("too many", Words::Refused(Refusal::Busy)),
-    ("spammer", Words::Refused(Refusal::Busy)),
-    ("rate limit", Words::Refused(Refusal::Busy)),
+    ("replacement transaction underpriced", Words::Refused(NodeRefusal::Underpriced)),
+    ("replacement not allowed", Words::Refused(NodeRefusal::Underpriced)),
+    ("replacementnotallowed", Words::Refused(NodeRefusal::Underpriced)),
+    ("could not replace existing tx", Words::Refused(NodeRefusal::Underpriced)),
+    ("another transaction with same nonce", Words::Refused(NodeRefusal::Underpriced)),
+    ("future transaction tries to replace pending", Words::Refused(NodeRefusal::Underpriced)),
+    ("nonce too low", Words::Refused(NodeRefusal::NonceTooLow)),
+    ("nonce is too low", Words::Refused(NodeRefusal::NonceTooLow)),
+    ("oldnonce", Words::Refused(NodeRefusal::NonceTooLow)),
+    ("nonce too high", Words::Refused(NodeRefusal::NonceTooHigh)),
+    ("noncegap", Words::Refused(NodeRefusal::NonceTooHigh)),
+    ("nonce gap", Words::Refused(NodeRefusal::NonceTooHigh)),
+    ("gapped-nonce", Words::Refused(NodeRefusal::NonceTooHigh)),
+    ("noncetoofarinfuture", Words::Refused(NodeRefusal::NonceTooHigh)),
+    ("nonce too far in the future", Words::Refused(NodeRefusal::NonceTooHigh)),
+    ("insufficient funds", Words::Refused(NodeRefusal::InsufficientFunds)),
+    ("insufficientfunds", Words::Refused(NodeRefusal::InsufficientFunds)),
+    ("insufficient balance", Words::Refused(NodeRefusal::InsufficientFunds)),
+    ("doesn't have enough funds", Words::Refused(NodeRefusal::InsufficientFunds)),
+    ("upfront cost exceeds", Words::Refused(NodeRefusal::InsufficientFunds)),
+    ("transaction underpriced", Words::Refused(NodeRefusal::FeeTooLow)),
+    ("underpriced", Words::Refused(NodeRefusal::FeeTooLow)),
+    ("feetoolow", Words::Refused(NodeRefusal::FeeTooLow)),
+    ("fee too low", Words::Refused(NodeRefusal::FeeTooLow)),
+    ("less than block base fee", Words::Refused(NodeRefusal::FeeTooLow)),
+    ("is too low for the next block", Words::Refused(NodeRefusal::FeeTooLow)),
+    ("gas price below", Words::Refused(NodeRefusal::FeeTooLow)),
+    ("below configured minimum", Words::Refused(NodeRefusal::FeeTooLow)),
+    ("gas price supplied is too low", Words::Refused(NodeRefusal::FeeTooLow)),
+    ("gas price too low", Words::Refused(NodeRefusal::FeeTooLow)),
+    ("invalid chain id", Words::Refused(NodeRefusal::WrongNetwork)),
+    ("invalid chainid", Words::Refused(NodeRefusal::WrongNetwork)),
+    ("wrong chain", Words::Refused(NodeRefusal::WrongNetwork)),
+    ("for another chain", Words::Refused(NodeRefusal::WrongNetwork)),
+    ("chain id mismatch", Words::Refused(NodeRefusal::WrongNetwork)),
+    ("incompatible eip-155", Words::Refused(NodeRefusal::WrongNetwork)),
+    ("replay-protected", Words::Refused(NodeRefusal::WrongNetwork)),
+    ("invalid sender", Words::Refused(NodeRefusal::BadSignature)),
+    ("failedtoresolvesender", Words::Refused(NodeRefusal::BadSignature)),
+    ("invalid signature", Words::Refused(NodeRefusal::BadSignature)),
+    ("signature values", Words::Refused(NodeRefusal::BadSignature)),
+    ("rlp", Words::Refused(NodeRefusal::Malformed)),
+    ("failed to decode", Words::Refused(NodeRefusal::Malformed)),
+    ("typed transaction too short", Words::Refused(NodeRefusal::Malformed)),
+    ("transaction type not supported", Words::Refused(NodeRefusal::Malformed)),
+    ("intrinsic gas too low", Words::Refused(NodeRefusal::Malformed)),
+    ("pool is full", Words::Refused(NodeRefusal::Busy)),
+    ("txpoolisfull", Words::Refused(NodeRefusal::Busy)),
+    ("limit exceeded", Words::Refused(NodeRefusal::Busy)),
+    ("limit reached", Words::Refused(NodeRefusal::Busy)),
+    ("too many", Words::Refused(NodeRefusal::Busy)),
+    ("spammer", Words::Refused(NodeRefusal::Busy)),
+    ("rate limit", Words::Refused(NodeRefusal::Busy)),
 ];
 
 fn understand(message: &str) -> Words {
     let message = message.to_ascii_lowercase();
     let row = TABLE.iter().find(|(words, _)| message.contains(words));
-    row.map_or(Words::Refused(Refusal::Other), |(_, meaning)| *meaning)
+    row.map_or(Words::Refused(NodeRefusal::Other), |(_, meaning)| *meaning)
 }
 
 #[cfg(test)]
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn the_words_of_nodes_are_understood() {
-        use Refusal::{
+        use NodeRefusal::{
             BadSignature, Busy, FeeTooLow, InsufficientFunds, Malformed, NonceTooHigh, NonceTooLow, Other, Underpriced,
             WrongNetwork,
         };
@@ -200,10 +200,14 @@ mod tests {
     #[test]
     fn the_word_that_says_most_is_kept() {
         let said = |refusal| (refusal, String::new());
-        let together = |refusals: &[Refusal]| super::together(refusals.iter().copied().map(said).collect());
+        let together = |refusals: &[NodeRefusal]| super::together(refusals.iter().copied().map(said).collect());
         assert_eq!(together(&[]), None);
-        let best = together(&[Refusal::Other, Refusal::Busy, Refusal::NonceTooLow]).map(|(refusal, _)| refusal);
-        assert_eq!(best, Some(Refusal::NonceTooLow));
-        assert_eq!(together(&[Refusal::Other, Refusal::Busy]).map(|(refusal, _)| refusal), Some(Refusal::Busy));
+        let best =
+            together(&[NodeRefusal::Other, NodeRefusal::Busy, NodeRefusal::NonceTooLow]).map(|(refusal, _)| refusal);
+        assert_eq!(best, Some(NodeRefusal::NonceTooLow));
+        assert_eq!(
+            together(&[NodeRefusal::Other, NodeRefusal::Busy]).map(|(refusal, _)| refusal),
+            Some(NodeRefusal::Busy)
+        );
     }
 }

@@ -1,15 +1,16 @@
-//! What the network asks, what may be offered, and what a replacement must offer.
+//! What the network asks, and what may be offered.
 
 use alloy_primitives::{Address as Account, U256};
 use domain::RawAmount;
 use futures_util::future::try_join;
 use serde_json::{Value, json};
+use tx::evm::transaction::{LEAST_GAS, call_data, most_fee};
+use tx::{Fee, FeeCap};
 
-use super::transaction::{LEAST_GAS, call_data, most_fee};
 use super::wire::{FeeHistory, HasCode, Hex};
+use crate::client::Quote;
 use crate::endpoint::json_rpc::call;
 use crate::endpoint::{CallError, Node};
-use crate::fee::{Fee, FeeCap, Quote};
 
 /// How many blocks the usual priority fee is taken from.
 const BLOCKS: u64 = 10;
@@ -28,7 +29,7 @@ pub(super) struct Call {
 
 /// What the network asks now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Asked {
+struct AskingPrice {
     /// `None`: the chain has no base fee, or the node does not say.
     base: Option<u128>,
     priority: u128,
@@ -41,19 +42,19 @@ pub(super) async fn quote(node: &Node, wanted: Call, cap: FeeCap) -> Result<Quot
     Ok(Quote { fee, capped, gas, most: RawAmount::from_u256(most), reference: None })
 }
 
-async fn asked(node: &Node, cap: FeeCap) -> Result<Asked, CallError> {
+async fn asked(node: &Node, cap: FeeCap) -> Result<AskingPrice, CallError> {
     let price = async {
         let Hex(price): Hex<u128> = call(node, "eth_gasPrice", json!([])).await?;
         Ok::<_, CallError>(price)
     };
     if matches!(cap.0, Fee::Legacy { .. }) {
-        return Ok(Asked { base: None, priority: price.await? });
+        return Ok(AskingPrice { base: None, priority: price.await? });
     }
     let params = json!([super::wire::quantity(BLOCKS), "latest", [50]]);
     let history: FeeHistory = match call(node, "eth_feeHistory", params).await {
         Ok(history) => history,
         // A node that does not know the call serves a chain without a base fee.
-        Err(CallError::Refused { .. }) => return Ok(Asked { base: None, priority: price.await? }),
+        Err(CallError::Refused { .. }) => return Ok(AskingPrice { base: None, priority: price.await? }),
         Err(error) => return Err(error),
     };
     let Some(Hex(base)) = history.base_fee_per_gas.last().copied() else {
@@ -61,9 +62,9 @@ async fn asked(node: &Node, cap: FeeCap) -> Result<Asked, CallError> {
     };
     let rewards = history.reward.into_iter().flatten().filter_map(|block| block.first().map(|reward| reward.0));
     match usual(rewards) {
-        Some(priority) => Ok(Asked { base: Some(base), priority }),
+        Some(priority) => Ok(AskingPrice { base: Some(base), priority }),
         // Nobody paid anything: empty blocks. The node's own advice is base fee and priority together.
-        None => Ok(Asked { base: Some(base), priority: price.await?.saturating_sub(base) }),
+        None => Ok(AskingPrice { base: Some(base), priority: price.await?.saturating_sub(base) }),
     }
 }
 
@@ -78,7 +79,7 @@ fn usual(rewards: impl Iterator<Item = u128>) -> Option<u128> {
 ///
 /// The base fee may rise by an eighth in each block, so twice of it is offered as far as the cap allows; what is not
 /// needed is not paid. That the cap cuts this reserve is not yet "capped": only a price that is too low now is.
-fn offer(asked: Asked, cap: FeeCap) -> Option<(Fee, bool)> {
+fn offer(asked: AskingPrice, cap: FeeCap) -> Option<(Fee, bool)> {
     let now = asked.base.unwrap_or(0).checked_add(asked.priority)?;
     if now == 0 {
         return None;
@@ -123,47 +124,9 @@ async fn estimate(node: &Node, transaction: Value) -> Result<u64, CallError> {
     Ok(gas + gas / 4)
 }
 
-/// An eighth more, rounded up. Nodes ask for a tenth more on both fields, some for an eighth.
-fn raised(price: u128) -> Option<u128> {
-    price.checked_add(price.div_ceil(8).max(1))
-}
-
-/// What a transaction must offer to take the place of one that offered `old`: an eighth more in every field, or what is
-/// quoted now where that is more. `None` when the cap does not allow it.
-pub fn replacement(old: Fee, quoted: Fee, cap: FeeCap) -> Option<Fee> {
-    let (most, most_priority) = prices(cap.0)?;
-    let (old_fee, old_priority) = prices(old)?;
-    let (now_fee, now_priority) = prices(quoted)?;
-    // A cap without a priority fee of its own caps only the whole.
-    let most_priority = if matches!(cap.0, Fee::Legacy { .. }) { most } else { most_priority.min(most) };
-    let (least, least_priority) = (raised(old_fee)?, raised(old_priority)?);
-    if least > most {
-        return None;
-    }
-    let max_fee = least.max(now_fee).min(most);
-    if matches!(old, Fee::Legacy { .. }) {
-        // A node compares both fields of both kinds; staying with the old kind leaves nothing to interpret.
-        return Some(Fee::Legacy { gas_price: max_fee });
-    }
-    if least_priority > most_priority {
-        return None;
-    }
-    let max_priority = least_priority.max(now_priority).min(most_priority).min(max_fee);
-    (max_priority >= least_priority).then_some(Fee::Eip1559 { max_fee, max_priority })
-}
-
-const fn prices(fee: Fee) -> Option<(u128, u128)> {
-    match fee {
-        Fee::Legacy { gas_price } => Some((gas_price, gas_price)),
-        Fee::Eip1559 { max_fee, max_priority } => Some((max_fee, max_priority)),
-        Fee::PerKvb(_) | Fee::FeeLimit(_) => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
 
     const fn legacy(gas_price: u128) -> Fee {
         Fee::Legacy { gas_price }
@@ -175,7 +138,7 @@ mod tests {
 
     #[test]
     fn the_offer_never_passes_the_cap_and_says_when_it_would() {
-        let asked = |base, priority| Asked { base, priority };
+        let asked = |base, priority| AskingPrice { base, priority };
         for (asked, cap, expected) in [
             (asked(None, 5), legacy(10), Some((legacy(5), false))),
             (asked(None, 11), legacy(10), Some((legacy(10), true))),
@@ -202,44 +165,5 @@ mod tests {
         assert_eq!(usual([].into_iter()), None);
         assert_eq!(usual([0, 0].into_iter()), None);
         assert_eq!(usual([0, 9, 1, 5].into_iter()), Some(5));
-    }
-
-    #[test]
-    fn a_replacement_offers_an_eighth_more_in_both_fields_or_is_impossible() {
-        for (old, quoted, cap, expected) in [
-            (legacy(8), legacy(1), legacy(100), Some(legacy(9))),
-            (legacy(8), legacy(50), legacy(100), Some(legacy(50))),
-            (legacy(8), legacy(500), legacy(100), Some(legacy(100))),
-            (legacy(9), legacy(1), legacy(11), Some(legacy(11))),
-            (legacy(9), legacy(1), legacy(10), None),
-            (legacy(0), legacy(0), legacy(10), Some(legacy(1))),
-            (dynamic(80, 8), dynamic(1, 1), dynamic(1000, 100), Some(dynamic(90, 9))),
-            (dynamic(80, 8), dynamic(200, 50), dynamic(1000, 100), Some(dynamic(200, 50))),
-            (dynamic(80, 8), dynamic(200, 50), dynamic(1000, 8), None),
-            (dynamic(80, 8), dynamic(200, 50), dynamic(89, 100), None),
-            (dynamic(80, 80), dynamic(1, 1), dynamic(90, 90), Some(dynamic(90, 90))),
-            // The old kind stays, whatever is quoted.
-            (legacy(8), dynamic(30, 2), dynamic(100, 10), Some(legacy(30))),
-            (dynamic(80, 8), legacy(95), dynamic(100, 95), Some(dynamic(95, 95))),
-            (legacy(u128::MAX), legacy(1), legacy(u128::MAX), None),
-            (legacy(8), Fee::PerKvb(5), legacy(100), None),
-        ] {
-            assert_eq!(replacement(old, quoted, FeeCap(cap)), expected, "{old:?} {quoted:?} {cap:?}");
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn a_replacement_is_taken_by_a_node_and_allowed_by_the_cap(
-            old in (0..u128::MAX / 2, 0..u128::MAX / 2), now: (u128, u128), cap: (u128, u128),
-        ) {
-            let old = (old.0.max(old.1), old.0.min(old.1));
-            let (quoted, most) = (dynamic(now.0, now.1), FeeCap(dynamic(cap.0, cap.1)));
-            if let Some(Fee::Eip1559 { max_fee, max_priority }) = replacement(dynamic(old.0, old.1), quoted, most) {
-                prop_assert!(max_fee <= cap.0 && max_priority <= cap.1 && max_priority <= max_fee);
-                prop_assert!(max_fee > old.0 && max_priority > old.1);
-                prop_assert!(max_fee - old.0 >= old.0 / 8 && max_priority - old.1 >= old.1 / 8);
-            }
-        }
     }
 }

@@ -2,9 +2,7 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | [`transaction`] | bytes: built, read back, signed; the signer uses nothing else |
-//! | [`address`] | addresses with EIP-55's checksum |
-//! | [`fee`] | quotes under a cap, and what a replacement must offer |
+//! | `fee` | quotes under a cap |
 //! | `scan`, `outputs`, `trace`, `window` | what blocks pay to watched addresses |
 //! | `status`, `broadcast` | what became of a transaction, and what nodes say to one |
 //! | `balance`, `rpc`, `wire` | many accounts at once; the calls; the answers |
@@ -12,16 +10,14 @@
 //! **The node's word "finalized" is not used**: chains and forks mean different things by it, and development nodes leave
 //! it at zero. Settled is what has the chain's confirmations above it.
 
-pub mod address;
 mod balance;
 mod broadcast;
-pub mod fee;
+mod fee;
 mod outputs;
 mod rpc;
 mod scan;
 mod status;
 mod trace;
-pub mod transaction;
 mod window;
 mod wire;
 
@@ -31,22 +27,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 use alloy_primitives::{Address as Account, B256, keccak256};
 use domain::{ChainKind, RawAmount};
 use serde_json::json;
+use tx::evm::{address, transaction};
+use tx::{Address, BadAddress, BuildError, Coin, DecodeError, Draft, FeeCap, Meaning, Payment, Slot, TxHash, Unsigned};
 
-use crate::address::{Address, BadAddress};
-use crate::block::{Coin, Head, Header, Scan};
-use crate::client::{Answer, Chain, Nonces, Proven, Sent};
+use crate::block::{Head, Header, Scan};
+use crate::broadcast::{Broadcast, NodeRefusal};
+use crate::client::{Answer, Chain, Nonces, Proven, Quote, Sent};
 use crate::endpoint::json_rpc::call;
 use crate::endpoint::{CallError, Node, Pool};
 use crate::error::ChainError;
-use crate::fee::{FeeCap, Quote};
-use crate::hash::TxHash;
 use crate::head;
 use crate::status::{Proof, Status};
-use crate::transaction::{Broadcast, BuildError, DecodeError, Draft, Meaning, Payment, Refusal, Slot, Unsigned};
 use crate::watch::Watched;
-
-pub use fee::replacement;
-pub use transaction::{attach, decode_signed, decode_unsigned};
 
 /// No provider takes more calls in one request.
 const MOST_BATCH: usize = 1_000;
@@ -146,9 +138,9 @@ impl EvmChain {
         // What we cannot read ourselves is not shown to anybody.
         if let Err(error) = self.decode_signed(signed) {
             let refusal = match error {
-                DecodeError::OtherNetwork => Refusal::WrongNetwork,
-                DecodeError::BadSignature => Refusal::BadSignature,
-                DecodeError::Malformed(_) | DecodeError::NotUnderstood(_) => Refusal::Malformed,
+                DecodeError::OtherNetwork => NodeRefusal::WrongNetwork,
+                DecodeError::BadSignature => NodeRefusal::BadSignature,
+                DecodeError::Malformed(_) | DecodeError::NotUnderstood(_) => NodeRefusal::Malformed,
             };
             return Ok(Broadcast::Refused(refusal, error.to_string()));
         }
@@ -272,9 +264,9 @@ impl Chain for EvmChain {
             let asked = wanted.iter().map(|(owner, coin)| {
                 let token = match coin {
                     Coin::Native => None,
-                    Coin::Token(contract) => Some(address::account(contract)?),
+                    Coin::Token(contract) => Some(account(contract)?),
                 };
-                Ok((address::account(owner)?, token))
+                Ok((account(owner)?, token))
             });
             let asked = asked.collect::<Result<Vec<_>, ChainError>>()?;
             let (asked, chunk) = (&asked, self.settings.batch);
@@ -284,7 +276,7 @@ impl Chain for EvmChain {
 
     fn nonces<'a>(&'a self, of: &'a [Address]) -> Answer<'a, Vec<Nonces>> {
         Box::pin(async move {
-            let accounts = of.iter().map(address::account).collect::<Result<Vec<_>, ChainError>>()?;
+            let accounts = of.iter().map(account).collect::<Result<Vec<_>, ChainError>>()?;
             let (accounts, chunk) = (&accounts, self.settings.batch);
             self.pool.any(|node| async move { balance::nonces(&node, accounts, chunk).await }).await
         })
@@ -294,14 +286,10 @@ impl Chain for EvmChain {
         Box::pin(async move {
             let token = match &payment.coin {
                 Coin::Native => None,
-                Coin::Token(contract) => Some(address::account(contract)?),
+                Coin::Token(contract) => Some(account(contract)?),
             };
-            let wanted = fee::Call {
-                from: address::account(from)?,
-                to: address::account(&payment.to)?,
-                token,
-                amount: payment.amount.to_u256(),
-            };
+            let wanted =
+                fee::Call { from: account(from)?, to: account(&payment.to)?, token, amount: payment.amount.to_u256() };
             self.pool.any(|node| async move { fee::quote(&node, wanted, cap).await }).await
         })
     }
@@ -324,5 +312,12 @@ impl Chain for EvmChain {
 
     fn status<'a>(&'a self, sent: &'a Sent) -> Answer<'a, Status> {
         Box::pin(self.status_of(sent))
+    }
+}
+
+const fn account(address: &Address) -> Result<Account, ChainError> {
+    match address {
+        Address::Evm(account) => Ok(*account),
+        Address::Bitcoin(_) | Address::Tron(_) => Err(ChainError::ForeignAddress),
     }
 }

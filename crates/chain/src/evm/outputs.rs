@@ -2,12 +2,11 @@
 
 use alloy_primitives::{Address as Account, B256, U256, b256};
 use domain::RawAmount;
+use tx::{Address, BlockRef, Coin, TxHash};
 
 use super::trace::Moved;
 use super::wire::{Log, Receipt};
-use crate::address::Address;
-use crate::block::{BlockRef, Coin, Output, Place};
-use crate::hash::TxHash;
+use crate::block::{Output, Place};
 use crate::watch::{WatchKey, Watched};
 
 /// `Transfer(address,address,uint256)`.
@@ -85,7 +84,7 @@ impl Told<'_> {
 mod tests {
     use super::*;
     use crate::evm::wire::{Hex, Word};
-    use crate::hash::BlockHash;
+    use tx::BlockHash;
 
     fn log(token: u8, to: u8, data: Option<u64>) -> Log {
         let word = |number: u8| Hex(B256::left_padding_from(&[number; 20]));

@@ -11,17 +11,16 @@
 use alloy_primitives::{Address as Account, B256, U256};
 use domain::RawAmount;
 use serde_json::json;
+use tx::{BlockRef, TxHash};
 
 use super::EvmSettings;
 use super::outputs::{Told, token_transfer};
 use super::rpc::{blocks, count, header, lacking, receipt, tip};
 use super::scan::trace;
 use super::wire::{Found, Numbered, Receipt};
-use crate::block::BlockRef;
 use crate::client::Proven;
 use crate::endpoint::json_rpc::call;
 use crate::endpoint::{CallError, Node};
-use crate::hash::TxHash;
 use crate::status::{Mined, Reason};
 use crate::watch::Watched;
 

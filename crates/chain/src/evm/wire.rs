@@ -6,9 +6,9 @@ use alloy_primitives::{Address as Account, B256, Bloom, U256, hex};
 use domain::Timestamp;
 use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer};
+use tx::BlockHash;
 
 use crate::block::Header;
-use crate::hash::BlockHash;
 
 /// What is written as hexadecimal text.
 pub(super) trait FromHex: Sized {

@@ -6,7 +6,9 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{TronAddress, wire};
+use tx::tron::TronAddress;
+
+use super::wire;
 use crate::endpoint::{CallError, Node};
 
 /// `{}` when there is no such account.
@@ -20,7 +22,7 @@ pub(super) struct Account {
 #[derive(Deserialize)]
 struct Constant {
     #[serde(default)]
-    result: Outcome,
+    result: CallResult,
     #[serde(default)]
     energy_used: i64,
     #[serde(default)]
@@ -30,7 +32,7 @@ struct Constant {
 }
 
 #[derive(Default, Deserialize)]
-struct Outcome {
+struct CallResult {
     #[serde(default)]
     result: bool,
     code: Option<String>,

@@ -4,9 +4,9 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::wire;
+use crate::broadcast::{Broadcast, NodeRefusal};
 use crate::endpoint::{CallError, Node, Pool};
 use crate::error::ChainError;
-use crate::transaction::{Broadcast, Refusal};
 
 /// java-tron's `response_code`, in its spelling.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -50,7 +50,7 @@ async fn tell(node: &Node, transaction: &str) -> Result<Broadcast, CallError> {
     if let Some(error) = said.error {
         // A failure before the transaction was even read: bytes that are none, or a node that cannot take any now.
         let busy = error.contains("lack of computing resources");
-        let refusal = if busy { Refusal::Busy } else { Refusal::Malformed };
+        let refusal = if busy { NodeRefusal::Busy } else { NodeRefusal::Malformed };
         return Ok(Broadcast::Refused(refusal, node.quote(&wire::printable(&error))));
     }
     // A node that has seen it says so, and that is as good.
@@ -62,19 +62,19 @@ async fn tell(node: &Node, transaction: &str) -> Result<Broadcast, CallError> {
     Ok(Broadcast::Refused(refusal, message))
 }
 
-fn refusal(code: Code, message: &str) -> Option<Refusal> {
+fn refusal(code: Code, message: &str) -> Option<NodeRefusal> {
     Some(match code {
         Code::Success | Code::DupTransactionError => return None,
-        Code::Sigerror => Refusal::BadSignature,
-        Code::ContractValidateError if poor(message) => Refusal::InsufficientFunds,
-        Code::ContractValidateError | Code::ContractExeError | Code::OtherError => Refusal::Other,
+        Code::Sigerror => NodeRefusal::BadSignature,
+        Code::ContractValidateError if poor(message) => NodeRefusal::InsufficientFunds,
+        Code::ContractValidateError | Code::ContractExeError | Code::OtherError => NodeRefusal::Other,
         // The account has neither the bandwidth nor the TRX to burn for it.
-        Code::BandwithError => Refusal::InsufficientFunds,
-        Code::TaposError => Refusal::BadReference,
-        Code::TooBigTransactionError => Refusal::Malformed,
-        Code::TransactionExpirationError => Refusal::Expired,
+        Code::BandwithError => NodeRefusal::InsufficientFunds,
+        Code::TaposError => NodeRefusal::BadReference,
+        Code::TooBigTransactionError => NodeRefusal::Malformed,
+        Code::TransactionExpirationError => NodeRefusal::Expired,
         Code::ServerBusy | Code::NoConnection | Code::NotEnoughEffectiveConnection | Code::BlockUnsolidified => {
-            Refusal::Busy
+            NodeRefusal::Busy
         }
     })
 }
@@ -86,10 +86,10 @@ fn poor(message: &str) -> bool {
 }
 
 /// What says something about the transaction is worth more than what says something about the node.
-const fn says(refusal: Refusal) -> u8 {
+const fn says(refusal: NodeRefusal) -> u8 {
     match refusal {
-        Refusal::Busy => 0,
-        Refusal::Other => 1,
+        NodeRefusal::Busy => 0,
+        NodeRefusal::Other => 1,
         _ => 2,
     }
 }

@@ -10,15 +10,13 @@ use alloy_primitives::U256;
 use domain::RawAmount;
 use serde::Deserialize;
 use serde_json::json;
+use tx::tron::TronAddress;
+use tx::tron::transaction::{self, MOST_FEE_LIMIT, bandwidth, transfer_call};
+use tx::{Address, BlockHash, BlockRef, Coin, Draft, Fee, Payment};
 
-use super::transaction::{MOST_FEE_LIMIT, bandwidth, transfer_call};
-use super::{TronAddress, balance, transaction, wire};
-use crate::address::Address;
-use crate::block::{BlockRef, Coin};
+use super::{balance, wire};
+use crate::client::Quote;
 use crate::endpoint::{CallError, Node};
-use crate::fee::{Fee, Quote};
-use crate::hash::BlockHash;
-use crate::transaction::{Draft, Payment};
 
 #[derive(Deserialize)]
 struct Parameters {

@@ -1,10 +1,7 @@
-//! TRON: java-tron's HTTP API, and `raw_data` made and read by us.
+//! TRON, through java-tron's HTTP API. Bytes are made and read in [`tx::tron`].
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`proto`] | the protobuf messages of a transfer |
-//! | [`transaction`] | builds, hashes, signs for and reads `raw_data`: pure functions |
-//! | `address` | base58check and hexadecimal |
 //! | `wire` | the JSON of the HTTP API, and what in it cannot be |
 //! | `scan` | blocks and what they pay, from one node |
 //! | `status` | what a quorum proves about a transaction |
@@ -13,44 +10,31 @@
 //! **Nothing conflicts on TRON.** A transaction that was sent can be stopped by nothing but its expiry; only when a block
 //! later than that is solidified, and every block in which it could be has been read, is it impossible.
 
-mod address;
 mod balance;
 mod broadcast;
 mod fee;
-pub mod proto;
 mod scan;
 mod status;
-pub mod transaction;
 mod wire;
 
-use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use domain::{ChainKind, RawAmount};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use serde_json::json;
+use tx::tron::{TronAddress, transaction};
+use tx::{
+    Address, BadAddress, BlockHash, BuildError, Coin, DecodeError, Draft, Fee, FeeCap, Meaning, Payment, Slot, TxHash,
+    Unsigned,
+};
 
-use crate::address::{Address, BadAddress};
-use crate::block::{Coin, Head, Header, Scan};
-use crate::client::{Answer, Chain, Nonces, Proven, Sent};
+use crate::block::{Head, Header, Scan};
+use crate::broadcast::Broadcast;
+use crate::client::{Answer, Chain, Nonces, Proven, Quote, Sent};
 use crate::endpoint::{CallError, Node, Pool};
 use crate::error::ChainError;
-use crate::fee::{Fee, FeeCap, Quote};
-use crate::hash::{BlockHash, TxHash};
 use crate::status::{Proof, Reason, Status};
-use crate::transaction::{Broadcast, BuildError, DecodeError, Draft, Meaning, Payment, Slot, Unsigned};
 use crate::watch::Watched;
-
-/// The 20 bytes of an account, without the 0x41 before them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct TronAddress(pub [u8; 20]);
-
-/// base58check, as wallets show it.
-impl fmt::Display for TronAddress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&bitcoin::base58::encode_check(&self.prefixed()))
-    }
-}
 
 /// Addresses are the same on all of them: only the first block's id tells them apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

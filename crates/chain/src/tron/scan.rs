@@ -15,12 +15,12 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use serde_json::json;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
+use tx::tron::TronAddress;
+use tx::{Address, BlockRef, Coin, TxHash};
 
-use super::{TronAddress, wire};
-use crate::address::Address;
-use crate::block::{BlockRef, Coin, Header, Output, Place, Scan};
+use super::wire;
+use crate::block::{Header, Output, Place, Scan};
 use crate::endpoint::{CallError, Node};
-use crate::hash::TxHash;
 use crate::watch::{WatchKey, Watched};
 
 /// Blocks per call. A node gives 100 at most; full blocks have hundreds of kilobytes each.

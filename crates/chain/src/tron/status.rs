@@ -11,14 +11,15 @@ use domain::{RawAmount, Timestamp};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use prost::Message as _;
 use serde_json::json;
+use tx::tron::proto::{Raw, TransferContract};
+use tx::tron::{TronAddress, transaction};
+use tx::{BlockRef, Coin, TxHash};
 
-use super::proto::{Raw, TransferContract};
 use super::scan::{self, CHUNK, Found, Wanted};
-use super::{TronAddress, transaction, wire};
-use crate::block::{BlockRef, Coin, Place};
+use super::wire;
+use crate::block::Place;
 use crate::client::Proven;
 use crate::endpoint::{CallError, Node};
-use crate::hash::TxHash;
 use crate::status::Mined;
 use crate::watch::WatchKey;
 

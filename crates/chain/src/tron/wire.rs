@@ -13,12 +13,12 @@ use serde::de::{DeserializeOwned, Error as _, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
+use tx::tron::TronAddress;
+use tx::tron::transaction::LAST_MS;
+use tx::{BlockHash, TxHash};
 
-use super::TronAddress;
-use super::transaction::LAST_MS;
 use crate::block::Header;
 use crate::endpoint::{CallError, Node};
-use crate::hash::{BlockHash, TxHash};
 
 /// No chain gets there: at a block every three seconds it is 26 million years away.
 const LAST_HEIGHT: u64 = 1 << 48;

@@ -1,6 +1,7 @@
 //! What an address or a script is watched by.
 
 use bitcoin::hashes::{Hash as _, sha256};
+use tx::Address;
 
 /// A kind, and 20 bytes. Two scripts share a key only if their SHA-256 agree in 160 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -24,6 +25,15 @@ enum Kind {
 
 impl WatchKey {
     pub const BYTES: usize = 21;
+
+    /// What the watched set knows an address by.
+    pub fn of(address: &Address) -> Self {
+        match address {
+            Address::Bitcoin(address) => Self::of_script(&address.script_pubkey()),
+            Address::Evm(address) => Self::of_account(&address.into_array()),
+            Address::Tron(address) => Self::of_account(&address.0),
+        }
+    }
 
     /// EVM and TRON alike: each has its own set.
     pub fn of_account(account: &[u8; 20]) -> Self {

@@ -4,20 +4,18 @@ mod answers;
 mod devnet;
 mod shown;
 
-use std::collections::BTreeMap;
-
 use ::bitcoin::consensus::{deserialize, serialize};
 use ::bitcoin::{Amount, Network, ScriptBuf, Transaction, Witness};
-use base64::Engine;
-use chain::bitcoin::{BitcoinChain, BitcoinSettings, PackageFacts, cpfp_fee, decode_signed, decode_unsigned, finalize};
+use ::devnet::Key;
+use chain::bitcoin::{BitcoinChain, BitcoinSettings};
 use chain::client::Sent;
-use chain::devnet::Key;
 use chain::endpoint::CallError;
 use chain::status::Reason;
-use chain::transaction::Input;
-use chain::{Address, Broadcast, Chain, ChainError, Coin, Draft, Fee, FeeCap, Place, Refusal, Status, TxHash, Watched};
-use serde::Deserialize;
+use chain::{Broadcast, Chain, ChainError, NodeRefusal, Place, Status, Watched};
 use serde_json::{Value, json};
+use tx::Input;
+use tx::bitcoin::{PackageFacts, cpfp_fee, finalize};
+use tx::{Address, Coin, Draft, Fee, FeeCap, TxHash};
 
 use crate::nodes::bitcoind::{Bitcoind, client, input_of, pay, pool};
 use shown::{a_block_comes_as_bytes, what_waits_is_listed_and_shown};
@@ -114,7 +112,7 @@ fn address(number: u32) -> Address {
 fn watching(addresses: &[Address]) -> Watched {
     let mut watched = Watched::default();
     for address in addresses {
-        watched.insert(address.key());
+        watched.insert(chain::WatchKey::of(&address));
     }
     watched
 }
@@ -309,7 +307,7 @@ async fn a_replaced_transaction_is_impossible_only_when_its_winner_is_settled(mu
     assert_eq!(proof.reason(), Reason::InputSpent { input, by: winner.sent.hash, block });
     assert!(matches!(status(&chain, &winner).await, Status::Mined(_)), "the winner never is");
     let Ok(Broadcast::Refused(refusal, _)) = chain.broadcast(&loser.bytes).await else { panic!("it is refused") };
-    assert_eq!(refusal, Refusal::InputMissing);
+    assert_eq!(refusal, NodeRefusal::InputMissing);
 }
 
 async fn a_double_spend_after_a_reorg_is_impossible_only_when_settled(mut net: impl Net) {
@@ -436,7 +434,7 @@ async fn replace_exactly(chain: &BitcoinChain, old: &[&Signed], coin: &[Input], 
         let Ok(Broadcast::Refused(refusal, words)) = chain.broadcast(&below.bytes).await else {
             panic!("{fee} is the least, and one less was taken")
         };
-        assert_eq!(refusal, Refusal::Underpriced, "{words}");
+        assert_eq!(refusal, NodeRefusal::Underpriced, "{words}");
         take(chain, &exact).await;
         return;
     }
@@ -452,7 +450,7 @@ async fn a_child_pushes_its_parent_at_the_exact_fee(mut net: impl Net) {
     // A parent that pays nothing is taken with a child that brings both to the least rate, and not with one less.
     let parent = signed(&chain, 2, &coin[..1], &[(address(2), BTC)]).await;
     let Ok(Broadcast::Refused(refusal, _)) = chain.broadcast(&parent.bytes).await else { panic!("it pays nothing") };
-    assert_eq!(refusal, Refusal::FeeTooLow);
+    assert_eq!(refusal, NodeRefusal::FeeTooLow);
     let output = Input { transaction: parent.sent.hash, index: 0, amount_sat: BTC, ..coin[0].clone() };
     let probe = signed(&chain, 2, std::slice::from_ref(&output), &[(address(6), BTC - 1_000)]).await;
     let size = weight(&probe.bytes).div_ceil(4);
@@ -463,7 +461,7 @@ async fn a_child_pushes_its_parent_at_the_exact_fee(mut net: impl Net) {
     assert_eq!(weight(&below.bytes).div_ceil(4), size);
     assert_eq!(weight(&exact.bytes).div_ceil(4), size);
     let refused = chain.broadcast_package(&[parent.bytes.clone(), below.bytes]).await.expect("an answer");
-    assert!(refused.iter().any(|(_, refusal, _)| *refusal == Refusal::FeeTooLow), "{refused:?}");
+    assert!(refused.iter().any(|(_, refusal, _)| *refusal == NodeRefusal::FeeTooLow), "{refused:?}");
     assert_eq!(chain.broadcast_package(&[parent.bytes.clone(), exact.bytes.clone()]).await, Ok(Vec::new()));
     assert_eq!(status(&chain, &parent).await, Status::Mempool);
     assert_eq!(status(&chain, &exact).await, Status::Mempool);
@@ -490,32 +488,36 @@ async fn refusals_are_understood(mut net: impl Net) {
     };
     let no_fee = signed(&chain, 2, &coin, &[(address(3), BTC)]).await.bytes;
     let cases = [
-        ("no fee", Refusal::FeeTooLow, no_fee),
+        ("no fee", NodeRefusal::FeeTooLow, no_fee),
         (
             "changed after signing",
-            Refusal::BadSignature,
+            NodeRefusal::BadSignature,
             with(&|one| one.output[0].value = Amount::from_sat(BTC - 6_000)),
         ),
-        ("without a signature", Refusal::BadSignature, with(&|one| one.input[0].witness = Witness::new())),
-        ("an output that is not there", Refusal::InputMissing, with(&|one| one.input[0].previous_output.vout = 77)),
-        ("more than it has", Refusal::InsufficientFunds, with(&|one| one.output[0].value = Amount::from_sat(2 * BTC))),
-        ("dust", Refusal::Malformed, with(&|one| one.output[0].value = Amount::from_sat(100))),
-        ("nothing", Refusal::Malformed, with(&|one| one.output.clear())),
-        ("an input twice", Refusal::Malformed, with(&|one| one.input.push(one.input[0].clone()))),
+        ("without a signature", NodeRefusal::BadSignature, with(&|one| one.input[0].witness = Witness::new())),
+        ("an output that is not there", NodeRefusal::InputMissing, with(&|one| one.input[0].previous_output.vout = 77)),
+        (
+            "more than it has",
+            NodeRefusal::InsufficientFunds,
+            with(&|one| one.output[0].value = Amount::from_sat(2 * BTC)),
+        ),
+        ("dust", NodeRefusal::Malformed, with(&|one| one.output[0].value = Amount::from_sat(100))),
+        ("nothing", NodeRefusal::Malformed, with(&|one| one.output.clear())),
+        ("an input twice", NodeRefusal::Malformed, with(&|one| one.input.push(one.input[0].clone()))),
         (
             "a script that nobody knows",
-            Refusal::Malformed,
+            NodeRefusal::Malformed,
             with(&|one| one.output[0].script_pubkey = ScriptBuf::from_bytes(vec![0x6a_u8 + 5; 9])),
         ),
         (
             "a version that nobody knows",
-            Refusal::Malformed,
+            NodeRefusal::Malformed,
             with(&|one| one.version = ::bitcoin::transaction::Version(9)),
         ),
-        ("garbage", Refusal::Malformed, vec![1, 2, 3]),
+        ("garbage", NodeRefusal::Malformed, vec![1, 2, 3]),
         (
             "too early",
-            Refusal::Other,
+            NodeRefusal::Other,
             with(&|one| one.lock_time = ::bitcoin::absolute::LockTime::from_consensus(9_999)),
         ),
     ];
@@ -529,7 +531,7 @@ async fn refusals_are_understood(mut net: impl Net) {
     assert_eq!(chain.rehearse(&good.bytes).await.expect("an answer").refusal, None, "it has it already");
     let cheap = signed(&chain, 2, &coin, &[(address(4), BTC - 5_001)]).await;
     let rehearsed = chain.rehearse(&cheap.bytes).await.expect("an answer").refusal;
-    assert_eq!(rehearsed.map(|(refusal, _)| refusal), Some(Refusal::Underpriced));
+    assert_eq!(rehearsed.map(|(refusal, _)| refusal), Some(NodeRefusal::Underpriced));
 }
 
 // What only a real node can show.
@@ -653,122 +655,4 @@ async fn a_pruned_bitcoind_sends_the_asker_elsewhere() {
     let both = client(&[pruned.endpoint(), full.endpoint()], 1, CONFIRMATIONS);
     let scan = both.scan(1, 5, &Watched::default()).await.expect("the other one keeps all");
     assert_eq!(scan.headers.len(), 5);
-}
-
-// What others have written: vectors of bitcoinjs-lib.
-
-fn vectors<T: for<'a> Deserialize<'a>>(name: &str) -> T {
-    let path = format!("{}/tests/vectors/bitcoin/{name}.json", env!("CARGO_MANIFEST_DIR"));
-    let text = std::fs::read_to_string(&path).expect("the vectors are in the tree");
-    serde_json::from_str(&text).expect("JSON")
-}
-
-#[derive(Deserialize)]
-struct AddressVectors {
-    good: Vec<GoodAddress>,
-    bad: Vec<BadAddress>,
-}
-
-#[derive(Deserialize)]
-struct GoodAddress {
-    input: String,
-    networks: Vec<String>,
-    script: String,
-}
-
-#[derive(Deserialize)]
-struct BadAddress {
-    input: String,
-    why: String,
-}
-
-#[test]
-fn addresses_are_read_as_others_read_them() {
-    let vectors: AddressVectors = vectors("addresses");
-    assert!(vectors.good.len() > 40 && vectors.bad.len() > 80);
-    let networks = [("mainnet", Network::Bitcoin), ("testnet", Network::Testnet), ("regtest", REGTEST)];
-    for (name, network) in networks {
-        let endpoint = chain::endpoint::EndpointSettings {
-            name: "nobody".to_owned(),
-            url: "http://127.0.0.1:1".to_owned(),
-            authorization: None,
-            key: None,
-            per_second: 0,
-        };
-        let chain = BitcoinChain::new(BitcoinSettings::new(network), pool(&[endpoint], 1));
-        for good in &vectors.good {
-            let parsed = chain.parse_address(&good.input);
-            if good.networks.iter().any(|one| one == name) {
-                let Ok(Address::Bitcoin(address)) = parsed else { panic!("{}: {parsed:?}", good.input) };
-                assert_eq!(alloy_primitives::hex::encode(address.script_pubkey().as_bytes()), good.script);
-            } else {
-                assert_eq!(parsed, Err(chain::BadAddress::WrongNetwork), "{} on {name}", good.input);
-            }
-        }
-        for bad in &vectors.bad {
-            assert!(chain.parse_address(&bad.input).is_err(), "{}: {}", bad.input, bad.why);
-        }
-    }
-}
-
-#[derive(Deserialize)]
-struct TransactionVector {
-    name: String,
-    #[serde(default)]
-    refuse: Option<String>,
-    #[serde(default)]
-    fee: Option<String>,
-    txid: String,
-    outputs: Vec<VectorOutput>,
-    unsigned_psbt: String,
-    #[serde(default)]
-    signed_psbt: Option<String>,
-    #[serde(default)]
-    final_psbt: Option<String>,
-    #[serde(default)]
-    signed: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct VectorOutput {
-    #[serde(default)]
-    address: Option<String>,
-    amount: String,
-}
-
-#[test]
-fn transactions_are_read_and_finalised_as_others_do() {
-    let decode = |text: &str| base64::engine::general_purpose::STANDARD.decode(text).expect("base64");
-    let vectors: Vec<TransactionVector> = vectors("transactions");
-    let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
-    for vector in &vectors {
-        let name = &vector.name;
-        let meaning = decode_unsigned(&decode(&vector.unsigned_psbt), REGTEST);
-        // How much a fee may be is for whoever builds and for the signer's policy: reading shows it as it is.
-        let understood = vector.outputs.iter().all(|output| output.address.is_some())
-            && (vector.refuse.is_none() || name == "most of it is fee");
-        if !understood {
-            assert!(meaning.is_err(), "{name}");
-            *seen.entry("refused").or_default() += 1;
-            continue;
-        }
-        let meaning = meaning.unwrap_or_else(|error| panic!("{name}: {error}"));
-        assert_eq!(meaning.hash.map(|hash| hash.to_string()).as_ref(), Some(&vector.txid), "{name}");
-        if let Some(fee) = &vector.fee {
-            assert_eq!(meaning.most_fee.map(|fee| fee.to_string()).as_ref(), Some(fee), "{name}");
-        }
-        let paid: Vec<_> =
-            meaning.payments.iter().map(|one| (Some(one.to.to_string()), one.amount.to_string())).collect();
-        let expected: Vec<_> = vector.outputs.iter().map(|one| (one.address.clone(), one.amount.clone())).collect();
-        assert_eq!(paid, expected, "{name}");
-        for psbt in [&vector.signed_psbt, &vector.final_psbt].into_iter().flatten() {
-            let bytes = finalize(&decode(psbt)).unwrap_or_else(|error| panic!("{name}: {error}"));
-            assert_eq!(Some(alloy_primitives::hex::encode(&bytes)).as_ref(), vector.signed.as_ref(), "{name}");
-            let signed = decode_signed(&bytes, REGTEST).unwrap_or_else(|error| panic!("{name}: {error}"));
-            assert_eq!((signed.hash, signed.payments), (meaning.hash, meaning.payments.clone()), "{name}");
-            assert!(decode_unsigned(&decode(psbt), REGTEST).is_err(), "{name}: it is signed already");
-            *seen.entry("finalised").or_default() += 1;
-        }
-    }
-    assert!(seen["refused"] >= 7 && seen["finalised"] >= 20, "{seen:?}");
 }

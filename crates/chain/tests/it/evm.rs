@@ -6,7 +6,6 @@ mod hostile;
 mod lies;
 mod net;
 mod suite;
-mod vectors;
 
 /// Makes a test of every case on every network.
 macro_rules! on_networks {

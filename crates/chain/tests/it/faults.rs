@@ -4,10 +4,11 @@ mod payments;
 
 use std::time::Duration;
 
-use chain::devnet::{Connection, Garbage, Lie, View, WireFaults};
 use chain::endpoint::{CallError, Event};
-use chain::{Address, Chain, ChainError, Coin, TxHash, Watched};
+use chain::{Chain, ChainError, Watched};
+use devnet::{Connection, Garbage, Lie, View, WireFaults};
 use domain::ChainKind;
+use tx::{Address, Coin, TxHash};
 
 use crate::rig::{ENDPOINTS, Paid, Rig, happened, on_every_chain, was_found_lying, watch};
 

@@ -2,12 +2,13 @@
 
 mod journey;
 
-use chain::devnet::{Connection, Fate, Garbage, Key, View, WireFaults};
 use chain::endpoint::json_rpc;
 use chain::follow::{FollowError, Follower, Step};
-use chain::{BlockHash, BlockRef, Chain, ChainError, Coin, Draft, Header, Output, Payment, Watched};
+use chain::{Chain, ChainError, Header, Output, Watched};
+use devnet::{Connection, Fate, Garbage, Key, View, WireFaults};
 use domain::ChainKind;
 use serde_json::json;
+use tx::{BlockHash, BlockRef, Coin, Draft, Payment};
 
 use crate::nodes::anvil::Anvil;
 use crate::nodes::bitcoind::Bitcoind;
@@ -383,7 +384,7 @@ async fn anvil_a_reorg_of_twenty_blocks_is_seen_with_the_right_fork_point() {
     ask("anvil_mine", json!(["0x5"])).await;
     let mut follower = Follower::start(&chain, 2, KEEP).await.unwrap();
     let payment = Payment { to: owner, coin: Coin::Native, amount: raw(800_000) };
-    let fee = chain::Fee::Eip1559 { max_fee: 20_000_000_000, max_priority: 1_000_000_000 };
+    let fee = tx::Fee::Eip1559 { max_fee: 20_000_000_000, max_priority: 1_000_000_000 };
     let draft = Draft::Evm { from: payer.evm(), nonce: 0, payment, gas_limit: 21_000, fee };
     let unsigned = chain.build(&draft).unwrap();
     let bytes = signed(ChainKind::Evm, &payer, &unsigned.bytes);

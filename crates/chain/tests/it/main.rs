@@ -1,23 +1,16 @@
-//! The clients and the devnet, against each other and against real nodes.
+//! The clients, on the devnet and on real nodes.
 //!
 //! Tests whose name holds `anvil` or `bitcoind` start the real node, whose path is in `BURSAR_TEST_ANVIL` and
-//! `BURSAR_TEST_BITCOIND` (`./test` sets both). Tests whose name holds `foreign` drive the devnet with a client that
-//! others have written, from the folder `BURSAR_TEST_NODE_MODULES`, or with the Python in `BURSAR_TEST_PYTHON`.
+//! `BURSAR_TEST_BITCOIND` (`./test` sets both).
 
 #![allow(clippy::unwrap_used, reason = "in a test an unwrap is an assertion")]
 
 mod bitcoin;
-mod cases_bitcoin;
-mod cases_evm;
-mod cases_tron;
-mod control;
-mod devnet_bitcoin;
-mod devnet_evm;
-mod devnet_tron;
 mod endpoint;
 mod evm;
 mod faults;
 mod follow;
+#[allow(dead_code, reason = "the devnet's tests share them and ask for more")]
 mod nodes;
 mod rig;
 mod tron;

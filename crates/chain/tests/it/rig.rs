@@ -9,20 +9,22 @@ use std::time::Duration;
 use ::bitcoin::Network;
 use ::bitcoin::hashes::{Hash, sha256};
 use alloy_primitives::keccak256;
-use chain::bitcoin::{BitcoinChain, BitcoinSettings, finalize};
+use chain::bitcoin::{BitcoinChain, BitcoinSettings};
 use chain::client::Sent;
-use chain::devnet::bitcoin::BitcoinDevnet;
-use chain::devnet::evm::{EvmDevnet, TETHER};
-use chain::devnet::tron::{TOKEN, TronDevnet};
-use chain::devnet::{Endpoint, Fate, Key, Model, Served, View, WireFaults, bitcoin, evm, tron};
 use chain::endpoint::{EndpointSettings, Event, Pool, PoolSettings, json_rpc};
 use chain::evm::{EvmChain, EvmSettings};
-use chain::transaction::Input;
 use chain::tron::{TronChain, TronSettings};
-use chain::{Address, Broadcast, Chain, Coin, Draft, Fee, FeeCap, Header, Payment, Slot, Status, TxHash, Watched};
+use chain::{Broadcast, Chain, Header, Status, Watched};
+use devnet::bitcoin::BitcoinDevnet;
+use devnet::evm::{EvmDevnet, TETHER};
+use devnet::tron::{TOKEN, TronDevnet};
+use devnet::{Endpoint, Fate, Key, Model, Served, View, WireFaults, bitcoin, evm, tron};
 use domain::{ChainKind, Clock, ManualClock, RawAmount, Timestamp};
 use serde_json::{Value, json};
 use tokio::sync::broadcast::Receiver;
+use tx::Input;
+use tx::bitcoin::finalize;
+use tx::{Address, Coin, Draft, Fee, FeeCap, Payment, Slot, TxHash};
 
 /// The endpoints that may have faults.
 pub const ENDPOINTS: usize = 3;
@@ -353,11 +355,11 @@ pub fn signed(kind: ChainKind, key: &Key, unsigned: &[u8]) -> Vec<u8> {
     match kind {
         ChainKind::Evm => {
             let (signature, odd) = key.sign(keccak256(unsigned).0);
-            chain::evm::attach(unsigned, &signature, odd).expect("our own bytes")
+            tx::evm::attach(unsigned, &signature, odd).expect("our own bytes")
         }
         ChainKind::Tron => {
             let (signature, odd) = key.sign(sha256::Hash::hash(unsigned).to_byte_array());
-            chain::tron::transaction::attach(unsigned, &signature, odd).expect("our own bytes")
+            tx::tron::transaction::attach(unsigned, &signature, odd).expect("our own bytes")
         }
         ChainKind::Bitcoin => finalize(&key.sign_psbt(unsigned)).expect("our own coins"),
     }
@@ -402,7 +404,7 @@ pub fn raw(amount: u64) -> RawAmount {
 pub fn watch(addresses: &[&Address]) -> Watched {
     let mut watched = Watched::default();
     for address in addresses {
-        watched.insert(address.key());
+        watched.insert(chain::WatchKey::of(&address));
     }
     watched
 }

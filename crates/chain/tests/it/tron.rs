@@ -9,10 +9,11 @@ mod verdicts;
 
 use std::sync::Arc;
 
+use chain::Watched;
 use chain::endpoint::{EndpointSettings, Pool, PoolSettings};
 use chain::tron::{Network, TronChain, TronSettings};
-use chain::{Address, Watched};
 use domain::{ManualClock, Timestamp};
+use tx::Address;
 
 /// A client of these nodes, of which so many must agree.
 pub fn client(urls: &[&str], quorum: usize, tokens: Vec<Address>) -> TronChain {
@@ -40,7 +41,7 @@ fn client_of(network: Network, urls: &[&str], quorum: usize, tokens: Vec<Address
 fn watching(addresses: &[Address]) -> Watched {
     let mut watched = Watched::default();
     for address in addresses {
-        watched.insert(address.key());
+        watched.insert(chain::WatchKey::of(&address));
     }
     watched
 }

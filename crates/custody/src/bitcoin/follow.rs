@@ -18,7 +18,7 @@ use chain::bitcoin::BitcoinChain;
 use chain::{BlockRef, Chain, ChainError, TxHash};
 use domain::Timestamp;
 use store::Db;
-use store::utxo::{Hash, NewTx, Refusal, UtxoError, WalletId};
+use store::utxo::{Hash, NewTx, UtxoError, UtxoRefusal, WalletId};
 
 use super::read::{BadBytes, block_of_bytes, hash_of_block, tx_hash_of, tx_of_bytes};
 
@@ -141,7 +141,7 @@ impl<'a> Follow<'a> {
         let (stored, transactions) = block_of_bytes(height, &bytes).map_err(nonsense)?;
         match self.db.connect_block(&stored, &transactions, at).await {
             Ok(_) => Ok(Some(height)),
-            Err(UtxoError::Refused(Refusal::NotOnTip(_))) => Ok(None),
+            Err(UtxoError::Refused(UtxoRefusal::NotOnTip(_))) => Ok(None),
             Err(error) => Err(error.into()),
         }
     }
@@ -200,12 +200,12 @@ impl<'a> Follow<'a> {
             bytes.filter_map(|raw| tx_of_bytes(&raw).ok()).filter(|one| !one.coinbase).collect();
         let transactions = parents_first(transactions);
         match self.db.see_transactions(&transactions, at).await {
-            Err(UtxoError::Refused(Refusal::BadTransaction(_))) => {}
+            Err(UtxoError::Refused(UtxoRefusal::BadTransaction(_))) => {}
             seen => return Ok(seen.map(|_| ())?),
         }
         for one in transactions {
             match self.db.see_transactions(&[one], at).await {
-                Ok(_) | Err(UtxoError::Refused(Refusal::BadTransaction(_))) => {}
+                Ok(_) | Err(UtxoError::Refused(UtxoRefusal::BadTransaction(_))) => {}
                 Err(error) => return Err(error.into()),
             }
         }

@@ -3,7 +3,7 @@
 use chain::ChainError;
 use custody::bitcoin::{Aim, FollowError, ScriptKind, Target, tx_of_bytes};
 use store::testing::{NOW, on};
-use store::utxo::{Allow, Hash, ListFilter, Refusal, Status, UtxoError, WalletStatus, Want};
+use store::utxo::{Allow, Hash, ListFilter, Status, UtxoError, UtxoRefusal, WalletStatus, Want};
 use store::{Db, Engine, Options};
 
 use crate::node::Node;
@@ -127,12 +127,12 @@ async fn nothing_is_selected_before(wallet: &mut Wallet<'_>) {
     let want = Want { target: 1, allow: Allow::default(), seed: 0 };
     for account in 0..2 {
         let refused = wallet.db.candidates(wallet.id, account, &want, wallet.now).await;
-        assert!(matches!(refused, Err(UtxoError::Refused(Refusal::Restoring))), "{refused:?}");
+        assert!(matches!(refused, Err(UtxoError::Refused(UtxoRefusal::Restoring))), "{refused:?}");
         let lock = store::utxo::LockId([1; 32]);
         let until = wallet.now.plus_micros(1_000_000);
         let choose = |_: &[store::utxo::Candidate]| panic!("nothing is offered");
         let refused = wallet.db.select_and_lease(wallet.id, account, &want, lock, until, wallet.now, choose).await;
-        assert!(matches!(refused, Err(UtxoError::Refused(Refusal::Restoring))), "{refused:?}");
+        assert!(matches!(refused, Err(UtxoError::Refused(UtxoRefusal::Restoring))), "{refused:?}");
     }
     // Blocks alone do not end it.
     wallet.follow.step(1, wallet.now).await.unwrap();

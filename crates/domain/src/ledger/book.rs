@@ -12,7 +12,7 @@ use crate::asset::AssetId;
 pub struct AccountState {
     pub asset: AssetId,
     pub status: AccountStatus,
-    /// Both stay zero for a system account: its balance is the sum of its movements, kept nowhere.
+    /// Both stay zero for a system account: its balance is the sum of its movements and is not stored.
     pub available: Amount,
     pub frozen: Amount,
 }
@@ -123,8 +123,8 @@ impl<'a> Book<'a> {
             Ok(()) => self.carry_out(operation)?,
             Err(refusal) => Outcome::Refused(refusal),
         };
-        // Whether a hold has ended comes before these two. Without history that is not known, and what is recorded must
-        // not depend on which try recorded it.
+        // Whether a hold has ended is checked before these two refusals. Without history that is not known. The
+        // recorded refusal must be the same with and without history, so it is decided again with history.
         let later = [Refusal::HoldAmountMismatch, Refusal::Overflow].map(Outcome::Refused);
         if !self.has_history && operation.action().ends().is_some() && later.contains(&outcome) {
             return Err(BookError::NeedsHistory);
@@ -151,7 +151,7 @@ impl<'a> Book<'a> {
             check_status(operation.action(), movement, from, to)?;
         }
         match operation.action() {
-            Action::Post => Ok(()),
+            Action::Move => Ok(()),
             Action::Hold if operation.movements().iter().any(|movement| movement.from.is_system()) => {
                 Err(Refusal::SystemAccountHold)
             }
@@ -192,7 +192,7 @@ impl<'a> Book<'a> {
         }
         self.touched.extend(undo.iter().map(|(account, _)| *account));
         match operation.action() {
-            Action::Post => {}
+            Action::Move => {}
             Action::Hold => {
                 for movement in operation.movements() {
                     let hold = HoldState { account: movement.from, amount: movement.amount, ended: false };
@@ -216,7 +216,7 @@ impl<'a> Book<'a> {
     ) -> Result<(), Stop> {
         let amount = movement.amount;
         self.change(movement.from, undo, |payer| match action {
-            Action::Post | Action::Hold => {
+            Action::Move | Action::Hold => {
                 payer.available = debit(payer.available, amount).ok_or(Stop::Refused(Refusal::InsufficientBalance))?;
                 Ok(())
             }
@@ -228,7 +228,7 @@ impl<'a> Book<'a> {
         self.change(movement.to, undo, |payee| {
             let pot = match action {
                 Action::Hold => &mut payee.frozen,
-                Action::Post | Action::Settle(_) | Action::Release(_) => &mut payee.available,
+                Action::Move | Action::Settle(_) | Action::Release(_) => &mut payee.available,
             };
             *pot = pot.checked_add(amount).ok_or(Stop::Refused(Refusal::Overflow))?;
             // An audit adds the two up; their sum has to fit as well.
@@ -260,10 +260,10 @@ fn debit(balance: Amount, amount: Amount) -> Option<Amount> {
     balance.checked_sub(amount).filter(|left| *left >= Amount::ZERO)
 }
 
-/// A frozen account takes but does not give; a disabled one does neither. What is already held still ends as it
-/// must: its payout may be on a chain, its refund may be the only way back.
+/// A frozen account takes but does not give; a disabled one does neither. A hold still ends as it must: its payout may
+/// be on a chain already, and its refund may be the only way back.
 fn check_status(action: &Action, movement: &Movement, from: &AccountState, to: &AccountState) -> Result<(), Refusal> {
-    let from_pays_available = matches!(action, Action::Post | Action::Hold);
+    let from_pays_available = matches!(action, Action::Move | Action::Hold);
     match from.status {
         AccountStatus::Frozen if from_pays_available => return Err(Refusal::AccountFrozen),
         AccountStatus::Disabled if from_pays_available => return Err(Refusal::AccountDisabled),
@@ -279,7 +279,7 @@ fn check_status(action: &Action, movement: &Movement, from: &AccountState, to: &
 impl Action {
     const fn needs_two_accounts(&self) -> bool {
         match self {
-            Self::Post | Self::Settle(_) => true,
+            Self::Move | Self::Settle(_) => true,
             Self::Hold | Self::Release(_) => false,
         }
     }

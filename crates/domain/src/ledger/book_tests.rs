@@ -1,6 +1,7 @@
 //! Scenarios as small text tables: one operation and its expected answer per line.
 //!
-//! `A`, `B` hold asset 1, `X` asset 2, `S` is a system account of asset 1. `A>B 5` moves 5 from A to B.
+//! `A` and `B` are accounts of asset 1, `X` of asset 2, `S` is a system account of asset 1. `A>B 5` moves 5 from
+//! A to B.
 
 use super::*;
 use crate::ledger::Reference;
@@ -32,7 +33,7 @@ fn operation(line: &str) -> Operation {
             .collect()
     };
     match words[1] {
-        "post" => Operation::post(key(words[0]), movements(&words[2..]), reference).expect("movements"),
+        "post" => Operation::move_available(key(words[0]), movements(&words[2..]), reference).expect("movements"),
         "hold" => {
             let (id, asset) = account(words[2]);
             Operation::hold(key(words[0]), id, asset, amount(words[3]), reference)

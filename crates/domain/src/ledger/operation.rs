@@ -8,7 +8,7 @@ use crate::account::AccountId;
 use crate::amount::Amount;
 use crate::asset::AssetId;
 
-/// What makes an operation the same operation when it comes again: 1 to 100 visible ASCII characters.
+/// An operation that comes again under the same key is the same operation: 1 to 100 visible ASCII characters.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OpKey(Arc<str>);
 
@@ -68,7 +68,7 @@ impl fmt::Debug for Reference {
     }
 }
 
-/// One debit and one credit in one: it cannot be unbalanced.
+/// A debit and its credit in one value, which therefore cannot be unbalanced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Movement {
     pub from: AccountId,
@@ -79,8 +79,8 @@ pub struct Movement {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// `from.available → to.available`, for each movement.
-    Post,
+    /// `from.available → to.available`, for each movement. Listings call it `post`.
+    Move,
     /// `available → frozen` of one account.
     Hold,
     /// `from.frozen → to.available`, for each movement; ends the hold with this key.
@@ -93,16 +93,17 @@ impl Action {
     /// The number that stands for it in the journal.
     pub const fn number(&self) -> i16 {
         match self {
-            Self::Post => 1,
+            Self::Move => 1,
             Self::Hold => 2,
             Self::Settle(_) => 3,
             Self::Release(_) => 4,
         }
     }
 
+    /// The name that listings print.
     pub const fn name(&self) -> &'static str {
         match self {
-            Self::Post => "post",
+            Self::Move => "post",
             Self::Hold => "hold",
             Self::Settle(_) => "settle",
             Self::Release(_) => "release",
@@ -113,14 +114,14 @@ impl Action {
     pub const fn ends(&self) -> Option<&OpKey> {
         match self {
             Self::Settle(hold) | Self::Release(hold) => Some(hold),
-            Self::Post | Self::Hold => None,
+            Self::Move | Self::Hold => None,
         }
     }
 
     /// Back from the journal's columns; `None` when they make no sense together.
     pub fn from_columns(number: i16, ends: Option<OpKey>) -> Option<Self> {
         match (number, ends) {
-            (1, None) => Some(Self::Post),
+            (1, None) => Some(Self::Move),
             (2, None) => Some(Self::Hold),
             (3, Some(hold)) => Some(Self::Settle(hold)),
             (4, Some(hold)) => Some(Self::Release(hold)),
@@ -157,8 +158,9 @@ impl Operation {
         }
     }
 
-    pub fn post(key: OpKey, movements: Vec<Movement>, reference: Reference) -> Result<Self, BadOperation> {
-        Self::new(key, Action::Post, movements, reference)
+    /// Moves available money.
+    pub fn move_available(key: OpKey, movements: Vec<Movement>, reference: Reference) -> Result<Self, BadOperation> {
+        Self::new(key, Action::Move, movements, reference)
     }
 
     pub fn hold(key: OpKey, account: AccountId, asset: AssetId, amount: Amount, reference: Reference) -> Self {
@@ -176,7 +178,7 @@ impl Operation {
         Self::new(key, Action::Settle(hold), movements, reference)
     }
 
-    /// Gives a hold back. Account, asset and amount are those of the hold; saying them again guards both sides.
+    /// Gives a hold back. Account, asset and amount must be those of the hold: the ledger compares them.
     pub fn release(
         key: OpKey,
         hold: OpKey,
@@ -205,8 +207,8 @@ impl Operation {
         &self.reference
     }
 
-    /// The accounts whose rows must be locked before this is decided: the users' it touches, or its first payer
-    /// where it touches none. So the same operation, sent twice at once, always meets itself at a lock.
+    /// The accounts whose rows must be locked before this is decided: the users' accounts that it touches, or its first
+    /// payer if it touches none. So when the same operation is sent twice at once, the second waits for the first.
     pub fn locks(&self) -> impl Iterator<Item = AccountId> + '_ {
         let touched = || self.movements.iter().flat_map(|movement| [movement.from, movement.to]);
         let anchor = if touched().all(AccountId::is_system) { touched().next() } else { None };
@@ -262,11 +264,11 @@ mod tests {
     fn an_operation_has_a_bounded_number_of_movements() {
         let movement =
             Movement { from: AccountId(1), to: AccountId(2), asset: AssetId(1), amount: Amount::from_units(1) };
-        let post = |count| {
+        let made = |count| {
             let key = OpKey::new("k").expect("a key");
-            Operation::post(key, vec![movement; count], Reference::new("").expect("empty")).map(|_| ())
+            Operation::move_available(key, vec![movement; count], Reference::new("").expect("empty")).map(|_| ())
         };
-        assert_eq!([post(0), post(17)], [Err(BadOperation::MovementCount); 2]);
-        assert_eq!([post(1), post(16)], [Ok(()); 2]);
+        assert_eq!([made(0), made(17)], [Err(BadOperation::MovementCount); 2]);
+        assert_eq!([made(1), made(16)], [Ok(()); 2]);
     }
 }

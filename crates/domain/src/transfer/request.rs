@@ -1,6 +1,6 @@
 //! What a user may ask for, and the ladder of rules that refuse it: one named reason per rule.
 //!
-//! The same rules are held at the gate and again by the coordinator; each leg then looks at what concerns itself.
+//! The gate and the coordinator both check these rules; each leg then checks its own part again.
 
 use std::fmt;
 
@@ -91,7 +91,7 @@ impl Direction {
     }
 }
 
-/// What a client calls its request, so that sending it again is the same request: 1 to 64 visible ASCII characters.
+/// A client's own name for a request. The same name again is the same request: 1 to 64 visible ASCII characters.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClientOrderId(String);
 
@@ -113,7 +113,7 @@ impl ClientOrderId {
 
 macro_rules! rejections {
     ($($Variant:ident = $code:literal, $text:literal;)*) => {
-        /// Why a request is not taken, roughly in the order in which the rules are held against it. Nothing was done.
+        /// Why a request is not taken, roughly in the order in which the rules are checked. Nothing was done.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Rejection { $($Variant,)* }
 
@@ -218,7 +218,7 @@ pub struct Transfer {
     pub client_order_id: Option<ClientOrderId>,
     /// How often a leg was asked without a deciding answer.
     pub tries: i64,
-    /// When somebody should look after it, unless it has ended.
+    /// When a scanner takes it up, unless it has ended.
     pub due_at: Timestamp,
     pub alerted_at: Option<Timestamp>,
     /// How many rows of history it has.

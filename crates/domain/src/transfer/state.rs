@@ -9,8 +9,7 @@
 
 use std::fmt;
 
-/// Where a transfer stands. The numbers are stored, and those of negative sign are the ways that end without the money
-/// at its target.
+/// Where a transfer stands. The numbers are stored; negative ones lead to an end without the money at its target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum State {
     /// Accepted. The money is at its source.
@@ -248,7 +247,7 @@ mod tests {
         }
     }
 
-    /// Law 4: whatever is not an explicit answer leaves the transfer where it is.
+    /// Law 4: only an explicit answer moves the transfer.
     #[test]
     fn a_timeout_never_refunds() {
         for state in [State::SourcePending, State::TargetPending, State::Compensating] {

@@ -7,7 +7,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::Shared;
-use super::answer::{Outcome, message};
+use super::answer::{PublicState, message};
 use super::error::{ApiError, ErrorBody, json};
 use super::request::{AliasRequestSchema, Form};
 use super::transfers::{PathId, ask, find};
@@ -34,12 +34,12 @@ pub struct AliasState {
     created_at: i64,
 }
 
-const fn lower(outcome: Outcome) -> &'static str {
-    match outcome {
-        Outcome::Pending => "pending",
-        Outcome::Committed => "committed",
-        Outcome::Failed => "failed",
-        Outcome::RolledBack => "rolled_back",
+const fn lower(state: PublicState) -> &'static str {
+    match state {
+        PublicState::Pending => "pending",
+        PublicState::Committed => "committed",
+        PublicState::Failed => "failed",
+        PublicState::RolledBack => "rolled_back",
     }
 }
 
@@ -64,10 +64,10 @@ const fn lower(outcome: Outcome) -> &'static str {
     ), security(("token" = [])))]
 pub async fn create(State(app): Shared, headers: HeaderMap, request: Request) -> Result<Response, ApiError> {
     let transfer = ask(&app, &headers, request, Form::Alias).await?;
-    let outcome = Outcome::of(transfer.state);
-    let status = if outcome == Outcome::Pending { StatusCode::ACCEPTED } else { StatusCode::OK };
+    let state = PublicState::of(transfer.state);
+    let status = if state == PublicState::Pending { StatusCode::ACCEPTED } else { StatusCode::OK };
     let answer =
-        AliasAnswer { req_id: transfer.id.to_string(), status: lower(outcome), message: message(transfer.state) };
+        AliasAnswer { req_id: transfer.id.to_string(), status: lower(state), message: message(transfer.state) };
     Ok(json(status, &answer))
 }
 
@@ -86,7 +86,7 @@ pub async fn read(State(app): Shared, headers: HeaderMap, req_id: PathId) -> Res
     let transfer = find(&app, &headers, req_id).await?;
     let answer = AliasState {
         req_id: transfer.id.to_string(),
-        state: lower(Outcome::of(transfer.state)),
+        state: lower(PublicState::of(transfer.state)),
         created_at: transfer.created_at.millis(),
     };
     Ok(json(StatusCode::OK, &answer))

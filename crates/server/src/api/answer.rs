@@ -12,7 +12,8 @@ use super::request::Account;
 /// How far a transfer is, as far as a client must know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-pub enum Outcome {
+#[schema(as = Outcome)]
+pub enum PublicState {
     /// On its way. It will end by itself.
     Pending,
     /// The money is at its target.
@@ -23,7 +24,7 @@ pub enum Outcome {
     RolledBack,
 }
 
-impl Outcome {
+impl PublicState {
     pub const fn of(state: State) -> Self {
         match state {
             State::Committed => Self::Committed,
@@ -53,7 +54,7 @@ pub struct TransferAnswer {
     /// Always with all decimals of the asset.
     #[schema(example = "100.000000")]
     pub amount: String,
-    pub state: Outcome,
+    pub state: PublicState,
     /// The exact state of the machine behind it.
     #[schema(example = "COMMITTED")]
     pub stage: &'static str,
@@ -69,7 +70,7 @@ pub struct TransferAnswer {
 }
 
 impl TransferAnswer {
-    /// An asset that is not known any more cannot be: nothing is removed. Its amount is then shown in units.
+    /// Assets are never removed, so the asset is known. If it were not, the amount would be shown in ledger units.
     pub fn new(transfer: &Transfer, assets: &BTreeMap<AssetId, Asset>) -> Self {
         let asset = assets.get(&transfer.asset);
         let whole = Precision::new(0);
@@ -85,7 +86,7 @@ impl TransferAnswer {
             to: transfer.direction.to().as_str(),
             asset: asset.map_or_else(|| transfer.asset.0.to_string(), |asset| asset.symbol.to_string()),
             amount,
-            state: Outcome::of(transfer.state),
+            state: PublicState::of(transfer.state),
             stage: transfer.state.as_str(),
             error: transfer.error.clone().filter(|_| transfer.state.is_terminal()),
             client_order_id: transfer.client_order_id.as_ref().map(ClientOrderId::as_str).map(ToOwned::to_owned),
@@ -97,10 +98,10 @@ impl TransferAnswer {
 }
 
 pub const fn message(state: State) -> &'static str {
-    match Outcome::of(state) {
-        Outcome::Pending => "Transfer on its way",
-        Outcome::Committed => "Transfer successful",
-        Outcome::Failed => "Transfer refused; nothing was moved",
-        Outcome::RolledBack => "Transfer refused by its target; the money is at its source again",
+    match PublicState::of(state) {
+        PublicState::Pending => "Transfer on its way",
+        PublicState::Committed => "Transfer successful",
+        PublicState::Failed => "Transfer refused; nothing was moved",
+        PublicState::RolledBack => "Transfer refused by its target; the money is at its source again",
     }
 }

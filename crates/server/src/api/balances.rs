@@ -58,7 +58,7 @@ pub struct BalancesAnswer {
     spot_known: bool,
 }
 
-/// How long the spot engine may take.
+/// How long the spot engine may take to answer before the balances are shown without it.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Own balances
@@ -76,11 +76,11 @@ pub async fn read(State(app): Shared, headers: HeaderMap) -> Result<Response, Ap
     let user = app.admit(&headers)?;
     app.limit(user)?;
     let assets = app.assets.all();
-    let mut tx = app.desk.coordinator().db().read().await?;
+    let mut tx = app.intake.coordinator().db().read().await?;
     let funding = funding_of(&mut tx, user).await?;
     drop(tx);
     let pairs: Vec<(UserId, AssetId)> = assets.keys().map(|asset| (user, *asset)).collect();
-    let leg = app.desk.coordinator().leg();
+    let leg = app.intake.coordinator().leg();
     let spot = tokio::time::timeout(PATIENCE, leg.holdings(&pairs)).await.ok().flatten();
     let mut spot_of: BTreeMap<AssetId, SpotBalance> = BTreeMap::new();
     for ((_, id), holding) in pairs.iter().zip(spot.iter().flatten()) {

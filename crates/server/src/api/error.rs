@@ -1,11 +1,11 @@
-//! What a client is told when something is not done: a code, words, the request's id and a page to read.
+//! What a client is told when its request is not done: a code, words, the request's id and a page to read.
 
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use domain::transfer::Rejection;
 use serde::Serialize;
-use transfer::{CoordinatorError, DeskError};
+use transfer::{CoordinatorError, IntakeError};
 use utoipa::ToSchema;
 
 use super::answer::TransferAnswer;
@@ -57,7 +57,7 @@ impl ApiError {
         Self::new(StatusCode::NOT_FOUND, "TRANSFER_NOT_FOUND", "there is no such transfer of this user")
     }
 
-    /// Something of ours failed; nothing was done. What it was is for the log, not for the client.
+    /// A part of Bursar failed and nothing was done. The log says which part; the client is not told.
     pub fn system() -> Self {
         let message = "something failed on our side and nothing was done; try again";
         let mut error = Self::new(StatusCode::SERVICE_UNAVAILABLE, "SYSTEM_ERROR", message);
@@ -144,17 +144,17 @@ impl From<Rejection> for ApiError {
     }
 }
 
-impl From<DeskError> for ApiError {
-    fn from(error: DeskError) -> Self {
+impl From<IntakeError> for ApiError {
+    fn from(error: IntakeError) -> Self {
         match error {
-            DeskError::Stopping => {
+            IntakeError::Stopping => {
                 let message = "the server is stopping and takes nothing more; nothing was done";
                 let mut error = Self::new(StatusCode::SERVICE_UNAVAILABLE, "SERVER_STOPPING", message);
                 error.retry_after_s = Some(1);
                 error
             }
-            DeskError::Late => Self::unknown(),
-            DeskError::Coordinator(error) => match &*error {
+            IntakeError::Late => Self::unknown(),
+            IntakeError::Coordinator(error) => match &*error {
                 CoordinatorError::NoLease(error) => {
                     tracing::error!(%error, "no transfer can be made");
                     Self::system()

@@ -1,4 +1,4 @@
-//! For whoever looks after the process: is it alive, may it have traffic, what has it counted.
+//! For the operators of the process: whether it is alive, whether it may have traffic, and its counters.
 
 use std::fmt::Write;
 use std::sync::atomic::Ordering;
@@ -39,12 +39,12 @@ pub async fn live() -> Response {
 pub async fn ready(State(app): Shared) -> Response {
     let status = if app.stopping.load(Ordering::Relaxed) {
         "stopping"
-    } else if !app.desk.coordinator().has_lease() {
+    } else if !app.intake.coordinator().has_lease() {
         "no node number"
-    } else if !app.desk.is_whole() {
+    } else if !app.intake.is_whole() {
         "a lane has ended"
     } else {
-        let check = app.desk.coordinator().db().check_schema();
+        let check = app.intake.coordinator().db().check_schema();
         match tokio::time::timeout(Duration::from_secs(2), check).await {
             Ok(Ok(())) => "ok",
             Ok(Err(_)) | Err(_) => "no database",
@@ -63,7 +63,7 @@ pub async fn metrics(State(app): Shared) -> Response {
         // Writing to a string cannot fail.
         write!(text, "# HELP bursar_{name} {help}\n# TYPE bursar_{name} counter\nbursar_{name} {value}\n").ok();
     };
-    for (name, help, value) in app.desk.coordinator().metrics().read() {
+    for (name, help, value) in app.intake.coordinator().metrics().read() {
         line(&format!("{name}_total"), help, value);
     }
     text.push_str("# HELP bursar_http_requests_total answers by the first digit of their status\n");

@@ -8,7 +8,7 @@
 //! | [`health`] | `/health/…`, `/metrics` |
 //! | [`openapi`] | `/openapi.json` and a page to browse it |
 //!
-//! Every request gets an id. Who asks is settled before the body is read.
+//! Every request gets an id. The token is checked before the body is read.
 
 pub mod aliases;
 pub mod answer;
@@ -34,21 +34,22 @@ use axum::routing::{get, post};
 use domain::transfer::Rejection;
 use domain::{Clock, UserId};
 use http_body_util::{BodyExt, Limited};
-use transfer::{Assets, Desk};
+use transfer::{Assets, Intake};
 
 use crate::auth::Verifier;
 use crate::limit::PerSecond;
 use error::ApiError;
 
-/// A single request, and a batch of a thousand with room to spare.
+/// The longest body of a single request: 16 KiB.
 const REQUEST_BYTES: usize = 16 << 10;
+/// The longest body of a batch: 1 MiB, which is room for a thousand requests of a kilobyte.
 const BATCH_BYTES: usize = 1 << 20;
 /// How long a body may take to arrive.
 const BODY_TIME: Duration = Duration::from_secs(10);
 
 /// What the handlers share.
 pub struct App {
-    pub desk: Desk,
+    pub intake: Intake,
     pub assets: Arc<Assets>,
     pub verifier: Verifier,
     pub per_second: PerSecond,
@@ -105,7 +106,8 @@ pub fn router(app: Arc<App>) -> Router {
 
 static REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// An error travels as an extension of an empty response, until its request's id is known to whoever writes the body.
+/// An error travels as an extension of an empty response to the middleware, which knows the request's id and writes the
+/// body.
 #[derive(Clone)]
 struct Failed(ApiError);
 
@@ -127,7 +129,7 @@ async fn number(State(app): Shared, request: Request, next: Next) -> Response {
     if let Some(Failed(error)) = response.extensions_mut().remove::<Failed>() {
         let allow = response.headers_mut().remove(axum::http::header::ALLOW);
         if error.status.is_server_error() {
-            // What was behind it was said just before; this ties it to what the client may quote.
+            // The cause was logged just before. This line ties it to the id that the client may quote.
             tracing::warn!(request = id, code = error.code, "a request could not be served");
         }
         response = error.respond(&id, &app.docs);
@@ -158,7 +160,7 @@ async fn unknown_method() -> ApiError {
 }
 
 impl App {
-    /// Who asks, and whether they may ask again so soon.
+    /// The user whose token the request carries.
     fn admit(&self, headers: &HeaderMap) -> Result<UserId, ApiError> {
         let now = self.clock.now();
         let mut tokens = headers.get_all(AUTHORIZATION).iter();
@@ -178,7 +180,7 @@ impl App {
         Ok(identity.user)
     }
 
-    /// Held after everything that can be seen in the request itself, as the order of checks wants it.
+    /// The order of checks wants this one after all that need only the request itself.
     fn limit(&self, user: UserId) -> Result<(), ApiError> {
         self.per_second.allow(user, self.clock.now()).map_err(|wait| {
             let mut error = ApiError::from(Rejection::RateLimitExceeded);

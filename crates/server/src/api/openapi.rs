@@ -23,7 +23,7 @@ use super::{aliases, answer, balances, error, health, request, transfers};
         aliases::create, aliases::read, balances::read, health::live, health::ready, health::metrics,
     ),
     components(schemas(
-        request::TransferRequest, request::Account, request::AliasAccount, answer::TransferAnswer, answer::Outcome, error::ErrorBody, error::ErrorAnswer
+        request::TransferRequest, request::Account, request::AliasAccount, answer::TransferAnswer, answer::PublicState, error::ErrorBody, error::ErrorAnswer
     )),
     modifiers(&Token),
     tags(

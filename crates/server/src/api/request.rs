@@ -1,13 +1,13 @@
-//! What a client sends, read strictly: text that is exactly what it should be, or an error that says what is wrong.
+//! Reads what a client sends, strictly: each text is exactly what it should be, or the error says what is wrong.
 //!
-//! The rules of a transfer that need no database are held here, in their order: whose it is, its form, which accounts,
-//! which asset, how much.
+//! The rules of a transfer that need no database are checked here, in their order: the user, the form, the accounts,
+//! the asset, the amount.
 
 use domain::transfer::{ClientOrderId, Direction, Rejection, Side, check_asset, parse_amount};
 use domain::{Amount, AmountError, Precision, Symbol, UserId};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
-use transfer::{Assets, Wish};
+use transfer::{Assets, TransferOrder};
 use utoipa::ToSchema;
 
 use super::error::ApiError;
@@ -56,7 +56,8 @@ pub struct TransferRequest {
     pub user_id: Option<i64>,
 }
 
-/// A member that is there has a value: an explicit `null` is a mistake of the sender, and not the same as leaving it out.
+/// A member that is there must have a value: an explicit `null` is a mistake of the sender, and not the same as leaving
+/// the member out.
 fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
     T::deserialize(deserializer).map(Some)
 }
@@ -127,13 +128,13 @@ impl Form {
     }
 }
 
-/// Only the user of a body that is otherwise no good: whose it is comes before what is wrong with it.
+/// Only the user of a body that is otherwise wrong: whether it is the token's user is checked first.
 #[derive(Deserialize)]
 struct Whose {
     user_id: Option<i64>,
 }
 
-/// What the bytes of an object say. To serde a list of the values, without their names, would do as well.
+/// Reads a JSON object, and nothing else: serde would also take an array of the values without their names.
 pub fn read_object<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, String> {
     if bytes.trim_ascii_start().first() != Some(&b'{') {
         return Err("it must be a JSON object".to_owned());
@@ -152,14 +153,14 @@ impl TransferRequest {
         })
     }
 
-    /// Whether the amount is a plain decimal at all, whatever the asset makes of it.
+    /// Whether the amount is a plain decimal. Whether the asset allows it is checked later.
     fn has_amount(&self) -> bool {
         let finest = Precision::new(Precision::MAX);
         finest.is_some_and(|finest| Amount::parse(&self.amount, finest) != Err(AmountError::Malformed))
     }
 
-    /// Holds the request against every rule that needs no database.
-    pub fn wish(&self, user: UserId, form: Form, assets: &Assets) -> Result<Wish, ApiError> {
+    /// Checks every rule that needs no database, and makes the order.
+    pub fn order(&self, user: UserId, form: Form, assets: &Assets) -> Result<TransferOrder, ApiError> {
         if self.user_id.is_some_and(|id| id != user.get()) {
             return Err(Rejection::Forbidden.into());
         }
@@ -172,7 +173,8 @@ impl TransferRequest {
         if !self.has_amount() {
             return Err(Rejection::InvalidAmount.into());
         }
-        // The form is good; now what it says. Two kinds that are not served may be the same, too.
+        // From here on the content is checked. The texts are compared, because two equal kinds that are not served are
+        // the same account too.
         if self.from == self.to {
             return Err(Rejection::SameAccount.into());
         }
@@ -181,6 +183,6 @@ impl TransferRequest {
         let (id, asset) = assets.by_symbol(&symbol).ok_or(Rejection::InvalidAsset)?;
         check_asset(asset.status, asset.internal_transfer_enabled)?;
         let amount = parse_amount(&self.amount, &asset)?;
-        Ok(Wish { user, asset: id, amount, direction, client_order_id })
+        Ok(TransferOrder { user, asset: id, amount, direction, client_order_id })
     }
 }

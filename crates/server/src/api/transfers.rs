@@ -11,10 +11,10 @@ use domain::id::{self, Id};
 use domain::transfer::{ClientOrderId, Direction, Rejection, Side, Transfer};
 use serde::{Deserialize, Serialize};
 use store::transfer::Filter;
-use transfer::{Created, Wish};
+use transfer::{Created, TransferOrder};
 use utoipa::{IntoParams, ToSchema};
 
-use super::answer::{Outcome, TransferAnswer};
+use super::answer::{PublicState, TransferAnswer};
 use super::error::{ApiError, ErrorAnswer, ErrorBody, json};
 use super::request::{Account, BatchRequest, BatchRequestSchema, Form, TransferRequest, read_object};
 use super::{App, BATCH_BYTES, REQUEST_BYTES, Shared, read_json};
@@ -45,11 +45,11 @@ const BATCH: usize = 1_000;
 pub async fn create(State(app): Shared, headers: HeaderMap, request: Request) -> Result<Response, ApiError> {
     let transfer = ask(&app, &headers, request, Form::Plain).await?;
     let answer = TransferAnswer::new(&transfer, &app.assets.all());
-    let status = if answer.state == Outcome::Pending { StatusCode::ACCEPTED } else { StatusCode::OK };
+    let status = if answer.state == PublicState::Pending { StatusCode::ACCEPTED } else { StatusCode::OK };
     Ok(json(status, &answer))
 }
 
-/// The one handler of both forms: all checks in their order, then the desk.
+/// Both forms end here: all checks in their order, then the intake.
 pub(super) async fn ask(
     app: &Arc<App>,
     headers: &HeaderMap,
@@ -58,17 +58,17 @@ pub(super) async fn ask(
 ) -> Result<Transfer, ApiError> {
     let user = app.admit(headers)?;
     let body = read_json(request, REQUEST_BYTES).await?;
-    let wish = TransferRequest::read(&body, user)?.wish(user, form, &app.assets)?;
+    let order = TransferRequest::read(&body, user)?.order(user, form, &app.assets)?;
     app.limit(user)?;
-    let created = app.desk.place(vec![wish]).await?;
+    let created = app.intake.place(vec![order]).await?;
     match created.into_iter().next() {
-        Some(created) => outcome(app, created),
+        Some(created) => transfer_or_error(app, created),
         None => Err(ApiError::system()),
     }
 }
 
-/// A transfer that ended without moving the money is an error to whoever asked for it.
-fn outcome(app: &App, created: Created) -> Result<Transfer, ApiError> {
+/// To the client, a transfer that ended without moving the money is an error.
+fn transfer_or_error(app: &App, created: Created) -> Result<Transfer, ApiError> {
     let transfer = match created {
         Created::Rejected(rejection) => {
             let mut error = ApiError::from(rejection);
@@ -81,9 +81,9 @@ fn outcome(app: &App, created: Created) -> Result<Transfer, ApiError> {
         }
         Created::New(transfer) | Created::Duplicate(transfer) => transfer,
     };
-    match Outcome::of(transfer.state) {
-        Outcome::Pending | Outcome::Committed => Ok(transfer),
-        Outcome::Failed | Outcome::RolledBack => {
+    match PublicState::of(transfer.state) {
+        PublicState::Pending | PublicState::Committed => Ok(transfer),
+        PublicState::Failed | PublicState::RolledBack => {
             let answer = TransferAnswer::new(&transfer, &app.assets.all());
             let mut error = ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, refusal_code(&transfer), answer.message);
             error.transfer = Some(Box::new(answer));
@@ -98,7 +98,7 @@ fn refusal_code(transfer: &Transfer) -> &'static str {
     let known = Rejection::ALL.iter().map(|rejection| rejection.code()).find(|known| *known == code);
     match known {
         Some(known) => known,
-        // The engine's own word for an account that is not there.
+        // The engine has a code of its own for an account that does not exist.
         None if code == "ACCOUNT_NOT_FOUND" => Rejection::SourceAccountNotFound.code(),
         None => "LEG_REFUSED",
     }
@@ -148,19 +148,19 @@ pub async fn create_batch(State(app): Shared, headers: HeaderMap, request: Reque
         return Err(ApiError::invalid(format!("a batch has 1 to {BATCH} transfers")));
     }
     let read = |text: &serde_json::value::RawValue| {
-        TransferRequest::read(text.get().as_bytes(), user)?.wish(user, Form::Plain, &app.assets)
+        TransferRequest::read(text.get().as_bytes(), user)?.order(user, Form::Plain, &app.assets)
     };
-    let wishes: Vec<Result<Wish, ApiError>> = batch.transfers.iter().map(|text| read(text)).collect();
+    let orders: Vec<Result<TransferOrder, ApiError>> = batch.transfers.iter().map(|text| read(text)).collect();
     app.limit(user)?;
-    let good: Vec<Wish> = wishes.iter().filter_map(|wish| wish.as_ref().ok().cloned()).collect();
-    let mut created = app.desk.place(good).await?.into_iter();
+    let good: Vec<TransferOrder> = orders.iter().filter_map(|order| order.as_ref().ok().cloned()).collect();
+    let mut created = app.intake.place(good).await?.into_iter();
     let assets = app.assets.all();
-    let results = wishes.into_iter().map(|wish| {
-        let told = wish.and_then(|_| created.next().ok_or_else(ApiError::system)).and_then(|one| outcome(&app, one));
-        match told {
+    let results = orders.into_iter().map(|order| {
+        let created = order.and_then(|_| created.next().ok_or_else(ApiError::system));
+        match created.and_then(|one| transfer_or_error(&app, one)) {
             Ok(transfer) => {
                 let transfer = TransferAnswer::new(&transfer, &assets);
-                let status = if transfer.state == Outcome::Pending { 202 } else { 200 };
+                let status = if transfer.state == PublicState::Pending { 202 } else { 200 };
                 BatchResult { status, transfer: Some(transfer), error: None }
             }
             Err(error) => {
@@ -188,16 +188,16 @@ pub async fn read(State(app): Shared, headers: HeaderMap, req_id: PathId) -> Res
     Ok(json(StatusCode::OK, &TransferAnswer::new(&transfer, &app.assets.all())))
 }
 
-/// The id in a path, or why there is none: who asks is settled before that is told.
+/// The id in a path, or why there is none. The client is told that only after its token was checked.
 pub(super) type PathId = Result<Path<String>, PathRejection>;
 
-/// Another user's transfer is as good as none.
+/// Another user's transfer is answered like one that does not exist.
 pub(super) async fn find(app: &App, headers: &HeaderMap, req_id: PathId) -> Result<Transfer, ApiError> {
     let user = app.admit(headers)?;
     let Path(req_id) = req_id.map_err(|error| ApiError::invalid(error.body_text()))?;
     let id = parse_id(&req_id)?;
     app.limit(user)?;
-    let mut tx = app.desk.coordinator().db().read().await?;
+    let mut tx = app.intake.coordinator().db().read().await?;
     let found = store::transfer::read(&mut tx, &[id]).await?;
     found.into_iter().find(|transfer| transfer.user == user).ok_or_else(ApiError::not_found)
 }
@@ -222,7 +222,7 @@ pub struct ListParameters {
     /// Where the money came from.
     #[param(value_type = Option<Account>)]
     pub from: Option<String>,
-    #[param(value_type = Option<Outcome>)]
+    #[param(value_type = Option<PublicState>)]
     pub state: Option<String>,
     #[param(min_length = 1, max_length = 64, pattern = "^[!-~]+$")]
     pub client_order_id: Option<String>,
@@ -268,7 +268,7 @@ pub async fn list(
 }
 
 async fn page(app: &App, user: UserId, filter: &Filter, limit: u16) -> Result<Vec<Transfer>, ApiError> {
-    let mut tx = app.desk.coordinator().db().read().await?;
+    let mut tx = app.intake.coordinator().db().read().await?;
     Ok(store::transfer::list(&mut tx, user, filter, i64::from(limit)).await?)
 }
 

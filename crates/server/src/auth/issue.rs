@@ -1,4 +1,4 @@
-//! Tokens of our own: for the command line, the demo, benches and tests. In production a login service issues them.
+//! Issues tokens for the command line, the demo, benches and tests. In production a login service issues them.
 
 use base64::prelude::{BASE64_URL_SAFE_NO_PAD, Engine as _};
 use domain::{Timestamp, UserId};
@@ -14,12 +14,12 @@ pub struct Claims {
     pub user: UserId,
     pub issuer: String,
     pub audience: String,
-    /// Both in whole seconds; what is below is cut off, so that a token never lives longer than asked.
+    /// Both are cut to whole seconds, so that a token never lives longer than asked.
     pub issued_at: Timestamp,
     pub expires_at: Timestamp,
 }
 
-/// A token for the claims. Refuses what a [`Verifier`](super::Verifier) with the same secret could not take.
+/// A token for the claims. It is an error if a [`Verifier`](super::Verifier) with the same secret would refuse it.
 pub fn sign_hs256(secret: &[u8], kid: Option<&str>, claims: &Claims) -> Result<String, KeyError> {
     check_secret(secret)?;
     let mut header = json!({ "alg": Algorithm::Hs256.name(), "typ": "JWT" });

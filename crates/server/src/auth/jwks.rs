@@ -1,7 +1,7 @@
 //! Public keys from a JWKS file (RFC 7517): Ed25519 (RFC 8037) and RSA (RFC 7518, section 6.3).
 //!
-//! A key that is there to verify signatures and cannot be used is an error, not skipped: skipped, its tokens would
-//! be refused later, and nobody would know why.
+//! A key that is meant to verify signatures and cannot be used is an error. If it were skipped, its tokens would be
+//! refused later without an explanation.
 
 use base64::prelude::{BASE64_URL_SAFE_NO_PAD, Engine as _};
 use serde_json::{Map, Value};
@@ -94,7 +94,7 @@ pub(super) fn read(text: &str) -> Result<Vec<Key>, KeyError> {
 /// `None` for a key that is there for something else than signatures.
 fn key(entry: &Value) -> Result<Option<Key>, Flaw> {
     let members = entry.as_object().ok_or(Flaw::NotAnObject)?;
-    // Whatever the key is for: a secret in this file has been seen by those who were to see public keys.
+    // Whatever the key is for: readers of a file of public keys have seen the secret.
     if let Some(name) = PRIVATE_MEMBERS.into_iter().find(|name| members.contains_key(*name)) {
         return Err(Flaw::Private(name));
     }
@@ -116,7 +116,7 @@ fn key(entry: &Value) -> Result<Option<Key>, Flaw> {
     Ok(Some(Key { kid: text(members, "kid")?.map(str::to_owned), material }))
 }
 
-/// `key_ops` says the same as `use`, in more words. Absent, all is allowed.
+/// `key_ops` is a longer form of `use`. A key without it may do everything.
 fn verifies(members: &Map<String, Value>) -> Result<bool, Flaw> {
     match members.get("key_ops") {
         None => Ok(true),
@@ -135,7 +135,7 @@ fn point(members: &Map<String, Value>) -> Result<[u8; 32], Flaw> {
     if SMALL_ORDER.contains(&y) { Err(Flaw::SmallOrder) } else { Ok(point) }
 }
 
-/// Everything that ring would refuse of a key, so that it is refused at the start and not at every token.
+/// Refuses every key that ring would refuse, so that it fails at the start and not with every token.
 fn rsa(members: &Map<String, Value>) -> Result<Material, Flaw> {
     let (modulus, exponent) = (number(members, "n")?, number(members, "e")?);
     let unused = modulus.first().map_or(0, |first| first.leading_zeros() as usize);

@@ -7,7 +7,7 @@ use serde_json::{Map, Number, Value};
 use super::json;
 use super::keys::{Algorithm, Keys};
 
-/// A longer token is refused before anything is read of it.
+/// A longer token is refused unread.
 pub const MAX_TOKEN_BYTES: usize = 4_096;
 
 const SECOND: i64 = 1_000_000;
@@ -203,7 +203,7 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// What a token says of itself, before anything of it is proven.
+/// What a token says of itself, before its signature is checked.
 struct Header {
     algorithm: Algorithm,
     kid: Option<String>,
@@ -242,8 +242,8 @@ fn time(claims: &Map<String, Value>, name: &str) -> Result<Option<Timestamp>, Un
     }
 }
 
-/// Whole seconds as they are. Seconds with a fraction, as some issuers write them, through their text, cut after the
-/// microseconds; one that prints with a sign or an exponent is no time of ours.
+/// Some issuers write seconds with a fraction: these are read from the number's text and cut after the microseconds. A
+/// number whose text has a sign or an exponent is not a time.
 fn micros(seconds: &Number) -> Option<i64> {
     if let Some(whole) = seconds.as_i64() {
         return whole.checked_mul(SECOND);

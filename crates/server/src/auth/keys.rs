@@ -11,7 +11,7 @@ use super::jwt::Unauthorized;
 /// RFC 7518, section 3.2: an HS256 secret is at least as long as the hash.
 const MIN_SECRET_BYTES: usize = 32;
 
-/// What a key signs with. There is no `none`.
+/// The algorithm of a key. There is no `none`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Algorithm {
     Hs256,
@@ -77,7 +77,7 @@ impl fmt::Display for Named<'_> {
 }
 
 pub(super) enum Material {
-    /// Kept as the secret itself: ring's own form of it is not wiped when it is dropped. So ring's is made for each
+    /// The secret itself. ring does not wipe its own form of the key when it is dropped, so that form is made for each
     /// token, on the stack, at the price of two blocks of SHA-256.
     Hs256(Zeroizing<Vec<u8>>),
     /// Big endian, without leading zeros.
@@ -102,7 +102,7 @@ impl Key {
         }
     }
 
-    /// HMACs are compared in a time that does not tell how much of them is right.
+    /// HMACs are compared in constant time: how long it takes does not tell how many bytes are right.
     pub(super) fn verify(&self, signed: &[u8], signature: &[u8]) -> Result<(), Unauthorized> {
         match &self.material {
             Material::Hs256(secret) => hmac::verify(&hmac::Key::new(hmac::HMAC_SHA256, secret), signed, signature),
@@ -154,7 +154,7 @@ impl Keys {
         Ok(())
     }
 
-    /// Beside a new key, can every key still be meant by a token, and only it?
+    /// Checks that with the new key every key can still be named by a token, and no token names two.
     fn check(&self, new: &Key) -> Result<(), KeyError> {
         let algorithm = new.algorithm();
         for key in &self.0 {
@@ -168,7 +168,7 @@ impl Keys {
         Ok(())
     }
 
-    /// The key that a token means. What the token says of the algorithm is compared, never obeyed.
+    /// The key that a token names. The token's algorithm is compared with the key's, and never decides.
     pub(super) fn find(&self, kid: Option<&str>, algorithm: Algorithm) -> Result<&Key, Unauthorized> {
         let Some(kid) = kid else {
             let mut candidates = self.0.iter().filter(|key| key.algorithm() == algorithm);

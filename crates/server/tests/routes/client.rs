@@ -7,7 +7,7 @@ use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// No answer of the server takes so long; one that does is missing.
+/// The server always answers sooner. After this time a test takes the answer for missing.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 #[derive(Clone, Debug)]
@@ -23,7 +23,7 @@ impl Ask {
         Self { method: "GET", path: path.into(), headers: Vec::new(), body: Vec::new() }
     }
 
-    /// With the type of JSON, whatever the body is.
+    /// The header says JSON, also if the body is not.
     pub fn post(path: impl Into<String>, body: impl Into<Vec<u8>>) -> Self {
         let ask = Self { method: "POST", path: path.into(), headers: Vec::new(), body: body.into() };
         ask.header("Content-Type", "application/json")
@@ -34,7 +34,7 @@ impl Ask {
         self
     }
 
-    /// Takes away what stands under the name before.
+    /// Replaces the header of this name.
     pub fn with(mut self, name: &str, value: impl Into<Vec<u8>>) -> Self {
         self.headers.retain(|(other, _)| !other.eq_ignore_ascii_case(name));
         self.header(name, value)
@@ -109,7 +109,7 @@ impl Line {
         self.stream.shutdown().await.unwrap();
     }
 
-    /// Sends and listens at the same time: whoever is told that it is too much may still be speaking.
+    /// Sends and reads at the same time: the server may refuse a body before all of it was sent.
     pub async fn exchange(&mut self, bytes: &[u8]) -> Option<Reply> {
         let (mut reader, mut writer) = self.stream.split();
         let speak = async {

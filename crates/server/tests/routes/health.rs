@@ -1,4 +1,4 @@
-//! `/health/live`, `/health/ready`, `/metrics`, `/docs`: for whoever looks after the process.
+//! `/health/live`, `/health/ready`, `/metrics`, `/docs`: for the operators of the process.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;

@@ -65,7 +65,7 @@ db_test! {
             while server.get(1, format!("{TRANSFERS}/{id}")).await.code() != "COMMITTED" {
                 tokio::time::sleep(Duration::from_millis(5)).await;
                 server.pass(Duration::from_secs(10));
-                scan_once(server.app.desk.coordinator()).await.unwrap();
+                scan_once(server.app.intake.coordinator()).await.unwrap();
             }
         };
         tokio::time::timeout(Duration::from_secs(20), ended).await.expect("it ends by itself");

@@ -1,9 +1,10 @@
-//! The HTTP interface as a stranger meets it: the real server on a real port, over a real database and a real spot
-//! engine. Files are named after what they ask for.
+//! The HTTP interface as a client meets it: the real server on a real port, over a real database and a real spot engine.
+//! Files are named after the paths and rules that they test.
 //!
-//! **What is refused changes nothing**: every test that is told no looks at the books of everybody, before and after.
+//! **A refused request changes nothing**: every test of a refusal compares the books of all users before and after.
 #![allow(clippy::unwrap_used, reason = "in a test an unwrap is an assertion")]
 
+mod bad_http;
 mod bad_input;
 mod balances;
 mod batch;

@@ -149,7 +149,7 @@ db_test! {
             ("delisted", 1, json!({"asset": "HALTED"}), 422, "ASSET_SUSPENDED"),
             ("not between own accounts", 1, json!({"asset": "FIXED"}), 422, "TRANSFER_NOT_ALLOWED"),
         ]).await;
-        // The gate has not heard of it yet; the coordinator looks for itself.
+        // The gate has not read the change yet; the coordinator reads the asset with the account.
         for (status, enabled, code) in
             [(Availability::Active, false, "TRANSFER_NOT_ALLOWED"), (Availability::Suspended, true, "ASSET_SUSPENDED")]
         {
@@ -194,7 +194,7 @@ db_test! {
             ("a unit more than spot has", 2, back("10.01"), 422, "INSUFFICIENT_BALANCE"),
             ("frozen comes before empty", 3, json!({"amount": "50.00"}), 422, "ACCOUNT_FROZEN"),
         ]).await;
-        // All that there is may go.
+        // The whole balance may be moved.
         server.moved(9, &to_spot("1.00")).await;
         assert_eq!(server.usdt(9).await, (0, 0, 100));
         server.moved(2, &to_funding("10.00")).await;
@@ -235,9 +235,9 @@ db_test! {
     async fn ten_requests_in_a_second(db: TestDb) {
         let server = Server::with(db, Choice { per_second: 10, ..Choice::default() }).await;
         for number in 0..10 {
-            // What is no good does not count.
+            // A request that is refused does not count.
             assert_eq!(server.transfer(1, to_spot("x")).await.code(), "INVALID_AMOUNT");
-            // Whatever is asked, it counts the same.
+            // Every kind of request counts the same.
             let reply = match number % 3 {
                 0 => server.transfer(1, to_spot("1.00")).await,
                 1 => server.get(1, BALANCES).await,
@@ -273,7 +273,7 @@ db_test! {
         let ninety_eight = vec![to_spot("0.10"); 98].join(",");
         let reply = server.post(1, BATCH, format!("{{\"transfers\":[{ninety_eight}]}}")).await;
         assert!(reply.json()["results"].as_array().unwrap().iter().all(|one| one["status"] == 200), "{reply:?}");
-        // What is refused is no transfer.
+        // A refused request is not a transfer.
         hold(&server, &[
             ("dust", 1, json!({"amount": "0.01"}), 400, "AMOUNT_TOO_SMALL"),
             ("too much for spot", 1, json!({"from": "SPOT", "to": "FUNDING", "amount": "50.00"}), 422, "INSUFFICIENT_BALANCE"),

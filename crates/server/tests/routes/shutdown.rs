@@ -1,4 +1,5 @@
-//! Stopping in good order: what was begun is answered, what was answered is recorded, nobody new comes in.
+//! Stopping in good order: requests that were begun are answered, their transfers are recorded, and no new client
+//! comes in.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -12,7 +13,7 @@ use crate::support::*;
 fn a_closed_desk_takes_nothing() {
     on_sqlite(async |db| {
         let server = Server::start(db).await;
-        server.app.desk.close().await;
+        server.app.intake.close().await;
         let token = server.token(1);
         for ask in [
             Ask::post(TRANSFERS, to_spot("1.00")),
@@ -40,7 +41,7 @@ db_test! {
         let half = Ask::post(TRANSFERS, to_spot("2.00")).token(&server.token(2)).bytes();
         let mut begun = server.line().await;
         begun.write(&half[..half.len() - 5]).await;
-        // And somebody is connected who has asked for nothing since.
+        // And one client is connected that has asked for nothing since.
         let mut idle = server.line().await;
         assert_eq!(idle.exchange(&Ask::get("/health/ready").bytes()).await.unwrap().status, 200);
         tokio::time::sleep(Duration::from_millis(20)).await;
@@ -72,6 +73,6 @@ db_test! {
         server.shut_down().await;
         let id = reply.json()["req_id"].as_str().unwrap().parse().unwrap();
         let found = store::transfer::read(&mut db.read().await.unwrap(), &[id]).await.unwrap();
-        assert_eq!((found.len(), found[0].state.as_str()), (1, "COMMITTED"), "the desk waited for it");
+        assert_eq!((found.len(), found[0].state.as_str()), (1, "COMMITTED"), "the intake waited for it");
     }
 }

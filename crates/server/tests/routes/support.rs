@@ -28,7 +28,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use transfer::leg::spot::SpotLeg;
 use transfer::leg::{Answer, Answered, Call, Holding, Leg, Record};
-use transfer::{Assets, Coordinator, Desk, DeskSettings, Metrics, Node, Settings};
+use transfer::{Assets, Coordinator, IdMaker, Intake, IntakeSettings, Metrics, Settings};
 
 pub use crate::client::{Ask, Line, Reply};
 
@@ -49,7 +49,7 @@ const AUTHOR: Author<'static> = Author { actor: "test", reason: "set-up" };
 /// | asset | status | own transfers | least | most | in a day |
 /// |---|---|---|---|---|---|
 /// | USDT | active | yes | 10 | 5,000 | 20,000 |
-/// | BTC | the same; nobody has an account | | | | |
+/// | BTC | the same; no user has an account | | | | |
 /// | WIDE | active | yes | 1 | no limit | no limit |
 /// | HALTED | suspended | yes | | | |
 /// | FIXED | active | no | | | |
@@ -82,7 +82,7 @@ pub struct Valve {
     inner: SpotLeg,
     closed: watch::Sender<bool>,
     pub calls: AtomicUsize,
-    /// It does not tell what anybody has, so that only the call itself can be refused.
+    /// The engine does not tell balances, so that only the call itself can be refused.
     pub silent: AtomicBool,
 }
 
@@ -182,7 +182,7 @@ impl Server {
             silent: AtomicBool::new(false),
         });
         let good_until = NOW.plus_micros(i64::try_from(choice.lease.as_micros()).unwrap());
-        let node = Node::fixed(NodeId::new(1).unwrap(), Arc::clone(&shared), "test".into(), good_until);
+        let node = IdMaker::fixed(NodeId::new(1).unwrap(), Arc::clone(&shared), "test".into(), good_until);
         let coordinator = Arc::new(Coordinator::new(
             db.db.clone(),
             Arc::clone(&leg) as Arc<dyn Leg>,
@@ -194,7 +194,7 @@ impl Server {
         let mut keys = Keys::default();
         keys.add_hs256(None, SECRET.to_vec()).unwrap();
         let app = Arc::new(App {
-            desk: Desk::open(coordinator, DeskSettings { wait: choice.wait, ..DeskSettings::default() }),
+            intake: Intake::open(coordinator, IntakeSettings { wait: choice.wait, ..IntakeSettings::default() }),
             assets,
             verifier: Verifier::new(keys, "login", "bursar", 30),
             per_second: PerSecond::new(choice.per_second),
@@ -244,7 +244,8 @@ impl Server {
             if *units > 0 {
                 let movement = Movement { from, to, asset, amount: Amount::from_units(*units) };
                 let key = OpKey::new(format!("fund-{}", NEXT.fetch_add(1, Ordering::Relaxed))).unwrap();
-                payments.push(Operation::post(key, vec![movement], Reference::new("funds").unwrap()).unwrap());
+                payments
+                    .push(Operation::move_available(key, vec![movement], Reference::new("funds").unwrap()).unwrap());
             }
         }
         assert!(self.db.post(&payments, NOW).await.unwrap().iter().all(|reply| reply.applied()));
@@ -275,7 +276,7 @@ impl Server {
         assert_eq!(answer, spot::Answer::First(spot::Outcome::Applied));
     }
 
-    /// Of another node than the server's, so that they do not meet.
+    /// With another node number than the server's, so that no id is made twice.
     fn spot_id(&self) -> spot::OpId {
         static NEXT: AtomicI64 = AtomicI64::new(1);
         let next = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -313,7 +314,7 @@ impl Server {
         self.line().await.exchange(bytes).await
     }
 
-    /// The same, from somebody who says that this was all.
+    /// The same, from a client that closes its side after it.
     pub async fn raw_and_done(&self, bytes: &[u8]) -> Option<Reply> {
         let mut line = self.line().await;
         line.write(bytes).await;
@@ -340,7 +341,7 @@ impl Server {
         reply.json()["req_id"].as_str().unwrap().to_owned()
     }
 
-    /// What everybody has everywhere, and every transfer that was ever recorded.
+    /// The balances of all users at both ends, and every transfer that was ever recorded.
     pub async fn books(&self) -> Books {
         let mut tx = self.db.read().await.unwrap();
         let mut books = Books::default();
@@ -372,7 +373,7 @@ impl Server {
         (available, frozen, books.spot.get(&key).copied().unwrap_or_default())
     }
 
-    /// Sends what must be refused, and looks that nothing came of it.
+    /// Sends a request that must be refused, and checks that it changed nothing.
     pub async fn refuses(&self, attack: &str, ask: &Ask, status: u16, code: &str) -> Reply {
         let before = self.books().await;
         let reply = self.send(ask).await;
@@ -381,12 +382,12 @@ impl Server {
         reply
     }
 
-    /// As the program does: not ready, no new connections, what was begun, what it left, the engine.
+    /// Stops as the program does: not ready, no new connections, then the open requests, the intake and the engine end.
     pub async fn shut_down(self) {
         self.app.stopping.store(true, Ordering::Relaxed);
         self.stop.send_replace(true);
         self.serving.await.unwrap();
-        self.app.desk.close().await;
+        self.app.intake.close().await;
         self.engine.stop().await;
     }
 
@@ -394,7 +395,7 @@ impl Server {
         !self.serving.is_finished()
     }
 
-    /// Only the first of it: whoever is connected finishes what they began.
+    /// Only the first part of that: connected clients may finish what they began.
     pub fn begin_to_stop(&self) {
         self.app.stopping.store(true, Ordering::Relaxed);
         self.stop.send_replace(true);
@@ -440,7 +441,7 @@ pub fn to_funding(amount: &str) -> String {
     body(serde_json::json!({ "from": "SPOT", "to": "FUNDING", "amount": amount }))
 }
 
-/// For laws that no database has a part in.
+/// For laws that do not depend on the database.
 pub fn on_sqlite(test: impl AsyncFnOnce(&TestDb)) {
     store::testing::on(store::Engine::Sqlite, test);
 }

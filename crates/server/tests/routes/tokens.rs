@@ -1,4 +1,4 @@
-//! Who asks: tokens that are missing, old, unsigned, somebody else's, or there twice.
+//! Tokens that are missing, old, unsigned, another issuer's, or there twice.
 
 use std::time::Duration;
 
@@ -143,7 +143,7 @@ fn a_token_speaks_for_its_user_only() {
         let server = Server::start(db).await;
         server.moved(2, &to_spot("7.00")).await;
         let before = server.books().await;
-        // A transfer of user 1's token is user 1's, whatever stands beside it.
+        // A transfer with user 1's token is user 1's: other headers do not matter.
         let ask = Ask::post(TRANSFERS, to_funding("7.00")).token(&server.token(1)).header("X-User-Id", "2");
         let ask = ask.header("X-Forwarded-User", "2").header("Cookie", "user_id=2");
         server.refuses("headers of another", &ask, 422, "SOURCE_ACCOUNT_NOT_FOUND").await;

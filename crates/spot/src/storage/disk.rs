@@ -8,6 +8,7 @@ use std::sync::{Mutex, PoisonError};
 
 use rustix::fs::{Advice, OFlags, fadvise};
 
+use crate::error::SpotError;
 use crate::log::BLOCK;
 
 use super::{File, Storage};
@@ -28,6 +29,17 @@ impl Disk {
             Ok(()) => Ok(Some(Self { folder: folder.to_owned(), lock: Some(lock) })),
             Err(fs::TryLockError::WouldBlock) => Ok(None),
             Err(fs::TryLockError::Error(error)) => Err(error),
+        }
+    }
+
+    /// The folder for this process alone; an error says why it cannot be had.
+    pub fn lock(folder: &Path) -> Result<Self, SpotError> {
+        let name = folder.display().to_string();
+        match Self::exclusive(folder) {
+            Ok(Some(disk)) => Ok(disk),
+            Ok(None) => Err(SpotError::InUse { folder: name }),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Err(SpotError::Missing { folder: name }),
+            Err(source) => Err(SpotError::Storage { what: "open", file: name, source }),
         }
     }
 

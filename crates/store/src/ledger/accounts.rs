@@ -5,14 +5,14 @@ use std::collections::{BTreeSet, HashMap};
 use domain::ledger::{Difference, OpKey, Outcome, Refusal, Reply};
 use domain::{AccountId, AccountKind, AccountStatus, AssetId, Timestamp, UserId};
 
-use super::post::{AccountRow, state};
+use super::post::{AccountRow, LOCK_ACCOUNTS, state};
 use crate::db::{Db, Tx};
-use crate::dialect::{LOCK_ACCOUNTS, Many, READ_ACCOUNTS_OF_OWNERS, READ_STATUS_CHANGES};
+use crate::dialect::Many;
 use crate::error::StoreError;
-use crate::sql::{Column, ColumnType::Int, ColumnType::Text, RowsSql, execute_rows};
+use crate::rows::{Column, ColumnType::Int, ColumnType::Text, RowsSql, execute_rows};
 use crate::transact;
 
-/// A wish for an account. Whoever owns it and what it is for say who it is: opening it again finds the same one.
+/// An account to open. Its owner, kind and asset identify it: opening it again finds the same one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NewAccount {
     owner: i64,
@@ -31,7 +31,7 @@ impl NewAccount {
     }
 }
 
-/// What an account's row says of whose it is. It catches a hand that slips, not a forger.
+/// A checksum over the columns that say whose account it is. It finds a row changed by mistake, not a forgery.
 pub(crate) fn account_checksum(owner: i64, kind: &str, asset: i64) -> i64 {
     let crc = crc32c::crc32c_append(crc32c::crc32c(&owner.to_le_bytes()), &asset.to_le_bytes());
     i64::from(crc32c::crc32c_append(crc, kind.as_bytes()))
@@ -41,6 +41,12 @@ pub(crate) fn account_checksum(owner: i64, kind: &str, asset: i64) -> i64 {
 pub enum Opened {
     Account(AccountId),
     UnknownAsset,
+}
+
+statements! {
+    READ_ACCOUNTS_OF_OWNERS = "SELECT id, owner, kind, asset_id FROM accounts WHERE owner {in $1}";
+    READ_STATUS_CHANGES = "SELECT op_key, account_id, after_status, outcome, actor, reason
+        FROM account_status_changes WHERE op_key {in $1}";
 }
 
 static OPEN_USERS: RowsSql = RowsSql::new(
@@ -70,7 +76,7 @@ static OPEN_SYSTEM: RowsSql = RowsSql::new(
     COLUMNS,
 );
 
-const COLUMNS: &[(&str, crate::sql::ColumnType)] =
+const COLUMNS: &[(&str, crate::rows::ColumnType)] =
     &[("owner", Int), ("kind", Text), ("asset_id", Int), ("at", Int), ("checksum", Int)];
 
 static INSERT_STATUS_CHANGES: RowsSql = RowsSql::new(
@@ -119,7 +125,7 @@ impl Db {
 
 /// Opens the accounts that are not there yet, and says the number of each, in the order asked.
 pub async fn open(tx: &mut Tx, wanted: &[NewAccount], at: Timestamp) -> Result<Vec<Opened>, StoreError> {
-    // Each once, in one order: whoever opens the same accounts at the same time waits, and does not deadlock.
+    // Each once, in one order: two transactions that open the same accounts wait for each other, they do not deadlock.
     let distinct: Vec<&NewAccount> = wanted.iter().collect::<BTreeSet<_>>().into_iter().collect();
     let columns = || {
         vec![
@@ -158,7 +164,7 @@ pub struct StatusChange {
 }
 
 impl StatusChange {
-    /// In what another order under the same key differs.
+    /// The first difference to another order under the same key.
     fn difference(&self, other: &Self) -> Option<Difference> {
         if self.account != other.account {
             return Some(Difference::Account);

@@ -1,18 +1,18 @@
 //! The balances of system accounts: a checkpoint plus the movements since.
 //!
 //! Users' balances stand in their rows. A system account is party to nearly every movement; a balance in its row
-//! would make all writers queue for it. So its balance is added up when somebody asks, from the last checkpoint on.
+//! would make all writers queue for it. So its balance is added up when it is read, from the last checkpoint on.
 
 use std::collections::BTreeMap;
 
 use domain::ledger::AccountState;
 use domain::{AccountId, AssetId, Timestamp, UserId};
 
-use super::post::{AccountRow, state};
+use super::post::{ACCOUNT, AccountRow, state};
 use crate::db::{Db, Tx};
 use crate::dialect::{BARRIER_MOVEMENTS, BARRIER_PATIENCE, PREFER_ONE_PASS};
 use crate::error::StoreError;
-use crate::sql::{Column, ColumnType::Int, ColumnType::Text, RowsSql, execute_rows};
+use crate::rows::{Column, ColumnType::Int, ColumnType::Text, RowsSql, execute_rows};
 use crate::transact;
 
 statements! {
@@ -37,7 +37,7 @@ statements! {
     SUM_USERS = "SELECT asset_id, CAST(SUM(available >> 32) AS BIGINT), CAST(SUM(available & 4294967295) AS BIGINT),
             CAST(SUM(frozen >> 32) AS BIGINT), CAST(SUM(frozen & 4294967295) AS BIGINT)
         FROM accounts WHERE id > 0 GROUP BY asset_id";
-    FUNDING_OF = "SELECT id, asset_id, status, available, frozen FROM accounts
+    FUNDING_OF(ACCOUNT) = "SELECT {columns} FROM accounts
         WHERE owner = $1 AND kind = 'funding' ORDER BY asset_id";
     READ_SYSTEM_ACCOUNTS = "SELECT id, asset_id, kind FROM accounts WHERE id < 0";
 }
@@ -149,7 +149,7 @@ impl Db {
             execute!(tx, BARRIER_MOVEMENTS)?;
             Ok(fetch_optional!(tx, HIGHEST_MOVEMENT => (i64,))?.map_or(0, |row| row.0))
         })?;
-        // What lies below it stands still, and is added up while writers go on.
+        // The movements below it stand still, and are added up while writers go on.
         let mut tx = self.read().await?;
         let (through, mut balances) = latest_checkpoint(&mut tx).await?;
         if through >= line {

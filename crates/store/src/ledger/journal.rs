@@ -2,37 +2,36 @@
 
 use std::collections::HashMap;
 
-use super::row::MovementRow;
+use super::row::{COLUMNS, MovementRow};
 use crate::db::Tx;
-use crate::dialect::{Many, READ_ENDS};
+use crate::dialect::Many;
 use crate::error::StoreError;
 
+/// The columns of an [`AccountListing`].
+const LISTING: &str = "a.id, a.owner, a.kind, s.symbol, s.precision, a.status, a.available, a.frozen";
+
 statements! {
-    LIST_ACCOUNTS = "SELECT a.id, a.owner, a.kind, s.symbol, s.precision, a.status, a.available, a.frozen
-        FROM accounts a JOIN assets s ON s.id = a.asset_id WHERE a.id > $1 ORDER BY a.id LIMIT $2";
-    LIST_ACCOUNTS_OF_OWNER = "SELECT a.id, a.owner, a.kind, s.symbol, s.precision, a.status, a.available, a.frozen
-        FROM accounts a JOIN assets s ON s.id = a.asset_id WHERE a.owner = $3 AND a.id > $1 ORDER BY a.id LIMIT $2";
-    LIST_ACCOUNTS_OF_ASSET = "SELECT a.id, a.owner, a.kind, s.symbol, s.precision, a.status, a.available, a.frozen
-        FROM accounts a JOIN assets s ON s.id = a.asset_id
+    LIST_ACCOUNTS(LISTING) = "SELECT {columns} FROM accounts a JOIN assets s ON s.id = a.asset_id
+        WHERE a.id > $1 ORDER BY a.id LIMIT $2";
+    LIST_ACCOUNTS_OF_OWNER(LISTING) = "SELECT {columns} FROM accounts a JOIN assets s ON s.id = a.asset_id
+        WHERE a.owner = $3 AND a.id > $1 ORDER BY a.id LIMIT $2";
+    LIST_ACCOUNTS_OF_ASSET(LISTING) = "SELECT {columns} FROM accounts a JOIN assets s ON s.id = a.asset_id
         WHERE s.symbol = $3 AND a.id > $1 ORDER BY a.id LIMIT $2";
-    LIST_MOVEMENTS = "SELECT id, op_key, leg, action, outcome, from_account, to_account, asset_id, amount, hold_key,
-            reference, at, checksum
-        FROM movements WHERE id < $1 ORDER BY id DESC LIMIT $2";
+    LIST_MOVEMENTS(COLUMNS) = "SELECT {columns} FROM movements WHERE id < $1 ORDER BY id DESC LIMIT $2";
     /// What a user paid, held and got, each by an index of its own. The ends of holds are read with them, below.
-    LIST_MOVEMENTS_OF_USER = "SELECT id, op_key, leg, action, outcome, from_account, to_account, asset_id, amount,
-            hold_key, reference, at, checksum
+    LIST_MOVEMENTS_OF_USER(COLUMNS) = "SELECT {columns}
         FROM (SELECT * FROM (SELECT * FROM movements WHERE from_account = $3 AND from_account > 0
                     AND hold_key IS NULL AND id < $1 ORDER BY id DESC LIMIT $2) paid
             UNION ALL
             SELECT * FROM (SELECT * FROM movements WHERE to_account = $3 AND to_account > 0
                     AND to_account <> from_account AND id < $1 ORDER BY id DESC LIMIT $2) got) both_sides
         ORDER BY id DESC LIMIT $2";
-    LIST_MOVEMENTS_OF_SYSTEM = "SELECT id, op_key, leg, action, outcome, from_account, to_account, asset_id, amount,
-            hold_key, reference, at, checksum
-        FROM movements WHERE (from_account = $3 OR to_account = $3) AND id < $1 ORDER BY id DESC LIMIT $2";
-    LIST_MOVEMENTS_OF_KEY = "SELECT id, op_key, leg, action, outcome, from_account, to_account, asset_id, amount,
-            hold_key, reference, at, checksum
-        FROM movements WHERE op_key = $1 ORDER BY leg";
+    LIST_MOVEMENTS_OF_SYSTEM(COLUMNS) = "SELECT {columns} FROM movements
+        WHERE (from_account = $3 OR to_account = $3) AND id < $1 ORDER BY id DESC LIMIT $2";
+    LIST_MOVEMENTS_OF_KEY(COLUMNS) = "SELECT {columns} FROM movements WHERE op_key = $1 ORDER BY leg";
+    /// All movements of the operations that ended these holds.
+    READ_ENDS(COLUMNS) = "SELECT {columns m} FROM movements e JOIN movements m ON m.op_key = e.op_key
+        WHERE e.hold_key {in $1} AND e.hold_key IS NOT NULL AND e.outcome = 0 AND e.leg = 0 ORDER BY m.op_key, m.leg";
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, sqlx::FromRow)]
@@ -79,8 +78,8 @@ pub async fn list_accounts(
     }
 }
 
-/// Movements with an id below `before`, newest first. Those of one key come whole, by leg. A user's are what the user
-/// paid, held and got; each hold is followed by what ended it.
+/// Movements with an id below `before`, newest first. Those of one key come whole, by position. A user's are what the
+/// user paid, held and got; each hold is followed by what ended it.
 pub async fn list_movements(tx: &mut Tx, filter: &MovementFilter, before: i64, limit: i64) -> Result<Page, StoreError> {
     let rows = match filter {
         MovementFilter::All => fetch_all!(tx, LIST_MOVEMENTS => MovementRow, before, limit)?,
@@ -107,7 +106,7 @@ pub struct Page {
     pub next_before: Option<i64>,
 }
 
-/// Puts the applied end of each hold, all its legs, right behind the hold.
+/// Puts the applied end of each hold, all its movements, right behind the hold.
 async fn with_ends(tx: &mut Tx, rows: Vec<MovementRow>) -> Result<Vec<MovementRow>, StoreError> {
     let holds = rows.iter().filter(|row| row.action == 2 && row.outcome == 0).map(|row| row.op_key.clone());
     let holds = Many(holds.collect::<Vec<String>>());

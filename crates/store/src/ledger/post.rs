@@ -14,15 +14,29 @@ use std::sync::PoisonError;
 use domain::ledger::{AccountState, Book, HoldState, OpKey, Operation, Outcome, Reply};
 use domain::{AccountId, AccountStatus, Amount, AssetId, Timestamp};
 
-use super::row::{Content, MovementRow, operation};
+use super::row::{COLUMNS, Content, MovementRow, operation};
 use crate::db::{Db, Tx};
-use crate::dialect::{LOCK_ACCOUNTS, Many, READ_ACCOUNTS, READ_ENDED_HOLDS, READ_HISTORY, READ_HOLDS};
+use crate::dialect::Many;
 use crate::error::StoreError;
-use crate::sql::{Column, ColumnType::Int, ColumnType::Text, RowsSql, Writes};
+use crate::rows::{Column, ColumnType::Int, ColumnType::Text, RowsSql, Writes};
 use crate::transact;
 
 /// The most operations that one batch may have.
 pub const MAX_BATCH: usize = 8_192;
+
+statements! {
+    /// In the order of their ids: two batches that overlap wait for each other, they never deadlock.
+    LOCK_ACCOUNTS(ACCOUNT) = "SELECT {columns} FROM accounts WHERE id {in $1} ORDER BY id {FOR UPDATE}";
+    READ_ACCOUNTS(ACCOUNT) = "SELECT {columns} FROM accounts WHERE id {in $1}";
+    /// The holds behind these keys, as they were taken.
+    READ_HOLDS = "SELECT op_key, from_account, amount FROM movements
+        WHERE op_key {in $1} AND leg = 0 AND action = 2 AND outcome = 0";
+    /// Which of these holds have ended.
+    READ_ENDED_HOLDS = "SELECT hold_key FROM movements
+        WHERE hold_key {in $1} AND hold_key IS NOT NULL AND outcome = 0 AND leg = 0";
+    /// Everything recorded under these keys.
+    READ_HISTORY(COLUMNS) = "SELECT {columns} FROM movements WHERE op_key {in $1} ORDER BY op_key, leg";
+}
 
 pub(crate) static INSERT_MOVEMENTS: RowsSql = RowsSql::new(
     "INSERT_MOVEMENTS",
@@ -76,12 +90,12 @@ pub async fn post(tx: &mut Tx, operations: &[Operation], at: Timestamp) -> Resul
     Ok(replies)
 }
 
-/// The same on accounts that this transaction has read, and the users' of them locked, already; and what it writes is
-/// only collected. It must be written before anything it concerns is read again.
+/// The same on accounts that this transaction has read already, with the users' rows locked. The writes are only
+/// collected; they must run before the rows they concern are read again.
 ///
-/// Whoever knows the holds that the operations end may say so, and saves looking for them. That they have not ended is
-/// held by the journal's index, as always; **that they were taken is the caller's word**, which must come from a row
-/// that was written in the same commit as the hold. A second try looks for itself.
+/// A caller that knows the holds which the operations end gives them, and saves a look-up. The journal's index still
+/// refuses a hold that has ended; **that they were taken is the caller's word**, which must come from a row that was
+/// written in the same commit as the hold. A second try looks for itself.
 pub async fn decide(
     tx: &mut Tx,
     accounts: HashMap<AccountId, AccountState>,
@@ -112,8 +126,8 @@ pub async fn decide(
 
 pub type Accounts = HashMap<AccountId, AccountState>;
 
-/// Users' rows are locked, system accounts' only read, so that nobody queues for those. (An operation between system
-/// accounts alone locks its payer: see `Operation::locks`.)
+/// Users' rows are locked, system accounts' only read, so that writers do not queue for those. (An operation between
+/// system accounts alone locks its payer: see `Operation::locks`.)
 pub async fn load_accounts(tx: &mut Tx, operations: &[Operation]) -> Result<Accounts, StoreError> {
     let locks: BTreeSet<i64> = operations.iter().flat_map(Operation::locks).map(|account| account.0).collect();
     let reads: BTreeSet<i64> = operations
@@ -148,10 +162,13 @@ pub async fn load_accounts(tx: &mut Tx, operations: &[Operation]) -> Result<Acco
     Ok(accounts)
 }
 
-/// What the row of a system account says, whichever it is.
+/// The state in the row of a system account: all of them have the same but for the asset.
 pub const fn system_state(asset: AssetId) -> AccountState {
     AccountState { asset, status: AccountStatus::Active, available: Amount::ZERO, frozen: Amount::ZERO }
 }
+
+/// The columns of an [`AccountRow`], in its order.
+pub(crate) const ACCOUNT: &str = "id, asset_id, status, available, frozen";
 
 /// By position, not by name: this is decoded a thousand times per batch.
 pub(crate) type AccountRow = (i64, i64, String, i64, i64);
@@ -169,7 +186,7 @@ pub(crate) fn state(row: AccountRow) -> Result<(AccountId, AccountState), StoreE
     Ok((AccountId(id), state))
 }
 
-/// Read after the accounts are locked: a hold belongs to one account, so nobody can end it meanwhile.
+/// Read after the accounts are locked: a hold belongs to one account, so no other transaction can end it meanwhile.
 async fn load_holds(tx: &mut Tx, operations: &[Operation]) -> Result<HashMap<OpKey, HoldState>, StoreError> {
     let ends = operations.iter().filter_map(|operation| operation.action().ends());
     let keys: BTreeSet<String> = ends.map(|key| key.as_str().to_owned()).collect();
@@ -211,9 +228,9 @@ fn insert_movements(writes: &mut Writes, operations: &[Operation], replies: &[Re
     let mut numbers: [Vec<i64>; 8] = Default::default();
     for (operation, reply) in operations.iter().zip(replies) {
         let Reply::First(outcome) = reply else { continue };
-        for (leg, movement) in (0_i64..).zip(operation.movements()) {
+        for (position, movement) in (0_i64..).zip(operation.movements()) {
             let row = [
-                leg,
+                position,
                 i64::from(operation.action().number()),
                 i64::from(outcome.number()),
                 movement.from.0,
@@ -237,10 +254,10 @@ fn insert_movements(writes: &mut Writes, operations: &[Operation], replies: &[Re
             }
         }
     }
-    let [leg, action, outcome, from, to, asset, amount, at] = numbers.map(Column::Ints);
+    let [position, action, outcome, from, to, asset, amount, at] = numbers.map(Column::Ints);
     let columns = vec![
         Column::Strings(keys),
-        leg,
+        position,
         action,
         outcome,
         from,

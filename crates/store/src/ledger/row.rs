@@ -5,11 +5,19 @@ use domain::{AccountId, Amount, AssetId};
 
 use crate::error::StoreError;
 
+/// The columns of a [`MovementRow`].
+pub(crate) const COLUMNS: &str =
+    "id, op_key, leg, action, outcome, from_account, to_account, asset_id, amount, hold_key,
+    reference, at, checksum";
+
 #[derive(Clone, Debug, PartialEq, Eq, sqlx::FromRow)]
 pub struct MovementRow {
     pub id: i64,
     pub op_key: String,
-    pub leg: i64,
+    /// Its place among the movements of its operation, from 0. (The column is called `leg`; a transfer's legs are
+    /// others.)
+    #[sqlx(rename = "leg")]
+    pub position: i64,
     pub action: i64,
     pub outcome: i64,
     pub from_account: i64,
@@ -22,7 +30,7 @@ pub struct MovementRow {
     pub checksum: i64,
 }
 
-/// CRC-32C over every column but the id, texts with their lengths. It catches a hand that slips, not a forger.
+/// CRC-32C over every column but the id, texts with their lengths. It finds a row changed by mistake, not a forgery.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Content<'a> {
     pub op_key: &'a str,
@@ -51,7 +59,7 @@ impl MovementRow {
         let content = Content {
             op_key: &self.op_key,
             numbers: [
-                self.leg,
+                self.position,
                 self.action,
                 self.outcome,
                 self.from_account,
@@ -85,7 +93,7 @@ impl MovementRow {
     }
 }
 
-/// The operation that the rows of one key make up, in the order of their legs.
+/// The operation that the rows of one key make up, in the order of their positions.
 pub(crate) fn operation(rows: &[MovementRow]) -> Result<(Operation, Outcome), StoreError> {
     let broken = || StoreError::Corrupt {
         what: format!("movements of key {:?} make no operation", rows.first().map(|r| &r.op_key)),

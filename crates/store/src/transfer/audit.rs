@@ -6,23 +6,22 @@ use domain::AssetId;
 use domain::id::Id;
 use domain::transfer::{Event, State, next};
 
-use super::row::{Row, transfer};
+use super::row::{COLUMNS, Row, transfer};
 use crate::audit::{Violation, violation};
 use crate::db::Tx;
 use crate::error::StoreError;
 use crate::ledger::balances::{join_halves, system_balances};
 
 statements! {
-    PAGE_TRANSFERS = "SELECT id, user_id, asset_id, amount, direction, funding_account, state, error, client_order_id,
-            tries, due_at, alerted_at, version, created_at, updated_at
-        FROM transfers WHERE id > $1 ORDER BY id LIMIT 4096";
+    PAGE_TRANSFERS(COLUMNS) = "SELECT {columns} FROM transfers WHERE id > $1 ORDER BY id LIMIT 4096";
     /// Of the ids in ($1, $2].
     PAGE_HISTORY = "SELECT transfer_id, version, path FROM transfer_events
         WHERE transfer_id > $1 AND transfer_id <= $2 ORDER BY transfer_id, version";
     FIND_STRAY_HISTORY = "SELECT transfer_id FROM transfer_events e
         WHERE NOT EXISTS (SELECT 1 FROM transfers t WHERE t.id = e.transfer_id) ORDER BY transfer_id LIMIT 1";
     /// For each asset: the first transfer whose entries in the journal are not those of its state, how many entries
-    /// there are, and what they moved to and from clearing:spot, in two halves. -1 stands for an entry that is not there.
+    /// there are, and what they moved to and from clearing:spot, in two halves. -1 stands for an entry that is not
+    /// there.
     COMPARE_ENTRIES = "SELECT asset_id, MIN(CASE WHEN good THEN NULL ELSE id END),
             CAST(SUM(entries) AS BIGINT),
             CAST(SUM((settled - returned) >> 32) AS BIGINT), CAST(SUM((settled - returned) & 4294967295) AS BIGINT)

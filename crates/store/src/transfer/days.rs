@@ -8,9 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use domain::{AssetId, Timestamp, UserId};
 
 use crate::db::Tx;
-use crate::dialect::{LOCK_DAYS, Many};
+use crate::dialect::Many;
 use crate::error::StoreError;
-use crate::sql::{Column, ColumnType::Int, RowsSql, Writes, execute_rows};
+use crate::rows::{Column, ColumnType::Int, RowsSql, Writes, execute_rows};
 
 /// One counter: the transfers of a user (no asset), or what was moved of an asset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -23,6 +23,11 @@ impl Day {
     fn asset_number(self) -> i64 {
         self.asset.map_or(0, |asset| asset.0)
     }
+}
+
+statements! {
+    LOCK_DAYS = "SELECT user_id, asset_id, used FROM transfer_days
+        WHERE user_id {in $1} AND day = $2 ORDER BY user_id, asset_id {FOR UPDATE}";
 }
 
 static MAKE_DAYS: RowsSql = RowsSql::new(

@@ -1,4 +1,4 @@
-//! Internal transfers as rows: what is on its way, what became of it, and what a user has moved today.
+//! Internal transfers as rows: the transfers, their history, and the use of daily limits.
 //!
 //! | module | holds |
 //! |---|---|
@@ -6,23 +6,23 @@
 //! | [`read`] | one, a user's list, what is open, the history |
 //! | [`write`] | insert, lock, change under the condition that the state is still the one seen, claim what is due |
 //! | [`sums`] | what transfers come to, to be compared with the remote leg |
-//! | [`wallet`] | the accounts that new transfers concern, locked, with the rules of their assets |
+//! | [`funding_account`] | the accounts that new transfers concern, locked, with the rules of their assets |
 //! | `audit` | every history is legal, and the journal says the same as the states |
 //! | [`days`] | what daily limits have used up |
 //!
-//! **Whoever changes a transfer has locked its row, and its update names the state that it saw.** Rows are locked in
-//! one order: transfers by id, then accounts by id, then days. What follows from a state is decided in `domain` and done
-//! in the crate `transfer`; here is only the SQL.
+//! **A change of a transfer locks its row first, and its update names the state that it saw.** Rows are locked in one
+//! order: transfers by id, then accounts by id, then days. What follows from a state is decided in `domain` and done in
+//! the crate `transfer`; here is only the SQL.
 
 pub(crate) mod audit;
 pub mod days;
+pub mod funding_account;
 pub mod read;
 pub mod row;
 pub mod sums;
-pub mod wallet;
 pub mod write;
 
 pub use days::{Day, lock_days, set_days};
+pub use funding_account::{FundingAccount, lock_funding_accounts};
 pub use read::{Filter, HistoryRow, histories, history, list, open, page, read, read_by_orders};
-pub use wallet::{Wallet, lock_wallets};
 pub use write::{Changed, History, change, claim, insert, lock, lock_with_accounts, write_history};

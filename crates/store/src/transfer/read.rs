@@ -4,29 +4,31 @@ use domain::id::{self, Id};
 use domain::transfer::{ClientOrderId, Direction, State, Transfer};
 use domain::{AssetId, Timestamp, UserId};
 
-use super::row::{Row, transfer, transfers};
+use super::row::{COLUMNS, Row, transfer, transfers};
 use crate::db::Tx;
-use crate::dialect::{Many, READ_TRANSFERS, READ_TRANSFERS_BY_ORDER};
+use crate::dialect::Many;
 use crate::error::StoreError;
 
 statements! {
-    /// Newest first. A filter that is not wanted has the value that matches everything: 0, the empty text, and 2 for the
-    /// state; 1 as a state stands for all that have not ended.
-    LIST_TRANSFERS = "SELECT id, user_id, asset_id, amount, direction, funding_account, state, error, client_order_id,
-            tries, due_at, alerted_at, version, created_at, updated_at
-        FROM transfers WHERE user_id = $1 AND id < $2 AND ($3 = 0 OR asset_id = $3) AND ($4 = 0 OR direction = $4)
+    READ_TRANSFERS(COLUMNS) = "SELECT {columns} FROM transfers WHERE id {in $1} ORDER BY id";
+    /// Users and names in pairs. SQLite is told the order: left to itself it reads all that a user ever named.
+    READ_TRANSFERS_BY_ORDER(COLUMNS) = "SELECT {columns t} FROM UNNEST($1::BIGINT[], $2::TEXT[]) AS r(user_id, name)
+            JOIN transfers t ON t.user_id = r.user_id AND t.client_order_id = r.name"
+        | "SELECT {columns t} FROM json_each($1) u
+            CROSS JOIN transfers t ON t.user_id = u.value AND t.client_order_id = ($2 ->> u.key)";
+    /// Newest first. A filter that is not wanted has the value that matches everything: 0, the empty text, and 2 for
+    /// the state; 1 as a state stands for all that have not ended.
+    LIST_TRANSFERS(COLUMNS) = "SELECT {columns} FROM transfers
+        WHERE user_id = $1 AND id < $2 AND ($3 = 0 OR asset_id = $3) AND ($4 = 0 OR direction = $4)
             AND ($5 = 2 OR state = $5 OR ($5 = 1 AND state NOT IN (40, -10, -30)))
             AND ($6 = '' OR client_order_id = $6)
         ORDER BY id DESC LIMIT $7";
-    /// What has not ended, oldest first. The plus keeps SQLite from walking all transfers by their ids: the index of what
-    /// is open is as small as what is open.
-    OPEN_TRANSFERS = "SELECT id, user_id, asset_id, amount, direction, funding_account, state, error, client_order_id,
-            tries, due_at, alerted_at, version, created_at, updated_at
-        FROM transfers WHERE state NOT IN (40, -10, -30) AND +id > $1 ORDER BY +id LIMIT $2";
-    /// All of them by id, for whoever proves something about each.
-    PAGE_TRANSFERS = "SELECT id, user_id, asset_id, amount, direction, funding_account, state, error, client_order_id,
-            tries, due_at, alerted_at, version, created_at, updated_at
-        FROM transfers WHERE id > $1 ORDER BY id LIMIT $2";
+    /// Transfers that have not ended, oldest first. The plus keeps SQLite from walking all transfers by their ids: the
+    /// index of open transfers is much smaller.
+    OPEN_TRANSFERS(COLUMNS) = "SELECT {columns} FROM transfers
+        WHERE state NOT IN (40, -10, -30) AND +id > $1 ORDER BY +id LIMIT $2";
+    /// All of them by id, for a proof about each.
+    PAGE_TRANSFERS(COLUMNS) = "SELECT {columns} FROM transfers WHERE id > $1 ORDER BY id LIMIT $2";
     PAGE_HISTORY = "SELECT transfer_id, version, path, reason, at FROM transfer_events
         WHERE transfer_id > $1 AND transfer_id <= $2 ORDER BY transfer_id, version";
     COUNT_OPEN = "SELECT COUNT(*), COUNT(alerted_at) FROM transfers WHERE state NOT IN (40, -10, -30)";
@@ -39,14 +41,14 @@ pub async fn read(tx: &mut Tx, ids: &[Id<id::Transfer>]) -> Result<Vec<Transfer>
     transfers(fetch_all!(tx, READ_TRANSFERS => Row, ids.clone())?)
 }
 
-/// What users have asked for under these names of theirs.
+/// The transfers that users have asked for under these names of theirs.
 pub async fn read_by_orders(tx: &mut Tx, orders: &[(UserId, &ClientOrderId)]) -> Result<Vec<Transfer>, StoreError> {
     let users = Many(orders.iter().map(|(user, _)| user.get()).collect::<Vec<i64>>());
     let names = Many(orders.iter().map(|(_, name)| name.as_str().to_owned()).collect::<Vec<_>>());
     transfers(fetch_all!(tx, READ_TRANSFERS_BY_ORDER => Row, users.clone(), names.clone())?)
 }
 
-/// What of a user's transfers to list.
+/// Which of a user's transfers to list.
 #[derive(Clone, Debug, Default)]
 pub struct Filter {
     /// Only those older than this one.
@@ -71,7 +73,7 @@ pub async fn list(tx: &mut Tx, user: UserId, filter: &Filter, most: i64) -> Resu
     transfers(fetch_all!(tx, LIST_TRANSFERS => Row, user.get(), before, asset, direction, state, name, most)?)
 }
 
-/// A page of what has not ended, by id.
+/// A page of transfers that have not ended, by id.
 pub async fn open(tx: &mut Tx, after: i64, most: i64) -> Result<Vec<Transfer>, StoreError> {
     fetch_all!(tx, OPEN_TRANSFERS => Row, after, most)?.into_iter().map(transfer).collect()
 }
@@ -90,7 +92,7 @@ pub async fn histories(tx: &mut Tx, after: i64, through: i64) -> Result<Vec<(i64
     Ok(rows.into_iter().map(row).collect())
 }
 
-/// How many have not ended, and for how many of them somebody was told.
+/// How many have not ended, and for how many of them an alert was raised.
 pub async fn count_open(tx: &mut Tx) -> Result<(i64, i64), StoreError> {
     Ok(fetch_optional!(tx, COUNT_OPEN => (i64, i64))?.unwrap_or_default())
 }

@@ -6,6 +6,11 @@ use domain::{AccountId, Amount, AssetId, Timestamp, UserId};
 
 use crate::error::StoreError;
 
+/// The columns of a [`Row`], in its order.
+pub(crate) const COLUMNS: &str =
+    "id, user_id, asset_id, amount, direction, funding_account, state, error, client_order_id,
+    tries, due_at, alerted_at, version, created_at, updated_at";
+
 /// By position, in the order of the columns: it is decoded for every transfer of every batch.
 pub(crate) type Row =
     (i64, i64, i64, i64, i64, i64, i64, Option<String>, Option<String>, i64, i64, Option<i64>, i64, i64, i64);

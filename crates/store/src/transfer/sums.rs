@@ -1,4 +1,4 @@
-//! What transfers come to, for whoever compares them with the remote leg's own books.
+//! The sums of transfers, which the audit compares with the remote leg's own books.
 
 use domain::{AssetId, UserId};
 
@@ -7,35 +7,28 @@ use crate::dialect::PREFER_ONE_PASS;
 use crate::error::StoreError;
 use crate::ledger::balances::join_halves;
 
+/// What [`Sums`] is made of, each sum in two halves of 32 bits: a plain SUM could pass 64. Direction 1 deposits there,
+/// 2 withdraws; 40 is COMMITTED, -30 ROLLED_BACK.
+const SUMS: &str = "CAST(SUM(CASE WHEN direction = 1 AND state = 40 THEN amount >> 32 ELSE 0 END) AS BIGINT),
+    CAST(SUM(CASE WHEN direction = 1 AND state = 40 THEN amount & 4294967295 ELSE 0 END) AS BIGINT),
+    CAST(SUM(CASE WHEN direction = 1 AND state = 30 THEN amount >> 32 ELSE 0 END) AS BIGINT),
+    CAST(SUM(CASE WHEN direction = 1 AND state = 30 THEN amount & 4294967295 ELSE 0 END) AS BIGINT),
+    CAST(SUM(CASE WHEN direction = 2 AND state = 40 THEN amount >> 32 ELSE 0 END) AS BIGINT),
+    CAST(SUM(CASE WHEN direction = 2 AND state = 40 THEN amount & 4294967295 ELSE 0 END) AS BIGINT),
+    CAST(SUM(CASE WHEN direction = 2 AND state IN (10, 20, 30, -20) THEN amount >> 32 ELSE 0 END) AS BIGINT),
+    CAST(SUM(CASE WHEN direction = 2 AND state IN (10, 20, 30, -20) THEN amount & 4294967295 ELSE 0 END) AS BIGINT),
+    CAST(SUM(CASE WHEN direction = 2 AND state = -30 THEN amount >> 32 ELSE 0 END) AS BIGINT),
+    CAST(SUM(CASE WHEN direction = 2 AND state = -30 THEN amount & 4294967295 ELSE 0 END) AS BIGINT)";
+
 statements! {
-    /// Each sum in two halves of 32 bits: a plain SUM could pass 64.
-    SUM_BY_ASSET = "SELECT asset_id, CAST(SUM(CASE WHEN direction = 1 AND state = 40 THEN amount >> 32 ELSE 0 END) AS BIGINT),
-            CAST(SUM(CASE WHEN direction = 1 AND state = 40 THEN amount & 4294967295 ELSE 0 END) AS BIGINT),
-            CAST(SUM(CASE WHEN direction = 1 AND state = 30 THEN amount >> 32 ELSE 0 END) AS BIGINT),
-            CAST(SUM(CASE WHEN direction = 1 AND state = 30 THEN amount & 4294967295 ELSE 0 END) AS BIGINT),
-            CAST(SUM(CASE WHEN direction = 2 AND state = 40 THEN amount >> 32 ELSE 0 END) AS BIGINT),
-            CAST(SUM(CASE WHEN direction = 2 AND state = 40 THEN amount & 4294967295 ELSE 0 END) AS BIGINT),
-            CAST(SUM(CASE WHEN direction = 2 AND state IN (10, 20, 30, -20) THEN amount >> 32 ELSE 0 END) AS BIGINT),
-            CAST(SUM(CASE WHEN direction = 2 AND state IN (10, 20, 30, -20) THEN amount & 4294967295 ELSE 0 END) AS BIGINT),
-            CAST(SUM(CASE WHEN direction = 2 AND state = -30 THEN amount >> 32 ELSE 0 END) AS BIGINT),
-            CAST(SUM(CASE WHEN direction = 2 AND state = -30 THEN amount & 4294967295 ELSE 0 END) AS BIGINT)
-        FROM transfers GROUP BY asset_id ORDER BY asset_id";
+    SUM_BY_ASSET(SUMS) = "SELECT asset_id, {columns} FROM transfers GROUP BY asset_id ORDER BY asset_id";
     /// Of the users in ($1, $2], by user and asset.
-    SUM_BY_USER = "SELECT user_id, asset_id, CAST(SUM(CASE WHEN direction = 1 AND state = 40 THEN amount >> 32 ELSE 0 END) AS BIGINT),
-            CAST(SUM(CASE WHEN direction = 1 AND state = 40 THEN amount & 4294967295 ELSE 0 END) AS BIGINT),
-            CAST(SUM(CASE WHEN direction = 1 AND state = 30 THEN amount >> 32 ELSE 0 END) AS BIGINT),
-            CAST(SUM(CASE WHEN direction = 1 AND state = 30 THEN amount & 4294967295 ELSE 0 END) AS BIGINT),
-            CAST(SUM(CASE WHEN direction = 2 AND state = 40 THEN amount >> 32 ELSE 0 END) AS BIGINT),
-            CAST(SUM(CASE WHEN direction = 2 AND state = 40 THEN amount & 4294967295 ELSE 0 END) AS BIGINT),
-            CAST(SUM(CASE WHEN direction = 2 AND state IN (10, 20, 30, -20) THEN amount >> 32 ELSE 0 END) AS BIGINT),
-            CAST(SUM(CASE WHEN direction = 2 AND state IN (10, 20, 30, -20) THEN amount & 4294967295 ELSE 0 END) AS BIGINT),
-            CAST(SUM(CASE WHEN direction = 2 AND state = -30 THEN amount >> 32 ELSE 0 END) AS BIGINT),
-            CAST(SUM(CASE WHEN direction = 2 AND state = -30 THEN amount & 4294967295 ELSE 0 END) AS BIGINT)
+    SUM_BY_USER(SUMS) = "SELECT user_id, asset_id, {columns}
         FROM transfers WHERE user_id > $1 AND user_id <= $2 GROUP BY user_id, asset_id ORDER BY user_id, asset_id";
     /// The last of the next so many users.
     USERS_PAGE = "SELECT CAST(COALESCE(MAX(user_id), 0) AS BIGINT) FROM (SELECT DISTINCT user_id FROM transfers
         WHERE user_id > $1 ORDER BY user_id LIMIT $2) page";
-    /// Ended ones in ($1, $2], by id: what became of them never changes.
+    /// Ended ones in ($1, $2], by id: their state never changes again.
     ENDED_TRANSFERS = "SELECT id, direction, state FROM transfers
         WHERE id > $1 AND id <= $2 AND state IN (40, -10, -30) ORDER BY id LIMIT $3";
 }

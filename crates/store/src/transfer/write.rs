@@ -7,12 +7,26 @@ use domain::ledger::AccountState;
 use domain::transfer::{State, Transfer};
 use domain::{AccountId, Timestamp};
 
-use super::row::{Row, WithAccount, transfer, transfers};
+use super::row::{COLUMNS, Row, WithAccount, transfer, transfers};
 use crate::db::Tx;
-use crate::dialect::{CLAIM_TRANSFERS, LOCK_TRANSFERS, LOCK_WITH_ACCOUNTS, Many};
+use crate::dialect::Many;
 use crate::error::StoreError;
 use crate::ledger::post::state;
-use crate::sql::{Column, ColumnType::Int, ColumnType::Text, RowsSql, Writes};
+use crate::rows::{Column, ColumnType::Int, ColumnType::Text, RowsSql, Writes};
+
+statements! {
+    /// In the order of their ids: two workers on the same transfers wait for each other, they never deadlock.
+    LOCK_TRANSFERS(COLUMNS) = "SELECT {columns} FROM transfers WHERE id {in $1} ORDER BY id {FOR UPDATE}";
+    /// Transfers with their funding accounts, in the order of the accounts, as all transactions lock those.
+    LOCK_WITH_ACCOUNTS(COLUMNS) = "SELECT {columns t}, a.asset_id, a.status, a.available, a.frozen
+        FROM transfers t JOIN accounts a ON a.id = t.funding_account
+        WHERE t.id {in $1} ORDER BY a.id, t.id {FOR UPDATE}";
+    /// Transfers that are due at $1, made due at $2 instead; rows that another worker has locked are left to it.
+    CLAIM_TRANSFERS(COLUMNS) = "UPDATE transfers SET due_at = $2 WHERE id IN (
+            SELECT id FROM transfers WHERE state NOT IN (40, -10, -30) AND (due_at <= $1 OR due_at >= $4)
+            ORDER BY due_at LIMIT $3 {FOR UPDATE SKIP LOCKED})
+        RETURNING {columns}";
+}
 
 static INSERT_TRANSFERS: RowsSql = RowsSql::new(
     "INSERT_TRANSFERS",
@@ -90,8 +104,8 @@ pub async fn lock_with_accounts(
     Ok((transfers, accounts))
 }
 
-/// What is due, at most so many, made due again only at `until`: nobody else takes them up in the meantime. What is due
-/// at an `absurd` time or later was written by a clock that was wrong, and is taken up too.
+/// At most so many of the transfers that are due, made due again only at `until`: no other worker takes them up in the
+/// meantime. A transfer that is due at an `absurd` time or later was written by a wrong clock, and is taken up too.
 pub async fn claim(
     tx: &mut Tx,
     now: Timestamp,

@@ -1,4 +1,4 @@
-//! What an account has: totals kept beside the rows, and what depends on the moment, read from the few rows concerned.
+//! The balance of an account: totals that are kept, and the parts that depend on the moment, read from their few rows.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use domain::Timestamp;
 
 use super::events::read_tip;
 use super::load::number;
-use super::types::{Balance, COINBASE_MATURITY, Refusal, UtxoError, WalletId};
+use super::types::{Balance, COINBASE_MATURITY, UtxoError, UtxoRefusal, WalletId};
 use crate::db::Db;
 
 statements! {
@@ -15,21 +15,13 @@ statements! {
         FROM account_totals WHERE wallet_id = $1";
     /// $2: the last height at which a coinbase is mature.
     READ_IMMATURE = "SELECT u.account, CAST(SUM(u.amount) AS BIGINT)
-        FROM transactions t JOIN utxos u ON u.wallet_id = t.wallet_id AND u.tx_id = t.id
-        WHERE t.wallet_id = $1 AND t.is_coinbase AND t.block_height > $2 AND u.spent_by_tx_id IS NULL AND u.valid
-        GROUP BY u.account"
-        | "SELECT u.account, CAST(SUM(u.amount) AS BIGINT)
-        FROM transactions t INDEXED BY idx_transactions_coinbase
-            CROSS JOIN utxos u INDEXED BY idx_utxos_by_tx ON u.wallet_id = t.wallet_id AND u.tx_id = t.id
+        FROM transactions t {INDEXED BY idx_transactions_coinbase}
+            {join} utxos u {INDEXED BY idx_utxos_by_tx} ON u.wallet_id = t.wallet_id AND u.tx_id = t.id
         WHERE t.wallet_id = $1 AND t.is_coinbase AND t.block_height > $2 AND u.spent_by_tx_id IS NULL AND u.valid
         GROUP BY u.account";
     READ_LEASED = "SELECT u.account, CAST(SUM(u.amount) AS BIGINT)
-        FROM utxo_leases l JOIN utxos u ON u.wallet_id = l.wallet_id AND u.id = l.utxo_id
-        WHERE l.wallet_id = $1 AND l.expires_at > $2 AND u.spent_by_tx_id IS NULL AND u.valid
-        GROUP BY u.account"
-        | "SELECT u.account, CAST(SUM(u.amount) AS BIGINT)
         FROM utxo_leases l
-            CROSS JOIN utxos u INDEXED BY idx_utxos_unspent_by_id ON u.wallet_id = l.wallet_id AND u.id = l.utxo_id
+            {join} utxos u {INDEXED BY idx_utxos_unspent_by_id} ON u.wallet_id = l.wallet_id AND u.id = l.utxo_id
         WHERE l.wallet_id = $1 AND l.expires_at > $2 AND u.spent_by_tx_id IS NULL AND u.valid
         GROUP BY u.account";
 }
@@ -38,7 +30,7 @@ impl Db {
     /// By account.
     pub async fn balance(&self, wallet: WalletId, now: Timestamp) -> Result<BTreeMap<u32, Balance>, UtxoError> {
         let mut tx = self.read().await?;
-        fetch_optional!(&mut tx, READ_WALLET_ID => (i64,), wallet.0)?.ok_or(Refusal::UnknownWallet)?;
+        fetch_optional!(&mut tx, READ_WALLET_ID => (i64,), wallet.0)?.ok_or(UtxoRefusal::UnknownWallet)?;
         let mature = read_tip(&mut tx).await?.map_or(-1, |(tip, _)| i64::from(tip) - i64::from(COINBASE_MATURITY));
         let totals = fetch_all!(&mut tx, READ_TOTALS => (i64, i64, i64, i64, i64), wallet.0)?;
         let mut accounts: BTreeMap<u32, Balance> = BTreeMap::new();

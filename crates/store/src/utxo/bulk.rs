@@ -1,19 +1,50 @@
-//! Fills an empty database with a wallet's history, all of it in blocks, without asking at every row what it does to the
-//! others. Only a bench uses it: it wants millions of outputs in minutes, and proves them afterwards with `check_utxo`.
+//! Fills an empty database with a wallet's history, all of it in blocks, without asking at every row what it does to
+//! the others. Only a bench uses it: it wants millions of outputs in minutes, and proves them afterwards with
+//! `check_utxo`.
+//!
+//! **It drops indexes and lets triggers rest**, so it refuses a database that has anything but the wallet to be filled
+//! and its addresses, and a build without the feature `lab` does not have it.
 
 use std::collections::{BTreeMap, HashMap};
 
 use domain::Timestamp;
 use sqlx::AssertSqlSafe;
 
-use super::events::{insert_blocks, lock};
+use super::events::{insert_blocks, lock, refused};
 use super::load::{bytes, corrupt, owners};
-use super::types::{Hash, Imported, OutPoint, UtxoError, WalletId};
-use crate::db::{Db, Line, Tx};
-use crate::dialect::{REST_TRIGGERS, SYNC_IDENTITIES};
+use super::types::{Hash, Imported, OutPoint, UtxoError, UtxoRefusal, WalletId};
+use crate::db::{Db, Line, Tx, TxInner};
 use crate::error::StoreError;
-use crate::sql::{Column, ColumnType::Bytes, ColumnType::Int, RowsSql, execute_rows};
+use crate::rows::{Column, ColumnType::Bytes, ColumnType::Int, RowsSql, execute_rows};
 use crate::transact;
+
+statements! {
+    /// What the database has besides the wallet $1 and its addresses.
+    FIND_ANYTHING_ELSE = "SELECT 'another wallet' WHERE EXISTS (SELECT 1 FROM wallets WHERE id <> $1)
+        UNION ALL SELECT 'a block' WHERE EXISTS (SELECT 1 FROM blocks)
+        UNION ALL SELECT 'a transaction' WHERE EXISTS (SELECT 1 FROM transactions)
+        UNION ALL SELECT 'the history of a transaction' WHERE EXISTS (SELECT 1 FROM transaction_events)
+        UNION ALL SELECT 'a movement of the ledger' WHERE EXISTS (SELECT 1 FROM movements)
+        UNION ALL SELECT 'an account of the ledger' WHERE EXISTS (SELECT 1 FROM accounts)
+        UNION ALL SELECT 'a transfer' WHERE EXISTS (SELECT 1 FROM transfers)
+        LIMIT 1";
+
+    /// The indexes that no rule hangs on, each with the statement that makes it again.
+    READ_INDEXES = "SELECT indexname::TEXT, indexdef FROM pg_indexes
+        WHERE schemaname = current_schema() AND indexname LIKE 'idx\\_%'
+            AND tablename IN ('transactions', 'tx_inputs', 'utxos', 'transaction_events') ORDER BY indexname"
+        | "SELECT name, sql FROM sqlite_master WHERE type = 'index' AND name LIKE 'idx\\_%' ESCAPE '\\'
+            AND tbl_name IN ('transactions', 'tx_inputs', 'utxos', 'transaction_events') ORDER BY name";
+
+    /// For the rest of this transaction PostgreSQL checks no trigger and no foreign key. SQLite is quick enough with
+    /// them.
+    REST_TRIGGERS = "SELECT set_config('session_replication_role', 'replica', true)" | "SELECT ''";
+
+    /// Ids were given by hand; the next one of the database's own comes after them.
+    SYNC_IDENTITIES = "SELECT setval(pg_get_serial_sequence('transactions', 'id'),
+            (SELECT MAX(id) FROM transactions))::TEXT"
+        | "SELECT ''";
+}
 
 static BULK_TRANSACTIONS: RowsSql = RowsSql::new(
     "BULK_TRANSACTIONS",
@@ -38,7 +69,8 @@ static BULK_INPUTS: RowsSql = RowsSql::new(
 
 static BULK_UTXOS: RowsSql = RowsSql::new(
     "BULK_UTXOS",
-    "INSERT INTO utxos (wallet_id, tx_id, output_index, amount, address_id, account, valid, spent_by_tx_id, spent_input_index)
+    "INSERT INTO utxos (wallet_id, tx_id, output_index, amount, address_id, account, valid, spent_by_tx_id,
+         spent_input_index)
      SELECT wallet, tx_id, output_index, amount, address, account, 1 = 1, spender, input_index FROM {rows}",
     &[
         ("wallet", Int),
@@ -67,8 +99,8 @@ pub(crate) static ROWS_STATEMENTS: [&RowsSql; 5] =
 const CHUNK: usize = 20_000;
 
 impl Db {
-    /// Everything must be in a block, parents before children, and the database without transactions. `progress` is
-    /// told of each transaction twice: it is written, and its outputs are.
+    /// Everything must be in a block, parents before children. `progress` is told of each transaction twice: when it is
+    /// written, and when its outputs are. Refuses a database that has anything but this wallet and its addresses.
     pub async fn load_bulk(
         &self,
         wallet: WalletId,
@@ -76,7 +108,7 @@ impl Db {
         at: Timestamp,
         mut progress: impl FnMut(u64),
     ) -> Result<(), UtxoError> {
-        let indexes = self.drop_indexes().await?;
+        let indexes = transact!(self, tx => refused(drop_indexes(tx, wallet).await))??;
         let spenders = spenders(history);
         let mut totals: BTreeMap<u32, (i64, i64)> = BTreeMap::new();
         let mut first = 1_i64;
@@ -131,21 +163,6 @@ impl Db {
         Ok(())
     }
 
-    /// Drops the indexes that no rule hangs on, and says how to make them again. To make one at the end is several times
-    /// faster than to keep it up to date through millions of rows.
-    async fn drop_indexes(&self) -> Result<Vec<String>, StoreError> {
-        let [postgres, sqlite] = READ_INDEXES;
-        let rows: Vec<(String, String)> = match self.line().await? {
-            Line::Postgres(mut line) => sqlx::query_as(postgres).fetch_all(&mut *line).await?,
-            Line::Sqlite(mut line) => sqlx::query_as(sqlite).fetch_all(&mut *line).await?,
-        };
-        for (name, _) in &rows {
-            let drop = format!("DROP INDEX {name}");
-            self.run_plain([&drop, &drop]).await?;
-        }
-        Ok(rows.into_iter().map(|(_, definition)| definition).collect())
-    }
-
     /// Outside any transaction; on PostgreSQL the first, on SQLite the second.
     async fn run_plain(&self, [postgres, sqlite]: [&str; 2]) -> Result<(), StoreError> {
         match self.line().await? {
@@ -156,14 +173,26 @@ impl Db {
     }
 }
 
-const READ_INDEXES: [&str; 2] = [
-    "SELECT indexname::text, indexdef FROM pg_indexes WHERE schemaname = current_schema() AND indexname LIKE 'idx\\_%'
-         AND tablename IN ('transactions', 'tx_inputs', 'utxos', 'transaction_events') ORDER BY indexname",
-    "SELECT name, sql FROM sqlite_master WHERE type = 'index' AND name LIKE 'idx\\_%' ESCAPE '\\'
-         AND tbl_name IN ('transactions', 'tx_inputs', 'utxos', 'transaction_events') ORDER BY name",
-];
+/// Drops the indexes that no rule hangs on, and says how to make them again. To make one at the end is several times
+/// faster than to keep it up to date through millions of rows.
+async fn drop_indexes(tx: &mut Tx, wallet: WalletId) -> Result<Vec<String>, UtxoError> {
+    lock(tx).await?;
+    if let Some((what,)) = fetch_optional!(tx, FIND_ANYTHING_ELSE => (String,), wallet.0)? {
+        return Err(UtxoRefusal::NotEmpty(what).into());
+    }
+    let rows = fetch_all!(tx, READ_INDEXES => (String, String))?;
+    for (name, _) in &rows {
+        let drop = AssertSqlSafe(format!("DROP INDEX {name}"));
+        match &mut tx.inner {
+            TxInner::Postgres(tx) => sqlx::raw_sql(drop).execute(&mut **tx).await.map(|_| ()),
+            TxInner::Sqlite(tx) => sqlx::raw_sql(drop).execute(&mut **tx).await.map(|_| ()),
+        }
+        .map_err(StoreError::from)?;
+    }
+    Ok(rows.into_iter().map(|(_, definition)| definition).collect())
+}
 
-/// What a server does by itself some time after so much was written; a bench does not wait for it.
+/// The upkeep that a server does by itself some time after so much was written; a bench does not wait for it.
 const SETTLE: [&str; 2] = ["VACUUM (ANALYZE)", "PRAGMA wal_checkpoint(TRUNCATE)"];
 
 /// Who spends what: the number of the transaction from 1 on, and with which input.

@@ -1,5 +1,5 @@
-//! Every row that disagrees with the facts. The facts are what the chain and the wallet's owner said: blocks, the
-//! inputs of each transaction, who replaced whom, and the history. Everything else is derived once more and compared.
+//! Finds rows that disagree with the facts. The facts are the blocks, the inputs of each transaction, the replacements
+//! and the history; everything else is derived from them once more and compared.
 
 use std::collections::{HashMap, HashSet};
 
@@ -7,7 +7,7 @@ use super::load::{self, hash, number};
 use super::types::{Finding, Hash, OutPoint, Status, UtxoError, WalletId};
 use crate::db::Db;
 use crate::dialect::PREFER_ONE_PASS;
-use crate::sql::{Column, ColumnType::Int, RowsSql, fetch_rows};
+use crate::rows::{Column, ColumnType::Int, RowsSql, fetch_rows};
 
 statements! {
     CHECK_TOTALS = "SELECT COALESCE(k.wallet_id, f.wallet_id), COALESCE(k.account, f.account),
@@ -32,12 +32,14 @@ statements! {
 
     CHECK_VALID = "SELECT u.wallet_id, t.tx_hash, u.output_index FROM utxos u
             JOIN transactions t ON t.wallet_id = u.wallet_id AND t.id = u.tx_id
-        WHERE (u.valid AND t.status NOT IN ('pending', 'published')) OR (NOT u.valid AND t.status IN ('pending', 'published'))
+        WHERE (u.valid AND t.status NOT IN ('pending', 'published'))
+            OR (NOT u.valid AND t.status IN ('pending', 'published'))
         LIMIT 100";
 
     CHECK_ACTIVE = "SELECT i.wallet_id, t.tx_hash, i.input_index FROM tx_inputs i
             JOIN transactions t ON t.wallet_id = i.wallet_id AND t.id = i.tx_id
-        WHERE (i.active AND t.status NOT IN ('pending', 'published')) OR (NOT i.active AND t.status IN ('pending', 'published'))
+        WHERE (i.active AND t.status NOT IN ('pending', 'published'))
+            OR (NOT i.active AND t.status IN ('pending', 'published'))
         LIMIT 100";
 
     /// An output is spent by the valid transaction that has it among its inputs, and by no other.
@@ -56,8 +58,8 @@ statements! {
         WHERE p.status NOT IN ('pending', 'published')
         LIMIT 100";
 
-    /// Whatever is invalid has a cause: somebody took its inputs, perhaps one that was pruned since; a parent is invalid or
-    /// gone. What nobody else ever had may have been abandoned, or had such a cause once.
+    /// An invalid transaction has a cause: another one took its inputs (perhaps pruned since), or a parent is invalid
+    /// or gone. One that was never published needs none: it may have been abandoned.
     CHECK_CAUSES = "SELECT t.wallet_id, t.tx_hash, CAST(0 AS BIGINT) FROM transactions t
         WHERE t.status IN ('replaced', 'failed')
             AND NOT EXISTS (SELECT 1 FROM tx_replacements e WHERE e.wallet_id = t.wallet_id AND e.replaced_tx_id = t.id)
@@ -73,7 +75,7 @@ statements! {
                 AND EXISTS (SELECT 1 FROM transaction_events v WHERE v.tx_hash = t.tx_hash AND v.status = 'published')))
         LIMIT 100";
 
-    /// What was broadcast, and nothing contradicts any more, is valid again (law 5).
+    /// A transaction that was broadcast is valid again when no other contradicts it any more (law 5).
     CHECK_REVIVED = "SELECT t.wallet_id, t.tx_hash, CAST(0 AS BIGINT) FROM transactions t
         WHERE t.status IN ('replaced', 'failed')
             AND EXISTS (SELECT 1 FROM transaction_events v WHERE v.tx_hash = t.tx_hash AND v.status = 'published')
@@ -88,7 +90,8 @@ statements! {
         LIMIT 100";
 
     /// One status in all wallets.
-    CHECK_SAME = "SELECT a.wallet_id, a.tx_hash, CAST(0 AS BIGINT) FROM transactions a JOIN transactions b ON b.tx_hash = a.tx_hash
+    CHECK_SAME = "SELECT a.wallet_id, a.tx_hash, CAST(0 AS BIGINT) FROM transactions a
+            JOIN transactions b ON b.tx_hash = a.tx_hash
         WHERE b.wallet_id > a.wallet_id
             AND (a.status <> b.status OR COALESCE(a.block_height, -1) <> COALESCE(b.block_height, -1))
         LIMIT 100";
@@ -101,8 +104,9 @@ statements! {
         WHERE COALESCE(e.status, '') <> t.status OR COALESCE(e.block_height, -1) <> COALESCE(t.block_height, -1)
         LIMIT 100";
 
-    /// A page of transactions in the order of their ids, for whoever can read their bytes.
-    READ_PAGE = "SELECT wallet_id, id, tx_hash, raw_tx, is_coinbase, status FROM transactions WHERE (wallet_id, id) > ($1, $2)
+    /// A page of transactions in the order of their ids, with the bytes that `custody` compares with the rows.
+    READ_PAGE = "SELECT wallet_id, id, tx_hash, raw_tx, is_coinbase, status FROM transactions
+        WHERE (wallet_id, id) > ($1, $2)
         ORDER BY wallet_id, id LIMIT 500";
     COUNT_TRANSACTIONS = "SELECT COUNT(*) FROM transactions";
 
@@ -141,7 +145,7 @@ pub struct StoredTx {
     pub coinbase: bool,
     pub status: Status,
     pub inputs: Vec<OutPoint>,
-    /// Those that are held for this wallet's: index, amount, script.
+    /// The outputs that the rows give to this wallet: index, amount, script.
     pub outputs: Vec<(u32, i64, Vec<u8>)>,
 }
 

@@ -10,33 +10,23 @@ use super::types::{
 use super::wallet::kind;
 use crate::db::{Db, Tx};
 use crate::error::StoreError;
-use crate::sql::{Column, ColumnType::Bytes, ColumnType::Int, RowsSql, fetch_rows};
+use crate::rows::{Column, ColumnType::Bytes, ColumnType::Int, RowsSql, fetch_rows};
 
-/// How many candidates are read at once, on each side of the amount wanted. As a literal in the statements: a planner
-/// that does not know the limit prepares for reading everything.
+/// How many candidates are read at once, on each side of the amount wanted. The statements have it as a literal: a
+/// planner that does not know the limit prepares for reading everything.
 const PAGE: usize = 400;
 
-/// More inputs than this make a transaction that nodes do not relay.
+/// A transaction with more inputs than this is too large for nodes to relay.
 const MOST_CANDIDATES: usize = 1_600;
 
 statements! {
-    /// From an amount upwards. SQLite is told which indexes have all that is asked for; it would read the tables. $5: the last height at which a coinbase is mature; $6, $7: pending and other people's
-    /// unconfirmed outputs are wanted too; $8: now.
+    /// From an amount upwards. SQLite is told which indexes have all the columns; left to itself it would read the
+    /// tables. $5: the last height at which a coinbase is mature; $6, $7: pending and other people's unconfirmed
+    /// outputs are wanted too; $8: now.
     READ_LARGER = "SELECT u.id, u.amount, a.kind, t.block_height IS NOT NULL
-        FROM utxos u JOIN transactions t ON t.wallet_id = u.wallet_id AND t.id = u.tx_id
-            JOIN addresses a ON a.wallet_id = u.wallet_id AND a.id = u.address_id
-        WHERE u.wallet_id = $1 AND u.account = $2 AND u.spent_by_tx_id IS NULL AND u.valid
-            AND (u.amount, u.id) >= ($3, $4) AND a.kind <> 'other'
-            AND ((t.block_height IS NOT NULL AND (NOT t.is_coinbase OR t.block_height <= $5))
-                OR (t.block_height IS NULL AND t.status = 'published' AND (t.is_own OR $7 <> 0))
-                OR (t.status = 'pending' AND $6 <> 0))
-            AND NOT EXISTS (SELECT 1 FROM utxo_leases l
-                WHERE l.wallet_id = u.wallet_id AND l.utxo_id = u.id AND l.expires_at > $8)
-        ORDER BY u.amount, u.id LIMIT 400"
-        | "SELECT u.id, u.amount, a.kind, t.block_height IS NOT NULL
-        FROM utxos u INDEXED BY idx_utxos_unspent
-            CROSS JOIN transactions t INDEXED BY idx_transactions_covering ON t.wallet_id = u.wallet_id AND t.id = u.tx_id
-            CROSS JOIN addresses a INDEXED BY idx_addresses_covering ON a.wallet_id = u.wallet_id AND a.id = u.address_id
+        FROM utxos u {INDEXED BY idx_utxos_unspent}
+            {join} transactions t {INDEXED BY idx_transactions_covering} ON t.wallet_id = u.wallet_id AND t.id = u.tx_id
+            {join} addresses a {INDEXED BY idx_addresses_covering} ON a.wallet_id = u.wallet_id AND a.id = u.address_id
         WHERE u.wallet_id = $1 AND u.account = $2 AND u.spent_by_tx_id IS NULL AND u.valid
             AND (u.amount, u.id) >= ($3, $4) AND a.kind <> 'other'
             AND ((t.block_height IS NOT NULL AND (NOT t.is_coinbase OR t.block_height <= $5))
@@ -48,20 +38,9 @@ statements! {
 
     /// From an amount downwards.
     READ_SMALLER = "SELECT u.id, u.amount, a.kind, t.block_height IS NOT NULL
-        FROM utxos u JOIN transactions t ON t.wallet_id = u.wallet_id AND t.id = u.tx_id
-            JOIN addresses a ON a.wallet_id = u.wallet_id AND a.id = u.address_id
-        WHERE u.wallet_id = $1 AND u.account = $2 AND u.spent_by_tx_id IS NULL AND u.valid
-            AND (u.amount, u.id) < ($3, $4) AND a.kind <> 'other'
-            AND ((t.block_height IS NOT NULL AND (NOT t.is_coinbase OR t.block_height <= $5))
-                OR (t.block_height IS NULL AND t.status = 'published' AND (t.is_own OR $7 <> 0))
-                OR (t.status = 'pending' AND $6 <> 0))
-            AND NOT EXISTS (SELECT 1 FROM utxo_leases l
-                WHERE l.wallet_id = u.wallet_id AND l.utxo_id = u.id AND l.expires_at > $8)
-        ORDER BY u.amount DESC, u.id DESC LIMIT 400"
-        | "SELECT u.id, u.amount, a.kind, t.block_height IS NOT NULL
-        FROM utxos u INDEXED BY idx_utxos_unspent
-            CROSS JOIN transactions t INDEXED BY idx_transactions_covering ON t.wallet_id = u.wallet_id AND t.id = u.tx_id
-            CROSS JOIN addresses a INDEXED BY idx_addresses_covering ON a.wallet_id = u.wallet_id AND a.id = u.address_id
+        FROM utxos u {INDEXED BY idx_utxos_unspent}
+            {join} transactions t {INDEXED BY idx_transactions_covering} ON t.wallet_id = u.wallet_id AND t.id = u.tx_id
+            {join} addresses a {INDEXED BY idx_addresses_covering} ON a.wallet_id = u.wallet_id AND a.id = u.address_id
         WHERE u.wallet_id = $1 AND u.account = $2 AND u.spent_by_tx_id IS NULL AND u.valid
             AND (u.amount, u.id) < ($3, $4) AND a.kind <> 'other'
             AND ((t.block_height IS NOT NULL AND (NOT t.is_coinbase OR t.block_height <= $5))
@@ -72,8 +51,7 @@ statements! {
         ORDER BY u.amount DESC, u.id DESC LIMIT 400";
 
     /// $2: an account, or -1 for all; $3: only unspent ones; $4: begin after; $5: how many; $6: now.
-    LIST_OUTPUTS = "SELECT u.id, t.tx_hash, u.output_index, u.amount, u.account, a.kind, a.script_pub_key, a.branch,
-            a.child_index, b.label, t.status, t.block_height, t.is_coinbase, s.tx_hash, l.expires_at
+    LIST_OUTPUTS(OUTPUT) = "SELECT {columns}
         FROM utxos u JOIN transactions t ON t.wallet_id = u.wallet_id AND t.id = u.tx_id
             JOIN addresses a ON a.wallet_id = u.wallet_id AND a.id = u.address_id
             LEFT JOIN transactions s ON s.wallet_id = u.wallet_id AND s.id = u.spent_by_tx_id
@@ -83,8 +61,7 @@ statements! {
             AND ($3 = 0 OR (u.spent_by_tx_id IS NULL AND u.valid))
         ORDER BY u.id LIMIT $5";
 
-    LIST_OUTPUTS_OF = "SELECT u.id, t.tx_hash, u.output_index, u.amount, u.account, a.kind, a.script_pub_key, a.branch,
-            a.child_index, b.label, t.status, t.block_height, t.is_coinbase, s.tx_hash, l.expires_at
+    LIST_OUTPUTS_OF(OUTPUT) = "SELECT {columns}
         FROM transactions t JOIN utxos u ON u.wallet_id = t.wallet_id AND u.tx_id = t.id
             JOIN addresses a ON a.wallet_id = u.wallet_id AND a.id = u.address_id
             LEFT JOIN transactions s ON s.wallet_id = u.wallet_id AND s.id = u.spent_by_tx_id
@@ -93,18 +70,23 @@ statements! {
         WHERE t.wallet_id = $1 AND t.tx_hash = $2 ORDER BY u.output_index";
 }
 
-static READ_COINS: RowsSql = RowsSql::new(
+static READ_COINS: RowsSql = RowsSql::listing(
     "READ_COINS",
-    "SELECT u.id, t.tx_hash, u.output_index, u.amount, a.kind, a.script_pub_key, u.account, a.branch, a.child_index
+    "SELECT {columns}
      FROM {rows} {join} transactions t ON t.tx_hash = r.hash AND t.wallet_id = r.wallet
          {join} utxos u ON u.wallet_id = t.wallet_id AND u.tx_id = t.id AND u.output_index = r.output_index
          {join} addresses a ON a.wallet_id = u.wallet_id AND a.id = u.address_id
      ORDER BY u.id",
+    COIN,
     &[("hash", Bytes), ("output_index", Int), ("wallet", Int)],
 );
 
 #[cfg(feature = "testing")]
 pub(crate) static ROWS_STATEMENTS: [&RowsSql; 1] = [&READ_COINS];
+
+/// The columns of a [`CoinRow`], in its order, of an output `u`, its transaction `t` and its address `a`.
+pub(super) const COIN: &str =
+    "u.id, t.tx_hash, u.output_index, u.amount, a.kind, a.script_pub_key, u.account, a.branch, a.child_index";
 
 /// Id, outpoint, amount, kind, script, account, branch, index.
 pub(super) type CoinRow = (i64, Vec<u8>, i64, i64, String, Vec<u8>, i64, Option<i64>, Option<i64>);
@@ -211,6 +193,11 @@ fn around(want: &Want) -> i64 {
     let offset = domain::random::Random::from_seed(want.seed).below(spread + 1);
     target.saturating_add(i64::try_from(offset).unwrap_or(0))
 }
+
+/// The columns of a [`Listed`], in its order: as of a [`COIN`], with its label `b`, spender `s` and lease `l`.
+const OUTPUT: &str =
+    "u.id, t.tx_hash, u.output_index, u.amount, u.account, a.kind, a.script_pub_key, a.branch, a.child_index,
+    b.label, t.status, t.block_height, t.is_coinbase, s.tx_hash, l.expires_at";
 
 #[derive(sqlx::FromRow)]
 pub(super) struct Listed(

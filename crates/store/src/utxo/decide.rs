@@ -2,14 +2,14 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use super::graph::{Graph, Node, Ours, Row, State};
+use super::graph::{AGE_OF_NEW, Graph, Ours, Row, State, TxEntry};
 use super::load::{self, corrupt};
-use super::types::{Hash, NewTx, OutPoint, Refusal, Status, UtxoError, WalletId};
+use super::types::{Hash, NewTx, OutPoint, Status, UtxoError, UtxoRefusal, WalletId};
 use crate::db::Tx;
 use crate::error::StoreError;
 
-/// How long a line of transactions, each spending the one before, is followed. Nodes relay lines of 25; this many are a
-/// fault of whoever feeds us.
+/// How long a line of transactions, each spending the one before, is followed. Nodes relay lines of 25, so a line of
+/// this many is a fault of the source that we read.
 pub const MOST_GENERATIONS: usize = 5_000;
 
 pub(super) const UNCONFIRMED: State = State { status: Status::Published, height: None };
@@ -22,41 +22,42 @@ const MOST_SATOSHI: i64 = 2_100_000_000_000_000;
 pub(super) enum Word {
     /// The chain: its next block.
     New,
-    /// The chain: a block that is read once more. It knows better than whatever was said before.
+    /// The chain: a block that is read once more. It overrules an import.
     Read,
-    /// An import's source. bdk_wallet gives a transaction the block of whatever spends it, if it knows no better.
+    /// The source of an import. It may be wrong about the block: bdk_wallet gives a transaction the block of its
+    /// spender, if it knows no better.
     Claimed,
 }
 
-/// What no chain could hold is refused before anything is read.
-pub(super) fn check_sense(tx: &NewTx) -> Result<(), Refusal> {
+/// Refuses a transaction that no chain could hold, before anything is read.
+pub(super) fn check_sense(tx: &NewTx) -> Result<(), UtxoRefusal> {
     let distinct: HashSet<&OutPoint> = tx.inputs.iter().collect();
     if tx.coinbase != tx.inputs.is_empty() {
-        return Err(Refusal::BadTransaction("it has no inputs, or a coinbase has some"));
+        return Err(UtxoRefusal::BadTransaction("it has no inputs, or a coinbase has some"));
     }
     if distinct.len() != tx.inputs.len() {
-        return Err(Refusal::BadTransaction("it spends an output twice"));
+        return Err(UtxoRefusal::BadTransaction("it spends an output twice"));
     }
     if tx.inputs.iter().any(|input| input.hash == tx.hash) {
-        return Err(Refusal::BadTransaction("it spends itself"));
+        return Err(UtxoRefusal::BadTransaction("it spends itself"));
     }
     if tx.outputs.iter().any(|output| !(0..=MOST_SATOSHI).contains(&output.amount)) {
-        return Err(Refusal::BadTransaction("an amount is negative or more than all there is"));
+        return Err(UtxoRefusal::BadTransaction("an amount is negative or more than all there is"));
     }
     if u32::try_from(tx.outputs.len()).is_err() || tx.outputs.is_empty() {
-        return Err(Refusal::BadTransaction("it has no outputs"));
+        return Err(UtxoRefusal::BadTransaction("it has no outputs"));
     }
     Ok(())
 }
 
 impl<'a> Graph<'a> {
-    /// The rows around these transactions, and which of them may concern a wallet. Of a whole block that is few.
+    /// The rows around these transactions, and which of them may concern a wallet. Of a whole block those are few.
     pub async fn around(tx: &mut Tx, shown: &'a [NewTx]) -> Result<(Self, Vec<&'a NewTx>), StoreError> {
         let mut graph = Self::default();
         let scripts = shown.iter().flat_map(|one| &one.outputs).map(|output| output.script.as_slice()).collect();
         let owners = load::owners(tx, scripts).await?;
         let inputs: Vec<OutPoint> = shown.iter().flat_map(|one| &one.inputs).copied().collect();
-        graph.load_nodes(tx, shown.iter().map(|one| one.hash)).await?;
+        graph.load_entries(tx, shown.iter().map(|one| one.hash)).await?;
         graph.load_spenders(tx, &inputs).await?;
         graph.load_rivals(tx, &inputs).await?;
         graph.load_coins_at(tx, &inputs).await?;
@@ -76,7 +77,7 @@ impl<'a> Graph<'a> {
                     || graph.spender(input).is_some()
                     || graph.rivals.contains_key(input)
             };
-            if !ours.is_empty() || graph.nodes.contains_key(&one.hash) || one.inputs.iter().any(spends) {
+            if !ours.is_empty() || graph.entries.contains_key(&one.hash) || one.inputs.iter().any(spends) {
                 touched.extend(&one.inputs);
                 let coin = |(index, coin)| (OutPoint { hash: one.hash, index }, coin);
                 graph.coins.extend(ours.into_iter().map(coin));
@@ -84,15 +85,15 @@ impl<'a> Graph<'a> {
             }
         }
         let hashes: Vec<Hash> = relevant.iter().map(|one| one.hash).collect();
-        // A wallet that has pruned it has done with it; another one may not know it yet.
+        // A wallet that has pruned a transaction takes no notice of it any more; another one may not know it yet.
         graph.pruned = load::once(tx, &hashes).await?.1;
         let pruned = &graph.pruned;
         graph.coins.retain(|outpoint, coin| !pruned.contains(&(coin.wallet, outpoint.hash)));
-        let known: Vec<Hash> = hashes.iter().filter(|one| graph.nodes.contains_key(*one)).copied().collect();
+        let known: Vec<Hash> = hashes.iter().filter(|one| graph.entries.contains_key(*one)).copied().collect();
         graph.load_coins_made(tx, &known).await?;
         graph.load_children(tx, &hashes).await?;
         let parents: BTreeSet<Hash> = relevant.iter().flat_map(|one| &one.inputs).map(|input| input.hash).collect();
-        graph.load_nodes(tx, parents).await?;
+        graph.load_entries(tx, parents).await?;
         Ok((graph, relevant))
     }
 
@@ -106,15 +107,15 @@ impl<'a> Graph<'a> {
     ) -> Result<(), UtxoError> {
         let state = State { status: Status::Published, height: Some(height) };
         let concerned = self.concerned(new);
-        if let Some(node) = self.nodes.get(&new.hash) {
-            if node.now == state && !self.has_news_of(new) {
+        if let Some(entry) = self.entries.get(&new.hash) {
+            if entry.now == state && !self.has_news_of(new) {
                 return Ok(());
             }
-            if let Some(elsewhere) = node.now.height.filter(|elsewhere| *elsewhere != height) {
+            if let Some(elsewhere) = entry.now.height.filter(|elsewhere| *elsewhere != height) {
                 match word {
                     Word::Claimed => return Ok(()),
                     Word::New if !load::is_imported(tx, elsewhere).await? => {
-                        return Err(Refusal::BadTransaction("another block has it already").into());
+                        return Err(UtxoRefusal::BadTransaction("another block has it already").into());
                     }
                     Word::New | Word::Read => {}
                 }
@@ -123,8 +124,8 @@ impl<'a> Graph<'a> {
             return Ok(());
         }
         let victims = self.conflicts(new);
-        if victims.iter().any(|one| self.nodes.get(one).is_some_and(|node| node.now.height.is_some())) {
-            return Err(Refusal::BadTransaction("another block has spent its inputs").into());
+        if victims.iter().any(|one| self.entries.get(one).is_some_and(|entry| entry.now.height.is_some())) {
+            return Err(UtxoRefusal::BadTransaction("another block has spent its inputs").into());
         }
         self.invalidate(tx, &victims, Status::Failed, "a block has spent its input", Some(new.hash)).await?;
         self.admit(new, &concerned, state, "connected", Some(block));
@@ -134,9 +135,9 @@ impl<'a> Graph<'a> {
     /// The mempool shows it.
     pub async fn see(&mut self, tx: &mut Tx, new: &'a NewTx) -> Result<(), UtxoError> {
         let (conflicts, concerned) = (self.conflicts(new), self.concerned(new));
-        let confirmed_conflict = |one: &Hash| self.nodes.get(one).is_some_and(|node| node.now.height.is_some());
+        let confirmed_conflict = |one: &Hash| self.entries.get(one).is_some_and(|entry| entry.now.height.is_some());
         let orphaned = self.invalid_parent(&new.inputs);
-        match self.nodes.get(&new.hash).map(|node| node.now) {
+        match self.entries.get(&new.hash).map(|entry| entry.now) {
             Some(State { status: Status::Pending, .. }) => self.admit(new, &concerned, UNCONFIRMED, "seen", None),
             Some(state) if state.status.is_valid() => {
                 if self.has_news_of(new) {
@@ -147,7 +148,7 @@ impl<'a> Graph<'a> {
                 if conflicts.is_empty() && orphaned.is_none() {
                     self.admit(new, &concerned, UNCONFIRMED, "seen again", None);
                 } else if !load::once(tx, &[new.hash]).await?.0.contains(&new.hash) {
-                    // It was shown to the network: it may come back when what stands in its way is gone.
+                    // The network has seen it, so it may come back when the transactions in its way are gone.
                     self.remember(new.hash, state, conflicts.first().copied().or(orphaned));
                 }
             }
@@ -157,7 +158,7 @@ impl<'a> Graph<'a> {
                     let failed = State { status: Status::Failed, height: None };
                     self.changed.push((new.hash, UNCONFIRMED, "seen", None));
                     self.admit(new, &concerned, failed, "its parent is not valid", Some(parent));
-                    // Children that came before it do not outlive it.
+                    // Children that came before it fail with it.
                     let mut children = self.load_children(tx, &[new.hash]).await?;
                     children.extend(self.children.get(&new.hash).into_iter().flatten());
                     self.invalidate(tx, &children, Status::Failed, "its parent is not valid", None).await?;
@@ -172,13 +173,13 @@ impl<'a> Graph<'a> {
     pub fn lose(&mut self, new: &'a NewTx) {
         let (concerned, conflicts) = (self.concerned(new), self.conflicts(new));
         let Some(winner) = conflicts.first().copied().filter(|_| !concerned.is_empty()) else { return };
-        let mined = |one: &Hash| self.nodes.get(one).is_some_and(|node| node.now.height.is_some());
+        let mined = |one: &Hash| self.entries.get(one).is_some_and(|entry| entry.now.height.is_some());
         let status = if conflicts.iter().any(mined) { Status::Failed } else { Status::Replaced };
-        // It was broadcast, and may come back when what beat it is gone.
+        // It was broadcast, so it may come back when the transactions that beat it are gone.
         self.changed.push((new.hash, UNCONFIRMED, "seen", None));
         self.admit(new, &concerned, State { status, height: None }, "it had lost before the import", Some(winner));
-        if let Some(node) = self.nodes.get_mut(&new.hash) {
-            node.once_published = true;
+        if let Some(entry) = self.entries.get_mut(&new.hash) {
+            entry.once_published = true;
         }
         for winner in conflicts {
             self.edges.push((new.hash, winner));
@@ -198,33 +199,33 @@ impl<'a> Graph<'a> {
         let concerned = self.concerned(new);
         self.invalidate(tx, victims, Status::Replaced, "replaced", Some(new.hash)).await?;
         if self.invalid_parent(&new.inputs).is_some() {
-            return Err(Refusal::BadTransaction("it spends an output of what it replaces").into());
+            return Err(UtxoRefusal::BadTransaction("it spends an output of what it replaces").into());
         }
         self.admit(new, &concerned, state, reason, None);
         self.revive(tx).await
     }
 
     /// Whether a wallet may add this as its own pending transaction, and whom it would replace.
-    pub fn check_own(&self, wallet: WalletId, new: &NewTx, replaces: bool) -> Result<Vec<Hash>, Refusal> {
+    pub fn check_own(&self, wallet: WalletId, new: &NewTx, replaces: bool) -> Result<Vec<Hash>, UtxoRefusal> {
         if new.coinbase {
-            return Err(Refusal::BadTransaction("a coinbase is not made by a wallet"));
+            return Err(UtxoRefusal::BadTransaction("a coinbase is not made by a wallet"));
         }
         let spends = |input: &OutPoint| self.coin(input).is_some_and(|coin| coin.wallet == wallet);
         if !new.inputs.iter().any(spends) {
-            return Err(Refusal::BadTransaction("it spends nothing of this wallet"));
+            return Err(UtxoRefusal::BadTransaction("it spends nothing of this wallet"));
         }
         if let Some(parent) = self.invalid_parent(&new.inputs) {
-            return Err(Refusal::InvalidParent(parent));
+            return Err(UtxoRefusal::InvalidParent(parent));
         }
         let conflicts = self.conflicts(new);
         match conflicts.first() {
-            Some(first) if !replaces => return Err(Refusal::Conflict(*first)),
-            None if replaces => return Err(Refusal::NothingReplaced),
+            Some(first) if !replaces => return Err(UtxoRefusal::Conflict(*first)),
+            None if replaces => return Err(UtxoRefusal::NothingReplaced),
             Some(_) | None => {}
         }
-        let confirmed = |one: &&Hash| self.nodes.get(*one).is_some_and(|node| node.now.height.is_some());
+        let confirmed = |one: &&Hash| self.entries.get(*one).is_some_and(|entry| entry.now.height.is_some());
         match conflicts.iter().find(confirmed) {
-            Some(hash) => Err(Refusal::Confirmed(*hash)),
+            Some(hash) => Err(UtxoRefusal::Confirmed(*hash)),
             None => Ok(conflicts),
         }
     }
@@ -248,9 +249,11 @@ impl<'a> Graph<'a> {
         while !generation.is_empty() {
             generations += 1;
             if generations > MOST_GENERATIONS {
-                return Err(
-                    Refusal::CascadeTooDeep { count: all.len() + generation.len(), most: MOST_GENERATIONS }.into()
-                );
+                return Err(UtxoRefusal::CascadeTooDeep {
+                    count: all.len() + generation.len(),
+                    most: MOST_GENERATIONS,
+                }
+                .into());
             }
             self.load_inputs(tx, &generation).await?;
             for hash in &generation {
@@ -267,17 +270,16 @@ impl<'a> Graph<'a> {
                 all.first().copied().filter(|_| winner.is_none()).or(winner),
             );
         }
-        if all
-            .iter()
-            .any(|hash| self.nodes.get(hash).is_some_and(|node| node.coinbase && node.now.status != Status::Orphaned))
-        {
+        if all.iter().any(|hash| {
+            self.entries.get(hash).is_some_and(|entry| entry.coinbase && entry.now.status != Status::Orphaned)
+        }) {
             return Err(corrupt("a coinbase depends on another transaction").into());
         }
         Ok(())
     }
 
-    /// What was broadcast once may be mined after all, so its inputs must not look free (law 5): whatever was invalid for a
-    /// reason that is gone is valid again. To be called after each step of an event.
+    /// Makes transactions valid again whose reason to be invalid is gone. A transaction that was broadcast once may be
+    /// mined after all, so its inputs must not look free (law 5). To be called after each step of an event.
     pub async fn revive(&mut self, tx: &mut Tx) -> Result<(), UtxoError> {
         loop {
             let mut freed = std::mem::take(&mut self.freed);
@@ -288,44 +290,49 @@ impl<'a> Graph<'a> {
                 return Ok(());
             }
             for hash in self.waiting(tx, &freed, &risen).await? {
-                let Some(node) = self.nodes.get(&hash) else { continue };
-                let free = node.inputs.iter().all(|input| self.spender(input).is_none());
-                if free && self.invalid_parent(&node.inputs).is_none() {
+                let Some(entry) = self.entries.get(&hash) else { continue };
+                let free = entry.inputs.iter().all(|input| self.spender(input).is_none());
+                if free && self.invalid_parent(&entry.inputs).is_none() {
                     self.set(hash, UNCONFIRMED, "what stood in its way is gone", None);
                 }
             }
         }
     }
 
-    /// Once published, invalid now, and concerned by these; the newest first, with all that decides about them.
+    /// Transactions that were once published, are invalid now, and spend one of these outpoints or an output of one of
+    /// these transactions; the newest first. Loads the rows that decide about them.
     async fn waiting(&mut self, tx: &mut Tx, freed: &[OutPoint], risen: &[Hash]) -> Result<Vec<Hash>, StoreError> {
         let fallen: HashSet<Hash> = self.fallen.iter().copied().collect();
         let stored = load::waiting(tx, freed, risen).await?;
-        self.load_nodes(tx, stored.iter().copied()).await?;
+        self.load_entries(tx, stored.iter().copied()).await?;
         let (freed, risen): (HashSet<OutPoint>, HashSet<Hash>) =
             (freed.iter().copied().collect(), risen.iter().copied().collect());
         let concerned =
-            |node: &Node<'_>| node.inputs.iter().any(|input| freed.contains(input) || risen.contains(&input.hash));
-        let invalid = |node: &Node<'_>| matches!(node.now.status, Status::Replaced | Status::Failed);
-        // What this event has made invalid is not stored as such yet.
-        let here = self.nodes.iter().filter(|(_, node)| invalid(node) && concerned(node)).map(|(hash, _)| *hash);
+            |entry: &TxEntry<'_>| entry.inputs.iter().any(|input| freed.contains(input) || risen.contains(&input.hash));
+        let invalid = |entry: &TxEntry<'_>| matches!(entry.now.status, Status::Replaced | Status::Failed);
+        // The rows do not say yet which transactions this event has made invalid; the graph does.
+        let here = self.entries.iter().filter(|(_, entry)| invalid(entry) && concerned(entry)).map(|(hash, _)| *hash);
         let mut waiting: Vec<Hash> = here.chain(stored).collect::<BTreeSet<Hash>>().into_iter().collect();
-        waiting.retain(|hash| self.nodes.get(hash).is_some_and(invalid));
+        waiting.retain(|hash| self.entries.get(hash).is_some_and(invalid));
         let (published, _) = load::once(tx, &waiting).await?;
-        waiting.retain(|hash| published.contains(hash) || self.nodes.get(hash).is_some_and(|node| node.once_published));
+        waiting.retain(|hash| {
+            published.contains(hash) || self.entries.get(hash).is_some_and(|entry| entry.once_published)
+        });
         self.load_inputs(tx, &waiting).await?;
         let inputs: Vec<OutPoint> =
-            waiting.iter().filter_map(|hash| self.nodes.get(hash)).flat_map(|node| node.inputs.clone()).collect();
+            waiting.iter().filter_map(|hash| self.entries.get(hash)).flat_map(|entry| entry.inputs.clone()).collect();
         self.load_spenders(tx, &inputs).await?;
         self.load_coins_at(tx, &inputs).await?;
-        self.load_nodes(tx, inputs.iter().map(|input| input.hash)).await?;
-        // What one of the fallen had itself replaced is what the nodes still have; then the newest.
+        self.load_entries(tx, inputs.iter().map(|input| input.hash)).await?;
+        // First the transactions that a fallen one had replaced, the newest replacement first: the nodes still have
+        // them. Then the newest transactions. Replacements of this event have no number yet and get one above all that
+        // are stored.
         let edges = load::replaced(tx, &std::mem::take(&mut self.fallen)).await?;
-        let here = (i64::MAX / 2..).zip(&self.edges).filter(|(_, edge)| fallen.contains(&edge.1));
+        let here = (AGE_OF_NEW..).zip(&self.edges).filter(|(_, edge)| fallen.contains(&edge.1));
         let mut newest: HashMap<Hash, i64> = edges.into_iter().collect();
         newest.extend(here.map(|(number, edge)| (edge.0, number)));
         waiting.sort_by_key(|hash| {
-            std::cmp::Reverse((newest.get(hash).copied(), self.nodes.get(hash).map(|node| node.age)))
+            std::cmp::Reverse((newest.get(hash).copied(), self.entries.get(hash).map(|entry| entry.age)))
         });
         Ok(waiting)
     }

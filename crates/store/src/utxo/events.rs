@@ -10,7 +10,7 @@ use super::graph::{Graph, State};
 use super::lease::check_leases;
 use super::load::{self, bytes, hash, number};
 use super::types::{
-    Block, Changes, FINAL_DEPTH, Hash, Imported, LockId, NewTx, OutPoint, Refusal, Status, UtxoError, WalletId,
+    Block, Changes, FINAL_DEPTH, Hash, Imported, LockId, NewTx, OutPoint, Status, UtxoError, UtxoRefusal, WalletId,
     WalletStatus,
 };
 use super::wallet::mark_all_unread;
@@ -18,19 +18,22 @@ use super::write::Written;
 use crate::db::{Db, Tx};
 use crate::dialect::LOCK_UTXOS;
 use crate::error::StoreError;
-use crate::sql::{Column, ColumnType::Bytes, ColumnType::Int, RowsSql, execute_rows, fetch_rows};
+use crate::rows::{Column, ColumnType::Bytes, ColumnType::Int, RowsSql, execute_rows, fetch_rows};
 use crate::transact;
 
 statements! {
     READ_TIP = "SELECT block_height, block_hash FROM blocks ORDER BY block_height DESC LIMIT 1";
-    READ_BLOCKS = "SELECT block_height, block_hash FROM blocks WHERE block_height BETWEEN $1 AND $2 ORDER BY block_height";
+    READ_BLOCKS = "SELECT block_height, block_hash FROM blocks
+        WHERE block_height BETWEEN $1 AND $2 ORDER BY block_height";
     DELETE_BLOCKS = "DELETE FROM blocks WHERE block_height > $1";
     /// Once for each wallet. (Not DISTINCT: SQLite would read all hashes in their order for it.)
     READ_ABOVE = "SELECT tx_hash FROM transactions WHERE block_height > $1";
     READ_HIGHEST_PRUNED = "SELECT MAX(block_height) FROM transaction_events WHERE status = 'pruned'";
     READ_WALLET = "SELECT status FROM wallets WHERE id = $1";
-    READ_LAST_CONNECTED = "SELECT block_height, block_hash FROM blocks WHERE connected ORDER BY block_height DESC LIMIT 1";
-    READ_BELOW = "SELECT block_height, block_hash FROM blocks WHERE block_height < $1 ORDER BY block_height DESC LIMIT 1";
+    READ_LAST_CONNECTED = "SELECT block_height, block_hash FROM blocks WHERE connected
+        ORDER BY block_height DESC LIMIT 1";
+    READ_BELOW = "SELECT block_height, block_hash FROM blocks WHERE block_height < $1
+        ORDER BY block_height DESC LIMIT 1";
     /// Blocks that an import has brought, from a height on.
     READ_IMPORTED = "SELECT block_height, block_hash FROM blocks WHERE NOT connected AND block_height >= $1
         ORDER BY block_height LIMIT 500";
@@ -38,7 +41,8 @@ statements! {
 
 static INSERT_BLOCKS: RowsSql = RowsSql::new(
     "INSERT_BLOCKS",
-    "INSERT INTO blocks (block_height, block_hash, block_time, connected) SELECT height, hash, time, connected <> 0 FROM {rows}",
+    "INSERT INTO blocks (block_height, block_hash, block_time, connected)
+     SELECT height, hash, time, connected <> 0 FROM {rows}",
     &[("height", Int), ("hash", Bytes), ("time", Int), ("connected", Int)],
 );
 
@@ -58,7 +62,8 @@ static READ_IN_BLOCKS: RowsSql = RowsSql::new(
 
 static READ_PRUNED_IN: RowsSql = RowsSql::new(
     "READ_PRUNED_IN",
-    "SELECT e.block_height FROM {rows} {join} transaction_events e ON e.block_height = r.height AND e.status = 'pruned'",
+    "SELECT e.block_height FROM {rows} {join} transaction_events e ON e.block_height = r.height
+         AND e.status = 'pruned'",
     &[("height", Int)],
 );
 
@@ -72,8 +77,8 @@ static DELETE_STALE: RowsSql = RowsSql::new(
 pub(crate) static ROWS_STATEMENTS: [&RowsSql; 5] =
     [&INSERT_BLOCKS, &READ_STALE, &READ_IN_BLOCKS, &READ_PRUNED_IN, &DELETE_STALE];
 
-/// A refusal is found before anything is written, so what is committed then is nothing.
-pub(super) fn refused<T>(result: Result<T, UtxoError>) -> Result<Result<T, Refusal>, StoreError> {
+/// Lets a refusal pass through a transaction without a rollback: it is found before anything is written.
+pub(super) fn refused<T>(result: Result<T, UtxoError>) -> Result<Result<T, UtxoRefusal>, StoreError> {
     match result {
         Ok(value) => Ok(Ok(value)),
         Err(UtxoError::Refused(refusal)) => Ok(Err(refusal)),
@@ -110,9 +115,9 @@ impl Db {
         rows.into_iter().map(|(height, bytes)| Ok((number(height)?, hash(&bytes)?))).collect()
     }
 
-    /// The next block of the best chain. A block that is stored already is read once more for what has become ours since:
-    /// an address was added. Give all its transactions, or at least all that pay or spend what is ours or
-    /// spend what an unconfirmed transaction of ours spends, in the block's order.
+    /// The next block of the best chain. A block that is stored already is read once more for outputs that have become
+    /// ours since, by an address that was added. Give all its transactions in the block's order, or at least those that
+    /// pay us, spend an output of ours, or spend an outpoint that an unconfirmed transaction of ours spends.
     pub async fn connect_block(&self, block: &Block, txs: &[NewTx], at: Timestamp) -> Result<Changes, UtxoError> {
         txs.iter().try_for_each(check_sense)?;
         Ok(transact!(self, tx => refused(connect(tx, block, txs, at).await))??)
@@ -123,21 +128,21 @@ impl Db {
         Ok(transact!(self, tx => refused(disconnect(tx, down_to, at).await))??)
     }
 
-    /// Blocks that an import has brought, and that the nodes do not have, go; which block has their transactions is not
-    /// known before the chain was read again from the lowest of them on. Until then no wallet is spent from.
+    /// Removes blocks that an import has brought and the nodes do not have. Which blocks have their transactions is
+    /// known only when the chain was read again from the lowest of them on; until then no wallet is spent from.
     pub async fn undo_imported(&self, blocks: &[(u32, Hash)], at: Timestamp) -> Result<Changes, UtxoError> {
         Ok(transact!(self, tx => refused(undo_imported(tx, blocks, at).await))??)
     }
 
-    /// What another wallet's history tells: in blocks that need not follow each other, or in none.
+    /// Transactions of another wallet's history, in blocks that need not follow each other, or in none.
     pub async fn import_transactions(&self, imported: &[Imported], at: Timestamp) -> Result<Changes, UtxoError> {
         let txs: Vec<NewTx> = imported.iter().map(|one| one.tx.clone()).collect();
         txs.iter().try_for_each(check_sense)?;
         Ok(transact!(self, tx => refused(import(tx, imported, &txs, Word::Claimed, at).await))??)
     }
 
-    /// A block of the chain that is stored, or lies below those, read once more for what has become ours since. What it
-    /// has is in it, whatever an import said.
+    /// A block of the chain that is stored, or lies below those, read once more for outputs that have become ours
+    /// since. Where an import said otherwise, the block is right.
     pub async fn read_block_again(&self, block: &Block, txs: &[NewTx], at: Timestamp) -> Result<Changes, UtxoError> {
         txs.iter().try_for_each(check_sense)?;
         let place = Some((block.height, block.hash, block.time));
@@ -151,7 +156,7 @@ impl Db {
         Ok(transact!(self, tx => refused(see(tx, txs, at).await))??)
     }
 
-    /// A transaction that was made here and will be broadcast: stored before anyone can see it (law 3).
+    /// A transaction that was made here and will be broadcast. It is stored before it is sent (law 3).
     pub async fn add_pending(
         &self,
         wallet: WalletId,
@@ -175,8 +180,8 @@ impl Db {
         Ok(transact!(self, tx => refused(make(tx, wallet, new, lock, true, at).await))??)
     }
 
-    /// A pending transaction is about to be broadcast: from now on somebody may have seen it. Call it before, so that one
-    /// that is still pending was certainly never shown to anybody.
+    /// A pending transaction is about to be broadcast. Call this before the broadcast, so that a transaction that is
+    /// still pending was certainly never sent.
     pub async fn publish(&self, hash: Hash, at: Timestamp) -> Result<Changes, UtxoError> {
         Ok(transact!(self, tx => refused(publish(tx, hash, at).await))??)
     }
@@ -193,10 +198,10 @@ pub(super) async fn lock(tx: &mut Tx) -> Result<(), StoreError> {
     fetch_optional!(tx, LOCK_UTXOS => (String,)).map(|_| ())
 }
 
-/// What is being restored must not be spent from: its rows may be older than the chain.
+/// A wallet that is being restored must not be spent from: its rows may be older than the chain.
 pub(super) async fn check_active(tx: &mut Tx, wallet: WalletId) -> Result<(), UtxoError> {
-    let (status,) = fetch_optional!(tx, READ_WALLET => (String,), wallet.0)?.ok_or(Refusal::UnknownWallet)?;
-    if status == WalletStatus::Active.text() { Ok(()) } else { Err(Refusal::Restoring.into()) }
+    let (status,) = fetch_optional!(tx, READ_WALLET => (String,), wallet.0)?.ok_or(UtxoRefusal::UnknownWallet)?;
+    if status == WalletStatus::Active.text() { Ok(()) } else { Err(UtxoRefusal::Restoring.into()) }
 }
 
 pub(super) async fn read_tip(tx: &mut Tx) -> Result<Option<(u32, Hash)>, StoreError> {
@@ -212,7 +217,7 @@ async fn connect(tx: &mut Tx, block: &Block, txs: &[NewTx], at: Timestamp) -> Re
         && !again
         && (height.checked_add(1) != Some(block.height) || tip != block.parent)
     {
-        return Err(Refusal::NotOnTip(Some((height, tip))).into());
+        return Err(UtxoRefusal::NotOnTip(Some((height, tip))).into());
     }
     let (mut graph, relevant) = Graph::around(tx, txs).await?;
     for new in relevant {
@@ -241,7 +246,7 @@ async fn disconnect(tx: &mut Tx, down_to: u32, at: Timestamp) -> Result<Changes,
     lock(tx).await?;
     let pruned = fetch_optional!(tx, READ_HIGHEST_PRUNED => (Option<i64>,))?.and_then(|row| row.0);
     if let Some(pruned) = pruned.map(number).transpose()?.filter(|pruned| *pruned > down_to) {
-        return Err(Refusal::ReorgTooDeep { pruned }.into());
+        return Err(UtxoRefusal::ReorgTooDeep { pruned }.into());
     }
     let rows = fetch_all!(tx, READ_ABOVE => (Vec<u8>,), i64::from(down_to))?;
     let hashes: BTreeSet<Hash> = rows.iter().map(|row| hash(&row.0)).collect::<Result<_, _>>()?;
@@ -263,7 +268,7 @@ async fn undo_imported(tx: &mut Tx, blocks: &[(u32, Hash)], at: Timestamp) -> Re
     let heights = || vec![Column::Ints(stale.clone())];
     let pruned: Vec<(i64,)> = fetch_rows(tx, &READ_PRUNED_IN, heights()).await?;
     if let Some((pruned,)) = pruned.first() {
-        return Err(Refusal::ReorgTooDeep { pruned: number(*pruned)? }.into());
+        return Err(UtxoRefusal::ReorgTooDeep { pruned: number(*pruned)? }.into());
     }
     let rows: Vec<(Vec<u8>,)> = fetch_rows(tx, &READ_IN_BLOCKS, heights()).await?;
     let changes = leave_chain(tx, rows.iter().map(|row| hash(&row.0)).collect::<Result<_, _>>()?, at).await?;
@@ -273,12 +278,12 @@ async fn undo_imported(tx: &mut Tx, blocks: &[(u32, Hash)], at: Timestamp) -> Re
     Ok(changes)
 }
 
-/// Plain transactions become unconfirmed; coinbases are orphaned, and whatever spends them has failed.
+/// Plain transactions become unconfirmed; coinbases are orphaned, and the transactions that spend them fail.
 async fn leave_chain(tx: &mut Tx, hashes: BTreeSet<Hash>, at: Timestamp) -> Result<Changes, UtxoError> {
     let mut graph = Graph::default();
-    graph.load_nodes(tx, hashes.iter().copied()).await?;
+    graph.load_entries(tx, hashes.iter().copied()).await?;
     let (coinbases, plain): (Vec<Hash>, Vec<Hash>) =
-        hashes.into_iter().partition(|one| graph.nodes.get(one).is_some_and(|node| node.coinbase));
+        hashes.into_iter().partition(|one| graph.entries.get(one).is_some_and(|entry| entry.coinbase));
     for one in plain {
         graph.set(one, UNCONFIRMED, "disconnected", None);
     }
@@ -298,7 +303,7 @@ async fn import(
     let mut blocks: BTreeMap<u32, (Hash, u32)> = BTreeMap::new();
     for (height, block, time) in imported.iter().filter_map(|one| one.block) {
         if blocks.insert(height, (block, time)).is_some_and(|(other, _)| other != block) {
-            return Err(Refusal::BadTransaction("two blocks of one height").into());
+            return Err(UtxoRefusal::BadTransaction("two blocks of one height").into());
         }
     }
     if let (Some(first), Some(last)) = (blocks.keys().next(), blocks.keys().next_back()) {
@@ -306,16 +311,16 @@ async fn import(
         for (height, stored) in rows {
             let known = blocks.remove(&number(height)?);
             if known.is_some_and(|(block, _)| block.0 != stored.as_slice()) {
-                return Err(Refusal::NotOnTip(Some((number(height)?, hash(&stored)?))).into());
+                return Err(UtxoRefusal::NotOnTip(Some((number(height)?, hash(&stored)?))).into());
             }
         }
     }
-    // Above what was followed all blocks must be read, not some of their transactions: others' would be missed.
+    // Above the last block that was followed, whole blocks must be read: an import has only some of their transactions.
     let connected = fetch_optional!(tx, READ_LAST_CONNECTED => (i64, Vec<u8>))?;
     if let (Some(_), Some((tip, last))) = (connected, read_tip(tx).await?)
         && blocks.keys().next_back().is_some_and(|highest| *highest > tip)
     {
-        return Err(Refusal::NotOnTip(Some((tip, last))).into());
+        return Err(UtxoRefusal::NotOnTip(Some((tip, last))).into());
     }
     let new_blocks: Vec<(u32, Hash, u32)> =
         blocks.into_iter().map(|(height, (block, time))| (height, block, time)).collect();
@@ -324,9 +329,9 @@ async fn import(
     for (new, source) in relevant.into_iter().filter_map(|new| Some((new, *sources.get(&new.hash)?))) {
         match source.block {
             Some((height, block, _)) => graph.confirm(tx, new, (height, block), word).await?,
-            None if new.coinbase => return Err(Refusal::BadTransaction("a coinbase is always in a block").into()),
-            // Whoever beat it is here already, and must not be replaced by it.
-            None if source.lost && !graph.nodes.contains_key(&new.hash) && !graph.conflicts(new).is_empty() => {
+            None if new.coinbase => return Err(UtxoRefusal::BadTransaction("a coinbase is always in a block").into()),
+            // The transaction that beat it is here already, and must not be replaced by it.
+            None if source.lost && !graph.entries.contains_key(&new.hash) && !graph.conflicts(new).is_empty() => {
                 graph.lose(new);
             }
             None => graph.see(tx, new).await?,
@@ -338,7 +343,7 @@ async fn import(
 
 async fn see(tx: &mut Tx, txs: &[NewTx], at: Timestamp) -> Result<Changes, UtxoError> {
     if txs.iter().any(|one| one.coinbase) {
-        return Err(Refusal::BadTransaction("a coinbase is never unconfirmed").into());
+        return Err(UtxoRefusal::BadTransaction("a coinbase is never unconfirmed").into());
     }
     lock(tx).await?;
     let (mut graph, relevant) = Graph::around(tx, txs).await?;
@@ -359,17 +364,17 @@ async fn make(
     lock(tx).await?;
     check_active(tx, wallet).await?;
     let (mut graph, _) = Graph::around(tx, std::slice::from_ref(new)).await?;
-    match graph.nodes.get(&new.hash).map(|node| node.now.status) {
+    match graph.entries.get(&new.hash).map(|entry| entry.now.status) {
         None => {}
         Some(status) if status.is_valid() => return Ok(Changes::default()),
-        // To say yes would promise that its inputs are taken.
-        Some(status) => return Err(Refusal::Ended(new.hash, status).into()),
+        // An answer without a refusal would promise that its inputs are reserved.
+        Some(status) => return Err(UtxoRefusal::Ended(new.hash, status).into()),
     }
     let victims = graph.check_own(wallet, new, replaces)?;
     let ours: Vec<OutPoint> = new.inputs.iter().filter(|input| graph.coin(input).is_some()).copied().collect();
     let pending = State { status: Status::Pending, height: None };
     graph.take_over(tx, new, &victims, pending, "made here").await?;
-    // All at once, in one order, and only then the leases: nobody can take one meanwhile.
+    // First lock all outputs in one order, then look at their leases: no lease can be taken in between.
     graph.lock_affected(tx, &ours).await?;
     check_leases(tx, &ours, lease, at).await?;
     Ok(graph.write(tx, by_chain(at)).await?)
@@ -378,16 +383,16 @@ async fn make(
 async fn publish(tx: &mut Tx, hash: Hash, at: Timestamp) -> Result<Changes, UtxoError> {
     lock(tx).await?;
     let mut graph = Graph::default();
-    graph.load_nodes(tx, [hash]).await?;
-    match graph.nodes.get(&hash).map(|node| node.now.status) {
-        None => Err(Refusal::UnknownTransaction(hash).into()),
+    graph.load_entries(tx, [hash]).await?;
+    match graph.entries.get(&hash).map(|entry| entry.now.status) {
+        None => Err(UtxoRefusal::UnknownTransaction(hash).into()),
         Some(Status::Published) => Ok(Changes::default()),
         Some(Status::Pending) => publish_all(tx, vec![hash], "broadcast", at).await,
-        Some(status) => Err(Refusal::NotPending(hash, status).into()),
+        Some(status) => Err(UtxoRefusal::NotPending(hash, status).into()),
     }
 }
 
-/// Pending transactions, with those that they spend: whoever can see one can see the others.
+/// Publishes pending transactions with those that they spend: a node that gets one needs the others.
 pub(super) async fn publish_all(
     tx: &mut Tx,
     mut generation: Vec<Hash>,
@@ -395,16 +400,16 @@ pub(super) async fn publish_all(
     at: Timestamp,
 ) -> Result<Changes, UtxoError> {
     let mut graph = Graph::default();
-    graph.load_nodes(tx, generation.iter().copied()).await?;
+    graph.load_entries(tx, generation.iter().copied()).await?;
     while !generation.is_empty() {
         for one in &generation {
             graph.set(*one, UNCONFIRMED, reason, None);
         }
         graph.load_inputs(tx, &generation).await?;
-        let nodes = generation.iter().filter_map(|one| graph.nodes.get(one));
-        let parents: BTreeSet<Hash> = nodes.flat_map(|node| &node.inputs).map(|input| input.hash).collect();
-        graph.load_nodes(tx, parents.iter().copied()).await?;
-        let pending = |one: &Hash| graph.nodes.get(one).is_some_and(|node| node.now.status == Status::Pending);
+        let entries = generation.iter().filter_map(|one| graph.entries.get(one));
+        let parents: BTreeSet<Hash> = entries.flat_map(|entry| &entry.inputs).map(|input| input.hash).collect();
+        graph.load_entries(tx, parents.iter().copied()).await?;
+        let pending = |one: &Hash| graph.entries.get(one).is_some_and(|entry| entry.now.status == Status::Pending);
         generation = parents.into_iter().filter(pending).collect();
     }
     Ok(graph.write(tx, by_chain(at)).await?)
@@ -413,17 +418,17 @@ pub(super) async fn publish_all(
 async fn abandon(tx: &mut Tx, hash: Hash, written: Written<'_>) -> Result<Changes, UtxoError> {
     lock(tx).await?;
     let mut graph = Graph::default();
-    graph.load_nodes(tx, [hash]).await?;
-    // In a backup what is pending may have been broadcast since.
-    for wallet in graph.nodes.get(&hash).map(|node| node.stored_in.clone()).unwrap_or_default() {
+    graph.load_entries(tx, [hash]).await?;
+    // A transaction that is pending in a backup may have been broadcast since.
+    for wallet in graph.entries.get(&hash).map(|entry| entry.stored_in.clone()).unwrap_or_default() {
         check_active(tx, wallet).await?;
     }
-    match graph.nodes.get(&hash).map(|node| node.now.status) {
-        None => return Err(Refusal::UnknownTransaction(hash).into()),
-        // One that was broadcast may come back: that it failed is no promise.
+    match graph.entries.get(&hash).map(|entry| entry.now.status) {
+        None => return Err(UtxoRefusal::UnknownTransaction(hash).into()),
+        // A failed transaction that was broadcast may come back, so it does not count as abandoned.
         Some(Status::Failed) if !load::once(tx, &[hash]).await?.0.contains(&hash) => return Ok(Changes::default()),
         Some(Status::Pending) => {}
-        Some(status) => return Err(Refusal::NotPending(hash, status).into()),
+        Some(status) => return Err(UtxoRefusal::NotPending(hash, status).into()),
     }
     graph.invalidate(tx, &[hash], Status::Failed, "abandoned", None).await?;
     graph.revive(tx).await?;

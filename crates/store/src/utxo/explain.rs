@@ -27,6 +27,7 @@ impl Db {
     ) -> Result<Vec<Explained>, UtxoError> {
         let mut tx = self.read().await?;
         let (wallet, now) = (wallet.0, now.micros());
+        // Account 0, and every coinbase is mature: no chain has a block of this height.
         let selection = [wallet, 0, target, i64::MIN, 1_000_000_000, 0, 0, now];
         let mut all = Vec::new();
         for (sql, binds) in [

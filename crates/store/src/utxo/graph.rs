@@ -11,9 +11,13 @@ pub(super) struct State {
     pub height: Option<u32>,
 }
 
+/// Ages from here on belong to transactions that come with this event, each larger than the one before. Ids of the
+/// database do not get near it, and as many ages are left above it.
+pub(super) const AGE_OF_NEW: i64 = i64::MAX / 2;
+
 /// A transaction, in all wallets that store it: its state is the same in each.
 #[derive(Clone, Debug)]
-pub(super) struct Node<'a> {
+pub(super) struct TxEntry<'a> {
     /// `None`: not stored yet.
     pub before: Option<State>,
     pub now: State,
@@ -25,7 +29,8 @@ pub(super) struct Node<'a> {
     /// Empty until they are loaded, for one that is stored.
     pub inputs: Vec<OutPoint>,
     pub given: Option<&'a NewTx>,
-    /// Grows with the order in which they were stored first.
+    /// Grows with the order in which transactions were first stored: the lowest id of its rows, and above
+    /// [`AGE_OF_NEW`] for one that is not stored yet.
     pub age: i64,
     /// It was published before this event, or in it.
     pub once_published: bool,
@@ -33,7 +38,7 @@ pub(super) struct Node<'a> {
     pub cause: Option<Hash>,
 }
 
-impl Node<'_> {
+impl TxEntry<'_> {
     pub const fn is_valid(&self) -> bool {
         self.now.status.is_valid()
     }
@@ -59,22 +64,38 @@ pub(super) enum Row {
     New { address: i64 },
 }
 
+/// Whether a valid transaction spends an outpoint: which one, and with which of its inputs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Spent {
+    No,
+    By { spender: Hash, input: u32 },
+}
+
+impl Spent {
+    pub const fn spender(self) -> Option<Hash> {
+        match self {
+            Self::No => None,
+            Self::By { spender, .. } => Some(spender),
+        }
+    }
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Graph<'a> {
-    pub nodes: HashMap<Hash, Node<'a>>,
+    pub entries: HashMap<Hash, TxEntry<'a>>,
     pub coins: HashMap<OutPoint, Ours>,
-    /// The valid spender of each outpoint that was looked up, and with which input.
-    pub spenders: HashMap<OutPoint, Option<(Hash, u32)>>,
+    /// Whether an outpoint is validly spent. One that is not here was not looked up.
+    pub spenders: HashMap<OutPoint, Spent>,
     /// Stored transactions that are not valid and would spend an outpoint that an event shows to be spent.
     pub rivals: HashMap<OutPoint, Vec<Hash>>,
     /// Who became valid in this event, by the transactions whose outputs it spends.
     pub children: HashMap<Hash, Vec<Hash>>,
     /// Who took whose inputs: victim, winner.
     pub edges: Vec<(Hash, Hash)>,
-    /// Every change in its order: what became of it, why, and through whom. The history has all of them, also what
-    /// lasted only until the next transaction of the same event.
+    /// Every change in its order: the new state, the reason, and the transaction or block that caused it. The history
+    /// has all of them, also a state that lasted only until the next transaction of the same event.
     pub changed: Vec<(Hash, State, &'static str, Option<Hash>)>,
-    /// Outpoints that lost their spender, and transactions that are valid again, since somebody last looked whether this
+    /// Outpoints that lost their spender, and transactions that are valid again, since `revive` last asked whether this
     /// lets others be valid again.
     pub freed: Vec<OutPoint>,
     pub risen: Vec<Hash>,
@@ -84,7 +105,7 @@ pub(super) struct Graph<'a> {
     pub pruned: HashSet<(WalletId, Hash)>,
 }
 
-/// What an account's totals change by.
+/// The change of an account's totals.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Delta {
     pub confirmed: i64,
@@ -95,7 +116,7 @@ pub(super) struct Delta {
 
 impl<'a> Graph<'a> {
     pub fn is_valid(&self, hash: Hash) -> bool {
-        self.nodes.get(&hash).is_some_and(Node::is_valid)
+        self.entries.get(&hash).is_some_and(TxEntry::is_valid)
     }
 
     /// An output of ours whose transaction is stored, or is about to be.
@@ -103,16 +124,17 @@ impl<'a> Graph<'a> {
         self.coins.get(outpoint).filter(|coin| self.is_real(outpoint, coin))
     }
 
-    /// Stored, or of a transaction that was taken in. Others were only looked at.
+    /// Whether the output is stored, or belongs to a transaction that this event stores. The event has only looked at
+    /// the others.
     pub fn is_real(&self, outpoint: &OutPoint, coin: &Ours) -> bool {
         match coin.row {
             Row::Stored { .. } => true,
-            Row::New { .. } => self.nodes.get(&outpoint.hash).is_some_and(|node| node.given.is_some()),
+            Row::New { .. } => self.entries.get(&outpoint.hash).is_some_and(|entry| entry.given.is_some()),
         }
     }
 
     pub fn spender(&self, outpoint: &OutPoint) -> Option<Hash> {
-        self.spenders.get(outpoint).copied().flatten().map(|(hash, _)| hash)
+        self.spenders.get(outpoint).and_then(|spent| spent.spender())
     }
 
     /// The valid transactions that have an input of this one, in the order of its inputs.
@@ -127,7 +149,7 @@ impl<'a> Graph<'a> {
     }
 
     pub fn invalid_parent(&self, inputs: &[OutPoint]) -> Option<Hash> {
-        let invalid = |hash: &Hash| self.nodes.get(hash).is_some_and(|node| !node.is_valid());
+        let invalid = |hash: &Hash| self.entries.get(hash).is_some_and(|entry| !entry.is_valid());
         inputs.iter().map(|input| input.hash).find(invalid)
     }
 
@@ -141,20 +163,21 @@ impl<'a> Graph<'a> {
     pub fn concerned(&self, tx: &NewTx) -> BTreeSet<WalletId> {
         let mut wallets: BTreeSet<WalletId> = self.outputs_of(tx).map(|(_, coin)| coin.wallet).collect();
         wallets.extend(tx.inputs.iter().filter_map(|input| self.coin(input)).map(|coin| coin.wallet));
-        // Also of those that are not valid: what a block has spent must stay known, or one of them could come back.
+        // Wallets of invalid rivals too: they must know what a block has spent, or one of the rivals could come back.
         let rivals = tx.inputs.iter().filter_map(|input| self.rivals.get(input)).flatten().copied();
         for conflict in self.conflicts(tx).into_iter().chain(rivals) {
-            wallets.extend(self.nodes.get(&conflict).into_iter().flat_map(Node::wallets));
+            wallets.extend(self.entries.get(&conflict).into_iter().flat_map(TxEntry::wallets));
         }
         wallets.retain(|wallet| !self.pruned.contains(&(*wallet, tx.hash)));
         wallets
     }
 
-    /// All its inputs are ours, and nobody else can take them back.
+    /// All its inputs are ours, from transactions that are in a block or our own, so that no stranger can take them
+    /// back.
     fn is_own(&self, tx: &NewTx) -> bool {
         let trusted = |input: &OutPoint| {
             self.coin(input).is_some()
-                && self.nodes.get(&input.hash).is_some_and(|parent| parent.now.height.is_some() || parent.own)
+                && self.entries.get(&input.hash).is_some_and(|parent| parent.now.height.is_some() || parent.own)
         };
         !tx.inputs.is_empty() && tx.inputs.iter().all(trusted)
     }
@@ -165,8 +188,8 @@ impl<'a> Graph<'a> {
         self.outputs_of(tx).any(|(_, coin)| matches!(coin.row, Row::New { .. }))
     }
 
-    /// Takes in a transaction that an event shows: it is stored in this state, in all wallets that it concerned when the
-    /// event came.
+    /// Takes in a transaction that an event shows: it is stored in this state, in all wallets that it concerned when
+    /// the event came.
     pub fn admit(
         &mut self,
         tx: &'a NewTx,
@@ -176,9 +199,8 @@ impl<'a> Graph<'a> {
         cause: Option<Hash>,
     ) {
         let own = self.is_own(tx);
-        // Younger than whatever is stored, each than the one before.
-        let age = i64::MAX / 2 + i64::try_from(self.changed.len()).unwrap_or(0);
-        let node = self.nodes.entry(tx.hash).or_insert_with(|| Node {
+        let age = AGE_OF_NEW + i64::try_from(self.changed.len()).unwrap_or(0);
+        let entry = self.entries.entry(tx.hash).or_insert_with(|| TxEntry {
             before: None,
             now,
             coinbase: tx.coinbase,
@@ -192,12 +214,12 @@ impl<'a> Graph<'a> {
             reason,
             cause,
         });
-        let rises = node.before.is_some() && !node.is_valid() && now.status.is_valid();
-        node.once_published |= now.status == Status::Published;
-        (node.now, node.own, node.reason, node.cause) = (now, own, reason, cause);
-        node.given = Some(tx);
-        node.inputs.clone_from(&tx.inputs);
-        node.joins.extend(concerned.difference(&node.stored_in));
+        let rises = entry.before.is_some() && !entry.is_valid() && now.status.is_valid();
+        entry.once_published |= now.status == Status::Published;
+        (entry.now, entry.own, entry.reason, entry.cause) = (now, own, reason, cause);
+        entry.given = Some(tx);
+        entry.inputs.clone_from(&tx.inputs);
+        entry.joins.extend(concerned.difference(&entry.stored_in));
         self.changed.push((tx.hash, now, reason, cause));
         if rises {
             self.risen.push(tx.hash);
@@ -210,7 +232,7 @@ impl<'a> Graph<'a> {
         self.adopt_spenders(tx);
     }
 
-    /// Whoever spends its outputs, and was here before it, concerns the outputs' wallets too.
+    /// A transaction that spends its outputs, and was here before it, concerns the outputs' wallets too.
     fn adopt_spenders(&mut self, tx: &NewTx) {
         let spent: Vec<(WalletId, Hash)> = self
             .outputs_of(tx)
@@ -223,19 +245,19 @@ impl<'a> Graph<'a> {
 
     /// A stored transaction concerns these wallets too, since another one has come.
     pub fn join(&mut self, hash: Hash, wallets: &BTreeSet<WalletId>, reason: &'static str, cause: Hash) {
-        let Some(node) = self.nodes.get_mut(&hash) else { return };
+        let Some(entry) = self.entries.get_mut(&hash) else { return };
         for wallet in wallets {
-            if !node.stored_in.contains(wallet) && node.joins.insert(*wallet) {
-                (node.reason, node.cause) = (reason, Some(cause));
-                self.changed.push((hash, node.now, reason, Some(cause)));
+            if !entry.stored_in.contains(wallet) && entry.joins.insert(*wallet) {
+                (entry.reason, entry.cause) = (reason, Some(cause));
+                self.changed.push((hash, entry.now, reason, Some(cause)));
             }
         }
     }
 
-    /// Keeps in the history that an invalid transaction was shown to the network.
+    /// Writes into the history that a mempool has shown a transaction which is not valid here.
     pub fn remember(&mut self, hash: Hash, state: State, cause: Option<Hash>) {
-        if let Some(node) = self.nodes.get_mut(&hash) {
-            node.once_published = true;
+        if let Some(entry) = self.entries.get_mut(&hash) {
+            entry.once_published = true;
             self.changed.push((hash, State { status: Status::Published, height: None }, "seen", None));
             self.changed.push((hash, state, "seen, and not valid", cause));
         }
@@ -243,10 +265,10 @@ impl<'a> Graph<'a> {
 
     /// Changes the state of a transaction that is stored; its inputs must be loaded.
     pub fn set(&mut self, hash: Hash, now: State, reason: &'static str, cause: Option<Hash>) {
-        let Some(node) = self.nodes.get_mut(&hash) else { return };
-        let was_valid = node.is_valid();
-        node.once_published |= now.status == Status::Published;
-        (node.now, node.reason, node.cause) = (now, reason, cause);
+        let Some(entry) = self.entries.get_mut(&hash) else { return };
+        let was_valid = entry.is_valid();
+        entry.once_published |= now.status == Status::Published;
+        (entry.now, entry.reason, entry.cause) = (now, reason, cause);
         self.changed.push((hash, now, reason, cause));
         match (was_valid, now.status.is_valid()) {
             (false, true) => {
@@ -264,45 +286,45 @@ impl<'a> Graph<'a> {
 
     /// A parent may have arrived while it was not valid.
     fn join_spent(&mut self, hash: Hash) {
-        let Some(node) = self.nodes.get(&hash) else { return };
+        let Some(entry) = self.entries.get(&hash) else { return };
         let spent: Vec<WalletId> =
-            node.inputs.iter().filter_map(|input| self.coin(input)).map(|coin| coin.wallet).collect();
-        if let Some(node) = self.nodes.get_mut(&hash) {
-            node.joins.extend(spent.into_iter().filter(|wallet| !node.stored_in.contains(wallet)));
+            entry.inputs.iter().filter_map(|input| self.coin(input)).map(|coin| coin.wallet).collect();
+        if let Some(entry) = self.entries.get_mut(&hash) {
+            entry.joins.extend(spent.into_iter().filter(|wallet| !entry.stored_in.contains(wallet)));
         }
     }
 
     fn occupy(&mut self, hash: Hash) {
-        let inputs = self.nodes.get(&hash).map(|node| node.inputs.clone()).unwrap_or_default();
+        let inputs = self.entries.get(&hash).map(|entry| entry.inputs.clone()).unwrap_or_default();
         for (index, input) in (0_u32..).zip(inputs) {
             self.children.entry(input.hash).or_default().push(hash);
-            self.spenders.insert(input, Some((hash, index)));
+            self.spenders.insert(input, Spent::By { spender: hash, input: index });
         }
     }
 
     fn vacate(&mut self, hash: Hash) {
-        let inputs = self.nodes.get(&hash).map(|node| node.inputs.clone()).unwrap_or_default();
+        let inputs = self.entries.get(&hash).map(|entry| entry.inputs.clone()).unwrap_or_default();
         for input in inputs {
             self.rivals.entry(input).or_default().push(hash);
-            // What was not looked up was its own: it was valid.
-            if self.spenders.get(&input).is_none_or(|found| found.is_some_and(|(spender, _)| spender == hash)) {
-                self.spenders.insert(input, None);
+            // It was valid, so it spent the inputs whose spender was not looked up.
+            if self.spenders.get(&input).is_none_or(|spent| spent.spender() == Some(hash)) {
+                self.spenders.insert(input, Spent::No);
                 self.freed.push(input);
             }
         }
     }
 
-    /// What the accounts' totals change by, over all outputs loaded. Those of changed transactions, and those whose
+    /// The change of the accounts' totals, over all outputs loaded. Outputs of changed transactions, and outputs whose
     /// spender has changed, must be loaded.
     pub fn deltas(&self) -> Result<BTreeMap<(WalletId, u32), Delta>, StoreError> {
         let mut deltas: BTreeMap<(WalletId, u32), Delta> = BTreeMap::new();
         for (outpoint, coin) in self.coins.iter().filter(|(outpoint, coin)| self.is_real(outpoint, coin)) {
-            let Some(node) = self.nodes.get(&outpoint.hash) else { continue };
+            let Some(entry) = self.entries.get(&outpoint.hash) else { continue };
             let before = match coin.row {
                 Row::New { .. } => None,
-                Row::Stored { spender } => node.before.filter(|_| spender.is_none()),
+                Row::Stored { spender } => entry.before.filter(|_| spender.is_none()),
             };
-            let after = Some(node.now).filter(|_| self.spender_after(outpoint, coin).is_none());
+            let after = Some(entry.now).filter(|_| self.spender_after(outpoint, coin).is_none());
             let delta = deltas.entry((coin.wallet, coin.account)).or_default();
             delta.add(before, coin.amount, -1)?;
             delta.add(after, coin.amount, 1)?;
@@ -311,13 +333,13 @@ impl<'a> Graph<'a> {
         Ok(deltas)
     }
 
-    /// Who spends it when all is written. What nobody looked up has not changed.
+    /// Who spends it when all is written. An outpoint that the event did not look up keeps the spender it has.
     pub fn spender_after(&self, outpoint: &OutPoint, coin: &Ours) -> Option<Hash> {
         let unchanged = match coin.row {
             Row::Stored { spender } => spender,
             Row::New { .. } => None,
         };
-        self.spenders.get(outpoint).map_or(unchanged, |found| found.map(|(hash, _)| hash))
+        self.spenders.get(outpoint).map_or(unchanged, |spent| spent.spender())
     }
 }
 

@@ -4,7 +4,7 @@ use domain::Timestamp;
 
 use super::coins::{LIST_OUTPUTS_OF, Listed};
 use super::load::{hash, number, status};
-use super::types::{EventRow, Hash, InputRow, OutPoint, Refusal, TransactionDetail, UtxoError, WalletId};
+use super::types::{EventRow, Hash, InputRow, OutPoint, TransactionDetail, UtxoError, UtxoRefusal, WalletId};
 use crate::db::{Db, Tx};
 use crate::error::StoreError;
 use crate::transact;
@@ -86,7 +86,7 @@ impl Db {
             }
             Ok(row.is_some())
         })?;
-        if known { Ok(()) } else { Err(Refusal::UnknownTransaction(wanted).into()) }
+        if known { Ok(()) } else { Err(UtxoRefusal::UnknownTransaction(wanted).into()) }
     }
 
     /// `None` takes the label away.
@@ -109,14 +109,14 @@ impl Db {
             }
             Ok(row.is_some())
         })?;
-        if known { Ok(()) } else { Err(Refusal::UnknownAddress.into()) }
+        if known { Ok(()) } else { Err(UtxoRefusal::UnknownAddress.into()) }
     }
 }
 
-fn check_label(label: Option<&str>) -> Result<(), Refusal> {
+fn check_label(label: Option<&str>) -> Result<(), UtxoRefusal> {
     // PostgreSQL cannot store a zero byte in a text.
     let fits = |label: &str| (1..=500).contains(&label.chars().count()) && !label.contains('\0');
-    if label.is_none_or(fits) { Ok(()) } else { Err(Refusal::BadLabel) }
+    if label.is_none_or(fits) { Ok(()) } else { Err(UtxoRefusal::BadLabel) }
 }
 
 async fn detail(

@@ -1,20 +1,40 @@
-//! Outputs that somebody is about to spend: nobody else gets them until the lease ends.
+//! Leases: an output that one transaction is about to spend is not given to another until the lease ends.
 
 use std::collections::{HashMap, HashSet};
 
 use domain::Timestamp;
 
-use super::coins::{CoinRow, coin};
+use super::coins::{COIN, CoinRow, coin};
 use super::events::{check_active, refused};
 use super::load::{bytes, hash, number, outpoint_columns};
-use super::types::{Candidate, Coin, LeaseRow, LockId, OutPoint, Refusal, UtxoError, UtxoId, WalletId, Want};
+use super::types::{Candidate, Coin, LeaseRow, LockId, OutPoint, UtxoError, UtxoId, UtxoRefusal, WalletId, Want};
 use crate::db::{Db, Tx};
-use crate::dialect::{LEASE_UTXOS, LOCK_FREE_BY_ID, LOCK_SELECTIONS, Many, READ_LEASES};
+use crate::dialect::{LOCK_SELECTIONS, Many};
 use crate::error::StoreError;
-use crate::sql::{Column, ColumnType::Bytes, ColumnType::Int, RowsSql, fetch_rows};
+use crate::rows::{Column, ColumnType::Bytes, ColumnType::Int, RowsSql, fetch_rows};
 use crate::transact;
 
 statements! {
+    /// In the order of their ids, as all transactions lock outputs.
+    LOCK_FREE_BY_ID(COIN) = "SELECT {columns}
+        FROM utxos u JOIN transactions t ON t.wallet_id = u.wallet_id AND t.id = u.tx_id
+            JOIN addresses a ON a.wallet_id = u.wallet_id AND a.id = u.address_id
+        WHERE u.wallet_id = $1 AND u.id {in $2} AND u.valid AND u.spent_by_tx_id IS NULL
+        ORDER BY u.id {FOR NO KEY UPDATE OF u}";
+    READ_LEASES = "SELECT external_lock_id, expires_at FROM utxo_leases WHERE wallet_id = $1 AND utxo_id {in $2}";
+    /// A lease is taken if there is none, renewed if the same lock has it, and taken over if it has ended.
+    LEASE_UTXOS = "INSERT INTO utxo_leases (wallet_id, utxo_id, external_lock_id, expires_at)
+        SELECT $1, id, $3, $4 FROM UNNEST($2::BIGINT[]) AS id WHERE TRUE
+        ON CONFLICT (wallet_id, utxo_id) DO UPDATE
+            SET external_lock_id = EXCLUDED.external_lock_id, expires_at = EXCLUDED.expires_at
+            WHERE utxo_leases.expires_at <= $5 OR utxo_leases.external_lock_id = EXCLUDED.external_lock_id
+        RETURNING utxo_id"
+        | "INSERT INTO utxo_leases (wallet_id, utxo_id, external_lock_id, expires_at)
+        SELECT $1, value, $3, $4 FROM json_each($2) WHERE TRUE
+        ON CONFLICT (wallet_id, utxo_id) DO UPDATE
+            SET external_lock_id = EXCLUDED.external_lock_id, expires_at = EXCLUDED.expires_at
+            WHERE utxo_leases.expires_at <= $5 OR utxo_leases.external_lock_id = EXCLUDED.external_lock_id
+        RETURNING utxo_id";
     RENEW_LEASES = "UPDATE utxo_leases SET expires_at = $3
         WHERE wallet_id = $1 AND external_lock_id = $2 AND expires_at > $4";
     RELEASE_LEASES = "DELETE FROM utxo_leases WHERE wallet_id = $1 AND external_lock_id = $2";
@@ -46,11 +66,11 @@ static READ_FREE_AT: RowsSql = RowsSql::new(
 #[cfg(feature = "testing")]
 pub(crate) static ROWS_STATEMENTS: [&RowsSql; 2] = [&READ_LEASES_AT, &READ_FREE_AT];
 
-/// So often a selection looks again without anybody waiting for it, when others took what it had chosen.
+/// How often a selection looks again, without a lock, when others took the outputs it had chosen.
 const HOPEFUL_TRIES: u64 = 3;
 
 impl Db {
-    /// Leases exactly these outputs, or none. Whoever holds the lock already may lease again, for longer or shorter.
+    /// Leases exactly these outputs, or none. The same lock may lease them again, for longer or shorter.
     pub async fn lease(
         &self,
         wallet: WalletId,
@@ -79,13 +99,14 @@ impl Db {
         Ok(transact!(self, tx => execute!(tx, RELEASE_LEASES, wallet.0, lock.as_slice()))?)
     }
 
-    /// Removes the leases that have ended. They bind nobody; this only keeps the table small.
+    /// Removes the leases that have ended. They have no effect any more; this only keeps the table small.
     pub async fn sweep_leases(&self, now: Timestamp) -> Result<u64, UtxoError> {
         let now = now.micros();
         Ok(transact!(self, tx => execute!(tx, SWEEP_LEASES, now))?)
     }
 
-    /// The wallet's leases by the ids of their outputs, a page at a time; also those that have ended and were not swept.
+    /// The wallet's leases by the ids of their outputs, a page at a time; also those that have ended and were not
+    /// swept.
     pub async fn leases(&self, wallet: WalletId, after: Option<UtxoId>, most: u32) -> Result<Vec<LeaseRow>, UtxoError> {
         type Stored = (i64, Vec<u8>, i64, i64, i64, Vec<u8>, i64);
         let after = after.map_or(i64::MIN, |id| id.0);
@@ -104,8 +125,8 @@ impl Db {
         rows.into_iter().map(lease).collect()
     }
 
-    /// Offers candidates to `choose` and leases what it chooses, as one: what is returned is leased, and nobody else has
-    /// it. `None`: `choose` found nothing that would do.
+    /// Offers candidates to `choose` and leases the outputs that it chooses, all or none. `None`: `choose` found
+    /// nothing that would do.
     #[expect(clippy::too_many_arguments, reason = "each is said by name in the types")]
     pub async fn select_and_lease(
         &self,
@@ -121,7 +142,7 @@ impl Db {
             let want = Want { seed: want.seed.wrapping_add(attempt), ..*want };
             let mut chosen = choose(&self.candidates(wallet, account, &want, now).await?);
             if chosen.is_none() {
-                // Small ones may cost more than they hold. The largest are the last word.
+                // Small outputs may cost more than they hold, so the largest are tried before giving up.
                 chosen = choose(&self.candidates(wallet, account, &largest(&want), now).await?);
             }
             let Some(chosen) = chosen else { return Ok(None) };
@@ -129,8 +150,8 @@ impl Db {
                 return Ok(Some(coins));
             }
         }
-        // Too many want the same ones. From here on they wait in line; what is lost even so is tried again from the start,
-        // so that no lock is kept from one choice to the next.
+        // Too many want the same outputs. From here on selections wait in line. One that loses its outputs even so
+        // begins again with a new transaction, so that no lock is kept from one choice to the next.
         Ok(transact!(self, tx => {
             fetch_optional!(tx, LOCK_SELECTIONS => (String,), wallet.0)?;
             match refused(super::coins::candidates(tx, wallet, account, &largest(want), now).await)? {
@@ -147,12 +168,13 @@ impl Db {
     }
 }
 
-/// From the top of the wallet downwards.
+/// From the largest output of the wallet downwards: half of the highest number is more than any output holds, and
+/// leaves room for the spread that is added to a target.
 fn largest(want: &Want) -> Want {
     Want { target: i64::MAX / 2, ..*want }
 }
 
-/// Refuses when somebody else holds a lease on one of these. The outputs must be locked.
+/// Refuses when another lock holds a lease on one of these. The outputs must be locked.
 pub(super) async fn check_leases(
     tx: &mut Tx,
     outpoints: &[OutPoint],
@@ -166,7 +188,7 @@ pub(super) async fn check_leases(
     for (made_by, index, holder, expires_at) in rows {
         let mine = lock.is_some_and(|lock| lock.0 == holder.as_slice());
         if !mine && expires_at > now.micros() {
-            return Err(Refusal::Leased(OutPoint { hash: hash(&made_by)?, index: number(index)? }).into());
+            return Err(UtxoRefusal::Leased(OutPoint { hash: hash(&made_by)?, index: number(index)? }).into());
         }
     }
     Ok(())
@@ -195,19 +217,19 @@ async fn lease_at(
         ids.insert(OutPoint { hash: hash(&made_by)?, index: number(index)? }, UtxoId(id));
     }
     if let Some(missing) = outpoints.iter().find(|one| !ids.contains_key(one)) {
-        return Err(Refusal::NotSpendable(*missing).into());
+        return Err(UtxoRefusal::NotSpendable(*missing).into());
     }
     let wanted: Vec<UtxoId> = ids.values().copied().collect();
     let free = lock_free(tx, wallet, &wanted).await?;
     let there: HashSet<OutPoint> = free.iter().map(|coin| coin.outpoint).collect();
     if let Some(missing) = outpoints.iter().find(|one| !there.contains(one)) {
-        return Err(Refusal::NotSpendable(*missing).into());
+        return Err(UtxoRefusal::NotSpendable(*missing).into());
     }
     check_leases(tx, outpoints, Some(lock), now).await?;
     write_leases(tx, wallet, &free, lock, until, now).await.map_err(UtxoError::from)
 }
 
-/// `None`: one of them is spent or somebody else's by now, and nothing was written.
+/// `None`: one of them is spent or leased to another lock by now, and nothing was written.
 async fn lease_by_id(
     tx: &mut Tx,
     wallet: WalletId,
@@ -250,5 +272,5 @@ async fn write_leases(
     let lock = lock.0.to_vec();
     let rows =
         fetch_all!(tx, LEASE_UTXOS => (i64,), wallet.0, ids.clone(), lock.as_slice(), until.micros(), now.micros())?;
-    crate::sql::expect_rows(u64::try_from(rows.len()).unwrap_or(0), coins.len(), "leases")
+    crate::rows::expect_rows(u64::try_from(rows.len()).unwrap_or(0), coins.len(), "leases")
 }

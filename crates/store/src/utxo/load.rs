@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use super::graph::{Graph, Node, Ours, Row, State};
+use super::graph::{Graph, Ours, Row, Spent, State, TxEntry};
 use super::types::{Hash, OutPoint, Status, WalletId};
 use crate::db::Tx;
 use crate::error::StoreError;
-use crate::sql::{Column, ColumnType::Bytes, ColumnType::Int, RowsSql, fetch_rows};
+use crate::rows::{Column, ColumnType::Bytes, ColumnType::Int, RowsSql, fetch_rows};
 
 static READ_OWNERS: RowsSql = RowsSql::new(
     "READ_OWNERS",
@@ -15,8 +15,8 @@ static READ_OWNERS: RowsSql = RowsSql::new(
     &[("script", Bytes)],
 );
 
-static READ_NODES: RowsSql = RowsSql::new(
-    "READ_NODES",
+static READ_ENTRIES: RowsSql = RowsSql::new(
+    "READ_ENTRIES",
     "SELECT t.tx_hash, t.wallet_id, t.status, t.block_height, t.is_coinbase, t.is_own, t.id
      FROM {rows} {join} transactions t ON t.tx_hash = r.hash",
     &[("hash", Bytes)],
@@ -31,7 +31,7 @@ static READ_INPUTS: RowsSql = RowsSql::new(
     &[("hash", Bytes), ("wallet", Int)],
 );
 
-/// The valid spenders of outpoints, whoever owns those.
+/// The valid spenders of outpoints, ours or not.
 static READ_SPENDERS: RowsSql = RowsSql::new(
     "READ_SPENDERS",
     "SELECT i.prev_hash, i.prev_index, t.tx_hash, i.input_index
@@ -49,30 +49,36 @@ static READ_CHILDREN: RowsSql = RowsSql::new(
     &[("hash", Bytes)],
 );
 
-static READ_COINS_AT: RowsSql = RowsSql::new(
+/// The columns of a [`CoinRow`], in its order: of an output `u`, who made it (`p`) and who spends it (`s`).
+const COIN: &str = "p.tx_hash, u.output_index, u.wallet_id, u.account, u.amount, s.tx_hash";
+
+static READ_COINS_AT: RowsSql = RowsSql::listing(
     "READ_COINS_AT",
-    "SELECT p.tx_hash, u.output_index, u.wallet_id, u.account, u.amount, s.tx_hash
+    "SELECT {columns}
      FROM {rows} {join} transactions p ON p.tx_hash = r.hash
          {join} utxos u ON u.wallet_id = p.wallet_id AND u.tx_id = p.id AND u.output_index = r.output_index
          LEFT JOIN transactions s ON s.wallet_id = u.wallet_id AND s.id = u.spent_by_tx_id",
+    COIN,
     &[("hash", Bytes), ("output_index", Int)],
 );
 
-static READ_COINS_MADE: RowsSql = RowsSql::new(
+static READ_COINS_MADE: RowsSql = RowsSql::listing(
     "READ_COINS_MADE",
-    "SELECT p.tx_hash, u.output_index, u.wallet_id, u.account, u.amount, s.tx_hash
+    "SELECT {columns}
      FROM {rows} {join} transactions p ON p.tx_hash = r.hash
          {join} utxos u ON u.wallet_id = p.wallet_id AND u.tx_id = p.id
          LEFT JOIN transactions s ON s.wallet_id = u.wallet_id AND s.id = u.spent_by_tx_id",
+    COIN,
     &[("hash", Bytes)],
 );
 
-static READ_COINS_SPENT: RowsSql = RowsSql::new(
+static READ_COINS_SPENT: RowsSql = RowsSql::listing(
     "READ_COINS_SPENT",
-    "SELECT p.tx_hash, u.output_index, u.wallet_id, u.account, u.amount, s.tx_hash
+    "SELECT {columns}
      FROM {rows} {join} transactions s ON s.tx_hash = r.hash
          {join} utxos u ON u.wallet_id = s.wallet_id AND u.spent_by_tx_id = s.id
          {join} transactions p ON p.wallet_id = u.wallet_id AND p.id = u.tx_id",
+    COIN,
     &[("hash", Bytes)],
 );
 
@@ -94,7 +100,7 @@ static READ_WAITING_ON: RowsSql = RowsSql::new(
     &[("hash", Bytes)],
 );
 
-/// Whom these have replaced, the newest last.
+/// The transactions that these have replaced, the newest last.
 static READ_REPLACED: RowsSql = RowsSql::new(
     "READ_REPLACED",
     "SELECT e.id, y.tx_hash
@@ -117,7 +123,7 @@ static READ_ONCE: RowsSql = RowsSql::new(
 #[cfg(feature = "testing")]
 pub(crate) static ROWS_STATEMENTS: [&RowsSql; 12] = [
     &READ_OWNERS,
-    &READ_NODES,
+    &READ_ENTRIES,
     &READ_INPUTS,
     &READ_SPENDERS,
     &READ_CHILDREN,
@@ -134,7 +140,7 @@ statements! {
     READ_IS_IMPORTED = "SELECT block_height FROM blocks WHERE block_height = $1 AND NOT connected";
 }
 
-/// Whether only an import's word stands for the block and what is in it.
+/// Whether the block is only known from an import: it was not read from the chain.
 pub(super) async fn is_imported(tx: &mut Tx, height: u32) -> Result<bool, StoreError> {
     Ok(fetch_optional!(tx, READ_IS_IMPORTED => (i64,), i64::from(height))?.is_some())
 }
@@ -202,7 +208,7 @@ pub(super) async fn once(
     Ok((published, pruned))
 }
 
-/// Whom these have replaced, each with the number of the newest replacement.
+/// The transactions that these have replaced, each with the number of the newest replacement.
 pub(super) async fn replaced(tx: &mut Tx, winners: &[Hash]) -> Result<Vec<(Hash, i64)>, StoreError> {
     if winners.is_empty() {
         return Ok(Vec::new());
@@ -226,16 +232,20 @@ pub(super) async fn waiting(tx: &mut Tx, freed: &[OutPoint], risen: &[Hash]) -> 
 
 impl Graph<'_> {
     /// The transactions of these hashes, as far as they are stored and not loaded yet.
-    pub async fn load_nodes(&mut self, tx: &mut Tx, hashes: impl IntoIterator<Item = Hash>) -> Result<(), StoreError> {
-        let missing: BTreeSet<Hash> = hashes.into_iter().filter(|one| !self.nodes.contains_key(one)).collect();
+    pub async fn load_entries(
+        &mut self,
+        tx: &mut Tx,
+        hashes: impl IntoIterator<Item = Hash>,
+    ) -> Result<(), StoreError> {
+        let missing: BTreeSet<Hash> = hashes.into_iter().filter(|one| !self.entries.contains_key(one)).collect();
         if missing.is_empty() {
             return Ok(());
         }
         type Stored = (Vec<u8>, i64, String, Option<i64>, bool, bool, i64);
-        let rows: Vec<Stored> = fetch_rows(tx, &READ_NODES, vec![bytes(&missing)]).await?;
+        let rows: Vec<Stored> = fetch_rows(tx, &READ_ENTRIES, vec![bytes(&missing)]).await?;
         for (one, wallet, text, height, coinbase, own, id) in rows {
             let state = State { status: status(&text)?, height: height.map(number).transpose()? };
-            let node = self.nodes.entry(hash(&one)?).or_insert_with(|| Node {
+            let entry = self.entries.entry(hash(&one)?).or_insert_with(|| TxEntry {
                 before: Some(state),
                 now: state,
                 coinbase,
@@ -249,11 +259,11 @@ impl Graph<'_> {
                 reason: "",
                 cause: None,
             });
-            if node.before != Some(state) {
+            if entry.before != Some(state) {
                 return Err(corrupt("a transaction has another state in another wallet"));
             }
-            node.age = node.age.min(id);
-            node.stored_in.insert(WalletId(wallet));
+            entry.age = entry.age.min(id);
+            entry.stored_in.insert(WalletId(wallet));
         }
         Ok(())
     }
@@ -262,8 +272,8 @@ impl Graph<'_> {
     pub async fn load_inputs(&mut self, tx: &mut Tx, hashes: &[Hash]) -> Result<(), StoreError> {
         let (mut missing, mut wallets) = (Vec::new(), Vec::new());
         for one in hashes.iter().collect::<BTreeSet<_>>() {
-            let node = self.nodes.get(one).filter(|node| node.inputs.is_empty() && !node.coinbase);
-            if let Some(wallet) = node.and_then(|node| node.stored_in.first()) {
+            let entry = self.entries.get(one).filter(|entry| entry.inputs.is_empty() && !entry.coinbase);
+            if let Some(wallet) = entry.and_then(|entry| entry.stored_in.first()) {
                 missing.push(*one);
                 wallets.push(wallet.0);
             }
@@ -275,7 +285,7 @@ impl Graph<'_> {
         let rows: Vec<(Vec<u8>, i64, Vec<u8>, i64)> = fetch_rows(tx, &READ_INPUTS, columns).await?;
         for (one, _, prev_hash, prev_index) in rows {
             let input = OutPoint { hash: hash(&prev_hash)?, index: number(prev_index)? };
-            self.nodes.entry(hash(&one)?).and_modify(|node| node.inputs.push(input));
+            self.entries.entry(hash(&one)?).and_modify(|entry| entry.inputs.push(input));
         }
         Ok(())
     }
@@ -288,7 +298,7 @@ impl Graph<'_> {
             return Ok(());
         }
         let rows: Vec<Spend> = fetch_rows(tx, &READ_SPENDERS, outpoint_columns(&missing)).await?;
-        self.spenders.extend(missing.into_iter().map(|outpoint| (outpoint, None)));
+        self.spenders.extend(missing.into_iter().map(|outpoint| (outpoint, Spent::No)));
         self.take_spends(tx, rows).await.map(|_| ())
     }
 
@@ -304,7 +314,7 @@ impl Graph<'_> {
             self.rivals.entry(outpoint).or_default().push(rival);
             rivals.insert(rival);
         }
-        self.load_nodes(tx, rivals).await
+        self.load_entries(tx, rivals).await
     }
 
     /// The valid stored transactions that spend any output of these, with those transactions.
@@ -323,12 +333,12 @@ impl Graph<'_> {
             spends.push((outpoint, hash(&spender)?, number(input_index)?));
         }
         let hashes: BTreeSet<Hash> = spends.iter().map(|(_, spender, _)| *spender).collect();
-        self.load_nodes(tx, hashes.iter().copied()).await?;
+        self.load_entries(tx, hashes.iter().copied()).await?;
         for (outpoint, spender, index) in spends {
-            // What this event has changed already is newer than what is stored.
-            let is_news = self.spenders.get(&outpoint).is_none_or(Option::is_none);
-            if is_news && self.nodes.get(&spender).is_some_and(|node| node.is_valid()) {
-                self.spenders.insert(outpoint, Some((spender, index)));
+            // A change of this event is newer than the row.
+            let is_news = self.spenders.get(&outpoint).is_none_or(|spent| *spent == Spent::No);
+            if is_news && self.entries.get(&spender).is_some_and(|entry| entry.is_valid()) {
+                self.spenders.insert(outpoint, Spent::By { spender, input: index });
             }
         }
         Ok(hashes.into_iter().collect())
@@ -370,7 +380,7 @@ impl Graph<'_> {
             let row = Row::Stored { spender };
             self.coins.insert(outpoint, Ours { wallet: WalletId(wallet), account: number(account)?, amount, row });
         }
-        self.load_nodes(tx, makers).await
+        self.load_entries(tx, makers).await
     }
 }
 

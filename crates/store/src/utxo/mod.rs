@@ -10,13 +10,12 @@
 //! | `events` | what can happen: a block connected or disconnected, a transaction seen, made, published, replaced, abandoned |
 //! | `balance` | what an account has |
 //! | `coins` | candidates for a selection, lists of outputs |
-//! | `lease` | outputs that somebody is about to spend |
+//! | `lease` | outputs that are reserved for a transaction that is being made |
 //! | `history` | one transaction with all that is known of it; labels |
-//! | `prune` | the only delete |
-//! | `bulk` | a history written at once, for the bench |
-//! | `explain` | how the engine goes about the hot reads, for the bench |
+//! | `prune` | the only delete of a transaction |
+//! | `bulk` | a history written at once, for the bench: only with the feature `lab` |
+//! | `explain` | how the engine goes about the hot reads, for the bench: only with the feature `lab` |
 //! | `check` | every row that disagrees with the facts |
-//! | [`bdk_file`] | the SQLite file of another wallet, read for an import |
 //!
 //! **An output has at most one valid spender, and only valid transactions spend.** Everything else follows: a
 //! transaction is *valid* while it is pending or published; `utxos.valid`, `tx_inputs.active` and the spender of an
@@ -26,12 +25,13 @@
 //! Leases do not: they lock their outputs' rows, in the order of their ids.
 
 pub(crate) mod balance;
-pub mod bdk_file;
+#[cfg(feature = "lab")]
 pub(crate) mod bulk;
 pub(crate) mod check;
 pub(crate) mod coins;
 mod decide;
 pub(crate) mod events;
+#[cfg(feature = "lab")]
 mod explain;
 mod graph;
 pub(crate) mod history;
@@ -44,5 +44,6 @@ pub(crate) mod write;
 
 pub use check::StoredTx;
 pub use decide::MOST_GENERATIONS;
+#[cfg(feature = "lab")]
 pub use explain::Explained;
 pub use types::*;

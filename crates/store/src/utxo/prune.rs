@@ -1,4 +1,4 @@
-//! The only delete: an explicit one, of what can never matter again. The history keeps a row of it.
+//! The only delete of a transaction: an operator asks for it, it is final, and the history keeps a row of it.
 
 use std::collections::BTreeSet;
 
@@ -6,12 +6,12 @@ use domain::Timestamp;
 
 use super::events::{lock, read_tip, refused};
 use super::load::{self, hash, status};
-use super::types::{FINAL_DEPTH, Hash, Refusal, Status, UtxoError, WalletId};
+use super::types::{FINAL_DEPTH, Hash, Status, UtxoError, UtxoRefusal, WalletId};
 use crate::db::{Db, Tx};
 use crate::error::StoreError;
 use crate::transact;
 
-/// So many transactions that one depends on are looked at; a longer line is not pruned.
+/// How many transactions that one depends on are looked at; with a longer line of them it is not pruned.
 const MOST_ANCESTORS: usize = 1_000;
 
 statements! {
@@ -23,7 +23,7 @@ statements! {
         WHERE u.wallet_id = $1 AND u.tx_id = $2 AND (s.block_height IS NULL OR s.block_height > $3)";
     COUNT_SPENT_OUTPUTS = "SELECT COUNT(*) FROM utxos WHERE wallet_id = $1 AND spent_by_tx_id = $2";
 
-    /// What it kept from being mined: with it goes the proof that they cannot be.
+    /// Transactions that it kept from being mined. Without it nothing proves that they cannot be.
     COUNT_RIVALS = "SELECT COUNT(*) FROM tx_inputs i
             JOIN tx_inputs o ON o.prev_hash = i.prev_hash AND o.prev_index = i.prev_index AND NOT o.active
         WHERE i.wallet_id = $1 AND i.tx_id = $2 AND o.wallet_id = $1";
@@ -34,7 +34,7 @@ statements! {
             JOIN transactions s ON s.wallet_id = o.wallet_id AND s.id = o.tx_id
         WHERE i.wallet_id = $1 AND i.tx_id = $2 AND s.block_height <= $3";
 
-    /// Whatever spends it, in any wallet: without it, they would seem to spend something that is there.
+    /// Transactions that spend it, in any wallet. Without it they would seem to spend an output that is still there.
     COUNT_CHILDREN = "SELECT COUNT(*) FROM tx_inputs WHERE prev_hash = $1 AND active";
     COUNT_DEAD_CHILDREN = "SELECT COUNT(*) FROM tx_inputs WHERE prev_hash = $1 AND NOT active";
 
@@ -64,7 +64,8 @@ statements! {
     READ_PRUNABLE = "SELECT t.tx_hash FROM transactions t
         WHERE t.wallet_id = $1 AND t.id > $2
             AND (t.status IN ('replaced', 'failed', 'orphaned') OR t.block_height <= $3)
-            AND NOT EXISTS (SELECT 1 FROM utxos u LEFT JOIN transactions s ON s.wallet_id = u.wallet_id AND s.id = u.spent_by_tx_id
+            AND NOT EXISTS (SELECT 1 FROM utxos u
+                    LEFT JOIN transactions s ON s.wallet_id = u.wallet_id AND s.id = u.spent_by_tx_id
                 WHERE u.wallet_id = t.wallet_id AND u.tx_id = t.id AND u.valid
                     AND (s.block_height IS NULL OR s.block_height > $3))
             AND NOT EXISTS (SELECT 1 FROM utxos u WHERE u.wallet_id = t.wallet_id AND u.spent_by_tx_id = t.id)
@@ -73,8 +74,8 @@ statements! {
 }
 
 impl Db {
-    /// Deletes a transaction with its outputs, inputs, labels and replacements. Refuses what is not final: what could
-    /// still be mined, what a reorganisation could undo, and what would leave an output looking unspent.
+    /// Deletes a transaction with its outputs, inputs, labels and replacements. Refuses one that is not final: that
+    /// could still be mined, that a reorganisation could undo, or without which an output would look unspent.
     pub async fn prune(
         &self,
         wallet: WalletId,
@@ -91,8 +92,8 @@ impl Db {
         examine(&mut self.read().await?, wallet, wanted).await.map(|_| ())
     }
 
-    /// Transactions of this wallet that may be pruned, the oldest first, after one; at most a thousand. What they spent or
-    /// depended on may have to go first, so ask again when these are gone.
+    /// Transactions of this wallet that may be pruned, the oldest first, after one; at most a thousand. Others may
+    /// become prunable when these are gone, so ask again.
     pub async fn prunable(&self, wallet: WalletId, after: Option<Hash>) -> Result<Vec<Hash>, UtxoError> {
         let mut tx = self.read().await?;
         let Some((tip, _)) = read_tip(&mut tx).await? else { return Ok(Vec::new()) };
@@ -119,7 +120,8 @@ async fn prune(
 ) -> Result<(), UtxoError> {
     lock(tx).await?;
     let (id, height) = examine(tx, wallet, wanted).await?;
-    // Below what has spent its outputs nothing can be undone either.
+    // A reorganisation that reaches the block which spent its outputs would need its rows, and is refused by this
+    // height.
     let spent = fetch_optional!(tx, READ_LAST_SPENT => (Option<i64>,), wallet.0, id)?.and_then(|row| row.0);
     let height = height.map(|height| spent.map_or(height, |spent| spent.max(height)));
     execute!(tx, CLEAR_SPENDS, wallet.0, id)?;
@@ -133,12 +135,12 @@ async fn prune(
 async fn examine(tx: &mut Tx, wallet: WalletId, wanted: Hash) -> Result<(i64, Option<i64>), UtxoError> {
     let key = wanted.0.as_slice();
     let row = fetch_optional!(tx, READ_PRUNED_TX => (i64, String, Option<i64>), wallet.0, key)?;
-    let (id, text, height) = row.ok_or(Refusal::UnknownTransaction(wanted))?;
-    let (tip, _) = read_tip(tx).await?.ok_or(Refusal::NotFinal("no block was connected yet"))?;
+    let (id, text, height) = row.ok_or(UtxoRefusal::UnknownTransaction(wanted))?;
+    let (tip, _) = read_tip(tx).await?.ok_or(UtxoRefusal::NotFinal("no block was connected yet"))?;
     let deep = final_height(tip);
     match (status(&text)?, height) {
         (Status::Published, Some(height)) => check_spent(tx, wallet, id, height, deep).await?,
-        (Status::Published | Status::Pending, _) => return Err(Refusal::NotFinal("it may still be mined").into()),
+        (Status::Published | Status::Pending, _) => return Err(UtxoRefusal::NotFinal("it may still be mined").into()),
         (Status::Replaced | Status::Failed | Status::Orphaned, _) => check_dead(tx, wallet, id, wanted, deep).await?,
     }
     Ok((id, height))
@@ -147,31 +149,33 @@ async fn examine(tx: &mut Tx, wallet: WalletId, wanted: Hash) -> Result<(i64, Op
 /// In a deep block, all its outputs spent as deep, and no output of ours that would seem unspent without it.
 async fn check_spent(tx: &mut Tx, wallet: WalletId, id: i64, height: i64, deep: i64) -> Result<(), UtxoError> {
     if height > deep {
-        return Err(Refusal::NotFinal("its block is not deep enough").into());
+        return Err(UtxoRefusal::NotFinal("its block is not deep enough").into());
     }
     let open = fetch_optional!(tx, COUNT_OPEN_OUTPUTS => (i64,), wallet.0, id, deep)?;
     if open.is_none_or(|row| row.0 > 0) {
-        return Err(Refusal::NotFinal("an output of it is unspent, or was spent not long ago").into());
+        return Err(UtxoRefusal::NotFinal("an output of it is unspent, or was spent not long ago").into());
     }
     let spent = fetch_optional!(tx, COUNT_SPENT_OUTPUTS => (i64,), wallet.0, id)?;
     if spent.is_none_or(|row| row.0 > 0) {
-        return Err(Refusal::NotFinal("outputs that it spends are still there; prune their transactions first").into());
+        return Err(
+            UtxoRefusal::NotFinal("outputs that it spends are still there; prune their transactions first").into()
+        );
     }
     let rivals = fetch_optional!(tx, COUNT_RIVALS => (i64,), wallet.0, id)?;
     if rivals.is_none_or(|row| row.0 > 0) {
-        return Err(Refusal::NotFinal("others that wanted its inputs are still there; prune them first").into());
+        return Err(UtxoRefusal::NotFinal("others that wanted its inputs are still there; prune them first").into());
     }
     Ok(())
 }
 
-/// Never shown to anyone; or a deep block has what it, or something that it spends from, would need.
+/// It was never published; or a deep block has spent an input of it, or of a transaction that it depends on.
 async fn check_dead(tx: &mut Tx, wallet: WalletId, id: i64, wanted: Hash, deep: i64) -> Result<(), UtxoError> {
     let key = wanted.0.as_slice();
     for children in
         [fetch_optional!(tx, COUNT_CHILDREN => (i64,), key)?, fetch_optional!(tx, COUNT_DEAD_CHILDREN => (i64,), key)?]
     {
         if children.is_none_or(|row| row.0 > 0) {
-            return Err(Refusal::NotFinal("what would spend it is still there; prune that first").into());
+            return Err(UtxoRefusal::NotFinal("what would spend it is still there; prune that first").into());
         }
     }
     let (published, _) = past(tx, wallet, wanted).await?;
@@ -192,7 +196,7 @@ async fn check_dead(tx: &mut Tx, wallet: WalletId, id: i64, wanted: Hash, deep: 
             open.push((parent, load::hash(&bytes)?));
         }
     }
-    Err(Refusal::NotFinal("no deep block has proven yet that it cannot be mined").into())
+    Err(UtxoRefusal::NotFinal("no deep block has proven yet that it cannot be mined").into())
 }
 
 /// How often it was published, and the highest block that it was in.

@@ -58,7 +58,7 @@ impl fmt::Display for OutPoint {
     }
 }
 
-/// Whoever holds leases: chosen by the caller, one for each piece of work.
+/// The holder of leases: chosen by the caller, one for each piece of work.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct LockId(pub [u8; 32]);
 
@@ -165,10 +165,10 @@ pub struct NewAddress {
 /// What to do with a path that another script has, or a script that has another path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Paths {
-    /// Somebody has mixed up two keys: all of it is refused.
+    /// All of it is refused: two keys were mixed up.
     Exact,
-    /// A wallet had several keys in turn. The first one with the path keeps it; the other script is watched, and nothing
-    /// is spent from it.
+    /// A wallet had several keys in turn. The first one with the path keeps it; the other script is watched, and
+    /// nothing is spent from it.
     WhereFree,
 }
 
@@ -207,10 +207,11 @@ pub struct NewOutput {
     pub amount: i64,
 }
 
-/// So many blocks above it make a coinbase spendable. Consensus asks for one less; Bitcoin Core's wallet waits as we do.
+/// A coinbase is spendable with this many blocks above it. Consensus asks for one less; Bitcoin Core's wallet waits as
+/// we do.
 pub const COINBASE_MATURITY: u32 = 100;
 
-/// With so many blocks on top, nothing is undone any more.
+/// A block with this many others on top is final: nothing in it is undone any more.
 pub const FINAL_DEPTH: u32 = COINBASE_MATURITY;
 
 pub const fn is_mature(coinbase_height: u32, tip: u32) -> bool {
@@ -219,7 +220,7 @@ pub const fn is_mature(coinbase_height: u32, tip: u32) -> bool {
 
 /// Why nothing was changed. Each has a page in `docs/errors/`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum UtxoRefusal {
     #[error("there is no such wallet")]
     UnknownWallet,
     #[error("the wallets of this database are on the network {0}")]
@@ -266,9 +267,12 @@ pub enum Refusal {
     UnknownAddress,
     #[error("a label has 1 to 500 characters")]
     BadLabel,
+    #[cfg(feature = "lab")]
+    #[error("the database is not empty: it has {0}")]
+    NotEmpty(String),
 }
 
-impl Refusal {
+impl UtxoRefusal {
     /// The name of its page in `docs/errors/`.
     pub const fn code(&self) -> &'static str {
         match self {
@@ -292,6 +296,8 @@ impl Refusal {
             Self::Restoring => "UTXO_RESTORING",
             Self::UnknownAddress => "UTXO_UNKNOWN_ADDRESS",
             Self::BadLabel => "UTXO_BAD_LABEL",
+            #[cfg(feature = "lab")]
+            Self::NotEmpty(_) => "NOT_A_SCRATCH_DATABASE",
         }
     }
 
@@ -329,6 +335,8 @@ impl Refusal {
             Self::Restoring => "ask the nodes what became of it: bursar utxo follow --restore",
             Self::UnknownAddress => "add it first: bursar utxo address add",
             Self::BadLabel => "give 1 to 500 characters, or --clear",
+            #[cfg(feature = "lab")]
+            Self::NotEmpty(_) => "fill a database of its own, with nothing in it but the wallet and its addresses",
         }
     }
 }
@@ -336,7 +344,7 @@ impl Refusal {
 #[derive(Debug, thiserror::Error)]
 pub enum UtxoError {
     #[error(transparent)]
-    Refused(#[from] Refusal),
+    Refused(#[from] UtxoRefusal),
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -397,7 +405,7 @@ pub struct Balance {
     pub unconfirmed: i64,
     /// Of `confirmed`: coinbases that may not be spent yet.
     pub immature: i64,
-    /// Of both: outputs that somebody is about to spend.
+    /// Of both: outputs under a lease.
     pub leased: i64,
     pub outputs: i64,
 }
@@ -424,7 +432,8 @@ pub struct TxChange {
 pub struct Imported {
     pub tx: NewTx,
     pub block: Option<(u32, Hash, u32)>,
-    /// It is in no block, and its source says that another one took its inputs, or those of what it spends.
+    /// It is in no block, and its source says that another one took its inputs, or those of a transaction that it
+    /// spends.
     pub lost: bool,
 }
 
@@ -454,7 +463,7 @@ pub struct OutputRow {
     pub height: Option<u32>,
     pub coinbase: bool,
     pub spent_by: Option<Hash>,
-    /// While somebody is about to spend it.
+    /// While it is under a lease.
     pub leased_until: Option<Timestamp>,
 }
 
@@ -465,7 +474,7 @@ pub struct LeaseRow {
     pub amount: i64,
     pub account: u32,
     pub lock: LockId,
-    /// It binds nobody from then on.
+    /// From then on others may lease the output.
     pub until: Timestamp,
 }
 

@@ -7,17 +7,18 @@ use domain::Timestamp;
 use super::events::{lock, publish_all, refused};
 use super::load::{hash, number};
 use super::types::{
-    Added, AddressKind, Hash, Network, NewAddress, Path, Paths, Refusal, UtxoError, Wallet, WalletId, WalletStatus,
+    Added, AddressKind, Hash, Network, NewAddress, Path, Paths, UtxoError, UtxoRefusal, Wallet, WalletId, WalletStatus,
 };
 use crate::db::{Db, Tx};
 use crate::error::StoreError;
-use crate::sql::{
+use crate::rows::{
     Column, ColumnType::Bytes, ColumnType::Int, ColumnType::Text, RowsSql, execute_rows, expect_rows, fetch_rows,
 };
 use crate::transact;
 
 statements! {
-    INSERT_WALLET = "INSERT INTO wallets (name, network, status, created_at) VALUES ($1, $2, 'active', $3) RETURNING id";
+    INSERT_WALLET = "INSERT INTO wallets (name, network, status, created_at)
+        VALUES ($1, $2, 'active', $3) RETURNING id";
     READ_WALLETS = "SELECT id, name, network, status, unread_from FROM wallets ORDER BY id";
     BEGIN_RESTORE = "UPDATE wallets SET status = 'restoring' WHERE id = $1";
     BEGIN_IMPORT = "UPDATE wallets SET status = 'restoring', unread_from = 0 WHERE id = $1";
@@ -91,8 +92,8 @@ impl Db {
         Ok(read_wallets(&mut self.read().await?).await?)
     }
 
-    /// Adds addresses. From now on what pays them is ours; what has paid them before is found by whoever shows it once
-    /// more. One that was added without a path can be given again with it: then it can be spent from.
+    /// Adds addresses. From now on outputs that pay them are ours; outputs that paid them before are found when their
+    /// blocks are read again. One that was added without a path can be given again with it: then it can be spent from.
     pub async fn add_addresses(
         &self,
         wallet: WalletId,
@@ -103,14 +104,15 @@ impl Db {
         Ok(transact!(self, tx => refused(add(tx, wallet, given, paths, at).await))??)
     }
 
-    /// A backup was put back: until the nodes were asked what became of the unconfirmed transactions, nothing is selected.
-    /// What is pending in the backup may have been broadcast since, so it can no longer be abandoned.
+    /// A backup was put back: until the nodes were asked what became of the unconfirmed transactions, nothing is
+    /// selected. A transaction that is pending in the backup may have been broadcast since, so it can no longer be
+    /// abandoned.
     pub async fn begin_restore(&self, wallet: WalletId, at: Timestamp) -> Result<(), UtxoError> {
         Ok(transact!(self, tx => refused(begin_restore(tx, wallet, at).await))??)
     }
 
-    /// Another wallet's addresses and history are about to be added. Until that has come to a good end none of it is
-    /// believed: what the wallet has would have to be read from the chain, from its beginning.
+    /// Another wallet's addresses and history are about to be added. Until [`Db::end_import`] none of it is
+    /// believed: the wallet counts as unread from the first block of the chain on.
     pub async fn begin_import(&self, wallet: WalletId) -> Result<(), UtxoError> {
         Ok(transact!(self, tx => {
             lock(tx).await?;
@@ -119,8 +121,8 @@ impl Db {
         })??)
     }
 
-    /// All of it is there, and every output of the wallet is as the source says. What the source did not know of the
-    /// chain, from this block on, must be read before anything is selected.
+    /// All of it is there, and every output of the wallet is as the source says. The source does not know the chain
+    /// from this block on; it must be read before anything is selected.
     pub async fn end_import(&self, wallet: WalletId, unread_from: u32) -> Result<(), UtxoError> {
         Ok(transact!(self, tx => {
             lock(tx).await?;
@@ -137,7 +139,7 @@ impl Db {
 
 async fn known(tx: &mut Tx, wallet: WalletId) -> Result<(), UtxoError> {
     let known = read_wallets(tx).await?.iter().any(|one| one.id == wallet);
-    if known { Ok(()) } else { Err(Refusal::UnknownWallet.into()) }
+    if known { Ok(()) } else { Err(UtxoRefusal::UnknownWallet.into()) }
 }
 
 async fn begin_restore(tx: &mut Tx, wallet: WalletId, at: Timestamp) -> Result<(), UtxoError> {
@@ -154,7 +156,7 @@ async fn finish_restore(tx: &mut Tx, wallet: WalletId, read_from: Option<u32>) -
     known(tx, wallet).await?;
     let read_from = read_from.map_or(i64::MAX, i64::from);
     match execute!(tx, FINISH_RESTORE, wallet.0, read_from)? {
-        0 => Err(Refusal::Restoring.into()),
+        0 => Err(UtxoRefusal::Restoring.into()),
         _ => Ok(()),
     }
 }
@@ -181,7 +183,7 @@ async fn create(tx: &mut Tx, name: &str, network: Network, at: Timestamp) -> Res
     lock(tx).await?;
     let wallets = read_wallets(tx).await?;
     if let Some(other) = wallets.iter().find(|wallet| wallet.network != network) {
-        return Err(Refusal::OtherNetwork(other.network).into());
+        return Err(UtxoRefusal::OtherNetwork(other.network).into());
     }
     if let Some(same) = wallets.iter().find(|wallet| wallet.name == name) {
         return Ok(same.id);
@@ -205,19 +207,19 @@ async fn add(
     for one in given {
         let there = stored.get(one.script.as_slice()).copied();
         if there.is_some_and(|(owner, account, _)| (owner, account) != (wallet, one.account)) {
-            return Err(Refusal::AddressTaken(shown(&one.script)).into());
+            return Err(UtxoRefusal::AddressTaken(shown(&one.script)).into());
         }
         // The path that it gets now.
         let path = match (one.path, there.and_then(|(.., path)| path)) {
             (None, _) => None,
             (Some(path), Some(known)) if path == known => None,
             (Some(_), Some(known)) if paths == Paths::Exact => {
-                return Err(Refusal::OtherPath { script: shown(&one.script), path: known }.into());
+                return Err(UtxoRefusal::OtherPath { script: shown(&one.script), path: known }.into());
             }
             (Some(_), Some(_)) => None,
             (Some(path), None) if taken.insert((one.account, one.kind, path)) => Some(path),
             (Some(path), None) if paths == Paths::Exact => {
-                return Err(Refusal::PathTaken { account: one.account, path }.into());
+                return Err(UtxoRefusal::PathTaken { account: one.account, path }.into());
             }
             (Some(_), None) => None,
         };

@@ -4,20 +4,21 @@ use std::collections::{HashMap, HashSet};
 
 use domain::Timestamp;
 
-use super::graph::{Graph, Node, Row, State};
+use super::graph::{Graph, Row, Spent, State, TxEntry};
 use super::load::{bytes, outpoint_columns};
 use super::types::{Changes, Hash, OutPoint, TxChange, WalletId};
 use crate::db::Tx;
 use crate::error::StoreError;
-use crate::sql::{Column, ColumnType::Bytes, ColumnType::Int, ColumnType::Text, RowsSql, Writes};
-use crate::sql::{execute_rows, expect_rows, fetch_rows};
+use crate::rows::{Column, ColumnType::Bytes, ColumnType::Int, ColumnType::Text, RowsSql, Writes};
+use crate::rows::{execute_rows, expect_rows, fetch_rows};
 
-/// A lease locks its outputs in this order too: whoever meets the other waits, and neither waits in a circle.
+/// A lease locks its outputs in this order too, so that two transactions that meet wait for each other in one
+/// direction.
 static LOCK_COINS: RowsSql = RowsSql::new(
     "LOCK_COINS",
     "SELECT u.id FROM {rows} {join} transactions p ON p.tx_hash = r.hash
          {join} utxos u ON u.wallet_id = p.wallet_id AND u.tx_id = p.id AND u.output_index = r.output_index
-     ORDER BY u.id {lock}",
+     ORDER BY u.id {FOR NO KEY UPDATE OF u}",
     &[("hash", Bytes), ("output_index", Int)],
 );
 
@@ -79,8 +80,8 @@ static INSERT_UTXOS: RowsSql = RowsSql::new(
     &[("wallet", Int), ("hash", Bytes), ("output_index", Int), ("amount", Int), ("address", Int), ("account", Int)],
 );
 
-/// The outputs are looked up before they are changed: left to themselves both engines may read all of a
-/// wallet's. (A limit, however large, keeps the lookup together.)
+/// The outputs are looked up before they are changed: left to themselves both engines may read all of a wallet's. The
+/// limit, which no event reaches, keeps them from folding the lookup into the update.
 static SPEND_UTXOS: RowsSql = RowsSql::new(
     "SPEND_UTXOS",
     "UPDATE utxos SET spent_by_tx_id = x.spender, spent_input_index = x.input_index
@@ -93,7 +94,7 @@ static SPEND_UTXOS: RowsSql = RowsSql::new(
     &[("wallet", Int), ("hash", Bytes), ("output_index", Int), ("spender", Bytes), ("input_index", Int)],
 );
 
-/// The same pair once more is no news.
+/// A pair that is stored already is left as it is.
 static INSERT_REPLACEMENTS: RowsSql = RowsSql::new(
     "INSERT_REPLACEMENTS",
     "INSERT INTO tx_replacements (wallet_id, replaced_tx_id, replacement_tx_id, created_at)
@@ -105,7 +106,7 @@ static INSERT_REPLACEMENTS: RowsSql = RowsSql::new(
     &[("wallet", Int), ("victim", Bytes), ("winner", Bytes), ("at", Int)],
 );
 
-/// Whoever wanted to spend it comes too late.
+/// An output that is spent cannot be leased any longer.
 static END_LEASES: RowsSql = RowsSql::new(
     "END_LEASES",
     "DELETE FROM utxo_leases WHERE (wallet_id, utxo_id) IN (
@@ -171,11 +172,11 @@ async fn lock_coins(tx: &mut Tx, outpoints: &[OutPoint]) -> Result<(), StoreErro
     fetch_rows::<(i64,)>(tx, &LOCK_COINS, outpoint_columns(outpoints)).await.map(|_| ())
 }
 
-/// Who did it, in what words, and when.
+/// The actor, the reason in words, and the time of a write.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Written<'a> {
     pub actor: &'a str,
-    /// For one of the transactions somebody gave a reason in words.
+    /// The reason that the operator gave for one of the transactions.
     pub words: Option<(Hash, &'a str)>,
     pub at: Timestamp,
 }
@@ -183,10 +184,10 @@ pub(super) struct Written<'a> {
 /// The output's wallet, the output, its spender, with which input.
 pub(super) type Spend = (WalletId, OutPoint, Hash, u32);
 
-/// A transaction, what became of it, why, and through whom.
+/// A transaction, its new state, the reason, and the transaction or block that caused it.
 type Told = (Hash, State, &'static str, Option<Hash>);
 
-type Changed<'g, 'a> = Vec<(Hash, &'g Node<'a>)>;
+type Changed<'g, 'a> = Vec<(Hash, &'g TxEntry<'a>)>;
 
 impl<'a> Graph<'a> {
     /// Writes all of it. An event that changes nothing writes nothing.
@@ -203,12 +204,12 @@ impl<'a> Graph<'a> {
         Ok(Changes { transactions: changes })
     }
 
-    /// Locks every output of which something changes, and these, so that no lease comes or goes until all is written. Says
-    /// what gets a spender.
+    /// Locks every output of which something changes, and these, so that no lease comes or goes until all is written.
+    /// Returns the outputs that get a spender.
     pub async fn lock_affected(&mut self, tx: &mut Tx, besides: &[OutPoint]) -> Result<Vec<Spend>, StoreError> {
         let fallen: Vec<Hash> =
-            self.hashes(|node| node.before.is_some_and(|state| state.status.is_valid()) && !node.is_valid());
-        let stored: Vec<Hash> = self.hashes(|node| node.before.is_some_and(|before| before != node.now));
+            self.hashes(|entry| entry.before.is_some_and(|state| state.status.is_valid()) && !entry.is_valid());
+        let stored: Vec<Hash> = self.hashes(|entry| entry.before.is_some_and(|before| before != entry.now));
         self.load_coins_made(tx, &stored).await?;
         self.load_coins_spent(tx, &fallen).await?;
         let (mut locked, spends) = self.affected();
@@ -217,13 +218,14 @@ impl<'a> Graph<'a> {
         Ok(spends)
     }
 
-    fn hashes(&self, wanted: impl Fn(&Node<'_>) -> bool) -> Vec<Hash> {
-        let mut found: Vec<Hash> = self.nodes.iter().filter(|(_, node)| wanted(node)).map(|(hash, _)| *hash).collect();
+    fn hashes(&self, wanted: impl Fn(&TxEntry<'_>) -> bool) -> Vec<Hash> {
+        let mut found: Vec<Hash> =
+            self.entries.iter().filter(|(_, entry)| wanted(entry)).map(|(hash, _)| *hash).collect();
         found.sort_unstable();
         found
     }
 
-    /// The stored outputs of which something changes; and what gets a spender.
+    /// The stored outputs of which something changes; and the outputs that get a spender.
     fn affected(&self) -> (Vec<OutPoint>, Vec<Spend>) {
         let (mut locked, mut spends) = (Vec::new(), Vec::new());
         for (outpoint, coin) in self.coins.iter().filter(|(outpoint, coin)| self.is_real(outpoint, coin)) {
@@ -231,33 +233,35 @@ impl<'a> Graph<'a> {
                 Row::Stored { spender } => spender,
                 Row::New { .. } => None,
             };
-            let maker_changes = self.nodes.get(&outpoint.hash).is_some_and(|node| node.before != Some(node.now));
+            let maker_changes = self.entries.get(&outpoint.hash).is_some_and(|entry| entry.before != Some(entry.now));
             let after = self.spender_after(outpoint, coin);
             if matches!(coin.row, Row::Stored { .. }) && (maker_changes || before != after) {
                 locked.push(*outpoint);
             }
-            if let Some(Some((spender, index))) = self.spenders.get(outpoint).filter(|_| after != before) {
-                spends.push((coin.wallet, *outpoint, *spender, *index));
+            if let Some(Spent::By { spender, input }) = self.spenders.get(outpoint).filter(|_| after != before) {
+                spends.push((coin.wallet, *outpoint, *spender, *input));
             }
         }
         spends.sort_unstable();
         (locked, spends)
     }
 
-    /// What becomes invalid first: it makes room for what becomes valid.
+    /// First the transactions that become invalid: they make room for those that become valid.
     async fn write_transactions(&self, tx: &mut Tx, at: Timestamp) -> Result<(), StoreError> {
-        let mut changed: Changed<'_, '_> = self.nodes.iter().map(|(hash, node)| (*hash, node)).collect();
+        let mut changed: Changed<'_, '_> = self.entries.iter().map(|(hash, entry)| (*hash, entry)).collect();
         // New ones get their ids in the order in which they came.
-        changed.sort_unstable_by_key(|(hash, node)| (node.age, *hash));
+        changed.sort_unstable_by_key(|(hash, entry)| (entry.age, *hash));
         for valid in [false, true] {
             let rows: Changed<'_, '_> = changed
                 .iter()
-                .filter(|(_, node)| node.before.is_some_and(|before| before != node.now) && node.is_valid() == valid)
+                .filter(|(_, entry)| {
+                    entry.before.is_some_and(|before| before != entry.now) && entry.is_valid() == valid
+                })
                 .copied()
                 .collect();
             change(tx, &rows).await?;
         }
-        let joining: Changed<'_, '_> = changed.iter().filter(|(_, node)| !node.joins.is_empty()).copied().collect();
+        let joining: Changed<'_, '_> = changed.iter().filter(|(_, entry)| !entry.joins.is_empty()).copied().collect();
         insert(tx, &joining, at).await?;
         copy(tx, &joining).await
     }
@@ -300,7 +304,7 @@ impl<'a> Graph<'a> {
     async fn write_edges(&self, tx: &mut Tx, at: Timestamp) -> Result<(), StoreError> {
         let mut rows: Vec<(WalletId, Hash, Hash)> = Vec::new();
         for (victim, winner) in &self.edges {
-            let wallets = self.nodes.get(victim).into_iter().flat_map(Node::wallets);
+            let wallets = self.entries.get(victim).into_iter().flat_map(TxEntry::wallets);
             rows.extend(wallets.map(|wallet| (wallet, *victim, *winner)));
         }
         if rows.is_empty() {
@@ -319,25 +323,26 @@ impl<'a> Graph<'a> {
     fn changes(&self) -> Vec<TxChange> {
         let mut told = HashSet::new();
         let first = self.changed.iter().filter(|change| told.insert(change.0));
-        let changed = first.filter_map(|change| Some((change.0, self.nodes.get(&change.0)?)));
-        let of = |(hash, node): (Hash, &Node<'_>)| {
-            let moved = node.before != Some(node.now);
-            let wallets: Vec<WalletId> = node.stored_in.iter().filter(|_| moved).chain(&node.joins).copied().collect();
-            let (status, height, reason) = (node.now.status, node.now.height, node.reason);
+        let changed = first.filter_map(|change| Some((change.0, self.entries.get(&change.0)?)));
+        let of = |(hash, entry): (Hash, &TxEntry<'_>)| {
+            let moved = entry.before != Some(entry.now);
+            let wallets: Vec<WalletId> =
+                entry.stored_in.iter().filter(|_| moved).chain(&entry.joins).copied().collect();
+            let (status, height, reason) = (entry.now.status, entry.now.height, entry.reason);
             wallets.into_iter().map(move |wallet| TxChange { wallet, hash, status, height, reason })
         };
         changed.flat_map(of).collect()
     }
 
-    /// What the history gets to know: every change, in each wallet that it is news to.
+    /// Every change goes into the history of each wallet to which it is new.
     fn add_events(&self, writes: &mut Writes, written: Written<'_>) {
         let mut rows: Vec<(WalletId, &Told)> = Vec::new();
         let mut last: HashMap<(WalletId, Hash), State> = HashMap::new();
         for told in &self.changed {
-            let Some(node) = self.nodes.get(&told.0) else { continue };
-            for wallet in node.wallets() {
+            let Some(entry) = self.entries.get(&told.0) else { continue };
+            for wallet in entry.wallets() {
                 let before = last.insert((wallet, told.0), told.1);
-                let before = before.or(node.before.filter(|_| node.stored_in.contains(&wallet)));
+                let before = before.or(entry.before.filter(|_| entry.stored_in.contains(&wallet)));
                 if before != Some(told.1) {
                     rows.push((wallet, told));
                 }
@@ -379,9 +384,9 @@ impl<'a> Graph<'a> {
 }
 
 async fn change(tx: &mut Tx, changed: &Changed<'_, '_>) -> Result<(), StoreError> {
-    let rows: Vec<(WalletId, Hash, &Node<'_>)> = changed
+    let rows: Vec<(WalletId, Hash, &TxEntry<'_>)> = changed
         .iter()
-        .flat_map(|(hash, node)| node.stored_in.iter().map(move |wallet| (*wallet, *hash, *node)))
+        .flat_map(|(hash, entry)| entry.stored_in.iter().map(move |wallet| (*wallet, *hash, *entry)))
         .collect();
     if rows.is_empty() {
         return Ok(());
@@ -399,9 +404,9 @@ async fn change(tx: &mut Tx, changed: &Changed<'_, '_>) -> Result<(), StoreError
 /// In wallets that did not have them, where the event has shown them.
 async fn insert(tx: &mut Tx, joining: &Changed<'_, '_>, at: Timestamp) -> Result<(), StoreError> {
     let mut rows = Vec::new();
-    for (hash, node) in joining {
-        let Some(given) = node.given else { continue };
-        rows.extend(node.joins.iter().map(|wallet| (*wallet, *hash, *node, given)));
+    for (hash, entry) in joining {
+        let Some(given) = entry.given else { continue };
+        rows.extend(entry.joins.iter().map(|wallet| (*wallet, *hash, *entry, given)));
     }
     if rows.is_empty() {
         return Ok(());
@@ -418,8 +423,8 @@ async fn insert(tx: &mut Tx, joining: &Changed<'_, '_>, at: Timestamp) -> Result
     ];
     expect_rows(execute_rows(tx, &INSERT_TRANSACTIONS, columns).await?, rows.len(), "transactions")?;
     let mut inputs: Vec<(WalletId, Hash, u32, OutPoint)> = Vec::new();
-    for (wallet, hash, node, _) in &rows {
-        inputs.extend((0_u32..).zip(&node.inputs).map(|(index, input)| (*wallet, *hash, index, *input)));
+    for (wallet, hash, entry, _) in &rows {
+        inputs.extend((0_u32..).zip(&entry.inputs).map(|(index, input)| (*wallet, *hash, index, *input)));
     }
     if inputs.is_empty() {
         return Ok(());
@@ -436,9 +441,9 @@ async fn insert(tx: &mut Tx, joining: &Changed<'_, '_>, at: Timestamp) -> Result
 
 async fn copy(tx: &mut Tx, joining: &Changed<'_, '_>) -> Result<(), StoreError> {
     let mut rows: Vec<(WalletId, Hash, WalletId)> = Vec::new();
-    for (hash, node) in joining.iter().filter(|(_, node)| node.given.is_none()) {
-        let Some(source) = node.stored_in.first() else { continue };
-        rows.extend(node.joins.iter().map(|wallet| (*wallet, *hash, *source)));
+    for (hash, entry) in joining.iter().filter(|(_, entry)| entry.given.is_none()) {
+        let Some(source) = entry.stored_in.first() else { continue };
+        rows.extend(entry.joins.iter().map(|wallet| (*wallet, *hash, *source)));
     }
     if rows.is_empty() {
         return Ok(());

@@ -143,7 +143,7 @@ db_test! {
         for round in 0..6 {
             let (from, to) = (bank.users[round % 2], bank.users[(round + 1) % 2]);
             let movement = Movement { from, to, asset, amount: Amount::from_units(huge) };
-            operations.push(Operation::post(key(&format!("m{round}")), vec![movement], note()).unwrap());
+            operations.push(Operation::move_available(key(&format!("m{round}")), vec![movement], note()).unwrap());
         }
         operations.push(bank.deposit("too-much", 0, 11));
         let replies = db.post(&operations, NOW).await.unwrap();

@@ -81,7 +81,7 @@ db_test! {
             bank.post("k", &[(a, bank.clearing, 10)]),
             bank.post("k", &[(a, b, 10), (a, b, 10)]),
             bank.hold("k", 0, 10),
-            domain::ledger::Operation::post(key("k"), vec![other_asset], note()).unwrap(),
+            domain::ledger::Operation::move_available(key("k"), vec![other_asset], note()).unwrap(),
         ], NOW).await.unwrap();
         assert_eq!(replies, [
             Reply::Conflict(Difference::Amount),
@@ -343,7 +343,7 @@ db_test! {
             let mut tx = db.read().await.unwrap();
             let filter = MovementFilter::Account(account.0);
             let page = list_movements(&mut tx, &filter, before, limit).await.unwrap();
-            page.movements.iter().map(|row| format!("{}/{}", row.op_key, row.leg)).collect::<Vec<_>>()
+            page.movements.iter().map(|row| format!("{}/{}", row.op_key, row.position)).collect::<Vec<_>>()
         };
         assert_eq!(statement(a, i64::MAX, 50).await, ["p/0", "h2/0", "h1/0", "s/0", "s/1", "fund-0/0"]);
         assert_eq!(statement(b, i64::MAX, 50).await, ["p/0", "s/1", "fund-1/0"]);

@@ -110,7 +110,7 @@ impl Bank {
 
     pub fn post(&self, name: &str, movements: &[(AccountId, AccountId, i64)]) -> Operation {
         let movements = movements.iter().map(|(from, to, units)| self.movement(*from, *to, *units)).collect();
-        Operation::post(key(name), movements, note()).expect("some movements")
+        Operation::move_available(key(name), movements, note()).expect("some movements")
     }
 
     pub fn hold(&self, name: &str, user: usize, units: i64) -> Operation {

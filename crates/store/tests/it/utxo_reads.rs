@@ -5,7 +5,7 @@ use store::db_test;
 use store::testing::NOW;
 use store::utxo::{
     Added, AddressKind, Allow, Block, Hash, LockId, Network, NewAddress, NewOutput, NewTx, OutPoint, Path, Paths,
-    Refusal, UtxoError, WalletId, Want,
+    UtxoError, UtxoRefusal, WalletId, Want,
 };
 use store::{Db, Engine};
 
@@ -18,7 +18,7 @@ fn shown(address: &NewAddress) -> String {
     address.script.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn refusal<T: std::fmt::Debug>(result: Result<T, UtxoError>) -> Refusal {
+fn refusal<T: std::fmt::Debug>(result: Result<T, UtxoError>) -> UtxoRefusal {
     match result {
         Err(UtxoError::Refused(refusal)) => refusal,
         other => panic!("{other:?} is no refusal"),
@@ -75,10 +75,10 @@ db_test! {
         let wallet = db.create_wallet("hot", Network::Regtest, NOW).await.unwrap();
         let path = Some((0, 7));
         db.add_addresses(wallet, &[address(0, 1, path)], Paths::Exact, NOW).await.unwrap();
-        let taken = Refusal::PathTaken { account: 0, path: Path { branch: 0, index: 7 } };
+        let taken = UtxoRefusal::PathTaken { account: 0, path: Path { branch: 0, index: 7 } };
         assert_eq!(refusal(db.add_addresses(wallet, &[address(0, 9, None), address(0, 2, path)], Paths::Exact, NOW).await), taken);
         let twice = [address(1, 3, Some((1, 1))), address(1, 4, Some((1, 1)))];
-        assert!(matches!(refusal(db.add_addresses(wallet, &twice, Paths::Exact, NOW).await), Refusal::PathTaken { account: 1, .. }));
+        assert!(matches!(refusal(db.add_addresses(wallet, &twice, Paths::Exact, NOW).await), UtxoRefusal::PathTaken { account: 1, .. }));
         // The same once more, another account, another branch, another kind, and another wallet.
         let taproot = NewAddress { kind: AddressKind::P2tr, ..address(0, 7, path) };
         let fine = [address(0, 1, path), address(1, 5, path), address(0, 6, Some((1, 7))), taproot];
@@ -100,12 +100,12 @@ db_test! {
 
         let script = shown(&watched);
         for (given, refused) in [
-            (address(0, 1, Some((0, 7))), Refusal::PathTaken { account: 0, path: Path { branch: 0, index: 7 } }),
-            (address(0, 2, Some((0, 8))), Refusal::OtherPath {
+            (address(0, 1, Some((0, 7))), UtxoRefusal::PathTaken { account: 0, path: Path { branch: 0, index: 7 } }),
+            (address(0, 2, Some((0, 8))), UtxoRefusal::OtherPath {
                 script: shown(&address(0, 2, None)),
                 path: Path { branch: 0, index: 7 },
             }),
-            (address(1, 1, Some((0, 8))), Refusal::AddressTaken(script.clone())),
+            (address(1, 1, Some((0, 8))), UtxoRefusal::AddressTaken(script.clone())),
         ] {
             assert_eq!(refusal(db.add_addresses(wallet, &[given], Paths::Exact, NOW).await), refused);
         }
@@ -113,7 +113,7 @@ db_test! {
         let both = [address(0, 3, None), with_path.clone(), address(0, 3, Some((0, 3))), watched.clone()];
         assert_eq!(db.add_addresses(wallet, &both, Paths::Exact, NOW).await.unwrap(), Added { new: 1, learned: 1 });
         assert_eq!(db.add_addresses(wallet, &both, Paths::Exact, NOW).await.unwrap(), Added::default());
-        let other = Refusal::OtherPath { script, path: Path { branch: 1, index: 8 } };
+        let other = UtxoRefusal::OtherPath { script, path: Path { branch: 1, index: 8 } };
         assert_eq!(refusal(db.add_addresses(wallet, &[address(0, 1, Some((1, 9)))], Paths::Exact, NOW).await), other);
         assert_eq!(db.candidates(wallet, 0, &want, NOW).await.unwrap().len(), 1, "it can be spent from");
     }
@@ -190,8 +190,8 @@ db_test! {
     async fn asking_what_may_be_pruned_prunes_nothing(db: TestDb) {
         let wallet = wallet(db).await;
         let (deposit, unknown) = (Hash([1; 32]), Hash([2; 32]));
-        assert!(matches!(refusal(db.may_prune(wallet, deposit).await), Refusal::NotFinal(_)));
-        assert_eq!(refusal(db.may_prune(wallet, unknown).await), Refusal::UnknownTransaction(unknown));
+        assert!(matches!(refusal(db.may_prune(wallet, deposit).await), UtxoRefusal::NotFinal(_)));
+        assert_eq!(refusal(db.may_prune(wallet, unknown).await), UtxoRefusal::UnknownTransaction(unknown));
         let output = NewOutput { script: vec![0x51], amount: 1_000 };
         let inputs = vec![coin(0), coin(1)];
         let spend = NewTx { hash: Hash([3; 32]), raw: vec![3], coinbase: false, inputs, outputs: vec![output] };
@@ -199,12 +199,12 @@ db_test! {
         for height in 102..=200 {
             connect(db, height, &[]).await;
         }
-        assert!(matches!(refusal(db.may_prune(wallet, deposit).await), Refusal::NotFinal(_)), "spent 99 blocks ago");
+        assert!(matches!(refusal(db.may_prune(wallet, deposit).await), UtxoRefusal::NotFinal(_)), "spent 99 blocks ago");
         connect(db, 201, &[]).await;
         db.may_prune(wallet, deposit).await.unwrap();
         assert!(db.transaction(wallet, deposit, NOW).await.unwrap().is_some(), "it is still there");
         db.prune(wallet, deposit, "ann", "case 4711", NOW).await.unwrap();
-        assert_eq!(refusal(db.may_prune(wallet, deposit).await), Refusal::UnknownTransaction(deposit));
+        assert_eq!(refusal(db.may_prune(wallet, deposit).await), UtxoRefusal::UnknownTransaction(deposit));
     }
 
     /// Were the winner pruned first, nothing would say any more that the loser cannot be mined; shown once more it would
@@ -232,7 +232,7 @@ db_test! {
             connect(db, height, &[]).await;
         }
         let first = refusal(db.prune(wallet, won.hash, "ann", "case 4711", NOW).await);
-        assert_eq!(first, Refusal::NotFinal("others that wanted its inputs are still there; prune them first"));
+        assert_eq!(first, UtxoRefusal::NotFinal("others that wanted its inputs are still there; prune them first"));
         // The one in between had replaced the other, which stays replaced without it.
         for one in [&between, &lost, &won] {
             db.prune(wallet, one.hash, "ann", "case 4711", NOW).await.unwrap();

@@ -39,7 +39,7 @@ pub fn release(transfer: &Transfer) -> Result<Operation, BadOperation> {
 
 pub fn deposit(transfer: &Transfer, clearing: AccountId) -> Result<Operation, BadOperation> {
     let movement = movement(clearing, transfer.funding, transfer);
-    Operation::post(key(transfer, "deposit")?, vec![movement], reference()?)
+    Operation::move_available(key(transfer, "deposit")?, vec![movement], reference()?)
 }
 
 const fn movement(from: AccountId, to: AccountId, transfer: &Transfer) -> Movement {

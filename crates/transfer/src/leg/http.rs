@@ -1,5 +1,5 @@
-//! Any exchange's own engine as a leg, over HTTP. The contract is in `docs/http-leg.md`; what decides is the table of
-//! [`judge`]: only a clear yes is `Success`, only a clear business refusal is `Failed`, everything else is `Pending`.
+//! Any exchange's own engine as a leg, over HTTP. The contract is in `docs/http-leg.md`. The table of [`judge`]
+//! decides: only a clear yes is `Success`, only a clear business refusal is `Failed`, everything else is `Pending`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,9 +22,9 @@ use serde_json::json;
 use super::{Answer, Answered, Call, Holding, Leg, Reason, Record, Verb, sane};
 use crate::assets::Assets;
 
-/// Calls on their way at a time, each on a connection that is kept.
+/// So many calls are on their way at a time, each on a connection that is kept open.
 const CONCURRENCY: usize = 64;
-/// No answer is longer than this.
+/// A longer answer is not read.
 const ANSWER_BYTES: usize = 64 * 1024;
 
 pub struct HttpLeg {
@@ -45,7 +45,7 @@ pub enum BadHttpLeg {
 }
 
 impl HttpLeg {
-    /// `freezes`: the engine's withdraw only puts the money aside, and wants a commit.
+    /// `freezes`: the engine's withdrawal only puts the money aside, until it is committed.
     pub fn new(
         base: &str,
         token: Option<&str>,
@@ -130,10 +130,10 @@ impl HttpLeg {
     }
 }
 
-/// What an engine may say. Unknown members are ignored: its answer may well hold more.
+/// The members of an engine's answer that are read. It may have others.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Said {
+struct Body {
     success: bool,
     rolled_back: bool,
     error: Option<String>,
@@ -141,8 +141,8 @@ struct Said {
     req_id: Option<String>,
 }
 
-impl Said {
-    /// An object, and nothing else: serde would take an array for one.
+impl Body {
+    /// Only from a JSON object: serde would also take an array of the values.
     fn read(body: &[u8]) -> Option<Self> {
         let object = body.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{');
         if object { serde_json::from_slice(body).ok() } else { None }
@@ -155,14 +155,14 @@ impl Said {
 /// | 200, 400 | `{"error": "…"}` | `Failed`: a business refusal |
 /// | anything else | | `Pending` |
 fn judge(status: StatusCode, body: &[u8], id: Id<id::Transfer>) -> Answer {
-    let said = Said::read(body);
+    let said = Body::read(body);
     let nothing = |words: &str| Answer::Pending(Reason::foreign("LEG_ANSWER_INVALID", words));
     let Some(said) = said else { return nothing(&format!("status {status}, and no JSON object that makes sense")) };
     if said.req_id.as_ref().is_some_and(|told| *told != id.to_string()) {
         return nothing("the answer is about another transfer");
     }
     match (status, said.success, &said.error) {
-        // What was undone at the engine is neither done nor refused: a person has been at it.
+        // The engine undid it without being asked to, so it is neither done nor refused: a person must look at it.
         _ if said.rolled_back => nothing("the engine says that it was rolled back"),
         (StatusCode::OK, true, None) => Answer::Success,
         (StatusCode::OK | StatusCode::BAD_REQUEST, false, Some(error)) if !error.is_empty() => {
@@ -173,7 +173,7 @@ fn judge(status: StatusCode, body: &[u8], id: Id<id::Transfer>) -> Answer {
 }
 
 fn judge_query(status: StatusCode, body: &[u8], id: Id<id::Transfer>) -> Record {
-    let said = Said::read(body);
+    let said = Body::read(body);
     let nothing = || Record::Unknown(Reason::new("LEG_ANSWER_INVALID", "the engine's answer decides nothing"));
     let Some(said) = said.filter(|said| said.req_id.as_ref().is_none_or(|told| *told == id.to_string())) else {
         return nothing();
@@ -187,8 +187,8 @@ fn judge_query(status: StatusCode, body: &[u8], id: Id<id::Transfer>) -> Record 
     }
 }
 
-/// Codes that users know are passed on; what else an engine calls its reasons stays words.
-fn refusal(said: &Said, words: &str) -> Reason {
+/// An engine's own code is passed on if users know it. Any other becomes `LEG_REFUSED`, with the engine's words.
+fn refusal(said: &Body, words: &str) -> Reason {
     const KNOWN: [&str; 5] =
         ["INSUFFICIENT_BALANCE", "ACCOUNT_FROZEN", "ACCOUNT_DISABLED", "SOURCE_ACCOUNT_NOT_FOUND", "INVALID_AMOUNT"];
     let code = said.code.as_deref().and_then(|code| KNOWN.into_iter().find(|known| *known == code));
@@ -229,7 +229,7 @@ mod tests {
         Id::new(7).expect("positive")
     }
 
-    /// 003 §5.4, and what it leaves open: whatever is not clear decides nothing.
+    /// 003 §5.4, and the cases that it leaves open: an answer that is not clear decides nothing.
     #[test]
     fn only_a_clear_answer_decides() {
         for (status, body, expected) in [

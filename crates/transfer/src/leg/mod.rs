@@ -6,7 +6,7 @@
 //! | [`spot`] | remote | the spot engine, in this process or over TCP |
 //! | [`http`] | remote | any exchange's own engine: the contract is in `docs/http-leg.md` |
 //!
-//! **A leg trusts nobody**: it looks at what it is asked for once more by itself.
+//! **A leg trusts no caller**: it checks each call once more by itself.
 
 pub mod funding;
 pub mod http;
@@ -49,7 +49,7 @@ impl Call {
     }
 }
 
-/// Why a leg refused, or why nobody knows: a code for machines and words for people.
+/// Why a leg refused, or why its answer is not known: a code for machines and words for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reason {
     code: Cow<'static, str>,
@@ -61,7 +61,7 @@ impl Reason {
         Self { code: Cow::Borrowed(code), words: Cow::Borrowed(words) }
     }
 
-    /// From outside: cut to a length that fits a row, without control characters.
+    /// With words from outside: they are cut to a length that fits a row, and lose their control characters.
     pub fn foreign(code: &'static str, words: &str) -> Self {
         let words: String = words.chars().filter(|one| !one.is_control()).take(150).collect();
         Self { code: Cow::Borrowed(code), words: Cow::Owned(words) }
@@ -85,7 +85,7 @@ pub enum Answer {
     Success,
     /// It was refused, explicitly, and never will take effect.
     Failed(Reason),
-    /// Nobody knows: no answer, a late one, one that decides nothing or makes no sense. Ask again.
+    /// Not known: there was no answer, or a late one, or one that decides nothing or makes no sense. Ask again.
     Pending(Reason),
 }
 
@@ -116,19 +116,20 @@ pub type Answered<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// The far end of every transfer. Calls come in batches, mixed; there are as many answers as calls, in their order.
 pub trait Leg: Send + Sync {
-    /// Whoever waits for this does so with a deadline, and takes no answer for `Pending`.
+    /// The coordinator waits for the answers with a deadline, and takes no answer for `Pending`.
     fn call<'a>(&'a self, calls: &'a [Call]) -> Answered<'a, Vec<Answer>>;
 
     /// What stands under the ids of these transfers.
     fn query<'a>(&'a self, ids: &'a [Id<id::Transfer>]) -> Answered<'a, Vec<Record>>;
 
-    /// What users have there. `None`: the leg does not tell, or does not answer.
+    /// What users have there; inside, `None` for a user without an account. `None` for all: the leg does not tell, or
+    /// does not answer.
     fn holdings<'a>(&'a self, of: &'a [(UserId, AssetId)]) -> Answered<'a, Option<Vec<Option<Holding>>>>;
 
     /// What all users together have there, per asset. `None`: the leg does not tell, or does not answer.
     fn totals<'a>(&'a self, of: &'a [AssetId]) -> Answered<'a, Option<Vec<Amount>>>;
 
-    /// How many times the time of one call a batch of so many may take.
+    /// How many times as long as one call a batch of so many calls may take.
     fn turns(&self, calls: usize) -> u32 {
         if calls == 0 { 0 } else { 1 }
     }
@@ -137,7 +138,7 @@ pub trait Leg: Send + Sync {
     fn freezes(&self) -> bool;
 }
 
-/// What every leg looks at again by itself. The amount is checked against nothing but sense: limits are the gate's.
+/// What every leg checks again by itself. It knows no limits of an asset: those are the gate's.
 pub(crate) fn sane(call: &Call) -> Result<(), Reason> {
     if !call.amount.is_positive() {
         return Err(Reason::new("INVALID_AMOUNT", "a leg was asked to move nothing or less"));

@@ -12,17 +12,17 @@ use super::{Answer, Answered, Call, Holding, Leg, Reason, Record, Verb, sane};
 pub enum SpotLeg {
     Engine(Engine),
     Client(Connection),
-    /// The simulator's engine, over a line that misbehaves.
-    Simulated(Box<dyn Submit>),
+    /// Another way to an engine, such as the simulator's line that loses messages.
+    Other(Box<dyn Submit>),
 }
 
-/// Whatever takes a submission to an engine and brings its answers back, or says why there are none.
+/// A way to an engine: it takes a submission there and brings the answers back, or says why there are none.
 pub trait Submit: Send + Sync {
     fn submit<'a>(&'a self, requests: &'a [Request]) -> Answered<'a, Result<Vec<Told>, Reason>>;
 }
 
-/// A client, and how to make another: one that the engine rejected (a wrong token, another version) never tries again,
-/// but what was wrong may be put right while we run.
+/// A client, and how to make another. A client that the engine rejected (a wrong token, another version) never tries
+/// again, but an operator may put right what was wrong while this process runs.
 pub struct Connection {
     client: Mutex<Client>,
     connect: Box<dyn Fn() -> Client + Send + Sync>,
@@ -43,12 +43,12 @@ impl Connection {
 }
 
 impl SpotLeg {
-    /// An engine elsewhere; `connect` is asked again whenever it rejected us.
+    /// An engine in another process. `connect` makes a new client whenever the engine has rejected the last one.
     pub fn elsewhere(connect: impl Fn() -> Client + Send + Sync + 'static) -> Self {
         Self::Client(Connection { client: Mutex::new(connect()), connect: Box::new(connect) })
     }
 
-    /// All answers, or why there are none. Then anything may have happened.
+    /// All answers, or why there are none. Without answers, the engine may have done any part of the requests.
     async fn submit(&self, requests: &[Request]) -> Result<Vec<Told>, Reason> {
         let mut answers = Vec::with_capacity(requests.len());
         for part in requests.chunks(SUBMISSION_MAX) {
@@ -60,7 +60,7 @@ impl SpotLeg {
                 Self::Client(client) => {
                     client.submit(part).await.map_err(|error| Reason::foreign(error.code(), &error.to_string()))
                 }
-                Self::Simulated(line) => line.submit(part).await,
+                Self::Other(way) => way.submit(part).await,
             };
             answers.extend(told?);
         }
@@ -83,7 +83,7 @@ fn operation(call: &Call) -> Operation {
     }
 }
 
-/// Only what the engine decided decides anything here.
+/// Only a decision of the engine is `Success` or `Failed`.
 fn answer(verb: Verb, told: &Told) -> Answer {
     let undecided = |told: &Told| {
         let code = told.code().unwrap_or("LEG_ANSWER_INVALID");
@@ -95,7 +95,7 @@ fn answer(verb: Verb, told: &Told) -> Answer {
             let reason = refused(*refusal);
             match verb {
                 Verb::Withdraw | Verb::Deposit => Answer::Failed(reason),
-                // There is no way but forward from here.
+                // The withdrawal took effect, so it must still be made final or undone: the call is made again.
                 Verb::Commit | Verb::Rollback => Answer::Pending(reason),
             }
         }
@@ -122,7 +122,7 @@ impl Leg for SpotLeg {
             let told = if requests.is_empty() { Ok(Vec::new()) } else { self.submit(&requests).await };
             let mut told = told.map(Vec::into_iter);
             let each = calls.iter().zip(checked).map(|(call, checked)| match (checked, &mut told) {
-                // Not asked, so not refused by the engine either: a person must look at it.
+                // The engine was not asked, so it did not refuse either: a person must look at it.
                 (Err(reason), _) => Answer::Pending(reason),
                 (Ok(()), Err(reason)) => Answer::Pending(reason.clone()),
                 (Ok(()), Ok(told)) => told.next().map_or_else(

@@ -1,4 +1,4 @@
-//! The audit is clean while traffic runs, and names what somebody has changed.
+//! The audit is clean while traffic runs, and names rows that were changed by hand.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use domain::{Amount, Timestamp};
 use store::audit::Finding;
 use store::db_test;
 use transfer::audit::{Options, audit};
-use transfer::{Desk, DeskSettings};
+use transfer::{Intake, IntakeSettings};
 
 use crate::support::*;
 
@@ -25,15 +25,15 @@ async fn broken(world: &World) -> Vec<&'static str> {
 db_test! {
     async fn traffic_causes_no_false_alarm(db: TestDb) {
         let world = World::open(db, 12).await;
-        let desk = Arc::new(Desk::open(world.coordinator.clone(), DeskSettings::default()));
+        let intake = Arc::new(Intake::open(world.coordinator.clone(), IntakeSettings::default()));
         let mut tasks = tokio::task::JoinSet::new();
         for number in 1..=12 {
-            let (desk, there, back) =
-                (desk.clone(), world.wish(number, ToSpot, 100), world.wish(number, ToFunding, 60));
+            let (intake, there, back) =
+                (intake.clone(), world.order(number, ToSpot, 100), world.order(number, ToFunding, 60));
             tasks.spawn(async move {
                 for _ in 0..25 {
-                    desk.place(vec![there.clone(), there.clone()]).await.unwrap();
-                    desk.place(vec![back.clone(), back.clone(), back.clone()]).await.unwrap();
+                    intake.place(vec![there.clone(), there.clone()]).await.unwrap();
+                    intake.place(vec![back.clone(), back.clone(), back.clone()]).await.unwrap();
                 }
             });
         }
@@ -49,7 +49,7 @@ db_test! {
             while tasks.try_join_next().is_some() {}
         }
         assert!(audits > 2, "only {audits} audits ran beside the traffic");
-        desk.close().await;
+        intake.close().await;
         world.recover().await;
         assert_eq!(broken(&world).await, Vec::<&str>::new());
         world.assert_whole().await;
@@ -57,11 +57,11 @@ db_test! {
 
     async fn what_was_changed_by_hand_is_found(db: TestDb) {
         let world = World::open(db, 3).await;
-        let there = world.transfer(world.wish(1, ToSpot, 1_000)).await;
-        let back = world.transfer(world.wish(1, ToFunding, 400)).await;
-        world.transfer(world.wish(2, ToSpot, 500)).await;
+        let there = world.transfer(world.order(1, ToSpot, 1_000)).await;
+        let back = world.transfer(world.order(1, ToFunding, 400)).await;
+        world.transfer(world.order(2, ToSpot, 500)).await;
         set_spot_status(&world, 2, domain::AccountStatus::Disabled).await;
-        let undone = world.transfer(world.wish(2, ToSpot, 300)).await;
+        let undone = world.transfer(world.order(2, ToSpot, 300)).await;
         assert_eq!(undone.state, State::RolledBack);
         assert_eq!(broken(&world).await, Vec::<&str>::new());
         let (there, back, undone) = (there.id.number(), back.id.number(), undone.id.number());

@@ -53,14 +53,14 @@ async fn run(world: &World, n: i64, kind: Kind) -> bool {
     let faults = Arc::new(Nth { left: AtomicI64::new(n), kind });
     let db = world.db.with_faults(faults.clone());
     let victim = coordinator(db, world.leg.clone(), world.clock.clone(), 20, settings());
-    let wishes = [
+    let orders = [
         world.named(1, ToSpot, 110, &format!("there-{n}-{kind:?}")),
         world.named(2, ToFunding, 120, &format!("back-{n}-{kind:?}")),
         // Refused by the engine: its account there is disabled.
         world.named(3, ToSpot, 130, &format!("refused-{n}-{kind:?}")),
     ];
     let work = async {
-        let created = victim.create(&wishes, Begin::Now).await.ok()?;
+        let created = victim.create(&orders, Begin::Now).await.ok()?;
         let new = created.into_iter().filter_map(|one| match one {
             Created::New(transfer) => Some(transfer),
             Created::Duplicate(_) | Created::Rejected(_) => None,
@@ -82,15 +82,15 @@ async fn run(world: &World, n: i64, kind: Kind) -> bool {
 }
 
 async fn every_point(world: &World, kind: Kind) {
-    world.transfer(world.wish(2, ToSpot, 5_000)).await;
-    world.transfer(world.wish(3, ToSpot, 100)).await;
+    world.transfer(world.order(2, ToSpot, 5_000)).await;
+    world.transfer(world.order(3, ToSpot, 100)).await;
     set_spot_status(world, 3, AccountStatus::Disabled).await;
     for n in 0.. {
         assert!(n < 200, "there is no end to the points");
         let struck = run(world, n, kind).await;
         world.recover().await;
         world.assert_whole().await;
-        // The client sends the same again: what was recorded is found, what was not is made now. Once.
+        // The client sends the same again. An order that was recorded is found, another is recorded now: each once.
         for (number, direction, amount, name) in
             [(1, ToSpot, 110, "there"), (2, ToFunding, 120, "back"), (3, ToSpot, 130, "refused")]
         {
@@ -115,7 +115,7 @@ async fn every_point(world: &World, kind: Kind) {
         }
         // Money to go on with.
         for (number, direction, amount) in [(1, ToFunding, 110), (2, ToSpot, 120)] {
-            assert_eq!(world.transfer(world.wish(number, direction, amount)).await.state, State::Committed);
+            assert_eq!(world.transfer(world.order(number, direction, amount)).await.state, State::Committed);
         }
     }
 }

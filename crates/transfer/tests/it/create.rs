@@ -3,12 +3,12 @@
 use domain::transfer::{Direction::*, Rejection, State};
 use domain::{AccountStatus, Amount, AssetId, Availability};
 use store::db_test;
-use transfer::{Begin, Created, Desk, DeskSettings, Settings, Wish};
+use transfer::{Begin, Created, Intake, IntakeSettings, Settings, TransferOrder};
 
 use crate::support::*;
 
-async fn rejection(world: &World, wish: Wish) -> Rejection {
-    let created = world.coordinator.create(&[wish], Begin::Now).await.unwrap();
+async fn rejection(world: &World, order: TransferOrder) -> Rejection {
+    let created = world.coordinator.create(&[order], Begin::Now).await.unwrap();
     match created[0] {
         Created::Rejected(rejection) => rejection,
         ref other => panic!("{other:?}"),
@@ -18,38 +18,38 @@ async fn rejection(world: &World, wish: Wish) -> Rejection {
 db_test! {
     async fn what_is_refused_leaves_nothing_behind(db: TestDb) {
         let world = World::open(db, 2).await;
-        let wish = |amount| world.wish(1, ToSpot, amount);
-        let stranger = |direction| Wish { user: user(99), ..world.wish(1, direction, 100) };
-        for (wish, expected) in [
-            (wish(0), Rejection::InvalidAmount),
-            (wish(-5), Rejection::InvalidAmount),
-            (wish(9), Rejection::AmountTooSmall),
-            (wish(5_001), Rejection::AmountTooLarge),
-            (wish(i64::MAX), Rejection::Overflow),
+        let order = |amount| world.order(1, ToSpot, amount);
+        let stranger = |direction| TransferOrder { user: user(99), ..world.order(1, direction, 100) };
+        for (order, expected) in [
+            (order(0), Rejection::InvalidAmount),
+            (order(-5), Rejection::InvalidAmount),
+            (order(9), Rejection::AmountTooSmall),
+            (order(5_001), Rejection::AmountTooLarge),
+            (order(i64::MAX), Rejection::Overflow),
             (stranger(ToSpot), Rejection::SourceAccountNotFound),
             (stranger(ToFunding), Rejection::SourceAccountNotFound),
-            (Wish { asset: world.btc, ..wish(100) }, Rejection::SourceAccountNotFound),
-            (Wish { asset: AssetId(12_345), ..wish(100) }, Rejection::SourceAccountNotFound),
+            (TransferOrder { asset: world.btc, ..order(100) }, Rejection::SourceAccountNotFound),
+            (TransferOrder { asset: AssetId(12_345), ..order(100) }, Rejection::SourceAccountNotFound),
             // No balance at the engine yet.
-            (world.wish(1, ToFunding, 100), Rejection::SourceAccountNotFound),
+            (world.order(1, ToFunding, 100), Rejection::SourceAccountNotFound),
         ] {
-            assert_eq!(rejection(&world, wish.clone()).await, expected, "{wish:?}");
+            assert_eq!(rejection(&world, order.clone()).await, expected, "{order:?}");
         }
-        world.transfer(wish(1_000)).await;
-        assert_eq!(rejection(&world, world.wish(1, ToFunding, 1_001)).await, Rejection::InsufficientBalance);
-        world.transfer(world.wish(2, ToSpot, 5_000)).await;
-        world.transfer(world.wish(2, ToSpot, 4_000)).await;
-        assert_eq!(rejection(&world, world.wish(2, ToSpot, 1_001)).await, Rejection::InsufficientBalance);
+        world.transfer(order(1_000)).await;
+        assert_eq!(rejection(&world, world.order(1, ToFunding, 1_001)).await, Rejection::InsufficientBalance);
+        world.transfer(world.order(2, ToSpot, 5_000)).await;
+        world.transfer(world.order(2, ToSpot, 4_000)).await;
+        assert_eq!(rejection(&world, world.order(2, ToSpot, 1_001)).await, Rejection::InsufficientBalance);
         for (status, expected) in
             [(AccountStatus::Frozen, Rejection::AccountFrozen), (AccountStatus::Disabled, Rejection::AccountDisabled)]
         {
             set_funding_status(&world, 1, status, &format!("{status:?}")).await;
-            assert_eq!(rejection(&world, wish(100)).await, expected);
+            assert_eq!(rejection(&world, order(100)).await, expected);
             set_spot_status(&world, 2, status).await;
-            assert_eq!(rejection(&world, world.wish(2, ToFunding, 100)).await, expected);
+            assert_eq!(rejection(&world, world.order(2, ToFunding, 100)).await, expected);
         }
         // A disabled account does not take either.
-        assert_eq!(rejection(&world, world.wish(1, ToFunding, 100)).await, Rejection::AccountDisabled);
+        assert_eq!(rejection(&world, world.order(1, ToFunding, 100)).await, Rejection::AccountDisabled);
         for (status, enabled, expected) in [
             (Availability::Active, false, Rejection::TransferNotAllowed),
             (Availability::Suspended, false, Rejection::AssetSuspended),
@@ -59,7 +59,7 @@ db_test! {
                 (asset.status, asset.internal_transfer_enabled) = (status, enabled);
             }
             db.apply_catalog(&catalog, &AUTHOR, store::testing::NOW).await.unwrap();
-            assert_eq!(rejection(&world, wish(100)).await, expected);
+            assert_eq!(rejection(&world, order(100)).await, expected);
         }
         assert_eq!(world.all().await.len(), 3, "only what was accepted is there");
         world.assert_whole().await;
@@ -67,15 +67,15 @@ db_test! {
 
     async fn the_wishes_of_a_batch_share_the_balance(db: TestDb) {
         let world = World::open(db, 1).await;
-        let wishes = vec![world.wish(1, ToSpot, 4_000); 4];
-        let created = world.coordinator.create(&wishes, Begin::Now).await.unwrap();
+        let orders = vec![world.order(1, ToSpot, 4_000); 4];
+        let created = world.coordinator.create(&orders, Begin::Now).await.unwrap();
         let accepted = created.iter().filter(|one| matches!(one, Created::New(_))).count();
         assert_eq!(accepted, 2);
         assert_eq!(created[2..], vec![Created::Rejected(Rejection::InsufficientBalance); 2]);
         assert_eq!(world.books(1).await, (2_000, 8_000, 0));
         world.recover().await;
-        let wishes = vec![world.wish(1, ToFunding, 3_000); 4];
-        let created = world.coordinator.create(&wishes, Begin::Now).await.unwrap();
+        let orders = vec![world.order(1, ToFunding, 3_000); 4];
+        let created = world.coordinator.create(&orders, Begin::Now).await.unwrap();
         assert_eq!(created.iter().filter(|one| matches!(one, Created::New(_))).count(), 2);
         world.recover().await;
         assert_eq!(world.books(1).await, (8_000, 0, 2_000));
@@ -91,7 +91,7 @@ db_test! {
         for other in [
             world.named(1, ToSpot, 101, "a"),
             world.named(1, ToFunding, 100, "a"),
-            Wish { asset: world.btc, ..world.named(1, ToSpot, 100, "a") },
+            TransferOrder { asset: world.btc, ..world.named(1, ToSpot, 100, "a") },
         ] {
             assert_eq!(rejection(&world, other).await, Rejection::DuplicateRequest);
         }
@@ -112,8 +112,8 @@ db_test! {
         let world = World::open(db, 1).await;
         let mut tasks = tokio::task::JoinSet::new();
         for _ in 0..16 {
-            let (coordinator, wish) = (world.coordinator.clone(), world.named(1, ToSpot, 100, "once"));
-            tasks.spawn(async move { coordinator.create(&[wish], Begin::Now).await.unwrap().remove(0) });
+            let (coordinator, order) = (world.coordinator.clone(), world.named(1, ToSpot, 100, "once"));
+            tasks.spawn(async move { coordinator.create(&[order], Begin::Now).await.unwrap().remove(0) });
         }
         let mut new = 0;
         while let Some(created) = tasks.join_next().await {
@@ -133,17 +133,17 @@ db_test! {
         let settings = Settings { daily_transfers: 4, ..settings() };
         let world = World::with(db, 3, settings, false).await;
         for _ in 0..2 {
-            world.transfer(world.wish(1, ToSpot, 5_000)).await;
-            world.transfer(world.wish(1, ToFunding, 5_000)).await;
+            world.transfer(world.order(1, ToSpot, 5_000)).await;
+            world.transfer(world.order(1, ToFunding, 5_000)).await;
         }
-        assert_eq!(rejection(&world, world.wish(1, ToSpot, 10)).await, Rejection::DailyLimitExceeded);
-        world.transfer(world.wish(2, ToSpot, 5_000)).await;
+        assert_eq!(rejection(&world, world.order(1, ToSpot, 10)).await, Rejection::DailyLimitExceeded);
+        world.transfer(world.order(2, ToSpot, 5_000)).await;
         // What is refused for another reason does not count.
         for _ in 0..5 {
-            assert_eq!(rejection(&world, world.wish(2, ToFunding, 4_999 + 2)).await, Rejection::AmountTooLarge);
+            assert_eq!(rejection(&world, world.order(2, ToFunding, 4_999 + 2)).await, Rejection::AmountTooLarge);
         }
-        let wishes = vec![world.wish(3, ToSpot, 100); 6];
-        let created = world.coordinator.create(&wishes, Begin::Now).await.unwrap();
+        let orders = vec![world.order(3, ToSpot, 100); 6];
+        let created = world.coordinator.create(&orders, Begin::Now).await.unwrap();
         assert_eq!(created[4..], vec![Created::Rejected(Rejection::DailyLimitExceeded); 2]);
         // A request that is sent again is no new one.
         world.recover().await;
@@ -160,31 +160,31 @@ db_test! {
     async fn a_day_has_an_amount_too(db: TestDb) {
         let world = World::open(db, 1).await;
         for _ in 0..2 {
-            world.transfer(world.wish(1, ToSpot, 5_000)).await;
-            world.transfer(world.wish(1, ToFunding, 5_000)).await;
+            world.transfer(world.order(1, ToSpot, 5_000)).await;
+            world.transfer(world.order(1, ToFunding, 5_000)).await;
         }
-        assert_eq!(rejection(&world, world.wish(1, ToSpot, 10)).await, Rejection::DailyAmountExceeded);
+        assert_eq!(rejection(&world, world.order(1, ToSpot, 10)).await, Rejection::DailyAmountExceeded);
         world.wait(std::time::Duration::from_secs(86_400));
-        assert_eq!(world.transfer(world.wish(1, ToSpot, 10)).await.state, State::Committed);
+        assert_eq!(world.transfer(world.order(1, ToSpot, 10)).await.state, State::Committed);
         world.assert_whole().await;
     }
 
     async fn what_does_not_fit_the_buffer_is_written_down(db: TestDb) {
         let world = World::open(db, 4).await;
-        let settings = DeskSettings { lanes: 1, ahead: 1, queue: 1, ..DeskSettings::default() };
-        let desk = std::sync::Arc::new(Desk::open(world.coordinator.clone(), settings));
+        let settings = IntakeSettings { lanes: 1, ahead: 1, queue: 1, ..IntakeSettings::default() };
+        let intake = std::sync::Arc::new(Intake::open(world.coordinator.clone(), settings));
         let mut tasks = tokio::task::JoinSet::new();
         for number in 0..40 {
-            let (desk, wish) = (desk.clone(), world.wish(1 + number % 4, ToSpot, 100));
-            tasks.spawn(async move { desk.place(vec![wish]).await.unwrap().remove(0) });
+            let (intake, order) = (intake.clone(), world.order(1 + number % 4, ToSpot, 100));
+            tasks.spawn(async move { intake.place(vec![order]).await.unwrap().remove(0) });
         }
         while let Some(created) = tasks.join_next().await {
             assert!(matches!(created.unwrap(), Created::New(_)));
         }
         let parked = world.coordinator.metrics().transfers_parked.load(std::sync::atomic::Ordering::Relaxed);
         assert!(parked > 0, "the buffer of one was full at least once");
-        desk.close().await;
-        assert!(desk.place(vec![world.wish(1, ToSpot, 100)]).await.is_err(), "a closed desk takes nothing");
+        intake.close().await;
+        assert!(intake.place(vec![world.order(1, ToSpot, 100)]).await.is_err(), "a closed intake takes nothing");
         world.recover().await;
         assert_eq!(world.all().await.iter().filter(|one| one.state == State::Committed).count(), 40);
         assert_eq!(world.books(1).await, (9_000, 0, 1_000));
@@ -193,9 +193,9 @@ db_test! {
 
     async fn the_desk_answers_with_the_end(db: TestDb) {
         let world = World::open(db, 30).await;
-        let desk = Desk::open(world.coordinator.clone(), DeskSettings::default());
-        let wishes = (1..=3).map(|_| world.wish(7, ToSpot, 100)).collect();
-        let created = desk.place(wishes).await.unwrap();
+        let intake = Intake::open(world.coordinator.clone(), IntakeSettings::default());
+        let orders = (1..=3).map(|_| world.order(7, ToSpot, 100)).collect();
+        let created = intake.place(orders).await.unwrap();
         assert_eq!(created.len(), 3);
         for one in created {
             let Created::New(transfer) = one else { panic!("{one:?}") };
@@ -203,12 +203,12 @@ db_test! {
         }
         // A leg that does not answer: the request is on its way, and said to be.
         world.leg.plan(&[Mood::LoseAnswer]);
-        let Created::New(transfer) = desk.place(vec![world.wish(8, ToSpot, 100)]).await.unwrap().remove(0) else {
+        let Created::New(transfer) = intake.place(vec![world.order(8, ToSpot, 100)]).await.unwrap().remove(0) else {
             panic!("accepted")
         };
         assert_eq!(transfer.state, State::TargetPending);
         assert_eq!(transfer.amount, Amount::from_units(100));
-        desk.close().await;
+        intake.close().await;
         world.recover().await;
         world.assert_whole().await;
     }

@@ -167,8 +167,8 @@ async fn with_http(db: &store::testing::TestDb) -> (World, ForeignEngine, Arc<Ht
     (world, engine, leg, coordinator)
 }
 
-async fn move_money(coordinator: &transfer::Coordinator, wish: transfer::Wish) -> domain::transfer::Transfer {
-    let created = coordinator.create(&[wish], transfer::Begin::Now).await.unwrap();
+async fn move_money(coordinator: &transfer::Coordinator, order: transfer::TransferOrder) -> domain::transfer::Transfer {
+    let created = coordinator.create(&[order], transfer::Begin::Now).await.unwrap();
     let transfer::Created::New(new) = created[0].clone() else { panic!("{created:?}") };
     coordinator.step(vec![new]).await.unwrap().remove(0)
 }
@@ -176,17 +176,17 @@ async fn move_money(coordinator: &transfer::Coordinator, wish: transfer::Wish) -
 db_test! {
     async fn any_engine_can_be_the_other_side(db: TestDb) {
         let (world, engine, leg, coordinator) = with_http(db).await;
-        let there = move_money(&coordinator, world.wish(1, ToSpot, 1_000)).await;
+        let there = move_money(&coordinator, world.order(1, ToSpot, 1_000)).await;
         assert_eq!(there.state, State::Committed);
-        let back = move_money(&coordinator, world.wish(1, ToFunding, 300)).await;
+        let back = move_money(&coordinator, world.order(1, ToFunding, 300)).await;
         assert_eq!(back.state, State::Committed);
         assert_eq!(engine.books.lock().unwrap().committed, [back.id.to_string()], "the source is settled");
         assert_eq!(engine.books.lock().unwrap().balances[&1], 700);
         // It does not tell balances, so a refusal comes from itself.
-        let refused = move_money(&coordinator, world.wish(1, ToFunding, 701)).await;
+        let refused = move_money(&coordinator, world.order(1, ToFunding, 701)).await;
         assert_eq!((refused.state, refused.error.as_deref()), (State::Failed, Some("INSUFFICIENT_BALANCE")));
         engine.books.lock().unwrap().refuses_deposits = true;
-        let closed = move_money(&coordinator, world.wish(2, ToSpot, 500)).await;
+        let closed = move_money(&coordinator, world.order(2, ToSpot, 500)).await;
         assert_eq!((closed.state, closed.error.as_deref()), (State::RolledBack, Some("ACCOUNT_DISABLED")));
         assert_eq!(leg.query(&[there.id]).await, [Record::Applied]);
         assert!(matches!(leg.query(&[refused.id]).await[..], [Record::Refused(_)]));
@@ -196,15 +196,15 @@ db_test! {
 
     async fn a_bad_answer_is_no_answer(db: TestDb) {
         let (world, engine, _, coordinator) = with_http(db).await;
-        move_money(&coordinator, world.wish(1, ToSpot, 2_000)).await;
+        move_money(&coordinator, world.order(1, ToSpot, 2_000)).await;
         for manner in
             [Manner::Fails500, Manner::Garbage, Manner::HangsUp, Manner::Silent, Manner::AnotherTransfer]
         {
             engine.plan(&[manner]);
-            let there = move_money(&coordinator, world.wish(2, ToSpot, 100)).await;
+            let there = move_money(&coordinator, world.order(2, ToSpot, 100)).await;
             assert_eq!(there.state, State::TargetPending, "{manner:?}");
             engine.plan(&[manner]);
-            let back = move_money(&coordinator, world.wish(1, ToFunding, 100)).await;
+            let back = move_money(&coordinator, world.order(1, ToFunding, 100)).await;
             assert_eq!(back.state, State::SourcePending, "{manner:?}");
             world.recover_with(&coordinator).await;
             for id in [there.id, back.id] {
@@ -223,7 +223,7 @@ db_test! {
         let assets = Arc::new(Assets::load(&world.db).await.unwrap());
         let leg = HttpLeg::new(&address, None, Duration::from_millis(200), false, assets).unwrap();
         let lonely = coordinator(world.db.clone(), Arc::new(leg), world.clock.clone(), 31, settings());
-        let there = move_money(&lonely, world.wish(1, ToSpot, 100)).await;
+        let there = move_money(&lonely, world.order(1, ToSpot, 100)).await;
         assert_eq!((there.state, there.error.as_deref()), (State::TargetPending, Some("LEG_UNREACHABLE")));
         assert_eq!(world.books(1).await.1, 100, "the money stays held");
     }

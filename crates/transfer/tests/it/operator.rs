@@ -14,7 +14,7 @@ db_test! {
     async fn a_retry_does_not_wait_for_its_time(db: TestDb) {
         let world = World::open(db, 1).await;
         world.leg.plan(&[Mood::LoseAnswer; 2]);
-        let stuck = world.transfer(world.wish(1, ToSpot, 100)).await;
+        let stuck = world.transfer(world.order(1, ToSpot, 100)).await;
         let still = world.coordinator.retry(stuck.id, &author()).await.unwrap();
         assert_eq!((still.state, still.tries), (State::TargetPending, 2));
         let ended = world.coordinator.retry(stuck.id, &author()).await.unwrap();
@@ -30,15 +30,15 @@ db_test! {
         let world = World::open(db, 1).await;
         // Never arrived: nothing proves anything.
         world.leg.plan(&[Mood::LoseCall]);
-        let lost = world.transfer(world.wish(1, ToSpot, 100)).await;
+        let lost = world.transfer(world.order(1, ToSpot, 100)).await;
         for wanted in [Wanted::Committed, Wanted::RolledBack] {
             let error = world.coordinator.resolve(lost.id, wanted, &author()).await.unwrap_err();
             assert!(matches!(error, OperatorError::NotProven(_)), "{error:?}");
         }
         assert_eq!(world.read(lost.id).await.version, lost.version, "a refused resolution leaves nothing behind");
-        // Carried out, but nobody heard: that is proof of one end, and against the other.
+        // Carried out, but the answer was lost: the record proves one end, and disproves the other.
         world.leg.plan(&[Mood::LoseAnswer]);
-        let heard = world.transfer(world.wish(1, ToSpot, 200)).await;
+        let heard = world.transfer(world.order(1, ToSpot, 200)).await;
         let error = world.coordinator.resolve(heard.id, Wanted::RolledBack, &author()).await.unwrap_err();
         assert!(matches!(error, OperatorError::NotProven(_)), "{error:?}");
         let ended = world.coordinator.resolve(heard.id, Wanted::Committed, &author()).await.unwrap();
@@ -47,12 +47,12 @@ db_test! {
         assert!(rows.iter().any(|row| row.reason == "resolved as committed by ana: ticket 4711"), "{rows:?}");
         // The other way round, and a refusal.
         world.leg.plan(&[Mood::LoseAnswer]);
-        let back = world.transfer(world.wish(1, ToFunding, 50)).await;
+        let back = world.transfer(world.order(1, ToFunding, 50)).await;
         let ended = world.coordinator.resolve(back.id, Wanted::Committed, &author()).await.unwrap();
         assert_eq!(ended.state, State::Committed);
         set_spot_status(&world, 1, domain::AccountStatus::Disabled).await;
         world.leg.plan(&[Mood::LoseAnswer]);
-        let refused = world.transfer(world.wish(1, ToSpot, 70)).await;
+        let refused = world.transfer(world.order(1, ToSpot, 70)).await;
         let ended = world.coordinator.resolve(refused.id, Wanted::RolledBack, &author()).await.unwrap();
         assert_eq!((ended.state, ended.error.as_deref()), (State::RolledBack, Some("ACCOUNT_DISABLED")));
         set_spot_status(&world, 1, domain::AccountStatus::Active).await;

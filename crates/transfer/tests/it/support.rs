@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ::transfer::leg::spot::SpotLeg;
 use ::transfer::leg::{Answer, Answered, Call, Holding, Leg, Reason, Record, Verb};
-use ::transfer::{Begin, Coordinator, Created, Metrics, Node, Settings, Wish};
+use ::transfer::{Begin, Coordinator, Created, IdMaker, Metrics, Settings, TransferOrder};
 use domain::asset::TransferLimits;
 use domain::id::{self, Id, NodeId};
 use domain::ledger::{Movement, OpKey, Operation, Reference};
@@ -44,12 +44,12 @@ pub fn catalog() -> Catalog {
     catalog
 }
 
-/// What a [`Moody`] leg does with the next call of it.
+/// What a [`Moody`] leg does with its next call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mood {
-    /// Carried out; nobody hears of it.
+    /// Carried out; the caller gets no answer.
     LoseAnswer,
-    /// Not carried out, and no answer.
+    /// Not carried out; the caller gets no answer.
     LoseCall,
     /// Carried out twice.
     Twice,
@@ -162,7 +162,7 @@ impl World {
                 let movement =
                     Movement { from: opened[0], to: *account, asset: usdt, amount: Amount::from_units(FUNDS) };
                 let key = OpKey::new(format!("fund-{account}")).unwrap();
-                Operation::post(key, vec![movement], Reference::new("funds").unwrap()).unwrap()
+                Operation::move_available(key, vec![movement], Reference::new("funds").unwrap()).unwrap()
             })
             .collect();
         assert!(db.post(&fund, NOW).await.unwrap().iter().all(|reply| reply.applied()));
@@ -186,19 +186,19 @@ impl World {
         Self { db, clock, engine, leg, coordinator, usdt, btc, users, _folder: folder }
     }
 
-    pub fn wish(&self, number: i64, direction: Direction, amount: i64) -> Wish {
+    pub fn order(&self, number: i64, direction: Direction, amount: i64) -> TransferOrder {
         let amount = Amount::from_units(amount);
-        Wish { user: user(number), asset: self.usdt, amount, direction, client_order_id: None }
+        TransferOrder { user: user(number), asset: self.usdt, amount, direction, client_order_id: None }
     }
 
-    pub fn named(&self, number: i64, direction: Direction, amount: i64, name: &str) -> Wish {
+    pub fn named(&self, number: i64, direction: Direction, amount: i64, name: &str) -> TransferOrder {
         let name = ClientOrderId::new(name).unwrap();
-        Wish { client_order_id: Some(name), ..self.wish(number, direction, amount) }
+        TransferOrder { client_order_id: Some(name), ..self.order(number, direction, amount) }
     }
 
-    /// Records a wish and drives it as far as it goes.
-    pub async fn transfer(&self, wish: Wish) -> Transfer {
-        let created = self.coordinator.create(&[wish], Begin::Now).await.unwrap();
+    /// Records an order and drives its transfer as far as it goes.
+    pub async fn transfer(&self, order: TransferOrder) -> Transfer {
+        let created = self.coordinator.create(&[order], Begin::Now).await.unwrap();
         let Created::New(transfer) = &created[0] else { panic!("{created:?}") };
         self.coordinator.step(vec![transfer.clone()]).await.unwrap().remove(0)
     }
@@ -282,10 +282,11 @@ impl World {
 }
 
 pub fn coordinator(db: Db, leg: Arc<dyn Leg>, clock: Arc<ManualClock>, node: u16, settings: Settings) -> Coordinator {
+    // The lease never runs out.
     let far = Timestamp::from_micros(i64::MAX);
     let clock: Arc<dyn Clock> = clock;
-    let node = Node::fixed(NodeId::new(node).unwrap(), Arc::clone(&clock), "test".into(), far);
-    Coordinator::new(db, leg, clock, Arc::new(node), settings, Arc::new(Metrics::default()))
+    let ids = IdMaker::fixed(NodeId::new(node).unwrap(), Arc::clone(&clock), "test".into(), far);
+    Coordinator::new(db, leg, clock, Arc::new(ids), settings, Arc::new(Metrics::default()))
 }
 
 /// Freezes or disables an account at the engine.

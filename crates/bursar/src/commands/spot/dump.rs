@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use super::{for_reading, lines};
-use crate::failure::Outcome;
-use crate::output::say;
+use terminal::failure::CommandResult;
+use terminal::output::say;
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
@@ -15,14 +15,14 @@ pub struct Arguments {
     from: u64,
 }
 
-pub fn run(arguments: &Arguments) -> Outcome {
+pub fn run(arguments: &Arguments) -> CommandResult {
     let disk = for_reading(&arguments.folder)?;
     spot::tools::verify(&disk, &mut |_| {}, &mut |record, operation, outcome| {
         if record.header.sequence >= arguments.from {
             let mut line = lines::describe(operation);
             line["batch"] = record.header.sequence.into();
             line["time"] = record.header.window.time.to_string().into();
-            line["outcome"] = lines::outcome(outcome).into();
+            line["outcome"] = outcome.name().into();
             say(line);
         }
     })?;

@@ -4,7 +4,7 @@
 use domain::{AccountStatus, Amount, AssetId, UserId};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use spot::{Answer, Move, OpId, Operation, Outcome, Request, Settle, Standing};
+use spot::{Answer, Move, OpId, Operation, Request, Settle, Standing};
 
 /// The fields of an operation, without its id and kind.
 pub fn describe(operation: &Operation) -> Value {
@@ -41,18 +41,11 @@ pub fn request(request: &Request) -> Value {
     }
 }
 
-pub fn outcome(outcome: Outcome) -> &'static str {
-    match outcome {
-        Outcome::Applied => "applied",
-        Outcome::Refused(refusal) => refusal.code(),
-    }
-}
-
 /// An answer, as fields to add to a line.
 pub fn answer(answer: &Answer) -> Value {
     match answer {
-        Answer::First(decided) => json!({ "outcome": outcome(*decided) }),
-        Answer::Replay(decided) => json!({ "outcome": outcome(*decided), "replay": true }),
+        Answer::First(decided) => json!({ "outcome": decided.name() }),
+        Answer::Replay(decided) => json!({ "outcome": decided.name(), "replay": true }),
         Answer::Conflict | Answer::Expired | Answer::TooEarly | Answer::NoRoom => {
             json!({ "undecided": answer.code().unwrap_or_default() })
         }

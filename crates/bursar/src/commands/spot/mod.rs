@@ -16,7 +16,7 @@ use spot::net::Token;
 use spot::snapshot::Progress;
 use spot::{Disk, SpotError};
 
-use crate::failure::{Failure, Outcome};
+use terminal::failure::{CommandResult, Failure};
 
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
@@ -48,7 +48,7 @@ pub enum Command {
     Snapshot(snapshot::Arguments),
 }
 
-pub async fn run(command: &Command, json: bool) -> Outcome {
+pub async fn run(command: &Command, json: bool) -> CommandResult {
     match command {
         Command::Serve(arguments) => serve::run(arguments, json).await,
         Command::Send(arguments) => send::run(arguments).await,
@@ -91,17 +91,6 @@ impl TokenSource {
     }
 }
 
-/// The folder, for this process alone.
-pub fn exclusive(folder: &Path) -> Result<Disk, Failure> {
-    let name = folder.display().to_string();
-    match Disk::exclusive(folder) {
-        Ok(Some(disk)) => Ok(disk),
-        Ok(None) => Err(SpotError::InUse { folder: name }.into()),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(SpotError::Missing { folder: name }.into()),
-        Err(source) => Err(SpotError::Storage { what: "open", file: name, source }.into()),
-    }
-}
-
 /// The folder, for looking only.
 pub fn for_reading(folder: &Path) -> Result<Disk, Failure> {
     if folder.is_dir() {
@@ -138,6 +127,6 @@ pub fn bar(json: bool) -> ProgressBar {
 
 pub fn show(bar: &ProgressBar, progress: Progress) {
     bar.set_length(progress.segments);
-    bar.set_prefix(crate::output::thousands(progress.operations));
+    bar.set_prefix(terminal::output::thousands(progress.operations));
     bar.set_position(progress.segments_done);
 }

@@ -10,10 +10,10 @@ use spot::net::Client;
 use spot::{OpId, Request, SUBMISSION_MAX};
 
 use super::{Connection, lines};
-use crate::clock::SystemClock;
-use crate::failure::{Exit, Failure, Outcome};
-use crate::output::say;
 use domain::Clock;
+use terminal::clock::SystemClock;
+use terminal::failure::{CommandResult, Exit, Failure};
+use terminal::output::say;
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
@@ -24,7 +24,7 @@ pub struct Arguments {
     timeout: u64,
 }
 
-pub async fn run(arguments: &Arguments) -> Outcome {
+pub async fn run(arguments: &Arguments) -> CommandResult {
     let client = connect(&arguments.connection)?;
     let mut ids = Ids::new()?;
     let mut requests: Vec<Request> = Vec::new();
@@ -101,7 +101,7 @@ pub fn connect(connection: &Connection) -> Result<Client, Failure> {
 pub fn unanswered() -> Failure {
     let message = "the engine did not answer in time";
     let hint = "is it running? send the unanswered lines again with their ids: what was done is not done twice";
-    Failure { code: "SPOT_UNANSWERED", messages: vec![message.into()], hint: hint.into(), exit: Exit::Outside }
+    Failure { code: "SPOT_UNANSWERED".into(), messages: vec![message.into()], hint: hint.into(), exit: Exit::Outside }
 }
 
 pub fn failure(error: spot::net::ClientError) -> Failure {

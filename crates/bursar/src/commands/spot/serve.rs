@@ -14,11 +14,11 @@ use spot::{Core, Disk, Engine, Settings, SpotError, Started};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::{TokenSource, bar, exclusive, show};
-use crate::clock::{Stopwatch, SystemClock};
-use crate::failure::{Exit, Failure, Outcome};
-use crate::output::{say, thousands, warn};
+use super::{TokenSource, bar, show};
 use domain::Clock;
+use terminal::clock::{Stopwatch, SystemClock};
+use terminal::failure::{CommandResult, Exit, Failure};
+use terminal::output::{say, thousands, warn};
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
@@ -69,7 +69,7 @@ impl Arguments {
     }
 }
 
-pub async fn run(arguments: &Arguments, json: bool) -> Outcome {
+pub async fn run(arguments: &Arguments, json: bool) -> CommandResult {
     let token = arguments.token.read()?;
     if !arguments.listen.ip().is_loopback() && !arguments.allow_remote {
         let message = format!("{} can be reached by other machines", arguments.listen);
@@ -120,7 +120,7 @@ pub async fn run(arguments: &Arguments, json: bool) -> Outcome {
 pub fn failed(error: &SpotError) -> Failure {
     let mut messages = vec![error.to_string()];
     messages.extend(std::error::Error::source(error).map(ToString::to_string));
-    Failure { code: error.code(), messages, hint: error.hint().to_owned(), exit: Exit::Outside }
+    Failure { code: error.code().into(), messages, hint: error.hint().to_owned(), exit: Exit::Outside }
 }
 
 /// What was found in the folder of an engine.
@@ -143,7 +143,7 @@ pub fn open(
             Failure::outside("SPOT_STORAGE_FAILED", &error, format!("can {} be made?", folder.display()))
         })?;
     }
-    let disk = exclusive(folder)?;
+    let disk = Disk::lock(folder)?;
     if create {
         // Not a secret: it tells one log's files from another's.
         let log = SystemClock.now().micros().cast_unsigned().wrapping_mul(0x9e37_79b9_7f4a_7c15);

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
-use spot::{Core, Settings};
+use spot::{Core, Disk, Settings};
 
-use super::{Connection, bar, exclusive, send, serve, show};
-use crate::failure::{Failure, Outcome};
-use crate::output::say;
+use super::{Connection, bar, send, serve, show};
+use terminal::failure::{CommandResult, Failure};
+use terminal::output::say;
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
@@ -22,7 +22,7 @@ pub struct Arguments {
 /// As long as the largest engine may take.
 const TIME: Duration = Duration::from_secs(600);
 
-pub async fn run(arguments: &Arguments, json: bool) -> Outcome {
+pub async fn run(arguments: &Arguments, json: bool) -> CommandResult {
     let batch = match &arguments.folder {
         Some(folder) => offline(folder, json)?,
         None => {
@@ -40,7 +40,7 @@ pub async fn run(arguments: &Arguments, json: bool) -> Outcome {
 }
 
 fn offline(folder: &std::path::Path, json: bool) -> Result<Option<u64>, Failure> {
-    let disk = Arc::new(exclusive(folder)?);
+    let disk = Arc::new(Disk::lock(folder)?);
     let bar = bar(json);
     bar.set_message("reading the log");
     let opened = Core::open(Arc::clone(&disk), &Settings::default(), &mut |progress| show(&bar, progress));

@@ -8,8 +8,8 @@ use spot::snapshot::{read_header, replay, snapshot_name, snapshots};
 use spot::storage::File;
 
 use super::{bar, for_reading, show, steadily};
-use crate::failure::Outcome;
-use crate::output::{say, table, thousands, warn};
+use terminal::failure::CommandResult;
+use terminal::output::{say, table, thousands, warn};
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
@@ -17,7 +17,7 @@ pub struct Arguments {
     folder: PathBuf,
 }
 
-pub fn run(arguments: &Arguments, json: bool) -> Outcome {
+pub fn run(arguments: &Arguments, json: bool) -> CommandResult {
     let disk = for_reading(&arguments.folder)?;
     let bar = bar(json);
     bar.set_message("reading the log");

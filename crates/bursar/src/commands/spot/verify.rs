@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use serde_json::json;
 
 use super::{bar, for_reading, show, steadily};
-use crate::clock::Stopwatch;
-use crate::failure::Outcome;
-use crate::output::{say, thousands};
+use terminal::clock::Stopwatch;
+use terminal::failure::CommandResult;
+use terminal::output::{say, thousands};
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
@@ -15,7 +15,7 @@ pub struct Arguments {
     folder: PathBuf,
 }
 
-pub fn run(arguments: &Arguments, json: bool) -> Outcome {
+pub fn run(arguments: &Arguments, json: bool) -> CommandResult {
     let disk = for_reading(&arguments.folder)?;
     let bar = bar(json);
     bar.set_message("verifying");

@@ -3,13 +3,13 @@
 use domain::Clock;
 use serde_json::json;
 use store::Db;
-use store::utxo::{Hash, Refusal, TxChange, UtxoError};
+use store::utxo::{Hash, TxChange, UtxoError, UtxoRefusal};
 
 use super::super::Context;
 use super::super::transfer::AuthorArguments;
 use super::{input, known_wallet};
-use crate::clock::SystemClock;
-use crate::failure::Outcome;
+use terminal::clock::SystemClock;
+use terminal::failure::CommandResult;
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
@@ -22,11 +22,11 @@ pub struct Arguments {
     author: AuthorArguments,
 }
 
-pub async fn run(context: &Context, db: &Db, arguments: &Arguments) -> Outcome {
+pub async fn run(context: &Context, db: &Db, arguments: &Arguments) -> CommandResult {
     let wallet = known_wallet(db, &arguments.wallet).await?;
     let (hash, now) = (arguments.hash, SystemClock.now());
     if db.transaction(wallet.id, hash, now).await?.is_none() {
-        return Err(UtxoError::Refused(Refusal::UnknownTransaction(hash)).into());
+        return Err(UtxoError::Refused(UtxoRefusal::UnknownTransaction(hash)).into());
     }
     let changes = db.abandon(hash, &arguments.author.actor, &arguments.author.reason, now).await?;
     let changed: Vec<_> = changes.transactions.iter().filter(|one| one.wallet == wallet.id).collect();

@@ -9,9 +9,9 @@ use store::utxo::{Balance, Wallet, WalletStatus};
 
 use super::super::Context;
 use super::{known_wallet, shown};
-use crate::clock::SystemClock;
-use crate::failure::Outcome;
-use crate::output::table;
+use terminal::clock::SystemClock;
+use terminal::failure::CommandResult;
+use terminal::output::table;
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
@@ -60,7 +60,7 @@ impl Sums {
     }
 }
 
-pub async fn run(context: &Context, db: &Db, arguments: &Arguments) -> Outcome {
+pub async fn run(context: &Context, db: &Db, arguments: &Arguments) -> CommandResult {
     let wallets = match &arguments.wallet {
         Some(name) => vec![known_wallet(db, name).await?],
         None => db.wallets().await?,

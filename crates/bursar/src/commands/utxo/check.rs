@@ -9,10 +9,10 @@ use store::utxo::{Finding, Wallet};
 
 use super::super::Context;
 use super::shown;
-use crate::failure::{Exit, Failure, Outcome};
-use crate::output::{table, thousands};
+use terminal::failure::{CommandResult, Exit, Failure};
+use terminal::output::{table, thousands};
 
-pub async fn run(context: &Context, db: &Db) -> Outcome {
+pub async fn run(context: &Context, db: &Db) -> CommandResult {
     let transactions = db.count_transactions().await?;
     let bar = if context.json { ProgressBar::hidden() } else { ProgressBar::new(transactions) };
     let template = "{spinner} holding rows against facts and bytes {bar:30} {human_pos}/{human_len} transactions";
@@ -48,11 +48,11 @@ fn name_of(wallets: &[Wallet], finding: &Finding) -> String {
     found.map_or_else(|| format!("number {}", finding.wallet.0), |wallet| shown::plain(&wallet.name))
 }
 
-fn verdict(found: &[Finding], wallets: &[Wallet]) -> Outcome {
+fn verdict(found: &[Finding], wallets: &[Wallet]) -> CommandResult {
     match found.first() {
         None => Ok(()),
         Some(first) => Err(Failure {
-            code: "UTXO_BROKEN",
+            code: "UTXO_BROKEN".into(),
             messages: vec![format!(
                 "not as the facts say: {}; the first: {} of wallet {}, {}",
                 shown::counted(u64::try_from(found.len()).unwrap_or(u64::MAX), "row"),

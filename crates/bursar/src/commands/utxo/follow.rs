@@ -19,9 +19,9 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::super::Context;
 use super::known_wallet;
-use crate::clock::SystemClock;
-use crate::failure::{Failure, Outcome};
-use crate::output::{say, warn};
+use terminal::clock::SystemClock;
+use terminal::failure::{CommandResult, Failure};
+use terminal::output::{say, warn};
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
@@ -55,18 +55,16 @@ const BLOCKS: u32 = 32;
 /// Between two looks at a chain that has nothing new.
 const PAUSE: Duration = Duration::from_secs(1);
 
-impl From<FollowError> for Failure {
-    fn from(error: FollowError) -> Self {
-        match error {
-            FollowError::Store(error) => error.into(),
-            other => Self::outside(other.code(), &other, "see the page; the store is as it was before this step"),
-        }
+fn failed(error: FollowError) -> Failure {
+    match error {
+        FollowError::Store(error) => error.into(),
+        other => Failure::outside(other.code(), &other, "see the page; the store is as it was before this step"),
     }
 }
 
-pub async fn run(context: &Context, db: &Db, arguments: &Arguments) -> Outcome {
+pub async fn run(context: &Context, db: &Db, arguments: &Arguments) -> CommandResult {
     let chain = chain(db, arguments).await?;
-    chain.check_network().await.map_err(FollowError::from)?;
+    chain.check_network().await.map_err(|error| failed(error.into()))?;
     let mut follow = Follow::new(db, &chain, arguments.birthday);
     if let Some(from) = arguments.rescan_from {
         rescan(context, db, &mut follow, from).await?;
@@ -84,7 +82,7 @@ pub async fn run(context: &Context, db: &Db, arguments: &Arguments) -> Outcome {
     tell_end(context, db, &chain).await
 }
 
-async fn restore(context: &Context, db: &Db, follow: &mut Follow<'_>, name: Option<&str>) -> Outcome {
+async fn restore(context: &Context, db: &Db, follow: &mut Follow<'_>, name: Option<&str>) -> CommandResult {
     let wallets = match name {
         None => db.wallets().await?,
         Some(name) => vec![known_wallet(db, name).await?],
@@ -105,14 +103,14 @@ async fn restore(context: &Context, db: &Db, follow: &mut Follow<'_>, name: Opti
                 warn(format!("{}: wallet {} stays closed: {error}", error.code(), wallet.name));
                 let hint =
                     "nothing of the wallet is spent until a restore has come to its end; run it again".to_owned();
-                first = first.and(Err(Failure { hint, ..error.into() }));
+                first = first.and(Err(Failure { hint, ..failed(error) }));
             }
         }
     }
     first
 }
 
-async fn rescan(context: &Context, db: &Db, follow: &mut Follow<'_>, from: u32) -> Outcome {
+async fn rescan(context: &Context, db: &Db, follow: &mut Follow<'_>, from: u32) -> CommandResult {
     let tip = db.tip().await?.map(|(height, _)| height);
     let Some(tip) = tip.filter(|tip| from <= *tip) else {
         let message = match tip {
@@ -124,7 +122,7 @@ async fn rescan(context: &Context, db: &Db, follow: &mut Follow<'_>, from: u32) 
     let bar = reading_bar(context);
     let done = follow.rescan(from, tip, SystemClock.now(), |_, left| show_left(&bar, left)).await;
     bar.finish_and_clear();
-    done?;
+    done.map_err(failed)?;
     if context.json {
         say(json!({ "event": "read again", "from": from, "to": tip }));
     } else {
@@ -134,8 +132,8 @@ async fn rescan(context: &Context, db: &Db, follow: &mut Follow<'_>, from: u32) 
 }
 
 /// Where the store is, and where the nodes are: they may be behind.
-async fn tell_end(context: &Context, db: &Db, chain: &BitcoinChain) -> Outcome {
-    let nodes = chain.head().await.map_err(FollowError::from)?.tip.height;
+async fn tell_end(context: &Context, db: &Db, chain: &BitcoinChain) -> CommandResult {
+    let nodes = chain.head().await.map_err(|error| failed(error.into()))?.tip.height;
     let store = db.tip().await?.map(|(height, _)| height);
     if context.json {
         say(json!({ "event": "done", "height": store, "nodes": nodes }));
@@ -166,7 +164,7 @@ fn show_left(bar: &ProgressBar, left: u32) {
 }
 
 /// Steps until it is told to stop. A node or a database that fails is asked again; what the store refuses ends it.
-async fn go_on(context: &Context, follow: &mut Follow<'_>, once: bool) -> Outcome {
+async fn go_on(context: &Context, follow: &mut Follow<'_>, once: bool) -> CommandResult {
     loop {
         let step = match follow.step(BLOCKS, SystemClock.now()).await {
             Err(error) if !once && passes(&error) => {
@@ -174,7 +172,7 @@ async fn go_on(context: &Context, follow: &mut Follow<'_>, once: bool) -> Outcom
                 tokio::time::sleep(PAUSE).await;
                 continue;
             }
-            step => step?,
+            step => step.map_err(failed)?,
         };
         match step {
             Step::Forward(height) => tell(context, "connected", height),
@@ -184,7 +182,7 @@ async fn go_on(context: &Context, follow: &mut Follow<'_>, once: bool) -> Outcom
                 match seen {
                     Err(error) if !once && passes(&error) => warn(format!("{}: {error}; asked again", error.code())),
                     seen => {
-                        seen?;
+                        seen.map_err(failed)?;
                     }
                 }
                 if once {

@@ -10,9 +10,9 @@ use store::Db;
 
 use super::super::Context;
 use super::{input, shown};
-use crate::clock::SystemClock;
-use crate::failure::{Exit, Failure, Outcome};
-use crate::output::{thousands, warn};
+use terminal::clock::SystemClock;
+use terminal::failure::{CommandResult, Exit, Failure};
+use terminal::output::{thousands, warn};
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
@@ -34,18 +34,16 @@ enum Source {
     Bdk,
 }
 
-impl From<ImportError> for Failure {
-    fn from(error: ImportError) -> Self {
-        let (code, hint) = (error.code(), error.hint());
-        match error {
-            ImportError::Store(error) => error.into(),
-            ImportError::BadFile { .. } => Self::bad_input(code, error.to_string(), hint),
-            ImportError::Mismatch(_) => Self { exit: Exit::Found, ..Self::bad_input(code, error.to_string(), hint) },
-        }
+fn failed(error: ImportError) -> Failure {
+    let (code, hint) = (error.code(), error.hint());
+    match error {
+        ImportError::Store(error) => error.into(),
+        ImportError::BadFile { .. } => Failure::bad_input(code, error.to_string(), hint),
+        ImportError::Mismatch(_) => Failure { exit: Exit::Found, ..Failure::bad_input(code, error.to_string(), hint) },
     }
 }
 
-pub async fn run(context: &Context, db: &Db, arguments: &Arguments) -> Outcome {
+pub async fn run(context: &Context, db: &Db, arguments: &Arguments) -> CommandResult {
     let bar = if context.json { ProgressBar::hidden() } else { ProgressBar::new(0) };
     if let Ok(style) = ProgressStyle::with_template("{msg:14} {bar:30} {human_pos}/{human_len}  {elapsed}") {
         bar.set_style(style);
@@ -58,7 +56,8 @@ pub async fn run(context: &Context, db: &Db, arguments: &Arguments) -> Outcome {
             read.map_err(|error| Failure::outside("INTERNAL", &error, "this is a bug in Bursar: please report it"))?
         }
         Source::Bdk => read_bdk(&arguments.path).await,
-    }?;
+    }
+    .map_err(failed)?;
     let mut show = |progress: Progress| {
         bar.set_message(match progress.step {
             Step::Addresses => "addresses",
@@ -70,7 +69,7 @@ pub async fn run(context: &Context, db: &Db, arguments: &Arguments) -> Outcome {
     };
     let done = import(db, &arguments.wallet, &export, SystemClock.now(), &mut show).await;
     bar.finish_and_clear();
-    let report = done?;
+    let report = done.map_err(failed)?;
     if !context.json {
         tell_notes(&export);
     }

@@ -7,7 +7,7 @@ use custody::bitcoin::network_of;
 use domain::Timestamp;
 use store::utxo::{Hash, LockId, Network, OutPoint};
 
-use crate::failure::Failure;
+use terminal::failure::Failure;
 
 pub fn hash(text: &str) -> Result<Hash, String> {
     text.parse().map_err(|_| format!("a hash is 64 hexadecimal digits, as a node prints it; this has {}", digits(text)))

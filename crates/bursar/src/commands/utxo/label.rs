@@ -8,8 +8,8 @@ use store::utxo::Wallet;
 use super::super::Context;
 use super::super::transfer::said;
 use super::{input, known_wallet};
-use crate::clock::SystemClock;
-use crate::failure::{Failure, Outcome};
+use terminal::clock::SystemClock;
+use terminal::failure::{CommandResult, Failure};
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum Kind {
@@ -39,7 +39,7 @@ pub struct Arguments {
     actor: String,
 }
 
-pub async fn run(context: &Context, db: &Db, arguments: &Arguments) -> Outcome {
+pub async fn run(context: &Context, db: &Db, arguments: &Arguments) -> CommandResult {
     let wallet = known_wallet(db, &arguments.wallet).await?;
     let (label, actor, now) = (arguments.text.as_deref(), arguments.actor.as_str(), SystemClock.now());
     let target = arguments.target.as_str();

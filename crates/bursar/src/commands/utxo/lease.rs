@@ -10,10 +10,10 @@ use store::utxo::{LeaseRow, LockId, OutPoint, UtxoId};
 
 use super::super::Context;
 use super::{input, known_wallet, shown};
-use crate::clock::SystemClock;
-use crate::demo::parse_duration;
-use crate::failure::{Failure, Outcome};
-use crate::output::table;
+use terminal::clock::SystemClock;
+use terminal::duration::parse_duration;
+use terminal::failure::{CommandResult, Failure};
+use terminal::output::table;
 
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
@@ -78,7 +78,7 @@ pub struct TakeArguments {
     time: Duration,
 }
 
-pub async fn run(context: &Context, db: &Db, command: &Command) -> Outcome {
+pub async fn run(context: &Context, db: &Db, command: &Command) -> CommandResult {
     match command {
         Command::Take(arguments) => take(context, db, arguments).await,
         Command::Renew { wallet, lock, time } => renew(context, db, wallet, *lock, *time).await,
@@ -97,7 +97,7 @@ pub async fn run(context: &Context, db: &Db, command: &Command) -> Outcome {
     }
 }
 
-async fn take(context: &Context, db: &Db, arguments: &TakeArguments) -> Outcome {
+async fn take(context: &Context, db: &Db, arguments: &TakeArguments) -> CommandResult {
     let wallet = known_wallet(db, &arguments.wallet).await?;
     let lock = match arguments.lock {
         Some(lock) => lock,
@@ -130,7 +130,7 @@ fn new_lock() -> Result<LockId, Failure> {
 
 /// Whoever renews is about to spend. To go on with a lease that has ended would be to spend what others may have taken,
 /// so nothing to renew is an error.
-async fn renew(context: &Context, db: &Db, wallet: &str, lock: LockId, time: Duration) -> Outcome {
+async fn renew(context: &Context, db: &Db, wallet: &str, lock: LockId, time: Duration) -> CommandResult {
     let wallet = known_wallet(db, wallet).await?;
     let now = SystemClock.now();
     let until = input::end_of(now, time);
@@ -145,7 +145,7 @@ async fn renew(context: &Context, db: &Db, wallet: &str, lock: LockId, time: Dur
     Ok(())
 }
 
-async fn list(context: &Context, db: &Db, wallet: &str, after: Option<UtxoId>, limit: u32) -> Outcome {
+async fn list(context: &Context, db: &Db, wallet: &str, after: Option<UtxoId>, limit: u32) -> CommandResult {
     let wallet = known_wallet(db, wallet).await?;
     let now = SystemClock.now();
     let leases = db.leases(wallet.id, after, limit).await?;

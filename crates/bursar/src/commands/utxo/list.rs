@@ -7,8 +7,8 @@ use store::utxo::{ListFilter, UtxoId};
 
 use super::super::Context;
 use super::{known_wallet, shown};
-use crate::clock::SystemClock;
-use crate::failure::Outcome;
+use terminal::clock::SystemClock;
+use terminal::failure::CommandResult;
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
@@ -28,7 +28,7 @@ pub struct Arguments {
     limit: u32,
 }
 
-pub async fn run(context: &Context, db: &Db, arguments: &Arguments) -> Outcome {
+pub async fn run(context: &Context, db: &Db, arguments: &Arguments) -> CommandResult {
     let wallet = known_wallet(db, &arguments.wallet).await?;
     let filter = ListFilter {
         account: arguments.account,

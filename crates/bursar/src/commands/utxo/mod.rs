@@ -31,11 +31,11 @@ mod tx;
 mod wallet;
 
 use store::Db;
-use store::utxo::{Refusal, Wallet};
+use store::utxo::{UtxoRefusal, Wallet};
 
 use super::Context;
 use crate::config::nearest;
-use crate::failure::{Failure, Outcome};
+use terminal::failure::{CommandResult, Failure};
 
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
@@ -146,7 +146,7 @@ pub enum Command {
     Check,
 }
 
-pub async fn run(context: &Context, command: &Command) -> Outcome {
+pub async fn run(context: &Context, command: &Command) -> CommandResult {
     let db = context.open().await?;
     let done = match command {
         Command::Create(arguments) => wallet::create(context, &db, arguments).await,
@@ -181,5 +181,5 @@ async fn known_wallet(db: &Db, name: &str) -> Result<Wallet, Failure> {
         (false, None) => format!("there are: {shown}"),
         (false, Some(nearest)) => format!("did you mean {nearest}? there are: {shown}"),
     };
-    Err(Failure::bad_input(Refusal::UnknownWallet.code(), format!("there is no wallet {name:?}"), hint))
+    Err(Failure::bad_input(UtxoRefusal::UnknownWallet.code(), format!("there is no wallet {name:?}"), hint))
 }

@@ -6,14 +6,14 @@ use domain::Clock;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use store::Db;
-use store::utxo::{Hash, Refusal, UtxoError, Wallet};
+use store::utxo::{Hash, UtxoError, UtxoRefusal, Wallet};
 
 use super::super::Context;
 use super::super::transfer::AuthorArguments;
 use super::{input, known_wallet, shown};
-use crate::clock::SystemClock;
-use crate::failure::{Failure, Outcome};
-use crate::output::thousands;
+use terminal::clock::SystemClock;
+use terminal::failure::{CommandResult, Failure};
+use terminal::output::thousands;
 
 #[derive(Debug, clap::Args)]
 #[command(override_usage = "bursar utxo prune [OPTIONS] --reason <REASON> --actor <ACTOR> <WALLET> <HASH|--all>")]
@@ -34,7 +34,7 @@ pub struct Arguments {
     dry_run: bool,
 }
 
-pub async fn run(context: &Context, db: &Db, arguments: &Arguments) -> Outcome {
+pub async fn run(context: &Context, db: &Db, arguments: &Arguments) -> CommandResult {
     let wallet = known_wallet(db, &arguments.wallet).await?;
     let work = Work { db, wallet: &wallet, author: &arguments.author, dry_run: arguments.dry_run };
     match arguments.hash {
@@ -132,12 +132,12 @@ impl Work<'_> {
                 tally.pruned += 1;
                 Ok(self.dry_run)
             }
-            Err(UtxoError::Refused(Refusal::NotFinal(why))) => {
+            Err(UtxoError::Refused(UtxoRefusal::NotFinal(why))) => {
                 tally.refused.insert(hash, why);
                 Ok(true)
             }
             // Somebody else was quicker.
-            Err(UtxoError::Refused(Refusal::UnknownTransaction(_))) => Ok(false),
+            Err(UtxoError::Refused(UtxoRefusal::UnknownTransaction(_))) => Ok(false),
             Err(error) => Err(error.into()),
         }
     }

@@ -6,7 +6,7 @@ use domain::Precision;
 use store::utxo::{EventRow, Network, OutputRow, Status, is_mature};
 
 use super::super::decimal;
-use crate::output::{table, thousands};
+use terminal::output::{table, thousands};
 
 /// Satoshi as BTC, with all eight decimals.
 pub fn btc(satoshi: impl Into<i128>) -> String {

@@ -3,13 +3,13 @@
 use domain::Clock;
 use serde_json::{Value, json};
 use store::Db;
-use store::utxo::{Hash, Network, Refusal, TransactionDetail, UtxoError, Wallet};
+use store::utxo::{Hash, Network, TransactionDetail, UtxoError, UtxoRefusal, Wallet};
 
 use super::super::Context;
 use super::{input, known_wallet, shown};
-use crate::clock::SystemClock;
-use crate::failure::Outcome;
-use crate::output::table;
+use terminal::clock::SystemClock;
+use terminal::failure::CommandResult;
+use terminal::output::table;
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
@@ -20,7 +20,7 @@ pub struct Arguments {
     hash: Hash,
 }
 
-pub async fn run(context: &Context, db: &Db, arguments: &Arguments) -> Outcome {
+pub async fn run(context: &Context, db: &Db, arguments: &Arguments) -> CommandResult {
     let wallet = known_wallet(db, &arguments.wallet).await?;
     let hash = arguments.hash;
     let Some(detail) = db.transaction(wallet.id, hash, SystemClock.now()).await? else {
@@ -32,10 +32,10 @@ pub async fn run(context: &Context, db: &Db, arguments: &Arguments) -> Outcome {
 }
 
 /// The history outlives the transaction.
-async fn show_pruned(context: &Context, db: &Db, wallet: &Wallet, hash: Hash) -> Outcome {
+async fn show_pruned(context: &Context, db: &Db, wallet: &Wallet, hash: Hash) -> CommandResult {
     let events = db.transaction_events(wallet.id, hash).await?;
     if events.is_empty() {
-        return Err(UtxoError::Refused(Refusal::UnknownTransaction(hash)).into());
+        return Err(UtxoError::Refused(UtxoRefusal::UnknownTransaction(hash)).into());
     }
     let history: Vec<Value> = events.iter().map(shown::event_json).collect();
     context.print(&json!({ "hash": hash.to_string(), "pruned": true, "history": history }), || {

@@ -8,8 +8,8 @@ use store::utxo::{Added, AddressKind, Network, NewAddress, Path, Paths};
 
 use super::super::Context;
 use super::{input, known_wallet, shown};
-use crate::clock::SystemClock;
-use crate::failure::Outcome;
+use terminal::clock::SystemClock;
+use terminal::failure::CommandResult;
 
 #[derive(Debug, clap::Args)]
 pub struct CreateArguments {
@@ -58,7 +58,7 @@ pub struct AddArguments {
     index: Option<u32>,
 }
 
-pub async fn create(context: &Context, db: &Db, arguments: &CreateArguments) -> Outcome {
+pub async fn create(context: &Context, db: &Db, arguments: &CreateArguments) -> CommandResult {
     let (name, network) = (&arguments.name, arguments.network);
     let id = db.create_wallet(name, network, SystemClock.now()).await?;
     context.print(&json!({ "id": id.0, "wallet": name, "network": network.text() }), || {
@@ -67,7 +67,7 @@ pub async fn create(context: &Context, db: &Db, arguments: &CreateArguments) -> 
     Ok(())
 }
 
-pub async fn address(context: &Context, db: &Db, command: &AddressCommand) -> Outcome {
+pub async fn address(context: &Context, db: &Db, command: &AddressCommand) -> CommandResult {
     let AddressCommand::Add(arguments) = command;
     let wallet = known_wallet(db, &arguments.wallet).await?;
     let script = match (&arguments.script, &arguments.address) {

@@ -381,7 +381,7 @@ async fn nonsense_instead_of_a_bitcoind_is_an_error() {
         assert!(chain.prove(TxHash([1; 32]), &watched).await.is_err(), "{text}");
         assert!(chain.balances(&[(address(1), Coin::Native)]).await.is_err(), "{text}");
         assert!(chain.waiting(&[TxHash([1; 32])]).await.is_err(), "{text}");
-        let block = chain::BlockRef { height: 1, hash: chain::BlockHash([1; 32]) };
+        let block = tx::BlockRef { height: 1, hash: tx::BlockHash([1; 32]) };
         assert!(chain.block_bytes(block).await.is_err(), "{text}");
         // An empty mempool is no nonsense; it would be found out by the next look.
         assert!(chain.mempool().await.is_ok_and(|list| list.is_empty()) == text.contains("[]}"), "{text}");

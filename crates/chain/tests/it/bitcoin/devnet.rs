@@ -3,14 +3,15 @@
 use std::net::SocketAddr;
 use std::sync::{Arc, PoisonError};
 
+use chain::Chain;
 use chain::bitcoin::BitcoinChain;
-use chain::devnet::bitcoin::{BitcoinDevnet, Settings};
-use chain::devnet::{Fate, Key, Model, Served};
 use chain::endpoint::{EndpointSettings, json_rpc};
-use chain::transaction::Input;
-use chain::{Address, Chain};
+use devnet::bitcoin::{BitcoinDevnet, Settings};
+use devnet::{Fate, Key, Model, Served};
 use domain::{Clock, ManualClock, Timestamp};
 use serde_json::json;
+use tx::Address;
+use tx::Input;
 
 use super::{CONFIRMATIONS, Net, REGTEST, watching};
 use crate::nodes::bitcoind::{client, input_of, pay_from, pool};

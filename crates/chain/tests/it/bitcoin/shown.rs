@@ -1,6 +1,6 @@
 //! Blocks and waiting transactions as bytes, for whoever keeps a wallet's outputs.
 
-use chain::{BlockHash, BlockRef};
+use tx::{BlockHash, BlockRef};
 
 use super::*;
 

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use chain::devnet::{Connection, View, WireFaults};
 use chain::endpoint::{Event, Why};
 use chain::evm::{EvmChain, EvmSettings};
 use chain::{Chain, ChainError};
+use devnet::{Connection, View, WireFaults};
 use serde_json::{Value, json};
 
 use super::fake::{PAID, Said, TIP, honest, serve};
@@ -18,7 +18,7 @@ use super::net::{CHAIN_ID, CONFIRMATIONS, devnet, fresh, pool, watch};
 async fn one_that_lags_does_not_pull_the_head_back() {
     for quorum in [1, 2] {
         let served = devnet(3).await;
-        let urls: Vec<String> = served.endpoints.iter().map(chain::devnet::Endpoint::url).collect();
+        let urls: Vec<String> = served.endpoints.iter().map(devnet::Endpoint::url).collect();
         let pool = pool(&urls, quorum);
         let mut events = pool.events();
         let chain = EvmChain::new(EvmSettings::new(CHAIN_ID, CONFIRMATIONS), pool);
@@ -45,7 +45,7 @@ async fn one_that_lags_does_not_pull_the_head_back() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_that_hangs_does_not_hold_the_head_up() {
     let served = devnet(3).await;
-    let urls: Vec<String> = served.endpoints.iter().map(chain::devnet::Endpoint::url).collect();
+    let urls: Vec<String> = served.endpoints.iter().map(devnet::Endpoint::url).collect();
     let chain = EvmChain::new(EvmSettings::new(CHAIN_ID, CONFIRMATIONS), pool(&urls, 2));
     served.mine(7);
     *served.endpoints[1].wire.lock().unwrap() = WireFaults { connection: Connection::Silent, ..WireFaults::default() };

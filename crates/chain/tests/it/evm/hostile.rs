@@ -342,7 +342,7 @@ async fn who_cannot_trace_leaves_it_to_those_who_can() {
     };
     let expected = scan(&client(std::slice::from_ref(&tracing), 1)).await.expect("a scan");
     let watched = watch(&[fresh(PAID)]);
-    let hash = chain::TxHash(native_hash(7).0);
+    let hash = tx::TxHash(native_hash(7).0);
     let proven = client(std::slice::from_ref(&tracing), 1).prove(hash, &watched).await.expect("a proof");
     assert_eq!(proven.as_ref().map(|proven| proven.outputs.len()), Some(2));
     for (code, words) in [
@@ -404,6 +404,6 @@ async fn logs_that_a_lagging_backend_leaves_out_are_asked_for_by_block() {
     })
     .await;
     let expected = scan(&client(&[good().await], 1)).await.expect("a scan");
-    assert!(expected.outputs.iter().any(|output| output.coin != chain::Coin::Native), "there are tokens to miss");
+    assert!(expected.outputs.iter().any(|output| output.coin != tx::Coin::Native), "there are tokens to miss");
     assert_eq!(scan(&client(&[lags], 1)).await, Ok(expected));
 }

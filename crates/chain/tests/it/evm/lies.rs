@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use alloy_primitives::{Address as Account, B256};
 use chain::client::Sent;
-use chain::devnet::Key;
 use chain::status::Reason;
-use chain::{Broadcast, Chain, ChainError, Coin, Draft, Fee, FeeCap, Meaning, Payment, Refusal, Slot, Status, TxHash};
+use chain::{Broadcast, Chain, ChainError, NodeRefusal, Status};
+use devnet::Key;
 use serde_json::{Value, json};
+use tx::{Coin, Draft, Fee, FeeCap, Meaning, Payment, Slot, TxHash};
 
 use super::fake::{PAID, PAYER, Said, TIP, TOKEN, block_hash, honest, native_hash, serve, token_hash};
 use super::hostile::{Spoil, client, good, is_bad, put};
@@ -201,9 +202,9 @@ async fn a_broadcast_is_refused_only_when_somebody_refused_and_nobody_took_it() 
         assert_eq!(client(&urls, 1).broadcast(&signed).await, Ok(Broadcast::Taken));
     }
     for (urls, expected) in [
-        (vec![refuses.clone()], Refusal::InsufficientFunds),
-        (vec![nobody.clone(), low.clone()], Refusal::NonceTooLow),
-        (vec![other.clone(), low], Refusal::NonceTooLow),
+        (vec![refuses.clone()], NodeRefusal::InsufficientFunds),
+        (vec![nobody.clone(), low.clone()], NodeRefusal::NonceTooLow),
+        (vec![other.clone(), low], NodeRefusal::NonceTooLow),
     ] {
         let said = client(&urls, 1).broadcast(&signed).await;
         assert!(matches!(&said, Ok(Broadcast::Refused(refusal, _)) if *refusal == expected), "{said:?}");

@@ -6,13 +6,15 @@ use std::time::Duration;
 
 use alloy_consensus::{SignableTransaction, TxLegacy};
 use alloy_primitives::{Address as Account, Bytes, TxKind, U256, keccak256};
-use chain::devnet::evm::{EvmDevnet, Settings};
-use chain::devnet::{Endpoint, Fate, Key, Model, Served};
 use chain::endpoint::{EndpointSettings, Pool, PoolSettings, json_rpc};
-use chain::evm::{EvmChain, EvmSettings, attach};
-use chain::{Address, Chain, TxHash, WatchKey, Watched};
+use chain::evm::{EvmChain, EvmSettings};
+use chain::{Chain, WatchKey, Watched};
+use devnet::evm::{EvmDevnet, Settings};
+use devnet::{Endpoint, Fate, Key, Model, Served};
 use domain::{ManualClock, RawAmount, Timestamp};
 use serde_json::{Value, json};
+use tx::evm::attach;
+use tx::{Address, TxHash};
 
 use crate::nodes::anvil::Anvil;
 

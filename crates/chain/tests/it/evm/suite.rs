@@ -2,13 +2,13 @@
 
 use alloy_primitives::{Address as Account, TxKind, U256};
 use chain::client::Sent;
-use chain::devnet::Key;
-use chain::evm::{EvmChain, replacement};
+use chain::evm::EvmChain;
 use chain::status::{Mined, Reason};
-use chain::{
-    Broadcast, Chain, ChainError, Coin, Draft, Fee, FeeCap, Output, Payment, Place, Refusal, Status, Unsigned,
-};
+use chain::{Broadcast, Chain, ChainError, NodeRefusal, Output, Place, Status};
+use devnet::Key;
 use serde_json::json;
+use tx::evm::replacement;
+use tx::{Coin, Draft, Fee, FeeCap, Payment, Unsigned};
 
 use super::net::{CHAIN_ID, CONFIRMATIONS, Net, account, call_of, evm, fresh, raw, scan_all, sign, watch, word, words};
 
@@ -59,7 +59,7 @@ pub async fn a_payment_of_the_native_coin_is_found_and_proven(net: &Net) {
     assert_eq!(output.block, scan.headers[1].at());
     let proven = chain.prove(sent.hash, &watched).await.expect("an answer").expect("mined");
     assert_eq!((proven.block, proven.ok, &proven.outputs), (output.block, true, &scan.outputs));
-    assert_eq!(chain.prove(chain::TxHash([1; 32]), &watched).await, Ok(None));
+    assert_eq!(chain.prove(tx::TxHash([1; 32]), &watched).await, Ok(None));
     let heights: Vec<u64> = (0..4).collect();
     assert_eq!(chain.headers(&heights).await.expect("headers"), scan.headers);
     assert_eq!(chain.scan(2, 1, &watched).await, Ok(chain::Scan::default()));
@@ -304,22 +304,22 @@ pub async fn refusals_are_understood(net: &Net) {
         }
     };
     let (why, words) = refusal(draft(&poor, 0, native(fresh(1), 1), FEE), &poor).await;
-    assert_eq!(why, Refusal::InsufficientFunds, "{words}");
+    assert_eq!(why, NodeRefusal::InsufficientFunds, "{words}");
     pay(net, &chain, &key, native(fresh(1), 1)).await;
     net.mine(1).await;
     let (why, words) = refusal(draft(&key, 0, native(fresh(2), 1), FEE), &key).await;
-    assert_eq!(why, Refusal::NonceTooLow, "{words}");
+    assert_eq!(why, NodeRefusal::NonceTooLow, "{words}");
     pay(net, &chain, &key, native(fresh(1), 1)).await;
     let cheap = Fee::Eip1559 { max_fee: 50 * GWEI, max_priority: GWEI - 1 };
     let (why, words) = refusal(draft(&key, 1, native(fresh(2), 1), cheap), &key).await;
-    assert_eq!(why, Refusal::Underpriced, "{words}");
+    assert_eq!(why, NodeRefusal::Underpriced, "{words}");
     // Another network's transaction is not even shown to a node.
     let foreign = net.chain(|settings| settings.chain_id = CHAIN_ID + 1);
     let unsigned = foreign.build(&draft(&key, 2, native(fresh(1), 1), FEE)).expect("good there");
     let said = chain.broadcast(&sign(&key, &unsigned.bytes)).await;
-    assert!(matches!(said, Ok(Broadcast::Refused(Refusal::WrongNetwork, _))), "{said:?}");
+    assert!(matches!(said, Ok(Broadcast::Refused(NodeRefusal::WrongNetwork, _))), "{said:?}");
     let said = chain.broadcast(&[1, 2, 3]).await;
-    assert!(matches!(said, Ok(Broadcast::Refused(Refusal::Malformed, _))), "{said:?}");
+    assert!(matches!(said, Ok(Broadcast::Refused(NodeRefusal::Malformed, _))), "{said:?}");
 }
 
 pub async fn a_failed_call_is_mined_and_costs_its_fee(net: &Net) {

@@ -2,10 +2,11 @@
 //! never be mined.
 
 use chain::client::{Chain, Sent};
-use chain::devnet::{BroadcastFault, Connection, Fate, Garbage, Lie, View, WireFaults};
 use chain::status::{Mined, Reason};
-use chain::{Broadcast, ChainError, Coin, Fee, Payment, Status};
+use chain::{Broadcast, ChainError, Status};
+use devnet::{BroadcastFault, Connection, Fate, Garbage, Lie, View, WireFaults};
 use domain::{ChainKind, RawAmount};
+use tx::{Coin, Fee, Payment};
 
 use super::{GARBAGE, faulty, in_time};
 use crate::rig::{ENDPOINTS, Paid, Rig, happened, on_every_chain, raw, was_found_lying, watch};
@@ -71,8 +72,8 @@ async fn a_dropped_broadcast_stays_unknown(rig: Rig) {
     rig.model(|model, _| model.broadcasts(BroadcastFault::Drop));
     rig.send(&paid).await;
     let expires = match paid.sent.meaning.slot {
-        chain::Slot::Expiry(expires) => Some(expires),
-        chain::Slot::Nonce(_) | chain::Slot::Inputs(_) => None,
+        tx::Slot::Expiry(expires) => Some(expires),
+        tx::Slot::Nonce(_) | tx::Slot::Inputs(_) => None,
     };
     let mut ended = 0;
     for _ in 0..60 {
@@ -171,11 +172,11 @@ async fn a_payment_follows_its_blocks(rig: Rig) {
     assert_eq!(balance(&rig, 51).await, raw(1_000_000));
 }
 
-fn is_proof_of(status: Status, paid: &Paid, by: &Paid, block: chain::BlockRef) -> bool {
+fn is_proof_of(status: Status, paid: &Paid, by: &Paid, block: tx::BlockRef) -> bool {
     let Status::Impossible(proof) = status else { return false };
     match (proof.reason(), &paid.sent.meaning.slot) {
-        (Reason::NonceTaken { by: taker, block: at }, chain::Slot::Nonce(_)) => taker == by.sent.hash && at == block,
-        (Reason::InputSpent { input, by: spender, block: at }, chain::Slot::Inputs(inputs)) => {
+        (Reason::NonceTaken { by: taker, block: at }, tx::Slot::Nonce(_)) => taker == by.sent.hash && at == block,
+        (Reason::InputSpent { input, by: spender, block: at }, tx::Slot::Inputs(inputs)) => {
             inputs.contains(&input) && spender == by.sent.hash && at == block
         }
         _ => false,

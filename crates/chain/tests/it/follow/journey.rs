@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use chain::devnet::{Fate, View};
+use chain::Output;
 use chain::follow::{FollowError, Follower, Step};
-use chain::{BlockRef, Output};
+use devnet::{Fate, View};
 use domain::ChainKind;
 use proptest::prelude::*;
 use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
+use tx::BlockRef;
 
 use super::{KEEP, MOST, WIRE_FAULTS, refs, trail};
 use crate::rig::{ENDPOINTS, Rig, on_every_chain, watch};

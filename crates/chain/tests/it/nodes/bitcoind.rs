@@ -6,15 +6,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::bitcoin::Network;
-use chain::bitcoin::{BitcoinChain, BitcoinSettings, finalize};
-use chain::devnet::Key;
+use chain::bitcoin::{BitcoinChain, BitcoinSettings};
 use chain::endpoint::{CallError, EndpointSettings, Pool, PoolSettings, json_rpc};
-use chain::transaction::Input;
-use chain::{Address, Chain, ChainError, Coin, Draft, Payment, Place, Watched};
+use chain::{Chain, ChainError, Place, WatchKey, Watched};
+use devnet::Key;
 use domain::ManualClock;
 use domain::RawAmount;
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tx::Input;
+use tx::bitcoin::finalize;
+use tx::{Address, Coin, Draft, Payment};
 
 use super::Blocking;
 
@@ -52,7 +54,7 @@ impl Bitcoind {
         let mut node = Self::empty(arguments).await;
         node.mine_to(110, &Key::numbered(PURSE).bitcoin(Network::Regtest)).await;
         let mut watched = Watched::default();
-        watched.insert(Key::numbered(PURSE).bitcoin(Network::Regtest).key());
+        watched.insert(WatchKey::of(&Key::numbered(PURSE).bitcoin(Network::Regtest)));
         let scan = node.client(3).scan(1, 10, &watched).await.expect("the first blocks");
         node.purse = scan.outputs.iter().map(input_of).collect();
         assert_eq!(node.purse.len(), 10);

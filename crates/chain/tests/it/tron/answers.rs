@@ -4,10 +4,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use chain::endpoint::CallError;
-use chain::tron::{Network, TronAddress};
-use chain::{Broadcast, Chain, ChainError, Coin, Fee, FeeCap, Payment, Place, Refusal};
+use chain::tron::Network;
+use chain::{Broadcast, Chain, ChainError, NodeRefusal, Place};
 use domain::RawAmount;
 use serde_json::{Value, json};
+use tx::tron::TronAddress;
+use tx::{Coin, Fee, FeeCap, Payment};
 
 use super::stub::{self, Book, Stub, address, call, log, other, token, trx};
 use super::{client, client_of, watching};
@@ -181,10 +183,9 @@ async fn who_does_not_have_the_blocks_leaves_them_to_those_who_do() {
         }
     }
     let alone = client(&[&lite.url], 1, vec![]);
-    for refused in [
-        alone.scan(20, 30, &watched).await.map(|_| ()),
-        alone.prove(chain::TxHash([7; 32]), &watched).await.map(|_| ()),
-    ] {
+    for refused in
+        [alone.scan(20, 30, &watched).await.map(|_| ()), alone.prove(tx::TxHash([7; 32]), &watched).await.map(|_| ())]
+    {
         assert!(matches!(refused, Err(ChainError::Refused(CallError::Lacks { .. }))), "{refused:?}");
     }
 }
@@ -356,7 +357,7 @@ async fn an_answer_that_cannot_be_is_refused_whatever_was_asked() {
         assert!(is_bad(chain.head().await), "{text}");
         assert!(is_bad(chain.headers(&[1]).await), "{text}");
         assert!(is_bad(chain.scan(1, 2, &watched).await), "{text}");
-        assert!(is_bad(chain.prove(chain::TxHash([1; 32]), &watched).await), "{text}");
+        assert!(is_bad(chain.prove(tx::TxHash([1; 32]), &watched).await), "{text}");
         assert!(is_bad(chain.balances(&[(address(1), Coin::Native)]).await), "{text}");
         assert!(is_bad(chain.balances(&[(address(1), Coin::Token(token()))]).await), "{text}");
         let cap = FeeCap(Fee::FeeLimit(1));
@@ -513,7 +514,7 @@ async fn balances_come_in_the_order_they_were_asked_and_nobody_has_nothing() {
         let node = saying(200, &answer.to_string()).await;
         assert!(is_bad(client(&[&node.url], 1, vec![]).balances(&[(address(1), Coin::Native)]).await));
     }
-    let foreign = chain::Address::Evm([1; 20].into());
+    let foreign = tx::Address::Evm([1; 20].into());
     assert_eq!(chain.balances(&[(foreign, Coin::Native)]).await, Err(ChainError::ForeignAddress));
     assert_eq!(chain.nonces(&[address(1)]).await.expect("none").len(), 1);
 }
@@ -605,20 +606,23 @@ async fn a_broadcast_is_taken_when_one_node_takes_it_and_no_refusal_is_a_proof()
         (json!({ "result": true, "code": "SUCCESS", "message": "", "txid": "ab" }).to_string(), None),
         (json!({ "result": true, "txid": "ab" }).to_string(), None),
         (said("DUP_TRANSACTION_ERROR", "Dup transaction."), None),
-        (said("SIGERROR", "Validate signature error"), Some(Refusal::BadSignature)),
-        (said("TAPOS_ERROR", "Tapos check error."), Some(Refusal::BadReference)),
-        (said("TRANSACTION_EXPIRATION_ERROR", "Transaction expired"), Some(Refusal::Expired)),
-        (said("BANDWITH_ERROR", "Account resource insufficient error."), Some(Refusal::InsufficientFunds)),
-        (said("CONTRACT_VALIDATE_ERROR", &hex), Some(Refusal::InsufficientFunds)),
-        (said("CONTRACT_VALIDATE_ERROR", "No contract!"), Some(Refusal::Other)),
-        (said("TOO_BIG_TRANSACTION_ERROR", ""), Some(Refusal::Malformed)),
-        (said("SERVER_BUSY", ""), Some(Refusal::Busy)),
-        (said("NOT_ENOUGH_EFFECTIVE_CONNECTION", ""), Some(Refusal::Busy)),
-        (said("NO_CONNECTION", ""), Some(Refusal::Busy)),
-        (said("BLOCK_UNSOLIDIFIED", ""), Some(Refusal::Busy)),
-        (said("OTHER_ERROR", ""), Some(Refusal::Other)),
-        (said("A_CODE_OF_LATER_YEARS", ""), Some(Refusal::Other)),
-        (json!({ "Error": "class org.bouncycastle.DecoderException : no hex" }).to_string(), Some(Refusal::Malformed)),
+        (said("SIGERROR", "Validate signature error"), Some(NodeRefusal::BadSignature)),
+        (said("TAPOS_ERROR", "Tapos check error."), Some(NodeRefusal::BadReference)),
+        (said("TRANSACTION_EXPIRATION_ERROR", "Transaction expired"), Some(NodeRefusal::Expired)),
+        (said("BANDWITH_ERROR", "Account resource insufficient error."), Some(NodeRefusal::InsufficientFunds)),
+        (said("CONTRACT_VALIDATE_ERROR", &hex), Some(NodeRefusal::InsufficientFunds)),
+        (said("CONTRACT_VALIDATE_ERROR", "No contract!"), Some(NodeRefusal::Other)),
+        (said("TOO_BIG_TRANSACTION_ERROR", ""), Some(NodeRefusal::Malformed)),
+        (said("SERVER_BUSY", ""), Some(NodeRefusal::Busy)),
+        (said("NOT_ENOUGH_EFFECTIVE_CONNECTION", ""), Some(NodeRefusal::Busy)),
+        (said("NO_CONNECTION", ""), Some(NodeRefusal::Busy)),
+        (said("BLOCK_UNSOLIDIFIED", ""), Some(NodeRefusal::Busy)),
+        (said("OTHER_ERROR", ""), Some(NodeRefusal::Other)),
+        (said("A_CODE_OF_LATER_YEARS", ""), Some(NodeRefusal::Other)),
+        (
+            json!({ "Error": "class org.bouncycastle.DecoderException : no hex" }).to_string(),
+            Some(NodeRefusal::Malformed),
+        ),
     ] {
         let node = saying(200, &answer).await;
         let busy = [saying(200, &said("SERVER_BUSY", "")).await, saying(200, &said("NO_CONNECTION", "")).await];
@@ -653,7 +657,7 @@ async fn a_broadcast_is_taken_when_one_node_takes_it_and_no_refusal_is_a_proof()
 
 #[tokio::test]
 async fn another_chains_token_is_refused_when_the_client_is_made() {
-    let settings = chain::tron::TronSettings::new(Network::Devnet, vec![chain::Address::Evm([1; 20].into())]);
+    let settings = chain::tron::TronSettings::new(Network::Devnet, vec![tx::Address::Evm([1; 20].into())]);
     let endpoint = chain::endpoint::EndpointSettings {
         name: "one".to_owned(),
         url: "http://127.0.0.1:1".to_owned(),

@@ -3,10 +3,10 @@
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use chain::devnet::tron::{Settings, TOKEN, TronDevnet};
-use chain::devnet::{Fate, Model, Served};
-use chain::{Address, Coin};
+use devnet::tron::{Settings, TOKEN, TronDevnet};
+use devnet::{Fate, Model, Served};
 use domain::ManualClock;
+use tx::{Address, Coin};
 
 use super::live::{self, Net};
 

@@ -5,13 +5,15 @@
 //! are solidified no sooner than 21 blocks later, so that 20 can be replaced.
 
 use chain::client::Sent;
-use chain::devnet::{Fate, Key};
 use chain::status::Reason;
-use chain::tron::proto::Envelope;
-use chain::tron::{TronChain, transaction};
-use chain::{Address, Broadcast, Chain, ChainError, Coin, Draft, Fee, FeeCap, Payment, Place, Refusal, Status, TxHash};
+use chain::tron::TronChain;
+use chain::{Broadcast, Chain, ChainError, NodeRefusal, Place, Status};
+use devnet::{Fate, Key};
 use domain::{RawAmount, Timestamp};
 use prost::Message as _;
+use tx::tron::proto::Envelope;
+use tx::tron::transaction;
+use tx::{Address, Coin, Draft, Fee, FeeCap, Payment, TxHash};
 
 use super::{client, watching};
 
@@ -211,14 +213,14 @@ pub async fn case_only_expired_and_solidified_is_impossible(net: &dyn Net) {
     assert_eq!(seen.len(), 1, "never proven");
     assert!(matches!(chain.status(&mined.sent).await, Ok(Status::Mined(_))));
     let refused = chain.broadcast(&lost.signed).await;
-    assert!(matches!(refused, Ok(Broadcast::Refused(Refusal::Expired, _))), "{refused:?}");
+    assert!(matches!(refused, Ok(Broadcast::Refused(NodeRefusal::Expired, _))), "{refused:?}");
     net.mine(2);
     assert!(matches!(chain.status(&lost.sent).await, Ok(Status::Impossible(_))));
 }
 
 fn expiry(made: &Made) -> Timestamp {
     match made.sent.meaning.slot {
-        chain::Slot::Expiry(time) => time,
+        tx::Slot::Expiry(time) => time,
         _ => panic!("TRON has nothing else"),
     }
 }
@@ -274,8 +276,8 @@ pub async fn case_what_is_wrong_is_refused_by_its_name(net: &dyn Net) {
     let (other, odd) = Key::numbered(1).sign(good.sent.hash.0);
     let signature = [other.as_slice(), &[27 + u8::from(odd)]].concat();
     let forged = Envelope { raw_data: good.raw.clone(), signature: vec![signature], ret: Vec::new() };
-    assert_eq!(refusal(forged.encode_to_vec()).await, Some(Refusal::BadSignature));
-    assert!(matches!(refusal(vec![0xff; 40]).await, Some(Refusal::Malformed | Refusal::Other)));
+    assert_eq!(refusal(forged.encode_to_vec()).await, Some(NodeRefusal::BadSignature));
+    assert!(matches!(refusal(vec![0xff; 40]).await, Some(NodeRefusal::Malformed | NodeRefusal::Other)));
 
     let head = chain.head().await.expect("a head");
     let draft = |edit: &dyn Fn(&mut Draft)| {
@@ -294,24 +296,24 @@ pub async fn case_what_is_wrong_is_refused_by_its_name(net: &dyn Net) {
         let Draft::Tron { reference, .. } = draft else { return };
         reference.hash.0[8..16].fill(7);
     });
-    assert_eq!(refusal(unknown_block).await, Some(Refusal::BadReference));
+    assert_eq!(refusal(unknown_block).await, Some(NodeRefusal::BadReference));
     let late = draft(&|draft| {
         let Draft::Tron { created, expires, .. } = draft else { return };
         *created = head.tip.time.plus_micros(-60_000_000);
         *expires = head.tip.time;
     });
-    assert_eq!(refusal(late).await, Some(Refusal::Expired));
+    assert_eq!(refusal(late).await, Some(NodeRefusal::Expired));
     let too_long = draft(&|draft| {
         let Draft::Tron { created, expires, .. } = draft else { return };
         *created = head.tip.time.plus_micros(60_000_000);
         *expires = created.plus_micros(86_400_000_000);
     });
-    assert_eq!(refusal(too_long).await, Some(Refusal::Expired));
+    assert_eq!(refusal(too_long).await, Some(NodeRefusal::Expired));
     let poor = draft(&|draft| {
         let Draft::Tron { payment, .. } = draft else { return };
         payment.amount = raw(9_000_000_000_000_000_000);
     });
-    assert_eq!(refusal(poor).await, Some(Refusal::InsufficientFunds));
+    assert_eq!(refusal(poor).await, Some(NodeRefusal::InsufficientFunds));
     assert_eq!(refusal(good.signed).await, None, "and nothing of that spoils the good one");
 }
 

@@ -6,11 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use chain::devnet::Key;
-use chain::tron::TronAddress;
-use chain::tron::proto::{Any, Contract, Raw, TransferContract, TriggerSmartContract};
-use chain::tron::transaction;
-use chain::{Address, BlockHash, BlockRef, TxHash};
+use devnet::Key;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -20,6 +16,10 @@ use hyper_util::rt::TokioIo;
 use prost::Message as _;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
+use tx::tron::TronAddress;
+use tx::tron::proto::{Any, Contract, Raw, TransferContract, TriggerSmartContract};
+use tx::tron::transaction;
+use tx::{Address, BlockHash, BlockRef, TxHash};
 
 pub const START_MS: i64 = 1_700_000_000_000;
 pub const SLOT_MS: i64 = 3_000;

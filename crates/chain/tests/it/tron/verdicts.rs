@@ -5,10 +5,11 @@ use std::sync::{Arc, Mutex};
 
 use chain::client::Sent;
 use chain::status::{Mined, Reason};
-use chain::tron::transaction;
-use chain::{Address, Chain, ChainError, Coin, Draft, Fee, Payment, Place, Status, TxHash};
+use chain::{Chain, ChainError, Place, Status};
 use domain::{RawAmount, Timestamp};
 use serde_json::{Value, json};
+use tx::tron::transaction;
+use tx::{Address, Coin, Draft, Fee, Payment, TxHash};
 
 use super::stub::{self, Book, SLOT_MS, START_MS, Stub, Tx, address, call, log, token, trx};
 use super::{client, watching};
@@ -38,7 +39,7 @@ fn ours(expires_ms: i64) -> (Sent, Tx) {
         from: address(0),
         payment: Payment { to: address(1), coin: Coin::Native, amount: raw(5) },
         fee_limit: 0,
-        reference: chain::BlockRef { height: 1, hash: stub::id(1, 0xaa) },
+        reference: tx::BlockRef { height: 1, hash: stub::id(1, 0xaa) },
         created,
         expires: Timestamp::from_micros(expires_ms * 1_000),
     };
@@ -54,7 +55,7 @@ fn ours_in_tokens(logs: Vec<Value>) -> (Sent, Tx) {
         from: address(0),
         payment: Payment { to: address(1), coin: Coin::Token(token()), amount: raw(5) },
         fee_limit: 1_000_000,
-        reference: chain::BlockRef { height: 1, hash: stub::id(1, 0xaa) },
+        reference: tx::BlockRef { height: 1, hash: stub::id(1, 0xaa) },
         created: Timestamp::from_micros((START_MS + 1) * 1_000),
         expires: Timestamp::from_micros((START_MS + 60_000) * 1_000),
     };

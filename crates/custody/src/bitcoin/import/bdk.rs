@@ -10,9 +10,9 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 
 use bitcoin::hashes::{Hash as _, sha256};
-use store::utxo::bdk_file::{self, BdkFile, BdkTx};
 use store::utxo::{Hash, Network, OutPoint};
 
+use super::bdk_file::{self, BdkFile, BdkTx};
 use super::descriptor::{Addresses, Script};
 use super::order::{Known, Standing, settle, spenders};
 use super::read::{shorten, transaction};

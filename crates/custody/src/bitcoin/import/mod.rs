@@ -3,7 +3,7 @@
 //! | module | holds |
 //! |---|---|
 //! | `core`, `core_parts` | what Bitcoin Core's commands print, as `docs/import.md` has them saved |
-//! | `bdk` | the SQLite file of `bdk_wallet` |
+//! | `bdk`, `bdk_file` | the SQLite file of `bdk_wallet` |
 //! | `descriptor` | the scripts that a descriptor stands for |
 //! | `read` | amounts, hashes and transactions from text and bytes |
 //! | `order` | which transactions lost their inputs to others, and the order in which all are stored |
@@ -14,6 +14,7 @@
 //! stored already is passed over.
 
 mod bdk;
+mod bdk_file;
 mod core;
 mod core_parts;
 mod descriptor;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use domain::Timestamp;
 use store::Db;
 use store::utxo::{
-    Balance, FINAL_DEPTH, Hash, ListFilter, NewAddress, OutPoint, OutputRow, Paths, Refusal, WalletId, is_mature,
+    Balance, FINAL_DEPTH, Hash, ListFilter, NewAddress, OutPoint, OutputRow, Paths, UtxoRefusal, WalletId, is_mature,
 };
 
 use super::{Claim, Export, ImportError};
@@ -108,7 +108,7 @@ async fn check_first(db: &Db, name: &str, export: &Export) -> Result<(), ImportE
             owners.get(&one.script).is_some_and(|(owner, account)| (Some(*owner), *account) != (same, one.account))
         };
         if let Some(taken) = some.iter().find(is_other) {
-            return Err(ImportError::Store(Refusal::AddressTaken(shown(&taken.script)).into()));
+            return Err(ImportError::Store(UtxoRefusal::AddressTaken(shown(&taken.script)).into()));
         }
     }
     check_blocks(db, export).await?;
@@ -120,7 +120,7 @@ async fn check_first(db: &Db, name: &str, export: &Export) -> Result<(), ImportE
     let tip = db.tip().await?;
     let highest = export.transactions.iter().filter_map(|given| given.block).map(|block| block.0).max();
     if highest > tip.map(|tip| tip.0) {
-        return Err(ImportError::Store(Refusal::NotOnTip(tip).into()));
+        return Err(ImportError::Store(UtxoRefusal::NotOnTip(tip).into()));
     }
     Ok(())
 }
@@ -132,7 +132,7 @@ async fn check_blocks(db: &Db, export: &Export) -> Result<(), ImportError> {
     let (Some(first), Some(last)) = (given.keys().next(), given.keys().next_back()) else { return Ok(()) };
     for (height, hash) in db.block_hashes(*first, *last).await? {
         if given.get(&height).is_some_and(|given| *given != hash) {
-            return Err(ImportError::Store(Refusal::OtherChain { height }.into()));
+            return Err(ImportError::Store(UtxoRefusal::OtherChain { height }.into()));
         }
     }
     Ok(())

@@ -26,7 +26,7 @@ fn strange(coins: &NewTx) -> Vec<(&'static str, NewTx)> {
 }
 
 fn is_bad(result: &Result<Changes, UtxoError>) -> bool {
-    matches!(result, Err(UtxoError::Refused(Refusal::BadTransaction(_))))
+    matches!(result, Err(UtxoError::Refused(UtxoRefusal::BadTransaction(_))))
 }
 
 db_test! {

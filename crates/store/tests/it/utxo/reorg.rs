@@ -222,7 +222,7 @@ db_test! {
         let double_spend = tx("double spend", &[output(&coin, 0)], &[(foreign_script(), 900_000)]);
         let error = db.connect_block(&stage.next_block("root"), &[double_spend], stage.now).await.unwrap_err();
         assert!(
-            matches!(error, UtxoError::Refused(Refusal::CascadeTooDeep { most: MOST_GENERATIONS, .. })),
+            matches!(error, UtxoError::Refused(UtxoRefusal::CascadeTooDeep { most: MOST_GENERATIONS, .. })),
             "{error:?}"
         );
         assert_eq!(stage.reader.rows().await, before);

@@ -1,0 +1,79 @@
+//! Speed. A figure means little by itself on a shared disk: each bench measures a yardstick in the same run, in turn
+//! with its subject, and prints the ratio and the spread.
+#![allow(clippy::float_arithmetic, reason = "rates and ratios, never money")]
+
+pub mod disk;
+pub mod ledger;
+pub mod scan;
+pub mod sign_build;
+pub mod site;
+pub mod spot;
+pub mod transfer;
+pub mod utxo;
+
+use terminal::failure::CommandResult;
+
+#[derive(Debug, clap::Subcommand)]
+pub enum Command {
+    /// Holds and settles per second, in batches of 1, 64 and 1024, beside a bare UPDATE
+    Ledger(ledger::Arguments),
+    /// The spot engine: durable operations per second and their latency, beside the bare disk and the bare state
+    Spot(spot::Arguments),
+    /// Internal transfers over HTTP: per second and their latency, beside the same done plainly and the bare commit
+    Transfer(transfer::Arguments),
+    /// Blocks and matches per second with ten million watched addresses, beside fetching the blocks alone
+    Scan(scan::Arguments),
+    /// Transactions built, signed and read back per second, beside the bare signature
+    SignBuild(sign_build::Arguments),
+    /// The Bitcoin wallet with up to a million unspent outputs, beside bdk_wallet over the same
+    Utxo(utxo::Arguments),
+    /// One process of the two-process figure
+    #[command(hide = true)]
+    LedgerWriter(ledger::WriterArguments),
+}
+
+pub async fn run(command: &Command, json: bool) -> CommandResult {
+    match command {
+        Command::Ledger(arguments) => ledger::run(arguments, json).await,
+        Command::Spot(arguments) => spot::run(arguments, json).await,
+        Command::Transfer(arguments) => transfer::run(arguments, json).await,
+        Command::Scan(arguments) => scan::run(arguments, json).await,
+        Command::SignBuild(arguments) => sign_build::run(arguments, json),
+        Command::Utxo(arguments) => utxo::run(arguments, json).await,
+        Command::LedgerWriter(arguments) => ledger::run_writer(arguments).await,
+    }
+}
+
+/// One figure, measured several times in turn with others.
+#[derive(Clone, Debug, Default)]
+pub struct Samples(Vec<f64>);
+
+impl Samples {
+    pub fn push(&mut self, value: f64) {
+        self.0.push(value);
+    }
+
+    fn sorted(&self) -> Vec<f64> {
+        let mut values = self.0.clone();
+        values.sort_by(f64::total_cmp);
+        values
+    }
+
+    pub fn median(&self) -> f64 {
+        let values = self.sorted();
+        values.get(values.len() / 2).copied().unwrap_or(0.0)
+    }
+
+    pub fn lowest(&self) -> f64 {
+        self.sorted().first().copied().unwrap_or(0.0)
+    }
+
+    pub fn highest(&self) -> f64 {
+        self.sorted().last().copied().unwrap_or(0.0)
+    }
+
+    /// Each sample divided by the other's of the same round: a disk that drifts drifts for both.
+    pub fn ratio_to(&self, other: &Self) -> Self {
+        Self(self.0.iter().zip(&other.0).map(|(mine, theirs)| mine / theirs.max(f64::MIN_POSITIVE)).collect())
+    }
+}

@@ -1,0 +1,115 @@
+//! The nodes that the bench reads from: started here, each in a process of its own, and gone with the bench.
+
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use chain::endpoint::{EndpointSettings, Pool, PoolSettings, json_rpc};
+use serde_json::{Value, json};
+
+use crate::postgres::end_with_parent;
+use terminal::clock::SystemClock;
+use terminal::failure::Failure;
+
+/// A real node as a child, with its own folder.
+pub struct RealNode {
+    child: Child,
+    folder: PathBuf,
+    pub url: String,
+}
+
+impl Drop for RealNode {
+    fn drop(&mut self) {
+        // It is a node for one bench: nothing of it is worth a good end.
+        self.child.kill().ok();
+        self.child.wait().ok();
+        std::fs::remove_dir_all(&self.folder).ok();
+    }
+}
+
+/// What a user of basic authentication sends; the node of one bench has no secrets.
+pub const BITCOIN_LOGIN: &str = "Basic YmVuY2g6YmVuY2g=";
+
+pub fn trouble(what: &str, error: impl std::fmt::Display) -> Failure {
+    let error = std::io::Error::other(format!("{what}: {error}"));
+    Failure::outside("COMMAND_FAILED", &error, "the bench needs nodes that start; ./test installs them")
+}
+
+/// Where a tool is: as given, on the PATH, or where `./test` has put it.
+pub fn find(given: Option<&Path>, name: &str, cached: &str) -> Option<PathBuf> {
+    if let Some(given) = given {
+        return Some(given.to_owned());
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let on_path = std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file());
+    on_path.or_else(|| {
+        let home = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
+        let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or(home)?.join("bursar");
+        let mut folders: Vec<PathBuf> = std::fs::read_dir(cache).ok()?.flatten().map(|entry| entry.path()).collect();
+        folders.sort();
+        folders.iter().rev().map(|folder| folder.join(cached)).find(|file| file.is_file())
+    })
+}
+
+fn free_port() -> Result<u16, Failure> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(|error| trouble("no port is free", error))?;
+    Ok(listener.local_addr().map_err(|error| trouble("no port is free", error))?.port())
+}
+
+/// The nodes of one endpoint.
+pub fn pool(url: &str, authorization: Option<&str>) -> Result<Pool, Failure> {
+    let endpoint = EndpointSettings {
+        name: "bench".to_owned(),
+        url: url.to_owned(),
+        authorization: authorization.map(str::to_owned),
+        key: None,
+        per_second: 0,
+    };
+    let settings = PoolSettings { deadline: Duration::from_secs(60), ..PoolSettings::default() };
+    Pool::new(&[endpoint], &settings, Arc::new(SystemClock)).map_err(|error| trouble("the endpoint", error))
+}
+
+async fn start(
+    mut command: Command,
+    folder: PathBuf,
+    url: String,
+    probe: &str,
+    login: Option<&str>,
+) -> Result<RealNode, Failure> {
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    end_with_parent(&mut command);
+    let child = command.spawn().map_err(|error| trouble("a node could not be started", error))?;
+    let node = RealNode { child, folder, url };
+    let pool = pool(&node.url, login)?;
+    for _ in 0..300 {
+        if pool.any(|node| async move { json_rpc::call::<Value>(&node, probe, json!([])).await }).await.is_ok() {
+            return Ok(node);
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    Err(trouble("a node did not answer", probe))
+}
+
+pub async fn anvil(program: &Path, folder: &Path) -> Result<RealNode, Failure> {
+    let port = free_port()?;
+    let mut command = Command::new(program);
+    command.args(["--no-mining", "--silent", "--chain-id", "56", "--gas-limit", "100000000", "--port"]);
+    command.arg(port.to_string());
+    let folder = folder.join("anvil");
+    std::fs::create_dir_all(&folder).map_err(|error| trouble("a folder", error))?;
+    command.current_dir(&folder);
+    start(command, folder, format!("http://127.0.0.1:{port}"), "eth_chainId", None).await
+}
+
+pub async fn bitcoind(program: &Path, folder: &Path) -> Result<RealNode, Failure> {
+    let port = free_port()?;
+    let folder = folder.join("bitcoind");
+    std::fs::create_dir_all(&folder).map_err(|error| trouble("a folder", error))?;
+    let mut command = Command::new(program);
+    command.arg("-regtest").arg(format!("-datadir={}", folder.display())).arg(format!("-rpcport={port}"));
+    command.args(["-rpcuser=bench", "-rpcpassword=bench", "-listen=0", "-rpcbind=127.0.0.1", "-rpcallowip=127.0.0.1"]);
+    command.args(["-rpcworkqueue=256", "-rpcthreads=4", "-txindex=0"]);
+    start(command, folder, format!("http://127.0.0.1:{port}"), "getblockchaininfo", Some(BITCOIN_LOGIN)).await
+}

@@ -1,0 +1,203 @@
+//! A whole Bursar to play with: a funded scratch database, a spot engine and a server as processes of their own, and
+//! clients that keep their own records of what they were told. The demo shows it, `bursar chaos` kills it.
+
+pub mod client;
+pub mod customers;
+pub mod process;
+pub mod program;
+pub mod proxy;
+
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use domain::ledger::{Movement, OpKey, Operation, Reference};
+use domain::random::Random;
+use domain::{AccountKind, Amount, Clock, Symbol, UserId};
+use serde_json::json;
+use store::catalog::{read_assets, read_catalog};
+use store::ledger::{NewAccount, Opened};
+use store::{Db, Options};
+
+use crate::scratch;
+use process::Process;
+use terminal::clock::SystemClock;
+use terminal::failure::{CommandResult, Failure};
+
+/// What every user is given of each asset, in whole coins.
+pub const COINS: i64 = 1_000;
+/// What users move: an asset of many small coins, and one of few large ones.
+pub const ASSETS: [&str; 2] = ["USDT", "BTC"];
+
+pub struct Rig {
+    folder: PathBuf,
+    database_url: String,
+    pub users: i64,
+    pub secret: Vec<u8>,
+}
+
+/// An asset as the clients need it.
+#[derive(Clone, Debug)]
+pub struct Coin {
+    pub symbol: Symbol,
+    pub precision: domain::Precision,
+    pub smallest: Amount,
+}
+
+pub fn trouble(what: &str, error: std::io::Error) -> Failure {
+    let mut failure = Failure::outside("LOAD_FAILED", &error, "is there room on the disk, and are the ports free?");
+    failure.messages.insert(0, what.to_owned());
+    failure
+}
+
+impl Rig {
+    /// Makes or finds the scratch database, with funded users, and what the processes need to know each other.
+    pub async fn prepare(
+        folder: &Path,
+        database_url: &str,
+        author: &'static str,
+        users: i64,
+    ) -> Result<(Self, Db, Vec<Coin>), Failure> {
+        std::fs::create_dir_all(folder).map_err(|error| trouble("the folder could not be made", error))?;
+        // A child may have another working directory than whoever started it.
+        let folder = folder.canonicalize().map_err(|error| trouble("the folder is gone", error))?;
+        let options = Options { create: true, ..Options::default() };
+        let db = Db::connect(database_url, &options).await?;
+        db.migrate(SystemClock.now()).await?;
+        scratch::check(&db, author).await?;
+        program::apply_treasury(database_url, author, "a scratch treasury").await?;
+        let coins = fund(&db, users).await?;
+        let mut rig = Self { folder, database_url: database_url.to_owned(), users, secret: Vec::new() };
+        rig.secret = rig.own_secret("jwt.secret")?;
+        rig.own_secret("spot.token")?;
+        Ok((rig, db, coins))
+    }
+
+    /// A text that is made once, for this scratch treasury alone. It guards nothing but play money.
+    fn own_secret(&self, name: &str) -> Result<Vec<u8>, Failure> {
+        let file = self.folder.join(name);
+        if !file.exists() {
+            let seed = SystemClock.now().micros().cast_unsigned() ^ u64::from(std::process::id()).rotate_left(40);
+            let mut random = Random::from_seed(seed);
+            let text: String = (0..4).map(|_| format!("{:016x}", random.next_u64())).collect();
+            write_private(&file, &text)?;
+        }
+        std::fs::read(&file).map_err(|error| trouble("the secret cannot be read", error))
+    }
+
+    /// Of the n-th server.
+    pub fn config_file(&self, server: usize) -> PathBuf {
+        match server {
+            0 => self.folder.join("bursar.toml"),
+            other => self.folder.join(format!("bursar-{other}.toml")),
+        }
+    }
+
+    pub fn spot_folder(&self) -> PathBuf {
+        self.folder.join("spot")
+    }
+
+    /// Writes the configuration of a server: where it listens, and where its spot engine is.
+    pub fn configure(&self, server: usize, http: &str, spot: &str) -> CommandResult {
+        let file = |name: &str| self.folder.join(name).to_string_lossy().into_owned();
+        let settings = json!({
+            "database": { "url": self.database_url },
+            "http": { "listen": http },
+            "auth": { "issuer": "rig", "audience": "rig", "hs256_secret_file": file("jwt.secret") },
+            "spot": { "kind": "remote", "address": spot, "token_file": file("spot.token"), "folder": file("spot") },
+            "transfer": {
+                "call_timeout_ms": 300, "scan_interval_ms": 100, "first_pause_ms": 50, "longest_pause_ms": 500,
+            },
+            "limits": { "requests_per_second": 0, "daily_transfers": 0 },
+        });
+        self.write_config(server, &settings, "Made by bursar for a scratch treasury. The limits are off.")
+    }
+
+    /// The same treasury for a server that somebody starts later: with the engine in its own process, and common limits.
+    pub fn configure_for_later(&self) -> CommandResult {
+        let file = |name: &str| self.folder.join(name).to_string_lossy().into_owned();
+        let settings = json!({
+            "database": { "url": self.database_url },
+            "auth": { "issuer": "rig", "audience": "rig", "hs256_secret_file": file("jwt.secret") },
+            "spot": { "token_file": file("spot.token"), "folder": file("spot") },
+        });
+        self.write_config(0, &settings, "Made by bursar for a scratch treasury: bursar --config THIS serve")
+    }
+
+    fn write_config(&self, server: usize, settings: &serde_json::Value, comment: &str) -> CommandResult {
+        let text =
+            toml::to_string(settings).map_err(|error| trouble("no configuration", std::io::Error::other(error)))?;
+        write_private(&self.config_file(server), &format!("# {comment}\n{text}"))
+    }
+
+    /// The spot engine, on a port of its own the first time and on the same one afterwards.
+    pub async fn start_spot(&self, listen: &str) -> Result<Process, Failure> {
+        let folder = self.spot_folder();
+        let (folder_text, token) = (folder.to_string_lossy().into_owned(), self.folder.join("spot.token"));
+        let token = token.to_string_lossy().into_owned();
+        let mut arguments =
+            vec!["--json", "spot", "serve", &folder_text, "--listen", listen, "--token-file", &token, "--segment", "4"];
+        if !folder.exists() {
+            arguments.push("--create");
+        }
+        Process::start(&arguments, "address").await
+    }
+
+    pub async fn start_server(&self, server: usize) -> Result<Process, Failure> {
+        let config = self.config_file(server).to_string_lossy().into_owned();
+        Process::start(&["--json", "--config", &config, "serve"], "http").await
+    }
+}
+
+/// Written whole or not at all, and for nobody else to read.
+pub fn write_private(file: &Path, text: &str) -> CommandResult {
+    let write = || -> std::io::Result<()> {
+        let beside = file.with_extension("new");
+        let mut options = std::fs::OpenOptions::new();
+        let mut opened = options.write(true).create(true).truncate(true).mode(0o600).open(&beside)?;
+        std::io::Write::write_all(&mut opened, text.as_bytes())?;
+        opened.sync_all()?;
+        std::fs::rename(&beside, file)
+    };
+    write().map_err(|error| trouble("a file could not be written", error))
+}
+
+/// Out of custody, as deposits would come. The keys make it happen once, however often it is asked for.
+async fn fund(db: &Db, users: i64) -> Result<Vec<Coin>, Failure> {
+    let bug = |what: String| trouble("the users could not be funded", std::io::Error::other(what));
+    let catalog = read_catalog(&mut db.read().await?).await?;
+    let assets = read_assets(&mut db.read().await?).await?;
+    let mut coins = Vec::new();
+    for (id, asset) in assets.iter().filter(|(_, asset)| ASSETS.contains(&asset.symbol.as_str())) {
+        let chain = catalog.listings.keys().find(|(symbol, _)| *symbol == asset.symbol).map(|(_, chain)| chain.clone());
+        let chain = chain.ok_or_else(|| bug(format!("{} is on no chain", asset.symbol)))?;
+        let custody = NewAccount::system(&AccountKind::Custody(chain), *id);
+        let wanted: Vec<NewAccount> = custody
+            .into_iter()
+            .chain((1..=users).filter_map(UserId::new).map(|user| NewAccount::funding(user, *id)))
+            .collect();
+        let opened = db.open(&wanted, SystemClock.now()).await?;
+        let accounts: Vec<_> = opened
+            .into_iter()
+            .filter_map(|one| match one {
+                Opened::Account(account) => Some(account),
+                Opened::UnknownAsset => None,
+            })
+            .collect();
+        let (custody, users) = accounts.split_first().ok_or_else(|| bug("there are no accounts".to_owned()))?;
+        let amount = Amount::from_units(COINS * 10_i64.pow(u32::from(asset.precision.decimals())));
+        for users in users.chunks(2_000) {
+            let operations = users
+                .iter()
+                .map(|user| {
+                    let movement = Movement { from: *custody, to: *user, asset: *id, amount };
+                    let key = OpKey::new(format!("rig-fund-{user}"))?;
+                    Operation::move_available(key, vec![movement], Reference::new("a deposit to play with")?)
+                })
+                .collect::<Result<Vec<_>, _>>()
+                .map_err(|error| bug(error.to_string()))?;
+            db.post(&operations, SystemClock.now()).await?;
+        }
+        coins.push(Coin { symbol: asset.symbol.clone(), precision: asset.precision, smallest: asset.transfer.min });
+    }
+    Ok(coins)
+}

@@ -1,0 +1,175 @@
+//! `bursar sim`: whole parts of Bursar under a seeded scheduler that crashes them, held against a simple model.
+
+use std::path::{Path, PathBuf};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use lab::sim::transfer::{Report, SimError};
+use serde_json::json;
+use spot::sim::Simulation;
+
+use terminal::failure::{CommandResult, Exit, Failure};
+use terminal::output::{say, table, thousands};
+
+#[derive(Debug, clap::Subcommand)]
+pub enum Command {
+    /// The spot engine on a disk that lies: random operations, crashes at any moment, compared after every recovery
+    Spot(SpotArguments),
+    /// Transfers between both ends: processes, database, line and engine fail at any moment, and every law must hold
+    Transfer(TransferArguments),
+}
+
+#[derive(Debug, clap::Args)]
+pub struct SpotArguments {
+    /// The same seed gives the same run
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// How many requests to make
+    #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..))]
+    ops: u64,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct TransferArguments {
+    /// The same seed gives the same run
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// How many transfers to make
+    #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..))]
+    transfers: u64,
+}
+
+pub fn run(command: &Command, json: bool) -> CommandResult {
+    match command {
+        Command::Spot(arguments) => spot(arguments, json),
+        Command::Transfer(arguments) => transfer(arguments, json),
+    }
+}
+
+fn progress(json: bool, length: u64, what: &str) -> ProgressBar {
+    let bar = if json { ProgressBar::hidden() } else { ProgressBar::new(length) };
+    let style = ProgressStyle::with_template(&format!("{{bar:30}} {{human_pos}}/{{human_len}} {what}, {{msg}}"));
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    bar
+}
+
+fn failed(seed: u64, difference: &str, replay: &str) -> Failure {
+    Failure {
+        code: "SIMULATION_FAILED".into(),
+        messages: vec![format!("seed {seed}: {difference}")],
+        hint: format!("it replays exactly: {replay}"),
+        exit: Exit::Found,
+    }
+}
+
+fn spot(arguments: &SpotArguments, json: bool) -> CommandResult {
+    let bar = progress(json, arguments.ops, "requests");
+    let simulation = Simulation::new(arguments.seed)?;
+    let result = simulation.run(arguments.ops, &mut |report| {
+        bar.set_position(report.requests);
+        bar.set_message(format!("{} recoveries", report.recoveries));
+    });
+    bar.finish_and_clear();
+    let replay = format!("bursar sim spot --seed {} --ops {}", arguments.seed, arguments.ops);
+    let report = result.map_err(|difference| failed(arguments.seed, &difference, &replay))?;
+    let fields = [
+        ("requests", report.requests),
+        ("applied", report.applied),
+        ("refused", report.refused),
+        ("replays", report.replays),
+        ("undecided", report.undecided),
+        ("batches", report.batches),
+        ("failed_batches", report.failed_batches),
+        ("recoveries", report.recoveries),
+        ("interrupted_recoveries", report.interrupted_recoveries),
+        ("torn_tails", report.torn_tails),
+        ("unacknowledged_kept", report.unacknowledged_kept),
+        ("snapshots", report.snapshots),
+        ("clean_restarts", report.clean_restarts),
+    ];
+    if json {
+        let mut body = json!({ "sim": "spot", "seed": arguments.seed, "agreed": true });
+        fields.iter().for_each(|(name, value)| body[*name] = (*value).into());
+        say(body);
+    } else {
+        let rows: Vec<Vec<String>> =
+            fields.iter().map(|(name, value)| vec![(*name).to_owned(), thousands(*value)]).collect();
+        say(table(&["what happened", "times"], &[1], &rows));
+        say(format!("seed {}: the engine agreed with the model after every batch and every recovery", arguments.seed));
+    }
+    Ok(())
+}
+
+/// A folder for the simulated database, gone when the run is over, however it ends.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(seed: u64) -> Result<Self, Failure> {
+        let folder = std::env::temp_dir().join(format!("bursar-sim-{}-{seed}", std::process::id()));
+        std::fs::create_dir(&folder).map_err(|error| {
+            Failure::outside("DISK_PROBE_FAILED", &error, "make room in the temporary folder, or set TMPDIR")
+        })?;
+        Ok(Self(folder))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // What is left of it is the system's to clean.
+        std::fs::remove_dir_all(&self.0).ok();
+    }
+}
+
+/// In a runtime of its own, on a thread of its own: all that it does is done one after the other.
+fn simulate(
+    arguments: &TransferArguments,
+    folder: &Path,
+    progress: &mut (dyn FnMut(&Report) + Send),
+) -> Result<Report, SimError> {
+    let run = || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|error| SimError::SetUp(error.to_string()))?;
+        runtime.block_on(lab::sim::transfer::run(arguments.seed, arguments.transfers, folder, progress))
+    };
+    let ended = std::thread::scope(|scope| scope.spawn(run).join());
+    ended.unwrap_or_else(|_| Err(SimError::Broken("the code panicked; the message is above".to_owned())))
+}
+
+fn transfer(arguments: &TransferArguments, json: bool) -> CommandResult {
+    let TransferArguments { seed, transfers } = *arguments;
+    let bar = progress(json, transfers, "transfers");
+    let scratch = Scratch::new(seed)?;
+    let mut shown = 0;
+    let result = simulate(arguments, &scratch.0, &mut |report| {
+        if report.transfers >= shown {
+            shown = report.transfers + 100;
+            bar.set_position(report.transfers);
+            bar.set_message(format!("{} checks of the laws", report.law_checks));
+        }
+    });
+    bar.finish_and_clear();
+    let report = result.map_err(|error| match error {
+        SimError::Broken(law) => {
+            failed(seed, &law, &format!("bursar sim transfer --seed {seed} --transfers {transfers}"))
+        }
+        SimError::Store(error) => error.into(),
+        SimError::Spot(error) => error.into(),
+        SimError::SetUp(what) => failed(seed, &what, "and is a bug of the simulator"),
+    })?;
+    let hash = format!("{:016x}", report.hash);
+    if json {
+        let mut body = json!({ "sim": "transfer", "seed": seed, "held": true, "hash": hash });
+        let fields = [report.happened(), report.faults()].concat();
+        fields.iter().for_each(|(name, value)| body[*name] = (*value).into());
+        say(body);
+    } else {
+        for (title, fields) in [("what came of it", report.happened()), ("what went wrong", report.faults())] {
+            let row = |(name, value): &(&str, u64)| vec![(*name).to_owned(), thousands(*value)];
+            say(table(&[title, "times"], &[1], &fields.iter().map(row).collect::<Vec<_>>()));
+            say("");
+        }
+        say(format!(
+            "seed {seed}, run {hash}: nothing was created, lost or stranded, and all that was told stayed true"
+        ));
+    }
+    Ok(())
+}

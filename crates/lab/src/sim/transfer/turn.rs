@@ -1,0 +1,67 @@
+//! Turns. Tasks are plain futures that the scheduler polls one at a time.
+//!
+//! A task that waits for something simulated gives its turn back. A task that waits for the database keeps its turn: it
+//! is polled until the database has answered, before the next task runs. So the scheduler alone decides the order.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::Poll;
+
+use super::world::Shared;
+
+pub(crate) type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Why a task gave its turn back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Yield {
+    /// It goes on when it is chosen again.
+    Turn,
+    /// Its process dies here.
+    Death,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    Done,
+    Parked,
+    Died,
+}
+
+/// Waits until the scheduler chooses this task again.
+pub(crate) async fn park(world: &Shared) {
+    let mut asked = false;
+    poll_fn(|_| {
+        if asked {
+            return Poll::Ready(());
+        }
+        asked = true;
+        world.lock().yielded = Some(Yield::Turn);
+        Poll::Pending
+    })
+    .await;
+}
+
+/// The process dies here: this future never ends, and the scheduler drops it.
+pub(crate) async fn die(world: &Shared) {
+    poll_fn(|_| {
+        world.lock().yielded = Some(Yield::Death);
+        Poll::<()>::Pending
+    })
+    .await;
+}
+
+/// Lets a task run until it gives its turn back.
+pub(crate) async fn run(world: &Shared, work: &mut Work) -> Ended {
+    poll_fn(|context| {
+        let polled = work.as_mut().poll(context);
+        let yielded = world.lock().yielded.take();
+        match (polled, yielded) {
+            (Poll::Ready(()), _) => Poll::Ready(Ended::Done),
+            (Poll::Pending, Some(Yield::Turn)) => Poll::Ready(Ended::Parked),
+            (Poll::Pending, Some(Yield::Death)) => Poll::Ready(Ended::Died),
+            // The database is at work, or a call waits for its timeout: no other task may run meanwhile.
+            (Poll::Pending, None) => Poll::Pending,
+        }
+    })
+    .await
+}
