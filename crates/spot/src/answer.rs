@@ -1,4 +1,5 @@
-//! What the engine answers. The numbers are kept in the log's checksums and in snapshots and never change.
+//! What the engine answers. The numbers never change: those of decisions are in the checksums of the log, those of
+//! standings are in snapshots, and those of answers are on the wire.
 
 use std::fmt;
 
@@ -8,12 +9,13 @@ use crate::operation::{BadLayout, Fields};
 
 macro_rules! refusals {
     ($($Variant:ident = $number:literal, $code:literal, $text:literal;)*) => {
-        /// Why an operation was refused, in order of precedence: the first that applies is the answer, and is
-        /// remembered under the operation's id.
+        /// Why an operation was refused. The guards look in this order, and the first that applies is the answer and
+        /// is remembered under the operation's id. A trade looks at the buyer's account to the end, then at the
+        /// seller's. The last two are no guards: they are the answer to a withdrawal that comes after its rollback.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        pub enum Refusal { $($Variant,)* }
+        pub enum SpotRefusal { $($Variant,)* }
 
-        impl Refusal {
+        impl SpotRefusal {
             pub const ALL: &'static [Self] = &[$(Self::$Variant),*];
 
             pub(crate) const fn number(self) -> u8 {
@@ -30,7 +32,7 @@ macro_rules! refusals {
             }
         }
 
-        impl fmt::Display for Refusal {
+        impl fmt::Display for SpotRefusal {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str(match self { $(Self::$Variant => $text,)* })
             }
@@ -53,10 +55,11 @@ refusals! {
     RolledBack = 27, "WITHDRAWAL_ROLLED_BACK", "the withdrawal was rolled back: its money is with the user again";
 }
 
+/// What the engine decided about an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum Decision {
     Applied,
-    Refused(Refusal),
+    Refused(SpotRefusal),
 }
 
 impl Outcome {
@@ -73,7 +76,7 @@ impl Outcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
     Applied,
-    Refused(Refusal),
+    Refused(SpotRefusal),
     /// A withdrawal that was applied and then rolled back.
     RolledBack,
     /// A withdrawal that was rolled back before it came.
@@ -95,20 +98,20 @@ impl Standing {
             0 => Some(Self::Applied),
             1 => Some(Self::RolledBack),
             2 => Some(Self::Void),
-            number => match Refusal::from_number(number) {
+            number => match SpotRefusal::from_number(number) {
                 Some(refusal) => Some(Self::Refused(refusal)),
                 None => None,
             },
         }
     }
 
-    /// What a replay of the operation is told.
-    pub(crate) const fn outcome(self) -> Outcome {
+    /// The answer to the same operation when it comes again. A rollback is answered by `State::roll_back` instead.
+    pub(crate) const fn decision(self) -> Decision {
         match self {
-            Self::Applied => Outcome::Applied,
-            Self::Refused(refusal) => Outcome::Refused(refusal),
-            Self::RolledBack => Outcome::Refused(Refusal::RolledBack),
-            Self::Void => Outcome::Refused(Refusal::Voided),
+            Self::Applied => Decision::Applied,
+            Self::Refused(refusal) => Decision::Refused(refusal),
+            Self::RolledBack => Decision::Refused(SpotRefusal::RolledBack),
+            Self::Void => Decision::Refused(SpotRefusal::Voided),
         }
     }
 }
@@ -120,14 +123,14 @@ pub struct Balance {
     pub status: AccountStatus,
 }
 
-/// The answer to one request. **Only `First` and `Replay` say what became of the operation.** The others decided
-/// nothing: whoever takes them for a refusal and pays the money back, pays it twice.
+/// The answer to one request. **To an operation, only `First` and `Replay` say what became of it.** The others decided
+/// nothing: a caller that takes them for a refusal and pays the money back may pay it twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// It was decided now.
-    First(Outcome),
+    First(Decision),
     /// It was decided before, and this is what was decided then.
-    Replay(Outcome),
+    Replay(Decision),
     /// The id stands for an operation with other content; that one stands, this one did nothing.
     Conflict,
     /// The id is older than what is remembered. Whether it ran is not known here; it will not run now.
@@ -136,9 +139,9 @@ pub enum Answer {
     TooEarly,
     /// The total of the asset has no room for what a rollback gives back. Nothing was done; it must be sent again.
     NoRoom,
-    /// To a query: what stands under the id, if anything.
+    /// To a query: what stands under the id, or `None` if nothing was ever decided under it.
     Standing(Option<Standing>),
-    /// To a balance request: nothing, if the user never had one.
+    /// To a balance request: `None` if the user never had a balance in the asset.
     Balance(Option<Balance>),
     /// To a total request.
     Total(Amount),
@@ -153,9 +156,10 @@ const STANDING: u8 = 6;
 const BALANCE: u8 = 7;
 const TOTAL: u8 = 8;
 const NO_ROOM: u8 = 9;
+/// The second byte of a `STANDING` or `BALANCE` that has nothing to tell. No standing and no status has this number.
 const NOTHING: u8 = u8::MAX;
 
-impl Outcome {
+impl Decision {
     pub(crate) const fn number(self) -> u8 {
         match self {
             Self::Applied => 0,
@@ -166,7 +170,7 @@ impl Outcome {
     const fn from_number(number: u8) -> Option<Self> {
         match number {
             0 => Some(Self::Applied),
-            number => match Refusal::from_number(number) {
+            number => match SpotRefusal::from_number(number) {
                 Some(refusal) => Some(Self::Refused(refusal)),
                 None => None,
             },
@@ -175,16 +179,16 @@ impl Outcome {
 }
 
 impl Answer {
-    /// The code of an answer that is not `Applied`, for interfaces; it names a page in `docs/errors/`.
+    /// The code of an answer that refused the operation or left it undecided; it names a page in `docs/errors/`.
     pub const fn code(&self) -> Option<&'static str> {
         match self {
-            Self::First(Outcome::Refused(refusal)) | Self::Replay(Outcome::Refused(refusal)) => Some(refusal.code()),
+            Self::First(Decision::Refused(refusal)) | Self::Replay(Decision::Refused(refusal)) => Some(refusal.code()),
             Self::Conflict => Some("EXISTS_WITH_DIFFERENT_CONTENT"),
             Self::Expired => Some("OPERATION_EXPIRED"),
             Self::TooEarly => Some("OPERATION_FROM_THE_FUTURE"),
             Self::NoRoom => Some("ROLLBACK_HAS_NO_ROOM"),
-            Self::First(Outcome::Applied)
-            | Self::Replay(Outcome::Applied)
+            Self::First(Decision::Applied)
+            | Self::Replay(Decision::Applied)
             | Self::Standing(_)
             | Self::Balance(_)
             | Self::Total(_) => None,
@@ -193,8 +197,8 @@ impl Answer {
 
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         match self {
-            Self::First(outcome) => out.extend_from_slice(&[FIRST, outcome.number()]),
-            Self::Replay(outcome) => out.extend_from_slice(&[REPLAY, outcome.number()]),
+            Self::First(decision) => out.extend_from_slice(&[FIRST, decision.number()]),
+            Self::Replay(decision) => out.extend_from_slice(&[REPLAY, decision.number()]),
             Self::Conflict => out.extend_from_slice(&[CONFLICT, 0]),
             Self::Expired => out.extend_from_slice(&[EXPIRED, 0]),
             Self::TooEarly => out.extend_from_slice(&[TOO_EARLY, 0]),
@@ -217,10 +221,10 @@ impl Answer {
 
     pub(crate) fn decode(fields: &mut Fields<'_>) -> Result<Self, BadLayout> {
         let [tag, number] = fields.take()?;
-        let outcome = || Outcome::from_number(number).ok_or(BadLayout::Field);
+        let decision = || Decision::from_number(number).ok_or(BadLayout::Field);
         Ok(match tag {
-            FIRST => Self::First(outcome()?),
-            REPLAY => Self::Replay(outcome()?),
+            FIRST => Self::First(decision()?),
+            REPLAY => Self::Replay(decision()?),
             CONFLICT => Self::Conflict,
             EXPIRED => Self::Expired,
             TOO_EARLY => Self::TooEarly,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use domain::Timestamp;
 
 use crate::answer::Answer;
-use crate::error::{SpotError, Told};
+use crate::error::{OnFile, SpotError};
 use crate::log::format::SegmentHeader;
 use crate::log::read::segments;
 use crate::log::write::{Log, Spare, make_segment};
@@ -17,25 +17,28 @@ use crate::snapshot::{self, Progress, Sealed};
 use crate::state::State;
 use crate::storage::Storage;
 
-/// What one submission may hold.
+/// The most requests that one submission may hold.
 pub const SUBMISSION_MAX: usize = 4_096;
-/// A batch takes no further submission once it has so many bytes.
+/// A batch takes no further submission once it has so many bytes, so that its write stays short and it fits a segment.
 const BATCH_BYTES: usize = 256 << 10;
-/// The largest record: a batch just below its limit, and one more submission.
+/// The largest record: a batch just below its limit, one more submission, and two blocks for trailer and padding.
 const LARGEST_RECORD: u64 = (BATCH_BYTES + SUBMISSION_MAX * LONGEST + 2 * BLOCK) as u64;
-/// A clock may be ahead of the log by the retention, or by a week if that is longer: an engine may stand idle.
+/// A clock may be ahead of the log by the retention, or by this week if it is longer: an engine that was stopped for
+/// some days is no reason to doubt the clock.
 const CLOCK_MICROS: i64 = 7 * 24 * 3_600 * 1_000_000;
+/// The smallest segment still has room for the largest record.
 const SEGMENT_MIN: u64 = 1 << 20;
+/// The reader holds a whole segment in memory, so a segment has a limit.
 const SEGMENT_MAX: u64 = 1 << 30;
 const _: () = assert!(SEGMENT_MIN > LARGEST_RECORD + BLOCK as u64, "every record must fit a segment");
 
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// The length of a segment. The whole log is made of such files.
+    /// The length of each segment of a new log. An existing log keeps the length that it was created with.
     pub segment_bytes: u64,
-    /// How long operation ids are remembered, by the time in the ids.
+    /// How long operation ids are remembered. The time in the newest id counts, not the clock.
     pub retention_micros: i64,
-    /// Believe the clock although the log is older than the retention.
+    /// Believe a clock that is far ahead of the log. An operator sets this who knows that the clock is right.
     pub accept_clock: bool,
 }
 
@@ -60,13 +63,14 @@ impl Settings {
     }
 }
 
-/// What was found at the start.
+/// What a start found in the log.
 #[derive(Debug)]
 pub struct Started {
-    /// The snapshot that it began with.
+    /// The batch of the snapshot that the recovery began with.
     pub snapshot: Option<u64>,
+    /// The last batch in the log.
     pub sequence: u64,
-    /// Replayed after the snapshot.
+    /// How many operations the recovery ran again after the snapshot.
     pub operations: u64,
     /// A record at the end that was never acknowledged, and was cut off: where, and what is wrong with it.
     pub torn: Option<String>,
@@ -83,47 +87,49 @@ pub struct Core<S: Storage> {
     first_segment: u64,
     /// The horizon that is in the log.
     durable_horizon: Timestamp,
-    /// An answer of this batch relies on the horizon in memory.
+    /// An answer of this batch relies on a horizon that only memory knows.
     relied_on_horizon: bool,
-    /// What the operations in the log's buffer came to, a byte each.
-    outcomes: Vec<u8>,
+    /// The decisions on the operations in the log's buffer, a byte each.
+    decisions: Vec<u8>,
 }
 
 impl<S: Storage> Core<S> {
-    /// Makes a new, empty log in an empty folder. `log` is a random number.
-    pub fn create(storage: &S, log: u64, settings: &Settings) -> Result<(), SpotError> {
+    /// Makes a new, empty log in a folder that has none. `log_id` is a random number.
+    pub fn create(storage: &S, log_id: u64, settings: &Settings) -> Result<(), SpotError> {
         settings.check()?;
         if !segments(storage)?.is_empty() || !snapshot::snapshots(storage)?.is_empty() {
             return Err(SpotError::Exists { folder: storage.describe("") });
         }
-        let header = SegmentHeader { log, number: 1, bytes: settings.segment_bytes };
+        let header = SegmentHeader { log_id, number: 1, bytes: settings.segment_bytes };
         make_segment(storage, &header).map(drop)
     }
 
-    /// Reads everything back and is ready to go on.
+    /// Recovers the state from the log and makes the log ready for the next batch. Files that an earlier process left
+    /// unfinished are removed.
     pub fn open(
         storage: Arc<S>,
         settings: &Settings,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<(Self, Started), SpotError> {
         settings.check()?;
-        for name in storage.names().told("list", || storage.describe(""))?.iter().filter(|name| is_unfinished(name)) {
-            storage.remove(name).told("remove", || storage.describe(name))?;
+        for name in storage.names().on_file("list", || storage.describe(""))?.iter().filter(|name| is_unfinished(name))
+        {
+            storage.remove(name).on_file("remove", || storage.describe(name))?;
         }
-        let replayed = snapshot::replay(&*storage, None, progress)?;
-        let end = &replayed.end;
+        let recovered = snapshot::recover(&*storage, None, progress)?;
+        let end = &recovered.end;
         let file = || storage.describe(&crate::log::segment_name(end.segment));
         let torn = end.torn.as_ref().map(|reason| format!("{}, offset {}: {reason}", file(), end.offset));
-        let log = Log::resume(Arc::clone(&storage), end, replayed.sequence)?;
+        let log = Log::resume(Arc::clone(&storage), end, recovered.sequence)?;
         let started = Started {
-            snapshot: replayed.snapshot.map(|header| header.sequence),
-            sequence: replayed.sequence,
-            operations: replayed.operations,
+            snapshot: recovered.snapshot.map(|header| header.sequence),
+            sequence: recovered.sequence,
+            operations: recovered.operations,
             torn,
-            unusable: replayed.unusable,
+            unusable: recovered.unusable,
         };
-        let (state, retention_micros) = (replayed.state, settings.retention_micros);
-        let first_segment = replayed.snapshot.map_or(1, |header| header.segment);
+        let (state, retention_micros) = (recovered.state, settings.retention_micros);
+        let first_segment = recovered.snapshot.map_or(1, |header| header.segment);
         let core = Self {
             storage,
             log,
@@ -132,7 +138,7 @@ impl<S: Storage> Core<S> {
             first_segment,
             durable_horizon: state.window().horizon,
             relied_on_horizon: false,
-            outcomes: Vec::new(),
+            decisions: Vec::new(),
             state,
         };
         Ok((core, started))
@@ -154,14 +160,15 @@ impl<S: Storage> Core<S> {
         self.log.spare()
     }
 
-    /// Opens a batch. A clock that steps back changes nothing, and neither does one that is ahead by more than what is
-    /// remembered: ids that it made would move the horizon past every id of a right clock.
+    /// Opens a batch. A clock that steps back changes nothing, and neither does one that is too far ahead: ids that it
+    /// made would move the horizon past every id of a right clock.
     pub fn begin(&mut self, now: Timestamp) {
         let now = if self.clock_is_ahead(now) { self.state.window().time } else { now };
         self.state.set_window(self.state.window_at(now, self.retention_micros));
     }
 
-    /// Is the clock so far ahead of the log that nobody should believe it?
+    /// Is the clock so far ahead of the log that the engine does not believe it? A log without a batch has no time yet
+    /// and believes every clock.
     pub fn clock_is_ahead(&self, now: Timestamp) -> bool {
         let last = self.state.window().time;
         let farthest = last.plus_micros(self.retention_micros.max(CLOCK_MICROS));
@@ -172,9 +179,9 @@ impl<S: Storage> Core<S> {
     pub fn answer(&mut self, request: &Request) -> Answer {
         let (answer, decided) = self.state.answer(request);
         self.relied_on_horizon |= answer == Answer::Expired && self.state.window().horizon > self.durable_horizon;
-        if decided && let (Answer::First(outcome), Request::Run(operation)) = (answer, request) {
+        if decided && let (Answer::First(decision), Request::Run(operation)) = (answer, request) {
             operation.encode(self.log.buffer());
-            self.outcomes.push(outcome.number());
+            self.decisions.push(decision.number());
         }
         answer
     }
@@ -184,29 +191,30 @@ impl<S: Storage> Core<S> {
         self.log.buffer().len() < BATCH_BYTES
     }
 
-    /// Makes the batch durable: one write, one sync. A batch that decided nothing (replays, queries) needs neither:
-    /// what it answers from is durable already. But for "expired", which must stay true whatever is set at the next
-    /// start.
+    /// Makes the batch durable: one write, one sync. A batch that decided nothing (replays, queries) needs neither,
+    /// because its answers come from what is durable already. The one exception is "expired": it must stay true after
+    /// the next start, so the horizon that it relies on is logged first. **After an error the caller gives the core
+    /// up**: its memory is ahead of the disk.
     pub fn commit(&mut self) -> Result<(), SpotError> {
-        if self.outcomes.is_empty() && !self.relied_on_horizon { Ok(()) } else { self.append() }
+        if self.decisions.is_empty() && !self.relied_on_horizon { Ok(()) } else { self.append() }
     }
 
-    /// Ends the log in good order: an empty record, which proves the one before whole.
+    /// Ends the log in good order with an empty record. A good record proves that the one before it is whole.
     pub fn close(&mut self) -> Result<(), SpotError> {
         self.append()
     }
 
     fn append(&mut self) -> Result<(), SpotError> {
-        let count = u32::try_from(self.outcomes.len()).map_err(|_| SpotError::Setting("a batch is too large"))?;
-        let outcomes = crc32c::crc32c(&self.outcomes);
-        self.outcomes.clear();
-        self.log.append(self.state.window(), count, outcomes)?;
+        let count = u32::try_from(self.decisions.len()).map_err(|_| SpotError::Setting("a batch is too large"))?;
+        let decisions = crc32c::crc32c(&self.decisions);
+        self.decisions.clear();
+        self.log.append(self.state.window(), count, decisions)?;
         self.durable_horizon = self.state.window().horizon;
         self.relied_on_horizon = false;
         Ok(())
     }
 
-    /// Ends the current segment, so that a snapshot can be taken of all up to it.
+    /// Ends the current segment, so that a snapshot can be taken of everything up to its end.
     pub fn seal(&mut self) -> Result<Sealed, SpotError> {
         if self.log.offset() > BLOCK as u64 {
             self.log.rotate()?;

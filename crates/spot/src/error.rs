@@ -89,7 +89,7 @@ impl SpotError {
     }
 }
 
-/// The error with its cause, for a line of an event.
+/// The error and its cause in one line, for events.
 pub(crate) struct Whole<'a>(pub &'a SpotError);
 
 impl std::fmt::Display for Whole<'_> {
@@ -99,13 +99,13 @@ impl std::fmt::Display for Whole<'_> {
     }
 }
 
-/// Adds the file and the deed to an error of the operating system.
-pub(crate) trait Told<T> {
-    fn told(self, what: &'static str, file: impl FnOnce() -> String) -> Result<T, SpotError>;
+/// Adds to an error of the operating system the file and what was to be done with it.
+pub(crate) trait OnFile<T> {
+    fn on_file(self, what: &'static str, file: impl FnOnce() -> String) -> Result<T, SpotError>;
 }
 
-impl<T> Told<T> for io::Result<T> {
-    fn told(self, what: &'static str, file: impl FnOnce() -> String) -> Result<T, SpotError> {
+impl<T> OnFile<T> for io::Result<T> {
+    fn on_file(self, what: &'static str, file: impl FnOnce() -> String) -> Result<T, SpotError> {
         self.map_err(|source| SpotError::Storage { what, file: file(), source })
     }
 }

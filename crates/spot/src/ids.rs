@@ -1,8 +1,9 @@
-//! The operation ids that are remembered, with what stands under each: 16 bytes, and a fifth of that in empty slots.
+//! The operation ids that are remembered, with what stands under each: 16 bytes an id, and about a fifth of the slots
+//! is empty.
 //!
-//! Ids say when they were made, and most of those that come are the newest. So they are kept in stretches of time, each
-//! a small hash table of its own: the one that is being filled stays in the processor's cache however many there are,
-//! and what is older than the horizon goes a whole stretch at a time.
+//! An id says when it was made, and most ids that come are the newest. So ids are kept in stretches of time, each a
+//! small hash table of its own: the newest stretch stays in the processor's cache however many there are, and ids that
+//! are older than the horizon are forgotten a whole stretch at a time.
 
 use std::collections::VecDeque;
 
@@ -10,7 +11,7 @@ use crate::answer::Standing;
 use crate::operation::{OpId, fold};
 use crate::table::{Shard, Slot};
 
-/// What stands under an id is one byte, the fingerprint of the content seven.
+/// One remembered id. The word holds what stands under it in its lowest byte, and seven bytes of the fingerprint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Remembered {
     id: u64,
@@ -27,7 +28,7 @@ impl Remembered {
     }
 
     pub fn standing(&self) -> Standing {
-        // Made by `new`, or checked by `from_words`.
+        // The byte was made by `new` or checked by `from_words`, so it always is a standing.
         Standing::from_number(self.word as u8).unwrap_or(Standing::Applied)
     }
 
@@ -67,16 +68,16 @@ impl Slot for Remembered {
     }
 }
 
-/// Ids from `from` up to where the next stretch begins.
+/// The ids from `from` up to the beginning of the next stretch.
 struct Stretch {
     from: u64,
     newest: u64,
     entries: Shard<Remembered>,
 }
 
-/// The newest stretch ends with so many ids, and a new one begins with the next.
+/// When the newest stretch has so many ids, a new stretch begins with the next id that is newer than all of them.
 const FULL: usize = 16_384;
-/// An older stretch that ids keep coming to, late, is divided.
+/// A stretch that grows to so many, because ids keep coming to it late, is divided in two.
 const TOO_FULL: usize = FULL + FULL / 4;
 
 pub struct Ids {
@@ -104,7 +105,7 @@ impl Ids {
     fn stretch_of(&self, id: u64) -> usize {
         match self.stretches.back() {
             Some(last) if last.from <= id => self.stretches.len() - 1,
-            // The first begins at 0, so there is one before the point.
+            // The first stretch begins at 0, so at least one begins at or before every id.
             _ => self.stretches.partition_point(|stretch| stretch.from <= id).saturating_sub(1),
         }
     }
@@ -118,12 +119,13 @@ impl Ids {
         self.stretches[at].entries.get_mut(id, Remembered::hash(id))
     }
 
-    /// Adds an id that is not there. Stretches that lie wholly before `oldest` are forgotten on the way.
+    /// Adds an id that is not there yet. Whenever this begins a new stretch, the stretches that lie wholly before
+    /// `oldest` are forgotten.
     pub fn insert(&mut self, entry: Remembered, oldest: u64) {
         let mut at = self.stretch_of(entry.id);
         let stretch = &self.stretches[at];
         if stretch.entries.len() >= FULL && at + 1 == self.stretches.len() && entry.id > stretch.newest {
-            // As large as it will be, and 80 % full then: most likely it is filled in one go.
+            // It is made as large as it will most likely be: 80 % full when the next stretch begins.
             let entries = Shard::with_slots(FULL / 4 * 5);
             self.stretches.push_back(Stretch { from: entry.id, newest: 0, entries });
             self.forget(oldest);
@@ -160,7 +162,7 @@ impl Ids {
         self.stretches.insert(at + 1, later);
     }
 
-    /// All from `oldest` on, a stretch at a time, in the order of their ids.
+    /// All ids from `oldest` on, in order. One stretch at a time is sorted.
     pub fn sorted(&self, oldest: u64) -> impl Iterator<Item = Remembered> {
         self.stretches.iter().flat_map(move |stretch| {
             let mut entries: Vec<Remembered> =
@@ -182,7 +184,7 @@ mod tests {
         Remembered::new(id, fingerprint, Standing::Applied)
     }
 
-    /// Whatever the order in which ids come: ascending, nearly so, backwards, or all over.
+    /// In every order in which ids may come: ascending, nearly ascending, backwards, and at random.
     #[test]
     fn it_holds_what_a_plain_map_holds() {
         let orders: [fn(u64, &mut Random) -> u64; 4] = [
@@ -204,7 +206,7 @@ mod tests {
             }
             assert_eq!(ids.len(), map.len());
             assert!(ids.sorted(0).eq(map.values().copied()), "order {kind}");
-            // And one stretch that is being filled.
+            // The second term is the stretch that is being filled.
             let bound = ids.len() * 23 + FULL / 4 * 5 * 16;
             assert!(ids.bytes() <= bound, "order {kind}: {} bytes for {}", ids.bytes(), ids.len());
         }

@@ -2,39 +2,41 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`operation`], [`answer`] | what can be asked, what is answered, and their bytes |
-//! | [`state`] | the state machine: pure, deterministic, with nothing that can fail |
+//! | [`operation`], [`answer`] | requests and answers, and their bytes |
+//! | `state` | the state machine: pure, deterministic, with nothing that can fail |
 //! | [`log`] | the write-ahead log: format, writing, reading back |
-//! | [`snapshot`] | the state in a file, and the replay that both start-up and snapshots are made of |
-//! | [`core`] | a batch: answer in memory, make durable, let the answers go |
-//! | [`service`] | the writer's thread, the handle that everyone else holds, snapshots in the background |
+//! | [`snapshot`] | the state in a file, and the recovery that both start-up and snapshots are made of |
+//! | `core` | a batch: answer in memory, make durable, let the answers go |
+//! | [`service`] | the writer's thread, the handle on it, snapshots in the background |
 //! | [`net`] | the same over TCP: server and client |
-//! | [`storage`] | what is asked of a disk |
-//! | [`tools`] | reading a log without running it |
-//! | [`sim`] | a disk that lies, a simple model, and the seeded simulation that compares the two |
+//! | [`storage`] | what the engine needs of a disk |
+//! | [`tools`] | reading and checking a log without starting an engine on it |
+//! | `sim` | with the feature `sim`: a disk that lies and a plain model, for tests and for the simulator in `lab` |
 //!
-//! **An answer is a promise**: it leaves only after what it says is on the disk. **After a failed write nothing is
-//! answered any more.**
+//! **An answer is a promise**: it leaves the engine only when everything that it relies on is on the disk. **After a
+//! failed write the engine answers nothing any more.**
 
 pub mod answer;
-pub mod core;
+mod core;
 pub mod error;
 mod ids;
 pub mod log;
 pub mod net;
 pub mod operation;
 pub mod service;
+#[cfg(feature = "sim")]
 pub mod sim;
 pub mod snapshot;
-pub mod state;
+mod state;
 pub mod storage;
 mod table;
 pub mod tools;
 
-pub use answer::{Answer, Balance, Outcome, Refusal, Standing};
+pub use answer::{Answer, Balance, Decision, SpotRefusal, Standing};
 pub use core::{Core, SUBMISSION_MAX, Settings, Started};
 pub use error::SpotError;
 pub use operation::{Move, OpId, Operation, Request, Settle};
-pub use service::{Engine, Refused};
+pub use service::{Engine, NoAnswer};
+pub use state::State;
 pub use storage::Storage;
 pub use storage::disk::Disk;

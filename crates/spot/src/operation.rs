@@ -1,4 +1,4 @@
-//! What can be asked of the engine, and how it is laid out in the log and on the wire.
+//! The requests that the engine takes, and their layouts in the log and on the wire.
 //!
 //! | kind | bytes | what it does to the balances |
 //! |---|---|---|
@@ -7,8 +7,9 @@
 //! | rollback | 32 | undoes the withdrawal of the same id, or forbids it if it never came |
 //! | reserve | 32 | available → reserved |
 //! | release | 32 | reserved → available |
-//! | status | 32 | active, frozen, disabled |
+//! | set-status | 32 | active, frozen, disabled |
 //! | settle | 80 | a trade: both sides pay out of what they reserved, fees to a fee account |
+//! | query, balance, total | 32 | nothing: they only read, and never stand in the log |
 //!
 //! A layout never changes: a new one is a new kind.
 
@@ -27,7 +28,7 @@ impl OpId {
         u64::try_from(number).ok().and_then(NonZeroU64::new).map(Self)
     }
 
-    /// Fits: it was made from an `i64`.
+    /// Every id was made from an `i64`, so the number fits.
     pub const fn number(self) -> i64 {
         self.0.get().cast_signed()
     }
@@ -56,7 +57,7 @@ impl fmt::Debug for OpId {
     }
 }
 
-/// Whose balance in what, and how much of it.
+/// An operation on one balance: whose, in which asset, and by how much.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Move {
     pub id: OpId,
@@ -111,7 +112,7 @@ const QUERY: u8 = 8;
 const BALANCE: u8 = 9;
 const TOTAL: u8 = 10;
 
-/// The largest layout.
+/// The length of the largest layout.
 pub const LONGEST: usize = 80;
 
 /// Bytes that are no operation, or not one that this version knows.
@@ -195,7 +196,8 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Assets are small numbers; the layouts keep them in 32 bits.
+/// The layouts keep an asset in 32 bits. An asset that does not fit is laid out as 0, which no asset has, so that it is
+/// refused alike when it is read back.
 pub(crate) fn asset_number(asset: AssetId) -> Option<u32> {
     u32::try_from(asset.0).ok().filter(|number| *number > 0)
 }
@@ -313,12 +315,13 @@ const fn word(number: i64) -> u64 {
     number.cast_unsigned()
 }
 
-/// Folded 128-bit products: each word reaches every bit.
+/// Mixes the words with folded 128-bit products, so that each word changes all bits. The two odd constants are those of
+/// well-known hashes (the golden ratio, wyhash) and must never change, because snapshots hold fingerprints.
 fn mix(words: &[u64]) -> u64 {
     words.iter().fold(0x9e37_79b9_7f4a_7c15, |state, word| fold(state ^ word, 0xa076_1d64_78bd_642f).rotate_left(23))
 }
 
-/// High and low half of the product, folded together.
+/// The high and the low half of the product, folded together.
 pub(crate) const fn fold(left: u64, right: u64) -> u64 {
     let product = left as u128 * right as u128;
     (product as u64) ^ ((product >> 64) as u64)
@@ -328,13 +331,13 @@ pub(crate) const fn fold(left: u64, right: u64) -> u64 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
     Run(Operation),
-    /// What stands under an operation id.
+    /// Asks what stands under an operation id.
     Query(OpId),
     Balance {
         user: UserId,
         asset: AssetId,
     },
-    /// What all users together have in an asset.
+    /// Asks what all users together have in an asset.
     Total(AssetId),
 }
 

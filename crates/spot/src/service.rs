@@ -1,7 +1,8 @@
-//! The running engine: one thread owns the state and the log; everyone else holds an [`Engine`].
+//! The running engine: one thread owns the state and the log; every other part of the program holds an [`Engine`].
 //!
-//! Batches form by themselves: whatever arrives while one is being made durable is the next one. There is no timer.
-//! What is answered never waits for whoever asked: a dead or slow client costs nothing but its own answer.
+//! Batches form by themselves: the requests that arrive while one batch is made durable are the next batch. No timer
+//! delays them. The writer never waits for a caller to take its answer, so a dead or slow client costs the others
+//! nothing.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
@@ -17,13 +18,13 @@ use crate::error::{SpotError, Whole};
 use crate::log::format::SegmentHeader;
 use crate::log::write::{Spare, prepare};
 use crate::operation::Request;
-use crate::snapshot::{self, Header, Sealed};
+use crate::snapshot::{self, Sealed, SnapshotHeader};
 use crate::storage::Storage;
 
-/// The engine did not take it. Nothing was done; except after `Stopped`, where what was submitted before may or may not
-/// be on the disk: send it again when the engine is back.
+/// Why there is no answer. After `Busy` and `Size` nothing was done. After `Stopped` the operations may or may not be
+/// on the disk: the caller sends them again when the engine is back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
+pub enum NoAnswer {
     #[error("the engine has as much waiting as it takes")]
     Busy,
     #[error("a submission holds between 1 and 4096 requests")]
@@ -32,7 +33,7 @@ pub enum Refused {
     Stopped,
 }
 
-impl Refused {
+impl NoAnswer {
     pub const fn code(self) -> &'static str {
         match self {
             Self::Busy => "SPOT_BUSY",
@@ -46,7 +47,8 @@ impl Refused {
 pub struct Limits {
     /// Requests that may wait for the writer.
     pub queue: usize,
-    /// A snapshot is taken when the log has grown by so much since the last one, and by as much as the snapshot takes.
+    /// A snapshot is taken when the log has grown by so many bytes since the last one, and at least by the size of the
+    /// snapshot itself.
     pub snapshot_bytes: u64,
 }
 
@@ -56,16 +58,20 @@ impl Default for Limits {
     }
 }
 
-/// How long the writer sleeps at most.
+/// The snapshot that was taken, `None` if there was nothing new, or why it could not be taken.
+pub type SnapshotTaken = Result<Option<SnapshotHeader>, SpotError>;
+
+/// How long the writer sleeps at most. It wakes up to follow the clock: see [`Writer::serve`].
 const IDLE: Duration = Duration::from_secs(3_600);
 
-/// Whoever asked for a snapshot. While this lives nobody else may: one at a time is enough, and no crowd of requests can
-/// make the engine do nothing else.
-struct SnapshotReply {
-    sender: oneshot::Sender<Result<Option<Header>, SpotError>>,
+/// The caller that ordered a snapshot. As long as this exists no other order is taken, so that a crowd of orders cannot
+/// keep the engine busy with snapshots alone.
+struct SnapshotCaller {
+    sender: oneshot::Sender<SnapshotTaken>,
     turn: Turn,
 }
 
+/// The right to order a snapshot, given back when it is dropped.
 struct Turn(Arc<Shared>);
 
 impl Drop for Turn {
@@ -77,7 +83,7 @@ impl Drop for Turn {
 enum Submission {
     One(Request, oneshot::Sender<Answer>),
     Many(Vec<Request>, oneshot::Sender<Vec<Answer>>),
-    Snapshot(SnapshotReply),
+    Snapshot(SnapshotCaller),
 }
 
 #[derive(Default)]
@@ -97,18 +103,20 @@ struct Queue {
 pub enum Ended {
     /// It was asked to, and the log is closed in good order.
     Asked,
-    /// Something went wrong with the log; nothing was answered after that.
+    /// Something went wrong with the log, or the writer panicked; nothing was answered after that.
     Failed(Arc<SpotError>),
 }
 
-/// Counted by the writer, read by whoever is curious.
+/// What the engine has done, for operators. The last two are counted by the snapshot thread, the others by the writer.
 #[derive(Debug, Default)]
 pub struct Counters {
     pub requests: AtomicU64,
     pub batches: AtomicU64,
+    /// The last durable batch.
     pub sequence: AtomicU64,
     pub accounts: AtomicU64,
     pub ids: AtomicU64,
+    /// The batch of the last snapshot that was taken.
     pub snapshot: AtomicU64,
     pub snapshot_failures: AtomicU64,
 }
@@ -123,18 +131,18 @@ struct Shared {
 }
 
 impl Shared {
-    /// A panic while the queue is held cannot leave it half-changed: nothing in there can panic.
+    /// A poisoned lock is ignored: no code that holds the queue can panic and leave it half-changed.
     fn queue(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn push(&self, submission: Submission, requests: usize) -> Result<(), Refused> {
+    fn push(&self, submission: Submission, requests: usize) -> Result<(), NoAnswer> {
         let mut queue = self.queue();
         if queue.closing || queue.closed {
-            return Err(Refused::Stopped);
+            return Err(NoAnswer::Stopped);
         }
         if queue.requests + requests > self.limit {
-            return Err(Refused::Busy);
+            return Err(NoAnswer::Busy);
         }
         queue.requests += requests;
         queue.waiting.push(submission);
@@ -145,7 +153,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Everything that waits; nothing after an idle hour; false when there will be nothing more.
+    /// Takes all submissions that wait, or none after an idle hour. False when there are none and will be no more.
     fn take(&self, into: &mut Vec<Submission>) -> bool {
         let mut queue = self.queue();
         if queue.waiting.is_empty() && !queue.closing {
@@ -185,8 +193,8 @@ pub struct Engine {
 pub struct Pending(oneshot::Receiver<Vec<Answer>>);
 
 impl Pending {
-    pub async fn answers(self) -> Result<Vec<Answer>, Refused> {
-        self.0.await.map_err(|_| Refused::Stopped)
+    pub async fn answers(self) -> Result<Vec<Answer>, NoAnswer> {
+        self.0.await.map_err(|_| NoAnswer::Stopped)
     }
 }
 
@@ -237,7 +245,8 @@ impl Engine {
                 }
             };
             closing.close();
-            // Whoever is told that the engine has ended may open the folder again: nobody here holds it any more.
+            // A caller that hears that the engine has ended may open the folder again, so all threads let go of it
+            // first.
             drop(writer);
             for background in [segments, snapshooter] {
                 if background.join().is_err() {
@@ -252,22 +261,22 @@ impl Engine {
         &self.owner.0
     }
 
-    /// One request. The answer comes when it is durable.
-    pub async fn ask(&self, request: impl Into<Request>) -> Result<Answer, Refused> {
+    /// Submits one request. The answer comes when it is durable.
+    pub async fn ask(&self, request: impl Into<Request>) -> Result<Answer, NoAnswer> {
         let (sender, receiver) = oneshot::channel();
         self.shared().push(Submission::One(request.into(), sender), 1)?;
-        receiver.await.map_err(|_| Refused::Stopped)
+        receiver.await.map_err(|_| NoAnswer::Stopped)
     }
 
-    /// Many requests at once, answered together and in order. Each is decided by itself.
-    pub async fn submit(&self, requests: Vec<Request>) -> Result<Vec<Answer>, Refused> {
+    /// Submits many requests at once, which are answered together and in order. Each is decided by itself.
+    pub async fn submit(&self, requests: Vec<Request>) -> Result<Vec<Answer>, NoAnswer> {
         self.enqueue(requests)?.answers().await
     }
 
-    /// As [`Engine::submit`], with the place in the queue taken at once.
-    pub fn enqueue(&self, requests: Vec<Request>) -> Result<Pending, Refused> {
+    /// As [`Engine::submit`], but the requests have their place in the queue when this returns.
+    pub fn enqueue(&self, requests: Vec<Request>) -> Result<Pending, NoAnswer> {
         if requests.is_empty() || requests.len() > SUBMISSION_MAX {
-            return Err(Refused::Size);
+            return Err(NoAnswer::Size);
         }
         let (sender, receiver) = oneshot::channel();
         let count = requests.len();
@@ -276,18 +285,18 @@ impl Engine {
     }
 
     /// Takes a snapshot of all that was answered so far. `None` if there is nothing new since the last one.
-    pub async fn snapshot(&self) -> Result<Option<Header>, SpotError> {
+    pub async fn snapshot(&self) -> SnapshotTaken {
         self.order_snapshot()?.await.map_err(|_| SpotError::Stopped)?
     }
 
-    pub(crate) fn order_snapshot(&self) -> Result<oneshot::Receiver<Result<Option<Header>, SpotError>>, SpotError> {
+    pub(crate) fn order_snapshot(&self) -> Result<oneshot::Receiver<SnapshotTaken>, SpotError> {
         let shared = &self.owner.0;
         if shared.snapshot_asked.swap(true, Ordering::AcqRel) {
             return Err(SpotError::SnapshotRunning);
         }
         let (sender, receiver) = oneshot::channel();
-        let reply = SnapshotReply { sender, turn: Turn(Arc::clone(shared)) };
-        shared.push(Submission::Snapshot(reply), 0).map_err(|_| SpotError::Stopped)?;
+        let caller = SnapshotCaller { sender, turn: Turn(Arc::clone(shared)) };
+        shared.push(Submission::Snapshot(caller), 0).map_err(|_| SpotError::Stopped)?;
         Ok(receiver)
     }
 
@@ -301,10 +310,10 @@ impl Engine {
         self.ended().await
     }
 
-    /// Waits until the engine has ended, for whatever reason.
+    /// Waits until the engine has ended, whatever the reason.
     pub async fn ended(&self) -> Ended {
         let mut ended = self.shared().ended.subscribe();
-        // The sender lives as long as this handle.
+        // The sender lives as long as this handle, so waiting cannot fail.
         match ended.wait_for(Option::is_some).await {
             Ok(ended) => ended.clone().unwrap_or(Ended::Asked),
             Err(_) => Ended::Asked,
@@ -312,8 +321,8 @@ impl Engine {
     }
 }
 
-/// Ends the engine for everyone, whichever way its thread ends: nothing more is taken, and whoever waits learns that
-/// there will be no answer.
+/// Ends the engine when the writer's thread ends, even by a panic: no more submissions are taken, and callers that wait
+/// learn that there will be no answer.
 struct Closing {
     shared: Arc<Shared>,
     ended: Ended,
@@ -342,7 +351,7 @@ struct Writer<S: Storage> {
     clock: Arc<dyn Clock>,
     clock_doubted: bool,
     spares: mpsc::Sender<SegmentHeader>,
-    snapshots: mpsc::Sender<(Sealed, Option<SnapshotReply>)>,
+    snapshots: mpsc::Sender<(Sealed, Option<SnapshotCaller>)>,
     /// The segment for whose successor a spare was ordered.
     segment: u64,
     snapshot_bytes: u64,
@@ -358,7 +367,7 @@ impl<S: Storage> Writer<S> {
         self.look_ahead();
         while self.shared.take(&mut arrived) {
             if arrived.is_empty() {
-                // An engine that stands idle follows the clock, so that it can tell a jump from a quiet month.
+                // An idle engine follows the clock, so that it can later tell a jump of the clock from a quiet month.
                 self.begin();
             }
             let mut submissions = arrived.drain(..).peekable();
@@ -374,17 +383,17 @@ impl<S: Storage> Writer<S> {
                             let answers = requests.iter().map(|request| self.core.answer(request)).collect();
                             self.manys.push((reply, answers));
                         }
-                        Submission::Snapshot(reply) => {
-                            snapshot = Some(reply);
+                        Submission::Snapshot(caller) => {
+                            snapshot = Some(caller);
                             break;
                         }
                     }
                 }
                 self.core.commit()?;
                 self.reply();
-                if let Some(reply) = snapshot {
+                if let Some(caller) = snapshot {
                     let sealed = self.core.seal()?;
-                    self.order_snapshot(sealed, Some(reply));
+                    self.order_snapshot(sealed, Some(caller));
                 }
                 self.look_ahead();
             }
@@ -392,8 +401,8 @@ impl<S: Storage> Writer<S> {
         self.core.close()
     }
 
-    /// Opens a batch at the time that the clock says. Says once when the clock is not believed, and once when it is
-    /// again: this is run for every batch.
+    /// Opens a batch at the time of the clock. It runs for every batch, so it warns only when the engine stops
+    /// believing the clock and when it believes it again.
     fn begin(&mut self) {
         let now = self.clock.now();
         let doubted = self.core.clock_is_ahead(now);
@@ -405,7 +414,7 @@ impl<S: Storage> Writer<S> {
         self.core.begin(now);
     }
 
-    /// What was durable may be told. A receiver that is gone does not matter.
+    /// Sends the answers of a batch that is durable. A caller that is gone does not matter.
     fn reply(&mut self) {
         let mut requests = self.ones.len();
         for (reply, answer) in self.ones.drain(..) {
@@ -430,10 +439,11 @@ impl<S: Storage> Writer<S> {
             return;
         }
         self.segment = current.number;
-        // A thread that is gone is no reason to stop: the segment is then made here, and snapshots wait for the next
-        // start.
+        // A background thread that is gone is no reason to stop: the writer makes the segment itself, and snapshots
+        // wait for the next start.
         self.spares.send(SegmentHeader { number: current.number + 1, ..current }).ok();
-        // A snapshot is not written for less log than its own size: together they cost at most twice the log.
+        // The log must have grown by the size of a snapshot before one is written, so that these snapshots never
+        // write more than the log does.
         let grown = (current.number - self.snapshot_segment) * current.bytes;
         if grown >= self.snapshot_bytes.max(self.core.state().snapshot_bytes())
             && let Some(sealed) = self.core.log().sealed()
@@ -442,47 +452,48 @@ impl<S: Storage> Writer<S> {
         }
     }
 
-    fn order_snapshot(&mut self, sealed: Sealed, reply: Option<SnapshotReply>) {
+    fn order_snapshot(&mut self, sealed: Sealed, caller: Option<SnapshotCaller>) {
         self.snapshot_segment = sealed.segment + 1;
-        self.snapshots.send((sealed, reply)).ok();
+        self.snapshots.send((sealed, caller)).ok();
     }
 }
 
 fn prepare_segments<S: Storage>(storage: &S, spare: &Spare<S::File>, orders: &mpsc::Receiver<SegmentHeader>) {
     for header in orders {
-        // The writer tries it again when it needs it, and stops if it cannot be had.
+        // The writer makes the segment itself when it needs it, and stops if that fails too.
         if let Err(error) = prepare(storage, spare, &header) {
             tracing::error!(code = error.code(), error = %Whole(&error), "the next segment could not be prepared");
         }
     }
 }
 
-fn take_snapshots<S: Storage>(storage: &S, shared: &Shared, orders: &mpsc::Receiver<(Sealed, Option<SnapshotReply>)>) {
-    // The writer comes first. That it cannot be had is no reason not to take snapshots.
+fn take_snapshots<S: Storage>(storage: &S, shared: &Shared, orders: &mpsc::Receiver<(Sealed, Option<SnapshotCaller>)>) {
+    // The writer comes first: this thread, and only this one, gets a lower priority (5 of at most 19). If that fails,
+    // snapshots are taken all the same.
     if let Err(error) = rustix::process::nice(5) {
         tracing::debug!(%error, "snapshots run with the writer's priority");
     }
-    for (sealed, reply) in orders {
+    for (sealed, caller) in orders {
         let ending = {
             let queue = shared.queue();
             queue.closing || queue.closed
         };
         if ending {
-            // Nobody waits for it any more, and the log has everything.
+            // The engine ends, and the log has everything. A caller that waits learns that the engine has stopped.
             continue;
         }
         let taken = snapshot::take(storage, sealed);
         match &taken {
             Ok(Some(header)) => shared.counters.snapshot.store(header.sequence, Ordering::Relaxed),
             Ok(None) => {}
-            // The engine goes on: all is in the log. The next snapshot covers this one too.
+            // The engine goes on, because everything is in the log. The next snapshot covers this one too.
             Err(error) => {
                 shared.counters.snapshot_failures.fetch_add(1, Ordering::Relaxed);
                 tracing::error!(code = error.code(), error = %Whole(error), "no snapshot could be taken");
             }
         }
-        if let Some(SnapshotReply { sender, turn }) = reply {
-            // Whoever is told may ask again.
+        if let Some(SnapshotCaller { sender, turn }) = caller {
+            // The turn goes back first: a caller that has its answer may order the next snapshot at once.
             drop(turn);
             sender.send(taken).ok();
         }

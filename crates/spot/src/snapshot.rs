@@ -1,20 +1,20 @@
 //! Snapshots: the whole state after a batch, in one file.
 //!
-//! A snapshot is made from the one before and the segments since, by the same code that starts the engine, in the
-//! background, while the writer goes on: it is not stopped at all, and every snapshot is a rehearsal of recovery
-//! (docs/adr/0004-spot-engine.md). It is written aside, synced, renamed, and the folder synced; only then do older
-//! files go. The two newest stay, with the segments since the older one: if the newest cannot be read, the older one
-//! and the log give the same state.
+//! A snapshot is made in the background from the one before and the segments since, by the same code that starts the
+//! engine. The writer goes on meanwhile, and every snapshot is a rehearsal of recovery (docs/adr/0004-spot-engine.md).
+//! It is written under another name, synced and renamed, and the folder is synced; only then are older files removed.
+//! The two newest stay, with the segments since the older one: if the newest cannot be read, the older one and the log
+//! give the same state.
 //!
 //! Layout: a header of 96 bytes, then chunks of accounts (32 bytes each), then chunks of ids (16 bytes each, in
-//! order). Each chunk is its length, its crc32c, its bytes. The header says how many of each there are.
+//! order). Each chunk is its length, its crc32c, its bytes. The header says how many accounts and ids there are.
 
 use std::io;
 
 use domain::Timestamp;
 
-use crate::answer::{Answer, Outcome};
-use crate::error::{SpotError, Told};
+use crate::answer::{Answer, Decision};
+use crate::error::{OnFile, SpotError};
 use crate::ids::Remembered;
 use crate::log::read::{End, Record, segments, walk};
 use crate::log::{format, segment_name};
@@ -26,17 +26,17 @@ const MAGIC: [u8; 8] = *b"BURSPOTS";
 const HEADER: usize = 96;
 const ACCOUNT: usize = 32;
 const ID: usize = 16;
-/// EIO: the disk cannot read it.
-const BAD_SPOT: i32 = rustix::io::Errno::IO.raw_os_error();
-/// Bytes in a chunk: a multiple of both entries.
+/// EIO: the disk itself cannot read the bytes.
+const UNREADABLE: i32 = rustix::io::Errno::IO.raw_os_error();
+/// The bytes of a full chunk: a multiple of the length of an account and of an id.
 const CHUNK: usize = 1 << 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Header {
-    pub log: u64,
+pub struct SnapshotHeader {
+    pub log_id: u64,
     /// The last batch that the state holds.
     pub sequence: u64,
-    /// The segment in which the log goes on.
+    /// The segment that holds the batches after it.
     pub segment: u64,
     pub window: Window,
     pub accounts: u64,
@@ -54,19 +54,19 @@ pub(crate) fn snapshot_sequence(name: &str) -> Option<u64> {
 
 /// The sequences of all snapshots, newest first.
 pub fn snapshots(storage: &impl Storage) -> Result<Vec<u64>, SpotError> {
-    let names = storage.names().told("list", || storage.describe(""))?;
+    let names = storage.names().on_file("list", || storage.describe(""))?;
     let mut sequences: Vec<u64> = names.iter().filter_map(|name| snapshot_sequence(name)).collect();
     sequences.sort_unstable_by(|a, b| b.cmp(a));
     Ok(sequences)
 }
 
-impl Header {
+impl SnapshotHeader {
     fn encode(&self) -> [u8; HEADER] {
         let mut bytes = [0; HEADER];
         bytes[..8].copy_from_slice(&MAGIC);
         bytes[8..12].copy_from_slice(&format::VERSION.to_le_bytes());
         let fields = [
-            self.log,
+            self.log_id,
             self.sequence,
             self.segment,
             self.window.time.micros().cast_unsigned(),
@@ -93,10 +93,10 @@ impl Header {
         }
         let mut fields = Fields::of(&bytes[16..]);
         let mut next = || fields.u64().map_err(|_| Invalid::at(0, "the header is too short"));
-        let (log, sequence, segment) = (next()?, next()?, next()?);
+        let (log_id, sequence, segment) = (next()?, next()?, next()?);
         let (time, horizon) = (next()?.cast_signed(), next()?.cast_signed());
         let window = Window { time: Timestamp::from_micros(time), horizon: Timestamp::from_micros(horizon) };
-        Ok(Self { log, sequence, segment, window, accounts: next()?, ids: next()? })
+        Ok(Self { log_id, sequence, segment, window, accounts: next()?, ids: next()? })
     }
 }
 
@@ -146,27 +146,27 @@ impl<F: File> Chunks<'_, F> {
         write_all(self.file, &self.chunk, self.at + 8)?;
         self.at += 8 + self.chunk.len() as u64;
         self.chunk.clear();
-        // Piece by piece, so that the writer's own syncs do not queue behind a whole snapshot.
+        // Each chunk is synced by itself, so that the writer's own syncs do not queue behind a whole snapshot.
         self.file.sync()
     }
 }
 
-/// Writes the state as of `sequence`; the log goes on in `segment`.
+/// Writes the state after batch `sequence`; the batches after it are in `segment` and later ones.
 pub fn write<S: Storage>(
     storage: &S,
     state: &State,
-    log: u64,
+    log_id: u64,
     sequence: u64,
     segment: u64,
-) -> Result<Header, SpotError> {
+) -> Result<SnapshotHeader, SpotError> {
     let ids = state.remembered().count() as u64;
     let accounts = state.account_count() as u64;
-    let header = Header { log, sequence, segment, window: state.window(), accounts, ids };
+    let header = SnapshotHeader { log_id, sequence, segment, window: state.window(), accounts, ids };
     make_whole(storage, &snapshot_name(sequence), |file| write_body(file, &header, state))?;
     Ok(header)
 }
 
-fn write_body<F: File>(file: &F, header: &Header, state: &State) -> io::Result<()> {
+fn write_body<F: File>(file: &F, header: &SnapshotHeader, state: &State) -> io::Result<()> {
     write_all(file, &header.encode(), 0)?;
     let mut chunks = Chunks { file, at: HEADER as u64, chunk: Vec::with_capacity(CHUNK) };
     for account in state.accounts() {
@@ -189,18 +189,18 @@ fn write_body<F: File>(file: &F, header: &Header, state: &State) -> io::Result<(
     chunks.flush()
 }
 
-/// Reads a snapshot; the state is whole or there is none.
-pub fn load<S: Storage>(storage: &S, sequence: u64) -> Result<(Header, State), Invalid> {
+/// Reads a snapshot. It is used only if every byte of it is sound.
+pub fn load<S: Storage>(storage: &S, sequence: u64) -> Result<(SnapshotHeader, State), Invalid> {
     let file = storage.open(&snapshot_name(sequence)).map_err(Invalid::Io)?;
     let mut header = [0; HEADER];
     if read_full(&file, &mut header, 0).map_err(Invalid::Io)? < HEADER {
         return Err(Invalid::at(0, "the file is cut inside its header"));
     }
-    let header = Header::decode(&header)?;
+    let header = SnapshotHeader::decode(&header)?;
     if header.sequence != sequence {
         return Err(Invalid::at(0, "the file was renamed"));
     }
-    // Every account takes bytes in the file, so a header cannot ask for more memory than the file has.
+    // Each account takes bytes in the file, so the length of the file bounds the memory that a header can ask for.
     let file_bytes = file.length().map_err(Invalid::Io)?;
     let room = header.accounts.min(file_bytes / ACCOUNT as u64);
     let mut state = State::with_room_for(usize::try_from(room).unwrap_or(0));
@@ -243,6 +243,7 @@ pub fn load<S: Storage>(storage: &S, sequence: u64) -> Result<(Header, State), I
     Ok((header, state))
 }
 
+/// Puts one entry back into the state. Anything but `Some(true)` means that no engine ever wrote this entry.
 fn restore(state: &mut State, entry: usize, bytes: &[u8]) -> Option<bool> {
     let mut fields = Fields::of(bytes);
     if entry == ID {
@@ -253,7 +254,7 @@ fn restore(state: &mut State, entry: usize, bytes: &[u8]) -> Option<bool> {
     Some(state.restore_account(Account { user, available, reserved, asset, status }))
 }
 
-/// How far a replay is.
+/// How far a recovery is.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Progress {
     pub segments_done: u64,
@@ -261,33 +262,35 @@ pub struct Progress {
     pub operations: u64,
 }
 
-/// What the log comes to.
-pub struct Replayed {
+/// What a recovery came to.
+pub struct Recovered {
     pub state: State,
     pub sequence: u64,
     pub end: End,
-    /// The snapshot that it began with.
-    pub snapshot: Option<Header>,
+    /// The snapshot that the recovery began with.
+    pub snapshot: Option<SnapshotHeader>,
     /// Newer snapshots that could not be used, and why.
     pub unusable: Vec<SpotError>,
     pub operations: u64,
 }
 
-/// The newest snapshot that can be read and the log after it, up to and with segment `last` or to the end.
-pub fn replay<S: Storage>(
+/// Recovers the state from the newest snapshot that can be read and the log after it, up to and with segment `last`, or
+/// to the end of the log.
+pub fn recover<S: Storage>(
     storage: &S,
     last: Option<u64>,
     progress: &mut dyn FnMut(Progress),
-) -> Result<Replayed, SpotError> {
-    replay_from(storage, newest_snapshot(storage)?, last, progress)
+) -> Result<Recovered, SpotError> {
+    recover_from(storage, newest_snapshot(storage)?, last, progress)
 }
 
-fn replay_from<S: Storage>(
+fn recover_from<S: Storage>(
     storage: &S,
-    (snapshot, mut state, unusable): Newest,
+    newest: NewestSnapshot,
     last: Option<u64>,
     progress: &mut dyn FnMut(Progress),
-) -> Result<Replayed, SpotError> {
+) -> Result<Recovered, SpotError> {
+    let NewestSnapshot { header: snapshot, mut state, unusable } = newest;
     let all = segments(storage)?;
     if all.is_empty() && snapshot.is_none() && unusable.is_empty() {
         return Err(SpotError::Missing { folder: storage.describe("") });
@@ -302,20 +305,20 @@ fn replay_from<S: Storage>(
         return Err(unusable.into_iter().next().unwrap_or(SpotError::Incomplete { what: missing }));
     }
     if let Some(header) = &snapshot
-        && let Some(expected) = segment_log(storage, first)?
-        && expected != header.log
+        && let Some(expected) = segment_log_id(storage, first)?
+        && expected != header.log_id
     {
         let file = storage.describe(&snapshot_name(header.sequence));
-        return Err(SpotError::Foreign { file, found: header.log, expected });
+        return Err(SpotError::Foreign { file, found: header.log_id, expected });
     }
     let wanted = all.iter().filter(|number| **number >= first && last.is_none_or(|last| **number <= last)).count();
-    let mut told = Progress { segments_done: 0, segments: wanted as u64, operations: 0 };
+    let mut reached = Progress { segments_done: 0, segments: wanted as u64, operations: 0 };
     let mut sequence = snapshot.map_or(0, |header| header.sequence);
-    let end = walk(storage, snapshot.map(|header| header.log), first, last, |record| {
+    let end = walk(storage, snapshot.map(|header| header.log_id), first, last, |record| {
         let done = record.segment - first;
-        if done > told.segments_done {
-            told.segments_done = done;
-            progress(told);
+        if done > reached.segments_done {
+            reached.segments_done = done;
+            progress(reached);
         }
         if record.header.sequence != sequence + 1 {
             let file = storage.describe(&segment_name(record.segment));
@@ -324,42 +327,50 @@ fn replay_from<S: Storage>(
         }
         run_record(storage, &mut state, record, &mut |_, _, _| {})?;
         sequence += 1;
-        told.operations += u64::from(record.header.count);
+        reached.operations += u64::from(record.header.count);
         Ok(())
     })?;
-    told.segments_done = told.segments;
-    progress(told);
-    Ok(Replayed { state, sequence, end, snapshot, unusable, operations: told.operations })
+    reached.segments_done = reached.segments;
+    progress(reached);
+    Ok(Recovered { state, sequence, end, snapshot, unusable, operations: reached.operations })
 }
 
-/// The newest snapshot that can be used, and why newer ones cannot.
-type Newest = (Option<Header>, State, Vec<SpotError>);
+/// The newest snapshot that can be used: its header and what it holds, or no header and an empty state if there is
+/// none.
+struct NewestSnapshot {
+    header: Option<SnapshotHeader>,
+    state: State,
+    /// Why newer snapshots cannot be used.
+    unusable: Vec<SpotError>,
+}
 
-fn newest_snapshot<S: Storage>(storage: &S) -> Result<Newest, SpotError> {
+fn newest_snapshot<S: Storage>(storage: &S) -> Result<NewestSnapshot, SpotError> {
     let mut unusable = Vec::new();
     for sequence in snapshots(storage)? {
         match load(storage, sequence) {
-            Ok((header, state)) => return Ok((Some(header), state, unusable)),
+            Ok((header, state)) => return Ok(NewestSnapshot { header: Some(header), state, unusable }),
             Err(invalid) => match invalid.into_error(storage.describe(&snapshot_name(sequence))) {
-                // An old program must not go back to an old snapshot because it cannot read the newest; nor one that
-                // may not read it, or has no file handle left. A bad spot on the disk is another matter.
+                // An older program must not fall back to an older snapshot because it does not know the format, nor a
+                // process that has no permission or no file handle left. Only bytes that the disk itself cannot read
+                // count as damage.
                 newer @ SpotError::Newer { .. } => return Err(newer),
-                SpotError::Storage { what, file, source } if source.raw_os_error() != Some(BAD_SPOT) => {
+                SpotError::Storage { what, file, source } if source.raw_os_error() != Some(UNREADABLE) => {
                     return Err(SpotError::Storage { what, file, source });
                 }
                 other => unusable.push(other),
             },
         }
     }
-    Ok((None, State::default(), unusable))
+    Ok(NewestSnapshot { header: None, state: State::default(), unusable })
 }
 
-/// Runs the operations of a record again; they must come out as they did. `see` is shown each of them.
+/// Runs the operations of a record again and checks that the decisions are the same as then. `see` is shown each of
+/// them.
 pub(crate) fn run_record<S: Storage>(
     storage: &S,
     state: &mut State,
     record: &Record<'_>,
-    see: &mut dyn FnMut(&Record<'_>, &Operation, Outcome),
+    see: &mut dyn FnMut(&Record<'_>, &Operation, Decision),
 ) -> Result<(), SpotError> {
     let file = || storage.describe(&segment_name(record.segment));
     let diverged = |number: u32| SpotError::Diverged {
@@ -370,7 +381,7 @@ pub(crate) fn run_record<S: Storage>(
     };
     state.set_window(record.header.window);
     let mut fields = Fields::of(record.payload);
-    let mut outcomes = Vec::new();
+    let mut decisions = Vec::new();
     for number in 0..record.header.count {
         let operation = Operation::decode(&mut fields).map_err(|bad| SpotError::Damaged {
             file: file(),
@@ -378,21 +389,21 @@ pub(crate) fn run_record<S: Storage>(
             reason: format!("operation {number}: {bad}"),
         })?;
         match state.answer(&operation.into()) {
-            (Answer::First(outcome), true) => {
-                outcomes.push(outcome.number());
-                see(record, &operation, outcome);
+            (Answer::First(decision), true) => {
+                decisions.push(decision.number());
+                see(record, &operation, decision);
             }
-            // Only what was decided for the first time was ever logged.
+            // The log holds only operations that were decided for the first time.
             _ => return Err(diverged(number)),
         }
     }
-    if crc32c::crc32c(&outcomes) != record.header.outcomes || !fields.rest().is_empty() {
+    if crc32c::crc32c(&decisions) != record.header.decisions || !fields.rest().is_empty() {
         return Err(diverged(record.header.count));
     }
     Ok(())
 }
 
-/// A segment that is not written to any more, and the last batch in it or before it.
+/// A segment that will not be written to any more, and the last batch in it or before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sealed {
     /// 0 if there is none yet.
@@ -400,83 +411,83 @@ pub struct Sealed {
     pub sequence: u64,
 }
 
-/// Makes a snapshot of everything up to and with a sealed segment, and removes what is no longer needed. `None` if
-/// nothing happened since the newest one.
-pub fn take<S: Storage>(storage: &S, sealed: Sealed) -> Result<Option<Header>, SpotError> {
+/// Takes a snapshot of everything up to and with a sealed segment, and removes files that are no longer needed. `None`
+/// if there is no batch since the newest snapshot.
+pub fn take<S: Storage>(storage: &S, sealed: Sealed) -> Result<Option<SnapshotHeader>, SpotError> {
     let last = sealed.segment;
     if last == 0 {
         return Ok(None);
     }
     let newest = newest_snapshot(storage)?;
-    let base = newest.0;
+    let base = newest.header;
     set_aside(storage, base.map(|header| header.sequence))?;
     if base.is_some_and(|header| header.segment > last) {
         return Ok(None);
     }
-    let replayed = replay_from(storage, newest, Some(last), &mut |_| {})?;
-    // Every batch of a sealed segment was acknowledged: if the last is not there, it is damaged.
-    if replayed.sequence != sealed.sequence {
-        let (end, sequence) = (replayed.end, replayed.sequence);
+    let recovered = recover_from(storage, newest, Some(last), &mut |_| {})?;
+    // Every batch of a sealed segment was acknowledged. If the last one cannot be read, the segment is damaged.
+    if recovered.sequence != sealed.sequence {
+        let (end, sequence) = (recovered.end, recovered.sequence);
         let file = storage.describe(&segment_name(end.segment));
         let torn = end.torn.unwrap_or_else(|| "nothing is there".into());
         let reason =
             format!("batch {} was acknowledged, batch {sequence} is the last that is whole: {torn}", sealed.sequence);
         return Err(SpotError::Damaged { file, offset: end.offset, reason });
     }
-    if base.is_some_and(|header| header.sequence == replayed.sequence) {
+    if base.is_some_and(|header| header.sequence == recovered.sequence) {
         return Ok(None);
     }
-    let made = write(storage, &replayed.state, replayed.end.log, replayed.sequence, last + 1)?;
+    let made = write(storage, &recovered.state, recovered.end.log_id, recovered.sequence, last + 1)?;
     if let Some(base) = base {
         tidy(storage, &base)?;
     }
     Ok(Some(made))
 }
 
-/// Snapshots newer than the one that could be read are damaged. They keep their bytes under another name, and no longer
-/// count as one of the two that make segments superfluous.
+/// Renames the damaged snapshots: those that are newer than the one that could be read. They keep their bytes, and no
+/// longer count as one of the two that are kept.
 fn set_aside<S: Storage>(storage: &S, readable: Option<u64>) -> Result<(), SpotError> {
     for sequence in snapshots(storage)?.into_iter().filter(|sequence| Some(*sequence) > readable) {
         let name = snapshot_name(sequence);
         tracing::error!(file = storage.describe(&name), "a snapshot is damaged and was set aside");
-        storage.rename(&name, &format!("{name}.damaged")).told("rename", || storage.describe(&name))?;
-        storage.sync_directory().told("sync", || storage.describe(""))?;
+        storage.rename(&name, &format!("{name}.damaged")).on_file("rename", || storage.describe(&name))?;
+        storage.sync_directory().on_file("sync", || storage.describe(""))?;
     }
     Ok(())
 }
 
-/// Two snapshots are kept, the one just written and the one that it was made from, which was read in full: what is
-/// older than that one goes, and the segments that only it needed.
-fn tidy<S: Storage>(storage: &S, base: &Header) -> Result<(), SpotError> {
+/// Keeps two snapshots: the one just written, and `base`, which it was made from and which was read in full. Older
+/// snapshots are removed, and the segments that only those needed.
+fn tidy<S: Storage>(storage: &S, base: &SnapshotHeader) -> Result<(), SpotError> {
     for sequence in snapshots(storage)?.into_iter().filter(|sequence| *sequence < base.sequence) {
         let name = snapshot_name(sequence);
-        storage.remove(&name).told("remove", || storage.describe(&name))?;
+        storage.remove(&name).on_file("remove", || storage.describe(&name))?;
     }
-    storage.sync_directory().told("sync", || storage.describe(""))?;
+    storage.sync_directory().on_file("sync", || storage.describe(""))?;
     for number in segments(storage)?.into_iter().filter(|number| *number < base.segment) {
         let name = segment_name(number);
-        storage.remove(&name).told("remove", || storage.describe(&name))?;
+        storage.remove(&name).on_file("remove", || storage.describe(&name))?;
     }
     Ok(())
 }
 
-/// Which log a segment belongs to, if its header can be read. What is wrong with it otherwise, the reader says.
-fn segment_log<S: Storage>(storage: &S, number: u64) -> Result<Option<u64>, SpotError> {
+/// The id of the log that a segment belongs to. `None` if the header cannot be read: `walk` then says why.
+fn segment_log_id<S: Storage>(storage: &S, number: u64) -> Result<Option<u64>, SpotError> {
     let name = segment_name(number);
     let file = match storage.open(&name) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        opened => opened.told("open", || storage.describe(&name))?,
+        opened => opened.on_file("open", || storage.describe(&name))?,
     };
     let mut bytes = [0; format::HEADER];
-    let read = read_full(&file, &mut bytes, 0).told("read", || storage.describe(&name))?;
+    let read = read_full(&file, &mut bytes, 0).on_file("read", || storage.describe(&name))?;
     let header = format::SegmentHeader::decode(&bytes).ok().filter(|_| read == bytes.len());
-    Ok(header.map(|header| header.log))
+    Ok(header.map(|header| header.log_id))
 }
 
-/// The header alone, if it can be read.
-pub fn read_header<S: Storage>(storage: &S, name: &str) -> Option<Header> {
+/// Reads the header alone. `None` if it cannot be read or is not sound.
+pub fn read_header<S: Storage>(storage: &S, name: &str) -> Option<SnapshotHeader> {
     let file = storage.open(name).ok()?;
     let mut bytes = [0; HEADER];
     let read = read_full(&file, &mut bytes, 0).ok()?;
-    (read == HEADER).then(|| Header::decode(&bytes).ok()).flatten()
+    (read == HEADER).then(|| SnapshotHeader::decode(&bytes).ok()).flatten()
 }

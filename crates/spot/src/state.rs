@@ -1,19 +1,19 @@
 //! The state machine: balances, remembered operation ids, and the one function that decides.
 //!
 //! Pure: the same operations in the same order, under the same [`Window`], give the same state and the same answers.
-//! There is no clock in it, no chance, and nothing that can fail.
+//! It has no clock, no randomness, and nothing that can fail.
 
 use std::collections::BTreeMap;
 
 use domain::{AccountStatus, Amount, AssetId, Timestamp, UserId, id};
 
-use crate::answer::{Answer, Balance, Outcome, Refusal, Standing};
+use crate::answer::{Answer, Balance, Decision, SpotRefusal, Standing};
 use crate::ids::{Ids, Remembered};
 use crate::operation::{Move, OpId, Operation, Request, Settle, asset_number, fold, status_number};
 use crate::table::{Slot, Table};
 
-/// Which operation ids are accepted: from the horizon on, and not from the future. Logged with every batch, so that a
-/// replay decides alike whatever the settings are then.
+/// Which operation ids are accepted: from the horizon on, and not from the future. The window is logged with every
+/// batch, so that a recovery decides alike whatever the settings are then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
     /// The latest time that the log has seen.
@@ -22,6 +22,7 @@ pub struct Window {
     pub horizon: Timestamp,
 }
 
+/// The window of an empty log, which has seen no time: no id is expired, and every id is from the future.
 impl Default for Window {
     fn default() -> Self {
         Self { time: Timestamp::from_micros(i64::MIN), horizon: Timestamp::from_micros(i64::MIN) }
@@ -31,7 +32,7 @@ impl Default for Window {
 /// How far an id may be ahead of the engine's clock: more than any sane skew between two machines.
 pub const FUTURE_MICROS: i64 = 3_600 * 1_000_000;
 
-/// A user's balance in an asset: 32 bytes.
+/// A user's balance in an asset, in 32 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Account {
     pub user: u64,
@@ -53,6 +54,7 @@ impl Slot for Account {
         self.user == 0
     }
 
+    /// The constants are those of well-known hashes. Only memory knows the hash, so they could change.
     fn hash((user, asset): Self::Key) -> u64 {
         fold(user ^ 0x8ebc_6af0_9c88_c6e3, u64::from(asset) << 1 ^ 0x9e37_79b9_7f4a_7c15)
             .wrapping_mul(0xff51_afd7_ed55_8ccd)
@@ -62,10 +64,10 @@ impl Slot for Account {
 pub struct State {
     accounts: Table<Account>,
     ids: Ids,
-    /// What all users have in each asset. Never more than `i64::MAX`, so no balance can overflow.
+    /// What all users together have in each asset. No total is more than `i64::MAX`, so no balance can overflow.
     totals: BTreeMap<u32, i64>,
     window: Window,
-    /// The number of the newest id that was decided.
+    /// The number of the newest id that was decided, 0 if there is none.
     newest: i64,
 }
 
@@ -76,7 +78,7 @@ impl Default for State {
 }
 
 impl State {
-    /// With room for so many accounts.
+    /// An empty state with room for so many accounts.
     pub(crate) fn with_room_for(accounts: usize) -> Self {
         let accounts = Table::with_room_for(accounts);
         Self { accounts, ids: Ids::default(), totals: BTreeMap::new(), window: Window::default(), newest: 0 }
@@ -107,8 +109,7 @@ impl State {
         self.window = window;
     }
 
-    /// Answers a request. The second is true if an operation was decided now or a withdrawal was rolled back: then
-    /// it belongs into the log.
+    /// Answers a request. The second value is true if the state has changed: then the operation belongs into the log.
     pub fn answer(&mut self, request: &Request) -> (Answer, bool) {
         match request {
             Request::Run(operation) => self.run(operation),
@@ -151,18 +152,18 @@ impl State {
         match (before, operation) {
             (Some(before), _) if !before.is_of(fingerprint) => (Answer::Conflict, false),
             (Some(before), Operation::Rollback(of)) => self.roll_back(&before, of),
-            (Some(before), _) => (Answer::Replay(before.standing().outcome()), false),
+            (Some(before), _) => (Answer::Replay(before.standing().decision()), false),
             (None, Operation::Rollback(_)) => {
                 self.remember(id, fingerprint, Standing::Void);
-                (Answer::First(Outcome::Applied), true)
+                (Answer::First(Decision::Applied), true)
             }
             (None, _) => {
-                let (outcome, standing) = match self.perform(operation) {
-                    Ok(()) => (Outcome::Applied, Standing::Applied),
-                    Err(refusal) => (Outcome::Refused(refusal), Standing::Refused(refusal)),
+                let (decision, standing) = match self.perform(operation) {
+                    Ok(()) => (Decision::Applied, Standing::Applied),
+                    Err(refusal) => (Decision::Refused(refusal), Standing::Refused(refusal)),
                 };
                 self.remember(id, fingerprint, standing);
-                (Answer::First(outcome), true)
+                (Answer::First(decision), true)
             }
         }
     }
@@ -177,9 +178,9 @@ impl State {
     /// back is never stranded.
     fn roll_back(&mut self, withdrawal: &Remembered, of: &Move) -> (Answer, bool) {
         match withdrawal.standing() {
-            Standing::RolledBack | Standing::Void => (Answer::Replay(Outcome::Applied), false),
+            Standing::RolledBack | Standing::Void => (Answer::Replay(Decision::Applied), false),
             // Nothing was taken, nothing is owed, and it stays refused.
-            Standing::Refused(_) => (Answer::Replay(Outcome::Applied), false),
+            Standing::Refused(_) => (Answer::Replay(Decision::Applied), false),
             Standing::Applied => match self.credit_from_outside(of) {
                 // Once there is room, the same rollback succeeds.
                 Err(_) => (Answer::NoRoom, false),
@@ -187,21 +188,21 @@ impl State {
                     if let Some(remembered) = self.ids.get_mut(withdrawal.number()) {
                         remembered.set_standing(Standing::RolledBack);
                     }
-                    (Answer::First(Outcome::Applied), true)
+                    (Answer::First(Decision::Applied), true)
                 }
             },
         }
     }
 
-    /// All guards before the first change: a refusal leaves no trace.
-    fn perform(&mut self, operation: &Operation) -> Result<(), Refusal> {
+    /// All guards come before the first change, so a refusal changes no balance.
+    fn perform(&mut self, operation: &Operation) -> Result<(), SpotRefusal> {
         match operation {
             Operation::Deposit(of) => {
                 let asset = check_amount(of)?;
                 if let Some(account) = self.accounts.get(key(of.user, asset))
                     && account.status == AccountStatus::Disabled
                 {
-                    return Err(Refusal::AccountDisabled);
+                    return Err(SpotRefusal::AccountDisabled);
                 }
                 self.credit_from_outside(of)
             }
@@ -220,12 +221,12 @@ impl State {
                 account.reserved += of.amount.units();
                 Ok(())
             }
-            // Whatever the status: what was reserved before a freeze still comes to its end.
+            // The status does not matter: money that was reserved before a freeze can still be released.
             Operation::Release(of) => {
                 let asset = check_amount(of)?;
-                let account = self.accounts.get_mut(key(of.user, asset)).ok_or(Refusal::AccountNotFound)?;
+                let account = self.accounts.get_mut(key(of.user, asset)).ok_or(SpotRefusal::AccountNotFound)?;
                 if account.reserved < of.amount.units() {
-                    return Err(Refusal::InsufficientReserved);
+                    return Err(SpotRefusal::InsufficientReserved);
                 }
                 account.reserved -= of.amount.units();
                 account.available += of.amount.units();
@@ -233,38 +234,38 @@ impl State {
             }
             Operation::Settle(of) => self.settle(of),
             Operation::SetStatus { user, asset, status, .. } => {
-                let asset = asset_number(*asset).ok_or(Refusal::InvalidAsset)?;
-                let account = self.accounts.get_mut(key(*user, asset)).ok_or(Refusal::AccountNotFound)?;
+                let asset = asset_number(*asset).ok_or(SpotRefusal::InvalidAsset)?;
+                let account = self.accounts.get_mut(key(*user, asset)).ok_or(SpotRefusal::AccountNotFound)?;
                 account.status = *status;
                 Ok(())
             }
-            // Decided by `run`, which alone knows what stands under its id.
+            // `run` decides rollbacks, because they depend on what stands under the id.
             Operation::Rollback(_) => Ok(()),
         }
     }
 
     /// The account that pays, if it may and can.
-    fn payer(&mut self, of: &Move) -> Result<&mut Account, Refusal> {
+    fn payer(&mut self, of: &Move) -> Result<&mut Account, SpotRefusal> {
         let asset = check_amount(of)?;
-        let account = self.accounts.get_mut(key(of.user, asset)).ok_or(Refusal::AccountNotFound)?;
+        let account = self.accounts.get_mut(key(of.user, asset)).ok_or(SpotRefusal::AccountNotFound)?;
         match account.status {
-            AccountStatus::Frozen => Err(Refusal::AccountFrozen),
-            AccountStatus::Disabled => Err(Refusal::AccountDisabled),
-            AccountStatus::Active if account.available < of.amount.units() => Err(Refusal::InsufficientBalance),
+            AccountStatus::Frozen => Err(SpotRefusal::AccountFrozen),
+            AccountStatus::Disabled => Err(SpotRefusal::AccountDisabled),
+            AccountStatus::Active if account.available < of.amount.units() => Err(SpotRefusal::InsufficientBalance),
             AccountStatus::Active => Ok(account),
         }
     }
 
-    /// Money comes in: the total of the asset grows, and bounds every balance in it.
-    fn credit_from_outside(&mut self, of: &Move) -> Result<(), Refusal> {
-        let asset = asset_number(of.asset).ok_or(Refusal::InvalidAsset)?;
+    /// Credits money that comes from outside. The total of the asset grows with it and bounds every balance.
+    fn credit_from_outside(&mut self, of: &Move) -> Result<(), SpotRefusal> {
+        let asset = asset_number(of.asset).ok_or(SpotRefusal::InvalidAsset)?;
         let total = self.totals.entry(asset).or_default();
-        *total = total.checked_add(of.amount.units()).ok_or(Refusal::Overflow)?;
+        *total = total.checked_add(of.amount.units()).ok_or(SpotRefusal::Overflow)?;
         self.credit(of.user, asset, of.amount.units());
         Ok(())
     }
 
-    /// Adds to the available balance; the account is made if it is not there.
+    /// Adds to the available balance, and makes the account if it is not there.
     fn credit(&mut self, user: UserId, asset: u32, amount: i64) {
         match self.accounts.get_mut(key(user, asset)) {
             Some(account) => account.available += amount,
@@ -275,25 +276,25 @@ impl State {
         }
     }
 
-    /// Both sides pay out of what they reserved, so the status of the accounts does not matter any more.
-    fn settle(&mut self, of: &Settle) -> Result<(), Refusal> {
+    /// Both sides pay out of what they reserved earlier, so the status of their accounts no longer matters.
+    fn settle(&mut self, of: &Settle) -> Result<(), SpotRefusal> {
         if !of.base_amount.is_positive() || !of.quote_amount.is_positive() {
-            return Err(Refusal::InvalidAmount);
+            return Err(SpotRefusal::InvalidAmount);
         }
         let fee_is_part_of = |fee: Amount, amount: Amount| fee >= Amount::ZERO && fee <= amount;
         if !fee_is_part_of(of.buyer_fee, of.base_amount) || !fee_is_part_of(of.seller_fee, of.quote_amount) {
-            return Err(Refusal::InvalidFee);
+            return Err(SpotRefusal::InvalidFee);
         }
-        let base = asset_number(of.base).ok_or(Refusal::InvalidAsset)?;
-        let quote = asset_number(of.quote).ok_or(Refusal::InvalidAsset)?;
+        let base = asset_number(of.base).ok_or(SpotRefusal::InvalidAsset)?;
+        let quote = asset_number(of.quote).ok_or(SpotRefusal::InvalidAsset)?;
         if base == quote {
-            return Err(Refusal::SameAsset);
+            return Err(SpotRefusal::SameAsset);
         }
         let sides = [(of.buyer, quote, of.quote_amount.units()), (of.seller, base, of.base_amount.units())];
         for (user, asset, amount) in sides {
-            let account = self.accounts.get(key(user, asset)).ok_or(Refusal::AccountNotFound)?;
+            let account = self.accounts.get(key(user, asset)).ok_or(SpotRefusal::AccountNotFound)?;
             if account.reserved < amount {
-                return Err(Refusal::InsufficientReserved);
+                return Err(SpotRefusal::InsufficientReserved);
             }
         }
         for (user, asset, amount) in sides {
@@ -312,7 +313,7 @@ impl State {
         Ok(())
     }
 
-    // What snapshots, tools and tests look at.
+    // From here on: for snapshots, tools and tests.
 
     pub fn account_count(&self) -> usize {
         self.accounts.len()
@@ -331,7 +332,7 @@ impl State {
         self.ids.bytes()
     }
 
-    /// About what a snapshot takes on the disk.
+    /// About how many bytes a snapshot takes on the disk.
     pub fn snapshot_bytes(&self) -> u64 {
         (self.accounts.len() * 32 + self.ids.len() * 16) as u64
     }
@@ -351,7 +352,7 @@ impl State {
         });
         let ids = self.remembered().map(|remembered| of(&remembered.words()));
         let window = [self.window.time, self.window.horizon].map(|time| time.micros().cast_unsigned());
-        // Sums do not depend on the order of the tables.
+        // A sum does not depend on the order of the entries in the tables.
         accounts.chain(ids).fold(of(&window), u64::wrapping_add)
     }
 
@@ -374,12 +375,12 @@ impl State {
         self.accounts.iter()
     }
 
-    /// In the order of the ids, without those that are expired.
+    /// The remembered ids in order, without those that are expired.
     pub(crate) fn remembered(&self) -> impl Iterator<Item = Remembered> {
         self.ids.sorted(id::first_at(self.window.horizon).cast_unsigned())
     }
 
-    /// Puts an account back, as a snapshot had it. False if it cannot be: it is there already, or does not add up.
+    /// Puts an account back from a snapshot. False if it is there already, is impossible, or overflows the total.
     pub(crate) fn restore_account(&mut self, account: Account) -> bool {
         let sound = account.available >= 0 && account.reserved >= 0 && account.asset > 0;
         let total = self.totals.entry(account.asset).or_default();
@@ -394,7 +395,7 @@ impl State {
         }
     }
 
-    /// Puts an id back. They come in order; false if one does not.
+    /// Puts an id back from a snapshot. Ids come in order; false if this one does not.
     pub(crate) fn restore_id(&mut self, remembered: Remembered) -> bool {
         let number = remembered.number().cast_signed();
         let in_order = number > self.newest;
@@ -408,11 +409,11 @@ const fn key(user: UserId, asset: u32) -> (u64, u32) {
     (user.get().cast_unsigned(), asset)
 }
 
-fn check_amount(of: &Move) -> Result<u32, Refusal> {
+fn check_amount(of: &Move) -> Result<u32, SpotRefusal> {
     if !of.amount.is_positive() {
-        return Err(Refusal::InvalidAmount);
+        return Err(SpotRefusal::InvalidAmount);
     }
-    asset_number(of.asset).ok_or(Refusal::InvalidAsset)
+    asset_number(of.asset).ok_or(SpotRefusal::InvalidAsset)
 }
 
 #[cfg(test)]

@@ -2,9 +2,9 @@
 
 use super::*;
 
-/// Each part of the script is `kind id user asset amount answer`. Settles are `settle id buyer seller base quote answer`
-/// with 10 of base for 20 of quote, fees 1 and 2 to user 9; statuses `status id user asset STATUS answer`;
-/// `balance user asset available reserved`; `standing id STANDING`.
+/// Each part of the script is `kind id user asset amount answer`. Settles are `settle id buyer seller base quote
+/// answer` with 10 of base for 20 of quote, fees 1 and 2 to user 9; statuses `status id user asset STATUS answer`;
+/// `balance user asset available reserved`, or `nothing user asset` if there is no balance; `standing id ANSWER`.
 fn check(script: &str) -> State {
     let mut state = State::default();
     state.set_window(Window { time: now(), horizon: Timestamp::from_micros(i64::MIN) });
@@ -80,10 +80,10 @@ fn check_on(state: &mut State, script: &str) {
         let before = state.digest();
         let (answer, decided) = state.answer(&operation.into());
         let said = match answer {
-            Answer::First(Outcome::Applied) => "ok".to_owned(),
-            Answer::First(Outcome::Refused(refusal)) => refusal.code().to_lowercase(),
-            Answer::Replay(Outcome::Applied) => "replay ok".to_owned(),
-            Answer::Replay(Outcome::Refused(refusal)) => format!("replay {}", refusal.code().to_lowercase()),
+            Answer::First(Decision::Applied) => "ok".to_owned(),
+            Answer::First(Decision::Refused(refusal)) => refusal.code().to_lowercase(),
+            Answer::Replay(Decision::Applied) => "replay ok".to_owned(),
+            Answer::Replay(Decision::Refused(refusal)) => format!("replay {}", refusal.code().to_lowercase()),
             other => format!("{other:?}").to_lowercase(),
         };
         let expected: Vec<&str> = words.iter().rev().take(said.split(' ').count()).rev().copied().collect();
@@ -115,7 +115,7 @@ fn deposits_make_accounts_and_withdrawals_need_them() {
 }
 
 #[test]
-fn a_replay_gets_the_first_outcome_and_changes_nothing() {
+fn a_replay_gets_the_first_decision_and_changes_nothing() {
     check(
         "deposit 1 7 1 100 ok / deposit 1 7 1 100 replay ok / balance 7 1 100 0
          / withdraw 2 7 1 500 insufficient_balance / deposit 3 7 1 1000 ok

@@ -1,7 +1,8 @@
-//! Hash tables for millions of small fixed entries that never stop the writer to grow.
+//! Hash tables for millions of small entries of fixed size. They grow without a pause of the writer.
 //!
-//! A doubling table would copy everything at once: a third of a second at ten million ids. These are made of small
-//! shards, and only one of them is ever copied at a time. Between 70 % and 87 % of the slots are in use, at any size.
+//! A table that doubles would copy everything at once, which takes a third of a second at ten million ids. These tables
+//! are made of small shards, and only one shard is ever copied at a time. A shard that has grown has between 70 % and
+//! 87 % of its slots in use.
 
 /// An entry that knows its own key, and a value of itself that means "no entry".
 pub trait Slot: Copy {
@@ -9,7 +10,7 @@ pub trait Slot: Copy {
     const EMPTY: Self;
     fn key(&self) -> Self::Key;
     fn is_empty(&self) -> bool;
-    /// Well mixed in all 64 bits.
+    /// All 64 bits must be well mixed: some of them choose the shard, others the slot.
     fn hash(key: Self::Key) -> u64;
 }
 
@@ -19,20 +20,22 @@ pub struct Shard<T> {
     used: usize,
 }
 
+/// The slots of the smallest shard.
 const SMALLEST: usize = 8;
 
-/// Where in a shard the search for a hash begins. The upper half of the hash; the lower half may have chosen the shard.
+/// The slot of a shard where the search for a hash begins. It depends on the upper half of the hash only, because the
+/// lower half may have chosen the shard.
 fn start(hash: u64, slots: usize) -> usize {
     (((hash >> 32) * slots as u64) >> 32) as usize
 }
 
 impl<T: Slot> Shard<T> {
-    /// 70 % full with so many entries.
+    /// A shard that is 70 % full with so many entries.
     pub fn with_room_for(entries: usize) -> Self {
         Self::with_slots((entries * 10 / 7 + 1).max(SMALLEST))
     }
 
-    /// For up to 7/8 as many entries.
+    /// A shard with so many slots, which grows when 7/8 of them are used.
     pub fn with_slots(slots: usize) -> Self {
         Self { slots: vec![T::EMPTY; slots].into_boxed_slice(), used: 0 }
     }
@@ -45,7 +48,7 @@ impl<T: Slot> Shard<T> {
         self.slots.len() * size_of::<T>()
     }
 
-    /// The slot of the key, or the empty slot where it belongs. There always is an empty one.
+    /// The slot of the key, or the empty slot where it belongs. A shard always has an empty slot, so the search ends.
     fn find(&self, key: T::Key, hash: u64) -> usize {
         let mut at = start(hash, self.slots.len());
         loop {
@@ -89,7 +92,7 @@ impl<T: Slot> Shard<T> {
         self.slots.iter().filter(|slot| !slot.is_empty())
     }
 
-    /// Two shards of the right size: what the predicate chooses, and the rest.
+    /// Two shards of the right size: the entries that the predicate chooses, and the rest.
     pub fn divided(&self, chosen: impl Fn(&T) -> bool) -> (Self, Self) {
         let count = self.entries().filter(|entry| chosen(entry)).count();
         let (mut yes, mut no) = (Self::with_room_for(count), Self::with_room_for(self.used - count));
@@ -100,6 +103,7 @@ impl<T: Slot> Shard<T> {
     }
 }
 
+/// A shard is split when the table has more entries than this for each shard: few enough that the copy is quick.
 const ENTRIES_PER_SHARD: usize = 1_024;
 
 /// A table that grows by splitting one shard after the other (linear hashing).
@@ -113,7 +117,7 @@ pub struct Table<T> {
 }
 
 impl<T: Slot> Table<T> {
-    /// As large as if so many entries had been added one by one.
+    /// An empty table, about as large as if so many entries had been added one by one.
     pub fn with_room_for(entries: usize) -> Self {
         let shards = (entries / ENTRIES_PER_SHARD).max(1);
         let round = 1 << shards.ilog2();
@@ -126,7 +130,7 @@ impl<T: Slot> Table<T> {
         self.len
     }
 
-    /// What the table takes in memory.
+    /// The bytes that the table takes in memory.
     pub fn bytes(&self) -> usize {
         let slots: usize = self.shards.iter().map(Shard::bytes).sum();
         slots + self.shards.capacity() * size_of::<Shard<T>>()
@@ -158,7 +162,7 @@ impl<T: Slot> Table<T> {
         self.len += 1;
     }
 
-    /// Splits the next shard of the round: its entries are told apart by one more bit of their hash.
+    /// Splits the next shard of the round: one more bit of the hash decides which entries leave it.
     fn split_one(&mut self) {
         let bit = self.round;
         let (gone, stay) = self.shards[self.split].divided(|entry| T::hash(entry.key()) as usize & bit != 0);

@@ -1,19 +1,20 @@
-//! Looking at a log without running it: everything read, everything checked, nothing changed.
+//! Reads and checks a whole log without starting an engine on it. Nothing is changed.
 
-use crate::answer::Outcome;
+use crate::answer::Decision;
 use crate::error::SpotError;
 use crate::log::read::{End, Record, segments, walk};
 use crate::log::segment_name;
 use crate::operation::Operation;
-use crate::snapshot::{Header, Progress, load, run_record, snapshot_name, snapshots};
+use crate::snapshot::{Progress, SnapshotHeader, load, run_record, snapshot_name, snapshots};
 use crate::state::State;
 use crate::storage::Storage;
 
 /// What a complete reading found.
 pub struct Verified {
     pub end: End,
-    /// Every snapshot, oldest first: each is what the log says at its place.
-    pub snapshots: Vec<Header>,
+    /// Every snapshot, oldest first. Each but the one that the reading began with holds the same state as the log
+    /// there.
+    pub snapshots: Vec<SnapshotHeader>,
     pub segments: u64,
     pub batches: u64,
     pub operations: u64,
@@ -22,13 +23,13 @@ pub struct Verified {
     pub state: State,
 }
 
-/// Reads all snapshots and all segments, runs every operation again from the oldest snapshot on, and compares what
-/// comes out with each newer snapshot. The first thing that is wrong is the error. `see` is shown every operation with
-/// what became of it.
+/// Reads all snapshots and segments and runs every operation again: from the first segment on if none is missing, else
+/// from the oldest snapshot on. Compares the state with each snapshot on the way. The first thing that is wrong is the
+/// error. `see` is shown every operation with its decision.
 pub fn verify<S: Storage>(
     storage: &S,
     progress: &mut dyn FnMut(Progress),
-    see: &mut dyn FnMut(&Record<'_>, &Operation, Outcome),
+    see: &mut dyn FnMut(&Record<'_>, &Operation, Decision),
 ) -> Result<Verified, SpotError> {
     let mut sequences = snapshots(storage)?;
     sequences.reverse();
@@ -36,10 +37,10 @@ pub fn verify<S: Storage>(
     if there.is_empty() && sequences.is_empty() {
         return Err(SpotError::Missing { folder: storage.describe("") });
     }
-    // All segments from the very first on; or, if some are gone, from where the oldest snapshot goes on.
+    // The reading begins with the first segment if none is missing, else where the oldest snapshot ends.
     let complete = there.iter().zip(1..).all(|(number, expected)| *number == expected);
-    // A start from a snapshot needs the segment in which the log goes on.
-    let goes_on = |header: &Header| match there.contains(&header.segment) {
+    // An engine can only start from a snapshot if the segment with the next batches is there.
+    let goes_on = |header: &SnapshotHeader| match there.contains(&header.segment) {
         true => Ok(()),
         false => Err(SpotError::Incomplete { what: storage.describe(&segment_name(header.segment)) }),
     };
@@ -57,7 +58,7 @@ pub fn verify<S: Storage>(
         headers.push(header);
     }
     let start = headers.first().map_or(1, |header| header.segment);
-    let mut told = Progress {
+    let mut reached = Progress {
         segments_done: 0,
         segments: there.iter().filter(|number| **number >= start).count() as u64,
         operations: 0,
@@ -76,8 +77,8 @@ pub fn verify<S: Storage>(
         }
         Ok(())
     };
-    let log = headers_log(storage, &sequences)?;
-    let end = walk(storage, log, start, None, |record| {
+    let log_id = headers_log_id(storage, &sequences)?;
+    let end = walk(storage, log_id, start, None, |record| {
         let file = || storage.describe(&segment_name(record.segment));
         if record.header.sequence != sequence + 1 {
             let reason = format!("batch {} is there, batch {} is expected", record.header.sequence, sequence + 1);
@@ -87,10 +88,10 @@ pub fn verify<S: Storage>(
         sequence += 1;
         batches += 1;
         first_sequence.get_or_insert(sequence);
-        told.operations += u64::from(record.header.count);
-        if record.segment - start > told.segments_done {
-            told.segments_done = record.segment - start;
-            progress(told);
+        reached.operations += u64::from(record.header.count);
+        if record.segment - start > reached.segments_done {
+            reached.segments_done = record.segment - start;
+            progress(reached);
         }
         check(sequence, &state)
     })?;
@@ -106,28 +107,28 @@ pub fn verify<S: Storage>(
         snapshots: headers,
         segments,
         batches,
-        operations: told.operations,
+        operations: reached.operations,
         first_sequence,
         sequence,
         state,
     })
 }
 
-fn read<S: Storage>(storage: &S, sequence: u64) -> Result<(Header, State), SpotError> {
+fn read<S: Storage>(storage: &S, sequence: u64) -> Result<(SnapshotHeader, State), SpotError> {
     load(storage, sequence).map_err(|invalid| invalid.into_error(storage.describe(&snapshot_name(sequence))))
 }
 
-/// The id of the log, if a snapshot's header can say it.
-fn headers_log<S: Storage>(storage: &S, sequences: &[u64]) -> Result<Option<u64>, SpotError> {
-    let mut log = None;
+/// The id of the log, if the header of any snapshot can be read. All headers must agree.
+fn headers_log_id<S: Storage>(storage: &S, sequences: &[u64]) -> Result<Option<u64>, SpotError> {
+    let mut log_id = None;
     for sequence in sequences {
         let name = snapshot_name(*sequence);
         if let Some(header) = crate::snapshot::read_header(storage, &name) {
-            let expected = *log.get_or_insert(header.log);
-            if expected != header.log {
-                return Err(SpotError::Foreign { file: storage.describe(&name), found: header.log, expected });
+            let expected = *log_id.get_or_insert(header.log_id);
+            if expected != header.log_id {
+                return Err(SpotError::Foreign { file: storage.describe(&name), found: header.log_id, expected });
             }
         }
     }
-    Ok(log)
+    Ok(log_id)
 }

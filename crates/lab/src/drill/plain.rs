@@ -31,7 +31,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use server::auth::{Keys, Verifier};
 use spot::service::Limits;
-use spot::{Answer, Core, Disk, Engine, Move, Operation, Outcome as Decided, Settings};
+use spot::{Answer, Core, Decision as Decided, Disk, Engine, Move, Operation, Settings};
 use store::catalog::read_assets;
 use store::yardstick::{Direction, PlainLine, PlainTransfer};
 use store::{Db, Options, StoreError};

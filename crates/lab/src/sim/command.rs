@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use lab::sim::transfer::{Report, SimError};
 use serde_json::json;
-use spot::sim::Simulation;
-
 use terminal::failure::{CommandResult, Exit, Failure};
 use terminal::output::{say, table, thousands};
+
+use super::spot::Simulation;
+use super::transfer::{Report, SimError};
 
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
@@ -128,7 +128,7 @@ fn simulate(
     let run = || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| SimError::SetUp(error.to_string()))?;
-        runtime.block_on(lab::sim::transfer::run(arguments.seed, arguments.transfers, folder, progress))
+        runtime.block_on(super::transfer::run(arguments.seed, arguments.transfers, folder, progress))
     };
     let ended = std::thread::scope(|scope| scope.spawn(run).join());
     ended.unwrap_or_else(|_| Err(SimError::Broken("the code panicked; the message is above".to_owned())))

@@ -1,4 +1,5 @@
 //! The simulators under test: whole parts of Bursar crash at any moment, and their laws hold.
 #![allow(clippy::unwrap_used, reason = "in a test an unwrap is an assertion")]
 
+mod spot_sim;
 mod transfer_sim;

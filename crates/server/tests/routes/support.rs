@@ -265,7 +265,7 @@ impl Server {
     pub async fn set_spot_status(&self, number: i64, symbol: &str, status: AccountStatus) {
         let (id, user, asset) = (self.spot_id(), user(number), self.asset(symbol));
         let answer = self.engine.ask(spot::Operation::SetStatus { id, user, asset, status }).await.unwrap();
-        assert_eq!(answer, spot::Answer::First(spot::Outcome::Applied));
+        assert_eq!(answer, spot::Answer::First(spot::Decision::Applied));
     }
 
     /// Money at the engine that never was in funding: a trade's, say.
@@ -273,7 +273,7 @@ impl Server {
         let amount = Amount::from_units(units);
         let one = spot::Move { id: self.spot_id(), user: user(number), asset: self.asset(symbol), amount };
         let answer = self.engine.ask(spot::Operation::Deposit(one)).await.unwrap();
-        assert_eq!(answer, spot::Answer::First(spot::Outcome::Applied));
+        assert_eq!(answer, spot::Answer::First(spot::Decision::Applied));
     }
 
     /// With another node number than the server's, so that no id is made twice.

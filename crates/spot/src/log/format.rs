@@ -1,7 +1,7 @@
 //! Headers, and the checksums that tell a whole record from a torn or a damaged one.
 //!
-//! Both headers are 64 bytes, little-endian, and end with the crc32c of the 60 bytes before. The first 12 bytes (magic,
-//! version) keep their place in every version, so that an old program can say "newer" instead of "damaged".
+//! Both headers are 64 bytes, little-endian, and end with the crc32c of the 60 bytes before. Magic, version and
+//! checksum keep their place in every version, so that an old program can say "newer" instead of "damaged".
 
 use domain::Timestamp;
 
@@ -9,12 +9,12 @@ use super::BLOCK;
 use crate::operation::{BadLayout, Fields};
 use crate::state::Window;
 
-/// The version of all layouts of the log: headers, operations, outcomes.
+/// The version of all layouts on the disk: headers, operations, decisions, snapshots.
 pub const VERSION: u32 = 1;
 pub const HEADER: usize = 64;
 
-/// Stands behind the operations of every record. Without it the last sector of a good record could be all zeros but for
-/// one bit, and losing it would look like rot.
+/// Stands behind the operations of every record. Without it the last sector of a good record could have a single bit
+/// that is not zero, and a torn write that lost this sector would look like rot.
 pub const TRAILER: [u8; 16] = *b"end of the batch";
 
 const SEGMENT_MAGIC: [u8; 8] = *b"BURSPOTW";
@@ -41,13 +41,13 @@ impl std::fmt::Display for Flaw {
     }
 }
 
-/// Seals a header: the crc32c of its first 60 bytes goes into its last four.
-fn seal(bytes: &mut [u8; HEADER]) {
+/// Writes the crc32c of the first 60 bytes of a header into its last four.
+fn put_checksum(bytes: &mut [u8; HEADER]) {
     let checksum = crc32c::crc32c(&bytes[..HEADER - 4]);
     bytes[HEADER - 4..].copy_from_slice(&checksum.to_le_bytes());
 }
 
-fn open(bytes: &[u8; HEADER], magic: &[u8; 8]) -> Result<(), Flaw> {
+fn check(bytes: &[u8; HEADER], magic: &[u8; 8]) -> Result<(), Flaw> {
     if bytes.iter().all(|byte| *byte == 0) {
         return Err(Flaw::Blank);
     }
@@ -62,11 +62,11 @@ fn open(bytes: &[u8; HEADER], magic: &[u8; 8]) -> Result<(), Flaw> {
     if version == VERSION { Ok(()) } else { Err(Flaw::Newer(version)) }
 }
 
-/// The first block of a segment.
+/// Stands at the beginning of a segment, in a block of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentHeader {
     /// A random number that all files of one log share.
-    pub log: u64,
+    pub log_id: u64,
     pub number: u64,
     /// The length of the whole file. It never changes, so a shorter file was cut.
     pub bytes: u64,
@@ -77,17 +77,17 @@ impl SegmentHeader {
         let mut bytes = [0; HEADER];
         bytes[..8].copy_from_slice(&SEGMENT_MAGIC);
         bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
-        bytes[16..24].copy_from_slice(&self.log.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.log_id.to_le_bytes());
         bytes[24..32].copy_from_slice(&self.number.to_le_bytes());
         bytes[32..40].copy_from_slice(&self.bytes.to_le_bytes());
-        seal(&mut bytes);
+        put_checksum(&mut bytes);
         bytes
     }
 
     pub fn decode(bytes: &[u8; HEADER]) -> Result<Self, Flaw> {
-        open(bytes, &SEGMENT_MAGIC)?;
+        check(bytes, &SEGMENT_MAGIC)?;
         let read = |fields: &mut Fields<'_>| -> Result<Self, BadLayout> {
-            Ok(Self { log: fields.u64()?, number: fields.u64()?, bytes: fields.u64()? })
+            Ok(Self { log_id: fields.u64()?, number: fields.u64()?, bytes: fields.u64()? })
         };
         read(&mut Fields::of(&bytes[16..])).map_err(|_| Flaw::Magic)
     }
@@ -100,11 +100,11 @@ pub struct RecordHeader {
     pub length: u32,
     /// Batches are numbered from 1 without gaps.
     pub sequence: u64,
-    pub log: u64,
+    pub log_id: u64,
     pub window: Window,
     pub count: u32,
-    /// The crc32c of the outcomes, one byte each: a replay that decides otherwise is noticed.
-    pub outcomes: u32,
+    /// The crc32c of the decisions, one byte each, so that a recovery that decides otherwise is noticed.
+    pub decisions: u32,
     /// The crc32c of the operations and the trailer.
     pub checksum: u32,
 }
@@ -116,42 +116,43 @@ impl RecordHeader {
         bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
         bytes[12..16].copy_from_slice(&self.length.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.sequence.to_le_bytes());
-        bytes[24..32].copy_from_slice(&self.log.to_le_bytes());
+        bytes[24..32].copy_from_slice(&self.log_id.to_le_bytes());
         bytes[32..40].copy_from_slice(&self.window.time.micros().to_le_bytes());
         bytes[40..48].copy_from_slice(&self.window.horizon.micros().to_le_bytes());
         bytes[48..52].copy_from_slice(&self.count.to_le_bytes());
-        bytes[52..56].copy_from_slice(&self.outcomes.to_le_bytes());
+        bytes[52..56].copy_from_slice(&self.decisions.to_le_bytes());
         bytes[56..60].copy_from_slice(&self.checksum.to_le_bytes());
-        seal(&mut bytes);
+        put_checksum(&mut bytes);
         bytes
     }
 
     pub fn decode(bytes: &[u8; HEADER]) -> Result<Self, Flaw> {
-        open(bytes, &RECORD_MAGIC)?;
+        check(bytes, &RECORD_MAGIC)?;
         let read = |fields: &mut Fields<'_>| -> Result<Self, BadLayout> {
             Ok(Self {
                 length: fields.u32()?,
                 sequence: fields.u64()?,
-                log: fields.u64()?,
+                log_id: fields.u64()?,
                 window: Window {
                     time: Timestamp::from_micros(fields.i64()?),
                     horizon: Timestamp::from_micros(fields.i64()?),
                 },
                 count: fields.u32()?,
-                outcomes: fields.u32()?,
+                decisions: fields.u32()?,
                 checksum: fields.u32()?,
             })
         };
         read(&mut Fields::of(&bytes[12..])).map_err(|_| Flaw::Magic)
     }
 
-    /// What the record takes in the segment.
+    /// The bytes that the record takes in its segment, with the padding of its last block.
     pub fn blocks_bytes(&self) -> u64 {
         (HEADER as u64 + u64::from(self.length)).next_multiple_of(BLOCK as u64)
     }
 }
 
-/// Is this header one flipped bit away from a good one? A write that was torn loses whole sectors; a single bit is rot.
+/// The bit whose flip makes a good header of this one, if there is one. A torn write loses whole sectors, so a single
+/// wrong bit is rot.
 pub fn one_bit_from_header(bytes: &[u8; HEADER]) -> Option<usize> {
     (0..HEADER * 8).find(|bit| {
         let mut bytes = *bytes;
@@ -164,8 +165,8 @@ pub fn one_bit_from_header(bytes: &[u8; HEADER]) -> Option<usize> {
 pub fn one_bit_from_checksum(length: usize, expected: u32, found: u32) -> Option<usize> {
     const POLYNOMIAL: u32 = 0x82f6_3b78; // crc32c, reflected
     let wanted = expected ^ found;
-    // The checksum is linear: a flipped bit changes it by the remainder of that bit alone, which is found by going
-    // back from the last bit, one shift for each.
+    // The checksum is linear: a flipped bit changes it by the remainder of that bit alone. The loop goes back from the
+    // last bit, and one shift gives the remainder of the bit before.
     let mut remainder = 1_u32;
     for back in 0..length * 8 {
         remainder = (remainder >> 1) ^ if remainder & 1 == 1 { POLYNOMIAL } else { 0 };
@@ -185,10 +186,10 @@ mod tests {
         RecordHeader {
             length: 96,
             sequence: 77,
-            log: 0x1234_5678_9abc_def0,
+            log_id: 0x1234_5678_9abc_def0,
             window: Window { time: Timestamp::from_micros(9), horizon: Timestamp::from_micros(-1) },
             count: 3,
-            outcomes: 5,
+            decisions: 5,
             checksum: 6,
         }
     }
@@ -220,11 +221,11 @@ mod tests {
 
     #[test]
     fn a_newer_format_says_so() {
-        let header = SegmentHeader { log: 1, number: 2, bytes: 3 };
+        let header = SegmentHeader { log_id: 1, number: 2, bytes: 3 };
         let mut bytes = header.encode();
         assert_eq!(SegmentHeader::decode(&bytes), Ok(header));
         bytes[8] = 2;
-        seal(&mut bytes);
+        put_checksum(&mut bytes);
         assert_eq!(SegmentHeader::decode(&bytes), Err(Flaw::Newer(2)));
         assert_eq!(SegmentHeader::decode(&[0; HEADER]), Err(Flaw::Blank));
     }

@@ -1,14 +1,14 @@
 //! The write-ahead log: segments `wal-….log` of fixed size, each a header block and then one record per batch.
 //!
-//! Everything begins on a block of 4 KiB, and **no block that holds an acknowledged operation is ever written again**:
-//! whatever a failing disk does to the block being written, it cannot touch what was promised before.
-//! Segments are filled with zeros and synced before they are used, so a sync has only data to write.
+//! Every record begins on a block of 4 KiB, and **no block that holds an acknowledged operation is ever written
+//! again**: a disk that fails may spoil the block that it writes, and this block holds nothing that was promised
+//! before. Segments are filled with zeros and synced before they are used, so a sync writes data and no metadata.
 
-pub mod format;
+pub(crate) mod format;
 pub mod read;
-pub mod write;
+pub(crate) mod write;
 
-/// What a disk writes at once, at best; the unit of everything here.
+/// The most that a disk writes whole or not at all, at best. Records, segments and writes are multiples of it.
 pub const BLOCK: usize = 4_096;
 
 pub(crate) fn segment_name(number: u64) -> String {
@@ -20,7 +20,7 @@ pub(crate) fn segment_number(name: &str) -> Option<u64> {
     digits.parse().ok().filter(|number| segment_name(*number) == name)
 }
 
-/// A file that was being made when the machine stopped. Nobody relies on it.
+/// Is this a file that was being made when the process ended? It never got its name, so nothing relies on it.
 pub(crate) fn is_unfinished(name: &str) -> bool {
     name.ends_with(UNFINISHED) && (name.starts_with("wal-") || name.starts_with("snap-"))
 }

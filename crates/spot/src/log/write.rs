@@ -6,42 +6,42 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::format::{HEADER, RecordHeader, SegmentHeader, TRAILER};
 use super::read::End;
 use super::{BLOCK, segment_name};
-use crate::error::{SpotError, Told};
+use crate::error::{OnFile, SpotError};
 use crate::snapshot::Sealed;
 use crate::state::Window;
 use crate::storage::{File, Storage, make_whole, write_all};
 
-/// The newest segment, and its file if the writer has not taken it yet. **Locked while a segment is made**, by whoever
-/// makes it, so that none is ever made twice: the second would be put in the place of one that is in use.
-pub struct Newest<F> {
+/// The newest segment, and its file if the writer has not taken it yet. **The thread that makes a segment holds the
+/// lock meanwhile**, so that no segment is made twice: the second would replace one that is in use.
+pub struct NewestSegment<F> {
     number: u64,
     file: Option<F>,
 }
 
-pub type Spare<F> = Arc<Mutex<Newest<F>>>;
+pub type Spare<F> = Arc<Mutex<NewestSegment<F>>>;
 
-/// Makes a segment ahead of its time, unless it is there.
+/// Makes a segment before the writer needs it, unless it is there.
 pub fn prepare<S: Storage>(storage: &S, spare: &Spare<S::File>, header: &SegmentHeader) -> Result<(), SpotError> {
     let mut newest = spare.lock().unwrap_or_else(PoisonError::into_inner);
     if header.number > newest.number {
         let file = make_segment(storage, header)?;
-        *newest = Newest { number: header.number, file: Some(file) };
+        *newest = NewestSegment { number: header.number, file: Some(file) };
     }
     Ok(())
 }
 
-/// A new segment: zeros to its end, and its header.
+/// Makes a new segment: a header, and zeros to the end.
 pub fn make_segment<S: Storage>(storage: &S, header: &SegmentHeader) -> Result<S::File, SpotError> {
     let name = segment_name(header.number);
     make_whole(storage, &name, |file| {
         fill(file, 0, header.bytes)?;
         write_all(file, &header.encode(), 0)
     })?;
-    storage.open_for_blocks(&name).told("open", || storage.describe(&name))
+    storage.open_for_blocks(&name).on_file("open", || storage.describe(&name))
 }
 
-/// Zeros from one offset to another, synced piece by piece, so that the writer's own syncs do not queue behind all of
-/// it.
+/// Writes zeros from one offset to another. Each mebibyte is synced by itself, so that the writer's own syncs do not
+/// queue behind a whole segment.
 fn fill<F: File>(file: &F, from: u64, to: u64) -> io::Result<()> {
     let zeros = vec![0; 1 << 20];
     let mut at = from;
@@ -63,38 +63,38 @@ pub struct Log<S: Storage> {
     offset: u64,
     /// The last batch that is durable.
     sequence: u64,
-    /// The record in the making: room for its header, then operations.
+    /// The record of the open batch: room for its header, then operations.
     buffer: Vec<u8>,
     spare: Spare<S::File>,
-    /// What was sealed last, since the start.
+    /// The segment that was sealed last since the start.
     sealed: Option<Sealed>,
     failed: bool,
 }
 
 impl<S: Storage> Log<S> {
     /// Goes on where the log ends, or in the last segment that was prepared: **a segment that another follows is never
-    /// written to again**, because there may be a snapshot, even one that is not to be seen just now, that takes it for
-    /// finished. A torn record is wiped out. What was found is made durable: the process that wrote the last record may
-    /// have died before its sync, and from now on answers rely on it.
+    /// written to again**, because a snapshot may take it for finished, even a snapshot that cannot be read just now. A
+    /// torn record is overwritten with zeros. The last record is synced once more: the process that wrote it may have
+    /// died before its sync, and from now on answers rely on it.
     pub fn resume(storage: Arc<S>, end: &End, sequence: u64) -> Result<Self, SpotError> {
         let name = segment_name(end.segment);
         let path = || storage.describe(&name);
-        let mut file = storage.open_for_blocks(&name).told("open", path)?;
+        let mut file = storage.open_for_blocks(&name).on_file("open", path)?;
         if end.torn.is_some() {
-            fill(&file, end.offset, end.segment_bytes).told("cut the torn record of", path)?;
+            fill(&file, end.offset, end.segment_bytes).on_file("cut the torn record of", path)?;
         }
-        file.sync().told("sync", path)?;
-        storage.sync_directory().told("sync", || storage.describe(""))?;
+        file.sync().on_file("sync", path)?;
+        storage.sync_directory().on_file("sync", || storage.describe(""))?;
         let (mut offset, mut sealed) = (end.offset, None);
         if end.last_segment > end.segment {
             let name = segment_name(end.last_segment);
-            file = storage.open_for_blocks(&name).told("open", || storage.describe(&name))?;
+            file = storage.open_for_blocks(&name).on_file("open", || storage.describe(&name))?;
             offset = BLOCK as u64;
             sealed = Some(Sealed { segment: end.last_segment - 1, sequence });
         }
-        let header = SegmentHeader { log: end.log, number: end.last_segment, bytes: end.segment_bytes };
+        let header = SegmentHeader { log_id: end.log_id, number: end.last_segment, bytes: end.segment_bytes };
         let buffer = vec![0; HEADER];
-        let spare = Arc::new(Mutex::new(Newest { number: end.last_segment, file: None }));
+        let spare = Arc::new(Mutex::new(NewestSegment { number: end.last_segment, file: None }));
         Ok(Self { storage, file, header, offset, sequence, buffer, spare, sealed, failed: false })
     }
 
@@ -118,32 +118,32 @@ impl<S: Storage> Log<S> {
         Arc::clone(&self.spare)
     }
 
-    /// The record in the making; operations are added at its end.
+    /// The record of the open batch; operations are added at its end.
     pub const fn buffer(&mut self) -> &mut Vec<u8> {
         &mut self.buffer
     }
 
-    /// Makes the batch in the buffer durable. After an error nothing may be answered any more: what reached the disk
-    /// is not known, and only reading it again can tell.
-    pub fn append(&mut self, window: Window, count: u32, outcomes: u32) -> Result<(), SpotError> {
+    /// Makes the batch in the buffer durable. After an error nothing may be answered any more: how much reached the
+    /// disk is not known, and only a recovery can tell.
+    pub fn append(&mut self, window: Window, count: u32, decisions: u32) -> Result<(), SpotError> {
         if self.failed {
             return Err(SpotError::Stopped);
         }
-        let result = self.write(window, count, outcomes);
+        let result = self.write(window, count, decisions);
         self.failed = result.is_err();
         result
     }
 
-    fn write(&mut self, window: Window, count: u32, outcomes: u32) -> Result<(), SpotError> {
+    fn write(&mut self, window: Window, count: u32, decisions: u32) -> Result<(), SpotError> {
         self.buffer.extend_from_slice(&TRAILER);
         let payload = &self.buffer[HEADER..];
         let header = RecordHeader {
             length: u32::try_from(payload.len()).map_err(|_| SpotError::Setting("a batch is too large"))?,
             sequence: self.sequence + 1,
-            log: self.header.log,
+            log_id: self.header.log_id,
             window,
             count,
-            outcomes,
+            decisions,
             checksum: crc32c::crc32c(payload),
         };
         self.buffer[..HEADER].copy_from_slice(&header.encode());
@@ -152,8 +152,8 @@ impl<S: Storage> Log<S> {
             self.rotate()?;
         }
         let path = || self.storage.describe(&segment_name(self.header.number));
-        write_all(&self.file, &self.buffer, self.offset).told("write to", path)?;
-        self.file.sync().told("sync", path)?;
+        write_all(&self.file, &self.buffer, self.offset).on_file("write to", path)?;
+        self.file.sync().on_file("sync", path)?;
         self.offset += self.buffer.len() as u64;
         self.sequence += 1;
         self.buffer.clear();
@@ -161,7 +161,7 @@ impl<S: Storage> Log<S> {
         Ok(())
     }
 
-    /// Goes on in the next segment: the spare one if it is ready, or one made now.
+    /// Goes on in the next segment: in the spare one if it is ready, else in one that is made now.
     pub fn rotate(&mut self) -> Result<(), SpotError> {
         let header = SegmentHeader { number: self.header.number + 1, ..self.header };
         let mut newest = self.spare.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,5 +1,5 @@
-//! The asking side. It reconnects, and sends again what was not answered: every operation has an id, so that doing it
-//! twice is doing it once.
+//! The client's side. It reconnects and sends every frame again that was not answered. This is safe because every
+//! operation has an id: the engine runs it once, however often it comes.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,25 +16,29 @@ use tokio::time::{sleep, timeout};
 
 use super::server::Token;
 use super::{
-    ANSWERS, FAILED, HELLO, No, REFUSED, SNAPSHOT, SNAPSHOT_TAKEN, SUBMIT, VERSION, WELCOME, answers, parse, put,
+    ANSWERS, FAILED, FrameRefusal, HELLO, REFUSED, SNAPSHOT, SNAPSHOT_TAKEN, SUBMIT, VERSION, WELCOME, answers, parse,
+    put,
 };
 use crate::operation::Fields;
-use crate::{Answer, Refused, Request, SUBMISSION_MAX, SpotError};
+use crate::{Answer, NoAnswer, Request, SUBMISSION_MAX, SpotError};
 
-/// Frames that may be on their way at a time.
+/// Frames that may wait for their answers at a time.
 const IN_FLIGHT: usize = 1_024;
+/// For the connection, and once more for the welcome.
 const CONNECT_TIME: Duration = Duration::from_secs(5);
-/// With frames on their way, silence for so long means that the connection is dead.
+/// While frames wait for their answers, silence for so long means that the connection is dead.
 const SILENCE: Duration = Duration::from_secs(15);
+/// The pause after a connection on which new calls were sent.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
+/// The pause doubles with each connection on which no new call could be sent, up to this.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
-/// No answer. **Only `Refused` says that nothing was done**; after the others, what was sent may have been carried out,
-/// and the same ids must be sent again before anything is concluded.
+/// Why there is no answer. **Only `NotTaken` says that nothing was done.** After the others the operations may have
+/// been carried out, and the caller must send the same ids again before it concludes anything.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ClientError {
     #[error(transparent)]
-    Refused(#[from] Refused),
+    NotTaken(#[from] NoAnswer),
     #[error("the engine does not accept the token")]
     Unauthorized,
     #[error("the two sides do not understand each other: different versions?")]
@@ -46,7 +50,7 @@ pub enum ClientError {
 impl ClientError {
     pub const fn code(&self) -> &'static str {
         match self {
-            Self::Refused(refused) => refused.code(),
+            Self::NotTaken(no_answer) => no_answer.code(),
             Self::Unauthorized => "SPOT_UNAUTHORIZED",
             Self::Protocol => "SPOT_PROTOCOL_MISMATCH",
             Self::Snapshot(_) => "SPOT_SNAPSHOT_FAILED",
@@ -54,12 +58,13 @@ impl ClientError {
     }
 }
 
-enum Reply {
+/// The task that waits for the answer to a call.
+enum Caller {
     Answers(oneshot::Sender<Result<Vec<Answer>, ClientError>>),
     Snapshot(oneshot::Sender<Result<u64, ClientError>>),
 }
 
-impl Reply {
+impl Caller {
     fn fail(self, error: ClientError) {
         match self {
             Self::Answers(reply) => drop(reply.send(Err(error))),
@@ -67,7 +72,7 @@ impl Reply {
         }
     }
 
-    fn is_abandoned(&self) -> bool {
+    fn is_gone(&self) -> bool {
         match self {
             Self::Answers(reply) => reply.is_closed(),
             Self::Snapshot(reply) => reply.is_closed(),
@@ -78,7 +83,7 @@ impl Reply {
 struct Call {
     kind: u8,
     body: Vec<u8>,
-    reply: Reply,
+    caller: Caller,
     /// It was sent on an earlier connection too, and may have been carried out there.
     sent_before: bool,
 }
@@ -87,7 +92,7 @@ struct Call {
 #[derive(Clone)]
 pub struct Client {
     calls: mpsc::Sender<Call>,
-    /// Why there is no connection any more, and never will be.
+    /// Set when the client has given up for good, with the reason.
     rejected: Arc<OnceLock<ClientError>>,
 }
 
@@ -104,18 +109,18 @@ impl Client {
         Self { calls, rejected }
     }
 
-    /// Waits as long as it takes: through lost connections and restarts of the engine. Whoever cannot wait puts a
-    /// timeout around it, and must then not conclude anything.
+    /// Waits as long as it takes, through lost connections and restarts of the engine. A caller that cannot wait puts a
+    /// timeout around it, and must not conclude anything when the time is over.
     pub async fn submit(&self, requests: &[Request]) -> Result<Vec<Answer>, ClientError> {
         if requests.is_empty() || requests.len() > SUBMISSION_MAX {
-            return Err(Refused::Size.into());
+            return Err(NoAnswer::Size.into());
         }
         let mut body = Vec::with_capacity(requests.len() * 32);
         for request in requests {
             request.encode(&mut body);
         }
         let (reply, answers) = oneshot::channel();
-        let answers = self.call(SUBMIT, body, Reply::Answers(reply), answers).await?;
+        let answers = self.call(SUBMIT, body, Caller::Answers(reply), answers).await?;
         if answers.len() == requests.len() { Ok(answers) } else { Err(ClientError::Protocol) }
     }
 
@@ -124,22 +129,22 @@ impl Client {
         answers.first().copied().ok_or(ClientError::Protocol)
     }
 
-    /// Has a snapshot taken; the batch that it holds, or 0 if there was nothing new.
+    /// Has a snapshot taken. Returns the batch that the snapshot holds, or 0 if there was nothing new.
     pub async fn snapshot(&self) -> Result<u64, ClientError> {
         let (reply, taken) = oneshot::channel();
-        self.call(SNAPSHOT, Vec::new(), Reply::Snapshot(reply), taken).await
+        self.call(SNAPSHOT, Vec::new(), Caller::Snapshot(reply), taken).await
     }
 
     async fn call<T>(
         &self,
         kind: u8,
         body: Vec<u8>,
-        reply: Reply,
+        caller: Caller,
         answer: oneshot::Receiver<Result<T, ClientError>>,
     ) -> Result<T, ClientError> {
-        // The task ends only after it was rejected for good.
+        // As long as there is a handle, the task ends only when the client was rejected for good.
         let rejected = || self.rejected.get().cloned().unwrap_or(ClientError::Protocol);
-        self.calls.send(Call { kind, body, reply, sent_before: false }).await.map_err(|_| rejected())?;
+        self.calls.send(Call { kind, body, caller, sent_before: false }).await.map_err(|_| rejected())?;
         answer.await.map_err(|_| rejected())?
     }
 }
@@ -148,7 +153,7 @@ struct Driver {
     address: SocketAddr,
     token: Token,
     calls: mpsc::Receiver<Call>,
-    /// Sent and not answered, by number.
+    /// Calls that were sent and are not answered, by number.
     waiting: BTreeMap<u64, Call>,
     next: u64,
     random: Random,
@@ -157,11 +162,11 @@ struct Driver {
 
 /// Why a connection ended.
 enum Broken {
-    /// Connect again.
+    /// The client connects again.
     Lost,
-    /// Never again.
+    /// The client gives up for good.
     Rejected(ClientError),
-    /// Nobody asks any more.
+    /// All handles are dropped.
     Unneeded,
 }
 
@@ -184,7 +189,7 @@ impl Driver {
                     if self.calls.is_closed() && self.calls.is_empty() {
                         return;
                     }
-                    // Something got through: it is a new trouble, not the old one.
+                    // If new calls were sent, the connection was good for a while, and this is a new trouble.
                     pause = if self.next > before { FIRST_PAUSE } else { (pause * 2).min(LONGEST_PAUSE) };
                     let jitter = self.random.below(u64::try_from(pause.as_micros()).unwrap_or(0) / 2 + 1);
                     sleep(pause + Duration::from_micros(jitter)).await;
@@ -193,17 +198,17 @@ impl Driver {
             };
             let error = self.rejected.get_or_init(|| error).clone();
             for call in std::mem::take(&mut self.waiting).into_values() {
-                call.reply.fail(error.clone());
+                call.caller.fail(error.clone());
             }
             self.calls.close();
             while let Some(call) = self.calls.recv().await {
-                call.reply.fail(error.clone());
+                call.caller.fail(error.clone());
             }
             return;
         }
     }
 
-    /// One connection, from its hello to its end.
+    /// Holds one connection, from its hello to its end.
     async fn connected(&mut self) -> Broken {
         match self.converse().await {
             Ok(never) => match never {},
@@ -224,7 +229,7 @@ impl Driver {
         let mut bytes = Vec::new();
         timeout(CONNECT_TIME, self.welcome(&mut reader, &mut bytes)).await.map_err(|_| Broken::Lost)??;
         out.clear();
-        self.waiting.retain(|_, call| !call.reply.is_abandoned());
+        self.waiting.retain(|_, call| !call.caller.is_gone());
         for (number, call) in &mut self.waiting {
             call.sent_before = true;
             put(&mut out, *number, call.kind, |out| out.extend_from_slice(&call.body));
@@ -237,10 +242,12 @@ impl Driver {
             if let Some((frame, length)) = parse(bytes).map_err(|_| Broken::Lost)? {
                 let result = match (frame.kind, frame.body.first()) {
                     (WELCOME, Some(&VERSION)) => Ok(()),
-                    (REFUSED, Some(number)) if No::from_number(*number) == Some(No::Unauthorized) => {
+                    (REFUSED, Some(number))
+                        if FrameRefusal::from_number(*number) == Some(FrameRefusal::Unauthorized) =>
+                    {
                         Err(Broken::Rejected(ClientError::Unauthorized))
                     }
-                    // Another program on that port, or another version: perhaps not for ever.
+                    // Another program or another version listens on that port. This may change, so the client stays.
                     _ => {
                         tracing::warn!(address = %self.address, "whoever answers there is no spot engine of this version");
                         Err(Broken::Lost)
@@ -255,7 +262,7 @@ impl Driver {
         }
     }
 
-    /// Sends what is asked and hands out what is answered, both as they come.
+    /// Sends calls and delivers answers, both as they come.
     async fn exchange(
         &mut self,
         mut reader: OwnedReadHalf,
@@ -289,7 +296,7 @@ impl Driver {
                     }
                 },
                 () = &mut silence => {
-                    // Nothing to say, or a snapshot that takes its time.
+                    // No frame waits, or only snapshots do: those may take longer.
                     if !self.waiting.values().all(|call| call.kind == SNAPSHOT) {
                         return Err(Broken::Lost);
                     }
@@ -317,7 +324,7 @@ impl Driver {
     }
 
     fn send(&mut self, call: Call, out: &mut Vec<u8>) {
-        if call.reply.is_abandoned() {
+        if call.caller.is_gone() {
             return;
         }
         let number = self.next;
@@ -327,29 +334,29 @@ impl Driver {
     }
 }
 
-/// Hands an answer to whoever asked. A call of which nobody knows what became comes back from here, waits for the next
-/// connection, and is sent again.
+/// Gives an answer to its caller. If the answer leaves open what became of the call, the call is returned: it waits for
+/// the next connection and is sent again.
 fn deliver(call: Call, kind: u8, body: &[u8]) -> Result<Option<Call>, Broken> {
-    let no = body.first().filter(|_| kind == REFUSED).and_then(|number| No::from_number(*number));
-    match (kind, no, call) {
-        (_, Some(No::Refused(Refused::Stopped)), call) => return Ok(Some(call)),
-        // "Busy" promises that nothing was done. Of a call that was sent before, nobody can promise that.
-        (_, Some(No::Refused(Refused::Busy)), call) if call.sent_before => return Ok(Some(call)),
-        (_, Some(No::Refused(refused)), call) => call.reply.fail(refused.into()),
-        (_, Some(No::Unauthorized), call) => call.reply.fail(ClientError::Unauthorized),
-        // Most likely its own first request, from the connection before.
+    let refusal = body.first().filter(|_| kind == REFUSED).and_then(|number| FrameRefusal::from_number(*number));
+    match (kind, refusal, call) {
+        (_, Some(FrameRefusal::Engine(NoAnswer::Stopped)), call) => return Ok(Some(call)),
+        // "Busy" says that this frame did nothing. The same call may have been carried out on an earlier connection.
+        (_, Some(FrameRefusal::Engine(NoAnswer::Busy)), call) if call.sent_before => return Ok(Some(call)),
+        (_, Some(FrameRefusal::Engine(no_answer)), call) => call.caller.fail(no_answer.into()),
+        (_, Some(FrameRefusal::Unauthorized), call) => call.caller.fail(ClientError::Unauthorized),
+        // The snapshot that runs was most likely ordered by this same call, on an earlier connection.
         (FAILED, _, call) if call.sent_before && body == SpotError::SnapshotRunning.code().as_bytes() => {
             return Ok(Some(call));
         }
-        (ANSWERS, _, Call { reply: Reply::Answers(reply), .. }) => {
+        (ANSWERS, _, Call { caller: Caller::Answers(reply), .. }) => {
             drop(reply.send(answers(body).map_err(|_| ClientError::Protocol)));
         }
-        (SNAPSHOT_TAKEN, _, Call { reply: Reply::Snapshot(reply), .. }) => {
+        (SNAPSHOT_TAKEN, _, Call { caller: Caller::Snapshot(reply), .. }) => {
             drop(reply.send(Fields::of(body).u64().map_err(|_| ClientError::Protocol)));
         }
-        (FAILED, _, call) => call.reply.fail(ClientError::Snapshot(String::from_utf8_lossy(body).into_owned())),
+        (FAILED, _, call) => call.caller.fail(ClientError::Snapshot(String::from_utf8_lossy(body).into_owned())),
         (_, _, call) => {
-            call.reply.fail(ClientError::Protocol);
+            call.caller.fail(ClientError::Protocol);
             return Err(Broken::Rejected(ClientError::Protocol));
         }
     }
@@ -362,15 +369,15 @@ mod tests {
 
     fn call(sent_before: bool) -> (Call, oneshot::Receiver<Result<Vec<Answer>, ClientError>>) {
         let (reply, answers) = oneshot::channel();
-        (Call { kind: SUBMIT, body: Vec::new(), reply: Reply::Answers(reply), sent_before }, answers)
+        (Call { kind: SUBMIT, body: Vec::new(), caller: Caller::Answers(reply), sent_before }, answers)
     }
 
     #[test]
     fn busy_is_only_told_of_a_call_that_cannot_have_been_carried_out() {
-        let busy = [No::Refused(Refused::Busy).number()];
+        let busy = [FrameRefusal::Engine(NoAnswer::Busy).number()];
         let (first, mut answers) = call(false);
         assert!(deliver(first, REFUSED, &busy).is_ok_and(|back| back.is_none()));
-        assert_eq!(answers.try_recv(), Ok(Err(ClientError::Refused(Refused::Busy))));
+        assert_eq!(answers.try_recv(), Ok(Err(ClientError::NotTaken(NoAnswer::Busy))));
         let (again, mut answers) = call(true);
         assert!(deliver(again, REFUSED, &busy).is_ok_and(|back| back.is_some()), "it is sent once more");
         assert!(answers.try_recv().is_err());
@@ -379,7 +386,7 @@ mod tests {
     #[test]
     fn a_call_that_a_stopping_engine_did_not_answer_is_sent_again() {
         let (call, _answers) = call(false);
-        let stopped = [No::Refused(Refused::Stopped).number()];
+        let stopped = [FrameRefusal::Engine(NoAnswer::Stopped).number()];
         assert!(deliver(call, REFUSED, &stopped).is_ok_and(|back| back.is_some()));
     }
 }

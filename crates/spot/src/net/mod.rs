@@ -1,11 +1,11 @@
 //! The engine over TCP.
 //!
 //! Frames, little-endian: length of the rest (4 bytes), number (8), kind (1), body. The first frame of a connection
-//! carries the token; then each frame is a submission of up to 4096 requests in the layouts of the log. Many frames
-//! may be in flight; each answer has the number of its frame.
+//! carries the token. Each later frame is a submission of up to 4096 requests in the layouts of the log, or asks for a
+//! snapshot. Many frames may be in flight; each answer has the number of its frame.
 //!
-//! **Nothing here can stall the writer.** A client that does not read fills its own queue of 64 frames, then its own
-//! socket, and is dropped when that has taken nothing for half a minute.
+//! **Nothing here can stall the writer.** A client that does not read fills its own socket and then its own queue of 64
+//! frames; then its frames are no longer taken. The server drops it when one write to it takes more than half a minute.
 
 pub mod client;
 pub mod server;
@@ -20,13 +20,14 @@ use rustix::net::sockopt;
 use tokio::net::TcpStream;
 
 use crate::operation::{BadLayout, Fields, LONGEST};
-use crate::{Answer, Refused, Request, SUBMISSION_MAX};
+use crate::{Answer, NoAnswer, Request, SUBMISSION_MAX};
 
 /// The version of the protocol; both sides must have the same.
 const VERSION: u8 = 1;
-/// The longest frame that either side takes.
+/// The longest frame that either side takes, without its length: number, kind, and the largest submission.
 const FRAME_MAX: usize = 9 + SUBMISSION_MAX * LONGEST;
 
+// The kinds of frames. The first three come from the client, the others from the server.
 const HELLO: u8 = 1;
 const SUBMIT: u8 = 2;
 const SNAPSHOT: u8 = 3;
@@ -74,7 +75,7 @@ fn put(out: &mut Vec<u8>, number: u64, kind: u8, body: impl FnOnce(&mut Vec<u8>)
     out.extend_from_slice(&number.to_le_bytes());
     out.push(kind);
     body(out);
-    // Bodies are bounded by FRAME_MAX.
+    // No body is longer than FRAME_MAX, so the length fits.
     let length = u32::try_from(out.len() - start - 4).unwrap_or(u32::MAX);
     out[start..start + 4].copy_from_slice(&length.to_le_bytes());
 }
@@ -97,20 +98,20 @@ fn answers(body: &[u8]) -> Result<Vec<Answer>, BadLayout> {
     Ok(answers)
 }
 
-/// Why a server did not take a frame, in one byte.
+/// Why a server gives no answer to a frame, in one byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum No {
-    Refused(Refused),
+enum FrameRefusal {
+    Engine(NoAnswer),
     Unauthorized,
     Malformed,
 }
 
-impl No {
+impl FrameRefusal {
     const fn number(self) -> u8 {
         match self {
-            Self::Refused(Refused::Busy) => 1,
-            Self::Refused(Refused::Size) => 2,
-            Self::Refused(Refused::Stopped) => 3,
+            Self::Engine(NoAnswer::Busy) => 1,
+            Self::Engine(NoAnswer::Size) => 2,
+            Self::Engine(NoAnswer::Stopped) => 3,
             Self::Unauthorized => 4,
             Self::Malformed => 5,
         }
@@ -118,9 +119,9 @@ impl No {
 
     const fn from_number(number: u8) -> Option<Self> {
         Some(match number {
-            1 => Self::Refused(Refused::Busy),
-            2 => Self::Refused(Refused::Size),
-            3 => Self::Refused(Refused::Stopped),
+            1 => Self::Engine(NoAnswer::Busy),
+            2 => Self::Engine(NoAnswer::Size),
+            3 => Self::Engine(NoAnswer::Stopped),
             4 => Self::Unauthorized,
             5 => Self::Malformed,
             _ => return None,

@@ -1,4 +1,4 @@
-//! The serving side: one task that reads and one that writes for each connection.
+//! The server's side: each connection has one task that reads and one that writes.
 
 use std::io;
 use std::sync::Arc;
@@ -12,23 +12,24 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::time::timeout;
 
 use super::{
-    ANSWERS, FAILED, HELLO, No, REFUSED, SNAPSHOT, SNAPSHOT_TAKEN, SUBMIT, VERSION, WELCOME, parse, put, requests,
+    ANSWERS, FAILED, FrameRefusal, HELLO, REFUSED, SNAPSHOT, SNAPSHOT_TAKEN, SUBMIT, VERSION, WELCOME, parse, put,
+    requests,
 };
 use crate::answer::Answer;
-use crate::service::{Engine, Pending, Refused};
-use crate::snapshot::Header;
+use crate::service::{Engine, NoAnswer, Pending, SnapshotTaken};
 
-/// Connections at a time, of those that have shown the token.
+/// Connections at a time that have shown the token.
 const CONNECTIONS: usize = 256;
-/// Connections that have not shown it yet.
+/// Connections at a time that have not shown it yet.
 const STRANGERS: usize = 1_024;
 /// Frames of one connection that may wait for their answers.
 const IN_FLIGHT: usize = 64;
+/// A connection must show the token within this time.
 const HELLO_TIME: Duration = Duration::from_secs(5);
-/// A client that takes nothing for so long is gone.
+/// A client is dropped when it does not take one write of answers within this time.
 const WRITE_TIME: Duration = Duration::from_secs(30);
 
-/// What a client must show. At least 16 bytes; never printed.
+/// What a client must show: 16 to 256 bytes, never printed.
 #[derive(Clone)]
 pub struct Token(Arc<[u8]>);
 
@@ -41,7 +42,7 @@ impl Token {
         if (16..=256).contains(&text.len()) { Ok(Self(text.as_bytes().into())) } else { Err(BadToken) }
     }
 
-    /// In a time that does not tell how much of it is right.
+    /// Compares in a time that does not tell how many bytes are right. It may tell whether the length is.
     fn is(&self, shown: &[u8]) -> bool {
         self.0.ct_eq(shown).into()
     }
@@ -68,7 +69,7 @@ impl Server {
         Self { listener, engine, token }
     }
 
-    /// Accepts connections until the future is dropped.
+    /// Accepts connections until the future is dropped. Connections that are open then go on.
     pub async fn run(self) {
         let places = Arc::new(Semaphore::new(CONNECTIONS));
         let strangers = Arc::new(Semaphore::new(STRANGERS));
@@ -76,7 +77,7 @@ impl Server {
             let (stream, peer) = match self.listener.accept().await {
                 Ok(accepted) => accepted,
                 Err(error) => {
-                    // Out of file handles, most likely: others will close theirs.
+                    // Most likely there are no file handles left; other connections will end and free some.
                     tracing::warn!(%error, "a connection could not be accepted");
                     tokio::time::sleep(Duration::from_millis(100)).await;
                     continue;
@@ -106,14 +107,14 @@ impl Server {
     }
 }
 
-/// What the writing task sends next.
+/// What the reading task gives to the writing task.
 enum Outgoing {
     Answers(u64, Pending),
-    Refused(u64, No),
-    Snapshot(u64, Result<Option<Header>, crate::SpotError>),
+    Refused(u64, FrameRefusal),
+    Snapshot(u64, SnapshotTaken),
 }
 
-/// Lets in whoever shows the token.
+/// Lets a client in that shows the token. `None`: it did not, and was told so if it said hello.
 async fn greet(stream: TcpStream, token: &Token) -> io::Result<Option<(Frames, OwnedWriteHalf)>> {
     super::keep_alive(&stream)?;
     let (reader, mut writer) = stream.into_split();
@@ -124,12 +125,12 @@ async fn greet(stream: TcpStream, token: &Token) -> io::Result<Option<(Frames, O
             Some((&VERSION, shown)) if token.is(shown) => put(&mut out, number, WELCOME, |out| out.push(VERSION)),
             Some((&VERSION, _)) => {
                 tracing::warn!("a client showed a wrong token");
-                put(&mut out, number, REFUSED, |out| out.push(No::Unauthorized.number()));
+                put(&mut out, number, REFUSED, |out| out.push(FrameRefusal::Unauthorized.number()));
                 writer.write_all(&out).await?;
                 return Ok(None);
             }
             _ => {
-                put(&mut out, number, REFUSED, |out| out.push(No::Malformed.number()));
+                put(&mut out, number, REFUSED, |out| out.push(FrameRefusal::Malformed.number()));
                 writer.write_all(&out).await?;
                 return Ok(None);
             }
@@ -145,26 +146,27 @@ async fn converse(mut frames: Frames, writer: OwnedWriteHalf, engine: &Engine) -
     let mut writing = tokio::spawn(write(writer, receiver));
     let result = tokio::select! {
         result = read(&mut frames, engine, &sender) => result,
-        // Nobody takes the answers.
+        // The writing task ended first: the client does not take its answers.
         written = &mut writing => return written.map_err(io::Error::other)?,
     };
-    // What was taken is still answered; then the connection ends.
+    // Frames that were taken are still answered; then the connection ends.
     drop(sender);
     writing.await.map_err(io::Error::other)??;
     result
 }
 
-/// Takes frames as long as there is room for their answers. Ends with the connection, or after a frame that is none.
+/// Takes frames as long as there is room for their answers. Ends when the client closes, when the writing task is gone,
+/// when the engine has stopped, or after a frame that cannot be understood.
 async fn read(frames: &mut Frames, engine: &Engine, sender: &mpsc::Sender<Outgoing>) -> io::Result<()> {
     while let Some((number, kind, body)) = frames.next().await? {
         let (outgoing, last) = match kind {
             SUBMIT => match requests(body).map(|requests| engine.enqueue(requests)) {
                 Ok(Ok(pending)) => (Outgoing::Answers(number, pending), false),
-                Ok(Err(refused)) => (Outgoing::Refused(number, No::Refused(refused)), refused == Refused::Stopped),
-                Err(_) => (Outgoing::Refused(number, No::Malformed), true),
+                Ok(Err(none)) => (Outgoing::Refused(number, FrameRefusal::Engine(none)), none == NoAnswer::Stopped),
+                Err(_) => (Outgoing::Refused(number, FrameRefusal::Malformed), true),
             },
             SNAPSHOT => {
-                // It takes its time: the answer comes when it is there, and others pass it by.
+                // A snapshot takes long, so its answer does not hold up the answers to later frames.
                 match engine.order_snapshot() {
                     Err(error) => (Outgoing::Snapshot(number, Err(error)), false),
                     Ok(taken) => {
@@ -177,7 +179,7 @@ async fn read(frames: &mut Frames, engine: &Engine, sender: &mpsc::Sender<Outgoi
                     }
                 }
             }
-            _ => (Outgoing::Refused(number, No::Malformed), true),
+            _ => (Outgoing::Refused(number, FrameRefusal::Malformed), true),
         };
         if sender.send(outgoing).await.is_err() || last {
             break;
@@ -194,21 +196,21 @@ async fn write(mut writer: OwnedWriteHalf, mut outgoing: mpsc::Receiver<Outgoing
                 Ok(answers) => {
                     put(&mut out, number, ANSWERS, |out| answers.iter().for_each(|answer| Answer::encode(answer, out)))
                 }
-                Err(refused) => put(&mut out, number, REFUSED, |out| out.push(No::Refused(refused).number())),
+                Err(none) => put(&mut out, number, REFUSED, |out| out.push(FrameRefusal::Engine(none).number())),
             },
-            Outgoing::Refused(number, no) => put(&mut out, number, REFUSED, |out| out.push(no.number())),
+            Outgoing::Refused(number, refusal) => put(&mut out, number, REFUSED, |out| out.push(refusal.number())),
             Outgoing::Snapshot(number, taken) => match taken {
                 Ok(header) => {
                     let sequence = header.map_or(0, |header| header.sequence);
                     put(&mut out, number, SNAPSHOT_TAKEN, |out| out.extend_from_slice(&sequence.to_le_bytes()));
                 }
                 Err(crate::SpotError::Stopped) => {
-                    put(&mut out, number, REFUSED, |out| out.push(No::Refused(Refused::Stopped).number()));
+                    put(&mut out, number, REFUSED, |out| out.push(FrameRefusal::Engine(NoAnswer::Stopped).number()));
                 }
                 Err(error) => put(&mut out, number, FAILED, |out| out.extend_from_slice(error.code().as_bytes())),
             },
         }
-        // One write for all answers that are there.
+        // All answers that are ready go out in one write.
         if outgoing.is_empty() || out.len() > 1 << 16 {
             timeout(WRITE_TIME, writer.write_all(&out)).await??;
             out.clear();
@@ -221,7 +223,7 @@ async fn write(mut writer: OwnedWriteHalf, mut outgoing: mpsc::Receiver<Outgoing
 struct Frames {
     reader: OwnedReadHalf,
     bytes: Vec<u8>,
-    /// What of the bytes was handed out before.
+    /// How many of the bytes belong to frames that were handed out before.
     used: usize,
 }
 

@@ -1,9 +1,9 @@
 //! A folder in memory that behaves as badly as a real one may.
 //!
-//! What was not synced can be lost, written, or torn: in a crash each sector of a block that was written to since the
-//! last sync is old, new or garbage. A sync that fails has written some of it and forgets the rest. Creations, renames
-//! and removals are lost from some point on if the folder was not synced. Writes may be short, fail, or find the disk
-//! full; and the power may go at any operation.
+//! In a crash each sector of a block that was written to since the last sync is old, new or garbage. A sync that fails
+//! has written some blocks and forgets the others. Creations, renames and removals are lost from some point on if the
+//! folder was not synced. Reads and writes may be short; writes may fail or find the disk full; and the power may go at
+//! any operation.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -16,28 +16,31 @@ use crate::storage::{File, Storage};
 
 const SECTOR: usize = 512;
 
-/// How often what goes wrong, in a thousand operations.
+/// What goes wrong. The first three are chances in a thousand operations.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Faults {
+    /// For reads too.
     pub short_write: u64,
     pub write_error: u64,
     pub sync_error: u64,
-    /// No file may grow beyond so many bytes in all.
+    /// All files together may not grow beyond so many bytes.
     pub capacity: Option<usize>,
     /// The power goes after so many more operations.
     pub power_after: Option<u64>,
 }
 
+/// A file. Names lead to it by its number, as they lead to an inode.
 #[derive(Clone, Debug, Default)]
-struct Node {
-    /// What a reader sees.
+struct FileEntry {
+    /// The bytes that a reader sees.
     now: Vec<u8>,
-    /// What a crash leaves for certain.
+    /// The bytes that are on the disk. A crash may change the dirty blocks of them.
     durable: Vec<u8>,
     /// Blocks that were written to since the last sync.
     dirty: BTreeSet<usize>,
 }
 
+/// A change of the folder that is not synced yet.
 #[derive(Clone, Debug)]
 enum Change {
     Create(String, usize),
@@ -48,12 +51,12 @@ enum Change {
 impl Change {
     fn apply(&self, names: &mut BTreeMap<String, usize>) {
         match self {
-            Self::Create(name, node) => {
-                names.insert(name.clone(), *node);
+            Self::Create(name, number) => {
+                names.insert(name.clone(), *number);
             }
             Self::Rename(from, to) => {
-                if let Some(node) = names.remove(from) {
-                    names.insert(to.clone(), node);
+                if let Some(number) = names.remove(from) {
+                    names.insert(to.clone(), number);
                 }
             }
             Self::Remove(name) => {
@@ -64,16 +67,17 @@ impl Change {
 }
 
 struct Inner {
-    nodes: Vec<Node>,
+    files: Vec<FileEntry>,
     names: BTreeMap<String, usize>,
     durable_names: BTreeMap<String, usize>,
     changes: Vec<Change>,
     faults: Faults,
     random: Random,
-    /// Handles of an earlier life are dead.
+    /// Counts crashes and kills. Files that were opened in an earlier life are dead.
     life: u64,
     /// Operations since the beginning.
     operations: u64,
+    /// The power is gone.
     dead: bool,
 }
 
@@ -96,7 +100,7 @@ impl Inner {
     }
 
     fn total(&self) -> usize {
-        self.names.values().map(|node| self.nodes[*node].now.len()).sum()
+        self.names.values().map(|number| self.files[*number].now.len()).sum()
     }
 }
 
@@ -107,7 +111,7 @@ pub struct FaultyDisk(Arc<Mutex<Inner>>);
 impl FaultyDisk {
     pub fn new(seed: u64) -> Self {
         Self(Arc::new(Mutex::new(Inner {
-            nodes: Vec::new(),
+            files: Vec::new(),
             names: BTreeMap::new(),
             durable_names: BTreeMap::new(),
             changes: Vec::new(),
@@ -127,29 +131,29 @@ impl FaultyDisk {
         self.inner().faults = faults;
     }
 
-    /// Every operation so far, for tests that fail at each one in turn.
+    /// How many operations there were, for tests that cut the power at each of them in turn.
     pub fn operations(&self) -> u64 {
         self.inner().operations
     }
 
-    /// The power goes and comes back. Open files are dead; what was not synced is anything.
+    /// The power goes and comes back. Open files are dead; sectors that were not synced are old, new or garbage.
     pub fn crash(&self) {
         let mut inner = self.inner();
-        let Inner { nodes, names, durable_names, changes, random, .. } = &mut *inner;
+        let Inner { files, names, durable_names, changes, random, .. } = &mut *inner;
         let kept = random.index(changes.len() + 1);
         for change in &changes[..kept] {
             change.apply(durable_names);
         }
         changes.clear();
         *names = durable_names.clone();
-        for node in nodes.iter_mut() {
-            tear(node, random);
+        for file in files.iter_mut() {
+            tear(file, random);
         }
         // Files that no name leads to are gone.
         let live: BTreeSet<usize> = names.values().copied().collect();
-        for (number, node) in nodes.iter_mut().enumerate() {
+        for (number, file) in files.iter_mut().enumerate() {
             if !live.contains(&number) {
-                *node = Node::default();
+                *file = FileEntry::default();
             }
         }
         inner.life += 1;
@@ -157,7 +161,7 @@ impl FaultyDisk {
         inner.faults = Faults::default();
     }
 
-    /// The process dies and the machine lives on: open files are dead, and all that was written is still to be read,
+    /// The process dies and the machine lives on: open files are dead, and everything that was written can be read,
     /// durable or not.
     pub fn kill(&self) {
         let mut inner = self.inner();
@@ -166,51 +170,52 @@ impl FaultyDisk {
         inner.faults = Faults::default();
     }
 
-    /// What is on the disk now, by name. For tests that damage it.
+    /// The bytes that a reader of the file sees, for tests that damage it.
     pub fn read(&self, name: &str) -> Option<Vec<u8>> {
         let inner = self.inner();
-        inner.names.get(name).map(|node| inner.nodes[*node].now.clone())
+        inner.names.get(name).map(|number| inner.files[*number].now.clone())
     }
 
-    /// Puts a file there, durably, as an operator or a cosmic ray would.
+    /// Writes a whole file durably, for tests that damage one or restore it.
     pub fn put(&self, name: &str, bytes: Vec<u8>) {
         let mut inner = self.inner();
-        let node = Node { durable: bytes.clone(), now: bytes, dirty: BTreeSet::new() };
+        let file = FileEntry { durable: bytes.clone(), now: bytes, dirty: BTreeSet::new() };
         let number = match inner.names.get(name).copied() {
             Some(number) => {
-                inner.nodes[number] = node;
+                inner.files[number] = file;
                 number
             }
             None => {
-                inner.nodes.push(node);
-                inner.nodes.len() - 1
+                inner.files.push(file);
+                inner.files.len() - 1
             }
         };
         inner.names.insert(name.to_owned(), number);
         inner.durable_names.insert(name.to_owned(), number);
     }
 
-    /// An independent copy of all files, durable as they are.
+    /// An independent copy of the disk, on which all files are durable as a reader sees them.
     #[must_use]
     pub fn copy(&self, seed: u64) -> Self {
         let copy = Self::new(seed);
         let inner = self.inner();
-        for (name, node) in &inner.names {
-            copy.put(name, inner.nodes[*node].now.clone());
+        for (name, number) in &inner.names {
+            copy.put(name, inner.files[*number].now.clone());
         }
         copy
     }
 }
 
-fn tear(node: &mut Node, random: &mut Random) {
-    if node.dirty.is_empty() && node.now.len() == node.durable.len() {
-        node.now = node.durable.clone();
+/// Decides what a crash, or a sync that fails, makes of the dirty blocks of a file.
+fn tear(file: &mut FileEntry, random: &mut Random) {
+    if file.dirty.is_empty() && file.now.len() == file.durable.len() {
+        file.now = file.durable.clone();
         return;
     }
-    let length = if random.below(2) == 0 { node.now.len() } else { node.durable.len() };
-    let mut result = node.durable.clone();
+    let length = if random.below(2) == 0 { file.now.len() } else { file.durable.len() };
+    let mut result = file.durable.clone();
     result.resize(length, 0);
-    for block in &node.dirty {
+    for block in &file.dirty {
         let fate = random.below(8);
         for at in (block * BLOCK..(block + 1) * BLOCK).step_by(SECTOR) {
             let Some(sector) = result.get_mut(at..).map(|rest| {
@@ -219,12 +224,12 @@ fn tear(node: &mut Node, random: &mut Random) {
             }) else {
                 continue;
             };
-            // Whole blocks mostly, as disks do; sometimes each sector by itself.
+            // Most blocks are old or new as a whole, as disks do it; in some, each sector is decided by itself.
             let fate = if fate < 6 { fate % 2 } else { random.below(3) };
             match fate {
                 0 => {}
                 1 => {
-                    let new = node.now.get(at..).unwrap_or(&[]);
+                    let new = file.now.get(at..).unwrap_or(&[]);
                     let length = new.len().min(sector.len());
                     sector[..length].copy_from_slice(&new[..length]);
                 }
@@ -232,14 +237,14 @@ fn tear(node: &mut Node, random: &mut Random) {
             }
         }
     }
-    node.now = result.clone();
-    node.durable = result;
-    node.dirty.clear();
+    file.now = result.clone();
+    file.durable = result;
+    file.dirty.clear();
 }
 
 pub struct FaultyFile {
     disk: FaultyDisk,
-    node: usize,
+    number: usize,
     life: u64,
 }
 
@@ -266,19 +271,19 @@ impl Storage for FaultyDisk {
     fn create(&self, name: &str) -> io::Result<FaultyFile> {
         let mut inner = self.inner();
         inner.operate()?;
-        let node = inner.nodes.len();
-        inner.nodes.push(Node::default());
-        let change = Change::Create(name.to_owned(), node);
+        let number = inner.files.len();
+        inner.files.push(FileEntry::default());
+        let change = Change::Create(name.to_owned(), number);
         change.apply(&mut inner.names);
         inner.changes.push(change);
-        Ok(FaultyFile { disk: self.clone(), node, life: inner.life })
+        Ok(FaultyFile { disk: self.clone(), number, life: inner.life })
     }
 
     fn open(&self, name: &str) -> io::Result<FaultyFile> {
         let mut inner = self.inner();
         inner.operate()?;
-        let node = *inner.names.get(name).ok_or(io::ErrorKind::NotFound)?;
-        Ok(FaultyFile { disk: self.clone(), node, life: inner.life })
+        let number = *inner.names.get(name).ok_or(io::ErrorKind::NotFound)?;
+        Ok(FaultyFile { disk: self.clone(), number, life: inner.life })
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
@@ -321,20 +326,20 @@ impl Storage for FaultyDisk {
 
 impl File for FaultyFile {
     fn length(&self) -> io::Result<u64> {
-        Ok(self.operate()?.nodes[self.node].now.len() as u64)
+        Ok(self.operate()?.files[self.number].now.len() as u64)
     }
 
     fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
         let mut inner = self.operate()?;
         let from = usize::try_from(at).map_err(io::Error::other)?;
-        let available = inner.nodes[self.node].now.len().saturating_sub(from);
+        let available = inner.files[self.number].now.len().saturating_sub(from);
         let mut length = available.min(buffer.len());
-        // Readers must bear it too.
+        // Short reads have the chance of short writes.
         let rate = inner.faults.short_write;
         if length > 1 && inner.chance(rate) {
             length = 1 + inner.random.index(length - 1);
         }
-        buffer[..length].copy_from_slice(&inner.nodes[self.node].now[from.min(from + length)..from + length]);
+        buffer[..length].copy_from_slice(&inner.files[self.number].now[from.min(from + length)..from + length]);
         Ok(length)
     }
 
@@ -349,16 +354,16 @@ impl File for FaultyFile {
             length = 1 + inner.random.index(length - 1);
         }
         let from = usize::try_from(at).map_err(io::Error::other)?;
-        let grows = (from + length).saturating_sub(inner.nodes[self.node].now.len());
+        let grows = (from + length).saturating_sub(inner.files[self.number].now.len());
         if faults.capacity.is_some_and(|capacity| inner.total() + grows > capacity) {
             return Err(io::ErrorKind::StorageFull.into());
         }
-        let node = &mut inner.nodes[self.node];
-        if node.now.len() < from + length {
-            node.now.resize(from + length, 0);
+        let file = &mut inner.files[self.number];
+        if file.now.len() < from + length {
+            file.now.resize(from + length, 0);
         }
-        node.now[from..from + length].copy_from_slice(&bytes[..length]);
-        node.dirty.extend(from / BLOCK..(from + length).div_ceil(BLOCK));
+        file.now[from..from + length].copy_from_slice(&bytes[..length]);
+        file.dirty.extend(from / BLOCK..(from + length).div_ceil(BLOCK));
         Ok(length)
     }
 
@@ -366,34 +371,35 @@ impl File for FaultyFile {
         let mut inner = self.operate()?;
         let rate = inner.faults.sync_error;
         let fails = inner.chance(rate);
-        let Inner { nodes, random, .. } = &mut *inner;
-        let node = &mut nodes[self.node];
+        let Inner { files, random, .. } = &mut *inner;
+        let file = &mut files[self.number];
         if fails {
-            // The kernel marks the pages clean all the same: what did not get through is never written again.
-            let seen = node.now.clone();
-            tear(node, random);
-            node.now = seen;
+            // The kernel marks the pages clean all the same, so bytes that did not reach the disk are never written
+            // again.
+            let seen = file.now.clone();
+            tear(file, random);
+            file.now = seen;
             return Err(io::Error::other("the disk reports an error"));
         }
-        if node.now.len() == node.durable.len() {
-            for block in &node.dirty {
-                let range = block * BLOCK..node.now.len().min((block + 1) * BLOCK);
-                node.durable[range.clone()].copy_from_slice(&node.now[range]);
+        if file.now.len() == file.durable.len() {
+            for block in &file.dirty {
+                let range = block * BLOCK..file.now.len().min((block + 1) * BLOCK);
+                file.durable[range.clone()].copy_from_slice(&file.now[range]);
             }
         } else {
-            node.durable = node.now.clone();
+            file.durable = file.now.clone();
         }
-        node.dirty.clear();
+        file.dirty.clear();
         Ok(())
     }
 
     fn forget_cached(&self) -> io::Result<()> {
         let mut inner = self.operate()?;
-        let node = &mut inner.nodes[self.node];
-        for (number, block) in node.now.chunks_mut(BLOCK).enumerate() {
-            // What is still to be written stays.
-            if !node.dirty.contains(&number)
-                && let Some(durable) = node.durable.get(number * BLOCK..number * BLOCK + block.len())
+        let file = &mut inner.files[self.number];
+        for (number, block) in file.now.chunks_mut(BLOCK).enumerate() {
+            // Dirty blocks stay in the cache.
+            if !file.dirty.contains(&number)
+                && let Some(durable) = file.durable.get(number * BLOCK..number * BLOCK + block.len())
             {
                 block.copy_from_slice(durable);
             }

@@ -1,8 +1,11 @@
-//! The engine on a disk that lies, beside a model that cannot be wrong, from a seed.
+//! For tests and for the simulator in `lab`, behind the feature `sim`: a disk that lies, a model that cannot be wrong,
+//! and the internals that a simulation drives or looks at directly.
 
 pub mod disk;
 pub mod model;
-pub mod run;
 
 pub use disk::{Faults, FaultyDisk};
-pub use run::{Report, Simulation};
+
+pub use crate::log::format::{RecordHeader, SegmentHeader};
+pub use crate::log::write::prepare;
+pub use crate::state::Window;

@@ -1,11 +1,11 @@
-//! The rules once more, as plainly as they can be said: whole operations in plain maps, nothing packed, nothing fast.
-//! Written apart from `state.rs`, to disagree with it where either is wrong.
+//! The rules of the engine once more, as plainly as possible: whole operations in plain maps, nothing packed, nothing
+//! fast. It was written apart from `state.rs`, so that the two disagree where one of them is wrong.
 
 use std::collections::BTreeMap;
 
 use domain::{AccountStatus, Amount, AssetId, Timestamp, UserId};
 
-use crate::answer::{Answer, Balance, Outcome, Refusal, Standing};
+use crate::answer::{Answer, Balance, Decision, SpotRefusal, Standing};
 use crate::operation::{Move, OpId, Operation, Request};
 use crate::state::{FUTURE_MICROS, State, Window};
 
@@ -17,7 +17,7 @@ pub struct Model {
     retention_micros: i64,
 }
 
-const NOBODY: Balance = Balance { available: Amount::ZERO, reserved: Amount::ZERO, status: AccountStatus::Active };
+const NEW_ACCOUNT: Balance = Balance { available: Amount::ZERO, reserved: Amount::ZERO, status: AccountStatus::Active };
 
 fn plus(amount: Amount, other: Amount) -> Amount {
     Amount::from_units(amount.units() + other.units())
@@ -36,7 +36,7 @@ impl Model {
         self.window
     }
 
-    /// After a crash the engine knows only the times that it had logged.
+    /// After a crash the engine knows only the window that it had logged, so the model goes back to it.
     pub const fn set_window(&mut self, window: Window) {
         self.window = window;
     }
@@ -90,63 +90,63 @@ impl Model {
                     Err(_) => Answer::NoRoom,
                     Ok(()) => {
                         self.ids.insert(id, (as_first, Standing::RolledBack));
-                        Answer::First(Outcome::Applied)
+                        Answer::First(Decision::Applied)
                     }
                 }
             }
-            Some(_) if rollback => Answer::Replay(Outcome::Applied),
-            Some((_, Standing::Applied)) => Answer::Replay(Outcome::Applied),
-            Some((_, Standing::Refused(refusal))) => Answer::Replay(Outcome::Refused(refusal)),
-            Some((_, Standing::RolledBack)) => Answer::Replay(Outcome::Refused(Refusal::RolledBack)),
-            Some((_, Standing::Void)) => Answer::Replay(Outcome::Refused(Refusal::Voided)),
+            Some(_) if rollback => Answer::Replay(Decision::Applied),
+            Some((_, Standing::Applied)) => Answer::Replay(Decision::Applied),
+            Some((_, Standing::Refused(refusal))) => Answer::Replay(Decision::Refused(refusal)),
+            Some((_, Standing::RolledBack)) => Answer::Replay(Decision::Refused(SpotRefusal::RolledBack)),
+            Some((_, Standing::Void)) => Answer::Replay(Decision::Refused(SpotRefusal::Voided)),
             None if rollback => {
                 self.ids.insert(id, (as_first, Standing::Void));
-                Answer::First(Outcome::Applied)
+                Answer::First(Decision::Applied)
             }
             None => {
-                let (outcome, standing) = match self.first(operation) {
-                    Ok(()) => (Outcome::Applied, Standing::Applied),
-                    Err(refusal) => (Outcome::Refused(refusal), Standing::Refused(refusal)),
+                let (decision, standing) = match self.first(operation) {
+                    Ok(()) => (Decision::Applied, Standing::Applied),
+                    Err(refusal) => (Decision::Refused(refusal), Standing::Refused(refusal)),
                 };
                 self.ids.insert(id, (as_first, standing));
-                Answer::First(outcome)
+                Answer::First(decision)
             }
         }
     }
 
-    fn deposit(&mut self, of: &Move) -> Result<(), Refusal> {
+    fn deposit(&mut self, of: &Move) -> Result<(), SpotRefusal> {
         if self.total(of.asset) + i128::from(of.amount.units()) > i128::from(i64::MAX) {
-            return Err(Refusal::Overflow);
+            return Err(SpotRefusal::Overflow);
         }
-        let balance = self.accounts.entry((of.user, of.asset)).or_insert(NOBODY);
+        let balance = self.accounts.entry((of.user, of.asset)).or_insert(NEW_ACCOUNT);
         balance.available = plus(balance.available, of.amount);
         Ok(())
     }
 
-    fn first(&mut self, operation: &Operation) -> Result<(), Refusal> {
-        let positive = |amount: Amount| if amount.units() > 0 { Ok(()) } else { Err(Refusal::InvalidAmount) };
-        let known = |asset: AssetId| if asset.0 > 0 { Ok(()) } else { Err(Refusal::InvalidAsset) };
+    fn first(&mut self, operation: &Operation) -> Result<(), SpotRefusal> {
+        let positive = |amount: Amount| if amount.units() > 0 { Ok(()) } else { Err(SpotRefusal::InvalidAmount) };
+        let known = |asset: AssetId| if asset.0 > 0 { Ok(()) } else { Err(SpotRefusal::InvalidAsset) };
         match operation {
             Operation::Deposit(of) => {
                 positive(of.amount)?;
                 known(of.asset)?;
                 if self.accounts.get(&(of.user, of.asset)).is_some_and(|a| a.status == AccountStatus::Disabled) {
-                    return Err(Refusal::AccountDisabled);
+                    return Err(SpotRefusal::AccountDisabled);
                 }
                 self.deposit(of)
             }
             Operation::Withdraw(of) | Operation::Reserve(of) => {
                 positive(of.amount)?;
                 known(of.asset)?;
-                let balance = self.accounts.get_mut(&(of.user, of.asset)).ok_or(Refusal::AccountNotFound)?;
+                let balance = self.accounts.get_mut(&(of.user, of.asset)).ok_or(SpotRefusal::AccountNotFound)?;
                 if balance.status == AccountStatus::Frozen {
-                    return Err(Refusal::AccountFrozen);
+                    return Err(SpotRefusal::AccountFrozen);
                 }
                 if balance.status == AccountStatus::Disabled {
-                    return Err(Refusal::AccountDisabled);
+                    return Err(SpotRefusal::AccountDisabled);
                 }
                 if balance.available < of.amount {
-                    return Err(Refusal::InsufficientBalance);
+                    return Err(SpotRefusal::InsufficientBalance);
                 }
                 balance.available = minus(balance.available, of.amount);
                 if matches!(operation, Operation::Reserve(_)) {
@@ -157,9 +157,9 @@ impl Model {
             Operation::Release(of) => {
                 positive(of.amount)?;
                 known(of.asset)?;
-                let balance = self.accounts.get_mut(&(of.user, of.asset)).ok_or(Refusal::AccountNotFound)?;
+                let balance = self.accounts.get_mut(&(of.user, of.asset)).ok_or(SpotRefusal::AccountNotFound)?;
                 if balance.reserved < of.amount {
-                    return Err(Refusal::InsufficientReserved);
+                    return Err(SpotRefusal::InsufficientReserved);
                 }
                 balance.reserved = minus(balance.reserved, of.amount);
                 balance.available = plus(balance.available, of.amount);
@@ -167,7 +167,7 @@ impl Model {
             }
             Operation::SetStatus { user, asset, status, .. } => {
                 known(*asset)?;
-                self.accounts.get_mut(&(*user, *asset)).ok_or(Refusal::AccountNotFound)?.status = *status;
+                self.accounts.get_mut(&(*user, *asset)).ok_or(SpotRefusal::AccountNotFound)?.status = *status;
                 Ok(())
             }
             Operation::Settle(of) => {
@@ -175,20 +175,20 @@ impl Model {
                 positive(of.quote_amount)?;
                 for (fee, amount) in [(of.buyer_fee, of.base_amount), (of.seller_fee, of.quote_amount)] {
                     if fee.units() < 0 || fee > amount {
-                        return Err(Refusal::InvalidFee);
+                        return Err(SpotRefusal::InvalidFee);
                     }
                 }
                 known(of.base)?;
                 known(of.quote)?;
                 if of.base == of.quote {
-                    return Err(Refusal::SameAsset);
+                    return Err(SpotRefusal::SameAsset);
                 }
                 let mut after = self.accounts.clone();
                 let pays = [(of.buyer, of.quote, of.quote_amount), (of.seller, of.base, of.base_amount)];
                 for (user, asset, amount) in pays {
-                    let balance = after.get_mut(&(user, asset)).ok_or(Refusal::AccountNotFound)?;
+                    let balance = after.get_mut(&(user, asset)).ok_or(SpotRefusal::AccountNotFound)?;
                     if balance.reserved < amount {
-                        return Err(Refusal::InsufficientReserved);
+                        return Err(SpotRefusal::InsufficientReserved);
                     }
                     balance.reserved = minus(balance.reserved, amount);
                 }
@@ -200,7 +200,7 @@ impl Model {
                 ];
                 for (user, asset, amount, even_nothing) in gets {
                     if even_nothing || amount.units() > 0 {
-                        let balance = after.entry((user, asset)).or_insert(NOBODY);
+                        let balance = after.entry((user, asset)).or_insert(NEW_ACCOUNT);
                         balance.available = plus(balance.available, amount);
                     }
                 }
@@ -211,7 +211,8 @@ impl Model {
         }
     }
 
-    /// Forgets what the engine may forget, so that a long run stays small: the horizon is one that it has logged.
+    /// Forgets ids that the engine may forget too, so that a long run stays small. The horizon must be one that the
+    /// engine has logged: a crash cannot take it back. The newest id stays, because the next horizon depends on it.
     pub fn forget(&mut self, horizon: Timestamp) {
         let newest = self.ids.last_key_value().map(|(id, _)| *id);
         self.ids.retain(|id, _| id.made_at() >= horizon || Some(*id) == newest);

@@ -15,14 +15,14 @@ use super::{File, Storage};
 
 pub struct Disk {
     folder: PathBuf,
-    /// Held as long as this lives: two engines on one log would be the end of both.
+    /// Locked as long as this exists: two engines that write to one log would destroy it.
     lock: Option<fs::File>,
 }
 
 const LOCK: &str = "lock";
 
 impl Disk {
-    /// The folder for the one process that may write to it. `Ok(None)`: another one has it.
+    /// Opens the folder for the one process that may write to it. `Ok(None)`: another process has it.
     pub fn exclusive(folder: &Path) -> io::Result<Option<Self>> {
         let lock = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(folder.join(LOCK))?;
         match lock.try_lock() {
@@ -43,7 +43,7 @@ impl Disk {
         }
     }
 
-    /// Makes the folder, durably.
+    /// Makes the folder and syncs its parent. If the parent was made with it, the folders above are not synced.
     pub fn make_folder(folder: &Path) -> io::Result<()> {
         fs::create_dir_all(folder)?;
         match folder.parent().filter(|parent| !parent.as_os_str().is_empty()) {
@@ -52,17 +52,17 @@ impl Disk {
         }
     }
 
-    /// For looking only.
+    /// Opens the folder for reading, beside the process that writes to it.
     pub fn for_reading(folder: &Path) -> Self {
         Self { folder: folder.to_owned(), lock: None }
     }
 }
 
-/// An open file. One that is written in blocks goes past the page cache, where the file system can: a sync then has
-/// nothing to look for, which saves a tenth of its time and all of the copying in the kernel.
+/// An open file. A file that is written in blocks goes past the page cache where the file system allows it: a sync then
+/// need not look for changed pages, which saves a tenth of its time, and the kernel copies nothing.
 pub struct DiskFile {
     file: fs::File,
-    /// Where blocks are copied to, because such writes must come from aligned memory.
+    /// A buffer for writes past the page cache, which must come from aligned memory. `None`: through the page cache.
     blocks: Option<Mutex<Vec<u8>>>,
 }
 
@@ -78,7 +78,7 @@ impl Storage for Disk {
     fn names(&self) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in fs::read_dir(&self.folder)? {
-            // A name that is no text is none of ours.
+            // All names of the log are text, so a name that is not text belongs to something else.
             names.extend(entry?.file_name().into_string().ok());
         }
         Ok(names)
@@ -100,7 +100,7 @@ impl Storage for Disk {
         let opened = OpenOptions::new().read(true).write(true).custom_flags(flag).open(self.folder.join(name));
         match opened {
             Ok(file) => Ok(DiskFile { file, blocks: Some(Mutex::default()) }),
-            // The file system does not know how; the page cache does.
+            // The file system cannot write past the page cache, so the file is written through it.
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => self.open(name),
             Err(error) => Err(error),
         }
@@ -149,7 +149,7 @@ impl File for DiskFile {
     }
 
     fn forget_cached(&self) -> io::Result<()> {
-        // And no reading ahead: the writer's own writes would wait behind megabytes that nobody asked for yet.
+        // Without this the kernel would read megabytes ahead, and the writer's own writes would wait behind them.
         fadvise(&self.file, 0, None, Advice::Random)?;
         Ok(fadvise(&self.file, 0, None, Advice::DontNeed)?)
     }

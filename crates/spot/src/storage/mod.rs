@@ -1,4 +1,4 @@
-//! The few things that the engine asks of a disk, as a trait, so that tests can lie about them.
+//! The few operations that the engine needs of a disk, as a trait, so that tests can run it on a disk that fails.
 //!
 //! `turmoil-fs` was looked at first: its files know lost and torn writes, but not short writes, failing syncs that
 //! drop data, garbage in torn blocks or half-done directory changes, and they live in thread-locals
@@ -8,7 +8,7 @@ pub mod disk;
 
 use std::io;
 
-use crate::error::{SpotError, Told};
+use crate::error::{OnFile, SpotError};
 use crate::log::UNFINISHED;
 
 /// One folder of files. All names are plain file names.
@@ -18,7 +18,7 @@ pub trait Storage: Send + Sync + 'static {
     fn names(&self) -> io::Result<Vec<String>>;
     /// Makes an empty file, or empties the one that is there.
     fn create(&self, name: &str) -> io::Result<Self::File>;
-    /// Opens a file that is there, for reading and writing.
+    /// Opens a file that is there, for reading, and for writing if this process may write to the folder.
     fn open(&self, name: &str) -> io::Result<Self::File>;
     /// Opens a file that is only written in whole blocks, with a sync after each write.
     fn open_for_blocks(&self, name: &str) -> io::Result<Self::File> {
@@ -28,22 +28,23 @@ pub trait Storage: Send + Sync + 'static {
     fn remove(&self, name: &str) -> io::Result<()>;
     /// Makes creations, renames and removals durable.
     fn sync_directory(&self) -> io::Result<()>;
-    /// Where the files are, for messages.
+    /// The path of a file, or of the folder if the name is empty, for messages.
     fn describe(&self, name: &str) -> String;
 }
 
-/// As the system calls have it: fewer bytes than asked for is no error.
+/// Behaves like the system calls: a read or a write of fewer bytes than asked for is no error.
 pub trait File: Send + 'static {
     fn length(&self) -> io::Result<u64>;
     fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<usize>;
     fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<usize>;
-    /// fdatasync: what was written is durable when it returns.
+    /// fdatasync: when it returns, all that was written is durable.
     fn sync(&self) -> io::Result<()>;
-    /// Forgets what is only remembered, so that the next read is of the disk. After a failed sync the two differ.
+    /// Drops cached pages that are clean, so that the next read comes from the disk. After a failed sync the cache
+    /// holds bytes that the disk does not.
     fn forget_cached(&self) -> io::Result<()>;
 }
 
-/// Writes all of it, however the file cuts it up.
+/// Writes all bytes, in as many writes as the file needs.
 pub fn write_all(file: &impl File, mut bytes: &[u8], mut at: u64) -> io::Result<()> {
     while !bytes.is_empty() {
         match file.write_at(bytes, at) {
@@ -59,7 +60,7 @@ pub fn write_all(file: &impl File, mut bytes: &[u8], mut at: u64) -> io::Result<
     Ok(())
 }
 
-/// Reads until the buffer is full or the file ends; how much it was.
+/// Reads until the buffer is full or the file ends, and returns how many bytes it read.
 pub fn read_full(file: &impl File, buffer: &mut [u8], at: u64) -> io::Result<usize> {
     let mut filled = 0;
     while filled < buffer.len() {
@@ -73,7 +74,8 @@ pub fn read_full(file: &impl File, buffer: &mut [u8], at: u64) -> io::Result<usi
     Ok(filled)
 }
 
-/// A file that is there whole or not at all: written under another name, synced, renamed, and the folder synced.
+/// Makes a file that is there whole or not at all: it is written under another name, synced and renamed, and the folder
+/// is synced.
 pub(crate) fn make_whole<S: Storage>(
     storage: &S,
     name: &str,
@@ -82,15 +84,16 @@ pub(crate) fn make_whole<S: Storage>(
     let unfinished = format!("{name}{UNFINISHED}");
     let path = || storage.describe(&unfinished);
     let finish = || -> Result<(), SpotError> {
-        let file = storage.create(&unfinished).told("create", path)?;
-        write(&file).told("write to", path)?;
-        file.sync().told("sync", path)?;
-        storage.rename(&unfinished, name).told("rename", path)
+        let file = storage.create(&unfinished).on_file("create", path)?;
+        write(&file).on_file("write to", path)?;
+        file.sync().on_file("sync", path)?;
+        storage.rename(&unfinished, name).on_file("rename", path)
     };
     if let Err(error) = finish() {
-        // On a full disk the log needs the room. The first error is the one that tells.
+        // The log may need the room on a full disk. An error of the removal is ignored: the first one says what is
+        // wrong.
         storage.remove(&unfinished).ok();
         return Err(error);
     }
-    storage.sync_directory().told("sync", || storage.describe(""))
+    storage.sync_directory().on_file("sync", || storage.describe(""))
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use domain::{Amount, AssetId, Timestamp, UserId, id};
 use spot::sim::FaultyDisk;
-use spot::{Answer, Core, Move, OpId, Operation, Outcome, Settings, SpotError, Started};
+use spot::{Answer, Core, Decision, Move, OpId, Operation, Settings, SpotError, Started};
 
 pub const NOW: Timestamp = Timestamp::from_micros(1_800_000_000_000_000);
 pub const LOG: u64 = 0x0123_4567_89ab_cdef;
@@ -51,7 +51,7 @@ pub fn batch(core: &mut Core<FaultyDisk>, operations: &[Operation]) -> Result<Ve
 }
 
 pub fn applied(count: usize) -> Vec<Answer> {
-    vec![Answer::First(Outcome::Applied); count]
+    vec![Answer::First(Decision::Applied); count]
 }
 
 /// The name of a segment.

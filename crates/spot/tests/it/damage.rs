@@ -80,7 +80,7 @@ fn a_log_torn_at_every_offset_of_its_last_two_records_goes_back_to_the_record_be
         let (mut core, started) = open(&torn).unwrap_or_else(|error| panic!("cut at {cut}: {error}"));
         assert_eq!(core.state().digest(), digests[expected], "cut at {cut}");
         assert_eq!(started.sequence, expected as u64, "cut at {cut}");
-        // And it goes on from there, over the remains.
+        // The engine goes on from there and writes over the remains.
         if cut.is_multiple_of(97) {
             assert_eq!(batch(&mut core, &[deposit(900, 1, 1)]).expect("durable"), applied(1));
             let after = core.state().digest();
@@ -241,7 +241,7 @@ fn a_missing_segment_is_refused() {
     let (disk, _) = log_with_snapshots();
     let copy = FaultyDisk::new(8);
     copy.put(&snapshot_name(2), disk.read(&snapshot_name(2)).expect("there"));
-    // The segment before it does not make up for it.
+    // The segment before it does not replace it.
     copy.put(&segment(2), disk.read(&segment(2)).expect("there"));
     let verified = spot::tools::verify(&copy, &mut |_| {}, &mut |_, _, _| {});
     assert_eq!(verified.err().expect("refused").code(), "SPOT_LOG_INCOMPLETE");
@@ -261,7 +261,7 @@ fn a_segment_of_another_log_is_refused() {
     spot::Core::create(&other, LOG + 1, &crate::common::settings()).expect("a new log");
     disk.put(&segment(4), {
         let mut bytes = other.read(&segment(1)).expect("there");
-        let header = spot::log::format::SegmentHeader { log: LOG + 1, number: 4, bytes: 1 << 20 };
+        let header = spot::sim::SegmentHeader { log_id: LOG + 1, number: 4, bytes: 1 << 20 };
         bytes[..64].copy_from_slice(&header.encode());
         bytes
     });
@@ -281,7 +281,7 @@ fn a_segment_of_another_log_is_refused() {
     }
     disk.put(&snapshot_name(3), stranger.read(&snapshot_name(3)).expect("there"));
     let mut blank = disk.read(&segment(3)).expect("there");
-    blank[..64].copy_from_slice(&spot::log::format::SegmentHeader { log: LOG, number: 4, bytes: 1 << 20 }.encode());
+    blank[..64].copy_from_slice(&spot::sim::SegmentHeader { log_id: LOG, number: 4, bytes: 1 << 20 }.encode());
     blank[64..].fill(0);
     disk.put(&segment(4), blank);
     let error = open(&disk).err().expect("refused");
@@ -308,9 +308,9 @@ fn a_gap_between_segments_is_refused() {
     }
     let renamed = disk.read(&segment(3)).expect("there");
     drop(core);
-    // Someone lost segment 2 and moved the next ones up.
+    // Segment 2 was lost, and segment 3 stands in its place, with its name and its number.
     let mut header = renamed.clone();
-    header[..64].copy_from_slice(&spot::log::format::SegmentHeader { log: LOG, number: 2, bytes: 1 << 20 }.encode());
+    header[..64].copy_from_slice(&spot::sim::SegmentHeader { log_id: LOG, number: 2, bytes: 1 << 20 }.encode());
     disk.put(&segment(2), header);
     let error = open(&disk).err().expect("refused");
     assert_eq!(error.code(), "SPOT_LOG_DAMAGED");
@@ -323,11 +323,11 @@ fn a_record_that_decides_otherwise_than_it_did_is_refused() {
     let mut core = create(&disk);
     batch(&mut core, &[deposit(1, 1, 5)]).expect("durable");
     drop(core);
-    // The same bytes with another outcome, well sealed: what another version with other rules would have written.
+    // The same bytes with another decision, under a good checksum: a version with other rules would have written them.
     let mut bytes = disk.read(&segment(1)).expect("there");
     let header = bytes[BLOCK..BLOCK + 64].first_chunk::<64>().expect("64 bytes");
-    let mut record = spot::log::format::RecordHeader::decode(header).expect("a header");
-    record.outcomes ^= 1;
+    let mut record = spot::sim::RecordHeader::decode(header).expect("a header");
+    record.decisions ^= 1;
     bytes[BLOCK..BLOCK + 64].copy_from_slice(&record.encode());
     disk.put(&segment(1), bytes);
     assert_eq!(open(&disk).err().expect("refused").code(), "SPOT_LOG_DIVERGED");
@@ -390,7 +390,7 @@ fn the_last_batch_of_a_segment_that_others_follow_is_missed() {
     spoil(&disk, 2, BLOCK + 70);
     let error = open(&disk).err().expect("refused").to_string();
     assert!(error.contains(&format!("{} is damaged at offset {BLOCK}", segment(2))), "{error}");
-    // Gone without a trace, too.
+    // A batch that is gone without a trace is missed too.
     let (disk, _) = three_segments();
     let mut bytes = disk.read(&segment(2)).expect("there");
     bytes[BLOCK..].fill(0);

@@ -2,7 +2,7 @@
 
 use crate::common::{applied, batch, create, deposit, open, withdraw};
 use spot::sim::{Faults, FaultyDisk};
-use spot::{Answer, Operation, Outcome, Request, snapshot};
+use spot::{Answer, Decision, Operation, Request, snapshot};
 
 /// What a scripted run had acknowledged before the power went.
 struct Acknowledged {
@@ -38,8 +38,8 @@ fn script(disk: &FaultyDisk) -> Acknowledged {
 fn holds_what_was_acknowledged(disk: &FaultyDisk, acknowledged: &Acknowledged, context: &str) {
     let (mut core, _) = open(disk).unwrap_or_else(|error| panic!("{context}: {error}"));
     for (operation, answer) in acknowledged.operations.iter().zip(&acknowledged.answers) {
-        let Answer::First(outcome) = answer else { panic!("{answer:?}") };
-        assert_eq!(core.answer(&Request::Run(*operation)), Answer::Replay(*outcome), "{context}");
+        let Answer::First(decision) = answer else { panic!("{answer:?}") };
+        assert_eq!(core.answer(&Request::Run(*operation)), Answer::Replay(*decision), "{context}");
     }
     let ids = core.state().standings().count();
     assert!(ids == acknowledged.operations.len() || ids == acknowledged.operations.len() + 5, "{context}: {ids} ids");
@@ -104,7 +104,7 @@ fn a_full_disk_stops_the_engine_and_loses_nothing() {
     let error = loop {
         let operations: Vec<Operation> = (0..500).map(|number| deposit(done * 500 + number, 1, 1)).collect();
         match batch(&mut core, &operations) {
-            Ok(answers) => assert_eq!(answers, vec![Answer::First(Outcome::Applied); 500]),
+            Ok(answers) => assert_eq!(answers, vec![Answer::First(Decision::Applied); 500]),
             Err(error) => break error,
         }
         done += 1;
@@ -145,14 +145,14 @@ fn a_clock_that_steps_back_runs_nothing_twice_and_expires_nothing_anew() {
     let window = core.state().window();
     core.begin(crate::common::NOW.plus_micros(-5 * 24 * 3_600_000_000));
     assert_eq!(core.state().window(), window);
-    assert_eq!(core.answer(&deposit(1, 1, 10).into()), Answer::Replay(Outcome::Applied));
-    assert_eq!(core.answer(&deposit(2, 1, 10).into()), Answer::First(Outcome::Applied));
+    assert_eq!(core.answer(&deposit(1, 1, 10).into()), Answer::Replay(Decision::Applied));
+    assert_eq!(core.answer(&deposit(2, 1, 10).into()), Answer::First(Decision::Applied));
     core.commit().expect("durable");
     drop(core);
     let (mut core, _) = open(&disk).expect("sound");
     core.begin(crate::common::NOW.plus_micros(-9 * 24 * 3_600_000_000));
     assert_eq!(core.state().window(), window);
-    assert_eq!(core.answer(&deposit(2, 1, 10).into()), Answer::Replay(Outcome::Applied));
+    assert_eq!(core.answer(&deposit(2, 1, 10).into()), Answer::Replay(Decision::Applied));
 }
 
 #[test]
@@ -172,7 +172,7 @@ fn expired_ids_stay_expired_after_a_restart_and_a_snapshot() {
     let half = Operation::Deposit(spot::Move { id: half, ..crate::common::of(1, 1, 10) });
     for (time, operation) in [(crate::common::NOW.plus_micros(week / 2), half), (later, late(1)), (later, late(2))] {
         core.begin(time);
-        assert_eq!(core.answer(&operation.into()), Answer::First(Outcome::Applied));
+        assert_eq!(core.answer(&operation.into()), Answer::First(Decision::Applied));
         core.commit().expect("durable");
     }
     assert_eq!(core.answer(&deposit(1, 1, 10).into()), Answer::Expired);
@@ -184,7 +184,7 @@ fn expired_ids_stay_expired_after_a_restart_and_a_snapshot() {
     assert_eq!(started.snapshot, Some(4));
     assert_eq!(core.state().digest(), digest);
     assert_eq!(core.answer(&deposit(1, 1, 10).into()), Answer::Expired);
-    assert_eq!(core.answer(&late(1).into()), Answer::Replay(Outcome::Applied));
+    assert_eq!(core.answer(&late(1).into()), Answer::Replay(Decision::Applied));
 }
 
 #[test]
@@ -197,7 +197,7 @@ fn a_late_order_for_a_segment_does_not_replace_the_one_in_use() {
     // The thread that prepares segments comes to this order only now.
     let header = core.log().segment();
     assert_eq!(header.number, 2);
-    spot::log::write::prepare(&disk, &core.spare(), &header).expect("nothing to do");
+    spot::sim::prepare(&disk, &core.spare(), &header).expect("nothing to do");
     batch(&mut core, &[deposit(3, 1, 10)]).expect("durable");
     let digest = core.state().digest();
     drop(core);
@@ -218,7 +218,7 @@ fn what_a_killed_process_left_behind_is_durable_before_anything_is_answered_from
         let (mut core, started) = open(&disk).expect("sound");
         assert_eq!(started.sequence, 2);
         // A replay needs no write, so nothing else would sync it.
-        assert_eq!(batch(&mut core, &[deposit(2, 1, 10)]).expect("answered"), [Answer::Replay(Outcome::Applied)]);
+        assert_eq!(batch(&mut core, &[deposit(2, 1, 10)]).expect("answered"), [Answer::Replay(Decision::Applied)]);
         disk.crash();
         assert_eq!(open(&disk).expect("sound").1.sequence, 2, "seed {seed}");
     }
@@ -250,7 +250,8 @@ fn a_snapshot_that_can_be_read_again_hides_nothing_written_meanwhile() {
         snapshot::take(&disk, sealed).expect("taken");
     }
     drop(core);
-    // The newest cannot be read for a while; the engine starts from the one before and goes on in segment 2.
+    // The newest cannot be read for a while. The engine starts from the one before and goes on in segment 3, because
+    // segment 2 has another one after it.
     let name = snapshot::snapshot_name(2);
     let whole = disk.read(&name).expect("there");
     disk.put(&name, vec![0; 50]);
@@ -305,14 +306,14 @@ fn a_clock_that_is_ahead_by_more_than_the_retention_is_not_believed() {
     assert_eq!(core.answer(&at(ahead, 1).into()), Answer::TooEarly);
     core.commit().expect("nothing to write");
     core.begin(crate::common::NOW);
-    assert_eq!(core.answer(&deposit(2, 1, 10).into()), Answer::First(Outcome::Applied));
+    assert_eq!(core.answer(&deposit(2, 1, 10).into()), Answer::First(Decision::Applied));
     core.commit().expect("durable");
     drop(core);
     // Unless an operator says that the clock is right.
     let accept = spot::Settings { accept_clock: true, ..crate::common::settings() };
     let (mut core, _) = spot::Core::open(std::sync::Arc::new(disk), &accept, &mut |_| {}).expect("sound");
     core.begin(ahead);
-    assert_eq!(core.answer(&at(ahead, 1).into()), Answer::First(Outcome::Applied));
+    assert_eq!(core.answer(&at(ahead, 1).into()), Answer::First(Decision::Applied));
 }
 
 #[test]

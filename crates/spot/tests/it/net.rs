@@ -8,7 +8,7 @@ use domain::ManualClock;
 use spot::net::{Client, ClientError, Server, Token};
 use spot::service::Limits;
 use spot::sim::FaultyDisk;
-use spot::{Answer, Engine, Outcome, Refused, Request};
+use spot::{Answer, Decision, Engine, NoAnswer, Request};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
@@ -52,16 +52,16 @@ async fn many_frames_in_flight_are_each_answered() {
     for task in tasks {
         task.await.expect("no panic");
     }
-    assert_eq!(client.ask(withdraw(90_000, 7, 200)).await, Ok(Answer::First(Outcome::Applied)));
-    assert_eq!(client.ask(withdraw(90_000, 7, 200)).await, Ok(Answer::Replay(Outcome::Applied)));
+    assert_eq!(client.ask(withdraw(90_000, 7, 200)).await, Ok(Answer::First(Decision::Applied)));
+    assert_eq!(client.ask(withdraw(90_000, 7, 200)).await, Ok(Answer::Replay(Decision::Applied)));
     assert_eq!(
         client.ask(Request::Total(domain::AssetId(1))).await.map(|answer| format!("{answer:?}")),
         Ok("Total(Amount(9800))".into())
     );
     let (snapshot, beside) = tokio::join!(client.snapshot(), client.ask(deposit(90_001, 7, 200)));
     assert!(snapshot.expect("taken") > 0);
-    assert_eq!(beside, Ok(Answer::First(Outcome::Applied)));
-    assert_eq!(client.submit(&[]).await, Err(ClientError::Refused(Refused::Size)));
+    assert_eq!(beside, Ok(Answer::First(Decision::Applied)));
+    assert_eq!(client.submit(&[]).await, Err(ClientError::NotTaken(NoAnswer::Size)));
 }
 
 #[tokio::test]
@@ -130,7 +130,7 @@ async fn garbage_ends_its_own_connection_and_nothing_else() {
     stream.read_exact(&mut answer).await.expect("answered");
     assert_eq!(answer[..], frame(8, 6, &[2])[..]);
     let client = Client::start(address, token(), 1);
-    assert_eq!(client.ask(deposit(1, 1, 1)).await, Ok(Answer::First(Outcome::Applied)));
+    assert_eq!(client.ask(deposit(1, 1, 1)).await, Ok(Answer::First(Decision::Applied)));
 }
 
 #[tokio::test]
@@ -142,7 +142,7 @@ async fn a_client_that_never_reads_stalls_only_itself() {
     for _ in 0..4_096 {
         Request::Total(domain::AssetId(1)).encode(&mut body);
     }
-    // Until it is stuck: nobody takes the answers.
+    // It sends until it is stuck, because it never takes the answers.
     let stuck = async {
         for number in 1.. {
             if dead.write_all(&frame(number, 2, &body)).await.is_err() {
@@ -154,7 +154,7 @@ async fn a_client_that_never_reads_stalls_only_itself() {
     let client = Client::start(address, token(), 1);
     for number in 1..50 {
         let answer = timeout(Duration::from_secs(5), client.ask(deposit(number, 1, 1))).await.expect("no stall");
-        assert_eq!(answer, Ok(Answer::First(Outcome::Applied)));
+        assert_eq!(answer, Ok(Answer::First(Decision::Applied)));
     }
 }
 
@@ -170,7 +170,7 @@ async fn a_client_reconnects_and_sends_again_and_nothing_is_done_twice() {
             for number in 0..400_i64 {
                 let answer = client.ask(deposit(number, 1, 3)).await.expect("answered in the end");
                 assert!(
-                    matches!(answer, Answer::First(Outcome::Applied) | Answer::Replay(Outcome::Applied)),
+                    matches!(answer, Answer::First(Decision::Applied) | Answer::Replay(Decision::Applied)),
                     "{answer:?}"
                 );
             }
@@ -217,7 +217,7 @@ async fn answers_that_are_lost_on_the_way_are_asked_for_again() {
         let answers =
             timeout(Duration::from_secs(30), client.submit(&requests)).await.expect("in time").expect("answered");
         let applied =
-            |answer: &Answer| matches!(answer, Answer::First(Outcome::Applied) | Answer::Replay(Outcome::Applied));
+            |answer: &Answer| matches!(answer, Answer::First(Decision::Applied) | Answer::Replay(Decision::Applied));
         assert!(answers.iter().all(applied), "{answers:?}");
         tokio::time::sleep(Duration::from_millis(1)).await;
     }

@@ -7,7 +7,7 @@ use domain::{AssetId, ManualClock};
 use spot::service::{Ended, Limits};
 use spot::sim::{Faults, FaultyDisk};
 use spot::storage::File;
-use spot::{Answer, Core, Disk, Engine, Outcome, Refused, Request, Storage};
+use spot::{Answer, Core, Decision, Disk, Engine, NoAnswer, Request, Storage};
 
 use crate::common::{NOW, applied, create, deposit, open, settings, user, withdraw};
 
@@ -24,11 +24,11 @@ async fn what_is_answered_is_there_after_a_restart() {
     let engine = start(core, Limits::default());
     let requests: Vec<Request> = (1..=500).map(|number| deposit(number, 1, 2).into()).collect();
     assert_eq!(engine.submit(requests).await.expect("answered"), applied(500));
-    assert_eq!(engine.ask(withdraw(501, 1, 1_000)).await, Ok(Answer::First(Outcome::Applied)));
-    assert_eq!(engine.ask(withdraw(501, 1, 1_000)).await, Ok(Answer::Replay(Outcome::Applied)));
+    assert_eq!(engine.ask(withdraw(501, 1, 1_000)).await, Ok(Answer::First(Decision::Applied)));
+    assert_eq!(engine.ask(withdraw(501, 1, 1_000)).await, Ok(Answer::Replay(Decision::Applied)));
     assert!(Disk::exclusive(folder.path()).expect("looked").is_none(), "the folder is taken");
     assert!(matches!(engine.stop().await, Ended::Asked));
-    assert_eq!(engine.ask(deposit(502, 1, 1)).await, Err(Refused::Stopped));
+    assert_eq!(engine.ask(deposit(502, 1, 1)).await, Err(NoAnswer::Stopped));
     let (core, started) = Core::open(disk(), &settings(), &mut |_| {}).expect("sound");
     assert_eq!(started.torn, None);
     assert_eq!(core.state().balance(user(1), AssetId(1)).expect("there").available.units(), 0);
@@ -138,9 +138,9 @@ async fn nothing_is_answered_before_the_sync_and_too_much_is_refused_at_once() {
     assert!(tokio::time::timeout(pause, &mut read).await.is_err(), "told before it was durable");
     let filler: Vec<Request> = (10..10 + 4_000).map(|number| deposit(number, 2, 1).into()).collect();
     let waiting = engine.enqueue(filler.clone()).expect("there is room");
-    assert_eq!(engine.enqueue(filler.clone()).err(), Some(Refused::Busy));
-    assert_eq!(engine.enqueue(vec![filler[0]; 4_097]).err(), Some(Refused::Size));
-    assert_eq!(engine.enqueue(Vec::new()).err(), Some(Refused::Size));
+    assert_eq!(engine.enqueue(filler.clone()).err(), Some(NoAnswer::Busy));
+    assert_eq!(engine.enqueue(vec![filler[0]; 4_097]).err(), Some(NoAnswer::Size));
+    assert_eq!(engine.enqueue(Vec::new()).err(), Some(NoAnswer::Size));
     gated.set(true);
     assert_eq!(first.await.expect("answered"), applied(1));
     let Answer::Balance(Some(balance)) = read.await.expect("answered")[0] else { panic!("no balance") };
@@ -158,20 +158,20 @@ async fn a_failing_disk_ends_the_engine_and_whoever_waits_is_told() {
     let asked: Vec<_> = (2..20).map(|number| engine.enqueue(vec![deposit(number, 1, 1).into()])).collect();
     for pending in asked {
         match pending {
-            Ok(pending) => assert_eq!(pending.answers().await, Err(Refused::Stopped)),
-            Err(refused) => assert_eq!(refused, Refused::Stopped),
+            Ok(pending) => assert_eq!(pending.answers().await, Err(NoAnswer::Stopped)),
+            Err(none) => assert_eq!(none, NoAnswer::Stopped),
         }
     }
     let Ended::Failed(error) = engine.ended().await else { panic!("it goes on") };
     assert_eq!(error.code(), "SPOT_STORAGE_FAILED");
-    assert_eq!(engine.ask(deposit(30, 1, 1)).await, Err(Refused::Stopped));
+    assert_eq!(engine.ask(deposit(30, 1, 1)).await, Err(NoAnswer::Stopped));
     assert_eq!(engine.snapshot().await.expect_err("stopped").code(), "SPOT_STOPPED");
 }
 
 #[tokio::test]
 async fn snapshots_are_taken_under_load_and_old_files_go() {
     let disk = FaultyDisk::new(4);
-    // Two segments of a mebibyte each between snapshots, at least.
+    // A snapshot after each mebibyte of log at first, later whenever the log has grown by the size of the state.
     let engine = start(create(&disk), Limits { snapshot_bytes: 1, ..Limits::default() });
     for round in 0..150_i64 {
         let requests: Vec<Request> =
@@ -200,14 +200,14 @@ async fn a_snapshot_that_fails_is_counted_and_the_engine_goes_on() {
     engine.ask(deposit(1, 1, 10)).await.expect("answered");
     engine.snapshot().await.expect("taken").expect("new");
     engine.ask(deposit(2, 1, 10)).await.expect("answered");
-    // Someone damages the sealed segment under the running engine: the rehearsal finds it.
+    // The segment is damaged under the running engine: the snapshot, which reads it back, finds this.
     let mut bytes = disk.read(&crate::common::segment(2)).expect("there");
     let name = crate::common::segment(2);
     bytes[4_096 + 70] ^= 0xff;
     disk.put(&name, bytes);
     assert_eq!(engine.snapshot().await.expect_err("damaged").code(), "SPOT_LOG_DAMAGED");
     assert_eq!(engine.counters().snapshot_failures.load(std::sync::atomic::Ordering::Relaxed), 1);
-    assert_eq!(engine.ask(deposit(3, 1, 10)).await, Ok(Answer::First(Outcome::Applied)));
+    assert_eq!(engine.ask(deposit(3, 1, 10)).await, Ok(Answer::First(Decision::Applied)));
 }
 
 /// Seals race with the thread that prepares segments, and with full segments.
@@ -263,8 +263,8 @@ async fn a_running_engine_outlasts_a_clock_that_jumps_and_comes_back() {
     let id = spot::OpId::new(domain::id::first_at(ahead)).expect("positive");
     let from_ahead = spot::Operation::Deposit(spot::Move { id, ..crate::common::of(1, 1, 10) });
     assert_eq!(engine.ask(from_ahead).await, Ok(Answer::TooEarly));
-    // Whose clock is right is served meanwhile, and after.
-    assert_eq!(engine.ask(deposit(2, 1, 10)).await, Ok(Answer::First(Outcome::Applied)));
+    // A caller whose clock is right is served meanwhile, and after.
+    assert_eq!(engine.ask(deposit(2, 1, 10)).await, Ok(Answer::First(Decision::Applied)));
     clock.set(NOW);
-    assert_eq!(engine.ask(deposit(3, 1, 10)).await, Ok(Answer::First(Outcome::Applied)));
+    assert_eq!(engine.ask(deposit(3, 1, 10)).await, Ok(Answer::First(Decision::Applied)));
 }

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use domain::id::{self, Id};
 use domain::{Amount, AssetId, UserId};
 use spot::net::{Client, ClientError};
-use spot::{Answer as Told, Engine, Move, Operation, Outcome, Refusal, Request, SUBMISSION_MAX, Standing};
+use spot::{Answer as Told, Decision, Engine, Move, Operation, Request, SUBMISSION_MAX, SpotRefusal, Standing};
 
 use super::{Answer, Answered, Call, Holding, Leg, Reason, Record, Verb, sane};
 
@@ -90,8 +90,8 @@ fn answer(verb: Verb, told: &Told) -> Answer {
         Answer::Pending(Reason::foreign(code, "the engine decided nothing"))
     };
     match told {
-        Told::First(Outcome::Applied) | Told::Replay(Outcome::Applied) => Answer::Success,
-        Told::First(Outcome::Refused(refusal)) | Told::Replay(Outcome::Refused(refusal)) => {
+        Told::First(Decision::Applied) | Told::Replay(Decision::Applied) => Answer::Success,
+        Told::First(Decision::Refused(refusal)) | Told::Replay(Decision::Refused(refusal)) => {
             let reason = refused(*refusal);
             match verb {
                 Verb::Withdraw | Verb::Deposit => Answer::Failed(reason),
@@ -109,7 +109,7 @@ fn answer(verb: Verb, told: &Told) -> Answer {
     }
 }
 
-fn refused(refusal: Refusal) -> Reason {
+fn refused(refusal: SpotRefusal) -> Reason {
     Reason::foreign(refusal.code(), &refusal.to_string())
 }
 
@@ -198,16 +198,16 @@ mod tests {
 
     #[test]
     fn only_what_the_engine_decided_decides() {
-        let refusal = Refusal::InsufficientBalance;
+        let refusal = SpotRefusal::InsufficientBalance;
         let failed = || Answer::Failed(refused(refusal));
         for (verb, told, expected) in [
-            (Verb::Withdraw, Told::First(Outcome::Applied), Some(Answer::Success)),
-            (Verb::Deposit, Told::Replay(Outcome::Applied), Some(Answer::Success)),
-            (Verb::Withdraw, Told::First(Outcome::Refused(refusal)), Some(failed())),
-            (Verb::Deposit, Told::Replay(Outcome::Refused(refusal)), Some(failed())),
+            (Verb::Withdraw, Told::First(Decision::Applied), Some(Answer::Success)),
+            (Verb::Deposit, Told::Replay(Decision::Applied), Some(Answer::Success)),
+            (Verb::Withdraw, Told::First(Decision::Refused(refusal)), Some(failed())),
+            (Verb::Deposit, Told::Replay(Decision::Refused(refusal)), Some(failed())),
             // Nothing that goes wrong with a rollback makes it fail.
-            (Verb::Rollback, Told::First(Outcome::Refused(refusal)), None),
-            (Verb::Commit, Told::First(Outcome::Refused(refusal)), None),
+            (Verb::Rollback, Told::First(Decision::Refused(refusal)), None),
+            (Verb::Commit, Told::First(Decision::Refused(refusal)), None),
             (Verb::Deposit, Told::Conflict, None),
             (Verb::Deposit, Told::Expired, None),
             (Verb::Withdraw, Told::TooEarly, None),

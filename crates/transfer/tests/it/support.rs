@@ -296,7 +296,7 @@ pub async fn set_spot_status(world: &World, number: i64, status: AccountStatus) 
     let id = spot::OpId::new(id::first_at(world.clock.now()) + (5 << 12) + next).unwrap();
     let operation = spot::Operation::SetStatus { id, user: user(number), asset: world.usdt, status };
     let answer = world.engine.ask(operation).await.unwrap();
-    assert_eq!(answer, spot::Answer::First(spot::Outcome::Applied));
+    assert_eq!(answer, spot::Answer::First(spot::Decision::Applied));
 }
 
 pub async fn set_funding_status(world: &World, number: i64, status: AccountStatus, key: &str) {

@@ -107,7 +107,7 @@ pub fn unanswered() -> Failure {
 pub fn failure(error: spot::net::ClientError) -> Failure {
     use spot::net::ClientError;
     let hint = match error {
-        ClientError::Refused(_) => "send the same ids again later: what was done is not done twice",
+        ClientError::NotTaken(_) => "send the same ids again later: what was done is not done twice",
         ClientError::Unauthorized => "show the token that the engine was started with",
         ClientError::Protocol => "use the same version of bursar on both sides",
         ClientError::Snapshot(_) => "see what the engine wrote to its standard error",

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde_json::json;
 use spot::Storage;
-use spot::snapshot::{read_header, replay, snapshot_name, snapshots};
+use spot::snapshot::{read_header, recover, snapshot_name, snapshots};
 use spot::storage::File;
 
 use super::{bar, for_reading, show, steadily};
@@ -21,10 +21,10 @@ pub fn run(arguments: &Arguments, json: bool) -> CommandResult {
     let disk = for_reading(&arguments.folder)?;
     let bar = bar(json);
     bar.set_message("reading the log");
-    let replayed = steadily(|| replay(&disk, None, &mut |progress| show(&bar, progress)));
+    let recovered = steadily(|| recover(&disk, None, &mut |progress| show(&bar, progress)));
     bar.finish_and_clear();
-    let replayed = replayed?;
-    for error in &replayed.unusable {
+    let recovered = recovered?;
+    for error in &recovered.unusable {
         warn(format!("warning {}: {error}", error.code()));
     }
     let segments = spot::log::read::segments(&disk)?;
@@ -36,13 +36,13 @@ pub fn run(arguments: &Arguments, json: bool) -> CommandResult {
             (batch, bytes, read_header(&disk, &name))
         })
         .collect();
-    let (state, end) = (&replayed.state, &replayed.end);
+    let (state, end) = (&recovered.state, &recovered.end);
     let totals: Vec<_> = state.totals().collect();
     let horizon = Some(state.window().horizon).filter(|horizon| horizon.micros() > 0);
     if json {
         say(json!({
-            "log": format!("{:016x}", end.log),
-            "batch": replayed.sequence,
+            "log": format!("{:016x}", end.log_id),
+            "batch": recovered.sequence,
             "digest": format!("{:016x}", state.digest()),
             "accounts": state.account_count(),
             "ids": state.id_count(),
@@ -59,8 +59,8 @@ pub fn run(arguments: &Arguments, json: bool) -> CommandResult {
         return Ok(());
     }
     let mut rows = vec![
-        vec!["log".to_owned(), format!("{:016x}", end.log)],
-        vec!["last batch".to_owned(), thousands(replayed.sequence)],
+        vec!["log".to_owned(), format!("{:016x}", end.log_id)],
+        vec!["last batch".to_owned(), thousands(recovered.sequence)],
         vec!["accounts".to_owned(), thousands(state.account_count() as u64)],
         vec!["operation ids remembered".to_owned(), thousands(state.id_count() as u64)],
         vec!["ids expire before".to_owned(), horizon.map_or_else(|| "never yet".into(), |horizon| horizon.to_string())],

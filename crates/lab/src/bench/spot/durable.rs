@@ -7,7 +7,7 @@ use domain::Clock;
 use domain::id::{Generator, NodeId};
 use domain::random::Random;
 use serde_json::{Value, json};
-use spot::log::format::SegmentHeader;
+use spot::sim::{SegmentHeader, prepare};
 use spot::service::Limits;
 use spot::{Core, Disk, Engine, Request, Settings, SpotError};
 use terminal::clock::{Stopwatch, SystemClock};
@@ -51,7 +51,7 @@ pub(super) fn recovery(site: &Site, operations: u64) -> Result<Value, Failure> {
     let mut core = core;
     let current = core.log().segment();
     let next = SegmentHeader { number: current.number + 1, ..current };
-    spot::log::write::prepare(&*core.storage(), &core.spare(), &next)?;
+    prepare(&*core.storage(), &core.spare(), &next)?;
     let watch = Stopwatch::start();
     let sealed = core.seal()?;
     let stop = watch.elapsed();

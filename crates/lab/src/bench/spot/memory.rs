@@ -3,7 +3,8 @@
 use domain::id::{self, Generator, NodeId};
 use domain::{Amount, Clock};
 use serde_json::{Value, json};
-use spot::state::{State, Window};
+use spot::State;
+use spot::sim::Window;
 use spot::{Move, OpId, Operation, Request};
 use terminal::clock::SystemClock;
 use terminal::failure::Failure;

@@ -7,8 +7,8 @@ use domain::id::{self, Generator};
 use domain::random::Random;
 use domain::{Amount, Clock, UserId};
 use spot::net::Client;
-use spot::state::State;
-use spot::{Answer, Engine, Move, Operation, Outcome as Decided, Request, Settings};
+use spot::State;
+use spot::{Answer, Decision as Decided, Engine, Move, Operation, Request, Settings};
 use terminal::clock::{Stopwatch, SystemClock};
 use terminal::failure::Failure;
 

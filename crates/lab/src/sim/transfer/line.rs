@@ -91,8 +91,8 @@ impl World {
         for answer in told.iter().flatten() {
             self.report.answers_too_early += u64::from(*answer == Told::TooEarly);
             let number = match answer {
-                Told::First(outcome) => 1 + 8 * i64::from(*outcome == spot::Outcome::Applied),
-                Told::Replay(outcome) => 2 + 8 * i64::from(*outcome == spot::Outcome::Applied),
+                Told::First(outcome) => 1 + 8 * i64::from(*outcome == spot::Decision::Applied),
+                Told::Replay(outcome) => 2 + 8 * i64::from(*outcome == spot::Decision::Applied),
                 Told::Balance(Some(balance)) => 3 + 8 * balance.available.units(),
                 Told::Total(total) => 4 + 8 * total.units(),
                 Told::Conflict | Told::Expired | Told::TooEarly | Told::NoRoom => 5,
