@@ -96,9 +96,9 @@ done | "$bursar" spot send --connect "127.0.0.1:$spot" --token-file spot.token >
 "$venv/bin/python" - "$http" <<'PYTHON'
 import os, sys, requests
 for asset, amount in {"USDT": "100000", "BTC": "50", "BNB": "1000", "TRX": "1000000"}.items():
-    wish = {"from": "SPOT", "to": "FUNDING", "asset": asset, "amount": amount}
+    order = {"from": "SPOT", "to": "FUNDING", "asset": asset, "amount": amount}
     token = {"Authorization": "Bearer " + os.environ["TOKEN_OF_7"]}
-    answer = requests.post(f"http://127.0.0.1:{sys.argv[1]}/api/v1/internal_transfer", json=wish, headers=token, timeout=30)
+    answer = requests.post(f"http://127.0.0.1:{sys.argv[1]}/api/v1/internal_transfer", json=order, headers=token, timeout=30)
     assert answer.status_code == 200, answer.text
 PYTHON
 

@@ -2,8 +2,9 @@
 # Prints the path of a bitcoind with a wallet; bitcoin-cli lies beside it. Builds both the first time (ten minutes on two
 # cores, 12 MB kept). The one of bitcoind.sh has no wallet, because the crate that its source comes from leaves the wallet
 # out; only the very first version of that crate has it, and that is Bitcoin Core of 2025, the development line after 28.
-# Its univalue is missing there and comes from the later crate; what else is missing is not needed. Needs cargo; gets the rest
-# with apt-get.
+# Its univalue is missing there and comes from the later crate; what else is missing is not needed. One test uses it, the
+# import from a live Core. ./test does not build it: it takes it with --if-built, and leaves that test out otherwise.
+# Needs cargo; gets the rest with apt-get.
 #
 #   bitcoind=$(tests/tools/bitcoin-wallet.sh)
 #   bitcoind=$(tests/tools/bitcoin-wallet.sh --if-built)   nothing is printed, and nothing built, if it is not there

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Prints the path of a bitcoind without a wallet; bitcoin-cli lies beside it. Builds both the first time (five minutes
-# on two cores, 9 MB kept) from the source that the crate libbitcoinkernel-sys carries, because nobody packages them
-# for apt, npm or pip. Needs cargo; gets the rest with apt-get.
+# on two cores, 9 MB kept) from the source that the crate libbitcoinkernel-sys carries, because no package of apt, npm or
+# pip has them. ./test builds this one. Needs cargo; gets the rest with apt-get.
 #
 #   bitcoind=$(tests/tools/bitcoind.sh)
 set -euo pipefail
