@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes the golden files of the chain clients again and fails if one is not what is checked in; deploys the devnet's
-# contracts on anvil, and holds the Bitcoin vectors against Bitcoin Core. Ten seconds, once the tools are installed.
+# Makes the golden files of `tx` and the devnet's contracts again and fails if one is not what is checked in; deploys
+# the contracts on anvil, and holds the Bitcoin vectors against Bitcoin Core. Ten seconds, once the tools are installed.
 #
 #   tests/golden.sh            compares
 #   tests/golden.sh --write    writes the files again
@@ -11,7 +11,7 @@ case "${1:-}" in
     --write) check= ;;
     *) echo "error: unknown option $1; there is only --write" >&2; exit 2 ;;
 esac
-vectors=crates/chain/tests/vectors contracts=crates/chain/src/devnet/evm/contracts
+vectors=crates/tx/tests/vectors contracts=crates/devnet/src/evm/contracts
 
 tests/tools/node.sh $contracts/compile.mjs $check
 for chain in tron evm bitcoin; do

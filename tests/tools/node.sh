@@ -3,7 +3,7 @@
 # tronweb, solc, bitcoinjs-lib, bitcoin-core); installs it the first time. With arguments it runs node there instead:
 #
 #   folder=$(tests/tools/node.sh)
-#   tests/tools/node.sh crates/chain/tests/vectors/tron/make.mjs --check
+#   tests/tools/node.sh crates/tx/tests/vectors/tron/make.mjs --check
 set -euo pipefail
 here=$(dirname "$0")
 source "$here/once.sh"

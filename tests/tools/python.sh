@@ -3,7 +3,7 @@
 # With arguments it runs that venv's python instead:
 #
 #   venv=$(tests/tools/python.sh)
-#   tests/tools/python.sh crates/chain/tests/vectors/tron/make.py --check
+#   tests/tools/python.sh crates/tx/tests/vectors/tron/make.py --check
 set -euo pipefail
 here=$(dirname "$0")
 source "$here/once.sh"

@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| chain_fuzz::within_budget(bytes, chain_fuzz::plain::script));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| tx_fuzz::within_budget(bytes, chain_fuzz::watch::script));

@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| chain_fuzz::within_budget(bytes, chain_fuzz::tron::node));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| tx_fuzz::within_budget(bytes, chain_fuzz::tron::node));

@@ -2,22 +2,17 @@
 
 use ::bitcoin::Network;
 use chain::bitcoin::{BitcoinChain, BitcoinSettings};
-use chain::devnet::Key;
 use chain::endpoint::Pool;
-use chain::{Address, Coin, Fee};
+use devnet::Key;
+use tx::{Address, Coin, Fee};
 
 use crate::client::{self, Subject};
-use crate::node::{self, Envelope, unasked};
+use crate::node::{self, Envelope};
 
 pub const ENVELOPE: Envelope = Envelope::JsonRpc;
 
 /// Of the block that the recorded answers are about: the faucet's payment.
 pub const HEIGHT: u64 = 148;
-
-thread_local! {
-    /// It reads bytes; its node is never asked.
-    static CLIENT: BitcoinChain = client(unasked());
-}
 
 fn client(pool: Pool) -> BitcoinChain {
     BitcoinChain::new(BitcoinSettings::new(Network::Regtest), pool)
@@ -25,18 +20,6 @@ fn client(pool: Pool) -> BitcoinChain {
 
 pub fn ours() -> Address {
     Key::numbered(3).bitcoin(Network::Regtest)
-}
-
-pub fn address(bytes: &[u8]) {
-    CLIENT.with(|client| client::address(client, bytes));
-}
-
-pub fn unsigned(bytes: &[u8]) {
-    CLIENT.with(|client| client::unsigned(client, bytes));
-}
-
-pub fn signed(bytes: &[u8]) {
-    CLIENT.with(|client| client::signed(client, bytes));
 }
 
 /// What the client makes of a node's answers. The first byte says what it asks.

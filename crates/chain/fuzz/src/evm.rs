@@ -1,23 +1,18 @@
 //! EVM.
 
-use chain::devnet::Key;
-use chain::devnet::evm::TETHER;
 use chain::endpoint::Pool;
 use chain::evm::{EvmChain, EvmSettings};
-use chain::{Address, Coin, Fee};
+use devnet::Key;
+use devnet::evm::TETHER;
+use tx::{Address, Coin, Fee};
 
 use crate::client::{self, Subject};
-use crate::node::{self, Envelope, unasked};
+use crate::node::{self, Envelope};
 
 pub const ENVELOPE: Envelope = Envelope::JsonRpc;
 
 /// Of the block that the recorded answers are about: the faucet's payment of tokens.
 pub const HEIGHT: u64 = 2;
-
-thread_local! {
-    /// It reads bytes; its node is never asked.
-    static CLIENT: EvmChain = client(unasked());
-}
 
 fn client(pool: Pool) -> EvmChain {
     let mut settings = EvmSettings::new(56, 2);
@@ -28,18 +23,6 @@ fn client(pool: Pool) -> EvmChain {
 
 pub fn ours() -> Address {
     Key::numbered(3).evm()
-}
-
-pub fn address(bytes: &[u8]) {
-    CLIENT.with(|client| client::address(client, bytes));
-}
-
-pub fn unsigned(bytes: &[u8]) {
-    CLIENT.with(|client| client::unsigned(client, bytes));
-}
-
-pub fn signed(bytes: &[u8]) {
-    CLIENT.with(|client| client::signed(client, bytes));
 }
 
 /// What the client makes of a node's answers. The first byte says what it asks.

@@ -132,11 +132,6 @@ pub fn pool(url: &str) -> Pool {
     Pool::new(&[endpoint], &settings, Arc::new(ManualClock::default())).expect("good settings")
 }
 
-/// For a client that asks nobody.
-pub fn unasked() -> Pool {
-    pool("http://127.0.0.1:1")
-}
-
 /// Does something with the nodes of a chain, of which there is one, which answers with these bytes.
 pub fn ask(bytes: &[u8], envelope: Envelope, with: impl AsyncFnOnce(Pool)) {
     LOOPBACK.with(|loopback| {

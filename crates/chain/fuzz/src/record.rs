@@ -1,16 +1,19 @@
-//! What clients and devnets say to each other, kept as a corpus for both: requests for the devnets' targets, answers for
-//! the clients'.
+//! Records what clients and devnets say to each other, as a corpus for both: requests for the devnets' targets, answers
+//! for the clients'.
 
 use std::io::Result;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ::bitcoin::hashes::{Hash, sha256};
-use chain::Address;
-use chain::devnet::{BroadcastFault, Fate, Model, Served, View, Wire, WireReply};
 use chain::endpoint::Pool;
+use devnet::bitcoin::BitcoinDevnet;
+use devnet::evm::EvmDevnet;
+use devnet::tron::TronDevnet;
+use devnet::{BroadcastFault, Fate, Model, Served, View, Wire, WireReply};
 use domain::{ManualClock, RawAmount, Timestamp};
 use serde_json::Value;
+use tx::Address;
 
 use crate::node::{Envelope, SEPARATOR, pool};
 use crate::{bitcoin, client, evm, tron};
@@ -78,15 +81,16 @@ fn unwrapped(reply: &[u8], envelope: Envelope) -> Vec<Vec<u8>> {
     }
 }
 
-fn keep(corpus: &Path, target: &str, bytes: &[u8]) -> Result<()> {
-    let folder = corpus.join(target);
+/// Into the corpus of a target, which lies in `crates/<its crate>/fuzz`.
+fn keep(crates: &Path, of: &str, target: &str, bytes: &[u8]) -> Result<()> {
+    let folder = crates.join(of).join("fuzz/corpus").join(target);
     std::fs::create_dir_all(&folder)?;
     let name = sha256::Hash::hash(bytes).to_string();
     std::fs::write(folder.join(&name[..16]), bytes)
 }
 
 async fn record<M: Model>(
-    corpus: &Path,
+    crates: &Path,
     name: &str,
     mut model: M,
     (ours, token, height): (Address, Option<&str>, u64),
@@ -110,28 +114,28 @@ async fn record<M: Model>(
         ask(pool(&url), question).await;
         let tape = std::mem::take(&mut *tape.0.lock().unwrap_or_else(PoisonError::into_inner));
         for (request, _) in &tape {
-            keep(corpus, &format!("devnet_{name}"), request)?;
+            keep(crates, "devnet", &format!("devnet_{name}"), request)?;
         }
         let answers: Vec<_> = tape.iter().flat_map(|(_, reply)| unwrapped(reply, envelope)).collect();
         // The digit is that question, modulo their number.
         let answers = [&[b'0' + 2 + question], answers.join(&SEPARATOR).as_slice()].concat();
-        keep(corpus, &format!("{name}_node"), &answers)?;
+        keep(crates, "chain", &format!("{name}_node"), &answers)?;
     }
     Ok(())
 }
 
-/// Into the folder that `CORPUS` names.
+/// `CRATES` names the folder with the crates whose corpora are written.
 pub fn all() {
-    let corpus = std::env::var_os("CORPUS").expect("CORPUS names a folder");
+    let crates = std::env::var_os("CRATES").expect("CRATES names a folder");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    runtime.block_on(record_all(Path::new(&corpus))).expect("a corpus");
+    runtime.block_on(record_all(Path::new(&crates))).expect("a corpus");
 }
 
-async fn record_all(corpus: &Path) -> Result<()> {
-    let model = chain::devnet::evm::EvmDevnet::new(Default::default());
-    record(corpus, "evm", model, (evm::ours(), Some("USDT"), evm::HEIGHT), evm::ENVELOPE, evm::ask).await?;
-    let model = chain::devnet::tron::TronDevnet::new(Default::default());
-    record(corpus, "tron", model, (tron::ours(), Some("USDT"), tron::HEIGHT), tron::ENVELOPE, tron::ask).await?;
-    let model = chain::devnet::bitcoin::BitcoinDevnet::new(Default::default());
-    record(corpus, "bitcoin", model, (bitcoin::ours(), None, bitcoin::HEIGHT), bitcoin::ENVELOPE, bitcoin::ask).await
+async fn record_all(crates: &Path) -> Result<()> {
+    let model = EvmDevnet::new(Default::default());
+    record(crates, "evm", model, (evm::ours(), Some("USDT"), evm::HEIGHT), evm::ENVELOPE, evm::ask).await?;
+    let model = TronDevnet::new(Default::default());
+    record(crates, "tron", model, (tron::ours(), Some("USDT"), tron::HEIGHT), tron::ENVELOPE, tron::ask).await?;
+    let model = BitcoinDevnet::new(Default::default());
+    record(crates, "bitcoin", model, (bitcoin::ours(), None, bitcoin::HEIGHT), bitcoin::ENVELOPE, bitcoin::ask).await
 }

@@ -1,23 +1,18 @@
 //! TRON.
 
-use chain::devnet::Key;
-use chain::devnet::tron::TOKEN;
 use chain::endpoint::Pool;
 use chain::tron::{Network, TronChain, TronSettings};
-use chain::{Address, Coin, Fee};
+use devnet::Key;
+use devnet::tron::TOKEN;
+use tx::{Address, Coin, Fee};
 
 use crate::client::{self, Subject};
-use crate::node::{self, Envelope, unasked};
+use crate::node::{self, Envelope};
 
 pub const ENVELOPE: Envelope = Envelope::None;
 
 /// Of the block that the recorded answers are about: the faucet's payment of tokens.
 pub const HEIGHT: u64 = 3;
-
-thread_local! {
-    /// It reads bytes; its node is never asked.
-    static CLIENT: TronChain = client(unasked());
-}
 
 fn client(pool: Pool) -> TronChain {
     let settings = TronSettings::new(Network::Devnet, vec![Address::Tron(TOKEN)]);
@@ -26,18 +21,6 @@ fn client(pool: Pool) -> TronChain {
 
 pub fn ours() -> Address {
     Key::numbered(3).tron()
-}
-
-pub fn address(bytes: &[u8]) {
-    CLIENT.with(|client| client::address(client, bytes));
-}
-
-pub fn unsigned(bytes: &[u8]) {
-    CLIENT.with(|client| client::unsigned(client, bytes));
-}
-
-pub fn signed(bytes: &[u8]) {
-    CLIENT.with(|client| client::signed(client, bytes));
 }
 
 /// What the client makes of a node's answers. The first byte says what it asks.

@@ -1,8 +1,8 @@
 // Compiles the contracts beside it into contracts.json: {name: {abi, bytecode, runtime}}, hex without 0x.
 //
-//   tests/tools/node.sh crates/chain/src/devnet/evm/contracts/compile.mjs [--check]
+//   tests/tools/node.sh crates/devnet/src/evm/contracts/compile.mjs [--check]
 import { readFileSync, readdirSync } from 'node:fs';
-import { golden, tool } from '../../../../../../tests/tools/golden.mjs';
+import { golden, tool } from '../../../../../tests/tools/golden.mjs';
 
 const solc = tool('solc');
 const names = readdirSync(new URL('.', import.meta.url)).filter((name) => name.endsWith('.sol')).sort();

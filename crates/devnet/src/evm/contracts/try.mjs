@@ -1,15 +1,15 @@
 // Deploys every contract of contracts.json on a private anvil and sees that each does what it says.
 //
-//   tests/tools/node.sh crates/chain/src/devnet/evm/contracts/try.mjs
+//   tests/tools/node.sh crates/devnet/src/evm/contracts/try.mjs
 import { strict as assert } from 'node:assert';
 import { execFileSync, spawn } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
-import { seeded, tool } from '../../../../../../tests/tools/golden.mjs';
+import { seeded, tool } from '../../../../../tests/tools/golden.mjs';
 
 const ethers = tool('ethers');
 const contracts = JSON.parse(readFileSync(new URL('contracts.json', import.meta.url), 'utf8'));
-const program = execFileSync(fileURLToPath(new URL('../../../../../../tests/tools/anvil.sh', import.meta.url)), { encoding: 'utf8' }).trim();
+const program = execFileSync(fileURLToPath(new URL('../../../../../tests/tools/anvil.sh', import.meta.url)), { encoding: 'utf8' }).trim();
 
 // Port 0: anvil takes a free one and says which.
 const anvil = spawn(program, ['--port', '0', '--chain-id', '31337', '--steps-tracing'], { stdio: ['ignore', 'pipe', 'inherit'] });

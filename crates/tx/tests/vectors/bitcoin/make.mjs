@@ -1,6 +1,6 @@
 // Makes addresses.json and transactions.json with bitcoinjs-lib, offline.
 //
-//   tests/tools/node.sh crates/chain/tests/vectors/bitcoin/make.mjs [--check]
+//   tests/tools/node.sh crates/tx/tests/vectors/bitcoin/make.mjs [--check]
 import { golden, seeded, tool } from '../../../../../tests/tools/golden.mjs';
 
 const bitcoin = tool('bitcoinjs-lib');

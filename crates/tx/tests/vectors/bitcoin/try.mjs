@@ -1,7 +1,7 @@
 // Holds addresses.json and transactions.json against Bitcoin Core itself: a private bitcoind for each network, without
 // peers. It asks with the npm client bitcoin-core, so that somebody else's client has talked to this node, too.
 //
-//   tests/tools/node.sh crates/chain/tests/vectors/bitcoin/try.mjs
+//   tests/tools/node.sh crates/tx/tests/vectors/bitcoin/try.mjs
 import { strict as assert } from 'node:assert';
 import { execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';

@@ -1,6 +1,6 @@
 // Makes vectors.json, refused.json and addresses.json with ethers, offline.
 //
-//   tests/tools/node.sh crates/chain/tests/vectors/evm/make.mjs [--check]
+//   tests/tools/node.sh crates/tx/tests/vectors/evm/make.mjs [--check]
 import { golden, seeded, tool } from '../../../../../tests/tools/golden.mjs';
 
 const ethers = tool('ethers');

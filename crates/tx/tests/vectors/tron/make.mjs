@@ -1,6 +1,6 @@
 // Makes vectors.json and addresses.json with tronweb, offline.
 //
-//   tests/tools/node.sh crates/chain/tests/vectors/tron/make.mjs [--check]
+//   tests/tools/node.sh crates/tx/tests/vectors/tron/make.mjs [--check]
 //
 // make.py beside it makes every transaction a second time with tronpy, and the ones that JavaScript's numbers cannot.
 import { golden, seeded, tool } from '../../../../../tests/tools/golden.mjs';

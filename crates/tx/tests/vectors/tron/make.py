@@ -1,7 +1,7 @@
 """Makes every transaction of vectors.json a second time, with tronpy's messages and its signature, and fails unless all
 bytes agree; then makes extremes.json, the same kind of file, with values that JavaScript's numbers cannot hold.
 
-    tests/tools/python.sh crates/chain/tests/vectors/tron/make.py [--check]
+    tests/tools/python.sh crates/tx/tests/vectors/tron/make.py [--check]
 """
 
 import hashlib

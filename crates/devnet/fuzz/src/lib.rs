@@ -1,17 +1,57 @@
-//! The three models, asked anything.
+//! What the fuzz targets of `devnet` run: one function for each of the three models, which asks it anything. `tx-fuzz`
+//! says when a target fails.
 
 use std::cell::RefCell;
 
-use chain::devnet::{Model, View, Wire};
+use devnet::bitcoin::BitcoinDevnet;
+use devnet::evm::EvmDevnet;
+use devnet::tron::TronDevnet;
+use devnet::{Model, View, Wire};
 use domain::Timestamp;
-
-use crate::node::SEPARATOR;
 
 /// 2026-01-02.
 const NOW: Timestamp = Timestamp::from_micros(1_767_312_000_000_000);
 
+/// Between two requests: no JSON text can hold it.
+const SEPARATOR: u8 = 0x1e;
+
 /// Requests with these words change a chain.
 const CHANGES: [&[u8]; 8] = [b"send", b"submit", b"broadcast", b"generate", b"mine", b"set", b"abandon", b"priorit"];
+
+thread_local! {
+    static EVM: RefCell<EvmDevnet> = RefCell::new(new_evm());
+    static TRON: RefCell<TronDevnet> = RefCell::new(new_tron());
+    static BITCOIN: RefCell<BitcoinDevnet> = RefCell::new(new_bitcoin());
+}
+
+pub fn evm(bytes: &[u8]) {
+    EVM.with(|kept| answer(kept, new_evm, bytes));
+}
+
+pub fn tron(bytes: &[u8]) {
+    TRON.with(|kept| answer(kept, new_tron, bytes));
+}
+
+pub fn bitcoin(bytes: &[u8]) {
+    BITCOIN.with(|kept| answer(kept, new_bitcoin, bytes));
+}
+
+fn new_evm() -> EvmDevnet {
+    with_blocks(EvmDevnet::new(Default::default()))
+}
+
+fn new_tron() -> TronDevnet {
+    with_blocks(TronDevnet::new(Default::default()))
+}
+
+fn new_bitcoin() -> BitcoinDevnet {
+    with_blocks(BitcoinDevnet::new(Default::default()))
+}
+
+fn with_blocks<M: Model>(mut model: M) -> M {
+    model.mine(3, NOW);
+    model
+}
 
 /// Each request is a line with the method, the path and the query, and then the body.
 ///
@@ -41,55 +81,4 @@ fn ask(model: &mut impl Model, bytes: &[u8], blocks: u64) {
         assert!(reply.status != 200 || reply.body.is_empty() || is_json);
         model.mine(blocks, NOW);
     }
-}
-
-#[cfg(feature = "evm")]
-pub fn evm(bytes: &[u8]) {
-    use chain::devnet::evm::EvmDevnet;
-
-    fn new() -> EvmDevnet {
-        let mut model = EvmDevnet::new(Default::default());
-        model.mine(3, NOW);
-        model
-    }
-
-    thread_local! {
-        static KEPT: RefCell<EvmDevnet> = RefCell::new(new());
-    }
-
-    KEPT.with(|kept| answer(kept, new, bytes));
-}
-
-#[cfg(feature = "tron")]
-pub fn tron(bytes: &[u8]) {
-    use chain::devnet::tron::TronDevnet;
-
-    fn new() -> TronDevnet {
-        let mut model = TronDevnet::new(Default::default());
-        model.mine(3, NOW);
-        model
-    }
-
-    thread_local! {
-        static KEPT: RefCell<TronDevnet> = RefCell::new(new());
-    }
-
-    KEPT.with(|kept| answer(kept, new, bytes));
-}
-
-#[cfg(feature = "bitcoin")]
-pub fn bitcoin(bytes: &[u8]) {
-    use chain::devnet::bitcoin::BitcoinDevnet;
-
-    fn new() -> BitcoinDevnet {
-        let mut model = BitcoinDevnet::new(Default::default());
-        model.mine(3, NOW);
-        model
-    }
-
-    thread_local! {
-        static KEPT: RefCell<BitcoinDevnet> = RefCell::new(new());
-    }
-
-    KEPT.with(|kept| answer(kept, new, bytes));
 }

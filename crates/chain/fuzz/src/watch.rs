@@ -1,19 +1,8 @@
-//! Hashes, scripts, the watched set.
+//! Scripts and the watched set.
 
 use std::collections::BTreeMap;
 
-use chain::{BlockHash, TxHash, WatchKey, Watched};
-
-/// Text that is a hash is shown as the same digits.
-pub fn hash(bytes: &[u8]) {
-    let Ok(text) = str::from_utf8(bytes) else { return };
-    let hash = text.parse::<TxHash>();
-    assert_eq!(hash.map(|hash| hash.0), text.parse::<BlockHash>().map(|hash| hash.0));
-    if let Ok(hash) = hash {
-        let digits = text.strip_prefix("0x").unwrap_or(text);
-        assert!(hash.to_string().eq_ignore_ascii_case(digits));
-    }
-}
+use chain::{WatchKey, Watched};
 
 /// Two scripts that differ have keys that differ. The second is the first with one byte changed.
 pub fn script(bytes: &[u8]) {

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Writes the corpus from the golden vectors, and what no vector has: answers and scripts that are wrong in known ways.
+"""Writes the corpora of `tx`, `chain` and `devnet` from the golden vectors of `tx`. It adds what no vector has: answers
+and scripts that are wrong in known ways.
 
-    crates/chain/fuzz/seed.py            reads ../tests/vectors, writes corpus/ and sent/
+    crates/tx/fuzz/seed.py            writes fuzz/corpus/ in all three crates, and fuzz/sent/ in `chain`
 
-What clients and devnets say to each other is recorded by the program `record` (see tests/fuzz.sh --record).
+The program `record` (tests/fuzz.sh --record) writes what clients and devnets say to each other.
 Files are named for what they hold, so writing them again changes nothing.
 """
 import base64
@@ -11,18 +12,19 @@ import hashlib
 import json
 import pathlib
 
-here = pathlib.Path(__file__).parent
-vectors = here.parent / "tests" / "vectors"
+crates = pathlib.Path(__file__).resolve().parents[2]
+vectors = crates / "tx" / "tests" / "vectors"
+tx, chain, devnet = (crates / crate / "fuzz" for crate in ("tx", "chain", "devnet"))
 
 
 def read(path):
     return json.loads((vectors / path).read_text())
 
 
-def keep(target, data):
+def keep(fuzz, target, data):
     if isinstance(data, str):
         data = data.encode()
-    folder = here / "corpus" / target
+    folder = fuzz / "corpus" / target
     folder.mkdir(parents=True, exist_ok=True)
     (folder / hashlib.sha256(data).hexdigest()[:16]).write_bytes(data)
 
@@ -46,42 +48,43 @@ refused = read("evm/refused.json")
 for row in [*one_of_each(evm, "kind", "type", "chain_id"), *refused["transactions"], *refused["broken"]]:
     for target in ("unsigned", "signed"):
         if row.get(target):
-            keep(f"evm_{target}", unhex(row[target]))
+            keep(tx, f"evm_{target}", unhex(row[target]))
 for row in read("evm/addresses.json"):
-    keep("evm_address", row["input"])
+    keep(tx, "evm_address", row["input"])
 
 tron = read("tron/vectors.json")
 for row in [*one_of_each(tron, "kind", "permission_id", "fee_limit"), *read("tron/extremes.json")]:
-    keep("tron_unsigned", unhex(row["raw_data_hex"]))
-    keep("tron_signed", unhex(row["signed_hex"]))
+    keep(tx, "tron_unsigned", unhex(row["raw_data_hex"]))
+    keep(tx, "tron_signed", unhex(row["signed_hex"]))
 for row in read("tron/addresses.json"):
-    keep("tron_address", row["input"])
+    keep(tx, "tron_address", row["input"])
 
 bitcoin = read("bitcoin/transactions.json")
 for row in bitcoin:
     for form in ("unsigned_psbt", "signed_psbt", "final_psbt"):
         if row.get(form):
-            keep("bitcoin_unsigned", base64.b64decode(row[form]))
+            keep(tx, "bitcoin_unsigned", base64.b64decode(row[form]))
     if row.get("signed"):
-        keep("bitcoin_signed", unhex(row["signed"]))
+        keep(tx, "bitcoin_signed", unhex(row["signed"]))
 addresses = read("bitcoin/addresses.json")
 for row in [*one_of_each(addresses["good"], "type", "networks"), *one_of_each(addresses["bad"], "why")]:
-    keep("bitcoin_address", row["input"])
+    keep(tx, "bitcoin_address", row["input"])
 for row in one_of_each(addresses["good"], "type"):
-    keep("script", b"\x07" + unhex(row["script"]))
+    keep(chain, "script", b"\x07" + unhex(row["script"]))
 
 # What the clients of the targets ask nodes about.
-sent = here / "sent"
+sent = chain / "sent"
 sent.mkdir(exist_ok=True)
 (sent / "evm").write_bytes(unhex(next(row["signed"] for row in evm if row["chain_id"] == "56")))
 (sent / "tron").write_bytes(unhex(tron[0]["signed_hex"]))
-(sent / "bitcoin").write_bytes(unhex(next(row["signed"] for row in bitcoin if row["network"] == "regtest" and row.get("signed"))))
+signed = (row["signed"] for row in bitcoin if row["network"] == "regtest" and row.get("signed"))
+(sent / "bitcoin").write_bytes(unhex(next(signed)))
 
 digits = "0123456789abcdef" * 4
 for text in ("", "0x", digits, "0x" + digits, "0X" + digits, "0x0x" + digits, "0x0x" + digits[2:], digits.upper(), digits[1:]):
-    keep("hash", text)
-keep("watched", bytes(range(90)) + bytes(range(30, 120)))
-keep("watched", b"\0\0\1" * 400)
+    keep(tx, "hash", text)
+keep(chain, "watched", bytes(range(90)) + bytes(range(30, 120)))
+keep(chain, "watched", b"\0\0\1" * 400)
 
 ok = '{"jsonrpc":"2.0","id":0,"result":"0x1"}'
 for text in (
@@ -100,11 +103,11 @@ for text in (
     '"\\ud800"',
     "",
 ):
-    keep("json_rpc", text)
+    keep(chain, "json_rpc", text)
 wrong = ("null", "{}", "[]", '"0x"', "-1", "18446744073709551616", "1e400", "!<html>", "!" + "[" * 200)
 for target in ("evm_node", "tron_node", "bitcoin_node"):
     for question, text in enumerate(wrong):
-        keep(target, f"{question}{text}")
+        keep(chain, target, f"{question}{text}")
 
 # Every method that a devnet has, with arguments that are nearly right.
 account, block = "0xf39fd6e51aad88f6f4ce6ab8827279cfffb92266", "0x" + digits
@@ -159,7 +162,7 @@ bitcoin_methods = {
 for target, methods in (("devnet_evm", evm_methods), ("devnet_bitcoin", bitcoin_methods)):
     for method, params in methods.items():
         body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
-        keep(target, "POST /\n" + json.dumps(body))
+        keep(devnet, target, "POST /\n" + json.dumps(body))
 owner, token = "TPDxBiqzXWUNwzYTQ6n8JDwzxWnB8nQ2Zv", "41a614f803b6fd780986a42c78ec9c7f77e6ded13c"
 call = {"owner_address": owner, "contract_address": token, "function_selector": "balanceOf(address)", "parameter": digits}
 tron_methods = {
@@ -184,6 +187,6 @@ tron_methods = {
     "validateaddress": {"address": owner},
 }
 for method, body in tron_methods.items():
-    keep("devnet_tron", f"POST /wallet/{method}\n{json.dumps(body)}")
-keep("devnet_tron", "GET /walletsolidity/getnowblock?visible=true")
-keep("devnet_tron", "GET /wallet/getchainparameters\x1eGET /wallet/getenergyprices\x1eGET /wallet/listnodes")
+    keep(devnet, "devnet_tron", f"POST /wallet/{method}\n{json.dumps(body)}")
+keep(devnet, "devnet_tron", "GET /walletsolidity/getnowblock?visible=true")
+keep(devnet, "devnet_tron", "GET /wallet/getchainparameters\x1eGET /wallet/getenergyprices\x1eGET /wallet/listnodes")
