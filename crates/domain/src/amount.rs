@@ -71,8 +71,8 @@ impl Amount {
         }
     }
 
-    /// Reads a decimal string. Refuses, in this order: what is no plain decimal, more decimals than `precision`
-    /// (trailing zeros count: they claim a precision that the asset does not have), what does not fit.
+    /// Reads a decimal string. Refuses, in this order: text that is not a plain decimal, more decimals than `precision`
+    /// (trailing zeros count: they claim a precision that the asset does not have), numbers that do not fit.
     pub fn parse(text: &str, precision: Precision) -> Result<Self, AmountError> {
         let (negative, digits) = match text.strip_prefix('-') {
             Some(rest) => (true, rest),

@@ -160,7 +160,7 @@ impl Coordinator {
         if found.is_empty() { Err(CoordinatorError::Unknown { ids, source }) } else { Ok(()) }
     }
 
-    /// Drives transfers until each has ended, or waits for its next turn. Where they are then is returned, in no order.
+    /// Drives transfers until each has ended or waits for its next turn. Returns them as they are then, in no order.
     pub async fn step(&self, batch: Vec<Transfer>) -> Result<Vec<Transfer>, StoreError> {
         let mut ended = Vec::with_capacity(batch.len());
         let mut work: Vec<Work> = batch.into_iter().map(|transfer| Work { transfer, deposited: false }).collect();
@@ -187,7 +187,7 @@ impl Coordinator {
         Ok(ended)
     }
 
-    /// Calls the remote leg for all that need it, at once.
+    /// Calls the remote leg once, for all transfers that need it.
     async fn ask(&self, work: &[Work]) -> HashMap<Id<id::Transfer>, RemoteEvent> {
         let calls: Vec<Call> = work
             .iter()
@@ -300,7 +300,7 @@ impl Coordinator {
         }
     }
 
-    /// The clearing accounts of these assets. Opened with their asset; one that is missing is opened here.
+    /// The clearing accounts of these assets. They are opened with their asset; a missing one is opened here.
     async fn clearing_of(
         &self,
         assets: impl Iterator<Item = AssetId>,

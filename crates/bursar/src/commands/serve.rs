@@ -147,7 +147,7 @@ pub async fn coordinator(config: &Config, db: &Db, leg: Arc<dyn Leg>) -> Result<
     // No other process has this number at this microsecond on this host.
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let holder = format!("{host}/{}/{}", std::process::id(), clock.now().micros());
-    let node = IdMaker::lease(db, Arc::clone(&clock), holder).await?.ok_or_else(|| {
+    let ids = IdMaker::lease(db, Arc::clone(&clock), holder).await?.ok_or_else(|| {
         let hint = "stop servers that are not needed; a lease ends two minutes after its server";
         Failure::bad_input("NODE_NUMBERS_EXHAUSTED", "all node numbers are lent", hint)
     })?;
@@ -155,7 +155,7 @@ pub async fn coordinator(config: &Config, db: &Db, leg: Arc<dyn Leg>) -> Result<
         db.clone(),
         leg,
         clock,
-        Arc::new(node),
+        Arc::new(ids),
         transfer_settings(config),
         Arc::new(Metrics::default()),
     ))

@@ -1,4 +1,4 @@
-//! `POST /api/v1/internal_transfer/batch`: each by itself, and all of one purse.
+//! `POST /api/v1/internal_transfer/batch`: each transfer is decided by itself, and all share the user's balance.
 
 use serde_json::{Value, json};
 use store::db_test;
@@ -102,7 +102,7 @@ db_test! {
         assert_eq!(results[0]["transfer"], results[4]["transfer"]);
         assert_ne!(results[0]["transfer"]["req_id"], results[3]["transfer"]["req_id"]);
         assert_eq!((server.usdt(1).await, server.books().await.transfers.len()), ((9_800, 0, 200), 2));
-        // The whole batch again: only what had no name is done anew.
+        // The whole batch again: only transfers without a client_order_id are made again.
         let again = server.post(1, BATCH, batch(&items)).await;
         assert_eq!(told(&again), [done.clone(), done.clone(), taken, done.clone(), done]);
         assert_eq!(again.json()["results"][0], results[0]);
@@ -117,7 +117,7 @@ db_test! {
         let reply = server.post(1, BATCH, batch(&items)).await;
         assert_eq!(told(&reply), [done.clone(), done.clone(), empty.clone(), done.clone(), empty.clone()]);
         assert_eq!(server.usdt(1).await, (1_000, 0, 9_000));
-        // What comes in with a batch cannot be spent in it.
+        // Money that one transfer of a batch brings in cannot be spent by another of the same batch.
         let items = [to_funding("40.00"), to_spot("40.00"), to_funding("40.00"), to_funding("10.01")];
         let reply = server.post(1, BATCH, batch(&items)).await;
         assert_eq!(told(&reply), [done.clone(), empty.clone(), done, empty]);

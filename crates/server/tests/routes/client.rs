@@ -1,4 +1,4 @@
-//! A client of a few lines, so that what no proper client would send can be sent.
+//! A client of a few lines that can send what a proper client would not.
 
 use std::net::SocketAddr;
 use std::time::Duration;

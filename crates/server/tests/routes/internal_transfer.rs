@@ -56,7 +56,7 @@ db_test! {
         let read = server.get(1, format!("{TRANSFERS}/{id}")).await;
         assert_eq!((read.status, read.code().as_str()), (200, "PENDING"));
         assert_eq!(server.get(1, format!("{ALIAS}/{id}")).await.code(), "pending");
-        // What is put aside cannot be spent again.
+        // Money that is put aside cannot be spent again.
         assert_eq!(server.transfer(1, to_spot("50.00")).await.status, 202);
         let ask = Ask::post(TRANSFERS, to_spot("49.01")).token(&server.token(1));
         server.refuses("spend what is put aside", &ask, 422, "INSUFFICIENT_BALANCE").await;
@@ -76,7 +76,7 @@ db_test! {
     async fn what_a_leg_refuses_is_an_error_with_the_transfer_in_it(db: TestDb) {
         let server = Server::start(db).await;
         server.moved(1, &to_spot("1.00")).await;
-        // The engine does not tell what there is: only the withdrawal itself can fail.
+        // The engine does not tell balances: only the withdrawal itself can fail.
         server.leg.silent.store(true, Ordering::SeqCst);
         let named =
             body(json!({"from": "SPOT", "to": "FUNDING", "amount": "1.01", "client_order_id": "n"}));
@@ -87,10 +87,10 @@ db_test! {
         assert_eq!(again.status, 422);
         assert_eq!(again.json()["error"]["transfer"], reply.json()["error"]["transfer"], "the original result");
         assert_eq!(server.usdt(1).await, (9_900, 0, 100));
-        // Never had any: the engine's word for it is not one of ours.
+        // The user never had spot money. The engine has a code of its own for that.
         let none = server.transfer(2, to_funding("1.00")).await;
         assert_eq!((none.status, none.code().as_str()), (422, "SOURCE_ACCOUNT_NOT_FOUND"));
-        // A target that refuses: the money is back, and it is said.
+        // The target refuses: the money goes back, and the answer says so.
         server.set_spot_status(1, "USDT", Disabled).await;
         let reply = server.transfer(1, to_spot("5.00")).await;
         assert_eq!((reply.status, reply.code().as_str()), (422, "ACCOUNT_DISABLED"), "{reply:?}");

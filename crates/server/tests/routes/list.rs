@@ -66,10 +66,10 @@ db_test! {
         let mine: BTreeSet<&String> = whole.iter().collect();
         assert!(others.iter().all(|id| !mine.contains(id)), "nobody sees another's");
         assert!(all(&server, 3, "limit=5").await.is_empty());
-        // Another's transfer as a cursor is only a place in time.
+        // Another user's transfer may be a cursor: it only says a time.
         let from_others = after(&server, 1, "limit=200", Some(others[3].clone())).await;
         assert!(!from_others.is_empty() && from_others.iter().all(|id| mine.contains(id)));
-        // What comes in between two pages is on neither.
+        // A transfer that is made between two pages is on neither.
         let (first, cursor) = page(&server, 1, "limit=10").await;
         server.moved(1, &to_spot("0.10")).await;
         let rest = after(&server, 1, "limit=10", cursor).await;

@@ -1,4 +1,4 @@
-//! Which of several faults of one request is told: the earlier check's (issue 004, section 1.5.8).
+//! A request with several faults is answered with the fault of the earliest check (issue 004, section 1.5.8).
 
 use std::time::Duration;
 

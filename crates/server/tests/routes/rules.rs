@@ -10,7 +10,7 @@ use store::testing::NOW;
 
 use crate::support::*;
 
-/// Who asks, for what, and what they are told.
+/// The user, the request, and its answer.
 type Row = (&'static str, i64, Value, u16, &'static str);
 
 async fn hold(server: &Server, rows: &[Row]) {
@@ -279,7 +279,7 @@ db_test! {
             ("too much for spot", 1, json!({"from": "SPOT", "to": "FUNDING", "amount": "50.00"}), 422, "INSUFFICIENT_BALANCE"),
         ]).await;
         server.moved(1, &body(json!({"client_order_id": "99"}))).await;
-        // Neither is the same one again.
+        // The same request again is not a new transfer either.
         server.moved(1, &body(json!({"client_order_id": "99"}))).await;
         server.moved(1, &to_spot("0.10")).await;
         let ask = Ask::post(TRANSFERS, to_spot("0.10")).token(&server.token(1));
@@ -337,7 +337,7 @@ db_test! {
         // The older form has the same names.
         let older = body(named(json!({"from": "funding", "to": "trading"})));
         assert_eq!(server.post(1, ALIAS, older).await.json()["req_id"], first.json()["req_id"]);
-        // Another's name is another name, and so is one in capitals.
+        // The same client_order_id of another user is another name, and so is one in capitals.
         server.moved(2, &body(named(json!({})))).await;
         server.moved(1, &body(json!({"client_order_id": "ORDER-1"}))).await;
         assert_eq!((server.usdt(1).await, server.usdt(2).await), ((9_800, 0, 200), (9_900, 0, 100)));

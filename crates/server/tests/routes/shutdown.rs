@@ -10,7 +10,7 @@ use store::db_test;
 use crate::support::*;
 
 #[test]
-fn a_closed_desk_takes_nothing() {
+fn a_closed_intake_takes_nothing() {
     on_sqlite(async |db| {
         let server = Server::start(db).await;
         server.app.intake.close().await;

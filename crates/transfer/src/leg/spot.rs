@@ -95,7 +95,7 @@ fn answer(verb: Verb, told: &Told) -> Answer {
             let reason = refused(*refusal);
             match verb {
                 Verb::Withdraw | Verb::Deposit => Answer::Failed(reason),
-                // The withdrawal took effect, so it must still be made final or undone: the call is made again.
+                // A withdrawal must be made final or undone in the end, so the call is made again.
                 Verb::Commit | Verb::Rollback => Answer::Pending(reason),
             }
         }

@@ -65,7 +65,7 @@ db_test! {
         world.assert_whole().await;
     }
 
-    async fn the_wishes_of_a_batch_share_the_balance(db: TestDb) {
+    async fn the_orders_of_a_batch_share_the_balance(db: TestDb) {
         let world = World::open(db, 1).await;
         let orders = vec![world.order(1, ToSpot, 4_000); 4];
         let created = world.coordinator.create(&orders, Begin::Now).await.unwrap();
@@ -191,7 +191,7 @@ db_test! {
         world.assert_whole().await;
     }
 
-    async fn the_desk_answers_with_the_end(db: TestDb) {
+    async fn the_intake_answers_with_the_end(db: TestDb) {
         let world = World::open(db, 30).await;
         let intake = Intake::open(world.coordinator.clone(), IntakeSettings::default());
         let orders = (1..=3).map(|_| world.order(7, ToSpot, 100)).collect();

@@ -1,4 +1,4 @@
-//! IdMaker numbers: no two processes have the same one, and without a good one no id is made.
+//! Node numbers: no two processes have the same one, and without a good lease no id is made.
 
 use std::sync::Arc;
 
@@ -16,13 +16,13 @@ db_test! {
         let two = IdMaker::lease(db, clock.clone(), "two".into()).await.unwrap().unwrap();
         let first = one.next(&*clock).unwrap();
         assert_ne!(first, two.next(&*clock).unwrap());
-        // Renewed in time it stays good.
+        // A lease that is renewed in time stays good.
         later(50);
         one.renew(db, &clock).await.unwrap();
         later(50);
         assert!(one.next(&*clock).is_ok());
         assert!(two.next(&*clock).is_err(), "a lease that has run out makes no ids");
-        // Long gone, its number goes to another; the sleeper wakes up, and borrows anew.
+        // After its lease has run out, the number goes to another process. The first process borrows a new one.
         later(200);
         let three = IdMaker::lease(db, clock.clone(), "three".into()).await.unwrap().unwrap();
         assert!(one.next(&*clock).is_err());

@@ -28,7 +28,7 @@ db_test! {
 
     async fn a_resolution_needs_the_legs_record(db: TestDb) {
         let world = World::open(db, 1).await;
-        // Never arrived: nothing proves anything.
+        // The call never arrived: the record proves neither end.
         world.leg.plan(&[Mood::LoseCall]);
         let lost = world.transfer(world.order(1, ToSpot, 100)).await;
         for wanted in [Wanted::Committed, Wanted::RolledBack] {
@@ -45,7 +45,7 @@ db_test! {
         assert_eq!(ended.state, State::Committed);
         let rows = store::transfer::history(&mut world.db.read().await.unwrap(), heard.id).await.unwrap();
         assert!(rows.iter().any(|row| row.reason == "resolved as committed by ana: ticket 4711"), "{rows:?}");
-        // The other way round, and a refusal.
+        // The other direction, and a refusal.
         world.leg.plan(&[Mood::LoseAnswer]);
         let back = world.transfer(world.order(1, ToFunding, 50)).await;
         let ended = world.coordinator.resolve(back.id, Wanted::Committed, &author()).await.unwrap();

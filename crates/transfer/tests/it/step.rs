@@ -71,13 +71,13 @@ db_test! {
         let created = world.coordinator.create(&[world.order(1, ToFunding, 400)], Begin::Now).await.unwrap();
         let Created::New(transfer) = created[0].clone() else { panic!("{created:?}") };
         set_funding_status(&world, 1, AccountStatus::Disabled, "disable").await;
-        // The withdrawal is heard, the roll-backs are not.
+        // The withdrawal is answered, the answers of the rollbacks are lost.
         let moods = [Mood::LoseAnswer; 12];
         let stuck = {
             world.leg.plan(&[]);
             let leg = Arc::clone(&world.leg);
             let step = world.coordinator.step(vec![transfer.clone()]);
-            // The first call is the withdrawal; what comes after it is lost.
+            // The first call is the withdrawal; the answers of later calls are lost.
             leg.plan(&[Mood::Twice]);
             leg.plan(&moods);
             step.await.unwrap().remove(0)
@@ -94,7 +94,7 @@ db_test! {
     async fn a_source_that_refuses_fails_the_transfer_and_moves_nothing(db: TestDb) {
         let world = World::open(db, 1).await;
         world.transfer(world.order(1, ToSpot, 1_000)).await;
-        // Two that the early look lets through, each by itself; together they ask for too much.
+        // The early check accepts each of the two by itself; together they ask for too much.
         let one = world.coordinator.create(&[world.order(1, ToFunding, 700)], Begin::Now).await.unwrap();
         let two = world.coordinator.create(&[world.order(1, ToFunding, 700)], Begin::Now).await.unwrap();
         let batch = [one, two].concat().into_iter().map(|created| match created {
@@ -105,7 +105,7 @@ db_test! {
         let mut states: Vec<State> = ended.iter().map(|transfer| transfer.state).collect();
         states.sort_by_key(|state| state.number());
         assert_eq!(states, [State::Failed, State::Committed]);
-        // Written down for later, and gone when its turn comes.
+        // Both are written down for later. When the second is begun, the first has taken the money.
         world.coordinator.create(&[world.order(1, ToSpot, 5_000)], Begin::Later).await.unwrap();
         world.coordinator.create(&[world.order(1, ToSpot, 5_000)], Begin::Later).await.unwrap();
         world.recover().await;
@@ -194,7 +194,7 @@ db_test! {
             open.push(world.transfer(world.order(number, ToFunding, 30)).await);
         }
         world.wait(Duration::from_secs(60));
-        // Four coordinators with what they saw before, and four scanners, all at once.
+        // Four coordinators with old rows, and four scanners, all at once.
         let mut tasks = tokio::task::JoinSet::new();
         for node in 10..14 {
             let other = coordinator(world.db.clone(), world.leg.clone(), world.clock.clone(), node, settings());

@@ -38,7 +38,7 @@ pub(crate) struct Late {
     pub requests: Vec<spot::Request>,
 }
 
-/// The most submissions that may be under way so.
+/// The most of them at a time.
 const LATE_MAX: usize = 256;
 
 impl World {
