@@ -12,6 +12,7 @@
 pub mod audit;
 pub mod clock;
 pub mod duration;
+mod exit;
 pub mod failure;
 pub mod files;
 pub mod output;

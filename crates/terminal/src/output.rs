@@ -5,7 +5,7 @@ use std::io::Write;
 /// Prints a line to standard output. When that is closed the program ends: its work has no reader.
 pub fn say(text: impl std::fmt::Display) {
     if writeln!(std::io::stdout(), "{text}").is_err() {
-        std::process::exit(crate::failure::Exit::Outside as i32);
+        std::process::exit(crate::exit::Exit::Outside as i32);
     }
 }
 
