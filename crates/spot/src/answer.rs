@@ -62,7 +62,7 @@ pub enum Decision {
     Refused(SpotRefusal),
 }
 
-impl Outcome {
+impl Decision {
     /// `applied`, or the code of the refusal.
     pub const fn name(self) -> &'static str {
         match self {

@@ -151,14 +151,7 @@ pub async fn coordinator(config: &Config, db: &Db, leg: Arc<dyn Leg>) -> Result<
         let hint = "stop servers that are not needed; a lease ends two minutes after its server";
         Failure::bad_input("NODE_NUMBERS_EXHAUSTED", "all node numbers are lent", hint)
     })?;
-    Ok(Coordinator::new(
-        db.clone(),
-        leg,
-        clock,
-        Arc::new(ids),
-        transfer_settings(config),
-        Arc::new(Metrics::default()),
-    ))
+    Ok(Coordinator::new(db.clone(), leg, clock, Arc::new(ids), transfer_settings(config), Arc::new(Metrics::default())))
 }
 
 pub fn transfer_settings(config: &Config) -> Settings {

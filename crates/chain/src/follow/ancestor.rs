@@ -1,6 +1,7 @@
 //! Where our blocks and those of a quorum part.
 
-use crate::block::BlockRef;
+use tx::BlockRef;
+
 use crate::client::Chain;
 use crate::error::ChainError;
 

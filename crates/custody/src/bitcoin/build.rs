@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 
 use ::bitcoin::{Address, Network, Script};
-use tx::bitcoin::estimated_weight;
-use tx::bitcoin::transaction::build;
-use tx::Input;
-use tx::{Draft, Payment, Unsigned};
 use domain::RawAmount;
 use ruint::aliases::U256;
 use store::utxo::Coin;
+use tx::Input;
+use tx::bitcoin::estimated_weight;
+use tx::bitcoin::transaction::build;
+use tx::{Draft, Payment, Unsigned};
 
 use super::read::{kind_of_script, tx_hash_of};
 use super::target::{Frame, Recipient, ScriptKind, SpendError, Tally, Target};

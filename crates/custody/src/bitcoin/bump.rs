@@ -2,8 +2,8 @@
 //! are chosen and leased as for any other.
 
 use ::bitcoin::Amount;
-use tx::bitcoin::{MOST_WEIGHT, PackageFacts};
 use store::utxo::Coin;
+use tx::bitcoin::{MOST_WEIGHT, PackageFacts};
 
 use super::read::kind_of_script;
 use super::target::{Aim, Costs, Pushed, Recipient, Replaced, ScriptKind, SpendError, Target};

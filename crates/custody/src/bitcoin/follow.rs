@@ -17,10 +17,10 @@ use std::collections::{HashMap, HashSet};
 use chain::bitcoin::BitcoinChain;
 use chain::follow::{CommonAncestor, LOOK_BACK, common_ancestor};
 use chain::{Chain, ChainError};
-use tx::{BlockRef, TxHash};
 use domain::Timestamp;
 use store::Db;
 use store::utxo::{Hash, NewTx, UtxoError, UtxoRefusal, WalletId};
+use tx::{BlockRef, TxHash};
 
 use super::read::{BadBytes, block_hash_of, block_of_bytes, hash_of_block, tx_hash_of, tx_of_bytes};
 

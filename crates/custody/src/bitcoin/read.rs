@@ -6,9 +6,9 @@ use std::collections::BTreeSet;
 use ::bitcoin::consensus::{deserialize, serialize};
 use ::bitcoin::hashes::Hash as _;
 use ::bitcoin::{Amount, Network, OutPoint, Script, Transaction, Txid, XOnlyPublicKey, merkle_tree};
+use store::utxo::{self, AddressKind, Block, Hash, NewOutput, NewTx};
 use tx::bitcoin::transaction::read_signed;
 use tx::{BlockHash, TxHash};
-use store::utxo::{self, AddressKind, Block, Hash, NewOutput, NewTx};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the bytes make no sense: {0}")]

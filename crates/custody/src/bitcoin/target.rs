@@ -3,10 +3,10 @@
 use std::slice;
 
 use ::bitcoin::{Amount, Script, ScriptBuf};
+use store::utxo::{AddressKind, Coin};
 use tx::BuildError;
 use tx::bitcoin::transaction::MOST_FEE;
 use tx::bitcoin::{MOST_FEE_PER_KVB, MOST_WEIGHT, PackageFacts, cpfp_fee};
-use store::utxo::{AddressKind, Coin};
 
 /// Satoshi to a script: a payment, or change.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

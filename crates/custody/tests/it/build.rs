@@ -1,9 +1,9 @@
 use bitcoin::psbt::Psbt;
 use bitcoin::{Amount, Network};
-use tx::BuildError;
 use custody::bitcoin::{Plan, Recipient, SEQUENCE, ScriptKind, SpendError, Target, plan, select, unsigned};
 use proptest::prelude::*;
 use store::utxo::{AddressKind, Coin, Hash};
+use tx::BuildError;
 
 use crate::world::*;
 

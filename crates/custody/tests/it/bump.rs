@@ -1,12 +1,12 @@
 use std::collections::BTreeSet;
 
-use tx::bitcoin::{PackageFacts, cpfp_fee};
 use custody::bitcoin::{
     Costs, Plan, Recipient, ReplacementTerms, ScriptKind, SpendError, Strategy, Target, Waiting, child, plan,
     replacement, select,
 };
 use proptest::prelude::*;
 use store::utxo::{AddressKind, Candidate, Coin};
+use tx::bitcoin::{PackageFacts, cpfp_fee};
 
 use crate::world::*;
 

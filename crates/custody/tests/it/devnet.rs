@@ -6,13 +6,13 @@ use std::sync::{Arc, PoisonError};
 
 use bitcoin::consensus::serialize;
 use chain::bitcoin::{BitcoinChain, BitcoinSettings};
-use devnet::bitcoin::{BitcoinDevnet, Settings};
-use devnet::{Connection, Fate, Lie, Model, Served, View, WireFaults};
 use chain::endpoint::{EndpointSettings, Pool, PoolSettings};
 use chain::{Broadcast, Chain};
 use custody::bitcoin::{
     Aim, Follow, FollowError, ScriptKind, Step, Target, block_of_bytes, check, chooser, plan, tx_of,
 };
+use devnet::bitcoin::{BitcoinDevnet, Settings};
+use devnet::{Connection, Fate, Lie, Model, Served, View, WireFaults};
 use domain::{Clock, ManualClock};
 use store::testing::{NOW, TestDb, on};
 use store::utxo::{AddressKind, Allow, Imported, LockId, NewAddress, Status, WalletId, Want};

@@ -9,19 +9,19 @@ use std::time::Duration;
 use bitcoin::consensus::deserialize;
 use bitcoin::hex::{DisplayHex, FromHex};
 use bitcoin::{Amount, Network, Transaction};
-use tx::bitcoin::transaction::build;
-use chain::bitcoin::{BitcoinChain, BitcoinSettings};
-use tx::bitcoin::finalize;
-use devnet::Key;
-use chain::endpoint::{CallError, EndpointSettings, Pool, PoolSettings, json_rpc};
-use tx::Input;
 use chain::ChainError;
-use tx::{Address, Coin, Draft, Payment};
+use chain::bitcoin::{BitcoinChain, BitcoinSettings};
+use chain::endpoint::{CallError, EndpointSettings, Pool, PoolSettings, json_rpc};
+use devnet::Key;
 use domain::ManualClock;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use store::utxo::Hash;
 use tempfile::TempDir;
+use tx::Input;
+use tx::bitcoin::finalize;
+use tx::bitcoin::transaction::build;
+use tx::{Address, Coin, Draft, Payment};
 
 const REGTEST: Network = Network::Regtest;
 /// Somebody who pays us, and somebody who is paid for blocks; the latter has another key after each reorg.

@@ -3,13 +3,13 @@
 
 use std::collections::BTreeMap;
 
-use tx::Input;
 use chain::{Broadcast, Chain};
-use tx::Address;
 use custody::bitcoin::{Aim, Costs, Follow, Recipient, Target, tx_of_bytes};
 use domain::random::Random;
 use store::db_test;
 use store::utxo::{Allow, Hash, Status};
+use tx::Address;
+use tx::Input;
 
 use crate::node::Node;
 use crate::wallet::{KINDS, Payout, QUICK, Wallet, change_kind, our_address, our_script};

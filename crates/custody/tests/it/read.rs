@@ -2,13 +2,13 @@ use bitcoin::consensus::{deserialize, serialize};
 use bitcoin::constants::genesis_block;
 use bitcoin::hashes::Hash as _;
 use bitcoin::{Amount, Block, Network, OutPoint, Transaction, TxIn, TxOut};
-use tx::{BlockHash, TxHash};
 use custody::bitcoin::{
     ScriptKind, block_of, block_of_bytes, hash_of_block, hash_of_tx, kind_of_script, network_of, plan, tx_hash_of,
     tx_of, tx_of_bytes,
 };
 use proptest::prelude::*;
 use store::utxo::{self, AddressKind};
+use tx::{BlockHash, TxHash};
 
 use crate::world::*;
 

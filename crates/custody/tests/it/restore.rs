@@ -39,12 +39,7 @@ async fn before(wallet: &mut Wallet<'_>) -> (Payout, Payout, Payout) {
     (replaced, waiting, pending)
 }
 
-async fn after(
-    wallet: &mut Wallet<'_>,
-    open: (Payout, Payout, Payout),
-    coin: &tx::Input,
-    unmined: Hash,
-) -> Since {
+async fn after(wallet: &mut Wallet<'_>, open: (Payout, Payout, Payout), coin: &tx::Input, unmined: Hash) -> Since {
     let (replaced, waiting, pending) = open;
     // The branch of the backup is left, and a double spend is in the other one.
     let double = wallet.node.pays(coin, &[(our_address(1, 0, KINDS[0]), 123_000)], 9_000);

@@ -1,9 +1,9 @@
 use std::collections::BTreeSet;
 
-use tx::bitcoin::MOST_WEIGHT;
 use custody::bitcoin::{Costs, Recipient, ScriptKind, Selection, SpendError, Strategy, Target, chooser, plan, select};
 use proptest::prelude::*;
 use store::utxo::{AddressKind, Candidate, Coin};
+use tx::bitcoin::MOST_WEIGHT;
 
 use crate::world::*;
 

@@ -6,7 +6,6 @@ use bitcoin::Transaction;
 use bitcoin::consensus::{deserialize, serialize};
 use chain::bitcoin::BitcoinChain;
 use chain::{Broadcast, Chain};
-use tx::Address;
 use custody::bitcoin::{
     Aim, Costs, Follow, Plan, Recipient, ReplacementTerms, ScriptKind, SpendError, Step, Target, Waiting, check, child,
     chooser, kind_of_script, plan, replacement, tx_hash_of, tx_of,
@@ -18,6 +17,7 @@ use store::utxo::{
     AddressKind, Allow, Balance, Coin, Hash, ListFilter, LockId, NewAddress, NewTx, OutPoint, OutputRow, Path, Status,
     WalletId, Want, is_mature,
 };
+use tx::Address;
 
 use crate::node::Node;
 use crate::world::{NETWORK, fee_for, held, paid, script_of, signed};
@@ -269,7 +269,7 @@ impl<'a> Wallet<'a> {
         assert_eq!(self.status(payout.hash).await, Some((Status::Pending, None)));
         assert_eq!(self.status(old.hash).await, Some((Status::Replaced, None)));
         let answer = self.chain.broadcast(&payout.raw).await.unwrap();
-        assert!(matches!(answer, Broadcast::Refused(chain::Refusal::Underpriced, _)), "{answer:?}");
+        assert!(matches!(answer, Broadcast::Refused(chain::NodeRefusal::Underpriced, _)), "{answer:?}");
         let now = self.tick();
         self.db.abandon(payout.hash, "test", "the node wants more", now).await.unwrap();
         assert_eq!(self.status(old.hash).await, Some((Status::Published, None)));

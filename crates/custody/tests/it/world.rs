@@ -3,12 +3,12 @@
 use bitcoin::consensus::deserialize;
 use bitcoin::hashes::{Hash as _, sha256};
 use bitcoin::{Network, Script, ScriptBuf, Transaction};
-use tx::bitcoin::{estimated_weight, finalize};
-use devnet::Key;
 use custody::bitcoin::{Aim, Costs, Plan, Recipient, ScriptKind, Target, unsigned};
+use devnet::Key;
 use proptest::prelude::*;
 use proptest::sample::select;
 use store::utxo::{AddressKind, Candidate, Coin, Hash, OutPoint, UtxoId};
+use tx::bitcoin::{estimated_weight, finalize};
 
 pub const NETWORK: Network = Network::Regtest;
 /// Those who sign.

@@ -1,14 +1,14 @@
 //! `bursar bench sign-build`: transactions made and read back, on each chain, beside the bare signature.
 
-use chain::bitcoin::{BitcoinChain, BitcoinSettings};
-use devnet::{Key, bitcoin as bitcoin_devnet, evm as evm_devnet, tron as tron_devnet};
-use chain::evm::{EvmChain, EvmSettings};
-use tx::Input;
-use chain::tron::{Network, TronChain, TronSettings};
 use chain::Chain;
-use tx::{Address, BlockHash, BlockRef, Coin, Draft, Fee, Payment, TxHash};
+use chain::bitcoin::{BitcoinChain, BitcoinSettings};
+use chain::evm::{EvmChain, EvmSettings};
+use chain::tron::{Network, TronChain, TronSettings};
+use devnet::{Key, bitcoin as bitcoin_devnet, evm as evm_devnet, tron as tron_devnet};
 use domain::{ChainKind, RawAmount};
 use serde_json::{Value, json};
+use tx::Input;
+use tx::{Address, BlockHash, BlockRef, Coin, Draft, Fee, Payment, TxHash};
 
 use super::Samples;
 use super::scan::{SOME_TIME, address, pool, sign};

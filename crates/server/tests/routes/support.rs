@@ -182,12 +182,12 @@ impl Server {
             silent: AtomicBool::new(false),
         });
         let good_until = NOW.plus_micros(i64::try_from(choice.lease.as_micros()).unwrap());
-        let ids = IdMaker::fixed(NodeId::new(1).unwrap(), Arc::clone(&shared), "test".into(), good_until);
+        let maker = IdMaker::fixed(NodeId::new(1).unwrap(), Arc::clone(&shared), "test".into(), good_until);
         let coordinator = Arc::new(Coordinator::new(
             db.db.clone(),
             Arc::clone(&leg) as Arc<dyn Leg>,
             Arc::clone(&shared),
-            Arc::new(ids),
+            Arc::new(maker),
             Settings { daily_transfers: choice.daily_transfers, ..Settings::default() },
             Arc::new(Metrics::default()),
         ));

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use tx::bitcoin::address;
 use custody::bitcoin::network_of;
 use domain::Timestamp;
 use store::utxo::{Hash, LockId, Network, OutPoint};
+use tx::bitcoin::address;
 
 use terminal::failure::Failure;
 

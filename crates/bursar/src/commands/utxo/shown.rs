@@ -1,9 +1,9 @@
 //! Amounts, addresses and places in words.
 
-use tx::bitcoin::address;
 use custody::bitcoin::network_of;
 use domain::Precision;
 use store::utxo::{EventRow, Network, OutputRow, Status, is_mature};
+use tx::bitcoin::address;
 
 use super::super::decimal;
 use terminal::output::{table, thousands};

@@ -3,9 +3,9 @@
 use std::future::ready;
 use std::sync::Mutex;
 
-use devnet::View;
 use chain::follow::{CommonAncestor, LOOK_BACK, common_ancestor};
 use chain::{Chain, ChainError};
+use devnet::View;
 use tx::{BlockHash, BlockRef};
 
 use super::refs;
@@ -130,10 +130,7 @@ async fn a_search_that_fails_says_why(rig: Rig) {
         ready(if first { Ok(ours[1..9].to_vec()) } else { Err(ChainError::ForeignAddress) })
     };
     assert_eq!(common_ancestor(&*rig.chain, ours[0], breaks).await, Err(ChainError::ForeignAddress));
-    let dead = devnet::WireFaults {
-        garbage: Some(devnet::Garbage::Html),
-        ..devnet::WireFaults::default()
-    };
+    let dead = devnet::WireFaults { garbage: Some(devnet::Garbage::Html), ..devnet::WireFaults::default() };
     rig.wire_all(dead);
     let (chain, _) = rig.client(2);
     let (found, _) = search(&*chain, &blocks, usize::from(LOOK_BACK)).await;

@@ -1,14 +1,14 @@
 //! Blocks full of payments, a known number of which are to watched addresses. The same on a devnet and on a real node:
 //! everything goes over the node's own interface.
 
-use devnet::Key;
+use chain::Chain;
 use chain::endpoint::{Node, Pool, json_rpc};
-use tx::Input;
-use chain::{Chain, bitcoin, evm, tron};
-use tx::{Address, Coin, Draft, Fee, Payment, Unsigned};
+use devnet::Key;
 use domain::{ChainKind, RawAmount, Timestamp};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use serde_json::{Value, json};
+use tx::Input;
+use tx::{Address, Coin, Draft, Fee, Payment, Unsigned, bitcoin, evm, tron};
 
 use super::node::trouble;
 use terminal::failure::{CommandResult, Failure};

@@ -12,15 +12,15 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use chain::bitcoin::{BitcoinChain, BitcoinSettings};
-use devnet::{bitcoin as bitcoin_devnet, evm as evm_devnet, tron as tron_devnet};
 use chain::evm::{EvmChain, EvmSettings};
 use chain::tron::{Network, TronChain, TronSettings};
 use chain::watch::{Watched, false_positives, fill_with_strangers};
 use chain::{Chain, ChainError};
-use tx::Address;
+use devnet::{bitcoin as bitcoin_devnet, evm as evm_devnet, tron as tron_devnet};
 use domain::ChainKind;
 use domain::random::Random;
 use serde_json::{Value, json};
+use tx::Address;
 
 use super::Samples;
 use crate::rig::process::Process;
