@@ -93,6 +93,24 @@ macro_rules! run {
     }};
 }
 
+/// Reads a struct from a row by the names of its columns. sqlx can derive this, but what derives it is built for the
+/// compiler's own use with both drivers, and with SQLite's C once more.
+macro_rules! from_row {
+    ($Row:ident { $($field:ident = $column:literal),* $(,)? }) => {
+        impl<'r, R: sqlx::Row> sqlx::FromRow<'r, R> for $Row
+        where
+            &'static str: sqlx::ColumnIndex<R>,
+            i64: sqlx::Decode<'r, R::Database> + sqlx::Type<R::Database>,
+            String: sqlx::Decode<'r, R::Database> + sqlx::Type<R::Database>,
+            Option<String>: sqlx::Decode<'r, R::Database> + sqlx::Type<R::Database>,
+        {
+            fn from_row(row: &'r R) -> Result<Self, sqlx::Error> {
+                Ok(Self { $($field: row.try_get($column)?),* })
+            }
+        }
+    };
+}
+
 /// Rows changed.
 macro_rules! execute {
     ($tx:expr, $sql:path $(, $bind:expr)*) => {{

@@ -34,7 +34,7 @@ statements! {
         WHERE e.hold_key {in $1} AND e.hold_key IS NOT NULL AND e.outcome = 0 AND e.leg = 0 ORDER BY m.op_key, m.leg";
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, sqlx::FromRow)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccountListing {
     pub id: i64,
     pub owner: i64,
@@ -45,6 +45,8 @@ pub struct AccountListing {
     pub available: i64,
     pub frozen: i64,
 }
+
+from_row!(AccountListing { id = "id", owner = "owner", kind = "kind", symbol = "symbol", precision = "precision", status = "status", available = "available", frozen = "frozen" });
 
 #[derive(Clone, Debug)]
 pub enum AccountFilter {

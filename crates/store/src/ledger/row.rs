@@ -10,13 +10,12 @@ pub(crate) const COLUMNS: &str =
     "id, op_key, leg, action, outcome, from_account, to_account, asset_id, amount, hold_key,
     reference, at, checksum";
 
-#[derive(Clone, Debug, PartialEq, Eq, sqlx::FromRow)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MovementRow {
     pub id: i64,
     pub op_key: String,
     /// Its place among the movements of its operation, from 0. (The column is called `leg`; a transfer's legs are
     /// others.)
-    #[sqlx(rename = "leg")]
     pub position: i64,
     pub action: i64,
     pub outcome: i64,
@@ -29,6 +28,8 @@ pub struct MovementRow {
     pub at: i64,
     pub checksum: i64,
 }
+
+from_row!(MovementRow { id = "id", op_key = "op_key", position = "leg", action = "action", outcome = "outcome", from_account = "from_account", to_account = "to_account", asset_id = "asset_id", amount = "amount", hold_key = "hold_key", reference = "reference", at = "at", checksum = "checksum" });
 
 /// CRC-32C over every column but the id, texts with their lengths. It finds a row changed by mistake, not a forgery.
 #[derive(Clone, Copy, Debug)]

@@ -148,7 +148,7 @@ impl Db {
         let mut tx = self.read().await?;
         let rows = fetch_all!(&mut tx, LIST_OUTPUTS => Listed, wallet.0, account, i64::from(filter.unspent_only), after,
             i64::from(filter.most), now.micros())?;
-        Ok(rows.into_iter().map(Listed::row).collect::<Result<_, _>>()?)
+        Ok(rows.into_iter().map(output_row).collect::<Result<_, _>>()?)
     }
 }
 
@@ -199,8 +199,7 @@ const OUTPUT: &str =
     "u.id, t.tx_hash, u.output_index, u.amount, u.account, a.kind, a.script_pub_key, a.branch, a.child_index,
     b.label, t.status, t.block_height, t.is_coinbase, s.tx_hash, l.expires_at";
 
-#[derive(sqlx::FromRow)]
-pub(super) struct Listed(
+pub(super) type Listed = (
     i64,
     Vec<u8>,
     i64,
@@ -218,22 +217,20 @@ pub(super) struct Listed(
     Option<i64>,
 );
 
-impl Listed {
-    pub fn row(self) -> Result<OutputRow, StoreError> {
-        Ok(OutputRow {
-            id: UtxoId(self.0),
-            outpoint: OutPoint { hash: hash(&self.1)?, index: number(self.2)? },
-            amount: self.3,
-            account: number(self.4)?,
-            kind: kind(&self.5)?,
-            script: self.6,
-            path: path(self.7, self.8)?,
-            label: self.9,
-            status: status(&self.10)?,
-            height: self.11.map(number).transpose()?,
-            coinbase: self.12,
-            spent_by: self.13.map(|bytes| hash(&bytes)).transpose()?,
-            leased_until: self.14.map(Timestamp::from_micros),
-        })
-    }
+pub(super) fn output_row(listed: Listed) -> Result<OutputRow, StoreError> {
+    Ok(OutputRow {
+        id: UtxoId(listed.0),
+        outpoint: OutPoint { hash: hash(&listed.1)?, index: number(listed.2)? },
+        amount: listed.3,
+        account: number(listed.4)?,
+        kind: kind(&listed.5)?,
+        script: listed.6,
+        path: path(listed.7, listed.8)?,
+        label: listed.9,
+        status: status(&listed.10)?,
+        height: listed.11.map(number).transpose()?,
+        coinbase: listed.12,
+        spent_by: listed.13.map(|bytes| hash(&bytes)).transpose()?,
+        leased_until: listed.14.map(Timestamp::from_micros),
+    })
 }

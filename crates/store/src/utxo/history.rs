@@ -2,7 +2,7 @@
 
 use domain::Timestamp;
 
-use super::coins::{LIST_OUTPUTS_OF, Listed};
+use super::coins::{LIST_OUTPUTS_OF, Listed, output_row};
 use super::load::{hash, number, status};
 use super::types::{EventRow, Hash, InputRow, OutPoint, TransactionDetail, UtxoError, UtxoRefusal, WalletId};
 use crate::db::{Db, Tx};
@@ -148,7 +148,7 @@ async fn detail(
         raw,
         label,
         inputs: inputs.into_iter().map(input).collect::<Result<_, StoreError>>()?,
-        outputs: outputs.into_iter().map(Listed::row).collect::<Result<_, _>>()?,
+        outputs: outputs.into_iter().map(output_row).collect::<Result<_, _>>()?,
         replaced: hashes(replaced)?,
         replaced_by: hashes(replaced_by)?,
         events: events(tx, wallet, wanted).await?,
