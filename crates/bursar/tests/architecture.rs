@@ -11,18 +11,20 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Crate, and what of ours it may use.
-const TABLE: [(&str, &[&str]); 11] = [
+const TABLE: [(&str, &[&str]); 13] = [
     ("domain", &[]),
+    ("tx", &["domain"]),
     ("store", &["domain"]),
     ("spot", &["domain"]),
-    ("chain", &["domain"]),
-    ("signer", &["domain", "chain"]),
+    ("chain", &["domain", "tx"]),
+    ("signer", &["domain", "tx"]),
     ("transfer", &["domain", "store", "spot"]),
-    ("custody", &["domain", "store", "chain", "signer"]),
-    ("server", &["domain", "store", "spot", "chain", "signer", "transfer", "custody"]),
+    ("custody", &["domain", "tx", "store", "chain", "signer"]),
+    ("server", &["domain", "tx", "store", "spot", "chain", "signer", "transfer", "custody"]),
     ("terminal", &["domain", "store", "spot"]),
-    ("lab", &["domain", "store", "spot", "chain", "signer", "transfer", "custody", "server", "terminal"]),
-    ("bursar", &["domain", "store", "spot", "chain", "signer", "transfer", "custody", "server", "terminal", "lab"]),
+    ("devnet", &["domain", "tx"]),
+    ("lab", &["domain", "tx", "store", "spot", "chain", "transfer", "custody", "server", "terminal", "devnet"]),
+    ("bursar", &["domain", "tx", "store", "spot", "chain", "transfer", "custody", "server", "terminal", "devnet", "lab"]),
 ];
 
 /// Crates from outside that only some of ours may use.
@@ -51,7 +53,7 @@ fn workspace() -> BTreeMap<String, BTreeSet<String>> {
 #[test]
 fn crates_use_only_what_the_table_allows() {
     let workspace = workspace();
-    assert!(workspace.len() >= 3);
+    assert!(workspace.len() >= 12);
     for (name, uses) in &workspace {
         let allowed = TABLE.iter().find(|(known, _)| known == name).map(|(_, allowed)| *allowed);
         let allowed = allowed.unwrap_or_else(|| panic!("{name} is not in the table of ARCHITECTURE.md"));
@@ -77,12 +79,15 @@ fn the_table_stands_in_the_architecture_document() {
 }
 
 /// What a build for production (`--no-default-features`) must not contain.
-const NOT_IN_PRODUCTION: [&str; 1] = ["lab"];
+const NOT_IN_PRODUCTION: [&str; 4] = ["lab", "devnet", "revm", "bitcoinconsensus"];
 
-/// The names of all crates that `bursar` is linked from.
-fn linked(options: &[&str]) -> BTreeSet<String> {
+/// What reads and writes transactions must not contain: the signer links it beside keys.
+const NOT_BESIDE_KEYS: [&str; 8] = ["tokio", "hyper", "futures-util", "rustls", "sqlx", "revm", "devnet", "chain"];
+
+/// The names of all crates that one of ours is linked from.
+fn linked(name: &str, options: &[&str]) -> BTreeSet<String> {
     let output = Command::new(env!("CARGO"))
-        .args(["tree", "-p", "bursar", "-e", "normal", "--offline", "--locked", "--prefix", "none", "--format", "{p}"])
+        .args(["tree", "-p", name, "-e", "normal", "--offline", "--locked", "--prefix", "none", "--format", "{p}"])
         .args(options)
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .output()
@@ -94,10 +99,20 @@ fn linked(options: &[&str]) -> BTreeSet<String> {
 
 #[test]
 fn production_is_built_without_the_lab() {
-    let (production, everything) = (linked(&["--no-default-features"]), linked(&[]));
+    let (production, everything) = (linked("bursar", &["--no-default-features"]), linked("bursar", &[]));
     assert!(production.contains("store"), "{production:?}");
     for name in NOT_IN_PRODUCTION {
         assert!(!production.contains(name), "{name} is in the build for production");
+        assert!(everything.contains(name), "{name} is in no build: correct the list");
+    }
+}
+
+#[test]
+fn what_the_signer_will_link_has_no_network() {
+    let (tx, everything) = (linked("tx", &[]), linked("bursar", &[]));
+    assert!(tx.contains("secp256k1"), "{tx:?}");
+    for name in NOT_BESIDE_KEYS {
+        assert!(!tx.contains(name), "{name} is in tx");
         assert!(everything.contains(name), "{name} is in no build: correct the list");
     }
 }
