@@ -106,7 +106,7 @@ async fn a_lagging_node_is_no_fork(rig: Rig) {
     walk(&mut follower, &*rig.chain, &watched).await;
     let old = trail(&follower);
     for lag in [1, 5, 12] {
-        // Enough nodes are right to answer whatever a quorum must; whom the head is asked of is left to chance.
+        // Enough nodes are right for every quorum; which node is asked for the head is left to chance.
         for endpoint in 0..ENDPOINTS {
             rig.view(endpoint, View { lag, ..View::default() });
             let (chain, _) = rig.client(2);

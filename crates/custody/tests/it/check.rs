@@ -7,11 +7,11 @@ use store::utxo::{AddressKind, Block, Hash, NewAddress, NewOutput, NewTx};
 
 use crate::world::{COSTS, coin, script_of, signed, target};
 
-/// What keeps such changes out, taken away.
+/// Removes the triggers that refuse such changes.
 const UNGUARDED: &str = "DROP TRIGGER trg_transaction_fixed; DROP TRIGGER trg_input_fixed; \
                          DROP TRIGGER trg_output_fixed; DROP TRIGGER trg_output_kept";
 
-/// What somebody did, how it is undone, and what is found.
+/// A change by hand, how it is undone, and the words of the finding.
 const CASES: [(&str, &str, &str); 8] = [
     (
         "UPDATE transactions SET raw_tx = substr(raw_tx, 1, length(raw_tx) - 1) WHERE id = 1",

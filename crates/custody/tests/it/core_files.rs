@@ -260,7 +260,7 @@ fn a_coinbase_without_a_block_is_left_out() {
 fn an_output_that_is_not_ours_may_be_locked() {
     let copied = Copied::new();
     copied.edit("locked.json", |value| {
-        // Somebody whom we paid: what we pay ourselves is there a second time, as received.
+        // An output that we paid to others. One that we paid to ourselves has a second entry, as received.
         let history: Value = serde_json::from_str(&copied.text("history.json")).unwrap();
         let entries = history["transactions"].as_array().unwrap();
         let same = |one: &Value, other: &Value| one["txid"] == other["txid"] && one["vout"] == other["vout"];

@@ -23,7 +23,7 @@ async fn another() -> TestDb {
     db
 }
 
-/// All of a deposit that waits goes to somebody else: what spends it pays us nothing.
+/// Pays all of a waiting deposit to others, so that the transaction which spends it pays us nothing.
 async fn passed_on(wallet: &mut Wallet<'_>) -> (Hash, Payout) {
     let deposit = wallet.deposit(&[(our_address(0, 0, KINDS[1]), 1_000_000)], 3_000).await;
     wallet.sync().await;
@@ -51,7 +51,7 @@ fn a_bitcoind_that_lags_undoes_nothing() {
         assert_eq!(wallet.follow.step(10, NOW).await.unwrap(), Step::Idle);
         wallet.sync().await;
         assert_eq!((db.tip().await.unwrap(), wallet.outputs().await), (tip, known), "three blocks fewer");
-        // Another branch, and still lower: nobody knows yet which of the two it will be.
+        // Another branch, and still lower: it is not known yet which of the two will win.
         wallet.node.mine_only(&[]).await;
         assert_eq!(wallet.follow.step(10, NOW).await.unwrap(), Step::Idle);
         assert_eq!(db.tip().await.unwrap(), tip);
@@ -439,7 +439,7 @@ fn what_an_import_did_not_see_of_the_chain_is_read_from_bitcoind() {
             assert_eq!(refused.code(), "UTXO_RESTORING");
         }
         let mut read = Vec::new();
-        // Whatever the first block of interest is for those that begin anew.
+        // The birthday counts only for a store that begins anew, so it may be the tip here.
         let mut follow = Follow::new(&late, &chain, tip);
         follow.restore(id, NOW, |height, _| read.push(height)).await.unwrap();
         assert_eq!(read, (tip - 3..=tip).collect::<Vec<_>>());

@@ -123,7 +123,7 @@ async fn double_spends(wallet: &mut Wallet<'_>) {
         let mined = wallet.node.pays(&coin, &other, 9_000);
         wallet.node.send(&shown).await.unwrap();
         wallet.sync_and_agree("the one").await;
-        // Somebody spends what they have not got: we push it, and lose the child too.
+        // The payer spends a coin twice: we push the payment that will lose, and lose the child with it.
         let child = wallet.push(received(&shown, 0), QUICK).await;
         wallet.sync_and_agree("and our child").await;
         wallet.node.mine_only(std::slice::from_ref(&mined)).await;

@@ -1,5 +1,5 @@
-//! What the wallet decides: money adds up, rules of nodes are kept, and what is built can be signed. Then the same with a
-//! store and a real node.
+//! The wallet's decisions: money adds up, rules of nodes are kept, and built transactions can be signed. Then the same
+//! with a store and a real node.
 //!
 //! Tests whose name holds `bitcoind` start the node whose path is in `BURSAR_TEST_BITCOIND`. Imports of other people's
 //! wallets: Bitcoin Core is found by `BURSAR_TEST_BITCOIN_WALLET`, the program around bdk_wallet by `BURSAR_TEST_BDK`.

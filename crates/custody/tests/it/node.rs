@@ -1,4 +1,4 @@
-//! A real Bitcoin Core on regtest, and somebody else's purse of many small coins.
+//! A real Bitcoin Core on regtest, and a foreign purse of many small coins.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -24,9 +24,9 @@ use tx::bitcoin::transaction::build;
 use tx::{Address, Coin, Draft, Payment};
 
 const REGTEST: Network = Network::Regtest;
-/// Somebody who pays us, and somebody who is paid for blocks; the latter has another key after each reorg.
+/// The key of a stranger who pays us, and that of the miner, who takes another key after each reorg.
 const PURSE: u32 = 1_000;
-const NOBODY: u32 = 5_000;
+const MINER: u32 = 5_000;
 /// Two transactions of the purse make so many coins each, of so many satoshi.
 const SPLITS: usize = 2;
 const COINS: u64 = 200;
@@ -167,7 +167,7 @@ impl Node {
     }
 
     fn miner(&self) -> Address {
-        Key::numbered(NOBODY + self.forks).bitcoin(REGTEST)
+        Key::numbered(MINER + self.forks).bitcoin(REGTEST)
     }
 
     /// One block with these transactions and no others.
@@ -269,10 +269,10 @@ impl Node {
         finalize(&Key::numbered(PURSE).sign_psbt(&unsigned.bytes)).expect("the purse's own coins")
     }
 
-    /// A coin of the purse pays these at that fee; the rest goes to nobody.
+    /// A coin of the purse pays these at that fee; the rest goes to the miner's key.
     pub fn pays(&self, coin: &Input, payments: &[(Address, u64)], fee: u64) -> Vec<u8> {
         let paid: u64 = payments.iter().map(|(_, satoshi)| satoshi).sum();
-        let rest = (Key::numbered(NOBODY).taproot(REGTEST), coin.amount_sat - paid - fee);
+        let rest = (Key::numbered(MINER).taproot(REGTEST), coin.amount_sat - paid - fee);
         self.foreign(std::slice::from_ref(coin), &[payments, &[rest]].concat())
     }
 }

@@ -40,7 +40,7 @@ async fn built(kinds: &'static [AddressKind]) {
             }
         }
         assert!(changes[1] > 20, "{changes:?}");
-        // What is tested is also taken, one after the other out of the change of the one before.
+        // The node takes each transaction that it has tested; each is paid out of the change of the one before.
         for count in [1, 2, 100] {
             wallet.pay(0, pay(&vec![5_000; count]), QUICK).await.unwrap();
             wallet.sync_and_agree("taken").await;
@@ -74,7 +74,7 @@ fn bitcoind_takes_what_spends_both() {
     on(Engine::Sqlite, async |_| built(&KINDS).await);
 }
 
-/// What is left over and no change is small, and goes to the miner.
+/// A rest that is too small for change goes to the miner.
 #[test]
 fn bitcoind_takes_what_has_no_change() {
     on(Engine::Sqlite, async |db| {
@@ -84,7 +84,7 @@ fn bitcoind_takes_what_has_no_change() {
         fund(&mut wallet, &KINDS).await;
         for (rate, amount) in RATES.into_iter().zip([90_000_u64, 150_000, 270_000, 640_000, 910_000]) {
             let costs = Costs { rate, long_term_rate: 2_000, most_fee: 2_000_000 };
-            // One input, one output; and 100 satoshi that nobody wants.
+            // One input, one output; and 100 satoshi, too few for change.
             let fee = fee_for(rate, 4 * 111) + 100;
             let target = Target { recipients: pay(&[amount - fee]), change: ScriptKind::P2wpkh, costs, aim: Aim::Pay };
             let made = wallet.make(0, &target, &our_script(0, 2, KINDS[0]), Allow::default()).await;

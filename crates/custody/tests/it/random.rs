@@ -1,4 +1,4 @@
-//! Steps of a wallet's life in an order that nobody chose, compared with the node after each. The seed makes it
+//! Steps of a wallet's life in a random order, compared with the node after each. The seed makes it
 //! repeatable, as far as a node is: only hashes and the time of blocks differ.
 
 use std::collections::BTreeMap;
@@ -97,7 +97,7 @@ impl Life<'_> {
         "blocks"
     }
 
-    /// A miner has one of ours that nobody expects: replaced, given up, not sent yet, or of another branch.
+    /// A miner has one of ours that was replaced, given up, not sent yet, or is of another branch.
     async fn odd_block(&mut self) -> &'static str {
         for _ in 0..5 {
             let at = self.random.index(self.ours.len().max(1));
@@ -258,7 +258,7 @@ impl Life<'_> {
 
     async fn restart(&mut self) -> &'static str {
         self.wallet.follow = Follow::new(self.wallet.db, self.wallet.chain, 1);
-        // What is pending could no longer be given up after it.
+        // After a restore a pending transaction cannot be given up any more.
         if self.random.below(2) == 0 && self.one_of_ours(Status::Pending).await.is_none() {
             self.wallet.follow.restore(self.wallet.id, self.wallet.now, |_, _| ()).await.unwrap();
             return "a restore";

@@ -102,7 +102,7 @@ fn a_backup_is_brought_up_to_date_from_bitcoind() {
         assert!(since.made[1..].iter().all(|payout| restored.waiting.contains(&payout.hash)));
         wallet.agree("restored", &[since.pending.hash]).await;
         all_is_known(&wallet, &since).await;
-        // Nobody knows whether it was sent after the backup, so it cannot be given up. It can be sent.
+        // It may have been sent after the backup, so it cannot be given up. It can be sent.
         let refused = wallet.db.abandon(since.pending.hash, "test", "no longer wanted", now).await.unwrap_err();
         assert_eq!(refused.code(), "UTXO_NOT_PENDING");
         wallet.broadcast(&since.pending).await;

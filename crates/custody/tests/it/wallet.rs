@@ -235,7 +235,7 @@ impl<'a> Wallet<'a> {
         let kind = change_kind(kind_of_script(&script));
         let target = replacement(&waiting, terms, costs, kind).unwrap();
         let Ok(first) = plan(&[], &target, &script) else { return (target, script) };
-        // Every other time nobody is asked: our own arithmetic must be enough.
+        // Every other time no node is asked: our own arithmetic must be enough.
         if self.locks.is_multiple_of(2) {
             return (target, script);
         }
@@ -264,7 +264,7 @@ impl<'a> Wallet<'a> {
         }
         let (payout, lock) = self.make(old.account, &target, &script, Allow::default()).await.unwrap();
         self.db.replace(self.id, &payout.new_tx(), Some(lock), self.now).await.unwrap();
-        // Whoever looks now sees the old one, which changes nothing.
+        // The mempool still shows the old one, which changes nothing.
         self.sync().await;
         assert_eq!(self.status(payout.hash).await, Some((Status::Pending, None)));
         assert_eq!(self.status(old.hash).await, Some((Status::Replaced, None)));
@@ -308,8 +308,9 @@ impl<'a> Wallet<'a> {
 
     // ---- the store held against the node -----------------------------------------------------------------------
 
-    /// After a reorg a node drops what is not final any more, or spends a coinbase that is not mature any more. The store
-    /// does not: it is sent again, as a wallet does. What the node does not take even so must have one of these reasons.
+    /// After a reorg a node drops transactions that are not final any more, or that spend a coinbase which is not mature
+    /// any more. The store keeps them, and they are sent again, as a wallet does. If the node refuses one even so, it has
+    /// one of these reasons.
     pub async fn resend(&mut self, what: &str) {
         let mut absent = Vec::new();
         for (hash, raw, status) in self.db.unconfirmed(self.id).await.unwrap() {

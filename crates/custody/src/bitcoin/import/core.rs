@@ -63,7 +63,7 @@ fn network_named(chain: &str) -> Option<Network> {
     }
 }
 
-/// The whole range of each descriptor: whatever Core watches is watched here.
+/// The whole range of each descriptor, so that all addresses that Core watches are watched here.
 fn derive(part: &Part, network: Network) -> Result<(Addresses, Vec<String>), ImportError> {
     let mut descriptors = part.read_object::<Descriptors>()?.descriptors;
     if descriptors.is_empty() {

@@ -53,7 +53,7 @@ fn export() -> Export {
         tx(7, &[(6, 1)], &[(84, 100), (6, 3_880)], None),
         tx(8, &[(6, 1)], &[(84, 100), (6, 3_870)], None),
         tx(9, &[(6, 1)], &[(84, 100), (6, 3_860)], None),
-        // Change of change, and somebody's payment.
+        // Change of change, and a payment by others.
         tx(10, &[(9, 1)], &[(85, 60), (7, 3_790)], None),
         tx(11, &[(91, 3)], &[(8, 42)], None),
     ];
@@ -148,7 +148,7 @@ db_test! {
     }
 
     async fn an_import_that_was_killed_is_run_again(db: TestDb) {
-        // What one import without a break comes to, in a database of its own.
+        // The result of an import without a break, in a database of its own.
         let calm = store::testing::fresh(db.db.engine()).await;
         calm.migrate(NOW).await.unwrap();
         let report = whole(&calm, "w").await.unwrap();
@@ -193,7 +193,7 @@ db_test! {
         fresh.migrate(NOW).await.unwrap();
         let error = import(&fresh, "w", &export, NOW, &mut |_| {}).await.unwrap_err();
         assert!(matches!(error, ImportError::Mismatch(_)), "{error}");
-        // What it left does no harm.
+        // The rows that a failed import left do no harm.
         assert_eq!(import(&fresh, "w", &good, NOW, &mut |_| {}).await.unwrap().balance.outputs, 4);
         assert_eq!(import(db, "w", &good, NOW, &mut |_| {}).await.unwrap().balance.outputs, 4);
     }
@@ -216,7 +216,7 @@ db_test! {
         assert_eq!(import(db, "new", &low, NOW, &mut |_| {}).await.unwrap().balance.outputs, 2);
         assert_eq!(waits(db).await[1], (WalletStatus::Restoring, Some(21)), "the store was followed further");
 
-        // What cannot end well begins nothing.
+        // An import that cannot succeed stores nothing.
         let mut other = low.clone();
         assert_eq!(import(db, "third", &other, NOW, &mut |_| {}).await.unwrap_err().code(), "UTXO_ADDRESS_TAKEN");
         other.addresses.clear();
