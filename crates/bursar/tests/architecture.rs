@@ -24,7 +24,10 @@ const TABLE: [(&str, &[&str]); 13] = [
     ("terminal", &["domain", "store", "spot"]),
     ("devnet", &["domain", "tx"]),
     ("lab", &["domain", "tx", "store", "spot", "chain", "transfer", "custody", "server", "terminal", "devnet"]),
-    ("bursar", &["domain", "tx", "store", "spot", "chain", "transfer", "custody", "server", "terminal", "devnet", "lab"]),
+    (
+        "bursar",
+        &["domain", "tx", "store", "spot", "chain", "transfer", "custody", "server", "terminal", "devnet", "lab"],
+    ),
 ];
 
 /// Crates from outside that only some of ours may use.

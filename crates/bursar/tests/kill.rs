@@ -1,4 +1,4 @@
-//! Law 2 under SIGKILL: whatever was acknowledged is there, once, and the books balance after every restart.
+//! Laws 1 and 2 under SIGKILL: whatever was acknowledged is there, once, and the books balance after every restart.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader};

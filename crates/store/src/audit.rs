@@ -1,4 +1,4 @@
-//! `bursar audit`: laws 1 and 2 (docs/laws.md), proven over live data.
+//! `bursar audit`: laws 1, 2 and 7 (docs/laws.md), proven over live data.
 //!
 //! Everything is read from one snapshot, so traffic goes on meanwhile and causes no false alarm. Rows are streamed
 //! or added up by the database; memory does not grow with the journal.

@@ -1,4 +1,4 @@
-//! A request with several faults is answered with the fault of the earliest check (issue 004, section 1.5.8).
+//! A request with several faults is answered with the fault of the earliest check (004 §1.5.8, docs/sources.md).
 
 use std::time::Duration;
 

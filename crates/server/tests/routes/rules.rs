@@ -1,4 +1,4 @@
-//! Every row of the security tables (issue 004, section 1.5) as an attack over HTTP: one line each, with its code.
+//! Every row of the security tables (004 §1.5, docs/sources.md) as an attack over HTTP: one line each, with its code.
 
 use std::time::Duration;
 

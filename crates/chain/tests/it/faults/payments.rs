@@ -1,4 +1,4 @@
-//! Laws 3 to 5: what was sent may have arrived, what is unknown is not failed, and only a proof says that a payment can
+//! Laws 4 and 5: what was sent may have arrived, what is unknown is not failed, and only a proof says that a payment can
 //! never be mined.
 
 use chain::client::{Chain, Sent};
