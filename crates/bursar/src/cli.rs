@@ -4,7 +4,6 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-
 use terminal::failure::{Exit, Failure};
 
 #[cfg(feature = "lab")]

@@ -9,10 +9,9 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use store::Options;
 use store::db::describe_url;
-use toml::{Table, Value};
-
 use terminal::failure::Failure;
 use terminal::files::read_text;
+use toml::{Table, Value};
 
 /// Every setting has a default, so every setting has a name to be found by.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

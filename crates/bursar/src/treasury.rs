@@ -8,9 +8,9 @@ use domain::{
 };
 use serde::Deserialize;
 use store::catalog::Catalog;
+use terminal::failure::Failure;
 
 use crate::config::parse_toml;
-use terminal::failure::Failure;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

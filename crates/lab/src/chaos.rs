@@ -10,16 +10,16 @@ use domain::random::Random;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use store::db::sqlite_url;
+use terminal::audit::AuditReport;
+use terminal::clock::{Stopwatch, SystemClock};
+use terminal::failure::{CommandResult, Exit, Failure};
+use terminal::output::{say, table, thousands};
 
 use crate::bench::site::EngineName;
 use crate::postgres::PrivatePostgres;
 use crate::rig::customers::{Counters, Customer, Verdict, drain};
 use crate::rig::process::Process;
 use crate::rig::{Rig, program, trouble};
-use terminal::audit::AuditReport;
-use terminal::clock::{Stopwatch, SystemClock};
-use terminal::failure::{CommandResult, Exit, Failure};
-use terminal::output::{say, table, thousands};
 
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {

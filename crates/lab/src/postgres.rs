@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use store::db::percent_encoded;
-
 use terminal::clock::Stopwatch;
 use terminal::failure::Failure;
 use terminal::output::warn;

@@ -2,7 +2,6 @@
 
 use store::Db;
 use store::catalog::{read_authors, read_catalog};
-
 use terminal::failure::Failure;
 
 /// Refuses a database in which another author has changed settings. Ask before the first change.

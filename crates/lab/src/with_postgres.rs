@@ -3,10 +3,10 @@
 use std::process::{Command, ExitCode};
 
 use rustix::process::{Pid, Signal, kill_process};
+use terminal::failure::Failure;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::postgres::{PrivatePostgres, descendants_of};
-use terminal::failure::Failure;
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {

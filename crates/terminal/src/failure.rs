@@ -121,3 +121,20 @@ impl From<UtxoError> for Failure {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_that_another_process_reported_keeps_its_code_and_exit() {
+        let line = r#"{"error":{"code":"LEG_TIMEOUT","message":"no answer","hint":"does it run?","help":"a page"}}"#;
+        let failure = Failure::reported(line, Some(3)).expect("a report");
+        assert_eq!(
+            (failure.code.as_ref(), failure.hint.as_str(), failure.exit),
+            ("LEG_TIMEOUT", "does it run?", Exit::Outside)
+        );
+        assert!(Failure::reported("thread 'main' panicked", Some(101)).is_none());
+        assert!(Failure::reported(line, None).is_none(), "a process that was killed reports nothing");
+    }
+}

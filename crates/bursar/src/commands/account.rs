@@ -7,12 +7,12 @@ use store::Db;
 use store::catalog::read_assets;
 use store::ledger::journal::{AccountFilter, AccountListing, list_accounts};
 use store::ledger::{NewAccount, Opened, StatusChange, balances};
-
-use super::apply::Actor;
-use super::{Context, decimal};
 use terminal::clock::SystemClock;
 use terminal::failure::{CommandResult, Exit, Failure};
 use terminal::output::table;
+
+use super::apply::Actor;
+use super::{Context, decimal};
 
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]

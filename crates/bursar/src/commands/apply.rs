@@ -5,13 +5,13 @@ use std::path::PathBuf;
 use domain::Clock;
 use serde_json::json;
 use store::catalog::{Author, Change, read_catalog};
-
-use super::Context;
-use crate::treasury;
 use terminal::clock::SystemClock;
 use terminal::failure::{CommandResult, Failure};
 use terminal::files::read_text;
 use terminal::output::table;
+
+use super::Context;
+use crate::treasury;
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {

@@ -10,6 +10,10 @@ use spot::service::Limits;
 use spot::{Disk, Engine, SpotError};
 use store::Db;
 use store::audit::{Progress, Report};
+use terminal::audit::AuditReport;
+use terminal::clock::{Stopwatch, SystemClock};
+use terminal::failure::{CommandResult, Failure};
+use terminal::output::thousands;
 use transfer::audit::{AuditError, Options};
 use transfer::leg::Leg;
 use transfer::leg::spot::SpotLeg;
@@ -17,10 +21,6 @@ use transfer::leg::spot::SpotLeg;
 use super::spot::serve as spot_serve;
 use super::{Context, serve};
 use crate::config::{Config, SpotKind};
-use terminal::audit::AuditReport;
-use terminal::clock::{Stopwatch, SystemClock};
-use terminal::failure::{CommandResult, Failure};
-use terminal::output::thousands;
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {

@@ -6,10 +6,10 @@ use serde_json::{Map, Value, json};
 use store::Db;
 use store::catalog::read_assets;
 use store::ledger::balances::{Totals, totals};
-
-use super::{Context, decimal};
 use terminal::failure::{CommandResult, Failure};
 use terminal::output::table;
+
+use super::{Context, decimal};
 
 pub async fn run(context: &Context) -> CommandResult {
     let db = context.open().await?;

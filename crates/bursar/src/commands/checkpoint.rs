@@ -2,10 +2,10 @@
 
 use domain::Clock;
 use serde_json::json;
-
-use super::Context;
 use terminal::clock::SystemClock;
 use terminal::failure::CommandResult;
+
+use super::Context;
 
 pub async fn run(context: &Context) -> CommandResult {
     let db = context.open().await?;

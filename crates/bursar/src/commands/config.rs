@@ -1,11 +1,11 @@
 //! `bursar config check`: reads the configuration as every other command would, and shows the result.
 
 use serde_json::json;
+use terminal::failure::{CommandResult, Failure};
+use terminal::output::table;
 
 use super::Context;
 use store::db::describe_url;
-use terminal::failure::{CommandResult, Failure};
-use terminal::output::table;
 
 pub fn check(context: &Context) -> CommandResult {
     let file = context.file.as_deref().map_or_else(|| "none (defaults)".to_owned(), |file| file.display().to_string());

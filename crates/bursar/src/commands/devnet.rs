@@ -5,12 +5,11 @@ use std::time::Duration;
 
 use devnet::{Devnet, DevnetSettings, Key, PREFUNDED, bitcoin, evm, tron};
 use serde_json::{Value, json};
-use tokio::signal::unix::{SignalKind, signal};
-
 use terminal::clock::SystemClock;
 use terminal::duration::parse_duration;
 use terminal::failure::{CommandResult, Failure};
 use terminal::output::{say, table};
+use tokio::signal::unix::{SignalKind, signal};
 
 const ABOUT: &str = "\
 Bitcoin (regtest), an EVM chain (chain id 56) and TRON on loopback, in memory, speaking their real protocols: ethers, \

@@ -8,10 +8,10 @@ use serde_json::json;
 use store::catalog::read_assets;
 use store::ledger::journal::{MovementFilter, list_movements};
 use store::ledger::row::MovementRow;
-
-use super::{Context, decimal};
 use terminal::failure::CommandResult;
 use terminal::output::table;
+
+use super::{Context, decimal};
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {

@@ -4,10 +4,10 @@ use domain::Clock;
 use serde_json::json;
 use store::db::describe_url;
 use store::{Db, Options};
-
-use super::Context;
 use terminal::clock::SystemClock;
 use terminal::failure::CommandResult;
+
+use super::Context;
 
 pub async fn run(context: &Context) -> CommandResult {
     let options = Options { create: true, ..context.config.store_options() };

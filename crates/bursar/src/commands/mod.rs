@@ -21,10 +21,10 @@ use std::path::PathBuf;
 
 use domain::{Amount, Precision};
 use store::Db;
-
-use crate::config::Config;
 use terminal::failure::Failure;
 use terminal::output::say;
+
+use crate::config::Config;
 
 /// What every command is given.
 pub struct Context {

@@ -15,6 +15,10 @@ use spot::Engine;
 use spot::net::{Client, Server, Token};
 use spot::service::{Ended, Limits};
 use store::Db;
+use terminal::clock::SystemClock;
+use terminal::failure::{CommandResult, Failure};
+use terminal::files::read_secret;
+use terminal::output::say;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -25,10 +29,6 @@ use transfer::{Assets, Coordinator, IdMaker, Intake, IntakeSettings, Metrics, Se
 
 use super::{Context, spot as spot_command};
 use crate::config::{Config, SpotKind};
-use terminal::clock::SystemClock;
-use terminal::failure::{CommandResult, Failure};
-use terminal::files::read_secret;
-use terminal::output::say;
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {

@@ -6,12 +6,12 @@ use std::time::Duration;
 use domain::{Clock, UserId};
 use serde_json::json;
 use server::auth::{Claims, sign_hs256};
-
-use super::Context;
 use terminal::clock::SystemClock;
 use terminal::duration::parse_duration;
 use terminal::failure::{CommandResult, Failure};
 use terminal::files::read_secret;
+
+use super::Context;
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {

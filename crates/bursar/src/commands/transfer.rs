@@ -10,12 +10,12 @@ use server::api::answer::TransferAnswer;
 use store::Db;
 use store::catalog::read_assets;
 use store::transfer::{Filter, history, list, open, read};
+use terminal::failure::{CommandResult, Failure};
+use terminal::output::table;
 use transfer::operator::{Author, OperatorError, Wanted};
 use transfer::{Assets, Coordinator};
 
 use super::{Context, serve};
-use terminal::failure::{CommandResult, Failure};
-use terminal::output::table;
 
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {

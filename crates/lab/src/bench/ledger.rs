@@ -11,16 +11,16 @@ use serde_json::{Value, json};
 use store::catalog::read_assets;
 use store::ledger::{NewAccount, Opened};
 use store::{Db, Options, StoreError};
+use terminal::audit::AuditReport;
+use terminal::clock::{Stopwatch, SystemClock};
+use terminal::failure::{CommandResult, Failure};
+use terminal::output::{say, table, thousands};
 
 use super::Samples;
 use super::disk::fdatasync;
 use super::site::{EngineName, Site};
 use crate::rig::program::apply_treasury;
 use crate::scratch;
-use terminal::audit::AuditReport;
-use terminal::clock::{Stopwatch, SystemClock};
-use terminal::failure::{CommandResult, Failure};
-use terminal::output::{say, table, thousands};
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {

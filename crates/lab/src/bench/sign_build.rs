@@ -7,14 +7,14 @@ use chain::tron::{Network, TronChain, TronSettings};
 use devnet::{Key, bitcoin as bitcoin_devnet, evm as evm_devnet, tron as tron_devnet};
 use domain::{ChainKind, RawAmount};
 use serde_json::{Value, json};
+use terminal::clock::Stopwatch;
+use terminal::failure::{CommandResult, Failure};
+use terminal::output::{say, table};
 use tx::Input;
 use tx::{Address, BlockHash, BlockRef, Coin, Draft, Fee, Payment, TxHash};
 
 use super::Samples;
 use super::scan::{SOME_TIME, address, pool, sign};
-use terminal::clock::Stopwatch;
-use terminal::failure::{CommandResult, Failure};
-use terminal::output::{say, table};
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {

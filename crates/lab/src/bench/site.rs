@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use store::db::sqlite_url;
-
-use crate::postgres::PrivatePostgres;
 use terminal::failure::Failure;
 use terminal::output::warn;
+
+use crate::postgres::PrivatePostgres;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum EngineName {

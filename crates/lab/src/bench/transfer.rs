@@ -10,6 +10,10 @@ use domain::random::Random;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use store::Db;
+use terminal::audit::AuditReport;
+use terminal::clock::Stopwatch;
+use terminal::failure::{CommandResult, Failure};
+use terminal::output::{say, table, thousands};
 
 use super::Samples;
 use super::disk::fdatasync;
@@ -17,10 +21,6 @@ use super::site::{EngineName, Site};
 use crate::load::command::BENCH;
 use crate::rig::process::{Process, itself};
 use crate::rig::{Rig, write_private};
-use terminal::audit::AuditReport;
-use terminal::clock::Stopwatch;
-use terminal::failure::{CommandResult, Failure};
-use terminal::output::{say, table, thousands};
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {

@@ -17,14 +17,14 @@ use indicatif::ProgressStyle;
 use serde_json::{Value, json};
 use store::utxo::{Allow, LockId, NewAddress, Paths, UtxoError, WalletId, Want};
 use store::{Db, Options};
+use terminal::clock::{Stopwatch, SystemClock};
+use terminal::failure::{CommandResult, Exit, Failure};
+use terminal::output::{say, table, thousands};
 
 use self::blocks::Chain;
 use self::yardstick::Yardstick;
 use super::Samples;
 use super::site::{EngineName, Site};
-use terminal::clock::{Stopwatch, SystemClock};
-use terminal::failure::{CommandResult, Exit, Failure};
-use terminal::output::{say, table, thousands};
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {

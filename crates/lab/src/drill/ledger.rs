@@ -8,10 +8,10 @@ use domain::random::Random;
 use domain::{AccountId, AccountKind, Amount, AssetId, Clock, UserId};
 use store::Db;
 use store::ledger::{NewAccount, Opened};
-
-use crate::scratch;
 use terminal::clock::SystemClock;
 use terminal::failure::{CommandResult, Failure};
+
+use crate::scratch;
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {

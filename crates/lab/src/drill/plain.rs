@@ -35,16 +35,16 @@ use spot::{Answer, Core, Decision as Decided, Disk, Engine, Move, Operation, Set
 use store::catalog::read_assets;
 use store::yardstick::{Direction, PlainLine, PlainTransfer};
 use store::{Db, Options, StoreError};
+use terminal::clock::SystemClock;
+use terminal::failure::{CommandResult, Failure};
+use terminal::files::read_secret;
+use terminal::output::say;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::load::command::BENCH;
 use crate::scratch;
-use terminal::clock::SystemClock;
-use terminal::failure::{CommandResult, Failure};
-use terminal::files::read_secret;
-use terminal::output::say;
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {

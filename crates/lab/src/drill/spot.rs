@@ -10,7 +10,6 @@ use domain::random::Random;
 use domain::{Amount, AssetId, UserId};
 use spot::service::Limits;
 use spot::{Answer, Core, Disk, Engine, Move, Operation, Request, Settings};
-
 use terminal::clock::SystemClock;
 use terminal::failure::{CommandResult, Failure};
 

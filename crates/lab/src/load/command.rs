@@ -9,12 +9,12 @@ use std::time::Duration;
 use domain::{Clock, UserId};
 use serde_json::json;
 use server::auth::{Claims, sign_hs256};
-
-use crate::load::{self, Came, Load, Tally, Traffic};
 use terminal::clock::SystemClock;
 use terminal::failure::{CommandResult, Failure};
 use terminal::files::read_secret;
 use terminal::output::{say, thousands};
+
+use crate::load::{self, Came, Load, Tally, Traffic};
 
 /// Whom the benches' tokens are from and for.
 pub const BENCH: &str = "bench";

@@ -13,10 +13,9 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use terminal::clock::Stopwatch;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-
-use terminal::clock::Stopwatch;
 
 /// How hard, and for how long.
 #[derive(Clone, Copy, Debug)]

@@ -6,10 +6,10 @@ use std::time::Duration;
 use domain::{Clock, UserId};
 use serde_json::Value;
 use server::auth::{Claims, sign_hs256};
+use terminal::clock::SystemClock;
 use tokio::net::TcpStream;
 
 use crate::load;
-use terminal::clock::SystemClock;
 
 pub struct Client {
     /// Where servers are. After a break it turns to the next one.

@@ -17,11 +17,11 @@ use serde_json::json;
 use store::catalog::{read_assets, read_catalog};
 use store::ledger::{NewAccount, Opened};
 use store::{Db, Options};
+use terminal::clock::SystemClock;
+use terminal::failure::{CommandResult, Failure};
 
 use crate::scratch;
 use process::Process;
-use terminal::clock::SystemClock;
-use terminal::failure::{CommandResult, Failure};
 
 /// What every user is given of each asset, in whole coins.
 pub const COINS: i64 = 1_000;

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use terminal::failure::{CommandResult, Failure};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Child;
 
 use super::trouble;
 use crate::postgres::end_with_parent;
-use terminal::failure::{CommandResult, Failure};
 
 pub struct Process {
     child: Child,

@@ -2,9 +2,10 @@
 
 use std::path::PathBuf;
 
-use super::{for_reading, lines};
 use terminal::failure::CommandResult;
 use terminal::output::say;
+
+use super::{for_reading, lines};
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {

@@ -15,7 +15,6 @@ use indicatif::{ProgressBar, ProgressStyle};
 use spot::net::Token;
 use spot::snapshot::Progress;
 use spot::{Disk, SpotError};
-
 use terminal::failure::{CommandResult, Failure};
 
 #[derive(Debug, clap::Subcommand)]

@@ -8,12 +8,12 @@ use domain::random::Random;
 use serde_json::{Value, json};
 use spot::net::Client;
 use spot::{OpId, Request, SUBMISSION_MAX};
-
-use super::{Connection, lines};
-use domain::Clock;
 use terminal::clock::SystemClock;
 use terminal::failure::{CommandResult, Exit, Failure};
 use terminal::output::say;
+
+use super::{Connection, lines};
+use domain::Clock;
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {

@@ -11,14 +11,14 @@ use serde_json::json;
 use spot::net::Server;
 use spot::service::{Ended, Limits};
 use spot::{Core, Disk, Engine, Settings, SpotError, Started};
+use terminal::clock::{Stopwatch, SystemClock};
+use terminal::failure::{CommandResult, Exit, Failure};
+use terminal::output::{say, thousands, warn};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::{TokenSource, bar, show};
 use domain::Clock;
-use terminal::clock::{Stopwatch, SystemClock};
-use terminal::failure::{CommandResult, Exit, Failure};
-use terminal::output::{say, thousands, warn};
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {

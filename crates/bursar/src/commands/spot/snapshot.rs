@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use serde_json::json;
 use spot::{Core, Disk, Settings};
-
-use super::{Connection, bar, send, serve, show};
 use terminal::failure::{CommandResult, Failure};
 use terminal::output::say;
+
+use super::{Connection, bar, send, serve, show};
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {

@@ -6,10 +6,10 @@ use serde_json::json;
 use spot::Storage;
 use spot::snapshot::{read_header, recover, snapshot_name, snapshots};
 use spot::storage::File;
-
-use super::{bar, for_reading, show, steadily};
 use terminal::failure::CommandResult;
 use terminal::output::{say, table, thousands, warn};
+
+use super::{bar, for_reading, show, steadily};
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {

@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 
 use serde_json::json;
-
-use super::{bar, for_reading, show, steadily};
 use terminal::clock::Stopwatch;
 use terminal::failure::CommandResult;
 use terminal::output::{say, thousands};
+
+use super::{bar, for_reading, show, steadily};
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {

@@ -4,12 +4,12 @@ use domain::Clock;
 use serde_json::json;
 use store::Db;
 use store::utxo::{Hash, TxChange, UtxoError, UtxoRefusal};
+use terminal::clock::SystemClock;
+use terminal::failure::CommandResult;
 
 use super::super::Context;
 use super::super::transfer::AuthorArguments;
 use super::{input, known_wallet};
-use terminal::clock::SystemClock;
-use terminal::failure::CommandResult;
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {

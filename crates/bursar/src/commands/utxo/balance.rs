@@ -2,6 +2,9 @@
 
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use terminal::clock::SystemClock;
+use terminal::failure::CommandResult;
+use terminal::output::table;
 
 use domain::Clock;
 use store::Db;
@@ -9,9 +12,6 @@ use store::utxo::{Balance, Wallet, WalletStatus};
 
 use super::super::Context;
 use super::{known_wallet, shown};
-use terminal::clock::SystemClock;
-use terminal::failure::CommandResult;
-use terminal::output::table;
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {

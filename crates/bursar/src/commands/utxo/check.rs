@@ -6,11 +6,11 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use store::Db;
 use store::utxo::{Finding, Wallet};
+use terminal::failure::{CommandResult, Exit, Failure};
+use terminal::output::{table, thousands};
 
 use super::super::Context;
 use super::shown;
-use terminal::failure::{CommandResult, Exit, Failure};
-use terminal::output::{table, thousands};
 
 pub async fn run(context: &Context, db: &Db) -> CommandResult {
     let transactions = db.count_transactions().await?;

@@ -15,13 +15,13 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use store::Db;
 use store::utxo::{UtxoError, WalletId};
+use terminal::clock::SystemClock;
+use terminal::failure::{CommandResult, Failure};
+use terminal::output::{say, warn};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::super::Context;
 use super::known_wallet;
-use terminal::clock::SystemClock;
-use terminal::failure::{CommandResult, Failure};
-use terminal::output::{say, warn};
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {

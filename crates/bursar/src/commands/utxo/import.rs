@@ -7,12 +7,12 @@ use domain::Clock;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use store::Db;
-
-use super::super::Context;
-use super::{input, shown};
 use terminal::clock::SystemClock;
 use terminal::failure::{CommandResult, Exit, Failure};
 use terminal::output::{thousands, warn};
+
+use super::super::Context;
+use super::{input, shown};
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {

@@ -5,9 +5,8 @@ use std::time::Duration;
 use custody::bitcoin::network_of;
 use domain::Timestamp;
 use store::utxo::{Hash, LockId, Network, OutPoint};
-use tx::bitcoin::address;
-
 use terminal::failure::Failure;
+use tx::bitcoin::address;
 
 pub fn hash(text: &str) -> Result<Hash, String> {
     text.parse().map_err(|_| format!("a hash is 64 hexadecimal digits, as a node prints it; this has {}", digits(text)))

@@ -4,12 +4,12 @@ use domain::Clock;
 use serde_json::json;
 use store::Db;
 use store::utxo::Wallet;
+use terminal::clock::SystemClock;
+use terminal::failure::{CommandResult, Failure};
 
 use super::super::Context;
 use super::super::transfer::said;
 use super::{input, known_wallet};
-use terminal::clock::SystemClock;
-use terminal::failure::{CommandResult, Failure};
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum Kind {

@@ -7,13 +7,13 @@ use domain::Clock;
 use serde_json::{Value, json};
 use store::Db;
 use store::utxo::{LeaseRow, LockId, OutPoint, UtxoId};
-
-use super::super::Context;
-use super::{input, known_wallet, shown};
 use terminal::clock::SystemClock;
 use terminal::duration::parse_duration;
 use terminal::failure::{CommandResult, Failure};
 use terminal::output::table;
+
+use super::super::Context;
+use super::{input, known_wallet, shown};
 
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {

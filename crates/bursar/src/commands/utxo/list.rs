@@ -4,11 +4,11 @@ use domain::Clock;
 use serde_json::{Value, json};
 use store::Db;
 use store::utxo::{ListFilter, UtxoId};
+use terminal::clock::SystemClock;
+use terminal::failure::CommandResult;
 
 use super::super::Context;
 use super::{known_wallet, shown};
-use terminal::clock::SystemClock;
-use terminal::failure::CommandResult;
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {

@@ -32,10 +32,10 @@ mod wallet;
 
 use store::Db;
 use store::utxo::{UtxoRefusal, Wallet};
+use terminal::failure::{CommandResult, Failure};
 
 use super::Context;
 use crate::config::nearest;
-use terminal::failure::{CommandResult, Failure};
 
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {

@@ -7,13 +7,13 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use store::Db;
 use store::utxo::{Hash, UtxoError, UtxoRefusal, Wallet};
+use terminal::clock::SystemClock;
+use terminal::failure::{CommandResult, Failure};
+use terminal::output::thousands;
 
 use super::super::Context;
 use super::super::transfer::AuthorArguments;
 use super::{input, known_wallet, shown};
-use terminal::clock::SystemClock;
-use terminal::failure::{CommandResult, Failure};
-use terminal::output::thousands;
 
 #[derive(Debug, clap::Args)]
 #[command(override_usage = "bursar utxo prune [OPTIONS] --reason <REASON> --actor <ACTOR> <WALLET> <HASH|--all>")]

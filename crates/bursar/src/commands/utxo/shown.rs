@@ -3,10 +3,10 @@
 use custody::bitcoin::network_of;
 use domain::Precision;
 use store::utxo::{EventRow, Network, OutputRow, Status, is_mature};
+use terminal::output::{table, thousands};
 use tx::bitcoin::address;
 
 use super::super::decimal;
-use terminal::output::{table, thousands};
 
 /// Satoshi as BTC, with all eight decimals.
 pub fn btc(satoshi: impl Into<i128>) -> String {

@@ -4,12 +4,12 @@ use domain::Clock;
 use serde_json::{Value, json};
 use store::Db;
 use store::utxo::{Hash, Network, TransactionDetail, UtxoError, UtxoRefusal, Wallet};
-
-use super::super::Context;
-use super::{input, known_wallet, shown};
 use terminal::clock::SystemClock;
 use terminal::failure::CommandResult;
 use terminal::output::table;
+
+use super::super::Context;
+use super::{input, known_wallet, shown};
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {

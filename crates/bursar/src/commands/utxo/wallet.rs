@@ -5,11 +5,11 @@ use domain::Clock;
 use serde_json::json;
 use store::Db;
 use store::utxo::{Added, AddressKind, Network, NewAddress, Path, Paths};
+use terminal::clock::SystemClock;
+use terminal::failure::CommandResult;
 
 use super::super::Context;
 use super::{input, known_wallet, shown};
-use terminal::clock::SystemClock;
-use terminal::failure::CommandResult;
 
 #[derive(Debug, clap::Args)]
 pub struct CreateArguments {

@@ -7,11 +7,11 @@ use devnet::Key;
 use domain::{ChainKind, RawAmount, Timestamp};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use serde_json::{Value, json};
+use terminal::failure::{CommandResult, Failure};
 use tx::Input;
 use tx::{Address, Coin, Draft, Fee, Payment, Unsigned, bitcoin, evm, tron};
 
 use super::node::trouble;
-use terminal::failure::{CommandResult, Failure};
 
 /// What the blocks hold.
 #[derive(Clone, Copy, Debug)]

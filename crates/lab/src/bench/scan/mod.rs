@@ -6,6 +6,10 @@ mod node;
 
 pub use fill::{SOME_TIME, address, sign};
 pub use node::{pool, trouble};
+use terminal::clock::Stopwatch;
+use terminal::duration::parse_duration;
+use terminal::failure::{CommandResult, Failure};
+use terminal::output::{say, table, thousands};
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -26,10 +30,6 @@ use super::Samples;
 use crate::rig::process::Process;
 use fill::{Control, Filled, PAID, Plan};
 use node::{BITCOIN_LOGIN, RealNode};
-use terminal::clock::Stopwatch;
-use terminal::duration::parse_duration;
-use terminal::failure::{CommandResult, Failure};
-use terminal::output::{say, table, thousands};
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {

@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use chain::endpoint::{EndpointSettings, Pool, PoolSettings, json_rpc};
 use serde_json::{Value, json};
-
-use crate::postgres::end_with_parent;
 use terminal::clock::SystemClock;
 use terminal::failure::Failure;
+
+use crate::postgres::end_with_parent;
 
 /// A real node as a child, with its own folder.
 pub struct RealNode {

@@ -23,7 +23,7 @@ use terminal::failure::{CommandResult, Failure};
 use terminal::output::{say, table, thousands, warn};
 
 use super::Samples;
-use super::disk::{Probe, fdatasync};
+use super::disk::fdatasync;
 use durable::{recovery, snapshot};
 use memory::memory;
 use speed::{Measured, Source, apply_only, funding, in_process, loopback};
@@ -124,14 +124,26 @@ impl Figure {
     }
 }
 
-pub async fn run(arguments: &Arguments, as_json: bool) -> CommandResult {
-    let site = Site::prepare(arguments)?;
+/// All figures of speed, over all rounds.
+#[derive(Default)]
+struct Speed {
+    /// In this process, with so many operations outstanding: 1, 64, 4096.
+    one: Figure,
+    some: Figure,
+    many: Figure,
+    /// Over the network.
+    net: Figure,
+    /// On the bare state.
+    applied: Samples,
+    /// The median latency of one operation, as a multiple of one sync.
+    p50_ratio: Samples,
+    /// Syncs of the bare disk.
+    disk: Samples,
+}
+
+/// All figures in turn, round by round. The first round is not counted.
+async fn measure_speed(site: &Site, arguments: &Arguments, bar: &ProgressBar) -> Result<Speed, Failure> {
     let time = Duration::from_millis(arguments.slice_ms);
-    let bar = if as_json { ProgressBar::hidden() } else { ProgressBar::new(0) };
-    bar.set_length(u64::from(arguments.rounds + 1) * 5 + 3);
-    // Memory is measured first: memory that the allocator keeps from earlier work would hide the growth.
-    let memory = memory(arguments.accounts, arguments.operations)?;
-    bar.inc(1);
     let ids = Arc::new(Generator::new(SystemClock, NodeId::new(1).ok_or_else(|| bug("node"))?));
     let folder = site.new_log("speed")?;
     let (core, _) = Core::open(Arc::new(Disk::lock(&folder)?), &Settings::default(), &mut |_| {})?;
@@ -151,10 +163,7 @@ pub async fn run(arguments: &Arguments, as_json: bool) -> CommandResult {
     }
     let mut source = Source { ids: Arc::clone(&ids), random: Random::from_seed(7) };
 
-    let mut probes: Vec<Probe> = Vec::new();
-    let (mut one, mut some, mut many, mut net) =
-        (Figure::default(), Figure::default(), Figure::default(), Figure::default());
-    let (mut applied, mut p50_ratio) = (Samples::default(), Samples::default());
+    let mut speed = Speed::default();
     let probe = || fdatasync(&site.0, time / 4).map_err(|error| disk_trouble(&error));
     for round in 0..=arguments.rounds {
         let counted = round > 0;
@@ -163,10 +172,10 @@ pub async fn run(arguments: &Arguments, as_json: bool) -> CommandResult {
         let after = probe()?;
         bar.inc(1);
         if counted {
-            p50_ratio.push(measured.quantile_us(500) / ((before.p50_us + after.p50_us) / 2.0));
-            one.push(&measured);
+            speed.p50_ratio.push(measured.quantile_us(500) / ((before.p50_us + after.p50_us) / 2.0));
+            speed.one.push(&measured);
         }
-        for (outstanding, figure) in [(64, &mut some), (4_096, &mut many)] {
+        for (outstanding, figure) in [(64, &mut speed.some), (4_096, &mut speed.many)] {
             let measured = in_process(&engine, &ids, outstanding, time).await?;
             bar.inc(1);
             if counted {
@@ -179,9 +188,9 @@ pub async fn run(arguments: &Arguments, as_json: bool) -> CommandResult {
         let applied_per_s = apply_only(&mut state, &mut source, time / 4)?;
         bar.inc(1);
         if counted {
-            net.push(&measured);
-            applied.push(applied_per_s);
-            probes.extend([before, after, between]);
+            speed.net.push(&measured);
+            speed.applied.push(applied_per_s);
+            [before, after, between].iter().for_each(|probe| speed.disk.push(probe.per_s));
         }
     }
     drop(client);
@@ -189,13 +198,22 @@ pub async fn run(arguments: &Arguments, as_json: bool) -> CommandResult {
     if let Ended::Failed(error) = engine.stop().await {
         return Err(bug(error));
     }
-    drop(state);
+    Ok(speed)
+}
+
+pub async fn run(arguments: &Arguments, as_json: bool) -> CommandResult {
+    let site = Site::prepare(arguments)?;
+    let bar = if as_json { ProgressBar::hidden() } else { ProgressBar::new(0) };
+    bar.set_length(u64::from(arguments.rounds + 1) * 5 + 3);
+    // Memory is measured first: memory that the allocator keeps from earlier work would hide the growth.
+    let memory = memory(arguments.accounts, arguments.operations)?;
+    bar.inc(1);
+    let speed = measure_speed(&site, arguments, &bar).await?;
     let snapshot = snapshot(&site, arguments.accounts).await?;
     bar.inc(1);
     let recovery = recovery(&site, arguments.operations)?;
     bar.finish_and_clear();
-    let mut disk = Samples::default();
-    probes.iter().for_each(|probe| disk.push(probe.per_s));
+    let Speed { one, some, many, net, applied, p50_ratio, disk } = speed;
     let ratio = many.per_s.ratio_to(&applied);
     let body = json!({
         "bench": "spot",

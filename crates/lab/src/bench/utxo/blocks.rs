@@ -5,9 +5,9 @@ use domain::Clock;
 use domain::random::Random;
 use store::Db;
 use store::utxo::{Block, Hash, NewOutput, NewTx, OutPoint, UtxoError};
+use terminal::clock::{Stopwatch, SystemClock};
 
 use crate::bench::Samples;
-use terminal::clock::{Stopwatch, SystemClock};
 
 const TRANSACTIONS: usize = 2_500;
 const DEPOSITS: usize = 40;

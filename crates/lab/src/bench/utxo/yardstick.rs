@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
-
 use terminal::failure::Failure;
 
 pub struct Yardstick(PathBuf);
