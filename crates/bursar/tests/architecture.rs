@@ -119,3 +119,26 @@ fn what_the_signer_will_link_has_no_network() {
         assert!(everything.contains(name), "{name} is in no build: correct the list");
     }
 }
+
+/// Words that once named several types, and now name one or none. Another type takes another noun, or its crate's name
+/// in front (`SpotRefusal`).
+const ONE_TYPE: [&str; 9] = ["Outcome", "Refusal", "Sent", "Asked", "Node", "Wallet", "Draft", "Wish", "Desk"];
+
+#[test]
+fn a_word_names_one_type() {
+    let mut named: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for (file, text) in modules::every_source() {
+        for line in text.lines() {
+            let words: Vec<&str> = line.split(|letter: char| !letter.is_alphanumeric() && letter != '_').collect();
+            for pair in words.windows(2) {
+                if ["struct", "enum", "trait", "type"].contains(&pair[0]) && ONE_TYPE.contains(&pair[1]) {
+                    named.entry(pair[1].to_owned()).or_default().insert(file.display().to_string());
+                }
+            }
+        }
+    }
+    assert!(named.contains_key("Outcome"), "the sources were not read");
+    for (word, files) in named {
+        assert!(files.len() == 1, "{word} names a type in each of {files:?}");
+    }
+}

@@ -22,6 +22,21 @@ fn files(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
+/// Every source file of every crate, tests left out, with its text.
+pub fn every_source() -> Vec<(PathBuf, String)> {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(crates).expect("the folder of all crates") {
+        files(&entry.expect("an entry").path().join("src"), &mut found);
+    }
+    let rust = |file: &PathBuf| file.extension().is_some_and(|extension| extension == "rs");
+    let read = |file: PathBuf| {
+        let text = std::fs::read_to_string(&file).expect("a source");
+        (file, text)
+    };
+    found.into_iter().filter(rust).map(read).collect()
+}
+
 fn sources(name: &str) -> Vec<Source> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(name).join("src");
     let mut found = Vec::new();

@@ -112,7 +112,7 @@ fn address(number: u32) -> Address {
 fn watching(addresses: &[Address]) -> Watched {
     let mut watched = Watched::default();
     for address in addresses {
-        watched.insert(chain::WatchKey::of(&address));
+        watched.insert(chain::WatchKey::of(address));
     }
     watched
 }

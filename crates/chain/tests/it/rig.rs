@@ -404,7 +404,7 @@ pub fn raw(amount: u64) -> RawAmount {
 pub fn watch(addresses: &[&Address]) -> Watched {
     let mut watched = Watched::default();
     for address in addresses {
-        watched.insert(chain::WatchKey::of(&address));
+        watched.insert(chain::WatchKey::of(address));
     }
     watched
 }

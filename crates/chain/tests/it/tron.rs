@@ -41,7 +41,7 @@ fn client_of(network: Network, urls: &[&str], quorum: usize, tokens: Vec<Address
 fn watching(addresses: &[Address]) -> Watched {
     let mut watched = Watched::default();
     for address in addresses {
-        watched.insert(chain::WatchKey::of(&address));
+        watched.insert(chain::WatchKey::of(address));
     }
     watched
 }

@@ -111,14 +111,14 @@ pub async fn run(arguments: &Arguments, as_json: bool) -> CommandResult {
 }
 
 /// A wallet of this size in a database of its own.
-struct Wallet {
+struct FilledWallet {
     db: Db,
     id: WalletId,
     export: Export,
     load_s: f64,
 }
 
-impl Wallet {
+impl FilledWallet {
     async fn fill(site: &Site, file: &std::path::Path, bar: &indicatif::ProgressBar) -> Result<Self, Failure> {
         bar.set_message("reading the yardstick's file");
         let export =
@@ -183,7 +183,7 @@ async fn measure(
     let file = site.folder().join("bdk.sqlite");
     bar.set_message(format!("making a wallet of {} outputs", thousands(u64::from(unspent))));
     let made = yardstick.make(&file, unspent)?;
-    let mut wallet = Wallet::fill(&site, &file, &bar).await?;
+    let mut wallet = FilledWallet::fill(&site, &file, &bar).await?;
     wallet.prove(&made).await?;
     bar.set_message("the yardstick");
     let theirs = if unspent > arguments.yardstick_up_to {
@@ -238,7 +238,7 @@ async fn open(site: &Site, rounds: u32) -> Result<Samples, Failure> {
     Ok(samples)
 }
 
-async fn balance(wallet: &Wallet, rounds: u32) -> Result<Samples, Failure> {
+async fn balance(wallet: &FilledWallet, rounds: u32) -> Result<Samples, Failure> {
     let mut samples = Samples::default();
     for round in 0..=rounds {
         let watch = Stopwatch::start();
@@ -275,7 +275,7 @@ fn later(now: Timestamp) -> Timestamp {
 }
 
 /// Selecting with the lease, committed; and with the PSBT made from it.
-async fn pay(wallet: &Wallet, recipients: usize, rounds: u32) -> Result<(Samples, Samples), Failure> {
+async fn pay(wallet: &FilledWallet, recipients: usize, rounds: u32) -> Result<(Samples, Samples), Failure> {
     let target = target(recipients);
     let (mut select, mut build) = (Samples::default(), Samples::default());
     for round in 0..=rounds {
@@ -306,7 +306,7 @@ fn trouble(message: String) -> Failure {
 }
 
 /// Eight writers, each selecting and leasing for one payment after the other. Leases of each in turn.
-async fn lease(wallet: &Wallet, time: Duration) -> Result<f64, Failure> {
+async fn lease(wallet: &FilledWallet, time: Duration) -> Result<f64, Failure> {
     let watch = Stopwatch::start();
     let tasks: Vec<_> = (0..WRITERS)
         .map(|writer| {

@@ -173,7 +173,7 @@ impl Drop for Line<'_> {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Wish<'a> {
+struct PlainRequest<'a> {
     from: &'a str,
     to: &'a str,
     asset: &'a str,
@@ -225,14 +225,14 @@ async fn answer(Shared(plain): Shared<Arc<Plain>>, headers: HeaderMap, body: Byt
     let now = SystemClock.now();
     let token = headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
     let user = plain.verifier.verify_header(token, now).map_err(|_| Refused::Token)?.user;
-    let wish: Wish<'_> = serde_json::from_slice(&body).map_err(|_| Refused::Request)?;
-    let direction = match (wish.from, wish.to) {
+    let request: PlainRequest<'_> = serde_json::from_slice(&body).map_err(|_| Refused::Request)?;
+    let direction = match (request.from, request.to) {
         ("FUNDING", "SPOT") => Direction::FundingToSpot,
         ("SPOT", "FUNDING") => Direction::SpotToFunding,
         _ => return Err(Refused::Request),
     };
-    let (asset, of) = plain.assets.get(wish.asset).ok_or(Refused::Request)?;
-    let amount = Amount::parse(wish.amount, of.precision).map_err(|_| Refused::Request)?;
+    let (asset, of) = plain.assets.get(request.asset).ok_or(Refused::Request)?;
+    let amount = Amount::parse(request.amount, of.precision).map_err(|_| Refused::Request)?;
     if amount < of.transfer.min || amount > of.transfer.max {
         return Err(Refused::Request);
     }
@@ -245,10 +245,10 @@ async fn answer(Shared(plain): Shared<Arc<Plain>>, headers: HeaderMap, body: Byt
     let done = Done {
         transfer_id: number.to_string(),
         req_id: id.to_string(),
-        from: wish.from,
-        to: wish.to,
-        asset: wish.asset,
-        amount: wish.amount,
+        from: request.from,
+        to: request.to,
+        asset: request.asset,
+        amount: request.amount,
         state: State::Committed.as_str(),
         message: "Transfer successful",
     };
