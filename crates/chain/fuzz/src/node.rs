@@ -1,7 +1,7 @@
 //! A node on loopback that answers with the fuzzer's bytes.
 //!
-//! The clients read answers through their whole stack, as they do in earnest: HTTP, JSON-RPC, their own types. So the
-//! targets need nothing of them but what everybody may call.
+//! The clients read answers through their whole stack, as they do in production: HTTP, JSON-RPC, their own types. So the
+//! targets call only what is public.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -37,7 +37,7 @@ pub enum Envelope {
     JsonRpc,
 }
 
-/// What is left to say. The last answer is given again and again.
+/// The answers that are left. The last one is given again and again.
 #[derive(Debug, Default)]
 struct Script {
     answers: VecDeque<Vec<u8>>,

@@ -4,7 +4,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::io::Write;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// What a target may have allocated at one time, beyond what it had before: so much, and so much per byte of input.
+/// A target may hold so many bytes more than before its input came, and so many more for each byte of the input.
 const FIXED: usize = 32 << 20;
 const PER_BYTE: usize = 1024;
 
@@ -17,16 +17,16 @@ struct Counting;
 static ALLOCATOR: Counting = Counting;
 
 fn took(bytes: usize) {
-    // A panic has its reason already, and its backtrace may cost what it likes.
+    // A panic fails the target anyway, and its backtrace may allocate more than the budget.
     if LIVE.fetch_add(bytes, Relaxed).saturating_add(bytes) > LIMIT.load(Relaxed) && !std::thread::panicking() {
-        // Once is enough: what is written and how it ends may allocate.
+        // The limit is lifted first, because to write and to abort may allocate.
         LIMIT.store(usize::MAX, Relaxed);
         drop(std::io::stderr().write_all(b"more memory than the input is worth\n"));
         std::process::abort();
     }
 }
 
-// SAFETY: all of it is the system's allocator; only sums are kept beside it.
+// SAFETY: every call goes to the system's allocator; the sums beside it touch no memory that is handed out.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         took(layout.size());
