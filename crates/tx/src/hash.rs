@@ -1,5 +1,6 @@
-//! Hashes of blocks and transactions, and a block named by both its height and its hash. A hash is 32 bytes in the order in which the chain's people print them, so that the text
-//! is what an explorer takes. Bitcoin's are turned round at its edge, and nowhere else.
+//! Hashes of blocks and transactions, and a block named by both its height and its hash. A hash is 32 bytes in the order
+//! in which the chain's people print them, so that the text is what an explorer takes. Bitcoin's are turned round at its
+//! edge, and nowhere else.
 
 use std::fmt;
 use std::str::FromStr;

@@ -133,7 +133,7 @@ impl Net {
 
     /// A contract of `contracts.json`, in the next block that is mined; here that is done at once.
     pub async fn deploy(&self, key: &Key, name: &str, arguments: &[U256]) -> Account {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/devnet/evm/contracts/contracts.json");
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../devnet/src/evm/contracts/contracts.json");
         let contracts: Value = serde_json::from_slice(&std::fs::read(path).expect("contracts.json")).expect("JSON");
         let code = contracts[name]["bytecode"].as_str().expect("a contract of this name");
         let mut code = alloy_primitives::hex::decode(code).expect("hexadecimal");
