@@ -110,6 +110,29 @@ fn production_is_built_without_the_lab() {
     }
 }
 
+/// Features of our crates that only tests and the lab turn on: a disk that lies, a method that drops indexes.
+const FEATURES_NOT_IN_PRODUCTION: [(&str, &str); 3] = [("spot", "sim"), ("store", "lab"), ("store", "testing")];
+
+#[test]
+fn production_is_built_without_what_only_tests_may_do() {
+    let output = Command::new(env!("CARGO"))
+        .args(["tree", "-p", "bursar", "--no-default-features", "-e", "normal", "--offline", "--locked"])
+        .args(["--prefix", "none", "--format", "{p} features {f}"])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .expect("cargo runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8_lossy(&output.stdout);
+    for (name, feature) in FEATURES_NOT_IN_PRODUCTION {
+        let mut found = text.lines().filter(|line| line.starts_with(&format!("{name} v"))).peekable();
+        assert!(found.peek().is_some(), "{name} is not in the build");
+        for line in found {
+            let features = line.split(" features ").nth(1).unwrap_or_default();
+            assert!(!features.split([',', ' ']).any(|one| one == feature), "{line}");
+        }
+    }
+}
+
 #[test]
 fn what_the_signer_will_link_has_no_network() {
     let (tx, everything) = (linked("tx", &[]), linked("bursar", &[]));

@@ -1,4 +1,5 @@
-//! Everything that truly differs between PostgreSQL and SQLite, in one place.
+//! What differs between PostgreSQL and SQLite by more than a statement: lists in one bind, many rows at once, advisory
+//! locks, and the classes of errors.
 
 use sqlx::error::DatabaseError;
 use sqlx::{Encode, Postgres, Sqlite, Type};

@@ -43,7 +43,8 @@ impl AuditReport {
     /// A row for each check, and the verdict.
     pub fn text(&self) -> String {
         let result = |check: &Check| match &check.broken {
-            None => "ok".to_owned(),
+            None if check.ok => "ok".to_owned(),
+            None => "BROKEN".to_owned(),
             Some(BrokenRow { row, problem }) => format!("BROKEN at {row}: {problem}"),
         };
         let rows: Vec<Vec<String>> = self.checks.iter().map(|check| vec![check.check.clone(), result(check)]).collect();
@@ -53,15 +54,18 @@ impl AuditReport {
 
     /// An error, with exit code 1, that names the first offending row.
     pub fn verdict(&self) -> CommandResult {
-        match self.checks.iter().find_map(|check| check.broken.as_ref()) {
-            None => Ok(()),
-            Some(BrokenRow { row, problem }) => Err(Failure {
-                code: "BOOKS_BROKEN".into(),
-                messages: vec![format!("{row}: {problem}")],
-                hint: "stop the writers, keep the database as it is, and compare the row with a backup".to_owned(),
-                exit: Exit::Found,
-            }),
-        }
+        let named = self.checks.iter().find_map(|check| check.broken.as_ref());
+        let message = match named {
+            Some(BrokenRow { row, problem }) => format!("{row}: {problem}"),
+            None if self.clean && self.checks.iter().all(|check| check.ok) => return Ok(()),
+            None => "a check failed and named no row".to_owned(),
+        };
+        Err(Failure {
+            code: "BOOKS_BROKEN".into(),
+            messages: vec![message],
+            hint: "stop the writers, keep the database as it is, and compare the row with a backup".to_owned(),
+            exit: Exit::Found,
+        })
     }
 }
 
@@ -92,5 +96,14 @@ mod tests {
             balances  BROKEN at accounts id=9: 1 too much
             audit: BROKEN"#]]
         .assert_eq(&read.text());
+    }
+
+    #[test]
+    fn a_report_that_contradicts_itself_is_not_clean() {
+        for (clean, ok) in [(false, true), (true, false), (false, false)] {
+            let printed = json!({ "clean": clean, "movements": 1, "checks": [{ "check": "sums", "ok": ok }] });
+            let read: AuditReport = serde_json::from_value(printed).expect("an audit");
+            assert!(read.verdict().is_err(), "clean {clean}, ok {ok}");
+        }
     }
 }

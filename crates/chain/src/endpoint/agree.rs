@@ -22,7 +22,7 @@ use crate::error::ChainError;
 /// for is none: it says nothing about the chain.
 enum Said<T> {
     Answer(T),
-    NodeRefusal(CallError),
+    Refused(CallError),
 }
 
 impl<T: PartialEq> Said<T> {
@@ -30,10 +30,9 @@ impl<T: PartialEq> Said<T> {
         match (self, other) {
             (Self::Answer(a), Self::Answer(b)) => a == b,
             // The words differ from one node to the other, the code does not.
-            (
-                Self::NodeRefusal(CallError::Refused { code: a, .. }),
-                Self::NodeRefusal(CallError::Refused { code: b, .. }),
-            ) => a == b,
+            (Self::Refused(CallError::Refused { code: a, .. }), Self::Refused(CallError::Refused { code: b, .. })) => {
+                a == b
+            }
             _ => false,
         }
     }
@@ -190,7 +189,7 @@ impl Pool {
         }
         match winner.said {
             Said::Answer(answer) => Ok(answer),
-            Said::NodeRefusal(error) => Err(ChainError::Refused(error)),
+            Said::Refused(error) => Err(ChainError::Refused(error)),
         }
     }
 }
@@ -206,7 +205,7 @@ fn take<T: PartialEq>(votes: &mut Votes<T>, probe: Option<&Probe>, node: Arc<Nod
     }
     match outcome {
         Ok(answer) => votes.add(node, Said::Answer(answer)),
-        Err(error @ CallError::Refused { .. }) => votes.add(node, Said::NodeRefusal(error)),
+        Err(error @ CallError::Refused { .. }) => votes.add(node, Said::Refused(error)),
         Err(error @ CallError::Lacks { .. }) => votes.lacks = Some(error),
         Err(_) => votes.lost = true,
     }

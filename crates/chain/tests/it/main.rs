@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test an unwrap is an assertion")]
 
+mod addresses;
 mod bitcoin;
 mod endpoint;
 mod evm;
