@@ -42,7 +42,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run a sample treasury: accounts, a stream of operations, balances, an audit
+    /// Ten seconds of customers over HTTP, kills and timeouts, with their own records and the audit at the end
     #[cfg(feature = "lab")]
     Demo(lab::demo::Arguments),
     /// Make the database's schema, or bring it up to date

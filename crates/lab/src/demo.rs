@@ -48,7 +48,9 @@ pub async fn run(arguments: &Arguments, json: bool) -> CommandResult {
     };
     let file = arguments.data_dir.join("bursar.db");
     tell(format!("1. database: {} (SQLite, every commit synced to disk)", file.display()));
-    let (rig, db, coins) = Rig::prepare(&arguments.data_dir, &sqlite_url(&file), "demo", USERS).await?;
+    // A server that is started later, in another folder, finds the same database.
+    let absolute = std::path::absolute(&file).map_err(|error| trouble("the folder cannot be named", error))?;
+    let (rig, db, coins) = Rig::prepare(&arguments.data_dir, &sqlite_url(&absolute), "demo", USERS).await?;
     let given = ASSETS.join(" and ");
     tell(format!("2. treasury: examples/treasury.toml; {USERS} users with {} {given} each", thousands(COINS as u64)));
     let spot = rig.start_spot("127.0.0.1:0").await?;
