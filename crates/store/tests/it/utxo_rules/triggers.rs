@@ -130,7 +130,7 @@ db_test! {
 
 // Only PostgreSQL has statements of several parts, and it chooses their order.
 #[test]
-fn an_output_written_in_one_statement_with_its_transaction_is_checked_too() {
+fn postgres_checks_an_output_written_in_one_statement_with_its_transaction() {
     store::testing::on(Engine::Postgres, async |db| {
         set_up(db).await;
         let parts = [
@@ -156,7 +156,7 @@ fn an_output_written_in_one_statement_with_its_transaction_is_checked_too() {
 
 // SQLite has one writer at a time. Here neither would see the other's wallet, were it not for the lock.
 #[test]
-fn two_first_wallets_at_once_are_on_one_network() {
+fn postgres_keeps_two_first_wallets_at_once_on_one_network() {
     store::testing::on(Engine::Postgres, async |db| {
         let wallet = |name: &str, network: &str| {
             format!(
