@@ -26,6 +26,7 @@ use crate::create::{Begin, Created, PreparedOrder, RemoteSource, TransferOrder, 
 use crate::id_maker::{IdMaker, NoLease};
 use crate::leg::{Answer, Call, Holding, Leg, Reason, Verb};
 use crate::metrics::Metrics;
+use crate::readiness::Readiness;
 use crate::settings::{Settings, micros};
 use crate::update::{RemoteEvent, Terms, TransferUpdate, advance, remote_verb, write};
 
@@ -48,6 +49,7 @@ pub struct Coordinator {
     ids: Arc<IdMaker>,
     settings: Settings,
     metrics: Arc<Metrics>,
+    readiness: Arc<Readiness>,
     /// `clearing:spot` of each asset. Accounts are never removed, so an entry stays true.
     clearing: RwLock<HashMap<AssetId, AccountId>>,
 }
@@ -72,7 +74,7 @@ impl Coordinator {
         settings: Settings,
         metrics: Arc<Metrics>,
     ) -> Self {
-        Self { db, leg, clock, ids, settings, metrics, clearing: RwLock::default() }
+        Self { db, leg, clock, ids, settings, metrics, readiness: Arc::default(), clearing: RwLock::default() }
     }
 
     pub const fn db(&self) -> &Db {
@@ -85,6 +87,11 @@ impl Coordinator {
 
     pub fn metrics(&self) -> &Metrics {
         &self.metrics
+    }
+
+    /// What keeps this process from taking new transfers. Whoever watches a part of it says so here.
+    pub const fn readiness(&self) -> &Arc<Readiness> {
+        &self.readiness
     }
 
     /// Whether ids can be made.

@@ -14,6 +14,7 @@
 //! | [`audit`] | compares the two ends |
 //! | [`id_maker`] | ids, made with a leased node number |
 //! | [`metrics`] | counters |
+//! | [`readiness`] | what keeps this process from taking new transfers |
 //!
 //! **Only an explicit refusal sends money back.** **Every call is committed before it is made.** **No money is kept in
 //! memory**: a process that dies loses the answers that it owed to clients, and nothing else.
@@ -27,6 +28,7 @@ pub mod intake;
 pub mod leg;
 pub mod metrics;
 pub mod operator;
+pub mod readiness;
 pub mod scanner;
 pub mod settings;
 mod update;
@@ -37,4 +39,5 @@ pub use create::{Begin, Created, TransferOrder};
 pub use id_maker::IdMaker;
 pub use intake::{Intake, IntakeError, IntakeSettings};
 pub use metrics::Metrics;
+pub use readiness::Readiness;
 pub use settings::Settings;

@@ -18,14 +18,14 @@ use super::error::json;
 pub struct Health {
     /// ok, stopping, or what is missing.
     #[schema(example = "ok")]
-    status: &'static str,
+    status: String,
 }
 
 /// The process runs
 #[utoipa::path(get, path = "/health/live", tag = "operations", operation_id = "live",
     responses((status = 200, description = "It runs", body = Health)))]
 pub async fn live() -> Response {
-    json(StatusCode::OK, &Health { status: "ok" })
+    json(StatusCode::OK, &Health { status: "ok".to_owned() })
 }
 
 /// It may have traffic
@@ -43,6 +43,9 @@ pub async fn ready(State(app): Shared) -> Response {
         "no node number"
     } else if !app.intake.is_whole() {
         "a lane has ended"
+    } else if let Some((part, trouble)) = app.intake.coordinator().readiness().first_trouble() {
+        let status = format!("{part}: {}: {}", trouble.code, trouble.words);
+        return json(StatusCode::SERVICE_UNAVAILABLE, &Health { status });
     } else {
         let check = app.intake.coordinator().db().check_schema();
         match tokio::time::timeout(Duration::from_secs(2), check).await {
@@ -51,7 +54,7 @@ pub async fn ready(State(app): Shared) -> Response {
         }
     };
     let code = if status == "ok" { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    json(code, &Health { status })
+    json(code, &Health { status: status.to_owned() })
 }
 
 /// Counters in Prometheus' text form
