@@ -9,7 +9,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use domain::Clock;
+use domain::{Clock, Timestamp};
 use tokio::sync::{oneshot, watch};
 
 use crate::answer::Answer;
@@ -128,6 +128,8 @@ struct Shared {
     limit: usize,
     counters: Counters,
     ended: watch::Sender<Option<Ended>>,
+    log_id: u64,
+    clock: Arc<dyn Clock>,
 }
 
 impl Shared {
@@ -210,6 +212,8 @@ impl Engine {
             limit: limits.queue,
             counters,
             ended,
+            log_id: core.log().segment().log_id,
+            clock: Arc::clone(&clock),
         });
         let (spares, spare_orders) = mpsc::channel();
         let (snapshots, snapshot_orders) = mpsc::channel();
@@ -298,6 +302,16 @@ impl Engine {
         let caller = SnapshotCaller { sender, turn: Turn(Arc::clone(shared)) };
         shared.push(Submission::Snapshot(caller), 0).map_err(|_| SpotError::Stopped)?;
         Ok(receiver)
+    }
+
+    /// The number that the log was created with. It tells this engine from every other.
+    pub fn log_id(&self) -> u64 {
+        self.shared().log_id
+    }
+
+    /// What this engine's clock says, whether the engine believes it or not.
+    pub fn now(&self) -> Timestamp {
+        self.shared().clock.now()
     }
 
     pub fn counters(&self) -> &Counters {

@@ -278,5 +278,5 @@ pub fn spot_client(config: &Config) -> Result<SpotLeg, Failure> {
         Failure::bad_input("CONFIG_INVALID", message, "such as 127.0.0.1:7411")
     })?;
     let token = spot_token(config)?;
-    Ok(SpotLeg::elsewhere(move || Client::start(address, token.clone(), u64::from(std::process::id()))))
+    Ok(SpotLeg::Client(Client::start(address, token, u64::from(std::process::id()), |_| Ok(()))))
 }

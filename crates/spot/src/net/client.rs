@@ -4,20 +4,20 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use domain::random::Random;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{sleep, timeout};
 
 use super::server::Token;
 use super::{
-    ANSWERS, FAILED, FrameRefusal, HELLO, REFUSED, SNAPSHOT, SNAPSHOT_TAKEN, SUBMIT, VERSION, WELCOME, answers, parse,
-    put,
+    ANSWERS, FAILED, FrameRefusal, HELLO, REFUSED, SNAPSHOT, SNAPSHOT_TAKEN, SUBMIT, VERSION, WELCOME, Welcome,
+    answers, parse, put,
 };
 use crate::operation::Fields;
 use crate::{Answer, NoAnswer, Request, SUBMISSION_MAX, SpotError};
@@ -32,6 +32,8 @@ const SILENCE: Duration = Duration::from_secs(15);
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 /// The pause doubles with each connection on which no new call could be sent, up to this.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+/// The pause after a rejection: a person has to put something right first.
+const REJECTED_PAUSE: Duration = Duration::from_secs(3);
 
 /// Why there is no answer. **Only `NotTaken` says that nothing was done.** After the others the operations may have
 /// been carried out, and the caller must send the same ids again before it concludes anything.
@@ -45,6 +47,9 @@ pub enum ClientError {
     Protocol,
     #[error("the engine could not take the snapshot: {0}")]
     Snapshot(String),
+    /// This side does not want that engine: the check that [`Client::start`] was given refused its welcome.
+    #[error("{words}")]
+    Unacceptable { code: &'static str, words: String },
 }
 
 impl ClientError {
@@ -54,9 +59,26 @@ impl ClientError {
             Self::Unauthorized => "SPOT_UNAUTHORIZED",
             Self::Protocol => "SPOT_PROTOCOL_MISMATCH",
             Self::Snapshot(_) => "SPOT_SNAPSHOT_FAILED",
+            Self::Unacceptable { code, .. } => code,
         }
     }
 }
+
+/// How a client stands with its engine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ConnectionState {
+    /// The first connection is not made yet, and has not failed either.
+    Connecting,
+    Connected(Welcome),
+    /// There is no connection, for this reason. Calls wait for the next one.
+    Away(Arc<str>),
+    /// The engine does not want this client, or this client does not want that engine. Calls fail at once with the
+    /// reason. The client asks again every few seconds, because an operator may put right what is wrong.
+    Rejected(ClientError),
+}
+
+/// Looks at what an engine says of itself, before anything is sent to it.
+type Accept = Box<dyn Fn(&Welcome) -> Result<(), ClientError> + Send + Sync>;
 
 /// The task that waits for the answer to a call.
 enum Caller {
@@ -92,21 +114,37 @@ struct Call {
 #[derive(Clone)]
 pub struct Client {
     calls: mpsc::Sender<Call>,
-    /// Set when the client has given up for good, with the reason.
-    rejected: Arc<OnceLock<ClientError>>,
+    state: watch::Receiver<ConnectionState>,
 }
 
 impl Client {
-    /// Starts the task that connects, and connects again. `seed` spreads the retries of many clients.
-    pub fn start(address: SocketAddr, token: Token, seed: u64) -> Self {
+    /// Starts the task that connects, and connects again. `seed` spreads the retries of many clients. `accept` is asked
+    /// on every connection before the first call is sent on it.
+    pub fn start(
+        address: SocketAddr,
+        token: Token,
+        seed: u64,
+        accept: impl Fn(&Welcome) -> Result<(), ClientError> + Send + Sync + 'static,
+    ) -> Self {
         let (calls, incoming) = mpsc::channel(IN_FLIGHT);
-        let random = Random::from_seed(seed);
-        let rejected = Arc::new(OnceLock::new());
-        let told = Arc::clone(&rejected);
-        let driver =
-            Driver { address, token, calls: incoming, waiting: BTreeMap::new(), next: 1, random, rejected: told };
+        let (told, state) = watch::channel(ConnectionState::Connecting);
+        let driver = Driver {
+            address,
+            token,
+            accept: Box::new(accept),
+            calls: incoming,
+            waiting: BTreeMap::new(),
+            next: 1,
+            random: Random::from_seed(seed),
+            state: told,
+        };
         tokio::spawn(driver.run());
-        Self { calls, rejected }
+        Self { calls, state }
+    }
+
+    /// How the client stands with its engine, now and from now on.
+    pub fn state(&self) -> watch::Receiver<ConnectionState> {
+        self.state.clone()
     }
 
     /// Waits as long as it takes, through lost connections and restarts of the engine. A caller that cannot wait puts a
@@ -142,29 +180,31 @@ impl Client {
         caller: Caller,
         answer: oneshot::Receiver<Result<T, ClientError>>,
     ) -> Result<T, ClientError> {
-        // As long as there is a handle, the task ends only when the client was rejected for good.
-        let rejected = || self.rejected.get().cloned().unwrap_or(ClientError::Protocol);
-        self.calls.send(Call { kind, body, caller, sent_before: false }).await.map_err(|_| rejected())?;
-        answer.await.map_err(|_| rejected())?
+        // The task lives as long as there is a handle, so only the end of the program leaves a call without an answer.
+        // What became of it is not known then.
+        let ended = || ClientError::Protocol;
+        self.calls.send(Call { kind, body, caller, sent_before: false }).await.map_err(|_| ended())?;
+        answer.await.map_err(|_| ended())?
     }
 }
 
 struct Driver {
     address: SocketAddr,
     token: Token,
+    accept: Accept,
     calls: mpsc::Receiver<Call>,
     /// Calls that were sent and are not answered, by number.
     waiting: BTreeMap<u64, Call>,
     next: u64,
     random: Random,
-    rejected: Arc<OnceLock<ClientError>>,
+    state: watch::Sender<ConnectionState>,
 }
 
 /// Why a connection ended.
 enum Broken {
     /// The client connects again.
-    Lost,
-    /// The client gives up for good.
+    Lost(String),
+    /// The client fails all calls, and connects again after a while.
     Rejected(ClientError),
     /// All handles are dropped.
     Unneeded,
@@ -172,8 +212,13 @@ enum Broken {
 
 impl From<io::Error> for Broken {
     fn from(error: io::Error) -> Self {
-        tracing::debug!(%error, "the connection to the spot engine was lost");
-        Self::Lost
+        Self::Lost(error.to_string())
+    }
+}
+
+impl Broken {
+    fn lost(words: &str) -> Self {
+        Self::Lost(words.to_owned())
     }
 }
 
@@ -182,30 +227,43 @@ impl Driver {
         let mut pause = FIRST_PAUSE;
         loop {
             let before = self.next;
-            let error = match self.connected().await {
+            match self.connected().await {
                 Broken::Unneeded => return,
-                Broken::Rejected(error) => error,
-                Broken::Lost => {
+                Broken::Lost(words) => {
                     if self.calls.is_closed() && self.calls.is_empty() {
                         return;
                     }
+                    tracing::debug!(address = %self.address, words, "the connection to the spot engine was lost");
+                    self.state.send_replace(ConnectionState::Away(words.into()));
                     // If new calls were sent, the connection was good for a while, and this is a new trouble.
                     pause = if self.next > before { FIRST_PAUSE } else { (pause * 2).min(LONGEST_PAUSE) };
-                    let jitter = self.random.below(u64::try_from(pause.as_micros()).unwrap_or(0) / 2 + 1);
-                    sleep(pause + Duration::from_micros(jitter)).await;
-                    continue;
+                    sleep(self.spread(pause)).await;
                 }
-            };
-            let error = self.rejected.get_or_init(|| error).clone();
-            for call in std::mem::take(&mut self.waiting).into_values() {
-                call.caller.fail(error.clone());
+                Broken::Rejected(error) => {
+                    self.state.send_replace(ConnectionState::Rejected(error.clone()));
+                    for call in std::mem::take(&mut self.waiting).into_values() {
+                        call.caller.fail(error.clone());
+                    }
+                    let until = self.spread(REJECTED_PAUSE);
+                    // Only the pause ends this well. Otherwise all handles are dropped.
+                    if timeout(until, self.refuse(&error)).await.is_ok() {
+                        return;
+                    }
+                }
             }
-            self.calls.close();
-            while let Some(call) = self.calls.recv().await {
-                call.caller.fail(error.clone());
-            }
-            return;
         }
+    }
+
+    /// Fails the calls that come, until there are no more handles.
+    async fn refuse(&mut self, error: &ClientError) {
+        while let Some(call) = self.calls.recv().await {
+            call.caller.fail(error.clone());
+        }
+    }
+
+    /// The pause and up to half of it more, by chance.
+    fn spread(&mut self, pause: Duration) -> Duration {
+        pause + Duration::from_micros(self.random.below(u64::try_from(pause.as_micros()).unwrap_or(0) / 2 + 1))
     }
 
     /// Holds one connection, from its hello to its end.
@@ -217,7 +275,8 @@ impl Driver {
     }
 
     async fn converse(&mut self) -> Result<std::convert::Infallible, Broken> {
-        let stream = timeout(CONNECT_TIME, TcpStream::connect(self.address)).await.map_err(|_| Broken::Lost)??;
+        let stream = timeout(CONNECT_TIME, TcpStream::connect(self.address)).await;
+        let stream = stream.map_err(|_| Broken::lost("nobody answers at this address"))??;
         super::keep_alive(&stream)?;
         let (mut reader, mut writer) = stream.into_split();
         let mut out = Vec::new();
@@ -227,7 +286,10 @@ impl Driver {
         });
         writer.write_all(&out).await?;
         let mut bytes = Vec::new();
-        timeout(CONNECT_TIME, self.welcome(&mut reader, &mut bytes)).await.map_err(|_| Broken::Lost)??;
+        let welcome = timeout(CONNECT_TIME, self.welcome(&mut reader, &mut bytes)).await;
+        let welcome = welcome.map_err(|_| Broken::lost("whoever listens there does not answer a hello"))??;
+        (self.accept)(&welcome).map_err(Broken::Rejected)?;
+        self.state.send_replace(ConnectionState::Connected(welcome));
         out.clear();
         self.waiting.retain(|_, call| !call.caller.is_gone());
         for (number, call) in &mut self.waiting {
@@ -237,27 +299,22 @@ impl Driver {
         self.exchange(reader, writer, bytes, out).await
     }
 
-    async fn welcome(&self, reader: &mut OwnedReadHalf, bytes: &mut Vec<u8>) -> Result<(), Broken> {
+    async fn welcome(&self, reader: &mut OwnedReadHalf, bytes: &mut Vec<u8>) -> Result<Welcome, Broken> {
+        // Another program or another version listens on that port.
+        let stranger = || Broken::Rejected(ClientError::Protocol);
         loop {
-            if let Some((frame, length)) = parse(bytes).map_err(|_| Broken::Lost)? {
-                let result = match (frame.kind, frame.body.first()) {
-                    (WELCOME, Some(&VERSION)) => Ok(()),
-                    (REFUSED, Some(number))
-                        if FrameRefusal::from_number(*number) == Some(FrameRefusal::Unauthorized) =>
-                    {
-                        Err(Broken::Rejected(ClientError::Unauthorized))
-                    }
-                    // Another program or another version listens on that port. This may change, so the client stays.
-                    _ => {
-                        tracing::warn!(address = %self.address, "whoever answers there is no spot engine of this version");
-                        Err(Broken::Lost)
-                    }
+            if let Some((frame, length)) = parse(bytes).map_err(|_| stranger())? {
+                let refusal = frame.body.first().and_then(|number| FrameRefusal::from_number(*number));
+                let welcome = match (frame.kind, refusal) {
+                    (WELCOME, _) => Welcome::decode(frame.body).map_err(|_| stranger()),
+                    (REFUSED, Some(FrameRefusal::Unauthorized)) => Err(Broken::Rejected(ClientError::Unauthorized)),
+                    _ => Err(stranger()),
                 };
                 bytes.drain(..length);
-                return result;
+                return welcome;
             }
             if reader.read_buf(bytes).await? == 0 {
-                return Err(Broken::Lost);
+                return Err(Broken::lost("whoever listens there hung up"));
             }
         }
     }
@@ -277,7 +334,7 @@ impl Driver {
             bytes.reserve(1 << 16);
             tokio::select! {
                 read = reader.read_buf(&mut bytes) => match read? {
-                    0 => return Err(Broken::Lost),
+                    0 => return Err(Broken::lost("the engine hung up")),
                     _ => {
                         silence.set(sleep(SILENCE));
                         let mut used = 0;
@@ -288,7 +345,7 @@ impl Driver {
                                 && let Some(unanswered) = deliver(call, frame.kind, frame.body)?
                             {
                                 self.waiting.insert(frame.number, unanswered);
-                                return Err(Broken::Lost);
+                                return Err(Broken::lost("the engine leaves calls open"));
                             }
                             used += length;
                         }
@@ -298,7 +355,7 @@ impl Driver {
                 () = &mut silence => {
                     // No frame waits, or only snapshots do: those may take longer.
                     if !self.waiting.values().all(|call| call.kind == SNAPSHOT) {
-                        return Err(Broken::Lost);
+                        return Err(Broken::lost("the engine is silent"));
                     }
                     silence.set(sleep(SILENCE));
                 }

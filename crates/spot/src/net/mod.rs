@@ -1,7 +1,7 @@
 //! The engine over TCP.
 //!
 //! Frames, little-endian: length of the rest (4 bytes), number (8), kind (1), body. The first frame of a connection
-//! carries the token. Each later frame is a submission of up to 4096 requests in the layouts of the log, or asks for a
+//! carries the token; its answer, the welcome, says which engine this is and what its clock says. Each later frame is a submission of up to 4096 requests in the layouts of the log, or asks for a
 //! snapshot. Many frames may be in flight; each answer has the number of its frame.
 //!
 //! **Nothing here can stall the writer.** A client that does not read fills its own socket and then its own queue of 64
@@ -10,12 +10,13 @@
 pub mod client;
 pub mod server;
 
-pub use client::{Client, ClientError};
+pub use client::{Client, ClientError, ConnectionState};
 pub use server::{Server, Token};
 
 use std::io;
 use std::time::Duration;
 
+use domain::Timestamp;
 use rustix::net::sockopt;
 use tokio::net::TcpStream;
 
@@ -23,7 +24,7 @@ use crate::operation::{BadLayout, Fields, LONGEST};
 use crate::{Answer, NoAnswer, Request, SUBMISSION_MAX};
 
 /// The version of the protocol; both sides must have the same.
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 /// The longest frame that either side takes, without its length: number, kind, and the largest submission.
 const FRAME_MAX: usize = 9 + SUBMISSION_MAX * LONGEST;
 
@@ -36,6 +37,32 @@ const ANSWERS: u8 = 5;
 const REFUSED: u8 = 6;
 const SNAPSHOT_TAKEN: u8 = 7;
 const FAILED: u8 = 8;
+
+/// What an engine says of itself at the beginning of each connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Welcome {
+    /// The number of its log: another engine has another one.
+    pub log_id: u64,
+    /// What its clock said.
+    pub time: Timestamp,
+}
+
+impl Welcome {
+    /// The version comes first, so that both sides can tell a welcome that they cannot read.
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.push(VERSION);
+        out.extend_from_slice(&self.log_id.to_le_bytes());
+        out.extend_from_slice(&self.time.micros().to_le_bytes());
+    }
+
+    fn decode(body: &[u8]) -> Result<Self, BadLayout> {
+        let mut fields = Fields::of(body);
+        if fields.u8()? != VERSION {
+            return Err(BadLayout::Field);
+        }
+        Ok(Self { log_id: fields.u64()?, time: Timestamp::from_micros(fields.i64()?) })
+    }
+}
 
 /// Small frames go at once, and a peer whose machine is gone is noticed within a minute or so.
 fn keep_alive(stream: &TcpStream) -> io::Result<()> {

@@ -12,8 +12,8 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::time::timeout;
 
 use super::{
-    ANSWERS, FAILED, FrameRefusal, HELLO, REFUSED, SNAPSHOT, SNAPSHOT_TAKEN, SUBMIT, VERSION, WELCOME, parse, put,
-    requests,
+    ANSWERS, FAILED, FrameRefusal, HELLO, REFUSED, SNAPSHOT, SNAPSHOT_TAKEN, SUBMIT, VERSION, WELCOME, Welcome, parse,
+    put, requests,
 };
 use crate::answer::Answer;
 use crate::service::{Engine, NoAnswer, Pending, SnapshotTaken};
@@ -90,7 +90,7 @@ impl Server {
             let (engine, token, places) = (self.engine.clone(), self.token.clone(), Arc::clone(&places));
             tokio::spawn(async move {
                 let served = async {
-                    let Some((frames, writer)) = greet(stream, &token).await? else { return Ok(()) };
+                    let Some((frames, writer)) = greet(stream, &token, &engine).await? else { return Ok(()) };
                     drop(stranger);
                     let Ok(_place) = places.try_acquire() else {
                         tracing::warn!(%peer, "refused: {CONNECTIONS} connections are open");
@@ -115,14 +115,17 @@ enum Outgoing {
 }
 
 /// Lets a client in that shows the token. `None`: it did not, and was told so if it said hello.
-async fn greet(stream: TcpStream, token: &Token) -> io::Result<Option<(Frames, OwnedWriteHalf)>> {
+async fn greet(stream: TcpStream, token: &Token, engine: &Engine) -> io::Result<Option<(Frames, OwnedWriteHalf)>> {
     super::keep_alive(&stream)?;
     let (reader, mut writer) = stream.into_split();
     let mut frames = Frames { reader, bytes: Vec::new(), used: 0 };
     let mut out = Vec::new();
     match timeout(HELLO_TIME, frames.next()).await?? {
         Some((number, HELLO, body)) => match body.split_first() {
-            Some((&VERSION, shown)) if token.is(shown) => put(&mut out, number, WELCOME, |out| out.push(VERSION)),
+            Some((&VERSION, shown)) if token.is(shown) => {
+                let welcome = Welcome { log_id: engine.log_id(), time: engine.now() };
+                put(&mut out, number, WELCOME, |out| welcome.encode(out));
+            }
             Some((&VERSION, _)) => {
                 tracing::warn!("a client showed a wrong token");
                 put(&mut out, number, REFUSED, |out| out.push(FrameRefusal::Unauthorized.number()));

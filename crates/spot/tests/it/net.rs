@@ -2,10 +2,11 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use domain::ManualClock;
-use spot::net::{Client, ClientError, Server, Token};
+use spot::net::{Client, ClientError, ConnectionState, Server, Token, Welcome};
 use spot::service::Limits;
 use spot::sim::FaultyDisk;
 use spot::{Answer, Decision, Engine, NoAnswer, Request};
@@ -35,7 +36,7 @@ async fn serve(engine: &Engine, address: &str) -> (SocketAddr, JoinHandle<()>) {
 async fn many_frames_in_flight_are_each_answered() {
     let engine = engine(&FaultyDisk::new(1));
     let (address, _server) = serve(&engine, "127.0.0.1:0").await;
-    let client = Client::start(address, token(), 1);
+    let client = Client::start(address, token(), 1, |_| Ok(()));
     let tasks: Vec<_> = (0..50_i64)
         .map(|task| {
             let client = client.clone();
@@ -65,15 +66,76 @@ async fn many_frames_in_flight_are_each_answered() {
 }
 
 #[tokio::test]
-async fn a_wrong_token_is_refused_for_good() {
-    let engine = engine(&FaultyDisk::new(2));
-    let (address, _server) = serve(&engine, "127.0.0.1:0").await;
-    let client = Client::start(address, Token::new("another token, longer").expect("long enough"), 1);
+async fn a_wrong_token_is_told_at_once_and_let_in_when_the_engine_takes_it() {
+    let disk = FaultyDisk::new(2);
+    let running = engine(&disk);
+    let (address, server) = serve(&running, "127.0.0.1:0").await;
+    let other = Token::new("another token, longer").expect("long enough");
+    let client = Client::start(address, other.clone(), 1, |_| Ok(()));
     assert_eq!(client.ask(deposit(1, 1, 1)).await, Err(ClientError::Unauthorized));
     assert_eq!(client.ask(deposit(2, 1, 1)).await, Err(ClientError::Unauthorized));
-    assert_eq!(engine.counters().requests.load(std::sync::atomic::Ordering::Relaxed), 0);
+    assert_eq!(*client.state().borrow(), ConnectionState::Rejected(ClientError::Unauthorized));
+    assert_eq!(running.counters().requests.load(Ordering::Relaxed), 0);
+    // The operator gives the engine this client's token. The client finds out by itself.
+    server.abort();
+    assert!(server.await.expect_err("aborted").is_cancelled());
+    let listener = TcpListener::bind(address).await.expect("the same port");
+    let _server = tokio::spawn(Server::new(listener, running.clone(), other).run());
+    let mut state = client.state();
+    let connected = state.wait_for(|state| matches!(state, ConnectionState::Connected(_)));
+    drop(timeout(Duration::from_secs(20), connected).await.expect("in time").expect("the client lives"));
+    assert_eq!(client.ask(deposit(1, 1, 1)).await, Ok(Answer::First(Decision::Applied)));
     assert!(Token::new("short").is_err());
     assert!(!format!("{:?}", token()).contains("tests"));
+}
+
+#[tokio::test]
+async fn nothing_is_sent_to_an_engine_that_the_client_does_not_accept() {
+    let running = engine(&FaultyDisk::new(7));
+    let (address, _server) = serve(&running, "127.0.0.1:0").await;
+    let wanted = Arc::new(AtomicU64::new(running.log_id() + 1));
+    let asked = Arc::clone(&wanted);
+    let client = Client::start(address, token(), 1, move |welcome: &Welcome| {
+        assert_eq!(welcome.time, NOW, "the engine's clock");
+        let words = || "another engine".to_owned();
+        let fits = welcome.log_id == asked.load(Ordering::Relaxed);
+        fits.then_some(()).ok_or_else(|| ClientError::Unacceptable { code: "ANOTHER_ENGINE", words: words() })
+    });
+    let error = client.ask(deposit(1, 1, 1)).await.expect_err("not accepted");
+    assert_eq!((error.code(), error.to_string().as_str()), ("ANOTHER_ENGINE", "another engine"));
+    assert_eq!(running.counters().requests.load(Ordering::Relaxed), 0, "nothing was sent");
+    // What is wrong may be put right: the next connection is accepted.
+    wanted.store(running.log_id(), Ordering::Relaxed);
+    let mut state = client.state();
+    let connected = state.wait_for(|state| matches!(state, ConnectionState::Connected(_)));
+    drop(timeout(Duration::from_secs(20), connected).await.expect("in time").expect("the client lives"));
+    assert_eq!(client.ask(deposit(1, 1, 1)).await, Ok(Answer::First(Decision::Applied)));
+}
+
+#[tokio::test]
+async fn a_client_says_why_its_engine_is_away() {
+    let disk = FaultyDisk::new(8);
+    let running = engine(&disk);
+    let (address, server) = serve(&running, "127.0.0.1:0").await;
+    let client = Client::start(address, token(), 1, |_| Ok(()));
+    assert_eq!(client.ask(deposit(1, 1, 1)).await, Ok(Answer::First(Decision::Applied)));
+    running.stop().await;
+    server.abort();
+    assert!(server.await.expect_err("aborted").is_cancelled());
+    let waiting = tokio::spawn({
+        let client = client.clone();
+        async move { client.ask(deposit(2, 1, 1)).await }
+    });
+    let mut state = client.state();
+    let refused = state.wait_for(|state| matches!(state, ConnectionState::Away(why) if why.contains("refused")));
+    drop(timeout(Duration::from_secs(20), refused).await.expect("in time").expect("the client lives"));
+    // The call outlives the outage, and is done once.
+    drop(running);
+    let running = engine(&disk);
+    let (_, _server) = serve(&running, &address.to_string()).await;
+    let answer = timeout(Duration::from_secs(20), waiting).await.expect("in time").expect("no panic");
+    assert_eq!(answer, Ok(Answer::First(Decision::Applied)));
+    assert!(matches!(*client.state().borrow(), ConnectionState::Connected(_)));
 }
 
 /// A raw connection that has said hello.
@@ -83,12 +145,12 @@ async fn greeted(address: SocketAddr) -> TcpStream {
     let mut hello = Vec::new();
     hello.extend_from_slice(&u32::try_from(10 + token.len()).expect("small").to_le_bytes());
     hello.extend_from_slice(&0_u64.to_le_bytes());
-    hello.extend_from_slice(&[1, 1]);
+    hello.extend_from_slice(&[1, 2]);
     hello.extend_from_slice(token);
     stream.write_all(&hello).await.expect("sent");
-    let mut welcome = [0; 14];
+    let mut welcome = [0; 30];
     stream.read_exact(&mut welcome).await.expect("welcome");
-    assert_eq!(welcome[12..], [4, 1]);
+    assert_eq!(welcome[12..14], [4, 2]);
     stream
 }
 
@@ -129,7 +191,7 @@ async fn garbage_ends_its_own_connection_and_nothing_else() {
     let mut answer = [0; 14];
     stream.read_exact(&mut answer).await.expect("answered");
     assert_eq!(answer[..], frame(8, 6, &[2])[..]);
-    let client = Client::start(address, token(), 1);
+    let client = Client::start(address, token(), 1, |_| Ok(()));
     assert_eq!(client.ask(deposit(1, 1, 1)).await, Ok(Answer::First(Decision::Applied)));
 }
 
@@ -151,7 +213,7 @@ async fn a_client_that_never_reads_stalls_only_itself() {
         }
     };
     assert!(timeout(Duration::from_secs(3), stuck).await.is_err(), "its frames are not taken without end");
-    let client = Client::start(address, token(), 1);
+    let client = Client::start(address, token(), 1, |_| Ok(()));
     for number in 1..50 {
         let answer = timeout(Duration::from_secs(5), client.ask(deposit(number, 1, 1))).await.expect("no stall");
         assert_eq!(answer, Ok(Answer::First(Decision::Applied)));
@@ -163,7 +225,7 @@ async fn a_client_reconnects_and_sends_again_and_nothing_is_done_twice() {
     let disk = FaultyDisk::new(5);
     let mut running = engine(&disk);
     let (address, mut server) = serve(&running, "127.0.0.1:0").await;
-    let client = Client::start(address, token(), 1);
+    let client = Client::start(address, token(), 1, |_| Ok(()));
     let asking = {
         let client = client.clone();
         tokio::spawn(async move {
@@ -200,7 +262,7 @@ async fn answers_that_are_lost_on_the_way_are_asked_for_again() {
     let (address, _server) = serve(&engine, "127.0.0.1:0").await;
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let proxy = listener.local_addr().expect("bound");
-    let cuts = Arc::new(std::sync::atomic::AtomicU64::new(0));
+    let cuts = Arc::new(AtomicU64::new(0));
     let counted = Arc::clone(&cuts);
     tokio::spawn(async move {
         let mut random = domain::random::Random::from_seed(6);
@@ -208,10 +270,10 @@ async fn answers_that_are_lost_on_the_way_are_asked_for_again() {
             let mut far = TcpStream::connect(address).await.expect("connected");
             let time = Duration::from_micros(500 + random.below(20_000));
             timeout(time, tokio::io::copy_bidirectional(&mut near, &mut far)).await.ok();
-            counted.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            counted.fetch_add(1, Ordering::Relaxed);
         }
     });
-    let client = Client::start(proxy, token(), 1);
+    let client = Client::start(proxy, token(), 1, |_| Ok(()));
     for round in 0..40_i64 {
         let requests: Vec<Request> = (0..50).map(|number| deposit(round * 50 + number, 1, 1).into()).collect();
         let answers =
@@ -225,5 +287,5 @@ async fn answers_that_are_lost_on_the_way_are_asked_for_again() {
         client.ask(Request::Total(domain::AssetId(1))).await.map(|answer| format!("{answer:?}")),
         Ok("Total(Amount(2000))".into())
     );
-    assert!(cuts.load(std::sync::atomic::Ordering::Relaxed) > 3, "connections were cut");
+    assert!(cuts.load(Ordering::Relaxed) > 3, "connections were cut");
 }

@@ -1,17 +1,16 @@
 //! The spot engine as a leg, in this process or over TCP. A batch of calls is one submission, one sync.
 
-use std::sync::{Mutex, PoisonError};
-
 use domain::id::{self, Id};
 use domain::{Amount, AssetId, UserId};
-use spot::net::{Client, ClientError};
+use spot::net::Client;
 use spot::{Answer as Told, Decision, Engine, Move, Operation, Request, SUBMISSION_MAX, SpotRefusal, Standing};
 
 use super::{Answer, Answered, Call, Holding, Leg, Reason, Record, Verb, sane};
 
 pub enum SpotLeg {
     Engine(Engine),
-    Client(Connection),
+    /// An engine in another process.
+    Client(Client),
     /// Another way to an engine, such as the simulator's line that loses messages.
     Other(Box<dyn Submit>),
 }
@@ -21,33 +20,7 @@ pub trait Submit: Send + Sync {
     fn submit<'a>(&'a self, requests: &'a [Request]) -> Answered<'a, Result<Vec<Told>, Reason>>;
 }
 
-/// A client, and how to make another. A client that the engine rejected (a wrong token, another version) never tries
-/// again, but an operator may put right what was wrong while this process runs.
-pub struct Connection {
-    client: Mutex<Client>,
-    connect: Box<dyn Fn() -> Client + Send + Sync>,
-}
-
-impl Connection {
-    fn client(&self) -> Client {
-        self.client.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    async fn submit(&self, requests: &[Request]) -> Result<Vec<Told>, ClientError> {
-        let told = self.client().submit(requests).await;
-        if let Err(ClientError::Unauthorized | ClientError::Protocol) = &told {
-            *self.client.lock().unwrap_or_else(PoisonError::into_inner) = (self.connect)();
-        }
-        told
-    }
-}
-
 impl SpotLeg {
-    /// An engine in another process. `connect` makes a new client whenever the engine has rejected the last one.
-    pub fn elsewhere(connect: impl Fn() -> Client + Send + Sync + 'static) -> Self {
-        Self::Client(Connection { client: Mutex::new(connect()), connect: Box::new(connect) })
-    }
-
     /// All answers, or why there are none. Without answers, the engine may have done any part of the requests.
     async fn submit(&self, requests: &[Request]) -> Result<Vec<Told>, Reason> {
         let mut answers = Vec::with_capacity(requests.len());

@@ -95,7 +95,7 @@ fn line(request: &Request, answer: Value) -> Value {
 
 pub fn connect(connection: &Connection) -> Result<Client, Failure> {
     let seed = SystemClock.now().micros().cast_unsigned();
-    Ok(Client::start(connection.connect, connection.token.read()?, seed))
+    Ok(Client::start(connection.connect, connection.token.read()?, seed, |_| Ok(())))
 }
 
 pub fn unanswered() -> Failure {
@@ -110,6 +110,7 @@ pub fn failure(error: spot::net::ClientError) -> Failure {
         ClientError::NotTaken(_) => "send the same ids again later: what was done is not done twice",
         ClientError::Unauthorized => "show the token that the engine was started with",
         ClientError::Protocol => "use the same version of bursar on both sides",
+        ClientError::Unacceptable { .. } => "check that --connect names the engine that you mean",
         ClientError::Snapshot(_) => "see what the engine wrote to its standard error",
     };
     Failure::outside(error.code(), &error, hint)

@@ -152,7 +152,7 @@ async fn measure_speed(site: &Site, arguments: &Arguments, bar: &ProgressBar) ->
     let address = listener.local_addr().map_err(|error| disk_trouble(&error))?;
     let token = Token::new("a token for the bench").map_err(bug)?;
     let server = tokio::spawn(Server::new(listener, engine.clone(), token.clone()).run());
-    let client = Client::start(address, token, 1);
+    let client = Client::start(address, token, 1, |_| Ok(()));
     let mut state = State::default();
     state.set_window(Window { time: SystemClock.now(), ..Window::default() });
     for requests in funding(&ids, USERS)?.chunks(4_096) {
