@@ -49,8 +49,8 @@ print(*(one.getsockname()[1] for one in taken))')
 
 cd "$folder"
 head -c 48 /dev/urandom | base64 -w0 >jwt.secret
-head -c 24 /dev/urandom | base64 -w0 >spot.token
-chmod 600 jwt.secret spot.token
+echo "coordinator $(head -c 24 /dev/urandom | base64 -w0)" >spot.credentials
+chmod 600 jwt.secret spot.credentials
 cat >bursar.toml <<TOML
 [database]
 url = "sqlite://$folder/bursar.db"
@@ -61,7 +61,7 @@ hs256_secret_file = "jwt.secret"
 [spot]
 folder = "spot"
 address = "127.0.0.1:$spot"
-token_file = "spot.token"
+credentials_file = "spot.credentials"
 [limits]
 requests_per_second = 0
 daily_transfers = 0
@@ -92,7 +92,7 @@ else:
 PYTHON
 for asset in 1 2 3 4; do
     echo "{\"kind\":\"deposit\",\"user\":7,\"asset\":$asset,\"amount\":\"1000000000000000\"}"
-done | "$bursar" spot send --connect "127.0.0.1:$spot" --token-file spot.token >/dev/null
+done | "$bursar" spot send --connect "127.0.0.1:$spot" --credentials spot.credentials >/dev/null
 "$venv/bin/python" - "$http" <<'PYTHON'
 import os, sys, requests
 for asset, amount in {"USDT": "100000", "BTC": "50", "BNB": "1000", "TRX": "1000000"}.items():

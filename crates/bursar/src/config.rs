@@ -99,6 +99,7 @@ pub struct Spot {
     pub folder: String,
     pub retention_h: u32,
     pub address: String,
+    pub credentials_file: String,
     pub token_file: String,
     pub url: String,
     pub freezes: bool,
@@ -112,6 +113,7 @@ impl Default for Spot {
             folder: "bursar-data/spot".to_owned(),
             retention_h: 168,
             address: "127.0.0.1:7411".to_owned(),
+            credentials_file: String::new(),
             token_file: String::new(),
             url: String::new(),
             freezes: false,
@@ -246,6 +248,11 @@ impl Config {
             SpotKind::Embedded => address("spot.address", &self.spot.address, Some(false))?,
             SpotKind::Remote => address("spot.address", &self.spot.address, None)?,
             SpotKind::Http => self.check_engine_url()?,
+        }
+        if self.spot.kind != SpotKind::Http && !self.spot.token_file.is_empty() {
+            let message =
+                "spot.token_file is the token of an engine over HTTP; Bursar's own engine has spot.credentials_file";
+            return refuse(message.to_owned(), "a line of that file is a role and a token: coordinator TOKEN");
         }
         if !(self.http.docs_url.is_empty() || self.http.docs_url.ends_with('/')) {
             return refuse("http.docs_url must end with a slash".to_owned(), "or be empty");

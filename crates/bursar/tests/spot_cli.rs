@@ -3,14 +3,34 @@
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::LazyLock;
 
 use serde_json::Value;
 
-const TOKEN: &str = "a token for the tests";
+const ROLES: [&str; 4] = ["coordinator", "order-engine", "operator", "observer"];
+
+/// A file of credentials, with a line for each role.
+fn credentials() -> &'static str {
+    static FILE: LazyLock<(tempfile::TempDir, String)> = LazyLock::new(|| {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("spot.credentials");
+        let lines: String = ROLES.iter().map(|role| format!("{role} {role}-of-the-tests\n")).collect();
+        std::fs::write(&file, lines).expect("written");
+        let file = file.to_str().expect("text").to_owned();
+        (folder, file)
+    });
+    &FILE.1
+}
 
 fn bursar(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_bursar"));
-    command.args(arguments).env("BURSAR_SPOT_TOKEN", TOKEN);
+    command.args(arguments);
+    // The commands that have an engine or ask one need a file of credentials.
+    if let ["spot", "serve" | "send", ..] | ["spot", "snapshot", "--connect", ..] = arguments
+        && !arguments.contains(&"--credentials")
+    {
+        command.args(["--credentials", credentials()]);
+    }
     command
 }
 
@@ -136,11 +156,21 @@ fn serve_send_snapshot_stop_and_look() {
     assert_eq!(error(&run(&["spot", "snapshot", dir, "--json"]), 3).0, "SPOT_LOG_IN_USE");
     let taken = run(&["spot", "serve", dir, "--json", "--listen", &served.address]);
     assert_eq!(error(&taken, 3).0, "SPOT_LISTEN_FAILED");
-    let wrong = folder.path().join("wrong");
-    std::fs::write(&wrong, "some other, longer token\n").expect("written");
-    let refused =
-        served.send_raw("{\"kind\":\"total\",\"asset\":1}\n", &["--token-file", wrong.to_str().expect("text")]);
+    let mut stranger = Command::new(env!("CARGO_BIN_EXE_bursar"));
+    stranger.args(["spot", "snapshot", "--json", "--connect", &served.address]);
+    let refused = stranger.env("BURSAR_SPOT_TOKEN", "some-other-longer-token").output().expect("bursar runs");
     assert_eq!(error(&refused, 3).0, "SPOT_UNAUTHORIZED");
+
+    // A role does its own work and no other; the line it may not send takes the others with it.
+    let mint = "{\"kind\":\"total\",\"asset\":1}\n{\"kind\":\"deposit\",\"user\":7,\"asset\":1,\"amount\":\"1\"}\n";
+    for role in ["order-engine", "operator", "observer"] {
+        let forbidden = served.send_raw(mint, &["--role", role]);
+        assert_eq!(error(&forbidden, 3).0, "SPOT_FORBIDDEN", "{role}");
+        let asked = served.send_raw("{\"kind\":\"total\",\"asset\":1}\n", &["--role", role]);
+        assert_eq!(json(&asked)["total"], "300", "{role}");
+    }
+    let reserve = "{\"kind\":\"reserve\",\"user\":7,\"asset\":1,\"amount\":\"1\"}\n";
+    assert_eq!(error(&served.send_raw(reserve, &[]), 3).0, "SPOT_FORBIDDEN", "the coordinator does not trade");
 
     let taken = json(&run(&["spot", "snapshot", "--connect", &served.address, "--json"]));
     assert!(taken["snapshot"].as_u64().expect("a batch") > 0, "{taken}");
@@ -206,11 +236,29 @@ fn wrong_things_typed_get_a_code_and_a_hint() {
     assert_eq!(error(&serve(&[&["/nonexistent/engine"], &listen[..]].concat()), 2).0, "SPOT_LOG_MISSING");
     assert_eq!(error(&serve(&[dir, "--create", "--listen", "0.0.0.0:0"]), 2).0, "SPOT_REMOTE_LISTEN");
     assert_eq!(error(&serve(&[dir, "--create", "--segment", "0"]), 2).0, "BAD_USAGE");
-    assert_eq!(error(&serve(&[dir, "--create", "--token-file", "/nonexistent"]), 2).0, "SPOT_TOKEN_MISSING");
-    let without = bursar(&["spot", "serve", dir, "--create", "--json"]).env_remove("BURSAR_SPOT_TOKEN").output();
-    assert_eq!(error(&without.expect("bursar runs"), 2).0, "SPOT_TOKEN_MISSING");
-    let short = bursar(&["spot", "serve", dir, "--create", "--json"]).env("BURSAR_SPOT_TOKEN", "short").output();
-    assert_eq!(error(&short.expect("bursar runs"), 2).0, "SPOT_TOKEN_MISSING");
+    let bad = |more: &[&str], expected: &str| {
+        let (code, message) = error(&serve(&[&[dir, "--create"], more].concat()), 2);
+        assert_eq!(code, "SPOT_CREDENTIALS_INVALID");
+        assert!(message.contains(expected), "{message}");
+    };
+    bad(&["--credentials", "/nonexistent"], "No such file");
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    let name = file.path().to_str().expect("text");
+    for (text, expected) in [
+        ("", "there is no line in it"),
+        ("one-token-as-it-was-before\n", "line 1: a line is a role and a token"),
+        ("admin one-token-as-it-was-before\n", "line 1: there is no such role"),
+        ("observer short\n", "line 1: a token has between 16 and 256 bytes"),
+    ] {
+        std::fs::write(name, text).expect("written");
+        bad(&["--credentials", name], expected);
+    }
+    std::fs::write(name, "observer only-an-observer-here\n").expect("written");
+    let none = error(&run(&["spot", "send", "--json", "--credentials", name]), 2);
+    assert_eq!(none.0, "SPOT_CREDENTIALS_INVALID");
+    assert!(none.1.contains("no line for the role coordinator"), "{}", none.1);
+    let without = Command::new(env!("CARGO_BIN_EXE_bursar")).args(["spot", "send", "--json"]).output();
+    assert_eq!(error(&without.expect("bursar runs"), 2).0, "SPOT_CREDENTIALS_INVALID");
     for command in ["stat", "verify", "dump", "snapshot"] {
         assert_eq!(
             error(&run(&["spot", command, "/nonexistent/engine", "--json"]), 2).0,

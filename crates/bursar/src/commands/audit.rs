@@ -6,6 +6,7 @@ use std::time::Duration;
 use domain::Clock;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
+use spot::net::Role;
 use spot::service::Limits;
 use spot::{Disk, Engine, SpotError};
 use store::Db;
@@ -101,11 +102,14 @@ async fn compare(config: &Config, db: &Db, leg: &SpotLeg, report: &mut Report) -
 /// How long an engine elsewhere may take to answer at all.
 const SPOT_PATIENCE: Duration = Duration::from_secs(5);
 
+/// An audit only asks, so an observer's token is enough.
+const ASKING: [Role; 2] = [Role::Observer, Role::Coordinator];
+
 /// The engine: asked over TCP if it runs, else opened here. `None`: there is none, and nothing ever went there.
 async fn open_spot(context: &Context, db: &Db) -> Result<Option<(SpotLeg, Option<Engine>)>, Failure> {
     let config = &context.config;
     if config.spot.kind == SpotKind::Remote {
-        return Ok(Some((serve::spot_client(config)?, None)));
+        return Ok(Some((serve::spot_client(config, &ASKING)?, None)));
     }
     let folder = Path::new(&config.spot.folder);
     let lock = if folder.is_dir() { Disk::exclusive(folder) } else { Ok(None) };
@@ -120,7 +124,7 @@ async fn open_spot(context: &Context, db: &Db) -> Result<Option<(SpotLeg, Option
             let (engine, _) = spot_serve::open(folder, false, &settings, Limits::default(), true)?;
             Ok(Some((SpotLeg::Engine(engine.clone()), Some(engine))))
         }
-        None if folder.is_dir() => Ok(Some((serve::spot_client(config)?, None))),
+        None if folder.is_dir() => Ok(Some((serve::spot_client(config, &ASKING)?, None))),
         None if any_transfers(db).await? => Err(SpotError::Missing { folder: config.spot.folder.clone() }.into()),
         None => Ok(None),
     }

@@ -12,7 +12,7 @@ use server::api::{App, Requests, router};
 use server::auth::{Keys, Verifier};
 use server::limit::PerSecond;
 use spot::Engine;
-use spot::net::{Client, Server, Token};
+use spot::net::{Client, ClientError, Role, Server};
 use spot::service::{Ended, Limits};
 use store::Db;
 use terminal::clock::SystemClock;
@@ -202,16 +202,17 @@ impl Remote {
 
     async fn embedded(config: &Config, create: bool, json: bool) -> Result<Self, Failure> {
         let settings = spot_settings(config);
-        let token = (!config.spot.address.is_empty()).then(|| spot_token(config)).transpose()?;
-        let listener = match token {
-            Some(token) => Some((bind("spot.address", &config.spot.address).await?.0, token)),
-            None => None,
+        let listener = if config.spot.address.is_empty() {
+            None
+        } else {
+            let credentials = spot_command::credentials::read(spot_credentials(config)?)?;
+            Some((bind("spot.address", &config.spot.address).await?.0, credentials))
         };
         let folder = Path::new(&config.spot.folder);
         let (engine, found) = spot_command::serve::open(folder, create, &settings, Limits::default(), json)?;
         spot_command::serve::greet(&found, json);
         let serving =
-            listener.map(|(listener, token)| tokio::spawn(Server::new(listener, engine.clone(), token).run()));
+            listener.map(|(listener, known)| tokio::spawn(Server::new(listener, engine.clone(), known).run()));
         Ok(Self { leg: Arc::new(SpotLeg::Engine(engine.clone())), engine: Some(engine), serving })
     }
 
@@ -229,7 +230,7 @@ impl Remote {
                     Failure::bad_input("CONFIG_INVALID", format!("spot.url: {error}"), "see docs/http-leg.md")
                 })?)
             }
-            SpotKind::Remote | SpotKind::Embedded => Arc::new(spot_client(config)?),
+            SpotKind::Remote | SpotKind::Embedded => Arc::new(spot_client(config, &[Role::Coordinator])?),
         };
         Ok(Self { leg, engine: None, serving: None })
     }
@@ -260,23 +261,30 @@ pub fn spot_settings(config: &Config) -> spot::Settings {
     spot::Settings { retention_micros, ..spot::Settings::default() }
 }
 
-fn spot_token(config: &Config) -> Result<Token, Failure> {
-    let hint = "head -c 24 /dev/urandom | base64 > spot.token; then spot.token_file = \"spot.token\"; \
-                or spot.address = \"\" if nobody else needs an embedded engine";
-    if config.spot.token_file.is_empty() {
-        let message = "the spot engine listens, and there is no token for it";
-        return Err(Failure::bad_input("SPOT_TOKEN_MISSING", message, hint));
+/// The file of credentials that is configured.
+fn spot_credentials(config: &Config) -> Result<&Path, Failure> {
+    if config.spot.credentials_file.is_empty() {
+        let message = "spot.credentials_file is not set, and the spot engine is reached over TCP";
+        let hint = format!(
+            "{}; or spot.address = \"\" if nobody else needs an embedded engine",
+            spot_command::credentials::HINT
+        );
+        return Err(Failure::bad_input("SPOT_CREDENTIALS_INVALID", message, hint));
     }
-    let text = String::from_utf8_lossy(&read_secret(Path::new(&config.spot.token_file))?).into_owned();
-    Token::new(text.trim()).map_err(|error| Failure::bad_input("SPOT_TOKEN_MISSING", error.to_string(), hint))
+    Ok(Path::new(&config.spot.credentials_file))
 }
 
-/// The configured engine, over TCP.
-pub fn spot_client(config: &Config) -> Result<SpotLeg, Failure> {
+/// The configured engine, over TCP, with the token of the first of these roles that the file of credentials has.
+pub fn spot_client(config: &Config, roles: &[Role]) -> Result<SpotLeg, Failure> {
     let address: SocketAddr = config.spot.address.parse().map_err(|_| {
         let message = "spot.address must be an address and a port";
         Failure::bad_input("CONFIG_INVALID", message, "such as 127.0.0.1:7411")
     })?;
-    let token = spot_token(config)?;
-    Ok(SpotLeg::Client(Client::start(address, token, u64::from(std::process::id()), |_| Ok(()))))
+    let token = spot_command::credentials::token(spot_credentials(config)?, roles)?;
+    let roles = roles.to_vec();
+    // The engine's own file may give the token another role than ours does. Better to know that before the first call.
+    let accept = move |welcome: &spot::net::Welcome| {
+        if roles.contains(&welcome.role) { Ok(()) } else { Err(ClientError::Forbidden) }
+    };
+    Ok(SpotLeg::Client(Client::start(address, token, u64::from(std::process::id()), accept)))
 }

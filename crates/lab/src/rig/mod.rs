@@ -14,6 +14,7 @@ use domain::ledger::{Movement, OpKey, Operation, Reference};
 use domain::random::Random;
 use domain::{AccountKind, Amount, Clock, Symbol, UserId};
 use serde_json::json;
+use spot::net::Role;
 use store::catalog::{read_assets, read_catalog};
 use store::ledger::{NewAccount, Opened};
 use store::{Db, Options};
@@ -68,7 +69,7 @@ impl Rig {
         let coins = fund(&db, users).await?;
         let mut rig = Self { folder, database_url: database_url.to_owned(), users, secret: Vec::new() };
         rig.secret = rig.own_secret("jwt.secret")?;
-        rig.own_secret("spot.token")?;
+        rig.own_credentials()?;
         Ok((rig, db, coins))
     }
 
@@ -82,6 +83,13 @@ impl Rig {
             write_private(&file, &text)?;
         }
         std::fs::read(&file).map_err(|error| trouble("the secret cannot be read", error))
+    }
+
+    /// A token for each role of the spot engine.
+    fn own_credentials(&self) -> CommandResult {
+        let secret = self.own_secret("spot.secret")?;
+        let line = |role: Role| format!("{role} {role}-{}\n", String::from_utf8_lossy(&secret));
+        write_private(&self.folder.join("spot.credentials"), &Role::ALL.into_iter().map(line).collect::<String>())
     }
 
     /// The configuration of the n-th server.
@@ -103,7 +111,7 @@ impl Rig {
             "database": { "url": self.database_url },
             "http": { "listen": http },
             "auth": { "issuer": "rig", "audience": "rig", "hs256_secret_file": file("jwt.secret") },
-            "spot": { "kind": "remote", "address": spot, "token_file": file("spot.token"), "folder": file("spot") },
+            "spot": { "kind": "remote", "address": spot, "credentials_file": file("spot.credentials"), "folder": file("spot") },
             "transfer": {
                 "call_timeout_ms": 300, "scan_interval_ms": 100, "first_pause_ms": 50, "longest_pause_ms": 500,
             },
@@ -118,7 +126,7 @@ impl Rig {
         let settings = json!({
             "database": { "url": self.database_url },
             "auth": { "issuer": "rig", "audience": "rig", "hs256_secret_file": file("jwt.secret") },
-            "spot": { "token_file": file("spot.token"), "folder": file("spot") },
+            "spot": { "credentials_file": file("spot.credentials"), "folder": file("spot") },
         });
         self.write_config(0, &settings, "Made by bursar for a scratch treasury: bursar --config THIS serve")
     }
@@ -132,10 +140,20 @@ impl Rig {
     /// The spot engine, on a port of its own the first time and on the same one afterwards.
     pub async fn start_spot(&self, listen: &str) -> Result<Process, Failure> {
         let folder = self.spot_folder();
-        let (folder_text, token) = (folder.to_string_lossy().into_owned(), self.folder.join("spot.token"));
-        let token = token.to_string_lossy().into_owned();
-        let mut arguments =
-            vec!["--json", "spot", "serve", &folder_text, "--listen", listen, "--token-file", &token, "--segment", "4"];
+        let (folder_text, known) = (folder.to_string_lossy().into_owned(), self.folder.join("spot.credentials"));
+        let known = known.to_string_lossy().into_owned();
+        let mut arguments = vec![
+            "--json",
+            "spot",
+            "serve",
+            &folder_text,
+            "--listen",
+            listen,
+            "--credentials",
+            &known,
+            "--segment",
+            "4",
+        ];
         if !folder.exists() {
             arguments.push("--create");
         }

@@ -14,7 +14,7 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{sleep, timeout};
 
-use super::server::Token;
+use super::credential::Token;
 use super::{
     ANSWERS, FAILED, FrameRefusal, HELLO, REFUSED, SNAPSHOT, SNAPSHOT_TAKEN, SUBMIT, VERSION, WELCOME, Welcome,
     answers, parse, put,
@@ -43,6 +43,9 @@ pub enum ClientError {
     NotTaken(#[from] NoAnswer),
     #[error("the engine does not accept the token")]
     Unauthorized,
+    /// Nothing of this call was done now. If it was sent on an earlier connection too, it may have been done there.
+    #[error("the role of the token may not do this")]
+    Forbidden,
     #[error("the two sides do not understand each other: different versions?")]
     Protocol,
     #[error("the engine could not take the snapshot: {0}")]
@@ -57,6 +60,7 @@ impl ClientError {
         match self {
             Self::NotTaken(no_answer) => no_answer.code(),
             Self::Unauthorized => "SPOT_UNAUTHORIZED",
+            Self::Forbidden => "SPOT_FORBIDDEN",
             Self::Protocol => "SPOT_PROTOCOL_MISMATCH",
             Self::Snapshot(_) => "SPOT_SNAPSHOT_FAILED",
             Self::Unacceptable { code, .. } => code,
@@ -401,6 +405,7 @@ fn deliver(call: Call, kind: u8, body: &[u8]) -> Result<Option<Call>, Broken> {
         (_, Some(FrameRefusal::Engine(NoAnswer::Busy)), call) if call.sent_before => return Ok(Some(call)),
         (_, Some(FrameRefusal::Engine(no_answer)), call) => call.caller.fail(no_answer.into()),
         (_, Some(FrameRefusal::Unauthorized), call) => call.caller.fail(ClientError::Unauthorized),
+        (_, Some(FrameRefusal::Forbidden), call) => call.caller.fail(ClientError::Forbidden),
         // The snapshot that runs was most likely ordered by this same call, on an earlier connection.
         (FAILED, _, call) if call.sent_before && body == SpotError::SnapshotRunning.code().as_bytes() => {
             return Ok(Some(call));

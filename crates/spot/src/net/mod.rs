@@ -1,17 +1,20 @@
 //! The engine over TCP.
 //!
 //! Frames, little-endian: length of the rest (4 bytes), number (8), kind (1), body. The first frame of a connection
-//! carries the token; its answer, the welcome, says which engine this is and what its clock says. Each later frame is a submission of up to 4096 requests in the layouts of the log, or asks for a
+//! carries the token; its answer, the welcome, says which engine this is, what its clock says, and the role of the
+//! token ([`credential`]). Each later frame is a submission of up to 4096 requests in the layouts of the log, or asks for a
 //! snapshot. Many frames may be in flight; each answer has the number of its frame.
 //!
 //! **Nothing here can stall the writer.** A client that does not read fills its own socket and then its own queue of 64
 //! frames; then its frames are no longer taken. The server drops it when one write to it takes more than half a minute.
 
 pub mod client;
+pub mod credential;
 pub mod server;
 
 pub use client::{Client, ClientError, ConnectionState};
-pub use server::{Server, Token};
+pub use credential::{BadCredentials, BadToken, Credentials, Role, Token};
+pub use server::Server;
 
 use std::io;
 use std::time::Duration;
@@ -45,6 +48,8 @@ pub struct Welcome {
     pub log_id: u64,
     /// What its clock said.
     pub time: Timestamp,
+    /// What the client may do there.
+    pub role: Role,
 }
 
 impl Welcome {
@@ -53,6 +58,7 @@ impl Welcome {
         out.push(VERSION);
         out.extend_from_slice(&self.log_id.to_le_bytes());
         out.extend_from_slice(&self.time.micros().to_le_bytes());
+        out.push(self.role.number());
     }
 
     fn decode(body: &[u8]) -> Result<Self, BadLayout> {
@@ -60,7 +66,9 @@ impl Welcome {
         if fields.u8()? != VERSION {
             return Err(BadLayout::Field);
         }
-        Ok(Self { log_id: fields.u64()?, time: Timestamp::from_micros(fields.i64()?) })
+        let (log_id, time) = (fields.u64()?, Timestamp::from_micros(fields.i64()?));
+        let role = Role::from_number(fields.u8()?).ok_or(BadLayout::Field)?;
+        Ok(Self { log_id, time, role })
     }
 }
 
@@ -131,6 +139,8 @@ enum FrameRefusal {
     Engine(NoAnswer),
     Unauthorized,
     Malformed,
+    /// The role of the client's token may not make a request of the frame. Nothing of the frame was run.
+    Forbidden,
 }
 
 impl FrameRefusal {
@@ -141,6 +151,7 @@ impl FrameRefusal {
             Self::Engine(NoAnswer::Stopped) => 3,
             Self::Unauthorized => 4,
             Self::Malformed => 5,
+            Self::Forbidden => 6,
         }
     }
 
@@ -151,6 +162,7 @@ impl FrameRefusal {
             3 => Self::Engine(NoAnswer::Stopped),
             4 => Self::Unauthorized,
             5 => Self::Malformed,
+            6 => Self::Forbidden,
             _ => return None,
         })
     }

@@ -4,13 +4,13 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use subtle::ConstantTimeEq;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::timeout;
 
+use super::credential::{Credentials, Role};
 use super::{
     ANSWERS, FAILED, FrameRefusal, HELLO, REFUSED, SNAPSHOT, SNAPSHOT_TAKEN, SUBMIT, VERSION, WELCOME, Welcome, parse,
     put, requests,
@@ -18,7 +18,7 @@ use super::{
 use crate::answer::Answer;
 use crate::service::{Engine, NoAnswer, Pending, SnapshotTaken};
 
-/// Connections at a time that have shown the token.
+/// Connections at a time that have shown a token.
 const CONNECTIONS: usize = 256;
 /// Connections at a time that have not shown it yet.
 const STRANGERS: usize = 1_024;
@@ -29,44 +29,15 @@ const HELLO_TIME: Duration = Duration::from_secs(5);
 /// A client is dropped when it does not take one write of answers within this time.
 const WRITE_TIME: Duration = Duration::from_secs(30);
 
-/// What a client must show: 16 to 256 bytes, never printed.
-#[derive(Clone)]
-pub struct Token(Arc<[u8]>);
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a token has between 16 and 256 bytes")]
-pub struct BadToken;
-
-impl Token {
-    pub fn new(text: &str) -> Result<Self, BadToken> {
-        if (16..=256).contains(&text.len()) { Ok(Self(text.as_bytes().into())) } else { Err(BadToken) }
-    }
-
-    /// Compares in a time that does not tell how many bytes are right. It may tell whether the length is.
-    fn is(&self, shown: &[u8]) -> bool {
-        self.0.ct_eq(shown).into()
-    }
-
-    pub(super) fn bytes(&self) -> &[u8] {
-        &self.0
-    }
-}
-
-impl std::fmt::Debug for Token {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Token(…)")
-    }
-}
-
 pub struct Server {
     listener: TcpListener,
     engine: Engine,
-    token: Token,
+    credentials: Credentials,
 }
 
 impl Server {
-    pub const fn new(listener: TcpListener, engine: Engine, token: Token) -> Self {
-        Self { listener, engine, token }
+    pub const fn new(listener: TcpListener, engine: Engine, credentials: Credentials) -> Self {
+        Self { listener, engine, credentials }
     }
 
     /// Accepts connections until the future is dropped. Connections that are open then go on.
@@ -87,16 +58,18 @@ impl Server {
                 tracing::warn!(%peer, "refused: {STRANGERS} connections have not shown a token");
                 continue;
             };
-            let (engine, token, places) = (self.engine.clone(), self.token.clone(), Arc::clone(&places));
+            let (engine, credentials, places) = (self.engine.clone(), self.credentials.clone(), Arc::clone(&places));
             tokio::spawn(async move {
                 let served = async {
-                    let Some((frames, writer)) = greet(stream, &token, &engine).await? else { return Ok(()) };
+                    let Some((frames, writer, role)) = greet(stream, &credentials, &engine).await? else {
+                        return Ok(());
+                    };
                     drop(stranger);
                     let Ok(_place) = places.try_acquire() else {
                         tracing::warn!(%peer, "refused: {CONNECTIONS} connections are open");
                         return Ok(());
                     };
-                    converse(frames, writer, &engine).await
+                    converse(frames, writer, &engine, role).await
                 };
                 let served: io::Result<()> = served.await;
                 if let Err(error) = served {
@@ -114,41 +87,40 @@ enum Outgoing {
     Snapshot(u64, SnapshotTaken),
 }
 
-/// Lets a client in that shows the token. `None`: it did not, and was told so if it said hello.
-async fn greet(stream: TcpStream, token: &Token, engine: &Engine) -> io::Result<Option<(Frames, OwnedWriteHalf)>> {
+/// Lets a client in that shows a token, and says which role it has. `None`: it did not, and was told so if it said hello.
+async fn greet(
+    stream: TcpStream,
+    credentials: &Credentials,
+    engine: &Engine,
+) -> io::Result<Option<(Frames, OwnedWriteHalf, Role)>> {
     super::keep_alive(&stream)?;
     let (reader, mut writer) = stream.into_split();
     let mut frames = Frames { reader, bytes: Vec::new(), used: 0 };
     let mut out = Vec::new();
-    match timeout(HELLO_TIME, frames.next()).await?? {
-        Some((number, HELLO, body)) => match body.split_first() {
-            Some((&VERSION, shown)) if token.is(shown) => {
-                let welcome = Welcome { log_id: engine.log_id(), time: engine.now() };
-                put(&mut out, number, WELCOME, |out| welcome.encode(out));
-            }
-            Some((&VERSION, _)) => {
-                tracing::warn!("a client showed a wrong token");
-                put(&mut out, number, REFUSED, |out| out.push(FrameRefusal::Unauthorized.number()));
-                writer.write_all(&out).await?;
-                return Ok(None);
-            }
-            _ => {
-                put(&mut out, number, REFUSED, |out| out.push(FrameRefusal::Malformed.number()));
-                writer.write_all(&out).await?;
-                return Ok(None);
-            }
-        },
-        _ => return Ok(None),
+    let Some((number, HELLO, body)) = timeout(HELLO_TIME, frames.next()).await?? else { return Ok(None) };
+    let role = match body.split_first() {
+        Some((&VERSION, shown)) => credentials.role_of(shown).ok_or(FrameRefusal::Unauthorized),
+        _ => Err(FrameRefusal::Malformed),
+    };
+    match role {
+        Ok(role) => {
+            let welcome = Welcome { log_id: engine.log_id(), time: engine.now(), role };
+            put(&mut out, number, WELCOME, |out| welcome.encode(out));
+        }
+        Err(refusal) => put(&mut out, number, REFUSED, |out| out.push(refusal.number())),
     }
     writer.write_all(&out).await?;
-    Ok(Some((frames, writer)))
+    if role == Err(FrameRefusal::Unauthorized) {
+        tracing::warn!("a client showed a wrong token");
+    }
+    Ok(role.ok().map(|role| (frames, writer, role)))
 }
 
-async fn converse(mut frames: Frames, writer: OwnedWriteHalf, engine: &Engine) -> io::Result<()> {
+async fn converse(mut frames: Frames, writer: OwnedWriteHalf, engine: &Engine, role: Role) -> io::Result<()> {
     let (sender, receiver) = mpsc::channel(IN_FLIGHT);
     let mut writing = tokio::spawn(write(writer, receiver));
     let result = tokio::select! {
-        result = read(&mut frames, engine, &sender) => result,
+        result = read(&mut frames, engine, role, &sender) => result,
         // The writing task ended first: the client does not take its answers.
         written = &mut writing => return written.map_err(io::Error::other)?,
     };
@@ -158,16 +130,24 @@ async fn converse(mut frames: Frames, writer: OwnedWriteHalf, engine: &Engine) -
     result
 }
 
-/// Takes frames as long as there is room for their answers. Ends when the client closes, when the writing task is gone,
+/// Takes frames as long as there is room for their answers. A frame that asks for anything that the role may not have is
+/// refused whole, and the connection goes on: the frames before and after it have their own answers. Ends when the client closes, when the writing task is gone,
 /// when the engine has stopped, or after a frame that cannot be understood.
-async fn read(frames: &mut Frames, engine: &Engine, sender: &mpsc::Sender<Outgoing>) -> io::Result<()> {
+async fn read(frames: &mut Frames, engine: &Engine, role: Role, sender: &mpsc::Sender<Outgoing>) -> io::Result<()> {
     while let Some((number, kind, body)) = frames.next().await? {
         let (outgoing, last) = match kind {
-            SUBMIT => match requests(body).map(|requests| engine.enqueue(requests)) {
-                Ok(Ok(pending)) => (Outgoing::Answers(number, pending), false),
-                Ok(Err(none)) => (Outgoing::Refused(number, FrameRefusal::Engine(none)), none == NoAnswer::Stopped),
+            SUBMIT => match requests(body) {
+                Ok(requests) if !requests.iter().all(|request| role.may(request)) => {
+                    tracing::warn!(%role, "a client asked for what its role may not do");
+                    (Outgoing::Refused(number, FrameRefusal::Forbidden), false)
+                }
+                Ok(requests) => match engine.enqueue(requests) {
+                    Ok(pending) => (Outgoing::Answers(number, pending), false),
+                    Err(none) => (Outgoing::Refused(number, FrameRefusal::Engine(none)), none == NoAnswer::Stopped),
+                },
                 Err(_) => (Outgoing::Refused(number, FrameRefusal::Malformed), true),
             },
+            SNAPSHOT if !role.may_order_snapshots() => (Outgoing::Refused(number, FrameRefusal::Forbidden), false),
             SNAPSHOT => {
                 // A snapshot takes long, so its answer does not hold up the answers to later frames.
                 match engine.order_snapshot() {

@@ -6,19 +6,29 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use domain::ManualClock;
-use spot::net::{Client, ClientError, ConnectionState, Server, Token, Welcome};
+use spot::net::{Client, ClientError, ConnectionState, Credentials, Role, Server, Token, Welcome};
 use spot::service::Limits;
 use spot::sim::FaultyDisk;
-use spot::{Answer, Decision, Engine, NoAnswer, Request};
+use spot::{Answer, Decision, Engine, NoAnswer, Operation, Request};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use crate::common::{NOW, applied, create, deposit, open, withdraw};
+use crate::common::{NOW, applied, create, deposit, of, open, withdraw};
 
 fn token() -> Token {
-    Token::new("a token for tests").expect("long enough")
+    token_of(Role::Coordinator)
+}
+
+/// A token for each role: its name, and enough behind it.
+fn token_of(role: Role) -> Token {
+    Token::new(&format!("{role}-of-the-tests")).expect("long enough")
+}
+
+fn credentials() -> Credentials {
+    let line = |role: Role| format!("{role} {role}-of-the-tests\n");
+    Credentials::parse(&Role::ALL.into_iter().map(line).collect::<String>()).expect("well formed")
 }
 
 fn engine(disk: &FaultyDisk) -> Engine {
@@ -29,7 +39,7 @@ fn engine(disk: &FaultyDisk) -> Engine {
 async fn serve(engine: &Engine, address: &str) -> (SocketAddr, JoinHandle<()>) {
     let listener = TcpListener::bind(address).await.expect("a port");
     let address = listener.local_addr().expect("bound");
-    (address, tokio::spawn(Server::new(listener, engine.clone(), token()).run()))
+    (address, tokio::spawn(Server::new(listener, engine.clone(), credentials()).run()))
 }
 
 #[tokio::test]
@@ -59,7 +69,8 @@ async fn many_frames_in_flight_are_each_answered() {
         client.ask(Request::Total(domain::AssetId(1))).await.map(|answer| format!("{answer:?}")),
         Ok("Total(Amount(9800))".into())
     );
-    let (snapshot, beside) = tokio::join!(client.snapshot(), client.ask(deposit(90_001, 7, 200)));
+    let operator = Client::start(address, token_of(Role::Operator), 1, |_| Ok(()));
+    let (snapshot, beside) = tokio::join!(operator.snapshot(), client.ask(deposit(90_001, 7, 200)));
     assert!(snapshot.expect("taken") > 0);
     assert_eq!(beside, Ok(Answer::First(Decision::Applied)));
     assert_eq!(client.submit(&[]).await, Err(ClientError::NotTaken(NoAnswer::Size)));
@@ -80,13 +91,59 @@ async fn a_wrong_token_is_told_at_once_and_let_in_when_the_engine_takes_it() {
     server.abort();
     assert!(server.await.expect_err("aborted").is_cancelled());
     let listener = TcpListener::bind(address).await.expect("the same port");
-    let _server = tokio::spawn(Server::new(listener, running.clone(), other).run());
+    let _server =
+        tokio::spawn(Server::new(listener, running.clone(), Credentials::one(Role::Coordinator, other)).run());
     let mut state = client.state();
     let connected = state.wait_for(|state| matches!(state, ConnectionState::Connected(_)));
     drop(timeout(Duration::from_secs(20), connected).await.expect("in time").expect("the client lives"));
     assert_eq!(client.ask(deposit(1, 1, 1)).await, Ok(Answer::First(Decision::Applied)));
     assert!(Token::new("short").is_err());
     assert!(!format!("{:?}", token()).contains("tests"));
+}
+
+/// Every role tries everything, alone and hidden behind requests that it may make. Only the coordinator makes money.
+#[tokio::test]
+async fn a_token_does_what_its_role_may_and_nothing_else() {
+    let running = engine(&FaultyDisk::new(9));
+    let (address, _server) = serve(&running, "127.0.0.1:0").await;
+    let coordinator = Client::start(address, token(), 1, |_| Ok(()));
+    assert_eq!(coordinator.ask(deposit(1, 7, 100)).await, Ok(Answer::First(Decision::Applied)));
+    let of = |number: i64| of(number, 7, 10);
+    let status = |number: i64| {
+        let of = of(number);
+        Operation::SetStatus { id: of.id, user: of.user, asset: of.asset, status: domain::AccountStatus::Frozen }
+    };
+    let asset = domain::AssetId(1);
+    let total = async || format!("{:?}", coordinator.ask(Request::Total(asset)).await.expect("answered"));
+    for (place, role) in Role::ALL.into_iter().enumerate() {
+        let client = Client::start(address, token_of(role), 1, |_| Ok(()));
+        let first = 100 * i64::try_from(place + 1).expect("small");
+        let requests: [(Operation, Role); 6] = [
+            (Operation::Deposit(of(first)), Role::Coordinator),
+            (Operation::Withdraw(of(first + 1)), Role::Coordinator),
+            (Operation::Rollback(of(first + 2)), Role::Coordinator),
+            (Operation::Reserve(of(first + 3)), Role::OrderEngine),
+            (Operation::Release(of(first + 4)), Role::OrderEngine),
+            (status(first + 5), Role::Operator),
+        ];
+        let before = total().await;
+        for (operation, allowed) in requests.into_iter().filter(|(_, allowed)| *allowed != role) {
+            let hidden = [Request::Total(asset), operation.into(), Request::Total(asset)];
+            assert_eq!(client.submit(&hidden).await, Err(ClientError::Forbidden), "{role} as {allowed}");
+            assert_eq!(client.ask(operation).await, Err(ClientError::Forbidden), "{role} as {allowed}");
+            let standing = client.ask(Request::Query(operation.id())).await;
+            assert_eq!(standing, Ok(Answer::Standing(None)), "{role}: nothing of the frame was run");
+        }
+        assert_eq!(total().await, before, "{role}");
+        for (operation, _) in requests.into_iter().filter(|(_, allowed)| *allowed == role) {
+            assert!(matches!(client.ask(operation).await, Ok(Answer::First(_))), "{role} {operation:?}");
+        }
+        let snapshot = client.snapshot().await;
+        assert_eq!(snapshot.err(), (role != Role::Operator).then_some(ClientError::Forbidden), "{role}");
+        assert!(
+            matches!(*client.state().borrow(), ConnectionState::Connected(Welcome { role: told, .. }) if told == role)
+        );
+    }
 }
 
 #[tokio::test]
@@ -141,14 +198,14 @@ async fn a_client_says_why_its_engine_is_away() {
 /// A raw connection that has said hello.
 async fn greeted(address: SocketAddr) -> TcpStream {
     let mut stream = TcpStream::connect(address).await.expect("connected");
-    let token = b"a token for tests";
+    let token = b"coordinator-of-the-tests";
     let mut hello = Vec::new();
     hello.extend_from_slice(&u32::try_from(10 + token.len()).expect("small").to_le_bytes());
     hello.extend_from_slice(&0_u64.to_le_bytes());
     hello.extend_from_slice(&[1, 2]);
     hello.extend_from_slice(token);
     stream.write_all(&hello).await.expect("sent");
-    let mut welcome = [0; 30];
+    let mut welcome = [0; 31];
     stream.read_exact(&mut welcome).await.expect("welcome");
     assert_eq!(welcome[12..14], [4, 2]);
     stream

@@ -1,5 +1,6 @@
 //! `bursar spot …`: run the spot engine, ask it, and look at its log.
 
+pub mod credentials;
 pub mod dump;
 pub mod lines;
 pub mod send;
@@ -9,13 +10,14 @@ pub mod stat;
 pub mod verify;
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use spot::net::Token;
 use spot::snapshot::Progress;
 use spot::{Disk, SpotError};
 use terminal::failure::{CommandResult, Failure};
+
+use credentials::Shown;
 
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
@@ -65,29 +67,7 @@ pub struct Connection {
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7411")]
     connect: SocketAddr,
     #[command(flatten)]
-    token: TokenSource,
-}
-
-#[derive(Debug, clap::Args)]
-pub struct TokenSource {
-    /// A file with the token that clients must show; or set BURSAR_SPOT_TOKEN
-    #[arg(long, value_name = "FILE")]
-    token_file: Option<PathBuf>,
-}
-
-impl TokenSource {
-    /// Never an argument: those can be read by every process on the machine.
-    pub fn read(&self) -> Result<Token, Failure> {
-        let hint = "head -c 24 /dev/urandom | base64 > spot.token; then --token-file spot.token";
-        let text = match (&self.token_file, std::env::var("BURSAR_SPOT_TOKEN")) {
-            (Some(file), _) => std::fs::read_to_string(file).map_err(|error| {
-                Failure::bad_input("SPOT_TOKEN_MISSING", format!("{}: {error}", file.display()), hint)
-            })?,
-            (None, Ok(token)) => token,
-            (None, Err(_)) => return Err(Failure::bad_input("SPOT_TOKEN_MISSING", "there is no token", hint)),
-        };
-        Token::new(text.trim()).map_err(|error| Failure::bad_input("SPOT_TOKEN_MISSING", error.to_string(), hint))
-    }
+    shown: Shown,
 }
 
 /// The folder, for looking only.

@@ -6,26 +6,29 @@ use std::time::Duration;
 use domain::id::first_at;
 use domain::random::Random;
 use serde_json::{Value, json};
-use spot::net::Client;
+use spot::net::{Client, Role};
 use spot::{OpId, Request, SUBMISSION_MAX};
 use terminal::clock::SystemClock;
 use terminal::failure::{CommandResult, Exit, Failure};
 use terminal::output::say;
 
-use super::{Connection, lines};
+use super::{Connection, credentials, lines};
 use domain::Clock;
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
     #[command(flatten)]
     connection: Connection,
+    /// The role whose token is shown: coordinator, order-engine, operator or observer
+    #[arg(long, default_value = "coordinator", value_name = "ROLE", value_parser = credentials::role)]
+    role: Role,
     /// Give up after so many seconds without an answer; what was sent may still have happened
     #[arg(long, default_value_t = 30, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     timeout: u64,
 }
 
 pub async fn run(arguments: &Arguments) -> CommandResult {
-    let client = connect(&arguments.connection)?;
+    let client = connect(&arguments.connection, arguments.role)?;
     let mut ids = Ids::new()?;
     let mut requests: Vec<Request> = Vec::new();
     // All of it is read before anything is sent: a bad line changes nothing.
@@ -93,9 +96,9 @@ fn line(request: &Request, answer: Value) -> Value {
     line
 }
 
-pub fn connect(connection: &Connection) -> Result<Client, Failure> {
+pub fn connect(connection: &Connection, role: Role) -> Result<Client, Failure> {
     let seed = SystemClock.now().micros().cast_unsigned();
-    Ok(Client::start(connection.connect, connection.token.read()?, seed, |_| Ok(())))
+    Ok(Client::start(connection.connect, connection.shown.token(role)?, seed, |_| Ok(())))
 }
 
 pub fn unanswered() -> Failure {
@@ -108,7 +111,8 @@ pub fn failure(error: spot::net::ClientError) -> Failure {
     use spot::net::ClientError;
     let hint = match error {
         ClientError::NotTaken(_) => "send the same ids again later: what was done is not done twice",
-        ClientError::Unauthorized => "show the token that the engine was started with",
+        ClientError::Unauthorized => "show a token of the file that the engine was started with",
+        ClientError::Forbidden => "show the token of a role that may do it: --role, or another BURSAR_SPOT_TOKEN",
         ClientError::Protocol => "use the same version of bursar on both sides",
         ClientError::Unacceptable { .. } => "check that --connect names the engine that you mean",
         ClientError::Snapshot(_) => "see what the engine wrote to its standard error",

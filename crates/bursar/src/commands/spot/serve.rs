@@ -17,7 +17,7 @@ use terminal::output::{say, thousands, warn};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::{TokenSource, bar, show};
+use super::{bar, credentials, show};
 use domain::Clock;
 
 #[derive(Debug, clap::Args)]
@@ -33,8 +33,9 @@ pub struct Arguments {
     /// Listen on an address that other machines can reach: the token and all operations then travel in the clear
     #[arg(long)]
     allow_remote: bool,
-    #[command(flatten)]
-    token: TokenSource,
+    /// A file with lines of a role (coordinator, order-engine, operator, observer) and a token: who is let in, and for what
+    #[arg(long, value_name = "FILE")]
+    credentials: PathBuf,
     /// For how many hours operation ids are remembered
     #[arg(long, value_name = "HOURS", default_value_t = 168, value_parser = clap::value_parser!(u32).range(1..=87_600))]
     retention: u32,
@@ -70,7 +71,7 @@ impl Arguments {
 }
 
 pub async fn run(arguments: &Arguments, json: bool) -> CommandResult {
-    let token = arguments.token.read()?;
+    let credentials = credentials::read(&arguments.credentials)?;
     if !arguments.listen.ip().is_loopback() && !arguments.allow_remote {
         let message = format!("{} can be reached by other machines", arguments.listen);
         let hint = "listen on 127.0.0.1 behind a tunnel, or say --allow-remote";
@@ -94,7 +95,7 @@ pub async fn run(arguments: &Arguments, json: bool) -> CommandResult {
     } else {
         say(format!("listening on {address}; Ctrl-C stops it"));
     }
-    let server = tokio::spawn(Server::new(listener, engine.clone(), token).run());
+    let server = tokio::spawn(Server::new(listener, engine.clone(), credentials).run());
     let ended = tokio::select! {
         ended = engine.ended() => ended,
         _ = terminate.recv() => engine.stop().await,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
+use spot::net::Role;
 use spot::{Core, Disk, Settings};
 use terminal::failure::{CommandResult, Failure};
 use terminal::output::say;
@@ -26,7 +27,7 @@ pub async fn run(arguments: &Arguments, json: bool) -> CommandResult {
     let batch = match &arguments.folder {
         Some(folder) => offline(folder, json)?,
         None => {
-            let client = send::connect(&arguments.connection)?;
+            let client = send::connect(&arguments.connection, Role::Operator)?;
             let taken = tokio::time::timeout(TIME, client.snapshot()).await.map_err(|_| send::unanswered())?;
             Some(taken.map_err(send::failure)?).filter(|batch| *batch > 0)
         }

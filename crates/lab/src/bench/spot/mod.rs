@@ -14,7 +14,7 @@ use domain::{AssetId, Clock};
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
 use spot::State;
-use spot::net::{Client, Server, Token};
+use spot::net::{Client, Credentials, Role, Server, Token};
 use spot::service::{Ended, Limits};
 use spot::sim::Window;
 use spot::{Core, Disk, Engine, Settings};
@@ -151,7 +151,8 @@ async fn measure_speed(site: &Site, arguments: &Arguments, bar: &ProgressBar) ->
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.map_err(|error| disk_trouble(&error))?;
     let address = listener.local_addr().map_err(|error| disk_trouble(&error))?;
     let token = Token::new("a token for the bench").map_err(bug)?;
-    let server = tokio::spawn(Server::new(listener, engine.clone(), token.clone()).run());
+    let server =
+        tokio::spawn(Server::new(listener, engine.clone(), Credentials::one(Role::Coordinator, token.clone())).run());
     let client = Client::start(address, token, 1, |_| Ok(()));
     let mut state = State::default();
     state.set_window(Window { time: SystemClock.now(), ..Window::default() });
