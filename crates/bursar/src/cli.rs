@@ -9,8 +9,8 @@ use terminal::failure::{Exit, Failure};
 #[cfg(feature = "lab")]
 use crate::commands::devnet;
 use crate::commands::{
-    Context, account, apply, audit, balances, checkpoint, config, journal, migrate, openapi, serve, spot, token,
-    transfer, utxo,
+    Context, account, adjust, apply, audit, balances, checkpoint, config, journal, migrate, openapi, serve, spot,
+    token, transfer, utxo,
 };
 use crate::config::Config;
 
@@ -51,6 +51,9 @@ enum Command {
     Apply(apply::Arguments),
     /// List accounts; open, freeze, disable or activate one
     Account(account::Arguments),
+    /// Move money by hand, by two people: house capital in and out, a user's credit or debit
+    #[command(subcommand)]
+    Adjust(adjust::Command),
     /// List movements, newest first
     Journal(journal::Arguments),
     /// Show what the books come to, per asset
@@ -162,6 +165,7 @@ async fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Migrate => migrate::run(&context()?).await,
         Command::Apply(arguments) => apply::run(&context()?, arguments).await,
         Command::Account(arguments) => account::run(&context()?, arguments).await,
+        Command::Adjust(command) => adjust::run(&context()?, command).await,
         Command::Journal(arguments) => journal::run(&context()?, arguments).await,
         Command::Balances => balances::run(&context()?).await,
         Command::Audit(arguments) => audit::run(&context()?, arguments).await,

@@ -165,6 +165,9 @@ impl Default for Limits {
     }
 }
 
+/// From Friday evening to Monday evening: an engine that nobody misses over a weekend still knows what it did.
+pub const RETENTION_LEAST_H: u32 = 72;
+
 /// Where the file is looked for when none is named.
 pub const DEFAULT_FILE: &str = "bursar.toml";
 
@@ -258,7 +261,6 @@ impl Config {
             return refuse("http.docs_url must end with a slash".to_owned(), "or be empty");
         }
         let numbers = [
-            ("spot.retention_h", self.spot.retention_h, 1, 87_600),
             ("auth.clock_skew_s", self.auth.clock_skew_s, 0, 600),
             ("http.stop_delay_ms", self.http.stop_delay_ms, 0, 60_000),
             ("transfer.wait_ms", self.transfer.wait_ms, 0, 30_000),
@@ -271,12 +273,29 @@ impl Config {
             ("transfer.queue", self.transfer.queue, 1, 1_000_000),
             ("transfer.lanes", self.transfer.lanes, 1, 64),
         ];
+        self.check_retention()?;
         for (name, value, least, most) in numbers {
             if !(least..=most).contains(&value) {
                 return refuse(format!("{name} must be {least} to {most}"), "see examples/bursar.toml");
             }
         }
         Ok(())
+    }
+
+    /// What the engine has forgotten can never be proven again. So it remembers for longer than any outage lasts, and
+    /// people are told of a stuck transfer long before.
+    fn check_retention(&self) -> Result<(), Failure> {
+        let (hours, alert_s) = (self.spot.retention_h, self.transfer.alert_after_s);
+        let (message, hint) = if !(RETENTION_LEAST_H..=87_600).contains(&hours) {
+            let message = format!("spot.retention_h must be {RETENTION_LEAST_H} to 87600");
+            (message, "an engine that is away over a long weekend must still know what it did; 168 is a good start")
+        } else if u64::from(alert_s) > u64::from(hours) * 3_600 / 2 {
+            let message = "transfer.alert_after_s must be at most half of spot.retention_h".to_owned();
+            (message, "people need time before the engine forgets; 300 is a good start")
+        } else {
+            return Ok(());
+        };
+        Err(Failure::bad_input("CONFIG_INVALID", message, hint))
     }
 
     /// A token and every balance would travel in the clear.
@@ -442,6 +461,23 @@ mod tests {
             ("", &[("BURSAR_DATABASE_URL", "nonsense")]),
         ] {
             assert_eq!(load(text, environment).expect_err(text).code, "CONFIG_INVALID");
+        }
+    }
+
+    #[test]
+    fn a_retention_shorter_than_an_outage_is_refused() {
+        for text in [
+            "[spot]\nretention_h = 71",
+            "[spot]\nretention_h = 0",
+            "[transfer]\nalert_after_s = 302401",
+            "[spot]\nretention_h = 72\n[transfer]\nalert_after_s = 129601",
+        ] {
+            assert_eq!(load(text, &[]).expect_err(text).code, "CONFIG_INVALID");
+        }
+        for text in
+            ["[spot]\nretention_h = 72\n[transfer]\nalert_after_s = 129600", "[transfer]\nalert_after_s = 302400"]
+        {
+            assert!(load(text, &[]).is_ok(), "{text}");
         }
     }
 

@@ -93,7 +93,7 @@ fn the_demo_ends_with_balanced_books() {
     assert!(text.contains("audit: clean"), "{text}");
     let again = shell.json(&["--config", "bursar-demo/bursar.toml", "audit"]);
     assert_eq!(again["clean"], true);
-    assert_eq!(again["checks"].as_array().map(Vec::len), Some(14), "the spot engine is compared too: {again}");
+    assert_eq!(again["checks"].as_array().map(Vec::len), Some(15), "the spot engine is compared too: {again}");
 }
 
 #[test]
@@ -114,6 +114,47 @@ fn an_operator_opens_freezes_and_looks() {
     assert_eq!(shell.json(&["balances"])["balances"]["BTC"]["sum"], "0.00000000");
     let page = shell.json(&["account", "--limit", "2"]);
     assert_eq!(page["next_after"], page["accounts"][1]["id"]);
+}
+
+#[test]
+fn two_people_bring_money_in_once() {
+    let shell = Shell::with_treasury();
+    shell.ok(&["account", "open", "--owner", "7", "--asset", "USDT"]);
+    let people = ["--actor", "ann", "--second", "bob", "--reason", "case 4711"];
+    let adjust = |words: &[&str]| -> Vec<String> {
+        let common = ["--asset", "USDT", "--amount", "100"];
+        ["adjust"].iter().chain(words).chain(&common).chain(&people).map(ToString::to_string).collect()
+    };
+    let json = |words: &[&str]| {
+        let words = adjust(words);
+        shell.json(&words.iter().map(String::as_str).collect::<Vec<_>>())
+    };
+    let refused = |words: &[&str]| {
+        let words = adjust(words);
+        shell.refused(&words.iter().map(String::as_str).collect::<Vec<_>>())
+    };
+    let gift = ["credit", "--user", "7", "--from", "external:tron", "--key", "gift"];
+    code("HOUSE_BALANCE_TOO_LOW", 2)(refused(&gift));
+    assert_eq!(json(&["capital-in", "--chain", "tron", "--key", "k1", "--dry-run"])["dry_run"], true);
+    code("HOUSE_BALANCE_TOO_LOW", 2)(refused(&gift));
+    assert_eq!(json(&["capital-in", "--chain", "tron", "--key", "k1"])["outcome"], "applied");
+    assert_eq!(json(&gift)["outcome"], "applied");
+    assert_eq!(json(&gift)["outcome"], "replayed", "the same command line again moves nothing more");
+    code("EXISTS_WITH_DIFFERENT_FROM", 2)(refused(&["credit", "--user", "7", "--from", "fees", "--key", "gift"]));
+    code("HOUSE_BALANCE_TOO_LOW", 2)(refused(&["capital-out", "--chain", "tron", "--key", "k2"]));
+    assert_eq!(shell.json(&["account", "--owner", "7"])["accounts"][0]["available"], "100.000000");
+    assert_eq!(json(&["debit", "--user", "7", "--to", "custody:tron", "--key", "k3"])["outcome"], "applied");
+    code("INSUFFICIENT_BALANCE", 2)(refused(&["debit", "--user", "7", "--to", "suspense", "--key", "k4"]));
+    code("INVALID_ACCOUNT_TYPE", 2)(refused(&["credit", "--user", "7", "--from", "clearing:spot", "--key", "k5"]));
+    code("ACCOUNT_NOT_FOUND", 2)(refused(&["credit", "--user", "8", "--from", "custody:tron", "--key", "k5"]));
+    code("ACCOUNT_NOT_FOUND", 2)(refused(&["credit", "--user", "7", "--from", "custody:moon", "--key", "k5"]));
+    let alone = ["adjust", "credit", "--user", "7", "--from", "custody:tron", "--key", "k6", "--asset", "USDT"];
+    let alone = [&alone[..], &["--amount", "1", "--actor", "ann", "--second", "Ann", "--reason", "x"]].concat();
+    code("SECOND_PERSON_MISSING", 2)(shell.refused(&alone));
+    let journal = shell.json(&["journal", "--key", "adjust:gift"]);
+    assert_eq!(journal["movements"][0]["reference"], "ann + bob: case 4711");
+    assert_eq!(shell.json(&["balances"])["balances"]["USDT"]["sum"], "0.000000");
+    assert_eq!(shell.json(&["audit"])["clean"], true);
 }
 
 #[test]

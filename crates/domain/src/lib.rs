@@ -6,6 +6,8 @@
 //! | [`raw`] | `RawAmount`: chain units in a `U256`, and the exact conversion between the two |
 //! | [`asset`] | assets, chains, and an asset's form on a chain |
 //! | [`account`] | account ids, kinds and statuses |
+//! | [`approval`] | two people who answer for an action, and why |
+//! | [`adjustment`] | money that two people move by hand |
 //! | [`ledger`] | operations, and the one function that decides what each of them does |
 //! | [`transfer`] | the state machine of an internal transfer |
 //! | [`id`] | snowflake ids with a prefix per kind |
@@ -15,7 +17,9 @@
 //! Nothing here panics on any input, and nothing reads a clock, a random source or the environment.
 
 pub mod account;
+pub mod adjustment;
 pub mod amount;
+pub mod approval;
 pub mod asset;
 pub mod id;
 pub mod ledger;
@@ -26,6 +30,7 @@ pub mod transfer;
 
 pub use account::{AccountId, AccountKind, AccountStatus, UserId};
 pub use amount::{Amount, AmountError, Precision};
+pub use approval::{Approval, BadApproval};
 pub use asset::{Asset, AssetId, AssetOnChain, Availability, Chain, ChainKind, ChainName, Listing, Symbol};
 pub use raw::RawAmount;
 pub use time::{Clock, ManualClock, Timestamp};

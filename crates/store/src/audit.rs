@@ -13,6 +13,7 @@
 //! | `holds` | each settle and release ends one hold of the same account, with its exact amount |
 //! | `balances` | each user's available and frozen are the sums of the movements |
 //! | `checkpoints` | the newest checkpoint is the sum of the movements it covers |
+//! | `adjustments` | what people moved by hand names two of them and a reason, and is between accounts that may be moved so |
 //! | `conservation` | for each asset, all accounts add up to zero |
 //! | `transfers` | the history of each transfer is a walk through the state machine that ends at its state |
 //! | `entries` | each transfer's entries in the journal are those of its state, and all that `clearing:spot` holds |
@@ -28,6 +29,7 @@ use crate::db::{Db, Tx, TxInner};
 use crate::dialect::PREFER_ONE_PASS;
 use crate::error::StoreError;
 use crate::ledger::accounts::account_checksum;
+use crate::ledger::adjust::check_adjustments;
 use crate::ledger::balances::{
     HIGHEST_MOVEMENT, Mark, add_movements, join_halves, latest_checkpoint, latest_mark, totals,
 };
@@ -155,6 +157,8 @@ impl Db {
         found("balances", check_balances(tx).await?);
         progress(Progress::Check("checkpoints"));
         found("checkpoints", check_checkpoints(tx).await?);
+        progress(Progress::Check("adjustments"));
+        found("adjustments", check_adjustments(tx).await?);
         progress(Progress::Check("conservation"));
         found("conservation", check_conservation(tx).await?);
         progress(Progress::Check("transfers"));

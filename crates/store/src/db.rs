@@ -473,7 +473,7 @@ impl Tx {
         }
     }
 
-    async fn rollback(self) {
+    pub(crate) async fn rollback(self) {
         let done = match self.inner {
             TxInner::Postgres(tx) => tx.rollback().await,
             TxInner::Sqlite(tx) => tx.rollback().await,

@@ -31,6 +31,7 @@ migrations! {
     1 "0001_foundation";
     2 "0002_transfers";
     3 "0003_utxo";
+    4 "0004_unproven";
 }
 
 impl Migration {

@@ -157,6 +157,7 @@ pub async fn prepare_every_statement(db: &TestDb) -> Result<usize, String> {
         crate::catalog::STATEMENTS,
         crate::dialect::STATEMENTS,
         crate::ledger::accounts::STATEMENTS,
+        crate::ledger::adjust::STATEMENTS,
         crate::ledger::balances::STATEMENTS,
         crate::ledger::journal::STATEMENTS,
         crate::ledger::post::STATEMENTS,
@@ -167,6 +168,7 @@ pub async fn prepare_every_statement(db: &TestDb) -> Result<usize, String> {
         crate::transfer::read::STATEMENTS,
         crate::transfer::sums::STATEMENTS,
         crate::transfer::funding_account::STATEMENTS,
+        crate::transfer::unproven::STATEMENTS,
         crate::transfer::write::STATEMENTS,
         crate::utxo::balance::STATEMENTS,
         #[cfg(feature = "lab")]

@@ -285,7 +285,7 @@ impl Coordinator {
         transact!(self.db, tx => claim(tx, now, until, absurd, most).await)
     }
 
-    fn terms<'a>(&'a self, clearing: &'a HashMap<AssetId, AccountId>) -> Terms<'a> {
+    pub(crate) fn terms<'a>(&'a self, clearing: &'a HashMap<AssetId, AccountId>) -> Terms<'a> {
         Terms { clearing, freezes: self.leg.freezes(), settings: &self.settings, at: self.clock.now() }
     }
 

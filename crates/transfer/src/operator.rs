@@ -1,14 +1,21 @@
-//! What a person may do with a transfer that is stuck: have it tried again, or say how it ended, if the legs' own
-//! records prove it. The transfer's history says who did so, and why.
+//! What people may do with a transfer that is stuck: have it tried again, or say how it ended, if the legs' own records
+//! prove it. Where no record can ever prove anything, two people may say it ([`Coordinator::resolve_without_proof`]).
+//! The transfer's history says who did so, and why.
+
+use std::collections::HashMap;
 
 use domain::id::{self, Id};
 use domain::transfer::{Direction, State, Transfer, plan};
-use store::transfer::{Changed, History, change, lock, read, write_history};
+use domain::{AccountId, AccountKind, Approval, AssetId};
+use store::ledger::{NewAccount, Opened};
+use store::transfer::{
+    Changed, History, Unproven, change, lock, lock_with_accounts, mark_unproven, read, write_history,
+};
 use store::{StoreError, Writes, transact};
 
 use crate::coordinator::Coordinator;
 use crate::leg::{Reason, Record};
-use crate::update::RemoteEvent;
+use crate::update::{RemoteEvent, Terms, TransferUpdate, advance, write};
 
 #[derive(Debug, thiserror::Error)]
 pub enum OperatorError {
@@ -18,6 +25,12 @@ pub enum OperatorError {
     Ended(Id<id::Transfer>, State),
     #[error("the legs' records do not prove it: {0}")]
     NotProven(String),
+    /// A resolution without proof is only for what no record can prove.
+    #[error("it can still be proven, or may still happen: {0}")]
+    Provable(String),
+    /// The ledger refuses what the end needs: the user's account is disabled, say.
+    #[error("the ledger does not take that end ({0})")]
+    NotTaken(String),
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -27,6 +40,20 @@ pub enum OperatorError {
 pub enum Wanted {
     Committed,
     RolledBack,
+}
+
+impl Wanted {
+    const fn words(self) -> &'static str {
+        match self {
+            Self::Committed => "committed",
+            Self::RolledBack => "rolled back",
+        }
+    }
+}
+
+/// Words for a row of history.
+fn clean(words: &str) -> String {
+    words.chars().filter(|one| !one.is_control()).take(500).collect()
 }
 
 /// Who, and why.
@@ -55,15 +82,66 @@ impl Coordinator {
         let record = self.leg().query(&[id]).await.into_iter().next();
         let record = record.unwrap_or(Record::Unknown(Reason::new("LEG_ANSWER_INVALID", "the leg said nothing")));
         let event = proven(&transfer, wanted, &record).map_err(OperatorError::NotProven)?;
-        let what = match wanted {
-            Wanted::Committed => "committed",
-            Wanted::RolledBack => "rolled back",
-        };
+        let what = wanted.words();
         let note = format!("resolved as {what} by {}: {}", author.actor, author.reason);
         let transfer = self.note(id, &note).await?;
         self.tell(&transfer, event).await?;
         let transfer = self.find_any(id).await?;
         if transfer.state.is_terminal() { Ok(transfer) } else { self.drive(transfer).await }
+    }
+
+    /// Ends the transfer as two people say, where the engine has forgotten what it did, and for ever.
+    ///
+    /// The user's side is settled as they say. The engine's side stays unknown: so what would have moved to or from
+    /// `clearing:spot` moves to or from `suspense`, and the transfer is marked. If the engine did the opposite, the
+    /// difference is in `suspense`, for people to make good.
+    pub async fn resolve_without_proof(
+        &self,
+        id: Id<id::Transfer>,
+        wanted: Wanted,
+        approval: &Approval,
+        evidence: &str,
+    ) -> Result<Transfer, OperatorError> {
+        let seen = self.find(id).await?;
+        let record = self.leg().query(&[id]).await.into_iter().next();
+        let answer = forgotten(record.as_ref()).map_err(OperatorError::Provable)?;
+        let event = unproven(&seen, wanted).map_err(OperatorError::Provable)?;
+        let suspense = NewAccount::system(&AccountKind::Suspense, seen.asset);
+        let opened = self.db().open(suspense.as_slice(), self.now()).await?;
+        let suspense: HashMap<AssetId, AccountId> = match opened.first() {
+            Some(Opened::Account(account)) => HashMap::from([(seen.asset, *account)]),
+            Some(Opened::UnknownAsset) | None => HashMap::new(),
+        };
+        // In the place of clearing:spot. There is nothing to commit at an engine that has forgotten.
+        let terms = Terms { freezes: false, ..self.terms(&suspense) };
+        let note = format!("resolved without proof as {} by {approval}; evidence: {evidence}", wanted.words());
+        let mark = Unproven { answer, approval: approval.clone(), evidence: evidence.to_owned() };
+        let ended = transact!(self.db(), tx => {
+            let (rows, accounts) = lock_with_accounts(tx, &[id]).await?;
+            let Some(row) = rows.into_iter().next() else { return Ok(Err(OperatorError::NotFound(id))) };
+            if row.state.is_terminal() {
+                return Ok(Err(OperatorError::Ended(id, row.state)));
+            }
+            if row.state != seen.state {
+                return Ok(Err(OperatorError::Provable(format!("it has just moved on to {}", row.state))));
+            }
+            let mut updates = [TransferUpdate::known(row)];
+            updates[0].apply(&event, terms.at, terms.settings)?;
+            let mut writes = Writes::default();
+            advance(tx, &mut updates, Some(accounts), &terms, &mut writes).await?;
+            let state = updates[0].transfer.state;
+            if !state.is_terminal() {
+                // Nothing has been written yet.
+                let error = updates[0].transfer.error.clone();
+                return Ok(Err(OperatorError::NotTaken(error.unwrap_or_else(|| state.to_string()))));
+            }
+            updates[0].note(clean(&note));
+            mark_unproven(tx, id, &mark, terms.at).await?;
+            write(tx, &mut updates, terms.at, &mut writes).await?;
+            Ok(Ok(()))
+        })?;
+        ended?;
+        self.find_any(id).await
     }
 
     async fn drive(&self, transfer: Transfer) -> Result<Transfer, OperatorError> {
@@ -92,7 +170,7 @@ impl Coordinator {
             }
             transfer.version += 1;
             transfer.updated_at = at;
-            let reason: String = reason.chars().filter(|one| !one.is_control()).take(300).collect();
+            let reason = clean(reason);
             let path = transfer.state.as_str().to_owned();
             let row = History { transfer: id, version: transfer.version, path, reason };
             let mut writes = Writes::default();
@@ -103,6 +181,36 @@ impl Coordinator {
         })?;
         let transfer = noted.ok_or(OperatorError::NotFound(id))?;
         if transfer.state.is_terminal() { Err(OperatorError::Ended(id, transfer.state)) } else { Ok(transfer) }
+    }
+}
+
+/// The answers after which a leg will never again say what became of a transfer, nor carry it out.
+const FORGOTTEN: [&str; 1] = ["OPERATION_EXPIRED"];
+
+/// What the leg said, if it has forgotten the transfer for good. All else proves something, or may do so yet.
+fn forgotten(record: Option<&Record>) -> Result<String, String> {
+    match record {
+        Some(Record::Unknown(reason)) if FORGOTTEN.contains(&reason.code()) => Ok(reason.to_string()),
+        Some(Record::Unknown(reason)) => Err(format!("the remote leg cannot say just now ({reason})")),
+        Some(Record::Nothing) => Err("the remote leg knows nothing of it yet, and it may still arrive".to_owned()),
+        Some(Record::Applied) => Err("the remote leg says that it took effect".to_owned()),
+        Some(Record::Refused(reason)) => Err(format!("the remote leg says that it refused ({reason})")),
+        Some(Record::RolledBack) => Err("the remote leg says that it was undone".to_owned()),
+        None => Err("the remote leg said nothing".to_owned()),
+    }
+}
+
+/// What is taken to have happened at the remote leg, because two people say so.
+fn unproven(transfer: &Transfer, wanted: Wanted) -> Result<RemoteEvent, String> {
+    use domain::transfer::Action;
+    let reason = || Reason::new("RESOLVED_WITHOUT_PROOF", "two people say that it did not happen");
+    match (plan(transfer.state), transfer.direction, wanted) {
+        (Action::Deposit, Direction::ToSpot, Wanted::Committed) => Ok(RemoteEvent::Deposited),
+        (Action::Deposit, Direction::ToSpot, Wanted::RolledBack) => Ok(RemoteEvent::NotDeposited(reason())),
+        (Action::Withdraw, Direction::ToFunding, Wanted::Committed) => Ok(RemoteEvent::Withdrawn),
+        (Action::Withdraw, Direction::ToFunding, Wanted::RolledBack) => Ok(RemoteEvent::NotWithdrawn(reason())),
+        (Action::RollBack, Direction::ToFunding, Wanted::RolledBack) => Ok(RemoteEvent::RolledBack),
+        _ => Err(format!("a transfer in state {} cannot end as {}", transfer.state, wanted.words())),
     }
 }
 

@@ -102,6 +102,11 @@ impl TransferUpdate {
         self.reason = reason.to_string();
     }
 
+    /// What the history shall say of this commit, instead of what follows from its states.
+    pub fn note(&mut self, words: String) {
+        self.reason = words;
+    }
+
     /// Takes in what the remote leg said.
     pub fn apply(&mut self, event: &RemoteEvent, at: Timestamp, settings: &Settings) -> Result<(), StoreError> {
         match event {

@@ -1,9 +1,10 @@
 //! `bursar audit`: proves the laws over live data; names the first offending row; exit 1 when there is one.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use domain::Clock;
+use domain::{AccountKind, Clock};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use spot::net::Role;
@@ -11,6 +12,9 @@ use spot::service::Limits;
 use spot::{Disk, Engine, SpotError};
 use store::Db;
 use store::audit::{Progress, Report};
+use store::catalog::read_assets;
+use store::ledger::balances::totals;
+use store::transfer::count_unproven;
 use terminal::audit::AuditReport;
 use terminal::clock::{Stopwatch, SystemClock};
 use terminal::failure::{CommandResult, Failure};
@@ -20,7 +24,7 @@ use transfer::leg::Leg;
 use transfer::leg::spot::SpotLeg;
 
 use super::spot::serve as spot_serve;
-use super::{Context, serve};
+use super::{Context, decimal, serve};
 use crate::config::{Config, SpotKind};
 
 #[derive(Debug, clap::Args)]
@@ -44,19 +48,54 @@ pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
             Err(failure) => Some(failure.messages.join(": ")),
         }
     };
+    let suspense = Suspense::read(&db).await?;
     db.close().await;
     let told = AuditReport::from(&report);
     let mut body = json!(told);
     body["spot_left_out"] = json!(left_out);
+    body["suspense"] = json!(suspense.balances);
+    body["resolved_without_proof"] = json!(suspense.unproven);
     body["elapsed_ms"] = json!(u64::try_from(watch.elapsed().as_millis()).unwrap_or(u64::MAX));
     body["peak_memory_kb"] = json!(peak_memory_kb());
     context.print(&body, || {
         let seconds = watch.elapsed().as_secs_f64();
         let left_out =
             left_out.as_ref().map_or_else(String::new, |why| format!("\nthe spot engine was not compared: {why}"));
-        format!("{}\n{} movements in {seconds:.1} s{left_out}", told.text(), thousands(told.movements))
+        let suspense = suspense.text();
+        format!("{}\n{} movements in {seconds:.1} s{left_out}{suspense}", told.text(), thousands(told.movements))
     });
     told.verdict()
+}
+
+/// What waits for people: the books are in order with it, and they are not done.
+struct Suspense {
+    /// By asset, where it is not zero.
+    balances: BTreeMap<String, String>,
+    /// How many transfers were ever resolved without proof.
+    unproven: i64,
+}
+
+impl Suspense {
+    async fn read(db: &Db) -> Result<Self, Failure> {
+        let mut tx = db.read().await?;
+        let assets = read_assets(&mut tx).await?;
+        let totals = totals(&mut tx).await?;
+        let kind = AccountKind::Suspense.to_string();
+        let balances = assets.iter().filter_map(|(id, asset)| {
+            let units = totals.get(id)?.system.get(&kind).copied().filter(|units| *units != 0)?;
+            Some((asset.symbol.to_string(), decimal(units, asset.precision)))
+        });
+        Ok(Self { balances: balances.collect(), unproven: count_unproven(&mut tx).await? })
+    }
+
+    fn text(&self) -> String {
+        if self.balances.is_empty() && self.unproven == 0 {
+            return String::new();
+        }
+        let listed: Vec<String> = self.balances.iter().map(|(symbol, amount)| format!("{amount} {symbol}")).collect();
+        let listed = if listed.is_empty() { "nothing".to_owned() } else { listed.join(", ") };
+        format!("\nin suspense: {listed}; transfers resolved without proof: {}", self.unproven)
+    }
 }
 
 /// Holds the spot engine against the transfers, and says why not, if there is nothing to compare.

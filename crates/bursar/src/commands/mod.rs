@@ -1,7 +1,9 @@
 //! One file per command. Each reads its arguments, talks to the store, and prints a table or JSON.
 
 pub mod account;
+pub mod adjust;
 pub mod apply;
+pub mod approval;
 pub mod audit;
 pub mod balances;
 pub mod checkpoint;

@@ -9,12 +9,13 @@ use serde_json::{Value, json};
 use server::api::answer::TransferAnswer;
 use store::Db;
 use store::catalog::read_assets;
-use store::transfer::{Filter, history, list, open, read};
-use terminal::failure::{CommandResult, Failure};
+use store::transfer::{Filter, history, list, open, read, read_unproven};
+use terminal::failure::{CommandResult, Exit, Failure};
 use terminal::output::table;
 use transfer::operator::{Author, OperatorError, Wanted};
 use transfer::{Assets, Coordinator};
 
+use super::approval::approval;
 use super::{Context, serve};
 
 #[derive(Debug, clap::Subcommand)]
@@ -47,6 +48,10 @@ pub enum Command {
     /// For a transfer whose leg answers, but with nothing that decides. The leg is asked what it remembers: a deposit or
     /// withdrawal that took effect proves `committed`, one that was refused or undone proves `rolled-back`. Nothing
     /// else does. No state is skipped; who and why is written to the history.
+    ///
+    /// Where the engine has forgotten the transfer for good (OPERATION_EXPIRED), nothing proves anything any more, and
+    /// two people may say it with --without-proof. The user's side then ends as they say, and what may or may not have
+    /// moved at the engine is posted to suspense. Where the engine has a record, that is refused.
     Resolve {
         #[arg(value_name = "REQ_ID")]
         id: String,
@@ -54,6 +59,15 @@ pub enum Command {
         wanted: End,
         #[command(flatten)]
         author: AuthorArguments,
+        /// Two people say it, because no record can
+        #[arg(long, requires = "second", requires = "evidence")]
+        without_proof: bool,
+        /// Who else has looked at it and agrees: another person
+        #[arg(long, requires = "without_proof")]
+        second: Option<String>,
+        /// What the two go by: a ticket, a copy of the engine's log, a statement of the user
+        #[arg(long, requires = "without_proof", value_parser = said)]
+        evidence: Option<String>,
     },
 }
 
@@ -93,13 +107,20 @@ pub async fn run(context: &Context, command: &Command) -> CommandResult {
             let ended = coordinator.retry(parse(id)?, &author.author()).await;
             told(context, &db, ended).await
         }
-        Command::Resolve { id, wanted, author } => {
+        Command::Resolve { id, wanted, author, without_proof: _, second, evidence } => {
             let wanted = match wanted {
                 End::Committed => Wanted::Committed,
                 End::RolledBack => Wanted::RolledBack,
             };
             let (db, coordinator) = connect(context).await?;
-            let ended = coordinator.resolve(parse(id)?, wanted, &author.author()).await;
+            let ended = match (second, evidence) {
+                (Some(second), Some(evidence)) => {
+                    let approval = approval(&author.actor, second, &author.reason)?;
+                    coordinator.resolve_without_proof(parse(id)?, wanted, &approval, evidence).await
+                }
+                // The command line is refused if it has only one of them.
+                _ => coordinator.resolve(parse(id)?, wanted, &author.author()).await,
+            };
             told(context, &db, ended).await
         }
     }
@@ -134,9 +155,20 @@ fn failure(error: OperatorError) -> Failure {
         OperatorError::NotFound(_) => Failure::bad_input("TRANSFER_NOT_FOUND", message, "bursar transfer list"),
         OperatorError::Ended(..) => Failure::bad_input("TRANSFER_ENDED", message, "what has ended stays as it is"),
         OperatorError::NotProven(_) => {
-            let hint = "bursar transfer retry; if the leg has lost its records, restore them: nothing else can tell";
+            let hint =
+                "bursar transfer retry; if the engine has forgotten it for good, --without-proof is for two people";
             Failure::bad_input("TRANSFER_NOT_PROVEN", message, hint)
         }
+        OperatorError::Provable(_) => {
+            let hint = "bursar transfer retry, or resolve without --without-proof";
+            Failure::bad_input("TRANSFER_PROVABLE", message, hint)
+        }
+        OperatorError::NotTaken(code) => Failure {
+            code: code.into(),
+            messages: vec![message],
+            hint: "bursar account activate, or resolve it the other way".to_owned(),
+            exit: Exit::BadInput,
+        },
     }
 }
 
@@ -153,11 +185,19 @@ async fn show_one(context: &Context, db: &Db, transfer: &Transfer) -> CommandRes
     let mut tx = db.read().await?;
     let assets = read_assets(&mut tx).await?;
     let rows = history(&mut tx, transfer.id).await?;
+    let unproven = read_unproven(&mut tx, transfer.id).await?.map(|(one, at)| {
+        json!({
+            "actor": one.approval.actor(), "second": one.approval.second(), "reason": one.approval.reason(),
+            "evidence": one.evidence, "answer": one.answer, "at": at.to_string(),
+        })
+    });
     let steps: Vec<Value> = rows
         .iter()
         .map(|row| json!({ "version": row.version, "path": row.path, "reason": row.reason, "at": row.at.to_string() }))
         .collect();
-    let body = json!({ "transfer": line(transfer, &TransferAnswer::new(transfer, &assets)), "history": steps });
+    let body = json!({
+        "transfer": line(transfer, &TransferAnswer::new(transfer, &assets)), "history": steps, "unproven": unproven,
+    });
     context.print(&body, || {
         let answer = TransferAnswer::new(transfer, &assets);
         let cells: Vec<Vec<String>> =

@@ -19,6 +19,8 @@ statements! {
         WHERE transfer_id > $1 AND transfer_id <= $2 ORDER BY transfer_id, version";
     FIND_STRAY_HISTORY = "SELECT transfer_id FROM transfer_events e
         WHERE NOT EXISTS (SELECT 1 FROM transfers t WHERE t.id = e.transfer_id) ORDER BY transfer_id LIMIT 1";
+    /// What was resolved without proof moved to and from suspense instead of clearing:spot.
+    ///
     /// For each asset: the first transfer whose entries in the journal are not those of its state, how many entries
     /// there are, and what they moved to and from clearing:spot, in two halves. -1 stands for an entry that is not
     /// there.
@@ -28,8 +30,8 @@ statements! {
         FROM (SELECT t.id, t.asset_id,
                 CASE WHEN h.id IS NULL THEN 0 ELSE 1 END + CASE WHEN s.id IS NULL THEN 0 ELSE 1 END
                     + CASE WHEN r.id IS NULL THEN 0 ELSE 1 END + CASE WHEN d.id IS NULL THEN 0 ELSE 1 END AS entries,
-                CASE WHEN s.outcome = 0 THEN s.amount ELSE 0 END AS settled,
-                CASE WHEN d.outcome = 0 THEN d.amount ELSE 0 END AS returned,
+                CASE WHEN s.outcome = 0 AND u.transfer_id IS NULL THEN s.amount ELSE 0 END AS settled,
+                CASE WHEN d.outcome = 0 AND u.transfer_id IS NULL THEN d.amount ELSE 0 END AS returned,
                 COALESCE(h.from_account = t.funding_account AND h.amount = t.amount AND h.asset_id = t.asset_id
                     AND h.action = 2, TRUE)
                 AND COALESCE(s.from_account = t.funding_account AND s.to_account < 0 AND s.amount = t.amount
@@ -55,11 +57,15 @@ statements! {
                     END
                 END AS good
             FROM transfers t
+                LEFT JOIN unproven_transfers u ON u.transfer_id = t.id
                 LEFT JOIN movements h ON h.op_key = 'sr-' || CAST(t.id AS TEXT) || ':hold' AND h.leg = 0
                 LEFT JOIN movements s ON s.op_key = 'sr-' || CAST(t.id AS TEXT) || ':settle' AND s.leg = 0
                 LEFT JOIN movements r ON r.op_key = 'sr-' || CAST(t.id AS TEXT) || ':release' AND r.leg = 0
                 LEFT JOIN movements d ON d.op_key = 'sr-' || CAST(t.id AS TEXT) || ':deposit' AND d.leg = 0) compared
         GROUP BY asset_id ORDER BY asset_id";
+    /// A mark of a transfer that is not there, or has not ended.
+    FIND_STRAY_MARK = "SELECT u.transfer_id FROM unproven_transfers u LEFT JOIN transfers t ON t.id = u.transfer_id
+        WHERE COALESCE(t.state, 0) NOT IN (40, -10, -30) ORDER BY u.transfer_id LIMIT 1";
     COUNT_ENTRIES = "SELECT COUNT(*) FROM movements WHERE op_key >= 'sr-' AND op_key < 'sr.'";
     READ_CLEARING = "SELECT id, asset_id FROM accounts WHERE id < 0 AND kind = 'clearing:spot'";
 }
@@ -125,6 +131,10 @@ pub(crate) async fn check_entries(tx: &mut Tx) -> Result<Option<Violation>, Stor
         let key = Id::<domain::id::Transfer>::new(wrong).map_or_else(|_| wrong.to_string(), |id| id.to_string());
         let problem = format!("its entries in the journal ({key}:…) are not those of its state, account and amount");
         return Ok(violation(format!("transfers id={wrong}"), problem));
+    }
+    if let Some((id,)) = fetch_optional!(tx, FIND_STRAY_MARK => (i64,))? {
+        let problem = "it was resolved without proof, but there is no such transfer, or it has not ended";
+        return Ok(violation(format!("unproven_transfers transfer_id={id}"), problem));
     }
     let entries: i64 = rows.iter().map(|row| row.2).sum();
     let counted = fetch_optional!(tx, COUNT_ENTRIES => (i64,))?.map_or(0, |row| row.0);

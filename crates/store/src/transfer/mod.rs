@@ -8,6 +8,7 @@
 //! | [`sums`] | what transfers come to, to be compared with the remote leg |
 //! | [`funding_account`] | the accounts that new transfers concern, locked, with the rules of their assets |
 //! | `audit` | every history is legal, and the journal says the same as the states |
+//! | [`unproven`] | transfers that two people ended without proof |
 //! | [`days`] | what daily limits have used up |
 //!
 //! **A change of a transfer locks its row first, and its update names the state that it saw.** Rows are locked in one
@@ -20,9 +21,11 @@ pub mod funding_account;
 pub mod read;
 pub mod row;
 pub mod sums;
+pub mod unproven;
 pub mod write;
 
 pub use days::{Day, lock_days, set_days};
 pub use funding_account::{FundingAccount, lock_funding_accounts};
 pub use read::{Filter, HistoryRow, histories, history, list, open, page, read, read_by_orders};
+pub use unproven::{Unproven, count_unproven, mark_unproven, read_unproven};
 pub use write::{Changed, History, change, claim, insert, lock, lock_with_accounts, write_history};

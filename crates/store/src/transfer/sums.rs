@@ -9,28 +9,37 @@ use crate::ledger::balances::join_halves;
 
 /// What [`Sums`] is made of, each sum in two halves of 32 bits: a plain SUM could pass 64. Direction 1 deposits there,
 /// 2 withdraws; 40 is COMMITTED, -30 ROLLED_BACK.
-const SUMS: &str = "CAST(SUM(CASE WHEN direction = 1 AND state = 40 THEN amount >> 32 ELSE 0 END) AS BIGINT),
-    CAST(SUM(CASE WHEN direction = 1 AND state = 40 THEN amount & 4294967295 ELSE 0 END) AS BIGINT),
-    CAST(SUM(CASE WHEN direction = 1 AND state = 30 THEN amount >> 32 ELSE 0 END) AS BIGINT),
-    CAST(SUM(CASE WHEN direction = 1 AND state = 30 THEN amount & 4294967295 ELSE 0 END) AS BIGINT),
-    CAST(SUM(CASE WHEN direction = 2 AND state = 40 THEN amount >> 32 ELSE 0 END) AS BIGINT),
-    CAST(SUM(CASE WHEN direction = 2 AND state = 40 THEN amount & 4294967295 ELSE 0 END) AS BIGINT),
-    CAST(SUM(CASE WHEN direction = 2 AND state IN (10, 20, 30, -20) THEN amount >> 32 ELSE 0 END) AS BIGINT),
-    CAST(SUM(CASE WHEN direction = 2 AND state IN (10, 20, 30, -20) THEN amount & 4294967295 ELSE 0 END) AS BIGINT),
-    CAST(SUM(CASE WHEN direction = 2 AND state = -30 THEN amount >> 32 ELSE 0 END) AS BIGINT),
-    CAST(SUM(CASE WHEN direction = 2 AND state = -30 THEN amount & 4294967295 ELSE 0 END) AS BIGINT)";
+/// Of a transfer that was resolved without proof (it has a row in unproven_transfers) only "perhaps" is known.
+const SUMS: &str = "CAST(SUM(CASE WHEN direction = 1 AND state = 40 AND transfer_id IS NULL THEN amount >> 32 ELSE 0 END) AS BIGINT),
+    CAST(SUM(CASE WHEN direction = 1 AND state = 40 AND transfer_id IS NULL
+        THEN amount & 4294967295 ELSE 0 END) AS BIGINT),
+    CAST(SUM(CASE WHEN direction = 1 AND (state = 30 OR transfer_id IS NOT NULL) THEN amount >> 32 ELSE 0 END) AS BIGINT),
+    CAST(SUM(CASE WHEN direction = 1 AND (state = 30 OR transfer_id IS NOT NULL)
+        THEN amount & 4294967295 ELSE 0 END) AS BIGINT),
+    CAST(SUM(CASE WHEN direction = 2 AND state = 40 AND transfer_id IS NULL THEN amount >> 32 ELSE 0 END) AS BIGINT),
+    CAST(SUM(CASE WHEN direction = 2 AND state = 40 AND transfer_id IS NULL
+        THEN amount & 4294967295 ELSE 0 END) AS BIGINT),
+    CAST(SUM(CASE WHEN direction = 2 AND (state IN (10, 20, 30, -20) OR transfer_id IS NOT NULL) THEN amount >> 32 ELSE 0 END) AS BIGINT),
+    CAST(SUM(CASE WHEN direction = 2 AND (state IN (10, 20, 30, -20) OR transfer_id IS NOT NULL)
+        THEN amount & 4294967295 ELSE 0 END) AS BIGINT),
+    CAST(SUM(CASE WHEN direction = 2 AND state = -30 AND transfer_id IS NULL THEN amount >> 32 ELSE 0 END) AS BIGINT),
+    CAST(SUM(CASE WHEN direction = 2 AND state = -30 AND transfer_id IS NULL
+        THEN amount & 4294967295 ELSE 0 END) AS BIGINT)";
 
 statements! {
-    SUM_BY_ASSET(SUMS) = "SELECT asset_id, {columns} FROM transfers GROUP BY asset_id ORDER BY asset_id";
+    SUM_BY_ASSET(SUMS) = "SELECT asset_id, {columns} FROM transfers LEFT JOIN unproven_transfers ON transfer_id = id
+        GROUP BY asset_id ORDER BY asset_id";
     /// Of the users in ($1, $2], by user and asset.
     SUM_BY_USER(SUMS) = "SELECT user_id, asset_id, {columns}
-        FROM transfers WHERE user_id > $1 AND user_id <= $2 GROUP BY user_id, asset_id ORDER BY user_id, asset_id";
+        FROM transfers LEFT JOIN unproven_transfers ON transfer_id = id
+        WHERE user_id > $1 AND user_id <= $2 GROUP BY user_id, asset_id ORDER BY user_id, asset_id";
     /// The last of the next so many users.
     USERS_PAGE = "SELECT CAST(COALESCE(MAX(user_id), 0) AS BIGINT) FROM (SELECT DISTINCT user_id FROM transfers
         WHERE user_id > $1 ORDER BY user_id LIMIT $2) page";
-    /// Ended ones in ($1, $2], by id: their state never changes again.
+    /// Ended ones in ($1, $2], by id: their state never changes again. Not those of which the engine can tell nothing.
     ENDED_TRANSFERS = "SELECT id, direction, state FROM transfers
-        WHERE id > $1 AND id <= $2 AND state IN (40, -10, -30) ORDER BY id LIMIT $3";
+        WHERE id > $1 AND id <= $2 AND state IN (40, -10, -30)
+            AND NOT EXISTS (SELECT 1 FROM unproven_transfers WHERE transfer_id = id) ORDER BY id LIMIT $3";
 }
 
 /// Ledger units, by what the remote leg must have done.

@@ -1,6 +1,7 @@
 //! The store's behaviour, each test on SQLite and on PostgreSQL.
 #![allow(clippy::unwrap_used, reason = "in a test an unwrap is an assertion")]
 
+mod adjust;
 mod audit;
 mod bulk;
 mod catalog;

@@ -1,7 +1,11 @@
 //! What a person may do, and what not.
 
-use domain::transfer::{Direction::*, State};
+use std::time::Duration;
+
+use domain::transfer::{Direction::*, State, Transfer};
+use domain::{Approval, Clock};
 use store::db_test;
+use transfer::audit::Options;
 use transfer::operator::{Author, OperatorError, Wanted};
 
 use crate::support::*;
@@ -10,7 +14,123 @@ fn author() -> Author {
     Author { actor: "ana".into(), reason: "ticket 4711".into() }
 }
 
+fn two() -> Approval {
+    Approval::new("ana", "bo", "ticket 4711").unwrap()
+}
+
+/// The clock moves on by more than the engine remembers, in steps that it believes, and something is done at the end.
+async fn forget(world: &World, user: i64) {
+    for _ in 0..3 {
+        world.wait(Duration::from_secs(3 * 86_400));
+        world.transfer(world.order(user, ToSpot, 10)).await;
+    }
+}
+
+/// A transfer that the engine has done or has not done, and has forgotten.
+async fn forgotten(world: &World, user: i64, direction: domain::transfer::Direction, done: bool) -> Transfer {
+    world.leg.plan(&[if done { Mood::LoseAnswer } else { Mood::LoseCall }]);
+    world.transfer(world.order(user, direction, 100)).await
+}
+
+/// What `suspense` and `clearing:spot` hold.
+async fn system(world: &World) -> (i128, i128) {
+    let totals = store::ledger::balances::totals(&mut world.db.read().await.unwrap()).await.unwrap();
+    let of = |kind: &str| totals[&world.usdt].system.get(kind).copied().unwrap_or(0);
+    (of("suspense"), of("clearing:spot"))
+}
+
+async fn assert_clean(world: &World) {
+    let report = world.db.audit(|_| {}).await.unwrap();
+    assert!(report.clean(), "{:?}", report.findings);
+    let remembered_since = world.clock.now().plus_micros(-86_400_000_000);
+    let options = Options { trading: false, remembered_since };
+    for finding in transfer::audit::audit(&world.db, &*world.leg, &options, |_| {}).await.unwrap() {
+        assert!(finding.violation.is_none(), "{finding:?}");
+    }
+}
+
 db_test! {
+    async fn what_no_record_can_prove_has_an_exit_by_two_people(db: TestDb) {
+        // For each way, each truth at the engine and each word of the people: what it leaves in suspense, what the user
+        // has in funding, and how the transfer ends.
+        let cases = [
+            (ToSpot, true, Wanted::Committed, 100, 8_900, State::Committed),
+            (ToSpot, false, Wanted::Committed, 100, 8_900, State::Committed),
+            (ToSpot, true, Wanted::RolledBack, 0, 9_000, State::RolledBack),
+            (ToSpot, false, Wanted::RolledBack, 0, 9_000, State::RolledBack),
+            (ToFunding, true, Wanted::Committed, -100, 9_100, State::Committed),
+            (ToFunding, false, Wanted::Committed, -100, 9_100, State::Committed),
+            (ToFunding, true, Wanted::RolledBack, 0, 9_000, State::Failed),
+            (ToFunding, false, Wanted::RolledBack, 0, 9_000, State::Failed),
+        ];
+        let world = World::open(db, 9).await;
+        let mut stuck = Vec::new();
+        for (user, (direction, done, ..)) in (1..).zip(&cases) {
+            world.transfer(world.order(user, ToSpot, 1_000)).await;
+            stuck.push(forgotten(&world, user, *direction, *done).await);
+        }
+        forget(&world, 9).await;
+        let mut in_suspense = 0;
+        for (user, ((direction, done, wanted, suspense, available, end), stuck)) in (1..).zip(cases.iter().zip(stuck)) {
+            let case = format!("{direction:?} done {done} {wanted:?}");
+            let again = world.coordinator.retry(stuck.id, &author()).await.unwrap();
+            assert_eq!(again.error.as_deref(), Some("OPERATION_EXPIRED"), "{case}");
+            for wanted in [Wanted::Committed, Wanted::RolledBack] {
+                let error = world.coordinator.resolve(stuck.id, wanted, &author()).await.unwrap_err();
+                assert!(matches!(error, OperatorError::NotProven(_)), "{case}: {error:?}");
+            }
+            let clearing = system(&world).await.1;
+            let ended = world.coordinator.resolve_without_proof(stuck.id, *wanted, &two(), "log of 1 May").await;
+            let ended = ended.unwrap_or_else(|error| panic!("{case}: {error:?}"));
+            assert_eq!(ended.state, *end, "{case}");
+            // The user's side is as the people said; clearing:spot has only what is proven; the rest is in suspense.
+            let (funding, frozen, _) = world.books(user).await;
+            assert_eq!((funding, frozen), (*available, 0), "{case}");
+            in_suspense += suspense;
+            assert_eq!(system(&world).await, (in_suspense, clearing), "{case}");
+            let rows = store::transfer::history(&mut world.db.read().await.unwrap(), stuck.id).await.unwrap();
+            let last = &rows.last().unwrap().reason;
+            assert!(last.starts_with("resolved without proof as"), "{case}: {last}");
+            assert!(last.ends_with("by ana + bo: ticket 4711; evidence: log of 1 May"), "{case}: {last}");
+            assert_clean(&world).await;
+            let error =
+                world.coordinator.resolve_without_proof(stuck.id, *wanted, &two(), "again").await.unwrap_err();
+            assert!(matches!(error, OperatorError::Ended(..)), "{case}: {error:?}");
+        }
+    }
+
+    async fn without_proof_is_only_for_what_nothing_can_prove(db: TestDb) {
+        let world = World::open(db, 2).await;
+        let lost = forgotten(&world, 1, ToSpot, false).await;
+        let done = forgotten(&world, 1, ToSpot, true).await;
+        for id in [lost.id, done.id] {
+            for wanted in [Wanted::Committed, Wanted::RolledBack] {
+                let error = world.coordinator.resolve_without_proof(id, wanted, &two(), "x").await.unwrap_err();
+                assert!(matches!(error, OperatorError::Provable(_)), "{error:?}");
+            }
+        }
+        // An engine that is away proves nothing either, and is no excuse.
+        world.engine.stop().await;
+        let error =
+            world.coordinator.resolve_without_proof(lost.id, Wanted::RolledBack, &two(), "x").await.unwrap_err();
+        assert!(matches!(error, OperatorError::Provable(_)), "{error:?}");
+        assert_eq!((world.read(lost.id).await.version, world.read(done.id).await.version), (lost.version, done.version));
+    }
+
+    async fn an_end_that_the_ledger_does_not_take_changes_nothing(db: TestDb) {
+        let world = World::open(db, 2).await;
+        world.transfer(world.order(1, ToSpot, 1_000)).await;
+        let stuck = forgotten(&world, 1, ToFunding, true).await;
+        forget(&world, 2).await;
+        set_funding_status(&world, 1, domain::AccountStatus::Disabled, "off").await;
+        let before = world.read(stuck.id).await;
+        let ended = world.coordinator.resolve_without_proof(stuck.id, Wanted::Committed, &two(), "x").await;
+        assert!(matches!(ended, Err(OperatorError::NotTaken(ref code)) if code == "ACCOUNT_DISABLED"), "{ended:?}");
+        assert_eq!(world.read(stuck.id).await, before);
+        assert_eq!(system(&world).await.0, 0);
+        assert_clean(&world).await;
+    }
+
     async fn a_retry_does_not_wait_for_its_time(db: TestDb) {
         let world = World::open(db, 1).await;
         world.leg.plan(&[Mood::LoseAnswer; 2]);

@@ -36,8 +36,8 @@ pub struct Arguments {
     /// A file with lines of a role (coordinator, order-engine, operator, observer) and a token: who is let in, and for what
     #[arg(long, value_name = "FILE")]
     credentials: PathBuf,
-    /// For how many hours operation ids are remembered
-    #[arg(long, value_name = "HOURS", default_value_t = 168, value_parser = clap::value_parser!(u32).range(1..=87_600))]
+    /// For how many hours operation ids are remembered: longer than any outage, a long weekend at least
+    #[arg(long, value_name = "HOURS", default_value_t = 168, value_parser = clap::value_parser!(u32).range(72..=87_600))]
     retention: u32,
     /// Believe the clock although it is more than the retention (and a week) ahead of the log
     #[arg(long)]

@@ -1,0 +1,117 @@
+//! Adjustments: money that two people move by hand, under a key of their own.
+
+use domain::adjustment::{Adjustment, PREFIX, Party, makes_sense, may_adjust};
+use domain::ledger::{Movement, Operation, Outcome, Reference, Reply};
+use domain::{AccountId, AccountKind, Approval, Timestamp};
+
+use super::balances::system_balances;
+use super::post::{AccountRow, LOCK_ACCOUNTS, post};
+use crate::audit::{Violation, violation};
+use crate::db::{Db, Tx};
+use crate::dialect::Many;
+use crate::error::StoreError;
+
+statements! {
+    FIND_ACCOUNT = "SELECT id FROM accounts WHERE owner = $1 AND kind = $2 AND asset_id = $3";
+    /// Every movement with an adjustment's key ($1 to $2), and what its accounts are.
+    READ_ADJUSTMENTS = "SELECT m.id, m.leg, m.action, m.reference, COALESCE(f.kind, ''), COALESCE(t.kind, '')
+        FROM movements m LEFT JOIN accounts f ON f.id = m.from_account LEFT JOIN accounts t ON t.id = m.to_account
+        WHERE m.op_key >= $1 AND m.op_key < $2 ORDER BY m.id";
+}
+
+/// What became of an adjustment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Adjusted {
+    /// The ledger decided it, now or before.
+    Decided(Reply),
+    /// One of its accounts does not exist. Nothing is recorded.
+    NoAccount(Party),
+    /// The house would pay what it does not have. Nothing is recorded: the key is still free.
+    TooLow { kind: AccountKind, balance: i128 },
+}
+
+impl Db {
+    /// Posts the adjustment, or only says what would become of it. The same adjustment again is a replay.
+    pub async fn adjust(&self, wanted: &Adjustment, dry_run: bool, at: Timestamp) -> Result<Adjusted, StoreError> {
+        let mut tries = self.tries();
+        loop {
+            let mut tx = tries.begin().await?;
+            let result = adjust(&mut tx, wanted, at).await;
+            let undo = dry_run || !matches!(result, Ok(Adjusted::Decided(_)));
+            if result.is_ok() && undo {
+                tx.rollback().await;
+                return result;
+            }
+            if let Some(done) = tries.end(tx, result).await {
+                return done;
+            }
+        }
+    }
+}
+
+async fn adjust(tx: &mut Tx, wanted: &Adjustment, at: Timestamp) -> Result<Adjusted, StoreError> {
+    let Some(from) = find(tx, wanted, wanted.from()).await? else {
+        return Ok(Adjusted::NoAccount(wanted.from().clone()));
+    };
+    let Some(to) = find(tx, wanted, wanted.to()).await? else {
+        return Ok(Adjusted::NoAccount(wanted.to().clone()));
+    };
+    // The house's accounts too: two adjustments at once must not both spend the last of one. In the order of ids, as
+    // everywhere.
+    let ids = Many({
+        let mut ids = vec![from.0, to.0];
+        ids.sort_unstable();
+        ids
+    });
+    fetch_all!(tx, LOCK_ACCOUNTS => AccountRow, ids.clone())?;
+    let broken = |_| StoreError::Corrupt { what: format!("adjustment {} makes no operation", wanted.key()) };
+    let movement = Movement { from, to, asset: wanted.asset(), amount: wanted.amount() };
+    let reference = Reference::new(wanted.approval().to_string()).map_err(broken)?;
+    let operation = Operation::move_available(wanted.key().clone(), vec![movement], reference).map_err(broken)?;
+    let reply = post(tx, &[operation], at).await?.into_iter().next();
+    let reply = reply.ok_or_else(|| StoreError::Corrupt { what: "an operation has no reply".to_owned() })?;
+    if reply == Reply::First(Outcome::Applied) {
+        let balances = system_balances(tx).await?;
+        for (account, party) in [(from, wanted.from()), (to, wanted.to())] {
+            let balance = balances.get(&account).copied().unwrap_or(0);
+            if let Party::House(kind) = party
+                && !makes_sense(kind, balance)
+            {
+                return Ok(Adjusted::TooLow { kind: kind.clone(), balance });
+            }
+        }
+    }
+    Ok(Adjusted::Decided(reply))
+}
+
+async fn find(tx: &mut Tx, wanted: &Adjustment, party: &Party) -> Result<Option<AccountId>, StoreError> {
+    let (owner, kind) = match party {
+        Party::User(user) => (user.get(), AccountKind::Funding.to_string()),
+        Party::House(kind) => (0, kind.to_string()),
+    };
+    let found = fetch_optional!(tx, FIND_ACCOUNT => (i64,), owner, kind.as_str(), wanted.asset().0)?;
+    Ok(found.map(|(id,)| AccountId(id)))
+}
+
+/// Each adjustment names two people and a reason, and is between accounts that people may move.
+pub(crate) async fn check_adjustments(tx: &mut Tx) -> Result<Option<Violation>, StoreError> {
+    type Row = (i64, i64, i64, String, String, String);
+    // The character after the prefix's last one.
+    let (first, end) = (PREFIX, "adjust;");
+    for (id, position, action, reference, from, to) in fetch_all!(tx, READ_ADJUSTMENTS => Row, first, end)? {
+        let movable = |kind: &str| {
+            kind.parse::<AccountKind>().is_ok_and(|kind| kind == AccountKind::Funding || may_adjust(&kind))
+        };
+        let problem = if position != 0 || action != 1 {
+            "an adjustment is one movement of available money"
+        } else if Approval::parse(&reference).is_none() {
+            "an adjustment does not name two people and a reason"
+        } else if !movable(&from) || !movable(&to) {
+            "an adjustment moves an account that is not moved by hand"
+        } else {
+            continue;
+        };
+        return Ok(violation(format!("movements id={id}"), problem));
+    }
+    Ok(None)
+}
