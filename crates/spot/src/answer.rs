@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use domain::{AccountStatus, Amount};
+use domain::{AccountStatus, Amount, Timestamp};
 
 use crate::operation::{BadLayout, Fields};
 
@@ -11,7 +11,8 @@ macro_rules! refusals {
     ($($Variant:ident = $number:literal, $code:literal, $text:literal;)*) => {
         /// Why an operation was refused. The guards look in this order, and the first that applies is the answer and
         /// is remembered under the operation's id. A trade looks at the buyer's account to the end, then at the
-        /// seller's. The last two are no guards: they are the answer to a withdrawal that comes after its rollback.
+        /// seller's. The last but one and the one before it are no guards: they are the answer to a withdrawal that comes
+        /// after its rollback. The last is only about marks.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum SpotRefusal { $($Variant,)* }
 
@@ -53,6 +54,7 @@ refusals! {
     Overflow = 25, "OVERFLOW", "the total of the asset would not fit 64 bits";
     Voided = 26, "WITHDRAWAL_VOIDED", "the withdrawal was rolled back before it came: it will never run";
     RolledBack = 27, "WITHDRAWAL_ROLLED_BACK", "the withdrawal was rolled back: its money is with the user again";
+    OtherDatabase = 28, "SPOT_PAIR_OTHER", "the engine is paired with another database";
 }
 
 /// What the engine decided about an operation.
@@ -145,6 +147,23 @@ pub enum Answer {
     Balance(Option<Balance>),
     /// To a total request.
     Total(Amount),
+    /// To a pair request.
+    Pair(PairStanding),
+}
+
+/// Which engine this is, and how far it has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PairStanding {
+    /// The id of its log, which never changes.
+    pub log_id: u64,
+    /// The database that it is paired with. `None`: it was never marked.
+    pub database: Option<u64>,
+    /// The highest counter that the database has told.
+    pub counter: u64,
+    /// The last batch in the log.
+    pub sequence: u64,
+    /// The engine's time.
+    pub time: Timestamp,
 }
 
 const FIRST: u8 = 1;
@@ -156,6 +175,7 @@ const STANDING: u8 = 6;
 const BALANCE: u8 = 7;
 const TOTAL: u8 = 8;
 const NO_ROOM: u8 = 9;
+const PAIR: u8 = 10;
 /// The second byte of a `STANDING` or `BALANCE` that has nothing to tell. No standing and no status has this number.
 const NOTHING: u8 = u8::MAX;
 
@@ -191,7 +211,8 @@ impl Answer {
             | Self::Replay(Decision::Applied)
             | Self::Standing(_)
             | Self::Balance(_)
-            | Self::Total(_) => None,
+            | Self::Total(_)
+            | Self::Pair(_) => None,
         }
     }
 
@@ -216,6 +237,13 @@ impl Answer {
                 out.extend_from_slice(&[TOTAL, 0]);
                 out.extend_from_slice(&amount.units().to_le_bytes());
             }
+            Self::Pair(pair) => {
+                out.extend_from_slice(&[PAIR, u8::from(pair.database.is_some())]);
+                let time = pair.time.micros().cast_unsigned();
+                for number in [pair.log_id, pair.database.unwrap_or(0), pair.counter, pair.sequence, time] {
+                    out.extend_from_slice(&number.to_le_bytes());
+                }
+            }
         }
     }
 
@@ -238,6 +266,17 @@ impl Answer {
                 Self::Balance(Some(Balance { available, reserved, status }))
             }
             TOTAL => Self::Total(Amount::from_units(fields.i64()?)),
+            PAIR => {
+                let (log_id, database, counter, sequence) =
+                    (fields.u64()?, fields.u64()?, fields.u64()?, fields.u64()?);
+                let database = match number {
+                    0 => None,
+                    1 => Some(database),
+                    _ => return Err(BadLayout::Field),
+                };
+                let time = Timestamp::from_micros(fields.i64()?);
+                Self::Pair(PairStanding { log_id, database, counter, sequence, time })
+            }
             unknown => return Err(BadLayout::Kind(unknown)),
         })
     }

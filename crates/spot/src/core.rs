@@ -23,9 +23,6 @@ pub const SUBMISSION_MAX: usize = 4_096;
 const BATCH_BYTES: usize = 256 << 10;
 /// The largest record: a batch just below its limit, one more submission, and two blocks for trailer and padding.
 const LARGEST_RECORD: u64 = (BATCH_BYTES + SUBMISSION_MAX * LONGEST + 2 * BLOCK) as u64;
-/// A clock may be ahead of the log by the retention, or by this week if it is longer: an engine that was stopped for
-/// some days is no reason to doubt the clock.
-const CLOCK_MICROS: i64 = 7 * 24 * 3_600 * 1_000_000;
 /// The smallest segment still has room for the largest record.
 const SEGMENT_MIN: u64 = 1 << 20;
 /// The reader holds a whole segment in memory, so a segment has a limit.
@@ -167,17 +164,21 @@ impl<S: Storage> Core<S> {
         self.state.set_window(self.state.window_at(now, self.retention_micros));
     }
 
-    /// Is the clock so far ahead of the log that the engine does not believe it? A log without a batch has no time yet
+    /// Is the clock so far ahead of the log that the engine does not believe it? By the retention: ids that such a
+    /// clock makes would expire every id that is remembered. A log without a batch has no time yet
     /// and believes every clock.
     pub fn clock_is_ahead(&self, now: Timestamp) -> bool {
         let last = self.state.window().time;
-        let farthest = last.plus_micros(self.retention_micros.max(CLOCK_MICROS));
+        let farthest = last.plus_micros(self.retention_micros);
         !self.accept_clock && last > Timestamp::from_micros(i64::MIN) && now > farthest
     }
 
     /// Answers in memory. **The answer must not leave before [`Core::commit`] has returned well.**
     pub fn answer(&mut self, request: &Request) -> Answer {
-        let (answer, decided) = self.state.answer(request);
+        let (mut answer, decided) = self.state.answer(request);
+        if let Answer::Pair(pair) = &mut answer {
+            (pair.log_id, pair.sequence) = (self.log.segment().log_id, self.log.sequence());
+        }
         self.relied_on_horizon |= answer == Answer::Expired && self.state.window().horizon > self.durable_horizon;
         if decided && let (Answer::First(decision), Request::Run(operation)) = (answer, request) {
             operation.encode(self.log.buffer());
@@ -197,6 +198,12 @@ impl<S: Storage> Core<S> {
     /// up**: its memory is ahead of the disk.
     pub fn commit(&mut self) -> Result<(), SpotError> {
         if self.decisions.is_empty() && !self.relied_on_horizon { Ok(()) } else { self.append() }
+    }
+
+    /// Makes the time of the batch durable although nothing was decided: an idle engine keeps its own time, so that the
+    /// next start can tell a jump of the clock from a quiet month.
+    pub fn keep_time(&mut self) -> Result<(), SpotError> {
+        self.append()
     }
 
     /// Ends the log in good order with an empty record. A good record proves that the one before it is whole.

@@ -11,16 +11,29 @@ use crate::answer::Standing;
 use crate::operation::{OpId, fold};
 use crate::table::{Shard, Slot};
 
-/// One remembered id. The word holds what stands under it in its lowest byte, and seven bytes of the fingerprint.
+/// One remembered id. The word holds what stands under it in its lowest seven bits, then a bit for operations that move
+/// money between the engine and its database, and seven bytes of the fingerprint. No standing has a number above 127.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Remembered {
     id: u64,
     word: u64,
 }
 
+const CROSSES: u64 = 0x80;
+
 impl Remembered {
-    pub fn new(id: OpId, fingerprint: u64, standing: Standing) -> Self {
-        Self { id: id.number().cast_unsigned(), word: fingerprint << 8 | u64::from(standing.number()) }
+    pub fn new(id: OpId, fingerprint: u64, standing: Standing, crosses: bool) -> Self {
+        let crosses = if crosses { CROSSES } else { 0 };
+        Self { id: id.number().cast_unsigned(), word: fingerprint << 8 | crosses | u64::from(standing.number()) }
+    }
+
+    /// Did the operation move money between the engine and its database, or try to?
+    pub const fn crosses(&self) -> bool {
+        self.word & CROSSES != 0
+    }
+
+    const fn standing_number(word: u64) -> u8 {
+        (word & (CROSSES - 1)) as u8
     }
 
     pub const fn number(&self) -> u64 {
@@ -29,11 +42,11 @@ impl Remembered {
 
     pub fn standing(&self) -> Standing {
         // The byte was made by `new` or checked by `from_words`, so it always is a standing.
-        Standing::from_number(self.word as u8).unwrap_or(Standing::Applied)
+        Standing::from_number(Self::standing_number(self.word)).unwrap_or(Standing::Applied)
     }
 
     pub fn set_standing(&mut self, standing: Standing) {
-        self.word = self.word >> 8 << 8 | u64::from(standing.number());
+        self.word = self.word & !(CROSSES - 1) | u64::from(standing.number());
     }
 
     pub const fn is_of(&self, fingerprint: u64) -> bool {
@@ -46,7 +59,7 @@ impl Remembered {
 
     pub fn from_words([id, word]: [u64; 2]) -> Option<Self> {
         OpId::new(i64::try_from(id).ok()?)?;
-        Standing::from_number(word as u8)?;
+        Standing::from_number(Self::standing_number(word))?;
         Some(Self { id, word })
     }
 }
@@ -164,10 +177,20 @@ impl Ids {
 
     /// All ids from `oldest` on, in order. One stretch at a time is sorted.
     pub fn sorted(&self, oldest: u64) -> impl Iterator<Item = Remembered> {
-        self.stretches.iter().flat_map(move |stretch| {
+        self.stretches.iter().skip(self.stretch_of(oldest)).flat_map(move |stretch| {
             let mut entries: Vec<Remembered> =
                 stretch.entries.entries().filter(|entry| entry.id >= oldest).copied().collect();
             entries.sort_unstable_by_key(|entry| entry.id);
+            entries
+        })
+    }
+
+    /// All ids before `before`, the newest first. One stretch at a time is sorted.
+    pub fn newest_first(&self, before: u64) -> impl Iterator<Item = Remembered> {
+        self.stretches.iter().rev().filter(move |stretch| stretch.from < before).flat_map(move |stretch| {
+            let mut entries: Vec<Remembered> =
+                stretch.entries.entries().filter(|entry| entry.id < before).copied().collect();
+            entries.sort_unstable_by_key(|entry| std::cmp::Reverse(entry.id));
             entries
         })
     }
@@ -181,7 +204,7 @@ mod tests {
 
     fn entry(id: u64, fingerprint: u64) -> Remembered {
         let id = OpId::new(i64::try_from(id).expect("small")).expect("positive");
-        Remembered::new(id, fingerprint, Standing::Applied)
+        Remembered::new(id, fingerprint, Standing::Applied, fingerprint.is_multiple_of(2))
     }
 
     /// In every order in which ids may come: ascending, nearly ascending, backwards, and at random.
@@ -206,6 +229,10 @@ mod tests {
             }
             assert_eq!(ids.len(), map.len());
             assert!(ids.sorted(0).eq(map.values().copied()), "order {kind}");
+            assert!(ids.newest_first(u64::MAX).eq(map.values().rev().copied()), "order {kind}");
+            let (middle, _) = map.iter().nth(map.len() / 2).expect("there");
+            assert!(ids.sorted(*middle).eq(map.range(middle..).map(|(_, entry)| *entry)), "order {kind}");
+            assert!(ids.newest_first(*middle).eq(map.range(..middle).rev().map(|(_, entry)| *entry)), "order {kind}");
             // The second term is the stretch that is being filled.
             let bound = ids.len() * 23 + FULL / 4 * 5 * 16;
             assert!(ids.bytes() <= bound, "order {kind}: {} bytes for {}", ids.bytes(), ids.len());

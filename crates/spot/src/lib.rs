@@ -32,11 +32,11 @@ pub mod storage;
 mod table;
 pub mod tools;
 
-pub use answer::{Answer, Balance, Decision, SpotRefusal, Standing};
+pub use answer::{Answer, Balance, Decision, PairStanding, SpotRefusal, Standing};
 pub use core::{Core, SUBMISSION_MAX, Settings, Started};
 pub use error::SpotError;
-pub use operation::{Move, OpId, Operation, Request, Settle};
+pub use operation::{Mark, Move, OpId, Operation, Request, Settle};
 pub use service::{Engine, NoAnswer};
-pub use state::State;
+pub use state::{Pairing, State};
 pub use storage::Storage;
 pub use storage::disk::Disk;

@@ -9,7 +9,8 @@
 //! | release | 32 | reserved → available |
 //! | set-status | 32 | active, frozen, disabled |
 //! | settle | 80 | a trade: both sides pay out of what they reserved, fees to a fee account |
-//! | query, balance, total | 32 | nothing: they only read, and never stand in the log |
+//! | mark | 32 | nothing: the database that the engine is paired with says how far it has come |
+//! | query, balance, total, pair | 32 | nothing: they only read, and never stand in the log |
 //!
 //! A layout never changes: a new one is a new kind.
 
@@ -99,6 +100,16 @@ pub enum Operation {
         asset: AssetId,
         status: AccountStatus,
     },
+    Mark(Mark),
+}
+
+/// What a database says to the engine that it is paired with (docs/adr/0009-pair.md): who it is, and a counter that it
+/// has reached. The first mark pairs the engine; after that only the same database may mark it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mark {
+    pub id: OpId,
+    pub database: u64,
+    pub counter: u64,
 }
 
 const DEPOSIT: u8 = 1;
@@ -111,6 +122,8 @@ const SET_STATUS: u8 = 7;
 const QUERY: u8 = 8;
 const BALANCE: u8 = 9;
 const TOTAL: u8 = 10;
+const MARK: u8 = 11;
+const PAIR: u8 = 12;
 
 /// The length of the largest layout.
 pub const LONGEST: usize = 80;
@@ -222,6 +235,15 @@ impl Operation {
             }
             Self::Settle(of) => of.id,
             Self::SetStatus { id, .. } => *id,
+            Self::Mark(of) => of.id,
+        }
+    }
+
+    /// Does the operation move money between the engine and the database? Then a transfer of the database has its id.
+    pub const fn crosses(&self) -> bool {
+        match self {
+            Self::Deposit(_) | Self::Withdraw(_) | Self::Rollback(_) => true,
+            Self::Reserve(_) | Self::Release(_) | Self::Settle(_) | Self::SetStatus { .. } | Self::Mark(_) => false,
         }
     }
 
@@ -234,6 +256,7 @@ impl Operation {
             Self::Release(_) => "release",
             Self::Settle(_) => "settle",
             Self::SetStatus { .. } => "set-status",
+            Self::Mark(_) => "mark",
         }
     }
 
@@ -247,6 +270,14 @@ impl Operation {
             Self::SetStatus { id, user, asset, status } => {
                 let of = Move { id: *id, user: *user, asset: *asset, amount: Amount::ZERO };
                 put_short(out, SET_STATUS, status_number(*status), &of);
+            }
+            Self::Mark(of) => {
+                let mut bytes = [0; 32];
+                bytes[0] = MARK;
+                bytes[8..16].copy_from_slice(&of.id.number().to_le_bytes());
+                bytes[16..24].copy_from_slice(&of.database.to_le_bytes());
+                bytes[24..32].copy_from_slice(&of.counter.to_le_bytes());
+                out.extend_from_slice(&bytes);
             }
             Self::Settle(of) => {
                 out.extend_from_slice(&[SETTLE, 0, 0, 0]);
@@ -270,6 +301,7 @@ impl Operation {
             Request::Query(_) => Err(BadLayout::Kind(QUERY)),
             Request::Balance { .. } => Err(BadLayout::Kind(BALANCE)),
             Request::Total(_) => Err(BadLayout::Kind(TOTAL)),
+            Request::Pair => Err(BadLayout::Kind(PAIR)),
         }
     }
 
@@ -295,6 +327,7 @@ impl Operation {
                 word(user.get()),
                 status_number(*status).into(),
             ]),
+            Self::Mark(of) => mix(&[MARK.into(), of.database, of.counter]),
             Self::Settle(of) => mix(&[
                 SETTLE.into(),
                 asset_number(of.base).unwrap_or(0).into(),
@@ -339,6 +372,8 @@ pub enum Request {
     },
     /// Asks what all users together have in an asset.
     Total(AssetId),
+    /// Asks which engine this is, and which database it is paired with.
+    Pair,
 }
 
 impl From<Operation> for Request {
@@ -362,6 +397,7 @@ impl Request {
             Self::Query(id) => put(QUERY, AssetId(0), id.number(), 0),
             Self::Balance { user, asset } => put(BALANCE, *asset, 0, user.get()),
             Self::Total(asset) => put(TOTAL, *asset, 0, 0),
+            Self::Pair => put(PAIR, AssetId(0), 0, 0),
         }
     }
 
@@ -390,9 +426,14 @@ impl Request {
                 return UserId::new(user).map(|user| Self::Balance { user, asset }).ok_or(BadLayout::Field);
             }
             TOTAL => return Ok(Self::Total(asset)),
+            PAIR => return Ok(Self::Pair),
             _ => {}
         }
         let id = OpId::new(id).ok_or(BadLayout::Field)?;
+        if kind == MARK {
+            let (database, counter) = (user.cast_unsigned(), amount.units().cast_unsigned());
+            return Ok(Self::Run(Operation::Mark(Mark { id, database, counter })));
+        }
         let user = UserId::new(user).ok_or(BadLayout::Field)?;
         let of = Move { id, user, asset, amount };
         Ok(Self::Run(match kind {

@@ -12,12 +12,12 @@ use std::time::Duration;
 use domain::{Clock, Timestamp};
 use tokio::sync::{oneshot, watch};
 
-use crate::answer::Answer;
+use crate::answer::{Answer, Standing};
 use crate::core::{Core, SUBMISSION_MAX};
 use crate::error::{SpotError, Whole};
 use crate::log::format::SegmentHeader;
 use crate::log::write::{Spare, prepare};
-use crate::operation::Request;
+use crate::operation::{OpId, Request};
 use crate::snapshot::{self, Sealed, SnapshotHeader};
 use crate::storage::Storage;
 
@@ -84,6 +84,7 @@ enum Submission {
     One(Request, oneshot::Sender<Answer>),
     Many(Vec<Request>, oneshot::Sender<Vec<Answer>>),
     Snapshot(SnapshotCaller),
+    Crossings { before: OpId, most: usize, reply: oneshot::Sender<Vec<(OpId, Standing)>> },
 }
 
 #[derive(Default)]
@@ -237,6 +238,7 @@ impl Engine {
             snapshots,
             ones: Vec::new(),
             manys: Vec::new(),
+            lists: Vec::new(),
         };
         let closing = Closing { shared: Arc::clone(&shared), ended: Ended::Failed(Arc::new(SpotError::Stopped)) };
         thread::Builder::new().name("spot-writer".into()).spawn(move || {
@@ -286,6 +288,14 @@ impl Engine {
         let count = requests.len();
         self.shared().push(Submission::Many(requests, sender), count)?;
         Ok(Pending(receiver))
+    }
+
+    /// The newest operations before `before` that moved money between the engine and its database, the newest first.
+    pub async fn crossings(&self, before: OpId, most: usize) -> Result<Vec<(OpId, Standing)>, NoAnswer> {
+        let (reply, listed) = oneshot::channel();
+        let most = most.min(SUBMISSION_MAX);
+        self.shared().push(Submission::Crossings { before, most, reply }, 1)?;
+        listed.await.map_err(|_| NoAnswer::Stopped)
     }
 
     /// Takes a snapshot of all that was answered so far. `None` if there is nothing new since the last one.
@@ -373,6 +383,7 @@ struct Writer<S: Storage> {
     snapshot_segment: u64,
     ones: Vec<(oneshot::Sender<Answer>, Answer)>,
     manys: Vec<(oneshot::Sender<Vec<Answer>>, Vec<Answer>)>,
+    lists: Vec<(oneshot::Sender<Vec<(OpId, Standing)>>, Vec<(OpId, Standing)>)>,
 }
 
 impl<S: Storage> Writer<S> {
@@ -381,8 +392,10 @@ impl<S: Storage> Writer<S> {
         self.look_ahead();
         while self.shared.take(&mut arrived) {
             if arrived.is_empty() {
-                // An idle engine follows the clock, so that it can later tell a jump of the clock from a quiet month.
+                // An idle engine follows the clock and logs it, so that it can later tell a jump of the clock from a
+                // quiet month, also after it was killed.
                 self.begin();
+                self.core.keep_time()?;
             }
             let mut submissions = arrived.drain(..).peekable();
             while submissions.peek().is_some() {
@@ -396,6 +409,9 @@ impl<S: Storage> Writer<S> {
                         Submission::Many(requests, reply) => {
                             let answers = requests.iter().map(|request| self.core.answer(request)).collect();
                             self.manys.push((reply, answers));
+                        }
+                        Submission::Crossings { before, most, reply } => {
+                            self.lists.push((reply, self.core.state().crossings(before, most)));
                         }
                         Submission::Snapshot(caller) => {
                             snapshot = Some(caller);
@@ -437,6 +453,10 @@ impl<S: Storage> Writer<S> {
         for (reply, answers) in self.manys.drain(..) {
             requests += answers.len();
             reply.send(answers).ok();
+        }
+        for (reply, list) in self.lists.drain(..) {
+            requests += 1;
+            reply.send(list).ok();
         }
         let counters = &self.shared.counters;
         counters.requests.fetch_add(requests as u64, Ordering::Relaxed);

@@ -19,11 +19,13 @@ use crate::ids::Remembered;
 use crate::log::read::{End, Record, segments, walk};
 use crate::log::{format, segment_name};
 use crate::operation::{Fields, Operation, status_number, status_of};
-use crate::state::{Account, State, Window};
+use crate::state::{Account, Pairing, State, Window};
 use crate::storage::{File, Storage, make_whole, read_full, write_all};
 
 const MAGIC: [u8; 8] = *b"BURSPOTS";
 const HEADER: usize = 96;
+/// Where the header says whether the engine is paired: behind its nine numbers.
+const PAIRED: usize = 88;
 const ACCOUNT: usize = 32;
 const ID: usize = 16;
 /// EIO: the disk itself cannot read the bytes.
@@ -41,6 +43,7 @@ pub struct SnapshotHeader {
     pub window: Window,
     pub accounts: u64,
     pub ids: u64,
+    pub pairing: Option<Pairing>,
 }
 
 pub fn snapshot_name(sequence: u64) -> String {
@@ -73,10 +76,13 @@ impl SnapshotHeader {
             self.window.horizon.micros().cast_unsigned(),
             self.accounts,
             self.ids,
+            self.pairing.map_or(0, |pairing| pairing.database),
+            self.pairing.map_or(0, |pairing| pairing.counter),
         ];
         for (at, field) in fields.iter().enumerate() {
             bytes[16 + at * 8..24 + at * 8].copy_from_slice(&field.to_le_bytes());
         }
+        bytes[PAIRED] = u8::from(self.pairing.is_some());
         let checksum = crc32c::crc32c(&bytes[..HEADER - 4]);
         bytes[HEADER - 4..].copy_from_slice(&checksum.to_le_bytes());
         bytes
@@ -88,7 +94,7 @@ impl SnapshotHeader {
             return Err(Invalid::at(0, "the header is not whole"));
         }
         let version = u32::from_le_bytes([bytes[8], bytes[9], bytes[10], bytes[11]]);
-        if version != format::VERSION {
+        if !(format::OLDEST_VERSION..=format::VERSION).contains(&version) {
             return Err(Invalid::Newer(version));
         }
         let mut fields = Fields::of(&bytes[16..]);
@@ -96,7 +102,10 @@ impl SnapshotHeader {
         let (log_id, sequence, segment) = (next()?, next()?, next()?);
         let (time, horizon) = (next()?.cast_signed(), next()?.cast_signed());
         let window = Window { time: Timestamp::from_micros(time), horizon: Timestamp::from_micros(horizon) };
-        Ok(Self { log_id, sequence, segment, window, accounts: next()?, ids: next()? })
+        let (accounts, ids) = (next()?, next()?);
+        let (database, counter) = (next()?, next()?);
+        let pairing = (bytes[PAIRED] == 1).then_some(Pairing { database, counter });
+        Ok(Self { log_id, sequence, segment, window, accounts, ids, pairing })
     }
 }
 
@@ -161,7 +170,8 @@ pub fn write<S: Storage>(
 ) -> Result<SnapshotHeader, SpotError> {
     let ids = state.remembered().count() as u64;
     let accounts = state.account_count() as u64;
-    let header = SnapshotHeader { log_id, sequence, segment, window: state.window(), accounts, ids };
+    let (window, pairing) = (state.window(), state.pairing());
+    let header = SnapshotHeader { log_id, sequence, segment, window, accounts, ids, pairing };
     make_whole(storage, &snapshot_name(sequence), |file| write_body(file, &header, state))?;
     Ok(header)
 }
@@ -205,6 +215,7 @@ pub fn load<S: Storage>(storage: &S, sequence: u64) -> Result<(SnapshotHeader, S
     let room = header.accounts.min(file_bytes / ACCOUNT as u64);
     let mut state = State::with_room_for(usize::try_from(room).unwrap_or(0));
     state.set_window(header.window);
+    state.restore_pairing(header.pairing);
     let mut at = HEADER as u64;
     let mut chunk = Vec::new();
     let (mut accounts, mut ids) = (header.accounts, header.ids);

@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 
 use domain::{AccountStatus, Amount, AssetId, Timestamp, UserId, id};
 
-use crate::answer::{Answer, Balance, Decision, SpotRefusal, Standing};
+use crate::answer::{Answer, Balance, Decision, PairStanding, SpotRefusal, Standing};
 use crate::ids::{Ids, Remembered};
-use crate::operation::{Move, OpId, Operation, Request, Settle, asset_number, fold, status_number};
+use crate::operation::{Mark, Move, OpId, Operation, Request, Settle, asset_number, fold, status_number};
 use crate::table::{Slot, Table};
 
 /// Which operation ids are accepted: from the horizon on, and not from the future. The window is logged with every
@@ -69,6 +69,14 @@ pub struct State {
     window: Window,
     /// The number of the newest id that was decided, 0 if there is none.
     newest: i64,
+    pairing: Option<Pairing>,
+}
+
+/// The database that has marked the engine, and the highest counter that it told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pairing {
+    pub database: u64,
+    pub counter: u64,
 }
 
 impl Default for State {
@@ -81,7 +89,14 @@ impl State {
     /// An empty state with room for so many accounts.
     pub(crate) fn with_room_for(accounts: usize) -> Self {
         let accounts = Table::with_room_for(accounts);
-        Self { accounts, ids: Ids::default(), totals: BTreeMap::new(), window: Window::default(), newest: 0 }
+        Self {
+            accounts,
+            ids: Ids::default(),
+            totals: BTreeMap::new(),
+            window: Window::default(),
+            newest: 0,
+            pairing: None,
+        }
     }
 
     pub const fn window(&self) -> Window {
@@ -119,6 +134,12 @@ impl State {
                 let total = asset_number(*asset).and_then(|asset| self.totals.get(&asset)).copied();
                 (Answer::Total(Amount::from_units(total.unwrap_or(0))), false)
             }
+            // `Core` adds what only the log knows.
+            Request::Pair => {
+                let (database, counter) = (self.pairing.map(|of| of.database), self.pairing.map_or(0, |of| of.counter));
+                let time = self.window.time;
+                (Answer::Pair(PairStanding { log_id: 0, database, counter, sequence: 0, time }), false)
+            }
         }
     }
 
@@ -154,7 +175,7 @@ impl State {
             (Some(before), Operation::Rollback(of)) => self.roll_back(&before, of),
             (Some(before), _) => (Answer::Replay(before.standing().decision()), false),
             (None, Operation::Rollback(_)) => {
-                self.remember(id, fingerprint, Standing::Void);
+                self.remember(id, fingerprint, Standing::Void, true);
                 (Answer::First(Decision::Applied), true)
             }
             (None, _) => {
@@ -162,15 +183,15 @@ impl State {
                     Ok(()) => (Decision::Applied, Standing::Applied),
                     Err(refusal) => (Decision::Refused(refusal), Standing::Refused(refusal)),
                 };
-                self.remember(id, fingerprint, standing);
+                self.remember(id, fingerprint, standing, operation.crosses());
                 (Answer::First(decision), true)
             }
         }
     }
 
-    fn remember(&mut self, id: OpId, fingerprint: u64, standing: Standing) {
+    fn remember(&mut self, id: OpId, fingerprint: u64, standing: Standing, crosses: bool) {
         let oldest = id::first_at(self.window.horizon).cast_unsigned();
-        self.ids.insert(Remembered::new(id, fingerprint, standing), oldest);
+        self.ids.insert(Remembered::new(id, fingerprint, standing, crosses), oldest);
         self.newest = self.newest.max(id.number());
     }
 
@@ -239,9 +260,21 @@ impl State {
                 account.status = *status;
                 Ok(())
             }
+            Operation::Mark(of) => self.mark(of),
             // `run` decides rollbacks, because they depend on what stands under the id.
             Operation::Rollback(_) => Ok(()),
         }
+    }
+
+    /// Marks of several servers of one database may overtake each other, so the highest counter stands.
+    const fn mark(&mut self, of: &Mark) -> Result<(), SpotRefusal> {
+        match &mut self.pairing {
+            None => self.pairing = Some(Pairing { database: of.database, counter: of.counter }),
+            Some(pairing) if pairing.database != of.database => return Err(SpotRefusal::OtherDatabase),
+            Some(pairing) if pairing.counter < of.counter => pairing.counter = of.counter,
+            Some(_) => {}
+        }
+        Ok(())
     }
 
     /// The account that pays, if it may and can.
@@ -351,9 +384,10 @@ impl State {
             of(&[account.user, available, reserved, u64::from(account.asset), status_number(account.status).into()])
         });
         let ids = self.remembered().map(|remembered| of(&remembered.words()));
-        let window = [self.window.time, self.window.horizon].map(|time| time.micros().cast_unsigned());
+        let pairing = self.pairing.map_or([0; 2], |pairing| [pairing.database, pairing.counter]);
+        let [time, horizon] = [self.window.time, self.window.horizon].map(|time| time.micros().cast_unsigned());
         // A sum does not depend on the order of the entries in the tables.
-        accounts.chain(ids).fold(of(&window), u64::wrapping_add)
+        accounts.chain(ids).fold(of(&[time, horizon, pairing[0], pairing[1]]), u64::wrapping_add)
     }
 
     pub fn balances(&self) -> impl Iterator<Item = (UserId, AssetId, Balance)> {
@@ -369,6 +403,26 @@ impl State {
     pub fn standings(&self) -> impl Iterator<Item = (OpId, Standing)> {
         self.remembered()
             .filter_map(|remembered| Some((OpId::new(remembered.number().cast_signed())?, remembered.standing())))
+    }
+
+    /// The newest operations before `before` that moved money between the engine and its database, the newest first.
+    pub fn crossings(&self, before: OpId, most: usize) -> Vec<(OpId, Standing)> {
+        let oldest = id::first_at(self.window.horizon).cast_unsigned();
+        self.ids
+            .newest_first(before.number().cast_unsigned())
+            .take_while(|remembered| remembered.number() >= oldest)
+            .filter(Remembered::crosses)
+            .filter_map(|remembered| Some((OpId::new(remembered.number().cast_signed())?, remembered.standing())))
+            .take(most)
+            .collect()
+    }
+
+    pub const fn pairing(&self) -> Option<Pairing> {
+        self.pairing
+    }
+
+    pub(crate) const fn restore_pairing(&mut self, pairing: Option<Pairing>) {
+        self.pairing = pairing;
     }
 
     pub(crate) fn accounts(&self) -> impl Iterator<Item = &Account> {

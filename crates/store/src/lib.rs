@@ -14,6 +14,7 @@
 //! | [`transfer`] | internal transfers: their rows, their history, daily limits |
 //! | [`utxo`] | the Bitcoin wallet: outputs, the transactions that make and spend them, leases |
 //! | [`node`] | the lease on a node number, which a process makes ids with |
+//! | [`pair`] | which spot engine the database belongs to, and how far each knows the other to be |
 //! | [`sqlite_file`] | a SQLite file that another program has written, read as it stands |
 //! | [`audit`] | the laws, proven over live data |
 //! | [`faults`] | where a simulation may make a database fail |
@@ -37,6 +38,7 @@ pub mod faults;
 pub mod ledger;
 pub mod migrate;
 pub mod node;
+pub mod pair;
 pub mod rows;
 pub mod sqlite_file;
 mod template;

@@ -32,6 +32,7 @@ migrations! {
     2 "0002_transfers";
     3 "0003_utxo";
     4 "0004_unproven";
+    5 "0005_pair";
 }
 
 impl Migration {

@@ -163,6 +163,7 @@ pub async fn prepare_every_statement(db: &TestDb) -> Result<usize, String> {
         crate::ledger::post::STATEMENTS,
         crate::migrate::STATEMENTS,
         crate::node::STATEMENTS,
+        crate::pair::STATEMENTS,
         crate::transfer::audit::STATEMENTS,
         crate::transfer::days::STATEMENTS,
         crate::transfer::read::STATEMENTS,

@@ -77,7 +77,7 @@ fn outside(found: i128, (least, most): (i128, i128)) -> Option<String> {
     })
 }
 
-async fn check_totals(db: &Db, leg: &dyn Leg) -> Result<Option<Violation>, AuditError> {
+pub(crate) async fn check_totals(db: &Db, leg: &dyn Leg) -> Result<Option<Violation>, AuditError> {
     let mut tx = db.read().await?;
     let before = sums_by_asset(&mut tx).await?;
     let every: Vec<AssetId> = store::catalog::read_assets(&mut tx).await?.into_keys().collect();

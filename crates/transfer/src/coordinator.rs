@@ -26,7 +26,8 @@ use crate::create::{Begin, Created, PreparedOrder, RemoteSource, TransferOrder, 
 use crate::id_maker::{IdMaker, NoLease};
 use crate::leg::{Answer, Call, Holding, Leg, Reason, Verb};
 use crate::metrics::Metrics;
-use crate::readiness::Readiness;
+use crate::pair::Gate;
+use crate::readiness::{Readiness, Trouble};
 use crate::settings::{Settings, micros};
 use crate::update::{RemoteEvent, Terms, TransferUpdate, advance, remote_verb, write};
 
@@ -34,6 +35,9 @@ use crate::update::{RemoteEvent, Terms, TransferUpdate, advance, remote_verb, wr
 pub enum CoordinatorError {
     #[error(transparent)]
     NoLease(#[from] NoLease),
+    /// Nothing was recorded: a part that every transfer needs does not work.
+    #[error("not ready: {part}")]
+    NotReady { part: &'static str, trouble: Trouble },
     /// Nothing was recorded.
     #[error("the transfers could not be recorded")]
     Store(#[source] StoreError),
@@ -50,6 +54,7 @@ pub struct Coordinator {
     settings: Settings,
     metrics: Arc<Metrics>,
     readiness: Arc<Readiness>,
+    gate: Gate,
     /// `clearing:spot` of each asset. Accounts are never removed, so an entry stays true.
     clearing: RwLock<HashMap<AssetId, AccountId>>,
 }
@@ -74,7 +79,17 @@ impl Coordinator {
         settings: Settings,
         metrics: Arc<Metrics>,
     ) -> Self {
-        Self { db, leg, clock, ids, settings, metrics, readiness: Arc::default(), clearing: RwLock::default() }
+        Self {
+            db,
+            leg,
+            clock,
+            ids,
+            settings,
+            metrics,
+            readiness: Arc::default(),
+            gate: Gate::default(),
+            clearing: RwLock::default(),
+        }
     }
 
     pub const fn db(&self) -> &Db {
@@ -92,6 +107,15 @@ impl Coordinator {
     /// What keeps this process from taking new transfers. Whoever watches a part of it says so here.
     pub const fn readiness(&self) -> &Arc<Readiness> {
         &self.readiness
+    }
+
+    /// Whether calls may go to the engine.
+    pub(crate) const fn gate(&self) -> &Gate {
+        &self.gate
+    }
+
+    pub(crate) fn next_id(&self) -> Result<Id<id::Transfer>, NoLease> {
+        self.ids.next(&*self.clock)
     }
 
     /// Whether ids can be made.
@@ -112,6 +136,10 @@ impl Coordinator {
     pub async fn create(&self, orders: &[TransferOrder], begin: Begin) -> Result<Vec<Created>, CoordinatorError> {
         if orders.is_empty() {
             return Ok(Vec::new());
+        }
+        // What cannot be carried out is not accepted: holds would pile up behind an engine that is away.
+        if let Some((part, trouble)) = self.readiness.first_trouble() {
+            return Err(CoordinatorError::NotReady { part, trouble });
         }
         let ids = orders.iter().map(|_| self.ids.next(&*self.clock)).collect::<Result<Vec<_>, _>>()?;
         // An order that is only written down is not compared with the remote source: a slow remote leg may well be why
@@ -218,6 +246,9 @@ impl Coordinator {
     async fn answers(&self, calls: &[Call]) -> Vec<Answer> {
         let late = || Answer::Pending(Reason::new("LEG_TIMEOUT", "the leg did not answer in time"));
         let wrong = || Answer::Pending(Reason::new("LEG_ANSWER_INVALID", "the leg gave too few or too many answers"));
+        if let Some(reason) = self.gate.closed() {
+            return calls.iter().map(|_| Answer::Pending(reason.clone())).collect();
+        }
         self.metrics.called(calls.len());
         // A leg that takes its calls in turns gives each its own time, and may take that long for all of them.
         let patience = self.settings.call_timeout * self.leg.turns(calls.len()) + self.settings.slack;

@@ -14,6 +14,7 @@
 //! | [`audit`] | compares the two ends |
 //! | [`id_maker`] | ids, made with a leased node number |
 //! | [`metrics`] | counters |
+//! | [`pair`] | the database and its spot engine are a pair: identities, counters, the gate |
 //! | [`readiness`] | what keeps this process from taking new transfers |
 //!
 //! **Only an explicit refusal sends money back.** **Every call is committed before it is made.** **No money is kept in
@@ -28,6 +29,7 @@ pub mod intake;
 pub mod leg;
 pub mod metrics;
 pub mod operator;
+pub mod pair;
 pub mod readiness;
 pub mod scanner;
 pub mod settings;

@@ -161,7 +161,7 @@ async fn open_spot(context: &Context, db: &Db) -> Result<Option<(SpotLeg, Option
             }
             let settings = serve::spot_settings(config);
             let (engine, _) = spot_serve::open(folder, false, &settings, Limits::default(), true)?;
-            Ok(Some((SpotLeg::Engine(engine.clone()), Some(engine))))
+            Ok(Some((SpotLeg::engine(engine.clone()), Some(engine))))
         }
         None if folder.is_dir() => Ok(Some((serve::spot_client(config, &ASKING)?, None))),
         None if any_transfers(db).await? => Err(SpotError::Missing { folder: config.spot.folder.clone() }.into()),

@@ -25,6 +25,7 @@ use tokio::sync::watch;
 use transfer::leg::Leg;
 use transfer::leg::http::HttpLeg;
 use transfer::leg::spot::SpotLeg;
+use transfer::pair::{self, PairError};
 use transfer::{Assets, Coordinator, IdMaker, Intake, IntakeSettings, Metrics, Settings, scanner};
 
 use super::{Context, spot as spot_command};
@@ -35,6 +36,9 @@ pub struct Arguments {
     /// Make a new, empty spot engine in spot.folder; only the first time
     #[arg(long)]
     create_spot: bool,
+    /// Believe the clock although it is more than spot.retention_h ahead of the embedded engine's log: after a long stop
+    #[arg(long)]
+    accept_clock: bool,
 }
 
 pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
@@ -47,8 +51,16 @@ pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
     let mut terminate =
         terminate.map_err(|error| Failure::outside("INTERNAL", &error, "no signals can be received"))?;
     let assets = Arc::new(Assets::load(&db).await?);
-    let remote = Remote::open(config, arguments, &assets, context.json).await?;
+    let remote = Remote::open(config, &db, arguments, &assets, context.json).await?;
     let coordinator = Arc::new(coordinator(config, &db, Arc::clone(&remote.leg)).await?);
+    let keeper = pair::Keeper::new(&coordinator).map(Arc::new);
+    if let Some(keeper) = &keeper
+        && let Err(error) = begin_pair(keeper, config).await
+    {
+        remote.stop().await;
+        db.close().await;
+        return Err(error);
+    }
     let intake = Intake::open(Arc::clone(&coordinator), intake_settings(config));
     let app = Arc::new(App {
         intake,
@@ -63,6 +75,11 @@ pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
     let (stop, stopped) = watch::channel(false);
     let scan_interval = Duration::from_millis(config.transfer.scan_interval_ms.into());
     let scanner = tokio::spawn(scanner::scan(Arc::clone(&coordinator), scan_interval, stopped.clone()));
+    let keeping = keeper.map(|keeper| {
+        let stopped = stopped.clone();
+        let patience = Duration::from_millis(config.transfer.call_timeout_ms.into());
+        tokio::spawn(async move { keeper.keep(PAIR_PAUSE, patience, stopped).await })
+    });
     let background = [
         tokio::spawn({
             let coordinator = Arc::clone(&coordinator);
@@ -99,6 +116,9 @@ pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
     serving.await.map_err(ended)?;
     app.intake.close().await;
     scanner.await.map_err(ended)?;
+    if let Some(keeping) = keeping {
+        keeping.await.map_err(ended)?;
+    }
     background.iter().for_each(tokio::task::JoinHandle::abort);
     remote.stop().await;
     db.close().await;
@@ -107,6 +127,35 @@ pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
     }
     context.print(&json!({ "event": "stopped" }), || "stopped in good order".to_owned());
     Ok(())
+}
+
+/// How often the database and the spot engine are compared while both run.
+const PAIR_PAUSE: Duration = Duration::from_secs(1);
+
+/// Refuses to start on a database and an engine that certainly do not belong together as they are. If the engine cannot
+/// be asked now, the server starts, is not ready, and asks again.
+async fn begin_pair(keeper: &pair::Keeper, config: &Config) -> Result<(), Failure> {
+    let patience = Duration::from_millis(config.transfer.call_timeout_ms.into()) + Duration::from_secs(10);
+    match tokio::time::timeout(patience, keeper.begin()).await {
+        Ok(Err(error)) if error.is_certain() => Err(pair_failure(&error)),
+        // The reason is in the log, and at /health/ready.
+        Ok(Err(_)) | Err(_) | Ok(Ok(())) => Ok(()),
+    }
+}
+
+/// Why the database and the engine are no pair, and the way out.
+pub fn pair_failure(error: &PairError) -> Failure {
+    let hint = match error {
+        PairError::Other(_) => {
+            "name the database and the engine that belong together; if the engine is lost for good, see \
+             bursar reconcile spot --help"
+        }
+        PairError::DatabaseBehind(_) | PairError::EngineBehind(_) => {
+            "one of the two was put back from a backup: bursar reconcile spot --dry-run says what the other has more"
+        }
+        PairError::Store(_) | PairError::NoAnswer(_) => "is the engine running, and the database?",
+    };
+    Failure::bad_input(error.code(), error.to_string(), hint)
 }
 
 async fn bind(name: &str, address: &str) -> Result<(TcpListener, SocketAddr), Failure> {
@@ -189,9 +238,15 @@ pub struct Remote {
 }
 
 impl Remote {
-    async fn open(config: &Config, arguments: &Arguments, assets: &Arc<Assets>, json: bool) -> Result<Self, Failure> {
+    async fn open(
+        config: &Config,
+        db: &Db,
+        arguments: &Arguments,
+        assets: &Arc<Assets>,
+        json: bool,
+    ) -> Result<Self, Failure> {
         match config.spot.kind {
-            SpotKind::Embedded => Self::embedded(config, arguments.create_spot, json).await,
+            SpotKind::Embedded => Self::embedded(config, db, arguments, json).await,
             SpotKind::Remote | SpotKind::Http if arguments.create_spot => {
                 let message = "only an embedded engine can be made here";
                 Err(Failure::bad_input("CONFIG_INVALID", message, "leave out --create-spot, or set spot.kind"))
@@ -200,8 +255,15 @@ impl Remote {
         }
     }
 
-    async fn embedded(config: &Config, create: bool, json: bool) -> Result<Self, Failure> {
-        let settings = spot_settings(config);
+    async fn embedded(config: &Config, db: &Db, arguments: &Arguments, json: bool) -> Result<Self, Failure> {
+        if arguments.create_spot
+            && let Some(engine) = db.pair().await?.engine
+        {
+            // An empty engine under a used database would make every spot balance vanish.
+            let error = PairError::Other(format!("this database has an engine already, {engine:016x}"));
+            return Err(pair_failure(&error));
+        }
+        let settings = spot::Settings { accept_clock: arguments.accept_clock, ..spot_settings(config) };
         let listener = if config.spot.address.is_empty() {
             None
         } else {
@@ -209,11 +271,12 @@ impl Remote {
             Some((bind("spot.address", &config.spot.address).await?.0, credentials))
         };
         let folder = Path::new(&config.spot.folder);
-        let (engine, found) = spot_command::serve::open(folder, create, &settings, Limits::default(), json)?;
+        let (engine, found) =
+            spot_command::serve::open(folder, arguments.create_spot, &settings, Limits::default(), json)?;
         spot_command::serve::greet(&found, json);
         let serving =
             listener.map(|(listener, known)| tokio::spawn(Server::new(listener, engine.clone(), known).run()));
-        Ok(Self { leg: Arc::new(SpotLeg::Engine(engine.clone())), engine: Some(engine), serving })
+        Ok(Self { leg: Arc::new(SpotLeg::engine(engine.clone())), engine: Some(engine), serving })
     }
 
     /// An engine that runs somewhere else.
@@ -282,9 +345,14 @@ pub fn spot_client(config: &Config, roles: &[Role]) -> Result<SpotLeg, Failure> 
     })?;
     let token = spot_command::credentials::token(spot_credentials(config)?, roles)?;
     let roles = roles.to_vec();
-    // The engine's own file may give the token another role than ours does. Better to know that before the first call.
-    let accept = move |welcome: &spot::net::Welcome| {
-        if roles.contains(&welcome.role) { Ok(()) } else { Err(ClientError::Forbidden) }
-    };
-    Ok(SpotLeg::Client(Client::start(address, token, u64::from(std::process::id()), accept)))
+    let seed = u64::from(std::process::id());
+    Ok(SpotLeg::elsewhere(|is_ours| {
+        // The engine's own file may give the token another role than ours does. Better to know that before the first
+        // call.
+        let accept = move |welcome: &spot::net::Welcome| match roles.contains(&welcome.role) {
+            true => is_ours(welcome),
+            false => Err(ClientError::Forbidden),
+        };
+        Client::start(address, token, seed, accept)
+    }))
 }

@@ -12,8 +12,9 @@ use store::catalog::read_assets;
 use store::transfer::{Filter, history, list, open, read, read_unproven};
 use terminal::failure::{CommandResult, Exit, Failure};
 use terminal::output::table;
+use transfer::leg::Reason;
 use transfer::operator::{Author, OperatorError, Wanted};
-use transfer::{Assets, Coordinator};
+use transfer::{Assets, Coordinator, pair};
 
 use super::approval::approval;
 use super::{Context, serve};
@@ -137,6 +138,13 @@ async fn connect(context: &Context) -> Result<(Db, Coordinator), Failure> {
     let db = context.open().await?;
     let assets = Arc::new(Assets::load(&db).await?);
     let remote = serve::Remote::elsewhere(&context.config, &assets)?;
+    if let Some(spot) = remote.leg.spot() {
+        // An engine that does not belong to this database proves nothing about its transfers.
+        let patience = std::time::Duration::from_millis(context.config.transfer.call_timeout_ms.into());
+        let late = |_| pair::PairError::NoAnswer(Reason::new("LEG_TIMEOUT", "it did not answer in time"));
+        let proven = tokio::time::timeout(patience, pair::prove(&db, spot)).await.map_err(late);
+        proven.and_then(|proven| proven).map_err(|error| serve::pair_failure(&error))?;
+    }
     let coordinator = serve::coordinator(&context.config, &db, remote.leg).await?;
     Ok((db, coordinator))
 }

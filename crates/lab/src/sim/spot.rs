@@ -8,7 +8,7 @@ use domain::random::Random;
 use domain::{AccountStatus, Amount, AssetId, Timestamp, UserId, id};
 use spot::sim::model::Model;
 use spot::sim::{Faults, FaultyDisk, SegmentHeader, Window, prepare};
-use spot::{Answer, Core, Decision, Move, OpId, Operation, Request, Settings, Settle, SpotError, snapshot};
+use spot::{Answer, Core, Decision, Mark, Move, OpId, Operation, Request, Settings, Settle, SpotError, snapshot};
 
 /// What happened in a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -106,6 +106,11 @@ impl Generator {
                     seller_fee: fee(&mut self.random),
                 })
             }
+            18 if self.random.below(3) == 0 => {
+                // Nearly all marks are of one database.
+                let database = 7 + u64::from(self.random.below(20) == 0);
+                Operation::Mark(Mark { id: of.id, database, counter: self.random.below(1_000_000) })
+            }
             _ => {
                 let status = AccountStatus::ALL[self.random.index(6).saturating_sub(3)];
                 Operation::SetStatus { id: of.id, user: of.user, asset: of.asset, status }
@@ -125,6 +130,7 @@ impl Generator {
             Operation::SetStatus { id, user, asset, .. } => {
                 Operation::SetStatus { id, user, asset, status: AccountStatus::Disabled }
             }
+            Operation::Mark(of) => Operation::Mark(Mark { counter: of.counter + 1, ..of }),
         }
     }
 
@@ -178,7 +184,7 @@ impl Simulation {
     pub fn new(seed: u64) -> Result<Self, SpotError> {
         let mut random = Random::from_seed(seed);
         let disk = FaultyDisk::new(random.next_u64());
-        let settings = Settings { segment_bytes: 1 << 20, retention_micros: RETENTION_MICROS, ..Settings::default() };
+        let settings = Settings { segment_bytes: 1 << 20, retention_micros: RETENTION_MICROS, accept_clock: true };
         Core::create(&disk, random.next_u64(), &settings)?;
         let (core, _) = Core::open(Arc::new(disk.clone()), &settings, &mut |_| {})?;
         Ok(Self {
@@ -250,7 +256,7 @@ impl Simulation {
                 Answer::First(Decision::Refused(_)) => self.report.refused += 1,
                 Answer::Replay(_) => self.report.replays += 1,
                 Answer::Conflict | Answer::Expired | Answer::TooEarly | Answer::NoRoom => self.report.undecided += 1,
-                Answer::Standing(_) | Answer::Balance(_) | Answer::Total(_) => {}
+                Answer::Standing(_) | Answer::Balance(_) | Answer::Total(_) | Answer::Pair(_) => {}
             }
         }
         if self.core.log().sequence() > self.acknowledged {

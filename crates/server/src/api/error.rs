@@ -159,6 +159,8 @@ impl From<IntakeError> for ApiError {
                     tracing::error!(%error, "no transfer can be made");
                     Self::system()
                 }
+                // The log has a line about each change of this, not one for each request.
+                CoordinatorError::NotReady { .. } => Self::system(),
                 CoordinatorError::Store(error) => error.into(),
                 CoordinatorError::Unknown { source, .. } => {
                     tracing::error!(code = source.code(), error = %source, "a commit got no clear answer");

@@ -176,7 +176,7 @@ impl Server {
         let folder = tempfile::tempdir().unwrap();
         let engine = open_engine(folder.path(), Arc::clone(&shared));
         let leg = Arc::new(Valve {
-            inner: SpotLeg::Engine(engine.clone()),
+            inner: SpotLeg::engine(engine.clone()),
             closed: watch::Sender::new(false),
             calls: AtomicUsize::new(0),
             silent: AtomicBool::new(false),

@@ -9,8 +9,10 @@ use super::BLOCK;
 use crate::operation::{BadLayout, Fields};
 use crate::state::Window;
 
-/// The version of all layouts on the disk: headers, operations, decisions, snapshots.
-pub const VERSION: u32 = 1;
+/// The version of all layouts on the disk: headers, operations, decisions, snapshots. The second has marks, and snapshots
+/// with the pairing. What the first wrote reads alike in the second.
+pub const VERSION: u32 = 2;
+pub const OLDEST_VERSION: u32 = 1;
 pub const HEADER: usize = 64;
 
 /// Stands behind the operations of every record. Without it the last sector of a good record could have a single bit
@@ -59,7 +61,7 @@ fn check(bytes: &[u8; HEADER], magic: &[u8; 8]) -> Result<(), Flaw> {
         return Err(Flaw::Checksum);
     }
     let version = u32::from_le_bytes([bytes[8], bytes[9], bytes[10], bytes[11]]);
-    if version == VERSION { Ok(()) } else { Err(Flaw::Newer(version)) }
+    if (OLDEST_VERSION..=VERSION).contains(&version) { Ok(()) } else { Err(Flaw::Newer(version)) }
 }
 
 /// Stands at the beginning of a segment, in a block of its own.
@@ -224,9 +226,12 @@ mod tests {
         let header = SegmentHeader { log_id: 1, number: 2, bytes: 3 };
         let mut bytes = header.encode();
         assert_eq!(SegmentHeader::decode(&bytes), Ok(header));
-        bytes[8] = 2;
+        bytes[8] = 1;
         put_checksum(&mut bytes);
-        assert_eq!(SegmentHeader::decode(&bytes), Err(Flaw::Newer(2)));
+        assert_eq!(SegmentHeader::decode(&bytes), Ok(header), "the version before");
+        bytes[8] = 3;
+        put_checksum(&mut bytes);
+        assert_eq!(SegmentHeader::decode(&bytes), Err(Flaw::Newer(3)));
         assert_eq!(SegmentHeader::decode(&[0; HEADER]), Err(Flaw::Blank));
     }
 }

@@ -16,11 +16,11 @@ use tokio::time::{sleep, timeout};
 
 use super::credential::Token;
 use super::{
-    ANSWERS, FAILED, FrameRefusal, HELLO, REFUSED, SNAPSHOT, SNAPSHOT_TAKEN, SUBMIT, VERSION, WELCOME, Welcome,
-    answers, parse, put,
+    ANSWERS, CROSSINGS, FAILED, FrameRefusal, HELLO, LISTED, REFUSED, SNAPSHOT, SNAPSHOT_TAKEN, SUBMIT, VERSION,
+    WELCOME, Welcome, answers, crossings, parse, put,
 };
 use crate::operation::Fields;
-use crate::{Answer, NoAnswer, Request, SUBMISSION_MAX, SpotError};
+use crate::{Answer, NoAnswer, OpId, Request, SUBMISSION_MAX, SpotError, Standing};
 
 /// Frames that may wait for their answers at a time.
 const IN_FLIGHT: usize = 1_024;
@@ -88,6 +88,7 @@ type Accept = Box<dyn Fn(&Welcome) -> Result<(), ClientError> + Send + Sync>;
 enum Caller {
     Answers(oneshot::Sender<Result<Vec<Answer>, ClientError>>),
     Snapshot(oneshot::Sender<Result<u64, ClientError>>),
+    Crossings(oneshot::Sender<Result<Vec<(OpId, Standing)>, ClientError>>),
 }
 
 impl Caller {
@@ -95,6 +96,7 @@ impl Caller {
         match self {
             Self::Answers(reply) => drop(reply.send(Err(error))),
             Self::Snapshot(reply) => drop(reply.send(Err(error))),
+            Self::Crossings(reply) => drop(reply.send(Err(error))),
         }
     }
 
@@ -102,6 +104,7 @@ impl Caller {
         match self {
             Self::Answers(reply) => reply.is_closed(),
             Self::Snapshot(reply) => reply.is_closed(),
+            Self::Crossings(reply) => reply.is_closed(),
         }
     }
 }
@@ -175,6 +178,14 @@ impl Client {
     pub async fn snapshot(&self) -> Result<u64, ClientError> {
         let (reply, taken) = oneshot::channel();
         self.call(SNAPSHOT, Vec::new(), Caller::Snapshot(reply), taken).await
+    }
+
+    /// The newest operations before `before` that moved money between the engine and its database, the newest first.
+    pub async fn crossings(&self, before: OpId, most: usize) -> Result<Vec<(OpId, Standing)>, ClientError> {
+        let mut body = before.number().to_le_bytes().to_vec();
+        body.extend_from_slice(&u32::try_from(most).unwrap_or(u32::MAX).to_le_bytes());
+        let (reply, listed) = oneshot::channel();
+        self.call(CROSSINGS, body, Caller::Crossings(reply), listed).await
     }
 
     async fn call<T>(
@@ -412,6 +423,9 @@ fn deliver(call: Call, kind: u8, body: &[u8]) -> Result<Option<Call>, Broken> {
         }
         (ANSWERS, _, Call { caller: Caller::Answers(reply), .. }) => {
             drop(reply.send(answers(body).map_err(|_| ClientError::Protocol)));
+        }
+        (LISTED, _, Call { caller: Caller::Crossings(reply), .. }) => {
+            drop(reply.send(crossings(body).map_err(|_| ClientError::Protocol)));
         }
         (SNAPSHOT_TAKEN, _, Call { caller: Caller::Snapshot(reply), .. }) => {
             drop(reply.send(Fields::of(body).u64().map_err(|_| ClientError::Protocol)));

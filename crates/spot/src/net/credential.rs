@@ -3,7 +3,7 @@
 //!
 //! | role | may |
 //! |---|---|
-//! | `coordinator` | deposit, withdraw, roll back: money enters and leaves the engine |
+//! | `coordinator` | deposit, withdraw, roll back: money enters and leaves the engine; mark it as its database's own |
 //! | `order-engine` | reserve, release, settle: money moves between users who have it |
 //! | `operator` | set a status, have a snapshot taken |
 //! | `observer` | nothing of that |
@@ -58,11 +58,11 @@ impl Role {
     /// May a client of this role make this request?
     pub const fn may(self, request: &Request) -> bool {
         let operation = match request {
-            Request::Query(_) | Request::Balance { .. } | Request::Total(_) => return true,
+            Request::Query(_) | Request::Balance { .. } | Request::Total(_) | Request::Pair => return true,
             Request::Run(operation) => operation,
         };
         match operation {
-            Operation::Deposit(_) | Operation::Withdraw(_) | Operation::Rollback(_) => {
+            Operation::Deposit(_) | Operation::Withdraw(_) | Operation::Rollback(_) | Operation::Mark(_) => {
                 matches!(self, Self::Coordinator)
             }
             Operation::Reserve(_) | Operation::Release(_) | Operation::Settle(_) => matches!(self, Self::OrderEngine),

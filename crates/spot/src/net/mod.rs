@@ -1,9 +1,10 @@
 //! The engine over TCP.
 //!
 //! Frames, little-endian: length of the rest (4 bytes), number (8), kind (1), body. The first frame of a connection
-//! carries the token; its answer, the welcome, says which engine this is, what its clock says, and the role of the
-//! token ([`credential`]). Each later frame is a submission of up to 4096 requests in the layouts of the log, or asks for a
-//! snapshot. Many frames may be in flight; each answer has the number of its frame.
+//! carries the token; its answer, the welcome, says which engine this is, how far it has come, what its clock says, and
+//! the role of the token ([`credential`]). Each later frame is a submission of up to 4096 requests in the layouts of the
+//! log, asks for a snapshot, or for the newest operations that moved money in or out. Many frames may be in flight; each
+//! answer has the number of its frame.
 //!
 //! **Nothing here can stall the writer.** A client that does not read fills its own socket and then its own queue of 64
 //! frames; then its frames are no longer taken. The server drops it when one write to it takes more than half a minute.
@@ -24,14 +25,14 @@ use rustix::net::sockopt;
 use tokio::net::TcpStream;
 
 use crate::operation::{BadLayout, Fields, LONGEST};
-use crate::{Answer, NoAnswer, Request, SUBMISSION_MAX};
+use crate::{Answer, NoAnswer, OpId, PairStanding, Request, SUBMISSION_MAX, Standing};
 
 /// The version of the protocol; both sides must have the same.
 const VERSION: u8 = 2;
 /// The longest frame that either side takes, without its length: number, kind, and the largest submission.
 const FRAME_MAX: usize = 9 + SUBMISSION_MAX * LONGEST;
 
-// The kinds of frames. The first three come from the client, the others from the server.
+// The kinds of frames. The first three and the ninth come from the client, the others from the server.
 const HELLO: u8 = 1;
 const SUBMIT: u8 = 2;
 const SNAPSHOT: u8 = 3;
@@ -40,12 +41,14 @@ const ANSWERS: u8 = 5;
 const REFUSED: u8 = 6;
 const SNAPSHOT_TAKEN: u8 = 7;
 const FAILED: u8 = 8;
+const CROSSINGS: u8 = 9;
+const LISTED: u8 = 10;
 
 /// What an engine says of itself at the beginning of each connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Welcome {
-    /// The number of its log: another engine has another one.
-    pub log_id: u64,
+    /// Which engine it is, and how far it has come with its database.
+    pub pair: PairStanding,
     /// What its clock said.
     pub time: Timestamp,
     /// What the client may do there.
@@ -56,7 +59,7 @@ impl Welcome {
     /// The version comes first, so that both sides can tell a welcome that they cannot read.
     fn encode(&self, out: &mut Vec<u8>) {
         out.push(VERSION);
-        out.extend_from_slice(&self.log_id.to_le_bytes());
+        Answer::Pair(self.pair).encode(out);
         out.extend_from_slice(&self.time.micros().to_le_bytes());
         out.push(self.role.number());
     }
@@ -66,9 +69,10 @@ impl Welcome {
         if fields.u8()? != VERSION {
             return Err(BadLayout::Field);
         }
-        let (log_id, time) = (fields.u64()?, Timestamp::from_micros(fields.i64()?));
+        let Answer::Pair(pair) = Answer::decode(&mut fields)? else { return Err(BadLayout::Field) };
+        let time = Timestamp::from_micros(fields.i64()?);
         let role = Role::from_number(fields.u8()?).ok_or(BadLayout::Field)?;
-        Ok(Self { log_id, time, role })
+        Ok(Self { pair, time, role })
     }
 }
 
@@ -131,6 +135,17 @@ fn answers(body: &[u8]) -> Result<Vec<Answer>, BadLayout> {
         answers.push(Answer::decode(&mut fields)?);
     }
     Ok(answers)
+}
+
+/// A list of operations: id and standing, nine bytes each.
+fn crossings(body: &[u8]) -> Result<Vec<(OpId, Standing)>, BadLayout> {
+    let mut fields = Fields::of(body);
+    let mut list = Vec::with_capacity(body.len() / 9);
+    while !fields.rest().is_empty() {
+        let (id, standing) = (OpId::new(fields.i64()?), Standing::from_number(fields.u8()?));
+        list.push(id.zip(standing).ok_or(BadLayout::Field)?);
+    }
+    Ok(list)
 }
 
 /// Why a server gives no answer to a frame, in one byte.

@@ -12,10 +12,11 @@ use tokio::time::timeout;
 
 use super::credential::{Credentials, Role};
 use super::{
-    ANSWERS, FAILED, FrameRefusal, HELLO, REFUSED, SNAPSHOT, SNAPSHOT_TAKEN, SUBMIT, VERSION, WELCOME, Welcome, parse,
-    put, requests,
+    ANSWERS, CROSSINGS, FAILED, FrameRefusal, HELLO, LISTED, REFUSED, SNAPSHOT, SNAPSHOT_TAKEN, SUBMIT, VERSION,
+    WELCOME, Welcome, parse, put, requests,
 };
-use crate::answer::Answer;
+use crate::answer::{Answer, Standing};
+use crate::operation::{Fields, OpId, Request};
 use crate::service::{Engine, NoAnswer, Pending, SnapshotTaken};
 
 /// Connections at a time that have shown a token.
@@ -85,6 +86,7 @@ enum Outgoing {
     Answers(u64, Pending),
     Refused(u64, FrameRefusal),
     Snapshot(u64, SnapshotTaken),
+    Listed(u64, Vec<(OpId, Standing)>),
 }
 
 /// Lets a client in that shows a token, and says which role it has. `None`: it did not, and was told so if it said hello.
@@ -102,12 +104,20 @@ async fn greet(
         Some((&VERSION, shown)) => credentials.role_of(shown).ok_or(FrameRefusal::Unauthorized),
         _ => Err(FrameRefusal::Malformed),
     };
-    match role {
-        Ok(role) => {
-            let welcome = Welcome { log_id: engine.log_id(), time: engine.now(), role };
-            put(&mut out, number, WELCOME, |out| welcome.encode(out));
-        }
-        Err(refusal) => put(&mut out, number, REFUSED, |out| out.push(refusal.number())),
+    let role = match role {
+        Ok(role) => match engine.ask(Request::Pair).await {
+            Ok(Answer::Pair(pair)) => {
+                let welcome = Welcome { pair, time: engine.now(), role };
+                put(&mut out, number, WELCOME, |out| welcome.encode(out));
+                Ok(role)
+            }
+            Ok(_) => Err(FrameRefusal::Malformed),
+            Err(none) => Err(FrameRefusal::Engine(none)),
+        },
+        Err(refusal) => Err(refusal),
+    };
+    if let Err(refusal) = role {
+        put(&mut out, number, REFUSED, |out| out.push(refusal.number()));
     }
     writer.write_all(&out).await?;
     if role == Err(FrameRefusal::Unauthorized) {
@@ -162,6 +172,18 @@ async fn read(frames: &mut Frames, engine: &Engine, role: Role, sender: &mpsc::S
                     }
                 }
             }
+            CROSSINGS => {
+                let mut fields = Fields::of(body);
+                match (fields.i64().ok().and_then(OpId::new), fields.u32()) {
+                    (Some(before), Ok(most)) => {
+                        match engine.crossings(before, usize::try_from(most).unwrap_or(0)).await {
+                            Ok(list) => (Outgoing::Listed(number, list), false),
+                            Err(none) => (Outgoing::Refused(number, FrameRefusal::Engine(none)), false),
+                        }
+                    }
+                    _ => (Outgoing::Refused(number, FrameRefusal::Malformed), true),
+                }
+            }
             _ => (Outgoing::Refused(number, FrameRefusal::Malformed), true),
         };
         if sender.send(outgoing).await.is_err() || last {
@@ -181,6 +203,12 @@ async fn write(mut writer: OwnedWriteHalf, mut outgoing: mpsc::Receiver<Outgoing
                 }
                 Err(none) => put(&mut out, number, REFUSED, |out| out.push(FrameRefusal::Engine(none).number())),
             },
+            Outgoing::Listed(number, list) => put(&mut out, number, LISTED, |out| {
+                for (id, standing) in list {
+                    out.extend_from_slice(&id.number().to_le_bytes());
+                    out.push(standing.number());
+                }
+            }),
             Outgoing::Refused(number, refusal) => put(&mut out, number, REFUSED, |out| out.push(refusal.number())),
             Outgoing::Snapshot(number, taken) => match taken {
                 Ok(header) => {

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 
 use domain::{AccountStatus, Amount, AssetId, Timestamp, UserId};
 
-use crate::answer::{Answer, Balance, Decision, SpotRefusal, Standing};
+use crate::answer::{Answer, Balance, Decision, PairStanding, SpotRefusal, Standing};
 use crate::operation::{Move, OpId, Operation, Request};
-use crate::state::{FUTURE_MICROS, State, Window};
+use crate::state::{FUTURE_MICROS, Pairing, State, Window};
 
 #[derive(Clone, Debug)]
 pub struct Model {
@@ -15,6 +15,7 @@ pub struct Model {
     ids: BTreeMap<OpId, (Operation, Standing)>,
     window: Window,
     retention_micros: i64,
+    pairing: Option<Pairing>,
 }
 
 const NEW_ACCOUNT: Balance = Balance { available: Amount::ZERO, reserved: Amount::ZERO, status: AccountStatus::Active };
@@ -29,7 +30,8 @@ fn minus(amount: Amount, other: Amount) -> Amount {
 
 impl Model {
     pub fn new(retention_micros: i64) -> Self {
-        Self { accounts: BTreeMap::new(), ids: BTreeMap::new(), window: Window::default(), retention_micros }
+        let (accounts, ids) = (BTreeMap::new(), BTreeMap::new());
+        Self { accounts, ids, window: Window::default(), retention_micros, pairing: None }
     }
 
     pub const fn window(&self) -> Window {
@@ -61,6 +63,14 @@ impl Model {
             Request::Query(id) => Answer::Standing(self.ids.get(id).map(|(_, standing)| *standing)),
             Request::Balance { user, asset } => Answer::Balance(self.accounts.get(&(*user, *asset)).copied()),
             Request::Total(asset) => Answer::Total(Amount::from_units(i64::try_from(self.total(*asset)).unwrap_or(-1))),
+            // A model has no log.
+            Request::Pair => Answer::Pair(PairStanding {
+                log_id: 0,
+                database: self.pairing.map(|pairing| pairing.database),
+                counter: self.pairing.map_or(0, |pairing| pairing.counter),
+                sequence: 0,
+                time: self.window.time,
+            }),
         }
     }
 
@@ -207,6 +217,14 @@ impl Model {
                 self.accounts = after;
                 Ok(())
             }
+            Operation::Mark(of) => {
+                if self.pairing.is_some_and(|pairing| pairing.database != of.database) {
+                    return Err(SpotRefusal::OtherDatabase);
+                }
+                let counter = self.pairing.map_or(0, |pairing| pairing.counter).max(of.counter);
+                self.pairing = Some(Pairing { database: of.database, counter });
+                Ok(())
+            }
             Operation::Rollback(_) => Ok(()),
         }
     }
@@ -220,6 +238,16 @@ impl Model {
 
     /// The first thing in which the engine's state differs, if any.
     pub fn difference(&self, state: &State) -> Option<String> {
+        if self.pairing != state.pairing() {
+            return Some(format!("paired as {:?}, the engine says {:?}", self.pairing, state.pairing()));
+        }
+        let crossing = |(id, (operation, standing)): (&OpId, &(Operation, Standing))| {
+            (operation.crosses() && id.made_at() >= state.window().horizon).then_some((*id, *standing))
+        };
+        let Some(last) = OpId::new(i64::MAX) else { return None };
+        if !self.ids.iter().rev().filter_map(crossing).eq(state.crossings(last, usize::MAX)) {
+            return Some("the operations that moved money in or out differ".to_owned());
+        }
         let balances: BTreeMap<_, _> =
             state.balances().map(|(user, asset, balance)| ((user, asset), balance)).collect();
         if let Some((key, balance)) = self.accounts.iter().find(|(key, balance)| balances.get(key) != Some(balance)) {

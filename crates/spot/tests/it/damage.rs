@@ -338,7 +338,7 @@ fn a_newer_format_is_never_taken_for_a_torn_tail() {
     let (disk, _) = small_log(false);
     let last = offsets(&disk)[4];
     let mut bytes = disk.read(&segment(1)).expect("there");
-    bytes[last + 8] = 2;
+    bytes[last + 8] = 3;
     let checksum = crc32c::crc32c(&bytes[last..last + 60]);
     bytes[last + 60..last + 64].copy_from_slice(&checksum.to_le_bytes());
     disk.put(&segment(1), bytes);

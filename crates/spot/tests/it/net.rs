@@ -155,12 +155,12 @@ async fn nothing_is_sent_to_an_engine_that_the_client_does_not_accept() {
     let client = Client::start(address, token(), 1, move |welcome: &Welcome| {
         assert_eq!(welcome.time, NOW, "the engine's clock");
         let words = || "another engine".to_owned();
-        let fits = welcome.log_id == asked.load(Ordering::Relaxed);
+        let fits = welcome.pair.log_id == asked.load(Ordering::Relaxed);
         fits.then_some(()).ok_or_else(|| ClientError::Unacceptable { code: "ANOTHER_ENGINE", words: words() })
     });
     let error = client.ask(deposit(1, 1, 1)).await.expect_err("not accepted");
     assert_eq!((error.code(), error.to_string().as_str()), ("ANOTHER_ENGINE", "another engine"));
-    assert_eq!(running.counters().requests.load(Ordering::Relaxed), 0, "nothing was sent");
+    assert_eq!(running.counters().sequence.load(Ordering::Relaxed), 0, "nothing was sent");
     // What is wrong may be put right: the next connection is accepted.
     wanted.store(running.log_id(), Ordering::Relaxed);
     let mut state = client.state();
@@ -205,7 +205,7 @@ async fn greeted(address: SocketAddr) -> TcpStream {
     hello.extend_from_slice(&[1, 2]);
     hello.extend_from_slice(token);
     stream.write_all(&hello).await.expect("sent");
-    let mut welcome = [0; 31];
+    let mut welcome = [0; 65];
     stream.read_exact(&mut welcome).await.expect("welcome");
     assert_eq!(welcome[12..14], [4, 2]);
     stream

@@ -12,6 +12,7 @@ pub mod funding;
 pub mod http;
 pub mod spot;
 
+use self::spot::SpotLeg;
 use std::borrow::Cow;
 use std::fmt;
 use std::pin::Pin;
@@ -136,6 +137,11 @@ pub trait Leg: Send + Sync {
 
     /// Whether a withdrawal only freezes the money until it is committed.
     fn freezes(&self) -> bool;
+
+    /// Our own engine, if it is one: the database keeps a pair with it.
+    fn spot(&self) -> Option<&SpotLeg> {
+        None
+    }
 }
 
 /// What every leg checks again by itself. It knows no limits of an asset: those are the gate's.

@@ -1,13 +1,24 @@
 //! The spot engine as a leg, in this process or over TCP. A batch of calls is one submission, one sync.
 
+use std::sync::Arc;
+
 use domain::id::{self, Id};
 use domain::{Amount, AssetId, UserId};
-use spot::net::Client;
-use spot::{Answer as Told, Decision, Engine, Move, Operation, Request, SUBMISSION_MAX, SpotRefusal, Standing};
+use spot::net::{Client, ClientError, Welcome};
+use spot::{Answer as Told, Decision, Engine, Mark, Move, OpId, Operation, PairStanding, Request, SUBMISSION_MAX};
+use spot::{SpotRefusal, Standing};
+
+use crate::pair::Floor;
 
 use super::{Answer, Answered, Call, Holding, Leg, Reason, Record, Verb, sane};
 
-pub enum SpotLeg {
+pub struct SpotLeg {
+    way: Way,
+    /// What is known of the engine: each new connection is held against it.
+    floor: Arc<Floor>,
+}
+
+enum Way {
     Engine(Engine),
     /// An engine in another process.
     Client(Client),
@@ -15,25 +26,92 @@ pub enum SpotLeg {
     Other(Box<dyn Submit>),
 }
 
+/// What a client asks of each connection before anything is sent on it.
+pub type Acceptance = Box<dyn Fn(&Welcome) -> Result<(), ClientError> + Send + Sync>;
+
 /// A way to an engine: it takes a submission there and brings the answers back, or says why there are none.
 pub trait Submit: Send + Sync {
     fn submit<'a>(&'a self, requests: &'a [Request]) -> Answered<'a, Result<Vec<Told>, Reason>>;
 }
 
 impl SpotLeg {
+    /// The engine of this process.
+    pub fn engine(engine: Engine) -> Self {
+        Self { way: Way::Engine(engine), floor: Arc::default() }
+    }
+
+    /// An engine in another process. `connect` gets what each connection must be asked before anything is sent on it.
+    pub fn elsewhere(connect: impl FnOnce(Acceptance) -> Client) -> Self {
+        let floor: Arc<Floor> = Arc::default();
+        let known = Arc::clone(&floor);
+        let accept: Acceptance = Box::new(move |welcome| {
+            let refuse = |error: crate::pair::PairError| ClientError::Unacceptable {
+                code: error.code(),
+                words: error.to_string(),
+            };
+            known.check(&welcome.pair).map_err(refuse)
+        });
+        Self { way: Way::Client(connect(accept)), floor }
+    }
+
+    pub fn other(way: Box<dyn Submit>) -> Self {
+        Self { way: Way::Other(way), floor: Arc::default() }
+    }
+
+    pub(crate) fn floor(&self) -> &Floor {
+        &self.floor
+    }
+
+    /// Which engine this is, and how far it has come.
+    pub async fn pair(&self) -> Result<PairStanding, Reason> {
+        match self.submit(&[Request::Pair]).await?.first() {
+            Some(Told::Pair(pair)) => Ok(*pair),
+            _ => Err(Reason::new("LEG_ANSWER_INVALID", "the engine does not say who it is")),
+        }
+    }
+
+    /// Tells the engine how far its database has come, and returns how far the engine had come before.
+    pub(crate) async fn mark(&self, mark: Mark) -> Result<PairStanding, Reason> {
+        let told = self.submit(&[Request::Pair, Operation::Mark(mark).into()]).await?;
+        match told[..] {
+            [Told::Pair(pair), Told::First(Decision::Applied) | Told::Replay(Decision::Applied)] => Ok(pair),
+            [_, Told::First(Decision::Refused(refusal)) | Told::Replay(Decision::Refused(refusal))] => {
+                Err(refused(refusal))
+            }
+            [_, undecided] => {
+                let code = undecided.code().unwrap_or("LEG_ANSWER_INVALID");
+                Err(Reason::foreign(code, "the engine did not take the mark"))
+            }
+            _ => Err(Reason::new("LEG_ANSWER_INVALID", "the engine did not take the mark")),
+        }
+    }
+
+    /// The newest operations before `before` that moved money in or out, the newest first.
+    pub async fn crossings(&self, before: OpId, most: usize) -> Result<Vec<(OpId, Standing)>, Reason> {
+        match &self.way {
+            Way::Engine(engine) => {
+                engine.crossings(before, most).await.map_err(|error| Reason::foreign(error.code(), &error.to_string()))
+            }
+            Way::Client(client) => {
+                client.crossings(before, most).await.map_err(|error| Reason::foreign(error.code(), &error.to_string()))
+            }
+            Way::Other(_) => Err(Reason::new("LEG_ANSWER_INVALID", "this way to the engine lists nothing")),
+        }
+    }
+
     /// All answers, or why there are none. Without answers, the engine may have done any part of the requests.
     async fn submit(&self, requests: &[Request]) -> Result<Vec<Told>, Reason> {
         let mut answers = Vec::with_capacity(requests.len());
         for part in requests.chunks(SUBMISSION_MAX) {
-            let told = match self {
-                Self::Engine(engine) => engine
+            let told = match &self.way {
+                Way::Engine(engine) => engine
                     .submit(part.to_vec())
                     .await
                     .map_err(|error| Reason::foreign(error.code(), &error.to_string())),
-                Self::Client(client) => {
+                Way::Client(client) => {
                     client.submit(part).await.map_err(|error| Reason::foreign(error.code(), &error.to_string()))
                 }
-                Self::Other(way) => way.submit(part).await,
+                Way::Other(way) => way.submit(part).await,
             };
             answers.extend(told?);
         }
@@ -78,7 +156,8 @@ fn answer(verb: Verb, told: &Told) -> Answer {
         | Told::NoRoom
         | Told::Standing(_)
         | Told::Balance(_)
-        | Told::Total(_) => undecided(told),
+        | Told::Total(_)
+        | Told::Pair(_) => undecided(told),
     }
 }
 
@@ -146,6 +225,10 @@ impl Leg for SpotLeg {
     fn freezes(&self) -> bool {
         false
     }
+
+    fn spot(&self) -> Option<&SpotLeg> {
+        Some(self)
+    }
 }
 
 fn record(told: &Told) -> Record {
@@ -161,7 +244,8 @@ fn record(told: &Told) -> Record {
         | Told::TooEarly
         | Told::NoRoom
         | Told::Balance(_)
-        | Told::Total(_) => Record::Unknown(Reason::new("LEG_ANSWER_INVALID", "the engine answered something else")),
+        | Told::Total(_)
+        | Told::Pair(_) => Record::Unknown(Reason::new("LEG_ANSWER_INVALID", "the engine answered something else")),
     }
 }
 

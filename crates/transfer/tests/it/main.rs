@@ -7,5 +7,6 @@ mod create;
 mod http_leg;
 mod id_maker;
 mod operator;
+mod pair;
 mod step;
 mod support;

@@ -112,6 +112,10 @@ impl Leg for Moody {
     fn freezes(&self) -> bool {
         self.freezes
     }
+
+    fn spot(&self) -> Option<&SpotLeg> {
+        Some(&self.inner)
+    }
 }
 
 pub struct World {
@@ -175,7 +179,7 @@ impl World {
         let (core, _) = Core::open(Arc::new(disk), &spot_settings, &mut |_| {}).unwrap();
         let engine = Engine::start(core, Limits::default(), Arc::clone(&clock) as Arc<dyn Clock>).unwrap();
         let leg = Arc::new(Moody {
-            inner: SpotLeg::Engine(engine.clone()),
+            inner: SpotLeg::engine(engine.clone()),
             moods: Mutex::default(),
             freezes,
             calls: Mutex::default(),

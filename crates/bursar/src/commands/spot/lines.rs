@@ -19,6 +19,7 @@ pub fn describe(operation: &Operation) -> Value {
         Operation::SetStatus { user, asset, status, .. } => {
             json!({ "user": user.get(), "asset": asset.0, "status": status.as_str() })
         }
+        Operation::Mark(of) => json!({ "database": of.database.to_string(), "counter": of.counter.to_string() }),
         Operation::Settle(of) => json!({
             "buyer": of.buyer.get(), "seller": of.seller.get(), "fees": of.fees.get(),
             "base": of.base.0, "quote": of.quote.0,
@@ -38,6 +39,7 @@ pub fn request(request: &Request) -> Value {
         Request::Query(id) => json!({ "kind": "query", "id": id.to_string() }),
         Request::Balance { user, asset } => json!({ "kind": "balance", "user": user.get(), "asset": asset.0 }),
         Request::Total(asset) => json!({ "kind": "total", "asset": asset.0 }),
+        Request::Pair => json!({ "kind": "pair" }),
     }
 }
 
@@ -63,6 +65,13 @@ pub fn answer(answer: &Answer) -> Value {
             "status": balance.status.as_str(),
         }}),
         Answer::Total(amount) => json!({ "total": amount.units().to_string() }),
+        Answer::Pair(pair) => json!({ "pair": {
+            "log": format!("{:016x}", pair.log_id),
+            "database": pair.database.map(|database| database.to_string()),
+            "counter": pair.counter.to_string(),
+            "batch": pair.sequence.to_string(),
+            "time": pair.time.to_string(),
+        }}),
     }
 }
 
@@ -144,6 +153,7 @@ pub fn parse(text: &str, new_id: impl FnOnce() -> Result<OpId, String>) -> Resul
             return Ok(Request::Balance { user: user("user", line.user)?, asset: asset("asset", line.asset)? });
         }
         "total" => return Ok(Request::Total(asset("asset", line.asset)?)),
+        "pair" => return Ok(Request::Pair),
         "query" => return given.map(Request::Query).ok_or_else(|| "a query needs an \"id\"".into()),
         "rollback" if given.is_none() => return Err("a rollback needs the \"id\" of its withdrawal".into()),
         _ => {}

@@ -96,7 +96,7 @@ impl World {
                 Told::Balance(Some(balance)) => 3 + 8 * balance.available.units(),
                 Told::Total(total) => 4 + 8 * total.units(),
                 Told::Conflict | Told::Expired | Told::TooEarly | Told::NoRoom => 5,
-                Told::Balance(None) | Told::Standing(_) => 6,
+                Told::Balance(None) | Told::Standing(_) | Told::Pair(_) => 6,
             };
             self.note(20, &[number]);
         }
@@ -126,7 +126,7 @@ struct Submission<'a> {
 fn id_of(request: &Request) -> Option<i64> {
     match request {
         Request::Run(operation) => Some(operation.id().number()),
-        Request::Query(_) | Request::Balance { .. } | Request::Total(_) => None,
+        Request::Query(_) | Request::Balance { .. } | Request::Total(_) | Request::Pair => None,
     }
 }
 
@@ -246,7 +246,7 @@ pub(crate) struct SimLeg {
 impl SimLeg {
     pub fn new(world: &Shared, impatient: bool, freezes: bool) -> Self {
         let line = Line { world: world.clone(), impatient };
-        Self { spot: SpotLeg::Other(Box::new(line)), world: world.clone(), freezes }
+        Self { spot: SpotLeg::other(Box::new(line)), world: world.clone(), freezes }
     }
 }
 

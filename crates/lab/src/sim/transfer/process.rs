@@ -192,7 +192,7 @@ impl World {
                 self.meet(&error, "a create");
                 (CreateStatus::Nothing, Vec::new())
             }
-            Err(CoordinatorError::NoLease(error)) => {
+            Err(error @ (CoordinatorError::NoLease(_) | CoordinatorError::NotReady { .. })) => {
                 self.breaks(format!("a create met: {error}"));
                 (CreateStatus::Nothing, Vec::new())
             }
