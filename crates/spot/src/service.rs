@@ -80,11 +80,14 @@ impl Drop for Turn {
     }
 }
 
+/// Operations that moved money in or out, each with what stands under its id.
+pub type Crossings = Vec<(OpId, Standing)>;
+
 enum Submission {
     One(Request, oneshot::Sender<Answer>),
     Many(Vec<Request>, oneshot::Sender<Vec<Answer>>),
     Snapshot(SnapshotCaller),
-    Crossings { before: OpId, most: usize, reply: oneshot::Sender<Vec<(OpId, Standing)>> },
+    Crossings { before: OpId, most: usize, reply: oneshot::Sender<Crossings> },
 }
 
 #[derive(Default)]
@@ -291,7 +294,7 @@ impl Engine {
     }
 
     /// The newest operations before `before` that moved money between the engine and its database, the newest first.
-    pub async fn crossings(&self, before: OpId, most: usize) -> Result<Vec<(OpId, Standing)>, NoAnswer> {
+    pub async fn crossings(&self, before: OpId, most: usize) -> Result<Crossings, NoAnswer> {
         let (reply, listed) = oneshot::channel();
         let most = most.min(SUBMISSION_MAX);
         self.shared().push(Submission::Crossings { before, most, reply }, 1)?;
@@ -383,7 +386,7 @@ struct Writer<S: Storage> {
     snapshot_segment: u64,
     ones: Vec<(oneshot::Sender<Answer>, Answer)>,
     manys: Vec<(oneshot::Sender<Vec<Answer>>, Vec<Answer>)>,
-    lists: Vec<(oneshot::Sender<Vec<(OpId, Standing)>>, Vec<(OpId, Standing)>)>,
+    lists: Vec<(oneshot::Sender<Crossings>, Crossings)>,
 }
 
 impl<S: Storage> Writer<S> {

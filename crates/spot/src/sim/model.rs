@@ -244,7 +244,7 @@ impl Model {
         let crossing = |(id, (operation, standing)): (&OpId, &(Operation, Standing))| {
             (operation.crosses() && id.made_at() >= state.window().horizon).then_some((*id, *standing))
         };
-        let Some(last) = OpId::new(i64::MAX) else { return None };
+        let last = OpId::new(i64::MAX)?;
         if !self.ids.iter().rev().filter_map(crossing).eq(state.crossings(last, usize::MAX)) {
             return Some("the operations that moved money in or out differ".to_owned());
         }
