@@ -9,8 +9,8 @@ use terminal::failure::{Exit, Failure};
 #[cfg(feature = "lab")]
 use crate::commands::devnet;
 use crate::commands::{
-    Context, account, adjust, apply, audit, balances, checkpoint, config, journal, migrate, openapi, serve, spot,
-    token, transfer, utxo,
+    Context, account, adjust, apply, audit, balances, checkpoint, config, journal, migrate, openapi, reconcile, serve,
+    spot, token, transfer, utxo,
 };
 use crate::config::Config;
 
@@ -67,6 +67,9 @@ enum Command {
     /// Look at internal transfers; have a stuck one tried again, or resolve it where the legs' records prove it
     #[command(subcommand)]
     Transfer(transfer::Command),
+    /// Compare the database with its spot engine after a backup was put back, and mend what is provable
+    #[command(subcommand)]
+    Reconcile(reconcile::Command),
     /// The Bitcoin wallet: balances, outputs, leases, labels, pruning, and a check of every row
     #[command(subcommand)]
     Utxo(utxo::Command),
@@ -172,6 +175,7 @@ async fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Checkpoint => checkpoint::run(&context()?).await,
         Command::Serve(arguments) => serve::run(&context()?, arguments).await,
         Command::Transfer(command) => transfer::run(&context()?, command).await,
+        Command::Reconcile(command) => reconcile::run(&context()?, command).await,
         Command::Utxo(command) => utxo::run(&context()?, command).await,
         Command::Token(arguments) => token::run(&context()?, arguments),
         Command::Openapi => openapi::run(),

@@ -158,7 +158,8 @@ impl Coordinator {
                     Direction::ToSpot => None,
                     Direction::ToFunding => holdings.get(&(order.user, order.asset)).copied(),
                 };
-                PreparedOrder { order, id: *id, source: holding.map_or(RemoteSource::NotKnown, RemoteSource::answered) }
+                let source = holding.map_or(RemoteSource::NotKnown, RemoteSource::answered);
+                PreparedOrder { order, id: *id, source, adopted: false }
             })
             .collect();
         let terms = self.terms(&clearing);
@@ -175,6 +176,20 @@ impl Coordinator {
         }
         self.metrics.created(&created);
         Ok(created)
+    }
+
+    /// Records a transfer that the engine has carried out already and the database has lost, under its own id.
+    pub(crate) async fn adopt(&self, id: Id<id::Transfer>, order: &TransferOrder) -> Result<Created, CoordinatorError> {
+        let found = read(&mut self.db.read().await.map_err(CoordinatorError::Store)?, &[id]).await;
+        if let Some(transfer) = found.map_err(CoordinatorError::Store)?.into_iter().next() {
+            return Ok(Created::Duplicate(transfer));
+        }
+        let clearing = self.clearing_of(std::iter::once(order.asset)).await.map_err(CoordinatorError::Store)?;
+        let terms = self.terms(&clearing);
+        let prepared = [PreparedOrder { order, id, source: RemoteSource::NotKnown, adopted: true }];
+        let created = transact!(self.db, tx => record(tx, &prepared, Begin::Now, &terms).await);
+        let missing = || StoreError::Corrupt { what: "an order has no verdict".to_owned() };
+        created.and_then(|mut created| created.pop().ok_or_else(missing)).map_err(CoordinatorError::Store)
     }
 
     /// After a commit that was not answered. It was one transaction: if its first transfer is there, all of them are.

@@ -39,6 +39,8 @@ pub(crate) struct PreparedOrder<'a> {
     pub order: &'a TransferOrder,
     pub id: Id<id::Transfer>,
     pub source: RemoteSource,
+    /// The engine has carried it out already. Limits are not asked: they were, when it was first made.
+    pub adopted: bool,
 }
 
 /// What the user has at the remote source. It only serves to reject early: the withdrawal itself decides.
@@ -219,6 +221,22 @@ impl Gate {
             Direction::ToFunding => Rejection::TargetAccountNotFound,
         };
         let funding = self.accounts.get(&(order.user, order.asset)).ok_or(nowhere);
+        if prepared.adopted {
+            let funding = funding?;
+            let account = funding.account;
+            match order.direction {
+                Direction::ToSpot => {
+                    may_give(funding.state.status)?;
+                    let left = self.left.get(&account).copied().unwrap_or(Amount::ZERO);
+                    self.left.insert(account, take(left, order.amount)?);
+                }
+                Direction::ToFunding if funding.state.status == AccountStatus::Disabled => {
+                    return Err(Rejection::AccountDisabled);
+                }
+                Direction::ToFunding => {}
+            }
+            return Ok(account);
+        }
         if let Ok(funding) = funding {
             check_asset(funding.asset_status, funding.internal_transfer_enabled)?;
             check_amount(order.amount, &funding.limits)?;

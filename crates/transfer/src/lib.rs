@@ -15,6 +15,7 @@
 //! | [`id_maker`] | ids, made with a leased node number |
 //! | [`metrics`] | counters |
 //! | [`pair`] | the database and its spot engine are a pair: identities, counters, the gate |
+//! | [`reconcile`] | what one side of the pair has and the other has not, and its mends |
 //! | [`readiness`] | what keeps this process from taking new transfers |
 //!
 //! **Only an explicit refusal sends money back.** **Every call is committed before it is made.** **No money is kept in
@@ -31,6 +32,7 @@ pub mod metrics;
 pub mod operator;
 pub mod pair;
 pub mod readiness;
+pub mod reconcile;
 pub mod scanner;
 pub mod settings;
 mod update;

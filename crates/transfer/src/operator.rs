@@ -161,7 +161,7 @@ impl Coordinator {
     }
 
     /// A row of history that changes no state.
-    async fn note(&self, id: Id<id::Transfer>, reason: &str) -> Result<Transfer, OperatorError> {
+    pub(crate) async fn note(&self, id: Id<id::Transfer>, reason: &str) -> Result<Transfer, OperatorError> {
         let at = self.now();
         let noted = transact!(self.db(), tx => {
             let Some(mut transfer) = lock(tx, &[id]).await?.into_iter().next() else { return Ok(None) };

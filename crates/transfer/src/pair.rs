@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 
-use spot::{Mark, OpId, PairStanding};
+use spot::{Mark, OpId, PairStanding, Standing};
 use store::pair::{Pair, PairAuthor, newest_applied, without_transfer};
 use store::{Db, StoreError};
 use tokio::sync::watch;
@@ -178,7 +178,9 @@ pub async fn compare_newest(db: &Db, leg: &SpotLeg) -> Result<(), PairError> {
         && let Some(id) = before
     {
         let page = leg.crossings(id, PAGE).await.map_err(PairError::NoAnswer)?;
-        let ids: Vec<i64> = page.iter().map(|(id, _)| id.number()).collect();
+        // What was refused or undone moved nothing.
+        let applied = page.iter().filter(|(_, standing)| *standing == Standing::Applied);
+        let ids: Vec<i64> = applied.map(|(id, _)| id.number()).collect();
         if !ids.is_empty()
             && let Some(missing) = without_transfer(&mut db.read().await?, &ids).await?.first()
         {

@@ -13,6 +13,7 @@ pub mod devnet;
 pub mod journal;
 pub mod migrate;
 pub mod openapi;
+pub mod reconcile;
 pub mod serve;
 pub mod spot;
 pub mod token;
