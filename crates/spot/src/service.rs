@@ -50,19 +50,18 @@ pub struct Limits {
     /// A snapshot is taken when the log has grown by so many bytes since the last one, and at least by the size of the
     /// snapshot itself.
     pub snapshot_bytes: u64,
+    /// How long the writer sleeps at most. It wakes up to follow the clock, and logs the time.
+    pub idle: Duration,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { queue: 65_536, snapshot_bytes: 512 << 20 }
+        Self { queue: 65_536, snapshot_bytes: 512 << 20, idle: Duration::from_secs(3_600) }
     }
 }
 
 /// The snapshot that was taken, `None` if there was nothing new, or why it could not be taken.
 pub type SnapshotTaken = Result<Option<SnapshotHeader>, SpotError>;
-
-/// How long the writer sleeps at most. It wakes up to follow the clock: see [`Writer::serve`].
-const IDLE: Duration = Duration::from_secs(3_600);
 
 /// The caller that ordered a snapshot. As long as this exists no other order is taken, so that a crowd of orders cannot
 /// keep the engine busy with snapshots alone.
@@ -130,6 +129,7 @@ struct Shared {
     arrival: Condvar,
     snapshot_asked: AtomicBool,
     limit: usize,
+    idle: Duration,
     counters: Counters,
     ended: watch::Sender<Option<Ended>>,
     log_id: u64,
@@ -159,13 +159,13 @@ impl Shared {
         Ok(())
     }
 
-    /// Takes all submissions that wait, or none after an idle hour. False when there are none and will be no more.
+    /// Takes all submissions that wait, or none after an idle while. False when there are none and will be no more.
     fn take(&self, into: &mut Vec<Submission>) -> bool {
         let mut queue = self.queue();
         if queue.waiting.is_empty() && !queue.closing {
             queue.asleep = true;
             let waited =
-                self.arrival.wait_timeout_while(queue, IDLE, |queue| queue.waiting.is_empty() && !queue.closing);
+                self.arrival.wait_timeout_while(queue, self.idle, |queue| queue.waiting.is_empty() && !queue.closing);
             queue = waited.unwrap_or_else(PoisonError::into_inner).0;
             queue.asleep = false;
         }
@@ -214,6 +214,7 @@ impl Engine {
             arrival: Condvar::new(),
             snapshot_asked: AtomicBool::new(false),
             limit: limits.queue,
+            idle: limits.idle,
             counters,
             ended,
             log_id: core.log().segment().log_id,

@@ -153,6 +153,8 @@ impl Rig {
             &known,
             "--segment",
             "4",
+            // A folder may be played with again after months.
+            "--accept-clock",
         ];
         if !folder.exists() {
             arguments.push("--create");

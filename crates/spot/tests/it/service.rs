@@ -35,6 +35,31 @@ async fn what_is_answered_is_there_after_a_restart() {
     assert_eq!(core.state().standings().count(), 501);
 }
 
+/// Nobody asked it anything for nine days; then it was killed. The next start believes a clock that never jumped.
+#[tokio::test]
+async fn an_idle_engine_keeps_its_own_time_on_the_disk() {
+    let disk = FaultyDisk::new(21);
+    let clock = Arc::new(ManualClock::at(NOW));
+    let limits = Limits { idle: std::time::Duration::from_millis(1), ..Limits::default() };
+    let engine = Engine::start(create(&disk), limits, clock.clone()).expect("threads");
+    engine.ask(deposit(1, 1, 1)).await.expect("answered");
+    let mut now = NOW;
+    for _ in 0..9 {
+        now = now.plus_micros(24 * 3_600_000_000);
+        clock.set(now);
+        let logged = async {
+            while !open(&disk).is_ok_and(|(core, _)| core.state().window().time == now) {
+                tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(std::time::Duration::from_secs(20), logged).await.expect("the time is in the log");
+    }
+    disk.kill();
+    let (core, _) = open(&disk).expect("sound");
+    assert!(!core.clock_is_ahead(now.plus_micros(3_600_000_000)));
+    assert!(core.clock_is_ahead(now.plus_micros(8 * 24 * 3_600_000_000)), "a jump is still not believed");
+}
+
 #[tokio::test]
 async fn the_last_handle_closes_the_log() {
     let disk = FaultyDisk::new(1);

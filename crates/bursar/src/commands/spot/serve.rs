@@ -39,7 +39,7 @@ pub struct Arguments {
     /// For how many hours operation ids are remembered: longer than any outage, a long weekend at least
     #[arg(long, value_name = "HOURS", default_value_t = 168, value_parser = clap::value_parser!(u32).range(72..=87_600))]
     retention: u32,
-    /// Believe the clock although it is more than the retention (and a week) ahead of the log
+    /// Believe the clock although it is more than the retention ahead of the log: after a long stop
     #[arg(long)]
     accept_clock: bool,
     /// The length of a new log's segments
@@ -66,6 +66,7 @@ impl Arguments {
         Limits {
             queue: usize::try_from(self.queue).unwrap_or(usize::MAX),
             snapshot_bytes: u64::from(self.snapshot) << 20,
+            ..Limits::default()
         }
     }
 }
