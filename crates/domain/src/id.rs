@@ -194,6 +194,12 @@ impl<C: Clock> Generator<C> {
         let number = (millis << (NODE_BITS + SEQUENCE_BITS)) | (i64::from(self.node.0) << SEQUENCE_BITS) | sequence;
         Id::new(number).map_err(|_| OutOfIds)
     }
+
+    /// The time in the last id that was made, which may be later than the clock now says. `None`: none was made.
+    pub fn last_at(&self) -> Option<Timestamp> {
+        let last = self.last.load(Ordering::SeqCst);
+        (last > 0).then(|| Timestamp::from_micros(((last >> SEQUENCE_BITS) + EPOCH_MS).saturating_mul(1_000)))
+    }
 }
 
 #[cfg(test)]
@@ -224,6 +230,7 @@ mod tests {
     fn a_clock_that_steps_back_repeats_nothing() {
         let clock = ManualClock::at(NOW);
         let generator = Generator::new(&clock, node(0));
+        assert_eq!(generator.last_at(), None);
         let mut last = 0;
         for step in 0..20_000 {
             // Back by an hour half-way through, and standing still otherwise.
@@ -234,6 +241,9 @@ mod tests {
             assert!(id > last, "{id} after {last}");
             last = id;
         }
+        let last = Id::<Deposit>::new(last).expect("positive").made_at();
+        assert_eq!(generator.last_at(), Some(last));
+        assert!(last > clock.now(), "it stays ahead of a clock that was set back");
     }
 
     #[test]

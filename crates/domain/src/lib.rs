@@ -33,4 +33,4 @@ pub use amount::{Amount, AmountError, Precision};
 pub use approval::{Approval, BadApproval};
 pub use asset::{Asset, AssetId, AssetOnChain, Availability, Chain, ChainKind, ChainName, Listing, Symbol};
 pub use raw::RawAmount;
-pub use time::{Clock, ManualClock, Timestamp};
+pub use time::{Clock, ClockReading, ManualClock, Timestamp};

@@ -73,6 +73,31 @@ impl<C: Clock + ?Sized> Clock for std::sync::Arc<C> {
     }
 }
 
+/// Another clock was read, and ours just before and just after.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClockReading {
+    pub before: Timestamp,
+    pub theirs: Timestamp,
+    pub after: Timestamp,
+}
+
+impl ClockReading {
+    /// By how much ours is ahead (or, below zero, behind) for certain. The other clock was read at some moment between
+    /// our two readings, so a slow answer is never taken for a difference.
+    pub const fn ahead_micros(&self) -> i64 {
+        let (before, theirs, after) = (self.before.micros(), self.theirs.micros(), self.after.micros());
+        // Our clock may have been set back between the two.
+        let (earliest, latest) = if before <= after { (before, after) } else { (after, before) };
+        if theirs < earliest {
+            earliest.saturating_sub(theirs)
+        } else if theirs > latest {
+            latest.saturating_sub(theirs)
+        } else {
+            0
+        }
+    }
+}
+
 /// A clock that moves only when it is told to, in either direction.
 #[derive(Debug, Default)]
 pub struct ManualClock(AtomicI64);
@@ -96,6 +121,24 @@ impl Clock for ManualClock {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_slow_answer_is_no_difference() {
+        let at = Timestamp::from_micros;
+        for (before, theirs, after, ahead) in [
+            (100, 100, 100, 0),
+            (100, 150, 200, 0),
+            (100, 99, 200, 1),
+            (100, 207, 200, -7),
+            // Our clock was set back meanwhile.
+            (200, 150, 100, 0),
+            (200, 90, 100, 10),
+            (i64::MAX, i64::MIN, i64::MAX, i64::MAX),
+        ] {
+            let reading = ClockReading { before: at(before), theirs: at(theirs), after: at(after) };
+            assert_eq!(reading.ahead_micros(), ahead, "{reading:?}");
+        }
+    }
     use proptest::prelude::*;
 
     #[test]

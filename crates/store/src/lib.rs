@@ -15,12 +15,13 @@
 //! | [`utxo`] | the Bitcoin wallet: outputs, the transactions that make and spend them, leases |
 //! | [`node`] | the lease on a node number, which a process makes ids with |
 //! | [`pair`] | which spot engine the database belongs to, and how far each knows the other to be |
+//! | [`clock`] | the database's own clock, to be compared with ours |
 //! | [`sqlite_file`] | a SQLite file that another program has written, read as it stands |
 //! | [`audit`] | the laws, proven over live data |
 //! | [`faults`] | where a simulation may make a database fail |
 //! | `yardstick` | the bare commit and the plain transfer that the benches compare with; only with the feature `lab` |
 //!
-//! **Nothing in here reads a clock**: the caller of a write says what time it is.
+//! **No write takes its time from a clock in here**: the caller says what time it is.
 //!
 //! **No row of the ledger or of a transfer is ever deleted.** Of the Bitcoin wallet, leases end, labels can be cleared,
 //! blocks that leave the chain go, and an operator may prune transactions that are final; the history of a transaction
@@ -31,6 +32,7 @@ pub mod sql;
 
 pub mod audit;
 pub mod catalog;
+pub mod clock;
 pub mod db;
 pub mod dialect;
 pub mod error;

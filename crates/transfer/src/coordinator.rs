@@ -18,6 +18,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use domain::id::{self, Id};
 use domain::transfer::{Direction, State, Transfer};
 use domain::{AccountId, AccountKind, AssetId, Clock, Timestamp, UserId};
+use store::error::Constraint;
 use store::ledger::{NewAccount, Opened};
 use store::transfer::{claim, lock_with_accounts, read};
 use store::{Db, StoreError, Writes, transact};
@@ -47,11 +48,11 @@ pub enum CoordinatorError {
 }
 
 pub struct Coordinator {
-    db: Db,
-    leg: Arc<dyn Leg>,
-    clock: Arc<dyn Clock>,
-    ids: Arc<IdMaker>,
-    settings: Settings,
+    pub(crate) db: Db,
+    pub(crate) leg: Arc<dyn Leg>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) ids: Arc<IdMaker>,
+    pub(crate) settings: Settings,
     metrics: Arc<Metrics>,
     readiness: Arc<Readiness>,
     gate: Gate,
@@ -68,7 +69,8 @@ struct Work {
 /// No transfer needs more rounds than this. One that does has met a defect, and is left to the scanner.
 const MOST_ROUNDS: usize = 6;
 
-const DAY_MICROS: i64 = 86_400_000_000;
+/// How often orders get new ids because theirs were taken.
+const MOST_CLASHES: usize = 4;
 
 impl Coordinator {
     pub fn new(
@@ -123,11 +125,6 @@ impl Coordinator {
         self.ids.has_lease(self.clock.now())
     }
 
-    /// Renews the lease on the node number for ever.
-    pub async fn keep_lease(&self) {
-        self.ids.keep_lease(&self.db, &self.clock).await;
-    }
-
     pub fn now(&self) -> Timestamp {
         self.clock.now()
     }
@@ -141,6 +138,20 @@ impl Coordinator {
         if let Some((part, trouble)) = self.readiness.first_trouble() {
             return Err(CoordinatorError::NotReady { part, trouble });
         }
+        for _ in 0..MOST_CLASHES {
+            let number = self.ids.number();
+            match self.create_once(orders, begin).await {
+                Err(CoordinatorError::Store(StoreError::Violates(Constraint::TransferId))) => {
+                    tracing::error!(node = ?number, "ids of new transfers were taken; another node number is borrowed");
+                    self.ids.replace(number, &self.db, &self.clock).await.map_err(CoordinatorError::Store)?;
+                }
+                created => return created,
+            }
+        }
+        self.create_once(orders, begin).await
+    }
+
+    async fn create_once(&self, orders: &[TransferOrder], begin: Begin) -> Result<Vec<Created>, CoordinatorError> {
         let ids = orders.iter().map(|_| self.ids.next(&*self.clock)).collect::<Result<Vec<_>, _>>()?;
         // An order that is only written down is not compared with the remote source: a slow remote leg may well be why
         // the buffer is full.
@@ -326,8 +337,11 @@ impl Coordinator {
     pub async fn claim(&self, most: i64) -> Result<Vec<Transfer>, StoreError> {
         let now = self.clock.now();
         let until = now.plus_micros(micros(self.settings.grace));
-        // No transfer is ever put off for so long. A row that says so was written while a clock was wrong: it is due.
-        let absurd = now.plus_micros(micros(self.settings.longest_pause + self.settings.grace) + DAY_MICROS);
+        // A transfer is put off by the longest pause or by the grace, and two clocks that agree with the database's are at
+        // most so far apart. A row that says more was written while a clock was wrong: it is due. Taking up a transfer
+        // too early (another process may have longer pauses) asks its leg once more, and does no harm.
+        let put_off = self.settings.longest_pause.max(self.settings.grace) + 2 * self.settings.clocks_apart;
+        let absurd = now.plus_micros(micros(put_off));
         transact!(self.db, tx => claim(tx, now, until, absurd, most).await)
     }
 

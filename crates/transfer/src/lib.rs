@@ -12,6 +12,7 @@
 //! | [`assets`] | the assets of the database, in memory |
 //! | [`operator`] | what a person may do with a transfer that is stuck |
 //! | [`audit`] | compares the two ends |
+//! | [`clocks`] | compares our clock with the database's and the engine's, and keeps the lease on the node number |
 //! | [`id_maker`] | ids, made with a leased node number |
 //! | [`metrics`] | counters |
 //! | [`pair`] | the database and its spot engine are a pair: identities, counters, the gate |
@@ -23,6 +24,7 @@
 
 pub mod assets;
 pub mod audit;
+pub mod clocks;
 pub mod coordinator;
 pub mod create;
 pub mod id_maker;
@@ -38,6 +40,7 @@ pub mod settings;
 mod update;
 
 pub use assets::Assets;
+pub use clocks::Lent;
 pub use coordinator::{Coordinator, CoordinatorError};
 pub use create::{Begin, Created, TransferOrder};
 pub use id_maker::IdMaker;

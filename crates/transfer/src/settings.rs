@@ -18,6 +18,8 @@ pub struct Settings {
     /// After so many tries, or so much time, operators are alerted.
     pub alert_tries: i64,
     pub alert_after: Duration,
+    /// How far our clock may be from the database's and from the remote leg's. Beyond that no transfer is made.
+    pub clocks_apart: Duration,
     /// Transfers of one user in one day; 0 for no limit.
     pub daily_transfers: i64,
 }
@@ -33,6 +35,7 @@ impl Default for Settings {
             longest_pause: Duration::from_secs(60),
             alert_tries: 10,
             alert_after: Duration::from_secs(300),
+            clocks_apart: Duration::from_secs(5),
             daily_transfers: 100,
         }
     }

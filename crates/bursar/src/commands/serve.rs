@@ -26,7 +26,7 @@ use transfer::leg::Leg;
 use transfer::leg::http::HttpLeg;
 use transfer::leg::spot::SpotLeg;
 use transfer::pair::{self, PairError};
-use transfer::{Assets, Coordinator, IdMaker, Intake, IntakeSettings, Metrics, Settings, scanner};
+use transfer::{Assets, Coordinator, IdMaker, Intake, IntakeSettings, Lent, Metrics, Settings, scanner};
 
 use super::{Context, spot as spot_command};
 use crate::config::{Config, SpotKind};
@@ -52,7 +52,7 @@ pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
         terminate.map_err(|error| Failure::outside("INTERNAL", &error, "no signals can be received"))?;
     let assets = Arc::new(Assets::load(&db).await?);
     let remote = Remote::open(config, &db, arguments, &assets, context.json).await?;
-    let coordinator = Arc::new(coordinator(config, &db, Arc::clone(&remote.leg)).await?);
+    let coordinator = Arc::new(coordinator(config, &db, Arc::clone(&remote.leg)));
     let keeper = pair::Keeper::new(&coordinator).map(Arc::new);
     if let Some(keeper) = &keeper
         && let Err(error) = begin_pair(keeper, config).await
@@ -60,6 +60,10 @@ pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
         remote.stop().await;
         db.close().await;
         return Err(error);
+    }
+    if coordinator.renew_lease().await? == Lent::NoneFree {
+        let hint = "stop servers that are not needed; a lease ends two minutes after its server";
+        return Err(Failure::bad_input("NODE_NUMBERS_EXHAUSTED", "all node numbers are lent", hint));
     }
     let intake = Intake::open(Arc::clone(&coordinator), intake_settings(config));
     let app = Arc::new(App {
@@ -120,6 +124,7 @@ pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
         keeping.await.map_err(ended)?;
     }
     background.iter().for_each(tokio::task::JoinHandle::abort);
+    coordinator.give_back_lease().await;
     remote.stop().await;
     db.close().await;
     if let Some(error) = failed {
@@ -191,16 +196,14 @@ fn verifier(config: &Config) -> Result<Verifier, Failure> {
     Ok(Verifier::new(keys, auth.issuer.as_str(), auth.audience.as_str(), auth.clock_skew_s))
 }
 
-pub async fn coordinator(config: &Config, db: &Db, leg: Arc<dyn Leg>) -> Result<Coordinator, Failure> {
+/// It makes no transfers until it has a node number.
+pub fn coordinator(config: &Config, db: &Db, leg: Arc<dyn Leg>) -> Coordinator {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     // No other process has this number at this microsecond on this host.
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let holder = format!("{host}/{}/{}", std::process::id(), clock.now().micros());
-    let ids = IdMaker::lease(db, Arc::clone(&clock), holder).await?.ok_or_else(|| {
-        let hint = "stop servers that are not needed; a lease ends two minutes after its server";
-        Failure::bad_input("NODE_NUMBERS_EXHAUSTED", "all node numbers are lent", hint)
-    })?;
-    Ok(Coordinator::new(db.clone(), leg, clock, Arc::new(ids), transfer_settings(config), Arc::new(Metrics::default())))
+    let ids = Arc::new(IdMaker::new(holder));
+    Coordinator::new(db.clone(), leg, clock, ids, transfer_settings(config), Arc::new(Metrics::default()))
 }
 
 pub fn transfer_settings(config: &Config) -> Settings {
@@ -215,6 +218,7 @@ pub fn transfer_settings(config: &Config) -> Settings {
         longest_pause: millis(transfer.longest_pause_ms.max(transfer.first_pause_ms)),
         alert_tries: transfer.alert_tries.into(),
         alert_after: Duration::from_secs(transfer.alert_after_s.into()),
+        clocks_apart: millis(transfer.clocks_apart_ms),
         daily_transfers: config.limits.daily_transfers.into(),
         ..Settings::default()
     }

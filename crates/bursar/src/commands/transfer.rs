@@ -133,7 +133,8 @@ fn parse(text: &str) -> Result<Id<id::Transfer>, Failure> {
     })
 }
 
-/// A coordinator that speaks to the engine as the server does: over TCP, or HTTP.
+/// A coordinator that speaks to the engine as the server does: over TCP, or HTTP. It makes no transfers, so that it needs
+/// no node number.
 async fn connect(context: &Context) -> Result<(Db, Coordinator), Failure> {
     let db = context.open().await?;
     let assets = Arc::new(Assets::load(&db).await?);
@@ -145,7 +146,7 @@ async fn connect(context: &Context) -> Result<(Db, Coordinator), Failure> {
         let proven = tokio::time::timeout(patience, pair::prove(&db, spot)).await.map_err(late);
         proven.and_then(|proven| proven).map_err(|error| serve::pair_failure(&error))?;
     }
-    let coordinator = serve::coordinator(&context.config, &db, remote.leg).await?;
+    let coordinator = serve::coordinator(&context.config, &db, remote.leg);
     Ok((db, coordinator))
 }
 

@@ -19,7 +19,7 @@ use std::pin::Pin;
 
 use domain::id::{self, Id};
 use domain::transfer::Transfer;
-use domain::{AccountStatus, Amount, AssetId, UserId};
+use domain::{AccountStatus, Amount, AssetId, Timestamp, UserId};
 
 /// What a remote leg can be asked to do with a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,6 +129,11 @@ pub trait Leg: Send + Sync {
 
     /// What all users together have there, per asset. `None`: the leg does not tell, or does not answer.
     fn totals<'a>(&'a self, of: &'a [AssetId]) -> Answered<'a, Option<Vec<Amount>>>;
+
+    /// What the leg's own clock says. `None`: it has none of its own, does not tell, or does not answer.
+    fn time(&self) -> Answered<'_, Option<Timestamp>> {
+        Box::pin(async { None })
+    }
 
     /// How many times as long as one call a batch of so many calls may take.
     fn turns(&self, calls: usize) -> u32 {

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "in a test an unwrap is an assertion")]
 
 mod audit;
+mod clocks;
 mod crash;
 mod create;
 mod http_leg;

@@ -63,11 +63,17 @@ pub struct Moody {
     moods: Mutex<VecDeque<Mood>>,
     pub freezes: bool,
     pub calls: Mutex<Vec<Verb>>,
+    time: Mutex<Option<Timestamp>>,
 }
 
 impl Moody {
     pub fn plan(&self, moods: &[Mood]) {
         self.moods.lock().unwrap().extend(moods);
+    }
+
+    /// What the leg says when it is asked for the time.
+    pub fn tell_time(&self, time: Option<Timestamp>) {
+        *self.time.lock().unwrap() = time;
     }
 }
 
@@ -107,6 +113,10 @@ impl Leg for Moody {
 
     fn totals<'a>(&'a self, of: &'a [AssetId]) -> Answered<'a, Option<Vec<Amount>>> {
         self.inner.totals(of)
+    }
+
+    fn time(&self) -> Answered<'_, Option<Timestamp>> {
+        Box::pin(async { *self.time.lock().unwrap() })
     }
 
     fn freezes(&self) -> bool {
@@ -183,6 +193,7 @@ impl World {
             moods: Mutex::default(),
             freezes,
             calls: Mutex::default(),
+            time: Mutex::default(),
         });
         let db = db.db.clone();
         let users = opened[2..].to_vec();
