@@ -1,4 +1,4 @@
-//! How many requests a user may make in a second.
+//! How many requests a user may make in a second. A batch counts as many as it has transfers.
 //!
 //! A sliding window over the times of the requests that were let through. A token bucket would need less memory, but
 //! lets through up to twice its limit in a second: a full bucket, and what flows in meanwhile.
@@ -53,7 +53,13 @@ impl PerSecond {
         Self { limit, shards: (0..SHARDS).map(|_| Mutex::default()).collect() }
     }
 
-    pub fn allow(&self, user: UserId, now: Timestamp) -> Result<(), RetryAfter> {
+    /// As many as a request may count at the most. `None`: any number.
+    pub const fn most(&self) -> Option<usize> {
+        if self.limit == 0 { None } else { Some(self.limit) }
+    }
+
+    /// Lets a request through that counts as `count`, whole or not at all.
+    pub fn allow(&self, user: UserId, count: usize, now: Timestamp) -> Result<(), RetryAfter> {
         if self.limit == 0 {
             return Ok(());
         }
@@ -63,7 +69,7 @@ impl PerSecond {
         // A thread that panicked while it had the lock left a list of times behind, and any list of times is usable.
         let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
         shard.forget(now);
-        shard.allow(user, now, self.limit)
+        shard.allow(user, count, now, self.limit)
     }
 }
 
@@ -75,21 +81,20 @@ struct Shard {
 }
 
 impl Shard {
-    fn allow(&mut self, user: UserId, now: Timestamp, limit: usize) -> Result<(), RetryAfter> {
+    fn allow(&mut self, user: UserId, count: usize, now: Timestamp, limit: usize) -> Result<(), RetryAfter> {
         let window = self.windows.entry(user).or_insert_with(|| {
             self.seen.push_back((user, now));
             Window::default()
         });
         window.slide(now);
-        match window.0.front() {
-            Some(oldest) if window.0.len() >= limit => {
-                Err(RetryAfter { micros: WINDOW_MICROS - now.micros().saturating_sub(oldest.micros()) })
-            }
-            Some(_) | None => {
-                window.0.push_back(now);
-                Ok(())
-            }
+        let over = window.0.len().saturating_add(count).saturating_sub(limit);
+        if over == 0 {
+            window.0.extend(std::iter::repeat_n(now, count));
+            return Ok(());
         }
+        // There is room when so many have left the window. One that counts more than the limit never fits.
+        let last = window.0.get(over - 1).copied().unwrap_or(now);
+        Err(RetryAfter { micros: WINDOW_MICROS - now.micros().saturating_sub(last.micros()) })
     }
 
     /// Takes out users who are gone, a few at a time.
@@ -194,8 +199,33 @@ mod tests {
             (9_000_000, Ok(())),
             (9_000_000, Err(1_000_000)),
         ] {
-            assert_eq!(limit.allow(user(1), at(micros)).map_err(RetryAfter::micros), expected, "{micros}");
+            assert_eq!(limit.allow(user(1), 1, at(micros)).map_err(RetryAfter::micros), expected, "{micros}");
         }
+    }
+
+    #[test]
+    fn a_batch_counts_as_many() {
+        let limit = PerSecond::new(5);
+        assert_eq!(limit.most(), Some(5));
+        for (micros, count, expected) in [
+            (0, 2, Ok(())),
+            (100_000, 2, Ok(())),
+            // One is left. Two fit when the first of the two at 0 has left, four when those at 100,000 have begun to.
+            (200_000, 2, Err(800_000)),
+            (200_000, 4, Err(900_000)),
+            (200_000, 1, Ok(())),
+            (200_000, 5, Err(1_000_000)),
+            (999_999, 1, Err(1)),
+            (1_000_000, 2, Ok(())),
+            // What can never fit is told to wait, and waits in vain.
+            (5_000_000, 6, Err(1_000_000)),
+            (6_000_000, 6, Err(1_000_000)),
+            (6_000_000, 5, Ok(())),
+        ] {
+            let allowed = limit.allow(user(1), count, at(micros)).map_err(RetryAfter::micros);
+            assert_eq!(allowed, expected, "{count} at {micros}");
+        }
+        assert_eq!(PerSecond::new(0).most(), None);
     }
 
     #[test]
@@ -203,8 +233,8 @@ mod tests {
         let limit = PerSecond::new(1);
         // 1 and 65 share a shard.
         for id in [1, 2, 65] {
-            assert_eq!(limit.allow(user(id), at(0)), Ok(()));
-            assert!(limit.allow(user(id), at(0)).is_err());
+            assert_eq!(limit.allow(user(id), 1, at(0)), Ok(()));
+            assert!(limit.allow(user(id), 1, at(0)).is_err());
         }
     }
 
@@ -212,7 +242,7 @@ mod tests {
     fn zero_is_no_limit() {
         let limit = PerSecond::new(0);
         for _ in 0..10_000 {
-            assert_eq!(limit.allow(user(1), at(0)), Ok(()));
+            assert_eq!(limit.allow(user(1), 1, at(0)), Ok(()));
         }
         assert_eq!(limit.users(), 0);
     }
@@ -230,12 +260,12 @@ mod tests {
         for step in [1, 500_000, WINDOW_MICROS, hour, i64::MAX] {
             let limit = PerSecond::new(2);
             let (before, after) = (hour, hour.saturating_sub(step));
-            assert_eq!(limit.allow(user(1), at(before)), Ok(()));
-            assert_eq!(limit.allow(user(1), at(before)), Ok(()));
-            let wait = limit.allow(user(1), at(after)).expect_err("they still count").micros();
+            assert_eq!(limit.allow(user(1), 1, at(before)), Ok(()));
+            assert_eq!(limit.allow(user(1), 1, at(before)), Ok(()));
+            let wait = limit.allow(user(1), 1, at(after)).expect_err("they still count").micros();
             assert!((1..=WINDOW_MICROS).contains(&wait), "{step}: {wait}");
-            assert!(limit.allow(user(1), at(after + wait - 1)).is_err(), "{step}");
-            assert_eq!(limit.allow(user(1), at(after + wait)), Ok(()), "{step}");
+            assert!(limit.allow(user(1), 1, at(after + wait - 1)).is_err(), "{step}");
+            assert_eq!(limit.allow(user(1), 1, at(after + wait)), Ok(()), "{step}");
         }
     }
 
@@ -243,13 +273,13 @@ mod tests {
     fn users_who_are_gone_are_forgotten() {
         let limit = PerSecond::new(20);
         for id in 1..=100_000 {
-            assert_eq!(limit.allow(user(id), at(0)), Ok(()));
+            assert_eq!(limit.allow(user(id), 1, at(0)), Ok(()));
         }
         assert_eq!(limit.users(), 100_000);
         let full = limit.capacity();
         // Each request of others forgets two of them.
         for id in 1..=100_000 {
-            assert_eq!(limit.allow(user(200_000 + id % 640), at(2_000_000 + id * 100)), Ok(()));
+            assert_eq!(limit.allow(user(200_000 + id % 640), 1, at(2_000_000 + id * 100)), Ok(()));
         }
         assert_eq!(limit.users(), 640);
         assert!(limit.capacity() < full / 8, "the memory is given back");
@@ -259,11 +289,11 @@ mod tests {
     fn users_are_forgotten_after_the_clock_was_set_back() {
         let limit = PerSecond::new(5);
         for id in 1..=1_000 {
-            assert_eq!(limit.allow(user(id), at(1_000 * WINDOW_MICROS)), Ok(()));
+            assert_eq!(limit.allow(user(id), 1, at(1_000 * WINDOW_MICROS)), Ok(()));
         }
         for time in 0..10 {
             for id in 1..=640 {
-                assert_eq!(limit.allow(user(10_000 + id), at(time * WINDOW_MICROS)), Ok(()));
+                assert_eq!(limit.allow(user(10_000 + id), 1, at(time * WINDOW_MICROS)), Ok(()));
             }
         }
         assert_eq!(limit.users(), 640);
@@ -274,7 +304,7 @@ mod tests {
         let limit = PerSecond::new(5);
         // 10,000 a second, each once.
         for id in 1..=100_000 {
-            assert_eq!(limit.allow(user(id), at(id * 100)), Ok(()));
+            assert_eq!(limit.allow(user(id), 1, at(id * 100)), Ok(()));
             if id % 10_000 == 0 {
                 assert!(limit.users() <= 11_000, "{}", limit.users());
             }
@@ -285,7 +315,7 @@ mod tests {
     fn threads_share_one_limit() {
         let limit = PerSecond::new(100);
         let allowed: usize = std::thread::scope(|scope| {
-            let count = || (0..1_000).filter(|_| limit.allow(user(7), at(0)).is_ok()).count();
+            let count = || (0..1_000).filter(|_| limit.allow(user(7), 1, at(0)).is_ok()).count();
             let threads: Vec<_> = (0..4).map(|_| scope.spawn(count)).collect();
             threads.into_iter().map(|thread| thread.join().expect("no panic")).sum()
         });
@@ -297,23 +327,24 @@ mod tests {
         #[test]
         fn as_a_plain_list_would_decide(
             limit in 1_u32..6,
-            requests in prop::collection::vec((1_i64..5, 0_i64..600_000), 1..200),
+            requests in prop::collection::vec((1_i64..5, 1_usize..4, 0_i64..600_000), 1..200),
         ) {
             let per_second = PerSecond::new(limit);
             let mut allowed: Vec<(i64, i64)> = Vec::new();
             let mut now = 0;
-            for (id, pause) in requests {
+            for (id, count, pause) in requests {
                 // Users 64 apart share a shard.
                 now += pause;
                 let recent = allowed.iter().filter(|(other, time)| *other == id && now - time < WINDOW_MICROS);
                 let recent: Vec<i64> = recent.map(|(_, time)| *time).collect();
-                let expected = if recent.len() < limit as usize {
-                    allowed.push((id, now));
+                let over = (recent.len() + count).saturating_sub(limit as usize);
+                let expected = if over == 0 {
+                    allowed.extend(std::iter::repeat_n((id, now), count));
                     Ok(())
                 } else {
-                    Err(recent[0] + WINDOW_MICROS - now)
+                    Err(recent.get(over - 1).copied().unwrap_or(now) + WINDOW_MICROS - now)
                 };
-                prop_assert_eq!(per_second.allow(user(id * 64), at(now)).map_err(RetryAfter::micros), expected);
+                prop_assert_eq!(per_second.allow(user(id * 64), count, at(now)).map_err(RetryAfter::micros), expected);
             }
         }
 
@@ -328,11 +359,11 @@ mod tests {
             let mut now = 0_i64;
             for (id, anywhere, step) in requests {
                 now = if jump { anywhere } else { now + step };
-                if let Err(wait) = per_second.allow(user(id * 64), at(now)) {
+                if let Err(wait) = per_second.allow(user(id * 64), 1, at(now)) {
                     prop_assert!((1..=WINDOW_MICROS).contains(&wait.micros()));
                     if let Some(later) = now.checked_add(wait.micros()) {
                         now = later;
-                        prop_assert_eq!(per_second.allow(user(id * 64), at(now)), Ok(()));
+                        prop_assert_eq!(per_second.allow(user(id * 64), 1, at(now)), Ok(()));
                     }
                 }
             }

@@ -94,7 +94,7 @@ async fn reconcile(
     let Some(people) = people else {
         return show(context, db, &found, "would be mended").await;
     };
-    let coordinator = serve::coordinator(&context.config, db, Arc::clone(leg) as Arc<dyn Leg>).await?;
+    let coordinator = serve::coordinator(&context.config, db, Arc::clone(leg) as Arc<dyn Leg>);
     let mut left = Vec::new();
     // Credits at the engine come first: a withdrawal may need what a deposit brings.
     let (first, second): (Vec<Difference>, Vec<Difference>) = found.iter().cloned().partition(|one| {

@@ -153,6 +153,15 @@ impl From<IntakeError> for ApiError {
                 error.retry_after_s = Some(1);
                 error
             }
+            IntakeError::UserBusy => {
+                let mut error = Self::from(Rejection::RateLimitExceeded);
+                error.retry_after_s = Some(1);
+                error
+            }
+            IntakeError::Full => {
+                tracing::error!(%error, "a request was not taken");
+                Self::system()
+            }
             IntakeError::Late => Self::unknown(),
             IntakeError::Coordinator(error) => match &*error {
                 CoordinatorError::NoLease(error) => {

@@ -182,7 +182,11 @@ impl App {
 
     /// The order of checks wants this one after all that need only the request itself.
     fn limit(&self, user: UserId) -> Result<(), ApiError> {
-        self.per_second.allow(user, self.clock.now()).map_err(|wait| {
+        self.limit_many(user, 1)
+    }
+
+    fn limit_many(&self, user: UserId, count: usize) -> Result<(), ApiError> {
+        self.per_second.allow(user, count, self.clock.now()).map_err(|wait| {
             let mut error = ApiError::from(Rejection::RateLimitExceeded);
             error.retry_after_s = Some(wait.seconds());
             error

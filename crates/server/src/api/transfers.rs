@@ -60,11 +60,7 @@ pub(super) async fn ask(
     let body = read_json(request, REQUEST_BYTES).await?;
     let order = TransferRequest::read(&body, user)?.order(user, form, &app.assets)?;
     app.limit(user)?;
-    let created = app.intake.place(vec![order]).await?;
-    match created.into_iter().next() {
-        Some(created) => transfer_or_error(app, created),
-        None => Err(ApiError::system()),
-    }
+    transfer_or_error(app, app.intake.place_one(order).await?)
 }
 
 /// To the client, a transfer that ended without moving the money is an error.
@@ -125,8 +121,8 @@ pub struct BatchAnswer {
 /// Move money many times at once
 ///
 /// Up to 1,000 transfers of the token's user, each with its own outcome: one that is refused does not spoil its
-/// neighbours. They share their commits, which is what makes them fast. A batch counts as one request of the
-/// second's limit, and as so many transfers of the day's.
+/// neighbours. They share their commits, which is what makes them fast. A batch of n counts as n requests of the
+/// second's limit, and may have no more transfers than that limit.
 #[utoipa::path(post, path = "/api/v1/internal_transfer/batch", tag = "transfers", operation_id = "createTransfers",
     request_body = BatchRequestSchema,
     responses(
@@ -144,19 +140,29 @@ pub async fn create_batch(State(app): Shared, headers: HeaderMap, request: Reque
     let body = read_json(request, BATCH_BYTES).await?;
     let batch: BatchRequest<'_> =
         read_object(&body).map_err(|error| ApiError::invalid(format!("the body is not such a batch: {error}")))?;
-    if !(1..=BATCH).contains(&batch.transfers.len()) {
-        return Err(ApiError::invalid(format!("a batch has 1 to {BATCH} transfers")));
+    // A batch that counts as more than the limit could never be let through.
+    let most = app.per_second.most().map_or(BATCH, |limit| limit.min(BATCH));
+    let count = batch.transfers.len();
+    if !(1..=most).contains(&count) {
+        return Err(ApiError::invalid(format!("a batch has 1 to {most} transfers")));
     }
     let read = |text: &serde_json::value::RawValue| {
         TransferRequest::read(text.get().as_bytes(), user)?.order(user, Form::Plain, &app.assets)
     };
     let orders: Vec<Result<TransferOrder, ApiError>> = batch.transfers.iter().map(|text| read(text)).collect();
-    app.limit(user)?;
+    app.limit_many(user, count)?;
     let good: Vec<TransferOrder> = orders.iter().filter_map(|order| order.as_ref().ok().cloned()).collect();
-    let mut created = app.intake.place(good).await?.into_iter();
+    let placed = app.intake.place(good).await;
+    // What no transfer of the batch got past is told once, for the whole.
+    if let Some(Err(error)) = placed.first()
+        && placed.iter().all(Result::is_err)
+    {
+        return Err(error.clone().into());
+    }
+    let mut placed = placed.into_iter();
     let assets = app.assets.all();
     let results = orders.into_iter().map(|order| {
-        let created = order.and_then(|_| created.next().ok_or_else(ApiError::system));
+        let created = order.and_then(|_| Ok(placed.next().ok_or_else(ApiError::system)??));
         match created.and_then(|one| transfer_or_error(&app, one)) {
             Ok(transfer) => {
                 let transfer = TransferAnswer::new(&transfer, &assets);

@@ -124,16 +124,24 @@ db_test! {
         assert_eq!(server.usdt(1).await, (9_000, 0, 1_000));
     }
 
-    async fn a_batch_is_one_request_and_many_transfers(db: TestDb) {
-        let server = Server::with(db, Choice { per_second: 2, daily_transfers: 5, ..Choice::default() }).await;
+    async fn a_batch_of_n_counts_as_n(db: TestDb) {
+        let server = Server::with(db, Choice { per_second: 7, daily_transfers: 5, ..Choice::default() }).await;
         let done = (200, "COMMITTED".to_owned());
         assert_eq!(told(&server.post(1, BATCH, batch(&vec![to_spot("0.10"); 3])).await), vec![done.clone(); 3]);
         let limit = (429, "DAILY_LIMIT_EXCEEDED".to_owned());
         let reply = server.post(1, BATCH, batch(&vec![to_spot("0.10"); 4])).await;
         assert_eq!(told(&reply), [done.clone(), done, limit.clone(), limit]);
         let ask = Ask::post(BATCH, batch(&[to_spot("0.10")])).token(&server.token(1));
-        server.refuses("the third", &ask, 429, "RATE_LIMIT_EXCEEDED").await;
-        assert_eq!(server.usdt(1).await, (9_950, 0, 50));
+        let reply = server.refuses("the eighth", &ask, 429, "RATE_LIMIT_EXCEEDED").await;
+        assert_eq!(reply.header("retry-after"), Some("1"));
+        let ask = Ask::post(BATCH, batch(&vec![to_spot("0.10"); 8])).token(&server.token(2));
+        server.refuses("more than can ever be let through", &ask, 400, "INVALID_REQUEST").await;
+        // Refused as a whole: two are left, and three are asked for.
+        let one = batch(&vec![to_spot("0.10"); 5]);
+        assert_eq!(server.post(2, BATCH, one).await.status, 200);
+        let ask = Ask::post(BATCH, batch(&vec![to_spot("0.10"); 3])).token(&server.token(2));
+        server.refuses("two fit", &ask, 429, "RATE_LIMIT_EXCEEDED").await;
+        assert_eq!((server.usdt(1).await, server.usdt(2).await), ((9_950, 0, 50), (9_950, 0, 50)));
     }
 }
 

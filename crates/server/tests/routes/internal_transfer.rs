@@ -43,6 +43,41 @@ db_test! {
         }
     }
 
+    async fn a_duplicate_waits_for_the_first_ones_end(db: TestDb) {
+        let server = Server::start(db).await;
+        let duplicates = || server.app.intake.coordinator().metrics().transfers_duplicate.load(Ordering::Relaxed);
+        let named = body(json!({"client_order_id": "twice"}));
+        server.leg.close();
+        let engine = async {
+            // The engine answers when the first one waits for it and the second is known to be the same.
+            while server.leg.calls.load(Ordering::SeqCst) == 0 || duplicates() == 0 {
+                tokio::task::yield_now().await;
+            }
+            server.leg.open();
+        };
+        let second = async {
+            while server.leg.calls.load(Ordering::SeqCst) == 0 {
+                tokio::task::yield_now().await;
+            }
+            server.transfer(1, named.clone()).await
+        };
+        let (first, second, ()) = tokio::join!(server.transfer(1, named.clone()), second, engine);
+        assert_eq!((first.status, first.code().as_str()), (200, "COMMITTED"), "{first:?}");
+        assert_eq!((second.status, second.json()), (200, first.json()));
+        assert_eq!(server.usdt(1).await, (9_900, 0, 100));
+    }
+
+    async fn of_pairs_that_are_sent_together_both_are_told_the_end(db: TestDb) {
+        let server = Server::start(db).await;
+        for pair in 0..30 {
+            let named = body(json!({"client_order_id": format!("pair-{pair}")}));
+            let (one, two) = tokio::join!(server.transfer(1, named.clone()), server.transfer(1, named.clone()));
+            assert_eq!((one.status, two.status), (200, 200), "pair {pair}: {one:?} {two:?}");
+            assert_eq!(one.json(), two.json());
+        }
+        assert_eq!(server.usdt(1).await, (7_000, 0, 3_000));
+    }
+
     async fn a_transfer_that_takes_long_is_on_its_way(db: TestDb) {
         let server = Server::with(db, Choice { wait: Duration::from_millis(30), ..Choice::default() }).await;
         server.leg.close();

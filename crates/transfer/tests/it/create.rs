@@ -176,7 +176,7 @@ db_test! {
         let mut tasks = tokio::task::JoinSet::new();
         for number in 0..40 {
             let (intake, order) = (intake.clone(), world.order(1 + number % 4, ToSpot, 100));
-            tasks.spawn(async move { intake.place(vec![order]).await.unwrap().remove(0) });
+            tasks.spawn(async move { intake.place_one(order).await.unwrap() });
         }
         while let Some(created) = tasks.join_next().await {
             assert!(matches!(created.unwrap(), Created::New(_)));
@@ -184,7 +184,7 @@ db_test! {
         let parked = world.coordinator.metrics().transfers_parked.load(std::sync::atomic::Ordering::Relaxed);
         assert!(parked > 0, "the buffer of one was full at least once");
         intake.close().await;
-        assert!(intake.place(vec![world.order(1, ToSpot, 100)]).await.is_err(), "a closed intake takes nothing");
+        assert!(intake.place_one(world.order(1, ToSpot, 100)).await.is_err(), "a closed intake takes nothing");
         world.recover().await;
         assert_eq!(world.all().await.iter().filter(|one| one.state == State::Committed).count(), 40);
         assert_eq!(world.books(1).await, (9_000, 0, 1_000));
@@ -195,15 +195,15 @@ db_test! {
         let world = World::open(db, 30).await;
         let intake = Intake::open(world.coordinator.clone(), IntakeSettings::default());
         let orders = (1..=3).map(|_| world.order(7, ToSpot, 100)).collect();
-        let created = intake.place(orders).await.unwrap();
+        let created = intake.place(orders).await;
         assert_eq!(created.len(), 3);
         for one in created {
-            let Created::New(transfer) = one else { panic!("{one:?}") };
+            let Ok(Created::New(transfer)) = one else { panic!("{one:?}") };
             assert_eq!(transfer.state, State::Committed);
         }
         // A leg that does not answer: the request is on its way, and said to be.
         world.leg.plan(&[Mood::LoseAnswer]);
-        let Created::New(transfer) = intake.place(vec![world.order(8, ToSpot, 100)]).await.unwrap().remove(0) else {
+        let Created::New(transfer) = intake.place_one(world.order(8, ToSpot, 100)).await.unwrap() else {
             panic!("accepted")
         };
         assert_eq!(transfer.state, State::TargetPending);

@@ -7,6 +7,7 @@ mod crash;
 mod create;
 mod http_leg;
 mod id_maker;
+mod intake;
 mod operator;
 mod pair;
 mod step;
