@@ -56,10 +56,11 @@ impl Coordinator {
     /// not answer is reported by others.
     async fn compare_clocks(&self) -> Result<bool, StoreError> {
         let most = micros(self.settings.clocks_apart);
-        let database = self.db.clock(&*self.clock).await?.map(|reading| ("the database's", reading));
-        let engine = self.engine_clock().await.map(|reading| ("the spot engine's", reading));
-        for (whose, reading) in database.into_iter().chain(engine) {
-            let ahead = reading.ahead_micros();
+        let database = self.db.clock(&*self.clock).await?;
+        let database = database.map(|reading| ("the database's", reading.ahead_micros()));
+        // An engine's time never goes back, however its clock does: to be behind it says nothing, to be ahead does.
+        let engine = self.engine_clock().await.map(|reading| ("the spot engine's", reading.ahead_micros().max(0)));
+        for (whose, ahead) in database.into_iter().chain(engine) {
             if ahead.saturating_abs() > most {
                 let word = if ahead > 0 { "ahead of" } else { "behind" };
                 let seconds = ahead.saturating_abs() / 1_000_000;

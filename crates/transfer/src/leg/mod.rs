@@ -130,7 +130,8 @@ pub trait Leg: Send + Sync {
     /// What all users together have there, per asset. `None`: the leg does not tell, or does not answer.
     fn totals<'a>(&'a self, of: &'a [AssetId]) -> Answered<'a, Option<Vec<Amount>>>;
 
-    /// What the leg's own clock says. `None`: it has none of its own, does not tell, or does not answer.
+    /// The latest time that the leg has seen: its own clock's, or later if that was set back since. `None`: it does not
+    /// tell, or does not answer.
     fn time(&self) -> Answered<'_, Option<Timestamp>> {
         Box::pin(async { None })
     }

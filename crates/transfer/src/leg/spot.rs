@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use domain::id::{self, Id};
-use domain::{Amount, AssetId, UserId};
+use domain::{Amount, AssetId, Timestamp, UserId};
 use spot::net::{Client, ClientError, Welcome};
 use spot::{Answer as Told, Decision, Engine, Mark, Move, OpId, Operation, PairStanding, Request, SUBMISSION_MAX};
 use spot::{SpotRefusal, Standing};
@@ -220,6 +220,10 @@ impl Leg for SpotLeg {
             let told = self.submit(&requests).await.ok()?;
             told.into_iter().map(|one| if let Told::Total(total) = one { Some(total) } else { None }).collect()
         })
+    }
+
+    fn time(&self) -> Answered<'_, Option<Timestamp>> {
+        Box::pin(async { Some(self.pair().await.ok()?.time) })
     }
 
     fn freezes(&self) -> bool {

@@ -36,7 +36,8 @@ async fn assert_makes_no_transfer(world: &World, coordinator: &Coordinator) {
     let before = (world.all().await.len(), world.books(1).await);
     for begin in [Begin::Now, Begin::Later] {
         let made = coordinator.create(&[world.order(1, ToSpot, 100)], begin).await;
-        assert!(matches!(made, Err(CoordinatorError::NoLease(_))), "{made:?}");
+        let refused = matches!(made, Err(CoordinatorError::NoLease(_) | CoordinatorError::NotReady { .. }));
+        assert!(refused, "{made:?}");
     }
     assert_eq!((world.all().await.len(), world.books(1).await), before);
 }
@@ -109,7 +110,12 @@ db_test! {
         // On PostgreSQL the database's clock is compared too.
         let at = db.clock(&*world.clock).await.unwrap().map_or(NOW, |reading| reading.theirs);
         world.clock.set(at);
-        for ahead in [2 * HOUR, 6 * SECOND, -6 * SECOND, -2 * HOUR] {
+        // An engine's time never goes back: only a database's clock shows that ours is behind.
+        let wrong: &[i64] = match db.engine() {
+            store::Engine::Postgres => &[2 * HOUR, 6 * SECOND, -6 * SECOND, -2 * HOUR],
+            store::Engine::Sqlite => &[2 * HOUR, 6 * SECOND],
+        };
+        for ahead in wrong.iter().copied() {
             world.leg.tell_time(Some(at));
             let clock = Arc::new(ManualClock::at(at.plus_micros(ahead)));
             let server = server(&world, &clock, "server");
@@ -134,7 +140,8 @@ db_test! {
             server.give_back_lease().await;
         }
         world.recover().await;
-        assert_eq!(world.books(1).await, (FUNDS - 400, 0, 400));
+        let moved = 100 * i64::try_from(wrong.len()).unwrap();
+        assert_eq!(world.books(1).await, (FUNDS - moved, 0, moved));
         world.assert_whole().await;
     }
 
