@@ -41,6 +41,12 @@ pub struct Arguments {
     /// Clients at once
     #[arg(long, default_value_t = 24, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     clients: u32,
+    /// Users that all clients share; each of the others belongs to one client
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(0..=400))]
+    shared_users: u16,
+    /// Servers are started with clocks that differ, mostly by a second or two
+    #[arg(long)]
+    clock_jumps: bool,
     /// Draws what is asked for, who is killed, and when
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -72,6 +78,9 @@ struct Victims {
     spot: Option<Process>,
     postgres: Option<PrivatePostgres>,
     killed: [u32; 3],
+    /// Whether clocks jump, and how often one has.
+    clock_jumps: bool,
+    jumps: u32,
 }
 
 const NAMES: [&str; 3] = ["server", "spot", "database"];
@@ -85,7 +94,8 @@ impl Victims {
                 if let Some(server) = self.servers[number].take() {
                     server.kill().await?;
                 }
-                self.servers[number] = Some(self.start_server(number).await?);
+                let ahead_ms = self.next_clock(random);
+                self.servers[number] = Some(self.start_server(number, ahead_ms).await?);
             }
             1 => {
                 let Some(spot) = self.spot.take() else { return Ok(()) };
@@ -104,11 +114,21 @@ impl Victims {
         Ok(())
     }
 
+    /// By how much the next server's clock is ahead of the machine's: two seconds at most, either way. The way from one
+    /// to the other is a step of up to four.
+    fn next_clock(&mut self, random: &mut Random) -> i64 {
+        if !self.clock_jumps {
+            return 0;
+        }
+        self.jumps += 1;
+        i64::try_from(random.below(4_001)).unwrap_or(0) - 2_000
+    }
+
     /// A database that has just been killed may not take connections yet.
-    async fn start_server(&self, number: usize) -> Result<Process, Failure> {
+    async fn start_server(&self, number: usize, ahead_ms: i64) -> Result<Process, Failure> {
         let watch = Stopwatch::start();
         loop {
-            match self.rig.start_server(number).await {
+            match self.rig.start_server_ahead(number, ahead_ms).await {
                 Ok(server) => return Ok(server),
                 Err(failure) if watch.elapsed() > Duration::from_secs(30) => return Err(failure),
                 Err(_) => tokio::time::sleep(Duration::from_millis(200)).await,
@@ -140,7 +160,15 @@ async fn transfers(arguments: &Arguments, json: bool) -> CommandResult {
         servers.push(Some(server));
     }
     let secret = rig.secret.clone();
-    let mut victims = Victims { rig, servers, spot: Some(spot), postgres, killed: [0; 3] };
+    let mut victims = Victims {
+        rig,
+        servers,
+        spot: Some(spot),
+        postgres,
+        killed: [0; 3],
+        clock_jumps: arguments.clock_jumps,
+        jumps: 0,
+    };
 
     let (stop, counters) = (Arc::new(AtomicBool::new(false)), Arc::new(Counters::default()));
     let of = i64::from(arguments.clients);
@@ -149,6 +177,7 @@ async fn transfers(arguments: &Arguments, json: bool) -> CommandResult {
             let numbers = [number, of, USERS];
             let customer =
                 Customer::new(addresses.clone(), secret.clone(), coins.clone(), numbers, arguments.seed, run + number);
+            let customer = customer.shares(arguments.shared_users.into());
             tokio::spawn(customer.trade(Arc::clone(&stop), Arc::clone(&counters), Duration::ZERO))
         })
         .collect();
@@ -215,6 +244,7 @@ fn tell(
             NAMES.iter().zip(victims.killed).map(|(name, count)| ((*name).to_owned(), count.into())).collect();
         say(json!({
             "chaos": "transfer", "engine": arguments.engine.name(), "seed": arguments.seed, "kills": arguments.kills, "servers": arguments.servers,
+            "shared_users": arguments.shared_users, "clock_jumps": victims.jumps,
             "killed": killed, "requests": verdict.requests, "committed": verdict.committed,
             "pending": verdict.pending, "refused": verdict.refused, "sent_again": resent,
             "lost": verdict.lost, "doubled": verdict.doubled, "stranded": verdict.stranded, "first": verdict.first,
@@ -226,6 +256,7 @@ fn tell(
     let killed: Vec<String> =
         NAMES.iter().zip(victims.killed).map(|(name, count)| format!("{name} {count} times")).collect();
     let rows = [
+        ("clocks that jumped", victims.jumps.into()),
         ("requests", verdict.requests),
         ("told committed", verdict.committed),
         ("told on its way, and ended", verdict.pending),
