@@ -127,7 +127,7 @@ fn every_mutant_applies_and_names_a_test_that_is_there() {
         }
         let parts: Vec<&str> = mutant.test.split(' ').collect();
         let [package, program, path] = parts[..] else { panic!("{}: {}", mutant.name, mutant.test) };
-        let test = path.split("::").filter(|part| !["sqlite", "postgres"].contains(part)).next_back().unwrap();
+        let test = path.rsplit("::").find(|part| !["sqlite", "postgres"].contains(part)).unwrap();
         let folder =
             if program == "lib" { format!("crates/{package}/src/") } else { format!("crates/{package}/tests/") };
         let there =

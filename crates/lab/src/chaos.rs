@@ -1,5 +1,8 @@
 //! `bursar chaos`: load while everything is killed in turn; then the clients' own records are held against what is there.
 
+mod restore;
+
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,6 +23,7 @@ use crate::postgres::PrivatePostgres;
 use crate::rig::customers::{Counters, Customer, Verdict, drain};
 use crate::rig::process::Process;
 use crate::rig::{Rig, program, trouble};
+use restore::{Restores, Side};
 
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
@@ -47,6 +51,9 @@ pub struct Arguments {
     /// Servers are started with clocks that differ, mostly by a second or two
     #[arg(long)]
     clock_jumps: bool,
+    /// After every fifth kill yesterday's copy of the database or of the spot engine is put back; servers must refuse that
+    #[arg(long)]
+    restores: bool,
     /// Draws what is asked for, who is killed, and when
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -81,6 +88,8 @@ struct Victims {
     /// Whether clocks jump, and how often one has.
     clock_jumps: bool,
     jumps: u32,
+    spot_address: SocketAddr,
+    restores: Restores,
 }
 
 const NAMES: [&str; 3] = ["server", "spot", "database"];
@@ -146,7 +155,8 @@ async fn transfers(arguments: &Arguments, json: bool) -> CommandResult {
         EngineName::Sqlite => None,
     };
     std::fs::create_dir_all(&folder.0).map_err(|error| trouble("the folder could not be made", error))?;
-    let url = postgres.as_ref().map_or_else(|| sqlite_url(&folder.0.join("bursar.db")), PrivatePostgres::url);
+    let file = folder.0.join("database").join("bursar.db");
+    let url = postgres.as_ref().map_or_else(|| sqlite_url(&file), PrivatePostgres::url);
     let (rig, db, coins) = Rig::prepare(&folder.0, &url, "chaos", USERS).await?;
     db.close().await;
     let spot = rig.start_spot("127.0.0.1:0").await?;
@@ -160,7 +170,10 @@ async fn transfers(arguments: &Arguments, json: bool) -> CommandResult {
         servers.push(Some(server));
     }
     let secret = rig.secret.clone();
+    let spot_address = spot.address;
     let mut victims = Victims {
+        spot_address,
+        restores: Restores::default(),
         rig,
         servers,
         spot: Some(spot),
@@ -187,6 +200,13 @@ async fn transfers(arguments: &Arguments, json: bool) -> CommandResult {
     for number in 0..arguments.kills {
         tokio::time::sleep(Duration::from_millis(100 + random.below(900))).await;
         victims.kill(usize::try_from(number).unwrap_or(0) % kinds, &mut random).await?;
+        if arguments.restores && number % 5 == 1 {
+            victims.back_up().await?;
+        }
+        if arguments.restores && number % 5 == 4 {
+            let side = if number % 10 == 4 { Side::Database } else { Side::Spot };
+            victims.restore(side).await?;
+        }
         bar.inc(1);
         bar.set_message(counters.to_string());
     }
@@ -245,6 +265,10 @@ fn tell(
         say(json!({
             "chaos": "transfer", "engine": arguments.engine.name(), "seed": arguments.seed, "kills": arguments.kills, "servers": arguments.servers,
             "shared_users": arguments.shared_users, "clock_jumps": victims.jumps,
+            "restores": {
+                "database": victims.restores.database, "spot": victims.restores.spot,
+                "refused": victims.restores.refused, "unnoticed": victims.restores.unnoticed,
+            },
             "killed": killed, "requests": verdict.requests, "committed": verdict.committed,
             "pending": verdict.pending, "refused": verdict.refused, "sent_again": resent,
             "lost": verdict.lost, "doubled": verdict.doubled, "stranded": verdict.stranded, "first": verdict.first,
@@ -257,6 +281,9 @@ fn tell(
         NAMES.iter().zip(victims.killed).map(|(name, count)| format!("{name} {count} times")).collect();
     let rows = [
         ("clocks that jumped", victims.jumps.into()),
+        ("old copies put back", (victims.restores.database + victims.restores.spot).into()),
+        ("old copies that a server refused", victims.restores.refused.len() as u64),
+        ("old copies that nobody noticed", victims.restores.unnoticed.into()),
         ("requests", verdict.requests),
         ("told committed", verdict.committed),
         ("told on its way, and ended", verdict.pending),

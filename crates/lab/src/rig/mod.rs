@@ -100,6 +100,11 @@ impl Rig {
         }
     }
 
+    /// Where the database file of `bursar chaos` is, with what belongs to it.
+    pub fn database_folder(&self) -> PathBuf {
+        self.folder.join("database")
+    }
+
     pub fn spot_folder(&self) -> PathBuf {
         self.folder.join("spot")
     }

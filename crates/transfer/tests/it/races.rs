@@ -4,6 +4,7 @@
 //! SQLite has one writer, so there is nothing to race there. What goes wrong without which clause is in `tests/mutants`.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use domain::ledger::{Movement, OpKey, Operation, Reference};
 use domain::transfer::{Direction::*, Rejection, State, Transfer};
@@ -26,8 +27,10 @@ fn on_postgres(test: impl AsyncFnOnce(&TestDb)) {
     on(Engine::Postgres, test);
 }
 
-/// Another server on the same database and the same engine.
+/// Another server on the same database and the same engine. Time passes, or a node number that is used again would make the
+/// same ids again.
 fn server(world: &World, db: Db, node: u16, settings: Settings) -> Coordinator {
+    world.wait(Duration::from_millis(2));
     coordinator(db, world.leg.clone(), world.clock.clone(), node, settings)
 }
 
@@ -262,7 +265,7 @@ fn postgres_a_due_transfer_is_claimed_by_one_and_nobody_waits() {
         let world = World::open(db, MOST_POINTS).await;
         for at in 0.. {
             let transfer = stuck(&world, at + 1, 3_000).await;
-            world.wait(std::time::Duration::from_secs(60));
+            world.wait(Duration::from_secs(60));
             let claim = async |db: Db, node| server(&world, db, node, settings()).claim(100).await.unwrap();
             let met = meet(db, at, async |db| claim(db, 11).await, async |db| claim(db, 12).await).await;
             assert!(!met.waited, "point {at}: what another has locked is left to it");
