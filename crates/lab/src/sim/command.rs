@@ -52,6 +52,20 @@ fn progress(json: bool, length: u64, what: &str) -> ProgressBar {
     bar
 }
 
+/// From this length on every counter of a run is promised: one that is zero means that the simulator has stopped doing what
+/// it says. Shorter runs promise nothing; the tests add several of them up.
+const LEAST_OPS: u64 = 100_000;
+const LEAST_TRANSFERS: u64 = 20_000;
+
+/// Fails a run that is long enough to have seen everything, and has not.
+fn check_promises(seed: u64, missing: &[&str], length: u64, least: u64, replay: &str) -> CommandResult {
+    if length < least || missing.is_empty() {
+        return Ok(());
+    }
+    let what = format!("the laws held, but this was promised and never happened: {}", missing.join(", "));
+    Err(failed(seed, &what, replay))
+}
+
 fn failed(seed: u64, difference: &str, replay: &str) -> Failure {
     Failure {
         code: "SIMULATION_FAILED".into(),
@@ -86,6 +100,7 @@ fn spot(arguments: &SpotArguments, json: bool) -> CommandResult {
         ("snapshots", report.snapshots),
         ("clean_restarts", report.clean_restarts),
     ];
+    let missing: Vec<&str> = fields.iter().filter(|(_, times)| *times == 0).map(|(name, _)| *name).collect();
     if json {
         let mut body = json!({ "sim": "spot", "seed": arguments.seed, "agreed": true });
         fields.iter().for_each(|(name, value)| body[*name] = (*value).into());
@@ -96,7 +111,7 @@ fn spot(arguments: &SpotArguments, json: bool) -> CommandResult {
         say(table(&["what happened", "times"], &[1], &rows));
         say(format!("seed {}: the engine agreed with the model after every batch and every recovery", arguments.seed));
     }
-    Ok(())
+    check_promises(arguments.seed, &missing, arguments.ops, LEAST_OPS, &replay)
 }
 
 /// A folder for the simulated database, gone when the run is over, however it ends.
@@ -147,10 +162,9 @@ fn transfer(arguments: &TransferArguments, json: bool) -> CommandResult {
         }
     });
     bar.finish_and_clear();
+    let replay = format!("bursar sim transfer --seed {seed} --transfers {transfers}");
     let report = result.map_err(|error| match error {
-        SimError::Broken(law) => {
-            failed(seed, &law, &format!("bursar sim transfer --seed {seed} --transfers {transfers}"))
-        }
+        SimError::Broken(law) => failed(seed, &law, &replay),
         SimError::Store(error) => error.into(),
         SimError::Spot(error) => error.into(),
         SimError::SetUp(what) => failed(seed, &what, "and is a bug of the simulator"),
@@ -171,5 +185,21 @@ fn transfer(arguments: &TransferArguments, json: bool) -> CommandResult {
             "seed {seed}, run {hash}: nothing was created, lost or stranded, and all that was told stayed true"
         ));
     }
-    Ok(())
+    check_promises(seed, &report.missing(), transfers, LEAST_TRANSFERS, &replay)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_in_which_a_promised_fault_never_happened_fails() {
+        let check = |missing: &[&str], length| check_promises(1, missing, length, LEAST_TRANSFERS, "again");
+        assert!(check(&[], LEAST_TRANSFERS).is_ok());
+        assert!(check(&["calls_lost"], LEAST_TRANSFERS - 1).is_ok(), "too short to promise anything");
+        let failure = check(&["calls_lost", "commits_called"], LEAST_TRANSFERS).expect_err("promised");
+        assert_eq!(failure.code, "SIMULATION_FAILED");
+        assert!(failure.messages[0].ends_with("never happened: calls_lost, commits_called"), "{:?}", failure.messages);
+        assert!(!Report::default().missing().is_empty());
+    }
 }

@@ -10,5 +10,7 @@ mod id_maker;
 mod intake;
 mod operator;
 mod pair;
+mod races;
 mod step;
+mod storm;
 mod support;

@@ -10,6 +10,10 @@ use domain::{Amount, AssetId, UserId, random::Random};
 use transfer::create::{Created, TransferOrder};
 
 pub(crate) const USERS: i64 = 40;
+/// What a user may move in a day: so many transfers, and so many units of an asset. Busy users reach both in a run.
+pub(crate) const DAILY_TRANSFERS: i64 = 500;
+pub(crate) const DAILY_AMOUNT: i64 = 800_000;
+const DAY_MICROS: i64 = 86_400_000_000;
 // What is remembered is bounded, so that the memory of a run does not grow with its length.
 const ENDED_MAX: usize = 256;
 const NAMES_MAX: usize = 4_096;
@@ -46,6 +50,8 @@ pub(crate) struct Clients {
     names: BTreeMap<Name, Named>,
     name_order: VecDeque<Name>,
     named: u64,
+    /// How often each user has transferred, by day and asset, and how much: the last few days.
+    days: BTreeMap<(i64, UserId, AssetId), (i64, i64)>,
     /// Rows of transfers as they once were, for workers that are behind.
     pub rows: Vec<Transfer>,
 }
@@ -152,7 +158,26 @@ impl Clients {
         if self.open.insert(id, known).is_some() {
             return Err(format!("transfer {id} was made twice"));
         }
+        self.count(transfer)?;
         self.see(transfer);
+        Ok(())
+    }
+
+    /// Holds the daily limits against every transfer that was recorded, whichever process accepted it.
+    fn count(&mut self, transfer: &Transfer) -> Result<(), String> {
+        let (day, user) = (transfer.created_at.micros().div_euclid(DAY_MICROS), transfer.user);
+        // No create is open for longer than a day.
+        self.days.retain(|(counted, _, _), _| day - counted <= 2);
+        let used = self.days.entry((day, user, transfer.asset)).or_default();
+        *used = (used.0 + 1, used.1 + transfer.amount.units());
+        let amount = used.1;
+        let all = |asset: &AssetId| self.days.get(&(day, user, *asset)).map_or(0, |used| used.0);
+        let count: i64 = self.assets.iter().map(all).sum();
+        if count > DAILY_TRANSFERS || amount > DAILY_AMOUNT {
+            return Err(format!(
+                "{transfer:?} is transfer {count} of its user on its day, and takes the sum to {amount}"
+            ));
+        }
         Ok(())
     }
 

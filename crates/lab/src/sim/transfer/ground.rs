@@ -11,7 +11,7 @@ use store::catalog::{Author, Catalog, read_assets};
 use store::ledger::{NewAccount, Opened};
 use store::{Db, Options};
 
-use super::clients::USERS;
+use super::clients::{DAILY_AMOUNT, USERS};
 use super::laws::{FUNDS, Ground};
 use super::run::SimError;
 
@@ -63,8 +63,7 @@ fn catalog() -> Result<Catalog, SimError> {
     let limits = TransferLimits {
         min: Amount::from_units(10),
         max: Amount::from_units(FUNDS),
-        // More than a run can move in a day: the daily limit has tests of its own.
-        daily: Amount::from_units(i64::MAX / 4),
+        daily: Amount::from_units(DAILY_AMOUNT),
     };
     for symbol in ["USDT", "BTC"] {
         let symbol: domain::Symbol = symbol.parse().map_err(|_| broken("a symbol"))?;

@@ -14,6 +14,7 @@ use transfer::metrics::Metrics;
 use transfer::scanner;
 use transfer::settings::Settings;
 
+use super::clients::DAILY_TRANSFERS;
 use super::database::Database;
 use super::line::SimLeg;
 use super::turn::Work;
@@ -102,7 +103,8 @@ impl Process {
         let call_timeout = if impatient { IMPATIENCE } else { PATIENCE };
         // No other timeout may end a call: the task would go on without having given its turn back.
         let (slack, glance) = (Duration::ZERO, call_timeout);
-        let settings = Settings { call_timeout, slack, glance, daily_transfers: 0, ..Settings::default() };
+        let settings =
+            Settings { call_timeout, slack, glance, daily_transfers: DAILY_TRANSFERS, ..Settings::default() };
         let metrics = Arc::new(Metrics::default());
         let coordinator = Arc::new(Coordinator::new(db, leg, clock, ids, settings, metrics));
         Self { coordinator, tasks: Vec::new() }
@@ -234,6 +236,8 @@ impl World {
                     self.report.rejected += 1;
                     let other = *rejection == Rejection::DuplicateRequest;
                     self.report.names_with_other_content += u64::from(other);
+                    self.report.daily_counts_full += u64::from(*rejection == Rejection::DailyLimitExceeded);
+                    self.report.daily_amounts_full += u64::from(*rejection == Rejection::DailyAmountExceeded);
                     self.note(15, &[i64::from(other)]);
                     Ok(())
                 }

@@ -16,6 +16,12 @@ macro_rules! counters {
                 vec![$((stringify!($name), self.$name),)*]
             }
 
+            /// What a run of this length promises, and what did not happen in it.
+            pub fn missing(&self) -> Vec<&'static str> {
+                let all = [self.happened(), self.faults()].concat();
+                all.into_iter().filter(|(_, times)| *times == 0).map(|(name, _)| name).collect()
+            }
+
             /// What went wrong around them.
             pub fn faults(&self) -> Vec<(&'static str, u64)> {
                 vec![$((stringify!($fault), self.$fault),)*]
@@ -32,6 +38,9 @@ counters! {
         wishes;
         batches;
         rejected;
+        /// Rejected because a daily limit was used up: the number of transfers, and the sum of an asset.
+        daily_counts_full;
+        daily_amounts_full;
         duplicates;
         committed_to_spot;
         committed_to_funding;
@@ -41,7 +50,7 @@ counters! {
         rolled_back_to_funding;
         /// A transfer whose way back took more than one commit.
         compensating;
-        /// Calls that make a withdrawal final. Only in some runs is the engine one that freezes first.
+        /// Calls that make a withdrawal final: in one half of each run the engine is one that freezes first.
         commits_called;
         /// Turns that the scheduler gave.
         turns;
