@@ -132,6 +132,7 @@ pub struct Transfer {
     pub longest_pause_ms: u32,
     pub alert_tries: u32,
     pub alert_after_s: u32,
+    pub check_interval_s: u32,
     pub queue: u32,
     pub lanes: u32,
 }
@@ -146,6 +147,7 @@ impl Default for Transfer {
             longest_pause_ms: 60_000,
             alert_tries: 10,
             alert_after_s: 300,
+            check_interval_s: 60,
             queue: 10_000,
             lanes: 2,
         }
@@ -270,6 +272,7 @@ impl Config {
             ("transfer.longest_pause_ms", self.transfer.longest_pause_ms, 1, 3_600_000),
             ("transfer.alert_tries", self.transfer.alert_tries, 1, 1_000_000),
             ("transfer.alert_after_s", self.transfer.alert_after_s, 1, 1_000_000),
+            ("transfer.check_interval_s", self.transfer.check_interval_s, 1, 3_600),
             ("transfer.queue", self.transfer.queue, 1, 1_000_000),
             ("transfer.lanes", self.transfer.lanes, 1, 64),
         ];

@@ -53,6 +53,11 @@ impl PerSecond {
         Self { limit, shards: (0..SHARDS).map(|_| Mutex::default()).collect() }
     }
 
+    /// 0 is no limit.
+    pub fn limit(&self) -> u32 {
+        u32::try_from(self.limit).unwrap_or(u32::MAX)
+    }
+
     pub fn allow(&self, user: UserId, now: Timestamp) -> Result<(), RetryAfter> {
         if self.limit == 0 {
             return Ok(());

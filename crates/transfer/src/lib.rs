@@ -12,6 +12,8 @@
 //! | [`assets`] | the assets of the database, in memory |
 //! | [`operator`] | what a person may do with a transfer that is stuck |
 //! | [`audit`] | compares the two ends |
+//! | [`invariant`] | the same of the totals, by itself while traffic runs; an asset that does not add up is stopped |
+//! | `room` | how much may come back from the engine |
 //! | [`id_maker`] | ids, made with a leased node number |
 //! | [`metrics`] | counters |
 //! | [`pair`] | the database and its spot engine are a pair: identities, counters, the gate |
@@ -26,11 +28,13 @@ pub mod coordinator;
 pub mod create;
 pub mod id_maker;
 pub mod intake;
+pub mod invariant;
 pub mod leg;
 pub mod metrics;
 pub mod operator;
 pub mod pair;
 pub mod readiness;
+mod room;
 pub mod scanner;
 pub mod settings;
 mod update;

@@ -15,6 +15,7 @@ pub mod migrate;
 pub mod openapi;
 pub mod serve;
 pub mod spot;
+pub mod stops;
 pub mod token;
 pub mod transfer;
 pub mod utxo;

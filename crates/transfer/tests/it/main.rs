@@ -6,6 +6,7 @@ mod crash;
 mod create;
 mod http_leg;
 mod id_maker;
+mod invariant;
 mod operator;
 mod pair;
 mod step;
