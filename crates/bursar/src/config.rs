@@ -133,6 +133,7 @@ pub struct Transfer {
     pub alert_tries: u32,
     pub alert_after_s: u32,
     pub clocks_apart_ms: u32,
+    pub check_interval_s: u32,
     pub queue: u32,
     pub lanes: u32,
 }
@@ -148,6 +149,7 @@ impl Default for Transfer {
             alert_tries: 10,
             alert_after_s: 300,
             clocks_apart_ms: 5_000,
+            check_interval_s: 60,
             queue: 10_000,
             lanes: 2,
         }
@@ -274,6 +276,7 @@ impl Config {
             ("transfer.alert_after_s", self.transfer.alert_after_s, 1, 1_000_000),
             // Much less than the minute for which the node number of a server that ended is not lent.
             ("transfer.clocks_apart_ms", self.transfer.clocks_apart_ms, 100, 20_000),
+            ("transfer.check_interval_s", self.transfer.check_interval_s, 1, 3_600),
             ("transfer.queue", self.transfer.queue, 1, 1_000_000),
             ("transfer.lanes", self.transfer.lanes, 1, 64),
         ];

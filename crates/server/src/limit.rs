@@ -58,6 +58,11 @@ impl PerSecond {
         if self.limit == 0 { None } else { Some(self.limit) }
     }
 
+    /// 0 is no limit.
+    pub fn limit(&self) -> u32 {
+        u32::try_from(self.limit).unwrap_or(u32::MAX)
+    }
+
     /// Lets a request through that counts as `count`, whole or not at all.
     pub fn allow(&self, user: UserId, count: usize, now: Timestamp) -> Result<(), RetryAfter> {
         if self.limit == 0 {

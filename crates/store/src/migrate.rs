@@ -33,6 +33,7 @@ migrations! {
     3 "0003_utxo";
     4 "0004_unproven";
     5 "0005_pair";
+    6 "0006_stops";
 }
 
 impl Migration {

@@ -175,6 +175,8 @@ pub async fn prepare_every_statement(db: &TestDb) -> Result<usize, String> {
         crate::transfer::sums::STATEMENTS,
         crate::transfer::funding_account::STATEMENTS,
         crate::transfer::unproven::STATEMENTS,
+        crate::transfer::flow::STATEMENTS,
+        crate::transfer::stops::STATEMENTS,
         crate::transfer::write::STATEMENTS,
         crate::utxo::balance::STATEMENTS,
         #[cfg(feature = "lab")]

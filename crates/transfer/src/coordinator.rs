@@ -20,7 +20,7 @@ use domain::transfer::{Direction, State, Transfer};
 use domain::{AccountId, AccountKind, AssetId, Clock, Timestamp, UserId};
 use store::error::Constraint;
 use store::ledger::{NewAccount, Opened};
-use store::transfer::{claim, lock_with_accounts, read};
+use store::transfer::{Locked, claim, lock_with_accounts, read};
 use store::{Db, StoreError, Writes, transact};
 
 use crate::create::{Begin, Created, PreparedOrder, RemoteSource, TransferOrder, record};
@@ -29,6 +29,7 @@ use crate::leg::{Answer, Call, Holding, Leg, Reason, Verb};
 use crate::metrics::Metrics;
 use crate::pair::Gate;
 use crate::readiness::{Readiness, Trouble};
+use crate::room::Room;
 use crate::settings::{Settings, micros};
 use crate::update::{RemoteEvent, Terms, TransferUpdate, advance, remote_verb, write};
 
@@ -56,6 +57,7 @@ pub struct Coordinator {
     metrics: Arc<Metrics>,
     readiness: Arc<Readiness>,
     gate: Gate,
+    room: Room,
     /// `clearing:spot` of each asset. Accounts are never removed, so an entry stays true.
     clearing: RwLock<HashMap<AssetId, AccountId>>,
 }
@@ -90,6 +92,7 @@ impl Coordinator {
             metrics,
             readiness: Arc::default(),
             gate: Gate::default(),
+            room: Room::default(),
             clearing: RwLock::default(),
         }
     }
@@ -118,6 +121,10 @@ impl Coordinator {
 
     pub(crate) fn next_id(&self) -> Result<Id<id::Transfer>, NoLease> {
         self.ids.next(&*self.clock)
+    }
+
+    pub const fn settings(&self) -> &Settings {
+        &self.settings
     }
 
     /// Whether ids can be made.
@@ -305,8 +312,8 @@ impl Coordinator {
         let seen: HashMap<Id<id::Transfer>, State> =
             work.iter().map(|work| (work.transfer.id, work.transfer.state)).collect();
         let terms = self.terms(clearing);
-        let (mut updates, elsewhere) = transact!(self.db, tx => {
-            let (rows, accounts) = lock_with_accounts(tx, &ids).await?;
+        let committed = transact!(self.db, tx => {
+            let Locked { transfers: rows, accounts, stopped } = lock_with_accounts(tx, &ids).await?;
             if rows.len() != ids.len() {
                 return Err(StoreError::Corrupt { what: format!("of {} transfers {} are there", ids.len(), rows.len()) });
             }
@@ -324,10 +331,16 @@ impl Coordinator {
                 }
             }
             let mut writes = Writes::default();
+            let read = self.room.hold_back(tx, &mut updates, &stopped, &terms).await?;
             advance(tx, &mut updates, Some(accounts), &terms, &mut writes).await?;
             write(tx, &mut updates, terms.at, &mut writes).await?;
-            Ok((updates, elsewhere))
-        })?;
+            Ok((updates, elsewhere, read))
+        });
+        if committed.is_err() {
+            self.room.forget(work.iter().map(|work| work.transfer.asset));
+        }
+        let (mut updates, elsewhere, read) = committed?;
+        self.room.note(&updates, read);
         self.metrics.advanced(&updates);
         updates.extend(elsewhere.into_iter().map(TransferUpdate::left_to_others));
         Ok(updates)

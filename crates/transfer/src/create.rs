@@ -239,6 +239,9 @@ impl Gate {
         }
         if let Ok(funding) = funding {
             check_asset(funding.asset_status, funding.internal_transfer_enabled)?;
+            if funding.stopped && order.direction == Direction::ToFunding {
+                return Err(Rejection::TransferStopped);
+            }
             check_amount(order.amount, &funding.limits)?;
         }
         let funding = match (funding, prepared.source) {

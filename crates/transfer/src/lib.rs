@@ -13,6 +13,8 @@
 //! | [`operator`] | what a person may do with a transfer that is stuck |
 //! | [`audit`] | compares the two ends |
 //! | [`clocks`] | compares our clock with the database's and the engine's, and keeps the lease on the node number |
+//! | [`invariant`] | the same of the totals, by itself while traffic runs; an asset that does not add up is stopped |
+//! | `room` | how much may come back from the engine |
 //! | [`id_maker`] | ids, made with a leased node number |
 //! | [`metrics`] | counters |
 //! | [`pair`] | the database and its spot engine are a pair: identities, counters, the gate |
@@ -29,12 +31,14 @@ pub mod coordinator;
 pub mod create;
 pub mod id_maker;
 pub mod intake;
+pub mod invariant;
 pub mod leg;
 pub mod metrics;
 pub mod operator;
 pub mod pair;
 pub mod readiness;
 pub mod reconcile;
+mod room;
 pub mod scanner;
 pub mod settings;
 mod update;

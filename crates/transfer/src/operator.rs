@@ -9,7 +9,7 @@ use domain::transfer::{Direction, State, Transfer, plan};
 use domain::{AccountId, AccountKind, Approval, AssetId};
 use store::ledger::{NewAccount, Opened};
 use store::transfer::{
-    Changed, History, Unproven, change, lock, lock_with_accounts, mark_unproven, read, write_history,
+    Changed, History, Locked, Unproven, change, lock, lock_with_accounts, mark_unproven, read, write_history,
 };
 use store::{StoreError, Writes, transact};
 
@@ -117,7 +117,7 @@ impl Coordinator {
         let note = format!("resolved without proof as {} by {approval}; evidence: {evidence}", wanted.words());
         let mark = Unproven { answer, approval: approval.clone(), evidence: evidence.to_owned() };
         let ended = transact!(self.db(), tx => {
-            let (rows, accounts) = lock_with_accounts(tx, &[id]).await?;
+            let Locked { transfers: rows, accounts, .. } = lock_with_accounts(tx, &[id]).await?;
             let Some(row) = rows.into_iter().next() else { return Ok(Err(OperatorError::NotFound(id))) };
             if row.state.is_terminal() {
                 return Ok(Err(OperatorError::Ended(id, row.state)));

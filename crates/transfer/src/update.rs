@@ -64,6 +64,8 @@ pub(crate) struct TransferUpdate {
     /// The remote leg was asked and did not decide: the transfer waits for its next turn.
     pub waits: bool,
     changed: bool,
+    /// What this transaction gave to `clearing:spot`, or took from it, in ledger units.
+    given: i128,
 }
 
 impl TransferUpdate {
@@ -71,14 +73,33 @@ impl TransferUpdate {
     pub fn new(transfer: Transfer) -> Self {
         let path = vec![transfer.state];
         let reason = "accepted".to_owned();
-        Self { transfer, seen: None, path, reason, confirmed: false, deposited: false, waits: false, changed: true }
+        Self {
+            transfer,
+            seen: None,
+            path,
+            reason,
+            confirmed: false,
+            deposited: false,
+            waits: false,
+            changed: true,
+            given: 0,
+        }
     }
 
     /// For a transfer whose row this transaction has locked.
     pub fn known(transfer: Transfer) -> Self {
         let (seen, path) = (Some(transfer.state), vec![transfer.state]);
-        let reason = String::new();
-        Self { transfer, seen, path, reason, confirmed: false, deposited: false, waits: false, changed: false }
+        Self {
+            transfer,
+            seen,
+            path,
+            reason: String::new(),
+            confirmed: false,
+            deposited: false,
+            waits: false,
+            changed: false,
+            given: 0,
+        }
     }
 
     /// Another worker has moved the transfer on, and drives it from here.
@@ -160,6 +181,41 @@ impl TransferUpdate {
         Ok(())
     }
 
+    /// Whether this transaction will credit the user's funding account from `clearing:spot`. Of an engine that freezes it
+    /// is not known whether it was done before: then it does not count.
+    pub fn will_credit(&self, freezes: bool) -> bool {
+        let due = match self.transfer.state {
+            State::SourceDone => true,
+            State::TargetPending => !freezes,
+            State::Init
+            | State::SourcePending
+            | State::Committed
+            | State::Failed
+            | State::Compensating
+            | State::RolledBack => false,
+        };
+        due && self.transfer.direction == Direction::ToFunding && !self.waits && !self.deposited
+    }
+
+    /// Leaves the transfer on its way, without the step that would bring money to FUNDING or ask for it.
+    pub fn hold_back(&mut self, reason: &Reason, terms: &Terms<'_>) -> Result<(), StoreError> {
+        if self.waits || self.transfer.direction == Direction::ToSpot {
+            return Ok(());
+        }
+        match self.transfer.state {
+            State::Init => self.happen(Event::SourceCall)?,
+            State::SourceDone => self.happen(Event::TargetCall)?,
+            State::SourcePending | State::TargetPending => {}
+            // The way back to SPOT is open.
+            State::Compensating | State::Committed | State::Failed | State::RolledBack => return Ok(()),
+        }
+        self.wait(reason, terms.at, terms.settings)
+    }
+
+    pub const fn given(&self) -> i128 {
+        self.given
+    }
+
     /// Takes the transfer on as far as no leg has to be asked, and says what the ledger must do next, if anything.
     fn local_operation(&mut self, clearing: AccountId) -> Result<Option<Operation>, StoreError> {
         loop {
@@ -200,6 +256,13 @@ impl TransferUpdate {
                 return self.wait(&reason, at, settings);
             }
         };
+        if reply == Reply::First(Outcome::Applied) && plan(self.transfer.state) == Action::Deposit {
+            let amount = i128::from(self.transfer.amount.units());
+            self.given = match self.transfer.direction {
+                Direction::ToSpot => amount,
+                Direction::ToFunding => -amount,
+            };
+        }
         let refused = match outcome {
             Outcome::Applied => None,
             Outcome::Refused(refusal) => Some(funding::reason(refusal)),

@@ -194,7 +194,7 @@ fn bad(error: BadAdjustment) -> Failure {
     }
 }
 
-async fn known_asset(db: &Db, text: &str) -> Result<(AssetId, Asset), Failure> {
+pub async fn known_asset(db: &Db, text: &str) -> Result<(AssetId, Asset), Failure> {
     let assets = read_assets(&mut db.read().await?).await?;
     let symbols: Vec<String> = assets.values().map(|asset| asset.symbol.to_string()).collect();
     assets.into_iter().find(|(_, asset)| asset.symbol.as_str() == text).ok_or_else(|| {

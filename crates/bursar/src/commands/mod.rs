@@ -16,6 +16,7 @@ pub mod openapi;
 pub mod reconcile;
 pub mod serve;
 pub mod spot;
+pub mod stops;
 pub mod token;
 pub mod transfer;
 pub mod utxo;

@@ -22,11 +22,12 @@ use terminal::output::say;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
+use transfer::audit::AuditError;
 use transfer::leg::Leg;
 use transfer::leg::http::HttpLeg;
 use transfer::leg::spot::SpotLeg;
 use transfer::pair::{self, PairError};
-use transfer::{Assets, Coordinator, IdMaker, Intake, IntakeSettings, Lent, Metrics, Settings, scanner};
+use transfer::{Assets, Coordinator, IdMaker, Intake, IntakeSettings, Lent, Metrics, Settings, invariant, scanner};
 
 use super::{Context, spot as spot_command};
 use crate::config::{Config, SpotKind};
@@ -65,6 +66,19 @@ pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
         let hint = "stop servers that are not needed; a lease ends two minutes after its server";
         return Err(Failure::bad_input("NODE_NUMBERS_EXHAUSTED", "all node numbers are lent", hint));
     }
+    // Before the first request: what the engine has too much must not come back.
+    let compared = config.spot.kind != SpotKind::Http;
+    if compared && let Err(error) = invariant::check_and_stop(&coordinator).await {
+        match error {
+            AuditError::Store(error) => {
+                remote.stop().await;
+                db.close().await;
+                return Err(error.into());
+            }
+            // It is elsewhere, and not there yet. The check is made as soon as it answers.
+            AuditError::NoAnswer | AuditError::NotTold => {}
+        }
+    }
     let intake = Intake::open(Arc::clone(&coordinator), intake_settings(config));
     let app = Arc::new(App {
         intake,
@@ -83,6 +97,10 @@ pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
         let stopped = stopped.clone();
         let patience = Duration::from_millis(config.transfer.call_timeout_ms.into());
         tokio::spawn(async move { keeper.keep(PAIR_PAUSE, patience, stopped).await })
+    });
+    let checks = compared.then(|| {
+        let interval = Duration::from_secs(config.transfer.check_interval_s.into());
+        tokio::spawn(invariant::watch(Arc::clone(&coordinator), interval, stopped.clone()))
     });
     let background = [
         tokio::spawn({
@@ -122,6 +140,9 @@ pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
     scanner.await.map_err(ended)?;
     if let Some(keeping) = keeping {
         keeping.await.map_err(ended)?;
+    }
+    if let Some(checks) = checks {
+        checks.await.map_err(ended)?;
     }
     background.iter().for_each(tokio::task::JoinHandle::abort);
     coordinator.give_back_lease().await;

@@ -16,8 +16,8 @@ use transfer::leg::Reason;
 use transfer::operator::{Author, OperatorError, Wanted};
 use transfer::{Assets, Coordinator, pair};
 
-use super::approval::approval;
-use super::{Context, serve};
+use super::approval::{ApprovalArguments, approval};
+use super::{Context, serve, stops};
 
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
@@ -44,6 +44,26 @@ pub enum Command {
         #[command(flatten)]
         author: AuthorArguments,
     },
+    /// Stop transfers of an asset from SPOT to FUNDING, on every server: new ones are refused, open ones wait
+    Stop {
+        /// The asset, such as USDT
+        #[arg(long)]
+        asset: String,
+        #[command(flatten)]
+        author: AuthorArguments,
+    },
+    /// Let transfers of a stopped asset go on: two people say so
+    ///
+    /// A stop that the check made by itself comes back with the next check, unless the engine and the books agree by then.
+    Resume {
+        /// The asset, such as USDT
+        #[arg(long)]
+        asset: String,
+        #[command(flatten)]
+        people: ApprovalArguments,
+    },
+    /// List what was stopped, newest first
+    Stops,
     /// Say how a transfer ended; refused unless the legs' own records prove it
     ///
     /// For a transfer whose leg answers, but with nothing that decides. The leg is asked what it remembers: a deposit or
@@ -103,6 +123,9 @@ pub async fn run(context: &Context, command: &Command) -> CommandResult {
     match command {
         Command::List { user, limit, cursor } => show_list(context, *user, *limit, cursor.as_deref()).await,
         Command::Show { id } => show(context, parse(id)?).await,
+        Command::Stop { asset, author } => stops::stop(context, asset, &author.actor, &author.reason).await,
+        Command::Resume { asset, people } => stops::resume(context, asset, &people.approval()?).await,
+        Command::Stops => stops::list(context).await,
         Command::Retry { id, author } => {
             let (db, coordinator) = connect(context).await?;
             let ended = coordinator.retry(parse(id)?, &author.author()).await;

@@ -143,6 +143,7 @@ rejections! {
     InvalidAsset = "INVALID_ASSET", "there is no such asset";
     AssetSuspended = "ASSET_SUSPENDED", "the asset is suspended";
     TransferNotAllowed = "TRANSFER_NOT_ALLOWED", "this asset cannot be moved between own accounts";
+    TransferStopped = "TRANSFER_STOPPED", "transfers of this asset from SPOT to FUNDING are stopped for a check; try again later";
     InvalidAmount = "INVALID_AMOUNT", "the amount must be a plain decimal string greater than zero";
     PrecisionOverflow = "PRECISION_OVERFLOW", "the amount has more decimals than the asset";
     Overflow = "OVERFLOW", "the amount is beyond any balance";

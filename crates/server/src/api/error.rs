@@ -131,6 +131,7 @@ pub const fn status_of(rejection: Rejection) -> StatusCode {
         | Rejection::AccountFrozen
         | Rejection::AccountDisabled
         | Rejection::InsufficientBalance => StatusCode::UNPROCESSABLE_ENTITY,
+        Rejection::TransferStopped => StatusCode::SERVICE_UNAVAILABLE,
         Rejection::DuplicateRequest => StatusCode::CONFLICT,
         Rejection::RateLimitExceeded | Rejection::DailyLimitExceeded | Rejection::DailyAmountExceeded => {
             StatusCode::TOO_MANY_REQUESTS

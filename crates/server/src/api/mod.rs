@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`transfers`] | `/api/v1/internal_transfer…` |
 //! | [`aliases`] | `/api/v1/transfer…`, the older form of the same |
+//! | [`assets`] | `/api/v1/assets` |
 //! | [`balances`] | `/api/v1/balances` |
 //! | [`health`] | `/health/…`, `/metrics` |
 //! | [`openapi`] | `/openapi.json` and a page to browse it |
@@ -12,6 +13,7 @@
 
 pub mod aliases;
 pub mod answer;
+pub mod assets;
 pub mod balances;
 pub mod error;
 pub mod health;
@@ -92,6 +94,7 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/api/v1/internal_transfer/{req_id}", get(transfers::read))
         .route("/api/v1/transfer", post(aliases::create))
         .route("/api/v1/transfer/{req_id}", get(aliases::read))
+        .route("/api/v1/assets", get(assets::read))
         .route("/api/v1/balances", get(balances::read))
         .route("/health/live", get(health::live))
         .route("/health/ready", get(health::ready))
@@ -187,7 +190,7 @@ impl App {
 
     fn limit_many(&self, user: UserId, count: usize) -> Result<(), ApiError> {
         self.per_second.allow(user, count, self.clock.now()).map_err(|wait| {
-            let mut error = ApiError::from(Rejection::RateLimitExceeded);
+            let mut error = assets::name_limit(self, Rejection::RateLimitExceeded, None);
             error.retry_after_s = Some(wait.seconds());
             error
         })

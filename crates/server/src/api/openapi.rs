@@ -7,7 +7,7 @@ use axum::response::{Html, IntoResponse, Response};
 use utoipa::OpenApi;
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
 
-use super::{aliases, answer, balances, error, health, request, transfers};
+use super::{aliases, answer, assets, balances, error, health, request, transfers};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -20,7 +20,7 @@ use super::{aliases, answer, balances, error, health, request, transfers};
     ),
     paths(
         transfers::create, transfers::create_batch, transfers::list, transfers::read,
-        aliases::create, aliases::read, balances::read, health::live, health::ready, health::metrics,
+        aliases::create, aliases::read, assets::read, balances::read, health::live, health::ready, health::metrics,
     ),
     components(schemas(
         request::TransferRequest, request::Account, request::AliasAccount, answer::TransferAnswer, answer::PublicState, error::ErrorBody, error::ErrorAnswer
@@ -28,6 +28,7 @@ use super::{aliases, answer, balances, error, health, request, transfers};
     modifiers(&Token),
     tags(
         (name = "transfers", description = "Move money, and see what became of it"),
+        (name = "assets", description = "What can be moved, where it lives, and every limit"),
         (name = "balances", description = "What there is"),
         (name = "older form", description = "The same under older names"),
         (name = "operations", description = "For whoever looks after the process; no token needed"),

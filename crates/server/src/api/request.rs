@@ -7,9 +7,11 @@ use domain::transfer::{ClientOrderId, Direction, Rejection, Side, check_asset, p
 use domain::{Amount, AmountError, Precision, Symbol, UserId};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
-use transfer::{Assets, TransferOrder};
+use transfer::TransferOrder;
 use utoipa::ToSchema;
 
+use super::App;
+use super::assets::name_limit;
 use super::error::ApiError;
 
 /// Where a user's money can be.
@@ -160,7 +162,7 @@ impl TransferRequest {
     }
 
     /// Checks every rule that needs no database, and makes the order.
-    pub fn order(&self, user: UserId, form: Form, assets: &Assets) -> Result<TransferOrder, ApiError> {
+    pub fn order(&self, user: UserId, form: Form, app: &App) -> Result<TransferOrder, ApiError> {
         if self.user_id.is_some_and(|id| id != user.get()) {
             return Err(Rejection::Forbidden.into());
         }
@@ -180,9 +182,10 @@ impl TransferRequest {
         }
         let direction = Direction::between(from?, to?)?;
         let symbol: Symbol = self.asset.parse().map_err(|_| Rejection::InvalidAsset)?;
-        let (id, asset) = assets.by_symbol(&symbol).ok_or(Rejection::InvalidAsset)?;
+        let (id, asset) = app.assets.by_symbol(&symbol).ok_or(Rejection::InvalidAsset)?;
         check_asset(asset.status, asset.internal_transfer_enabled)?;
-        let amount = parse_amount(&self.amount, &asset)?;
+        let amount =
+            parse_amount(&self.amount, &asset).map_err(|rejection| name_limit(app, rejection, Some(&asset)))?;
         Ok(TransferOrder { user, asset: id, amount, direction, client_order_id })
     }
 }

@@ -6,21 +6,22 @@ use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, Request, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
-use domain::UserId;
 use domain::id::{self, Id};
 use domain::transfer::{ClientOrderId, Direction, Rejection, Side, Transfer};
+use domain::{AssetId, UserId};
 use serde::{Deserialize, Serialize};
 use store::transfer::Filter;
 use transfer::{Created, TransferOrder};
 use utoipa::{IntoParams, ToSchema};
 
 use super::answer::{PublicState, TransferAnswer};
+use super::assets::name_limit;
 use super::error::{ApiError, ErrorAnswer, ErrorBody, json};
 use super::request::{Account, BatchRequest, BatchRequestSchema, Form, TransferRequest, read_object};
 use super::{App, BATCH_BYTES, REQUEST_BYTES, Shared, read_json};
 
 /// The most transfers in one batch.
-const BATCH: usize = 1_000;
+pub(super) const BATCH: usize = 1_000;
 
 /// Move money between own accounts
 ///
@@ -58,16 +59,17 @@ pub(super) async fn ask(
 ) -> Result<Transfer, ApiError> {
     let user = app.admit(headers)?;
     let body = read_json(request, REQUEST_BYTES).await?;
-    let order = TransferRequest::read(&body, user)?.order(user, form, &app.assets)?;
+    let order = TransferRequest::read(&body, user)?.order(user, form, app)?;
     app.limit(user)?;
-    transfer_or_error(app, app.intake.place_one(order).await?)
+    let asset = order.asset;
+    transfer_or_error(app, app.intake.place_one(order).await?, asset)
 }
 
 /// To the client, a transfer that ended without moving the money is an error.
-fn transfer_or_error(app: &App, created: Created) -> Result<Transfer, ApiError> {
+fn transfer_or_error(app: &App, created: Created, asset: AssetId) -> Result<Transfer, ApiError> {
     let transfer = match created {
         Created::Rejected(rejection) => {
-            let mut error = ApiError::from(rejection);
+            let mut error = name_limit(app, rejection, app.assets.all().get(&asset));
             if matches!(rejection, Rejection::DailyLimitExceeded | Rejection::DailyAmountExceeded) {
                 let now = app.clock.now();
                 let until = transfer::create::next_day(now).micros().saturating_sub(now.micros());
@@ -147,7 +149,7 @@ pub async fn create_batch(State(app): Shared, headers: HeaderMap, request: Reque
         return Err(ApiError::invalid(format!("a batch has 1 to {most} transfers")));
     }
     let read = |text: &serde_json::value::RawValue| {
-        TransferRequest::read(text.get().as_bytes(), user)?.order(user, Form::Plain, &app.assets)
+        TransferRequest::read(text.get().as_bytes(), user)?.order(user, Form::Plain, &app)
     };
     let orders: Vec<Result<TransferOrder, ApiError>> = batch.transfers.iter().map(|text| read(text)).collect();
     app.limit_many(user, count)?;
@@ -162,8 +164,8 @@ pub async fn create_batch(State(app): Shared, headers: HeaderMap, request: Reque
     let mut placed = placed.into_iter();
     let assets = app.assets.all();
     let results = orders.into_iter().map(|order| {
-        let created = order.and_then(|_| Ok(placed.next().ok_or_else(ApiError::system)??));
-        match created.and_then(|one| transfer_or_error(&app, one)) {
+        let created = order.and_then(|order| Ok((placed.next().ok_or_else(ApiError::system)??, order.asset)));
+        match created.and_then(|(one, asset)| transfer_or_error(&app, one, asset)) {
             Ok(transfer) => {
                 let transfer = TransferAnswer::new(&transfer, &assets);
                 let status = if transfer.state == PublicState::Pending { 202 } else { 200 };

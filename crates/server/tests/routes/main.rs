@@ -4,6 +4,7 @@
 //! **A refused request changes nothing**: every test of a refusal compares the books of all users before and after.
 #![allow(clippy::unwrap_used, reason = "in a test an unwrap is an assertion")]
 
+mod assets;
 mod bad_http;
 mod bad_input;
 mod balances;

@@ -286,7 +286,7 @@ fn errors() {
               "error": {
                 "code": "PRECISION_OVERFLOW",
                 "docs": "https://bursar.example/docs/errors/PRECISION_OVERFLOW.md",
-                "message": "the amount has more decimals than the asset",
+                "message": "the amount has more decimals than the asset (the limit is 2 decimals)",
                 "request_id": "…"
               }
             }

@@ -5,10 +5,9 @@ use domain::ledger::{Movement, Operation, Outcome, Reference, Reply};
 use domain::{AccountId, AccountKind, Approval, Timestamp};
 
 use super::balances::system_balances;
-use super::post::{AccountRow, LOCK_ACCOUNTS, post};
+use super::post::{lock_accounts, post};
 use crate::audit::{Violation, violation};
 use crate::db::{Db, Tx};
-use crate::dialect::Many;
 use crate::error::StoreError;
 
 statements! {
@@ -58,12 +57,7 @@ async fn adjust(tx: &mut Tx, wanted: &Adjustment, at: Timestamp) -> Result<Adjus
     };
     // The house's accounts too: two adjustments at once must not both spend the last of one. In the order of ids, as
     // everywhere.
-    let ids = Many({
-        let mut ids = vec![from.0, to.0];
-        ids.sort_unstable();
-        ids
-    });
-    fetch_all!(tx, LOCK_ACCOUNTS => AccountRow, ids.clone())?;
+    lock_accounts(tx, &[from, to]).await?;
     let broken = |_| StoreError::Corrupt { what: format!("adjustment {} makes no operation", wanted.key()) };
     let movement = Movement { from, to, asset: wanted.asset(), amount: wanted.amount() };
     let reference = Reference::new(wanted.approval().to_string()).map_err(broken)?;

@@ -18,4 +18,4 @@ pub mod row;
 
 pub use accounts::{NewAccount, Opened, StatusChange, open, set_status};
 pub use adjust::Adjusted;
-pub use post::{MAX_BATCH, decide, load_accounts, post, system_state};
+pub use post::{MAX_BATCH, decide, load_accounts, lock_accounts, post, system_state};

@@ -77,6 +77,14 @@ impl Db {
     }
 }
 
+/// Locks these accounts, system accounts too: for those who must take turns.
+pub async fn lock_accounts(tx: &mut Tx, accounts: &[AccountId]) -> Result<(), StoreError> {
+    let ids = accounts.iter().map(|account| account.0).collect::<BTreeSet<_>>();
+    let ids = Many(ids.into_iter().collect::<Vec<i64>>());
+    fetch_all!(tx, LOCK_ACCOUNTS => AccountRow, ids.clone())?;
+    Ok(())
+}
+
 /// Posts a batch within a transaction: each operation has its own outcome, and one refused does not spoil its
 /// neighbours. Later operations see what earlier ones did.
 pub async fn post(tx: &mut Tx, operations: &[Operation], at: Timestamp) -> Result<Vec<Reply>, StoreError> {

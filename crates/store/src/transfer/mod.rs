@@ -8,6 +8,8 @@
 //! | [`sums`] | what transfers come to, to be compared with the remote leg |
 //! | [`funding_account`] | the accounts that new transfers concern, locked, with the rules of their assets |
 //! | `audit` | every history is legal, and the journal says the same as the states |
+//! | [`flow`] | what went through `clearing:spot`, and what is on its way |
+//! | [`stops`] | assets whose transfers from SPOT to FUNDING are stopped |
 //! | [`unproven`] | transfers that two people ended without proof |
 //! | [`days`] | what daily limits have used up |
 //!
@@ -17,9 +19,11 @@
 
 pub(crate) mod audit;
 pub mod days;
+pub mod flow;
 pub mod funding_account;
 pub mod read;
 pub mod row;
+pub mod stops;
 pub mod sums;
 pub mod unproven;
 pub mod write;
@@ -27,5 +31,6 @@ pub mod write;
 pub use days::{Day, lock_days, set_days};
 pub use funding_account::{FundingAccount, lock_funding_accounts};
 pub use read::{Filter, HistoryRow, histories, history, list, open, page, read, read_by_orders};
+pub use stops::{Stop, read_stops, stop_asset};
 pub use unproven::{Unproven, count_unproven, mark_unproven, read_unproven};
-pub use write::{Changed, History, change, claim, insert, lock, lock_with_accounts, write_history};
+pub use write::{Changed, History, Locked, change, claim, insert, lock, lock_with_accounts, write_history};

@@ -62,6 +62,8 @@ pub(crate) struct WithAccount {
     pub transfer: Row,
     /// Asset, status, available, frozen.
     pub account: (i64, String, i64, i64),
+    /// Not 0: nothing of its asset comes back from SPOT to FUNDING.
+    pub stopped: i64,
 }
 
 impl<'r, R: sqlx::Row> sqlx::FromRow<'r, R> for WithAccount
@@ -91,6 +93,6 @@ where
             int(13)?,
             int(14)?,
         );
-        Ok(Self { transfer, account: (int(15)?, row.try_get(16)?, int(17)?, int(18)?) })
+        Ok(Self { transfer, account: (int(15)?, row.try_get(16)?, int(17)?, int(18)?), stopped: int(19)? })
     }
 }

@@ -1,11 +1,11 @@
 //! Making and changing transfers, many at a time.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use domain::id::{self, Id};
 use domain::ledger::AccountState;
 use domain::transfer::{State, Transfer};
-use domain::{AccountId, Timestamp};
+use domain::{AccountId, AssetId, Timestamp};
 
 use super::row::{COLUMNS, Row, WithAccount, transfer, transfers};
 use crate::db::Tx;
@@ -18,7 +18,9 @@ statements! {
     /// In the order of their ids: two workers on the same transfers wait for each other, they never deadlock.
     LOCK_TRANSFERS(COLUMNS) = "SELECT {columns} FROM transfers WHERE id {in $1} ORDER BY id {FOR UPDATE}";
     /// Transfers with their funding accounts, in the order of the accounts, as all transactions lock those.
-    LOCK_WITH_ACCOUNTS(COLUMNS) = "SELECT {columns t}, a.asset_id, a.status, a.available, a.frozen
+    LOCK_WITH_ACCOUNTS(COLUMNS) = "SELECT {columns t}, a.asset_id, a.status, a.available, a.frozen,
+            CAST(CASE WHEN EXISTS (SELECT 1 FROM transfer_stops p WHERE p.asset_id = t.asset_id AND p.resumed_at IS NULL)
+                THEN 1 ELSE 0 END AS BIGINT)
         FROM transfers t JOIN accounts a ON a.id = t.funding_account
         WHERE t.id {in $1} ORDER BY a.id, t.id {FOR UPDATE}";
     /// Transfers that are due at $1, made due at $2 instead; rows that another worker has locked are left to it.
@@ -87,21 +89,35 @@ pub async fn lock(tx: &mut Tx, ids: &[Id<id::Transfer>]) -> Result<Vec<Transfer>
     transfers(fetch_all!(tx, LOCK_TRANSFERS => Row, ids.clone())?)
 }
 
+/// Transfers whose rows are locked, with what is decided together with them.
+#[derive(Debug, Default)]
+pub struct Locked {
+    pub transfers: Vec<Transfer>,
+    /// The funding account of each.
+    pub accounts: HashMap<AccountId, AccountState>,
+    /// Their assets of which nothing comes back from SPOT to FUNDING.
+    pub stopped: HashSet<AssetId>,
+}
+
 /// Locks these transfers, as far as they exist, and the funding account of each.
-pub async fn lock_with_accounts(
-    tx: &mut Tx,
-    ids: &[Id<id::Transfer>],
-) -> Result<(Vec<Transfer>, HashMap<AccountId, AccountState>), StoreError> {
+pub async fn lock_with_accounts(tx: &mut Tx, ids: &[Id<id::Transfer>]) -> Result<Locked, StoreError> {
     let ids = Many(ids.iter().map(|id| id.number()).collect::<Vec<i64>>());
     let rows = fetch_all!(tx, LOCK_WITH_ACCOUNTS => WithAccount, ids.clone())?;
-    let (mut transfers, mut accounts) = (Vec::with_capacity(rows.len()), HashMap::with_capacity(rows.len()));
-    for WithAccount { transfer: row, account: (asset, status, available, frozen) } in rows {
+    let mut locked = Locked {
+        transfers: Vec::with_capacity(rows.len()),
+        accounts: HashMap::with_capacity(rows.len()),
+        stopped: HashSet::new(),
+    };
+    for WithAccount { transfer: row, account: (asset, status, available, frozen), stopped } in rows {
+        if stopped != 0 {
+            locked.stopped.insert(AssetId(asset));
+        }
         let transfer = transfer(row)?;
         let (id, state) = state((transfer.funding.0, asset, status, available, frozen))?;
-        accounts.insert(id, state);
-        transfers.push(transfer);
+        locked.accounts.insert(id, state);
+        locked.transfers.push(transfer);
     }
-    Ok((transfers, accounts))
+    Ok(locked)
 }
 
 /// At most so many of the transfers that are due, made due again only at `until`: no other worker takes them up in the

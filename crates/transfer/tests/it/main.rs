@@ -8,6 +8,7 @@ mod create;
 mod http_leg;
 mod id_maker;
 mod intake;
+mod invariant;
 mod operator;
 mod pair;
 mod races;
