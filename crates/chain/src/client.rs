@@ -54,6 +54,13 @@ pub struct Proven {
     pub outputs: Vec<Output>,
 }
 
+impl Proven {
+    /// From which height on one node says more than the agreed answer, which says nothing.
+    pub(crate) fn ahead(one: &Option<Self>, agreed: &Option<Self>) -> Option<u64> {
+        one.as_ref().filter(|_| agreed.is_none()).map(|proven| proven.block.height)
+    }
+}
+
 /// One chain. Pure functions build and read bytes; the others ask nodes.
 ///
 /// | asks | believes |
