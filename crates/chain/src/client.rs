@@ -78,8 +78,8 @@ pub trait Chain: Send + Sync {
     /// Whether the nodes serve the network that this client was made for.
     fn check_network(&self) -> Answer<'_, ()>;
 
-    /// The highest block that a quorum of those nodes that answer soon has reached, and two of three or more even where one
-    /// is a quorum. It may be of fewer than a quorum when no more answer. Nodes learn here who of them lags.
+    /// The highest block that a quorum of those nodes that answer soon has reached. It may be of fewer than a quorum when no
+    /// more answer. Nodes learn here who of them lags.
     fn head(&self) -> Answer<'_, Head>;
 
     /// By a quorum. A height above the tip is [`ChainError::BlockMissing`].

@@ -61,6 +61,9 @@ fn half_of_the_nodes_is_no_quorum_and_one_node_is_said_to_be_one() {
     let said = |arguments: &[&str]| String::from_utf8(shell.run(arguments).stderr).expect("text");
     assert!(said(&["utxo", "follow", "--once", "--node", &one]).starts_with("one node alone: "));
     assert_eq!(said(&["utxo", "follow", "--once", "--node", &one, "--node", &other]), "");
+    let first = |arguments: &[&str]| shell.ok(arguments).lines().next().expect("a line").to_owned();
+    expect_test::expect![[r#"{"event":"nodes","nodes":1,"quorum":1}"#]]
+        .assert_eq(&first(&["utxo", "follow", "--once", "--json", "--node", &one]));
 }
 
 #[test]

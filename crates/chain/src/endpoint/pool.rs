@@ -21,8 +21,6 @@ use crate::error::ChainError;
 const EVENTS: usize = 256;
 /// One procedure in so many goes to a node that is not the fastest: else nobody would notice that it has become fast.
 const WANDER: u64 = 16;
-/// A single node that claims to be far ahead proves nothing, even where one answer is enough.
-const AHEAD_LEAST: usize = 2;
 
 #[derive(Clone, Debug)]
 pub struct PoolSettings {
@@ -130,9 +128,6 @@ impl Pool {
             pause_most: micros(settings.pause_most),
             forgive: micros(settings.forgive),
         };
-        if nodes.len() == 1 {
-            tracing::warn!("there is one node only: whatever it says is believed");
-        }
         Ok(Self {
             nodes,
             quorum,
@@ -329,7 +324,7 @@ impl Pool {
         });
         let mut heights: Vec<u64> = others.collect();
         heights.sort_unstable_by(|a, b| b.cmp(a));
-        heights.get(self.quorum.max(AHEAD_LEAST) - 1).copied()
+        heights.get(self.quorum - 1).copied()
     }
 
     /// Whether a node can honestly have a block at this height that the others do not: not at one that they are known to
@@ -338,11 +333,9 @@ impl Pool {
         self.height_of_others(node).is_none_or(|confirmed| height >= confirmed)
     }
 
-    /// How many of those that answered must have reached a height before it is believed to be there: a quorum, and more
-    /// than one where that would not leave a single other to tell the truth.
+    /// How many of those that answered must have reached a height before it is believed to be there.
     pub(crate) fn enough(&self, answers: usize) -> usize {
-        let least = if answers > AHEAD_LEAST { AHEAD_LEAST } else { 1 };
-        self.quorum.max(least).min(answers)
+        self.quorum.min(answers)
     }
 
     /// Whether what this node says counts at all: not while it lags, or after it contradicted a quorum.

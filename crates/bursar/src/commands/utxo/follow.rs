@@ -285,7 +285,9 @@ async fn chain(context: &Context, db: &Db, arguments: &Arguments) -> Result<Bitc
         };
         Failure::bad_input("BAD_USAGE", error.to_string(), hint)
     })?;
-    if endpoints.len() == 1 && !context.json {
+    if context.json {
+        say(json!({ "event": "nodes", "nodes": endpoints.len(), "quorum": pool.quorum() }));
+    } else if endpoints.len() == 1 {
         warn("one node alone: whatever it says is believed; give --node several times, and more than half must agree");
     }
     Ok(BitcoinChain::new(BitcoinSettings::new(network_of(wallet.network)), pool))
