@@ -54,6 +54,13 @@ pub struct Proven {
     pub outputs: Vec<Output>,
 }
 
+impl Proven {
+    /// From which height on one node says more than the agreed answer, which says nothing.
+    pub(crate) fn ahead(one: &Option<Self>, agreed: &Option<Self>) -> Option<u64> {
+        one.as_ref().filter(|_| agreed.is_none()).map(|proven| proven.block.height)
+    }
+}
+
 /// One chain. Pure functions build and read bytes; the others ask nodes.
 ///
 /// | asks | believes |
@@ -71,8 +78,8 @@ pub trait Chain: Send + Sync {
     /// Whether the nodes serve the network that this client was made for.
     fn check_network(&self) -> Answer<'_, ()>;
 
-    /// The highest block that a quorum of those nodes that answer soon has reached, and two of three or more even where one
-    /// is a quorum. It may be of fewer than a quorum when no more answer. Nodes learn here who of them lags.
+    /// The highest block that a quorum of those nodes that answer soon has reached. It may be of fewer than a quorum when no
+    /// more answer. Nodes learn here who of them lags.
     fn head(&self) -> Answer<'_, Head>;
 
     /// By a quorum. A height above the tip is [`ChainError::BlockMissing`].

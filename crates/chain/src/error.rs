@@ -19,6 +19,19 @@ pub enum ChainError {
 }
 
 impl ChainError {
+    /// When no node gave an answer, and this is what one of them said: a no in words is a refusal, anything else is silence.
+    pub(crate) const fn of_call(error: CallError) -> Self {
+        match error {
+            CallError::Refused { .. } | CallError::Lacks { .. } => Self::Refused(error),
+            CallError::Unreachable { .. }
+            | CallError::Timeout { .. }
+            | CallError::TooLong { .. }
+            | CallError::BadAnswer { .. }
+            | CallError::RateLimited { .. }
+            | CallError::Credentials { .. } => Self::Unreachable(error),
+        }
+    }
+
     pub const fn code(&self) -> &'static str {
         match self {
             Self::Unreachable(_) => "CHAIN_UNREACHABLE",

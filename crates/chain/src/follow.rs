@@ -148,7 +148,8 @@ impl Follower {
         match common_ancestor(chain, contradicted, older).await? {
             CommonAncestor::At(block) if block == contradicted => Ok(Step::Idle),
             CommonAncestor::At(block) => Ok(self.cut(block)),
-            CommonAncestor::AboveQuorum { height } => Err(ChainError::BlockMissing { height }.into()),
+            // The quorum's chain ends below: it lags, or its branch has not caught up with ours. It contradicts nothing yet.
+            CommonAncestor::AboveQuorum { .. } => Ok(Step::Idle),
             CommonAncestor::BelowOldest { oldest } => Err(FollowError::ForkTooDeep { oldest }),
         }
     }

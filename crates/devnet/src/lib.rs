@@ -47,7 +47,7 @@ pub struct View {
     pub contradict: Option<u64>,
 }
 
-/// What an endpoint says about receipts.
+/// What an endpoint says about transactions and receipts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Lie {
@@ -59,6 +59,12 @@ pub enum Lie {
     Flipped,
     /// Ten times the amount: in logs (EVM, TRON) or outputs (Bitcoin).
     Inflated,
+    /// The last log of every block is not there: not in its receipt, not in any search. Blocks and transactions are as they
+    /// are. Bitcoin has no logs.
+    LogLeftOut,
+    /// The last transaction of every block is not there: not in its block, with no receipt, by no name. The header is as it
+    /// is, so whoever works the roots out finds it. Bitcoin's first transaction, which makes the coins, is never left out.
+    TransactionLeftOut,
 }
 
 /// What becomes of the transactions of the blocks that a reorganisation removes.

@@ -217,8 +217,21 @@ impl TransferUpdate {
     }
 
     /// Takes the transfer on as far as no leg has to be asked, and says what the ledger must do next, if anything.
-    fn local_operation(&mut self, clearing: AccountId) -> Result<Option<Operation>, StoreError> {
+    fn local_operation(
+        &mut self,
+        clearing: AccountId,
+        at: Timestamp,
+        settings: &Settings,
+    ) -> Result<Option<Operation>, StoreError> {
         loop {
+            // A row that makes no sense waits for a person, by itself: its neighbours in the batch go on.
+            if !self.waits
+                && matches!(plan(self.transfer.state), Action::Withdraw | Action::Deposit | Action::RollBack)
+                && let Err(reason) = funding::check(&self.transfer, clearing)
+            {
+                self.wait(&reason, at, settings)?;
+                return Ok(None);
+            }
             let operation = match (plan(self.transfer.state), self.transfer.direction) {
                 _ if self.waits => None,
                 (Action::CallSource, _) => {
@@ -361,7 +374,7 @@ pub(crate) async fn advance(
             let clearing = *terms.clearing.get(&asset).ok_or_else(|| StoreError::Corrupt {
                 what: format!("asset {} has no clearing:spot account", asset.0),
             })?;
-            if let Some(operation) = update.local_operation(clearing)? {
+            if let Some(operation) = update.local_operation(clearing, terms.at, terms.settings)? {
                 operations.push(operation);
                 owners.push(at);
             }

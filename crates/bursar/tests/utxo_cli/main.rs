@@ -1,5 +1,7 @@
 //! `bursar utxo …` as an operator meets it: what it prints, its exit codes, and what it leaves in the database.
 
+#[cfg(feature = "lab")]
+mod follow;
 mod prune;
 mod shell;
 

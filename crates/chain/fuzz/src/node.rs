@@ -128,7 +128,7 @@ pub fn pool(url: &str) -> Pool {
         key: None,
         per_second: 0,
     };
-    let settings = PoolSettings { quorum: 1, deadline: Duration::from_secs(2), ..PoolSettings::default() };
+    let settings = PoolSettings { quorum: Some(1), deadline: Duration::from_secs(2), ..PoolSettings::default() };
     Pool::new(&[endpoint], &settings, Arc::new(ManualClock::default())).expect("good settings")
 }
 

@@ -228,7 +228,7 @@ impl BitcoinChain {
         }
         let quorum = self.pool.quorum();
         match failure {
-            Some(error) if answered < quorum => Err(ChainError::Unreachable(error)),
+            Some(error) if answered < quorum => Err(ChainError::of_call(error)),
             Some(_) | None => {
                 order.retain(|hash| holders.get(hash).is_some_and(|count| *count >= quorum));
                 Ok(order)

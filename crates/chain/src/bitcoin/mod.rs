@@ -47,7 +47,7 @@ pub use wire::Sat;
 use crate::block::{Head, Header, Scan};
 use crate::broadcast::{Broadcast, NodeRefusal};
 use crate::client::{Answer, Chain, Nonces, Proven, Quote, Sent};
-use crate::endpoint::{CallError, Node, Pool};
+use crate::endpoint::{CallError, Node, Pool, ahead};
 use crate::error::ChainError;
 use crate::head;
 use crate::status::Status;
@@ -62,7 +62,8 @@ pub struct BitcoinSettings {
     pub fallback_fee: u64,
     /// Within how many blocks a payment should be mined.
     pub target_blocks: u16,
-    /// How many blocks [`Chain::status`] reads at most to find a transaction or what conflicts with it.
+    /// How many blocks one call of [`Chain::status`] reads at most to find a transaction or what conflicts with it. The next
+    /// call goes on where this one ended.
     pub search_blocks: u64,
 }
 
@@ -75,14 +76,15 @@ impl BitcoinSettings {
 pub struct BitcoinChain {
     settings: BitcoinSettings,
     pool: Pool,
+    searched: status::Searched,
 }
 
 /// So many small calls go into one request.
 const BATCH: usize = 500;
 
 impl BitcoinChain {
-    pub const fn new(settings: BitcoinSettings, pool: Pool) -> Self {
-        Self { settings, pool }
+    pub fn new(settings: BitcoinSettings, pool: Pool) -> Self {
+        Self { settings, pool, searched: status::Searched::default() }
     }
 
     pub const fn settings(&self) -> &BitcoinSettings {
@@ -91,7 +93,8 @@ impl BitcoinChain {
 
     /// The blocks that a quorum has at these heights. `None`: a quorum says that its chain does not reach there.
     async fn agreed(&self, heights: &[u64]) -> Result<Vec<Option<BlockHash>>, ChainError> {
-        self.pool.agree(|node| async move { wire::hashes_at(&node, heights).await }).await
+        let read = |node: Arc<Node>| async move { wire::hashes_at(&node, heights).await };
+        self.pool.agree_unless_ahead(read, |one, agreed| ahead(one, agreed, heights)).await
     }
 
     async fn network_of_all(&self) -> Result<(), ChainError> {
@@ -125,7 +128,7 @@ impl BitcoinChain {
                 Err(error) => failure = error,
             }
         }
-        if answered { Ok(()) } else { Err(ChainError::Unreachable(failure)) }
+        if answered { Ok(()) } else { Err(ChainError::of_call(failure)) }
     }
 
     async fn tip(&self) -> Result<Head, ChainError> {

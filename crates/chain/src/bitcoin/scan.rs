@@ -189,7 +189,7 @@ impl BitcoinChain {
     /// Where the nodes say that a transaction is. A block is returned only when a quorum has it at its height.
     pub(super) async fn whereabouts(&self, transaction: TxHash, outputs: Option<u32>) -> Result<Found, ChainError> {
         let outputs = outputs.unwrap_or(GUESSED_OUTPUTS).clamp(1, MOST_OUTPUTS);
-        let answers = self.pool.each(|node| async move { wire::locate(&node, transaction, outputs).await }).await;
+        let answers = self.pool.each_soon(|node| async move { wire::locate(&node, transaction, outputs).await }).await;
         let mut hints: Vec<BlockRef> = Vec::new();
         let (mut absent, mut answered, mut failure) = (0, 0, None);
         for (_, answer) in answers {
@@ -217,7 +217,7 @@ impl BitcoinChain {
             return Ok(Found::Nowhere);
         }
         match failure {
-            Some(error) if answered == 0 => Err(ChainError::Unreachable(error)),
+            Some(error) if answered == 0 => Err(ChainError::of_call(error)),
             _ => Ok(Found::CannotTell { agreed: absent }),
         }
     }

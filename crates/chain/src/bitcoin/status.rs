@@ -7,7 +7,9 @@
 //! | `Mempool` | one node's word |
 //! | `Unknown` | everything else; above all, that an input is no longer unspent |
 
+use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use domain::RawAmount;
 use ruint::aliases::U256;
@@ -21,10 +23,41 @@ use super::wire::{self, NOT_FOUND};
 use crate::client::Sent;
 use crate::endpoint::{CallError, Node};
 use crate::error::ChainError;
-use crate::status::{Mined, Proof, Reason, Status};
+use crate::status::{Mined, Paid, Proof, Reason, Status};
 
 /// So many blocks are read in the time of one procedure, also when all are full.
 const AT_ONCE: usize = 24;
+
+/// So many transactions are remembered at a time. Each takes about a hundred bytes.
+const REMEMBERED: usize = 50_000;
+
+/// Up to where the settled blocks were read for transactions, none of which held one or anything against it. Only the time
+/// of reading them again depends on it: a process that starts anew begins where the transaction was built.
+#[derive(Default)]
+pub(super) struct Searched(Mutex<BTreeMap<TxHash, BlockRef>>);
+
+impl Searched {
+    fn all(&self) -> MutexGuard<'_, BTreeMap<TxHash, BlockRef>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The last block that was read.
+    fn last(&self, transaction: &TxHash) -> Option<BlockRef> {
+        self.all().get(transaction).copied()
+    }
+
+    fn reached(&self, transaction: TxHash, last: BlockRef) {
+        let mut all = self.all();
+        if all.len() >= REMEMBERED && !all.contains_key(&transaction) {
+            all.pop_first();
+        }
+        all.insert(transaction, last);
+    }
+
+    fn forget(&self, transaction: &TxHash) {
+        self.all().remove(transaction);
+    }
+}
 
 /// A node's view of a transaction that no block is known to hold.
 #[derive(Clone, Copy)]
@@ -59,7 +92,7 @@ impl BitcoinChain {
             return self.mined(sent.hash, block).await;
         }
         let hash = sent.hash;
-        let stances = self.pool.each(|node| async move { stance(&node, hash, inputs).await }).await;
+        let stances = self.pool.each_soon(|node| async move { stance(&node, hash, inputs).await }).await;
         let stances: Vec<Stance> = stances.into_iter().filter_map(|(_, answer)| answer.ok()).collect();
         let waiting = stances.iter().any(|stance| stance.waiting);
         // Reading a thousand blocks is not for one node's word.
@@ -73,27 +106,37 @@ impl BitcoinChain {
     }
 
     async fn mined(&self, transaction: TxHash, block: BlockRef) -> Result<Status, ChainError> {
-        let answers = self.pool.each(|node| async move { wire::fee_in(&node, transaction, block.hash).await }).await;
+        self.searched.forget(&transaction);
+        let fee_in = |node: Arc<Node>| async move { wire::fee_in(&node, transaction, block.hash).await };
+        let answers = self.pool.each_soon(fee_in).await;
         let fees: Vec<u64> = answers.into_iter().filter_map(|(_, answer)| answer.ok().flatten()).collect();
         // The fee is not in the block: it is believed when as many as a quorum name it and none another.
         let agreed = fees.len() >= self.pool.quorum() && fees.windows(2).all(|pair| pair[0] == pair[1]);
         let fee = fees.first().filter(|_| agreed).map(|&fee| RawAmount::from_u256(U256::from(fee)));
-        Ok(Status::Mined(Mined { block, ok: true, fee }))
+        Ok(Status::Mined(Mined { block, paid: Paid::InFull, fee }))
     }
 
-    /// Reads the blocks since it was built, for the transaction or for what conflicts with it.
+    /// Reads the blocks since it was built, for the transaction or for what conflicts with it: so many in one call, and in
+    /// the next one those that follow, without an end.
     async fn search(&self, sent: &Sent, inputs: &[(TxHash, u32)]) -> Result<Option<Status>, ChainError> {
         let height = self.height_of_quorum().await?;
-        let last = height.min(sent.since.saturating_add(self.settings.search_blocks.saturating_sub(1)));
-        if sent.since > last {
+        let since = self.unread(sent).await?;
+        let last = height.min(since.saturating_add(self.settings.search_blocks.max(1) - 1));
+        if since > last {
             return Ok(None);
         }
         let end = last.saturating_add(1);
         // Nodes need not be of one mind about the newest blocks: those are asked for by themselves.
         let settled = height.checked_sub(self.settings.confirmations);
-        let old = settled.map_or(sent.since, |settled| settled.saturating_add(1).clamp(sent.since, end));
-        let mut found = self.search_in(sent, inputs, sent.since..old).await?;
+        let old = settled.map_or(since, |settled| settled.saturating_add(1).clamp(since, end));
+        let mut found = self.search_in(sent, inputs, since..old).await?;
         if found.is_none() {
+            // These are settled, and a quorum has them: they need not be read again.
+            if let Some(height) = old.checked_sub(1).filter(|height| *height >= since)
+                && let [Some(hash)] = self.agreed(&[height]).await?[..]
+            {
+                self.searched.reached(sent.hash, BlockRef { height, hash });
+            }
             found = match self.search_in(sent, inputs, old..end).await {
                 Err(ChainError::NoQuorum { .. }) => None,
                 found => found?,
@@ -117,16 +160,27 @@ impl BitcoinChain {
         let depth = block.height.saturating_add(self.settings.confirmations.max(1));
         match self.agreed(&[block.height, depth]).await?[..] {
             [Some(hash), Some(_)] if hash == block.hash => {
+                self.searched.forget(&sent.hash);
                 Ok(Some(Status::Impossible(Proof::new(Reason::InputSpent { input, by, block }))))
             }
             _ => Ok(None),
         }
     }
 
+    /// The first block that was not read for this transaction. When even a settled block has been replaced, all of them are
+    /// read again.
+    async fn unread(&self, sent: &Sent) -> Result<u64, ChainError> {
+        let Some(last) = self.searched.last(&sent.hash).filter(|last| last.height >= sent.since) else {
+            return Ok(sent.since);
+        };
+        let still = self.agreed(&[last.height]).await? == [Some(last.hash)];
+        Ok(if still { last.height.saturating_add(1) } else { sent.since })
+    }
+
     /// The height that enough nodes have reached. One that lags must not hide what the others have.
     async fn height_of_quorum(&self) -> Result<u64, ChainError> {
         let (network, wanted) = (self.settings.network, self.pool.quorum());
-        let infos = self.pool.each(|node| async move { wire::chain_info(&node, network).await }).await;
+        let infos = self.pool.each_soon(|node| async move { wire::chain_info(&node, network).await }).await;
         let mut heights: Vec<u64> = infos.into_iter().filter_map(|(_, info)| Some(info.ok()?.blocks)).collect();
         heights.sort_unstable_by(|a, b| b.cmp(a));
         let agreed = heights.len();

@@ -73,8 +73,26 @@ impl Pool {
         Fut: Future<Output = Result<T, CallError>> + Send,
         T: PartialEq + Debug + Send,
     {
+        self.agree_unless_ahead(procedure, |_, _| None).await
+    }
+
+    /// As [`Self::agree`], where a node that has come a block further than the others honestly says more than they do.
+    ///
+    /// `ahead` is given what one node says and what was agreed on. It tells the height of the lowest block by which the one
+    /// goes beyond the other, if they differ in nothing else. At a height that the others have reached long since that is a
+    /// lie like any other.
+    pub async fn agree_unless_ahead<T, F, Fut>(
+        &self,
+        procedure: F,
+        ahead: impl Fn(&T, &T) -> Option<u64> + Send + Sync,
+    ) -> Result<T, ChainError>
+    where
+        F: Fn(Arc<Node>) -> Fut + Send + Sync,
+        Fut: Future<Output = Result<T, CallError>> + Send,
+        T: PartialEq + Debug + Send,
+    {
         let votes = self.collect_votes(&procedure).await;
-        self.count(votes)
+        self.count(votes, ahead)
     }
 
     async fn collect_votes<T, F, Fut>(&self, procedure: &F) -> Votes<T>
@@ -83,7 +101,7 @@ impl Pool {
         Fut: Future<Output = Result<T, CallError>> + Send,
         T: PartialEq + Debug + Send,
     {
-        let quorum = self.settings.quorum;
+        let quorum = self.quorum();
         let probe = self.probe(|_| true);
         let ask = |node: Arc<Node>| async move {
             let began = self.ticks.now();
@@ -94,8 +112,8 @@ impl Pool {
             (node, outcome)
         };
         let mut waiting: VecDeque<Arc<Node>> = self.ranked().0.into();
-        // Who contradicted comes last, but it comes: an honest node that was a block ahead of two others looks the same,
-        // and without its vote a single liar among the rest could block every answer until the pause is over.
+        // Who contradicted comes last, but it comes: an honest node whose newest block lost against that of two others looks
+        // the same, and without its vote a single liar among the rest could block every answer until the pause is over.
         waiting.extend(self.nodes.iter().filter(|node| lock(&node.standing).outvoted()).map(Arc::clone));
         let mut running = FuturesUnordered::new();
         if let Some(probe) = &probe {
@@ -159,8 +177,8 @@ impl Pool {
         }
     }
 
-    fn count<T: Debug>(&self, mut votes: Votes<T>) -> Result<T, ChainError> {
-        let wanted = self.settings.quorum;
+    fn count<T: Debug>(&self, mut votes: Votes<T>, ahead: impl Fn(&T, &T) -> Option<u64>) -> Result<T, ChainError> {
+        let wanted = self.quorum();
         let Some(winner) = votes.groups.iter().position(|group| group.by.len() >= wanted) else {
             let agreed = votes.groups.iter().map(|group| group.by.len()).max().unwrap_or(0);
             if votes.groups.len() > 1 {
@@ -178,9 +196,13 @@ impl Pool {
         }
         let agreed = winner.by.len();
         for group in votes.groups {
-            let lied = matches!((&winner.said, &group.said), (Said::Answer(_), Said::Answer(_)));
+            // `None`: an answer and a refusal, which are no contradiction. Inside: from which height on it says more.
+            let beyond = match (&winner.said, &group.said) {
+                (Said::Answer(agreed), Said::Answer(one)) => Some(ahead(one, agreed)),
+                _ => None,
+            };
             for node in group.by {
-                if lied {
+                if beyond.is_some_and(|from| !from.is_some_and(|from| self.may_be_ahead(&node, from))) {
                     self.contradicts(&node, agreed);
                 } else {
                     self.tell(Event::Differs { endpoint: node.name().to_owned(), agreed });
@@ -209,6 +231,20 @@ fn take<T: PartialEq>(votes: &mut Votes<T>, probe: Option<&Probe>, node: Arc<Nod
         Err(error @ CallError::Lacks { .. }) => votes.lacks = Some(error),
         Err(_) => votes.lost = true,
     }
+}
+
+/// For lists of blocks, in the order of their heights' list: the lowest block that one node has and the others do not, if all
+/// the others are the same.
+pub(crate) fn ahead<B: PartialEq>(one: &[Option<B>], agreed: &[Option<B>], heights: &[u64]) -> Option<u64> {
+    let mut lowest = None;
+    for ((one, agreed), height) in one.iter().zip(agreed).zip(heights) {
+        match (one, agreed) {
+            (Some(_), None) => lowest = Some(lowest.map_or(*height, |lowest: u64| lowest.min(*height))),
+            (one, agreed) if one == agreed => {}
+            _ => return None,
+        }
+    }
+    lowest
 }
 
 /// Notes how long a node let us wait that was given up, so that it comes later in the row next time.

@@ -25,6 +25,7 @@ mod pace;
 mod pool;
 mod standing;
 
+pub(crate) use agree::ahead;
 pub use event::{Event, Health, Why};
 pub use node::{EndpointSettings, Node, Reply};
 pub use pool::{Pool, PoolSettings};
@@ -58,7 +59,7 @@ pub enum BadEndpoint {
     Url { name: String },
     #[error("the credentials of {name} have characters that no header can have, or a header that is not theirs")]
     Credentials { name: String },
-    #[error("{quorum} of {endpoints} nodes cannot agree")]
+    #[error("{quorum} of {endpoints} nodes are no quorum: it takes more than half of them, and no more than all")]
     Quorum { quorum: usize, endpoints: usize },
     /// A node that counts twice would make a quorum of itself.
     #[error("{name} is there twice, by its name or by its address")]

@@ -21,13 +21,12 @@ use crate::error::ChainError;
 const EVENTS: usize = 256;
 /// One procedure in so many goes to a node that is not the fastest: else nobody would notice that it has become fast.
 const WANDER: u64 = 16;
-/// A single node that claims to be far ahead proves nothing, even where one answer is enough.
-const AHEAD_LEAST: usize = 2;
 
 #[derive(Clone, Debug)]
 pub struct PoolSettings {
-    /// How many must agree on what credits or finalizes money.
-    pub quorum: usize,
+    /// How many must agree on what credits or finalizes money. More than half of the nodes is the least, and what is taken
+    /// where nothing is said.
+    pub quorum: Option<usize>,
     /// For each call.
     pub deadline: Duration,
     /// No answer is longer than this.
@@ -64,7 +63,7 @@ pub struct PoolSettings {
 impl Default for PoolSettings {
     fn default() -> Self {
         Self {
-            quorum: 1,
+            quorum: None,
             deadline: Duration::from_secs(10),
             answer_bytes: 64 << 20,
             procedure_deadline: Duration::from_secs(60),
@@ -88,6 +87,7 @@ impl Default for PoolSettings {
 pub struct Pool {
     pub(super) nodes: Vec<Arc<Node>>,
     pub(super) settings: PoolSettings,
+    quorum: usize,
     rules: Rules,
     pub(super) ticks: Arc<Ticks>,
     random: Mutex<Random>,
@@ -107,8 +107,11 @@ impl Pool {
         settings: &PoolSettings,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, BadEndpoint> {
-        if settings.quorum == 0 || settings.quorum > endpoints.len() {
-            return Err(BadEndpoint::Quorum { quorum: settings.quorum, endpoints: endpoints.len() });
+        // Two halves could each agree on something else, so a majority is the least.
+        let majority = endpoints.len() / 2 + 1;
+        let quorum = settings.quorum.unwrap_or(majority);
+        if !(majority..=endpoints.len()).contains(&quorum) {
+            return Err(BadEndpoint::Quorum { quorum, endpoints: endpoints.len() });
         }
         let ticks = Arc::new(Ticks::new(clock));
         let mut nodes: Vec<Arc<Node>> = Vec::with_capacity(endpoints.len());
@@ -127,6 +130,7 @@ impl Pool {
         };
         Ok(Self {
             nodes,
+            quorum,
             rules,
             ticks,
             random: Mutex::new(Random::from_seed(settings.seed)),
@@ -138,7 +142,7 @@ impl Pool {
 
     /// How many must agree.
     pub const fn quorum(&self) -> usize {
-        self.settings.quorum
+        self.quorum
     }
 
     /// Runs the procedure on a node that is well, fast and has room, and on others when that one fails or lacks what is
@@ -246,7 +250,7 @@ impl Pool {
         let procedure = &procedure;
         // Decided before they are asked: what they answer now may change it.
         let mut late: Vec<&Arc<Node>> = self.nodes.iter().filter(|node| !lock(&node.standing).fails()).collect();
-        let mut needed = self.settings.quorum.min(late.len()).max(1);
+        let mut needed = self.quorum.min(late.len()).max(1);
         let ask = |node: &Arc<Node>| {
             let node = Arc::clone(node);
             async move { (self.run(&node, procedure).await, node) }
@@ -320,14 +324,18 @@ impl Pool {
         });
         let mut heights: Vec<u64> = others.collect();
         heights.sort_unstable_by(|a, b| b.cmp(a));
-        heights.get(self.settings.quorum.max(AHEAD_LEAST) - 1).copied()
+        heights.get(self.quorum - 1).copied()
     }
 
-    /// How many of those that answered must have reached a height before it is believed to be there: a quorum, and more
-    /// than one where that would not leave a single other to tell the truth.
+    /// Whether a node can honestly have a block at this height that the others do not: not at one that they are known to
+    /// have passed.
+    pub(super) fn may_be_ahead(&self, node: &Node, height: u64) -> bool {
+        self.height_of_others(node).is_none_or(|confirmed| height >= confirmed)
+    }
+
+    /// How many of those that answered must have reached a height before it is believed to be there.
     pub(crate) fn enough(&self, answers: usize) -> usize {
-        let least = if answers > AHEAD_LEAST { AHEAD_LEAST } else { 1 };
-        self.settings.quorum.max(least).min(answers)
+        self.quorum.min(answers)
     }
 
     /// Whether what this node says counts at all: not while it lags, or after it contradicted a quorum.

@@ -34,7 +34,7 @@ use crate::block::{Head, Header, Scan};
 use crate::broadcast::{Broadcast, NodeRefusal};
 use crate::client::{Answer, Chain, Nonces, Proven, Quote, Sent};
 use crate::endpoint::json_rpc::call;
-use crate::endpoint::{CallError, Node, Pool};
+use crate::endpoint::{CallError, Node, Pool, ahead};
 use crate::error::ChainError;
 use crate::head;
 use crate::status::{Proof, Status};
@@ -168,20 +168,22 @@ impl EvmChain {
         };
         let hash = B256::from(sent.hash.0);
         let token = match sent.meaning.payments.as_slice() {
-            [Payment { to: Address::Evm(to), coin: Coin::Token(Address::Evm(token)), .. }] => Some((*token, *to)),
+            [Payment { to: Address::Evm(to), coin: Coin::Token(Address::Evm(token)), amount }] => {
+                Some((*token, *to, amount.to_u256()))
+            }
             _ => None,
         };
-        let token = token.filter(|(token, _)| self.settings.tokens.contains(token));
         let wanted = status::Wanted { hash, from: *from, nonce: *nonce, since: sent.since, token };
         let confirmations = self.settings.confirmations;
-        match self.pool.agree(|node| async move { status::find(&node, wanted, confirmations).await }).await {
+        let find = |node: Arc<Node>| async move { status::find(&node, wanted, confirmations).await };
+        match self.pool.agree_unless_ahead(find, |one, agreed| one.ahead(agreed, confirmations)).await {
             Ok(status::Finding::Mined(mined)) => return Ok(Status::Mined(mined)),
             Ok(status::Finding::Taken(reason)) => return Ok(Status::Impossible(Proof::new(reason))),
             // Where no node keeps the state that would prove it, nothing is proven.
             Ok(status::Finding::Nothing) | Err(ChainError::Refused(CallError::Lacks { .. })) => {}
             Err(error) => return Err(error),
         }
-        let waits = self.pool.each(|node| async move { status::waits(&node, hash).await }).await;
+        let waits = self.pool.each_soon(|node| async move { status::waits(&node, hash).await }).await;
         let anywhere = waits.iter().any(|(_, waits)| *waits == Ok(true));
         Ok(if anywhere { Status::Mempool } else { Status::Unknown })
     }
@@ -215,7 +217,7 @@ impl Chain for EvmChain {
                 }
             }
             match lost.filter(|_| !answered) {
-                Some(error) => Err(ChainError::Unreachable(error)),
+                Some(error) => Err(ChainError::of_call(error)),
                 None => Ok(()),
             }
         })
@@ -241,7 +243,7 @@ impl Chain for EvmChain {
         Box::pin(async move {
             let chunk = self.settings.batch;
             let read = |node: Arc<Node>| async move { rpc::headers(&node, heights, chunk).await };
-            let headers = self.pool.agree(read).await?;
+            let headers = self.pool.agree_unless_ahead(read, |one, agreed| ahead(one, agreed, heights)).await?;
             let headers = headers.into_iter().zip(heights);
             headers.map(|(header, height)| header.ok_or(ChainError::BlockMissing { height: *height })).collect()
         })
@@ -255,7 +257,8 @@ impl Chain for EvmChain {
         let hash = B256::from(transaction.0);
         Box::pin(async move {
             let settings = &self.settings;
-            self.pool.agree(|node| async move { status::prove(&node, hash, settings, watched).await }).await
+            let prove = |node: Arc<Node>| async move { status::prove(&node, hash, settings, watched).await };
+            self.pool.agree_unless_ahead(prove, Proven::ahead).await
         })
     }
 

@@ -16,6 +16,7 @@ pub(super) const TRANSFER: B256 = b256!("ddf252ad1be2c89b69c2b068fc378daa952ba7f
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TokenTransfer {
     pub token: Account,
+    pub from: Account,
     pub to: Account,
     pub amount: U256,
 }
@@ -27,7 +28,8 @@ pub(super) fn token_transfer(log: &Log, tokens: &[Account]) -> Option<TokenTrans
     if topic.0 != TRANSFER || log.removed || !clean(&from.0) || !clean(&to.0) || !tokens.contains(&log.address.0) {
         return None;
     }
-    Some(TokenTransfer { token: log.address.0, to: Account::from_slice(&to.0[12..]), amount: log.data.0.0? })
+    let account = |word: &B256| Account::from_slice(&word.0[12..]);
+    Some(TokenTransfer { token: log.address.0, from: account(&from.0), to: account(&to.0), amount: log.data.0.0? })
 }
 
 pub(super) fn find(watched: &Watched, account: &Account) -> Option<u32> {

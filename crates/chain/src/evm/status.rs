@@ -21,7 +21,7 @@ use super::wire::{Found, Numbered, Receipt};
 use crate::client::Proven;
 use crate::endpoint::json_rpc::call;
 use crate::endpoint::{CallError, Node};
-use crate::status::{Mined, Reason};
+use crate::status::{Mined, Paid, Reason};
 use crate::watch::Watched;
 
 /// How often a receipt is asked for again whose block has just been replaced.
@@ -35,6 +35,20 @@ pub(super) enum Finding {
     Taken(Reason),
 }
 
+impl Finding {
+    /// From which height on it says more than the agreed one, which says nothing.
+    pub(super) const fn ahead(&self, agreed: &Self, confirmations: u64) -> Option<u64> {
+        match (self, agreed) {
+            (Self::Mined(mined), Self::Nothing) => Some(mined.block.height),
+            // Nothing is taken before the block that took it is settled.
+            (Self::Taken(Reason::NonceTaken { block, .. }), Self::Nothing) => {
+                Some(block.height.saturating_add(confirmations))
+            }
+            _ => None,
+        }
+    }
+}
+
 /// The transaction that is looked for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wanted {
@@ -42,8 +56,8 @@ pub(super) struct Wanted {
     pub from: Account,
     pub nonce: u64,
     pub since: u64,
-    /// The contract and the recipient, when it pays a listed token.
-    pub token: Option<(Account, Account)>,
+    /// The contract, the recipient and the amount, when it pays a token, listed or not.
+    pub token: Option<(Account, Account, U256)>,
 }
 
 pub(super) async fn find(node: &Node, wanted: Wanted, confirmations: u64) -> Result<Finding, CallError> {
@@ -72,14 +86,19 @@ async fn settled_receipt(node: &Node, hash: B256) -> Result<Option<(Receipt, Blo
 }
 
 fn mined(receipt: &Receipt, block: BlockRef, wanted: Wanted) -> Mined {
-    // A token may return false and end well. What it pays it logs, or it could not be listed: deposits rest on that.
-    let paid = wanted.token.is_none_or(|(token, to)| {
-        let transfers = receipt.logs.iter().filter_map(|log| token_transfer(log, &[token]));
-        transfers.into_iter().any(|transfer| transfer.to == to && !transfer.amount.is_zero())
-    });
+    let paid = match wanted.token {
+        _ if receipt.status.0 != 1 => Paid::Nothing,
+        None => Paid::InFull,
+        // A token may return false and end well. What it pays it logs, or it could not be listed: deposits rest on that.
+        Some((token, to, amount)) => {
+            let transfers = receipt.logs.iter().filter_map(|log| token_transfer(log, &[token]));
+            let logged = transfers.map(|transfer| (transfer.from, transfer.to, transfer.amount));
+            Paid::by_logs((&wanted.from, &to, amount), logged)
+        }
+    };
     // 64 bits times 128 always fit.
     let fee = U256::from(receipt.gas_used.0).checked_mul(U256::from(receipt.effective_gas_price.0));
-    Mined { block, ok: receipt.status.0 == 1 && paid, fee: fee.map(RawAmount::from_u256) }
+    Mined { block, paid, fee: fee.map(RawAmount::from_u256) }
 }
 
 /// Looks for the settled block in which the nonce was used, and for what used it.

@@ -31,9 +31,9 @@ use tx::{
 use crate::block::{Head, Header, Scan};
 use crate::broadcast::Broadcast;
 use crate::client::{Answer, Chain, Nonces, Proven, Quote, Sent};
-use crate::endpoint::{CallError, Node, Pool};
+use crate::endpoint::{CallError, Node, Pool, ahead};
 use crate::error::ChainError;
-use crate::status::{Proof, Reason, Status};
+use crate::status::{Mined, Proof, Reason, Status};
 use crate::watch::Watched;
 
 /// Addresses are the same on all of them: only the first block's id tells them apart.
@@ -120,8 +120,8 @@ impl TronChain {
     async fn expired(&self, sent: &Sent) -> Result<Option<Proof>, ChainError> {
         let Slot::Expiry(expires) = sent.meaning.slot else { return Ok(None) };
         let (hash, since, calls) = (sent.hash, sent.since, self.calls());
-        let said =
-            self.pool.agree(|node| async move { status::expiry(&node, hash, since, expires, calls).await }).await;
+        let read = |node: Arc<Node>| async move { status::expiry(&node, hash, since, expires, calls).await };
+        let said = self.pool.agree_unless_ahead(read, status::Expiry::ahead).await;
         match said {
             Ok(status::Expiry::Over { block, time }) => {
                 Ok(Some(Proof::new(Reason::Expired { solidified: block, time })))
@@ -201,7 +201,7 @@ impl Chain for TronChain {
                 }
                 right = true;
             }
-            if right { Ok(()) } else { Err(ChainError::Unreachable(failed)) }
+            if right { Ok(()) } else { Err(ChainError::of_call(failed)) }
         })
     }
 
@@ -215,7 +215,8 @@ impl Chain for TronChain {
     fn headers<'a>(&'a self, heights: &'a [u64]) -> Answer<'a, Vec<Header>> {
         Box::pin(async move {
             let calls = self.calls();
-            let found = self.pool.agree(|node| async move { headers(&node, heights, calls).await }).await?;
+            let read = |node: Arc<Node>| async move { headers(&node, heights, calls).await };
+            let found = self.pool.agree_unless_ahead(read, |one, agreed| ahead(one, agreed, heights)).await?;
             let found = found.into_iter().zip(heights);
             found.map(|(header, height)| header.ok_or(ChainError::BlockMissing { height: *height })).collect()
         })
@@ -249,7 +250,8 @@ impl Chain for TronChain {
 
     fn prove<'a>(&'a self, transaction: TxHash, watched: &'a Watched) -> Answer<'a, Option<Proven>> {
         let wanted = self.wanted(watched);
-        Box::pin(self.pool.agree(move |node| async move { status::proven(&node, transaction, wanted).await }))
+        let prove = move |node: Arc<Node>| async move { status::proven(&node, transaction, wanted).await };
+        Box::pin(self.pool.agree_unless_ahead(prove, Proven::ahead))
     }
 
     fn balances<'a>(&'a self, wanted: &'a [(Address, Coin)]) -> Answer<'a, Vec<RawAmount>> {
@@ -314,18 +316,21 @@ impl Chain for TronChain {
         Box::pin(async move {
             let hash = sent.hash;
             let token = match sent.meaning.payments.as_slice() {
-                [Payment { to: Address::Tron(to), coin: Coin::Token(Address::Tron(token)), .. }] => Some((*token, *to)),
+                [Payment { to: Address::Tron(to), coin: Coin::Token(Address::Tron(token)), amount }] => {
+                    let Some(Address::Tron(from)) = sent.meaning.from else { return Err(ChainError::ForeignAddress) };
+                    Some(status::TokenPayment { token: *token, from, to: *to, amount: amount.to_u256() })
+                }
                 _ => None,
             };
-            let token = token.filter(|(token, _)| self.tokens.binary_search(token).is_ok());
-            let mined = self.pool.agree(|node| async move { status::mined(&node, hash, token).await }).await?;
+            let mined = |node: Arc<Node>| async move { status::mined(&node, hash, token).await };
+            let mined = self.pool.agree_unless_ahead(mined, Mined::ahead).await?;
             if let Some(mined) = mined {
                 return Ok(Status::Mined(mined));
             }
             if let Some(proof) = self.expired(sent).await? {
                 return Ok(Status::Impossible(proof));
             }
-            let held = self.pool.each(|node| async move { status::pending(&node, hash).await }).await;
+            let held = self.pool.each_soon(|node| async move { status::pending(&node, hash).await }).await;
             let held = held.into_iter().any(|(_, answer)| answer.unwrap_or(false));
             Ok(if held { Status::Mempool } else { Status::Unknown })
         })

@@ -305,7 +305,7 @@ pub(super) fn token_payments(
     let mut outputs = Vec::new();
     let ok = info.ran();
     for (number, log) in (0_u32..).zip(&info.log) {
-        let Some((token, to, amount)) = token_transfer(node, log, wanted.tokens)? else { continue };
+        let Some(TokenTransfer { token, to, amount, .. }) = token_transfer(node, log, wanted.tokens)? else { continue };
         if amount.is_zero() {
             continue;
         }
@@ -316,12 +316,20 @@ pub(super) fn token_payments(
     Ok(outputs)
 }
 
-/// The token, the recipient and the amount, if the log is a `Transfer` of a listed token.
+/// A transfer of a listed token.
+pub(super) struct TokenTransfer {
+    pub token: TronAddress,
+    pub from: TronAddress,
+    pub to: TronAddress,
+    pub amount: U256,
+}
+
+/// `None`: the log is no `Transfer` of a listed token.
 pub(super) fn token_transfer(
     node: &Node,
     log: &wire::Log<'_>,
     tokens: &[TronAddress],
-) -> Result<Option<(TronAddress, TronAddress, U256)>, CallError> {
+) -> Result<Option<TokenTransfer>, CallError> {
     let mut token = [0; 20];
     if log.address.len() != 40 || alloy_primitives::hex::decode_to_slice(log.address, &mut token).is_err() {
         return Err(node.bad("a log whose address is not 40 digits"));
@@ -330,13 +338,16 @@ pub(super) fn token_transfer(
     if tokens.binary_search(&token).is_err() {
         return Ok(None);
     }
-    let [event, _, to] = log.topics.as_slice() else { return Ok(None) };
+    let [event, from, to] = log.topics.as_slice() else { return Ok(None) };
     if wire::digest(node, event)? != TRANSFER.0 {
         return Ok(None);
     }
-    let to = wire::digest(node, to)?;
-    let (upper, to) = to.split_at(12);
-    let (true, Ok(to)) = (upper == [0; 12], <[u8; 20]>::try_from(to)) else {
+    let account = |word: [u8; 32]| match word.split_at(12) {
+        (upper, lower) if upper == [0; 12] => <[u8; 20]>::try_from(lower).ok().map(TronAddress),
+        _ => None,
+    };
+    let (from, to) = (account(wire::digest(node, from)?), account(wire::digest(node, to)?));
+    let (Some(from), Some(to)) = (from, to) else {
         // Not the form of a transfer. All nodes say the same, so it must not stop the scan.
         return Ok(None);
     };
@@ -344,7 +355,7 @@ pub(super) fn token_transfer(
         return Ok(None);
     }
     let amount = wire::digest(node, log.data)?;
-    Ok(Some((token, TronAddress(to), U256::from_be_bytes(amount))))
+    Ok(Some(TokenTransfer { token, from, to, amount: U256::from_be_bytes(amount) }))
 }
 
 pub(super) fn output(

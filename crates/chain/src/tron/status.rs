@@ -20,7 +20,7 @@ use super::wire;
 use crate::block::Place;
 use crate::client::Proven;
 use crate::endpoint::{CallError, Node};
-use crate::status::Mined;
+use crate::status::{Mined, Paid};
 use crate::watch::WatchKey;
 
 /// 24 hours of blocks, the longest life of a transaction, and some more for times that were not kept exactly.
@@ -83,25 +83,34 @@ fn seen<'a>(node: &Node, hash: TxHash, info: &'a [u8], block: &[u8]) -> Result<O
     Ok(Some(Seen { block: header.at(), info, ok, raw }))
 }
 
+/// What a transaction of ours is to pay, when it pays a token, listed or not.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TokenPayment {
+    pub token: TronAddress,
+    pub from: TronAddress,
+    pub to: TronAddress,
+    pub amount: U256,
+}
+
 /// For [`crate::Chain::status`].
-/// `token`: the listed contract and the recipient, when it pays a token.
-pub(super) async fn mined(
-    node: &Node,
-    hash: TxHash,
-    token: Option<(TronAddress, TronAddress)>,
-) -> Result<Option<Mined>, CallError> {
+pub(super) async fn mined(node: &Node, hash: TxHash, token: Option<TokenPayment>) -> Result<Option<Mined>, CallError> {
     let Some((info, block)) = answers(node, hash).await? else { return Ok(None) };
     let Some(seen) = seen(node, hash, &info, &block)? else { return Ok(None) };
     let fee = u64::try_from(seen.info.fee).map_err(|_| node.bad("a negative fee"))?;
-    // A token may return false and end well. What it pays it logs.
-    let mut paid = token.is_none();
-    if let Some((token, to)) = token {
-        for log in &seen.info.log {
-            paid |=
-                scan::token_transfer(node, log, &[token])?.is_some_and(|(_, paid, sum)| paid == to && !sum.is_zero());
+    let paid = match token {
+        _ if !seen.ok => Paid::Nothing,
+        None => Paid::InFull,
+        // A token may return false and end well. What it pays it logs.
+        Some(payment) => {
+            let mut logged = Vec::new();
+            for log in &seen.info.log {
+                logged.extend(scan::token_transfer(node, log, &[payment.token])?);
+            }
+            let logged = logged.into_iter().map(|transfer| (transfer.from, transfer.to, transfer.amount));
+            Paid::by_logs((&payment.from, &payment.to, payment.amount), logged)
         }
-    }
-    Ok(Some(Mined { block: seen.block, ok: seen.ok && paid, fee: Some(RawAmount::from_u256(U256::from(fee))) }))
+    };
+    Ok(Some(Mined { block: seen.block, paid, fee: Some(RawAmount::from_u256(U256::from(fee))) }))
 }
 
 /// For [`crate::Chain::prove`].
@@ -143,6 +152,16 @@ pub(super) enum Expiry {
     /// The first block that is as late as the expiry is solidified, and no block up to and with it holds it. A block
     /// takes only what expires after its parent's time, so no later block can.
     Over { block: BlockRef, time: Timestamp },
+}
+
+impl Expiry {
+    /// Nodes solidify a block at different moments: who has done so first is ahead, however deep the block is.
+    pub(super) const fn ahead(one: &Self, agreed: &Self) -> Option<u64> {
+        match (one, agreed) {
+            (Self::Over { .. }, Self::Open) => Some(u64::MAX),
+            _ => None,
+        }
+    }
 }
 
 /// Reads every block that could hold the transaction.

@@ -2,6 +2,7 @@
 
 mod answers;
 mod devnet;
+mod search;
 mod shown;
 
 use ::bitcoin::consensus::{deserialize, serialize};
@@ -10,7 +11,7 @@ use ::devnet::Key;
 use chain::bitcoin::{BitcoinChain, BitcoinSettings};
 use chain::client::Sent;
 use chain::endpoint::CallError;
-use chain::status::Reason;
+use chain::status::{Paid, Reason};
 use chain::{Broadcast, Chain, ChainError, NodeRefusal, Place, Status, Watched};
 use serde_json::{Value, json};
 use tx::Input;
@@ -244,7 +245,7 @@ async fn a_batched_payout_is_built_signed_taken_and_mined(mut net: impl Net) {
     let Status::Mined(mined) = status(&chain, &payout).await else { panic!("it is mined") };
     assert_eq!(mined.block, chain.head().await.expect("a head").tip.at());
     assert_eq!(mined.fee.map(|fee| fee.to_string()), Some("25000".to_owned()));
-    assert!(mined.ok);
+    assert_eq!(mined.paid, Paid::InFull);
     let to: Vec<Address> = payments.iter().map(|(to, _)| to.clone()).collect();
     let proven = chain.prove(payout.sent.hash, &watching(&to)).await.expect("an answer").expect("it is mined");
     assert_eq!(proven.outputs.len(), 51);

@@ -36,6 +36,7 @@ on_networks! {
     what_reverted_is_told_as_not_ok
     a_token_that_returns_false_pays_nothing
     a_fee_on_transfer_is_not_credited
+    a_token_that_was_delisted_is_judged_as_before
     an_unlisted_contract_is_not_believed
     logs_are_counted_within_their_transaction
     internal_transfers_are_found_and_undone_ones_are_not

@@ -1,5 +1,7 @@
 //! Answers from nodes that lie, lag and break off: a quorum of the others says the truth, or there is no answer.
 
+mod honest;
+mod left_out;
 mod payments;
 
 use std::time::Duration;
@@ -10,7 +12,7 @@ use devnet::{Connection, Garbage, Lie, View, WireFaults};
 use domain::ChainKind;
 use tx::{Address, Coin, TxHash};
 
-use crate::rig::{ENDPOINTS, Paid, Rig, happened, on_every_chain, was_found_lying, watch};
+use crate::rig::{ENDPOINTS, Rig, SignedPayment, happened, on_every_chain, was_found_lying, watch};
 
 const GARBAGE: [Garbage; 7] = [
     Garbage::Html,
@@ -48,8 +50,8 @@ struct Questions {
     owner: Address,
     watched: Watched,
     deposit: TxHash,
-    paid: Paid,
-    unheard: Paid,
+    paid: SignedPayment,
+    unheard: SignedPayment,
     heights: Vec<u64>,
 }
 

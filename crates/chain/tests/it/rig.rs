@@ -45,7 +45,7 @@ pub struct Rig {
 }
 
 /// A payment that can be sent, and what is known of it beforehand.
-pub struct Paid {
+pub struct SignedPayment {
     pub bytes: Vec<u8>,
     pub sent: Sent,
     pub payment: Payment,
@@ -76,6 +76,12 @@ impl Rig {
         Self::with(kind, pool).await
     }
 
+    /// With a client that waits for an answer, but not long for more than it needs.
+    pub async fn patient(kind: ChainKind) -> Self {
+        let (deadline, hedge) = (Duration::from_secs(30), Duration::from_millis(200));
+        Self::with(kind, PoolSettings { deadline, hedge, ..PoolSettings::default() }).await
+    }
+
     async fn with(kind: ChainKind, pool: PoolSettings) -> Self {
         let (evm, tron, bitcoin) = (
             evm::Settings::default(),
@@ -99,7 +105,7 @@ impl Rig {
             let list = if number < ENDPOINTS { &mut faulty } else { &mut good };
             list.push(settings(number, endpoint));
         }
-        let (chain, _) = client(kind, &faulty, &PoolSettings { quorum: 2, ..pool.clone() }, &clock);
+        let (chain, _) = client(kind, &faulty, &PoolSettings { quorum: Some(2), ..pool.clone() }, &clock);
         let (truth, _) = client(kind, &good, &honest, &clock);
         let rpc = Pool::new(&good, &honest, Arc::<ManualClock>::clone(&clock)).expect("a good endpoint");
         Self { kind, served, chain, truth, rpc, clock, pool }
@@ -109,7 +115,12 @@ impl Rig {
     pub fn client(&self, quorum: usize) -> (Box<dyn Chain>, Receiver<Event>) {
         let faulty: Vec<_> =
             self.served.endpoints[..ENDPOINTS].iter().enumerate().map(|(n, one)| settings(n, one)).collect();
-        client(self.kind, &faulty, &PoolSettings { quorum, ..self.pool.clone() }, &self.clock)
+        client(self.kind, &faulty, &PoolSettings { quorum: Some(quorum), ..self.pool.clone() }, &self.clock)
+    }
+
+    /// A client that has nothing but this endpoint.
+    pub fn client_of(&self, endpoint: usize) -> Box<dyn Chain> {
+        client(self.kind, &[settings(endpoint, &self.served.endpoints[endpoint])], &self.pool, &self.clock).0
     }
 
     pub fn model<T>(&self, act: impl FnOnce(&mut dyn Model, Timestamp) -> T) -> T {
@@ -240,12 +251,12 @@ impl Rig {
     }
 
     /// A payment of the chain's own coin between two of the rich keys, signed and not sent.
-    pub async fn pay(&self, from: u32, to: u32, amount: u64) -> Paid {
+    pub async fn pay(&self, from: u32, to: u32, amount: u64) -> SignedPayment {
         self.pay_coin(from, self.payment(to, Coin::Native, amount), None).await
     }
 
     /// With this much gas (EVM) or this fee limit in sun (TRON), whatever the nodes say that it takes.
-    pub async fn pay_coin(&self, from: u32, payment: Payment, limit: Option<u64>) -> Paid {
+    pub async fn pay_coin(&self, from: u32, payment: Payment, limit: Option<u64>) -> SignedPayment {
         let (payer, head) = (self.address(from), self.truth.head().await.expect("a head").tip);
         // What cannot work cannot be quoted either.
         let quoted = Payment { amount: raw(1), ..payment.clone() };
@@ -287,7 +298,7 @@ impl Rig {
     }
 
     /// Another payment that cannot be mined beside this one: a higher offer to somebody else. TRON has none.
-    pub fn conflicting(&self, with: &Paid, to: u32) -> Option<Paid> {
+    pub fn conflicting(&self, with: &SignedPayment, to: u32) -> Option<SignedPayment> {
         let payment = Payment { to: self.address(to), ..with.payment.clone() };
         let draft = match (&with.sent.meaning.slot, with.sent.meaning.fee) {
             (Slot::Nonce(nonce), Fee::Eip1559 { max_fee, max_priority }) => Draft::Evm {
@@ -304,7 +315,7 @@ impl Rig {
     }
 
     /// Unsigned, read, signed, read again.
-    fn sign(&self, from: u32, draft: &Draft, payment: Payment, since: u64, inputs: Vec<Input>) -> Paid {
+    fn sign(&self, from: u32, draft: &Draft, payment: Payment, since: u64, inputs: Vec<Input>) -> SignedPayment {
         let unsigned = self.chain.build(draft).expect("a good draft");
         let read = self.chain.decode_unsigned(&unsigned.bytes).expect("our own bytes");
         assert_eq!(read, unsigned.meaning);
@@ -312,7 +323,7 @@ impl Rig {
         let meaning = self.chain.decode_signed(&bytes).expect("our own signature");
         assert_eq!((&meaning.payments, &meaning.slot), (&read.payments, &read.slot));
         let hash = meaning.hash.expect("what is signed has a hash");
-        Paid { bytes, sent: Sent { meaning, hash, since }, payment, from, inputs }
+        SignedPayment { bytes, sent: Sent { meaning, hash, since }, payment, from, inputs }
     }
 
     /// What the address can spend, as Bitcoin Core finds it.
@@ -335,11 +346,11 @@ impl Rig {
         answer.await.expect("an answer")
     }
 
-    pub async fn send(&self, paid: &Paid) {
+    pub async fn send(&self, paid: &SignedPayment) {
         assert_eq!(self.chain.broadcast(&paid.bytes).await, Ok(Broadcast::Taken));
     }
 
-    pub async fn status(&self, paid: &Paid) -> Status {
+    pub async fn status(&self, paid: &SignedPayment) -> Status {
         self.chain.status(&paid.sent).await.expect("a status")
     }
 }

@@ -33,8 +33,10 @@ fn client_of(network: Network, urls: &[&str], quorum: usize, tokens: Vec<Address
         })
         .collect();
     let clock = Arc::new(ManualClock::at(Timestamp::from_micros(stub::START_MS * 1_000)));
-    let pool =
-        Pool::new(&endpoints, &PoolSettings { quorum, ..PoolSettings::default() }, clock).expect("good endpoints");
+    // At least the majority, without which there is no pool.
+    let quorum = Some(quorum.max(urls.len() / 2 + 1));
+    let settings = PoolSettings { quorum, ..PoolSettings::default() };
+    let pool = Pool::new(&endpoints, &settings, clock).expect("good endpoints");
     TronChain::new(TronSettings::new(network, tokens), pool).expect("TRON's own tokens")
 }
 

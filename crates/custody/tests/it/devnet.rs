@@ -46,7 +46,7 @@ impl Devnet {
             per_second: 0,
         };
         let endpoints: Vec<_> = self.served.endpoints.iter().enumerate().map(endpoint).collect();
-        let settings = PoolSettings { quorum: 2, ..PoolSettings::default() };
+        let settings = PoolSettings { quorum: Some(2), ..PoolSettings::default() };
         BitcoinChain::new(BitcoinSettings::new(NETWORK), Pool::new(&endpoints, &settings, self.clock.clone()).unwrap())
     }
 

@@ -352,6 +352,6 @@ fn message(stream: &mut TcpStream) -> Option<(String, Vec<u8>)> {
 }
 
 fn pool(endpoint: &EndpointSettings) -> Pool {
-    let settings = PoolSettings { quorum: 1, ..PoolSettings::default() };
+    let settings = PoolSettings { quorum: Some(1), ..PoolSettings::default() };
     Pool::new(std::slice::from_ref(endpoint), &settings, Arc::new(ManualClock::default())).expect("a good endpoint")
 }

@@ -129,6 +129,12 @@ impl<'a> Lens<'a> {
             forged.txdata = forged.txdata.iter().map(|transaction| self.forged(transaction)).collect();
             return serialize(&forged);
         }
+        if self.view.lie == Lie::TransactionLeftOut && block.stored.block.txdata.len() > 1 {
+            let mut cut = block.stored.block.clone();
+            cut.header = block.header;
+            cut.txdata.pop();
+            return serialize(&cut);
+        }
         let mut raw = block.stored.raw.clone();
         if block.hash != block.stored.hash {
             raw.splice(..Header::SIZE, serialize(&block.header));
@@ -178,7 +184,20 @@ impl<'a> Lens<'a> {
             return None;
         }
         let (at, position) = self.chain.find(txid)?;
+        if self.leaves_out(at, position) {
+            return None;
+        }
         Some((self.show(at), position)).filter(|(block, _)| block.stored.height <= self.height())
+    }
+
+    /// How many of a block's transactions it shows.
+    pub fn shown_of(&self, stored: &Stored) -> usize {
+        let all = stored.block.txdata.len();
+        if self.view.lie == Lie::TransactionLeftOut && all > 1 { all - 1 } else { all }
+    }
+
+    fn leaves_out(&self, at: usize, position: usize) -> bool {
+        position >= self.shown_of(self.chain.stored(at))
     }
 
     /// The unspent coins that the blocks which it does not know yet have spent.
@@ -198,7 +217,8 @@ impl<'a> Lens<'a> {
     /// Unspent at its tip.
     pub fn coin(&self, outpoint: &OutPoint) -> Option<&'a Coin> {
         let coin = self.chain.coin(outpoint).filter(|coin| coin.height <= self.height());
-        coin.or_else(|| self.unspent_of_late().remove(outpoint)).filter(|_| !self.hides())
+        let left_out = || self.chain.find(&outpoint.txid).is_some_and(|(at, position)| self.leaves_out(at, position));
+        coin.or_else(|| self.unspent_of_late().remove(outpoint)).filter(|_| !self.hides() && !left_out())
     }
 
     pub fn coins(&self) -> impl Iterator<Item = (OutPoint, &'a Coin)> {

@@ -177,6 +177,7 @@ pub(super) fn trace_block(seen: Seen<'_>, height: Option<u64>, args: &Args) -> A
     let frames = frames(seen, block, block.transactions.len())?;
     let traces = block.transactions.iter().zip(&frames);
     let traces = traces
+        .take(seen.shown(block))
         .filter(|_| !seen.hides_transactions())
         .map(|(sent, frame)| json!({ "txHash": sent.hash.to_string(), "result": frame_json(frame, shallow) }));
     Ok(Value::Array(traces.collect()).to_string())

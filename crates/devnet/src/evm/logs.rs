@@ -59,8 +59,8 @@ pub(super) fn answer(seen: Seen<'_>, args: &Args) -> Result<String, RpcError> {
         if !filter.may_be_in(&block.header.logs_bloom) {
             continue;
         }
-        for (index, receipt) in block.receipts.iter().enumerate() {
-            for (number, log) in seen.logs(receipt).iter().enumerate().filter(|(_, log)| filter.takes(log)) {
+        for (index, receipt) in block.receipts.iter().enumerate().take(seen.shown(block)) {
+            for (number, log) in seen.logs(block, receipt).iter().enumerate().filter(|(_, log)| filter.takes(log)) {
                 found += 1;
                 if found > seen.devnet.settings.log_results {
                     let most = seen.devnet.settings.log_results;

@@ -189,7 +189,7 @@ fn block_text(seen: Seen<'_>, height: Option<u64>, full: bool) -> String {
 
 fn count(seen: Seen<'_>, height: Option<u64>) -> String {
     let block = height.and_then(|height| seen.block(height));
-    block.map_or_else(null, |block| format!("\"{:#x}\"", block.transactions.len()))
+    block.map_or_else(null, |block| format!("\"{:#x}\"", seen.shown(block)))
 }
 
 type Place<'a> = Option<(Seen<'a>, &'a Block, usize)>;
@@ -219,7 +219,7 @@ fn transaction(seen: Seen<'_>, hash: B256) -> String {
 
 fn transaction_at(seen: Seen<'_>, height: Option<u64>, index: u64) -> String {
     let found = height.and_then(|height| seen.block(height)).and_then(|block| {
-        let index = usize::try_from(index).ok()?;
+        let index = usize::try_from(index).ok().filter(|index| *index < seen.shown(block))?;
         Some((block, index, block.transactions.get(index)?))
     });
     let Some((block, index, sent)) = found else { return null() };

@@ -31,7 +31,7 @@ pub(super) fn block(seen: Seen<'_>, block: &Block, header: &Header, full: bool) 
     put!(out, "\"size\":\"{:#x}\",", block.size());
     header_fields(&mut out, header);
     out.push_str(",\"transactions\":[");
-    for (index, sent) in block.transactions.iter().enumerate() {
+    for (index, sent) in block.transactions.iter().enumerate().take(seen.shown(block)) {
         if index > 0 {
             out.push(',');
         }
@@ -157,7 +157,7 @@ pub(super) fn receipts(seen: Seen<'_>, block: &Block) -> String {
     let mut out = String::with_capacity(2 + block.transactions.len() * 1_600);
     out.push('[');
     if !seen.hides_transactions() {
-        for index in 0..block.receipts.len() {
+        for index in 0..seen.shown(block) {
             if index > 0 {
                 out.push(',');
             }
@@ -184,7 +184,7 @@ pub(super) fn receipt(out: &mut String, seen: Seen<'_>, block: &Block, index: us
     put!(out, "\"cumulativeGasUsed\":\"{:#x}\",", receipt.cumulative_gas_used);
     put!(out, "\"effectiveGasPrice\":\"{:#x}\",\"from\":\"{:#x}\",", receipt.gas_price, sent.from);
     put!(out, "\"gasUsed\":\"{:#x}\",\"logs\":[", receipt.gas_used);
-    let logs = seen.logs(receipt);
+    let logs = seen.logs(block, receipt);
     for (number, one) in logs.iter().enumerate() {
         if number > 0 {
             out.push(',');

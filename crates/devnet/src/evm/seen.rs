@@ -80,8 +80,8 @@ impl<'a> Seen<'a> {
     }
 
     /// Blocks look as they are.
-    pub(super) const fn blocks_are_real(&self) -> bool {
-        self.contradiction.is_none()
+    pub(super) fn blocks_are_real(&self) -> bool {
+        self.contradiction.is_none() && self.lie != Lie::TransactionLeftOut
     }
 
     /// Receipts look as they are.
@@ -92,6 +92,12 @@ impl<'a> Seen<'a> {
     /// Mined transactions are not found.
     pub(super) fn hides_transactions(&self) -> bool {
         self.lie == Lie::Missing
+    }
+
+    /// How many of a block's transactions it shows.
+    pub(super) fn shown(&self, block: &Block) -> usize {
+        let left_out = usize::from(self.lie == Lie::TransactionLeftOut);
+        block.transactions.len().saturating_sub(left_out)
     }
 
     pub(super) fn block(&self, height: u64) -> Option<&'a Block> {
@@ -148,16 +154,22 @@ impl<'a> Seen<'a> {
             return None;
         }
         let (height, index) = self.devnet.chain.place(transaction)?;
-        Some((self.block(height)?, index))
+        let block = self.block(height)?;
+        (index < self.shown(block)).then_some((block, index))
     }
 
     pub(super) fn succeeded(&self, receipt: &Receipt) -> bool {
         receipt.ok != (self.lie == Lie::Flipped)
     }
 
-    pub(super) fn logs(&self, receipt: &'a Receipt) -> Cow<'a, [Log]> {
+    pub(super) fn logs<'b>(&self, block: &Block, receipt: &'b Receipt) -> Cow<'b, [Log]> {
         match self.lie {
-            Lie::Truth => Cow::Borrowed(&receipt.logs),
+            Lie::LogLeftOut => {
+                let last = block.receipts.iter().rev().find(|one| !one.logs.is_empty());
+                let here = last.is_some_and(|last| last.first_log == receipt.first_log) && !receipt.logs.is_empty();
+                Cow::Borrowed(&receipt.logs[..receipt.logs.len() - usize::from(here)])
+            }
+            Lie::Truth | Lie::TransactionLeftOut => Cow::Borrowed(&receipt.logs),
             // What is said to have failed has no logs, and what failed had none.
             Lie::Missing | Lie::Flipped => Cow::Borrowed(&[]),
             Lie::Inflated => Cow::Owned(receipt.logs.iter().map(inflated).collect()),

@@ -222,7 +222,8 @@ impl TronDevnet {
         if height > call.top || call.view.lie == Lie::Missing {
             return None;
         }
-        Some((self.block(height)?.transactions.get(place)?, height))
+        let block = self.block(height)?;
+        Some((block.transactions.get(place).filter(|_| place < render::shown_of(block, call.view.lie))?, height))
     }
 
     fn transaction_json(&self, call: &Call<'_>) -> String {
@@ -240,7 +241,10 @@ impl TronDevnet {
     fn info_json(&self, call: &Call<'_>) -> String {
         let mut out = String::new();
         match self.mined(call).and_then(|(mined, height)| Some((mined, self.block(height)?))) {
-            Some((mined, block)) => render::info(&mut out, mined, &block.header, call.view.lie, call.visible),
+            Some((mined, block)) => {
+                let lie = render::lie_about(block, mined, call.view.lie);
+                render::info(&mut out, mined, &block.header, lie, call.visible);
+            }
             None => out.push_str("{}"),
         }
         out
@@ -254,9 +258,13 @@ impl TronDevnet {
         let mut out = String::new();
         let block = Some(height.unsigned_abs()).filter(|height| *height <= call.top && call.view.lie != Lie::Missing);
         match block.and_then(|height| self.block(height)) {
-            Some(block) => render::list(&mut out, &block.transactions, |out, mined| {
-                render::info(out, mined, &block.header, call.view.lie, call.visible);
-            }),
+            Some(block) => {
+                let shown = block.transactions.iter().take(render::shown_of(block, call.view.lie));
+                render::list(&mut out, shown, |out, mined| {
+                    let lie = render::lie_about(block, mined, call.view.lie);
+                    render::info(out, mined, &block.header, lie, call.visible);
+                });
+            }
             None => out.push_str("[]"),
         }
         Ok(out)

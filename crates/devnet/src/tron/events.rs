@@ -103,10 +103,12 @@ impl TronDevnet {
         let mut found = ordered
             .filter(timed)
             .filter(|_| lie != Lie::Missing)
-            .flat_map(|block| block.transactions.iter().map(move |mined| (block, mined)))
+            .flat_map(|block| {
+                block.transactions.iter().take(render::shown_of(block, lie)).map(move |mined| (block, mined))
+            })
             .filter(|(_, mined)| fits(mined))
             .flat_map(|(block, mined)| {
-                let logs = render::told(mined, lie).logs.into_iter().enumerate();
+                let logs = render::told(mined, render::lie_about(block, mined, lie)).logs.into_iter().enumerate();
                 logs.map(move |(place, log)| (block, mined, place, log))
             })
             .filter(|(.., log)| wanted.name.as_deref().is_none_or(|name| name == event_name(log)))

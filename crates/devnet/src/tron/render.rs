@@ -98,11 +98,28 @@ pub fn list<T>(out: &mut String, items: impl IntoIterator<Item = T>, mut each: i
     out.push(']');
 }
 
+/// How many of a block's transactions a lying endpoint shows.
+pub fn shown_of(block: &Block, lie: Lie) -> usize {
+    block.transactions.len().saturating_sub(usize::from(lie == Lie::TransactionLeftOut))
+}
+
+/// What an endpoint that leaves out the last log of a block says about one transaction of it.
+pub fn lie_about(block: &Block, mined: &Mined, lie: Lie) -> Lie {
+    let last = block.transactions.iter().rev().find(|one| !one.outcome.logs.is_empty());
+    match lie {
+        Lie::LogLeftOut if last.is_none_or(|last| last.sent.id != mined.sent.id) => Lie::Truth,
+        lie => lie,
+    }
+}
+
 /// What a lying endpoint makes of an outcome.
 pub fn told(mined: &Mined, lie: Lie) -> Execution {
     let mut outcome = mined.outcome.clone();
     match lie {
-        Lie::Truth | Lie::Missing => {}
+        Lie::Truth | Lie::Missing | Lie::TransactionLeftOut => {}
+        Lie::LogLeftOut => {
+            outcome.logs.pop();
+        }
         Lie::Inflated => {
             for log in &mut outcome.logs {
                 let amount = U256::from_be_slice(&log.data[log.data.len().saturating_sub(32)..]);
@@ -155,8 +172,8 @@ pub fn block(out: &mut String, shown: &Shown<'_>, transactions: Option<&Block>, 
     raw.close();
     outer.hex("witness_signature", shown.witness_signature);
     outer.close();
-    if let Some(block) = transactions.filter(|block| !block.transactions.is_empty()) {
-        list(object.key("transactions"), &block.transactions, |out, mined| {
+    if let Some(block) = transactions.filter(|block| shown_of(block, lie) > 0) {
+        list(object.key("transactions"), block.transactions.iter().take(shown_of(block, lie)), |out, mined| {
             transaction(out, &mined.sent, Some(flipped(mined.outcome.ret, lie).name()), None, visible);
         });
     }
@@ -167,7 +184,7 @@ pub fn flipped(ret: Ret, lie: Lie) -> Ret {
     match (lie, ret) {
         (Lie::Flipped, Ret::Success) => Ret::Revert,
         (Lie::Flipped, Ret::Revert | Ret::OutOfEnergy) => Ret::Success,
-        (Lie::Truth | Lie::Missing | Lie::Inflated, ret) => ret,
+        (Lie::Truth | Lie::Missing | Lie::Inflated | Lie::LogLeftOut | Lie::TransactionLeftOut, ret) => ret,
     }
 }
 

@@ -3,5 +3,5 @@
 pub mod request;
 pub mod state;
 
-pub use request::{ClientOrderId, Direction, Rejection, Side, Transfer, check_amount, check_asset, parse_amount};
+pub use request::{ClientOrderId, Direction, MOST, Rejection, Side, Transfer, check_amount, check_asset, parse_amount};
 pub use state::{Action, Event, Illegal, State, next, plan};

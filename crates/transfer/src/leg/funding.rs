@@ -11,7 +11,19 @@ use domain::AccountId;
 use domain::ledger::{BadOperation, Movement, OpKey, Operation, Reference, Refusal};
 use domain::transfer::Transfer;
 
-use super::Reason;
+use super::{Reason, sane};
+
+/// What this leg checks again by itself, before it makes an operation. The ledger's own rules come after.
+pub fn check(transfer: &Transfer, clearing: AccountId) -> Result<(), Reason> {
+    sane(transfer.amount, transfer.asset)?;
+    if transfer.funding.0 <= 0 {
+        return Err(Reason::new("SOURCE_ACCOUNT_NOT_FOUND", "the funding account is not one of a user"));
+    }
+    if !clearing.is_system() {
+        return Err(Reason::new("TARGET_ACCOUNT_NOT_FOUND", "the clearing account is not one of the system"));
+    }
+    Ok(())
+}
 
 pub(crate) fn key(transfer: &Transfer, what: &str) -> Result<OpKey, BadOperation> {
     OpKey::new(format!("{}:{what}", transfer.id))
@@ -49,4 +61,53 @@ const fn movement(from: AccountId, to: AccountId, transfer: &Transfer) -> Moveme
 /// Why the ledger refused, as a leg says it.
 pub fn reason(refusal: Refusal) -> Reason {
     Reason::foreign(refusal.code(), &refusal.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use domain::id::Id;
+    use domain::transfer::{Direction, MOST, State};
+    use domain::{Amount, AssetId, Timestamp, UserId};
+
+    use super::*;
+
+    fn transfer() -> Transfer {
+        let at = Timestamp::from_micros(0);
+        Transfer {
+            id: Id::new(7).expect("positive"),
+            user: UserId::new(1).expect("positive"),
+            asset: AssetId(1),
+            amount: MOST,
+            direction: Direction::ToSpot,
+            funding: AccountId(1),
+            state: State::SourcePending,
+            error: None,
+            client_order_id: None,
+            tries: 0,
+            due_at: at,
+            alerted_at: None,
+            version: 1,
+            created_at: at,
+            updated_at: at,
+        }
+    }
+
+    #[test]
+    fn the_local_leg_checks_every_field_again() {
+        let good = transfer();
+        assert_eq!(check(&good, AccountId(-1)), Ok(()));
+        let more = Amount::from_units(MOST.units() + 1);
+        for (bad, clearing, code) in [
+            (Transfer { amount: Amount::ZERO, ..good.clone() }, -1, "INVALID_AMOUNT"),
+            (Transfer { amount: Amount::from_units(-1), ..good.clone() }, -1, "INVALID_AMOUNT"),
+            (Transfer { amount: more, ..good.clone() }, -1, "OVERFLOW"),
+            (Transfer { asset: AssetId(0), ..good.clone() }, -1, "INVALID_ASSET"),
+            (Transfer { asset: AssetId(1 << 32), ..good.clone() }, -1, "INVALID_ASSET"),
+            (Transfer { funding: AccountId(-3), ..good.clone() }, -1, "SOURCE_ACCOUNT_NOT_FOUND"),
+            (good.clone(), 1, "TARGET_ACCOUNT_NOT_FOUND"),
+        ] {
+            let found = check(&bad, AccountId(clearing));
+            assert_eq!(found.as_ref().map_err(Reason::code), Err(code), "{bad:?}");
+        }
+    }
 }

@@ -18,7 +18,7 @@ use std::fmt;
 use std::pin::Pin;
 
 use domain::id::{self, Id};
-use domain::transfer::Transfer;
+use domain::transfer::{MOST, Transfer};
 use domain::{AccountStatus, Amount, AssetId, Timestamp, UserId};
 
 /// What a remote leg can be asked to do with a transfer.
@@ -150,13 +150,20 @@ pub trait Leg: Send + Sync {
     }
 }
 
-/// What every leg checks again by itself. It knows no limits of an asset: those are the gate's.
-pub(crate) fn sane(call: &Call) -> Result<(), Reason> {
-    if !call.amount.is_positive() {
+/// What every leg checks again by itself (`004` §1.5): that a user and a transfer are positive numbers is in their types,
+/// the rest is here. A leg knows no limits of an asset and not whether it is suspended: those are the gate's, and a
+/// transfer that was accepted before must still come to its end.
+pub(crate) fn sane(amount: Amount, asset: AssetId) -> Result<(), Reason> {
+    if !amount.is_positive() {
         return Err(Reason::new("INVALID_AMOUNT", "a leg was asked to move nothing or less"));
     }
-    if call.asset.0 <= 0 {
-        return Err(Reason::new("INVALID_ASSET", "a leg was asked to move an asset that cannot exist"));
+    if amount > MOST {
+        return Err(Reason::new("OVERFLOW", "a leg was asked to move more than any transfer may"));
     }
-    Ok(())
+    // The spot engine keeps an asset in 32 bits.
+    if u32::try_from(asset.0).is_ok_and(|number| number > 0) {
+        Ok(())
+    } else {
+        Err(Reason::new("INVALID_ASSET", "a leg was asked to move an asset that cannot exist"))
+    }
 }

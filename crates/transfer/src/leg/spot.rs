@@ -168,7 +168,7 @@ fn refused(refusal: SpotRefusal) -> Reason {
 impl Leg for SpotLeg {
     fn call<'a>(&'a self, calls: &'a [Call]) -> Answered<'a, Vec<Answer>> {
         Box::pin(async move {
-            let checked: Vec<Result<(), Reason>> = calls.iter().map(sane).collect();
+            let checked: Vec<Result<(), Reason>> = calls.iter().map(|call| sane(call.amount, call.asset)).collect();
             let good = calls.iter().zip(&checked).filter(|(_, checked)| checked.is_ok());
             let requests: Vec<Request> = good.map(|(call, _)| operation(call).into()).collect();
             let told = if requests.is_empty() { Ok(Vec::new()) } else { self.submit(&requests).await };

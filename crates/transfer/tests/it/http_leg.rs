@@ -8,11 +8,11 @@ use std::time::Duration;
 use domain::transfer::{Direction::*, State};
 use serde_json::{Value, json};
 use store::db_test;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use transfer::Assets;
 use transfer::leg::http::HttpLeg;
-use transfer::leg::{Leg, Record};
+use transfer::leg::{Answer, Call, Leg, Record, Verb};
 
 use crate::support::*;
 
@@ -121,7 +121,7 @@ impl Books {
             };
         }
         let id = body["req_id"].as_str().unwrap().to_owned();
-        let user = body["user_id"].as_i64().unwrap();
+        let user: i64 = body["user_id"].as_str().expect("an id is a text").parse().unwrap();
         let units = (body["amount"].as_str().unwrap().replace('.', "")).parse::<i64>().unwrap();
         assert_eq!(body["asset"], "USDT");
         let yes = json!({ "success": true, "req_id": id });
@@ -175,7 +175,94 @@ async fn move_money(coordinator: &transfer::Coordinator, order: transfer::Transf
     coordinator.step(vec![new]).await.unwrap().remove(0)
 }
 
+/// Reads each body as JavaScript does, carries nothing out, and tells its standard output what it read.
+const NODE_ENGINE: &str = r#"
+require("http").createServer((request, response) => {
+    let body = "";
+    request.on("data", (part) => { body += part; });
+    request.on("end", () => {
+        const read = JSON.parse(body);
+        const seen = Object.entries(read).map(([name, value]) => `${name} ${typeof value} ${String(value)}`);
+        console.log(seen.sort().join(", "));
+        response.end(JSON.stringify({ success: true, req_id: read.req_id }));
+    });
+}).listen(0, "127.0.0.1", function () { console.log(this.address().port); });
+"#;
+
 db_test! {
+    async fn an_engine_in_javascript_reads_every_digit_of_an_id(db: TestDb) {
+        let world = World::open(db, 1).await;
+        let mut node = tokio::process::Command::new("node")
+            .args(["-e", NODE_ENGINE])
+            .stdout(std::process::Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .expect("node is installed: the documents' examples need it too");
+        let mut lines = BufReader::new(node.stdout.take().unwrap()).lines();
+        let address = format!("http://127.0.0.1:{}", lines.next_line().await.unwrap().unwrap());
+        let assets = Arc::new(Assets::load(&world.db).await.unwrap());
+        let leg = HttpLeg::new(&address, None, Duration::from_secs(20), false, assets).unwrap();
+        // One more than the largest whole number that a JavaScript number tells from its neighbours, and one more.
+        let call = Call {
+            verb: Verb::Deposit,
+            id: domain::id::Id::new(i64::MAX).unwrap(),
+            user: user(9_007_199_254_740_993),
+            asset: world.usdt,
+            amount: domain::transfer::MOST,
+        };
+        assert_eq!(leg.call(&[call]).await, [Answer::Success]);
+        assert_eq!(
+            lines.next_line().await.unwrap().unwrap(),
+            "amount string 23058430092136939.51, asset string USDT, req_id string sr-9223372036854775807, \
+             user_id string 9007199254740993",
+        );
+    }
+
+    async fn an_adapter_sends_nothing_that_makes_no_sense(db: TestDb) {
+        let (world, engine, http, _) = with_http(db).await;
+        let good = Call {
+            verb: Verb::Deposit,
+            id: domain::id::Id::new(7).unwrap(),
+            user: user(1),
+            asset: world.usdt,
+            amount: domain::Amount::from_units(100),
+        };
+        let more = domain::Amount::from_units(domain::transfer::MOST.units() + 1);
+        let bad = [
+            (Call { amount: domain::Amount::ZERO, ..good }, "INVALID_AMOUNT"),
+            (Call { amount: domain::Amount::from_units(-100), ..good }, "INVALID_AMOUNT"),
+            (Call { amount: more, ..good }, "OVERFLOW"),
+            (Call { asset: domain::AssetId(-1), ..good }, "INVALID_ASSET"),
+            (Call { asset: domain::AssetId(world.usdt.0 + (1 << 32)), ..good }, "INVALID_ASSET"),
+        ];
+        let legs: [&dyn Leg; 2] = [&*http, &*world.leg];
+        for leg in legs {
+            for (call, code) in bad {
+                let answers = leg.call(&[call]).await;
+                let [Answer::Pending(reason)] = &answers[..] else { panic!("{call:?}: {answers:?}") };
+                assert_eq!(reason.code(), code, "{call:?}");
+            }
+        }
+        assert!(engine.books.lock().unwrap().known.is_empty(), "nothing was sent");
+        assert_eq!(world.leg.query(&[good.id]).await, [Record::Nothing], "nothing stands at the engine");
+    }
+
+    async fn a_row_that_makes_no_sense_waits_alone(db: TestDb) {
+        let world = World::open(db, 2).await;
+        let orders = [world.order(1, ToSpot, 100), world.order(2, ToSpot, 100)];
+        let created = world.coordinator.create(&orders, transfer::Begin::Later).await.unwrap();
+        let [transfer::Created::New(broken), transfer::Created::New(whole)] = &created[..] else { panic!("{created:?}") };
+        let more = domain::transfer::MOST.units() + 1;
+        db.by_hand(&format!("UPDATE transfers SET amount = {more} WHERE id = {}", broken.id.number())).await.unwrap();
+        let (broken, whole) = (world.read(broken.id).await, world.read(whole.id).await);
+        world.coordinator.step(vec![broken.clone(), whole.clone()]).await.unwrap();
+        let (broken, whole) = (world.read(broken.id).await, world.read(whole.id).await);
+        assert_eq!((broken.state, broken.error.as_deref()), (State::SourcePending, Some("OVERFLOW")));
+        assert_eq!(whole.state, State::Committed, "its neighbour goes on");
+        assert_eq!(world.books(1).await, (FUNDS, 0, 0), "nothing was held");
+        assert_eq!(world.books(2).await, (FUNDS - 100, 0, 100));
+    }
+
     async fn any_engine_can_be_the_other_side(db: TestDb) {
         let (world, engine, leg, coordinator) = with_http(db).await;
         let there = move_money(&coordinator, world.order(1, ToSpot, 1_000)).await;

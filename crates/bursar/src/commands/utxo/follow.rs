@@ -8,7 +8,7 @@ use bitcoin::base64::Engine as _;
 use bitcoin::base64::engine::general_purpose::STANDARD;
 use chain::Chain;
 use chain::bitcoin::{BitcoinChain, BitcoinSettings};
-use chain::endpoint::{EndpointSettings, Pool, PoolSettings};
+use chain::endpoint::{BadEndpoint, EndpointSettings, Pool, PoolSettings};
 use custody::bitcoin::{Follow, FollowError, Restored, Step, network_of};
 use domain::Clock;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -16,7 +16,7 @@ use serde_json::json;
 use store::Db;
 use store::utxo::{UtxoError, WalletId};
 use terminal::clock::SystemClock;
-use terminal::failure::{CommandResult, Failure};
+use terminal::failure::{CommandResult, Exit, Failure};
 use terminal::output::{say, warn};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -28,7 +28,7 @@ pub struct Arguments {
     /// A Bitcoin Core node; give several, and a quorum of them decides which blocks there are
     #[arg(long = "node", value_name = "URL", required = true)]
     nodes: Vec<String>,
-    /// How many nodes must agree [default: more than half]
+    /// How many nodes must agree: more than half of them, or more [default: more than half]
     #[arg(long, value_name = "N")]
     quorum: Option<usize>,
     /// A file with user:password for the nodes, such as Core's .cookie
@@ -77,7 +77,7 @@ fn failed(error: FollowError) -> Failure {
 }
 
 pub async fn run(context: &Context, db: &Db, arguments: &Arguments) -> CommandResult {
-    let chain = chain(db, arguments).await?;
+    let chain = chain(context, db, arguments).await?;
     chain.check_network().await.map_err(|error| failed(error.into()))?;
     let mut follow = Follow::new(db, &chain, arguments.birthday);
     if let Some(from) = arguments.rescan_from {
@@ -145,19 +145,22 @@ async fn rescan(context: &Context, db: &Db, follow: &mut Follow<'_>, from: u32) 
     Ok(())
 }
 
-/// Where the store is, and where the nodes are: they may be behind.
+/// Where the store is, and where the nodes are. Nodes that are behind the store have not said that they have its blocks: that
+/// is no success.
 async fn tell_end(context: &Context, db: &Db, chain: &BitcoinChain) -> CommandResult {
     let nodes = chain.head().await.map_err(|error| failed(error.into()))?.tip.height;
     let store = db.tip().await?.map(|(height, _)| height);
-    if context.json {
-        say(json!({ "event": "done", "height": store, "nodes": nodes }));
-        return Ok(());
+    if let Some(store) = store.filter(|store| u64::from(*store) > nodes) {
+        return Err(Failure {
+            code: "CHAIN_BEHIND".into(),
+            messages: vec![format!("the nodes are at block {nodes}, behind the store's {store}")],
+            hint: "wait until they have caught up; if they never do, is this the same chain?".to_owned(),
+            exit: Exit::Outside,
+        });
     }
     match store {
+        _ if context.json => say(json!({ "event": "done", "height": store, "nodes": nodes })),
         None => say(format!("no block was connected; the nodes are at block {nodes}")),
-        Some(store) if u64::from(store) > nodes => {
-            warn(format!("the nodes are at block {nodes}, behind the store's {store}: is this the same chain?"));
-        }
         Some(store) => say(format!("at block {store}, the nodes at {nodes}")),
     }
     Ok(())
@@ -241,7 +244,7 @@ fn tell_restored(context: &Context, name: &str, wallet: WalletId, restored: &Res
     }
 }
 
-async fn chain(db: &Db, arguments: &Arguments) -> Result<BitcoinChain, Failure> {
+async fn chain(context: &Context, db: &Db, arguments: &Arguments) -> Result<BitcoinChain, Failure> {
     let wallets = db.wallets().await?;
     let Some(wallet) = wallets.first() else {
         let hint = "make one: bursar utxo create hot --network regtest";
@@ -272,17 +275,20 @@ async fn chain(db: &Db, arguments: &Arguments) -> Result<BitcoinChain, Failure> 
             per_second: 0,
         })
         .collect();
-    let most = endpoints.len();
-    let quorum = arguments.quorum.unwrap_or(most / 2 + 1);
-    if !(1..=most).contains(&quorum) {
-        return Err(Failure::bad_input(
-            "BAD_USAGE",
-            format!("a quorum of {quorum} of {most} nodes"),
-            "at least 1, at most all",
-        ));
+    let settings = PoolSettings { quorum: arguments.quorum, ..PoolSettings::default() };
+    let pool = Pool::new(&endpoints, &settings, Arc::new(SystemClock)).map_err(|error| {
+        let hint = match error {
+            BadEndpoint::Quorum { .. } => "leave --quorum out: it is more than half of the nodes then",
+            BadEndpoint::Url { .. } | BadEndpoint::Credentials { .. } | BadEndpoint::Twice { .. } => {
+                "--node http://127.0.0.1:8332"
+            }
+        };
+        Failure::bad_input("BAD_USAGE", error.to_string(), hint)
+    })?;
+    if context.json {
+        say(json!({ "event": "nodes", "nodes": endpoints.len(), "quorum": pool.quorum() }));
+    } else if endpoints.len() == 1 {
+        warn("one node alone: whatever it says is believed; give --node several times, and more than half must agree");
     }
-    let settings = PoolSettings { quorum, ..PoolSettings::default() };
-    let pool = Pool::new(&endpoints, &settings, Arc::new(SystemClock))
-        .map_err(|error| Failure::bad_input("BAD_USAGE", error.to_string(), "--node http://127.0.0.1:8332"))?;
     Ok(BitcoinChain::new(BitcoinSettings::new(network_of(wallet.network)), pool))
 }

@@ -40,7 +40,7 @@ impl Devnet {
         net
     }
 
-    fn endpoint(&self) -> EndpointSettings {
+    pub fn endpoint(&self) -> EndpointSettings {
         EndpointSettings {
             name: "devnet".to_owned(),
             url: self.served.endpoints[0].url(),

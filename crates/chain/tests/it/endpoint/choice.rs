@@ -289,8 +289,8 @@ fn a_node_that_is_there_twice_is_refused() {
     };
     assert_eq!(twice(endpoint("a", "http://other")), BadEndpoint::Twice { name: "a".to_owned() });
     assert_eq!(twice(endpoint("b", "HTTP://Host/x/")), BadEndpoint::Twice { name: "b".to_owned() });
-    for quorum in [0, 3] {
-        let settings = PoolSettings { quorum, ..PoolSettings::default() };
+    for quorum in [0, 1, 3] {
+        let settings = PoolSettings { quorum: Some(quorum), ..PoolSettings::default() };
         let made = Pool::new(&offline(2), &settings, Arc::new(ManualClock::default()));
         assert_eq!(made.unwrap_err(), BadEndpoint::Quorum { quorum, endpoints: 2 });
     }

@@ -54,16 +54,16 @@ fn asked(pool: &Pool) -> Vec<u64> {
 }
 
 fn settings(quorum: usize) -> PoolSettings {
-    PoolSettings { quorum, hedge: Duration::from_secs(1), ..PoolSettings::default() }
+    PoolSettings { quorum: Some(quorum), hedge: Duration::from_secs(1), ..PoolSettings::default() }
 }
 
 #[tokio::test(start_paused = true)]
 async fn no_more_nodes_are_asked_than_needed() {
-    let pool = pool(5, &settings(2));
+    let pool = pool(5, &settings(3));
     assert_eq!(agree(&pool, &[Says(7, 10); 5]).await, Ok(7));
-    assert_eq!(asked(&pool).iter().sum::<u64>(), 2);
+    assert_eq!(asked(&pool).iter().sum::<u64>(), 3);
     assert_eq!(agree(&pool, &[Says(7, 10); 5]).await, Ok(7));
-    assert_eq!(asked(&pool).iter().sum::<u64>(), 4);
+    assert_eq!(asked(&pool).iter().sum::<u64>(), 6);
 }
 
 #[tokio::test(start_paused = true)]
@@ -212,7 +212,7 @@ type Rounds = (usize, Vec<bool>, Vec<(u64, Vec<Does>)>);
 fn rounds() -> impl Strategy<Value = Rounds> {
     (1_usize..8).prop_flat_map(|nodes| {
         let roles = prop::collection::vec(prop::bool::weighted(0.7), nodes);
-        (1..=nodes, roles).prop_flat_map(|(quorum, roles)| {
+        (nodes / 2 + 1..=nodes, roles).prop_flat_map(|(quorum, roles)| {
             let does: Vec<_> =
                 roles.iter().map(|role| if *role { honest().boxed() } else { lying().boxed() }).collect();
             let rounds = prop::collection::vec((0_u64..5_000, does), 1..12);
@@ -278,7 +278,7 @@ proptest! {
 #[tokio::test(start_paused = true)]
 async fn who_lacks_it_has_no_vote() {
     let ask = async |lacking: &[&str], broken: &[&str]| {
-        let pool = pool(4, &PoolSettings { quorum: 2, ..PoolSettings::default() });
+        let pool = pool(5, &PoolSettings { quorum: Some(3), ..PoolSettings::default() });
         let mut events = pool.events();
         let answer = pool.agree(|node| async move {
             match node.name() {
@@ -291,20 +291,20 @@ async fn who_lacks_it_has_no_vote() {
         assert_eq!(drain(&mut events), [], "nobody is to blame");
         answer
     };
-    for lacking in [["0", "1"], ["1", "2"], ["2", "3"], ["0", "3"]] {
+    for lacking in [["0", "1"], ["1", "2"], ["3", "4"], ["0", "4"]] {
         assert_eq!(ask(&lacking, &[]).await, Ok(7), "{lacking:?}");
     }
     // Too few have it, whoever of them is asked first.
-    for lacking in [&["0", "1", "2", "3"][..], &["0", "1", "2"], &["1", "2", "3"]] {
+    for lacking in [&["0", "1", "2", "3", "4"][..], &["0", "1", "2"], &["1", "2", "3"]] {
         let refused = ask(lacking, &[]).await;
         assert!(matches!(refused, Err(ChainError::Refused(CallError::Lacks { .. }))), "{refused:?}");
     }
-    assert_eq!(ask(&["0", "1"], &["2", "3"]).await, Err(ChainError::NoQuorum { wanted: 2, agreed: 0 }));
+    assert_eq!(ask(&["0", "1"], &["2", "3", "4"]).await, Err(ChainError::NoQuorum { wanted: 3, agreed: 0 }));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_disagreement_is_not_put_down_to_one_who_lacks_it() {
-    let pool = pool(3, &PoolSettings { quorum: 2, ..PoolSettings::default() });
+    let pool = pool(3, &PoolSettings { quorum: Some(2), ..PoolSettings::default() });
     let mut events = pool.events();
     let answer = pool.agree(|node| async move {
         if node.name() == "0" { Err(node.lacks("old state")) } else { Ok(node.name().to_owned()) }
@@ -313,7 +313,7 @@ async fn a_disagreement_is_not_put_down_to_one_who_lacks_it() {
     assert_eq!(drain(&mut events), [Event::Disagreement { answers: 2, agreed: 1, wanted: 2 }]);
 }
 
-/// An honest node that was a block ahead of two others looks like a liar. If its vote were lost, one liar among the rest
+/// An honest node whose newest block lost against that of two others looks like a liar. If its vote were lost, one liar among the rest
 /// could block every answer.
 #[tokio::test(start_paused = true)]
 async fn who_was_outvoted_is_asked_when_the_others_do_not_agree() {
@@ -326,4 +326,51 @@ async fn who_was_outvoted_is_asked_when_the_others_do_not_agree() {
     // Its word alone is still nothing.
     let alone = agree(&pool, &[Says(666, 0), Fails(0), Fails(0)]).await;
     assert!(matches!(alone, Err(ChainError::NoQuorum { wanted: 2, .. })), "{alone:?}");
+}
+
+/// A node that is a block ahead says honestly what the others cannot say yet. At a height that they have passed it is a lie.
+#[tokio::test(start_paused = true)]
+async fn who_is_ahead_of_a_quorum_is_not_set_aside_and_who_makes_up_the_past_is() {
+    let ask = async |pool: &Pool, claimed: u64| {
+        let said = pool.agree_unless_ahead(
+            |node| async move { Ok(Some(claimed).filter(|_| node.name() == "0")) },
+            |one: &Option<u64>, agreed: &Option<u64>| one.filter(|_| agreed.is_none()),
+        );
+        assert_eq!(said.await, Ok(None));
+    };
+    for (claimed, honest) in [(101, true), (100, true), (99, false), (1, false)] {
+        let pool = pool(3, &settings(2));
+        let mut events = pool.events();
+        for (node, height) in pool.each(|_| async { Ok(()) }).await.iter().map(|(node, _)| node).zip([101, 100, 100]) {
+            pool.saw_height(node, height);
+        }
+        ask(&pool, claimed).await;
+        let found = drain(&mut events);
+        let aside = pool.health()[0].aside;
+        if honest {
+            assert_eq!(found, [Event::Differs { endpoint: "0".to_owned(), agreed: 2 }], "{claimed}");
+            assert_eq!(aside, None, "{claimed}");
+        } else {
+            assert_eq!(aside, Some(Why::Contradicts), "{claimed}: {found:?}");
+        }
+    }
+    // Nobody has told a height yet: nobody is slandered.
+    let pool = pool(3, &settings(2));
+    ask(&pool, 1).await;
+    assert_eq!(pool.health()[0].aside, None);
+}
+
+/// Half of the nodes is no quorum: the other half could agree on something else.
+#[tokio::test]
+async fn more_than_half_of_the_nodes_is_the_least_quorum_and_the_default() {
+    for nodes in 1..8 {
+        let made = |quorum| {
+            Pool::new(&offline(nodes), &PoolSettings { quorum, ..PoolSettings::default() }, RuntimeClock::start())
+        };
+        assert_eq!(made(None).unwrap().quorum(), nodes / 2 + 1, "{nodes}");
+        for quorum in 0..=nodes + 1 {
+            let good = 2 * quorum > nodes && quorum <= nodes;
+            assert_eq!(made(Some(quorum)).is_ok(), good, "{quorum} of {nodes}");
+        }
+    }
 }

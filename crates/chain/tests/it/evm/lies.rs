@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use alloy_primitives::{Address as Account, B256};
 use chain::client::Sent;
-use chain::status::Reason;
+use chain::status::{Paid, Reason};
 use chain::{Broadcast, Chain, ChainError, NodeRefusal, Status};
 use devnet::Key;
 use serde_json::{Value, json};
@@ -46,7 +46,7 @@ async fn only_a_settled_transaction_with_the_nonce_is_a_proof() {
     assert_eq!(chain.status(&sent(NEVER, settled + 1, 0)).await, Ok(Status::Unknown));
     let mined = chain.status(&sent(native_hash(20), 20, 0)).await.expect("an answer");
     let Status::Mined(mined) = mined else { panic!("{mined:?}") };
-    assert_eq!((mined.block.height, mined.ok, mined.fee), (20, true, Some(raw(42_000))));
+    assert_eq!((mined.block.height, mined.paid, mined.fee), (20, Paid::InFull, Some(raw(42_000))));
 }
 
 #[tokio::test]
@@ -93,7 +93,7 @@ async fn who_keeps_no_old_state_leaves_the_proof_to_those_who_do() {
     let (bare, bare_too) = (serve(pruned).await, serve(pruned).await);
     let (one, other) = (good().await, good().await);
     for _ in 0..5 {
-        let chain = client(&[bare.clone(), bare_too.clone(), one.clone(), other.clone()], 2);
+        let chain = client(&[bare.clone(), one.clone(), other.clone()], 2);
         for _ in 0..3 {
             let status = chain.status(&sent(NEVER, 20, 3)).await;
             assert!(matches!(status, Ok(Status::Impossible(_))), "{status:?}");

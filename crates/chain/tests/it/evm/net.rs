@@ -37,6 +37,7 @@ pub fn pool(urls: &[String], quorum: usize) -> Pool {
     pool_within(urls, quorum, PoolSettings::default().deadline)
 }
 
+/// The quorum is at least the majority, without which there is no pool.
 pub fn pool_within(urls: &[String], quorum: usize, deadline: Duration) -> Pool {
     let endpoint = |(number, url): (usize, &String)| EndpointSettings {
         name: format!("node {number}"),
@@ -46,6 +47,7 @@ pub fn pool_within(urls: &[String], quorum: usize, deadline: Duration) -> Pool {
         per_second: 0,
     };
     let endpoints: Vec<_> = urls.iter().enumerate().map(endpoint).collect();
+    let quorum = Some(quorum.max(urls.len() / 2 + 1));
     let settings = PoolSettings { quorum, deadline, ..PoolSettings::default() };
     Pool::new(&endpoints, &settings, Arc::new(ManualClock::default())).expect("good settings")
 }

@@ -3,7 +3,7 @@
 use alloy_primitives::{Address as Account, TxKind, U256};
 use chain::client::Sent;
 use chain::evm::EvmChain;
-use chain::status::{Mined, Reason};
+use chain::status::{Mined, Paid, Reason};
 use chain::{Broadcast, Chain, ChainError, NodeRefusal, Output, Place, Status};
 use devnet::Key;
 use serde_json::json;
@@ -123,17 +123,37 @@ pub async fn a_token_that_returns_false_pays_nothing(net: &Net) {
     assert!(proven.ok && proven.outputs.is_empty(), "it ran to its end and paid nothing: {proven:?}");
     // A payout that moved nothing must not count as paid, however well it ended.
     let status = chain.status(&refused).await.expect("an answer");
-    assert!(matches!(status, Status::Mined(Mined { ok: false, .. })), "{status:?}");
+    assert!(matches!(status, Status::Mined(Mined { paid: Paid::Nothing, .. })), "{status:?}");
 }
 
 pub async fn a_fee_on_transfer_is_not_credited(net: &Net) {
     let key = Key::numbered(0);
     let token = net.deploy(&key, "Taxed", &[U256::from(10_000), word(fresh(5))]).await;
     let chain = net.chain(|settings| settings.tokens = vec![token]);
-    pay(net, &chain, &key, Payment { to: evm(fresh(1)), coin: Coin::Token(evm(token)), amount: raw(1_000) }).await;
+    let payment = Payment { to: evm(fresh(1)), coin: Coin::Token(evm(token)), amount: raw(1_000) };
+    let sent = pay(net, &chain, &key, payment).await;
     net.mine(1).await;
     let scan = scan_all(net, &chain, &watch(&[fresh(1)])).await;
     assert_eq!(told(&scan.outputs), [(Place::Log(1), 0, "990".to_owned(), true)]);
+    // As a payout it is neither paid in full nor unpaid, whether or not the token is still listed.
+    let delisted = net.chain(|_| {});
+    for chain in [&chain, &delisted] {
+        let status = chain.status(&sent).await.expect("an answer");
+        assert!(matches!(status, Status::Mined(Mined { paid: Paid::Otherwise, .. })), "{status:?}");
+    }
+}
+
+pub async fn a_token_that_was_delisted_is_judged_as_before(net: &Net) {
+    let key = Key::numbered(0);
+    let token = net.deploy(&key, "False", &[U256::from(100), U256::ZERO]).await;
+    let delisted = net.chain(|_| {});
+    for (amount, expected) in [(60, Paid::InFull), (60, Paid::Nothing)] {
+        let payment = Payment { to: evm(fresh(1)), coin: Coin::Token(evm(token)), amount: raw(amount) };
+        let sent = pay(net, &delisted, &key, payment).await;
+        net.mine(1).await;
+        let Ok(Status::Mined(mined)) = delisted.status(&sent).await else { panic!("it is mined") };
+        assert_eq!(mined.paid, expected);
+    }
 }
 
 pub async fn an_unlisted_contract_is_not_believed(net: &Net) {
@@ -233,7 +253,9 @@ pub async fn the_loser_of_a_replacement_becomes_impossible(net: &Net) {
     let (signed, winner) = prepare(net, &chain, &fast, &key).await;
     assert_eq!(chain.broadcast(&signed).await, Ok(Broadcast::Taken));
     net.mine(1).await;
-    let Ok(Status::Mined(Mined { block, ok: true, fee })) = chain.status(&winner).await else { panic!("not mined") };
+    let Ok(Status::Mined(Mined { block, paid: Paid::InFull, fee })) = chain.status(&winner).await else {
+        panic!("not mined")
+    };
     let receipt = net.rpc("eth_getTransactionReceipt", json!([format!("0x{}", winner.hash)])).await;
     let cost = super::net::number(&receipt["gasUsed"]) * super::net::number(&receipt["effectiveGasPrice"]);
     assert_eq!(fee, Some(raw(cost)));
@@ -278,7 +300,7 @@ pub async fn what_waits_is_in_the_mempool(net: &Net) {
     assert_eq!(chain.status(&sent).await, Ok(Status::Mempool));
     assert_eq!(chain.prove(sent.hash, &watch(&[fresh(1)])).await, Ok(None));
     net.mine(1).await;
-    assert!(matches!(chain.status(&sent).await, Ok(Status::Mined(Mined { ok: true, .. }))));
+    assert!(matches!(chain.status(&sent).await, Ok(Status::Mined(Mined { paid: Paid::InFull, .. }))));
 }
 
 pub async fn a_broadcast_can_be_repeated(net: &Net) {
@@ -329,7 +351,7 @@ pub async fn a_failed_call_is_mined_and_costs_its_fee(net: &Net) {
     let sent = pay(net, &chain, &key, native(contract, 5)).await;
     net.mine(1).await;
     let status = chain.status(&sent).await.expect("an answer");
-    let Status::Mined(Mined { ok: false, fee: Some(fee), .. }) = status else { panic!("{status:?}") };
+    let Status::Mined(Mined { paid: Paid::Nothing, fee: Some(fee), .. }) = status else { panic!("{status:?}") };
     assert!(fee > raw(0) && Some(fee) < sent.meaning.most_fee);
 }
 
@@ -383,7 +405,7 @@ pub async fn quotes_stay_below_their_cap(net: &Net) {
     let (signed, sent) = prepare(net, &chain, &draft, &key).await;
     assert_eq!(chain.broadcast(&signed).await, Ok(Broadcast::Taken));
     net.mine(1).await;
-    let Ok(Status::Mined(Mined { ok: true, fee: Some(fee), .. })) = chain.status(&sent).await else {
+    let Ok(Status::Mined(Mined { paid: Paid::InFull, fee: Some(fee), .. })) = chain.status(&sent).await else {
         panic!("not mined")
     };
     assert!(fee <= wide.most);

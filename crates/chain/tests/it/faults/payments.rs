@@ -2,14 +2,14 @@
 //! never be mined.
 
 use chain::client::{Chain, Sent};
-use chain::status::{Mined, Reason};
+use chain::status::{Mined, Paid, Reason};
 use chain::{Broadcast, ChainError, Status};
 use devnet::{BroadcastFault, Connection, Fate, Garbage, Lie, View, WireFaults};
 use domain::{ChainKind, RawAmount};
 use tx::{Coin, Fee, Payment};
 
 use super::{GARBAGE, faulty, in_time};
-use crate::rig::{ENDPOINTS, Paid, Rig, happened, on_every_chain, raw, was_found_lying, watch};
+use crate::rig::{ENDPOINTS, Rig, SignedPayment, happened, on_every_chain, raw, was_found_lying, watch};
 
 on_every_chain! { hasty:
     a_broadcast_without_an_answer_may_have_arrived
@@ -47,7 +47,10 @@ async fn a_broadcast_without_an_answer_may_have_arrived(rig: Rig) {
         let (chain, _) = rig.client(2);
         assert_eq!(chain.status(&paid.sent).await, Ok(Status::Mempool), "{faults:?}");
         rig.mine(1);
-        assert!(matches!(chain.status(&paid.sent).await, Ok(Status::Mined(Mined { ok: true, .. }))), "{faults:?}");
+        assert!(
+            matches!(chain.status(&paid.sent).await, Ok(Status::Mined(Mined { paid: Paid::InFull, .. }))),
+            "{faults:?}"
+        );
     }
 }
 
@@ -106,7 +109,7 @@ async fn a_delayed_broadcast_waits_until_it_is_mined(rig: Rig) {
     assert_eq!(rig.status(&paid).await, Status::Mempool);
     rig.mine(1);
     let Status::Mined(mined) = rig.status(&paid).await else { panic!("it is mined") };
-    assert_eq!((mined.block.height, mined.ok), (rig.height(), true));
+    assert_eq!((mined.block.height, mined.paid), (rig.height(), Paid::InFull));
 }
 
 async fn balance(rig: &Rig, of: u32) -> RawAmount {
@@ -120,7 +123,7 @@ async fn a_payment_that_is_delivered_twice_pays_once(rig: Rig) {
     rig.send(&paid).await;
     rig.mine(1);
     let first = rig.status(&paid).await;
-    assert!(matches!(first, Status::Mined(Mined { ok: true, .. })));
+    assert!(matches!(first, Status::Mined(Mined { paid: Paid::InFull, .. })));
     rig.mine(3);
     assert_eq!(rig.status(&paid).await, first);
     assert_eq!(balance(&rig, 51).await, raw(1_000_000));
@@ -172,7 +175,7 @@ async fn a_payment_follows_its_blocks(rig: Rig) {
     assert_eq!(balance(&rig, 51).await, raw(1_000_000));
 }
 
-fn is_proof_of(status: Status, paid: &Paid, by: &Paid, block: tx::BlockRef) -> bool {
+fn is_proof_of(status: Status, paid: &SignedPayment, by: &SignedPayment, block: tx::BlockRef) -> bool {
     let Status::Impossible(proof) = status else { return false };
     match (proof.reason(), &paid.sent.meaning.slot) {
         (Reason::NonceTaken { by: taker, block: at }, tx::Slot::Nonce(_)) => taker == by.sent.hash && at == block,
@@ -243,7 +246,7 @@ async fn a_payment_that_comes_back_is_mined_again(rig: Rig) {
     rig.mine(rig.depth() - 3);
     assert_eq!(rig.status(&paid).await, Status::Unknown, "two blocks less than settled");
     rig.reorg(rig.depth() - 1, Fate::Dropped, std::slice::from_ref(&paid.bytes));
-    assert!(matches!(rig.status(&paid).await, Status::Mined(Mined { ok: true, .. })));
+    assert!(matches!(rig.status(&paid).await, Status::Mined(Mined { paid: Paid::InFull, .. })));
     assert_eq!(rig.status(&conflict).await, Status::Unknown, "one block less than settled");
     rig.mine(1);
     let Status::Mined(mined) = rig.status(&paid).await else { panic!("mined") };
@@ -305,7 +308,7 @@ async fn what_failed_on_chain_is_mined_and_not_ok(rig: Rig) {
         rig.mine(blocks);
         for paid in [&reverts, &runs_out] {
             let status = rig.status(paid).await;
-            assert!(matches!(status, Status::Mined(Mined { ok: false, .. })), "{status:?}");
+            assert!(matches!(status, Status::Mined(Mined { paid: Paid::Nothing, .. })), "{status:?}");
             let proven = rig.chain.prove(paid.sent.hash, &watched).await.unwrap().expect("it is mined");
             assert!(!proven.ok && proven.outputs.iter().all(|output| !output.ok), "{proven:?}");
         }
@@ -315,7 +318,7 @@ async fn what_failed_on_chain_is_mined_and_not_ok(rig: Rig) {
         rig.view(0, View { lie, ..View::default() });
         for paid in [&reverts, &runs_out] {
             let status = chain.status(&paid.sent).await.unwrap();
-            assert!(matches!(status, Status::Mined(Mined { ok: false, .. })), "{status:?}");
+            assert!(matches!(status, Status::Mined(Mined { paid: Paid::Nothing, .. })), "{status:?}");
         }
         // On EVM a flipped receipt has no log of the token, so it says the same as the truth: nothing was paid.
         let harmless = lie == Lie::Flipped && rig.kind == ChainKind::Evm;
@@ -342,7 +345,7 @@ async fn a_payment_goes_its_way_through_the_trait_alone(rig: Rig) {
         assert_eq!(chain.status(&sent).await, Ok(Status::Mempool));
         rig.mine(1);
         let Status::Mined(mined) = chain.status(&sent).await.unwrap() else { panic!("mined") };
-        assert!(mined.ok && mined.fee.is_some());
+        assert!(mined.paid == Paid::InFull && mined.fee.is_some());
         assert_eq!(mined.block, chain.head().await.unwrap().tip.at());
         let proven = chain.prove(sent.hash, &watch(&[&rig.address(to)])).await.unwrap().expect("it is mined");
         assert_eq!(proven.block, mined.block);

@@ -174,6 +174,8 @@ impl Bitcoind {
 }
 
 pub fn pool(endpoints: &[EndpointSettings], quorum: usize) -> Pool {
+    // At least the majority, without which there is no pool.
+    let quorum = Some(quorum.max(endpoints.len() / 2 + 1));
     let settings = PoolSettings { quorum, ..PoolSettings::default() };
     Pool::new(endpoints, &settings, Arc::new(ManualClock::default())).expect("good endpoints")
 }

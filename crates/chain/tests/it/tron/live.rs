@@ -5,7 +5,7 @@
 //! are solidified no sooner than 21 blocks later, so that 20 can be replaced.
 
 use chain::client::Sent;
-use chain::status::Reason;
+use chain::status::{Paid, Reason};
 use chain::tron::TronChain;
 use chain::{Broadcast, Chain, ChainError, NodeRefusal, Place, Status};
 use devnet::{Fate, Key};
@@ -150,7 +150,7 @@ pub async fn case_a_payout_is_followed_through_its_life(net: &dyn Net) {
         net.mine(1);
         let status = chain.status(&made.sent).await;
         let Ok(Status::Mined(mined)) = status else { panic!("{status:?}") };
-        assert!(mined.ok);
+        assert_eq!(mined.paid, Paid::InFull);
         assert_eq!(mined.block.height, made.sent.since + 1);
         let fee = mined.fee.expect("TRON says it");
         assert!(fee <= quote.most, "{fee} of at most {}", quote.most);
@@ -178,7 +178,7 @@ pub async fn case_a_call_that_fails_pays_nothing(net: &dyn Net) {
     net.mine(1);
     let status = chain.status(&made.sent).await;
     let Ok(Status::Mined(mined)) = status else { panic!("{status:?}") };
-    assert!(!mined.ok);
+    assert_eq!(mined.paid, Paid::Nothing);
     assert!(mined.fee > Some(RawAmount::ZERO));
     let scan = chain.scan(mined.block.height, mined.block.height, &watched).await.expect("a scan");
     assert!(scan.outputs.iter().all(|output| !output.ok));

@@ -334,12 +334,16 @@ pub fn other(salt: i64) -> Tx {
 }
 
 pub fn log(contract: [u8; 20], to: u32, amount: u64) -> Value {
+    log_from(contract, 90, to, amount)
+}
+
+pub fn log_from(contract: [u8; 20], from: u32, to: u32, amount: u64) -> Value {
     let hex = |bytes: &[u8]| alloy_primitives::hex::encode(bytes);
     json!({
         "address": hex(&contract),
         "topics": [
             "ddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef",
-            format!("{:0>64}", hex(&account(90).0)),
+            format!("{:0>64}", hex(&account(from).0)),
             format!("{:0>64}", hex(&account(to).0)),
         ],
         "data": format!("{amount:064x}"),

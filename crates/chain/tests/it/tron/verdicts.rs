@@ -4,14 +4,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use chain::client::Sent;
-use chain::status::{Mined, Reason};
+use chain::status::{Mined, Paid, Reason};
 use chain::{Chain, ChainError, Place, Status};
 use domain::{RawAmount, Timestamp};
 use serde_json::{Value, json};
 use tx::tron::transaction;
 use tx::{Address, Coin, Draft, Fee, Payment, TxHash};
 
-use super::stub::{self, Book, SLOT_MS, START_MS, Stub, Tx, address, call, log, token, trx};
+use super::stub::{self, Book, SLOT_MS, START_MS, Stub, Tx, address, call, log, log_from, token, trx};
 use super::{client, watching};
 
 const TOKEN: [u8; 20] = [0xee; 20];
@@ -65,23 +65,30 @@ fn ours_in_tokens(logs: Vec<Value>) -> (Sent, Tx) {
     (sent, Tx { raw: unsigned.bytes, ret: "SUCCESS", fee: 268_000, logs })
 }
 
-/// A token may return false and end well. A payout that moved nothing must not count as paid.
+/// A token may return false and end well, or keep a fee. Whether it is still listed changes nothing.
 #[tokio::test]
-async fn a_payout_that_the_token_did_not_log_is_not_ok() {
+async fn a_payout_is_judged_by_sender_recipient_and_exact_amount() {
+    let sent = |to, amount| log_from(TOKEN, 0, to, amount);
     for (logs, paid) in [
-        (vec![], false),
-        (vec![log(TOKEN, 2, 5)], false),
-        (vec![log(TOKEN, 1, 0)], false),
-        (vec![log([0xdd; 20], 1, 5)], false),
-        (vec![log(TOKEN, 1, 5)], true),
+        (vec![], Paid::Nothing),
+        (vec![sent(1, 0)], Paid::Nothing),
+        (vec![log_from([0xdd; 20], 0, 1, 5)], Paid::Nothing),
+        (vec![log(TOKEN, 2, 5)], Paid::Nothing),
+        (vec![sent(2, 5)], Paid::Otherwise),
+        (vec![log(TOKEN, 1, 5)], Paid::Otherwise),
+        (vec![sent(1, 4), sent(2, 1)], Paid::Otherwise),
+        (vec![sent(1, 6)], Paid::Otherwise),
+        (vec![sent(1, 5)], Paid::InFull),
     ] {
         let (sent, transaction) = ours_in_tokens(logs.clone());
         let mut book = Book::new(30);
         book.blocks[12].transactions = vec![transaction];
         let nodes = nodes(&[book]).await;
-        let found = client(&urls(&nodes), 1, vec![token()]).status(&sent).await;
-        let Ok(Status::Mined(mined)) = found else { panic!("{found:?}") };
-        assert_eq!(mined.ok, paid, "{logs:?}");
+        for listed in [vec![token()], vec![]] {
+            let found = client(&urls(&nodes), 1, listed).status(&sent).await;
+            let Ok(Status::Mined(mined)) = found else { panic!("{found:?}") };
+            assert_eq!(mined.paid, paid, "{logs:?}");
+        }
     }
 }
 
@@ -202,11 +209,11 @@ async fn a_transaction_is_followed_through_its_life() {
     assert_eq!(status(&book).await, Ok(Status::Mempool));
     book.pending.clear();
     book.blocks[29].transactions.push(transaction.clone());
-    let mined = Mined { block: book.at(29), ok: true, fee: Some(raw(268_000)) };
+    let mined = Mined { block: book.at(29), paid: Paid::InFull, fee: Some(raw(268_000)) };
     assert_eq!(status(&book).await, Ok(Status::Mined(mined)));
     book.blocks[29].transactions[0].ret = "OUT_OF_TIME";
     book.blocks[29].transactions[0].fee = 0;
-    let mined = Mined { block: book.at(29), ok: false, fee: Some(RawAmount::ZERO) };
+    let mined = Mined { block: book.at(29), paid: Paid::Nothing, fee: Some(RawAmount::ZERO) };
     assert_eq!(status(&book).await, Ok(Status::Mined(mined)));
     // A reorganisation takes it back.
     book.blocks.truncate(28);

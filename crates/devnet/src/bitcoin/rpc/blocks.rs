@@ -102,10 +102,10 @@ pub(super) fn block(call: &mut Call<'_>) -> RpcResult {
         json.push("coinbase_tx", facts);
     }
     let transactions = if verbosity == 1 {
-        stored.txids.iter().map(|txid| Json::from(*txid)).collect::<Vec<_>>()
+        stored.txids.iter().take(lens.shown_of(stored)).map(|txid| Json::from(*txid)).collect::<Vec<_>>()
     } else {
         let inputs = if verbosity >= 3 { Inputs::WithSpent } else { Inputs::Plain };
-        let all = stored.block.txdata.iter().enumerate();
+        let all = stored.block.txdata.iter().enumerate().take(lens.shown_of(stored));
         all.map(|(at, transaction)| {
             describe::transaction(Some(&lens), transaction, lens.chain.spent_by(block.at, at), inputs, true)
         })
