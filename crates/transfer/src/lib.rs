@@ -14,6 +14,7 @@
 //! | [`audit`] | compares the two ends |
 //! | [`id_maker`] | ids, made with a leased node number |
 //! | [`metrics`] | counters |
+//! | `engine_watch` | says whether the engine at the far end can be worked with |
 //! | [`pair`] | the database and its spot engine are a pair: identities, counters, the gate |
 //! | [`reconcile`] | what one side of the pair has and the other has not, and its mends |
 //! | [`readiness`] | what keeps this process from taking new transfers |
@@ -25,6 +26,7 @@ pub mod assets;
 pub mod audit;
 pub mod coordinator;
 pub mod create;
+mod engine_watch;
 pub mod id_maker;
 pub mod intake;
 pub mod leg;

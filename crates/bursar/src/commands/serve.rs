@@ -28,6 +28,7 @@ use transfer::leg::spot::SpotLeg;
 use transfer::pair::{self, PairError};
 use transfer::{Assets, Coordinator, IdMaker, Intake, IntakeSettings, Metrics, Settings, scanner};
 
+use super::spot::tls::Known;
 use super::{Context, spot as spot_command};
 use crate::config::{Config, SpotKind};
 
@@ -80,7 +81,13 @@ pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
         let patience = Duration::from_millis(config.transfer.call_timeout_ms.into());
         tokio::spawn(async move { keeper.keep(PAIR_PAUSE, patience, stopped).await })
     });
+    // Whoever asks whether this server is ready is told the truth from the first time on.
+    coordinator.check_engine().await;
     let background = [
+        tokio::spawn({
+            let coordinator = Arc::clone(&coordinator);
+            async move { coordinator.watch_engine().await }
+        }),
         tokio::spawn({
             let coordinator = Arc::clone(&coordinator);
             async move { coordinator.keep_lease().await }
@@ -345,6 +352,7 @@ pub fn spot_client(config: &Config, roles: &[Role]) -> Result<SpotLeg, Failure> 
     })?;
     let token = spot_command::credentials::token(spot_credentials(config)?, roles)?;
     let roles = roles.to_vec();
+    let tls = Known::configured(&config.spot.tls_ca_file, &config.spot.tls_pin).read(address)?;
     let seed = u64::from(std::process::id());
     Ok(SpotLeg::elsewhere(|is_ours| {
         // The engine's own file may give the token another role than ours does. Better to know that before the first
@@ -353,6 +361,6 @@ pub fn spot_client(config: &Config, roles: &[Role]) -> Result<SpotLeg, Failure> 
             true => is_ours(welcome),
             false => Err(ClientError::Forbidden),
         };
-        Client::start(address, token, seed, accept)
+        Client::start_with(tls, address, token, seed, accept)
     }))
 }

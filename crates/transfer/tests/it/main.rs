@@ -4,6 +4,7 @@
 mod audit;
 mod crash;
 mod create;
+mod engine_watch;
 mod http_leg;
 mod id_maker;
 mod operator;
