@@ -100,6 +100,8 @@ pub struct Spot {
     pub retention_h: u32,
     pub address: String,
     pub credentials_file: String,
+    pub tls_ca_file: String,
+    pub tls_pin: String,
     pub token_file: String,
     pub url: String,
     pub freezes: bool,
@@ -114,6 +116,8 @@ impl Default for Spot {
             retention_h: 168,
             address: "127.0.0.1:7411".to_owned(),
             credentials_file: String::new(),
+            tls_ca_file: String::new(),
+            tls_pin: String::new(),
             token_file: String::new(),
             url: String::new(),
             freezes: false,
@@ -253,7 +257,10 @@ impl Config {
             SpotKind::Embedded if self.spot.address.is_empty() => {}
             // An embedded engine listens there; it is no place for strangers.
             SpotKind::Embedded => address("spot.address", &self.spot.address, Some(false))?,
-            SpotKind::Remote => address("spot.address", &self.spot.address, None)?,
+            SpotKind::Remote => {
+                address("spot.address", &self.spot.address, None)?;
+                self.check_engine_tls()?;
+            }
             SpotKind::Http => self.check_engine_url()?,
         }
         if self.spot.kind != SpotKind::Http && !self.spot.token_file.is_empty() {
@@ -303,6 +310,22 @@ impl Config {
             return Ok(());
         };
         Err(Failure::bad_input("CONFIG_INVALID", message, hint))
+    }
+
+    /// Plain TCP stays on this machine, as plain HTTP does.
+    fn check_engine_tls(&self) -> Result<(), Failure> {
+        let refuse = |message: &str, hint: &str| Err(Failure::bad_input("CONFIG_INVALID", message, hint));
+        let here = self.spot.address.parse::<SocketAddr>().is_ok_and(|address| address.ip().is_loopback());
+        match (self.spot.tls_ca_file.is_empty(), self.spot.tls_pin.is_empty()) {
+            (false, false) => {
+                refuse("spot.tls_ca_file and spot.tls_pin say the same in two ways", "leave one of them empty")
+            }
+            (true, true) if !here => refuse(
+                "spot.address is another machine, without TLS: the token and every transfer would travel in the clear",
+                "set spot.tls_pin or spot.tls_ca_file, or use a tunnel that ends on this machine",
+            ),
+            _ => Ok(()),
+        }
     }
 
     /// A token and every balance would travel in the clear.
@@ -429,6 +452,27 @@ mod tests {
         let text = "[database]\nurl = \"sqlite://a.db\"\nmax_connections = 3";
         let config = load(text, &[("BURSAR_DATABASE_URL", "postgres://x/y"), ("PATH", "ignored")]).expect("fine");
         assert_eq!((config.database.url.as_str(), config.database.max_connections), ("postgres://x/y", 3));
+    }
+
+    #[test]
+    fn a_plain_connection_to_another_machine_is_refused() {
+        let remote = |more: &str| format!("[spot]\nkind = \"remote\"\n{more}");
+        let clear = "spot.address is another machine, without TLS: the token and every transfer would travel in the \
+                     clear | set spot.tls_pin or spot.tls_ca_file, or use a tunnel that ends on this machine";
+        refused(&remote("address = \"10.0.0.7:7411\""), &[], clear);
+        refused(&remote("address = \"0.0.0.0:7411\""), &[], clear);
+        refused(
+            &remote("address = \"10.0.0.7:7411\"\ntls_pin = \"00\"\ntls_ca_file = \"ca.pem\""),
+            &[],
+            "spot.tls_ca_file and spot.tls_pin say the same in two ways | leave one of them empty",
+        );
+        for good in [
+            "address = \"127.0.0.1:7411\"",
+            "address = \"[::1]:7411\"",
+            "address = \"10.0.0.7:7411\"\ntls_pin = \"00\"",
+        ] {
+            assert!(load(&remote(good), &[]).is_ok(), "{good}");
+        }
     }
 
     #[test]

@@ -234,7 +234,13 @@ fn wrong_things_typed_get_a_code_and_a_hint() {
     let serve = |more: &[&str]| run(&[&["spot", "serve", "--json"], more].concat());
     assert_eq!(error(&serve(&[&[dir], &listen[..]].concat()), 2).0, "SPOT_LOG_MISSING");
     assert_eq!(error(&serve(&[&["/nonexistent/engine"], &listen[..]].concat()), 2).0, "SPOT_LOG_MISSING");
-    assert_eq!(error(&serve(&[dir, "--create", "--listen", "0.0.0.0:0"]), 2).0, "SPOT_REMOTE_LISTEN");
+    assert_eq!(error(&serve(&[dir, "--create", "--listen", "0.0.0.0:0"]), 2).0, "SPOT_PLAIN_REMOTE");
+    let far = run(&["spot", "send", "--json", "--connect", "10.255.255.1:7411"]);
+    assert_eq!(error(&far, 2).0, "SPOT_PLAIN_REMOTE", "before anything is sent");
+    let no_certificate = ["--tls-cert", "/nonexistent", "--tls-key", "/nonexistent"];
+    assert_eq!(error(&serve(&[&[dir, "--create"], &no_certificate[..]].concat()), 2).0, "SPOT_TLS_INVALID");
+    let pin = run(&["spot", "send", "--json", "--tls-pin", "12:34"]);
+    assert_eq!(error(&pin, 2).0, "SPOT_TLS_INVALID");
     assert_eq!(error(&serve(&[dir, "--create", "--segment", "0"]), 2).0, "BAD_USAGE");
     let bad = |more: &[&str], expected: &str| {
         let (code, message) = error(&serve(&[&[dir, "--create"], more].concat()), 2);

@@ -17,6 +17,7 @@
 //! | `room` | how much may come back from the engine |
 //! | [`id_maker`] | ids, made with a leased node number |
 //! | [`metrics`] | counters |
+//! | `engine_watch` | says whether the engine at the far end can be worked with |
 //! | [`pair`] | the database and its spot engine are a pair: identities, counters, the gate |
 //! | [`reconcile`] | what one side of the pair has and the other has not, and its mends |
 //! | [`readiness`] | what keeps this process from taking new transfers |
@@ -29,6 +30,7 @@ pub mod audit;
 pub mod clocks;
 pub mod coordinator;
 pub mod create;
+mod engine_watch;
 pub mod id_maker;
 pub mod intake;
 pub mod invariant;

@@ -29,6 +29,7 @@ use transfer::leg::spot::SpotLeg;
 use transfer::pair::{self, PairError};
 use transfer::{Assets, Coordinator, IdMaker, Intake, IntakeSettings, Lent, Metrics, Settings, invariant, scanner};
 
+use super::spot::tls::Known;
 use super::{Context, spot as spot_command};
 use crate::config::{Config, SpotKind};
 
@@ -102,7 +103,13 @@ pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
         let interval = Duration::from_secs(config.transfer.check_interval_s.into());
         tokio::spawn(invariant::watch(Arc::clone(&coordinator), interval, stopped.clone()))
     });
+    // Whoever asks whether this server is ready is told the truth from the first time on.
+    coordinator.check_engine().await;
     let background = [
+        tokio::spawn({
+            let coordinator = Arc::clone(&coordinator);
+            async move { coordinator.watch_engine().await }
+        }),
         tokio::spawn({
             let coordinator = Arc::clone(&coordinator);
             async move { coordinator.keep_lease().await }
@@ -370,6 +377,7 @@ pub fn spot_client(config: &Config, roles: &[Role]) -> Result<SpotLeg, Failure> 
     })?;
     let token = spot_command::credentials::token(spot_credentials(config)?, roles)?;
     let roles = roles.to_vec();
+    let tls = Known::configured(&config.spot.tls_ca_file, &config.spot.tls_pin).read(address)?;
     let seed = u64::from(std::process::id());
     Ok(SpotLeg::elsewhere(|is_ours| {
         // The engine's own file may give the token another role than ours does. Better to know that before the first
@@ -378,6 +386,6 @@ pub fn spot_client(config: &Config, roles: &[Role]) -> Result<SpotLeg, Failure> 
             true => is_ours(welcome),
             false => Err(ClientError::Forbidden),
         };
-        Client::start(address, token, seed, accept)
+        Client::start_with(tls, address, token, seed, accept)
     }))
 }

@@ -10,14 +10,14 @@ use std::time::Duration;
 use domain::random::Random;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{sleep, timeout};
 
 use super::credential::Token;
+use super::tls::{ClientTls, Reader, Writer};
 use super::{
-    ANSWERS, CROSSINGS, FAILED, FrameRefusal, HELLO, LISTED, REFUSED, SNAPSHOT, SNAPSHOT_TAKEN, SUBMIT, VERSION,
-    WELCOME, Welcome, answers, crossings, parse, put,
+    ANSWERS, CROSSINGS, FAILED, FRAME_MAX, FrameRefusal, HELLO, LISTED, REFUSED, SNAPSHOT, SNAPSHOT_TAKEN, SUBMIT,
+    VERSION, WELCOME, Welcome, answers, crossings, parse, put,
 };
 use crate::operation::Fields;
 use crate::{Answer, NoAnswer, OpId, Request, SUBMISSION_MAX, SpotError, Standing};
@@ -48,6 +48,9 @@ pub enum ClientError {
     Forbidden,
     #[error("the two sides do not understand each other: different versions?")]
     Protocol,
+    /// Whoever listens there is not the engine that this client knows, or one of the two speaks TLS and the other not.
+    #[error("{0}")]
+    Tls(String),
     #[error("the engine could not take the snapshot: {0}")]
     Snapshot(String),
     /// This side does not want that engine: the check that [`Client::start`] was given refused its welcome.
@@ -62,6 +65,7 @@ impl ClientError {
             Self::Unauthorized => "SPOT_UNAUTHORIZED",
             Self::Forbidden => "SPOT_FORBIDDEN",
             Self::Protocol => "SPOT_PROTOCOL_MISMATCH",
+            Self::Tls(_) => "SPOT_TLS_FAILED",
             Self::Snapshot(_) => "SPOT_SNAPSHOT_FAILED",
             Self::Unacceptable { code, .. } => code,
         }
@@ -133,9 +137,21 @@ impl Client {
         seed: u64,
         accept: impl Fn(&Welcome) -> Result<(), ClientError> + Send + Sync + 'static,
     ) -> Self {
+        Self::start_with(None, address, token, seed, accept)
+    }
+
+    /// The same, over TLS if the engine is on another machine.
+    pub fn start_with(
+        tls: Option<ClientTls>,
+        address: SocketAddr,
+        token: Token,
+        seed: u64,
+        accept: impl Fn(&Welcome) -> Result<(), ClientError> + Send + Sync + 'static,
+    ) -> Self {
         let (calls, incoming) = mpsc::channel(IN_FLIGHT);
         let (told, state) = watch::channel(ConnectionState::Connecting);
         let driver = Driver {
+            tls,
             address,
             token,
             accept: Box::new(accept),
@@ -204,6 +220,7 @@ impl Client {
 }
 
 struct Driver {
+    tls: Option<ClientTls>,
     address: SocketAddr,
     token: Token,
     accept: Accept,
@@ -293,13 +310,14 @@ impl Driver {
         let stream = timeout(CONNECT_TIME, TcpStream::connect(self.address)).await;
         let stream = stream.map_err(|_| Broken::lost("nobody answers at this address"))??;
         super::keep_alive(&stream)?;
-        let (mut reader, mut writer) = stream.into_split();
+        let (mut reader, mut writer) = self.secure(stream).await?;
         let mut out = Vec::new();
         put(&mut out, 0, HELLO, |out| {
             out.push(VERSION);
             out.extend_from_slice(self.token.bytes());
         });
         writer.write_all(&out).await?;
+        writer.flush().await?;
         let mut bytes = Vec::new();
         let welcome = timeout(CONNECT_TIME, self.welcome(&mut reader, &mut bytes)).await;
         let welcome = welcome.map_err(|_| Broken::lost("whoever listens there does not answer a hello"))??;
@@ -314,15 +332,36 @@ impl Driver {
         self.exchange(reader, writer, bytes, out).await
     }
 
-    async fn welcome(&self, reader: &mut OwnedReadHalf, bytes: &mut Vec<u8>) -> Result<Welcome, Broken> {
+    /// The two directions of the connection, with TLS if it is configured.
+    async fn secure(&self, stream: TcpStream) -> Result<(Reader, Writer), Broken> {
+        let Some(tls) = &self.tls else {
+            let (reader, writer) = stream.into_split();
+            return Ok((Box::new(reader), Box::new(writer)));
+        };
+        match timeout(CONNECT_TIME, tls.connect(self.address, stream)).await {
+            Ok(Ok(secured)) => Ok(secured),
+            Ok(Err(Ok(words))) => Err(Broken::Rejected(ClientError::Tls(words))),
+            Ok(Err(Err(error))) => Err(error.into()),
+            Err(_) => Err(Broken::lost("whoever listens there does not answer a TLS hello")),
+        }
+    }
+
+    async fn welcome(&self, reader: &mut Reader, bytes: &mut Vec<u8>) -> Result<Welcome, Broken> {
         // Another program or another version listens on that port.
         let stranger = || Broken::Rejected(ClientError::Protocol);
         loop {
-            if let Some((frame, length)) = parse(bytes).map_err(|_| stranger())? {
+            // The alert with which TLS answers what is no TLS.
+            if self.tls.is_none() && bytes.starts_with(&[0x15, 0x03]) {
+                let words = "the engine speaks TLS, and this side does not: name its certificate or authority";
+                return Err(Broken::Rejected(ClientError::Tls(words.to_owned())));
+            }
+            if let Some((frame, length)) = parse(bytes, FRAME_MAX).map_err(|_| stranger())? {
                 let refusal = frame.body.first().and_then(|number| FrameRefusal::from_number(*number));
                 let welcome = match (frame.kind, refusal) {
                     (WELCOME, _) => Welcome::decode(frame.body).map_err(|_| stranger()),
                     (REFUSED, Some(FrameRefusal::Unauthorized)) => Err(Broken::Rejected(ClientError::Unauthorized)),
+                    // It stops, or has too much to do to say who it is. That passes.
+                    (REFUSED, Some(FrameRefusal::Engine(none))) => Err(Broken::Lost(none.to_string())),
                     _ => Err(stranger()),
                 };
                 bytes.drain(..length);
@@ -337,12 +376,14 @@ impl Driver {
     /// Sends calls and delivers answers, both as they come.
     async fn exchange(
         &mut self,
-        mut reader: OwnedReadHalf,
-        mut writer: OwnedWriteHalf,
+        mut reader: Reader,
+        mut writer: Writer,
         mut bytes: Vec<u8>,
         mut out: Vec<u8>,
     ) -> Result<std::convert::Infallible, Broken> {
         let mut sent = 0;
+        // What TLS has encrypted may not be in the socket yet.
+        let mut flushed = true;
         let silence = sleep(SILENCE);
         tokio::pin!(silence);
         loop {
@@ -354,7 +395,7 @@ impl Driver {
                         silence.set(sleep(SILENCE));
                         let mut used = 0;
                         while let Some((frame, length)) =
-                            parse(&bytes[used..]).map_err(|_| Broken::Rejected(ClientError::Protocol))?
+                            parse(&bytes[used..], FRAME_MAX).map_err(|_| Broken::Rejected(ClientError::Protocol))?
                         {
                             if let Some(call) = self.waiting.remove(&frame.number)
                                 && let Some(unanswered) = deliver(call, frame.kind, frame.body)?
@@ -374,8 +415,9 @@ impl Driver {
                     }
                     silence.set(sleep(SILENCE));
                 }
-                written = writer.write(&out[sent..]), if sent < out.len() => {
-                    sent += written?;
+                pushed = push(&mut writer, &out[sent..]), if sent < out.len() || !flushed => {
+                    flushed = out.is_empty();
+                    sent += pushed?;
                     if sent == out.len() {
                         out.clear();
                         sent = 0;
@@ -404,6 +446,11 @@ impl Driver {
         put(out, number, call.kind, |out| out.extend_from_slice(&call.body));
         self.waiting.insert(number, call);
     }
+}
+
+/// Writes some of the bytes, or makes sure that those before them are on their way.
+async fn push(writer: &mut Writer, bytes: &[u8]) -> io::Result<usize> {
+    if bytes.is_empty() { writer.flush().await.map(|()| 0) } else { writer.write(bytes).await }
 }
 
 /// Gives an answer to its caller. If the answer leaves open what became of the call, the call is returned: it waits for

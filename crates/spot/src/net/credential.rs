@@ -81,6 +81,9 @@ impl fmt::Display for Role {
     }
 }
 
+/// The longest token, in bytes.
+pub(super) const TOKEN_MAX: usize = 256;
+
 /// What a client shows: 16 to 256 bytes, never printed.
 #[derive(Clone)]
 pub struct Token(Arc<[u8]>);
@@ -91,7 +94,7 @@ pub struct BadToken;
 
 impl Token {
     pub fn new(text: &str) -> Result<Self, BadToken> {
-        if (16..=256).contains(&text.len()) { Ok(Self(text.as_bytes().into())) } else { Err(BadToken) }
+        if (16..=TOKEN_MAX).contains(&text.len()) { Ok(Self(text.as_bytes().into())) } else { Err(BadToken) }
     }
 
     /// Compares in a time that does not tell how many bytes are right. It may tell whether the length is.

@@ -1,4 +1,4 @@
-//! The engine over TCP.
+//! The engine over TCP, with TLS to other machines ([`tls`]).
 //!
 //! Frames, little-endian: length of the rest (4 bytes), number (8), kind (1), body. The first frame of a connection
 //! carries the token; its answer, the welcome, says which engine this is, how far it has come, what its clock says, and
@@ -12,10 +12,12 @@
 pub mod client;
 pub mod credential;
 pub mod server;
+pub mod tls;
 
 pub use client::{Client, ClientError, ConnectionState};
 pub use credential::{BadCredentials, BadToken, Credentials, Role, Token};
 pub use server::Server;
+pub use tls::{BadTls, ClientTls, ServerTls};
 
 use std::io;
 use std::time::Duration;
@@ -24,6 +26,7 @@ use domain::Timestamp;
 use rustix::net::sockopt;
 use tokio::net::TcpStream;
 
+use self::credential::TOKEN_MAX;
 use crate::operation::{BadLayout, Fields, LONGEST};
 use crate::{Answer, NoAnswer, OpId, PairStanding, Request, SUBMISSION_MAX, Standing};
 
@@ -31,6 +34,8 @@ use crate::{Answer, NoAnswer, OpId, PairStanding, Request, SUBMISSION_MAX, Stand
 const VERSION: u8 = 2;
 /// The longest frame that either side takes, without its length: number, kind, and the largest submission.
 const FRAME_MAX: usize = 9 + SUBMISSION_MAX * LONGEST;
+/// The longest first frame: number, kind, version, token. A stranger gets no more room than that.
+const HELLO_MAX: usize = 10 + TOKEN_MAX;
 
 // The kinds of frames. The first three and the ninth come from the client, the others from the server.
 const HELLO: u8 = 1;
@@ -94,11 +99,11 @@ struct Frame<'a> {
 }
 
 /// The first frame in the bytes, and how long it is; `None` if it has not come in whole yet.
-fn parse(bytes: &[u8]) -> Result<Option<(Frame<'_>, usize)>, BadLayout> {
+fn parse(bytes: &[u8], longest: usize) -> Result<Option<(Frame<'_>, usize)>, BadLayout> {
     let mut fields = Fields::of(bytes);
     let Ok(length) = fields.u32() else { return Ok(None) };
     let length = usize::try_from(length).unwrap_or(usize::MAX);
-    if !(9..=FRAME_MAX).contains(&length) {
+    if !(9..=longest).contains(&length) {
         return Err(BadLayout::Field);
     }
     let Some(frame) = bytes.get(4..4 + length) else { return Ok(None) };

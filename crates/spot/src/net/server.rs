@@ -5,15 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::timeout;
 
 use super::credential::{Credentials, Role};
+use super::tls::{Reader, ServerTls, Writer};
 use super::{
-    ANSWERS, CROSSINGS, FAILED, FrameRefusal, HELLO, LISTED, REFUSED, SNAPSHOT, SNAPSHOT_TAKEN, SUBMIT, VERSION,
-    WELCOME, Welcome, parse, put, requests,
+    ANSWERS, CROSSINGS, FAILED, FRAME_MAX, FrameRefusal, HELLO, HELLO_MAX, LISTED, REFUSED, SNAPSHOT, SNAPSHOT_TAKEN,
+    SUBMIT, VERSION, WELCOME, Welcome, parse, put, requests,
 };
 use crate::answer::{Answer, Standing};
 use crate::operation::{Fields, OpId, Request};
@@ -25,7 +25,7 @@ const CONNECTIONS: usize = 256;
 const STRANGERS: usize = 1_024;
 /// Frames of one connection that may wait for their answers.
 const IN_FLIGHT: usize = 64;
-/// A connection must show the token within this time.
+/// A connection must have shown its token within this time.
 const HELLO_TIME: Duration = Duration::from_secs(5);
 /// A client is dropped when it does not take one write of answers within this time.
 const WRITE_TIME: Duration = Duration::from_secs(30);
@@ -34,11 +34,17 @@ pub struct Server {
     listener: TcpListener,
     engine: Engine,
     credentials: Credentials,
+    tls: Option<ServerTls>,
 }
 
 impl Server {
     pub const fn new(listener: TcpListener, engine: Engine, credentials: Credentials) -> Self {
-        Self { listener, engine, credentials }
+        Self { listener, engine, credentials, tls: None }
+    }
+
+    /// From now on clients must speak TLS.
+    pub fn with_tls(self, tls: ServerTls) -> Self {
+        Self { tls: Some(tls), ..self }
     }
 
     /// Accepts connections until the future is dropped. Connections that are open then go on.
@@ -60,11 +66,11 @@ impl Server {
                 continue;
             };
             let (engine, credentials, places) = (self.engine.clone(), self.credentials.clone(), Arc::clone(&places));
+            let tls = self.tls.clone();
             tokio::spawn(async move {
                 let served = async {
-                    let Some((frames, writer, role)) = greet(stream, &credentials, &engine).await? else {
-                        return Ok(());
-                    };
+                    let greeted = timeout(HELLO_TIME, greet(stream, tls.as_ref(), &credentials, &engine)).await??;
+                    let Some((frames, writer, role)) = greeted else { return Ok(()) };
                     drop(stranger);
                     let Ok(_place) = places.try_acquire() else {
                         tracing::warn!(%peer, "refused: {CONNECTIONS} connections are open");
@@ -92,15 +98,28 @@ enum Outgoing {
 /// Lets a client in that shows a token, and says which role it has. `None`: it did not, and was told so if it said hello.
 async fn greet(
     stream: TcpStream,
+    tls: Option<&ServerTls>,
     credentials: &Credentials,
     engine: &Engine,
-) -> io::Result<Option<(Frames, OwnedWriteHalf, Role)>> {
+) -> io::Result<Option<(Frames, Writer, Role)>> {
     super::keep_alive(&stream)?;
-    let (reader, mut writer) = stream.into_split();
-    let mut frames = Frames { reader, bytes: Vec::new(), used: 0 };
+    let (reader, mut writer): (Reader, Writer) = match tls {
+        Some(tls) => tls.accept(stream).await?,
+        None => {
+            let (reader, writer) = stream.into_split();
+            (Box::new(reader), Box::new(writer))
+        }
+    };
+    let mut frames = Frames { reader, bytes: Vec::new(), used: 0, longest: HELLO_MAX };
     let mut out = Vec::new();
-    let Some((number, HELLO, body)) = timeout(HELLO_TIME, frames.next()).await?? else { return Ok(None) };
-    let role = match body.split_first() {
+    let (number, hello) = match frames.next().await {
+        Ok(Some((number, HELLO, body))) => (number, body),
+        Ok(_) => return Ok(None),
+        // Bytes that are no frame. A client that speaks TLS to a port without it is told so by an answer that is no TLS.
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => (0, &[][..]),
+        Err(error) => return Err(error),
+    };
+    let role = match hello.split_first() {
         Some((&VERSION, shown)) => credentials.role_of(shown).ok_or(FrameRefusal::Unauthorized),
         _ => Err(FrameRefusal::Malformed),
     };
@@ -120,13 +139,15 @@ async fn greet(
         put(&mut out, number, REFUSED, |out| out.push(refusal.number()));
     }
     writer.write_all(&out).await?;
+    writer.flush().await?;
     if role == Err(FrameRefusal::Unauthorized) {
         tracing::warn!("a client showed a wrong token");
     }
+    frames.longest = FRAME_MAX;
     Ok(role.ok().map(|role| (frames, writer, role)))
 }
 
-async fn converse(mut frames: Frames, writer: OwnedWriteHalf, engine: &Engine, role: Role) -> io::Result<()> {
+async fn converse(mut frames: Frames, writer: Writer, engine: &Engine, role: Role) -> io::Result<()> {
     let (sender, receiver) = mpsc::channel(IN_FLIGHT);
     let mut writing = tokio::spawn(write(writer, receiver));
     let result = tokio::select! {
@@ -193,7 +214,7 @@ async fn read(frames: &mut Frames, engine: &Engine, role: Role, sender: &mpsc::S
     Ok(())
 }
 
-async fn write(mut writer: OwnedWriteHalf, mut outgoing: mpsc::Receiver<Outgoing>) -> io::Result<()> {
+async fn write(mut writer: Writer, mut outgoing: mpsc::Receiver<Outgoing>) -> io::Result<()> {
     let mut out = Vec::new();
     while let Some(next) = outgoing.recv().await {
         match next {
@@ -223,7 +244,12 @@ async fn write(mut writer: OwnedWriteHalf, mut outgoing: mpsc::Receiver<Outgoing
         }
         // All answers that are ready go out in one write.
         if outgoing.is_empty() || out.len() > 1 << 16 {
-            timeout(WRITE_TIME, writer.write_all(&out)).await??;
+            let written = async {
+                writer.write_all(&out).await?;
+                // What TLS has encrypted may not be in the socket yet.
+                writer.flush().await
+            };
+            timeout(WRITE_TIME, written).await??;
             out.clear();
         }
     }
@@ -232,18 +258,20 @@ async fn write(mut writer: OwnedWriteHalf, mut outgoing: mpsc::Receiver<Outgoing
 
 /// Frames from a socket, whole ones only.
 struct Frames {
-    reader: OwnedReadHalf,
+    reader: Reader,
     bytes: Vec<u8>,
     /// How many of the bytes belong to frames that were handed out before.
     used: usize,
+    /// The longest frame that is taken.
+    longest: usize,
 }
 
 impl Frames {
     /// The next frame: its number, kind and body. `None` when the other side has closed.
     async fn next(&mut self) -> io::Result<Option<(u64, u8, &[u8])>> {
         loop {
-            let found = parse(&self.bytes[self.used..])
-                .map_err(io::Error::other)?
+            let found = parse(&self.bytes[self.used..], self.longest)
+                .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?
                 .map(|(frame, length)| (frame.number, frame.kind, length, frame.body.len()));
             if let Some((number, kind, length, body)) = found {
                 let end = self.used + length;

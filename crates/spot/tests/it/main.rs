@@ -6,3 +6,4 @@ mod faults;
 mod net;
 mod service;
 mod storm;
+mod tls;

@@ -2,6 +2,7 @@
 //! decides: only a clear yes is `Success`, only a clear business refusal is `Failed`, everything else is `Pending`.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -21,11 +22,14 @@ use serde_json::json;
 
 use super::{Answer, Answered, Call, Holding, Leg, Reason, Record, Verb, sane};
 use crate::assets::Assets;
+use crate::readiness::Trouble;
 
 /// So many calls are on their way at a time, each on a connection that is kept open.
 const CONCURRENCY: usize = 64;
 /// A longer answer is not read.
 const ANSWER_BYTES: usize = 64 * 1024;
+/// After so many calls in a row that decided nothing the engine is asked whether it is there at all.
+const DOUBTFUL: u32 = 5;
 
 pub struct HttpLeg {
     client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
@@ -34,6 +38,8 @@ pub struct HttpLeg {
     assets: Arc<Assets>,
     timeout: Duration,
     freezes: bool,
+    /// Calls in a row that decided nothing. A single transfer that the engine chokes on does not make it unreachable.
+    undecided: AtomicU32,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -70,7 +76,10 @@ impl HttpLeg {
             .pool_idle_timeout(Duration::from_secs(30))
             .pool_max_idle_per_host(CONCURRENCY)
             .build(connector);
-        Ok(Self { client, base: base.trim_end_matches('/').to_owned(), authorization, assets, timeout, freezes })
+        let base = base.trim_end_matches('/').to_owned();
+        // Nobody has reached it yet, so it is doubtful at first.
+        let undecided = AtomicU32::new(DOUBTFUL);
+        Ok(Self { client, base, authorization, assets, timeout, freezes, undecided })
     }
 
     async fn exchange(&self, method: Method, path: &str, body: String) -> Result<(StatusCode, Bytes), Reason> {
@@ -117,9 +126,27 @@ impl HttpLeg {
             "asset": asset.symbol.as_str(),
             "amount": call.amount.display(asset.precision).to_string(),
         });
-        match self.exchange(Method::POST, path, body.to_string()).await {
+        let answer = match self.exchange(Method::POST, path, body.to_string()).await {
             Err(reason) => Answer::Pending(reason),
             Ok((status, body)) => judge(status, &body, call.id),
+        };
+        match answer {
+            Answer::Pending(_) => self.undecided.fetch_add(1, Ordering::Relaxed),
+            Answer::Success | Answer::Failed(_) => self.undecided.swap(0, Ordering::Relaxed),
+        };
+        answer
+    }
+
+    /// Asks what stands under an id that no transfer has. Any answer of the engine itself will do: what it says about the
+    /// id does not matter.
+    async fn probe(&self, unused: Id<id::Transfer>) -> Result<(), Trouble> {
+        match self.exchange(Method::GET, &format!("query/{unused}"), String::new()).await {
+            Err(reason) => Err(Trouble { code: "LEG_UNREACHABLE", words: reason.to_string() }),
+            Ok((status, body)) if is_at_work(status, &body) => Ok(()),
+            Ok((status, _)) => {
+                let words = format!("the engine answered {status} to a query");
+                Err(Trouble { code: "LEG_ANSWER_INVALID", words })
+            }
         }
     }
 
@@ -129,6 +156,12 @@ impl HttpLeg {
             Ok((status, body)) => judge_query(status, &body, id),
         }
     }
+}
+
+/// Does this answer to a query come from an engine that lets us in and works?
+fn is_at_work(status: StatusCode, body: &[u8]) -> bool {
+    let shut_out = [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN].contains(&status);
+    !status.is_server_error() && !shut_out && Body::read(body).is_some()
 }
 
 /// The members of an engine's answer that are read. It may have others.
@@ -217,6 +250,19 @@ impl Leg for HttpLeg {
         u32::try_from(calls.div_ceil(CONCURRENCY)).unwrap_or(u32::MAX)
     }
 
+    fn reach(&self, unused: Id<id::Transfer>) -> Answered<'_, Result<(), Trouble>> {
+        Box::pin(async move {
+            let seen = self.undecided.load(Ordering::Relaxed);
+            if seen < DOUBTFUL {
+                return Ok(());
+            }
+            self.probe(unused).await?;
+            // If more calls failed meanwhile the next look asks again.
+            self.undecided.compare_exchange(seen, 0, Ordering::Relaxed, Ordering::Relaxed).ok();
+            Ok(())
+        })
+    }
+
     fn freezes(&self) -> bool {
         self.freezes
     }
@@ -278,6 +324,23 @@ mod tests {
                 Answer::Pending(_) => "pending".to_owned(),
             };
             assert_eq!(found, expected, "{status} {body}");
+        }
+    }
+
+    #[test]
+    fn an_engine_is_at_work_that_answers_a_query_with_its_own_words() {
+        for (status, body, expected) in [
+            (404, r#"{"error": "unknown"}"#, true),
+            (200, r#"{"success": true}"#, true),
+            (400, r#"{"error": "no such id"}"#, true),
+            (404, "<html>no such page</html>", false),
+            (401, r#"{"error": "token"}"#, false),
+            (403, r#"{"error": "token"}"#, false),
+            (500, r#"{"error": "oops"}"#, false),
+            (503, "", false),
+        ] {
+            let status = StatusCode::from_u16(status).expect("a status");
+            assert_eq!(is_at_work(status, body.as_bytes()), expected, "{status} {body}");
         }
     }
 

@@ -21,6 +21,8 @@ use domain::id::{self, Id};
 use domain::transfer::{MOST, Transfer};
 use domain::{AccountStatus, Amount, AssetId, Timestamp, UserId};
 
+use crate::readiness::Trouble;
+
 /// What a remote leg can be asked to do with a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
@@ -139,6 +141,12 @@ pub trait Leg: Send + Sync {
     /// How many times as long as one call a batch of so many calls may take.
     fn turns(&self, calls: usize) -> u32 {
         if calls == 0 { 0 } else { 1 }
+    }
+
+    /// Whether the far end can be worked with, as far as is known. It may be asked something that changes nothing, under
+    /// an id that no transfer has. A leg in this process always can.
+    fn reach(&self, _unused: Id<id::Transfer>) -> Answered<'_, Result<(), Trouble>> {
+        Box::pin(std::future::ready(Ok(())))
     }
 
     /// Whether a withdrawal only freezes the money until it is committed.

@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use domain::id::{self, Id};
 use domain::{Amount, AssetId, Timestamp, UserId};
-use spot::net::{Client, ClientError, Welcome};
+use spot::net::{Client, ClientError, ConnectionState, Welcome};
 use spot::{Answer as Told, Decision, Engine, Mark, Move, OpId, Operation, PairStanding, Request, SUBMISSION_MAX};
 use spot::{SpotRefusal, Standing};
 
 use crate::pair::Floor;
 
 use super::{Answer, Answered, Call, Holding, Leg, Reason, Record, Verb, sane};
+use crate::readiness::Trouble;
 
 pub struct SpotLeg {
     way: Way,
@@ -224,6 +225,22 @@ impl Leg for SpotLeg {
 
     fn time(&self) -> Answered<'_, Option<Timestamp>> {
         Box::pin(async { Some(self.pair().await.ok()?.time) })
+    }
+
+    fn reach(&self, _unused: Id<id::Transfer>) -> Answered<'_, Result<(), Trouble>> {
+        Box::pin(async move {
+            let Way::Client(client) = &self.way else { return Ok(()) };
+            let trouble = |code: &'static str, words: String| Err(Trouble { code, words });
+            let mut state = client.state();
+            // The first connection is made within seconds, or has failed by then.
+            let state = state.wait_for(|state| *state != ConnectionState::Connecting).await;
+            match state.as_deref() {
+                Ok(ConnectionState::Connected(_)) => Ok(()),
+                Ok(ConnectionState::Rejected(error)) => trouble(error.code(), error.to_string()),
+                Ok(ConnectionState::Away(why)) => trouble("LEG_UNREACHABLE", why.to_string()),
+                Ok(ConnectionState::Connecting) | Err(_) => trouble("LEG_UNREACHABLE", "not connected".to_owned()),
+            }
+        })
     }
 
     fn freezes(&self) -> bool {

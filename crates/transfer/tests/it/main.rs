@@ -5,6 +5,7 @@ mod audit;
 mod clocks;
 mod crash;
 mod create;
+mod engine_watch;
 mod http_leg;
 mod id_maker;
 mod intake;

@@ -7,6 +7,7 @@ pub mod send;
 pub mod serve;
 pub mod snapshot;
 pub mod stat;
+pub mod tls;
 pub mod verify;
 
 use std::net::SocketAddr;
@@ -68,6 +69,8 @@ pub struct Connection {
     connect: SocketAddr,
     #[command(flatten)]
     shown: Shown,
+    #[command(flatten)]
+    known: tls::Known,
 }
 
 /// The folder, for looking only.

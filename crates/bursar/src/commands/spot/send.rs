@@ -98,7 +98,8 @@ fn line(request: &Request, answer: Value) -> Value {
 
 pub fn connect(connection: &Connection, role: Role) -> Result<Client, Failure> {
     let seed = SystemClock.now().micros().cast_unsigned();
-    Ok(Client::start(connection.connect, connection.shown.token(role)?, seed, |_| Ok(())))
+    let tls = connection.known.read(connection.connect)?;
+    Ok(Client::start_with(tls, connection.connect, connection.shown.token(role)?, seed, |_| Ok(())))
 }
 
 pub fn unanswered() -> Failure {
@@ -113,6 +114,9 @@ pub fn failure(error: spot::net::ClientError) -> Failure {
         ClientError::NotTaken(_) => "send the same ids again later: what was done is not done twice",
         ClientError::Unauthorized => "show a token of the file that the engine was started with",
         ClientError::Forbidden => "show the token of a role that may do it: --role, or another BURSAR_SPOT_TOKEN",
+        ClientError::Tls(_) => {
+            "compare --tls-pin or --tls-ca with the engine's certificate, and --connect with its address"
+        }
         ClientError::Protocol => "use the same version of bursar on both sides",
         ClientError::Unacceptable { .. } => "check that --connect names the engine that you mean",
         ClientError::Snapshot(_) => "see what the engine wrote to its standard error",

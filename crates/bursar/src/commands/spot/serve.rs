@@ -17,6 +17,7 @@ use terminal::output::{say, thousands, warn};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
+use super::tls::Certificate;
 use super::{bar, credentials, show};
 use domain::Clock;
 
@@ -30,9 +31,8 @@ pub struct Arguments {
     /// Where to listen
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7411")]
     listen: SocketAddr,
-    /// Listen on an address that other machines can reach: the token and all operations then travel in the clear
-    #[arg(long)]
-    allow_remote: bool,
+    #[command(flatten)]
+    certificate: Certificate,
     /// A file with lines of a role (coordinator, order-engine, operator, observer) and a token: who is let in, and for what
     #[arg(long, value_name = "FILE")]
     credentials: PathBuf,
@@ -73,11 +73,7 @@ impl Arguments {
 
 pub async fn run(arguments: &Arguments, json: bool) -> CommandResult {
     let credentials = credentials::read(&arguments.credentials)?;
-    if !arguments.listen.ip().is_loopback() && !arguments.allow_remote {
-        let message = format!("{} can be reached by other machines", arguments.listen);
-        let hint = "listen on 127.0.0.1 behind a tunnel, or say --allow-remote";
-        return Err(Failure::bad_input("SPOT_REMOTE_LISTEN", message, hint));
-    }
+    let tls = arguments.certificate.read(arguments.listen)?;
     let trouble = |error: &std::io::Error| {
         Failure::outside(
             "SPOT_LISTEN_FAILED",
@@ -96,7 +92,12 @@ pub async fn run(arguments: &Arguments, json: bool) -> CommandResult {
     } else {
         say(format!("listening on {address}; Ctrl-C stops it"));
     }
-    let server = tokio::spawn(Server::new(listener, engine.clone(), credentials).run());
+    let server = Server::new(listener, engine.clone(), credentials);
+    let server = match tls {
+        Some(tls) => server.with_tls(tls),
+        None => server,
+    };
+    let server = tokio::spawn(server.run());
     let ended = tokio::select! {
         ended = engine.ended() => ended,
         _ = terminate.recv() => engine.stop().await,
