@@ -18,8 +18,9 @@ use std::sync::{Arc, PoisonError, RwLock};
 use domain::id::{self, Id};
 use domain::transfer::{Direction, State, Transfer};
 use domain::{AccountId, AccountKind, AssetId, Clock, Timestamp, UserId};
+use store::error::Causes;
 use store::ledger::{NewAccount, Opened};
-use store::transfer::{claim, lock_with_accounts, read};
+use store::transfer::{OpenTransfers, claim, lock_with_accounts, read, read_open};
 use store::{Db, StoreError, Writes, transact};
 
 use crate::create::{Begin, Created, PreparedOrder, RemoteSource, TransferOrder, record};
@@ -118,6 +119,17 @@ impl Coordinator {
         self.ids.next(&*self.clock)
     }
 
+    /// A background task met an error. A database that is full or away is a state of the process, of which readiness
+    /// tells once; other errors are told each time.
+    pub(crate) fn note_failure(&self, error: &StoreError, event: &'static str) {
+        match error {
+            StoreError::Unavailable(_) | StoreError::Full(_) => {
+                self.readiness.trouble("database", error.code(), Causes(error).to_string());
+            }
+            _ => tracing::warn!(code = error.code(), error = %Causes(error), "{event}"),
+        }
+    }
+
     /// Whether ids can be made.
     pub fn has_lease(&self) -> bool {
         self.ids.has_lease(self.clock.now())
@@ -165,10 +177,12 @@ impl Coordinator {
         let terms = self.terms(&clearing);
         // What the last try was about to commit: if the commit is not answered, its ids are looked up.
         let mut created = Vec::new();
+        let begun = self.clock.now();
         let committed = transact!(self.db, tx => {
             created = record(tx, &prepared, begin, &terms).await?;
             Ok(())
         });
+        self.metrics.commits.observe(begun, self.clock.now());
         match committed {
             Ok(()) => {}
             Err(source @ StoreError::CommitUnknown(_)) => self.look_up(&created, source).await?,
@@ -294,7 +308,8 @@ impl Coordinator {
         let seen: HashMap<Id<id::Transfer>, State> =
             work.iter().map(|work| (work.transfer.id, work.transfer.state)).collect();
         let terms = self.terms(clearing);
-        let (mut updates, elsewhere) = transact!(self.db, tx => {
+        let begun = self.clock.now();
+        let committed = transact!(self.db, tx => {
             let (rows, accounts) = lock_with_accounts(tx, &ids).await?;
             if rows.len() != ids.len() {
                 return Err(StoreError::Corrupt { what: format!("of {} transfers {} are there", ids.len(), rows.len()) });
@@ -316,10 +331,19 @@ impl Coordinator {
             advance(tx, &mut updates, Some(accounts), &terms, &mut writes).await?;
             write(tx, &mut updates, terms.at, &mut writes).await?;
             Ok((updates, elsewhere))
-        })?;
+        });
+        self.metrics.commits.observe(begun, self.clock.now());
+        let (mut updates, elsewhere) = committed?;
         self.metrics.advanced(&updates);
         updates.extend(elsewhere.into_iter().map(TransferUpdate::left_to_others));
         Ok(updates)
+    }
+
+    /// The transfers that have not ended, and the oldest of those that are stuck. What is stuck follows from the rows and
+    /// the settings alone: it does not matter which process tried, or whether it still lives.
+    pub async fn open_transfers(&self, most: i64) -> Result<OpenTransfers, StoreError> {
+        let before = self.clock.now().plus_micros(-micros(self.settings.alert_after));
+        read_open(&mut self.db.read().await?, self.settings.alert_tries, before, most).await
     }
 
     /// Takes up the transfers that are due. No other scanner takes them up until `grace` has passed.

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use domain::id::{self, Generator, Id, NodeId};
 use domain::{Clock, Timestamp};
+use store::error::Causes;
 use store::{Db, StoreError};
 
 use crate::settings::micros;
@@ -61,7 +62,7 @@ impl IdMaker {
             tokio::time::sleep(RENEWAL).await;
             if let Err(error) = self.renew(db, clock).await {
                 // The lease may still be good for a while.
-                tracing::warn!(code = error.code(), "the lease on the node number was not renewed");
+                tracing::warn!(code = error.code(), error = %Causes(&error), "the lease on the node number was not renewed");
             }
         }
     }

@@ -5,6 +5,9 @@
 //!
 //! **A full buffer loses nothing**: the request's own task writes it down at once, and the scanner finds it. Users are
 //! spread over the lanes, so that batches that run side by side do not wait for each other's rows.
+//!
+//! **A lane that panics loses nothing**: it is started again. The requests whose batch it was recording are told that the
+//! outcome is not known; those behind them wait for the new start.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
@@ -16,9 +19,11 @@ use std::collections::HashMap;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
+use tracing::{Instrument, Span};
 
 use crate::coordinator::{Coordinator, CoordinatorError};
 use crate::create::{Begin, Created, TransferOrder};
+use crate::supervisor::{Pauses, Supervisor, caught};
 
 #[derive(Clone, Copy, Debug)]
 pub struct IntakeSettings {
@@ -31,11 +36,20 @@ pub struct IntakeSettings {
     pub wait: Duration,
     /// How long it waits to be recorded. After that the client is told that the outcome is not known.
     pub patience: Duration,
+    /// How long a lane that has panicked is left alone.
+    pub pauses: Pauses,
 }
 
 impl Default for IntakeSettings {
     fn default() -> Self {
-        Self { lanes: 2, ahead: 2, queue: 10_000, wait: Duration::from_millis(500), patience: Duration::from_secs(10) }
+        Self {
+            lanes: 2,
+            ahead: 2,
+            queue: 10_000,
+            wait: Duration::from_millis(500),
+            patience: Duration::from_secs(10),
+            pauses: Pauses::default(),
+        }
     }
 }
 
@@ -67,6 +81,8 @@ struct Job {
     /// What was recorded, for a request that does not wait for the end. Setting it wakes no task: the request looks.
     recorded: Arc<OnceLock<Vec<Created>>>,
     ended: oneshot::Sender<Placed>,
+    /// What events about this request carry.
+    span: Span,
 }
 
 pub struct Intake {
@@ -82,11 +98,22 @@ impl Intake {
     pub fn open(coordinator: Arc<Coordinator>, settings: IntakeSettings) -> Self {
         let (stop, _) = watch::channel(false);
         let mut running = JoinSet::new();
+        let supervisor = Arc::new(Supervisor::new(Arc::clone(coordinator.readiness()), "lanes", settings.pauses));
         let lanes = (0..settings.lanes.max(1))
             .map(|_| {
                 let (sender, jobs) = mpsc::channel(settings.queue.max(1));
-                let lane = Lane { coordinator: Arc::clone(&coordinator), jobs, ahead: settings.ahead.max(1) };
-                running.spawn(lane.run(stop.subscribe()));
+                let lane = Lane {
+                    coordinator: Arc::clone(&coordinator),
+                    jobs,
+                    queued: Vec::new(),
+                    turns: Arc::new(Semaphore::new(settings.ahead.max(1))),
+                    stepping: JoinSet::new(),
+                };
+                let (supervisor, stopped) = (Arc::clone(&supervisor), stop.subscribe());
+                running.spawn(async move {
+                    let lane = tokio::sync::Mutex::new(lane);
+                    supervisor.run(|| async { lane.lock().await.run(stopped.clone()).await }).await;
+                });
                 sender
             })
             .collect();
@@ -109,7 +136,7 @@ impl Intake {
         let Ok(room) = Arc::clone(&self.room).try_acquire_many_owned(count) else { return self.park(&orders).await };
         let (ended, mut placed) = oneshot::channel();
         let recorded = Arc::new(OnceLock::new());
-        let job = Job { orders, _room: room, recorded: Arc::clone(&recorded), ended };
+        let job = Job { orders, _room: room, recorded: Arc::clone(&recorded), ended, span: Span::current() };
         match self.lanes[lane].try_send(job) {
             Ok(()) => {}
             Err(mpsc::error::TrySendError::Closed(_)) => return Err(IntakeError::Stopping),
@@ -143,11 +170,6 @@ impl Intake {
         parked.map_err(|error| IntakeError::Coordinator(Arc::new(error)))
     }
 
-    /// Whether every lane works. A lane that has ended by itself has met a bug.
-    pub fn is_whole(&self) -> bool {
-        self.lanes.iter().all(|lane| !lane.is_closed())
-    }
-
     /// Takes no more requests, and waits until those that were taken have ended or are left to the scanner.
     pub async fn close(&self) {
         self.stop.send_replace(true);
@@ -156,21 +178,22 @@ impl Intake {
     }
 }
 
+/// What a lane has taken in outlives a panic of its task.
 struct Lane {
     coordinator: Arc<Coordinator>,
     jobs: mpsc::Receiver<Job>,
-    ahead: usize,
+    /// Taken from the channel, and not yet part of a batch.
+    queued: Vec<Job>,
+    turns: Arc<Semaphore>,
+    stepping: JoinSet<()>,
 }
 
 impl Lane {
-    async fn run(mut self, mut stop: watch::Receiver<bool>) {
-        let turns = Arc::new(Semaphore::new(self.ahead));
-        let mut stepping = JoinSet::new();
-        let mut queued: Vec<Job> = Vec::new();
+    async fn run(&mut self, mut stop: watch::Receiver<bool>) {
         loop {
-            if queued.is_empty() {
+            if self.queued.is_empty() {
                 tokio::select! {
-                    count = self.jobs.recv_many(&mut queued, BATCH) => {
+                    count = self.jobs.recv_many(&mut self.queued, BATCH) => {
                         if count == 0 {
                             break;
                         }
@@ -182,23 +205,26 @@ impl Lane {
                 }
             }
             // While all turns are taken, more come in.
-            let Ok(turn) = Arc::clone(&turns).acquire_owned().await else { break };
-            while queued.len() < BATCH
+            let Ok(turn) = Arc::clone(&self.turns).acquire_owned().await else { break };
+            while self.queued.len() < BATCH
                 && let Ok(job) = self.jobs.try_recv()
             {
-                queued.push(job);
+                self.queued.push(job);
             }
-            let batch = take_batch(&mut queued);
-            if let Some((started, waiting)) = create_batch(&self.coordinator, batch).await {
+            let batch = take_batch(&mut self.queued);
+            // What happens to a batch of one request is about that request.
+            let span = if let [job] = &batch[..] { job.span.clone() } else { Span::none() };
+            if let Some((started, waiting)) = create_batch(&self.coordinator, batch).instrument(span.clone()).await {
                 let coordinator = Arc::clone(&self.coordinator);
-                stepping.spawn(async move {
+                let finishing = async move {
                     finish(&coordinator, started, waiting).await;
                     drop(turn);
-                });
+                };
+                self.stepping.spawn(finishing.instrument(span));
             }
-            while stepping.try_join_next().is_some() {}
+            while self.stepping.try_join_next().is_some() {}
         }
-        while stepping.join_next().await.is_some() {}
+        while self.stepping.join_next().await.is_some() {}
     }
 }
 
@@ -256,11 +282,15 @@ async fn create_batch(coordinator: &Coordinator, batch: Vec<Job>) -> Option<(Vec
 }
 
 async fn finish(coordinator: &Coordinator, started: Vec<Transfer>, waiting: Waiting) {
-    let ended = match coordinator.step(started).await {
-        Ok(ended) => ended,
-        // They are recorded, and the scanner takes them up. The requests are told that they are on their way.
-        Err(error) => {
-            tracing::warn!(code = error.code(), "a batch of transfers is left to the scanner");
+    // They are recorded, and the scanner takes them up. The requests are told that they are on their way.
+    let ended = match caught(coordinator.step(started)).await {
+        Ok(Ok(ended)) => ended,
+        Ok(Err(error)) => {
+            coordinator.note_failure(&error, "a batch of transfers is left to the scanner");
+            Vec::new()
+        }
+        Err(words) => {
+            tracing::error!(code = "TASK_PANICKED", words, "a batch of transfers is left to the scanner");
             Vec::new()
         }
     };

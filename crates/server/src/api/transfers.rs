@@ -57,7 +57,7 @@ pub(super) async fn ask(
     form: Form,
 ) -> Result<Transfer, ApiError> {
     let user = app.admit(headers)?;
-    let body = read_json(request, REQUEST_BYTES).await?;
+    let body = read_json(request, REQUEST_BYTES, app.body_time).await?;
     let order = TransferRequest::read(&body, user)?.order(user, form, &app.assets)?;
     app.limit(user)?;
     let created = app.intake.place(vec![order]).await?;
@@ -141,7 +141,7 @@ pub struct BatchAnswer {
     ), security(("token" = [])))]
 pub async fn create_batch(State(app): Shared, headers: HeaderMap, request: Request) -> Result<Response, ApiError> {
     let user = app.admit(&headers)?;
-    let body = read_json(request, BATCH_BYTES).await?;
+    let body = read_json(request, BATCH_BYTES, app.body_time).await?;
     let batch: BatchRequest<'_> =
         read_object(&body).map_err(|error| ApiError::invalid(format!("the body is not such a batch: {error}")))?;
     if !(1..=BATCH).contains(&batch.transfers.len()) {

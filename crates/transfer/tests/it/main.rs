@@ -8,5 +8,6 @@ mod http_leg;
 mod id_maker;
 mod operator;
 mod pair;
+mod panics;
 mod step;
 mod support;
