@@ -63,6 +63,7 @@ elif names[:2] == ["spot", "serve"]:
 elif names[:2] == ["spot", "send"] or names[:2] == ["spot", "snapshot"]:
     words += ["--connect", f"127.0.0.1:{{ports['spot']}}"]
 elif names[:1] != ["demo"]:
+    os.environ["BURSAR_HTTP_OPERATIONS_LISTEN"] = ""
     os.environ["BURSAR_HTTP_LISTEN"] = f"127.0.0.1:{{ports['http']}}"
     os.environ["BURSAR_SPOT_ADDRESS"] = f"127.0.0.1:{{ports['spot']}}"
 os.execv(program, ["bursar", *words])

@@ -56,6 +56,7 @@ cat >bursar.toml <<TOML
 url = "sqlite://$folder/bursar.db"
 [http]
 listen = "127.0.0.1:$http"
+operations_listen = ""
 [auth]
 hs256_secret_file = "jwt.secret"
 [spot]

@@ -13,6 +13,7 @@ use crate::commands::{
     spot, token, transfer, utxo,
 };
 use crate::config::Config;
+use crate::logs;
 
 /// Moves every coin of a custodial exchange exactly once.
 ///
@@ -123,11 +124,12 @@ pub fn run() -> ExitCode {
         Err(error) => return report_usage(&error),
     };
     let json = cli.json;
-    // Background tasks have no caller to return an error to: they log it for the operator.
-    tracing_subscriber::fmt()
-        .with_writer(std::io::stderr)
-        .with_max_level(tracing_subscriber::filter::LevelFilter::WARN)
-        .init();
+    // A command that needs the configuration reads it again, and says what is wrong with it. The others must not care.
+    let config = Config::load(cli.config.as_deref(), Config::environment());
+    let log = config.map(|(config, _)| config.log).unwrap_or_default();
+    if let Err(failure) = logs::begin(&log, json) {
+        return failure.report(json);
+    }
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return Failure::outside("INTERNAL", &error, "the machine has no threads left").report(json),

@@ -1,6 +1,9 @@
 //! One TOML file plus `BURSAR_…` environment variables. An unknown key is an error, with a suggestion:
 //! a typo in a limit must not become a default.
 
+mod http;
+mod reports;
+
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -13,6 +16,9 @@ use terminal::failure::Failure;
 use terminal::files::read_text;
 use toml::{Table, Value};
 
+pub use http::Http;
+pub use reports::{Alerts, Log, LogFormat, LogLevel};
+
 /// Every setting has a default, so every setting has a name to be found by.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -23,6 +29,8 @@ pub struct Config {
     pub spot: Spot,
     pub transfer: Transfer,
     pub limits: Limits,
+    pub alerts: Alerts,
+    pub log: Log,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -36,22 +44,6 @@ pub struct Database {
 impl Default for Database {
     fn default() -> Self {
         Self { url: "sqlite://bursar-data/bursar.db".to_owned(), max_connections: 16, acquire_timeout_ms: 5_000 }
-    }
-}
-
-/// Where the interface is served.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Http {
-    pub listen: String,
-    pub allow_remote: bool,
-    pub docs_url: String,
-    pub stop_delay_ms: u32,
-}
-
-impl Default for Http {
-    fn default() -> Self {
-        Self { listen: "127.0.0.1:7410".to_owned(), allow_remote: false, docs_url: String::new(), stop_delay_ms: 0 }
     }
 }
 
@@ -225,7 +217,11 @@ impl Config {
                 Failure::bad_input("CONFIG_INVALID", message, format!("see {} in examples/bursar.toml", path.join(".")))
             })?;
         }
-        table.try_into().map_err(|error| internal(&error))
+        // The file was read before, so that a value that is none of its setting's comes from a variable.
+        table.try_into().map_err(|error| {
+            let message = format!("an environment variable: {}", error.message().replace('\n', " "));
+            Failure::bad_input("CONFIG_INVALID", message, hint_of(error.message()))
+        })
     }
 
     fn check(&self) -> Result<(), Failure> {
@@ -253,6 +249,9 @@ impl Config {
             Ok(_) => Ok(()),
         };
         address("http.listen", &self.http.listen, Some(self.http.allow_remote))?;
+        if !self.http.operations_listen.is_empty() {
+            address("http.operations_listen", &self.http.operations_listen, Some(self.http.allow_remote))?;
+        }
         match self.spot.kind {
             SpotKind::Embedded if self.spot.address.is_empty() => {}
             // An embedded engine listens there; it is no place for strangers.
@@ -268,11 +267,17 @@ impl Config {
                 "spot.token_file is the token of an engine over HTTP; Bursar's own engine has spot.credentials_file";
             return refuse(message.to_owned(), "a line of that file is a role and a token: coordinator TOKEN");
         }
+        if let Some(problem) = self.alerts.problem() {
+            return refuse(problem, "see alerts in examples/bursar.toml");
+        }
         if !(self.http.docs_url.is_empty() || self.http.docs_url.ends_with('/')) {
             return refuse("http.docs_url must end with a slash".to_owned(), "or be empty");
         }
         let numbers = [
             ("auth.clock_skew_s", self.auth.clock_skew_s, 0, 600),
+            ("http.connections", self.http.connections, 1, 1_000_000),
+            ("http.connections_per_address", self.http.connections_per_address, 1, 1_000_000),
+            ("http.header_timeout_s", self.http.header_timeout_s, 1, 600),
             ("http.stop_delay_ms", self.http.stop_delay_ms, 0, 60_000),
             ("transfer.wait_ms", self.transfer.wait_ms, 0, 30_000),
             ("transfer.call_timeout_ms", self.transfer.call_timeout_ms, 10, 60_000),
@@ -286,6 +291,7 @@ impl Config {
             ("transfer.check_interval_s", self.transfer.check_interval_s, 1, 3_600),
             ("transfer.queue", self.transfer.queue, 1, 1_000_000),
             ("transfer.lanes", self.transfer.lanes, 1, 64),
+            ("alerts.every_s", self.alerts.every_s, 1, 86_400),
         ];
         self.check_retention()?;
         for (name, value, least, most) in numbers {
@@ -377,6 +383,12 @@ fn set(table: &mut Table, path: &[String], text: &str) -> Result<(), &'static st
         Some(Value::String(old)) => text.clone_into(old),
         Some(Value::Integer(old)) => *old = text.parse::<u32>().map_err(|_| "a whole number")?.into(),
         Some(Value::Boolean(old)) => *old = text.parse().map_err(|_| "true or false")?,
+        Some(Value::Array(old)) => {
+            let list = "a list, such as [\"a\", \"b\"]";
+            let read: Table = toml::from_str(&format!("list = {text}")).map_err(|_| list)?;
+            let Some(Value::Array(new)) = read.get("list") else { return Err(list) };
+            new.clone_into(old);
+        }
         _ => return Err("a text"),
     }
     Ok(())
@@ -486,7 +498,7 @@ mod tests {
         refused(
             "\n[datbase]\nurl = \"x\"",
             &[],
-            "bursar.toml, line 2: unknown field `datbase`, expected one of `database`, `http`, `auth`, `spot`, `transfer`, `limits` | did you mean database?",
+            "bursar.toml, line 2: unknown field `datbase`, expected one of `database`, `http`, `auth`, `spot`, `transfer`, `limits`, `alerts`, `log` | did you mean database?",
         );
         refused(
             "",

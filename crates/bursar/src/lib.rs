@@ -5,6 +5,7 @@
 //! | [`cli`] | the command line, and which command runs what |
 //! | [`commands`] | one file per command |
 //! | [`treasury`] | the declarative file of `bursar apply` |
+//! | [`logs`] | where events go, and which |
 //! | [`config`] | one TOML file plus `BURSAR_…` variables; unknown keys are errors with a suggestion |
 //!
 //! Each module uses only those below it; `tests/architecture.rs` holds that.
@@ -15,6 +16,7 @@
 pub mod cli;
 pub mod commands;
 pub mod config;
+pub mod logs;
 pub mod treasury;
 
 use std::process::ExitCode;

@@ -344,3 +344,70 @@ fn a_devnet_says_where_it_is_and_leaves_taken_ports_alone() {
         assert_eq!(said[chain].as_array().map(Vec::len), Some(1), "{chain}");
     }
 }
+
+/// Runs `bursar serve` with these variables, asks each path of the public and of the operators' listener, and stops it.
+/// Returns the statuses and what was written to standard error.
+fn serve_once(json: bool, variables: &[(&str, &str)], paths: &[&str]) -> (Vec<(u16, u16)>, String) {
+    use std::io::{BufRead, BufReader, Read, Write};
+    let shell = Shell::new();
+    shell.ok(&["migrate"]);
+    std::fs::write(shell.folder.path().join("jwt.secret"), [b'x'; 48]).expect("written");
+    let arguments: &[&str] = if json { &["--json", "serve", "--create-spot"] } else { &["serve", "--create-spot"] };
+    let mut server = shell
+        .command(env!("CARGO_BIN_EXE_bursar"))
+        .args(arguments)
+        .env("BURSAR_HTTP_LISTEN", "127.0.0.1:0")
+        .env("BURSAR_HTTP_OPERATIONS_LISTEN", "127.0.0.1:0")
+        .env("BURSAR_SPOT_ADDRESS", "")
+        .env("BURSAR_AUTH_HS256_SECRET_FILE", "jwt.secret")
+        .envs(variables.iter().copied())
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .expect("bursar runs");
+    let mut said = BufReader::new(server.stdout.take().expect("a pipe"));
+    let (public, operations) = loop {
+        let mut line = String::new();
+        assert!(said.read_line(&mut line).expect("read") > 0, "it ended before it listened");
+        let words: Vec<&str> =
+            line.split(['"', ' ', ',', ';', '\n']).filter(|word| word.contains("127.0.0.1:")).collect();
+        if let [public, operations] = words[..] {
+            let address = |word: &str| word.trim_start_matches("http://").to_owned();
+            break (address(public), address(operations));
+        }
+    };
+    let status = |address: &str, path: &str| {
+        let mut stream = std::net::TcpStream::connect(address).expect("it listens");
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").expect("asked");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("answered");
+        answer[9..12].parse::<u16>().expect("a status")
+    };
+    let statuses = paths.iter().map(|path| (status(&public, path), status(&operations, path))).collect();
+    let id = rustix::process::Pid::from_child(&server);
+    rustix::process::kill_process(id, rustix::process::Signal::TERM).expect("told to stop");
+    let output = server.wait_with_output().expect("it ends");
+    let text = String::from_utf8(output.stderr).expect("text");
+    assert!(output.status.success(), "{text}");
+    (statuses, text)
+}
+
+#[test]
+fn the_log_has_the_level_and_the_form_that_are_asked_for_and_operators_have_a_listener_of_their_own() {
+    let paths = ["/health/live", "/health/ready", "/metrics", "/docs", "/api/v1/balances"];
+    let (statuses, text) = serve_once(false, &[], &paths);
+    assert_eq!(statuses, [(200, 200), (200, 200), (404, 200), (200, 404), (401, 404)]);
+    assert!(text.lines().any(|line| line.contains(" INFO ") && line.contains("serving")), "{text}");
+    let (_, text) = serve_once(false, &[("BURSAR_LOG_LEVEL", "warn")], &[]);
+    assert_eq!(text, "");
+    for (json, variables) in [(true, &[][..]), (false, &[("BURSAR_LOG_FORMAT", "json")][..])] {
+        let (_, text) = serve_once(json, variables, &[]);
+        let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect(line)).collect();
+        let serving = lines.iter().find(|line| line["message"] == "serving").unwrap_or_else(|| panic!("{text}"));
+        assert_eq!((&serving["level"], &serving["target"]), (&"INFO".into(), &"bursar::commands::serve".into()));
+    }
+    let shell = Shell::new();
+    let output = shell.command(env!("CARGO_BIN_EXE_bursar")).arg("migrate").env("BURSAR_LOG_LEVEL", "loud").output();
+    let output = output.expect("bursar runs");
+    assert_eq!(output.status.code(), Some(2), "a bad level is bad input");
+}

@@ -5,8 +5,10 @@
 //! | [`auth`] | who asks: tokens, and the keys that they are checked with |
 //! | [`limit`] | how often one user may ask |
 //! | [`api`] | what can be asked |
+//! | [`alerts`] | what needs a person, told to a log, a webhook and a command |
 //! | [`listen`] | connections: accept, bound, drain |
 
+pub mod alerts;
 pub mod api;
 pub mod auth;
 pub mod limit;

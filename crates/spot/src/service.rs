@@ -4,6 +4,8 @@
 //! delays them. The writer never waits for a caller to take its answer, so a dead or slow client costs the others
 //! nothing.
 
+mod background;
+
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
@@ -16,10 +18,10 @@ use crate::answer::{Answer, Standing};
 use crate::core::{Core, SUBMISSION_MAX};
 use crate::error::{SpotError, Whole};
 use crate::log::format::SegmentHeader;
-use crate::log::write::{Spare, prepare};
 use crate::operation::{OpId, Request};
-use crate::snapshot::{self, Sealed, SnapshotHeader};
+use crate::snapshot::{Sealed, SnapshotHeader};
 use crate::storage::Storage;
+use background::{SnapshotCaller, Turn, prepare_segments, take_snapshots};
 
 /// Why there is no answer. After `Busy` and `Size` nothing was done. After `Stopped` the operations may or may not be
 /// on the disk: the caller sends them again when the engine is back.
@@ -63,22 +65,6 @@ impl Default for Limits {
 /// The snapshot that was taken, `None` if there was nothing new, or why it could not be taken.
 pub type SnapshotTaken = Result<Option<SnapshotHeader>, SpotError>;
 
-/// The caller that ordered a snapshot. As long as this exists no other order is taken, so that a crowd of orders cannot
-/// keep the engine busy with snapshots alone.
-struct SnapshotCaller {
-    sender: oneshot::Sender<SnapshotTaken>,
-    turn: Turn,
-}
-
-/// The right to order a snapshot, given back when it is dropped.
-struct Turn(Arc<Shared>);
-
-impl Drop for Turn {
-    fn drop(&mut self) {
-        self.0.snapshot_asked.store(false, Ordering::Release);
-    }
-}
-
 /// Operations that moved money in or out, each with what stands under its id.
 pub type Crossings = Vec<(OpId, Standing)>;
 
@@ -110,7 +96,7 @@ pub enum Ended {
     Failed(Arc<SpotError>),
 }
 
-/// What the engine has done, for operators. The last two are counted by the snapshot thread, the others by the writer.
+/// What the engine has done, for operators. The last three are kept by the snapshot thread, the others by the writer.
 #[derive(Debug, Default)]
 pub struct Counters {
     pub requests: AtomicU64,
@@ -122,6 +108,8 @@ pub struct Counters {
     /// The batch of the last snapshot that was taken.
     pub snapshot: AtomicU64,
     pub snapshot_failures: AtomicU64,
+    /// The last try to take a snapshot has panicked. It is tried again, after a pause, until one is taken.
+    pub snapshots_panicking: AtomicBool,
 }
 
 struct Shared {
@@ -177,6 +165,11 @@ impl Shared {
     fn close(&self) {
         self.queue().closing = true;
         self.arrival.notify_one();
+    }
+
+    fn is_ending(&self) -> bool {
+        let queue = self.queue();
+        queue.closing || queue.closed
     }
 }
 
@@ -493,47 +486,5 @@ impl<S: Storage> Writer<S> {
     fn order_snapshot(&mut self, sealed: Sealed, caller: Option<SnapshotCaller>) {
         self.snapshot_segment = sealed.segment + 1;
         self.snapshots.send((sealed, caller)).ok();
-    }
-}
-
-fn prepare_segments<S: Storage>(storage: &S, spare: &Spare<S::File>, orders: &mpsc::Receiver<SegmentHeader>) {
-    for header in orders {
-        // The writer makes the segment itself when it needs it, and stops if that fails too.
-        if let Err(error) = prepare(storage, spare, &header) {
-            tracing::error!(code = error.code(), error = %Whole(&error), "the next segment could not be prepared");
-        }
-    }
-}
-
-fn take_snapshots<S: Storage>(storage: &S, shared: &Shared, orders: &mpsc::Receiver<(Sealed, Option<SnapshotCaller>)>) {
-    // The writer comes first: this thread, and only this one, gets a lower priority (5 of at most 19). If that fails,
-    // snapshots are taken all the same.
-    if let Err(error) = rustix::process::nice(5) {
-        tracing::debug!(%error, "snapshots run with the writer's priority");
-    }
-    for (sealed, caller) in orders {
-        let ending = {
-            let queue = shared.queue();
-            queue.closing || queue.closed
-        };
-        if ending {
-            // The engine ends, and the log has everything. A caller that waits learns that the engine has stopped.
-            continue;
-        }
-        let taken = snapshot::take(storage, sealed);
-        match &taken {
-            Ok(Some(header)) => shared.counters.snapshot.store(header.sequence, Ordering::Relaxed),
-            Ok(None) => {}
-            // The engine goes on, because everything is in the log. The next snapshot covers this one too.
-            Err(error) => {
-                shared.counters.snapshot_failures.fetch_add(1, Ordering::Relaxed);
-                tracing::error!(code = error.code(), error = %Whole(error), "no snapshot could be taken");
-            }
-        }
-        if let Some(SnapshotCaller { sender, turn }) = caller {
-            // The turn goes back first: a caller that has its answer may order the next snapshot at once.
-            drop(turn);
-            sender.send(taken).ok();
-        }
     }
 }

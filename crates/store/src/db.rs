@@ -1,5 +1,7 @@
 //! `Db`, a database of either engine, and `Tx`, a transaction on it.
 
+mod pools;
+
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
@@ -23,6 +25,8 @@ use crate::error::StoreError;
 use crate::faults::{Faults, Point};
 #[cfg(feature = "lab")]
 use crate::sql::Sql;
+
+pub use pools::PoolUse;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Engine {

@@ -106,6 +106,25 @@ impl StoreError {
     }
 }
 
+/// An error and its causes in one line, for events: what was said of it, and never a driver's own structures. Some errors
+/// end with the words of their cause; those are not said again.
+pub struct Causes<'a>(pub &'a (dyn std::error::Error + 'static));
+
+impl std::fmt::Display for Causes<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut said = self.0.to_string();
+        f.write_str(&said)?;
+        for cause in std::iter::successors(self.0.source(), |error| error.source()) {
+            let words = cause.to_string();
+            if !said.ends_with(&words) {
+                write!(f, ": {words}")?;
+            }
+            said = words;
+        }
+        Ok(())
+    }
+}
+
 impl From<sqlx::Error> for StoreError {
     fn from(error: sqlx::Error) -> Self {
         match dialect::classify(&error) {

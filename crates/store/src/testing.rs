@@ -171,6 +171,7 @@ pub async fn prepare_every_statement(db: &TestDb) -> Result<usize, String> {
         crate::pair::STATEMENTS,
         crate::transfer::audit::STATEMENTS,
         crate::transfer::days::STATEMENTS,
+        crate::transfer::open::STATEMENTS,
         crate::transfer::read::STATEMENTS,
         crate::transfer::sums::STATEMENTS,
         crate::transfer::funding_account::STATEMENTS,

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use domain::{Asset, AssetId, Symbol};
 use store::catalog::read_assets;
+use store::error::Causes;
 use store::{Db, StoreError};
 
 const REFRESH: Duration = Duration::from_secs(1);
@@ -34,7 +35,8 @@ impl Assets {
         loop {
             tokio::time::sleep(REFRESH).await;
             if let Err(error) = self.refresh(db).await {
-                tracing::warn!(code = error.code(), "the assets could not be read anew");
+                // Whoever watches the database says so when it is away.
+                tracing::debug!(code = error.code(), error = %Causes(&error), "the assets could not be read anew");
             }
         }
     }

@@ -18,9 +18,9 @@ use std::sync::{Arc, PoisonError, RwLock};
 use domain::id::{self, Id};
 use domain::transfer::{Direction, State, Transfer};
 use domain::{AccountId, AccountKind, AssetId, Clock, Timestamp, UserId};
-use store::error::Constraint;
+use store::error::{Causes, Constraint};
 use store::ledger::{NewAccount, Opened};
-use store::transfer::{Locked, claim, lock_with_accounts, read};
+use store::transfer::{Locked, OpenTransfers, claim, lock_with_accounts, read, read_open};
 use store::{Db, StoreError, Writes, transact};
 
 use crate::create::{Begin, Created, PreparedOrder, RemoteSource, TransferOrder, record};
@@ -131,6 +131,17 @@ impl Coordinator {
         &self.settings
     }
 
+    /// A background task met an error. A database that is full or away is a state of the process, of which readiness
+    /// tells once; other errors are told each time.
+    pub(crate) fn note_failure(&self, error: &StoreError, event: &'static str) {
+        match error {
+            StoreError::Unavailable(_) | StoreError::Full(_) => {
+                self.readiness.trouble("database", error.code(), Causes(error).to_string());
+            }
+            _ => tracing::warn!(code = error.code(), error = %Causes(error), "{event}"),
+        }
+    }
+
     /// Whether ids can be made.
     pub fn has_lease(&self) -> bool {
         self.ids.has_lease(self.clock.now())
@@ -187,10 +198,12 @@ impl Coordinator {
         let terms = self.terms(&clearing);
         // What the last try was about to commit: if the commit is not answered, its ids are looked up.
         let mut created = Vec::new();
+        let begun = self.clock.now();
         let committed = transact!(self.db, tx => {
             created = record(tx, &prepared, begin, &terms).await?;
             Ok(())
         });
+        self.metrics.commits.observe(begun, self.clock.now());
         match committed {
             Ok(()) => {}
             Err(source @ StoreError::CommitUnknown(_)) => self.look_up(&created, source).await?,
@@ -316,6 +329,7 @@ impl Coordinator {
         let seen: HashMap<Id<id::Transfer>, State> =
             work.iter().map(|work| (work.transfer.id, work.transfer.state)).collect();
         let terms = self.terms(clearing);
+        let begun = self.clock.now();
         let committed = transact!(self.db, tx => {
             let Locked { transfers: rows, accounts, stopped } = lock_with_accounts(tx, &ids).await?;
             if rows.len() != ids.len() {
@@ -340,6 +354,7 @@ impl Coordinator {
             write(tx, &mut updates, terms.at, &mut writes).await?;
             Ok((updates, elsewhere, read))
         });
+        self.metrics.commits.observe(begun, self.clock.now());
         if committed.is_err() {
             self.room.forget(work.iter().map(|work| work.transfer.asset));
         }
@@ -348,6 +363,13 @@ impl Coordinator {
         self.metrics.advanced(&updates);
         updates.extend(elsewhere.into_iter().map(TransferUpdate::left_to_others));
         Ok(updates)
+    }
+
+    /// The transfers that have not ended, and the oldest of those that are stuck. What is stuck follows from the rows and
+    /// the settings alone: it does not matter which process tried, or whether it still lives.
+    pub async fn open_transfers(&self, most: i64) -> Result<OpenTransfers, StoreError> {
+        let before = self.clock.now().plus_micros(-micros(self.settings.alert_after));
+        read_open(&mut self.db.read().await?, self.settings.alert_tries, before, most).await
     }
 
     /// Takes up the transfers that are due. No other scanner takes them up until `grace` has passed.

@@ -21,6 +21,7 @@
 //! | [`pair`] | the database and its spot engine are a pair: identities, counters, the gate |
 //! | [`reconcile`] | what one side of the pair has and the other has not, and its mends |
 //! | [`readiness`] | what keeps this process from taking new transfers |
+//! | [`supervisor`] | background tasks that are started again after a panic |
 //!
 //! **Only an explicit refusal sends money back.** **Every call is committed before it is made.** **No money is kept in
 //! memory**: a process that dies loses the answers that it owed to clients, and nothing else.
@@ -43,6 +44,7 @@ pub mod reconcile;
 mod room;
 pub mod scanner;
 pub mod settings;
+pub mod supervisor;
 mod update;
 
 pub use assets::Assets;
@@ -54,3 +56,4 @@ pub use intake::{Intake, IntakeError, IntakeSettings};
 pub use metrics::Metrics;
 pub use readiness::Readiness;
 pub use settings::Settings;
+pub use supervisor::Supervisor;

@@ -7,9 +7,11 @@ use std::time::Duration;
 
 use domain::transfer::Transfer;
 use store::StoreError;
+use store::error::Causes;
 use tokio::sync::watch;
 
 use crate::coordinator::Coordinator;
+use crate::supervisor::caught;
 
 /// Transfers taken up at a time.
 const BATCH: i64 = 256;
@@ -20,7 +22,7 @@ pub async fn scan(coordinator: Arc<Coordinator>, interval: Duration, mut stop: w
         let taken = match scan_once(&coordinator).await {
             Ok(taken) => taken,
             Err(error) => {
-                tracing::warn!(code = error.code(), "the scanner could not work");
+                coordinator.note_failure(&error, "the scanner could not work");
                 0
             }
         };
@@ -45,23 +47,35 @@ pub async fn scan_once(coordinator: &Coordinator) -> Result<usize, StoreError> {
     Ok(taken)
 }
 
-/// One transfer that cannot be driven must not hold up the others: if the batch fails, each is driven by itself.
+/// One transfer that cannot be driven must not hold up the others: if the batch fails, each is driven by itself. A panic
+/// is such a failure too, or the transfer that causes it would end every batch that it is in.
 async fn drive(coordinator: &Coordinator, batch: Vec<Transfer>) -> Result<(), StoreError> {
     if batch.is_empty() {
         return Ok(());
     }
-    match coordinator.step(batch.clone()).await {
-        Ok(_) => Ok(()),
-        Err(error @ (StoreError::Unavailable(_) | StoreError::CommitUnknown(_) | StoreError::Full(_))) => Err(error),
-        Err(error) => {
-            tracing::error!(code = error.code(), %error, "a batch of transfers is driven one by one");
-            for transfer in batch {
-                let id = transfer.id;
-                if let Err(error) = coordinator.step(vec![transfer]).await {
-                    tracing::error!(transfer = %id, code = error.code(), %error, "a transfer cannot be driven on");
-                }
-            }
-            Ok(())
+    match caught(coordinator.step(batch.clone())).await {
+        Ok(Ok(_)) => return Ok(()),
+        Ok(Err(error @ (StoreError::Unavailable(_) | StoreError::CommitUnknown(_) | StoreError::Full(_)))) => {
+            return Err(error);
+        }
+        Ok(Err(error)) => {
+            tracing::error!(code = error.code(), error = %Causes(&error), "a batch of transfers is driven one by one");
+        }
+        Err(words) => {
+            tracing::error!(code = "TASK_PANICKED", words, "a batch of transfers is driven one by one");
         }
     }
+    for transfer in batch {
+        let id = transfer.id;
+        match caught(coordinator.step(vec![transfer])).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => {
+                tracing::error!(transfer = %id, code = error.code(), error = %Causes(&error), "a transfer cannot be driven on");
+            }
+            Err(words) => {
+                tracing::error!(transfer = %id, code = "TASK_PANICKED", words, "a transfer cannot be driven on");
+            }
+        }
+    }
+    Ok(())
 }

@@ -12,6 +12,10 @@ pub fn check(context: &Context) -> CommandResult {
     let mut config = context.config.clone();
     // Without the password.
     config.database.url = describe_url(&config.database.url)?;
+    if !config.alerts.webhook_url.is_empty() {
+        // The addresses of chat services are secrets.
+        config.alerts.webhook_url = "(set)".to_owned();
+    }
     let bug = |error| Failure::outside("INTERNAL", &error, "this is a bug in Bursar: please report it");
     let mut body = serde_json::to_value(&config).map_err(bug)?;
     body["ok"] = json!(true);

@@ -4,13 +4,18 @@
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use domain::Clock;
 use serde_json::json;
-use server::api::{App, Requests, router};
+use server::alerts::webhook::Webhook;
+use server::alerts::{Alerts, Intervals, Sink};
+use server::api::health::{check_database, watch_database};
+use server::api::{App, BODY_TIME, Pages, Requests, operations_router, router};
 use server::auth::{Keys, Verifier};
 use server::limit::PerSecond;
+use server::listen::{Bounds, serve};
 use spot::Engine;
 use spot::net::{Client, ClientError, Role, Server};
 use spot::service::{Ended, Limits};
@@ -27,11 +32,14 @@ use transfer::leg::Leg;
 use transfer::leg::http::HttpLeg;
 use transfer::leg::spot::SpotLeg;
 use transfer::pair::{self, PairError};
-use transfer::{Assets, Coordinator, IdMaker, Intake, IntakeSettings, Lent, Metrics, Settings, invariant, scanner};
+use transfer::supervisor::{Pauses, Supervisor};
+use transfer::{
+    Assets, Coordinator, IdMaker, Intake, IntakeSettings, Lent, Metrics, Readiness, Settings, invariant, scanner,
+};
 
 use super::spot::tls::Known;
 use super::{Context, spot as spot_command};
-use crate::config::{Config, SpotKind};
+use crate::config::{Config, Http, SpotKind};
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
@@ -49,12 +57,25 @@ pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
     let db = context.open().await?;
     // Before the engine is touched: a second server on the same port must not open anything.
     let (listener, address) = bind("http.listen", &config.http.listen).await?;
+    let operations = match config.http.operations_listen.as_str() {
+        "" => None,
+        // A server on any free port is one of several on this machine.
+        usual if usual == Http::default().operations_listen && config.http.listen.ends_with(":0") => {
+            Some(bind("http.operations_listen", "127.0.0.1:0").await?)
+        }
+        address => Some(bind("http.operations_listen", address).await?),
+    };
     let terminate = signal(SignalKind::terminate());
     let mut terminate =
         terminate.map_err(|error| Failure::outside("INTERNAL", &error, "no signals can be received"))?;
     let assets = Arc::new(Assets::load(&db).await?);
     let remote = Remote::open(config, &db, arguments, &assets, context.json).await?;
     let coordinator = Arc::new(coordinator(config, &db, Arc::clone(&remote.leg)));
+    if coordinator.renew_lease().await? == Lent::NoneFree {
+        remote.stop().await;
+        let hint = "stop servers that are not needed; a lease ends two minutes after its server";
+        return Err(Failure::bad_input("NODE_NUMBERS_EXHAUSTED", "all node numbers are lent", hint));
+    }
     let keeper = pair::Keeper::new(&coordinator).map(Arc::new);
     if let Some(keeper) = &keeper
         && let Err(error) = begin_pair(keeper, config).await
@@ -62,10 +83,6 @@ pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
         remote.stop().await;
         db.close().await;
         return Err(error);
-    }
-    if coordinator.renew_lease().await? == Lent::NoneFree {
-        let hint = "stop servers that are not needed; a lease ends two minutes after its server";
-        return Err(Failure::bad_input("NODE_NUMBERS_EXHAUSTED", "all node numbers are lent", hint));
     }
     // Before the first request: what the engine has too much must not come back.
     let compared = config.spot.kind != SpotKind::Http;
@@ -80,6 +97,7 @@ pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
             AuditError::NoAnswer | AuditError::NotTold => {}
         }
     }
+    check_database(&coordinator).await;
     let intake = Intake::open(Arc::clone(&coordinator), intake_settings(config));
     let app = Arc::new(App {
         intake,
@@ -90,51 +108,93 @@ pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
         docs: config.http.docs_url.clone(),
         stopping: false.into(),
         requests: Requests::new(SystemClock.now().millis().unsigned_abs()),
+        connections: Arc::default(),
+        body_time: BODY_TIME,
     });
     let (stop, stopped) = watch::channel(false);
     let scan_interval = Duration::from_millis(config.transfer.scan_interval_ms.into());
-    let scanner = tokio::spawn(scanner::scan(Arc::clone(&coordinator), scan_interval, stopped.clone()));
+    let scanner = supervised(&coordinator, "scanner", {
+        let (coordinator, stopped) = (Arc::clone(&coordinator), stopped.clone());
+        move || scanner::scan(Arc::clone(&coordinator), scan_interval, stopped.clone())
+    });
     let keeping = keeper.map(|keeper| {
-        let stopped = stopped.clone();
-        let patience = Duration::from_millis(config.transfer.call_timeout_ms.into());
-        tokio::spawn(async move { keeper.keep(PAIR_PAUSE, patience, stopped).await })
+        let (stopped, patience) = (stopped.clone(), Duration::from_millis(config.transfer.call_timeout_ms.into()));
+        supervised(&coordinator, "pair keeper", move || {
+            let (keeper, stopped) = (Arc::clone(&keeper), stopped.clone());
+            async move { keeper.keep(PAIR_PAUSE, patience, stopped).await }
+        })
     });
     let checks = compared.then(|| {
         let interval = Duration::from_secs(config.transfer.check_interval_s.into());
-        tokio::spawn(invariant::watch(Arc::clone(&coordinator), interval, stopped.clone()))
+        let (watched, stopped) = (Arc::clone(&coordinator), stopped.clone());
+        supervised(&coordinator, "invariant", move || invariant::watch(Arc::clone(&watched), interval, stopped.clone()))
     });
     // Whoever asks whether this server is ready is told the truth from the first time on.
     coordinator.check_engine().await;
     let background = [
-        tokio::spawn({
+        supervised(&coordinator, "lease", {
             let coordinator = Arc::clone(&coordinator);
-            async move { coordinator.watch_engine().await }
+            move || {
+                let coordinator = Arc::clone(&coordinator);
+                async move { coordinator.keep_lease().await }
+            }
         }),
-        tokio::spawn({
+        supervised(&coordinator, "engine watch", {
             let coordinator = Arc::clone(&coordinator);
-            async move { coordinator.keep_lease().await }
+            move || {
+                let coordinator = Arc::clone(&coordinator);
+                async move { coordinator.watch_engine().await }
+            }
         }),
-        tokio::spawn({
+        supervised(&coordinator, "assets", {
             let db = db.clone();
-            async move { assets.follow(&db).await }
+            move || {
+                let (assets, db) = (Arc::clone(&assets), db.clone());
+                async move { assets.follow(&db).await }
+            }
+        }),
+        supervised(&coordinator, "database watch", {
+            let coordinator = Arc::clone(&coordinator);
+            move || watch_database(Arc::clone(&coordinator), Duration::from_secs(1))
+        }),
+        supervised(&coordinator, "alerts", {
+            let (coordinator, sinks) = (Arc::clone(&coordinator), alert_sinks(config)?);
+            let intervals = alert_intervals(config);
+            move || Alerts::new(Arc::clone(&coordinator), sinks.clone(), intervals).run()
+        }),
+        supervised(&coordinator, "snapshots watch", {
+            let (engine, readiness) = (remote.engine.clone(), Arc::clone(coordinator.readiness()));
+            move || watch_snapshots(engine.clone(), Arc::clone(&readiness))
         }),
     ];
+    let for_operators = operations.as_ref().map(|(_, address)| address.to_string());
     if context.json {
-        say(json!({ "event": "listening", "http": address.to_string() }));
+        say(json!({ "event": "listening", "http": address.to_string(), "operations": for_operators }));
     } else {
-        say(format!("listening on http://{address}, documentation at /docs; Ctrl-C stops it"));
+        let docs = if config.http.docs { ", documentation at /docs" } else { "" };
+        let also = for_operators.as_ref().map(|address| format!(", for operators on http://{address}"));
+        say(format!("listening on http://{address}{docs}{}; Ctrl-C stops it", also.unwrap_or_default()));
     }
-    let mut stopping = stopped.clone();
-    let serving = tokio::spawn(server::listen::serve(listener, router(Arc::clone(&app)), async move {
+    tracing::info!(http = %address, operations = for_operators, version = env!("CARGO_PKG_VERSION"), "serving");
+    let until_stopped = |mut stopped: watch::Receiver<bool>| async move {
         // The sender lives as long as this command.
-        stopping.wait_for(|stop| *stop).await.ok();
-    }));
+        stopped.wait_for(|stop| *stop).await.ok();
+    };
+    let pages = Pages { docs: config.http.docs, metrics: operations.is_none() };
+    let public = router(Arc::clone(&app), pages);
+    let counts = Arc::clone(&app.connections);
+    let mut serving = tokio::spawn(serve(listener, public, bounds(config), counts, until_stopped(stopped.clone())));
+    let for_operators = operations.map(|(listener, _)| {
+        let router = operations_router(Arc::clone(&app));
+        tokio::spawn(serve(listener, router, Bounds::default(), Arc::default(), until_stopped(stopped.clone())))
+    });
     let failed = tokio::select! {
         _ = terminate.recv() => None,
         _ = tokio::signal::ctrl_c() => None,
         error = remote.failed() => Some(error),
+        ended = &mut serving => Some(listener_ended(ended)),
     };
-    app.stopping.store(true, std::sync::atomic::Ordering::Relaxed);
+    app.stopping.store(true, Ordering::Relaxed);
     if failed.is_none() {
         // The load balancer must see that this server is not ready any more before it refuses connections.
         tokio::time::sleep(Duration::from_millis(config.http.stop_delay_ms.into())).await;
@@ -142,7 +202,12 @@ pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
     stop.send_replace(true);
     // First the requests, then what they left, then the engine under it all.
     let ended = |error: tokio::task::JoinError| Failure::outside("INTERNAL", &error, "this is a bug in Bursar");
-    serving.await.map_err(ended)?;
+    if !serving.is_finished() {
+        serving.await.map_err(ended)?;
+    }
+    if let Some(for_operators) = for_operators {
+        for_operators.await.map_err(ended)?;
+    }
     app.intake.close().await;
     scanner.await.map_err(ended)?;
     if let Some(keeping) = keeping {
@@ -189,6 +254,67 @@ pub fn pair_failure(error: &PairError) -> Failure {
         PairError::Store(_) | PairError::NoAnswer(_) => "is the engine running, and the database?",
     };
     Failure::bad_input(error.code(), error.to_string(), hint)
+}
+
+/// A background task that is started again if it panics. It ends with the server.
+fn supervised<F: Future<Output = ()> + Send + 'static>(
+    coordinator: &Coordinator,
+    part: &'static str,
+    start: impl FnMut() -> F + Send + 'static,
+) -> tokio::task::JoinHandle<()> {
+    let supervisor = Supervisor::new(Arc::clone(coordinator.readiness()), part, Pauses::default());
+    tokio::spawn(async move { supervisor.run(start).await })
+}
+
+/// Nobody could reach the server any more, so it ends, and whoever watches over it starts it again.
+fn listener_ended(ended: Result<(), tokio::task::JoinError>) -> Failure {
+    let hint = "this is a bug in Bursar: please report it, and start the server again";
+    match ended {
+        Ok(()) => Failure::outside("INTERNAL", &std::io::Error::other("the HTTP listener has ended"), hint),
+        Err(error) => Failure::outside("INTERNAL", &error, hint),
+    }
+}
+
+fn bounds(config: &Config) -> Bounds {
+    let count = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
+    Bounds {
+        connections: count(config.http.connections),
+        per_address: count(config.http.connections_per_address),
+        header_time: Duration::from_secs(config.http.header_timeout_s.into()),
+    }
+}
+
+fn alert_sinks(config: &Config) -> Result<Vec<Sink>, Failure> {
+    let mut sinks = vec![Sink::Log];
+    if !config.alerts.webhook_url.is_empty() {
+        let webhook = Webhook::new(&config.alerts.webhook_url).map_err(|error| {
+            Failure::bad_input("CONFIG_INVALID", format!("alerts.webhook_url: {error}"), "or be empty")
+        })?;
+        sinks.push(Sink::Webhook(webhook));
+    }
+    sinks.extend(server::alerts::command::Command::new(&config.alerts.command).map(Sink::Command));
+    Ok(sinks)
+}
+
+fn alert_intervals(config: &Config) -> Intervals {
+    Intervals {
+        check: Duration::from_secs(5),
+        repeat: Duration::from_secs(config.alerts.every_s.into()),
+        lasting: Duration::from_secs(10),
+    }
+}
+
+/// Says whether an embedded engine can take snapshots: its threads know nothing of readiness.
+async fn watch_snapshots(engine: Option<Engine>, readiness: Arc<Readiness>) {
+    let Some(engine) = engine else { return };
+    loop {
+        if engine.counters().snapshots_panicking.load(Ordering::Relaxed) {
+            readiness.trouble("snapshots", "TASK_PANICKED", "the spot engine's snapshot thread panics");
+        } else {
+            readiness.well("snapshots");
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
 }
 
 async fn bind(name: &str, address: &str) -> Result<(TcpListener, SocketAddr), Failure> {

@@ -82,7 +82,7 @@ impl Servers {
         let (config, spot) = (site.folder().join("bursar.toml"), site.folder().join("spot"));
         let settings = json!({
             "database": { "url": site.url(), "max_connections": SERVER_POOL },
-            "http": { "listen": "127.0.0.1:0" },
+            "http": { "listen": "127.0.0.1:0", "operations_listen": "" },
             "auth": { "issuer": BENCH, "audience": BENCH, "hs256_secret_file": secret },
             "spot": { "kind": "embedded", "folder": spot, "address": "" },
             // An answer counts only as the end of its transfer, and a disk has its moments.

@@ -114,7 +114,7 @@ impl Rig {
         let file = |name: &str| self.folder.join(name).to_string_lossy().into_owned();
         let settings = json!({
             "database": { "url": self.database_url },
-            "http": { "listen": http },
+            "http": { "listen": http, "operations_listen": "" },
             "auth": { "issuer": "rig", "audience": "rig", "hs256_secret_file": file("jwt.secret") },
             "spot": { "kind": "remote", "address": spot, "credentials_file": file("spot.credentials"), "folder": file("spot") },
             "transfer": {

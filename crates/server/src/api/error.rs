@@ -5,6 +5,7 @@ use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use domain::transfer::Rejection;
 use serde::Serialize;
+use store::error::Causes;
 use transfer::{CoordinatorError, IntakeError};
 use utoipa::ToSchema;
 
@@ -42,11 +43,19 @@ pub struct ApiError {
     pub message: String,
     pub retry_after_s: Option<i64>,
     pub transfer: Option<Box<TransferAnswer>>,
+    pub cause: Option<Cause>,
+}
+
+/// What failed on our side: for the log, never for the client.
+#[derive(Clone, Debug)]
+pub struct Cause {
+    pub code: &'static str,
+    pub words: String,
 }
 
 impl ApiError {
     pub fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
-        Self { status, code, message: message.into(), retry_after_s: None, transfer: None }
+        Self { status, code, message: message.into(), retry_after_s: None, transfer: None, cause: None }
     }
 
     pub fn invalid(message: impl Into<String>) -> Self {
@@ -65,12 +74,18 @@ impl ApiError {
         error
     }
 
-    fn unknown() -> Self {
+    /// It may have been recorded.
+    pub fn unknown() -> Self {
         let message = "it is not known whether the request was recorded: list your transfers, or send the same \
                        client_order_id again";
         let mut error = Self::new(StatusCode::SERVICE_UNAVAILABLE, "OUTCOME_UNKNOWN", message);
         error.retry_after_s = Some(1);
         error
+    }
+
+    pub fn because(mut self, code: &'static str, words: impl Into<String>) -> Self {
+        self.cause = Some(Cause { code, words: words.into() });
+        self
     }
 
     pub fn body(&self, request_id: Option<&str>, docs: &str) -> ErrorAnswer {
@@ -165,16 +180,14 @@ impl From<IntakeError> for ApiError {
             }
             IntakeError::Late => Self::unknown(),
             IntakeError::Coordinator(error) => match &*error {
-                CoordinatorError::NoLease(error) => {
-                    tracing::error!(%error, "no transfer can be made");
-                    Self::system()
+                CoordinatorError::NoLease(error) => Self::system().because("SYSTEM_ERROR", error.to_string()),
+                // A state that lasts has a line in the log about each change of it, not one for each request.
+                CoordinatorError::NotReady { part, trouble } => {
+                    Self::system().because(trouble.code, format!("{part}: {}", trouble.words))
                 }
-                // The log has a line about each change of this, not one for each request.
-                CoordinatorError::NotReady { .. } => Self::system(),
                 CoordinatorError::Store(error) => error.into(),
                 CoordinatorError::Unknown { source, .. } => {
-                    tracing::error!(code = source.code(), error = %source, "a commit got no clear answer");
-                    Self::unknown()
+                    Self::unknown().because(source.code(), Causes(source).to_string())
                 }
             },
         }
@@ -183,8 +196,7 @@ impl From<IntakeError> for ApiError {
 
 impl From<&store::StoreError> for ApiError {
     fn from(error: &store::StoreError) -> Self {
-        tracing::error!(code = error.code(), %error, cause = ?std::error::Error::source(error), "the store failed");
-        Self::system()
+        Self::system().because(error.code(), Causes(error).to_string())
     }
 }
 

@@ -1,18 +1,24 @@
-//! For the operators of the process: whether it is alive, whether it may have traffic, and its counters.
+//! For the operators of the process: whether it is alive, and whether it may have traffic.
 
-use std::fmt::Write;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::StatusCode;
-use axum::http::header::CONTENT_TYPE;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use serde::Serialize;
+use store::error::Causes;
+use transfer::Coordinator;
 use utoipa::ToSchema;
 
-use super::Shared;
 use super::error::json;
+use super::{App, Shared};
+
+/// A database that takes longer than that is away.
+const DATABASE_TIME: Duration = Duration::from_secs(2);
+/// A disk that was full counts as full for so many intervals.
+const FULL_INTERVALS: u32 = 10;
 
 #[derive(Serialize, ToSchema)]
 pub struct Health {
@@ -37,43 +43,57 @@ pub async fn live() -> Response {
         (status = 503, description = "Send them elsewhere", body = Health),
     ))]
 pub async fn ready(State(app): Shared) -> Response {
-    let status = if app.stopping.load(Ordering::Relaxed) {
-        "stopping"
-    } else if !app.intake.coordinator().has_lease() {
-        "no node number"
-    } else if !app.intake.is_whole() {
-        "a lane has ended"
-    } else if let Some((part, trouble)) = app.intake.coordinator().readiness().first_trouble() {
-        let status = format!("{part}: {}: {}", trouble.code, trouble.words);
-        return json(StatusCode::SERVICE_UNAVAILABLE, &Health { status });
-    } else {
-        let check = app.intake.coordinator().db().check_schema();
-        match tokio::time::timeout(Duration::from_secs(2), check).await {
-            Ok(Ok(())) => "ok",
-            Ok(Err(_)) | Err(_) => "no database",
-        }
-    };
-    let code = if status == "ok" { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    json(code, &Health { status: status.to_owned() })
+    match app.verdict() {
+        Ok(()) => json(StatusCode::OK, &Health { status: "ok".to_owned() }),
+        Err(status) => json(StatusCode::SERVICE_UNAVAILABLE, &Health { status }),
+    }
 }
 
-/// Counters in Prometheus' text form
-#[utoipa::path(get, path = "/metrics", tag = "operations", operation_id = "metrics",
-    responses((status = 200, description = "Counters", body = String, content_type = "text/plain")))]
-pub async fn metrics(State(app): Shared) -> Response {
-    let mut text = String::new();
-    let mut line = |name: &str, help: &str, value: u64| {
-        // Writing to a string cannot fail.
-        write!(text, "# HELP bursar_{name} {help}\n# TYPE bursar_{name} counter\nbursar_{name} {value}\n").ok();
-    };
-    for (name, help, value) in app.intake.coordinator().metrics().read() {
-        line(&format!("{name}_total"), help, value);
+impl App {
+    /// Whether this process may have traffic, or why not. It is asked often, by anybody, so it asks nobody: whoever watches
+    /// a part has said how the part is.
+    pub fn verdict(&self) -> Result<(), String> {
+        let coordinator = self.intake.coordinator();
+        if self.stopping.load(Ordering::Relaxed) {
+            Err("stopping".to_owned())
+        } else if !coordinator.has_lease() {
+            Err("no node number".to_owned())
+        } else if let Some((part, trouble)) = coordinator.readiness().first_trouble() {
+            Err(format!("{part}: {}: {}", trouble.code, trouble.words))
+        } else {
+            Ok(())
+        }
     }
-    text.push_str("# HELP bursar_http_requests_total answers by the first digit of their status\n");
-    text.push_str("# TYPE bursar_http_requests_total counter\n");
-    for (class, count) in app.requests.by_class.iter().enumerate().skip(2) {
-        let count = count.load(Ordering::Relaxed);
-        writeln!(text, "bursar_http_requests_total{{class=\"{class}xx\"}} {count}").ok();
+}
+
+/// Asks the database at intervals whether it is there and has the schema of this program, and says so.
+///
+/// That a disk is full is noticed by those who write. It is believed for a while, in which no new transfer is tried; then
+/// they may try again.
+pub async fn watch_database(coordinator: Arc<Coordinator>, interval: Duration) {
+    let mut full = 0;
+    loop {
+        let parts = coordinator.readiness().read();
+        let is_full = parts.iter().any(|(part, trouble)| {
+            *part == "database" && trouble.as_ref().is_some_and(|trouble| trouble.code == "DATABASE_FULL")
+        });
+        full = if is_full { full + 1 } else { 0 };
+        if full == 0 || full > FULL_INTERVALS {
+            check_database(&coordinator).await;
+        }
+        tokio::time::sleep(interval).await;
     }
-    ([(CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response()
+}
+
+/// One such question.
+pub async fn check_database(coordinator: &Coordinator) {
+    let readiness = coordinator.readiness();
+    match tokio::time::timeout(DATABASE_TIME, coordinator.db().check_schema()).await {
+        Ok(Ok(())) => readiness.well("database"),
+        Ok(Err(error)) => readiness.trouble("database", error.code(), Causes(&error).to_string()),
+        Err(_) => {
+            let words = format!("it did not answer within {} seconds", DATABASE_TIME.as_secs());
+            readiness.trouble("database", "DATABASE_UNAVAILABLE", words);
+        }
+    }
 }

@@ -6,7 +6,8 @@
 //! | [`aliases`] | `/api/v1/transfer…`, the older form of the same |
 //! | [`assets`] | `/api/v1/assets` |
 //! | [`balances`] | `/api/v1/balances` |
-//! | [`health`] | `/health/…`, `/metrics` |
+//! | [`health`] | `/health/…` |
+//! | [`metrics`] | `/metrics` |
 //! | [`openapi`] | `/openapi.json` and a page to browse it |
 //!
 //! Every request gets an id. The token is checked before the body is read.
@@ -17,37 +18,43 @@ pub mod assets;
 pub mod balances;
 pub mod error;
 pub mod health;
+pub mod metrics;
 pub mod openapi;
 pub mod request;
 pub mod transfers;
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::{Body, Bytes};
+use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::{Request, State};
 use axum::http::header::{AUTHORIZATION, CONTENT_TYPE};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::middleware::{self, Next};
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use domain::transfer::Rejection;
-use domain::{Clock, UserId};
+use domain::{Clock, Timestamp, UserId};
 use http_body_util::{BodyExt, Limited};
+use tracing::Instrument;
+use transfer::metrics::Histogram;
+use transfer::supervisor::caught;
 use transfer::{Assets, Intake};
 
 use crate::auth::Verifier;
 use crate::limit::PerSecond;
+use crate::listen::Connections;
 use error::ApiError;
 
 /// The longest body of a single request: 16 KiB.
 const REQUEST_BYTES: usize = 16 << 10;
 /// The longest body of a batch: 1 MiB, which is room for a thousand requests of a kilobyte.
 const BATCH_BYTES: usize = 1 << 20;
-/// How long a body may take to arrive.
-const BODY_TIME: Duration = Duration::from_secs(10);
+/// How long a body may take to arrive, unless the server is told otherwise.
+pub const BODY_TIME: Duration = Duration::from_secs(10);
 
 /// What the handlers share.
 pub struct App {
@@ -60,6 +67,18 @@ pub struct App {
     pub docs: String,
     pub stopping: AtomicBool,
     pub requests: Requests,
+    pub connections: Arc<Connections>,
+    /// How long a body may take to arrive.
+    pub body_time: Duration,
+}
+
+/// What the public listener shows beside the interface itself.
+#[derive(Clone, Copy, Debug)]
+pub struct Pages {
+    /// `/docs` and `/openapi.json`.
+    pub docs: bool,
+    /// `/metrics`, if operators have no listener of their own.
+    pub metrics: bool,
 }
 
 /// Numbers requests, and counts their answers by the first digit of the status.
@@ -67,28 +86,47 @@ pub struct Requests {
     run: u64,
     next: AtomicU64,
     pub by_class: [AtomicU64; 6],
+    pub latency: Histogram,
+    /// Requests that failed on our side, by the code of the cause.
+    unserved: Mutex<BTreeMap<&'static str, u64>>,
 }
 
 impl Requests {
     /// `run` tells the ids of one run of the server from those of another.
     pub fn new(run: u64) -> Self {
-        Self { run, next: AtomicU64::new(1), by_class: Default::default() }
+        Self {
+            run,
+            next: AtomicU64::new(1),
+            by_class: Default::default(),
+            latency: Histogram::default(),
+            unserved: Mutex::default(),
+        }
+    }
+
+    fn count_unserved(&self, code: &'static str) {
+        *self.unserved.lock().unwrap_or_else(PoisonError::into_inner).entry(code).or_default() += 1;
+    }
+
+    pub fn unserved(&self) -> BTreeMap<&'static str, u64> {
+        self.unserved.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn id(&self) -> String {
         format!("req-{:x}-{}", self.run, self.next.fetch_add(1, Ordering::Relaxed))
     }
 
-    fn count(&self, status: StatusCode) {
+    fn count(&self, status: StatusCode, begun: Timestamp, ended: Timestamp) {
         let class = usize::from(status.as_u16() / 100).min(5);
         self.by_class[class].fetch_add(1, Ordering::Relaxed);
+        self.latency.observe(begun, ended);
     }
 }
 
 pub type Shared = State<Arc<App>>;
 
-pub fn router(app: Arc<App>) -> Router {
-    Router::new()
+/// The public listener. Load balancers ask it whether it is ready.
+pub fn router(app: Arc<App>, pages: Pages) -> Router {
+    let mut router = Router::new()
         .route("/api/v1/internal_transfer", post(transfers::create).get(transfers::list))
         .route("/api/v1/internal_transfer/batch", post(transfers::create_batch))
         .route("/api/v1/internal_transfer/{req_id}", get(transfers::read))
@@ -97,10 +135,27 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/api/v1/assets", get(assets::read))
         .route("/api/v1/balances", get(balances::read))
         .route("/health/live", get(health::live))
+        .route("/health/ready", get(health::ready));
+    if pages.metrics {
+        router = router.route("/metrics", get(metrics::metrics));
+    }
+    if pages.docs {
+        router = router.route("/openapi.json", get(openapi::document)).route("/docs", get(openapi::page));
+    }
+    finished(router, app)
+}
+
+/// The listener of the operators, which answers also when the public one is full.
+pub fn operations_router(app: Arc<App>) -> Router {
+    let router = Router::new()
+        .route("/health/live", get(health::live))
         .route("/health/ready", get(health::ready))
-        .route("/metrics", get(health::metrics))
-        .route("/openapi.json", get(openapi::document))
-        .route("/docs", get(openapi::page))
+        .route("/metrics", get(metrics::metrics));
+    finished(router, app)
+}
+
+fn finished(router: Router<Arc<App>>, app: Arc<App>) -> Router {
+    router
         .fallback(unknown_path)
         .method_not_allowed_fallback(unknown_method)
         .layer(middleware::from_fn_with_state(Arc::clone(&app), number))
@@ -114,7 +169,7 @@ static REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 #[derive(Clone)]
 struct Failed(ApiError);
 
-impl axum::response::IntoResponse for ApiError {
+impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let mut response = Response::new(Body::empty());
         *response.status_mut() = self.status;
@@ -123,17 +178,29 @@ impl axum::response::IntoResponse for ApiError {
     }
 }
 
-/// Gives the request an id (the client's own, if it is fit), and the answer its error body and headers.
+/// Gives the request an id (the client's own, if it is fit), which every event about it carries, and the answer its error
+/// body and headers.
 async fn number(State(app): Shared, request: Request, next: Next) -> Response {
+    let begun = app.clock.now();
     let own = request.headers().get(&REQUEST_ID).and_then(|value| value.to_str().ok());
     let fit = |id: &&str| (1..=64).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_graphic());
     let id = own.filter(fit).map_or_else(|| app.requests.id(), ToOwned::to_owned);
-    let mut response = next.run(request).await;
+    // At the highest level, so that it is there at every level.
+    let span = tracing::error_span!("request", request = id);
+    answer(app, begun, id, request, next).instrument(span).await
+}
+
+async fn answer(app: Arc<App>, begun: Timestamp, id: String, request: Request, next: Next) -> Response {
+    let reads = request.method().is_safe();
+    let mut response = caught(next.run(request)).await.unwrap_or_else(|words| {
+        // What a handler did before its panic is not known; a handler that only reads did nothing.
+        let error = if reads { ApiError::system() } else { ApiError::unknown() };
+        error.because("TASK_PANICKED", words).into_response()
+    });
     if let Some(Failed(error)) = response.extensions_mut().remove::<Failed>() {
         let allow = response.headers_mut().remove(axum::http::header::ALLOW);
         if error.status.is_server_error() {
-            // The cause was logged just before. This line ties it to the id that the client may quote.
-            tracing::warn!(request = id, code = error.code, "a request could not be served");
+            app.note_unserved(&error);
         }
         response = error.respond(&id, &app.docs);
         if let Some(allow) = allow {
@@ -146,7 +213,7 @@ async fn number(State(app): Shared, request: Request, next: Next) -> Response {
     let headers = response.headers_mut();
     headers.insert("x-content-type-options", HeaderValue::from_static("nosniff"));
     headers.insert("cache-control", HeaderValue::from_static("no-store"));
-    app.requests.count(response.status());
+    app.requests.count(response.status(), begun, app.clock.now());
     response
 }
 
@@ -163,6 +230,19 @@ async fn unknown_method() -> ApiError {
 }
 
 impl App {
+    /// A request failed on our side. A database that is full or away is a state of the process, with one event when it
+    /// begins and one when it ends: as many lines as requests would only fill the disk further.
+    fn note_unserved(&self, error: &ApiError) {
+        let (code, words) = error.cause.as_ref().map_or((error.code, ""), |cause| (cause.code, cause.words.as_str()));
+        self.requests.count_unserved(code);
+        let readiness = self.intake.coordinator().readiness();
+        if matches!(code, "DATABASE_FULL" | "DATABASE_UNAVAILABLE") {
+            readiness.trouble("database", code, words);
+        } else if !readiness.read().iter().any(|(_, trouble)| trouble.as_ref().is_some_and(|one| one.code == code)) {
+            tracing::error!(code, words, answered = error.code, "a request could not be served");
+        }
+    }
+
     /// The user whose token the request carries.
     fn admit(&self, headers: &HeaderMap) -> Result<UserId, ApiError> {
         let now = self.clock.now();
@@ -198,21 +278,26 @@ impl App {
 }
 
 /// A JSON body of at most so many bytes.
-async fn read_json(request: Request, most: usize) -> Result<Bytes, ApiError> {
+async fn read_json(request: Request, most: usize, time: Duration) -> Result<Bytes, ApiError> {
     let kind = request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let essence = kind.split(';').next().unwrap_or_default().trim();
     if !essence.eq_ignore_ascii_case("application/json") {
         let message = "the body must be JSON, and the header Content-Type must say application/json";
         return Err(ApiError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UNSUPPORTED_MEDIA_TYPE", message));
     }
-    let collected = tokio::time::timeout(BODY_TIME, Limited::new(request.into_body(), most).collect()).await;
+    let too_large = || {
+        let message = format!("the body may have at most {most} bytes");
+        ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "PAYLOAD_TOO_LARGE", message)
+    };
+    // What is announced to be too long is not waited for.
+    if usize::try_from(request.body().size_hint().lower()).map_or(true, |announced| announced > most) {
+        return Err(too_large());
+    }
+    let collected = tokio::time::timeout(time, Limited::new(request.into_body(), most).collect()).await;
     match collected {
         Err(_) => Err(ApiError::new(StatusCode::REQUEST_TIMEOUT, "REQUEST_TIMEOUT", "the body did not arrive in time")),
         Ok(Ok(body)) => Ok(body.to_bytes()),
-        Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => {
-            let message = format!("the body may have at most {most} bytes");
-            Err(ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "PAYLOAD_TOO_LARGE", message))
-        }
+        Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => Err(too_large()),
         Ok(Err(_)) => Err(ApiError::invalid("the body ended before it was complete")),
     }
 }

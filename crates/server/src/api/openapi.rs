@@ -4,10 +4,11 @@ use std::sync::OnceLock;
 
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{Html, IntoResponse, Response};
+use base64::Engine;
 use utoipa::OpenApi;
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
 
-use super::{aliases, answer, assets, balances, error, health, request, transfers};
+use super::{aliases, answer, assets, balances, error, health, metrics, request, transfers};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -20,7 +21,7 @@ use super::{aliases, answer, assets, balances, error, health, request, transfers
     ),
     paths(
         transfers::create, transfers::create_batch, transfers::list, transfers::read,
-        aliases::create, aliases::read, assets::read, balances::read, health::live, health::ready, health::metrics,
+        aliases::create, aliases::read, assets::read, balances::read, health::live, health::ready, metrics::metrics,
     ),
     components(schemas(
         request::TransferRequest, request::Account, request::AliasAccount, answer::TransferAnswer, answer::PublicState, error::ErrorBody, error::ErrorAnswer
@@ -61,6 +62,27 @@ pub async fn document() -> Response {
     ([(CONTENT_TYPE, "application/json")], TEXT.get_or_init(text).as_str()).into_response()
 }
 
-pub async fn page() -> Html<&'static str> {
-    Html(include_str!("page.html"))
+const PAGE: &str = include_str!("page.html");
+
+/// The page runs its own script and no other, loads nothing from elsewhere, and is shown in no other page.
+pub async fn page() -> Response {
+    static POLICY: OnceLock<String> = OnceLock::new();
+    let policy = POLICY.get_or_init(|| {
+        let hash = |tag: &str| {
+            let (start, end) = (format!("<{tag}>"), format!("</{tag}>"));
+            let inside =
+                PAGE.split_once(&start).and_then(|(_, rest)| rest.split_once(&end)).map_or("", |(text, _)| text);
+            let digest = ring::digest::digest(&ring::digest::SHA256, inside.as_bytes());
+            format!("'sha256-{}'", base64::engine::general_purpose::STANDARD.encode(digest))
+        };
+        format!(
+            "default-src 'none'; script-src {}; style-src {}; connect-src 'self'; base-uri 'none'; form-action 'none'; \
+             frame-ancestors 'none'",
+            hash("script"),
+            hash("style")
+        )
+    });
+    let headers =
+        [("content-security-policy", policy.as_str()), ("x-frame-options", "DENY"), ("referrer-policy", "no-referrer")];
+    (headers, Html(PAGE)).into_response()
 }

@@ -58,7 +58,7 @@ pub(super) async fn ask(
     form: Form,
 ) -> Result<Transfer, ApiError> {
     let user = app.admit(headers)?;
-    let body = read_json(request, REQUEST_BYTES).await?;
+    let body = read_json(request, REQUEST_BYTES, app.body_time).await?;
     let order = TransferRequest::read(&body, user)?.order(user, form, app)?;
     app.limit(user)?;
     let asset = order.asset;
@@ -139,7 +139,7 @@ pub struct BatchAnswer {
     ), security(("token" = [])))]
 pub async fn create_batch(State(app): Shared, headers: HeaderMap, request: Request) -> Result<Response, ApiError> {
     let user = app.admit(&headers)?;
-    let body = read_json(request, BATCH_BYTES).await?;
+    let body = read_json(request, BATCH_BYTES, app.body_time).await?;
     let batch: BatchRequest<'_> =
         read_object(&body).map_err(|error| ApiError::invalid(format!("the body is not such a batch: {error}")))?;
     // A batch that counts as more than the limit could never be let through.

@@ -28,6 +28,38 @@ fn readiness_ends_when_the_server_stops_and_when_it_can_make_no_ids() {
 }
 
 #[test]
+fn a_lane_that_panics_is_started_again_and_no_request_is_lost_or_told_a_lie() {
+    on_sqlite(async |db| {
+        let server = Server::start(db).await;
+        server.moved(1, &to_spot("5.00")).await;
+        server.leg.panics.store(true, Ordering::SeqCst);
+        let named = body(json!({"from": "SPOT", "to": "FUNDING", "client_order_id": "back"}));
+        let behind = async {
+            // It comes while the lane is busy with the first, and stays in the lane's buffer.
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            server.transfer(1, to_spot("2.00")).await
+        };
+        let (reply, behind) = tokio::join!(server.transfer(1, named.as_str()), behind);
+        assert_eq!((reply.status, reply.code().as_str()), (503, "OUTCOME_UNKNOWN"), "{reply:?}");
+        // It stayed in the buffer, and the new start either did it or refused it, as a server does that is not ready.
+        let moved = match (behind.status, behind.code().as_str()) {
+            (200, "COMMITTED") => 200,
+            (503, "SYSTEM_ERROR") => 0,
+            _ => panic!("{behind:?}"),
+        };
+        assert_eq!(server.usdt(1).await, (9_500 - moved, 0, 500 + moved), "the first did nothing");
+        let ready = async || server.send(&Ask::get("/health/ready")).await;
+        let reply = ready().await;
+        assert_eq!((reply.status, reply.code().as_str()), (503, "lanes: TASK_PANICKED: on purpose"));
+        while ready().await.status != 200 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        server.moved(1, &named).await;
+        assert_eq!(server.usdt(1).await, (9_600 - moved, 0, 400 + moved), "asked again, it is done once");
+    });
+}
+
+#[test]
 fn answers_are_counted_by_their_kind() {
     on_sqlite(async |db| {
         let server = Server::start(db).await;

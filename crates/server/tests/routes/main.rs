@@ -4,15 +4,18 @@
 //! **A refused request changes nothing**: every test of a refusal compares the books of all users before and after.
 #![allow(clippy::unwrap_used, reason = "in a test an unwrap is an assertion")]
 
+mod alerts;
 mod assets;
 mod bad_http;
 mod bad_input;
 mod balances;
 mod batch;
 mod client;
+mod connections;
 mod health;
 mod internal_transfer;
 mod list;
+mod logs;
 mod openapi;
 mod order;
 mod rules;

@@ -13,9 +13,10 @@ use domain::{
     AccountId, AccountKind, AccountStatus, Amount, Asset, AssetId, Availability, Clock, ManualClock, Precision, Symbol,
     UserId,
 };
-use server::api::{App, Requests, router};
+use server::api::{App, BODY_TIME, Pages, Requests, operations_router, router};
 use server::auth::{Claims, Keys, Verifier, sign_hs256};
 use server::limit::PerSecond;
+use server::listen::{Bounds, serve};
 use spot::service::Limits;
 use spot::{Core, Disk, Engine};
 use store::Db;
@@ -28,6 +29,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use transfer::leg::spot::SpotLeg;
 use transfer::leg::{Answer, Answered, Call, Holding, Leg, Record};
+use transfer::supervisor::Pauses;
 use transfer::{Assets, Coordinator, IdMaker, Intake, IntakeSettings, Metrics, Settings};
 
 pub use crate::client::{Ask, Line, Reply};
@@ -84,6 +86,8 @@ pub struct Valve {
     pub calls: AtomicUsize,
     /// The engine does not tell balances, so that only the call itself can be refused.
     pub silent: AtomicBool,
+    /// The next question for balances panics, after a moment in which others may come in.
+    pub panics: AtomicBool,
 }
 
 impl Valve {
@@ -113,6 +117,12 @@ impl Leg for Valve {
         if self.silent.load(Ordering::SeqCst) {
             return Box::pin(async { None });
         }
+        if self.panics.swap(false, Ordering::SeqCst) {
+            return Box::pin(async {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                panic!("on purpose");
+            });
+        }
         self.inner.holdings(of)
     }
 
@@ -134,17 +144,35 @@ pub struct Choice {
     pub wait: Duration,
     /// How long the lease on the node number is good.
     pub lease: Duration,
+    /// Of a lane that panicked.
+    pub pauses: Pauses,
+    pub bounds: Bounds,
+    pub body_time: Duration,
+    pub pages: Pages,
 }
 
 impl Default for Choice {
     fn default() -> Self {
         let day = Duration::from_secs(86_400);
-        Self { per_second: 0, daily_transfers: 0, wait: Duration::from_secs(5), lease: 1_000 * day }
+        let pauses =
+            Pauses { first: Duration::from_millis(20), settled: Duration::from_millis(500), ..Pauses::default() };
+        Self {
+            per_second: 0,
+            daily_transfers: 0,
+            wait: Duration::from_secs(5),
+            lease: 1_000 * day,
+            pauses,
+            bounds: Bounds::default(),
+            body_time: BODY_TIME,
+            pages: Pages { docs: true, metrics: true },
+        }
     }
 }
 
 pub struct Server {
     pub address: SocketAddr,
+    /// Where operators ask.
+    pub operations: SocketAddr,
     pub app: Arc<App>,
     pub db: Db,
     pub clock: Arc<ManualClock>,
@@ -180,6 +208,7 @@ impl Server {
             closed: watch::Sender::new(false),
             calls: AtomicUsize::new(0),
             silent: AtomicBool::new(false),
+            panics: AtomicBool::new(false),
         });
         let good_until = NOW.plus_micros(i64::try_from(choice.lease.as_micros()).unwrap());
         let maker = IdMaker::fixed(NodeId::new(1).unwrap(), Arc::clone(&shared), "test".into(), good_until);
@@ -194,7 +223,10 @@ impl Server {
         let mut keys = Keys::default();
         keys.add_hs256(None, SECRET.to_vec()).unwrap();
         let app = Arc::new(App {
-            intake: Intake::open(coordinator, IntakeSettings { wait: choice.wait, ..IntakeSettings::default() }),
+            intake: Intake::open(
+                coordinator,
+                IntakeSettings { wait: choice.wait, pauses: choice.pauses, ..IntakeSettings::default() },
+            ),
             assets,
             verifier: Verifier::new(keys, "login", "bursar", 30),
             per_second: PerSecond::new(choice.per_second),
@@ -202,18 +234,40 @@ impl Server {
             docs: "https://bursar.example/".into(),
             stopping: false.into(),
             requests: Requests::new(0xb),
+            connections: Arc::default(),
+            body_time: choice.body_time,
         });
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, mut stopped) = watch::channel(false);
-        let serving = tokio::spawn(server::listen::serve(listener, router(Arc::clone(&app)), async move {
+        let mut also_stopped = stopped.clone();
+        let (public, counts) = (router(Arc::clone(&app), choice.pages), Arc::clone(&app.connections));
+        let serving = tokio::spawn(serve(listener, public, choice.bounds, counts, async move {
             // A test that fails takes the sender with it.
             stopped.wait_for(|stop| *stop).await.ok();
         }));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let operations = listener.local_addr().unwrap();
+        let for_operators = operations_router(Arc::clone(&app));
+        tokio::spawn(serve(listener, for_operators, Bounds::default(), Arc::default(), async move {
+            also_stopped.wait_for(|stop| *stop).await.ok();
+        }));
         let db = db.db.clone();
         let funding = HashMap::new();
-        let mut server =
-            Self { address, app, db, clock, leg, assets: ids, engine, funding, stop, serving, _folder: folder };
+        let mut server = Self {
+            address,
+            operations,
+            app,
+            db,
+            clock,
+            leg,
+            assets: ids,
+            engine,
+            funding,
+            stop,
+            serving,
+            _folder: folder,
+        };
         let everybody = (1..=USERS).flat_map(|number| [(number, "USDT", FUNDS), (number, "WIDE", FUNDS)]);
         server.fund_all(&everybody.collect::<Vec<_>>()).await;
         server

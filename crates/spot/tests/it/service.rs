@@ -1,6 +1,7 @@
 //! The running engine: batches, bounds, snapshots under load, and the ways it ends.
 
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
 use domain::{AssetId, ManualClock};
@@ -82,16 +83,22 @@ async fn the_last_handle_closes_the_log() {
     panic!("the log was not closed");
 }
 
-/// A disk whose syncs wait until the gate is opened.
+/// A disk whose syncs wait until the gate is opened, and under which the snapshot thread panics on demand.
 #[derive(Clone)]
 struct Gated {
     disk: FaultyDisk,
     gate: Arc<(Mutex<bool>, Condvar)>,
+    panics: Arc<AtomicBool>,
 }
 
 struct GatedFile(<FaultyDisk as Storage>::File, Arc<(Mutex<bool>, Condvar)>);
 
 impl Gated {
+    /// Open, and without panics.
+    fn new(disk: FaultyDisk) -> Self {
+        Self { disk, gate: Arc::new((Mutex::new(true), Condvar::new())), panics: Arc::default() }
+    }
+
     fn set(&self, open: bool) {
         *self.gate.0.lock().expect("not poisoned") = open;
         self.gate.1.notify_all();
@@ -102,6 +109,8 @@ impl Storage for Gated {
     type File = GatedFile;
 
     fn names(&self) -> io::Result<Vec<String>> {
+        let in_snapshot = std::thread::current().name() == Some("spot-snapshots");
+        assert!(!(in_snapshot && self.panics.load(Ordering::SeqCst)), "on purpose");
         self.disk.names()
     }
     fn create(&self, name: &str) -> io::Result<GatedFile> {
@@ -148,7 +157,7 @@ impl File for GatedFile {
 async fn nothing_is_answered_before_the_sync_and_too_much_is_refused_at_once() {
     let disk = FaultyDisk::new(2);
     drop(create(&disk));
-    let gated = Gated { disk, gate: Arc::new((Mutex::new(true), Condvar::new())) };
+    let gated = Gated::new(disk);
     let (core, _) = Core::open(Arc::new(gated.clone()), &settings(), &mut |_| {}).expect("opened");
     let engine = start(core, Limits { queue: 4_096, ..Limits::default() });
     engine.ask(deposit(1, 1, 10)).await.expect("answered");
@@ -233,6 +242,42 @@ async fn a_snapshot_that_fails_is_counted_and_the_engine_goes_on() {
     assert_eq!(engine.snapshot().await.expect_err("damaged").code(), "SPOT_LOG_DAMAGED");
     assert_eq!(engine.counters().snapshot_failures.load(std::sync::atomic::Ordering::Relaxed), 1);
     assert_eq!(engine.ask(deposit(3, 1, 10)).await, Ok(Answer::First(Decision::Applied)));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_snapshot_that_panics_is_reported_and_taken_after_a_pause() {
+    let disk = FaultyDisk::new(5);
+    drop(create(&disk));
+    let gated = Gated::new(disk);
+    let (core, _) = Core::open(Arc::new(gated.clone()), &settings(), &mut |_| {}).expect("opened");
+    let engine = start(core, Limits::default());
+    engine.ask(deposit(1, 1, 10)).await.expect("answered");
+    gated.panics.store(true, Ordering::SeqCst);
+    let asked = tokio::spawn({
+        let engine = engine.clone();
+        async move { engine.snapshot().await }
+    });
+    while !engine.counters().snapshots_panicking.load(Ordering::Relaxed) {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(engine.ask(deposit(2, 1, 10)).await, Ok(Answer::First(Decision::Applied)), "the writer goes on");
+    gated.panics.store(false, Ordering::SeqCst);
+    asked.await.expect("no panic").expect("taken").expect("new");
+    assert!(!engine.counters().snapshots_panicking.load(Ordering::Relaxed), "it is well again");
+    // An engine that ends does not wait for a pause to be over.
+    gated.panics.store(true, Ordering::SeqCst);
+    engine.ask(deposit(3, 1, 10)).await.expect("answered");
+    let asked = tokio::spawn({
+        let engine = engine.clone();
+        async move { engine.snapshot().await }
+    });
+    while !engine.counters().snapshots_panicking.load(Ordering::Relaxed) {
+        tokio::task::yield_now().await;
+    }
+    assert!(matches!(engine.stop().await, Ended::Asked));
+    assert_eq!(asked.await.expect("no panic").expect_err("stopped").code(), "SPOT_STOPPED");
+    let (core, _) = open(&gated.disk).expect("sound");
+    assert_eq!(core.state().totals().next().expect("an asset").1.units(), 30, "every deposit is there");
 }
 
 /// Seals race with the thread that prepares segments, and with full segments.

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`row`] | a transfer as it stands in its row |
 //! | [`read`] | one, a user's list, what is open, the history |
+//! | [`open`](mod@open) | those that have not ended, counted for operators, and which are stuck |
 //! | [`write`] | insert, lock, change under the condition that the state is still the one seen, claim what is due |
 //! | [`sums`] | what transfers come to, to be compared with the remote leg |
 //! | [`funding_account`] | the accounts that new transfers concern, locked, with the rules of their assets |
@@ -21,6 +22,7 @@ pub(crate) mod audit;
 pub mod days;
 pub mod flow;
 pub mod funding_account;
+pub mod open;
 pub mod read;
 pub mod row;
 pub mod stops;
@@ -30,6 +32,7 @@ pub mod write;
 
 pub use days::{Day, lock_days, set_days};
 pub use funding_account::{FundingAccount, lock_funding_accounts};
+pub use open::{OpenInState, OpenTransfers, read_open};
 pub use read::{Filter, HistoryRow, histories, history, list, open, page, read, read_by_orders};
 pub use stops::{Stop, read_stops, stop_asset};
 pub use unproven::{Unproven, count_unproven, mark_unproven, read_unproven};

@@ -8,11 +8,13 @@ use domain::id::{self, Id};
 use domain::transfer::Transfer;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 use tokio::task::JoinSet;
+use tracing::{Instrument, Span};
 
 use super::ends::Ends;
 use super::turns::{BATCH, Share, Turns};
 use crate::coordinator::{Coordinator, CoordinatorError};
 use crate::create::{Begin, Created, TransferOrder};
+use crate::supervisor::caught;
 
 /// What a request is answered: one error for all of its orders, or what became of each.
 pub(super) type Placed = Result<Vec<Created>, Arc<CoordinatorError>>;
@@ -31,27 +33,42 @@ pub(super) struct Job {
     /// What was recorded, for a request that does not wait for the end. Setting it wakes no task: the request looks.
     pub recorded: Arc<OnceLock<Vec<Created>>>,
     pub ended: oneshot::Sender<Placed>,
+    /// What events about this request carry.
+    pub span: Span,
 }
 
+/// What a lane has taken in outlives a panic of its task.
 pub(super) struct Lane {
-    pub coordinator: Arc<Coordinator>,
-    pub jobs: mpsc::Receiver<Job>,
-    pub ahead: usize,
+    coordinator: Arc<Coordinator>,
+    jobs: mpsc::Receiver<Job>,
+    /// Taken from the channel, and not yet in turn.
+    arrived: Vec<Job>,
+    turns: Turns,
+    /// As many as batches may be on their way.
+    free: Arc<Semaphore>,
+    stepping: JoinSet<()>,
     /// Whether its transfers are driven to their end, or only written down.
-    pub begin: Begin,
-    pub ends: Arc<Ends>,
+    begin: Begin,
+    ends: Arc<Ends>,
 }
 
 impl Lane {
-    pub async fn run(mut self, mut stop: watch::Receiver<bool>) {
-        let free = Arc::new(Semaphore::new(self.ahead));
-        let mut stepping = JoinSet::new();
-        let mut turns = Turns::default();
-        let mut arrived: Vec<Job> = Vec::new();
+    pub fn new(
+        coordinator: Arc<Coordinator>,
+        jobs: mpsc::Receiver<Job>,
+        ahead: usize,
+        begin: Begin,
+        ends: Arc<Ends>,
+    ) -> Self {
+        let (free, stepping) = (Arc::new(Semaphore::new(ahead)), JoinSet::new());
+        Self { coordinator, jobs, arrived: Vec::new(), turns: Turns::default(), free, stepping, begin, ends }
+    }
+
+    pub async fn run(&mut self, mut stop: watch::Receiver<bool>) {
         loop {
-            if turns.is_empty() {
+            if self.turns.is_empty() && self.arrived.is_empty() {
                 tokio::select! {
-                    count = self.jobs.recv_many(&mut arrived, BATCH) => {
+                    count = self.jobs.recv_many(&mut self.arrived, BATCH) => {
                         if count == 0 {
                             break;
                         }
@@ -66,23 +83,26 @@ impl Lane {
                 self.jobs.close();
             }
             // While as many batches as may be are on their way, more come in.
-            let Ok(ahead) = Arc::clone(&free).acquire_owned().await else { break };
+            let Ok(ahead) = Arc::clone(&self.free).acquire_owned().await else { break };
             // All of them: who came last may be the next in turn.
             while let Ok(job) = self.jobs.try_recv() {
-                arrived.push(job);
+                self.arrived.push(job);
             }
-            arrived.drain(..).for_each(|job| turns.push(job));
-            let batch = turns.next_batch();
-            if let Some((started, waiting)) = self.record(batch).await {
+            self.arrived.drain(..).for_each(|job| self.turns.push(job));
+            let batch = self.turns.next_batch();
+            // What happens to a batch of one request is about that request.
+            let span = if let [job] = &batch[..] { job.span.clone() } else { Span::none() };
+            if let Some((started, waiting)) = self.record(batch).instrument(span.clone()).await {
                 let (coordinator, ends) = (Arc::clone(&self.coordinator), Arc::clone(&self.ends));
-                stepping.spawn(async move {
+                let finishing = async move {
                     finish(&coordinator, &ends, started, waiting).await;
                     drop(ahead);
-                });
+                };
+                self.stepping.spawn(finishing.instrument(span));
             }
-            while stepping.try_join_next().is_some() {}
+            while self.stepping.try_join_next().is_some() {}
         }
-        while stepping.join_next().await.is_some() {}
+        while self.stepping.join_next().await.is_some() {}
     }
 
     /// Records the batch in one commit. Returns the transfers that have to be driven on, and the requests that wait for
@@ -135,11 +155,15 @@ impl Lane {
 type Waiting = Vec<(oneshot::Sender<Placed>, Vec<Created>)>;
 
 async fn finish(coordinator: &Coordinator, ends: &Ends, started: Vec<Transfer>, waiting: Waiting) {
-    let ended = match coordinator.step(started).await {
-        Ok(ended) => ended,
-        // They are recorded, and the scanner takes them up. The requests are told that they are on their way.
-        Err(error) => {
-            tracing::warn!(code = error.code(), "a batch of transfers is left to the scanner");
+    // They are recorded, and the scanner takes them up. The requests are told that they are on their way.
+    let ended = match caught(coordinator.step(started)).await {
+        Ok(Ok(ended)) => ended,
+        Ok(Err(error)) => {
+            coordinator.note_failure(&error, "a batch of transfers is left to the scanner");
+            Vec::new()
+        }
+        Err(words) => {
+            tracing::error!(code = "TASK_PANICKED", words, "a batch of transfers is left to the scanner");
             Vec::new()
         }
     };

@@ -12,6 +12,9 @@
 //! **A full buffer loses nothing**: what does not fit goes to a lane of its own, which only writes it down, and the
 //! scanner finds it. **A user who sends much waits longer, and nobody else does**: in each batch every user who waits has
 //! a turn.
+//!
+//! **A lane that panics loses nothing**: it is started again. The requests whose batch it was recording are told that the
+//! outcome is not known; those behind them wait for the new start.
 
 mod ends;
 mod lane;
@@ -27,9 +30,11 @@ use domain::transfer::Transfer;
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Sleep, sleep};
+use tracing::Span;
 
 use crate::coordinator::{Coordinator, CoordinatorError};
 use crate::create::{Begin, Created, TransferOrder};
+use crate::supervisor::{Pauses, Supervisor};
 use ends::Ends;
 use lane::{Job, Lane, Placed, Room};
 use turns::{Shares, TURN};
@@ -45,11 +50,20 @@ pub struct IntakeSettings {
     pub wait: Duration,
     /// How long it waits to be recorded. After that the client is told that the outcome is not known.
     pub patience: Duration,
+    /// How long a lane that has panicked is left alone.
+    pub pauses: Pauses,
 }
 
 impl Default for IntakeSettings {
     fn default() -> Self {
-        Self { lanes: 2, ahead: 2, queue: 10_000, wait: Duration::from_millis(500), patience: Duration::from_secs(10) }
+        Self {
+            lanes: 2,
+            ahead: 2,
+            queue: 10_000,
+            wait: Duration::from_millis(500),
+            patience: Duration::from_secs(10),
+            pauses: Pauses::default(),
+        }
     }
 }
 
@@ -107,11 +121,16 @@ impl Intake {
         let (stop, _) = watch::channel(false);
         let mut running = JoinSet::new();
         let ends = Arc::new(Ends::default());
+        let supervisor = Arc::new(Supervisor::new(Arc::clone(coordinator.readiness()), "lanes", settings.pauses));
         let mut lane = |begin, room: usize| {
             let (sender, jobs) = mpsc::channel(room.max(1));
             let (coordinator, ends) = (Arc::clone(&coordinator), Arc::clone(&ends));
-            let lane = Lane { coordinator, jobs, ahead: settings.ahead.max(1), begin, ends };
-            running.spawn(lane.run(stop.subscribe()));
+            let lane = Lane::new(coordinator, jobs, settings.ahead.max(1), begin, ends);
+            let (supervisor, stopped) = (Arc::clone(&supervisor), stop.subscribe());
+            running.spawn(async move {
+                let lane = tokio::sync::Mutex::new(lane);
+                supervisor.run(|| async { lane.lock().await.run(stopped.clone()).await }).await;
+            });
             sender
         };
         let lanes = (0..settings.lanes.max(1)).map(|_| lane(Begin::Now, settings.queue)).collect();
@@ -216,11 +235,6 @@ impl Intake {
         }
     }
 
-    /// Whether every lane works. A lane that has ended by itself has met a bug.
-    pub fn is_whole(&self) -> bool {
-        self.lanes.iter().chain([&self.parking]).all(|lane| !lane.is_closed())
-    }
-
     /// Takes no more requests, and waits until those that were taken have ended or are left to the scanner.
     pub async fn close(&self) {
         self.stop.send_replace(true);
@@ -250,7 +264,7 @@ fn hand_in(
         let count = orders.len();
         let (ended, placed) = oneshot::channel();
         let recorded = Arc::new(OnceLock::new());
-        let job = Job { user, orders, _room: Arc::clone(&room), recorded: Arc::clone(&recorded), ended };
+        let job = Job { user, orders, _room: Arc::clone(&room), recorded: Arc::clone(&recorded), ended, span: Span::current() };
         tickets.push(match lane.try_send(job) {
             Ok(()) => Ok(Ticket { orders: count, recorded, ended: placed }),
             Err(mpsc::error::TrySendError::Closed(_)) => Err((count, IntakeError::Stopping)),

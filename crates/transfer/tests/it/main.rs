@@ -12,6 +12,7 @@ mod intake;
 mod invariant;
 mod operator;
 mod pair;
+mod panics;
 mod races;
 mod step;
 mod storm;

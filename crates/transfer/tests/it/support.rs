@@ -55,6 +55,8 @@ pub enum Mood {
     Twice,
     /// An answer to another question.
     TooManyAnswers,
+    /// A defect: carried out, and then a panic.
+    Panic,
 }
 
 /// A real leg behind one that misbehaves as told.
@@ -93,6 +95,10 @@ impl Leg for Moody {
                 Some(Mood::Twice) => {
                     self.inner.call(calls).await;
                     self.inner.call(calls).await
+                }
+                Some(Mood::Panic) => {
+                    self.inner.call(calls).await;
+                    panic!("on purpose");
                 }
                 Some(Mood::TooManyAnswers) => {
                     let mut answers = self.inner.call(calls).await;

@@ -1,0 +1,211 @@
+//! Alerts: what needs a person is told to the log, and to a webhook and a command if there are any.
+//!
+//! What is told follows from what there is: from the rows of transfers that have not ended, and from the parts that are in
+//! trouble. Nothing is told at the moment when it happens, so a process that dies at that moment loses nothing; the next
+//! check finds it, in this process or in another. A message that is not taken is tried again at the next check.
+
+pub mod command;
+pub mod webhook;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use domain::Timestamp;
+use serde_json::{Value, json};
+use store::error::Causes;
+use store::transfer::OpenTransfers;
+use transfer::Coordinator;
+
+/// So many stuck transfers are named in a message; the others are counted.
+const NAMED: i64 = 20;
+
+/// What a message is sent to.
+#[derive(Clone, Debug)]
+pub enum Sink {
+    Log,
+    Webhook(webhook::Webhook),
+    Command(command::Command),
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Intervals {
+    /// How often it is looked.
+    pub check: Duration,
+    /// How often the same is told again while it lasts.
+    pub repeat: Duration,
+    /// A part in trouble for so long is told of.
+    pub lasting: Duration,
+}
+
+/// One thing that needs a person.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Alert {
+    /// Has a page in `docs/errors`.
+    pub code: &'static str,
+    /// The part of the process that is in trouble, if it is one.
+    pub part: Option<&'static str>,
+    pub message: String,
+    pub details: Value,
+}
+
+/// Looks at intervals, and tells.
+pub struct Alerts {
+    coordinator: Arc<Coordinator>,
+    intervals: Intervals,
+    /// Since when each part is in trouble.
+    since: BTreeMap<&'static str, Timestamp>,
+    receivers: Vec<Receiver>,
+}
+
+/// A sink, and what it was told last.
+struct Receiver {
+    sink: Sink,
+    told: BTreeSet<(&'static str, Option<&'static str>)>,
+    at: Timestamp,
+}
+
+impl Alerts {
+    pub fn new(coordinator: Arc<Coordinator>, sinks: Vec<Sink>, intervals: Intervals) -> Self {
+        let never = Timestamp::from_micros(0);
+        let receivers = sinks.into_iter().map(|sink| Receiver { sink, told: BTreeSet::new(), at: never });
+        Self { coordinator, intervals, since: BTreeMap::new(), receivers: receivers.collect() }
+    }
+
+    pub async fn run(mut self) {
+        loop {
+            self.check().await;
+            tokio::time::sleep(self.intervals.check).await;
+        }
+    }
+
+    /// Looks once, and tells what is new or due again. Returns what there is.
+    pub async fn check(&mut self) -> Vec<Alert> {
+        let now = self.coordinator.now();
+        let mut alerts = self.troubles(now);
+        match self.coordinator.open_transfers(NAMED).await {
+            Ok(open) => {
+                alerts.extend(stuck(&open, now));
+                self.coordinator.metrics().set_open(Some(open));
+            }
+            // Readiness tells of a database that is away. What was read before must not pass for what is.
+            Err(error) => {
+                tracing::debug!(code = error.code(), error = %Causes(&error), "open transfers could not be read");
+                self.coordinator.metrics().set_open(None);
+            }
+        }
+        for receiver in &mut self.receivers {
+            receiver.tell(&alerts, now, self.intervals.repeat, &self.coordinator).await;
+        }
+        alerts
+    }
+
+    /// The parts that have been in trouble for a while.
+    fn troubles(&mut self, now: Timestamp) -> Vec<Alert> {
+        let parts = self.coordinator.readiness().read();
+        let troubles: Vec<_> = parts.into_iter().filter_map(|(part, trouble)| Some((part, trouble?))).collect();
+        self.since.retain(|part, _| troubles.iter().any(|(other, _)| other == part));
+        let mut alerts = Vec::new();
+        for (part, trouble) in troubles {
+            let since = *self.since.entry(part).or_insert(now);
+            if passed(since, now, self.intervals.lasting) {
+                let details = json!({ "since": since.to_string() });
+                alerts.push(Alert { code: trouble.code, part: Some(part), message: trouble.words, details });
+            }
+        }
+        alerts
+    }
+}
+
+/// Whether so much time has passed. A clock that was set back must not silence an alert.
+fn passed(since: Timestamp, now: Timestamp, time: Duration) -> bool {
+    let age = now.micros().saturating_sub(since.micros());
+    u64::try_from(age).map_or(true, |age| u128::from(age) >= time.as_micros())
+}
+
+fn stuck(open: &OpenTransfers, now: Timestamp) -> Option<Alert> {
+    let count = open.stuck_count();
+    if count == 0 {
+        return None;
+    }
+    let age_s = |at: Timestamp| now.micros().saturating_sub(at.micros()) / 1_000_000;
+    let by_state: serde_json::Map<String, Value> =
+        open.by_state.iter().map(|one| (one.state.to_string(), json!(one.count))).collect();
+    let named = open.stuck.iter().map(|transfer| {
+        json!({
+            "id": transfer.id.to_string(), "state": transfer.state.to_string(), "tries": transfer.tries,
+            "age_s": age_s(transfer.created_at), "error": transfer.error,
+        })
+    });
+    let details = json!({
+        "open": open.count(), "stuck": count, "oldest_age_s": open.oldest().map_or(0, age_s), "by_state": by_state,
+        "transfers": named.collect::<Vec<Value>>(),
+    });
+    let message = format!("{count} transfers have not ended and are tried again and again");
+    Some(Alert { code: "TRANSFERS_STUCK", part: None, message, details })
+}
+
+impl Receiver {
+    /// At once when something is new or all is over; else at intervals, while anything lasts.
+    async fn tell(&mut self, alerts: &[Alert], now: Timestamp, repeat: Duration, coordinator: &Coordinator) {
+        let keys: BTreeSet<_> = alerts.iter().map(|alert| (alert.code, alert.part)).collect();
+        let news = !keys.is_subset(&self.told) || (keys.is_empty() && !self.told.is_empty());
+        if !news && (keys.is_empty() || !passed(self.at, now, repeat)) {
+            // What is over is forgotten, so that it is news when it comes back.
+            self.told = keys;
+            return;
+        }
+        let sent = match &self.sink {
+            Sink::Log => {
+                alerts.iter().for_each(log);
+                Ok(())
+            }
+            Sink::Webhook(webhook) => webhook.send(message(alerts, now)).await,
+            Sink::Command(command) => command.run(&message(alerts, now)).await,
+        };
+        let metrics = coordinator.metrics();
+        match sent {
+            Ok(()) => {
+                if !matches!(self.sink, Sink::Log) {
+                    metrics.alerts_delivered.fetch_add(1, Ordering::Relaxed);
+                }
+                (self.told, self.at) = (keys, now);
+            }
+            Err(why) => {
+                metrics.alerts_undelivered.fetch_add(1, Ordering::Relaxed);
+                tracing::error!(code = "ALERT_UNDELIVERED", sink = self.sink.name(), why, "an alert was not taken");
+            }
+        }
+    }
+}
+
+impl Sink {
+    const fn name(&self) -> &'static str {
+        match self {
+            Self::Log => "log",
+            Self::Webhook(_) => "webhook",
+            Self::Command(_) => "command",
+        }
+    }
+}
+
+/// Codes, ids of transfers and times: no user, no amount, no secret.
+fn message(alerts: &[Alert], now: Timestamp) -> String {
+    let alerts: Vec<Value> = alerts
+        .iter()
+        .map(|alert| {
+            let mut value = json!({ "code": alert.code, "message": alert.message, "details": alert.details });
+            if let Some(part) = alert.part {
+                value["part"] = json!(part);
+            }
+            value
+        })
+        .collect();
+    let status = if alerts.is_empty() { "over" } else { "alert" };
+    json!({ "source": "bursar", "time": now.to_string(), "status": status, "alerts": alerts }).to_string()
+}
+
+fn log(alert: &Alert) {
+    tracing::error!(code = alert.code, part = alert.part, details = %alert.details, "{}", alert.message);
+}

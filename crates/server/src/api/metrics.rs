@@ -1,0 +1,126 @@
+//! `/metrics`: counters, gauges and histograms in Prometheus' text form (version 0.0.4).
+
+use std::fmt::{Display, Write};
+use std::sync::atomic::Ordering;
+
+use axum::extract::State;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use transfer::metrics::Histogram;
+
+use super::{App, Shared};
+
+/// Counters, gauges and histograms in Prometheus' text form
+#[utoipa::path(get, path = "/metrics", tag = "operations", operation_id = "metrics",
+    responses((status = 200, description = "Counters", body = String, content_type = "text/plain")))]
+pub async fn metrics(State(app): Shared) -> Response {
+    ([(CONTENT_TYPE, "text/plain; version=0.0.4")], text(&app)).into_response()
+}
+
+/// The text, family by family. Writing to a string cannot fail.
+#[derive(Default)]
+struct Families(String);
+
+impl Families {
+    fn begin(&mut self, name: &str, kind: &str, help: &str) {
+        write!(self.0, "# HELP bursar_{name} {help}\n# TYPE bursar_{name} {kind}\n").ok();
+    }
+
+    /// Values of labels are our own words: none has a quote, a backslash or a new line.
+    fn value(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
+        let labels: Vec<String> = labels.iter().map(|(label, value)| format!("{label}=\"{value}\"")).collect();
+        let labels = if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
+        writeln!(self.0, "bursar_{name}{labels} {value}").ok();
+    }
+
+    fn one(&mut self, name: &str, kind: &str, help: &str, value: impl Display) {
+        self.begin(name, kind, help);
+        self.value(name, &[], value);
+    }
+
+    fn histogram(&mut self, name: &str, help: &str, histogram: &Histogram) {
+        let (bounds, count, sum_micros) = histogram.read();
+        self.begin(name, "histogram", help);
+        let bucket = format!("{name}_bucket");
+        for ((_, bound), value) in Histogram::BOUNDS.iter().zip(bounds) {
+            self.value(&bucket, &[("le", bound)], value);
+        }
+        self.value(&bucket, &[("le", "+Inf")], count);
+        let sum = format!("{}.{:06}", sum_micros / 1_000_000, sum_micros % 1_000_000);
+        self.value(&format!("{name}_sum"), &[], sum);
+        self.value(&format!("{name}_count"), &[], count);
+    }
+}
+
+fn text(app: &App) -> String {
+    let coordinator = app.intake.coordinator();
+    let mut families = Families::default();
+    for (name, help, value) in coordinator.metrics().read() {
+        families.one(&format!("{name}_total"), "counter", help, value);
+    }
+    families.begin("http_requests_total", "counter", "answers by the first digit of their status");
+    for (class, count) in app.requests.by_class.iter().enumerate().skip(2) {
+        let class = format!("{class}xx");
+        families.value("http_requests_total", &[("class", &class)], count.load(Ordering::Relaxed));
+    }
+    let (open, refused) = (&app.connections.open, &app.connections.refused);
+    families.one("http_connections", "gauge", "open connections to the public listener", open.load(Ordering::Relaxed));
+    let help = "connections refused because their address has too many";
+    families.one("http_connections_refused_total", "counter", help, refused.load(Ordering::Relaxed));
+    let unserved = app.requests.unserved();
+    if !unserved.is_empty() {
+        families.begin("http_unserved_total", "counter", "requests that failed on our side, by the code of the cause");
+        for (code, count) in unserved {
+            families.value("http_unserved_total", &[("code", code)], count);
+        }
+    }
+    families.histogram("http_request_seconds", "how long requests took", &app.requests.latency);
+    let help = "how long the transactions took that record transfers or move them on";
+    families.histogram("commit_seconds", help, &coordinator.metrics().commits);
+    open_transfers(&mut families, app);
+    parts(&mut families, app);
+    families.begin("database_connections", "gauge", "connections to the database, by pool and use");
+    for pool in coordinator.db().pools() {
+        for (state, count) in [("in_use", pool.in_use), ("idle", pool.idle), ("most", pool.most)] {
+            families.value("database_connections", &[("pool", pool.name), ("state", state)], count);
+        }
+    }
+    families.begin("build_info", "gauge", "the program that runs; its value is always 1");
+    let commit = option_env!("BURSAR_BUILD_COMMIT").unwrap_or("unknown");
+    families.value("build_info", &[("version", env!("CARGO_PKG_VERSION")), ("commit", commit)], 1);
+    families.0
+}
+
+/// As they were read last, a few seconds ago. Nothing is shown if they could not be read: an old number would pass for a
+/// new one.
+fn open_transfers(families: &mut Families, app: &App) {
+    let Some(open) = app.intake.coordinator().metrics().open() else { return };
+    let states: Vec<_> = domain::transfer::State::ALL.into_iter().filter(|state| !state.is_terminal()).collect();
+    let of = |state| open.by_state.iter().find(|one| one.state == state);
+    families.begin("transfers_open", "gauge", "transfers that have not ended, by state");
+    for state in &states {
+        let count = of(*state).map_or(0, |one| one.count);
+        families.value("transfers_open", &[("state", state.as_str())], count);
+    }
+    families.begin("transfers_stuck", "gauge", "those of them that were tried too often or are too old, by state");
+    for state in &states {
+        let count = of(*state).map_or(0, |one| one.stuck);
+        families.value("transfers_stuck", &[("state", state.as_str())], count);
+    }
+    let now = app.clock.now().micros();
+    let age_s = open.oldest().map_or(0, |oldest| now.saturating_sub(oldest.micros()).max(0) / 1_000_000);
+    families.one("transfers_oldest_age_seconds", "gauge", "how long ago the oldest of them was made", age_s);
+}
+
+fn parts(families: &mut Families, app: &App) {
+    let parts = app.intake.coordinator().readiness().read();
+    let well = |name: &str| parts.iter().all(|(part, trouble)| *part != name || trouble.is_none());
+    let ready = app.verdict().is_ok();
+    families.one("ready", "gauge", "1 if this process takes transfers", u8::from(ready));
+    let up = well("engine") && well("pair");
+    families.one("engine_up", "gauge", "1 if the spot engine answers and is the right one", u8::from(up));
+    families.begin("part_ready", "gauge", "1 for each part of this process that is well");
+    for (part, trouble) in &parts {
+        families.value("part_ready", &[("part", part)], u8::from(trouble.is_none()));
+    }
+}

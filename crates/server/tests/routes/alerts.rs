@@ -1,0 +1,222 @@
+//! What needs a person is told, again and again while it lasts, and a crash loses nothing of it.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde_json::Value;
+use server::alerts::webhook::Webhook;
+use server::alerts::{Alerts, Intervals, Sink};
+use store::db_test;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+
+use crate::support::*;
+
+/// Somebody's webhook: it keeps what it is told, and answers as the test wants.
+struct Hook {
+    address: SocketAddr,
+    status: Arc<AtomicU16>,
+    told: Arc<Mutex<Vec<Value>>>,
+}
+
+impl Hook {
+    async fn listen() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let hook = Self { address, status: Arc::new(AtomicU16::new(204)), told: Arc::default() };
+        let (status, told) = (Arc::clone(&hook.status), Arc::clone(&hook.told));
+        tokio::spawn(async move {
+            loop {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let mut text = Vec::new();
+                let body = loop {
+                    let mut part = [0; 4096];
+                    let count = stream.read(&mut part).await.unwrap();
+                    text.extend_from_slice(&part[..count]);
+                    let all = String::from_utf8(text.clone()).unwrap();
+                    let Some((head, body)) = all.split_once("\r\n\r\n") else { continue };
+                    assert!(head.starts_with("POST /told HTTP/1.1"), "{head}");
+                    if let Ok(body) = serde_json::from_str::<Value>(body) {
+                        break body;
+                    }
+                };
+                let status = status.load(Ordering::SeqCst);
+                if status < 300 {
+                    told.lock().unwrap().push(body);
+                }
+                stream.write_all(format!("HTTP/1.1 {status} x\r\ncontent-length: 0\r\n\r\n").as_bytes()).await.unwrap();
+            }
+        });
+        hook
+    }
+
+    fn alerts(&self, server: &Server) -> Alerts {
+        let webhook = Webhook::new(&format!("http://{}/told", self.address)).unwrap();
+        let intervals = Intervals {
+            check: Duration::from_secs(5),
+            repeat: Duration::from_secs(60),
+            lasting: Duration::from_secs(10),
+        };
+        let coordinator = Arc::clone(server.app.intake.coordinator());
+        Alerts::new(coordinator, vec![Sink::Log, Sink::Webhook(webhook)], intervals)
+    }
+
+    /// What it was told since it was asked last.
+    fn told(&self) -> Vec<Value> {
+        std::mem::take(&mut *self.told.lock().unwrap())
+    }
+}
+
+db_test! {
+    async fn a_stuck_transfer_is_told_at_every_interval_and_a_crash_loses_no_alert(db: TestDb) {
+        let server = Server::with(db, Choice { wait: Duration::from_millis(10), ..Choice::default() }).await;
+        let hook = Hook::listen().await;
+        let mut alerts = hook.alerts(&server);
+        server.leg.close();
+        let reply = server.transfer(1, to_spot("1.00")).await;
+        assert_eq!(reply.status, 202);
+        assert!(alerts.check().await.is_empty());
+        // The process that had it is gone: no try is ever counted, and no row says that somebody was alerted.
+        server.pass(Duration::from_secs(301));
+        alerts.check().await;
+        let told = hook.told();
+        assert_eq!(told.len(), 1);
+        assert_eq!((&told[0]["status"], &told[0]["alerts"][0]["code"]), (&"alert".into(), &"TRANSFERS_STUCK".into()));
+        let details = &told[0]["alerts"][0]["details"];
+        assert_eq!(details["transfers"][0]["id"], reply.json()["req_id"]);
+        assert_eq!((&details["open"], &details["stuck"], &details["oldest_age_s"]), (&1.into(), &1.into(), &301.into()));
+        assert_eq!(details["by_state"]["TARGET_PENDING"], 1);
+        assert!(!told[0].to_string().contains("USDT"), "no amounts, no users: {}", told[0]);
+        alerts.check().await;
+        assert_eq!(hook.told().len(), 0, "not more often than the interval");
+        server.pass(Duration::from_secs(60));
+        alerts.check().await;
+        assert_eq!(hook.told().len(), 1, "told again while it lasts");
+        // Another process, which knows nothing of the first.
+        alerts = hook.alerts(&server);
+        hook.status.store(500, Ordering::SeqCst);
+        alerts.check().await;
+        assert_eq!(hook.told().len(), 0);
+        hook.status.store(200, Ordering::SeqCst);
+        alerts.check().await;
+        assert_eq!(hook.told().len(), 1, "what was not taken is told at the next check");
+        server.leg.open();
+        let coordinator = server.app.intake.coordinator();
+        while server.usdt(1).await.2 == 0 || coordinator.open_transfers(1).await.unwrap().count() > 0 {
+            transfer::scanner::scan_once(coordinator).await.unwrap();
+        }
+        alerts.check().await;
+        assert_eq!(hook.told()[0]["status"], "over");
+        alerts.check().await;
+        assert_eq!(hook.told().len(), 0);
+        assert_eq!(server.usdt(1).await, (9_900, 0, 100));
+    }
+
+    async fn open_and_stuck_transfers_are_gauges(db: TestDb) {
+        let server = Server::with(db, Choice { wait: Duration::from_millis(10), ..Choice::default() }).await;
+        let hook = Hook::listen().await;
+        let mut alerts = hook.alerts(&server);
+        server.leg.close();
+        server.transfer(1, to_spot("1.00")).await;
+        server.pass(Duration::from_secs(100));
+        server.transfer(2, to_spot("1.00")).await;
+        server.pass(Duration::from_secs(250));
+        alerts.check().await;
+        let text = server.send(&Ask::get("/metrics")).await.body;
+        for line in [
+            "bursar_transfers_open{state=\"TARGET_PENDING\"} 2",
+            "bursar_transfers_open{state=\"INIT\"} 0",
+            "bursar_transfers_stuck{state=\"TARGET_PENDING\"} 1",
+            "bursar_transfers_oldest_age_seconds 350",
+            "bursar_ready 1",
+            "bursar_engine_up 1",
+        ] {
+            assert!(text.lines().any(|one| one == line), "{line} is not in\n{text}");
+        }
+        server.leg.open();
+    }
+}
+
+#[test]
+fn a_part_that_stays_in_trouble_is_told() {
+    on_sqlite(async |db| {
+        let server = Server::start(db).await;
+        let hook = Hook::listen().await;
+        let mut alerts = hook.alerts(&server);
+        let readiness = server.app.intake.coordinator().readiness();
+        readiness.trouble("engine", "LEG_UNREACHABLE", "gone");
+        alerts.check().await;
+        assert_eq!(hook.told().len(), 0, "it may be over in a moment");
+        server.pass(Duration::from_secs(10));
+        alerts.check().await;
+        let told = hook.told();
+        assert_eq!(told[0]["alerts"][0]["part"], "engine");
+        assert_eq!((&told[0]["alerts"][0]["code"], told.len()), (&"LEG_UNREACHABLE".into(), 1));
+        let text = server.send(&Ask::get("/metrics")).await.body;
+        for line in ["bursar_ready 0", "bursar_engine_up 0", "bursar_part_ready{part=\"engine\"} 0"] {
+            assert!(text.lines().any(|one| one == line), "{line} is not in\n{text}");
+        }
+        readiness.well("engine");
+        alerts.check().await;
+        assert_eq!(hook.told()[0]["status"], "over");
+    });
+}
+
+/// As Prometheus' own parser is: each family once, with a type, its samples together, and histograms that add up.
+#[test]
+fn the_metrics_are_what_prometheus_reads() {
+    on_sqlite(async |db| {
+        let server = Server::start(db).await;
+        look_once(&server).await;
+        server.moved(1, &to_spot("1.00")).await;
+        let text = server.send(&Ask::get("/metrics")).await.body;
+        assert!(text.ends_with('\n'));
+        let mut kinds: BTreeMap<&str, &str> = BTreeMap::new();
+        let mut samples: BTreeMap<String, u64> = BTreeMap::new();
+        let mut family = "";
+        for line in text.lines() {
+            if let Some(help) = line.strip_prefix("# HELP ") {
+                family = help.split_once(' ').expect("a help has words").0;
+                assert!(!kinds.contains_key(family), "{family} is there twice");
+            } else if let Some(kind) = line.strip_prefix("# TYPE ") {
+                let (name, kind) = kind.split_once(' ').expect("a type");
+                assert_eq!(name, family);
+                assert!(["counter", "gauge", "histogram"].contains(&kind), "{line}");
+                assert!(kinds.insert(name, kind).is_none());
+            } else {
+                let (name, value) = line.rsplit_once(' ').expect("a value");
+                let plain = name.split('{').next().unwrap();
+                let rest = plain.strip_prefix(family).unwrap_or_else(|| panic!("{line} is not of {family}"));
+                let fits = rest.is_empty() && kinds[family] != "histogram";
+                assert!(
+                    fits || (kinds[family] == "histogram" && ["_bucket", "_sum", "_count"].contains(&rest)),
+                    "{line}"
+                );
+                assert_eq!(kinds[family] == "counter", family.ends_with("_total"), "{line}");
+                let value: f64 = value.parse().expect("a number");
+                assert!(samples.insert(name.to_owned(), value as u64).is_none(), "{name} is there twice");
+            }
+        }
+        assert!(kinds.len() > 15, "{kinds:?}");
+        for (name, _) in kinds.iter().filter(|(_, kind)| **kind == "histogram") {
+            let buckets = samples.iter().filter(|(key, _)| key.starts_with(&format!("{name}_bucket{{")));
+            let most = buckets.map(|(_, value)| *value).max().expect("buckets");
+            assert_eq!(samples[&format!("{name}_bucket{{le=\"+Inf\"}}")], most);
+            assert_eq!(samples[&format!("{name}_count")], most);
+            assert!(most > 0, "{name} has counted nothing");
+        }
+        assert!(text.contains(&format!("bursar_build_info{{version=\"{}\",commit=\"", env!("CARGO_PKG_VERSION"))));
+        assert!(text.contains("bursar_database_connections{pool=\"write\",state=\"most\"} 1"), "{text}");
+    });
+}
+
+/// So that the gauges of open transfers are there.
+async fn look_once(server: &Server) {
+    let every = Duration::from_secs(60);
+    let coordinator = Arc::clone(server.app.intake.coordinator());
+    let intervals = Intervals { check: every, repeat: every, lasting: every };
+    Alerts::new(coordinator, Vec::new(), intervals).check().await;
+}
