@@ -6,6 +6,7 @@
 //! | [`commands`] | one file per command |
 //! | [`treasury`] | the declarative file of `bursar apply` |
 //! | [`config`] | one TOML file plus `BURSAR_…` variables; unknown keys are errors with a suggestion |
+//! | [`paths`] | the settings that name files: where relative ones begin, and what each file must be like |
 //!
 //! Each module uses only those below it; `tests/architecture.rs` holds that.
 //!
@@ -15,6 +16,7 @@
 pub mod cli;
 pub mod commands;
 pub mod config;
+pub mod paths;
 pub mod treasury;
 
 use std::process::ExitCode;

@@ -16,6 +16,7 @@
 //! | [`node`] | the lease on a node number, which a process makes ids with |
 //! | [`pair`] | which spot engine the database belongs to, and how far each knows the other to be |
 //! | [`sqlite_file`] | a SQLite file that another program has written, read as it stands |
+//! | [`copy`] | a whole database, copied to an empty one on either engine |
 //! | [`audit`] | the laws, proven over live data |
 //! | [`faults`] | where a simulation may make a database fail |
 //! | `yardstick` | the bare commit and the plain transfer that the benches compare with; only with the feature `lab` |
@@ -31,6 +32,7 @@ pub mod sql;
 
 pub mod audit;
 pub mod catalog;
+pub mod copy;
 pub mod db;
 pub mod dialect;
 pub mod error;

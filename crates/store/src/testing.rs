@@ -155,6 +155,7 @@ pub async fn prepare_every_statement(db: &TestDb) -> Result<usize, String> {
     let constants = [
         crate::audit::STATEMENTS,
         crate::catalog::STATEMENTS,
+        crate::copy::STATEMENTS,
         crate::dialect::STATEMENTS,
         crate::ledger::accounts::STATEMENTS,
         crate::ledger::adjust::STATEMENTS,

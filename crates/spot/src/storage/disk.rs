@@ -2,7 +2,7 @@
 
 use std::fs::{self, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -45,7 +45,8 @@ impl Disk {
 
     /// Makes the folder and syncs its parent. If the parent was made with it, the folders above are not synced.
     pub fn make_folder(folder: &Path) -> io::Result<()> {
-        fs::create_dir_all(folder)?;
+        // The log has every balance.
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
         match folder.parent().filter(|parent| !parent.as_os_str().is_empty()) {
             Some(parent) => fs::File::open(parent)?.sync_all(),
             None => fs::File::open(".")?.sync_all(),
