@@ -70,7 +70,7 @@ TOML
 "$bursar" migrate >/dev/null
 "$bursar" apply "$root/examples/treasury.toml" >/dev/null
 for asset in USDT BTC BNB TRX; do
-    "$bursar" account open --owner 7 --asset "$asset" >/dev/null
+    "$bursar" account open --user 7 --asset "$asset" >/dev/null
 done
 "$bursar" serve --create-spot >serve.log 2>&1 &
 server=$!

@@ -9,8 +9,8 @@ use terminal::failure::{Exit, Failure};
 #[cfg(feature = "lab")]
 use crate::commands::devnet;
 use crate::commands::{
-    Context, account, adjust, apply, audit, balances, checkpoint, config, journal, migrate, openapi, reconcile, serve,
-    spot, token, transfer, utxo,
+    Context, account, adjust, apply, audit, balances, checkpoint, config, copy, explain, journal, migrate, openapi,
+    reconcile, serve, spot, token, transfer, utxo,
 };
 use crate::config::Config;
 use crate::logs;
@@ -24,7 +24,7 @@ use crate::logs;
 )]
 ///   bursar migrate                         make the database (bursar.toml or BURSAR_DATABASE_URL says where)
 ///   bursar apply examples/treasury.toml    assets, chains, limits
-///   bursar account open --owner 7 --asset USDT
+///   bursar account open --user 7 --asset USDT
 ///   bursar audit                           prove that the books balance
 ///
 /// Exit codes: 0 done, 1 the data is broken, 2 bad input, 3 something outside failed.
@@ -92,9 +92,13 @@ enum Command {
     #[cfg(feature = "lab")]
     #[command(subcommand)]
     Chaos(lab::chaos::Command),
-    /// Check the configuration
+    /// Check the configuration, or write a file to begin with
     #[command(subcommand)]
     Config(ConfigCommand),
+    /// Copy a whole database to an empty one, from SQLite to PostgreSQL or the other way; proven by the audit on both sides
+    Copy(copy::Arguments),
+    /// Print the page of an error code: what happened, why, what to do, and what was changed
+    Explain(explain::Arguments),
     /// Measure speed, as a ratio to a yardstick of the same run
     #[cfg(feature = "lab")]
     #[command(subcommand)]
@@ -114,8 +118,10 @@ enum Command {
 
 #[derive(Debug, Subcommand)]
 enum ConfigCommand {
-    /// Read the configuration as every command would, and show it
+    /// Read the configuration as every command would, show it, and look at every file that it names
     Check,
+    /// Write a configuration file to begin with: every setting with its default and what it is for
+    Init,
 }
 
 pub fn run() -> ExitCode {
@@ -189,6 +195,9 @@ async fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
         #[cfg(feature = "lab")]
         Command::Chaos(command) => lab::chaos::run(command, json).await,
         Command::Config(ConfigCommand::Check) => config::check(&context()?),
+        Command::Config(ConfigCommand::Init) => config::init(cli.config.as_deref(), json),
+        Command::Copy(arguments) => copy::run(arguments, json).await,
+        Command::Explain(arguments) => explain::run(arguments, json),
         #[cfg(feature = "lab")]
         Command::Bench(command) => lab::bench::run(command, json).await,
         // The exit code of the command that it runs is the exit code of this one.

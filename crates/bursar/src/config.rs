@@ -16,6 +16,7 @@ use terminal::failure::Failure;
 use terminal::files::read_text;
 use toml::{Table, Value};
 
+use crate::paths;
 pub use http::Http;
 pub use reports::{Alerts, Log, LogFormat, LogLevel};
 
@@ -192,12 +193,21 @@ impl Config {
             None => Some(PathBuf::from(DEFAULT_FILE)).filter(|file| file.exists()),
         };
         let config: Self = match &file {
-            Some(file) => read_toml(file, "CONFIG_INVALID")?,
+            Some(file) => read_toml::<Self>(file, "CONFIG_INVALID")?.beside(file)?,
             None => Self::default(),
         };
         let config = config.with_environment(environment)?;
         config.check()?;
         Ok((config, file))
+    }
+
+    /// The same configuration, with its relative paths beginning in the folder of the file that it was read from.
+    fn beside(self, file: &Path) -> Result<Self, Failure> {
+        let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let Some(folder) = folder else { return Ok(self) };
+        let mut table = Table::try_from(&self).map_err(|error| internal(&error))?;
+        paths::resolve(&mut table, folder);
+        table.try_into().map_err(|error| internal(&error))
     }
 
     fn with_environment(self, environment: impl Iterator<Item = (String, String)>) -> Result<Self, Failure> {
@@ -227,7 +237,8 @@ impl Config {
     fn check(&self) -> Result<(), Failure> {
         let refuse = |message: &str, hint: &str| Err(Failure::bad_input("CONFIG_INVALID", message, hint));
         if let Err(error) = describe_url(&self.database.url) {
-            return refuse("database.url is not a database URL", error.hint());
+            let cause = std::error::Error::source(&error).map_or_else(String::new, |cause| format!(": {cause}"));
+            return refuse(&format!("database.url is not a database URL{cause}"), error.hint());
         }
         if !(1..=1_000).contains(&self.database.max_connections) {
             return refuse("database.max_connections must be 1 to 1000", "16 is a good start");
@@ -516,6 +527,7 @@ mod tests {
             ("[database]\nurl = \"mysql://x\"", &[]),
             ("[database]\nurl = \"postgres://h:99999/x\"", &[]),
             ("[database]\nurl = \"postgres://h/x?sslmode=bogus\"", &[]),
+            ("[database]\nurl = \"postgres://h/x?sslmod=verify-full\"", &[]),
             ("[database]\nurl = \"sqlite://x.db?mode=nonsense\"", &[]),
             ("[database]\nurl = \"sqlite::memory:\"", &[]),
             ("[database]\nurl = \"sqlite://\"", &[]),
@@ -547,7 +559,7 @@ mod tests {
     #[test]
     fn a_password_is_never_shown() {
         for (url, shown) in [
-            ("postgres://ann:secret@db/x?a=b", "postgres://ann@db:5432/x"),
+            ("postgres://ann:secret@db/x?sslmode=require", "postgres://ann@db:5432/x"),
             ("postgres://ann:se%3Fcret@db:99/x", "postgres://ann@db:99/x"),
             ("postgres://ann@db/x?password=secret", "postgres://ann@db:5432/x"),
             ("sqlite://x.db", "sqlite://x.db"),

@@ -7,6 +7,7 @@
 //! | [`treasury`] | the declarative file of `bursar apply` |
 //! | [`logs`] | where events go, and which |
 //! | [`config`] | one TOML file plus `BURSAR_…` variables; unknown keys are errors with a suggestion |
+//! | [`paths`] | the settings that name files: where relative ones begin, and what each file must be like |
 //!
 //! Each module uses only those below it; `tests/architecture.rs` holds that.
 //!
@@ -17,6 +18,7 @@ pub mod cli;
 pub mod commands;
 pub mod config;
 pub mod logs;
+pub mod paths;
 pub mod treasury;
 
 use std::process::ExitCode;

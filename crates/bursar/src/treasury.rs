@@ -8,7 +8,9 @@ use domain::{
 };
 use serde::Deserialize;
 use store::catalog::Catalog;
+use store::utxo::Network;
 use terminal::failure::Failure;
+use toml::{Table, Value};
 
 use crate::config::parse_toml;
 
@@ -105,7 +107,7 @@ fn bad(place: &str, problem: impl std::fmt::Display, hint: &str) -> Failure {
 
 /// Reads a treasury file; `known` are the assets already in the database, which a listing may name too.
 pub fn parse(text: &str, name: &str, known: &BTreeMap<Symbol, Asset>) -> Result<Catalog, Failure> {
-    let file: File = parse_toml(text, name, CODE)?;
+    let file: File = parse_toml(text, name, CODE).map_err(|failure| all_missing(text, name).unwrap_or(failure))?;
     let mut catalog = Catalog::default();
     for (symbol, entry) in &file.assets {
         let asset = asset(&format!("assets.{symbol}"), symbol, entry)?;
@@ -124,6 +126,44 @@ pub fn parse(text: &str, name: &str, known: &BTreeMap<Symbol, Asset>) -> Result<
         }
     }
     Ok(catalog)
+}
+
+/// What every entry must say. The types above are what is believed; this list only lets an author see all at once.
+const REQUIRED: [(&str, &[&str]); 3] = [
+    ("assets", &["precision", "min_transfer", "max_transfer", "daily_transfer"]),
+    ("chains", &["kind", "network", "confirmations"]),
+    ("on_chain", &["asset", "chain", "decimals", "min_deposit"]),
+];
+
+/// Every field that is missing, where the file is good TOML and has no name that is not known. `None`: that is not what is
+/// wrong with it.
+fn all_missing(text: &str, name: &str) -> Option<Failure> {
+    let table: Table = text.parse().ok()?;
+    let mut missing = Vec::new();
+    for (section, fields) in REQUIRED {
+        let entries: Vec<(String, &Value)> = match table.get(section) {
+            Some(Value::Table(entries)) => {
+                entries.iter().map(|(key, entry)| (format!("{section}.{key}"), entry)).collect()
+            }
+            Some(Value::Array(entries)) => {
+                entries.iter().enumerate().map(|(at, entry)| (format!("{section}, entry {}", at + 1), entry)).collect()
+            }
+            _ => Vec::new(),
+        };
+        for (place, entry) in entries {
+            let entry = entry.as_table()?;
+            let optional = ["status", "internal_transfer", "contract"];
+            if entry.keys().any(|key| !fields.contains(&key.as_str()) && !optional.contains(&key.as_str())) {
+                return None;
+            }
+            let absent: Vec<&str> = fields.iter().copied().filter(|field| !entry.contains_key(*field)).collect();
+            if !absent.is_empty() {
+                missing.push(format!("{place}: {}", absent.join(", ")));
+            }
+        }
+    }
+    let message = format!("{name}: fields are missing: {}", missing.join("; "));
+    (!missing.is_empty()).then(|| Failure::bad_input(CODE, message, "examples/treasury.toml has them all"))
 }
 
 fn asset(place: &str, symbol: &str, entry: &AssetEntry) -> Result<Asset, Failure> {
@@ -153,10 +193,13 @@ fn chain(place: &str, name: &str, entry: &ChainEntry) -> Result<Chain, Failure> 
     let kind = ChainKind::from(entry.kind);
     let known = match kind {
         ChainKind::Evm => entry.network.parse::<u64>().is_ok_and(|id| id > 0 && !entry.network.starts_with('+')),
-        ChainKind::Bitcoin | ChainKind::Tron => ["mainnet", "testnet", "regtest"].contains(&entry.network.as_str()),
+        // By the names of `bursar utxo create --network`.
+        ChainKind::Bitcoin => Network::ALL.iter().any(|network| network.name() == entry.network),
+        ChainKind::Tron => ["mainnet", "testnet", "regtest"].contains(&entry.network.as_str()),
     };
     if !known {
-        let hint = "an EVM chain id such as \"56\", or mainnet, testnet or regtest";
+        let hint =
+            "an EVM chain id such as \"56\"; else mainnet, testnet or regtest, of Bitcoin also testnet4 or signet";
         return Err(bad(place, format!("there is no {} network {:?}", kind.as_str(), entry.network), hint));
     }
     if !(1..=100_000).contains(&entry.confirmations) {
@@ -279,6 +322,25 @@ min_deposit = "1"
         assert_eq!(failure.hint, "did you mean min_deposit?");
         let failure = read(&GOOD.replace("[[on_chain]]", "[[onchain]]")).expect_err("a typo");
         assert_eq!(failure.hint, "did you mean on_chain?");
+    }
+
+    #[test]
+    fn all_that_is_missing_is_said_at_once() {
+        let bare = "[assets.USDT]\nprecision = 6\n[chains.bsc]\nkind = \"evm\"\n[[on_chain]]\nasset = \"USDT\"\n";
+        let failure = read(bare).expect_err("a good deal");
+        assert_eq!(
+            failure.messages,
+            ["treasury.toml: fields are missing: assets.USDT: min_transfer, max_transfer, daily_transfer; \
+              chains.bsc: network, confirmations; on_chain, entry 1: chain, decimals, min_deposit"]
+        );
+        // The list knows every field without which an entry is not read.
+        for field in REQUIRED.iter().flat_map(|(_, fields)| fields.iter()) {
+            let lines: Vec<&str> = GOOD.lines().filter(|line| !line.starts_with(&format!("{field} = "))).collect();
+            let failure = read(&lines.join("\n")).expect_err(field);
+            assert!(failure.messages[0].contains(&format!(": {field}")), "{field}: {:?}", failure.messages);
+        }
+        let lines: Vec<&str> = GOOD.lines().filter(|line| !line.starts_with("contract")).collect();
+        read(&lines.join("\n")).expect("all else may be left out");
     }
 
     #[test]

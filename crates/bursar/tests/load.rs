@@ -1,6 +1,7 @@
 //! `bursar load` against the plain server: every answer is looked at, and what is not as expected is told.
 
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
@@ -32,8 +33,10 @@ fn clients_move_money_in_and_out_and_say_what_they_did_not_expect() {
         assert!(output.expect("bursar runs").status.success());
     }
     let [secret, other, spot] = ["secret", "other", "spot"].map(|name| text(&folder.path().join(name)));
-    std::fs::write(&secret, [b'a'; 32]).expect("written");
-    std::fs::write(&other, [b'b'; 32]).expect("written");
+    for (file, byte) in [(&secret, b'a'), (&other, b'b')] {
+        std::fs::write(file, [byte; 32]).expect("written");
+        std::fs::set_permissions(file, std::fs::Permissions::from_mode(0o600)).expect("a mode");
+    }
     let mut server = bursar(&["drill", "plain", "--database-url", &url, "--secret-file", &secret, "--spot", &spot])
         .args(["--users", "8"])
         .stdout(Stdio::piped())

@@ -1,6 +1,7 @@
 //! `bursar spot` as a person or a script would use it.
 
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::LazyLock;
@@ -9,13 +10,19 @@ use serde_json::Value;
 
 const ROLES: [&str; 4] = ["coordinator", "order-engine", "operator", "observer"];
 
+/// A secret is refused when others may read it.
+fn write_private(file: &Path, text: &str) {
+    std::fs::write(file, text).expect("written");
+    std::fs::set_permissions(file, std::fs::Permissions::from_mode(0o600)).expect("a mode");
+}
+
 /// A file of credentials, with a line for each role.
 fn credentials() -> &'static str {
     static FILE: LazyLock<(tempfile::TempDir, String)> = LazyLock::new(|| {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("spot.credentials");
         let lines: String = ROLES.iter().map(|role| format!("{role} {role}-of-the-tests\n")).collect();
-        std::fs::write(&file, lines).expect("written");
+        write_private(&file, &lines);
         let file = file.to_str().expect("text").to_owned();
         (folder, file)
     });
@@ -226,6 +233,19 @@ fn verify_names_the_file_and_the_offset_of_the_damage() {
     }
 }
 
+/// It waited half a minute, and then said that nobody knew what had been done.
+#[test]
+fn a_closed_port_is_said_at_once_and_nothing_is_sent() {
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address");
+    let served = Served { child: Command::new("true").spawn().expect("it starts"), address: closed.to_string() };
+    let output = served.send_raw(r#"{"kind":"deposit","user":7,"asset":1,"amount":"500"}"#, &[]);
+    let (code, message) = error(&output, 3);
+    assert!(code == "SPOT_UNREACHABLE" && message.contains("refused"), "{code}: {message}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "", "no line was given an id");
+    let output = run(&["spot", "snapshot", "--connect", &served.address, "--json"]);
+    assert_eq!(error(&output, 3).0, "SPOT_UNREACHABLE");
+}
+
 #[test]
 fn wrong_things_typed_get_a_code_and_a_hint() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -256,10 +276,10 @@ fn wrong_things_typed_get_a_code_and_a_hint() {
         ("admin one-token-as-it-was-before\n", "line 1: there is no such role"),
         ("observer short\n", "line 1: a token has between 16 and 256 bytes"),
     ] {
-        std::fs::write(name, text).expect("written");
+        write_private(Path::new(name), text);
         bad(&["--credentials", name], expected);
     }
-    std::fs::write(name, "observer only-an-observer-here\n").expect("written");
+    write_private(Path::new(name), "observer only-an-observer-here\n");
     let none = error(&run(&["spot", "send", "--json", "--credentials", name]), 2);
     assert_eq!(none.0, "SPOT_CREDENTIALS_INVALID");
     assert!(none.1.contains("no line for the role coordinator"), "{}", none.1);
@@ -275,7 +295,10 @@ fn wrong_things_typed_get_a_code_and_a_hint() {
     }
     let entries: Vec<_> = std::fs::read_dir(folder.path()).expect("a folder").collect();
     assert!(entries.len() <= 1, "nothing but the lock was made: {entries:?}");
-    let nobody = bursar(&["spot", "send", "--json", "--connect", "127.0.0.1:1", "--timeout", "1"])
+    // Something listens, and says nothing.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = silent.local_addr().expect("an address").to_string();
+    let nobody = bursar(&["spot", "send", "--json", "--connect", &address, "--timeout", "1"])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

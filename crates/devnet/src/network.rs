@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use domain::Clock;
+use domain::{Clock, Timestamp};
 
 use super::bitcoin::BitcoinDevnet;
 use super::evm::EvmDevnet;
@@ -62,9 +62,13 @@ impl Devnet {
     }
 }
 
+/// So many blocks are there from the beginning: enough for the reorganisation that `bursar devnet --help` shows, and on TRON for all
+/// that is not solidified yet.
+const FIRST_BLOCKS: u64 = 24;
+
 async fn serve<M: Model>(
     what: &'static str,
-    model: M,
+    mut model: M,
     port: u16,
     settings: &DevnetSettings,
     clock: &Arc<dyn Clock>,
@@ -75,6 +79,8 @@ async fn serve<M: Model>(
         port => loopback(port.saturating_add(number)),
     });
     let addresses: Vec<SocketAddr> = addresses.collect();
+    // All but the last follow on the first in its own time.
+    model.mine(FIRST_BLOCKS - 1, Timestamp::from_micros(0));
     let served = Served::start(model, &addresses, Arc::clone(clock)).await;
     let mut served = served.map_err(|source| CannotServe { what, port, count, source })?;
     // The chains begin on a fixed day. Whoever counts from the newest block's time, as TRON's clients do, counts from now.

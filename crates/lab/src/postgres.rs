@@ -106,7 +106,8 @@ impl PrivatePostgres {
             command.stdout(log.try_clone()?).stderr(log);
             // A group of its own: Ctrl-C must stop the programs that use the server before the server.
             command.process_group(0);
-            end_with_parent(&mut command);
+            // Its own handler answers this one by stopping every session.
+            end_with_parent(&mut command, Signal::QUIT);
             command.spawn()
         };
         self.server = Some(start().map_err(|error| failed("the server did not start", &error))?);
@@ -200,12 +201,26 @@ fn log_error(what: &str, result: io::Result<()>) {
     }
 }
 
-/// The kernel stops the new process when the thread that starts it is gone, even by SIGKILL.
-#[allow(unsafe_code, reason = "pre_exec is unsafe by signature; prctl is the one call made there")]
-pub fn end_with_parent(command: &mut Command) {
-    // SAFETY: between fork and exec only async-signal-safe calls are allowed; prctl(2) is one, and allocates nothing.
+/// The kernel sends the new process this signal when the thread that starts it is gone, even by SIGKILL. A process of ours is
+/// sent SIGKILL, which nothing ignores: a shell starts what it runs in the background with SIGQUIT ignored, and children
+/// inherit that.
+///
+/// The other way would be a pipe that the children watch. It works on every Unix, but only with children that were written for
+/// it, and not while one of them hangs; the kernel's way needs nothing of the child.
+#[allow(unsafe_code, reason = "pre_exec is unsafe by signature; prctl and getppid are the calls made there")]
+pub fn end_with_parent(command: &mut Command, signal: Signal) {
+    let parent = rustix::process::getpid();
+    // SAFETY: between fork and exec only async-signal-safe calls are allowed; prctl(2) and getppid(2) are such, and allocate
+    // nothing.
     unsafe {
-        command.pre_exec(|| Ok(rustix::process::set_parent_process_death_signal(Some(Signal::QUIT))?));
+        command.pre_exec(move || {
+            rustix::process::set_parent_process_death_signal(Some(signal))?;
+            // A parent that died before this was asked for sends nothing any more.
+            match rustix::process::getppid() {
+                Some(now) if now == parent => Ok(()),
+                _ => Err(io::ErrorKind::BrokenPipe.into()),
+            }
+        });
     }
 }
 

@@ -1,11 +1,11 @@
 //! `Db`, a database of either engine, and `Tx`, a transaction on it.
 
 mod pools;
+mod url;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
-use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, RwLock};
 use std::task::{Context, Poll};
@@ -15,8 +15,8 @@ use domain::random::Random;
 use domain::{AccountId, AssetId};
 #[cfg(feature = "lab")]
 use sqlx::pool::PoolConnection;
-use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
-use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous};
+use sqlx::postgres::{PgPool, PgPoolOptions};
+use sqlx::sqlite::{SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous};
 use sqlx::{ConnectOptions, Connection, PgConnection, Postgres, SqlStr, Sqlite, Transaction};
 use tokio::runtime::Handle;
 
@@ -27,6 +27,8 @@ use crate::faults::{Faults, Point};
 use crate::sql::Sql;
 
 pub use pools::PoolUse;
+pub use url::{NamedFile, describe_url, files_of_url, percent_encoded, resolve_url, sqlite_url};
+use url::{parse_postgres, parse_sqlite};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Engine {
@@ -280,49 +282,6 @@ pub(crate) enum Line {
     Sqlite(PoolConnection<Sqlite>),
 }
 
-fn parse_postgres(url: &str) -> Result<PgConnectOptions, StoreError> {
-    PgConnectOptions::from_str(url).map_err(|error| StoreError::BadUrl(Some(error)))
-}
-
-/// Only files: a database in memory would forget what it acknowledged.
-fn parse_sqlite(url: &str) -> Result<SqliteConnectOptions, StoreError> {
-    let (path, query) = url.split_once('?').unwrap_or((url, ""));
-    let path = path.trim_start_matches("sqlite:").trim_start_matches("//");
-    if path.is_empty() || path.starts_with(":memory:") || query.split('&').any(|pair| pair == "mode=memory") {
-        return Err(StoreError::BadUrl(None));
-    }
-    SqliteConnectOptions::from_str(url).map_err(|error| StoreError::BadUrl(Some(error)))
-}
-
-/// A URL as it may be shown: made from its parsed parts, without password or options. Says so when it is no good.
-pub fn describe_url(url: &str) -> Result<String, StoreError> {
-    match Engine::of_url(url).ok_or(StoreError::BadUrl(None))? {
-        Engine::Postgres => {
-            let parsed = parse_postgres(url)?;
-            let place = parsed.get_socket().map_or_else(
-                || format!("{}:{}", parsed.get_host(), parsed.get_port()),
-                |folder| folder.display().to_string(),
-            );
-            let database = parsed.get_database().unwrap_or_default();
-            Ok(format!("postgres://{}@{place}/{database}", parsed.get_username()))
-        }
-        Engine::Sqlite => Ok(format!("sqlite://{}", parse_sqlite(url)?.get_filename().display())),
-    }
-}
-
-/// The URL of a SQLite file, whatever characters its path has.
-pub fn sqlite_url(file: &Path) -> String {
-    format!("sqlite://{}", percent_encoded(file))
-}
-
-/// A path as a part of a URL.
-pub fn percent_encoded(path: &Path) -> String {
-    use std::os::unix::ffi::OsStrExt;
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/-_.~".contains(&byte);
-    let encode = |byte: &u8| if plain(*byte) { char::from(*byte).to_string() } else { format!("%{byte:02X}") };
-    path.as_os_str().as_bytes().iter().map(encode).collect()
-}
-
 async fn connect_postgres(url: &str, options: &Options) -> Result<PgPool, StoreError> {
     let connect =
         parse_postgres(url)?.disable_statement_logging().application_name("bursar").options(dialect::POSTGRES_SETTINGS);
@@ -395,6 +354,7 @@ async fn connect_sqlite(url: &str, options: &Options) -> Result<Pools, StoreErro
         && let Some(folder) = connect.get_filename().parent().map(PathBuf::from)
     {
         tokio::fs::create_dir_all(folder).await.map_err(|error| StoreError::Unavailable(error.into()))?;
+        make_private(connect.get_filename()).await?;
     }
     // SQLite ends a transaction by itself when its commit fails (a full disk, say), and sqlx does not learn of it. Such
     // a connection is thrown away when it is next wanted.
@@ -407,6 +367,17 @@ async fn connect_sqlite(url: &str, options: &Options) -> Result<Pools, StoreErro
     let reader = pool(options.max_connections).connect_lazy_with(connect.clone().create_if_missing(false));
     let writer = pool(1).connect_with(connect).await?;
     Ok(Pools::Sqlite { writer, reader })
+}
+
+/// Makes the file, if there is none, before SQLite does: only its owner may read every balance. SQLite gives the files of
+/// its log the same mode.
+async fn make_private(file: &Path) -> Result<(), StoreError> {
+    let made = tokio::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(file).await;
+    match made {
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) => Err(StoreError::Unavailable(error.into())),
+    }
 }
 
 /// A transaction on either engine. Dropped without a commit it is rolled back.

@@ -17,6 +17,7 @@
 //! | [`pair`] | which spot engine the database belongs to, and how far each knows the other to be |
 //! | [`clock`] | the database's own clock, to be compared with ours |
 //! | [`sqlite_file`] | a SQLite file that another program has written, read as it stands |
+//! | [`copy`] | a whole database, copied to an empty one on either engine |
 //! | [`audit`] | the laws, proven over live data |
 //! | [`faults`] | where a simulation may make a database fail |
 //! | `yardstick` | the bare commit and the plain transfer that the benches compare with; only with the feature `lab` |
@@ -33,6 +34,7 @@ pub mod sql;
 pub mod audit;
 pub mod catalog;
 pub mod clock;
+pub mod copy;
 pub mod db;
 pub mod dialect;
 pub mod error;

@@ -37,7 +37,7 @@ migrations! {
 }
 
 impl Migration {
-    const fn text(&self, engine: Engine) -> &'static str {
+    pub(crate) const fn text(&self, engine: Engine) -> &'static str {
         match engine {
             Engine::Postgres => self.postgres,
             Engine::Sqlite => self.sqlite,

@@ -160,6 +160,7 @@ pub async fn prepare_every_statement(db: &TestDb) -> Result<usize, String> {
         crate::audit::STATEMENTS,
         crate::catalog::STATEMENTS,
         crate::clock::STATEMENTS,
+        crate::copy::STATEMENTS,
         crate::dialect::STATEMENTS,
         crate::ledger::accounts::STATEMENTS,
         crate::ledger::adjust::STATEMENTS,

@@ -52,7 +52,8 @@ impl Failure {
             warn(body);
         } else {
             let message = self.messages.join(": ");
-            warn(format!("error {}: {message}\n  hint: {}\n  help: {}", self.code, self.hint, self.page()));
+            let (code, hint, page) = (&self.code, &self.hint, self.page());
+            warn(format!("error {code}: {message}\n  hint: {hint}\n  help: {page}, or: bursar explain {code}"));
         }
         ExitCode::from(self.exit as u8)
     }

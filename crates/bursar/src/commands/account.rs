@@ -23,18 +23,22 @@ pub struct Arguments {
     list: List,
 }
 
+/// As many accounts are listed at once, unless asked for otherwise.
+const PAGE: i64 = 50;
+
 #[derive(Debug, clap::Args)]
 struct List {
     /// Only the accounts of this user (0: the house)
-    #[arg(long, conflicts_with = "asset")]
-    owner: Option<i64>,
+    #[arg(long, alias = "owner", conflicts_with = "asset")]
+    user: Option<i64>,
     /// Only the accounts in this asset, such as USDT
     #[arg(long)]
     asset: Option<String>,
     /// Only ids above this one: the next page
     #[arg(long, default_value_t = i64::MIN, hide_default_value = true, allow_negative_numbers = true)]
     after: i64,
-    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(i64).range(1..=10_000))]
+    /// How many at once
+    #[arg(long, default_value_t = PAGE, value_parser = clap::value_parser!(i64).range(1..=10_000))]
     limit: i64,
 }
 
@@ -43,8 +47,8 @@ enum Change {
     /// Open a user's funding account, or find it
     Open {
         /// The user's number
-        #[arg(long, allow_negative_numbers = true)]
-        owner: i64,
+        #[arg(long, alias = "owner", allow_negative_numbers = true)]
+        user: i64,
         /// The asset, such as USDT
         #[arg(long)]
         asset: String,
@@ -73,7 +77,7 @@ pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
     let db = context.open().await?;
     let done = match &arguments.change {
         None => list(context, &db, &arguments.list).await,
-        Some(Change::Open { owner, asset }) => open(context, &db, *owner, asset).await,
+        Some(Change::Open { user, asset }) => open(context, &db, *user, asset).await,
         Some(Change::Freeze(change)) => set_status(context, &db, change, AccountStatus::Frozen).await,
         Some(Change::Disable(change)) => set_status(context, &db, change, AccountStatus::Disabled).await,
         Some(Change::Activate(change)) => set_status(context, &db, change, AccountStatus::Active).await,
@@ -83,13 +87,18 @@ pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
 }
 
 async fn list(context: &Context, db: &Db, wanted: &List) -> CommandResult {
-    let filter = match (wanted.owner, &wanted.asset) {
+    let filter = match (wanted.user, &wanted.asset) {
         (Some(owner), _) => AccountFilter::Owner(owner),
         (None, Some(asset)) => AccountFilter::Asset(known_asset(db, asset).await?.1.to_string()),
         (None, None) => AccountFilter::All,
     };
     let mut tx = db.read().await?;
-    let mut accounts = list_accounts(&mut tx, &filter, wanted.after, wanted.limit).await?;
+    // One more than is shown: only then is there a next page.
+    let mut accounts = list_accounts(&mut tx, &filter, wanted.after, wanted.limit + 1).await?;
+    accounts.sort_by_key(|account| account.id);
+    let shown = usize::try_from(wanted.limit).unwrap_or(usize::MAX);
+    let more = accounts.len() > shown;
+    accounts.truncate(shown);
     let system = if accounts.iter().any(|account| account.id < 0) {
         balances::system_balances(&mut tx).await?
     } else {
@@ -99,7 +108,6 @@ async fn list(context: &Context, db: &Db, wanted: &List) -> CommandResult {
         ..0 => system.get(&AccountId(account.id)).copied().unwrap_or(0),
         0.. => i128::from(account.available),
     };
-    accounts.sort_by_key(|account| account.id);
     let rows: Vec<(AccountListing, String, String)> = accounts
         .into_iter()
         .map(|account| {
@@ -118,8 +126,7 @@ async fn list(context: &Context, db: &Db, wanted: &List) -> CommandResult {
             })
         })
         .collect();
-    let next =
-        (rows.len() == usize::try_from(wanted.limit).unwrap_or(0)).then(|| rows.last().map(|row| row.0.id)).flatten();
+    let next = more.then(|| rows.last().map(|row| row.0.id)).flatten();
     context.print(&json!({ "accounts": body, "next_after": next }), || {
         let cells: Vec<Vec<String>> = rows
             .iter()
@@ -141,7 +148,13 @@ async fn list(context: &Context, db: &Db, wanted: &List) -> CommandResult {
         if cells.is_empty() {
             return "no accounts".to_owned();
         }
-        let more = next.map_or_else(String::new, |id| format!("\nmore: --after {id}"));
+        let filter = match (wanted.user, &wanted.asset) {
+            (Some(user), _) => format!(" --user {user}"),
+            (None, Some(asset)) => format!(" --asset {asset}"),
+            (None, None) => String::new(),
+        };
+        let limit = if wanted.limit == PAGE { String::new() } else { format!(" --limit {}", wanted.limit) };
+        let more = next.map_or_else(String::new, |id| format!("\nmore: bursar account{filter} --after {id}{limit}"));
         format!("{}{more}", table(&header, &[0, 1, 5, 6], &cells))
     });
     Ok(())
@@ -166,6 +179,7 @@ async fn open(context: &Context, db: &Db, owner: i64, asset: &str) -> CommandRes
         Failure::bad_input("INVALID_USER", format!("{owner} is no user"), "a user's number is 1 or more")
     })?;
     let (asset_id, symbol) = known_asset(db, asset).await?;
+    let known = list_accounts(&mut db.read().await?, &AccountFilter::Owner(owner), 0, i64::MAX).await?;
     let opened = db.open(&[NewAccount::funding(user, asset_id)], SystemClock.now()).await?;
     let Some(Opened::Account(id)) = opened.first() else {
         return Err(Failure::bad_input(
@@ -174,8 +188,14 @@ async fn open(context: &Context, db: &Db, owner: i64, asset: &str) -> CommandRes
             "list the assets again",
         ));
     };
-    context.print(&json!({ "id": id.0, "owner": owner, "kind": "funding", "asset": symbol.as_str() }), || {
-        format!("account {id}: funding of user {owner} in {symbol}")
+    let before = known.iter().find(|account| account.id == id.0);
+    let body = json!({
+        "id": id.0, "owner": owner, "kind": "funding", "asset": symbol.as_str(), "existed": before.is_some(),
+    });
+    context.print(&body, || {
+        let existed =
+            before.map_or_else(String::new, |account| format!(", which was there already ({})", account.status));
+        format!("account {id}: funding of user {owner} in {symbol}{existed}")
     });
     Ok(())
 }

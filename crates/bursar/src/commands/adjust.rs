@@ -167,7 +167,7 @@ fn outcome(wanted: &Adjustment, asset: &Asset, adjusted: &Adjusted) -> Result<&'
             Err(Failure::bad_input(difference.code(), format!("{key}: {difference}"), hint))
         }
         Adjusted::NoAccount(party @ Party::User(user)) => {
-            let hint = format!("bursar account open --owner {} --asset {}", user.get(), asset.symbol);
+            let hint = format!("bursar account open --user {} --asset {}", user.get(), asset.symbol);
             Err(Failure::bad_input("ACCOUNT_NOT_FOUND", format!("there is no {party} in {}", asset.symbol), hint))
         }
         Adjusted::NoAccount(party @ Party::House(_)) => {

@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use domain::ledger::Outcome as Decided;
 use domain::{Asset, AssetId, Timestamp};
 use serde_json::json;
+use store::Tx;
 use store::catalog::read_assets;
-use store::ledger::journal::{MovementFilter, list_movements};
+use store::ledger::journal::{AccountFilter, MovementFilter, list_accounts, list_movements};
 use store::ledger::row::MovementRow;
-use terminal::failure::CommandResult;
+use terminal::failure::{CommandResult, Failure};
 use terminal::output::table;
 
 use super::{Context, decimal};
@@ -38,6 +39,10 @@ pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
     let mut tx = db.read().await?;
     let assets = read_assets(&mut tx).await?;
     let page = list_movements(&mut tx, &filter, arguments.before, arguments.limit).await?;
+    if let (Some(id), true) = (arguments.account, page.movements.is_empty()) {
+        // No movements of an account, and no account, are two things.
+        check_account(&mut tx, id).await?;
+    }
     drop(tx);
     db.close().await;
     let lines: Vec<Line<'_>> = page.movements.iter().map(|row| Line::new(row, &assets)).collect();
@@ -52,6 +57,15 @@ pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
         format!("{}{more}", table(&header, &[0, 3, 6, 7, 8], &cells))
     });
     Ok(())
+}
+
+async fn check_account(tx: &mut Tx, id: i64) -> CommandResult {
+    let next = list_accounts(tx, &AccountFilter::All, id.saturating_sub(1), 1).await?;
+    if next.first().is_some_and(|account| account.id == id) {
+        return Ok(());
+    }
+    let hint = "bursar account lists the accounts; those of one user: bursar account --user 7";
+    Err(Failure::bad_input("ACCOUNT_NOT_FOUND", format!("there is no account {id}"), hint))
 }
 
 /// A row with its numbers turned into words.

@@ -8,8 +8,10 @@ pub mod audit;
 pub mod balances;
 pub mod checkpoint;
 pub mod config;
+pub mod copy;
 #[cfg(feature = "lab")]
 pub mod devnet;
+pub mod explain;
 pub mod journal;
 pub mod migrate;
 pub mod openapi;

@@ -22,7 +22,7 @@ use spot::service::{Ended, Limits};
 use store::Db;
 use terminal::clock::SystemClock;
 use terminal::failure::{CommandResult, Failure};
-use terminal::files::read_secret;
+use terminal::files::{read_secret, read_text};
 use terminal::output::say;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -330,15 +330,16 @@ async fn bind(name: &str, address: &str) -> Result<(TcpListener, SocketAddr), Fa
 fn verifier(config: &Config) -> Result<Verifier, Failure> {
     let auth = &config.auth;
     let mut keys = Keys::default();
-    let hint = "head -c 48 /dev/urandom | base64 > jwt.secret; then auth.hs256_secret_file = \"jwt.secret\"";
+    let hint =
+        "(umask 077; head -c 48 /dev/urandom | base64 > jwt.secret); then auth.hs256_secret_file = \"jwt.secret\"";
     let bad = |error: &server::auth::KeyError| Failure::bad_input("AUTH_KEYS_INVALID", error.to_string(), hint);
     if !auth.hs256_secret_file.is_empty() {
         let kid = Some(auth.hs256_kid.as_str()).filter(|kid| !kid.is_empty());
         keys.add_hs256(kid, read_secret(Path::new(&auth.hs256_secret_file))?).map_err(|error| bad(&error))?;
     }
     if !auth.jwks_file.is_empty() {
-        let text = read_secret(Path::new(&auth.jwks_file))?;
-        keys.add_jwks(&String::from_utf8_lossy(&text)).map_err(|error| {
+        let text = read_text(Path::new(&auth.jwks_file))?;
+        keys.add_jwks(&text).map_err(|error| {
             let hint = "auth.jwks_file holds public keys: RSA for RS256, Ed25519 for EdDSA";
             Failure::bad_input("AUTH_KEYS_INVALID", format!("{}: {error}", auth.jwks_file), hint)
         })?;
@@ -429,8 +430,8 @@ impl Remote {
             Some((bind("spot.address", &config.spot.address).await?.0, credentials))
         };
         let folder = Path::new(&config.spot.folder);
-        let (engine, found) =
-            spot_command::serve::open(folder, arguments.create_spot, &settings, Limits::default(), json)?;
+        let opened = spot_command::serve::open(folder, arguments.create_spot, &settings, Limits::default(), json);
+        let (engine, found) = opened.map_err(with_flags_of_serve)?;
         spot_command::serve::greet(&found, json);
         let serving =
             listener.map(|(listener, known)| tokio::spawn(Server::new(listener, engine.clone(), known).run()));
@@ -475,6 +476,17 @@ impl Remote {
             serving.abort();
         }
     }
+}
+
+/// The engine's own command has other flags than this one.
+fn with_flags_of_serve(mut failure: Failure) -> Failure {
+    let hint = match failure.code.as_ref() {
+        "SPOT_LOG_MISSING" => "check spot.folder; for a new and empty engine say --create-spot",
+        "SPOT_LOG_EXISTS" => "leave out --create-spot",
+        _ => return failure,
+    };
+    hint.clone_into(&mut failure.hint);
+    failure
 }
 
 pub fn spot_settings(config: &Config) -> spot::Settings {

@@ -26,7 +26,8 @@ pub struct Arguments {
 pub fn run(context: &Context, arguments: &Arguments) -> CommandResult {
     let auth = &context.config.auth;
     if auth.hs256_secret_file.is_empty() {
-        let hint = "head -c 48 /dev/urandom | base64 > jwt.secret; then auth.hs256_secret_file = \"jwt.secret\"";
+        let hint =
+            "(umask 077; head -c 48 /dev/urandom | base64 > jwt.secret); then auth.hs256_secret_file = \"jwt.secret\"";
         return Err(Failure::bad_input("AUTH_KEYS_INVALID", "auth.hs256_secret_file is not set", hint));
     }
     let secret = read_secret(Path::new(&auth.hs256_secret_file))?;

@@ -16,7 +16,7 @@ fn a_wallet_is_made_once_and_a_script_has_one_owner() {
     let shell = Shell::with_wallet();
     let made = shell.json(&["utxo", "create", "hot", "--network", "regtest"]);
     assert_eq!(made, json!({ "id": 1, "wallet": "hot", "network": "regtest" }), "the same name is the same wallet");
-    shell.code("UTXO_OTHER_NETWORK", &["utxo", "create", "cold", "--network", "bitcoin"]);
+    shell.code("UTXO_OTHER_NETWORK", &["utxo", "create", "cold", "--network", "mainnet"]);
     shell.ok(&["utxo", "create", "cold", "--network", "regtest"]);
     shell.code("UTXO_ADDRESS_TAKEN", &["utxo", "address", "add", "cold", "--address", RECEIVING]);
     shell.code("UTXO_ADDRESS_TAKEN", &["utxo", "address", "add", "hot", "--account", "1", "--address", RECEIVING]);
@@ -349,7 +349,7 @@ fn a_damaged_row_is_found() {
     expect![[r#"
         error UTXO_BROKEN: not as the facts say: 1 row; the first: totals of wallet hot, account 1 has 25000001/1 and 0/0 instead of 25000000/1 and 0/0
           hint: stop the writers, keep the database as it is, and compare the rows with a backup
-          help: docs/errors/UTXO_BROKEN.md
+          help: docs/errors/UTXO_BROKEN.md, or: bursar explain UTXO_BROKEN
     "#]].assert_eq(&String::from_utf8_lossy(&output.stderr));
     let output = shell.run(&["utxo", "check", "--json"]);
     let body: Value = serde_json::from_slice(&output.stdout).expect("JSON");
@@ -418,7 +418,7 @@ fn wrong_input_says_what_to_do() {
         (&[&take[..], &[&coin, "--new-lock", "--for", "2000m"]].concat(), "a day"),
         (&[&take[..], &[&coin, "--new-lock", "--lock", &tx, "--for", "1m"]].concat(), "cannot be used with"),
         (&[&take[..], &[&coin, "--for", "1m"]].concat(), "required"),
-        (&["utxo", "create", "cold", "--network", "mainnet"], "the networks are bitcoin"),
+        (&["utxo", "create", "cold", "--network", "main"], "the networks are mainnet"),
         (&["utxo", "create", "", "--network", "regtest"], "a name has 1 to 64"),
         (&["utxo", "address", "add", "hot", "--script", "0"], "an output script is"),
         (&["utxo", "address", "add", "hot"], "required"),

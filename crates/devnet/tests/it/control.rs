@@ -55,6 +55,18 @@ impl Rig {
     }
 }
 
+/// Nobody has to mine first: this is what `bursar devnet --help` and docs/guide/devnet.md show.
+#[tokio::test]
+async fn a_new_devnet_has_blocks_enough_for_the_reorganisation_that_is_documented() {
+    let rig = Rig::start().await;
+    // Of TRON's blocks, nineteen are not solidified.
+    for (chain, depth) in [("evm", 20), ("bitcoin", 20), ("tron", 19)] {
+        let before = rig.height(chain);
+        let said = rig.done(&format!("/{chain}/reorg"), json!({ "depth": depth, "transactions": "dropped" })).await;
+        assert_eq!(said["height"], before + 1, "{chain}");
+    }
+}
+
 #[tokio::test]
 async fn every_chain_mines_and_reorganises_when_it_is_told_to() {
     let rig = Rig::start().await;

@@ -16,6 +16,7 @@ use domain::{AccountKind, Amount, Clock, Symbol, UserId};
 use serde_json::json;
 use spot::net::Role;
 use store::catalog::{read_assets, read_catalog};
+use store::db::sqlite_url;
 use store::ledger::{NewAccount, Opened};
 use store::{Db, Options};
 use terminal::clock::SystemClock;
@@ -28,6 +29,9 @@ use process::Process;
 pub const COINS: i64 = 1_000;
 /// What users move: an asset of many small coins, and one of few large ones.
 pub const ASSETS: [&str; 2] = ["USDT", "BTC"];
+
+/// How every configuration file of a rig begins, and how its folder is known.
+const MADE_BY_US: &str = "# Made by bursar for a scratch treasury";
 
 pub struct Rig {
     folder: PathBuf,
@@ -58,16 +62,23 @@ impl Rig {
         author: &'static str,
         users: i64,
     ) -> Result<(Self, Db, Vec<Coin>), Failure> {
+        scratch::check_folder(folder, MADE_BY_US)?;
         std::fs::create_dir_all(folder).map_err(|error| trouble("the folder could not be made", error))?;
+        let named = std::path::absolute(folder).map_err(|error| trouble("the folder cannot be named", error))?;
         // A child may have another working directory than its parent.
         let folder = folder.canonicalize().map_err(|error| trouble("the folder is gone", error))?;
+        // A SQLite file in the folder is named as seen from there: the folder can then be moved, or mounted elsewhere.
+        let inside = database_url.strip_prefix(&format!("{}/", sqlite_url(&named)));
+        let from_there = inside.map_or_else(|| database_url.to_owned(), |file| format!("sqlite://{file}"));
+        let mut rig = Self { folder, database_url: from_there, users, secret: Vec::new() };
+        // From now on the folder is known as ours, however soon this is interrupted.
+        rig.configure_for_later()?;
         let options = Options { create: true, ..Options::default() };
         let db = Db::connect(database_url, &options).await?;
         db.migrate(SystemClock.now()).await?;
         scratch::check(&db, author).await?;
         program::apply_treasury(database_url, author, "a scratch treasury").await?;
         let coins = fund(&db, users).await?;
-        let mut rig = Self { folder, database_url: database_url.to_owned(), users, secret: Vec::new() };
         rig.secret = rig.own_secret("jwt.secret")?;
         rig.own_credentials()?;
         Ok((rig, db, coins))
@@ -111,35 +122,33 @@ impl Rig {
 
     /// Writes the configuration of a server: where it listens, and where its spot engine is.
     pub fn configure(&self, server: usize, http: &str, spot: &str) -> CommandResult {
-        let file = |name: &str| self.folder.join(name).to_string_lossy().into_owned();
         let settings = json!({
             "database": { "url": self.database_url },
             "http": { "listen": http, "operations_listen": "" },
-            "auth": { "issuer": "rig", "audience": "rig", "hs256_secret_file": file("jwt.secret") },
-            "spot": { "kind": "remote", "address": spot, "credentials_file": file("spot.credentials"), "folder": file("spot") },
+            "auth": { "issuer": "rig", "audience": "rig", "hs256_secret_file": "jwt.secret" },
+            "spot": { "kind": "remote", "address": spot, "credentials_file": "spot.credentials", "folder": "spot" },
             "transfer": {
                 "call_timeout_ms": 300, "scan_interval_ms": 100, "first_pause_ms": 50, "longest_pause_ms": 500,
             },
             "limits": { "requests_per_second": 0, "daily_transfers": 0 },
         });
-        self.write_config(server, &settings, "Made by bursar for a scratch treasury. The limits are off.")
+        self.write_config(server, &settings, ". The limits are off.")
     }
 
     /// The same treasury for a server that the user starts later: with the engine in its own process, and common limits.
     pub fn configure_for_later(&self) -> CommandResult {
-        let file = |name: &str| self.folder.join(name).to_string_lossy().into_owned();
         let settings = json!({
             "database": { "url": self.database_url },
-            "auth": { "issuer": "rig", "audience": "rig", "hs256_secret_file": file("jwt.secret") },
-            "spot": { "credentials_file": file("spot.credentials"), "folder": file("spot") },
+            "auth": { "issuer": "rig", "audience": "rig", "hs256_secret_file": "jwt.secret" },
+            "spot": { "credentials_file": "spot.credentials", "folder": "spot" },
         });
-        self.write_config(0, &settings, "Made by bursar for a scratch treasury: bursar --config THIS serve")
+        self.write_config(0, &settings, ": bursar --config THIS serve")
     }
 
     fn write_config(&self, server: usize, settings: &serde_json::Value, comment: &str) -> CommandResult {
         let text =
             toml::to_string(settings).map_err(|error| trouble("no configuration", std::io::Error::other(error)))?;
-        write_private(&self.config_file(server), &format!("# {comment}\n{text}"))
+        write_private(&self.config_file(server), &format!("{MADE_BY_US}{comment}\n{text}"))
     }
 
     /// The spot engine, on a port of its own the first time and on the same one afterwards.

@@ -50,7 +50,7 @@ impl Process {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
-        end_with_parent(&mut command);
+        end_with_parent(&mut command, Signal::KILL);
         let mut child = tokio::process::Command::from(command).kill_on_drop(true).spawn().map_err(failed)?;
         let (Some(stdout), Some(stderr)) = (child.stdout.take(), child.stderr.take()) else {
             return Err(failed(std::io::Error::other("it has no output")));
@@ -65,14 +65,25 @@ impl Process {
                     return Ok((address, event));
                 }
             }
-            let mut last = String::from("it ended before it listened");
-            while let Some(line) = complaints.next_line().await? {
-                last = line;
-            }
-            Err(std::io::Error::other(last))
+            Err(std::io::Error::other("it ended before it listened"))
         };
-        let address = tokio::time::timeout(PATIENCE, ready).await.map_err(std::io::Error::from).flatten();
-        let (address, said) = address.map_err(failed)?;
+        let listening = tokio::time::timeout(PATIENCE, ready).await.map_err(std::io::Error::from).flatten();
+        let (address, said) = match listening {
+            Ok(listening) => listening,
+            Err(error) => {
+                if error.kind() == std::io::ErrorKind::TimedOut {
+                    child.start_kill().map_err(failed)?;
+                }
+                let status = child.wait().await.map_err(failed)?;
+                let mut last = error.to_string();
+                while let Some(line) = complaints.next_line().await.map_err(failed)? {
+                    last = line;
+                }
+                // What the child says about itself, with its own code and hint, says more than that it did not start.
+                let said = Failure::reported(&last, status.code());
+                return Err(said.unwrap_or_else(|| failed(std::io::Error::other(last))));
+            }
+        };
         // The rest of its output must be read, or it would wait for room in the pipe.
         tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
         tokio::spawn(async move { while let Ok(Some(_)) = complaints.next_line().await {} });

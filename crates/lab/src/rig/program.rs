@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::{Output, Stdio};
 use std::time::Duration;
 
+use rustix::process::Signal;
 use serde_json::Value;
 use terminal::audit::AuditReport;
 use terminal::failure::{CommandResult, Exit, Failure};
@@ -28,7 +29,7 @@ pub async fn apply_treasury(database_url: &str, author: &str, reason: &str) -> C
     command.args(["--json", "--config", "/dev/null", "apply", "/dev/stdin", "--actor", author, "--reason", reason]);
     command.env("BURSAR_DATABASE_URL", database_url);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    end_with_parent(&mut command);
+    end_with_parent(&mut command, Signal::KILL);
     let mut child = tokio::process::Command::from(command).kill_on_drop(true).spawn().map_err(failed)?;
     if let Some(mut stdin) = child.stdin.take() {
         // A child that ends before it has read everything says why itself.
@@ -75,7 +76,7 @@ pub async fn audit(config: &Path) -> Result<AuditReport, Failure> {
 async fn run(config: &Path, arguments: &[&str]) -> Result<Output, Failure> {
     let mut command = itself()?;
     command.arg("--config").arg(config).args(arguments).stdin(Stdio::null());
-    end_with_parent(&mut command);
+    end_with_parent(&mut command, Signal::KILL);
     in_time(tokio::process::Command::from(command).kill_on_drop(true).output()).await
 }
 

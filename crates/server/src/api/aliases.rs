@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 
 use super::Shared;
 use super::answer::{PublicState, message};
-use super::error::{ApiError, ErrorBody, json};
+use super::error::{ApiError, ErrorAnswer, ErrorBody, json};
 use super::request::{AliasRequestSchema, Form};
 use super::transfers::{PathId, ask, find};
 
@@ -16,10 +16,25 @@ use super::transfers::{PathId, ask, find};
 pub struct AliasAnswer {
     #[schema(example = "sr-1734912345678901234")]
     req_id: String,
-    /// committed or pending. A transfer that failed is answered as an error.
+    /// committed or pending. A transfer that failed is answered with the status 422, and with the error beside these three.
     #[schema(example = "committed")]
     status: &'static str,
     message: &'static str,
+}
+
+/// Why it was refused. If a transfer was recorded, which ended without moving the money, in the words of the older form too.
+#[derive(Serialize, ToSchema)]
+pub struct AliasRefusal {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(example = "sr-1734912345678901234")]
+    req_id: Option<String>,
+    /// failed, whether the source refused or the money is at its source again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(example = "failed")]
+    status: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message: Option<&'static str>,
+    error: ErrorAnswer,
 }
 
 #[derive(Serialize, ToSchema)]
@@ -58,17 +73,32 @@ const fn lower(state: PublicState) -> &'static str {
         (status = 409, description = "DUPLICATE_REQUEST", body = ErrorBody),
         (status = 413, description = "PAYLOAD_TOO_LARGE", body = ErrorBody),
         (status = 415, description = "UNSUPPORTED_MEDIA_TYPE", body = ErrorBody),
-        (status = 422, description = "Refused", body = ErrorBody),
+        (status = 422, description = "Refused", body = AliasRefusal),
         (status = 429, description = "A limit is exceeded", body = ErrorBody),
         (status = 503, description = "SYSTEM_ERROR, SERVER_STOPPING, OUTCOME_UNKNOWN", body = ErrorBody),
     ), security(("token" = [])))]
 pub async fn create(State(app): Shared, headers: HeaderMap, request: Request) -> Result<Response, ApiError> {
-    let transfer = ask(&app, &headers, request, Form::Alias).await?;
+    let transfer = match ask(&app, &headers, request, Form::Alias).await {
+        Ok(transfer) => transfer,
+        Err(error) => return refused(&error, &app.docs).ok_or(error),
+    };
     let state = PublicState::of(transfer.state);
     let status = if state == PublicState::Pending { StatusCode::ACCEPTED } else { StatusCode::OK };
     let answer =
         AliasAnswer { req_id: transfer.id.to_string(), status: lower(state), message: message(transfer.state) };
     Ok(json(status, &answer))
+}
+
+/// `003` §12 answers a recorded transfer that failed with `"status": "failed"`. `None`: nothing was recorded.
+fn refused(error: &ApiError, docs: &str) -> Option<Response> {
+    let transfer = error.transfer.as_deref()?;
+    let body = AliasRefusal {
+        req_id: Some(transfer.req_id.clone()),
+        status: Some("failed"),
+        message: Some(transfer.message),
+        error: error.body(None, docs),
+    };
+    Some(json(error.status, &body))
 }
 
 /// One transfer, older form

@@ -81,9 +81,9 @@ fn the_older_form_tells_what_is_on_its_way() {
     });
 }
 
-/// As in the newer form.
+/// A client of 003 reads `status`; one that knows our codes reads `error`, as in the newer form.
 #[test]
-fn a_target_that_refuses_is_an_error_in_the_older_form_too() {
+fn a_target_that_refuses_is_failed_in_the_older_form() {
     on_sqlite(async |db| {
         let server = Server::start(db).await;
         server.give_spot(2, "USDT", 100).await;
@@ -91,7 +91,13 @@ fn a_target_that_refuses_is_an_error_in_the_older_form_too() {
         let before = server.usdt(2).await;
         let reply = server.post(2, ALIAS, older(json!({}))).await;
         assert_eq!((reply.status, reply.code().as_str()), (422, "ACCOUNT_DISABLED"), "{reply:?}");
-        assert_eq!(reply.json()["error"]["transfer"]["state"], "ROLLED_BACK");
+        let answer = reply.json();
+        assert_eq!(answer["error"]["transfer"]["state"], "ROLLED_BACK");
+        assert_eq!(answer["status"], "failed");
+        assert_eq!(answer["req_id"], answer["error"]["transfer"]["req_id"]);
+        assert_eq!(answer["message"], "Transfer refused by its target; the money is at its source again");
+        let read = server.get(2, format!("{ALIAS}/{}", answer["req_id"].as_str().unwrap())).await;
+        assert_eq!(read.json()["state"], "rolled_back");
         assert_eq!(server.usdt(2).await, before);
     });
 }

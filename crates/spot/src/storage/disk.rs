@@ -2,7 +2,7 @@
 
 use std::fs::{self, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -58,7 +58,8 @@ impl Disk {
 /// was there is synced too: the process that made it may have died before it came to that.
 fn make_folder(folder: &Path, mut sync: impl FnMut(&Path) -> io::Result<()>) -> io::Result<()> {
     let missing = folder.ancestors().take_while(|one| !one.as_os_str().is_empty() && !one.exists()).count();
-    fs::create_dir_all(folder)?;
+    // The log has every balance.
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     let changed: Vec<&Path> = folder.ancestors().skip(1).take(missing.max(1)).collect();
     for parent in changed.into_iter().rev() {
         sync(if parent.as_os_str().is_empty() { Path::new(".") } else { parent })?;

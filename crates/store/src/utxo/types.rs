@@ -99,6 +99,21 @@ stored_as_text! {
     }
 }
 
+impl Network {
+    /// What people call it, in the treasury file too. The rows have the names of `002`, where the first one is `bitcoin`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Bitcoin => "mainnet",
+            Self::Testnet | Self::Testnet4 | Self::Signet | Self::Regtest => self.text(),
+        }
+    }
+
+    /// By what people call it, or by its name in the rows.
+    pub fn of_name(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|network| network.name() == name || network.text() == name)
+    }
+}
+
 stored_as_text! {
     /// What it takes to spend from an address.
     AddressKind {
@@ -223,7 +238,7 @@ pub const fn is_mature(coinbase_height: u32, tip: u32) -> bool {
 pub enum UtxoRefusal {
     #[error("there is no such wallet")]
     UnknownWallet,
-    #[error("the wallets of this database are on the network {0}")]
+    #[error("the wallets of this database are on the network {}", .0.name())]
     OtherNetwork(Network),
     #[error("the script {0} belongs to another wallet or account already")]
     AddressTaken(String),

@@ -6,6 +6,7 @@ mod audit;
 mod bulk;
 mod catalog;
 mod constraints;
+mod copy;
 mod faults;
 mod ledger;
 mod model;

@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 
 use spot::net::{Credentials, Role, Token};
 use terminal::failure::Failure;
+use terminal::files::read_secret;
 
 /// One line is enough to begin with.
-pub const HINT: &str =
-    "echo \"coordinator $(head -c 24 /dev/urandom | base64)\" > spot.credentials; chmod 600 spot.credentials";
+pub const HINT: &str = "(umask 077; echo \"coordinator $(head -c 24 /dev/urandom | base64)\" > spot.credentials)";
 
 fn bad(message: String) -> Failure {
     Failure::bad_input("SPOT_CREDENTIALS_INVALID", message, HINT)
@@ -15,8 +15,12 @@ fn bad(message: String) -> Failure {
 
 pub fn read(file: &Path) -> Result<Credentials, Failure> {
     let name = file.display();
-    let text = std::fs::read_to_string(file).map_err(|error| bad(format!("{name}: {error}")))?;
-    Credentials::parse(&text).map_err(|error| bad(format!("{name}: {error}")))
+    let bytes = read_secret(file).map_err(|failure| match failure.code.as_ref() {
+        // A file that is not there is no file of credentials; one that others may read has its own code.
+        "FILE_NOT_READABLE" => bad(failure.messages.join(": ")),
+        _ => failure,
+    })?;
+    Credentials::parse(&String::from_utf8_lossy(&bytes)).map_err(|error| bad(format!("{name}: {error}")))
 }
 
 /// The token of the first of these roles that the file has.

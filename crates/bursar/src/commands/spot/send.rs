@@ -11,9 +11,13 @@ use spot::{OpId, Request, SUBMISSION_MAX};
 use terminal::clock::SystemClock;
 use terminal::failure::{CommandResult, Exit, Failure};
 use terminal::output::say;
+use tokio::net::TcpStream;
 
 use super::{Connection, credentials, lines};
 use domain::Clock;
+
+/// A machine that does not say no within this time does not say anything.
+const REACH: Duration = Duration::from_secs(5);
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
@@ -28,7 +32,7 @@ pub struct Arguments {
 }
 
 pub async fn run(arguments: &Arguments) -> CommandResult {
-    let client = connect(&arguments.connection, arguments.role)?;
+    let client = connect(&arguments.connection, arguments.role).await?;
     let mut ids = Ids::new()?;
     let mut requests: Vec<Request> = Vec::new();
     // All of it is read before anything is sent: a bad line changes nothing.
@@ -96,10 +100,19 @@ fn line(request: &Request, answer: Value) -> Value {
     line
 }
 
-pub fn connect(connection: &Connection, role: Role) -> Result<Client, Failure> {
+/// The client connects again and again, as a server wants it. A person wants to know at once that there is no engine, before
+/// anything is sent.
+pub async fn connect(connection: &Connection, role: Role) -> Result<Client, Failure> {
+    let token = connection.shown.token(role)?;
+    let reached = tokio::time::timeout(REACH, TcpStream::connect(connection.connect)).await;
+    if let Err(error) = reached.map_err(std::io::Error::from).flatten() {
+        let address = connection.connect;
+        let hint = format!("nothing was sent; does an engine listen at {address}? name another with --connect");
+        return Err(Failure::outside("SPOT_UNREACHABLE", &error, hint));
+    }
     let seed = SystemClock.now().micros().cast_unsigned();
     let tls = connection.known.read(connection.connect)?;
-    Ok(Client::start_with(tls, connection.connect, connection.shown.token(role)?, seed, |_| Ok(())))
+    Ok(Client::start_with(tls, connection.connect, token, seed, |_| Ok(())))
 }
 
 pub fn unanswered() -> Failure {

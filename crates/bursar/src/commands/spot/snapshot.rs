@@ -27,7 +27,7 @@ pub async fn run(arguments: &Arguments, json: bool) -> CommandResult {
     let batch = match &arguments.folder {
         Some(folder) => offline(folder, json)?,
         None => {
-            let client = send::connect(&arguments.connection, Role::Operator)?;
+            let client = send::connect(&arguments.connection, Role::Operator).await?;
             let taken = tokio::time::timeout(TIME, client.snapshot()).await.map_err(|_| send::unanswered())?;
             Some(taken.map_err(send::failure)?).filter(|batch| *batch > 0)
         }

@@ -106,7 +106,7 @@ fn wallet_json(wallet: &Wallet, accounts: &BTreeMap<u32, Balance>) -> Value {
         })
         .collect();
     json!({
-        "wallet": wallet.name, "network": wallet.network.text(), "status": wallet.status.text(), "accounts": accounts,
+        "wallet": wallet.name, "network": wallet.network.name(), "status": wallet.status.text(), "accounts": accounts,
     })
 }
 

@@ -75,14 +75,14 @@ pub fn name(text: &str) -> Result<String, String> {
 }
 
 pub fn network(text: &str) -> Result<Network, String> {
-    let known = || Network::ALL.iter().map(|network| network.text()).collect::<Vec<_>>().join(", ");
-    Network::of_text(text).ok_or_else(|| format!("the networks are {}", known()))
+    let known = || Network::ALL.iter().map(|network| network.name()).collect::<Vec<_>>().join(", ");
+    Network::of_name(text).ok_or_else(|| format!("the networks are {}", known()))
 }
 
 /// The script that pays an address of the network.
 pub fn script_of(text: &str, on: Network) -> Result<Vec<u8>, Failure> {
     let parsed = address::parse(text, network_of(on)).map_err(|error| {
-        let hint = format!("copy it again from its owner; the wallet is on {on}");
+        let hint = format!("copy it again from its owner; the wallet is on {}", on.name());
         Failure::bad_input(error.code(), format!("{text:?}: {error}"), hint)
     })?;
     Ok(parsed.script_pubkey().into_bytes())
@@ -120,6 +120,7 @@ mod tests {
         for bad in ["", " hot", "a\nb", "\u{1b}[31m", "a\u{202e}b", &"x".repeat(65)] {
             assert!(name(bad).is_err(), "{bad:?}");
         }
-        assert!(network("mainnet").unwrap_err().contains("regtest"));
+        assert!(network("main").unwrap_err().starts_with("the networks are mainnet, "));
+        assert_eq!([network("mainnet"), network("bitcoin")], [Ok(Network::Bitcoin), Ok(Network::Bitcoin)]);
     }
 }

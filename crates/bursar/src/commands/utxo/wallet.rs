@@ -61,7 +61,8 @@ pub struct AddArguments {
 pub async fn create(context: &Context, db: &Db, arguments: &CreateArguments) -> CommandResult {
     let (name, network) = (&arguments.name, arguments.network);
     let id = db.create_wallet(name, network, SystemClock.now()).await?;
-    context.print(&json!({ "id": id.0, "wallet": name, "network": network.text() }), || {
+    context.print(&json!({ "id": id.0, "wallet": name, "network": network.name() }), || {
+        let network = network.name();
         format!("wallet {name} is on {network}\nnext: bursar utxo address add {name} --address ADDRESS")
     });
     Ok(())

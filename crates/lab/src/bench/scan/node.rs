@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chain::endpoint::{EndpointSettings, Pool, PoolSettings, json_rpc};
+use rustix::process::Signal;
 use serde_json::{Value, json};
 use terminal::clock::SystemClock;
 use terminal::failure::Failure;
@@ -79,7 +80,7 @@ async fn start(
     login: Option<&str>,
 ) -> Result<RealNode, Failure> {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    end_with_parent(&mut command);
+    end_with_parent(&mut command, Signal::KILL);
     let child = command.spawn().map_err(|error| trouble("a node could not be started", error))?;
     let node = RealNode { child, folder, url };
     let pool = pool(&node.url, login)?;

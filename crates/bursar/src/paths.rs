@@ -1,0 +1,122 @@
+//! The settings that name files and folders, in one list: where they begin, and what each must be like.
+//!
+//! A relative path in a configuration file begins in that file's folder, so that the file means the same from everywhere.
+//! One from the environment or the command line begins in the current folder, as everywhere else in a shell.
+
+use std::path::{Path, PathBuf};
+
+use store::db::{files_of_url, resolve_url};
+use terminal::failure::Failure;
+use terminal::files::{check_readable, check_secret, is_private};
+use toml::{Table, Value};
+
+/// What a path leads to, and so what is asked of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Leads {
+    /// A database's URL: SQLite's file, or PostgreSQL's certificates and key.
+    ToDatabase,
+    /// A file that only its owner may read.
+    ToSecret,
+    /// A file that anybody may read.
+    ToPublicFile,
+    /// A folder that a command makes when it is first wanted.
+    ToFolder,
+}
+
+/// Every setting that names a file or a folder: section, name, and what it leads to. A path that is not in this list would
+/// begin in whatever folder the command was started from.
+pub const PATHS: [(&str, &str, Leads); 7] = [
+    ("database", "url", Leads::ToDatabase),
+    ("auth", "hs256_secret_file", Leads::ToSecret),
+    ("auth", "jwks_file", Leads::ToPublicFile),
+    ("spot", "folder", Leads::ToFolder),
+    ("spot", "credentials_file", Leads::ToSecret),
+    ("spot", "token_file", Leads::ToSecret),
+    ("spot", "tls_ca_file", Leads::ToPublicFile),
+];
+
+/// Lets every relative path of the settings begin in `folder`. A URL that is none stays as it is: it is refused later,
+/// with its own words.
+pub fn resolve(settings: &mut Table, folder: &Path) {
+    for (section, name, leads) in PATHS {
+        let value = settings.get_mut(section).and_then(|section| section.get_mut(name));
+        let Some(Value::String(text)) = value.filter(|value| value.as_str() != Some("")) else { continue };
+        match leads {
+            Leads::ToDatabase => *text = resolve_url(text, folder).unwrap_or_else(|_| text.clone()),
+            Leads::ToSecret | Leads::ToPublicFile | Leads::ToFolder => {
+                *text = folder.join(&*text).to_string_lossy().into_owned();
+            }
+        }
+    }
+}
+
+/// A file that the settings name, as it was found.
+#[derive(Debug)]
+pub struct Found {
+    pub setting: String,
+    pub path: PathBuf,
+    /// `good`, or what an operator should know about it.
+    pub state: String,
+}
+
+/// Looks at every file that the settings name. A secret that is missing or that others may read is an error, and so is any
+/// other file that cannot be read; what a command makes by itself may be missing.
+pub fn look(settings: &Table) -> Result<Vec<Found>, Failure> {
+    let mut found = Vec::new();
+    for (section, name, leads) in PATHS {
+        let Some(text) = settings.get(section).and_then(|section| section.get(name)).and_then(Value::as_str) else {
+            continue;
+        };
+        if text.is_empty() {
+            continue;
+        }
+        let setting = format!("{section}.{name}");
+        let path = PathBuf::from(text);
+        let state = match leads {
+            Leads::ToSecret => check_secret(&path).map(|_| "good".to_owned()),
+            Leads::ToPublicFile => check_readable(&path).map(|_| "good".to_owned()),
+            Leads::ToFolder => Ok(made_later(&path, "bursar serve --create-spot makes it")?),
+            Leads::ToDatabase => {
+                found.extend(look_at_database(&setting, text)?);
+                continue;
+            }
+        };
+        let state = state.map_err(|failure| names(&setting, failure))?;
+        found.push(Found { setting, path, state });
+    }
+    Ok(found)
+}
+
+fn look_at_database(setting: &str, url: &str) -> Result<Vec<Found>, Failure> {
+    let (file, named) = files_of_url(url)?;
+    let mut found = Vec::new();
+    if let Some(path) = file {
+        let state = made_later(&path, "bursar migrate makes it").map_err(|failure| names(setting, failure))?;
+        found.push(Found { setting: setting.to_owned(), path, state });
+    }
+    for file in named {
+        let setting = format!("{setting}: {}", file.parameter);
+        let looked = if file.secret { check_secret(&file.path) } else { check_readable(&file.path) };
+        looked.map_err(|failure| names(&setting, failure))?;
+        found.push(Found { setting, path: file.path, state: "good".to_owned() });
+    }
+    Ok(found)
+}
+
+/// What holds every balance is made for its owner alone; an older one may be open to others.
+fn made_later(path: &Path, by: &str) -> Result<String, Failure> {
+    if !path.try_exists().unwrap_or(true) {
+        return Ok(format!("not there yet: {by}"));
+    }
+    let metadata = check_readable(path)?;
+    Ok(if is_private(&metadata) || metadata.is_dir() {
+        "good".to_owned()
+    } else {
+        format!("good, but others may read it: chmod 600 {}", path.display())
+    })
+}
+
+fn names(setting: &str, mut failure: Failure) -> Failure {
+    failure.messages.insert(0, setting.to_owned());
+    failure
+}

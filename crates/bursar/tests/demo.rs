@@ -1,0 +1,120 @@
+//! The demo as a guest on somebody's machine: it leaves nothing running and writes over nothing.
+
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+fn bursar(folder: &Path, program: &str) -> Command {
+    let mut command = Command::new(program);
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("BURSAR_")) {
+        command.env_remove(name);
+    }
+    command.current_dir(folder);
+    command
+}
+
+fn run(folder: &Path, arguments: &[&str]) -> Output {
+    bursar(folder, env!("CARGO_BIN_EXE_bursar")).args(arguments).output().expect("bursar runs")
+}
+
+#[track_caller]
+fn ok(folder: &Path, arguments: &[&str]) -> String {
+    let output = run(folder, arguments);
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("text")
+}
+
+/// Those processes whose command line has this in it, but for the one that is asked about.
+fn processes_with(text: &str, but: u32) -> Vec<Pid> {
+    let entries = std::fs::read_dir("/proc").expect("Linux").filter_map(Result::ok);
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    pids.filter(|pid| u32::try_from(*pid) != Ok(but))
+        .filter(|pid| {
+            let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            String::from_utf8_lossy(&line).contains(text)
+        })
+        .filter_map(Pid::from_raw)
+        .collect()
+}
+
+/// A shell starts what it runs in the background with SIGQUIT ignored, and its children inherit that.
+#[test]
+fn a_demo_that_is_killed_leaves_nothing_running() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let data = folder.path().join("data");
+    let script =
+        format!("trap '' INT QUIT; exec {} demo --for 10m --data-dir {}", env!("CARGO_BIN_EXE_bursar"), data.display());
+    let mut demo =
+        bursar(folder.path(), "bash").args(["-c", &script]).stdout(Stdio::piped()).spawn().expect("it starts");
+    let lines = BufReader::new(demo.stdout.take().expect("a pipe")).lines();
+    let started = lines.map_while(Result::ok).find(|line| line.starts_with("3. processes:"));
+    assert!(started.is_some(), "it did not come that far");
+    let mark = data.display().to_string();
+    let children = processes_with(&mark, demo.id());
+    assert_eq!(children.len(), 2, "a spot engine and a server");
+    demo.kill().expect("killed");
+    demo.wait().expect("ended");
+    // The kernel has sent the signal by now; a process that has been sent SIGKILL takes a moment to be gone.
+    let gone = (0..1_000).any(|_| {
+        std::thread::sleep(Duration::from_millis(10));
+        processes_with(&mark, 0).is_empty()
+    });
+    let left = processes_with(&mark, 0);
+    left.iter().for_each(|pid| kill_process(*pid, Signal::KILL).expect("our own process"));
+    assert!(gone, "{left:?} ran on");
+}
+
+#[test]
+fn a_demo_can_be_used_from_every_folder_and_be_moved() {
+    let folder = tempfile::tempdir().expect("a folder");
+    ok(folder.path(), &["demo", "--for", "200ms"]);
+    let (made, moved) = (folder.path().join("bursar-demo"), folder.path().join("some where/else"));
+    std::fs::create_dir_all(folder.path().join("some where")).expect("made");
+    std::fs::rename(&made, &moved).expect("moved");
+    let config = moved.join("bursar.toml").display().to_string();
+    let body: Value =
+        serde_json::from_str(&ok(Path::new("/"), &["--config", &config, "audit", "--json"])).expect("JSON");
+    assert_eq!((&body["clean"], &body["spot_left_out"]), (&Value::Bool(true), &Value::Null), "{body}");
+    assert!(body["movements"].as_u64() > Some(0), "{body}");
+    ok(&moved, &["token", "--user", "7"]);
+    // And it goes on there.
+    ok(folder.path(), &["demo", "--for", "200ms", "--data-dir", "some where/else"]);
+}
+
+#[test]
+fn a_demo_writes_over_nothing() {
+    for (name, text) in
+        [("bursar.toml", "[limits]\ndaily_transfers = 3\n"), ("spot.credentials", "mine"), ("notes", "")]
+    {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join(name);
+        std::fs::write(&file, text).expect("written");
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).expect("a mode");
+        let output = run(folder.path(), &["--json", "demo", "--for", "100ms", "--data-dir", "."]);
+        let body: Value = serde_json::from_slice(&output.stderr).expect("an error");
+        assert_eq!(body["error"]["code"], "NOT_A_SCRATCH_DATABASE", "{name}");
+        assert_eq!(std::fs::read_to_string(&file).expect("there"), text, "{name}");
+        assert_eq!(std::fs::read_dir(folder.path()).expect("there").count(), 1, "{name}: nothing was made");
+    }
+}
+
+/// That the load could not be made says nothing; that the engine's log is damaged says what to do.
+#[test]
+fn a_process_that_does_not_start_is_reported_with_its_own_code() {
+    let folder = tempfile::tempdir().expect("a folder");
+    ok(folder.path(), &["demo", "--for", "100ms"]);
+    let newest = std::fs::read_dir(folder.path().join("bursar-demo/spot")).expect("an engine").filter_map(Result::ok);
+    let log = newest
+        .map(|entry| entry.path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "log"))
+        .max();
+    std::fs::write(log.expect("a segment"), "not a log").expect("written");
+    let output = run(folder.path(), &["--json", "demo", "--for", "100ms"]);
+    let body: Value = serde_json::from_slice(&output.stderr).expect("an error");
+    assert_eq!((&body["error"]["code"], output.status.code()), (&Value::from("SPOT_LOG_DAMAGED"), Some(1)), "{body}");
+}
