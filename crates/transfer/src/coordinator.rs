@@ -109,10 +109,6 @@ impl Coordinator {
         &self.metrics
     }
 
-    pub(crate) const fn settings(&self) -> &Settings {
-        &self.settings
-    }
-
     /// What keeps this process from taking new transfers. Whoever watches a part of it says so here.
     pub const fn readiness(&self) -> &Arc<Readiness> {
         &self.readiness

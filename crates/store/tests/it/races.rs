@@ -238,8 +238,8 @@ fn postgres_a_lease_that_ended_or_went_to_another_is_not_renewed() {
     on_postgres(async |db| {
         let later = |seconds: i64| Timestamp::from_micros(NOW.micros() + seconds * 1_000_000);
         let node = db.lease_node("one", NOW, later(60)).await.unwrap().unwrap();
-        assert!(!db.renew_node(node, "two", later(10), later(70)).await.unwrap(), "another process has it");
-        assert!(db.renew_node(node, "one", later(10), later(70)).await.unwrap());
-        assert!(!db.renew_node(node, "one", later(70), later(130)).await.unwrap(), "it has ended");
+        assert!(db.renew_node(node, "two", later(10), later(70)).await.unwrap().is_none(), "another process has it");
+        assert!(db.renew_node(node, "one", later(10), later(70)).await.unwrap().is_some());
+        assert!(db.renew_node(node, "one", later(70), later(130)).await.unwrap().is_none(), "it has ended");
     });
 }

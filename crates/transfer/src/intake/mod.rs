@@ -264,7 +264,14 @@ fn hand_in(
         let count = orders.len();
         let (ended, placed) = oneshot::channel();
         let recorded = Arc::new(OnceLock::new());
-        let job = Job { user, orders, _room: Arc::clone(&room), recorded: Arc::clone(&recorded), ended, span: Span::current() };
+        let job = Job {
+            user,
+            orders,
+            _room: Arc::clone(&room),
+            recorded: Arc::clone(&recorded),
+            ended,
+            span: Span::current(),
+        };
         tickets.push(match lane.try_send(job) {
             Ok(()) => Ok(Ticket { orders: count, recorded, ended: placed }),
             Err(mpsc::error::TrySendError::Closed(_)) => Err((count, IntakeError::Stopping)),

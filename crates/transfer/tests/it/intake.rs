@@ -105,7 +105,7 @@ db_test! {
     async fn a_duplicate_waits_for_the_end_that_another_process_brings(db: TestDb) {
         let world = World::open(db, 2).await;
         let order = world.named(1, ToSpot, 100, "first");
-        let Created::New(first) = world.coordinator.create(&[order.clone()], Begin::Now).await.unwrap().remove(0)
+        let Created::New(first) = world.coordinator.create(std::slice::from_ref(&order), Begin::Now).await.unwrap().remove(0)
         else { panic!("accepted") };
         let other = coordinator(world.db.clone(), world.leg.clone(), world.clock.clone(), 2, settings());
         let other = Arc::new(other);
@@ -127,7 +127,7 @@ db_test! {
     async fn a_duplicate_waits_no_longer_than_a_first_request(db: TestDb) {
         let world = World::open(db, 1).await;
         let order = world.named(1, ToSpot, 100, "first");
-        world.coordinator.create(&[order.clone()], Begin::Now).await.unwrap();
+        world.coordinator.create(std::slice::from_ref(&order), Begin::Now).await.unwrap();
         let settings = IntakeSettings { wait: Duration::from_millis(50), ..IntakeSettings::default() };
         let intake = Intake::open(world.coordinator.clone(), settings);
         // Nobody drives it.

@@ -160,8 +160,8 @@ db_test! {
                 (intake.clone(), world.order(number, ToSpot, 100), world.order(number, ToFunding, 60));
             tasks.spawn(async move {
                 for _ in 0..25 {
-                    intake.place(vec![there.clone(), there.clone()]).await.unwrap();
-                    intake.place(vec![back.clone(), back.clone(), back.clone()]).await.unwrap();
+                    assert!(intake.place(vec![there.clone(), there.clone()]).await.iter().all(Result::is_ok));
+                    assert!(intake.place(vec![back.clone(), back.clone(), back.clone()]).await.iter().all(Result::is_ok));
                 }
             });
         }

@@ -34,8 +34,8 @@ db_test! {
         let world = World::open(db, 1).await;
         let intake = Intake::open(world.coordinator.clone(), IntakeSettings::default());
         world.leg.plan(&[Mood::Panic]);
-        let placed = intake.place(vec![world.order(1, Direction::ToSpot, 100)]).await.unwrap();
-        let Created::New(transfer) = &placed[0] else { panic!("{placed:?}") };
+        let placed = intake.place_one(world.order(1, Direction::ToSpot, 100)).await.unwrap();
+        let Created::New(transfer) = &placed else { panic!("{placed:?}") };
         assert_eq!(transfer.state, State::TargetPending, "nothing more is known of it");
         assert_eq!(world.books(1).await, (FUNDS - 100, 100, 100), "the engine has it, and the hold stands");
         world.recover().await;

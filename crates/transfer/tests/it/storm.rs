@@ -43,7 +43,8 @@ async fn client(world: Arc<World>, intakes: Vec<Arc<Intake>>, round: u64, number
             let intake = &intakes[random.index(intakes.len())];
             let place = intake.place(orders.clone());
             let patience = Duration::from_millis(if random.below(4) == 0 { random.below(6) } else { 5_000 });
-            match tokio::time::timeout(patience, place).await {
+            let placed = tokio::time::timeout(patience, place).await;
+            match placed.map(|placed| placed.into_iter().collect::<Result<Vec<Created>, _>>()) {
                 Ok(Ok(created)) => {
                     // An earlier try, which the client did not wait for, may be accepted after a later one is rejected.
                     let certain = |one: &Created| attempt == 0 || !matches!(one, Created::Rejected(_));
@@ -64,9 +65,11 @@ async fn storm(world: &Arc<World>, round: u64) {
     let settings = IntakeSettings {
         lanes: 1 + random.index(3),
         ahead: 1 + random.index(3),
-        queue: 2 + random.index(30),
+        // A user has a quarter of it, and a request up to three orders.
+        queue: 12 + random.index(30),
         wait: Duration::from_millis(random.below(30)),
         patience: Duration::from_millis(2_000),
+        ..IntakeSettings::default()
     };
     let moods: Vec<Mood> = (0..20)
         .map(|_| match random.below(4) {
