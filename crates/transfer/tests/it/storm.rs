@@ -131,7 +131,8 @@ async fn storm(world: &Arc<World>, round: u64) {
             }
         }
     }
-    // Money to go on with.
+    // A new day, and money to go on with.
+    world.wait(Duration::from_secs(86_400));
     for number in 1..=USERS {
         let (available, _, spot) = world.books(number).await;
         if available < 5_000 && spot >= 4_000 {

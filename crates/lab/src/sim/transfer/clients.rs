@@ -10,9 +10,10 @@ use domain::{Amount, AssetId, UserId, random::Random};
 use transfer::create::{Created, TransferOrder};
 
 pub(crate) const USERS: i64 = 40;
-/// What a user may move in a day: so many transfers, and so many units of an asset. Busy users reach both in a run.
-pub(crate) const DAILY_TRANSFERS: i64 = 500;
-pub(crate) const DAILY_AMOUNT: i64 = 800_000;
+/// What a user may move in a day: so many transfers, and so many units of an asset. The busy user reaches
+/// both in a short run, the others now and then in a long one.
+pub(crate) const DAILY_TRANSFERS: i64 = 350;
+pub(crate) const DAILY_AMOUNT: i64 = 400_000;
 const DAY_MICROS: i64 = 86_400_000_000;
 // What is remembered is bounded, so that the memory of a run does not grow with its length.
 const ENDED_MAX: usize = 256;
@@ -96,7 +97,12 @@ impl Clients {
             }
             _ => {}
         }
-        let number = if random.below(200) == 0 { USERS + 7 } else { 1 + units(random, USERS.unsigned_abs()) };
+        // The first user is a busy one, so that even a short run meets the daily limits.
+        let number = match random.below(200) {
+            0 => USERS + 7,
+            1..40 => 1,
+            _ => 1 + units(random, USERS.unsigned_abs()),
+        };
         let user = UserId::new(number).expect("positive");
         let asset = self.assets[random.index(self.assets.len())];
         let amount = match random.below(40) {
