@@ -110,8 +110,10 @@ fn production_is_built_without_the_lab() {
     }
 }
 
-/// Features of our crates that only tests and the lab turn on: a disk that lies, a method that drops indexes.
-const FEATURES_NOT_IN_PRODUCTION: [(&str, &str); 3] = [("spot", "sim"), ("store", "lab"), ("store", "testing")];
+/// Features of our crates that only tests and the lab turn on: a disk that lies, a clock that is wrong, a method that
+/// drops indexes.
+const FEATURES_NOT_IN_PRODUCTION: [(&str, &str); 4] =
+    [("spot", "sim"), ("store", "lab"), ("store", "testing"), ("terminal", "lab")];
 
 #[test]
 fn production_is_built_without_what_only_tests_may_do() {

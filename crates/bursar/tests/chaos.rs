@@ -28,11 +28,12 @@ fn server_and_spot_engine_may_be_killed() {
     assert_whole(&chaos(&["--engine", "sqlite", "--kills", "6"]));
 }
 
-/// Four processes with a scanner each, on the same transfers.
+/// Four processes with a scanner each, on the same transfers, with clocks that differ, and users that many clients share.
 #[test]
 fn postgres_four_servers_share_their_transfers_while_everything_is_killed() {
-    let report = chaos(&["--engine", "postgres", "--kills", "9", "--servers", "4"]);
+    let report = chaos(&["--engine", "postgres", "--kills", "9", "--servers", "4", "--clock-jumps"]);
     assert_whole(&report);
+    assert_eq!((&report["clock_jumps"], &report["shared_users"]), (&3.into(), &8.into()), "{report}");
     for part in ["server", "spot", "database"] {
         assert_eq!(report["killed"][part], 3, "{report}");
     }

@@ -1,5 +1,8 @@
 //! `bursar chaos`: load while everything is killed in turn; then the clients' own records are held against what is there.
 
+mod restore;
+
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,6 +23,7 @@ use crate::postgres::PrivatePostgres;
 use crate::rig::customers::{Counters, Customer, Verdict, drain};
 use crate::rig::process::Process;
 use crate::rig::{Rig, program, trouble};
+use restore::{Restores, Side};
 
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
@@ -41,6 +45,15 @@ pub struct Arguments {
     /// Clients at once
     #[arg(long, default_value_t = 24, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     clients: u32,
+    /// Users that all clients share; each of the others belongs to one client
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(0..=400))]
+    shared_users: u16,
+    /// Servers are started with clocks that differ, mostly by a second or two
+    #[arg(long)]
+    clock_jumps: bool,
+    /// After every fifth kill yesterday's copy of the database or of the spot engine is put back; servers must refuse that
+    #[arg(long)]
+    restores: bool,
     /// Draws what is asked for, who is killed, and when
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -72,6 +85,11 @@ struct Victims {
     spot: Option<Process>,
     postgres: Option<PrivatePostgres>,
     killed: [u32; 3],
+    /// Whether clocks jump, and how often one has.
+    clock_jumps: bool,
+    jumps: u32,
+    spot_address: SocketAddr,
+    restores: Restores,
 }
 
 const NAMES: [&str; 3] = ["server", "spot", "database"];
@@ -85,7 +103,8 @@ impl Victims {
                 if let Some(server) = self.servers[number].take() {
                     server.kill().await?;
                 }
-                self.servers[number] = Some(self.start_server(number).await?);
+                let ahead_ms = self.next_clock(random);
+                self.servers[number] = Some(self.start_server(number, ahead_ms).await?);
             }
             1 => {
                 let Some(spot) = self.spot.take() else { return Ok(()) };
@@ -104,11 +123,21 @@ impl Victims {
         Ok(())
     }
 
+    /// By how much the next server's clock is ahead of the machine's: two seconds at most, either way. The way from one
+    /// to the other is a step of up to four.
+    fn next_clock(&mut self, random: &mut Random) -> i64 {
+        if !self.clock_jumps {
+            return 0;
+        }
+        self.jumps += 1;
+        i64::try_from(random.below(4_001)).unwrap_or(0) - 2_000
+    }
+
     /// A database that has just been killed may not take connections yet.
-    async fn start_server(&self, number: usize) -> Result<Process, Failure> {
+    async fn start_server(&self, number: usize, ahead_ms: i64) -> Result<Process, Failure> {
         let watch = Stopwatch::start();
         loop {
-            match self.rig.start_server(number).await {
+            match self.rig.start_server_ahead(number, ahead_ms).await {
                 Ok(server) => return Ok(server),
                 Err(failure) if watch.elapsed() > Duration::from_secs(30) => return Err(failure),
                 Err(_) => tokio::time::sleep(Duration::from_millis(200)).await,
@@ -126,7 +155,8 @@ async fn transfers(arguments: &Arguments, json: bool) -> CommandResult {
         EngineName::Sqlite => None,
     };
     std::fs::create_dir_all(&folder.0).map_err(|error| trouble("the folder could not be made", error))?;
-    let url = postgres.as_ref().map_or_else(|| sqlite_url(&folder.0.join("bursar.db")), PrivatePostgres::url);
+    let file = folder.0.join("database").join("bursar.db");
+    let url = postgres.as_ref().map_or_else(|| sqlite_url(&file), PrivatePostgres::url);
     let (rig, db, coins) = Rig::prepare(&folder.0, &url, "chaos", USERS).await?;
     db.close().await;
     let spot = rig.start_spot("127.0.0.1:0").await?;
@@ -140,7 +170,18 @@ async fn transfers(arguments: &Arguments, json: bool) -> CommandResult {
         servers.push(Some(server));
     }
     let secret = rig.secret.clone();
-    let mut victims = Victims { rig, servers, spot: Some(spot), postgres, killed: [0; 3] };
+    let spot_address = spot.address;
+    let mut victims = Victims {
+        spot_address,
+        restores: Restores::default(),
+        rig,
+        servers,
+        spot: Some(spot),
+        postgres,
+        killed: [0; 3],
+        clock_jumps: arguments.clock_jumps,
+        jumps: 0,
+    };
 
     let (stop, counters) = (Arc::new(AtomicBool::new(false)), Arc::new(Counters::default()));
     let of = i64::from(arguments.clients);
@@ -149,6 +190,7 @@ async fn transfers(arguments: &Arguments, json: bool) -> CommandResult {
             let numbers = [number, of, USERS];
             let customer =
                 Customer::new(addresses.clone(), secret.clone(), coins.clone(), numbers, arguments.seed, run + number);
+            let customer = customer.shares(arguments.shared_users.into());
             tokio::spawn(customer.trade(Arc::clone(&stop), Arc::clone(&counters), Duration::ZERO))
         })
         .collect();
@@ -158,6 +200,13 @@ async fn transfers(arguments: &Arguments, json: bool) -> CommandResult {
     for number in 0..arguments.kills {
         tokio::time::sleep(Duration::from_millis(100 + random.below(900))).await;
         victims.kill(usize::try_from(number).unwrap_or(0) % kinds, &mut random).await?;
+        if arguments.restores && number % 5 == 1 {
+            victims.back_up().await?;
+        }
+        if arguments.restores && number % 5 == 4 {
+            let side = if number % 10 == 4 { Side::Database } else { Side::Spot };
+            victims.restore(side).await?;
+        }
         bar.inc(1);
         bar.set_message(counters.to_string());
     }
@@ -215,6 +264,11 @@ fn tell(
             NAMES.iter().zip(victims.killed).map(|(name, count)| ((*name).to_owned(), count.into())).collect();
         say(json!({
             "chaos": "transfer", "engine": arguments.engine.name(), "seed": arguments.seed, "kills": arguments.kills, "servers": arguments.servers,
+            "shared_users": arguments.shared_users, "clock_jumps": victims.jumps,
+            "restores": {
+                "database": victims.restores.database, "spot": victims.restores.spot,
+                "refused": victims.restores.refused, "unnoticed": victims.restores.unnoticed,
+            },
             "killed": killed, "requests": verdict.requests, "committed": verdict.committed,
             "pending": verdict.pending, "refused": verdict.refused, "sent_again": resent,
             "lost": verdict.lost, "doubled": verdict.doubled, "stranded": verdict.stranded, "first": verdict.first,
@@ -226,6 +280,10 @@ fn tell(
     let killed: Vec<String> =
         NAMES.iter().zip(victims.killed).map(|(name, count)| format!("{name} {count} times")).collect();
     let rows = [
+        ("clocks that jumped", victims.jumps.into()),
+        ("old copies put back", (victims.restores.database + victims.restores.spot).into()),
+        ("old copies that a server refused", victims.restores.refused.len() as u64),
+        ("old copies that nobody noticed", victims.restores.unnoticed.into()),
         ("requests", verdict.requests),
         ("told committed", verdict.committed),
         ("told on its way, and ended", verdict.pending),

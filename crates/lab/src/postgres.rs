@@ -62,6 +62,11 @@ impl PrivatePostgres {
         format!("postgres://postgres@localhost/postgres?host={}&port=5432", percent_encoded(&self.folder))
     }
 
+    /// The folder that has all of its data. To be read or replaced only while the server is killed.
+    pub fn data(&self) -> PathBuf {
+        self.folder.join("data")
+    }
+
     fn initialise(&mut self) -> io::Result<()> {
         std::fs::set_permissions(&self.folder, std::fs::Permissions::from_mode(0o700))?;
         // PostgreSQL refuses to run as root; the folder and the server then belong to an ordinary user.
@@ -70,7 +75,7 @@ impl PrivatePostgres {
             chown(&self.folder, Some(owner.0), Some(owner.1))?;
             self.owner = Some(owner);
         }
-        let data = self.folder.join("data");
+        let data = self.data();
         let arguments = ["-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-locale", "-D"];
         let done = self.program("initdb").args(arguments).arg(&data).output()?;
         if !done.status.success() {

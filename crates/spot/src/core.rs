@@ -195,8 +195,11 @@ impl<S: Storage> Core<S> {
     /// Makes the batch durable: one write, one sync. A batch that decided nothing (replays, queries) needs neither,
     /// because its answers come from what is durable already. The one exception is "expired": it must stay true after
     /// the next start, so the horizon that it relies on is logged first. **After an error the caller gives the core
-    /// up**: its memory is ahead of the disk.
+    /// up**: its memory is ahead of the disk, so that even a batch that decides nothing would tell of what may be lost.
     pub fn commit(&mut self) -> Result<(), SpotError> {
+        if self.log.has_failed() {
+            return Err(SpotError::Stopped);
+        }
         if self.decisions.is_empty() && !self.relied_on_horizon { Ok(()) } else { self.append() }
     }
 

@@ -131,12 +131,23 @@ statements! {
     /// is tried again.
     BARRIER_PATIENCE = "SET LOCAL lock_timeout = '200ms'" | "SELECT 1";
 
-    /// The unique indexes that stand between a replay and a second effect, as far as they are there and valid.
-    READ_GUARDS = "SELECT c.relname::TEXT FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
-        WHERE i.indrelid IN ('movements'::regclass, 'transfers'::regclass)
-            AND i.indisunique AND i.indisvalid AND i.indisready"
-        | "SELECT name FROM sqlite_schema
-        WHERE type = 'index' AND tbl_name IN ('movements', 'transfers') AND sql LIKE 'CREATE UNIQUE INDEX %'";
+    /// Every unique index that is there and valid: its table, its columns in their order, and whether it leaves rows out.
+    /// In SQLite a table's own INTEGER PRIMARY KEY is unique without an index.
+    READ_UNIQUE_INDEXES = "SELECT t.relname::TEXT, string_agg(a.attname::TEXT, ', ' ORDER BY k.place), i.indpred IS NOT NULL
+        FROM pg_index i JOIN pg_class t ON t.oid = i.indrelid
+            CROSS JOIN LATERAL unnest(i.indkey::INT2[]) WITH ORDINALITY AS k(number, place)
+            JOIN pg_attribute a ON a.attrelid = t.oid AND a.attnum = k.number
+        WHERE pg_table_is_visible(t.oid) AND k.place <= i.indnkeyatts AND i.indisunique AND i.indisvalid
+            AND i.indisready AND i.indimmediate
+        GROUP BY i.indexrelid, t.relname, i.indpred IS NOT NULL"
+        | "SELECT o.tbl, group_concat(o.name, ', '), o.partial <> 0 FROM (
+            SELECT t.name AS tbl, i.name AS idx, i.partial, c.name
+            FROM sqlite_schema t JOIN pragma_index_list(t.name) i JOIN pragma_index_info(i.name) c
+            WHERE t.type = 'table' AND i.\"unique\" ORDER BY i.name, c.seqno) AS o
+        GROUP BY o.idx
+        UNION ALL SELECT t.name, c.name, FALSE FROM sqlite_schema t JOIN pragma_table_info(t.name) c
+        WHERE t.type = 'table' AND c.pk = 1 AND upper(c.type) = 'INTEGER'
+            AND (SELECT COUNT(*) FROM pragma_table_info(t.name) k WHERE k.pk > 0) = 1";
 
     /// For the rest of this transaction: read whole tables, and join by hashing them, never row by row. A freshly
     /// filled table has no statistics yet, and the planner's guess could then take hours. SQLite joins by index.

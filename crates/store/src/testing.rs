@@ -3,6 +3,8 @@
 //!
 //! PostgreSQL is found by `BURSAR_TEST_POSTGRES_URL`; `./test` sets it.
 
+pub mod races;
+
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use domain::Timestamp;
@@ -20,6 +22,8 @@ statements! {
         | "SELECT t.name, c.name, c.\"notnull\" <> 0 OR c.pk <> 0, c.type
         FROM sqlite_schema t JOIN pragma_table_info(t.name) c
         WHERE t.type = 'table' AND t.name NOT LIKE 'sqlite_%'";
+    READ_DURABILITY = "SELECT current_setting('synchronous_commit')"
+        | "SELECT CAST(synchronous AS TEXT) FROM pragma_synchronous";
 }
 
 /// When every test's clock starts.
@@ -261,6 +265,15 @@ pub async fn schema(db: &TestDb) -> Vec<(String, String, bool, &'static str)> {
         .collect();
     rows.sort();
     rows
+}
+
+/// How durable a commit of the writers is, as the database itself says: `on` or `2` (FULL) is on disk when it returns.
+pub async fn durability(db: &Db) -> String {
+    let mut tries = db.tries();
+    let mut tx = tries.begin().await.expect("a transaction");
+    let (said,) = fetch_optional!(&mut tx, READ_DURABILITY => (String,)).expect("an answer").expect("a row");
+    tries.end(tx, Ok(())).await.expect("one try").expect("a commit");
+    said
 }
 
 /// The newest version of the schema, for tests that pretend to be from the future.

@@ -131,6 +131,17 @@ impl Customer {
         Self { client, users, coins, random, run, next: 0, records: HashMap::new() }
     }
 
+    /// Asks for the first so many users as often as for its own. Where every customer does, those users have many clients
+    /// at once, on all servers, and only the database's locks keep their books.
+    pub fn shares(mut self, users: i64) -> Self {
+        let shared: Vec<UserId> = (1..=users).filter_map(UserId::new).collect();
+        while !shared.is_empty() && self.users.iter().filter(|user| user.get() <= users).count() * 2 < self.users.len()
+        {
+            self.users.extend(&shared);
+        }
+        self
+    }
+
     /// Sends one request after the other, each until it is answered, until it is told to stop.
     pub async fn trade(mut self, stop: Arc<AtomicBool>, counters: Arc<Counters>, pause: Duration) -> Self {
         while !stop.load(Ordering::Relaxed) && !self.users.is_empty() {

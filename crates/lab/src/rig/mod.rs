@@ -100,6 +100,11 @@ impl Rig {
         }
     }
 
+    /// Where the database file of `bursar chaos` is, with what belongs to it.
+    pub fn database_folder(&self) -> PathBuf {
+        self.folder.join("database")
+    }
+
     pub fn spot_folder(&self) -> PathBuf {
         self.folder.join("spot")
     }
@@ -163,8 +168,16 @@ impl Rig {
     }
 
     pub async fn start_server(&self, server: usize) -> Result<Process, Failure> {
+        self.start_server_ahead(server, 0).await
+    }
+
+    /// With a clock that is ahead of the machine's, or behind it.
+    pub async fn start_server_ahead(&self, server: usize, ahead_ms: i64) -> Result<Process, Failure> {
         let config = self.config_file(server).to_string_lossy().into_owned();
-        Process::start(&["--json", "--config", &config, "serve"], "http").await
+        let ahead = ahead_ms.to_string();
+        let clock = [(terminal::clock::AHEAD_MS, ahead.as_str())];
+        let variables: &[(&str, &str)] = if ahead_ms == 0 { &[] } else { &clock };
+        Process::start_with(&["--json", "--config", &config, "serve"], "http", variables).await
     }
 }
 

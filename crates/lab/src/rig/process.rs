@@ -37,9 +37,19 @@ impl Process {
     /// Starts it, and waits until it says where it listens: a JSON line with the event `listening` and the address under
     /// this name. What it has to say on standard error comes only if it does not start.
     pub async fn start(arguments: &[&str], name: &str) -> Result<Self, Failure> {
+        Self::start_with(arguments, name, &[]).await
+    }
+
+    /// The same with variables of the environment.
+    pub async fn start_with(arguments: &[&str], name: &str, variables: &[(&str, &str)]) -> Result<Self, Failure> {
         let failed = |error| trouble("a process could not be started", error);
         let mut command = itself()?;
-        command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+            .args(arguments)
+            .envs(variables.iter().copied())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         end_with_parent(&mut command);
         let mut child = tokio::process::Command::from(command).kill_on_drop(true).spawn().map_err(failed)?;
         let (Some(stdout), Some(stderr)) = (child.stdout.take(), child.stderr.take()) else {

@@ -118,6 +118,11 @@ impl<S: Storage> Log<S> {
         Arc::clone(&self.spare)
     }
 
+    /// A write or a sync has failed: memory is ahead of the disk from then on.
+    pub const fn has_failed(&self) -> bool {
+        self.failed
+    }
+
     /// The record of the open batch; operations are added at its end.
     pub const fn buffer(&mut self) -> &mut Vec<u8> {
         &mut self.buffer

@@ -43,19 +43,27 @@ impl Disk {
         }
     }
 
-    /// Makes the folder and syncs its parent. If the parent was made with it, the folders above are not synced.
+    /// Makes the folder with all that is missing above it, and makes each of their names durable.
     pub fn make_folder(folder: &Path) -> io::Result<()> {
-        fs::create_dir_all(folder)?;
-        match folder.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-            Some(parent) => fs::File::open(parent)?.sync_all(),
-            None => fs::File::open(".")?.sync_all(),
-        }
+        make_folder(folder, |parent| fs::File::open(parent)?.sync_all())
     }
 
     /// Opens the folder for reading, beside the process that writes to it.
     pub fn for_reading(folder: &Path) -> Self {
         Self { folder: folder.to_owned(), lock: None }
     }
+}
+
+/// A new folder is an entry of its parent, so the parent of each is synced, the highest first. The parent of a folder that
+/// was there is synced too: the process that made it may have died before it came to that.
+fn make_folder(folder: &Path, mut sync: impl FnMut(&Path) -> io::Result<()>) -> io::Result<()> {
+    let missing = folder.ancestors().take_while(|one| !one.as_os_str().is_empty() && !one.exists()).count();
+    fs::create_dir_all(folder)?;
+    let changed: Vec<&Path> = folder.ancestors().skip(1).take(missing.max(1)).collect();
+    for parent in changed.into_iter().rev() {
+        sync(if parent.as_os_str().is_empty() { Path::new(".") } else { parent })?;
+    }
+    Ok(())
 }
 
 /// An open file. A file that is written in blocks goes past the page cache where the file system allows it: a sync then
@@ -152,5 +160,48 @@ impl File for DiskFile {
         // Without this the kernel would read megabytes ahead, and the writer's own writes would wait behind them.
         fadvise(&self.file, 0, None, Advice::Random)?;
         Ok(fadvise(&self.file, 0, None, Advice::DontNeed)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_that_a_new_folder_needs_is_durable() {
+        let top = tempfile::tempdir().expect("a folder");
+        let synced = |folder: PathBuf| {
+            let mut synced = Vec::new();
+            make_folder(&folder, |parent| {
+                // The name must be there before its folder is synced.
+                assert!(folder.is_dir());
+                synced.push(parent.strip_prefix(top.path()).expect("below the top").display().to_string());
+                Ok(())
+            })
+            .expect("made");
+            synced
+        };
+        assert_eq!(synced(top.path().join("a/b/c")), ["", "a", "a/b"]);
+        assert_eq!(synced(top.path().join("a/b/c")), ["a/b"], "its maker may have died before the sync");
+        assert_eq!(synced(top.path().join("a/d")), ["a"]);
+        let failed = make_folder(&top.path().join("x"), |_| Err(io::ErrorKind::StorageFull.into()));
+        assert_eq!(failed.expect_err("the sync failed").kind(), io::ErrorKind::StorageFull);
+    }
+
+    /// The kernel refuses to sync a pipe or a folder of /proc. Whoever does not hear of that did not ask for a sync.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_sync_is_asked_of_the_kernel() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+        let pipe = folder.path().join("pipe");
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).expect("a pipe");
+        let disk = Disk::lock(folder.path()).expect("nobody else has it");
+        let refused = |done: io::Result<()>| done.expect_err("refused").kind() == io::ErrorKind::InvalidInput;
+        assert!(refused(disk.open("pipe").expect("opened").sync()));
+        assert!(refused(disk.create("pipe").expect("opened").sync()));
+        assert!(refused(Disk::for_reading(Path::new("/proc/self")).sync_directory()));
+        assert!(refused(Disk::make_folder(Path::new("/proc/self"))), "the parent of a folder that is there");
+        disk.sync_directory().expect("a real folder");
     }
 }

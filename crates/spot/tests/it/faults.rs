@@ -87,6 +87,11 @@ fn after_a_failed_sync_nothing_is_answered_any_more() {
     assert_eq!(error.code(), "SPOT_STORAGE_FAILED");
     // The next sync of the same file would succeed, and lie: the kernel has forgotten what it could not write.
     disk.set_faults(Faults::default());
+    // The same again, a question and nothing at all decide nothing and need no write. Memory would answer, and lie too.
+    assert_eq!(batch(&mut core, &[deposit(2, 1, 10)]).expect_err("stopped").code(), "SPOT_STOPPED");
+    core.answer(&Request::Total(domain::AssetId(1)));
+    assert_eq!(core.commit().expect_err("stopped").code(), "SPOT_STOPPED");
+    assert_eq!(batch(&mut core, &[]).expect_err("stopped").code(), "SPOT_STOPPED");
     assert_eq!(batch(&mut core, &[deposit(3, 1, 10)]).expect_err("stopped").code(), "SPOT_STOPPED");
     assert_eq!(core.close().expect_err("stopped").code(), "SPOT_STOPPED");
     disk.crash();

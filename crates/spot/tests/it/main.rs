@@ -5,3 +5,4 @@ mod damage;
 mod faults;
 mod net;
 mod service;
+mod storm;

@@ -274,3 +274,29 @@ async fn write_leases(
         fetch_all!(tx, LEASE_UTXOS => (i64,), wallet.0, ids.clone(), lock.as_slice(), until.micros(), now.micros())?;
     crate::rows::expect_rows(u64::try_from(rows.len()).unwrap_or(0), coins.len(), "leases")
 }
+
+#[cfg(all(test, feature = "testing"))]
+mod tests {
+    use super::*;
+    use crate::testing::NOW;
+
+    crate::db_test! {
+        /// The outputs are locked and looked at before, so no caller meets this. It is the last line all the same.
+        async fn a_lease_that_stands_is_not_written_over(db: TestDb) {
+            // The outputs themselves do not matter here, so the table needs none.
+            let alone = "DROP VIEW IF EXISTS spendable_utxos; DROP TABLE utxo_leases;
+                CREATE TABLE utxo_leases (wallet_id BIGINT, utxo_id BIGINT, external_lock_id BYTEA, expires_at BIGINT,
+                    UNIQUE (wallet_id, utxo_id))";
+            db.by_hand(alone).await.expect("a table");
+            let until = NOW.plus_micros(60_000_000).micros();
+            for (holder, now, written) in [(1_u8, NOW.micros(), 1), (2, NOW.micros(), 0), (1, NOW.micros(), 1), (2, until, 1)] {
+                let (ids, holder) = (Many(vec![7_i64]), vec![holder; 32]);
+                let rows: Result<usize, StoreError> = transact!(db, tx => {
+                    let rows = fetch_all!(tx, LEASE_UTXOS => (i64,), 1_i64, ids.clone(), holder.as_slice(), until, now)?;
+                    Ok(rows.len())
+                });
+                assert_eq!(rows.expect("an answer"), written, "holder {holder:?}");
+            }
+        }
+    }
+}

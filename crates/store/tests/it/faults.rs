@@ -34,6 +34,21 @@ async fn sqlite_that_is_not_there_is_unavailable_and_not_made() {
     assert_eq!(error.code(), "DATABASE_UNAVAILABLE", "{error:?}");
 }
 
+db_test! {
+    /// Whatever the server, the role or the file says of it.
+    async fn an_acknowledged_commit_is_on_disk(db: TestDb) {
+        let postgres = db.engine() == Engine::Postgres;
+        if postgres {
+            let lax = "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET synchronous_commit = off', current_database());
+                END $$";
+            db.by_hand(lax).await.unwrap();
+        }
+        let db = Db::connect(&db.url, &Options::default()).await.unwrap();
+        assert_eq!(store::testing::durability(&db).await, if postgres { "on" } else { "2" });
+        db.close().await;
+    }
+}
+
 #[tokio::test]
 async fn a_url_that_is_none_says_so() {
     for url in [

@@ -9,6 +9,7 @@ mod constraints;
 mod faults;
 mod ledger;
 mod model;
+mod races;
 mod schema;
 mod support;
 mod utxo;

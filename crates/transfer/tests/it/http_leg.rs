@@ -24,6 +24,8 @@ enum Manner {
     HangsUp,
     Silent,
     AnotherTransfer,
+    /// As it should.
+    Well,
 }
 
 #[derive(Default)]
@@ -92,7 +94,7 @@ async fn serve(mut stream: TcpStream, books: Arc<Mutex<Books>>) {
             (answer, if path.starts_with("query") { None } else { books.manners.pop_front() })
         };
         let (status, text) = match manner {
-            None => answer,
+            None | Some(Manner::Well) => answer,
             Some(Manner::Fails500) => (500, "oops".to_owned()),
             Some(Manner::Garbage) => (200, "<html>".to_owned()),
             Some(Manner::AnotherTransfer) => (200, json!({ "success": true, "req_id": "sr-1" }).to_string()),
@@ -300,6 +302,55 @@ db_test! {
         }
         let books = engine.books.lock().unwrap();
         assert_eq!((books.balances[&1], books.balances[&2]), (2_000 - 500, 500), "each once");
+    }
+
+    /// From a seed: batches both ways, while the engine answers badly half of the time.
+    async fn whatever_the_engine_answers_each_transfer_takes_effect_once(db: TestDb) {
+        let (world, engine, _, coordinator) = with_http(db).await;
+        for round in 0..crate::storm::rounds(3) {
+            let mut random = domain::random::Random::from_seed(round);
+            let bad = [Manner::Fails500, Manner::Garbage, Manner::HangsUp, Manner::Silent, Manner::AnotherTransfer];
+            let manners = (0..120).map(|_| if random.below(2) == 0 { Manner::Well } else { bad[random.index(bad.len())] });
+            engine.plan(&manners.collect::<Vec<_>>());
+            for _ in 0..6 {
+                engine.books.lock().unwrap().refuses_deposits = random.below(4) == 0;
+                let orders: Vec<_> = (0..1 + random.below(6))
+                    .map(|_| {
+                        let direction = if random.below(2) == 0 { ToSpot } else { ToFunding };
+                        let user = 1 + i64::try_from(random.below(2)).unwrap();
+                        world.order(user, direction, 10 + i64::try_from(random.below(400)).unwrap())
+                    })
+                    .collect();
+                let created = coordinator.create(&orders, transfer::Begin::Now).await.unwrap();
+                let new = created.into_iter().filter_map(|one| match one {
+                    transfer::Created::New(transfer) => Some(transfer),
+                    _ => None,
+                });
+                coordinator.step(new.collect()).await.unwrap();
+                world.wait(Duration::from_secs(1));
+                transfer::scanner::scan_once(&coordinator).await.unwrap();
+            }
+            engine.books.lock().unwrap().manners.clear();
+            world.recover_with(&coordinator).await;
+            for number in 1..=2 {
+                let all = world.all().await.into_iter().filter(|one| one.user == user(number));
+                let moved: i64 = all
+                    .filter(|one| one.state == State::Committed)
+                    .map(|one| if one.direction == ToSpot { one.amount.units() } else { -one.amount.units() })
+                    .sum();
+                let (available, frozen, _) = world.books(number).await;
+                assert_eq!((available, frozen), (FUNDS - moved, 0), "round {round}, user {number}");
+                let there = engine.books.lock().unwrap().balances.get(&number).copied().unwrap_or(0);
+                assert_eq!(there, moved, "round {round}, user {number}: the engine");
+            }
+            // A withdrawal that the engine froze is settled there exactly if its transfer was committed here.
+            let back = world.all().await.into_iter().filter(|one| one.direction == ToFunding);
+            for transfer in back {
+                let settled = engine.books.lock().unwrap().committed.contains(&transfer.id.to_string());
+                assert_eq!(settled, transfer.state == State::Committed, "round {round}: {transfer:?}");
+            }
+            world.wait(Duration::from_secs(86_400));
+        }
     }
 
     async fn nobody_listening_is_no_refusal(db: TestDb) {

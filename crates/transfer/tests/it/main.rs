@@ -8,5 +8,7 @@ mod http_leg;
 mod id_maker;
 mod operator;
 mod pair;
+mod races;
 mod step;
+mod storm;
 mod support;

@@ -257,7 +257,8 @@ impl World {
     /// Available, frozen, and what the spot engine has, in units.
     pub async fn books(&self, number: i64) -> (i64, i64, i64) {
         let mut tx = self.db.read().await.unwrap();
-        let (_, funding) = store::ledger::balances::funding_of(&mut tx, user(number)).await.unwrap().remove(0);
+        let funding = store::ledger::balances::funding_of(&mut tx, user(number)).await.unwrap();
+        let (_, funding) = funding.into_iter().find(|(_, state)| state.asset == self.usdt).unwrap();
         let spot = self.leg.holdings(&[(user(number), self.usdt)]).await.unwrap()[0];
         let spot = spot.map_or(0, |holding| holding.available.units() + holding.reserved.units());
         (funding.available.units(), funding.frozen.units(), spot)

@@ -15,14 +15,14 @@ use super::candidates::{everything, want};
 use super::model::Event;
 use super::stage::*;
 
-const MINUTE: i64 = 60_000_000;
+pub const MINUTE: i64 = 60_000_000;
 
-fn lock(number: u8) -> LockId {
+pub fn lock(number: u8) -> LockId {
     LockId([number; 32])
 }
 
 /// One wallet with so many confirmed outputs of 1,000, 1,001, … in account 0.
-async fn funded(db: &TestDb, count: i64) -> (Stage<'_>, NewTx) {
+pub async fn funded(db: &TestDb, count: i64) -> (Stage<'_>, NewTx) {
     let mut stage = Stage::open(db, 1).await;
     let outputs: Vec<_> = (0..count).map(|number| (script(0, 0, 0), 1_000 + number)).collect();
     let coins = tx("coins", &[elsewhere("coins")], &outputs);
@@ -30,7 +30,7 @@ async fn funded(db: &TestDb, count: i64) -> (Stage<'_>, NewTx) {
     (stage, coins)
 }
 
-fn first(count: usize) -> impl FnMut(&[Candidate]) -> Option<Vec<UtxoId>> {
+pub fn first(count: usize) -> impl FnMut(&[Candidate]) -> Option<Vec<UtxoId>> {
     move |coins| {
         let ids: Vec<UtxoId> = coins.iter().take(count).map(|coin| coin.id).collect();
         if ids.is_empty() { None } else { Some(ids) }

@@ -13,6 +13,7 @@
 //! | `bad` | other wallets' addresses, and what no chain could show |
 //! | `faults` | a crash at every statement; every event twice |
 //! | `lease` | eight writers, expiry, renewal, sweeping |
+//! | `races` | two that want one output at once, on PostgreSQL |
 //! | `candidates` | what a selection is shown |
 
 mod bad;
@@ -23,6 +24,7 @@ mod law5;
 mod lease;
 mod model;
 mod property;
+mod races;
 mod readings;
 mod reorg;
 mod rows;

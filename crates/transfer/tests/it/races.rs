@@ -1,0 +1,357 @@
+//! Two coordinators on one PostgreSQL, interrupted at every point, and many at once: nothing is accepted that the books
+//! or the limits do not allow, and nothing is done twice.
+//!
+//! SQLite has one writer, so there is nothing to race there. What goes wrong without which clause is in `tests/mutants`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use domain::ledger::{Movement, OpKey, Operation, Reference};
+use domain::transfer::{Direction::*, Rejection, State, Transfer};
+use domain::{AccountKind, Amount, AssetId};
+use store::ledger::{NewAccount, Opened};
+use store::testing::races::{Shell, meet};
+use store::testing::{NOW, TestDb, on};
+use store::transfer::{Changed, change};
+use store::{Db, Engine, StoreError, Writes, db_test};
+use tokio::sync::Barrier;
+use transfer::operator::Author;
+use transfer::{Begin, Coordinator, Created, Settings, TransferOrder};
+
+use crate::support::*;
+
+/// No piece of writing has more points than this.
+const MOST_POINTS: i64 = 60;
+
+fn on_postgres(test: impl AsyncFnOnce(&TestDb)) {
+    on(Engine::Postgres, test);
+}
+
+/// Another server on the same database and the same engine. Time passes, or a node number that is used again would make the
+/// same ids again.
+fn server(world: &World, db: Db, node: u16, settings: Settings) -> Coordinator {
+    world.wait(Duration::from_millis(2));
+    coordinator(db, world.leg.clone(), world.clock.clone(), node, settings)
+}
+
+/// Gives every user an account with funds in BTC too.
+async fn open_btc(world: &World) {
+    let users = i64::try_from(world.users.len()).unwrap();
+    let external = NewAccount::system(&AccountKind::External("bsc".parse().unwrap()), world.btc).unwrap();
+    let mut wanted = vec![external];
+    wanted.extend((1..=users).map(|number| NewAccount::funding(user(number), world.btc)));
+    let opened = world.db.open(&wanted, NOW).await.unwrap();
+    let id = |opened: &Opened| match opened {
+        Opened::Account(id) => *id,
+        Opened::UnknownAsset => panic!("the asset is there"),
+    };
+    let fund = opened[1..].iter().map(|account| {
+        let movement =
+            Movement { from: id(&opened[0]), to: id(account), asset: world.btc, amount: Amount::from_units(FUNDS) };
+        let key = OpKey::new(format!("fund-{}", id(account))).unwrap();
+        Operation::move_available(key, vec![movement], Reference::new("funds").unwrap()).unwrap()
+    });
+    let fund: Vec<Operation> = fund.collect();
+    assert!(world.db.post(&fund, NOW).await.unwrap().iter().all(|reply| reply.applied()));
+}
+
+fn in_asset(order: TransferOrder, asset: AssetId) -> TransferOrder {
+    TransferOrder { asset, ..order }
+}
+
+fn accepted<'a>(created: impl IntoIterator<Item = &'a Created>) -> Vec<Transfer> {
+    created
+        .into_iter()
+        .filter_map(|one| match one {
+            Created::New(transfer) => Some(transfer.clone()),
+            Created::Duplicate(_) | Created::Rejected(_) => None,
+        })
+        .collect()
+}
+
+/// A transfer whose deposit at the engine was not answered: in TARGET_PENDING, with its money held.
+async fn stuck(world: &World, number: i64, amount: i64) -> Transfer {
+    world.leg.plan(&[Mood::LoseCall]);
+    let transfer = world.transfer(world.order(number, ToSpot, amount)).await;
+    assert_eq!(transfer.state, State::TargetPending);
+    transfer
+}
+
+#[test]
+fn postgres_no_more_is_accepted_than_the_account_has() {
+    on_postgres(async |db| {
+        let world = World::open(db, MOST_POINTS).await;
+        for at in 0.. {
+            let number = at + 1;
+            let create = async |db: Db, node, count: usize| {
+                let orders = vec![world.order(number, ToSpot, 4_000); count];
+                server(&world, db, node, settings()).create(&orders, Begin::Now).await.unwrap()
+            };
+            let met = meet(db, at, async |db| create(db, 11, 2).await, async |db| create(db, 12, 1).await).await;
+            let count = accepted(met.first.iter().chain(&met.second)).len();
+            assert_eq!(count, 2, "point {at}: {FUNDS} allow two of 4,000: {met:?}");
+            assert_eq!(world.books(number).await, (2_000, 8_000, 0), "point {at}");
+            if !met.reached {
+                break;
+            }
+        }
+        world.recover().await;
+        world.assert_whole().await;
+    });
+}
+
+/// The rows of two assets have nothing in common but the count of the user's transfers.
+#[test]
+fn postgres_a_daily_limit_counts_all_assets_at_once() {
+    on_postgres(async |db| {
+        let limited = Settings { daily_transfers: 3, ..settings() };
+        let world = World::with(db, MOST_POINTS, limited.clone(), false).await;
+        open_btc(&world).await;
+        for at in 0.. {
+            let number = at + 1;
+            for asset in [world.usdt, world.btc] {
+                let order = in_asset(world.order(number, ToSpot, 100), asset);
+                assert_eq!(world.transfer(order).await.state, State::Committed);
+            }
+            let create = async |db: Db, node, asset| {
+                let order = in_asset(world.order(number, ToSpot, 100), asset);
+                server(&world, db, node, limited.clone()).create(&[order], Begin::Now).await.unwrap().remove(0)
+            };
+            let first = async |db| create(db, 11, world.usdt).await;
+            let met = meet(db, at, first, async |db| create(db, 12, world.btc).await).await;
+            let both = [&met.first, &met.second];
+            assert_eq!(accepted(both).len(), 1, "point {at}: the third of three: {met:?}");
+            assert!(both.contains(&&Created::Rejected(Rejection::DailyLimitExceeded)), "point {at}: {met:?}");
+            if !met.reached {
+                break;
+            }
+        }
+        world.recover().await;
+        world.assert_whole().await;
+    });
+}
+
+/// Only the index knows that the other one has the name: the two orders touch no row in common.
+#[test]
+fn postgres_a_name_stands_for_one_transfer_though_two_assets_are_asked() {
+    on_postgres(async |db| {
+        let world = World::open(db, MOST_POINTS).await;
+        open_btc(&world).await;
+        for at in 0.. {
+            let number = at + 1;
+            let create = async |db: Db, node, asset| {
+                let order = in_asset(world.named(number, ToSpot, 100, "mine"), asset);
+                server(&world, db, node, settings()).create(&[order], Begin::Now).await.unwrap().remove(0)
+            };
+            let first = async |db| create(db, 11, world.usdt).await;
+            let met = meet(db, at, first, async |db| create(db, 12, world.btc).await).await;
+            let both = [&met.first, &met.second];
+            assert_eq!(accepted(both).len(), 1, "point {at}: {met:?}");
+            assert!(both.contains(&&Created::Rejected(Rejection::DuplicateRequest)), "point {at}: {met:?}");
+            if !met.reached {
+                break;
+            }
+        }
+        world.recover().await;
+        world.assert_whole().await;
+    });
+}
+
+#[test]
+fn postgres_two_workers_end_a_transfer_once_and_lose_nothing_beside_it() {
+    on_postgres(async |db| {
+        let world = World::open(db, MOST_POINTS).await;
+        for at in 0.. {
+            let number = at + 1;
+            let transfer = stuck(&world, number, 3_000).await;
+            let step = async |db: Db, node| {
+                server(&world, db, node, settings()).step(vec![transfer.clone()]).await.unwrap().remove(0)
+            };
+            let met = meet(db, at, async |db| step(db, 11).await, async |db| step(db, 12).await).await;
+            assert_eq!(world.read(transfer.id).await.state, State::Committed, "point {at}: {met:?}");
+            assert_eq!(world.books(number).await, (7_000, 0, 3_000), "point {at}");
+            assert_eq!(world.paths(transfer.id).await.last().unwrap(), "TARGET_PENDING>COMMITTED", "point {at}");
+            if !met.reached {
+                break;
+            }
+        }
+        world.assert_whole().await;
+    });
+}
+
+/// A step settles a hold while a new transfer takes another one on the same account.
+#[test]
+fn postgres_a_step_and_a_new_transfer_on_one_account_are_both_in_the_books() {
+    on_postgres(async |db| {
+        let world = World::open(db, 2 * MOST_POINTS).await;
+        let (mut ends, mut number) = ([false; 2], 0);
+        for at in 0.. {
+            for (which, ended) in ends.iter_mut().enumerate() {
+                number += 1;
+                let transfer = stuck(&world, number, 3_000).await;
+                let step = async |db: Db| {
+                    server(&world, db, 11, settings()).step(vec![transfer.clone()]).await.unwrap();
+                };
+                let create = async |db: Db| {
+                    let order = world.order(number, ToSpot, 2_000);
+                    let created = server(&world, db, 12, settings()).create(&[order], Begin::Now).await.unwrap();
+                    assert_eq!(accepted(&created).len(), 1);
+                };
+                let reached = if which == 0 {
+                    meet(db, at, step, create).await.reached
+                } else {
+                    meet(db, at, create, step).await.reached
+                };
+                assert_eq!(world.books(number).await, (5_000, 2_000, 3_000), "point {at}, order {which}");
+                *ended |= !reached;
+            }
+            if ends == [true; 2] {
+                break;
+            }
+        }
+        world.recover().await;
+        world.assert_whole().await;
+    });
+}
+
+/// A person's note and a worker's step both write the next row of the history.
+#[test]
+fn postgres_a_note_and_a_step_leave_one_history() {
+    on_postgres(async |db| {
+        let world = World::open(db, MOST_POINTS).await;
+        let author = Author { actor: "ana".into(), reason: "ticket 4711".into() };
+        for at in 0.. {
+            let transfer = stuck(&world, at + 1, 3_000).await;
+            let retry = async |db: Db| server(&world, db, 11, settings()).retry(transfer.id, &author).await;
+            let step = async |db: Db| server(&world, db, 12, settings()).step(vec![transfer.clone()]).await.unwrap();
+            let met = meet(db, at, retry, step).await;
+            // It had ended before the note was written, or the retry found it ended.
+            assert!(met.first.as_ref().is_ok_and(|ended| ended.state == State::Committed) || met.first.is_err());
+            assert!(!matches!(met.first, Err(transfer::operator::OperatorError::Store(_))), "point {at}: {met:?}");
+            assert_eq!(world.read(transfer.id).await.state, State::Committed, "point {at}: {met:?}");
+            if !met.reached {
+                break;
+            }
+        }
+        world.assert_whole().await;
+    });
+}
+
+/// The other way round: the worker has read the row when the note is written.
+#[test]
+fn postgres_a_step_and_a_note_leave_one_history() {
+    on_postgres(async |db| {
+        let world = World::open(db, MOST_POINTS).await;
+        let author = Author { actor: "ana".into(), reason: "ticket 4711".into() };
+        for at in 0.. {
+            let transfer = stuck(&world, at + 1, 3_000).await;
+            let step = async |db: Db| server(&world, db, 12, settings()).step(vec![transfer.clone()]).await;
+            let retry = async |db: Db| server(&world, db, 11, settings()).retry(transfer.id, &author).await;
+            let met = meet(db, at, step, retry).await;
+            assert!(met.first.is_ok(), "point {at}: {met:?}");
+            assert!(!matches!(met.second, Err(transfer::operator::OperatorError::Store(_))), "point {at}: {met:?}");
+            assert_eq!(world.read(transfer.id).await.state, State::Committed, "point {at}: {met:?}");
+            if !met.reached {
+                break;
+            }
+        }
+        world.assert_whole().await;
+    });
+}
+
+#[test]
+fn postgres_a_due_transfer_is_claimed_by_one_and_nobody_waits() {
+    on_postgres(async |db| {
+        let world = World::open(db, MOST_POINTS).await;
+        for at in 0.. {
+            let transfer = stuck(&world, at + 1, 3_000).await;
+            world.wait(Duration::from_secs(60));
+            let claim = async |db: Db, node| server(&world, db, node, settings()).claim(100).await.unwrap();
+            let met = meet(db, at, async |db| claim(db, 11).await, async |db| claim(db, 12).await).await;
+            assert!(!met.waited, "point {at}: what another has locked is left to it");
+            let claimed: Vec<_> = met.first.iter().chain(&met.second).map(|one| one.id).collect();
+            assert_eq!(claimed, [transfer.id], "point {at}");
+            world.recover().await;
+            if !met.reached {
+                break;
+            }
+        }
+        world.assert_whole().await;
+    });
+}
+
+/// Transfers lock their accounts in the order of the ids, whatever the order of the transfers.
+#[test]
+fn postgres_transfers_lock_accounts_and_days_in_one_order() {
+    on_postgres(async |db| {
+        let world = World::open(db, 2).await;
+        let [mut one, mut other] = [Shell::open(db).await, Shell::open(db).await];
+        let [low, high] = [world.users[0], world.users[1]].map(|account| format!("id = {}", account.0));
+        // The later transfer has the lower account.
+        let batch = vec![stuck(&world, 2, 100).await, stuck(&world, 1, 100).await];
+        let step = world.coordinator.step(batch);
+        one.assert_order(&mut other, "accounts", &low, &high, step).await.unwrap();
+        let orders = [world.order(2, ToSpot, 100), world.order(1, ToSpot, 100)];
+        let create = world.coordinator.create(&orders, Begin::Now);
+        let created = one.assert_order(&mut other, "accounts", &low, &high, create).await.unwrap();
+        assert_eq!(accepted(&created).len(), 2);
+        let create = world.coordinator.create(&orders, Begin::Now);
+        let created =
+            one.assert_order(&mut other, "transfer_days", "user_id = 1", "user_id = 2", create).await.unwrap();
+        assert_eq!(accepted(&created).len(), 2);
+        world.recover().await;
+        world.assert_whole().await;
+    });
+}
+
+/// What the mutation run of November 2026 found: sixteen at once, each on its own connection.
+#[test]
+fn postgres_sixteen_at_once_do_not_overdraw() {
+    on_postgres(async |db| {
+        let limited = Settings { daily_transfers: 10, ..settings() };
+        let world = Arc::new(World::with(db, 4, limited.clone(), false).await);
+        open_btc(&world).await;
+        for number in 1..=4 {
+            let start = Arc::new(Barrier::new(16));
+            let mut tasks = tokio::task::JoinSet::new();
+            for task in 0..16_u16 {
+                let (start, world, db) = (Arc::clone(&start), Arc::clone(&world), db.db.clone());
+                let server = server(&world, db, 20 + task, limited.clone());
+                // Users 1 and 2 are held by their balance, the others by the count of their transfers.
+                let asset = if task % 2 == 0 || number <= 2 { world.usdt } else { world.btc };
+                let amount = if number <= 2 { 2_000 } else { 100 };
+                tasks.spawn(async move {
+                    let order = in_asset(world.order(number, ToSpot, amount), asset);
+                    start.wait().await;
+                    server.create(&[order], Begin::Now).await.unwrap().remove(0)
+                });
+            }
+            let created = tasks.join_all().await;
+            let expected = if number <= 2 { 5 } else { 10 };
+            assert_eq!(accepted(&created).len(), expected, "user {number}: {created:?}");
+        }
+        assert_eq!(world.books(1).await, (0, 10_000, 0));
+        world.recover().await;
+        world.assert_whole().await;
+    });
+}
+
+db_test! {
+    /// The row is locked when its state is read, so no worker meets this in the product. It is the last line all the same:
+    /// a change that saw another state than the row has must not be written.
+    async fn a_change_that_saw_another_state_is_not_written(db: TestDb) {
+        let world = World::open(db, 1).await;
+        let transfer = stuck(&world, 1, 3_000).await;
+        let ended = Transfer { state: State::Committed, version: transfer.version + 1, ..transfer.clone() };
+        let mut tries = db.tries();
+        let mut tx = tries.begin().await.unwrap();
+        let mut writes = Writes::default();
+        change(&mut writes, &[Changed { seen: State::SourcePending, transfer: &ended }]);
+        let refused = writes.run(&mut tx).await;
+        assert!(matches!(refused, Err(StoreError::Corrupt { .. })), "{refused:?}");
+        tries.end(tx, refused).await.unwrap().unwrap_err();
+        assert_eq!(world.read(transfer.id).await, transfer);
+        world.recover().await;
+        world.assert_whole().await;
+    }
+}
