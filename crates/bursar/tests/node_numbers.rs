@@ -1,5 +1,4 @@
-//! Node numbers as the commands borrow them: a server that is stopped in good order gives its number back, and commands that
-//! make no transfers borrow none.
+//! Node numbers as the server borrows them: one that is stopped in good order gives its number back.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -73,16 +72,4 @@ fn a_server_that_is_stopped_in_good_order_gives_its_number_back() {
     // It made no id, so that the number is free a minute after it was lent. Otherwise it would be two.
     assert_eq!(first_free(folder.path(), started.plus_micros(59_000_000)), 1);
     assert_eq!(first_free(folder.path(), begun.plus_micros(61_000_000)), 0);
-}
-
-#[test]
-fn commands_that_make_no_transfers_borrow_no_number() {
-    let folder = migrated();
-    for command in [&["retry", "sr-1"][..], &["resolve", "sr-1", "--as", "committed"]] {
-        let arguments = [&["transfer"], command, &["--actor", "ana", "--reason", "ticket"]].concat();
-        let output = bursar(folder.path(), &arguments).output().expect("bursar runs");
-        let told = String::from_utf8_lossy(&output.stderr);
-        assert!(told.contains("TRANSFER_NOT_FOUND"), "{told}");
-    }
-    assert_eq!(first_free(folder.path(), SystemClock.now()), 0);
 }

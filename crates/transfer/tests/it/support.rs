@@ -73,6 +73,10 @@ impl Moody {
         self.moods.lock().unwrap().extend(moods);
     }
 
+    pub fn has_plans(&self) -> bool {
+        !self.moods.lock().unwrap().is_empty()
+    }
+
     /// What the leg says when it is asked for the time.
     pub fn tell_time(&self, time: Option<Timestamp>) {
         *self.time.lock().unwrap() = time;
