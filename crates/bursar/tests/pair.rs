@@ -265,3 +265,59 @@ fn a_new_engine_under_a_used_database_is_refused_until_two_people_bind_it() {
     deployment.run(&reconcile(&["--rebind"]));
     deployment.assert_books("700.000000", "300.000000");
 }
+
+#[test]
+fn what_two_people_accept_lets_the_server_start_and_its_asset_is_stopped() {
+    let deployment = Deployment::new();
+    deployment.serve(&["--create-spot"]).stop();
+    deployment.back_up("bursar.db");
+    let server = deployment.serve(&[]);
+    server.transfer("FUNDING", "SPOT", "600");
+    server.stop();
+    deployment.put_back("bursar.db");
+    // The user's money went elsewhere before anybody looked.
+    deployment.run(&[
+        "adjust",
+        "debit",
+        "--user",
+        USER,
+        "--asset",
+        "USDT",
+        "--amount",
+        "900",
+        "--to",
+        "custody:tron",
+        "--key",
+        "gone",
+        "--actor",
+        "ana",
+        "--second",
+        "bo",
+        "--reason",
+        "the test",
+    ]);
+    deployment.refused(&reconcile(&[]), "SPOT_PAIR_DIFFERENCES_LEFT");
+    deployment.refused(&["serve"], "SPOT_PAIR_DATABASE_BEHIND");
+    let done = deployment.run(&reconcile(&["--accept-rest"]));
+    assert_eq!((&done["mended"], &done["left"]), (&0.into(), &1.into()));
+    let server = deployment.serve(&[]);
+    let body = r#"{"from":"SPOT","to":"FUNDING","asset":"USDT","amount":"600"}"#;
+    let (_, answer) = server.ask("POST", "/api/v1/internal_transfer", body);
+    assert_eq!(answer["error"]["code"], "TRANSFER_STOPPED", "{answer}");
+    server.stop();
+}
+
+#[test]
+fn a_rebind_that_was_cut_off_is_made_again() {
+    let deployment = Deployment::new();
+    let server = deployment.serve(&["--create-spot"]);
+    server.transfer("FUNDING", "SPOT", "300");
+    server.stop();
+    std::fs::rename(deployment.path("spot"), deployment.path("lost")).expect("moved");
+    deployment.back_up("bursar.db");
+    deployment.run(&reconcile(&["--rebind"]));
+    // The engine is marked, and the database does not know.
+    deployment.put_back("bursar.db");
+    deployment.run(&reconcile(&["--rebind"]));
+    deployment.assert_books("700.000000", "300.000000");
+}

@@ -23,6 +23,8 @@ pub const SUBMISSION_MAX: usize = 4_096;
 const BATCH_BYTES: usize = 256 << 10;
 /// The largest record: a batch just below its limit, one more submission, and two blocks for trailer and padding.
 const LARGEST_RECORD: u64 = (BATCH_BYTES + SUBMISSION_MAX * LONGEST + 2 * BLOCK) as u64;
+/// The time in the log is never older than an hour while batches come.
+const TIME_MICROS: i64 = 3_600 * 1_000_000;
 /// The smallest segment still has room for the largest record.
 const SEGMENT_MIN: u64 = 1 << 20;
 /// The reader holds a whole segment in memory, so a segment has a limit.
@@ -84,6 +86,8 @@ pub struct Core<S: Storage> {
     first_segment: u64,
     /// The horizon that is in the log.
     durable_horizon: Timestamp,
+    /// The time that is in the log.
+    durable_time: Timestamp,
     /// An answer of this batch relies on a horizon that only memory knows.
     relied_on_horizon: bool,
     /// The decisions on the operations in the log's buffer, a byte each.
@@ -134,6 +138,7 @@ impl<S: Storage> Core<S> {
             accept_clock: settings.accept_clock,
             first_segment,
             durable_horizon: state.window().horizon,
+            durable_time: state.window().time,
             relied_on_horizon: false,
             decisions: Vec::new(),
             state,
@@ -200,7 +205,10 @@ impl<S: Storage> Core<S> {
         if self.log.has_failed() {
             return Err(SpotError::Stopped);
         }
-        if self.decisions.is_empty() && !self.relied_on_horizon { Ok(()) } else { self.append() }
+        // An engine that is only asked logs its time too, so that the next start can tell a jump of the clock from a quiet
+        // month.
+        let old_time = self.state.window().time > self.durable_time.plus_micros(TIME_MICROS);
+        if self.decisions.is_empty() && !self.relied_on_horizon && !old_time { Ok(()) } else { self.append() }
     }
 
     /// Makes the time of the batch durable although nothing was decided: an idle engine keeps its own time, so that the
@@ -220,6 +228,7 @@ impl<S: Storage> Core<S> {
         self.decisions.clear();
         self.log.append(self.state.window(), count, decisions)?;
         self.durable_horizon = self.state.window().horizon;
+        self.durable_time = self.state.window().time;
         self.relied_on_horizon = false;
         Ok(())
     }

@@ -19,10 +19,17 @@ statements! {
     REBIND = "UPDATE spot_pair SET engine_id = $1, told = $2, heard = $2, sequence = $3";
     INSERT_PAIR_EVENT = "INSERT INTO spot_pair_events (engine_id, counter, sequence, actor, second, reason, at)
         VALUES ($1, $2, $3, $4, $5, $6, $7)";
-    FIND_TRANSFERS = "SELECT id FROM transfers WHERE id {in $1}";
-    /// Transfers that the engine has applied for certain, the newest first.
+    /// Those that may have been carried out by the engine, and those that two people have accepted as they are. A
+    /// transfer that ended without moving money contradicts an engine that has moved it.
+    FIND_TRANSFERS = "SELECT id FROM transfers WHERE id {in $1} AND state NOT IN (-10, -30)
+        UNION SELECT id FROM spot_pair_accepted WHERE id {in $1}";
+    INSERT_ACCEPTED = "INSERT INTO spot_pair_accepted (id, problem, at) VALUES ($1, $2, $3) ON CONFLICT (id) DO NOTHING";
+    /// Transfers that the engine has applied for certain, the newest first. Not what people ended without proof, nor what
+    /// they accepted.
     NEWEST_APPLIED = "SELECT id FROM transfers
         WHERE (direction = 1 AND state = 40 OR direction = 2 AND state IN (20, 30, 40)) AND id < $1
+            AND NOT EXISTS (SELECT 1 FROM unproven_transfers u WHERE u.transfer_id = transfers.id)
+            AND NOT EXISTS (SELECT 1 FROM spot_pair_accepted a WHERE a.id = transfers.id)
         ORDER BY id DESC LIMIT $2";
 }
 
@@ -88,16 +95,21 @@ impl Db {
         Ok(())
     }
 
-    /// Accepts an engine as it is, after people have looked at it: its counter and its last batch count from now on.
+    /// Accepts an engine as it is, after people have looked at it: its counter and its last batch count from now on, and
+    /// so do the differences that could not be mended, each with its problem.
     pub async fn rebind_engine(
         &self,
         engine: u64,
         counter: u64,
         sequence: u64,
+        accepted: &[(i64, String)],
         author: PairAuthor<'_>,
         at: Timestamp,
     ) -> Result<(), StoreError> {
         transact!(self, tx => {
+            for (id, problem) in accepted {
+                execute!(tx, INSERT_ACCEPTED, *id, problem, at.micros())?;
+            }
             execute!(tx, REBIND, signed(engine), signed(counter), signed(sequence))?;
             write_event(tx, engine, counter, sequence, author, at).await
         })
@@ -118,7 +130,7 @@ async fn write_event(
     Ok(())
 }
 
-/// Those of the ids, sorted, that no transfer has.
+/// Those of the ids, sorted, that no transfer has which may have been carried out.
 pub async fn without_transfer(tx: &mut Tx, ids: &[i64]) -> Result<Vec<i64>, StoreError> {
     let wanted = Many(ids.to_vec());
     let mut there: Vec<i64> =

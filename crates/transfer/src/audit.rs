@@ -77,7 +77,8 @@ fn outside(found: i128, (least, most): (i128, i128)) -> Option<String> {
     })
 }
 
-pub(crate) async fn check_totals(db: &Db, leg: &dyn Leg) -> Result<Option<Violation>, AuditError> {
+/// Per asset, the engine has what transfers brought there.
+pub async fn check_totals(db: &Db, leg: &dyn Leg) -> Result<Option<Violation>, AuditError> {
     let mut tx = db.read().await?;
     let before = sums_by_asset(&mut tx).await?;
     let every: Vec<AssetId> = store::catalog::read_assets(&mut tx).await?.into_keys().collect();
@@ -96,7 +97,8 @@ pub(crate) async fn check_totals(db: &Db, leg: &dyn Leg) -> Result<Option<Violat
     Ok(None)
 }
 
-async fn check_users(db: &Db, leg: &dyn Leg) -> Result<Option<Violation>, AuditError> {
+/// The same for each user. Trades change what users have, so this holds only where nobody trades.
+pub async fn check_users(db: &Db, leg: &dyn Leg) -> Result<Option<Violation>, AuditError> {
     let mut after = 0;
     loop {
         let mut tx = db.read().await?;

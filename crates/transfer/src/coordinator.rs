@@ -119,6 +119,11 @@ impl Coordinator {
         &self.gate
     }
 
+    /// Whether what the engine says may be shown: it is the database's own, as far as is known.
+    pub fn trusts_engine(&self) -> bool {
+        self.gate.closed().is_none()
+    }
+
     pub(crate) fn next_id(&self) -> Result<Id<id::Transfer>, NoLease> {
         self.ids.next(&*self.clock)
     }

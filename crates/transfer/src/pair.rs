@@ -15,9 +15,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
+use domain::Timestamp;
 use spot::{Mark, OpId, PairStanding, Standing};
 use store::pair::{Pair, PairAuthor, newest_applied, without_transfer};
 use store::{Db, StoreError};
@@ -75,9 +76,16 @@ pub struct Floor {
     engine: AtomicU64,
     counter: AtomicU64,
     sequence: AtomicU64,
+    /// How many connections were accepted.
+    connections: AtomicU64,
 }
 
 impl Floor {
+    /// A new connection was accepted: the engine behind it may have been put back since the last mark.
+    pub(crate) fn connected(&self) {
+        self.connections.fetch_add(1, Ordering::SeqCst);
+    }
+
     fn raise(&self, engine: u64, counter: u64, sequence: u64) {
         self.counter.fetch_max(counter, Ordering::SeqCst);
         self.sequence.fetch_max(sequence, Ordering::SeqCst);
@@ -226,15 +234,30 @@ pub async fn prove(db: &Db, leg: &SpotLeg) -> Result<(), PairError> {
 /// Keeps a coordinator and its engine a pair.
 pub struct Keeper {
     coordinator: Arc<Coordinator>,
-    /// The engine's last batch when it was last marked. While it stays there, no new mark is needed.
+    /// The engine's last batch and counter when it was last marked. While only marks come after it, no new one is needed:
+    /// several servers would mark for ever.
     marked: AtomicU64,
+    marked_counter: AtomicU64,
+    /// The connection and the time of the last comparison of operations.
+    compared: Mutex<(u64, Timestamp)>,
 }
+
+/// How often the newest operations are compared while both sides run. A database that was exchanged in less than a second
+/// has no other witness.
+const COMPARE_MICROS: i64 = 60_000_000;
+/// How long the comparisons of a beginning may take.
+const BEGIN_PATIENCE: Duration = Duration::from_secs(60);
 
 impl Keeper {
     /// Closes the gate until a check succeeds. `None`: the leg is not our engine, and there is nothing to keep.
     pub fn new(coordinator: &Arc<Coordinator>) -> Option<Self> {
         coordinator.leg().spot()?;
-        let keeper = Self { coordinator: Arc::clone(coordinator), marked: AtomicU64::new(0) };
+        let keeper = Self {
+            coordinator: Arc::clone(coordinator),
+            marked: AtomicU64::new(0),
+            marked_counter: AtomicU64::new(0),
+            compared: Mutex::default(),
+        };
         keeper.close(&PairError::NoAnswer(Reason::new("SPOT_PAIR_UNCHECKED", "it was not asked yet")));
         Some(keeper)
     }
@@ -254,8 +277,16 @@ impl Keeper {
         if pair.engine.is_none() {
             self.bind(leg, &engine).await?;
         }
-        compare_newest(db, leg).await?;
+        self.compare(leg).await?;
         self.mark(leg, engine.log_id).await
+    }
+
+    /// Compares the newest operations, and remembers when, and on which connection.
+    async fn compare(&self, leg: &SpotLeg) -> Result<(), PairError> {
+        let connection = leg.floor().connections.load(Ordering::SeqCst);
+        compare_newest(self.coordinator.db(), leg).await?;
+        *self.compared.lock().unwrap_or_else(PoisonError::into_inner) = (connection, self.coordinator.now());
+        Ok(())
     }
 
     /// Neither side knows a partner. They may be told to be one only if their books agree.
@@ -301,6 +332,7 @@ impl Keeper {
         leg.floor().raise(engine, counter, standing.sequence);
         // The batch of the mark itself comes after the one that the engine told.
         self.marked.store(standing.sequence + 1, Ordering::SeqCst);
+        self.marked_counter.store(counter, Ordering::SeqCst);
         Ok(())
     }
 
@@ -321,7 +353,15 @@ impl Keeper {
             return Err(PairError::Other("the database lost its engine while this server ran".to_owned()));
         }
         leg.floor().raise(engine.log_id, engine.counter, engine.sequence);
-        if engine.sequence == self.marked.load(Ordering::SeqCst) {
+        let (connection, at) = *self.compared.lock().unwrap_or_else(PoisonError::into_inner);
+        let again = at.plus_micros(COMPARE_MICROS) <= self.coordinator.now();
+        if again || connection != leg.floor().connections.load(Ordering::SeqCst) {
+            self.compare(leg).await?;
+        }
+        let (marked, counter) = (self.marked.load(Ordering::SeqCst), self.marked_counter.load(Ordering::SeqCst));
+        if engine.sequence.saturating_sub(marked) <= engine.counter.saturating_sub(counter) {
+            self.marked.store(engine.sequence, Ordering::SeqCst);
+            self.marked_counter.store(engine.counter, Ordering::SeqCst);
             return Ok(());
         }
         self.mark(leg, engine.log_id).await
@@ -349,7 +389,9 @@ impl Keeper {
                 () = tokio::time::sleep(pause) => {}
                 _ = stop.wait_for(|stop| *stop) => return,
             }
-            // An engine that is away may keep a call waiting for ever.
+            // An engine that is away may keep a call waiting for ever. A beginning compares more, and has more time.
+            let begins = self.coordinator.gate().closed().is_some();
+            let patience = if begins { patience.max(BEGIN_PATIENCE) } else { patience };
             if tokio::time::timeout(patience, self.turn()).await.is_err() {
                 let reason = Reason::new("LEG_TIMEOUT", "it did not answer in time");
                 self.close(&PairError::NoAnswer(reason));
@@ -361,7 +403,6 @@ impl Keeper {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use domain::Timestamp;
 
     const DATABASE: u64 = 5;
     const ENGINE: u64 = 9;

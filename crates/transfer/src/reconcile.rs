@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 use domain::id::{self, Id};
 use domain::transfer::{Direction, Transfer};
-use domain::{Amount, Approval, AssetId, UserId};
+use domain::{AccountStatus, Amount, Approval, AssetId, UserId};
 use spot::{Mark, OpId, Operation, Standing};
 use store::pair::{PairAuthor, newest_applied, without_transfer};
 use store::transfer::read;
@@ -190,12 +190,30 @@ impl Coordinator {
         })
     }
 
-    /// The operation that the engine lost.
+    /// The operation that the engine lost. It is asked first whether it would take it: a refusal would stand under the id
+    /// for good.
     async fn carry_out_again(&self, id: Id<id::Transfer>, moved: Moved) -> Result<(), String> {
         let verb = match moved.direction {
             Direction::ToSpot => Verb::Deposit,
             Direction::ToFunding => Verb::Withdraw,
         };
+        let pair = [(moved.user, moved.asset)];
+        let told = self.leg().holdings(&pair).await.and_then(|told| told.into_iter().next());
+        let holding = told.ok_or("the engine does not tell what the user has")?;
+        let status = holding.map_or(AccountStatus::Active, |holding| holding.status);
+        let available = holding.map_or(Amount::ZERO, |holding| holding.available);
+        match moved.direction {
+            Direction::ToSpot if status == AccountStatus::Disabled => {
+                return Err("not sent: the user's spot account is disabled".to_owned());
+            }
+            Direction::ToFunding if status != AccountStatus::Active => {
+                return Err("not sent: the user's spot account is not active".to_owned());
+            }
+            Direction::ToFunding if available < moved.amount => {
+                return Err("not sent: the user has less than that at the engine".to_owned());
+            }
+            Direction::ToSpot | Direction::ToFunding => {}
+        }
         let call = Call { verb, id, user: moved.user, asset: moved.asset, amount: moved.amount };
         match self.leg().call(&[call]).await.into_iter().next() {
             Some(Answer::Success) => Ok(()),
@@ -206,7 +224,7 @@ impl Coordinator {
 
     /// Makes the two a pair as they are now: the engine hears a counter above all that either side knows, and the
     /// database takes it, and the engine's last batch, as known.
-    pub async fn accept_pair(&self, approval: &Approval) -> Result<u64, PairError> {
+    pub async fn accept_pair(&self, left: &[Difference], approval: &Approval) -> Result<u64, PairError> {
         let Some(leg) = self.leg().spot() else { return Err(PairError::Other("this is not our engine".to_owned())) };
         let (pair, engine) = (self.db().pair().await?, leg.pair().await.map_err(PairError::NoAnswer)?);
         let no_id = |_| PairError::NoAnswer(Reason::new("SPOT_PAIR_UNCHECKED", "no id can be made for a mark"));
@@ -219,7 +237,10 @@ impl Coordinator {
         })?;
         let reason = approval.reason();
         let author = PairAuthor { actor: approval.actor(), second: Some(approval.second()), reason };
-        self.db().rebind_engine(standing.log_id, counter, standing.sequence, author, self.now()).await?;
+        let problem = |one: &Difference| one.problem.clone().unwrap_or_default();
+        let accepted: Vec<(i64, String)> = left.iter().map(|one| (one.id.number(), problem(one))).collect();
+        let (engine, sequence, at) = (standing.log_id, standing.sequence, self.now());
+        self.db().rebind_engine(engine, counter, sequence, &accepted, author, at).await?;
         Ok(counter)
     }
 

@@ -11,7 +11,7 @@ use spot::net::Role;
 use spot::service::Limits;
 use spot::{Disk, Engine, SpotError};
 use store::Db;
-use store::audit::{Progress, Report};
+use store::audit::{Finding, Progress, Report, Violation};
 use store::catalog::read_assets;
 use store::ledger::balances::totals;
 use store::transfer::count_unproven;
@@ -22,6 +22,7 @@ use terminal::output::thousands;
 use transfer::audit::{AuditError, Options};
 use transfer::leg::Leg;
 use transfer::leg::spot::SpotLeg;
+use transfer::pair;
 
 use super::spot::serve as spot_serve;
 use super::{Context, decimal, serve};
@@ -117,6 +118,15 @@ async fn compare_spot(context: &Context, db: &Db, report: &mut Report) -> Result
 
 /// Adds to the report what the engine and the transfers say of each other.
 async fn compare(config: &Config, db: &Db, leg: &SpotLeg, report: &mut Report) -> CommandResult {
+    let paired = tokio::time::timeout(SPOT_PATIENCE, pair::prove(db, leg)).await;
+    let violation = match paired {
+        Ok(Err(error)) if error.is_certain() => {
+            Some(Violation { row: "spot_pair".to_owned(), problem: format!("{}: {error}", error.code()) })
+        }
+        // What cannot be asked is told below.
+        Ok(Ok(()) | Err(_)) | Err(_) => None,
+    };
+    report.findings.push(Finding { check: "spot_pair", violation });
     let micros = i64::from(config.spot.retention_h) * 3_600 * 1_000_000;
     let options = Options {
         trading: config.spot.trading,

@@ -11,10 +11,12 @@ use spot::{Disk, tools};
 use store::catalog::read_assets;
 use terminal::failure::{CommandResult, Failure};
 use terminal::output::table;
+use transfer::audit::{AuditError, check_totals, check_users};
 use transfer::leg::Leg;
 use transfer::leg::spot::SpotLeg;
 use transfer::pair::{self, PairError};
 use transfer::reconcile::{Difference, Moved, Side, differences, only_at_engine};
+use transfer::{Coordinator, Lent};
 
 use super::approval::approval;
 use super::{Context, decimal, serve, spot as spot_command};
@@ -26,7 +28,9 @@ pub enum Command {
     /// For when one of the two was put back from a backup (SPOT_PAIR_DATABASE_BEHIND, SPOT_PAIR_ENGINE_BEHIND). The
     /// server and the engine must be stopped; run it where the engine's folder is. What the engine has more is recorded in
     /// the database under the same id; what the database has more is carried out by the engine again under the same id.
-    /// What cannot be proven is listed and left to people. Run it with --dry-run first.
+    /// What cannot be proven is listed and left to people. Run it with --dry-run first: it moves nothing, though the engine's
+    /// log gets an empty record, as at every start and stop. A transfer that is recorded again has lost its client_order_id:
+    /// tell the users not to send old orders again.
     Spot(Arguments),
 }
 
@@ -87,7 +91,7 @@ async fn reconcile(
 ) -> CommandResult {
     match pair::check(db, leg).await {
         Ok(_) | Err(PairError::DatabaseBehind(_) | PairError::EngineBehind(_)) => {}
-        Err(PairError::Other(_)) if arguments.rebind && may_rebind(leg).await? => {}
+        Err(PairError::Other(_)) if arguments.rebind && may_rebind(db, leg).await? => {}
         Err(error) => return Err(serve::pair_failure(&error)),
     }
     let found = compare(db, leg, folder).await?;
@@ -95,21 +99,24 @@ async fn reconcile(
         return show(context, db, &found, "would be mended").await;
     };
     let coordinator = serve::coordinator(&context.config, db, Arc::clone(leg) as Arc<dyn Leg>);
+    if coordinator.renew_lease().await? == Lent::NoneFree {
+        let hint = "stop servers that are not needed; a lease ends two minutes after its server";
+        return Err(Failure::bad_input("NODE_NUMBERS_EXHAUSTED", "all node numbers are lent", hint));
+    }
     let mut left = Vec::new();
-    // Credits at the engine come first: a withdrawal may need what a deposit brings.
-    let (first, second): (Vec<Difference>, Vec<Difference>) = found.iter().cloned().partition(|one| {
-        one.moved.is_some_and(|moved| moved.direction == Direction::ToSpot) && one.only == Side::Database
-    });
-    for difference in first.into_iter().chain(second) {
-        let mended = coordinator.mend(&difference, people).await.map_err(|error| {
-            Failure::outside(
-                "COMMAND_FAILED",
-                &error,
-                "look at the database, and run this again: every mend happens once",
-            )
-        })?;
-        if let Err(problem) = mended {
+    // In the order of their ids: a later id would make the engine forget the earlier ones. What was not sent for want of
+    // money is tried once more at the end, when all deposits are there.
+    for difference in found.iter().cloned() {
+        if let Err(problem) = mend(&coordinator, &difference, people).await? {
             left.push(Difference { problem: Some(problem), ..difference });
+        }
+    }
+    let again = std::mem::take(&mut left);
+    for difference in again {
+        let original = found.iter().find(|one| one.id == difference.id && one.only == difference.only).cloned();
+        let Some(original) = original else { continue };
+        if let Err(problem) = mend(&coordinator, &original, people).await? {
+            left.push(Difference { problem: Some(problem), ..original });
         }
     }
     let mended = found.len() - left.len();
@@ -119,10 +126,26 @@ async fn reconcile(
         let hint = "bring each to an end by hand (bursar adjust, bursar transfer resolve), or say --accept-rest";
         return Err(Failure::bad_input("SPOT_PAIR_DIFFERENCES_LEFT", message, hint));
     }
-    let counter = coordinator.accept_pair(people).await.map_err(|error| serve::pair_failure(&error))?;
+    if let Some(problem) = books(context, db, leg).await?
+        && !arguments.accept_rest
+    {
+        let message = format!("{mended} mended, and the books still differ: {problem}");
+        let hint = "something is older than what the engine remembers: compare with newer copies, or say --accept-rest";
+        return Err(Failure::bad_input("SPOT_PAIR_DIFFERENCES_LEFT", message, hint));
+    }
+    let counter = coordinator.accept_pair(&left, people).await.map_err(|error| serve::pair_failure(&error))?;
     let report = json!({ "mended": mended, "left": left.len(), "counter": counter });
     context.print(&report, || format!("{mended} mended, {} left as they are; the two are a pair again", left.len()));
     Ok(())
+}
+
+async fn mend(
+    coordinator: &Coordinator,
+    difference: &Difference,
+    people: &domain::Approval,
+) -> Result<Result<(), String>, Failure> {
+    let hint = "look at the database, and run this again: every mend happens once";
+    coordinator.mend(difference, people).await.map_err(|error| Failure::outside("COMMAND_FAILED", &error, hint))
 }
 
 /// Is there no log in the folder, or no folder?
@@ -130,10 +153,28 @@ fn is_empty(folder: &Path) -> Result<bool, Failure> {
     Ok(!folder.is_dir() || spot::log::read::segments(&Disk::for_reading(folder))?.is_empty())
 }
 
-/// An engine of another database is never taken: it would refuse the mark.
-async fn may_rebind(leg: &SpotLeg) -> Result<bool, Failure> {
+/// An engine of another database is never taken: it would refuse the mark. One that is marked as ours was left by a rebind
+/// that was cut off.
+async fn may_rebind(db: &store::Db, leg: &SpotLeg) -> Result<bool, Failure> {
     let engine = leg.pair().await.map_err(|reason| serve::pair_failure(&PairError::NoAnswer(reason)))?;
-    Ok(engine.database.is_none())
+    let ours = db.pair().await?.database;
+    Ok(engine.database.is_none_or(|database| database == ours))
+}
+
+/// What the totals say when every difference that is known was mended. An engine forgets what is older than its retention, so
+/// what was lost before that shows only here.
+async fn books(context: &Context, db: &store::Db, leg: &SpotLeg) -> Result<Option<String>, Failure> {
+    let mut violation = check_totals(db, leg).await;
+    if !context.config.spot.trading && matches!(violation, Ok(None)) {
+        violation = check_users(db, leg).await;
+    }
+    match violation {
+        Ok(violation) => Ok(violation.map(|found| format!("{}: {}", found.row, found.problem))),
+        Err(AuditError::Store(error)) => Err(error.into()),
+        Err(error @ (AuditError::NoAnswer | AuditError::NotTold)) => {
+            Err(Failure::outside("LEG_ANSWER_INVALID", &error, "look at the engine's folder, and try again"))
+        }
+    }
 }
 
 async fn compare(db: &store::Db, leg: &SpotLeg, folder: &Path) -> Result<Vec<Difference>, Failure> {

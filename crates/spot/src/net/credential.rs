@@ -70,6 +70,11 @@ impl Role {
         }
     }
 
+    /// Lists of operations are long: only the engine's own database needs them.
+    pub const fn may_list(self) -> bool {
+        matches!(self, Self::Coordinator)
+    }
+
     pub const fn may_order_snapshots(self) -> bool {
         matches!(self, Self::Operator)
     }

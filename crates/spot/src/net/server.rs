@@ -193,6 +193,7 @@ async fn read(frames: &mut Frames, engine: &Engine, role: Role, sender: &mpsc::S
                     }
                 }
             }
+            CROSSINGS if !role.may_list() => (Outgoing::Refused(number, FrameRefusal::Forbidden), false),
             CROSSINGS => {
                 let mut fields = Fields::of(body);
                 match (fields.i64().ok().and_then(OpId::new), fields.u32()) {

@@ -35,3 +35,12 @@ CREATE TABLE spot_pair_events (
     reason TEXT NOT NULL,
     at INTEGER NOT NULL
 ) STRICT;
+
+-- Differences between the two that could not be mended, and that two people accepted as they are: the event with the same
+-- time says who and why. They no longer count as signs of a backup that was put back. Rows are only ever added.
+CREATE TABLE spot_pair_accepted (
+    -- The id of the transfer, or of the operation at the engine that is no transfer.
+    id INTEGER NOT NULL CONSTRAINT spot_pair_accepted_pkey PRIMARY KEY,
+    problem TEXT NOT NULL,
+    at INTEGER NOT NULL
+) STRICT;

@@ -50,7 +50,9 @@ impl SpotLeg {
                 code: error.code(),
                 words: error.to_string(),
             };
-            known.check(&welcome.pair).map_err(refuse)
+            known.check(&welcome.pair).map_err(refuse)?;
+            known.connected();
+            Ok(())
         });
         Self { way: Way::Client(connect(accept)), floor }
     }

@@ -114,6 +114,28 @@ db_test! {
         assert!(matches!(again.begin().await, Err(PairError::EngineBehind(_))));
     }
 
+    /// Two lives of one backup: in the one the engine moved the money, in the other the transfer ended without it.
+    async fn a_transfer_that_ended_without_moving_money_contradicts_an_engine_that_moved_it(db: TestDb) {
+        let world = World::open(db, 1).await;
+        keeper(&world).await;
+        world.transfer(world.order(1, ToSpot, 100)).await;
+        db.by_hand("UPDATE transfers SET state = -30, error = 'ACCOUNT_DISABLED'").await.unwrap();
+        let again = Keeper::new(&world.coordinator).unwrap();
+        assert!(matches!(again.begin().await, Err(PairError::DatabaseBehind(_))));
+    }
+
+    async fn a_running_server_compares_operations_too(db: TestDb) {
+        let world = World::open(db, 1).await;
+        let keeper = keeper(&world).await;
+        world.transfer(world.order(1, ToSpot, 100)).await;
+        db.by_hand("DELETE FROM transfer_events").await.unwrap();
+        db.by_hand("DELETE FROM transfers").await.unwrap();
+        keeper.turn().await.unwrap();
+        world.wait(std::time::Duration::from_secs(61));
+        assert!(matches!(keeper.turn().await, Err(PairError::DatabaseBehind(_))));
+        assert_closed(&world, "SPOT_PAIR_DATABASE_BEHIND").await;
+    }
+
     async fn another_engine_and_another_database_are_refused(db: TestDb) {
         let world = World::open(db, 1).await;
         let keeper = keeper(&world).await;
