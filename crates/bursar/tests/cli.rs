@@ -93,7 +93,7 @@ fn the_demo_ends_with_balanced_books() {
     assert!(text.contains("audit: clean"), "{text}");
     let again = shell.json(&["--config", "bursar-demo/bursar.toml", "audit"]);
     assert_eq!(again["clean"], true);
-    assert_eq!(again["checks"].as_array().map(Vec::len), Some(15), "the spot engine is compared too: {again}");
+    assert_eq!(again["checks"].as_array().map(Vec::len), Some(16), "the spot engine is compared too: {again}");
 }
 
 #[test]
@@ -415,7 +415,9 @@ fn serve_once(json: bool, variables: &[(&str, &str)], paths: &[&str]) -> (Vec<(u
     use std::io::{BufRead, BufReader, Read, Write};
     let shell = Shell::new();
     shell.ok(&["migrate"]);
-    std::fs::write(shell.folder.path().join("jwt.secret"), [b'x'; 48]).expect("written");
+    let secret = shell.folder.path().join("jwt.secret");
+    std::fs::write(&secret, [b'x'; 48]).expect("written");
+    std::fs::set_permissions(&secret, std::os::unix::fs::PermissionsExt::from_mode(0o600)).expect("set");
     let arguments: &[&str] = if json { &["--json", "serve", "--create-spot"] } else { &["serve", "--create-spot"] };
     let mut server = shell
         .command(env!("CARGO_BIN_EXE_bursar"))

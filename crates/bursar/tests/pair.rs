@@ -67,6 +67,10 @@ impl Deployment {
 
     fn command(&self) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_bursar"));
+        // The tests may run inside `bursar with-postgres`, which names its own database.
+        for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("BURSAR_")) {
+            command.env_remove(name);
+        }
         command.arg("--config").arg(self.path("bursar.toml")).arg("--json").current_dir(self.folder.path());
         command
     }

@@ -258,7 +258,8 @@ impl Keeper {
             marked_counter: AtomicU64::new(0),
             compared: Mutex::default(),
         };
-        keeper.close(&PairError::NoAnswer(Reason::new("SPOT_PAIR_UNCHECKED", "it was not asked yet")));
+        let reason = Reason::new("SPOT_PAIR_UNCHECKED", "the engine was not asked yet");
+        coordinator.gate().set(Some(reason));
         Some(keeper)
     }
 

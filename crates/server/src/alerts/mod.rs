@@ -15,11 +15,13 @@ use std::time::Duration;
 use domain::Timestamp;
 use serde_json::{Value, json};
 use store::error::Causes;
-use store::transfer::OpenTransfers;
+use store::transfer::{OpenTransfers, read_stops};
 use transfer::Coordinator;
 
 /// So many stuck transfers are named in a message; the others are counted.
 const NAMED: i64 = 20;
+/// So many stops are looked at, the newest first.
+const STOPS: i64 = 1_000;
 
 /// What a message is sent to.
 #[derive(Clone, Debug)]
@@ -95,10 +97,28 @@ impl Alerts {
                 self.coordinator.metrics().set_open(None);
             }
         }
+        alerts.extend(self.stopped_assets().await);
         for receiver in &mut self.receivers {
             receiver.tell(&alerts, now, self.intervals.repeat, &self.coordinator).await;
         }
         alerts
+    }
+
+    /// The assets whose way back from SPOT is stopped, by a check or by a person.
+    async fn stopped_assets(&self) -> Option<Alert> {
+        let stops = match self.coordinator.db().read().await {
+            Ok(mut tx) => read_stops(&mut tx, STOPS).await.ok()?,
+            // Readiness tells of a database that is away.
+            Err(_) => return None,
+        };
+        let open: Vec<Value> = stops
+            .iter()
+            .filter(|stop| stop.resumed.is_none())
+            .map(|stop| json!({ "asset": stop.asset.0, "since": stop.since.to_string(), "by": stop.stopped_by }))
+            .collect();
+        let message = format!("transfers of {} assets from SPOT to FUNDING are stopped", open.len());
+        let details = json!({ "assets": open });
+        (!open.is_empty()).then_some(Alert { code: "TRANSFER_STOPPED", part: None, message, details })
     }
 
     /// The parts that have been in trouble for a while.

@@ -59,7 +59,8 @@ impl App {
         } else if !coordinator.has_lease() {
             Err("no node number".to_owned())
         } else if let Some((part, trouble)) = coordinator.readiness().first_trouble() {
-            Err(format!("{part}: {}: {}", trouble.code, trouble.words))
+            // The words are in the log: anybody may ask here.
+            Err(format!("{part}: {}", trouble.code))
         } else {
             Ok(())
         }

@@ -115,6 +115,19 @@ db_test! {
         assert_eq!(server.usdt(1).await, (9_900, 0, 100));
     }
 
+    async fn a_stopped_asset_is_told_until_two_people_resume_it(db: TestDb) {
+        let server = Server::start(db).await;
+        let hook = Hook::listen().await;
+        let mut alerts = hook.alerts(&server);
+        let (asset, now) = (domain::AssetId(1), store::testing::NOW);
+        assert!(db.stop_asset(asset, "a check", "the books differ", now).await.unwrap());
+        let told = alerts.check().await;
+        assert!(told.iter().any(|alert| alert.code == "TRANSFER_STOPPED"), "{told:?}");
+        let people = domain::Approval::new("ana", "bo", "mended").unwrap();
+        assert!(db.resume_asset(asset, &people, now).await.unwrap());
+        assert!(alerts.check().await.iter().all(|alert| alert.code != "TRANSFER_STOPPED"));
+    }
+
     async fn open_and_stuck_transfers_are_gauges(db: TestDb) {
         let server = Server::with(db, Choice { wait: Duration::from_millis(10), ..Choice::default() }).await;
         let hook = Hook::listen().await;

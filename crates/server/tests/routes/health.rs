@@ -50,7 +50,7 @@ fn a_lane_that_panics_is_started_again_and_no_request_is_lost_or_told_a_lie() {
         assert_eq!(server.usdt(1).await, (9_500 - moved, 0, 500 + moved), "the first did nothing");
         let ready = async || server.send(&Ask::get("/health/ready")).await;
         let reply = ready().await;
-        assert_eq!((reply.status, reply.code().as_str()), (503, "lanes: TASK_PANICKED: on purpose"));
+        assert_eq!((reply.status, reply.code().as_str()), (503, "lanes: TASK_PANICKED"));
         while ready().await.status != 200 {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }

@@ -157,6 +157,6 @@ db_test! {
             assert!(!["sql", "pool", "postgres", "connection"].iter().any(|word| told.contains(word)), "{told}");
         }
         let ready = server.send(&Ask::get("/health/ready")).await;
-        assert_eq!((ready.status, ready.code().as_str()), (503, "no database"));
+        assert_eq!((ready.status, ready.code().as_str()), (503, "database: DATABASE_UNAVAILABLE"));
     }
 }

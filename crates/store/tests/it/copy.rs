@@ -16,7 +16,7 @@ use crate::support::*;
 /// Something in every corner: money, holds, refusals, odd texts, bytes, and a wallet with a transaction that was given up.
 async fn fill(db: &TestDb) -> Bank {
     let bank = Bank::open(db, 3, 1_000).await;
-    db.post(&[bank.hold("hold-1", 0, 400), bank.hold("too much", 1, 5_000)], NOW).await.unwrap();
+    db.post(&[bank.hold("hold-1", 0, 400), bank.hold("too-much", 1, 5_000)], NOW).await.unwrap();
     let mut changed = catalog();
     changed.chains.values_mut().for_each(|chain| chain.confirmations = 20);
     let author = Author { actor: "Ann \"the\" O'Hara", reason: "line\nbreak, tab\t, \u{1f4b0} and \\ \u{e9}" };

@@ -104,6 +104,7 @@ fn line(request: &Request, answer: Value) -> Value {
 /// anything is sent.
 pub async fn connect(connection: &Connection, role: Role) -> Result<Client, Failure> {
     let token = connection.shown.token(role)?;
+    let tls = connection.known.read(connection.connect)?;
     let reached = tokio::time::timeout(REACH, TcpStream::connect(connection.connect)).await;
     if let Err(error) = reached.map_err(std::io::Error::from).flatten() {
         let address = connection.connect;
@@ -111,7 +112,6 @@ pub async fn connect(connection: &Connection, role: Role) -> Result<Client, Fail
         return Err(Failure::outside("SPOT_UNREACHABLE", &error, hint));
     }
     let seed = SystemClock.now().micros().cast_unsigned();
-    let tls = connection.known.read(connection.connect)?;
     Ok(Client::start_with(tls, connection.connect, token, seed, |_| Ok(())))
 }
 

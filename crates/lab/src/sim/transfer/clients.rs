@@ -142,6 +142,10 @@ impl Clients {
             }
             (Created::Duplicate(_), None) => false,
             (Created::Rejected(Rejection::DuplicateRequest), Some((_, first))) => first != order,
+            // Daily limits are looked at before the name.
+            (Created::Rejected(Rejection::DailyLimitExceeded | Rejection::DailyAmountExceeded), Some((_, first))) => {
+                first != order
+            }
             (Created::Rejected(_), Some(_)) => false,
             (Created::Rejected(rejection), None) => *rejection != Rejection::DuplicateRequest,
         };
