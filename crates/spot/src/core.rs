@@ -207,7 +207,8 @@ impl<S: Storage> Core<S> {
         }
         // An engine that is only asked logs its time too, so that the next start can tell a jump of the clock from a quiet
         // month.
-        let old_time = self.state.window().time > self.durable_time.plus_micros(TIME_MICROS);
+        let (none, old) = (Timestamp::from_micros(i64::MIN), self.durable_time.plus_micros(TIME_MICROS));
+        let old_time = self.durable_time > none && self.state.window().time > old;
         if self.decisions.is_empty() && !self.relied_on_horizon && !old_time { Ok(()) } else { self.append() }
     }
 
