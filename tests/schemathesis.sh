@@ -72,12 +72,21 @@ TOML
 for asset in USDT BTC BNB TRX; do
     "$bursar" account open --user 7 --asset "$asset" >/dev/null
 done
+while read -r asset chain amount; do
+    "$bursar" adjust credit --user 7 --asset "$asset" --amount "$amount" --from "custody:$chain" --key "first-$asset" \
+        --actor ann --second bob --reason "the test" >/dev/null
+done <<'CREDITS'
+USDT tron 200000
+BTC bitcoin 100
+BNB bsc 2000
+TRX tron 2000000
+CREDITS
 "$bursar" serve --create-spot >serve.log 2>&1 &
 server=$!
 export TOKEN_OF_7
 TOKEN_OF_7=$("$bursar" token --user 7 --for 60m)
 
-# Money on both sides, so that transfers succeed: earned in spot, and some of it moved to funding.
+# Money on both sides, so that transfers succeed: half of what the user was given goes to spot.
 "$venv/bin/python" - "$http" <<'PYTHON'
 import sys, time, requests
 base = f"http://127.0.0.1:{sys.argv[1]}"
@@ -91,13 +100,10 @@ for _ in range(200):
 else:
     sys.exit("the server did not become ready:\n" + open("serve.log").read())
 PYTHON
-for asset in 1 2 3 4; do
-    echo "{\"kind\":\"deposit\",\"user\":7,\"asset\":$asset,\"amount\":\"1000000000000000\"}"
-done | "$bursar" spot send --connect "127.0.0.1:$spot" --credentials spot.credentials >/dev/null
 "$venv/bin/python" - "$http" <<'PYTHON'
 import os, sys, requests
 for asset, amount in {"USDT": "100000", "BTC": "50", "BNB": "1000", "TRX": "1000000"}.items():
-    order = {"from": "SPOT", "to": "FUNDING", "asset": asset, "amount": amount}
+    order = {"from": "FUNDING", "to": "SPOT", "asset": asset, "amount": amount}
     token = {"Authorization": "Bearer " + os.environ["TOKEN_OF_7"]}
     answer = requests.post(f"http://127.0.0.1:{sys.argv[1]}/api/v1/internal_transfer", json=order, headers=token, timeout=30)
     assert answer.status_code == 200, answer.text
