@@ -10,6 +10,7 @@
 //! | [`adjustment`] | money that two people move by hand |
 //! | [`ledger`] | operations, and the one function that decides what each of them does |
 //! | [`transfer`] | the state machine of an internal transfer |
+//! | [`utxo`] | Bitcoin wallets: outputs, transactions, and what each event does to them |
 //! | [`id`] | snowflake ids with a prefix per kind |
 //! | [`time`] | `Timestamp` and the injected `Clock` |
 //! | [`random`] | the seeded generator; there is no other randomness |
@@ -27,6 +28,7 @@ pub mod random;
 pub mod raw;
 pub mod time;
 pub mod transfer;
+pub mod utxo;
 
 pub use account::{AccountId, AccountKind, AccountStatus, UserId};
 pub use amount::{Amount, AmountError, Precision};

@@ -4,13 +4,9 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 
 use super::graph::{AGE_OF_NEW, Graph, Ours, Row, State, TxEntry};
 use super::load::{self, corrupt};
-use super::types::{Hash, NewTx, OutPoint, Status, UtxoError, UtxoRefusal, WalletId};
+use super::types::{Hash, MOST_GENERATIONS, NewTx, OutPoint, Status, UtxoError, UtxoRefusal, WalletId};
 use crate::db::Tx;
 use crate::error::StoreError;
-
-/// How long a line of transactions, each spending the one before, is followed. Nodes relay lines of 25, so a line of
-/// this many is a fault of the source that we read.
-pub const MOST_GENERATIONS: usize = 5_000;
 
 pub(super) const UNCONFIRMED: State = State { status: Status::Published, height: None };
 

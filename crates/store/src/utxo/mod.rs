@@ -43,7 +43,6 @@ pub(crate) mod wallet;
 pub(crate) mod write;
 
 pub use check::StoredTx;
-pub use decide::MOST_GENERATIONS;
 #[cfg(feature = "lab")]
 pub use explain::Explained;
 pub use types::*;
