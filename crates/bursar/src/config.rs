@@ -173,7 +173,8 @@ pub const RETENTION_LEAST_H: u32 = 72;
 pub const DEFAULT_FILE: &str = "bursar.toml";
 
 /// Variables that start with `BURSAR_` but are no settings.
-const OTHER_VARIABLES: [&str; 3] = ["BURSAR_CONFIG", "BURSAR_ACTOR", "BURSAR_SPOT_TOKEN"];
+const OTHER_VARIABLES: [&str; 5] =
+    ["BURSAR_CONFIG", "BURSAR_ACTOR", "BURSAR_SPOT_TOKEN", "BURSAR_COPY_FROM", "BURSAR_COPY_TO"];
 /// So do those that only the tests read.
 const OF_TESTS: &str = "BURSAR_TEST_";
 

@@ -149,6 +149,10 @@ statements! {
         WHERE t.type = 'table' AND c.pk = 1 AND upper(c.type) = 'INTEGER'
             AND (SELECT COUNT(*) FROM pragma_table_info(t.name) k WHERE k.pk > 0) = 1";
 
+    /// A server that has become a standby still answers every question.
+    READ_IS_READ_ONLY = "SELECT pg_is_in_recovery() OR current_setting('default_transaction_read_only') = 'on'"
+        | "SELECT FALSE";
+
     /// For the rest of this transaction: read whole tables, and join by hashing them, never row by row. A freshly
     /// filled table has no statistics yet, and the planner's guess could then take hours. SQLite joins by index.
     PREFER_ONE_PASS = "SELECT set_config('enable_nestloop', 'off', true) || set_config('enable_seqscan', 'on', true)

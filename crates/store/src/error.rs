@@ -21,6 +21,8 @@ pub enum StoreError {
     Violates(Constraint),
     #[error("a batch has at most {most} operations, this one {count}")]
     BatchTooLarge { count: usize, most: usize },
+    #[error("the database takes no writes: it is a standby, or default_transaction_read_only is on")]
+    ReadOnly,
     #[error("the database has no Bursar schema")]
     SchemaMissing,
     #[error("the database's schema is at version {found}, this program needs {wanted}")]
@@ -45,7 +47,7 @@ impl StoreError {
     /// The name of its page in `docs/errors/`.
     pub const fn code(&self) -> &'static str {
         match self {
-            Self::Unavailable(_) => "DATABASE_UNAVAILABLE",
+            Self::Unavailable(_) | Self::ReadOnly => "DATABASE_UNAVAILABLE",
             Self::CommitUnknown(_) => "COMMIT_UNKNOWN",
             Self::Full(_) => "DATABASE_FULL",
             Self::Contention(_) | Self::NeedsHistory => "DATABASE_CONTENTION",
@@ -67,6 +69,7 @@ impl StoreError {
             Self::Unavailable(_) => {
                 "check database.url; of SQLite: the file, which bursar migrate makes; else: that the server runs and lets this user in"
             }
+            Self::ReadOnly => "name the primary in database.url, or let it take writes again",
             Self::CommitUnknown(_) => "send the same operations again with the same keys: each takes effect once",
             Self::Full(_) => "free space on the database's disk, then try again",
             Self::Contention(_) | Self::NeedsHistory => "try again; if it lasts, look for long transactions",

@@ -4,7 +4,7 @@ use domain::Timestamp;
 use sqlx::AssertSqlSafe;
 
 use crate::db::{Db, Engine, Tx, TxInner};
-use crate::dialect::{LOCK_MIGRATIONS, READ_UNIQUE_INDEXES, is_missing_table};
+use crate::dialect::{LOCK_MIGRATIONS, READ_IS_READ_ONLY, READ_UNIQUE_INDEXES, is_missing_table};
 use crate::error::StoreError;
 use crate::transact;
 
@@ -79,6 +79,15 @@ impl Db {
     }
 
     /// Refuses to go on unless the schema is exactly the one that this program knows.
+    /// Whether it has this program's schema and takes writes, as far as can be told without writing.
+    pub async fn check_ready(&self) -> Result<(), StoreError> {
+        self.check_schema().await?;
+        match fetch_optional!(&mut self.read().await?, READ_IS_READ_ONLY => (bool,))? {
+            Some((false,)) => Ok(()),
+            Some((true,)) | None => Err(StoreError::ReadOnly),
+        }
+    }
+
     pub async fn check_schema(&self) -> Result<(), StoreError> {
         let mut tx = self.read().await?;
         let wanted = MIGRATIONS.last().map_or(0, |migration| migration.version);

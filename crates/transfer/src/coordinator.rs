@@ -399,6 +399,10 @@ impl Coordinator {
         if pairs.is_empty() {
             return HashMap::new();
         }
+        // An engine that is not known to be the database's own decides nothing, early or late.
+        if !self.trusts_engine() {
+            return HashMap::new();
+        }
         let patience = self.settings.call_timeout.min(self.settings.glance);
         let told = tokio::time::timeout(patience, self.leg.holdings(&pairs)).await;
         match told {

@@ -39,7 +39,8 @@ pub(crate) struct PreparedOrder<'a> {
     pub order: &'a TransferOrder,
     pub id: Id<id::Transfer>,
     pub source: RemoteSource,
-    /// The engine has carried it out already. Limits are not asked: they were, when it was first made.
+    /// The engine has carried it out already. It counts for the limits, and none refuses it: they were asked when it was
+    /// first made.
     pub adopted: bool,
 }
 
@@ -221,23 +222,9 @@ impl Gate {
             Direction::ToFunding => Rejection::TargetAccountNotFound,
         };
         let funding = self.accounts.get(&(order.user, order.asset)).ok_or(nowhere);
-        if prepared.adopted {
-            let funding = funding?;
-            let account = funding.account;
-            match order.direction {
-                Direction::ToSpot => {
-                    may_give(funding.state.status)?;
-                    let left = self.left.get(&account).copied().unwrap_or(Amount::ZERO);
-                    self.left.insert(account, take(left, order.amount)?);
-                }
-                Direction::ToFunding if funding.state.status == AccountStatus::Disabled => {
-                    return Err(Rejection::AccountDisabled);
-                }
-                Direction::ToFunding => {}
-            }
-            return Ok(account);
-        }
-        if let Ok(funding) = funding {
+        if let Ok(funding) = funding
+            && !prepared.adopted
+        {
             check_asset(funding.asset_status, funding.internal_transfer_enabled)?;
             if funding.stopped && order.direction == Direction::ToFunding {
                 return Err(Rejection::TransferStopped);
@@ -253,11 +240,11 @@ impl Gate {
         let moved = Day { user: order.user, asset: Some(order.asset) };
         let used = |day: &Day| self.used.get(day).or_else(|| self.days.get(day)).copied().unwrap_or(0);
         let counted = used(&count).saturating_add(1);
-        if self.daily_transfers > 0 && counted > self.daily_transfers {
+        if self.daily_transfers > 0 && counted > self.daily_transfers && !prepared.adopted {
             return Err(Rejection::DailyLimitExceeded);
         }
         let total = used(&moved).saturating_add(order.amount.units());
-        if total > funding.limits.daily.units() {
+        if total > funding.limits.daily.units() && !prepared.adopted {
             return Err(Rejection::DailyAmountExceeded);
         }
         if taken {

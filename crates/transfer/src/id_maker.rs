@@ -13,6 +13,8 @@ use crate::settings::micros;
 
 /// How long a lease is good, and how often it is renewed.
 const LEASE: Duration = Duration::from_secs(60);
+/// The end of a lease that is not good any more.
+const NEVER: Timestamp = Timestamp::from_micros(i64::MIN);
 pub(crate) const RENEWAL: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -74,10 +76,10 @@ impl IdMaker {
         let until = now.plus_micros(micros(LEASE));
         if let Some(number) = self.number() {
             if let Some(until) = db.renew_node(number, &self.holder, now, until).await? {
-                self.end_at(until);
+                self.end_at(number, until);
                 return Ok(true);
             }
-            self.suspend();
+            self.end_at(number, NEVER);
             tracing::error!(node = number.number(), "the lease on the node number was lost; another is borrowed");
         }
         self.borrow(db, clock).await
@@ -105,11 +107,15 @@ impl IdMaker {
 
     /// No more ids are made until the lease is renewed.
     pub fn suspend(&self) {
-        self.end_at(Timestamp::from_micros(i64::MIN));
+        if let Some(number) = self.number() {
+            self.end_at(number, NEVER);
+        }
     }
 
-    fn end_at(&self, good_until: Timestamp) {
-        if let Some(lease) = &mut *self.lease.write().unwrap_or_else(PoisonError::into_inner) {
+    /// What the database said of one number says nothing about another that was borrowed meanwhile.
+    fn end_at(&self, number: NodeId, good_until: Timestamp) {
+        let mut lease = self.lease.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(lease) = lease.as_mut().filter(|lease| lease.number == number) {
             lease.good_until = good_until;
         }
     }

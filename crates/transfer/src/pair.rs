@@ -259,6 +259,7 @@ impl Keeper {
             compared: Mutex::default(),
         };
         let reason = Reason::new("SPOT_PAIR_UNCHECKED", "the engine was not asked yet");
+        coordinator.readiness().not_yet(PART, "SPOT_PAIR_UNCHECKED", reason.to_string());
         coordinator.gate().set(Some(reason));
         Some(keeper)
     }
@@ -280,6 +281,13 @@ impl Keeper {
         }
         self.compare(leg).await?;
         self.mark(leg, engine.log_id).await
+    }
+
+    /// Whether the newest operations are to be compared: on a new connection, and now and then.
+    fn is_due(&self) -> bool {
+        let (connection, at) = *self.compared.lock().unwrap_or_else(PoisonError::into_inner);
+        let newest = self.coordinator.leg().spot().map(|leg| leg.floor().connections.load(Ordering::SeqCst));
+        newest != Some(connection) || at.plus_micros(COMPARE_MICROS) <= self.coordinator.now()
     }
 
     /// Compares the newest operations, and remembers when, and on which connection.
@@ -322,8 +330,9 @@ impl Keeper {
     /// afterwards.
     async fn mark(&self, leg: &SpotLeg, engine: u64) -> Result<(), PairError> {
         let db = self.coordinator.db();
-        let no_id = |_| PairError::NoAnswer(Reason::new("SPOT_PAIR_UNCHECKED", "no id can be made for a mark"));
-        let id = self.coordinator.next_id().map_err(no_id)?;
+        // Without a node number, because the clock is wrong, nothing new is taken. What is on its way goes on: the pair was
+        // just compared, and the next mark comes with the next number.
+        let Ok(id) = self.coordinator.next_id() else { return Ok(()) };
         let Some(counter) = db.tell_engine(engine).await? else {
             return Err(PairError::Other("the database was bound to another engine meanwhile".to_owned()));
         };
@@ -354,9 +363,7 @@ impl Keeper {
             return Err(PairError::Other("the database lost its engine while this server ran".to_owned()));
         }
         leg.floor().raise(engine.log_id, engine.counter, engine.sequence);
-        let (connection, at) = *self.compared.lock().unwrap_or_else(PoisonError::into_inner);
-        let again = at.plus_micros(COMPARE_MICROS) <= self.coordinator.now();
-        if again || connection != leg.floor().connections.load(Ordering::SeqCst) {
+        if self.is_due() {
             self.compare(leg).await?;
         }
         let (marked, counter) = (self.marked.load(Ordering::SeqCst), self.marked_counter.load(Ordering::SeqCst));
@@ -390,9 +397,9 @@ impl Keeper {
                 () = tokio::time::sleep(pause) => {}
                 _ = stop.wait_for(|stop| *stop) => return,
             }
-            // An engine that is away may keep a call waiting for ever. A beginning compares more, and has more time.
-            let begins = self.coordinator.gate().closed().is_some();
-            let patience = if begins { patience.max(BEGIN_PATIENCE) } else { patience };
+            // An engine that is away may keep a call waiting for ever. Comparing operations has more time than a question.
+            let compares = self.coordinator.gate().closed().is_some() || self.is_due();
+            let patience = if compares { patience.max(BEGIN_PATIENCE) } else { patience };
             if tokio::time::timeout(patience, self.turn()).await.is_err() {
                 let reason = Reason::new("LEG_TIMEOUT", "it did not answer in time");
                 self.close(&PairError::NoAnswer(reason));

@@ -34,6 +34,11 @@ impl Readiness {
         }
     }
 
+    /// The part has not been looked at since the start. That is no event.
+    pub fn not_yet(&self, part: &'static str, code: &'static str, words: impl Into<String>) {
+        self.parts().insert(part, Some(Trouble { code, words: words.into() }));
+    }
+
     /// The part works.
     pub fn well(&self, part: &'static str) {
         let before = self.parts().insert(part, None);

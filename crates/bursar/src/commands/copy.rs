@@ -13,11 +13,12 @@ use terminal::output::{say, table, thousands};
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
-    /// The database to copy, whose servers are stopped: sqlite://… or postgres://…
-    #[arg(long, value_name = "URL")]
+    /// The database to copy, whose servers are stopped: sqlite://… or postgres://…; one with a password belongs into the
+    /// environment, because others on this machine see arguments
+    #[arg(long, value_name = "URL", env = "BURSAR_COPY_FROM", hide_env_values = true)]
     from: String,
     /// An empty database; its schema is made if it is missing
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", env = "BURSAR_COPY_TO", hide_env_values = true)]
     to: String,
 }
 

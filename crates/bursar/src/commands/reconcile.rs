@@ -126,7 +126,8 @@ async fn reconcile(
         let hint = "bring each to an end by hand (bursar adjust, bursar transfer resolve), or say --accept-rest";
         return Err(Failure::bad_input("SPOT_PAIR_DIFFERENCES_LEFT", message, hint));
     }
-    if let Some(problem) = books(context, db, leg).await?
+    let differ = books(context, db, leg).await?;
+    if let Some(problem) = &differ
         && !arguments.accept_rest
     {
         let message = format!("{mended} mended, and the books still differ: {problem}");
@@ -134,8 +135,11 @@ async fn reconcile(
         return Err(Failure::bad_input("SPOT_PAIR_DIFFERENCES_LEFT", message, hint));
     }
     let counter = coordinator.accept_pair(&left, people).await.map_err(|error| serve::pair_failure(&error))?;
-    let report = json!({ "mended": mended, "left": left.len(), "counter": counter });
-    context.print(&report, || format!("{mended} mended, {} left as they are; the two are a pair again", left.len()));
+    let report = json!({ "mended": mended, "left": left.len(), "counter": counter, "books_differ": differ });
+    context.print(&report, || {
+        let done = format!("{mended} mended, {} left as they are; the two are a pair again", left.len());
+        differ.map_or_else(|| done.clone(), |problem| format!("{done}\nthe books still differ: {problem}"))
+    });
     Ok(())
 }
 

@@ -53,7 +53,7 @@ pub struct Arguments {
 
 pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
     let config = &context.config;
-    let verifier = verifier(config)?;
+    let (verifier, sinks) = (verifier(config)?, alert_sinks(config)?);
     let db = context.open().await?;
     // Before the engine is touched: a second server on the same port must not open anything.
     let (listener, address) = bind("http.listen", &config.http.listen).await?;
@@ -158,7 +158,7 @@ pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
             move || watch_database(Arc::clone(&coordinator), Duration::from_secs(1))
         }),
         supervised(&coordinator, "alerts", {
-            let (coordinator, sinks) = (Arc::clone(&coordinator), alert_sinks(config)?);
+            let coordinator = Arc::clone(&coordinator);
             let intervals = alert_intervals(config);
             move || Alerts::new(Arc::clone(&coordinator), sinks.clone(), intervals).run()
         }),
@@ -184,7 +184,7 @@ pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
     let public = router(Arc::clone(&app), pages);
     let counts = Arc::clone(&app.connections);
     let mut serving = tokio::spawn(serve(listener, public, bounds(config), counts, until_stopped(stopped.clone())));
-    let for_operators = operations.map(|(listener, _)| {
+    let mut for_operators = operations.map(|(listener, _)| {
         let router = operations_router(Arc::clone(&app));
         tokio::spawn(serve(listener, router, Bounds::default(), Arc::default(), until_stopped(stopped.clone())))
     });
@@ -193,6 +193,11 @@ pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
         _ = tokio::signal::ctrl_c() => None,
         error = remote.failed() => Some(error),
         ended = &mut serving => Some(listener_ended(ended)),
+        // Nobody would see how the server is.
+        ended = async { for_operators.as_mut().expect("there is one").await }, if for_operators.is_some() => {
+            for_operators = None;
+            Some(listener_ended(ended))
+        }
     };
     app.stopping.store(true, Ordering::Relaxed);
     if failed.is_none() {
@@ -444,7 +449,11 @@ impl Remote {
             SpotKind::Http => {
                 let token =
                     (!config.spot.token_file.is_empty()).then(|| read_secret(Path::new(&config.spot.token_file)));
-                let token = token.transpose()?.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+                let not_text = |_| {
+                    let message = format!("{}: a token is a text of one line", config.spot.token_file);
+                    Failure::bad_input("CONFIG_INVALID", message, "see docs/http-leg.md")
+                };
+                let token = token.transpose()?.map(String::from_utf8).transpose().map_err(not_text)?;
                 let timeout = Duration::from_millis(config.transfer.call_timeout_ms.into());
                 let leg =
                     HttpLeg::new(&config.spot.url, token.as_deref(), timeout, config.spot.freezes, Arc::clone(assets));

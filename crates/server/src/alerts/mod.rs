@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use domain::Timestamp;
 use serde_json::{Value, json};
+use store::StoreError;
 use store::error::Causes;
 use store::transfer::{OpenTransfers, read_stops};
 use transfer::Coordinator;
@@ -86,6 +87,8 @@ impl Alerts {
     pub async fn check(&mut self) -> Vec<Alert> {
         let now = self.coordinator.now();
         let mut alerts = self.troubles(now);
+        // What could not be read may still be so: it is not over.
+        let mut complete = true;
         match self.coordinator.open_transfers(NAMED).await {
             Ok(open) => {
                 alerts.extend(stuck(&open, now));
@@ -95,22 +98,25 @@ impl Alerts {
             Err(error) => {
                 tracing::debug!(code = error.code(), error = %Causes(&error), "open transfers could not be read");
                 self.coordinator.metrics().set_open(None);
+                complete = false;
             }
         }
-        alerts.extend(self.stopped_assets().await);
+        match self.stopped_assets().await {
+            Ok(stopped) => alerts.extend(stopped),
+            Err(error) => {
+                tracing::debug!(code = error.code(), error = %Causes(&error), "stops could not be read");
+                complete = false;
+            }
+        }
         for receiver in &mut self.receivers {
-            receiver.tell(&alerts, now, self.intervals.repeat, &self.coordinator).await;
+            receiver.tell(&alerts, complete, now, self.intervals.repeat, &self.coordinator).await;
         }
         alerts
     }
 
     /// The assets whose way back from SPOT is stopped, by a check or by a person.
-    async fn stopped_assets(&self) -> Option<Alert> {
-        let stops = match self.coordinator.db().read().await {
-            Ok(mut tx) => read_stops(&mut tx, STOPS).await.ok()?,
-            // Readiness tells of a database that is away.
-            Err(_) => return None,
-        };
+    async fn stopped_assets(&self) -> Result<Option<Alert>, StoreError> {
+        let stops = read_stops(&mut self.coordinator.db().read().await?, STOPS).await?;
         let open: Vec<Value> = stops
             .iter()
             .filter(|stop| stop.resumed.is_none())
@@ -118,10 +124,12 @@ impl Alerts {
             .collect();
         let message = format!("transfers of {} assets from SPOT to FUNDING are stopped", open.len());
         let details = json!({ "assets": open });
-        (!open.is_empty()).then_some(Alert { code: "TRANSFER_STOPPED", part: None, message, details })
+        let alert = Alert { code: "TRANSFER_STOPPED", part: None, message, details };
+        Ok((!stops.iter().all(|stop| stop.resumed.is_some())).then_some(alert))
     }
 
-    /// The parts that have been in trouble for a while.
+    /// The parts that have been in trouble for a while. A panic is told at once: a task that is started again looks well
+    /// soon, and may panic again and again.
     fn troubles(&mut self, now: Timestamp) -> Vec<Alert> {
         let parts = self.coordinator.readiness().read();
         let troubles: Vec<_> = parts.into_iter().filter_map(|(part, trouble)| Some((part, trouble?))).collect();
@@ -129,7 +137,7 @@ impl Alerts {
         let mut alerts = Vec::new();
         for (part, trouble) in troubles {
             let since = *self.since.entry(part).or_insert(now);
-            if passed(since, now, self.intervals.lasting) {
+            if trouble.code == "TASK_PANICKED" || passed(since, now, self.intervals.lasting) {
                 let details = json!({ "since": since.to_string() });
                 alerts.push(Alert { code: trouble.code, part: Some(part), message: trouble.words, details });
             }
@@ -168,8 +176,21 @@ fn stuck(open: &OpenTransfers, now: Timestamp) -> Option<Alert> {
 
 impl Receiver {
     /// At once when something is new or all is over; else at intervals, while anything lasts.
-    async fn tell(&mut self, alerts: &[Alert], now: Timestamp, repeat: Duration, coordinator: &Coordinator) {
-        let keys: BTreeSet<_> = alerts.iter().map(|alert| (alert.code, alert.part)).collect();
+    async fn tell(
+        &mut self,
+        alerts: &[Alert],
+        complete: bool,
+        now: Timestamp,
+        repeat: Duration,
+        coordinator: &Coordinator,
+    ) {
+        let mut keys: BTreeSet<_> = alerts.iter().map(|alert| (alert.code, alert.part)).collect();
+        if !complete {
+            if alerts.is_empty() {
+                return;
+            }
+            keys.extend(self.told.iter().copied());
+        }
         let news = !keys.is_subset(&self.told) || (keys.is_empty() && !self.told.is_empty());
         if !news && (keys.is_empty() || !passed(self.at, now, repeat)) {
             // What is over is forgotten, so that it is news when it comes back.

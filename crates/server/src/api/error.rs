@@ -51,6 +51,8 @@ pub struct ApiError {
 pub struct Cause {
     pub code: &'static str,
     pub words: String,
+    /// This very request met it. Else it was refused because the process knew of it already.
+    pub met: bool,
 }
 
 impl ApiError {
@@ -68,7 +70,7 @@ impl ApiError {
 
     /// A part of Bursar failed and nothing was done. The log says which part; the client is not told.
     pub fn system() -> Self {
-        let message = "something failed on our side and nothing was done; try again";
+        let message = "something failed on our side and this request did nothing; try again";
         let mut error = Self::new(StatusCode::SERVICE_UNAVAILABLE, "SYSTEM_ERROR", message);
         error.retry_after_s = Some(1);
         error
@@ -84,7 +86,7 @@ impl ApiError {
     }
 
     pub fn because(mut self, code: &'static str, words: impl Into<String>) -> Self {
-        self.cause = Some(Cause { code, words: words.into() });
+        self.cause = Some(Cause { code, words: words.into(), met: true });
         self
     }
 
@@ -183,7 +185,10 @@ impl From<IntakeError> for ApiError {
                 CoordinatorError::NoLease(error) => Self::system().because("SYSTEM_ERROR", error.to_string()),
                 // A state that lasts has a line in the log about each change of it, not one for each request.
                 CoordinatorError::NotReady { part, trouble } => {
-                    Self::system().because(trouble.code, format!("{part}: {}", trouble.words))
+                    let mut error = Self::system();
+                    let words = format!("{part}: {}", trouble.words);
+                    error.cause = Some(Cause { code: trouble.code, words, met: false });
+                    error
                 }
                 CoordinatorError::Store(error) => error.into(),
                 CoordinatorError::Unknown { source, .. } => {

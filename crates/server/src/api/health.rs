@@ -89,7 +89,7 @@ pub async fn watch_database(coordinator: Arc<Coordinator>, interval: Duration) {
 /// One such question.
 pub async fn check_database(coordinator: &Coordinator) {
     let readiness = coordinator.readiness();
-    match tokio::time::timeout(DATABASE_TIME, coordinator.db().check_schema()).await {
+    match tokio::time::timeout(DATABASE_TIME, coordinator.db().check_ready()).await {
         Ok(Ok(())) => readiness.well("database"),
         Ok(Err(error)) => readiness.trouble("database", error.code(), Causes(&error).to_string()),
         Err(_) => {

@@ -236,7 +236,9 @@ impl App {
         let (code, words) = error.cause.as_ref().map_or((error.code, ""), |cause| (cause.code, cause.words.as_str()));
         self.requests.count_unserved(code);
         let readiness = self.intake.coordinator().readiness();
-        if matches!(code, "DATABASE_FULL" | "DATABASE_UNAVAILABLE") {
+        // A request that was refused because the process is not ready has asked nobody, and says nothing new.
+        let met = error.cause.as_ref().is_some_and(|cause| cause.met);
+        if met && matches!(code, "DATABASE_FULL" | "DATABASE_UNAVAILABLE") {
             readiness.trouble("database", code, words);
         } else if !readiness.read().iter().any(|(_, trouble)| trouble.as_ref().is_some_and(|one| one.code == code)) {
             tracing::error!(code, words, answered = error.code, "a request could not be served");

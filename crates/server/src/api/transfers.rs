@@ -11,7 +11,7 @@ use domain::transfer::{ClientOrderId, Direction, Rejection, Side, Transfer};
 use domain::{AssetId, UserId};
 use serde::{Deserialize, Serialize};
 use store::transfer::Filter;
-use transfer::{Created, TransferOrder};
+use transfer::{Created, IntakeError, TransferOrder};
 use utoipa::{IntoParams, ToSchema};
 
 use super::answer::{PublicState, TransferAnswer};
@@ -155,11 +155,8 @@ pub async fn create_batch(State(app): Shared, headers: HeaderMap, request: Reque
     app.limit_many(user, count)?;
     let good: Vec<TransferOrder> = orders.iter().filter_map(|order| order.as_ref().ok().cloned()).collect();
     let placed = app.intake.place(good).await;
-    // What no transfer of the batch got past is told once, for the whole.
-    if let Some(Err(error)) = placed.first()
-        && placed.iter().all(Result::is_err)
-    {
-        return Err(error.clone().into());
+    if let Some(error) = told_once(&placed) {
+        return Err(error);
     }
     let mut placed = placed.into_iter();
     let assets = app.assets.all();
@@ -178,6 +175,15 @@ pub async fn create_batch(State(app): Shared, headers: HeaderMap, request: Reque
         }
     });
     Ok(json(StatusCode::OK, &BatchAnswer { results: results.collect() }))
+}
+
+/// What no transfer of the batch got past is told once, for the whole. A long batch is recorded in parts, and these may fail
+/// differently: then each transfer has its own answer, because of one part nothing was done, and of another it is not known.
+fn told_once(placed: &[Result<Created, IntakeError>]) -> Option<ApiError> {
+    let errors: Vec<ApiError> =
+        placed.iter().map_while(|one| one.as_ref().err()).map(|error| error.clone().into()).collect();
+    let first = errors.first().filter(|_| errors.len() == placed.len())?.clone();
+    errors.iter().all(|error| error.code == first.code).then_some(first)
 }
 
 /// One transfer
@@ -307,5 +313,24 @@ impl ListParameters {
             state: state.transpose()?,
             client_order_id: name.map_err(|error| ApiError::invalid(error.to_string()))?,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_is_told_one_thing_only_if_it_is_true_of_all_of_it() {
+        let (nothing, unknown) = (|| Err(IntakeError::Full), || Err(IntakeError::Late));
+        let rejected = || Ok(Created::Rejected(Rejection::InsufficientBalance));
+        let code = |placed: &[Result<Created, IntakeError>]| told_once(placed).map(|error| error.code);
+        assert_eq!(code(&[nothing(), nothing()]), Some("SYSTEM_ERROR"));
+        assert_eq!(code(&[unknown(), unknown()]), Some("OUTCOME_UNKNOWN"));
+        assert_eq!(code(&[nothing(), unknown()]), None, "of the second it is not known");
+        assert_eq!(code(&[unknown(), nothing()]), None);
+        assert_eq!(code(&[nothing(), rejected()]), None);
+        assert_eq!(code(&[rejected()]), None);
+        assert_eq!(code(&[]), None);
     }
 }

@@ -178,6 +178,55 @@ fn a_part_that_stays_in_trouble_is_told() {
     });
 }
 
+/// It is started again at once and looks well a moment later: whoever waits for it to last hears of no panic.
+#[test]
+fn a_panic_is_told_at_once() {
+    on_sqlite(async |db| {
+        let server = Server::start(db).await;
+        let hook = Hook::listen().await;
+        let mut alerts = hook.alerts(&server);
+        server.app.intake.coordinator().readiness().trouble("scanner", "TASK_PANICKED", "on purpose");
+        alerts.check().await;
+        let told = hook.told();
+        assert_eq!(
+            (&told[0]["alerts"][0]["code"], &told[0]["alerts"][0]["part"]),
+            (&"TASK_PANICKED".into(), &"scanner".into())
+        );
+    });
+}
+
+#[test]
+fn what_cannot_be_read_is_not_over() {
+    on_sqlite(async |db| {
+        let server = Server::start(db).await;
+        let hook = Hook::listen().await;
+        let mut alerts = hook.alerts(&server);
+        assert!(db.stop_asset(domain::AssetId(1), "a check", "the books differ", store::testing::NOW).await.unwrap());
+        alerts.check().await;
+        assert_eq!(hook.told().len(), 1);
+        server.db.close().await;
+        alerts.check().await;
+        assert_eq!(hook.told().len(), 0, "nobody knows whether it goes on");
+    });
+}
+
+/// A request that is refused because of what is known has learned nothing: it must not keep the trouble alive.
+#[test]
+fn a_refusal_is_no_evidence() {
+    on_sqlite(async |db| {
+        let server = Server::start(db).await;
+        let readiness = server.app.intake.coordinator().readiness();
+        readiness.trouble("database", "DATABASE_FULL", "full");
+        let token = server.token(1);
+        for _ in 0..3 {
+            let reply = server.send(&Ask::post(TRANSFERS, to_spot("1.00")).token(&token)).await;
+            assert_eq!((reply.status, reply.code().as_str()), (503, "SYSTEM_ERROR"));
+        }
+        let (_, trouble) = readiness.first_trouble().unwrap();
+        assert_eq!(trouble.words, "full");
+    });
+}
+
 /// As Prometheus' own parser is: each family once, with a type, its samples together, and histograms that add up.
 #[test]
 fn the_metrics_are_what_prometheus_reads() {

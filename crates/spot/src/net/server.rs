@@ -19,8 +19,8 @@ use crate::answer::{Answer, Standing};
 use crate::operation::{Fields, OpId, Request};
 use crate::service::{Engine, NoAnswer, Pending, SnapshotTaken};
 
-/// Connections at a time that have shown a token.
-const CONNECTIONS: usize = 256;
+/// Connections at a time that have shown a token, for each role: many observers must not keep a coordinator out.
+const CONNECTIONS: usize = 64;
 /// Connections at a time that have not shown it yet.
 const STRANGERS: usize = 1_024;
 /// Frames of one connection that may wait for their answers.
@@ -49,7 +49,7 @@ impl Server {
 
     /// Accepts connections until the future is dropped. Connections that are open then go on.
     pub async fn run(self) {
-        let places = Arc::new(Semaphore::new(CONNECTIONS));
+        let places = Arc::new(Role::ALL.map(|role| (role, Semaphore::new(CONNECTIONS))));
         let strangers = Arc::new(Semaphore::new(STRANGERS));
         loop {
             let (stream, peer) = match self.listener.accept().await {
@@ -72,8 +72,10 @@ impl Server {
                     let greeted = timeout(HELLO_TIME, greet(stream, tls.as_ref(), &credentials, &engine)).await??;
                     let Some((frames, writer, role)) = greeted else { return Ok(()) };
                     drop(stranger);
-                    let Ok(_place) = places.try_acquire() else {
-                        tracing::warn!(%peer, "refused: {CONNECTIONS} connections are open");
+                    let of_role =
+                        places.iter().find(|(other, _)| *other == role).map(|(_, places)| places.try_acquire());
+                    let Some(Ok(_place)) = of_role else {
+                        tracing::warn!(%peer, %role, "refused: {CONNECTIONS} connections of this role are open");
                         return Ok(());
                     };
                     converse(frames, writer, &engine, role).await

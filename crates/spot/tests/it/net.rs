@@ -76,6 +76,23 @@ async fn many_frames_in_flight_are_each_answered() {
     assert_eq!(client.submit(&[]).await, Err(ClientError::NotTaken(NoAnswer::Size)));
 }
 
+/// Whoever may only ask must not be able to stop those who move money.
+#[tokio::test]
+async fn many_observers_leave_a_place_for_the_coordinator() {
+    let engine = engine(&FaultyDisk::new(1));
+    let (address, _server) = serve(&engine, "127.0.0.1:0").await;
+    let total = Request::Total(domain::AssetId(1));
+    let observers: Vec<Client> =
+        (0..64).map(|seed| Client::start(address, token_of(Role::Observer), seed, |_| Ok(()))).collect();
+    for observer in &observers {
+        observer.ask(total).await.expect("answered");
+    }
+    let one_more = Client::start(address, token_of(Role::Observer), 64, |_| Ok(()));
+    assert!(timeout(Duration::from_millis(300), one_more.ask(total)).await.is_err(), "there is no place for it");
+    let coordinator = Client::start(address, token(), 65, |_| Ok(()));
+    assert_eq!(coordinator.ask(deposit(1, 7, 200)).await, Ok(Answer::First(Decision::Applied)));
+}
+
 #[tokio::test]
 async fn a_wrong_token_is_told_at_once_and_let_in_when_the_engine_takes_it() {
     let disk = FaultyDisk::new(2);

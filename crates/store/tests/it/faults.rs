@@ -49,6 +49,21 @@ db_test! {
     }
 }
 
+/// As one that has become a standby: it answers every question, and takes nothing.
+#[test]
+fn postgres_that_takes_no_writes_is_not_ready() {
+    on(Engine::Postgres, async |db: &TestDb| {
+        db.check_ready().await.unwrap();
+        let read_only = "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET default_transaction_read_only = on', current_database());
+            END $$";
+        db.by_hand(read_only).await.unwrap();
+        let db = Db::connect(&db.url, &Options::default()).await.unwrap();
+        let error = db.check_ready().await.unwrap_err();
+        assert!(matches!(error, StoreError::ReadOnly), "{error:?}");
+        db.close().await;
+    });
+}
+
 #[tokio::test]
 async fn a_url_that_is_none_says_so() {
     for url in [

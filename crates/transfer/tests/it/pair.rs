@@ -136,6 +136,22 @@ db_test! {
         assert_closed(&world, "SPOT_PAIR_DATABASE_BEHIND").await;
     }
 
+    /// A clock that is wrong takes the node number away, and with it the marks. It must not strand what is on its way.
+    async fn without_a_node_number_what_is_on_its_way_goes_on(db: TestDb) {
+        let world = World::open(db, 1).await;
+        keeper(&world).await;
+        world.leg.plan(&[Mood::LoseCall]);
+        let waits = world.transfer(world.order(1, ToSpot, 100)).await;
+        let none = without_lease(&world);
+        let keeper = Keeper::new(&none).unwrap();
+        assert!(none.readiness().first_trouble().is_some(), "not ready before it was compared");
+        keeper.begin().await.unwrap();
+        assert!(none.readiness().first_trouble().is_none());
+        let ended = none.step(vec![waits]).await.unwrap().remove(0);
+        assert_eq!(ended.state, State::Committed);
+        world.assert_whole().await;
+    }
+
     async fn another_engine_and_another_database_are_refused(db: TestDb) {
         let world = World::open(db, 1).await;
         let keeper = keeper(&world).await;

@@ -315,6 +315,14 @@ pub fn coordinator(db: Db, leg: Arc<dyn Leg>, clock: Arc<ManualClock>, node: u16
     Coordinator::new(db, leg, clock, Arc::new(ids), settings, Arc::new(Metrics::default()))
 }
 
+/// A process whose lease has run out.
+pub fn without_lease(world: &World) -> Arc<Coordinator> {
+    let clock: Arc<dyn Clock> = world.clock.clone();
+    let ids = IdMaker::fixed(NodeId::new(9).unwrap(), Arc::clone(&clock), "test".into(), Timestamp::from_micros(0));
+    let metrics = Arc::new(Metrics::default());
+    Arc::new(Coordinator::new(world.db.clone(), world.leg.clone(), clock, Arc::new(ids), settings(), metrics))
+}
+
 /// Freezes or disables an account at the engine.
 pub async fn set_spot_status(world: &World, number: i64, status: AccountStatus) {
     static NEXT: std::sync::atomic::AtomicI64 = std::sync::atomic::AtomicI64::new(1);

@@ -20,7 +20,8 @@ pub fn read(file: &Path) -> Result<Credentials, Failure> {
         "FILE_NOT_READABLE" => bad(failure.messages.join(": ")),
         _ => failure,
     })?;
-    Credentials::parse(&String::from_utf8_lossy(&bytes)).map_err(|error| bad(format!("{name}: {error}")))
+    let text = std::str::from_utf8(&bytes).map_err(|_| bad(format!("{name} is not a text")))?;
+    Credentials::parse(text).map_err(|error| bad(format!("{name}: {error}")))
 }
 
 /// The token of the first of these roles that the file has.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use spot::net::{BadTls, ClientTls, ServerTls};
 use terminal::clock::SystemClock;
 use terminal::failure::Failure;
+use terminal::files::read_secret;
 
 const HINT: &str = "openssl req -x509 -newkey ed25519 -nodes -days 3650 -subj /CN=spot -keyout spot.key -out spot.crt; then \
                     openssl x509 -in spot.crt -noout -fingerprint -sha256 prints the pin";
@@ -17,6 +18,14 @@ fn bad(what: &str, error: impl std::fmt::Display) -> Failure {
 
 fn read(file: &Path) -> Result<Vec<u8>, Failure> {
     std::fs::read(file).map_err(|error| bad(&file.display().to_string(), error))
+}
+
+/// The key is a secret: only its owner may read it.
+fn read_key(file: &Path) -> Result<Vec<u8>, Failure> {
+    read_secret(file).map_err(|failure| match failure.code.as_ref() {
+        "FILE_NOT_READABLE" => bad(&file.display().to_string(), failure.messages.join(": ")),
+        _ => failure,
+    })
 }
 
 /// Nobody on the way may read a token or change an amount.
@@ -41,7 +50,7 @@ impl Certificate {
     pub fn read(&self, listen: SocketAddr) -> Result<Option<ServerTls>, Failure> {
         match (&self.tls_cert, &self.tls_key) {
             (Some(certificate), Some(key)) => {
-                let (pem, key_pem) = (read(certificate)?, read(key)?);
+                let (pem, key_pem) = (read(certificate)?, read_key(key)?);
                 let which = |error: &BadTls| if matches!(error, BadTls::NoKey) { key } else { certificate };
                 let tls = ServerTls::new(&pem, &key_pem);
                 Ok(Some(tls.map_err(|error| bad(&which(&error).display().to_string(), &error))?))

@@ -17,6 +17,7 @@ use store::Db;
 use store::utxo::{UtxoError, WalletId};
 use terminal::clock::SystemClock;
 use terminal::failure::{CommandResult, Exit, Failure};
+use terminal::files::read_secret;
 use terminal::output::{say, warn};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -257,8 +258,11 @@ async fn chain(context: &Context, db: &Db, arguments: &Arguments) -> Result<Bitc
                 let message = format!("--login-file {}: {why}", file.display());
                 Failure::bad_input("BAD_USAGE", message, "name a file with user:password, such as Core's .cookie")
             };
-            let login = std::fs::read_to_string(file).map_err(|error| bad(error.to_string()))?;
-            let login = login.trim_end();
+            let login = read_secret(file).map_err(|failure| match failure.code.as_ref() {
+                "FILE_NOT_READABLE" => bad(failure.messages.join(": ")),
+                _ => failure,
+            })?;
+            let login = String::from_utf8(login).map_err(|error| bad(error.to_string()))?;
             if !login.contains(':') {
                 return Err(bad("there is no user:password in it".to_owned()));
             }
