@@ -315,7 +315,8 @@ impl Customer {
     /// The funding balance must be what was given, less what went to spot, with nothing on its way.
     async fn check_balances(&mut self, user: UserId, moved: &[i64], verdict: &mut Verdict) {
         let mut answer = None;
-        for _ in 0..50 {
+        // A server that was killed last may still be comparing its database with its engine, on a busy machine.
+        for _ in 0..600 {
             match self.client.ask(user, "GET", "/api/v1/balances", None).await {
                 Ok((200, balances)) if balances["spot_known"] == true => {
                     answer = Some(balances);
