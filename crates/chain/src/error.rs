@@ -12,6 +12,9 @@ pub enum ChainError {
     NoQuorum { wanted: usize, agreed: usize },
     #[error("the block is not there, or not any more")]
     BlockMissing { height: u64 },
+    /// A node has the block's header and not the block: it is pruned, or has not got it yet. Asking again does not help.
+    #[error("no node that was asked keeps block {height}: {said}")]
+    BlockNotKept { height: u64, said: String },
     #[error("the nodes serve {found}, not {wanted}")]
     WrongNetwork { wanted: String, found: String },
     #[error("an address of another chain was given")]
@@ -38,6 +41,7 @@ impl ChainError {
             Self::Refused(_) => "CHAIN_CALL_REFUSED",
             Self::NoQuorum { .. } => "CHAIN_NO_QUORUM",
             Self::BlockMissing { .. } => "CHAIN_BLOCK_MISSING",
+            Self::BlockNotKept { .. } => "CHAIN_BLOCK_NOT_KEPT",
             Self::WrongNetwork { .. } => "CHAIN_WRONG_NETWORK",
             Self::ForeignAddress => "ADDRESS_WRONG_NETWORK",
         }

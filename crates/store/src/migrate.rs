@@ -34,6 +34,7 @@ migrations! {
     4 "0004_unproven";
     5 "0005_pair";
     6 "0006_stops";
+    7 "0007_followed";
 }
 
 impl Migration {

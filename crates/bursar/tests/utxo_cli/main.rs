@@ -333,7 +333,10 @@ fn a_damaged_row_is_found() {
     let shell = Shell::with_wallet();
     sample(&shell);
     assert_eq!(shell.ok(&["utxo", "check"]), "all 6 transactions agree\n");
-    assert_eq!(shell.json(&["utxo", "check"]), json!({ "clean": true, "transactions": 6, "findings": [] }));
+    assert_eq!(
+        shell.json(&["utxo", "check"]),
+        json!({ "clean": true, "transactions": 6, "findings": [], "rescan_next": null })
+    );
     store::testing::sqlite_by_hand(
         &shell.url(),
         "UPDATE account_totals SET confirmed = confirmed + 1 WHERE account = 1",

@@ -29,11 +29,16 @@ impl Shell {
     }
 
     pub fn run(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().expect("bursar runs")
+    }
+
+    pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_bursar"));
         for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("BURSAR_")) {
             command.env_remove(name);
         }
-        command.current_dir(self.folder.path()).args(arguments).output().expect("bursar runs")
+        command.current_dir(self.folder.path()).args(arguments);
+        command
     }
 
     #[track_caller]

@@ -87,6 +87,9 @@ impl BitcoinChain {
             found.map(RawBlock::into_bytes).ok_or_else(|| node.lacks(format!("there is no block {}", block.height)))
         });
         match read.await {
+            Err(ChainError::Refused(CallError::Lacks { what, .. })) if wire::is_not_kept(&what) => {
+                Err(ChainError::BlockNotKept { height: block.height, said: what })
+            }
             Err(ChainError::Refused(CallError::Lacks { .. })) => Err(ChainError::BlockMissing { height: block.height }),
             read => read,
         }

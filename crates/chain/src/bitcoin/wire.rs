@@ -39,12 +39,18 @@ pub async fn batch<T: DeserializeOwned>(
 fn excused(error: CallError) -> CallError {
     match error {
         CallError::Refused { endpoint, code: WARMING_UP | NO_MEMPOOL, .. } => CallError::Unreachable { endpoint },
-        // "Block not available (pruned data)", "… (not fully downloaded)", "Undo data not available (pruned data)".
-        CallError::Refused { endpoint, code: MISC, message } if message.contains("not available (") => {
+        // "Block not available (pruned data)", "… (not fully downloaded)", "Undo data not available (pruned data)", and
+        // "Block not found on disk", of one that is pruned while it is read.
+        CallError::Refused { endpoint, code: MISC, message } if is_not_kept(&message) => {
             CallError::Lacks { endpoint, what: message }
         }
         other => other,
     }
+}
+
+/// Whether a node says that it has not got a block, or what belongs to it, although it knows its header.
+pub fn is_not_kept(message: &str) -> bool {
+    message.contains("not available (") || message == "Block not found on disk"
 }
 
 /// So much of what is no amount is told.

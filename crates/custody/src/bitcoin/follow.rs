@@ -2,8 +2,8 @@
 //!
 //! | call | does |
 //! |---|---|
-//! | [`Follow::step`] | a few blocks forward, or back to where the chains part |
-//! | [`Follow::rescan`] | blocks once more, for addresses that were added since |
+//! | [`Follow::step`] | a few blocks forward, or back to where the chains part; then a few blocks of an open rescan |
+//! | [`Follow::rescan`] | blocks once more, for addresses that were added since, until none is left |
 //! | [`Follow::look`] | shows the store the transactions that wait in the mempool |
 //! | [`Follow::restore`] | all of these, after a backup was put back or a wallet imported, until nothing is open |
 //!
@@ -55,6 +55,8 @@ pub enum Step {
     Forward(u32),
     /// Back to this height: the blocks above were on another branch.
     Back(u32),
+    /// A rescan has read up to this height; so many blocks are left.
+    Again { height: u32, left: u32 },
 }
 
 /// What became of the unconfirmed transactions of a wallet that was restored.
@@ -76,18 +78,28 @@ pub struct Follow<'a> {
     /// The waiting transactions that the store was shown when it had all blocks of the node, and that need not be shown
     /// again. Those that left the mempool are taken out, so there are no more than the mempool has.
     seen: HashSet<TxHash>,
+    /// How many addresses there were when `seen` began.
+    addresses: Option<i64>,
+    /// Where the nodes are, when the last step found them behind the store.
+    behind: Option<Behind>,
+    /// The nodes' height, if the store had not all of their blocks when the mempool was last read.
+    missed: Option<u64>,
+}
+
+/// The nodes are lower than the store, or on a branch that is not as long as the store's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Behind {
+    pub store: u32,
+    pub nodes: u64,
 }
 
 /// So many waiting transactions are shown in one database transaction, which is over soon.
 const SEEN_AT_ONCE: usize = 500;
 
-/// A rescan asks a quorum about so many blocks at once: as many as a client puts into one request.
-const RESCAN_AT_ONCE: usize = 500;
-
 /// An empty store begins so many blocks below the first of interest: a fork there has something to go back to.
 const BEFORE_BIRTHDAY: u32 = 100;
 
-/// A restore reads so many blocks in one step.
+/// A restore or a rescan reads so many blocks in one step.
 const CATCH_UP_BLOCKS: u32 = 32;
 
 /// A restore reads the mempool so often, if each time the chain has grown meanwhile, before it gives up.
@@ -95,14 +107,33 @@ const CATCH_UP_TRIES: u32 = 10;
 
 impl<'a> Follow<'a> {
     pub fn new(db: &'a Db, chain: &'a BitcoinChain, birthday: u32) -> Self {
-        Self { db, chain, birthday, seen: HashSet::new() }
+        Self { db, chain, birthday, seen: HashSet::new(), addresses: None, behind: None, missed: None }
     }
 
-    /// At most `most` blocks forward, or back to where the chains part.
+    /// The nodes are behind the store, as the last step found: none of its blocks is undone for that, and none is new.
+    pub const fn behind(&self) -> Option<Behind> {
+        self.behind
+    }
+
+    /// The nodes' height, if the store lacked blocks of theirs when the mempool was last read.
+    pub const fn missed(&self) -> Option<u64> {
+        self.missed
+    }
+
+    /// At most `most` blocks forward, or back to where the chains part. When there is nothing new, as many blocks of a rescan
+    /// that is open.
     pub async fn step(&mut self, most: u32, at: Timestamp) -> Result<Step, FollowError> {
+        match self.step_of_chain(most, at).await? {
+            Step::Idle => self.step_of_rescan(most, at).await,
+            step => Ok(step),
+        }
+    }
+
+    async fn step_of_chain(&mut self, most: u32, at: Timestamp) -> Result<Step, FollowError> {
         let tip = self.chain.head().await?.tip;
+        self.behind = None;
         let next = match self.db.tip().await? {
-            None => self.birthday.saturating_sub(BEFORE_BIRTHDAY),
+            None => self.first_block().await?,
             Some((height, hash)) => match self.common_ancestor(block_ref(height, hash)).await? {
                 CommonAncestor::At(block) if block.height < u64::from(height) => {
                     let common = height_of(block)?;
@@ -110,7 +141,10 @@ impl<'a> Follow<'a> {
                     return Ok(Step::Back(common));
                 }
                 CommonAncestor::At(_) => height.saturating_add(1),
-                CommonAncestor::AboveQuorum { .. } => return Ok(Step::Idle),
+                CommonAncestor::AboveQuorum { .. } => {
+                    self.behind = Some(Behind { store: height, nodes: tip.height });
+                    return Ok(Step::Idle);
+                }
                 CommonAncestor::BelowOldest { oldest } => {
                     return Err(FollowError::ForkTooDeep { height: height_of(oldest)? });
                 }
@@ -134,6 +168,12 @@ impl<'a> Follow<'a> {
             }
         }
         Ok(reached.map_or(Step::Idle, Step::Forward))
+    }
+
+    /// Where a store without blocks begins: below the birthday, and not above what an import has not covered.
+    async fn first_block(&self) -> Result<u32, FollowError> {
+        let unread = self.db.wallets().await?.into_iter().filter_map(|wallet| wallet.unread_from).min();
+        Ok(self.birthday.saturating_sub(BEFORE_BIRTHDAY).min(unread.unwrap_or(u32::MAX)))
     }
 
     async fn connect(&self, block: BlockRef, at: Timestamp) -> Result<Option<u32>, FollowError> {
@@ -173,9 +213,20 @@ impl<'a> Follow<'a> {
     }
 
     async fn show_waiting(&mut self, at: Timestamp) -> Result<Look, FollowError> {
+        // Before the mempool is read: an address that is added from here on is noticed the next time.
+        let followed = self.db.followed().await?;
+        if self.addresses.replace(followed.addresses) != Some(followed.addresses) {
+            self.seen.clear();
+        }
         let waiting = self.chain.mempool().await?;
         let head = self.chain.head().await?.tip;
-        let level = self.db.tip().await?.map(|(_, hash)| hash) == Some(hash_of_block(head.hash));
+        let tip = self.db.tip().await?;
+        let level = tip.map(|(_, hash)| hash) == Some(hash_of_block(head.hash));
+        // Waiting transactions may spend outputs that the rescan has found: they are all shown again before it ends.
+        let rescanned = tip.filter(|(height, _)| followed.rescan_next.is_some_and(|next| next > *height));
+        if rescanned.is_some() {
+            self.seen.clear();
+        }
         let new: Vec<TxHash> = waiting.iter().filter(|hash| !self.seen.contains(*hash)).copied().collect();
         let mut gone: HashSet<TxHash> = HashSet::new();
         for some in new.chunks(SEEN_AT_ONCE) {
@@ -191,7 +242,11 @@ impl<'a> Follow<'a> {
         } else {
             self.seen.retain(|hash| waiting.contains(hash));
         }
-        Ok(Look { shown, waiting, missed: (!level).then_some(missed) })
+        if let Some(tip) = rescanned.filter(|_| level) {
+            self.db.end_rescan(tip).await?;
+        }
+        self.missed = (!level).then_some(missed);
+        Ok(Look { shown, waiting })
     }
 
     /// Transactions whose bytes cannot be read, or that no chain could hold, are passed over: a node that makes one up
@@ -213,27 +268,43 @@ impl<'a> Follow<'a> {
         Ok(())
     }
 
-    /// Reads blocks up to the tip of the store once more, because an address was added or a wallet imported since.
-    /// `progress` is told each height, and how many are left.
+    /// Reads blocks once more, from one on to the last, because an address was added or a wallet imported since. What they
+    /// pay us is held until then. Interrupted, it goes on with any follower's steps. `progress` is told each height that was
+    /// reached, and how many are left.
     pub async fn rescan(
         &mut self,
         from: u32,
-        to: u32,
         at: Timestamp,
-        mut progress: impl FnMut(u32, u32),
+        progress: impl FnMut(u32, u32),
     ) -> Result<(), FollowError> {
-        let last = to.min(self.db.tip().await?.map_or(0, |(height, _)| height));
-        // Waiting transactions may spend outputs that are found now: they are all shown again.
-        self.seen.clear();
-        let heights: Vec<u32> = (from..=last).collect();
-        for some in heights.chunks(RESCAN_AT_ONCE) {
-            let asked: Vec<u64> = some.iter().copied().map(u64::from).collect();
-            for (height, header) in some.iter().zip(self.chain.headers(&asked).await?) {
-                self.read_again(*height, header.at(), at).await?;
-                progress(*height, last - height);
+        self.db.begin_rescan(from).await?;
+        self.catch_up(at, progress).await.map(|_| ())
+    }
+
+    async fn step_of_rescan(&mut self, most: u32, at: Timestamp) -> Result<Step, FollowError> {
+        let next = self.db.followed().await?.rescan_next;
+        let (Some(next), Some((tip, _))) = (next, self.db.tip().await?) else { return Ok(Step::Idle) };
+        if next > tip {
+            return Ok(Step::Idle);
+        }
+        let heights: Vec<u64> = (next..=tip.min(next.saturating_add(most.max(1) - 1))).map(u64::from).collect();
+        let headers = match self.chain.headers(&heights).await {
+            Err(ChainError::BlockMissing { .. }) => return Ok(Step::Idle),
+            headers => headers?,
+        };
+        let mut reached = None;
+        for header in headers {
+            let block = header.at();
+            let height = height_of(block)?;
+            match self.read_again(height, block, at).await {
+                Ok(()) => reached = Some(height),
+                // The chain has changed while it was read: the next step finds the fork.
+                Err(FollowError::Chain(ChainError::BlockMissing { .. })) => break,
+                Err(FollowError::Store(UtxoError::Refused(UtxoRefusal::NotOnTip(_)))) => break,
+                Err(error) => return Err(error),
             }
         }
-        Ok(())
+        Ok(reached.map_or(Step::Idle, |height| Step::Again { height, left: tip.saturating_sub(height) }))
     }
 
     async fn read_again(&self, height: u32, block: BlockRef, at: Timestamp) -> Result<(), FollowError> {
@@ -272,17 +343,16 @@ impl<'a> Follow<'a> {
         let before = self.db.unconfirmed(wallet).await?;
         // This comes first: if the import brought only such blocks, a step would find none of them in the chain.
         self.undo_stale(at).await?;
-        let followed = self.db.tip().await?;
-        let mut heard = self.catch_up(at).await?;
         let wallets = self.db.wallets().await?;
         let unread_from = wallets.iter().find(|one| one.id == wallet).and_then(|one| one.unread_from);
-        // Blocks above `followed` were connected just now, and so were read for all addresses.
-        if let (Some(from), Some((to, _))) = (unread_from, followed) {
-            // Zero: the import did not succeed, so it is not known which blocks it has seen.
-            let from = if from == 0 { self.birthday } else { from };
-            self.rescan(from, to, at, progress).await?;
-            heard = self.catch_up(at).await?;
+        // Blocks above the last one are connected now, and so are read for all addresses. Those below the birthday count too:
+        // it says where a new wallet begins, and this one brought a history.
+        if let (Some(from), Some((tip, _))) = (unread_from, self.db.tip().await?)
+            && from <= tip
+        {
+            self.db.begin_rescan(from).await?;
         }
+        let heard = self.catch_up(at, progress).await?;
         let now: Vec<Hash> = self.db.unconfirmed(wallet).await?.into_iter().map(|(hash, ..)| hash).collect();
         let open: HashSet<Hash> = now.iter().copied().collect();
         let settled = before.into_iter().map(|(hash, ..)| hash).filter(|hash| !open.contains(hash)).collect();
@@ -291,16 +361,30 @@ impl<'a> Follow<'a> {
         Ok(Restored { waiting, settled, unheard })
     }
 
-    /// Steps until the store has the node's last block and was shown the mempool of that moment, which is returned.
-    async fn catch_up(&mut self, at: Timestamp) -> Result<HashSet<TxHash>, FollowError> {
+    /// Steps until the store has the node's last block, no rescan is open, and the mempool of that moment was shown, which is
+    /// returned.
+    async fn catch_up(
+        &mut self,
+        at: Timestamp,
+        mut progress: impl FnMut(u32, u32),
+    ) -> Result<HashSet<TxHash>, FollowError> {
         let mut missed = 0;
         for _ in 0..CATCH_UP_TRIES {
-            while self.step(CATCH_UP_BLOCKS, at).await? != Step::Idle {}
+            loop {
+                match self.step(CATCH_UP_BLOCKS, at).await? {
+                    Step::Idle => break,
+                    Step::Again { height, left } => progress(height, left),
+                    Step::Forward(_) | Step::Back(_) => {}
+                }
+            }
             self.seen.clear();
             let look = self.show_waiting(at).await?;
-            match look.missed {
-                None => return Ok(look.waiting),
+            match self.missed {
                 Some(height) => missed = height,
+                None => match self.db.followed().await?.rescan_next {
+                    None => return Ok(look.waiting),
+                    Some(next) => missed = u64::from(next),
+                },
             }
         }
         Err(ChainError::BlockMissing { height: missed }.into())
@@ -321,8 +405,6 @@ fn height_of(block: BlockRef) -> Result<u32, FollowError> {
 struct Look {
     shown: usize,
     waiting: HashSet<TxHash>,
-    /// The node's height, if the store had not all of its blocks.
-    missed: Option<u64>,
 }
 
 /// Parents before their children, as honest nodes list them. A child may concern us only because it spends what its

@@ -41,7 +41,7 @@ mod target;
 pub use build::{Plan, SEQUENCE, plan, unsigned};
 pub use bump::{ReplacementTerms, Waiting, child, replacement};
 pub use check::check;
-pub use follow::{Follow, FollowError, Restored, Step};
+pub use follow::{Behind, Follow, FollowError, Restored, Step};
 pub use read::{
     BadBytes, block_of, block_of_bytes, hash_of_block, hash_of_tx, kind_of_script, network_of, tx_hash_of, tx_of,
     tx_of_bytes,

@@ -112,7 +112,7 @@ fn new_tx(transaction: &Transaction, txid: Txid) -> Result<NewTx, BadBytes> {
 }
 
 /// A block and all its transactions. The height is given, because the bytes do not hold it. The transactions are
-/// checked against the merkle root in the header; the proof of work is not checked.
+/// checked against the merkle root in the header; the proof of work is not checked. The genesis block has none that count.
 pub fn block_of(height: u32, block: &::bitcoin::Block) -> Result<(Block, Vec<NewTx>), BadBytes> {
     let txids: Vec<Txid> = block.txdata.iter().map(Transaction::compute_txid).collect();
     // A block that repeats its last transactions can have the merkle root of the block without the repetition, and with
@@ -135,7 +135,8 @@ pub fn block_of(height: u32, block: &::bitcoin::Block) -> Result<(Block, Vec<New
         parent: turned(block.header.prev_blockhash.to_byte_array()),
         time: block.header.time,
     };
-    Ok((stored, transactions))
+    // Nobody can spend the first coinbase of a chain: nodes do not have it among their outputs.
+    Ok((stored, if height == 0 { Vec::new() } else { transactions }))
 }
 
 pub fn block_of_bytes(height: u32, raw: &[u8]) -> Result<(Block, Vec<NewTx>), BadBytes> {

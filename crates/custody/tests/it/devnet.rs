@@ -301,3 +301,38 @@ fn an_imported_history_is_followed_on_the_devnet() {
         assert_eq!(db.tip().await.unwrap(), tip, "nothing was undone");
     });
 }
+
+/// The same on the devnet: added by another process, found in what was seen before, held until all blocks were read.
+#[test]
+fn what_comes_late_on_the_devnet_is_found_and_held_until_all_was_read() {
+    on(Engine::Sqlite, async |db| {
+        let net = Devnet::start().await;
+        let chain = net.client();
+        let id = db.create_wallet("hot", store::utxo::Network::Regtest, NOW).await.unwrap();
+        let mut follow = Follow::new(db, &chain, 0);
+        let deposit = net.deposit(&chain).await;
+        net.mine(5);
+        sync(&mut follow).await;
+        let script = script_of(0, AddressKind::P2tr);
+        let amount_raw = "60000".parse().unwrap();
+        net.act(|model| model.fund(&address_of(&script).to_string(), None, amount_raw, net.clock.now())).unwrap();
+        follow.look(NOW).await.unwrap();
+        let path = Some(store::utxo::Path { branch: 0, index: 0 });
+        let new = NewAddress { account: 0, path, kind: AddressKind::P2tr, script };
+        db.add_addresses(id, &[new], store::utxo::Paths::Exact, NOW).await.unwrap();
+        follow.look(NOW).await.unwrap();
+        let waits = db.balance(id, NOW).await.unwrap()[&0];
+        assert_eq!((waits.confirmed, waits.unconfirmed), (0, 60_000), "it waited before the address came");
+
+        let (height, ..) = deposit.block.unwrap();
+        db.begin_rescan(height).await.unwrap();
+        assert_eq!(follow.step(1, NOW).await.unwrap(), Step::Again { height, left: 5 });
+        let want = Want { target: 1, allow: Allow::default(), seed: 0 };
+        assert!(db.balance(id, NOW).await.unwrap()[&0].confirmed >= 70_000);
+        assert_eq!(db.candidates(id, 0, &want, NOW).await.unwrap(), []);
+        sync(&mut follow).await;
+        assert_eq!(db.followed().await.unwrap().rescan_next, None);
+        assert_eq!(db.candidates(id, 0, &want, NOW).await.unwrap().len(), 1);
+        assert_eq!(check(db, |_| {}).await.unwrap(), []);
+    });
+}

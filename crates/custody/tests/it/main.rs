@@ -20,6 +20,7 @@ mod node;
 mod pay;
 mod random;
 mod read;
+mod rescan;
 mod restore;
 mod select;
 mod wallet;

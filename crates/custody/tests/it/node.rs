@@ -84,6 +84,11 @@ impl Node {
     }
 
     pub async fn empty() -> Self {
+        Self::empty_with(&[]).await
+    }
+
+    /// With options of its own.
+    pub async fn empty_with(options: &[&str]) -> Self {
         let binary = std::env::var("BURSAR_TEST_BITCOIND").expect("BURSAR_TEST_BITCOIND is the path of bitcoind");
         let folder = tempfile::tempdir().expect("a temporary folder");
         let address = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port");
@@ -93,6 +98,7 @@ impl Node {
             .args(["-server=1", "-listen=0", "-connect=0", "-dnsseed=0", "-printtoconsole=0", "-persistmempool=0"])
             .args(["-rpcbind=127.0.0.1", "-rpcallowip=127.0.0.1", &format!("-rpcport={}", address.port())])
             .args(["-rpcuser=bursar", "-rpcpassword=public"])
+            .args(options)
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()

@@ -47,6 +47,8 @@ pub enum UtxoRefusal {
     NotFinal(&'static str),
     #[error("the wallet is being restored from a backup")]
     Restoring,
+    #[error("a rescan holds these outputs until it has read all blocks")]
+    Rescanning,
     #[error("the wallet has no such address")]
     UnknownAddress,
     #[error("a label has 1 to 500 characters")]
@@ -77,6 +79,7 @@ impl UtxoRefusal {
             Self::Ended(..) => "UTXO_ENDED",
             Self::NotFinal(_) => "UTXO_NOT_FINAL",
             Self::Restoring => "UTXO_RESTORING",
+            Self::Rescanning => "UTXO_RESCANNING",
             Self::UnknownAddress => "UTXO_UNKNOWN_ADDRESS",
             Self::BadLabel => "UTXO_BAD_LABEL",
             Self::NotEmpty(_) => "NOT_A_SCRATCH_DATABASE",
@@ -115,6 +118,7 @@ impl UtxoRefusal {
             Self::Ended(..) => "build it anew with another fee or lock time; if it was broadcast, the mempool shows it",
             Self::NotFinal(_) => "wait until it is final: bursar utxo tx shows where it stands",
             Self::Restoring => "ask the nodes what became of it: bursar utxo follow --restore",
+            Self::Rescanning => "let a follower read on; it lets go of them by itself: bursar utxo follow --node URL",
             Self::UnknownAddress => "add it first: bursar utxo address add",
             Self::BadLabel => "give 1 to 500 characters, or --clear",
             Self::NotEmpty(_) => "fill a database of its own, with nothing in it but the wallet and its addresses",

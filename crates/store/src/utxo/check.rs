@@ -96,6 +96,14 @@ statements! {
             AND (a.status <> b.status OR COALESCE(a.block_height, -1) <> COALESCE(b.block_height, -1))
         LIMIT 100";
 
+    /// Only while a rescan is open an output is held without an end.
+    CHECK_RESCAN = "SELECT l.wallet_id, t.tx_hash, u.output_index FROM utxo_leases l
+            JOIN utxos u ON u.wallet_id = l.wallet_id AND u.id = l.utxo_id
+            JOIN transactions t ON t.wallet_id = u.wallet_id AND t.id = u.tx_id
+        WHERE l.expires_at = 9223372036854775807
+            AND NOT EXISTS (SELECT 1 FROM utxo_followed WHERE rescan_next IS NOT NULL)
+        LIMIT 100";
+
     /// The last row of its history says what it is.
     CHECK_HISTORY = "SELECT t.wallet_id, t.tx_hash, CAST(0 AS BIGINT) FROM transactions t
             LEFT JOIN (SELECT wallet_id, tx_hash, status, block_height,
@@ -222,7 +230,7 @@ impl Db {
                 what: format!("account {account} {what}"),
             });
         }
-        let places: [(&'static str, &str, Vec<Place>); 8] = [
+        let places: [(&'static str, &str, Vec<Place>); 9] = [
             ("valid", "output", fetch_all!(&mut tx, CHECK_VALID => Place)?),
             ("active", "input", fetch_all!(&mut tx, CHECK_ACTIVE => Place)?),
             ("spender", "output", fetch_all!(&mut tx, CHECK_SPENDERS => Place)?),
@@ -231,6 +239,7 @@ impl Db {
             ("revived", "", fetch_all!(&mut tx, CHECK_REVIVED => Place)?),
             ("same", "", fetch_all!(&mut tx, CHECK_SAME => Place)?),
             ("history", "", fetch_all!(&mut tx, CHECK_HISTORY => Place)?),
+            ("rescan", "output", fetch_all!(&mut tx, CHECK_RESCAN => Place)?),
         ];
         for (check, part, rows) in places {
             for (wallet, bytes, index) in rows {

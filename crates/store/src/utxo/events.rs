@@ -141,15 +141,6 @@ impl Db {
         Ok(transact!(self, tx => refused(import(tx, imported, &txs, Word::Claimed, at).await))??)
     }
 
-    /// A block of the chain that is stored, or lies below those, read once more for outputs that have become ours
-    /// since. Where an import said otherwise, the block is right.
-    pub async fn read_block_again(&self, block: &Block, txs: &[NewTx], at: Timestamp) -> Result<Changes, UtxoError> {
-        txs.iter().try_for_each(check_sense)?;
-        let place = Some((block.height, block.hash, block.time));
-        let read: Vec<Imported> = txs.iter().map(|tx| Imported { tx: tx.clone(), block: place, lost: false }).collect();
-        Ok(transact!(self, tx => refused(import(tx, &read, txs, Word::Read, at).await))??)
-    }
-
     /// The mempool shows these.
     pub async fn see_transactions(&self, txs: &[NewTx], at: Timestamp) -> Result<Changes, UtxoError> {
         txs.iter().try_for_each(check_sense)?;
@@ -290,6 +281,13 @@ async fn leave_chain(tx: &mut Tx, hashes: BTreeSet<Hash>, at: Timestamp) -> Resu
     graph.invalidate(tx, &coinbases, Status::Orphaned, "its block was disconnected", None).await?;
     graph.revive(tx).await?;
     Ok(graph.write(tx, by_chain(at)).await?)
+}
+
+/// A block that is read again is an import whose word is better than a source's.
+pub(super) async fn read_again(tx: &mut Tx, block: &Block, txs: &[NewTx], at: Timestamp) -> Result<Changes, UtxoError> {
+    let place = Some((block.height, block.hash, block.time));
+    let read: Vec<Imported> = txs.iter().map(|tx| Imported { tx: tx.clone(), block: place, lost: false }).collect();
+    import(tx, &read, txs, Word::Read, at).await
 }
 
 async fn import(

@@ -6,6 +6,7 @@ use domain::Timestamp;
 
 use super::coins::{COIN, CoinRow, coin};
 use super::events::{check_active, refused};
+use super::followed::RESCAN_LOCK;
 use super::load::{bytes, hash, number, outpoint_columns};
 use super::types::{Candidate, Coin, LeaseRow, LockId, OutPoint, UtxoError, UtxoId, UtxoRefusal, WalletId, Want};
 use crate::db::{Db, Tx};
@@ -79,6 +80,7 @@ impl Db {
         until: Timestamp,
         now: Timestamp,
     ) -> Result<(), UtxoError> {
+        refuse_rescans(lock)?;
         Ok(transact!(self, tx => refused(lease_at(tx, wallet, outpoints, lock, until, now).await))??)
     }
 
@@ -90,11 +92,13 @@ impl Db {
         until: Timestamp,
         now: Timestamp,
     ) -> Result<u64, UtxoError> {
+        refuse_rescans(lock)?;
         let (lock, until, now) = (lock.0.to_vec(), until.micros(), now.micros());
         Ok(transact!(self, tx => execute!(tx, RENEW_LEASES, wallet.0, lock.as_slice(), until, now))?)
     }
 
     pub async fn release(&self, wallet: WalletId, lock: LockId) -> Result<u64, UtxoError> {
+        refuse_rescans(lock)?;
         let lock = lock.0.to_vec();
         Ok(transact!(self, tx => execute!(tx, RELEASE_LEASES, wallet.0, lock.as_slice()))?)
     }
@@ -138,6 +142,7 @@ impl Db {
         now: Timestamp,
         mut choose: impl FnMut(&[Candidate]) -> Option<Vec<UtxoId>>,
     ) -> Result<Option<Vec<Coin>>, UtxoError> {
+        refuse_rescans(lock)?;
         for attempt in 0..HOPEFUL_TRIES {
             let want = Want { seed: want.seed.wrapping_add(attempt), ..*want };
             let mut chosen = choose(&self.candidates(wallet, account, &want, now).await?);
@@ -166,6 +171,11 @@ impl Db {
             }
         })??)
     }
+}
+
+/// What a rescan holds is let go when all blocks were read, and not before.
+fn refuse_rescans(lock: LockId) -> Result<(), UtxoRefusal> {
+    if lock == RESCAN_LOCK { Err(UtxoRefusal::Rescanning) } else { Ok(()) }
 }
 
 /// From the largest output of the wallet downwards: half of the highest number is more than any output holds, and

@@ -8,6 +8,7 @@
 //! | `decide` | the rules: what an event does to the transactions around it |
 //! | `load`, `write` | reading those rows and writing what changed, many at a time |
 //! | `events` | what can happen: a block connected or disconnected, a transaction seen, made, published, replaced, abandoned |
+//! | `followed` | what followers share: an open rescan, and that addresses were added |
 //! | `balance` | what an account has |
 //! | `coins` | candidates for a selection, lists of outputs |
 //! | `lease` | outputs that are reserved for a transaction that is being made |
@@ -33,6 +34,7 @@ mod decide;
 pub(crate) mod events;
 #[cfg(feature = "lab")]
 mod explain;
+pub(crate) mod followed;
 mod graph;
 pub(crate) mod history;
 pub(crate) mod lease;
@@ -45,4 +47,5 @@ pub(crate) mod write;
 pub use check::StoredTx;
 #[cfg(feature = "lab")]
 pub use explain::Explained;
+pub use followed::{Followed, RESCAN_LOCK};
 pub use types::*;

@@ -239,6 +239,9 @@ async fn add(
     let fresh: Vec<NewAddress> = fresh.into_values().collect();
     insert_addresses(tx, wallet, &fresh, at).await?;
     learn_paths(tx, &learned).await?;
+    if !fresh.is_empty() {
+        super::followed::count_addresses(tx, fresh.len()).await?;
+    }
     Ok(Added { new: fresh.len(), learned: learned.len() })
 }
 

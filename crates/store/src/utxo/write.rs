@@ -106,10 +106,10 @@ static INSERT_REPLACEMENTS: RowsSql = RowsSql::new(
     &[("wallet", Int), ("victim", Bytes), ("winner", Bytes), ("at", Int)],
 );
 
-/// An output that is spent cannot be leased any longer.
+/// An output that is spent cannot be leased any longer. What a rescan holds, by a lease without an end, it holds on to.
 static END_LEASES: RowsSql = RowsSql::new(
     "END_LEASES",
-    "DELETE FROM utxo_leases WHERE (wallet_id, utxo_id) IN (
+    "DELETE FROM utxo_leases WHERE expires_at < 9223372036854775807 AND (wallet_id, utxo_id) IN (
          SELECT u.wallet_id, u.id FROM {rows} {join} transactions p ON p.tx_hash = r.hash
              {join} utxos u ON u.wallet_id = p.wallet_id AND u.tx_id = p.id AND u.output_index = r.output_index)",
     &[("hash", Bytes), ("output_index", Int)],

@@ -30,9 +30,21 @@ pub async fn run(context: &Context, db: &Db) -> CommandResult {
         .iter()
         .map(|finding| json!({ "check": finding.check, "wallet": name(finding), "what": finding.what }))
         .collect();
-    context.print(&json!({ "clean": found.is_empty(), "transactions": transactions, "findings": body }), || {
+    let rescan_next = db.followed().await?.rescan_next;
+    let body = json!({
+        "clean": found.is_empty(), "transactions": transactions, "findings": body, "rescan_next": rescan_next,
+    });
+    context.print(&body, || {
         if found.is_empty() {
-            return format!("all {} transactions agree", thousands(transactions));
+            let agree = format!("all {} transactions agree", thousands(transactions));
+            return match rescan_next {
+                None => agree,
+                Some(next) => format!(
+                    "{agree}\n\
+                     a rescan is open: blocks from {next} on are still to be read, and what it found is held until then\n\
+                     next: bursar utxo follow --node URL"
+                ),
+            };
         }
         let cells: Vec<Vec<String>> = found
             .iter()

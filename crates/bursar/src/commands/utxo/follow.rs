@@ -1,40 +1,29 @@
 //! `bursar utxo follow`: all wallets kept in step with Bitcoin nodes; a backup brought up to date.
 
-use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
-use bitcoin::base64::Engine as _;
-use bitcoin::base64::engine::general_purpose::STANDARD;
-use chain::Chain;
-use chain::bitcoin::{BitcoinChain, BitcoinSettings};
-use chain::endpoint::{BadEndpoint, EndpointSettings, Pool, PoolSettings};
-use custody::bitcoin::{Follow, FollowError, Restored, Step, network_of};
+use chain::bitcoin::BitcoinChain;
+use chain::{Chain, ChainError};
+use custody::bitcoin::{Behind, Follow, FollowError, Restored, Step};
 use domain::Clock;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use store::Db;
-use store::utxo::{UtxoError, WalletId};
+use store::utxo::{UtxoError, Wallet, WalletId};
 use terminal::clock::SystemClock;
 use terminal::failure::{CommandResult, Exit, Failure};
-use terminal::files::read_secret;
-use terminal::output::{say, warn};
+use terminal::output::say;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::super::Context;
 use super::known_wallet;
+use super::nodes::{NodeArguments, chain};
+use super::trouble::Trouble;
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
-    /// A Bitcoin Core node; give several, and a quorum of them decides which blocks there are
-    #[arg(long = "node", value_name = "URL", required = true)]
-    nodes: Vec<String>,
-    /// How many nodes must agree: more than half of them, or more [default: more than half]
-    #[arg(long, value_name = "N")]
-    quorum: Option<usize>,
-    /// A file with user:password for the nodes, such as Core's .cookie
-    #[arg(long, value_name = "FILE")]
-    login_file: Option<PathBuf>,
+    #[command(flatten)]
+    nodes: NodeArguments,
     /// The first block of interest, where no block was followed yet; the hundred before it are read too
     #[arg(long, value_name = "HEIGHT", default_value_t = 0)]
     birthday: u32,
@@ -45,7 +34,8 @@ pub struct Arguments {
     /// put back. Nothing of them is spent meanwhile
     #[arg(long, value_name = "WALLET", num_args = 0..=1, default_missing_value = NO_NAME, value_parser = to_restore)]
     restore: Option<ToRestore>,
-    /// First read the blocks from this one on once more: an address was added that they may have paid
+    /// Read the blocks from this one on once more: an address was added that they may have paid. What is found is held until
+    /// all of them were read; interrupted, the next run goes on where this one was
     #[arg(long, value_name = "HEIGHT")]
     rescan_from: Option<u32>,
 }
@@ -70,6 +60,9 @@ const BLOCKS: u32 = 32;
 /// Between two looks at a chain that has nothing new.
 const PAUSE: Duration = Duration::from_secs(1);
 
+/// `--once` looks so often for a block that the nodes have and do not show, before it fails.
+const TRIES: u32 = 5;
+
 fn failed(error: FollowError) -> Failure {
     match error {
         FollowError::Store(error) => error.into(),
@@ -78,72 +71,204 @@ fn failed(error: FollowError) -> Failure {
 }
 
 pub async fn run(context: &Context, db: &Db, arguments: &Arguments) -> CommandResult {
-    let chain = chain(context, db, arguments).await?;
-    chain.check_network().await.map_err(|error| failed(error.into()))?;
-    let mut follow = Follow::new(db, &chain, arguments.birthday);
+    let chain = chain(context, db, &arguments.nodes).await?;
     if let Some(from) = arguments.rescan_from {
-        rescan(context, db, &mut follow, from).await?;
-    }
-    if let Some(wallets) = &arguments.restore {
-        restore(context, db, &mut follow, wallets).await?;
+        begin_rescan(db, from).await?;
     }
     let trouble = |error| Failure::outside("INTERNAL", &error, "this is a bug in Bursar: please report it");
     let mut terminate = signal(SignalKind::terminate()).map_err(trouble)?;
-    tokio::select! {
-        done = go_on(context, &mut follow, arguments.once) => done?,
-        _ = tokio::signal::ctrl_c() => return Ok(()),
-        _ = terminate.recv() => return Ok(()),
-    }
-    tell_end(context, db, &chain).await
-}
-
-async fn restore(context: &Context, db: &Db, follow: &mut Follow<'_>, wallets: &ToRestore) -> CommandResult {
-    let wallets = match wallets {
-        ToRestore::All => db.wallets().await?,
-        ToRestore::Named(name) => vec![known_wallet(db, name).await?],
+    let run = Run {
+        context,
+        db,
+        chain: &chain,
+        follow: Follow::new(db, &chain, arguments.birthday),
+        once: arguments.once,
+        trouble: Trouble::new(context.json),
+        reading: None,
     };
-    // None of them is spent from until it has had its turn.
-    for wallet in &wallets {
-        db.begin_restore(wallet.id, SystemClock.now()).await?;
+    tokio::select! {
+        done = run.follow_to_end(arguments) => done,
+        _ = tokio::signal::ctrl_c() => Ok(()),
+        _ = terminate.recv() => Ok(()),
     }
-    let mut first = Ok(());
-    for wallet in &wallets {
-        let bar = reading_bar(context);
-        let restored = follow.restore(wallet.id, SystemClock.now(), |_, left| show_left(&bar, left)).await;
-        bar.finish_and_clear();
-        match restored {
-            Ok(restored) => tell_restored(context, &wallet.name, wallet.id, &restored),
-            // One that cannot be read must not keep the others closed.
-            Err(error) => {
-                warn(format!("{}: wallet {} stays closed: {error}", error.code(), wallet.name));
-                let hint =
-                    "nothing of the wallet is spent until a restore has come to its end; run it again".to_owned();
-                first = first.and(Err(Failure { hint, ..failed(error) }));
-            }
-        }
-    }
-    first
 }
 
-async fn rescan(context: &Context, db: &Db, follow: &mut Follow<'_>, from: u32) -> CommandResult {
+/// From here on it is in the database, and whichever follower runs goes on with it.
+async fn begin_rescan(db: &Db, from: u32) -> CommandResult {
     let tip = db.tip().await?.map(|(height, _)| height);
-    let Some(tip) = tip.filter(|tip| from <= *tip) else {
+    if tip.is_none_or(|tip| from > tip) {
         let message = match tip {
             None => "no block was connected yet: there is nothing to read again".to_owned(),
             Some(tip) => format!("the store has no block {from}; its last is {tip}"),
         };
         return Err(Failure::bad_input("BAD_USAGE", message, "without --rescan-from it reads on from there"));
-    };
-    let bar = reading_bar(context);
-    let done = follow.rescan(from, tip, SystemClock.now(), |_, left| show_left(&bar, left)).await;
-    bar.finish_and_clear();
-    done.map_err(failed)?;
-    if context.json {
-        say(json!({ "event": "read again", "from": from, "to": tip }));
-    } else {
-        say(format!("read blocks {from} to {tip} again"));
     }
-    Ok(())
+    Ok(db.begin_rescan(from).await?)
+}
+
+struct Run<'a> {
+    context: &'a Context,
+    db: &'a Db,
+    chain: &'a BitcoinChain,
+    follow: Follow<'a>,
+    once: bool,
+    trouble: Trouble,
+    /// A rescan that is open: where it was when it was first seen, and its progress.
+    reading: Option<(u32, ProgressBar)>,
+}
+
+impl Run<'_> {
+    async fn follow_to_end(mut self, arguments: &Arguments) -> CommandResult {
+        self.reach_nodes().await?;
+        if let Some(next) = self.db.followed().await?.rescan_next {
+            self.reading = Some((next, reading_bar(self.context)));
+        }
+        if let Some(wallets) = &arguments.restore {
+            self.restore(wallets).await?;
+        }
+        self.go_on().await?;
+        tell_end(self.context, self.db, self.chain).await
+    }
+
+    /// Whether the nodes serve the wallets' network. Nodes that do not answer are waited for; `--once` does not wait.
+    async fn reach_nodes(&mut self) -> CommandResult {
+        loop {
+            match self.chain.check_network().await.map_err(FollowError::from) {
+                Err(error) if !matches!(error, FollowError::Chain(ChainError::WrongNetwork { .. })) => {
+                    self.wait_out(error).await?;
+                }
+                reached => return reached.map_err(failed),
+            }
+        }
+    }
+
+    /// What passes is told and waited out. What does not, and everything with `--once`, ends the command.
+    async fn wait_out(&mut self, error: FollowError) -> CommandResult {
+        if self.once || !passes(&error) {
+            return Err(failed(error));
+        }
+        self.trouble.tell(error.code(), &failed(error).messages.join(": "));
+        tokio::time::sleep(PAUSE).await;
+        Ok(())
+    }
+
+    async fn restore(&mut self, wallets: &ToRestore) -> CommandResult {
+        let mut wallets = match wallets {
+            ToRestore::All => self.db.wallets().await?,
+            ToRestore::Named(name) => vec![known_wallet(self.db, name).await?],
+        };
+        // None of them is spent from until it has had its turn.
+        for wallet in &wallets {
+            self.db.begin_restore(wallet.id, SystemClock.now()).await?;
+        }
+        loop {
+            let (mut left, mut first) = (Vec::new(), None);
+            for wallet in wallets {
+                // One that cannot be read must not keep the others closed.
+                if let Err(error) = self.restore_one(&wallet).await {
+                    left.push(wallet);
+                    first = first.or(Some(error));
+                }
+            }
+            let Some(error) = first else { return Ok(()) };
+            if self.once || !passes(&error) {
+                let hint =
+                    "nothing of the wallet is spent until a restore has come to its end; run it again".to_owned();
+                return Err(Failure { hint, ..failed(error) });
+            }
+            wallets = left;
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    async fn restore_one(&mut self, wallet: &Wallet) -> Result<(), FollowError> {
+        let bar = reading_bar(self.context);
+        let restored = self.follow.restore(wallet.id, SystemClock.now(), |_, left| show_left(&bar, left)).await;
+        bar.finish_and_clear();
+        match restored {
+            Ok(restored) => tell_restored(self.context, &wallet.name, wallet.id, &restored),
+            Err(error) => {
+                self.trouble.tell(error.code(), &format!("wallet {} stays closed: {error}", wallet.name));
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Steps until it is told to stop. A node or a database that fails is asked again; what the store refuses ends it.
+    async fn go_on(&mut self) -> CommandResult {
+        let mut tries = 0;
+        loop {
+            match self.turn().await {
+                Err(error) => self.wait_out(error).await?,
+                Ok(Step::Forward(height)) => tell(self.context, "connected", height),
+                Ok(Step::Back(height)) => tell(self.context, "back to", height),
+                Ok(Step::Again { height, left }) => {
+                    let context = self.context;
+                    let (_, bar) = self.reading.get_or_insert_with(|| (height, reading_bar(context)));
+                    show_left(bar, left);
+                }
+                Ok(Step::Idle) => {
+                    self.tell_state().await?;
+                    if self.once {
+                        match self.unfinished().await? {
+                            None => return Ok(()),
+                            Some(failure) if tries == TRIES => return Err(failure),
+                            Some(_) => tries += 1,
+                        }
+                    }
+                    tokio::time::sleep(PAUSE).await;
+                }
+            }
+        }
+    }
+
+    /// A step; and when there is nothing new, the mempool.
+    async fn turn(&mut self) -> Result<Step, FollowError> {
+        let step = self.follow.step(BLOCKS, SystemClock.now()).await?;
+        if step == Step::Idle {
+            self.follow.look(SystemClock.now()).await?;
+        }
+        Ok(step)
+    }
+
+    /// That nodes are behind, that they are well again, and that a rescan has come to its end.
+    async fn tell_state(&mut self) -> CommandResult {
+        match self.follow.behind() {
+            // Then the command ends, and says so itself.
+            Some(_) if self.once => {}
+            Some(behind) => self.trouble.tell("CHAIN_BEHIND", &words_of(behind)),
+            None => self.trouble.over(),
+        }
+        if self.reading.is_some() && self.db.followed().await?.rescan_next.is_none() {
+            let to = self.db.tip().await?.map_or(0, |(height, _)| height);
+            if let Some((from, bar)) = self.reading.take() {
+                bar.finish_and_clear();
+                if self.context.json {
+                    say(json!({ "event": "read again", "from": from, "to": to }));
+                } else {
+                    say(format!("read blocks {from} to {to} again"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Why the store has not got all that the nodes have, although no step was left. `None`: it has, or the nodes are behind.
+    async fn unfinished(&self) -> Result<Option<Failure>, Failure> {
+        if self.follow.behind().is_some() {
+            return Ok(None);
+        }
+        let height = match self.follow.missed() {
+            None => self.db.followed().await?.rescan_next.map(u64::from),
+            missed => missed,
+        };
+        Ok(height.map(|height| failed(ChainError::BlockMissing { height }.into())))
+    }
+}
+
+fn words_of(behind: Behind) -> String {
+    format!("the nodes are at block {}, behind the store's {}", behind.nodes, behind.store)
 }
 
 /// Where the store is, and where the nodes are. Nodes that are behind the store have not said that they have its blocks: that
@@ -154,7 +279,7 @@ async fn tell_end(context: &Context, db: &Db, chain: &BitcoinChain) -> CommandRe
     if let Some(store) = store.filter(|store| u64::from(*store) > nodes) {
         return Err(Failure {
             code: "CHAIN_BEHIND".into(),
-            messages: vec![format!("the nodes are at block {nodes}, behind the store's {store}")],
+            messages: vec![words_of(Behind { store, nodes })],
             hint: "wait until they have caught up; if they never do, is this the same chain?".to_owned(),
             exit: Exit::Outside,
         });
@@ -179,37 +304,6 @@ fn reading_bar(context: &Context) -> ProgressBar {
 fn show_left(bar: &ProgressBar, left: u32) {
     bar.inc(1);
     bar.set_length(bar.position() + u64::from(left));
-}
-
-/// Steps until it is told to stop. A node or a database that fails is asked again; what the store refuses ends it.
-async fn go_on(context: &Context, follow: &mut Follow<'_>, once: bool) -> CommandResult {
-    loop {
-        let step = match follow.step(BLOCKS, SystemClock.now()).await {
-            Err(error) if !once && passes(&error) => {
-                warn(format!("{}: {error}; asked again", error.code()));
-                tokio::time::sleep(PAUSE).await;
-                continue;
-            }
-            step => step.map_err(failed)?,
-        };
-        match step {
-            Step::Forward(height) => tell(context, "connected", height),
-            Step::Back(height) => tell(context, "back to", height),
-            Step::Idle => {
-                let seen = follow.look(SystemClock.now()).await;
-                match seen {
-                    Err(error) if !once && passes(&error) => warn(format!("{}: {error}; asked again", error.code())),
-                    seen => {
-                        seen.map_err(failed)?;
-                    }
-                }
-                if once {
-                    return Ok(());
-                }
-                tokio::time::sleep(PAUSE).await;
-            }
-        }
-    }
 }
 
 /// A node or the database that is not there now may be there later.
@@ -243,56 +337,4 @@ fn tell_restored(context: &Context, name: &str, wallet: WalletId, restored: &Res
     for hash in &restored.unheard {
         say(format!("no node has heard of {hash}: broadcast it again, or replace it"));
     }
-}
-
-async fn chain(context: &Context, db: &Db, arguments: &Arguments) -> Result<BitcoinChain, Failure> {
-    let wallets = db.wallets().await?;
-    let Some(wallet) = wallets.first() else {
-        let hint = "make one: bursar utxo create hot --network regtest";
-        return Err(Failure::bad_input("UTXO_UNKNOWN_WALLET", "there is no wallet to follow for", hint));
-    };
-    let authorization = match &arguments.login_file {
-        None => None,
-        Some(file) => {
-            let bad = |why: String| {
-                let message = format!("--login-file {}: {why}", file.display());
-                Failure::bad_input("BAD_USAGE", message, "name a file with user:password, such as Core's .cookie")
-            };
-            let login = read_secret(file).map_err(|failure| match failure.code.as_ref() {
-                "FILE_NOT_READABLE" => bad(failure.messages.join(": ")),
-                _ => failure,
-            })?;
-            let login = String::from_utf8(login).map_err(|error| bad(error.to_string()))?;
-            if !login.contains(':') {
-                return Err(bad("there is no user:password in it".to_owned()));
-            }
-            Some(format!("Basic {}", STANDARD.encode(login)))
-        }
-    };
-    let endpoints: Vec<EndpointSettings> = (1..)
-        .zip(&arguments.nodes)
-        .map(|(number, url)| EndpointSettings {
-            name: format!("node {number}"),
-            url: url.clone(),
-            authorization: authorization.clone(),
-            key: None,
-            per_second: 0,
-        })
-        .collect();
-    let settings = PoolSettings { quorum: arguments.quorum, ..PoolSettings::default() };
-    let pool = Pool::new(&endpoints, &settings, Arc::new(SystemClock)).map_err(|error| {
-        let hint = match error {
-            BadEndpoint::Quorum { .. } => "leave --quorum out: it is more than half of the nodes then",
-            BadEndpoint::Url { .. } | BadEndpoint::Credentials { .. } | BadEndpoint::Twice { .. } => {
-                "--node http://127.0.0.1:8332"
-            }
-        };
-        Failure::bad_input("BAD_USAGE", error.to_string(), hint)
-    })?;
-    if context.json {
-        say(json!({ "event": "nodes", "nodes": endpoints.len(), "quorum": pool.quorum() }));
-    } else if endpoints.len() == 1 {
-        warn("one node alone: whatever it says is believed; give --node several times, and more than half must agree");
-    }
-    Ok(BitcoinChain::new(BitcoinSettings::new(network_of(wallet.network)), pool))
 }

@@ -12,6 +12,7 @@
 //! | `prune` | `prune`: the only delete |
 //! | `import` | `import`: another wallet's whole history |
 //! | `follow` | `follow`: in step with the chain; after a backup |
+//! | `nodes`, `trouble` | the nodes that `follow` asks, and what keeps it from going on |
 //! | `check` | `check`: every row held against the facts |
 //! | `input` | text to hashes, outpoints, scripts and addresses |
 //! | `shown` | amounts, addresses and places in words |
@@ -25,8 +26,10 @@ mod input;
 mod label;
 mod lease;
 mod list;
+mod nodes;
 mod prune;
 mod shown;
+mod trouble;
 mod tx;
 mod wallet;
 

@@ -15,6 +15,7 @@
 //! | `lease` | eight writers, expiry, renewal, sweeping |
 //! | `races` | two that want one output at once, on PostgreSQL |
 //! | `candidates` | what a selection is shown |
+//! | `rescan` | what a rescan finds is held until every block was read |
 
 mod bad;
 mod candidates;
@@ -27,6 +28,7 @@ mod property;
 mod races;
 mod readings;
 mod reorg;
+mod rescan;
 mod rows;
 mod stage;
 mod world;
