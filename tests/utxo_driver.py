@@ -127,7 +127,7 @@ class Run(World):
         for node in self.absent():
             if self.random.random() < 0.35:
                 self.rejoin(node)
-        if self.random.random() < 0.6:
+        if not self.settings.case and self.random.random() < 0.6:
             self.spread()
 
     def step(self):

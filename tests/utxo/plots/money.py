@@ -326,3 +326,13 @@ def split_mempools(w):
     yield "one node has another deposit than two"
     w.mine([w.random.choice([one, other])])
     yield "one of them is mined"
+
+
+@plot("two-of-three", "deposits that one node lacks")
+def two_of_three(w):
+    """A deposit waits at two nodes; the third, whichever it is, has never heard of it."""
+    for node in w.nodes * (4 if w.settings.case else 1):
+        gift = w.pays_us([w.stranger_coin()])
+        if w.send(gift, [other for other in w.nodes if other is not node]) == 2:
+            w.counts["deposits that one node lacks"] += 1
+        yield f"{node.name} lacks a deposit"

@@ -236,14 +236,35 @@ impl BitcoinChain {
         }
     }
 
-    /// The bytes of transactions that wait at one node, in the order asked for. `None`: it is not waiting there, or not
-    /// any more. (A node with `-txindex` gives mined ones too.)
+    /// The bytes of waiting transactions, in the order asked for. `None`: none of the nodes has it waiting, or not any more.
+    /// (A node with `-txindex` gives mined ones too.)
+    ///
+    /// One node is asked for all; those that it lacks are asked of every node, because the one that was asked need not be
+    /// among those that made the quorum.
     pub async fn waiting(&self, hashes: &[TxHash]) -> Result<Vec<Option<Vec<u8>>>, ChainError> {
         let mut found = Vec::with_capacity(hashes.len());
         for some in hashes.chunks(super::BATCH) {
-            found.extend(self.pool.any(|node| async move { wire::waiting(&node, some).await }).await?);
+            let shown = self.pool.any(|node| async move { wire::waiting(&node, some).await }).await?;
+            let lacking: Vec<TxHash> =
+                some.iter().zip(&shown).filter(|(_, bytes)| bytes.is_none()).map(|(hash, _)| *hash).collect();
+            let mut elsewhere = self.waiting_anywhere(&lacking).await.into_iter();
+            found.extend(shown.into_iter().map(|bytes| bytes.or_else(|| elsewhere.next().flatten())));
         }
         Ok(found)
+    }
+
+    /// What any node shows of these. A node that fails shows nothing.
+    async fn waiting_anywhere(&self, hashes: &[TxHash]) -> Vec<Option<Vec<u8>>> {
+        let mut found = vec![None; hashes.len()];
+        if hashes.is_empty() {
+            return found;
+        }
+        for (_, answer) in self.pool.each(|node| async move { wire::waiting(&node, hashes).await }).await {
+            for (bytes, shown) in found.iter_mut().zip(answer.unwrap_or_default()) {
+                *bytes = bytes.take().or(shown);
+            }
+        }
+        found
     }
 
     /// The least fee with which a transaction of this weight replaces the given ones. `None`: the asked node does not

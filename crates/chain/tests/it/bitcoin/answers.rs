@@ -218,6 +218,35 @@ async fn a_bitcoind_shows_the_transaction_and_the_block_that_were_asked_for_or_i
     }
 }
 
+/// It waits at a quorum, so it is there: the one node that lacks it must not be the one that is believed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_waits_at_a_quorum_is_shown_though_one_bitcoind_lacks_it() {
+    let mut node = Bitcoind::start().await;
+    let coin = coins(&mut node, 2, &[BTC, BTC]).await;
+    let chain = Net::client(&node);
+    let one = signed(&chain, 2, &coin[..1], &[(address(3), BTC - 5_000)]).await;
+    let other = signed(&chain, 2, &coin[1..], &[(address(3), BTC - 6_000)]).await;
+    take(&chain, &one).await;
+    take(&chain, &other).await;
+    let (node, hash) = (Arc::new(node), one.sent.hash.to_string());
+    let liar = Liar::before(&node, move |method, params, _| {
+        let unheard = json!({ "error": { "code": -5, "message": "No such mempool or blockchain transaction." } });
+        (method == "getrawtransaction" && params[0] == hash.as_str()).then_some(unheard)
+    })
+    .await;
+    let mut nodes = [liar.endpoint.clone(), node.endpoint(), node.second_endpoint()];
+    let asked = [other.sent.hash, one.sent.hash, TxHash([0x5a; 32])];
+    for _ in 0..nodes.len() {
+        // Whichever of them comes first.
+        nodes.rotate_left(1);
+        for _ in 0..10 {
+            let three = client(&nodes, 2, CONFIRMATIONS);
+            let shown = vec![Some(other.bytes.clone()), Some(one.bytes.clone()), None];
+            assert_eq!(three.waiting(&asked).await, Ok(shown));
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_lying_bitcoind_among_three_changes_nothing() {
     let scene = scene().await;
