@@ -214,8 +214,12 @@ fn two_people_bring_money_in_once() {
     code("ACCOUNT_NOT_FOUND", 2)(refused(&["credit", "--user", "8", "--from", "custody:tron", "--key", "k5"]));
     code("ACCOUNT_NOT_FOUND", 2)(refused(&["credit", "--user", "7", "--from", "custody:moon", "--key", "k5"]));
     let alone = ["adjust", "credit", "--user", "7", "--from", "custody:tron", "--key", "k6", "--asset", "USDT"];
-    let alone = [&alone[..], &["--amount", "1", "--actor", "ann", "--second", "Ann", "--reason", "x"]].concat();
-    code("SECOND_PERSON_MISSING", 2)(shell.refused(&alone));
+    // Another size of a letter, a Cyrillic one, a blank of no width: they look like one person.
+    for alike in ["Ann", "\u{430}nn", "ann\u{200b}"] {
+        let words = [&alone[..], &["--amount", "1", "--actor", "ann", "--second", alike, "--reason", "x"]].concat();
+        code("SECOND_PERSON_MISSING", 2)(shell.refused(&words));
+    }
+    code("HOUSE_BALANCE_TOO_LOW", 2)(refused(&["credit", "--user", "7", "--from", "suspense", "--key", "k7"]));
     let journal = shell.json(&["journal", "--key", "adjust:gift"]);
     assert_eq!(journal["movements"][0]["reference"], "ann + bob: case 4711");
     assert_eq!(shell.json(&["balances"])["balances"]["USDT"]["sum"], "0.000000");

@@ -271,7 +271,7 @@ fn a_new_engine_under_a_used_database_is_refused_until_two_people_bind_it() {
 }
 
 #[test]
-fn what_two_people_accept_lets_the_server_start_and_its_asset_is_stopped() {
+fn what_two_people_accept_can_be_written_down_and_the_asset_goes_on() {
     let deployment = Deployment::new();
     deployment.serve(&["--create-spot"]).stop();
     deployment.back_up("bursar.db");
@@ -304,10 +304,58 @@ fn what_two_people_accept_lets_the_server_start_and_its_asset_is_stopped() {
     deployment.refused(&["serve"], "SPOT_PAIR_DATABASE_BEHIND");
     let done = deployment.run(&reconcile(&["--accept-rest"]));
     assert_eq!((&done["mended"], &done["left"]), (&0.into(), &1.into()));
+    assert!(done["books_differ"].as_str().is_some_and(|problem| problem.contains("600000000")), "{done}");
     let server = deployment.serve(&[]);
     let body = r#"{"from":"SPOT","to":"FUNDING","asset":"USDT","amount":"600"}"#;
     let (_, answer) = server.ask("POST", "/api/v1/internal_transfer", body);
     assert_eq!(answer["error"]["code"], "TRANSFER_STOPPED", "{answer}");
+    server.stop();
+    // The two write the difference down: the books agree with the engine, and the loss is in suspense.
+    let resume = [&["transfer", "resume", "--asset", "USDT"][..], &PEOPLE[..]].concat();
+    deployment.run(&resume);
+    deployment.serve(&[]).stop();
+    let stops = deployment.run(&["transfer", "stops"]);
+    assert_eq!(stops["stops"].as_array().map(Vec::len), Some(2), "a resumption alone does not last: {stops}");
+    let figures = ["--user", USER, "--asset", "USDT", "--amount", "600", "--engine-has", "more", "--key", "rest"];
+    deployment.run(&[&["adjust", "spot"][..], &figures[..], &PEOPLE[..]].concat());
+    deployment.run(&resume);
+    let server = deployment.serve(&[]);
+    server.transfer("SPOT", "FUNDING", "600");
+    server.stop();
+    deployment.assert_books("700.000000", "0.000000");
+    let stops = deployment.run(&["transfer", "stops"]);
+    assert_eq!(stops["stops"].as_array().map(Vec::len), Some(2), "{stops}");
+    let audit = deployment.run(&["audit"]);
+    assert_eq!((&audit["clean"], &audit["suspense"]["USDT"]), (&true.into(), &"-600.000000".into()), "{audit}");
+}
+
+#[test]
+fn order_engines_are_let_in_only_when_the_pair_is_proven() {
+    let deployment = Deployment::new();
+    deployment.serve(&["--create-spot"]).stop();
+    let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|one| one.local_addr()).expect("a free port");
+    let credentials = deployment.path("spot.credentials");
+    std::fs::write(&credentials, format!("order-engine {}\n", "t".repeat(32))).expect("written");
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::set_permissions(&credentials, std::fs::Permissions::from_mode(0o600)).expect("set");
+    let config = std::fs::read_to_string(deployment.path("bursar.toml")).expect("read");
+    let more = format!("address = \"{free}\"\ncredentials_file = \"{}\"", credentials.display());
+    std::fs::write(deployment.path("bursar.toml"), config.replace("address = \"\"", &more)).expect("written");
+    // The database cannot say which engine it belongs to: the server runs, and is not ready.
+    let url = format!("sqlite://{}", deployment.path("bursar.db").display());
+    let by_hand = |statement: &'static str| store::testing::sqlite_by_hand(&url, statement);
+    by_hand("CREATE TABLE kept AS SELECT * FROM spot_pair");
+    by_hand("DELETE FROM spot_pair");
+    let server = deployment.serve(&[]);
+    let refused = TcpStream::connect(free).map(drop).expect_err("nobody is let in");
+    assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused);
+    by_hand("INSERT INTO spot_pair SELECT * FROM kept");
+    let connected = (0..300).any(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        TcpStream::connect(free).is_ok()
+    });
+    assert!(connected, "the pair is proven, and the order engines are let in");
+    server.transfer("FUNDING", "SPOT", "100");
     server.stop();
 }
 

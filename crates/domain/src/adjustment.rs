@@ -12,6 +12,9 @@ use crate::ledger::OpKey;
 /// The keys of adjustments in the journal begin so, and no others do.
 pub const PREFIX: &str = "adjust:";
 
+/// After the prefix, the keys of what [`Adjustment::of_spot`] makes go on so, with the user's number and a colon.
+const SPOT: &str = "spot:";
+
 /// One end of an adjustment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Party {
@@ -74,6 +77,29 @@ impl Adjustment {
         Ok(Self { key, from, to, asset, amount, approval })
     }
 
+    /// The engine has more of a user's money, or less, than transfers brought there, and two people accept that. It is
+    /// between `clearing:spot` and `suspense`, and the only way for people to move `clearing:spot`. The key names the
+    /// user, so that the audit knows whose money it is about.
+    pub fn of_spot(
+        key: &str,
+        user: UserId,
+        engine_has: EngineHas,
+        asset: AssetId,
+        amount: Amount,
+        approval: Approval,
+    ) -> Result<Self, BadAdjustment> {
+        if key.is_empty() || key.len() > 90 {
+            return Err(BadAdjustment::Key);
+        }
+        let key = OpKey::new(format!("{PREFIX}{SPOT}{}:{key}", user.get())).map_err(|_| BadAdjustment::Key)?;
+        let (clearing, suspense) = (Party::House(AccountKind::ClearingSpot), Party::House(AccountKind::Suspense));
+        let (from, to) = match engine_has {
+            EngineHas::More => (suspense, clearing),
+            EngineHas::Less => (clearing, suspense),
+        };
+        Ok(Self { key, from, to, asset, amount, approval })
+    }
+
     pub const fn key(&self) -> &OpKey {
         &self.key
     }
@@ -99,6 +125,30 @@ impl Adjustment {
     }
 }
 
+/// How the engine differs from what transfers brought there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EngineHas {
+    More,
+    Less,
+}
+
+/// Whose money at the engine the key of an adjustment is about, if it is such a key.
+pub fn spot_user(key: &str) -> Option<UserId> {
+    let (user, _) = key.strip_prefix(PREFIX)?.strip_prefix(SPOT)?.split_once(':')?;
+    UserId::new(user.parse().ok()?)
+}
+
+/// Whether an adjustment under this key may be between these two accounts.
+pub fn may_be_between(key: &str, from: &AccountKind, to: &AccountKind) -> bool {
+    let movable = |kind: &AccountKind| *kind == AccountKind::Funding || may_adjust(kind);
+    match (from, to) {
+        (AccountKind::ClearingSpot, AccountKind::Suspense) | (AccountKind::Suspense, AccountKind::ClearingSpot) => {
+            spot_user(key).is_some()
+        }
+        _ => movable(from) && movable(to),
+    }
+}
+
 /// Which of the house's accounts people may move. `clearing:spot` is what transfers brought to the engine and nothing
 /// else, `gas` and `dust` are what chains took and left: a hand in them would hide what they tell.
 pub const fn may_adjust(kind: &AccountKind) -> bool {
@@ -108,19 +158,23 @@ pub const fn may_adjust(kind: &AccountKind) -> bool {
     }
 }
 
-/// Whether the balance makes sense for this account of the house. The ledger does not check system accounts; what people
-/// do by hand is checked.
-pub const fn makes_sense(kind: &AccountKind, balance: i128) -> bool {
-    match kind {
-        // Minus the coins on our addresses: there are no fewer than none.
-        AccountKind::Custody(_) => balance <= 0,
-        // The house pays with what it put in or earned, never with users' money.
-        AccountKind::External(_) | AccountKind::Fees => balance >= 0,
-        AccountKind::Suspense
-        | AccountKind::Funding
-        | AccountKind::ClearingSpot
-        | AccountKind::Gas
-        | AccountKind::Dust => true,
+impl Adjustment {
+    /// Whether the balance of one of its accounts makes sense afterwards. The ledger does not check system accounts; what
+    /// people do by hand is checked.
+    pub fn makes_sense(&self, party: &Party, balance: i128) -> bool {
+        let Party::House(kind) = party else { return true };
+        match kind {
+            // Minus the coins on our addresses: there are no fewer than none.
+            AccountKind::Custody(_) => balance <= 0,
+            // The house pays with what it put in or earned, never with users' money.
+            AccountKind::External(_) | AccountKind::Fees => balance >= 0,
+            // It pays out only what is there: more would be users' money. A loss, which is below zero, may be made good
+            // in parts. That the engine has too much is such a loss, and is written down, not paid.
+            AccountKind::Suspense => {
+                balance >= 0 || *party != self.from || self.to == Party::House(AccountKind::ClearingSpot)
+            }
+            AccountKind::Funding | AccountKind::ClearingSpot | AccountKind::Gas | AccountKind::Dust => true,
+        }
     }
 }
 
@@ -150,10 +204,46 @@ mod tests {
 
     #[test]
     fn the_house_pays_only_what_it_has() {
-        let balances = |kind: &str| [-1, 0, 1].map(|balance| makes_sense(&kind.parse().expect(kind), balance));
-        assert_eq!(balances("custody:bsc"), [true, true, false]);
-        assert_eq!(balances("external:bsc"), [false, true, true]);
-        assert_eq!(balances("fees"), [false, true, true]);
-        assert_eq!(balances("suspense"), [true, true, true]);
+        let approval = || Approval::new("ann", "bob", "why").expect("two people");
+        let balances = |kind: &str, pays: bool| {
+            let (user, house) =
+                (Party::User(UserId::new(7).expect("positive")), Party::House(kind.parse().expect(kind)));
+            let ends = if pays { (house.clone(), user) } else { (user, house.clone()) };
+            let one = Adjustment::new("k", ends, AssetId(1), Amount::from_units(1), approval()).expect("fine");
+            [-1, 0, 1].map(|balance| one.makes_sense(&house, balance))
+        };
+        for pays in [true, false] {
+            assert_eq!(balances("custody:bsc", pays), [true, true, false]);
+            assert_eq!(balances("external:bsc", pays), [false, true, true]);
+            assert_eq!(balances("fees", pays), [false, true, true]);
+        }
+        assert_eq!(balances("suspense", true), [false, true, true]);
+        assert_eq!(balances("suspense", false), [true, true, true]);
+        let suspense = Party::House(AccountKind::Suspense);
+        for engine_has in [EngineHas::More, EngineHas::Less] {
+            let user = UserId::new(7).expect("positive");
+            let one = Adjustment::of_spot("k", user, engine_has, AssetId(1), Amount::from_units(1), approval());
+            assert!(one.expect("fine").makes_sense(&suspense, -1), "a loss is written down");
+        }
+    }
+
+    #[test]
+    fn clearing_moves_only_against_suspense_under_a_key_that_names_the_user() {
+        let user = UserId::new(7).expect("positive");
+        let approval = Approval::new("ann", "bob", "why").expect("two people");
+        let one = Adjustment::of_spot("a:b", user, EngineHas::More, AssetId(1), Amount::from_units(1), approval);
+        let one = one.expect("fine");
+        assert_eq!((one.key().as_str(), spot_user(one.key().as_str())), ("adjust:spot:7:a:b", Some(user)));
+        for key in ["adjust:7:a", "adjust:spot:a", "adjust:spot:0:a", "spot:7:a", "adjust:spot:x:a"] {
+            assert_eq!(spot_user(key), None, "{key}");
+        }
+        let between =
+            |key: &str, from: &str, to: &str| may_be_between(key, &from.parse().expect(from), &to.parse().expect(to));
+        assert!(between("adjust:spot:7:a", "suspense", "clearing:spot"));
+        assert!(between("adjust:spot:7:a", "clearing:spot", "suspense"));
+        assert!(!between("adjust:a", "clearing:spot", "suspense"), "whose is it?");
+        assert!(!between("adjust:spot:7:a", "clearing:spot", "fees"));
+        assert!(!between("adjust:spot:7:a", "clearing:spot", "funding"));
+        assert!(between("adjust:a", "fees", "funding"));
     }
 }

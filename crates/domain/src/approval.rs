@@ -12,7 +12,7 @@ pub struct Approval {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadApproval {
-    #[error("a person's name is 1 to 40 bytes without control characters, + and :")]
+    #[error("a person's name is 1 to 40 of the characters A-Z, a-z, 0-9 and . _ @ -")]
     Name,
     #[error("the two people are one")]
     SamePerson,
@@ -25,8 +25,18 @@ impl Approval {
     pub const LONGEST_NAME: usize = 40;
     pub const LONGEST_REASON: usize = 110;
 
-    /// Blanks around a text and the size of letters do not make another person.
+    /// Blanks around a text and the size of letters do not make another person. Letters that look like others, of which
+    /// Unicode has many, would: names are plain ASCII.
     pub fn new(actor: &str, second: &str, reason: &str) -> Result<Self, BadApproval> {
+        let plain = |one: char| one.is_ascii_alphanumeric() || matches!(one, '.' | '_' | '@' | '-');
+        if ![actor, second].iter().all(|name| name.trim().chars().all(plain)) {
+            return Err(BadApproval::Name);
+        }
+        Self::recorded(actor, second, reason)
+    }
+
+    /// One that was written down before. Names were once freer than [`Self::new`] allows, and what was recorded stays.
+    pub fn recorded(actor: &str, second: &str, reason: &str) -> Result<Self, BadApproval> {
         let [actor, second, reason] = [actor, second, reason].map(str::trim);
         let name = |name: &str| {
             let plain = |one: char| !one.is_control() && one != '+' && one != ':';
@@ -47,7 +57,7 @@ impl Approval {
     pub fn parse(text: &str) -> Option<Self> {
         let (people, reason) = text.split_once(": ")?;
         let (actor, second) = people.split_once(" + ")?;
-        Self::new(actor, second, reason).ok().filter(|approval| approval.to_string() == text)
+        Self::recorded(actor, second, reason).ok().filter(|approval| approval.to_string() == text)
     }
 
     pub fn actor(&self) -> &str {
@@ -75,11 +85,16 @@ mod tests {
 
     #[test]
     fn one_person_is_not_two() {
-        for (actor, second) in [("ann", "ann"), ("ann", " Ann "), ("ÄNN", "änn")] {
+        for (actor, second) in [("ann", "ann"), ("ann", " Ann "), ("a.nn@X-1", "A.NN@x-1")] {
             assert_eq!(Approval::new(actor, second, "why"), Err(BadApproval::SamePerson), "{actor:?} {second:?}");
         }
         for (actor, second) in [("", "bob"), ("ann", "  "), ("ann + x", "bob"), ("a:b", "bob"), ("a\nb", "bob")] {
             assert_eq!(Approval::new(actor, second, "why"), Err(BadApproval::Name), "{actor:?} {second:?}");
+        }
+        // A Cyrillic letter, an accent of its own, a wide letter, a blank of no width, a blank within.
+        for alike in ["\u{430}nn", "a\u{301}nn", "\u{ff41}nn", "a\u{200b}nn", "a nn"] {
+            assert_eq!(Approval::new("ann", alike, "why"), Err(BadApproval::Name), "{alike:?}");
+            assert_eq!(Approval::new(alike, "ann", "why"), Err(BadApproval::Name), "{alike:?}");
         }
         assert_eq!(Approval::new("ann", "bob", " "), Err(BadApproval::Reason));
         assert_eq!(Approval::new("ann", "bob", &"x".repeat(111)), Err(BadApproval::Reason));
@@ -91,6 +106,7 @@ mod tests {
         assert!(crate::ledger::Reference::new(long.to_string()).is_ok());
         let approval = Approval::new("ann", "bob", "case 7: credited twice").expect("fine");
         assert_eq!(Approval::parse("ann + bob: case 7: credited twice"), Some(approval));
+        assert!(Approval::parse("Ann Lee + bob: what was written down once stays").is_some());
         for text in ["", "ann: why", "ann + ann: why", "ann +bob: why", "ann + bob:  why", "test"] {
             assert_eq!(Approval::parse(text), None, "{text:?}");
         }

@@ -61,8 +61,9 @@ pub async fn audit(
 /// The least and the most that the engine may have had between two readings of the transfers.
 fn bounds(before: Sums, after: Sums) -> (i128, i128) {
     let undone_between = after.rolled_back - before.rolled_back;
-    let least = before.deposited - after.withdrawn - after.maybe_withdrawn - undone_between;
-    let most = after.deposited + after.maybe_deposited - before.withdrawn;
+    let adjusted = (before.adjusted.min(after.adjusted), before.adjusted.max(after.adjusted));
+    let least = before.deposited - after.withdrawn - after.maybe_withdrawn - undone_between + adjusted.0;
+    let most = after.deposited + after.maybe_deposited - before.withdrawn + adjusted.1;
     (least, most)
 }
 
@@ -180,7 +181,11 @@ mod tests {
     #[test]
     fn what_moved_in_between_widens_the_bounds() {
         let before = Sums { deposited: 100, maybe_deposited: 10, withdrawn: 30, ..Sums::default() };
-        let after = Sums { deposited: 110, maybe_deposited: 7, withdrawn: 35, maybe_withdrawn: 3, rolled_back: 2 };
+        let after =
+            Sums { deposited: 110, maybe_deposited: 7, withdrawn: 35, maybe_withdrawn: 3, rolled_back: 2, adjusted: 0 };
         assert_eq!(bounds(before, after), (100 - 35 - 3 - 2, 110 + 7 - 30));
+        let (more, less) = (Sums { adjusted: 5, ..after }, Sums { adjusted: -5, ..after });
+        assert_eq!(bounds(more, more).1, bounds(after, after).1 + 5);
+        assert_eq!(bounds(after, less), (bounds(after, after).0 - 5, bounds(after, after).1));
     }
 }

@@ -12,7 +12,7 @@
 //! again is harmless: a row is changed only if its state is still the one that was read, and both legs know the
 //! transfer's id.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use domain::id::{self, Id};
@@ -20,18 +20,18 @@ use domain::transfer::{Direction, State, Transfer};
 use domain::{AccountId, AccountKind, AssetId, Clock, Timestamp, UserId};
 use store::error::{Causes, Constraint};
 use store::ledger::{NewAccount, Opened};
-use store::transfer::{Locked, OpenTransfers, claim, lock_with_accounts, read, read_open};
+use store::transfer::{Locked, OpenTransfers, claim, lock_with_accounts, read, read_open, stopped_assets};
 use store::{Db, StoreError, Writes, transact};
 
 use crate::create::{Begin, Created, PreparedOrder, RemoteSource, TransferOrder, record};
 use crate::id_maker::{IdMaker, NoLease};
-use crate::leg::{Answer, Call, Holding, Leg, Reason, Verb};
+use crate::leg::{Answer, Call, Holding, Leg, Reason, Record, Verb};
 use crate::metrics::Metrics;
 use crate::pair::Gate;
 use crate::readiness::{Readiness, Trouble};
-use crate::room::Room;
+use crate::room::{Room, STOPPED};
 use crate::settings::{Settings, micros};
-use crate::update::{RemoteEvent, Terms, TransferUpdate, advance, remote_verb, write};
+use crate::update::{RemoteEvent, Terms, TransferUpdate, WITHDRAWAL_UNDONE, advance, remote_verb, write};
 
 #[derive(Debug, thiserror::Error)]
 pub enum CoordinatorError {
@@ -57,7 +57,7 @@ pub struct Coordinator {
     metrics: Arc<Metrics>,
     readiness: Arc<Readiness>,
     gate: Gate,
-    room: Room,
+    pub(crate) room: Room,
     /// `clearing:spot` of each asset. Accounts are never removed, so an entry stays true.
     clearing: RwLock<HashMap<AssetId, AccountId>>,
 }
@@ -66,6 +66,21 @@ pub struct Coordinator {
 struct Work {
     transfer: Transfer,
     deposited: bool,
+}
+
+impl Work {
+    /// The remote source would be asked to give the money out.
+    fn will_withdraw(&self) -> bool {
+        remote_verb(&self.transfer, self.deposited) == Some(Verb::Withdraw)
+    }
+}
+
+/// Whether stopped assets are looked up before the leg is called.
+#[derive(Clone, Copy)]
+enum Stops {
+    Read,
+    /// The transaction that recorded the transfers has refused what is stopped.
+    JustRead,
 }
 
 /// No transfer needs more rounds than this. One that does has met a defect, and is left to the scanner.
@@ -122,6 +137,11 @@ impl Coordinator {
     /// Whether what the engine says may be shown: it is the database's own, as far as is known.
     pub fn trusts_engine(&self) -> bool {
         self.gate.closed().is_none()
+    }
+
+    /// Waits until it may.
+    pub async fn engine_trusted(&self) {
+        self.gate.opened().await;
     }
 
     pub(crate) fn next_id(&self) -> Result<Id<id::Transfer>, NoLease> {
@@ -248,6 +268,15 @@ impl Coordinator {
 
     /// Drives transfers until each has ended or waits for its next turn. Returns them as they are then, in no order.
     pub async fn step(&self, batch: Vec<Transfer>) -> Result<Vec<Transfer>, StoreError> {
+        self.step_from(batch, Stops::Read).await
+    }
+
+    /// The same for transfers that this process has just recorded.
+    pub async fn step_recorded(&self, batch: Vec<Transfer>) -> Result<Vec<Transfer>, StoreError> {
+        self.step_from(batch, Stops::JustRead).await
+    }
+
+    async fn step_from(&self, batch: Vec<Transfer>, mut stops: Stops) -> Result<Vec<Transfer>, StoreError> {
         let mut ended = Vec::with_capacity(batch.len());
         let mut work: Vec<Work> = batch.into_iter().map(|transfer| Work { transfer, deposited: false }).collect();
         let clearing = self.clearing_of(work.iter().map(|work| work.transfer.asset)).await?;
@@ -258,7 +287,14 @@ impl Coordinator {
             if open.is_empty() {
                 return Ok(ended);
             }
-            let events = self.ask(&open).await;
+            let stopped = match stops {
+                Stops::Read if open.iter().any(Work::will_withdraw) => {
+                    stopped_assets(&mut self.db.read().await?).await?
+                }
+                Stops::Read | Stops::JustRead => HashSet::new(),
+            };
+            stops = Stops::Read;
+            let events = self.ask(&open, &stopped).await;
             let updates = self.round(&open, &events, &clearing).await?;
             work = Vec::with_capacity(updates.len());
             for update in updates {
@@ -273,24 +309,55 @@ impl Coordinator {
         Ok(ended)
     }
 
-    /// Calls the remote leg once, for all transfers that need it.
-    async fn ask(&self, work: &[Work]) -> HashMap<Id<id::Transfer>, RemoteEvent> {
+    /// Calls the remote leg once, for all transfers that need it. Withdrawals of stopped assets are not sent: the leg is
+    /// only asked what became of them, because they may have been sent before.
+    async fn ask(&self, work: &[Work], stopped: &HashSet<AssetId>) -> HashMap<Id<id::Transfer>, RemoteEvent> {
+        let is_held = |work: &&Work| work.will_withdraw() && stopped.contains(&work.transfer.asset);
+        let held: Vec<Id<id::Transfer>> = work.iter().filter(is_held).map(|work| work.transfer.id).collect();
+        let mut events = self.settle_by_record(&held).await;
         let calls: Vec<Call> = work
             .iter()
+            .filter(|work| !is_held(work))
             .filter_map(|work| Some(Call::of(&work.transfer, remote_verb(&work.transfer, work.deposited)?)))
             .collect();
         if calls.is_empty() {
-            return HashMap::new();
+            return events;
         }
         let answers = self.answers(&calls).await;
-        let events = calls.iter().zip(answers).map(|(call, answer)| {
+        events.extend(calls.iter().zip(answers).map(|(call, answer)| {
             let known_refusal = matches!(answer, Answer::Failed(_));
             if known_refusal && matches!(call.verb, Verb::Commit | Verb::Rollback) {
                 tracing::error!(transfer = %call.id, verb = ?call.verb, "the leg refuses what it must not refuse");
             }
             (call.id, RemoteEvent::from_answer(call.verb, answer))
-        });
-        events.collect()
+        }));
+        events
+    }
+
+    /// What became of withdrawals that must not be sent now. What the leg knows nothing of waits for the asset to go on.
+    async fn settle_by_record(&self, ids: &[Id<id::Transfer>]) -> HashMap<Id<id::Transfer>, RemoteEvent> {
+        if ids.is_empty() {
+            return HashMap::new();
+        }
+        let all = |reason: &Reason| ids.iter().map(|id| (*id, RemoteEvent::Undecided(reason.clone()))).collect();
+        if let Some(reason) = self.gate.closed() {
+            return all(&reason);
+        }
+        let patience = self.settings.call_timeout * self.leg.turns(ids.len()) + self.settings.slack;
+        let Ok(records) = tokio::time::timeout(patience, self.leg.query(ids)).await else {
+            return all(&Reason::new("LEG_TIMEOUT", "the leg did not answer in time"));
+        };
+        if records.len() != ids.len() {
+            return all(&Reason::new("LEG_ANSWER_INVALID", "the leg gave too few or too many answers"));
+        }
+        let event = |record| match record {
+            Record::Applied => RemoteEvent::Withdrawn,
+            Record::Refused(reason) => RemoteEvent::NotWithdrawn(reason),
+            Record::RolledBack => RemoteEvent::NotWithdrawn(WITHDRAWAL_UNDONE),
+            Record::Nothing => RemoteEvent::Undecided(STOPPED),
+            Record::Unknown(reason) => RemoteEvent::Undecided(reason),
+        };
+        ids.iter().copied().zip(records.into_iter().map(event)).collect()
     }
 
     /// As many answers as calls. A call that the leg does not answer in time is `Pending`.
@@ -350,17 +417,17 @@ impl Coordinator {
                 }
             }
             let mut writes = Writes::default();
-            let read = self.room.hold_back(tx, &mut updates, &stopped, &terms).await?;
+            let reserved = self.room.hold_back(tx, &mut updates, &stopped, &terms).await?;
             advance(tx, &mut updates, Some(accounts), &terms, &mut writes).await?;
             write(tx, &mut updates, terms.at, &mut writes).await?;
-            Ok((updates, elsewhere, read))
+            Ok((updates, elsewhere, reserved))
         });
         self.metrics.commits.observe(begun, self.clock.now());
         if committed.is_err() {
             self.room.forget(work.iter().map(|work| work.transfer.asset));
         }
-        let (mut updates, elsewhere, read) = committed?;
-        self.room.note(&updates, read);
+        let (mut updates, elsewhere, reserved) = committed?;
+        self.room.note(&updates, reserved);
         self.metrics.advanced(&updates);
         updates.extend(elsewhere.into_iter().map(TransferUpdate::left_to_others));
         Ok(updates)
@@ -412,7 +479,7 @@ impl Coordinator {
     }
 
     /// The clearing accounts of these assets. They are opened with their asset; a missing one is opened here.
-    async fn clearing_of(
+    pub(crate) async fn clearing_of(
         &self,
         assets: impl Iterator<Item = AssetId>,
     ) -> Result<HashMap<AssetId, AccountId>, StoreError> {

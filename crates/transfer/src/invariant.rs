@@ -84,6 +84,11 @@ pub async fn check_and_stop(coordinator: &Coordinator) -> Result<Vec<Breach>, Au
     if coordinator.gate().closed().is_some() {
         return Err(AuditError::NoAnswer);
     }
+    compare_and_stop(coordinator).await
+}
+
+/// The same while the gate is still closed, of an engine that has just been proven to be the database's own.
+pub(crate) async fn compare_and_stop(coordinator: &Coordinator) -> Result<Vec<Breach>, AuditError> {
     let db = coordinator.db();
     let breaches = check(db, coordinator.leg()).await?;
     for Breach { asset, problem } in &breaches {

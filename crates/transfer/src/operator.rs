@@ -2,12 +2,9 @@
 //! prove it. Where no record can ever prove anything, two people may say it ([`Coordinator::resolve_without_proof`]).
 //! The transfer's history says who did so, and why.
 
-use std::collections::HashMap;
-
+use domain::Approval;
 use domain::id::{self, Id};
 use domain::transfer::{Direction, State, Transfer, plan};
-use domain::{AccountId, AccountKind, Approval, AssetId};
-use store::ledger::{NewAccount, Opened};
 use store::transfer::{
     Changed, History, Locked, Unproven, change, lock, lock_with_accounts, mark_unproven, read, write_history,
 };
@@ -15,7 +12,7 @@ use store::{StoreError, Writes, transact};
 
 use crate::coordinator::Coordinator;
 use crate::leg::{Reason, Record};
-use crate::update::{RemoteEvent, Terms, TransferUpdate, advance, write};
+use crate::update::{RemoteEvent, Terms, TransferUpdate, WITHDRAWAL_UNDONE, advance, write};
 
 #[derive(Debug, thiserror::Error)]
 pub enum OperatorError {
@@ -28,6 +25,9 @@ pub enum OperatorError {
     /// A resolution without proof is only for what no record can prove.
     #[error("it can still be proven, or may still happen: {0}")]
     Provable(String),
+    /// Nothing of the asset comes back to FUNDING, by anybody's word.
+    #[error("transfers of the asset of {0} from SPOT to FUNDING are stopped")]
+    Stopped(Id<id::Transfer>),
     /// The ledger refuses what the end needs: the user's account is disabled, say.
     #[error("the ledger does not take that end ({0})")]
     NotTaken(String),
@@ -92,9 +92,9 @@ impl Coordinator {
 
     /// Ends the transfer as two people say, where the engine has forgotten what it did, and for ever.
     ///
-    /// The user's side is settled as they say. The engine's side stays unknown: so what would have moved to or from
-    /// `clearing:spot` moves to or from `suspense`, and the transfer is marked. If the engine did the opposite, the
-    /// difference is in `suspense`, for people to make good.
+    /// Their word counts like an answer of the engine: the books move as they would have moved then, and the transfer is
+    /// marked. So nothing is left open: if the engine did the opposite, its total differs from the books, the check that
+    /// runs by itself finds it and stops the asset, and people settle the difference with `suspense`.
     pub async fn resolve_without_proof(
         &self,
         id: Id<id::Transfer>,
@@ -106,18 +106,13 @@ impl Coordinator {
         let record = self.leg().query(&[id]).await.into_iter().next();
         let answer = forgotten(record.as_ref()).map_err(OperatorError::Provable)?;
         let event = unproven(&seen, wanted).map_err(OperatorError::Provable)?;
-        let suspense = NewAccount::system(&AccountKind::Suspense, seen.asset);
-        let opened = self.db().open(suspense.as_slice(), self.now()).await?;
-        let suspense: HashMap<AssetId, AccountId> = match opened.first() {
-            Some(Opened::Account(account)) => HashMap::from([(seen.asset, *account)]),
-            Some(Opened::UnknownAsset) | None => HashMap::new(),
-        };
-        // In the place of clearing:spot. There is nothing to commit at an engine that has forgotten.
-        let terms = Terms { freezes: false, ..self.terms(&suspense) };
+        let clearing = self.clearing_of(std::iter::once(seen.asset)).await?;
+        // There is nothing to commit at an engine that has forgotten.
+        let terms = Terms { freezes: false, ..self.terms(&clearing) };
         let note = format!("resolved without proof as {} by {approval}; evidence: {evidence}", wanted.words());
         let mark = Unproven { answer, approval: approval.clone(), evidence: evidence.to_owned() };
         let ended = transact!(self.db(), tx => {
-            let Locked { transfers: rows, accounts, .. } = lock_with_accounts(tx, &[id]).await?;
+            let Locked { transfers: rows, accounts, stopped } = lock_with_accounts(tx, &[id]).await?;
             let Some(row) = rows.into_iter().next() else { return Ok(Err(OperatorError::NotFound(id))) };
             if row.state.is_terminal() {
                 return Ok(Err(OperatorError::Ended(id, row.state)));
@@ -128,6 +123,11 @@ impl Coordinator {
             let mut updates = [TransferUpdate::known(row)];
             updates[0].apply(&event, terms.at, terms.settings)?;
             let mut writes = Writes::default();
+            let reserved = self.room.hold_back(tx, &mut updates, &stopped, &terms).await?;
+            if updates[0].waits {
+                // Of the transfer nothing has been written. If it asks for more than was given, the stop is written.
+                return Ok(Err(OperatorError::Stopped(id)));
+            }
             advance(tx, &mut updates, Some(accounts), &terms, &mut writes).await?;
             let state = updates[0].transfer.state;
             if !state.is_terminal() {
@@ -138,9 +138,13 @@ impl Coordinator {
             updates[0].note(clean(&note));
             mark_unproven(tx, id, &mark, terms.at).await?;
             write(tx, &mut updates, terms.at, &mut writes).await?;
-            Ok(Ok(()))
-        })?;
-        ended?;
+            Ok(Ok((updates, reserved)))
+        });
+        if ended.is_err() {
+            self.room.forget(std::iter::once(seen.asset));
+        }
+        let (updates, reserved) = ended??;
+        self.room.note(&updates, reserved);
         self.find_any(id).await
     }
 
@@ -160,14 +164,18 @@ impl Coordinator {
         if transfer.state.is_terminal() { Err(OperatorError::Ended(id, transfer.state)) } else { Ok(transfer) }
     }
 
-    /// A row of history that changes no state.
-    pub(crate) async fn note(&self, id: Id<id::Transfer>, reason: &str) -> Result<Transfer, OperatorError> {
+    /// A row of history that changes no state, of a transfer that has not ended.
+    async fn note(&self, id: Id<id::Transfer>, reason: &str) -> Result<Transfer, OperatorError> {
+        let transfer = self.find(id).await?;
+        let noted = self.note_any(transfer.id, reason).await?.ok_or(OperatorError::NotFound(id))?;
+        if noted.state.is_terminal() { Err(OperatorError::Ended(id, noted.state)) } else { Ok(noted) }
+    }
+
+    /// The same of any transfer. `None`: there is none.
+    pub(crate) async fn note_any(&self, id: Id<id::Transfer>, reason: &str) -> Result<Option<Transfer>, StoreError> {
         let at = self.now();
-        let noted = transact!(self.db(), tx => {
+        transact!(self.db(), tx => {
             let Some(mut transfer) = lock(tx, &[id]).await?.into_iter().next() else { return Ok(None) };
-            if transfer.state.is_terminal() {
-                return Ok(Some(transfer));
-            }
             transfer.version += 1;
             transfer.updated_at = at;
             let reason = clean(reason);
@@ -178,9 +186,7 @@ impl Coordinator {
             write_history(&mut writes, vec![row], at);
             writes.run(tx).await?;
             Ok(Some(transfer))
-        })?;
-        let transfer = noted.ok_or(OperatorError::NotFound(id))?;
-        if transfer.state.is_terminal() { Err(OperatorError::Ended(id, transfer.state)) } else { Ok(transfer) }
+        })
     }
 }
 
@@ -236,8 +242,7 @@ fn proven(transfer: &Transfer, wanted: Wanted, record: &Record) -> Result<Remote
             Ok(RemoteEvent::NotWithdrawn(reason.clone()))
         }
         (Action::Withdraw, Direction::ToFunding, Wanted::RolledBack, Record::RolledBack) => {
-            let reason = Reason::new("WITHDRAWAL_ROLLED_BACK", "the withdrawal was undone at the remote leg");
-            Ok(RemoteEvent::NotWithdrawn(reason))
+            Ok(RemoteEvent::NotWithdrawn(WITHDRAWAL_UNDONE))
         }
         (Action::RollBack, Direction::ToFunding, Wanted::RolledBack, Record::RolledBack) => Ok(RemoteEvent::RolledBack),
         _ => no(),

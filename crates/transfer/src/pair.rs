@@ -15,7 +15,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError, RwLock};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use domain::Timestamp;
@@ -26,6 +26,7 @@ use tokio::sync::watch;
 
 use crate::audit::{AuditError, check_totals};
 use crate::coordinator::Coordinator;
+use crate::invariant::compare_and_stop;
 use crate::leg::spot::SpotLeg;
 use crate::leg::{Leg, Reason, Record};
 
@@ -123,16 +124,28 @@ fn behind(found: &PairStanding, counter: u64, sequence: u64) -> Result<(), PairE
 
 /// Whether calls may go to the engine. It is open in a process that does not keep a pair: tests, and legs that are not
 /// our engine.
-#[derive(Debug, Default)]
-pub struct Gate(RwLock<Option<Reason>>);
+#[derive(Debug)]
+pub struct Gate(watch::Sender<Option<Reason>>);
+
+impl Default for Gate {
+    fn default() -> Self {
+        Self(watch::Sender::new(None))
+    }
+}
 
 impl Gate {
     pub fn closed(&self) -> Option<Reason> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.borrow().clone()
+    }
+
+    /// Waits until it is open.
+    pub async fn opened(&self) {
+        // The sender is here, so that it cannot be gone.
+        self.0.subscribe().wait_for(Option::is_none).await.ok();
     }
 
     fn set(&self, closed: Option<Reason>) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = closed;
+        self.0.send_replace(closed);
     }
 }
 
@@ -264,8 +277,8 @@ impl Keeper {
         Some(keeper)
     }
 
-    /// Binds an engine that has no database to a database that has no engine, proves the pair, marks it, and opens the
-    /// gate.
+    /// Binds an engine that has no database to a database that has no engine, proves the pair, marks it, stops every asset
+    /// of which their totals differ, and opens the gate.
     pub async fn begin(&self) -> Result<(), PairError> {
         let begun = self.try_to_begin().await;
         self.tell(&begun);
@@ -280,7 +293,15 @@ impl Keeper {
             self.bind(leg, &engine).await?;
         }
         self.compare(leg).await?;
-        self.mark(leg, engine.log_id).await
+        self.mark(leg, engine.log_id).await?;
+        // Before the gate opens: what the engine has too much must not come back before the first check.
+        match compare_and_stop(&self.coordinator).await {
+            Ok(_) => Ok(()),
+            Err(AuditError::Store(error)) => Err(error.into()),
+            Err(AuditError::NoAnswer | AuditError::NotTold) => {
+                Err(PairError::NoAnswer(Reason::new("SPOT_PAIR_UNCHECKED", "it does not tell its totals")))
+            }
+        }
     }
 
     /// Whether the newest operations are to be compared: on a new connection, and now and then.

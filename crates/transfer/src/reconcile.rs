@@ -5,19 +5,20 @@
 //! |---|---|
 //! | the engine carried out an operation, and there is no transfer of its id | the transfer is recorded under that id and driven as any other: the engine answers with what it remembers |
 //! | the database believes a transfer carried out, and the engine knows nothing of it | the same operation is sent to the engine again, under the same id |
-//! | both know the id and say different things | nothing here: two people look at it |
+//! | the engine took a user's money out, and the database says that the transfer ended without it | the engine undoes it, under the same id |
+//! | both know the id and say different things otherwise | nothing here: two people look at it |
 //!
 //! Every mend may be made again: ids make it happen once.
 
 use std::collections::BTreeMap;
 
 use domain::id::{self, Id};
-use domain::transfer::{Direction, Transfer};
+use domain::transfer::{Direction, State, Transfer};
 use domain::{AccountStatus, Amount, Approval, AssetId, UserId};
 use spot::{Mark, OpId, Operation, Standing};
+use store::Db;
 use store::pair::{PairAuthor, newest_applied, without_transfer};
 use store::transfer::read;
-use store::{Db, StoreError};
 
 use crate::coordinator::{Coordinator, CoordinatorError};
 use crate::create::{Created, TransferOrder};
@@ -41,8 +42,43 @@ pub struct Difference {
     pub only: Side,
     /// What moved. `None`: the log no longer says, because a snapshot stands in for that part of it.
     pub moved: Option<Moved>,
+    /// How the transfer ended at the database without moving money, if it has one that the engine contradicts.
+    pub ended: Option<State>,
     /// Set if no mend is provable.
     pub problem: Option<String>,
+}
+
+/// How a difference is mended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mend {
+    /// Recorded in the database.
+    Record,
+    /// Carried out by the engine once more.
+    SendAgain,
+    /// Undone at the engine: by the database the money never left the user's spot account.
+    RollBack,
+}
+
+impl Mend {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Record => "recorded in the database",
+            Self::SendAgain => "carried out by the engine again",
+            Self::RollBack => "undone at the engine",
+        }
+    }
+}
+
+impl Difference {
+    /// `None`: no mend is provable.
+    pub const fn mend(&self) -> Option<Mend> {
+        match (&self.problem, self.only, self.ended) {
+            (Some(_), _, _) => None,
+            (None, Side::Engine, None) => Some(Mend::Record),
+            (None, Side::Engine, Some(_)) => Some(Mend::RollBack),
+            (None, Side::Database, _) => Some(Mend::SendAgain),
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,11 +135,11 @@ pub async fn differences(
     contents: &BTreeMap<i64, Moved>,
 ) -> Result<Vec<Difference>, PairError> {
     let mut found = Vec::new();
-    for number in at_engine {
-        let Ok(id) = Id::new(*number) else { continue };
-        let moved = contents.get(number).copied();
-        let problem = moved.is_none().then(|| "the log no longer says what it moved".to_owned());
-        found.push(Difference { id, only: Side::Engine, moved, problem });
+    let at_engine: Vec<Id<id::Transfer>> = at_engine.iter().filter_map(|number| Id::new(*number).ok()).collect();
+    for page in at_engine.chunks(PAGE) {
+        let known = read(&mut db.read().await?, page).await?;
+        let known: BTreeMap<Id<id::Transfer>, Transfer> = known.into_iter().map(|one| (one.id, one)).collect();
+        found.extend(page.iter().map(|id| only_engine(*id, contents.get(&id.number()).copied(), known.get(id))));
     }
     let mut before = i64::MAX;
     loop {
@@ -132,7 +168,7 @@ pub async fn differences(
             for transfer in read(&mut db.read().await?, &wanted).await? {
                 let problem = missing.remove(&transfer.id).flatten();
                 let moved = Some(Moved::of(&transfer));
-                found.push(Difference { id: transfer.id, only: Side::Database, moved, problem });
+                found.push(Difference { id: transfer.id, only: Side::Database, moved, ended: None, problem });
             }
         }
         if expired || ids.len() < PAGE {
@@ -141,6 +177,26 @@ pub async fn differences(
     }
     found.sort_unstable_by_key(|difference| difference.id);
     Ok(found)
+}
+
+/// The engine has applied an operation that no transfer explains. `transfer` is one of that id which ended without moving
+/// money.
+fn only_engine(id: Id<id::Transfer>, logged: Option<Moved>, transfer: Option<&Transfer>) -> Difference {
+    let (moved, ended) = (transfer.map(Moved::of).or(logged), transfer.map(|transfer| transfer.state));
+    let problem = match transfer {
+        None if logged.is_none() => Some("the log no longer says what it moved".to_owned()),
+        None => None,
+        Some(transfer) if logged.is_some_and(|logged| logged != Moved::of(transfer)) => {
+            Some("the engine's log says that it moved something else".to_owned())
+        }
+        // By the database the user's money never left SPOT, and the engine took it out: it gives it back.
+        Some(Transfer { direction: Direction::ToFunding, .. }) => None,
+        // The user has it in FUNDING, and at the engine too, where it may have been traded since.
+        Some(Transfer { direction: Direction::ToSpot, state, .. }) => {
+            Some(format!("the database says {state}, and the engine has the money"))
+        }
+    };
+    Difference { id, only: Side::Engine, moved, ended, problem }
 }
 
 impl Coordinator {
@@ -154,9 +210,15 @@ impl Coordinator {
             return Ok(Err(problem.clone()));
         }
         let Some(moved) = difference.moved else { return Ok(Err("it is not known what it moved".to_owned())) };
-        match difference.only {
-            Side::Engine => self.record_again(difference.id, moved, approval).await,
-            Side::Database => Ok(self.carry_out_again(difference.id, moved).await),
+        match difference.mend() {
+            Some(Mend::Record) => self.record_again(difference.id, moved, approval).await,
+            Some(Mend::SendAgain) => self.carry_out_again(difference.id, moved, approval).await,
+            Some(Mend::RollBack) => {
+                let words = "the engine took the money out and the database says otherwise: undone there";
+                self.remark(difference.id, words, approval).await?;
+                Ok(self.call_engine(difference.id, Verb::Rollback, moved).await)
+            }
+            None => Ok(Err("no mend is provable".to_owned())),
         }
     }
 
@@ -174,17 +236,10 @@ impl Coordinator {
             Created::New(transfer) | Created::Duplicate(transfer) => transfer,
             Created::Rejected(rejection) => return Ok(Err(format!("{}: {rejection}", rejection.code()))),
         };
-        let store = CoordinatorError::Store;
-        let note = format!(
-            "the engine has it and the database had lost it: recorded again by {} and {}: {}",
-            approval.actor(),
-            approval.second(),
-            approval.reason()
-        );
-        self.note_on(id, &note).await.map_err(store)?;
-        let ended = self.step(vec![transfer]).await.map_err(store)?;
+        self.remark(id, "the engine has it and the database had lost it: recorded again", approval).await?;
+        let ended = self.step(vec![transfer]).await.map_err(CoordinatorError::Store)?;
         Ok(match ended.first() {
-            Some(ended) if ended.state == domain::transfer::State::Committed => Ok(()),
+            Some(ended) if ended.state == State::Committed => Ok(()),
             Some(ended) => Err(format!("it is {} now: {}", ended.state, ended.error.as_deref().unwrap_or_default())),
             None => Err("it is on its way".to_owned()),
         })
@@ -192,28 +247,38 @@ impl Coordinator {
 
     /// The operation that the engine lost. It is asked first whether it would take it: a refusal would stand under the id
     /// for good.
-    async fn carry_out_again(&self, id: Id<id::Transfer>, moved: Moved) -> Result<(), String> {
+    async fn carry_out_again(
+        &self,
+        id: Id<id::Transfer>,
+        moved: Moved,
+        approval: &Approval,
+    ) -> Result<Result<(), String>, CoordinatorError> {
         let verb = match moved.direction {
             Direction::ToSpot => Verb::Deposit,
             Direction::ToFunding => Verb::Withdraw,
         };
         let pair = [(moved.user, moved.asset)];
         let told = self.leg().holdings(&pair).await.and_then(|told| told.into_iter().next());
-        let holding = told.ok_or("the engine does not tell what the user has")?;
+        let Some(holding) = told else { return Ok(Err("the engine does not tell what the user has".to_owned())) };
         let status = holding.map_or(AccountStatus::Active, |holding| holding.status);
         let available = holding.map_or(Amount::ZERO, |holding| holding.available);
         match moved.direction {
             Direction::ToSpot if status == AccountStatus::Disabled => {
-                return Err("not sent: the user's spot account is disabled".to_owned());
+                return Ok(Err("not sent: the user's spot account is disabled".to_owned()));
             }
             Direction::ToFunding if status != AccountStatus::Active => {
-                return Err("not sent: the user's spot account is not active".to_owned());
+                return Ok(Err("not sent: the user's spot account is not active".to_owned()));
             }
             Direction::ToFunding if available < moved.amount => {
-                return Err("not sent: the user has less than that at the engine".to_owned());
+                return Ok(Err("not sent: the user has less than that at the engine".to_owned()));
             }
             Direction::ToSpot | Direction::ToFunding => {}
         }
+        self.remark(id, "the database has it and the engine had lost it: sent there again", approval).await?;
+        Ok(self.call_engine(id, verb, moved).await)
+    }
+
+    async fn call_engine(&self, id: Id<id::Transfer>, verb: Verb, moved: Moved) -> Result<(), String> {
         let call = Call { verb, id, user: moved.user, asset: moved.asset, amount: moved.amount };
         match self.leg().call(&[call]).await.into_iter().next() {
             Some(Answer::Success) => Ok(()),
@@ -244,17 +309,10 @@ impl Coordinator {
         Ok(counter)
     }
 
-    /// A row of history that changes no state; a transfer that has ended already needs none.
-    async fn note_on(&self, id: Id<id::Transfer>, note: &str) -> Result<(), StoreError> {
-        match self.note(id, note).await {
-            Ok(_) | Err(crate::operator::OperatorError::Ended(..) | crate::operator::OperatorError::NotFound(_)) => {
-                Ok(())
-            }
-            Err(crate::operator::OperatorError::Store(error)) => Err(error),
-            Err(other) => {
-                tracing::warn!(transfer = %id, %other, "the history has no note about this");
-                Ok(())
-            }
-        }
+    /// A row of history that says who mends the transfer, and why: before the mend, so that none goes without.
+    async fn remark(&self, id: Id<id::Transfer>, words: &str, approval: &Approval) -> Result<(), CoordinatorError> {
+        let (actor, second, reason) = (approval.actor(), approval.second(), approval.reason());
+        let words = format!("{words} by {actor} and {second}: {reason}");
+        self.note_any(id, &words).await.map(|_| ()).map_err(CoordinatorError::Store)
     }
 }

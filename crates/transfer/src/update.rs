@@ -49,6 +49,10 @@ impl RemoteEvent {
     }
 }
 
+/// A withdrawal that was sent, and undone or forbidden since, never takes effect again.
+pub(crate) const WITHDRAWAL_UNDONE: Reason =
+    Reason::new("WITHDRAWAL_ROLLED_BACK", "the withdrawal was undone at the remote leg");
+
 /// A transfer while one transaction changes it.
 #[derive(Clone, Debug)]
 pub(crate) struct TransferUpdate {

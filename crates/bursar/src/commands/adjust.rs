@@ -1,8 +1,8 @@
 //! `bursar adjust`: house capital in and out, and a user's money credited or debited by hand, by two people.
 
-use domain::adjustment::{Adjustment, BadAdjustment, Party};
+use domain::adjustment::{Adjustment, BadAdjustment, EngineHas, Party};
 use domain::ledger::{Outcome, Reply};
-use domain::{AccountKind, Amount, Asset, AssetId, ChainName, Clock, UserId};
+use domain::{AccountKind, Amount, Approval, Asset, AssetId, ChainName, Clock, UserId};
 use serde_json::json;
 use store::Db;
 use store::catalog::read_assets;
@@ -50,6 +50,22 @@ pub enum Command {
         #[command(flatten)]
         common: Common,
     },
+    /// Accept that the spot engine has more of a user's money, or less, than transfers brought there: between clearing:spot
+    /// and suspense
+    ///
+    /// For what cannot be mended otherwise: the rest that bursar reconcile spot --accept-rest leaves, or a transfer that was
+    /// resolved without proof and turned out to be otherwise. bursar audit names the user and the figures. Afterwards the
+    /// engine and the books agree, and a stopped asset can be resumed; what is below zero in suspense then is a loss that the
+    /// house makes good with bursar adjust house --to suspense.
+    Spot {
+        #[command(flatten)]
+        user: User,
+        /// How the engine differs from what transfers brought there
+        #[arg(long, value_enum)]
+        engine_has: Differs,
+        #[command(flatten)]
+        common: Common,
+    },
     /// Move money between accounts of the house, such as a loss from suspense to fees
     House {
         #[arg(long, value_name = "ACCOUNT", value_parser = kind)]
@@ -59,6 +75,12 @@ pub enum Command {
         #[command(flatten)]
         common: Common,
     },
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+pub enum Differs {
+    More,
+    Less,
 }
 
 #[derive(Debug, clap::Args)]
@@ -103,23 +125,50 @@ fn chain(text: &str) -> Result<ChainName, String> {
     text.parse().map_err(|_| "a chain's name, such as tron".to_owned())
 }
 
+impl User {
+    fn party(&self) -> Party {
+        // The command line takes no other numbers than those of users.
+        UserId::new(self.user).map_or(Party::House(AccountKind::Funding), Party::User)
+    }
+}
+
 impl Command {
-    fn parts(&self) -> (Party, Party, &Common) {
-        let user = |user: &User| UserId::new(user.user).map_or(Party::House(AccountKind::Funding), Party::User);
+    const fn common(&self) -> &Common {
+        match self {
+            Self::CapitalIn { common, .. }
+            | Self::CapitalOut { common, .. }
+            | Self::Credit { common, .. }
+            | Self::Debit { common, .. }
+            | Self::Spot { common, .. }
+            | Self::House { common, .. } => common,
+        }
+    }
+
+    fn adjustment(&self, asset: AssetId, amount: Amount, approval: Approval) -> Result<Adjustment, BadAdjustment> {
         let custody = |of: &Chain| Party::House(AccountKind::Custody(of.chain.clone()));
         let external = |of: &Chain| Party::House(AccountKind::External(of.chain.clone()));
-        match self {
-            Self::CapitalIn { chain, common } => (custody(chain), external(chain), common),
-            Self::CapitalOut { chain, common } => (external(chain), custody(chain), common),
-            Self::Credit { user: to, from, common } => (Party::House(from.clone()), user(to), common),
-            Self::Debit { user: from, to, common } => (user(from), Party::House(to.clone()), common),
-            Self::House { from, to, common } => (Party::House(from.clone()), Party::House(to.clone()), common),
-        }
+        let key = &self.common().key;
+        let ends = match self {
+            Self::CapitalIn { chain, .. } => (custody(chain), external(chain)),
+            Self::CapitalOut { chain, .. } => (external(chain), custody(chain)),
+            Self::Credit { user, from, .. } => (Party::House(from.clone()), user.party()),
+            Self::Debit { user, to, .. } => (user.party(), Party::House(to.clone())),
+            Self::House { from, to, .. } => (Party::House(from.clone()), Party::House(to.clone())),
+            Self::Spot { user, engine_has, .. } => {
+                let differs = match engine_has {
+                    Differs::More => EngineHas::More,
+                    Differs::Less => EngineHas::Less,
+                };
+                let user = UserId::new(user.user).ok_or(BadAdjustment::Key)?;
+                return Adjustment::of_spot(key, user, differs, asset, amount, approval);
+            }
+        };
+        Adjustment::new(key, ends, asset, amount, approval)
     }
 }
 
 pub async fn run(context: &Context, command: &Command) -> CommandResult {
-    let (from, to, common) = command.parts();
+    let common = command.common();
     let approval = common.people.approval()?;
     let db = context.open().await?;
     let (id, asset) = known_asset(&db, &common.asset).await?;
@@ -129,7 +178,7 @@ pub async fn run(context: &Context, command: &Command) -> CommandResult {
         let hint = format!("a decimal greater than zero with at most {} decimals", asset.precision.decimals());
         Failure::bad_input("INVALID_AMOUNT", message, hint)
     })?;
-    let wanted = Adjustment::new(&common.key, (from, to), id, amount, approval).map_err(bad)?;
+    let wanted = command.adjustment(id, amount, approval).map_err(bad)?;
     let adjusted = db.adjust(&wanted, common.dry_run, SystemClock.now()).await?;
     db.close().await;
     let outcome = outcome(&wanted, &asset, &adjusted)?;
@@ -177,7 +226,10 @@ fn outcome(wanted: &Adjustment, asset: &Asset, adjusted: &Adjusted) -> Result<&'
         Adjusted::TooLow { kind, balance } => {
             let balance = decimal(*balance, asset.precision);
             let message = format!("{kind} would come to {balance} {}: the house does not have that", asset.symbol);
-            let hint = "bursar balances shows what it has; capital comes in with bursar adjust capital-in";
+            let hint = match kind {
+                AccountKind::Suspense => "only what is in suspense is paid out of it: bursar balances shows that",
+                _ => "bursar balances shows what it has; capital comes in with bursar adjust capital-in",
+            };
             Err(Failure::bad_input("HOUSE_BALANCE_TOO_LOW", message, hint))
         }
     }

@@ -15,7 +15,7 @@ use transfer::audit::{AuditError, check_totals, check_users};
 use transfer::leg::Leg;
 use transfer::leg::spot::SpotLeg;
 use transfer::pair::{self, PairError};
-use transfer::reconcile::{Difference, Moved, Side, differences, only_at_engine};
+use transfer::reconcile::{Difference, Mend, Moved, Side, differences, only_at_engine};
 use transfer::{Coordinator, Lent};
 
 use super::approval::approval;
@@ -27,7 +27,9 @@ pub enum Command {
     ///
     /// For when one of the two was put back from a backup (SPOT_PAIR_DATABASE_BEHIND, SPOT_PAIR_ENGINE_BEHIND). The
     /// server and the engine must be stopped; run it where the engine's folder is. What the engine has more is recorded in
-    /// the database under the same id; what the database has more is carried out by the engine again under the same id.
+    /// the database under the same id; what the database has more is carried out by the engine again under the same id. What
+    /// the engine took out for a transfer to FUNDING that ended without it is undone at the engine. The history of each
+    /// transfer says who did so, and why.
     /// What cannot be proven is listed and left to people. Run it with --dry-run first: it moves nothing, though the engine's
     /// log gets an empty record, as at every start and stop. A transfer that is recorded again has lost its client_order_id:
     /// tell the users not to send old orders again.
@@ -96,7 +98,7 @@ async fn reconcile(
     }
     let found = compare(db, leg, folder).await?;
     let Some(people) = people else {
-        return show(context, db, &found, "would be mended").await;
+        return show(context, db, &found).await;
     };
     let coordinator = serve::coordinator(&context.config, db, Arc::clone(leg) as Arc<dyn Leg>);
     if coordinator.renew_lease().await? == Lent::NoneFree {
@@ -121,7 +123,7 @@ async fn reconcile(
     }
     let mended = found.len() - left.len();
     if !left.is_empty() && !arguments.accept_rest {
-        show(context, db, &left, "could not be mended").await?;
+        show(context, db, &left).await?;
         let message = format!("{mended} mended, {} differences are left", left.len());
         let hint = "bring each to an end by hand (bursar adjust, bursar transfer resolve), or say --accept-rest";
         return Err(Failure::bad_input("SPOT_PAIR_DIFFERENCES_LEFT", message, hint));
@@ -138,7 +140,15 @@ async fn reconcile(
     let report = json!({ "mended": mended, "left": left.len(), "counter": counter, "books_differ": differ });
     context.print(&report, || {
         let done = format!("{mended} mended, {} left as they are; the two are a pair again", left.len());
-        differ.map_or_else(|| done.clone(), |problem| format!("{done}\nthe books still differ: {problem}"))
+        differ.map_or_else(
+            || done.clone(),
+            |problem| {
+                format!(
+                    "{done}\nthe books still differ, and the asset will be stopped: {problem}\n\
+                     next: bursar adjust spot writes the difference down, then bursar transfer resume"
+                )
+            },
+        )
     });
     Ok(())
 }
@@ -199,7 +209,7 @@ async fn compare(db: &store::Db, leg: &SpotLeg, folder: &Path) -> Result<Vec<Dif
     differences(db, leg, &at_engine, &contents).await.map_err(failed)
 }
 
-async fn show(context: &Context, db: &store::Db, found: &[Difference], what: &str) -> CommandResult {
+async fn show(context: &Context, db: &store::Db, found: &[Difference]) -> CommandResult {
     let assets = read_assets(&mut db.read().await?).await?;
     let amount = |moved: &Moved| match assets.get(&moved.asset) {
         Some(asset) => format!("{} {}", decimal(moved.amount.units().into(), asset.precision), asset.symbol),
@@ -220,7 +230,8 @@ async fn show(context: &Context, db: &store::Db, found: &[Difference], what: &st
                 "id": one.id.to_string(), "only": only(one.only),
                 "user": one.moved.map(|moved| moved.user.get().to_string()),
                 "direction": one.moved.as_ref().map(direction),
-                "amount": one.moved.as_ref().map(amount), "problem": one.problem,
+                "amount": one.moved.as_ref().map(amount), "ended": one.ended.map(|state| state.as_str()),
+                "mend": one.mend().map(Mend::as_str), "problem": one.problem,
             })
         })
         .collect();
@@ -238,7 +249,11 @@ async fn show(context: &Context, db: &store::Db, found: &[Difference], what: &st
                     text(one.moved.map(|moved| moved.user.get().to_string())),
                     text(one.moved.as_ref().map(|moved| direction(moved).to_owned())),
                     text(one.moved.as_ref().map(amount)),
-                    one.problem.clone().unwrap_or_else(|| what.to_owned()),
+                    match (&one.problem, one.mend()) {
+                        (Some(problem), _) => problem.clone(),
+                        (None, Some(mend)) => format!("would be {}", mend.as_str()),
+                        (None, None) => String::new(),
+                    },
                 ]
             })
             .collect();

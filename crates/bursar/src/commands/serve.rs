@@ -17,17 +17,16 @@ use server::auth::{Keys, Verifier};
 use server::limit::PerSecond;
 use server::listen::{Bounds, serve};
 use spot::Engine;
-use spot::net::{Client, ClientError, Role, Server};
+use spot::net::{Client, ClientError, Credentials, Role, Server};
 use spot::service::{Ended, Limits};
 use store::Db;
 use terminal::clock::SystemClock;
 use terminal::failure::{CommandResult, Failure};
 use terminal::files::{read_secret, read_text};
 use terminal::output::say;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
-use transfer::audit::AuditError;
 use transfer::leg::Leg;
 use transfer::leg::http::HttpLeg;
 use transfer::leg::spot::SpotLeg;
@@ -69,7 +68,7 @@ pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
     let mut terminate =
         terminate.map_err(|error| Failure::outside("INTERNAL", &error, "no signals can be received"))?;
     let assets = Arc::new(Assets::load(&db).await?);
-    let remote = Remote::open(config, &db, arguments, &assets, context.json).await?;
+    let mut remote = Remote::open(config, &db, arguments, &assets, context.json).await?;
     let coordinator = Arc::new(coordinator(config, &db, Arc::clone(&remote.leg)));
     if coordinator.renew_lease().await? == Lent::NoneFree {
         remote.stop().await;
@@ -84,19 +83,12 @@ pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
         db.close().await;
         return Err(error);
     }
-    // Before the first request: what the engine has too much must not come back.
-    let compared = config.spot.kind != SpotKind::Http;
-    if compared && let Err(error) = invariant::check_and_stop(&coordinator).await {
-        match error {
-            AuditError::Store(error) => {
-                remote.stop().await;
-                db.close().await;
-                return Err(error.into());
-            }
-            // It is elsewhere, and not there yet. The check is made as soon as it answers.
-            AuditError::NoAnswer | AuditError::NotTold => {}
-        }
+    if let Err(error) = remote.let_order_engines_in(&coordinator) {
+        remote.stop().await;
+        db.close().await;
+        return Err(error);
     }
+    let compared = config.spot.kind != SpotKind::Http;
     check_database(&coordinator).await;
     let intake = Intake::open(Arc::clone(&coordinator), intake_settings(config));
     let app = Arc::new(App {
@@ -331,6 +323,23 @@ async fn bind(name: &str, address: &str) -> Result<(TcpListener, SocketAddr), Fa
     Ok((listener, bound))
 }
 
+/// Connections that may wait to be accepted.
+const WAITING: u32 = 1_024;
+
+/// An address that nobody else gets. Nobody is let in before it is listened on.
+async fn take_address(name: &str, address: &str) -> Result<TcpSocket, Failure> {
+    let trouble = |error: std::io::Error| {
+        Failure::outside("HTTP_LISTEN_FAILED", &error, format!("is {address} taken? name another as {name}"))
+    };
+    let mut found = tokio::net::lookup_host(address).await.map_err(trouble)?;
+    let Some(found) = found.next() else { return Err(trouble(std::io::ErrorKind::AddrNotAvailable.into())) };
+    let socket = if found.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }.map_err(trouble)?;
+    // As for every listener: a port that was in use a moment ago may be used again.
+    socket.set_reuseaddr(true).map_err(trouble)?;
+    socket.bind(found).map_err(trouble)?;
+    Ok(socket)
+}
+
 /// The keys that tokens are checked with.
 fn verifier(config: &Config) -> Result<Verifier, Failure> {
     let auth = &config.auth;
@@ -398,6 +407,8 @@ fn intake_settings(config: &Config) -> IntakeSettings {
 pub struct Remote {
     pub leg: Arc<dyn Leg>,
     engine: Option<Engine>,
+    /// Where order engines will be let in, and who they are.
+    entrance: Option<(TcpSocket, Credentials)>,
     serving: Option<tokio::task::JoinHandle<()>>,
 }
 
@@ -428,19 +439,41 @@ impl Remote {
             return Err(pair_failure(&error));
         }
         let settings = spot::Settings { accept_clock: arguments.accept_clock, ..spot_settings(config) };
-        let listener = if config.spot.address.is_empty() {
+        let entrance = if config.spot.address.is_empty() {
             None
         } else {
             let credentials = spot_command::credentials::read(spot_credentials(config)?)?;
-            Some((bind("spot.address", &config.spot.address).await?.0, credentials))
+            Some((take_address("spot.address", &config.spot.address).await?, credentials))
         };
         let folder = Path::new(&config.spot.folder);
         let opened = spot_command::serve::open(folder, arguments.create_spot, &settings, Limits::default(), json);
         let (engine, found) = opened.map_err(with_flags_of_serve)?;
         spot_command::serve::greet(&found, json);
-        let serving =
-            listener.map(|(listener, known)| tokio::spawn(Server::new(listener, engine.clone(), known).run()));
-        Ok(Self { leg: Arc::new(SpotLeg::engine(engine.clone())), engine: Some(engine), serving })
+        Ok(Self { leg: Arc::new(SpotLeg::engine(engine.clone())), engine: Some(engine), entrance, serving: None })
+    }
+
+    /// Listens for order engines as soon as this engine is proven to be the database's own, and not before: they would
+    /// trade on balances that are about to be refused.
+    fn let_order_engines_in(&mut self, coordinator: &Arc<Coordinator>) -> Result<(), Failure> {
+        let (Some((socket, known)), Some(engine)) = (self.entrance.take(), self.engine.clone()) else { return Ok(()) };
+        let coordinator = Arc::clone(coordinator);
+        self.serving = Some(if coordinator.trusts_engine() {
+            let hint = "is it taken? name another as spot.address";
+            let listener =
+                socket.listen(WAITING).map_err(|error| Failure::outside("SPOT_LISTEN_FAILED", &error, hint))?;
+            tokio::spawn(Server::new(listener, engine, known).run())
+        } else {
+            tokio::spawn(async move {
+                coordinator.engine_trusted().await;
+                match socket.listen(WAITING) {
+                    Ok(listener) => Server::new(listener, engine, known).run().await,
+                    Err(error) => {
+                        coordinator.readiness().trouble("order engines", "SPOT_LISTEN_FAILED", error.to_string());
+                    }
+                }
+            })
+        });
+        Ok(())
     }
 
     /// An engine that runs somewhere else.
@@ -463,7 +496,7 @@ impl Remote {
             }
             SpotKind::Remote | SpotKind::Embedded => Arc::new(spot_client(config, &[Role::Coordinator])?),
         };
-        Ok(Self { leg, engine: None, serving: None })
+        Ok(Self { leg, engine: None, entrance: None, serving: None })
     }
 
     /// Only an engine in this process can fail by itself; this waits for ever for any other.

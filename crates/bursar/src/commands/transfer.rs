@@ -71,8 +71,9 @@ pub enum Command {
     /// else does. No state is skipped; who and why is written to the history.
     ///
     /// Where the engine has forgotten the transfer for good (OPERATION_EXPIRED), nothing proves anything any more, and
-    /// two people may say it with --without-proof. The user's side then ends as they say, and what may or may not have
-    /// moved at the engine is posted to suspense. Where the engine has a record, that is refused.
+    /// two people may say it with --without-proof. Their word then counts like the engine's answer: if it was wrong, the
+    /// engine's total differs from the books, and the check that runs by itself stops the asset. Where the engine has a
+    /// record, that is refused; so is bringing money of a stopped asset to FUNDING.
     Resolve {
         #[arg(value_name = "REQ_ID")]
         id: String,
@@ -194,6 +195,10 @@ fn failure(error: OperatorError) -> Failure {
         OperatorError::Provable(_) => {
             let hint = "bursar transfer retry, or resolve without --without-proof";
             Failure::bad_input("TRANSFER_PROVABLE", message, hint)
+        }
+        OperatorError::Stopped(_) => {
+            let hint = "bursar transfer stops says why; bursar transfer resume when it is mended, or --as rolled-back";
+            Failure::bad_input("TRANSFER_STOPPED", message, hint)
         }
         OperatorError::NotTaken(code) => Failure {
             code: code.into(),

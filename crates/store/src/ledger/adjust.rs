@@ -1,8 +1,10 @@
 //! Adjustments: money that two people move by hand, under a key of their own.
 
-use domain::adjustment::{Adjustment, PREFIX, Party, makes_sense, may_adjust};
+use std::collections::BTreeMap;
+
+use domain::adjustment::{Adjustment, PREFIX, Party, may_be_between, spot_user};
 use domain::ledger::{Movement, Operation, Outcome, Reference, Reply};
-use domain::{AccountId, AccountKind, Approval, Timestamp};
+use domain::{AccountId, AccountKind, Approval, AssetId, Timestamp, UserId};
 
 use super::balances::system_balances;
 use super::post::{lock_accounts, post};
@@ -13,9 +15,13 @@ use crate::error::StoreError;
 statements! {
     FIND_ACCOUNT = "SELECT id FROM accounts WHERE owner = $1 AND kind = $2 AND asset_id = $3";
     /// Every movement with an adjustment's key ($1 to $2), and what its accounts are.
-    READ_ADJUSTMENTS = "SELECT m.id, m.leg, m.action, m.reference, COALESCE(f.kind, ''), COALESCE(t.kind, '')
+    READ_ADJUSTMENTS = "SELECT m.id, m.op_key, m.leg, m.action, m.reference, COALESCE(f.kind, ''), COALESCE(t.kind, '')
         FROM movements m LEFT JOIN accounts f ON f.id = m.from_account LEFT JOIN accounts t ON t.id = m.to_account
         WHERE m.op_key >= $1 AND m.op_key < $2 ORDER BY m.id";
+    /// Those that gave to clearing:spot (1) or took from it (-1).
+    READ_SPOT_ADJUSTMENTS = "SELECT m.op_key, m.asset_id, m.amount, CAST(CASE WHEN t.kind = 'clearing:spot' THEN 1 ELSE -1 END AS BIGINT)
+        FROM movements m JOIN accounts f ON f.id = m.from_account JOIN accounts t ON t.id = m.to_account
+        WHERE m.op_key >= $1 AND m.op_key < $2 AND m.outcome = 0 AND 'clearing:spot' IN (f.kind, t.kind)";
 }
 
 /// What became of an adjustment.
@@ -69,7 +75,7 @@ async fn adjust(tx: &mut Tx, wanted: &Adjustment, at: Timestamp) -> Result<Adjus
         for (account, party) in [(from, wanted.from()), (to, wanted.to())] {
             let balance = balances.get(&account).copied().unwrap_or(0);
             if let Party::House(kind) = party
-                && !makes_sense(kind, balance)
+                && !wanted.makes_sense(party, balance)
             {
                 return Ok(Adjusted::TooLow { kind: kind.clone(), balance });
             }
@@ -87,20 +93,35 @@ async fn find(tx: &mut Tx, wanted: &Adjustment, party: &Party) -> Result<Option<
     Ok(found.map(|(id,)| AccountId(id)))
 }
 
+/// The character after the prefix's last one.
+const END: &str = "adjust;";
+
+/// What people accepted that the engine has more of a user's money than transfers brought there, or less, in ledger
+/// units. Only people make these rows, so there are few.
+pub async fn spot_adjustments(tx: &mut Tx) -> Result<BTreeMap<(UserId, AssetId), i128>, StoreError> {
+    let rows = fetch_all!(tx, READ_SPOT_ADJUSTMENTS => (String, i64, i64, i64), PREFIX, END)?;
+    let mut sums = BTreeMap::new();
+    for (key, asset, amount, sign) in rows {
+        // The check of adjustments names a row whose key says nothing.
+        let Some(user) = spot_user(&key) else { continue };
+        *sums.entry((user, AssetId(asset))).or_default() += i128::from(amount) * i128::from(sign);
+    }
+    Ok(sums)
+}
+
 /// Each adjustment names two people and a reason, and is between accounts that people may move.
 pub(crate) async fn check_adjustments(tx: &mut Tx) -> Result<Option<Violation>, StoreError> {
-    type Row = (i64, i64, i64, String, String, String);
-    // The character after the prefix's last one.
-    let (first, end) = (PREFIX, "adjust;");
-    for (id, position, action, reference, from, to) in fetch_all!(tx, READ_ADJUSTMENTS => Row, first, end)? {
-        let movable = |kind: &str| {
-            kind.parse::<AccountKind>().is_ok_and(|kind| kind == AccountKind::Funding || may_adjust(&kind))
+    type Row = (i64, String, i64, i64, String, String, String);
+    for (id, key, position, action, reference, from, to) in fetch_all!(tx, READ_ADJUSTMENTS => Row, PREFIX, END)? {
+        let movable = match (from.parse::<AccountKind>(), to.parse::<AccountKind>()) {
+            (Ok(from), Ok(to)) => may_be_between(&key, &from, &to),
+            _ => false,
         };
         let problem = if position != 0 || action != 1 {
             "an adjustment is one movement of available money"
         } else if Approval::parse(&reference).is_none() {
             "an adjustment does not name two people and a reason"
-        } else if !movable(&from) || !movable(&to) {
+        } else if !movable {
             "an adjustment moves an account that is not moved by hand"
         } else {
             continue;

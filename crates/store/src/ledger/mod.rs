@@ -17,5 +17,5 @@ pub mod post;
 pub mod row;
 
 pub use accounts::{NewAccount, Opened, StatusChange, open, set_status};
-pub use adjust::Adjusted;
+pub use adjust::{Adjusted, spot_adjustments};
 pub use post::{MAX_BATCH, decide, load_accounts, lock_accounts, post, system_state};

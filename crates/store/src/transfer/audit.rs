@@ -11,6 +11,7 @@ use crate::audit::{Violation, violation};
 use crate::db::Tx;
 use crate::error::StoreError;
 use crate::ledger::balances::{join_halves, system_balances};
+use crate::ledger::spot_adjustments;
 
 statements! {
     PAGE_TRANSFERS(COLUMNS) = "SELECT {columns} FROM transfers WHERE id > $1 ORDER BY id LIMIT 4096";
@@ -19,7 +20,8 @@ statements! {
         WHERE transfer_id > $1 AND transfer_id <= $2 ORDER BY transfer_id, version";
     FIND_STRAY_HISTORY = "SELECT transfer_id FROM transfer_events e
         WHERE NOT EXISTS (SELECT 1 FROM transfers t WHERE t.id = e.transfer_id) ORDER BY transfer_id LIMIT 1";
-    /// What was resolved without proof moved to and from suspense instead of clearing:spot.
+    /// What two people resolved without proof moves like the rest. At first it moved to and from suspense instead of
+    /// clearing:spot; such rows are still there, so of these transfers the account is looked at.
     ///
     /// For each asset: the first transfer whose entries in the journal are not those of its state, how many entries
     /// there are, and what they moved to and from clearing:spot, in two halves. -1 stands for an entry that is not
@@ -30,8 +32,8 @@ statements! {
         FROM (SELECT t.id, t.asset_id,
                 CASE WHEN h.id IS NULL THEN 0 ELSE 1 END + CASE WHEN s.id IS NULL THEN 0 ELSE 1 END
                     + CASE WHEN r.id IS NULL THEN 0 ELSE 1 END + CASE WHEN d.id IS NULL THEN 0 ELSE 1 END AS entries,
-                CASE WHEN s.outcome = 0 AND u.transfer_id IS NULL THEN s.amount ELSE 0 END AS settled,
-                CASE WHEN d.outcome = 0 AND u.transfer_id IS NULL THEN d.amount ELSE 0 END AS returned,
+                CASE WHEN s.outcome = 0 AND (u.transfer_id IS NULL OR c.id = s.to_account) THEN s.amount ELSE 0 END AS settled,
+                CASE WHEN d.outcome = 0 AND (u.transfer_id IS NULL OR c.id = d.from_account) THEN d.amount ELSE 0 END AS returned,
                 COALESCE(h.from_account = t.funding_account AND h.amount = t.amount AND h.asset_id = t.asset_id
                     AND h.action = 2, TRUE)
                 AND COALESCE(s.from_account = t.funding_account AND s.to_account < 0 AND s.amount = t.amount
@@ -58,6 +60,7 @@ statements! {
                 END AS good
             FROM transfers t
                 LEFT JOIN unproven_transfers u ON u.transfer_id = t.id
+                LEFT JOIN accounts c ON c.owner = 0 AND c.kind = 'clearing:spot' AND c.asset_id = t.asset_id
                 LEFT JOIN movements h ON h.op_key = 'sr-' || CAST(t.id AS TEXT) || ':hold' AND h.leg = 0
                 LEFT JOIN movements s ON s.op_key = 'sr-' || CAST(t.id AS TEXT) || ':settle' AND s.leg = 0
                 LEFT JOIN movements r ON r.op_key = 'sr-' || CAST(t.id AS TEXT) || ':release' AND r.leg = 0
@@ -124,7 +127,7 @@ fn history_problem(rows: &[(i64, i64, String)], state: State, version: i64) -> O
 }
 
 /// Each transfer has exactly the entries that its state says, no other entry has a transfer's key, and clearing:spot
-/// holds what they moved and nothing else.
+/// holds what they moved and what two people accepted by an adjustment, and nothing else.
 pub(crate) async fn check_entries(tx: &mut Tx) -> Result<Option<Violation>, StoreError> {
     let rows = fetch_all!(tx, COMPARE_ENTRIES => (i64, Option<i64>, i64, i64, i64))?;
     if let Some(wrong) = rows.iter().filter_map(|row| row.1).min() {
@@ -142,14 +145,18 @@ pub(crate) async fn check_entries(tx: &mut Tx) -> Result<Option<Violation>, Stor
         let problem = format!("{counted} movements have a transfer's key, the transfers account for {entries}");
         return Ok(violation("movements op_key=sr-…", problem));
     }
-    let moved: BTreeMap<AssetId, i128> =
+    let mut moved: BTreeMap<AssetId, i128> =
         rows.iter().map(|(asset, _, _, high, low)| (AssetId(*asset), join_halves(*high, *low))).collect();
+    for ((_, asset), amount) in spot_adjustments(tx).await? {
+        *moved.entry(asset).or_default() += amount;
+    }
     let balances = system_balances(tx).await?;
     for (account, asset) in fetch_all!(tx, READ_CLEARING => (i64, i64))? {
         let balance = balances.get(&domain::AccountId(account)).copied().unwrap_or(0);
         let expected = moved.get(&AssetId(asset)).copied().unwrap_or(0);
         if balance != expected {
-            let problem = format!("clearing:spot holds {balance} ledger units, the transfers moved {expected} to it");
+            let problem =
+                format!("clearing:spot holds {balance} ledger units, transfers and adjustments moved {expected} to it");
             return Ok(violation(format!("accounts id={account}"), problem));
         }
     }

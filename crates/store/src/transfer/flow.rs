@@ -12,25 +12,23 @@ use crate::error::StoreError;
 use crate::ledger::balances::{HIGHEST_MOVEMENT, join_halves, latest_checkpoint};
 
 statements! {
-    /// What the accounts $2 got (1), gave (2) and were refused to give (3) after movement $1, in two halves of 32 bits.
-    SUM_CLEARING = "SELECT account_id, what, CAST(SUM(amount >> 32) AS BIGINT),
-            CAST(SUM(amount & 4294967295) AS BIGINT)
-        FROM (SELECT to_account AS account_id, CAST(1 AS BIGINT) AS what, amount FROM movements
+    /// In two halves of 32 bits, after movement $1: what the accounts $2 got (1), gave (2) and were refused to give (3);
+    /// and by asset, of the transfers that have not ended, deposits that may have happened (4), withdrawals that may have
+    /// (5), and those of the latter that are being given back (6).
+    ///
+    /// One statement, because it is one snapshot at every level of isolation: a deposit that is settled between two
+    /// statements would be in neither sum.
+    SUM_FLOWS = "SELECT subject, what, CAST(SUM(amount >> 32) AS BIGINT), CAST(SUM(amount & 4294967295) AS BIGINT)
+        FROM (SELECT to_account AS subject, CAST(1 AS BIGINT) AS what, amount FROM movements
                 WHERE id > $1 AND outcome = 0 AND to_account < 0 AND to_account {in $2}
             UNION ALL
             SELECT from_account, CAST(CASE WHEN outcome = 0 THEN 2 ELSE 3 END AS BIGINT), amount FROM movements
-                WHERE id > $1 AND from_account < 0 AND from_account {in $2}) flows
-        GROUP BY account_id, what";
-    /// Of the transfers that have not ended: deposits that may have happened (1), withdrawals that may have (2), and
-    /// those of the latter that are being given back (3).
-    SUM_OPEN = "SELECT asset_id, CAST(CASE WHEN direction = 1 THEN 1 WHEN state = -20 THEN 3 ELSE 2 END AS BIGINT),
-            CAST(SUM(amount >> 32) AS BIGINT), CAST(SUM(amount & 4294967295) AS BIGINT)
-        FROM transfers WHERE state NOT IN (40, -10, -30)
-            AND ((direction = 1 AND state = 30) OR (direction = 2 AND state IN (10, 20, 30, -20)))
-        GROUP BY 1, 2";
-    /// Of those that were resolved without proof the same, for ever.
-    SUM_UNPROVEN = "SELECT asset_id, direction, CAST(SUM(amount >> 32) AS BIGINT), CAST(SUM(amount & 4294967295) AS BIGINT)
-        FROM unproven_transfers JOIN transfers ON id = transfer_id GROUP BY asset_id, direction";
+                WHERE id > $1 AND from_account < 0 AND from_account {in $2}
+            UNION ALL
+            SELECT asset_id, CAST(CASE WHEN direction = 1 THEN 4 WHEN state = -20 THEN 6 ELSE 5 END AS BIGINT), amount
+                FROM transfers WHERE state NOT IN (40, -10, -30)
+                    AND ((direction = 1 AND state = 30) OR (direction = 2 AND state IN (10, 20, 30, -20)))) flows
+        GROUP BY subject, what";
 }
 
 /// Ledger units of one asset.
@@ -43,7 +41,7 @@ pub struct Flow {
     pub went: i128,
     /// Withdrawals that FUNDING refused to take since: the engine takes them back.
     pub refused: i128,
-    /// What transfers that have not ended, or ended without proof, may have deposited at the engine, or withdrawn there.
+    /// What transfers that have not ended may have deposited at the engine, or withdrawn there.
     pub maybe_deposited: i128,
     pub maybe_withdrawn: i128,
     /// The part of the latter that is being given back.
@@ -86,30 +84,25 @@ impl FlowStart {
         Ok(highest.saturating_sub(self.through))
     }
 
-    /// The flows of all assets, as of this transaction's snapshot.
+    /// The flows of all assets, all as of one snapshot, in any transaction.
     pub async fn flows(&self, tx: &mut Tx) -> Result<BTreeMap<AssetId, Flow>, StoreError> {
         let mut flows: BTreeMap<AssetId, Flow> =
             self.clearing.values().map(|(asset, base)| (*asset, Flow { base: *base, ..Flow::default() })).collect();
         let accounts = Many(self.clearing.keys().map(|account| account.0).collect::<Vec<i64>>());
-        for (account, what, high, low) in
-            fetch_all!(tx, SUM_CLEARING => (i64, i64, i64, i64), self.through, accounts.clone())?
-        {
-            let Some((asset, _)) = self.clearing.get(&AccountId(account)) else { continue };
-            let flow = flows.entry(*asset).or_default();
-            let sum = match what {
-                1 => &mut flow.came,
-                2 => &mut flow.went,
-                _ => &mut flow.refused,
+        for (subject, what, high, low) in fetch_all!(tx, SUM_FLOWS => (i64, i64, i64, i64), self.through, accounts)? {
+            let sum = join_halves(high, low);
+            let asset = match what {
+                1..=3 => self.clearing.get(&AccountId(subject)).map(|(asset, _)| *asset),
+                _ => Some(AssetId(subject)),
             };
-            *sum = join_halves(high, low);
-        }
-        let open = fetch_all!(tx, SUM_OPEN => (i64, i64, i64, i64))?;
-        let unproven = fetch_all!(tx, SUM_UNPROVEN => (i64, i64, i64, i64))?;
-        for (asset, what, high, low) in open.into_iter().chain(unproven) {
-            let (flow, sum) = (flows.entry(AssetId(asset)).or_default(), join_halves(high, low));
+            let Some(asset) = asset else { continue };
+            let flow = flows.entry(asset).or_default();
             match what {
-                1 => flow.maybe_deposited += sum,
-                2 => flow.maybe_withdrawn += sum,
+                1 => flow.came += sum,
+                2 => flow.went += sum,
+                3 => flow.refused += sum,
+                4 => flow.maybe_deposited += sum,
+                5 => flow.maybe_withdrawn += sum,
                 _ => {
                     flow.maybe_withdrawn += sum;
                     flow.undoing += sum;

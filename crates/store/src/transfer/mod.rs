@@ -34,6 +34,6 @@ pub use days::{Day, lock_days, set_days};
 pub use funding_account::{FundingAccount, lock_funding_accounts};
 pub use open::{OpenInState, OpenTransfers, read_open};
 pub use read::{Filter, HistoryRow, histories, history, list, open, page, read, read_by_orders};
-pub use stops::{Stop, read_stops, stop_asset};
+pub use stops::{Stop, read_stops, stop_asset, stopped_assets};
 pub use unproven::{Unproven, count_unproven, mark_unproven, read_unproven};
 pub use write::{Changed, History, Locked, change, claim, insert, lock, lock_with_accounts, write_history};

@@ -1,5 +1,7 @@
 //! Assets whose transfers from SPOT to FUNDING are stopped.
 
+use std::collections::HashSet;
+
 use domain::{Approval, AssetId, Timestamp};
 
 use crate::db::{Db, Tx};
@@ -13,6 +15,7 @@ statements! {
         ON CONFLICT DO NOTHING";
     RESUME = "UPDATE transfer_stops SET resumed_at = $2, resumed_by = $3, second = $4, resume_reason = $5
         WHERE asset_id = $1 AND resumed_at IS NULL";
+    STOPPED_ASSETS = "SELECT asset_id FROM transfer_stops WHERE resumed_at IS NULL";
     READ_STOPS = "SELECT asset_id, since, stopped_by, reason, resumed_at, resumed_by, second, resume_reason
         FROM transfer_stops ORDER BY since DESC, asset_id LIMIT $1";
 }
@@ -54,6 +57,11 @@ pub async fn stop_asset(
     Ok(execute!(tx, INSERT_STOP, asset.0, at.micros(), by, reason.as_str())? > 0)
 }
 
+/// The assets that are stopped now.
+pub async fn stopped_assets(tx: &mut Tx) -> Result<HashSet<AssetId>, StoreError> {
+    Ok(fetch_all!(tx, STOPPED_ASSETS => (i64,))?.into_iter().map(|row| AssetId(row.0)).collect())
+}
+
 /// The newest stops first, those that have ended too.
 pub async fn read_stops(tx: &mut Tx, most: i64) -> Result<Vec<Stop>, StoreError> {
     type Row = (i64, i64, String, String, Option<i64>, Option<String>, Option<String>, Option<String>);
@@ -63,7 +71,7 @@ pub async fn read_stops(tx: &mut Tx, most: i64) -> Result<Vec<Stop>, StoreError>
         let resumed = match (at, actor, second, why) {
             (None, None, None, None) => None,
             (Some(at), Some(actor), Some(second), Some(why)) => {
-                let approval = Approval::new(&actor, &second, &why).map_err(|_| broken())?;
+                let approval = Approval::recorded(&actor, &second, &why).map_err(|_| broken())?;
                 Some((Timestamp::from_micros(at), approval))
             }
             _ => return Err(broken()),

@@ -57,7 +57,7 @@ pub async fn read_unproven(
         return Ok(None);
     };
     let broken = |_| StoreError::Corrupt { what: format!("the people who resolved {transfer} are not two") };
-    let approval = Approval::new(&actor, &second, &reason).map_err(broken)?;
+    let approval = Approval::recorded(&actor, &second, &reason).map_err(broken)?;
     Ok(Some((Unproven { answer, approval, evidence }, Timestamp::from_micros(at))))
 }
 

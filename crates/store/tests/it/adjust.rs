@@ -1,11 +1,11 @@
 //! Money that two people move by hand: once, never more than there is, and never without their names.
 
-use domain::adjustment::{Adjustment, Party};
-use domain::ledger::{Difference, Outcome, Refusal, Reply};
+use domain::adjustment::{Adjustment, EngineHas, Party};
+use domain::ledger::{Difference, Movement, OpKey, Operation, Outcome, Reference, Refusal, Reply};
 use domain::{AccountKind, Amount, Approval, UserId};
 use store::db_test;
-use store::ledger::Adjusted;
 use store::ledger::balances::totals;
+use store::ledger::{Adjusted, NewAccount, Opened};
 use store::testing::{NOW, TestDb};
 
 use crate::support::*;
@@ -59,7 +59,10 @@ db_test! {
             (house("fees"), user(1), 1, too_low("fees", -1)),
             (house("external:bsc"), house("custody:bsc"), 1, too_low("external:bsc", -1)),
             // 50 coins are on our addresses: no more can have left them.
-            (house("suspense"), house("custody:bsc"), 51, too_low("custody:bsc", 1)),
+            (house("suspense"), house("custody:bsc"), 51, too_low("suspense", -51)),
+            // Nothing is in suspense, so nothing is paid out of it.
+            (house("suspense"), user(1), 1, too_low("suspense", -1)),
+            (house("suspense"), house("fees"), 1, too_low("suspense", -1)),
         ] {
             assert_eq!(db.adjust(&adjustment(&bank, "k", from, to, units), false, NOW).await.unwrap(), reply);
         }
@@ -71,7 +74,41 @@ db_test! {
         let again = adjustment(&bank, "gift-2", house("external:bsc"), user(1), 1);
         assert_eq!(db.adjust(&again, false, NOW).await.unwrap(), too_low("external:bsc", -1));
         assert_eq!(balance(db, bank.users[0]).await, "1050/0");
+        // What is there is paid out, and no more; what is missing is made good in parts.
+        let put = adjustment(&bank, "put", user(1), house("suspense"), 30);
+        assert_eq!(db.adjust(&put, false, NOW).await.unwrap(), APPLIED);
+        let out = |key: &str, units| adjustment(&bank, key, house("suspense"), user(1), units);
+        assert_eq!(db.adjust(&out("out", 31), false, NOW).await.unwrap(), too_low("suspense", -1));
+        assert_eq!(db.adjust(&out("out", 30), false, NOW).await.unwrap(), APPLIED);
+        let (one, two) = (UserId::new(1).expect("positive"), Approval::new("ann", "bob", "lost").expect("two people"));
+        let loss = Adjustment::of_spot("loss", one, EngineHas::More, bank.usdt, Amount::from_units(20), two);
+        assert_eq!(db.adjust(&loss.expect("an adjustment"), false, NOW).await.unwrap(), APPLIED);
+        let part = adjustment(&bank, "part", user(1), house("suspense"), 5);
+        assert_eq!(db.adjust(&part, false, NOW).await.unwrap(), APPLIED);
+        assert_eq!((system(db, &bank, "suspense").await, system(db, &bank, "clearing:spot").await), (-15, 20));
+        assert_eq!(balance(db, bank.users[0]).await, "1045/0");
         assert_clean(db).await;
+    }
+
+    async fn clearing_that_moves_against_anything_but_suspense_is_named_by_the_audit(db: TestDb) {
+        let bank = Bank::open(db, 1, 50).await;
+        let approved = "ann + bob: case 1";
+        let kind = |kind: &str| NewAccount::system(&kind.parse().expect(kind), bank.usdt).expect("of the house");
+        let opened = db.open(&[kind("clearing:spot"), kind("suspense")], NOW).await.expect("opened");
+        let [Opened::Account(clearing), Opened::Account(suspense)] = opened[..] else { panic!("{opened:?}") };
+        let post = |key: &str, from, to| {
+            let movement = Movement { from, to, asset: bank.usdt, amount: Amount::from_units(1) };
+            let (key, reference) = (OpKey::new(key).expect("a key"), Reference::new(approved).expect("a reference"));
+            Operation::move_available(key, vec![movement], reference).expect("an operation")
+        };
+        db.post(&[post("adjust:spot:1:case", clearing, suspense)], NOW).await.expect("posted");
+        assert_clean(db).await;
+        // Two people are named, and still: whose money is it, and where does it come from?
+        for (key, from, to) in [("adjust:case", suspense, clearing), ("adjust:spot:1:more", clearing, bank.users[0])] {
+            db.post(&[post(key, from, to)], NOW).await.expect("posted");
+            let report = db.audit(|_| ()).await.expect("the audit runs");
+            assert!(report.findings.iter().any(|one| one.check == "adjustments" && one.violation.is_some()), "{key}");
+        }
     }
 
     async fn a_dry_run_changes_nothing(db: TestDb) {

@@ -156,7 +156,7 @@ type Waiting = Vec<(oneshot::Sender<Placed>, Vec<Created>)>;
 
 async fn finish(coordinator: &Coordinator, ends: &Ends, started: Vec<Transfer>, waiting: Waiting) {
     // They are recorded, and the scanner takes them up. The requests are told that they are on their way.
-    let ended = match caught(coordinator.step(started)).await {
+    let ended = match caught(coordinator.step_recorded(started)).await {
         Ok(Ok(ended)) => ended,
         Ok(Err(error)) => {
             coordinator.note_failure(&error, "a batch of transfers is left to the scanner");

@@ -119,6 +119,10 @@ db_test! {
             world.wait(std::time::Duration::from_secs(120));
             transfer::scanner::scan_once(&world.coordinator).await.unwrap();
         }
+        // Only what had left the engine before has left it now.
+        assert_eq!(world.books(1).await, (FUNDS - 1_000, 0, 900), "a stop holds back what was not sent");
+        let states = [world.read(left.id).await.state, world.read(lost.id).await.state];
+        assert_eq!(states, [State::TargetPending, State::SourcePending], "what was sent is settled by asking");
         for id in [left.id, lost.id, later.id] {
             let waits = world.read(id).await;
             assert!(!waits.state.is_terminal(), "{waits:?}");
@@ -129,6 +133,21 @@ db_test! {
         world.recover().await;
         assert_eq!(world.books(1).await, (FUNDS - 400, 0, 400));
         world.assert_whole().await;
+    }
+
+    async fn a_refused_withdrawal_ends_while_its_asset_is_stopped(db: TestDb) {
+        let world = World::open(db, 1).await;
+        world.transfer(world.order(1, ToSpot, 1_000)).await;
+        world.leg.plan(&[Mood::LoseCall]);
+        let lost = world.transfer(world.order(1, ToFunding, 600)).await;
+        // The call was only late: the engine refused it.
+        forge(&world, 1, -900).await;
+        let of = spot::Move { id: lost.id.into(), user: user(1), asset: world.usdt, amount: lost.amount };
+        world.engine.ask(spot::Operation::Withdraw(of)).await.unwrap();
+        assert!(world.db.stop_asset(world.usdt, "ana", "a look", world.clock.now()).await.unwrap());
+        let ended = world.coordinator.step(vec![lost]).await.unwrap().remove(0);
+        assert_eq!((ended.state, ended.error.as_deref()), (State::Failed, Some("INSUFFICIENT_BALANCE")));
+        assert_eq!(world.books(1).await, (FUNDS - 1_000, 0, 100));
     }
 
     async fn a_deposit_whose_answer_is_lost_may_come_back_before_it_is_settled(db: TestDb) {

@@ -14,6 +14,7 @@ mod operator;
 mod pair;
 mod panics;
 mod races;
+mod reconcile;
 mod step;
 mod storm;
 mod support;

@@ -2,10 +2,14 @@
 
 use std::time::Duration;
 
+use domain::adjustment::{Adjustment, EngineHas};
+use domain::ledger::{Outcome, Reply};
 use domain::transfer::{Direction::*, State, Transfer};
-use domain::{Approval, Clock};
+use domain::{Amount, Approval, Clock};
 use store::db_test;
+use store::ledger::Adjusted;
 use transfer::audit::Options;
+use transfer::invariant::check_and_stop;
 use transfer::operator::{Author, OperatorError, Wanted};
 
 use crate::support::*;
@@ -39,6 +43,14 @@ async fn system(world: &World) -> (i128, i128) {
     (of("suspense"), of("clearing:spot"))
 }
 
+/// Two people accept how the engine differs.
+async fn accept(world: &World, number: i64, engine_has: EngineHas, amount: i64) {
+    let (key, amount) = (format!("case-{number}"), Amount::from_units(amount));
+    let wanted = Adjustment::of_spot(&key, user(number), engine_has, world.usdt, amount, two()).unwrap();
+    let adjusted = world.db.adjust(&wanted, false, world.clock.now()).await.unwrap();
+    assert_eq!(adjusted, Adjusted::Decided(Reply::First(Outcome::Applied)));
+}
+
 async fn assert_clean(world: &World) {
     let report = world.db.audit(|_| {}).await.unwrap();
     assert!(report.clean(), "{:?}", report.findings);
@@ -51,27 +63,23 @@ async fn assert_clean(world: &World) {
 
 db_test! {
     async fn what_no_record_can_prove_has_an_exit_by_two_people(db: TestDb) {
-        // For each way, each truth at the engine and each word of the people: what it leaves in suspense, what the user
-        // has in funding, and how the transfer ends.
+        // For each way, each truth at the engine and each word of the people: what the user has in funding then, how the
+        // transfer ends, and how much more the engine has than the books say, if the word was wrong.
         let cases = [
-            (ToSpot, true, Wanted::Committed, 100, 8_900, State::Committed),
-            (ToSpot, false, Wanted::Committed, 100, 8_900, State::Committed),
-            (ToSpot, true, Wanted::RolledBack, 0, 9_000, State::RolledBack),
-            (ToSpot, false, Wanted::RolledBack, 0, 9_000, State::RolledBack),
-            (ToFunding, true, Wanted::Committed, -100, 9_100, State::Committed),
-            (ToFunding, false, Wanted::Committed, -100, 9_100, State::Committed),
-            (ToFunding, true, Wanted::RolledBack, 0, 9_000, State::Failed),
-            (ToFunding, false, Wanted::RolledBack, 0, 9_000, State::Failed),
+            (ToSpot, true, Wanted::Committed, 8_900, State::Committed, 0),
+            (ToSpot, false, Wanted::Committed, 8_900, State::Committed, -100),
+            (ToSpot, true, Wanted::RolledBack, 9_000, State::RolledBack, 100),
+            (ToSpot, false, Wanted::RolledBack, 9_000, State::RolledBack, 0),
+            (ToFunding, true, Wanted::Committed, 9_100, State::Committed, 0),
+            (ToFunding, false, Wanted::Committed, 9_100, State::Committed, 100),
+            (ToFunding, true, Wanted::RolledBack, 9_000, State::Failed, -100),
+            (ToFunding, false, Wanted::RolledBack, 9_000, State::Failed, 0),
         ];
         let world = World::open(db, 9).await;
-        let mut stuck = Vec::new();
-        for (user, (direction, done, ..)) in (1..).zip(&cases) {
+        for (user, (direction, done, wanted, available, end, more)) in (1..).zip(&cases) {
             world.transfer(world.order(user, ToSpot, 1_000)).await;
-            stuck.push(forgotten(&world, user, *direction, *done).await);
-        }
-        forget(&world, 9).await;
-        let mut in_suspense = 0;
-        for (user, ((direction, done, wanted, suspense, available, end), stuck)) in (1..).zip(cases.iter().zip(stuck)) {
+            let stuck = forgotten(&world, user, *direction, *done).await;
+            forget(&world, 9).await;
             let case = format!("{direction:?} done {done} {wanted:?}");
             let again = world.coordinator.retry(stuck.id, &author()).await.unwrap();
             assert_eq!(again.error.as_deref(), Some("OPERATION_EXPIRED"), "{case}");
@@ -79,19 +87,41 @@ db_test! {
                 let error = world.coordinator.resolve(stuck.id, wanted, &author()).await.unwrap_err();
                 assert!(matches!(error, OperatorError::NotProven(_)), "{case}: {error:?}");
             }
-            let clearing = system(&world).await.1;
+            let (suspense, clearing) = system(&world).await;
             let ended = world.coordinator.resolve_without_proof(stuck.id, *wanted, &two(), "log of 1 May").await;
             let ended = ended.unwrap_or_else(|error| panic!("{case}: {error:?}"));
             assert_eq!(ended.state, *end, "{case}");
-            // The user's side is as the people said; clearing:spot has only what is proven; the rest is in suspense.
             let (funding, frozen, _) = world.books(user).await;
             assert_eq!((funding, frozen), (*available, 0), "{case}");
-            in_suspense += suspense;
-            assert_eq!(system(&world).await, (in_suspense, clearing), "{case}");
+            // The books are as they would be if the engine had said it.
+            let moved = match (*end, direction) {
+                (State::Committed, ToSpot) => 100,
+                (State::Committed, ToFunding) => -100,
+                _ => 0,
+            };
+            assert_eq!(system(&world).await, (suspense, clearing + moved), "{case}");
             let rows = store::transfer::history(&mut world.db.read().await.unwrap(), stuck.id).await.unwrap();
             let last = &rows.last().unwrap().reason;
             assert!(last.starts_with("resolved without proof as"), "{case}: {last}");
-            assert!(last.ends_with("by ana + bo: ticket 4711; evidence: log of 1 May"), "{case}: {last}");
+            // Nothing is left open. A wrong word is found at once, and held until two people settle the difference.
+            let breaches = check_and_stop(&world.coordinator).await.unwrap();
+            if *more == 0 {
+                assert_eq!(breaches, [], "{case}");
+            } else {
+                let books = clearing + moved;
+                let has = books + i128::from(*more);
+                let problem = format!("the engine has {has} ledger units, the transfers allow {books} to {books}");
+                assert_eq!(breaches.iter().map(|one| &one.problem).collect::<Vec<_>>(), [&problem], "{case}");
+                let options = Options { trading: false, remembered_since: world.clock.now() };
+                let found = transfer::audit::audit(&world.db, &*world.leg, &options, |_| {}).await.unwrap();
+                assert!(found.iter().any(|one| one.violation.is_some()), "{case}");
+                let engine_has = if *more > 0 { EngineHas::More } else { EngineHas::Less };
+                accept(&world, user, engine_has, 100).await;
+                assert_eq!(system(&world).await, (suspense - i128::from(*more), clearing + moved + i128::from(*more)));
+                assert_eq!(check_and_stop(&world.coordinator).await.unwrap(), [], "{case}");
+                assert!(world.db.resume_asset(world.usdt, &two(), world.clock.now()).await.unwrap(), "{case}");
+            }
+            world.wait(Duration::from_secs(1));
             assert_clean(&world).await;
             let error =
                 world.coordinator.resolve_without_proof(stuck.id, *wanted, &two(), "again").await.unwrap_err();
@@ -129,6 +159,29 @@ db_test! {
         assert_eq!(world.read(stuck.id).await, before);
         assert_eq!(system(&world).await.0, 0);
         assert_clean(&world).await;
+    }
+
+    async fn by_nobodys_word_comes_back_what_is_stopped_or_was_never_given(db: TestDb) {
+        let world = World::open(db, 3).await;
+        world.transfer(world.order(1, ToSpot, 1_000)).await;
+        let stuck = forgotten(&world, 1, ToFunding, true).await;
+        let other = forgotten(&world, 1, ToFunding, false).await;
+        forget(&world, 2).await;
+        assert!(world.db.stop_asset(world.usdt, "ana", "a look", world.clock.now()).await.unwrap());
+        let before = world.read(stuck.id).await;
+        let ended = world.coordinator.resolve_without_proof(stuck.id, Wanted::Committed, &two(), "x").await;
+        assert!(matches!(ended, Err(OperatorError::Stopped(id)) if id == stuck.id), "{ended:?}");
+        assert_eq!(world.read(stuck.id).await, before);
+        assert_eq!(world.books(1).await.0, 9_000, "nothing came back");
+        // That the money stayed where it was brings nothing back, and may be said.
+        let ended = world.coordinator.resolve_without_proof(other.id, Wanted::RolledBack, &two(), "x").await.unwrap();
+        assert_eq!(ended.state, State::Failed);
+        assert!(world.db.resume_asset(world.usdt, &two(), world.clock.now()).await.unwrap());
+        // No more than was given, whoever says it: here all of it but 50 was taken out of the books.
+        accept(&world, 1, EngineHas::Less, 980).await;
+        let ended = world.coordinator.resolve_without_proof(stuck.id, Wanted::Committed, &two(), "x").await;
+        assert!(matches!(ended, Err(OperatorError::Stopped(_))), "{ended:?}");
+        assert_eq!((system(&world).await, world.books(1).await.0), ((980, 50), 9_000));
     }
 
     async fn a_retry_does_not_wait_for_its_time(db: TestDb) {

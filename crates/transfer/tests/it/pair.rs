@@ -152,6 +152,26 @@ db_test! {
         world.assert_whole().await;
     }
 
+    async fn a_gate_that_opens_late_opens_after_the_first_check(db: TestDb) {
+        let world = World::open(db, 1).await;
+        let keeper = keeper(&world).await;
+        world.transfer(world.order(1, ToSpot, 1_000)).await;
+        keeper.turn().await.unwrap();
+        db.by_hand("UPDATE spot_pair SET heard = heard + 9, told = told + 9").await.unwrap();
+        assert!(matches!(keeper.turn().await, Err(PairError::EngineBehind(_))));
+        // While the gate is closed the engine gets more than it was given. Its operation is known, so the pair is proven.
+        let id = domain::id::first_at(world.clock.now()) + (9 << 12);
+        let (of, amount) = (spot::OpId::new(id).unwrap(), domain::Amount::from_units(500));
+        let of = spot::Move { id: of, user: user(1), asset: world.usdt, amount };
+        world.engine.ask(spot::Operation::Deposit(of)).await.unwrap();
+        db.by_hand(&format!("INSERT INTO spot_pair_accepted (id, problem, at) VALUES ({id}, 'test', 1)")).await.unwrap();
+        db.by_hand("UPDATE spot_pair SET heard = heard - 9, told = told - 9").await.unwrap();
+        keeper.turn().await.unwrap();
+        let back = world.coordinator.create(&[world.order(1, ToFunding, 1_000)], Begin::Now).await.unwrap().remove(0);
+        assert_eq!(back, transfer::Created::Rejected(domain::transfer::Rejection::TransferStopped));
+        assert_eq!(world.books(1).await, (9_000, 0, 1_500));
+    }
+
     async fn another_engine_and_another_database_are_refused(db: TestDb) {
         let world = World::open(db, 1).await;
         let keeper = keeper(&world).await;

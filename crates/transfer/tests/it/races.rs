@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use domain::ledger::{Movement, OpKey, Operation, Reference};
 use domain::transfer::{Direction::*, Rejection, State, Transfer};
-use domain::{AccountKind, Amount, AssetId};
+use domain::{AccountKind, Amount, AssetId, Clock};
+use store::faults::{Faults, Point, Strike};
 use store::ledger::{NewAccount, Opened};
 use store::testing::races::{Shell, meet};
 use store::testing::{NOW, TestDb, on};
@@ -301,6 +302,109 @@ fn postgres_transfers_lock_accounts_and_days_in_one_order() {
         assert_eq!(accepted(&created).len(), 2);
         world.recover().await;
         world.assert_whole().await;
+    });
+}
+
+/// What comes back is held against what was given. A deposit that is settled meanwhile was given all the time.
+#[test]
+fn postgres_a_deposit_that_is_settled_meanwhile_stops_nothing() {
+    on_postgres(async |db| {
+        let world = World::open(db, 1).await;
+        for at in 0.. {
+            // The engine has the 100, and the books do not know yet.
+            world.leg.plan(&[Mood::LoseAnswer]);
+            let there = world.transfer(world.order(1, ToSpot, 100)).await;
+            assert_eq!(there.state, State::TargetPending);
+            let back = world.coordinator.create(&[world.order(1, ToFunding, 100)], Begin::Now).await.unwrap();
+            let back = accepted(&back).remove(0);
+            // A server that has credited nothing yet reads the balance.
+            let step = async |db, node, transfer| server(&world, db, node, settings()).step(vec![transfer]).await;
+            let first = async |db| step(db, 11, back.clone()).await.unwrap().remove(0);
+            let met = meet(db, at, first, async |db| step(db, 12, there.clone()).await.unwrap().remove(0)).await;
+            assert_eq!(
+                (met.first.state, met.second.state),
+                (State::Committed, State::Committed),
+                "point {at}: {met:?}"
+            );
+            let stops = store::transfer::read_stops(&mut db.read().await.unwrap(), 1).await.unwrap();
+            assert_eq!(stops, [], "point {at}");
+            if !met.reached {
+                break;
+            }
+        }
+        world.assert_whole().await;
+    });
+}
+
+/// Stops the writer before its first commit.
+#[derive(Debug, Default)]
+struct BeforeCommit {
+    passed: std::sync::atomic::AtomicBool,
+    reached: tokio::sync::Notify,
+    go: Arc<tokio::sync::Notify>,
+}
+
+impl Faults for BeforeCommit {
+    fn strike(&self, point: Point) -> Strike {
+        if point != Point::BeforeCommit || self.passed.swap(true, std::sync::atomic::Ordering::SeqCst) {
+            return Box::pin(std::future::ready(Ok(())));
+        }
+        self.reached.notify_one();
+        let go = Arc::clone(&self.go);
+        Box::pin(async move {
+            go.notified().await;
+            Ok(())
+        })
+    }
+}
+
+/// Money that no transfer brought to the engine.
+async fn forge(world: &World, number: i64, amount: i64) {
+    let id = spot::OpId::new(domain::id::first_at(world.clock.now()) + (9 << 12) + number).unwrap();
+    let of = spot::Move { id, user: user(number), asset: world.usdt, amount: Amount::from_units(amount) };
+    let answer = world.engine.ask(spot::Operation::Deposit(of)).await.unwrap();
+    assert_eq!(answer, spot::Answer::First(spot::Decision::Applied));
+}
+
+#[test]
+fn postgres_two_rounds_at_once_do_not_bring_back_the_same_money() {
+    on_postgres(async |db| {
+        let world = World::open(db, 3).await;
+        world.transfer(world.order(1, ToSpot, 110)).await;
+        // The engine has more than it was given, and no check has run yet.
+        forge(&world, 2, 80).await;
+        forge(&world, 3, 80).await;
+        let stop = Arc::new(BeforeCommit::default());
+        let there = Arc::new(server(&world, db.db.with_faults(stop.clone()), 11, settings()));
+        stop.passed.store(true, std::sync::atomic::Ordering::SeqCst);
+        // It has read the balance: 100 are left.
+        let back = there.create(&[world.order(1, ToFunding, 10)], Begin::Now).await.unwrap();
+        assert_eq!(there.step(accepted(&back)).await.unwrap()[0].state, State::Committed);
+        let create = async |number| {
+            accepted(&world.coordinator.create(&[world.order(number, ToFunding, 80)], Begin::Now).await.unwrap())
+        };
+        let (one, two) = (create(2).await, create(3).await);
+        stop.passed.store(false, std::sync::atomic::Ordering::SeqCst);
+        let step = |batch| {
+            let there = Arc::clone(&there);
+            tokio::spawn(async move { there.step(batch).await.unwrap().remove(0) })
+        };
+        let first = step(one);
+        stop.reached.notified().await;
+        // The first stands before its commit. The second comes as far as it can: to its end, or to where it waits.
+        let mut second = step(two);
+        let early = tokio::time::timeout(Duration::from_millis(500), &mut second).await;
+        stop.go.notify_one();
+        let first = first.await.unwrap();
+        let second = match early {
+            Ok(ended) => ended.unwrap(),
+            Err(_) => second.await.unwrap(),
+        };
+        assert_eq!((first.state, second.state), (State::Committed, State::TargetPending), "{second:?}");
+        assert_eq!(second.error.as_deref(), Some("TRANSFER_STOPPED"));
+        let totals = store::ledger::balances::totals(&mut db.read().await.unwrap()).await.unwrap();
+        assert_eq!(totals[&world.usdt].system["clearing:spot"], 20, "never below what was given");
+        assert_eq!((world.books(2).await.0, world.books(3).await.0), (FUNDS + 80, FUNDS));
     });
 }
 
