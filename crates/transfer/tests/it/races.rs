@@ -309,12 +309,15 @@ fn postgres_transfers_lock_accounts_and_days_in_one_order() {
 #[test]
 fn postgres_a_deposit_that_is_settled_meanwhile_stops_nothing() {
     on_postgres(async |db| {
-        let world = World::open(db, 1).await;
+        let world = World::open(db, 2).await;
         for at in 0.. {
-            // The engine has the 100, and the books do not know yet.
+            // The engine has the 100 of user 2, and the books do not know yet. User 1 buys them there, and wants them back:
+            // the two transfers have no row in common.
             world.leg.plan(&[Mood::LoseAnswer]);
-            let there = world.transfer(world.order(1, ToSpot, 100)).await;
+            let there = world.transfer(world.order(2, ToSpot, 100)).await;
             assert_eq!(there.state, State::TargetPending);
+            forge(&world, 2, -100).await;
+            forge(&world, 1, 100).await;
             let back = world.coordinator.create(&[world.order(1, ToFunding, 100)], Begin::Now).await.unwrap();
             let back = accepted(&back).remove(0);
             // A server that has credited nothing yet reads the balance.
@@ -328,11 +331,13 @@ fn postgres_a_deposit_that_is_settled_meanwhile_stops_nothing() {
             );
             let stops = store::transfer::read_stops(&mut db.read().await.unwrap(), 1).await.unwrap();
             assert_eq!(stops, [], "point {at}");
+            let books = (world.books(1).await, world.books(2).await);
+            let moved = 100 * (at + 1);
+            assert_eq!(books, ((FUNDS + moved, 0, 0), (FUNDS - moved, 0, 0)), "point {at}");
             if !met.reached {
                 break;
             }
         }
-        world.assert_whole().await;
     });
 }
 
@@ -358,11 +363,14 @@ impl Faults for BeforeCommit {
     }
 }
 
-/// Money that no transfer brought to the engine.
+/// Money that no transfer brought to the engine, or took from it.
 async fn forge(world: &World, number: i64, amount: i64) {
-    let id = spot::OpId::new(domain::id::first_at(world.clock.now()) + (9 << 12) + number).unwrap();
-    let of = spot::Move { id, user: user(number), asset: world.usdt, amount: Amount::from_units(amount) };
-    let answer = world.engine.ask(spot::Operation::Deposit(of)).await.unwrap();
+    static NEXT: std::sync::atomic::AtomicI64 = std::sync::atomic::AtomicI64::new(1);
+    let next = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    let id = spot::OpId::new(domain::id::first_at(world.clock.now()) + (9 << 12) + next).unwrap();
+    let of = spot::Move { id, user: user(number), asset: world.usdt, amount: Amount::from_units(amount.abs()) };
+    let operation = if amount > 0 { spot::Operation::Deposit(of) } else { spot::Operation::Withdraw(of) };
+    let answer = world.engine.ask(operation).await.unwrap();
     assert_eq!(answer, spot::Answer::First(spot::Decision::Applied));
 }
 
