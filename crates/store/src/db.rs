@@ -25,6 +25,7 @@ use crate::error::StoreError;
 use crate::faults::{Faults, Point};
 #[cfg(feature = "lab")]
 use crate::sql::Sql;
+use crate::utxo::watch::Watch;
 
 pub use pools::PoolUse;
 pub use url::{NamedFile, describe_url, files_of_url, percent_encoded, resolve_url, sqlite_url};
@@ -79,6 +80,8 @@ pub struct Db {
     faults: Option<Arc<dyn Faults>>,
     /// The assets of the system accounts that were met. They never change, and the accounts are always active.
     system: Arc<RwLock<HashMap<AccountId, AssetId>>>,
+    /// What is known of the Bitcoin wallets without a question.
+    watch: Watch,
 }
 
 #[derive(Clone, Debug)]
@@ -105,12 +108,16 @@ impl Db {
             Engine::Sqlite => connect_sqlite(url, options).await?,
         };
         let jitter = Arc::new(AtomicU64::new(options.jitter_seed));
-        Ok(Self { pools, jitter, faults: None, system: Arc::default() })
+        Ok(Self { pools, jitter, faults: None, system: Arc::default(), watch: Watch::default() })
     }
 
     /// The same database, for a simulation that makes it fail.
     pub fn with_faults(&self, faults: Arc<dyn Faults>) -> Self {
         Self { faults: Some(faults), ..self.clone() }
+    }
+
+    pub(crate) const fn watch(&self) -> &Watch {
+        &self.watch
     }
 
     pub const fn engine(&self) -> Engine {

@@ -187,11 +187,12 @@ pub async fn prepare_every_statement(db: &TestDb) -> Result<usize, String> {
         crate::utxo::coins::STATEMENTS,
         crate::utxo::events::STATEMENTS,
         crate::utxo::followed::STATEMENTS,
-        crate::utxo::load::STATEMENTS,
         crate::utxo::history::STATEMENTS,
         crate::utxo::lease::STATEMENTS,
+        crate::utxo::open::STATEMENTS,
         crate::utxo::prune::STATEMENTS,
         crate::utxo::wallet::STATEMENTS,
+        crate::utxo::watch::STATEMENTS,
         #[cfg(feature = "lab")]
         crate::yardstick::STATEMENTS,
         STATEMENTS,

@@ -22,7 +22,7 @@ use store::Db;
 use store::utxo::{Hash, NewTx, UtxoError, UtxoRefusal, WalletId};
 use tx::{BlockRef, TxHash};
 
-use super::read::{BadBytes, block_hash_of, block_of_bytes, hash_of_block, tx_hash_of, tx_of_bytes};
+use super::read::{BadBytes, block_hash_of, block_of_bytes, hash_of_block, hash_of_tx, tx_hash_of, tx_of_bytes};
 
 #[derive(Debug, thiserror::Error)]
 pub enum FollowError {
@@ -71,8 +71,8 @@ pub struct Restored {
 }
 
 pub struct Follow<'a> {
-    db: &'a Db,
-    chain: &'a BitcoinChain,
+    pub(super) db: &'a Db,
+    pub(super) chain: &'a BitcoinChain,
     /// The first block of interest, when the store has none yet, or an import cannot be believed.
     birthday: u32,
     /// The waiting transactions that the store was shown when it had all blocks of the node, and that need not be shown
@@ -92,6 +92,9 @@ pub struct Behind {
     pub store: u32,
     pub nodes: u64,
 }
+
+/// With so many blocks before it a follower has the store keep in memory what is watched.
+const WATCH_FROM: u64 = 32;
 
 /// So many waiting transactions are shown in one database transaction, which is over soon.
 const SEEN_AT_ONCE: usize = 500;
@@ -137,7 +140,8 @@ impl<'a> Follow<'a> {
             Some((height, hash)) => match self.common_ancestor(block_ref(height, hash)).await? {
                 CommonAncestor::At(block) if block.height < u64::from(height) => {
                     let common = height_of(block)?;
-                    self.db.disconnect_blocks(common, at).await?;
+                    let stale = self.stale_parents(common).await?;
+                    self.db.disconnect_blocks(common, &stale, at).await?;
                     return Ok(Step::Back(common));
                 }
                 CommonAncestor::At(_) => height.saturating_add(1),
@@ -159,6 +163,9 @@ impl<'a> Follow<'a> {
             Err(ChainError::BlockMissing { .. }) => return Ok(Step::Idle),
             headers => headers?,
         };
+        if tip.height.saturating_sub(u64::from(next)) >= WATCH_FROM {
+            self.db.watch_in_memory();
+        }
         let mut reached = None;
         for header in headers {
             match self.connect(header.at(), at).await? {
@@ -227,15 +234,20 @@ impl<'a> Follow<'a> {
         if rescanned.is_some() {
             self.seen.clear();
         }
-        let new: Vec<TxHash> = waiting.iter().filter(|hash| !self.seen.contains(*hash)).copied().collect();
+        let all: HashSet<Hash> = waiting.iter().copied().map(hash_of_tx).collect();
+        // One that lost its inputs to another and is there all the same has to be looked at again.
+        let beaten: HashSet<Hash> = self.db.contested().await?.into_iter().collect();
+        let is_new = |hash: &&TxHash| !self.seen.contains(*hash) || beaten.contains(&hash_of_tx(**hash));
+        let new: Vec<TxHash> = waiting.iter().filter(is_new).copied().collect();
         let mut gone: HashSet<TxHash> = HashSet::new();
         for some in new.chunks(SEEN_AT_ONCE) {
             let bytes = self.chain.waiting(some).await?;
             gone.extend(some.iter().zip(&bytes).filter(|(_, raw)| raw.is_none()).map(|(hash, _)| *hash));
-            self.show(bytes.into_iter().flatten(), at).await?;
+            self.show(bytes.into_iter().flatten(), &all, at).await?;
         }
         let (shown, missed) = (new.len() - gone.len(), head.height);
         let waiting: HashSet<TxHash> = waiting.into_iter().filter(|hash| !gone.contains(hash)).collect();
+        self.show_parents(&waiting, &all, at).await?;
         // A store that lacks blocks of the node may not see yet that a transaction concerns it: it is shown again.
         if level {
             self.seen.clone_from(&waiting);
@@ -251,16 +263,21 @@ impl<'a> Follow<'a> {
 
     /// Transactions whose bytes cannot be read, or that no chain could hold, are passed over: a node that makes one up
     /// must not hide the others by it.
-    async fn show(&self, bytes: impl Iterator<Item = Vec<u8>>, at: Timestamp) -> Result<(), FollowError> {
+    pub(super) async fn show(
+        &self,
+        bytes: impl Iterator<Item = Vec<u8>>,
+        waiting: &HashSet<Hash>,
+        at: Timestamp,
+    ) -> Result<(), FollowError> {
         let transactions: Vec<NewTx> =
             bytes.filter_map(|raw| tx_of_bytes(&raw).ok()).filter(|one| !one.coinbase).collect();
         let transactions = parents_first(transactions);
-        match self.db.see_transactions(&transactions, at).await {
+        match self.db.see_mempool(&transactions, waiting, at).await {
             Err(UtxoError::Refused(UtxoRefusal::BadTransaction(_))) => {}
             seen => return Ok(seen.map(|_| ())?),
         }
         for one in transactions {
-            match self.db.see_transactions(&[one], at).await {
+            match self.db.see_mempool(&[one], waiting, at).await {
                 Ok(_) | Err(UtxoError::Refused(UtxoRefusal::BadTransaction(_))) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -391,7 +408,7 @@ impl<'a> Follow<'a> {
     }
 }
 
-fn block_ref(height: u32, hash: Hash) -> BlockRef {
+pub(super) fn block_ref(height: u32, hash: Hash) -> BlockRef {
     BlockRef { height: u64::from(height), hash: block_hash_of(hash) }
 }
 

@@ -15,10 +15,11 @@
 //! | `bump` | replacing a transaction that waits (RBF), or pushing it by a child (CPFP) |
 //! | `read` | bytes and blocks as the store takes them |
 //! | `follow` | the store kept in step with the chain and the mempool; a backup brought up to date |
+//! | `parents` | the store shown the strangers' transactions that unconfirmed ones of ours depend on |
 //! | `import` | wallets of other programs, taken over with their whole history |
 //! | `check` | the rows held against the transactions' bytes |
 //!
-//! All but the last three are pure: no I/O, no clock, no randomness.
+//! All but the last four are pure: no I/O, no clock, no randomness.
 //!
 //! Making a transaction takes two steps, because coins are leased in between. [`chooser`] goes into
 //! `Db::select_and_lease`; of the coins that come back, [`plan`] makes the transaction, by the same arithmetic.
@@ -33,6 +34,7 @@ mod bump;
 mod check;
 mod follow;
 pub mod import;
+mod parents;
 mod read;
 mod search;
 mod select;

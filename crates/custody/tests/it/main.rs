@@ -17,6 +17,7 @@ mod devnet;
 mod follow;
 mod journey;
 mod node;
+mod parents;
 mod pay;
 mod random;
 mod read;

@@ -39,7 +39,8 @@ pub struct Node {
     /// Coins of the purse, spent from its end.
     pub purse: Vec<Input>,
     forks: u32,
-    _folder: TempDir,
+    folder: TempDir,
+    port: u16,
 }
 
 impl Drop for Node {
@@ -92,17 +93,7 @@ impl Node {
         let binary = std::env::var("BURSAR_TEST_BITCOIND").expect("BURSAR_TEST_BITCOIND is the path of bitcoind");
         let folder = tempfile::tempdir().expect("a temporary folder");
         let address = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port");
-        let process = Command::new(binary)
-            .arg("-regtest")
-            .arg(format!("-datadir={}", folder.path().display()))
-            .args(["-server=1", "-listen=0", "-connect=0", "-dnsseed=0", "-printtoconsole=0", "-persistmempool=0"])
-            .args(["-rpcbind=127.0.0.1", "-rpcallowip=127.0.0.1", &format!("-rpcport={}", address.port())])
-            .args(["-rpcuser=bursar", "-rpcpassword=public"])
-            .args(options)
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("bitcoind starts");
+        let process = spawn(&binary, folder.path(), address.port(), options);
         let endpoint = EndpointSettings {
             name: format!("bitcoind-{}", address.port()),
             url: format!("http://{address}"),
@@ -111,14 +102,28 @@ impl Node {
             per_second: 0,
         };
         let pool = pool(&endpoint);
-        let node = Self { endpoint, pool, process, purse: Vec::new(), forks: 0, _folder: folder };
+        let node = Self { endpoint, pool, process, purse: Vec::new(), forks: 0, folder, port: address.port() };
+        node.answers().await;
+        node
+    }
+
+    async fn answers(&self) {
         for _ in 0..300 {
-            if node.try_call::<Value>("getblockchaininfo", json!([])).await.is_ok() {
-                return node;
+            if self.try_call::<Value>("getblockchaininfo", json!([])).await.is_ok() {
+                return;
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
         panic!("bitcoind does not answer");
+    }
+
+    /// It forgets what waits.
+    pub async fn restart(&mut self) {
+        let _done: Value = self.call("stop", json!([])).await;
+        self.process.wait().expect("it stops");
+        let binary = std::env::var("BURSAR_TEST_BITCOIND").expect("it was started with it");
+        self.process = spawn(&binary, self.folder.path(), self.port, &[]);
+        self.answers().await;
     }
 
     pub fn client(&self) -> BitcoinChain {
@@ -281,6 +286,33 @@ impl Node {
         let rest = (Key::numbered(MINER).taproot(REGTEST), coin.amount_sat - paid - fee);
         self.foreign(std::slice::from_ref(coin), &[payments, &[rest]].concat())
     }
+}
+
+fn spawn(binary: &str, folder: &std::path::Path, port: u16, options: &[&str]) -> Child {
+    Command::new(binary)
+        .arg("-regtest")
+        .arg(format!("-datadir={}", folder.display()))
+        .args(["-server=1", "-listen=0", "-connect=0", "-dnsseed=0", "-printtoconsole=0", "-persistmempool=0"])
+        .args(["-rpcbind=127.0.0.1", "-rpcallowip=127.0.0.1", &format!("-rpcport={port}")])
+        .args(["-rpcuser=bursar", "-rpcpassword=public"])
+        .args(options)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("bitcoind starts")
+}
+
+/// The purse's own address.
+pub fn purse() -> Address {
+    Key::numbered(PURSE).bitcoin(REGTEST)
+}
+
+/// An output of a transaction that pays the purse.
+pub fn coin_of(raw: &[u8], index: u32) -> Input {
+    let transaction: Transaction = deserialize(raw).unwrap();
+    let hash = custody::bitcoin::tx_of(&transaction).unwrap().hash;
+    let amount = i64::try_from(transaction.output[index as usize].value.to_sat()).unwrap();
+    input_of_purse(&Unspent { hash, index, amount, height: 0, coinbase: false })
 }
 
 fn input_of_purse(one: &Unspent) -> Input {

@@ -4,14 +4,21 @@
 //! | module | holds |
 //! |---|---|
 //! | `types` | transactions, blocks, outputs, statuses |
+//! | `graph` | the transactions around an event, as they are stored and as they are to become |
+//! | `decide` | the events, and what each of them does |
 //! | `refusal` | why nothing was changed |
+//!
+//! **An output has at most one valid spender, and only valid transactions spend.** A transaction is *valid* while it is
+//! pending or published.
 
+mod decide;
+#[cfg(test)]
+mod decide_tests;
+mod graph;
 mod refusal;
 mod types;
 
+pub use decide::{MOST_GENERATIONS, Word, check_sense};
+pub use graph::{AGE_OF_NEW, Delta, Graph, Ours, Row, Spent, State, Told, TxEntry, UNCONFIRMED};
 pub use refusal::UtxoRefusal;
 pub use types::*;
-
-/// How long a line of transactions, each spending the one before, is followed. Nodes relay lines of 25, so a line of
-/// this many is a fault of the source that we read.
-pub const MOST_GENERATIONS: usize = 5_000;

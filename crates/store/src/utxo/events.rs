@@ -1,20 +1,21 @@
-//! What can happen to a wallet's transactions. Each is one transaction of the database; the same event again changes
-//! nothing.
+//! What can happen to a wallet's transactions. Each is one transaction of the database: what the event can touch is
+//! loaded, then decided in `domain::utxo`, then written. The same event again changes nothing.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use domain::Timestamp;
+use domain::utxo::{Graph, Word, check_sense};
 
-use super::decide::{UNCONFIRMED, Word, check_sense};
-use super::graph::{Graph, State};
+use super::around::{Reach, Shown};
 use super::lease::check_leases;
-use super::load::{self, bytes, hash, number};
+use super::load::{Around, bytes, hash, number};
 use super::types::{
     Block, Changes, FINAL_DEPTH, Hash, Imported, LockId, NewTx, OutPoint, Status, UtxoError, UtxoRefusal, WalletId,
     WalletStatus,
 };
 use super::wallet::mark_all_unread;
-use super::write::Written;
+use super::watch::Watch;
+use super::write::{Writer, Written};
 use crate::db::{Db, Tx};
 use crate::dialect::LOCK_UTXOS;
 use crate::error::StoreError;
@@ -120,12 +121,14 @@ impl Db {
     /// pay us, spend an output of ours, or spend an outpoint that an unconfirmed transaction of ours spends.
     pub async fn connect_block(&self, block: &Block, txs: &[NewTx], at: Timestamp) -> Result<Changes, UtxoError> {
         txs.iter().try_for_each(check_sense)?;
-        Ok(transact!(self, tx => refused(connect(tx, block, txs, at).await))??)
+        Ok(transact!(self, tx => refused(connect(tx, self.watch(), block, txs, at).await))??)
     }
 
-    /// All blocks above a height leave the best chain.
-    pub async fn disconnect_blocks(&self, down_to: u32, at: Timestamp) -> Result<Changes, UtxoError> {
-        Ok(transact!(self, tx => refused(disconnect(tx, down_to, at).await))??)
+    /// All blocks above a height leave the best chain. `stale` are their transactions, in the order of the blocks, as
+    /// far as a node still has them: those that unconfirmed transactions of ours depend on are kept.
+    pub async fn disconnect_blocks(&self, down_to: u32, stale: &[NewTx], at: Timestamp) -> Result<Changes, UtxoError> {
+        stale.iter().try_for_each(check_sense)?;
+        Ok(transact!(self, tx => refused(disconnect(tx, down_to, stale, at).await))??)
     }
 
     /// Removes blocks that an import has brought and the nodes do not have. Which blocks have their transactions is
@@ -138,13 +141,25 @@ impl Db {
     pub async fn import_transactions(&self, imported: &[Imported], at: Timestamp) -> Result<Changes, UtxoError> {
         let txs: Vec<NewTx> = imported.iter().map(|one| one.tx.clone()).collect();
         txs.iter().try_for_each(check_sense)?;
-        Ok(transact!(self, tx => refused(import(tx, imported, &txs, Word::Claimed, at).await))??)
+        Ok(transact!(self, tx => refused(import(tx, self.watch(), imported, &txs, Word::Claimed, at).await))??)
     }
 
     /// The mempool shows these.
     pub async fn see_transactions(&self, txs: &[NewTx], at: Timestamp) -> Result<Changes, UtxoError> {
         txs.iter().try_for_each(check_sense)?;
-        Ok(transact!(self, tx => refused(see(tx, txs, at).await))??)
+        Ok(transact!(self, tx => refused(see(tx, self.watch(), txs, None, at).await))??)
+    }
+
+    /// The same, and these are all that wait there: what is not among them gives way to a transaction that conflicts
+    /// with it and is there again. `at` is when the mempool began to be read.
+    pub async fn see_mempool(
+        &self,
+        txs: &[NewTx],
+        waiting: &HashSet<Hash>,
+        at: Timestamp,
+    ) -> Result<Changes, UtxoError> {
+        txs.iter().try_for_each(check_sense)?;
+        Ok(transact!(self, tx => refused(see(tx, self.watch(), txs, Some(waiting), at).await))??)
     }
 
     /// A transaction that was made here and will be broadcast. It is stored before it is sent (law 3).
@@ -200,7 +215,13 @@ pub(super) async fn read_tip(tx: &mut Tx) -> Result<Option<(u32, Hash)>, StoreEr
     row.map(|(height, bytes)| Ok((number(height)?, hash(&bytes)?))).transpose()
 }
 
-async fn connect(tx: &mut Tx, block: &Block, txs: &[NewTx], at: Timestamp) -> Result<Changes, UtxoError> {
+async fn connect(
+    tx: &mut Tx,
+    watch: &Watch,
+    block: &Block,
+    txs: &[NewTx],
+    at: Timestamp,
+) -> Result<Changes, UtxoError> {
     lock(tx).await?;
     let there = fetch_all!(tx, READ_BLOCKS => (i64, Vec<u8>), i64::from(block.height), i64::from(block.height))?;
     let again = there.first().is_some_and(|(_, bytes)| bytes == &block.hash.0);
@@ -210,14 +231,21 @@ async fn connect(tx: &mut Tx, block: &Block, txs: &[NewTx], at: Timestamp) -> Re
     {
         return Err(UtxoRefusal::NotOnTip(Some((height, tip))).into());
     }
-    let (mut graph, relevant) = Graph::around(tx, txs).await?;
+    let sifted = watch.sift(tx, txs).await?;
+    let (around, relevant) = Around::shown(tx, &sifted, Shown::InBlocks).await?;
+    let mut graph = around.graph;
     for new in relevant {
-        graph.confirm(tx, new, (block.height, block.hash), Word::New).await?;
+        graph.connected(new, (block.height, block.hash), Word::New)?;
     }
     if !again {
         insert_blocks(tx, &[(block.height, block.hash, block.time)], true).await?;
     }
-    Ok(graph.write(tx, by_chain(at)).await?)
+    write(tx, graph, by_chain(at)).await
+}
+
+async fn write(tx: &mut Tx, mut graph: Graph<'_>, written: Written<'_>) -> Result<Changes, UtxoError> {
+    graph.settle();
+    Ok(Writer(&graph).write(tx, written).await?)
 }
 
 pub(super) async fn insert_blocks(tx: &mut Tx, blocks: &[(u32, Hash, u32)], connected: bool) -> Result<(), StoreError> {
@@ -233,7 +261,7 @@ pub(super) async fn insert_blocks(tx: &mut Tx, blocks: &[(u32, Hash, u32)], conn
     execute_rows(tx, &INSERT_BLOCKS, columns).await.map(|_| ())
 }
 
-async fn disconnect(tx: &mut Tx, down_to: u32, at: Timestamp) -> Result<Changes, UtxoError> {
+async fn disconnect(tx: &mut Tx, down_to: u32, stale: &[NewTx], at: Timestamp) -> Result<Changes, UtxoError> {
     lock(tx).await?;
     let pruned = fetch_optional!(tx, READ_HIGHEST_PRUNED => (Option<i64>,))?.and_then(|row| row.0);
     if let Some(pruned) = pruned.map(number).transpose()?.filter(|pruned| *pruned > down_to) {
@@ -241,7 +269,7 @@ async fn disconnect(tx: &mut Tx, down_to: u32, at: Timestamp) -> Result<Changes,
     }
     let rows = fetch_all!(tx, READ_ABOVE => (Vec<u8>,), i64::from(down_to))?;
     let hashes: BTreeSet<Hash> = rows.iter().map(|row| hash(&row.0)).collect::<Result<_, _>>()?;
-    let changes = leave_chain(tx, hashes, at).await?;
+    let changes = leave_chain(tx, hashes, stale, at).await?;
     execute!(tx, DELETE_BLOCKS, i64::from(down_to))?;
     Ok(changes)
 }
@@ -262,36 +290,53 @@ async fn undo_imported(tx: &mut Tx, blocks: &[(u32, Hash)], at: Timestamp) -> Re
         return Err(UtxoRefusal::ReorgTooDeep { pruned: number(*pruned)? }.into());
     }
     let rows: Vec<(Vec<u8>,)> = fetch_rows(tx, &READ_IN_BLOCKS, heights()).await?;
-    let changes = leave_chain(tx, rows.iter().map(|row| hash(&row.0)).collect::<Result<_, _>>()?, at).await?;
+    let hashes = rows.iter().map(|row| hash(&row.0)).collect::<Result<_, _>>()?;
+    let changes = leave_chain(tx, hashes, &[], at).await?;
     execute_rows(tx, &DELETE_STALE, heights()).await?;
     // The branch that they were on may have begun below them.
     mark_all_unread(tx, lowest.saturating_sub(FINAL_DEPTH)).await?;
     Ok(changes)
 }
 
-/// Plain transactions become unconfirmed; coinbases are orphaned, and the transactions that spend them fail.
-async fn leave_chain(tx: &mut Tx, hashes: BTreeSet<Hash>, at: Timestamp) -> Result<Changes, UtxoError> {
-    let mut graph = Graph::default();
-    graph.load_entries(tx, hashes.iter().copied()).await?;
-    let (coinbases, plain): (Vec<Hash>, Vec<Hash>) =
-        hashes.into_iter().partition(|one| graph.entries.get(one).is_some_and(|entry| entry.coinbase));
-    for one in plain {
-        graph.set(one, UNCONFIRMED, "disconnected", None);
-    }
-    graph.invalidate(tx, &coinbases, Status::Orphaned, "its block was disconnected", None).await?;
-    graph.revive(tx).await?;
-    Ok(graph.write(tx, by_chain(at)).await?)
+/// Their blocks are gone. `stale` are transactions of these blocks, as far as somebody still has their bytes.
+async fn leave_chain(
+    tx: &mut Tx,
+    hashes: BTreeSet<Hash>,
+    stale: &[NewTx],
+    at: Timestamp,
+) -> Result<Changes, UtxoError> {
+    let mut around = Around::default();
+    around.load_entries(tx, hashes.iter().copied()).await?;
+    let entries = &around.graph.entries;
+    let is_coinbase = |one: &&Hash| entries.get(*one).is_some_and(|entry| entry.coinbase);
+    let orphans: BTreeSet<Hash> = hashes.iter().filter(is_coinbase).copied().collect();
+    let shown: BTreeSet<Hash> = stale.iter().map(|one| one.hash).collect();
+    // A coinbase that is nobody's may be among those shown, and others of them may spend it.
+    let may_fall = orphans.union(&shown).copied().collect();
+    let touched = hashes.union(&shown).copied().collect();
+    around.load_stale(tx, stale).await?;
+    around.close(tx, Reach { touched, may_fall, may_rise: BTreeSet::new() }).await?;
+    let mut graph = around.graph;
+    graph.gone(&hashes, stale)?;
+    write(tx, graph, by_chain(at)).await
 }
 
 /// A block that is read again is an import whose word is better than a source's.
-pub(super) async fn read_again(tx: &mut Tx, block: &Block, txs: &[NewTx], at: Timestamp) -> Result<Changes, UtxoError> {
+pub(super) async fn read_again(
+    tx: &mut Tx,
+    watch: &Watch,
+    block: &Block,
+    txs: &[NewTx],
+    at: Timestamp,
+) -> Result<Changes, UtxoError> {
     let place = Some((block.height, block.hash, block.time));
     let read: Vec<Imported> = txs.iter().map(|tx| Imported { tx: tx.clone(), block: place, lost: false }).collect();
-    import(tx, &read, txs, Word::Read, at).await
+    import(tx, watch, &read, txs, Word::Read, at).await
 }
 
 async fn import(
     tx: &mut Tx,
+    watch: &Watch,
     imported: &[Imported],
     txs: &[NewTx],
     word: Word,
@@ -322,33 +367,48 @@ async fn import(
     }
     let new_blocks: Vec<(u32, Hash, u32)> =
         blocks.into_iter().map(|(height, (block, time))| (height, block, time)).collect();
-    let (mut graph, relevant) = Graph::around(tx, txs).await?;
+    let how = if imported.iter().all(|one| one.block.is_some()) { Shown::InBlocks } else { Shown::Unconfirmed };
+    let sifted = watch.sift(tx, txs).await?;
+    let (around, relevant) = Around::shown(tx, &sifted, how).await?;
+    let mut graph = around.graph;
     let sources: BTreeMap<Hash, &Imported> = imported.iter().map(|one| (one.tx.hash, one)).collect();
     for (new, source) in relevant.into_iter().filter_map(|new| Some((new, *sources.get(&new.hash)?))) {
         match source.block {
-            Some((height, block, _)) => graph.confirm(tx, new, (height, block), word).await?,
+            Some((height, block, _)) => graph.connected(new, (height, block), word)?,
             None if new.coinbase => return Err(UtxoRefusal::BadTransaction("a coinbase is always in a block").into()),
             // The transaction that beat it is here already, and must not be replaced by it.
             None if source.lost && !graph.entries.contains_key(&new.hash) && !graph.conflicts(new).is_empty() => {
-                graph.lose(new);
+                graph.lost(new);
             }
-            None => graph.see(tx, new).await?,
+            None => graph.seen(new, &HashSet::new())?,
         }
     }
     insert_blocks(tx, &new_blocks, false).await?;
-    Ok(graph.write(tx, by_chain(at)).await?)
+    write(tx, graph, by_chain(at)).await
 }
 
-async fn see(tx: &mut Tx, txs: &[NewTx], at: Timestamp) -> Result<Changes, UtxoError> {
+async fn see(
+    tx: &mut Tx,
+    watch: &Watch,
+    txs: &[NewTx],
+    waiting: Option<&HashSet<Hash>>,
+    at: Timestamp,
+) -> Result<Changes, UtxoError> {
     if txs.iter().any(|one| one.coinbase) {
         return Err(UtxoRefusal::BadTransaction("a coinbase is never unconfirmed").into());
     }
     lock(tx).await?;
-    let (mut graph, relevant) = Graph::around(tx, txs).await?;
+    let sifted = watch.sift(tx, txs).await?;
+    let (mut around, relevant) = Around::shown(tx, &sifted, Shown::Unconfirmed).await?;
+    let absent = match waiting {
+        None => HashSet::new(),
+        Some(waiting) => around.absent(tx, &relevant, waiting, at).await?,
+    };
+    let mut graph = around.graph;
     for new in relevant {
-        graph.see(tx, new).await?;
+        graph.seen(new, &absent)?;
     }
-    Ok(graph.write(tx, by_chain(at)).await?)
+    write(tx, graph, by_chain(at)).await
 }
 
 async fn make(
@@ -361,28 +421,27 @@ async fn make(
 ) -> Result<Changes, UtxoError> {
     lock(tx).await?;
     check_active(tx, wallet).await?;
-    let (mut graph, _) = Graph::around(tx, std::slice::from_ref(new)).await?;
-    match graph.entries.get(&new.hash).map(|entry| entry.now.status) {
+    let (around, _) = Around::shown(tx, &[new], Shown::Unconfirmed).await?;
+    let mut graph = around.graph;
+    match graph.state(new.hash).map(|state| state.status) {
         None => {}
         Some(status) if status.is_valid() => return Ok(Changes::default()),
         // An answer without a refusal would promise that its inputs are reserved.
         Some(status) => return Err(UtxoRefusal::Ended(new.hash, status).into()),
     }
-    let victims = graph.check_own(wallet, new, replaces)?;
     let ours: Vec<OutPoint> = new.inputs.iter().filter(|input| graph.coin(input).is_some()).copied().collect();
-    let pending = State { status: Status::Pending, height: None };
-    graph.take_over(tx, new, &victims, pending, "made here").await?;
+    graph.made(wallet, new, replaces)?;
     // First lock all outputs in one order, then look at their leases: no lease can be taken in between.
-    graph.lock_affected(tx, &ours).await?;
+    Writer(&graph).lock_affected(tx, &ours).await?;
     check_leases(tx, &ours, lease, at).await?;
-    Ok(graph.write(tx, by_chain(at)).await?)
+    write(tx, graph, by_chain(at)).await
 }
 
 async fn publish(tx: &mut Tx, hash: Hash, at: Timestamp) -> Result<Changes, UtxoError> {
     lock(tx).await?;
-    let mut graph = Graph::default();
-    graph.load_entries(tx, [hash]).await?;
-    match graph.entries.get(&hash).map(|entry| entry.now.status) {
+    let mut around = Around::default();
+    around.load_entries(tx, [hash]).await?;
+    match around.graph.state(hash).map(|state| state.status) {
         None => Err(UtxoRefusal::UnknownTransaction(hash).into()),
         Some(Status::Published) => Ok(Changes::default()),
         Some(Status::Pending) => publish_all(tx, vec![hash], "broadcast", at).await,
@@ -393,42 +452,29 @@ async fn publish(tx: &mut Tx, hash: Hash, at: Timestamp) -> Result<Changes, Utxo
 /// Publishes pending transactions with those that they spend: a node that gets one needs the others.
 pub(super) async fn publish_all(
     tx: &mut Tx,
-    mut generation: Vec<Hash>,
+    pending: Vec<Hash>,
     reason: &'static str,
     at: Timestamp,
 ) -> Result<Changes, UtxoError> {
-    let mut graph = Graph::default();
-    graph.load_entries(tx, generation.iter().copied()).await?;
-    while !generation.is_empty() {
-        for one in &generation {
-            graph.set(*one, UNCONFIRMED, reason, None);
-        }
-        graph.load_inputs(tx, &generation).await?;
-        let entries = generation.iter().filter_map(|one| graph.entries.get(one));
-        let parents: BTreeSet<Hash> = entries.flat_map(|entry| &entry.inputs).map(|input| input.hash).collect();
-        graph.load_entries(tx, parents.iter().copied()).await?;
-        let pending = |one: &Hash| graph.entries.get(one).is_some_and(|entry| entry.now.status == Status::Pending);
-        generation = parents.into_iter().filter(pending).collect();
-    }
-    Ok(graph.write(tx, by_chain(at)).await?)
+    let mut around = Around::default();
+    around.load_pending(tx, &pending).await?;
+    let mut graph = around.graph;
+    graph.published(&pending, reason);
+    write(tx, graph, by_chain(at)).await
 }
 
 async fn abandon(tx: &mut Tx, hash: Hash, written: Written<'_>) -> Result<Changes, UtxoError> {
     lock(tx).await?;
-    let mut graph = Graph::default();
-    graph.load_entries(tx, [hash]).await?;
+    let mut around = Around::default();
+    around.load_entries(tx, [hash]).await?;
     // A transaction that is pending in a backup may have been broadcast since.
-    for wallet in graph.entries.get(&hash).map(|entry| entry.stored_in.clone()).unwrap_or_default() {
+    for wallet in around.graph.entries.get(&hash).map(|entry| entry.stored_in.clone()).unwrap_or_default() {
         check_active(tx, wallet).await?;
     }
-    match graph.entries.get(&hash).map(|entry| entry.now.status) {
-        None => return Err(UtxoRefusal::UnknownTransaction(hash).into()),
-        // A failed transaction that was broadcast may come back, so it does not count as abandoned.
-        Some(Status::Failed) if !load::once(tx, &[hash]).await?.0.contains(&hash) => return Ok(Changes::default()),
-        Some(Status::Pending) => {}
-        Some(status) => return Err(UtxoRefusal::NotPending(hash, status).into()),
-    }
-    graph.invalidate(tx, &[hash], Status::Failed, "abandoned", None).await?;
-    graph.revive(tx).await?;
-    Ok(graph.write(tx, written).await?)
+    let touched = BTreeSet::from([hash]);
+    around.load_once(tx, &[hash]).await?;
+    around.close(tx, Reach { may_fall: touched.clone(), touched, may_rise: BTreeSet::new() }).await?;
+    let mut graph = around.graph;
+    graph.abandoned(hash)?;
+    write(tx, graph, written).await
 }

@@ -7,10 +7,12 @@
 use std::collections::BTreeSet;
 
 use domain::Timestamp;
+use domain::utxo::check_sense;
 
 use super::events::{lock, read_again, read_tip, refused};
 use super::load::number;
 use super::types::{Block, Changes, Hash, LockId, NewTx, UtxoError};
+use super::watch::Watch;
 use crate::db::{Db, Tx};
 use crate::error::StoreError;
 use crate::rows::{Column, ColumnType::Bytes, ColumnType::Int, RowsSql, execute_rows};
@@ -77,8 +79,8 @@ impl Db {
     /// A block of the chain that is stored, or lies below those, read once more for outputs that have become ours
     /// since. Where an import said otherwise, the block is right. If it is the next block of a rescan, that goes on.
     pub async fn read_block_again(&self, block: &Block, txs: &[NewTx], at: Timestamp) -> Result<Changes, UtxoError> {
-        txs.iter().try_for_each(super::decide::check_sense)?;
-        Ok(transact!(self, tx => refused(read_and_hold(tx, block, txs, at).await))??)
+        txs.iter().try_for_each(check_sense)?;
+        Ok(transact!(self, tx => refused(read_and_hold(tx, self.watch(), block, txs, at).await))??)
     }
 
     /// Every block was read up to this one, which is the last, and the mempool was shown. False: there are more blocks by now.
@@ -105,10 +107,16 @@ pub(super) async fn count_addresses(tx: &mut Tx, added: usize) -> Result<(), Sto
     execute!(tx, COUNT_ADDRESSES, i64::try_from(added).unwrap_or(i64::MAX)).map(|_| ())
 }
 
-async fn read_and_hold(tx: &mut Tx, block: &Block, txs: &[NewTx], at: Timestamp) -> Result<Changes, UtxoError> {
+async fn read_and_hold(
+    tx: &mut Tx,
+    watch: &Watch,
+    block: &Block,
+    txs: &[NewTx],
+    at: Timestamp,
+) -> Result<Changes, UtxoError> {
     lock(tx).await?;
     let before = outputs_in(tx, block.height).await?;
-    let changes = read_again(tx, block, txs, at).await?;
+    let changes = read_again(tx, watch, block, txs, at).await?;
     if read_followed(tx).await?.rescan_next.is_some() {
         let found: Vec<(i64, i64)> = outputs_in(tx, block.height).await?.difference(&before).copied().collect();
         hold(tx, &found).await?;

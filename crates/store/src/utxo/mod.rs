@@ -4,11 +4,12 @@
 //! |---|---|
 //! | `types` | wallets, addresses, blocks, transactions as they come in; what is refused |
 //! | `wallet` | wallets and their addresses |
-//! | `graph` | the rows around an event, and what each of them becomes: no I/O |
-//! | `decide` | the rules: what an event does to the transactions around it |
-//! | `load`, `write` | reading those rows and writing what changed, many at a time |
+//! | `around` | all rows that an event can touch, before `domain::utxo` decides about them |
+//! | `load`, `write` | reading those rows and writing what was decided, many at a time |
 //! | `events` | what can happen: a block connected or disconnected, a transaction seen, made, published, replaced, abandoned |
 //! | `followed` | what followers share: an open rescan, and that addresses were added |
+//! | `watch` | which transactions of a block can concern a wallet, decided in memory |
+//! | `open` | what has to be asked of the nodes about unconfirmed transactions |
 //! | `balance` | what an account has |
 //! | `coins` | candidates for a selection, lists of outputs |
 //! | `lease` | outputs that are reserved for a transaction that is being made |
@@ -25,23 +26,24 @@
 //! **All changes of transactions wait in one line** (a lock of the database), so none of them meets half of another.
 //! Leases do not: they lock their outputs' rows, in the order of their ids.
 
+mod around;
 pub(crate) mod balance;
 #[cfg(feature = "lab")]
 pub(crate) mod bulk;
 pub(crate) mod check;
 pub(crate) mod coins;
-mod decide;
 pub(crate) mod events;
 #[cfg(feature = "lab")]
 mod explain;
 pub(crate) mod followed;
-mod graph;
 pub(crate) mod history;
 pub(crate) mod lease;
 pub(crate) mod load;
+pub(crate) mod open;
 pub(crate) mod prune;
 mod types;
 pub(crate) mod wallet;
+pub(crate) mod watch;
 pub(crate) mod write;
 
 pub use check::StoredTx;

@@ -3,9 +3,9 @@
 use std::collections::{HashMap, HashSet};
 
 use domain::Timestamp;
+use domain::utxo::{Delta, Graph, Row, Spent, State, Told, TxEntry};
 
-use super::graph::{Graph, Row, Spent, State, TxEntry};
-use super::load::{bytes, outpoint_columns};
+use super::load::{bytes, corrupt};
 use super::types::{Changes, Hash, OutPoint, TxChange, WalletId};
 use crate::db::Tx;
 use crate::error::StoreError;
@@ -16,10 +16,9 @@ use crate::rows::{execute_rows, expect_rows, fetch_rows};
 /// direction.
 static LOCK_COINS: RowsSql = RowsSql::new(
     "LOCK_COINS",
-    "SELECT u.id FROM {rows} {join} transactions p ON p.tx_hash = r.hash
-         {join} utxos u ON u.wallet_id = p.wallet_id AND u.tx_id = p.id AND u.output_index = r.output_index
+    "SELECT u.id FROM {rows} {join} utxos u ON u.wallet_id = r.wallet AND u.id = r.id
      ORDER BY u.id {FOR NO KEY UPDATE OF u}",
-    &[("hash", Bytes), ("output_index", Int)],
+    &[("wallet", Int), ("id", Int)],
 );
 
 static CHANGE_TRANSACTIONS: RowsSql = RowsSql::new(
@@ -72,26 +71,34 @@ static INSERT_INPUTS: RowsSql = RowsSql::new(
     &[("wallet", Int), ("hash", Bytes), ("input_index", Int), ("prev_hash", Bytes), ("prev_index", Int)],
 );
 
+/// With the spender, if the same event has shown it.
 static INSERT_UTXOS: RowsSql = RowsSql::new(
     "INSERT_UTXOS",
-    "INSERT INTO utxos (wallet_id, tx_id, output_index, amount, address_id, account, valid)
-     SELECT t.wallet_id, t.id, r.output_index, r.amount, r.address, r.account, t.status IN ('pending', 'published')
+    "INSERT INTO utxos (wallet_id, tx_id, output_index, amount, address_id, account, valid,
+         spent_by_tx_id, spent_input_index)
+     SELECT t.wallet_id, t.id, r.output_index, r.amount, r.address, r.account, t.status IN ('pending', 'published'),
+         (SELECT s.id FROM transactions s WHERE s.tx_hash = r.spender AND s.wallet_id = r.wallet), r.input_index
      FROM {rows} {join} transactions t ON t.tx_hash = r.hash AND t.wallet_id = r.wallet",
-    &[("wallet", Int), ("hash", Bytes), ("output_index", Int), ("amount", Int), ("address", Int), ("account", Int)],
+    &[
+        ("wallet", Int),
+        ("hash", Bytes),
+        ("output_index", Int),
+        ("amount", Int),
+        ("address", Int),
+        ("account", Int),
+        ("spender", Bytes),
+        ("input_index", Int),
+    ],
 );
 
-/// The outputs are looked up before they are changed: left to themselves both engines may read all of a wallet's. The
-/// limit, which no event reaches, keeps them from folding the lookup into the update.
+/// By their ids, and the spender by a lookup of its own: a planner that knows nothing of the tables yet must not get
+/// the idea to read all of a wallet's outputs.
 static SPEND_UTXOS: RowsSql = RowsSql::new(
     "SPEND_UTXOS",
-    "UPDATE utxos SET spent_by_tx_id = x.spender, spent_input_index = x.input_index
-     FROM (SELECT u.wallet_id, u.id, s.id AS spender, r.input_index
-         FROM {rows} {join} transactions p ON p.tx_hash = r.hash AND p.wallet_id = r.wallet
-             {join} transactions s ON s.tx_hash = r.spender AND s.wallet_id = r.wallet
-             {join} utxos u ON u.wallet_id = p.wallet_id AND u.tx_id = p.id AND u.output_index = r.output_index
-         LIMIT 1000000000) x
-     WHERE utxos.wallet_id = x.wallet_id AND utxos.id = x.id",
-    &[("wallet", Int), ("hash", Bytes), ("output_index", Int), ("spender", Bytes), ("input_index", Int)],
+    "UPDATE utxos SET spent_input_index = r.input_index,
+         spent_by_tx_id = (SELECT s.id FROM transactions s WHERE s.tx_hash = r.spender AND s.wallet_id = r.wallet)
+     FROM {rows} WHERE utxos.wallet_id = r.wallet AND utxos.id = r.id",
+    &[("wallet", Int), ("id", Int), ("spender", Bytes), ("input_index", Int)],
 );
 
 /// A pair that is stored already is left as it is.
@@ -109,10 +116,9 @@ static INSERT_REPLACEMENTS: RowsSql = RowsSql::new(
 /// An output that is spent cannot be leased any longer. What a rescan holds, by a lease without an end, it holds on to.
 static END_LEASES: RowsSql = RowsSql::new(
     "END_LEASES",
-    "DELETE FROM utxo_leases WHERE expires_at < 9223372036854775807 AND (wallet_id, utxo_id) IN (
-         SELECT u.wallet_id, u.id FROM {rows} {join} transactions p ON p.tx_hash = r.hash
-             {join} utxos u ON u.wallet_id = p.wallet_id AND u.tx_id = p.id AND u.output_index = r.output_index)",
-    &[("hash", Bytes), ("output_index", Int)],
+    "DELETE FROM utxo_leases WHERE expires_at < 9223372036854775807
+         AND (wallet_id, utxo_id) IN (SELECT wallet, id FROM {rows})",
+    &[("wallet", Int), ("id", Int)],
 );
 
 pub(super) static INSERT_EVENTS: RowsSql = RowsSql::new(
@@ -164,12 +170,22 @@ pub(crate) static ROWS_STATEMENTS: [&RowsSql; 12] = [
     &CHANGE_TOTALS,
 ];
 
+/// A stored output: its wallet and its id.
+type Place = (WalletId, i64);
+
+fn place_columns(places: &[Place]) -> Vec<Column<'static>> {
+    vec![
+        Column::Ints(places.iter().map(|place| place.0.0).collect()),
+        Column::Ints(places.iter().map(|place| place.1).collect()),
+    ]
+}
+
 /// Keeps leases of these outputs from coming and going until this transaction ends.
-async fn lock_coins(tx: &mut Tx, outpoints: &[OutPoint]) -> Result<(), StoreError> {
-    if outpoints.is_empty() {
+async fn lock_coins(tx: &mut Tx, places: &[Place]) -> Result<(), StoreError> {
+    if places.is_empty() {
         return Ok(());
     }
-    fetch_rows::<(i64,)>(tx, &LOCK_COINS, outpoint_columns(outpoints)).await.map(|_| ())
+    fetch_rows::<(i64,)>(tx, &LOCK_COINS, place_columns(places)).await.map(|_| ())
 }
 
 /// The actor, the reason in words, and the time of a write.
@@ -181,17 +197,17 @@ pub(super) struct Written<'a> {
     pub at: Timestamp,
 }
 
-/// The output's wallet, the output, its spender, with which input.
-pub(super) type Spend = (WalletId, OutPoint, Hash, u32);
-
-/// A transaction, its new state, the reason, and the transaction or block that caused it.
-type Told = (Hash, State, &'static str, Option<Hash>);
+/// A stored output that gets a spender, the spender, and with which input.
+pub(super) type Spend = (Place, Hash, u32);
 
 type Changed<'g, 'a> = Vec<(Hash, &'g TxEntry<'a>)>;
 
-impl<'a> Graph<'a> {
+/// Writes a graph that was decided.
+pub(super) struct Writer<'g, 'a>(pub &'g Graph<'a>);
+
+impl Writer<'_, '_> {
     /// Writes all of it. An event that changes nothing writes nothing.
-    pub async fn write(&mut self, tx: &mut Tx, written: Written<'_>) -> Result<Changes, StoreError> {
+    pub async fn write(&self, tx: &mut Tx, written: Written<'_>) -> Result<Changes, StoreError> {
         let spends = self.lock_affected(tx, &[]).await?;
         self.write_transactions(tx, written.at).await?;
         self.write_coins(tx, &spends).await?;
@@ -204,61 +220,35 @@ impl<'a> Graph<'a> {
         Ok(Changes { transactions: changes })
     }
 
-    /// Locks every output of which something changes, and these, so that no lease comes or goes until all is written.
-    /// Returns the outputs that get a spender.
-    pub async fn lock_affected(&mut self, tx: &mut Tx, besides: &[OutPoint]) -> Result<Vec<Spend>, StoreError> {
-        let fallen: Vec<Hash> =
-            self.hashes(|entry| entry.before.is_some_and(|state| state.status.is_valid()) && !entry.is_valid());
-        let stored: Vec<Hash> = self.hashes(|entry| entry.before.is_some_and(|before| before != entry.now));
-        self.load_coins_made(tx, &stored).await?;
-        self.load_coins_spent(tx, &fallen).await?;
-        let (mut locked, spends) = self.affected();
-        locked.extend(besides);
+    /// Locks every stored output of which something changes, and these, so that no lease comes or goes until all is
+    /// written. Returns those that get a spender.
+    pub async fn lock_affected(&self, tx: &mut Tx, besides: &[OutPoint]) -> Result<Vec<Spend>, StoreError> {
+        let (mut locked, mut spends) = (Vec::new(), Vec::new());
+        for (outpoint, coin) in &self.0.coins {
+            let Row::Stored { id, spender: before } = coin.row else { continue };
+            let place = (coin.wallet, id);
+            let maker_changes = self.0.entries.get(&outpoint.hash).is_some_and(|entry| entry.before != Some(entry.now));
+            let after = self.0.spender_after(outpoint, coin);
+            if maker_changes || before != after || besides.contains(outpoint) {
+                locked.push(place);
+            }
+            if let Some(Spent::By { spender, input }) = self.0.spenders.get(outpoint).filter(|_| after != before) {
+                spends.push((place, *spender, *input));
+            }
+        }
+        spends.sort_unstable();
         lock_coins(tx, &locked).await?;
         Ok(spends)
     }
 
-    fn hashes(&self, wanted: impl Fn(&TxEntry<'_>) -> bool) -> Vec<Hash> {
-        let mut found: Vec<Hash> =
-            self.entries.iter().filter(|(_, entry)| wanted(entry)).map(|(hash, _)| *hash).collect();
-        found.sort_unstable();
-        found
-    }
-
-    /// The stored outputs of which something changes; and the outputs that get a spender.
-    fn affected(&self) -> (Vec<OutPoint>, Vec<Spend>) {
-        let (mut locked, mut spends) = (Vec::new(), Vec::new());
-        for (outpoint, coin) in self.coins.iter().filter(|(outpoint, coin)| self.is_real(outpoint, coin)) {
-            let before = match coin.row {
-                Row::Stored { spender } => spender,
-                Row::New { .. } => None,
-            };
-            let maker_changes = self.entries.get(&outpoint.hash).is_some_and(|entry| entry.before != Some(entry.now));
-            let after = self.spender_after(outpoint, coin);
-            if matches!(coin.row, Row::Stored { .. }) && (maker_changes || before != after) {
-                locked.push(*outpoint);
-            }
-            if let Some(Spent::By { spender, input }) = self.spenders.get(outpoint).filter(|_| after != before) {
-                spends.push((coin.wallet, *outpoint, *spender, *input));
-            }
-        }
-        spends.sort_unstable();
-        (locked, spends)
-    }
-
     /// First the transactions that become invalid: they make room for those that become valid.
     async fn write_transactions(&self, tx: &mut Tx, at: Timestamp) -> Result<(), StoreError> {
-        let mut changed: Changed<'_, '_> = self.entries.iter().map(|(hash, entry)| (*hash, entry)).collect();
+        let mut changed: Changed<'_, '_> = self.0.entries.iter().map(|(hash, entry)| (*hash, entry)).collect();
         // New ones get their ids in the order in which they came.
         changed.sort_unstable_by_key(|(hash, entry)| (entry.age, *hash));
         for valid in [false, true] {
-            let rows: Changed<'_, '_> = changed
-                .iter()
-                .filter(|(_, entry)| {
-                    entry.before.is_some_and(|before| before != entry.now) && entry.is_valid() == valid
-                })
-                .copied()
-                .collect();
+            let rows: Changed<'_, '_> =
+                changed.iter().filter(|(_, entry)| entry.is_changed() && entry.is_valid() == valid).copied().collect();
             change(tx, &rows).await?;
         }
         let joining: Changed<'_, '_> = changed.iter().filter(|(_, entry)| !entry.joins.is_empty()).copied().collect();
@@ -268,12 +258,16 @@ impl<'a> Graph<'a> {
 
     async fn write_coins(&self, tx: &mut Tx, spends: &[Spend]) -> Result<(), StoreError> {
         let mut new: Vec<(OutPoint, WalletId, i64, i64, u32)> = Vec::new();
-        for (outpoint, coin) in self.coins.iter().filter(|(outpoint, coin)| self.is_real(outpoint, coin)) {
+        for (outpoint, coin) in self.0.coins.iter().filter(|(outpoint, coin)| self.0.is_real(outpoint, coin)) {
             if let Row::New { address } = coin.row {
                 new.push((*outpoint, coin.wallet, coin.amount, address, coin.account));
             }
         }
         new.sort_unstable();
+        let spent = |outpoint: &OutPoint| match self.0.spenders.get(outpoint) {
+            Some(Spent::By { spender, input }) => Some((*spender, *input)),
+            Some(Spent::No) | None => None,
+        };
         if !new.is_empty() {
             let columns = vec![
                 Column::Ints(new.iter().map(|row| row.1.0).collect()),
@@ -282,20 +276,18 @@ impl<'a> Graph<'a> {
                 Column::Ints(new.iter().map(|row| row.2).collect()),
                 Column::Ints(new.iter().map(|row| row.3).collect()),
                 Column::Ints(new.iter().map(|row| i64::from(row.4)).collect()),
+                Column::OptionalBytes(new.iter().map(|row| spent(&row.0).map(|by| by.0.0.to_vec())).collect()),
+                Column::OptionalInts(new.iter().map(|row| spent(&row.0).map(|by| i64::from(by.1))).collect()),
             ];
             expect_rows(execute_rows(tx, &INSERT_UTXOS, columns).await?, new.len(), "outputs")?;
         }
         if !spends.is_empty() {
-            let columns = vec![
-                Column::Ints(spends.iter().map(|row| row.0.0).collect()),
-                bytes(spends.iter().map(|row| &row.1.hash)),
-                Column::Ints(spends.iter().map(|row| i64::from(row.1.index)).collect()),
-                bytes(spends.iter().map(|row| &row.2)),
-                Column::Ints(spends.iter().map(|row| i64::from(row.3)).collect()),
-            ];
+            let places: Vec<Place> = spends.iter().map(|row| row.0).collect();
+            let mut columns = place_columns(&places);
+            columns.push(bytes(spends.iter().map(|row| &row.1)));
+            columns.push(Column::Ints(spends.iter().map(|row| i64::from(row.2)).collect()));
             expect_rows(execute_rows(tx, &SPEND_UTXOS, columns).await?, spends.len(), "spends")?;
-            let spent: Vec<OutPoint> = spends.iter().map(|row| row.1).collect();
-            execute_rows(tx, &END_LEASES, outpoint_columns(&spent)).await?;
+            execute_rows(tx, &END_LEASES, place_columns(&places)).await?;
         }
         Ok(())
     }
@@ -303,8 +295,8 @@ impl<'a> Graph<'a> {
     /// In each wallet that knows both.
     async fn write_edges(&self, tx: &mut Tx, at: Timestamp) -> Result<(), StoreError> {
         let mut rows: Vec<(WalletId, Hash, Hash)> = Vec::new();
-        for (victim, winner) in &self.edges {
-            let wallets = self.entries.get(victim).into_iter().flat_map(TxEntry::wallets);
+        for (victim, winner) in &self.0.edges {
+            let wallets = self.0.entries.get(victim).into_iter().flat_map(TxEntry::wallets);
             rows.extend(wallets.map(|wallet| (wallet, *victim, *winner)));
         }
         if rows.is_empty() {
@@ -322,8 +314,8 @@ impl<'a> Graph<'a> {
     /// In the order in which they happened, each with its last state.
     fn changes(&self) -> Vec<TxChange> {
         let mut told = HashSet::new();
-        let first = self.changed.iter().filter(|change| told.insert(change.0));
-        let changed = first.filter_map(|change| Some((change.0, self.entries.get(&change.0)?)));
+        let first = self.0.changed.iter().filter(|change| told.insert(change.0));
+        let changed = first.filter_map(|change| Some((change.0, self.0.entries.get(&change.0)?)));
         let of = |(hash, entry): (Hash, &TxEntry<'_>)| {
             let moved = entry.before != Some(entry.now);
             let wallets: Vec<WalletId> =
@@ -338,8 +330,8 @@ impl<'a> Graph<'a> {
     fn add_events(&self, writes: &mut Writes, written: Written<'_>) {
         let mut rows: Vec<(WalletId, &Told)> = Vec::new();
         let mut last: HashMap<(WalletId, Hash), State> = HashMap::new();
-        for told in &self.changed {
-            let Some(entry) = self.entries.get(&told.0) else { continue };
+        for told in &self.0.changed {
+            let Some(entry) = self.0.entries.get(&told.0) else { continue };
             for wallet in entry.wallets() {
                 let before = last.insert((wallet, told.0), told.1);
                 let before = before.or(entry.before.filter(|_| entry.stored_in.contains(&wallet)));
@@ -366,8 +358,8 @@ impl<'a> Graph<'a> {
     }
 
     fn add_totals(&self, writes: &mut Writes) -> Result<(), StoreError> {
-        let deltas = self.deltas()?;
-        let ints = |each: &dyn Fn(&(WalletId, u32), &super::graph::Delta) -> i64| {
+        let deltas = self.0.deltas().ok_or_else(|| corrupt("more money than there can be"))?;
+        let ints = |each: &dyn Fn(&(WalletId, u32), &Delta) -> i64| {
             Column::Ints(deltas.iter().map(|(key, delta)| each(key, delta)).collect())
         };
         let columns = vec![

@@ -72,6 +72,9 @@ fn failed(error: FollowError) -> Failure {
 
 pub async fn run(context: &Context, db: &Db, arguments: &Arguments) -> CommandResult {
     let chain = chain(context, db, &arguments.nodes).await?;
+    if !arguments.once {
+        db.watch_in_memory();
+    }
     if let Some(from) = arguments.rescan_from {
         begin_rescan(db, from).await?;
     }

@@ -133,7 +133,7 @@ async fn connect_and_disconnect(db: &TestDb, kind: Kind) {
     let next = tx("next", &[output(&spends_reward, 0)], &[ours(5_800)]);
     stage.mine("root", std::slice::from_ref(&spends_reward)).await.unwrap();
     stage.play(Event::See(vec![next.clone()])).await.unwrap();
-    let points = at_every_point(&mut stage, &Event::Disconnect(BASE), kind).await;
+    let points = at_every_point(&mut stage, &Event::Disconnect(BASE, vec![]), kind).await;
     assert!(points > 4, "disconnecting has only {points} points");
     assert_eq!(stage.status(&reward), store::utxo::Status::Orphaned);
     assert_eq!(stage.status(&next), store::utxo::Status::Failed);

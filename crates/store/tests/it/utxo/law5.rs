@@ -111,7 +111,7 @@ db_test! {
         publish(&mut stage, &victim).await;
         stage.mine("first", std::slice::from_ref(&winner)).await.unwrap();
         assert_eq!(stage.status(&victim), Status::Failed);
-        stage.play(Event::Disconnect(BASE)).await.unwrap();
+        stage.play(Event::Disconnect(BASE, vec![])).await.unwrap();
         assert_eq!(stage.status(&victim), Status::Failed, "the winner is still about");
         stage.mine("second", std::slice::from_ref(&other)).await.unwrap();
         assert_eq!((stage.status(&winner), stage.status(&victim)), (Status::Failed, Status::Published));
@@ -179,6 +179,97 @@ db_test! {
         stage.play(Event::See(vec![parent.clone()])).await.unwrap();
         assert_eq!((stage.status(&parent), stage.status(&child)), (Status::Failed, Status::Failed));
         stage.assert_checked().await;
+    }
+
+    /// A stranger pays us out of an unconfirmed transaction that another one beats. We had spent the deposit already,
+    /// together with a confirmed coin.
+    async fn a_deposit_ends_when_its_unconfirmed_parent_can_no_longer_be_mined(db: TestDb) {
+        let (mut stage, coins) = funded(db).await;
+        let parent = tx("parent", &[elsewhere("stranger")], &[(foreign_script(), 900)]);
+        let deposit = tx("deposit", &[output(&parent, 0)], &[(script(0, 0, 0), 800)]);
+        let payout = pay("payout", &[output(&deposit, 0), output(&coins, 0)]);
+        stage.play(Event::See(vec![parent.clone(), deposit.clone()])).await.unwrap();
+        assert!(!stage.model.txs.contains_key(&parent.hash), "it was shown before there was a reason to keep it");
+        assert_eq!(db.unknown_parents(None).await.unwrap(), [parent.hash]);
+        stage.play(Event::See(vec![parent.clone()])).await.unwrap();
+        assert_eq!(db.unknown_parents(None).await.unwrap(), [elsewhere("stranger").hash]);
+        publish(&mut stage, &payout).await;
+        let before = free(&stage).await;
+        let rival = tx("rival", &[elsewhere("stranger")], &[(foreign_script(), 850)]);
+        stage.mine("first", std::slice::from_ref(&rival)).await.unwrap();
+        for lost in [&parent, &deposit, &payout] {
+            assert_eq!(stage.status(lost), Status::Failed);
+        }
+        assert_eq!((before, free(&stage).await), (vec![20_000, 30_000], vec![10_000, 20_000, 30_000]));
+        assert_eq!(stage.model.balances()[&(0, 0)].unconfirmed, 0);
+        stage.assert_checked().await;
+        // The other branch has the parent after all.
+        stage.play(Event::Disconnect(BASE, vec![rival])).await.unwrap();
+        stage.mine("second", std::slice::from_ref(&parent)).await.unwrap();
+        assert_eq!((stage.status(&deposit), stage.status(&payout)), (Status::Published, Status::Published));
+        assert_eq!(free(&stage).await, [20_000, 30_000]);
+        stage.assert_checked().await;
+    }
+
+    /// The parent was in a block when the deposit came, so nobody had a reason to keep it.
+    async fn a_deposit_ends_when_a_reorganisation_takes_its_parent_away(db: TestDb) {
+        let (mut stage, _) = funded(db).await;
+        let reward = coinbase("reward", &[(foreign_script(), 5_000)]);
+        let parent = tx("parent", &[elsewhere("stranger")], &[(foreign_script(), 900)]);
+        let gone = vec![reward.clone(), parent.clone()];
+        stage.mine("first", &gone).await.unwrap();
+        let from_reward = tx("from reward", &[output(&reward, 0)], &[(script(0, 0, 0), 4_000)]);
+        let deposit = tx("deposit", &[output(&parent, 0)], &[(script(0, 0, 0), 800)]);
+        stage.play(Event::See(vec![from_reward.clone(), deposit.clone()])).await.unwrap();
+        let way_back = stage.model.blocks[1];
+        assert_eq!(db.unknown_parents(Some(BASE)).await.unwrap().len(), 2);
+        stage.play(Event::Disconnect(BASE, gone.clone())).await.unwrap();
+        assert_eq!((stage.status(&reward), stage.status(&from_reward)), (Status::Orphaned, Status::Failed));
+        assert_eq!((stage.status(&parent), stage.status(&deposit)), (Status::Published, Status::Published));
+        let rival = tx("rival", &[elsewhere("stranger")], &[(foreign_script(), 850)]);
+        stage.mine("second", &[rival]).await.unwrap();
+        assert_eq!(stage.status(&deposit), Status::Failed);
+        assert_eq!(stage.model.balances()[&(0, 0)].unconfirmed, 0);
+        stage.assert_checked().await;
+        stage.play(Event::Disconnect(BASE, vec![])).await.unwrap();
+        stage.play(Event::Connect(way_back, gone)).await.unwrap();
+        assert_eq!((stage.status(&from_reward), stage.status(&deposit)), (Status::Published, Status::Published));
+        stage.assert_checked().await;
+    }
+
+    /// Its rival left the mempool, and it is there again with a child.
+    async fn what_was_replaced_and_is_in_the_mempool_again_holds_its_inputs(db: TestDb) {
+        let (mut stage, coins) = funded(db).await;
+        let first = tx("first", &[output(&coins, 0), output(&coins, 1)], &[(script(0, 0, 0), 9_000)]);
+        let child = pay("child", &[output(&first, 0)]);
+        let rival = pay("rival", &[output(&coins, 0)]);
+        stage.play(Event::See(vec![first.clone(), child.clone()])).await.unwrap();
+        stage.play(Event::See(vec![rival.clone()])).await.unwrap();
+        assert_eq!((stage.status(&first), stage.status(&child)), (Status::Replaced, Status::Failed));
+        stage.play(Event::See(vec![first.clone()])).await.unwrap();
+        assert_eq!(stage.status(&first), Status::Replaced, "the rival may be there too");
+        stage.play(Event::Mempool(vec![first.clone(), child.clone()])).await.unwrap();
+        assert_eq!((stage.status(&first), stage.status(&child)), (Status::Published, Status::Published));
+        assert_eq!(stage.status(&rival), Status::Replaced);
+        assert_eq!(free(&stage).await, [30_000]);
+        // And the other way round.
+        stage.play(Event::Mempool(vec![rival.clone()])).await.unwrap();
+        assert_eq!((stage.status(&first), stage.status(&rival)), (Status::Replaced, Status::Published));
+        let detail = db.transaction(stage.wallets[0], first.hash, stage.now).await.unwrap().unwrap();
+        assert_eq!((detail.replaced, detail.replaced_by), (vec![rival.hash], vec![rival.hash]));
+        stage.assert_checked().await;
+    }
+
+    /// It was published just before the mempool was read, so that it is not there says nothing.
+    async fn what_was_published_just_now_does_not_give_way(db: TestDb) {
+        let (mut stage, coins) = funded(db).await;
+        let (first, second) = (pay("first", &[output(&coins, 0)]), pay("second", &[output(&coins, 0)]));
+        publish(&mut stage, &first).await;
+        stage.play(Event::Replace(0, second.clone())).await.unwrap();
+        stage.play(Event::Publish(second.hash)).await.unwrap();
+        db.see_mempool(std::slice::from_ref(&first), &[first.hash].into(), stage.now.plus_micros(59_000_000)).await.unwrap();
+        stage.assert_same().await;
+        assert_eq!(stage.status(&second), Status::Published);
     }
 
     async fn what_is_published_cannot_be_abandoned(db: TestDb) {

@@ -14,6 +14,7 @@
 //! | `faults` | a crash at every statement; every event twice |
 //! | `lease` | eight writers, expiry, renewal, sweeping |
 //! | `races` | two that want one output at once, on PostgreSQL |
+//! | `watch` | what is sifted in memory |
 //! | `candidates` | what a selection is shown |
 //! | `rescan` | what a rescan finds is held until every block was read |
 
@@ -31,4 +32,5 @@ mod reorg;
 mod rescan;
 mod rows;
 mod stage;
+mod watch;
 mod world;

@@ -10,8 +10,11 @@ use store::utxo::*;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     Connect(Block, Vec<NewTx>),
-    Disconnect(u32),
+    /// Back to a height; the transactions of the blocks that go, as far as somebody still has them.
+    Disconnect(u32, Vec<NewTx>),
     See(Vec<NewTx>),
+    /// The mempool has these and no others.
+    Mempool(Vec<NewTx>),
     Pending(usize, NewTx),
     Replace(usize, NewTx),
     Publish(Hash),
@@ -124,6 +127,13 @@ impl Model {
         wallets
     }
 
+    /// Wallets of unconfirmed transactions that spend its outputs.
+    fn concerned_by_children(&self, tx: &NewTx) -> BTreeSet<usize> {
+        let spends = |other: &&Tx| other.content.inputs.iter().any(|input| input.hash == tx.hash);
+        let unconfirmed = self.txs.values().filter(|other| other.height.is_none());
+        unconfirmed.filter(spends).flat_map(|other| other.wallets.iter().copied()).collect()
+    }
+
     fn is_own(&self, tx: &NewTx) -> bool {
         let trusted = |input: &OutPoint| {
             let parent = self.txs.get(&input.hash);
@@ -141,13 +151,15 @@ impl Model {
         let before = self.clone();
         let done = match event {
             Event::Connect(block, txs) => self.connect(block, txs),
-            Event::Disconnect(down_to) => self.disconnect(*down_to),
-            Event::See(txs) => self.see_all(txs),
+            Event::Disconnect(down_to, stale) => self.disconnect(*down_to, stale),
+            Event::See(txs) => self.see_all(txs, false),
+            Event::Mempool(txs) => self.see_all(txs, true),
             Event::Pending(wallet, tx) => self.pending(*wallet, tx),
             Event::Replace(wallet, tx) => self.replace(*wallet, tx),
             Event::Publish(hash) => self.publish(hash),
             Event::Abandon(hash) => self.abandon(hash),
         };
+        self.settle_own();
         match done {
             Ok(()) => Ok(self.changed_since(&before)),
             Err(code) => {
@@ -195,7 +207,7 @@ impl Model {
         Ok(())
     }
 
-    fn disconnect(&mut self, down_to: u32) -> Result<(), &'static str> {
+    fn disconnect(&mut self, down_to: u32, stale: &[NewTx]) -> Result<(), &'static str> {
         let before = self.moment();
         self.blocks.retain(|block| block.height <= down_to);
         let mut orphans = Vec::new();
@@ -207,27 +219,43 @@ impl Model {
             }
         }
         self.cascade(orphans);
+        // Children before their parents.
+        for tx in stale.iter().rev() {
+            let concerned = self.concerned_by_children(tx);
+            if self.txs.contains_key(&tx.hash) || concerned.is_empty() || !self.valid_conflicts(tx).is_empty() {
+                continue;
+            }
+            let status = if tx.coinbase { Status::Orphaned } else { Status::Published };
+            self.store_in(tx, status, None, concerned);
+            if tx.coinbase {
+                self.cascade(vec![tx.hash]);
+            }
+        }
         self.revive(&before);
         Ok(())
     }
 
-    fn see_all(&mut self, txs: &[NewTx]) -> Result<(), &'static str> {
+    fn see_all(&mut self, txs: &[NewTx], is_all: bool) -> Result<(), &'static str> {
         if txs.iter().any(|tx| tx.coinbase) {
             return Err("UTXO_BAD_TRANSACTION");
         }
+        let waiting: Option<BTreeSet<Hash>> = is_all.then(|| txs.iter().map(|tx| tx.hash).collect());
         for tx in txs {
             let before = self.moment();
-            self.see(tx);
+            self.see(tx, waiting.as_ref());
             self.revive(&before);
         }
         Ok(())
     }
 
-    fn see(&mut self, tx: &NewTx) {
+    fn see(&mut self, tx: &NewTx, waiting: Option<&BTreeSet<Hash>>) {
         let conflicts = self.valid_conflicts(tx);
         let known = self.txs.get(&tx.hash).map(|known| known.status);
+        let mut concerned = self.concerned(tx);
+        concerned.extend(self.concerned_by_children(tx));
         if known == Some(Status::Pending) {
-            self.store(tx, Status::Published, None);
+            self.store_in(tx, Status::Published, None, concerned);
+            return;
         }
         if known.is_some_and(Status::is_valid) {
             return;
@@ -237,21 +265,27 @@ impl Model {
         }
         match (known.is_some(), self.has_invalid_parent(tx)) {
             (true, invalid_parent) => {
-                if conflicts.is_empty() && !invalid_parent {
-                    self.store(tx, Status::Published, None);
-                }
                 // Whatever it is: the network has seen it.
                 self.txs.get_mut(&tx.hash).unwrap().was_published = true;
+                let gives_way = |hash: &Hash| {
+                    let rival = &self.txs[hash];
+                    let published = rival.status == Status::Published && rival.height.is_none();
+                    published && waiting.is_some_and(|waiting| !waiting.contains(hash))
+                };
+                if !invalid_parent && conflicts.iter().all(gives_way) {
+                    self.store_in(tx, Status::Published, None, concerned);
+                    self.take_inputs(tx.hash, &conflicts, Status::Replaced);
+                }
             }
             (false, true) => {
                 // Children that came before it fall with it.
-                if self.store(tx, Status::Failed, None) {
+                if self.store_in(tx, Status::Failed, None, concerned) {
                     self.txs.get_mut(&tx.hash).unwrap().was_published = true;
                     self.cascade(vec![tx.hash]);
                 }
             }
             (false, false) => {
-                if self.store(tx, Status::Published, None) {
+                if self.store_in(tx, Status::Published, None, concerned) {
                     self.take_inputs(tx.hash, &conflicts, Status::Replaced);
                 }
             }
@@ -335,20 +369,39 @@ impl Model {
 impl Model {
     /// Writes it as it is now, in all wallets that it concerns. False: it concerns none.
     fn store(&mut self, tx: &NewTx, status: Status, height: Option<u32>) -> bool {
+        let concerned = self.concerned(tx);
+        self.store_in(tx, status, height, concerned)
+    }
+
+    fn store_in(&mut self, tx: &NewTx, status: Status, height: Option<u32>, mut wallets: BTreeSet<usize>) -> bool {
         let known = self.txs.get(&tx.hash);
-        let mut wallets = self.concerned(tx);
         wallets.extend(known.iter().flat_map(|known| known.wallets.iter().copied()));
         if wallets.is_empty() {
             return false;
         }
         let was_published = status == Status::Published || known.is_some_and(|known| known.was_published);
         let number = known.map_or(self.txs.len(), |known| known.number);
-        let same = known.filter(|known| known.status == status && known.height == height && known.wallets == wallets);
-        let own = same.map_or_else(|| self.is_own(tx), |known| known.own);
+        let own = known.is_some_and(|known| known.own);
         self.txs
             .insert(tx.hash, Tx { content: Arc::new(tx.clone()), wallets, status, height, own, was_published, number });
         self.spread_to_children(tx.hash);
         true
+    }
+
+    /// Says of every valid transaction whether it is our own; of an invalid one it is no longer asked.
+    fn settle_own(&mut self) {
+        loop {
+            let valid = self.txs.values().filter(|tx| tx.status.is_valid());
+            let wrong: Vec<Hash> =
+                valid.filter(|tx| tx.own != self.is_own(&tx.content)).map(|tx| tx.content.hash).collect();
+            if wrong.is_empty() {
+                return;
+            }
+            for hash in wrong {
+                let tx = self.txs.get_mut(&hash).unwrap();
+                tx.own = !tx.own;
+            }
+        }
     }
 
     /// A valid spend that arrived before its parent spends from the parent's wallets too. One that is invalid learns

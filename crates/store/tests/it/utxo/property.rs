@@ -48,6 +48,10 @@ async fn play(engine: Engine, seed: u64, all: &[Event], universe: &Universe) -> 
 }
 
 async fn play_on(db: &TestDb, seed: u64, all: &[Event], universe: &Universe) -> Result<(), Failure> {
+    // Blocks are sifted in memory first, or not: the rows are the same.
+    if !seed.is_multiple_of(3) {
+        db.watch_in_memory();
+    }
     let mut stage = Stage::open(db, wallets_of(seed)).await;
     for (at, event) in all.iter().enumerate() {
         if universe.is_plausible(&stage.model, event) {
@@ -135,7 +139,7 @@ fn worlds_have_everything_in_them() {
     use store::utxo::Status;
     let mut statuses = std::collections::BTreeMap::new();
     let mut answers = std::collections::BTreeMap::new();
-    for seed in 0..6 {
+    for seed in 0..24 {
         let wallets = wallets_of(seed);
         let mut model = super::stage::model(wallets);
         for event in events(seed, wallets, EVENTS_PER_SEED) {
@@ -161,6 +165,8 @@ fn worlds_have_everything_in_them() {
         ("See", "changes"),
         ("See", "nothing new"),
         ("See", "UTXO_BAD_TRANSACTION"),
+        ("Mempool", "changes"),
+        ("Mempool", "nothing new"),
         ("Pending", "changes"),
         ("Pending", "nothing new"),
         ("Pending", "UTXO_BAD_TRANSACTION"),

@@ -102,7 +102,7 @@ async fn there_and_back(db: &TestDb, depth: usize) {
     let balances = stage.model.balances();
     assert!(stage.model.is_confirmed(&fork.replacement.hash));
 
-    stage.play(Event::Disconnect(at)).await.unwrap();
+    stage.play(Event::Disconnect(at, vec![])).await.unwrap();
     mine_all(&mut stage, "second", &second).await;
     assert_eq!(stage.status(&fork.replacement), Status::Failed);
     assert!(stage.model.is_confirmed(&fork.replaced.hash));
@@ -111,7 +111,7 @@ async fn there_and_back(db: &TestDb, depth: usize) {
     assert_ne!(stage.model.balances(), balances);
     stage.assert_checked().await;
 
-    stage.play(Event::Disconnect(at)).await.unwrap();
+    stage.play(Event::Disconnect(at, vec![])).await.unwrap();
     mine_all(&mut stage, "first", &first).await;
     let after = lasting(stage.reader.rows().await);
     let gone: Vec<_> = before.difference(&after).collect();
@@ -162,7 +162,7 @@ db_test! {
         };
         stage.mine("first", std::slice::from_ref(&payment)).await.unwrap();
         assert_eq!(state(&stage), (Status::Published, Some(BASE + 1), 9_000));
-        stage.play(Event::Disconnect(BASE)).await.unwrap();
+        stage.play(Event::Disconnect(BASE, vec![])).await.unwrap();
         assert_eq!(state(&stage), (Status::Published, None, 0));
         stage.mine("second", &[]).await.unwrap();
         stage.mine("second", std::slice::from_ref(&payment)).await.unwrap();
@@ -182,7 +182,7 @@ db_test! {
         assert_eq!(immature(&stage).await, 5_000);
         stage.mine("on", &[]).await.unwrap();
         assert_eq!(immature(&stage).await, 0);
-        stage.play(Event::Disconnect(BASE + 99)).await.unwrap();
+        stage.play(Event::Disconnect(BASE + 99, vec![])).await.unwrap();
         assert_eq!(immature(&stage).await, 5_000);
     }
 
@@ -256,7 +256,7 @@ db_test! {
         stage.mine("root", std::slice::from_ref(&parent)).await.unwrap();
         assert_eq!(stage.model.balances().get(&(1, 0)), None);
         stage.mine("root", std::slice::from_ref(&child)).await.unwrap();
-        stage.play(Event::Disconnect(BASE)).await.unwrap();
+        stage.play(Event::Disconnect(BASE, vec![])).await.unwrap();
         stage.assert_checked().await;
     }
 }

@@ -101,8 +101,9 @@ pub async fn open_wallets(db: &Db, count: usize) -> Vec<WalletId> {
 pub async fn deliver(db: &Db, wallets: &[WalletId], event: &Event, at: Timestamp) -> Result<Changes, UtxoError> {
     match event {
         Event::Connect(block, txs) => db.connect_block(block, txs, at).await,
-        Event::Disconnect(down_to) => db.disconnect_blocks(*down_to, at).await,
+        Event::Disconnect(down_to, stale) => db.disconnect_blocks(*down_to, stale, at).await,
         Event::See(txs) => db.see_transactions(txs, at).await,
+        Event::Mempool(txs) => db.see_mempool(txs, &txs.iter().map(|tx| tx.hash).collect(), at).await,
         Event::Pending(wallet, tx) => db.add_pending(wallets[*wallet], tx, None, at).await,
         Event::Replace(wallet, tx) => db.replace(wallets[*wallet], tx, None, at).await,
         Event::Publish(hash) => db.publish(*hash, at).await,
@@ -139,7 +140,9 @@ impl<'a> Stage<'a> {
 
     /// Tells both, and says where they differ.
     pub async fn try_play(&mut self, event: &Event) -> Result<Answer, String> {
-        self.now = self.now.plus_micros(1_000_000);
+        // Mempools are read long after whatever was published before.
+        let pause = if matches!(event, Event::Mempool(_)) { 61_000_000 } else { 1_000_000 };
+        self.now = self.now.plus_micros(pause);
         let expected = self.model.apply(event);
         let result = deliver(self.db, &self.wallets, event, self.now).await;
         let answer = answer_of(&self.wallets, result)?;

@@ -35,9 +35,9 @@ impl Universe {
                 self.blocks.insert(block.hash, (*block, txs.clone()));
                 txs.as_slice()
             }
-            Event::See(txs) => txs,
+            Event::See(txs) | Event::Mempool(txs) => txs,
             Event::Pending(_, tx) | Event::Replace(_, tx) => std::slice::from_ref(tx),
-            Event::Disconnect(_) | Event::Publish(_) | Event::Abandon(_) => &[],
+            Event::Disconnect(..) | Event::Publish(_) | Event::Abandon(_) => &[],
         };
         txs.iter().for_each(|tx| self.add(tx));
     }
@@ -64,6 +64,12 @@ impl Universe {
         chain
     }
 
+    /// The transactions of the model's blocks above a height.
+    fn above(&self, model: &Model, height: u32) -> Vec<NewTx> {
+        let gone = model.blocks.iter().filter(|block| block.height > height);
+        gone.flat_map(|block| &self.blocks[&block.hash].1).cloned().collect()
+    }
+
     /// Whether such a thing can happen: the rules say nothing about blocks that no node would accept, nor about
     /// transactions that spend what they themselves make impossible.
     pub fn is_plausible(&self, model: &Model, event: &Event) -> bool {
@@ -73,10 +79,12 @@ impl Universe {
                 let mut chain = self.in_chain(model);
                 !fits || txs.iter().all(|tx| chain.takes(self, tx))
             }
-            Event::See(txs) => txs.iter().all(|tx| self.is_sane(tx)),
+            Event::See(txs) | Event::Mempool(txs) => txs.iter().all(|tx| self.is_sane(tx)),
             Event::Pending(_, tx) | Event::Replace(_, tx) => self.is_sane(tx),
             // The first block stays: without any, the next may be of another chain.
-            Event::Disconnect(down_to) => *down_to >= BASE,
+            Event::Disconnect(down_to, stale) => {
+                *down_to >= BASE && (stale.is_empty() || *stale == self.above(model, *down_to))
+            }
             Event::Publish(_) | Event::Abandon(_) => true,
         }
     }
@@ -178,7 +186,8 @@ impl World {
             25..=37 => self.see_new(),
             38..=43 => self.see_conflict(),
             44..=46 => self.see_child_first(),
-            47..=52 => self.see_again(),
+            47..=49 => self.see_again(),
+            50..=52 => self.see_back(),
             53..=63 => self.pending(),
             64..=71 => self.replace(),
             72..=79 => self.publish(),
@@ -272,8 +281,11 @@ impl World {
         self.spending("conflict", &inputs)
     }
 
+    /// It spends what nobody here has seen, or something recent, a coinbase perhaps.
     fn foreign(&mut self) -> NewTx {
-        let input = self.somewhere();
+        let recent: Vec<OutPoint> = self.universe.txs.iter().rev().take(20).map(|tx| output(tx, 0)).collect();
+        let recent = if self.chance(3) { self.pick(&recent) } else { None };
+        let input = recent.unwrap_or_else(|| self.somewhere());
         self.spending("foreign", &[input])
     }
 
@@ -346,7 +358,13 @@ impl World {
         if !left.is_empty() {
             self.left.push(left);
         }
-        Event::Disconnect(down_to)
+        self.back_to(down_to)
+    }
+
+    /// Mostly a node still has the blocks that go.
+    fn back_to(&mut self, height: u32) -> Event {
+        let stale = if self.chance(4) { Vec::new() } else { self.universe.above(&self.model, height) };
+        Event::Disconnect(height, stale)
     }
 
     /// The chain turns out to be another one, that was left before.
@@ -359,7 +377,7 @@ impl World {
             let (block, txs) = self.universe.blocks[&block.hash].clone();
             self.planned.push_back(Event::Connect(block, txs));
         }
-        Event::Disconnect(fork.height)
+        self.back_to(fork.height)
     }
 
     // ---- the mempool -----------------------------------------------------------------------------------------
@@ -410,6 +428,17 @@ impl World {
         let all: Vec<NewTx> = self.universe.txs.iter().filter(|tx| !tx.coinbase).cloned().collect();
         let count = 1 + self.random.index(3);
         Event::See((0..count).filter_map(|_| self.pick(&all)).collect())
+    }
+
+    /// What was beaten once is in the mempool, and its rivals are not.
+    fn see_back(&mut self) -> Event {
+        let any = self.chance(4);
+        let beaten = |tx: &&super::model::Tx| tx.status == Status::Replaced || any && tx.status == Status::Failed;
+        let beaten: Vec<NewTx> = self.model.txs.values().filter(beaten).map(|tx| NewTx::clone(&tx.content)).collect();
+        match self.pick(&beaten) {
+            Some(tx) => Event::Mempool(vec![tx]),
+            None => self.see_again(),
+        }
     }
 
     // ---- the wallet ------------------------------------------------------------------------------------------

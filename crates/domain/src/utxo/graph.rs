@@ -1,32 +1,37 @@
-//! The rows around an event, as they are stored and as they are to become. No I/O.
+//! The transactions and outputs around an event, as they are stored and as they are to become.
+//!
+//! Whoever fills a graph loads all that the event can touch before it is decided. What is missing counts as not there.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use super::types::{Hash, NewTx, OutPoint, Status, WalletId};
-use crate::error::StoreError;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct State {
+pub struct State {
     pub status: Status,
     pub height: Option<u32>,
 }
 
+pub const UNCONFIRMED: State = State { status: Status::Published, height: None };
+
 /// Ages from here on belong to transactions that come with this event, each larger than the one before. Ids of the
 /// database do not get near it, and as many ages are left above it.
-pub(super) const AGE_OF_NEW: i64 = i64::MAX / 2;
+pub const AGE_OF_NEW: i64 = i64::MAX / 2;
 
 /// A transaction, in all wallets that store it: its state is the same in each.
 #[derive(Clone, Debug)]
-pub(super) struct TxEntry<'a> {
+pub struct TxEntry<'a> {
     /// `None`: not stored yet.
     pub before: Option<State>,
     pub now: State,
     pub coinbase: bool,
+    /// Whether the row says that it is our own, and whether it is.
+    pub own_before: bool,
     pub own: bool,
     pub stored_in: BTreeSet<WalletId>,
     /// Wallets that it concerns since this event.
     pub joins: BTreeSet<WalletId>,
-    /// Empty until they are loaded, for one that is stored.
+    /// Empty for a coinbase, and for one that the event cannot touch.
     pub inputs: Vec<OutPoint>,
     pub given: Option<&'a NewTx>,
     /// Grows with the order in which transactions were first stored: the lowest id of its rows, and above
@@ -39,6 +44,25 @@ pub(super) struct TxEntry<'a> {
 }
 
 impl TxEntry<'_> {
+    /// One that is stored. Which wallets have it, and what it spends, is added as it is read.
+    pub fn stored(state: State, coinbase: bool, own: bool, age: i64) -> Self {
+        Self {
+            before: Some(state),
+            now: state,
+            coinbase,
+            own_before: own,
+            own,
+            stored_in: BTreeSet::new(),
+            joins: BTreeSet::new(),
+            inputs: Vec::new(),
+            given: None,
+            age,
+            once_published: state.status == Status::Published,
+            reason: "",
+            cause: None,
+        }
+    }
+
     pub const fn is_valid(&self) -> bool {
         self.now.status.is_valid()
     }
@@ -46,27 +70,40 @@ impl TxEntry<'_> {
     pub fn wallets(&self) -> impl Iterator<Item = WalletId> {
         self.stored_in.iter().chain(&self.joins).copied()
     }
+
+    /// Whether its rows say something else than they shall.
+    pub fn is_changed(&self) -> bool {
+        self.before.is_some_and(|before| before != self.now || self.own_before != self.own)
+    }
+
+    /// Invalid, and not because its block is gone: it may become valid again.
+    const fn is_beaten(&self) -> bool {
+        match self.now.status {
+            Status::Replaced | Status::Failed => true,
+            Status::Pending | Status::Published | Status::Orphaned => false,
+        }
+    }
 }
 
 /// An output of ours.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Ours {
+pub struct Ours {
     pub wallet: WalletId,
     pub account: u32,
     pub amount: i64,
-    /// Stored, and spent by whom; or to be stored at an address.
+    /// Stored under an id, and spent by whom; or to be stored at an address.
     pub row: Row,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Row {
-    Stored { spender: Option<Hash> },
+pub enum Row {
+    Stored { id: i64, spender: Option<Hash> },
     New { address: i64 },
 }
 
 /// Whether a valid transaction spends an outpoint: which one, and with which of its inputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Spent {
+pub enum Spent {
     No,
     By { spender: Hash, input: u32 },
 }
@@ -80,43 +117,90 @@ impl Spent {
     }
 }
 
+/// A transaction's new state, the reason, and the transaction or block that caused it.
+pub type Told = (Hash, State, &'static str, Option<Hash>);
+
 #[derive(Debug, Default)]
-pub(super) struct Graph<'a> {
+pub struct Graph<'a> {
     pub entries: HashMap<Hash, TxEntry<'a>>,
     pub coins: HashMap<OutPoint, Ours>,
-    /// Whether an outpoint is validly spent. One that is not here was not looked up.
+    /// Whether an outpoint is validly spent.
     pub spenders: HashMap<OutPoint, Spent>,
-    /// Stored transactions that are not valid and would spend an outpoint that an event shows to be spent.
-    pub rivals: HashMap<OutPoint, Vec<Hash>>,
-    /// Who became valid in this event, by the transactions whose outputs it spends.
-    pub children: HashMap<Hash, Vec<Hash>>,
-    /// Who took whose inputs: victim, winner.
+    /// Which transactions have an outpoint among their inputs, valid or not.
+    pub claims: HashMap<OutPoint, BTreeSet<Hash>>,
+    /// Which transactions spend an output of a transaction, valid or not.
+    pub children: HashMap<Hash, BTreeSet<Hash>>,
+    /// Which transactions these had replaced before, each with the number of the newest replacement.
+    pub had_replaced: HashMap<Hash, BTreeMap<Hash, i64>>,
+    /// Who took whose inputs in this event: victim, winner.
     pub edges: Vec<(Hash, Hash)>,
-    /// Every change in its order: the new state, the reason, and the transaction or block that caused it. The history
-    /// has all of them, also a state that lasted only until the next transaction of the same event.
-    pub changed: Vec<(Hash, State, &'static str, Option<Hash>)>,
-    /// Outpoints that lost their spender, and transactions that are valid again, since `revive` last asked whether this
-    /// lets others be valid again.
-    pub freed: Vec<OutPoint>,
-    pub risen: Vec<Hash>,
-    /// Transactions that stopped being valid since then.
-    pub fallen: Vec<Hash>,
+    /// Every change in its order. The history has all of them, also a state that lasted only until the next
+    /// transaction of the same event.
+    pub changed: Vec<Told>,
     /// Which wallets have pruned which of the transactions shown.
     pub pruned: HashSet<(WalletId, Hash)>,
+    /// Blocks that are only known from an import.
+    pub imported: HashSet<u32>,
+    /// Outpoints that lost their spender, and transactions that are valid again, since `revive` last asked whether this
+    /// lets others be valid again.
+    pub(super) freed: Vec<OutPoint>,
+    pub(super) risen: Vec<Hash>,
+    /// Transactions that stopped being valid since then.
+    pub(super) fallen: Vec<Hash>,
 }
 
 /// The change of an account's totals.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Delta {
+pub struct Delta {
     pub confirmed: i64,
     pub confirmed_count: i64,
     pub unconfirmed: i64,
     pub unconfirmed_count: i64,
 }
 
-impl<'a> Graph<'a> {
+// ---- filling it --------------------------------------------------------------------------------------------
+
+impl Graph<'_> {
+    /// A stored transaction has this outpoint as this one of its inputs.
+    pub fn add_claim(&mut self, outpoint: OutPoint, claimant: Hash, input: u32) {
+        self.claims.entry(outpoint).or_default().insert(claimant);
+        self.children.entry(outpoint.hash).or_default().insert(claimant);
+        if self.is_valid(claimant) {
+            self.spenders.insert(outpoint, Spent::By { spender: claimant, input });
+        }
+    }
+
+    /// These and the valid transactions that depend on them.
+    pub fn with_descendants(&self, of: impl IntoIterator<Item = Hash>) -> BTreeSet<Hash> {
+        let mut open: Vec<Hash> = of.into_iter().collect();
+        let mut found = BTreeSet::new();
+        while let Some(hash) = open.pop() {
+            if found.insert(hash) {
+                open.extend(self.valid_children(hash));
+            }
+        }
+        found
+    }
+
+    pub fn inputs_of(&self, hashes: impl IntoIterator<Item = Hash>) -> Vec<OutPoint> {
+        let inputs = hashes.into_iter().filter_map(|hash| self.entries.get(&hash)).flat_map(|entry| &entry.inputs);
+        inputs.copied().collect::<BTreeSet<OutPoint>>().into_iter().collect()
+    }
+}
+
+// ---- what is so --------------------------------------------------------------------------------------------
+
+impl Graph<'_> {
+    pub fn state(&self, hash: Hash) -> Option<State> {
+        self.entries.get(&hash).map(|entry| entry.now)
+    }
+
     pub fn is_valid(&self, hash: Hash) -> bool {
         self.entries.get(&hash).is_some_and(TxEntry::is_valid)
+    }
+
+    pub(super) fn is_confirmed(&self, hash: Hash) -> bool {
+        self.entries.get(&hash).is_some_and(|entry| entry.now.height.is_some())
     }
 
     /// An output of ours whose transaction is stored, or is about to be.
@@ -153,20 +237,24 @@ impl<'a> Graph<'a> {
         inputs.iter().map(|input| input.hash).find(invalid)
     }
 
+    pub(super) fn valid_children(&self, hash: Hash) -> impl Iterator<Item = Hash> {
+        self.children.get(&hash).into_iter().flatten().copied().filter(|child| self.is_valid(*child))
+    }
+
     /// Its outputs that are ours.
-    pub fn outputs_of<'b>(&'b self, tx: &'b NewTx) -> impl Iterator<Item = (OutPoint, &'b Ours)> {
+    pub(super) fn outputs_of<'b>(&'b self, tx: &'b NewTx) -> impl Iterator<Item = (OutPoint, &'b Ours)> {
         let outpoints = (0_u32..).zip(&tx.outputs).map(|(index, _)| OutPoint { hash: tx.hash, index });
         outpoints.filter_map(|outpoint| self.coins.get(&outpoint).map(|coin| (outpoint, coin)))
     }
 
     /// Whose wallets it pays, spends from, or competes in.
-    pub fn concerned(&self, tx: &NewTx) -> BTreeSet<WalletId> {
+    pub(super) fn concerned(&self, tx: &NewTx) -> BTreeSet<WalletId> {
         let mut wallets: BTreeSet<WalletId> = self.outputs_of(tx).map(|(_, coin)| coin.wallet).collect();
         wallets.extend(tx.inputs.iter().filter_map(|input| self.coin(input)).map(|coin| coin.wallet));
         // Wallets of invalid rivals too: they must know what a block has spent, or one of the rivals could come back.
-        let rivals = tx.inputs.iter().filter_map(|input| self.rivals.get(input)).flatten().copied();
-        for conflict in self.conflicts(tx).into_iter().chain(rivals) {
-            wallets.extend(self.entries.get(&conflict).into_iter().flat_map(TxEntry::wallets));
+        let rivals = tx.inputs.iter().filter_map(|input| self.claims.get(input)).flatten().copied();
+        for rival in rivals.filter(|rival| *rival != tx.hash) {
+            wallets.extend(self.entries.get(&rival).into_iter().flat_map(TxEntry::wallets));
         }
         wallets.retain(|wallet| !self.pruned.contains(&(*wallet, tx.hash)));
         wallets
@@ -174,23 +262,27 @@ impl<'a> Graph<'a> {
 
     /// All its inputs are ours, from transactions that are in a block or our own, so that no stranger can take them
     /// back.
-    fn is_own(&self, tx: &NewTx) -> bool {
+    fn is_own(&self, inputs: &[OutPoint]) -> bool {
         let trusted = |input: &OutPoint| {
             self.coin(input).is_some()
                 && self.entries.get(&input.hash).is_some_and(|parent| parent.now.height.is_some() || parent.own)
         };
-        !tx.inputs.is_empty() && tx.inputs.iter().all(trusted)
+        !inputs.is_empty() && inputs.iter().all(trusted)
     }
 
     /// Whether an event that shows this stored transaction once more shows more of it than is stored: an address was
     /// added since.
-    pub fn has_news_of(&self, tx: &NewTx) -> bool {
+    pub(super) fn has_news_of(&self, tx: &NewTx) -> bool {
         self.outputs_of(tx).any(|(_, coin)| matches!(coin.row, Row::New { .. }))
     }
+}
 
+// ---- what becomes of it ------------------------------------------------------------------------------------
+
+impl<'a> Graph<'a> {
     /// Takes in a transaction that an event shows: it is stored in this state, in all wallets that it concerned when
     /// the event came.
-    pub fn admit(
+    pub(super) fn admit(
         &mut self,
         tx: &'a NewTx,
         concerned: &BTreeSet<WalletId>,
@@ -198,31 +290,25 @@ impl<'a> Graph<'a> {
         reason: &'static str,
         cause: Option<Hash>,
     ) {
-        let own = self.is_own(tx);
         let age = AGE_OF_NEW + i64::try_from(self.changed.len()).unwrap_or(0);
+        let rises = self.entries.get(&tx.hash).is_some_and(|entry| !entry.is_valid()) && now.status.is_valid();
         let entry = self.entries.entry(tx.hash).or_insert_with(|| TxEntry {
             before: None,
-            now,
-            coinbase: tx.coinbase,
-            own,
-            stored_in: BTreeSet::new(),
-            joins: BTreeSet::new(),
-            inputs: Vec::new(),
-            given: None,
-            age,
             once_published: false,
-            reason,
-            cause,
+            ..TxEntry::stored(now, tx.coinbase, false, age)
         });
-        let rises = entry.before.is_some() && !entry.is_valid() && now.status.is_valid();
         entry.once_published |= now.status == Status::Published;
-        (entry.now, entry.own, entry.reason, entry.cause) = (now, own, reason, cause);
+        (entry.now, entry.reason, entry.cause) = (now, reason, cause);
         entry.given = Some(tx);
         entry.inputs.clone_from(&tx.inputs);
         entry.joins.extend(concerned.difference(&entry.stored_in));
         self.changed.push((tx.hash, now, reason, cause));
         if rises {
             self.risen.push(tx.hash);
+        }
+        for input in &tx.inputs {
+            self.claims.entry(*input).or_default().insert(tx.hash);
+            self.children.entry(input.hash).or_default().insert(tx.hash);
         }
         if now.status.is_valid() {
             self.occupy(tx.hash);
@@ -244,7 +330,7 @@ impl<'a> Graph<'a> {
     }
 
     /// A stored transaction concerns these wallets too, since another one has come.
-    pub fn join(&mut self, hash: Hash, wallets: &BTreeSet<WalletId>, reason: &'static str, cause: Hash) {
+    pub(super) fn join(&mut self, hash: Hash, wallets: &BTreeSet<WalletId>, reason: &'static str, cause: Hash) {
         let Some(entry) = self.entries.get_mut(&hash) else { return };
         for wallet in wallets {
             if !entry.stored_in.contains(wallet) && entry.joins.insert(*wallet) {
@@ -255,16 +341,16 @@ impl<'a> Graph<'a> {
     }
 
     /// Writes into the history that a mempool has shown a transaction which is not valid here.
-    pub fn remember(&mut self, hash: Hash, state: State, cause: Option<Hash>) {
+    pub(super) fn remember(&mut self, hash: Hash, state: State, cause: Option<Hash>) {
         if let Some(entry) = self.entries.get_mut(&hash) {
             entry.once_published = true;
-            self.changed.push((hash, State { status: Status::Published, height: None }, "seen", None));
+            self.changed.push((hash, UNCONFIRMED, "seen", None));
             self.changed.push((hash, state, "seen, and not valid", cause));
         }
     }
 
-    /// Changes the state of a transaction that is stored; its inputs must be loaded.
-    pub fn set(&mut self, hash: Hash, now: State, reason: &'static str, cause: Option<Hash>) {
+    /// Changes the state of a transaction that is stored.
+    pub(super) fn set(&mut self, hash: Hash, now: State, reason: &'static str, cause: Option<Hash>) {
         let Some(entry) = self.entries.get_mut(&hash) else { return };
         let was_valid = entry.is_valid();
         entry.once_published |= now.status == Status::Published;
@@ -296,33 +382,83 @@ impl<'a> Graph<'a> {
 
     fn occupy(&mut self, hash: Hash) {
         let inputs = self.entries.get(&hash).map(|entry| entry.inputs.clone()).unwrap_or_default();
-        for (index, input) in (0_u32..).zip(inputs) {
-            self.children.entry(input.hash).or_default().push(hash);
-            self.spenders.insert(input, Spent::By { spender: hash, input: index });
+        for (input, outpoint) in (0_u32..).zip(inputs) {
+            self.spenders.insert(outpoint, Spent::By { spender: hash, input });
         }
     }
 
     fn vacate(&mut self, hash: Hash) {
         let inputs = self.entries.get(&hash).map(|entry| entry.inputs.clone()).unwrap_or_default();
         for input in inputs {
-            self.rivals.entry(input).or_default().push(hash);
-            // It was valid, so it spent the inputs whose spender was not looked up.
-            if self.spenders.get(&input).is_none_or(|spent| spent.spender() == Some(hash)) {
+            if self.spender(&input) == Some(hash) {
                 self.spenders.insert(input, Spent::No);
                 self.freed.push(input);
             }
         }
     }
 
-    /// The change of the accounts' totals, over all outputs loaded. Outputs of changed transactions, and outputs whose
-    /// spender has changed, must be loaded.
-    pub fn deltas(&self) -> Result<BTreeMap<(WalletId, u32), Delta>, StoreError> {
+    /// Transactions that were once published, are invalid now, and spend one of these outpoints or an output of one of
+    /// these transactions, in the order in which they come back.
+    ///
+    /// First the transactions that a fallen one had replaced, the newest replacement first: the nodes still have them.
+    /// Then the newest transactions.
+    pub(super) fn waiting(&self, freed: &[OutPoint], risen: &[Hash], fallen: &[Hash]) -> Vec<Hash> {
+        let claimants = freed.iter().filter_map(|outpoint| self.claims.get(outpoint));
+        let children = risen.iter().filter_map(|hash| self.children.get(hash));
+        let all: BTreeSet<Hash> = claimants.chain(children).flatten().copied().collect();
+        let waits = |entry: &TxEntry<'_>| entry.is_beaten() && entry.once_published;
+        let mut waiting: Vec<Hash> = all.into_iter().filter(|hash| self.entries.get(hash).is_some_and(waits)).collect();
+        let mut newest: HashMap<Hash, i64> = HashMap::new();
+        let mut raise = |victim: Hash, number: i64| {
+            let most = newest.entry(victim).or_insert(number);
+            *most = number.max(*most);
+        };
+        for winner in fallen {
+            let before = self.had_replaced.get(winner).into_iter().flatten();
+            before.for_each(|(victim, number)| raise(*victim, *number));
+        }
+        // Replacements of this event have no number yet and get one above all that are stored, unless they have
+        // happened before.
+        for (number, (victim, winner)) in (AGE_OF_NEW..).zip(&self.edges) {
+            let is_new = !self.had_replaced.get(winner).is_some_and(|before| before.contains_key(victim));
+            if is_new && fallen.contains(winner) {
+                raise(*victim, number);
+            }
+        }
+        waiting.sort_by_key(|hash| {
+            std::cmp::Reverse((newest.get(hash).copied(), self.entries.get(hash).map(|entry| entry.age)))
+        });
+        waiting
+    }
+
+    /// Says anew of each valid transaction whether it is our own, where the transactions that it spends have changed.
+    /// To be called last.
+    pub fn settle(&mut self) {
+        let counts = |state: State| (state.status.is_valid(), state.height.is_some());
+        let is_touched =
+            |entry: &TxEntry<'_>| entry.given.is_some() || entry.before.map(counts) != Some(counts(entry.now));
+        let touched = self.entries.iter().filter(|(_, entry)| is_touched(entry));
+        let mut open: BTreeSet<Hash> = touched.map(|(hash, _)| *hash).collect();
+        let children: Vec<Hash> = open.iter().flat_map(|hash| self.valid_children(*hash)).collect();
+        open.extend(children);
+        while let Some(hash) = open.pop_first() {
+            let Some(entry) = self.entries.get(&hash).filter(|entry| entry.is_valid()) else { continue };
+            let own = self.is_own(&entry.inputs);
+            if own != entry.own && !entry.inputs.is_empty() {
+                open.extend(self.valid_children(hash).collect::<Vec<_>>());
+                self.entries.entry(hash).and_modify(|entry| entry.own = own);
+            }
+        }
+    }
+
+    /// The change of the accounts' totals, over all outputs loaded. `None`: more money than there can be.
+    pub fn deltas(&self) -> Option<BTreeMap<(WalletId, u32), Delta>> {
         let mut deltas: BTreeMap<(WalletId, u32), Delta> = BTreeMap::new();
         for (outpoint, coin) in self.coins.iter().filter(|(outpoint, coin)| self.is_real(outpoint, coin)) {
             let Some(entry) = self.entries.get(&outpoint.hash) else { continue };
             let before = match coin.row {
                 Row::New { .. } => None,
-                Row::Stored { spender } => entry.before.filter(|_| spender.is_none()),
+                Row::Stored { spender, .. } => entry.before.filter(|_| spender.is_none()),
             };
             let after = Some(entry.now).filter(|_| self.spender_after(outpoint, coin).is_none());
             let delta = deltas.entry((coin.wallet, coin.account)).or_default();
@@ -330,13 +466,13 @@ impl<'a> Graph<'a> {
             delta.add(after, coin.amount, 1)?;
         }
         deltas.retain(|_, delta| *delta != Delta::default());
-        Ok(deltas)
+        Some(deltas)
     }
 
     /// Who spends it when all is written. An outpoint that the event did not look up keeps the spender it has.
     pub fn spender_after(&self, outpoint: &OutPoint, coin: &Ours) -> Option<Hash> {
         let unchanged = match coin.row {
-            Row::Stored { spender } => spender,
+            Row::Stored { spender, .. } => spender,
             Row::New { .. } => None,
         };
         self.spenders.get(outpoint).map_or(unchanged, |spent| spent.spender())
@@ -344,15 +480,14 @@ impl<'a> Graph<'a> {
 }
 
 impl Delta {
-    fn add(&mut self, state: Option<State>, amount: i64, sign: i64) -> Result<(), StoreError> {
-        let Some(state) = state.filter(|state| state.status.is_valid()) else { return Ok(()) };
+    fn add(&mut self, state: Option<State>, amount: i64, sign: i64) -> Option<()> {
+        let Some(state) = state.filter(|state| state.status.is_valid()) else { return Some(()) };
         let (total, count) = match state.height {
             Some(_) => (&mut self.confirmed, &mut self.confirmed_count),
             None => (&mut self.unconfirmed, &mut self.unconfirmed_count),
         };
-        let too_large = || StoreError::Corrupt { what: "more money than there can be".to_owned() };
-        *total = total.checked_add(sign * amount).ok_or_else(too_large)?;
+        *total = total.checked_add(sign * amount)?;
         *count += sign;
-        Ok(())
+        Some(())
     }
 }

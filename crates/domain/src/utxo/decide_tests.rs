@@ -1,0 +1,165 @@
+//! The decision without a database: a graph is filled by hand, one event is told, and the states are read.
+
+use std::collections::{BTreeSet, HashSet};
+
+use super::*;
+
+const WALLET: WalletId = WalletId(1);
+
+fn hash(name: u8) -> Hash {
+    Hash([name; 32])
+}
+
+fn out(tx: u8, index: u32) -> OutPoint {
+    OutPoint { hash: hash(tx), index }
+}
+
+fn tx(name: u8, inputs: &[OutPoint]) -> NewTx {
+    let outputs = vec![NewOutput { script: vec![name], amount: 1_000 }];
+    NewTx { hash: hash(name), raw: vec![name], coinbase: inputs.is_empty(), inputs: inputs.to_vec(), outputs }
+}
+
+/// As a store would fill it.
+fn add(graph: &mut Graph<'_>, tx: &NewTx, state: State, once_published: bool, age: i64) {
+    let mut entry = TxEntry::stored(state, tx.coinbase, false, age);
+    entry.stored_in.insert(WALLET);
+    entry.inputs.clone_from(&tx.inputs);
+    entry.once_published |= once_published;
+    graph.entries.insert(tx.hash, entry);
+    for (index, input) in (0_u32..).zip(&tx.inputs) {
+        graph.add_claim(*input, tx.hash, index);
+    }
+}
+
+fn own_output(graph: &mut Graph<'_>, outpoint: OutPoint) {
+    let spender = graph.spender(&outpoint);
+    graph
+        .coins
+        .insert(outpoint, Ours { wallet: WALLET, account: 0, amount: 1_000, row: Row::Stored { id: 1, spender } });
+}
+
+const fn at(height: u32) -> State {
+    State { status: Status::Published, height: Some(height) }
+}
+
+const REPLACED: State = State { status: Status::Replaced, height: None };
+
+fn status(graph: &Graph<'_>, name: u8) -> Status {
+    graph.state(hash(name)).expect("it is in the graph").status
+}
+
+#[test]
+fn what_a_block_spends_fails_with_all_that_depends_on_it_and_frees_what_it_held() {
+    let mut graph = Graph::default();
+    let (paid, victim, child) = (tx(1, &[out(9, 0)]), tx(2, &[out(1, 0), out(8, 0)]), tx(3, &[out(2, 0)]));
+    add(&mut graph, &paid, at(5), false, 1);
+    add(&mut graph, &victim, UNCONFIRMED, false, 2);
+    add(&mut graph, &child, UNCONFIRMED, false, 3);
+    own_output(&mut graph, out(1, 0));
+    let winner = tx(4, &[out(8, 0)]);
+    graph.connected(&winner, (6, hash(60)), Word::New).expect("it is possible");
+    assert_eq!((status(&graph, 2), status(&graph, 3)), (Status::Failed, Status::Failed));
+    assert_eq!(graph.spender(&out(1, 0)), None);
+    assert_eq!(graph.edges, [(hash(2), hash(4))]);
+    let deltas = graph.deltas().expect("no overflow");
+    assert_eq!(deltas[&(WALLET, 0)].confirmed, 1_000, "the output is there to be spent again");
+}
+
+#[test]
+fn what_was_replaced_and_is_in_the_mempool_again_takes_over_only_from_one_that_is_not_there() {
+    let (first, second) = (tx(1, &[out(9, 0)]), tx(2, &[out(9, 0), out(8, 0)]));
+    for (absent, expected) in [(false, Status::Replaced), (true, Status::Published)] {
+        let mut graph = Graph::default();
+        add(&mut graph, &first, REPLACED, true, 1);
+        add(&mut graph, &second, UNCONFIRMED, false, 2);
+        let gone: HashSet<Hash> = absent.then_some(hash(2)).into_iter().collect();
+        graph.seen(&first, &gone).expect("it is possible");
+        assert_eq!(status(&graph, 1), expected);
+        assert_eq!(graph.is_valid(hash(2)), !absent);
+    }
+}
+
+#[test]
+fn a_rival_that_was_never_sent_or_is_in_a_block_does_not_give_way() {
+    let (first, second) = (tx(1, &[out(9, 0)]), tx(2, &[out(9, 0)]));
+    for standing in [State { status: Status::Pending, height: None }, at(7)] {
+        let mut graph = Graph::default();
+        add(&mut graph, &first, REPLACED, true, 1);
+        add(&mut graph, &second, standing, false, 2);
+        graph.seen(&first, &HashSet::from([hash(2)])).expect("it is possible");
+        assert_eq!((status(&graph, 1), graph.state(hash(2))), (Status::Replaced, Some(standing)));
+    }
+}
+
+#[test]
+fn an_unconfirmed_parent_of_ours_is_kept_and_its_fall_ends_the_child() {
+    let mut graph = Graph::default();
+    let (parent, deposit) = (tx(1, &[out(9, 0)]), tx(2, &[out(1, 0)]));
+    add(&mut graph, &deposit, UNCONFIRMED, false, 1);
+    graph.seen(&parent, &HashSet::new()).expect("it is possible");
+    assert_eq!(graph.entries[&hash(1)].joins, BTreeSet::from([WALLET]));
+    let rival = tx(3, &[out(9, 0)]);
+    graph.connected(&rival, (6, hash(60)), Word::New).expect("it is possible");
+    assert_eq!((status(&graph, 1), status(&graph, 2)), (Status::Failed, Status::Failed));
+}
+
+#[test]
+fn a_parent_whose_child_is_in_a_block_is_of_no_interest() {
+    let mut graph = Graph::default();
+    let (parent, deposit) = (tx(1, &[out(9, 0)]), tx(2, &[out(1, 0)]));
+    add(&mut graph, &deposit, at(4), false, 1);
+    graph.seen(&parent, &HashSet::new()).expect("it is possible");
+    assert_eq!(graph.state(hash(1)), None);
+}
+
+#[test]
+fn a_strangers_coinbase_that_is_orphaned_ends_what_spends_it() {
+    let (coinbase, deposit) = (tx(1, &[]), tx(2, &[out(1, 0)]));
+    let mut graph = Graph::default();
+    add(&mut graph, &deposit, at(120), false, 1);
+    let stale = [coinbase.clone(), deposit];
+    graph.gone(&BTreeSet::from([hash(2)]), &stale).expect("it is possible");
+    assert_eq!((status(&graph, 1), status(&graph, 2)), (Status::Orphaned, Status::Failed));
+    // The block comes back.
+    graph.connected(&coinbase, (20, hash(60)), Word::New).expect("it is possible");
+    assert_eq!((graph.state(hash(1)), status(&graph, 2)), (Some(at(20)), Status::Published));
+}
+
+#[test]
+fn whose_own_a_transaction_is_follows_its_parents_through_a_reorganisation() {
+    let mut graph = Graph::default();
+    let (deposit, payout, change) = (tx(1, &[out(9, 0)]), tx(2, &[out(1, 0)]), tx(3, &[out(2, 0)]));
+    add(&mut graph, &deposit, at(5), false, 1);
+    for (one, age) in [(&payout, 2), (&change, 3)] {
+        add(&mut graph, one, UNCONFIRMED, false, age);
+        let entry = graph.entries.get_mut(&one.hash).expect("just added");
+        (entry.own, entry.own_before) = (true, true);
+    }
+    own_output(&mut graph, out(1, 0));
+    own_output(&mut graph, out(2, 0));
+    graph.gone(&BTreeSet::from([hash(1)]), &[]).expect("it is possible");
+    graph.settle();
+    assert!(!graph.entries[&hash(2)].own && !graph.entries[&hash(3)].own, "a stranger can take the deposit back");
+    graph.connected(&deposit, (5, hash(60)), Word::New).expect("it is possible");
+    graph.settle();
+    assert!(graph.entries[&hash(2)].own && graph.entries[&hash(3)].own);
+}
+
+#[test]
+fn a_line_that_is_too_long_is_refused() {
+    let mut graph = Graph::default();
+    let name = |number: usize| {
+        let mut bytes = [0; 32];
+        bytes[..8].copy_from_slice(&(number + 1).to_be_bytes());
+        Hash(bytes)
+    };
+    for number in 0..=MOST_GENERATIONS {
+        let spent = if number == 0 { out(255, 0) } else { OutPoint { hash: name(number - 1), index: 0 } };
+        let one = NewTx { hash: name(number), ..tx(1, &[spent]) };
+        add(&mut graph, &one, UNCONFIRMED, false, 1);
+    }
+    let winner = tx(255, &[out(255, 0)]);
+    let winner = NewTx { hash: hash(254), ..winner };
+    let refusal = graph.connected(&winner, (6, hash(60)), Word::New).expect_err("too deep");
+    assert!(matches!(refusal, UtxoRefusal::CascadeTooDeep { .. }), "{refusal}");
+}
