@@ -108,7 +108,8 @@ impl Db {
     }
 
     /// A block of the chain that is stored, or lies below those, read once more for outputs that have become ours
-    /// since. Where an import said otherwise, the block is right. If it is the next block of a rescan, that goes on.
+    /// since. Where an import said otherwise, the block is right. If it is the next block of the rescan, that goes on; without a
+    /// rescan nothing is read.
     pub async fn read_block_again(&self, block: &Block, txs: &[NewTx], at: Timestamp) -> Result<Changes, UtxoError> {
         txs.iter().try_for_each(check_sense)?;
         Ok(transact!(self, tx => refused(read_and_hold(tx, self.watch(), block, txs, at).await))??)
@@ -158,13 +159,16 @@ async fn read_and_hold(
     at: Timestamp,
 ) -> Result<Changes, UtxoError> {
     lock(tx).await?;
+    // Another follower has ended the rescan while this one fetched the block. What it would find now, for an address that came
+    // since, nobody would hold.
+    if read_followed(tx).await?.rescan_next.is_none() {
+        return Ok(Changes::default());
+    }
     let before = outputs_in(tx, block.height).await?;
     let changes = read_again(tx, watch, block, txs, at).await?;
-    if read_followed(tx).await?.rescan_next.is_some() {
-        let found: Vec<(i64, i64)> = outputs_in(tx, block.height).await?.difference(&before).copied().collect();
-        hold(tx, &found).await?;
-        execute!(tx, ADVANCE_RESCAN, i64::from(block.height))?;
-    }
+    let found: Vec<(i64, i64)> = outputs_in(tx, block.height).await?.difference(&before).copied().collect();
+    hold(tx, &found).await?;
+    execute!(tx, ADVANCE_RESCAN, i64::from(block.height))?;
     Ok(changes)
 }
 

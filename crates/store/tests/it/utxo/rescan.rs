@@ -57,7 +57,7 @@ db_test! {
         let until = NOW.plus_micros(1_000_000);
         assert_eq!(db.lease(late, &[found], LOCK, until, NOW).await.unwrap_err().code(), "UTXO_LEASED");
         let spend = tx("spend", &[found], &[(foreign_script(), 9_500)]);
-        for lock in [None, Some(LOCK)] {
+        for lock in [None, Some(LOCK), Some(RESCAN_LOCK)] {
             assert_eq!(db.add_pending(late, &spend, lock, NOW).await.unwrap_err().code(), "UTXO_LEASED");
         }
         // Nor can anybody let go of it.
@@ -141,6 +141,15 @@ db_test! {
         db.by_hand("UPDATE utxo_followed SET rescan_next = NULL").await.unwrap();
         let found = db.check_utxo().await.unwrap();
         assert_eq!(found.iter().map(|one| one.check).collect::<Vec<_>>(), ["rescan"]);
+    }
+
+    /// Another follower has ended the rescan while this one fetched a block: it must not find what nobody would hold.
+    async fn a_block_that_comes_after_the_rescan_finds_nothing(db: TestDb) {
+        let (_, late, blocks) = late(db).await;
+        read(db, &blocks[0]).await;
+        assert_eq!(db.balance(late, NOW).await.unwrap()[&0].confirmed, 0);
+        assert_eq!(offered(db, late).await, NONE);
+        assert_eq!(db.followed().await.unwrap().rescan_next, None);
     }
 
     async fn every_address_is_counted_once(db: TestDb) {
