@@ -40,11 +40,18 @@ pub struct Database {
     pub url: String,
     pub max_connections: u32,
     pub acquire_timeout_ms: u64,
+    /// Outside of the database, so that it is not put back with it.
+    pub mark_folder: String,
 }
 
 impl Default for Database {
     fn default() -> Self {
-        Self { url: "sqlite://bursar-data/bursar.db".to_owned(), max_connections: 16, acquire_timeout_ms: 5_000 }
+        Self {
+            url: "sqlite://bursar-data/bursar.db".to_owned(),
+            max_connections: 16,
+            acquire_timeout_ms: 5_000,
+            mark_folder: "bursar-state".to_owned(),
+        }
     }
 }
 
@@ -505,7 +512,7 @@ mod tests {
             "[database]\nmax_conections = 3",
             &[],
             "bursar.toml, line 2: unknown field `max_conections`, expected one of `url`, `max_connections`, \
-             `acquire_timeout_ms` | did you mean max_connections?",
+             `acquire_timeout_ms`, `mark_folder` | did you mean max_connections?",
         );
         refused(
             "\n[datbase]\nurl = \"x\"",

@@ -19,20 +19,21 @@ pub enum Leads {
     ToSecret,
     /// A file that anybody may read.
     ToPublicFile,
-    /// A folder that a command makes when it is first wanted.
-    ToFolder,
+    /// A folder that a command makes when it is first wanted, and which command that is.
+    ToFolder(&'static str),
 }
 
 /// Every setting that names a file or a folder: section, name, and what it leads to. A path that is not in this list would
 /// begin in whatever folder the command was started from.
-pub const PATHS: [(&str, &str, Leads); 7] = [
+pub const PATHS: [(&str, &str, Leads); 8] = [
     ("database", "url", Leads::ToDatabase),
     ("auth", "hs256_secret_file", Leads::ToSecret),
     ("auth", "jwks_file", Leads::ToPublicFile),
-    ("spot", "folder", Leads::ToFolder),
+    ("spot", "folder", Leads::ToFolder("bursar serve --create-spot")),
     ("spot", "credentials_file", Leads::ToSecret),
     ("spot", "token_file", Leads::ToSecret),
     ("spot", "tls_ca_file", Leads::ToPublicFile),
+    ("database", "mark_folder", Leads::ToFolder("bursar utxo follow")),
 ];
 
 /// Lets every relative path of the settings begin in `folder`. A URL that is none stays as it is: it is refused later,
@@ -43,7 +44,7 @@ pub fn resolve(settings: &mut Table, folder: &Path) {
         let Some(Value::String(text)) = value.filter(|value| value.as_str() != Some("")) else { continue };
         match leads {
             Leads::ToDatabase => *text = resolve_url(text, folder).unwrap_or_else(|_| text.clone()),
-            Leads::ToSecret | Leads::ToPublicFile | Leads::ToFolder => {
+            Leads::ToSecret | Leads::ToPublicFile | Leads::ToFolder(_) => {
                 *text = folder.join(&*text).to_string_lossy().into_owned();
             }
         }
@@ -75,7 +76,7 @@ pub fn look(settings: &Table) -> Result<Vec<Found>, Failure> {
         let state = match leads {
             Leads::ToSecret => check_secret(&path).map(|_| "good".to_owned()),
             Leads::ToPublicFile => check_readable(&path).map(|_| "good".to_owned()),
-            Leads::ToFolder => Ok(made_later(&path, "bursar serve --create-spot makes it")?),
+            Leads::ToFolder(command) => Ok(made_later(&path, &format!("{command} makes it"))?),
             Leads::ToDatabase => {
                 found.extend(look_at_database(&setting, text)?);
                 continue;

@@ -274,3 +274,56 @@ fn a_rescan_goes_on_with_the_next_follower_and_the_check_knows_it() {
     let done = shell.ok(&[&follow[..], &["--rescan-from", "3"]].concat());
     assert!(done.contains("read blocks 3 to "), "{done}");
 }
+
+/// Copies what is in a folder to another, which is emptied first.
+fn copy(from: &std::path::Path, to: &std::path::Path) {
+    if to.exists() {
+        std::fs::remove_dir_all(to).expect("it goes");
+    }
+    std::fs::create_dir_all(to).expect("a folder");
+    for entry in std::fs::read_dir(from).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        std::fs::copy(&path, to.join(path.file_name().expect("a name"))).expect("copied");
+    }
+}
+
+#[test]
+fn a_backup_that_is_put_back_is_noticed_and_nothing_of_it_is_leased_until_the_nodes_were_asked() {
+    let (shell, nodes) = (Shell::with_wallet(), Nodes::start());
+    let now = ManualClock::at(Settings::default().start).now();
+    let gift = |amount: &str| {
+        let mut model = nodes.served.model.lock().unwrap_or_else(PoisonError::into_inner);
+        model.fund(RECEIVING, None, amount.parse().expect("an amount"), now).expect("a gift");
+        model.mine(1, now);
+    };
+    let follow = ["utxo", "follow", "--once", "--json", "--node", &nodes.url(0)];
+    gift("70000");
+    shell.ok(&follow);
+    let first = shell.json(&["utxo", "list", "hot"]);
+    let outpoint = first["outputs"][0]["outpoint"].as_str().expect("an outpoint").to_owned();
+    let lease = ["utxo", "lease", "take", "hot", &outpoint, "--new-lock", "--for", "1m"];
+    let (data, saved) = (shell.folder.path().join("bursar-data"), shell.folder.path().join("saved"));
+    copy(&data, &saved);
+    // Nothing to notice while nothing has happened since.
+    shell.ok(&lease);
+    copy(&saved, &data);
+    gift("80000");
+    let done = shell.ok(&follow);
+    assert!(!done.contains("UTXO_DATABASE_BEHIND") && !done.contains("restored"), "{done}");
+    copy(&saved, &data);
+    shell.code("UTXO_RESTORING", &lease);
+    assert_eq!(shell.json(&["utxo", "balance", "hot"])["wallets"][0]["status"], "restoring");
+    // A follower, who was told nothing, brings it up to date.
+    let done = shell.ok(&follow);
+    assert!(done.contains(r#""event":"restored""#), "{done}");
+    let wallet = &shell.json(&["utxo", "balance", "hot"])["wallets"][0];
+    assert_eq!((&wallet["status"], &wallet["accounts"][0]["confirmed"]), (&json!("active"), &json!("0.00150000")));
+    shell.ok(&lease);
+    // The follower itself notices it as well, and says so.
+    gift("90000");
+    shell.ok(&follow);
+    copy(&saved, &data);
+    let done = shell.ok(&follow);
+    assert!(done.contains("UTXO_DATABASE_BEHIND") && done.contains(r#""event":"restored""#), "{done}");
+    shell.ok(&["utxo", "check"]);
+}

@@ -1,4 +1,5 @@
-//! What the processes that follow the chain share: how far a rescan has come, and whether addresses were added.
+//! What the processes that follow the chain share: how far a rescan has come, whether addresses were added, and a mark that they
+//! also write down outside of the database.
 //!
 //! **What a rescan finds is held until the rescan has reached the last block.** A block that is not read yet may have spent it.
 //! Only these outputs are held: every other one was known when the blocks above it were connected, so its spends are known.
@@ -12,6 +13,7 @@ use domain::utxo::check_sense;
 use super::events::{lock, read_again, read_tip, refused};
 use super::load::number;
 use super::types::{Block, Changes, Hash, LockId, NewTx, UtxoError};
+use super::wallet::{begin_restore, read_wallets};
 use super::watch::Watch;
 use crate::db::{Db, Tx};
 use crate::error::StoreError;
@@ -28,6 +30,10 @@ statements! {
     /// Not before it has passed the last block.
     END_RESCAN = "UPDATE utxo_followed SET rescan_next = NULL WHERE rescan_next > $1";
     RELEASE_FOUND = "DELETE FROM utxo_leases WHERE external_lock_id = $1";
+    READ_MARK = "SELECT p.database_id, f.mark FROM utxo_followed f CROSS JOIN spot_pair p";
+    /// Not in a database that is behind what was written down.
+    RAISE_MARK = "UPDATE utxo_followed SET mark = mark + 1 WHERE mark >= $1 RETURNING mark";
+    LIFT_MARK = "UPDATE utxo_followed SET mark = $1 WHERE mark < $1";
     READ_OUTPUTS_IN = "SELECT u.wallet_id, u.id FROM transactions t
             JOIN utxos u ON u.wallet_id = t.wallet_id AND u.tx_id = t.id
         WHERE t.block_height = $1";
@@ -62,7 +68,32 @@ pub struct Followed {
     pub rescan_next: Option<u32>,
 }
 
+/// The database's identity, and how often followers have raised its mark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Marked {
+    pub database: i64,
+    pub mark: i64,
+}
+
 impl Db {
+    pub async fn marked(&self) -> Result<Marked, UtxoError> {
+        let row = fetch_optional!(&mut self.read().await?, READ_MARK => (i64, i64))?;
+        let (database, mark) = row.ok_or_else(|| super::load::corrupt("the row of utxo_followed is missing"))?;
+        Ok(Marked { database, mark })
+    }
+
+    /// Raises the mark, and says what it is now. `None`: this database is behind `known`, which was written down outside of it,
+    /// so it was put back from a backup.
+    pub async fn raise_mark(&self, known: i64) -> Result<Option<i64>, UtxoError> {
+        Ok(transact!(self, tx => Ok(fetch_optional!(tx, RAISE_MARK => (i64,), known)?.map(|row| row.0)))?)
+    }
+
+    /// This database was put back from a backup: until the nodes were asked, nothing of any wallet is selected, and what is
+    /// pending may have been broadcast since. False: its mark is not behind `known`, and nothing was changed.
+    pub async fn notice_backup(&self, known: i64, at: Timestamp) -> Result<bool, UtxoError> {
+        Ok(transact!(self, tx => refused(restore_all(tx, known, at).await))??)
+    }
+
     pub async fn followed(&self) -> Result<Followed, UtxoError> {
         Ok(read_followed(&mut self.read().await?).await?)
     }
@@ -77,7 +108,8 @@ impl Db {
     }
 
     /// A block of the chain that is stored, or lies below those, read once more for outputs that have become ours
-    /// since. Where an import said otherwise, the block is right. If it is the next block of a rescan, that goes on.
+    /// since. Where an import said otherwise, the block is right. If it is the next block of the rescan, that goes on; without a
+    /// rescan nothing is read.
     pub async fn read_block_again(&self, block: &Block, txs: &[NewTx], at: Timestamp) -> Result<Changes, UtxoError> {
         txs.iter().try_for_each(check_sense)?;
         Ok(transact!(self, tx => refused(read_and_hold(tx, self.watch(), block, txs, at).await))??)
@@ -94,6 +126,18 @@ impl Db {
             Ok(true)
         })?)
     }
+}
+
+async fn restore_all(tx: &mut Tx, known: i64, at: Timestamp) -> Result<bool, UtxoError> {
+    lock(tx).await?;
+    // The same transaction: a crash leaves it unnoticed as a whole, and the next process notices it.
+    if execute!(tx, LIFT_MARK, known)? == 0 {
+        return Ok(false);
+    }
+    for wallet in read_wallets(tx).await? {
+        begin_restore(tx, wallet.id, at).await?;
+    }
+    Ok(true)
 }
 
 async fn read_followed(tx: &mut Tx) -> Result<Followed, StoreError> {
@@ -115,13 +159,16 @@ async fn read_and_hold(
     at: Timestamp,
 ) -> Result<Changes, UtxoError> {
     lock(tx).await?;
+    // Another follower has ended the rescan while this one fetched the block. What it would find now, for an address that came
+    // since, nobody would hold.
+    if read_followed(tx).await?.rescan_next.is_none() {
+        return Ok(Changes::default());
+    }
     let before = outputs_in(tx, block.height).await?;
     let changes = read_again(tx, watch, block, txs, at).await?;
-    if read_followed(tx).await?.rescan_next.is_some() {
-        let found: Vec<(i64, i64)> = outputs_in(tx, block.height).await?.difference(&before).copied().collect();
-        hold(tx, &found).await?;
-        execute!(tx, ADVANCE_RESCAN, i64::from(block.height))?;
-    }
+    let found: Vec<(i64, i64)> = outputs_in(tx, block.height).await?.difference(&before).copied().collect();
+    hold(tx, &found).await?;
+    execute!(tx, ADVANCE_RESCAN, i64::from(block.height))?;
     Ok(changes)
 }
 

@@ -196,7 +196,7 @@ pub(super) async fn check_leases(
     }
     let rows: Vec<(Vec<u8>, i64, Vec<u8>, i64)> = fetch_rows(tx, &READ_LEASES_AT, outpoint_columns(outpoints)).await?;
     for (made_by, index, holder, expires_at) in rows {
-        let mine = lock.is_some_and(|lock| lock.0 == holder.as_slice());
+        let mine = lock.is_some_and(|lock| lock != RESCAN_LOCK && lock.0 == holder.as_slice());
         if !mine && expires_at > now.micros() {
             return Err(UtxoRefusal::Leased(OutPoint { hash: hash(&made_by)?, index: number(index)? }).into());
         }

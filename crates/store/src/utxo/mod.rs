@@ -7,7 +7,7 @@
 //! | `around` | all rows that an event can touch, before `domain::utxo` decides about them |
 //! | `load`, `write` | reading those rows and writing what was decided, many at a time |
 //! | `events` | what can happen: a block connected or disconnected, a transaction seen, made, published, replaced, abandoned |
-//! | `followed` | what followers share: an open rescan, and that addresses were added |
+//! | `followed` | what followers share: an open rescan, that addresses were added, and a mark against backups |
 //! | `watch` | which transactions of a block can concern a wallet, decided in memory |
 //! | `open` | what has to be asked of the nodes about unconfirmed transactions |
 //! | `balance` | what an account has |
@@ -49,5 +49,5 @@ pub(crate) mod write;
 pub use check::StoredTx;
 #[cfg(feature = "lab")]
 pub use explain::Explained;
-pub use followed::{Followed, RESCAN_LOCK};
+pub use followed::{Followed, Marked, RESCAN_LOCK};
 pub use types::*;

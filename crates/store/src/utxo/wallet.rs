@@ -142,7 +142,7 @@ async fn known(tx: &mut Tx, wallet: WalletId) -> Result<(), UtxoError> {
     if known { Ok(()) } else { Err(UtxoRefusal::UnknownWallet.into()) }
 }
 
-async fn begin_restore(tx: &mut Tx, wallet: WalletId, at: Timestamp) -> Result<(), UtxoError> {
+pub(super) async fn begin_restore(tx: &mut Tx, wallet: WalletId, at: Timestamp) -> Result<(), UtxoError> {
     lock(tx).await?;
     known(tx, wallet).await?;
     execute!(tx, BEGIN_RESTORE, wallet.0)?;
@@ -166,7 +166,7 @@ pub(super) async fn mark_all_unread(tx: &mut Tx, from: u32) -> Result<(), StoreE
     execute!(tx, MARK_ALL_UNREAD, i64::from(from)).map(|_| ())
 }
 
-async fn read_wallets(tx: &mut Tx) -> Result<Vec<Wallet>, StoreError> {
+pub(super) async fn read_wallets(tx: &mut Tx) -> Result<Vec<Wallet>, StoreError> {
     type Row = (i64, String, String, String, Option<i64>);
     let rows = fetch_all!(tx, READ_WALLETS => Row)?;
     let wallet = |(id, name, network, status, unread_from): Row| {

@@ -5,11 +5,11 @@ use std::time::Duration;
 use chain::bitcoin::BitcoinChain;
 use chain::{Chain, ChainError};
 use custody::bitcoin::{Behind, Follow, FollowError, Restored, Step};
-use domain::Clock;
+use domain::{Clock, Timestamp};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use store::Db;
-use store::utxo::{UtxoError, Wallet, WalletId};
+use store::utxo::{UtxoError, Wallet, WalletId, WalletStatus};
 use terminal::clock::SystemClock;
 use terminal::failure::{CommandResult, Exit, Failure};
 use terminal::output::say;
@@ -17,6 +17,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::super::Context;
 use super::known_wallet;
+use super::mark::Mark;
 use super::nodes::{NodeArguments, chain};
 use super::trouble::Trouble;
 
@@ -60,6 +61,9 @@ const BLOCKS: u32 = 32;
 /// Between two looks at a chain that has nothing new.
 const PAUSE: Duration = Duration::from_secs(1);
 
+/// The mark is raised after so long even if nothing is known to have changed: payouts are made by other processes.
+const MARK_MICROS: i64 = 60_000_000;
+
 /// `--once` looks so often for a block that the nodes have and do not show, before it fails.
 const TRIES: u32 = 5;
 
@@ -87,6 +91,8 @@ pub async fn run(context: &Context, db: &Db, arguments: &Arguments) -> CommandRe
         follow: Follow::new(db, &chain, arguments.birthday),
         once: arguments.once,
         trouble: Trouble::new(context.json),
+        mark: Mark::of(context, db).await?,
+        marked_at: None,
         reading: None,
     };
     tokio::select! {
@@ -116,19 +122,28 @@ struct Run<'a> {
     follow: Follow<'a>,
     once: bool,
     trouble: Trouble,
+    mark: Mark,
+    /// When the mark was last raised.
+    marked_at: Option<Timestamp>,
     /// A rescan that is open: where it was when it was first seen, and its progress.
     reading: Option<(u32, ProgressBar)>,
 }
 
 impl Run<'_> {
     async fn follow_to_end(mut self, arguments: &Arguments) -> CommandResult {
+        // Before the nodes are asked: nothing may be selected while they are waited for.
+        self.notice_backup().await?;
         self.reach_nodes().await?;
         if let Some(next) = self.db.followed().await?.rescan_next {
             self.reading = Some((next, reading_bar(self.context)));
         }
-        if let Some(wallets) = &arguments.restore {
-            self.restore(wallets).await?;
-        }
+        let named = match &arguments.restore {
+            None => Vec::new(),
+            Some(ToRestore::All) => self.db.wallets().await?,
+            Some(ToRestore::Named(name)) => vec![known_wallet(self.db, name).await?],
+        };
+        self.restore(named).await?;
+        self.restore_closed().await?;
         self.go_on().await?;
         tell_end(self.context, self.db, self.chain).await
     }
@@ -155,11 +170,24 @@ impl Run<'_> {
         Ok(())
     }
 
-    async fn restore(&mut self, wallets: &ToRestore) -> CommandResult {
-        let mut wallets = match wallets {
-            ToRestore::All => self.db.wallets().await?,
-            ToRestore::Named(name) => vec![known_wallet(self.db, name).await?],
-        };
+    /// A database that is older than what this machine has written down was put back from a backup.
+    async fn notice_backup(&mut self) -> CommandResult {
+        if self.mark.notice_backup(self.db).await? {
+            let words = "the database is older than its followers know: it was put back from a backup. Nothing of its wallets is \
+                         spent until the nodes were asked what has happened since";
+            self.trouble.tell("UTXO_DATABASE_BEHIND", words);
+        }
+        Ok(())
+    }
+
+    /// Wallets that a backup has closed, or a restore that did not come to its end. One that was imported waits for `--restore`:
+    /// its import may still be running.
+    async fn restore_closed(&mut self) -> CommandResult {
+        let closed = |wallet: &Wallet| wallet.status == WalletStatus::Restoring && wallet.unread_from.is_none();
+        self.restore(self.db.wallets().await?.into_iter().filter(closed).collect()).await
+    }
+
+    async fn restore(&mut self, mut wallets: Vec<Wallet>) -> CommandResult {
         // None of them is spent from until it has had its turn.
         for wallet in &wallets {
             self.db.begin_restore(wallet.id, SystemClock.now()).await?;
@@ -212,7 +240,8 @@ impl Run<'_> {
                     show_left(bar, left);
                 }
                 Ok(Step::Idle) => {
-                    self.tell_state().await?;
+                    let well = self.raise_mark().await?;
+                    self.tell_state(well).await?;
                     if self.once {
                         match self.unfinished().await? {
                             None => return Ok(()),
@@ -229,19 +258,43 @@ impl Run<'_> {
     /// A step; and when there is nothing new, the mempool.
     async fn turn(&mut self) -> Result<Step, FollowError> {
         let step = self.follow.step(BLOCKS, SystemClock.now()).await?;
-        if step == Step::Idle {
-            self.follow.look(SystemClock.now()).await?;
+        let changed = step != Step::Idle || self.follow.look(SystemClock.now()).await? > 0;
+        if changed {
+            self.marked_at = None;
         }
         Ok(step)
     }
 
+    /// Writes down that the database has come so far, if it has changed. If it is behind by now, a backup was put in its place
+    /// under our feet. False: it could not be written down.
+    async fn raise_mark(&mut self) -> Result<bool, Failure> {
+        let now = SystemClock.now();
+        if self.marked_at.is_some_and(|at| now < at.plus_micros(MARK_MICROS)) {
+            return Ok(true);
+        }
+        match self.mark.raise(self.db).await {
+            Ok(true) => self.marked_at = Some(now),
+            Ok(false) => {
+                self.notice_backup().await?;
+                self.restore_closed().await?;
+            }
+            Err(failure) if self.once => return Err(failure),
+            Err(failure) => {
+                self.trouble.tell(&failure.code, &failure.messages.join(": "));
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
     /// That nodes are behind, that they are well again, and that a rescan has come to its end.
-    async fn tell_state(&mut self) -> CommandResult {
+    async fn tell_state(&mut self, well: bool) -> CommandResult {
         match self.follow.behind() {
             // Then the command ends, and says so itself.
             Some(_) if self.once => {}
             Some(behind) => self.trouble.tell("CHAIN_BEHIND", &words_of(behind)),
-            None => self.trouble.over(),
+            None if well => self.trouble.over(),
+            None => {}
         }
         if self.reading.is_some() && self.db.followed().await?.rescan_next.is_none() {
             let to = self.db.tip().await?.map_or(0, |(height, _)| height);

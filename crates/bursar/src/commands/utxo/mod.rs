@@ -12,6 +12,7 @@
 //! | `prune` | `prune`: the only delete |
 //! | `import` | `import`: another wallet's whole history |
 //! | `follow` | `follow`: in step with the chain; after a backup |
+//! | `mark` | a number outside of the database by which a backup is noticed |
 //! | `nodes`, `trouble` | the nodes that `follow` asks, and what keeps it from going on |
 //! | `check` | `check`: every row held against the facts |
 //! | `input` | text to hashes, outpoints, scripts and addresses |
@@ -26,6 +27,7 @@ mod input;
 mod label;
 mod lease;
 mod list;
+mod mark;
 mod nodes;
 mod prune;
 mod shown;
@@ -151,22 +153,48 @@ pub enum Command {
 
 pub async fn run(context: &Context, command: &Command) -> CommandResult {
     let db = context.open().await?;
-    let done = match command {
-        Command::Create(arguments) => wallet::create(context, &db, arguments).await,
-        Command::Address(command) => wallet::address(context, &db, command).await,
-        Command::Balance(arguments) => balance::run(context, &db, arguments).await,
-        Command::List(arguments) => list::run(context, &db, arguments).await,
-        Command::Tx(arguments) => tx::run(context, &db, arguments).await,
-        Command::Lease(command) => lease::run(context, &db, command).await,
-        Command::Label(arguments) => label::run(context, &db, arguments).await,
-        Command::Abandon(arguments) => abandon::run(context, &db, arguments).await,
-        Command::Prune(arguments) => prune::run(context, &db, arguments).await,
-        Command::Import(arguments) => import::run(context, &db, arguments).await,
-        Command::Follow(arguments) => follow::run(context, &db, arguments).await,
-        Command::Check => check::run(context, &db).await,
+    let done = match notice_backup(context, &db, command).await {
+        Ok(()) => run_on(context, &db, command).await,
+        Err(failure) => Err(failure),
     };
     db.close().await;
     done
+}
+
+/// Whoever takes coins, or gives a transaction up, must not do so in a database that is older than what happened. (A follower
+/// notices it too, and says so.)
+async fn notice_backup(context: &Context, db: &Db, command: &Command) -> CommandResult {
+    match command {
+        Command::Lease(_) | Command::Abandon(_) | Command::Prune(_) => {
+            mark::Mark::of(context, db).await?.notice_backup(db).await.map(|_| ())
+        }
+        Command::Create(_)
+        | Command::Address(_)
+        | Command::Balance(_)
+        | Command::List(_)
+        | Command::Tx(_)
+        | Command::Label(_)
+        | Command::Import(_)
+        | Command::Follow(_)
+        | Command::Check => Ok(()),
+    }
+}
+
+async fn run_on(context: &Context, db: &Db, command: &Command) -> CommandResult {
+    match command {
+        Command::Create(arguments) => wallet::create(context, db, arguments).await,
+        Command::Address(command) => wallet::address(context, db, command).await,
+        Command::Balance(arguments) => balance::run(context, db, arguments).await,
+        Command::List(arguments) => list::run(context, db, arguments).await,
+        Command::Tx(arguments) => tx::run(context, db, arguments).await,
+        Command::Lease(command) => lease::run(context, db, command).await,
+        Command::Label(arguments) => label::run(context, db, arguments).await,
+        Command::Abandon(arguments) => abandon::run(context, db, arguments).await,
+        Command::Prune(arguments) => prune::run(context, db, arguments).await,
+        Command::Import(arguments) => import::run(context, db, arguments).await,
+        Command::Follow(arguments) => follow::run(context, db, arguments).await,
+        Command::Check => check::run(context, db).await,
+    }
 }
 
 /// A longer list of names would not be read.

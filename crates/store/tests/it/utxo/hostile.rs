@@ -210,6 +210,7 @@ db_test! {
         let word = db.import_transactions(&[Imported { tx: parent.clone(), block: at(11), lost: false }], NOW).await.unwrap();
         assert_eq!(word.transactions, [], "one word against another");
         let eleven = Block { height: 11, hash: Hash([11; 32]), parent: Hash([10; 32]), time: 11 };
+        db.begin_rescan(11).await.unwrap();
         db.read_block_again(&eleven, std::slice::from_ref(&parent), NOW).await.unwrap();
         let height = async |one: &NewTx| db.transaction(w, one.hash, NOW).await.unwrap().unwrap().height;
         assert_eq!((height(&parent).await, height(&child).await), (Some(11), Some(12)));

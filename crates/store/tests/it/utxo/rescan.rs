@@ -1,4 +1,4 @@
-//! A rescan: what it finds is nobody's to spend until every block was read.
+//! What followers share. What a rescan finds is nobody's to spend until every block was read; a database that is behind its mark is closed.
 
 use super::candidates::everything;
 use super::stage::*;
@@ -57,7 +57,7 @@ db_test! {
         let until = NOW.plus_micros(1_000_000);
         assert_eq!(db.lease(late, &[found], LOCK, until, NOW).await.unwrap_err().code(), "UTXO_LEASED");
         let spend = tx("spend", &[found], &[(foreign_script(), 9_500)]);
-        for lock in [None, Some(LOCK)] {
+        for lock in [None, Some(LOCK), Some(RESCAN_LOCK)] {
             assert_eq!(db.add_pending(late, &spend, lock, NOW).await.unwrap_err().code(), "UTXO_LEASED");
         }
         // Nor can anybody let go of it.
@@ -143,6 +143,15 @@ db_test! {
         assert_eq!(found.iter().map(|one| one.check).collect::<Vec<_>>(), ["rescan"]);
     }
 
+    /// Another follower has ended the rescan while this one fetched a block: it must not find what nobody would hold.
+    async fn a_block_that_comes_after_the_rescan_finds_nothing(db: TestDb) {
+        let (_, late, blocks) = late(db).await;
+        read(db, &blocks[0]).await;
+        assert_eq!(db.balance(late, NOW).await.unwrap()[&0].confirmed, 0);
+        assert_eq!(offered(db, late).await, NONE);
+        assert_eq!(db.followed().await.unwrap().rescan_next, None);
+    }
+
     async fn every_address_is_counted_once(db: TestDb) {
         let counted = async || db.followed().await.unwrap().addresses;
         let wallet = open_wallets(db, 1).await[0];
@@ -150,5 +159,31 @@ db_test! {
         assert_eq!(before, i64::try_from(addresses(0).len()).unwrap());
         db.add_addresses(wallet, &addresses(0), Paths::Exact, NOW).await.unwrap();
         assert_eq!(counted().await, before);
+    }
+
+    async fn a_database_that_is_behind_its_mark_spends_nothing_and_gives_nothing_up(db: TestDb) {
+        let wallet = open_wallets(db, 1).await[0];
+        let coins = tx("coins", &[elsewhere("c")], &[(script(0, 0, 0), 10_000), (script(0, 0, 1), 20_000)]);
+        db.connect_block(&block(BASE, "coins", Hash([0; 32])), std::slice::from_ref(&coins), NOW).await.unwrap();
+        let pending = tx("pending", &[output(&coins, 0)], &[(foreign_script(), 9_000)]);
+        db.add_pending(wallet, &pending, None, NOW).await.unwrap();
+        for expected in 1..=3 {
+            assert_eq!(db.raise_mark(expected - 1).await.unwrap(), Some(expected));
+        }
+        assert!(!db.notice_backup(3, NOW).await.unwrap(), "it is as far as was written down");
+        assert_eq!(offered(db, wallet).await, [20_000]);
+        // As a backup from before the last two has it.
+        db.by_hand("UPDATE utxo_followed SET mark = 1").await.unwrap();
+        assert_eq!(db.raise_mark(3).await.unwrap(), None);
+        assert!(db.notice_backup(3, NOW).await.unwrap());
+        assert_eq!(db.marked().await.unwrap().mark, 3);
+        assert_eq!(db.wallets().await.unwrap()[0].status, WalletStatus::Restoring);
+        let refused = db.candidates(wallet, 0, &everything(), NOW).await.unwrap_err();
+        assert_eq!(refused.code(), "UTXO_RESTORING");
+        let status = db.transaction(wallet, pending.hash, NOW).await.unwrap().unwrap().status;
+        assert_eq!(status, Status::Published, "it may have been broadcast since");
+        assert!(!db.notice_backup(3, NOW).await.unwrap(), "once");
+        assert_eq!(db.raise_mark(3).await.unwrap(), Some(4));
+        assert_eq!(db.check_utxo().await.unwrap(), []);
     }
 }
