@@ -15,10 +15,11 @@
 //! | `bump` | replacing a transaction that waits (RBF), or pushing it by a child (CPFP) |
 //! | `read` | bytes and blocks as the store takes them |
 //! | `follow` | the store kept in step with the chain and the mempool; a backup brought up to date |
+//! | `upkeep` | ended leases swept, the nodes' limits learned, what an operator watches |
 //! | `import` | wallets of other programs, taken over with their whole history |
 //! | `check` | the rows held against the transactions' bytes |
 //!
-//! All but the last three are pure: no I/O, no clock, no randomness.
+//! All but the last four are pure: no I/O, no clock, no randomness.
 //!
 //! Making a transaction takes two steps, because coins are leased in between. [`chooser`] goes into
 //! `Db::select_and_lease`; of the coins that come back, [`plan`] makes the transaction, by the same arithmetic.
@@ -37,6 +38,7 @@ mod read;
 mod search;
 mod select;
 mod target;
+mod upkeep;
 
 pub use build::{Plan, SEQUENCE, plan, unsigned};
 pub use bump::{ReplacementTerms, Waiting, child, replacement};
@@ -48,3 +50,4 @@ pub use read::{
 };
 pub use select::{Selection, Strategy, chooser, select};
 pub use target::{Aim, Costs, Pushed, Recipient, Replaced, ScriptKind, SpendError, Target};
+pub use upkeep::{Sweeps, Upkeep, WalletStanding, learn_chain_limits};

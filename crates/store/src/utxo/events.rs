@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use domain::Timestamp;
 
+use super::cluster::check_room;
 use super::decide::{UNCONFIRMED, Word, check_sense};
 use super::graph::{Graph, State};
 use super::lease::check_leases;
@@ -369,6 +370,7 @@ async fn make(
         Some(status) => return Err(UtxoRefusal::Ended(new.hash, status).into()),
     }
     let victims = graph.check_own(wallet, new, replaces)?;
+    check_room(tx, wallet, new, &victims).await?;
     let ours: Vec<OutPoint> = new.inputs.iter().filter(|input| graph.coin(input).is_some()).copied().collect();
     let pending = State { status: Status::Pending, height: None };
     graph.take_over(tx, new, &victims, pending, "made here").await?;

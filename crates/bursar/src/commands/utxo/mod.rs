@@ -2,7 +2,7 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | `wallet` | `create`, `address add` |
+//! | `wallet` | `create`, `address add`, `address list` |
 //! | `balance` | `balance`: what each account has |
 //! | `list` | `list`: outputs, a page at a time |
 //! | `tx` | `tx`: one transaction and its history, also of one that was pruned |
@@ -13,6 +13,7 @@
 //! | `import` | `import`: another wallet's whole history |
 //! | `follow` | `follow`: in step with the chain; after a backup |
 //! | `nodes`, `trouble` | the nodes that `follow` asks, and what keeps it from going on |
+//! | `stat` | `stat`: how large the tables are, and how the leases stand |
 //! | `check` | `check`: every row held against the facts |
 //! | `input` | text to hashes, outpoints, scripts and addresses |
 //! | `shown` | amounts, addresses and places in words |
@@ -29,6 +30,7 @@ mod list;
 mod nodes;
 mod prune;
 mod shown;
+mod stat;
 mod trouble;
 mod tx;
 mod wallet;
@@ -139,6 +141,14 @@ pub enum Command {
     ///   bursar utxo follow --node http://127.0.0.1:18443 --once
     #[command(verbatim_doc_comment)]
     Follow(follow::Arguments),
+    /// Show how many rows the wallets' tables have, and how the leases stand
+    ///
+    /// It counts all rows. `bursar serve` has the same for a monitor at /metrics, without counting.
+    ///
+    /// Example:
+    ///   bursar utxo stat --json
+    #[command(verbatim_doc_comment)]
+    Stat,
     /// Hold every row against the facts; exit 1 if one disagrees
     ///
     /// It reads all wallets, and the bytes of their transactions, and changes nothing.
@@ -163,6 +173,7 @@ pub async fn run(context: &Context, command: &Command) -> CommandResult {
         Command::Prune(arguments) => prune::run(context, &db, arguments).await,
         Command::Import(arguments) => import::run(context, &db, arguments).await,
         Command::Follow(arguments) => follow::run(context, &db, arguments).await,
+        Command::Stat => stat::run(context, &db).await,
         Command::Check => check::run(context, &db).await,
     };
     db.close().await;

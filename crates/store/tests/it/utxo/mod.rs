@@ -13,12 +13,15 @@
 //! | `bad` | other wallets' addresses, and what no chain could show |
 //! | `faults` | a crash at every statement; every event twice |
 //! | `lease` | eight writers, expiry, renewal, sweeping |
+//! | `together` | selections of one process, leased in one transaction |
+//! | `chains` | unconfirmed transactions that hang together, and no more of them than nodes take |
 //! | `races` | two that want one output at once, on PostgreSQL |
 //! | `candidates` | what a selection is shown |
 //! | `rescan` | what a rescan finds is held until every block was read |
 
 mod bad;
 mod candidates;
+mod chains;
 mod faults;
 mod hostile;
 mod law5;
@@ -31,4 +34,5 @@ mod reorg;
 mod rescan;
 mod rows;
 mod stage;
+mod together;
 mod world;
