@@ -26,6 +26,7 @@ use crate::faults::{Faults, Point};
 #[cfg(feature = "lab")]
 use crate::sql::Sql;
 use crate::utxo::watch::Watch;
+use crate::utxo::lease_queue::LeaseQueue;
 
 pub use pools::PoolUse;
 pub use url::{NamedFile, describe_url, files_of_url, percent_encoded, resolve_url, sqlite_url};
@@ -78,6 +79,8 @@ pub struct Db {
     pools: Pools,
     jitter: Arc<AtomicU64>,
     faults: Option<Arc<dyn Faults>>,
+    /// Selections of this process that are about to be leased.
+    pub(crate) leases: Arc<LeaseQueue>,
     /// The assets of the system accounts that were met. They never change, and the accounts are always active.
     system: Arc<RwLock<HashMap<AccountId, AssetId>>>,
     /// What is known of the Bitcoin wallets without a question.
@@ -108,12 +111,14 @@ impl Db {
             Engine::Sqlite => connect_sqlite(url, options).await?,
         };
         let jitter = Arc::new(AtomicU64::new(options.jitter_seed));
-        Ok(Self { pools, jitter, faults: None, system: Arc::default(), watch: Watch::default() })
+        let (leases, system, watch) = (Arc::default(), Arc::default(), Watch::default());
+        Ok(Self { pools, jitter, faults: None, leases, system, watch })
     }
 
     /// The same database, for a simulation that makes it fail.
     pub fn with_faults(&self, faults: Arc<dyn Faults>) -> Self {
-        Self { faults: Some(faults), ..self.clone() }
+        // What fails must not take along what others, who have no faults, wait for.
+        Self { faults: Some(faults), leases: Arc::default(), ..self.clone() }
     }
 
     pub(crate) const fn watch(&self) -> &Watch {

@@ -35,6 +35,7 @@ migrations! {
     5 "0005_pair";
     6 "0006_stops";
     7 "0007_followed";
+    8 "0008_chains";
 }
 
 impl Migration {

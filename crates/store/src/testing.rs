@@ -184,6 +184,7 @@ pub async fn prepare_every_statement(db: &TestDb) -> Result<usize, String> {
         #[cfg(feature = "lab")]
         crate::utxo::bulk::STATEMENTS,
         crate::utxo::check::STATEMENTS,
+        crate::utxo::cluster::STATEMENTS,
         crate::utxo::coins::STATEMENTS,
         crate::utxo::events::STATEMENTS,
         crate::utxo::followed::STATEMENTS,
@@ -191,6 +192,8 @@ pub async fn prepare_every_statement(db: &TestDb) -> Result<usize, String> {
         crate::utxo::lease::STATEMENTS,
         crate::utxo::open::STATEMENTS,
         crate::utxo::prune::STATEMENTS,
+        crate::utxo::selection::STATEMENTS,
+        crate::utxo::stat::STATEMENTS,
         crate::utxo::wallet::STATEMENTS,
         crate::utxo::watch::STATEMENTS,
         #[cfg(feature = "lab")]
@@ -204,6 +207,7 @@ pub async fn prepare_every_statement(db: &TestDb) -> Result<usize, String> {
         &crate::transfer::write::ROWS_STATEMENTS,
         #[cfg(feature = "lab")]
         &crate::utxo::bulk::ROWS_STATEMENTS,
+        &crate::utxo::cluster::ROWS_STATEMENTS,
         &crate::utxo::check::ROWS_STATEMENTS,
         &crate::utxo::coins::ROWS_STATEMENTS,
         &crate::utxo::events::ROWS_STATEMENTS,

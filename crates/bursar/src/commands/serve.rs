@@ -101,6 +101,7 @@ pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
         stopping: false.into(),
         requests: Requests::new(SystemClock.now().millis().unsigned_abs()),
         connections: Arc::default(),
+        wallets: Arc::default(),
         body_time: BODY_TIME,
     });
     let (stop, stopped) = watch::channel(false);
@@ -143,6 +144,13 @@ pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
             move || {
                 let (assets, db) = (Arc::clone(&assets), db.clone());
                 async move { assets.follow(&db).await }
+            }
+        }),
+        supervised(&coordinator, "wallets", {
+            let (wallets, db) = (Arc::clone(&app.wallets), db.clone());
+            move || {
+                let (wallets, db) = (Arc::clone(&wallets), db.clone());
+                async move { wallets.watch(&db, None, &SystemClock, UPKEEP_PAUSE).await }
             }
         }),
         supervised(&coordinator, "database watch", {
@@ -223,6 +231,9 @@ pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
     context.print(&json!({ "event": "stopped" }), || "stopped in good order".to_owned());
     Ok(())
 }
+
+/// How often leases of the Bitcoin wallets that ended are swept, and what operators watch is read.
+const UPKEEP_PAUSE: Duration = Duration::from_secs(10);
 
 /// How often the database and the spot engine are compared while both run.
 const PAIR_PAUSE: Duration = Duration::from_secs(1);

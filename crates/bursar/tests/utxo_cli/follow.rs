@@ -53,6 +53,15 @@ fn following_once_is_no_success_while_the_nodes_are_behind_the_store() {
     let follow = ["utxo", "follow", "--once", "--node", &one, "--node", &other];
     let done = shell.ok(&follow);
     assert!(done.lines().last().expect("an end").starts_with("at block "), "{done}");
+    // Whoever follows also sweeps.
+    shell.fill(async |db, wallet| {
+        let ended = THEN.plus_micros(60_000_000);
+        db.see_transactions(&[transaction(UNCONFIRMED)], THEN).await.expect("stored");
+        db.lease(wallet, &[at(UNCONFIRMED, 0)], store::utxo::LockId([7; 32]), ended, THEN).await.expect("leased");
+    });
+    assert_eq!(shell.json(&["utxo", "stat"])["leases"]["ended"], 1);
+    shell.ok(&follow);
+    assert_eq!(shell.json(&["utxo", "stat"])["leases"]["ended"], 0);
     nodes.lag(5);
     let (code, message, _, exit) = shell.refused(&follow);
     assert_eq!((code.as_str(), exit), ("CHAIN_BEHIND", 3), "{message}");

@@ -277,6 +277,34 @@ fn a_lease_that_has_ended_is_listed_until_it_is_swept() {
 }
 
 #[test]
+fn the_tables_and_leases_are_counted_and_the_addresses_listed() {
+    let shell = Shell::with_wallet();
+    sample(&shell);
+    let now = |shell: &Shell| shell.json(&["utxo", "stat"]);
+    let before = now(&shell);
+    assert_eq!(before["leases"], json!({ "active": 0, "ended": 0, "oldest_ended_s": null }));
+    assert_eq!(before["most_chained"], json!({ "transactions": 25, "bytes": 101_000 }));
+    assert_eq!(before["rows"]["wallets"], 1);
+    assert!(before["rows"]["transactions"].as_i64() > Some(2) && before["unspent"].as_i64() > Some(1), "{before}");
+    shell.ok(&["utxo", "lease", "take", "hot", &at(OTHER_ACCOUNT, 0).to_string(), "--new-lock", "--for", "10m"]);
+    assert_eq!((&now(&shell)["leases"]["active"], &now(&shell)["rows"]["utxo_leases"]), (&json!(1), &json!(1)));
+    assert!(shell.ok(&["utxo", "stat"]).contains("leases    1 active, 0 ended and not swept yet"));
+
+    let all = shell.json(&["utxo", "address", "list", "hot"]);
+    let count = all["addresses"].as_array().map(Vec::len).expect("a list");
+    assert_eq!(before["rows"]["addresses"], count);
+    assert_eq!(all["next_after"], Value::Null);
+    assert!(all["addresses"][0]["address"].as_str().is_some_and(|one| one.starts_with("bcrt1")), "{all}");
+    let page = shell.json(&["utxo", "address", "list", "hot", "--limit", "1"]);
+    assert_eq!(page["addresses"], json!([all["addresses"][0]]));
+    let next = page["next_after"].to_string();
+    let rest = shell.json(&["utxo", "address", "list", "hot", "--after", &next]);
+    assert_eq!(rest["addresses"].as_array().map(Vec::len), Some(count - 1));
+    assert_eq!(shell.ok(&["utxo", "address", "list", "hot", "--account", "77"]), "no addresses\n");
+    assert!(shell.ok(&["utxo", "address", "list", "hot"]).contains("bcrt1"));
+}
+
+#[test]
 fn what_nobody_has_seen_can_be_given_up() {
     let shell = Shell::with_wallet();
     sample(&shell);
@@ -443,10 +471,10 @@ fn wrong_input_says_what_to_do() {
 fn help_teaches_by_example() {
     let shell = Shell { folder: tempfile::tempdir().expect("a temporary folder") };
     let text = shell.ok(&["utxo", "--help"]);
-    for word in ["create", "address", "balance", "list", "tx", "lease", "label", "prune", "check"] {
+    for word in ["create", "address", "balance", "list", "tx", "lease", "label", "prune", "stat", "check"] {
         assert!(text.contains(&format!("\n  {word} ")), "{word} is missing:\n{text}");
     }
-    for command in ["create", "balance", "list", "tx", "lease", "label", "prune", "check"] {
+    for command in ["create", "balance", "list", "tx", "lease", "label", "prune", "stat", "check"] {
         let text = shell.ok(&["utxo", command, "--help"]);
         assert!(text.contains(&format!("bursar utxo {command}")), "{text}");
     }

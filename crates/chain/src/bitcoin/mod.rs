@@ -18,6 +18,7 @@
 //! unspent, and then [`crate::Chain::prove`] answers with an error rather than guess that there is none.
 
 mod balance;
+mod cluster;
 mod fee;
 mod mempool;
 mod raw;
@@ -40,6 +41,7 @@ use tx::{
     Unsigned,
 };
 
+pub use cluster::ClusterLimits;
 pub use fee::FeeFacts;
 pub use mempool::{Acceptance, MempoolFacts};
 pub use wire::Sat;

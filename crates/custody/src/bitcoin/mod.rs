@@ -16,6 +16,7 @@
 //! | `read` | bytes and blocks as the store takes them |
 //! | `follow` | the store kept in step with the chain and the mempool; a backup brought up to date |
 //! | `parents` | the store shown the strangers' transactions that unconfirmed ones of ours depend on |
+//! | `upkeep` | ended leases swept, the nodes' limits learned, what an operator watches |
 //! | `import` | wallets of other programs, taken over with their whole history |
 //! | `check` | the rows held against the transactions' bytes |
 //!
@@ -39,6 +40,7 @@ mod read;
 mod search;
 mod select;
 mod target;
+mod upkeep;
 
 pub use build::{Plan, SEQUENCE, plan, unsigned};
 pub use bump::{ReplacementTerms, Waiting, child, replacement};
@@ -50,3 +52,4 @@ pub use read::{
 };
 pub use select::{Selection, Strategy, chooser, select};
 pub use target::{Aim, Costs, Pushed, Recipient, Replaced, ScriptKind, SpendError, Target};
+pub use upkeep::{Sweeps, Upkeep, WalletStanding, learn_chain_limits};

@@ -10,6 +10,7 @@
 mod bdk_files;
 mod build;
 mod bump;
+mod chains;
 mod check;
 mod core_files;
 mod core_node;
@@ -24,6 +25,7 @@ mod read;
 mod rescan;
 mod restore;
 mod select;
+mod upkeep;
 mod wallet;
 mod world;
 

@@ -64,7 +64,12 @@ pub struct Unspent {
 impl Node {
     /// 102 blocks, the last of which fills the purse.
     pub async fn start() -> Self {
-        let mut node = Self::empty().await;
+        Self::start_with(&[]).await
+    }
+
+    /// The same, with options of Core.
+    pub async fn start_with(options: &[&str]) -> Self {
+        let mut node = Self::empty_with(options).await;
         let purse = Key::numbered(PURSE).bitcoin(REGTEST);
         node.mine_to(101 + SPLITS as u64 - 1, &purse).await;
         let found = node.unspent(&[purse.script_bytes().unwrap()]).await;

@@ -220,7 +220,7 @@ impl<'a> Graph<'a> {
     }
 
     /// Whether a wallet may add this as its own pending transaction, and whom it would replace.
-    fn check_own(&self, wallet: WalletId, new: &NewTx, replaces: bool) -> Result<Vec<Hash>, UtxoRefusal> {
+    pub fn check_own(&self, wallet: WalletId, new: &NewTx, replaces: bool) -> Result<Vec<Hash>, UtxoRefusal> {
         if new.coinbase {
             return Err(UtxoRefusal::BadTransaction("a coinbase is not made by a wallet"));
         }

@@ -1,6 +1,6 @@
 //! Why an event of a Bitcoin wallet is refused.
 
-use super::types::{Hash, Network, OutPoint, Path, Status};
+use super::types::{ChainSize, Hash, Network, OutPoint, Path, Status};
 
 /// Why nothing was changed. Each has a page in `docs/errors/`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -39,6 +39,13 @@ pub enum UtxoRefusal {
     Leased(OutPoint),
     #[error("the output {0} is not there to be leased")]
     NotSpendable(OutPoint),
+    #[error("the output {outpoint} is of a coinbase that may be spent from block {from} on")]
+    Immature { outpoint: OutPoint, from: u32 },
+    #[error(
+        "{} unconfirmed transactions of {} bytes would hang together, more than the {} of {} bytes that nodes take",
+        .would.transactions, .would.bytes, .most.transactions, .most.bytes
+    )]
+    ChainTooLong { would: ChainSize, most: ChainSize },
     #[error("the transaction {0} is {1}")]
     NotPending(Hash, Status),
     #[error("the transaction {0} is {1} and is not taken up again")]
@@ -75,6 +82,8 @@ impl UtxoRefusal {
             Self::NothingReplaced | Self::Confirmed(_) => "UTXO_NOT_REPLACEABLE",
             Self::Leased(_) => "UTXO_LEASED",
             Self::NotSpendable(_) => "UTXO_NOT_SPENDABLE",
+            Self::Immature { .. } => "UTXO_IMMATURE",
+            Self::ChainTooLong { .. } => "UTXO_CHAIN_TOO_LONG",
             Self::NotPending(..) => "UTXO_NOT_PENDING",
             Self::Ended(..) => "UTXO_ENDED",
             Self::NotFinal(_) => "UTXO_NOT_FINAL",
@@ -111,6 +120,8 @@ impl UtxoRefusal {
             Self::NotSpendable(_) => {
                 "it is not the wallet's, is spent, or its transaction is no longer valid: bursar utxo list"
             }
+            Self::Immature { .. } => "wait until a hundred blocks are on top of its own, or choose other outputs",
+            Self::ChainTooLong { .. } => "wait for a block, or spend outputs that are in one",
             Self::NotPending(_, Status::Published) => {
                 "others have it: what is in no block yet can be replaced, no more"
             }

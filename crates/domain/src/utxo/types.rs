@@ -185,3 +185,27 @@ pub const FINAL_DEPTH: u32 = COINBASE_MATURITY;
 pub const fn is_mature(coinbase_height: u32, tip: u32) -> bool {
     tip >= coinbase_height && tip - coinbase_height >= COINBASE_MATURITY
 }
+
+/// Unconfirmed transactions that hang together: each spends an output of another.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ChainSize {
+    pub transactions: u32,
+    /// Of the transactions as they are sent. Nodes count virtual bytes, which are never more.
+    pub bytes: u32,
+}
+
+impl ChainSize {
+    /// What every node takes that has not been told otherwise, whatever its version: Bitcoin Core up to 30 counts 25
+    /// ancestors and 25 descendants, from 31 on a cluster of 64; both count 101,000 virtual bytes.
+    pub const USUAL: Self = Self { transactions: 25, bytes: 101_000 };
+
+    /// The stricter of the two.
+    #[must_use]
+    pub fn least(self, other: Self) -> Self {
+        Self { transactions: self.transactions.min(other.transactions), bytes: self.bytes.min(other.bytes) }
+    }
+
+    pub const fn fits(self, most: Self) -> bool {
+        self.transactions <= most.transactions && self.bytes <= most.bytes
+    }
+}

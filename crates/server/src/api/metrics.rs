@@ -79,6 +79,7 @@ fn text(app: &App) -> String {
     families.histogram("commit_seconds", help, &coordinator.metrics().commits);
     open_transfers(&mut families, app);
     parts(&mut families, app);
+    wallets(&mut families, app);
     families.begin("database_connections", "gauge", "connections to the database, by pool and use");
     for pool in coordinator.db().pools() {
         for (state, count) in [("in_use", pool.in_use), ("idle", pool.idle), ("most", pool.most)] {
@@ -110,6 +111,28 @@ fn open_transfers(families: &mut Families, app: &App) {
     let now = app.clock.now().micros();
     let age_s = open.oldest().map_or(0, |oldest| now.saturating_sub(oldest.micros()).max(0) / 1_000_000);
     families.one("transfers_oldest_age_seconds", "gauge", "how long ago the oldest of them was made", age_s);
+}
+
+/// Of the Bitcoin wallets, as it was read last.
+fn wallets(families: &mut Families, app: &App) {
+    let Some(standing) = app.wallets.standing() else { return };
+    let leases = standing.leases;
+    families.begin("utxo_leases", "gauge", "leases of outputs: active, or ended and not swept yet");
+    families.value("utxo_leases", &[("state", "active")], leases.active);
+    families.value("utxo_leases", &[("state", "ended")], leases.ended);
+    let now = app.clock.now().micros();
+    let age_s = leases.oldest_end.map_or(0, |end| now.saturating_sub(end.micros()).max(0) / 1_000_000);
+    let help = "how long ago the first of the leases ended that were not swept yet";
+    families.one("utxo_lease_oldest_ended_age_seconds", "gauge", help, age_s);
+    let help = "leases that this process has swept";
+    families.one("utxo_leases_swept_total", "counter", help, standing.sweeps.swept);
+    let help = "how long after its end the lease was swept that had waited longest, in the last sweep of this process";
+    families.one("utxo_lease_cleanup_seconds", "gauge", help, standing.sweeps.latency_micros.max(0) / 1_000_000);
+    families.one("utxo_unspent", "gauge", "unspent outputs of all wallets", standing.unspent);
+    families.begin("utxo_rows_made", "gauge", "rows that each table of the wallets has had since it was made");
+    for one in &standing.rows_made {
+        families.value("utxo_rows_made", &[("table", &one.table)], one.rows);
+    }
 }
 
 fn parts(families: &mut Families, app: &App) {

@@ -36,6 +36,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use custody::bitcoin::Upkeep;
 use domain::transfer::Rejection;
 use domain::{Clock, Timestamp, UserId};
 use http_body_util::{BodyExt, Limited};
@@ -68,6 +69,8 @@ pub struct App {
     pub stopping: AtomicBool,
     pub requests: Requests,
     pub connections: Arc<Connections>,
+    /// Of the Bitcoin wallets, if there are any.
+    pub wallets: Arc<Upkeep>,
     /// How long a body may take to arrive.
     pub body_time: Duration,
 }

@@ -154,6 +154,30 @@ db_test! {
 }
 
 #[test]
+fn the_wallets_are_in_the_metrics_once_there_is_one() {
+    on_sqlite(async |db| {
+        let server = Server::start(db).await;
+        let now = server.app.clock.now();
+        server.app.wallets.round(db, None, now).await.unwrap();
+        let text = server.send(&Ask::get("/metrics")).await.body;
+        assert!(!text.contains("bursar_utxo_"), "{text}");
+        db.create_wallet("hot", store::utxo::Network::Regtest, now).await.unwrap();
+        server.app.wallets.round(db, None, now).await.unwrap();
+        let text = server.send(&Ask::get("/metrics")).await.body;
+        for line in [
+            "bursar_utxo_leases{state=\"active\"} 0",
+            "bursar_utxo_leases{state=\"ended\"} 0",
+            "bursar_utxo_lease_oldest_ended_age_seconds 0",
+            "bursar_utxo_leases_swept_total 0",
+            "bursar_utxo_lease_cleanup_seconds 0",
+            "bursar_utxo_unspent 0",
+        ] {
+            assert!(text.lines().any(|one| one == line), "{line} is not in\n{text}");
+        }
+    });
+}
+
+#[test]
 fn a_part_that_stays_in_trouble_is_told() {
     on_sqlite(async |db| {
         let server = Server::start(db).await;
@@ -234,6 +258,9 @@ fn the_metrics_are_what_prometheus_reads() {
         let server = Server::start(db).await;
         look_once(&server).await;
         server.moved(1, &to_spot("1.00")).await;
+        // The wallets' families too.
+        db.create_wallet("hot", store::utxo::Network::Regtest, server.app.clock.now()).await.unwrap();
+        server.app.wallets.round(db, None, server.app.clock.now()).await.unwrap();
         let text = server.send(&Ask::get("/metrics")).await.body;
         assert!(text.ends_with('\n'));
         let mut kinds: BTreeMap<&str, &str> = BTreeMap::new();

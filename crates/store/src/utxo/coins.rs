@@ -2,28 +2,35 @@
 
 use domain::Timestamp;
 
-use super::events::{check_active, read_tip};
+use super::cluster::limits;
+use super::lease::last_mature;
 use super::load::{bytes, corrupt, hash, number, status};
 use super::types::{
-    COINBASE_MATURITY, Candidate, Coin, ListFilter, OutPoint, OutputRow, Path, UtxoError, UtxoId, WalletId, Want,
+    Candidate, ChainSize, Coin, ListFilter, OutPoint, OutputRow, Path, UtxoError, UtxoId, UtxoRefusal, WalletId,
+    WalletStatus, Want,
 };
 use super::wallet::kind;
 use crate::db::{Db, Tx};
 use crate::error::StoreError;
 use crate::rows::{Column, ColumnType::Bytes, ColumnType::Int, RowsSql, fetch_rows};
 
-/// How many candidates are read at once, on each side of the amount wanted. The statements have it as a literal: a
-/// planner that does not know the limit prepares for reading everything.
-const PAGE: usize = 400;
+/// How many candidates are read at once, on each side of the amount wanted. One coin of about the right size is enough for
+/// most payments, so few are read first. The statements have it as a literal: a planner that does not know the limit
+/// prepares for reading everything.
+const PAGE: usize = 40;
 
 /// A transaction with more inputs than this is too large for nodes to relay.
 const MOST_CANDIDATES: usize = 1_600;
 
 statements! {
+    /// All that a selection must know besides the outputs.
+    READ_TERMS = "SELECT w.status, w.most_chained, w.most_chained_bytes, (SELECT MAX(block_height) FROM blocks)
+        FROM wallets w WHERE w.id = $1";
+
     /// From an amount upwards. SQLite is told which indexes have all the columns; left to itself it would read the
     /// tables. $5: the last height at which a coinbase is mature; $6, $7: pending and other people's unconfirmed
     /// outputs are wanted too; $8: now.
-    READ_LARGER = "SELECT u.id, u.amount, a.kind, t.block_height IS NOT NULL
+    READ_LARGER = "SELECT u.id, u.amount, a.kind, t.block_height IS NOT NULL, u.tx_id
         FROM utxos u {INDEXED BY idx_utxos_unspent}
             {join} transactions t {INDEXED BY idx_transactions_covering} ON t.wallet_id = u.wallet_id AND t.id = u.tx_id
             {join} addresses a {INDEXED BY idx_addresses_covering} ON a.wallet_id = u.wallet_id AND a.id = u.address_id
@@ -34,10 +41,10 @@ statements! {
                 OR (t.status = 'pending' AND $6 <> 0))
             AND NOT EXISTS (SELECT 1 FROM utxo_leases l
                 WHERE l.wallet_id = u.wallet_id AND l.utxo_id = u.id AND l.expires_at > $8)
-        ORDER BY u.amount, u.id LIMIT 400";
+        ORDER BY u.amount, u.id LIMIT 40";
 
     /// From an amount downwards.
-    READ_SMALLER = "SELECT u.id, u.amount, a.kind, t.block_height IS NOT NULL
+    READ_SMALLER = "SELECT u.id, u.amount, a.kind, t.block_height IS NOT NULL, u.tx_id
         FROM utxos u {INDEXED BY idx_utxos_unspent}
             {join} transactions t {INDEXED BY idx_transactions_covering} ON t.wallet_id = u.wallet_id AND t.id = u.tx_id
             {join} addresses a {INDEXED BY idx_addresses_covering} ON a.wallet_id = u.wallet_id AND a.id = u.address_id
@@ -48,7 +55,7 @@ statements! {
                 OR (t.status = 'pending' AND $6 <> 0))
             AND NOT EXISTS (SELECT 1 FROM utxo_leases l
                 WHERE l.wallet_id = u.wallet_id AND l.utxo_id = u.id AND l.expires_at > $8)
-        ORDER BY u.amount DESC, u.id DESC LIMIT 400";
+        ORDER BY u.amount DESC, u.id DESC LIMIT 40";
 
     /// $2: an account, or -1 for all; $3: only unspent ones; $4: begin after; $5: how many; $6: now.
     LIST_OUTPUTS(OUTPUT) = "SELECT {columns}
@@ -119,7 +126,11 @@ impl Db {
         want: &Want,
         now: Timestamp,
     ) -> Result<Vec<Candidate>, UtxoError> {
-        candidates(&mut self.read().await?, wallet, account, want, now).await
+        let mut tx = self.read().await?;
+        let terms = Terms::read(&mut tx, wallet).await?;
+        let mut window = Window::around(wallet, account, want, now, terms);
+        window.read_enough(&mut tx).await?;
+        Ok(window.offered.into_iter().map(|one| one.candidate).collect())
     }
 
     /// What it takes to spend these outputs, as far as they are this wallet's; spent ones too.
@@ -152,38 +163,98 @@ impl Db {
     }
 }
 
-pub(super) async fn candidates(
-    tx: &mut Tx,
-    wallet: WalletId,
-    account: u32,
-    want: &Want,
-    now: Timestamp,
-) -> Result<Vec<Candidate>, UtxoError> {
-    check_active(tx, wallet).await?;
-    let mature = read_tip(tx).await?.map_or(-1, |(tip, _)| i64::from(tip) - i64::from(COINBASE_MATURITY));
-    let (pending, foreign) = (i64::from(want.allow.pending), i64::from(want.allow.unconfirmed_foreign));
-    let (account, now) = (i64::from(account), now.micros());
-    let from = around(want);
-    let mut rows = fetch_all!(tx, READ_LARGER => (i64, i64, String, bool),
-        wallet.0, account, from, i64::MIN, mature, pending, foreign, now)?;
-    let mut below = (from, i64::MIN);
-    loop {
-        let page = fetch_all!(tx, READ_SMALLER => (i64, i64, String, bool),
-            wallet.0, account, below.0, below.1, mature, pending, foreign, now)?;
-        let full = page.len() == PAGE;
-        if let Some(last) = page.last() {
-            below = (last.1, last.0);
+/// What holds for a whole selection.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Terms {
+    /// The last height at which a coinbase is mature.
+    mature: i64,
+    pub most: ChainSize,
+}
+
+impl Terms {
+    /// A wallet that is being restored must not be spent from.
+    pub async fn read(tx: &mut Tx, wallet: WalletId) -> Result<Self, UtxoError> {
+        let row = fetch_optional!(tx, READ_TERMS => (String, i64, i64, Option<i64>), wallet.0)?;
+        let (status, most, most_bytes, tip) = row.ok_or(UtxoRefusal::UnknownWallet)?;
+        if status != WalletStatus::Active.text() {
+            return Err(UtxoRefusal::Restoring.into());
         }
-        rows.extend(page);
-        let sum = rows.iter().try_fold(0_i64, |sum, row| sum.checked_add(row.1)).unwrap_or(i64::MAX);
-        // Twice the target leaves room for the fees.
-        if !full || rows.len() >= MOST_CANDIDATES || sum / 2 >= want.target {
-            break;
-        }
+        Ok(Self { mature: last_mature(tip.map(number).transpose()?), most: limits((most, most_bytes))? })
     }
-    rows.into_iter()
-        .map(|(id, amount, text, confirmed)| Ok(Candidate { id: UtxoId(id), amount, kind: kind(&text)?, confirmed }))
-        .collect()
+}
+
+/// A candidate, and the number of the transaction that made it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Offered {
+    pub candidate: Candidate,
+    pub tx: i64,
+}
+
+type OfferedRow = (i64, i64, String, bool, i64);
+
+/// The outputs of an account around an amount, as far as they were read.
+pub(super) struct Window {
+    pub wallet: WalletId,
+    account: i64,
+    terms: Terms,
+    want: Want,
+    now: i64,
+    from: i64,
+    /// Where the next page of smaller ones begins.
+    below: (i64, i64),
+    pub offered: Vec<Offered>,
+}
+
+impl Window {
+    pub fn around(wallet: WalletId, account: u32, want: &Want, now: Timestamp, terms: Terms) -> Self {
+        let (account, now, from) = (i64::from(account), now.micros(), around(want));
+        Self { wallet, account, terms, want: *want, now, from, below: (from, i64::MIN), offered: Vec::new() }
+    }
+
+    /// From the largest output of the account downwards: no output holds as much as this.
+    pub fn largest(wallet: WalletId, account: u32, want: &Want, now: Timestamp, terms: Terms) -> Self {
+        Self::around(wallet, account, &Want { target: i64::MAX / 2, ..*want }, now, terms)
+    }
+
+    /// A page of larger ones, and of smaller ones until they hold twice the target, which leaves room for the fees.
+    pub async fn read_enough(&mut self, tx: &mut Tx) -> Result<(), StoreError> {
+        let (pending, foreign) = self.allowed();
+        let rows = fetch_all!(tx, READ_LARGER => OfferedRow, self.wallet.0, self.account, self.from, i64::MIN,
+            self.terms.mature, pending, foreign, self.now)?;
+        self.take(rows)?;
+        while self.read_smaller(tx).await? && self.held() / 2 < self.want.target {}
+        Ok(())
+    }
+
+    /// The next page of smaller ones. False: there is none after it, or there are enough for any transaction.
+    pub async fn read_smaller(&mut self, tx: &mut Tx) -> Result<bool, StoreError> {
+        let (pending, foreign) = self.allowed();
+        let rows = fetch_all!(tx, READ_SMALLER => OfferedRow, self.wallet.0, self.account, self.below.0, self.below.1,
+            self.terms.mature, pending, foreign, self.now)?;
+        let full = rows.len() == PAGE;
+        if let Some(last) = rows.last() {
+            self.below = (last.1, last.0);
+        }
+        self.take(rows)?;
+        Ok(full && self.offered.len() < MOST_CANDIDATES)
+    }
+
+    fn allowed(&self) -> (i64, i64) {
+        (i64::from(self.want.allow.pending), i64::from(self.want.allow.unconfirmed_foreign))
+    }
+
+    fn held(&self) -> i64 {
+        let amounts = self.offered.iter().map(|one| one.candidate.amount);
+        amounts.fold(0, i64::saturating_add)
+    }
+
+    fn take(&mut self, rows: Vec<OfferedRow>) -> Result<(), StoreError> {
+        for (id, amount, text, confirmed, tx) in rows {
+            let candidate = Candidate { id: UtxoId(id), amount, kind: kind(&text)?, confirmed };
+            self.offered.push(Offered { candidate, tx });
+        }
+        Ok(())
+    }
 }
 
 /// Somewhere between the target and a quarter above it: selections that happen at once look at different places.

@@ -7,6 +7,7 @@ use domain::Timestamp;
 use domain::utxo::{Graph, Word, check_sense};
 
 use super::around::{Reach, Shown};
+use super::cluster::check_room;
 use super::lease::check_leases;
 use super::load::{Around, bytes, hash, number};
 use super::types::{
@@ -429,6 +430,7 @@ async fn make(
         // An answer without a refusal would promise that its inputs are reserved.
         Some(status) => return Err(UtxoRefusal::Ended(new.hash, status).into()),
     }
+    check_room(tx, wallet, new, &graph.check_own(wallet, new, replaces)?).await?;
     let ours: Vec<OutPoint> = new.inputs.iter().filter(|input| graph.coin(input).is_some()).copied().collect();
     graph.made(wallet, new, replaces)?;
     // First lock all outputs in one order, then look at their leases: no lease can be taken in between.

@@ -5,14 +5,16 @@ use std::collections::{HashMap, HashSet};
 use domain::Timestamp;
 
 use super::coins::{COIN, CoinRow, coin};
-use super::events::{check_active, refused};
+use super::events::{check_active, read_tip, refused};
 use super::followed::RESCAN_LOCK;
 use super::load::{bytes, hash, number, outpoint_columns};
-use super::types::{Candidate, Coin, LeaseRow, LockId, OutPoint, UtxoError, UtxoId, UtxoRefusal, WalletId, Want};
+use super::types::{
+    COINBASE_MATURITY, Coin, LeaseRow, LockId, OutPoint, Swept, UtxoError, UtxoId, UtxoRefusal, WalletId,
+};
 use crate::db::{Db, Tx};
-use crate::dialect::{LOCK_SELECTIONS, Many};
+use crate::dialect::Many;
 use crate::error::StoreError;
-use crate::rows::{Column, ColumnType::Bytes, ColumnType::Int, RowsSql, fetch_rows};
+use crate::rows::{Column, ColumnType::Bytes, ColumnType::Int, RowsSql, execute_rows, expect_rows, fetch_rows};
 use crate::transact;
 
 statements! {
@@ -22,24 +24,31 @@ statements! {
             JOIN addresses a ON a.wallet_id = u.wallet_id AND a.id = u.address_id
         WHERE u.wallet_id = $1 AND u.id {in $2} AND u.valid AND u.spent_by_tx_id IS NULL
         ORDER BY u.id {FOR NO KEY UPDATE OF u}";
-    READ_LEASES = "SELECT external_lock_id, expires_at FROM utxo_leases WHERE wallet_id = $1 AND utxo_id {in $2}";
-    /// A lease is taken if there is none, renewed if the same lock has it, and taken over if it has ended.
-    LEASE_UTXOS = "INSERT INTO utxo_leases (wallet_id, utxo_id, external_lock_id, expires_at)
-        SELECT $1, id, $3, $4 FROM UNNEST($2::BIGINT[]) AS id WHERE TRUE
-        ON CONFLICT (wallet_id, utxo_id) DO UPDATE
-            SET external_lock_id = EXCLUDED.external_lock_id, expires_at = EXCLUDED.expires_at
-            WHERE utxo_leases.expires_at <= $5 OR utxo_leases.external_lock_id = EXCLUDED.external_lock_id
-        RETURNING utxo_id"
-        | "INSERT INTO utxo_leases (wallet_id, utxo_id, external_lock_id, expires_at)
-        SELECT $1, value, $3, $4 FROM json_each($2) WHERE TRUE
-        ON CONFLICT (wallet_id, utxo_id) DO UPDATE
-            SET external_lock_id = EXCLUDED.external_lock_id, expires_at = EXCLUDED.expires_at
-            WHERE utxo_leases.expires_at <= $5 OR utxo_leases.external_lock_id = EXCLUDED.external_lock_id
-        RETURNING utxo_id";
+    /// The same, but nobody is waited for.
+    LOCK_IDLE_BY_ID(COIN) = "SELECT {columns}
+        FROM utxos u JOIN transactions t ON t.wallet_id = u.wallet_id AND t.id = u.tx_id
+            JOIN addresses a ON a.wallet_id = u.wallet_id AND a.id = u.address_id
+        WHERE u.wallet_id = $1 AND u.id {in $2} AND u.valid AND u.spent_by_tx_id IS NULL
+        ORDER BY u.id {FOR NO KEY UPDATE OF u SKIP LOCKED}";
+    READ_LEASES = "SELECT utxo_id, external_lock_id, expires_at FROM utxo_leases
+        WHERE wallet_id = $1 AND utxo_id {in $2}";
+    /// What a lock holds now.
+    READ_HELD = "SELECT l.utxo_id, t.tx_hash, u.output_index
+        FROM utxo_leases l JOIN utxos u ON u.wallet_id = l.wallet_id AND u.id = l.utxo_id
+            JOIN transactions t ON t.wallet_id = u.wallet_id AND t.id = u.tx_id
+        WHERE l.wallet_id = $1 AND l.external_lock_id = $2 AND l.expires_at > $3 ORDER BY l.utxo_id";
+    /// $3: the last height at which a coinbase is mature.
+    READ_FIRST_IMMATURE = "SELECT t.tx_hash, u.output_index, t.block_height
+        FROM utxos u JOIN transactions t ON t.wallet_id = u.wallet_id AND t.id = u.tx_id
+        WHERE u.wallet_id = $1 AND u.id {in $2} AND t.is_coinbase AND t.block_height > $3 ORDER BY u.id LIMIT 1";
     RENEW_LEASES = "UPDATE utxo_leases SET expires_at = $3
         WHERE wallet_id = $1 AND external_lock_id = $2 AND expires_at > $4";
     RELEASE_LEASES = "DELETE FROM utxo_leases WHERE wallet_id = $1 AND external_lock_id = $2";
-    SWEEP_LEASES = "DELETE FROM utxo_leases WHERE expires_at <= $1";
+    /// The oldest first. A lease that another has locked is being taken over, so it is left alone, and nobody waits.
+    SWEEP_LEASES = "DELETE FROM utxo_leases WHERE (wallet_id, utxo_id) IN (
+            SELECT wallet_id, utxo_id FROM utxo_leases WHERE expires_at <= $1
+            ORDER BY expires_at LIMIT 1000 {FOR UPDATE SKIP LOCKED})
+        RETURNING expires_at";
     LIST_LEASES = "SELECT l.utxo_id, t.tx_hash, u.output_index, u.amount, u.account, l.external_lock_id, l.expires_at
         FROM utxo_leases l JOIN utxos u ON u.wallet_id = l.wallet_id AND u.id = l.utxo_id
             JOIN transactions t ON t.wallet_id = u.wallet_id AND t.id = u.tx_id
@@ -64,11 +73,23 @@ static READ_FREE_AT: RowsSql = RowsSql::new(
     &[("hash", Bytes), ("output_index", Int), ("wallet", Int)],
 );
 
-#[cfg(feature = "testing")]
-pub(crate) static ROWS_STATEMENTS: [&RowsSql; 2] = [&READ_LEASES_AT, &READ_FREE_AT];
+/// A lease is taken if there is none, renewed if the same lock has it, and taken over if it has ended.
+static LEASE_UTXOS: RowsSql = RowsSql::new(
+    "LEASE_UTXOS",
+    "INSERT INTO utxo_leases (wallet_id, utxo_id, external_lock_id, expires_at)
+     SELECT wallet, utxo, holder, ends FROM {rows} WHERE TRUE
+     ON CONFLICT (wallet_id, utxo_id) DO UPDATE
+         SET external_lock_id = EXCLUDED.external_lock_id, expires_at = EXCLUDED.expires_at
+         WHERE utxo_leases.external_lock_id = EXCLUDED.external_lock_id
+             OR utxo_leases.expires_at <= (SELECT MIN(now) FROM {rows})",
+    &[("wallet", Int), ("utxo", Int), ("holder", Bytes), ("ends", Int), ("now", Int)],
+);
 
-/// How often a selection looks again, without a lock, when others took the outputs it had chosen.
-const HOPEFUL_TRIES: u64 = 3;
+#[cfg(feature = "testing")]
+pub(crate) static ROWS_STATEMENTS: [&RowsSql; 3] = [&READ_LEASES_AT, &READ_FREE_AT, &LEASE_UTXOS];
+
+/// As many leases as one statement sweeps: it is over in milliseconds, and nobody waits for it.
+pub const SWEPT_AT_ONCE: u64 = 1_000;
 
 impl Db {
     /// Leases exactly these outputs, or none. The same lock may lease them again, for longer or shorter.
@@ -84,7 +105,8 @@ impl Db {
         Ok(transact!(self, tx => refused(lease_at(tx, wallet, outpoints, lock, until, now).await))??)
     }
 
-    /// Moves the end of the leases that this lock still holds, and says how many those are.
+    /// Moves the end of the leases that this lock still holds, and says how many those are. All or none: what could not
+    /// be leased now is not renewed either.
     pub async fn renew(
         &self,
         wallet: WalletId,
@@ -93,8 +115,7 @@ impl Db {
         now: Timestamp,
     ) -> Result<u64, UtxoError> {
         refuse_rescans(lock)?;
-        let (lock, until, now) = (lock.0.to_vec(), until.micros(), now.micros());
-        Ok(transact!(self, tx => execute!(tx, RENEW_LEASES, wallet.0, lock.as_slice(), until, now))?)
+        Ok(transact!(self, tx => refused(renew(tx, wallet, lock, until, now).await))??)
     }
 
     pub async fn release(&self, wallet: WalletId, lock: LockId) -> Result<u64, UtxoError> {
@@ -105,8 +126,22 @@ impl Db {
 
     /// Removes the leases that have ended. They have no effect any more; this only keeps the table small.
     pub async fn sweep_leases(&self, now: Timestamp) -> Result<u64, UtxoError> {
+        let mut count = 0;
+        loop {
+            let swept = self.sweep_some_leases(now).await?;
+            count += swept.count;
+            if swept.count < SWEPT_AT_ONCE {
+                return Ok(count);
+            }
+        }
+    }
+
+    /// The same for the oldest of them, [`SWEPT_AT_ONCE`] at most.
+    pub async fn sweep_some_leases(&self, now: Timestamp) -> Result<Swept, UtxoError> {
         let now = now.micros();
-        Ok(transact!(self, tx => execute!(tx, SWEEP_LEASES, now))?)
+        let ends: Vec<(i64,)> = transact!(self, tx => fetch_all!(tx, SWEEP_LEASES => (i64,), now))?;
+        let oldest = ends.iter().map(|(end,)| Timestamp::from_micros(*end)).min();
+        Ok(Swept { count: u64::try_from(ends.len()).unwrap_or(u64::MAX), oldest })
     }
 
     /// The wallet's leases by the ids of their outputs, a page at a time; also those that have ended and were not
@@ -128,60 +163,11 @@ impl Db {
         };
         rows.into_iter().map(lease).collect()
     }
-
-    /// Offers candidates to `choose` and leases the outputs that it chooses, all or none. `None`: `choose` found
-    /// nothing that would do.
-    #[expect(clippy::too_many_arguments, reason = "each is said by name in the types")]
-    pub async fn select_and_lease(
-        &self,
-        wallet: WalletId,
-        account: u32,
-        want: &Want,
-        lock: LockId,
-        until: Timestamp,
-        now: Timestamp,
-        mut choose: impl FnMut(&[Candidate]) -> Option<Vec<UtxoId>>,
-    ) -> Result<Option<Vec<Coin>>, UtxoError> {
-        refuse_rescans(lock)?;
-        for attempt in 0..HOPEFUL_TRIES {
-            let want = Want { seed: want.seed.wrapping_add(attempt), ..*want };
-            let mut chosen = choose(&self.candidates(wallet, account, &want, now).await?);
-            if chosen.is_none() {
-                // Small outputs may cost more than they hold, so the largest are tried before giving up.
-                chosen = choose(&self.candidates(wallet, account, &largest(&want), now).await?);
-            }
-            let Some(chosen) = chosen else { return Ok(None) };
-            if let Some(coins) = transact!(self, tx => lease_by_id(tx, wallet, &chosen, lock, until, now).await)? {
-                return Ok(Some(coins));
-            }
-        }
-        // Too many want the same outputs. From here on selections wait in line. One that loses its outputs even so
-        // begins again with a new transaction, so that no lock is kept from one choice to the next.
-        Ok(transact!(self, tx => {
-            fetch_optional!(tx, LOCK_SELECTIONS => (String,), wallet.0)?;
-            match refused(super::coins::candidates(tx, wallet, account, &largest(want), now).await)? {
-                Err(refusal) => Ok(Err(refusal)),
-                Ok(candidates) => match choose(&candidates) {
-                    None => Ok(Ok(None)),
-                    Some(chosen) => match lease_by_id(tx, wallet, &chosen, lock, until, now).await? {
-                        None => Err(StoreError::NeedsHistory),
-                        leased => Ok(Ok(leased)),
-                    },
-                },
-            }
-        })??)
-    }
 }
 
 /// What a rescan holds is let go when all blocks were read, and not before.
-fn refuse_rescans(lock: LockId) -> Result<(), UtxoRefusal> {
+pub(super) fn refuse_rescans(lock: LockId) -> Result<(), UtxoRefusal> {
     if lock == RESCAN_LOCK { Err(UtxoRefusal::Rescanning) } else { Ok(()) }
-}
-
-/// From the largest output of the wallet downwards: half of the highest number is more than any output holds, and
-/// leaves room for the spread that is added to a target.
-fn largest(want: &Want) -> Want {
-    Want { target: i64::MAX / 2, ..*want }
 }
 
 /// Refuses when another lock holds a lease on one of these. The outputs must be locked.
@@ -235,54 +221,98 @@ async fn lease_at(
     if let Some(missing) = outpoints.iter().find(|one| !there.contains(one)) {
         return Err(UtxoRefusal::NotSpendable(*missing).into());
     }
+    check_mature(tx, wallet, &wanted).await?;
     check_leases(tx, outpoints, Some(lock), now).await?;
-    write_leases(tx, wallet, &free, lock, until, now).await.map_err(UtxoError::from)
+    let leases: Vec<NewLease> = free.iter().map(|coin| NewLease { id: coin.id, lock, until }).collect();
+    write_leases(tx, wallet, &leases, now).await.map_err(UtxoError::from)
 }
 
-/// `None`: one of them is spent or leased to another lock by now, and nothing was written.
-async fn lease_by_id(
+async fn renew(
     tx: &mut Tx,
     wallet: WalletId,
-    chosen: &[UtxoId],
     lock: LockId,
     until: Timestamp,
     now: Timestamp,
-) -> Result<Option<Vec<Coin>>, StoreError> {
-    let distinct: HashSet<UtxoId> = chosen.iter().copied().collect();
-    let coins = lock_free(tx, wallet, chosen).await?;
-    if coins.len() != distinct.len() {
-        return Ok(None);
+) -> Result<u64, UtxoError> {
+    check_active(tx, wallet).await?;
+    let (holder, now) = (lock.0.to_vec(), now.micros());
+    let held = fetch_all!(tx, READ_HELD => (i64, Vec<u8>, i64), wallet.0, holder.as_slice(), now)?;
+    let ids: Vec<UtxoId> = held.iter().map(|(id, ..)| UtxoId(*id)).collect();
+    let free: HashSet<UtxoId> = lock_free(tx, wallet, &ids).await?.into_iter().map(|coin| coin.id).collect();
+    if let Some((_, made_by, index)) = held.iter().find(|(id, ..)| !free.contains(&UtxoId(*id))) {
+        return Err(UtxoRefusal::NotSpendable(OutPoint { hash: hash(made_by)?, index: number(*index)? }).into());
     }
-    let ids = Many(coins.iter().map(|coin| coin.id.0).collect::<Vec<i64>>());
-    let leases = fetch_all!(tx, READ_LEASES => (Vec<u8>, i64), wallet.0, ids.clone())?;
-    if leases.iter().any(|(holder, expires_at)| holder.as_slice() != lock.0 && *expires_at > now.micros()) {
-        return Ok(None);
-    }
-    write_leases(tx, wallet, &coins, lock, until, now).await?;
-    Ok(Some(coins))
+    check_mature(tx, wallet, &ids).await?;
+    Ok(execute!(tx, RENEW_LEASES, wallet.0, holder.as_slice(), until.micros(), now)?)
+}
+
+/// Refuses a coinbase that no block may spend yet.
+async fn check_mature(tx: &mut Tx, wallet: WalletId, ids: &[UtxoId]) -> Result<(), UtxoError> {
+    let mature = last_mature(read_tip(tx).await?.map(|(tip, _)| tip));
+    let ids = Many(ids.iter().map(|id| id.0).collect::<Vec<i64>>());
+    let found = fetch_optional!(tx, READ_FIRST_IMMATURE => (Vec<u8>, i64, i64), wallet.0, ids.clone(), mature)?;
+    let Some((made_by, index, height)) = found else { return Ok(()) };
+    let outpoint = OutPoint { hash: hash(&made_by)?, index: number(index)? };
+    Err(UtxoRefusal::Immature { outpoint, from: number(height)?.saturating_add(COINBASE_MATURITY) }.into())
+}
+
+/// The last height at which a coinbase is mature.
+pub(super) fn last_mature(tip: Option<u32>) -> i64 {
+    tip.map_or(-1, |tip| i64::from(tip) - i64::from(COINBASE_MATURITY))
 }
 
 /// Those that can be spent, locked in the order of their ids.
-async fn lock_free(tx: &mut Tx, wallet: WalletId, ids: &[UtxoId]) -> Result<Vec<Coin>, StoreError> {
+pub(super) async fn lock_free(tx: &mut Tx, wallet: WalletId, ids: &[UtxoId]) -> Result<Vec<Coin>, StoreError> {
     let ids = Many(ids.iter().map(|id| id.0).collect::<Vec<i64>>());
     let rows = fetch_all!(tx, LOCK_FREE_BY_ID => CoinRow, wallet.0, ids.clone())?;
     rows.into_iter().map(coin).collect()
 }
 
-/// The outputs are locked and free, so all of them are written.
-async fn write_leases(
+/// The same without those that another has locked: whoever has, is leasing or spending them just now.
+pub(super) async fn lock_idle(tx: &mut Tx, wallet: WalletId, ids: &[UtxoId]) -> Result<Vec<Coin>, StoreError> {
+    let ids = Many(ids.iter().map(|id| id.0).collect::<Vec<i64>>());
+    let rows = fetch_all!(tx, LOCK_IDLE_BY_ID => CoinRow, wallet.0, ids.clone())?;
+    rows.into_iter().map(coin).collect()
+}
+
+/// Who holds these, and until when; also those that have ended.
+pub(super) async fn read_holders(
     tx: &mut Tx,
     wallet: WalletId,
     coins: &[Coin],
-    lock: LockId,
-    until: Timestamp,
+) -> Result<HashMap<UtxoId, (LockId, Timestamp)>, StoreError> {
+    let ids = Many(coins.iter().map(|coin| coin.id.0).collect::<Vec<i64>>());
+    let rows = fetch_all!(tx, READ_LEASES => (i64, Vec<u8>, i64), wallet.0, ids.clone())?;
+    let holder = |(id, holder, until): (i64, Vec<u8>, i64)| {
+        Ok((UtxoId(id), (LockId(hash(&holder)?.0), Timestamp::from_micros(until))))
+    };
+    rows.into_iter().map(holder).collect()
+}
+
+pub(super) struct NewLease {
+    pub id: UtxoId,
+    pub lock: LockId,
+    pub until: Timestamp,
+}
+
+/// The outputs are locked and free, so all of them are written.
+pub(super) async fn write_leases(
+    tx: &mut Tx,
+    wallet: WalletId,
+    leases: &[NewLease],
     now: Timestamp,
 ) -> Result<(), StoreError> {
-    let ids = Many(coins.iter().map(|coin| coin.id.0).collect::<Vec<i64>>());
-    let lock = lock.0.to_vec();
-    let rows =
-        fetch_all!(tx, LEASE_UTXOS => (i64,), wallet.0, ids.clone(), lock.as_slice(), until.micros(), now.micros())?;
-    crate::rows::expect_rows(u64::try_from(rows.len()).unwrap_or(0), coins.len(), "leases")
+    if leases.is_empty() {
+        return Ok(());
+    }
+    let columns = vec![
+        Column::Ints(vec![wallet.0; leases.len()]),
+        Column::Ints(leases.iter().map(|lease| lease.id.0).collect()),
+        Column::Bytes(leases.iter().map(|lease| lease.lock.0.to_vec()).collect()),
+        Column::Ints(leases.iter().map(|lease| lease.until.micros()).collect()),
+        Column::Ints(vec![now.micros(); leases.len()]),
+    ];
+    expect_rows(execute_rows(tx, &LEASE_UTXOS, columns).await?, leases.len(), "leases")
 }
 
 #[cfg(all(test, feature = "testing"))]
@@ -298,14 +328,11 @@ mod tests {
                 CREATE TABLE utxo_leases (wallet_id BIGINT, utxo_id BIGINT, external_lock_id BYTEA, expires_at BIGINT,
                     UNIQUE (wallet_id, utxo_id))";
             db.by_hand(alone).await.expect("a table");
-            let until = NOW.plus_micros(60_000_000).micros();
-            for (holder, now, written) in [(1_u8, NOW.micros(), 1), (2, NOW.micros(), 0), (1, NOW.micros(), 1), (2, until, 1)] {
-                let (ids, holder) = (Many(vec![7_i64]), vec![holder; 32]);
-                let rows: Result<usize, StoreError> = transact!(db, tx => {
-                    let rows = fetch_all!(tx, LEASE_UTXOS => (i64,), 1_i64, ids.clone(), holder.as_slice(), until, now)?;
-                    Ok(rows.len())
-                });
-                assert_eq!(rows.expect("an answer"), written, "holder {holder:?}");
+            let until = NOW.plus_micros(60_000_000);
+            for (holder, now, written) in [(1_u8, NOW, true), (2, NOW, false), (1, NOW, true), (2, until, true)] {
+                let lease = [NewLease { id: UtxoId(7), lock: LockId([holder; 32]), until }];
+                let done = transact!(db, tx => write_leases(tx, WalletId(1), &lease, now).await);
+                assert_eq!(done.is_ok(), written, "holder {holder:?}: {done:?}");
             }
         }
     }

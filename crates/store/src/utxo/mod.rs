@@ -13,6 +13,9 @@
 //! | `balance` | what an account has |
 //! | `coins` | candidates for a selection, lists of outputs |
 //! | `lease` | outputs that are reserved for a transaction that is being made |
+//! | `selection`, `lease_queue` | outputs chosen for a payment, and leased with those of others |
+//! | `cluster` | unconfirmed transactions that hang together: nodes take only so many |
+//! | `stat` | how large the tables are, and how many leases there are |
 //! | `history` | one transaction with all that is known of it; labels |
 //! | `prune` | the only delete of a transaction |
 //! | `bulk` | a history written at once, for the bench: only with the feature `lab` |
@@ -31,6 +34,7 @@ pub(crate) mod balance;
 #[cfg(feature = "lab")]
 pub(crate) mod bulk;
 pub(crate) mod check;
+pub(crate) mod cluster;
 pub(crate) mod coins;
 pub(crate) mod events;
 #[cfg(feature = "lab")]
@@ -38,9 +42,12 @@ mod explain;
 pub(crate) mod followed;
 pub(crate) mod history;
 pub(crate) mod lease;
+pub(crate) mod lease_queue;
 pub(crate) mod load;
 pub(crate) mod open;
 pub(crate) mod prune;
+pub(crate) mod selection;
+pub(crate) mod stat;
 mod types;
 pub(crate) mod wallet;
 pub(crate) mod watch;
@@ -50,4 +57,6 @@ pub use check::StoredTx;
 #[cfg(feature = "lab")]
 pub use explain::Explained;
 pub use followed::{Followed, Marked, RESCAN_LOCK};
+pub use lease::SWEPT_AT_ONCE;
+pub use stat::{LeaseStat, TableStat};
 pub use types::*;

@@ -2,8 +2,8 @@
 
 use domain::Timestamp;
 pub use domain::utxo::{
-    AddressKind, BadHash, Block, COINBASE_MATURITY, FINAL_DEPTH, Hash, MOST_GENERATIONS, Network, NewOutput, NewTx,
-    OutPoint, Path, Status, UtxoRefusal, WalletId, WalletStatus, is_mature,
+    AddressKind, BadHash, Block, COINBASE_MATURITY, ChainSize, FINAL_DEPTH, Hash, MOST_GENERATIONS, Network, NewOutput,
+    NewTx, OutPoint, Path, Status, UtxoRefusal, WalletId, WalletStatus, is_mature,
 };
 
 use crate::error::StoreError;
@@ -186,6 +186,29 @@ pub struct LeaseRow {
     pub lock: LockId,
     /// From then on others may lease the output.
     pub until: Timestamp,
+}
+
+/// What a sweep has removed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Swept {
+    pub count: u64,
+    /// The end of the lease that had ended first.
+    pub oldest: Option<Timestamp>,
+}
+
+/// An address of a wallet as a list shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AddressRow {
+    /// Grows with the order in which addresses were added.
+    pub id: i64,
+    pub account: u32,
+    pub kind: AddressKind,
+    pub path: Option<Path>,
+    pub script: Vec<u8>,
+    pub label: Option<String>,
+    /// An output has paid it, spent or not.
+    pub paid: bool,
+    pub added: Timestamp,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

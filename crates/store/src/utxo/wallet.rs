@@ -7,7 +7,8 @@ use domain::Timestamp;
 use super::events::{lock, publish_all, refused};
 use super::load::{hash, number};
 use super::types::{
-    Added, AddressKind, Hash, Network, NewAddress, Path, Paths, UtxoError, UtxoRefusal, Wallet, WalletId, WalletStatus,
+    Added, AddressKind, AddressRow, Hash, Network, NewAddress, Path, Paths, UtxoError, UtxoRefusal, Wallet, WalletId,
+    WalletStatus,
 };
 use crate::db::{Db, Tx};
 use crate::error::StoreError;
@@ -28,6 +29,11 @@ statements! {
     /// Unless more is unread by now than was read.
     FINISH_RESTORE = "UPDATE wallets SET status = 'active', unread_from = NULL
         WHERE id = $1 AND (unread_from IS NULL OR unread_from >= $2)";
+    /// $2: an account, or -1 for all; $3: begin after; $4: how many.
+    LIST_ADDRESSES = "SELECT a.id, a.account, a.kind, a.branch, a.child_index, a.script_pub_key, b.label, a.created_at,
+            EXISTS (SELECT 1 FROM utxos u WHERE u.wallet_id = a.wallet_id AND u.address_id = a.id)
+        FROM addresses a LEFT JOIN address_labels b ON b.wallet_id = a.wallet_id AND b.address_id = a.id
+        WHERE a.wallet_id = $1 AND a.id > $3 AND ($2 < 0 OR a.account = $2) ORDER BY a.id LIMIT $4";
     READ_PENDING = "SELECT tx_hash FROM transactions
         WHERE wallet_id = $1 AND block_height IS NULL AND status IN ('pending', 'published') AND status = 'pending'";
 }
@@ -102,6 +108,33 @@ impl Db {
         at: Timestamp,
     ) -> Result<Added, UtxoError> {
         Ok(transact!(self, tx => refused(add(tx, wallet, given, paths, at).await))??)
+    }
+
+    /// The wallet's addresses in the order in which they were added, a page at a time.
+    pub async fn addresses(
+        &self,
+        wallet: WalletId,
+        account: Option<u32>,
+        after: Option<i64>,
+        most: u32,
+    ) -> Result<Vec<AddressRow>, UtxoError> {
+        type Row = (i64, i64, String, Option<i64>, Option<i64>, Vec<u8>, Option<String>, i64, bool);
+        let (account, after) = (account.map_or(-1, i64::from), after.unwrap_or(i64::MIN));
+        let mut tx = self.read().await?;
+        let rows = fetch_all!(&mut tx, LIST_ADDRESSES => Row, wallet.0, account, after, i64::from(most))?;
+        let address = |(id, account, text, branch, index, script, label, added, paid): Row| {
+            Ok(AddressRow {
+                id,
+                account: number(account)?,
+                kind: kind(&text)?,
+                path: branch.zip(index).map(|(branch, index)| path_of(branch, index)).transpose()?,
+                script,
+                label,
+                paid,
+                added: Timestamp::from_micros(added),
+            })
+        };
+        rows.into_iter().map(address).collect()
     }
 
     /// A backup was put back: until the nodes were asked what became of the unconfirmed transactions, nothing is

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use chain::bitcoin::BitcoinChain;
 use chain::{Chain, ChainError};
-use custody::bitcoin::{Behind, Follow, FollowError, Restored, Step};
+use custody::bitcoin::{Behind, Follow, FollowError, Restored, Step, Upkeep};
 use domain::{Clock, Timestamp};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
@@ -67,6 +67,9 @@ const MARK_MICROS: i64 = 60_000_000;
 /// `--once` looks so often for a block that the nodes have and do not show, before it fails.
 const TRIES: u32 = 5;
 
+/// How often leases that ended are swept, and the nodes asked for their limits.
+const UPKEEP_PAUSE: Duration = Duration::from_secs(10);
+
 fn failed(error: FollowError) -> Failure {
     match error {
         FollowError::Store(error) => error.into(),
@@ -95,8 +98,18 @@ pub async fn run(context: &Context, db: &Db, arguments: &Arguments) -> CommandRe
         marked_at: None,
         reading: None,
     };
+    let upkeep = Upkeep::default();
     tokio::select! {
-        done = run.follow_to_end(arguments) => done,
+        done = run.follow_to_end(arguments) => {
+            // One that ends soon may have ended before the first round.
+            if let (Ok(()), true, Err(error)) =
+                (&done, arguments.once, upkeep.round(db, Some(&chain), SystemClock.now()).await)
+            {
+                tracing::debug!(code = error.code(), %error, "leases are swept the next time");
+            }
+            done
+        }
+        () = upkeep.watch(db, Some(&chain), &SystemClock, UPKEEP_PAUSE) => Ok(()),
         _ = tokio::signal::ctrl_c() => Ok(()),
         _ = terminate.recv() => Ok(()),
     }

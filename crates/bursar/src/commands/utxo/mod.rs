@@ -2,7 +2,7 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | `wallet` | `create`, `address add` |
+//! | `wallet` | `create`, `address add`, `address list` |
 //! | `balance` | `balance`: what each account has |
 //! | `list` | `list`: outputs, a page at a time |
 //! | `tx` | `tx`: one transaction and its history, also of one that was pruned |
@@ -14,6 +14,7 @@
 //! | `follow` | `follow`: in step with the chain; after a backup |
 //! | `mark` | a number outside of the database by which a backup is noticed |
 //! | `nodes`, `trouble` | the nodes that `follow` asks, and what keeps it from going on |
+//! | `stat` | `stat`: how large the tables are, and how the leases stand |
 //! | `check` | `check`: every row held against the facts |
 //! | `input` | text to hashes, outpoints, scripts and addresses |
 //! | `shown` | amounts, addresses and places in words |
@@ -31,6 +32,7 @@ mod mark;
 mod nodes;
 mod prune;
 mod shown;
+mod stat;
 mod trouble;
 mod tx;
 mod wallet;
@@ -141,6 +143,14 @@ pub enum Command {
     ///   bursar utxo follow --node http://127.0.0.1:18443 --once
     #[command(verbatim_doc_comment)]
     Follow(follow::Arguments),
+    /// Show how many rows the wallets' tables have, and how the leases stand
+    ///
+    /// It counts all rows. `bursar serve` has the same for a monitor at /metrics, without counting.
+    ///
+    /// Example:
+    ///   bursar utxo stat --json
+    #[command(verbatim_doc_comment)]
+    Stat,
     /// Hold every row against the facts; exit 1 if one disagrees
     ///
     /// It reads all wallets, and the bytes of their transactions, and changes nothing.
@@ -176,6 +186,7 @@ async fn notice_backup(context: &Context, db: &Db, command: &Command) -> Command
         | Command::Label(_)
         | Command::Import(_)
         | Command::Follow(_)
+        | Command::Stat
         | Command::Check => Ok(()),
     }
 }
@@ -193,6 +204,7 @@ async fn run_on(context: &Context, db: &Db, command: &Command) -> CommandResult 
         Command::Prune(arguments) => prune::run(context, db, arguments).await,
         Command::Import(arguments) => import::run(context, db, arguments).await,
         Command::Follow(arguments) => follow::run(context, db, arguments).await,
+        Command::Stat => stat::run(context, db).await,
         Command::Check => check::run(context, db).await,
     }
 }

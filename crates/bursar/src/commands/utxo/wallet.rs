@@ -1,10 +1,10 @@
-//! `bursar utxo create` and `bursar utxo address add`: a wallet, and what is paid to it.
+//! `bursar utxo create`, `bursar utxo address add` and `list`: a wallet, and what is paid to it.
 
 use custody::bitcoin::kind_of_script;
 use domain::Clock;
-use serde_json::json;
+use serde_json::{Value, json};
 use store::Db;
-use store::utxo::{Added, AddressKind, Network, NewAddress, Path, Paths};
+use store::utxo::{Added, AddressKind, AddressRow, Network, NewAddress, Path, Paths};
 use terminal::clock::SystemClock;
 use terminal::failure::CommandResult;
 
@@ -34,6 +34,28 @@ pub enum AddressCommand {
     ///   bursar utxo address add hot --account 0 --branch 1 --index 7 --script 001428b120f4…
     #[command(verbatim_doc_comment)]
     Add(AddArguments),
+    /// List a wallet's addresses in the order in which they were added
+    ///
+    /// Examples:
+    ///   bursar utxo address list hot
+    ///   bursar utxo address list hot --account 1 --after 4711 --json
+    #[command(verbatim_doc_comment)]
+    List(ListArguments),
+}
+
+#[derive(Debug, clap::Args)]
+pub struct ListArguments {
+    /// The wallet's name
+    wallet: String,
+    /// Only the addresses of this account
+    #[arg(long)]
+    account: Option<u32>,
+    /// Only ids above this one: the next page
+    #[arg(long, value_name = "ID", allow_negative_numbers = true)]
+    after: Option<i64>,
+    /// At most so many
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    limit: u32,
 }
 
 #[derive(Debug, clap::Args)]
@@ -69,7 +91,55 @@ pub async fn create(context: &Context, db: &Db, arguments: &CreateArguments) -> 
 }
 
 pub async fn address(context: &Context, db: &Db, command: &AddressCommand) -> CommandResult {
-    let AddressCommand::Add(arguments) = command;
+    match command {
+        AddressCommand::Add(arguments) => add(context, db, arguments).await,
+        AddressCommand::List(arguments) => list(context, db, arguments).await,
+    }
+}
+
+async fn list(context: &Context, db: &Db, arguments: &ListArguments) -> CommandResult {
+    let wallet = known_wallet(db, &arguments.wallet).await?;
+    let rows = db.addresses(wallet.id, arguments.account, arguments.after, arguments.limit).await?;
+    let full = rows.len() == usize::try_from(arguments.limit).unwrap_or(0);
+    let next = rows.last().filter(|_| full).map(|row| row.id);
+    let path = |row: &AddressRow| row.path.map(|path| format!("{}/{}", path.branch, path.index));
+    let body: Vec<Value> = rows
+        .iter()
+        .map(|row| {
+            json!({
+                "id": row.id, "account": row.account, "kind": row.kind.text(), "path": path(row),
+                "script": shown::hex(&row.script), "address": shown::address(&row.script, wallet.network),
+                "label": row.label, "paid": row.paid, "added_at": row.added.to_string(),
+            })
+        })
+        .collect();
+    context.print(&json!({ "wallet": wallet.name, "addresses": body, "next_after": next }), || {
+        if rows.is_empty() {
+            return "no addresses".to_owned();
+        }
+        let cells: Vec<Vec<String>> = rows
+            .iter()
+            .map(|row| {
+                vec![
+                    row.id.to_string(),
+                    row.account.to_string(),
+                    path(row).unwrap_or_default(),
+                    row.kind.text().to_owned(),
+                    if row.paid { "paid" } else { "" }.to_owned(),
+                    row.label.as_deref().map_or_else(String::new, shown::plain),
+                    shown::address(&row.script, wallet.network)
+                        .unwrap_or_else(|| format!("script {}", shown::hex(&row.script))),
+                ]
+            })
+            .collect();
+        let more = next.map_or_else(String::new, |id| format!("\nmore: --after {id}"));
+        let header = ["id", "account", "path", "kind", "paid", "label", "address"];
+        format!("{}{more}", shown::narrow_table(&header, &[0, 1], &cells))
+    });
+    Ok(())
+}
+
+async fn add(context: &Context, db: &Db, arguments: &AddArguments) -> CommandResult {
     let wallet = known_wallet(db, &arguments.wallet).await?;
     let script = match (&arguments.script, &arguments.address) {
         (Some(script), _) => script.clone(),

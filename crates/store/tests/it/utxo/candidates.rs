@@ -136,7 +136,9 @@ db_test! {
         let want = Want { target: 30_000, allow: Allow::default(), seed: 3 };
         let first = db.candidates(stage.wallets[0], 0, &want, stage.now).await.unwrap();
         let ids: std::collections::BTreeSet<UtxoId> = first.iter().map(|coin| coin.id).collect();
-        assert_eq!((first.len(), ids.len()), (300, 300), "all, none twice");
+        assert_eq!(first.len(), ids.len(), "none twice");
+        assert!(first.iter().map(|coin| coin.amount).sum::<i64>() >= 2 * want.target, "enough with the fees");
+        assert!(first.len() < 200, "{} are more than it takes", first.len());
         for _ in 0..3 {
             assert_eq!(db.candidates(stage.wallets[0], 0, &want, stage.now).await.unwrap(), first);
         }

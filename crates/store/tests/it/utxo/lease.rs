@@ -222,6 +222,96 @@ db_test! {
         assert_eq!(leased(now).await, 0);
     }
 
+    /// Nodes refuse to spend a coinbase with fewer than a hundred blocks on top.
+    async fn an_immature_coinbase_is_not_leased(db: TestDb) {
+        let mut stage = Stage::open(db, 1).await;
+        let reward = coinbase("reward", &[(script(0, 0, 0), 1_000)]);
+        let plain = tx("plain", &[elsewhere("x")], &[(script(0, 0, 1), 2_000)]);
+        stage.mine("root", &[reward.clone(), plain.clone()]).await.unwrap();
+        for _ in 0..99 {
+            stage.play_unseen(&Event::Connect(stage.next_block("on"), vec![])).await;
+        }
+        let (wallet, now) = (stage.wallets[0], stage.now);
+        let until = now.plus_micros(MINUTE);
+        let both = [output(&plain, 0), output(&reward, 0)];
+        let error = db.lease(wallet, &both, lock(1), until, now).await.unwrap_err();
+        let refusal = UtxoRefusal::Immature { outpoint: output(&reward, 0), from: BASE + 100 };
+        assert!(matches!(&error, UtxoError::Refused(found) if *found == refusal), "{error:?}");
+        assert_eq!(db.leases(wallet, None, 10).await.unwrap(), [], "all or none");
+        stage.play_unseen(&Event::Connect(stage.next_block("on"), vec![])).await;
+        db.lease(wallet, &both, lock(1), until, now).await.unwrap();
+        // A fork makes it unripe again: whoever holds it learns that when it renews.
+        let down_to = stage.model.tip().unwrap().height - 1;
+        stage.play_unseen(&Event::Disconnect(down_to)).await;
+        let error = db.renew(wallet, lock(1), until.plus_micros(MINUTE), now).await.unwrap_err();
+        assert_eq!(error.code(), "UTXO_IMMATURE", "{error:?}");
+        assert_eq!(db.balance(wallet, until).await.unwrap()[&0].leased, 0, "nothing was renewed");
+    }
+
+    async fn what_could_not_be_leased_is_not_renewed(db: TestDb) {
+        let (mut stage, coins) = funded(db, 2).await;
+        let (wallet, now) = (stage.wallets[0], stage.now);
+        let until = now.plus_micros(MINUTE);
+        let later = until.plus_micros(MINUTE);
+        let change = tx("change", &[output(&coins, 0)], &[(script(0, 0, 1), 900)]);
+        stage.play(Event::Pending(0, change.clone())).await.unwrap();
+        db.lease(wallet, &[output(&coins, 1), output(&change, 0)], lock(1), until, now).await.unwrap();
+        db.by_hand("UPDATE wallets SET status = 'restoring'").await.unwrap();
+        let error = db.renew(wallet, lock(1), later, now).await.unwrap_err();
+        assert_eq!(error.code(), "UTXO_RESTORING", "{error:?}");
+        db.by_hand("UPDATE wallets SET status = 'active'").await.unwrap();
+        // The change that it holds is no longer worth anything.
+        db.abandon(change.hash, "test", "no longer wanted", now).await.unwrap();
+        let error = db.renew(wallet, lock(1), later, now).await.unwrap_err();
+        assert!(matches!(&error, UtxoError::Refused(UtxoRefusal::NotSpendable(one)) if *one == output(&change, 0)), "{error:?}");
+        assert_eq!(db.balance(wallet, until).await.unwrap()[&0].leased, 0, "all or none");
+    }
+
+    /// A statement that removed a million at once would keep others waiting.
+    async fn ended_leases_are_swept_a_bounded_number_at_a_time(db: TestDb) {
+        let count = i64::try_from(SWEPT_AT_ONCE).unwrap() + 7;
+        let (stage, coins) = funded(db, count + 1).await;
+        let (wallet, now) = (stage.wallets[0], stage.now);
+        let minute = |count: i64| now.plus_micros(count * MINUTE);
+        let outpoints: Vec<OutPoint> = (0..u32::try_from(count).unwrap()).map(|index| output(&coins, index)).collect();
+        db.lease(wallet, &outpoints[7..], lock(1), minute(2), now).await.unwrap();
+        db.lease(wallet, &outpoints[..7], lock(2), minute(1), now).await.unwrap();
+        db.lease(wallet, &[output(&coins, u32::try_from(count).unwrap())], lock(3), minute(9), now).await.unwrap();
+        let stat = db.lease_stat(minute(2)).await.unwrap();
+        assert_eq!((stat.active, stat.ended, stat.oldest_end), (1, count, Some(minute(1))));
+        let first = db.sweep_some_leases(minute(2)).await.unwrap();
+        assert_eq!(first, Swept { count: SWEPT_AT_ONCE, oldest: Some(minute(1)) }, "the oldest first");
+        let second = db.sweep_some_leases(minute(2)).await.unwrap();
+        assert_eq!(second, Swept { count: 7, oldest: Some(minute(2)) });
+        assert_eq!(db.sweep_some_leases(minute(2)).await.unwrap(), Swept::default());
+        assert_eq!(db.lease_stat(minute(2)).await.unwrap(), LeaseStat { active: 1, ended: 0, oldest_end: None });
+        let made = db.utxo_rows_made().await.unwrap();
+        let utxos = made.iter().find(|one| one.table == "utxos").unwrap();
+        assert_eq!((utxos.rows, db.unspent_count().await.unwrap()), (count + 1, count + 1));
+        let rows = db.utxo_rows().await.unwrap();
+        assert!(rows.contains(&TableStat { table: "utxo_leases".into(), rows: 1 }), "{rows:?}");
+        assert!(rows.contains(&TableStat { table: "transactions".into(), rows: 1 }), "{rows:?}");
+        assert!(db.bytes().await.unwrap() > 10_000);
+    }
+
+    async fn addresses_are_listed_by_page(db: TestDb) {
+        let stage = Stage::open(db, 2).await;
+        let (wallet, now) = (stage.wallets[0], stage.now);
+        let coin = tx("coin", &[elsewhere("x")], &[(script(0, 0, 1), 1_000)]);
+        db.connect_block(&block(BASE, "root", hash("before all")), &[coin], now).await.unwrap();
+        let labelled = db.label_address(wallet, &script(0, 1, 0), Some("customer 7"), "ann", now).await;
+        labelled.unwrap();
+        let all = db.addresses(wallet, None, None, 100).await.unwrap();
+        assert_eq!(all.len(), usize::try_from(ACCOUNTS * ADDRESSES).unwrap());
+        let told = |row: &AddressRow| (row.account, row.path.map(|path| path.index), row.paid, row.label.clone());
+        assert_eq!(told(&all[1]), (0, Some(1), true, None));
+        assert_eq!(told(&all[3]), (1, Some(0), false, Some("customer 7".to_owned())));
+        assert_eq!((all[1].kind, &all[1].script), (AddressKind::P2tr, &script(0, 0, 1)));
+        assert_eq!(db.addresses(wallet, None, None, 2).await.unwrap(), all[..2]);
+        assert_eq!(db.addresses(wallet, None, Some(all[1].id), 100).await.unwrap(), all[2..]);
+        assert_eq!(db.addresses(wallet, Some(1), None, 100).await.unwrap(), all[3..]);
+    }
+
     async fn a_wallet_that_is_being_restored_selects_nothing(db: TestDb) {
         let (stage, _) = funded(db, 1).await;
         db.by_hand("UPDATE wallets SET status = 'restoring'").await.unwrap();

@@ -13,6 +13,8 @@
 //! | `bad` | other wallets' addresses, and what no chain could show |
 //! | `faults` | a crash at every statement; every event twice |
 //! | `lease` | eight writers, expiry, renewal, sweeping |
+//! | `together` | selections of one process, leased in one transaction |
+//! | `chains` | unconfirmed transactions that hang together, and no more of them than nodes take |
 //! | `races` | two that want one output at once, on PostgreSQL |
 //! | `watch` | what is sifted in memory |
 //! | `candidates` | what a selection is shown |
@@ -20,6 +22,7 @@
 
 mod bad;
 mod candidates;
+mod chains;
 mod faults;
 mod hostile;
 mod law5;
@@ -33,4 +36,5 @@ mod rescan;
 mod rows;
 mod stage;
 mod watch;
+mod together;
 mod world;

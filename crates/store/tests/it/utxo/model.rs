@@ -321,6 +321,7 @@ impl Model {
         if !self.valid_conflicts(tx).is_empty() {
             return Err("UTXO_CONFLICT");
         }
+        self.check_room(tx, &[])?;
         self.store(tx, Status::Pending, None);
         Ok(())
     }
@@ -333,11 +334,39 @@ impl Model {
         if conflicts.is_empty() || conflicts.iter().any(|conflict| self.is_confirmed(conflict)) {
             return Err("UTXO_NOT_REPLACEABLE");
         }
+        self.check_room(tx, &conflicts)?;
         let before = self.moment();
         self.store(tx, Status::Pending, None);
         self.take_inputs(tx.hash, &conflicts, Status::Replaced);
         self.revive(&before);
         Ok(())
+    }
+
+    /// Nodes take a transaction only if few that wait hang together with it; what it replaces is gone by then.
+    fn check_room(&self, tx: &NewTx, replaced: &[Hash]) -> Result<(), &'static str> {
+        let spends = |tx: &Tx, from: &BTreeSet<Hash>| tx.content.inputs.iter().any(|input| from.contains(&input.hash));
+        let waits = |tx: &&Tx| tx.status.is_valid() && tx.height.is_none();
+        let grow = |set: &mut BTreeSet<Hash>, joins: &dyn Fn(&Tx, &BTreeSet<Hash>) -> bool| {
+            loop {
+                let new =
+                    self.txs.values().filter(waits).filter(|tx| !set.contains(&tx.content.hash) && joins(tx, set));
+                let new: Vec<Hash> = new.map(|tx| tx.content.hash).collect();
+                if new.is_empty() {
+                    return;
+                }
+                set.extend(new);
+            }
+        };
+        let mut gone: BTreeSet<Hash> = replaced.iter().copied().collect();
+        grow(&mut gone, &spends);
+        let is_left = |hash: &Hash| self.txs.get(hash).is_some_and(|tx| waits(&tx)) && !gone.contains(hash);
+        let mut cluster: BTreeSet<Hash> = tx.inputs.iter().map(|input| input.hash).filter(is_left).collect();
+        grow(&mut cluster, &|tx, set| {
+            let parent_of = |hash: &Hash| self.txs[hash].content.inputs.iter().any(|one| one.hash == tx.content.hash);
+            is_left(&tx.content.hash) && (spends(tx, set) || set.iter().any(parent_of))
+        });
+        let most = usize::try_from(ChainSize::USUAL.transactions).unwrap();
+        if cluster.len() < most { Ok(()) } else { Err("UTXO_CHAIN_TOO_LONG") }
     }
 
     fn is_known_or_impossible(&self, wallet: usize, tx: &NewTx) -> Result<bool, &'static str> {

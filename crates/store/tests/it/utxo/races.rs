@@ -190,3 +190,102 @@ fn postgres_selections_that_lost_too_often_wait_in_line() {
         assert_eq!(select.await.unwrap(), None);
     });
 }
+
+/// Either way round: what a selection was given is not spent by another, and what is spent is not given to a selection.
+#[test]
+fn postgres_an_output_is_either_selected_or_spent() {
+    on(Engine::Postgres, async |db| {
+        let (stage, coins) = funded(db, 2 * MOST_POINTS).await;
+        let (wallet, now) = (stage.wallets[0], stage.now);
+        let until = now.plus_micros(MINUTE);
+        let select = async |db: Db, index: u32| {
+            let id = db.coins_of(wallet, &[output(&coins, index)]).await.unwrap()[0].id;
+            // It insists, and gives up when it has lost it as often as a selection tries.
+            let mut asked = 0;
+            let choose = |_: &[Candidate]| {
+                asked += 1;
+                (asked <= 3).then(|| vec![id])
+            };
+            db.select_and_lease(wallet, 0, &want(Allow::default()), lock(1), until, now, choose).await.unwrap()
+        };
+        let spend = async |db: Db, index: u32| {
+            let payment = tx(&format!("payment {index}"), &[output(&coins, index)], &[(foreign_script(), 900)]);
+            db.add_pending(wallet, &payment, None, now).await
+        };
+        let (mut ends, mut index) = ([false; 2], 0);
+        for at in 0.. {
+            for (which, ended) in ends.iter_mut().enumerate() {
+                let (got, spent, reached) = if which == 0 {
+                    let met = meet(db, at, async |db| select(db, index).await, async |db| spend(db, index).await).await;
+                    (met.first, met.second, met.reached)
+                } else {
+                    let met = meet(db, at, async |db| spend(db, index).await, async |db| select(db, index).await).await;
+                    (met.second, met.first, met.reached)
+                };
+                match (&got, &spent) {
+                    (Some(_), Err(error)) => assert_eq!(error.code(), "UTXO_LEASED", "point {at}"),
+                    (None, Ok(_)) => {}
+                    _ => panic!("point {at}: selected {got:?} and spent {spent:?}"),
+                }
+                *ended |= !reached;
+                index += 1;
+            }
+            if ends == [true; 2] {
+                break;
+            }
+        }
+        stage.assert_checked().await;
+    });
+}
+
+/// An output that another has in its hands is passed over: a block that is being connected holds up no payment.
+#[test]
+fn postgres_a_selection_waits_for_nobody() {
+    on(Engine::Postgres, async |db| {
+        let (stage, coins) = funded(db, 2).await;
+        let (wallet, now) = (stage.wallets[0], stage.now);
+        let [mut holder, mut other] = [Shell::open(db).await, Shell::open(db).await];
+        holder.run("BEGIN; SELECT 1 FROM utxos WHERE output_index = 0 FOR UPDATE").await.unwrap();
+        let mut ids = Vec::new();
+        for index in 0..2 {
+            ids.push(db.coins_of(wallet, &[output(&coins, index)]).await.unwrap()[0].id);
+        }
+        let mut asked = 0;
+        let choose = |_: &[Candidate]| {
+            asked += 1;
+            Some(vec![ids[usize::from(asked > 1)]])
+        };
+        let (want, until) = (want(Allow::default()), now.plus_micros(MINUTE));
+        let select = db.select_and_lease(wallet, 0, &want, lock(1), until, now, choose);
+        let got = tokio::select! {
+            got = select => got.unwrap().unwrap(),
+            () = other.until_somebody_waits() => panic!("it waits for an output that it could do without"),
+        };
+        assert_eq!(got[0].outpoint, output(&coins, 1));
+        holder.run("COMMIT").await.unwrap();
+    });
+}
+
+/// A lease that ended may be in another's hands by the time that it is swept.
+#[test]
+fn postgres_a_sweep_waits_for_nobody_and_leaves_what_is_taken_over() {
+    on(Engine::Postgres, async |db| {
+        let (stage, coins) = funded(db, 2).await;
+        let (wallet, now) = (stage.wallets[0], stage.now);
+        let (ended, later) = (now.plus_micros(MINUTE), now.plus_micros(9 * MINUTE));
+        db.lease(wallet, &[output(&coins, 0), output(&coins, 1)], lock(1), ended, now).await.unwrap();
+        let [mut taker, mut other] = [Shell::open(db).await, Shell::open(db).await];
+        let low = taker.number("SELECT MIN(utxo_id) FROM utxo_leases").await;
+        let take = format!("BEGIN; UPDATE utxo_leases SET expires_at = {} WHERE utxo_id = {low}", later.micros());
+        taker.run(&take).await.unwrap();
+        let swept = tokio::select! {
+            swept = db.sweep_leases(ended) => swept.unwrap(),
+            () = other.until_somebody_waits() => panic!("it waits for a lease that is being taken over"),
+        };
+        assert_eq!(swept, 1);
+        taker.run("COMMIT").await.unwrap();
+        assert_eq!(db.sweep_leases(ended).await.unwrap(), 0);
+        let left = db.leases(wallet, None, 10).await.unwrap();
+        assert_eq!(left.iter().map(|one| (one.id.0, one.until)).collect::<Vec<_>>(), [(low, later)]);
+    });
+}
