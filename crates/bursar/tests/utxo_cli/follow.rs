@@ -334,5 +334,12 @@ fn a_backup_that_is_put_back_is_noticed_and_nothing_of_it_is_leased_until_the_no
     copy(&saved, &data);
     let done = shell.ok(&follow);
     assert!(done.contains("UTXO_DATABASE_BEHIND") && done.contains(r#""event":"restored""#), "{done}");
+    // A machine that has never followed for this database cannot tell, and takes the safe side, once.
+    std::fs::remove_dir_all(shell.folder.path().join("bursar-state")).expect("the folder of marks");
+    copy(&saved, &data);
+    let done = shell.ok(&follow);
+    assert!(done.contains("UTXO_DATABASE_BEHIND") && done.contains(r#""event":"restored""#), "{done}");
+    let done = shell.ok(&follow);
+    assert!(!done.contains("UTXO_DATABASE_BEHIND"), "{done}");
     shell.ok(&["utxo", "check"]);
 }

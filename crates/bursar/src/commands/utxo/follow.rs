@@ -190,6 +190,11 @@ impl Run<'_> {
                          spent until the nodes were asked what has happened since";
             self.trouble.tell("UTXO_DATABASE_BEHIND", words);
         }
+        if self.mark.notice_stranger(self.db).await? {
+            let words = "others have followed for this database, and this machine never has: whether it was put back from a backup \
+                         is not known here. Nothing of its wallets is spent until the nodes were asked";
+            self.trouble.tell("UTXO_DATABASE_BEHIND", words);
+        }
         Ok(())
     }
 
@@ -243,7 +248,13 @@ impl Run<'_> {
     async fn go_on(&mut self) -> CommandResult {
         let mut tries = 0;
         loop {
-            match self.turn().await {
+            let step = self.turn().await;
+            // After every step that changed something, not only at rest: a first sync takes hours.
+            let well = match &step {
+                Ok(_) => self.raise_mark().await?,
+                Err(_) => true,
+            };
+            match step {
                 Err(error) => self.wait_out(error).await?,
                 Ok(Step::Forward(height)) => tell(self.context, "connected", height),
                 Ok(Step::Back(height)) => tell(self.context, "back to", height),
@@ -253,7 +264,6 @@ impl Run<'_> {
                     show_left(bar, left);
                 }
                 Ok(Step::Idle) => {
-                    let well = self.raise_mark().await?;
                     self.tell_state(well).await?;
                     if self.once {
                         match self.unfinished().await? {

@@ -242,7 +242,7 @@ db_test! {
         db.lease(wallet, &both, lock(1), until, now).await.unwrap();
         // A fork makes it unripe again: whoever holds it learns that when it renews.
         let down_to = stage.model.tip().unwrap().height - 1;
-        stage.play_unseen(&Event::Disconnect(down_to)).await;
+        stage.play_unseen(&Event::Disconnect(down_to, Vec::new())).await;
         let error = db.renew(wallet, lock(1), until.plus_micros(MINUTE), now).await.unwrap_err();
         assert_eq!(error.code(), "UTXO_IMMATURE", "{error:?}");
         assert_eq!(db.balance(wallet, until).await.unwrap()[&0].leased, 0, "nothing was renewed");
