@@ -125,7 +125,7 @@ impl<'a> Graph<'a> {
 
 impl<'a> Graph<'a> {
     /// A mempool shows it. `absent` are transactions that the same mempool does not have: of two that conflict the one
-    /// that is there stands.
+    /// that is there stands, unless an output of ours would be free by it.
     pub fn seen(&mut self, new: &'a NewTx, absent: &HashSet<Hash>) -> Result<(), UtxoRefusal> {
         let conflicts = self.conflicts(new);
         let mut concerned = self.concerned(new);
@@ -140,7 +140,8 @@ impl<'a> Graph<'a> {
             }
             Some(state) => {
                 let gives_way = |hash: &Hash| self.state(*hash) == Some(UNCONFIRMED) && absent.contains(hash);
-                if orphaned.is_none() && conflicts.iter().all(gives_way) {
+                let stands = conflicts.iter().all(gives_way) && !self.would_free(&conflicts, new);
+                if orphaned.is_none() && stands {
                     self.take_over(new, &conflicts, &concerned, UNCONFIRMED, "seen again")?;
                 } else if !self.entries.get(&new.hash).is_some_and(|entry| entry.once_published) {
                     // The network has seen it, so it may come back when the transactions in its way are gone.
@@ -183,6 +184,15 @@ impl<'a> Graph<'a> {
             self.edges.push((new.hash, winner));
             self.join(winner, &concerned, "one that had lost to it has arrived", new.hash);
         }
+    }
+
+    /// Whether an output of ours would be free if these fell for this one. They were published and may still be mined:
+    /// that a mempool does not have them is no reason to spend what they spend (law 5).
+    fn would_free(&self, falling: &[Hash], new: &NewTx) -> bool {
+        let falling = self.with_descendants(falling.iter().copied());
+        let stays = |input: &OutPoint| new.inputs.contains(input) || falling.contains(&input.hash);
+        let inputs = self.inputs_of(falling.iter().copied());
+        inputs.iter().any(|input| !stays(input) && self.coin(input).is_some())
     }
 
     /// The wallets of unconfirmed transactions that spend its outputs. While it is in no block itself, what becomes of

@@ -163,3 +163,21 @@ fn a_line_that_is_too_long_is_refused() {
     let refusal = graph.connected(&winner, (6, hash(60)), Word::New).expect_err("too deep");
     assert!(matches!(refusal, UtxoRefusal::CascadeTooDeep { .. }), "{refusal}");
 }
+
+/// Nodes may refuse by their own rules what a miner has.
+#[test]
+fn a_mempool_frees_nothing_that_a_published_transaction_spends() {
+    let (first, second) = (tx(1, &[out(9, 0)]), tx(2, &[out(9, 0), out(8, 0)]));
+    let child = tx(3, &[out(2, 0), out(7, 0)]);
+    for (ours, expected) in
+        [(out(8, 0), Status::Replaced), (out(7, 0), Status::Replaced), (out(9, 0), Status::Published)]
+    {
+        let mut graph = Graph::default();
+        add(&mut graph, &first, REPLACED, true, 1);
+        add(&mut graph, &second, UNCONFIRMED, false, 2);
+        add(&mut graph, &child, UNCONFIRMED, false, 3);
+        own_output(&mut graph, ours);
+        graph.seen(&first, &HashSet::from([hash(2), hash(3)])).expect("it is possible");
+        assert_eq!(status(&graph, 1), expected, "{ours}");
+    }
+}

@@ -237,6 +237,28 @@ db_test! {
         stage.assert_checked().await;
     }
 
+    /// Two strangers' transactions of the gone block, one of which spends the other: neither was kept before. What falls
+    /// with them had itself replaced one that comes back.
+    async fn what_a_strangers_lost_coinbase_lets_fall_gives_back_what_it_had_replaced(db: TestDb) {
+        let (mut stage, coins) = funded(db).await;
+        let reward = coinbase("reward", &[(foreign_script(), 5_000)]);
+        let parent = tx("parent", &[output(&reward, 0)], &[(foreign_script(), 4_900)]);
+        let gone = vec![reward, parent.clone()];
+        stage.mine("first", &gone).await.unwrap();
+        let deposit = tx("deposit", &[output(&parent, 0)], &[(script(0, 0, 0), 4_800)]);
+        let waits = pay("waits", &[output(&coins, 0)]);
+        let payout = pay("payout", &[output(&deposit, 0), output(&coins, 0)]);
+        stage.play(Event::See(vec![deposit.clone()])).await.unwrap();
+        publish(&mut stage, &waits).await;
+        stage.play(Event::Replace(0, payout.clone())).await.unwrap();
+        stage.play(Event::Publish(payout.hash)).await.unwrap();
+        stage.play(Event::Disconnect(BASE, gone)).await.unwrap();
+        assert_eq!((stage.status(&deposit), stage.status(&payout)), (Status::Failed, Status::Failed));
+        assert_eq!(stage.status(&waits), Status::Published);
+        assert_eq!(free(&stage).await, [20_000, 30_000]);
+        stage.assert_checked().await;
+    }
+
     /// Its rival left the mempool, and it is there again with a child.
     async fn what_was_replaced_and_is_in_the_mempool_again_holds_its_inputs(db: TestDb) {
         let (mut stage, coins) = funded(db).await;
@@ -252,11 +274,12 @@ db_test! {
         assert_eq!((stage.status(&first), stage.status(&child)), (Status::Published, Status::Published));
         assert_eq!(stage.status(&rival), Status::Replaced);
         assert_eq!(free(&stage).await, [30_000]);
-        // And the other way round.
-        stage.play(Event::Mempool(vec![rival.clone()])).await.unwrap();
-        assert_eq!((stage.status(&first), stage.status(&rival)), (Status::Replaced, Status::Published));
         let detail = db.transaction(stage.wallets[0], first.hash, stage.now).await.unwrap().unwrap();
         assert_eq!((detail.replaced, detail.replaced_by), (vec![rival.hash], vec![rival.hash]));
+        // Not the other way round: the first one has an input more, and may still be mined.
+        stage.play(Event::Mempool(vec![rival.clone()])).await.unwrap();
+        assert_eq!((stage.status(&first), stage.status(&rival)), (Status::Published, Status::Replaced));
+        assert_eq!(free(&stage).await, [30_000]);
         stage.assert_checked().await;
     }
 

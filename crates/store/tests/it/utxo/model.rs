@@ -134,6 +134,27 @@ impl Model {
         unconfirmed.filter(spends).flat_map(|other| other.wallets.iter().copied()).collect()
     }
 
+    /// Whether something of ours is no longer spent if these fall, with all that depends on them, and this one stands.
+    fn would_free(&self, conflicts: &[Hash], tx: &NewTx) -> bool {
+        let mut fallen: BTreeSet<Hash> = conflicts.iter().copied().collect();
+        let mut before = 0;
+        while before < fallen.len() {
+            before = fallen.len();
+            let spends = |other: &&Tx| other.content.inputs.iter().any(|input| fallen.contains(&input.hash));
+            let more: Vec<Hash> = self
+                .txs
+                .values()
+                .filter(|other| other.status.is_valid())
+                .filter(spends)
+                .map(|other| other.content.hash)
+                .collect();
+            fallen.extend(more);
+        }
+        let inputs = fallen.iter().flat_map(|hash| &self.txs[hash].content.inputs);
+        let mut freed = inputs.filter(|input| !tx.inputs.contains(input) && !fallen.contains(&input.hash));
+        freed.any(|input| self.owner(input).is_some())
+    }
+
     fn is_own(&self, tx: &NewTx) -> bool {
         let trusted = |input: &OutPoint| {
             let parent = self.txs.get(&input.hash);
@@ -272,7 +293,8 @@ impl Model {
                     let published = rival.status == Status::Published && rival.height.is_none();
                     published && waiting.is_some_and(|waiting| !waiting.contains(hash))
                 };
-                if !invalid_parent && conflicts.iter().all(gives_way) {
+                let stands = conflicts.iter().all(gives_way) && !self.would_free(&conflicts, tx);
+                if !invalid_parent && stands {
                     self.store_in(tx, Status::Published, None, concerned);
                     self.take_inputs(tx.hash, &conflicts, Status::Replaced);
                 }
