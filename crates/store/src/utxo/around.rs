@@ -75,6 +75,7 @@ impl<'a> Around<'a> {
     fn relevant(&mut self, shown: &[&'a NewTx], owners: &HashMap<Vec<u8>, (WalletId, i64, u32)>) -> Vec<&'a NewTx> {
         let graph = &mut self.graph;
         let mut touched: HashSet<OutPoint> = HashSet::new();
+        let mut spent_from: HashSet<Hash> = HashSet::new();
         let mut relevant: Vec<&'a NewTx> = Vec::new();
         for one in shown.iter().copied() {
             let ours: Vec<(u32, Ours)> = (0_u32..)
@@ -87,9 +88,12 @@ impl<'a> Around<'a> {
             let meets = |input: &OutPoint| {
                 touched.contains(input) || graph.coins.contains_key(input) || graph.claims.contains_key(input)
             };
-            let is_known = graph.entries.contains_key(&one.hash) || graph.children.contains_key(&one.hash);
+            // A child that is shown first is not stored yet.
+            let is_parent = graph.children.contains_key(&one.hash) || spent_from.contains(&one.hash);
+            let is_known = graph.entries.contains_key(&one.hash) || is_parent;
             if !ours.is_empty() || is_known || one.inputs.iter().any(meets) {
                 touched.extend(&one.inputs);
+                spent_from.extend(one.inputs.iter().map(|input| input.hash));
                 for (index, coin) in ours {
                     // One that is stored is read later.
                     graph.coins.entry(OutPoint { hash: one.hash, index }).or_insert(coin);

@@ -170,13 +170,13 @@ impl Filter {
         self.places(thing).all(|(word, bit)| self.bits[word] & bit != 0)
     }
 
-    /// With what passes, whatever spends from it or from the same transactions passes too.
+    /// With what passes, whatever spends from it or from the same transactions, or is spent by it, passes too.
     fn sift<'t>(&self, shown: &'t [NewTx]) -> Vec<&'t NewTx> {
         let mut here: HashSet<Hash> = HashSet::new();
         let mut passed = Vec::new();
         for one in shown {
             let is_met = |hash: &Hash| here.contains(hash) || self.has(of_hash(&hash.0));
-            let passes = self.has(of_hash(&one.hash.0))
+            let passes = is_met(&one.hash)
                 || one.inputs.iter().any(|input| is_met(&input.hash))
                 || one.outputs.iter().any(|output| self.has(of_script(&output.script)));
             if passes {
