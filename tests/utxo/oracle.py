@@ -10,8 +10,12 @@ unknown is not failed. What is demanded then:
 * of those that nothing contradicts, what the program has seen is valid, and what they spend is not free.
 """
 
+import random
+
 from .program import CommandFailed
 
+# So many transactions are looked at one by one in each comparison.
+SAMPLE = 2
 # So many blocks after a foreign parent has become impossible, its child must have ended.
 GRACE = 8
 
@@ -33,6 +37,8 @@ def satoshi(text):
 class Oracle:
     def __init__(self, world):
         self.world = world
+        # Its own, so that looking changes nothing.
+        self.random = random.Random(world.settings.seed)
         # Transactions that touch us and that the program has seen: they stood in a comparison that agreed.
         self.known = set()
         # Impossible because of a foreign ancestor: since which height.
@@ -100,12 +106,21 @@ class Comparison:
         for txid in self.ghosts:
             if txid not in self.world.all:
                 return [f"the program knows a transaction that the driver never made: {txid}"]
+        self.hold_the_judge()
         self.compare_unspent()
         self.compare_rows()
         self.compare_ghosts()
+        self.compare_transactions()
         if not self.found:
             self.remember()
         return self.found
+
+    def hold_the_judge(self):
+        """The driver's own record of its blocks must be the node's: else it is the driver that is wrong."""
+        unspent = {(txid, index) for txid in self.ledger.height_of for index in range(len(self.world.all[txid].outputs))
+                   if self.ours((txid, index)) and self.ledger.unspent((txid, index))}
+        if unspent != self.chain.keys():
+            raise RuntimeError(f"the driver's record differs from scantxoutset: {unspent ^ self.chain.keys()}")
 
     def say(self, outpoint, words):
         row = self.rows.get(outpoint)
@@ -183,6 +198,38 @@ class Comparison:
             for outpoint in tx.inputs:
                 if outpoint in self.free:
                     self.say(outpoint, f"looks free: {txid[:12]} was broadcast, spends it, and nothing contradicts it")
+
+    def compare_transactions(self):
+        """A few that are new or wait, each as `utxo tx` tells it: place, bytes, inputs. One that waits is our own only if no
+        stranger can take what it spends: its change may be spent at once."""
+        recent = [txid for txid, height in self.ledger.height_of.items() if height > self.world.main.height - 20]
+        touching = sorted(txid for txid in [*recent, *self.waiting] if not self.world.all[txid].coinbase
+                          and any(self.ours(outpoint) for outpoint in self.world.all[txid].inputs))
+        for txid in self.oracle.random.sample(touching, min(SAMPLE, len(touching))):
+            tx = self.world.all[txid]
+            owners = [self.world.watched.get(self.ledger.output(outpoint)[1]) for outpoint in tx.inputs]
+            wallets = {owner.wallet for owner in owners if owner}
+            if len(wallets) > 1:
+                continue
+            wallet = wallets.pop()
+            try:
+                says = self.world.program.run("utxo", "tx", wallet, txid)
+            except CommandFailed as failure:
+                self.found.append(str(failure))
+                continue
+            facts = {"status": "published", "height": self.ledger.height_of.get(txid), "raw": tx.raw.hex()}
+            for name, fact in facts.items():
+                if says.get(name) != fact:
+                    self.found.append(f"transaction {txid[:12]}: {name} is {str(says.get(name))[:80]}, not {str(fact)[:80]}")
+            if says["own"] and txid in self.waiting and not self.own(txid):
+                self.found.append(f"transaction {txid[:12]}: told as our own, though a stranger may take what it spends")
+            ours = {point(one["outpoint"]): one["ours"] for one in says["inputs"]}
+            if ours != {outpoint: bool(owner) for outpoint, owner in zip(tx.inputs, owners)}:
+                self.found.append(f"transaction {txid[:12]}: its inputs are told as {ours}")
+
+    def own(self, txid):
+        return all(self.ours((parent, index)) and (parent in self.ledger.height_of or self.own(parent))
+                   for parent, index in self.world.all[txid].inputs) and not self.world.all[txid].coinbase
 
     def parents_stand(self, txid):
         return all(parent in self.ledger.height_of or parent in self.waiting or parent in self.ghosts

@@ -48,6 +48,32 @@ def reorg(w):
         yield "the first branch wins"
 
 
+@plot("own-after-reorg", "payouts from a deposit that a reorganisation undid")
+def own_after_reorg(w):
+    """A payout spends a deposit that a block has; the block is undone. A stranger may take the deposit back: the payout's
+    change is not our own any more."""
+    gift = w.pays_us([w.stranger_coin()], 1)
+    w.mine([gift])
+    if w.amount(gift.outpoint(0)) < 50_000:
+        return
+    yield "a deposit is in a block"
+    if gift.txid not in w.ledger.height_of or gift.outpoint(0) in w.ledger.spender:
+        return
+    tx = w.make([gift.outpoint(0)], [(w.amount(gift.outpoint(0)) // 3, STRANGER)], 1_000, w.some_key().script)
+    if not w.send(tx):
+        return
+    yield "a payout spends it"
+    depth = w.main.height - w.ledger.height_of.get(gift.txid, 0) + 1
+    if depth > min(20, w.room()):
+        return
+    w.reorg(depth, keep=0)
+    w.send(gift)
+    w.send(tx)
+    w.counts["payouts from a deposit that a reorganisation undid"] += 1
+    w.counts["short reorganisations"] += 1
+    yield "the deposit waits again"
+
+
 @plot("deep-reorg", "deep reorganisations")
 def deep_reorg(w):
     """Up to 150 blocks give way to others."""
