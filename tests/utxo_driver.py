@@ -144,7 +144,14 @@ class Run(World):
             self.active.remove((name, going))
 
     def next_plot(self):
-        """From a deck that holds each plot, so that none is left out for long."""
+        """From a deck that holds each plot, so that none is left out for long. In the rounds that were added because something
+        has never happened, that comes first."""
+        if self.round > self.settings.rounds:
+            active = {name for name, _ in self.active}
+            missing = [name for name in usual_plots(self.settings) if name not in active
+                       and any(not self.counts[one] for one in PLOTS[name].promises)]
+            if missing:
+                return self.random.choice(missing)
         if not self.deck:
             often = ["deposit", "payout", "blocks", "blocks", "kill", "kill", "reorg"]
             self.deck = [*usual_plots(self.settings), *often]

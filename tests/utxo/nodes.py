@@ -38,12 +38,8 @@ class Node:
     def start(self):
         """Its mempool is empty afterwards, and the newest blocks may be missing, as after the crash of a machine."""
         self.given.clear()
-        self.process = subprocess.Popen(
-            [self.program, "-regtest", f"-datadir={self.folder}", "-server=1", "-listen=0", "-connect=0", "-dnsseed=0",
-             "-printtoconsole=0", "-nodebuglogfile", "-persistmempool=0", "-mempoolexpiry=1", "-maxtipage=1000000000",
-             "-checkmempool=0", "-checkblockindex=0", "-par=1", "-rpcbind=127.0.0.1", "-rpcallowip=127.0.0.1",
-             f"-rpcport={self.port}", "-rpcuser=bursar", "-rpcpassword=public", *self.options],
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        with open(self.folder / "errors", "ab") as errors:
+            self.process = self.begin(errors)
         deadline = time.monotonic() + 60
         while True:
             try:
@@ -53,6 +49,14 @@ class Node:
                 if time.monotonic() > deadline or self.process.poll() is not None:
                     raise RuntimeError(f"{self.name} does not answer") from None
                 time.sleep(0.05)
+
+    def begin(self, errors):
+        return subprocess.Popen(
+            [self.program, "-regtest", f"-datadir={self.folder}", "-server=1", "-listen=0", "-connect=0", "-dnsseed=0",
+             "-printtoconsole=0", "-nodebuglogfile", "-persistmempool=0", "-mempoolexpiry=1", "-maxtipage=1000000000",
+             "-checkmempool=0", "-checkblockindex=0", "-par=1", "-rpcbind=127.0.0.1", "-rpcallowip=127.0.0.1",
+             f"-rpcport={self.port}", "-rpcuser=bursar", "-rpcpassword=public", *self.options],
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors)
 
     def stop(self):
         if self.process:
@@ -81,6 +85,9 @@ class Node:
                 # A node closes connections that were idle.
                 self.connection.close()
                 self.connection = None
+                if self.process.poll() is not None:
+                    said = (self.folder / "errors").read_text(errors="replace")[-1000:]
+                    raise RuntimeError(f"{self.name} has ended with {self.process.returncode}: {said}") from None
                 if attempt:
                     raise
         return None
