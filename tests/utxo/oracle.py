@@ -7,15 +7,19 @@ unknown is not failed. What is demanded then:
 * what spends an output in a block or a mempool is its spender, at once;
 * a transaction whose own inputs another has taken is not valid, at once;
 * one whose foreign parent can never be mined again is not valid after GRACE more blocks: only the nodes can say so;
+* of two rivals the one that waits stands; but one that was seen to wait less than a minute ago need not give way yet (ADR 7);
 * of those that nothing contradicts, what the program has seen is valid, and what they spend is not free.
 """
 
 import random
+import time
 
 from .program import CommandFailed
 
 # So many transactions are looked at one by one in each comparison.
 SAMPLE = 2
+# A minute, and a little for a slow machine.
+MINUTE_S = 75
 # So many blocks after a foreign parent has become impossible, its child must have ended.
 GRACE = 8
 
@@ -37,6 +41,9 @@ def satoshi(text):
 class Oracle:
     def __init__(self, world):
         self.world = world
+        # When a transaction was last seen to wait, and whether something differs that may go away within a minute of that.
+        self.waited_at = {}
+        self.too_soon = False
         # Its own, so that looking changes nothing.
         self.random = random.Random(world.settings.seed)
         # Transactions that touch us and that the program has seen: they stood in a comparison that agreed.
@@ -111,6 +118,11 @@ class Comparison:
         self.compare_rows()
         self.compare_ghosts()
         self.compare_transactions()
+        now = time.monotonic()
+        self.oracle.waited_at.update((txid, now) for txid in self.waiting)
+        rivals = {self.spent_waiting[outpoint]: ghost for ghost in self.ghosts for outpoint in self.world.all[ghost].inputs
+                  if outpoint in self.spent_waiting}
+        self.oracle.too_soon = any(now - self.oracle.waited_at.get(ghost, 0) < MINUTE_S for ghost in rivals.values())
         if not self.found:
             self.remember()
         return self.found
