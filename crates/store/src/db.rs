@@ -25,8 +25,8 @@ use crate::error::StoreError;
 use crate::faults::{Faults, Point};
 #[cfg(feature = "lab")]
 use crate::sql::Sql;
-use crate::utxo::watch::Watch;
 use crate::utxo::lease_queue::LeaseQueue;
+use crate::utxo::watch::Watch;
 
 pub use pools::PoolUse;
 pub use url::{NamedFile, describe_url, files_of_url, percent_encoded, resolve_url, sqlite_url};

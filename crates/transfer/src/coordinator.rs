@@ -289,7 +289,8 @@ impl Coordinator {
             }
             let stopped = match stops {
                 Stops::Read if open.iter().any(Work::will_withdraw) => {
-                    stopped_assets(&mut self.db.read().await?).await?
+                    // A transaction for one question: what gets in its way is tried again inside.
+                    transact!(self.db, tx => stopped_assets(tx).await)?
                 }
                 Stops::Read | Stops::JustRead => HashSet::new(),
             };

@@ -57,7 +57,9 @@ impl Upkeep {
             match self.round(db, chain, clock.now()).await {
                 Ok(()) => {}
                 // Whoever follows says so by itself.
-                Err(FollowError::Chain(error)) => tracing::debug!(code = error.code(), "the nodes' limits are not known"),
+                Err(FollowError::Chain(error)) => {
+                    tracing::debug!(code = error.code(), "the nodes' limits are not known")
+                }
                 Err(error) => tracing::warn!(code = error.code(), %error, "the wallets' upkeep waits"),
             }
             tokio::time::sleep(pause).await;

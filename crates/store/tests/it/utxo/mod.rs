@@ -35,6 +35,6 @@ mod reorg;
 mod rescan;
 mod rows;
 mod stage;
-mod watch;
 mod together;
+mod watch;
 mod world;
