@@ -12,7 +12,7 @@ use transfer::create::{Created, TransferOrder};
 pub(crate) const USERS: i64 = 40;
 /// What a user may move in a day: so many transfers, and so many units of an asset. The busy user reaches
 /// both in a short run, the others now and then in a long one.
-pub(crate) const DAILY_TRANSFERS: i64 = 350;
+pub(crate) const DAILY_TRANSFERS: i64 = 310;
 pub(crate) const DAILY_AMOUNT: i64 = 400_000;
 const DAY_MICROS: i64 = 86_400_000_000;
 // What is remembered is bounded, so that the memory of a run does not grow with its length.
