@@ -288,10 +288,7 @@ impl Coordinator {
                 return Ok(ended);
             }
             let stopped = match stops {
-                Stops::Read if open.iter().any(Work::will_withdraw) => {
-                    // A transaction for one question: what gets in its way is tried again inside.
-                    transact!(self.db, tx => stopped_assets(tx).await)?
-                }
+                Stops::Read if open.iter().any(Work::will_withdraw) => self.stopped_assets().await?,
                 Stops::Read | Stops::JustRead => HashSet::new(),
             };
             stops = Stops::Read;
@@ -308,6 +305,17 @@ impl Coordinator {
         }
         ended.extend(work.into_iter().map(|work| work.transfer));
         Ok(ended)
+    }
+
+    /// Asked again if others are in the way: nothing was changed.
+    async fn stopped_assets(&self) -> Result<HashSet<AssetId>, StoreError> {
+        let mut tries = 0;
+        loop {
+            match async { stopped_assets(&mut self.db.read().await?).await }.await {
+                Err(StoreError::Contention(_)) if tries < 5 => tries += 1,
+                read => return read,
+            }
+        }
     }
 
     /// Calls the remote leg once, for all transfers that need it. Withdrawals of stopped assets are not sent: the leg is
