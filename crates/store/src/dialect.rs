@@ -107,7 +107,7 @@ pub(crate) const BEGIN_WRITE: [&str; 2] = ["BEGIN ISOLATION LEVEL READ COMMITTED
 /// The settings of every connection to PostgreSQL. Our statements find rows by their keys, always: the planner must not
 /// think otherwise of a table that was small when it last looked, and need not plan the same statement anew for every
 /// batch. The few statements that read whole tables say so first: [`PREFER_ONE_PASS`].
-pub(crate) const POSTGRES_SETTINGS: [(&str, &str); 7] = [
+pub(crate) const POSTGRES_SETTINGS: [(&str, &str); 8] = [
     // An acknowledged commit is on disk, whatever the server's or the role's default.
     ("synchronous_commit", "on"),
     ("lock_timeout", "10s"),
@@ -116,6 +116,9 @@ pub(crate) const POSTGRES_SETTINGS: [(&str, &str); 7] = [
     ("enable_hashjoin", "off"),
     ("enable_mergejoin", "off"),
     ("plan_cache_mode", "force_generic_plan"),
+    // A scan that is "off" counts as dear enough to be compiled first. A table of one row, which has no index that serves,
+    // then takes 50 ms.
+    ("jit", "off"),
 ];
 
 // The numbers of advisory locks mean nothing; each lock has one of its own.

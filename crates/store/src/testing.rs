@@ -22,8 +22,8 @@ statements! {
         | "SELECT t.name, c.name, c.\"notnull\" <> 0 OR c.pk <> 0, c.type
         FROM sqlite_schema t JOIN pragma_table_info(t.name) c
         WHERE t.type = 'table' AND t.name NOT LIKE 'sqlite_%'";
-    READ_DURABILITY = "SELECT current_setting('synchronous_commit')"
-        | "SELECT CAST(synchronous AS TEXT) FROM pragma_synchronous";
+    READ_SETTINGS = "SELECT current_setting('synchronous_commit'), current_setting('jit')"
+        | "SELECT CAST(synchronous AS TEXT), 'off' FROM pragma_synchronous";
 }
 
 /// When every test's clock starts.
@@ -279,11 +279,11 @@ pub async fn schema(db: &TestDb) -> Vec<(String, String, bool, &'static str)> {
     rows
 }
 
-/// How durable a commit of the writers is, as the database itself says: `on` or `2` (FULL) is on disk when it returns.
-pub async fn durability(db: &Db) -> String {
+/// What a connection says of syncs, and whether statements are compiled before they run.
+pub async fn connection_settings(db: &Db) -> (String, String) {
     let mut tries = db.tries();
     let mut tx = tries.begin().await.expect("a transaction");
-    let (said,) = fetch_optional!(&mut tx, READ_DURABILITY => (String,)).expect("an answer").expect("a row");
+    let said = fetch_optional!(&mut tx, READ_SETTINGS => (String, String)).expect("an answer").expect("a row");
     tries.end(tx, Ok(())).await.expect("one try").expect("a commit");
     said
 }

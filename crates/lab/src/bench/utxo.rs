@@ -4,6 +4,7 @@
 //! `tests/tools/bdk.sh` builds it. It makes the wallet; we read its file, so that both have the very same outputs.
 
 mod blocks;
+mod first_sync;
 mod yardstick;
 
 use std::path::PathBuf;
@@ -22,6 +23,7 @@ use terminal::failure::{CommandResult, Exit, Failure};
 use terminal::output::{say, table, thousands};
 
 use self::blocks::Chain;
+use self::first_sync::FirstSync;
 use self::yardstick::Yardstick;
 use super::Samples;
 use super::site::{EngineName, Site};
@@ -44,6 +46,9 @@ pub struct Arguments {
     /// with the square
     #[arg(long, default_value_t = 100_000, value_name = "N")]
     yardstick_up_to: u32,
+    /// How many blocks the first sync has, of 2,500 transactions each, of which 50 are ours; 0 leaves it out
+    #[arg(long, default_value_t = 2_000, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=100_000))]
+    first_sync: u32,
     /// The yardstick's program [default: what tests/tools/bdk.sh prints]
     #[arg(long, value_name = "FILE")]
     yardstick: Option<PathBuf>,
@@ -97,7 +102,11 @@ pub async fn run(arguments: &Arguments, as_json: bool) -> CommandResult {
     for unspent in &arguments.unspent {
         measured.push(measure(arguments, &yardstick, *unspent, as_json).await?);
     }
-    report(arguments, &measured, as_json);
+    let first_sync = match arguments.first_sync {
+        0 => None,
+        blocks => Some(first_sync::measure(arguments.engine, blocks).await?),
+    };
+    report(arguments, &measured, first_sync.as_ref(), as_json);
     match measured.iter().find(|one| !one.index_only) {
         None => Ok(()),
         Some(one) => {
@@ -338,7 +347,7 @@ async fn lease(wallet: &FilledWallet, time: Duration) -> Result<f64, Failure> {
     Ok(per_s)
 }
 
-fn report(arguments: &Arguments, measured: &[Measured], as_json: bool) {
+fn report(arguments: &Arguments, measured: &[Measured], first_sync: Option<&FirstSync>, as_json: bool) {
     let spread = |samples: &Samples| json!({ "median": samples.median(), "lowest": samples.lowest(), "highest": samples.highest() });
     let growth = || {
         let (first, last) = (measured.first()?, measured.last()?);
@@ -362,7 +371,9 @@ fn report(arguments: &Arguments, measured: &[Measured], as_json: bool) {
             })
             .collect();
         let growth = growth().map(|(one, hundred)| json!({ "pay_1": one, "pay_100": hundred }));
-        say(json!({ "engine": arguments.engine.name(), "sizes": sizes, "select_growth": growth }));
+        say(
+            json!({ "engine": arguments.engine.name(), "sizes": sizes, "select_growth": growth, "first_sync": first_sync.map(FirstSync::shown) }),
+        );
         return;
     }
     let mut rows = Vec::new();
@@ -388,6 +399,12 @@ fn report(arguments: &Arguments, measured: &[Measured], as_json: bool) {
     if let Some((one, hundred)) = growth() {
         say(format!(
             "selection at the largest size takes {one:.2} (pay 1) and {hundred:.2} (pay 100) times what it takes at the smallest"
+        ));
+    }
+    if let Some(sync) = first_sync {
+        say(format!(
+            "first sync: {:.0} blocks a second in its first half, {:.0} in its second; {:.0} with a restart in between",
+            sync.first_half_per_s, sync.second_half_per_s, sync.after_restart_per_s
         ));
     }
 }

@@ -44,7 +44,20 @@ db_test! {
             db.by_hand(lax).await.unwrap();
         }
         let db = Db::connect(&db.url, &Options::default()).await.unwrap();
-        assert_eq!(store::testing::durability(&db).await, if postgres { "on" } else { "2" });
+        assert_eq!(store::testing::connection_settings(&db).await.0, if postgres { "on" } else { "2" });
+        db.close().await;
+    }
+}
+
+db_test! {
+    /// To the planner a scan that is switched off is dear enough to be compiled first, also of a table with one row.
+    async fn no_statement_is_compiled_before_it_runs(db: TestDb) {
+        if db.engine() == Engine::Postgres {
+            let eager = "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET jit = on', current_database()); END $$";
+            db.by_hand(eager).await.unwrap();
+        }
+        let db = Db::connect(&db.url, &Options::default()).await.unwrap();
+        assert_eq!(store::testing::connection_settings(&db).await.1, "off");
         db.close().await;
     }
 }

@@ -11,9 +11,13 @@ use crate::bench::Samples;
 
 const TRANSACTIONS: usize = 2_500;
 const DEPOSITS: usize = 40;
+/// Satoshi.
+const DEPOSIT: i64 = 123_456;
 const PAYOUTS: usize = 10;
 /// What a payout spends, as the yardstick's do.
 const INPUTS: usize = 10;
+/// What a payout of a chain from its first block spends: fewer than are deposited, so that the wallet grows.
+const INPUTS_FROM_GENESIS: usize = 3;
 const REORG: usize = 6;
 
 /// The chain above what was loaded.
@@ -23,6 +27,8 @@ pub struct Chain {
     scripts: Vec<Vec<u8>>,
     /// Unspent outputs that the payouts spend one after the other.
     coins: Vec<(OutPoint, i64)>,
+    /// What a payout spends.
+    inputs: usize,
 }
 
 impl Chain {
@@ -34,7 +40,22 @@ impl Chain {
             tip: tip.map_or((0, Hash([0; 32])), |(height, hash, _)| (height, hash)),
             scripts: export.addresses.iter().map(|one| one.script.clone()).collect(),
             coins,
+            inputs: INPUTS,
         }
+    }
+
+    /// One that begins with its first block, and whose coins come from its own deposits.
+    pub const fn from_genesis(scripts: Vec<Vec<u8>>) -> Self {
+        let (random, tip) = (Random::from_seed(11), (0, Hash([0; 32])));
+        Self { random, tip, scripts, coins: Vec::new(), inputs: INPUTS_FROM_GENESIS }
+    }
+
+    /// The next block. What its deposits bring, later payouts spend.
+    pub fn mine(&mut self) -> (Block, Vec<NewTx>) {
+        let transactions = self.transactions();
+        let coins = transactions[..DEPOSITS].iter().map(|tx| (OutPoint { hash: tx.hash, index: 0 }, DEPOSIT));
+        self.coins.splice(0..0, coins);
+        (self.next(), transactions)
     }
 
     fn hash(&mut self) -> Hash {
@@ -65,10 +86,13 @@ impl Chain {
         for _ in 0..DEPOSITS {
             let script = self.scripts[self.random.index(self.scripts.len())].clone();
             let (input, other) = (self.foreign_input(), self.foreign_output());
-            all.push(self.transaction(vec![input], vec![NewOutput { script, amount: 123_456 }, other]));
+            all.push(self.transaction(vec![input], vec![NewOutput { script, amount: DEPOSIT }, other]));
         }
         for _ in 0..PAYOUTS {
-            let spent = self.coins.split_off(self.coins.len().saturating_sub(INPUTS));
+            let spent = self.coins.split_off(self.coins.len().saturating_sub(self.inputs));
+            if spent.is_empty() {
+                break;
+            }
             let change = self.scripts[self.random.index(self.scripts.len())].clone();
             let held: i64 = spent.iter().map(|(_, amount)| amount).sum();
             let outputs = vec![self.foreign_output(), NewOutput { script: change, amount: held / 2 }];
