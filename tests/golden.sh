@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes the golden files of `tx` and the devnet's contracts again and fails if one is not what is checked in; deploys
+# Makes the golden files of `tx`, of the signer's approvals and of the devnet's contracts again and fails if one is not what is checked in; deploys
 # the contracts on anvil, and holds the Bitcoin vectors against Bitcoin Core. Ten seconds, once the tools are installed.
 #
 #   tests/golden.sh            compares
@@ -18,5 +18,6 @@ for chain in tron evm bitcoin; do
     tests/tools/node.sh $vectors/$chain/make.mjs $check
 done
 tests/tools/python.sh $vectors/tron/make.py $check
+tests/tools/python.sh crates/signer/tests/vectors/make.py $check
 tests/tools/node.sh $contracts/try.mjs
 tests/tools/node.sh $vectors/bitcoin/try.mjs

@@ -2,5 +2,34 @@
 //!
 //! | module | holds |
 //! |---|---|
+//! | [`authorizer`] | takes a batch of requests, decides, logs, gives what may be signed |
+//! | [`intent`] | what is asked for, and the digest that people sign |
+//! | [`reading`] | decode and compare: every part of a payload is explained by its intents |
+//! | [`policy`] | what is allowed: roles, caps, destinations, approvals; signed by administrators |
+//! | [`approval`] | people's signatures: Ed25519 and passkeys |
+//! | [`slots`], [`caps`] | one slot per job; what has gone out |
+//! | [`state`], [`log`] | all that is remembered, and the chain of entries that restores it |
+//! | [`approved`] | a payload that was decided on: nothing else is signed |
+//! | [`names`], [`digest`], [`text`], [`refusal`] | the words of a request, their hashes, their texts, and every reason for a no |
 //!
 //! A process of its own, without a database and without nodes. It signs what it reads: see CUSTODY.md §5 of the design.
+
+pub mod approval;
+pub mod approved;
+pub mod authorizer;
+pub mod caps;
+pub mod digest;
+pub mod intent;
+pub mod log;
+pub mod names;
+pub mod policy;
+pub mod reading;
+pub mod refusal;
+pub mod slots;
+pub mod state;
+pub mod text;
+
+pub use approved::{Approved, SignerChain};
+pub use authorizer::{Authorizer, Moment, Verdict, Verdicts};
+pub use intent::{Addresses, BitcoinTerms, Intent, IntentKind, Owner, SignRequest};
+pub use refusal::SignerRefusal;

@@ -8,6 +8,6 @@ pub mod transaction;
 pub use fee::{PackageFacts, at_rate, cpfp_fee};
 pub use hash::{hash_of, turned, txid_of};
 pub use transaction::{
-    MOST_FEE, MOST_FEE_PER_KVB, MOST_WEIGHT, build, decode_signed, decode_unsigned, estimated_weight, finalize,
-    read_signed,
+    MOST_FEE, MOST_FEE_PER_KVB, MOST_WEIGHT, Spending, SpentInput, build, decode_signed, decode_unsigned,
+    estimated_weight, finalize, read_signed, read_unsigned,
 };

@@ -185,8 +185,28 @@ fn total(amounts: impl IntoIterator<Item = u64>) -> Option<u64> {
     (sum <= Amount::MAX_MONEY.to_sat()).then_some(sum)
 }
 
+/// A PSBT read whole: what a signer needs beside the meaning, because signatures of the older kinds do not bind it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Spending {
+    pub meaning: Meaning,
+    pub inputs: Vec<SpentInput>,
+    pub lock_time: u32,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SpentInput {
+    pub input: Input,
+    /// The previous transaction is in the PSBT, so amount and script are known and not merely said.
+    pub proven: bool,
+}
+
 /// What a PSBT does once signed. Strict: a field that is not understood refuses the whole.
 pub fn decode_unsigned(bytes: &[u8], network: Network) -> Result<Meaning, DecodeError> {
+    read_unsigned(bytes, network).map(|spending| spending.meaning)
+}
+
+/// The same, with the inputs.
+pub fn read_unsigned(bytes: &[u8], network: Network) -> Result<Spending, DecodeError> {
     let psbt = read_psbt(bytes)?;
     check_shape(&psbt.unsigned_tx)?;
     if psbt.version != 0 || !psbt.unknown.is_empty() || !psbt.proprietary.is_empty() {
@@ -196,22 +216,30 @@ pub fn decode_unsigned(bytes: &[u8], network: Network) -> Result<Meaning, Decode
         return Err(DecodeError::NotUnderstood("fields that nobody here knows"));
     }
     let mut segwit = true;
-    let mut amounts = Vec::with_capacity(psbt.inputs.len());
+    let mut inputs = Vec::with_capacity(psbt.inputs.len());
     let mut weight = 2;
     for (spending, input) in psbt.unsigned_tx.input.iter().zip(&psbt.inputs) {
         check_unsigned(input)?;
         let spent = spent_output(spending, input)?;
         segwit &= spent.script_pubkey.is_witness_program();
         weight += witness_weight(&spent.script_pubkey).unwrap_or(MOST_INPUT_WEIGHT);
-        amounts.push(spent.value.to_sat());
+        let input_read = Input {
+            transaction: hash_of(spending.previous_output.txid),
+            index: spending.previous_output.vout,
+            amount_sat: spent.value.to_sat(),
+            script: spent.script_pubkey.to_bytes(),
+            sequence: spending.sequence.0,
+        };
+        inputs.push(SpentInput { input: input_read, proven: input.non_witness_utxo.is_some() });
     }
     let payments = payments_of(&psbt.unsigned_tx, network)?;
-    let held = total(amounts).ok_or(DecodeError::Malformed("more money than there is"))?;
+    let held = total(inputs.iter().map(|spent| spent.input.amount_sat))
+        .ok_or(DecodeError::Malformed("more money than there is"))?;
     let paid = total(psbt.unsigned_tx.output.iter().map(|output| output.value.to_sat()))
         .ok_or(DecodeError::Malformed("more money than there is"))?;
     let fee = held.checked_sub(paid).ok_or(DecodeError::Malformed("it pays more than its inputs hold"))?;
     let size = u64::try_from(psbt.unsigned_tx.base_size()).unwrap_or(u64::MAX).saturating_mul(4).saturating_add(weight);
-    Ok(Meaning {
+    let meaning = Meaning {
         hash: segwit.then(|| hash_of(psbt.unsigned_tx.compute_txid())),
         from: None,
         payments,
@@ -219,7 +247,8 @@ pub fn decode_unsigned(bytes: &[u8], network: Network) -> Result<Meaning, Decode
         fee: Fee::PerKvb(fee.saturating_mul(1_000) / size.div_ceil(4).max(1)),
         slot: slot_of(&psbt.unsigned_tx),
         chain_id: None,
-    })
+    };
+    Ok(Spending { meaning, inputs, lock_time: psbt.unsigned_tx.lock_time.to_consensus_u32() })
 }
 
 /// A guess for inputs whose scripts are somebody else's: P2PKH, and what a small multisignature takes.

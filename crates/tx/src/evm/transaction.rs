@@ -5,7 +5,7 @@
 //! written again and must come out as it went in.
 
 use alloy_consensus::transaction::{RlpEcdsaDecodableTx, RlpEcdsaEncodableTx};
-use alloy_consensus::{SignableTransaction, TxEip1559, TxLegacy};
+use alloy_consensus::{SignableTransaction, TxEip1559, TxEip2930, TxLegacy};
 use alloy_primitives::{Address as Account, Bytes, Signature, TxKind, U256, keccak256};
 use alloy_rlp::Decodable;
 use domain::RawAmount;
@@ -26,7 +26,16 @@ pub const LEAST_GAS: u64 = 21_000;
 /// A transaction before its signature.
 enum Body {
     Legacy(TxLegacy),
+    /// EIP-2930. It is read, with an empty access list, and never built: the older form says the same.
+    Listed(TxEip2930),
     Dynamic(TxEip1559),
+}
+
+/// Which of them some bytes are.
+enum Kind {
+    Legacy,
+    Listed,
+    Dynamic,
 }
 
 pub fn call_data(to: Account, amount: U256) -> Vec<u8> {
@@ -136,11 +145,11 @@ pub fn attach(unsigned: &[u8], signature: &[u8; 64], odd: bool) -> Result<Vec<u8
 
 impl Body {
     fn read(bytes: &[u8]) -> Result<Self, DecodeError> {
-        let (dynamic, mut rest) = kind(bytes)?;
-        let body = if dynamic {
-            TxEip1559::rlp_decode(&mut rest).map(Self::Dynamic)
-        } else {
-            TxLegacy::decode(&mut rest).map(Self::Legacy)
+        let (kind, mut rest) = kind(bytes)?;
+        let body = match kind {
+            Kind::Legacy => TxLegacy::decode(&mut rest).map(Self::Legacy),
+            Kind::Listed => TxEip2930::rlp_decode(&mut rest).map(Self::Listed),
+            Kind::Dynamic => TxEip1559::rlp_decode(&mut rest).map(Self::Dynamic),
         };
         let body = body.map_err(|_| DecodeError::Malformed("not the fields of a transaction"))?;
         // alloy reads more than it writes: other values for EIP-155's two zeros, for one.
@@ -151,11 +160,12 @@ impl Body {
     }
 
     fn read_signed(bytes: &[u8]) -> Result<(Self, Signature), DecodeError> {
-        let (dynamic, mut rest) = kind(bytes)?;
-        let read = if dynamic {
-            TxEip1559::rlp_decode_with_signature(&mut rest).map(|(body, signature)| (Self::Dynamic(body), signature))
-        } else {
-            TxLegacy::rlp_decode_with_signature(&mut rest).map(|(body, signature)| (Self::Legacy(body), signature))
+        let (kind, mut rest) = kind(bytes)?;
+        let rest = &mut rest;
+        let read = match kind {
+            Kind::Legacy => TxLegacy::rlp_decode_with_signature(rest).map(|(body, sign)| (Self::Legacy(body), sign)),
+            Kind::Listed => TxEip2930::rlp_decode_with_signature(rest).map(|(body, sign)| (Self::Listed(body), sign)),
+            Kind::Dynamic => TxEip1559::rlp_decode_with_signature(rest).map(|(body, sign)| (Self::Dynamic(body), sign)),
         };
         let (body, signature) = read.map_err(|_| DecodeError::Malformed("not the fields of a signed transaction"))?;
         if body.signed(&signature) != bytes {
@@ -167,6 +177,7 @@ impl Body {
     fn unsigned(&self) -> Vec<u8> {
         match self {
             Self::Legacy(body) => body.encoded_for_signing(),
+            Self::Listed(body) => body.encoded_for_signing(),
             Self::Dynamic(body) => body.encoded_for_signing(),
         }
     }
@@ -175,6 +186,7 @@ impl Body {
         let mut bytes = Vec::new();
         match self {
             Self::Legacy(body) => body.eip2718_encode(signature, &mut bytes),
+            Self::Listed(body) => body.eip2718_encode(signature, &mut bytes),
             Self::Dynamic(body) => body.eip2718_encode(signature, &mut bytes),
         }
         bytes
@@ -202,6 +214,13 @@ impl Body {
                 let chain_id =
                     chain_id.ok_or(DecodeError::NotUnderstood("valid on every chain: it can be replayed"))?;
                 (chain_id, nonce, gas_limit, to, value, input, Fee::Legacy { gas_price: *gas_price })
+            }
+            Self::Listed(body) => {
+                if !body.access_list.is_empty() {
+                    return Err(DecodeError::NotUnderstood("an access list"));
+                }
+                let fee = Fee::Legacy { gas_price: body.gas_price };
+                (body.chain_id, &body.nonce, &body.gas_limit, &body.to, &body.value, &body.input, fee)
             }
             Self::Dynamic(body) => {
                 if !body.access_list.is_empty() {
@@ -249,12 +268,13 @@ impl Body {
     }
 }
 
-/// Whether it is EIP-1559's type, and what follows the type.
-fn kind(bytes: &[u8]) -> Result<(bool, &[u8]), DecodeError> {
+/// The type, and what follows it.
+fn kind(bytes: &[u8]) -> Result<(Kind, &[u8]), DecodeError> {
     match bytes {
-        [0x02, rest @ ..] => Ok((true, rest)),
-        [0xc0..=0xff, ..] => Ok((false, bytes)),
-        [0x01 | 0x03 | 0x04, ..] => Err(DecodeError::NotUnderstood("a type of transaction that is never sent")),
+        [0x01, rest @ ..] => Ok((Kind::Listed, rest)),
+        [0x02, rest @ ..] => Ok((Kind::Dynamic, rest)),
+        [0xc0..=0xff, ..] => Ok((Kind::Legacy, bytes)),
+        [0x03 | 0x04, ..] => Err(DecodeError::NotUnderstood("a type of transaction that is never sent")),
         _ => Err(DecodeError::Malformed("no type of transaction")),
     }
 }

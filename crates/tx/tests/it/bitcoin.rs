@@ -49,11 +49,15 @@ fn draft() -> Draft {
 
 type Parts<'a> = (&'a mut Vec<Input>, &'a mut Vec<Payment>, &'a mut u32);
 
-fn changed(change: impl FnOnce(Parts<'_>)) -> Result<Unsigned, BuildError> {
+fn changed_draft(change: impl FnOnce(Parts<'_>)) -> Draft {
     let mut draft = draft();
     let Draft::Bitcoin { inputs, payments, lock_time } = &mut draft else { panic!("a Bitcoin draft") };
     change((inputs, payments, lock_time));
-    build(&draft, NETWORK)
+    draft
+}
+
+fn changed(change: impl FnOnce(Parts<'_>)) -> Result<Unsigned, BuildError> {
+    build(&changed_draft(change), NETWORK)
 }
 
 fn signed() -> Vec<u8> {
@@ -263,6 +267,36 @@ fn an_amount_must_be_bound_by_the_signature_or_by_the_previous_transaction() {
         psbt.unsigned_tx.input[0].previous_output.vout = 1;
     });
     assert_eq!(beyond, Err(DecodeError::Malformed("the output spent does not exist")));
+}
+
+/// A signer holds these against what it was asked for.
+#[test]
+fn a_psbt_is_read_with_its_inputs_and_its_lock() {
+    let draft = changed_draft(|(inputs, _, lock_time)| {
+        inputs[1].sequence = 0xffff_fffe;
+        *lock_time = 777;
+    });
+    let Draft::Bitcoin { inputs, .. } = &draft else { panic!("a Bitcoin draft") };
+    let bytes = build(&draft, NETWORK).expect("good").bytes;
+    let read = read_unsigned(&bytes, NETWORK).expect("ours");
+    let said: Vec<SpentInput> = inputs.iter().map(|input| SpentInput { input: input.clone(), proven: false }).collect();
+    assert_eq!((&read.inputs, read.lock_time), (&said, 777));
+    assert_eq!(Ok(read.meaning), decode_unsigned(&bytes, NETWORK));
+    // The previous transaction proves an amount, or refuses another one.
+    let mut psbt = Psbt::deserialize(&bytes).expect("ours");
+    let spent = psbt.inputs[0].witness_utxo.clone().expect("there");
+    let previous = Transaction {
+        version: Version::TWO,
+        lock_time: LockTime::ZERO,
+        input: vec![TxIn::default()],
+        output: vec![spent],
+    };
+    psbt.unsigned_tx.input[0].previous_output = OutPoint::new(previous.compute_txid(), 0);
+    psbt.inputs[0].non_witness_utxo = Some(previous);
+    let read = read_unsigned(&psbt.serialize(), NETWORK).expect("proven");
+    assert_eq!(read.inputs.iter().map(|spent| spent.proven).collect::<Vec<_>>(), [true, false]);
+    psbt.inputs[0].witness_utxo.as_mut().expect("there").value = Amount::from_sat(60_001);
+    assert!(matches!(read_unsigned(&psbt.serialize(), NETWORK), Err(DecodeError::NotUnderstood(_))));
 }
 
 #[test]

@@ -34,7 +34,8 @@ function sign(name, kind, fields, more = {}) {
 const gwei = 10n ** 9n;
 const legacy = (chainId, fields) => ({ type: 0, chainId, nonce: 0, gasLimit: 21_000n, gasPrice: 5n * gwei, ...fields });
 const fee1559 = (chainId, fields) => ({ type: 2, chainId, nonce: 0, gasLimit: 21_000n, maxFeePerGas: 60n * gwei, maxPriorityFeePerGas: gwei, ...fields });
-const shapes = { legacy, 'EIP-1559': fee1559 };
+const listed = (chainId, fields) => ({ ...legacy(chainId, fields), type: 1, accessList: [] });
+const shapes = { legacy, 'EIP-1559': fee1559, 'EIP-2930': listed };
 const cases = [];
 const native = (name, shape, chain, to, value, more = {}) =>
   cases.push(sign(`${shape}, chain ${chain}, native: ${name}`, 'native', shapes[shape](chain, { to, value, ...more }), { recipient: to, amount: String(value) }));
@@ -77,6 +78,8 @@ refuse('no EIP-155', 'valid on every chain: it can be replayed', legacy(0, { to,
 refuse('EIP-1559 for chain 0', 'no chain has the id 0', fee1559(0, { to, value: 1n }));
 refuse('contract creation, legacy', 'no recipient: it deploys code', legacy(56, { to: null, value: 0n, gasLimit: 100_000n, data: '0x6000' }));
 refuse('contract creation, EIP-1559', 'no recipient: it deploys code', fee1559(56, { to: null, value: 0n, gasLimit: 100_000n, data: '0x6000' }));
+refuse('contract creation, EIP-2930', 'no recipient: it deploys code', listed(56, { to: null, value: 0n, gasLimit: 100_000n, data: '0x6000' }));
+refuse('native with data, EIP-2930', 'data on a native transfer calls whatever code is there', listed(56, { to, value: 1n, data: '0x01' }));
 refuse('contract creation that pays and has no code', 'no recipient: the coin is lost', legacy(56, { to: null, value: 10n ** 18n }));
 refuse('native with data, legacy', 'data on a native transfer calls whatever code is there', legacy(56, { to, value: 1n, data: '0x01' }));
 refuse('native with data, EIP-1559', 'data on a native transfer calls whatever code is there', fee1559(56, { to, value: 1n, data: '0x01' }));
@@ -88,8 +91,7 @@ refuse('transfer with a byte missing', 'call data shorter than 68 bytes: the amo
 refuse('transfer with a dirty recipient', 'the upper 12 bytes of the address are not zero', legacy(56, { ...call, data: `${transfer.slice(0, 10)}01${transfer.slice(12)}` }));
 refuse('selector alone', 'no arguments', legacy(56, { ...call, data: transfer.slice(0, 10) }));
 refuse('access list, EIP-1559', 'an access list is no part of a plain transfer', fee1559(56, { ...call, data: transfer, accessList }));
-refuse('EIP-2930 with access list', 'type 1 is not among the types we sign', { type: 1, chainId: 56, nonce: 0, gasPrice: gwei, ...call, data: transfer, accessList });
-refuse('EIP-2930 without access list', 'type 1 is not among the types we sign', { type: 1, chainId: 56, nonce: 0, gasLimit: 21_000n, gasPrice: gwei, to, value: 1n, accessList: [] });
+refuse('EIP-2930 with access list', 'an access list is no part of a plain transfer', { type: 1, chainId: 56, nonce: 0, gasPrice: gwei, ...call, data: transfer, accessList });
 refuse('EIP-4844', 'type 3 carries blobs', { ...fee1559(1, { to, value: 1n }), type: 3, maxFeePerBlobGas: gwei, blobVersionedHashes: [`0x01${'ab'.repeat(31)}`] });
 const authority = new SigningKey(hexlify(seeded('evm', 'authority')));
 const permission = { chainId: 1n, address: to, nonce: 0n };

@@ -1,0 +1,62 @@
+//! What may be signed. Only this crate's decision makes one, so whatever holds keys needs no rule of its own: it signs
+//! an [`Approved`], and has no function that takes anything else.
+
+use bitcoin::Network;
+use domain::ChainName;
+
+use crate::names::GroupId;
+
+/// What bytes mean depends on it: the kind of chain, and which of its networks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SignerChain {
+    Evm {
+        chain_id: u64,
+    },
+    /// TRON's bytes do not say which network they are for, so a group's keys belong to one network only.
+    Tron,
+    Bitcoin(Network),
+}
+
+/// Bytes that were read, explained by their intents, allowed by the policy, and logged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Approved {
+    chain: ChainName,
+    protocol: SignerChain,
+    group: GroupId,
+    indexes: Vec<u64>,
+    payload: Vec<u8>,
+}
+
+impl Approved {
+    pub(crate) const fn new(
+        chain: ChainName,
+        protocol: SignerChain,
+        group: GroupId,
+        indexes: Vec<u64>,
+        payload: Vec<u8>,
+    ) -> Self {
+        Self { chain, protocol, group, indexes, payload }
+    }
+
+    pub const fn chain(&self) -> &ChainName {
+        &self.chain
+    }
+
+    pub const fn protocol(&self) -> SignerChain {
+        self.protocol
+    }
+
+    pub const fn group(&self) -> &GroupId {
+        &self.group
+    }
+
+    /// Whose key signs: one index for EVM and TRON, one for each input in its order for Bitcoin.
+    pub fn indexes(&self) -> &[u64] {
+        &self.indexes
+    }
+
+    /// EVM: the payload whose keccak is signed. TRON: `raw_data`. Bitcoin: a PSBT.
+    pub fn payload(&self) -> &[u8] {
+        &self.payload
+    }
+}

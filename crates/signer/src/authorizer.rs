@@ -1,0 +1,545 @@
+//! Decides what is signed: reads, compares, asks the policy and the slots, logs all of it, and only then gives what may be
+//! signed. It has no key, no clock of its own and no network.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use domain::{RawAmount, Timestamp};
+
+use crate::approval::{GivenApproval, move_digest, revoke_digest};
+use crate::approved::{Approved, SignerChain};
+use crate::digest::sha256;
+use crate::intent::{Addresses, Intent, IntentKind, SignRequest, coin_text};
+use crate::log::entry::{ApprovalText, Decision, Effects, Entry, IntentText};
+use crate::log::folder::Folder;
+use crate::log::{Head, Log, LogError};
+use crate::names::{JobId, Person};
+use crate::policy::Policy;
+use crate::policy::judge::{Part, Question, Refused, Standing, Way};
+use crate::policy::signed::{Accepted, PolicyError, PolicySignature};
+use crate::reading::{self, Claim, Reading};
+use crate::refusal::SignerRefusal;
+use crate::slots::{Held, JobRecord, SlotQuestion, SlotStanding, input_text};
+use crate::state::State;
+use crate::text::{Hash, RawText};
+
+/// The signer's own clock and the machine's may differ by so much: what a clock is corrected by while the process runs.
+const MOST_CLOCK_DIFFERENCE_US: i64 = 5 * 60 * 1_000_000;
+/// Servers make job numbers by their own clocks.
+const MOST_AHEAD_US: i64 = 5 * 60 * 1_000_000;
+
+/// The time, as the caller reads it: the machine's date, and microseconds that only ever go up, from any beginning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moment {
+    pub date: Timestamp,
+    pub uptime_us: i64,
+}
+
+/// The signer's own clock: the date at its start, and since then only what the uptime says. A date that is set back cannot
+/// open a window again, and one that is set ahead cannot end it, or a TRON transaction's life, before its time.
+#[derive(Clone, Copy, Debug)]
+struct OwnClock {
+    start: Timestamp,
+    uptime_us: i64,
+}
+
+impl OwnClock {
+    const fn read(&self, moment: Moment) -> Timestamp {
+        let passed = moment.uptime_us.saturating_sub(self.uptime_us);
+        self.start.plus_micros(if passed > 0 { passed } else { 0 })
+    }
+}
+
+/// What became of one request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    Approved { approved: Approved, policy: u64, rule: String },
+    Refused { refusal: SignerRefusal, policy: u64, rule: String },
+}
+
+impl Verdict {
+    pub const fn approved(&self) -> Option<&Approved> {
+        match self {
+            Self::Approved { approved, .. } => Some(approved),
+            Self::Refused { .. } => None,
+        }
+    }
+
+    pub const fn refusal(&self) -> Option<&SignerRefusal> {
+        match self {
+            Self::Approved { .. } => None,
+            Self::Refused { refusal, .. } => Some(refusal),
+        }
+    }
+}
+
+/// The verdicts of a batch in its order, and how far the log goes. The asker keeps the head.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdicts {
+    pub verdicts: Vec<Verdict>,
+    pub head: Head,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum RevokeError {
+    #[error(transparent)]
+    Log(#[from] LogError),
+    #[error("the revocation is not good: {0}")]
+    Bad(&'static str),
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ApplyError {
+    #[error(transparent)]
+    Log(#[from] LogError),
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
+    #[error("the signer's clock and the machine's disagree")]
+    Clock,
+}
+
+pub struct Authorizer<F: Folder> {
+    log: Log<F>,
+    state: State,
+    clock: OwnClock,
+}
+
+/// What was found out about a request before it was decided; the log keeps it for a refusal too.
+#[derive(Default)]
+struct Findings {
+    approvals: Vec<ApprovalText>,
+    fee: Option<RawAmount>,
+    fee_added: RawAmount,
+    again: Vec<JobId>,
+}
+
+impl<F: Folder> Authorizer<F> {
+    /// Reads the log. `pinned` is the newest head that anybody was given.
+    pub fn open(folder: F, pinned: Option<Head>, moment: Moment) -> Result<Self, LogError> {
+        let (log, state) = Log::open(folder, pinned)?;
+        if moment.date.plus_micros(MOST_CLOCK_DIFFERENCE_US) < state.last {
+            return Err(LogError::ClockBack);
+        }
+        let clock = OwnClock { start: moment.date.max(state.last), uptime_us: moment.uptime_us };
+        Ok(Self { log, state, clock })
+    }
+
+    pub const fn head(&self) -> Head {
+        self.log.head()
+    }
+
+    pub const fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// The policy that holds now.
+    pub fn policy(&self, moment: Moment) -> Option<&Policy> {
+        self.state.policies.at(self.clock.read(moment))
+    }
+
+    fn now(&self, moment: Moment) -> Result<Timestamp, SignerRefusal> {
+        let now = self.clock.read(moment);
+        let difference = now.micros().saturating_sub(moment.date.micros()).saturating_abs();
+        if difference > MOST_CLOCK_DIFFERENCE_US { Err(SignerRefusal::ClockDisagrees) } else { Ok(now) }
+    }
+
+    /// Decides a batch in its order, logs it with one sync, and gives the verdicts. An error: nothing may be signed, and
+    /// what became of the batch is known after the next start.
+    pub fn decide(
+        &mut self,
+        requests: &[SignRequest],
+        moment: Moment,
+        addresses: &impl Addresses,
+    ) -> Result<Verdicts, LogError> {
+        let mut verdicts = Vec::with_capacity(requests.len());
+        let mut entries = Vec::with_capacity(requests.len());
+        for request in requests {
+            let (verdict, entry) = self.decide_one(request, moment, addresses);
+            if let Some(entry) = entry {
+                self.state.apply(&entry)?;
+                entries.push(entry);
+            }
+            verdicts.push(verdict);
+        }
+        // The state is ahead of the log here. If the log fails, it is never asked again.
+        let head = self.log.append(&entries)?;
+        Ok(Verdicts { verdicts, head })
+    }
+
+    /// Whether the log contains a head that the asker was given.
+    pub fn check_pinned(&self, pinned: &Head) -> Result<(), LogError> {
+        self.log.check(pinned)
+    }
+
+    fn decide_one(
+        &self,
+        request: &SignRequest,
+        moment: Moment,
+        addresses: &impl Addresses,
+    ) -> (Verdict, Option<Entry>) {
+        let own = self.clock.read(moment);
+        let policy = self.state.policies.at(own);
+        let version = policy.map_or(0, |policy| policy.version);
+        let content = Hash(request.digest());
+        let mut findings = Findings::default();
+        let judged = self.judge(request, content, moment, policy, addresses, &mut findings);
+        let decision = |rule: &str| Decision {
+            at: own.micros(),
+            request: request.id.clone(),
+            content,
+            policy: version,
+            rule: rule.to_owned(),
+            chain: request.chain.to_string(),
+            group: request.group.clone(),
+            intents: request.intents.iter().map(IntentText::from).collect(),
+            approvals: findings.approvals.clone(),
+            fee: findings.fee.map(RawText),
+            fee_added: RawText(findings.fee_added),
+            again: findings.again.clone(),
+        };
+        match judged {
+            Ok(Judged::Replay(approved)) => {
+                (Verdict::Approved { approved, policy: version, rule: "replay".to_owned() }, None)
+            }
+            Ok(Judged::Fresh { approved, effects, rule }) => {
+                let entry = Entry::Approved { decision: decision(&rule), effects };
+                (Verdict::Approved { approved, policy: version, rule }, Some(entry))
+            }
+            Err(Refused { refusal, rule }) => {
+                let (code, why) = (refusal.code().to_owned(), refusal.to_string());
+                let entry = Entry::Refused { decision: decision(&rule), code, why };
+                (Verdict::Refused { refusal, policy: version, rule }, Some(entry))
+            }
+        }
+    }
+
+    fn judge(
+        &self,
+        request: &SignRequest,
+        content: Hash,
+        moment: Moment,
+        policy: Option<&Policy>,
+        addresses: &impl Addresses,
+        findings: &mut Findings,
+    ) -> Result<Judged, Refused> {
+        let by = |rule: &str| {
+            let rule = rule.to_owned();
+            move |refusal| Refused { refusal, rule }
+        };
+        let now = self.now(moment).map_err(by("clock"))?;
+        let policy = policy.ok_or(SignerRefusal::ChainUnknown).map_err(by("no policy"))?;
+        let chain = policy.chains.get(&request.chain).copied();
+        let chain = chain.ok_or(SignerRefusal::ChainUnknown).map_err(by("chains"))?;
+        if policy.group(&request.group, &request.chain).is_none() {
+            return Err(by("groups")(SignerRefusal::GroupUnknown(request.group.clone())));
+        }
+        if let Some(remembered) = self.state.requests.get(&request.id) {
+            if remembered.content != content {
+                return Err(by("request")(SignerRefusal::RequestReused));
+            }
+            return Ok(Judged::Replay(approved(request, chain)));
+        }
+        let reading = reading::read(request, chain, addresses).map_err(by("reading"))?;
+        findings.fee = Some(reading.fee);
+        self.check_times(request, &reading, policy, now).map_err(by("time"))?;
+        self.check_amounts(request, &reading).map_err(by("amounts"))?;
+        let good = self.check_approvals(request, policy, findings).map_err(by("approvals"))?;
+        let payload = Hash(sha256(&request.payload));
+        let jobs: Vec<JobId> = request.intents.iter().map(|intent| intent.job).collect();
+        let mut standings = Vec::with_capacity(jobs.len());
+        for intent in &request.intents {
+            let question = SlotQuestion {
+                chain: &request.chain,
+                intent,
+                claim: &reading.claim,
+                payload,
+                jobs: &jobs,
+                moved: good.moved.contains(&intent.job),
+                now,
+                tron_margin_us: policy.tron_margin_us,
+            };
+            let standing = self.state.slots.judge(&question).map_err(by("slot"))?;
+            let held = self.state.slots.held(&question, &standing);
+            if standing == SlotStanding::Again {
+                findings.again.push(intent.job);
+            } else {
+                self.check_life(intent, policy, now).map_err(by("expiry"))?;
+            }
+            standings.push((standing, held));
+        }
+        findings.fee_added = self.fee_added(request, &standings, reading.fee);
+        let mut parts = Vec::with_capacity(jobs.len());
+        for (intent, (standing, _)) in request.intents.iter().zip(&standings) {
+            let standing = self.standing(intent, standing).map_err(by("builds"))?;
+            parts.push(Part { intent, standing, approved_by: good.people(intent) });
+        }
+        let question = Question {
+            chain: &request.chain,
+            group: &request.group,
+            parts,
+            fee: reading.fee,
+            fee_added: findings.fee_added,
+        };
+        let spent = |group: &_, counter: &_| self.state.spent.spent(group, counter, now);
+        let allowed = policy.judge(&question, &spent)?;
+        let effects = self.effects(request, &reading, payload, standings, &allowed.ways);
+        Ok(Judged::Fresh { approved: approved(request, chain), effects, rule: allowed.rule })
+    }
+
+    fn check_times(
+        &self,
+        request: &SignRequest,
+        reading: &Reading,
+        policy: &Policy,
+        now: Timestamp,
+    ) -> Result<(), SignerRefusal> {
+        for job in request.intents.iter().map(|intent| intent.job) {
+            if job.made_at() < self.state.forgotten_before {
+                return Err(SignerRefusal::JobTooOld(job));
+            }
+            if job.made_at() > now.plus_micros(MOST_AHEAD_US) {
+                return Err(SignerRefusal::JobFromTheFuture(job));
+            }
+        }
+        match reading.claim {
+            // A payload that ends later than the network takes today would be good tomorrow.
+            Claim::Expiry(expiry) if expiry <= now || expiry > now.plus_micros(policy.most_tron_life_us) => {
+                Err(SignerRefusal::ExpiryOutside)
+            }
+            Claim::Expiry(_) | Claim::Nonce { .. } | Claim::Inputs(_) => Ok(()),
+        }
+    }
+
+    fn check_life(&self, intent: &Intent, policy: &Policy, now: Timestamp) -> Result<(), SignerRefusal> {
+        if intent.expires <= now {
+            Err(SignerRefusal::IntentExpired)
+        } else if intent.expires > now.plus_micros(policy.most_intent_life_us) {
+            Err(SignerRefusal::IntentLivesTooLong)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// One amount per input for ever, unless the previous transaction proves it.
+    fn check_amounts(&self, request: &SignRequest, reading: &Reading) -> Result<(), SignerRefusal> {
+        for spent in reading.inputs.iter().filter(|spent| !spent.proven) {
+            let input = input_text(&request.chain, &(spent.input.transaction, spent.input.index));
+            if self.state.amounts.get(&input).is_some_and(|before| *before != spent.input.amount_sat) {
+                return Err(SignerRefusal::AmountContradicts);
+            }
+        }
+        Ok(())
+    }
+
+    /// Every approval that a request brings must be good, and for something that is asked for.
+    fn check_approvals(
+        &self,
+        request: &SignRequest,
+        policy: &Policy,
+        findings: &mut Findings,
+    ) -> Result<GoodApprovals, SignerRefusal> {
+        let intents: BTreeMap<Hash, &Intent> =
+            request.intents.iter().map(|intent| (Hash(intent.digest()), intent)).collect();
+        let moves: BTreeMap<Hash, &Intent> =
+            request.intents.iter().filter_map(|intent| Some((self.move_digest(intent)?, intent))).collect();
+        let mut good = GoodApprovals::default();
+        for given in &request.approvals {
+            let bad = |why| SignerRefusal::BadApproval(given.key.clone(), why);
+            let digest = Hash(given.digest);
+            let person = self.check_approval(given, policy, findings).map_err(bad)?;
+            if let Some(intent) = intents.get(&digest) {
+                // Whoever asked for it may sign what he likes.
+                if person != intent.requester && !self.state.revoked.contains(&(digest, person.clone())) {
+                    good.people.entry(intent.job).or_default().insert(person);
+                }
+            } else if let Some(intent) = moves.get(&digest) {
+                if person != intent.requester && policy.operators.contains(&person) {
+                    good.moved.insert(intent.job);
+                }
+            } else {
+                return Err(bad("it is for nothing that is asked for"));
+            }
+        }
+        Ok(good)
+    }
+
+    fn check_approval(
+        &self,
+        given: &GivenApproval,
+        policy: &Policy,
+        findings: &mut Findings,
+    ) -> Result<Person, &'static str> {
+        let approver = policy.approvers.get(&given.key).ok_or("the policy has no such key")?;
+        let counter = given.check(approver)?;
+        let digest = Hash(given.digest);
+        if let Some(counter) = counter {
+            let seen = findings.approvals.iter().any(|other| {
+                other.key == given.key && other.counter == counter && counter > 0 && other.digest != digest
+            });
+            if seen || !self.state.counter_is_good(&given.key, counter, &digest) {
+                return Err("its counter says that the passkey was copied");
+            }
+        }
+        findings.approvals.push(ApprovalText {
+            digest,
+            key: given.key.clone(),
+            person: approver.person.clone(),
+            counter: counter.unwrap_or_default(),
+        });
+        Ok(approver.person.clone())
+    }
+
+    /// What an operator would have to sign for the job to leave where it is.
+    fn move_digest(&self, intent: &Intent) -> Option<Hash> {
+        let record = self.state.slots.job(intent.job)?;
+        Some(Hash(move_digest(intent.job, intent.round, &intent.chain, &intent.group, &held_text(&record.held))))
+    }
+
+    /// A fee counts once in a slot: a replacement adds what it offers beyond the highest before.
+    fn fee_added(&self, request: &SignRequest, standings: &[(SlotStanding, Held)], fee: RawAmount) -> RawAmount {
+        let again = request.intents.iter().zip(standings).filter(|(_, (standing, _))| *standing == SlotStanding::Again);
+        let counted = again.filter_map(|(intent, _)| self.state.slots.job(intent.job)).map(|record| record.fee.0).max();
+        counted.map_or(fee, |counted| fee.checked_sub(counted).unwrap_or(RawAmount::ZERO))
+    }
+
+    /// Whether caps or approvals were settled when the job was signed before.
+    fn standing(&self, intent: &Intent, standing: &SlotStanding) -> Result<Standing, SignerRefusal> {
+        let Some(record) = self.state.slots.job(intent.job) else { return Ok(Standing::New) };
+        let same_approved = record.approved == Some(Hash(intent.digest()));
+        match standing {
+            SlotStanding::Taken => Ok(Standing::New),
+            // It was within the caps then, or people approve this very intent. Another fee needs them again.
+            SlotStanding::Again if record.approved.is_none() || same_approved => Ok(Standing::Again),
+            SlotStanding::Again => Ok(Standing::New),
+            SlotStanding::Rebuilt if same_approved && record.builds >= intent.builds => {
+                Err(SignerRefusal::BuildsUsedUp(intent.job))
+            }
+            SlotStanding::Rebuilt if same_approved => Ok(Standing::Again),
+            SlotStanding::Rebuilt => Ok(Standing::New),
+        }
+    }
+
+    fn effects(
+        &self,
+        request: &SignRequest,
+        reading: &Reading,
+        payload: Hash,
+        standings: Vec<(SlotStanding, Held)>,
+        ways: &[Way],
+    ) -> Effects {
+        let mut effects = Effects { payload, indexes: reading.indexes.clone(), ..Effects::default() };
+        for ((intent, (standing, held)), way) in request.intents.iter().zip(standings).zip(ways) {
+            let before = self.state.slots.job(intent.job);
+            let same_slot = before.filter(|_| standing != SlotStanding::Taken);
+            let digest = Hash(intent.digest());
+            let approved = match way {
+                Way::Approved => Some(digest),
+                Way::Free => None,
+                Way::Uncounted => same_slot.and_then(|record| record.approved),
+            };
+            let built = same_slot.filter(|record| record.approved == approved).map_or(0, |record| record.builds);
+            let builds = match standing {
+                SlotStanding::Again => built,
+                SlotStanding::Taken | SlotStanding::Rebuilt => built.saturating_add(1),
+            };
+            let highest =
+                same_slot.filter(|_| standing == SlotStanding::Again).map_or(RawAmount::ZERO, |record| record.fee.0);
+            let cancels = match &intent.kind {
+                IntentKind::Cancel { jobs } => jobs.clone(),
+                IntentKind::Pay { .. } => Vec::new(),
+            };
+            if let (Way::Free, Some(payment)) = (way, intent.payment()) {
+                effects.counted.push((coin_text(&payment.coin), RawText(payment.amount)));
+            }
+            let record = JobRecord {
+                payment: Hash(intent.payment_digest()),
+                round: intent.round,
+                held,
+                cancelled: false,
+                cancels,
+                approved,
+                builds,
+                fee: RawText(highest.max(reading.fee)),
+                payload,
+            };
+            effects.jobs.push((intent.job, record));
+        }
+        for spent in &reading.inputs {
+            let input = input_text(&request.chain, &(spent.input.transaction, spent.input.index));
+            effects.amounts.push((input, spent.input.amount_sat));
+        }
+        effects
+    }
+
+    /// Checks a new policy and logs it. `None`: it is in force already.
+    pub fn apply_policy(
+        &mut self,
+        bytes: &[u8],
+        signatures: &[PolicySignature],
+        moment: Moment,
+    ) -> Result<Option<Accepted>, ApplyError> {
+        let now = self.now(moment).map_err(|_| ApplyError::Clock)?;
+        let Some(accepted) = self.state.policies.check(bytes, signatures, now)? else { return Ok(None) };
+        let entry = Entry::Policy {
+            at: now.micros(),
+            text: accepted.text.clone(),
+            effective: accepted.effective.micros(),
+            signed_by: signatures.iter().map(|one| one.by.clone()).collect(),
+        };
+        self.state.apply(&entry).map_err(LogError::from)?;
+        self.log.append(&[entry])?;
+        Ok(Some(accepted))
+    }
+
+    /// A person takes an approval back: the same person signs [`revoke_digest`] of what was approved.
+    pub fn revoke(&mut self, approved: &Hash, given: &GivenApproval, moment: Moment) -> Result<Head, RevokeError> {
+        let now = self.clock.read(moment);
+        let policy = self.state.policies.at(now).ok_or(RevokeError::Bad("there is no policy"))?;
+        let approver = policy.approvers.get(&given.key).ok_or(RevokeError::Bad("the policy has no such key"))?;
+        if given.digest != revoke_digest(&approved.0) {
+            return Err(RevokeError::Bad("it is for something else"));
+        }
+        given.check(approver).map_err(RevokeError::Bad)?;
+        let (person, key) = (approver.person.clone(), given.key.clone());
+        let entry = Entry::Revoked { at: now.micros(), digest: *approved, person, key };
+        self.state.apply(&entry).map_err(LogError::from)?;
+        Ok(self.log.append(&[entry])?)
+    }
+
+    /// Forgets jobs older than the horizon, and writes a snapshot, so that the next start is short.
+    pub fn snapshot(&mut self, horizon_us: i64, moment: Moment) -> Result<(), LogError> {
+        let now = self.clock.read(moment);
+        self.state.forget(now.plus_micros(-horizon_us.max(0)));
+        self.log.snapshot(&self.state)
+    }
+}
+
+enum Judged {
+    Replay(Approved),
+    Fresh { approved: Approved, effects: Effects, rule: String },
+}
+
+#[derive(Default)]
+struct GoodApprovals {
+    people: BTreeMap<JobId, BTreeSet<Person>>,
+    moved: BTreeSet<JobId>,
+}
+
+impl GoodApprovals {
+    fn people(&self, intent: &Intent) -> BTreeSet<Person> {
+        self.people.get(&intent.job).cloned().unwrap_or_default()
+    }
+}
+
+/// What a job holds, as an operator signs it.
+pub fn held_text(held: &Held) -> String {
+    match held {
+        Held::Nonce(slot) => slot.clone(),
+        Held::Inputs(core) => core.join(","),
+        Held::Until(micros) => micros.to_string(),
+    }
+}
+
+fn approved(request: &SignRequest, chain: SignerChain) -> Approved {
+    let indexes = request.bitcoin.as_ref().map_or_else(|| vec![request.index], |terms| terms.inputs.clone());
+    Approved::new(request.chain.clone(), chain, request.group.clone(), indexes, request.payload.clone())
+}

@@ -1,0 +1,157 @@
+//! What the log keeps, as JSON: it is read by people and by other programs, and replayed at every start. An approval says
+//! what it changed (slots, counters, amounts), so a replay does not depend on rules that may since have changed.
+
+use domain::{ChainName, Timestamp};
+use serde::{Deserialize, Serialize};
+use tx::Payment;
+
+use crate::approved::SignerChain;
+use crate::intent::{Intent, IntentKind, Owner, coin_text};
+use crate::names::{GroupId, JobId, KeyName, Person, RequestId};
+use crate::policy::file::{address, coin};
+use crate::slots::{JobRecord, SlotText, is_default};
+use crate::text::{Hash, RawText};
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "entry", rename_all = "snake_case")]
+pub enum Entry {
+    Approved { decision: Decision, effects: Effects },
+    Refused { decision: Decision, code: String, why: String },
+    Policy { at: i64, text: String, effective: i64, signed_by: Vec<Person> },
+    Revoked { at: i64, digest: Hash, person: Person, key: KeyName },
+}
+
+/// What was asked, when, and which rule of which policy decided it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Decision {
+    /// Microseconds on the signer's own clock.
+    pub at: i64,
+    pub request: RequestId,
+    /// [`crate::intent::SignRequest::digest`].
+    pub content: Hash,
+    /// 0 if there is none.
+    pub policy: u64,
+    pub rule: String,
+    pub chain: String,
+    pub group: GroupId,
+    pub intents: Vec<IntentText>,
+    /// Those that were good.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub approvals: Vec<ApprovalText>,
+    /// What the payload can cost; nothing if it was not read.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub fee: Option<RawText>,
+    /// Of that, what counts.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub fee_added: RawText,
+    /// The jobs that were signed before in the same slot.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub again: Vec<JobId>,
+}
+
+/// What an approval changed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Effects {
+    pub payload: Hash,
+    pub indexes: Vec<u64>,
+    pub jobs: Vec<(JobId, JobRecord)>,
+    /// Coins and amounts that count against caps.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub counted: Vec<(String, RawText)>,
+    /// Inputs and their satoshi.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub amounts: Vec<(SlotText, u64)>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ApprovalText {
+    pub digest: Hash,
+    pub key: KeyName,
+    pub person: Person,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub counter: u32,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IntentText {
+    pub job: JobId,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub round: u32,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub pay: Option<PayText>,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub cancels: Vec<JobId>,
+    pub most_fee: RawText,
+    pub expires: i64,
+    pub builds: u32,
+    pub requester: Person,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PayText {
+    pub coin: String,
+    pub to: String,
+    pub amount: RawText,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub owner: Option<(GroupId, u64)>,
+}
+
+impl From<&Intent> for IntentText {
+    fn from(intent: &Intent) -> Self {
+        let (pay, cancels) = match &intent.kind {
+            IntentKind::Pay { payment, owner } => {
+                let owner = owner.as_ref().map(|owner| (owner.group.clone(), owner.index));
+                let (coin, to) = (coin_text(&payment.coin), payment.to.to_string());
+                (Some(PayText { coin, to, amount: RawText(payment.amount), owner }), Vec::new())
+            }
+            IntentKind::Cancel { jobs } => (None, jobs.clone()),
+        };
+        Self {
+            job: intent.job,
+            round: intent.round,
+            pay,
+            cancels,
+            most_fee: RawText(intent.most_fee),
+            expires: intent.expires.micros(),
+            builds: intent.builds,
+            requester: intent.requester.clone(),
+        }
+    }
+}
+
+impl IntentText {
+    /// The intent again. `None`: it speaks of addresses that this chain does not have.
+    pub fn read(&self, name: &ChainName, group: &GroupId, chain: SignerChain) -> Option<Intent> {
+        let kind = match &self.pay {
+            Some(pay) => IntentKind::Pay {
+                payment: Payment {
+                    to: address(&pay.to, chain).ok()?,
+                    coin: coin(&pay.coin, chain).ok()?,
+                    amount: pay.amount.0,
+                },
+                owner: pay.owner.clone().map(|(group, index)| Owner { group, index }),
+            },
+            None => IntentKind::Cancel { jobs: self.cancels.clone() },
+        };
+        Some(Intent {
+            job: self.job,
+            round: self.round,
+            chain: name.clone(),
+            group: group.clone(),
+            kind,
+            most_fee: self.most_fee.0,
+            expires: Timestamp::from_micros(self.expires),
+            builds: self.builds,
+            requester: self.requester.clone(),
+        })
+    }
+}
+
+impl Entry {
+    pub const fn at(&self) -> Timestamp {
+        match self {
+            Self::Approved { decision, .. } | Self::Refused { decision, .. } => Timestamp::from_micros(decision.at),
+            Self::Policy { at, .. } | Self::Revoked { at, .. } => Timestamp::from_micros(*at),
+        }
+    }
+}

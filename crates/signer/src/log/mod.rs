@@ -1,0 +1,347 @@
+//! The log: append-only, hash-chained, synced before anything leaves.
+//!
+//! A folder has segments, `log-<number of the first entry>`, and snapshots, `snapshot-<number of the last entry>`. A start
+//! reads the newest snapshot and what came after it; older segments stay, for `verify`, `show` and `simulate`.
+//!
+//! **Only a torn end is cut.** Whatever else does not fit (a changed byte, a removed entry, a missing segment, a snapshot
+//! that is not of this chain) stops the start. That the end of the log is missing cannot be seen in the log itself:
+//! whoever got an answer has its [`Head`], and a log that does not contain it is not taken.
+//!
+//! **After a failed write or sync nothing more is answered.** What reached the disk is not known.
+
+pub mod entry;
+pub mod folder;
+pub mod frame;
+
+use std::collections::BTreeMap;
+use std::io;
+
+use crate::digest::{Digest32, sha256};
+use crate::policy::file::BadPolicy;
+use crate::state::{Image, State};
+use crate::text::Hash;
+use entry::Entry;
+use folder::{Folder, FolderFile, read_all, write_all};
+
+const SEGMENT: &str = "log-";
+const SNAPSHOT: &str = "snapshot-";
+const UNFINISHED: &str = ".new";
+
+/// How far the chain goes: its newest entry's number, and the hash of the frame that it is in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Head {
+    pub entries: u64,
+    pub hash: Hash,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum LogError {
+    #[error("cannot {what} {file}")]
+    Storage { what: &'static str, file: String, source: io::Error },
+    #[error("{file} is damaged at byte {at}: {why}")]
+    Damaged { file: String, at: u64, why: &'static str },
+    #[error("an entry holds a policy that cannot be read")]
+    Policy(#[from] BadPolicy),
+    #[error("the log ends before entry {pinned}, which was answered")]
+    RolledBack { pinned: u64 },
+    #[error("the log has another entry {pinned} than the one that was answered")]
+    Diverged { pinned: u64 },
+    #[error("the machine's clock is before the newest entry")]
+    ClockBack,
+    #[error("the batch is too long to log")]
+    TooLong,
+    #[error("a write to the log has failed; nothing more is signed until the signer is started again")]
+    Stopped,
+}
+
+impl LogError {
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::Storage { .. } | Self::Stopped | Self::TooLong => "SIGNER_LOG_UNWRITABLE",
+            Self::Damaged { .. } | Self::Policy(_) => "SIGNER_LOG_DAMAGED",
+            Self::RolledBack { .. } | Self::Diverged { .. } => "SIGNER_LOG_ROLLED_BACK",
+            Self::ClockBack => "SIGNER_CLOCK_DISAGREES",
+        }
+    }
+}
+
+pub struct Log<F: Folder> {
+    folder: F,
+    file: F::File,
+    name: String,
+    length: u64,
+    head: Head,
+    /// The heads that can still be asked for: those since the start.
+    heads: BTreeMap<u64, Hash>,
+    failed: bool,
+}
+
+fn on<F: Folder, T>(folder: &F, what: &'static str, name: &str, result: io::Result<T>) -> Result<T, LogError> {
+    result.map_err(|source| LogError::Storage { what, file: folder.describe(name), source })
+}
+
+fn named(prefix: &str, number: u64) -> String {
+    format!("{prefix}{number:020}")
+}
+
+/// The files of one kind, by their numbers.
+fn numbered<F: Folder>(folder: &F, prefix: &str) -> Result<Vec<u64>, LogError> {
+    let names = on(folder, "list", "", folder.names())?;
+    let mut numbers: Vec<u64> = names
+        .iter()
+        .filter_map(|name| name.strip_prefix(prefix)?.parse().ok().filter(|number| named(prefix, *number) == *name))
+        .collect();
+    numbers.sort_unstable();
+    Ok(numbers)
+}
+
+/// Makes a file that is there whole or not at all.
+fn make_whole<F: Folder>(folder: &F, name: &str, bytes: &[u8]) -> Result<(), LogError> {
+    let unfinished = format!("{name}{UNFINISHED}");
+    let file = on(folder, "create", &unfinished, folder.create(&unfinished))?;
+    on(folder, "write to", &unfinished, write_all(&file, bytes, 0))?;
+    on(folder, "sync", &unfinished, file.sync())?;
+    on(folder, "rename", &unfinished, folder.rename(&unfinished, name))?;
+    on(folder, "sync", "", folder.sync_folder())
+}
+
+/// What a segment begins with: which chain it goes on with.
+fn segment_start(head: &Head) -> Vec<u8> {
+    let mut bytes = b"bursar-signer-log-v1\n".to_vec();
+    bytes.extend_from_slice(&head.entries.to_be_bytes());
+    bytes.extend_from_slice(&head.hash.0);
+    let check = sha256(&bytes);
+    bytes.extend_from_slice(&check);
+    bytes
+}
+
+/// A snapshot's bytes: the head, the state as JSON, and the SHA-256 of both.
+fn snapshot_bytes(head: &Head, state: &State) -> Result<Vec<u8>, LogError> {
+    let mut bytes = head.entries.to_be_bytes().to_vec();
+    bytes.extend_from_slice(&head.hash.0);
+    serde_json::to_writer(&mut bytes, &state.image()).map_err(|_| LogError::TooLong)?;
+    let check = sha256(&bytes);
+    bytes.extend_from_slice(&check);
+    Ok(bytes)
+}
+
+fn read_snapshot(bytes: &[u8]) -> Option<(Head, State)> {
+    let (content, check) = bytes.split_at_checked(bytes.len().checked_sub(32)?)?;
+    if sha256(content) != check {
+        return None;
+    }
+    let (entries, rest) = content.split_first_chunk::<8>()?;
+    let (hash, json) = rest.split_first_chunk::<32>()?;
+    let image: Image = serde_json::from_slice(json).ok()?;
+    let state = State::of_image(image).ok()?;
+    Some((Head { entries: u64::from_be_bytes(*entries), hash: Hash(*hash) }, state))
+}
+
+/// Reads one segment from where `head` says it begins. `visit` gets each frame's entries. Gives the place where the frames
+/// end, which is the file's end unless `torn_end` is allowed and the last write was torn.
+fn read_segment(
+    bytes: &[u8],
+    file: &str,
+    head: &mut Head,
+    torn_end: bool,
+    mut visit: impl FnMut(u64, Digest32, Vec<Entry>) -> Result<(), LogError>,
+) -> Result<u64, LogError> {
+    let place = |at: usize| u64::try_from(at).unwrap_or(u64::MAX);
+    let damaged = |at: usize, why| LogError::Damaged { file: file.to_owned(), at: place(at), why };
+    let start = segment_start(head);
+    if bytes.get(..start.len()) != Some(&start[..]) {
+        return Err(damaged(0, "it does not go on where the one before it ends"));
+    }
+    let mut at = start.len();
+    while at < bytes.len() {
+        let Some((frame, length)) = frame::read(&bytes[at..]) else {
+            if torn_end && !frame::any(&bytes[at + 1..]) {
+                return Ok(place(at));
+            }
+            return Err(damaged(at, "a frame does not fit its hash"));
+        };
+        if frame.before != head.hash.0 || frame.first != head.entries + 1 {
+            return Err(damaged(at, "a frame does not follow the one before it"));
+        }
+        let entries: Vec<Entry> = serde_json::from_slice(frame.body)
+            .map_err(|_| damaged(at, "the entries are not as this version writes them"))?;
+        if u32::try_from(entries.len()) != Ok(frame.count) || entries.is_empty() {
+            return Err(damaged(at, "the number of entries"));
+        }
+        head.entries += u64::from(frame.count);
+        head.hash = Hash(frame.hash);
+        visit(head.entries, frame.hash, entries)?;
+        at += length;
+    }
+    Ok(place(at))
+}
+
+impl<F: Folder> Log<F> {
+    /// Opens the folder, and gives the state that its log ends with. `pinned` is the newest head that anybody was given.
+    pub fn open(folder: F, pinned: Option<Head>) -> Result<(Self, State), LogError> {
+        for name in on(&folder, "list", "", folder.names())?.iter().filter(|name| name.ends_with(UNFINISHED)) {
+            on(&folder, "remove", name, folder.remove(name))?;
+        }
+        let mut segments = numbered(&folder, SEGMENT)?;
+        let (mut head, mut state) = match numbered(&folder, SNAPSHOT)?.last() {
+            None => (Head::default(), State::default()),
+            Some(number) => {
+                let name = named(SNAPSHOT, *number);
+                let file = on(&folder, "open", &name, folder.open(&name))?;
+                let bytes = on(&folder, "read", &name, read_all(&file))?;
+                let damaged = || LogError::Damaged {
+                    file: folder.describe(&name),
+                    at: 0,
+                    why: "the snapshot does not fit its hash",
+                };
+                read_snapshot(&bytes).filter(|(head, _)| head.entries == *number).ok_or_else(damaged)?
+            }
+        };
+        if segments.is_empty() {
+            if head.entries > 0 {
+                let file = folder.describe(&named(SEGMENT, head.entries + 1));
+                return Err(LogError::Damaged { file, at: 0, why: "it is missing" });
+            }
+            make_whole(&folder, &named(SEGMENT, 1), &segment_start(&head))?;
+            segments.push(1);
+        }
+        // The segment that holds the entry after the snapshot, and those behind it.
+        let from = segments.iter().rposition(|first| *first <= head.entries + 1).unwrap_or(0);
+        let snapshot = head;
+        let mut heads = BTreeMap::from([(head.entries, head.hash)]);
+        let (mut name, mut length) = (String::new(), 0);
+        for (place, first) in segments[from..].iter().enumerate() {
+            name = named(SEGMENT, *first);
+            let file = on(&folder, "open", &name, folder.open(&name))?;
+            let bytes = on(&folder, "read", &name, read_all(&file))?;
+            if place == 0 && *first != head.entries + 1 {
+                // The snapshot lies within this segment: its entries up to there are read and not taken up again.
+                head = start_of(&bytes).ok_or_else(|| LogError::Damaged {
+                    file: folder.describe(&name),
+                    at: 0,
+                    why: "it has no start",
+                })?;
+                heads = BTreeMap::from([(head.entries, head.hash)]);
+            }
+            if *first != head.entries + 1 {
+                return Err(LogError::Damaged { file: folder.describe(&name), at: 0, why: "a segment is missing" });
+            }
+            let last = from + place + 1 == segments.len();
+            length = read_segment(&bytes, &folder.describe(&name), &mut head, last, |entries, hash, batch| {
+                heads.insert(entries, Hash(hash));
+                if entries <= snapshot.entries {
+                    return Ok(());
+                }
+                batch.iter().try_for_each(|entry| state.apply(entry).map_err(LogError::from))
+            })?;
+            if length < u64::try_from(bytes.len()).unwrap_or(u64::MAX) {
+                on(&folder, "cut", &name, file.cut(length))?;
+                on(&folder, "sync", &name, file.sync())?;
+            }
+        }
+        if heads.get(&snapshot.entries) != Some(&snapshot.hash) || head.entries < snapshot.entries {
+            let file = folder.describe(&named(SNAPSHOT, snapshot.entries));
+            return Err(LogError::Damaged { file, at: 0, why: "the snapshot is not of this chain" });
+        }
+        let file = on(&folder, "open", &name, folder.open(&name))?;
+        // What a process wrote and did not sync before it died is there to read, and not durable yet.
+        on(&folder, "sync", &name, file.sync())?;
+        let log = Self { folder, file, name, length, head, heads, failed: false };
+        if let Some(pinned) = pinned {
+            log.check(&pinned)?;
+        }
+        Ok((log, state))
+    }
+
+    pub const fn head(&self) -> Head {
+        self.head
+    }
+
+    /// Whether the chain contains a head that somebody was given. One from before the start's snapshot is not looked for.
+    pub fn check(&self, pinned: &Head) -> Result<(), LogError> {
+        if pinned.entries > self.head.entries {
+            return Err(LogError::RolledBack { pinned: pinned.entries });
+        }
+        let oldest = self.heads.first_key_value().map_or(0, |(oldest, _)| *oldest);
+        match self.heads.get(&pinned.entries) {
+            Some(hash) if *hash == pinned.hash => Ok(()),
+            None if pinned.entries < oldest => Ok(()),
+            Some(_) | None => Err(LogError::Diverged { pinned: pinned.entries }),
+        }
+    }
+
+    /// Appends a batch and syncs it. Only then may anything of it be answered.
+    pub fn append(&mut self, entries: &[Entry]) -> Result<Head, LogError> {
+        if self.failed {
+            return Err(LogError::Stopped);
+        }
+        if entries.is_empty() {
+            return Ok(self.head);
+        }
+        // Until it is known to be durable, it is taken to have failed.
+        self.failed = true;
+        let body = serde_json::to_vec(entries).map_err(|_| LogError::TooLong)?;
+        let first = self.head.entries + 1;
+        let (bytes, hash) = frame::write(first, entries.len(), &self.head.hash.0, &body).ok_or(LogError::TooLong)?;
+        on(&self.folder, "write to", &self.name, write_all(&self.file, &bytes, self.length))?;
+        on(&self.folder, "sync", &self.name, self.file.sync())?;
+        self.length = self.length.saturating_add(u64::try_from(bytes.len()).unwrap_or(u64::MAX));
+        let count = u64::try_from(entries.len()).unwrap_or(u64::MAX);
+        self.head = Head { entries: self.head.entries.saturating_add(count), hash: Hash(hash) };
+        self.heads.insert(self.head.entries, self.head.hash);
+        self.failed = false;
+        Ok(self.head)
+    }
+
+    /// Writes the state aside and goes on in a new segment, so that a start need not read what came before.
+    pub fn snapshot(&mut self, state: &State) -> Result<(), LogError> {
+        if self.failed {
+            return Err(LogError::Stopped);
+        }
+        let name = named(SEGMENT, self.head.entries + 1);
+        if name == self.name {
+            return Ok(());
+        }
+        self.failed = true;
+        make_whole(&self.folder, &named(SNAPSHOT, self.head.entries), &snapshot_bytes(&self.head, state)?)?;
+        let start = segment_start(&self.head);
+        make_whole(&self.folder, &name, &start)?;
+        self.file = on(&self.folder, "open", &name, self.folder.open(&name))?;
+        self.name = name;
+        self.length = u64::try_from(start.len()).unwrap_or(u64::MAX);
+        self.failed = false;
+        Ok(())
+    }
+}
+
+/// The head that a segment says it goes on from.
+fn start_of(bytes: &[u8]) -> Option<Head> {
+    let label = segment_start(&Head::default()).len() - 32 - 32 - 8;
+    let (entries, rest) = bytes.get(label..)?.split_first_chunk::<8>()?;
+    let head = Head { entries: u64::from_be_bytes(*entries), hash: Hash(*rest.first_chunk::<32>()?) };
+    bytes.starts_with(&segment_start(&head)).then_some(head)
+}
+
+/// Reads the whole chain from its first entry, without changing anything: for `verify`, `show`, `export` and `simulate`.
+/// An end that is torn is not an error: the process may be writing.
+pub fn walk<F: Folder>(folder: &F, mut visit: impl FnMut(u64, &Entry)) -> Result<Head, LogError> {
+    let mut head = Head::default();
+    let segments = numbered(folder, SEGMENT)?;
+    for (place, first) in segments.iter().enumerate() {
+        let name = named(SEGMENT, *first);
+        if *first != head.entries + 1 {
+            return Err(LogError::Damaged { file: folder.describe(&name), at: 0, why: "a segment is missing" });
+        }
+        let file = on(folder, "open", &name, folder.open(&name))?;
+        let bytes = on(folder, "read", &name, read_all(&file))?;
+        let last = place + 1 == segments.len();
+        read_segment(&bytes, &folder.describe(&name), &mut head, last, |entries, _, batch| {
+            let count = u64::try_from(batch.len()).unwrap_or(u64::MAX);
+            for (number, entry) in (entries + 1 - count..).zip(&batch) {
+                visit(number, entry);
+            }
+            Ok(())
+        })?;
+    }
+    Ok(head)
+}

@@ -1,0 +1,97 @@
+//! The names of things that a request speaks of, checked where they come in.
+
+use std::fmt;
+use std::str::FromStr;
+
+use domain::Timestamp;
+use domain::id::{Id, Job, Withdrawal, made_at};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct BadName(&'static str);
+
+fn is_name(text: &str) -> bool {
+    let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_.".contains(&byte);
+    // A name becomes a part of a path in a secret store: none is `..`.
+    (1..=64).contains(&text.len()) && text.bytes().all(allowed) && !text.starts_with(['.', '-'])
+}
+
+macro_rules! names {
+    ($($(#[$doc:meta])* $name:ident, $why:literal;)*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(String);
+
+        impl $name {
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = BadName;
+
+            fn from_str(text: &str) -> Result<Self, Self::Err> {
+                is_name(text).then(|| Self(text.to_owned())).ok_or(BadName($why))
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(&self.0)
+            }
+        }
+    )*};
+}
+
+names! {
+    /// A wallet group: one mnemonic, one chain, one role.
+    GroupId, "a wallet group's id is 1 to 64 of a-z, 0-9, -, _ and .";
+    /// The asker's name for a request. The same name with the same content gets the same answer.
+    RequestId, "a request's id is 1 to 64 of a-z, 0-9, -, _ and .";
+    /// A person. Two keys of one person count once.
+    Person, "a person's name is 1 to 64 of a-z, 0-9, -, _ and .";
+    /// A key of a person, by the name that the policy gives it.
+    KeyName, "a key's name is 1 to 64 of a-z, 0-9, -, _ and .";
+}
+
+/// What is paid: a withdrawal, or another outbound job. Its number tells when it was made, so that old ones can be
+/// forgotten and refused all the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum JobId {
+    Withdrawal(i64),
+    Job(i64),
+}
+
+impl JobId {
+    pub const fn number(self) -> i64 {
+        match self {
+            Self::Withdrawal(number) | Self::Job(number) => number,
+        }
+    }
+
+    pub const fn made_at(self) -> Timestamp {
+        made_at(self.number())
+    }
+}
+
+impl FromStr for JobId {
+    type Err = BadName;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let bad = BadName("a job is wr-… or job-… with its number");
+        if let Ok(id) = text.parse::<Id<Withdrawal>>() {
+            return Ok(Self::Withdrawal(id.number()));
+        }
+        text.parse::<Id<Job>>().map(|id| Self::Job(id.number())).map_err(|_| bad)
+    }
+}
+
+impl fmt::Display for JobId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Withdrawal(number) => f.pad(&format!("wr-{number}")),
+            Self::Job(number) => f.pad(&format!("job-{number}")),
+        }
+    }
+}

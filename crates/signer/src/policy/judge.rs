@@ -1,0 +1,197 @@
+//! Whether what was read is allowed, and by which rule. The table of roles is in CUSTODY.md §5 of the design.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use domain::{ChainName, RawAmount};
+use tx::{Address, Coin};
+
+use super::{Group, Policy, Role};
+use crate::intent::{Intent, IntentKind, Owner, coin_text};
+use crate::names::{GroupId, Person};
+use crate::refusal::SignerRefusal;
+
+/// What a group has sent of something in the hour and the day before now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Spent {
+    pub hour: RawAmount,
+    pub day: RawAmount,
+}
+
+/// What is counted for a group.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Counter {
+    Coin(Coin),
+    Fee,
+}
+
+impl Counter {
+    pub fn text(&self) -> String {
+        match self {
+            Self::Coin(coin) => coin_text(coin),
+            Self::Fee => "fee".to_owned(),
+        }
+    }
+}
+
+/// How a payment stands that was signed before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// A slot of its own: caps count, or approvals are needed.
+    New,
+    /// The same payment in the same slot: it is counted, or approved, already.
+    Again,
+}
+
+pub struct Part<'a> {
+    pub intent: &'a Intent,
+    pub standing: Standing,
+    /// The people whose good approvals of this intent were given.
+    pub approved_by: BTreeSet<Person>,
+}
+
+pub struct Question<'a> {
+    pub chain: &'a ChainName,
+    pub group: &'a GroupId,
+    pub parts: Vec<Part<'a>>,
+    /// The most that the transaction can cost.
+    pub fee: RawAmount,
+    /// Of that, what was not counted for an earlier transaction in the same slot.
+    pub fee_added: RawAmount,
+}
+
+/// How a payment was allowed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// Within the caps. It counts.
+    Free,
+    /// By so many people. It does not count.
+    Approved,
+    /// It stays with us, or pays nothing, or was allowed before.
+    Uncounted,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Allowed {
+    /// For each part, in its order.
+    pub ways: Vec<Way>,
+    pub rule: String,
+}
+
+/// A refusal, and the rule that it comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    pub refusal: SignerRefusal,
+    pub rule: String,
+}
+
+impl Policy {
+    /// Decides. `spent` tells what the group has sent; parts of one question add up.
+    pub fn judge(
+        &self,
+        question: &Question<'_>,
+        spent: &dyn Fn(&GroupId, &Counter) -> Spent,
+    ) -> Result<Allowed, Refused> {
+        let id = question.group;
+        let refused = |rule: String| move |refusal| Refused { refusal, rule };
+        let group = self
+            .group(id, question.chain)
+            .ok_or_else(|| refused("groups".to_owned())(SignerRefusal::GroupUnknown(id.clone())))?;
+        if question.fee > group.most_fee {
+            return Err(refused(format!("{id}/most_fee"))(SignerRefusal::FeeAboveCap));
+        }
+        let fees = spent(id, &Counter::Fee).day.checked_add(question.fee_added);
+        if question.fee_added > RawAmount::ZERO && fees.is_none_or(|fees| fees > group.most_fee_day) {
+            return Err(refused(format!("{id}/most_fee_day"))(SignerRefusal::FeesOfTheDay));
+        }
+        let mut sent: BTreeMap<&Coin, RawAmount> = BTreeMap::new();
+        let (mut ways, mut rules) = (Vec::with_capacity(question.parts.len()), BTreeSet::new());
+        for part in &question.parts {
+            let (way, rule) = match &part.intent.kind {
+                IntentKind::Cancel { .. } => (Way::Uncounted, format!("{id}/cancel")),
+                IntentKind::Pay { payment, owner } => {
+                    let coin = coin_text(&payment.coin);
+                    self.check_destination(group, &payment.coin, &payment.to, owner.as_ref())
+                        .map_err(refused(format!("{id}/{coin}/to")))?;
+                    let so_far = sent.entry(&payment.coin).or_default();
+                    let mut total = spent(id, &Counter::Coin(payment.coin.clone()));
+                    total.hour = total.hour.checked_add(*so_far).unwrap_or(RawAmount::MAX);
+                    total.day = total.day.checked_add(*so_far).unwrap_or(RawAmount::MAX);
+                    let (way, rule) = check_amount(group, part, &payment.coin, payment.amount, total)
+                        .map_err(|(refusal, rule)| refused(format!("{id}/{coin}/{rule}"))(refusal))?;
+                    if way == Way::Free {
+                        *so_far = so_far.checked_add(payment.amount).unwrap_or(RawAmount::MAX);
+                    }
+                    (way, format!("{id}/{coin}/{rule}"))
+                }
+            };
+            ways.push(way);
+            rules.insert(rule);
+        }
+        Ok(Allowed { ways, rule: rules.into_iter().collect::<Vec<_>>().join(", ") })
+    }
+
+    fn check_destination(
+        &self,
+        group: &Group,
+        coin: &Coin,
+        to: &Address,
+        owner: Option<&Owner>,
+    ) -> Result<(), SignerRefusal> {
+        if group.role == Role::Gas && *coin != Coin::Native {
+            return Err(SignerRefusal::RoleForbids("a gas wallet sends the chain's own coin only"));
+        }
+        if !group.coins.contains_key(coin) {
+            return Err(SignerRefusal::CoinNotListed);
+        }
+        // The address of an owner was derived by the signer when the payload was read.
+        let role = owner.and_then(|owner| self.group(&owner.group, &group.chain)).map(|owner| owner.role);
+        let listed = group.destinations.as_ref().is_some_and(|list| list.contains(to));
+        let allowed = match group.role {
+            Role::Gas => role == Some(Role::Deposit),
+            Role::Deposit => matches!(role, Some(Role::Treasury | Role::Hot)),
+            Role::Hot => group.destinations.is_none() || listed || role.is_some(),
+            Role::Treasury => listed || role == Some(Role::Hot),
+        };
+        if allowed { Ok(()) } else { Err(SignerRefusal::DestinationForbidden) }
+    }
+}
+
+type RuleRefusal = (SignerRefusal, String);
+
+fn check_amount(
+    group: &Group,
+    part: &Part<'_>,
+    coin: &Coin,
+    amount: RawAmount,
+    spent: Spent,
+) -> Result<(Way, String), RuleRefusal> {
+    let Some(rule) = group.coins.get(coin) else {
+        return Err((SignerRefusal::CoinNotListed, "coin".to_owned()));
+    };
+    if part.standing == Standing::Again {
+        return Ok((Way::Uncounted, "again".to_owned()));
+    }
+    let Some(caps) = rule.free else { return Ok((Way::Uncounted, "ours".to_owned())) };
+    let within = |spent: RawAmount, cap: RawAmount| spent.checked_add(amount).is_some_and(|sum| sum <= cap);
+    let reached = if amount > caps.payment {
+        Some("payment")
+    } else if !within(spent.hour, caps.hour) {
+        Some("hour")
+    } else if !within(spent.day, caps.day) {
+        Some("day")
+    } else {
+        None
+    };
+    let Some(reached) = reached else { return Ok((Way::Free, "free".to_owned())) };
+    if rule.steps.is_empty() {
+        return Err((SignerRefusal::CapReached(reached), reached.to_owned()));
+    }
+    let step = rule.steps.iter().enumerate().find(|(_, step)| amount <= step.up_to);
+    let Some((number, step)) = step else { return Err((SignerRefusal::AboveAllSteps, "steps".to_owned())) };
+    let given = part.approved_by.intersection(&step.of).filter(|person| **person != part.intent.requester).count();
+    let rule = format!("step {} ({} of {})", number + 1, step.approvals, step.of.len());
+    if given < step.approvals {
+        return Err((SignerRefusal::ApprovalsMissing { given, needed: step.approvals }, rule));
+    }
+    Ok((Way::Approved, rule))
+}

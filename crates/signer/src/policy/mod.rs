@@ -1,0 +1,126 @@
+//! What the signer may sign, whoever asks: a file with a version, signed by its administrators.
+//!
+//! | module | holds |
+//! |---|---|
+//! | this one | the policy's words |
+//! | [`file`] | its TOML, and what makes a file no policy |
+//! | [`judge`] | whether a reading is allowed, by which rule |
+//! | [`tighter`] | whether one policy allows nothing that another does not |
+//! | [`signed`] | administrators' signatures, what is in force, and what waits |
+//! | [`simulate`] | what a draft would have decided otherwise |
+
+pub mod file;
+pub mod judge;
+pub mod signed;
+pub mod simulate;
+pub mod tighter;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use domain::{ChainName, RawAmount};
+use tx::{Address, Coin};
+
+use crate::approved::SignerChain;
+use crate::digest::Digest32;
+use crate::names::{GroupId, KeyName, Person};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    Deposit,
+    Hot,
+    Gas,
+    Treasury,
+}
+
+/// Caps on what goes out without approvals. Each counts the whole group and one coin.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Caps {
+    /// Of one payment: on EVM and TRON one transaction, on Bitcoin one payout.
+    pub payment: RawAmount,
+    pub hour: RawAmount,
+    pub day: RawAmount,
+}
+
+/// So many different people of a list, for payments up to an amount.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    pub up_to: RawAmount,
+    pub approvals: usize,
+    pub of: BTreeSet<Person>,
+}
+
+/// What a group may send of a coin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CoinRule {
+    /// `None` for a deposit group, whose money stays with us.
+    pub free: Option<Caps>,
+    /// In rising order of amounts.
+    pub steps: Vec<Step>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Group {
+    pub chain: ChainName,
+    pub role: Role,
+    pub coins: BTreeMap<Coin, CoinRule>,
+    /// Of one transaction, in the chain's own coin.
+    pub most_fee: RawAmount,
+    /// Of all transactions of a day.
+    pub most_fee_day: RawAmount,
+    /// Hot: if there, only these. Treasury: the cold addresses.
+    pub destinations: Option<BTreeSet<Address>>,
+}
+
+/// A passkey, and where it may be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Passkey {
+    /// The point: 4, x and y.
+    pub public: Vec<u8>,
+    pub relying_party: String,
+    pub origins: BTreeSet<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PublicKey {
+    Ed25519([u8; 32]),
+    Passkey(Passkey),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Approver {
+    pub person: Person,
+    pub key: PublicKey,
+}
+
+/// Those who may change the policy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Administrators {
+    pub needed: usize,
+    pub keys: BTreeMap<Person, [u8; 32]>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Policy {
+    pub version: u64,
+    /// Of the file's bytes.
+    pub hash: Digest32,
+    pub cooling_off_us: i64,
+    /// No intent may expire later than so long from now.
+    pub most_intent_life_us: i64,
+    /// No TRON payload may expire later than so long from now.
+    pub most_tron_life_us: i64,
+    /// A TRON transaction counts as past only so long after its expiry.
+    pub tron_margin_us: i64,
+    pub administrators: Administrators,
+    pub approvers: BTreeMap<KeyName, Approver>,
+    /// Who may move a job to another slot.
+    pub operators: BTreeSet<Person>,
+    pub chains: BTreeMap<ChainName, SignerChain>,
+    pub groups: BTreeMap<GroupId, Group>,
+}
+
+impl Policy {
+    pub fn group(&self, id: &GroupId, chain: &ChainName) -> Option<&Group> {
+        self.groups.get(id).filter(|group| group.chain == *chain)
+    }
+}

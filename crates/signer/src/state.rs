@@ -1,0 +1,160 @@
+//! All that the signer remembers. It changes by entries of the log and by nothing else, so a start that reads the log ends
+//! with the same state.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use domain::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::caps::SpentByMinute;
+use crate::log::entry::{Decision, Effects, Entry};
+use crate::names::{KeyName, Person, RequestId};
+use crate::policy::file::{BadPolicy, parse};
+use crate::policy::judge::Counter;
+use crate::policy::signed::{Accepted, Policies};
+use crate::slots::{SlotText, Slots};
+use crate::text::Hash;
+
+/// Counters of a passkey so far below its highest are taken for a copy's.
+const COUNTERS_KEPT: u32 = 1_000;
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Remembered {
+    pub content: Hash,
+    pub at: i64,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct State {
+    pub policies: Policies,
+    pub slots: Slots,
+    pub spent: SpentByMinute,
+    /// Of every input that was ever signed: its satoshi, for ever.
+    pub amounts: BTreeMap<SlotText, u64>,
+    /// What was approved, by the asker's name for it.
+    pub requests: BTreeMap<RequestId, Remembered>,
+    /// Of each passkey: which digest a counter was used for.
+    pub counters: BTreeMap<KeyName, BTreeMap<u32, Hash>>,
+    pub revoked: BTreeSet<(Hash, Person)>,
+    /// The time of the newest entry.
+    pub last: Timestamp,
+    /// Jobs that were made before are refused.
+    pub forgotten_before: Timestamp,
+}
+
+impl State {
+    /// Takes up one entry. An error: the entry holds a policy that is none, which nothing of ours writes.
+    pub fn apply(&mut self, entry: &Entry) -> Result<(), BadPolicy> {
+        self.last = self.last.max(entry.at());
+        match entry {
+            Entry::Approved { decision, effects } => self.approve(decision, effects),
+            Entry::Refused { .. } => {}
+            Entry::Policy { at, text, effective, .. } => {
+                let policy = parse(text.as_bytes())?;
+                let accepted = Accepted { policy, text: text.clone(), effective: Timestamp::from_micros(*effective) };
+                self.policies.accept(accepted, Timestamp::from_micros(*at));
+            }
+            Entry::Revoked { digest, person, .. } => {
+                self.revoked.insert((*digest, person.clone()));
+            }
+        }
+        Ok(())
+    }
+
+    fn approve(&mut self, decision: &Decision, effects: &Effects) {
+        let at = Timestamp::from_micros(decision.at);
+        for (coin, amount) in &effects.counted {
+            self.spent.add(&decision.group, coin, amount.0, at);
+        }
+        self.spent.add(&decision.group, &Counter::Fee.text(), decision.fee_added.0, at);
+        for (input, satoshi) in &effects.amounts {
+            self.amounts.insert(input.clone(), *satoshi);
+        }
+        for (job, record) in &effects.jobs {
+            self.slots.record(*job, record.clone());
+        }
+        for approval in decision.approvals.iter().filter(|approval| approval.counter > 0) {
+            let counters = self.counters.entry(approval.key.clone()).or_default();
+            counters.insert(approval.counter, approval.digest);
+            let highest = counters.last_key_value().map_or(0, |(highest, _)| *highest);
+            *counters = counters.split_off(&highest.saturating_sub(COUNTERS_KEPT));
+        }
+        let remembered = Remembered { content: decision.content, at: decision.at };
+        self.requests.insert(decision.request.clone(), remembered);
+    }
+
+    /// Whether a passkey's counter may stand under this digest. Approvals are collected elsewhere and come in any order,
+    /// so a lower counter than the last is no sign of a copy; the same counter for two digests is one, and so is one from
+    /// long ago, or none after there were some.
+    pub fn counter_is_good(&self, key: &KeyName, counter: u32, digest: &Hash) -> bool {
+        let Some(counters) = self.counters.get(key) else { return true };
+        let Some((highest, _)) = counters.last_key_value() else { return true };
+        match counters.get(&counter) {
+            Some(used) => used == digest,
+            None => counter > 0 && counter >= highest.saturating_sub(COUNTERS_KEPT),
+        }
+    }
+
+    /// Forgets what was made before a time, and refuses it from now on. Amounts of inputs are never forgotten.
+    pub fn forget(&mut self, before: Timestamp) {
+        if before <= self.forgotten_before {
+            return;
+        }
+        self.forgotten_before = before;
+        self.slots.forget(before);
+        // Whatever was approved then was made still earlier, so a replay of it is refused by its job's number.
+        self.requests.retain(|_, one| one.at >= before.micros());
+    }
+}
+
+/// The state in a file.
+#[derive(Serialize, Deserialize)]
+pub struct Image {
+    /// Text and microseconds.
+    policies: Vec<(String, i64)>,
+    slots: Slots,
+    spent: SpentByMinute,
+    amounts: BTreeMap<SlotText, u64>,
+    requests: BTreeMap<RequestId, Remembered>,
+    counters: BTreeMap<KeyName, BTreeMap<u32, Hash>>,
+    revoked: BTreeSet<(Hash, Person)>,
+    last: i64,
+    forgotten_before: i64,
+}
+
+impl State {
+    pub fn image(&self) -> Image {
+        Image {
+            policies: self.policies.all().map(|one| (one.text.clone(), one.effective.micros())).collect(),
+            slots: self.slots.clone(),
+            spent: self.spent.clone(),
+            amounts: self.amounts.clone(),
+            requests: self.requests.clone(),
+            counters: self.counters.clone(),
+            revoked: self.revoked.clone(),
+            last: self.last.micros(),
+            forgotten_before: self.forgotten_before.micros(),
+        }
+    }
+
+    pub fn of_image(image: Image) -> Result<Self, BadPolicy> {
+        let last = Timestamp::from_micros(image.last);
+        let mut kept = Vec::new();
+        for (text, effective) in image.policies {
+            let policy = parse(text.as_bytes())?;
+            kept.push(Accepted { policy, text, effective: Timestamp::from_micros(effective) });
+        }
+        let policies = Policies::restore(kept);
+        Ok(Self {
+            policies,
+            slots: image.slots,
+            spent: image.spent,
+            amounts: image.amounts,
+            requests: image.requests,
+            counters: image.counters,
+            revoked: image.revoked,
+            last,
+            forgotten_before: Timestamp::from_micros(image.forgotten_before),
+        })
+    }
+}
