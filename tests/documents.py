@@ -22,7 +22,8 @@ it. `cargo run --release --` is the built program here. Ports are other ones tha
 on this machine is not in the way; in commands and in output they are translated. Everything that a page has started is
 stopped at its end.
 
-Nothing but Python's own library is needed, and node for the JavaScript (tests/tools/node.sh).
+Nothing but Python's own library is needed, node for the JavaScript (tests/tools/node.sh), and OpenBao for commands that start with
+`bao` (tests/tools/openbao.sh).
 """
 
 import difflib
@@ -47,7 +48,7 @@ NOT_RUN = re.compile(r"<!-- not run: (.*?) -->$")
 NUMBERS_VARY = "<!-- numbers vary -->"
 # The ports that the pages print: the first, and how many follow each other.
 PORTS = {"http": (7410, 1), "spot": (7411, 1), "control": (8600, 1), "evm": (8545, 3), "tron": (9090, 3),
-         "bitcoin": (18443, 3)}
+         "bitcoin": (18443, 3), "vault": (8200, 1)}
 
 # Stands before the program on PATH and gives it other ports. The demo takes free ones by itself.
 PROGRAM = """#!/usr/bin/env python3
@@ -224,7 +225,7 @@ def tidy(output):
 class Session:
     """One shell for a page, in a folder of its own."""
 
-    def __init__(self, program, folder):
+    def __init__(self, program, folder, bao=None):
         self.folder, self.count = folder, 0
         self.ports = {}
         taken = []
@@ -242,6 +243,8 @@ class Session:
         wrapper = tools / "bursar"
         wrapper.write_text(PROGRAM.format(program=str(program), ports=self.ports))
         wrapper.chmod(wrapper.stat().st_mode | stat.S_IXUSR)
+        if bao is not None:
+            (tools / "bao").symlink_to(bao)
         environment = {name: value for name, value in os.environ.items() if not name.startswith("BURSAR_")}
         environment.pop("BURSAR", None)
         environment["PATH"] = f"{tools}:{environment['PATH']}"
@@ -332,11 +335,18 @@ def node_modules():
     return Path(folder.strip()) / "node_modules"
 
 
+def openbao():
+    if program := os.environ.get("BURSAR_TEST_BAO"):
+        return Path(program)
+    return Path(subprocess.run([ROOT / "tests/tools/openbao.sh"], check=True, text=True, stdout=subprocess.PIPE).stdout.strip())
+
+
 def run(page, program):
     started = time.monotonic()
     modules = node_modules() if any(step.javascript for step in page.steps) else None
+    bao = openbao() if any(re.search(r"\bbao ", step.text) for step in page.steps) else None
     with tempfile.TemporaryDirectory(prefix="bursar-documents.") as folder:
-        session = Session(program, Path(folder))
+        session = Session(program, Path(folder), bao)
         try:
             for step in page.steps:
                 try:

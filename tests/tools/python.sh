@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Prints a Python venv with exactly what requirements.txt beside this script says (tronpy, webauthn); makes it the first time.
+# Prints a Python venv with exactly what requirements.txt beside this script says (tronpy, webauthn, bip32, mnemonic); makes it the first time.
 # With arguments it runs that venv's python instead:
 #
 #   venv=$(tests/tools/python.sh)

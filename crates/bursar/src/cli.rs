@@ -10,7 +10,7 @@ use terminal::failure::{Exit, Failure};
 use crate::commands::devnet;
 use crate::commands::{
     Context, account, adjust, apply, audit, balances, checkpoint, config, copy, explain, journal, migrate, openapi,
-    reconcile, serve, spot, token, transfer, utxo,
+    reconcile, serve, signer, spot, token, transfer, utxo,
 };
 use crate::config::Config;
 use crate::logs;
@@ -84,6 +84,9 @@ enum Command {
     /// The spot engine: run it, ask it, look at its log
     #[command(subcommand)]
     Spot(spot::Command),
+    /// The signer: wallet groups and their keys
+    #[command(subcommand)]
+    Signer(signer::Command),
     /// Run a part of Bursar through crashes and faults from a seed, held against a simple model
     #[cfg(feature = "lab")]
     #[command(subcommand)]
@@ -190,6 +193,7 @@ async fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
         #[cfg(feature = "lab")]
         Command::Devnet(arguments) => devnet::run(arguments, json).await,
         Command::Spot(command) => spot::run(command, json).await,
+        Command::Signer(command) => signer::run(command, json).await,
         #[cfg(feature = "lab")]
         Command::Sim(command) => lab::sim::command::run(command, json),
         #[cfg(feature = "lab")]

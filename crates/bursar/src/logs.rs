@@ -10,8 +10,10 @@ use crate::config::{Log, LogFormat, LogLevel};
 
 /// The crates whose events are ours. Those of others are shown from `warn` on: what a driver says below that helps its
 /// authors, and may hold what a log must not.
-const OURS: [&str; 12] =
-    ["bursar", "chain", "custody", "devnet", "domain", "lab", "server", "spot", "store", "terminal", "transfer", "tx"];
+const OURS: [&str; 13] = [
+    "bursar", "chain", "custody", "devnet", "domain", "lab", "server", "signer", "spot", "store", "terminal",
+    "transfer", "tx",
+];
 
 fn filter(level: LogLevel) -> Targets {
     let level = match level {

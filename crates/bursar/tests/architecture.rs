@@ -26,7 +26,10 @@ const TABLE: [(&str, &[&str]); 13] = [
     ("lab", &["domain", "tx", "store", "spot", "chain", "transfer", "custody", "server", "terminal", "devnet"]),
     (
         "bursar",
-        &["domain", "tx", "store", "spot", "chain", "transfer", "custody", "server", "terminal", "devnet", "lab"],
+        &[
+            "domain", "tx", "store", "spot", "chain", "signer", "transfer", "custody", "server", "terminal", "devnet",
+            "lab",
+        ],
     ),
 ];
 
@@ -110,10 +113,10 @@ fn production_is_built_without_the_lab() {
     }
 }
 
-/// Features of our crates that only tests and the lab turn on: a disk that lies, a clock that is wrong, a method that
+/// Features of our crates that only tests and the lab turn on: signing without a policy, a disk that lies, a clock that is wrong, a method that
 /// drops indexes.
-const FEATURES_NOT_IN_PRODUCTION: [(&str, &str); 4] =
-    [("spot", "sim"), ("store", "lab"), ("store", "testing"), ("terminal", "lab")];
+const FEATURES_NOT_IN_PRODUCTION: [(&str, &str); 5] =
+    [("signer", "testing"), ("spot", "sim"), ("store", "lab"), ("store", "testing"), ("terminal", "lab")];
 
 #[test]
 fn production_is_built_without_what_only_tests_may_do() {
@@ -142,6 +145,17 @@ fn what_the_signer_will_link_has_no_network() {
     for name in NOT_BESIDE_KEYS {
         assert!(!tx.contains(name), "{name} is in tx");
         assert!(everything.contains(name), "{name} is in no build: correct the list");
+    }
+}
+
+/// A stolen credential of a database or a node must not lead to a key, nor a devnet's key into the signer.
+#[test]
+fn the_signer_links_no_database_no_node_and_no_devnet() {
+    let (signer, everything) = (linked("signer", &[]), linked("bursar", &[]));
+    assert!(signer.contains("bip39"), "{signer:?}");
+    for name in ["sqlx", "store", "chain", "devnet", "revm", "custody", "server", "reqwest"] {
+        assert!(!signer.contains(name), "{name} is in the signer");
+        assert!(name == "reqwest" || everything.contains(name), "{name} is in no build: correct the list");
     }
 }
 

@@ -3,7 +3,9 @@
 
 use bitcoin::Network;
 use domain::ChainName;
+use tx::TxHash;
 
+use crate::keys::Family;
 use crate::names::GroupId;
 
 /// What bytes mean depends on it: the kind of chain, and which of its networks.
@@ -15,6 +17,17 @@ pub enum SignerChain {
     /// TRON's bytes do not say which network they are for, so a group's keys belong to one network only.
     Tron,
     Bitcoin(Network),
+}
+
+impl SignerChain {
+    /// Which groups can sign for it.
+    pub const fn family(self) -> Family {
+        match self {
+            Self::Evm { .. } => Family::Evm,
+            Self::Tron => Family::Tron,
+            Self::Bitcoin(network) => Family::Bitcoin(network),
+        }
+    }
 }
 
 /// Bytes that were read, explained by their intents, allowed by the policy, and logged.
@@ -38,6 +51,18 @@ impl Approved {
         Self { chain, protocol, group, indexes, payload }
     }
 
+    /// For tests of signatures, which have no policy. Production is built without it; a test of the workspace looks.
+    #[cfg(feature = "testing")]
+    pub const fn for_tests(
+        chain: ChainName,
+        protocol: SignerChain,
+        group: GroupId,
+        indexes: Vec<u64>,
+        payload: Vec<u8>,
+    ) -> Self {
+        Self::new(chain, protocol, group, indexes, payload)
+    }
+
     pub const fn chain(&self) -> &ChainName {
         &self.chain
     }
@@ -59,4 +84,11 @@ impl Approved {
     pub fn payload(&self) -> &[u8] {
         &self.payload
     }
+}
+
+/// What nodes take, and the hash that they will know it by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Signed {
+    pub bytes: Vec<u8>,
+    pub hash: TxHash,
 }

@@ -2,6 +2,8 @@
 //!
 //! | module | holds |
 //! |---|---|
+//! | [`keys`] | wallet groups, where their mnemonics come from, addresses, and the signatures of each chain |
+//! | [`process`] | what a process that opens keys does first: no core dumps, not traceable, locked in memory |
 //! | [`authorizer`] | takes a batch of requests, decides, logs, gives what may be signed |
 //! | [`intent`] | what is asked for, and the digest that people sign |
 //! | [`reading`] | decode and compare: every part of a payload is explained by its intents |
@@ -13,6 +15,9 @@
 //! | [`names`], [`digest`], [`text`], [`refusal`] | the words of a request, their hashes, their texts, and every reason for a no |
 //!
 //! A process of its own, without a database and without nodes. It signs what it reads: see CUSTODY.md §5 of the design.
+//!
+//! **No public function signs a bare hash**, and none gives a private key away. What is signed is an [`Approved`], which only
+//! this crate can make.
 
 pub mod approval;
 pub mod approved;
@@ -20,16 +25,19 @@ pub mod authorizer;
 pub mod caps;
 pub mod digest;
 pub mod intent;
+pub mod keys;
 pub mod log;
 pub mod names;
 pub mod policy;
+pub mod process;
 pub mod reading;
 pub mod refusal;
 pub mod slots;
 pub mod state;
 pub mod text;
 
-pub use approved::{Approved, SignerChain};
+pub use approved::{Approved, Signed, SignerChain};
 pub use authorizer::{Authorizer, Moment, Verdict, Verdicts};
 pub use intent::{Addresses, BitcoinTerms, Intent, IntentKind, Owner, SignRequest};
+pub use names::{BadName, GroupId};
 pub use refusal::SignerRefusal;

@@ -17,6 +17,7 @@ pub mod migrate;
 pub mod openapi;
 pub mod reconcile;
 pub mod serve;
+pub mod signer;
 pub mod spot;
 pub mod stops;
 pub mod token;

@@ -1,13 +1,21 @@
-//! Integration tests of the signer.
+//! Integration tests of the signer. Those named `foreign_…` hold it against what others have written: packages in the folder
+//! `BURSAR_TEST_NODE_MODULES`, the Python in `BURSAR_TEST_PYTHON`, and the OpenBao `BURSAR_TEST_BAO`.
 
 #![allow(clippy::unwrap_used, reason = "in a test an unwrap is an assertion")]
 
 mod approvals;
 mod crashes;
 mod faulty;
+mod foreign;
+mod keystore;
+mod known;
+mod made;
 mod mutations;
 mod policies;
 mod readings;
+mod refused;
+mod secrets;
 mod slots;
+mod vault;
 mod windows;
 mod world;
