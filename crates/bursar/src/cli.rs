@@ -84,7 +84,7 @@ enum Command {
     /// The spot engine: run it, ask it, look at its log
     #[command(subcommand)]
     Spot(spot::Command),
-    /// The signer: wallet groups and their keys
+    /// The signer: wallet groups and their keys, its policy, its log
     #[command(subcommand)]
     Signer(signer::Command),
     /// Run a part of Bursar through crashes and faults from a seed, held against a simple model

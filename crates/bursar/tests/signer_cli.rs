@@ -289,3 +289,109 @@ fn what_is_typed_at_the_terminal_is_not_shown_and_the_words_are_asked_back() {
     assert!(!good && screen.contains("SIGNER_NO_TERMINAL"), "{screen}");
     signer.good("group add more --purpose gas --chain tron --passphrase-file passphrase");
 }
+
+/// An Ed25519 key as `openssl genpkey -algorithm ed25519 -outform DER` writes it, from a seed.
+fn administrator(signer: &Signer, name: &str, seed: u8) {
+    let head = [0x30, 0x2e, 2, 1, 0, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 4, 0x22, 4, 0x20];
+    std::fs::write(signer.folder.path().join(name), [&head[..], &[seed; 32]].concat()).expect("written");
+}
+
+fn policy(version: u64, hour: &str, ada: &str, ben: &str) -> String {
+    format!(
+        r#"version = {version}
+cooling_off_hours = 24
+most_intent_life_hours = 48
+
+[administrators]
+needed = 2
+keys = {{ ada = "{ada}", ben = "{ben}" }}
+
+[[chain]]
+name = "bsc"
+kind = "evm"
+chain_id = 56
+
+[[group]]
+id = "gas-bsc"
+chain = "bsc"
+role = "gas"
+most_fee = "1000000000000000"
+most_fee_day = "100000000000000000"
+
+[[group.coin]]
+coin = "native"
+payment = "1000"
+hour = "{hour}"
+day = "9000"
+"#
+    )
+}
+
+#[test]
+fn a_policy_is_signed_checked_compared_applied_and_logged() {
+    let signer = Signer::new();
+    let write = |text: &str| {
+        std::fs::write(signer.folder.path().join("policy.toml"), text).expect("written");
+        std::fs::remove_file(signer.folder.path().join("policy.toml.sig")).ok();
+    };
+    administrator(&signer, "ada.key", 1);
+    administrator(&signer, "ben.key", 2);
+    // Whoever signs is told the public key that belongs into the policy.
+    write(&policy(1, "5000", &"1".repeat(64), &"2".repeat(64)));
+    let public = |name: &str| {
+        let signed = signer.good(&format!("policy sign policy.toml --as {name} --key {name}.key"));
+        signed["public_key"].as_str().expect("a key").to_owned()
+    };
+    let (ada, ben) = (public("ada"), public("ben"));
+    assert_eq!(signer.refused("policy check policy.toml"), ("SIGNER_POLICY_UNSIGNED".to_owned(), Some(2)));
+
+    write(&policy(1, "5000", &ada, &ben));
+    let sign = |name: &str| signer.good(&format!("policy sign policy.toml --as {name} --key {name}.key"));
+    sign("ada");
+    assert_eq!(signer.refused("policy check policy.toml"), ("SIGNER_POLICY_UNSIGNED".to_owned(), Some(2)));
+    sign("ada");
+    assert_eq!(sign("ben")["signed_by"].as_array().expect("names").len(), 2);
+    assert_eq!(signer.good("policy check policy.toml")["in_force"], false);
+    assert!(!signer.folder.path().join("bursar-signer").exists(), "a check changes nothing");
+    signer.good("policy apply policy.toml");
+    assert_eq!(signer.good("policy apply policy.toml")["in_force"], true, "again is nothing new");
+
+    // Looser waits, tighter does not, and neither goes back.
+    write(&policy(2, "5001", &ada, &ben));
+    sign("ada");
+    sign("ben");
+    let looser = signer.good("policy diff policy.toml");
+    assert_eq!(looser["looser"], serde_json::json!(["group gas-bsc on bsc: coin native"]));
+    signer.good("policy apply policy.toml");
+    write(&policy(3, "4000", &ada, &ben));
+    sign("ada");
+    sign("ben");
+    assert_eq!(signer.good("policy diff policy.toml")["looser"], serde_json::json!([]));
+    assert_eq!(signer.good("policy diff policy.toml")["in_force"], 1, "version 2 waits");
+    signer.good("policy apply policy.toml");
+    write(&policy(2, "5001", &ada, &ben));
+    sign("ada");
+    sign("ben");
+    assert_eq!(signer.refused("policy apply policy.toml"), ("SIGNER_POLICY_OLD".to_owned(), Some(2)));
+    write("version = 1");
+    assert_eq!(signer.refused("policy check policy.toml"), ("SIGNER_POLICY_INVALID".to_owned(), Some(2)));
+
+    write(&policy(4, "4000", &ada, &ben));
+    assert_eq!(signer.good("policy simulate policy.toml")["asked"], 0);
+    let verified = signer.good("log verify");
+    assert_eq!((&verified["entries"], &verified["others"]), (&serde_json::json!(3), &serde_json::json!(3)));
+    assert_eq!(signer.good("log show --last 2").as_array().expect("rows").len(), 2);
+    let exported = signer.run("log export");
+    assert_eq!(text(&exported.stdout).lines().count(), 3);
+    let head = format!("3:{}", verified["hash"].as_str().expect("a hash"));
+    signer.good(&format!("log verify --pinned {head}"));
+    let found = ("SIGNER_LOG_ROLLED_BACK".to_owned(), Some(1));
+    assert_eq!(signer.refused(&format!("log verify --pinned {}", head.replacen('3', "4", 1))), found);
+    assert_eq!(signer.refused(&format!("log verify --pinned 3:{}", "0".repeat(64))), found);
+    // One byte of the first entry.
+    let file = signer.folder.path().join("bursar-signer/log/log-00000000000000000001");
+    let mut bytes = std::fs::read(&file).expect("the log");
+    bytes[400] ^= 1;
+    std::fs::write(&file, bytes).expect("written");
+    assert_eq!(signer.refused("log verify"), ("SIGNER_LOG_DAMAGED".to_owned(), Some(1)));
+}

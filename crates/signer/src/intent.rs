@@ -156,3 +156,9 @@ impl<F: Fn(&GroupId, u64) -> Option<Address>> Addresses for F {
         self(group, index)
     }
 }
+
+impl Addresses for crate::keys::Keyring {
+    fn address(&self, group: &GroupId, index: u64) -> Option<Address> {
+        Self::address(self, group, crate::keys::AddressPath::of_number(index).ok()?).ok()
+    }
+}

@@ -64,9 +64,9 @@ impl State {
     fn approve(&mut self, decision: &Decision, effects: &Effects) {
         let at = Timestamp::from_micros(decision.at);
         for (coin, amount) in &effects.counted {
-            self.spent.add(&decision.group, coin, amount.0, at);
+            self.spent.add(&decision.chain, &decision.group, coin, amount.0, at);
         }
-        self.spent.add(&decision.group, &Counter::Fee.text(), decision.fee_added.0, at);
+        self.spent.add(&decision.chain, &decision.group, &Counter::Fee.text(), decision.fee_added.0, at);
         for (input, satoshi) in &effects.amounts {
             self.amounts.insert(input.clone(), *satoshi);
         }

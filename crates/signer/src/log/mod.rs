@@ -71,8 +71,10 @@ pub struct Log<F: Folder> {
     name: String,
     length: u64,
     head: Head,
-    /// The heads that can still be asked for: those since the start.
+    /// The heads that can still be asked for: those since the snapshot before the newest, or since the start.
     heads: BTreeMap<u64, Hash>,
+    /// The entry that this segment goes on from.
+    from: u64,
     failed: bool,
 }
 
@@ -246,7 +248,8 @@ impl<F: Folder> Log<F> {
         let file = on(&folder, "open", &name, folder.open(&name))?;
         // What a process wrote and did not sync before it died is there to read, and not durable yet.
         on(&folder, "sync", &name, file.sync())?;
-        let log = Self { folder, file, name, length, head, heads, failed: false };
+        let from = name.strip_prefix(SEGMENT).and_then(|number| number.parse::<u64>().ok()).unwrap_or(1) - 1;
+        let log = Self { folder, file, name, length, head, heads, from, failed: false };
         if let Some(pinned) = pinned {
             log.check(&pinned)?;
         }
@@ -255,6 +258,11 @@ impl<F: Folder> Log<F> {
 
     pub const fn head(&self) -> Head {
         self.head
+    }
+
+    /// How many entries the newest segment has.
+    pub const fn since_snapshot(&self) -> u64 {
+        self.head.entries - self.from
     }
 
     /// Whether the chain contains a head that somebody was given. One from before the start's snapshot is not looked for.
@@ -308,6 +316,8 @@ impl<F: Folder> Log<F> {
         make_whole(&self.folder, &name, &start)?;
         self.file = on(&self.folder, "open", &name, self.folder.open(&name))?;
         self.name = name;
+        self.heads = self.heads.split_off(&self.from);
+        self.from = self.head.entries;
         self.length = u64::try_from(start.len()).unwrap_or(u64::MAX);
         self.failed = false;
         Ok(())
@@ -324,7 +334,16 @@ fn start_of(bytes: &[u8]) -> Option<Head> {
 
 /// Reads the whole chain from its first entry, without changing anything: for `verify`, `show`, `export` and `simulate`.
 /// An end that is torn is not an error: the process may be writing.
-pub fn walk<F: Folder>(folder: &F, mut visit: impl FnMut(u64, &Entry)) -> Result<Head, LogError> {
+pub fn walk<F: Folder>(folder: &F, visit: impl FnMut(u64, &Entry)) -> Result<Head, LogError> {
+    walk_frames(folder, |_| {}, visit)
+}
+
+/// The same, with the head after each batch.
+pub fn walk_frames<F: Folder>(
+    folder: &F,
+    mut batch_ends: impl FnMut(&Head),
+    mut visit: impl FnMut(u64, &Entry),
+) -> Result<Head, LogError> {
     let mut head = Head::default();
     let segments = numbered(folder, SEGMENT)?;
     for (place, first) in segments.iter().enumerate() {
@@ -335,7 +354,8 @@ pub fn walk<F: Folder>(folder: &F, mut visit: impl FnMut(u64, &Entry)) -> Result
         let file = on(folder, "open", &name, folder.open(&name))?;
         let bytes = on(folder, "read", &name, read_all(&file))?;
         let last = place + 1 == segments.len();
-        read_segment(&bytes, &folder.describe(&name), &mut head, last, |entries, _, batch| {
+        read_segment(&bytes, &folder.describe(&name), &mut head, last, |entries, hash, batch| {
+            batch_ends(&Head { entries, hash: Hash(hash) });
             let count = u64::try_from(batch.len()).unwrap_or(u64::MAX);
             for (number, entry) in (entries + 1 - count..).zip(&batch) {
                 visit(number, entry);

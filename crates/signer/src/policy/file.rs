@@ -252,12 +252,14 @@ fn groups(
     tables: Vec<GroupTable>,
     chains: &BTreeMap<ChainName, SignerChain>,
     people: &BTreeSet<Person>,
-) -> Result<BTreeMap<GroupId, Group>, BadPolicy> {
-    let mut groups = BTreeMap::new();
+) -> Result<BTreeMap<(GroupId, ChainName), Group>, BadPolicy> {
+    let mut groups: BTreeMap<(GroupId, ChainName), Group> = BTreeMap::new();
     for table in tables {
         let id: GroupId = table.id.parse().map_err(|error| BadPolicy(format!("{:?}: {error}", table.id)))?;
         let chain = table.chain.parse().ok().filter(|chain| chains.contains_key(chain));
-        let Some(chain) = chain else { return bad(format!("group {id}: no chain {:?}", table.chain)) };
+        let Some(chain): Option<ChainName> = chain else {
+            return bad(format!("group {id}: no chain {:?}", table.chain));
+        };
         let protocol = chains[&chain];
         let role = match table.role.as_str() {
             "deposit" => Role::Deposit,
@@ -283,16 +285,20 @@ fn groups(
         }
         let listed = |list: Vec<String>| list.iter().map(|text| address(text, protocol)).collect();
         let group = Group {
-            chain,
             role,
             coins,
             most_fee: amount(&table.most_fee)?,
             most_fee_day: amount(&table.most_fee_day)?,
             destinations: table.destinations.map(listed).transpose()?,
         };
-        if groups.insert(id.clone(), group).is_some() {
-            return bad(format!("two groups are named {id}"));
+        let evm = |chain: &ChainName| matches!(chains.get(chain), Some(SignerChain::Evm { .. }));
+        for ((_, other), before) in groups.iter().filter(|((other, _), _)| *other == id) {
+            // Only an EVM transaction says itself which chain it is for.
+            if !evm(other) || !evm(&chain) || before.role != role || *other == chain {
+                return bad(format!("group {id} is listed twice: only on several EVM chains, and in one role"));
+            }
         }
+        groups.insert((id, chain), group);
     }
     Ok(groups)
 }

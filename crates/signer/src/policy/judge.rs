@@ -110,7 +110,7 @@ impl Policy {
                 IntentKind::Cancel { .. } => (Way::Uncounted, format!("{id}/cancel")),
                 IntentKind::Pay { payment, owner } => {
                     let coin = coin_text(&payment.coin);
-                    self.check_destination(group, &payment.coin, &payment.to, owner.as_ref())
+                    self.check_destination(question.chain, group, &payment.coin, &payment.to, owner.as_ref())
                         .map_err(refused(format!("{id}/{coin}/to")))?;
                     let so_far = sent.entry(&payment.coin).or_default();
                     let mut total = spent(id, &Counter::Coin(payment.coin.clone()));
@@ -132,6 +132,7 @@ impl Policy {
 
     fn check_destination(
         &self,
+        chain: &ChainName,
         group: &Group,
         coin: &Coin,
         to: &Address,
@@ -144,7 +145,7 @@ impl Policy {
             return Err(SignerRefusal::CoinNotListed);
         }
         // The address of an owner was derived by the signer when the payload was read.
-        let role = owner.and_then(|owner| self.group(&owner.group, &group.chain)).map(|owner| owner.role);
+        let role = owner.and_then(|owner| self.group(&owner.group, chain)).map(|owner| owner.role);
         let listed = group.destinations.as_ref().is_some_and(|list| list.contains(to));
         let allowed = match group.role {
             Role::Gas => role == Some(Role::Deposit),
@@ -188,6 +189,7 @@ fn check_amount(
     }
     let step = rule.steps.iter().enumerate().find(|(_, step)| amount <= step.up_to);
     let Some((number, step)) = step else { return Err((SignerRefusal::AboveAllSteps, "steps".to_owned())) };
+    // Whoever asked for it may sign what he likes.
     let given = part.approved_by.intersection(&step.of).filter(|person| **person != part.intent.requester).count();
     let rule = format!("step {} ({} of {})", number + 1, step.approvals, step.of.len());
     if given < step.approvals {

@@ -58,9 +58,9 @@ pub struct CoinRule {
     pub steps: Vec<Step>,
 }
 
+/// A wallet group on one chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
-    pub chain: ChainName,
     pub role: Role,
     pub coins: BTreeMap<Coin, CoinRule>,
     /// Of one transaction, in the chain's own coin.
@@ -116,11 +116,12 @@ pub struct Policy {
     /// Who may move a job to another slot.
     pub operators: BTreeSet<Person>,
     pub chains: BTreeMap<ChainName, SignerChain>,
-    pub groups: BTreeMap<GroupId, Group>,
+    /// A group with a chain: an EVM group may have several.
+    pub groups: BTreeMap<(GroupId, ChainName), Group>,
 }
 
 impl Policy {
     pub fn group(&self, id: &GroupId, chain: &ChainName) -> Option<&Group> {
-        self.groups.get(id).filter(|group| group.chain == *chain)
+        self.groups.get(&(id.clone(), chain.clone()))
     }
 }

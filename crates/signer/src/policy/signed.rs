@@ -70,6 +70,47 @@ impl Administrators {
     }
 }
 
+/// A person's Ed25519 key as `openssl genpkey -algorithm ed25519` writes it: PKCS#8, as PEM or DER. Administrators sign policies
+/// with it, approvers intents.
+pub struct SigningKey(ring::signature::Ed25519KeyPair);
+
+impl SigningKey {
+    /// `None`: it is no such key.
+    pub fn read(bytes: &[u8]) -> Option<Self> {
+        use base64::Engine as _;
+        let pem = std::str::from_utf8(bytes).ok().and_then(|text| {
+            let body =
+                text.trim().strip_prefix("-----BEGIN PRIVATE KEY-----")?.strip_suffix("-----END PRIVATE KEY-----")?;
+            let body: String = body.split_whitespace().collect();
+            base64::engine::general_purpose::STANDARD.decode(body).ok()
+        });
+        let der = pem.as_deref().unwrap_or(bytes);
+        ring::signature::Ed25519KeyPair::from_pkcs8_maybe_unchecked(der).ok().map(Self)
+    }
+
+    pub fn public(&self) -> Vec<u8> {
+        use ring::signature::KeyPair as _;
+        self.0.public_key().as_ref().to_vec()
+    }
+
+    /// A signature of a policy's exact bytes.
+    pub fn sign_policy(&self, bytes: &[u8]) -> Vec<u8> {
+        self.0.sign(&message(bytes)).as_ref().to_vec()
+    }
+}
+
+/// Signatures as a file beside the policy: a line for each, name and hexadecimal digits.
+pub fn read_signatures(text: &str) -> Result<Vec<PolicySignature>, BadPolicy> {
+    let read = |line: &str| {
+        let (by, signature) = line.split_once(' ')?;
+        Some(PolicySignature { by: by.parse().ok()?, signature: crate::digest::unhex(signature.trim())? })
+    };
+    let lines = text.lines().filter(|line| !line.trim().is_empty());
+    lines
+        .map(|line| read(line).ok_or_else(|| BadPolicy("a signature is a name and hexadecimal digits".to_owned())))
+        .collect()
+}
+
 /// A policy that was accepted: its bytes, and from when it holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Accepted {

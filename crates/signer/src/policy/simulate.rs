@@ -98,15 +98,15 @@ impl<'a> Simulation<'a> {
         let parts = intents.iter().map(|intent| self.part(intent, decision)).collect();
         let fee = decision.fee.map_or(RawAmount::ZERO, |fee| fee.0);
         let question = Question { chain: &name, group: &decision.group, parts, fee, fee_added: decision.fee_added.0 };
-        let spent = |group: &_, counter: &_| self.spent.spent(group, counter, at);
+        let spent = |group: &_, counter: &_| self.spent.spent(&decision.chain, group, counter, at);
         let allowed = self.draft.judge(&question, &spent).map_err(|refused| (refused.refusal, refused.rule))?;
         let ways = allowed.ways;
         for (intent, way) in intents.iter().zip(ways) {
             if let (Way::Free, Some(payment)) = (way, intent.payment()) {
-                self.spent.add(&decision.group, &coin_text(&payment.coin), payment.amount, at);
+                self.spent.add(&decision.chain, &decision.group, &coin_text(&payment.coin), payment.amount, at);
             }
         }
-        self.spent.add(&decision.group, &Counter::Fee.text(), decision.fee_added.0, at);
+        self.spent.add(&decision.chain, &decision.group, &Counter::Fee.text(), decision.fee_added.0, at);
         Ok(allowed.rule)
     }
 

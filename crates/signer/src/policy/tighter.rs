@@ -6,7 +6,7 @@
 //! | cooling-off, TRON margin | longer |
 //! | life of intents and of TRON payloads | shorter |
 //! | approvers, operators | fewer; the key, person, relying party of each the same; origins fewer |
-//! | chains, groups, coins | fewer; chain and role of each the same |
+//! | chains, groups, coins | fewer; the role of each the same |
 //! | caps, fee caps | lower |
 //! | steps | at every amount so many people that as many as before are of the list from before; nothing above what was the highest |
 //! | destinations | fewer; a list where there was none |
@@ -40,12 +40,12 @@ pub fn loosened(old: &Policy, new: &Policy) -> Vec<String> {
     for (name, protocol) in &new.chains {
         need(old.chains.get(name) == Some(protocol), format!("chain {name}"));
     }
-    for (id, group) in &new.groups {
-        match old.groups.get(id) {
-            None => need(false, format!("group {id}")),
+    for ((id, chain), group) in &new.groups {
+        match old.group(id, chain) {
+            None => need(false, format!("group {id} on {chain}")),
             Some(before) => {
                 for what in group_loosened(before, group) {
-                    need(false, format!("group {id}: {what}"));
+                    need(false, format!("group {id} on {chain}: {what}"));
                 }
             }
         }
@@ -65,8 +65,8 @@ fn same_or_narrower(old: &PublicKey, new: &PublicKey) -> bool {
 
 fn group_loosened(old: &Group, new: &Group) -> Vec<String> {
     let mut found = Vec::new();
-    if old.chain != new.chain || old.role != new.role {
-        found.push("chain or role".to_owned());
+    if old.role != new.role {
+        found.push("role".to_owned());
     }
     if new.most_fee > old.most_fee || new.most_fee_day > old.most_fee_day {
         found.push("fee caps".to_owned());

@@ -74,7 +74,7 @@ fn check(folder: &FaultyFolder, left: &Left, note: &str) {
     // The counters are the sum of the entries, whatever snapshot they come from.
     let counted: u128 =
         logged.iter().filter(|(id, _)| !["btc", "tron-80-0"].contains(&id.as_str())).map(|(_, sum)| sum).sum();
-    let spent = signer.state().spent.spent(&group("hot-bsc"), &Counter::Coin(Coin::Native), after(0).date);
+    let spent = signer.state().spent.spent("bsc", &group("hot-bsc"), &Counter::Coin(Coin::Native), after(0).date);
     assert_eq!(spent.day, raw(counted), "{note}");
     // Slots and amounts stand: another job gets none of them.
     if left.approved.contains_key(&"b".parse().unwrap()) {
@@ -185,6 +185,33 @@ fn any_flipped_bit_is_noticed() {
             assert!(name.starts_with("snapshot-") || !matches!(verified, Ok(true)), "{name}, bit {bit}: verified");
         }
     }
+}
+
+/// Nobody has a head here: the log itself must show that what follows was durable once.
+#[test]
+fn damage_before_the_last_frame_stops_the_start_without_anybodys_help() {
+    let (mut signer, folder) = signer();
+    for number in 0..4_i64 {
+        approved(&mut signer, &evm(number, u64::try_from(number).unwrap(), 5).request(&format!("d-{number}")), 0);
+    }
+    let name = newest(&folder, "log-");
+    let before = folder.read(&name).len();
+    approved(&mut signer, &evm(9, 9, 5).request("last"), 0);
+    let bytes = folder.read(&name);
+    for byte in 0..before {
+        let copy = folder.copy();
+        let mut changed = bytes.clone();
+        changed[byte] ^= 1 << (byte % 8);
+        copy.put(&name, Some(changed));
+        assert!(matches!(Log::open(copy, None), Err(LogError::Damaged { .. })), "byte {byte}");
+    }
+    // A frame that is gone as a whole, too.
+    let copy = folder.copy();
+    let frame = bytes.windows(4).rposition(|four| four == b"BSL1").unwrap();
+    let last = &bytes[frame..];
+    let second = bytes[..frame].windows(4).rposition(|four| four == b"BSL1").unwrap();
+    copy.put(&name, Some([&bytes[..second], last].concat()));
+    assert!(matches!(Log::open(copy, None), Err(LogError::Damaged { .. })));
 }
 
 fn newest(folder: &FaultyFolder, prefix: &str) -> String {

@@ -17,5 +17,6 @@ mod refused;
 mod secrets;
 mod slots;
 mod vault;
+mod whole;
 mod windows;
 mod world;

@@ -184,6 +184,8 @@ fn a_file_that_could_never_be_meant_is_no_policy() {
         ("chain = \"btc\"", "chain = \"ltc\""),
         ("name = \"tron\"\nkind = \"tron\"", "name = \"tron\"\nkind = \"tron\"\nchain_id = 1"),
         ("network = \"regtest\"", "network = \"doge\""),
+        // Only EVM's transactions say which chain they are for.
+        ("id = \"gas-btc\"\nchain = \"btc\"", "id = \"gas-tron\"\nchain = \"btc\""),
         ("key = \"carol-2\"", "key = \"carol\""),
     ] {
         let text = policy(1);
@@ -194,6 +196,45 @@ fn a_file_that_could_never_be_meant_is_no_policy() {
     let bob = signer::digest::hex(ring::signature::KeyPair::public_key(&key("bob")).as_ref());
     let dave = signer::digest::hex(ring::signature::KeyPair::public_key(&key("dave")).as_ref());
     assert!(parse(policy(1).replace(&dave, &bob).as_bytes()).is_err());
+}
+
+#[test]
+fn one_evm_group_has_caps_of_its_own_on_each_chain() {
+    let mut text = policy(1);
+    let hot = text.split("\n[[group]]\n").find(|part| part.starts_with("id = \"hot-bsc\"")).unwrap().to_owned();
+    text = text.replacen("[[chain]]", "[[chain]]\nname = \"eth\"\nkind = \"evm\"\nchain_id = 1\n\n[[chain]]", 1);
+    text +=
+        &format!("\n[[group]]\n{}", hot.replace("chain = \"bsc\"", "chain = \"eth\"").replace("3000000", "1000000"));
+    let folder = crate::faulty::FaultyFolder::new(1);
+    let mut signer = signer::Authorizer::open(folder, None, after(0)).unwrap();
+    signer.apply_policy(text.as_bytes(), &signed(&text, &["ada", "ben"]), after(0)).unwrap();
+    let on_eth = |number, nonce, id: &str| {
+        let base = evm(number, nonce, 1_000_000);
+        let mut request = base.request(id);
+        request.chain = "eth".parse().unwrap();
+        request.intents[0].chain = "eth".parse().unwrap();
+        let draft = tx::Draft::Evm {
+            from: own("hot-bsc", 0),
+            nonce,
+            payment: base.payment.clone(),
+            gas_limit: 60_000,
+            fee: base.fee,
+        };
+        request.payload = tx::evm::build(&draft, 1).unwrap().bytes;
+        request
+    };
+    // The same nonce of the same account is another slot on another chain, and what went out there counts there.
+    approved(&mut signer, &evm(1, 4, 1_000_000).request("a"), 0);
+    approved(&mut signer, &on_eth(2, 4, "b"), 0);
+    approved(&mut signer, &evm(3, 5, 1_000_000).request("c"), 0);
+    assert_eq!(
+        refusal(&mut signer, &on_eth(4, 5, "d"), 0),
+        SignerRefusal::ApprovalsMissing { given: 0, needed: 1 },
+        "one million an hour there"
+    );
+    let mut crossed = on_eth(5, 6, "e");
+    crossed.payload = evm(5, 6, 1_000_000).payload();
+    assert_eq!(refusal(&mut signer, &crossed, 0), SignerRefusal::OtherNetwork);
 }
 
 #[test]

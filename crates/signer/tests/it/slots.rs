@@ -148,6 +148,36 @@ fn payouts_of_one_bitcoin_transaction_share_its_inputs_and_all_versions_share_on
 }
 
 #[test]
+fn a_bitcoin_cancel_takes_a_common_input_back_to_change() {
+    let (mut signer, _) = signer();
+    let one = std::slice::from_ref;
+    let (a, b) = (coin_input(1, 1, 90_000), coin_input(2, 2, 90_000));
+    approved(&mut signer, &bitcoin_request("pay", one(&a), &[(7, 50_000), (8, 20_000)]), 0);
+    // All goes to change: no payout is made, and one intent says whom it cancels.
+    let cancel = |id: &str, inputs: &[_], jobs: Vec<_>| {
+        let mut request = bitcoin_request(id, inputs, &[]);
+        let mut intent = bitcoin_request("x", inputs, &[(50, 1_000)]).intents.remove(0);
+        intent.kind = IntentKind::Cancel { jobs };
+        request.intents = vec![intent];
+        request
+    };
+    let both = || vec![job(7), job(8)];
+    assert_eq!(refusal(&mut signer, &cancel("c-1", one(&b), both()), 0), SignerRefusal::NothingToCancel);
+    assert_eq!(refusal(&mut signer, &cancel("c-2", one(&a), vec![job(7)]), 0), SignerRefusal::SlotTaken(job(8)));
+    let moved = |id: &str| {
+        let mut request = bitcoin_request(id, one(&b), &[(7, 50_000), (8, 20_000)]);
+        request.intents.iter_mut().for_each(|intent| intent.round = 1);
+        request
+    };
+    assert_eq!(refusal(&mut signer, &moved("m-1"), 0), SignerRefusal::SlotDiffers(job(7)));
+    let mut paying = bitcoin_request("c-3", one(&a), &[(9, 1_000)]);
+    paying.intents[0].kind = IntentKind::Cancel { jobs: both() };
+    assert_eq!(refusal(&mut signer, &paying, 0), SignerRefusal::Unexplained, "a cancel pays nobody");
+    assert_eq!(approved(&mut signer, &cancel("c-4", one(&a), both()), 0), "hot-btc/cancel");
+    approved(&mut signer, &moved("m-2"), 0);
+}
+
+#[test]
 fn tron_is_signed_again_only_when_the_one_before_is_past_by_a_margin() {
     let (mut signer, folder) = signer();
     let first = tron(5, 900, Coin::Native, 0, HOUR);

@@ -1,10 +1,12 @@
-//! `bursar signer …`: wallet groups and their keys. Nothing here asks a database or a node.
+//! `bursar signer …`: wallet groups and their keys, the policy, and the log. Nothing here asks a database or a node.
 
 pub mod group;
 pub mod import;
 pub mod init;
+pub mod log;
 pub mod mnemonic;
 pub mod passphrase;
+pub mod policy;
 pub mod rotate;
 pub mod vault;
 pub mod xpub;
@@ -39,6 +41,12 @@ pub enum Command {
     RotateSecretId(rotate::SecretIdArguments),
     /// Print a group's extended public key, which the server derives addresses from
     ExportXpub(xpub::Arguments),
+    /// What the signer may sign: sign, check, compare, apply and simulate a policy
+    #[command(subcommand)]
+    Policy(policy::Command),
+    /// What the signer has decided: verify, show and export its log
+    #[command(subcommand)]
+    Log(log::Command),
 }
 
 pub async fn run(command: &Command, json: bool) -> CommandResult {
@@ -51,6 +59,8 @@ pub async fn run(command: &Command, json: bool) -> CommandResult {
         Command::RotatePassphrase(arguments) => rotate::run(arguments, json),
         Command::RotateSecretId(arguments) => rotate::secret_id(arguments, json).await,
         Command::ExportXpub(arguments) => xpub::run(arguments, json),
+        Command::Policy(command) => policy::run(command, json),
+        Command::Log(command) => log::run(command, json),
     }
 }
 
