@@ -18,7 +18,7 @@ use crate::policy::judge::{Part, Question, Refused, Standing, Way};
 use crate::policy::signed::{Accepted, PolicyError, PolicySignature};
 use crate::reading::{self, Claim, Reading};
 use crate::refusal::SignerRefusal;
-use crate::slots::{Held, JobRecord, SlotQuestion, SlotStanding, input_text};
+use crate::slots::{Held, JobRecord, SlotQuestion, SlotStanding, claimed, input_text};
 use crate::state::State;
 use crate::text::{Hash, RawText};
 
@@ -246,11 +246,13 @@ impl<F: Folder> Authorizer<F> {
         let payload = Hash(sha256(&request.payload));
         let jobs: Vec<JobId> = request.intents.iter().map(|intent| intent.job).collect();
         let mut standings = Vec::with_capacity(jobs.len());
+        let wanted = claimed(&request.chain, &reading.claim);
         for intent in &request.intents {
             let question = SlotQuestion {
                 chain: &request.chain,
                 intent,
                 claim: &reading.claim,
+                wanted: &wanted,
                 payload,
                 jobs: &jobs,
                 moved: good.moved.contains(&intent.job),
@@ -258,6 +260,9 @@ impl<F: Folder> Authorizer<F> {
                 tron_margin_us: policy.tron_margin_us,
             };
             let standing = self.state.slots.judge(&question).map_err(by("slot"))?;
+            if standings.is_empty() {
+                self.state.slots.check_holders(&question).map_err(by("slot"))?;
+            }
             let held = self.state.slots.held(&question, &standing);
             if standing == SlotStanding::Again {
                 findings.again.push(intent.job);

@@ -4,6 +4,8 @@
 //! say: it pays them and nobody else, from the wallet that was named, on the network of the group, for at most the fee
 //! that they agree to.
 
+use std::collections::BTreeMap;
+
 use domain::{RawAmount, Timestamp};
 use tx::bitcoin::SpentInput;
 use tx::{Address, Coin, Meaning, Payment, Slot, TxHash};
@@ -14,6 +16,10 @@ use crate::refusal::SignerRefusal;
 
 /// More payouts than fit a Bitcoin transaction that nodes pass on.
 pub const MOST_INTENTS: usize = 4_000;
+/// Each payout of a Bitcoin transaction holds its inputs, so the two together are bounded.
+pub const MOST_HELD: usize = 50_000;
+/// More than a policy's steps can ask for.
+pub const MOST_APPROVALS: usize = 1_000;
 /// A whole transaction that a PSBT brings along for each input can be large.
 pub const MOST_PAYLOAD: usize = 4_000_000;
 
@@ -63,6 +69,10 @@ fn check_form(request: &SignRequest, protocol: SignerChain) -> Result<(), Signer
     }
     if request.intents.is_empty() || request.intents.len() > MOST_INTENTS {
         return Err(Inconsistent("no intent, or more than any transaction can pay"));
+    }
+    let inputs = request.bitcoin.as_ref().map_or(0, |terms| terms.inputs.len());
+    if request.intents.len().saturating_mul(inputs) > MOST_HELD || request.approvals.len() > MOST_APPROVALS {
+        return Err(Inconsistent("too many payouts for so many inputs, or too many approvals"));
     }
     let bitcoin = matches!(protocol, SignerChain::Bitcoin(_));
     if request.bitcoin.is_some() != bitcoin {
@@ -211,22 +221,30 @@ fn explain_outputs(
     outputs: &[Payment],
     addresses: &impl Addresses,
 ) -> Result<(), SignerRefusal> {
-    let mut wanted: Vec<&Payment> = request.intents.iter().filter_map(Intent::payment).collect();
-    let mut change =
-        terms.change.iter().map(|index| own_address(request, addresses, *index)).collect::<Result<Vec<_>, _>>()?;
-    for output in outputs {
-        let pays =
-            |wish: &&Payment| same(&wish.to, &output.to) && wish.coin == output.coin && wish.amount == output.amount;
-        if let Some(place) = wanted.iter().position(pays) {
-            wanted.swap_remove(place);
-        } else if let Some(place) = change.iter().position(|own| same(own, &output.to)) {
-            change.swap_remove(place);
-        } else {
-            return Err(SignerRefusal::Unexplained);
-        }
+    let script = |address: &Address| address.script_bytes().ok_or(SignerRefusal::Unexplained);
+    let mut wanted: BTreeMap<(Vec<u8>, RawAmount), usize> = BTreeMap::new();
+    for payment in request.intents.iter().filter_map(Intent::payment) {
+        // A token, or an address of another chain, is nothing that an output can pay.
+        let to = payment.to.script_bytes().filter(|_| payment.coin == Coin::Native).ok_or(SignerRefusal::NotPaid)?;
+        *wanted.entry((to, payment.amount)).or_default() += 1;
     }
-    if !wanted.is_empty() {
+    let mut change: BTreeMap<Vec<u8>, usize> = BTreeMap::new();
+    for index in &terms.change {
+        *change.entry(script(&own_address(request, addresses, *index)?)?).or_default() += 1;
+    }
+    for output in outputs {
+        let to = script(&output.to)?;
+        let left = match wanted.get_mut(&(to.clone(), output.amount)) {
+            Some(left) if *left > 0 => left,
+            _ => change.get_mut(&to).ok_or(SignerRefusal::Unexplained)?,
+        };
+        *left = left.checked_sub(1).ok_or(SignerRefusal::Unexplained)?;
+    }
+    if wanted.values().any(|left| *left > 0) {
         return Err(SignerRefusal::NotPaid);
     }
-    if change.is_empty() { Ok(()) } else { Err(SignerRefusal::Inconsistent("a change address that no output pays")) }
+    if change.values().any(|left| *left > 0) {
+        return Err(SignerRefusal::Inconsistent("a change address that no output pays"));
+    }
+    Ok(())
 }

@@ -5,7 +5,7 @@
 //! **What one job was signed for pays at most once**, as long as it has not moved: on EVM all its transactions have one
 //! nonce, on Bitcoin all have a common input (`core`), on TRON the one before can no longer be mined.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use domain::{ChainName, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -80,6 +80,8 @@ pub struct SlotQuestion<'a> {
     pub chain: &'a ChainName,
     pub intent: &'a Intent,
     pub claim: &'a Claim,
+    /// [`claimed`] of the same.
+    pub wanted: &'a BTreeSet<SlotText>,
     pub payload: Hash,
     /// All jobs of the same transaction.
     pub jobs: &'a [JobId],
@@ -97,11 +99,12 @@ pub fn input_text(chain: &ChainName, (transaction, output): &Outpoint) -> SlotTe
     format!("{chain}:{transaction}:{output}")
 }
 
-fn claimed(chain: &ChainName, claim: &Claim) -> Vec<SlotText> {
+/// The slots that a payload takes.
+pub fn claimed(chain: &ChainName, claim: &Claim) -> BTreeSet<SlotText> {
     match claim {
-        Claim::Nonce { account, nonce } => vec![nonce_text(chain, account, *nonce)],
+        Claim::Nonce { account, nonce } => BTreeSet::from([nonce_text(chain, account, *nonce)]),
         Claim::Inputs(outpoints) => outpoints.iter().map(|one| input_text(chain, one)).collect(),
-        Claim::Expiry(_) => Vec::new(),
+        Claim::Expiry(_) => BTreeSet::new(),
     }
 }
 
@@ -117,32 +120,37 @@ impl Slots {
     /// Decides whether the job may have what its payload claims.
     pub fn judge(&self, question: &SlotQuestion<'_>) -> Result<SlotStanding, SignerRefusal> {
         let intent = question.intent;
-        let wanted = claimed(question.chain, question.claim);
+        let wanted = question.wanted;
         let standing = match self.jobs.get(&intent.job) {
             None if intent.round == 0 => SlotStanding::Taken,
             None => return Err(SignerRefusal::SlotDiffers(intent.job)),
-            Some(record) => self.judge_known(question, record, &wanted)?,
+            Some(record) => self.judge_known(question, record, wanted)?,
         };
         if let IntentKind::Cancel { jobs } = &intent.kind
             && standing == SlotStanding::Taken
-            && !jobs.iter().all(|job| self.holds(*job, &wanted))
+            && !jobs.iter().all(|job| self.holds(*job, wanted))
         {
             return Err(SignerRefusal::NothingToCancel);
         }
-        for slot in &wanted {
+        Ok(standing)
+    }
+
+    /// Whether all that a payload takes is free, or held by its own jobs. Once for a request: its jobs stand together.
+    pub fn check_holders(&self, question: &SlotQuestion<'_>) -> Result<(), SignerRefusal> {
+        for slot in question.wanted {
             let others = self.holders.get(slot).into_iter().flatten();
             if let Some(other) = others.copied().find(|other| !self.may_share(*other, question)) {
                 return Err(SignerRefusal::SlotTaken(other));
             }
         }
-        Ok(standing)
+        Ok(())
     }
 
     fn judge_known(
         &self,
         question: &SlotQuestion<'_>,
         record: &JobRecord,
-        wanted: &[SlotText],
+        wanted: &BTreeSet<SlotText>,
     ) -> Result<SlotStanding, SignerRefusal> {
         let job = question.intent.job;
         if record.payment != Hash(question.intent.payment_digest()) {
@@ -173,7 +181,7 @@ impl Slots {
     }
 
     /// Whether a transaction with these claims can never be mined beside what the job was signed for.
-    fn holds(&self, job: JobId, wanted: &[SlotText]) -> bool {
+    fn holds(&self, job: JobId, wanted: &BTreeSet<SlotText>) -> bool {
         match self.jobs.get(&job).map(|record| &record.held) {
             Some(Held::Nonce(slot)) => wanted.contains(slot),
             Some(Held::Inputs(core)) => core.iter().any(|input| wanted.contains(input)),
@@ -196,15 +204,15 @@ impl Slots {
 
     /// What the job will hold once this is signed.
     pub fn held(&self, question: &SlotQuestion<'_>, standing: &SlotStanding) -> Held {
-        let wanted = claimed(question.chain, question.claim);
+        let wanted = question.wanted;
         match question.claim {
             Claim::Expiry(until) => Held::Until(until.micros()),
             Claim::Nonce { account, nonce } => Held::Nonce(nonce_text(question.chain, account, *nonce)),
             Claim::Inputs(_) => match (standing, self.jobs.get(&question.intent.job).map(|record| &record.held)) {
                 (SlotStanding::Again, Some(Held::Inputs(core))) => {
-                    Held::Inputs(core.iter().filter(|input| wanted.contains(input)).cloned().collect())
+                    Held::Inputs(core.iter().filter(|input| wanted.contains(*input)).cloned().collect())
                 }
-                _ => Held::Inputs(wanted),
+                _ => Held::Inputs(wanted.iter().cloned().collect()),
             },
         }
     }

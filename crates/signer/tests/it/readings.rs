@@ -258,3 +258,24 @@ fn a_previous_transaction_proves_what_was_said_wrongly_before() {
     assert!(matches!(refusal(&mut signer, &proven(96_000), 0), SignerRefusal::Unreadable(_)));
     approved(&mut signer, &proven(95_000), 0);
 }
+
+#[test]
+fn a_large_batch_is_explained_and_one_without_bounds_is_refused() {
+    let (mut signer, _) = signer();
+    let inputs: Vec<_> = (1..=100).map(|number| coin_input(number, u64::from(number), 90_000)).collect();
+    let payouts: Vec<_> = (0..300).map(|number| (number, 9_000)).collect();
+    let mut request = bitcoin_request("large", &inputs, &payouts);
+    approved(&mut signer, &request, 0);
+    // Two payouts of one amount to one address are two, and not one.
+    let twice = |id: &str| {
+        let mut twice = bitcoin_request(id, &[coin_input(101, 1, 90_000)], &[(400, 9_000), (401, 9_000)]);
+        let first = twice.intents[0].payment().unwrap().clone();
+        let IntentKind::Pay { payment, .. } = &mut twice.intents[1].kind else { panic!("a payment") };
+        *payment = first;
+        twice
+    };
+    assert_eq!(refusal(&mut signer, &twice("twice"), 0), SignerRefusal::Unexplained);
+    request.bitcoin.as_mut().unwrap().inputs = vec![0; 200];
+    request.id = "larger".parse().unwrap();
+    assert!(matches!(refusal(&mut signer, &request, 0), SignerRefusal::Inconsistent(_)));
+}
