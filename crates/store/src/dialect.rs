@@ -107,14 +107,18 @@ pub(crate) const BEGIN_WRITE: [&str; 2] = ["BEGIN ISOLATION LEVEL READ COMMITTED
 /// The settings of every connection to PostgreSQL. Our statements find rows by their keys, always: the planner must not
 /// think otherwise of a table that was small when it last looked, and need not plan the same statement anew for every
 /// batch. The few statements that read whole tables say so first: [`PREFER_ONE_PASS`].
-pub(crate) const POSTGRES_SETTINGS: [(&str, &str); 8] = [
+pub(crate) const POSTGRES_SETTINGS: [(&str, &str); 10] = [
     // An acknowledged commit is on disk, whatever the server's or the role's default.
     ("synchronous_commit", "on"),
     ("lock_timeout", "10s"),
     ("idle_in_transaction_session_timeout", "60s"),
     ("enable_seqscan", "off"),
+    // Or, of a wallet that was empty when it last looked, it would read all rows by the first column of an index.
+    ("enable_bitmapscan", "off"),
     ("enable_hashjoin", "off"),
     ("enable_mergejoin", "off"),
+    // Or it would read a table that it takes for small once, and then go through all of it for each row.
+    ("enable_material", "off"),
     ("plan_cache_mode", "force_generic_plan"),
     // A scan that is "off" counts as dear enough to be compiled first. A table of one row, which has no index that serves,
     // then takes 50 ms.

@@ -36,6 +36,7 @@ migrations! {
     6 "0006_stops";
     7 "0007_followed";
     8 "0008_chains";
+    9 "0009_address_paths";
 }
 
 impl Migration {

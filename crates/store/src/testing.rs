@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use domain::Timestamp;
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
-use crate::db::{Db, Engine, Options};
+use crate::db::{Db, Engine, Options, TxInner};
 use crate::migrate::MIGRATIONS;
 use crate::rows::RowsSql;
 
@@ -246,6 +246,27 @@ pub async fn sqlite_plans_of_rows(db: &TestDb) -> Vec<(&'static str, String)> {
         let rows = sqlx::query(text).fetch_all(&mut connection).await.expect(sql.name);
         let steps: Vec<String> = rows.iter().map(|row| row.get("detail")).collect();
         plans.push((sql.name, steps.join("\n")));
+    }
+    plans
+}
+
+/// The same of PostgreSQL: the plan that a connection of ours keeps, made while the tables are empty and nobody has
+/// analysed them.
+pub async fn postgres_plans_of_rows(db: &TestDb) -> Vec<(&'static str, String)> {
+    use sqlx::Row;
+    let statements = crate::utxo::load::ROWS_STATEMENTS.iter().chain(crate::utxo::write::ROWS_STATEMENTS.iter());
+    let mut tx = db.read().await.expect("a transaction");
+    let TxInner::Postgres(tx) = &mut tx.inner else { panic!("PostgreSQL is asked") };
+    let mut plans = Vec::new();
+    for sql in statements {
+        let prepare = AssertSqlSafe(format!("PREPARE asked AS {}", sql.text(Engine::Postgres)));
+        sqlx::raw_sql(prepare).execute(&mut **tx).await.expect(sql.name);
+        let nothing = vec!["NULL"; sql.bind_count()].join(", ");
+        let explain = AssertSqlSafe(format!("EXPLAIN EXECUTE asked({nothing})"));
+        let rows = sqlx::raw_sql(explain).fetch_all(&mut **tx).await.expect(sql.name);
+        let steps: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
+        plans.push((sql.name, steps.join("\n")));
+        sqlx::raw_sql("DEALLOCATE asked").execute(&mut **tx).await.expect(sql.name);
     }
     plans
 }

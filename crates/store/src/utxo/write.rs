@@ -105,10 +105,12 @@ static SPEND_UTXOS: RowsSql = RowsSql::new(
 static INSERT_REPLACEMENTS: RowsSql = RowsSql::new(
     "INSERT_REPLACEMENTS",
     "INSERT INTO tx_replacements (wallet_id, replaced_tx_id, replacement_tx_id, created_at)
-     SELECT v.wallet_id, v.id, w.id, r.at
-     FROM {rows} {join} transactions v ON v.tx_hash = r.victim AND v.wallet_id = r.wallet
-         {join} transactions w ON w.tx_hash = r.winner AND w.wallet_id = r.wallet
-     WHERE TRUE
+     SELECT x.wallet, x.replaced, x.replacement, x.at FROM (
+         SELECT r.wallet, r.at,
+             (SELECT t.id FROM transactions t WHERE t.tx_hash = r.victim AND t.wallet_id = r.wallet) AS replaced,
+             (SELECT t.id FROM transactions t WHERE t.tx_hash = r.winner AND t.wallet_id = r.wallet) AS replacement
+         FROM {rows}) AS x
+     WHERE x.replaced IS NOT NULL AND x.replacement IS NOT NULL
      ON CONFLICT (wallet_id, replaced_tx_id, replacement_tx_id) DO NOTHING",
     &[("wallet", Int), ("victim", Bytes), ("winner", Bytes), ("at", Int)],
 );
