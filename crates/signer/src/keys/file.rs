@@ -63,11 +63,14 @@ pub fn replace(
 /// Makes the folder, for its owner alone, with a name that a crash does not take away.
 pub(super) fn make_folder(folder: &Path) -> Result<(), KeyError> {
     let made = || -> io::Result<()> {
-        if !folder.is_dir() {
-            DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+        let whole = std::path::absolute(folder)?;
+        let missing: Vec<&Path> = whole.ancestors().take_while(|name| !name.exists()).collect();
+        DirBuilder::new().recursive(true).mode(0o700).create(&whole)?;
+        // Every name that is new, and the folder's own in any case: its maker may have died before the sync.
+        for name in missing.into_iter().chain([whole.as_path()]) {
+            File::open(name.parent().unwrap_or(name))?.sync_all()?;
         }
-        let whole = fs::canonicalize(folder)?;
-        File::open(whole.parent().unwrap_or(&whole))?.sync_all()
+        Ok(())
     };
     made().map_err(failed("be made", folder))
 }

@@ -39,6 +39,25 @@ fn chain(case: &Value, family: Family) -> SignerChain {
     }
 }
 
+fn check(case: &Value) {
+    let (name, account) = (text(case, "chain"), case["account"].as_u64().expect("an account"));
+    let account = u32::try_from(account).expect("31 bits");
+    let keyring = keyring(vec![secret("one", Purpose::Deposit, name, account, text(case, "mnemonic"))]);
+    let group = id("one");
+    let known = keyring.group(&group).expect("there");
+    assert_eq!(known.key.to_string(), text(case, "xpub"), "{case}");
+    let paths = paths(case);
+    for (path, address) in paths.iter().zip(case["addresses"].as_array().expect("addresses")) {
+        assert_eq!(Some(keyring.address(&group, *path).expect("one").to_string().as_str()), address.as_str(), "{case}");
+    }
+    let indexes = paths.iter().map(|path| path.number()).collect();
+    let payload = unhex(text(case, "payload"));
+    let approved = Approved::for_tests(some_chain(), chain(case, known.family()), group, indexes, payload);
+    let signed = keyring.sign(&approved).unwrap_or_else(|error| panic!("{error}: {case}"));
+    assert_eq!(hex(&signed.bytes), text(case, "signed"), "{case}");
+    assert_eq!(signed.hash.to_string(), text(case, "hash"), "{case}");
+}
+
 #[test]
 fn foreign_libraries_derive_the_same_addresses_and_sign_the_same_bytes() {
     let modules = std::env::var("BURSAR_TEST_NODE_MODULES").expect("BURSAR_TEST_NODE_MODULES is set by ./test");
@@ -46,30 +65,15 @@ fn foreign_libraries_derive_the_same_addresses_and_sign_the_same_bytes() {
     node.arg(script("keys.mjs")).args(["1000", "1"]).env("BURSAR_TEST_NODE_MODULES", modules);
     let cases = cases(&mut node);
     assert_eq!(cases.len(), 1_000);
-    let mut chains = std::collections::BTreeMap::<String, u32>::new();
+    let mut chains = std::collections::BTreeMap::<&str, u32>::new();
     for case in &cases {
-        let (name, account) = (text(case, "chain"), case["account"].as_u64().expect("an account"));
-        *chains.entry(name.to_owned()).or_default() += 1;
-        let account = u32::try_from(account).expect("31 bits");
-        let keyring = keyring(vec![secret("one", Purpose::Deposit, name, account, text(case, "mnemonic"))]);
-        let group = id("one");
-        let known = keyring.group(&group).expect("there");
-        assert_eq!(known.key.to_string(), text(case, "xpub"), "{case}");
-        let paths = paths(case);
-        for (path, address) in paths.iter().zip(case["addresses"].as_array().expect("addresses")) {
-            assert_eq!(
-                Some(keyring.address(&group, *path).expect("one").to_string().as_str()),
-                address.as_str(),
-                "{case}"
-            );
-        }
-        let indexes = paths.iter().map(|path| path.number()).collect();
-        let payload = unhex(text(case, "payload"));
-        let approved = Approved::for_tests(some_chain(), chain(case, known.family()), group, indexes, payload);
-        let signed = keyring.sign(&approved).unwrap_or_else(|error| panic!("{error}: {case}"));
-        assert_eq!(hex(&signed.bytes), text(case, "signed"), "{case}");
-        assert_eq!(signed.hash.to_string(), text(case, "hash"), "{case}");
+        *chains.entry(text(case, "chain")).or_default() += 1;
     }
+    std::thread::scope(|scope| {
+        for part in cases.chunks(250) {
+            scope.spawn(|| part.iter().for_each(check));
+        }
+    });
     assert_eq!(chains.len(), 5, "{chains:?}");
     assert!(chains.values().all(|count| *count > 100), "{chains:?}");
 }

@@ -3,6 +3,7 @@
 
 use bitcoin::bip32::ChildNumber;
 use domain::UserId;
+use signer::Addresses;
 use signer::keys::{AccountKey, AddressPath, Family, KeyError, Keyring, Mnemonic, Purpose, extended_keys};
 
 use crate::made::{ABANDON, JUNK, hex, id, keyring, secret, unhex};
@@ -153,7 +154,10 @@ fn addresses_are_those_that_everybody_s_wallets_show() {
         let path = AddressPath::of_number(number).expect("a small number");
         let made = keyring.address(&id(group), path).expect("an address");
         assert_eq!(made.to_string(), address, "{group}");
+        assert_eq!(Addresses::address(&keyring, &id(group), number), Some(made), "as a decision asks for it");
     }
+    assert_eq!(Addresses::address(&keyring, &id("nobody"), 0), None);
+    assert_eq!(Addresses::address(&keyring, &id("dev"), u64::MAX), None);
     // BIP-84 prints its account as zpub (SLIP-132); these are the same bytes behind the other prefix.
     let key = &keyring.group(&id("bitcoin")).expect("there").key;
     assert_eq!(

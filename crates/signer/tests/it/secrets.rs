@@ -9,8 +9,10 @@ use crate::made::{JUNK, keyring, secret};
 fn needles() -> Vec<String> {
     let words: Vec<String> = JUNK.split(' ').filter(|word| *word == "junk").map(str::to_owned).collect();
     let first_key = "ac0974bec39a17e36ba4a6b4d238ff944bacb478cbed5efcae784d7bf4f2ff80";
-    let bytes: Vec<String> =
-        (0..8).map(|at| u8::from_str_radix(&first_key[at..at + 2], 16).expect("digits").to_string()).collect();
+    let bytes: Vec<String> = (0..16)
+        .step_by(2)
+        .map(|at| u8::from_str_radix(&first_key[at..at + 2], 16).expect("digits").to_string())
+        .collect();
     [words, vec![first_key.to_owned(), bytes.join(", "), "xprv".to_owned(), "tprv".to_owned()]].concat()
 }
 
