@@ -141,8 +141,12 @@ impl<'a> Follow<'a> {
                 CommonAncestor::At(block) if block.height < u64::from(height) => {
                     let common = height_of(block)?;
                     let stale = self.stale_parents(common).await?;
-                    self.db.disconnect_blocks(common, &stale, at).await?;
-                    return Ok(Step::Back(common));
+                    return match self.db.disconnect_blocks((height, hash), common, &stale, at).await {
+                        Ok(_) => Ok(Step::Back(common)),
+                        // Another follower was quicker, and may be on the right branch by now.
+                        Err(UtxoError::Refused(UtxoRefusal::NotOnTip(_))) => Ok(Step::Idle),
+                        Err(error) => Err(error.into()),
+                    };
                 }
                 CommonAncestor::At(_) => height.saturating_add(1),
                 CommonAncestor::AboveQuorum { .. } => {

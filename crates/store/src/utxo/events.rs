@@ -126,10 +126,17 @@ impl Db {
     }
 
     /// All blocks above a height leave the best chain. `stale` are their transactions, in the order of the blocks, as
-    /// far as a node still has them: those that unconfirmed transactions of ours depend on are kept.
-    pub async fn disconnect_blocks(&self, down_to: u32, stale: &[NewTx], at: Timestamp) -> Result<Changes, UtxoError> {
+    /// far as a node still has them: those that unconfirmed transactions of ours depend on are kept. `tip` is the last block
+    /// that the caller has found to be on another branch: if another follower has gone on meanwhile, its blocks stay.
+    pub async fn disconnect_blocks(
+        &self,
+        tip: (u32, Hash),
+        down_to: u32,
+        stale: &[NewTx],
+        at: Timestamp,
+    ) -> Result<Changes, UtxoError> {
         stale.iter().try_for_each(check_sense)?;
-        Ok(transact!(self, tx => refused(disconnect(tx, down_to, stale, at).await))??)
+        Ok(transact!(self, tx => refused(disconnect(tx, tip, down_to, stale, at).await))??)
     }
 
     /// Removes blocks that an import has brought and the nodes do not have. Which blocks have their transactions is
@@ -262,8 +269,18 @@ pub(super) async fn insert_blocks(tx: &mut Tx, blocks: &[(u32, Hash, u32)], conn
     execute_rows(tx, &INSERT_BLOCKS, columns).await.map(|_| ())
 }
 
-async fn disconnect(tx: &mut Tx, down_to: u32, stale: &[NewTx], at: Timestamp) -> Result<Changes, UtxoError> {
+async fn disconnect(
+    tx: &mut Tx,
+    tip: (u32, Hash),
+    down_to: u32,
+    stale: &[NewTx],
+    at: Timestamp,
+) -> Result<Changes, UtxoError> {
     lock(tx).await?;
+    let last = read_tip(tx).await?;
+    if last != Some(tip) {
+        return Err(UtxoRefusal::NotOnTip(last).into());
+    }
     let pruned = fetch_optional!(tx, READ_HIGHEST_PRUNED => (Option<i64>,))?.and_then(|row| row.0);
     if let Some(pruned) = pruned.map(number).transpose()?.filter(|pruned| *pruned > down_to) {
         return Err(UtxoRefusal::ReorgTooDeep { pruned }.into());

@@ -132,11 +132,12 @@ impl Chain {
         }
         let replaced: Vec<(Hash, Vec<NewTx>)> = last.split_off(last.len() - REORG);
         for _ in 0..rounds.min(5) {
-            let fork = self.tip.0 - u32::try_from(REORG).unwrap_or(0);
+            let tip = self.tip;
+            let fork = tip.0 - u32::try_from(REORG).unwrap_or(0);
             self.tip = (fork, replaced[0].0);
             let blocks: Vec<Block> = replaced.iter().map(|_| self.next()).collect();
             let watch = Stopwatch::start();
-            db.disconnect_blocks(fork, &[], SystemClock.now()).await?;
+            db.disconnect_blocks(tip, fork, &[], SystemClock.now()).await?;
             for (block, (_, transactions)) in blocks.iter().zip(&replaced) {
                 db.connect_block(block, transactions, SystemClock.now()).await?;
             }

@@ -152,6 +152,24 @@ db_test! {
         there_and_back(db, 100).await;
     }
 
+    /// Two followers find the same fork; the second one comes when the first is on the right branch already.
+    async fn what_was_decided_for_another_tip_undoes_nothing(db: TestDb) {
+        let mut stage = Stage::open(db, 1).await;
+        let pays = |name: &str| coinbase(name, &[(script(0, 0, 1), 5_000)]);
+        stage.mine("root", &[pays("root reward")]).await.unwrap();
+        let base = db.tip().await.unwrap().unwrap().0;
+        stage.mine("stale", &[pays("stale reward")]).await.unwrap();
+        let stale = db.tip().await.unwrap().unwrap();
+        stage.play(Event::Disconnect(base, Vec::new())).await.unwrap();
+        stage.mine("good", &[pays("good reward")]).await.unwrap();
+        let good = db.tip().await.unwrap();
+        assert_ne!(good, Some(stale));
+        let late = db.disconnect_blocks(stale, base, &[], store::testing::NOW).await.unwrap_err();
+        assert!(matches!(late, UtxoError::Refused(UtxoRefusal::NotOnTip(tip)) if tip == good), "{late:?}");
+        assert_eq!(db.tip().await.unwrap(), good);
+        stage.assert_checked().await;
+    }
+
     async fn a_transaction_can_be_confirmed_again_in_another_block(db: TestDb) {
         let mut stage = Stage::open(db, 1).await;
         let payment = tx("payment", &[elsewhere("x")], &[(script(0, 0, 0), 9_000)]);

@@ -101,7 +101,10 @@ pub async fn open_wallets(db: &Db, count: usize) -> Vec<WalletId> {
 pub async fn deliver(db: &Db, wallets: &[WalletId], event: &Event, at: Timestamp) -> Result<Changes, UtxoError> {
     match event {
         Event::Connect(block, txs) => db.connect_block(block, txs, at).await,
-        Event::Disconnect(down_to, stale) => db.disconnect_blocks(*down_to, stale, at).await,
+        Event::Disconnect(down_to, stale) => match db.tip().await? {
+            Some(tip) => db.disconnect_blocks(tip, *down_to, stale, at).await,
+            None => Ok(Changes::default()),
+        },
         Event::See(txs) => db.see_transactions(txs, at).await,
         Event::Mempool(txs) => db.see_mempool(txs, &txs.iter().map(|tx| tx.hash).collect(), at).await,
         Event::Pending(wallet, tx) => db.add_pending(wallets[*wallet], tx, None, at).await,
