@@ -220,6 +220,7 @@ constraints! {
     CoinbaseNotPending = "check_coinbase_not_pending", "CHECK constraint failed: check_coinbase_not_pending";
     CoinbaseConfirmation = "check_coinbase_confirmation_state",
         "CHECK constraint failed: check_coinbase_confirmation_state";
+    GivenUpHasEnded = "check_given_up", "CHECK constraint failed: check_given_up";
     OrphanedIsCoinbase = "check_orphaned_coinbase", "CHECK constraint failed: check_orphaned_coinbase";
     InputIndex = "check_input_index", "CHECK constraint failed: check_input_index";
     InputPrevHash = "check_prev_hash", "CHECK constraint failed: check_prev_hash";

@@ -37,6 +37,7 @@ migrations! {
     7 "0007_followed";
     8 "0008_chains";
     9 "0009_address_paths";
+    10 "0010_given_up";
 }
 
 impl Migration {

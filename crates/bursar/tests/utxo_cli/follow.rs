@@ -15,13 +15,13 @@ use serde_json::{Value, json};
 use crate::shell::*;
 
 /// A Bitcoin devnet on two endpoints, served beside the test's own thread.
-struct Nodes {
+pub struct Nodes {
     served: Served<BitcoinDevnet>,
     _runtime: tokio::runtime::Runtime,
 }
 
 impl Nodes {
-    fn start() -> Self {
+    pub fn start() -> Self {
         Self::start_at([([127, 0, 0, 1], 0).into(); 2])
     }
 
@@ -35,7 +35,7 @@ impl Nodes {
         Self { served, _runtime: runtime }
     }
 
-    fn url(&self, number: usize) -> String {
+    pub fn url(&self, number: usize) -> String {
         self.served.endpoints[number].url()
     }
 

@@ -2,6 +2,8 @@
 
 #[cfg(feature = "lab")]
 mod follow;
+#[cfg(feature = "lab")]
+mod give_up;
 mod prune;
 mod shell;
 

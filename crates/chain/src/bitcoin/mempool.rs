@@ -36,6 +36,15 @@ pub struct MempoolFacts {
     pub spent_by: Vec<TxHash>,
 }
 
+/// Why a transaction that is in no block may still be mined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Prospect {
+    /// It waits in a mempool.
+    Waits,
+    /// It waits nowhere, but all that it spends is there.
+    Unspent,
+}
+
 /// What a node would say to a transaction, without taking it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Acceptance {
@@ -233,6 +242,35 @@ impl BitcoinChain {
                 order.retain(|hash| holders.get(hash).is_some_and(|count| *count >= quorum));
                 Ok(order)
             }
+        }
+    }
+
+    /// Why this transaction, which spends these outputs, may still be mined, as far as any of the nodes can tell. `None`: none of
+    /// them can, and a quorum has answered. That proves nothing: what it spends may come yet.
+    pub async fn prospect(
+        &self,
+        transaction: TxHash,
+        inputs: &[(TxHash, u32)],
+    ) -> Result<Option<Prospect>, ChainError> {
+        let ask = |node: std::sync::Arc<Node>| async move {
+            if entry(&node, transaction).await?.is_some() {
+                return Ok(Some(Prospect::Waits));
+            }
+            Ok(wire::all_there(&node, inputs).await?.then_some(Prospect::Unspent))
+        };
+        let (mut found, mut failure, mut answered) = (None, None, 0);
+        for (_, answer) in self.pool.each(ask).await {
+            match answer {
+                Ok(prospect) => {
+                    answered += 1;
+                    found = [found, prospect].into_iter().flatten().min_by_key(|one| *one == Prospect::Unspent);
+                }
+                Err(error) => failure = Some(error),
+            }
+        }
+        match failure {
+            Some(error) if answered < self.pool.quorum() => Err(ChainError::of_call(error)),
+            Some(_) | None => Ok(found),
         }
     }
 

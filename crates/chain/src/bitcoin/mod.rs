@@ -43,7 +43,7 @@ use tx::{
 
 pub use cluster::ClusterLimits;
 pub use fee::FeeFacts;
-pub use mempool::{Acceptance, MempoolFacts};
+pub use mempool::{Acceptance, MempoolFacts, Prospect};
 pub use wire::Sat;
 
 use crate::block::{Head, Header, Scan};

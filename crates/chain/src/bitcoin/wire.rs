@@ -296,6 +296,18 @@ pub async fn all_unspent(node: &Node, outputs: &[(TxHash, u32)]) -> Result<bool,
     Ok(all)
 }
 
+/// Whether the node could spend all these outputs: each is unspent in its best chain, or made by a transaction that waits and
+/// spent by none that does.
+pub async fn all_there(node: &Node, outputs: &[(TxHash, u32)]) -> Result<bool, CallError> {
+    let asked = |(hash, index): &(TxHash, u32)| {
+        [false, true].map(|mempool| ("gettxout", json!([hash.to_string(), index, mempool])))
+    };
+    let calls: Vec<_> = outputs.iter().flat_map(asked).collect();
+    let answers: Vec<Result<Option<UnspentFacts>, CallError>> = batch(node, &calls).await?;
+    let there: Vec<bool> = answers.into_iter().map(|answer| Ok(answer?.is_some())).collect::<Result<_, CallError>>()?;
+    Ok(there.chunks(2).all(|either| either.contains(&true)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

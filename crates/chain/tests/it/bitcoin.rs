@@ -8,7 +8,7 @@ mod shown;
 use ::bitcoin::consensus::{deserialize, serialize};
 use ::bitcoin::{Amount, Network, ScriptBuf, Transaction, Witness};
 use ::devnet::Key;
-use chain::bitcoin::{BitcoinChain, BitcoinSettings};
+use chain::bitcoin::{BitcoinChain, BitcoinSettings, Prospect};
 use chain::client::Sent;
 use chain::endpoint::CallError;
 use chain::status::{Paid, Reason};
@@ -19,7 +19,9 @@ use tx::bitcoin::{PackageFacts, cpfp_fee, finalize};
 use tx::{Address, Coin, Draft, Fee, FeeCap, TxHash};
 
 use crate::nodes::bitcoind::{Bitcoind, client, input_of, pay, pool};
-use shown::{a_block_comes_as_bytes, what_waits_is_listed_and_shown};
+use shown::{
+    a_block_comes_as_bytes, what_may_still_be_mined_is_told_from_what_lost_an_input, what_waits_is_listed_and_shown,
+};
 
 const REGTEST: Network = Network::Regtest;
 /// A block with so many above it is settled.
@@ -104,6 +106,7 @@ suite! {
     refusals_are_understood
     what_waits_is_listed_and_shown
     a_block_comes_as_bytes
+    what_may_still_be_mined_is_told_from_what_lost_an_input
 }
 
 fn address(number: u32) -> Address {

@@ -9,6 +9,7 @@
 //! | it was made here, perhaps in place of others | [`Graph::made`] |
 //! | it is about to be broadcast | [`Graph::published`] |
 //! | it was given up before it was broadcast | [`Graph::abandoned`] |
+//! | two people gave it up although it was broadcast | [`Graph::given_up`] |
 //!
 //! **That a transaction leaves a mempool is no event.** It may still be mined (law 4).
 
@@ -143,7 +144,7 @@ impl<'a> Graph<'a> {
                 let stands = conflicts.iter().all(gives_way) && !self.would_free(&conflicts, new);
                 if orphaned.is_none() && stands {
                     self.take_over(new, &conflicts, &concerned, UNCONFIRMED, "seen again")?;
-                } else if !self.entries.get(&new.hash).is_some_and(|entry| entry.once_published) {
+                } else if !self.entries.get(&new.hash).is_some_and(|entry| entry.once_published && !entry.given_up) {
                     // The network has seen it, so it may come back when the transactions in its way are gone.
                     self.remember(new.hash, state, conflicts.first().copied().or(orphaned));
                 }
@@ -266,6 +267,22 @@ impl<'a> Graph<'a> {
             status => return Err(UtxoRefusal::NotPending(hash, status)),
         }
         self.invalidate(&[hash], Status::Failed, "abandoned", None)?;
+        self.revive();
+        Ok(())
+    }
+
+    /// Two people say that it can never be mined, though nothing that is stored proves it. It fails with all that depend on
+    /// it. It comes back when a node shows it, in a mempool or in a block, and not before.
+    pub fn given_up(&mut self, hash: Hash) -> Result<(), UtxoRefusal> {
+        let entry = self.entries.get_mut(&hash).ok_or(UtxoRefusal::UnknownTransaction(hash))?;
+        match entry.now {
+            _ if entry.given_up => return Ok(()),
+            UNCONFIRMED => {}
+            State { height: Some(height), .. } => return Err(UtxoRefusal::InBlock { hash, height }),
+            State { status, .. } => return Err(UtxoRefusal::NotPublished(hash, status)),
+        }
+        entry.given_up = true;
+        self.invalidate(&[hash], Status::Failed, "given up", None)?;
         self.revive();
         Ok(())
     }

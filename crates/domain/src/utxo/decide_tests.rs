@@ -181,3 +181,47 @@ fn a_mempool_frees_nothing_that_a_published_transaction_spends() {
         assert_eq!(status(&graph, 1), expected, "{ours}");
     }
 }
+
+#[test]
+fn what_two_people_gave_up_comes_back_only_when_it_is_shown() {
+    let (deposit, payout) = (tx(1, &[out(9, 0)]), tx(2, &[out(1, 0), out(8, 0)]));
+    let mut graph = Graph::default();
+    add(&mut graph, &deposit, UNCONFIRMED, false, 1);
+    add(&mut graph, &payout, UNCONFIRMED, false, 2);
+    graph.given_up(hash(1)).expect("it waits");
+    assert_eq!((status(&graph, 1), status(&graph, 2)), (Status::Failed, Status::Failed));
+    assert_eq!(graph.spender(&out(8, 0)), None, "the payout's other coin is free");
+    graph.given_up(hash(1)).expect("once more is nothing new");
+    graph.seen(&deposit, &HashSet::new()).expect("it is possible");
+    assert_eq!((status(&graph, 1), status(&graph, 2)), (Status::Published, Status::Published));
+    assert!(!graph.entries[&hash(1)].given_up);
+}
+
+/// Another one has the inputs by now: the node's word that it is about counts from when that one falls.
+#[test]
+fn what_was_given_up_and_is_shown_beside_a_rival_comes_back_when_the_rival_falls() {
+    let (first, second) = (tx(1, &[out(9, 0)]), tx(2, &[out(9, 0), out(8, 0)]));
+    for shown in [false, true] {
+        let mut graph = Graph::default();
+        add(&mut graph, &first, State { status: Status::Failed, height: None }, true, 1);
+        graph.entries.entry(hash(1)).and_modify(|entry| entry.given_up = true);
+        add(&mut graph, &second, UNCONFIRMED, false, 2);
+        if shown {
+            graph.seen(&first, &HashSet::new()).expect("it is possible");
+        }
+        let rival = tx(3, &[out(8, 0)]);
+        graph.connected(&rival, (6, hash(60)), Word::New).expect("it is possible");
+        assert_eq!((graph.is_valid(hash(1)), graph.is_valid(hash(2))), (shown, false));
+    }
+}
+
+#[test]
+fn what_is_in_a_block_or_was_never_sent_or_has_ended_is_not_given_up() {
+    let one = tx(1, &[out(9, 0)]);
+    for state in [at(7), State { status: Status::Pending, height: None }, REPLACED] {
+        let mut graph = Graph::default();
+        add(&mut graph, &one, state, true, 1);
+        let refusal = graph.given_up(hash(1)).expect_err("it does not wait");
+        assert_eq!((refusal.code(), graph.state(hash(1))), ("UTXO_NOT_WAITING", Some(state)));
+    }
+}

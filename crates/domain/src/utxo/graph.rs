@@ -28,6 +28,10 @@ pub struct TxEntry<'a> {
     /// Whether the row says that it is our own, and whether it is.
     pub own_before: bool,
     pub own: bool,
+    /// Whether the row says that two people gave it up although it was broadcast, and whether that stands. It does not come
+    /// back by itself then, only when a node shows it.
+    pub given_up_before: bool,
+    pub given_up: bool,
     pub stored_in: BTreeSet<WalletId>,
     /// Wallets that it concerns since this event.
     pub joins: BTreeSet<WalletId>,
@@ -52,6 +56,8 @@ impl TxEntry<'_> {
             coinbase,
             own_before: own,
             own,
+            given_up_before: false,
+            given_up: false,
             stored_in: BTreeSet::new(),
             joins: BTreeSet::new(),
             inputs: Vec::new(),
@@ -73,7 +79,8 @@ impl TxEntry<'_> {
 
     /// Whether its rows say something else than they shall.
     pub fn is_changed(&self) -> bool {
-        self.before.is_some_and(|before| before != self.now || self.own_before != self.own)
+        let flags_changed = self.own_before != self.own || self.given_up_before != self.given_up;
+        self.before.is_some_and(|before| before != self.now || flags_changed)
     }
 
     /// Invalid, and not because its block is gone: it may become valid again.
@@ -147,15 +154,6 @@ pub struct Graph<'a> {
     pub(super) risen: Vec<Hash>,
     /// Transactions that stopped being valid since then.
     pub(super) fallen: Vec<Hash>,
-}
-
-/// The change of an account's totals.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Delta {
-    pub confirmed: i64,
-    pub confirmed_count: i64,
-    pub unconfirmed: i64,
-    pub unconfirmed_count: i64,
 }
 
 // ---- filling it --------------------------------------------------------------------------------------------
@@ -300,6 +298,7 @@ impl<'a> Graph<'a> {
         entry.once_published |= now.status == Status::Published;
         (entry.now, entry.reason, entry.cause) = (now, reason, cause);
         entry.given = Some(tx);
+        entry.given_up = false;
         entry.inputs.clone_from(&tx.inputs);
         entry.joins.extend(concerned.difference(&entry.stored_in));
         self.changed.push((tx.hash, now, reason, cause));
@@ -344,6 +343,7 @@ impl<'a> Graph<'a> {
     pub(super) fn remember(&mut self, hash: Hash, state: State, cause: Option<Hash>) {
         if let Some(entry) = self.entries.get_mut(&hash) {
             entry.once_published = true;
+            entry.given_up = false;
             self.changed.push((hash, UNCONFIRMED, "seen", None));
             self.changed.push((hash, state, "seen, and not valid", cause));
         }
@@ -397,7 +397,7 @@ impl<'a> Graph<'a> {
         }
     }
 
-    /// Transactions that were once published, are invalid now, and spend one of these outpoints or an output of one of
+    /// Transactions that were once published, are invalid now and not given up, and spend one of these outpoints or an output of one of
     /// these transactions, in the order in which they come back.
     ///
     /// First the transactions that a fallen one had replaced, the newest replacement first: the nodes still have them.
@@ -406,7 +406,7 @@ impl<'a> Graph<'a> {
         let claimants = freed.iter().filter_map(|outpoint| self.claims.get(outpoint));
         let children = risen.iter().filter_map(|hash| self.children.get(hash));
         let all: BTreeSet<Hash> = claimants.chain(children).flatten().copied().collect();
-        let waits = |entry: &TxEntry<'_>| entry.is_beaten() && entry.once_published;
+        let waits = |entry: &TxEntry<'_>| entry.is_beaten() && entry.once_published && !entry.given_up;
         let mut waiting: Vec<Hash> = all.into_iter().filter(|hash| self.entries.get(hash).is_some_and(waits)).collect();
         let mut newest: HashMap<Hash, i64> = HashMap::new();
         let mut raise = |victim: Hash, number: i64| {
@@ -451,24 +451,6 @@ impl<'a> Graph<'a> {
         }
     }
 
-    /// The change of the accounts' totals, over all outputs loaded. `None`: more money than there can be.
-    pub fn deltas(&self) -> Option<BTreeMap<(WalletId, u32), Delta>> {
-        let mut deltas: BTreeMap<(WalletId, u32), Delta> = BTreeMap::new();
-        for (outpoint, coin) in self.coins.iter().filter(|(outpoint, coin)| self.is_real(outpoint, coin)) {
-            let Some(entry) = self.entries.get(&outpoint.hash) else { continue };
-            let before = match coin.row {
-                Row::New { .. } => None,
-                Row::Stored { spender, .. } => entry.before.filter(|_| spender.is_none()),
-            };
-            let after = Some(entry.now).filter(|_| self.spender_after(outpoint, coin).is_none());
-            let delta = deltas.entry((coin.wallet, coin.account)).or_default();
-            delta.add(before, coin.amount, -1)?;
-            delta.add(after, coin.amount, 1)?;
-        }
-        deltas.retain(|_, delta| *delta != Delta::default());
-        Some(deltas)
-    }
-
     /// Who spends it when all is written. An outpoint that the event did not look up keeps the spender it has.
     pub fn spender_after(&self, outpoint: &OutPoint, coin: &Ours) -> Option<Hash> {
         let unchanged = match coin.row {
@@ -476,18 +458,5 @@ impl<'a> Graph<'a> {
             Row::New { .. } => None,
         };
         self.spenders.get(outpoint).map_or(unchanged, |spent| spent.spender())
-    }
-}
-
-impl Delta {
-    fn add(&mut self, state: Option<State>, amount: i64, sign: i64) -> Option<()> {
-        let Some(state) = state.filter(|state| state.status.is_valid()) else { return Some(()) };
-        let (total, count) = match state.height {
-            Some(_) => (&mut self.confirmed, &mut self.confirmed_count),
-            None => (&mut self.unconfirmed, &mut self.unconfirmed_count),
-        };
-        *total = total.checked_add(sign * amount)?;
-        *count += sign;
-        Some(())
     }
 }

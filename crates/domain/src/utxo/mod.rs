@@ -6,6 +6,7 @@
 //! | `types` | transactions, blocks, outputs, statuses |
 //! | `graph` | the transactions around an event, as they are stored and as they are to become |
 //! | `decide` | the events, and what each of them does |
+//! | `totals` | what an event does to the accounts' totals |
 //! | `refusal` | why nothing was changed |
 //!
 //! **An output has at most one valid spender, and only valid transactions spend.** A transaction is *valid* while it is
@@ -16,9 +17,11 @@ mod decide;
 mod decide_tests;
 mod graph;
 mod refusal;
+mod totals;
 mod types;
 
 pub use decide::{MOST_GENERATIONS, Word, check_sense};
-pub use graph::{AGE_OF_NEW, Delta, Graph, Ours, Row, Spent, State, Told, TxEntry, UNCONFIRMED};
+pub use graph::{AGE_OF_NEW, Graph, Ours, Row, Spent, State, Told, TxEntry, UNCONFIRMED};
 pub use refusal::UtxoRefusal;
+pub use totals::Delta;
 pub use types::*;

@@ -48,6 +48,10 @@ pub enum UtxoRefusal {
     ChainTooLong { would: ChainSize, most: ChainSize },
     #[error("the transaction {0} is {1}")]
     NotPending(Hash, Status),
+    #[error("the transaction {0} is {1}")]
+    NotPublished(Hash, Status),
+    #[error("the transaction {hash} is in block {height}")]
+    InBlock { hash: Hash, height: u32 },
     #[error("the transaction {0} is {1} and is not taken up again")]
     Ended(Hash, Status),
     #[error("it is not final: {0}")]
@@ -85,6 +89,7 @@ impl UtxoRefusal {
             Self::Immature { .. } => "UTXO_IMMATURE",
             Self::ChainTooLong { .. } => "UTXO_CHAIN_TOO_LONG",
             Self::NotPending(..) => "UTXO_NOT_PENDING",
+            Self::NotPublished(..) | Self::InBlock { .. } => "UTXO_NOT_WAITING",
             Self::Ended(..) => "UTXO_ENDED",
             Self::NotFinal(_) => "UTXO_NOT_FINAL",
             Self::Restoring => "UTXO_RESTORING",
@@ -126,6 +131,9 @@ impl UtxoRefusal {
                 "others have it: what is in no block yet can be replaced, no more"
             }
             Self::NotPending(..) => "it has ended already: bursar utxo tx shows how",
+            Self::NotPublished(_, Status::Pending) => "it was never broadcast: bursar utxo abandon",
+            Self::NotPublished(..) => "it has ended already: bursar utxo tx shows how",
+            Self::InBlock { .. } => "it is mined; there is nothing to give up",
             Self::Ended(..) => "build it anew with another fee or lock time; if it was broadcast, the mempool shows it",
             Self::NotFinal(_) => "wait until it is final: bursar utxo tx shows where it stands",
             Self::Restoring => "ask the nodes what became of it: bursar utxo follow --restore",

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use domain::Timestamp;
 
-use super::events::read_tip;
+use super::blocks::read_tip;
 use super::load::number;
 use super::types::{Balance, COINBASE_MATURITY, UtxoError, UtxoRefusal, WalletId};
 use crate::db::Db;

@@ -10,7 +10,8 @@ use std::collections::{BTreeMap, HashMap};
 use domain::Timestamp;
 use sqlx::AssertSqlSafe;
 
-use super::events::{insert_blocks, lock, refused};
+use super::blocks::insert_blocks;
+use super::events::{lock, refused};
 use super::load::{bytes, corrupt, owners};
 use super::types::{Hash, Imported, OutPoint, UtxoError, UtxoRefusal, WalletId};
 use crate::db::{Db, Line, Tx, TxInner};

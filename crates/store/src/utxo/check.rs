@@ -59,9 +59,9 @@ statements! {
         LIMIT 100";
 
     /// An invalid transaction has a cause: another one took its inputs (perhaps pruned since), or a parent is invalid
-    /// or gone. One that was never published needs none: it may have been abandoned.
+    /// or gone. One that was never published needs none: it may have been abandoned. Nor does one that two people gave up.
     CHECK_CAUSES = "SELECT t.wallet_id, t.tx_hash, CAST(0 AS BIGINT) FROM transactions t
-        WHERE t.status IN ('replaced', 'failed')
+        WHERE t.status IN ('replaced', 'failed') AND NOT t.given_up
             AND NOT EXISTS (SELECT 1 FROM tx_replacements e WHERE e.wallet_id = t.wallet_id AND e.replaced_tx_id = t.id)
             AND NOT EXISTS (SELECT 1 FROM transaction_events v JOIN transaction_events g ON g.tx_hash = v.cause
                     AND g.wallet_id = v.wallet_id AND g.status = 'pruned'
@@ -75,9 +75,10 @@ statements! {
                 AND EXISTS (SELECT 1 FROM transaction_events v WHERE v.tx_hash = t.tx_hash AND v.status = 'published')))
         LIMIT 100";
 
-    /// A transaction that was broadcast is valid again when no other contradicts it any more (law 5).
+    /// A transaction that was broadcast is valid again when no other contradicts it any more (law 5), unless two people gave
+    /// it up.
     CHECK_REVIVED = "SELECT t.wallet_id, t.tx_hash, CAST(0 AS BIGINT) FROM transactions t
-        WHERE t.status IN ('replaced', 'failed')
+        WHERE t.status IN ('replaced', 'failed') AND NOT t.given_up
             AND EXISTS (SELECT 1 FROM transaction_events v WHERE v.tx_hash = t.tx_hash AND v.status = 'published')
             AND NOT EXISTS (SELECT 1 FROM tx_inputs i JOIN tx_inputs o ON o.prev_hash = i.prev_hash
                     AND o.prev_index = i.prev_index AND o.active
@@ -89,11 +90,18 @@ statements! {
                 WHERE v.tx_hash = t.tx_hash)
         LIMIT 100";
 
+    /// Of what was given up the history says by whom.
+    CHECK_GIVEN_UP = "SELECT t.wallet_id, t.tx_hash, CAST(0 AS BIGINT) FROM transactions t
+        WHERE t.given_up AND NOT EXISTS (SELECT 1 FROM transaction_events v
+            WHERE v.tx_hash = t.tx_hash AND v.reason LIKE 'given up: % + %')
+        LIMIT 100";
+
     /// One status in all wallets.
     CHECK_SAME = "SELECT a.wallet_id, a.tx_hash, CAST(0 AS BIGINT) FROM transactions a
             JOIN transactions b ON b.tx_hash = a.tx_hash
         WHERE b.wallet_id > a.wallet_id
-            AND (a.status <> b.status OR COALESCE(a.block_height, -1) <> COALESCE(b.block_height, -1))
+            AND (a.status <> b.status OR COALESCE(a.block_height, -1) <> COALESCE(b.block_height, -1)
+                OR a.given_up <> b.given_up)
         LIMIT 100";
 
     /// Only while a rescan is open an output is held without an end.
@@ -230,13 +238,14 @@ impl Db {
                 what: format!("account {account} {what}"),
             });
         }
-        let places: [(&'static str, &str, Vec<Place>); 9] = [
+        let places: [(&'static str, &str, Vec<Place>); 10] = [
             ("valid", "output", fetch_all!(&mut tx, CHECK_VALID => Place)?),
             ("active", "input", fetch_all!(&mut tx, CHECK_ACTIVE => Place)?),
             ("spender", "output", fetch_all!(&mut tx, CHECK_SPENDERS => Place)?),
             ("parent", "input", fetch_all!(&mut tx, CHECK_PARENTS => Place)?),
             ("cause", "", fetch_all!(&mut tx, CHECK_CAUSES => Place)?),
             ("revived", "", fetch_all!(&mut tx, CHECK_REVIVED => Place)?),
+            ("given up", "", fetch_all!(&mut tx, CHECK_GIVEN_UP => Place)?),
             ("same", "", fetch_all!(&mut tx, CHECK_SAME => Place)?),
             ("history", "", fetch_all!(&mut tx, CHECK_HISTORY => Place)?),
             ("rescan", "output", fetch_all!(&mut tx, CHECK_RESCAN => Place)?),

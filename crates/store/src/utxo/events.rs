@@ -3,10 +3,11 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use domain::Timestamp;
 use domain::utxo::{Graph, Word, check_sense};
+use domain::{Approval, Timestamp};
 
 use super::around::{Reach, Shown};
+use super::blocks::{READ_BLOCKS, insert_blocks, read_tip};
 use super::cluster::check_room;
 use super::lease::check_leases;
 use super::load::{Around, bytes, hash, number};
@@ -24,9 +25,6 @@ use crate::rows::{Column, ColumnType::Bytes, ColumnType::Int, RowsSql, execute_r
 use crate::transact;
 
 statements! {
-    READ_TIP = "SELECT block_height, block_hash FROM blocks ORDER BY block_height DESC LIMIT 1";
-    READ_BLOCKS = "SELECT block_height, block_hash FROM blocks
-        WHERE block_height BETWEEN $1 AND $2 ORDER BY block_height";
     DELETE_BLOCKS = "DELETE FROM blocks WHERE block_height > $1";
     /// Once for each wallet. (Not DISTINCT: SQLite would read all hashes in their order for it.)
     READ_ABOVE = "SELECT tx_hash FROM transactions WHERE block_height > $1";
@@ -34,19 +32,7 @@ statements! {
     READ_WALLET = "SELECT status FROM wallets WHERE id = $1";
     READ_LAST_CONNECTED = "SELECT block_height, block_hash FROM blocks WHERE connected
         ORDER BY block_height DESC LIMIT 1";
-    READ_BELOW = "SELECT block_height, block_hash FROM blocks WHERE block_height < $1
-        ORDER BY block_height DESC LIMIT 1";
-    /// Blocks that an import has brought, from a height on.
-    READ_IMPORTED = "SELECT block_height, block_hash FROM blocks WHERE NOT connected AND block_height >= $1
-        ORDER BY block_height LIMIT 500";
 }
-
-static INSERT_BLOCKS: RowsSql = RowsSql::new(
-    "INSERT_BLOCKS",
-    "INSERT INTO blocks (block_height, block_hash, block_time, connected)
-     SELECT height, hash, time, connected <> 0 FROM {rows}",
-    &[("height", Int), ("hash", Bytes), ("time", Int), ("connected", Int)],
-);
 
 /// Of these blocks those that an import has brought.
 static READ_STALE: RowsSql = RowsSql::new(
@@ -76,8 +62,7 @@ static DELETE_STALE: RowsSql = RowsSql::new(
 );
 
 #[cfg(feature = "testing")]
-pub(crate) static ROWS_STATEMENTS: [&RowsSql; 5] =
-    [&INSERT_BLOCKS, &READ_STALE, &READ_IN_BLOCKS, &READ_PRUNED_IN, &DELETE_STALE];
+pub(crate) static ROWS_STATEMENTS: [&RowsSql; 4] = [&READ_STALE, &READ_IN_BLOCKS, &READ_PRUNED_IN, &DELETE_STALE];
 
 /// Lets a refusal pass through a transaction without a rollback: it is found before anything is written.
 pub(super) fn refused<T>(result: Result<T, UtxoError>) -> Result<Result<T, UtxoRefusal>, StoreError> {
@@ -93,30 +78,6 @@ const fn by_chain(at: Timestamp) -> Written<'static> {
 }
 
 impl Db {
-    /// The highest block that is stored.
-    pub async fn tip(&self) -> Result<Option<(u32, Hash)>, UtxoError> {
-        Ok(read_tip(&mut self.read().await?).await?)
-    }
-
-    /// The blocks of these heights, both included, as far as they are stored; ascending.
-    pub async fn block_hashes(&self, from: u32, to: u32) -> Result<Vec<(u32, Hash)>, UtxoError> {
-        let mut tx = self.read().await?;
-        let rows = fetch_all!(&mut tx, READ_BLOCKS => (i64, Vec<u8>), i64::from(from), i64::from(to))?;
-        rows.into_iter().map(|(height, bytes)| Ok((number(height)?, hash(&bytes)?))).collect()
-    }
-
-    /// The highest block that is stored below a height.
-    pub async fn block_below(&self, height: u32) -> Result<Option<(u32, Hash)>, UtxoError> {
-        let row = fetch_optional!(&mut self.read().await?, READ_BELOW => (i64, Vec<u8>), i64::from(height))?;
-        Ok(row.map(|(height, bytes)| Ok::<_, StoreError>((number(height)?, hash(&bytes)?))).transpose()?)
-    }
-
-    /// Blocks that an import has brought, from a height on; at most five hundred.
-    pub async fn imported_blocks(&self, from: u32) -> Result<Vec<(u32, Hash)>, UtxoError> {
-        let rows = fetch_all!(&mut self.read().await?, READ_IMPORTED => (i64, Vec<u8>), i64::from(from))?;
-        rows.into_iter().map(|(height, bytes)| Ok((number(height)?, hash(&bytes)?))).collect()
-    }
-
     /// The next block of the best chain. A block that is stored already is read once more for outputs that have become
     /// ours since, by an address that was added. Give all its transactions in the block's order, or at least those that
     /// pay us, spend an output of ours, or spend an outpoint that an unconfirmed transaction of ours spends.
@@ -202,9 +163,16 @@ impl Db {
 
     /// Gives up a transaction that was never broadcast. One that was may still be mined; it can only be replaced.
     pub async fn abandon(&self, hash: Hash, actor: &str, reason: &str, at: Timestamp) -> Result<Changes, UtxoError> {
-        Ok(
-            transact!(self, tx => refused(abandon(tx, hash, Written { actor, words: Some((hash, reason)), at }).await))??,
-        )
+        let written = Written { actor, words: Some((hash, reason)), at };
+        Ok(transact!(self, tx => refused(end_by_hand(tx, hash, written, |graph, hash| graph.abandoned(hash)).await))??)
+    }
+
+    /// Two people give up a published transaction that is in no block: they have seen that it can never be mined. What
+    /// depends on it fails with it. A node that shows it brings it back.
+    pub async fn give_up(&self, hash: Hash, people: &Approval, at: Timestamp) -> Result<Changes, UtxoError> {
+        let words = people.to_string();
+        let written = Written { actor: people.actor(), words: Some((hash, &words)), at };
+        Ok(transact!(self, tx => refused(end_by_hand(tx, hash, written, |graph, hash| graph.given_up(hash)).await))??)
     }
 }
 
@@ -216,11 +184,6 @@ pub(super) async fn lock(tx: &mut Tx) -> Result<(), StoreError> {
 pub(super) async fn check_active(tx: &mut Tx, wallet: WalletId) -> Result<(), UtxoError> {
     let (status,) = fetch_optional!(tx, READ_WALLET => (String,), wallet.0)?.ok_or(UtxoRefusal::UnknownWallet)?;
     if status == WalletStatus::Active.text() { Ok(()) } else { Err(UtxoRefusal::Restoring.into()) }
-}
-
-pub(super) async fn read_tip(tx: &mut Tx) -> Result<Option<(u32, Hash)>, StoreError> {
-    let row = fetch_optional!(tx, READ_TIP => (i64, Vec<u8>))?;
-    row.map(|(height, bytes)| Ok((number(height)?, hash(&bytes)?))).transpose()
 }
 
 async fn connect(
@@ -254,19 +217,6 @@ async fn connect(
 async fn write(tx: &mut Tx, mut graph: Graph<'_>, written: Written<'_>) -> Result<Changes, UtxoError> {
     graph.settle();
     Ok(Writer(&graph).write(tx, written).await?)
-}
-
-pub(super) async fn insert_blocks(tx: &mut Tx, blocks: &[(u32, Hash, u32)], connected: bool) -> Result<(), StoreError> {
-    if blocks.is_empty() {
-        return Ok(());
-    }
-    let columns = vec![
-        Column::Ints(blocks.iter().map(|block| i64::from(block.0)).collect()),
-        bytes(blocks.iter().map(|block| &block.1)),
-        Column::Ints(blocks.iter().map(|block| i64::from(block.2)).collect()),
-        Column::Ints(vec![i64::from(connected); blocks.len()]),
-    ];
-    execute_rows(tx, &INSERT_BLOCKS, columns).await.map(|_| ())
 }
 
 async fn disconnect(
@@ -482,11 +432,17 @@ pub(super) async fn publish_all(
     write(tx, graph, by_chain(at)).await
 }
 
-async fn abandon(tx: &mut Tx, hash: Hash, written: Written<'_>) -> Result<Changes, UtxoError> {
+/// Somebody says of one transaction that it has ended.
+async fn end_by_hand(
+    tx: &mut Tx,
+    hash: Hash,
+    written: Written<'_>,
+    decide: fn(&mut Graph<'_>, Hash) -> Result<(), UtxoRefusal>,
+) -> Result<Changes, UtxoError> {
     lock(tx).await?;
     let mut around = Around::default();
     around.load_entries(tx, [hash]).await?;
-    // A transaction that is pending in a backup may have been broadcast since.
+    // In a backup that was put back it may be another than it is: pending though it was broadcast, waiting though it is mined.
     for wallet in around.graph.entries.get(&hash).map(|entry| entry.stored_in.clone()).unwrap_or_default() {
         check_active(tx, wallet).await?;
     }
@@ -494,6 +450,6 @@ async fn abandon(tx: &mut Tx, hash: Hash, written: Written<'_>) -> Result<Change
     around.load_once(tx, &[hash]).await?;
     around.close(tx, Reach { may_fall: touched.clone(), touched, may_rise: BTreeSet::new() }).await?;
     let mut graph = around.graph;
-    graph.abandoned(hash)?;
+    decide(&mut graph, hash)?;
     write(tx, graph, written).await
 }

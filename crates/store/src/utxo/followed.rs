@@ -10,7 +10,8 @@ use std::collections::BTreeSet;
 use domain::Timestamp;
 use domain::utxo::check_sense;
 
-use super::events::{lock, read_again, read_tip, refused};
+use super::blocks::read_tip;
+use super::events::{lock, read_again, refused};
 use super::load::number;
 use super::types::{Block, Changes, Hash, LockId, NewTx, UtxoError};
 use super::wallet::{begin_restore, read_wallets};

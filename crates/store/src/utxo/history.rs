@@ -10,7 +10,7 @@ use crate::error::StoreError;
 use crate::transact;
 
 statements! {
-    READ_TRANSACTION = "SELECT t.status, t.block_height, t.received_time, t.is_coinbase, t.is_own, t.raw_tx, b.label
+    READ_TRANSACTION = "SELECT t.status, t.block_height, t.received_time, t.is_coinbase, t.is_own, t.given_up, t.raw_tx, b.label
         FROM transactions t LEFT JOIN transaction_labels b ON b.wallet_id = t.wallet_id AND b.tx_id = t.id
         WHERE t.tx_hash = $2 AND t.wallet_id = $1";
     READ_INPUTS_OF = "SELECT i.prev_hash, i.prev_index, u.account, u.amount
@@ -126,9 +126,9 @@ async fn detail(
     now: Timestamp,
 ) -> Result<Option<TransactionDetail>, StoreError> {
     let key = wanted.0.as_slice();
-    type Stored = (String, Option<i64>, i64, bool, bool, Vec<u8>, Option<String>);
+    type Stored = (String, Option<i64>, i64, bool, bool, bool, Vec<u8>, Option<String>);
     let Some(row) = fetch_optional!(tx, READ_TRANSACTION => Stored, wallet.0, key)? else { return Ok(None) };
-    let (text, height, received, coinbase, own, raw, label) = row;
+    let (text, height, received, coinbase, own, given_up, raw, label) = row;
     let inputs = fetch_all!(tx, READ_INPUTS_OF => (Vec<u8>, i64, Option<i64>, Option<i64>), wallet.0, key)?;
     let outputs = fetch_all!(tx, LIST_OUTPUTS_OF => Listed, wallet.0, key, now.micros())?;
     let replaced = fetch_all!(tx, READ_REPLACES => (Vec<u8>,), wallet.0, key)?;
@@ -145,6 +145,7 @@ async fn detail(
         received: Timestamp::from_micros(received),
         coinbase,
         own,
+        given_up,
         raw,
         label,
         inputs: inputs.into_iter().map(input).collect::<Result<_, StoreError>>()?,

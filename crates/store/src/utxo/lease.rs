@@ -4,8 +4,9 @@ use std::collections::{HashMap, HashSet};
 
 use domain::Timestamp;
 
+use super::blocks::read_tip;
 use super::coins::{COIN, CoinRow, coin};
-use super::events::{check_active, read_tip, refused};
+use super::events::{check_active, refused};
 use super::followed::RESCAN_LOCK;
 use super::load::{bytes, hash, number, outpoint_columns};
 use super::types::{

@@ -17,7 +17,7 @@ static READ_OWNERS: RowsSql = RowsSql::new(
 );
 
 /// The columns of an [`EntryRow`], in its order.
-const ENTRY: &str = "t.tx_hash, t.wallet_id, t.status, t.block_height, t.is_coinbase, t.is_own, t.id";
+const ENTRY: &str = "t.tx_hash, t.wallet_id, t.status, t.block_height, t.is_coinbase, t.is_own, t.given_up, t.id";
 
 static READ_ENTRIES: RowsSql = RowsSql::listing(
     "READ_ENTRIES",
@@ -37,7 +37,7 @@ static READ_INPUTS: RowsSql = RowsSql::new(
 
 /// The columns of a [`ClaimRow`], in its order: an outpoint, with which input it is spent, and an [`ENTRY`].
 const CLAIM: &str = "i.prev_hash, i.prev_index, i.input_index,
-         t.tx_hash, t.wallet_id, t.status, t.block_height, t.is_coinbase, t.is_own, t.id";
+         t.tx_hash, t.wallet_id, t.status, t.block_height, t.is_coinbase, t.is_own, t.given_up, t.id";
 
 /// The valid spenders of outpoints, ours or not.
 static READ_SPENDERS: RowsSql = RowsSql::listing(
@@ -214,11 +214,11 @@ pub(super) async fn once(tx: &mut Tx, hashes: &[Hash]) -> Result<Once, StoreErro
     Ok(once)
 }
 
-/// A transaction's row: hash, wallet, status, height, coinbase, own, id.
-type EntryRow = (Vec<u8>, i64, String, Option<i64>, bool, bool, i64);
+/// A transaction's row: hash, wallet, status, height, coinbase, own, given up, id.
+type EntryRow = (Vec<u8>, i64, String, Option<i64>, bool, bool, bool, i64);
 
 /// Outpoint, with which input, and the row of the transaction that has it.
-type ClaimRow = (Vec<u8>, i64, i64, Vec<u8>, i64, String, Option<i64>, bool, bool, i64);
+type ClaimRow = (Vec<u8>, i64, i64, Vec<u8>, i64, String, Option<i64>, bool, bool, bool, i64);
 
 /// Outpoint, id, wallet, account, amount, spender.
 type CoinRow = (Vec<u8>, i64, i64, i64, i64, i64, Option<Vec<u8>>);
@@ -248,11 +248,15 @@ impl Around<'_> {
     }
 
     fn take_entry(&mut self, row: EntryRow) -> Result<Hash, StoreError> {
-        let (one, wallet, text, height, coinbase, own, id) = row;
+        let (one, wallet, text, height, coinbase, own, given_up, id) = row;
         let one = hash(&one)?;
         let state = State { status: status(&text)?, height: height.map(number).transpose()? };
-        let entry = self.graph.entries.entry(one).or_insert_with(|| TxEntry::stored(state, coinbase, own, id));
-        if entry.before != Some(state) {
+        let entry = self.graph.entries.entry(one).or_insert_with(|| TxEntry {
+            given_up_before: given_up,
+            given_up,
+            ..TxEntry::stored(state, coinbase, own, id)
+        });
+        if entry.before != Some(state) || entry.given_up_before != given_up {
             return Err(corrupt("a transaction has another state in another wallet"));
         }
         entry.age = entry.age.min(id);
@@ -351,9 +355,9 @@ impl Around<'_> {
 
     fn take_claims(&mut self, rows: Vec<ClaimRow>) -> Result<BTreeSet<Hash>, StoreError> {
         let mut found = BTreeSet::new();
-        for (prev_hash, prev_index, input, one, wallet, text, height, coinbase, own, id) in rows {
+        for (prev_hash, prev_index, input, one, wallet, text, height, coinbase, own, given_up, id) in rows {
             let outpoint = OutPoint { hash: hash(&prev_hash)?, index: number(prev_index)? };
-            let claimant = self.take_entry((one, wallet, text, height, coinbase, own, id))?;
+            let claimant = self.take_entry((one, wallet, text, height, coinbase, own, given_up, id))?;
             self.graph.add_claim(outpoint, claimant, number(input)?);
             found.insert(claimant);
         }

@@ -6,7 +6,8 @@
 //! | `wallet` | wallets and their addresses |
 //! | `around` | all rows that an event can touch, before `domain::utxo` decides about them |
 //! | `load`, `write` | reading those rows and writing what was decided, many at a time |
-//! | `events` | what can happen: a block connected or disconnected, a transaction seen, made, published, replaced, abandoned |
+//! | `blocks` | the blocks that are stored |
+//! | `events` | what can happen: a block connected or disconnected, a transaction seen, made, published, replaced, abandoned, given up |
 //! | `followed` | what followers share: an open rescan, that addresses were added, and a mark against backups |
 //! | `watch` | which transactions of a block can concern a wallet, decided in memory |
 //! | `open` | what has to be asked of the nodes about unconfirmed transactions |
@@ -31,6 +32,7 @@
 
 mod around;
 pub(crate) mod balance;
+pub(crate) mod blocks;
 #[cfg(feature = "lab")]
 pub(crate) mod bulk;
 pub(crate) mod check;

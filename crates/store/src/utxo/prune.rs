@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use domain::Timestamp;
 
-use super::events::{lock, read_tip, refused};
+use super::blocks::read_tip;
+use super::events::{lock, refused};
 use super::load::{self, hash, status};
 use super::types::{FINAL_DEPTH, Hash, Status, UtxoError, UtxoRefusal, WalletId};
 use crate::db::{Db, Tx};

@@ -219,6 +219,8 @@ pub struct TransactionDetail {
     pub received: Timestamp,
     pub coinbase: bool,
     pub own: bool,
+    /// Two people gave it up although it was broadcast.
+    pub given_up: bool,
     pub raw: Vec<u8>,
     pub label: Option<String>,
     pub inputs: Vec<InputRow>,

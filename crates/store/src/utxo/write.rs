@@ -23,9 +23,10 @@ static LOCK_COINS: RowsSql = RowsSql::new(
 
 static CHANGE_TRANSACTIONS: RowsSql = RowsSql::new(
     "CHANGE_TRANSACTIONS",
-    "UPDATE transactions SET status = r.status, block_height = r.height, is_own = r.own <> 0
+    "UPDATE transactions SET status = r.status, block_height = r.height, is_own = r.own <> 0,
+         given_up = r.given_up <> 0
      FROM {rows} WHERE transactions.tx_hash = r.hash AND transactions.wallet_id = r.wallet",
-    &[("wallet", Int), ("hash", Bytes), ("status", Text), ("height", Int), ("own", Int)],
+    &[("wallet", Int), ("hash", Bytes), ("status", Text), ("height", Int), ("own", Int), ("given_up", Int)],
 );
 
 static INSERT_TRANSACTIONS: RowsSql = RowsSql::new(
@@ -47,8 +48,9 @@ static INSERT_TRANSACTIONS: RowsSql = RowsSql::new(
 /// A wallet that a stored transaction did not concern before gets its row from one that has it.
 static COPY_TRANSACTIONS: RowsSql = RowsSql::new(
     "COPY_TRANSACTIONS",
-    "INSERT INTO transactions (wallet_id, tx_hash, raw_tx, block_height, status, received_time, is_coinbase, is_own)
-     SELECT r.wallet, t.tx_hash, t.raw_tx, t.block_height, t.status, t.received_time, t.is_coinbase, t.is_own
+    "INSERT INTO transactions (wallet_id, tx_hash, raw_tx, block_height, status, received_time, is_coinbase, is_own,
+         given_up)
+     SELECT r.wallet, t.tx_hash, t.raw_tx, t.block_height, t.status, t.received_time, t.is_coinbase, t.is_own, t.given_up
      FROM {rows} {join} transactions t ON t.tx_hash = r.hash AND t.wallet_id = r.source",
     &[("wallet", Int), ("hash", Bytes), ("source", Int)],
 );
@@ -337,7 +339,8 @@ impl Writer<'_, '_> {
             for wallet in entry.wallets() {
                 let before = last.insert((wallet, told.0), told.1);
                 let before = before.or(entry.before.filter(|_| entry.stored_in.contains(&wallet)));
-                if before != Some(told.1) {
+                // What an operator says is kept in any case.
+                if before != Some(told.1) || written.words.is_some_and(|(hash, _)| hash == told.0) {
                     rows.push((wallet, told));
                 }
             }
@@ -391,6 +394,7 @@ async fn change(tx: &mut Tx, changed: &Changed<'_, '_>) -> Result<(), StoreError
         Column::Texts(rows.iter().map(|row| row.2.now.status.text()).collect()),
         Column::OptionalInts(rows.iter().map(|row| row.2.now.height.map(i64::from)).collect()),
         Column::Ints(rows.iter().map(|row| i64::from(row.2.own)).collect()),
+        Column::Ints(rows.iter().map(|row| i64::from(row.2.given_up)).collect()),
     ];
     expect_rows(execute_rows(tx, &CHANGE_TRANSACTIONS, columns).await?, rows.len(), "transactions")
 }

@@ -46,7 +46,7 @@ INSERT INTO address_labels (wallet_id, address_id, label, actor, updated_at) VAL
 INSERT INTO transaction_events (wallet_id, id, tx_hash, status, reason, actor, at) VALUES (1, 1, #09, 'pruned', '', '', 0);";
 
 /// A statement for each rule that breaks exactly it.
-const BREAKING: [(Constraint, &str); 67] = [
+const BREAKING: [(Constraint, &str); 68] = [
     (Constraint::WalletUnread, "UPDATE wallets SET unread_from = 7 WHERE id = 1"),
     (Constraint::WalletStatus, "UPDATE wallets SET status = 'gone' WHERE id = 1"),
     (
@@ -75,6 +75,7 @@ const BREAKING: [(Constraint, &str); 67] = [
     (Constraint::ConfirmedIsPublished, "UPDATE transactions SET status = 'failed' WHERE id = 1"),
     (Constraint::CoinbaseConfirmation, "UPDATE transactions SET is_coinbase = TRUE WHERE id = 2"),
     (Constraint::OrphanedIsCoinbase, "UPDATE transactions SET status = 'orphaned' WHERE id = 3"),
+    (Constraint::GivenUpHasEnded, "UPDATE transactions SET given_up = TRUE WHERE id = 2"),
     (
         Constraint::TxId,
         "INSERT INTO transactions (wallet_id, id, tx_hash, raw_tx, status, received_time, is_coinbase, is_own)

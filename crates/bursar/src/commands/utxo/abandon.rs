@@ -3,13 +3,13 @@
 use domain::Clock;
 use serde_json::json;
 use store::Db;
-use store::utxo::{Hash, TxChange, UtxoError, UtxoRefusal};
+use store::utxo::{Hash, UtxoError, UtxoRefusal};
 use terminal::clock::SystemClock;
 use terminal::failure::CommandResult;
 
 use super::super::Context;
 use super::super::transfer::AuthorArguments;
-use super::{input, known_wallet};
+use super::{input, known_wallet, shown};
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
@@ -30,18 +30,13 @@ pub async fn run(context: &Context, db: &Db, arguments: &Arguments) -> CommandRe
     }
     let changes = db.abandon(hash, &arguments.author.actor, &arguments.author.reason, now).await?;
     let changed: Vec<_> = changes.transactions.iter().filter(|one| one.wallet == wallet.id).collect();
-    let json =
-        |one: &&TxChange| json!({ "hash": one.hash.to_string(), "status": one.status.text(), "reason": one.reason });
-    let body = changed.iter().map(json).collect::<Vec<_>>();
+    let body = changed.iter().map(|one| shown::change_json(one)).collect::<Vec<_>>();
     context.print(&json!({ "wallet": wallet.name, "hash": hash.to_string(), "changed": body }), || {
-        let mut told = match changed.is_empty() {
+        let told = match changed.is_empty() {
             true => format!("transaction {hash} had failed already; nothing was changed"),
             false => format!("transaction {hash} is given up"),
         };
-        for one in changed.iter().filter(|one| one.hash != hash) {
-            told += &format!("\n{} is {} now: {}", one.hash, one.status.text(), one.reason);
-        }
-        told
+        told + &shown::changes_of_others(&changed, hash)
     });
     Ok(())
 }

@@ -78,7 +78,10 @@ fn failed(error: FollowError) -> Failure {
 }
 
 pub async fn run(context: &Context, db: &Db, arguments: &Arguments) -> CommandResult {
-    let chain = chain(context, db, &arguments.nodes).await?;
+    let (chain, quorum) = chain(context, db, &arguments.nodes).await?;
+    if context.json {
+        say(json!({ "event": "nodes", "nodes": arguments.nodes.count(), "quorum": quorum }));
+    }
     if !arguments.once {
         db.watch_in_memory();
     }

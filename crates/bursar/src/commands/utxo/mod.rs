@@ -9,11 +9,12 @@
 //! | `lease` | `lease take`, `renew`, `release`, `list`, `sweep` |
 //! | `label` | `label`: names for transactions and addresses |
 //! | `abandon` | `abandon`: a transaction that was never broadcast |
+//! | `give_up` | `give-up`: a transaction that was broadcast and can never be mined |
 //! | `prune` | `prune`: the only delete |
 //! | `import` | `import`: another wallet's whole history |
 //! | `follow` | `follow`: in step with the chain; after a backup |
 //! | `mark` | a number outside of the database by which a backup is noticed |
-//! | `nodes`, `trouble` | the nodes that `follow` asks, and what keeps it from going on |
+//! | `nodes`, `trouble` | the nodes that `follow` and `give-up` ask, and what keeps `follow` from going on |
 //! | `stat` | `stat`: how large the tables are, and how the leases stand |
 //! | `check` | `check`: every row held against the facts |
 //! | `input` | text to hashes, outpoints, scripts and addresses |
@@ -23,6 +24,7 @@ mod abandon;
 mod balance;
 mod check;
 mod follow;
+mod give_up;
 mod import;
 mod input;
 mod label;
@@ -110,6 +112,18 @@ pub enum Command {
     ///   bursar utxo abandon hot 9f64…22 --actor ann --reason "its maker crashed"
     #[command(verbatim_doc_comment)]
     Abandon(abandon::Arguments),
+    /// End a transaction that was broadcast and can never be mined: two people say so
+    ///
+    /// For a deposit, or a payout that spends one, of which an input is gone for good and nothing that
+    /// is stored proves it. The nodes are asked first: what waits at one of them, or could, is refused.
+    /// What it spends is free again, and all that depends on it fails with it. If a node shows it after
+    /// all, in its mempool or in a block, it is back.
+    ///
+    /// Example:
+    ///   bursar utxo give-up hot 9f64…22 --node http://127.0.0.1:8332 --actor ann --second bob \
+    ///     --reason "its sender was paid back, case 4711"
+    #[command(verbatim_doc_comment)]
+    GiveUp(give_up::Arguments),
     /// Delete transactions that can never matter again; their history stays
     ///
     /// Only what is final goes: what a block with 100 more on top of it has settled. Nothing else
@@ -175,7 +189,7 @@ pub async fn run(context: &Context, command: &Command) -> CommandResult {
 /// notices it too, and says so.)
 async fn notice_backup(context: &Context, db: &Db, command: &Command) -> CommandResult {
     match command {
-        Command::Lease(_) | Command::Abandon(_) | Command::Prune(_) => {
+        Command::Lease(_) | Command::Abandon(_) | Command::GiveUp(_) | Command::Prune(_) => {
             mark::Mark::of(context, db).await?.notice_backup(db).await.map(|_| ())
         }
         Command::Create(_)
@@ -201,6 +215,7 @@ async fn run_on(context: &Context, db: &Db, command: &Command) -> CommandResult 
         Command::Lease(command) => lease::run(context, db, command).await,
         Command::Label(arguments) => label::run(context, db, arguments).await,
         Command::Abandon(arguments) => abandon::run(context, db, arguments).await,
+        Command::GiveUp(arguments) => give_up::run(context, db, arguments).await,
         Command::Prune(arguments) => prune::run(context, db, arguments).await,
         Command::Import(arguments) => import::run(context, db, arguments).await,
         Command::Follow(arguments) => follow::run(context, db, arguments).await,

@@ -1,4 +1,4 @@
-//! The nodes that `bursar utxo follow` asks.
+//! The nodes that `bursar utxo follow` and `bursar utxo give-up` ask.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,12 +8,11 @@ use bitcoin::base64::engine::general_purpose::STANDARD;
 use chain::bitcoin::{BitcoinChain, BitcoinSettings};
 use chain::endpoint::{BadEndpoint, EndpointSettings, Pool, PoolSettings};
 use custody::bitcoin::network_of;
-use serde_json::json;
 use store::Db;
 use terminal::clock::SystemClock;
 use terminal::failure::Failure;
 use terminal::files::read_secret;
-use terminal::output::{say, warn};
+use terminal::output::warn;
 
 use super::super::Context;
 
@@ -30,8 +29,14 @@ pub struct NodeArguments {
     login_file: Option<PathBuf>,
 }
 
-/// A client of these nodes, for the network of the wallets. Nothing is asked yet.
-pub async fn chain(context: &Context, db: &Db, arguments: &NodeArguments) -> Result<BitcoinChain, Failure> {
+impl NodeArguments {
+    pub fn count(&self) -> usize {
+        self.nodes.len()
+    }
+}
+
+/// A client of these nodes, for the network of the wallets, and how many of them must agree. Nothing is asked yet.
+pub async fn chain(context: &Context, db: &Db, arguments: &NodeArguments) -> Result<(BitcoinChain, usize), Failure> {
     let wallets = db.wallets().await?;
     let Some(wallet) = wallets.first() else {
         let hint = "make one: bursar utxo create hot --network regtest";
@@ -75,10 +80,9 @@ pub async fn chain(context: &Context, db: &Db, arguments: &NodeArguments) -> Res
         };
         Failure::bad_input("BAD_USAGE", error.to_string(), hint)
     })?;
-    if context.json {
-        say(json!({ "event": "nodes", "nodes": endpoints.len(), "quorum": pool.quorum() }));
-    } else if endpoints.len() == 1 {
+    if !context.json && endpoints.len() == 1 {
         warn("one node alone: whatever it says is believed; give --node several times, and more than half must agree");
     }
-    Ok(BitcoinChain::new(BitcoinSettings::new(network_of(wallet.network)), pool))
+    let quorum = pool.quorum();
+    Ok((BitcoinChain::new(BitcoinSettings::new(network_of(wallet.network)), pool), quorum))
 }

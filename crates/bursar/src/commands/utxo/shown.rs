@@ -2,7 +2,7 @@
 
 use custody::bitcoin::network_of;
 use domain::Precision;
-use store::utxo::{EventRow, Network, OutputRow, Status, is_mature};
+use store::utxo::{EventRow, Hash, Network, OutputRow, Status, TxChange, is_mature};
 use terminal::output::{table, thousands};
 use tx::bitcoin::address;
 
@@ -106,6 +106,16 @@ pub fn events(rows: &[EventRow]) -> String {
         })
         .collect();
     narrow_table(&["time", "became", "block", "reason", "cause", "by"], &[2], &cells)
+}
+
+pub fn change_json(one: &TxChange) -> serde_json::Value {
+    serde_json::json!({ "hash": one.hash.to_string(), "status": one.status.text(), "reason": one.reason })
+}
+
+/// A line for each transaction that has changed with this one.
+pub fn changes_of_others(changed: &[&TxChange], hash: Hash) -> String {
+    let others = changed.iter().filter(|one| one.hash != hash);
+    others.map(|one| format!("\n{} is {} now: {}", one.hash, one.status.text(), one.reason)).collect()
 }
 
 /// A table without the columns that are empty in every row: hashes make lines long enough.

@@ -55,7 +55,7 @@ fn json(detail: &TransactionDetail, network: Network) -> Value {
     json!({
         "hash": detail.hash.to_string(), "pruned": false, "status": detail.status.text(), "height": detail.height,
         "received_at": detail.received.to_string(), "coinbase": detail.coinbase, "own": detail.own,
-        "label": detail.label, "raw": shown::hex(&detail.raw), "inputs": inputs.collect::<Vec<_>>(),
+        "given_up": detail.given_up, "label": detail.label, "raw": shown::hex(&detail.raw), "inputs": inputs.collect::<Vec<_>>(),
         "outputs": detail.outputs.iter().map(|row| shown::output_json(row, network)).collect::<Vec<_>>(),
         "replaced": texts(&detail.replaced), "replaced_by": texts(&detail.replaced_by),
         "history": detail.events.iter().map(shown::event_json).collect::<Vec<_>>(),
@@ -78,6 +78,9 @@ fn text(detail: &TransactionDetail, network: Network, tip: Option<u32>) -> Strin
     }
     if detail.own {
         lines.push("own          yes: all that it spends was ours".to_owned());
+    }
+    if detail.given_up {
+        lines.push("given up     yes: by two people; a node that shows it brings it back".to_owned());
     }
     lines.extend(detail.label.as_deref().map(|label| format!("label        {}", shown::plain(label))));
     lines.extend(detail.replaced.iter().map(|hash| format!("replaced     {hash}")));

@@ -69,3 +69,21 @@ fn input_to(address: &Address) -> Input {
     let script = address.script_pubkey().into_bytes();
     Input { transaction: UNKNOWN, index: 0, amount_sat: 0, script, sequence: 0xffff_fffd }
 }
+
+pub async fn what_may_still_be_mined_is_told_from_what_lost_an_input(mut net: impl Net) {
+    let chain = net.client();
+    let coin = coins(&mut net, 2, &[BTC]).await;
+    let spent = [(coin[0].transaction, coin[0].index)];
+    let first = signed(&chain, 2, &coin, &[(address(2), BTC - 5_000)]).await;
+    let rival = signed(&chain, 2, &coin, &[(address(3), BTC - 9_000)]).await;
+    assert_eq!(chain.prospect(first.sent.hash, &spent).await, Ok(Some(Prospect::Unspent)), "nobody has sent it yet");
+    take(&chain, &first).await;
+    assert_eq!(chain.prospect(first.sent.hash, &spent).await, Ok(Some(Prospect::Waits)));
+    assert_eq!(chain.prospect(rival.sent.hash, &spent).await, Ok(Some(Prospect::Unspent)), "a miner may have it");
+    let child = [(first.sent.hash, 0)];
+    let nobody = UNKNOWN;
+    assert_eq!(chain.prospect(nobody, &child).await, Ok(Some(Prospect::Unspent)), "its parent waits");
+    assert_eq!(chain.prospect(nobody, &[child[0], (nobody, 0)]).await, Ok(None), "nobody has made what it spends");
+    net.mine(1).await;
+    assert_eq!(chain.prospect(rival.sent.hash, &spent).await, Ok(None));
+}

@@ -8,7 +8,7 @@ use super::model::Event;
 use super::stage::*;
 
 /// A wallet with three confirmed coins of 10,000, 20,000 and 30,000.
-async fn funded<'a>(db: &'a store::testing::TestDb) -> (Stage<'a>, NewTx) {
+pub async fn funded<'a>(db: &'a store::testing::TestDb) -> (Stage<'a>, NewTx) {
     let mut stage = Stage::open(db, 1).await;
     let ours = |amount| (script(0, 0, 0), amount);
     let coins = tx("coins", &[elsewhere("coins")], &[ours(10_000), ours(20_000), ours(30_000)]);
@@ -16,17 +16,17 @@ async fn funded<'a>(db: &'a store::testing::TestDb) -> (Stage<'a>, NewTx) {
     (stage, coins)
 }
 
-fn pay(name: &str, inputs: &[OutPoint]) -> NewTx {
+pub fn pay(name: &str, inputs: &[OutPoint]) -> NewTx {
     tx(name, inputs, &[(foreign_script(), 5_000)])
 }
 
-async fn publish(stage: &mut Stage<'_>, tx: &NewTx) {
+pub async fn publish(stage: &mut Stage<'_>, tx: &NewTx) {
     stage.play(Event::Pending(0, tx.clone())).await.unwrap();
     stage.play(Event::Publish(tx.hash)).await.unwrap();
 }
 
 /// The amounts of all that a selection could take.
-async fn free(stage: &Stage<'_>) -> Vec<i64> {
+pub async fn free(stage: &Stage<'_>) -> Vec<i64> {
     let coins = stage.db.candidates(stage.wallets[0], 0, &everything(), stage.now).await.unwrap();
     let mut amounts: Vec<i64> = coins.iter().map(|coin| coin.amount).collect();
     amounts.sort_unstable();

@@ -10,6 +10,7 @@
 //! | `property` | random worlds: model and rows agree after every event |
 //! | `reorg` | forks, long chains, spends before their parents |
 //! | `law5` | what was broadcast keeps its inputs |
+//! | `given_up` | what two people gave up although it was broadcast |
 //! | `bad` | other wallets' addresses, and what no chain could show |
 //! | `faults` | a crash at every statement; every event twice |
 //! | `lease` | eight writers, expiry, renewal, sweeping |
@@ -24,6 +25,7 @@ mod bad;
 mod candidates;
 mod chains;
 mod faults;
+mod given_up;
 mod hostile;
 mod law5;
 mod lease;

@@ -19,6 +19,8 @@ pub enum Event {
     Replace(usize, NewTx),
     Publish(Hash),
     Abandon(Hash),
+    /// Two people say that a published one can never be mined.
+    GiveUp(Hash),
 }
 
 /// Wallet, hash, status and height of a transaction that changed.
@@ -35,6 +37,7 @@ pub struct Tx {
     pub height: Option<u32>,
     pub own: bool,
     pub was_published: bool,
+    pub given_up: bool,
     /// When it was first stored: a higher number is later.
     number: usize,
 }
@@ -179,6 +182,7 @@ impl Model {
             Event::Replace(wallet, tx) => self.replace(*wallet, tx),
             Event::Publish(hash) => self.publish(hash),
             Event::Abandon(hash) => self.abandon(hash),
+            Event::GiveUp(hash) => self.give_up(hash),
         };
         self.settle_own();
         match done {
@@ -287,7 +291,9 @@ impl Model {
         match (known.is_some(), self.has_invalid_parent(tx)) {
             (true, invalid_parent) => {
                 // Whatever it is: the network has seen it.
-                self.txs.get_mut(&tx.hash).unwrap().was_published = true;
+                let seen = self.txs.get_mut(&tx.hash).unwrap();
+                seen.was_published = true;
+                seen.given_up = false;
                 let gives_way = |hash: &Hash| {
                     let rival = &self.txs[hash];
                     let published = rival.status == Status::Published && rival.height.is_none();
@@ -413,6 +419,22 @@ impl Model {
             Status::Failed | Status::Published | Status::Replaced | Status::Orphaned => Err("UTXO_NOT_PENDING"),
         }
     }
+
+    fn give_up(&mut self, hash: &Hash) -> Result<(), &'static str> {
+        let tx = self.txs.get_mut(hash).ok_or("UTXO_UNKNOWN_TRANSACTION")?;
+        if tx.given_up {
+            return Ok(());
+        }
+        if tx.status != Status::Published || tx.height.is_some() {
+            return Err("UTXO_NOT_WAITING");
+        }
+        tx.given_up = true;
+        let before = self.moment();
+        self.invalidate(hash, Status::Failed, None);
+        self.cascade(vec![*hash]);
+        self.revive(&before);
+        Ok(())
+    }
 }
 
 // ---- what follows --------------------------------------------------------------------------------------------
@@ -433,8 +455,9 @@ impl Model {
         let was_published = status == Status::Published || known.is_some_and(|known| known.was_published);
         let number = known.map_or(self.txs.len(), |known| known.number);
         let own = known.is_some_and(|known| known.own);
-        self.txs
-            .insert(tx.hash, Tx { content: Arc::new(tx.clone()), wallets, status, height, own, was_published, number });
+        let content = Arc::new(tx.clone());
+        let new = Tx { content, wallets, status, height, own, was_published, given_up: false, number };
+        self.txs.insert(tx.hash, new);
         self.spread_to_children(tx.hash);
         true
     }
@@ -524,7 +547,10 @@ impl Model {
                 let mut inputs = tx.content.inputs.iter();
                 inputs.any(|input| freed.contains(input) || risen.contains(&input.hash))
             };
-            let gone = self.txs.values().filter(|tx| !tx.status.is_valid() && !tx.content.coinbase && tx.was_published);
+            let gone = self
+                .txs
+                .values()
+                .filter(|tx| !tx.status.is_valid() && !tx.content.coinbase && tx.was_published && !tx.given_up);
             let replaced_by_fallen = |tx: &Tx| {
                 self.edges.iter().rposition(|edge| edge.victim == tx.content.hash && fallen.contains(&edge.winner))
             };

@@ -184,6 +184,10 @@ fn worlds_have_everything_in_them() {
         ("Abandon", "nothing new"),
         ("Abandon", "UTXO_NOT_PENDING"),
         ("Abandon", "UTXO_UNKNOWN_TRANSACTION"),
+        ("GiveUp", "changes"),
+        ("GiveUp", "nothing new"),
+        ("GiveUp", "UTXO_NOT_WAITING"),
+        ("GiveUp", "UTXO_UNKNOWN_TRANSACTION"),
     ] {
         assert!(answers.contains_key(&(kind.to_owned(), answer)), "never {kind}: {answer} in {answers:?}");
     }

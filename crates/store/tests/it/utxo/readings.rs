@@ -55,8 +55,9 @@ impl Model {
     ) {
         let hash = tx.content.hash;
         let height = tx.height.map_or_else(|| "-".to_owned(), |height| height.to_string());
-        let (coinbase, own) = (u8::from(tx.content.coinbase), u8::from(tx.own));
-        rows.insert(format!("tx {wallet} {hash} {} {height} coinbase {coinbase} own {own}", tx.status));
+        let [coinbase, own, given_up] = [tx.content.coinbase, tx.own, tx.given_up].map(u8::from);
+        let flags = format!("coinbase {coinbase} own {own} given up {given_up}");
+        rows.insert(format!("tx {wallet} {hash} {} {height} {flags}", tx.status));
         let valid = u8::from(tx.status.is_valid());
         for (index, input) in tx.content.inputs.iter().enumerate() {
             rows.insert(format!("input {wallet} {hash} {index} {input} active {valid}"));

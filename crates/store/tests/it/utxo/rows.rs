@@ -53,6 +53,7 @@ fn read_rows(hex: impl Fn(&str) -> String) -> String {
          SELECT 'tx ' || (t.wallet_id - 1) || ' ' || {tx} || ' ' || t.status || ' '
              || COALESCE(CAST(t.block_height AS TEXT), '-')
              || ' coinbase ' || CAST(t.is_coinbase AS INTEGER) || ' own ' || CAST(t.is_own AS INTEGER)
+             || ' given up ' || CAST(t.given_up AS INTEGER)
          FROM transactions t
          UNION ALL
          SELECT 'input ' || (t.wallet_id - 1) || ' ' || {tx} || ' ' || i.input_index || ' '

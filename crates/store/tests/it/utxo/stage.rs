@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use domain::Timestamp;
+use domain::{Approval, Timestamp};
 use store::Db;
 use store::testing::{NOW, TestDb};
 use store::utxo::*;
@@ -111,6 +111,10 @@ pub async fn deliver(db: &Db, wallets: &[WalletId], event: &Event, at: Timestamp
         Event::Replace(wallet, tx) => db.replace(wallets[*wallet], tx, None, at).await,
         Event::Publish(hash) => db.publish(*hash, at).await,
         Event::Abandon(hash) => db.abandon(*hash, "test", "the test says so", at).await,
+        Event::GiveUp(hash) => {
+            let people = Approval::new("ann", "bob", "the test says so").unwrap();
+            db.give_up(*hash, &people, at).await
+        }
     }
 }
 

@@ -37,7 +37,7 @@ impl Universe {
             }
             Event::See(txs) | Event::Mempool(txs) => txs,
             Event::Pending(_, tx) | Event::Replace(_, tx) => std::slice::from_ref(tx),
-            Event::Disconnect(..) | Event::Publish(_) | Event::Abandon(_) => &[],
+            Event::Disconnect(..) | Event::Publish(_) | Event::Abandon(_) | Event::GiveUp(_) => &[],
         };
         txs.iter().for_each(|tx| self.add(tx));
     }
@@ -85,7 +85,7 @@ impl Universe {
             Event::Disconnect(down_to, stale) => {
                 *down_to >= BASE && (stale.is_empty() || *stale == self.above(model, *down_to))
             }
-            Event::Publish(_) | Event::Abandon(_) => true,
+            Event::Publish(_) | Event::Abandon(_) | Event::GiveUp(_) => true,
         }
     }
 
@@ -191,8 +191,9 @@ impl World {
             53..=63 => self.pending(),
             64..=71 => self.replace(),
             72..=79 => self.publish(),
-            80..=85 => self.abandon(),
-            86..=94 => self.past[self.random.index(self.past.len())].clone(),
+            80..=83 => self.abandon(),
+            84..=86 => self.give_up(),
+            87..=94 => self.past[self.random.index(self.past.len())].clone(),
             _ => self.bad(),
         }
     }
@@ -495,19 +496,27 @@ impl World {
         Event::Abandon(self.of_status(Status::Pending))
     }
 
+    /// Mostly one that waits.
+    fn give_up(&mut self) -> Event {
+        let open = self.unconfirmed();
+        let waiting = self.pick(&open).filter(|_| self.random.below(4) > 0);
+        Event::GiveUp(waiting.map_or_else(|| self.of_status(Status::Published), |tx| tx.hash))
+    }
+
     // ---- what must be refused --------------------------------------------------------------------------------
 
     fn bad(&mut self) -> Event {
         let tip = *self.model.tip().expect("the first event is a block");
         let name = self.name("bad");
         let script = self.our_script(None);
-        match self.random.below(7) {
+        match self.random.below(8) {
             0 => Event::Connect(block(tip.height + 1, &name, hash("no parent")), vec![]),
             1 => Event::Connect(block(tip.height + 2, &name, tip.hash), vec![]),
             2 => Event::Connect(block(tip.height, &name, tip.parent), vec![]),
             3 => Event::See(vec![self.foreign(), coinbase(&name, &[(script, 1)])]),
             4 => Event::Pending(0, coinbase(&name, &[(script, 1)])),
             5 => Event::Publish(hash(&name)),
+            6 => Event::GiveUp(hash(&name)),
             _ => Event::Abandon(hash(&name)),
         }
     }
