@@ -8,7 +8,8 @@ unknown is not failed. What is demanded then:
 * a transaction whose own inputs another has taken is not valid, at once;
 * one whose foreign parent can never be mined again is not valid after GRACE more blocks: only the nodes can say so;
 * of two rivals the one that waits stands; but one that was seen to wait less than a minute ago need not give way yet (ADR 7);
-* of those that nothing contradicts, what the program has seen is valid, and what they spend is not free.
+* of those that nothing contradicts, what the program has seen is valid, and what they spend is not free;
+* what one spends that lost another input, and not to a block, is claimed by it: it may still be mined.
 """
 
 import random
@@ -117,6 +118,7 @@ class Comparison:
         self.compare_unspent()
         self.compare_rows()
         self.compare_ghosts()
+        self.compare_claims()
         self.compare_transactions()
         now = time.monotonic()
         self.oracle.waited_at.update((txid, now) for txid in self.waiting)
@@ -210,6 +212,30 @@ class Comparison:
             for outpoint in tx.inputs:
                 if outpoint in self.free:
                     self.say(outpoint, f"looks free: {txid[:12]} was broadcast, spends it, and nothing contradicts it")
+
+    def compare_claims(self):
+        """A free output is claimed while something that was broadcast spends it and may still be mined, and not when a block has
+        shown that it cannot."""
+        for outpoint, row in self.free.items():
+            claimant = row["claimed_by"]
+            if claimant and (outpoint not in self.world.all[claimant].inputs or not self.may_be_mined(claimant)):
+                self.say(outpoint, f"is claimed by {claimant[:12]}, which can never be mined")
+        for txid in self.oracle.known:
+            if txid in self.ghosts or txid in self.waiting or txid in self.ledger.height_of or not self.may_be_mined(txid, True):
+                continue
+            for outpoint in self.world.all[txid].inputs:
+                if outpoint in self.free and not self.free[outpoint]["claimed_by"]:
+                    self.say(outpoint, f"is free, though {txid[:12]} was broadcast, spends it and may still be mined")
+
+    def may_be_mined(self, txid, surely=False):
+        """Whether no block has an input of it, or of what it depends on. `surely`: as far as the program must know it."""
+        tx = self.world.all[txid]
+        if txid in self.ledger.height_of or txid in self.waiting or txid in self.ghosts:
+            return True
+        if tx.coinbase or any(outpoint in self.ledger.spender for outpoint in tx.inputs):
+            return False
+        return all(self.may_be_mined(parent, surely) for parent, _ in tx.inputs
+                   if surely or parent in self.ledger.height_of or self.seen(parent))
 
     def compare_transactions(self):
         """A few that are new or wait, each as `utxo tx` tells it: place, bytes, inputs. One that waits is our own only if no

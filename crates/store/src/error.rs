@@ -263,6 +263,8 @@ constraints! {
     OneEdgePerPair = "uidx_tx_replacements_edge",
         "UNIQUE constraint failed: tx_replacements.wallet_id, tx_replacements.replaced_tx_id, tx_replacements.replacement_tx_id";
     OneLeasePerOutput = "pidx_utxo_leases", "UNIQUE constraint failed: utxo_leases.wallet_id, utxo_leases.utxo_id";
+    Claimant = "check_claimant", "CHECK constraint failed: check_claimant";
+    OneClaimPerOutput = "pidx_utxo_claims", "UNIQUE constraint failed: utxo_claims.wallet_id, utxo_claims.utxo_id";
     OneLabelPerTx = "pidx_transaction_labels",
         "UNIQUE constraint failed: transaction_labels.wallet_id, transaction_labels.tx_id";
     OneLabelPerAddress = "pidx_address_labels",

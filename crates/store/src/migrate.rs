@@ -38,6 +38,7 @@ migrations! {
     8 "0008_chains";
     9 "0009_address_paths";
     10 "0010_given_up";
+    11 "0011_claims";
 }
 
 impl Migration {

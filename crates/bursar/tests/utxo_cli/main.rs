@@ -136,7 +136,7 @@ fn outputs_are_listed_by_page_and_account_spent_ones_on_request() {
             "id": 3, "outpoint": at(OTHER_ACCOUNT, 0).to_string(), "amount": "0.25000000", "account": 1, "kind": "other",
             "script": hex(&account_1()), "path": null, "label": null, "status": "published", "height": 101,
             "address": "bcrt1p0xlxvlhemja6c4dqv22uapctqupfhlxm9h8z3k2e72q4k9hcz7vqc8gma6",
-            "coinbase": false, "spent_by": null, "leased_until": null,
+            "coinbase": false, "spent_by": null, "leased_until": null, "claimed_by": null,
         })
     );
 }
@@ -284,7 +284,7 @@ fn the_tables_and_leases_are_counted_and_the_addresses_listed() {
     sample(&shell);
     let now = |shell: &Shell| shell.json(&["utxo", "stat"]);
     let before = now(&shell);
-    assert_eq!(before["leases"], json!({ "active": 0, "ended": 0, "oldest_ended_s": null }));
+    assert_eq!(before["leases"], json!({ "active": 0, "ended": 0, "oldest_ended_s": null, "rescan": 0 }));
     assert_eq!(before["most_chained"], json!({ "transactions": 25, "bytes": 101_000 }));
     assert_eq!(before["rows"]["wallets"], 1);
     assert!(before["rows"]["transactions"].as_i64() > Some(2) && before["unspent"].as_i64() > Some(1), "{before}");

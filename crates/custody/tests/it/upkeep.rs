@@ -36,12 +36,12 @@ db_test! {
         upkeep.round(db, None, now).await.unwrap();
         let standing = upkeep.standing().expect("a wallet");
         let oldest_end = Some(NOW.plus_micros(10 * SECOND));
-        assert_eq!(standing.leases, LeaseStat { active: 1, ended: 2, oldest_end });
+        assert_eq!(standing.leases, LeaseStat { active: 1, ended: 2, oldest_end, ..LeaseStat::default() });
         assert_eq!((standing.sweeps, standing.unspent), (Sweeps::default(), 3));
         let now = NOW.plus_micros(81 * SECOND);
         upkeep.round(db, None, now).await.unwrap();
         let standing = upkeep.standing().expect("a wallet");
-        assert_eq!(standing.leases, LeaseStat { active: 1, ended: 0, oldest_end: None });
+        assert_eq!(standing.leases, LeaseStat { active: 1, ..LeaseStat::default() });
         assert_eq!(standing.sweeps, Sweeps { swept: 2, latency_micros: 71 * SECOND });
         assert!(standing.rows_made.iter().any(|one| one.table == "utxos" && one.rows == 3), "{standing:?}");
         // Whoever holds one still holds it.

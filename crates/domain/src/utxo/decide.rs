@@ -17,7 +17,7 @@ use std::collections::{BTreeSet, HashSet};
 
 use super::graph::{Graph, State, TxEntry, UNCONFIRMED};
 use super::refusal::UtxoRefusal;
-use super::types::{Hash, NewTx, OutPoint, Status, WalletId};
+use super::types::{COINBASE_MATURITY, Hash, NewTx, OutPoint, Status, WalletId, is_mature};
 
 /// How long a line of transactions, each spending the one before, is followed. Nodes relay lines of 25, so a line of
 /// this many is a fault of the source that we read.
@@ -126,7 +126,7 @@ impl<'a> Graph<'a> {
 
 impl<'a> Graph<'a> {
     /// A mempool shows it. `absent` are transactions that the same mempool does not have: of two that conflict the one
-    /// that is there stands, unless an output of ours would be free by it.
+    /// that is there stands. What the other one spends besides is claimed by it from then on.
     pub fn seen(&mut self, new: &'a NewTx, absent: &HashSet<Hash>) -> Result<(), UtxoRefusal> {
         let conflicts = self.conflicts(new);
         let mut concerned = self.concerned(new);
@@ -140,16 +140,17 @@ impl<'a> Graph<'a> {
                 }
             }
             Some(state) => {
-                let gives_way = |hash: &Hash| self.state(*hash) == Some(UNCONFIRMED) && absent.contains(hash);
-                let stands = conflicts.iter().all(gives_way) && !self.would_free(&conflicts, new);
-                if orphaned.is_none() && stands {
+                let gives_way = |hash: &Hash| {
+                    self.state(*hash) == Some(UNCONFIRMED) && absent.contains(hash) && !self.is_settled(*hash)
+                };
+                if orphaned.is_none() && conflicts.iter().all(gives_way) {
                     self.take_over(new, &conflicts, &concerned, UNCONFIRMED, "seen again")?;
                 } else if !self.entries.get(&new.hash).is_some_and(|entry| entry.once_published && !entry.given_up) {
                     // The network has seen it, so it may come back when the transactions in its way are gone.
                     self.remember(new.hash, state, conflicts.first().copied().or(orphaned));
                 }
             }
-            None if concerned.is_empty() || conflicts.iter().any(|one| self.is_confirmed(*one)) => {}
+            None if concerned.is_empty() || conflicts.iter().any(|one| self.is_settled(*one)) => {}
             None => match orphaned {
                 Some(parent) => {
                     let failed = State { status: Status::Failed, height: None };
@@ -185,15 +186,6 @@ impl<'a> Graph<'a> {
             self.edges.push((new.hash, winner));
             self.join(winner, &concerned, "one that had lost to it has arrived", new.hash);
         }
-    }
-
-    /// Whether an output of ours would be free if these fell for this one. They were published and may still be mined:
-    /// that a mempool does not have them is no reason to spend what they spend (law 5).
-    fn would_free(&self, falling: &[Hash], new: &NewTx) -> bool {
-        let falling = self.with_descendants(falling.iter().copied());
-        let stays = |input: &OutPoint| new.inputs.contains(input) || falling.contains(&input.hash);
-        let inputs = self.inputs_of(falling.iter().copied());
-        inputs.iter().any(|input| !stays(input) && self.coin(input).is_some())
     }
 
     /// The wallets of unconfirmed transactions that spend its outputs. While it is in no block itself, what becomes of
@@ -238,10 +230,24 @@ impl<'a> Graph<'a> {
             None if replaces => return Err(UtxoRefusal::NothingReplaced),
             Some(_) | None => {}
         }
-        match conflicts.iter().find(|one| self.is_confirmed(**one)) {
+        match conflicts.iter().find(|one| self.is_settled(**one)) {
             Some(hash) => Err(UtxoRefusal::Confirmed(*hash)),
             None => Ok(conflicts),
         }
+    }
+
+    /// Refuses a transaction that no block may have yet: it spends a coinbase that is not mature with this last block.
+    pub fn check_mature(&self, new: &NewTx, tip: Option<u32>) -> Result<(), UtxoRefusal> {
+        for outpoint in &new.inputs {
+            let maker = self.entries.get(&outpoint.hash).filter(|maker| maker.coinbase);
+            if let Some(height) = maker.and_then(|maker| maker.now.height)
+                && !tip.is_some_and(|tip| is_mature(height, tip))
+            {
+                let from = height.saturating_add(COINBASE_MATURITY);
+                return Err(UtxoRefusal::Immature { outpoint: *outpoint, from });
+            }
+        }
+        Ok(())
     }
 
     /// Pending transactions are about to be broadcast, with those that they spend: a node that gets one needs the
@@ -274,15 +280,24 @@ impl<'a> Graph<'a> {
     /// Two people say that it can never be mined, though nothing that is stored proves it. It fails with all that depend on
     /// it. It comes back when a node shows it, in a mempool or in a block, and not before.
     pub fn given_up(&mut self, hash: Hash) -> Result<(), UtxoRefusal> {
-        let entry = self.entries.get_mut(&hash).ok_or(UtxoRefusal::UnknownTransaction(hash))?;
+        let entry = self.entries.get(&hash).ok_or(UtxoRefusal::UnknownTransaction(hash))?;
+        let was_valid = entry.is_valid();
         match entry.now {
             _ if entry.given_up => return Ok(()),
+            UNCONFIRMED if self.is_settled(hash) => return Err(UtxoRefusal::ChildInBlock(hash)),
             UNCONFIRMED => {}
+            // It has ended, but may still be mined, and keeps what it spends from being free.
+            State { height: None, .. } if self.may_rise(hash) => {}
             State { height: Some(height), .. } => return Err(UtxoRefusal::InBlock { hash, height }),
             State { status, .. } => return Err(UtxoRefusal::NotPublished(hash, status)),
         }
-        entry.given_up = true;
         self.invalidate(&[hash], Status::Failed, "given up", None)?;
+        let Some(entry) = self.entries.get_mut(&hash) else { return Ok(()) };
+        entry.given_up = true;
+        if !was_valid {
+            let told = (hash, entry.now, "given up", None);
+            self.changed.push(told);
+        }
         self.revive();
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! The decision without a database: a graph is filled by hand, one event is told, and the states are read.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use super::*;
 
@@ -164,21 +164,61 @@ fn a_line_that_is_too_long_is_refused() {
     assert!(matches!(refusal, UtxoRefusal::CascadeTooDeep { .. }), "{refusal}");
 }
 
-/// Nodes may refuse by their own rules what a miner has.
+/// T spends A and B, a child of T our C; T' spends A only and waits, and T does not.
 #[test]
-fn a_mempool_frees_nothing_that_a_published_transaction_spends() {
-    let (first, second) = (tx(1, &[out(9, 0)]), tx(2, &[out(9, 0), out(8, 0)]));
+fn what_a_replaced_transaction_spent_besides_is_claimed_until_a_block_decides() {
+    let (dropping, old) = (tx(1, &[out(9, 0)]), tx(2, &[out(9, 0), out(8, 0)]));
     let child = tx(3, &[out(2, 0), out(7, 0)]);
-    for (ours, expected) in
-        [(out(8, 0), Status::Replaced), (out(7, 0), Status::Replaced), (out(9, 0), Status::Published)]
-    {
-        let mut graph = Graph::default();
-        add(&mut graph, &first, REPLACED, true, 1);
-        add(&mut graph, &second, UNCONFIRMED, false, 2);
-        add(&mut graph, &child, UNCONFIRMED, false, 3);
+    let mut graph = Graph::default();
+    for (maker, age) in [(9, 1), (8, 2), (7, 3)] {
+        add(&mut graph, &tx(maker, &[out(maker + 100, 0)]), at(5), false, age);
+    }
+    add(&mut graph, &dropping, REPLACED, true, 4);
+    add(&mut graph, &old, UNCONFIRMED, false, 5);
+    add(&mut graph, &child, UNCONFIRMED, false, 6);
+    for ours in [out(9, 0), out(8, 0), out(7, 0)] {
         own_output(&mut graph, ours);
-        graph.seen(&first, &HashSet::from([hash(2), hash(3)])).expect("it is possible");
-        assert_eq!(status(&graph, 1), expected, "{ours}");
+        graph.in_question.insert(ours);
+    }
+    assert!(graph.claimed().is_empty(), "all of them are spent");
+    graph.seen(&dropping, &HashSet::from([hash(2), hash(3)])).expect("it is possible");
+    assert_eq!(
+        (status(&graph, 1), status(&graph, 2), status(&graph, 3)),
+        (Status::Published, Status::Replaced, Status::Failed)
+    );
+    let both = BTreeMap::from([(out(7, 0), hash(3)), (out(8, 0), hash(2))]);
+    assert_eq!(graph.claimed(), both);
+    // A block has T': T can never be mined, nor its child.
+    graph.connected(&dropping, (6, hash(60)), Word::New).expect("it is possible");
+    assert!(graph.claimed().is_empty());
+    // A reorganisation takes it out again.
+    graph.gone(&BTreeSet::from([hash(1)]), &[]).expect("it is possible");
+    assert_eq!(graph.claimed(), both);
+    // Two people know better than the rows.
+    graph.given_up(hash(2)).expect("it may still be mined");
+    assert!(graph.claimed().is_empty());
+    assert_eq!(graph.given_up(hash(3)).expect_err("its parent was given up").code(), "UTXO_NOT_WAITING");
+    // A node shows it, but T' stands.
+    graph.seen(&old, &HashSet::new()).expect("it is possible");
+    assert_eq!((status(&graph, 2), graph.claimed()), (Status::Replaced, both));
+    // T is mined after all.
+    graph.connected(&old, (6, hash(61)), Word::New).expect("it is possible");
+    assert_eq!((status(&graph, 1), status(&graph, 3)), (Status::Failed, Status::Published));
+    assert!(graph.claimed().is_empty());
+}
+
+#[test]
+fn what_was_never_broadcast_claims_nothing() {
+    let (first, second) = (tx(1, &[out(9, 0), out(8, 0)]), tx(2, &[out(9, 0)]));
+    for broadcast in [false, true] {
+        let mut graph = Graph::default();
+        add(&mut graph, &tx(8, &[out(108, 0)]), at(5), false, 1);
+        add(&mut graph, &first, State { status: Status::Pending, height: None }, broadcast, 2);
+        own_output(&mut graph, out(8, 0));
+        own_output(&mut graph, out(9, 0));
+        graph.in_question.insert(out(8, 0));
+        graph.made(WALLET, &second, true).expect("it replaces the first");
+        assert_eq!(graph.claimed().len(), usize::from(broadcast));
     }
 }
 
@@ -216,12 +256,30 @@ fn what_was_given_up_and_is_shown_beside_a_rival_comes_back_when_the_rival_falls
 }
 
 #[test]
-fn what_is_in_a_block_or_was_never_sent_or_has_ended_is_not_given_up() {
-    let one = tx(1, &[out(9, 0)]);
+fn what_is_in_a_block_or_was_never_sent_or_can_never_be_mined_is_not_given_up() {
+    let (one, winner) = (tx(1, &[out(9, 0)]), tx(2, &[out(9, 0)]));
     for state in [at(7), State { status: Status::Pending, height: None }, REPLACED] {
         let mut graph = Graph::default();
         add(&mut graph, &one, state, true, 1);
+        if state == REPLACED {
+            add(&mut graph, &winner, at(8), false, 2);
+        }
         let refusal = graph.given_up(hash(1)).expect_err("it does not wait");
         assert_eq!((refusal.code(), graph.state(hash(1))), ("UTXO_NOT_WAITING", Some(state)));
     }
+}
+
+/// A block had it when it concerned nobody here, so it looks as if it waited. What spends it is in a block.
+#[test]
+fn what_is_mined_by_what_depends_on_it_is_neither_given_up_nor_replaced() {
+    let (parent, child, rival) = (tx(1, &[out(9, 0)]), tx(2, &[out(1, 0)]), tx(3, &[out(9, 0)]));
+    let mut graph = Graph::default();
+    add(&mut graph, &parent, UNCONFIRMED, false, 1);
+    add(&mut graph, &child, at(5), false, 2);
+    assert_eq!(graph.given_up(hash(1)).expect_err("it is mined").code(), "UTXO_NOT_WAITING");
+    graph.seen(&rival, &HashSet::new()).expect("it is possible");
+    assert_eq!((graph.state(hash(3)), graph.state(hash(2))), (None, Some(at(5))));
+    add(&mut graph, &rival, REPLACED, true, 3);
+    graph.seen(&rival, &HashSet::from([hash(1)])).expect("it is possible");
+    assert_eq!((status(&graph, 1), graph.state(hash(2))), (Status::Published, Some(at(5))));
 }

@@ -84,7 +84,7 @@ impl TxEntry<'_> {
     }
 
     /// Invalid, and not because its block is gone: it may become valid again.
-    const fn is_beaten(&self) -> bool {
+    pub(super) const fn is_beaten(&self) -> bool {
         match self.now.status {
             Status::Replaced | Status::Failed => true,
             Status::Pending | Status::Published | Status::Orphaned => false,
@@ -148,6 +148,9 @@ pub struct Graph<'a> {
     pub pruned: HashSet<(WalletId, Hash)>,
     /// Blocks that are only known from an import.
     pub imported: HashSet<u32>,
+    /// Outputs of which the event may change whether they are claimed, and those of them that were before it, by whom.
+    pub in_question: BTreeSet<OutPoint>,
+    pub claimed_before: BTreeMap<OutPoint, Hash>,
     /// Outpoints that lost their spender, and transactions that are valid again, since `revive` last asked whether this
     /// lets others be valid again.
     pub(super) freed: Vec<OutPoint>,
@@ -199,6 +202,12 @@ impl Graph<'_> {
 
     pub(super) fn is_confirmed(&self, hash: Hash) -> bool {
         self.entries.get(&hash).is_some_and(|entry| entry.now.height.is_some())
+    }
+
+    /// Whether a block has it, or something that depends on it: then a block has it too, one that was read when it concerned
+    /// nobody here.
+    pub(super) fn is_settled(&self, hash: Hash) -> bool {
+        self.with_descendants([hash]).into_iter().any(|one| self.is_confirmed(one))
     }
 
     /// An output of ours whose transaction is stored, or is about to be.

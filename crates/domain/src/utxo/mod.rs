@@ -6,12 +6,14 @@
 //! | `types` | transactions, blocks, outputs, statuses |
 //! | `graph` | the transactions around an event, as they are stored and as they are to become |
 //! | `decide` | the events, and what each of them does |
+//! | `claimed` | free outputs that a transaction which may still be mined spends |
 //! | `totals` | what an event does to the accounts' totals |
 //! | `refusal` | why nothing was changed |
 //!
 //! **An output has at most one valid spender, and only valid transactions spend.** A transaction is *valid* while it is
 //! pending or published.
 
+mod claimed;
 mod decide;
 #[cfg(test)]
 mod decide_tests;

@@ -37,6 +37,8 @@ pub enum UtxoRefusal {
     Confirmed(Hash),
     #[error("the output {0} is leased to somebody else")]
     Leased(OutPoint),
+    #[error("the output {outpoint} is claimed by {by}, which was broadcast and may still be mined")]
+    Claimed { outpoint: OutPoint, by: Hash },
     #[error("the output {0} is not there to be leased")]
     NotSpendable(OutPoint),
     #[error("the output {outpoint} is of a coinbase that may be spent from block {from} on")]
@@ -52,6 +54,8 @@ pub enum UtxoRefusal {
     NotPublished(Hash, Status),
     #[error("the transaction {hash} is in block {height}")]
     InBlock { hash: Hash, height: u32 },
+    #[error("a block has what spends the transaction {0}")]
+    ChildInBlock(Hash),
     #[error("the transaction {0} is {1} and is not taken up again")]
     Ended(Hash, Status),
     #[error("it is not final: {0}")]
@@ -85,11 +89,12 @@ impl UtxoRefusal {
             Self::InvalidParent(_) => "UTXO_INVALID_PARENT",
             Self::NothingReplaced | Self::Confirmed(_) => "UTXO_NOT_REPLACEABLE",
             Self::Leased(_) => "UTXO_LEASED",
+            Self::Claimed { .. } => "UTXO_CLAIMED",
             Self::NotSpendable(_) => "UTXO_NOT_SPENDABLE",
             Self::Immature { .. } => "UTXO_IMMATURE",
             Self::ChainTooLong { .. } => "UTXO_CHAIN_TOO_LONG",
             Self::NotPending(..) => "UTXO_NOT_PENDING",
-            Self::NotPublished(..) | Self::InBlock { .. } => "UTXO_NOT_WAITING",
+            Self::NotPublished(..) | Self::InBlock { .. } | Self::ChildInBlock(_) => "UTXO_NOT_WAITING",
             Self::Ended(..) => "UTXO_ENDED",
             Self::NotFinal(_) => "UTXO_NOT_FINAL",
             Self::Restoring => "UTXO_RESTORING",
@@ -122,6 +127,9 @@ impl UtxoRefusal {
             Self::NothingReplaced => "keep all inputs of the transaction that is to be replaced",
             Self::Confirmed(_) => "it is done: make a new transaction",
             Self::Leased(_) => "wait until the lease ends, or choose other outputs",
+            Self::Claimed { .. } => {
+                "choose other outputs; it is free when a block proves that the other one cannot be mined"
+            }
             Self::NotSpendable(_) => {
                 "it is not the wallet's, is spent, or its transaction is no longer valid: bursar utxo list"
             }
@@ -133,7 +141,7 @@ impl UtxoRefusal {
             Self::NotPending(..) => "it has ended already: bursar utxo tx shows how",
             Self::NotPublished(_, Status::Pending) => "it was never broadcast: bursar utxo abandon",
             Self::NotPublished(..) => "it has ended already: bursar utxo tx shows how",
-            Self::InBlock { .. } => "it is mined; there is nothing to give up",
+            Self::InBlock { .. } | Self::ChildInBlock(_) => "it is mined; there is nothing to give up",
             Self::Ended(..) => "build it anew with another fee or lock time; if it was broadcast, the mempool shows it",
             Self::NotFinal(_) => "wait until it is final: bursar utxo tx shows where it stands",
             Self::Restoring => "ask the nodes what became of it: bursar utxo follow --restore",

@@ -117,9 +117,16 @@ fn open_transfers(families: &mut Families, app: &App) {
 fn wallets(families: &mut Families, app: &App) {
     let Some(standing) = app.wallets.standing() else { return };
     let leases = standing.leases;
-    families.begin("utxo_leases", "gauge", "leases of outputs: active, or ended and not swept yet");
+    families.begin(
+        "utxo_leases",
+        "gauge",
+        "leases of outputs: active, ended and not swept yet, or of a rescan that is open",
+    );
     families.value("utxo_leases", &[("state", "active")], leases.active);
     families.value("utxo_leases", &[("state", "ended")], leases.ended);
+    families.value("utxo_leases", &[("state", "rescan")], leases.found);
+    let help = "free outputs that nobody may spend: a transaction that may still be mined spends them";
+    families.one("utxo_claimed", "gauge", help, leases.claimed);
     let now = app.clock.now().micros();
     let age_s = leases.oldest_end.map_or(0, |end| now.saturating_sub(end.micros()).max(0) / 1_000_000);
     let help = "how long ago the first of the leases ended that were not swept yet";

@@ -167,6 +167,8 @@ fn the_wallets_are_in_the_metrics_once_there_is_one() {
         for line in [
             "bursar_utxo_leases{state=\"active\"} 0",
             "bursar_utxo_leases{state=\"ended\"} 0",
+            "bursar_utxo_leases{state=\"rescan\"} 0",
+            "bursar_utxo_claimed 0",
             "bursar_utxo_lease_oldest_ended_age_seconds 0",
             "bursar_utxo_leases_swept_total 0",
             "bursar_utxo_lease_cleanup_seconds 0",

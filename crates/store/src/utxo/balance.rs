@@ -24,6 +24,14 @@ statements! {
             {join} utxos u {INDEXED BY idx_utxos_unspent_by_id} ON u.wallet_id = l.wallet_id AND u.id = l.utxo_id
         WHERE l.wallet_id = $1 AND l.expires_at > $2 AND u.spent_by_tx_id IS NULL AND u.valid
         GROUP BY u.account";
+    /// Those under a lease are counted with the leases.
+    READ_CLAIMED = "SELECT u.account, CAST(SUM(u.amount) AS BIGINT)
+        FROM utxo_claims c
+            {join} utxos u {INDEXED BY idx_utxos_unspent_by_id} ON u.wallet_id = c.wallet_id AND u.id = c.utxo_id
+        WHERE c.wallet_id = $1 AND u.spent_by_tx_id IS NULL AND u.valid
+            AND NOT EXISTS (SELECT 1 FROM utxo_leases l
+                WHERE l.wallet_id = c.wallet_id AND l.utxo_id = c.utxo_id AND l.expires_at > $2)
+        GROUP BY u.account";
 }
 
 impl Db {
@@ -43,6 +51,9 @@ impl Db {
         }
         for (account, leased) in fetch_all!(&mut tx, READ_LEASED => (i64, i64), wallet.0, now.micros())? {
             accounts.entry(number(account)?).or_default().leased = leased;
+        }
+        for (account, claimed) in fetch_all!(&mut tx, READ_CLAIMED => (i64, i64), wallet.0, now.micros())? {
+            accounts.entry(number(account)?).or_default().leased += claimed;
         }
         Ok(accounts)
     }

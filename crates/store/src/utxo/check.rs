@@ -112,6 +112,50 @@ statements! {
             AND NOT EXISTS (SELECT 1 FROM utxo_followed WHERE rescan_next IS NOT NULL)
         LIMIT 100";
 
+    /// A free output is claimed if an invalid transaction that was broadcast spends it and may still be mined: no block has
+    /// spent an input of that, or of what it depends on, and nobody gave it up.
+    CHECK_UNCLAIMED = "WITH RECURSIVE hopeless(tx_hash) AS (
+            SELECT t.tx_hash FROM transactions t
+            WHERE t.status NOT IN ('pending', 'published') AND (t.status = 'orphaned' OR t.given_up
+                OR NOT EXISTS (SELECT 1 FROM transaction_events v WHERE v.tx_hash = t.tx_hash AND v.status = 'published')
+                OR EXISTS (SELECT 1 FROM tx_inputs i
+                        JOIN tx_inputs o ON o.prev_hash = i.prev_hash AND o.prev_index = i.prev_index AND o.active
+                        JOIN transactions s ON s.wallet_id = o.wallet_id AND s.id = o.tx_id
+                    WHERE i.wallet_id = t.wallet_id AND i.tx_id = t.id AND s.block_height IS NOT NULL))
+            UNION
+            SELECT c.tx_hash FROM hopeless h JOIN tx_inputs i ON i.prev_hash = h.tx_hash AND NOT i.active
+                JOIN transactions c ON c.wallet_id = i.wallet_id AND c.id = i.tx_id)
+        SELECT DISTINCT u.wallet_id, p.tx_hash, u.output_index FROM tx_inputs i
+            JOIN transactions t ON t.wallet_id = i.wallet_id AND t.id = i.tx_id
+            JOIN transactions p ON p.tx_hash = i.prev_hash
+            JOIN utxos u ON u.wallet_id = p.wallet_id AND u.tx_id = p.id AND u.output_index = i.prev_index
+        WHERE NOT i.active AND u.valid AND u.spent_by_tx_id IS NULL
+            AND NOT EXISTS (SELECT 1 FROM hopeless h WHERE h.tx_hash = t.tx_hash)
+            AND NOT EXISTS (SELECT 1 FROM utxo_claims c WHERE c.wallet_id = u.wallet_id AND c.utxo_id = u.id)
+        LIMIT 100";
+
+    /// And no other output is.
+    CHECK_CLAIMED = "WITH RECURSIVE hopeless(tx_hash) AS (
+            SELECT t.tx_hash FROM transactions t
+            WHERE t.status NOT IN ('pending', 'published') AND (t.status = 'orphaned' OR t.given_up
+                OR NOT EXISTS (SELECT 1 FROM transaction_events v WHERE v.tx_hash = t.tx_hash AND v.status = 'published')
+                OR EXISTS (SELECT 1 FROM tx_inputs i
+                        JOIN tx_inputs o ON o.prev_hash = i.prev_hash AND o.prev_index = i.prev_index AND o.active
+                        JOIN transactions s ON s.wallet_id = o.wallet_id AND s.id = o.tx_id
+                    WHERE i.wallet_id = t.wallet_id AND i.tx_id = t.id AND s.block_height IS NOT NULL))
+            UNION
+            SELECT c.tx_hash FROM hopeless h JOIN tx_inputs i ON i.prev_hash = h.tx_hash AND NOT i.active
+                JOIN transactions c ON c.wallet_id = i.wallet_id AND c.id = i.tx_id)
+        SELECT u.wallet_id, p.tx_hash, u.output_index FROM utxo_claims k
+            JOIN utxos u ON u.wallet_id = k.wallet_id AND u.id = k.utxo_id
+            JOIN transactions p ON p.wallet_id = u.wallet_id AND p.id = u.tx_id
+        WHERE NOT u.valid OR u.spent_by_tx_id IS NOT NULL
+            OR NOT EXISTS (SELECT 1 FROM transactions t
+                    JOIN tx_inputs i ON i.wallet_id = t.wallet_id AND i.tx_id = t.id AND NOT i.active
+                WHERE t.tx_hash = k.claimant AND i.prev_hash = p.tx_hash AND i.prev_index = u.output_index
+                    AND NOT EXISTS (SELECT 1 FROM hopeless h WHERE h.tx_hash = t.tx_hash))
+        LIMIT 100";
+
     /// The last row of its history says what it is.
     CHECK_HISTORY = "SELECT t.wallet_id, t.tx_hash, CAST(0 AS BIGINT) FROM transactions t
             LEFT JOIN (SELECT wallet_id, tx_hash, status, block_height,
@@ -238,7 +282,7 @@ impl Db {
                 what: format!("account {account} {what}"),
             });
         }
-        let places: [(&'static str, &str, Vec<Place>); 10] = [
+        let places: [(&'static str, &str, Vec<Place>); 12] = [
             ("valid", "output", fetch_all!(&mut tx, CHECK_VALID => Place)?),
             ("active", "input", fetch_all!(&mut tx, CHECK_ACTIVE => Place)?),
             ("spender", "output", fetch_all!(&mut tx, CHECK_SPENDERS => Place)?),
@@ -248,6 +292,8 @@ impl Db {
             ("given up", "", fetch_all!(&mut tx, CHECK_GIVEN_UP => Place)?),
             ("same", "", fetch_all!(&mut tx, CHECK_SAME => Place)?),
             ("history", "", fetch_all!(&mut tx, CHECK_HISTORY => Place)?),
+            ("unclaimed", "output", fetch_all!(&mut tx, CHECK_UNCLAIMED => Place)?),
+            ("claimed", "output", fetch_all!(&mut tx, CHECK_CLAIMED => Place)?),
             ("rescan", "output", fetch_all!(&mut tx, CHECK_RESCAN => Place)?),
         ];
         for (check, part, rows) in places {

@@ -41,6 +41,7 @@ statements! {
                 OR (t.status = 'pending' AND $6 <> 0))
             AND NOT EXISTS (SELECT 1 FROM utxo_leases l
                 WHERE l.wallet_id = u.wallet_id AND l.utxo_id = u.id AND l.expires_at > $8)
+            AND NOT EXISTS (SELECT 1 FROM utxo_claims c WHERE c.wallet_id = u.wallet_id AND c.utxo_id = u.id)
         ORDER BY u.amount, u.id LIMIT 40";
 
     /// From an amount downwards.
@@ -55,6 +56,7 @@ statements! {
                 OR (t.status = 'pending' AND $6 <> 0))
             AND NOT EXISTS (SELECT 1 FROM utxo_leases l
                 WHERE l.wallet_id = u.wallet_id AND l.utxo_id = u.id AND l.expires_at > $8)
+            AND NOT EXISTS (SELECT 1 FROM utxo_claims c WHERE c.wallet_id = u.wallet_id AND c.utxo_id = u.id)
         ORDER BY u.amount DESC, u.id DESC LIMIT 40";
 
     /// $2: an account, or -1 for all; $3: only unspent ones; $4: begin after; $5: how many; $6: now.
@@ -63,6 +65,7 @@ statements! {
             JOIN addresses a ON a.wallet_id = u.wallet_id AND a.id = u.address_id
             LEFT JOIN transactions s ON s.wallet_id = u.wallet_id AND s.id = u.spent_by_tx_id
             LEFT JOIN utxo_leases l ON l.wallet_id = u.wallet_id AND l.utxo_id = u.id AND l.expires_at > $6
+            LEFT JOIN utxo_claims c ON c.wallet_id = u.wallet_id AND c.utxo_id = u.id
             LEFT JOIN address_labels b ON b.wallet_id = u.wallet_id AND b.address_id = u.address_id
         WHERE u.wallet_id = $1 AND u.id > $4 AND ($2 < 0 OR u.account = $2)
             AND ($3 = 0 OR (u.spent_by_tx_id IS NULL AND u.valid))
@@ -73,6 +76,7 @@ statements! {
             JOIN addresses a ON a.wallet_id = u.wallet_id AND a.id = u.address_id
             LEFT JOIN transactions s ON s.wallet_id = u.wallet_id AND s.id = u.spent_by_tx_id
             LEFT JOIN utxo_leases l ON l.wallet_id = u.wallet_id AND l.utxo_id = u.id AND l.expires_at > $3
+            LEFT JOIN utxo_claims c ON c.wallet_id = u.wallet_id AND c.utxo_id = u.id
             LEFT JOIN address_labels b ON b.wallet_id = u.wallet_id AND b.address_id = u.address_id
         WHERE t.wallet_id = $1 AND t.tx_hash = $2 ORDER BY u.output_index";
 }
@@ -265,10 +269,10 @@ fn around(want: &Want) -> i64 {
     target.saturating_add(i64::try_from(offset).unwrap_or(0))
 }
 
-/// The columns of a [`Listed`], in its order: as of a [`COIN`], with its label `b`, spender `s` and lease `l`.
+/// The columns of a [`Listed`], in its order: as of a [`COIN`], with its label `b`, spender `s`, lease `l` and claim `c`.
 const OUTPUT: &str =
     "u.id, t.tx_hash, u.output_index, u.amount, u.account, a.kind, a.script_pub_key, a.branch, a.child_index,
-    b.label, t.status, t.block_height, t.is_coinbase, s.tx_hash, l.expires_at";
+    b.label, t.status, t.block_height, t.is_coinbase, s.tx_hash, l.expires_at, c.claimant";
 
 pub(super) type Listed = (
     i64,
@@ -286,6 +290,7 @@ pub(super) type Listed = (
     bool,
     Option<Vec<u8>>,
     Option<i64>,
+    Option<Vec<u8>>,
 );
 
 pub(super) fn output_row(listed: Listed) -> Result<OutputRow, StoreError> {
@@ -303,5 +308,6 @@ pub(super) fn output_row(listed: Listed) -> Result<OutputRow, StoreError> {
         coinbase: listed.12,
         spent_by: listed.13.map(|bytes| hash(&bytes)).transpose()?,
         leased_until: listed.14.map(Timestamp::from_micros),
+        claimed_by: listed.15.map(|bytes| hash(&bytes)).transpose()?,
     })
 }

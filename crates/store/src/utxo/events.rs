@@ -8,6 +8,7 @@ use domain::{Approval, Timestamp};
 
 use super::around::{Reach, Shown};
 use super::blocks::{READ_BLOCKS, insert_blocks, read_tip};
+use super::claimed::check_unclaimed_at;
 use super::cluster::check_room;
 use super::lease::check_leases;
 use super::load::{Around, bytes, hash, number};
@@ -203,20 +204,25 @@ async fn connect(
         return Err(UtxoRefusal::NotOnTip(Some((height, tip))).into());
     }
     let sifted = watch.sift(tx, txs).await?;
-    let (around, relevant) = Around::shown(tx, &sifted, Shown::InBlocks).await?;
-    let mut graph = around.graph;
+    let (mut around, relevant) = Around::shown(tx, &sifted, Shown::InBlocks).await?;
     for new in relevant {
-        graph.connected(new, (block.height, block.hash), Word::New)?;
+        around.graph.connected(new, (block.height, block.hash), Word::New)?;
     }
     if !again {
         insert_blocks(tx, &[(block.height, block.hash, block.time)], true).await?;
     }
-    write(tx, graph, by_chain(at)).await
+    write(tx, around, by_chain(at)).await
 }
 
-async fn write(tx: &mut Tx, mut graph: Graph<'_>, written: Written<'_>) -> Result<Changes, UtxoError> {
-    graph.settle();
-    Ok(Writer(&graph).write(tx, written).await?)
+/// Writes what was decided, with what follows for outputs that are claimed.
+async fn write(tx: &mut Tx, mut around: Around<'_>, written: Written<'_>) -> Result<Changes, UtxoError> {
+    around.load_claims(tx).await?;
+    write_loaded(tx, around, written).await
+}
+
+async fn write_loaded(tx: &mut Tx, mut around: Around<'_>, written: Written<'_>) -> Result<Changes, UtxoError> {
+    around.graph.settle();
+    Ok(Writer(&around.graph).write(tx, written).await?)
 }
 
 async fn disconnect(
@@ -284,9 +290,8 @@ async fn leave_chain(
     let touched = hashes.union(&shown).copied().collect();
     around.load_stale(tx, stale).await?;
     around.close(tx, Reach { touched, may_fall, may_rise: BTreeSet::new() }).await?;
-    let mut graph = around.graph;
-    graph.gone(&hashes, stale)?;
-    write(tx, graph, by_chain(at)).await
+    around.graph.gone(&hashes, stale)?;
+    write(tx, around, by_chain(at)).await
 }
 
 /// A block that is read again is an import whose word is better than a source's.
@@ -337,8 +342,8 @@ async fn import(
         blocks.into_iter().map(|(height, (block, time))| (height, block, time)).collect();
     let how = if imported.iter().all(|one| one.block.is_some()) { Shown::InBlocks } else { Shown::Unconfirmed };
     let sifted = watch.sift(tx, txs).await?;
-    let (around, relevant) = Around::shown(tx, &sifted, how).await?;
-    let mut graph = around.graph;
+    let (mut around, relevant) = Around::shown(tx, &sifted, how).await?;
+    let graph = &mut around.graph;
     let sources: BTreeMap<Hash, &Imported> = imported.iter().map(|one| (one.tx.hash, one)).collect();
     for (new, source) in relevant.into_iter().filter_map(|new| Some((new, *sources.get(&new.hash)?))) {
         match source.block {
@@ -352,7 +357,7 @@ async fn import(
         }
     }
     insert_blocks(tx, &new_blocks, false).await?;
-    write(tx, graph, by_chain(at)).await
+    write(tx, around, by_chain(at)).await
 }
 
 async fn see(
@@ -372,11 +377,10 @@ async fn see(
         None => HashSet::new(),
         Some(waiting) => around.absent(tx, &relevant, waiting, at).await?,
     };
-    let mut graph = around.graph;
     for new in relevant {
-        graph.seen(new, &absent)?;
+        around.graph.seen(new, &absent)?;
     }
-    write(tx, graph, by_chain(at)).await
+    write(tx, around, by_chain(at)).await
 }
 
 async fn make(
@@ -389,8 +393,8 @@ async fn make(
 ) -> Result<Changes, UtxoError> {
     lock(tx).await?;
     check_active(tx, wallet).await?;
-    let (around, _) = Around::shown(tx, &[new], Shown::Unconfirmed).await?;
-    let mut graph = around.graph;
+    let (mut around, _) = Around::shown(tx, &[new], Shown::Unconfirmed).await?;
+    let graph = &mut around.graph;
     match graph.state(new.hash).map(|state| state.status) {
         None => {}
         Some(status) if status.is_valid() => return Ok(Changes::default()),
@@ -398,12 +402,15 @@ async fn make(
         Some(status) => return Err(UtxoRefusal::Ended(new.hash, status).into()),
     }
     check_room(tx, wallet, new, &graph.check_own(wallet, new, replaces)?).await?;
+    graph.check_mature(new, read_tip(tx).await?.map(|(tip, _)| tip))?;
     let ours: Vec<OutPoint> = new.inputs.iter().filter(|input| graph.coin(input).is_some()).copied().collect();
     graph.made(wallet, new, replaces)?;
+    around.load_claims(tx).await?;
     // First lock all outputs in one order, then look at their leases: no lease can be taken in between.
-    Writer(&graph).lock_affected(tx, &ours).await?;
+    Writer(&around.graph).lock_affected(tx, &ours).await?;
     check_leases(tx, &ours, lease, at).await?;
-    write(tx, graph, by_chain(at)).await
+    check_unclaimed_at(tx, &ours).await?;
+    write_loaded(tx, around, by_chain(at)).await
 }
 
 async fn publish(tx: &mut Tx, hash: Hash, at: Timestamp) -> Result<Changes, UtxoError> {
@@ -427,9 +434,8 @@ pub(super) async fn publish_all(
 ) -> Result<Changes, UtxoError> {
     let mut around = Around::default();
     around.load_pending(tx, &pending).await?;
-    let mut graph = around.graph;
-    graph.published(&pending, reason);
-    write(tx, graph, by_chain(at)).await
+    around.graph.published(&pending, reason);
+    write(tx, around, by_chain(at)).await
 }
 
 /// Somebody says of one transaction that it has ended.
@@ -449,7 +455,7 @@ async fn end_by_hand(
     let touched = BTreeSet::from([hash]);
     around.load_once(tx, &[hash]).await?;
     around.close(tx, Reach { may_fall: touched.clone(), touched, may_rise: BTreeSet::new() }).await?;
-    let mut graph = around.graph;
-    decide(&mut graph, hash)?;
-    write(tx, graph, written).await
+    around.load_prospects(tx, BTreeSet::from([hash])).await?;
+    decide(&mut around.graph, hash)?;
+    write(tx, around, written).await
 }

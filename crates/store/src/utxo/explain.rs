@@ -3,7 +3,7 @@
 use domain::Timestamp;
 use sqlx::AssertSqlSafe;
 
-use super::balance::{READ_IMMATURE, READ_LEASED, READ_TOTALS};
+use super::balance::{READ_CLAIMED, READ_IMMATURE, READ_LEASED, READ_TOTALS};
 use super::coins::{READ_LARGER, READ_SMALLER};
 use super::types::{UtxoError, WalletId};
 use crate::db::{Db, Tx, TxInner};
@@ -34,6 +34,7 @@ impl Db {
             (READ_TOTALS, vec![wallet]),
             (READ_IMMATURE, vec![wallet, 0]),
             (READ_LEASED, vec![wallet, now]),
+            (READ_CLAIMED, vec![wallet, now]),
             (READ_LARGER, selection.to_vec()),
             (READ_SMALLER, selection.to_vec()),
         ] {

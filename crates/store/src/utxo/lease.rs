@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use domain::Timestamp;
 
 use super::blocks::read_tip;
+use super::claimed::check_unclaimed;
 use super::coins::{COIN, CoinRow, coin};
 use super::events::{check_active, refused};
 use super::followed::RESCAN_LOCK;
@@ -31,7 +32,10 @@ statements! {
             JOIN addresses a ON a.wallet_id = u.wallet_id AND a.id = u.address_id
         WHERE u.wallet_id = $1 AND u.id {in $2} AND u.valid AND u.spent_by_tx_id IS NULL
         ORDER BY u.id {FOR NO KEY UPDATE OF u SKIP LOCKED}";
-    READ_LEASES = "SELECT utxo_id, external_lock_id, expires_at FROM utxo_leases
+    /// Leases, and claims.
+    READ_HOLDERS = "SELECT utxo_id, external_lock_id, expires_at, 1 = 0 FROM utxo_leases
+        WHERE wallet_id = $1 AND utxo_id {in $2}
+        UNION ALL SELECT utxo_id, claimant, CAST(0 AS BIGINT), 1 = 1 FROM utxo_claims
         WHERE wallet_id = $1 AND utxo_id {in $2}";
     /// What a lock holds now.
     READ_HELD = "SELECT l.utxo_id, t.tx_hash, u.output_index
@@ -50,10 +54,19 @@ statements! {
             SELECT wallet_id, utxo_id FROM utxo_leases WHERE expires_at <= $1
             ORDER BY expires_at LIMIT 1000 {FOR UPDATE SKIP LOCKED})
         RETURNING expires_at";
-    LIST_LEASES = "SELECT l.utxo_id, t.tx_hash, u.output_index, u.amount, u.account, l.external_lock_id, l.expires_at
+    /// Outputs under a lease, and then those that are only claimed.
+    LIST_LEASES = "SELECT l.utxo_id, t.tx_hash, u.output_index, u.amount, u.account, l.external_lock_id, l.expires_at,
+            c.claimant
         FROM utxo_leases l JOIN utxos u ON u.wallet_id = l.wallet_id AND u.id = l.utxo_id
             JOIN transactions t ON t.wallet_id = u.wallet_id AND t.id = u.tx_id
-        WHERE l.wallet_id = $1 AND l.utxo_id > $2 ORDER BY l.utxo_id LIMIT $3";
+            LEFT JOIN utxo_claims c ON c.wallet_id = l.wallet_id AND c.utxo_id = l.utxo_id
+        WHERE l.wallet_id = $1 AND l.utxo_id > $2
+        UNION ALL SELECT c.utxo_id, t.tx_hash, u.output_index, u.amount, u.account, NULL, NULL, c.claimant
+        FROM utxo_claims c JOIN utxos u ON u.wallet_id = c.wallet_id AND u.id = c.utxo_id
+            JOIN transactions t ON t.wallet_id = u.wallet_id AND t.id = u.tx_id
+        WHERE c.wallet_id = $1 AND c.utxo_id > $2 AND NOT EXISTS (SELECT 1 FROM utxo_leases l
+            WHERE l.wallet_id = c.wallet_id AND l.utxo_id = c.utxo_id)
+        ORDER BY 1 LIMIT $3";
 }
 
 static READ_LEASES_AT: RowsSql = RowsSql::new(
@@ -145,21 +158,22 @@ impl Db {
         Ok(Swept { count: u64::try_from(ends.len()).unwrap_or(u64::MAX), oldest })
     }
 
-    /// The wallet's leases by the ids of their outputs, a page at a time; also those that have ended and were not
-    /// swept.
+    /// The wallet's outputs that are under a lease or claimed, by their ids, a page at a time; also those whose lease has ended
+    /// and was not swept.
     pub async fn leases(&self, wallet: WalletId, after: Option<UtxoId>, most: u32) -> Result<Vec<LeaseRow>, UtxoError> {
-        type Stored = (i64, Vec<u8>, i64, i64, i64, Vec<u8>, i64);
+        type Stored = (i64, Vec<u8>, i64, i64, i64, Option<Vec<u8>>, Option<i64>, Option<Vec<u8>>);
         let after = after.map_or(i64::MIN, |id| id.0);
         let mut tx = self.read().await?;
         let rows = fetch_all!(&mut tx, LIST_LEASES => Stored, wallet.0, after, i64::from(most))?;
-        let lease = |(id, made_by, index, amount, account, lock, until): Stored| {
+        let lease = |(id, made_by, index, amount, account, lock, until, claimant): Stored| {
             Ok(LeaseRow {
                 id: UtxoId(id),
                 outpoint: OutPoint { hash: hash(&made_by)?, index: number(index)? },
                 amount,
                 account: number(account)?,
-                lock: LockId(hash(&lock)?.0),
-                until: Timestamp::from_micros(until),
+                lock: lock.map(|lock| Ok::<_, StoreError>(LockId(hash(&lock)?.0))).transpose()?,
+                until: until.map(Timestamp::from_micros),
+                claimed_by: claimant.map(|claimant| hash(&claimant)).transpose()?,
             })
         };
         rows.into_iter().map(lease).collect()
@@ -223,6 +237,7 @@ async fn lease_at(
         return Err(UtxoRefusal::NotSpendable(*missing).into());
     }
     check_mature(tx, wallet, &wanted).await?;
+    check_unclaimed(tx, wallet, &wanted).await?;
     check_leases(tx, outpoints, Some(lock), now).await?;
     let leases: Vec<NewLease> = free.iter().map(|coin| NewLease { id: coin.id, lock, until }).collect();
     write_leases(tx, wallet, &leases, now).await.map_err(UtxoError::from)
@@ -244,6 +259,7 @@ async fn renew(
         return Err(UtxoRefusal::NotSpendable(OutPoint { hash: hash(made_by)?, index: number(*index)? }).into());
     }
     check_mature(tx, wallet, &ids).await?;
+    check_unclaimed(tx, wallet, &ids).await?;
     Ok(execute!(tx, RENEW_LEASES, wallet.0, holder.as_slice(), until.micros(), now)?)
 }
 
@@ -276,19 +292,29 @@ pub(super) async fn lock_idle(tx: &mut Tx, wallet: WalletId, ids: &[UtxoId]) -> 
     rows.into_iter().map(coin).collect()
 }
 
-/// Who holds these, and until when; also those that have ended.
+/// Who holds these, and until when; also those that have ended. What is claimed is held by [`NOBODY`], without an end.
 pub(super) async fn read_holders(
     tx: &mut Tx,
     wallet: WalletId,
     coins: &[Coin],
 ) -> Result<HashMap<UtxoId, (LockId, Timestamp)>, StoreError> {
     let ids = Many(coins.iter().map(|coin| coin.id.0).collect::<Vec<i64>>());
-    let rows = fetch_all!(tx, READ_LEASES => (i64, Vec<u8>, i64), wallet.0, ids.clone())?;
-    let holder = |(id, holder, until): (i64, Vec<u8>, i64)| {
-        Ok((UtxoId(id), (LockId(hash(&holder)?.0), Timestamp::from_micros(until))))
-    };
-    rows.into_iter().map(holder).collect()
+    let mut holders = HashMap::new();
+    for (id, holder, until, claimed) in
+        fetch_all!(tx, READ_HOLDERS => (i64, Vec<u8>, i64, bool), wallet.0, ids.clone())?
+    {
+        if claimed {
+            holders.insert(UtxoId(id), (NOBODY, Timestamp::from_micros(i64::MAX)));
+        } else {
+            // A claim binds the holder of a lease too.
+            holders.entry(UtxoId(id)).or_insert((LockId(hash(&holder)?.0), Timestamp::from_micros(until)));
+        }
+    }
+    Ok(holders)
 }
+
+/// A lock that no caller can have.
+const NOBODY: LockId = RESCAN_LOCK;
 
 pub(super) struct NewLease {
     pub id: UtxoId,

@@ -14,6 +14,7 @@
 //! | `balance` | what an account has |
 //! | `coins` | candidates for a selection, lists of outputs |
 //! | `lease` | outputs that are reserved for a transaction that is being made |
+//! | `claimed` | free outputs that nobody may spend: a transaction which may still be mined spends them |
 //! | `selection`, `lease_queue` | outputs chosen for a payment, and leased with those of others |
 //! | `cluster` | unconfirmed transactions that hang together: nodes take only so many |
 //! | `stat` | how large the tables are, and how many leases there are |
@@ -36,6 +37,7 @@ pub(crate) mod blocks;
 #[cfg(feature = "lab")]
 pub(crate) mod bulk;
 pub(crate) mod check;
+pub(crate) mod claimed;
 pub(crate) mod cluster;
 pub(crate) mod coins;
 pub(crate) mod events;

@@ -8,8 +8,10 @@ use crate::db::Db;
 use crate::dialect::PREFER_ONE_PASS;
 
 statements! {
-    READ_LEASE_STAT = "SELECT COUNT(CASE WHEN expires_at > $1 THEN 1 END), COUNT(CASE WHEN expires_at <= $1 THEN 1 END),
-            MIN(CASE WHEN expires_at <= $1 THEN expires_at END)
+    /// A lease without an end is a rescan's.
+    READ_LEASE_STAT = "SELECT COUNT(CASE WHEN expires_at > $1 AND expires_at < 9223372036854775807 THEN 1 END),
+            COUNT(CASE WHEN expires_at <= $1 THEN 1 END), MIN(CASE WHEN expires_at <= $1 THEN expires_at END),
+            COUNT(CASE WHEN expires_at = 9223372036854775807 THEN 1 END), (SELECT COUNT(*) FROM utxo_claims)
         FROM utxo_leases";
     /// The highest number that each table has given out: it costs nothing to ask, however large the table is.
     READ_ROWS_MADE = "SELECT s.name, COALESCE(pg_sequence_last_value(pg_get_serial_sequence(s.name, 'id')::REGCLASS), 0)
@@ -25,6 +27,7 @@ statements! {
         UNION ALL SELECT 'transactions', COUNT(*) FROM transactions
         UNION ALL SELECT 'tx_inputs', COUNT(*) FROM tx_inputs
         UNION ALL SELECT 'tx_replacements', COUNT(*) FROM tx_replacements
+        UNION ALL SELECT 'utxo_claims', COUNT(*) FROM utxo_claims
         UNION ALL SELECT 'utxo_leases', COUNT(*) FROM utxo_leases
         UNION ALL SELECT 'utxos', COUNT(*) FROM utxos
         UNION ALL SELECT 'wallets', COUNT(*) FROM wallets";
@@ -35,12 +38,16 @@ statements! {
 /// The leases at a moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LeaseStat {
-    /// They hold an output.
+    /// They keep an output for somebody who is about to spend it.
     pub active: i64,
     /// They have ended and were not swept yet.
     pub ended: i64,
     /// When the first of those ended.
     pub oldest_end: Option<Timestamp>,
+    /// What an open rescan has found, and holds.
+    pub found: i64,
+    /// No leases: free outputs that a transaction which may still be mined spends.
+    pub claimed: i64,
 }
 
 /// A table, and how many rows it has, or has given numbers to.
@@ -52,9 +59,10 @@ pub struct TableStat {
 
 impl Db {
     pub async fn lease_stat(&self, now: Timestamp) -> Result<LeaseStat, UtxoError> {
-        let row = fetch_optional!(&mut self.read().await?, READ_LEASE_STAT => (i64, i64, Option<i64>), now.micros())?;
-        let (active, ended, oldest) = row.ok_or_else(|| corrupt("a count has no row"))?;
-        Ok(LeaseStat { active, ended, oldest_end: oldest.map(Timestamp::from_micros) })
+        type Counted = (i64, i64, Option<i64>, i64, i64);
+        let row = fetch_optional!(&mut self.read().await?, READ_LEASE_STAT => Counted, now.micros())?;
+        let (active, ended, oldest, found, claimed) = row.ok_or_else(|| corrupt("a count has no row"))?;
+        Ok(LeaseStat { active, ended, oldest_end: oldest.map(Timestamp::from_micros), found, claimed })
     }
 
     /// How many rows each table has had since it was made, rows that were pruned included.

@@ -115,7 +115,7 @@ pub struct Balance {
     pub unconfirmed: i64,
     /// Of `confirmed`: coinbases that may not be spent yet.
     pub immature: i64,
-    /// Of both: outputs under a lease.
+    /// Of both: outputs under a lease, or claimed by a transaction that may still be mined.
     pub leased: i64,
     pub outputs: i64,
 }
@@ -175,6 +175,8 @@ pub struct OutputRow {
     pub spent_by: Option<Hash>,
     /// While it is under a lease.
     pub leased_until: Option<Timestamp>,
+    /// A transaction that was broadcast, spends it, and may still be mined, while nothing valid spends it.
+    pub claimed_by: Option<Hash>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -183,9 +185,11 @@ pub struct LeaseRow {
     pub outpoint: OutPoint,
     pub amount: i64,
     pub account: u32,
-    pub lock: LockId,
-    /// From then on others may lease the output.
-    pub until: Timestamp,
+    /// Who holds the lease; from `until` on others may lease the output. Neither: it is only claimed.
+    pub lock: Option<LockId>,
+    pub until: Option<Timestamp>,
+    /// A transaction that was broadcast, spends it, and may still be mined.
+    pub claimed_by: Option<Hash>,
 }
 
 /// What a sweep has removed.

@@ -175,9 +175,9 @@ pub(crate) static ROWS_STATEMENTS: [&RowsSql; 12] = [
 ];
 
 /// A stored output: its wallet and its id.
-type Place = (WalletId, i64);
+pub(super) type Place = (WalletId, i64);
 
-fn place_columns(places: &[Place]) -> Vec<Column<'static>> {
+pub(super) fn place_columns(places: &[Place]) -> Vec<Column<'static>> {
     vec![
         Column::Ints(places.iter().map(|place| place.0.0).collect()),
         Column::Ints(places.iter().map(|place| place.1).collect()),
@@ -215,6 +215,7 @@ impl Writer<'_, '_> {
         let spends = self.lock_affected(tx, &[]).await?;
         self.write_transactions(tx, written.at).await?;
         self.write_coins(tx, &spends).await?;
+        self.write_claims(tx).await?;
         self.write_edges(tx, written.at).await?;
         let changes = self.changes();
         let mut writes = Writes::default();

@@ -61,8 +61,8 @@ db_test! {
         let all = db.leases(wallet, None, 10).await.unwrap();
         let told: Vec<_> = all.iter().map(|one| (one.outpoint, one.amount, one.account, one.lock, one.until)).collect();
         assert_eq!(told, [
-            (coin(0), 500, 3, LockId([5; 32]), minutes(1)),
-            (coin(1), 600, 3, LockId([6; 32]), minutes(9)),
+            (coin(0), 500, 3, Some(LockId([5; 32])), Some(minutes(1))),
+            (coin(1), 600, 3, Some(LockId([6; 32])), Some(minutes(9))),
         ]);
         assert_eq!(db.leases(wallet, None, 1).await.unwrap(), all[..1]);
         assert_eq!(db.leases(wallet, Some(all[0].id), 10).await.unwrap(), all[1..]);
@@ -168,12 +168,12 @@ db_test! {
             (
                 "UPDATE transactions SET status = 'failed' WHERE tx_hash = $6",
                 "UPDATE transactions SET status = 'published' WHERE tx_hash = $6",
-                &["cause", "revived", "history"],
+                &["cause", "revived", "history", "unclaimed"],
             ),
             (
                 "UPDATE transactions SET status = 'failed' WHERE tx_hash = $5",
                 "",
-                &["totals", "spender", "parent", "cause", "revived", "history"],
+                &["totals", "spender", "parent", "cause", "revived", "history", "unclaimed"],
             ),
         ] {
             let bytes = |number: &str| match db.engine() {

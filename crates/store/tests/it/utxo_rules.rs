@@ -41,12 +41,13 @@ INSERT INTO account_totals (wallet_id, account, confirmed, confirmed_count, unco
 VALUES (1, 0, 6000, 2, 1800, 2);
 INSERT INTO tx_replacements (wallet_id, id, replaced_tx_id, replacement_tx_id, created_at) VALUES (1, 1, 3, 2, 0);
 INSERT INTO utxo_leases (wallet_id, utxo_id, external_lock_id, expires_at) VALUES (1, 2, #ee, 0), (1, 4, #ee, 0);
+INSERT INTO utxo_claims (wallet_id, utxo_id, claimant) VALUES (1, 3, #03);
 INSERT INTO transaction_labels (wallet_id, tx_id, label, actor, updated_at) VALUES (1, 1, 'x', '', 0), (1, 3, 'x', '', 0);
 INSERT INTO address_labels (wallet_id, address_id, label, actor, updated_at) VALUES (1, 2, 'x', '', 0);
 INSERT INTO transaction_events (wallet_id, id, tx_hash, status, reason, actor, at) VALUES (1, 1, #09, 'pruned', '', '', 0);";
 
 /// A statement for each rule that breaks exactly it.
-const BREAKING: [(Constraint, &str); 68] = [
+const BREAKING: [(Constraint, &str); 70] = [
     (Constraint::WalletUnread, "UPDATE wallets SET unread_from = 7 WHERE id = 1"),
     (Constraint::WalletStatus, "UPDATE wallets SET status = 'gone' WHERE id = 1"),
     (
@@ -119,6 +120,8 @@ const BREAKING: [(Constraint, &str); 68] = [
     (Constraint::OneEdgePerPair, "INSERT INTO tx_replacements VALUES (1, 9, 3, 2, 0)"),
     (Constraint::LockId, "UPDATE utxo_leases SET external_lock_id = ~ee"),
     (Constraint::OneLeasePerOutput, "INSERT INTO utxo_leases VALUES (1, 2, #dd, 0)"),
+    (Constraint::Claimant, "INSERT INTO utxo_claims VALUES (1, 2, ~dd)"),
+    (Constraint::OneClaimPerOutput, "INSERT INTO utxo_claims VALUES (1, 3, #dd)"),
     (Constraint::EventStatus, "UPDATE transaction_events SET status = 'gone'"),
     (Constraint::TransactionFixed, "UPDATE transactions SET tx_hash = #aa WHERE id = 6"),
     (Constraint::TransactionFixed, "UPDATE transactions SET is_coinbase = TRUE, status = 'orphaned' WHERE id = 3"),

@@ -6,11 +6,10 @@ use std::time::Duration;
 use domain::Clock;
 use serde_json::{Value, json};
 use store::Db;
-use store::utxo::{LeaseRow, LockId, OutPoint, UtxoId};
+use store::utxo::{LeaseRow, LockId, OutPoint, RESCAN_LOCK, UtxoId};
 use terminal::clock::SystemClock;
 use terminal::duration::parse_duration;
 use terminal::failure::{CommandResult, Failure};
-use terminal::output::table;
 
 use super::super::Context;
 use super::{input, known_wallet, shown};
@@ -44,7 +43,7 @@ pub enum Command {
         #[arg(value_parser = input::lock)]
         lock: LockId,
     },
-    /// List a wallet's leases, also those that have ended and were not swept
+    /// List a wallet's leases, also those that have ended and were not swept; and outputs that are claimed
     List {
         /// The wallet's name
         wallet: String,
@@ -151,14 +150,21 @@ async fn list(context: &Context, db: &Db, wallet: &str, after: Option<UtxoId>, l
     let leases = db.leases(wallet.id, after, limit).await?;
     let full = leases.len() == usize::try_from(limit).unwrap_or(0);
     let next = leases.last().filter(|_| full).map(|lease| lease.id.0);
-    let state = |lease: &LeaseRow| if lease.until > now { "held" } else { "ended" };
+    // A rescan's leases have a lock of their own; what is only claimed has none.
+    let state = |lease: &LeaseRow| match (lease.lock, lease.until) {
+        (Some(RESCAN_LOCK), _) => "rescan",
+        (_, Some(until)) if until > now => "held",
+        (_, Some(_)) => "ended",
+        (_, None) => "claimed",
+    };
     let body: Vec<Value> = leases
         .iter()
         .map(|lease| {
             json!({
                 "id": lease.id.0, "outpoint": lease.outpoint.to_string(), "amount": shown::btc(lease.amount),
-                "account": lease.account, "lock": shown::hex(&lease.lock.0), "until": lease.until.to_string(),
-                "state": state(lease),
+                "account": lease.account, "lock": lease.lock.map(|lock| shown::hex(&lock.0)),
+                "until": lease.until.map(|until| until.to_string()), "state": state(lease),
+                "claimed_by": lease.claimed_by.map(|hash| hash.to_string()),
             })
         })
         .collect();
@@ -174,15 +180,16 @@ async fn list(context: &Context, db: &Db, wallet: &str, after: Option<UtxoId>, l
                     lease.outpoint.to_string(),
                     shown::btc(lease.amount),
                     lease.account.to_string(),
-                    shown::hex(&lease.lock.0),
-                    lease.until.to_string(),
+                    lease.lock.map_or_else(String::new, |lock| shown::hex(&lock.0)),
+                    lease.until.map_or_else(String::new, shown::end),
                     state(lease).to_owned(),
+                    lease.claimed_by.map_or_else(String::new, |hash| hash.to_string()),
                 ]
             })
             .collect();
         let more = next.map_or_else(String::new, |id| format!("\nmore: --after {id}"));
-        let header = ["id", "outpoint", "amount", "account", "lock", "until", "state"];
-        format!("{}{more}", table(&header, &[0, 2, 3], &cells))
+        let header = ["id", "outpoint", "amount", "account", "lock", "until", "state", "claimed by"];
+        format!("{}{more}", shown::narrow_table(&header, &[0, 2, 3], &cells))
     });
     Ok(())
 }

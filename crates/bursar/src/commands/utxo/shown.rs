@@ -1,7 +1,7 @@
 //! Amounts, addresses and places in words.
 
 use custody::bitcoin::network_of;
-use domain::Precision;
+use domain::{Precision, Timestamp};
 use store::utxo::{EventRow, Hash, Network, OutputRow, Status, TxChange, is_mature};
 use terminal::output::{table, thousands};
 use tx::bitcoin::address;
@@ -51,13 +51,25 @@ pub fn output_json(row: &OutputRow, network: Network) -> serde_json::Value {
         "status": row.status.text(), "height": row.height, "coinbase": row.coinbase,
         "spent_by": row.spent_by.map(|hash| hash.to_string()),
         "leased_until": row.leased_until.map(|until| until.to_string()),
+        "claimed_by": row.claimed_by.map(|hash| hash.to_string()),
     })
 }
 
 /// A table of outputs.
 pub fn outputs(rows: &[OutputRow], network: Network, tip: Option<u32>) -> String {
-    let header =
-        ["id", "outpoint", "amount", "account", "in", "coinbase", "leased until", "spent by", "label", "address"];
+    let header = [
+        "id",
+        "outpoint",
+        "amount",
+        "account",
+        "in",
+        "coinbase",
+        "leased until",
+        "claimed by",
+        "spent by",
+        "label",
+        "address",
+    ];
     let cells: Vec<Vec<String>> = rows.iter().map(|row| output_cells(row, network, tip)).collect();
     narrow_table(&header, &[0, 2, 3], &cells)
 }
@@ -76,11 +88,17 @@ fn output_cells(row: &OutputRow, network: Network, tip: Option<u32>) -> Vec<Stri
         row.account.to_string(),
         place(row.status, row.height),
         coinbase.to_owned(),
-        row.leased_until.map_or_else(String::new, |until| until.to_string()),
+        row.leased_until.map_or_else(String::new, end),
+        row.claimed_by.map_or_else(String::new, |hash| hash.to_string()),
         row.spent_by.map_or_else(String::new, |hash| hash.to_string()),
         row.label.as_deref().map_or_else(String::new, plain),
         address(&row.script, network).unwrap_or_else(|| format!("script {}", hex(&row.script))),
     ]
+}
+
+/// When a lease ends. What a rescan holds has no end.
+pub fn end(until: Timestamp) -> String {
+    if until == Timestamp::from_micros(i64::MAX) { "the rescan ends".to_owned() } else { until.to_string() }
 }
 
 pub fn event_json(row: &EventRow) -> serde_json::Value {

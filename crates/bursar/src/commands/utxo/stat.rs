@@ -23,7 +23,9 @@ pub async fn run(context: &Context, db: &Db) -> CommandResult {
         rows.iter().map(|one| (one.table.clone(), json!(one.rows))).collect();
     let body = json!({
         "rows": tables, "database_bytes": bytes, "unspent": unspent,
-        "leases": { "active": leases.active, "ended": leases.ended, "oldest_ended_s": waits_s },
+        "leases": { "active": leases.active, "ended": leases.ended, "oldest_ended_s": waits_s,
+            "rescan": leases.found },
+        "claimed": leases.claimed,
         "most_chained": limits.map(|most| json!({ "transactions": most.transactions, "bytes": most.bytes })),
     });
     context.print(&body, || {
@@ -37,6 +39,13 @@ pub async fn run(context: &Context, db: &Db) -> CommandResult {
             format!("leases    {} active, {} ended and not swept yet", count(leases.active), count(leases.ended)),
         ];
         lines.extend(waits_s.map(|seconds| format!("          the first of those ended {seconds} s ago")));
+        if leases.found > 0 {
+            lines.push(format!("          {} more by a rescan, until it has read all blocks", count(leases.found)));
+        }
+        if leases.claimed > 0 {
+            let outputs = shown::counted(u64::try_from(leases.claimed).unwrap_or(0), "output");
+            lines.push(format!("claimed   {outputs} by transactions that may still be mined: bursar utxo list"));
+        }
         lines.extend(limits.map(|most| {
             let (transactions, bytes) = (most.transactions, thousands(u64::from(most.bytes)));
             format!("chains    at most {transactions} unconfirmed transactions of {bytes} bytes hang together")

@@ -277,7 +277,7 @@ db_test! {
         let both = tx("both", &[output(&paid, 0), output(&coins, 1)], &[theirs(28_000)]);
         db.see_transactions(std::slice::from_ref(&both), NOW).await.unwrap();
         let other = tx("other", &[output(&coins, 1)], &[theirs(19_000)]);
-        db.add_pending(w, &other, None, NOW).await.unwrap();
+        db.see_transactions(std::slice::from_ref(&other), NOW).await.unwrap();
         mine(db, std::slice::from_ref(&paid)).await;
         assert_eq!(status(db, w, &never).await, Some(Status::Failed));
         assert_eq!(status(db, w, &both).await, Some(Status::Failed));

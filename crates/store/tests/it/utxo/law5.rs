@@ -128,7 +128,7 @@ db_test! {
         publish(&mut stage, &parent).await;
         publish(&mut stage, &child).await;
         stage.play(Event::Replace(0, replacement.clone())).await.unwrap();
-        assert_eq!(free(&stage).await, [20_000, 30_000]);
+        assert_eq!(free(&stage).await, [30_000], "the child may be mined with its parent");
         stage.play(Event::Abandon(replacement.hash)).await.unwrap();
         assert_eq!((stage.status(&parent), stage.status(&child)), (Status::Published, Status::Published));
         assert_eq!(free(&stage).await, [30_000]);
@@ -276,9 +276,9 @@ db_test! {
         assert_eq!(free(&stage).await, [30_000]);
         let detail = db.transaction(stage.wallets[0], first.hash, stage.now).await.unwrap().unwrap();
         assert_eq!((detail.replaced, detail.replaced_by), (vec![rival.hash], vec![rival.hash]));
-        // Not the other way round: the first one has an input more, and may still be mined.
+        // And the other way round. The first one has an input more, and may still be mined.
         stage.play(Event::Mempool(vec![rival.clone()])).await.unwrap();
-        assert_eq!((stage.status(&first), stage.status(&rival)), (Status::Published, Status::Replaced));
+        assert_eq!((stage.status(&first), stage.status(&rival)), (Status::Replaced, Status::Published));
         assert_eq!(free(&stage).await, [30_000]);
         stage.assert_checked().await;
     }

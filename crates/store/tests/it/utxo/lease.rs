@@ -248,6 +248,23 @@ db_test! {
         assert_eq!(db.balance(wallet, until).await.unwrap()[&0].leased, 0, "nothing was renewed");
     }
 
+    async fn a_transaction_that_spends_an_immature_coinbase_is_not_taken(db: TestDb) {
+        let mut stage = Stage::open(db, 1).await;
+        let reward = coinbase("reward", &[(script(0, 0, 0), 1_000)]);
+        let plain = tx("plain", &[elsewhere("x")], &[(script(0, 0, 1), 2_000)]);
+        stage.mine("root", &[reward.clone(), plain.clone()]).await.unwrap();
+        for _ in 0..99 {
+            stage.play_unseen(&Event::Connect(stage.next_block("on"), vec![])).await;
+        }
+        let early = tx("early", &[output(&plain, 0), output(&reward, 0)], &[(foreign_script(), 900)]);
+        assert_eq!(stage.play(Event::Pending(0, early.clone())).await, Err("UTXO_IMMATURE"));
+        let other = tx("other", &[output(&plain, 0)], &[(foreign_script(), 900)]);
+        stage.play(Event::Pending(0, other)).await.unwrap();
+        assert_eq!(stage.play(Event::Replace(0, early.clone())).await, Err("UTXO_IMMATURE"));
+        stage.play_unseen(&Event::Connect(stage.next_block("on"), vec![])).await;
+        stage.play(Event::Replace(0, early)).await.unwrap();
+    }
+
     async fn what_could_not_be_leased_is_not_renewed(db: TestDb) {
         let (mut stage, coins) = funded(db, 2).await;
         let (wallet, now) = (stage.wallets[0], stage.now);
@@ -284,7 +301,7 @@ db_test! {
         let second = db.sweep_some_leases(minute(2)).await.unwrap();
         assert_eq!(second, Swept { count: 7, oldest: Some(minute(2)) });
         assert_eq!(db.sweep_some_leases(minute(2)).await.unwrap(), Swept::default());
-        assert_eq!(db.lease_stat(minute(2)).await.unwrap(), LeaseStat { active: 1, ended: 0, oldest_end: None });
+        assert_eq!(db.lease_stat(minute(2)).await.unwrap(), LeaseStat { active: 1, ..LeaseStat::default() });
         let made = db.utxo_rows_made().await.unwrap();
         let utxos = made.iter().find(|one| one.table == "utxos").unwrap();
         assert_eq!((utxos.rows, db.unspent_count().await.unwrap()), (count + 1, count + 1));

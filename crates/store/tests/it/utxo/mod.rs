@@ -3,13 +3,16 @@
 //! | module | holds |
 //! |---|---|
 //! | `model` | the rules as plain maps |
+//! | `consequences` | what follows from an event in them: what falls, and what comes back |
 //! | `readings` | what rows and balances follow from them |
 //! | `rows` | what the database says, in the model's words |
 //! | `stage` | a database and a model that are told the same events |
+//! | `universe` | what a random world is made of |
 //! | `world` | random but plausible events from a seed |
 //! | `property` | random worlds: model and rows agree after every event |
 //! | `reorg` | forks, long chains, spends before their parents |
 //! | `law5` | what was broadcast keeps its inputs |
+//! | `claimed` | free outputs that a transaction which may still be mined spends |
 //! | `given_up` | what two people gave up although it was broadcast |
 //! | `bad` | other wallets' addresses, and what no chain could show |
 //! | `faults` | a crash at every statement; every event twice |
@@ -24,6 +27,8 @@
 mod bad;
 mod candidates;
 mod chains;
+mod claimed;
+mod consequences;
 mod faults;
 mod given_up;
 mod hostile;
@@ -38,5 +43,6 @@ mod rescan;
 mod rows;
 mod stage;
 mod together;
+mod universe;
 mod watch;
 mod world;

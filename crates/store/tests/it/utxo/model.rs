@@ -39,7 +39,7 @@ pub struct Tx {
     pub was_published: bool,
     pub given_up: bool,
     /// When it was first stored: a higher number is later.
-    number: usize,
+    pub(super) number: usize,
 }
 
 #[derive(Clone, Debug)]
@@ -48,15 +48,6 @@ pub struct Edge {
     pub winner: Hash,
     pub wallets: BTreeSet<usize>,
 }
-
-/// What is spent by a valid transaction, and which transactions are invalid.
-struct Moment {
-    spent: BTreeSet<OutPoint>,
-    invalid: BTreeSet<Hash>,
-}
-
-/// By which replacement, and when it was stored first.
-type Order = (Option<usize>, usize);
 
 #[derive(Clone, Debug, Default)]
 pub struct Model {
@@ -86,6 +77,12 @@ impl Model {
         self.txs.get(hash).is_some_and(|tx| tx.height.is_some())
     }
 
+    /// A block has it, or something that depends on it.
+    fn is_settled(&self, hash: &Hash) -> bool {
+        let spends = |tx: &&Tx| tx.status.is_valid() && tx.content.inputs.iter().any(|input| input.hash == *hash);
+        self.is_confirmed(hash) || self.txs.values().filter(spends).any(|tx| self.is_settled(&tx.content.hash))
+    }
+
     pub fn tip(&self) -> Option<&Block> {
         self.blocks.last()
     }
@@ -109,20 +106,20 @@ impl Model {
         spenders
     }
 
-    fn conflicts(&self, tx: &NewTx) -> Vec<&Tx> {
+    pub(super) fn conflicts(&self, tx: &NewTx) -> Vec<&Tx> {
         self.txs.values().filter(|other| share_an_input(tx, &other.content)).collect()
     }
 
-    fn valid_conflicts(&self, tx: &NewTx) -> Vec<Hash> {
+    pub(super) fn valid_conflicts(&self, tx: &NewTx) -> Vec<Hash> {
         self.conflicts(tx).into_iter().filter(|tx| tx.status.is_valid()).map(|tx| tx.content.hash).collect()
     }
 
-    fn has_invalid_parent(&self, tx: &NewTx) -> bool {
+    pub(super) fn has_invalid_parent(&self, tx: &NewTx) -> bool {
         tx.inputs.iter().any(|input| self.txs.get(&input.hash).is_some_and(|parent| !parent.status.is_valid()))
     }
 
     /// Wallets that it pays, spends from, or in which a stored transaction conflicts with it.
-    fn concerned(&self, tx: &NewTx) -> BTreeSet<usize> {
+    pub(super) fn concerned(&self, tx: &NewTx) -> BTreeSet<usize> {
         let paid = tx.outputs.iter().filter_map(|output| self.scripts.get(&output.script));
         let spent = tx.inputs.iter().filter_map(|input| self.owner(input));
         let mut wallets: BTreeSet<usize> = paid.copied().chain(spent).map(|(wallet, _)| wallet).collect();
@@ -137,28 +134,7 @@ impl Model {
         unconfirmed.filter(spends).flat_map(|other| other.wallets.iter().copied()).collect()
     }
 
-    /// Whether something of ours is no longer spent if these fall, with all that depends on them, and this one stands.
-    fn would_free(&self, conflicts: &[Hash], tx: &NewTx) -> bool {
-        let mut fallen: BTreeSet<Hash> = conflicts.iter().copied().collect();
-        let mut before = 0;
-        while before < fallen.len() {
-            before = fallen.len();
-            let spends = |other: &&Tx| other.content.inputs.iter().any(|input| fallen.contains(&input.hash));
-            let more: Vec<Hash> = self
-                .txs
-                .values()
-                .filter(|other| other.status.is_valid())
-                .filter(spends)
-                .map(|other| other.content.hash)
-                .collect();
-            fallen.extend(more);
-        }
-        let inputs = fallen.iter().flat_map(|hash| &self.txs[hash].content.inputs);
-        let mut freed = inputs.filter(|input| !tx.inputs.contains(input) && !fallen.contains(&input.hash));
-        freed.any(|input| self.owner(input).is_some())
-    }
-
-    fn is_own(&self, tx: &NewTx) -> bool {
+    pub(super) fn is_own(&self, tx: &NewTx) -> bool {
         let trusted = |input: &OutPoint| {
             let parent = self.txs.get(&input.hash);
             self.owner(input).is_some() && parent.is_some_and(|parent| parent.height.is_some() || parent.own)
@@ -285,7 +261,7 @@ impl Model {
         if known.is_some_and(Status::is_valid) {
             return;
         }
-        if known.is_none() && conflicts.iter().any(|conflict| self.is_confirmed(conflict)) {
+        if known.is_none() && conflicts.iter().any(|conflict| self.is_settled(conflict)) {
             return;
         }
         match (known.is_some(), self.has_invalid_parent(tx)) {
@@ -296,11 +272,10 @@ impl Model {
                 seen.given_up = false;
                 let gives_way = |hash: &Hash| {
                     let rival = &self.txs[hash];
-                    let published = rival.status == Status::Published && rival.height.is_none();
+                    let published = rival.status == Status::Published && !self.is_settled(hash);
                     published && waiting.is_some_and(|waiting| !waiting.contains(hash))
                 };
-                let stands = conflicts.iter().all(gives_way) && !self.would_free(&conflicts, tx);
-                if !invalid_parent && stands {
+                if !invalid_parent && conflicts.iter().all(gives_way) {
                     self.store_in(tx, Status::Published, None, concerned);
                     self.take_inputs(tx.hash, &conflicts, Status::Replaced);
                 }
@@ -328,6 +303,8 @@ impl Model {
             return Err("UTXO_CONFLICT");
         }
         self.check_room(tx, &[])?;
+        self.check_mature(tx)?;
+        self.check_unclaimed(tx)?;
         self.store(tx, Status::Pending, None);
         Ok(())
     }
@@ -337,15 +314,31 @@ impl Model {
             return Ok(());
         }
         let conflicts = self.valid_conflicts(tx);
-        if conflicts.is_empty() || conflicts.iter().any(|conflict| self.is_confirmed(conflict)) {
+        if conflicts.is_empty() || conflicts.iter().any(|conflict| self.is_settled(conflict)) {
             return Err("UTXO_NOT_REPLACEABLE");
         }
         self.check_room(tx, &conflicts)?;
+        self.check_mature(tx)?;
+        self.check_unclaimed(tx)?;
         let before = self.moment();
         self.store(tx, Status::Pending, None);
         self.take_inputs(tx.hash, &conflicts, Status::Replaced);
         self.revive(&before);
         Ok(())
+    }
+
+    fn check_mature(&self, tx: &NewTx) -> Result<(), &'static str> {
+        let tip = self.tip().map_or(0, |tip| tip.height);
+        let immature = |input: &OutPoint| {
+            let maker = self.txs.get(&input.hash).filter(|maker| maker.content.coinbase);
+            maker.and_then(|maker| maker.height).is_some_and(|height| !is_mature(height, tip))
+        };
+        if tx.inputs.iter().any(immature) { Err("UTXO_IMMATURE") } else { Ok(()) }
+    }
+
+    fn check_unclaimed(&self, tx: &NewTx) -> Result<(), &'static str> {
+        let claimed = self.claimed();
+        if tx.inputs.iter().any(|input| claimed.contains_key(input)) { Err("UTXO_CLAIMED") } else { Ok(()) }
     }
 
     /// Nodes take a transaction only if few that wait hang together with it; what it replaces is gone by then.
@@ -421,159 +414,21 @@ impl Model {
     }
 
     fn give_up(&mut self, hash: &Hash) -> Result<(), &'static str> {
-        let tx = self.txs.get_mut(hash).ok_or("UTXO_UNKNOWN_TRANSACTION")?;
+        let tx = self.txs.get(hash).ok_or("UTXO_UNKNOWN_TRANSACTION")?;
         if tx.given_up {
             return Ok(());
         }
-        if tx.status != Status::Published || tx.height.is_some() {
+        let waits = tx.status == Status::Published && !self.is_settled(hash);
+        if !waits && (tx.status.is_valid() || !self.may_be_mined(hash)) {
             return Err("UTXO_NOT_WAITING");
         }
-        tx.given_up = true;
         let before = self.moment();
-        self.invalidate(hash, Status::Failed, None);
-        self.cascade(vec![*hash]);
+        self.txs.get_mut(hash).unwrap().given_up = true;
+        if waits {
+            self.invalidate(hash, Status::Failed, None);
+            self.cascade(vec![*hash]);
+        }
         self.revive(&before);
         Ok(())
-    }
-}
-
-// ---- what follows --------------------------------------------------------------------------------------------
-
-impl Model {
-    /// Writes it as it is now, in all wallets that it concerns. False: it concerns none.
-    fn store(&mut self, tx: &NewTx, status: Status, height: Option<u32>) -> bool {
-        let concerned = self.concerned(tx);
-        self.store_in(tx, status, height, concerned)
-    }
-
-    fn store_in(&mut self, tx: &NewTx, status: Status, height: Option<u32>, mut wallets: BTreeSet<usize>) -> bool {
-        let known = self.txs.get(&tx.hash);
-        wallets.extend(known.iter().flat_map(|known| known.wallets.iter().copied()));
-        if wallets.is_empty() {
-            return false;
-        }
-        let was_published = status == Status::Published || known.is_some_and(|known| known.was_published);
-        let number = known.map_or(self.txs.len(), |known| known.number);
-        let own = known.is_some_and(|known| known.own);
-        let content = Arc::new(tx.clone());
-        let new = Tx { content, wallets, status, height, own, was_published, given_up: false, number };
-        self.txs.insert(tx.hash, new);
-        self.spread_to_children(tx.hash);
-        true
-    }
-
-    /// Says of every valid transaction whether it is our own; of an invalid one it is no longer asked.
-    fn settle_own(&mut self) {
-        loop {
-            let valid = self.txs.values().filter(|tx| tx.status.is_valid());
-            let wrong: Vec<Hash> =
-                valid.filter(|tx| tx.own != self.is_own(&tx.content)).map(|tx| tx.content.hash).collect();
-            if wrong.is_empty() {
-                return;
-            }
-            for hash in wrong {
-                let tx = self.txs.get_mut(&hash).unwrap();
-                tx.own = !tx.own;
-            }
-        }
-    }
-
-    /// A valid spend that arrived before its parent spends from the parent's wallets too. One that is invalid learns
-    /// of it when it becomes valid again.
-    fn spread_to_children(&mut self, parent: Hash) {
-        let spends: Vec<(Hash, usize)> = self
-            .txs
-            .values()
-            .filter(|tx| tx.status.is_valid())
-            .flat_map(|tx| tx.content.inputs.iter().map(|input| (tx.content.hash, *input)))
-            .filter(|(_, input)| input.hash == parent)
-            .filter_map(|(child, input)| Some((child, self.owner(&input)?.0)))
-            .collect();
-        for (child, wallet) in spends {
-            self.txs.get_mut(&child).unwrap().wallets.insert(wallet);
-        }
-    }
-
-    fn take_inputs(&mut self, winner: Hash, victims: &[Hash], end: Status) {
-        for victim in victims {
-            self.invalidate(victim, end, Some(winner));
-        }
-        self.cascade(victims.to_vec());
-    }
-
-    fn invalidate(&mut self, victim: &Hash, status: Status, winner: Option<Hash>) {
-        let tx = self.txs.get_mut(victim).unwrap();
-        assert!(tx.height.is_none(), "the world made {} impossible after it was in a block", short(victim));
-        tx.status = status;
-        let wallets = tx.wallets.clone();
-        let Some(winner) = winner else { return };
-        match self.edges.iter_mut().find(|edge| (edge.victim, edge.winner) == (*victim, winner)) {
-            Some(edge) => edge.wallets.extend(wallets),
-            None => self.edges.push(Edge { victim: *victim, winner, wallets }),
-        }
-    }
-
-    /// Fails the descendants of what has become invalid.
-    fn cascade(&mut self, mut invalid: Vec<Hash>) {
-        while let Some(parent) = invalid.pop() {
-            let spends = |tx: &&Tx| tx.content.inputs.iter().any(|input| input.hash == parent);
-            let children = self.txs.values().filter(spends).filter(|tx| tx.status.is_valid());
-            let children: Vec<Hash> = children.map(|tx| tx.content.hash).collect();
-            for child in children {
-                self.invalidate(&child, Status::Failed, None);
-                invalid.push(child);
-            }
-        }
-    }
-
-    fn moment(&self) -> Moment {
-        let (valid, invalid): (Vec<&Tx>, Vec<&Tx>) = self.txs.values().partition(|tx| tx.status.is_valid());
-        Moment {
-            spent: valid.into_iter().flat_map(|tx| tx.content.inputs.iter().copied()).collect(),
-            invalid: invalid.into_iter().map(|tx| tx.content.hash).collect(),
-        }
-    }
-
-    /// Law 5: what was broadcast may still be mined, so its inputs must not look free. After each step, whatever was
-    /// published once and has nothing in its way any more is published again, the newest first.
-    fn revive(&mut self, before: &Moment) {
-        let now = self.moment();
-        let mut freed: BTreeSet<OutPoint> = before.spent.difference(&now.spent).copied().collect();
-        let mut risen: BTreeSet<Hash> = before.invalid.difference(&now.invalid).copied().collect();
-        // What one of those that fell now had itself replaced comes first, by the newest replacement.
-        let mut fallen: BTreeSet<Hash> = now.invalid.difference(&before.invalid).copied().collect();
-        while !freed.is_empty() || !risen.is_empty() {
-            let concerned = |tx: &&Tx| {
-                let mut inputs = tx.content.inputs.iter();
-                inputs.any(|input| freed.contains(input) || risen.contains(&input.hash))
-            };
-            let gone = self
-                .txs
-                .values()
-                .filter(|tx| !tx.status.is_valid() && !tx.content.coinbase && tx.was_published && !tx.given_up);
-            let replaced_by_fallen = |tx: &Tx| {
-                self.edges.iter().rposition(|edge| edge.victim == tx.content.hash && fallen.contains(&edge.winner))
-            };
-            let mut candidates: Vec<(Order, Arc<NewTx>)> = gone
-                .filter(concerned)
-                .map(|tx| ((replaced_by_fallen(tx), tx.number), Arc::clone(&tx.content)))
-                .collect();
-            candidates.sort_by_key(|(order, _)| std::cmp::Reverse(*order));
-            fallen.clear();
-            freed.clear();
-            risen.clear();
-            for (_, tx) in candidates {
-                if self.valid_conflicts(&tx).is_empty() && !self.has_invalid_parent(&tx) {
-                    // Parents may have come meanwhile.
-                    let spent = tx.inputs.iter().filter_map(|input| self.owner(input));
-                    let more: Vec<usize> = spent.map(|(wallet, _)| wallet).collect();
-                    let revived = self.txs.get_mut(&tx.hash).unwrap();
-                    revived.status = Status::Published;
-                    revived.wallets.extend(more);
-                    self.revived += 1;
-                    risen.insert(tx.hash);
-                }
-            }
-        }
     }
 }

@@ -10,7 +10,8 @@ use store::testing::{NOW, TestDb, drop_database, fresh};
 
 use super::model::Event;
 use super::stage::Stage;
-use super::world::{Universe, events};
+use super::universe::Universe;
+use super::world::events;
 
 const EVENTS_PER_SEED: usize = 150;
 
@@ -139,23 +140,30 @@ fn worlds_have_everything_in_them() {
     use store::utxo::Status;
     let mut statuses = std::collections::BTreeMap::new();
     let mut answers = std::collections::BTreeMap::new();
+    let (mut claimed, mut freed) = (0, 0);
     for seed in 0..24 {
         let wallets = wallets_of(seed);
         let mut model = super::stage::model(wallets);
         for event in events(seed, wallets, EVENTS_PER_SEED) {
             let kind = format!("{event:?}").split('(').next().unwrap().to_owned();
+            let before = model.claimed();
             let answer = match model.apply(&event) {
                 Ok(changed) if changed.is_empty() => "nothing new",
                 Ok(_) => "changes",
                 Err(code) => code,
             };
             *answers.entry((kind, answer)).or_insert(0) += 1;
+            let after = model.claimed();
+            claimed += after.keys().filter(|one| !before.contains_key(one)).count();
+            let unspent: BTreeSet<_> = model.unspent().into_iter().map(|(one, ..)| one).collect();
+            freed += before.keys().filter(|one| !after.contains_key(one) && unspent.contains(one)).count();
         }
         for tx in model.txs.values() {
             *statuses.entry((tx.status, tx.own, tx.height.is_some())).or_insert(0) += 1;
         }
         assert!(model.revived > 0, "seed {seed}: law 5 never revived a transaction");
     }
+    assert!(claimed > 50 && freed > 20, "{claimed} outputs were claimed, {freed} free again");
     for (kind, answer) in [
         ("Connect", "changes"),
         ("Connect", "nothing new"),
@@ -170,11 +178,14 @@ fn worlds_have_everything_in_them() {
         ("Pending", "changes"),
         ("Pending", "nothing new"),
         ("Pending", "UTXO_BAD_TRANSACTION"),
+        ("Pending", "UTXO_CLAIMED"),
         ("Pending", "UTXO_CONFLICT"),
+        ("Pending", "UTXO_IMMATURE"),
         ("Pending", "UTXO_INVALID_PARENT"),
         ("Replace", "changes"),
         ("Replace", "nothing new"),
         ("Replace", "UTXO_BAD_TRANSACTION"),
+        ("Replace", "UTXO_CLAIMED"),
         ("Replace", "UTXO_NOT_REPLACEABLE"),
         ("Publish", "changes"),
         ("Publish", "nothing new"),

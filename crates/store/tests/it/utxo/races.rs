@@ -286,6 +286,6 @@ fn postgres_a_sweep_waits_for_nobody_and_leaves_what_is_taken_over() {
         taker.run("COMMIT").await.unwrap();
         assert_eq!(db.sweep_leases(ended).await.unwrap(), 0);
         let left = db.leases(wallet, None, 10).await.unwrap();
-        assert_eq!(left.iter().map(|one| (one.id.0, one.until)).collect::<Vec<_>>(), [(low, later)]);
+        assert_eq!(left.iter().map(|one| (one.id.0, one.until)).collect::<Vec<_>>(), [(low, Some(later))]);
     });
 }

@@ -24,8 +24,38 @@ impl Model {
                 rows.insert(format!("edge {wallet} {} -> {}", edge.victim, edge.winner));
             }
         }
+        for (outpoint, claimant) in self.claimed() {
+            let (wallet, _) = self.owner(&outpoint).unwrap();
+            rows.insert(format!("claim {wallet} {outpoint} by {claimant}"));
+        }
         rows.extend(self.totals());
         rows
+    }
+
+    /// Whether it is in the way of nothing: valid, or broadcast once, and neither a block nor two people say that it, or something
+    /// that it depends on, can never be mined.
+    pub fn may_be_mined(&self, hash: &Hash) -> bool {
+        let Some(tx) = self.txs.get(hash).filter(|tx| !tx.status.is_valid()) else { return true };
+        let spends_too = |other: &Tx, input: &OutPoint| other.height.is_some() && other.content.inputs.contains(input);
+        let lost = |input: &OutPoint| self.txs.values().any(|other| spends_too(other, input));
+        let stands = tx.was_published && !tx.given_up && tx.status != Status::Orphaned;
+        stands && tx.content.inputs.iter().all(|input| !lost(input) && self.may_be_mined(&input.hash))
+    }
+
+    /// Our free outputs that a transaction spends which is not valid and may still be mined.
+    pub fn claimed(&self) -> BTreeMap<OutPoint, Hash> {
+        let free: BTreeSet<OutPoint> = self.unspent().into_iter().map(|(outpoint, ..)| outpoint).collect();
+        let mut claimed = BTreeMap::new();
+        // In the order of their hashes: the first one is told.
+        for (hash, tx) in self.txs.iter().filter(|(_, tx)| !tx.status.is_valid()) {
+            let wanted: Vec<&OutPoint> = tx.content.inputs.iter().filter(|input| free.contains(input)).collect();
+            if !wanted.is_empty() && self.may_be_mined(hash) {
+                for outpoint in wanted {
+                    claimed.entry(*outpoint).or_insert(*hash);
+                }
+            }
+        }
+        claimed
     }
 
     /// By wallet and account: amount and count of what is in a block, and of what is in none.
@@ -98,10 +128,14 @@ impl Model {
     pub fn balances(&self) -> BTreeMap<(usize, u32), Balance> {
         let mut balances: BTreeMap<(usize, u32), Balance> = BTreeMap::new();
         let tip = self.tip().map_or(0, |tip| tip.height);
+        let claimed = self.claimed();
         for (outpoint, wallet, account, amount) in self.unspent() {
             let tx = &self.txs[&outpoint.hash];
             let balance = balances.entry((wallet, account)).or_default();
             balance.outputs += 1;
+            if claimed.contains_key(&outpoint) {
+                balance.leased += amount;
+            }
             match tx.height {
                 None => balance.unconfirmed += amount,
                 Some(height) => {

@@ -54,6 +54,8 @@ db_test! {
         // It is there, and looks unspent: the block that spends it was not read yet.
         assert_eq!(db.balance(late, NOW).await.unwrap()[&0].confirmed, 10_000);
         assert_eq!(offered(db, late).await, NONE);
+        let stat = db.lease_stat(NOW).await.unwrap();
+        assert_eq!((stat.active, stat.found), (0, 1), "nobody is about to spend it");
         let until = NOW.plus_micros(1_000_000);
         assert_eq!(db.lease(late, &[found], LOCK, until, NOW).await.unwrap_err().code(), "UTXO_LEASED");
         let spend = tx("spend", &[found], &[(foreign_script(), 9_500)]);

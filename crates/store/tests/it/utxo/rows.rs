@@ -46,6 +46,7 @@ impl Reader {
 /// Wallets have the numbers 1, 2, … in a new database; the model counts from 0.
 fn read_rows(hex: impl Fn(&str) -> String) -> String {
     let (block, tx, spender) = (hex("block_hash"), hex("t.tx_hash"), hex("s.tx_hash"));
+    let claimant = hex("k.claimant");
     let (previous, victim, winner) = (hex("i.prev_hash"), hex("t.tx_hash"), hex("s.tx_hash"));
     format!(
         "SELECT 'block ' || block_height || ' ' || {block} FROM blocks
@@ -69,6 +70,10 @@ fn read_rows(hex: impl Fn(&str) -> String) -> String {
          SELECT 'edge ' || (t.wallet_id - 1) || ' ' || {victim} || ' -> ' || {winner}
          FROM tx_replacements e JOIN transactions t ON t.wallet_id = e.wallet_id AND t.id = e.replaced_tx_id
          JOIN transactions s ON s.wallet_id = e.wallet_id AND s.id = e.replacement_tx_id
+         UNION ALL
+         SELECT 'claim ' || (k.wallet_id - 1) || ' ' || {tx} || ':' || u.output_index || ' by ' || {claimant}
+         FROM utxo_claims k JOIN utxos u ON u.wallet_id = k.wallet_id AND u.id = k.utxo_id
+         JOIN transactions t ON t.wallet_id = u.wallet_id AND t.id = u.tx_id
          UNION ALL
          SELECT 'total ' || (wallet_id - 1) || ' account ' || account || ' confirmed ' || confirmed || ' in '
              || confirmed_count || ' unconfirmed ' || unconfirmed || ' in ' || unconfirmed_count

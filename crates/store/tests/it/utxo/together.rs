@@ -64,7 +64,7 @@ db_test! {
         assert_eq!(leases.len(), 64);
         for lease in &leases {
             let holder = all.iter().position(|coins| coins.iter().any(|coin| coin.id == lease.id)).unwrap();
-            assert_eq!((lease.lock, lease.until), (lock(u8::try_from(holder + 1).unwrap()), until));
+            assert_eq!((lease.lock, lease.until), (Some(lock(u8::try_from(holder + 1).unwrap())), Some(until)));
         }
         assert!(coins.outputs.len() > 64);
         let commits = counted.commits.load(Ordering::SeqCst);

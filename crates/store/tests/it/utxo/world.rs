@@ -4,132 +4,14 @@
 //! The events are made with a model alone, before any database is asked. **Every block is possible**: it spends what
 //! its chain has and nothing twice. That is all that the rules rely on.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 
 use domain::random::Random;
 use store::utxo::*;
 
 use super::model::{Event, Model};
 use super::stage::*;
-
-/// Every transaction and block that events were made of.
-#[derive(Default)]
-pub struct Universe {
-    pub txs: Vec<NewTx>,
-    places: BTreeMap<Hash, usize>,
-    blocks: BTreeMap<Hash, (Block, Vec<NewTx>)>,
-}
-
-impl Universe {
-    pub fn of(events: &[Event]) -> Self {
-        let mut universe = Self::default();
-        for event in events {
-            universe.learn(event);
-        }
-        universe
-    }
-
-    fn learn(&mut self, event: &Event) {
-        let txs = match event {
-            Event::Connect(block, txs) => {
-                self.blocks.insert(block.hash, (*block, txs.clone()));
-                txs.as_slice()
-            }
-            Event::See(txs) | Event::Mempool(txs) => txs,
-            Event::Pending(_, tx) | Event::Replace(_, tx) => std::slice::from_ref(tx),
-            Event::Disconnect(..) | Event::Publish(_) | Event::Abandon(_) | Event::GiveUp(_) => &[],
-        };
-        txs.iter().for_each(|tx| self.add(tx));
-    }
-
-    fn add(&mut self, tx: &NewTx) {
-        if !self.places.contains_key(&tx.hash) {
-            self.places.insert(tx.hash, self.txs.len());
-            self.txs.push(tx.clone());
-        }
-    }
-
-    fn get(&self, hash: &Hash) -> Option<&NewTx> {
-        self.places.get(hash).map(|place| &self.txs[*place])
-    }
-
-    /// All transactions of the model's chain, those too that no wallet stores.
-    fn in_chain(&self, model: &Model) -> Chain {
-        let mut chain = Chain::default();
-        for block in &model.blocks {
-            for tx in &self.blocks[&block.hash].1 {
-                chain.add(tx);
-            }
-        }
-        chain
-    }
-
-    /// The transactions of the model's blocks above a height.
-    fn above(&self, model: &Model, height: u32) -> Vec<NewTx> {
-        let gone = model.blocks.iter().filter(|block| block.height > height);
-        gone.flat_map(|block| &self.blocks[&block.hash].1).cloned().collect()
-    }
-
-    /// Whether such a thing can happen: the rules say nothing about blocks that no node would accept, nor about
-    /// transactions that spend what they themselves make impossible.
-    pub fn is_plausible(&self, model: &Model, event: &Event) -> bool {
-        match event {
-            Event::Connect(block, txs) => {
-                let fits = model.tip().is_none_or(|tip| tip.hash == block.parent && tip.height + 1 == block.height);
-                let mut chain = self.in_chain(model);
-                !fits || txs.iter().all(|tx| chain.takes(self, tx))
-            }
-            Event::See(txs) | Event::Mempool(txs) => txs.iter().all(|tx| self.is_sane(tx)),
-            Event::Pending(_, tx) | Event::Replace(_, tx) => self.is_sane(tx),
-            // The first block stays: without any, the next may be of another chain.
-            Event::Disconnect(down_to, stale) => {
-                *down_to >= BASE && (stale.is_empty() || *stale == self.above(model, *down_to))
-            }
-            Event::Publish(_) | Event::Abandon(_) | Event::GiveUp(_) => true,
-        }
-    }
-
-    /// No ancestor of it shares an input with it, or with another ancestor.
-    fn is_sane(&self, tx: &NewTx) -> bool {
-        let mut spent = BTreeSet::new();
-        let mut seen = BTreeSet::new();
-        let mut left = vec![tx.clone()];
-        while let Some(tx) = left.pop() {
-            if !seen.insert(tx.hash) {
-                continue;
-            }
-            if !tx.inputs.iter().all(|input| spent.insert(*input)) {
-                return false;
-            }
-            left.extend(tx.inputs.iter().filter_map(|input| self.get(&input.hash)).cloned());
-        }
-        true
-    }
-}
-
-#[derive(Default)]
-struct Chain {
-    txs: BTreeSet<Hash>,
-    spent: BTreeSet<OutPoint>,
-}
-
-impl Chain {
-    fn add(&mut self, tx: &NewTx) {
-        self.txs.insert(tx.hash);
-        self.spent.extend(&tx.inputs);
-    }
-
-    /// Adds it if the chain can have it.
-    fn takes(&mut self, universe: &Universe, tx: &NewTx) -> bool {
-        let parent_is_there = |input: &OutPoint| self.txs.contains(&input.hash) || universe.get(&input.hash).is_none();
-        let possible = !self.txs.contains(&tx.hash)
-            && tx.inputs.iter().all(|input| !self.spent.contains(input) && parent_is_there(input));
-        if possible {
-            self.add(tx);
-        }
-        possible
-    }
-}
+use super::universe::Universe;
 
 pub struct World {
     random: Random,
@@ -447,6 +329,10 @@ impl World {
     fn pending(&mut self) -> Event {
         let wallet = self.random.index(self.wallets);
         let mut inputs = self.own_inputs(Some(wallet));
+        // No chain here is long enough for a coinbase to be mature: mostly others are spent.
+        if !self.chance(8) {
+            inputs.retain(|input| !self.model.txs[&input.hash].content.coinbase);
+        }
         match self.random.below(10) {
             // Perhaps spent, perhaps invalid, perhaps another wallet's.
             0 => {
@@ -496,11 +382,16 @@ impl World {
         Event::Abandon(self.of_status(Status::Pending))
     }
 
-    /// Mostly one that waits.
+    /// Mostly one that waits, or one that claims something.
     fn give_up(&mut self) -> Event {
-        let open = self.unconfirmed();
-        let waiting = self.pick(&open).filter(|_| self.random.below(4) > 0);
-        Event::GiveUp(waiting.map_or_else(|| self.of_status(Status::Published), |tx| tx.hash))
+        let waiting: Vec<Hash> = self.unconfirmed().iter().map(|tx| tx.hash).collect();
+        let claimants: Vec<Hash> = self.model.claimed().into_values().collect();
+        let one = match self.random.below(6) {
+            0..=2 => self.pick(&waiting),
+            3..=4 => self.pick(&claimants),
+            _ => None,
+        };
+        Event::GiveUp(one.unwrap_or_else(|| self.of_status(Status::Published)))
     }
 
     // ---- what must be refused --------------------------------------------------------------------------------

@@ -69,7 +69,7 @@ fn the_view_reads_unspent_outputs_only() {
 fn a_selection_and_a_balance_read_nothing_but_indexes() {
     store::testing::on(Engine::Sqlite, async |db| {
         let plans = db.explain_utxo(store::utxo::WalletId(1), 10, store::testing::NOW).await.unwrap();
-        assert_eq!(plans.len(), 5);
+        assert_eq!(plans.len(), 6);
         for plan in plans {
             assert!(plan.index_only, "{plan:?}");
         }

@@ -3,7 +3,7 @@
 use super::*;
 
 /// A row that refers to what is another wallet's, or is not there; or the end of what is referred to.
-const BREAKING: [(&str, &str); 24] = [
+const BREAKING: [(&str, &str); 25] = [
     ("fkey_utxos_tx", "INSERT INTO utxos VALUES (2, 99, 1, 9, 1, 3, 0, TRUE, NULL, NULL)"),
     // Of another wallet, of another account, of none.
     ("fkey_utxos_address", "INSERT INTO utxos VALUES (1, 99, 1, 9, 1, 3, 0, TRUE, NULL, NULL)"),
@@ -12,6 +12,7 @@ const BREAKING: [(&str, &str); 24] = [
     ("fkey_utxos_address", "UPDATE addresses SET account = 7 WHERE id = 3"),
     ("fkey_utxos_spent_by", "UPDATE utxos SET spent_by_tx_id = 5, spent_input_index = 0 WHERE id = 2"),
     ("fkey_utxo_leases_utxo", "INSERT INTO utxo_leases VALUES (2, 1, #dd, 0)"),
+    ("fkey_utxo_claims_utxo", "INSERT INTO utxo_claims VALUES (2, 1, #dd)"),
     ("fkey_transaction_labels", "INSERT INTO transaction_labels VALUES (2, 1, 'x', '', 0)"),
     ("fkey_address_labels", "INSERT INTO address_labels VALUES (2, 1, 'x', '', 0)"),
     ("fkey_tx_replacements_replaced", "INSERT INTO tx_replacements VALUES (2, 99, 1, 5, 0)"),
