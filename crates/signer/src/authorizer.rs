@@ -7,6 +7,7 @@ use domain::{RawAmount, Timestamp};
 
 use crate::approval::{GivenApproval, move_digest, revoke_digest};
 use crate::approved::{Approved, SignerChain};
+use crate::clock::{MOST_CLOCK_DIFFERENCE_US, Moment, OwnClock};
 use crate::digest::sha256;
 use crate::intent::{Addresses, Intent, IntentKind, SignRequest, coin_text};
 use crate::log::entry::{ApprovalText, Decision, Effects, Entry, IntentText};
@@ -21,63 +22,10 @@ use crate::refusal::SignerRefusal;
 use crate::slots::{Held, JobRecord, SlotQuestion, SlotStanding, claimed, input_text};
 use crate::state::State;
 use crate::text::{Hash, RawText};
+use crate::verdict::{Verdict, Verdicts};
 
-/// The signer's own clock and the machine's may differ by so much: what a clock is corrected by while the process runs.
-const MOST_CLOCK_DIFFERENCE_US: i64 = 5 * 60 * 1_000_000;
 /// Servers make job numbers by their own clocks.
 const MOST_AHEAD_US: i64 = 5 * 60 * 1_000_000;
-
-/// The time, as the caller reads it: the machine's date, and microseconds that only ever go up, from any beginning.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Moment {
-    pub date: Timestamp,
-    pub uptime_us: i64,
-}
-
-/// The signer's own clock: the date at its start, and since then only what the uptime says. A date that is set back cannot
-/// open a window again, and one that is set ahead cannot end it, or a TRON transaction's life, before its time.
-#[derive(Clone, Copy, Debug)]
-struct OwnClock {
-    start: Timestamp,
-    uptime_us: i64,
-}
-
-impl OwnClock {
-    const fn read(&self, moment: Moment) -> Timestamp {
-        let passed = moment.uptime_us.saturating_sub(self.uptime_us);
-        self.start.plus_micros(if passed > 0 { passed } else { 0 })
-    }
-}
-
-/// What became of one request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    Approved { approved: Approved, policy: u64, rule: String },
-    Refused { refusal: SignerRefusal, policy: u64, rule: String },
-}
-
-impl Verdict {
-    pub const fn approved(&self) -> Option<&Approved> {
-        match self {
-            Self::Approved { approved, .. } => Some(approved),
-            Self::Refused { .. } => None,
-        }
-    }
-
-    pub const fn refusal(&self) -> Option<&SignerRefusal> {
-        match self {
-            Self::Approved { .. } => None,
-            Self::Refused { refusal, .. } => Some(refusal),
-        }
-    }
-}
-
-/// The verdicts of a batch in its order, and how far the log goes. The asker keeps the head.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Verdicts {
-    pub verdicts: Vec<Verdict>,
-    pub head: Head,
-}
 
 #[derive(Debug, thiserror::Error)]
 pub enum RevokeError {
@@ -119,7 +67,7 @@ impl<F: Folder> Authorizer<F> {
         if moment.date.plus_micros(MOST_CLOCK_DIFFERENCE_US) < state.last {
             return Err(LogError::ClockBack);
         }
-        let clock = OwnClock { start: moment.date.max(state.last), uptime_us: moment.uptime_us };
+        let clock = OwnClock::start(moment, state.last);
         Ok(Self { log, state, clock })
     }
 
@@ -395,7 +343,7 @@ impl<F: Folder> Authorizer<F> {
     /// What an operator would have to sign for the job to leave where it is.
     fn move_digest(&self, intent: &Intent) -> Option<Hash> {
         let record = self.state.slots.job(intent.job)?;
-        Some(Hash(move_digest(intent.job, intent.round, &intent.chain, &intent.group, &held_text(&record.held))))
+        Some(Hash(move_digest(intent.job, intent.round, &intent.chain, &intent.group, &record.held.text())))
     }
 
     /// A fee counts once in a slot: a replacement adds what it offers beyond the highest before.
@@ -536,15 +484,6 @@ struct GoodApprovals {
 impl GoodApprovals {
     fn people(&self, intent: &Intent) -> BTreeSet<Person> {
         self.people.get(&intent.job).cloned().unwrap_or_default()
-    }
-}
-
-/// What a job holds, as an operator signs it.
-pub fn held_text(held: &Held) -> String {
-    match held {
-        Held::Nonce(slot) => slot.clone(),
-        Held::Inputs(core) => core.join(","),
-        Held::Until(micros) => micros.to_string(),
     }
 }
 

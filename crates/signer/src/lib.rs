@@ -9,7 +9,8 @@
 //! | [`reading`] | decode and compare: every part of a payload is explained by its intents |
 //! | [`policy`] | what is allowed: roles, caps, destinations, approvals; signed by administrators |
 //! | [`approval`] | people's signatures: Ed25519 and passkeys |
-//! | [`slots`], [`caps`] | one slot per job; what has gone out |
+//! | [`slots`], [`caps`], [`clock`] | one slot per job; what has gone out; the time that it goes by |
+//! | [`verdict`] | what is answered |
 //! | [`state`], [`log`] | all that is remembered, and the chain of entries that restores it |
 //! | [`approved`] | a payload that was decided on: nothing else is signed |
 //! | [`names`], [`digest`], [`text`], [`refusal`] | the words of a request, their hashes, their texts, and every reason for a no |
@@ -23,6 +24,7 @@ pub mod approval;
 pub mod approved;
 pub mod authorizer;
 pub mod caps;
+pub mod clock;
 pub mod digest;
 pub mod intent;
 pub mod keys;
@@ -35,9 +37,12 @@ pub mod refusal;
 pub mod slots;
 pub mod state;
 pub mod text;
+pub mod verdict;
 
 pub use approved::{Approved, Signed, SignerChain};
-pub use authorizer::{Authorizer, Moment, Verdict, Verdicts};
+pub use authorizer::Authorizer;
+pub use clock::Moment;
 pub use intent::{Addresses, BitcoinTerms, Intent, IntentKind, Owner, SignRequest};
 pub use names::{BadName, GroupId};
 pub use refusal::SignerRefusal;
+pub use verdict::{Verdict, Verdicts};

@@ -29,6 +29,17 @@ pub enum Held {
     Until(i64),
 }
 
+impl Held {
+    /// As an operator signs it.
+    pub fn text(&self) -> String {
+        match self {
+            Self::Nonce(slot) => slot.clone(),
+            Self::Inputs(core) => core.join(","),
+            Self::Until(micros) => micros.to_string(),
+        }
+    }
+}
+
 /// What the signer remembers of a job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobRecord {

@@ -1,7 +1,6 @@
 //! One slot per job, one job per slot.
 
 use signer::approval::move_digest;
-use signer::authorizer::held_text;
 use signer::slots::Held;
 use signer::{IntentKind, SignerRefusal};
 use tx::Coin;
@@ -88,7 +87,7 @@ fn a_job_moves_only_after_the_signers_own_cancel_or_an_operators_word() {
     approved(&mut signer, &cancel("c-3", 4, 50), 0);
 
     // An operator signs for one slot and one round; an approver who is no operator cannot.
-    let held = held_text(&Held::Nonce(format!("bsc:{}:6", own("hot-bsc", 0))));
+    let held = Held::Nonce(format!("bsc:{}:6", own("hot-bsc", 0))).text();
     let digest = |round, held: &str| move_digest(job(1), round, &"bsc".parse().unwrap(), &group("hot-bsc"), held);
     let moved = |id: &str, name: &str, digest| {
         let mut request = evm(1, 8, 900).round(2).request(id);
