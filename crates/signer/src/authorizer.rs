@@ -1,25 +1,26 @@
 //! Decides what is signed: reads, compares, asks the policy and the slots, logs all of it, and only then gives what may be
 //! signed. It has no key, no clock of its own and no network.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod approvals;
+mod effects;
 
 use domain::{RawAmount, Timestamp};
 
-use crate::approval::{GivenApproval, move_digest, revoke_digest};
+use crate::approval::{GivenApproval, revoke_digest};
 use crate::approved::{Approved, SignerChain};
 use crate::clock::{MOST_CLOCK_DIFFERENCE_US, Moment, OwnClock};
 use crate::digest::sha256;
-use crate::intent::{Addresses, Intent, IntentKind, SignRequest, coin_text};
+use crate::intent::{Addresses, Intent, IntentKind, SignRequest};
 use crate::log::entry::{ApprovalText, Decision, Effects, Entry, IntentText};
 use crate::log::folder::Folder;
 use crate::log::{Head, Log, LogError};
-use crate::names::{JobId, Person};
+use crate::names::JobId;
 use crate::policy::Policy;
-use crate::policy::judge::{Part, Question, Refused, Standing, Way};
+use crate::policy::judge::{Part, Question, Refused};
 use crate::policy::signed::{Accepted, PolicyError, PolicySignature};
 use crate::reading::{self, Claim, Reading};
 use crate::refusal::SignerRefusal;
-use crate::slots::{Held, JobRecord, SlotQuestion, SlotStanding, claimed, input_text};
+use crate::slots::{SlotQuestion, SlotStanding, claimed, input_text};
 use crate::state::State;
 use crate::text::{Hash, RawText};
 use crate::verdict::{Verdict, Verdicts};
@@ -180,6 +181,7 @@ impl<F: Folder> Authorizer<F> {
         if policy.group(&request.group, &request.chain).is_none() {
             return Err(by("groups")(SignerRefusal::GroupUnknown(request.group.clone())));
         }
+        check_purposes(request, policy, addresses).map_err(by("groups"))?;
         if let Some(remembered) = self.state.requests.get(&request.id) {
             if remembered.content != content {
                 return Err(by("request")(SignerRefusal::RequestReused));
@@ -214,7 +216,9 @@ impl<F: Folder> Authorizer<F> {
             let held = self.state.slots.held(&question, &standing);
             if standing == SlotStanding::Again {
                 findings.again.push(intent.job);
-            } else {
+            }
+            // A replacement of what was signed may come late. One with other terms is asked for now.
+            if standing != SlotStanding::Again || !self.is_known(intent) {
                 self.check_life(intent, policy, now).map_err(by("expiry"))?;
             }
             standings.push((standing, held));
@@ -222,7 +226,7 @@ impl<F: Folder> Authorizer<F> {
         findings.fee_added = self.fee_added(request, &standings, reading.fee);
         let mut parts = Vec::with_capacity(jobs.len());
         for (intent, (standing, _)) in request.intents.iter().zip(&standings) {
-            let standing = self.standing(intent, standing).map_err(by("builds"))?;
+            let standing = self.standing(intent, standing);
             parts.push(Part { intent, standing, approved_by: good.people(intent) });
         }
         let question = Question {
@@ -234,6 +238,7 @@ impl<F: Folder> Authorizer<F> {
         };
         let spent = |group: &_, counter: &_| self.state.spent.spent(request.chain.as_str(), group, counter, now);
         let allowed = policy.judge(&question, &spent)?;
+        self.check_builds(request, &standings, &allowed.ways).map_err(by("builds"))?;
         let effects = self.effects(request, &reading, payload, standings, &allowed.ways);
         Ok(Judged::Fresh { approved: approved(request, chain), effects, rule: allowed.rule })
     }
@@ -281,145 +286,6 @@ impl<F: Folder> Authorizer<F> {
             }
         }
         Ok(())
-    }
-
-    /// Every approval that a request brings must be good, and for something that is asked for.
-    fn check_approvals(
-        &self,
-        request: &SignRequest,
-        policy: &Policy,
-        findings: &mut Findings,
-    ) -> Result<GoodApprovals, SignerRefusal> {
-        let intents: BTreeMap<Hash, &Intent> =
-            request.intents.iter().map(|intent| (Hash(intent.digest()), intent)).collect();
-        let moves: BTreeMap<Hash, &Intent> =
-            request.intents.iter().filter_map(|intent| Some((self.move_digest(intent)?, intent))).collect();
-        let mut good = GoodApprovals::default();
-        for given in &request.approvals {
-            let bad = |why| SignerRefusal::BadApproval(given.key.clone(), why);
-            let digest = Hash(given.digest);
-            let person = self.check_approval(given, policy, findings).map_err(bad)?;
-            if let Some(intent) = intents.get(&digest) {
-                if !self.state.revoked.contains(&(digest, person.clone())) {
-                    good.people.entry(intent.job).or_default().insert(person);
-                }
-            } else if let Some(intent) = moves.get(&digest) {
-                if person != intent.requester && policy.operators.contains(&person) {
-                    good.moved.insert(intent.job);
-                }
-            } else {
-                return Err(bad("it is for nothing that is asked for"));
-            }
-        }
-        Ok(good)
-    }
-
-    fn check_approval(
-        &self,
-        given: &GivenApproval,
-        policy: &Policy,
-        findings: &mut Findings,
-    ) -> Result<Person, &'static str> {
-        let approver = policy.approvers.get(&given.key).ok_or("the policy has no such key")?;
-        let counter = given.check(approver)?;
-        let digest = Hash(given.digest);
-        if let Some(counter) = counter {
-            let seen = findings.approvals.iter().any(|other| {
-                other.key == given.key && other.counter == counter && counter > 0 && other.digest != digest
-            });
-            if seen || !self.state.counter_is_good(&given.key, counter, &digest) {
-                return Err("its counter says that the passkey was copied");
-            }
-        }
-        findings.approvals.push(ApprovalText {
-            digest,
-            key: given.key.clone(),
-            person: approver.person.clone(),
-            counter: counter.unwrap_or_default(),
-        });
-        Ok(approver.person.clone())
-    }
-
-    /// What an operator would have to sign for the job to leave where it is.
-    fn move_digest(&self, intent: &Intent) -> Option<Hash> {
-        let record = self.state.slots.job(intent.job)?;
-        Some(Hash(move_digest(intent.job, intent.round, &intent.chain, &intent.group, &record.held.text())))
-    }
-
-    /// A fee counts once in a slot: a replacement adds what it offers beyond the highest before.
-    fn fee_added(&self, request: &SignRequest, standings: &[(SlotStanding, Held)], fee: RawAmount) -> RawAmount {
-        let again = request.intents.iter().zip(standings).filter(|(_, (standing, _))| *standing == SlotStanding::Again);
-        let counted = again.filter_map(|(intent, _)| self.state.slots.job(intent.job)).map(|record| record.fee.0).max();
-        counted.map_or(fee, |counted| fee.checked_sub(counted).unwrap_or(RawAmount::ZERO))
-    }
-
-    /// Whether caps or approvals were settled when the job was signed before.
-    fn standing(&self, intent: &Intent, standing: &SlotStanding) -> Result<Standing, SignerRefusal> {
-        let Some(record) = self.state.slots.job(intent.job) else { return Ok(Standing::New) };
-        let same_approved = record.approved == Some(Hash(intent.digest()));
-        match standing {
-            SlotStanding::Taken => Ok(Standing::New),
-            // It was within the caps then, or people approve this very intent. Another fee needs them again.
-            SlotStanding::Again if record.approved.is_none() || same_approved => Ok(Standing::Again),
-            SlotStanding::Again => Ok(Standing::New),
-            SlotStanding::Rebuilt if same_approved && record.builds >= intent.builds => {
-                Err(SignerRefusal::BuildsUsedUp(intent.job))
-            }
-            SlotStanding::Rebuilt if same_approved => Ok(Standing::Again),
-            SlotStanding::Rebuilt => Ok(Standing::New),
-        }
-    }
-
-    fn effects(
-        &self,
-        request: &SignRequest,
-        reading: &Reading,
-        payload: Hash,
-        standings: Vec<(SlotStanding, Held)>,
-        ways: &[Way],
-    ) -> Effects {
-        let mut effects = Effects { payload, indexes: reading.indexes.clone(), ..Effects::default() };
-        for ((intent, (standing, held)), way) in request.intents.iter().zip(standings).zip(ways) {
-            let before = self.state.slots.job(intent.job);
-            let same_slot = before.filter(|_| standing != SlotStanding::Taken);
-            let digest = Hash(intent.digest());
-            let approved = match way {
-                Way::Approved => Some(digest),
-                Way::Free => None,
-                Way::Uncounted => same_slot.and_then(|record| record.approved),
-            };
-            let built = same_slot.filter(|record| record.approved == approved).map_or(0, |record| record.builds);
-            let builds = match standing {
-                SlotStanding::Again => built,
-                SlotStanding::Taken | SlotStanding::Rebuilt => built.saturating_add(1),
-            };
-            let highest =
-                same_slot.filter(|_| standing == SlotStanding::Again).map_or(RawAmount::ZERO, |record| record.fee.0);
-            let cancels = match &intent.kind {
-                IntentKind::Cancel { jobs } => jobs.clone(),
-                IntentKind::Pay { .. } => Vec::new(),
-            };
-            if let (Way::Free, Some(payment)) = (way, intent.payment()) {
-                effects.counted.push((coin_text(&payment.coin), RawText(payment.amount)));
-            }
-            let record = JobRecord {
-                payment: Hash(intent.payment_digest()),
-                round: intent.round,
-                held,
-                cancelled: false,
-                cancels,
-                approved,
-                builds,
-                fee: RawText(highest.max(reading.fee)),
-                payload,
-            };
-            effects.jobs.push((intent.job, record));
-        }
-        for spent in &reading.inputs {
-            let input = input_text(&request.chain, &(spent.input.transaction, spent.input.index));
-            effects.amounts.push((input, spent.input.amount_sat));
-        }
-        effects
     }
 
     /// Checks a new policy and logs it. `None`: it is in force already.
@@ -475,16 +341,19 @@ enum Judged {
     Fresh { approved: Approved, effects: Effects, rule: String },
 }
 
-#[derive(Default)]
-struct GoodApprovals {
-    people: BTreeMap<JobId, BTreeSet<Person>>,
-    moved: BTreeSet<JobId>,
-}
-
-impl GoodApprovals {
-    fn people(&self, intent: &Intent) -> BTreeSet<Person> {
-        self.people.get(&intent.job).cloned().unwrap_or_default()
+/// A policy that gives users' addresses the role of a hot wallet, by mistake or not, opens nothing.
+fn check_purposes(request: &SignRequest, policy: &Policy, addresses: &impl Addresses) -> Result<(), SignerRefusal> {
+    let owners = request.intents.iter().filter_map(|intent| match &intent.kind {
+        IntentKind::Pay { owner, .. } => owner.as_ref().map(|owner| &owner.group),
+        IntentKind::Cancel { .. } => None,
+    });
+    for id in owners.chain([&request.group]) {
+        let role = policy.group(id, &request.chain).map(|group| group.role);
+        if role.is_some_and(|role| addresses.purpose(id) != Some(role.purpose())) {
+            return Err(SignerRefusal::PurposeDiffers(id.clone()));
+        }
     }
+    Ok(())
 }
 
 fn approved(request: &SignRequest, chain: SignerChain) -> Approved {

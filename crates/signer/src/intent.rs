@@ -5,6 +5,7 @@ use tx::{Address, Coin, Payment};
 
 use crate::approval::GivenApproval;
 use crate::digest::{Digest32, Fields};
+use crate::keys::Purpose;
 use crate::names::{GroupId, JobId, Person, RequestId};
 
 /// An address of ours, by what it is derived from.
@@ -149,16 +150,16 @@ impl SignRequest {
 /// Where the signer's own addresses come from: its keys, never a row or a request.
 pub trait Addresses {
     fn address(&self, group: &GroupId, index: u64) -> Option<Address>;
-}
-
-impl<F: Fn(&GroupId, u64) -> Option<Address>> Addresses for F {
-    fn address(&self, group: &GroupId, index: u64) -> Option<Address> {
-        self(group, index)
-    }
+    /// What the group's keys were made for.
+    fn purpose(&self, group: &GroupId) -> Option<Purpose>;
 }
 
 impl Addresses for crate::keys::Keyring {
     fn address(&self, group: &GroupId, index: u64) -> Option<Address> {
         Self::address(self, group, crate::keys::AddressPath::of_number(index).ok()?).ok()
+    }
+
+    fn purpose(&self, group: &GroupId) -> Option<Purpose> {
+        self.group(group).ok().map(|group| group.purpose)
     }
 }

@@ -17,6 +17,8 @@ pub enum SignerRefusal {
     GroupUnknown(GroupId),
     #[error("the group has no address of this number")]
     IndexUnknown,
+    #[error("the keys of {0} were made for another purpose than the policy says")]
+    PurposeDiffers(GroupId),
     // What the bytes do, against what the intents say.
     #[error("the payload cannot be read: {0}")]
     Unreadable(DecodeError),
@@ -89,7 +91,9 @@ impl SignerRefusal {
         match self {
             Self::Inconsistent(_) => "SIGNER_REQUEST_INCONSISTENT",
             Self::RequestReused => "SIGNER_REQUEST_REUSED",
-            Self::ChainUnknown | Self::GroupUnknown(_) | Self::IndexUnknown => "SIGNER_WALLET_UNKNOWN",
+            Self::ChainUnknown | Self::GroupUnknown(_) | Self::IndexUnknown | Self::PurposeDiffers(_) => {
+                "SIGNER_WALLET_UNKNOWN"
+            }
             Self::Unreadable(_) => "SIGNER_PAYLOAD_UNREADABLE",
             Self::OtherNetwork => "SIGNER_OTHER_NETWORK",
             Self::OtherWallet => "SIGNER_OTHER_WALLET",

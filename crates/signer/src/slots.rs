@@ -53,13 +53,15 @@ pub struct JobRecord {
     /// The jobs that it cancels.
     #[serde(default, skip_serializing_if = "is_default")]
     pub cancels: Vec<JobId>,
+    /// The digest of the intent that was signed last.
+    pub intent: Hash,
     /// The intent that people approved for this slot.
     #[serde(default, skip_serializing_if = "is_default")]
     pub approved: Option<Hash>,
-    /// Transactions built under that approval.
+    /// For every intent that people approved: how many transactions were built under it. It never starts again.
     #[serde(default, skip_serializing_if = "is_default")]
-    pub builds: u32,
-    /// The highest fee that was counted in this slot.
+    pub builds: BTreeMap<Hash, u32>,
+    /// What was counted of fees for the job in this slot.
     pub fee: RawText,
     /// SHA-256 of the last payload.
     pub payload: Hash,

@@ -112,6 +112,11 @@ struct StepTable {
     of: Vec<String>,
 }
 
+/// Ten years. Nobody means more, and a larger number would not fit as microseconds.
+const MOST_HOURS: u32 = 10 * 365 * 24;
+/// A week.
+const MOST_MARGIN_MINUTES: u32 = 7 * 24 * 60;
+
 /// Reads the exact bytes that administrators signed.
 pub fn parse(bytes: &[u8]) -> Result<Policy, BadPolicy> {
     let text = std::str::from_utf8(bytes).map_err(|_| BadPolicy("it is not UTF-8".to_owned()))?;
@@ -120,8 +125,11 @@ pub fn parse(bytes: &[u8]) -> Result<Policy, BadPolicy> {
     if file.version == 0 || file.most_intent_life_hours == 0 || !(1..=24).contains(&file.most_tron_life_hours) {
         return bad("versions start at 1, intents live at least an hour, and TRON's transactions 1 to 24 hours");
     }
-    if file.tron_margin_minutes == 0 {
-        return bad("clocks differ: tron_margin_minutes is at least 1");
+    if file.cooling_off_hours > MOST_HOURS || file.most_intent_life_hours > MOST_HOURS {
+        return bad(format!("a policy's hours are at most {MOST_HOURS}: ten years"));
+    }
+    if !(1..=MOST_MARGIN_MINUTES).contains(&file.tron_margin_minutes) {
+        return bad(format!("clocks differ: tron_margin_minutes is 1 to {MOST_MARGIN_MINUTES}"));
     }
     let approvers = approvers(file.approver)?;
     let operators = file.operators.iter().map(|name| person(name)).collect::<Result<BTreeSet<_>, _>>()?;
@@ -212,7 +220,7 @@ fn read_passkey(table: PasskeyTable) -> Result<Passkey, BadPolicy> {
 }
 
 fn chains(tables: Vec<ChainTable>) -> Result<BTreeMap<ChainName, SignerChain>, BadPolicy> {
-    let mut chains = BTreeMap::new();
+    let mut chains: BTreeMap<ChainName, SignerChain> = BTreeMap::new();
     for table in tables {
         let name: ChainName = table.name.parse().map_err(|error| BadPolicy(format!("{:?}: {error}", table.name)))?;
         let protocol = match (table.kind.as_str(), table.chain_id, table.network.as_deref()) {
@@ -223,6 +231,11 @@ fn chains(tables: Vec<ChainTable>) -> Result<BTreeMap<ChainName, SignerChain>, B
             ),
             _ => return bad(format!("chain {name}: evm has a chain_id, bitcoin a network, tron neither")),
         };
+        // Caps and slots are kept by a chain's name, and under two names each coin could be sent twice. TRON has no number
+        // that tells its networks apart; there a group is on one chain only.
+        if protocol != SignerChain::Tron && chains.values().any(|other| *other == protocol) {
+            return bad(format!("chain {name} is listed under another name too"));
+        }
         if chains.insert(name.clone(), protocol).is_some() {
             return bad(format!("two chains are named {name}"));
         }

@@ -22,6 +22,7 @@ use tx::{Address, Coin};
 
 use crate::approved::SignerChain;
 use crate::digest::Digest32;
+use crate::keys::Purpose;
 use crate::names::{GroupId, KeyName, Person};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +31,18 @@ pub enum Role {
     Hot,
     Gas,
     Treasury,
+}
+
+impl Role {
+    /// What keys must have been made for, to have this role.
+    pub const fn purpose(self) -> Purpose {
+        match self {
+            Self::Deposit => Purpose::Deposit,
+            Self::Hot => Purpose::Hot,
+            Self::Gas => Purpose::Gas,
+            Self::Treasury => Purpose::Treasury,
+        }
+    }
 }
 
 /// Caps on what goes out without approvals. Each counts the whole group and one coin.

@@ -2,7 +2,7 @@
 //!
 //! | field | tighter is |
 //! |---|---|
-//! | administrators | as many needed or more, of the same keys or fewer |
+//! | administrators | as many needed or more, of the very same keys: whoever is removed could no longer stop what follows |
 //! | cooling-off, TRON margin | longer |
 //! | life of intents and of TRON payloads | shorter |
 //! | approvers, operators | fewer; the key, person, relying party of each the same; origins fewer |
@@ -23,8 +23,7 @@ pub fn loosened(old: &Policy, new: &Policy) -> Vec<String> {
         }
     };
     let (before, after) = (&old.administrators, &new.administrators);
-    let kept = after.keys.iter().all(|(name, key)| before.keys.get(name) == Some(key));
-    need(after.needed >= before.needed && kept, "administrators".to_owned());
+    need(after.needed >= before.needed && after.keys == before.keys, "administrators".to_owned());
     need(new.cooling_off_us >= old.cooling_off_us, "cooling_off_hours".to_owned());
     need(new.most_intent_life_us <= old.most_intent_life_us, "most_intent_life_hours".to_owned());
     need(new.most_tron_life_us <= old.most_tron_life_us, "most_tron_life_hours".to_owned());

@@ -179,19 +179,19 @@ fn above_a_step_so_many_different_people_sign_and_never_the_requester() {
 fn an_approved_payment_is_replaced_without_them_as_long_as_the_intent_is_the_same() {
     let (mut signer, _) = signer();
     let base = evm(1, 4, 20_000_000).gas_price(30);
-    let make = |id: &str, price: u128, names: &[&str], most_fee: u128| {
-        let mut request = base.clone().gas_price(price).request(id);
+    let make = |id: &str, price: u128, names: &[&str], most_fee: u128, at: i64| {
+        let mut request = base.clone().gas_price(price).at(at).request(id);
         request.intents[0].most_fee = raw(most_fee);
         let digest = request.intents[0].digest();
         request.approvals = names.iter().map(|name| approve(name, digest)).collect();
         request
     };
     let most = 60_000 * 40 * GWEI;
-    approved(&mut signer, &make("a", 30, &["bob", "dave"], most), 0);
+    approved(&mut signer, &make("a", 30, &["bob", "dave"], most, 0), 0);
     // After its expiry too: it pays no more than before.
-    assert_eq!(approved(&mut signer, &make("b", 40, &[], most), 2 * DAY), "hot-bsc/native/again");
+    assert_eq!(approved(&mut signer, &make("b", 40, &[], most, 0), 2 * DAY), "hot-bsc/native/again");
     assert_eq!(
-        refusal(&mut signer, &make("c", 41, &[], most + 60_000 * GWEI), 2 * DAY),
+        refusal(&mut signer, &make("c", 41, &[], most + 60_000 * GWEI, 2 * DAY), 2 * DAY),
         SignerRefusal::ApprovalsMissing { given: 0, needed: 2 },
         "a higher fee is another intent"
     );

@@ -7,6 +7,7 @@ mod approvals;
 mod crashes;
 mod faulty;
 mod foreign;
+mod hostile;
 mod keystore;
 mod known;
 mod made;

@@ -196,7 +196,7 @@ fn judge_bitcoin(request: &SignRequest) {
         .map(|intent| intent.payment().unwrap())
         .map(|payment| (payment.to.script_bytes().unwrap(), u64::try_from(payment.amount.to_u256()).unwrap()))
         .collect();
-    let change = own("hot-btc", 40).script_bytes().unwrap();
+    let change = own("hot-btc", CHANGE).script_bytes().unwrap();
     let mut paid = 0;
     for output in &psbt.unsigned_tx.output {
         let (script, satoshi) = (output.script_pubkey.to_bytes(), output.value.to_sat());

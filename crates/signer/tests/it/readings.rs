@@ -187,7 +187,7 @@ fn every_output_lock_and_input_of_a_bitcoin_transaction_is_explained() {
     let extra = signer::Intent { chain: "btc".parse().unwrap(), group: group("hot-btc"), ..extra };
     expect(change(base(), |one| one.intents.push(extra)), SignerRefusal::NotPaid);
     expect(
-        change(base(), |one| terms(one, |terms| terms.change = vec![40, 41])),
+        change(base(), |one| terms(one, |terms| terms.change = vec![CHANGE, 41])),
         SignerRefusal::Inconsistent("a change address that no output pays"),
     );
     expect(change(base(), |one| terms(one, |terms| terms.inputs = vec![6, 5])), SignerRefusal::OtherWallet);

@@ -10,6 +10,7 @@ use ring::signature::{Ed25519KeyPair, KeyPair};
 use ruint::aliases::U256;
 use signer::approval::{GivenApproval, Proof, message};
 use signer::digest::{Digest32, hex, sha256};
+use signer::keys::Purpose;
 use signer::log::Head;
 use signer::names::{GroupId, JobId};
 use signer::policy::signed::PolicySignature;
@@ -70,6 +71,10 @@ impl Addresses for Wallets {
             "btc" => Some(key.bitcoin(NETWORK)),
             _ => None,
         }
+    }
+
+    fn purpose(&self, group: &GroupId) -> Option<Purpose> {
+        Purpose::parse(group.as_str().split('-').next()?).ok()
     }
 }
 
@@ -382,19 +387,38 @@ pub fn tron(number: i64, amount: u128, coin: Coin, at: i64, life: i64) -> SignRe
     }
 }
 
+/// Where the change of a wallet goes: beside its address 0.
+pub const CHANGE: u64 = 1 << 31;
+
 pub fn coin_input(number: u8, index: u64, amount_sat: u64) -> (Input, u64) {
-    let script = own("hot-btc", index).script_bytes().unwrap();
-    (Input { transaction: TxHash([number; 32]), index: 3, amount_sat, script, sequence: 0xffff_fffd }, index)
+    input_of("hot-btc", [number; 32], index, amount_sat)
 }
 
-/// Payouts of one Bitcoin transaction, with change to `hot-btc/40`: what the inputs hold beyond payouts and 2,000 satoshi.
+pub fn input_of(name: &str, transaction: [u8; 32], index: u64, amount_sat: u64) -> (Input, u64) {
+    let script = own(name, index).script_bytes().unwrap();
+    (Input { transaction: TxHash(transaction), index: 3, amount_sat, script, sequence: 0xffff_fffd }, index)
+}
+
+/// Payouts of one Bitcoin transaction of `hot-btc`, with change: what the inputs hold beyond payouts and 2,000 satoshi.
 pub fn bitcoin_request(id: &str, inputs: &[(Input, u64)], payouts: &[(i64, u64)]) -> SignRequest {
+    bitcoin_of("hot-btc", Some(CHANGE), 2_000, id, inputs, payouts)
+}
+
+/// The same from any group, with change to any of its numbers or none, for any fee.
+pub fn bitcoin_of(
+    name: &str,
+    change: Option<u64>,
+    fee: u64,
+    id: &str,
+    inputs: &[(Input, u64)],
+    payouts: &[(i64, u64)],
+) -> SignRequest {
     let held: u64 = inputs.iter().map(|(input, _)| input.amount_sat).sum();
     let paid: u64 = payouts.iter().map(|(_, satoshi)| satoshi).sum();
     let to = |number: i64| stranger(u32::try_from(20 + number).unwrap()).bitcoin(NETWORK);
     let pay = |number: i64, satoshi: u64| Payment { to: to(number), coin: Coin::Native, amount: raw(satoshi.into()) };
     let mut payments: Vec<Payment> = payouts.iter().map(|(number, satoshi)| pay(*number, *satoshi)).collect();
-    payments.push(Payment { to: own("hot-btc", 40), ..pay(0, held - paid - 2_000) });
+    payments.extend(change.map(|index| Payment { to: own(name, index), ..pay(0, held - paid - fee) }));
     let draft = Draft::Bitcoin {
         inputs: inputs.iter().map(|(input, _)| input.clone()).collect(),
         payments,
@@ -405,9 +429,9 @@ pub fn bitcoin_request(id: &str, inputs: &[(Input, u64)], payouts: &[(i64, u64)]
         job: job(*number),
         round: 0,
         chain: "btc".parse().unwrap(),
-        group: group("hot-btc"),
+        group: group(name),
         kind: IntentKind::Pay { payment: pay(*number, *satoshi), owner: None },
-        most_fee: raw(2_000),
+        most_fee: raw(fee.into()),
         expires: Timestamp::from_micros(NOW + DAY),
         builds: 1,
         requester: "erin".parse().unwrap(),
@@ -415,13 +439,13 @@ pub fn bitcoin_request(id: &str, inputs: &[(Input, u64)], payouts: &[(i64, u64)]
     SignRequest {
         id: id.parse().unwrap(),
         chain: "btc".parse().unwrap(),
-        group: group("hot-btc"),
+        group: group(name),
         index: 0,
         payload: unsigned.bytes,
         intents: payouts.iter().map(intent).collect(),
         bitcoin: Some(BitcoinTerms {
             inputs: inputs.iter().map(|(_, index)| *index).collect(),
-            change: vec![40],
+            change: change.into_iter().collect(),
             lock_time: 800_000,
             sequence: 0xffff_fffd,
         }),

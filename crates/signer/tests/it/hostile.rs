@@ -1,0 +1,203 @@
+//! Whoever owns the server asks the signer for anything, in any order. Each test here is such an asker's sequence.
+
+use domain::Timestamp;
+use signer::approval::{move_digest, revoke_digest};
+use signer::keys::Purpose;
+use signer::policy::file::parse;
+use signer::policy::judge::Counter;
+use signer::slots::Held;
+use signer::text::Hash;
+use signer::{Addresses, Authorizer, GroupId, SignRequest, SignerRefusal};
+use tx::{Address, Coin};
+
+use crate::faulty::FaultyFolder;
+use crate::world::*;
+
+/// A TRON payment that bob approves: two of them that expire at other times are two approvals of one payment.
+fn tron_build(amount: u128, at: i64, builds: u32, expires: i64, approvals: &[&str]) -> SignRequest {
+    let mut request = tron(5, amount, Coin::Native, at, HOUR);
+    request.id = format!("build-{at}-{expires}").parse().unwrap();
+    request.intents[0].expires = Timestamp::from_micros(NOW + expires);
+    request.intents[0].builds = builds;
+    let digest = request.intents[0].digest();
+    request.approvals = approvals.iter().map(|name| approve(name, digest)).collect();
+    request
+}
+
+#[test]
+fn an_approval_pays_as_often_as_it_says_however_it_is_mixed_with_others() {
+    let (mut signer, folder) = signer();
+    let ask = |at, expires| tron_build(4_000_000, at, 1, expires, &["bob"]);
+    approved(&mut signer, &ask(0, DAY), 0);
+    approved(&mut signer, &ask(2 * HOUR, DAY + 1), 2 * HOUR);
+    let used_up = SignerRefusal::BuildsUsedUp(job(5));
+    assert_eq!(refusal(&mut signer, &ask(4 * HOUR, DAY), 4 * HOUR), used_up);
+    assert_eq!(refusal(&mut signer, &ask(4 * HOUR, DAY + 1), 4 * HOUR), used_up);
+    let mut signer = reopen(&folder, Some(signer.head()), 4 * HOUR);
+    assert_eq!(refusal(&mut signer, &ask(4 * HOUR, DAY), 4 * HOUR), used_up, "after a start too");
+}
+
+#[test]
+fn a_build_within_the_caps_does_not_give_an_approval_back() {
+    let (mut signer, _) = signer();
+    let fill = |signer: &mut Authorizer<FaultyFolder>, at: i64, first: i64| {
+        for number in first..first + 3 {
+            approved(signer, &tron(number, 1_000_000, Coin::Native, at, HOUR), at);
+        }
+    };
+    let ask = |at| tron_build(900_000, at, 1, DAY, &["bob"]);
+    fill(&mut signer, 0, 20);
+    assert_eq!(approved(&mut signer, &ask(0), 0), "hot-tron/native/step 1 (1 of 3)");
+    assert_eq!(approved(&mut signer, &ask(2 * HOUR), 2 * HOUR), "hot-tron/native/free");
+    fill(&mut signer, 4 * HOUR, 30);
+    assert_eq!(refusal(&mut signer, &ask(4 * HOUR), 4 * HOUR), SignerRefusal::BuildsUsedUp(job(5)));
+}
+
+#[test]
+fn a_revoked_or_missing_approval_builds_nothing_more() {
+    let (mut signer, _) = signer();
+    let ask = |at, approvals: &[&str]| tron_build(4_000_000, at, 3, DAY, approvals);
+    let first = ask(0, &["bob"]);
+    approved(&mut signer, &first, 0);
+    let missing = SignerRefusal::ApprovalsMissing { given: 0, needed: 1 };
+    assert_eq!(refusal(&mut signer, &ask(2 * HOUR, &[]), 2 * HOUR), missing);
+    let digest = first.intents[0].digest();
+    signer.revoke(&Hash(digest), &approve("bob", revoke_digest(&digest)), after(2 * HOUR)).unwrap();
+    assert_eq!(refusal(&mut signer, &ask(2 * HOUR, &["bob"]), 2 * HOUR), missing);
+    assert_eq!(approved(&mut signer, &ask(2 * HOUR, &["carol"]), 2 * HOUR), "hot-tron/native/step 1 (1 of 3)");
+}
+
+#[test]
+fn an_operators_word_that_was_taken_back_moves_nothing() {
+    let (mut signer, _) = signer();
+    approved(&mut signer, &evm(1, 4, 900).request("a"), 0);
+    let held = Held::Nonce(format!("bsc:{}:4", own("hot-bsc", 0))).text();
+    let digest = move_digest(job(1), 1, &"bsc".parse().unwrap(), &group("hot-bsc"), &held);
+    let mut moved = evm(1, 5, 900).round(1).request("b");
+    moved.approvals.push(approve("olga", digest));
+    signer.revoke(&Hash(digest), &approve("olga", revoke_digest(&digest)), after(0)).unwrap();
+    assert_eq!(refusal(&mut signer, &moved, 0), SignerRefusal::SlotDiffers(job(1)));
+}
+
+fn fees(signer: &Authorizer<FaultyFolder>) -> u128 {
+    let spent = signer.state().spent.spent("btc", &group("hot-btc"), &Counter::Fee, after(0).date);
+    u128::try_from(spent.day.to_u256()).unwrap()
+}
+
+/// A payout joins a transaction, and leaves it again with an input of its own: of all these, those that stand alone can all
+/// be mined.
+#[test]
+fn fees_of_transactions_that_can_all_be_mined_all_count() {
+    let (mut signer, _) = signer();
+    let input = |number: u8| coin_input(number, u64::from(number), 90_000);
+    approved(&mut signer, &bitcoin_request("a", &[input(1)], &[(1, 5_000)]), 0);
+    for number in 2..8_u8 {
+        let other = (i64::from(number), 5_000);
+        approved(
+            &mut signer,
+            &bitcoin_request(&format!("joins-{number}"), &[input(1), input(number)], &[(1, 5_000), other]),
+            0,
+        );
+        approved(&mut signer, &bitcoin_request(&format!("leaves-{number}"), &[input(number)], &[other]), 0);
+    }
+    assert!(fees(&signer) >= 7 * 2_000, "{} counted, and seven times 2,000 can be mined", fees(&signer));
+}
+
+/// A raise that is counted once, for all payouts together, is not a raise of each.
+#[test]
+fn a_fee_raised_together_is_not_counted_for_each_alone() {
+    let (mut signer, _) = signer();
+    let input = |number: u8| coin_input(number, u64::from(number), 90_000);
+    let paying = |fee, id: &str, numbers: &[u8]| {
+        let inputs: Vec<_> = numbers.iter().map(|number| input(*number)).collect();
+        let payouts: Vec<_> = numbers.iter().map(|number| (i64::from(*number), 5_000)).collect();
+        bitcoin_of("hot-btc", Some(CHANGE), fee, id, &inputs, &payouts)
+    };
+    for number in 1..6 {
+        approved(&mut signer, &paying(500, &format!("low-{number}"), &[number]), 0);
+    }
+    approved(&mut signer, &paying(20_000, "together", &[1, 2, 3, 4, 5]), 0);
+    assert_eq!(fees(&signer), 20_000, "of the transactions so far, those that can be mined together cost no more");
+    for number in 1..6 {
+        approved(&mut signer, &paying(20_000, &format!("high-{number}"), &[number]), 0);
+    }
+    assert_eq!(fees(&signer), 5 * 20_000);
+}
+
+#[test]
+fn two_administrators_do_not_shut_the_others_out_at_once() {
+    let (mut signer, _) = signer();
+    let text = policy(2);
+    let cyd = text.find(", cyd = \"").unwrap();
+    let end = cyd + text[cyd..].find(" }").unwrap();
+    let coup = format!("{}{}", &text[..cyd], &text[end..]);
+    let accepted = signer.apply_policy(coup.as_bytes(), &signed(&coup, &["ada", "ben"]), after(0)).unwrap().unwrap();
+    assert_eq!(accepted.effective.micros(), NOW + DAY);
+    // Meanwhile the one who is to go can stop it, with any other.
+    let text = policy(3);
+    signer.apply_policy(text.as_bytes(), &signed(&text, &["ben", "cyd"]), after(HOUR)).unwrap().unwrap();
+    assert_eq!(signer.policy(after(9 * DAY)).unwrap().administrators.keys.len(), 3);
+}
+
+#[test]
+fn no_number_of_a_policy_runs_over_and_no_chain_has_two_names() {
+    let refused = |from: &str, to: &str| {
+        let text = policy(1);
+        assert!(text.contains(from), "{from}");
+        assert!(parse(text.replace(from, to).as_bytes()).is_err(), "{to}");
+    };
+    for hours in ["4294967295", "2562047788", "87601"] {
+        refused("cooling_off_hours = 24", &format!("cooling_off_hours = {hours}"));
+        refused("most_intent_life_hours = 48", &format!("most_intent_life_hours = {hours}"));
+    }
+    refused("operators", "tron_margin_minutes = 4294967295\noperators");
+    // Each name would have caps and nonces of its own, for the same coins.
+    refused(
+        "[[chain]]\nname = \"tron\"",
+        "[[chain]]\nname = \"bsc-2\"\nkind = \"evm\"\nchain_id = 56\n\n[[chain]]\nname = \"tron\"",
+    );
+    refused(
+        "[[chain]]\nname = \"tron\"",
+        "[[chain]]\nname = \"btc-2\"\nkind = \"bitcoin\"\nnetwork = \"regtest\"\n\n[[chain]]\nname = \"tron\"",
+    );
+}
+
+/// The keys themselves say what they are for.
+#[test]
+fn a_policy_gives_no_keys_another_role() {
+    struct Other;
+    impl Addresses for Other {
+        fn address(&self, group: &GroupId, index: u64) -> Option<Address> {
+            Wallets.address(group, index)
+        }
+
+        fn purpose(&self, group: &GroupId) -> Option<Purpose> {
+            if group.as_str() == "hot-bsc" { Some(Purpose::Deposit) } else { Wallets.purpose(group) }
+        }
+    }
+    let (mut signer, _) = signer();
+    let differs = SignerRefusal::PurposeDiffers(group("hot-bsc"));
+    for request in
+        [evm(1, 4, 900).request("from"), evm(2, 5, 900).from("deposit-bsc", 7).owned("hot-bsc", 0).request("to")]
+    {
+        let verdicts = signer.decide(std::slice::from_ref(&request), after(0), &Other).unwrap().verdicts;
+        assert_eq!(verdicts[0].refusal(), Some(&differs));
+        approved(&mut signer, &request, 0);
+    }
+}
+
+/// People approved it when fees were high, and it was never used. It is nobody's wish any more.
+#[test]
+fn an_expired_intent_with_other_terms_is_not_good_in_the_jobs_slot() {
+    let (mut signer, _) = signer();
+    let ask = |id: &str, price: u128| {
+        let mut request = evm(1, 4, 20_000_000).gas_price(price).request(id);
+        let digest = request.intents[0].digest();
+        request.approvals = ["bob", "dave"].map(|name| approve(name, digest)).to_vec();
+        request
+    };
+    approved(&mut signer, &ask("a", 10), 0);
+    assert_eq!(refusal(&mut signer, &ask("b", 140), DAY + HOUR), SignerRefusal::IntentExpired);
+    // The one that was signed is replaced for as long as it takes.
+    assert_eq!(approved(&mut signer, &ask("c", 10), DAY + HOUR), "hot-bsc/native/again");
+}
