@@ -4,6 +4,8 @@
 mod approvals;
 mod effects;
 
+use std::collections::BTreeSet;
+
 use domain::{RawAmount, Timestamp};
 
 use crate::approval::{GivenApproval, revoke_digest};
@@ -16,17 +18,21 @@ use crate::log::folder::Folder;
 use crate::log::{Head, Log, LogError};
 use crate::names::JobId;
 use crate::policy::Policy;
-use crate::policy::judge::{Part, Question, Refused};
+use crate::policy::judge::{Counter, Part, Question, Refused};
 use crate::policy::signed::{Accepted, PolicyError, PolicySignature};
 use crate::reading::{self, Claim, Reading};
 use crate::refusal::SignerRefusal;
-use crate::slots::{SlotQuestion, SlotStanding, claimed, input_text};
-use crate::state::State;
-use crate::text::{Hash, RawText};
+use crate::slots::{SlotQuestion, SlotStanding, claimed};
+use crate::state::{State, count};
+use crate::text::{Hash, RawText, SpentOutput};
 use crate::verdict::{Verdict, Verdicts};
 
 /// Servers make job numbers by their own clocks.
 const MOST_AHEAD_US: i64 = 5 * 60 * 1_000_000;
+
+/// New inputs that a group may spend in an hour and a day. Each is remembered for ever, in about fifty bytes.
+pub const MOST_NEW_INPUTS_HOUR: usize = 5_000;
+pub const MOST_NEW_INPUTS_DAY: usize = 20_000;
 
 #[derive(Debug, thiserror::Error)]
 pub enum RevokeError {
@@ -58,6 +64,8 @@ struct Findings {
     approvals: Vec<ApprovalText>,
     fee: Option<RawAmount>,
     fee_added: RawAmount,
+    indexes: Vec<u64>,
+    change: Vec<u64>,
     again: Vec<JobId>,
 }
 
@@ -130,7 +138,14 @@ impl<F: Folder> Authorizer<F> {
         let version = policy.map_or(0, |policy| policy.version);
         let content = Hash(request.digest());
         let mut findings = Findings::default();
-        let judged = self.judge(request, content, moment, policy, addresses, &mut findings);
+        // What is larger than any request of ours is refused before it costs anything, the log's length included.
+        let (judged, intents) = match reading::check_size(request) {
+            Ok(()) => {
+                let judged = self.judge(request, content, moment, policy, addresses, &mut findings);
+                (judged, request.intents.iter().map(IntentText::from).collect())
+            }
+            Err(refusal) => (Err(Refused { refusal, rule: "size".to_owned() }), Vec::new()),
+        };
         let decision = |rule: &str| Decision {
             at: own.micros(),
             request: request.id.clone(),
@@ -139,10 +154,12 @@ impl<F: Folder> Authorizer<F> {
             rule: rule.to_owned(),
             chain: request.chain.to_string(),
             group: request.group.clone(),
-            intents: request.intents.iter().map(IntentText::from).collect(),
+            intents: intents.clone(),
             approvals: findings.approvals.clone(),
             fee: findings.fee.map(RawText),
             fee_added: RawText(findings.fee_added),
+            indexes: findings.indexes.clone(),
+            change: findings.change.clone(),
             again: findings.again.clone(),
         };
         match judged {
@@ -190,11 +207,13 @@ impl<F: Folder> Authorizer<F> {
         }
         let reading = reading::read(request, chain, addresses).map_err(by("reading"))?;
         findings.fee = Some(reading.fee);
+        findings.indexes = reading.indexes.clone();
+        findings.change = request.bitcoin.as_ref().map(|terms| terms.change.clone()).unwrap_or_default();
         self.check_times(request, &reading, policy, now).map_err(by("time"))?;
-        self.check_amounts(request, &reading).map_err(by("amounts"))?;
+        self.check_amounts(request, &reading, now).map_err(by("amounts"))?;
         let good = self.check_approvals(request, policy, findings).map_err(by("approvals"))?;
         let payload = Hash(sha256(&request.payload));
-        let jobs: Vec<JobId> = request.intents.iter().map(|intent| intent.job).collect();
+        let jobs: BTreeSet<JobId> = request.intents.iter().map(|intent| intent.job).collect();
         let mut standings = Vec::with_capacity(jobs.len());
         let wanted = claimed(&request.chain, &reading.claim);
         for intent in &request.intents {
@@ -233,6 +252,8 @@ impl<F: Folder> Authorizer<F> {
             chain: &request.chain,
             group: &request.group,
             parts,
+            inputs: &reading.indexes,
+            change: &findings.change,
             fee: reading.fee,
             fee_added: findings.fee_added,
         };
@@ -277,15 +298,28 @@ impl<F: Folder> Authorizer<F> {
         }
     }
 
-    /// One amount per input for ever, unless the previous transaction proves it.
-    fn check_amounts(&self, request: &SignRequest, reading: &Reading) -> Result<(), SignerRefusal> {
-        for spent in reading.inputs.iter().filter(|spent| !spent.proven) {
-            let input = input_text(&request.chain, &(spent.input.transaction, spent.input.index));
-            if self.state.amounts.get(&input).is_some_and(|before| *before != spent.input.amount_sat) {
-                return Err(SignerRefusal::AmountContradicts);
+    /// One amount per input for ever, unless the previous transaction proves it. Nothing says that an input exists, so only so
+    /// many new ones are taken up.
+    fn check_amounts(&self, request: &SignRequest, reading: &Reading, now: Timestamp) -> Result<(), SignerRefusal> {
+        let (chain, mut new) = (request.chain.as_str(), 0);
+        let amounts = self.state.amounts.get(chain);
+        for spent in &reading.inputs {
+            let input = SpentOutput(spent.input.transaction, spent.input.index);
+            match amounts.and_then(|amounts| amounts.get(&input)) {
+                Some(before) if !spent.proven && *before != spent.input.amount_sat => {
+                    return Err(SignerRefusal::AmountContradicts);
+                }
+                Some(_) => {}
+                None => new += 1,
             }
         }
-        Ok(())
+        let before = self.state.spent.spent(chain, &request.group, &Counter::Inputs, now);
+        let within = |before: RawAmount, most| before.checked_add(count(new)).is_some_and(|sum| sum <= count(most));
+        if new == 0 || within(before.hour, MOST_NEW_INPUTS_HOUR) && within(before.day, MOST_NEW_INPUTS_DAY) {
+            Ok(())
+        } else {
+            Err(SignerRefusal::TooManyInputs)
+        }
     }
 
     /// Checks a new policy and logs it. `None`: it is in force already.

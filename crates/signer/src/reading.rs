@@ -4,7 +4,7 @@
 //! say: it pays them and nobody else, from the wallet that was named, on the network of the group, for at most the fee
 //! that they agree to.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use domain::{RawAmount, Timestamp};
 use tx::bitcoin::SpentInput;
@@ -18,6 +18,8 @@ use crate::refusal::SignerRefusal;
 pub const MOST_INTENTS: usize = 4_000;
 /// Each payout of a Bitcoin transaction holds its inputs, so the two together are bounded.
 pub const MOST_HELD: usize = 50_000;
+/// More than fit a Bitcoin transaction that nodes pass on: of P2WPKH about 1,470.
+pub const MOST_INPUTS: usize = 1_500;
 /// More than a policy's steps can ask for.
 pub const MOST_APPROVALS: usize = 1_000;
 /// A whole transaction that a PSBT brings along for each input can be large.
@@ -61,8 +63,8 @@ pub fn read(
     }
 }
 
-/// What can be said before the payload is looked at.
-fn check_form(request: &SignRequest, protocol: SignerChain) -> Result<(), SignerRefusal> {
+/// Whether a request is no larger than one can be. Whatever is larger is not looked at.
+pub fn check_size(request: &SignRequest) -> Result<(), SignerRefusal> {
     use SignerRefusal::Inconsistent;
     if request.payload.len() > MOST_PAYLOAD {
         return Err(Inconsistent("the payload is longer than any transaction"));
@@ -74,6 +76,23 @@ fn check_form(request: &SignRequest, protocol: SignerChain) -> Result<(), Signer
     if request.intents.len().saturating_mul(inputs) > MOST_HELD || request.approvals.len() > MOST_APPROVALS {
         return Err(Inconsistent("too many payouts for so many inputs, or too many approvals"));
     }
+    let change = request.bitcoin.as_ref().map_or(0, |terms| terms.change.len());
+    if inputs > MOST_INPUTS || change > MOST_INTENTS {
+        return Err(Inconsistent("more inputs, or more change, than any transaction has"));
+    }
+    let cancelled = request.intents.iter().map(|intent| match &intent.kind {
+        IntentKind::Cancel { jobs } => jobs.len(),
+        IntentKind::Pay { .. } => 0,
+    });
+    if cancelled.fold(0, usize::saturating_add) > MOST_INTENTS {
+        return Err(Inconsistent("more is cancelled than any transaction can pay"));
+    }
+    Ok(())
+}
+
+/// What can be said before the payload is looked at.
+fn check_form(request: &SignRequest, protocol: SignerChain) -> Result<(), SignerRefusal> {
+    use SignerRefusal::Inconsistent;
     let bitcoin = matches!(protocol, SignerChain::Bitcoin(_));
     if request.bitcoin.is_some() != bitcoin {
         return Err(Inconsistent("inputs, change and lock time are given for Bitcoin, and only for Bitcoin"));
@@ -110,6 +129,9 @@ fn check_form(request: &SignRequest, protocol: SignerChain) -> Result<(), Signer
             }
             IntentKind::Cancel { jobs } if bitcoin && jobs.is_empty() => {
                 return Err(Inconsistent("Bitcoin has no gaps to fill"));
+            }
+            IntentKind::Cancel { jobs } if jobs.iter().collect::<BTreeSet<_>>().len() != jobs.len() => {
+                return Err(Inconsistent("a job is cancelled twice"));
             }
             IntentKind::Cancel { jobs } if jobs.contains(&intent.job) => {
                 return Err(Inconsistent("a cancel has a job id of its own"));

@@ -38,6 +38,8 @@ pub enum SignerRefusal {
     AmountContradicts,
     #[error("the lock time or a sequence number is not the one asked for")]
     LockDiffers,
+    #[error("the group has spent more new inputs in the last hour or day than the signer remembers for it")]
+    TooManyInputs,
     #[error("the payload's expiry is past, or further off than the policy allows")]
     ExpiryOutside,
     // Time.
@@ -58,6 +60,8 @@ pub enum SignerRefusal {
     CoinNotListed,
     #[error("the policy does not allow this destination")]
     DestinationForbidden,
+    #[error("the policy does not allow change to this number of the group")]
+    ChangeForbidden,
     #[error("the fee is above the group's cap")]
     FeeAboveCap,
     #[error("the group's fees of the day are used up")]
@@ -101,6 +105,7 @@ impl SignerRefusal {
             Self::OwnerDiffers => "SIGNER_OWNER_DIFFERS",
             Self::FeeAboveIntent => "SIGNER_FEE_ABOVE_INTENT",
             Self::AmountContradicts => "SIGNER_AMOUNT_CONTRADICTS",
+            Self::TooManyInputs => "SIGNER_TOO_MANY_INPUTS",
             Self::LockDiffers => "SIGNER_LOCK_DIFFERS",
             Self::ExpiryOutside => "SIGNER_EXPIRY_OUTSIDE",
             Self::IntentExpired | Self::IntentLivesTooLong => "SIGNER_INTENT_EXPIRED",
@@ -108,7 +113,7 @@ impl SignerRefusal {
             Self::ClockDisagrees => "SIGNER_CLOCK_DISAGREES",
             Self::RoleForbids(_) => "SIGNER_ROLE_FORBIDS",
             Self::CoinNotListed => "SIGNER_COIN_NOT_LISTED",
-            Self::DestinationForbidden => "SIGNER_DESTINATION_FORBIDDEN",
+            Self::DestinationForbidden | Self::ChangeForbidden => "SIGNER_DESTINATION_FORBIDDEN",
             Self::FeeAboveCap | Self::FeesOfTheDay => "SIGNER_FEE_ABOVE_CAP",
             Self::CapReached(_) => "SIGNER_CAP_REACHED",
             Self::ApprovalsMissing { .. } => "SIGNER_APPROVALS_MISSING",

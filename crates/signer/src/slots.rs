@@ -75,7 +75,7 @@ pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 pub struct Slots {
     jobs: BTreeMap<JobId, JobRecord>,
     /// Who holds a nonce, or has an input in its core.
-    holders: BTreeMap<SlotText, Vec<JobId>>,
+    holders: BTreeMap<SlotText, BTreeSet<JobId>>,
 }
 
 /// How a job's claim stands to what it was signed for before.
@@ -97,7 +97,7 @@ pub struct SlotQuestion<'a> {
     pub wanted: &'a BTreeSet<SlotText>,
     pub payload: Hash,
     /// All jobs of the same transaction.
-    pub jobs: &'a [JobId],
+    pub jobs: &'a BTreeSet<JobId>,
     /// An operator signed that the job may leave its slot.
     pub moved: bool,
     pub now: Timestamp,
@@ -150,9 +150,13 @@ impl Slots {
 
     /// Whether all that a payload takes is free, or held by its own jobs. Once for a request: its jobs stand together.
     pub fn check_holders(&self, question: &SlotQuestion<'_>) -> Result<(), SignerRefusal> {
+        let cancelled: BTreeSet<JobId> = match &question.intent.kind {
+            IntentKind::Cancel { jobs } => jobs.iter().copied().collect(),
+            IntentKind::Pay { .. } => BTreeSet::new(),
+        };
         for slot in question.wanted {
             let others = self.holders.get(slot).into_iter().flatten();
-            if let Some(other) = others.copied().find(|other| !self.may_share(*other, question)) {
+            if let Some(other) = others.copied().find(|other| !self.may_share(*other, question.jobs, &cancelled)) {
                 return Err(SignerRefusal::SlotTaken(other));
             }
         }
@@ -203,16 +207,9 @@ impl Slots {
     }
 
     /// Jobs of one transaction share its slot; a cancel shares that of what it cancels.
-    fn may_share(&self, other: JobId, question: &SlotQuestion<'_>) -> bool {
-        if question.jobs.contains(&other) {
-            return true;
-        }
-        let mine: &[JobId] = match &question.intent.kind {
-            IntentKind::Cancel { jobs } => jobs,
-            IntentKind::Pay { .. } => &[],
-        };
-        let theirs = self.jobs.get(&other).map_or(&[][..], |record| &record.cancels);
-        mine.contains(&other) || theirs.iter().any(|job| question.jobs.contains(job) || mine.contains(job))
+    fn may_share(&self, other: JobId, jobs: &BTreeSet<JobId>, cancelled: &BTreeSet<JobId>) -> bool {
+        let ours = |job: &JobId| jobs.contains(job) || cancelled.contains(job);
+        ours(&other) || self.jobs.get(&other).is_some_and(|record| record.cancels.iter().any(ours))
     }
 
     /// What the job will hold once this is signed.
@@ -232,19 +229,17 @@ impl Slots {
 
     /// Takes up what was logged.
     pub fn record(&mut self, job: JobId, record: JobRecord) {
+        let taken: BTreeSet<&SlotText> = slots(&record.held).iter().collect();
         for cancelled in &record.cancels {
             if let Some(other) = self.jobs.get_mut(cancelled)
-                && shares(&other.held, &record.held)
+                && slots(&other.held).iter().any(|slot| taken.contains(slot))
             {
                 other.cancelled = true;
             }
         }
         self.release(job);
         for slot in slots(&record.held) {
-            let holders = self.holders.entry(slot.clone()).or_default();
-            if !holders.contains(&job) {
-                holders.push(job);
-            }
+            self.holders.entry(slot.clone()).or_default().insert(job);
         }
         // A cancel that was signed stays signed while the job stays where it is.
         let cancelled = self.jobs.get(&job).is_some_and(|before| before.cancelled && before.round == record.round);
@@ -255,7 +250,7 @@ impl Slots {
         let Some(record) = self.jobs.get(&job) else { return };
         for slot in slots(&record.held) {
             if let Some(holders) = self.holders.get_mut(slot) {
-                holders.retain(|holder| *holder != job);
+                holders.remove(&job);
                 if holders.is_empty() {
                     self.holders.remove(slot);
                 }
@@ -279,8 +274,4 @@ fn slots(held: &Held) -> &[SlotText] {
         Held::Inputs(core) => core,
         Held::Until(_) => &[],
     }
-}
-
-fn shares(one: &Held, other: &Held) -> bool {
-    slots(one).iter().any(|slot| slots(other).contains(slot))
 }

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use domain::Timestamp;
+use domain::{RawAmount, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::caps::SpentByMinute;
@@ -12,11 +12,16 @@ use crate::names::{KeyName, Person, RequestId};
 use crate::policy::file::{BadPolicy, parse};
 use crate::policy::judge::Counter;
 use crate::policy::signed::{Accepted, Policies};
-use crate::slots::{SlotText, Slots};
-use crate::text::Hash;
+use crate::slots::Slots;
+use crate::text::{Hash, SpentOutput};
 
 /// Counters of a passkey so far below its highest are taken for a copy's.
 const COUNTERS_KEPT: u32 = 1_000;
+
+/// A number of things as the counters have it.
+pub(crate) fn count(things: usize) -> RawAmount {
+    things.to_string().parse().unwrap_or(RawAmount::MAX)
+}
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Remembered {
@@ -29,8 +34,8 @@ pub struct State {
     pub policies: Policies,
     pub slots: Slots,
     pub spent: SpentByMinute,
-    /// Of every input that was ever signed: its satoshi, for ever.
-    pub amounts: BTreeMap<SlotText, u64>,
+    /// Of every input that was ever signed, by its chain: its satoshi, for ever.
+    pub amounts: BTreeMap<String, BTreeMap<SpentOutput, u64>>,
     /// What was approved, by the asker's name for it.
     pub requests: BTreeMap<RequestId, Remembered>,
     /// Of each passkey: which digest a counter was used for.
@@ -67,8 +72,11 @@ impl State {
             self.spent.add(&decision.chain, &decision.group, coin, amount.0, at);
         }
         self.spent.add(&decision.chain, &decision.group, &Counter::Fee.text(), decision.fee_added.0, at);
-        for (input, satoshi) in &effects.amounts {
-            self.amounts.insert(input.clone(), *satoshi);
+        if !effects.amounts.is_empty() {
+            let amounts = self.amounts.entry(decision.chain.clone()).or_default();
+            let new =
+                effects.amounts.iter().filter(|(input, satoshi)| amounts.insert(*input, *satoshi).is_none()).count();
+            self.spent.add(&decision.chain, &decision.group, &Counter::Inputs.text(), count(new), at);
         }
         for (job, record) in &effects.jobs {
             self.slots.record(*job, record.clone());
@@ -114,7 +122,7 @@ pub struct Image {
     policies: Vec<(String, i64)>,
     slots: Slots,
     spent: SpentByMinute,
-    amounts: BTreeMap<SlotText, u64>,
+    amounts: BTreeMap<String, BTreeMap<SpentOutput, u64>>,
     requests: BTreeMap<RequestId, Remembered>,
     counters: BTreeMap<KeyName, BTreeMap<u32, Hash>>,
     revoked: BTreeSet<(Hash, Person)>,

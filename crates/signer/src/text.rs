@@ -6,6 +6,7 @@ use std::str::FromStr;
 use domain::RawAmount;
 use serde::de::{self, Deserialize, Deserializer};
 use serde::{Serialize, Serializer};
+use tx::TxHash;
 
 use crate::digest::{Digest32, hex, unhex32};
 use crate::names::{GroupId, JobId, KeyName, Person, RequestId};
@@ -17,6 +18,28 @@ pub struct RawText(pub RawAmount);
 /// 32 bytes as small hexadecimal digits.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Hash(pub Digest32);
+
+/// An output of a Bitcoin transaction that was spent. 36 bytes, because one is kept for every input ever signed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SpentOutput(pub TxHash, pub u32);
+
+impl fmt::Display for SpentOutput {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.0, self.1)
+    }
+}
+
+impl FromStr for SpentOutput {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let read = || {
+            let (transaction, index) = text.split_once(':')?;
+            Some(Self(transaction.parse().ok()?, index.parse().ok()?))
+        };
+        read().ok_or_else(|| "an output is its transaction, a colon and its number".to_owned())
+    }
+}
 
 impl fmt::Display for RawText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -69,4 +92,4 @@ macro_rules! as_text {
     )*};
 }
 
-as_text!(RawText, Hash, GroupId, JobId, KeyName, Person, RequestId);
+as_text!(RawText, Hash, SpentOutput, GroupId, JobId, KeyName, Person, RequestId);

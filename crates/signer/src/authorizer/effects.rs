@@ -9,8 +9,8 @@ use crate::log::folder::Folder;
 use crate::policy::judge::{Standing, Way};
 use crate::reading::Reading;
 use crate::refusal::SignerRefusal;
-use crate::slots::{Held, JobRecord, SlotStanding, input_text};
-use crate::text::{Hash, RawText};
+use crate::slots::{Held, JobRecord, SlotStanding};
+use crate::text::{Hash, RawText, SpentOutput};
 
 /// An intent's place in the slots: how it stands to what was signed before, and what it will hold.
 pub(super) type Place = (SlotStanding, Held);
@@ -78,7 +78,7 @@ impl<F: Folder> Authorizer<F> {
         ways: &[Way],
     ) -> Effects {
         let mut added = self.fee_added(request, &places, reading.fee);
-        let mut effects = Effects { payload, indexes: reading.indexes.clone(), ..Effects::default() };
+        let mut effects = Effects { payload, ..Effects::default() };
         for ((intent, (standing, held)), way) in request.intents.iter().zip(places).zip(ways) {
             let before = self.state.slots.job(intent.job);
             let same_slot = before.filter(|_| standing != SlotStanding::Taken);
@@ -116,7 +116,7 @@ impl<F: Folder> Authorizer<F> {
             effects.jobs.push((intent.job, record));
         }
         for spent in &reading.inputs {
-            let input = input_text(&request.chain, &(spent.input.transaction, spent.input.index));
+            let input = SpentOutput(spent.input.transaction, spent.input.index);
             effects.amounts.push((input, spent.input.amount_sat));
         }
         effects

@@ -9,8 +9,8 @@ use crate::approved::SignerChain;
 use crate::intent::{Intent, IntentKind, Owner, coin_text};
 use crate::names::{GroupId, JobId, KeyName, Person, RequestId};
 use crate::policy::file::{address, coin};
-use crate::slots::{JobRecord, SlotText, is_default};
-use crate::text::{Hash, RawText};
+use crate::slots::{JobRecord, is_default};
+use crate::text::{Hash, RawText, SpentOutput};
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "entry", rename_all = "snake_case")]
@@ -44,6 +44,11 @@ pub struct Decision {
     /// Of that, what counts.
     #[serde(default, skip_serializing_if = "is_default")]
     pub fee_added: RawText,
+    /// The numbers of the wallets that pay, and of those that change goes to; none if it was not read.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub indexes: Vec<u64>,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub change: Vec<u64>,
     /// The jobs that were signed before in the same slot.
     #[serde(default, skip_serializing_if = "is_default")]
     pub again: Vec<JobId>,
@@ -53,14 +58,13 @@ pub struct Decision {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Effects {
     pub payload: Hash,
-    pub indexes: Vec<u64>,
     pub jobs: Vec<(JobId, JobRecord)>,
     /// Coins and amounts that count against caps.
     #[serde(default, skip_serializing_if = "is_default")]
     pub counted: Vec<(String, RawText)>,
     /// Inputs and their satoshi.
     #[serde(default, skip_serializing_if = "is_default")]
-    pub amounts: Vec<(SlotText, u64)>,
+    pub amounts: Vec<(SpentOutput, u64)>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

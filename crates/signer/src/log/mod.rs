@@ -26,6 +26,8 @@ use folder::{Folder, FolderFile, read_all, write_all};
 const SEGMENT: &str = "log-";
 const SNAPSHOT: &str = "snapshot-";
 const UNFINISHED: &str = ".new";
+/// A longer batch becomes several frames. One entry is never near the longest frame: requests are bounded.
+const LONG_FRAME: usize = 8 << 20;
 
 /// How far the chain goes: its newest entry's number, and the hash of the frame that it is in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -288,17 +290,34 @@ impl<F: Folder> Log<F> {
         }
         // Until it is known to be durable, it is taken to have failed.
         self.failed = true;
-        let body = serde_json::to_vec(entries).map_err(|_| LogError::TooLong)?;
+        let (mut body, mut count) = (Vec::new(), 0);
+        for entry in entries {
+            let text = serde_json::to_vec(entry).map_err(|_| LogError::TooLong)?;
+            // Each frame is durable before the next: behind a torn one there must be none.
+            if count > 0 && body.len() + text.len() > LONG_FRAME {
+                self.append_frame(&mut body, &mut count)?;
+            }
+            body.push(if count == 0 { b'[' } else { b',' });
+            body.extend_from_slice(&text);
+            count += 1;
+        }
+        self.append_frame(&mut body, &mut count)?;
+        self.failed = false;
+        Ok(self.head)
+    }
+
+    fn append_frame(&mut self, body: &mut Vec<u8>, count: &mut usize) -> Result<(), LogError> {
+        body.push(b']');
+        let (body, entries) = (std::mem::take(body), std::mem::take(count));
         let first = self.head.entries + 1;
-        let (bytes, hash) = frame::write(first, entries.len(), &self.head.hash.0, &body).ok_or(LogError::TooLong)?;
+        let (bytes, hash) = frame::write(first, entries, &self.head.hash.0, &body).ok_or(LogError::TooLong)?;
         on(&self.folder, "write to", &self.name, write_all(&self.file, &bytes, self.length))?;
         on(&self.folder, "sync", &self.name, self.file.sync())?;
         self.length = self.length.saturating_add(u64::try_from(bytes.len()).unwrap_or(u64::MAX));
-        let count = u64::try_from(entries.len()).unwrap_or(u64::MAX);
-        self.head = Head { entries: self.head.entries.saturating_add(count), hash: Hash(hash) };
+        let entries = u64::try_from(entries).unwrap_or(u64::MAX);
+        self.head = Head { entries: self.head.entries.saturating_add(entries), hash: Hash(hash) };
         self.heads.insert(self.head.entries, self.head.hash);
-        self.failed = false;
-        Ok(self.head)
+        Ok(())
     }
 
     /// Writes the state aside and goes on in a new segment, so that a start need not read what came before.

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use tx::tron::TronAddress;
 use tx::{Address, Coin};
 
-use super::{Administrators, Approver, Caps, CoinRule, Group, Passkey, Policy, PublicKey, Role, Step};
+use super::{Administrators, Approver, Caps, CoinRule, FIRST_CHANGE, Group, Passkey, Policy, PublicKey, Role, Step};
 use crate::approved::SignerChain;
 use crate::digest::{sha256, unhex, unhex32};
 use crate::names::{GroupId, KeyName, Person};
@@ -89,6 +89,7 @@ struct GroupTable {
     role: String,
     most_fee: String,
     most_fee_day: String,
+    highest_index: Option<u64>,
     destinations: Option<Vec<String>>,
     coin: Vec<CoinTable>,
 }
@@ -296,12 +297,16 @@ fn groups(
         if table.destinations.is_some() && !matches!(role, Role::Hot | Role::Treasury) {
             return bad(format!("group {id}: only hot and treasury wallets have destinations"));
         }
+        if table.highest_index.is_some_and(|index| role == Role::Deposit || index >= FIRST_CHANGE) {
+            return bad(format!("group {id}: highest_index is below 2^31, and a deposit group has none"));
+        }
         let listed = |list: Vec<String>| list.iter().map(|text| address(text, protocol)).collect();
         let group = Group {
             role,
             coins,
             most_fee: amount(&table.most_fee)?,
             most_fee_day: amount(&table.most_fee_day)?,
+            highest_index: table.highest_index.unwrap_or_default(),
             destinations: table.destinations.map(listed).transpose()?,
         };
         let evm = |chain: &ChainName| matches!(chains.get(chain), Some(SignerChain::Evm { .. }));

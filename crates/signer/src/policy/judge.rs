@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use domain::{ChainName, RawAmount};
 use tx::{Address, Coin};
 
-use super::{Group, Policy, Role};
+use super::{FIRST_CHANGE, Group, Policy, Role};
 use crate::intent::{Intent, IntentKind, Owner, coin_text};
 use crate::names::{GroupId, Person};
 use crate::refusal::SignerRefusal;
@@ -22,6 +22,8 @@ pub struct Spent {
 pub enum Counter {
     Coin(Coin),
     Fee,
+    /// Inputs that were not spent before.
+    Inputs,
 }
 
 impl Counter {
@@ -29,6 +31,7 @@ impl Counter {
         match self {
             Self::Coin(coin) => coin_text(coin),
             Self::Fee => "fee".to_owned(),
+            Self::Inputs => "inputs".to_owned(),
         }
     }
 }
@@ -53,6 +56,10 @@ pub struct Question<'a> {
     pub chain: &'a ChainName,
     pub group: &'a GroupId,
     pub parts: Vec<Part<'a>>,
+    /// The numbers of the wallets that pay.
+    pub inputs: &'a [u64],
+    /// Bitcoin: the numbers that change goes to.
+    pub change: &'a [u64],
     /// The most that the transaction can cost.
     pub fee: RawAmount,
     /// Of that, what was not counted for an earlier transaction in the same slot.
@@ -103,6 +110,7 @@ impl Policy {
         if question.fee_added > RawAmount::ZERO && fees.is_none_or(|fees| fees > group.most_fee_day) {
             return Err(refused(format!("{id}/most_fee_day"))(SignerRefusal::FeesOfTheDay));
         }
+        check_change(group, question).map_err(refused(format!("{id}/change")))?;
         let mut sent: BTreeMap<&Coin, RawAmount> = BTreeMap::new();
         let (mut ways, mut rules) = (Vec::with_capacity(question.parts.len()), BTreeSet::new());
         for part in &question.parts {
@@ -145,7 +153,8 @@ impl Policy {
             return Err(SignerRefusal::CoinNotListed);
         }
         // The address of an owner was derived by the signer when the payload was read.
-        let role = owner.and_then(|owner| self.group(&owner.group, chain)).map(|owner| owner.role);
+        let ours = owner.and_then(|owner| Some((owner, self.group(&owner.group, chain)?)));
+        let role = ours.filter(|(owner, group)| group.may_hold(owner.index)).map(|(_, group)| group.role);
         let listed = group.destinations.as_ref().is_some_and(|list| list.contains(to));
         let allowed = match group.role {
             Role::Gas => role == Some(Role::Deposit),
@@ -155,6 +164,15 @@ impl Policy {
         };
         if allowed { Ok(()) } else { Err(SignerRefusal::DestinationForbidden) }
     }
+}
+
+/// Change stays where the coins were, or beside the first address. It is in no cap and no approval, so it goes nowhere else;
+/// and from a user's wallet there is none, because the next user's is in the same group.
+fn check_change(group: &Group, question: &Question<'_>) -> Result<(), SignerRefusal> {
+    let inputs: BTreeSet<&u64> = question.inputs.iter().collect();
+    let stays = |index: &u64| *index == FIRST_CHANGE || inputs.contains(index) && group.may_hold(*index);
+    let good = question.change.iter().all(|index| group.role != Role::Deposit && stays(index));
+    if good { Ok(()) } else { Err(SignerRefusal::ChangeForbidden) }
 }
 
 type RuleRefusal = (SignerRefusal, String);

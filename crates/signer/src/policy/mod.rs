@@ -80,6 +80,9 @@ pub struct Group {
     pub most_fee: RawAmount,
     /// Of all transactions of a day.
     pub most_fee_day: RawAmount,
+    /// Our own wallets of this group that others pay have at most this number. Of a deposit group it is not asked: its numbers
+    /// are users'.
+    pub highest_index: u64,
     /// Hot: if there, only these. Treasury: the cold addresses.
     pub destinations: Option<BTreeSet<Address>>,
 }
@@ -131,6 +134,17 @@ pub struct Policy {
     pub chains: BTreeMap<ChainName, SignerChain>,
     /// A group with a chain: an EVM group may have several.
     pub groups: BTreeMap<(GroupId, ChainName), Group>,
+}
+
+/// Where the change of a wallet may always go: `1/0`, which BIP-84 puts beside the address `0/0`.
+pub const FIRST_CHANGE: u64 = 1 << 31;
+
+impl Group {
+    /// Whether coins may go to this number of the group, so that they are found again. A number has 62 bits, and what lies at one
+    /// that nobody else knows is in the hands of whoever chose it.
+    pub const fn may_hold(&self, index: u64) -> bool {
+        matches!(self.role, Role::Deposit) || index <= self.highest_index
+    }
 }
 
 impl Policy {

@@ -45,6 +45,7 @@ fn is_policys(code: &str) -> bool {
         SignerRefusal::RoleForbids(""),
         SignerRefusal::CoinNotListed,
         SignerRefusal::DestinationForbidden,
+        SignerRefusal::ChangeForbidden,
         SignerRefusal::FeeAboveCap,
         SignerRefusal::CapReached(""),
         SignerRefusal::ApprovalsMissing { given: 0, needed: 0 },
@@ -97,7 +98,15 @@ impl<'a> Simulation<'a> {
         }
         let parts = intents.iter().map(|intent| self.part(intent, decision)).collect();
         let fee = decision.fee.map_or(RawAmount::ZERO, |fee| fee.0);
-        let question = Question { chain: &name, group: &decision.group, parts, fee, fee_added: decision.fee_added.0 };
+        let question = Question {
+            chain: &name,
+            group: &decision.group,
+            parts,
+            inputs: &decision.indexes,
+            change: &decision.change,
+            fee,
+            fee_added: decision.fee_added.0,
+        };
         let spent = |group: &_, counter: &_| self.spent.spent(&decision.chain, group, counter, at);
         let allowed = self.draft.judge(&question, &spent).map_err(|refused| (refused.refusal, refused.rule))?;
         let ways = allowed.ways;

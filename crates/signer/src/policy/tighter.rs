@@ -7,7 +7,7 @@
 //! | life of intents and of TRON payloads | shorter |
 //! | approvers, operators | fewer; the key, person, relying party of each the same; origins fewer |
 //! | chains, groups, coins | fewer; the role of each the same |
-//! | caps, fee caps | lower |
+//! | caps, fee caps, highest index | lower |
 //! | steps | at every amount so many people that as many as before are of the list from before; nothing above what was the highest |
 //! | destinations | fewer; a list where there was none |
 
@@ -69,6 +69,9 @@ fn group_loosened(old: &Group, new: &Group) -> Vec<String> {
     }
     if new.most_fee > old.most_fee || new.most_fee_day > old.most_fee_day {
         found.push("fee caps".to_owned());
+    }
+    if new.highest_index > old.highest_index {
+        found.push("highest_index".to_owned());
     }
     let narrower = match (&old.destinations, &new.destinations) {
         (None, None) => true,

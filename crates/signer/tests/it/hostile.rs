@@ -3,11 +3,13 @@
 use domain::Timestamp;
 use signer::approval::{move_digest, revoke_digest};
 use signer::keys::Purpose;
+use signer::log::entry::Entry;
+use signer::log::walk;
 use signer::policy::file::parse;
 use signer::policy::judge::Counter;
 use signer::slots::Held;
 use signer::text::Hash;
-use signer::{Addresses, Authorizer, GroupId, SignRequest, SignerRefusal};
+use signer::{Addresses, Authorizer, GroupId, Intent, IntentKind, Owner, SignRequest, SignerRefusal};
 use tx::{Address, Coin};
 
 use crate::faulty::FaultyFolder;
@@ -200,4 +202,119 @@ fn an_expired_intent_with_other_terms_is_not_good_in_the_jobs_slot() {
     assert_eq!(refusal(&mut signer, &ask("b", 140), DAY + HOUR), SignerRefusal::IntentExpired);
     // The one that was signed is replaced for as long as it takes.
     assert_eq!(approved(&mut signer, &ask("c", 10), DAY + HOUR), "hot-bsc/native/again");
+}
+
+/// One free payment of 546 satoshi, all coins of the wallet as inputs, and the change to a number that only the asker knows.
+#[test]
+fn change_goes_to_no_number_that_only_the_asker_knows() {
+    let (mut signer, folder) = signer();
+    let all = [coin_input(1, 5, 900_000), coin_input(2, 6, 700_000)];
+    let change = |id: &str, number| bitcoin_of("hot-btc", Some(number), 2_000, id, &all, &[(1, 546)]);
+    // 2^31 + 6 would be beside one of the inputs; 7 is a wallet of the group, and none of those that pay.
+    for number in [0x1234_5678_9abc_def0 >> 2, 10, 7, CHANGE + 6, CHANGE + 1] {
+        assert_eq!(refusal(&mut signer, &change("far", number), 0), SignerRefusal::ChangeForbidden, "{number}");
+    }
+    // A coin that the asker himself has sent to such a number does not make it a good one.
+    let far = [coin_input(1, 5, 900_000), coin_input(3, 1 << 40, 600)];
+    let request = bitcoin_of("hot-btc", Some(1 << 40), 2_000, "dust", &far, &[(1, 546)]);
+    assert_eq!(refusal(&mut signer, &request, 0), SignerRefusal::ChangeForbidden);
+    approved(&mut signer, &change("back", 6), 0);
+    approved(&mut signer, &change("beside", CHANGE), 0);
+    let mut logged = Vec::new();
+    walk(&folder, |_, entry| {
+        if let Entry::Approved { decision, .. } = entry {
+            logged.push((decision.indexes.clone(), decision.change.clone()));
+        }
+    })
+    .unwrap();
+    assert_eq!(logged, [(vec![5, 6], vec![6]), (vec![5, 6], vec![CHANGE])], "the log says where it went");
+}
+
+/// The asker is a user, too: his address is a number of the deposit group.
+#[test]
+fn from_a_users_wallet_there_is_no_change_and_nothing_goes_to_a_far_number() {
+    let (mut signer, _) = signer();
+    let input = input_of("deposit-btc", [1; 32], 77, 90_000);
+    let sweep = |id: &str, change, paid| {
+        let mut request = bitcoin_of("deposit-btc", change, 2_000, id, std::slice::from_ref(&input), &[(1, paid)]);
+        let to = own("treasury-btc", 0);
+        let mut payload = bitcoin::Psbt::deserialize(&request.payload).unwrap();
+        payload.unsigned_tx.output[0].script_pubkey = to.script_bytes().unwrap().into();
+        request.payload = payload.serialize();
+        let IntentKind::Pay { payment, owner } = &mut request.intents[0].kind else { panic!("a payment") };
+        payment.to = to;
+        *owner = Some(Owner { group: group("treasury-btc"), index: 0 });
+        request
+    };
+    for number in [666, 77, CHANGE] {
+        let request = sweep("change", Some(number), 546);
+        assert_eq!(refusal(&mut signer, &request, 0), SignerRefusal::ChangeForbidden, "{number}");
+    }
+    approved(&mut signer, &sweep("whole", None, 88_000), 0);
+    // Nor does a hot wallet's or a treasury's number take coins that nobody would find there.
+    let far = |number, id: &str| evm(9, 9, 500).from("deposit-bsc", 77).owned("treasury-bsc", number).request(id);
+    for number in [10, CHANGE, 1 << 60] {
+        assert_eq!(refusal(&mut signer, &far(number, "far"), 0), SignerRefusal::DestinationForbidden, "{number}");
+    }
+    approved(&mut signer, &far(9, "near"), 0);
+}
+
+#[test]
+fn a_request_without_bounds_is_refused_and_the_signer_goes_on() {
+    let (mut signer, _) = signer();
+    let base = bitcoin_request("base", &[coin_input(1, 5, 900_000)], &[(1, 546)]);
+    let with = |id: String, intents: usize| {
+        let intents =
+            (0..intents).map(|number| Intent { job: job(i64::try_from(number).unwrap()), ..base.intents[0].clone() });
+        SignRequest { id: id.parse().unwrap(), intents: intents.collect(), ..base.clone() }
+    };
+    let inconsistent = |refusal: &SignerRefusal| matches!(refusal, SignerRefusal::Inconsistent(_));
+    // The entry of this one alone would be longer than the log can write.
+    assert!(inconsistent(&refusal(&mut signer, &with("long".to_owned(), 250_000), 0)));
+    // A batch of requests that each could be one.
+    let batch: Vec<_> = (0..100).map(|number| with(format!("many-{number}"), 4_000)).collect();
+    let verdicts = signer.decide(&batch, after(0), &Wallets).unwrap().verdicts;
+    assert!(verdicts.iter().all(|verdict| verdict.refusal().is_some()));
+    approved(&mut signer, &base, 0);
+    // A cancel names each job once, and no more than a transaction can pay.
+    let cancel = |id: &str, jobs: Vec<_>| {
+        let mut request = with(id.to_owned(), 1);
+        request.intents[0].job = job(90);
+        request.intents[0].kind = IntentKind::Cancel { jobs };
+        request
+    };
+    for jobs in [vec![job(1); 2], vec![job(1); 100_000], (0..4_001).map(job).collect()] {
+        assert!(inconsistent(&refusal(&mut signer, &cancel("cancel", jobs), 0)));
+    }
+}
+
+/// Each amount of an input is kept for ever, and nothing proves that the input exists.
+#[test]
+fn invented_inputs_do_not_fill_the_signers_memory() {
+    let (mut signer, folder) = signer();
+    let invented = |first: u32, count: u32| -> Vec<_> {
+        let input = |number: u32| {
+            let mut hash = [7; 32];
+            hash[..4].copy_from_slice(&number.to_be_bytes());
+            input_of("hot-btc", hash, 5, 1_000)
+        };
+        (first..first + count).map(input).collect()
+    };
+    let ask = |number: u32, count| {
+        let request =
+            bitcoin_request(&format!("i-{number}"), &invented(number * 2_000, count), &[(i64::from(number), 546)]);
+        SignRequest { id: format!("i-{number}-{count}").parse().unwrap(), ..request }
+    };
+    let mut larger = ask(0, 10);
+    larger.bitcoin.as_mut().unwrap().inputs = vec![5; 1_501];
+    assert!(matches!(refusal(&mut signer, &larger, 0), SignerRefusal::Inconsistent(_)));
+    for number in 1..5 {
+        approved(&mut signer, &ask(number, 1_200), 0);
+    }
+    assert_eq!(refusal(&mut signer, &ask(5, 1_200), 0), SignerRefusal::TooManyInputs);
+    let mut signer = reopen(&folder, Some(signer.head()), 0);
+    assert_eq!(refusal(&mut signer, &ask(5, 201), 0), SignerRefusal::TooManyInputs, "after a start too");
+    approved(&mut signer, &ask(5, 200), 0);
+    approved(&mut signer, &ask(6, 100), 2 * HOUR);
+    assert_eq!(signer.state().amounts["btc"].len(), 5_100);
 }

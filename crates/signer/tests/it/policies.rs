@@ -123,6 +123,8 @@ fn every_field_knows_which_way_is_tighter() {
         ("day = \"10000000\"", "day = \"9999999\""),
         ("most_fee = \"100000\"", "most_fee = \"99999\""),
         ("most_fee_day = \"10000000\"", "most_fee_day = \"9999999\""),
+        ("highest_index = 9", "highest_index = 8"),
+        ("highest_index = 9\n", ""),
         ("approvals = 1, of = [\"bob\", \"carol\", \"erin\"]", "approvals = 2, of = [\"bob\", \"carol\", \"erin\"]"),
         ("approvals = 1, of = [\"bob\", \"carol\", \"erin\"]", "approvals = 1, of = [\"bob\", \"erin\"]"),
         ("up_to = \"100000000\"", "up_to = \"99999999\""),
@@ -187,6 +189,8 @@ fn a_file_that_could_never_be_meant_is_no_policy() {
         // Only EVM's transactions say which chain they are for.
         ("id = \"gas-btc\"\nchain = \"btc\"", "id = \"gas-tron\"\nchain = \"btc\""),
         ("key = \"carol-2\"", "key = \"carol\""),
+        ("highest_index = 9", "highest_index = 2147483648"),
+        ("role = \"deposit\"", "role = \"deposit\"\nhighest_index = 9"),
     ] {
         let text = policy(1);
         assert!(text.contains(from), "{from}");

@@ -138,6 +138,9 @@ network = "regtest"
             text += &format!(
                 "\n[[group]]\nid = \"{role}-{chain}\"\nchain = \"{chain}\"\nrole = \"{role}\"\nmost_fee = \"{fee}\"\nmost_fee_day = \"{fee}00\"\n"
             );
+            if role != "deposit" {
+                text += "highest_index = 9\n";
+            }
             if role == "treasury" && *chain == "bsc" {
                 text += &format!("destinations = [\"{cold}\"]\n");
             }
