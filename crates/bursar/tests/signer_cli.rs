@@ -298,7 +298,8 @@ fn administrator(signer: &Signer, name: &str, seed: u8) {
 
 fn policy(version: u64, hour: &str, ada: &str, ben: &str) -> String {
     format!(
-        r#"version = {version}
+        r#"signer = "test"
+version = {version}
 cooling_off_hours = 24
 most_intent_life_hours = 48
 

@@ -6,12 +6,12 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use domain::ChainName;
 use ring::signature::{ECDSA_P256_SHA256_ASN1, ED25519, UnparsedPublicKey};
 use serde::Deserialize;
 
 use crate::digest::{Digest32, Fields, sha256};
-use crate::names::{GroupId, JobId, KeyName};
+use crate::intent::Intent;
+use crate::names::KeyName;
 use crate::policy::{Approver, Passkey, PublicKey};
 
 /// What stands before the digest in what an Ed25519 key signs.
@@ -50,13 +50,15 @@ pub fn message(digest: &Digest32) -> Vec<u8> {
     [APPROVAL_LABEL, digest].concat()
 }
 
-/// What an operator signs so that a job may leave a slot that the signer did not cancel: job, its new round, chain,
-/// group, and the slot that it leaves.
-pub fn move_digest(job: JobId, round: u32, chain: &ChainName, group: &GroupId, slot: &str) -> Digest32 {
-    Fields::new(MOVE_LABEL).text(&job).text(&round).text(chain).text(group).text(&slot).finish()
+/// What an operator signs so that a job may leave a slot that the signer did not cancel: the intent's signer, network, job, new
+/// round, chain and group, and the slot that it leaves.
+pub fn move_digest(intent: &Intent, slot: &str) -> Digest32 {
+    let mut fields = Fields::new(MOVE_LABEL);
+    fields.text(&intent.signer).text(&intent.network).text(&intent.job).text(&intent.round);
+    fields.text(&intent.chain).text(&intent.group).text(&slot).finish()
 }
 
-/// What a person signs to take an approval back.
+/// What a person signs to take an approval back. Signer and network are in the digest that was approved.
 pub fn revoke_digest(approved: &Digest32) -> Digest32 {
     Fields::new(REVOKE_LABEL).bytes(approved).finish()
 }

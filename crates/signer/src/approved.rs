@@ -1,6 +1,8 @@
 //! What may be signed. Only this crate's decision makes one, so whatever holds keys needs no rule of its own: it signs
 //! an [`Approved`], and has no function that takes anything else.
 
+use std::fmt;
+
 use bitcoin::Network;
 use domain::ChainName;
 use tx::TxHash;
@@ -26,6 +28,17 @@ impl SignerChain {
             Self::Evm { .. } => Family::Evm,
             Self::Tron => Family::Tron,
             Self::Bitcoin(network) => Family::Bitcoin(network),
+        }
+    }
+}
+
+/// As people sign it: `evm:56`, `tron`, `bitcoin:regtest`.
+impl fmt::Display for SignerChain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Evm { chain_id } => write!(f, "evm:{chain_id}"),
+            Self::Tron => f.write_str("tron"),
+            Self::Bitcoin(network) => write!(f, "bitcoin:{network}"),
         }
     }
 }

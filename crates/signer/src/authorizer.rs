@@ -205,6 +205,10 @@ impl<F: Folder> Authorizer<F> {
             }
             return Ok(Judged::Replay(approved(request, chain)));
         }
+        let elsewhere = |intent: &Intent| intent.signer != policy.signer || intent.network != chain;
+        if request.intents.iter().any(elsewhere) {
+            return Err(by("signer")(SignerRefusal::OtherSigner));
+        }
         let reading = reading::read(request, chain, addresses).map_err(by("reading"))?;
         findings.fee = Some(reading.fee);
         findings.indexes = reading.indexes.clone();

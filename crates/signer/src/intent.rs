@@ -4,9 +4,10 @@ use domain::{ChainName, RawAmount, Timestamp};
 use tx::{Address, Coin, Payment};
 
 use crate::approval::GivenApproval;
+use crate::approved::SignerChain;
 use crate::digest::{Digest32, Fields};
 use crate::keys::Purpose;
-use crate::names::{GroupId, JobId, Person, RequestId};
+use crate::names::{GroupId, JobId, Person, RequestId, SignerName};
 
 /// An address of ours, by what it is derived from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,6 +31,10 @@ pub enum IntentKind {
 /// What one job is to do, as people approve it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Intent {
+    /// Which signer it is for: the same people may approve for several.
+    pub signer: SignerName,
+    /// Which network it is for. A chain's name is only ours.
+    pub network: SignerChain,
     pub job: JobId,
     /// 0 for the job's first slot. A job that moves to another slot takes the next number, so that no approval serves
     /// twice.
@@ -75,10 +80,11 @@ impl Intent {
         }
     }
 
-    /// What approvers sign: [`crate::digest`] over, in this order, job, round, chain, group, kind, coin, recipient,
+    /// What approvers sign: [`crate::digest`] over, in this order, signer, network, job, round, chain, group, kind, coin, recipient,
     /// amount, cancelled jobs (joined by commas), most fee, expiry (microseconds), builds, requester.
     pub fn digest(&self) -> Digest32 {
         let mut fields = Fields::new(INTENT_LABEL);
+        fields.text(&self.signer).text(&self.network);
         fields.text(&self.job).text(&self.round).text(&self.chain).text(&self.group);
         self.kind_fields(&mut fields);
         fields.text(&self.most_fee).text(&self.expires.micros()).text(&self.builds).text(&self.requester);

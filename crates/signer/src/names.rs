@@ -51,6 +51,8 @@ names! {
     RequestId, "a request's id is 1 to 64 of a-z, 0-9, -, _ and .";
     /// A person. Two keys of one person count once.
     Person, "a person's name is 1 to 64 of a-z, 0-9, -, _ and .";
+    /// A signer, by the name that its first policy gives it for ever. What people sign is for this one.
+    SignerName, "a signer's name is 1 to 64 of a-z, 0-9, -, _ and .";
     /// A key of a person, by the name that the policy gives it.
     KeyName, "a key's name is 1 to 64 of a-z, 0-9, -, _ and .";
 }

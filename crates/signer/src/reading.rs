@@ -226,7 +226,7 @@ fn read_bitcoin(
             return Err(SignerRefusal::OtherWallet);
         }
     }
-    explain_outputs(request, terms, &spending.meaning.payments, addresses)?;
+    explain_outputs(request, terms, &spending.meaning.payments, network, addresses)?;
     let agreed = request.intents.iter().try_fold(RawAmount::ZERO, |sum, intent| sum.checked_add(intent.most_fee));
     let fee = spending.meaning.most_fee.ok_or(SignerRefusal::Inconsistent("a payload whose cost has no bound"))?;
     if agreed.is_some_and(|agreed| fee > agreed) {
@@ -241,13 +241,16 @@ fn explain_outputs(
     request: &SignRequest,
     terms: &BitcoinTerms,
     outputs: &[Payment],
+    network: bitcoin::Network,
     addresses: &impl Addresses,
 ) -> Result<(), SignerRefusal> {
     let script = |address: &Address| address.script_bytes().ok_or(SignerRefusal::Unexplained);
     let mut wanted: BTreeMap<(Vec<u8>, RawAmount), usize> = BTreeMap::new();
     for payment in request.intents.iter().filter_map(Intent::payment) {
-        // A token, or an address of another chain, is nothing that an output can pay.
-        let to = payment.to.script_bytes().filter(|_| payment.coin == Coin::Native).ok_or(SignerRefusal::NotPaid)?;
+        // A token, or an address of another chain or network, is nothing that an output can pay.
+        let here = matches!(&payment.to, Address::Bitcoin(to) if tx::bitcoin::address::is_on(to, network));
+        let to = payment.to.script_bytes().filter(|_| here && payment.coin == Coin::Native);
+        let to = to.ok_or(SignerRefusal::NotPaid)?;
         *wanted.entry((to, payment.amount)).or_default() += 1;
     }
     let mut change: BTreeMap<Vec<u8>, usize> = BTreeMap::new();

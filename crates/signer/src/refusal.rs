@@ -24,6 +24,8 @@ pub enum SignerRefusal {
     Unreadable(DecodeError),
     #[error("the payload is for another network")]
     OtherNetwork,
+    #[error("an intent is for another signer, or another network")]
+    OtherSigner,
     #[error("the payload spends from a wallet that is not the one asked for")]
     OtherWallet,
     #[error("the payload pays what no intent explains")]
@@ -99,7 +101,7 @@ impl SignerRefusal {
                 "SIGNER_WALLET_UNKNOWN"
             }
             Self::Unreadable(_) => "SIGNER_PAYLOAD_UNREADABLE",
-            Self::OtherNetwork => "SIGNER_OTHER_NETWORK",
+            Self::OtherNetwork | Self::OtherSigner => "SIGNER_OTHER_NETWORK",
             Self::OtherWallet => "SIGNER_OTHER_WALLET",
             Self::Unexplained | Self::NotPaid => "SIGNER_PAYMENT_UNEXPLAINED",
             Self::OwnerDiffers => "SIGNER_OWNER_DIFFERS",

@@ -86,6 +86,6 @@ impl<F: Folder> Authorizer<F> {
     /// What an operator would have to sign for the job to leave where it is.
     fn move_digest(&self, intent: &Intent) -> Option<Hash> {
         let record = self.state.slots.job(intent.job)?;
-        Some(Hash(move_digest(intent.job, intent.round, &intent.chain, &intent.group, &record.held.text())))
+        Some(Hash(move_digest(intent, &record.held.text())))
     }
 }

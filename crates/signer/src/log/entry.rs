@@ -7,7 +7,7 @@ use tx::Payment;
 
 use crate::approved::SignerChain;
 use crate::intent::{Intent, IntentKind, Owner, coin_text};
-use crate::names::{GroupId, JobId, KeyName, Person, RequestId};
+use crate::names::{GroupId, JobId, KeyName, Person, RequestId, SignerName};
 use crate::policy::file::{address, coin};
 use crate::slots::{JobRecord, is_default};
 use crate::text::{Hash, RawText, SpentOutput};
@@ -125,7 +125,7 @@ impl From<&Intent> for IntentText {
 
 impl IntentText {
     /// The intent again. `None`: it speaks of addresses that this chain does not have.
-    pub fn read(&self, name: &ChainName, group: &GroupId, chain: SignerChain) -> Option<Intent> {
+    pub fn read(&self, signer: &SignerName, name: &ChainName, group: &GroupId, chain: SignerChain) -> Option<Intent> {
         let kind = match &self.pay {
             Some(pay) => IntentKind::Pay {
                 payment: Payment {
@@ -138,6 +138,8 @@ impl IntentText {
             None => IntentKind::Cancel { jobs: self.cancels.clone() },
         };
         Some(Intent {
+            signer: signer.clone(),
+            network: chain,
             job: self.job,
             round: self.round,
             chain: name.clone(),

@@ -23,6 +23,7 @@ fn bad<T>(why: impl Into<String>) -> Result<T, BadPolicy> {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
+    signer: String,
     version: u64,
     cooling_off_hours: u32,
     most_intent_life_hours: u32,
@@ -141,6 +142,7 @@ pub fn parse(bytes: &[u8]) -> Result<Policy, BadPolicy> {
     let chains = chains(file.chain)?;
     let groups = groups(file.group, &chains, &people)?;
     Ok(Policy {
+        signer: file.signer.parse().map_err(|error| BadPolicy(format!("{:?}: {error}", file.signer)))?,
         version: file.version,
         hash: sha256(bytes),
         cooling_off_us: hours(file.cooling_off_hours),

@@ -23,7 +23,7 @@ use tx::{Address, Coin};
 use crate::approved::SignerChain;
 use crate::digest::Digest32;
 use crate::keys::Purpose;
-use crate::names::{GroupId, KeyName, Person};
+use crate::names::{GroupId, KeyName, Person, SignerName};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
@@ -117,6 +117,8 @@ pub struct Administrators {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
+    /// Never changes.
+    pub signer: SignerName,
     pub version: u64,
     /// Of the file's bytes.
     pub hash: Digest32,

@@ -9,7 +9,7 @@ use ring::signature::{ED25519, UnparsedPublicKey};
 use super::file::{BadPolicy, parse};
 use super::tighter::loosened;
 use super::{Administrators, Policy};
-use crate::names::Person;
+use crate::names::{Person, SignerName};
 
 /// What stands before the policy's bytes in what administrators sign.
 pub const POLICY_LABEL: &[u8] = b"bursar-signer-policy-v1\0";
@@ -33,6 +33,8 @@ pub enum PolicyError {
     SignaturesMissing { given: usize, needed: usize },
     #[error("version {new} does not follow version {newest}")]
     OldVersion { new: u64, newest: u64 },
+    #[error("this is a policy of the signer {0}, and a signer keeps its name")]
+    OtherSigner(SignerName),
     #[error("this is another policy than the one in force under the same version")]
     OtherContent,
 }
@@ -40,7 +42,7 @@ pub enum PolicyError {
 impl PolicyError {
     pub const fn code(&self) -> &'static str {
         match self {
-            Self::Bad(_) => "SIGNER_POLICY_INVALID",
+            Self::Bad(_) | Self::OtherSigner(_) => "SIGNER_POLICY_INVALID",
             Self::Stranger(_) | Self::BadSignature(_) | Self::SignaturesMissing { .. } => "SIGNER_POLICY_UNSIGNED",
             Self::OldVersion { .. } | Self::OtherContent => "SIGNER_POLICY_OLD",
         }
@@ -163,6 +165,10 @@ impl Policies {
         };
         if policy.hash == current.hash {
             return Ok(None);
+        }
+        // Whatever people approve names the signer, so that nothing approved for one is good for another.
+        if policy.signer != current.signer {
+            return Err(PolicyError::OtherSigner(policy.signer));
         }
         current.administrators.check(bytes, signatures)?;
         let newest = self.all().map(|one| one.policy.version).max().unwrap_or_default();

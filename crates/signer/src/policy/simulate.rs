@@ -89,7 +89,7 @@ impl<'a> Simulation<'a> {
         let unknown = || (SignerRefusal::GroupUnknown(decision.group.clone()), "groups".to_owned());
         let name: ChainName = decision.chain.parse().map_err(|_| unknown())?;
         let chain = *self.draft.chains.get(&name).ok_or_else(unknown)?;
-        let read = |text: &crate::log::entry::IntentText| text.read(&name, &decision.group, chain);
+        let read = |text: &crate::log::entry::IntentText| text.read(&self.draft.signer, &name, &decision.group, chain);
         let intents: Vec<Intent> = decision.intents.iter().map(read).collect::<Option<_>>().ok_or_else(unknown)?;
         for intent in intents.iter().filter(|intent| !decision.again.contains(&intent.job)) {
             if intent.expires > at.plus_micros(self.draft.most_intent_life_us) {

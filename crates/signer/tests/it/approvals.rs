@@ -7,7 +7,7 @@ use signer::digest::{hex, unhex, unhex32};
 use signer::names::JobId;
 use signer::policy::{Approver, Passkey, PublicKey};
 use signer::text::Hash;
-use signer::{Intent, IntentKind, SignRequest, SignerRefusal};
+use signer::{Intent, IntentKind, SignRequest, SignerChain, SignerRefusal};
 use tx::{Address, Coin, Payment};
 
 use crate::world::*;
@@ -37,7 +37,14 @@ fn intent(case: &Value) -> Intent {
     } else {
         IntentKind::Cancel { jobs: text(case, "cancels").split(',').map(|job| job.parse::<JobId>().unwrap()).collect() }
     };
+    let network = match text(case, "network").split_once(':') {
+        Some(("evm", chain_id)) => SignerChain::Evm { chain_id: chain_id.parse().unwrap() },
+        Some(("bitcoin", network)) => SignerChain::Bitcoin(network.parse().unwrap()),
+        _ => SignerChain::Tron,
+    };
     Intent {
+        signer: text(case, "signer").parse().unwrap(),
+        network,
         job: text(case, "job").parse().unwrap(),
         round: text(case, "round").parse().unwrap(),
         chain: text(case, "chain").parse().unwrap(),
@@ -54,7 +61,7 @@ fn intent(case: &Value) -> Intent {
 fn the_digest_is_what_its_description_says() {
     let cases = vectors();
     let cases = cases["intents"].as_array().unwrap();
-    assert_eq!(cases.len(), 13);
+    assert_eq!(cases.len(), 17);
     for case in cases {
         assert_eq!(hex(&intent(case).digest()), text(case, "digest"), "{}", text(case, "name"));
     }
@@ -114,7 +121,7 @@ fn a_passkeys_assertion_is_good_for_its_digest_site_and_user_alone() {
             (_, other) => panic!("{name}: {other:?}"),
         }
     }
-    assert_eq!(refused, 18);
+    assert_eq!(refused, 22);
 }
 
 #[test]

@@ -2,14 +2,16 @@
 
 use domain::Timestamp;
 use signer::approval::{move_digest, revoke_digest};
+use signer::authorizer::ApplyError;
 use signer::keys::Purpose;
 use signer::log::entry::Entry;
 use signer::log::walk;
 use signer::policy::file::parse;
 use signer::policy::judge::Counter;
+use signer::policy::signed::PolicyError;
 use signer::slots::Held;
 use signer::text::Hash;
-use signer::{Addresses, Authorizer, GroupId, Intent, IntentKind, Owner, SignRequest, SignerRefusal};
+use signer::{Addresses, Authorizer, GroupId, Intent, IntentKind, Owner, SignRequest, SignerChain, SignerRefusal};
 use tx::{Address, Coin};
 
 use crate::faulty::FaultyFolder;
@@ -74,8 +76,8 @@ fn an_operators_word_that_was_taken_back_moves_nothing() {
     let (mut signer, _) = signer();
     approved(&mut signer, &evm(1, 4, 900).request("a"), 0);
     let held = Held::Nonce(format!("bsc:{}:4", own("hot-bsc", 0))).text();
-    let digest = move_digest(job(1), 1, &"bsc".parse().unwrap(), &group("hot-bsc"), &held);
     let mut moved = evm(1, 5, 900).round(1).request("b");
+    let digest = move_digest(&moved.intents[0], &held);
     moved.approvals.push(approve("olga", digest));
     signer.revoke(&Hash(digest), &approve("olga", revoke_digest(&digest)), after(0)).unwrap();
     assert_eq!(refusal(&mut signer, &moved, 0), SignerRefusal::SlotDiffers(job(1)));
@@ -317,4 +319,53 @@ fn invented_inputs_do_not_fill_the_signers_memory() {
     approved(&mut signer, &ask(5, 200), 0);
     approved(&mut signer, &ask(6, 100), 2 * HOUR);
     assert_eq!(signer.state().amounts["btc"].len(), 5_100);
+}
+
+/// The same people, the same names of chains and groups, the same keys of approvers: on another signer, or another network.
+#[test]
+fn what_was_approved_for_one_signer_or_network_is_good_for_no_other() {
+    let (mut signer, _) = signer();
+    let large = |id: &str, change: fn(&mut Intent)| {
+        let mut request = evm(1, 4, 20_000_000).request(id);
+        change(&mut request.intents[0]);
+        let digest = request.intents[0].digest();
+        request.approvals = ["bob", "dave"].map(|name| approve(name, digest)).to_vec();
+        request
+    };
+    let staging = large("staging", |intent| intent.signer = "staging".parse().unwrap());
+    let testnet = large("testnet", |intent| intent.network = SignerChain::Evm { chain_id: 97 });
+    for elsewhere in [staging, testnet] {
+        assert_eq!(refusal(&mut signer, &elsewhere, 0), SignerRefusal::OtherSigner);
+        // Their approvals, beside an intent that is for here.
+        let moved = SignRequest { intents: large("x", |_| {}).intents, ..elsewhere };
+        assert!(matches!(refusal(&mut signer, &moved, 0), SignerRefusal::BadApproval(..)));
+    }
+    // An operator's word is for one signer, too.
+    approved(&mut signer, &large("here", |_| {}), 0);
+    let mut moved = evm(1, 5, 20_000_000).round(1).request("moved");
+    let held = format!("bsc:{}:4", own("hot-bsc", 0));
+    let elsewhere = Intent { signer: "staging".parse().unwrap(), ..moved.intents[0].clone() };
+    moved.approvals.push(approve("olga", move_digest(&elsewhere, &held)));
+    assert!(matches!(refusal(&mut signer, &moved, 0), SignerRefusal::BadApproval(..)));
+}
+
+#[test]
+fn a_signer_keeps_its_name_and_takes_no_policy_of_another() {
+    let (mut signer, _) = signer();
+    let text = policy(2).replace("signer = \"test\"", "signer = \"staging\"");
+    let applied = signer.apply_policy(text.as_bytes(), &signed(&text, &["ada", "ben"]), after(0));
+    assert!(matches!(applied, Err(ApplyError::Policy(PolicyError::OtherSigner(_)))), "{applied:?}");
+    assert!(parse(policy(1).replace("signer = \"test\"\n", "").as_bytes()).is_err(), "each policy names its signer");
+}
+
+/// The same script has an address on every network. People who approve one have seen that text.
+#[test]
+fn an_address_of_another_bitcoin_network_is_not_paid() {
+    let (mut signer, _) = signer();
+    let mut request = bitcoin_request("a", &[coin_input(1, 5, 90_000)], &[(1, 5_000)]);
+    let IntentKind::Pay { payment, .. } = &mut request.intents[0].kind else { panic!("a payment") };
+    let good = payment.to.clone();
+    payment.to = stranger(21).bitcoin(bitcoin::Network::Bitcoin);
+    assert_eq!(payment.to.script_bytes(), good.script_bytes());
+    assert_eq!(refusal(&mut signer, &request, 0), SignerRefusal::NotPaid);
 }

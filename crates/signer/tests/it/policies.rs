@@ -217,6 +217,7 @@ fn one_evm_group_has_caps_of_its_own_on_each_chain() {
         let mut request = base.request(id);
         request.chain = "eth".parse().unwrap();
         request.intents[0].chain = "eth".parse().unwrap();
+        request.intents[0].network = signer::SignerChain::Evm { chain_id: 1 };
         let draft = tx::Draft::Evm {
             from: own("hot-bsc", 0),
             nonce,

@@ -184,7 +184,8 @@ fn every_output_lock_and_input_of_a_bitcoin_transaction_is_explained() {
     expect(change(base(), |one| terms(one, |terms| terms.change.clear())), SignerRefusal::Unexplained);
     expect(change(base(), |one| one.intents.truncate(1)), SignerRefusal::Unexplained);
     let extra = evm(9, 0, 1).request("x").intents.remove(0);
-    let extra = signer::Intent { chain: "btc".parse().unwrap(), group: group("hot-btc"), ..extra };
+    let network = base().intents[0].network;
+    let extra = signer::Intent { network, chain: "btc".parse().unwrap(), group: group("hot-btc"), ..extra };
     expect(change(base(), |one| one.intents.push(extra)), SignerRefusal::NotPaid);
     expect(
         change(base(), |one| terms(one, |terms| terms.change = vec![CHANGE, 41])),

@@ -88,7 +88,7 @@ fn a_job_moves_only_after_the_signers_own_cancel_or_an_operators_word() {
 
     // An operator signs for one slot and one round; an approver who is no operator cannot.
     let held = Held::Nonce(format!("bsc:{}:6", own("hot-bsc", 0))).text();
-    let digest = |round, held: &str| move_digest(job(1), round, &"bsc".parse().unwrap(), &group("hot-bsc"), held);
+    let digest = |round, held: &str| move_digest(&evm(1, 8, 900).round(round).request("x").intents[0], held);
     let moved = |id: &str, name: &str, digest| {
         let mut request = evm(1, 8, 900).round(2).request(id);
         request.approvals.push(approve(name, digest));

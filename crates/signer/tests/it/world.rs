@@ -15,7 +15,8 @@ use signer::log::Head;
 use signer::names::{GroupId, JobId};
 use signer::policy::signed::PolicySignature;
 use signer::{
-    Addresses, Authorizer, BitcoinTerms, Intent, IntentKind, Moment, Owner, SignRequest, SignerRefusal, Verdict,
+    Addresses, Authorizer, BitcoinTerms, Intent, IntentKind, Moment, Owner, SignRequest, SignerChain, SignerRefusal,
+    Verdict,
 };
 use tx::{Address, BlockHash, BlockRef, Coin, Draft, Fee, Input, Payment, TxHash};
 
@@ -94,7 +95,8 @@ pub fn stranger(number: u32) -> Key {
 pub fn policy(version: u64) -> String {
     let cold = stranger(7).evm();
     let mut text = format!(
-        r#"version = {version}
+        r#"signer = "test"
+version = {version}
 cooling_off_hours = 24
 most_intent_life_hours = 48
 operators = ["olga"]
@@ -308,6 +310,8 @@ impl Evm {
             None => IntentKind::Pay { payment: self.payment.clone(), owner: self.owner.clone() },
         };
         let intent = Intent {
+            signer: "test".parse().unwrap(),
+            network: SignerChain::Evm { chain_id: CHAIN_ID },
             job: self.job,
             round: self.round,
             chain: "bsc".parse().unwrap(),
@@ -368,6 +372,8 @@ pub fn tron(number: i64, amount: u128, coin: Coin, at: i64, life: i64) -> SignRe
     };
     let unsigned = tx::tron::transaction::build(&draft).unwrap();
     let intent = Intent {
+        signer: "test".parse().unwrap(),
+        network: SignerChain::Tron,
         job: job(number),
         round: 0,
         chain: "tron".parse().unwrap(),
@@ -429,6 +435,8 @@ pub fn bitcoin_of(
     };
     let unsigned = tx::bitcoin::build(&draft, NETWORK).unwrap();
     let intent = |(number, satoshi): &(i64, u64)| Intent {
+        signer: "test".parse().unwrap(),
+        network: SignerChain::Bitcoin(NETWORK),
         job: job(*number),
         round: 0,
         chain: "btc".parse().unwrap(),

@@ -35,12 +35,12 @@ def digest(label, fields):
     return hashlib.sha256(out).digest()
 
 
-FIELDS = ["job", "round", "chain", "group", "kind", "coin", "to", "amount", "cancels", "most_fee", "expires", "builds", "requester"]
+FIELDS = ["signer", "network", "job", "round", "chain", "group", "kind", "coin", "to", "amount", "cancels", "most_fee", "expires", "builds", "requester"]
 
 
 def intent(**changed):
     case = {
-        "job": "wr-380770000000000001", "round": "0", "chain": "bsc", "group": "hot-bsc", "kind": "pay", "coin": "native",
+        "signer": "test", "network": "evm:56", "job": "wr-380770000000000001", "round": "0", "chain": "bsc", "group": "hot-bsc", "kind": "pay", "coin": "native",
         "to": "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed", "amount": "5000000000000000000", "cancels": "",
         "most_fee": "2000000000000000", "expires": "1794900000000000", "builds": "1", "requester": "erin",
     }
@@ -136,6 +136,8 @@ def main():
         "another chain": {"chain": "eth"}, "another group": {"group": "hot-eth"}, "another coin": {"coin": "0xD1220A0cf47c7B9Be7A2E6BA89F429762e7b9aDb"},
         "another job": {"job": "wr-380770000000000002"}, "the next round": {"round": "1"}, "a higher fee": {"most_fee": "2000000000000001"},
         "a later expiry": {"expires": "1794900000000001"}, "more builds": {"builds": "2"}, "another requester": {"requester": "frank"},
+        "another signer": {"signer": "staging"}, "another network": {"network": "evm:97"}, "TRON": {"network": "tron"},
+        "a network of Bitcoin": {"network": "bitcoin:testnet4"},
         "a cancel": {"kind": "cancel", "coin": "", "to": "", "amount": "", "cancels": "wr-380770000000000001", "job": "job-380770000000000003"},
     }
     others = [{"name": name, **intent(**changed)} for name, changed in words.items()]

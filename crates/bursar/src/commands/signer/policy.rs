@@ -68,6 +68,7 @@ pub fn run(command: &Command, json: bool) -> CommandResult {
 
 fn policy_failed(error: &PolicyError) -> Failure {
     let hint = match error {
+        PolicyError::OtherSigner(_) => "each signer has policies of its own, with its own name in each",
         PolicyError::Bad(_) => "correct the file, and have it signed again",
         PolicyError::Stranger(_) | PolicyError::BadSignature(_) | PolicyError::SignaturesMissing { .. } => {
             "administrators of the policy in force sign the very bytes: bursar signer policy sign"
