@@ -382,6 +382,15 @@ fn a_policy_is_signed_checked_compared_applied_and_logged() {
     let verified = signer.good("log verify");
     assert_eq!((&verified["entries"], &verified["others"]), (&serde_json::json!(3), &serde_json::json!(3)));
     assert_eq!(signer.good("log show --last 2").as_array().expect("rows").len(), 2);
+    // Whoever knows a head applies nothing to another log.
+    let head = format!("3:{}", verified["hash"].as_str().expect("a hash"));
+    sign("ada");
+    sign("ben");
+    for other in [format!("4:{}", &head[2..]), format!("3:{}", "0".repeat(64))] {
+        let refused = signer.refused(&format!("policy apply policy.toml --pinned {other}"));
+        assert_eq!(refused, ("SIGNER_LOG_ROLLED_BACK".to_owned(), Some(1)));
+    }
+    assert_eq!(signer.good("log verify")["entries"], 3);
     let exported = signer.run("log export");
     assert_eq!(text(&exported.stdout).lines().count(), 3);
     let head = format!("3:{}", verified["hash"].as_str().expect("a hash"));

@@ -3,7 +3,8 @@
 //! A folder has segments, `log-<number of the first entry>`, and snapshots, `snapshot-<number of the last entry>`. A start
 //! reads the newest snapshot and what came after it; older segments stay, for `verify`, `show` and `simulate`.
 //!
-//! **Only a torn end is cut.** Whatever else does not fit (a changed byte, a removed entry, a missing segment, a snapshot
+//! **Only a torn end is cut**, after the head that somebody was given was found, and what is cut is kept in a file
+//! `torn-<last entry>-<hash>`: damage to the last frame looks the same. Whatever else does not fit (a changed byte, a removed entry, a missing segment, a snapshot
 //! that is not of this chain) stops the start. That the end of the log is missing cannot be seen in the log itself:
 //! whoever got an answer has its [`Head`], and a log that does not contain it is not taken.
 //!
@@ -25,6 +26,7 @@ use folder::{Folder, FolderFile, read_all, write_all};
 
 const SEGMENT: &str = "log-";
 const SNAPSHOT: &str = "snapshot-";
+const TORN: &str = "torn-";
 const UNFINISHED: &str = ".new";
 /// A longer batch becomes several frames. One entry is never near the longest frame: requests are bounded.
 const LONG_FRAME: usize = 8 << 20;
@@ -213,7 +215,7 @@ impl<F: Folder> Log<F> {
         let from = segments.iter().rposition(|first| *first <= head.entries + 1).unwrap_or(0);
         let snapshot = head;
         let mut heads = BTreeMap::from([(head.entries, head.hash)]);
-        let (mut name, mut length) = (String::new(), 0);
+        let (mut name, mut length, mut torn) = (String::new(), 0, Vec::new());
         for (place, first) in segments[from..].iter().enumerate() {
             name = named(SEGMENT, *first);
             let file = on(&folder, "open", &name, folder.open(&name))?;
@@ -238,23 +240,26 @@ impl<F: Folder> Log<F> {
                 }
                 batch.iter().try_for_each(|entry| state.apply(entry).map_err(LogError::from))
             })?;
-            if length < u64::try_from(bytes.len()).unwrap_or(u64::MAX) {
-                on(&folder, "cut", &name, file.cut(length))?;
-                on(&folder, "sync", &name, file.sync())?;
-            }
+            torn = usize::try_from(length).ok().and_then(|end| bytes.get(end..)).unwrap_or_default().to_vec();
         }
         if heads.get(&snapshot.entries) != Some(&snapshot.hash) || head.entries < snapshot.entries {
             let file = folder.describe(&named(SNAPSHOT, snapshot.entries));
             return Err(LogError::Damaged { file, at: 0, why: "the snapshot is not of this chain" });
         }
         let file = on(&folder, "open", &name, folder.open(&name))?;
-        // What a process wrote and did not sync before it died is there to read, and not durable yet.
-        on(&folder, "sync", &name, file.sync())?;
         let from = name.strip_prefix(SEGMENT).and_then(|number| number.parse::<u64>().ok()).unwrap_or(1) - 1;
         let log = Self { folder, file, name, length, head, heads, from, failed: false };
         if let Some(pinned) = pinned {
             log.check(&pinned)?;
         }
+        if !torn.is_empty() {
+            let hash = Hash(sha256(&torn)).to_string();
+            let aside = format!("{}-{}", named(TORN, log.head.entries), hash.get(..16).unwrap_or_default());
+            make_whole(&log.folder, &aside, &torn)?;
+            on(&log.folder, "cut", &log.name, log.file.cut(length))?;
+        }
+        // What a process wrote and did not sync before it died is there to read, and not durable yet.
+        on(&log.folder, "sync", &log.name, log.file.sync())?;
         Ok((log, state))
     }
 
@@ -267,7 +272,7 @@ impl<F: Folder> Log<F> {
         self.head.entries - self.from
     }
 
-    /// Whether the chain contains a head that somebody was given. One from before the start's snapshot is not looked for.
+    /// Whether the chain contains a head that somebody was given.
     pub fn check(&self, pinned: &Head) -> Result<(), LogError> {
         if pinned.entries > self.head.entries {
             return Err(LogError::RolledBack { pinned: pinned.entries });
@@ -275,8 +280,32 @@ impl<F: Folder> Log<F> {
         let oldest = self.heads.first_key_value().map_or(0, |(oldest, _)| *oldest);
         match self.heads.get(&pinned.entries) {
             Some(hash) if *hash == pinned.hash => Ok(()),
-            None if pinned.entries < oldest => Ok(()),
+            None if pinned.entries < oldest => self.check_old(pinned, oldest),
             Some(_) | None => Err(LogError::Diverged { pinned: pinned.entries }),
+        }
+    }
+
+    /// The same for one from before what is in memory: reads from the segment that holds it up to there.
+    fn check_old(&self, pinned: &Head, oldest: u64) -> Result<(), LogError> {
+        let segments = numbered(&self.folder, SEGMENT)?;
+        let from = segments.iter().rposition(|first| *first <= pinned.entries + 1).unwrap_or(0);
+        let (mut head, mut heads) = (None, BTreeMap::new());
+        for first in segments.iter().skip(from).take_while(|first| **first <= oldest) {
+            let name = named(SEGMENT, *first);
+            let file = on(&self.folder, "open", &name, self.folder.open(&name))?;
+            let bytes = on(&self.folder, "read", &name, read_all(&file))?;
+            let head = head.get_or_insert(start_of(&bytes).unwrap_or_default());
+            heads.insert(head.entries, head.hash);
+            read_segment(&bytes, &self.folder.describe(&name), head, false, |entries, hash, _| {
+                heads.insert(entries, Hash(hash));
+                Ok(())
+            })?;
+        }
+        let linked = heads.get(&oldest).is_some_and(|hash| self.heads.get(&oldest) == Some(hash));
+        if linked && heads.get(&pinned.entries) == Some(&pinned.hash) {
+            Ok(())
+        } else {
+            Err(LogError::Diverged { pinned: pinned.entries })
         }
     }
 

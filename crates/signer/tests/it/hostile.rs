@@ -5,7 +5,7 @@ use signer::approval::{move_digest, revoke_digest};
 use signer::authorizer::ApplyError;
 use signer::keys::Purpose;
 use signer::log::entry::Entry;
-use signer::log::walk;
+use signer::log::{Head, Log, LogError, walk};
 use signer::policy::file::parse;
 use signer::policy::judge::Counter;
 use signer::policy::signed::PolicyError;
@@ -368,4 +368,48 @@ fn an_address_of_another_bitcoin_network_is_not_paid() {
     payment.to = stranger(21).bitcoin(bitcoin::Network::Bitcoin);
     assert_eq!(payment.to.script_bytes(), good.script_bytes());
     assert_eq!(refusal(&mut signer, &request, 0), SignerRefusal::NotPaid);
+}
+
+/// The last frame was answered, and somebody damages it so that the start takes it for a torn write.
+#[test]
+fn the_end_of_the_log_is_cut_only_after_the_pin_was_asked_and_is_kept() {
+    let (mut signer, folder) = signer();
+    approved(&mut signer, &evm(1, 4, 900).request("a"), 0);
+    let name = folder.files().into_iter().rfind(|name| name.starts_with("log-")).unwrap();
+    let before = folder.read(&name).len();
+    approved(&mut signer, &evm(2, 5, 900).request("b"), 0);
+    let mut damaged = folder.read(&name);
+    *damaged.last_mut().unwrap() ^= 1;
+    folder.put(&name, Some(damaged.clone()));
+    let opened = Log::open(folder.clone(), Some(signer.head()));
+    assert!(matches!(opened, Err(LogError::RolledBack { .. })));
+    assert_eq!(folder.read(&name), damaged, "who has the head finds the log as it was");
+    // Nobody has a head: the end is cut, as after a crash, and what was there can still be looked at.
+    reopen(&folder, None, 0);
+    assert_eq!(folder.read(&name), damaged[..before]);
+    let aside: Vec<_> = folder.files().into_iter().filter(|name| name.starts_with("torn-")).collect();
+    assert_eq!(aside.len(), 1);
+    assert_eq!(folder.read(&aside[0]), damaged[before..]);
+    reopen(&folder, None, 0);
+}
+
+#[test]
+fn a_head_from_before_the_snapshot_is_looked_for_too() {
+    let (mut signer, folder) = signer();
+    let mut heads = Vec::new();
+    for number in 0..8_u32 {
+        approved(&mut signer, &evm(i64::from(number), number.into(), 5).request(&format!("h-{number}")), 0);
+        heads.push(signer.head());
+        if number % 2 == 1 {
+            signer.snapshot(30 * DAY, after(0)).unwrap();
+        }
+    }
+    let signer = reopen(&folder, None, 0);
+    for head in heads {
+        signer.check_pinned(&head).unwrap();
+        Log::open(folder.clone(), Some(head)).map(|_| ()).unwrap();
+        let other = Head { hash: Hash([9; 32]), ..head };
+        assert!(matches!(signer.check_pinned(&other), Err(LogError::Diverged { .. })), "entry {}", head.entries);
+        assert!(matches!(Log::open(folder.clone(), Some(other)), Err(LogError::Diverged { .. })));
+    }
 }

@@ -90,7 +90,7 @@ pub fn run(command: &Command, json: bool) -> CommandResult {
     }
 }
 
-fn pinned(text: &str) -> Result<Head, Failure> {
+pub fn pinned(text: &str) -> Result<Head, Failure> {
     let read = || {
         let (entries, hash) = text.split_once(':')?;
         Some(Head { entries: entries.parse().ok()?, hash: hash.parse().ok()? })

@@ -20,7 +20,7 @@ use terminal::clock::SystemClock;
 use terminal::failure::{CommandResult, Exit, Failure};
 use terminal::output::{say, table};
 
-use super::log::{LogFolder, log_failed};
+use super::log::{LogFolder, log_failed, pinned};
 
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
@@ -31,7 +31,7 @@ pub enum Command {
     /// What a policy allows that the one in force does not
     Diff(FileArguments),
     /// Put a policy in force: at once if it is tighter, else after the cooling-off time
-    Apply(FileArguments),
+    Apply(ApplyArguments),
     /// What would have been decided otherwise, had the policy been in force from the beginning of the log
     Simulate(FileArguments),
 }
@@ -54,6 +54,15 @@ pub struct FileArguments {
     file: PathBuf,
     #[command(flatten)]
     folder: LogFolder,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct ApplyArguments {
+    #[command(flatten)]
+    file: FileArguments,
+    /// The newest head of the log that you know: the number of its entry, a colon, its hash. A log without it is not touched
+    #[arg(long, value_name = "ENTRY:HASH")]
+    pinned: Option<String>,
 }
 
 pub fn run(command: &Command, json: bool) -> CommandResult {
@@ -200,11 +209,12 @@ fn diff(arguments: &FileArguments, json: bool) -> CommandResult {
     Ok(())
 }
 
-fn apply(arguments: &FileArguments, json: bool) -> CommandResult {
+fn apply(ApplyArguments { file: arguments, pinned: known }: &ApplyArguments, json: bool) -> CommandResult {
     let (bytes, policy) = read_policy(&arguments.file)?;
+    let known = known.as_deref().map(pinned).transpose()?;
     let disk = arguments.folder.exclusive()?;
     let moment = Moment { date: now(), uptime_us: 0 };
-    let mut authorizer = Authorizer::open(disk, None, moment).map_err(|error| log_failed(&error))?;
+    let mut authorizer = Authorizer::open(disk, known, moment).map_err(|error| log_failed(&error))?;
     let accepted =
         authorizer.apply_policy(&bytes, &signatures(&arguments.file)?, moment).map_err(|error| match error {
             ApplyError::Policy(error) => policy_failed(&error),
