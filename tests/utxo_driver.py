@@ -113,15 +113,17 @@ class Run(World):
         running = any(follower.process for follower in self.followers)
         if not running:
             self.follow_once()
-        started = time.monotonic()
+        patience = self.settings.patience if running else 0
+        started = begun = time.monotonic()
         while True:
             found = self.oracle.differences()
             if not found:
                 return
-            patience = self.settings.patience if running else 0
-            if self.oracle.too_soon:
-                patience = max(patience, 2 * MINUTE_S)
-            if time.monotonic() > started + patience or any("ended by itself" in line for line in found):
+            now, ended = time.monotonic(), any("ended by itself" in line for line in found)
+            if self.oracle.too_soon and now < begun + 2 * MINUTE_S and not ended:
+                # Patience begins when it is no longer too soon: what was read around that moment may be of before and after.
+                started = now
+            elif now > started + patience or ended:
                 raise Disagreement("\n".join(found[:20]))
             time.sleep(0.3 if running else 5)
             if not running:
