@@ -39,6 +39,7 @@ migrations! {
     9 "0009_address_paths";
     10 "0010_given_up";
     11 "0011_claims";
+    12 "0012_lease_locks";
 }
 
 impl Migration {

@@ -45,6 +45,8 @@ fn postgres_finds_an_address_by_its_number() {
 #[test]
 fn postgres_looks_up_the_lease_of_each_output() {
     store::testing::on(Engine::Postgres, async |db| {
+        let locks = ask(db, "SELECT pg_get_indexdef('idx_utxo_leases_lock'::regclass)").await;
+        assert!(locks.contains("(external_lock_id, wallet_id)"), "{locks}");
         let plans = db.explain_utxo(store::utxo::WalletId(1), 10, store::testing::NOW).await.unwrap();
         for plan in plans.iter().filter(|plan| ["READ_LARGER", "READ_SMALLER"].contains(&plan.statement)) {
             let text = plan.plan.join("\n");
