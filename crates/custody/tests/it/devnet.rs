@@ -9,17 +9,18 @@ use chain::bitcoin::{BitcoinChain, BitcoinSettings};
 use chain::endpoint::{EndpointSettings, Pool, PoolSettings};
 use chain::{Broadcast, Chain};
 use custody::bitcoin::{
-    Aim, Follow, FollowError, ScriptKind, Step, Target, block_of_bytes, check, chooser, plan, tx_of,
+    Aim, Follow, FollowError, ScriptKind, Step, Target, block_of_bytes, check, chooser, plan, tx_of, tx_of_bytes,
 };
 use devnet::bitcoin::{BitcoinDevnet, Settings};
 use devnet::{Connection, Fate, Lie, Model, Served, View, WireFaults};
-use domain::{Clock, ManualClock};
+use domain::{Clock, ManualClock, Timestamp};
 use store::testing::{NOW, TestDb, on};
-use store::utxo::{AddressKind, Allow, Imported, LockId, NewAddress, Status, WalletId, Want};
+use store::utxo::{AddressKind, Allow, Hash, Imported, LockId, NewAddress, NewTx, Status, WalletId, Want};
 use store::{Db, Engine};
+use tx::{Address, Input};
 
 use crate::wallet::{QUICK, address_of};
-use crate::world::{NETWORK, pay, script_of, signed};
+use crate::world::{NETWORK, pay, script_of, signed, spend};
 
 const NODES: usize = 3;
 
@@ -68,7 +69,11 @@ impl Devnet {
 
     /// A block that pays us, and its payment as an import would bring it.
     async fn deposit(&self, chain: &BitcoinChain) -> Imported {
-        let (script, amount) = (script_of(0, AddressKind::P2tr), 70_000);
+        self.gift(chain, script_of(0, AddressKind::P2tr), 70_000).await
+    }
+
+    /// A block that pays a script so much.
+    async fn gift(&self, chain: &BitcoinChain, script: Vec<u8>, amount: i64) -> Imported {
         let address = address_of(&script).to_string();
         let amount_raw = amount.to_string().parse().unwrap();
         self.act(|model| model.fund(&address, None, amount_raw, self.clock.now())).unwrap();
@@ -112,8 +117,12 @@ async fn wallet(db: &Db) -> WalletId {
 }
 
 async fn sync(follow: &mut Follow<'_>) {
-    while follow.step(50, NOW).await.unwrap() != Step::Idle {}
-    follow.look(NOW).await.unwrap();
+    sync_at(follow, NOW).await;
+}
+
+async fn sync_at(follow: &mut Follow<'_>, now: Timestamp) {
+    while follow.step(50, now).await.unwrap() != Step::Idle {}
+    follow.look(now).await.unwrap();
 }
 
 /// Confirmed money that no waiting transaction spends is what the nodes' own search finds.
@@ -334,5 +343,150 @@ fn what_comes_late_on_the_devnet_is_found_and_held_until_all_was_read() {
         assert_eq!(db.followed().await.unwrap().rescan_next, None);
         assert_eq!(db.candidates(id, 0, &want, NOW).await.unwrap().len(), 1);
         assert_eq!(check(db, |_| {}).await.unwrap(), []);
+    });
+}
+
+// ---- transactions that depend on strangers' unconfirmed ones, and transactions that come back ------------------------------
+
+const STRANGER: u32 = 3;
+
+fn stranger() -> Address {
+    address_of(&script_of(STRANGER, AddressKind::P2wpkh))
+}
+
+fn ours() -> Address {
+    address_of(&script_of(0, AddressKind::P2wpkh))
+}
+
+/// The output of a transaction that pays an address so much.
+fn coin_of(new: &NewTx, to: &Address, amount: i64) -> Input {
+    let script = to.script_bytes().unwrap();
+    let is_it = |out: &store::utxo::NewOutput| out.script == script && out.amount == amount;
+    let index = new.outputs.iter().position(is_it).expect("it pays that");
+    Input {
+        transaction: tx::TxHash(new.hash.0),
+        index: u32::try_from(index).unwrap(),
+        amount_sat: u64::try_from(amount).unwrap(),
+        script,
+        sequence: 0xffff_fffd,
+    }
+}
+
+async fn send(chain: &BitcoinChain, raw: &[u8]) -> NewTx {
+    assert_eq!(chain.broadcast(raw).await.unwrap(), Broadcast::Taken);
+    tx_of_bytes(raw).unwrap()
+}
+
+async fn status(db: &TestDb, id: WalletId, hash: Hash) -> Option<(Status, bool)> {
+    let detail = db.transaction(id, hash, NOW).await.unwrap();
+    detail.map(|detail| (detail.status, detail.height.is_some()))
+}
+
+/// Who would spend our confirmed coin.
+async fn spender_of(db: &TestDb, id: WalletId, coin: &Input) -> Option<Hash> {
+    let filter = store::utxo::ListFilter { account: Some(0), unspent_only: false, after: None, most: 1_000 };
+    let outputs = db.list_outputs(id, &filter, NOW).await.unwrap();
+    let row = outputs.iter().find(|row| (row.outpoint.hash.0, row.outpoint.index) == (coin.transaction.0, coin.index));
+    row.expect("ours").spent_by
+}
+
+/// A payout of ours that spends a deposit and a confirmed coin.
+async fn spend_both(db: &TestDb, id: WalletId, chain: &BitcoinChain, deposit: &Input, confirmed: &Input) -> Vec<u8> {
+    let amount = deposit.amount_sat + confirmed.amount_sat - 3_000;
+    let raw = spend(0, &[deposit.clone(), confirmed.clone()], &[(stranger(), amount)]);
+    let new = tx_of_bytes(&raw).unwrap();
+    db.add_pending(id, &new, None, NOW).await.unwrap();
+    send(chain, &raw).await;
+    db.publish(new.hash, NOW).await.unwrap();
+    raw
+}
+
+/// A stranger pays us out of a transaction that waits, and replaces that one.
+#[test]
+fn a_deposit_that_the_devnet_can_never_mine_ends_by_itself_and_comes_back_with_the_chain() {
+    on(Engine::Sqlite, async |db| {
+        let net = Devnet::start().await;
+        let chain = net.client();
+        let id = wallet(db).await;
+        let mut follow = Follow::new(db, &chain, 0);
+        let confirmed = net.gift(&chain, ours().script_bytes().unwrap(), 500_000).await.tx;
+        let confirmed = coin_of(&confirmed, &ours(), 500_000);
+        let coin = net.gift(&chain, stranger().script_bytes().unwrap(), 9_000_000).await.tx;
+        let coin = coin_of(&coin, &stranger(), 9_000_000);
+        sync(&mut follow).await;
+        let parent_raw = spend(STRANGER, std::slice::from_ref(&coin), &[(stranger(), 8_998_000)]);
+        let parent = send(&chain, &parent_raw).await;
+        sync(&mut follow).await;
+        assert_eq!(status(db, id, parent.hash).await, None, "there is no reason to keep it");
+        let of_parent = coin_of(&parent, &stranger(), 8_998_000);
+        let deposit_raw = spend(STRANGER, &[of_parent], &[(ours(), 1_000_000), (stranger(), 7_995_000)]);
+        let deposit = send(&chain, &deposit_raw).await;
+        sync(&mut follow).await;
+        assert_eq!(status(db, id, parent.hash).await, Some((Status::Published, false)));
+        let payout_raw = spend_both(db, id, &chain, &coin_of(&deposit, &ours(), 1_000_000), &confirmed).await;
+        let payout = tx_of_bytes(&payout_raw).unwrap().hash;
+        sync(&mut follow).await;
+        assert_eq!(spender_of(db, id, &confirmed).await, Some(payout));
+
+        send(&chain, &spend(STRANGER, &[coin], &[(stranger(), 8_000_000)])).await;
+        net.mine(1);
+        sync(&mut follow).await;
+        for lost in [parent.hash, deposit.hash, payout] {
+            assert_eq!(status(db, id, lost).await, Some((Status::Failed, false)));
+        }
+        assert_eq!(spender_of(db, id, &confirmed).await, None, "the confirmed coin is free again");
+        agree(db, id, &chain, "without the deposit").await;
+
+        let with = [parent_raw, deposit_raw];
+        net.act(|model| model.reorg(1, Fate::Dropped, &with, net.clock.now())).unwrap();
+        sync(&mut follow).await;
+        assert_eq!(status(db, id, deposit.hash).await, Some((Status::Published, true)));
+        assert_eq!(status(db, id, payout).await, Some((Status::Published, false)));
+        assert_eq!(spender_of(db, id, &confirmed).await, Some(payout));
+        send(&chain, &payout_raw).await;
+        net.mine(1);
+        sync(&mut follow).await;
+        assert_eq!(status(db, id, payout).await, Some((Status::Published, true)));
+        agree(db, id, &chain, "mined after all").await;
+    });
+}
+
+/// The stranger replaces his payment, the replacement is gone from every node, and the first one is sent again.
+#[test]
+fn what_was_replaced_and_is_in_the_mempool_of_the_devnet_again_stands() {
+    on(Engine::Sqlite, async |db| {
+        let net = Devnet::start().await;
+        let chain = net.client();
+        let id = wallet(db).await;
+        let mut follow = Follow::new(db, &chain, 0);
+        let confirmed = net.gift(&chain, ours().script_bytes().unwrap(), 500_000).await.tx;
+        let confirmed = coin_of(&confirmed, &ours(), 500_000);
+        let coin = net.gift(&chain, stranger().script_bytes().unwrap(), 9_000_000).await.tx;
+        let coin = coin_of(&coin, &stranger(), 9_000_000);
+        let first_raw = spend(STRANGER, std::slice::from_ref(&coin), &[(ours(), 1_000_000), (stranger(), 7_997_000)]);
+        let first = send(&chain, &first_raw).await;
+        sync(&mut follow).await;
+        let payout_raw = spend_both(db, id, &chain, &coin_of(&first, &ours(), 1_000_000), &confirmed).await;
+        let payout = tx_of_bytes(&payout_raw).unwrap().hash;
+        let rival = send(&chain, &spend(STRANGER, &[coin], &[(ours(), 900_000), (stranger(), 8_000_000)])).await;
+        sync(&mut follow).await;
+        assert_eq!(status(db, id, first.hash).await, Some((Status::Replaced, false)));
+        assert_eq!(status(db, id, payout).await, Some((Status::Failed, false)));
+
+        // Nobody saw the block that had it.
+        net.mine(1);
+        net.reorg(1, Fate::Dropped);
+        send(&chain, &first_raw).await;
+        send(&chain, &payout_raw).await;
+        sync(&mut follow).await;
+        assert_eq!(status(db, id, first.hash).await, Some((Status::Replaced, false)), "the rival may be on its way");
+        sync_at(&mut follow, NOW.plus_micros(61_000_000)).await;
+        assert_eq!(status(db, id, first.hash).await, Some((Status::Published, false)));
+        assert_eq!(status(db, id, payout).await, Some((Status::Published, false)));
+        assert_eq!(status(db, id, rival.hash).await, Some((Status::Replaced, false)));
+        assert_eq!(spender_of(db, id, &confirmed).await, Some(payout), "nobody else gets it");
+        net.mine(1);
+        sync_at(&mut follow, NOW.plus_micros(61_000_000)).await;
+        agree(db, id, &chain, "mined").await;
     });
 }

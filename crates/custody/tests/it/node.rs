@@ -18,10 +18,9 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use store::utxo::Hash;
 use tempfile::TempDir;
-use tx::Input;
-use tx::bitcoin::finalize;
-use tx::bitcoin::transaction::build;
-use tx::{Address, Coin, Draft, Payment};
+use tx::{Address, Input};
+
+use crate::world::spend;
 
 const REGTEST: Network = Network::Regtest;
 /// The key of a stranger who pays us, and that of the miner, who takes another key after each reorg.
@@ -279,10 +278,7 @@ impl Node {
 
     /// Signed by the purse.
     pub fn foreign(&self, coins: &[Input], payments: &[(Address, u64)]) -> Vec<u8> {
-        let payments = payments.iter().map(|(to, satoshi)| payment(to, *satoshi)).collect();
-        let draft = Draft::Bitcoin { inputs: coins.to_vec(), payments, lock_time: 0 };
-        let unsigned = build(&draft, REGTEST).expect("a good draft");
-        finalize(&Key::numbered(PURSE).sign_psbt(&unsigned.bytes)).expect("the purse's own coins")
+        spend(PURSE, coins, payments)
     }
 
     /// A coin of the purse pays these at that fee; the rest goes to the miner's key.
@@ -328,10 +324,6 @@ fn input_of_purse(one: &Unspent) -> Input {
         script: Key::numbered(PURSE).bitcoin(REGTEST).script_bytes().unwrap(),
         sequence: 0xffff_fffd,
     }
-}
-
-fn payment(to: &Address, satoshi: u64) -> Payment {
-    Payment { to: to.clone(), coin: Coin::Native, amount: satoshi.to_string().parse().expect("digits") }
 }
 
 fn number(value: &Value) -> u32 {

@@ -8,7 +8,8 @@ use devnet::Key;
 use proptest::prelude::*;
 use proptest::sample::select;
 use store::utxo::{AddressKind, Candidate, Coin, Hash, OutPoint, UtxoId};
-use tx::bitcoin::{estimated_weight, finalize};
+use tx::bitcoin::{estimated_weight, finalize, transaction};
+use tx::{Address, Draft, Input, Payment};
 
 pub const NETWORK: Network = Network::Regtest;
 /// Those who sign.
@@ -104,6 +105,19 @@ pub fn signed(plan: &Plan, lock_time: u32) -> Transaction {
         psbt = Key::numbered(key).sign_psbt(&psbt);
     }
     deserialize(&finalize(&psbt).expect("all inputs signed")).expect("a transaction")
+}
+
+/// These coins of a key pay these.
+pub fn spend(key: u32, coins: &[Input], payments: &[(Address, u64)]) -> Vec<u8> {
+    let payment = |(to, satoshi): &(Address, u64)| Payment {
+        to: to.clone(),
+        coin: tx::Coin::Native,
+        amount: satoshi.to_string().parse().expect("digits"),
+    };
+    let draft =
+        Draft::Bitcoin { inputs: coins.to_vec(), payments: payments.iter().map(payment).collect(), lock_time: 0 };
+    let unsigned = transaction::build(&draft, NETWORK).expect("a good draft");
+    finalize(&Key::numbered(key).sign_psbt(&unsigned.bytes)).expect("the key's own coins")
 }
 
 // ---- random worlds ---------------------------------------------------------------------------------------------
