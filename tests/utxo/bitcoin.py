@@ -11,6 +11,8 @@ BASE_TIME = 1_700_000_000
 SECONDS_PER_BLOCK = 60
 MATURITY = 100
 HALVING = 150
+# Regtest halves early: after 2,500 blocks a reward pays for nothing that a plot would do with it.
+LEAST_REWARD = 50_000
 COIN = 100_000_000
 REPLACEABLE = 0xFFFF_FFFD
 # Whoever wants may spend what pays it: the strangers' coins need no signature.

@@ -3,7 +3,7 @@
 import time
 
 from . import plot
-from ..bitcoin import STRANGER
+from ..bitcoin import LEAST_REWARD, STRANGER
 
 
 # ---- blocks ------------------------------------------------------------------------------------------------------------
@@ -107,7 +107,8 @@ def spent_coinbase_orphaned(w):
     """A coinbase of ours is mature and spent; then its block is undone, with all that built on it."""
     mine = [txid for txid, height in w.ledger.height_of.items()
             if w.all[txid].coinbase and w.all[txid].outputs[0][1] in w.watched and w.main.height - height >= 99
-            and w.ledger.unspent((txid, 0)) and w.main.height - height + 3 < w.room() and (txid, 0) not in w.reserved]
+            and w.ledger.unspent((txid, 0)) and w.main.height - height + 3 < w.room() and (txid, 0) not in w.reserved
+            and w.amount((txid, 0)) >= LEAST_REWARD]
     if not mine:
         return
     coin = (w.random.choice(sorted(mine)), 0)

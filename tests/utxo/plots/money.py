@@ -1,7 +1,7 @@
 """Deposits, payouts, replacements, what leaves the mempools and comes back."""
 
 from . import plot
-from ..bitcoin import STRANGER
+from ..bitcoin import LEAST_REWARD, STRANGER
 from ..program import CommandFailed
 
 
@@ -100,6 +100,8 @@ def parent_orphaned(w):
     reward = next(block for block in (w.main.ancestor(w.main.height - depth) for depth in range(100, 110))
                   if block.coinbase.outputs[0][1] == STRANGER)
     if not w.ledger.unspent(reward.coinbase.outpoint(0)) or reward.coinbase.outpoint(0) in w.reserved:
+        return
+    if reward.coinbase.outputs[0][0] < LEAST_REWARD:
         return
     w.reserved.add(reward.coinbase.outpoint(0))
     grand = w.make([reward.coinbase.outpoint(0)], [], 1_000)
