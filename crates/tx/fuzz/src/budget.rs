@@ -4,8 +4,10 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::io::Write;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// A target may hold so many bytes more than before its input came, and so many more for each byte of the input.
-const FIXED: usize = 32 << 20;
+/// A target may hold so many bytes more than before its input came, and so many more for each byte of the input. (rust-bitcoin believes a
+/// witness that says it has four million elements: 16 MB, and 32 MB more where the first of them says that it is long. That is once, for
+/// the next byte that is missing ends it.)
+const FIXED: usize = 64 << 20;
 const PER_BYTE: usize = 1024;
 
 static LIVE: AtomicUsize = AtomicUsize::new(0);
