@@ -87,11 +87,11 @@ fn codes_in_sources() -> BTreeSet<String> {
                 .iter()
                 .any(|place| before.ends_with(place));
             let capitals = piece.len() >= 8 && piece.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'_');
-            // TRON's nodes have codes too; ours about chains begin with one of three words.
+            // TRON's nodes have codes too; ours begin with one of four words.
             let speaks_to_nodes =
                 ["chain", "devnet", "tx"].iter().any(|name| file.starts_with(root().join("crates").join(name)));
             let of_a_node =
-                speaks_to_nodes && !["CHAIN_", "ADDRESS_", "DEVNET_"].iter().any(|word| piece.starts_with(word));
+                speaks_to_nodes && !["CHAIN_", "ADDRESS_", "DEVNET_", "SIGNER_"].iter().any(|word| piece.starts_with(word));
             if capitals && !named && !of_a_node && !piece.starts_with("BURS") && *piece != "BIGINT" {
                 codes.insert((*piece).to_owned());
             }

@@ -10,6 +10,7 @@
 //! | [`adjustment`] | money that two people move by hand |
 //! | [`ledger`] | operations, and the one function that decides what each of them does |
 //! | [`transfer`] | the state machine of an internal transfer |
+//! | [`wallet`], [`name`] | what wallets are for, and the names of their groups |
 //! | [`utxo`] | Bitcoin wallets: outputs, transactions, and what each event does to them |
 //! | [`id`] | snowflake ids with a prefix per kind |
 //! | [`time`] | `Timestamp` and the injected `Clock` |
@@ -24,15 +25,19 @@ pub mod approval;
 pub mod asset;
 pub mod id;
 pub mod ledger;
+pub mod name;
 pub mod random;
 pub mod raw;
 pub mod time;
 pub mod transfer;
 pub mod utxo;
+pub mod wallet;
 
 pub use account::{AccountId, AccountKind, AccountStatus, UserId};
 pub use amount::{Amount, AmountError, Precision};
 pub use approval::{Approval, BadApproval};
 pub use asset::{Asset, AssetId, AssetOnChain, Availability, Chain, ChainKind, ChainName, Listing, Symbol};
+pub use name::{BadName, GroupId};
 pub use raw::RawAmount;
 pub use time::{Clock, ClockReading, ManualClock, Timestamp};
+pub use wallet::{Purpose, WalletRole};

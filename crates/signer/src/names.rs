@@ -5,16 +5,8 @@ use std::str::FromStr;
 
 use domain::Timestamp;
 use domain::id::{Id, Job, Withdrawal, made_at};
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct BadName(&'static str);
-
-fn is_name(text: &str) -> bool {
-    let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_.".contains(&byte);
-    // A name becomes a part of a path in a secret store: none is `..`.
-    (1..=64).contains(&text.len()) && text.bytes().all(allowed) && !text.starts_with(['.', '-'])
-}
+use domain::name::is_name;
+pub use domain::{BadName, GroupId};
 
 macro_rules! names {
     ($($(#[$doc:meta])* $name:ident, $why:literal;)*) => {$(
@@ -32,7 +24,7 @@ macro_rules! names {
             type Err = BadName;
 
             fn from_str(text: &str) -> Result<Self, Self::Err> {
-                is_name(text).then(|| Self(text.to_owned())).ok_or(BadName($why))
+                is_name(text).then(|| Self(text.to_owned())).ok_or(BadName::new($why))
             }
         }
 
@@ -45,8 +37,6 @@ macro_rules! names {
 }
 
 names! {
-    /// A wallet group: one mnemonic, one chain, one role.
-    GroupId, "a wallet group's id is 1 to 64 of a-z, 0-9, -, _ and .";
     /// The asker's name for a request. The same name with the same content gets the same answer.
     RequestId, "a request's id is 1 to 64 of a-z, 0-9, -, _ and .";
     /// A person. Two keys of one person count once.
@@ -81,7 +71,7 @@ impl FromStr for JobId {
     type Err = BadName;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let bad = BadName("a job is wr-… or job-… with its number");
+        let bad = BadName::new("a job is wr-… or job-… with its number");
         if let Ok(id) = text.parse::<Id<Withdrawal>>() {
             return Ok(Self::Withdrawal(id.number()));
         }

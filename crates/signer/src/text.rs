@@ -9,7 +9,7 @@ use serde::{Serialize, Serializer};
 use tx::TxHash;
 
 use crate::digest::{Digest32, hex, unhex32};
-use crate::names::{GroupId, JobId, KeyName, Person, RequestId};
+use crate::names::{JobId, KeyName, Person, RequestId};
 
 /// An amount as decimal text, because JSON's numbers end at 2^53.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -92,4 +92,4 @@ macro_rules! as_text {
     )*};
 }
 
-as_text!(RawText, Hash, SpentOutput, GroupId, JobId, KeyName, Person, RequestId);
+as_text!(RawText, Hash, SpentOutput, JobId, KeyName, Person, RequestId);

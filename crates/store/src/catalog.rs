@@ -17,6 +17,8 @@ use crate::error::StoreError;
 use crate::ledger::{self, NewAccount};
 use crate::rows::{Column, ColumnType::Int, ColumnType::Text, RowsSql, execute_rows};
 use crate::transact;
+use crate::wallet::WalletSettings;
+use crate::wallet::settings as wallets;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Catalog {
@@ -46,6 +48,10 @@ pub enum CatalogError {
     UnknownAsset { asset: Symbol, chain: ChainName },
     #[error("{asset} on {chain}: there is no chain {chain}")]
     UnknownChain { asset: Symbol, chain: ChainName },
+    #[error("{entity}: {field} cannot change from {before} to {after}")]
+    WalletFixed { entity: String, field: &'static str, before: String, after: String },
+    #[error("{what} belongs to {holder} already")]
+    WalletTaken { what: String, holder: String },
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -57,6 +63,8 @@ impl CatalogError {
             Self::ListingLeftOut { .. } => "LISTING_LEFT_OUT",
             Self::UnknownAsset { .. } => "INVALID_ASSET",
             Self::UnknownChain { .. } => "INVALID_CHAIN",
+            Self::WalletFixed { .. } => "WALLET_FIXED",
+            Self::WalletTaken { .. } => "WALLET_TAKEN",
             Self::Store(error) => error.code(),
         }
     }
@@ -67,6 +75,10 @@ impl CatalogError {
             Self::ListingLeftOut { .. } => "say its minimum deposit anew under [[on_chain]], in the new precision",
             Self::UnknownAsset { .. } => "add it under [assets], or correct the name",
             Self::UnknownChain { .. } => "add it under [chains], or correct the name",
+            Self::WalletFixed { .. } => {
+                "a new key or address is a new group; if the file is right, the database was changed: bursar wallet verify"
+            }
+            Self::WalletTaken { .. } => "give each wallet a key and an address of its own",
             Self::Store(error) => error.hint(),
         }
     }
@@ -165,8 +177,13 @@ pub struct Author<'a> {
 impl Db {
     /// What applying `wanted` would change; refused as applying it would be.
     pub async fn plan_catalog(&self, wanted: &Catalog) -> Result<Vec<Change>, CatalogError> {
+        self.plan_treasury(wanted, &WalletSettings::default()).await
+    }
+
+    /// The same of a whole treasury file.
+    pub async fn plan_treasury(&self, wanted: &Catalog, wallets: &WalletSettings) -> Result<Vec<Change>, CatalogError> {
         let mut tx = self.read().await?;
-        plan(&mut tx, wanted).await?
+        plan(&mut tx, wanted, wallets).await?
     }
 
     /// Makes the database as `wanted` says, in one transaction, and opens the system accounts of everything listed.
@@ -176,12 +193,24 @@ impl Db {
         author: &Author<'_>,
         at: Timestamp,
     ) -> Result<Vec<Change>, CatalogError> {
+        self.apply_treasury(wanted, &WalletSettings::default(), author, at).await
+    }
+
+    /// The same of a whole treasury file: wallet groups and operation wallets too.
+    pub async fn apply_treasury(
+        &self,
+        wanted: &Catalog,
+        wallets: &WalletSettings,
+        author: &Author<'_>,
+        at: Timestamp,
+    ) -> Result<Vec<Change>, CatalogError> {
         transact!(self, tx => {
             fetch_optional!(tx, LOCK_MIGRATIONS => (String,))?;
             fetch_all!(tx, LOCK_ASSETS => (i64,))?;
-            match plan(tx, wanted).await? {
+            match plan(tx, wanted, wallets).await? {
                 Ok(changes) => {
                     write_catalog(tx, wanted, at).await?;
+                    wallets::write(tx, wallets, at).await?;
                     write_changes(tx, &changes, author, at).await?;
                     open_system_accounts(tx, at).await?;
                     Ok(Ok(changes))
@@ -262,11 +291,19 @@ fn stored_precision(precision: i64) -> Result<Precision, StoreError> {
 }
 
 /// The outer error is the database's; the inner one says why `wanted` is refused.
-async fn plan(tx: &mut Tx, wanted: &Catalog) -> Result<Result<Vec<Change>, CatalogError>, StoreError> {
+async fn plan(
+    tx: &mut Tx,
+    wanted: &Catalog,
+    wallets: &WalletSettings,
+) -> Result<Result<Vec<Change>, CatalogError>, StoreError> {
     let current = read_catalog(tx).await?;
     let rows = fetch_all!(tx, READ_ASSETS_IN_USE => (String,))?;
     let in_use = rows.into_iter().map(|(symbol,)| stored("symbol", symbol.parse().ok())).collect::<Result<_, _>>()?;
-    Ok(compare(&current, wanted, &in_use))
+    let changes = match compare(&current, wanted, &in_use) {
+        Ok(changes) => changes,
+        refused => return Ok(refused),
+    };
+    Ok(wallets::plan(tx, wallets).await?.map(|more| [changes, more].concat()))
 }
 
 /// What `wanted` changes in `current`, or why it must not.
@@ -347,7 +384,7 @@ fn listing_fields(listing: &Listing, precision: Precision) -> Fields {
     ]
 }
 
-fn differences(entity: &str, before: Option<Fields>, after: Fields) -> Vec<Change> {
+pub(crate) fn differences(entity: &str, before: Option<Fields>, after: Fields) -> Vec<Change> {
     let change = |field, before, after| Change { entity: entity.to_owned(), field, before, after };
     match before {
         None => after.into_iter().map(|(field, after)| change(field, None, after)).collect(),

@@ -279,4 +279,33 @@ constraints! {
     OutputFixed = "trg_output_fixed", "trg_output_fixed";
     OutputKept = "trg_output_kept", "trg_output_kept";
     EventFixed = "trg_event_fixed", "trg_event_fixed";
+    // Wallet groups, operation wallets, users' wallets.
+    GroupName = "wallet_groups_name", "UNIQUE constraint failed: wallet_groups.name";
+    GroupXpub = "wallet_groups_xpub", "UNIQUE constraint failed: wallet_groups.xpub";
+    GroupFamily = "wallet_groups_family", "CHECK constraint failed: wallet_groups_family";
+    GroupPurpose = "wallet_groups_purpose", "CHECK constraint failed: wallet_groups_purpose";
+    GroupActiveFlag = "wallet_groups_active_flag", "CHECK constraint failed: wallet_groups_active_flag";
+    OperationWalletAddress = "operation_wallets_address",
+        "UNIQUE constraint failed: operation_wallet_addresses.chain_id, operation_wallet_addresses.address";
+    OperationWalletIndex = "operation_wallets_index",
+        "UNIQUE constraint failed: operation_wallet_addresses.wallet_group_id, operation_wallet_addresses.derivation_index, operation_wallet_addresses.chain_id";
+    OperationWalletIndexRange = "operation_wallets_index_range",
+        "CHECK constraint failed: operation_wallets_index_range";
+    OperationWalletAddressLength = "operation_wallets_address_length",
+        "CHECK constraint failed: operation_wallets_address_length";
+    OperationWalletRole = "operation_wallets_role", "CHECK constraint failed: operation_wallets_role";
+    OperationWalletCold = "operation_wallets_cold", "CHECK constraint failed: operation_wallets_cold";
+    OperationWalletActiveFlag = "operation_wallets_active_flag",
+        "CHECK constraint failed: operation_wallets_active_flag";
+    UserWalletOwner = "user_wallets_user",
+        "UNIQUE constraint failed: user_wallets.user_id, user_wallets.wallet_group_id";
+    UserWalletAddress = "user_wallets_address", "UNIQUE constraint failed: user_wallets.address";
+    UserWalletUserRange = "user_wallets_user_range", "CHECK constraint failed: user_wallets_user_range";
+    UserWalletIndex = "user_wallets_index_is_user", "CHECK constraint failed: user_wallets_index_is_user";
+    UserWalletAddressLength = "user_wallets_address_length", "CHECK constraint failed: user_wallets_address_length";
+    GroupFixed = "trg_wallet_group_fixed", "trg_wallet_group_fixed";
+    GroupKept = "trg_wallet_group_kept", "trg_wallet_group_kept";
+    OperationWalletFixed = "trg_operation_wallet_fixed", "trg_operation_wallet_fixed";
+    OperationWalletKept = "trg_operation_wallet_kept", "trg_operation_wallet_kept";
+    UserWalletFixed = "trg_user_wallet_fixed", "trg_user_wallet_fixed";
 }

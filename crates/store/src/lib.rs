@@ -13,6 +13,7 @@
 //! | [`catalog`] | assets, chains, and what an asset is on a chain |
 //! | [`transfer`] | internal transfers: their rows, their history, daily limits |
 //! | [`utxo`] | the Bitcoin wallet: outputs, the transactions that make and spend them, leases |
+//! | [`wallet`] | wallet groups, operation wallets, and users' deposit wallets |
 //! | [`node`] | the lease on a node number, which a process makes ids with |
 //! | [`pair`] | which spot engine the database belongs to, and how far each knows the other to be |
 //! | [`clock`] | the database's own clock, to be compared with ours |
@@ -50,6 +51,7 @@ mod template;
 pub mod testing;
 pub mod transfer;
 pub mod utxo;
+pub mod wallet;
 #[cfg(feature = "lab")]
 pub mod yardstick;
 

@@ -40,6 +40,7 @@ migrations! {
     10 "0010_given_up";
     11 "0011_claims";
     12 "0012_lease_locks";
+    13 "0013_wallet_groups";
 }
 
 impl Migration {
@@ -135,6 +136,12 @@ pub const GUARDS: &[Guard] = &[
     whole("uidx_utxos_outpoint", "utxos", "wallet_id, tx_id, output_index"),
     partial("uidx_tx_inputs_active", "tx_inputs", "prev_hash, prev_index, wallet_id"),
     whole("pidx_utxo_leases", "utxo_leases", "wallet_id, utxo_id"),
+    whole("wallet_groups_name", "wallet_groups", "name"),
+    whole("wallet_groups_xpub", "wallet_groups", "xpub"),
+    whole("operation_wallets_address", "operation_wallet_addresses", "chain_id, address"),
+    whole("operation_wallets_index", "operation_wallet_addresses", "wallet_group_id, derivation_index, chain_id"),
+    whole("user_wallets_user", "user_wallets", "user_id, wallet_group_id"),
+    whole("user_wallets_address", "user_wallets", "address"),
 ];
 
 const fn whole(name: &'static str, table: &'static str, columns: &'static str) -> Guard {

@@ -198,6 +198,8 @@ pub async fn prepare_every_statement(db: &TestDb) -> Result<usize, String> {
         crate::utxo::stat::STATEMENTS,
         crate::utxo::wallet::STATEMENTS,
         crate::utxo::watch::STATEMENTS,
+        crate::wallet::settings::STATEMENTS,
+        crate::wallet::users::STATEMENTS,
         #[cfg(feature = "lab")]
         crate::yardstick::STATEMENTS,
         STATEMENTS,
@@ -220,6 +222,8 @@ pub async fn prepare_every_statement(db: &TestDb) -> Result<usize, String> {
         &crate::utxo::load::ROWS_STATEMENTS,
         &crate::utxo::wallet::ROWS_STATEMENTS,
         &crate::utxo::write::ROWS_STATEMENTS,
+        &crate::wallet::settings::ROWS_STATEMENTS,
+        &crate::wallet::users::ROWS_STATEMENTS,
     ];
     #[cfg(feature = "lab")]
     {
@@ -239,10 +243,10 @@ pub async fn prepare_every_statement(db: &TestDb) -> Result<usize, String> {
     Ok(texts.len())
 }
 
-/// The statements of the Bitcoin wallet that take many rows, but for those that read a whole page of it anyhow.
-fn utxo_rows() -> impl Iterator<Item = &'static RowsSql> {
+/// The statements of the wallets that take many rows, but for those that read a whole page of one anyhow.
+fn wallet_rows() -> impl Iterator<Item = &'static RowsSql> {
     use crate::utxo::{blocks, claimed, cluster, coins, events, followed, lease, load, wallet, write};
-    let groups: [&'static [&'static RowsSql]; 10] = [
+    let groups: [&'static [&'static RowsSql]; 11] = [
         &blocks::ROWS_STATEMENTS,
         &claimed::ROWS_STATEMENTS,
         &cluster::ROWS_STATEMENTS,
@@ -253,6 +257,7 @@ fn utxo_rows() -> impl Iterator<Item = &'static RowsSql> {
         &load::ROWS_STATEMENTS,
         &wallet::ROWS_STATEMENTS,
         &write::ROWS_STATEMENTS,
+        &crate::wallet::users::ROWS_STATEMENTS,
     ];
     groups.into_iter().flatten().copied()
 }
@@ -262,7 +267,7 @@ pub async fn sqlite_plans_of_rows(db: &TestDb) -> Vec<(&'static str, String)> {
     use sqlx::Row;
     let mut connection = sqlx::SqliteConnection::connect(&db.url).await.expect("the file opens");
     let mut plans = Vec::new();
-    for sql in utxo_rows() {
+    for sql in wallet_rows() {
         let text = AssertSqlSafe(format!("EXPLAIN QUERY PLAN {}", sql.text(Engine::Sqlite)));
         let rows = sqlx::query(text).fetch_all(&mut connection).await.expect(sql.name);
         let steps: Vec<String> = rows.iter().map(|row| row.get("detail")).collect();
@@ -278,7 +283,7 @@ pub async fn postgres_plans_of_rows(db: &TestDb) -> Vec<(&'static str, String)> 
     let mut tx = db.read().await.expect("a transaction");
     let TxInner::Postgres(tx) = &mut tx.inner else { panic!("PostgreSQL is asked") };
     let mut plans = Vec::new();
-    for sql in utxo_rows() {
+    for sql in wallet_rows() {
         let prepare = AssertSqlSafe(format!("PREPARE asked AS {}", sql.text(Engine::Postgres)));
         sqlx::raw_sql(prepare).execute(&mut **tx).await.expect(sql.name);
         let nothing = vec!["NULL"; sql.bind_count()].join(", ");

@@ -1,7 +1,7 @@
 //! Everything that can go wrong with keys, with a code and a hint. **No variant holds a secret**: not a word of a mnemonic, not
 //! a passphrase, not a token, not the text that somebody typed.
 
-use tx::DecodeError;
+use tx::{DecodeError, DerivationError};
 
 use super::vault::VaultError;
 use crate::names::{BadName, GroupId};
@@ -20,13 +20,8 @@ pub enum KeyError {
     SameKeys { group: GroupId, other: GroupId },
     #[error("this is no mnemonic: {0}")]
     BadMnemonic(&'static str),
-    #[error("this is no extended public key of a wallet group: {0}")]
-    BadXpub(&'static str),
-    #[error("the number {0} is too large for an address")]
-    NumberTooLarge(u64),
-    /// One in 2^127; BIP-32 says to take the next one.
-    #[error("there is no key at this path")]
-    NoSuchKey,
+    #[error(transparent)]
+    Derivation(#[from] DerivationError),
     #[error("the wallet group {group} is of another chain than the payload")]
     OtherChain { group: GroupId },
     #[error("{given} keys for {wanted} places to sign")]
@@ -74,8 +69,7 @@ impl KeyError {
             Self::GroupExists(_) => "SIGNER_GROUP_EXISTS",
             Self::SameKeys { .. } => "SIGNER_SAME_KEYS",
             Self::BadMnemonic(_) => "SIGNER_MNEMONIC_INVALID",
-            Self::BadXpub(_) => "SIGNER_XPUB_INVALID",
-            Self::NumberTooLarge(_) | Self::NoSuchKey => "SIGNER_PATH_INVALID",
+            Self::Derivation(error) => error.code(),
             Self::OtherChain { .. } | Self::PathCount { .. } | Self::OtherKey => "SIGNER_KEY_MISMATCH",
             Self::Payload(_) => "SIGNER_PAYLOAD_REFUSED",
             Self::Storage { .. } => "SIGNER_STORAGE_FAILED",
@@ -103,8 +97,7 @@ impl KeyError {
             Self::GroupExists(_) => "choose another name; a group is never changed",
             Self::SameKeys { .. } => "take another mnemonic, or another --account",
             Self::BadMnemonic(_) => "12 or 24 words of the English BIP-39 list, in their order",
-            Self::BadXpub(_) => "bursar signer export-xpub prints it",
-            Self::NumberTooLarge(_) | Self::NoSuchKey => "users' numbers and indexes are below 2^62",
+            Self::Derivation(error) => error.hint(),
             Self::OtherChain { .. } | Self::PathCount { .. } | Self::OtherKey => {
                 "name the group and the path of the wallet that pays"
             }

@@ -3,11 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use tx::Address;
+use tx::{Address, AddressPath, Group};
 
 use super::error::KeyError;
-use super::group::{Group, GroupSecret};
-use super::path::AddressPath;
+use super::group::GroupSecret;
 use super::secret::AccountSecret;
 use super::sign;
 use super::source::Source;
@@ -58,7 +57,7 @@ impl Keyring {
 
     /// Derived from the group's own key, never from a row or a request.
     pub fn address(&self, id: &GroupId, path: AddressPath) -> Result<Address, KeyError> {
-        self.group(id)?.key.address(path)
+        Ok(self.group(id)?.key.address(path)?)
     }
 
     /// The signed transaction. The payload is read again here: one that does more than pay, or that other keys would have to

@@ -2,9 +2,7 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`group`] | what a wallet group is: id, purpose, chain family, account |
-//! | [`path`] | the path of an address: `hi/lo` below the group's account |
-//! | [`account`] | a group's extended public key, and every address that follows from it; no secret |
+//! | `group` | a wallet group with its mnemonic; what everybody may know of it, and its addresses, are in [`tx::derivation`] |
 //! | [`mnemonic`] | BIP-39 words, 12 or 24, with their checksum |
 //! | `secret` | private keys: derived, used, wiped |
 //! | [`keyring`] | all groups of a signer, opened from a source |
@@ -20,32 +18,30 @@
 //! | give extended public keys and addresses to anybody | give a private key or a mnemonic to anybody but the operator who makes it |
 //! | sign an [`crate::Approved`] | sign a hash that somebody names |
 
-pub mod account;
 pub mod error;
 mod file;
-pub mod group;
+mod group;
 pub mod keyring;
 pub mod keystore;
 pub mod mnemonic;
 pub mod passphrase;
-pub mod path;
 mod record;
 mod secret;
 mod sign;
 pub mod source;
 pub mod vault;
 
-pub use account::AccountKey;
+pub use domain::Purpose;
 pub use error::KeyError;
 #[cfg(feature = "testing")]
 pub use file::{Step, replace};
-pub use group::{Family, Group, GroupSecret, Purpose};
+pub use group::{GroupSecret, family_of, purpose_of};
 pub use keyring::Keyring;
 pub use keystore::{Cost, Keystore};
 pub use mnemonic::Mnemonic;
 pub use passphrase::Passphrase;
-pub use path::AddressPath;
 #[cfg(feature = "testing")]
 pub use secret::extended_keys;
 pub use source::{Entropy, Source};
+pub use tx::{AccountKey, AddressPath, Family, Group};
 pub use vault::{Vault, VaultError, VaultSettings};

@@ -1,10 +1,10 @@
 //! A group as text: in the header of a keystore, and in the file that pins the groups of a Vault.
 
 use serde::{Deserialize, Serialize};
+use tx::{AccountKey, DerivationError, Group};
 
-use super::account::AccountKey;
 use super::error::KeyError;
-use super::group::{Family, Group, Purpose};
+use super::group::{family_of, purpose_of};
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -28,11 +28,11 @@ impl GroupRecord {
     }
 
     pub(super) fn read(&self) -> Result<Group, KeyError> {
-        let key = AccountKey::parse(&self.xpub, Family::parse(&self.chain)?)?;
+        let key = AccountKey::parse(&self.xpub, family_of(&self.chain)?)?;
         if key.account() != self.account {
-            return Err(KeyError::BadXpub("it is of another account"));
+            return Err(DerivationError::BadXpub("it is of another account").into());
         }
-        Ok(Group { id: self.id.parse()?, purpose: Purpose::parse(&self.purpose)?, key })
+        Ok(Group { id: self.id.parse()?, purpose: purpose_of(&self.purpose)?, key })
     }
 }
 

@@ -6,12 +6,10 @@ use std::fmt;
 use bitcoin::NetworkKind;
 use bitcoin::bip32::{ChildNumber, Xpriv, Xpub};
 use secp256k1::{Message, PublicKey, SECP256K1, SecretKey};
+use tx::{AccountKey, AddressPath, DerivationError, Family};
 
-use super::account::AccountKey;
 use super::error::KeyError;
-use super::group::Family;
 use super::mnemonic::Mnemonic;
-use super::path::AddressPath;
 
 /// A private key with its chain code, somewhere in the tree. The chain code is part of the extended public key, and no secret.
 struct Branch(Xpriv);
@@ -24,11 +22,11 @@ impl Drop for Branch {
 
 impl Branch {
     fn master(kind: NetworkKind, seed: &[u8]) -> Result<Self, KeyError> {
-        Xpriv::new_master(kind, seed).map(Self).map_err(|_| KeyError::NoSuchKey)
+        Xpriv::new_master(kind, seed).map(Self).map_err(|_| DerivationError::NoSuchKey.into())
     }
 
     fn child(&self, number: ChildNumber) -> Result<Self, KeyError> {
-        self.0.derive_priv(SECP256K1, &[number]).map(Self).map_err(|_| KeyError::NoSuchKey)
+        self.0.derive_priv(SECP256K1, &[number]).map(Self).map_err(|_| DerivationError::NoSuchKey.into())
     }
 
     fn below(self, path: &[ChildNumber]) -> Result<Self, KeyError> {
@@ -57,7 +55,7 @@ impl AccountSecret {
     }
 
     pub(super) fn public(&self) -> Result<AccountKey, KeyError> {
-        AccountKey::new(Xpub::from_priv(SECP256K1, &self.branch.0), self.family)
+        Ok(AccountKey::new(Xpub::from_priv(SECP256K1, &self.branch.0), self.family)?)
     }
 
     pub(super) fn key(&self, path: AddressPath) -> Result<AddressSecret, KeyError> {

@@ -6,11 +6,10 @@ use bitcoin::psbt::Psbt;
 use bitcoin::sighash::{EcdsaSighashType, SighashCache};
 use bitcoin::{CompressedPublicKey, Network, ScriptBuf, ecdsa};
 use secp256k1::ecdsa::Signature;
-use tx::{Address, DecodeError, Meaning};
+use tx::derivation::address_of;
+use tx::{Address, DecodeError, Family, Meaning};
 
-use super::account::address_of;
 use super::error::KeyError;
-use super::group::Family;
 use super::secret::AddressSecret;
 use crate::approved::{Signed, SignerChain};
 

@@ -4,7 +4,8 @@
 use bitcoin::bip32::ChildNumber;
 use domain::UserId;
 use signer::Addresses;
-use signer::keys::{AccountKey, AddressPath, Family, KeyError, Keyring, Mnemonic, Purpose, extended_keys};
+use signer::keys::{AccountKey, AddressPath, Family, Keyring, Mnemonic, Purpose, extended_keys};
+use tx::DerivationError;
 
 use crate::made::{ABANDON, JUNK, hex, id, keyring, secret, unhex};
 
@@ -185,7 +186,7 @@ fn the_path_of_a_user_follows_from_the_number_alone() {
         assert_eq!(path.number(), number.cast_unsigned());
     }
     for number in [1 << 62, i64::MAX] {
-        assert!(matches!(AddressPath::of_user(user(number)), Err(KeyError::NumberTooLarge(_))), "{number}");
+        assert!(matches!(AddressPath::of_user(user(number)), Err(DerivationError::NumberTooLarge(_))), "{number}");
     }
     assert!(AddressPath::of_number(u64::MAX).is_err());
 }

@@ -75,7 +75,7 @@ impl Addresses for Wallets {
     }
 
     fn purpose(&self, group: &GroupId) -> Option<Purpose> {
-        Purpose::parse(group.as_str().split('-').next()?).ok()
+        Purpose::parse(group.as_str().split('-').next()?)
     }
 }
 

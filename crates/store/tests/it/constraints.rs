@@ -80,8 +80,12 @@ const BREAKING: [(Constraint, &str); 20] = [
 
 #[test]
 fn every_rule_is_tried() {
-    let tried: Vec<Constraint> =
-        BREAKING.iter().map(|(constraint, _)| *constraint).chain(crate::utxo_rules::tried()).collect();
+    let tried: Vec<Constraint> = BREAKING
+        .iter()
+        .map(|(constraint, _)| *constraint)
+        .chain(crate::utxo_rules::tried())
+        .chain(crate::wallets::tried())
+        .collect();
     let forgotten: Vec<_> = Constraint::ALL.iter().filter(|constraint| !tried.contains(constraint)).collect();
     assert!(forgotten.is_empty(), "{forgotten:?}");
 }

@@ -16,4 +16,5 @@ mod support;
 mod utxo;
 mod utxo_reads;
 mod utxo_rules;
+mod wallets;
 mod yardstick;

@@ -20,6 +20,7 @@ use signer::GroupId;
 use signer::keys::vault::SETTINGS;
 use signer::keys::{
     AddressPath, Cost, Entropy, Family, Group, GroupSecret, KeyError, Keystore, Purpose, Source, Vault, VaultError,
+    family_of, purpose_of,
 };
 use terminal::failure::{CommandResult, Exit, Failure};
 use terminal::output::say;
@@ -67,7 +68,10 @@ pub async fn run(command: &Command, json: bool) -> CommandResult {
 pub fn failed(error: KeyError) -> Failure {
     let exit = match &error {
         KeyError::Vault(VaultError::Setting(_) | VaultError::Taken { .. }) => Exit::BadInput,
-        KeyError::Vault(_) | KeyError::Storage { .. } | KeyError::InUse { .. } | KeyError::NoSuchKey => Exit::Outside,
+        KeyError::Vault(_)
+        | KeyError::Storage { .. }
+        | KeyError::InUse { .. }
+        | KeyError::Derivation(tx::DerivationError::NoSuchKey) => Exit::Outside,
         KeyError::Damaged { .. } | KeyError::Costly | KeyError::Changed(_) => Exit::Found,
         _ => Exit::BadInput,
     };
@@ -129,7 +133,7 @@ impl Described {
             if account >= 1 << 31 {
                 return Err(KeyError::BadGroup("account"));
             }
-            let (id, purpose, family) = (id.parse()?, Purpose::parse(purpose)?, Family::parse(chain)?);
+            let (id, purpose, family) = (id.parse()?, purpose_of(purpose)?, family_of(chain)?);
             Ok(Self { id, purpose, family, account })
         };
         read().map_err(failed)

@@ -16,10 +16,11 @@ use argon2::{Algorithm, Argon2, Params, Version};
 use bitcoin::hex::{DisplayHex, FromHex};
 use chacha20poly1305::{AeadInOut, KeyInit, XChaCha20Poly1305};
 use serde::{Deserialize, Serialize};
+use tx::Group;
 use zeroize::Zeroizing;
 
 use crate::keys::error::KeyError;
-use crate::keys::group::{Group, GroupSecret};
+use crate::keys::group::GroupSecret;
 use crate::keys::mnemonic::Mnemonic;
 use crate::keys::passphrase::Passphrase;
 use crate::keys::record::{GroupRecord, check_new};

@@ -12,10 +12,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use format::Cost;
+use tx::Group;
 
 use super::error::KeyError;
 use super::file::{FolderLock, failed, make_folder, read_private, replace};
-use super::group::{Group, GroupSecret};
+use super::group::GroupSecret;
 use super::passphrase::Passphrase;
 use super::record::check_new;
 use super::source::{Entropy, Source};

@@ -22,13 +22,14 @@ use domain::Clock;
 use hyper::{Method, StatusCode};
 use serde::Deserialize;
 use tokio::sync::Mutex;
+use tx::Group;
 use zeroize::Zeroizing;
 
 pub use error::VaultError;
 
 use super::error::KeyError;
 use super::file::{FolderLock, failed, make_folder, read_private, replace};
-use super::group::{Family, Group, GroupSecret, Purpose};
+use super::group::{GroupSecret, family_of, purpose_of};
 use super::keystore;
 use super::mnemonic::Mnemonic;
 use super::record::{GroupRecord, check_new};
@@ -210,8 +211,8 @@ impl Vault {
         let Fields { mnemonic, purpose, chain, account } = kept.data.data;
         Ok(Some(GroupSecret {
             id: id.clone(),
-            purpose: Purpose::parse(purpose)?,
-            family: Family::parse(chain)?,
+            purpose: purpose_of(purpose)?,
+            family: family_of(chain)?,
             account,
             mnemonic: Mnemonic::parse(mnemonic)?,
         }))

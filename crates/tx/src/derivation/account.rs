@@ -6,12 +6,12 @@ use std::fmt;
 use bitcoin::bip32::{ChildNumber, Xpub};
 use bitcoin::{CompressedPublicKey, KnownHrp};
 use secp256k1::{PublicKey, SECP256K1};
-use tx::tron::TronAddress;
-use tx::{Address, account_of};
 
-use super::error::KeyError;
-use super::group::Family;
+use super::DerivationError;
+use super::family::Family;
 use super::path::AddressPath;
+use crate::address::{Address, account_of};
+use crate::tron::TronAddress;
 
 /// `m`, purpose, coin and account: three steps.
 const DEPTH: u8 = 3;
@@ -27,20 +27,22 @@ pub struct AccountKey {
 
 impl AccountKey {
     /// From `xpub…` or `tpub…`, as `bursar signer export-xpub` prints it.
-    pub fn parse(text: &str, family: Family) -> Result<Self, KeyError> {
-        let xpub: Xpub = text.parse().map_err(|_| KeyError::BadXpub("it is not an extended public key"))?;
+    pub fn parse(text: &str, family: Family) -> Result<Self, DerivationError> {
+        let xpub: Xpub = text.parse().map_err(|_| DerivationError::BadXpub("it is not an extended public key"))?;
         Self::new(xpub, family)
     }
 
-    pub(super) fn new(xpub: Xpub, family: Family) -> Result<Self, KeyError> {
+    /// The key must be an account's, of the family's network.
+    pub fn new(xpub: Xpub, family: Family) -> Result<Self, DerivationError> {
         if xpub.network != family.kind() {
-            return Err(KeyError::BadXpub("it is of another network"));
+            return Err(DerivationError::BadXpub("it is of another network"));
         }
         let account = match xpub.child_number {
             ChildNumber::Hardened { index } if xpub.depth == DEPTH => index,
-            _ => return Err(KeyError::BadXpub("it is not the key of an account")),
+            _ => return Err(DerivationError::BadXpub("it is not the key of an account")),
         };
-        let first = xpub.ckd_pub(SECP256K1, ChildNumber::Normal { index: 0 }).map_err(|_| KeyError::NoSuchKey)?;
+        let first =
+            xpub.ckd_pub(SECP256K1, ChildNumber::Normal { index: 0 }).map_err(|_| DerivationError::NoSuchKey)?;
         Ok(Self { family, account, xpub, first })
     }
 
@@ -52,23 +54,23 @@ impl AccountKey {
         self.account
     }
 
-    pub fn public(&self, path: AddressPath) -> Result<PublicKey, KeyError> {
+    pub fn public(&self, path: AddressPath) -> Result<PublicKey, DerivationError> {
         let [hi, lo] = path.children();
         let upper = match path.hi() {
             0 => Ok(self.first),
             _ => self.xpub.ckd_pub(SECP256K1, hi),
         };
         let child = upper.and_then(|upper| upper.ckd_pub(SECP256K1, lo));
-        Ok(child.map_err(|_| KeyError::NoSuchKey)?.public_key)
+        Ok(child.map_err(|_| DerivationError::NoSuchKey)?.public_key)
     }
 
-    pub fn address(&self, path: AddressPath) -> Result<Address, KeyError> {
+    pub fn address(&self, path: AddressPath) -> Result<Address, DerivationError> {
         Ok(address_of(&self.public(path)?, self.family))
     }
 }
 
 /// The address of a key: P2WPKH on Bitcoin.
-pub(super) fn address_of(public: &PublicKey, family: Family) -> Address {
+pub fn address_of(public: &PublicKey, family: Family) -> Address {
     match family {
         Family::Evm => Address::Evm(account_of(public).into()),
         Family::Tron => Address::Tron(TronAddress::of_public(public)),

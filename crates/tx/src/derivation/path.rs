@@ -6,7 +6,7 @@ use std::fmt;
 use bitcoin::bip32::ChildNumber;
 use domain::UserId;
 
-use super::error::KeyError;
+use super::DerivationError;
 
 /// The lower 31 bits: what one level of a path can hold without being hardened.
 const LOW: u64 = (1 << 31) - 1;
@@ -20,13 +20,13 @@ pub struct AddressPath {
 impl AddressPath {
     /// A user's deposit address, or an operation wallet's own: `hi` is the number's upper part, which for ordinary numbers is 0
     /// as in BIP-44.
-    pub fn of_number(number: u64) -> Result<Self, KeyError> {
+    pub fn of_number(number: u64) -> Result<Self, DerivationError> {
         let level = |part: u64| u32::try_from(part).ok().filter(|part| u64::from(*part) <= LOW);
         let (hi, lo) = (level(number >> 31), level(number & LOW));
-        hi.zip(lo).map(|(hi, lo)| Self { hi, lo }).ok_or(KeyError::NumberTooLarge(number))
+        hi.zip(lo).map(|(hi, lo)| Self { hi, lo }).ok_or(DerivationError::NumberTooLarge(number))
     }
 
-    pub fn of_user(user: UserId) -> Result<Self, KeyError> {
+    pub fn of_user(user: UserId) -> Result<Self, DerivationError> {
         Self::of_number(user.get().cast_unsigned())
     }
 
@@ -44,7 +44,7 @@ impl AddressPath {
         self.lo
     }
 
-    pub(super) const fn children(self) -> [ChildNumber; 2] {
+    pub const fn children(self) -> [ChildNumber; 2] {
         [ChildNumber::Normal { index: self.hi }, ChildNumber::Normal { index: self.lo }]
     }
 }
