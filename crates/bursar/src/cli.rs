@@ -10,7 +10,7 @@ use terminal::failure::{Exit, Failure};
 use crate::commands::devnet;
 use crate::commands::{
     Context, account, adjust, apply, audit, balances, checkpoint, config, copy, explain, journal, migrate, openapi,
-    reconcile, serve, signer, spot, token, transfer, utxo,
+    reconcile, serve, signer, spot, token, transfer, utxo, wallet,
 };
 use crate::config::Config;
 use crate::logs;
@@ -74,6 +74,9 @@ enum Command {
     /// The Bitcoin wallet: balances, outputs, leases, labels, pruning, and a check of every row
     #[command(subcommand)]
     Utxo(utxo::Command),
+    /// Deposit wallets of users, and the house's own: give, list, show, and derive every address again
+    #[command(subcommand)]
+    Wallet(wallet::Command),
     /// Print a token for a user, signed with auth.hs256_secret_file, to try the interface with
     Token(token::Arguments),
     /// Print the description of the HTTP interface (OpenAPI 3.1)
@@ -188,6 +191,7 @@ async fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Transfer(command) => transfer::run(&context()?, command).await,
         Command::Reconcile(command) => reconcile::run(&context()?, command).await,
         Command::Utxo(command) => utxo::run(&context()?, command).await,
+        Command::Wallet(command) => wallet::run(&context()?, command).await,
         Command::Token(arguments) => token::run(&context()?, arguments),
         Command::Openapi => openapi::run(),
         #[cfg(feature = "lab")]

@@ -3,6 +3,7 @@
 
 mod http;
 mod reports;
+mod treasury;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -19,12 +20,14 @@ use toml::{Table, Value};
 use crate::paths;
 pub use http::Http;
 pub use reports::{Alerts, Log, LogFormat, LogLevel};
+pub use treasury::Treasury;
 
 /// Every setting has a default, so every setting has a name to be found by.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     pub database: Database,
+    pub treasury: Treasury,
     pub http: Http,
     pub auth: Auth,
     pub spot: Spot,
@@ -517,7 +520,7 @@ mod tests {
         refused(
             "\n[datbase]\nurl = \"x\"",
             &[],
-            "bursar.toml, line 2: unknown field `datbase`, expected one of `database`, `http`, `auth`, `spot`, `transfer`, `limits`, `alerts`, `log` | did you mean database?",
+            "bursar.toml, line 2: unknown field `datbase`, expected one of `database`, `treasury`, `http`, `auth`, `spot`, `transfer`, `limits`, `alerts`, `log` | did you mean database?",
         );
         refused(
             "",

@@ -25,8 +25,9 @@ pub enum Leads {
 
 /// Every setting that names a file or a folder: section, name, and what it leads to. A path that is not in this list would
 /// begin in whatever folder the command was started from.
-pub const PATHS: [(&str, &str, Leads); 8] = [
+pub const PATHS: [(&str, &str, Leads); 9] = [
     ("database", "url", Leads::ToDatabase),
+    ("treasury", "file", Leads::ToPublicFile),
     ("auth", "hs256_secret_file", Leads::ToSecret),
     ("auth", "jwks_file", Leads::ToPublicFile),
     ("spot", "folder", Leads::ToFolder("bursar serve --create-spot")),

@@ -1,6 +1,11 @@
-//! The declarative file of `bursar apply`: assets, chains, which asset lives on which chain, and limits.
+//! The declarative file of `bursar apply`: assets, chains, which asset lives on which chain, limits, wallet groups and
+//! operation wallets.
+
+mod wallets;
 
 use std::collections::BTreeMap;
+
+use custody::wallet::Pinned;
 
 use domain::asset::TransferLimits;
 use domain::{
@@ -23,6 +28,18 @@ struct File {
     chains: BTreeMap<String, ChainEntry>,
     #[serde(default)]
     on_chain: Vec<ListingEntry>,
+    #[serde(default)]
+    wallet_groups: BTreeMap<String, wallets::GroupEntry>,
+    #[serde(default)]
+    operation_wallets: Vec<wallets::WalletEntry>,
+}
+
+/// What a treasury file says.
+#[derive(Debug)]
+pub struct Treasury {
+    pub catalog: Catalog,
+    /// Groups and operation wallets, with the addresses that the file's own keys give.
+    pub pinned: Pinned,
 }
 
 #[derive(Debug, Deserialize)]
@@ -105,8 +122,8 @@ fn bad(place: &str, problem: impl std::fmt::Display, hint: &str) -> Failure {
     Failure::bad_input(CODE, format!("{place}: {problem}"), hint)
 }
 
-/// Reads a treasury file; `known` are the assets already in the database, which a listing may name too.
-pub fn parse(text: &str, name: &str, known: &BTreeMap<Symbol, Asset>) -> Result<Catalog, Failure> {
+/// Reads a treasury file; `known` is what the database has already, which listings and wallets may name too.
+pub fn parse(text: &str, name: &str, known: &Catalog) -> Result<Treasury, Failure> {
     let file: File = parse_toml(text, name, CODE).map_err(|failure| all_missing(text, name).unwrap_or(failure))?;
     let mut catalog = Catalog::default();
     for (symbol, entry) in &file.assets {
@@ -119,21 +136,28 @@ pub fn parse(text: &str, name: &str, known: &BTreeMap<Symbol, Asset>) -> Result<
     }
     for entry in &file.on_chain {
         let place = format!("on_chain {} on {}", entry.asset, entry.chain);
-        let listing = listing(&place, entry, &catalog.assets, known)?;
+        let listing = listing(&place, entry, &catalog.assets, &known.assets)?;
         let key = (listing.asset.clone(), listing.chain.clone());
         if catalog.listings.insert(key, listing).is_some() {
             return Err(bad(&place, "is listed twice", "keep one of the two"));
         }
     }
-    Ok(catalog)
+    let chain = |name: &ChainName| catalog.chains.get(name).or_else(|| known.chains.get(name));
+    let pinned = wallets::pin(&file.wallet_groups, &file.operation_wallets, chain)?;
+    Ok(Treasury { catalog, pinned })
 }
 
 /// What every entry must say. The types above are what is believed; this list only lets an author see all at once.
-const REQUIRED: [(&str, &[&str]); 3] = [
+const REQUIRED: [(&str, &[&str]); 5] = [
     ("assets", &["precision", "min_transfer", "max_transfer", "daily_transfer"]),
     ("chains", &["kind", "network", "confirmations"]),
     ("on_chain", &["asset", "chain", "decimals", "min_deposit"]),
+    ("wallet_groups", &["chain", "purpose", "xpub"]),
+    ("operation_wallets", &["role", "chain"]),
 ];
+
+/// What an entry may say too.
+const OPTIONAL: [&str; 7] = ["status", "internal_transfer", "contract", "active", "group", "index", "address"];
 
 /// Every field that is missing, where the file is good TOML and has no name that is not known. `None`: that is not what is
 /// wrong with it.
@@ -152,8 +176,7 @@ fn all_missing(text: &str, name: &str) -> Option<Failure> {
         };
         for (place, entry) in entries {
             let entry = entry.as_table()?;
-            let optional = ["status", "internal_transfer", "contract"];
-            if entry.keys().any(|key| !fields.contains(&key.as_str()) && !optional.contains(&key.as_str())) {
+            if entry.keys().any(|key| !fields.contains(&key.as_str()) && !OPTIONAL.contains(&key.as_str())) {
                 return None;
             }
             let absent: Vec<&str> = fields.iter().copied().filter(|field| !entry.contains_key(*field)).collect();
@@ -270,16 +293,38 @@ chain = "bsc"
 contract = "0x55d398326f99059ff775485246999027b3197955"
 decimals = 18
 min_deposit = "1"
+
+# Of the published words "abandon … about".
+[wallet_groups.gas-evm]
+chain = "evm"
+purpose = "gas"
+xpub = "xpub6DCoCpSuQZB2jawqnGMEPS63ePKWkwWPH4TU45Q7LPXWuNd8TMtVxRrgjtEshuqpK3mdhaWHPFsBngh5GFZaM6si3yZdUsT8ddYM3PwnATt"
+
+[[operation_wallets]]
+role = "gas"
+chain = "bsc"
+group = "gas-evm"
+index = 0
+
+[[operation_wallets]]
+role = "cold"
+chain = "bsc"
+address = "0x5aaeb6053f3e94c9b9a09f33669435e7ef1beaed"
 "#;
 
-    fn read(text: &str) -> Result<Catalog, Failure> {
-        parse(text, "treasury.toml", &BTreeMap::new())
+    fn read(text: &str) -> Result<Treasury, Failure> {
+        parse(text, "treasury.toml", &Catalog::default())
     }
 
     #[test]
     fn a_good_file_is_read() {
-        let catalog = read(GOOD).expect("good");
+        let Treasury { catalog, pinned } = read(GOOD).expect("good");
         assert_eq!((catalog.assets.len(), catalog.chains.len(), catalog.listings.len()), (1, 1, 1));
+        assert_eq!((pinned.groups().count(), pinned.wallets().count()), (1, 2));
+        let addresses: Vec<String> = pinned.wallets().map(|(_, _, wallet)| wallet.address.to_string()).collect();
+        // The first is what every wallet shows for these words; the other is as it was written, but for its capitals.
+        let first = "0x9858EfFD232B4033E47d90003D41EC34EcaEda94";
+        assert_eq!(addresses, [first, "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed"]);
     }
 
     #[test]
@@ -309,6 +354,32 @@ min_deposit = "1"
             ("contract = \"0x55d3", "contract = \"a\\u0000b", "TREASURY_INVALID"),
             ("asset = \"USDT\"", "asset = \"USDC\"", "INVALID_ASSET"),
             ("min_deposit = \"1\"", "min_deposit = \"\"", "INVALID_AMOUNT"),
+            ("[wallet_groups.gas-evm]", "[wallet_groups.Gas]", "TREASURY_INVALID"),
+            ("chain = \"evm\"", "chain = \"tron\"", "TREASURY_INVALID"),
+            ("chain = \"evm\"", "chain = \"bitcoin-regtest\"", "SIGNER_XPUB_INVALID"),
+            ("chain = \"evm\"", "chain = \"solana\"", "TREASURY_INVALID"),
+            ("purpose = \"gas\"", "purpose = \"cold\"", "TREASURY_INVALID"),
+            ("purpose = \"gas\"", "purpose = \"hot\"", "TREASURY_INVALID"),
+            ("xpub = \"xpub6D", "xpub = \"xpub6E", "SIGNER_XPUB_INVALID"),
+            ("role = \"gas\"", "role = \"deposit\"", "TREASURY_INVALID"),
+            ("role = \"gas\"", "role = \"cold\"", "TREASURY_INVALID"),
+            ("group = \"gas-evm\"", "group = \"gas-tron\"", "TREASURY_INVALID"),
+            ("group = \"gas-evm\"", "", "TREASURY_INVALID"),
+            ("index = 0", "index = 2147483648", "TREASURY_INVALID"),
+            ("index = 0", "index = -1", "TREASURY_INVALID"),
+            ("index = 0", "", "TREASURY_INVALID"),
+            ("index = 0", "index = 0\naddress = \"0x9858EfFD232B4033E47d90003D41EC34EcaEda94\"", "TREASURY_INVALID"),
+            ("role = \"cold\"", "role = \"hot\"", "TREASURY_INVALID"),
+            (
+                "0x5aaeb6053f3e94c9b9a09f33669435e7ef1beaed",
+                "0x5aaeb6053f3e94c9b9a09f33669435e7ef1beae",
+                "ADDRESS_LENGTH",
+            ),
+            (
+                "0x5aaeb6053f3e94c9b9a09f33669435e7ef1beaed",
+                "0x9858EfFD232B4033E47d90003D41EC34EcaEda94",
+                "TREASURY_INVALID",
+            ),
         ] {
             assert!(GOOD.contains(from), "{from}");
             let failure = read(&GOOD.replace(from, to)).expect_err(to);
@@ -343,9 +414,22 @@ min_deposit = "1"
         read(&lines.join("\n")).expect("all else may be left out");
     }
 
+    // It may be a private key that somebody has copied from the wrong line.
+    #[test]
+    fn a_key_that_is_none_is_not_repeated() {
+        let failure = read(&GOOD.replace("xpub6D", "xprv6D")).expect_err("no public key");
+        assert_eq!(failure.code, "SIGNER_XPUB_INVALID");
+        assert!(!format!("{failure:?}").contains("xprv6D"), "{failure:?}");
+    }
+
     #[test]
     fn listed_twice_is_refused() {
-        let twice = format!("{GOOD}{}", &GOOD[GOOD.find("[[on_chain]]").expect("there")..]);
+        let wallet = &GOOD[GOOD.rfind("[[operation_wallets]]").expect("there")..];
+        assert_eq!(read(&format!("{GOOD}{wallet}")).expect_err("twice").code, "TREASURY_INVALID");
+        let twice = format!(
+            "{GOOD}{}",
+            &GOOD[GOOD.find("[[on_chain]]").expect("there")..GOOD.find("# Of the published").expect("there")]
+        );
         assert_eq!(read(&twice).expect_err("twice").code, "TREASURY_INVALID");
     }
 }

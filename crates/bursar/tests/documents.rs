@@ -90,8 +90,8 @@ fn codes_in_sources() -> BTreeSet<String> {
             // TRON's nodes have codes too; ours begin with one of four words.
             let speaks_to_nodes =
                 ["chain", "devnet", "tx"].iter().any(|name| file.starts_with(root().join("crates").join(name)));
-            let of_a_node =
-                speaks_to_nodes && !["CHAIN_", "ADDRESS_", "DEVNET_", "SIGNER_"].iter().any(|word| piece.starts_with(word));
+            let of_a_node = speaks_to_nodes
+                && !["CHAIN_", "ADDRESS_", "DEVNET_", "SIGNER_"].iter().any(|word| piece.starts_with(word));
             if capitals && !named && !of_a_node && !piece.starts_with("BURS") && *piece != "BIGINT" {
                 codes.insert((*piece).to_owned());
             }

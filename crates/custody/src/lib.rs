@@ -1,4 +1,4 @@
-//! Money on chains: so far what a Bitcoin wallet decides before anything is signed or sent.
+//! Money on chains: so far what a Bitcoin wallet decides before anything is signed or sent, and whose address is whose.
 //!
 //! | | |
 //! |---|---|
@@ -9,5 +9,7 @@
 //! | module | holds |
 //! |---|---|
 //! | [`bitcoin`] | the wallet: choosing coins, building transactions, following the chain, importing |
+//! | [`wallet`] | wallet groups, operation wallets and users' wallets: addresses derived again whenever they matter |
 
 pub mod bitcoin;
+pub mod wallet;

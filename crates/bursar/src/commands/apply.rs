@@ -15,7 +15,8 @@ use crate::treasury;
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
-    /// The treasury file (TOML): [assets.X], [chains.x], [[on_chain]]. See examples/treasury.toml
+    /// The treasury file (TOML): [assets.X], [chains.x], [[on_chain]], [wallet_groups.x], [[operation_wallets]]. See
+    /// examples/treasury.toml
     file: PathBuf,
     /// Show the difference and change nothing
     #[arg(long)]
@@ -50,12 +51,13 @@ pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
     let text = read_text(&arguments.file)?;
     let db = context.open().await?;
     let known = read_catalog(&mut db.read().await?).await?;
-    let wanted = treasury::parse(&text, &arguments.file.display().to_string(), &known.assets)?;
+    let wanted = treasury::parse(&text, &arguments.file.display().to_string(), &known)?;
+    let wallets = wanted.pinned.settings();
     let changes = if arguments.dry_run {
-        db.plan_catalog(&wanted).await?
+        db.plan_treasury(&wanted.catalog, &wallets).await?
     } else {
         let author = Author { actor: &arguments.actor.name(), reason: &arguments.reason };
-        db.apply_catalog(&wanted, &author, SystemClock.now()).await?
+        db.apply_treasury(&wanted.catalog, &wallets, &author, SystemClock.now()).await?
     };
     db.close().await;
     let listed: Vec<_> = changes
@@ -67,7 +69,13 @@ pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
         })
         .collect();
     let applied = !arguments.dry_run;
-    context.print(&json!({ "applied": applied, "changes": listed }), || show(&changes, applied));
+    // Its keys are believed from the file alone, so a server must know where the file is.
+    let unpinned = !wanted.pinned.is_empty() && context.config.treasury.file.is_empty();
+    let note =
+        unpinned.then(|| format!("next: set treasury.file = \"{}\" in the configuration", arguments.file.display()));
+    context.print(&json!({ "applied": applied, "changes": listed, "next": note }), || {
+        note.iter().fold(show(&changes, applied), |shown, note| format!("{shown}\n{note}"))
+    });
     Ok(())
 }
 

@@ -23,6 +23,7 @@ pub mod stops;
 pub mod token;
 pub mod transfer;
 pub mod utxo;
+pub mod wallet;
 
 use std::path::PathBuf;
 

@@ -37,6 +37,7 @@ use transfer::{
 };
 
 use super::spot::tls::Known;
+use super::wallet::pins;
 use super::{Context, spot as spot_command};
 use crate::config::{Config, Http, SpotKind};
 
@@ -54,6 +55,9 @@ pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
     let config = &context.config;
     let (verifier, sinks) = (verifier(config)?, alert_sinks(config)?);
     let db = context.open().await?;
+    // What was paid to an address that is not ours is lost: nothing runs on rows that somebody has changed.
+    let pinned = pins::pinned(context, &db).await?;
+    pins::check(context, &db, &pinned).await?;
     // Before the engine is touched: a second server on the same port must not open anything.
     let (listener, address) = bind("http.listen", &config.http.listen).await?;
     let operations = match config.http.operations_listen.as_str() {
@@ -102,6 +106,7 @@ pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
         requests: Requests::new(SystemClock.now().millis().unsigned_abs()),
         connections: Arc::default(),
         wallets: Arc::default(),
+        wallet_rows: Arc::default(),
         body_time: BODY_TIME,
     });
     let (stop, stopped) = watch::channel(false);
@@ -153,6 +158,10 @@ pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
                 async move { wallets.watch(&db, None, &SystemClock, UPKEEP_PAUSE).await }
             }
         }),
+        supervised(&coordinator, "wallet rows", {
+            let (rows, db, pinned) = (Arc::clone(&app.wallet_rows), db.clone(), Arc::clone(&pinned));
+            move || pins::watch(Arc::clone(&rows), db.clone(), Arc::clone(&pinned), UPKEEP_PAUSE)
+        }),
         supervised(&coordinator, "database watch", {
             let coordinator = Arc::clone(&coordinator);
             move || watch_database(Arc::clone(&coordinator), Duration::from_secs(1))
@@ -160,7 +169,11 @@ pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
         supervised(&coordinator, "alerts", {
             let coordinator = Arc::clone(&coordinator);
             let intervals = alert_intervals(config);
-            move || Alerts::new(Arc::clone(&coordinator), sinks.clone(), intervals).run()
+            let rows = Arc::clone(&app.wallet_rows);
+            move || {
+                let alerts = Alerts::new(Arc::clone(&coordinator), sinks.clone(), intervals);
+                alerts.with_wallet_rows(Arc::clone(&rows)).run()
+            }
         }),
         supervised(&coordinator, "snapshots watch", {
             let (engine, readiness) = (remote.engine.clone(), Arc::clone(coordinator.readiness()));

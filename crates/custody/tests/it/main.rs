@@ -27,6 +27,7 @@ mod restore;
 mod select;
 mod upkeep;
 mod wallet;
+mod wallet_rows;
 mod world;
 
 /// PostgreSQL only where there is one: `./test --quick` has none.

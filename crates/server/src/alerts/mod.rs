@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use custody::wallet::{ROW_DIFFERS, WalletRows};
 use domain::Timestamp;
 use serde_json::{Value, json};
 use store::StoreError;
@@ -60,6 +61,7 @@ pub struct Alerts {
     /// Since when each part is in trouble.
     since: BTreeMap<&'static str, Timestamp>,
     receivers: Vec<Receiver>,
+    wallet_rows: Option<Arc<WalletRows>>,
 }
 
 /// A sink, and what it was told last.
@@ -69,11 +71,28 @@ struct Receiver {
     at: Timestamp,
 }
 
+/// Somebody has changed the database: an address that a row names is not the user's, or not ours.
+fn differing_rows(rows: &WalletRows) -> Option<Alert> {
+    let standing = rows.standing();
+    let first = standing.first?;
+    let message = format!("{} rows of the wallets are not as the keys of the treasury file say", standing.differ);
+    // No user and no address: those are in the log.
+    let details = json!({ "differ": standing.differ, "row": first.row });
+    Some(Alert { code: ROW_DIFFERS, part: None, message, details })
+}
+
 impl Alerts {
     pub fn new(coordinator: Arc<Coordinator>, sinks: Vec<Sink>, intervals: Intervals) -> Self {
         let never = Timestamp::from_micros(0);
         let receivers = sinks.into_iter().map(|sink| Receiver { sink, told: BTreeSet::new(), at: never });
-        Self { coordinator, intervals, since: BTreeMap::new(), receivers: receivers.collect() }
+        let (since, receivers) = (BTreeMap::new(), receivers.collect());
+        Self { coordinator, intervals, since, receivers, wallet_rows: None }
+    }
+
+    /// Tells of rows of the wallets that differ, too.
+    #[must_use]
+    pub fn with_wallet_rows(self, rows: Arc<WalletRows>) -> Self {
+        Self { wallet_rows: Some(rows), ..self }
     }
 
     pub async fn run(mut self) {
@@ -101,6 +120,7 @@ impl Alerts {
                 complete = false;
             }
         }
+        alerts.extend(self.wallet_rows.as_ref().and_then(|rows| differing_rows(rows)));
         match self.stopped_assets().await {
             Ok(stopped) => alerts.extend(stopped),
             Err(error) => {

@@ -80,6 +80,11 @@ fn text(app: &App) -> String {
     open_transfers(&mut families, app);
     parts(&mut families, app);
     wallets(&mut families, app);
+    let rows = app.wallet_rows.standing();
+    let help = "rows of the wallets that are not as the keys of the treasury file say";
+    families.one("wallet_rows_differ", "gauge", help, rows.differ);
+    let help = "user wallets whose address this process has derived again";
+    families.one("wallet_rows_checked_total", "counter", help, rows.checked);
     families.begin("database_connections", "gauge", "connections to the database, by pool and use");
     for pool in coordinator.db().pools() {
         for (state, count) in [("in_use", pool.in_use), ("idle", pool.idle), ("most", pool.most)] {

@@ -37,6 +37,7 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use custody::bitcoin::Upkeep;
+use custody::wallet::WalletRows;
 use domain::transfer::Rejection;
 use domain::{Clock, Timestamp, UserId};
 use http_body_util::{BodyExt, Limited};
@@ -71,6 +72,8 @@ pub struct App {
     pub connections: Arc<Connections>,
     /// Of the Bitcoin wallets, if there are any.
     pub wallets: Arc<Upkeep>,
+    /// Of wallet groups, operation wallets and users' wallets: which rows are not as the treasury file's keys say.
+    pub wallet_rows: Arc<WalletRows>,
     /// How long a body may take to arrive.
     pub body_time: Duration,
 }

@@ -71,6 +71,27 @@ impl Hook {
 }
 
 db_test! {
+    async fn rows_of_wallets_that_differ_are_told_and_counted(db: TestDb) {
+        let server = Server::with(db, Choice::default()).await;
+        let hook = Hook::listen().await;
+        let rows = Arc::clone(&server.app.wallet_rows);
+        let mut alerts = hook.alerts(&server).with_wallet_rows(Arc::clone(&rows));
+        rows.look(db, &Arc::default()).await.unwrap();
+        assert!(alerts.check().await.is_empty());
+        // A group that no file pins.
+        let group = "INSERT INTO wallet_groups (name, family, purpose, xpub, derivation_path_template, is_active,
+            created_at, updated_at) VALUES ('users', 'evm', 'deposit', 'xpub', '', TRUE, 0, 0)";
+        db.by_hand(group).await.unwrap();
+        rows.look(db, &Arc::default()).await.unwrap();
+        alerts.check().await;
+        let told = hook.told();
+        assert_eq!(told[0]["alerts"][0]["code"], "WALLET_ROW_DIFFERS");
+        assert_eq!(told[0]["alerts"][0]["details"]["row"], "wallet_groups, users");
+        assert!(!told[0].to_string().contains("xpub"), "{}", told[0]);
+        let text = server.send(&Ask::get("/metrics")).await.body;
+        assert!(text.contains("\nbursar_wallet_rows_differ 1\n"), "{text}");
+    }
+
     async fn a_stuck_transfer_is_told_at_every_interval_and_a_crash_loses_no_alert(db: TestDb) {
         let server = Server::with(db, Choice { wait: Duration::from_millis(10), ..Choice::default() }).await;
         let hook = Hook::listen().await;

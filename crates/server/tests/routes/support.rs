@@ -236,6 +236,7 @@ impl Server {
             requests: Requests::new(0xb),
             connections: Arc::default(),
             wallets: Arc::default(),
+            wallet_rows: Arc::default(),
             body_time: choice.body_time,
         });
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
