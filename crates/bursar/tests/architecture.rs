@@ -23,7 +23,10 @@ const TABLE: [(&str, &[&str]); 13] = [
     ("server", &["domain", "tx", "store", "spot", "chain", "signer", "transfer", "custody"]),
     ("terminal", &["domain", "store", "spot"]),
     ("devnet", &["domain", "tx"]),
-    ("lab", &["domain", "tx", "store", "spot", "chain", "transfer", "custody", "server", "terminal", "devnet"]),
+    (
+        "lab",
+        &["domain", "tx", "store", "spot", "chain", "signer", "transfer", "custody", "server", "terminal", "devnet"],
+    ),
     (
         "bursar",
         &[

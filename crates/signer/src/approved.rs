@@ -2,6 +2,7 @@
 //! an [`Approved`], and has no function that takes anything else.
 
 use std::fmt;
+use std::str::FromStr;
 
 use bitcoin::Network;
 use domain::ChainName;
@@ -40,6 +41,21 @@ impl fmt::Display for SignerChain {
             Self::Tron => f.write_str("tron"),
             Self::Bitcoin(network) => write!(f, "bitcoin:{network}"),
         }
+    }
+}
+
+impl FromStr for SignerChain {
+    type Err = &'static str;
+
+    /// Only the one text that [`Display`](fmt::Display) gives: it is a part of what people sign.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let chain = match text.split_once(':') {
+            None if text == "tron" => Some(Self::Tron),
+            Some(("evm", number)) => number.parse().ok().map(|chain_id| Self::Evm { chain_id }),
+            Some(("bitcoin", network)) => network.parse().ok().map(Self::Bitcoin),
+            _ => None,
+        };
+        chain.filter(|chain| chain.to_string() == text).ok_or("a network is evm:<chain id>, tron or bitcoin:<network>")
     }
 }
 

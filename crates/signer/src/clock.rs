@@ -12,6 +12,11 @@ pub struct Moment {
     pub uptime_us: i64,
 }
 
+/// Where a running signer reads the machine's clocks.
+pub trait MomentClock: Send + Sync {
+    fn moment(&self) -> Moment;
+}
+
 /// The signer's own clock: the date at its start, and since then only what the uptime says. A date that is set back cannot
 /// open a window again, and one that is set ahead cannot end it, or a TRON transaction's life, before its time.
 #[derive(Clone, Copy, Debug)]

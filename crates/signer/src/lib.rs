@@ -13,6 +13,8 @@
 //! | [`verdict`] | what is answered |
 //! | [`state`], [`log`] | all that is remembered, and the chain of entries that restores it |
 //! | [`approved`] | a payload that was decided on: nothing else is signed |
+//! | [`service`], [`client`] | the same over HTTP: a process of its own, and how others ask it |
+//! | [`access`], [`wire`] | who may ask for what, and requests and answers as JSON |
 //! | [`names`], [`digest`], [`text`], [`refusal`] | the words of a request, their hashes, their texts, and every reason for a no |
 //!
 //! A process of its own, without a database and without nodes. It signs what it reads: see CUSTODY.md §5 of the design.
@@ -20,10 +22,12 @@
 //! **No public function signs a bare hash**, and none gives a private key away. What is signed is an [`Approved`], which only
 //! this crate can make.
 
+pub mod access;
 pub mod approval;
 pub mod approved;
 pub mod authorizer;
 pub mod caps;
+pub mod client;
 pub mod clock;
 pub mod digest;
 pub mod intent;
@@ -34,14 +38,16 @@ pub mod policy;
 pub mod process;
 pub mod reading;
 pub mod refusal;
+pub mod service;
 pub mod slots;
 pub mod state;
 pub mod text;
 pub mod verdict;
+pub mod wire;
 
 pub use approved::{Approved, Signed, SignerChain};
 pub use authorizer::Authorizer;
-pub use clock::Moment;
+pub use clock::{Moment, MomentClock};
 pub use intent::{Addresses, BitcoinTerms, Intent, IntentKind, Owner, SignRequest};
 pub use names::{BadName, GroupId};
 pub use refusal::SignerRefusal;

@@ -8,8 +8,9 @@ use serde::de::{self, Deserialize, Deserializer};
 use serde::{Serialize, Serializer};
 use tx::TxHash;
 
+use crate::approved::SignerChain;
 use crate::digest::{Digest32, hex, unhex32};
-use crate::names::{JobId, KeyName, Person, RequestId};
+use crate::names::{JobId, KeyName, Person, RequestId, SignerName};
 
 /// An amount as decimal text, because JSON's numbers end at 2^53.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -92,4 +93,4 @@ macro_rules! as_text {
     )*};
 }
 
-as_text!(RawText, Hash, SpentOutput, JobId, KeyName, Person, RequestId);
+as_text!(RawText, Hash, SpentOutput, JobId, KeyName, Person, RequestId, SignerName, SignerChain);

@@ -6,6 +6,7 @@ pub mod disk;
 pub mod ledger;
 pub mod scan;
 pub mod sign_build;
+pub mod signer;
 pub mod site;
 pub mod spot;
 pub mod transfer;
@@ -25,6 +26,8 @@ pub enum Command {
     Scan(scan::Arguments),
     /// Transactions built, signed and read back per second, beside the bare signature
     SignBuild(sign_build::Arguments),
+    /// The signing service over its socket, with policy, log and sync, beside a bare signature and a bare sync
+    Signer(signer::Arguments),
     /// The Bitcoin wallet with up to a million unspent outputs, beside bdk_wallet over the same
     Utxo(utxo::Arguments),
     /// One process of the two-process figure
@@ -39,6 +42,7 @@ pub async fn run(command: &Command, json: bool) -> CommandResult {
         Command::Transfer(arguments) => transfer::run(arguments, json).await,
         Command::Scan(arguments) => scan::run(arguments, json).await,
         Command::SignBuild(arguments) => sign_build::run(arguments, json),
+        Command::Signer(arguments) => signer::run(arguments, json).await,
         Command::Utxo(arguments) => utxo::run(arguments, json).await,
         Command::LedgerWriter(arguments) => ledger::run_writer(arguments).await,
     }

@@ -76,7 +76,7 @@ pub(super) fn make_folder(folder: &Path) -> Result<(), KeyError> {
 }
 
 /// The bytes of a file that only its owner may read.
-pub(super) fn read_private(file: &Path) -> Result<Zeroizing<Vec<u8>>, KeyError> {
+pub(crate) fn read_private(file: &Path) -> Result<Zeroizing<Vec<u8>>, KeyError> {
     let opened = File::open(file).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => KeyError::Missing { file: file.display().to_string() },
         _ => failed("be read", file)(error),
@@ -92,6 +92,19 @@ pub(super) fn read_private(file: &Path) -> Result<Zeroizing<Vec<u8>>, KeyError> 
         return Err(KeyError::Damaged { file: file.display().to_string(), why: "it is too long" });
     }
     Ok(bytes)
+}
+
+/// Replaces a file of the folder, or makes it, for its owner alone.
+pub(crate) fn write_private(folder: &Path, name: &str, bytes: &[u8]) -> Result<(), KeyError> {
+    replace(folder, name, bytes, |_| Ok(())).map_err(failed("be written", &folder.join(name)))
+}
+
+/// Does something while no other command changes the folder.
+pub(crate) fn while_locked<T, E: From<KeyError>>(folder: &Path, work: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
+    let lock = FolderLock::take(folder)?;
+    let done = work();
+    drop(lock);
+    done
 }
 
 /// One writer at a time. It is free again when this is dropped, or its process ends.

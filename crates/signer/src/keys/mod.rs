@@ -35,6 +35,7 @@ pub use domain::Purpose;
 pub use error::KeyError;
 #[cfg(feature = "testing")]
 pub use file::{Step, replace};
+pub(crate) use file::{read_private, while_locked, write_private};
 pub use group::{GroupSecret, family_of, purpose_of};
 pub use keyring::Keyring;
 pub use keystore::{Cost, Keystore};

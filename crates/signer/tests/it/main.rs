@@ -3,7 +3,10 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test an unwrap is an assertion")]
 
+mod accepted;
+mod access;
 mod approvals;
+mod client;
 mod crashes;
 mod faulty;
 mod foreign;
@@ -12,10 +15,14 @@ mod keystore;
 mod known;
 mod made;
 mod mutations;
+mod openapi;
 mod policies;
 mod readings;
 mod refused;
 mod secrets;
+mod served;
+mod service;
+mod service_tls;
 mod slots;
 mod vault;
 mod whole;

@@ -1,6 +1,6 @@
 //! `bursar signer log …`: what was decided. Nothing here changes the log; the signer may run meanwhile.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde_json::json;
 use signer::log::entry::Entry;
@@ -46,6 +46,11 @@ pub struct ShowArguments {
 }
 
 impl LogFolder {
+    /// Of a signer's folder.
+    pub fn of(folder: &Path) -> Self {
+        Self { folder: folder.to_owned() }
+    }
+
     /// The log has a folder of its own in the signer's.
     pub fn path(&self) -> PathBuf {
         self.folder.join("log")

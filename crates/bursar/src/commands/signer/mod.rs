@@ -1,13 +1,17 @@
-//! `bursar signer …`: wallet groups and their keys, the policy, and the log. Nothing here asks a database or a node.
+//! `bursar signer …`: wallet groups and their keys, the policy, the log, and the service. Nothing here asks a database or a node.
 
+pub mod asking;
 pub mod group;
 pub mod import;
 pub mod init;
+pub mod key;
 pub mod log;
 pub mod mnemonic;
 pub mod passphrase;
 pub mod policy;
 pub mod rotate;
+pub mod serve;
+pub mod sign;
 pub mod vault;
 pub mod xpub;
 
@@ -48,6 +52,14 @@ pub enum Command {
     /// What the signer has decided: verify, show and export its log
     #[command(subcommand)]
     Log(log::Command),
+    /// API keys: who may ask a running signer, and for what
+    #[command(subcommand)]
+    Key(key::Command),
+    Serve(serve::Arguments),
+    /// Ask a running signer to sign what a file says
+    Sign(sign::Arguments),
+    /// Print the description of the service's HTTP interface (OpenAPI 3.1)
+    Openapi,
 }
 
 pub async fn run(command: &Command, json: bool) -> CommandResult {
@@ -60,8 +72,16 @@ pub async fn run(command: &Command, json: bool) -> CommandResult {
         Command::RotatePassphrase(arguments) => rotate::run(arguments, json),
         Command::RotateSecretId(arguments) => rotate::secret_id(arguments, json).await,
         Command::ExportXpub(arguments) => xpub::run(arguments, json),
-        Command::Policy(command) => policy::run(command, json),
+        Command::Policy(command) => policy::run(command, json).await,
         Command::Log(command) => log::run(command, json),
+        Command::Key(command) => key::run(command, json),
+        Command::Serve(arguments) => serve::run(arguments, json).await,
+        Command::Sign(arguments) => sign::run(arguments, json).await,
+        Command::Openapi => {
+            // It ends with a newline already.
+            say(signer::service::openapi::text().trim_end());
+            Ok(())
+        }
     }
 }
 

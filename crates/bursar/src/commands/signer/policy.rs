@@ -20,6 +20,7 @@ use terminal::clock::SystemClock;
 use terminal::failure::{CommandResult, Exit, Failure};
 use terminal::output::{say, table};
 
+use super::asking::{Asking, ask_failed};
 use super::log::{LogFolder, log_failed, pinned};
 
 #[derive(Debug, clap::Subcommand)]
@@ -63,13 +64,17 @@ pub struct ApplyArguments {
     /// The newest head of the log that you know: the number of its entry, a colon, its hash. A log without it is not touched
     #[arg(long, value_name = "ENTRY:HASH")]
     pinned: Option<String>,
+    /// With --credential the policy is sent to a running signer; without it the signer must be stopped
+    #[command(flatten)]
+    asking: Asking,
 }
 
-pub fn run(command: &Command, json: bool) -> CommandResult {
+pub async fn run(command: &Command, json: bool) -> CommandResult {
     match command {
         Command::Sign(arguments) => sign(arguments, json),
         Command::Check(arguments) => check(arguments, json),
         Command::Diff(arguments) => diff(arguments, json),
+        Command::Apply(arguments) if arguments.asking.credential.is_some() => send(arguments, json).await,
         Command::Apply(arguments) => apply(arguments, json),
         Command::Simulate(arguments) => simulate(arguments, json),
     }
@@ -209,7 +214,19 @@ fn diff(arguments: &FileArguments, json: bool) -> CommandResult {
     Ok(())
 }
 
-fn apply(ApplyArguments { file: arguments, pinned: known }: &ApplyArguments, json: bool) -> CommandResult {
+/// To a running signer, with the key of an administrator's program.
+async fn send(arguments: &ApplyArguments, json: bool) -> CommandResult {
+    let (bytes, policy) = read_policy(&arguments.file.file)?;
+    let client = arguments.asking.client(arguments.pinned.as_deref())?;
+    let text = String::from_utf8_lossy(&bytes);
+    let taken = client.apply_policy(&text, &signatures(&arguments.file.file)?).await;
+    let taken = taken.map_err(|error| ask_failed(&error))?;
+    let waiting = taken.waiting.filter(|waiting| waiting.version == policy.version);
+    tell(&policy, waiting.map(|waiting| Timestamp::from_micros(waiting.effective)), json, "holds");
+    Ok(())
+}
+
+fn apply(ApplyArguments { file: arguments, pinned: known, .. }: &ApplyArguments, json: bool) -> CommandResult {
     let (bytes, policy) = read_policy(&arguments.file)?;
     let known = known.as_deref().map(pinned).transpose()?;
     let disk = arguments.folder.exclusive()?;
