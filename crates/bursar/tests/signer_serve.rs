@@ -291,6 +291,9 @@ fn a_log_from_yesterday_ends_the_signer_that_a_newer_client_asks() {
     assert_eq!(place.log().1.len(), 0);
 }
 
+/// What is in clients' hands: for each id its nonce, and the bytes that came.
+type Hands = BTreeMap<String, (u16, Vec<u8>)>;
+
 #[test]
 fn a_kill_at_any_time_loses_nothing_that_was_answered() {
     let kills: u32 = std::env::var("BURSAR_TEST_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(3);
@@ -299,8 +302,7 @@ fn a_kill_at_any_time_loses_nothing_that_was_answered() {
     place.good("policy apply policy.toml");
     let start = SystemClock.now();
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    // What is in clients' hands: id, bytes.
-    let hands: Arc<Mutex<BTreeMap<String, (u16, Vec<u8>)>>> = Arc::default();
+    let hands: Arc<Mutex<Hands>> = Arc::default();
     let newest: Arc<Mutex<Option<Head>>> = Arc::default();
     let stop = Arc::new(AtomicBool::new(false));
     let mut running = place.serve("");

@@ -32,6 +32,7 @@ use std::time::Duration;
 
 use domain::Timestamp;
 use tokio::sync::{Semaphore, mpsc, watch};
+use tx::DerivationError;
 
 use crate::access::ApiKeys;
 use crate::access::nonces::Nonces;
@@ -242,7 +243,7 @@ impl Shared {
             match task.await {
                 Ok(Ok(signed)) => done.extend(signed),
                 // A panic: the asker is told that it cannot be signed, and gets the same when asking again.
-                Ok(Err(_)) | Err(_) => done.extend((0..count).map(|_| Err(KeyError::NoSuchKey))),
+                Ok(Err(_)) | Err(_) => done.extend((0..count).map(|_| Err(DerivationError::NoSuchKey.into()))),
             }
         }
         done

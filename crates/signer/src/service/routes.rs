@@ -8,6 +8,7 @@ use hyper::header::{ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, HeaderValue}
 use hyper::{Method, Request, Response, StatusCode};
 use serde::Serialize;
 use tokio::sync::{mpsc, oneshot};
+use tx::DerivationError;
 
 use super::admit::{Caller, Failed, busy, stopped, unknown};
 use super::decider::{Call, Decided, Reply, SignCall, Unanswered};
@@ -207,7 +208,7 @@ async fn answers(shared: &Shared, ids: Vec<RequestId>, decided: Decided) -> Vec<
     for ((id, verdict), remembered) in ids.into_iter().zip(decided.verdicts).zip(decided.remembered) {
         let (policy, rule, done) = match verdict {
             Verdict::Approved { approved, policy, rule } => {
-                let done = signed.next().unwrap_or(Err(KeyError::NoSuchKey));
+                let done = signed.next().unwrap_or_else(|| Err(DerivationError::NoSuchKey.into()));
                 let done = done.map_err(|error| cannot(&id, &error, rule == "replay"));
                 (policy, rule, done.map(|one| (approved.protocol(), one)))
             }
