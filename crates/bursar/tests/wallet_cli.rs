@@ -47,6 +47,10 @@ impl Operator {
     fn run(&self, words: &str) -> Output {
         let mut command = Command::new(env!("CARGO_BIN_EXE_bursar"));
         command.current_dir(self.folder.path()).stdin(Stdio::null());
+        // The test's own settings must not reach the program.
+        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("BURSAR_")) {
+            command.env_remove(name);
+        }
         command.args(words.split(' ')).output().expect("it runs")
     }
 

@@ -310,7 +310,8 @@ async fn a_queue_that_is_full_says_so_and_nothing_is_lost() {
     let (served, disk) = Served::new(Limits { queue: 1, batch: 1, ..Limits::default() });
     let mut tasks = Vec::new();
     for number in 0..50 {
-        let client = served.client("server");
+        let patient = ClientSettings { deadline: Duration::from_secs(120), ..QUICK };
+        let client = served.client_with("server", patient, None);
         let request = evm(100 + number, u64::try_from(number).unwrap(), 100).request(&format!("r-{number}"));
         // Those who are turned away ask again.
         tasks.push(tokio::spawn(async move { bytes_of(&client.sign(&[request]).await.unwrap()[0]) }));
