@@ -182,9 +182,12 @@ db_test! {
 
     async fn numbers_that_are_no_users_and_groups_that_are_not_for_users_are_refused(db: TestDb) {
         let pinned = set_up(db).await;
-        tamper(db, "UPDATE user_wallets SET user_id = -7, derivation_index = -7 WHERE user_id = 7;
+        // The last even has the address that the key of that group gives.
+        let of_gas = group("gas", Purpose::Gas, 1).address(9).unwrap();
+        tamper(db, &format!("UPDATE user_wallets SET user_id = -7, derivation_index = -7 WHERE user_id = 7;
             UPDATE user_wallets SET user_id = 4611686018427387904, derivation_index = 4611686018427387904 WHERE user_id = 8;
-            UPDATE user_wallets SET wallet_group_id = (SELECT id FROM wallet_groups WHERE name = 'gas') WHERE user_id = 9").await;
+            UPDATE user_wallets SET wallet_group_id = (SELECT id FROM wallet_groups WHERE name = 'gas'), address = '{of_gas}'
+                WHERE user_id = 9")).await;
         assert_eq!(still_shown(db, &pinned).await, (vec![1, 2, 3, 4, 5, 6], 3));
     }
 
