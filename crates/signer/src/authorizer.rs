@@ -15,7 +15,7 @@ use crate::digest::sha256;
 use crate::intent::{Addresses, Intent, IntentKind, SignRequest};
 use crate::log::entry::{ApprovalText, Decision, Effects, Entry, IntentText};
 use crate::log::folder::Folder;
-use crate::log::{Head, Log, LogError};
+use crate::log::{Head, Log, LogError, TakenSnapshot, WrittenSnapshot};
 use crate::names::JobId;
 use crate::policy::Policy;
 use crate::policy::judge::{Counter, Part, Question, Refused};
@@ -219,7 +219,7 @@ impl<F: Folder> Authorizer<F> {
         let payload = Hash(sha256(&request.payload));
         let jobs: BTreeSet<JobId> = request.intents.iter().map(|intent| intent.job).collect();
         let mut standings = Vec::with_capacity(jobs.len());
-        let wanted = claimed(&request.chain, &reading.claim);
+        let wanted = claimed(&reading.claim);
         for intent in &request.intents {
             let question = SlotQuestion {
                 chain: &request.chain,
@@ -371,6 +371,23 @@ impl<F: Folder> Authorizer<F> {
         let now = self.clock.read(moment);
         self.state.forget(now.plus_micros(-horizon_us.max(0)));
         self.log.snapshot(&self.state)
+    }
+
+    /// The same in three steps, for a signer that goes on signing: this one takes a moment, [`TakenSnapshot::write`] is for another
+    /// thread, and [`Self::finish_snapshot`] ends it. If it never ends, a start reads more of the log, and what was forgotten is
+    /// known again until the next snapshot.
+    pub fn take_snapshot(
+        &mut self,
+        horizon_us: i64,
+        moment: Moment,
+    ) -> Result<Option<TakenSnapshot<F::File>>, LogError> {
+        let now = self.clock.read(moment);
+        self.state.forget(now.plus_micros(-horizon_us.max(0)));
+        self.log.take_snapshot(&self.state)
+    }
+
+    pub fn finish_snapshot(&mut self, written: &WrittenSnapshot) -> Result<(), LogError> {
+        self.log.finish_snapshot(written)
     }
 }
 

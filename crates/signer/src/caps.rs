@@ -16,15 +16,15 @@ const DAY: i64 = 24 * HOUR;
 
 /// One group and counter.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct Window {
-    minutes: BTreeMap<i64, RawText>,
+pub(crate) struct Window {
+    pub(crate) minutes: BTreeMap<i64, RawText>,
     /// The same by whole hours, so that a day is not a sum of 1,440 minutes.
-    hours: BTreeMap<i64, RawText>,
+    pub(crate) hours: BTreeMap<i64, RawText>,
 }
 
 /// By chain, group and [`Counter::text`]: the keys of an EVM group are the same on every EVM chain.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SpentByMinute(BTreeMap<String, Window>);
+pub struct SpentByMinute(pub(crate) BTreeMap<String, Window>);
 
 fn key(chain: &str, group: &GroupId, counter: &str) -> String {
     // No name of a chain or a group contains a slash.

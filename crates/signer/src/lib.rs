@@ -9,9 +9,9 @@
 //! | [`reading`] | decode and compare: every part of a payload is explained by its intents |
 //! | [`policy`] | what is allowed: roles, caps, destinations, approvals; signed by administrators |
 //! | [`approval`] | people's signatures: Ed25519 and passkeys |
-//! | [`slots`], [`caps`], [`clock`] | one slot per job; what has gone out; the time that it goes by |
+//! | [`slots`], [`slot`], [`caps`], [`clock`] | one slot per job; what has gone out; the time that it goes by |
 //! | [`verdict`] | what is answered |
-//! | [`state`], [`log`] | all that is remembered, and the chain of entries that restores it |
+//! | [`state`], [`sorted`], [`log`] | all that is remembered, in little memory, and the chain of entries that restores it |
 //! | [`approved`] | a payload that was decided on: nothing else is signed |
 //! | [`service`], [`client`] | the same over HTTP: a process of its own, and how others ask it |
 //! | [`access`], [`wire`] | who may ask for what, and requests and answers as JSON |
@@ -39,7 +39,9 @@ pub mod process;
 pub mod reading;
 pub mod refusal;
 pub mod service;
+pub mod slot;
 pub mod slots;
+pub mod sorted;
 pub mod state;
 pub mod text;
 pub mod verdict;

@@ -67,6 +67,52 @@ impl JobId {
     }
 }
 
+/// A request's id in memory: the first half of its SHA-256. What was asked is compared as a whole, and the id is part of it,
+/// so another id with the same half could only be refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct RequestKey(pub(crate) [u8; 16]);
+
+impl From<&RequestId> for RequestKey {
+    fn from(id: &RequestId) -> Self {
+        let hash = crate::digest::sha256(id.as_str().as_bytes());
+        let mut half = [0; 16];
+        half.copy_from_slice(&hash[..16]);
+        Self(half)
+    }
+}
+
+/// A job in memory: its kind and its number, in the order of [`JobId`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct JobKey(pub(crate) [u8; 9]);
+
+impl JobKey {
+    pub(crate) const FIRST: Self = Self([0; 9]);
+    const SIGN: u64 = 1 << 63;
+
+    /// `None`: no job has such a key.
+    pub(crate) fn job(self) -> Option<JobId> {
+        let (kind, number) = self.0.split_first_chunk::<1>()?;
+        let number = (u64::from_be_bytes(number.try_into().ok()?) ^ Self::SIGN).cast_signed();
+        match kind {
+            [0] => Some(JobId::Withdrawal(number)),
+            [1] => Some(JobId::Job(number)),
+            _ => None,
+        }
+    }
+}
+
+impl From<JobId> for JobKey {
+    fn from(job: JobId) -> Self {
+        let kind = match job {
+            JobId::Withdrawal(_) => 0,
+            JobId::Job(_) => 1,
+        };
+        let mut bytes = [kind; 9];
+        bytes[1..].copy_from_slice(&(job.number().cast_unsigned() ^ Self::SIGN).to_be_bytes());
+        Self(bytes)
+    }
+}
+
 impl FromStr for JobId {
     type Err = BadName;
 

@@ -31,7 +31,7 @@ pub type Outpoint = (TxHash, u32);
 /// What a payload takes, that no other transaction can have once it is mined.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Claim {
-    Nonce { account: Address, nonce: u64 },
+    Nonce { account: [u8; 20], nonce: u64 },
     Expiry(Timestamp),
     Inputs(Vec<Outpoint>),
 }
@@ -191,7 +191,8 @@ fn read_evm(request: &SignRequest, chain_id: u64, addresses: &impl Addresses) ->
     let fee = explain(&meaning, only(request)?, &own)?;
     let Slot::Nonce(nonce) = meaning.slot else { return Err(SignerRefusal::Unexplained) };
     // The bytes of an EVM transaction do not say who pays: whoever's key signs. That is this wallet, and no other.
-    let claim = Claim::Nonce { account: own, nonce };
+    let Address::Evm(account) = own else { return Err(SignerRefusal::OtherWallet) };
+    let claim = Claim::Nonce { account: account.into_array(), nonce };
     Ok(Reading { claim, fee, indexes: vec![request.index], inputs: Vec::new() })
 }
 

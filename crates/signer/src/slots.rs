@@ -5,42 +5,24 @@
 //! **What one job was signed for pays at most once**, as long as it has not moved: on EVM all its transactions have one
 //! nonce, on Bitcoin all have a common input (`core`), on TRON the one before can no longer be mined.
 
+mod kept;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use domain::{ChainName, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::intent::{Intent, IntentKind};
-use crate::names::JobId;
-use crate::reading::{Claim, Outpoint};
+use crate::names::{JobId, JobKey};
+use crate::reading::Claim;
 use crate::refusal::SignerRefusal;
-use crate::text::{Hash, RawText};
+pub use crate::slot::Held;
+use crate::slot::{Chains, KeptHeld, KeptInput, KeptNonce, KeptSlot, Place, Slot};
+use crate::sorted::Sorted;
+use crate::text::{Hash, RawText, SpentOutput};
+pub(crate) use kept::{KeptJob, Seldom};
 
-/// A slot's one text: `bsc:0x…:7`, or `bitcoin:<transaction>:<output>` for one input.
-pub type SlotText = String;
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Held {
-    Nonce(SlotText),
-    /// Inputs that every transaction of the job has spent.
-    Inputs(Vec<SlotText>),
-    /// Microseconds: when the last transaction of the job ends.
-    Until(i64),
-}
-
-impl Held {
-    /// As an operator signs it.
-    pub fn text(&self) -> String {
-        match self {
-            Self::Nonce(slot) => slot.clone(),
-            Self::Inputs(core) => core.join(","),
-            Self::Until(micros) => micros.to_string(),
-        }
-    }
-}
-
-/// What the signer remembers of a job.
+/// What a signature makes of a job, as the log has it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobRecord {
     /// [`Intent::payment_digest`].
@@ -71,11 +53,14 @@ pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default)]
 pub struct Slots {
-    jobs: BTreeMap<JobId, JobRecord>,
-    /// Who holds a nonce, or has an input in its core.
-    holders: BTreeMap<SlotText, BTreeSet<JobId>>,
+    pub(crate) chains: Chains,
+    pub(crate) jobs: Sorted<JobKey, KeptJob>,
+    /// Who holds a nonce. Most have one holder, so each pair is a record of its own.
+    pub(crate) nonces: Sorted<(KeptNonce, JobKey), ()>,
+    /// Who has an input in its core.
+    pub(crate) inputs: Sorted<(KeptInput, JobKey), ()>,
 }
 
 /// How a job's claim stands to what it was signed for before.
@@ -94,7 +79,7 @@ pub struct SlotQuestion<'a> {
     pub intent: &'a Intent,
     pub claim: &'a Claim,
     /// [`claimed`] of the same.
-    pub wanted: &'a BTreeSet<SlotText>,
+    pub wanted: &'a BTreeSet<Place>,
     pub payload: Hash,
     /// All jobs of the same transaction.
     pub jobs: &'a BTreeSet<JobId>,
@@ -104,26 +89,33 @@ pub struct SlotQuestion<'a> {
     pub tron_margin_us: i64,
 }
 
-pub fn nonce_text(chain: &ChainName, account: &tx::Address, nonce: u64) -> SlotText {
-    format!("{chain}:{account}:{nonce}")
-}
-
-pub fn input_text(chain: &ChainName, (transaction, output): &Outpoint) -> SlotText {
-    format!("{chain}:{transaction}:{output}")
-}
-
-/// The slots that a payload takes.
-pub fn claimed(chain: &ChainName, claim: &Claim) -> BTreeSet<SlotText> {
+/// What a payload takes on its chain.
+pub fn claimed(claim: &Claim) -> BTreeSet<Place> {
     match claim {
-        Claim::Nonce { account, nonce } => BTreeSet::from([nonce_text(chain, account, *nonce)]),
-        Claim::Inputs(outpoints) => outpoints.iter().map(|one| input_text(chain, one)).collect(),
+        Claim::Nonce { account, nonce } => BTreeSet::from([Place::Nonce { account: *account, nonce: *nonce }]),
+        Claim::Inputs(outpoints) => {
+            outpoints.iter().map(|(transaction, output)| Place::Input(SpentOutput(*transaction, *output))).collect()
+        }
         Claim::Expiry(_) => BTreeSet::new(),
     }
 }
 
 impl Slots {
-    pub fn job(&self, job: JobId) -> Option<&JobRecord> {
-        self.jobs.get(&job)
+    pub(crate) fn job(&self, job: JobId) -> Option<&KeptJob> {
+        self.jobs.get(&job.into())
+    }
+
+    /// What a job holds, as it is written.
+    pub fn held_by(&self, job: JobId) -> Option<Held> {
+        let named = |chain, place| Some(Slot { chain: self.chains.name(chain)?.clone(), place });
+        match &self.job(job)?.held {
+            KeptHeld::Nonce(nonce) => named(nonce.chain, nonce.place()).map(Held::Nonce),
+            KeptHeld::Inputs(core) => {
+                let core = core.iter().map(|input| named(input.chain, input.place()));
+                core.collect::<Option<Vec<Slot>>>().map(Held::Inputs)
+            }
+            KeptHeld::Until(until) => Some(Held::Until(until.micros)),
+        }
     }
 
     pub fn count(&self) -> usize {
@@ -134,14 +126,14 @@ impl Slots {
     pub fn judge(&self, question: &SlotQuestion<'_>) -> Result<SlotStanding, SignerRefusal> {
         let intent = question.intent;
         let wanted = question.wanted;
-        let standing = match self.jobs.get(&intent.job) {
+        let standing = match self.job(intent.job) {
             None if intent.round == 0 => SlotStanding::Taken,
             None => return Err(SignerRefusal::SlotDiffers(intent.job)),
             Some(record) => self.judge_known(question, record, wanted)?,
         };
         if let IntentKind::Cancel { jobs } = &intent.kind
             && standing == SlotStanding::Taken
-            && !jobs.iter().all(|job| self.holds(*job, wanted))
+            && !jobs.iter().all(|job| self.holds(*job, question.chain, wanted))
         {
             return Err(SignerRefusal::NothingToCancel);
         }
@@ -154,9 +146,14 @@ impl Slots {
             IntentKind::Cancel { jobs } => jobs.iter().copied().collect(),
             IntentKind::Pay { .. } => BTreeSet::new(),
         };
-        for slot in question.wanted {
-            let others = self.holders.get(slot).into_iter().flatten();
-            if let Some(other) = others.copied().find(|other| !self.may_share(*other, question.jobs, &cancelled)) {
+        // A chain without a number has no holders.
+        let Some(chain) = self.chains.number(question.chain) else { return Ok(()) };
+        for place in question.wanted {
+            let taken = match place.kept(chain) {
+                KeptSlot::Nonce(nonce) => self.stranger(holders(&self.nonces, nonce), question.jobs, &cancelled),
+                KeptSlot::Input(input) => self.stranger(holders(&self.inputs, input), question.jobs, &cancelled),
+            };
+            if let Some(other) = taken {
                 return Err(SignerRefusal::SlotTaken(other));
             }
         }
@@ -166,17 +163,17 @@ impl Slots {
     fn judge_known(
         &self,
         question: &SlotQuestion<'_>,
-        record: &JobRecord,
-        wanted: &BTreeSet<SlotText>,
+        record: &KeptJob,
+        wanted: &BTreeSet<Place>,
     ) -> Result<SlotStanding, SignerRefusal> {
         let job = question.intent.job;
         if record.payment != Hash(question.intent.payment_digest()) {
             return Err(SignerRefusal::JobChanged(job));
         }
         let round = question.intent.round;
-        if let Held::Until(micros) = record.held {
-            let past = question.now.micros() > micros.saturating_add(question.tron_margin_us);
-            return if record.payload == question.payload && round == record.round {
+        if let KeptHeld::Until(until) = &record.held {
+            let past = question.now.micros() > until.micros.saturating_add(question.tron_margin_us);
+            return if until.payload == question.payload && round == record.round {
                 Ok(SlotStanding::Again)
             } else if !past {
                 Err(SignerRefusal::NotExpiredYet(job))
@@ -186,7 +183,7 @@ impl Slots {
                 Err(SignerRefusal::SlotDiffers(job))
             };
         }
-        if self.holds(job, wanted) {
+        if self.holds(job, question.chain, wanted) {
             return if round == record.round { Ok(SlotStanding::Again) } else { Err(SignerRefusal::SlotDiffers(job)) };
         }
         let next = Some(round) == record.round.checked_add(1);
@@ -198,80 +195,123 @@ impl Slots {
     }
 
     /// Whether a transaction with these claims can never be mined beside what the job was signed for.
-    fn holds(&self, job: JobId, wanted: &BTreeSet<SlotText>) -> bool {
-        match self.jobs.get(&job).map(|record| &record.held) {
-            Some(Held::Nonce(slot)) => wanted.contains(slot),
-            Some(Held::Inputs(core)) => core.iter().any(|input| wanted.contains(input)),
-            Some(Held::Until(_)) | None => false,
+    fn holds(&self, job: JobId, chain: &ChainName, wanted: &BTreeSet<Place>) -> bool {
+        let Some(chain) = self.chains.number(chain) else { return false };
+        match self.job(job).map(|record| &record.held) {
+            Some(KeptHeld::Nonce(nonce)) => nonce.chain == chain && wanted.contains(&nonce.place()),
+            Some(KeptHeld::Inputs(core)) => {
+                core.iter().any(|input| input.chain == chain && wanted.contains(&input.place()))
+            }
+            Some(KeptHeld::Until(_)) | None => false,
         }
+    }
+
+    /// The first holder that may not share the slot with these jobs.
+    fn stranger(
+        &self,
+        mut holders: impl Iterator<Item = JobId>,
+        jobs: &BTreeSet<JobId>,
+        cancelled: &BTreeSet<JobId>,
+    ) -> Option<JobId> {
+        holders.find(|other| !self.may_share(*other, jobs, cancelled))
     }
 
     /// Jobs of one transaction share its slot; a cancel shares that of what it cancels.
     fn may_share(&self, other: JobId, jobs: &BTreeSet<JobId>, cancelled: &BTreeSet<JobId>) -> bool {
         let ours = |job: &JobId| jobs.contains(job) || cancelled.contains(job);
-        ours(&other) || self.jobs.get(&other).is_some_and(|record| record.cancels.iter().any(ours))
+        ours(&other) || self.job(other).is_some_and(|record| record.cancels().iter().any(ours))
     }
 
     /// What the job will hold once this is signed.
     pub fn held(&self, question: &SlotQuestion<'_>, standing: &SlotStanding) -> Held {
-        let wanted = question.wanted;
+        let on_chain = |place: &Place| Slot { chain: question.chain.clone(), place: *place };
         match question.claim {
             Claim::Expiry(until) => Held::Until(until.micros()),
-            Claim::Nonce { account, nonce } => Held::Nonce(nonce_text(question.chain, account, *nonce)),
-            Claim::Inputs(_) => match (standing, self.jobs.get(&question.intent.job).map(|record| &record.held)) {
+            Claim::Nonce { account, nonce } => {
+                Held::Nonce(on_chain(&Place::Nonce { account: *account, nonce: *nonce }))
+            }
+            Claim::Inputs(_) => match (standing, self.held_by(question.intent.job)) {
                 (SlotStanding::Again, Some(Held::Inputs(core))) => {
-                    Held::Inputs(core.iter().filter(|input| wanted.contains(*input)).cloned().collect())
+                    let common = |slot: &Slot| slot.chain == *question.chain && question.wanted.contains(&slot.place);
+                    Held::Inputs(core.into_iter().filter(common).collect())
                 }
-                _ => Held::Inputs(wanted.iter().cloned().collect()),
+                _ => Held::Inputs(question.wanted.iter().map(on_chain).collect()),
             },
         }
     }
 
     /// Takes up what was logged.
     pub fn record(&mut self, job: JobId, record: JobRecord) {
-        let taken: BTreeSet<&SlotText> = slots(&record.held).iter().collect();
+        let taken: Vec<KeptSlot> = record.held.slots().iter().map(|slot| self.keep(slot)).collect();
+        let key = JobKey::from(job);
+        let distinct: BTreeSet<KeptSlot> = taken.iter().copied().collect();
         for cancelled in &record.cancels {
-            if let Some(other) = self.jobs.get_mut(cancelled)
-                && slots(&other.held).iter().any(|slot| taken.contains(slot))
-            {
+            let same =
+                self.job(*cancelled).is_some_and(|other| slots(&other.held).any(|slot| distinct.contains(&slot)));
+            if let Some(other) = self.jobs.get_mut(&JobKey::from(*cancelled)).filter(|_| same) {
                 other.cancelled = true;
             }
         }
         self.release(job);
-        for slot in slots(&record.held) {
-            self.holders.entry(slot.clone()).or_default().insert(job);
-        }
         // A cancel that was signed stays signed while the job stays where it is.
-        let cancelled = self.jobs.get(&job).is_some_and(|before| before.cancelled && before.round == record.round);
-        self.jobs.insert(job, JobRecord { cancelled, ..record });
+        let cancelled = self.job(job).is_some_and(|before| before.cancelled && before.round == record.round);
+        self.insert(key, JobRecord { cancelled, ..record }, &taken);
+    }
+
+    /// Takes up a job as an older version's snapshot has it.
+    pub(crate) fn restore(&mut self, job: JobId, record: JobRecord) {
+        let taken: Vec<KeptSlot> = record.held.slots().iter().map(|slot| self.keep(slot)).collect();
+        self.insert(job.into(), record, &taken);
+    }
+
+    fn insert(&mut self, key: JobKey, record: JobRecord, taken: &[KeptSlot]) {
+        for slot in taken {
+            match slot {
+                KeptSlot::Nonce(nonce) => self.nonces.insert((*nonce, key), ()),
+                KeptSlot::Input(input) => self.inputs.insert((*input, key), ()),
+            };
+        }
+        self.jobs.insert(key, KeptJob::new(record, taken));
+    }
+
+    fn keep(&mut self, slot: &Slot) -> KeptSlot {
+        slot.place.kept(self.chains.keep(&slot.chain))
     }
 
     fn release(&mut self, job: JobId) {
-        let Some(record) = self.jobs.get(&job) else { return };
+        let key = JobKey::from(job);
+        let Some(record) = self.jobs.get(&key) else { return };
         for slot in slots(&record.held) {
-            if let Some(holders) = self.holders.get_mut(slot) {
-                holders.remove(&job);
-                if holders.is_empty() {
-                    self.holders.remove(slot);
-                }
-            }
+            match slot {
+                KeptSlot::Nonce(nonce) => self.nonces.remove(&(nonce, key)),
+                KeptSlot::Input(input) => self.inputs.remove(&(input, key)),
+            };
         }
     }
 
     /// Forgets jobs that were made before a time. They are refused by their number from now on.
     pub fn forget(&mut self, before: Timestamp) {
-        let old: Vec<JobId> = self.jobs.keys().copied().filter(|job| job.made_at() < before).collect();
-        for job in old {
-            self.release(job);
-            self.jobs.remove(&job);
+        let old = |key: &JobKey| key.job().is_some_and(|job| job.made_at() < before);
+        if !self.jobs.iter().any(|(key, _)| old(key)) {
+            return;
         }
+        self.jobs.retain(|key, _| !old(key));
+        self.nonces.retain(|(_, key), ()| !old(key));
+        self.inputs.retain(|(_, key), ()| !old(key));
     }
 }
 
-fn slots(held: &Held) -> &[SlotText] {
-    match held {
-        Held::Nonce(slot) => std::slice::from_ref(slot),
-        Held::Inputs(core) => core,
-        Held::Until(_) => &[],
-    }
+/// Who holds a slot, in the order of their numbers.
+fn holders<S: Ord + Copy>(pairs: &Sorted<(S, JobKey), ()>, slot: S) -> impl Iterator<Item = JobId> {
+    let pairs = pairs.range_from((slot, JobKey::FIRST)).map(|(pair, ())| *pair);
+    pairs.take_while(move |(one, _)| *one == slot).filter_map(|(_, key)| key.job())
+}
+
+fn slots(held: &KeptHeld) -> impl Iterator<Item = KeptSlot> {
+    let (nonce, inputs): (_, &[KeptInput]) = match held {
+        KeptHeld::Nonce(nonce) => (Some(KeptSlot::Nonce(*nonce)), &[]),
+        KeptHeld::Inputs(core) => (None, core),
+        KeptHeld::Until(_) => (None, &[]),
+    };
+    nonce.into_iter().chain(inputs.iter().map(|input| KeptSlot::Input(*input)))
 }

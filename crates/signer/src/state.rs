@@ -8,11 +8,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::caps::SpentByMinute;
 use crate::log::entry::{Decision, Effects, Entry};
-use crate::names::{KeyName, Person, RequestId};
+use crate::names::{KeyName, Person, RequestId, RequestKey};
 use crate::policy::file::{BadPolicy, parse};
 use crate::policy::judge::Counter;
 use crate::policy::signed::{Accepted, Policies};
 use crate::slots::Slots;
+use crate::sorted::Sorted;
 use crate::text::{Hash, SpentOutput};
 
 /// Counters of a passkey so far below its highest are taken for a copy's.
@@ -23,10 +24,36 @@ pub(crate) fn count(things: usize) -> RawAmount {
     things.to_string().parse().unwrap_or(RawAmount::MAX)
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Remembered {
     pub content: Hash,
     pub at: i64,
+}
+
+/// Requests by their ids, of which half the hash is kept.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Requests(pub(crate) Sorted<RequestKey, Remembered>);
+
+impl Requests {
+    pub fn get(&self, id: &RequestId) -> Option<&Remembered> {
+        self.0.get(&id.into())
+    }
+
+    pub fn contains_key(&self, id: &RequestId) -> bool {
+        self.get(id).is_some()
+    }
+
+    pub(crate) fn insert(&mut self, id: &RequestId, remembered: Remembered) {
+        self.0.insert(id.into(), remembered);
+    }
+
+    pub const fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -35,9 +62,9 @@ pub struct State {
     pub slots: Slots,
     pub spent: SpentByMinute,
     /// Of every input that was ever signed, by its chain: its satoshi, for ever.
-    pub amounts: BTreeMap<String, BTreeMap<SpentOutput, u64>>,
+    pub amounts: BTreeMap<String, Sorted<SpentOutput, u64>>,
     /// What was approved, by the asker's name for it.
-    pub requests: BTreeMap<RequestId, Remembered>,
+    pub requests: Requests,
     /// Of each passkey: which digest a counter was used for.
     pub counters: BTreeMap<KeyName, BTreeMap<u32, Hash>>,
     pub revoked: BTreeSet<(Hash, Person)>,
@@ -88,7 +115,7 @@ impl State {
             *counters = counters.split_off(&highest.saturating_sub(COUNTERS_KEPT));
         }
         let remembered = Remembered { content: decision.content, at: decision.at };
-        self.requests.insert(decision.request.clone(), remembered);
+        self.requests.insert(&decision.request, remembered);
     }
 
     /// Whether a passkey's counter may stand under this digest. Approvals are collected elsewhere and come in any order,
@@ -111,58 +138,6 @@ impl State {
         self.forgotten_before = before;
         self.slots.forget(before);
         // Whatever was approved then was made still earlier, so a replay of it is refused by its job's number.
-        self.requests.retain(|_, one| one.at >= before.micros());
-    }
-}
-
-/// The state in a file.
-#[derive(Serialize, Deserialize)]
-pub struct Image {
-    /// Text and microseconds.
-    policies: Vec<(String, i64)>,
-    slots: Slots,
-    spent: SpentByMinute,
-    amounts: BTreeMap<String, BTreeMap<SpentOutput, u64>>,
-    requests: BTreeMap<RequestId, Remembered>,
-    counters: BTreeMap<KeyName, BTreeMap<u32, Hash>>,
-    revoked: BTreeSet<(Hash, Person)>,
-    last: i64,
-    forgotten_before: i64,
-}
-
-impl State {
-    pub fn image(&self) -> Image {
-        Image {
-            policies: self.policies.all().map(|one| (one.text.clone(), one.effective.micros())).collect(),
-            slots: self.slots.clone(),
-            spent: self.spent.clone(),
-            amounts: self.amounts.clone(),
-            requests: self.requests.clone(),
-            counters: self.counters.clone(),
-            revoked: self.revoked.clone(),
-            last: self.last.micros(),
-            forgotten_before: self.forgotten_before.micros(),
-        }
-    }
-
-    pub fn of_image(image: Image) -> Result<Self, BadPolicy> {
-        let last = Timestamp::from_micros(image.last);
-        let mut kept = Vec::new();
-        for (text, effective) in image.policies {
-            let policy = parse(text.as_bytes())?;
-            kept.push(Accepted { policy, text, effective: Timestamp::from_micros(effective) });
-        }
-        let policies = Policies::restore(kept);
-        Ok(Self {
-            policies,
-            slots: image.slots,
-            spent: image.spent,
-            amounts: image.amounts,
-            requests: image.requests,
-            counters: image.counters,
-            revoked: image.revoked,
-            last,
-            forgotten_before: Timestamp::from_micros(image.forgotten_before),
-        })
+        self.requests.0.retain(|_, one| one.at >= before.micros());
     }
 }

@@ -11,6 +11,7 @@ use tx::TxHash;
 use crate::approved::SignerChain;
 use crate::digest::{Digest32, hex, unhex32};
 use crate::names::{JobId, KeyName, Person, RequestId, SignerName};
+use crate::slot::Slot;
 
 /// An amount as decimal text, because JSON's numbers end at 2^53.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -93,4 +94,4 @@ macro_rules! as_text {
     )*};
 }
 
-as_text!(RawText, Hash, SpentOutput, JobId, KeyName, Person, RequestId, SignerName, SignerChain);
+as_text!(RawText, Hash, SpentOutput, Slot, JobId, KeyName, Person, RequestId, SignerName, SignerChain);

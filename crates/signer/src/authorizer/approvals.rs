@@ -85,7 +85,7 @@ impl<F: Folder> Authorizer<F> {
 
     /// What an operator would have to sign for the job to leave where it is.
     fn move_digest(&self, intent: &Intent) -> Option<Hash> {
-        let record = self.state.slots.job(intent.job)?;
-        Some(Hash(move_digest(intent, &record.held.text())))
+        let held = self.state.slots.held_by(intent.job)?;
+        Some(Hash(move_digest(intent, &held.text())))
     }
 }

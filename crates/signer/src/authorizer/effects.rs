@@ -9,7 +9,7 @@ use crate::log::folder::Folder;
 use crate::policy::judge::{Standing, Way};
 use crate::reading::Reading;
 use crate::refusal::SignerRefusal;
-use crate::slots::{Held, JobRecord, SlotStanding};
+use crate::slots::{Held, JobRecord, KeptJob, SlotStanding};
 use crate::text::{Hash, RawText, SpentOutput};
 
 /// An intent's place in the slots: how it stands to what was signed before, and what it will hold.
@@ -23,7 +23,7 @@ impl<F: Folder> Authorizer<F> {
     /// What was counted of fees for the job, as long as it is where it was.
     fn counted(&self, intent: &Intent, standing: &SlotStanding) -> RawAmount {
         let record = self.state.slots.job(intent.job).filter(|_| *standing == SlotStanding::Again);
-        record.map_or(RawAmount::ZERO, |record| record.fee.0)
+        record.map_or(RawAmount::ZERO, KeptJob::fee)
     }
 
     /// A fee counts beyond what was counted for the transaction's jobs before. What is added is counted for one of them, so
@@ -37,7 +37,7 @@ impl<F: Folder> Authorizer<F> {
     pub(super) fn is_known(&self, intent: &Intent) -> bool {
         let digest = Hash(intent.digest());
         let record = self.state.slots.job(intent.job);
-        record.is_some_and(|record| record.intent == digest || record.approved == Some(digest))
+        record.is_some_and(|record| record.intent == digest || record.approved() == Some(digest))
     }
 
     /// Whether caps or approvals were settled when the job was signed before.
@@ -46,7 +46,9 @@ impl<F: Folder> Authorizer<F> {
         // It was within the caps then, or people approved this very intent. Another fee needs them again. What is built
         // again on TRON pays again, so it is asked anew whoever has taken an approval back since.
         match record {
-            Some(record) if record.approved.is_none_or(|approved| approved == Hash(intent.digest())) => Standing::Again,
+            Some(record) if record.approved().is_none_or(|approved| approved == Hash(intent.digest())) => {
+                Standing::Again
+            }
             Some(_) | None => Standing::New,
         }
     }
@@ -60,8 +62,7 @@ impl<F: Folder> Authorizer<F> {
     ) -> Result<(), SignerRefusal> {
         for ((intent, (standing, _)), way) in request.intents.iter().zip(places).zip(ways) {
             let record = self.state.slots.job(intent.job);
-            let built =
-                record.and_then(|record| record.builds.get(&Hash(intent.digest()))).copied().unwrap_or_default();
+            let built = record.map_or(0, |record| record.built(&Hash(intent.digest())));
             if *way == Way::Approved && *standing != SlotStanding::Again && built >= intent.builds {
                 return Err(SignerRefusal::BuildsUsedUp(intent.job));
             }
@@ -86,9 +87,9 @@ impl<F: Folder> Authorizer<F> {
             let approved = match way {
                 Way::Approved => Some(digest),
                 Way::Free => None,
-                Way::Uncounted => same_slot.and_then(|record| record.approved),
+                Way::Uncounted => same_slot.and_then(KeptJob::approved),
             };
-            let mut builds = before.map(|record| record.builds.clone()).unwrap_or_default();
+            let mut builds = before.map(KeptJob::builds).unwrap_or_default();
             if *way == Way::Approved && standing != SlotStanding::Again {
                 let built = builds.entry(digest).or_default();
                 *built = built.saturating_add(1);

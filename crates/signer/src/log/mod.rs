@@ -13,16 +13,18 @@
 pub mod entry;
 pub mod folder;
 pub mod frame;
+mod snapshot;
 
 use std::collections::BTreeMap;
 use std::io;
 
 use crate::digest::{Digest32, sha256};
 use crate::policy::file::BadPolicy;
-use crate::state::{Image, State};
+use crate::state::State;
 use crate::text::Hash;
 use entry::Entry;
 use folder::{Folder, FolderFile, read_all, write_all};
+pub use snapshot::{TakenSnapshot, WrittenSnapshot};
 
 const SEGMENT: &str = "log-";
 const SNAPSHOT: &str = "snapshot-";
@@ -79,6 +81,8 @@ pub struct Log<F: Folder> {
     heads: BTreeMap<u64, Hash>,
     /// The entry that this segment goes on from.
     from: u64,
+    /// The newest entry of the newest snapshot that is whole.
+    snapshot: u64,
     failed: bool,
 }
 
@@ -119,28 +123,6 @@ fn segment_start(head: &Head) -> Vec<u8> {
     let check = sha256(&bytes);
     bytes.extend_from_slice(&check);
     bytes
-}
-
-/// A snapshot's bytes: the head, the state as JSON, and the SHA-256 of both.
-fn snapshot_bytes(head: &Head, state: &State) -> Result<Vec<u8>, LogError> {
-    let mut bytes = head.entries.to_be_bytes().to_vec();
-    bytes.extend_from_slice(&head.hash.0);
-    serde_json::to_writer(&mut bytes, &state.image()).map_err(|_| LogError::TooLong)?;
-    let check = sha256(&bytes);
-    bytes.extend_from_slice(&check);
-    Ok(bytes)
-}
-
-fn read_snapshot(bytes: &[u8]) -> Option<(Head, State)> {
-    let (content, check) = bytes.split_at_checked(bytes.len().checked_sub(32)?)?;
-    if sha256(content) != check {
-        return None;
-    }
-    let (entries, rest) = content.split_first_chunk::<8>()?;
-    let (hash, json) = rest.split_first_chunk::<32>()?;
-    let image: Image = serde_json::from_slice(json).ok()?;
-    let state = State::of_image(image).ok()?;
-    Some((Head { entries: u64::from_be_bytes(*entries), hash: Hash(*hash) }, state))
 }
 
 /// Reads one segment from where `head` says it begins. `visit` gets each frame's entries. Gives the place where the frames
@@ -194,13 +176,13 @@ impl<F: Folder> Log<F> {
             Some(number) => {
                 let name = named(SNAPSHOT, *number);
                 let file = on(&folder, "open", &name, folder.open(&name))?;
-                let bytes = on(&folder, "read", &name, read_all(&file))?;
+                let read = on(&folder, "read", &name, snapshot::read(&file))?;
                 let damaged = || LogError::Damaged {
                     file: folder.describe(&name),
                     at: 0,
                     why: "the snapshot does not fit its hash",
                 };
-                read_snapshot(&bytes).filter(|(head, _)| head.entries == *number).ok_or_else(damaged)?
+                read.filter(|(head, _)| head.entries == *number).ok_or_else(damaged)?
             }
         };
         if segments.is_empty() {
@@ -248,7 +230,7 @@ impl<F: Folder> Log<F> {
         }
         let file = on(&folder, "open", &name, folder.open(&name))?;
         let from = name.strip_prefix(SEGMENT).and_then(|number| number.parse::<u64>().ok()).unwrap_or(1) - 1;
-        let log = Self { folder, file, name, length, head, heads, from, failed: false };
+        let log = Self { folder, file, name, length, head, heads, from, snapshot: snapshot.entries, failed: false };
         if let Some(pinned) = pinned {
             log.check(&pinned)?;
         }
@@ -267,9 +249,9 @@ impl<F: Folder> Log<F> {
         self.head
     }
 
-    /// How many entries the newest segment has.
+    /// How many entries a start would have to replay.
     pub const fn since_snapshot(&self) -> u64 {
-        self.head.entries - self.from
+        self.head.entries - self.snapshot
     }
 
     /// Whether the chain contains a head that somebody was given.
@@ -349,24 +331,54 @@ impl<F: Folder> Log<F> {
         Ok(())
     }
 
-    /// Writes the state aside and goes on in a new segment, so that a start need not read what came before.
+    /// Writes the state aside and goes on in a new segment, so that a start need not read what came before. Nothing is signed
+    /// meanwhile; [`Self::take_snapshot`] is for a state that takes long to write.
     pub fn snapshot(&mut self, state: &State) -> Result<(), LogError> {
+        let Some(taken) = self.take_snapshot(state)? else { return Ok(()) };
+        self.failed = true;
+        let written = taken.write()?;
+        self.failed = false;
+        self.finish_snapshot(&written)
+    }
+
+    /// Goes on in a new segment, and gives what is to be written aside: by any thread, while this log is appended to. Until it is
+    /// finished a start reads the snapshot before and the segments since. `None`: there is nothing new.
+    pub fn take_snapshot(&mut self, state: &State) -> Result<Option<TakenSnapshot<F::File>>, LogError> {
         if self.failed {
             return Err(LogError::Stopped);
         }
-        let name = named(SEGMENT, self.head.entries + 1);
-        if name == self.name {
-            return Ok(());
+        if self.head.entries == self.snapshot {
+            return Ok(None);
         }
         self.failed = true;
-        make_whole(&self.folder, &named(SNAPSHOT, self.head.entries), &snapshot_bytes(&self.head, state)?)?;
-        let start = segment_start(&self.head);
-        make_whole(&self.folder, &name, &start)?;
-        self.file = on(&self.folder, "open", &name, self.folder.open(&name))?;
-        self.name = name;
-        self.heads = self.heads.split_off(&self.from);
-        self.from = self.head.entries;
-        self.length = u64::try_from(start.len()).unwrap_or(u64::MAX);
+        let name = named(SEGMENT, self.head.entries + 1);
+        if name != self.name {
+            let start = segment_start(&self.head);
+            make_whole(&self.folder, &name, &start)?;
+            self.file = on(&self.folder, "open", &name, self.folder.open(&name))?;
+            self.name = name;
+            self.heads = self.heads.split_off(&self.from);
+            self.from = self.head.entries;
+            self.length = u64::try_from(start.len()).unwrap_or(u64::MAX);
+        }
+        let unfinished = format!("{}{UNFINISHED}", named(SNAPSHOT, self.head.entries));
+        let file = on(&self.folder, "create", &unfinished, self.folder.create(&unfinished))?;
+        self.failed = false;
+        let path = self.folder.describe(&unfinished);
+        Ok(Some(TakenSnapshot { file, path, head: self.head, state: state.clone() }))
+    }
+
+    /// Gives a snapshot that was written its name. From now on a start reads it.
+    pub fn finish_snapshot(&mut self, written: &WrittenSnapshot) -> Result<(), LogError> {
+        if self.failed {
+            return Err(LogError::Stopped);
+        }
+        self.failed = true;
+        let name = named(SNAPSHOT, written.entries);
+        let unfinished = format!("{name}{UNFINISHED}");
+        on(&self.folder, "rename", &unfinished, self.folder.rename(&unfinished, &name))?;
+        on(&self.folder, "sync", "", self.folder.sync_folder())?;
+        self.snapshot = self.snapshot.max(written.entries);
         self.failed = false;
         Ok(())
     }

@@ -9,7 +9,6 @@ use signer::log::{Head, Log, LogError, walk};
 use signer::policy::file::parse;
 use signer::policy::judge::Counter;
 use signer::policy::signed::PolicyError;
-use signer::slots::Held;
 use signer::text::Hash;
 use signer::{Addresses, Authorizer, GroupId, Intent, IntentKind, Owner, SignRequest, SignerChain, SignerRefusal};
 use tx::{Address, Coin};
@@ -75,7 +74,7 @@ fn a_revoked_or_missing_approval_builds_nothing_more() {
 fn an_operators_word_that_was_taken_back_moves_nothing() {
     let (mut signer, _) = signer();
     approved(&mut signer, &evm(1, 4, 900).request("a"), 0);
-    let held = Held::Nonce(format!("bsc:{}:4", own("hot-bsc", 0))).text();
+    let held = format!("bsc:{}:4", own("hot-bsc", 0));
     let mut moved = evm(1, 5, 900).round(1).request("b");
     let digest = move_digest(&moved.intents[0], &held);
     moved.approvals.push(approve("olga", digest));

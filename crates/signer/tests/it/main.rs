@@ -19,6 +19,7 @@ mod openapi;
 mod policies;
 mod readings;
 mod refused;
+mod remembered;
 mod secrets;
 mod served;
 mod service;

@@ -1,9 +1,16 @@
 //! One slot per job, one job per slot.
 
+use std::collections::{BTreeMap, BTreeSet};
+
+use domain::Timestamp;
+use domain::id::first_at;
 use signer::approval::move_digest;
-use signer::slots::Held;
+use signer::names::JobId;
+use signer::reading::Claim;
+use signer::slots::{Held, JobRecord, SlotQuestion, SlotStanding, Slots, claimed};
+use signer::text::{Hash, RawText};
 use signer::{IntentKind, SignerRefusal};
-use tx::Coin;
+use tx::{Address, Coin};
 
 use crate::world::*;
 
@@ -87,7 +94,7 @@ fn a_job_moves_only_after_the_signers_own_cancel_or_an_operators_word() {
     approved(&mut signer, &cancel("c-3", 4, 50), 0);
 
     // An operator signs for one slot and one round; an approver who is no operator cannot.
-    let held = Held::Nonce(format!("bsc:{}:6", own("hot-bsc", 0))).text();
+    let held = format!("bsc:{}:6", own("hot-bsc", 0));
     let digest = |round, held: &str| move_digest(&evm(1, 8, 900).round(round).request("x").intents[0], held);
     let moved = |id: &str, name: &str, digest| {
         let mut request = evm(1, 8, 900).round(2).request(id);
@@ -245,4 +252,81 @@ fn old_jobs_are_forgotten_and_refused_by_their_number() {
     assert_eq!(refusal(&mut signer, &request, later), SignerRefusal::JobTooOld(job(1)), "nor does its old name");
     fresh.intents[0].job = job(1 << 55);
     assert!(matches!(refusal(&mut signer, &fresh, later), SignerRefusal::JobFromTheFuture(_)));
+}
+
+#[test]
+fn what_a_forgotten_job_held_is_free() {
+    let (mut signer, folder) = signer();
+    approved(&mut signer, &evm(1, 4, 900).request("a"), 0);
+    approved(&mut signer, &bitcoin_request("b", &[coin_input(1, 5, 80_000)], &[(70, 60_000)]), 0);
+    let later = 30 * DAY;
+    let made = JobId::Withdrawal(first_at(Timestamp::from_micros(NOW + later)));
+    let mut nonce = evm(1, 4, 900).at(later).request("c");
+    let mut input = bitcoin_request("d", &[coin_input(1, 5, 80_000)], &[(70, 60_000)]);
+    for intent in nonce.intents.iter_mut().chain(&mut input.intents) {
+        intent.job = made;
+        intent.expires = Timestamp::from_micros(NOW + later + DAY);
+    }
+    input.intents[0].job = JobId::Withdrawal(made.number() + 1);
+    assert_eq!(refusal(&mut signer, &nonce, later), SignerRefusal::SlotTaken(job(1)));
+    assert_eq!(refusal(&mut signer, &input, later), SignerRefusal::SlotTaken(job(70)));
+    signer.snapshot(20 * DAY, after(later)).unwrap();
+    let mut signer = reopen(&folder, Some(signer.head()), later);
+    approved(&mut signer, &nonce, later);
+    approved(&mut signer, &input, later);
+}
+
+/// The keys of an EVM group are the same on every chain, so an account and a nonce alone say nothing.
+#[test]
+fn a_slot_on_another_chain_is_another_slot() {
+    let account = own("hot-bsc", 0).to_string();
+    let record = |chain: &str| JobRecord {
+        payment: Hash(evm(1, 4, 900).request("x").intents[0].payment_digest()),
+        round: 0,
+        held: Held::Nonce(format!("{chain}:{account}:4").parse().unwrap()),
+        cancelled: false,
+        cancels: Vec::new(),
+        intent: Hash::default(),
+        approved: None,
+        builds: BTreeMap::new(),
+        fee: RawText(raw(1)),
+        payload: Hash::default(),
+    };
+    let mut slots = Slots::default();
+    slots.record(job(1), record("bsc"));
+    // Both chains are known.
+    let elsewhere = JobRecord { held: Held::Nonce(format!("opbnb:{account}:9").parse().unwrap()), ..record("opbnb") };
+    slots.record(job(2), elsewhere);
+    let Address::Evm(bytes) = own("hot-bsc", 0) else { panic!("an EVM address") };
+    let claim = Claim::Nonce { account: bytes.into_array(), nonce: 4 };
+    let wanted = claimed(&claim);
+    let ask = |slots: &Slots, chain: &str, evm: Evm| {
+        let (chain, intent) = (chain.parse().unwrap(), evm.request("x").intents.remove(0));
+        let question = SlotQuestion {
+            chain: &chain,
+            jobs: &BTreeSet::from([intent.job]),
+            intent: &intent,
+            claim: &claim,
+            wanted: &wanted,
+            payload: Hash::default(),
+            moved: false,
+            now: Timestamp::from_micros(NOW),
+            tron_margin_us: 0,
+        };
+        (slots.judge(&question), slots.check_holders(&question))
+    };
+    let cancel = || evm(50, 4, 1).cancelling(vec![job(1)]);
+    assert_eq!(ask(&slots, "bsc", cancel()), (Ok(SlotStanding::Taken), Ok(())));
+    assert_eq!(ask(&slots, "opbnb", cancel()), (Err(SignerRefusal::NothingToCancel), Ok(())));
+    assert_eq!(ask(&slots, "bsc", evm(1, 4, 900)), (Ok(SlotStanding::Again), Ok(())));
+    assert_eq!(ask(&slots, "opbnb", evm(1, 4, 900)), (Err(SignerRefusal::SlotDiffers(job(1))), Ok(())));
+    assert_eq!(ask(&slots, "bsc", evm(3, 4, 900)), (Ok(SlotStanding::Taken), Err(SignerRefusal::SlotTaken(job(1)))));
+    assert_eq!(ask(&slots, "opbnb", evm(3, 4, 900)), (Ok(SlotStanding::Taken), Ok(())));
+    assert_eq!(ask(&slots, "never-seen", evm(3, 4, 900)), (Ok(SlotStanding::Taken), Ok(())));
+    // A cancel that was signed on the other chain frees nothing on this one.
+    slots.record(job(50), JobRecord { cancels: vec![job(1)], ..record("opbnb") });
+    let moved = |slots: &Slots| ask(slots, "opbnb", evm(1, 4, 900).round(1)).0;
+    assert_eq!(moved(&slots), Err(SignerRefusal::SlotDiffers(job(1))));
+    slots.record(job(51), JobRecord { cancels: vec![job(1)], ..record("bsc") });
+    assert_eq!(moved(&slots), Ok(SlotStanding::Taken));
 }
