@@ -85,7 +85,7 @@ pub trait Chain: Send + Sync {
     /// By a quorum. A height above the tip is [`ChainError::BlockMissing`].
     fn headers<'a>(&'a self, heights: &'a [u64]) -> Answer<'a, Vec<Header>>;
 
-    /// The blocks `from..=to` and what they pay to watched addresses, from one node.
+    /// The blocks `from..=to`, what they pay to watched addresses and what they take from them, from one node.
     fn scan<'a>(&'a self, from: u64, to: u64, watched: &'a Watched) -> Answer<'a, Scan>;
 
     /// What a transaction pays to watched addresses, by a quorum. `None`: it is in no block that a quorum has.

@@ -3,7 +3,7 @@
 //! | module | holds |
 //! |---|---|
 //! | [`client`] | the trait [`Chain`]: all that custody may ask of a chain |
-//! | [`block`] | heads, headers, and the outputs of blocks that pay watched addresses |
+//! | [`block`] | heads, headers, what blocks pay to watched addresses and take from them |
 //! | [`broadcast`] | what nodes say to a transaction that is sent to them |
 //! | [`status`] | what is known about a transaction that was sent |
 //! | [`watch`] | the watched set: ten million addresses |
@@ -29,7 +29,7 @@ pub mod status;
 pub mod tron;
 pub mod watch;
 
-pub use block::{Head, Header, Output, Place, Scan};
+pub use block::{Head, Header, Output, Place, Scan, Spend};
 pub use broadcast::{Broadcast, NodeRefusal};
 pub use client::{Answer, Chain, Quote};
 pub use error::ChainError;

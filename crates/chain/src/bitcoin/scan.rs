@@ -64,7 +64,7 @@ impl BitcoinChain {
         for _ in 0..TRIES {
             let read = self.pool.any(|node| async move {
                 match self.scan_once(&node, from, to, watched).await? {
-                    Read::Done(scan) => Ok(scan),
+                    Read::Done(scan) => Ok(scan.from_node(node.name())),
                     Read::Gone(height) => {
                         *gone.lock().unwrap_or_else(PoisonError::into_inner) = Some(height);
                         Err(node.lacks(format!("there is no block {height}")))

@@ -1,4 +1,4 @@
-//! Blocks in a row and what they pay to watched addresses, all from one node.
+//! Blocks in a row, what they pay to watched addresses and what they take from them, all from one node.
 //!
 //! Blocks come in batches, several at a time, and one is read while the next is on its way. The receipts that a batch of
 //! blocks calls for are asked for together as well; traces are not, since that of one block is long already. What binds
@@ -15,15 +15,15 @@ use futures_util::stream::FuturesOrdered;
 use serde_json::json;
 
 use super::EvmSettings;
-use super::outputs::{TRANSFER, TokenTransfer, Told, find, token_transfer};
+use super::outputs::{Fields, TRANSFER, TokenTransfer, Told, find, token_transfer};
 use super::rpc::{beside, blocks, chunked, receipts, unread};
 use super::trace::{Moved, Traced, moved};
 use super::window::{Window, too_much};
 use super::wire::{Log, Paying, Receipt, quantity};
-use crate::block::{Header, Output, Scan};
+use crate::block::{Header, Scan};
 use crate::endpoint::json_rpc::call;
 use crate::endpoint::{CallError, Node};
-use crate::watch::Watched;
+use crate::watch::{WatchKey, Watched};
 
 /// How often a scan is made again because the chain moved under it.
 const TRIES: u32 = 4;
@@ -61,7 +61,7 @@ struct Read {
     /// Both by the place of the transaction in the block.
     hints: BTreeMap<usize, Vec<Hint>>,
     moved: Vec<Vec<Moved>>,
-    /// The transactions that may pay somebody who is watched: their receipts tell.
+    /// The transactions that may pay or cost somebody who is watched: their receipts tell.
     wanted: BTreeSet<usize>,
 }
 
@@ -129,21 +129,22 @@ impl Scanner<'_> {
 
     async fn once(&self, from: u64, to: u64) -> Result<Scan, Trouble> {
         let mut scan = Scan::default();
-        let join = |(headers, outputs): (Vec<Header>, Vec<Output>)| {
-            for header in headers {
+        let join = |part: Scan| {
+            for header in part.headers {
                 if scan.headers.last().is_some_and(|before: &Header| before.hash != header.parent) {
                     return Err(Trouble::Moved);
                 }
                 scan.headers.push(header);
             }
-            scan.outputs.extend(outputs);
+            scan.outputs.extend(part.outputs);
+            scan.spends.extend(part.spends);
             Ok(())
         };
         in_steps((from, to), self.settings, |first, last| self.chunk(first, last), join).await?;
-        Ok(scan)
+        Ok(scan.from_node(self.node.name()))
     }
 
-    async fn chunk(&self, first: u64, last: u64) -> Result<(Vec<Header>, Vec<Output>), Trouble> {
+    async fn chunk(&self, first: u64, last: u64) -> Result<Scan, Trouble> {
         let node = Arc::clone(&self.node);
         let fetch = beside(&self.node, async move { blocks::<Paying>(&node, first, last).await });
         let (blocks, logs) = try_join(fetch, self.logs(first, last)).await?;
@@ -180,31 +181,49 @@ impl Scanner<'_> {
             let (node, chunk) = (Arc::clone(&self.node), self.settings.batch);
             beside(&self.node, async move { receipts(&node, &hashes, chunk).await }).await?
         };
-        let (mut receipts, mut outputs) = (receipts.iter(), Vec::new());
+        let (mut receipts, mut scan) = (receipts.iter(), Scan::default());
         for block in &read {
             for (index, receipt) in block.wanted.iter().zip(receipts.by_ref()) {
-                outputs.extend(self.outputs(block, *index, receipt.as_ref())?);
+                let told = self.told(block, *index, receipt.as_ref())?;
+                scan.outputs.extend(told.outputs(self.watched));
+                scan.spends.extend(told.spends(self.watched));
             }
+            scan.headers.push(block.header);
         }
-        Ok((read.into_iter().map(|block| block.header).collect(), outputs))
+        Ok(scan)
     }
 
     async fn read(&self, header: Header, transactions: Vec<Paying>, logs: &[Log]) -> Result<Read, Trouble> {
         let hints = self.hints(&header, &transactions, logs)?;
         let moved = self.moved(&header, &transactions).await?;
         let mut wanted: BTreeSet<usize> = hints.keys().copied().collect();
-        for (index, transaction) in transactions.iter().enumerate() {
-            let paid = transaction.to.filter(|_| !transaction.value.0.is_zero());
-            let inside = moved.get(index).is_some_and(|moved| moved.iter().any(|one| self.watches(&one.to)));
-            if inside || paid.is_some_and(|to| self.watches(&to.0)) {
+        wanted.extend(self.touched(&transactions));
+        for (index, moved) in moved.iter().enumerate() {
+            if moved.iter().any(|one| self.watches(&one.from) || self.watches(&one.to)) {
                 wanted.insert(index);
             }
         }
         Ok(Read { header, transactions, hints, moved, wanted })
     }
 
-    /// What the transaction at this place of the block pays, by its receipt.
-    fn outputs(&self, block: &Read, index: usize, receipt: Option<&Receipt>) -> Result<Vec<Output>, Trouble> {
+    /// The places of the transactions that a watched address has sent or is paid by. All are looked up together: in a set of
+    /// millions each lookup waits for memory, and so the waits overlap.
+    fn touched(&self, transactions: &[Paying]) -> Vec<usize> {
+        let (mut keys, mut places) = (Vec::new(), Vec::new());
+        for (place, transaction) in transactions.iter().enumerate() {
+            let paid = transaction.to.filter(|_| !transaction.value.0.is_zero());
+            for account in [Some(transaction.from), paid].into_iter().flatten() {
+                keys.push(WatchKey::of_account(&account.0.into_array()));
+                places.push(place);
+            }
+        }
+        let mut hits = Vec::new();
+        self.watched.find_all(&keys, &mut hits);
+        hits.into_iter().filter_map(|(at, _)| places.get(at).copied()).collect()
+    }
+
+    /// What the transaction at this place of the block pays and costs, by its receipt.
+    fn told<'b>(&self, block: &'b Read, index: usize, receipt: Option<&Receipt>) -> Result<Told<'b>, Trouble> {
         let receipt = receipt.filter(|receipt| receipt.block_hash.0.0 == block.header.hash.0);
         let receipt = receipt.ok_or(Trouble::Moved)?;
         if usize::try_from(receipt.transaction_index.0) != Ok(index) {
@@ -217,21 +236,18 @@ impl Scanner<'_> {
                 return Err(self.node.bad("a log that its receipt does not have").into());
             }
         }
-        let told = Told {
-            block: block.header.at(),
-            to: block.transactions[index].to.map(|to| to.0),
-            value: block.transactions[index].value.0,
-            receipt,
-            moved: block.moved.get(index).map_or(&[], Vec::as_slice),
-        };
-        Ok(told.outputs(&self.settings.tokens, self.watched))
+        let paying = &block.transactions[index];
+        let fields =
+            Fields { hash: paying.hash.0, from: paying.from.0, to: paying.to.map(|to| to.0), value: paying.value.0 };
+        let moved = block.moved.get(index).map_or(&[][..], Vec::as_slice);
+        Ok(Told::by_receipt(block.header.at(), fields, receipt, moved, &self.settings.tokens))
     }
 
     fn watches(&self, account: &Account) -> bool {
         find(self.watched, account).is_some()
     }
 
-    /// The transactions whose logs pay somebody who is watched, by their place in the block.
+    /// The transactions whose logs pay somebody who is watched or take from him, by their place in the block.
     fn hints(
         &self,
         header: &Header,
@@ -249,7 +265,7 @@ impl Scanner<'_> {
                 return Err(Trouble::Moved);
             }
             let Some(transfer) = token_transfer(log, &self.settings.tokens) else { continue };
-            if !self.watches(&transfer.to) {
+            if !self.watches(&transfer.to) && !self.watches(&transfer.from) {
                 continue;
             }
             let index = places.get(&log.transaction_hash.0).copied();

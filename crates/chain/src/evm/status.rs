@@ -14,7 +14,7 @@ use serde_json::json;
 use tx::{BlockRef, TxHash};
 
 use super::EvmSettings;
-use super::outputs::{Told, token_transfer};
+use super::outputs::{Fields, Told, token_transfer};
 use super::rpc::{blocks, count, header, lacking, receipt, tip};
 use super::scan::trace;
 use super::wire::{Found, Numbered, Receipt};
@@ -96,9 +96,7 @@ fn mined(receipt: &Receipt, block: BlockRef, wanted: Wanted) -> Mined {
             Paid::by_logs((&wanted.from, &to, amount), logged)
         }
     };
-    // 64 bits times 128 always fit.
-    let fee = U256::from(receipt.gas_used.0).checked_mul(U256::from(receipt.effective_gas_price.0));
-    Mined { block, paid, fee: fee.map(RawAmount::from_u256) }
+    Mined { block, paid, fee: Some(RawAmount::from_u256(receipt.fee())) }
 }
 
 /// Looks for the settled block in which the nonce was used, and for what used it.
@@ -177,6 +175,7 @@ async fn proven(
     let found = found.filter(|found| found.block_hash.is_some_and(|block| block.0 == receipt.block_hash.0));
     let Some(found) = found else { return Err(node.bad("a receipt of a transaction that is not in its block")) };
     let moved = if settings.internal_transfers { trace(node, hash).await? } else { Vec::new() };
-    let told = Told { block, to: found.to.map(|to| to.0), value: found.value.0, receipt: &receipt, moved: &moved };
-    Ok(Some(Proven { block, ok: receipt.status.0 == 1, outputs: told.outputs(&settings.tokens, watched) }))
+    let fields = Fields { hash, from: found.from.0, to: found.to.map(|to| to.0), value: found.value.0 };
+    let told = Told::by_receipt(block, fields, &receipt, &moved, &settings.tokens);
+    Ok(Some(Proven { block, ok: told.ok, outputs: told.outputs(watched) }))
 }

@@ -24,6 +24,7 @@ pub(super) struct Moved {
     /// Counted from 1 among what moved, parents before children. Frames that moved nothing do not count: nodes differ in
     /// whether they show precompiles and failed calls, and the same payment must have the same place for all of them.
     pub position: u32,
+    pub from: Account,
     pub to: Account,
     pub amount: U256,
 }
@@ -35,6 +36,7 @@ struct Frame {
     carries: bool,
     /// geth gives a `DELEGATECALL` its caller's value, and `CALLCODE` pays the caller itself.
     typed: bool,
+    from: Option<Account>,
     to: Option<Account>,
     value: Option<U256>,
     failed: bool,
@@ -63,7 +65,8 @@ pub(super) fn moved(text: &str) -> Option<Vec<Moved>> {
         let amount = frame.value.unwrap_or_default();
         if let Some(to) = frame.to.filter(|_| !amount.is_zero()) {
             let position = u32::try_from(moved.len()).ok()?.checked_add(1)?;
-            moved.push(Moved { position, to, amount });
+            // All tracers say who pays. Without it a spend would be lost, so it is no trace.
+            moved.push(Moved { position, from: frame.from?, to, amount });
         }
     }
     Some(moved)
@@ -147,6 +150,7 @@ impl Frame {
                 self.typed = true;
                 self.carries = matches!(text, "CALL" | "CREATE" | "CREATE2" | "SELFDESTRUCT");
             }
+            "from" => self.from = Some(Account::from_hex(text)?),
             "to" => self.to = Some(Account::from_hex(text)?),
             "value" => self.value = Some(U256::from_hex(text)?),
             // geth leaves it out when there is none.
@@ -162,14 +166,16 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    const PAYER: u8 = 0xaa;
+
     fn account(number: u8) -> String {
         format!("0x{}", format!("{number:02x}").repeat(20))
     }
 
     fn frame(kind: &str, to: u8, value: u64, more: &str) -> String {
-        let to = account(to);
+        let (from, to) = (account(PAYER), account(to));
         format!(
-            r#"{{"from":"0x00","type":"{kind}","to":"{to}","value":"{value:#x}","input":"0xab","gas":"0x1"{more}}}"#
+            r#"{{"from":"{from}","type":"{kind}","to":"{to}","value":"{value:#x}","input":"0xab","gas":"0x1"{more}}}"#
         )
     }
 
@@ -178,6 +184,7 @@ mod tests {
             .iter()
             .map(|(position, to, value)| Moved {
                 position: *position,
+                from: Account::from([PAYER; 20]),
                 to: Account::from([*to; 20]),
                 amount: U256::from(*value),
             })
@@ -240,6 +247,9 @@ mod tests {
     #[test]
     fn what_is_no_trace_is_refused() {
         let bad_value = frame("CALL", 1, 5, &format!(r#","calls":[{}]"#, frame("CALL", 2, 6, "").replace("0x6", "6")));
+        let nobody_pays =
+            frame("CALL", 1, 5, &format!(r#","calls":[{}]"#, frame("CALL", 2, 6, "").replace("from", "by")));
+        assert_eq!(moved(&nobody_pays), None);
         for bad in ["null", "[]", "{}", "", "{", r#"{"type":"CALL""#, "\"", "\"\\", &bad_value] {
             assert_eq!(moved(bad), None, "{bad}");
         }

@@ -150,6 +150,7 @@ impl<T> Block<T> {
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub(super) struct Paying {
     pub hash: Hex<B256>,
+    pub from: Hex<Account>,
     pub to: Option<Hex<Account>>,
     pub value: Hex<U256>,
 }
@@ -167,6 +168,7 @@ pub(super) struct Numbered {
 #[serde(rename_all = "camelCase")]
 pub(super) struct Found {
     pub hash: Hex<B256>,
+    pub from: Hex<Account>,
     pub to: Option<Hex<Account>>,
     pub value: Hex<U256>,
     pub block_hash: Option<Hex<B256>>,
@@ -196,7 +198,22 @@ pub(super) struct Receipt {
     pub status: Hex<u64>,
     pub gas_used: Hex<u64>,
     pub effective_gas_price: Hex<u128>,
+    /// Only a transaction that carries blobs has these two, and pays for them besides its gas.
+    #[serde(default)]
+    pub blob_gas_used: Option<Hex<u64>>,
+    #[serde(default)]
+    pub blob_gas_price: Option<Hex<u128>>,
     pub logs: Vec<Log>,
+}
+
+impl Receipt {
+    /// What the transaction cost its sender. It cannot overflow: 64 bits times 128, twice.
+    pub(super) fn fee(&self) -> U256 {
+        let product = |units: u64, price: u128| U256::from(units).saturating_mul(U256::from(price));
+        let blobs = self.blob_gas_used.map_or(0, |used| used.0);
+        let blobs = product(blobs, self.blob_gas_price.map_or(0, |price| price.0));
+        product(self.gas_used.0, self.effective_gas_price.0).saturating_add(blobs)
+    }
 }
 
 #[derive(Clone, Debug, Deserialize)]

@@ -3,7 +3,7 @@
 //! | module | holds |
 //! |---|---|
 //! | `wire` | the JSON of the HTTP API, and what in it cannot be |
-//! | `scan` | blocks and what they pay, from one node |
+//! | `scan`, `movement` | blocks, what they pay and what they take, from one node |
 //! | `status` | what a quorum proves about a transaction |
 //! | `fee`, `balance`, `broadcast` | the rest |
 //!
@@ -13,6 +13,7 @@
 mod balance;
 mod broadcast;
 mod fee;
+mod movement;
 mod scan;
 mod status;
 mod wire;
@@ -79,11 +80,14 @@ pub struct TronSettings {
     pub calls: usize,
     /// Percent that is added to the energy which a call takes now.
     pub energy_margin: u32,
+    /// Also find TRX that contracts move. Only nodes that keep them show them (`vm.saveInternalTx`); a quorum of nodes of
+    /// which some do not cannot agree on a block in which contracts pay or take from a watched address.
+    pub internal_transfers: bool,
 }
 
 impl TronSettings {
     pub fn new(network: Network, tokens: Vec<Address>) -> Self {
-        Self { network, tokens, calls: 16, energy_margin: 20 }
+        Self { network, tokens, calls: 16, energy_margin: 20, internal_transfers: true }
     }
 }
 
@@ -105,14 +109,14 @@ impl TronChain {
         self.settings.calls.max(1)
     }
 
-    fn wanted<'a>(&'a self, watched: &'a Watched) -> scan::Wanted<'a> {
-        scan::Wanted { watched, tokens: &self.tokens }
+    fn wanted<'a>(&'a self, watched: &'a Watched) -> movement::Wanted<'a> {
+        movement::Wanted { watched, tokens: &self.tokens, internal: self.settings.internal_transfers }
     }
 
     /// The same blocks, in the same requests and as many at a time, and nothing done with them: the yardstick of
     /// `bursar bench scan`. How many bytes came.
     pub fn fetch_only(&self, from: u64, to: u64) -> Answer<'_, u64> {
-        let (calls, receipts) = (self.calls(), !self.tokens.is_empty());
+        let (calls, receipts) = (self.calls(), !self.tokens.is_empty() || self.settings.internal_transfers);
         let fetch = move |node| async move { scan::fetch_only(node, (from, to), receipts, calls).await };
         Box::pin(self.pool.any(fetch))
     }

@@ -1,4 +1,4 @@
-//! Blocks in a row and what they pay, from one node.
+//! Blocks in a row, what they pay and what they take, from one node.
 //!
 //! Blocks come in chunks, several chunks at once; the receipts of a chunk's blocks are asked for as soon as the chunk is
 //! read. Calls run in tasks of their own, so that the next answers travel while this one is read. A node that
@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use alloy_primitives::{B256, U256, b256};
+use alloy_primitives::U256;
 use bytes::Bytes;
 use domain::RawAmount;
 use futures_util::{StreamExt, TryStreamExt, stream};
@@ -16,10 +16,11 @@ use serde_json::json;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tx::tron::TronAddress;
-use tx::{Address, BlockRef, Coin, TxHash};
+use tx::{Coin, TxHash};
 
+use super::movement::{Asked, Wanted, by_info, fee, output, spend};
 use super::wire;
-use crate::block::{Header, Output, Place, Scan};
+use crate::block::{Header, Output, Place, Scan, Spend};
 use crate::endpoint::{CallError, Node};
 use crate::watch::{WatchKey, Watched};
 
@@ -28,17 +29,6 @@ pub(super) const CHUNK: u64 = 20;
 
 /// How often blocks that do not join are asked for once more.
 const AGAIN: usize = 3;
-
-/// keccak of `Transfer(address,address,uint256)`.
-const TRANSFER: B256 = b256!("ddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef");
-
-/// What to look for.
-#[derive(Clone, Copy)]
-pub(super) struct Wanted<'a> {
-    pub watched: &'a Watched,
-    /// Sorted.
-    pub tokens: &'a [TronAddress],
-}
 
 /// What came of asking one node.
 pub(super) enum Found<T> {
@@ -53,8 +43,21 @@ pub(super) enum Found<T> {
 pub(super) struct Read {
     pub header: Header,
     pub transactions: Vec<TxHash>,
-    /// With the position of their transaction in the block.
+    /// Both with the position of their transaction in the block.
     outputs: Vec<(usize, Output)>,
+    spends: Vec<(usize, Spend)>,
+    /// The positions of the transactions that a watched address has sent, and who.
+    senders: Vec<(usize, u32, TronAddress)>,
+    /// Whether it runs contracts, which may move TRX.
+    runs_contracts: bool,
+}
+
+impl Read {
+    /// The first block of a chain has no receipts, and a block without transactions needs none.
+    fn needs_receipts(&self, wanted: Wanted<'_>) -> bool {
+        let tells = !wanted.tokens.is_empty() || !self.senders.is_empty() || (wanted.internal && self.runs_contracts);
+        self.header.height > 0 && !self.transactions.is_empty() && tells
+    }
 }
 
 /// One node, and how many calls it may have at a time.
@@ -137,9 +140,11 @@ async fn scan_once(
             scan.headers.push(block.header);
             block.outputs.sort_by_key(|(position, output)| (*position, output.place));
             scan.outputs.extend(block.outputs.into_iter().map(|(_, output)| output));
+            block.spends.sort_by_key(|(position, spend)| (*position, spend.place));
+            scan.spends.extend(block.spends.into_iter().map(|(_, spend)| spend));
         }
     }
-    Ok(Found::Whole(scan))
+    Ok(Found::Whole(scan.from_node(caller.node.name())))
 }
 
 async fn chunk(caller: &Caller, from: u64, to: u64, wanted: Wanted<'_>) -> Result<Found<Vec<Read>>, CallError> {
@@ -161,11 +166,7 @@ async fn chunk(caller: &Caller, from: u64, to: u64, wanted: Wanted<'_>) -> Resul
             other => return Ok(other),
         }
     }
-    if wanted.tokens.is_empty() {
-        return Ok(Found::Whole(blocks));
-    }
-    // The first block of a chain has no receipts, and a block without transactions needs none.
-    let asked = blocks.iter_mut().filter(|block| block.header.height > 0 && !block.transactions.is_empty());
+    let asked = blocks.iter_mut().filter(|block| block.needs_receipts(wanted));
     let asked: Vec<_> = asked.map(|block| (caller.ahead(|node| receipts(node, block.header.height)), block)).collect();
     for (answer, block) in asked {
         if !read_receipts(node, &answer.await?, block, wanted)? {
@@ -238,49 +239,47 @@ fn read_block(
     header: Header,
     watched: Option<&Watched>,
 ) -> Result<Read, CallError> {
-    let mut transactions = Vec::with_capacity(block.transactions.len());
-    let mut outputs = Vec::new();
+    let mut read = Read {
+        header,
+        transactions: Vec::with_capacity(block.transactions.len()),
+        outputs: Vec::new(),
+        spends: Vec::new(),
+        senders: Vec::new(),
+        runs_contracts: false,
+    };
     for (position, transaction) in block.transactions.iter().enumerate() {
         let hash = transaction.hash(node)?;
-        transactions.push(hash);
+        read.transactions.push(hash);
         // The first block's transactions only say who had what when the chain began.
         let Some(watched) = watched.filter(|_| header.height > 0) else { continue };
-        let payment = match transfer(node, transaction)? {
-            Some((to, amount)) => watched.find(&WatchKey::of_account(&to.0)).map(|number| (number, to, amount)),
-            None => None,
-        };
-        if let Some((watched, to, amount)) = payment {
-            let ok = transaction.ran();
-            let amount = RawAmount::from_u256(U256::from(amount));
-            outputs
-                .push((position, output(header.at(), hash, (Place::Value, watched), (to, Coin::Native, amount), ok)));
+        let asked = Asked::read(node, transaction)?;
+        let found = |account: TronAddress| Some((watched.find(&WatchKey::of_account(&account.0))?, account));
+        read.runs_contracts |= asked.runs_contract;
+        let (ok, amount) = (transaction.ran(), RawAmount::from_u256(U256::from(asked.amount)));
+        // What a contract gets is for the contract: only a transfer pays somebody.
+        if let Some((number, to)) = asked.to.filter(|_| !asked.runs_contract && asked.amount > 0).and_then(found) {
+            let what = (to, Coin::Native, amount);
+            read.outputs.push((position, output((header.at(), hash), (Place::Value, number), what, ok)));
+        }
+        if let Some((number, from)) = asked.owner.and_then(found) {
+            read.senders.push((position, number, from));
+            if ok && asked.amount > 0 {
+                let what = (from, asked.to, Coin::Native, amount);
+                read.spends.push((position, spend((header.at(), hash), (Place::Value, number), what, ok)));
+            }
         }
     }
-    Ok(Read { header, transactions, outputs })
+    Ok(read)
 }
 
-/// The recipient and the sun of a TRX transfer, as the node writes it out.
-fn transfer(node: &Node, transaction: &wire::Transaction<'_>) -> Result<Option<(TronAddress, u64)>, CallError> {
-    let Some([contract]) = transaction.raw_data.as_ref().map(|raw| raw.contract.as_slice()) else {
-        return Err(node.bad("a transaction without its one contract"));
-    };
-    let (Some(kind), Some(parameter)) = (contract.r#type, contract.parameter) else {
-        return Err(node.bad("a contract without its type or its content"));
-    };
-    if kind != "TransferContract" {
-        return Ok(None);
-    }
-    let parameter: wire::TransferParameter<'_> = wire::read(node, parameter.get().as_bytes())?;
-    let amount = u64::try_from(parameter.value.amount).map_err(|_| node.bad("a negative amount"))?;
-    wire::account(node, parameter.value.to_address).map(|to| Some((to, amount)))
-}
-
-/// Adds what the tokens' logs pay. `false`: these are not the receipts of this block.
+/// Adds what the receipts tell: tokens, what contracts moved, and the fees of watched senders. `false`: these are not the
+/// receipts of this block.
 fn read_receipts(node: &Node, answer: &[u8], block: &mut Read, wanted: Wanted<'_>) -> Result<bool, CallError> {
     let wire::Infos { all: infos } = wire::read(node, answer)?;
     if infos.len() != block.transactions.len() {
         return Ok(false);
     }
+    let mut senders = block.senders.iter().peekable();
     for (position, (info, transaction)) in infos.iter().zip(&block.transactions).enumerate() {
         let id = info.id.ok_or_else(|| node.bad("a receipt without an id"))?;
         if info.height != block.header.height {
@@ -289,81 +288,13 @@ fn read_receipts(node: &Node, answer: &[u8], block: &mut Read, wanted: Wanted<'_
         if wire::digest(node, id)? != transaction.0 {
             return Ok(false);
         }
-        let logs = token_payments(node, info, (block.header.at(), *transaction), wanted)?;
-        block.outputs.extend(logs.into_iter().map(|output| (position, output)));
+        let at = (block.header.at(), *transaction);
+        let moved = by_info(node, info, at, wanted)?;
+        block.outputs.extend(moved.outputs.into_iter().map(|output| (position, output)));
+        block.spends.extend(moved.spends.into_iter().map(|spend| (position, spend)));
+        if let Some((_, number, from)) = senders.next_if(|(sent, ..)| *sent == position) {
+            block.spends.extend(fee(node, info, at, (*number, *from))?.map(|spend| (position, spend)));
+        }
     }
     Ok(true)
-}
-
-/// What the `Transfer` logs of listed tokens pay to watched addresses.
-pub(super) fn token_payments(
-    node: &Node,
-    info: &wire::Info<'_>,
-    (block, transaction): (BlockRef, TxHash),
-    wanted: Wanted<'_>,
-) -> Result<Vec<Output>, CallError> {
-    let mut outputs = Vec::new();
-    let ok = info.ran();
-    for (number, log) in (0_u32..).zip(&info.log) {
-        let Some(TokenTransfer { token, to, amount, .. }) = token_transfer(node, log, wanted.tokens)? else { continue };
-        if amount.is_zero() {
-            continue;
-        }
-        let Some(watched) = wanted.watched.find(&WatchKey::of_account(&to.0)) else { continue };
-        let what = (to, Coin::Token(Address::Tron(token)), RawAmount::from_u256(amount));
-        outputs.push(output(block, transaction, (Place::Log(number), watched), what, ok));
-    }
-    Ok(outputs)
-}
-
-/// A transfer of a listed token.
-pub(super) struct TokenTransfer {
-    pub token: TronAddress,
-    pub from: TronAddress,
-    pub to: TronAddress,
-    pub amount: U256,
-}
-
-/// `None`: the log is no `Transfer` of a listed token.
-pub(super) fn token_transfer(
-    node: &Node,
-    log: &wire::Log<'_>,
-    tokens: &[TronAddress],
-) -> Result<Option<TokenTransfer>, CallError> {
-    let mut token = [0; 20];
-    if log.address.len() != 40 || alloy_primitives::hex::decode_to_slice(log.address, &mut token).is_err() {
-        return Err(node.bad("a log whose address is not 40 digits"));
-    }
-    let token = TronAddress(token);
-    if tokens.binary_search(&token).is_err() {
-        return Ok(None);
-    }
-    let [event, from, to] = log.topics.as_slice() else { return Ok(None) };
-    if wire::digest(node, event)? != TRANSFER.0 {
-        return Ok(None);
-    }
-    let account = |word: [u8; 32]| match word.split_at(12) {
-        (upper, lower) if upper == [0; 12] => <[u8; 20]>::try_from(lower).ok().map(TronAddress),
-        _ => None,
-    };
-    let (from, to) = (account(wire::digest(node, from)?), account(wire::digest(node, to)?));
-    let (Some(from), Some(to)) = (from, to) else {
-        // Not the form of a transfer. All nodes say the same, so it must not stop the scan.
-        return Ok(None);
-    };
-    if log.data.len() != 64 {
-        return Ok(None);
-    }
-    let amount = wire::digest(node, log.data)?;
-    Ok(Some(TokenTransfer { token, from, to, amount: U256::from_be_bytes(amount) }))
-}
-
-pub(super) fn output(
-    block: BlockRef,
-    transaction: TxHash,
-    (place, watched): (Place, u32),
-    (to, coin, amount): (TronAddress, Coin, RawAmount),
-    ok: bool,
-) -> Output {
-    Output { block, transaction, place, watched, to: Address::Tron(to), coin, amount, ok, coinbase: false }
 }

@@ -15,7 +15,8 @@ use tx::tron::proto::{Raw, TransferContract};
 use tx::tron::{TronAddress, transaction};
 use tx::{BlockRef, Coin, TxHash};
 
-use super::scan::{self, CHUNK, Found, Wanted};
+use super::movement::{self, Wanted};
+use super::scan::{self, CHUNK, Found};
 use super::wire;
 use crate::block::Place;
 use crate::client::Proven;
@@ -104,7 +105,7 @@ pub(super) async fn mined(node: &Node, hash: TxHash, token: Option<TokenPayment>
         Some(payment) => {
             let mut logged = Vec::new();
             for log in &seen.info.log {
-                logged.extend(scan::token_transfer(node, log, &[payment.token])?);
+                logged.extend(movement::token_transfer(node, log, &[payment.token])?);
             }
             let logged = logged.into_iter().map(|transfer| (transfer.from, transfer.to, transfer.amount));
             Paid::by_logs((&payment.from, &payment.to, payment.amount), logged)
@@ -122,9 +123,10 @@ pub(super) async fn proven(node: &Node, hash: TxHash, wanted: Wanted<'_>) -> Res
         && let Some(watched) = wanted.watched.find(&WatchKey::of_account(&to.0))
     {
         let what = (to, Coin::Native, RawAmount::from_u256(U256::from(amount)));
-        outputs.push(scan::output(seen.block, hash, (Place::Value, watched), what, seen.ok));
+        outputs.push(movement::output((seen.block, hash), (Place::Value, watched), what, seen.ok));
     }
-    outputs.extend(scan::token_payments(node, &seen.info, (seen.block, hash), wanted)?);
+    let moved = movement::by_info(node, &seen.info, (seen.block, hash), wanted)?;
+    outputs.extend(moved.outputs);
     Ok(Some(Proven { block: seen.block, ok: seen.ok, outputs }))
 }
 

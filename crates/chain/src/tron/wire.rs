@@ -181,22 +181,51 @@ pub(super) struct RawData<'a> {
 #[derive(Deserialize)]
 pub(super) struct Contract<'a> {
     pub r#type: Option<&'a str>,
-    /// Read only when it is a transfer: other types have other fields by the same names.
+    /// Read once the type is known: other types have other fields by the same names.
     #[serde(borrow)]
     pub parameter: Option<&'a RawValue>,
 }
 
+/// What a contract holds, for a type of which this much is read.
 #[derive(Deserialize)]
-pub(super) struct TransferParameter<'a> {
-    #[serde(borrow)]
-    pub value: TransferValue<'a>,
+pub(super) struct Parameter<T> {
+    pub value: T,
 }
 
 #[derive(Deserialize)]
 pub(super) struct TransferValue<'a> {
+    /// Left out when nobody needs it: what is paid does not depend on it.
+    pub owner_address: Option<&'a str>,
     pub to_address: &'a str,
     #[serde(default)]
     pub amount: i64,
+}
+
+#[derive(Deserialize)]
+pub(super) struct TriggerValue<'a> {
+    pub owner_address: Option<&'a str>,
+    pub contract_address: Option<&'a str>,
+    #[serde(default)]
+    pub call_value: i64,
+}
+
+#[derive(Deserialize)]
+pub(super) struct CreateValue<'a> {
+    pub owner_address: Option<&'a str>,
+    #[serde(default)]
+    pub new_contract: NewContract,
+}
+
+#[derive(Default, Deserialize)]
+pub(super) struct NewContract {
+    #[serde(default)]
+    pub call_value: i64,
+}
+
+/// Of any other type. All but shielded transfers have an owner, who pays the fee.
+#[derive(Deserialize)]
+pub(super) struct OwnedValue<'a> {
+    pub owner_address: Option<&'a str>,
 }
 
 /// Those of a block.
@@ -221,6 +250,33 @@ pub(super) struct Info<'a> {
     pub result: Option<&'a str>,
     #[serde(borrow, default, deserialize_with = "at_most::<LOGS, _, _>")]
     pub log: Vec<Log<'a>>,
+    /// Only nodes that keep them show them (`vm.saveInternalTx`).
+    #[serde(borrow, default, deserialize_with = "at_most::<LOGS, _, _>")]
+    pub internal_transactions: Vec<Internal<'a>>,
+}
+
+/// What a contract did to another account.
+#[derive(Deserialize)]
+pub(super) struct Internal<'a> {
+    pub caller_address: Option<&'a str>,
+    #[serde(rename = "transferTo_address")]
+    pub to: Option<&'a str>,
+    #[serde(borrow, rename = "callValueInfo", default, deserialize_with = "at_most::<16, _, _>")]
+    pub values: Vec<CallValue<'a>>,
+    /// The text in hexadecimal digits: which kind it is.
+    pub note: Option<&'a str>,
+    /// It was undone.
+    #[serde(default)]
+    pub rejected: bool,
+}
+
+#[derive(Deserialize)]
+pub(super) struct CallValue<'a> {
+    #[serde(rename = "callValue", default)]
+    pub amount: i64,
+    /// A token of TRON's old kind (TRC-10). TRX has none.
+    #[serde(rename = "tokenId")]
+    pub token: Option<&'a str>,
 }
 
 #[derive(Default, Deserialize)]

@@ -4,6 +4,7 @@
 mod answers;
 mod devnet;
 pub mod live;
+mod movements;
 mod stub;
 mod verdicts;
 

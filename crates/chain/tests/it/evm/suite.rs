@@ -4,7 +4,7 @@ use alloy_primitives::{Address as Account, TxKind, U256};
 use chain::client::Sent;
 use chain::evm::EvmChain;
 use chain::status::{Mined, Paid, Reason};
-use chain::{Broadcast, Chain, ChainError, NodeRefusal, Output, Place, Status};
+use chain::{Broadcast, Chain, ChainError, NodeRefusal, Output, Place, Spend, Status};
 use devnet::Key;
 use serde_json::json;
 use tx::evm::replacement;
@@ -213,6 +213,111 @@ pub async fn internal_transfers_are_found_and_undone_ones_are_not(net: &Net) {
     let plain = scan_all(net, &net.chain(|_| {}), &watched).await;
     assert!(plain.outputs.iter().all(|one| one.place == Place::Value && one.watched == 4));
     assert_eq!(plain.outputs.len(), 2);
+}
+
+/// What must be in the chain's own books: each balance is what it was, and what came, less what left.
+pub async fn assert_books(
+    chain: &EvmChain,
+    from: u64,
+    to: u64,
+    (accounts, coins): (&[Account], &[Coin]),
+    before: &[U256],
+) {
+    let scan = chain.scan(from, to, &watch(accounts)).await.expect("a scan");
+    let now = balances(chain, accounts, coins).await;
+    let mut expected = before.to_vec();
+    let place = |address: &tx::Address, coin: &Coin| {
+        let owner = accounts.iter().position(|account| evm(*account) == *address).expect("watched");
+        owner * coins.len() + coins.iter().position(|one| one == coin).expect("a known coin")
+    };
+    for output in scan.outputs.iter().filter(|output| output.ok) {
+        expected[place(&output.to, &output.coin)] += output.amount.to_u256();
+    }
+    for spend in &scan.spends {
+        expected[place(&spend.from, &spend.coin)] -= spend.amount.to_u256();
+    }
+    assert_eq!(now, expected, "{:#?}", scan.spends);
+}
+
+/// Of each account each coin.
+pub async fn balances(chain: &EvmChain, accounts: &[Account], coins: &[Coin]) -> Vec<U256> {
+    let wanted: Vec<_> =
+        accounts.iter().flat_map(|account| coins.iter().map(|coin| (evm(*account), coin.clone()))).collect();
+    chain.balances(&wanted).await.expect("balances").iter().map(|amount| amount.to_u256()).collect()
+}
+
+fn spent(spends: &[Spend]) -> Vec<(Place, u32, bool)> {
+    spends.iter().map(|one| (one.place, one.watched, one.ok)).collect()
+}
+
+pub async fn every_balance_is_what_came_less_what_left(net: &Net) {
+    let (key, other) = (Key::numbered(0), Key::numbered(1));
+    let token = net.deploy(&key, "Plain", &[U256::from(1_000)]).await;
+    let disperse = net.deploy(&key, "Disperse", &[]).await;
+    let chain = net.chain(|settings| {
+        settings.tokens = vec![token];
+        settings.internal_transfers = true;
+    });
+    let accounts = [account(&key), account(&other), fresh(1), disperse];
+    let coins = [Coin::Native, Coin::Token(evm(token))];
+    let (before, from) = (balances(&chain, &accounts, &coins).await, net.height().await + 1);
+    let pays = |to: Account, amount: u64| Payment { to: evm(to), coin: coins[1].clone(), amount: raw(amount) };
+    pay(net, &chain, &key, native(accounts[1], 7)).await;
+    pay(net, &chain, &key, native(accounts[0], 5)).await;
+    // It takes no coin, so this fails; and so does a transfer of more than there is.
+    pay(net, &chain, &key, native(token, 5)).await;
+    pay(net, &chain, &key, pays(fresh(1), 5_000)).await;
+    pay(net, &chain, &key, pays(accounts[1], 250)).await;
+    net.mine(1).await;
+    pay(net, &chain, &other, pays(accounts[1], 40)).await;
+    pay(net, &chain, &other, pays(fresh(1), 10)).await;
+    let pretend = call_of("pretend(address,address,uint256)", &[word(fresh(1)), word(fresh(2)), U256::from(5)]);
+    net.send(&key, TxKind::Call(disperse), 11, pretend).await;
+    net.mine(2).await;
+    let to = net.height().await;
+    assert_books(&chain, from, to, (&accounts, &coins), &before).await;
+    let scan = chain.scan(from, to, &watch(&accounts)).await.expect("a scan");
+    assert!(!scan.source.is_empty());
+    let mut of_key: Vec<_> = scan.spends.iter().filter(|one| one.watched == 0).cloned().collect();
+    of_key.truncate(7);
+    assert_eq!(
+        spent(&of_key),
+        [
+            (Place::Value, 0, true),
+            (Place::Fee, 0, true),
+            (Place::Value, 0, true),
+            (Place::Fee, 0, true),
+            (Place::Fee, 0, false),
+            (Place::Fee, 0, false),
+            (Place::Log(0), 0, true),
+        ]
+    );
+    let inside: Vec<_> = scan.spends.iter().filter(|one| one.watched == 3).collect();
+    assert!(inside.iter().any(|one| matches!(one.place, Place::Internal(_)) && one.to == Some(evm(fresh(1)))));
+    // Strangers cost nobody anything, and no receipt is asked for.
+    let strangers = chain.scan(from, to, &watch(&[fresh(77)])).await.expect("a scan");
+    assert_eq!((strangers.outputs, strangers.spends), (Vec::new(), Vec::new()));
+}
+
+pub async fn ten_payments_of_one_transaction_stay_ten(net: &Net) {
+    let key = Key::numbered(0);
+    let disperse = net.deploy(&key, "Disperse", &[]).await;
+    let chain = net.chain(|settings| settings.internal_transfers = true);
+    let from = net.height().await + 1;
+    let ten = |head: u64| [U256::from(head), U256::from(64 + 11 * 32)];
+    let mut arguments = ten(64).to_vec();
+    arguments.push(U256::from(10));
+    arguments.extend([word(fresh(1)); 10]);
+    arguments.push(U256::from(10));
+    arguments.extend([U256::from(3); 10]);
+    let call = call_of("disperse(address[],uint256[])", &arguments);
+    net.send(&key, TxKind::Call(disperse), 30, call).await;
+    net.mine(1).await;
+    let scan = chain.scan(from, net.height().await, &watch(&[fresh(1), disperse])).await.expect("a scan");
+    let to_it: Vec<_> = scan.outputs.iter().filter(|one| one.watched == 0).map(|one| one.place).collect();
+    assert_eq!(to_it, (1..=10).map(Place::Internal).collect::<Vec<_>>());
+    let from_it: Vec<_> = scan.spends.iter().map(|one| one.place).collect();
+    assert_eq!(from_it, to_it);
 }
 
 pub async fn a_reorg_of_twenty_blocks_is_seen(net: &Net) {

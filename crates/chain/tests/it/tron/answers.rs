@@ -128,14 +128,15 @@ async fn fetching_only_makes_the_requests_of_a_scan() {
         taken
     };
     for tokens in [vec![], vec![token()]] {
-        let chain = client(&[&node.url], 1, tokens.clone());
+        let chain = client(&[&node.url], 1, tokens);
         chain.scan(0, 70, &watching(&[])).await.expect("a scan");
         let of_the_scan = taken();
         node.busiest.store(0, Ordering::SeqCst);
         let bytes = chain.fetch_only(0, 70).await.expect("bytes");
         assert_eq!(bytes, of_the_scan.iter().map(|(_, length)| *length).sum::<u64>());
         assert_eq!(taken(), of_the_scan);
-        assert_eq!(node.busiest.load(Ordering::SeqCst), if tokens.is_empty() { 4 } else { 16 });
+        // Receipts are read without tokens too: contracts may move TRX.
+        assert_eq!(node.busiest.load(Ordering::SeqCst), 16);
         assert_eq!(chain.fetch_only(5, 4).await, Ok(0));
     }
 }

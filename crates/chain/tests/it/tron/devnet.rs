@@ -72,6 +72,7 @@ on_the_devnet! {
     case_deposits_are_found_and_proven
     case_a_payout_is_followed_through_its_life
     case_a_call_that_fails_pays_nothing
+    case_every_balance_is_what_came_less_what_left
     case_only_expired_and_solidified_is_impossible
     case_a_reorganisation_of_depth_20_is_seen
     case_what_is_wrong_is_refused_by_its_name

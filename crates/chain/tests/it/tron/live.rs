@@ -187,6 +187,48 @@ pub async fn case_a_call_that_fails_pays_nothing(net: &dyn Net) {
     assert_eq!(balance(&chain, fresh(0), Coin::Token(net.token())).await, RawAmount::ZERO);
 }
 
+pub async fn case_every_balance_is_what_came_less_what_left(net: &dyn Net) {
+    let chain = chain_of(net);
+    let accounts = [rich(0), rich(1), fresh(0), fresh(1)];
+    let coins = [Coin::Native, Coin::Token(net.token())];
+    net.mine(3);
+    let from = chain.head().await.expect("a head").tip.height + 1;
+    let wanted: Vec<_> = accounts.iter().flat_map(|one| coins.iter().map(|coin| (one.clone(), coin.clone()))).collect();
+    let mut expected = chain.balances(&wanted).await.expect("balances");
+    let too_much = 900_000_000_000_000_000;
+    for (payment, limit) in [
+        (pay(fresh(0), Coin::Native, 5_000_000), None),
+        (pay(rich(1), Coin::Native, 7), None),
+        (pay(fresh(1), coins[1].clone(), 9), None),
+        (pay(rich(0), coins[1].clone(), 11), None),
+        (pay(rich(1), coins[1].clone(), too_much), Some(50_000_000)),
+        (pay(rich(1), coins[1].clone(), 13), Some(1)),
+    ] {
+        let made = make(&chain, payment, 60_000, limit).await;
+        assert_eq!(chain.broadcast(&made.signed).await, Ok(Broadcast::Taken));
+        net.mine(1);
+    }
+    net.fund(&fresh(1), &Coin::Native, 1_000_000);
+    net.mine(1);
+    let to = chain.head().await.expect("a head").tip.height;
+    let scan = chain.scan(from, to, &watching(&accounts)).await.expect("a scan");
+    let place = |address: &Address, coin: &Coin| {
+        wanted.iter().position(|(owner, one)| owner == address && one == coin).expect("watched")
+    };
+    for output in scan.outputs.iter().filter(|output| output.ok) {
+        let sum = &mut expected[place(&output.to, &output.coin)];
+        *sum = sum.checked_add(output.amount).expect("no overflow");
+    }
+    for spend in &scan.spends {
+        let sum = &mut expected[place(&spend.from, &spend.coin)];
+        *sum = sum.checked_sub(spend.amount).expect("more than there was");
+    }
+    assert_eq!(chain.balances(&wanted).await, Ok(expected));
+    let failed: Vec<_> = scan.spends.iter().filter(|one| !one.ok).map(|one| (one.place, &one.from)).collect();
+    assert_eq!(failed, [(Place::Fee, &rich(0)); 2], "one reverted, one ran out of energy");
+    assert!(!scan.source.is_empty());
+}
+
 pub async fn case_only_expired_and_solidified_is_impossible(net: &dyn Net) {
     let chain = chain_of(net);
     net.mine(25);

@@ -111,6 +111,7 @@ pub struct Tx {
     pub ret: &'static str,
     pub fee: i64,
     pub logs: Vec<Value>,
+    pub internals: Vec<Value>,
 }
 
 /// An id of this height, on the branch of this name.
@@ -235,11 +236,17 @@ impl Tx {
             31 => {
                 let call = TriggerSmartContract::decode(parameter.value.as_slice()).expect("a call");
                 let contract_address = hex(&call.contract_address);
-                let value = json!({ "data": hex(&call.data), "owner_address": hex(&call.owner_address), "contract_address": contract_address });
+                let mut value = json!({ "data": hex(&call.data), "owner_address": hex(&call.owner_address), "contract_address": contract_address });
+                if call.call_value != 0 {
+                    value["call_value"] = json!(call.call_value);
+                }
                 ("TriggerSmartContract", value)
             }
             // Others have fields of the same names and other types.
-            _ => ("ProposalCreateContract", json!({ "amount": "many", "to_address": 7, "parameters": [{ "key": 1 }] })),
+            _ => (
+                "ProposalCreateContract",
+                json!({ "owner_address": hex(&account(90).prefixed()), "amount": "many", "to_address": 7, "parameters": [{ "key": 1 }] }),
+            ),
         };
         json!({
             "ret": [{ "contractRet": self.ret }],
@@ -278,6 +285,9 @@ impl Tx {
         if !self.logs.is_empty() {
             info["log"] = json!(self.logs);
         }
+        if !self.internals.is_empty() {
+            info["internal_transactions"] = json!(self.internals);
+        }
         info
     }
 }
@@ -309,7 +319,13 @@ pub fn trx(to: u32, amount: i64, ret: &'static str, salt: i64) -> Tx {
         to_address: account(to).prefixed().to_vec(),
         amount,
     };
-    Tx { raw: raw(1, TransferContract::URL, value.encode_to_vec(), salt), ret, fee: 0, logs: Vec::new() }
+    Tx {
+        raw: raw(1, TransferContract::URL, value.encode_to_vec(), salt),
+        ret,
+        fee: 0,
+        logs: Vec::new(),
+        internals: Vec::new(),
+    }
 }
 
 /// A call with these logs.
@@ -320,7 +336,36 @@ pub fn call(logs: Vec<Value>, ret: &'static str, salt: i64) -> Tx {
         data: vec![0xa9, 0x05, 0x9c, 0xbb],
         ..TriggerSmartContract::default()
     };
-    Tx { raw: raw(31, TriggerSmartContract::URL, value.encode_to_vec(), salt), ret, fee: 1_300_000, logs }
+    Tx {
+        raw: raw(31, TriggerSmartContract::URL, value.encode_to_vec(), salt),
+        ret,
+        fee: 1_300_000,
+        logs,
+        internals: Vec::new(),
+    }
+}
+
+/// A call that brings so many sun along.
+pub fn call_with(sun: i64, ret: &'static str, salt: i64) -> Tx {
+    let value = TriggerSmartContract {
+        owner_address: account(90).prefixed().to_vec(),
+        contract_address: [0x41; 21].to_vec(),
+        call_value: sun,
+        ..TriggerSmartContract::default()
+    };
+    Tx { raw: raw(31, TriggerSmartContract::URL, value.encode_to_vec(), salt), ..call(Vec::new(), ret, salt) }
+}
+
+/// What a contract did to an account, as a node shows it that keeps such things.
+pub fn internal(from: u32, to: u32, note: &str, values: Value) -> Value {
+    let hex = |bytes: &[u8]| alloy_primitives::hex::encode(bytes);
+    json!({
+        "hash": "cd".repeat(32),
+        "caller_address": hex(&account(from).prefixed()),
+        "transferTo_address": hex(&account(to).prefixed()),
+        "callValueInfo": values,
+        "note": hex(note.as_bytes()),
+    })
 }
 
 /// Something else altogether.
@@ -330,6 +375,7 @@ pub fn other(salt: i64) -> Tx {
         ret: "SUCCESS",
         fee: 0,
         logs: Vec::new(),
+        internals: Vec::new(),
     }
 }
 

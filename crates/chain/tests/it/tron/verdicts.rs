@@ -46,7 +46,7 @@ fn ours(expires_ms: i64) -> (Sent, Tx) {
     let unsigned = transaction::build(&draft).expect("a good draft");
     let hash = unsigned.meaning.hash.expect("known on TRON");
     let sent = Sent { meaning: unsigned.meaning, hash, since: 5 };
-    (sent, Tx { raw: unsigned.bytes, ret: "SUCCESS", fee: 268_000, logs: Vec::new() })
+    (sent, Tx { raw: unsigned.bytes, ret: "SUCCESS", fee: 268_000, logs: Vec::new(), internals: Vec::new() })
 }
 
 /// The same in the token, with these logs.
@@ -62,7 +62,7 @@ fn ours_in_tokens(logs: Vec<Value>) -> (Sent, Tx) {
     let unsigned = transaction::build(&draft).expect("a good draft");
     let hash = unsigned.meaning.hash.expect("known on TRON");
     let sent = Sent { meaning: unsigned.meaning, hash, since: 5 };
-    (sent, Tx { raw: unsigned.bytes, ret: "SUCCESS", fee: 268_000, logs })
+    (sent, Tx { raw: unsigned.bytes, ret: "SUCCESS", fee: 268_000, logs, internals: Vec::new() })
 }
 
 /// A token may return false and end well, or keep a fee. Whether it is still listed changes nothing.
