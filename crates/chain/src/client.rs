@@ -68,6 +68,7 @@ impl Proven {
 /// | `head` | all nodes: the highest block that enough of them have reached, whatever one of them claims: it only finds work |
 /// | `quote`, `nonces`, `scan`, `balances` | one node, another when it fails: they only find work |
 /// | `headers`, `prove`, `status` | a quorum: what credits or finalizes rests on them |
+/// | `prove_blocks` | a quorum for the headers, and one node for what hashes to them |
 /// | `broadcast` | nobody: it tells all nodes |
 pub trait Chain: Send + Sync {
     fn kind(&self) -> ChainKind;
@@ -87,6 +88,21 @@ pub trait Chain: Send + Sync {
 
     /// The blocks `from..=to`, what they pay to watched addresses and what they take from them, from one node.
     fn scan<'a>(&'a self, from: u64, to: u64, watched: &'a Watched) -> Answer<'a, Scan>;
+
+    /// The same as [`Chain::scan`], believed. The headers are a quorum's.
+    ///
+    /// | chain | what is held against them |
+    /// |---|---|
+    /// | Bitcoin | one node's block hashes to the merkle root |
+    /// | EVM, [`crate::evm::BlockProof::Roots`] | one node's transactions and receipts hash to both roots; senders come from signatures |
+    /// | EVM, [`crate::evm::BlockProof::SecondNode`] | a quorum reads the same outputs and spends |
+    /// | TRON | one node's transactions hash to the root; a quorum gives the same receipts, which no header commits to |
+    ///
+    /// What contracts move inside is committed to by nothing: a quorum must say the same. **With one node and a quorum of
+    /// one, all that is not hashed is that node's word.** A node whose data do not hash to the header is named
+    /// ([`crate::endpoint::Event::Forges`]) and set aside, and the next is asked; when none fits, that is
+    /// [`ChainError::BlockNotProven`], never a weaker proof.
+    fn prove_blocks<'a>(&'a self, from: u64, to: u64, watched: &'a Watched) -> Answer<'a, Scan>;
 
     /// What a transaction pays to watched addresses, by a quorum. `None`: it is in no block that a quorum has.
     fn prove<'a>(&'a self, transaction: TxHash, watched: &'a Watched) -> Answer<'a, Option<Proven>>;

@@ -15,6 +15,10 @@ pub enum ChainError {
     /// A node has the block's header and not the block: it is pruned, or has not got it yet. Asking again does not help.
     #[error("no node that was asked keeps block {height}: {said}")]
     BlockNotKept { height: u64, said: String },
+    /// No node that was asked shows a block whose content hashes to the header that a quorum has, or it holds what cannot be
+    /// hashed here.
+    #[error("block {height} could not be proven: {why}")]
+    BlockNotProven { height: u64, why: String },
     #[error("the nodes serve {found}, not {wanted}")]
     WrongNetwork { wanted: String, found: String },
     #[error("an address of another chain was given")]
@@ -42,6 +46,7 @@ impl ChainError {
             Self::NoQuorum { .. } => "CHAIN_NO_QUORUM",
             Self::BlockMissing { .. } => "CHAIN_BLOCK_MISSING",
             Self::BlockNotKept { .. } => "CHAIN_BLOCK_NOT_KEPT",
+            Self::BlockNotProven { .. } => "CHAIN_BLOCK_NOT_PROVEN",
             Self::WrongNetwork { .. } => "CHAIN_WRONG_NETWORK",
             Self::ForeignAddress => "ADDRESS_WRONG_NETWORK",
         }

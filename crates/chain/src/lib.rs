@@ -9,6 +9,7 @@
 //! | [`watch`] | the watched set: ten million addresses |
 //! | [`follow`] | walks a chain block by block and finds the fork when it reorganises |
 //! | `head` | where a chain ends, by all of its nodes |
+//! | `proof` | holds what one node shows of a block against what a quorum has |
 //! | [`endpoint`] | several nodes per chain: failover, limits, and the read quorum |
 //! | [`evm`], [`tron`], [`bitcoin`] | the three clients |
 //!
@@ -25,6 +26,7 @@ pub mod error;
 pub mod evm;
 pub mod follow;
 mod head;
+mod proof;
 pub mod status;
 pub mod tron;
 pub mod watch;

@@ -231,6 +231,10 @@ impl Chain for BitcoinChain {
         self.scan_blocks(from, to, watched).boxed()
     }
 
+    fn prove_blocks<'a>(&'a self, from: u64, to: u64, watched: &'a Watched) -> Answer<'a, Scan> {
+        self.proven_blocks(from, to, watched).boxed()
+    }
+
     fn prove<'a>(&'a self, transaction: TxHash, watched: &'a Watched) -> Answer<'a, Option<Proven>> {
         self.prove_payment(transaction, watched).boxed()
     }

@@ -83,7 +83,9 @@ impl RawBlock {
         if !rest.0.is_empty() {
             return Err("bytes follow the block");
         }
-        // Without this rule the inner nodes of the merkle tree could be shown as transactions of 64 bytes each.
+        // Without this rule the inner nodes of the merkle tree could be shown as transactions of 64 bytes each, or two
+        // invented transactions in the place of one of 64 bytes. All leaves stand on one level, so the first one would
+        // have to be split or joined too; and a coinbase names an output of 32 zeros, which no two hashes do.
         if places.is_empty() || !places.iter().enumerate().all(|(place, one)| one.coinbase == (place == 0)) {
             return Err("a block begins with its one coinbase");
         }

@@ -14,6 +14,7 @@ use crate::block::{Output, Place, Scan};
 use crate::client::Proven;
 use crate::endpoint::{CallError, Node};
 use crate::error::ChainError;
+use crate::proof::{Unfit, in_a_row, until_one_fits};
 use crate::watch::{WatchKey, Watched};
 use tx::bitcoin::address::of_script;
 
@@ -128,6 +129,52 @@ impl BitcoinChain {
         // The hashes were asked for one by one: the chain may have changed between two of them.
         let broken = scan.headers.windows(2).find(|pair| pair[1].parent != pair[0].hash).map(|pair| pair[1].height);
         Ok(broken.map_or(Read::Done(scan), Read::Gone))
+    }
+
+    /// The blocks that a quorum has, from one node whose bytes hash to them. Nobody's word is needed for more than the hash.
+    pub(super) async fn proven_blocks(&self, from: u64, to: u64, watched: &Watched) -> Result<Scan, ChainError> {
+        let mut scan = Scan::default();
+        let mut next = from;
+        while next <= to {
+            let last = to.min(next.saturating_add(BATCH as u64 - 1));
+            let heights: Vec<u64> = (next..=last).collect();
+            let mut blocks = Vec::with_capacity(heights.len());
+            for (&height, hash) in heights.iter().zip(self.agreed(&heights).await?) {
+                blocks.push(BlockRef { height, hash: hash.ok_or(ChainError::BlockMissing { height })? });
+            }
+            let blocks = &blocks;
+            let part = until_one_fits(&self.pool, |node| async move { self.fitting(&node, blocks, watched).await });
+            let part = part.await?;
+            scan.headers.extend(part.headers);
+            scan.outputs.extend(part.outputs);
+            scan.source = part.source;
+            let Some(above) = last.checked_add(1) else { break };
+            next = above;
+        }
+        in_a_row(&scan.headers)?;
+        Ok(scan)
+    }
+
+    async fn fitting(&self, node: &Arc<Node>, blocks: &[BlockRef], watched: &Watched) -> Result<Scan, Unfit> {
+        let mut scan = Scan::default();
+        let fetched = blocks.iter().copied().map(|block| {
+            let asked = Arc::clone(node);
+            let task = tokio::spawn(async move {
+                let bytes = wire::block_bytes(&asked, block.hash).await?;
+                Ok::<_, CallError>(bytes.map(|bytes| RawBlock::read(bytes, block.hash)))
+            });
+            async move { (block, task.await) }
+        });
+        let mut fetched = stream::iter(fetched).buffered(IN_FLIGHT);
+        while let Some((block, read)) = fetched.next().await {
+            let height = block.height;
+            let read = read.map_err(|_| node.bad("reading it broke off"))??;
+            let read = read.ok_or_else(|| node.lacks(format!("there is no block {height}")))?;
+            let raw = read.map_err(|what| Unfit::Forged { height, what: what.to_owned() })?;
+            scan.headers.push(raw.header.at(height));
+            self.collect(block, raw.transactions(), watched, &mut scan.outputs);
+        }
+        Ok(scan.from_node(node.name()))
     }
 
     /// What these transactions of a block pay. All their scripts are looked up together: in a set of millions each

@@ -191,13 +191,20 @@ pub async fn block_text(node: &Node, hash: BlockHash) -> Result<Option<Box<RawVa
     }
 }
 
-/// A block, checked to be the one that was asked for.
-pub async fn block(node: &Node, hash: BlockHash) -> Result<Option<RawBlock>, CallError> {
+/// A block's bytes, as they came.
+pub async fn block_bytes(node: &Node, hash: BlockHash) -> Result<Option<Vec<u8>>, CallError> {
     let Some(text) = block_text(node, hash).await? else {
         return Ok(None);
     };
     let digits = text.get().strip_prefix('"').and_then(|text| text.strip_suffix('"'));
-    let bytes = unhex(node, digits.ok_or_else(|| node.bad("a block is not text"))?)?;
+    unhex(node, digits.ok_or_else(|| node.bad("a block is not text"))?).map(Some)
+}
+
+/// A block, checked to be the one that was asked for.
+pub async fn block(node: &Node, hash: BlockHash) -> Result<Option<RawBlock>, CallError> {
+    let Some(bytes) = block_bytes(node, hash).await? else {
+        return Ok(None);
+    };
     RawBlock::read(bytes, hash).map(Some).map_err(|what| node.bad(what))
 }
 

@@ -9,7 +9,7 @@ pub enum Why {
     Fails { failures: u32 },
     /// It refuses our credentials.
     Credentials,
-    /// It said other things than a quorum.
+    /// It said other things than a quorum, or showed a block that does not hash to a quorum's header.
     Contradicts,
     /// It is so many blocks behind what enough others have.
     Lags { behind: u64 },
@@ -48,6 +48,12 @@ pub enum Event {
         endpoint: String,
         agreed: usize,
     },
+    /// What it showed of the block at this height does not hash to the header that a quorum has.
+    Forges {
+        endpoint: String,
+        height: u64,
+        what: String,
+    },
     Lags {
         endpoint: String,
         height: u64,
@@ -78,6 +84,9 @@ impl Event {
                 tracing::error!(endpoint, agreed, "endpoint contradicts the quorum");
             }
             Self::Differs { endpoint, agreed } => tracing::warn!(endpoint, agreed, "endpoint differs from the quorum"),
+            Self::Forges { endpoint, height, what } => {
+                tracing::error!(endpoint, height, what, "endpoint shows a block that is not the quorum's");
+            }
             Self::Lags { endpoint, height, confirmed } => {
                 tracing::warn!(endpoint, height, confirmed, "endpoint lags");
             }

@@ -438,6 +438,15 @@ impl Pool {
         self.tell(Event::SetAside { endpoint: node.name().to_owned(), why, pause_micros });
     }
 
+    /// What it shows of a block does not hash to the header that a quorum has.
+    pub(crate) fn forges(&self, node: &Node, height: u64, what: &str) {
+        let (now, jitter) = (self.ticks.now(), lock(&self.random).next_u64());
+        let (why, pause_micros) = lock(&node.standing).contradict(now, &self.rules, jitter);
+        let endpoint = || node.name().to_owned();
+        self.tell(Event::Forges { endpoint: endpoint(), height, what: node.quote(what) });
+        self.tell(Event::SetAside { endpoint: endpoint(), why, pause_micros });
+    }
+
     pub(super) fn agrees(&self, node: &Node) {
         if lock(&node.standing).agreed(self.ticks.now()) {
             self.tell(Event::Back { endpoint: node.name().to_owned() });

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `fee` | quotes under a cap |
 //! | `scan`, `outputs`, `trace`, `window` | what blocks pay to watched addresses |
+//! | `proof`, `encode` | the same, held against the roots of headers |
 //! | `status`, `broadcast` | what became of a transaction, and what nodes say to one |
 //! | `balance`, `rpc`, `wire` | many accounts at once; the calls; the answers |
 //!
@@ -12,8 +13,10 @@
 
 mod balance;
 mod broadcast;
+mod encode;
 mod fee;
 mod outputs;
+mod proof;
 mod rpc;
 mod scan;
 mod status;
@@ -44,6 +47,18 @@ use crate::watch::Watched;
 const MOST_BATCH: usize = 1_000;
 const MOST_CONCURRENCY: usize = 64;
 
+/// How [`Chain::prove_blocks`] proves what blocks hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BlockProof {
+    /// One node's transactions and receipts hash to the roots of a header that a quorum has. It takes all receipts of a block
+    /// in which a listed token may have logged, and blocks without types of transactions that are not known here.
+    #[default]
+    Roots,
+    /// A quorum reads the same outputs and spends: for public nodes, where receipts cost too much, and for chains whose blocks
+    /// hold more than Ethereum's types. With a quorum of one it is one node's word.
+    SecondNode,
+}
+
 #[derive(Clone, Debug)]
 pub struct EvmSettings {
     pub chain_id: u64,
@@ -60,6 +75,7 @@ pub struct EvmSettings {
     /// Also find coin that contracts move. It needs nodes that trace (`debug_…` with the `callTracer`), all of those that
     /// the quorum is made of, and their time.
     pub internal_transfers: bool,
+    pub proof: BlockProof,
 }
 
 impl EvmSettings {
@@ -72,6 +88,7 @@ impl EvmSettings {
             concurrency: 4,
             log_window: 1_000,
             internal_transfers: false,
+            proof: BlockProof::Roots,
         }
     }
 }
@@ -103,9 +120,7 @@ impl EvmChain {
         let scanned = self.pool.any(|node| {
             let missing = &missing;
             async move {
-                let scanner =
-                    scan::Scanner { settings: &self.settings, window: &self.window, node: node.clone(), watched };
-                scanner.scan(from, to).await.map_err(|trouble| match trouble {
+                self.scan_of(&node, from, to, watched).await.map_err(|trouble| match trouble {
                     // No refusal says anything about blocks: another node may have them.
                     scan::Trouble::Call(CallError::Refused { message, .. }) => node.lacks(message),
                     scan::Trouble::Call(error) => error,
@@ -125,6 +140,12 @@ impl EvmChain {
             }
             (scanned, _) => scanned,
         }
+    }
+
+    async fn scan_of(&self, node: &Arc<Node>, from: u64, to: u64, watched: &Watched) -> Result<Scan, scan::Trouble> {
+        let scanner =
+            scan::Scanner { settings: &self.settings, window: &self.window, node: Arc::clone(node), watched };
+        scanner.scan(from, to).await
     }
 
     /// The same blocks, in the same requests and as many at a time, and nothing done with them: the yardstick of
@@ -251,6 +272,10 @@ impl Chain for EvmChain {
 
     fn scan<'a>(&'a self, from: u64, to: u64, watched: &'a Watched) -> Answer<'a, Scan> {
         Box::pin(self.scan_blocks(from, to, watched))
+    }
+
+    fn prove_blocks<'a>(&'a self, from: u64, to: u64, watched: &'a Watched) -> Answer<'a, Scan> {
+        Box::pin(self.proven_blocks(from, to, watched))
     }
 
     fn prove<'a>(&'a self, transaction: TxHash, watched: &'a Watched) -> Answer<'a, Option<Proven>> {

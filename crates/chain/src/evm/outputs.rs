@@ -24,12 +24,22 @@ pub(super) struct TokenTransfer {
 /// `None`: another event, another contract, or a form that is not ERC-20's (ERC-721 has a fourth topic and no data).
 pub(super) fn token_transfer(log: &Log, tokens: &[Account]) -> Option<TokenTransfer> {
     let [topic, from, to] = log.topics.as_slice() else { return None };
+    (!log.removed).then(|| transfer_of(log.address.0, [topic.0, from.0, to.0], log.data.0.0, tokens))?
+}
+
+/// The same of a log in any form: who logged, its topics, and its data when that is one word.
+pub(super) fn transfer_of(
+    token: Account,
+    [topic, from, to]: [B256; 3],
+    amount: Option<U256>,
+    tokens: &[Account],
+) -> Option<TokenTransfer> {
     let clean = |word: &B256| word.0[..12] == [0; 12];
-    if topic.0 != TRANSFER || log.removed || !clean(&from.0) || !clean(&to.0) || !tokens.contains(&log.address.0) {
+    if topic != TRANSFER || !clean(&from) || !clean(&to) || !tokens.contains(&token) {
         return None;
     }
     let account = |word: &B256| Account::from_slice(&word.0[12..]);
-    Some(TokenTransfer { token: log.address.0, from: account(&from.0), to: account(&to.0), amount: log.data.0.0? })
+    Some(TokenTransfer { token, from: account(&from), to: account(&to), amount: amount? })
 }
 
 pub(super) fn find(watched: &Watched, account: &Account) -> Option<u32> {
@@ -37,7 +47,7 @@ pub(super) fn find(watched: &Watched, account: &Account) -> Option<u32> {
 }
 
 /// What a transaction's own fields say.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Fields {
     pub hash: B256,
     pub from: Account,

@@ -1,17 +1,17 @@
 //! The calls that more than one subject makes. Each checks that the answer is one to its question.
 
-use alloy_primitives::B256;
+use alloy_primitives::{B256, Bloom};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use super::wire::{Block, BlockHead, Hex, Receipt, quantity};
+use super::wire::{Block, BlockHead, Commitments, Hex, Receipt, quantity};
 use crate::block::Header;
 use crate::endpoint::json_rpc::{batch, batch_unread, call};
 use crate::endpoint::{CallError, Node};
 
 /// A block, what is read of its transactions, and its bloom where the node tells it.
-pub(super) type Told<T> = (Header, Vec<T>, Option<Hex<alloy_primitives::Bloom>>);
+pub(super) type Told<T> = (Header, Vec<T>, Option<Hex<Bloom>>);
 
 /// Runs it beside its caller, on another thread when there is one: answers are long, and one is read while the next
 /// comes in. It ends with its caller.
@@ -88,6 +88,42 @@ pub(super) async fn headers(node: &Node, heights: &[u64], chunk: usize) -> Resul
 
 pub(super) async fn header(node: &Node, height: u64) -> Result<Option<Header>, CallError> {
     Ok(headers(node, &[height], 1).await?.pop().flatten())
+}
+
+/// A header and what it commits to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Sealed {
+    pub header: Header,
+    pub transactions_root: B256,
+    pub receipts_root: B256,
+    pub bloom: Bloom,
+    pub base_fee: Option<u64>,
+}
+
+/// As [`headers`], with all that a proof of the block needs.
+pub(super) async fn sealed(node: &Node, heights: &[u64], chunk: usize) -> Result<Vec<Option<Sealed>>, CallError> {
+    let calls: Vec<_> =
+        heights.iter().map(|height| ("eth_getBlockByNumber", json!([quantity(*height), false]))).collect();
+    let found: Vec<Option<Commitments>> = chunked(node, &calls, chunk).await?;
+    let read = |(found, height): (Option<Commitments>, &u64)| {
+        let Some(found) = found else { return Ok(None) };
+        let head = BlockHead {
+            number: found.number,
+            hash: found.hash,
+            parent_hash: found.parent_hash,
+            timestamp: found.timestamp,
+            logs_bloom: None,
+            transactions: serde::de::IgnoredAny,
+        };
+        Ok(Some(Sealed {
+            header: header_of(node, &head, Some(*height))?,
+            transactions_root: found.transactions_root.0,
+            receipts_root: found.receipts_root.0,
+            bloom: found.logs_bloom.0,
+            base_fee: found.base_fee_per_gas.map(|fee| fee.0),
+        }))
+    };
+    found.into_iter().zip(heights).map(read).collect()
 }
 
 fn block_calls(first: u64, last: u64) -> Vec<(&'static str, Value)> {

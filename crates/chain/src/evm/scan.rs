@@ -72,7 +72,7 @@ impl Read {
 }
 
 /// Does it with the blocks `from..=to`, `batch` of them at a time and `concurrency` of these at once, in their order.
-async fn in_steps<T, Fut, E>(
+pub(super) async fn in_steps<T, Fut, E>(
     (from, to): (u64, u64),
     settings: &EvmSettings,
     work: impl Fn(u64, u64) -> Fut,
@@ -197,29 +197,14 @@ impl Scanner<'_> {
         let hints = self.hints(&header, &transactions, logs)?;
         let moved = self.moved(&header, &transactions).await?;
         let mut wanted: BTreeSet<usize> = hints.keys().copied().collect();
-        wanted.extend(self.touched(&transactions));
+        let fields: Vec<Fields> = transactions.iter().map(Paying::fields).collect();
+        wanted.extend(touched(self.watched, &fields));
         for (index, moved) in moved.iter().enumerate() {
             if moved.iter().any(|one| self.watches(&one.from) || self.watches(&one.to)) {
                 wanted.insert(index);
             }
         }
         Ok(Read { header, transactions, hints, moved, wanted })
-    }
-
-    /// The places of the transactions that a watched address has sent or is paid by. All are looked up together: in a set of
-    /// millions each lookup waits for memory, and so the waits overlap.
-    fn touched(&self, transactions: &[Paying]) -> Vec<usize> {
-        let (mut keys, mut places) = (Vec::new(), Vec::new());
-        for (place, transaction) in transactions.iter().enumerate() {
-            let paid = transaction.to.filter(|_| !transaction.value.0.is_zero());
-            for account in [Some(transaction.from), paid].into_iter().flatten() {
-                keys.push(WatchKey::of_account(&account.0.into_array()));
-                places.push(place);
-            }
-        }
-        let mut hits = Vec::new();
-        self.watched.find_all(&keys, &mut hits);
-        hits.into_iter().filter_map(|(at, _)| places.get(at).copied()).collect()
     }
 
     /// What the transaction at this place of the block pays and costs, by its receipt.
@@ -236,9 +221,7 @@ impl Scanner<'_> {
                 return Err(self.node.bad("a log that its receipt does not have").into());
             }
         }
-        let paying = &block.transactions[index];
-        let fields =
-            Fields { hash: paying.hash.0, from: paying.from.0, to: paying.to.map(|to| to.0), value: paying.value.0 };
+        let fields = block.transactions[index].fields();
         let moved = block.moved.get(index).map_or(&[][..], Vec::as_slice);
         Ok(Told::by_receipt(block.header.at(), fields, receipt, moved, &self.settings.tokens))
     }
@@ -326,50 +309,78 @@ impl Scanner<'_> {
 
     /// What contracts moved, for each transaction of the block. Empty when nobody wants to know.
     async fn moved(&self, header: &Header, transactions: &[Paying]) -> Result<Vec<Vec<Moved>>, Trouble> {
-        if !self.settings.internal_transfers || transactions.is_empty() {
+        if !self.settings.internal_transfers {
             return Ok(Vec::new());
         }
-        let (node, height) = (Arc::clone(&self.node), quantity(header.height));
-        let traced = beside(&self.node, async move {
-            let traced: Vec<Traced> =
-                call(&node, "debug_traceBlockByNumber", json!([height, { "tracer": "callTracer" }])).await?;
-            let read = |one: Traced| match moved(one.result.get()) {
-                Some(moved) => Ok((one.tx_hash, moved)),
-                None => Err(node.bad("a trace that is none")),
-            };
-            traced.into_iter().map(read).collect::<Result<Vec<_>, _>>()
-        });
-        let traced = match traced.await {
-            Ok(traced) => traced,
-            Err(CallError::TooLong { .. } | CallError::Timeout { .. }) => return self.moved_each(transactions).await,
-            Err(error) => return Err(error.into()),
-        };
-        let fits = |(one, transaction): (&(Option<super::wire::Hex<B256>>, _), &Paying)| {
-            one.0.is_none_or(|hash| hash.0 == transaction.hash.0)
-        };
-        if traced.len() != transactions.len() || !traced.iter().zip(transactions).all(fits) {
-            return Err(Trouble::Moved);
-        }
-        Ok(traced.into_iter().map(|(_, moved)| moved).collect())
+        let hashes: Vec<B256> = transactions.iter().map(|one| one.hash.0).collect();
+        moved_in(&self.node, ("debug_traceBlockByNumber", quantity(header.height)), &hashes).await
     }
+}
 
-    /// Anybody can pay for a transaction whose trace is longer than any answer may be. It must not stop the scan: what
-    /// such a transaction moves inside is not found, and said so.
-    async fn moved_each(&self, transactions: &[Paying]) -> Result<Vec<Vec<Moved>>, Trouble> {
-        let mut all = Vec::with_capacity(transactions.len());
-        for transaction in transactions {
-            all.push(match trace(&self.node, transaction.hash.0).await {
-                Ok(moved) => moved,
-                Err(CallError::TooLong { .. } | CallError::Timeout { .. }) => {
-                    let hash = transaction.hash.0.to_string();
-                    tracing::warn!(node = self.node.name(), hash, "a trace is too long to be read");
-                    Vec::new()
-                }
-                Err(error) => return Err(error.into()),
-            });
+/// The places of the transactions that a watched address has sent or is paid by. All are looked up together: in a set of
+/// millions each lookup waits for memory, and so the waits overlap.
+pub(super) fn touched(watched: &Watched, transactions: &[Fields]) -> Vec<usize> {
+    let (mut keys, mut places) = (Vec::new(), Vec::new());
+    for (place, transaction) in transactions.iter().enumerate() {
+        let paid = transaction.to.filter(|_| !transaction.value.is_zero());
+        for account in [Some(transaction.from), paid].into_iter().flatten() {
+            keys.push(WatchKey::of_account(&account.into_array()));
+            places.push(place);
         }
-        Ok(all)
     }
+    let mut hits = Vec::new();
+    watched.find_all(&keys, &mut hits);
+    hits.into_iter().filter_map(|(at, _)| places.get(at).copied()).collect()
+}
+
+/// What contracts moved in the transactions of a block, which is named by its height or its hash.
+pub(super) async fn moved_in(
+    node: &Arc<Node>,
+    (method, block): (&'static str, String),
+    transactions: &[B256],
+) -> Result<Vec<Vec<Moved>>, Trouble> {
+    if transactions.is_empty() {
+        return Ok(Vec::new());
+    }
+    let asked = Arc::clone(node);
+    let traced = beside(node, async move {
+        let traced: Vec<Traced> = call(&asked, method, json!([block, { "tracer": "callTracer" }])).await?;
+        let read = |one: Traced| match moved(one.result.get()) {
+            Some(moved) => Ok((one.tx_hash, moved)),
+            None => Err(asked.bad("a trace that is none")),
+        };
+        traced.into_iter().map(read).collect::<Result<Vec<_>, _>>()
+    });
+    let traced = match traced.await {
+        Ok(traced) => traced,
+        Err(CallError::TooLong { .. } | CallError::Timeout { .. }) => return moved_each(node, transactions).await,
+        Err(error) => return Err(error.into()),
+    };
+    let fits = |(one, transaction): (&(Option<super::wire::Hex<B256>>, _), &B256)| {
+        one.0.is_none_or(|hash| hash.0 == *transaction)
+    };
+    if traced.len() != transactions.len() || !traced.iter().zip(transactions).all(fits) {
+        return Err(Trouble::Moved);
+    }
+    Ok(traced.into_iter().map(|(_, moved)| moved).collect())
+}
+
+/// Anybody can pay for a transaction whose trace is longer than any answer may be. It must not stop the scan: what such a
+/// transaction moves inside is not found, and said so.
+async fn moved_each(node: &Node, transactions: &[B256]) -> Result<Vec<Vec<Moved>>, Trouble> {
+    let mut all = Vec::with_capacity(transactions.len());
+    for transaction in transactions {
+        all.push(match trace(node, *transaction).await {
+            Ok(moved) => moved,
+            Err(CallError::TooLong { .. } | CallError::Timeout { .. }) => {
+                let hash = transaction.to_string();
+                tracing::warn!(node = node.name(), hash, "a trace is too long to be read");
+                Vec::new()
+            }
+            Err(error) => return Err(error.into()),
+        });
+    }
+    Ok(all)
 }
 
 pub(super) async fn trace(node: &Node, transaction: B256) -> Result<Vec<Moved>, CallError> {

@@ -2,12 +2,13 @@
 
 use std::fmt;
 
-use alloy_primitives::{Address as Account, B256, Bloom, U256, hex};
+use alloy_primitives::{Address as Account, B256, Bloom, Bytes, U256, hex};
 use domain::Timestamp;
 use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer};
 use tx::BlockHash;
 
+use super::outputs::Fields;
 use crate::block::Header;
 
 /// What is written as hexadecimal text.
@@ -102,6 +103,12 @@ impl FromHex for Word {
     }
 }
 
+impl FromHex for Bytes {
+    fn from_hex(text: &str) -> Option<Self> {
+        hex::decode(text.strip_prefix("0x")?).ok().map(Self::from)
+    }
+}
+
 /// Whether an account has code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct HasCode(pub bool);
@@ -153,6 +160,12 @@ pub(super) struct Paying {
     pub from: Hex<Account>,
     pub to: Option<Hex<Account>>,
     pub value: Hex<U256>,
+}
+
+impl Paying {
+    pub(super) fn fields(&self) -> Fields {
+        Fields { hash: self.hash.0, from: self.from.0, to: self.to.map(|to| to.0), value: self.value.0 }
+    }
 }
 
 /// Which transaction of whom.
@@ -214,6 +227,92 @@ impl Receipt {
         let blobs = product(blobs, self.blob_gas_price.map_or(0, |price| price.0));
         product(self.gas_used.0, self.effective_gas_price.0).saturating_add(blobs)
     }
+}
+
+/// What a header commits to, for whoever holds a block against it.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Commitments {
+    pub number: Hex<u64>,
+    pub hash: Hex<B256>,
+    pub parent_hash: Hex<B256>,
+    pub timestamp: Hex<u64>,
+    pub transactions_root: Hex<B256>,
+    pub receipts_root: Hex<B256>,
+    pub logs_bloom: Hex<Bloom>,
+    #[serde(default)]
+    pub base_fee_per_gas: Option<Hex<u64>>,
+}
+
+/// All that a transaction is encoded from. Each type has its own fields; which are needed is seen when it is encoded.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Signed {
+    #[serde(default, rename = "type")]
+    pub kind: Option<Hex<u64>>,
+    pub nonce: Option<Hex<u64>>,
+    pub gas: Option<Hex<u64>>,
+    pub to: Option<Hex<Account>>,
+    pub value: Option<Hex<U256>>,
+    pub input: Option<Hex<Bytes>>,
+    pub gas_price: Option<Hex<u128>>,
+    pub max_fee_per_gas: Option<Hex<u128>>,
+    pub max_priority_fee_per_gas: Option<Hex<u128>>,
+    pub max_fee_per_blob_gas: Option<Hex<u128>>,
+    pub blob_versioned_hashes: Option<Vec<Hex<B256>>>,
+    pub access_list: Option<Vec<Access>>,
+    pub authorization_list: Option<Vec<Authorized>>,
+    pub chain_id: Option<Hex<u64>>,
+    pub v: Option<Hex<U256>>,
+    pub y_parity: Option<Hex<u64>>,
+    pub r: Option<Hex<U256>>,
+    pub s: Option<Hex<U256>>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Access {
+    pub address: Hex<Account>,
+    pub storage_keys: Vec<Hex<B256>>,
+}
+
+/// EIP-7702.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Authorized {
+    pub chain_id: Hex<U256>,
+    pub address: Hex<Account>,
+    pub nonce: Hex<u64>,
+    #[serde(alias = "v")]
+    pub y_parity: Hex<u64>,
+    pub r: Hex<U256>,
+    pub s: Hex<U256>,
+}
+
+/// A block without anything but its transactions.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct Body {
+    pub transactions: Vec<Signed>,
+}
+
+/// All that a receipt is encoded from.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct WholeReceipt {
+    /// Which block the node means.
+    pub block_hash: Hex<B256>,
+    /// Left out before Byzantium, in 2017.
+    pub status: Option<Hex<u64>>,
+    pub cumulative_gas_used: Hex<u64>,
+    pub logs_bloom: Hex<Bloom>,
+    pub logs: Vec<WholeLog>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct WholeLog {
+    pub address: Hex<Account>,
+    pub topics: Vec<Hex<B256>>,
+    pub data: Hex<Bytes>,
 }
 
 #[derive(Clone, Debug, Deserialize)]

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `wire` | the JSON of the HTTP API, and what in it cannot be |
 //! | `scan`, `movement` | blocks, what they pay and what they take, from one node |
+//! | `proof`, `bytes` | the same, held against the roots of headers; protobuf as java-tron reads it |
 //! | `status` | what a quorum proves about a transaction |
 //! | `fee`, `balance`, `broadcast` | the rest |
 //!
@@ -12,8 +13,10 @@
 
 mod balance;
 mod broadcast;
+mod bytes;
 mod fee;
 mod movement;
+mod proof;
 mod scan;
 mod status;
 mod wire;
@@ -250,6 +253,10 @@ impl Chain for TronChain {
                 (found, _) => found,
             }
         })
+    }
+
+    fn prove_blocks<'a>(&'a self, from: u64, to: u64, watched: &'a Watched) -> Answer<'a, Scan> {
+        Box::pin(self.proven_blocks(from, to, watched))
     }
 
     fn prove<'a>(&'a self, transaction: TxHash, watched: &'a Watched) -> Answer<'a, Option<Proven>> {

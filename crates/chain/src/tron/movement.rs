@@ -6,7 +6,7 @@ use serde::Deserialize;
 use tx::tron::TronAddress;
 use tx::{Address, BlockRef, Coin, TxHash};
 
-use super::wire;
+use super::{bytes, wire};
 use crate::block::{Output, Place, Spend};
 use crate::endpoint::{CallError, Node};
 use crate::watch::{WatchKey, Watched};
@@ -80,13 +80,43 @@ impl Asked {
     }
 }
 
+impl Asked {
+    /// The same, from the bytes that the transaction's id is the hash of.
+    pub(super) fn of_bytes(raw: &[u8]) -> Option<Self> {
+        let contract = bytes::message(raw, 11)?;
+        let (kind, parameter) = (bytes::number(&contract, 1)?, bytes::message(&contract, 2)?);
+        let value = bytes::message(&parameter, 2)?;
+        let account = |field| Some(bytes::text(&value, field)?.and_then(TronAddress::from_prefixed));
+        let sun = |amount: u64| u64::try_from(amount.cast_signed()).ok();
+        Some(match kind {
+            1 => {
+                let amount = sun(bytes::number(&value, 3)?)?;
+                Self { owner: account(1)?, to: account(2)?, amount, runs_contract: false }
+            }
+            31 => {
+                let amount = sun(bytes::number(&value, 3)?)?;
+                Self { owner: account(1)?, to: account(2)?, amount, runs_contract: true }
+            }
+            30 => {
+                let amount = sun(bytes::number(&bytes::message(&value, 2)?, 5)?)?;
+                Self { owner: account(1)?, to: None, amount, runs_contract: true }
+            }
+            // Those that name something else first.
+            2 | 10 | 19 => Self { owner: account(2)?, ..Self::default() },
+            // A shielded transfer has no owner.
+            51 => Self::default(),
+            _ => Self { owner: account(1)?, ..Self::default() },
+        })
+    }
+}
+
 fn value<'a, T: Deserialize<'a>>(node: &Node, parameter: &'a serde_json::value::RawValue) -> Result<T, CallError> {
     let parameter: wire::Parameter<T> = wire::read(node, parameter.get().as_bytes())?;
     Ok(parameter.value)
 }
 
 /// What the receipt of a transaction tells.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(super) struct Movements {
     pub outputs: Vec<Output>,
     pub spends: Vec<Spend>,

@@ -53,8 +53,58 @@ pub(super) struct Read {
 }
 
 impl Read {
+    pub(super) const fn of(header: Header) -> Self {
+        Self {
+            header,
+            transactions: Vec::new(),
+            outputs: Vec::new(),
+            spends: Vec::new(),
+            senders: Vec::new(),
+            runs_contracts: false,
+        }
+    }
+
+    /// Adds its next transaction, and whether it ran.
+    pub(super) fn take(&mut self, (hash, ok): (TxHash, bool), asked: Asked, watched: &Watched) {
+        let (position, at) = (self.transactions.len(), (self.header.at(), hash));
+        self.transactions.push(hash);
+        // The first block's transactions only say who had what when the chain began.
+        if self.header.height == 0 {
+            return;
+        }
+        let found = |account: TronAddress| Some((watched.find(&WatchKey::of_account(&account.0))?, account));
+        self.runs_contracts |= asked.runs_contract;
+        let amount = RawAmount::from_u256(U256::from(asked.amount));
+        // What a contract gets is for the contract: only a transfer pays somebody.
+        if let Some((number, to)) = asked.to.filter(|_| !asked.runs_contract && asked.amount > 0).and_then(found) {
+            let what = (to, Coin::Native, amount);
+            self.outputs.push((position, output(at, (Place::Value, number), what, ok)));
+        }
+        if let Some((number, from)) = asked.owner.and_then(found) {
+            self.senders.push((position, number, from));
+            if ok && asked.amount > 0 {
+                let what = (from, asked.to, Coin::Native, amount);
+                self.spends.push((position, spend(at, (Place::Value, number), what, ok)));
+            }
+        }
+    }
+
+    pub(super) fn add(&mut self, receipts: Receipts) {
+        self.outputs.extend(receipts.outputs);
+        self.spends.extend(receipts.spends);
+    }
+
+    /// In the order of the chain.
+    pub(super) fn put_into(mut self, scan: &mut Scan) {
+        scan.headers.push(self.header);
+        self.outputs.sort_by_key(|(position, output)| (*position, output.place));
+        scan.outputs.extend(self.outputs.into_iter().map(|(_, output)| output));
+        self.spends.sort_by_key(|(position, spend)| (*position, spend.place));
+        scan.spends.extend(self.spends.into_iter().map(|(_, spend)| spend));
+    }
+
     /// The first block of a chain has no receipts, and a block without transactions needs none.
-    fn needs_receipts(&self, wanted: Wanted<'_>) -> bool {
+    pub(super) fn needs_receipts(&self, wanted: Wanted<'_>) -> bool {
         let tells = !wanted.tokens.is_empty() || !self.senders.is_empty() || (wanted.internal && self.runs_contracts);
         self.header.height > 0 && !self.transactions.is_empty() && tells
     }
@@ -133,15 +183,11 @@ async fn scan_once(
             Found::Missing(height) => return Ok(Found::Missing(height)),
             Found::Torn => return Ok(Found::Torn),
         };
-        for mut block in blocks {
+        for block in blocks {
             if scan.headers.last().is_some_and(|before| before.hash != block.header.parent) {
                 return Ok(Found::Torn);
             }
-            scan.headers.push(block.header);
-            block.outputs.sort_by_key(|(position, output)| (*position, output.place));
-            scan.outputs.extend(block.outputs.into_iter().map(|(_, output)| output));
-            block.spends.sort_by_key(|(position, spend)| (*position, spend.place));
-            scan.spends.extend(block.spends.into_iter().map(|(_, spend)| spend));
+            block.put_into(&mut scan);
         }
     }
     Ok(Found::Whole(scan.from_node(caller.node.name())))
@@ -169,8 +215,9 @@ async fn chunk(caller: &Caller, from: u64, to: u64, wanted: Wanted<'_>) -> Resul
     let asked = blocks.iter_mut().filter(|block| block.needs_receipts(wanted));
     let asked: Vec<_> = asked.map(|block| (caller.ahead(|node| receipts(node, block.header.height)), block)).collect();
     for (answer, block) in asked {
-        if !read_receipts(node, &answer.await?, block, wanted)? {
-            return Ok(Found::Torn);
+        match read_receipts(node, &answer.await?, block, wanted)? {
+            Some(told) => block.add(told),
+            None => return Ok(Found::Torn),
         }
     }
     Ok(Found::Whole(blocks))
@@ -201,7 +248,7 @@ pub(super) async fn fetch_only(
 }
 
 /// What became of a block's transactions, as the node writes it.
-async fn receipts(node: Arc<Node>, height: u64) -> Result<Bytes, CallError> {
+pub(super) async fn receipts(node: Arc<Node>, height: u64) -> Result<Bytes, CallError> {
     wire::ask_list(&node, "/wallet/gettransactioninfobyblocknum", &json!({ "num": height })).await
 }
 
@@ -239,46 +286,36 @@ fn read_block(
     header: Header,
     watched: Option<&Watched>,
 ) -> Result<Read, CallError> {
-    let mut read = Read {
-        header,
-        transactions: Vec::with_capacity(block.transactions.len()),
-        outputs: Vec::new(),
-        spends: Vec::new(),
-        senders: Vec::new(),
-        runs_contracts: false,
-    };
-    for (position, transaction) in block.transactions.iter().enumerate() {
+    let mut read = Read::of(header);
+    for transaction in &block.transactions {
         let hash = transaction.hash(node)?;
-        read.transactions.push(hash);
-        // The first block's transactions only say who had what when the chain began.
-        let Some(watched) = watched.filter(|_| header.height > 0) else { continue };
-        let asked = Asked::read(node, transaction)?;
-        let found = |account: TronAddress| Some((watched.find(&WatchKey::of_account(&account.0))?, account));
-        read.runs_contracts |= asked.runs_contract;
-        let (ok, amount) = (transaction.ran(), RawAmount::from_u256(U256::from(asked.amount)));
-        // What a contract gets is for the contract: only a transfer pays somebody.
-        if let Some((number, to)) = asked.to.filter(|_| !asked.runs_contract && asked.amount > 0).and_then(found) {
-            let what = (to, Coin::Native, amount);
-            read.outputs.push((position, output((header.at(), hash), (Place::Value, number), what, ok)));
-        }
-        if let Some((number, from)) = asked.owner.and_then(found) {
-            read.senders.push((position, number, from));
-            if ok && asked.amount > 0 {
-                let what = (from, asked.to, Coin::Native, amount);
-                read.spends.push((position, spend((header.at(), hash), (Place::Value, number), what, ok)));
-            }
+        match watched {
+            Some(watched) => read.take((hash, transaction.ran()), Asked::read(node, transaction)?, watched),
+            None => read.transactions.push(hash),
         }
     }
     Ok(read)
 }
 
-/// Adds what the receipts tell: tokens, what contracts moved, and the fees of watched senders. `false`: these are not the
-/// receipts of this block.
-fn read_receipts(node: &Node, answer: &[u8], block: &mut Read, wanted: Wanted<'_>) -> Result<bool, CallError> {
+/// What the receipts of a block tell, each with the position of its transaction.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Receipts {
+    outputs: Vec<(usize, Output)>,
+    spends: Vec<(usize, Spend)>,
+}
+
+/// Tokens, what contracts moved, and the fees of watched senders. `None`: these are not the receipts of this block.
+pub(super) fn read_receipts(
+    node: &Node,
+    answer: &[u8],
+    block: &Read,
+    wanted: Wanted<'_>,
+) -> Result<Option<Receipts>, CallError> {
     let wire::Infos { all: infos } = wire::read(node, answer)?;
     if infos.len() != block.transactions.len() {
-        return Ok(false);
+        return Ok(None);
     }
+    let mut told = Receipts::default();
     let mut senders = block.senders.iter().peekable();
     for (position, (info, transaction)) in infos.iter().zip(&block.transactions).enumerate() {
         let id = info.id.ok_or_else(|| node.bad("a receipt without an id"))?;
@@ -286,15 +323,15 @@ fn read_receipts(node: &Node, answer: &[u8], block: &mut Read, wanted: Wanted<'_
             return Err(node.bad("a receipt of another height"));
         }
         if wire::digest(node, id)? != transaction.0 {
-            return Ok(false);
+            return Ok(None);
         }
         let at = (block.header.at(), *transaction);
         let moved = by_info(node, info, at, wanted)?;
-        block.outputs.extend(moved.outputs.into_iter().map(|output| (position, output)));
-        block.spends.extend(moved.spends.into_iter().map(|spend| (position, spend)));
+        told.outputs.extend(moved.outputs.into_iter().map(|output| (position, output)));
+        told.spends.extend(moved.spends.into_iter().map(|spend| (position, spend)));
         if let Some((_, number, from)) = senders.next_if(|(sent, ..)| *sent == position) {
-            block.spends.extend(fee(node, info, at, (*number, *from))?.map(|spend| (position, spend)));
+            told.spends.extend(fee(node, info, at, (*number, *from))?.map(|spend| (position, spend)));
         }
     }
-    Ok(true)
+    Ok(Some(told))
 }

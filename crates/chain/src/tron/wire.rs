@@ -118,7 +118,7 @@ pub(super) fn at_most<'de, const MOST: usize, T: Deserialize<'de>, D: Deserializ
 }
 
 /// A block has 2 MB, and a transaction more than 100 bytes.
-const TRANSACTIONS: usize = 20_000;
+pub(super) const TRANSACTIONS: usize = 20_000;
 /// A call costs at least 375 energy for each log.
 const LOGS: usize = 100_000;
 
@@ -153,6 +153,9 @@ pub(super) struct RawHeader<'a> {
     pub timestamp: i64,
     #[serde(rename = "parentHash")]
     pub parent: &'a str,
+    /// Left out, or zeros, when the block has no transactions.
+    #[serde(rename = "txTrieRoot")]
+    pub root: Option<&'a str>,
 }
 
 #[derive(Deserialize)]
@@ -299,26 +302,34 @@ pub(super) struct Log<'a> {
 impl Block<'_> {
     /// Its header, once it fits itself; `None` when the node has no such block.
     pub fn header(&self, node: &Node) -> Result<Option<Header>, CallError> {
-        let (Some(id), Some(header)) = (self.id, &self.block_header) else {
-            return match (self.id, &self.block_header) {
-                (None, None) => Ok(None),
-                _ => Err(node.bad("a block without its id or its header")),
-            };
-        };
-        let raw = &header.raw_data;
-        let hash = BlockHash(digest(node, id)?);
-        let parent = BlockHash(digest(node, raw.parent)?);
-        if raw.number > LAST_HEIGHT || !(0..=LAST_MS).contains(&raw.timestamp) {
-            return Err(node.bad("a block with an absurd height or time"));
-        }
-        // The first eight bytes of an id are the height. Only the first block's parent is no block.
-        let before = raw.number.checked_sub(1);
-        if height_of(&hash) != raw.number || before.is_some_and(|height| height_of(&parent) != height) {
-            return Err(node.bad("a block whose id is not of its height"));
-        }
-        let time = Timestamp::from_micros(raw.timestamp.saturating_mul(1_000));
-        Ok(Some(Header { height: raw.number, hash, parent, time }))
+        header_of(node, self.id, self.block_header.as_ref())
     }
+}
+
+pub(super) fn header_of(
+    node: &Node,
+    id: Option<&str>,
+    header: Option<&BlockHeader<'_>>,
+) -> Result<Option<Header>, CallError> {
+    let (Some(id), Some(header)) = (id, header) else {
+        return match (id, header) {
+            (None, None) => Ok(None),
+            _ => Err(node.bad("a block without its id or its header")),
+        };
+    };
+    let raw = &header.raw_data;
+    let hash = BlockHash(digest(node, id)?);
+    let parent = BlockHash(digest(node, raw.parent)?);
+    if raw.number > LAST_HEIGHT || !(0..=LAST_MS).contains(&raw.timestamp) {
+        return Err(node.bad("a block with an absurd height or time"));
+    }
+    // The first eight bytes of an id are the height. Only the first block's parent is no block.
+    let before = raw.number.checked_sub(1);
+    if height_of(&hash) != raw.number || before.is_some_and(|height| height_of(&parent) != height) {
+        return Err(node.bad("a block whose id is not of its height"));
+    }
+    let time = Timestamp::from_micros(raw.timestamp.saturating_mul(1_000));
+    Ok(Some(Header { height: raw.number, hash, parent, time }))
 }
 
 impl Transaction<'_> {
