@@ -61,6 +61,7 @@ struct ChainEntry {
     kind: Kind,
     network: String,
     confirmations: u32,
+    final_confirmations: Option<u32>,
     #[serde(default)]
     status: Status,
 }
@@ -229,7 +230,12 @@ fn chain(place: &str, name: &str, entry: &ChainEntry) -> Result<Chain, Failure> 
         return Err(bad(place, "confirmations must be 1 to 100000", "BSC 12, TRON 19, Bitcoin 6 are usual"));
     }
     let (network, confirmations) = (entry.network.clone(), entry.confirmations);
-    Ok(Chain { name, kind, network, confirmations, status: entry.status.into() })
+    let final_confirmations = entry.final_confirmations.unwrap_or(confirmations);
+    if !(confirmations..=100_000).contains(&final_confirmations) {
+        let hint = "leave it out: what is credited may then be withdrawn";
+        return Err(bad(place, "final_confirmations must be confirmations to 100000", hint));
+    }
+    Ok(Chain { name, kind, network, confirmations, final_confirmations, status: entry.status.into() })
 }
 
 fn listing(

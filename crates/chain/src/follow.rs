@@ -18,7 +18,7 @@ pub use ancestor::{CommonAncestor, LOOK_BACK, common_ancestor};
 
 use tx::BlockRef;
 
-use crate::block::Scan;
+use crate::block::{Header, Scan};
 use crate::client::Chain;
 use crate::endpoint::CallError;
 use crate::error::ChainError;
@@ -99,8 +99,20 @@ impl Follower {
 
     /// One step: at most `most` blocks forward, or back to a fork. When it fails nothing has changed.
     pub async fn step(&mut self, chain: &dyn Chain, watched: &Watched, most: u64) -> Result<Step, FollowError> {
-        let at = self.at()?;
         let tip = chain.head().await?.tip;
+        self.step_to(chain, tip, watched, most).await
+    }
+
+    /// The same up to a tip that was asked for before. Whoever loads new addresses in between watches all that can be paid in
+    /// a block up to that tip.
+    pub async fn step_to(
+        &mut self,
+        chain: &dyn Chain,
+        tip: Header,
+        watched: &Watched,
+        most: u64,
+    ) -> Result<Step, FollowError> {
+        let at = self.at()?;
         if tip.height <= at.height {
             let known = self.trail.iter().rev().find(|block| block.height == tip.height).copied();
             return match known.filter(|known| known.hash != tip.hash) {

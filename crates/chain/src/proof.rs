@@ -11,9 +11,15 @@ use crate::error::ChainError;
 pub(crate) enum Unfit {
     Call(CallError),
     /// It does not hash to what the quorum has: the node lies.
-    Forged { height: u64, what: String },
+    Forged {
+        height: u64,
+        what: String,
+    },
     /// It cannot be hashed here. The node may be honest.
-    NotUnderstood { height: u64, what: String },
+    NotUnderstood {
+        height: u64,
+        what: String,
+    },
 }
 
 impl From<CallError> for Unfit {

@@ -1,4 +1,4 @@
-//! Money on chains: so far what a Bitcoin wallet decides before anything is signed or sent, and whose address is whose.
+//! Money on chains: what a Bitcoin wallet decides before anything is signed or sent, whose address is whose, and what is paid to it.
 //!
 //! | | |
 //! |---|---|
@@ -9,7 +9,9 @@
 //! | module | holds |
 //! |---|---|
 //! | [`bitcoin`] | the wallet: choosing coins, building transactions, following the chain, importing |
+//! | [`deposit`] | what chains pay to our addresses: found, proven, credited once, taken back |
 //! | [`wallet`] | wallet groups, operation wallets and users' wallets: addresses derived again whenever they matter |
 
 pub mod bitcoin;
+pub mod deposit;
 pub mod wallet;

@@ -143,6 +143,8 @@ pub struct Chain {
     pub network: String,
     /// How deep a block must be before what it pays is credited.
     pub confirmations: u32,
+    /// How deep it must be before that may be withdrawn: at least as deep.
+    pub final_confirmations: u32,
     pub status: Availability,
 }
 

@@ -4,12 +4,14 @@
 //! |---|---|
 //! | [`amount`] | `Amount`: ledger units in an `i64`, and its decimal text |
 //! | [`raw`] | `RawAmount`: chain units in a `U256`, and the exact conversion between the two |
+//! | [`raw_sum`] | `RawSum`: sums of chain units, with a sign |
 //! | [`asset`] | assets, chains, and an asset's form on a chain |
 //! | [`account`] | account ids, kinds and statuses |
 //! | [`approval`] | two people who answer for an action, and why |
 //! | [`adjustment`] | money that two people move by hand |
 //! | [`ledger`] | operations, and the one function that decides what each of them does |
 //! | [`transfer`] | the state machine of an internal transfer |
+//! | [`deposit`] | what chains pay to our addresses: entries, the states of a deposit, what the ledger makes of them |
 //! | [`wallet`], [`name`] | what wallets are for, and the names of their groups |
 //! | [`utxo`] | Bitcoin wallets: outputs, transactions, and what each event does to them |
 //! | [`id`] | snowflake ids with a prefix per kind |
@@ -23,11 +25,13 @@ pub mod adjustment;
 pub mod amount;
 pub mod approval;
 pub mod asset;
+pub mod deposit;
 pub mod id;
 pub mod ledger;
 pub mod name;
 pub mod random;
 pub mod raw;
+pub mod raw_sum;
 pub mod time;
 pub mod transfer;
 pub mod utxo;
@@ -39,5 +43,6 @@ pub use approval::{Approval, BadApproval};
 pub use asset::{Asset, AssetId, AssetOnChain, Availability, Chain, ChainKind, ChainName, Listing, Symbol};
 pub use name::{BadName, GroupId};
 pub use raw::RawAmount;
+pub use raw_sum::RawSum;
 pub use time::{Clock, ClockReading, ManualClock, Timestamp};
 pub use wallet::{Purpose, WalletRole};

@@ -17,6 +17,9 @@
 //! | `conservation` | for each asset, all accounts add up to zero |
 //! | `transfers` | the history of each transfer is a walk through the state machine that ends at its state |
 //! | `entries` | each transfer's entries in the journal are those of its state, and all that `clearing:spot` holds |
+//! | `wallet_balances` | each address of ours has what its chain entries add up to |
+//! | `custody` | of each coin on each chain, what is booked is what `custody:<chain>` has, and the residue |
+//! | `deposits` | the history of each deposit is a walk through its states that fits its entry; what is credited is proven |
 //!
 //! Not proven: that no rows were removed which moved nothing (a refused operation, say) and are younger than the last
 //! checkpoint, and that settings are what `setting_changes` says. That is for database roles to prevent.
@@ -26,6 +29,7 @@ use std::collections::BTreeMap;
 use futures_util::TryStreamExt;
 
 use crate::db::{Db, Tx, TxInner};
+use crate::deposit::audit as deposit;
 use crate::dialect::PREFER_ONE_PASS;
 use crate::error::StoreError;
 use crate::ledger::accounts::account_checksum;
@@ -165,6 +169,12 @@ impl Db {
         found("transfers", check_histories(tx).await?);
         progress(Progress::Check("entries"));
         found("entries", check_entries(tx).await?);
+        progress(Progress::Check("wallet_balances"));
+        found("wallet_balances", deposit::check_balances(tx).await?);
+        progress(Progress::Check("custody"));
+        found("custody", deposit::check_books(tx).await?);
+        progress(Progress::Check("deposits"));
+        found("deposits", deposit::check_deposits(tx).await?);
         Ok(Report { movements, findings })
     }
 }

@@ -87,7 +87,7 @@ impl CatalogError {
 statements! {
     READ_ASSETS = "SELECT id, symbol, precision, status, internal_transfer_enabled, min_transfer_amount,
             max_transfer_amount, daily_transfer_amount FROM assets";
-    READ_CHAINS = "SELECT name, kind, network, confirmations, status FROM chains";
+    READ_CHAINS = "SELECT name, kind, network, confirmations, COALESCE(final_confirmations, confirmations), status FROM chains";
     READ_LISTINGS = "SELECT s.symbol, c.name, s.precision, l.contract, l.decimals, l.min_deposit_amount, l.status
         FROM asset_on_chain l JOIN assets s ON s.id = l.asset_id JOIN chains c ON c.id = l.chain_id";
     /// Assets that users have accounts in, or that ever moved. The meaning of their amounts must not change.
@@ -123,11 +123,20 @@ static UPSERT_ASSETS: RowsSql = RowsSql::new(
 
 static UPSERT_CHAINS: RowsSql = RowsSql::new(
     "UPSERT_CHAINS",
-    "INSERT INTO chains (name, kind, network, confirmations, status, created_at, updated_at)
-     SELECT name, kind, network, confirmations, status, at, at FROM {rows} WHERE true
+    "INSERT INTO chains (name, kind, network, confirmations, final_confirmations, status, created_at, updated_at)
+     SELECT name, kind, network, confirmations, final_confirmations, status, at, at FROM {rows} WHERE true
      ON CONFLICT (name) DO UPDATE SET kind = excluded.kind, network = excluded.network,
-         confirmations = excluded.confirmations, status = excluded.status, updated_at = excluded.updated_at",
-    &[("name", Text), ("kind", Text), ("network", Text), ("confirmations", Int), ("status", Text), ("at", Int)],
+         confirmations = excluded.confirmations, final_confirmations = excluded.final_confirmations,
+         status = excluded.status, updated_at = excluded.updated_at",
+    &[
+        ("name", Text),
+        ("kind", Text),
+        ("network", Text),
+        ("confirmations", Int),
+        ("final_confirmations", Int),
+        ("status", Text),
+        ("at", Int),
+    ],
 );
 
 static UPSERT_LISTINGS: RowsSql = RowsSql::new(
@@ -232,14 +241,15 @@ pub async fn read_catalog(tx: &mut Tx) -> Result<Catalog, StoreError> {
     for (_, asset) in read_assets(tx).await? {
         catalog.assets.insert(asset.symbol.clone(), asset);
     }
-    for (name, kind, network, confirmations, status) in
-        fetch_all!(tx, READ_CHAINS => (String, String, String, i64, String))?
+    for (name, kind, network, confirmations, final_confirmations, status) in
+        fetch_all!(tx, READ_CHAINS => (String, String, String, i64, i64, String))?
     {
         let chain = Chain {
             name: stored("chain name", name.parse().ok())?,
             kind: stored("chain kind", ChainKind::parse(&kind))?,
             network,
             confirmations: stored("confirmations", confirmations.try_into().ok())?,
+            final_confirmations: stored("final_confirmations", final_confirmations.try_into().ok())?,
             status: stored("status", Availability::parse(&status))?,
         };
         catalog.chains.insert(chain.name.clone(), chain);
@@ -371,6 +381,7 @@ fn chain_fields(chain: &Chain) -> Fields {
         ("kind", chain.kind.as_str().to_owned()),
         ("network", chain.network.clone()),
         ("confirmations", chain.confirmations.to_string()),
+        ("final_confirmations", chain.final_confirmations.to_string()),
         ("status", chain.status.as_str().to_owned()),
     ]
 }
@@ -436,6 +447,7 @@ async fn write_catalog(tx: &mut Tx, wanted: &Catalog, at: Timestamp) -> Result<(
         Column::Texts(chains.iter().map(|chain| chain.kind.as_str()).collect()),
         Column::Texts(chains.iter().map(|chain| chain.network.as_str()).collect()),
         Column::Ints(chains.iter().map(|chain| chain.confirmations.into()).collect()),
+        Column::Ints(chains.iter().map(|chain| chain.final_confirmations.into()).collect()),
         Column::Texts(chains.iter().map(|chain| chain.status.as_str()).collect()),
         Column::Ints(vec![at.micros(); chains.len()]),
     ];

@@ -14,6 +14,8 @@
 //! | [`transfer`] | internal transfers: their rows, their history, daily limits |
 //! | [`utxo`] | the Bitcoin wallet: outputs, the transactions that make and spend them, leases |
 //! | [`wallet`] | wallet groups, operation wallets, and users' deposit wallets |
+//! | [`entry`] | the chains' own books: what came to our addresses and what left them, block by block |
+//! | [`deposit`] | deposits: credited, taken back, assigned |
 //! | [`node`] | the lease on a node number, which a process makes ids with |
 //! | [`pair`] | which spot engine the database belongs to, and how far each knows the other to be |
 //! | [`clock`] | the database's own clock, to be compared with ours |
@@ -37,7 +39,9 @@ pub mod catalog;
 pub mod clock;
 pub mod copy;
 pub mod db;
+pub mod deposit;
 pub mod dialect;
+pub mod entry;
 pub mod error;
 pub mod faults;
 pub mod ledger;

@@ -41,6 +41,7 @@ migrations! {
     11 "0011_claims";
     12 "0012_lease_locks";
     13 "0013_wallet_groups";
+    14 "0014_deposits";
 }
 
 impl Migration {
@@ -142,6 +143,12 @@ pub const GUARDS: &[Guard] = &[
     whole("operation_wallets_index", "operation_wallet_addresses", "wallet_group_id, derivation_index, chain_id"),
     whole("user_wallets_user", "user_wallets", "user_id, wallet_group_id"),
     whole("user_wallets_address", "user_wallets", "address"),
+    partial("chain_entries_alive", "chain_entries", "chain_id, tx_hash, place, side"),
+    partial("chain_entries_key", "chain_entries", "chain_id, tx_hash, place, side, generation"),
+    whole("chain_entries_reverses", "chain_entries", "reverses"),
+    whole("wallet_balances_pkey", "wallet_balances", "chain_id, address, listing_id"),
+    whole("deposits_key", "deposits", "chain_id, tx_hash, place, generation"),
+    whole("deposit_events_pkey", "deposit_events", "deposit_id, version"),
 ];
 
 const fn whole(name: &'static str, table: &'static str, columns: &'static str) -> Guard {

@@ -143,8 +143,7 @@ impl EvmChain {
     }
 
     async fn scan_of(&self, node: &Arc<Node>, from: u64, to: u64, watched: &Watched) -> Result<Scan, scan::Trouble> {
-        let scanner =
-            scan::Scanner { settings: &self.settings, window: &self.window, node: Arc::clone(node), watched };
+        let scanner = scan::Scanner { settings: &self.settings, window: &self.window, node: Arc::clone(node), watched };
         scanner.scan(from, to).await
     }
 

@@ -37,21 +37,24 @@ fn fields(bytes: &[u8]) -> Option<Vec<(u64, Value<'_>)>> {
     let (mut rest, mut fields, mut open) = (bytes, Vec::new(), Vec::new());
     while !rest.is_empty() {
         let tag = varint(&mut rest)?;
-        let (number, value) = (tag >> 3, match tag & 7 {
-            0 => Value::Number(varint(&mut rest)?),
-            1 => take(&mut rest, 8).map(|_| Value::Other)?,
-            2 => {
-                let length = usize::try_from(varint(&mut rest)?).ok()?;
-                Value::Text(take(&mut rest, length)?)
-            }
-            3 if open.len() < MOST_NESTED => {
-                open.push(tag >> 3);
-                continue;
-            }
-            4 if open.pop() == Some(tag >> 3) => continue,
-            5 => take(&mut rest, 4).map(|_| Value::Other)?,
-            _ => return None,
-        });
+        let (number, value) = (
+            tag >> 3,
+            match tag & 7 {
+                0 => Value::Number(varint(&mut rest)?),
+                1 => take(&mut rest, 8).map(|_| Value::Other)?,
+                2 => {
+                    let length = usize::try_from(varint(&mut rest)?).ok()?;
+                    Value::Text(take(&mut rest, length)?)
+                }
+                3 if open.len() < MOST_NESTED => {
+                    open.push(tag >> 3);
+                    continue;
+                }
+                4 if open.pop() == Some(tag >> 3) => continue,
+                5 => take(&mut rest, 4).map(|_| Value::Other)?,
+                _ => return None,
+            },
+        );
         // What is inside a group belongs to the group, which nobody knows.
         if open.is_empty() {
             fields.push((number, value));

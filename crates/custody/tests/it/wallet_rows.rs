@@ -61,6 +61,7 @@ fn catalog() -> Catalog {
         kind: domain::ChainKind::Evm,
         network: "56".into(),
         confirmations: 12,
+        final_confirmations: 12,
         status: domain::Availability::Active,
     };
     catalog.chains.insert(chain.name.clone(), chain);

@@ -137,23 +137,33 @@ pub type Accounts = HashMap<AccountId, AccountState>;
 /// Users' rows are locked, system accounts' only read, so that writers do not queue for those. (An operation between
 /// system accounts alone locks its payer: see `Operation::locks`.)
 pub async fn load_accounts(tx: &mut Tx, operations: &[Operation]) -> Result<Accounts, StoreError> {
-    let locks: BTreeSet<i64> = operations.iter().flat_map(Operation::locks).map(|account| account.0).collect();
-    let reads: BTreeSet<i64> = operations
+    let locks: BTreeSet<AccountId> = operations.iter().flat_map(Operation::locks).collect();
+    let reads: BTreeSet<AccountId> = operations
         .iter()
         .flat_map(Operation::movements)
-        .flat_map(|movement| [movement.from.0, movement.to.0])
+        .flat_map(|movement| [movement.from, movement.to])
         .filter(|id| !locks.contains(id))
         .collect();
-    let rows = fetch_all!(tx, LOCK_ACCOUNTS => AccountRow, Many(locks.iter().copied().collect::<Vec<i64>>()))?;
+    load_accounts_of(tx, &locks, &reads).await
+}
+
+/// The same by name: accounts to lock, and system accounts to read.
+pub(crate) async fn load_accounts_of(
+    tx: &mut Tx,
+    locks: &BTreeSet<AccountId>,
+    reads: &BTreeSet<AccountId>,
+) -> Result<Accounts, StoreError> {
+    let locks = Many(locks.iter().map(|id| id.0).collect::<Vec<i64>>());
+    let rows = fetch_all!(tx, LOCK_ACCOUNTS => AccountRow, locks.clone())?;
     let mut accounts = rows.into_iter().map(state).collect::<Result<Accounts, StoreError>>()?;
     // Only system accounts are read without a lock. Their assets never change, so they are read once.
     let mut unknown = Vec::new();
     {
         let known = tx.system.read().unwrap_or_else(PoisonError::into_inner);
         for id in reads {
-            match known.get(&AccountId(id)) {
-                Some(asset) => drop(accounts.insert(AccountId(id), system_state(*asset))),
-                None => unknown.push(id),
+            match known.get(id) {
+                Some(asset) => drop(accounts.insert(*id, system_state(*asset))),
+                None => unknown.push(id.0),
             }
         }
     }

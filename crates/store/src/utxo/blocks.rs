@@ -53,7 +53,7 @@ impl Db {
     }
 }
 
-pub(super) async fn read_tip(tx: &mut Tx) -> Result<Option<(u32, Hash)>, StoreError> {
+pub(crate) async fn read_tip(tx: &mut Tx) -> Result<Option<(u32, Hash)>, StoreError> {
     let row = fetch_optional!(tx, READ_TIP => (i64, Vec<u8>))?;
     row.map(|(height, bytes)| Ok((number(height)?, hash(&bytes)?))).transpose()
 }

@@ -21,6 +21,7 @@ use super::watch::Watch;
 use super::write::{Writer, Written};
 use crate::db::{Db, Tx};
 use crate::dialect::LOCK_UTXOS;
+use crate::entry::bitcoin;
 use crate::error::StoreError;
 use crate::rows::{Column, ColumnType::Bytes, ColumnType::Int, RowsSql, execute_rows, fetch_rows};
 use crate::transact;
@@ -177,7 +178,7 @@ impl Db {
     }
 }
 
-pub(super) async fn lock(tx: &mut Tx) -> Result<(), StoreError> {
+pub(crate) async fn lock(tx: &mut Tx) -> Result<(), StoreError> {
     fetch_optional!(tx, LOCK_UTXOS => (String,)).map(|_| ())
 }
 
@@ -211,7 +212,10 @@ async fn connect(
     if !again {
         insert_blocks(tx, &[(block.height, block.hash, block.time)], true).await?;
     }
-    write(tx, around, by_chain(at)).await
+    let changes = write(tx, around, by_chain(at)).await?;
+    // What the block means for the books is written with it.
+    bitcoin::connected(tx, i64::from(block.height), i64::from(block.height), at).await?;
+    Ok(changes)
 }
 
 /// Writes what was decided, with what follows for outputs that are claimed.
@@ -244,6 +248,7 @@ async fn disconnect(
     let rows = fetch_all!(tx, READ_ABOVE => (Vec<u8>,), i64::from(down_to))?;
     let hashes: BTreeSet<Hash> = rows.iter().map(|row| hash(&row.0)).collect::<Result<_, _>>()?;
     let changes = leave_chain(tx, hashes, stale, at).await?;
+    bitcoin::disconnected(tx, i64::from(down_to), at).await?;
     execute!(tx, DELETE_BLOCKS, i64::from(down_to))?;
     Ok(changes)
 }

@@ -7,6 +7,8 @@ mod bulk;
 mod catalog;
 mod constraints;
 mod copy;
+mod deposits;
+mod deposits_bitcoin;
 mod faults;
 mod ledger;
 mod model;

@@ -37,6 +37,7 @@ pub fn catalog() -> Catalog {
             kind,
             network: network.to_owned(),
             confirmations: 12,
+            final_confirmations: 12,
             status: Availability::Active,
         };
         catalog.chains.insert(name, chain);

@@ -192,7 +192,9 @@ async fn a_broadcast_is_refused_only_when_somebody_refused_and_nobody_took_it() 
     let holds = hash.clone();
     let had = serve(move |method, _, said| match method {
         "eth_sendRawTransaction" => Err((-32_000, "nonce too low".to_owned())),
-        "eth_getTransactionByHash" => Ok(json!({ "hash": holds, "from": Account::ZERO.to_string(), "to": null, "value": "0x0", "blockHash": null })),
+        "eth_getTransactionByHash" => Ok(
+            json!({ "hash": holds, "from": Account::ZERO.to_string(), "to": null, "value": "0x0", "blockHash": null }),
+        ),
         _ => said,
     });
     let had = had.await;
@@ -372,9 +374,9 @@ async fn what_a_transaction_pays_is_read_from_that_transaction() {
 async fn only_what_waits_is_in_the_mempool() {
     let answering = |block: Value| {
         serve(move |method, _, said| match method {
-            "eth_getTransactionByHash" => {
-                Ok(json!({ "hash": NEVER.to_string(), "from": Account::ZERO.to_string(), "to": null, "value": "0x0", "blockHash": block }))
-            }
+            "eth_getTransactionByHash" => Ok(
+                json!({ "hash": NEVER.to_string(), "from": Account::ZERO.to_string(), "to": null, "value": "0x0", "blockHash": block }),
+            ),
             _ => said,
         })
     };

@@ -1,0 +1,26 @@
+//! Deposits: what chains pay to our addresses, found, proven, credited once, and taken back when the chain takes it back.
+//!
+//! | | |
+//! |---|---|
+//! | reads | blocks of nodes; the rows of users' wallets, each held against its key before anything is credited |
+//! | writes | the chains' own books and the ledger, by the functions of the crate `store` |
+//! | may never do | credit what one node alone says, or what a row alone says; hold a key |
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`read`] | what blocks mean for our books: entries with their causes |
+//! | [`watching`] | the addresses that a scan looks for |
+//! | [`owner`] | whose a payment is, by the keys |
+//! | [`work`] | one worker of one chain: pass, prove, book, settle |
+//!
+//! **The scan runs ahead with one node, the proof follows.** The proof reads blocks whose hashes are fixed before the newest
+//! addresses are loaded: whoever is paid in one of them had a row before. So what the scan misses, the proof takes in.
+
+pub mod owner;
+pub mod read;
+pub mod watching;
+pub mod work;
+
+pub use read::{Coins, House};
+pub use watching::Watching;
+pub use work::{DepositError, DepositWorker, Worked};

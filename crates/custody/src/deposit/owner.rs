@@ -1,0 +1,40 @@
+//! Whose a payment is, by the keys. Nothing is credited by the word of a row.
+
+use std::collections::{BTreeSet, HashMap};
+
+use domain::deposit::{Attribution, Reason};
+use store::deposit::DueEntry;
+use store::wallet::users::user_wallets_at;
+use store::{Db, StoreError};
+
+use super::read::House;
+use crate::wallet::Pinned;
+use crate::wallet::users::check_row;
+
+/// For each deposit among these its user, if the row of its address and the key of its group agree; else why it is nobody's.
+pub async fn attribute(
+    db: &Db,
+    pinned: &Pinned,
+    house: &House,
+    due: &[DueEntry],
+) -> Result<HashMap<i64, Attribution>, StoreError> {
+    let deposits: Vec<&DueEntry> = due.iter().filter(|entry| entry.is_deposit).collect();
+    let texts: BTreeSet<&str> = deposits.iter().map(|entry| entry.address.as_str()).collect();
+    let texts: Vec<&str> = texts.into_iter().collect();
+    let rows = user_wallets_at(&mut db.read().await?, &texts).await?;
+    let mut owners: HashMap<String, Attribution> =
+        house.addresses().map(|address| (address.to_string(), Attribution::Nobody(Reason::HouseWallet))).collect();
+    for row in &rows {
+        let (text, owner) = match check_row(pinned, row) {
+            Ok(wallet) => (wallet.address.to_string(), Attribution::User(wallet.user)),
+            Err(difference) => {
+                difference.log();
+                (row.address.claimed().to_owned(), Attribution::Nobody(Reason::RowDiffers))
+            }
+        };
+        // An address of the house is never a user's, whatever a row says.
+        owners.entry(text).or_insert(owner);
+    }
+    let owner = |entry: &DueEntry| owners.get(&entry.address).copied().unwrap_or(Attribution::Nobody(Reason::NoUser));
+    Ok(deposits.into_iter().map(|entry| (entry.id, owner(entry))).collect())
+}

@@ -1,0 +1,259 @@
+//! One worker of one chain: it passes blocks, proves them, books what is deep enough, and settles what is deeper.
+//!
+//! Each step commits by itself, and what it did is in the database. A worker that dies anywhere is followed by another that
+//! begins where the rows are. Before anything is credited, its block was proven and whose it is was derived.
+
+use std::sync::Arc;
+
+use chain::follow::{FollowError, Follower, Step};
+use chain::{Chain, ChainError};
+use domain::random::Random;
+use domain::{ChainKind, Timestamp};
+use store::deposit::PostedBatch;
+use store::entry::{ChainRow, CursorError, Finding, FindingKind, Proof, Worker};
+use store::{Db, StoreError};
+use tx::{BlockHash, BlockRef, Family};
+
+use super::owner::attribute;
+use super::read::{BadCoins, Coins, House, passed};
+use super::watching::Watching;
+use crate::wallet::Pinned;
+
+/// Blocks of the trail: how deep a fork can be found.
+const TRAIL: usize = 2_000;
+
+/// Blocks that are passed in one step when the worker is behind.
+const MOST_PASSED: u64 = 100;
+
+/// Blocks that are proven in one step.
+const MOST_PROVEN: u64 = 50;
+
+/// A worker's hold on its chain, renewed with every step.
+const LEASE_MICROS: i64 = 30_000_000;
+
+#[derive(Debug, thiserror::Error)]
+pub enum DepositError {
+    #[error("the chain cannot be read now")]
+    Chain(#[from] ChainError),
+    #[error("the chain cannot be followed")]
+    Follow(#[from] FollowError),
+    #[error("the chain's books were not written")]
+    Cursor(#[from] CursorError),
+    #[error("the database cannot be read")]
+    Store(#[from] StoreError),
+    #[error("chain {chain} cannot be watched")]
+    Coins { chain: String, source: BadCoins },
+    #[error("chain {chain}: there are no wallets of network {network}")]
+    Network { chain: String, network: String },
+    #[error("the payments of chain {chain} are not kept yet")]
+    NotBegun { chain: String },
+}
+
+impl DepositError {
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::Chain(error) => error.code(),
+            Self::Follow(error) => error.code(),
+            Self::Cursor(error) => error.code(),
+            Self::Store(error) => error.code(),
+            Self::Coins { .. } => "CHAIN_COINS",
+            Self::Network { .. } => "CHAIN_WRONG_NETWORK",
+            Self::NotBegun { .. } => "CHAIN_NOT_BEGUN",
+        }
+    }
+}
+
+/// What one round of work has done.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Worked {
+    /// Blocks that were passed.
+    pub passed: usize,
+    /// The height that it went back to.
+    pub back_to: Option<u64>,
+    /// Blocks that were proven, and what that found.
+    pub proven: usize,
+    pub proof: Proof,
+    pub posted: PostedBatch,
+    pub settled: usize,
+}
+
+impl Worked {
+    /// There was something to do, so there may be more.
+    pub fn is_busy(&self) -> bool {
+        *self != Self::default()
+    }
+}
+
+pub struct DepositWorker<'a> {
+    db: &'a Db,
+    chain: &'a dyn Chain,
+    row: ChainRow,
+    pinned: Arc<Pinned>,
+    coins: Coins,
+    house: House,
+    watching: Watching,
+    worker: Worker,
+    /// `None`: the trail has to be read again.
+    follower: Option<Follower>,
+}
+
+impl<'a> DepositWorker<'a> {
+    /// Takes the chain under a name. Its payments must be kept already: see [`begin`].
+    pub async fn take(
+        db: &'a Db,
+        chain: &'a dyn Chain,
+        row: ChainRow,
+        pinned: Arc<Pinned>,
+        name: &str,
+        random: &mut Random,
+        now: Timestamp,
+    ) -> Result<Self, DepositError> {
+        let family = family_of(&row)?;
+        let coins = coins_of(&row, family)?;
+        let house = House::of(&pinned, &row.name);
+        if db.chain_standing(&row).await?.is_none() {
+            return Err(DepositError::NotBegun { chain: row.name.to_string() });
+        }
+        let watching = Watching::new(&pinned, &row.name, family, &house, random);
+        let worker = db.take_chain(row.id, name, now, lease(now)).await?;
+        Ok(Self { db, chain, row, pinned, coins, house, watching, worker, follower: None })
+    }
+
+    /// One round: as much of each as one step takes. When it fails nothing is half done, and the next round begins at the rows.
+    pub async fn round(&mut self, now: Timestamp) -> Result<Worked, DepositError> {
+        self.db.renew_chain(&self.worker, lease(now), now).await?;
+        let mut worked = Worked::default();
+        if self.row.kind != ChainKind::Bitcoin {
+            // What the trail in memory says may be more than what was written.
+            if let Err(error) = self.pass(now, &mut worked).await {
+                self.follower = None;
+                return Err(self.told(error, now).await?);
+            }
+            self.prove(now, &mut worked).await?;
+        }
+        worked.posted = self.post(now).await?;
+        worked.settled = self.db.settle_deposits(&self.worker, &self.row, now).await?;
+        Ok(worked)
+    }
+
+    /// Lets another worker begin at once.
+    pub async fn leave(&self, now: Timestamp) -> Result<(), StoreError> {
+        self.db.leave_chain(&self.worker, now).await
+    }
+
+    /// The scan: one node's word, which finds work.
+    async fn pass(&mut self, now: Timestamp, worked: &mut Worked) -> Result<(), DepositError> {
+        let mut follower = match self.follower.take() {
+            Some(follower) => follower,
+            None => {
+                let trail = self.db.trail(self.row.id).await?;
+                let block = |(height, hash): (u64, domain::utxo::Hash)| BlockRef { height, hash: BlockHash(hash.0) };
+                Follower::resume(trail.into_iter().map(block), TRAIL)?
+            }
+        };
+        // In this order: who is paid in a block up to this tip had a row before.
+        let tip = self.chain.head().await?.tip;
+        self.watching.load(self.db).await?;
+        match follower.step_to(self.chain, tip, self.watching.watched(), MOST_PASSED).await? {
+            Step::Idle => {}
+            Step::Forward(scan) => {
+                let found = passed(&scan, &self.coins, &self.house, false);
+                self.db.pass_blocks(&self.worker, &found, now).await?;
+                worked.passed = found.blocks.len();
+            }
+            Step::Back { to, .. } => {
+                self.db.undo_blocks(&self.worker, to.height, now).await?;
+                worked.back_to = Some(to.height);
+            }
+        }
+        self.follower = Some(follower);
+        Ok(())
+    }
+
+    /// A fork below the trail stops the chain: people must say how far to go back.
+    async fn told(&self, error: DepositError, now: Timestamp) -> Result<DepositError, StoreError> {
+        if let DepositError::Follow(FollowError::ForkTooDeep { oldest }) = &error {
+            let why = format!("the chain parts from ours below block {}, the oldest that is kept", oldest.height);
+            self.db.halt_chain(self.row.id, Some(&why), now).await?;
+            let finding = Finding { kind: FindingKind::Halted, subject: self.row.name.to_string(), detail: why };
+            self.db.add_findings(self.row.id, &[finding], now).await?;
+        }
+        Ok(error)
+    }
+
+    /// The proof: what a quorum has, of the blocks that were passed.
+    async fn prove(&mut self, now: Timestamp, worked: &mut Worked) -> Result<(), DepositError> {
+        let Some(standing) = self.db.chain_standing(&self.row).await? else { return Ok(()) };
+        let (Some(proven), Some((scanned, _))) = (standing.proven_height, standing.scanned) else { return Ok(()) };
+        if proven >= scanned {
+            return Ok(());
+        }
+        let (from, to) = (proven + 1, scanned.min(proven + MOST_PROVEN));
+        // The blocks are fixed by the rows; only now are the newest addresses loaded.
+        self.watching.load(self.db).await?;
+        let scan = match self.chain.prove_blocks(from, to, self.watching.watched()).await {
+            Ok(scan) => scan,
+            // Too few nodes have these blocks yet. Nothing is credited meanwhile.
+            Err(ChainError::NoQuorum { .. } | ChainError::BlockMissing { .. }) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        };
+        let found = passed(&scan, &self.coins, &self.house, true);
+        match self.db.prove_blocks(&self.worker, &found, now).await {
+            Ok(proof) => {
+                worked.proven = found.blocks.len();
+                worked.proof = proof;
+                Ok(())
+            }
+            // The quorum has other blocks there: the scan finds the fork.
+            Err(CursorError::NotOnTrail) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Books what is deep enough, all of it.
+    async fn post(&self, now: Timestamp) -> Result<PostedBatch, DepositError> {
+        let Some(proven) = self.db.chain_standing(&self.row).await?.and_then(|standing| standing.proven_height) else {
+            return Ok(PostedBatch::default());
+        };
+        let due = self.db.due_entries(&self.row, proven).await?;
+        let whose = attribute(self.db, &self.pinned, &self.house, &due).await?;
+        let ids: Vec<i64> = due.iter().map(|entry| entry.id).collect();
+        Ok(self.db.post_entries(&self.worker, &self.row, &ids, &whose, now).await?)
+    }
+}
+
+/// The payments of a chain are kept from its settled block on, or from the height given. The same again changes nothing.
+pub async fn begin(
+    db: &Db,
+    chain: &dyn Chain,
+    row: &ChainRow,
+    from: Option<u64>,
+    now: Timestamp,
+) -> Result<(), DepositError> {
+    coins_of(row, family_of(row)?)?;
+    if db.chain_standing(row).await?.is_some() {
+        return Ok(());
+    }
+    let head = chain.head().await?;
+    let first = from.unwrap_or_else(|| head.settled.unwrap_or(0)).min(head.tip.height);
+    let headers = chain.headers(&[first]).await?;
+    let hash = headers
+        .first()
+        .map(|header| domain::utxo::Hash(header.hash.0))
+        .ok_or(ChainError::BlockMissing { height: first })?;
+    db.begin_chain(row, first, hash, now).await?;
+    Ok(())
+}
+
+fn lease(now: Timestamp) -> Timestamp {
+    Timestamp::from_micros(now.micros().saturating_add(LEASE_MICROS))
+}
+
+fn family_of(row: &ChainRow) -> Result<Family, DepositError> {
+    let unknown = || DepositError::Network { chain: row.name.to_string(), network: row.network.clone() };
+    Family::of_chain(row.kind, &row.network).ok_or_else(unknown)
+}
+
+fn coins_of(row: &ChainRow, family: Family) -> Result<Coins, DepositError> {
+    Coins::of(row, family).map_err(|source| DepositError::Coins { chain: row.name.to_string(), source })
+}

@@ -1,0 +1,103 @@
+//! Two people say whose an unattributed deposit is.
+
+use domain::deposit::posting::Given;
+use domain::deposit::{DepositEvent, DepositState};
+use domain::ledger::{Movement, OpKey, Operation, Outcome, Reference, Reply};
+use domain::{AccountKind, Amount, Approval, AssetId, Timestamp, UserId};
+
+use super::advance::{Change, Set, advance};
+use crate::db::{Db, Tx};
+use crate::entry::ChainId;
+use crate::entry::cursor::hold_chain;
+use crate::error::StoreError;
+use crate::ledger::accounts::{NewAccount, Opened, open};
+use crate::ledger::post::post;
+use crate::transact;
+
+/// Who gets which deposit, and who says so.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Assignment {
+    pub deposit: i64,
+    pub user: UserId,
+    pub people: Approval,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Assigned {
+    /// The user has it now.
+    Done {
+        amount: Amount,
+    },
+    /// The same was done before.
+    Before,
+    NoSuchDeposit,
+    /// Only an unattributed deposit can be assigned.
+    NotUnattributed(DepositState),
+    /// Its block has left the chain, or it is more than an account can hold: there is nothing to give.
+    Nothing,
+    /// The user's account takes nothing.
+    Refused,
+}
+
+statements! {
+    READ_ASSIGNABLE = "SELECT d.state, d.user_id, d.left_over, l.asset_id, e.alive, d.chain_id
+        FROM deposits d JOIN chain_entries e ON e.id = d.id JOIN asset_on_chain l ON l.id = d.listing_id WHERE d.id = $1";
+}
+
+impl Db {
+    /// Gives an unattributed deposit to a user, by the word of two people. The same again changes nothing.
+    pub async fn assign_deposit(&self, wanted: &Assignment, at: Timestamp) -> Result<Assigned, StoreError> {
+        transact!(self, tx => assign(tx, wanted, at).await)
+    }
+}
+
+type Columns = (String, Option<i64>, i64, i64, bool, i64);
+
+async fn assign(tx: &mut Tx, wanted: &Assignment, at: Timestamp) -> Result<Assigned, StoreError> {
+    let Some((_, _, _, _, _, chain)) = fetch_optional!(tx, READ_ASSIGNABLE => Columns, wanted.deposit)? else {
+        return Ok(Assigned::NoSuchDeposit);
+    };
+    // What a worker books, and what people assign, wait for each other.
+    hold_chain(tx, ChainId(chain)).await?;
+    let row = fetch_optional!(tx, READ_ASSIGNABLE => Columns, wanted.deposit)?;
+    let Some((state, user, left_over, asset, alive, _)) = row else { return Ok(Assigned::NoSuchDeposit) };
+    let unknown = || StoreError::Corrupt { what: format!("deposit dp-{} has the state {state:?}", wanted.deposit) };
+    match DepositState::parse(&state).ok_or_else(unknown)? {
+        DepositState::Unattributed => {}
+        DepositState::Credited | DepositState::Final if user == Some(wanted.user.get()) => return Ok(Assigned::Before),
+        other => return Ok(Assigned::NotUnattributed(other)),
+    }
+    if !alive || left_over <= 0 {
+        return Ok(Assigned::Nothing);
+    }
+    let (asset, amount) = (AssetId(asset), Amount::from_units(left_over));
+    let suspense = NewAccount::system(&AccountKind::Suspense, asset);
+    let accounts: Vec<NewAccount> = suspense.into_iter().chain([NewAccount::funding(wanted.user, asset)]).collect();
+    let opened = open(tx, &accounts, at).await?;
+    let [Opened::Account(from), Opened::Account(to)] = opened.as_slice() else {
+        return Err(StoreError::Corrupt { what: format!("the asset {} has no accounts", asset.0) });
+    };
+    let broken = |_| StoreError::Corrupt { what: "an assignment makes no operation".to_owned() };
+    let key = OpKey::new(format!("deposit:{}:assign", wanted.deposit)).map_err(broken)?;
+    let reference = Reference::new(wanted.people.to_string()).map_err(broken)?;
+    let movement = Movement { from: *from, to: *to, asset, amount };
+    let operation = Operation::move_available(key, vec![movement], reference).map_err(broken)?;
+    let replies = post(tx, &[operation], at).await?;
+    match replies.first() {
+        Some(Reply::First(Outcome::Applied)) => {}
+        // A refusal is recorded under the key, so another account is another assignment: nothing of this one is kept.
+        _ => {
+            return Err(StoreError::Corrupt {
+                what: format!("the ledger refused to assign dp-{}: {replies:?}", wanted.deposit),
+            });
+        }
+    }
+    let set = Set {
+        given: Some(Given { user: amount, ..Given::default() }),
+        user: Some(Some(wanted.user)),
+        ..Set::default()
+    };
+    let change = Change::new(wanted.deposit, DepositEvent::Assigned, wanted.people.to_string());
+    advance(tx, &[Change { set, ..change }], at).await?;
+    Ok(Assigned::Done { amount })
+}

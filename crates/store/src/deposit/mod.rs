@@ -1,0 +1,25 @@
+//! Deposits: what users are credited with, and what is taken back.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `advance` | a deposit goes on to its next state, with its history |
+//! | `post` | entries whose time has come are booked in the ledger, in batches |
+//! | `assign` | two people say whose an unattributed deposit is |
+//! | `read` | deposits as users, operators and workers see them |
+//! | `audit` | entries, balances, books and histories, held against each other |
+//!
+//! | | |
+//! |---|---|
+//! | reads | `chain_entries`, `chain_cursors`, `user_wallets`, `accounts` |
+//! | writes | `deposits`, `deposit_events`, `chain_residues`, `chain_entries.posting`, and the ledger |
+//! | may never do | credit what is not proven and deep enough, or what its caller did not derive |
+
+pub(crate) mod advance;
+pub(crate) mod assign;
+pub(crate) mod audit;
+pub(crate) mod post;
+pub(crate) mod read;
+
+pub use assign::{Assigned, Assignment};
+pub use post::{DueEntry, PostedBatch};
+pub use read::{DepositEventRow, DepositFilter, DepositRow};

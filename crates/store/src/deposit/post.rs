@@ -1,0 +1,489 @@
+//! Entries whose time has come are booked in the ledger, in batches.
+//!
+//! A worker reads what is due, derives whose addresses these are, and hands both back. The batch is one transaction: the chain's
+//! row is locked, the entries are read again, `domain::deposit::Posting` decides each, and movements, residues, deposits and
+//! entries are written together. What was undone meanwhile is left out.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use domain::deposit::posting::{AccountNow, Given, Party};
+use domain::deposit::{Attribution, Cause, DepositEvent, Due, Posted, Posting, PostingError, Reason};
+use domain::ledger::{Movement, OpKey, Operation, Outcome, Reference, Reply};
+use domain::{AccountId, AccountKind, AccountStatus, Amount, AssetId, RawAmount, RawSum, Timestamp, UserId};
+
+use super::advance::{Change, Set, advance};
+use crate::db::{Db, Tx};
+use crate::entry::cursor::{CursorError, Locked, Worker, lock_moving};
+use crate::entry::findings::{Finding, FindingKind, add_findings};
+use crate::entry::write::Booked;
+use crate::entry::{ChainRow, ListingId, ListingRow};
+use crate::error::StoreError;
+use crate::ledger::accounts::{NewAccount, Opened, StatusChange, open, set_status};
+use crate::ledger::post::{Accounts, decide, load_accounts_of};
+use crate::rows::{Column, ColumnType::Int, ColumnType::Text, RowsSql, Writes, fetch_rows};
+use crate::transact;
+
+/// An entry that may be booked now, as far as is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DueEntry {
+    pub id: i64,
+    /// Whose it is has to be derived before it is credited.
+    pub is_deposit: bool,
+    pub address: String,
+}
+
+/// What a batch came to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PostedBatch {
+    pub credited: usize,
+    pub left_over: usize,
+    pub taken_back: usize,
+    pub booked: usize,
+}
+
+/// The most entries of one batch: each is at most one operation, or two.
+pub const MOST: i64 = 2_048;
+
+/// With the entry that it takes back, if it does, and the deposit of the one or the other. An earlier mining of the same payment
+/// may have left something that its user owes.
+const DUE: &str =
+    "e.id, e.listing_id, e.address, e.amount_raw, e.cause, e.reverses, d.user_id, d.amount, d.repaid, d.left_over,
+    (SELECT COALESCE(MAX(o.receivable), 0) FROM deposits o WHERE o.chain_id = d.chain_id AND o.tx_hash = d.tx_hash
+        AND o.place = d.place AND o.generation = d.generation - 1)";
+
+statements! {
+    READ_DUE = "SELECT e.id, CAST(CASE WHEN e.cause = 'deposit' AND e.reverses IS NULL THEN 1 ELSE 0 END AS BIGINT), e.address
+        FROM chain_entries e JOIN asset_on_chain l ON l.id = e.listing_id JOIN assets a ON a.id = l.asset_id
+        WHERE e.chain_id = $1 AND e.posting = 0 AND e.due_height <= $2
+            AND (e.reverses IS NOT NULL OR (l.status = 'active' AND a.status = 'active'))
+        ORDER BY e.due_height, e.id LIMIT $3";
+    READ_CREDITED = "SELECT id FROM deposits WHERE chain_id = $1 AND state = 'credited' AND height <= $2 ORDER BY id LIMIT $3";
+    READ_SYSTEM_OF_ASSETS = "SELECT id, asset_id, kind FROM accounts WHERE id < 0 AND asset_id {in $1}";
+}
+
+static READ_ENTRIES_DUE: RowsSql = RowsSql::listing(
+    "READ_ENTRIES_DUE",
+    "SELECT {columns} FROM {rows} {join} chain_entries e ON e.id = r.id
+     LEFT JOIN deposits d ON d.id = COALESCE(e.reverses, e.id)
+     WHERE e.posting = 0 AND e.due_height <= r.height ORDER BY e.id",
+    DUE,
+    &[("id", Int), ("height", Int)],
+);
+
+static READ_RESIDUES: RowsSql = RowsSql::new(
+    "READ_RESIDUES",
+    "SELECT c.listing_id, c.residue_raw FROM {rows} {join} chain_residues c ON c.listing_id = r.listing_id",
+    &[("listing_id", Int)],
+);
+
+static WRITE_RESIDUES: RowsSql = RowsSql::new(
+    "WRITE_RESIDUES",
+    "INSERT INTO chain_residues (listing_id, residue_raw, opening) SELECT r.listing_id, r.residue, 0 FROM {rows} WHERE true
+     ON CONFLICT (listing_id) DO UPDATE SET residue_raw = excluded.residue_raw",
+    &[("listing_id", Int), ("residue", Text)],
+);
+
+static BOOK_ENTRIES: RowsSql = RowsSql::new(
+    "BOOK_ENTRIES",
+    "UPDATE chain_entries SET posting = r.posting FROM {rows} WHERE chain_entries.id = r.id AND chain_entries.posting = 0",
+    &[("id", Int), ("posting", Int)],
+);
+
+#[cfg(feature = "testing")]
+pub(crate) static ROWS_STATEMENTS: [&RowsSql; 4] = [&READ_ENTRIES_DUE, &READ_RESIDUES, &WRITE_RESIDUES, &BOOK_ENTRIES];
+
+impl Db {
+    /// Entries that are deep enough below `proven` to be booked, the oldest first. Those of a suspended asset wait.
+    pub async fn due_entries(&self, chain: &ChainRow, proven: u64) -> Result<Vec<DueEntry>, StoreError> {
+        // What takes back is due at any height: it stands at zero.
+        let height = deep_enough(proven, chain.confirmations).unwrap_or(0);
+        let rows = fetch_all!(&mut self.read().await?, READ_DUE => (i64, i64, String), chain.id.0, height, MOST)?;
+        Ok(rows.into_iter().map(|(id, deposit, address)| DueEntry { id, is_deposit: deposit == 1, address }).collect())
+    }
+
+    /// Books these entries. Of each deposit among them the caller says whose it is; one that it says nothing of waits.
+    pub async fn post_entries(
+        &self,
+        worker: &Worker,
+        chain: &ChainRow,
+        entries: &[i64],
+        whose: &HashMap<i64, Attribution>,
+        at: Timestamp,
+    ) -> Result<PostedBatch, CursorError> {
+        if entries.is_empty() {
+            return Ok(PostedBatch::default());
+        }
+        transact!(self, tx => {
+            match lock_moving(tx, worker).await? {
+                Ok(locked) => post_locked(tx, &locked, chain, entries, whose, at).await.map(Ok),
+                Err(refused) => Ok(Err(refused)),
+            }
+        })?
+    }
+
+    /// Credited deposits that are as deep as the chain's finality become final. Says how many.
+    pub async fn settle_deposits(
+        &self,
+        worker: &Worker,
+        chain: &ChainRow,
+        at: Timestamp,
+    ) -> Result<usize, CursorError> {
+        transact!(self, tx => {
+            let locked = match lock_moving(tx, worker).await? {
+                Ok(locked) => locked,
+                Err(refused) => return Ok(Err(refused)),
+            };
+            let proven = u64::try_from(locked.proven).ok();
+            let Some(height) = proven.and_then(|proven| deep_enough(proven, chain.final_confirmations)) else {
+                return Ok(Ok(0));
+            };
+            let rows = fetch_all!(tx, READ_CREDITED => (i64,), chain.id.0, height, MOST)?;
+            let settled = |(id,): (i64,)| Change::new(id, DepositEvent::Settled, "deep enough to be withdrawn");
+            let changes: Vec<Change> = rows.into_iter().map(settled).collect();
+            advance(tx, &changes, at).await?;
+            Ok(Ok(changes.len()))
+        })?
+    }
+}
+
+/// The highest block with so many confirmations, itself included.
+fn deep_enough(proven: u64, confirmations: u32) -> Option<i64> {
+    let above = u64::from(confirmations).saturating_sub(1);
+    proven.checked_sub(above).and_then(|height| i64::try_from(height).ok())
+}
+
+type Columns =
+    (i64, i64, String, String, String, Option<i64>, Option<i64>, Option<i64>, Option<i64>, Option<i64>, Option<i64>);
+
+/// One entry of the batch.
+struct Entry<'a> {
+    id: i64,
+    listing: &'a ListingRow,
+    address: String,
+    what: What,
+}
+
+enum What {
+    Deposit { raw: RawAmount, whose: Attribution, owed: Amount },
+    TakeBack { raw: RawAmount, deposit: i64, user: Option<UserId>, given: Given },
+    Other { change: RawSum, cause: Cause },
+}
+
+impl What {
+    /// It takes back what no account could hold.
+    fn is_beyond(&self, listing: &ListingRow) -> bool {
+        match self {
+            Self::TakeBack { raw, given, .. } => *given == Given::default() && raw.to_ledger(&listing.form).is_err(),
+            Self::Deposit { .. } | Self::Other { .. } => false,
+        }
+    }
+
+    /// The user whose account it touches.
+    const fn user(&self) -> Option<UserId> {
+        match self {
+            Self::Deposit { whose: Attribution::User(user), .. } => Some(*user),
+            Self::Deposit { whose: Attribution::Nobody(_), .. } | Self::Other { .. } => None,
+            Self::TakeBack { user, .. } => *user,
+        }
+    }
+}
+
+fn malformed(id: i64) -> StoreError {
+    StoreError::Corrupt { what: format!("entry {id} makes no sense") }
+}
+
+async fn post_locked(
+    tx: &mut Tx,
+    locked: &Locked,
+    chain: &ChainRow,
+    entries: &[i64],
+    whose: &HashMap<i64, Attribution>,
+    at: Timestamp,
+) -> Result<PostedBatch, StoreError> {
+    // What takes back is due at any height, also when no block is proven any more.
+    let height =
+        u64::try_from(locked.proven).ok().and_then(|proven| deep_enough(proven, chain.confirmations)).unwrap_or(0);
+    let entries = read_entries(tx, chain, entries, height, whose).await?;
+    let mut batch = Batch::load(tx, chain, &entries, at).await?;
+    for entry in &entries {
+        batch.book(entry)?;
+    }
+    batch.write(tx, chain, at).await
+}
+
+async fn read_entries<'a>(
+    tx: &mut Tx,
+    chain: &'a ChainRow,
+    ids: &[i64],
+    height: i64,
+    whose: &HashMap<i64, Attribution>,
+) -> Result<Vec<Entry<'a>>, StoreError> {
+    let ids: BTreeSet<i64> = ids.iter().copied().collect();
+    let columns = vec![Column::Ints(ids.iter().copied().collect()), Column::Ints(vec![height; ids.len()])];
+    let rows: Vec<Columns> = fetch_rows(tx, &READ_ENTRIES_DUE, columns).await?;
+    let mut entries = Vec::with_capacity(rows.len());
+    for (id, listing, address, amount, cause, reverses, user, given, repaid, left_over, owed) in rows {
+        let broken = || malformed(id);
+        let change: RawSum = amount.parse().map_err(|_| broken())?;
+        let cause = Cause::parse(&cause).ok_or_else(broken)?;
+        let listing = chain.listing(ListingId(listing)).ok_or_else(broken)?;
+        let units = |units: Option<i64>| Amount::from_units(units.unwrap_or(0));
+        let what = match (cause, reverses) {
+            (Cause::Deposit, None) => {
+                let Some(whose) = whose.get(&id) else { continue };
+                What::Deposit { raw: change.to_raw().ok_or_else(broken)?, whose: *whose, owed: units(owed) }
+            }
+            (Cause::Deposit, Some(deposit)) => {
+                let given = Given { user: units(given), repaid: units(repaid), left_over: units(left_over) };
+                let user = user.and_then(UserId::new).filter(|_| given.user > Amount::ZERO);
+                What::TakeBack { raw: (-change).to_raw().ok_or_else(broken)?, deposit, user, given }
+            }
+            (_, _) => What::Other { change, cause },
+        };
+        entries.push(Entry { id, listing, address, what });
+    }
+    Ok(entries)
+}
+
+/// Everything that a batch of entries touches, in memory.
+struct Batch {
+    /// The users' accounts, locked; with what earlier entries of the batch have changed.
+    accounts: Accounts,
+    users: HashMap<(UserId, AssetId), AccountId>,
+    house: HashMap<(AccountKind, AssetId), AccountId>,
+    custody: AccountKind,
+    residues: BTreeMap<ListingId, RawAmount>,
+    operations: Vec<Operation>,
+    booked: Vec<(i64, Booked)>,
+    changes: Vec<Change>,
+    freezes: Vec<StatusChange>,
+    findings: Vec<Finding>,
+    sum: PostedBatch,
+    /// What each account gained in this batch, for take-backs behind it.
+    gained: HashMap<AccountId, i128>,
+}
+
+impl Batch {
+    async fn load(tx: &mut Tx, chain: &ChainRow, entries: &[Entry<'_>], at: Timestamp) -> Result<Self, StoreError> {
+        let wanted: BTreeSet<(UserId, AssetId)> =
+            entries.iter().filter_map(|entry| Some((entry.what.user()?, entry.listing.asset))).collect();
+        let new: Vec<NewAccount> = wanted.iter().map(|(user, asset)| NewAccount::funding(*user, *asset)).collect();
+        let opened = open(tx, &new, at).await?;
+        let mut users = HashMap::new();
+        for (key, opened) in wanted.into_iter().zip(opened) {
+            let Opened::Account(account) = opened else {
+                return Err(StoreError::Corrupt { what: format!("there is no asset {}", key.1.0) });
+            };
+            users.insert(key, account);
+        }
+        let assets: BTreeSet<i64> = entries.iter().map(|entry| entry.listing.asset.0).collect();
+        let assets = crate::dialect::Many(assets.into_iter().collect::<Vec<i64>>());
+        let mut house = HashMap::new();
+        for (id, asset, kind) in fetch_all!(tx, READ_SYSTEM_OF_ASSETS => (i64, i64, String), assets.clone())? {
+            if let Ok(kind) = kind.parse::<AccountKind>() {
+                house.insert((kind, AssetId(asset)), AccountId(id));
+            }
+        }
+        let locks: BTreeSet<AccountId> = users.values().copied().collect();
+        let reads: BTreeSet<AccountId> = house.values().copied().collect();
+        let accounts = load_accounts_of(tx, &locks, &reads).await?;
+        let listings: BTreeSet<i64> = entries.iter().map(|entry| entry.listing.id.0).collect();
+        let rows: Vec<(i64, String)> =
+            fetch_rows(tx, &READ_RESIDUES, vec![Column::Ints(listings.into_iter().collect())]).await?;
+        let mut residues = BTreeMap::new();
+        for (listing, residue) in rows {
+            let residue =
+                residue.parse().map_err(|_| StoreError::Corrupt { what: "a malformed residue".to_owned() })?;
+            residues.insert(ListingId(listing), residue);
+        }
+        Ok(Self {
+            accounts,
+            users,
+            house,
+            custody: AccountKind::Custody(chain.name.clone()),
+            residues,
+            operations: Vec::new(),
+            booked: Vec::new(),
+            changes: Vec::new(),
+            freezes: Vec::new(),
+            findings: Vec::new(),
+            sum: PostedBatch::default(),
+            gained: HashMap::new(),
+        })
+    }
+
+    fn account_now(&self, user: Option<UserId>, asset: AssetId) -> Option<AccountNow> {
+        let id = self.users.get(&(user?, asset))?;
+        let state = self.accounts.get(id)?;
+        let now = i128::from(state.available.units()) + self.gained.get(id).copied().unwrap_or(0);
+        let available = Amount::from_units(i64::try_from(now).unwrap_or(i64::MAX));
+        // What froze earlier in this batch gives nothing more.
+        let frozen = self.freezes.iter().any(|freeze| freeze.account == *id);
+        let status = if frozen && state.status == AccountStatus::Active { AccountStatus::Frozen } else { state.status };
+        Some(AccountNow { status, available })
+    }
+
+    /// Decides one entry.
+    fn book(&mut self, entry: &Entry<'_>) -> Result<(), StoreError> {
+        let (user, asset) = (entry.what.user(), entry.listing.asset);
+        let account = self.account_now(user, asset);
+        let due = match entry.what {
+            What::Deposit { raw, whose, owed } => Due::Deposit { raw, attribution: whose, account, owed },
+            What::TakeBack { raw, given, .. } => Due::TakeBack { raw, given, account },
+            What::Other { change, cause } => Due::Other { change, cause },
+        };
+        let residue = self.residues.get(&entry.listing.id).copied().unwrap_or_default();
+        let posting = match Posting::decide(&due, residue, &entry.listing.form, entry.listing.min_deposit) {
+            Ok(posting) => posting,
+            // It stays outside of the books, where the audit counts it.
+            Err(PostingError::BeyondLedger) => {
+                self.booked.push((entry.id, Booked::Beyond));
+                return Ok(());
+            }
+            Err(PostingError::GaveMore) => return Err(malformed(entry.id)),
+        };
+        self.residues.insert(entry.listing.id, posting.residue);
+        self.operation(entry, &posting, user)?;
+        self.follow_up(entry, &posting, user);
+        Ok(())
+    }
+
+    fn operation(&mut self, entry: &Entry<'_>, posting: &Posting, user: Option<UserId>) -> Result<(), StoreError> {
+        if posting.movements.is_empty() {
+            return Ok(());
+        }
+        let asset = entry.listing.asset;
+        let mut movements = Vec::with_capacity(posting.movements.len());
+        for (from, to, amount) in &posting.movements {
+            let (from, to) = (self.party(*from, user, asset)?, self.party(*to, user, asset)?);
+            for (id, sign) in [(from, -1), (to, 1)] {
+                if !id.is_system() {
+                    *self.gained.entry(id).or_default() += sign * i128::from(amount.units());
+                }
+            }
+            movements.push(Movement { from, to, asset, amount: *amount });
+        }
+        let broken = |_| malformed(entry.id);
+        let key = OpKey::new(format!("entry:{}", entry.id)).map_err(broken)?;
+        let words = match entry.what {
+            What::Deposit { .. } => format!("deposit dp-{}", entry.id),
+            What::TakeBack { deposit, .. } => format!("deposit dp-{deposit} taken back"),
+            What::Other { cause, .. } => format!("{} at {}", cause.as_str(), entry.address),
+        };
+        let reference = Reference::new(words).map_err(broken)?;
+        self.operations.push(Operation::move_available(key, movements, reference).map_err(broken)?);
+        Ok(())
+    }
+
+    fn party(&self, party: Party, user: Option<UserId>, asset: AssetId) -> Result<AccountId, StoreError> {
+        let kind = match party {
+            Party::User => {
+                let account = user.and_then(|user| self.users.get(&(user, asset)));
+                return account
+                    .copied()
+                    .ok_or_else(|| StoreError::Corrupt { what: "a user has no account".to_owned() });
+            }
+            Party::Custody => self.custody.clone(),
+            Party::Suspense => AccountKind::Suspense,
+            Party::Dust => AccountKind::Dust,
+            Party::Gas => AccountKind::Gas,
+        };
+        let missing = || StoreError::Corrupt { what: format!("the asset {} has no account {kind}", asset.0) };
+        self.house.get(&(kind.clone(), asset)).copied().ok_or_else(missing)
+    }
+
+    /// What else the posting changes: the entry, its deposit, and the account of a user who owes something.
+    fn follow_up(&mut self, entry: &Entry<'_>, posting: &Posting, user: Option<UserId>) {
+        let booked = match posting.posted {
+            Posted::LeftOver(Reason::BeyondLedger, _) => Booked::Beyond,
+            // What was never in the books did not leave them either.
+            Posted::TakenBack { .. } if entry.what.is_beyond(entry.listing) => Booked::Beyond,
+            Posted::Credited(_) | Posted::LeftOver(..) | Posted::TakenBack { .. } | Posted::Booked => Booked::Done,
+        };
+        self.booked.push((entry.id, booked));
+        match (posting.posted, &entry.what) {
+            (Posted::Credited(given), _) => {
+                self.sum.credited += 1;
+                let set = Set { given: Some(given), user: Some(user), ..Set::default() };
+                self.changes.push(Change { set, ..Change::new(entry.id, DepositEvent::Credited, "credited") });
+            }
+            (Posted::LeftOver(reason, given), _) => {
+                self.sum.left_over += 1;
+                let set = Set { given: Some(given), user: Some(user), reason: Some(reason), ..Set::default() };
+                self.changes.push(Change { set, ..Change::new(entry.id, DepositEvent::LeftOver, reason.as_str()) });
+                if reason == Reason::RowDiffers {
+                    self.findings.push(Finding {
+                        kind: FindingKind::RowDiffers,
+                        subject: format!("dp-{}", entry.id),
+                        detail: format!(
+                            "the row of {} does not fit its key; the deposit is credited to nobody",
+                            entry.address
+                        ),
+                    });
+                }
+            }
+            (Posted::TakenBack { receivable }, What::TakeBack { deposit, .. }) => {
+                self.taken_back(*deposit, receivable, user, entry.listing);
+            }
+            (Posted::TakenBack { .. } | Posted::Booked, _) => self.sum.booked += 1,
+        }
+    }
+
+    fn taken_back(&mut self, deposit: i64, receivable: Amount, user: Option<UserId>, listing: &ListingRow) {
+        self.sum.taken_back += 1;
+        let set = Set { receivable: Some(receivable), ..Set::default() };
+        let change = Change::new(deposit, DepositEvent::TakenBack, "its block left the chain");
+        self.changes.push(Change { set, ..change });
+        let account = user.and_then(|user| self.users.get(&(user, listing.asset))).copied();
+        let owes = receivable > Amount::ZERO;
+        if let (Some(account), true) = (account, owes)
+            && let Ok(key) = OpKey::new(format!("deposit:{deposit}:freeze"))
+        {
+            let reason = format!("deposit dp-{deposit} left the chain, and the account had spent it");
+            self.freezes.push(StatusChange {
+                key,
+                account,
+                status: AccountStatus::Frozen,
+                actor: "bursar".to_owned(),
+                reason,
+            });
+        }
+        self.findings.push(Finding {
+            kind: FindingKind::TakenBack,
+            subject: format!("dp-{deposit}"),
+            detail: format!("user {} owes {} {}", user.map_or(0, UserId::get), receivable.units(), listing.symbol),
+        });
+    }
+
+    async fn write(mut self, tx: &mut Tx, chain: &ChainRow, at: Timestamp) -> Result<PostedBatch, StoreError> {
+        let mut writes = Writes::default();
+        let replies = decide(tx, self.accounts, None, &self.operations, at, &mut writes).await?;
+        for (operation, reply) in self.operations.iter().zip(replies) {
+            // The entry says that it is not booked, and the journal must say the same; and the accounts were looked at.
+            if reply != Reply::First(Outcome::Applied) {
+                let what = format!("{} is not booked, and the ledger says {reply:?}", operation.key());
+                return Err(StoreError::Corrupt { what });
+            }
+        }
+        let residues: Vec<(ListingId, RawAmount)> = self.residues.into_iter().collect();
+        let columns = vec![
+            Column::Ints(residues.iter().map(|(listing, _)| listing.0).collect()),
+            Column::Strings(residues.iter().map(|(_, residue)| residue.to_string()).collect()),
+        ];
+        writes.add(&WRITE_RESIDUES, columns, "residues");
+        let columns = vec![
+            Column::Ints(self.booked.iter().map(|(id, _)| *id).collect()),
+            Column::Ints(self.booked.iter().map(|(_, booked)| booked.number()).collect()),
+        ];
+        writes.add(&BOOK_ENTRIES, columns, "entries");
+        writes.run(tx).await?;
+        advance(tx, &self.changes, at).await?;
+        // A replay of a freeze is none: the journal of status changes has its key.
+        self.freezes.dedup_by(|one, other| one.key == other.key);
+        if !self.freezes.is_empty() {
+            set_status(tx, &self.freezes, at).await?;
+        }
+        add_findings(tx, chain.id, &self.findings, at).await?;
+        Ok(self.sum)
+    }
+}

@@ -1,0 +1,137 @@
+//! Bitcoin's books follow from the wallet store: one follower feeds both, in one transaction.
+//!
+//! A block that is connected has its merkle root checked against a header that a quorum has, so what it pays is proven at once.
+
+use domain::deposit::{Cause, Place, Side};
+use domain::utxo::Hash;
+use domain::{RawAmount, RawSum, Timestamp};
+
+use super::blocks::{set_proven, tell_foreign, undo};
+use super::cursor::Locked;
+use super::types::{ChainId, EntryKey, FoundEntry, ListingId, hash_of, height_of, malformed};
+use super::write::write_entries;
+use crate::db::Tx;
+use crate::error::StoreError;
+use crate::rows::hex;
+use crate::utxo::blocks::read_tip;
+use crate::utxo::events;
+
+statements! {
+    /// `NULL` behind it: the chain's own coin is not listed, which nobody could begin with.
+    LOCK_BITCOIN = "SELECT k.chain_id, k.first_height, k.proven_height,
+            (SELECT l.id FROM asset_on_chain l WHERE l.chain_id = k.chain_id AND l.contract IS NULL)
+        FROM chain_cursors k JOIN chains c ON c.id = k.chain_id WHERE c.kind = 'bitcoin' {FOR UPDATE OF k}";
+    /// What blocks pay us: whether a user's address gets it, and whether the transaction spends an output of ours.
+    READ_BITCOIN_INCOME = "SELECT t.block_height, b.block_hash, t.tx_hash, u.output_index, u.amount, t.is_coinbase,
+            x.address, a.script_pub_key, w.id IS NOT NULL,
+            EXISTS (SELECT 1 FROM transactions o JOIN utxos s ON s.wallet_id = o.wallet_id AND s.spent_by_tx_id = o.id
+                WHERE o.tx_hash = t.tx_hash)
+        FROM transactions t JOIN utxos u ON u.wallet_id = t.wallet_id AND u.tx_id = t.id
+            JOIN addresses a ON a.wallet_id = u.wallet_id AND a.id = u.address_id
+            JOIN blocks b ON b.block_height = t.block_height
+            LEFT JOIN address_texts x ON x.script_pub_key = a.script_pub_key LEFT JOIN user_wallets w ON w.address = x.address
+        WHERE t.block_height BETWEEN $1 AND $2 AND b.connected";
+    /// What they take from us, and whether we made the transaction that takes it.
+    READ_BITCOIN_SPENT = "SELECT t.block_height, b.block_hash, t.tx_hash, u.spent_input_index, u.amount,
+            x.address, a.script_pub_key,
+            EXISTS (SELECT 1 FROM transaction_events e WHERE e.tx_hash = t.tx_hash AND e.wallet_id = t.wallet_id
+                AND e.status = 'pending')
+        FROM transactions t JOIN utxos u ON u.wallet_id = t.wallet_id AND u.spent_by_tx_id = t.id
+            JOIN addresses a ON a.wallet_id = u.wallet_id AND a.id = u.address_id
+            JOIN blocks b ON b.block_height = t.block_height LEFT JOIN address_texts x ON x.script_pub_key = a.script_pub_key
+        WHERE t.block_height BETWEEN $1 AND $2 AND b.connected";
+}
+
+type Cursor = (i64, i64, i64, Option<i64>);
+type Income = (i64, Vec<u8>, Vec<u8>, i64, i64, bool, Option<String>, Vec<u8>, bool, bool);
+type Spent = (i64, Vec<u8>, Vec<u8>, i64, i64, Option<String>, Vec<u8>, bool);
+
+/// These blocks are connected, with all their rows: their entries are written, if the payments of the chain are kept.
+pub(crate) async fn connected(tx: &mut Tx, from: i64, to: i64, at: Timestamp) -> Result<(), StoreError> {
+    let Some((chain, first, proven, coin)) = fetch_optional!(tx, LOCK_BITCOIN => Cursor)? else { return Ok(()) };
+    let coin = ListingId(coin.ok_or_else(|| malformed("native coin"))?);
+    let from = from.max(first.saturating_add(1));
+    if from > to {
+        return Ok(());
+    }
+    let mut found = Vec::new();
+    for row in fetch_all!(tx, READ_BITCOIN_INCOME => Income, from, to)? {
+        found.push(income(row, coin)?);
+    }
+    for row in fetch_all!(tx, READ_BITCOIN_SPENT => Spent, from, to)? {
+        found.push(spent(row, coin)?);
+    }
+    let chain = ChainId(chain);
+    let new = write_entries(tx, chain, &found, "bitcoin", at).await?;
+    tell_foreign(tx, chain, &new, at).await?;
+    set_proven(tx, chain, proven.max(to), at).await
+}
+
+/// The wallet store goes on only when this transaction has ended.
+pub(crate) async fn hold_followers(tx: &mut Tx) -> Result<(), StoreError> {
+    events::lock(tx).await
+}
+
+/// Everything that the wallet store has read above a block already.
+pub(crate) async fn connected_above(tx: &mut Tx, first: i64, at: Timestamp) -> Result<(), StoreError> {
+    match read_tip(tx).await? {
+        Some((tip, _)) if i64::from(tip) > first => connected(tx, first + 1, i64::from(tip), at).await,
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// The blocks above a height have left the chain.
+pub(crate) async fn disconnected(tx: &mut Tx, down_to: i64, at: Timestamp) -> Result<(), StoreError> {
+    let Some((chain, _, proven, _)) = fetch_optional!(tx, LOCK_BITCOIN => Cursor)? else { return Ok(()) };
+    undo(tx, ChainId(chain), &Locked { proven, halted: None }, down_to, at).await.map(|_| ())
+}
+
+/// Satoshi are never negative: the schema sees to it.
+fn satoshi(amount: i64) -> Result<RawSum, StoreError> {
+    let raw: RawAmount = amount.to_string().parse().map_err(|_| malformed("amount"))?;
+    Ok(raw.into())
+}
+
+fn number(index: i64) -> Result<u32, StoreError> {
+    u32::try_from(index).map_err(|_| malformed("index"))
+}
+
+/// Its address, or its script if nobody has written down the address.
+fn address_text(address: Option<String>, script: &[u8]) -> String {
+    address.unwrap_or_else(|| format!("script:{}", hex(script)))
+}
+
+fn income(row: Income, listing: ListingId) -> Result<FoundEntry, StoreError> {
+    let (height, block, transaction, index, amount, coinbase, address, script, of_user, by_us) = row;
+    let address = address_text(address, &script);
+    // What our own transaction pays to a wallet of the house is change. What it pays to a user is a deposit.
+    let cause = if by_us && !of_user { Cause::Change } else { Cause::Deposit };
+    let place = Place::Output(number(index)?);
+    Ok(FoundEntry {
+        coinbase,
+        ..entry((height, &block, &transaction), place, Side::In, address, listing, satoshi(amount)?, cause)?
+    })
+}
+
+fn spent(row: Spent, listing: ListingId) -> Result<FoundEntry, StoreError> {
+    let (height, block, transaction, index, amount, address, script, made) = row;
+    let address = address_text(address, &script);
+    let cause = if made { Cause::Payout } else { Cause::ForeignSpend };
+    let place = Place::Input(number(index)?);
+    entry((height, &block, &transaction), place, Side::Out, address, listing, -satoshi(amount)?, cause)
+}
+
+fn entry(
+    (height, block, transaction): (i64, &[u8], &[u8]),
+    place: Place,
+    side: Side,
+    address: String,
+    listing: ListingId,
+    amount: RawSum,
+    cause: Cause,
+) -> Result<FoundEntry, StoreError> {
+    let transaction: Hash = hash_of(transaction)?;
+    let key = EntryKey { transaction, place, side };
+    let (height, block) = (height_of(height)?, hash_of(block)?);
+    Ok(FoundEntry { key, height, block, address, listing, amount, cause, coinbase: false })
+}
