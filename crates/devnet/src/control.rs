@@ -36,7 +36,7 @@ const ROUTES: [(&str, &str); 9] = [
     ("POST /{chain}/halt", r#"{"halted": true}"#),
     (
         "POST /{chain}/endpoints/{number}",
-        r#"{"lag": 5, "lie": "truth" | "missing" | "flipped" | "inflated" | "log_left_out" | "transaction_left_out", "contradict": height, "rate_limit": per second, "delay_ms": 100, "garbage": "html" | "html_ok" | "empty" | "truncated" | "wrong_type" | "absurd" | "huge", "connection": "whole" | "half_closed" | "silent"}: what is left out is well again"#,
+        r#"{"lag": 5, "lie": "truth" | "missing" | "flipped" | "inflated" | "log_left_out" | "transaction_left_out" | "value_inflated" | "swapped", "contradict": height, "rate_limit": per second, "delay_ms": 100, "garbage": "html" | "html_ok" | "empty" | "truncated" | "wrong_type" | "absurd" | "huge", "connection": "whole" | "half_closed" | "silent"}: what is left out is well again"#,
     ),
     ("POST /heal", "{}: no fault anywhere, blocks go on"),
 ];

@@ -65,6 +65,10 @@ pub enum Lie {
     /// The last transaction of every block is not there: not in its block, with no receipt, by no name. The header is as it
     /// is, so whoever works the roots out finds it. Bitcoin's first transaction, which makes the coins, is never left out.
     TransactionLeftOut,
+    /// Ten times the value in every transaction that a block holds, under the name that it had. On TRON its bytes say so too.
+    ValueInflated,
+    /// The last two transactions of every block stand in each other's place; Bitcoin's first one stays where it is.
+    Swapped,
 }
 
 /// What becomes of the transactions of the blocks that a reorganisation removes.

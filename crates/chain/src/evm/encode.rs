@@ -233,3 +233,191 @@ pub(super) fn receipts_root(receipts: &[WholeReceipt], kinds: &[TxType]) -> Resu
     let envelopes = envelopes.collect::<Result<Vec<ReceiptEnvelope>, _>>()?;
     Ok(calculate_receipt_root(&envelopes))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ::bitcoin::secp256k1::SecretKey;
+    use serde_json::{Value, json};
+
+    /// Signs as a wallet does, apart from what is tested.
+    fn signed<T: SignableTransaction<Signature>>(transaction: T, secret: u8) -> (Signature, T) {
+        let key = SecretKey::from_slice(&[secret; 32]).expect("a key");
+        let digest = Message::from_digest(transaction.signature_hash().0);
+        let (odd, rs) = SECP256K1.sign_ecdsa_recoverable(&digest, &key).serialize_compact();
+        let word = |bytes: &[u8]| U256::from_be_slice(bytes);
+        (Signature::new(word(&rs[..32]), word(&rs[32..]), odd.to_i32() == 1), transaction)
+    }
+
+    fn owner(secret: u8) -> Account {
+        let key = SecretKey::from_slice(&[secret; 32]).expect("a key");
+        Account::from(tx::account_of(&key.public_key(SECP256K1)))
+    }
+
+    fn access() -> AccessList {
+        AccessList(vec![AccessListItem { address: Account::repeat_byte(8), storage_keys: vec![B256::repeat_byte(9)] }])
+    }
+
+    /// One of each type, and the JSON of its own fields.
+    fn all() -> Vec<(Envelope, Value)> {
+        let to = Account::repeat_byte(7);
+        let input = Bytes::from_static(b"data");
+        let mut all = Vec::new();
+        for chain_id in [None, Some(56)] {
+            let legacy = TxLegacy {
+                chain_id,
+                nonce: 1,
+                gas_price: 2,
+                gas_limit: 3,
+                to: TxKind::Create,
+                value: U256::MAX,
+                input: input.clone(),
+            };
+            let (signature, legacy) = signed(legacy, 1);
+            let odd = u64::from(signature.v());
+            let v = chain_id.map_or(27 + odd, |id| id * 2 + 35 + odd);
+            let envelope = legacy.into_signed(signature).into();
+            all.push((envelope, json!({ "gasPrice": "0x2", "to": null, "v": format!("{v:#x}") })));
+        }
+        let list = json!([{ "address": Account::repeat_byte(8).to_string(), "storageKeys": [B256::repeat_byte(9).to_string()] }]);
+        let (nonce, gas_limit, value, chain_id) = (1, 3, U256::MAX, 56);
+        let listed = TxEip2930 {
+            chain_id,
+            nonce,
+            gas_price: 2,
+            gas_limit,
+            to: to.into(),
+            value,
+            access_list: access(),
+            input: input.clone(),
+        };
+        let (signature, listed) = signed(listed, 1);
+        all.push((listed.into_signed(signature).into(), json!({ "gasPrice": "0x2", "accessList": list })));
+        let (max_fee_per_gas, max_priority_fee_per_gas) = (90, 5);
+        let fees =
+            json!({ "maxFeePerGas": "0x5a", "maxPriorityFeePerGas": "0x5", "gasPrice": "0x1", "accessList": list });
+        let dynamic = TxEip1559 {
+            chain_id,
+            nonce,
+            gas_limit,
+            max_fee_per_gas,
+            max_priority_fee_per_gas,
+            to: to.into(),
+            value,
+            access_list: access(),
+            input: input.clone(),
+        };
+        let (signature, dynamic) = signed(dynamic, 1);
+        all.push((dynamic.into_signed(signature).into(), fees.clone()));
+        let blobs = TxEip4844 {
+            chain_id,
+            nonce,
+            gas_limit,
+            max_fee_per_gas,
+            max_priority_fee_per_gas,
+            to,
+            value,
+            access_list: access(),
+            blob_versioned_hashes: vec![B256::repeat_byte(1); 2],
+            max_fee_per_blob_gas: 4,
+            input: input.clone(),
+        };
+        let (signature, blobs) = signed(blobs, 1);
+        let mut json = fees.clone();
+        json["blobVersionedHashes"] = json!([B256::repeat_byte(1).to_string(), B256::repeat_byte(1).to_string()]);
+        json["maxFeePerBlobGas"] = json!("0x4");
+        all.push((blobs.into_signed(signature).into(), json));
+        let inner = Authorization { chain_id: U256::ZERO, address: Account::repeat_byte(6), nonce: 12 };
+        let authorization = SignedAuthorization::new_unchecked(inner, 1, U256::from(77), U256::from(78));
+        let delegating = TxEip7702 {
+            chain_id,
+            nonce,
+            gas_limit,
+            max_fee_per_gas,
+            max_priority_fee_per_gas,
+            to,
+            value,
+            access_list: access(),
+            authorization_list: vec![authorization],
+            input,
+        };
+        let (signature, delegating) = signed(delegating, 1);
+        let mut json = fees;
+        json["authorizationList"] = json!([{
+            "chainId": "0x0", "address": Account::repeat_byte(6).to_string(), "nonce": "0xc",
+            "yParity": "0x1", "r": "0x4d", "s": "0x4e",
+        }]);
+        all.push((delegating.into_signed(signature).into(), json));
+        all
+    }
+
+    fn written(envelope: &Envelope, own: &Value) -> Value {
+        let signature = envelope.signature();
+        let odd = format!("{:#x}", u8::from(signature.v()));
+        let mut json = json!({
+            "type": format!("{:#x}", envelope.tx_type() as u8),
+            "nonce": "0x1",
+            "gas": "0x3",
+            "to": Account::repeat_byte(7).to_string(),
+            "value": format!("{:#x}", U256::MAX),
+            "input": envelope.input().to_string(),
+            "chainId": "0x38",
+            "v": odd,
+            "yParity": odd,
+            "r": format!("{:#x}", signature.r()),
+            "s": format!("{:#x}", signature.s()),
+            // What a node says of the sender and the hash is not looked at.
+            "from": Account::repeat_byte(0xbb).to_string(),
+            "hash": B256::repeat_byte(0xcc).to_string(),
+        });
+        for (name, value) in own.as_object().expect("an object") {
+            json[name] = value.clone();
+        }
+        json
+    }
+
+    #[test]
+    fn each_type_is_encoded_as_it_was_signed_and_its_sender_recovered() {
+        let all = all();
+        assert_eq!(all.len(), 6);
+        for (envelope, own) in &all {
+            let json = written(envelope, own);
+            let read: Signed = serde_json::from_value(json.clone()).expect("the form of a transaction");
+            let encoded = transaction(&read, Some(70)).expect("a known type");
+            assert_eq!(encoded.bytes, envelope.encoded_2718(), "{json}");
+            let expected = Fields { hash: *envelope.tx_hash(), from: owner(1), to: envelope.to(), value: U256::MAX };
+            assert_eq!(encoded.fields, expected);
+            let dynamic = envelope.tx_type() as u8 >= 2;
+            assert_eq!(encoded.gas_price, if dynamic { 75 } else { 2 });
+            assert_eq!(encoded.blob_gas, if envelope.tx_type() == TxType::Eip4844 { 262_144 } else { 0 });
+        }
+    }
+
+    #[test]
+    fn every_field_that_is_signed_changes_the_bytes_and_one_that_is_missing_is_said() {
+        for (envelope, own) in &all() {
+            let good = written(envelope, own);
+            for name in good.as_object().expect("an object").keys() {
+                let mut bad = good.clone();
+                bad.as_object_mut().expect("an object").remove(name);
+                let read: Signed = serde_json::from_value(bad).expect("all are optional");
+                let hash = transaction(&read, None).map(|encoded| encoded.fields.hash);
+                let unread = ["from", "hash", "v", "yParity", "gasPrice", "chainId", "to", "type", "accessList"];
+                let same = hash.as_ref().is_ok_and(|hash| hash == envelope.tx_hash());
+                assert!(!same || unread.contains(&name.as_str()), "{name} of {good}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_unknown_type_is_said_to_be_one() {
+        let (envelope, own) = &all()[0];
+        let mut json = written(envelope, own);
+        for (kind, known) in [("0x0", true), ("0x5", false), ("0x64", false), ("0x7e", false)] {
+            json["type"] = json!(kind);
+            let read: Signed = serde_json::from_value(json.clone()).expect("the form of a transaction");
+            let encoded = transaction(&read, None);
+            assert_eq!(matches!(encoded, Err(Unencodable::Unknown(_))), !known, "{kind}");
+        }
+    }
+}

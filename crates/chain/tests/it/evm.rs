@@ -41,6 +41,7 @@ on_networks! {
     logs_are_counted_within_their_transaction
     internal_transfers_are_found_and_undone_ones_are_not
     every_balance_is_what_came_less_what_left
+    transactions_of_all_types_are_proven
     ten_payments_of_one_transaction_stay_ten
     a_reorg_of_twenty_blocks_is_seen
     the_loser_of_a_replacement_becomes_impossible

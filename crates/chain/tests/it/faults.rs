@@ -3,6 +3,7 @@
 mod honest;
 mod left_out;
 mod payments;
+mod proven;
 
 use std::time::Duration;
 

@@ -123,7 +123,7 @@ impl<'a> Lens<'a> {
 
     /// The block as bytes, with amounts that do not fit its hash if it inflates them.
     pub fn raw_block(&self, block: &Shown<'_>) -> Vec<u8> {
-        if self.view.lie == Lie::Inflated {
+        if self.inflates() {
             let mut forged = block.stored.block.clone();
             forged.header = block.header;
             forged.txdata = forged.txdata.iter().map(|transaction| self.forged(transaction)).collect();
@@ -135,11 +135,23 @@ impl<'a> Lens<'a> {
             cut.txdata.pop();
             return serialize(&cut);
         }
+        let count = block.stored.block.txdata.len();
+        if self.view.lie == Lie::Swapped && count > 2 {
+            let mut swapped = block.stored.block.clone();
+            swapped.header = block.header;
+            swapped.txdata.swap(count - 2, count - 1);
+            return serialize(&swapped);
+        }
         let mut raw = block.stored.raw.clone();
         if block.hash != block.stored.hash {
             raw.splice(..Header::SIZE, serialize(&block.header));
         }
         raw
+    }
+
+    /// All that a transaction here pays is in its outputs, so two lies are one.
+    const fn inflates(&self) -> bool {
+        matches!(self.view.lie, Lie::Inflated | Lie::ValueInflated)
     }
 
     fn forged(&self, transaction: &Transaction) -> Transaction {
@@ -152,12 +164,12 @@ impl<'a> Lens<'a> {
 
     /// The bytes of a transaction, with amounts that do not fit its hash if it inflates them.
     pub fn raw_transaction(&self, transaction: &Transaction) -> Vec<u8> {
-        if self.view.lie == Lie::Inflated { serialize(&self.forged(transaction)) } else { serialize(transaction) }
+        if self.inflates() { serialize(&self.forged(transaction)) } else { serialize(transaction) }
     }
 
     /// What it says that an output is worth.
     pub fn value(&self, amount: Amount) -> u64 {
-        amount.to_sat().saturating_mul(if self.view.lie == Lie::Inflated { 10 } else { 1 })
+        amount.to_sat().saturating_mul(if self.inflates() { 10 } else { 1 })
     }
 
     /// A transaction is in no block, in no pool, and none of its outputs anywhere.

@@ -31,7 +31,8 @@ pub(super) fn block(seen: Seen<'_>, block: &Block, header: &Header, full: bool) 
     put!(out, "\"size\":\"{:#x}\",", block.size());
     header_fields(&mut out, header);
     out.push_str(",\"transactions\":[");
-    for (index, sent) in block.transactions.iter().enumerate().take(seen.shown(block)) {
+    for index in 0..seen.shown(block) {
+        let Some(sent) = block.transactions.get(seen.placed(block, index)) else { continue };
         if index > 0 {
             out.push(',');
         }
@@ -117,7 +118,8 @@ pub(super) fn transaction(out: &mut String, sent: &Received, place: Option<(Seen
         Some(to) => put!(out, "\"to\":\"{to:#x}\","),
         None => out.push_str("\"to\":null,"),
     }
-    put!(out, "\"value\":\"{:#x}\",\"type\":\"{:#x}\",", envelope.value(), envelope.tx_type() as u8);
+    let value = place.map_or(envelope.value(), |(seen, ..)| seen.value(envelope.value()));
+    put!(out, "\"value\":\"{value:#x}\",\"type\":\"{:#x}\",", envelope.tx_type() as u8);
     if let Some(list) = envelope.access_list() {
         out.push_str("\"accessList\":[");
         for (index, item) in list.iter().enumerate() {

@@ -81,7 +81,8 @@ impl<'a> Seen<'a> {
 
     /// Blocks look as they are.
     pub(super) fn blocks_are_real(&self) -> bool {
-        self.contradiction.is_none() && self.lie != Lie::TransactionLeftOut
+        let shown_otherwise = matches!(self.lie, Lie::TransactionLeftOut | Lie::ValueInflated | Lie::Swapped);
+        self.contradiction.is_none() && !shown_otherwise
     }
 
     /// Receipts look as they are.
@@ -98,6 +99,21 @@ impl<'a> Seen<'a> {
     pub(super) fn shown(&self, block: &Block) -> usize {
         let left_out = usize::from(self.lie == Lie::TransactionLeftOut);
         block.transactions.len().saturating_sub(left_out)
+    }
+
+    /// Which transaction it shows at a place of the block.
+    pub(super) fn placed(&self, block: &Block, index: usize) -> usize {
+        let all = block.transactions.len();
+        match all.checked_sub(index) {
+            Some(2) if self.lie == Lie::Swapped => index + 1,
+            Some(1) if self.lie == Lie::Swapped && all > 1 => index - 1,
+            _ => index,
+        }
+    }
+
+    /// What it says that a mined transaction carries.
+    pub(super) fn value(&self, value: U256) -> U256 {
+        value.saturating_mul(U256::from(if self.lie == Lie::ValueInflated { 10 } else { 1 }))
     }
 
     pub(super) fn block(&self, height: u64) -> Option<&'a Block> {
@@ -169,7 +185,7 @@ impl<'a> Seen<'a> {
                 let here = last.is_some_and(|last| last.first_log == receipt.first_log) && !receipt.logs.is_empty();
                 Cow::Borrowed(&receipt.logs[..receipt.logs.len() - usize::from(here)])
             }
-            Lie::Truth | Lie::TransactionLeftOut => Cow::Borrowed(&receipt.logs),
+            Lie::Truth | Lie::TransactionLeftOut | Lie::ValueInflated | Lie::Swapped => Cow::Borrowed(&receipt.logs),
             // What is said to have failed has no logs, and what failed had none.
             Lie::Missing | Lie::Flipped => Cow::Borrowed(&[]),
             Lie::Inflated => Cow::Owned(receipt.logs.iter().map(inflated).collect()),

@@ -1,12 +1,14 @@
 //! JSON as java-tron prints it: fields of value zero are left out; addresses are hex, or base58 when `visible`.
 
+use std::borrow::Cow;
 use std::fmt::Write;
 
 use alloy_primitives::{U256, hex};
+use prost::Message as _;
 
 use super::block::{Block, Mined};
 use super::execute::{Execution, Ret};
-use super::proto::{self, Header};
+use super::proto::{self, Header, Transfer};
 use super::token::{self, Log};
 use super::transaction::{Action, Id, Received};
 use crate::Lie;
@@ -116,7 +118,7 @@ pub fn lie_about(block: &Block, mined: &Mined, lie: Lie) -> Lie {
 pub fn told(mined: &Mined, lie: Lie) -> Execution {
     let mut outcome = mined.outcome.clone();
     match lie {
-        Lie::Truth | Lie::Missing | Lie::TransactionLeftOut => {}
+        Lie::Truth | Lie::Missing | Lie::TransactionLeftOut | Lie::ValueInflated | Lie::Swapped => {}
         Lie::LogLeftOut => {
             outcome.logs.pop();
         }
@@ -173,18 +175,49 @@ pub fn block(out: &mut String, shown: &Shown<'_>, transactions: Option<&Block>, 
     outer.hex("witness_signature", shown.witness_signature);
     outer.close();
     if let Some(block) = transactions.filter(|block| shown_of(block, lie) > 0) {
-        list(object.key("transactions"), block.transactions.iter().take(shown_of(block, lie)), |out, mined| {
-            transaction(out, &mined.sent, Some(flipped(mined.outcome.ret, lie).name()), None, visible);
+        list(object.key("transactions"), in_order(block, lie), |out, mined| {
+            let sent = claimed(&mined.sent, lie);
+            transaction(out, &sent, Some(flipped(mined.outcome.ret, lie).name()), None, visible);
         });
     }
     object.close();
+}
+
+/// The transactions of a block as an endpoint lines them up.
+fn in_order(block: &Block, lie: Lie) -> Vec<&Mined> {
+    let mut order: Vec<&Mined> = block.transactions.iter().take(shown_of(block, lie)).collect();
+    let count = order.len();
+    if lie == Lie::Swapped && count > 1 {
+        order.swap(count - 2, count - 1);
+    }
+    order
+}
+
+/// A transaction as an endpoint shows it in its block: with ten times the amount, and its old name.
+fn claimed(sent: &Received, lie: Lie) -> Cow<'_, Received> {
+    let (Lie::ValueInflated, Action::Transfer(transfer)) = (lie, &sent.action) else { return Cow::Borrowed(sent) };
+    let transfer = Transfer { amount: transfer.amount.saturating_mul(10), ..transfer.clone() };
+    let mut raw = sent.raw.clone();
+    if let Some(parameter) = raw.contract.first_mut().and_then(|contract| contract.parameter.as_mut()) {
+        parameter.value = transfer.encode_to_vec();
+    }
+    Cow::Owned(Received { id: sent.id, ..Received::new(raw, sent.signatures.clone()) })
 }
 
 pub fn flipped(ret: Ret, lie: Lie) -> Ret {
     match (lie, ret) {
         (Lie::Flipped, Ret::Success) => Ret::Revert,
         (Lie::Flipped, Ret::Revert | Ret::OutOfEnergy) => Ret::Success,
-        (Lie::Truth | Lie::Missing | Lie::Inflated | Lie::LogLeftOut | Lie::TransactionLeftOut, ret) => ret,
+        (
+            Lie::Truth
+            | Lie::Missing
+            | Lie::Inflated
+            | Lie::LogLeftOut
+            | Lie::TransactionLeftOut
+            | Lie::ValueInflated
+            | Lie::Swapped,
+            ret,
+        ) => ret,
     }
 }
 

@@ -128,7 +128,10 @@ impl Net {
             value: U256::from(value),
             input: Bytes::from(data),
         };
-        let signed = sign(key, &transaction.encoded_for_signing());
+        self.send_raw(&sign(key, &transaction.encoded_for_signing())).await
+    }
+
+    pub async fn send_raw(&self, signed: &[u8]) -> TxHash {
         let hash = self.rpc("eth_sendRawTransaction", json!([alloy_primitives::hex::encode_prefixed(signed)])).await;
         hash.as_str().expect("a hash").parse().expect("a hash")
     }

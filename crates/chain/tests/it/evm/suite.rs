@@ -1,8 +1,10 @@
 //! The suite. Each case starts from a fresh network.
 
-use alloy_primitives::{Address as Account, TxKind, U256};
+use alloy_consensus::{SignableTransaction, TxEip2930};
+use alloy_eips::eip2930::{AccessList, AccessListItem};
+use alloy_primitives::{Address as Account, B256, TxKind, U256};
 use chain::client::Sent;
-use chain::evm::EvmChain;
+use chain::evm::{BlockProof, EvmChain};
 use chain::status::{Mined, Paid, Reason};
 use chain::{Broadcast, Chain, ChainError, NodeRefusal, Output, Place, Spend, Status};
 use devnet::Key;
@@ -278,6 +280,15 @@ pub async fn every_balance_is_what_came_less_what_left(net: &Net) {
     assert_books(&chain, from, to, (&accounts, &coins), &before).await;
     let scan = chain.scan(from, to, &watch(&accounts)).await.expect("a scan");
     assert!(!scan.source.is_empty());
+    // The same by the roots of the headers, and by agreement.
+    assert_eq!(chain.prove_blocks(from, to, &watch(&accounts)).await.as_ref(), Ok(&scan));
+    let agreeing = net.chain(|settings| {
+        settings.tokens = vec![token];
+        settings.internal_transfers = true;
+        settings.proof = BlockProof::SecondNode;
+    });
+    let agreed = agreeing.prove_blocks(from, to, &watch(&accounts)).await.expect("agreement");
+    assert_eq!((&agreed.headers, &agreed.outputs, &agreed.spends), (&scan.headers, &scan.outputs, &scan.spends));
     let mut of_key: Vec<_> = scan.spends.iter().filter(|one| one.watched == 0).cloned().collect();
     of_key.truncate(7);
     assert_eq!(
@@ -297,6 +308,32 @@ pub async fn every_balance_is_what_came_less_what_left(net: &Net) {
     // Strangers cost nobody anything, and no receipt is asked for.
     let strangers = chain.scan(from, to, &watch(&[fresh(77)])).await.expect("a scan");
     assert_eq!((strangers.outputs, strangers.spends), (Vec::new(), Vec::new()));
+}
+
+/// Of every type that both networks take: the oldest, with an access list, and with a priority fee.
+pub async fn transactions_of_all_types_are_proven(net: &Net) {
+    let key = Key::numbered(0);
+    let chain = net.chain(|_| {});
+    let from = net.height().await + 1;
+    net.send(&key, TxKind::Call(fresh(1)), 7, Vec::new()).await;
+    pay(net, &chain, &key, native(fresh(1), 8)).await;
+    let listed = TxEip2930 {
+        chain_id: CHAIN_ID,
+        nonce: net.nonce(account(&key)).await,
+        gas_price: 50 * GWEI,
+        gas_limit: 100_000,
+        to: TxKind::Call(fresh(1)),
+        value: U256::from(9),
+        access_list: AccessList(vec![AccessListItem { address: fresh(3), storage_keys: vec![B256::repeat_byte(5)] }]),
+        input: vec![1, 2, 3].into(),
+    };
+    net.send_raw(&sign(&key, &listed.encoded_for_signing())).await;
+    net.mine(1).await;
+    let watched = watch(&[fresh(1), account(&key)]);
+    let to = net.height().await;
+    let scan = chain.scan(from, to, &watched).await.expect("a scan");
+    assert_eq!((scan.outputs.len(), scan.spends.len()), (3, 6));
+    assert_eq!(chain.prove_blocks(from, to, &watched).await, Ok(scan));
 }
 
 pub async fn ten_payments_of_one_transaction_stay_ten(net: &Net) {

@@ -224,6 +224,8 @@ pub async fn case_every_balance_is_what_came_less_what_left(net: &dyn Net) {
         *sum = sum.checked_sub(spend.amount).expect("more than there was");
     }
     assert_eq!(chain.balances(&wanted).await, Ok(expected));
+    let proven = chain.prove_blocks(from, to, &watching(&accounts)).await.expect("a proof");
+    assert_eq!((&proven.headers, &proven.outputs, &proven.spends), (&scan.headers, &scan.outputs, &scan.spends));
     let failed: Vec<_> = scan.spends.iter().filter(|one| !one.ok).map(|one| (one.place, &one.from)).collect();
     assert_eq!(failed, [(Place::Fee, &rich(0)); 2], "one reverted, one ran out of energy");
     assert!(!scan.source.is_empty());
