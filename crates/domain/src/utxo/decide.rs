@@ -13,7 +13,7 @@
 //!
 //! **That a transaction leaves a mempool is no event.** It may still be mined (law 4).
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use super::graph::{Graph, State, TxEntry, UNCONFIRMED};
 use super::refusal::UtxoRefusal;
@@ -332,6 +332,8 @@ impl<'a> Graph<'a> {
         winner: Option<Hash>,
     ) -> Result<(), UtxoRefusal> {
         let mut generation: Vec<Hash> = victims.iter().filter(|one| self.is_valid(**one)).copied().collect();
+        // Replacements are numbered as they are noted: not by the order of somebody's inputs.
+        generation.sort_unstable_by_key(|one| self.entries.get(one).map(|entry| (entry.age, *one)));
         if let Some(winner) = winner {
             self.edges.extend(generation.iter().map(|victim| (*victim, winner)));
         }
@@ -357,21 +359,39 @@ impl<'a> Graph<'a> {
 
     /// Makes transactions valid again whose reason to be invalid is gone. A transaction that was broadcast once may be
     /// mined after all, so its inputs must not look free (law 5). To be called after each step of an event.
+    ///
+    /// **Of all that can come back at a moment the first in rank does; then the same is asked again.** First in rank are those
+    /// that a transaction which fell in this step had replaced, the newest replacement first, because the nodes may still have them;
+    /// then those that were stored last.
     fn revive(&mut self) {
+        let (freed, fallen) = (std::mem::take(&mut self.freed), std::mem::take(&mut self.fallen));
+        let replaced = self.replaced_by(&fallen);
+        let claimants = freed.iter().filter_map(|outpoint| self.claims.get(outpoint)).flatten().copied();
+        let mut open: BTreeSet<Rank> = claimants.filter_map(|hash| self.rank(hash, &replaced)).collect();
         loop {
-            let mut freed = std::mem::take(&mut self.freed);
-            freed.retain(|outpoint| self.spender(outpoint).is_none());
-            let (risen, fallen) = (std::mem::take(&mut self.risen), std::mem::take(&mut self.fallen));
-            if freed.is_empty() && risen.is_empty() {
-                return;
+            // One whose parent is still invalid is asked again when the parent has come back.
+            for parent in std::mem::take(&mut self.risen) {
+                let children = self.children.get(&parent).into_iter().flatten().copied();
+                open.extend(children.filter_map(|hash| self.rank(hash, &replaced)));
             }
-            for hash in self.waiting(&freed, &risen, &fallen) {
-                let Some(entry) = self.entries.get(&hash) else { continue };
-                let free = entry.inputs.iter().all(|input| self.spender(input).is_none());
-                if free && self.invalid_parent(&entry.inputs).is_none() {
-                    self.set(hash, UNCONFIRMED, "what stood in its way is gone", None);
-                }
+            let Some((_, _, hash)) = open.pop_last() else { return };
+            if self.can_rise(hash) {
+                self.set(hash, UNCONFIRMED, "what stood in its way is gone", None);
             }
         }
     }
+
+    /// The place of a transaction that waits among all that do.
+    fn rank(&self, hash: Hash, replaced: &HashMap<Hash, i64>) -> Option<Rank> {
+        let age = self.entries.get(&hash).filter(|_| self.waits(hash))?.age;
+        Some((replaced.get(&hash).copied(), age, hash))
+    }
+
+    fn can_rise(&self, hash: Hash) -> bool {
+        let Some(entry) = self.entries.get(&hash) else { return false };
+        entry.inputs.iter().all(|input| self.spender(input).is_none()) && self.invalid_parent(&entry.inputs).is_none()
+    }
 }
+
+/// The number of the replacement that ended it, if the winner fell; its age; the transaction. The highest comes back first.
+type Rank = (Option<i64>, i64, Hash);

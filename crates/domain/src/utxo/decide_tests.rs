@@ -283,3 +283,55 @@ fn what_is_mined_by_what_depends_on_it_is_neither_given_up_nor_replaced() {
     graph.seen(&rival, &HashSet::from([hash(1)])).expect("it is possible");
     assert_eq!((status(&graph, 1), graph.state(hash(2))), (Status::Published, Some(at(5))));
 }
+
+/// The child takes what an older rival wants as well. It can come back only after its parent, and must not lose its place for that.
+#[test]
+fn what_a_fallen_transaction_had_replaced_comes_back_whole_before_an_older_rival_does() {
+    let (rival, parent) = (tx(1, &[out(8, 0)]), tx(2, &[out(9, 0)]));
+    let child = tx(3, &[out(2, 0), out(8, 0)]);
+    let replacement = tx(4, &[out(9, 0), out(8, 0)]);
+    // Whichever of the two replacements was noted first.
+    for numbers in [[1, 2], [2, 1]] {
+        let mut graph = Graph::default();
+        for (one, age) in [(&rival, 1), (&parent, 2), (&child, 3)] {
+            add(&mut graph, one, REPLACED, true, age);
+        }
+        add(&mut graph, &replacement, State { status: Status::Pending, height: None }, false, 4);
+        graph.had_replaced.insert(hash(4), BTreeMap::from([(hash(2), numbers[0]), (hash(3), numbers[1])]));
+        graph.abandoned(hash(4)).expect("it was never broadcast");
+        let now = [1, 2, 3].map(|name| status(&graph, name));
+        assert_eq!(now, [Status::Replaced, Status::Published, Status::Published], "numbers {numbers:?}");
+    }
+}
+
+/// A grandchild needs two to come back before it, and an older rival wants what it spends besides.
+#[test]
+fn a_line_that_a_fallen_transaction_had_replaced_is_followed_to_its_end() {
+    let (rival, parent, child) = (tx(1, &[out(8, 0)]), tx(2, &[out(9, 0)]), tx(3, &[out(2, 0)]));
+    let grandchild = tx(5, &[out(3, 0), out(8, 0)]);
+    let replacement = tx(4, &[out(9, 0), out(8, 0)]);
+    let mut graph = Graph::default();
+    for (one, age) in [(&rival, 1), (&parent, 2), (&child, 3), (&grandchild, 4)] {
+        add(&mut graph, one, REPLACED, true, age);
+    }
+    add(&mut graph, &replacement, State { status: Status::Pending, height: None }, false, 5);
+    graph.had_replaced.insert(hash(4), BTreeMap::from([(hash(2), 1), (hash(5), 2)]));
+    graph.abandoned(hash(4)).expect("it was never broadcast");
+    // The child fell with its parent and was not replaced itself: it is as old as its age says, and still before the rival.
+    let now = [1, 2, 3, 5].map(|name| graph.is_valid(hash(name)));
+    assert_eq!(now, [false, true, true, true]);
+}
+
+/// Which input of the winner comes first says nothing about which of its victims comes back first.
+#[test]
+fn replacements_are_noted_in_the_order_of_the_victims_age() {
+    let (older, newer) = (tx(1, &[out(9, 0)]), tx(2, &[out(8, 0)]));
+    for inputs in [[out(9, 0), out(8, 0)], [out(8, 0), out(9, 0)]] {
+        let winner = tx(3, &inputs);
+        let mut graph = Graph::default();
+        add(&mut graph, &older, UNCONFIRMED, false, 1);
+        add(&mut graph, &newer, UNCONFIRMED, false, 2);
+        graph.seen(&winner, &HashSet::new()).expect("it is possible");
+        assert_eq!(graph.edges, [(hash(1), hash(3)), (hash(2), hash(3))]);
+    }
+}

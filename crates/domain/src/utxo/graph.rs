@@ -137,7 +137,7 @@ pub struct Graph<'a> {
     pub claims: HashMap<OutPoint, BTreeSet<Hash>>,
     /// Which transactions spend an output of a transaction, valid or not.
     pub children: HashMap<Hash, BTreeSet<Hash>>,
-    /// Which transactions these had replaced before, each with the number of the newest replacement.
+    /// Which transactions these had replaced before, each with a number: a later replacement has a higher one.
     pub had_replaced: HashMap<Hash, BTreeMap<Hash, i64>>,
     /// Who took whose inputs in this event: victim, winner.
     pub edges: Vec<(Hash, Hash)>,
@@ -406,17 +406,13 @@ impl<'a> Graph<'a> {
         }
     }
 
-    /// Transactions that were once published, are invalid now and not given up, and spend one of these outpoints or an output of one of
-    /// these transactions, in the order in which they come back.
-    ///
-    /// First the transactions that a fallen one had replaced, the newest replacement first: the nodes still have them.
-    /// Then the newest transactions.
-    pub(super) fn waiting(&self, freed: &[OutPoint], risen: &[Hash], fallen: &[Hash]) -> Vec<Hash> {
-        let claimants = freed.iter().filter_map(|outpoint| self.claims.get(outpoint));
-        let children = risen.iter().filter_map(|hash| self.children.get(hash));
-        let all: BTreeSet<Hash> = claimants.chain(children).flatten().copied().collect();
-        let waits = |entry: &TxEntry<'_>| entry.is_beaten() && entry.once_published && !entry.given_up;
-        let mut waiting: Vec<Hash> = all.into_iter().filter(|hash| self.entries.get(hash).is_some_and(waits)).collect();
+    /// Whether it may come back: it was broadcast once, another one or its parent's end has made it invalid, and nobody gave it up.
+    pub(super) fn waits(&self, hash: Hash) -> bool {
+        self.entries.get(&hash).is_some_and(|entry| entry.is_beaten() && entry.once_published && !entry.given_up)
+    }
+
+    /// Which transactions those that fell had replaced, each with the number of the newest of these replacements.
+    pub(super) fn replaced_by(&self, fallen: &[Hash]) -> HashMap<Hash, i64> {
         let mut newest: HashMap<Hash, i64> = HashMap::new();
         let mut raise = |victim: Hash, number: i64| {
             let most = newest.entry(victim).or_insert(number);
@@ -434,10 +430,7 @@ impl<'a> Graph<'a> {
                 raise(*victim, number);
             }
         }
-        waiting.sort_by_key(|hash| {
-            std::cmp::Reverse((newest.get(hash).copied(), self.entries.get(hash).map(|entry| entry.age)))
-        });
-        waiting
+        newest
     }
 
     /// Says anew of each valid transaction whether it is our own, where the transactions that it spends have changed.

@@ -102,7 +102,7 @@ static READ_WAITING_ON: RowsSql = RowsSql::listing(
     &[("hash", Bytes)],
 );
 
-/// The transactions that these have replaced, the newest last.
+/// The transactions that these have replaced, in the order in which that happened.
 static READ_REPLACED: RowsSql = RowsSql::new(
     "READ_REPLACED",
     "SELECT e.id, x.tx_hash, y.tx_hash
@@ -371,7 +371,8 @@ impl Around<'_> {
         }
         let rows: Vec<(i64, Vec<u8>, Vec<u8>)> = fetch_rows(tx, &READ_REPLACED, vec![bytes(&winners)]).await?;
         for (number, winner, victim) in rows {
-            self.graph.had_replaced.entry(hash(&winner)?).or_default().insert(hash(&victim)?, number);
+            // A wallet that joined later has a row of its own with a higher number: it was the same replacement.
+            self.graph.had_replaced.entry(hash(&winner)?).or_default().entry(hash(&victim)?).or_insert(number);
         }
         Ok(())
     }

@@ -7,14 +7,8 @@ use store::utxo::*;
 
 use super::model::{Edge, Model, Tx, short};
 
-/// What is spent by a valid transaction, and which transactions are invalid.
-pub(super) struct Moment {
-    spent: BTreeSet<OutPoint>,
-    invalid: BTreeSet<Hash>,
-}
-
-/// By which replacement, and when it was stored first.
-type Order = (Option<usize>, usize);
+/// Which transactions are valid.
+pub(super) struct Moment(BTreeSet<Hash>);
 
 impl Model {
     /// Writes it as it is now, in all wallets that it concerns. False: it concerns none.
@@ -78,10 +72,13 @@ impl Model {
     }
 
     pub(super) fn take_inputs(&mut self, winner: Hash, victims: &[Hash], end: Status) {
-        for victim in victims {
+        // The one that was stored first is noted first.
+        let mut victims = victims.to_vec();
+        victims.sort_by_key(|victim| self.txs[victim].number);
+        for victim in &victims {
             self.invalidate(victim, end, Some(winner));
         }
-        self.cascade(victims.to_vec());
+        self.cascade(victims);
     }
 
     pub(super) fn invalidate(&mut self, victim: &Hash, status: Status, winner: Option<Hash>) {
@@ -110,53 +107,36 @@ impl Model {
     }
 
     pub(super) fn moment(&self) -> Moment {
-        let (valid, invalid): (Vec<&Tx>, Vec<&Tx>) = self.txs.values().partition(|tx| tx.status.is_valid());
-        Moment {
-            spent: valid.into_iter().flat_map(|tx| tx.content.inputs.iter().copied()).collect(),
-            invalid: invalid.into_iter().map(|tx| tx.content.hash).collect(),
+        Moment(self.txs.values().filter(|tx| tx.status.is_valid()).map(|tx| tx.content.hash).collect())
+    }
+
+    /// Law 5: what was broadcast may still be mined, so its inputs must not look free. After each step, as long as there is
+    /// a transaction that was published once and has nothing in its way any more, the first of these is published again.
+    pub(super) fn revive(&mut self, before: &Moment) {
+        let fell = |hash: &Hash| before.0.contains(hash) && !self.txs[hash].status.is_valid();
+        let fallen: BTreeSet<Hash> = self.txs.keys().copied().filter(fell).collect();
+        while let Some(first) = self.first_to_come_back(&fallen) {
+            // Parents may have come meanwhile.
+            let inputs = &self.txs[&first].content.inputs;
+            let wallets: Vec<usize> =
+                inputs.iter().filter_map(|input| self.owner(input)).map(|(wallet, _)| wallet).collect();
+            let tx = self.txs.get_mut(&first).unwrap();
+            tx.status = Status::Published;
+            tx.wallets.extend(wallets);
+            self.revived += 1;
         }
     }
 
-    /// Law 5: what was broadcast may still be mined, so its inputs must not look free. After each step, whatever was
-    /// published once and has nothing in its way any more is published again, the newest first.
-    pub(super) fn revive(&mut self, before: &Moment) {
-        let now = self.moment();
-        let mut freed: BTreeSet<OutPoint> = before.spent.difference(&now.spent).copied().collect();
-        let mut risen: BTreeSet<Hash> = before.invalid.difference(&now.invalid).copied().collect();
-        // What one of those that fell now had itself replaced comes first, by the newest replacement.
-        let mut fallen: BTreeSet<Hash> = now.invalid.difference(&before.invalid).copied().collect();
-        while !freed.is_empty() || !risen.is_empty() {
-            let concerned = |tx: &&Tx| {
-                let mut inputs = tx.content.inputs.iter();
-                inputs.any(|input| freed.contains(input) || risen.contains(&input.hash))
-            };
-            let gone = self
-                .txs
-                .values()
-                .filter(|tx| !tx.status.is_valid() && !tx.content.coinbase && tx.was_published && !tx.given_up);
-            let replaced_by_fallen = |tx: &Tx| {
-                self.edges.iter().rposition(|edge| edge.victim == tx.content.hash && fallen.contains(&edge.winner))
-            };
-            let mut candidates: Vec<(Order, Arc<NewTx>)> = gone
-                .filter(concerned)
-                .map(|tx| ((replaced_by_fallen(tx), tx.number), Arc::clone(&tx.content)))
-                .collect();
-            candidates.sort_by_key(|(order, _)| std::cmp::Reverse(*order));
-            fallen.clear();
-            freed.clear();
-            risen.clear();
-            for (_, tx) in candidates {
-                if self.valid_conflicts(&tx).is_empty() && !self.has_invalid_parent(&tx) {
-                    // Parents may have come meanwhile.
-                    let spent = tx.inputs.iter().filter_map(|input| self.owner(input));
-                    let more: Vec<usize> = spent.map(|(wallet, _)| wallet).collect();
-                    let revived = self.txs.get_mut(&tx.hash).unwrap();
-                    revived.status = Status::Published;
-                    revived.wallets.extend(more);
-                    self.revived += 1;
-                    risen.insert(tx.hash);
-                }
-            }
-        }
+    /// Of all that can come back now: one that a transaction which fell had replaced is before one that none of them had, the
+    /// later replacement before the earlier, and then the one that was stored later before the one that was stored earlier.
+    fn first_to_come_back(&self, fallen: &BTreeSet<Hash>) -> Option<Hash> {
+        let broadcast = |tx: &&Tx| tx.was_published && !tx.given_up && !tx.content.coinbase;
+        let in_nobodys_way = |tx: &&Tx| !self.has_invalid_parent(&tx.content) && self.valid_conflicts(&tx.content).is_empty();
+        let invalid = self.txs.values().filter(|tx| !tx.status.is_valid());
+        let replacement = |tx: &Tx| {
+            self.edges.iter().rposition(|edge| edge.victim == tx.content.hash && fallen.contains(&edge.winner))
+        };
+        let can = invalid.filter(broadcast).filter(in_nobodys_way);
+        can.max_by_key(|tx| (replacement(tx), tx.number)).map(|tx| tx.content.hash)
     }
 }

@@ -94,12 +94,20 @@ async fn shrink(
     (all, failure)
 }
 
+/// Seeds whose worlds once disagreed. 2078: a child and its parent had been replaced by one transaction, and an older rival of the
+/// child came back before the child, in the model only.
+const ONCE_WRONG: [u64; 1] = [2078];
+
 fn property(engine: Engine) {
     let count = number_from("BURSAR_TEST_UTXO_EVENTS").unwrap_or(900);
-    let first = number_from("BURSAR_TEST_UTXO_SEED").unwrap_or(0);
+    let first = u64::try_from(number_from("BURSAR_TEST_UTXO_SEED").unwrap_or(0)).unwrap();
+    let worlds = u64::try_from(count.div_ceil(EVENTS_PER_SEED)).unwrap();
+    play_worlds(engine, first..first + worlds);
+}
+
+fn play_worlds(engine: Engine, seeds: impl IntoIterator<Item = u64>) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    for seed in first..first + count.div_ceil(EVENTS_PER_SEED) {
-        let seed = u64::try_from(seed).unwrap();
+    for seed in seeds {
         let mut all = events(seed, wallets_of(seed), EVENTS_PER_SEED);
         let universe = Universe::of(&all);
         runtime.block_on(async {
@@ -131,6 +139,20 @@ mod rows_are_what_the_model_says_after_every_event {
     #[test]
     fn postgres() {
         property(Engine::Postgres);
+    }
+}
+
+mod worlds_that_once_disagreed_agree {
+    use super::*;
+
+    #[test]
+    fn sqlite() {
+        play_worlds(Engine::Sqlite, ONCE_WRONG);
+    }
+
+    #[test]
+    fn postgres() {
+        play_worlds(Engine::Postgres, ONCE_WRONG);
     }
 }
 
