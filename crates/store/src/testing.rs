@@ -199,6 +199,7 @@ pub async fn prepare_every_statement(db: &TestDb) -> Result<usize, String> {
         crate::utxo::claimed::STATEMENTS,
         crate::utxo::events::STATEMENTS,
         crate::utxo::followed::STATEMENTS,
+        crate::utxo::growth::STATEMENTS,
         crate::utxo::history::STATEMENTS,
         crate::utxo::lease::STATEMENTS,
         crate::utxo::open::STATEMENTS,

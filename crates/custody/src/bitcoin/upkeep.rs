@@ -1,5 +1,5 @@
-//! What a wallet needs beside blocks and mempool: leases that ended are swept, the nodes' limits are learned, and what an
-//! operator watches is read.
+//! What a wallet needs beside blocks and mempool: leases that ended are swept, tables that have grown are analysed, the nodes' limits
+//! are learned, and what an operator watches is read.
 //!
 //! Any number of processes may do it at the same time. A lease that has ended binds nobody, so a sweep that is late or
 //! does not come costs room and nothing else.
@@ -66,7 +66,7 @@ impl Upkeep {
         }
     }
 
-    /// Sweeps, learns, and reads.
+    /// Sweeps, analyses, learns, and reads.
     pub async fn round(&self, db: &Db, chain: Option<&BitcoinChain>, now: Timestamp) -> Result<(), FollowError> {
         let mut standing = None;
         let done = self.try_round(db, chain, now, &mut standing).await;
@@ -85,6 +85,7 @@ impl Upkeep {
             return Ok(());
         }
         let sweeps = self.sweep(db, now).await?;
+        db.analyse_after_growth().await?;
         *standing = Some(WalletStanding {
             leases: db.lease_stat(now).await?,
             rows_made: db.utxo_rows_made().await?,

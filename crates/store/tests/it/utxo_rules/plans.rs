@@ -110,3 +110,23 @@ fn postgres_looks_up_what_each_given_row_names() {
         assert!(bad.is_empty(), "{}", bad.join("\n\n"));
     });
 }
+
+// The server counts changed rows a little later than they are committed, so it is asked until it knows.
+#[test]
+fn postgres_looks_at_tables_again_that_have_grown() {
+    store::testing::on(Engine::Postgres, async |db| {
+        let known = "SELECT reltuples::BIGINT::TEXT FROM pg_class WHERE oid = 'blocks'::regclass";
+        db.by_hand("ALTER TABLE blocks SET (autovacuum_enabled = off)").await.unwrap();
+        assert!(!db.analyse_after_growth().await.unwrap(), "an empty database has not grown");
+        let grow = "INSERT INTO blocks (block_height, block_hash, block_time, connected)
+            SELECT n, decode(lpad(to_hex(n), 64, '0'), 'hex'), n, TRUE FROM generate_series(1, 20001) AS n";
+        db.by_hand(grow).await.unwrap();
+        let started = std::time::Instant::now();
+        while !db.analyse_after_growth().await.unwrap() {
+            assert!(started.elapsed().as_secs() < 30, "20,001 rows went unnoticed; it knows {}", ask(db, known).await);
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+        assert_eq!(ask(db, known).await, "20001");
+        assert!(!db.analyse_after_growth().await.unwrap(), "once is enough");
+    });
+}
