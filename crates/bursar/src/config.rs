@@ -3,6 +3,7 @@
 
 mod http;
 mod reports;
+mod signer;
 mod treasury;
 
 use std::net::SocketAddr;
@@ -20,6 +21,7 @@ use toml::{Table, Value};
 use crate::paths;
 pub use http::Http;
 pub use reports::{Alerts, Log, LogFormat, LogLevel};
+pub use signer::Signer;
 pub use treasury::Treasury;
 
 /// Every setting has a default, so every setting has a name to be found by.
@@ -28,6 +30,7 @@ pub use treasury::Treasury;
 pub struct Config {
     pub database: Database,
     pub treasury: Treasury,
+    pub signer: Signer,
     pub http: Http,
     pub auth: Auth,
     pub spot: Spot,
@@ -256,6 +259,9 @@ impl Config {
         }
         if !(1..=600_000).contains(&self.database.acquire_timeout_ms) {
             return refuse("database.acquire_timeout_ms must be 1 to 600000", "5000 is a good start");
+        }
+        if let Some((message, hint)) = self.signer.problem() {
+            return refuse(message, hint);
         }
         self.check_server()
     }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use store::db::{files_of_url, resolve_url};
 use terminal::failure::Failure;
-use terminal::files::{check_readable, check_secret, is_private};
+use terminal::files::{check_pinned, check_readable, check_secret, is_private};
 use toml::{Table, Value};
 
 /// What a path leads to, and so what is asked of it.
@@ -19,15 +19,24 @@ pub enum Leads {
     ToSecret,
     /// A file that anybody may read.
     ToPublicFile,
+    /// A file that anybody may read, and nobody but its owner may write.
+    ToPinned,
+    /// Where another process listens. It need not run now.
+    ToSocket,
     /// A folder that a command makes when it is first wanted, and which command that is.
     ToFolder(&'static str),
 }
 
 /// Every setting that names a file or a folder: section, name, and what it leads to. A path that is not in this list would
 /// begin in whatever folder the command was started from.
-pub const PATHS: [(&str, &str, Leads); 9] = [
+pub const PATHS: [(&str, &str, Leads); 14] = [
     ("database", "url", Leads::ToDatabase),
-    ("treasury", "file", Leads::ToPublicFile),
+    ("treasury", "file", Leads::ToPinned),
+    ("signer", "socket", Leads::ToSocket),
+    ("signer", "credential_file", Leads::ToSecret),
+    ("signer", "tls_ca_file", Leads::ToPublicFile),
+    ("signer", "tls_cert_file", Leads::ToPublicFile),
+    ("signer", "tls_key_file", Leads::ToSecret),
     ("auth", "hs256_secret_file", Leads::ToSecret),
     ("auth", "jwks_file", Leads::ToPublicFile),
     ("spot", "folder", Leads::ToFolder("bursar serve --create-spot")),
@@ -45,7 +54,7 @@ pub fn resolve(settings: &mut Table, folder: &Path) {
         let Some(Value::String(text)) = value.filter(|value| value.as_str() != Some("")) else { continue };
         match leads {
             Leads::ToDatabase => *text = resolve_url(text, folder).unwrap_or_else(|_| text.clone()),
-            Leads::ToSecret | Leads::ToPublicFile | Leads::ToFolder(_) => {
+            Leads::ToSecret | Leads::ToPublicFile | Leads::ToPinned | Leads::ToSocket | Leads::ToFolder(_) => {
                 *text = folder.join(&*text).to_string_lossy().into_owned();
             }
         }
@@ -77,6 +86,9 @@ pub fn look(settings: &Table) -> Result<Vec<Found>, Failure> {
         let state = match leads {
             Leads::ToSecret => check_secret(&path).map(|_| "good".to_owned()),
             Leads::ToPublicFile => check_readable(&path).map(|_| "good".to_owned()),
+            Leads::ToPinned => check_pinned(&path).map(|_| "good".to_owned()),
+            Leads::ToSocket if path.exists() => Ok("good".to_owned()),
+            Leads::ToSocket => Ok("nobody listens there now".to_owned()),
             Leads::ToFolder(command) => Ok(made_later(&path, &format!("{command} makes it"))?),
             Leads::ToDatabase => {
                 found.extend(look_at_database(&setting, text)?);

@@ -154,7 +154,7 @@ impl Place {
             ..ClientSettings::default()
         };
         let credential = Credential::parse(&text).unwrap();
-        SignerClient::new(place, credential, Arc::new(SystemClock), Arc::new(Random16), settings, pinned)
+        SignerClient::new(place, credential, Arc::new(SystemClock), Arc::new(Random16), settings, pinned.map(Into::into))
     }
 
     /// What the log says, as it lies on the disk.

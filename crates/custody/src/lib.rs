@@ -10,8 +10,10 @@
 //! |---|---|
 //! | [`bitcoin`] | the wallet: choosing coins, building transactions, following the chain, importing |
 //! | [`deposit`] | what chains pay to our addresses: found, proven, credited once, taken back |
+//! | [`signer`] | whether the signer has the keys that the treasury file pins, and whether its log is the one that answered before |
 //! | [`wallet`] | wallet groups, operation wallets and users' wallets: addresses derived again whenever they matter |
 
 pub mod bitcoin;
 pub mod deposit;
+pub mod signer;
 pub mod wallet;

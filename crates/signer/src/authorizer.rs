@@ -15,7 +15,7 @@ use crate::digest::sha256;
 use crate::intent::{Addresses, Intent, IntentKind, SignRequest};
 use crate::log::entry::{ApprovalText, Decision, Effects, Entry, IntentText};
 use crate::log::folder::Folder;
-use crate::log::{Head, Log, LogError, TakenSnapshot, WrittenSnapshot};
+use crate::log::{Head, Log, LogError, OldHeads, TakenSnapshot, WrittenSnapshot};
 use crate::names::JobId;
 use crate::policy::Policy;
 use crate::policy::judge::{Counter, Part, Question, Refused};
@@ -125,6 +125,15 @@ impl<F: Folder> Authorizer<F> {
     /// Whether the log contains a head that the asker was given.
     pub fn check_pinned(&self, pinned: &Head) -> Result<(), LogError> {
         self.log.check(pinned)
+    }
+
+    /// The same from memory. `None`: it is so old that [`Self::old_heads`] has to be asked, which takes its time.
+    pub fn check_recent(&self, pinned: &Head) -> Option<Result<(), LogError>> {
+        self.log.check_recent(pinned)
+    }
+
+    pub fn old_heads(&self) -> OldHeads<F> {
+        self.log.old_heads()
     }
 
     fn decide_one(
@@ -388,6 +397,16 @@ impl<F: Folder> Authorizer<F> {
 
     pub fn finish_snapshot(&mut self, written: &WrittenSnapshot) -> Result<(), LogError> {
         self.log.finish_snapshot(written)
+    }
+
+    /// All but the newest two go.
+    pub fn drop_old_snapshots(&self) -> Result<(), LogError> {
+        self.log.drop_old_snapshots()
+    }
+
+    /// Removes what was written of one that will not be finished: its newest entry says which.
+    pub fn drop_snapshot(&self, entries: u64) -> Result<(), LogError> {
+        self.log.drop_snapshot(entries)
     }
 }
 

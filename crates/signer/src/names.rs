@@ -87,6 +87,8 @@ pub(crate) struct JobKey(pub(crate) [u8; 9]);
 
 impl JobKey {
     pub(crate) const FIRST: Self = Self([0; 9]);
+    /// Where the keys of each kind begin.
+    pub(crate) const KINDS: [Self; 2] = [Self::FIRST, Self([1, 0, 0, 0, 0, 0, 0, 0, 0])];
     const SIGN: u64 = 1 << 63;
 
     /// `None`: no job has such a key.

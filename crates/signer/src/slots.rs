@@ -292,7 +292,9 @@ impl Slots {
     /// Forgets jobs that were made before a time. They are refused by their number from now on.
     pub fn forget(&mut self, before: Timestamp) {
         let old = |key: &JobKey| key.job().is_some_and(|job| job.made_at() < before);
-        if !self.jobs.iter().any(|(key, _)| old(key)) {
+        // Jobs are in the order of their numbers, and so of their times: the first of each kind is the oldest.
+        let mut firsts = JobKey::KINDS.iter().filter_map(|kind| self.jobs.range_from(*kind).next());
+        if !firsts.any(|(key, _)| old(key)) {
             return;
         }
         self.jobs.retain(|key, _| !old(key));

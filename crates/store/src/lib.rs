@@ -18,6 +18,7 @@
 //! | [`deposit`] | deposits: credited, taken back, assigned |
 //! | [`node`] | the lease on a node number, which a process makes ids with |
 //! | [`pair`] | which spot engine the database belongs to, and how far each knows the other to be |
+//! | [`signer_head`] | how far the log of a signer went when it last answered |
 //! | [`clock`] | the database's own clock, to be compared with ours |
 //! | [`sqlite_file`] | a SQLite file that another program has written, read as it stands |
 //! | [`copy`] | a whole database, copied to an empty one on either engine |
@@ -49,6 +50,7 @@ pub mod migrate;
 pub mod node;
 pub mod pair;
 pub mod rows;
+pub mod signer_head;
 pub mod sqlite_file;
 mod template;
 #[cfg(feature = "testing")]

@@ -42,6 +42,7 @@ migrations! {
     12 "0012_lease_locks";
     13 "0013_wallet_groups";
     14 "0014_deposits";
+    15 "0015_signer_heads";
 }
 
 impl Migration {

@@ -179,6 +179,7 @@ pub async fn prepare_every_statement(db: &TestDb) -> Result<usize, String> {
         crate::migrate::STATEMENTS,
         crate::node::STATEMENTS,
         crate::pair::STATEMENTS,
+        crate::signer_head::STATEMENTS,
         crate::transfer::audit::STATEMENTS,
         crate::transfer::days::STATEMENTS,
         crate::transfer::open::STATEMENTS,

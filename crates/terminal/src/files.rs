@@ -33,6 +33,39 @@ pub fn check_secret(file: &Path) -> Result<Metadata, Failure> {
     Ok(metadata)
 }
 
+/// The text of a file that says where money goes: whoever may write it decides that.
+pub fn read_pinned(file: &Path) -> Result<String, Failure> {
+    let mut opened = File::open(file).map_err(|error| not_readable(file, &error))?;
+    // Of the file that is open: the name may mean another one by now.
+    let metadata = opened.metadata().map_err(|error| not_readable(file, &error))?;
+    check_writers(file, &metadata)?;
+    let mut text = String::new();
+    opened.read_to_string(&mut text).map_err(|error| not_readable(file, &error))?;
+    Ok(text)
+}
+
+/// Looks at such a file without reading it.
+pub fn check_pinned(file: &Path) -> Result<Metadata, Failure> {
+    let metadata = check_readable(file)?;
+    check_writers(file, &metadata)?;
+    Ok(metadata)
+}
+
+/// Only this user and root may write it.
+fn check_writers(file: &Path, metadata: &Metadata) -> Result<(), Failure> {
+    let own = metadata.uid() == rustix::process::geteuid().as_raw() || metadata.uid() == 0;
+    if !metadata.is_file() || own && metadata.mode() & 0o022 == 0 {
+        return Ok(());
+    }
+    let (shown, mode) = (file.display(), metadata.mode() & 0o777);
+    let message = format!("{shown} says where money goes, and others than its owner may write it (mode {mode:04o})");
+    Err(Failure::bad_input(
+        "TREASURY_FILE_EXPOSED",
+        message,
+        format!("look whether it is still as it was, then: chmod go-w {shown}; it belongs to root or to who runs Bursar"),
+    ))
+}
+
 /// Looks at a file, or a folder, that this user must be able to read.
 pub fn check_readable(file: &Path) -> Result<Metadata, Failure> {
     File::open(file).and_then(|opened| opened.metadata()).map_err(|error| not_readable(file, &error))
@@ -69,6 +102,20 @@ fn not_readable(file: &Path, error: &std::io::Error) -> Failure {
 mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn a_pinned_file_that_others_may_write_is_refused() {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        std::fs::write(file.path(), "xpub").expect("written");
+        for (mode, good) in [(0o600, true), (0o644, true), (0o444, true), (0o664, false), (0o646, false), (0o666, false)] {
+            std::fs::set_permissions(file.path(), std::fs::Permissions::from_mode(mode)).expect("a mode");
+            match read_pinned(file.path()) {
+                Ok(text) => assert!(good && text == "xpub", "{mode:o}"),
+                Err(failure) => assert!(!good && failure.code == "TREASURY_FILE_EXPOSED", "{mode:o}: {failure:?}"),
+            }
+            assert_eq!(check_pinned(file.path()).is_ok(), good, "{mode:o}");
+        }
+    }
 
     #[test]
     fn a_secret_that_others_may_read_is_refused() {

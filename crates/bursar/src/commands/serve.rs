@@ -37,7 +37,7 @@ use transfer::{
 };
 
 use super::spot::tls::Known;
-use super::wallet::pins;
+use super::wallet::{pins, signer as wallet_signer};
 use super::{Context, spot as spot_command};
 use crate::config::{Config, Http, SpotKind};
 
@@ -58,6 +58,10 @@ pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
     // What was paid to an address that is not ours is lost: nothing runs on rows that somebody has changed.
     let pinned = pins::pinned(context, &db).await?;
     pins::check(context, &db, &pinned).await?;
+    let signer = wallet_signer::configured(config)?;
+    if let Some(signer) = &signer {
+        wallet_signer::check(signer, &db, &pinned).await?;
+    }
     // Before the engine is touched: a second server on the same port must not open anything.
     let (listener, address) = bind("http.listen", &config.http.listen).await?;
     let operations = match config.http.operations_listen.as_str() {
@@ -107,6 +111,7 @@ pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
         connections: Arc::default(),
         wallets: Arc::default(),
         wallet_rows: Arc::default(),
+        signer,
         body_time: BODY_TIME,
     });
     let (stop, stopped) = watch::channel(false);
@@ -162,6 +167,10 @@ pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
             let (rows, db, pinned) = (Arc::clone(&app.wallet_rows), db.clone(), Arc::clone(&pinned));
             move || pins::watch(Arc::clone(&rows), db.clone(), Arc::clone(&pinned), UPKEEP_PAUSE)
         }),
+        supervised(&coordinator, "signer", {
+            let (signer, db, pinned) = (app.signer.clone(), db.clone(), Arc::clone(&pinned));
+            move || wallet_signer::watch(signer.clone(), db.clone(), Arc::clone(&pinned), UPKEEP_PAUSE)
+        }),
         supervised(&coordinator, "database watch", {
             let coordinator = Arc::clone(&coordinator);
             move || watch_database(Arc::clone(&coordinator), Duration::from_secs(1))
@@ -169,10 +178,10 @@ pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
         supervised(&coordinator, "alerts", {
             let coordinator = Arc::clone(&coordinator);
             let intervals = alert_intervals(config);
-            let rows = Arc::clone(&app.wallet_rows);
+            let (rows, signer) = (Arc::clone(&app.wallet_rows), app.signer.clone());
             move || {
                 let alerts = Alerts::new(Arc::clone(&coordinator), sinks.clone(), intervals);
-                alerts.with_wallet_rows(Arc::clone(&rows)).run()
+                alerts.with_wallet_rows(Arc::clone(&rows)).with_signer(signer.clone()).run()
             }
         }),
         supervised(&coordinator, "snapshots watch", {

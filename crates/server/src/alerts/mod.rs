@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use custody::signer::SignerWatch;
 use custody::wallet::{ROW_DIFFERS, WalletRows};
 use domain::Timestamp;
 use serde_json::{Value, json};
@@ -62,6 +63,7 @@ pub struct Alerts {
     since: BTreeMap<&'static str, Timestamp>,
     receivers: Vec<Receiver>,
     wallet_rows: Option<Arc<WalletRows>>,
+    signer: Option<Arc<SignerWatch>>,
 }
 
 /// A sink, and what it was told last.
@@ -81,18 +83,33 @@ fn differing_rows(rows: &WalletRows) -> Option<Alert> {
     Some(Alert { code: ROW_DIFFERS, part: None, message, details })
 }
 
+/// Other keys and an old log are told at once; a signer that is away, when it has been for a while.
+fn signer_trouble(signer: &SignerWatch, now: Timestamp, lasting: Duration) -> Option<Alert> {
+    let (standing, since) = signer.standing();
+    let code = standing.code()?;
+    let due = standing.is_certain() || passed(since, now, lasting);
+    let details = json!({ "since": since.to_string() });
+    due.then(|| Alert { code, part: None, message: standing.words(), details })
+}
+
 impl Alerts {
     pub fn new(coordinator: Arc<Coordinator>, sinks: Vec<Sink>, intervals: Intervals) -> Self {
         let never = Timestamp::from_micros(0);
         let receivers = sinks.into_iter().map(|sink| Receiver { sink, told: BTreeSet::new(), at: never });
         let (since, receivers) = (BTreeMap::new(), receivers.collect());
-        Self { coordinator, intervals, since, receivers, wallet_rows: None }
+        Self { coordinator, intervals, since, receivers, wallet_rows: None, signer: None }
     }
 
     /// Tells of rows of the wallets that differ, too.
     #[must_use]
     pub fn with_wallet_rows(self, rows: Arc<WalletRows>) -> Self {
         Self { wallet_rows: Some(rows), ..self }
+    }
+
+    /// Tells of a signer that is away, has other keys, or runs on an old copy of its log, too.
+    #[must_use]
+    pub fn with_signer(self, signer: Option<Arc<SignerWatch>>) -> Self {
+        Self { signer, ..self }
     }
 
     pub async fn run(mut self) {
@@ -121,6 +138,8 @@ impl Alerts {
             }
         }
         alerts.extend(self.wallet_rows.as_ref().and_then(|rows| differing_rows(rows)));
+        let lasting = self.intervals.lasting;
+        alerts.extend(self.signer.as_ref().and_then(|signer| signer_trouble(signer, now, lasting)));
         match self.stopped_assets().await {
             Ok(stopped) => alerts.extend(stopped),
             Err(error) => {

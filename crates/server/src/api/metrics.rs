@@ -85,6 +85,10 @@ fn text(app: &App) -> String {
     families.one("wallet_rows_differ", "gauge", help, rows.differ);
     let help = "user wallets whose address this process has derived again";
     families.one("wallet_rows_checked_total", "counter", help, rows.checked);
+    if let Some(signer) = &app.signer {
+        let help = "1 while the signer has the keys of the treasury file, and the log that answered before";
+        families.one("signer_agrees", "gauge", help, u8::from(signer.agrees()));
+    }
     families.begin("database_connections", "gauge", "connections to the database, by pool and use");
     for pool in coordinator.db().pools() {
         for (state, count) in [("in_use", pool.in_use), ("idle", pool.idle), ("most", pool.most)] {

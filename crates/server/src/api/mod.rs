@@ -37,6 +37,7 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use custody::bitcoin::Upkeep;
+use custody::signer::SignerWatch;
 use custody::wallet::WalletRows;
 use domain::transfer::Rejection;
 use domain::{Clock, Timestamp, UserId};
@@ -74,6 +75,8 @@ pub struct App {
     pub wallets: Arc<Upkeep>,
     /// Of wallet groups, operation wallets and users' wallets: which rows are not as the treasury file's keys say.
     pub wallet_rows: Arc<WalletRows>,
+    /// The signer that the configuration names.
+    pub signer: Option<Arc<SignerWatch>>,
     /// How long a body may take to arrive.
     pub body_time: Duration,
 }

@@ -237,6 +237,7 @@ impl Server {
             connections: Arc::default(),
             wallets: Arc::default(),
             wallet_rows: Arc::default(),
+            signer: None,
             body_time: choice.body_time,
         });
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

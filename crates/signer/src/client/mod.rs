@@ -38,7 +38,7 @@ use crate::policy::signed::PolicySignature;
 use crate::text::Hash;
 use crate::wire::{
     AddressesAnswerBody, AddressesBody, ApprovalBody, BatchAnswerBody, BatchBody, DoneBody, ErrorBody, GroupBody,
-    GroupsAnswerBody, HeadBody, HexText, MOST_ADDRESSES, MOST_REQUESTS, PolicyAnswerBody, PolicyBody, RequestBody,
+    GroupsAnswerBody, HeadBody, HeadQuestionBody, HexText, MOST_ADDRESSES, MOST_REQUESTS, PolicyAnswerBody, PolicyBody, RequestBody,
     RevokeBody, SignatureBody,
 };
 use transport::{Connection, SignerPlace};
@@ -129,7 +129,7 @@ pub struct SignerClient {
     clock: Arc<dyn Clock>,
     entropy: Arc<dyn Entropy>,
     settings: ClientSettings,
-    head: Mutex<Option<Head>>,
+    head: Mutex<Option<HeadBody>>,
     idle: Mutex<Vec<Connection>>,
 }
 
@@ -191,14 +191,35 @@ impl SignerClient {
         clock: Arc<dyn Clock>,
         entropy: Arc<dyn Entropy>,
         settings: ClientSettings,
-        pinned: Option<Head>,
+        pinned: Option<HeadBody>,
     ) -> Self {
         Self { place, credential, clock, entropy, settings, head: Mutex::new(pinned), idle: Mutex::default() }
     }
 
-    /// The newest head that was answered. Keep it where the signer's machine cannot reach.
+    /// The newest head that was answered.
     pub fn head(&self) -> Option<Head> {
+        self.pinned().map(Head::from)
+    }
+
+    /// The same with its proof. Keep it where the signer's machine cannot reach.
+    pub fn pinned(&self) -> Option<HeadBody> {
         *self.head.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes up a head that another client of the same signer was given. An older one than its own changes nothing.
+    pub fn know(&self, other: HeadBody) {
+        let mut head = self.head.lock().unwrap_or_else(PoisonError::into_inner);
+        if head.is_none_or(|head| head.entries < other.entries) {
+            *head = Some(other);
+        }
+    }
+
+    /// Asks whether the signer's log contains the newest head that is known. Without one there is nothing to ask.
+    pub async fn confirm(&self) -> Result<(), SignerError> {
+        let Some(pinned) = self.pinned() else { return Ok(()) };
+        let asked = HeadQuestionBody { pinned };
+        let answer: DoneBody = self.ask(Method::POST, "/v1/head", &written(&asked)?).await?;
+        self.take_head(Some(pinned), answer.head)
     }
 
     /// Has a batch decided and signed. The answers are in its order.
@@ -212,8 +233,8 @@ impl SignerClient {
         }
         let bodies = requests.iter().map(RequestBody::of).collect::<Result<Vec<_>, _>>();
         let requests_body = bodies.map_err(|error| rejected(error.to_string()))?;
-        let known = self.head();
-        let body = written(&BatchBody { requests: requests_body, pinned: known.map(HeadBody::from) })?;
+        let known = self.pinned();
+        let body = written(&BatchBody { requests: requests_body, pinned: known })?;
         let answer: BatchAnswerBody = self.ask(Method::POST, "/v1/sign", &body).await?;
         self.take_head(known, answer.head)?;
         transport::fit(requests, answer.answers)
@@ -221,7 +242,7 @@ impl SignerClient {
 
     /// The addresses of users' numbers, or of operation wallets' indexes, as the signer derives them.
     pub async fn addresses(&self, group: &GroupId, indexes: &[u64]) -> Result<Vec<String>, SignerError> {
-        let known = self.head();
+        let known = self.pinned();
         let mut addresses = Vec::with_capacity(indexes.len());
         for chunk in indexes.chunks(MOST_ADDRESSES) {
             let asked = AddressesBody { wallet_group_id: group.clone(), derivation_indexes: chunk.to_vec() };
@@ -236,14 +257,14 @@ impl SignerClient {
     }
 
     pub async fn groups(&self) -> Result<Vec<GroupBody>, SignerError> {
-        let known = self.head();
+        let known = self.pinned();
         let answer: GroupsAnswerBody = self.ask(Method::GET, "/v1/groups", b"").await?;
         self.take_head(known, answer.head)?;
         Ok(answer.groups)
     }
 
     pub async fn policy(&self) -> Result<PolicyAnswerBody, SignerError> {
-        let known = self.head();
+        let known = self.pinned();
         let answer: PolicyAnswerBody = self.ask(Method::GET, "/v1/policy", b"").await?;
         self.take_head(known, answer.head)?;
         Ok(answer)
@@ -255,7 +276,7 @@ impl SignerClient {
         text: &str,
         signatures: &[PolicySignature],
     ) -> Result<PolicyAnswerBody, SignerError> {
-        let known = self.head();
+        let known = self.pinned();
         let shown =
             |one: &PolicySignature| SignatureBody { by: one.by.clone(), signature: HexText(one.signature.clone()) };
         let asked = PolicyBody { text: text.to_owned(), signatures: signatures.iter().map(shown).collect() };
@@ -266,7 +287,7 @@ impl SignerClient {
 
     /// Asked again it changes nothing.
     pub async fn revoke(&self, approved: &Hash, given: &GivenApproval) -> Result<Head, SignerError> {
-        let known = self.head();
+        let known = self.pinned();
         let asked = RevokeBody { approved: *approved, revocation: ApprovalBody::from(given) };
         let answer: DoneBody = self.ask(Method::POST, "/v1/revoke", &written(&asked)?).await?;
         self.take_head(known, answer.head)?;
@@ -274,18 +295,14 @@ impl SignerClient {
     }
 
     /// A log only grows. `known` is what was known when the question was sent.
-    fn take_head(&self, known: Option<Head>, answered: HeadBody) -> Result<(), SignerError> {
-        let answered = Head::from(answered);
+    fn take_head(&self, known: Option<HeadBody>, answered: HeadBody) -> Result<(), SignerError> {
         if let Some(known) = known
             && (answered.entries < known.entries || answered.entries == known.entries && answered.hash != known.hash)
         {
             let why = format!("it ends at entry {}, and entry {} was answered", answered.entries, known.entries);
             return Err(SignerError::RolledBack { why });
         }
-        let mut head = self.head.lock().unwrap_or_else(PoisonError::into_inner);
-        if head.is_none_or(|head| head.entries < answered.entries) {
-            *head = Some(answered);
-        }
+        self.know(answered);
         Ok(())
     }
 
@@ -432,9 +449,11 @@ fn read_answer<T: DeserializeOwned>(status: StatusCode, bytes: &[u8]) -> Try<T> 
     };
     let (code, message) = (error.code, error.message);
     match code.as_str() {
-        "SIGNER_BUSY" | "SIGNER_STOPPED" | "SIGNER_STAMP_STALE" | "SIGNER_STAMP_REPLAYED" | "REQUEST_TIMEOUT" => {
+        "SIGNER_BUSY" | "SIGNER_STOPPED" | "SIGNER_STAMP_STALE" | "REQUEST_TIMEOUT" => {
             Try::NotTaken { code, why: message }
         }
+        // Each try has a stamp of its own. One that was used before was used by somebody who sent this very question on, and it may have been decided.
+        "SIGNER_STAMP_REPLAYED" => Try::Doubtful { why: message },
         "SIGNER_LOG_ROLLED_BACK" => Try::Final(SignerError::RolledBack { why: message }),
         _ if status.is_client_error() => Try::Final(SignerError::Rejected { code, message }),
         _ => Try::Doubtful { why: message },

@@ -158,6 +158,8 @@ fn read_signed(request: &SignRequest, bytes: &str, hash: &str) -> Option<Signed>
     // On Bitcoin the fee follows from inputs and payments.
     let same_fee = asked.fee == signed.fee || matches!(chain, SignerChain::Bitcoin(_));
     let same = asked.payments == signed.payments && asked.slot == signed.slot && same_fee;
+    // TRON's bytes say who pays. On the other chains that follows from the signatures, and whoever knows the wallet's address compares it.
+    let same = same && (asked.from.is_none() || asked.from == signed.from);
     let same = same && signed.hash == Some(hash);
     same.then_some(Signed { bytes, hash })
 }

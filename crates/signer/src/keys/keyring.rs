@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use ring::hmac;
 use tx::{Address, AddressPath, Group};
 
 use super::error::KeyError;
@@ -11,11 +12,16 @@ use super::secret::AccountSecret;
 use super::sign;
 use super::source::Source;
 use crate::approved::{Approved, Signed};
+use crate::digest::Fields;
+use crate::log::Head;
 use crate::names::GroupId;
+use crate::text::Hash;
 
 #[derive(Debug)]
 pub struct Keyring {
     groups: BTreeMap<GroupId, Held>,
+    /// What proves that a head of the log was given by whoever has these keys: a key for each group, made from its secret.
+    head_keys: Vec<hmac::Key>,
 }
 
 #[derive(Debug)]
@@ -43,7 +49,21 @@ impl Keyring {
                 return Err(KeyError::GroupExists(id));
             }
         }
-        Ok(Self { groups })
+        let head_keys = groups.values().map(|held: &Held| held.secret.head_key()).collect();
+        Ok(Self { groups, head_keys })
+    }
+
+    /// The proof that goes with a head. With it, somebody who comes back with a head that the log lacks shows that the log is an old
+    /// copy; without it, that is only something that somebody says. `None`: there are no groups.
+    pub(crate) fn prove(&self, head: &Head) -> Option<Hash> {
+        let tag = hmac::sign(self.head_keys.first()?, &head_message(head));
+        tag.as_ref().try_into().ok().map(Hash)
+    }
+
+    /// Whether this signer gave the head. Groups are added in time, so the key of any of them may have made the proof.
+    pub(crate) fn has_given(&self, head: &Head, proof: &Hash) -> bool {
+        let message = head_message(head);
+        self.head_keys.iter().any(|key| hmac::verify(key, &message, &proof.0).is_ok())
     }
 
     /// All groups, by their ids.
@@ -75,4 +95,8 @@ impl Keyring {
     fn held(&self, id: &GroupId) -> Result<&Held, KeyError> {
         self.groups.get(id).ok_or_else(|| KeyError::GroupUnknown(id.clone()))
     }
+}
+
+fn head_message(head: &Head) -> [u8; 32] {
+    Fields::new("bursar-signer-head-v1").text(&head.entries).bytes(&head.hash.0).finish()
 }

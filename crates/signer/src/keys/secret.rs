@@ -5,11 +5,14 @@ use std::fmt;
 
 use bitcoin::NetworkKind;
 use bitcoin::bip32::{ChildNumber, Xpriv, Xpub};
+use ring::hmac;
 use secp256k1::{Message, PublicKey, SECP256K1, SecretKey};
 use tx::{AccountKey, AddressPath, DerivationError, Family};
+use zeroize::Zeroizing;
 
 use super::error::KeyError;
 use super::mnemonic::Mnemonic;
+use crate::digest::Fields;
 
 /// A private key with its chain code, somewhere in the tree. The chain code is part of the extended public key, and no secret.
 struct Branch(Xpriv);
@@ -56,6 +59,13 @@ impl AccountSecret {
 
     pub(super) fn public(&self) -> Result<AccountKey, KeyError> {
         Ok(AccountKey::new(Xpub::from_priv(SECP256K1, &self.branch.0), self.family)?)
+    }
+
+    /// A key of another kind that follows from this one, and from which nothing follows: it proves heads of the log.
+    pub(super) fn head_key(&self) -> hmac::Key {
+        let secret = Zeroizing::new(self.branch.0.private_key.secret_bytes());
+        let key = Zeroizing::new(Fields::new("bursar-signer-head-key-v1").bytes(&*secret).finish());
+        hmac::Key::new(hmac::HMAC_SHA256, &*key)
     }
 
     pub(super) fn key(&self, path: AddressPath) -> Result<AddressSecret, KeyError> {

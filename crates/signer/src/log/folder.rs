@@ -19,6 +19,10 @@ pub trait Folder {
     fn sync_folder(&self) -> io::Result<()>;
     /// The path of a file, for messages.
     fn describe(&self, name: &str) -> String;
+    /// The same folder, for another thread that only reads.
+    fn reader(&self) -> Self
+    where
+        Self: Sized;
 }
 
 /// Behaves like the system calls: a read or a write of fewer bytes than asked for is no error.
@@ -123,6 +127,10 @@ impl Folder for DiskFolder {
 
     fn describe(&self, name: &str) -> String {
         self.folder.join(name).display().to_string()
+    }
+
+    fn reader(&self) -> Self {
+        Self::for_reading(&self.folder)
     }
 }
 

@@ -30,6 +30,8 @@ const SEGMENT: &str = "log-";
 const SNAPSHOT: &str = "snapshot-";
 const TORN: &str = "torn-";
 const UNFINISHED: &str = ".new";
+/// The newest, and the one before it for people who look into what has happened.
+const KEPT_SNAPSHOTS: usize = 2;
 /// A longer batch becomes several frames. One entry is never near the longest frame: requests are bounded.
 const LONG_FRAME: usize = 8 << 20;
 
@@ -256,39 +258,26 @@ impl<F: Folder> Log<F> {
 
     /// Whether the chain contains a head that somebody was given.
     pub fn check(&self, pinned: &Head) -> Result<(), LogError> {
+        self.check_recent(pinned).unwrap_or_else(|| self.old_heads().check(pinned))
+    }
+
+    /// The same from memory. `None`: the head is older than what is kept there, and [`Self::old_heads`] has to be asked.
+    pub fn check_recent(&self, pinned: &Head) -> Option<Result<(), LogError>> {
         if pinned.entries > self.head.entries {
-            return Err(LogError::RolledBack { pinned: pinned.entries });
+            return Some(Err(LogError::RolledBack { pinned: pinned.entries }));
         }
         let oldest = self.heads.first_key_value().map_or(0, |(oldest, _)| *oldest);
         match self.heads.get(&pinned.entries) {
-            Some(hash) if *hash == pinned.hash => Ok(()),
-            None if pinned.entries < oldest => self.check_old(pinned, oldest),
-            Some(_) | None => Err(LogError::Diverged { pinned: pinned.entries }),
+            Some(hash) if *hash == pinned.hash => Some(Ok(())),
+            None if pinned.entries < oldest => None,
+            Some(_) | None => Some(Err(LogError::Diverged { pinned: pinned.entries })),
         }
     }
 
-    /// The same for one from before what is in memory: reads from the segment that holds it up to there.
-    fn check_old(&self, pinned: &Head, oldest: u64) -> Result<(), LogError> {
-        let segments = numbered(&self.folder, SEGMENT)?;
-        let from = segments.iter().rposition(|first| *first <= pinned.entries + 1).unwrap_or(0);
-        let (mut head, mut heads) = (None, BTreeMap::new());
-        for first in segments.iter().skip(from).take_while(|first| **first <= oldest) {
-            let name = named(SEGMENT, *first);
-            let file = on(&self.folder, "open", &name, self.folder.open(&name))?;
-            let bytes = on(&self.folder, "read", &name, read_all(&file))?;
-            let head = head.get_or_insert(start_of(&bytes).unwrap_or_default());
-            heads.insert(head.entries, head.hash);
-            read_segment(&bytes, &self.folder.describe(&name), head, false, |entries, hash, _| {
-                heads.insert(entries, Hash(hash));
-                Ok(())
-            })?;
-        }
-        let linked = heads.get(&oldest).is_some_and(|hash| self.heads.get(&oldest) == Some(hash));
-        if linked && heads.get(&pinned.entries) == Some(&pinned.hash) {
-            Ok(())
-        } else {
-            Err(LogError::Diverged { pinned: pinned.entries })
-        }
+    /// What is on the disk before the heads in memory. It no longer changes, so any thread may read it while this log is appended to.
+    pub fn old_heads(&self) -> OldHeads<F> {
+        let (oldest, hash) = self.heads.first_key_value().map_or((0, Hash::default()), |(oldest, hash)| (*oldest, *hash));
+        OldHeads { folder: self.folder.reader(), oldest: Head { entries: oldest, hash } }
     }
 
     /// Appends a batch and syncs it. Only then may anything of it be answered.
@@ -381,6 +370,52 @@ impl<F: Folder> Log<F> {
         self.snapshot = self.snapshot.max(written.entries);
         self.failed = false;
         Ok(())
+    }
+
+    /// Removes all snapshots but the newest two. A start reads the newest, and none of the others.
+    pub fn drop_old_snapshots(&self) -> Result<(), LogError> {
+        let numbers = numbered(&self.folder, SNAPSHOT)?;
+        for number in numbers.iter().rev().skip(KEPT_SNAPSHOTS) {
+            let name = named(SNAPSHOT, *number);
+            on(&self.folder, "remove", &name, self.folder.remove(&name))?;
+        }
+        Ok(())
+    }
+
+    /// Removes what was written of a snapshot that will not be finished. The log is as it was.
+    pub fn drop_snapshot(&self, entries: u64) -> Result<(), LogError> {
+        let unfinished = format!("{}{UNFINISHED}", named(SNAPSHOT, entries));
+        on(&self.folder, "remove", &unfinished, self.folder.remove(&unfinished))
+    }
+}
+
+/// The segments before those whose heads are in memory.
+pub struct OldHeads<F: Folder> {
+    folder: F,
+    /// Where memory begins.
+    oldest: Head,
+}
+
+impl<F: Folder> OldHeads<F> {
+    /// Reads from the segment that holds the head up to where memory begins.
+    pub fn check(&self, pinned: &Head) -> Result<(), LogError> {
+        let segments = numbered(&self.folder, SEGMENT)?;
+        let from = segments.iter().rposition(|first| *first <= pinned.entries + 1).unwrap_or(0);
+        let (mut head, mut found, mut linked) = (None, false, false);
+        for first in segments.iter().skip(from).take_while(|first| **first <= self.oldest.entries) {
+            let name = named(SEGMENT, *first);
+            let file = on(&self.folder, "open", &name, self.folder.open(&name))?;
+            let bytes = on(&self.folder, "read", &name, read_all(&file))?;
+            let head = head.get_or_insert(start_of(&bytes).unwrap_or_default());
+            found |= *head == *pinned;
+            read_segment(&bytes, &self.folder.describe(&name), head, false, |entries, hash, _| {
+                let here = Head { entries, hash: Hash(hash) };
+                found |= here == *pinned;
+                linked |= here == self.oldest;
+                Ok(())
+            })?;
+        }
+        if found && linked { Ok(()) } else { Err(LogError::Diverged { pinned: pinned.entries }) }
     }
 }
 

@@ -60,6 +60,11 @@ pub struct WrittenSnapshot {
 }
 
 impl<W: FolderFile> TakenSnapshot<W> {
+    /// The newest entry that it holds.
+    pub const fn entries(&self) -> u64 {
+        self.head.entries
+    }
+
     /// Writes and syncs it. An error: the log is as it was, and goes on without this snapshot.
     pub fn write(self) -> Result<WrittenSnapshot, LogError> {
         let failed = |what, source| LogError::Storage { what, file: self.path.clone(), source };

@@ -3,34 +3,39 @@
 //!
 //! **After a failure of the log this thread ends**, and whoever waits is told that the outcome is not known. What is still in the queue was
 //! not looked at, and is told so.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `addresses` | the signer's own addresses |
+//! | `heads` | whether a head that an asker brings is of this log |
+//! | `snapshots` | what is written beside, so that a start is short |
 
-use std::cell::RefCell;
+mod addresses;
+mod heads;
+mod snapshots;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use tokio::sync::{mpsc, oneshot, watch};
-use tx::Address;
 
+use self::addresses::Cached;
+pub(super) use self::heads::shown;
+use self::heads::{Place, why_not};
 use super::metrics::Counts;
 use super::{Limits, Standing};
 use crate::approval::GivenApproval;
 use crate::authorizer::{ApplyError, Authorizer, RevokeError};
 use crate::clock::{Moment, MomentClock};
-use crate::intent::{Addresses, SignRequest};
-use crate::keys::{Keyring, Purpose};
+use crate::intent::SignRequest;
+use crate::keys::Keyring;
 use crate::log::folder::Folder;
-use crate::log::{Head, LogError};
-use crate::names::GroupId;
+use crate::log::{Head, LogError, WrittenSnapshot};
 use crate::policy::signed::PolicySignature;
 use crate::text::Hash;
 use crate::verdict::Verdict;
-use crate::wire::{PolicyAnswerBody, PolicyVersionBody};
-
-/// So many heads that were found in the log are kept.
-const MOST_FOUND: usize = 4_096;
-/// So many addresses of operation wallets are kept. Policies allow tens.
-const MOST_CACHED: usize = 4_096;
+use crate::wire::{HeadBody, PolicyAnswerBody, PolicyVersionBody};
 
 /// Why a call was not answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +44,8 @@ pub(super) enum Unanswered {
     Stopped,
     /// The log does not contain the head that the asker was given. Nothing of it was decided.
     RolledBack,
+    /// Nothing of it was decided, and soon it may be.
+    Busy,
     /// The log failed while it was decided.
     Unknown,
 }
@@ -54,7 +61,7 @@ pub(super) struct Decided {
 
 pub(super) struct SignCall {
     pub(super) requests: Vec<SignRequest>,
-    pub(super) pinned: Option<Head>,
+    pub(super) pinned: Option<HeadBody>,
     pub(super) reply: Reply<Decided>,
 }
 
@@ -73,50 +80,41 @@ pub(super) enum Call {
     Policy {
         reply: Reply<PolicyAnswerBody>,
     },
+    /// Whether the log contains a head.
+    Head {
+        pinned: HeadBody,
+        reply: Reply<Head>,
+    },
+    /// From the thread that looked for an old head: whether the log contains it, and the call that brought it.
+    Looked {
+        pinned: Head,
+        result: Result<(), LogError>,
+        call: Box<Self>,
+    },
+    /// From the thread that writes snapshots: the one that it was given is durable, or could not be written.
+    Snapshot(Result<WrittenSnapshot, LogError>),
     /// Takes no more calls, and writes a snapshot.
     Stop,
 }
 
 impl Call {
-    /// Tells the caller that nothing was done.
+    /// Tells the caller that nothing was done, because the service stops.
     fn turn_away(self) {
+        self.answer(Unanswered::Stopped);
+    }
+
+    /// Tells the caller why there is no answer.
+    fn answer(self, why: Unanswered) {
         // A caller that is gone needs no answer.
         match self {
-            Self::Sign(call) => drop(call.reply.send(Err(Unanswered::Stopped))),
-            Self::Apply { reply, .. } => drop(reply.send(Err(Unanswered::Stopped))),
-            Self::Revoke { reply, .. } => drop(reply.send(Err(Unanswered::Stopped))),
-            Self::Policy { reply } => drop(reply.send(Err(Unanswered::Stopped))),
-            Self::Stop => {}
+            Self::Sign(call) => drop(call.reply.send(Err(why))),
+            Self::Apply { reply, .. } => drop(reply.send(Err(why))),
+            Self::Revoke { reply, .. } => drop(reply.send(Err(why))),
+            Self::Policy { reply } => drop(reply.send(Err(why))),
+            Self::Head { reply, .. } => drop(reply.send(Err(why))),
+            Self::Looked { call, .. } => call.answer(why),
+            Self::Snapshot(_) | Self::Stop => {}
         }
-    }
-}
-
-/// The signer's own addresses. Those of operation wallets are asked for again and again.
-struct Cached {
-    keyring: Arc<Keyring>,
-    known: RefCell<BTreeMap<GroupId, BTreeMap<u64, Address>>>,
-    count: RefCell<usize>,
-}
-
-impl Addresses for Cached {
-    fn address(&self, group: &GroupId, index: u64) -> Option<Address> {
-        if self.purpose(group)? == Purpose::Deposit {
-            return Addresses::address(&*self.keyring, group, index);
-        }
-        if let Some(address) = self.known.borrow().get(group).and_then(|known| known.get(&index)) {
-            return Some(address.clone());
-        }
-        let address = Addresses::address(&*self.keyring, group, index)?;
-        let mut count = self.count.borrow_mut();
-        if *count < MOST_CACHED {
-            *count += 1;
-            self.known.borrow_mut().entry(group.clone()).or_default().insert(index, address.clone());
-        }
-        Some(address)
-    }
-
-    fn purpose(&self, group: &GroupId) -> Option<Purpose> {
-        Addresses::purpose(&*self.keyring, group)
     }
 }
 
@@ -130,6 +128,14 @@ pub(super) struct Decider<F: Folder> {
     pub(super) found: BTreeMap<u64, Hash>,
     pub(super) head: watch::Sender<Head>,
     pub(super) standing: watch::Sender<Standing>,
+    /// How the thread that writes a snapshot is heard of. Weak: whoever asks keeps the queue open, and nobody else.
+    pub(super) calls: mpsc::WeakSender<Call>,
+    /// Whether another thread looks for an old head.
+    pub(super) looking: bool,
+    /// The newest entry of the snapshot that is being written.
+    pub(super) writing: Option<u64>,
+    /// After one that could not be written, none is taken before the log has grown to so many entries since the last good one.
+    pub(super) put_off_until: u64,
 }
 
 /// Says that the thread has ended, however it did.
@@ -147,12 +153,15 @@ impl Drop for Ended {
     }
 }
 
-impl<F: Folder> Decider<F> {
+impl<F> Decider<F>
+where
+    F: Folder + Send + 'static,
+    F::File: Send + 'static,
+{
     /// Until it is told to stop, or the log fails.
     pub(super) fn run(mut self, mut calls: mpsc::Receiver<Call>) {
         let ended = Ended(self.standing.clone());
-        let cached =
-            Cached { keyring: Arc::clone(&self.keyring), known: RefCell::default(), count: RefCell::default() };
+        let cached = Cached::new(Arc::clone(&self.keyring));
         let outcome = self.work(&mut calls, &cached);
         // Before anybody in the queue is told: whoever asks next must not be let in.
         let standing = match outcome {
@@ -173,7 +182,7 @@ impl<F: Folder> Decider<F> {
     fn work(&mut self, calls: &mut mpsc::Receiver<Call>, cached: &Cached) -> Result<(), LogError> {
         let mut next = None;
         loop {
-            let Some(call) = next.take().or_else(|| calls.blocking_recv()) else { return self.stop() };
+            let Some(call) = next.take().or_else(|| calls.blocking_recv()) else { return self.stop(calls) };
             match call {
                 Call::Sign(first) => {
                     let mut batch = vec![first];
@@ -218,7 +227,27 @@ impl<F: Folder> Decider<F> {
                     }
                 }
                 Call::Policy { reply } => drop(reply.send(Ok(self.policy()))),
-                Call::Stop => return self.stop(),
+                Call::Head { pinned, reply } => match self.place(&pinned) {
+                    Place::Within => drop(reply.send(Ok(self.authorizer.head()))),
+                    Place::Nowhere => drop(reply.send(Err(Unanswered::RolledBack))),
+                    Place::Long => self.look(Head::from(pinned), Call::Head { pinned, reply }),
+                    Place::OldCopy(error) => {
+                        reply.send(Err(Unanswered::RolledBack)).ok();
+                        return Err(error);
+                    }
+                },
+                Call::Looked { pinned, result, call } => {
+                    self.looking = false;
+                    if let Err(error) = result {
+                        call.answer(why_not(&error));
+                        return Err(error);
+                    }
+                    self.remember(pinned);
+                    next = Some(*call);
+                    continue;
+                }
+                Call::Snapshot(result) => self.snapshot_ended(result)?,
+                Call::Stop => return self.stop(calls),
             }
             self.tell();
             self.snapshot_if_due()?;
@@ -226,14 +255,10 @@ impl<F: Folder> Decider<F> {
     }
 
     /// All calls as one batch, with one sync.
-    fn decide(&mut self, mut batch: Vec<SignCall>, cached: &Cached) -> Result<(), LogError> {
-        // Who was answered from a newer log is told so before anything is decided.
-        if let Some((place, error)) = self.first_astray(&batch) {
-            let call = batch.swap_remove(place);
-            let rolled_back = matches!(error, LogError::RolledBack { .. } | LogError::Diverged { .. });
-            call.reply.send(Err(if rolled_back { Unanswered::RolledBack } else { Unanswered::Stopped })).ok();
-            batch.into_iter().for_each(|call| Call::Sign(call).turn_away());
-            return Err(error);
+    fn decide(&mut self, batch: Vec<SignCall>, cached: &Cached) -> Result<(), LogError> {
+        let batch = self.admit(batch)?;
+        if batch.is_empty() {
+            return Ok(());
         }
         let mut requests = Vec::with_capacity(batch.iter().map(|call| call.requests.len()).sum());
         let mut waiting = Vec::with_capacity(batch.len());
@@ -266,24 +291,6 @@ impl<F: Folder> Decider<F> {
         Ok(())
     }
 
-    /// The first call whose asker has a head that the log does not contain. Old heads are read from the disk, once each.
-    fn first_astray(&mut self, batch: &[SignCall]) -> Option<(usize, LogError)> {
-        for (place, call) in batch.iter().enumerate() {
-            let Some(pinned) = call.pinned else { continue };
-            if self.found.get(&pinned.entries) == Some(&pinned.hash) {
-                continue;
-            }
-            if let Err(error) = self.authorizer.check_pinned(&pinned) {
-                return Some((place, error));
-            }
-            self.found.insert(pinned.entries, pinned.hash);
-            while self.found.len() > MOST_FOUND {
-                self.found.pop_first();
-            }
-        }
-        None
-    }
-
     fn count(&self, verdicts: &[Verdict], begun: Moment, ended: Moment) {
         let counts = &self.counts;
         counts.batches.fetch_add(1, Ordering::Relaxed);
@@ -299,17 +306,17 @@ impl<F: Folder> Decider<F> {
 
     fn policy(&self) -> PolicyAnswerBody {
         let now = self.clock.moment();
-        let shown = |accepted: &crate::policy::signed::Accepted| PolicyVersionBody {
+        let version = |accepted: &crate::policy::signed::Accepted| PolicyVersionBody {
             version: accepted.policy.version,
             sha256: Hash(accepted.policy.hash),
             effective: accepted.effective.micros(),
         };
         let in_force = self.authorizer.policy(now).map(|policy| policy.version);
-        let all: Vec<PolicyVersionBody> = self.authorizer.state().policies.all().map(shown).collect();
+        let all: Vec<PolicyVersionBody> = self.authorizer.state().policies.all().map(version).collect();
         PolicyAnswerBody {
             in_force: all.iter().find(|one| Some(one.version) == in_force).cloned(),
             waiting: all.iter().find(|one| in_force.is_none_or(|held| one.version > held)).cloned(),
-            head: self.authorizer.head().into(),
+            head: shown(&self.keyring, self.authorizer.head()),
         }
     }
 
@@ -322,21 +329,5 @@ impl<F: Folder> Decider<F> {
         counts.since_snapshot.store(self.authorizer.since_snapshot(), Ordering::Relaxed);
         let remembered = u64::try_from(self.authorizer.state().requests.len()).unwrap_or(u64::MAX);
         counts.remembered.store(remembered, Ordering::Relaxed);
-    }
-
-    /// A snapshot costs as much as the state is large, so it waits until the log has grown by as much.
-    fn snapshot_if_due(&mut self) -> Result<(), LogError> {
-        let remembered = u64::try_from(self.authorizer.state().requests.len()).unwrap_or(u64::MAX);
-        if self.authorizer.since_snapshot() < self.limits.snapshot_entries.max(remembered) {
-            return Ok(());
-        }
-        self.authorizer.snapshot(self.limits.horizon_us, self.clock.moment())?;
-        self.counts.snapshots.fetch_add(1, Ordering::Relaxed);
-        self.tell();
-        Ok(())
-    }
-
-    fn stop(&mut self) -> Result<(), LogError> {
-        self.authorizer.snapshot(self.limits.horizon_us, self.clock.moment())
     }
 }

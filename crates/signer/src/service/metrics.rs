@@ -44,6 +44,7 @@ pub(super) struct Counts {
     pub(super) replayed: AtomicU64,
     pub(super) batches: AtomicU64,
     pub(super) snapshots: AtomicU64,
+    pub(super) snapshots_failed: AtomicU64,
     pub(super) since_snapshot: AtomicU64,
     pub(super) remembered: AtomicU64,
     pub(super) policy: AtomicU64,
@@ -106,6 +107,8 @@ impl Counts {
         let help = "entries that the next start has to replay";
         families.one("log_since_snapshot_entries", "gauge", help, read(&self.since_snapshot));
         families.one("snapshots_total", "counter", "snapshots that were written", read(&self.snapshots));
+        let help = "snapshots that could not be written; signing goes on, and a start takes longer";
+        families.one("snapshots_failed_total", "counter", help, read(&self.snapshots_failed));
         families.one("remembered_requests", "gauge", "approved requests in memory", read(&self.remembered));
         families.one("policy_version", "gauge", "the version in force; 0 if there is none", read(&self.policy));
         families.0

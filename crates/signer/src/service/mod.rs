@@ -42,6 +42,7 @@ use crate::clock::MomentClock;
 use crate::keys::{KeyError, Keyring};
 use crate::log::folder::Folder;
 use crate::log::{Head, LogError};
+use crate::wire::HeadBody;
 use decider::{Call, Decider};
 use metrics::Counts;
 
@@ -59,7 +60,7 @@ pub struct Limits {
     pub queue: usize,
     /// Requests that are decided with one sync.
     pub batch: usize,
-    /// A snapshot is written when the log has grown by so many entries, and by as many as are remembered.
+    /// A snapshot is written when the log has grown by so many entries, and by a fiftieth of what is remembered.
     pub snapshot_entries: u64,
     /// Jobs that were made longer ago are forgotten with a snapshot, and refused.
     pub horizon_us: i64,
@@ -125,7 +126,7 @@ impl Service {
     ) -> io::Result<Self>
     where
         F: Folder + Send + 'static,
-        F::File: Send,
+        F::File: Send + 'static,
     {
         let (calls, queue) = mpsc::channel(limits.queue.max(1));
         let (head_sender, head) = watch::channel(authorizer.head());
@@ -140,6 +141,10 @@ impl Service {
             found: BTreeMap::new(),
             head: head_sender,
             standing: standing_sender,
+            calls: calls.downgrade(),
+            looking: false,
+            writing: None,
+            put_off_until: 0,
         };
         decider.tell();
         std::thread::Builder::new().name("signer-decider".to_owned()).spawn(move || decider.run(queue))?;
@@ -214,6 +219,11 @@ impl Shared {
             Standing::Running if *self.stopping.borrow() => Some("SIGNER_STOPPED"),
             Standing::Running => None,
         }
+    }
+
+    /// The newest head, with its proof.
+    fn shown_head(&self) -> HeadBody {
+        decider::shown(&self.keyring, *self.head.borrow())
     }
 
     /// Signs what was approved, on as many threads as there are cores. The order stays.

@@ -11,7 +11,7 @@ use tokio::sync::{mpsc, oneshot};
 use tx::DerivationError;
 
 use super::admit::{Caller, Failed, busy, stopped, unknown};
-use super::decider::{Call, Decided, Reply, SignCall, Unanswered};
+use super::decider::{Call, Decided, Reply, SignCall, Unanswered, shown};
 use super::{Service, Shared, openapi};
 use crate::approved::{Signed, SignerChain};
 use crate::authorizer::{ApplyError, RevokeError};
@@ -21,17 +21,18 @@ use crate::names::{GroupId, RequestId};
 use crate::verdict::Verdict;
 use crate::wire::{
     AddressesAnswerBody, AddressesBody, AnswerBody, BatchAnswerBody, BatchBody, DoneBody, ErrorBody, ErrorWords,
-    GroupBody, GroupsAnswerBody, MOST_ADDRESSES, PolicyAnswerBody, PolicyBody, RefusedBody, RevokeBody, SignBody,
+    GroupBody, GroupsAnswerBody, HeadQuestionBody, MOST_ADDRESSES, PolicyAnswerBody, PolicyBody, RefusedBody, RevokeBody, SignBody,
     SingleAnswerBody, read,
 };
 
 pub(super) type Answer = Response<Full<Bytes>>;
 
 /// Every path, as metrics name it, and the methods that it takes.
-const PATHS: [(&str, &str); 9] = [
+const PATHS: [(&str, &str); 10] = [
     ("/v1/sign", "POST"),
     ("/v1/addresses", "POST"),
     ("/v1/groups", "GET"),
+    ("/v1/head", "POST"),
     ("/v1/revoke", "POST"),
     ("/v1/policy", "GET, POST"),
     ("/health/live", "GET"),
@@ -81,7 +82,7 @@ impl Shared {
                 message: failed.message.clone(),
                 docs: format!("docs/errors/{}.md", failed.code),
             },
-            head: known.then(|| (*self.head.borrow()).into()),
+            head: known.then(|| self.shown_head()),
         };
         let mut answer = json(failed.status, &body);
         if failed.status == StatusCode::METHOD_NOT_ALLOWED {
@@ -120,6 +121,8 @@ impl Shared {
             "/v1/sign" => (!rights.sign.is_empty(), "sign"),
             "/v1/addresses" => (rights.derive, "ask for addresses"),
             "/v1/groups" => (rights.derive || rights.read, "ask for groups"),
+            // Every key: it says nothing but whether the asker knows this log.
+            "/v1/head" => (true, "ask for the head"),
             "/v1/policy" if !writes => (rights.read, "ask for the policy"),
             _ => (rights.administer, "administer"),
         };
@@ -132,6 +135,7 @@ impl Shared {
             "/v1/sign" => sign(self, &caller, &body).await,
             "/v1/addresses" => addresses(self, &body).await,
             "/v1/groups" => Ok(groups(self).await),
+            "/v1/head" => head(self, &body).await,
             "/v1/policy" if !writes => policy(self).await,
             "/v1/policy" => apply(self, &caller, &body).await,
             _ => revoke(self, &body).await,
@@ -151,9 +155,10 @@ impl Shared {
         match answer.await {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(Unanswered::Stopped)) => Err(stopped()),
+            Ok(Err(Unanswered::Busy)) => Err(busy("an old head is being looked for")),
             Ok(Err(Unanswered::RolledBack)) => {
                 let message =
-                    "the log does not contain the head that was sent: this is an old copy, and nothing is signed";
+                    "the log does not contain the head that was sent: nothing is signed on it";
                 Err(Failed::new(StatusCode::CONFLICT, "SIGNER_LOG_ROLLED_BACK", message))
             }
             // The thread is gone: it may have decided.
@@ -190,7 +195,7 @@ async fn sign(shared: &Shared, caller: &Caller, body: &[u8]) -> Result<Answer, F
     let SignBody { requests, pinned, single } = asked;
     let ids: Vec<RequestId> = requests.iter().map(|request| request.id.clone()).collect();
     let decided = shared.ask(|reply| Call::Sign(SignCall { requests, pinned, reply })).await?;
-    let head = decided.head.into();
+    let head = shown(&shared.keyring, decided.head);
     let mut answers = answers(shared, ids, decided).await;
     if !single {
         return Ok(json(StatusCode::OK, &BatchAnswerBody { answers, head }));
@@ -265,7 +270,7 @@ async fn addresses(shared: &Shared, body: &[u8]) -> Result<Answer, Failed> {
     drop(permit);
     let wrong = |error: KeyError| Failed::new(StatusCode::BAD_REQUEST, error.code(), error.to_string());
     let addresses = derived.map_err(|_| stopped())?.map_err(wrong)?;
-    Ok(json(StatusCode::OK, &AddressesAnswerBody { addresses, head: (*shared.head.borrow()).into() }))
+    Ok(json(StatusCode::OK, &AddressesAnswerBody { addresses, head: shared.shown_head() }))
 }
 
 /// The wallet groups and their extended public keys
@@ -285,7 +290,26 @@ async fn groups(shared: &Shared) -> Answer {
         xpub: group.key.to_string(),
     };
     let groups = shared.keyring.groups().map(shown).collect();
-    json(StatusCode::OK, &GroupsAnswerBody { groups, head: (*shared.head.borrow()).into() })
+    json(StatusCode::OK, &GroupsAnswerBody { groups, head: shared.shown_head() })
+}
+
+/// Whether the log contains a head
+///
+/// Ask with the newest head that you were given, and its proof. A signer whose log does not contain it runs on an old copy, signs nothing more and ends.
+/// Without the proof it only refuses.
+#[utoipa::path(post, path = "/v1/head", tag = "signing", operation_id = "head",
+    request_body = HeadQuestionBody,
+    responses(
+        (status = 200, description = "It does, and goes on to this one", body = DoneBody),
+        (status = 400, description = "SIGNER_REQUEST_MALFORMED", body = ErrorBody),
+        (status = 401, description = "SIGNER_UNAUTHORIZED, SIGNER_STAMP_STALE, SIGNER_STAMP_REPLAYED", body = ErrorBody),
+        (status = 409, description = "SIGNER_LOG_ROLLED_BACK: the log does not contain it", body = ErrorBody),
+        (status = 503, description = "SIGNER_BUSY, SIGNER_STOPPED", body = ErrorBody),
+    ), security(("stamp" = [])))]
+async fn head(shared: &Shared, body: &[u8]) -> Result<Answer, Failed> {
+    let HeadQuestionBody { pinned } = read(body).map_err(Failed::malformed)?;
+    let head = shared.ask(|reply| Call::Head { pinned, reply }).await?;
+    Ok(json(StatusCode::OK, &DoneBody { head: shown(&shared.keyring, head) }))
 }
 
 /// Which policy holds, and which one waits
@@ -346,7 +370,7 @@ async fn revoke(shared: &Shared, body: &[u8]) -> Result<Answer, Failed> {
     let asked: RevokeBody = read(body).map_err(Failed::malformed)?;
     let (approved, given) = (asked.approved, asked.revocation.given().map_err(Failed::malformed)?);
     match shared.ask(|reply| Call::Revoke { approved, given, reply }).await? {
-        Ok(head) => Ok(json(StatusCode::OK, &DoneBody { head: head.into() })),
+        Ok(head) => Ok(json(StatusCode::OK, &DoneBody { head: shown(&shared.keyring, head) })),
         Err(RevokeError::Bad(why)) => {
             let message = format!("the revocation is not good: {why}");
             Err(Failed::new(StatusCode::UNPROCESSABLE_ENTITY, "SIGNER_APPROVAL_BAD", message))

@@ -142,6 +142,13 @@ pub struct RevokeBody {
     pub revocation: ApprovalBody,
 }
 
+/// Whether the log contains a head that the asker was given.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct HeadQuestionBody {
+    pub pinned: HeadBody,
+}
+
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct DoneBody {
     pub head: HeadBody,

@@ -78,11 +78,15 @@ pub struct HeadBody {
     /// The hash of the batch that it is in.
     #[schema(value_type = String, pattern = "^[0-9a-f]{64}$")]
     pub hash: Hash,
+    /// Shows that the signer gave this head. Keep it with the head: a log that lacks a head with its proof is an old copy, and the signer stops.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, pattern = "^[0-9a-f]{64}$")]
+    pub proof: Option<Hash>,
 }
 
 impl From<Head> for HeadBody {
     fn from(head: Head) -> Self {
-        Self { entries: head.entries, hash: head.hash }
+        Self { entries: head.entries, hash: head.hash, proof: None }
     }
 }
 
@@ -379,7 +383,7 @@ impl RequestBody {
 #[derive(Debug)]
 pub struct SignBody {
     pub requests: Vec<SignRequest>,
-    pub pinned: Option<Head>,
+    pub pinned: Option<HeadBody>,
     pub single: bool,
 }
 
@@ -411,6 +415,6 @@ impl SignBody {
             return Ok(Err(other.wallet_group_id.clone()));
         }
         let requests = bodies.into_iter().map(RequestBody::request).collect::<Result<_, _>>()?;
-        Ok(Ok(Self { requests, pinned: pinned.map(Head::from), single }))
+        Ok(Ok(Self { requests, pinned, single }))
     }
 }

@@ -10,6 +10,7 @@ use signer::client::{ClientSettings, SignAnswer, SignerClient, SignerError};
 use signer::log::entry::Entry;
 use signer::log::walk;
 use signer::service::{Limits, Standing};
+use signer::wire::HeadBody;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 
@@ -37,6 +38,15 @@ struct Between {
 impl Between {
     /// Hands every request on, and `change`s each answer. An empty answer is a connection that breaks.
     fn new(served: &Served, change: impl Fn(usize, Vec<u8>) -> Vec<u8> + Send + 'static) -> Self {
+        Self::repeating(served, 1, change)
+    }
+
+    /// Sends every request so often, and hands the last answer on.
+    fn repeating(
+        served: &Served,
+        copies: usize,
+        change: impl Fn(usize, Vec<u8>) -> Vec<u8> + Send + 'static,
+    ) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let listener = UnixListener::bind(folder.path().join("socket")).unwrap();
         let (socket, calls) = (served.socket.clone(), Arc::new(AtomicUsize::new(0)));
@@ -49,12 +59,15 @@ impl Between {
                     let Ok(count @ 1..) = client.read(&mut piece).await else { break };
                     question.extend_from_slice(&piece[..count]);
                 }
-                let mut signer = UnixStream::connect(&socket).await.unwrap();
-                signer.write_all(&question).await.unwrap();
                 let mut answer = Vec::new();
-                while !is_whole(&answer) {
-                    let Ok(count @ 1..) = signer.read(&mut piece).await else { break };
-                    answer.extend_from_slice(&piece[..count]);
+                for _ in 0..copies {
+                    let mut signer = UnixStream::connect(&socket).await.unwrap();
+                    signer.write_all(&question).await.unwrap();
+                    answer.clear();
+                    while !is_whole(&answer) {
+                        let Ok(count @ 1..) = signer.read(&mut piece).await else { break };
+                        answer.extend_from_slice(&piece[..count]);
+                    }
                 }
                 let answer = change(counted.fetch_add(1, Ordering::Relaxed), answer);
                 client.write_all(&answer).await.ok();
@@ -227,7 +240,7 @@ async fn a_log_that_was_put_back_is_noticed_by_whoever_has_a_newer_head() {
     client.sign(&[evm(1, 1, 900).request("a")]).await.unwrap();
     let yesterday = disk.copy();
     client.sign(&[evm(2, 2, 900).request("b")]).await.unwrap();
-    let newest = client.head();
+    let newest = client.pinned();
     served.stop().await;
     // Yesterday's copy: nothing in it is damaged.
     let old = Authorizer::open(yesterday.clone(), None, after(0)).unwrap();
@@ -252,12 +265,124 @@ async fn a_log_that_was_put_back_is_noticed_by_whoever_has_a_newer_head() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn whoever_only_asks_for_the_head_stops_an_old_copy_too() {
+    let (served, disk) = Served::new(Limits::default());
+    let client = served.client("server");
+    client.sign(&[evm(1, 1, 900).request("a")]).await.unwrap();
+    let yesterday = disk.copy();
+    client.sign(&[evm(2, 2, 900).request("b")]).await.unwrap();
+    client.confirm().await.unwrap();
+    let newest = client.pinned();
+    served.stop().await;
+    let served = Served::of(Authorizer::open(yesterday, None, after(0)).unwrap(), Limits::default());
+    // It has grown beyond the head since: only the hash tells.
+    let other = served.client("server");
+    other.sign(&[evm(3, 3, 900).request("c"), evm(4, 4, 900).request("d")]).await.unwrap();
+    let error = served.client_with("reader", QUICK, newest).confirm().await.unwrap_err();
+    assert!(matches!(error, SignerError::RolledBack { .. }), "{error}");
+    let Standing::Failed(error) = served.service.ended().await else { panic!("it should have failed") };
+    assert_eq!(error.code(), "SIGNER_LOG_ROLLED_BACK");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_head_that_the_signer_never_gave_is_refused_and_stops_nobody() {
+    let (served, disk) = Served::new(Limits::default());
+    let client = served.client("server");
+    client.sign(&[evm(1, 1, 900).request("a")]).await.unwrap();
+    let real = client.pinned().unwrap();
+    let hash = |byte: u8| signer::text::Hash([byte; 32]);
+    let lies = [
+        HeadBody { entries: 1_000, hash: hash(1), proof: None },
+        HeadBody { entries: 1_000, hash: hash(1), proof: Some(hash(2)) },
+        // A true proof, of another head.
+        HeadBody { entries: 1_000, ..real },
+        HeadBody { hash: hash(3), ..real },
+        HeadBody { entries: u64::MAX, ..real },
+        HeadBody { entries: 0, ..real },
+    ];
+    for (number, lie) in lies.into_iter().enumerate() {
+        let thief = served.client_with("server", QUICK, Some(lie));
+        let slot = 10 + u64::try_from(number).unwrap();
+        let error = thief.sign(&[evm(i64::try_from(slot).unwrap(), slot, 900).request(&format!("thief-{number}"))]).await;
+        assert!(matches!(error, Err(SignerError::RolledBack { .. })), "{number}: {error:?}");
+        let error = served.client_with("reader", QUICK, Some(lie)).confirm().await;
+        assert!(matches!(error, Err(SignerError::RolledBack { .. })), "{number}: {error:?}");
+        // Those who have the true one are served.
+        let request = evm(100 + i64::try_from(slot).unwrap(), 100 + slot, 900).request(&format!("good-{number}"));
+        bytes_of(&client.sign(&[request]).await.unwrap()[0]);
+    }
+    assert!(matches!(served.service.standing(), Standing::Running));
+    assert!(approved(&disk).iter().all(|id| !id.starts_with("thief")), "{:?}", approved(&disk));
+    // The true one without its proof is in the log all the same.
+    served.client_with("reader", QUICK, Some(HeadBody { proof: None, ..real })).confirm().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_old_head_is_looked_for_while_signing_goes_on() {
+    let (served, disk) = Served::new(Limits { snapshot_entries: 5, ..Limits::default() });
+    let client = served.client("server");
+    let mut heads = Vec::new();
+    for number in 0..40 {
+        let request = evm(100 + number, u64::try_from(number).unwrap(), 100).request(&format!("r-{number}"));
+        bytes_of(&client.sign(&[request]).await.unwrap()[0]);
+        heads.push(client.pinned().unwrap());
+    }
+    // After a start only what followed the last snapshot is in memory.
+    served.stop().await;
+    let served = Served::of(reopen(&disk, client.head(), 0), Limits { snapshot_entries: 5, ..Limits::default() });
+    let client = served.client_with("server", QUICK, client.pinned());
+    disk.hold_readers(true);
+    let old = served.client_with("server", QUICK, Some(heads[1]));
+    let waiting = tokio::spawn(async move { old.sign(&[evm(200, 200, 100).request("old")]).await });
+    let short = ClientSettings { deadline: Duration::from_millis(100), ..QUICK };
+    // The thread that looks stands still. Everybody else is served; who brings another old head asks again later.
+    loop {
+        let other = served.client_with("server", short, Some(heads[2]));
+        match other.sign(&[evm(201, 201, 100).request("busy")]).await {
+            Err(SignerError::Unavailable { code, .. }) if code == "SIGNER_BUSY" => break,
+            Err(SignerError::Unknown { .. }) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    bytes_of(&client.sign(&[evm(202, 202, 100).request("new")]).await.unwrap()[0]);
+    assert!(!waiting.is_finished());
+    disk.hold_readers(false);
+    bytes_of(&waiting.await.unwrap().unwrap()[0]);
+    // Once found it is not looked for again.
+    disk.hold_readers(true);
+    served.client_with("reader", QUICK, Some(heads[1])).confirm().await.unwrap();
+    disk.hold_readers(false);
+    // An old one that is not of this log, and was given: by a copy that went another way.
+    let fork = Served::of(Authorizer::open(FaultyFolder::new(9), None, after(0)).unwrap(), Limits::default());
+    fork.client("reader").groups().await.unwrap();
+    let text = policy(1);
+    fork.client("admin").apply_policy(&text, &signed(&text, &["ada", "cyd"])).await.unwrap();
+    let (forked, astray) = (fork.client("server"), evm(9, 9, 9).request("x"));
+    forked.sign(&[astray]).await.unwrap();
+    let astray = forked.pinned();
+    let error = served.client_with("reader", QUICK, astray).confirm().await.unwrap_err();
+    assert!(matches!(error, SignerError::RolledBack { .. }), "{error}");
+    assert!(matches!(served.service.ended().await, Standing::Failed(_)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_question_that_somebody_sent_on_twice_is_no_certain_no() {
+    let (served, disk) = Served::new(Limits::default());
+    // The first copy is signed and its answer kept by whoever stands between; ours is told that the stamp was used.
+    let between = Between::repeating(&served, 2, |_, answer| answer);
+    let short = ClientSettings { deadline: Duration::from_millis(300), ..QUICK };
+    let error = between.client(&served, short).sign(&[evm(1, 1, 900).request("a")]).await.unwrap_err();
+    assert!(matches!(error, SignerError::Unknown { .. }) && !error.is_nothing_signed(), "{error}");
+    assert_eq!(approved(&disk), ["a"], "and indeed it was signed");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn another_log_of_the_same_length_is_noticed_too() {
     let (served, disk) = Served::new(Limits::default());
     let fork = disk.copy();
     let client = served.client("server");
     client.sign(&[evm(1, 1, 900).request("a")]).await.unwrap();
-    let newest = client.head();
+    let newest = client.pinned();
     served.stop().await;
     let served = Served::of(Authorizer::open(fork, None, after(0)).unwrap(), Limits::default());
     served.client("server").sign(&[evm(2, 1, 900).request("b")]).await.unwrap();
@@ -297,7 +422,7 @@ async fn a_disk_that_fails_stops_everything_and_the_outcome_is_unknown() {
         // The power goes too. The next life agrees with whatever was answered.
         disk.crash();
         let served = Served::of(reopen(&disk, head, 0), Limits::default());
-        let client = served.client_with("server", QUICK, head);
+        let client = served.client_with("server", QUICK, head.map(Into::into));
         let again = client.sign(&[evm(1, 1, 900).request("a")]).await.unwrap();
         assert_eq!(bytes_of(&again[0]), bytes_of(&first[0]), "{name}");
         bytes_of(&client.sign(&[request]).await.unwrap()[0]);

@@ -38,6 +38,7 @@ fn live(folder: &FaultyFolder, left: &mut Left) -> Result<(), LogError> {
         Err(signer::authorizer::ApplyError::Log(error)) => return Err(error),
         Err(error) => panic!("{error}"),
     }
+    let mut taken = None;
     for (number, batch) in batches().iter().enumerate() {
         let answer = signer.decide(batch, after(0), &Wallets)?;
         left.head = Some(answer.head);
@@ -46,11 +47,26 @@ fn live(folder: &FaultyFolder, left: &mut Left) -> Result<(), LogError> {
                 left.approved.insert(request.id.clone(), request.clone());
             }
         }
-        if number % 2 == 1 {
-            signer.snapshot(30 * DAY, after(0))?;
+        // A snapshot is taken after one batch, and written and finished after the next one.
+        if let Some(taken) = taken.take() {
+            finish(&mut signer, taken)?;
+        }
+        match number {
+            1 => taken = signer.take_snapshot(30 * DAY, after(0))?,
+            // And one while nothing is signed.
+            3 => signer.snapshot(30 * DAY, after(0))?,
+            _ => {}
         }
     }
-    Ok(())
+    signer.drop_old_snapshots()
+}
+
+fn finish(
+    signer: &mut Authorizer<FaultyFolder>,
+    taken: signer::log::TakenSnapshot<crate::faulty::FaultyFile>,
+) -> Result<(), LogError> {
+    let written = taken.write()?;
+    signer.finish_snapshot(&written)
 }
 
 /// Holds the signer of the next life against what left in the one before.

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use domain::random::Random;
 use signer::log::folder::{Folder, FolderFile};
@@ -40,7 +40,31 @@ struct Inner {
 
 /// Clones are the same folder.
 #[derive(Clone)]
-pub struct FaultyFolder(Arc<Mutex<Inner>>);
+pub struct FaultyFolder(Arc<Mutex<Inner>>, Arc<Gates>);
+
+/// Whoever writes a snapshot, or reads the log, waits while its gate is closed.
+#[derive(Default)]
+struct Gates {
+    snapshots: Gate,
+    log: Gate,
+}
+
+#[derive(Default)]
+struct Gate {
+    closed: Mutex<bool>,
+    opened: Condvar,
+}
+
+impl Gate {
+    fn set(&self, closed: bool) {
+        *self.closed.lock().unwrap() = closed;
+        self.opened.notify_all();
+    }
+
+    fn pass(&self) {
+        drop(self.opened.wait_while(self.closed.lock().unwrap(), |closed| *closed).unwrap());
+    }
+}
 
 impl FaultyFolder {
     pub fn new(seed: u64) -> Self {
@@ -53,7 +77,17 @@ impl FaultyFolder {
             operations: 0,
             life: 0,
             dead: false,
-        })))
+        })), Arc::default())
+    }
+
+    /// From now on the bytes of a snapshot are not written until the next call with `false`.
+    pub fn hold_snapshots(&self, closed: bool) {
+        self.1.snapshots.set(closed);
+    }
+
+    /// The same for whoever reads segments.
+    pub fn hold_readers(&self, closed: bool) {
+        self.1.log.set(closed);
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
@@ -162,6 +196,7 @@ pub struct FaultyFile {
     folder: FaultyFolder,
     number: usize,
     life: u64,
+    is_snapshot: bool,
 }
 
 impl Folder for FaultyFolder {
@@ -176,13 +211,15 @@ impl Folder for FaultyFolder {
         inner.files.push(Content::default());
         let number = inner.files.len() - 1;
         inner.names.insert(name.to_owned(), number);
-        Ok(FaultyFile { folder: self.clone(), number, life: inner.life })
+        let is_snapshot = name.starts_with("snapshot-");
+        Ok(FaultyFile { folder: self.clone(), number, life: inner.life, is_snapshot })
     }
 
     fn open(&self, name: &str) -> io::Result<FaultyFile> {
         let inner = self.operate(None)?;
         let number = *inner.names.get(name).ok_or(io::ErrorKind::NotFound)?;
-        Ok(FaultyFile { folder: self.clone(), number, life: inner.life })
+        let is_snapshot = name.starts_with("snapshot-");
+        Ok(FaultyFile { folder: self.clone(), number, life: inner.life, is_snapshot })
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
@@ -205,6 +242,10 @@ impl Folder for FaultyFolder {
     fn describe(&self, name: &str) -> String {
         name.to_owned()
     }
+
+    fn reader(&self) -> Self {
+        self.clone()
+    }
 }
 
 impl FolderFile for FaultyFile {
@@ -213,6 +254,9 @@ impl FolderFile for FaultyFile {
     }
 
     fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
+        if !self.is_snapshot {
+            self.folder.1.log.pass();
+        }
         let inner = self.folder.operate(Some(self.life))?;
         let rest = inner.files[self.number].now.get(usize::try_from(at).unwrap()..).unwrap_or_default();
         let length = rest.len().min(buffer.len());
@@ -221,6 +265,9 @@ impl FolderFile for FaultyFile {
     }
 
     fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<usize> {
+        if self.is_snapshot {
+            self.folder.1.snapshots.pass();
+        }
         let mut inner = self.folder.operate(Some(self.life))?;
         let from = usize::try_from(at).unwrap();
         let mut length = bytes.len();

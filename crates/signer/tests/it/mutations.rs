@@ -94,6 +94,13 @@ fn no_single_bit_changes_what_is_paid() {
     assert!(changed > 100, "{changed}");
 }
 
+/// The same of payments alone: a cancel pays nobody.
+pub(crate) fn judge_but_cancels(request: &SignRequest) {
+    if request.intents.iter().all(|intent| intent.payment().is_some()) {
+        judge(request);
+    }
+}
+
 fn judge(request: &SignRequest) {
     match request.chain.as_str() {
         "bsc" => judge_evm(request),

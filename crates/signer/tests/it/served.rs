@@ -11,9 +11,9 @@ use signer::client::transport::SignerPlace;
 use signer::client::{ClientSettings, SignAnswer, SignerClient};
 use signer::digest::sha256;
 use signer::keys::{Entropy, Keyring, Purpose};
-use signer::log::Head;
 use signer::service::listen::Listener;
 use signer::service::{Limits, Service, Standing};
+use signer::wire::HeadBody;
 use signer::{Authorizer, Moment, MomentClock};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
@@ -137,7 +137,7 @@ impl Served {
         self.client_with(name, QUICK, None)
     }
 
-    pub fn client_with(&self, name: &str, settings: ClientSettings, pinned: Option<Head>) -> SignerClient {
+    pub fn client_with(&self, name: &str, settings: ClientSettings, pinned: Option<HeadBody>) -> SignerClient {
         let clock: Arc<TestTime> = Arc::clone(&self.time);
         SignerClient::new(SignerPlace::unix(&self.socket), credential(name), clock, nonces(), settings, pinned)
     }

@@ -407,24 +407,6 @@ async fn health_metrics_and_the_description_need_no_key_and_tell_no_secret() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn snapshots_are_taken_while_it_runs_and_when_it_stops() {
-    let (served, disk) = Served::new(Limits { snapshot_entries: 10, ..Limits::default() });
-    let client = served.client("server");
-    for number in 0..25 {
-        let request = evm(100 + number, u64::try_from(number).unwrap(), 100).request(&format!("r-{number}"));
-        bytes_of(&client.sign(&[request]).await.unwrap()[0]);
-    }
-    let snapshots = || disk.files().iter().filter(|name| name.starts_with("snapshot-")).count();
-    let running = snapshots();
-    assert!((1..=2).contains(&running), "{:?}", disk.files());
-    assert!(matches!(served.stop().await, Standing::Stopped));
-    assert_eq!(snapshots(), running + 1);
-    let signer = reopen(&disk, client.head(), 0);
-    assert_eq!((signer.since_snapshot(), signer.head()), (0, client.head().unwrap()));
-    assert_eq!(signer.state().requests.len(), 25);
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_socket_is_its_owner_s_in_a_folder_that_others_cannot_write_to() {
     let (served, _) = Served::new(Limits::default());
     let mode = std::fs::metadata(&served.socket).unwrap().permissions().mode() & 0o777;

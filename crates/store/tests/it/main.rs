@@ -14,6 +14,7 @@ mod ledger;
 mod model;
 mod races;
 mod schema;
+mod signer_heads;
 mod support;
 mod utxo;
 mod utxo_reads;

@@ -8,6 +8,7 @@ use signer::access::Credential;
 use signer::client::transport::SignerPlace;
 use signer::client::{ClientSettings, SignerClient, SignerError};
 use signer::service::listen::ListenError;
+use signer::wire::HeadBody;
 use terminal::clock::SystemClock;
 use terminal::failure::{Exit, Failure};
 use terminal::files::{read_secret, read_text};
@@ -48,7 +49,7 @@ pub struct Asking {
 impl Asking {
     /// `known` is the newest head that the operator knows, as `ENTRY:HASH`.
     pub fn client(&self, known: Option<&str>) -> Result<SignerClient, Failure> {
-        let known = known.map(pinned).transpose()?;
+        let known = known.map(pinned).transpose()?.map(HeadBody::from);
         let Some(file) = &self.credential else {
             let hint = "bursar signer key add NAME --credential FILE makes one";
             return Err(Failure::bad_input("SIGNER_API_KEYS_INVALID", "a running signer asks for --credential", hint));

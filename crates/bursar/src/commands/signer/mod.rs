@@ -166,7 +166,7 @@ impl Described {
 }
 
 /// The system's own random bytes.
-struct System;
+pub struct System;
 
 impl Entropy for System {
     fn fill(&self, bytes: &mut [u8]) -> io::Result<()> {

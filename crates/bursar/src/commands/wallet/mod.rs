@@ -3,6 +3,7 @@
 mod add;
 pub mod pins;
 mod show;
+pub mod signer;
 mod verify;
 
 use custody::wallet::{Difference, ROW_DIFFERS, UserWallet, WalletError};
@@ -25,18 +26,23 @@ pub enum Command {
     List(show::List),
     /// Show one user's deposit wallets; without --user, the wallet groups and the house's own wallets
     Show(show::Show),
-    /// Derive every address again from the keys of the treasury file; exit 1 and every row that differs
+    /// Derive every address again from the keys of the treasury file, and ask the signer whether it has these keys; exit 1 and every row that differs
     Verify(verify::Arguments),
 }
 
 pub async fn run(context: &Context, command: &Command) -> CommandResult {
     let db = context.open().await?;
     let pinned = pins::pinned(context, &db).await?;
+    let signer = signer::configured(&context.config)?;
+    if let (Command::Add(_), Some(signer)) = (command, &signer) {
+        // What is paid to an address that nobody has the key of is lost.
+        signer::demand(signer, &db, &pinned).await?;
+    }
     let done = match command {
         Command::Add(arguments) => add::run(context, &db, &pinned, arguments).await,
         Command::List(arguments) => show::list(context, &db, &pinned, arguments).await,
         Command::Show(arguments) => show::show(context, &db, &pinned, arguments).await,
-        Command::Verify(arguments) => verify::run(context, &db, &pinned, arguments).await,
+        Command::Verify(arguments) => verify::run(context, &db, &pinned, signer.as_deref(), arguments).await,
     };
     db.close().await;
     done

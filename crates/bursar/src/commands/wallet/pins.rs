@@ -10,7 +10,7 @@ use store::catalog::read_catalog;
 use store::error::Causes;
 use store::wallet::read_wallet_settings;
 use terminal::failure::{CommandResult, Exit, Failure};
-use terminal::files::read_text;
+use terminal::files::read_pinned;
 
 use super::super::Context;
 use crate::treasury;
@@ -21,7 +21,7 @@ pub async fn pinned(context: &Context, db: &Db) -> Result<Arc<Pinned>, Failure> 
     if file.is_empty() {
         return Ok(Arc::default());
     }
-    let text = read_text(Path::new(file))?;
+    let text = read_pinned(Path::new(file))?;
     let known = read_catalog(&mut db.read().await?).await?;
     Ok(Arc::new(treasury::parse(&text, file, &known)?.pinned))
 }

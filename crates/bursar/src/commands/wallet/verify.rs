@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use custody::signer::{SignerStanding, SignerWatch};
 use custody::wallet::{Difference, Pinned, verify};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
@@ -19,7 +20,13 @@ pub struct Arguments {
     group: Option<String>,
 }
 
-pub async fn run(context: &Context, db: &Db, pinned: &Arc<Pinned>, arguments: &Arguments) -> CommandResult {
+pub async fn run(
+    context: &Context,
+    db: &Db,
+    pinned: &Arc<Pinned>,
+    signer: Option<&SignerWatch>,
+    arguments: &Arguments,
+) -> CommandResult {
     let group = arguments.group.as_deref().map(group).transpose()?;
     let bar = if context.json { ProgressBar::hidden() } else { ProgressBar::new(0) };
     if let Ok(style) = ProgressStyle::with_template("{spinner} deriving {bar:30} {human_pos}/{human_len} wallets") {
@@ -60,5 +67,17 @@ pub async fn run(context: &Context, db: &Db, pinned: &Arc<Pinned>, arguments: &A
             }
         )
     });
-    verdict(verified.differ, first.as_ref())
+    let told = match signer {
+        Some(signer) => Some(super::signer::ask(signer, db, pinned).await?),
+        None => None,
+    };
+    if let Some(told) = &told {
+        let body = json!({ "event": "signer", "agrees": *told == SignerStanding::Agrees, "words": told.words() });
+        context.print(&body, || told.words());
+    }
+    verdict(verified.differ, first.as_ref())?;
+    match told {
+        Some(told) if told != SignerStanding::Agrees => Err(super::signer::failure(&told)),
+        Some(_) | None => Ok(()),
+    }
 }
