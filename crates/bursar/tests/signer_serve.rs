@@ -154,7 +154,14 @@ impl Place {
             ..ClientSettings::default()
         };
         let credential = Credential::parse(&text).unwrap();
-        SignerClient::new(place, credential, Arc::new(SystemClock), Arc::new(Random16), settings, pinned.map(Into::into))
+        SignerClient::new(
+            place,
+            credential,
+            Arc::new(SystemClock),
+            Arc::new(Random16),
+            settings,
+            pinned.map(Into::into),
+        )
     }
 
     /// What the log says, as it lies on the disk.

@@ -19,7 +19,8 @@ const SETTINGS: &str = "[treasury]\nfile = \"treasury.toml\"\n[auth]\nhs256_secr
 
 struct Operator(TempDir);
 
-struct Running(Child, BufReader<ChildStdout>);
+/// What it prints is read for as long as it runs.
+struct Running(Child, #[expect(dead_code, reason = "a pipe that is closed would end it")] BufReader<ChildStdout>);
 
 impl Drop for Running {
     fn drop(&mut self) {
@@ -137,7 +138,11 @@ fn no_address_is_given_away_before_the_signer_has_said_that_it_has_the_key() {
     let (code, exit, _) = operator.refused(add);
     assert_eq!((code.as_str(), exit), ("SIGNER_UNAVAILABLE", Some(3)));
     let (code, exit, _) = operator.refused("wallet verify");
-    assert_eq!((code.as_str(), exit), ("SIGNER_UNAVAILABLE", Some(3)), "the rows are good, and the signer was not asked");
+    assert_eq!(
+        (code.as_str(), exit),
+        ("SIGNER_UNAVAILABLE", Some(3)),
+        "the rows are good, and the signer was not asked"
+    );
     let signer = operator.signer();
     assert_eq!(operator.good(add)["added"], 1);
     assert_eq!(operator.good("wallet verify")["agrees"], true);
@@ -191,10 +196,10 @@ fn a_server_starts_without_its_signer_and_goes_on_asking() {
 #[test]
 fn a_signer_whose_log_was_put_back_is_noticed_by_the_head_in_the_database() {
     let operator = Operator::new();
-    operator.copy("bursar-signer/log", "yesterday");
     let signer = operator.signer();
     operator.good("wallet verify");
     signer.terminate();
+    operator.copy("bursar-signer/log", "yesterday");
     // The log grows: a policy is an entry.
     let openssl = |words: &str| {
         let output = Command::new("openssl").args(words.split(' ')).current_dir(operator.0.path()).output().unwrap();

@@ -63,7 +63,10 @@ impl SignerStanding {
             Self::Differs(differ) => {
                 let first = differ.first().map(|first| format!("; the first: {}: {}", first.row, first.what));
                 let first = first.unwrap_or_default();
-                format!("the signer's wallet groups are not those of the treasury file, in {} places{first}", differ.len())
+                format!(
+                    "the signer's wallet groups are not those of the treasury file, in {} places{first}",
+                    differ.len()
+                )
             }
             Self::OldCopy { why } => format!("the signer's log is not the one that answered before: {why}"),
         }
@@ -126,7 +129,10 @@ impl SignerWatch {
                 // A signer may have groups of kinds that are not known here, for others. One that is pinned must be understood.
                 let id: Option<GroupId> = body.id.parse().ok();
                 if group.is_none() && id.is_some_and(|id| pinned.group(&id).is_some()) {
-                    differ.push(Difference::new(format!("signer, {}", body.id), "what the signer says of it cannot be read"));
+                    differ.push(Difference::new(
+                        format!("signer, {}", body.id),
+                        "what the signer says of it cannot be read",
+                    ));
                 }
                 group
             })

@@ -61,6 +61,8 @@ pub struct Slots {
     pub(crate) nonces: Sorted<(KeptNonce, JobKey), ()>,
     /// Who has an input in its core.
     pub(crate) inputs: Sorted<(KeptInput, JobKey), ()>,
+    /// Whose a TRON payload is: the same bytes are the same transaction, which pays one job. It follows from the jobs.
+    pub(crate) payloads: Sorted<Hash, JobKey>,
 }
 
 /// How a job's claim stands to what it was signed for before.
@@ -146,6 +148,12 @@ impl Slots {
             IntentKind::Cancel { jobs } => jobs.iter().copied().collect(),
             IntentKind::Pay { .. } => BTreeSet::new(),
         };
+        if let (Claim::Expiry(_), Some(holder)) = (question.claim, self.payloads.get(&question.payload)) {
+            match holder.job() {
+                Some(other) if other != question.intent.job => return Err(SignerRefusal::SlotTaken(other)),
+                Some(_) | None => {}
+            }
+        }
         // A chain without a number has no holders.
         let Some(chain) = self.chains.number(question.chain) else { return Ok(()) };
         for place in question.wanted {
@@ -271,7 +279,11 @@ impl Slots {
                 KeptSlot::Input(input) => self.inputs.insert((*input, key), ()),
             };
         }
-        self.jobs.insert(key, KeptJob::new(record, taken));
+        let job = KeptJob::new(record, taken);
+        if let KeptHeld::Until(until) = &job.held {
+            self.payloads.insert(until.payload, key);
+        }
+        self.jobs.insert(key, job);
     }
 
     fn keep(&mut self, slot: &Slot) -> KeptSlot {
@@ -281,6 +293,11 @@ impl Slots {
     fn release(&mut self, job: JobId) {
         let key = JobKey::from(job);
         let Some(record) = self.jobs.get(&key) else { return };
+        if let KeptHeld::Until(until) = &record.held
+            && self.payloads.get(&until.payload) == Some(&key)
+        {
+            self.payloads.remove(&until.payload);
+        }
         for slot in slots(&record.held) {
             match slot {
                 KeptSlot::Nonce(nonce) => self.nonces.remove(&(nonce, key)),
@@ -300,7 +317,21 @@ impl Slots {
         self.jobs.retain(|key, _| !old(key));
         self.nonces.retain(|(_, key), ()| !old(key));
         self.inputs.retain(|(_, key), ()| !old(key));
+        self.payloads.retain(|_, key| !old(key));
     }
+}
+
+/// Whose each payload is, of all jobs.
+pub(crate) fn payloads_of(jobs: &Sorted<JobKey, KeptJob>) -> Sorted<Hash, JobKey> {
+    let until = |(key, job): (&JobKey, &KeptJob)| match &job.held {
+        KeptHeld::Until(until) => Some((until.payload, *key)),
+        KeptHeld::Nonce(_) | KeptHeld::Inputs(_) => None,
+    };
+    let mut payloads = Sorted::default();
+    for (payload, key) in jobs.iter().filter_map(until) {
+        payloads.insert(payload, key);
+    }
+    payloads
 }
 
 /// Who holds a slot, in the order of their numbers.

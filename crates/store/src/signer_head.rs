@@ -54,7 +54,8 @@ pub async fn keep_signer_head(
     at: Timestamp,
 ) -> Result<SignerHead, StoreError> {
     let corrupt = |what: &str| StoreError::Corrupt { what: what.to_owned() };
-    let entries = i64::try_from(head.entries).map_err(|_| corrupt("a signer's log has more entries than there can be"))?;
+    let entries =
+        i64::try_from(head.entries).map_err(|_| corrupt("a signer's log has more entries than there can be"))?;
     execute!(tx, KEEP_SIGNER_HEAD, name, entries, &head.hash, head.proof.as_deref(), at.micros())?;
     read_signer_head(tx, name).await?.ok_or_else(|| corrupt("the head of a signer that was just kept is missing"))
 }

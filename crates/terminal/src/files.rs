@@ -62,7 +62,9 @@ fn check_writers(file: &Path, metadata: &Metadata) -> Result<(), Failure> {
     Err(Failure::bad_input(
         "TREASURY_FILE_EXPOSED",
         message,
-        format!("look whether it is still as it was, then: chmod go-w {shown}; it belongs to root or to who runs Bursar"),
+        format!(
+            "look whether it is still as it was, then: chmod go-w {shown}; it belongs to root or to who runs Bursar"
+        ),
     ))
 }
 
@@ -107,7 +109,9 @@ mod tests {
     fn a_pinned_file_that_others_may_write_is_refused() {
         let file = tempfile::NamedTempFile::new().expect("a file");
         std::fs::write(file.path(), "xpub").expect("written");
-        for (mode, good) in [(0o600, true), (0o644, true), (0o444, true), (0o664, false), (0o646, false), (0o666, false)] {
+        for (mode, good) in
+            [(0o600, true), (0o644, true), (0o444, true), (0o664, false), (0o646, false), (0o666, false)]
+        {
             std::fs::set_permissions(file.path(), std::fs::Permissions::from_mode(mode)).expect("a mode");
             match read_pinned(file.path()) {
                 Ok(text) => assert!(good && text == "xpub", "{mode:o}"),

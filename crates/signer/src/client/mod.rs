@@ -24,6 +24,7 @@ use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
 use hyper::{Method, Request, StatusCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tx::Address;
 
 use crate::access::Credential;
 use crate::access::stamp::{self, Line};
@@ -38,8 +39,8 @@ use crate::policy::signed::PolicySignature;
 use crate::text::Hash;
 use crate::wire::{
     AddressesAnswerBody, AddressesBody, ApprovalBody, BatchAnswerBody, BatchBody, DoneBody, ErrorBody, GroupBody,
-    GroupsAnswerBody, HeadBody, HeadQuestionBody, HexText, MOST_ADDRESSES, MOST_REQUESTS, PolicyAnswerBody, PolicyBody, RequestBody,
-    RevokeBody, SignatureBody,
+    GroupsAnswerBody, HeadBody, HeadQuestionBody, HexText, MOST_ADDRESSES, MOST_REQUESTS, PolicyAnswerBody, PolicyBody,
+    RequestBody, RevokeBody, SignatureBody,
 };
 use transport::{Connection, SignerPlace};
 
@@ -87,6 +88,9 @@ impl SignerError {
 pub enum SignAnswer {
     Signed {
         signed: Signed,
+        /// Whose signature it is, on EVM chains and TRON. An EVM payload does not say who pays, so whoever asked compares it with the wallet's address:
+        /// a signer with other keys signs the same payment from somewhere else.
+        from: Option<Address>,
         policy: u64,
         rule: String,
     },

@@ -20,7 +20,7 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{PrivateKeyDer, ServerName, UnixTime};
 use tokio_rustls::rustls::time_provider::TimeProvider;
 use tokio_rustls::rustls::version::TLS13;
-use tx::{Meaning, TxHash};
+use tx::{Address, Meaning, TxHash};
 
 use super::{SignAnswer, SignerError};
 use crate::approved::{Signed, SignerChain};
@@ -132,9 +132,9 @@ pub(super) fn fit(requests: &[SignRequest], answers: Vec<AnswerBody>) -> Result<
         let AnswerBody { signed_tx, tx_hash, refused, policy, rule, .. } = answer;
         fitting.push(match (signed_tx, tx_hash, refused) {
             (Some(bytes), Some(hash), None) => {
-                let signed =
+                let (signed, from) =
                     read_signed(request, &bytes, &hash).ok_or(wrong("the bytes are not what was asked for"))?;
-                SignAnswer::Signed { signed, policy, rule }
+                SignAnswer::Signed { signed, from, policy, rule }
             }
             (None, None, Some(refused)) => SignAnswer::Refused {
                 code: refused.code,
@@ -150,7 +150,7 @@ pub(super) fn fit(requests: &[SignRequest], answers: Vec<AnswerBody>) -> Result<
 }
 
 /// The bytes, if they pay what the payload pays, in its slot, and have this hash.
-fn read_signed(request: &SignRequest, bytes: &str, hash: &str) -> Option<Signed> {
+fn read_signed(request: &SignRequest, bytes: &str, hash: &str) -> Option<(Signed, Option<Address>)> {
     let bytes = unhex(bytes.strip_prefix("0x").unwrap_or(bytes))?;
     let hash: TxHash = hash.strip_prefix("0x").unwrap_or(hash).parse().ok()?;
     let chain = request.intents.first()?.network;
@@ -161,7 +161,7 @@ fn read_signed(request: &SignRequest, bytes: &str, hash: &str) -> Option<Signed>
     // TRON's bytes say who pays. On the other chains that follows from the signatures, and whoever knows the wallet's address compares it.
     let same = same && (asked.from.is_none() || asked.from == signed.from);
     let same = same && signed.hash == Some(hash);
-    same.then_some(Signed { bytes, hash })
+    same.then_some((Signed { bytes, hash }, signed.from))
 }
 
 fn meanings(chain: SignerChain, payload: &[u8], bytes: &[u8]) -> Option<(Meaning, Meaning)> {

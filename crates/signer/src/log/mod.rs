@@ -276,7 +276,8 @@ impl<F: Folder> Log<F> {
 
     /// What is on the disk before the heads in memory. It no longer changes, so any thread may read it while this log is appended to.
     pub fn old_heads(&self) -> OldHeads<F> {
-        let (oldest, hash) = self.heads.first_key_value().map_or((0, Hash::default()), |(oldest, hash)| (*oldest, *hash));
+        let (oldest, hash) =
+            self.heads.first_key_value().map_or((0, Hash::default()), |(oldest, hash)| (*oldest, *hash));
         OldHeads { folder: self.folder.reader(), oldest: Head { entries: oldest, hash } }
     }
 

@@ -21,8 +21,8 @@ use crate::names::{GroupId, RequestId};
 use crate::verdict::Verdict;
 use crate::wire::{
     AddressesAnswerBody, AddressesBody, AnswerBody, BatchAnswerBody, BatchBody, DoneBody, ErrorBody, ErrorWords,
-    GroupBody, GroupsAnswerBody, HeadQuestionBody, MOST_ADDRESSES, PolicyAnswerBody, PolicyBody, RefusedBody, RevokeBody, SignBody,
-    SingleAnswerBody, read,
+    GroupBody, GroupsAnswerBody, HeadQuestionBody, MOST_ADDRESSES, PolicyAnswerBody, PolicyBody, RefusedBody,
+    RevokeBody, SignBody, SingleAnswerBody, read,
 };
 
 pub(super) type Answer = Response<Full<Bytes>>;
@@ -157,8 +157,7 @@ impl Shared {
             Ok(Err(Unanswered::Stopped)) => Err(stopped()),
             Ok(Err(Unanswered::Busy)) => Err(busy("an old head is being looked for")),
             Ok(Err(Unanswered::RolledBack)) => {
-                let message =
-                    "the log does not contain the head that was sent: nothing is signed on it";
+                let message = "the log does not contain the head that was sent: nothing is signed on it";
                 Err(Failed::new(StatusCode::CONFLICT, "SIGNER_LOG_ROLLED_BACK", message))
             }
             // The thread is gone: it may have decided.

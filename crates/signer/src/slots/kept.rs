@@ -117,7 +117,8 @@ impl PartialEq for Slots {
                 rest(one) == rest(two) && payload(one) == payload(two) && held(self) == held(other)
             })
         };
-        self.jobs.len() == other.jobs.len() && self.jobs.iter().all(same) && self.holding() == other.holding()
+        let held = self.holding() == other.holding() && self.payloads == other.payloads;
+        self.jobs.len() == other.jobs.len() && self.jobs.iter().all(same) && held
     }
 }
 

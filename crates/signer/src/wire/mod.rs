@@ -69,9 +69,8 @@ impl<'de> Deserialize<'de> for HexText {
     }
 }
 
-/// How far the log goes. Keep the newest, and send it with the next request.
+/// How far the log goes. Keep the newest, and send it with the next request. It is in every answer, so a client reads over what a newer signer adds to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
 pub struct HeadBody {
     /// The number of the newest entry.
     pub entries: u64,

@@ -42,11 +42,7 @@ impl Between {
     }
 
     /// Sends every request so often, and hands the last answer on.
-    fn repeating(
-        served: &Served,
-        copies: usize,
-        change: impl Fn(usize, Vec<u8>) -> Vec<u8> + Send + 'static,
-    ) -> Self {
+    fn repeating(served: &Served, copies: usize, change: impl Fn(usize, Vec<u8>) -> Vec<u8> + Send + 'static) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let listener = UnixListener::bind(folder.path().join("socket")).unwrap();
         let (socket, calls) = (served.socket.clone(), Arc::new(AtomicUsize::new(0)));
@@ -303,7 +299,8 @@ async fn a_head_that_the_signer_never_gave_is_refused_and_stops_nobody() {
     for (number, lie) in lies.into_iter().enumerate() {
         let thief = served.client_with("server", QUICK, Some(lie));
         let slot = 10 + u64::try_from(number).unwrap();
-        let error = thief.sign(&[evm(i64::try_from(slot).unwrap(), slot, 900).request(&format!("thief-{number}"))]).await;
+        let error =
+            thief.sign(&[evm(i64::try_from(slot).unwrap(), slot, 900).request(&format!("thief-{number}"))]).await;
         assert!(matches!(error, Err(SignerError::RolledBack { .. })), "{number}: {error:?}");
         let error = served.client_with("reader", QUICK, Some(lie)).confirm().await;
         assert!(matches!(error, Err(SignerError::RolledBack { .. })), "{number}: {error:?}");

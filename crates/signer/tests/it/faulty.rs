@@ -68,16 +68,19 @@ impl Gate {
 
 impl FaultyFolder {
     pub fn new(seed: u64) -> Self {
-        Self(Arc::new(Mutex::new(Inner {
-            files: Vec::new(),
-            names: BTreeMap::new(),
-            durable_names: BTreeMap::new(),
-            faults: Faults::default(),
-            random: Random::from_seed(seed),
-            operations: 0,
-            life: 0,
-            dead: false,
-        })), Arc::default())
+        Self(
+            Arc::new(Mutex::new(Inner {
+                files: Vec::new(),
+                names: BTreeMap::new(),
+                durable_names: BTreeMap::new(),
+                faults: Faults::default(),
+                random: Random::from_seed(seed),
+                operations: 0,
+                life: 0,
+                dead: false,
+            })),
+            Arc::default(),
+        )
     }
 
     /// From now on the bytes of a snapshot are not written until the next call with `false`.

@@ -48,7 +48,17 @@ impl Team {
         let (approvals, meant, truth) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
         let random = Random::from_seed(seed);
         Self {
-            signer, folder, random, now: 0, next: 1, got: Vec::new(), asked: 0, approvals, meant, truth, coins: Vec::new(),
+            signer,
+            folder,
+            random,
+            now: 0,
+            next: 1,
+            got: Vec::new(),
+            asked: 0,
+            approvals,
+            meant,
+            truth,
+            coins: Vec::new(),
         }
     }
 
@@ -228,7 +238,7 @@ fn more_in_the_slot(team: &mut Team) {
 /// All that fees may cost.
 fn burning(team: &mut Team) {
     for _ in 0..if team.below(4) == 0 { 130 } else { 3 } {
-        let dear = team.evm(1).gas_price(149_000);
+        let dear = team.evm(1).gas_price(149);
         if !team.ask(dear.request("x")) {
             return;
         }
@@ -300,7 +310,9 @@ fn tron_rebuilds(team: &mut Team) {
     }
     // One that is good for longer than any network takes it today.
     let (number, now) = (team.number(), team.now);
-    team.ask(tron(number, 900_000, Coin::Native, now, 20 * DAY));
+    let late = tron(number, 900_000, Coin::Native, now + 5 * DAY, 20 * HOUR);
+    let late = team.fresh(late);
+    team.ask(late);
 }
 
 /// Everything out of wallets that are not for paying strangers.
@@ -349,7 +361,7 @@ fn lies(team: &mut Team) {
     future.intents[0].job = job(i64::MAX / 1_000_000_000_000_000);
     future.intents[0].expires = Timestamp::from_micros(NOW + team.now + 400 * DAY);
     team.ask(future);
-    let fee = team.evm(small).gas_price(151_000);
+    let fee = team.evm(small).gas_price(151);
     team.ask(fee.request("x"));
 }
 
@@ -393,9 +405,13 @@ fn bitcoin_fees(team: &mut Team) {
 /// A policy that allows everything: unsigned, with old signatures, and the first one again.
 fn policies(team: &mut Team) {
     let old = policy(1);
-    let loose = policy(2).replace("hour = \"3000000\"", "hour = \"3000000000\"").replace("day = \"10000000\"", "day = \"10000000000\"");
+    let loose = policy(2)
+        .replace("hour = \"3000000\"", "hour = \"3000000000\"")
+        .replace("day = \"10000000\"", "day = \"10000000000\"");
     let moment = after(team.now);
-    for (text, by) in [(&loose, signed(&old, &["ada", "ben"])), (&loose, signed(&loose, &["ada"])), (&loose, Vec::new())] {
+    for (text, by) in
+        [(&loose, signed(&old, &["ada", "ben"])), (&loose, signed(&loose, &["ada"])), (&loose, Vec::new())]
+    {
         assert!(team.signer.apply_policy(text.as_bytes(), &by, moment).is_err(), "a policy that nobody signed");
     }
     team.signer.apply_policy(old.as_bytes(), &signed(&old, &["ada", "ben"]), moment).unwrap();
@@ -410,8 +426,19 @@ fn restart(team: &mut Team) {
 }
 
 const PLAYS: [fn(&mut Team); 13] = [
-    many_small_ones, more_in_the_slot, burning, the_same_job_again, cancel_and_move, slots_of_others, borrowed_approvals, tron_rebuilds, other_roles, lies,
-    bitcoin_fees, policies, restart,
+    many_small_ones,
+    more_in_the_slot,
+    burning,
+    the_same_job_again,
+    cancel_and_move,
+    slots_of_others,
+    borrowed_approvals,
+    tron_rebuilds,
+    other_roles,
+    lies,
+    bitcoin_fees,
+    policies,
+    restart,
 ];
 
 #[test]
@@ -492,7 +519,8 @@ mod judge {
             _ => {
                 let psbt = Psbt::deserialize(&request.payload).unwrap();
                 let claims = psbt.unsigned_tx.input.iter().map(|input| input.previous_output.to_string()).collect();
-                let held: u64 = psbt.inputs.iter().map(|input| input.witness_utxo.as_ref().unwrap().value.to_sat()).sum();
+                let held: u64 =
+                    psbt.inputs.iter().map(|input| input.witness_utxo.as_ref().unwrap().value.to_sat()).sum();
                 let paid: u64 = psbt.unsigned_tx.output.iter().map(|output| output.value.to_sat()).sum();
                 Read { claims, fee: u128::from(held - paid) }
             }
@@ -546,7 +574,8 @@ mod judge {
                 let IntentKind::Pay { payment, owner } = &intent.kind else { continue };
                 let role = request.group.as_str().split('-').next().unwrap();
                 let ours = owner.as_ref().is_some_and(|owner| own(owner.group.as_str(), owner.index) == payment.to);
-                let far = owner.as_ref().is_some_and(|owner| owner.index > 9 && !owner.group.as_str().starts_with("deposit"));
+                let far =
+                    owner.as_ref().is_some_and(|owner| owner.index > 9 && !owner.group.as_str().starts_with("deposit"));
                 assert!(!far, "coins at a number that only the team knows");
                 let owner_role = owner.as_ref().map_or("", |owner| owner.group.as_str().split('-').next().unwrap());
                 match role {
@@ -573,7 +602,8 @@ mod judge {
                     }
                     None => {
                         let expires = if chain == "tron" {
-                            <tx::tron::proto::Raw as prost::Message>::decode(&request.payload[..]).unwrap().expiration * 1_000
+                            <tx::tron::proto::Raw as prost::Message>::decode(&request.payload[..]).unwrap().expiration
+                                * 1_000
                         } else {
                             0
                         };

@@ -289,6 +289,16 @@ async fn of_two_requests_at_once_for_one_slot_exactly_one_is_signed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_answer_says_whose_signature_it_is() {
+    let (served, _) = Served::new(Limits::default());
+    let client = served.client("server");
+    let answers = client.sign(&[evm(1, 1, 900).request("a")]).await.unwrap();
+    let SignAnswer::Signed { from, .. } = &answers[0] else { panic!("{answers:?}") };
+    let addresses = client.addresses(&group("hot-bsc"), &[0]).await.unwrap();
+    assert_eq!(from.as_ref().map(ToString::to_string), addresses.first().cloned());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn calls_that_wait_together_share_a_sync() {
     let (served, disk) = Served::new(Limits::default());
     let mut tasks = Vec::new();

@@ -204,6 +204,27 @@ fn tron_is_signed_again_only_when_the_one_before_is_past_by_a_margin() {
 }
 
 #[test]
+fn two_jobs_are_never_paid_by_one_tron_transaction() {
+    let (mut signer, folder) = signer();
+    let first = tron(5, 900, Coin::Native, 0, HOUR);
+    approved(&mut signer, &first, 0);
+    // Another withdrawal of as much to the same address, built at the same moment: the same bytes.
+    let mut second = tron(6, 900, Coin::Native, 0, HOUR);
+    assert_eq!(second.payload, first.payload);
+    assert_eq!(refusal(&mut signer, &second, 0), SignerRefusal::SlotTaken(job(5)));
+    signer.snapshot(30 * DAY, after(0)).unwrap();
+    let mut signer = reopen(&folder, None, 0);
+    second.id = "second".parse().unwrap();
+    assert_eq!(refusal(&mut signer, &second, 0), SignerRefusal::SlotTaken(job(5)), "after a start too");
+    // A millisecond later it is another transaction. The first job may have its own again.
+    let later = tron(6, 900, Coin::Native, 1_000, HOUR);
+    approved(&mut signer, &later, 1_000);
+    let mut again = first;
+    again.id = "again".parse().unwrap();
+    approved(&mut signer, &again, 1_000);
+}
+
+#[test]
 fn an_approved_tron_payment_is_built_as_often_as_its_approvals_say() {
     let (mut signer, _) = signer();
     let build = |at: i64, builds: u32, approvals: &[&str]| {

@@ -52,7 +52,7 @@ pub async fn run(arguments: &Arguments, json: bool) -> CommandResult {
 
 fn shown(request: &SignRequest, answer: &SignAnswer) -> Value {
     match answer {
-        SignAnswer::Signed { signed, policy, rule } => json!({
+        SignAnswer::Signed { signed, from: _, policy, rule } => json!({
             "id": request.id.as_str(), "what": "signed", "signed_tx": hex(&signed.bytes), "tx_hash": signed.hash.to_string(),
             "policy": policy, "rule": rule,
         }),

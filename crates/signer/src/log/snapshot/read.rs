@@ -17,7 +17,7 @@ use crate::names::{JobKey, RequestKey};
 use crate::policy::file::parse;
 use crate::policy::signed::{Accepted, Policies};
 use crate::slot::{Chains, KeptHeld, KeptInput, KeptNonce, KeptUntil};
-use crate::slots::{KeptJob, Seldom, Slots};
+use crate::slots::{KeptJob, Seldom, Slots, payloads_of};
 use crate::sorted::Sorted;
 use crate::state::{Remembered, Requests, State};
 use crate::text::{Hash, RawText, SpentOutput};
@@ -271,7 +271,8 @@ impl Source {
             Some((key, Remembered { content: source.hash()?, at: source.micros()? }))
         })?;
         let requests = Requests(requests);
-        let slots = Slots { chains, jobs, nonces, inputs };
+        let payloads = payloads_of(&jobs);
+        let slots = Slots { chains, jobs, nonces, inputs, payloads };
         Some(State { policies, slots, spent, amounts, requests, counters, revoked, last, forgotten_before })
     }
 
