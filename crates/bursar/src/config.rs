@@ -1,6 +1,7 @@
 //! One TOML file plus `BURSAR_…` environment variables. An unknown key is an error, with a suggestion:
 //! a typo in a limit must not become a default.
 
+pub mod chains;
 mod http;
 mod reports;
 mod signer;
@@ -19,6 +20,7 @@ use terminal::files::read_text;
 use toml::{Table, Value};
 
 use crate::paths;
+pub use chains::{ChainNodes, Chains, NodeSettings, ProofChoice};
 pub use http::Http;
 pub use reports::{Alerts, Log, LogFormat, LogLevel};
 pub use signer::Signer;
@@ -38,6 +40,7 @@ pub struct Config {
     pub limits: Limits,
     pub alerts: Alerts,
     pub log: Log,
+    pub chains: Chains,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -263,6 +266,9 @@ impl Config {
         if let Some((message, hint)) = self.signer.problem() {
             return refuse(message, hint);
         }
+        if let Some(problem) = self.chains.iter().find_map(|(name, chain)| chain.problem(name)) {
+            return refuse(&problem, "see chains in examples/bursar.toml");
+        }
         self.check_server()
     }
 
@@ -364,11 +370,7 @@ impl Config {
 
     /// A token and every balance would travel in the clear.
     fn check_engine_url(&self) -> Result<(), Failure> {
-        let url = self.spot.url.as_str();
-        let host = url.strip_prefix("http://").map(|rest| rest.split('/').next().unwrap_or_default());
-        let Some(host) = host else { return Ok(()) };
-        let here = ["localhost", "127.0.0.1", "[::1]"];
-        if here.iter().any(|name| host == *name || host.strip_prefix(name).is_some_and(|rest| rest.starts_with(':'))) {
+        if !is_in_the_clear(&self.spot.url) {
             return Ok(());
         }
         let message = "spot.url is http:// to another machine: the token and every transfer would travel in the clear";
@@ -384,6 +386,14 @@ impl Config {
             jitter_seed: u64::from(std::process::id()),
         }
     }
+}
+
+/// Over plain HTTP, to somewhere else than this machine.
+pub fn is_in_the_clear(url: &str) -> bool {
+    let Some(rest) = url.strip_prefix("http://") else { return false };
+    let host = rest.split('/').next().unwrap_or_default();
+    let here = ["localhost", "127.0.0.1", "[::1]"];
+    !here.iter().any(|name| host == *name || host.strip_prefix(name).is_some_and(|rest| rest.starts_with(':')))
 }
 
 /// Every leaf as its variable and its path: `BURSAR_DATABASE_URL` and `["database", "url"]`.
@@ -526,7 +536,7 @@ mod tests {
         refused(
             "\n[datbase]\nurl = \"x\"",
             &[],
-            "bursar.toml, line 2: unknown field `datbase`, expected one of `database`, `treasury`, `http`, `auth`, `spot`, `transfer`, `limits`, `alerts`, `log` | did you mean database?",
+            "bursar.toml, line 2: unknown field `datbase`, expected one of `database`, `treasury`, `http`, `auth`, `spot`, `transfer`, `limits`, `alerts`, `log`, `chains` | did you mean database?",
         );
         refused(
             "",
@@ -571,6 +581,72 @@ mod tests {
         {
             assert!(load(text, &[]).is_ok(), "{text}");
         }
+    }
+
+    const NODES: &str = "[chains.bsc]\nquorum = 2\n[[chains.bsc.nodes]]\nname = \"a\"\nurl = \"https://a.example/secret-path\"\n\
+                         [[chains.bsc.nodes]]\nname = \"b\"\nurl_file = \"b.url\"\nheaders = { x-team = \"t\" }\n";
+
+    #[test]
+    fn nodes_are_read_and_the_environment_reaches_them() {
+        let config = load(NODES, &[("BURSAR_CHAINS_BSC_HEDGE_MS", "50")]).expect("fine");
+        let chain = &config.chains["bsc"];
+        assert_eq!((chain.quorum, chain.hedge_ms, chain.batch, chain.nodes.len()), (2, 50, 100, 2));
+        assert_eq!(chain.nodes[1].headers["x-team"], "t");
+        assert!(!format!("{config:?}").contains("secret-path"), "{config:?}");
+        let one =
+            [("BURSAR_CHAINS_BSC_NODES", "[{ name = \"c\", url = \"http://c\" }]"), ("BURSAR_CHAINS_BSC_QUORUM", "0")];
+        assert_eq!(load(NODES, &one).expect("fine").chains["bsc"].nodes[0].name, "c");
+        refused(
+            "",
+            &[("BURSAR_CHAINS_BSC_QUORUM", "2")],
+            "the environment variable BURSAR_CHAINS_BSC_QUORUM is no setting | known are: BURSAR_DATABASE_URL",
+        );
+    }
+
+    #[test]
+    fn nodes_that_cannot_be_are_refused() {
+        let node = |more: &str| format!("[[chains.bsc.nodes]]\nname = \"a\"\n{more}\n");
+        let url = "url = \"https://a.example\"";
+        for (text, expected) in [
+            ("[chains.BSC]".to_owned(), "chains.BSC: a chain name is 1 to 16 characters of a-z, 0-9 and -"),
+            (
+                NODES.replace("quorum = 2", "quorum = 1"),
+                "chains.bsc.quorum must be more than half of the 2 nodes, or 0 for that",
+            ),
+            (
+                NODES.replace("quorum = 2", "quorum = 3"),
+                "chains.bsc.quorum must be more than half of the 2 nodes, or 0 for that",
+            ),
+            (NODES.replace("\"b\"", "\"a\""), "chains.bsc.nodes: each node has a name of its own"),
+            (
+                NODES.replace("\"a\"", "\"a b\""),
+                "chains.bsc.nodes, entry 1: its name must be 1 to 32 visible characters without spaces",
+            ),
+            (NODES.replace("quorum = 2", "hedge_ms = 0"), "chains.bsc.hedge_ms must be 1 to 60000"),
+            (node(""), "chains.bsc.nodes, entry 1: it must have either url or url_file"),
+            (
+                node(&format!("{url}\nurl_file = \"x\"")),
+                "chains.bsc.nodes, entry 1: it must have either url or url_file",
+            ),
+            (node("url = \"a.example\""), "chains.bsc.nodes, entry 1: its url must be http://… or https://…"),
+            (
+                node(&format!("{url}\nlogin_file = \"x\"\ntoken_file = \"y\"")),
+                "chains.bsc.nodes, entry 1: login_file and token_file are for the same header: it can have one of them",
+            ),
+            (
+                node(&format!("{url}\nkey_file = \"x\"")),
+                "chains.bsc.nodes, entry 1: key_header and key_file go together: the header's name, and a file with its value",
+            ),
+            (
+                node(&format!("{url}\nheaders = {{ Authorization = \"Basic x\" }}")),
+                "chains.bsc.nodes, entry 1: credentials do not belong into this file: use login_file, token_file or key_file",
+            ),
+        ] {
+            refused(&text, &[], &format!("{expected} | see chains in examples/bursar.toml"));
+        }
+        let typo = load("[chains.bsc]\nquorm = 2", &[]).expect_err("a typo");
+        assert_eq!((typo.code.as_ref(), typo.hint.as_str()), ("CONFIG_INVALID", "did you mean quorum?"));
+        assert!(load("[chains.bsc]", &[]).is_ok(), "a chain without nodes is not followed");
     }
 
     #[test]

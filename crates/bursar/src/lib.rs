@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`cli`] | the command line, and which command runs what |
 //! | [`commands`] | one file per command |
+//! | [`chains`] | a client of each chain that is followed, from the database's rows and the configured nodes |
 //! | [`treasury`] | the declarative file of `bursar apply` |
 //! | [`logs`] | where events go, and which |
 //! | [`config`] | one TOML file plus `BURSAR_…` variables; unknown keys are errors with a suggestion |
@@ -14,6 +15,7 @@
 //! The feature `lab`, which is on by default, adds the commands that prove and measure: `demo`, `devnet`, `sim`, `chaos`,
 //! `bench`, `with-postgres`, `load` and `drill`. A build without it (`--no-default-features`) is the one for production.
 
+pub mod chains;
 pub mod cli;
 pub mod commands;
 pub mod config;

@@ -28,7 +28,7 @@ pub enum Leads {
 }
 
 /// Every setting that names a file or a folder: section, name, and what it leads to. A path that is not in this list would
-/// begin in whatever folder the command was started from.
+/// begin in whatever folder the command was started from. Those of nodes are in [`NODE_FILES`].
 pub const PATHS: [(&str, &str, Leads); 14] = [
     ("database", "url", Leads::ToDatabase),
     ("treasury", "file", Leads::ToPinned),
@@ -46,6 +46,9 @@ pub const PATHS: [(&str, &str, Leads); 14] = [
     ("database", "mark_folder", Leads::ToFolder("bursar utxo follow")),
 ];
 
+/// The settings of a chain's node that name files, all of them secret.
+pub const NODE_FILES: [&str; 4] = ["url_file", "login_file", "token_file", "key_file"];
+
 /// Lets every relative path of the settings begin in `folder`. A URL that is none stays as it is: it is refused later,
 /// with its own words.
 pub fn resolve(settings: &mut Table, folder: &Path) {
@@ -59,6 +62,29 @@ pub fn resolve(settings: &mut Table, folder: &Path) {
             }
         }
     }
+    for (_, path) in node_files(settings) {
+        *path = folder.join(&*path).to_string_lossy().into_owned();
+    }
+}
+
+/// Each setting of a node that names a file, with its place: `chains.bsc.nodes.own-1.key_file`.
+fn node_files(settings: &mut Table) -> Vec<(String, &mut String)> {
+    let mut found = Vec::new();
+    let chains = settings.get_mut("chains").and_then(Value::as_table_mut);
+    for (chain, section) in chains.into_iter().flatten() {
+        let nodes = section.get_mut("nodes").and_then(Value::as_array_mut);
+        for node in nodes.into_iter().flatten().filter_map(Value::as_table_mut) {
+            let name = node.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
+            for (setting, value) in node.iter_mut().filter(|(setting, _)| NODE_FILES.contains(&setting.as_str())) {
+                if let Value::String(path) = value
+                    && !path.is_empty()
+                {
+                    found.push((format!("chains.{chain}.nodes.{name}.{setting}"), path));
+                }
+            }
+        }
+    }
+    found
 }
 
 /// A file that the settings name, as it was found.
@@ -97,6 +123,11 @@ pub fn look(settings: &Table) -> Result<Vec<Found>, Failure> {
         };
         let state = state.map_err(|failure| names(&setting, failure))?;
         found.push(Found { setting, path, state });
+    }
+    for (setting, text) in node_files(&mut settings.clone()) {
+        let path = PathBuf::from(&*text);
+        check_secret(&path).map_err(|failure| names(&setting, failure))?;
+        found.push(Found { setting, path, state: "good".to_owned() });
     }
     Ok(found)
 }

@@ -219,11 +219,11 @@ fn chain(place: &str, name: &str, entry: &ChainEntry) -> Result<Chain, Failure> 
         ChainKind::Evm => entry.network.parse::<u64>().is_ok_and(|id| id > 0 && !entry.network.starts_with('+')),
         // By the names of `bursar utxo create --network`.
         ChainKind::Bitcoin => Network::ALL.iter().any(|network| network.name() == entry.network),
-        ChainKind::Tron => ["mainnet", "testnet", "regtest"].contains(&entry.network.as_str()),
+        // testnet is Nile.
+        ChainKind::Tron => ["mainnet", "testnet", "nile", "shasta", "regtest"].contains(&entry.network.as_str()),
     };
     if !known {
-        let hint =
-            "an EVM chain id such as \"56\"; else mainnet, testnet or regtest, of Bitcoin also testnet4 or signet";
+        let hint = "an EVM chain id such as \"56\"; else mainnet, testnet or regtest, of Bitcoin also testnet4 or signet, of TRON nile or shasta";
         return Err(bad(place, format!("there is no {} network {:?}", kind.as_str(), entry.network), hint));
     }
     if !(1..=100_000).contains(&entry.confirmations) {

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use bursar::config::Config;
-use bursar::paths::{PATHS, resolve};
+use bursar::config::NodeSettings;
+use bursar::paths::{NODE_FILES, PATHS, resolve};
 use serde_json::Value;
 use toml::Table;
 
@@ -208,6 +209,11 @@ fn every_setting_that_names_a_file_is_in_the_list() {
             }
         }
     }
+    let node = Table::try_from(NodeSettings::default()).expect("TOML");
+    let of_nodes: Vec<&str> = node.keys().map(String::as_str).filter(|name| name.ends_with("_file")).collect();
+    let mut listed = NODE_FILES.to_vec();
+    listed.sort_unstable();
+    assert_eq!(listed, of_nodes);
     for (section, name, _) in PATHS {
         assert!(table(&Config::default())[section].get(name).is_some(), "there is no setting {section}.{name}");
     }
@@ -226,4 +232,46 @@ fn only_relative_paths_begin_in_the_folder_of_the_file() {
     assert_eq!(config.spot.token_file, "/run/spot.token");
     assert_eq!(config.spot.folder, "/etc/bursar/bursar-data/spot");
     assert_eq!(config.auth.jwks_file, "", "what is not set stays so");
+}
+
+/// Two nodes, each with a secret in a file beside the configuration.
+const NODES: &str = "[[chains.bsc.nodes]]\nname = \"own\"\nurl = \"http://127.0.0.1:8545/very-secret\"\nlogin_file = \"own.login\"\n\
+                     headers = { x-team = \"hidden-team\" }\n[[chains.bsc.nodes]]\nname = \"theirs\"\nurl_file = \"theirs.url\"\n\
+                     key_header = \"x-key\"\nkey_file = \"theirs.key\"\n[chains.tron]\n";
+
+#[test]
+fn the_secrets_of_nodes_are_files_that_are_looked_at_and_never_shown() {
+    let place = Place::new();
+    place.write("site/bursar.toml", &format!("{SETTINGS}{NODES}"), 0o644);
+    place.write("site/jwt.secret", "0123456789abcdef0123456789abcdef\n", 0o600);
+    place.write("site/own.login", "ann:own-password\n", 0o600);
+    place.write("site/theirs.url", "https://node.example/url-secret\n", 0o600);
+    let check = ["--config", "../site/bursar.toml", "config", "check"];
+    let [code, message, _] = place.refused("elsewhere", &check);
+    assert!(code == "FILE_NOT_READABLE" && message.contains("chains.bsc.nodes.theirs.key_file"), "{code}: {message}");
+    place.write("site/theirs.key", "key-secret\n", 0o644);
+    let [code, message, _] = place.refused("elsewhere", &check);
+    assert!(code == "SECRET_EXPOSED" && message.contains("theirs.key"), "{code}: {message}");
+    place.write("site/theirs.key", "key-secret\n", 0o600);
+    let text = place.ok("elsewhere", &check);
+    assert!(text.contains("more than half of own, theirs") && text.contains("no nodes: not followed"), "{text}");
+    for shown in [text, place.ok("elsewhere", &[&check[..], &["--json"]].concat())] {
+        for secret in ["very-secret", "own-password", "url-secret", "key-secret", "hidden-team"] {
+            assert!(!shown.contains(secret), "{secret}: {shown}");
+        }
+    }
+    for (file, text, expected) in [
+        ("own.login", "no password", "there is no user:password in it"),
+        ("theirs.key", "", "is empty, or no text"),
+        ("theirs.url", "http://node.example/url-secret", "would travel in the clear"),
+        ("theirs.url", "https://node.example/?key=url-secret", "the address of theirs must be"),
+        ("theirs.url", "http://127.0.0.1:8545/very-secret", "is there twice"),
+    ] {
+        let good = std::fs::read_to_string(place.path(&format!("site/{file}"))).expect("there");
+        place.write(&format!("site/{file}"), text, 0o600);
+        let [code, message, _] = place.refused("elsewhere", &check);
+        assert!(code == "CONFIG_INVALID" && message.contains(expected), "{file}: {code}: {message}");
+        assert!(!message.contains("secret"), "{message}");
+        place.write(&format!("site/{file}"), &good, 0o600);
+    }
 }

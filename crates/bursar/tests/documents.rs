@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use bursar::config::Config;
+use bursar::config::{ChainNodes, Config, NodeSettings};
 use domain::ledger::{Difference, Refusal};
 use domain::transfer::{Rejection, State};
 use toml::{Table, Value};
@@ -222,6 +222,25 @@ fn the_example_shows_every_setting_with_its_default() {
     settings(&text.parse().expect("TOML"), "", &mut written);
     settings(&Table::try_from(Config::default()).expect("TOML"), "", &mut known);
     assert_eq!(written, known);
+}
+
+/// Which chains there are is nobody's default, so that section is in comments.
+#[test]
+fn the_example_shows_every_setting_of_nodes_with_its_default() {
+    let text = read("examples/bursar.toml");
+    let (_, section) = text.split_once("\n# [chains.bsc]\n").expect("the section of a chain");
+    let uncommented: Vec<&str> =
+        section.lines().map(|line| line.strip_prefix("# ").unwrap_or(line.trim_start_matches('#'))).collect();
+    let shown: Config = toml::from_str(&format!("[chains.bsc]\n{}", uncommented.join("\n"))).expect("a configuration");
+    let table = |config: &Config| Table::try_from(config).expect("TOML")["chains"]["bsc"].clone();
+    let node = NodeSettings { name: "own-1".to_owned(), url: "http://127.0.0.1:8545".to_owned(), ..Default::default() };
+    let chain = ChainNodes { nodes: vec![node], ..ChainNodes::default() };
+    let usual = Config { chains: [("bsc".to_owned(), chain)].into(), ..Config::default() };
+    assert_eq!(table(&shown), table(&usual));
+    for name in table(&usual).as_table().into_iter().chain(table(&usual)["nodes"][0].as_table()).flat_map(Table::keys) {
+        let said = format!("{name} = ");
+        assert!(name == "nodes" || uncommented.iter().any(|line| line.starts_with(&said)), "{name} is not shown");
+    }
 }
 
 #[test]

@@ -4,13 +4,17 @@
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::sync::Arc;
 
-use serde_json::json;
+use domain::Clock;
+use serde_json::{Value, json};
+use terminal::clock::SystemClock;
 use terminal::failure::{CommandResult, Failure};
 use terminal::output::{say, table};
 use toml::Table;
 
 use super::Context;
+use crate::chains;
 use crate::config::DEFAULT_FILE;
 use crate::paths;
 use store::db::describe_url;
@@ -24,11 +28,19 @@ pub fn check(context: &Context) -> CommandResult {
     let settings = Table::try_from(&config)
         .map_err(|error| Failure::outside("INTERNAL", &error, "this is a bug in Bursar: please report it"))?;
     let files = paths::look(&settings)?;
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    chains::check(&config.chains, &clock)?;
     // Without the password.
     config.database.url = describe_url(&config.database.url)?;
     if !config.alerts.webhook_url.is_empty() {
         // The addresses of chat services are secrets.
         config.alerts.webhook_url = "(set)".to_owned();
+    }
+    // So may be the addresses of nodes, and their headers.
+    for node in config.chains.values_mut().flat_map(|chain| &mut chain.nodes) {
+        for text in std::iter::once(&mut node.url).chain(node.headers.values_mut()).filter(|text| !text.is_empty()) {
+            "(set)".clone_into(text);
+        }
     }
     let bug = |error| Failure::outside("INTERNAL", &error, "this is a bug in Bursar: please report it");
     let mut body = serde_json::to_value(&config).map_err(bug)?;
@@ -37,6 +49,10 @@ pub fn check(context: &Context) -> CommandResult {
     let mut rows = vec![vec!["file".to_owned(), file]];
     for (section, settings) in body.as_object().into_iter().flatten() {
         for (name, value) in settings.as_object().into_iter().flatten() {
+            if section == "chains" {
+                rows.push(vec![format!("{section}.{name}"), shown_chain(value)]);
+                continue;
+            }
             let value = value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned);
             rows.push(vec![format!("{section}.{name}"), value]);
         }
@@ -58,6 +74,17 @@ pub fn check(context: &Context) -> CommandResult {
         format!("{settings}\n\n{files}\n\nthe configuration is good")
     });
     Ok(())
+}
+
+/// How many of which nodes must agree.
+fn shown_chain(settings: &Value) -> String {
+    let nodes = settings["nodes"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let names: Vec<&str> = nodes.iter().filter_map(|node| node["name"].as_str()).collect();
+    match (names.as_slice(), settings["quorum"].as_u64()) {
+        ([], _) => "no nodes: not followed".to_owned(),
+        (names, Some(0) | None) => format!("more than half of {}", names.join(", ")),
+        (names, Some(quorum)) => format!("{quorum} of {}", names.join(", ")),
+    }
 }
 
 /// Writes the example where the configuration is looked for. A file that is there is somebody's, and stays.

@@ -126,6 +126,7 @@ pub fn pool(url: &str) -> Pool {
         url: url.to_owned(),
         authorization: None,
         key: None,
+        headers: Vec::new(),
         per_second: 0,
     };
     let settings = PoolSettings { quorum: Some(1), deadline: Duration::from_secs(2), ..PoolSettings::default() };

@@ -34,6 +34,8 @@ pub struct EndpointSettings {
     pub authorization: Option<String>,
     /// Header name and value for a provider's key, such as `tron-pro-api-key`.
     pub key: Option<(String, String)>,
+    /// Further headers that a provider or a proxy wants. They are kept as secret as a key, because they may be one.
+    pub headers: Vec<(String, String)>,
     /// Calls per second that the provider allows; zero is no limit. Each call of a batch counts.
     pub per_second: u32,
 }
@@ -44,6 +46,7 @@ impl fmt::Debug for EndpointSettings {
             .field("name", &self.name)
             .field("authorization", &self.authorization.is_some())
             .field("key", &self.key.as_ref().map(|(header, _)| header))
+            .field("headers", &self.headers.iter().map(|(header, _)| header).collect::<Vec<_>>())
             .field("per_second", &self.per_second)
             .finish_non_exhaustive()
     }
@@ -307,7 +310,7 @@ fn headers_of(settings: &EndpointSettings) -> Option<HeaderMap> {
     if let Some(authorization) = &settings.authorization {
         headers.insert(AUTHORIZATION, secret(authorization)?);
     }
-    if let Some((name, value)) = &settings.key {
+    for (name, value) in settings.key.iter().chain(&settings.headers) {
         let name = HeaderName::from_bytes(name.as_bytes()).ok()?;
         // These belong to the connection and the message; a key there would break every call, or split one into two.
         let taken =
@@ -323,7 +326,7 @@ fn headers_of(settings: &EndpointSettings) -> Option<HeaderMap> {
 /// Short ones are left out: hiding every `a` would hide the message.
 fn secrets_of(settings: &EndpointSettings, base: &str) -> Vec<String> {
     let authorization = settings.authorization.iter().flat_map(|text| text.split(' '));
-    let key = settings.key.iter().map(|(_, value)| value.as_str());
+    let key = settings.key.iter().chain(&settings.headers).map(|(_, value)| value.as_str());
     let path = base.splitn(4, '/').nth(3).into_iter().flat_map(|path| path.split('/'));
     let mut secrets: Vec<String> =
         authorization.chain(key).chain(path).filter(|text| text.len() >= 8).map(str::to_owned).collect();
@@ -344,6 +347,7 @@ mod tests {
             url: url.to_owned(),
             authorization: Some("Bearer very-secret-token".to_owned()),
             key: Some(("x-key".to_owned(), "another-secret-key".to_owned())),
+            headers: vec![("x-more".to_owned(), "one-more-secret".to_owned())],
             per_second: 5,
         }
     }
@@ -377,6 +381,10 @@ mod tests {
         for taken in ["Authorization", "content-length", "Transfer-Encoding", "content-type"] {
             assert!(refused((taken, "x")), "{taken}");
         }
+        for bad in [("x-key", "twice"), ("host", "x"), ("x y", "x"), ("x-team", "a\nb"), ("Authorization", "Basic x")] {
+            let headers = vec![(bad.0.to_owned(), bad.1.to_owned())];
+            assert!(node(&EndpointSettings { headers, ..settings("http://a") }).is_err(), "{bad:?}");
+        }
         let authorization = Some("Basic a\nb".to_owned());
         assert!(node(&EndpointSettings { authorization, ..settings("http://a") }).is_err());
     }
@@ -385,9 +393,11 @@ mod tests {
     fn secrets_are_shown_nowhere() {
         let settings = settings("https://host.example/v3/0123456789abcdef");
         let node = node(&settings).unwrap();
-        let said = "no 0123456789abcdef, no very-secret-token, no another-secret-key\r\nforged line";
+        let said =
+            "no 0123456789abcdef, no very-secret-token, no another-secret-key, no one-more-secret\r\nforged line";
         let shown = format!("{settings:?} {node:?} {:?} {}", node.bad(said), node.refused(1, said));
-        for secret in ["0123456789abcdef", "very-secret-token", "another-secret-key", "host.example"] {
+        for secret in ["0123456789abcdef", "very-secret-token", "another-secret-key", "one-more-secret", "host.example"]
+        {
             assert!(!shown.contains(secret), "{shown}");
         }
         assert!(!shown.contains('\n') && !shown.contains('\r'));

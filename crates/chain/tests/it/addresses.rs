@@ -19,6 +19,7 @@ fn pool() -> Pool {
         url: "http://127.0.0.1:1".to_owned(),
         authorization: None,
         key: None,
+        headers: Vec::new(),
         per_second: 0,
     };
     Pool::new(&[endpoint], &PoolSettings::default(), Arc::new(ManualClock::default())).expect("a good endpoint")

@@ -33,7 +33,14 @@ impl Clock for RuntimeClock {
 }
 
 fn endpoint(name: &str, url: &str) -> EndpointSettings {
-    EndpointSettings { name: name.to_owned(), url: url.to_owned(), authorization: None, key: None, per_second: 0 }
+    EndpointSettings {
+        name: name.to_owned(),
+        url: url.to_owned(),
+        authorization: None,
+        key: None,
+        headers: Vec::new(),
+        per_second: 0,
+    }
 }
 
 /// Nodes that no procedure of the test calls over the network: named `0`, `1` and so on.

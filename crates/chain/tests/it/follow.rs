@@ -370,6 +370,7 @@ async fn anvil_a_reorg_of_twenty_blocks_is_seen_with_the_right_fork_point() {
         url: anvil.url.clone(),
         authorization: None,
         key: None,
+        headers: Vec::new(),
         per_second: 0,
     };
     let pool = || crate::nodes::bitcoind::pool(std::slice::from_ref(&endpoint), 1);

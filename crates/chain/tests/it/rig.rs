@@ -382,6 +382,7 @@ fn settings(number: usize, endpoint: &Endpoint) -> EndpointSettings {
         url: endpoint.url(),
         authorization: None,
         key: None,
+        headers: Vec::new(),
         per_second: 0,
     }
 }

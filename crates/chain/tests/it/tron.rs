@@ -30,6 +30,7 @@ fn client_of(network: Network, urls: &[&str], quorum: usize, tokens: Vec<Address
             url: (*url).to_owned(),
             authorization: None,
             key: None,
+            headers: Vec::new(),
             per_second: 0,
         })
         .collect();

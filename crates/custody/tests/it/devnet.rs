@@ -44,6 +44,7 @@ impl Devnet {
             url: endpoint.url(),
             authorization: None,
             key: None,
+            headers: Vec::new(),
             per_second: 0,
         };
         let endpoints: Vec<_> = self.served.endpoints.iter().enumerate().map(endpoint).collect();

@@ -103,6 +103,7 @@ impl Node {
             url: format!("http://{address}"),
             authorization: Some("Basic YnVyc2FyOnB1YmxpYw==".to_owned()),
             key: None,
+            headers: Vec::new(),
             per_second: 0,
         };
         let pool = pool(&endpoint);

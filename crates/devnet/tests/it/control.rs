@@ -13,7 +13,14 @@ struct Rig {
 }
 
 fn pool(url: String) -> Pool {
-    let endpoint = EndpointSettings { name: "control".to_owned(), url, authorization: None, key: None, per_second: 0 };
+    let endpoint = EndpointSettings {
+        name: "control".to_owned(),
+        url,
+        authorization: None,
+        key: None,
+        headers: Vec::new(),
+        per_second: 0,
+    };
     let clock = Arc::new(ManualClock::at(Timestamp::from_micros(0)));
     Pool::new(&[endpoint], &PoolSettings::default(), clock).expect("a good address")
 }

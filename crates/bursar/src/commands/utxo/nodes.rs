@@ -67,6 +67,7 @@ pub async fn chain(context: &Context, db: &Db, arguments: &NodeArguments) -> Res
             url: url.clone(),
             authorization: authorization.clone(),
             key: None,
+            headers: Vec::new(),
             per_second: 0,
         })
         .collect();

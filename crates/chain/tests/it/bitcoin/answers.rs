@@ -73,6 +73,7 @@ impl Liar {
             url: format!("http://127.0.0.1:{port}"),
             authorization: None,
             key: None,
+            headers: Vec::new(),
             per_second: 0,
         };
         Self { endpoint, task }

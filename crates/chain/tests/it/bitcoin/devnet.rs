@@ -46,6 +46,7 @@ impl Devnet {
             url: self.served.endpoints[0].url(),
             authorization: None,
             key: None,
+            headers: Vec::new(),
             per_second: 0,
         }
     }

@@ -195,6 +195,7 @@ async fn credentials_and_keys_are_sent_and_shown_to_nobody_else() {
     let settings = EndpointSettings {
         authorization: Some("Bearer s3cret-token-value".to_owned()),
         key: Some(("TRON-PRO-API-KEY".to_owned(), "s3cret-key-value".to_owned())),
+        headers: vec![("x-team".to_owned(), "treasury".to_owned())],
         ..endpoint("stub", &format!("{}/v3/s3cret-path-value/", stub.url))
     };
     let pool = Pool::new(std::slice::from_ref(&settings), &quick(), RuntimeClock::start()).unwrap();
@@ -203,6 +204,7 @@ async fn credentials_and_keys_are_sent_and_shown_to_nobody_else() {
     assert!(request.starts_with("POST /v3/s3cret-path-value HTTP/1.1\r\n"), "{request}");
     assert!(request.contains("authorization: Bearer s3cret-token-value\r\n"), "{request}");
     assert!(request.contains("tron-pro-api-key: s3cret-key-value\r\n"), "{request}");
+    assert!(request.contains("x-team: treasury\r\n"), "{request}");
     let error = answer.unwrap_err();
     let source = std::error::Error::source(&error).unwrap().to_string();
     let shown = format!("{settings:?} {pool:?} {error:?} {source} {:?}", pool.health());

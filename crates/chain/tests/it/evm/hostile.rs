@@ -242,6 +242,7 @@ async fn fetching_only_makes_the_requests_of_a_scan() {
             url,
             authorization: None,
             key: None,
+            headers: Vec::new(),
             per_second: 0,
         };
         let limits = chain::endpoint::PoolSettings { batch: pool_batch, ..Default::default() };

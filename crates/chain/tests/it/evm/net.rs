@@ -44,6 +44,7 @@ pub fn pool_within(urls: &[String], quorum: usize, deadline: Duration) -> Pool {
         url: url.clone(),
         authorization: None,
         key: None,
+        headers: Vec::new(),
         per_second: 0,
     };
     let endpoints: Vec<_> = urls.iter().enumerate().map(endpoint).collect();

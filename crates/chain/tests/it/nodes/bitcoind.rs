@@ -82,6 +82,7 @@ impl Bitcoind {
             url: format!("http://{address}"),
             authorization: Some(AUTHORIZATION.to_owned()),
             key: None,
+            headers: Vec::new(),
             per_second: 0,
         };
         let pool = pool(std::slice::from_ref(&endpoint), 1);

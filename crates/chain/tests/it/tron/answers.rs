@@ -664,6 +664,7 @@ async fn another_chains_token_is_refused_when_the_client_is_made() {
         url: "http://127.0.0.1:1".to_owned(),
         authorization: None,
         key: None,
+        headers: Vec::new(),
         per_second: 0,
     };
     let clock = Arc::new(domain::ManualClock::default());

@@ -66,6 +66,7 @@ pub fn pool(url: &str, authorization: Option<&str>) -> Result<Pool, Failure> {
         url: url.to_owned(),
         authorization: authorization.map(str::to_owned),
         key: None,
+        headers: Vec::new(),
         per_second: 0,
     };
     let settings = PoolSettings { deadline: Duration::from_secs(60), ..PoolSettings::default() };

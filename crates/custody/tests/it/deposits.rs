@@ -1,0 +1,473 @@
+//! Deposits on the devnets of EVM and TRON, with three nodes of which some lie, lag or reorganise: every payment that stays in the
+//! chain is credited once, nothing else is, and each wallet's entries are its balance on the chain.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, PoisonError};
+
+use chain::Chain;
+use chain::endpoint::{EndpointSettings, Pool, PoolSettings};
+use chain::evm::{EvmChain, EvmSettings};
+use chain::tron::{TronChain, TronSettings};
+use custody::deposit::work::begin;
+use custody::deposit::{DepositWorker, Worked};
+use custody::wallet::{Pinned, assign};
+use devnet::evm::{EvmDevnet, TETHER};
+use devnet::tron::{TOKEN, TronDevnet};
+use devnet::{Fate, Lie, Model, Served, View, evm, tron};
+use domain::asset::TransferLimits;
+use domain::deposit::DepositState;
+use domain::random::Random;
+use domain::{
+    Amount, Asset, AssetOnChain, Availability, ChainKind, Clock, GroupId, Listing, ManualClock, Precision, Purpose, RawAmount,
+    Timestamp, UserId, WalletRole,
+};
+use store::catalog::{Author, Catalog};
+use store::deposit::{DepositFilter, DepositRow};
+use store::entry::{ChainRow, CursorError};
+use store::testing::{NOW, TestDb, on};
+use store::{Db, Engine};
+use tx::{Address, Coin, Family, Group};
+
+use crate::wallet_rows::key;
+
+const AUTHOR: Author<'static> = Author { actor: "test", reason: "set-up" };
+const CONFIRMATIONS: u32 = 3;
+
+/// A devnet with three endpoints, a treasury, and the books of one chain.
+struct Rig<'a> {
+    db: &'a TestDb,
+    kind: ChainKind,
+    served: Served<dyn Model>,
+    clock: Arc<ManualClock>,
+    chain: Box<dyn Chain>,
+    pinned: Arc<Pinned>,
+    row: ChainRow,
+    family: Family,
+}
+
+async fn serve<M: Model>(model: M, clock: &Arc<ManualClock>) -> Served<dyn Model> {
+    let free: SocketAddr = ([127, 0, 0, 1], 0).into();
+    Served::start(model, &[free; 3], Arc::<ManualClock>::clone(clock)).await.expect("free ports").into_dyn()
+}
+
+fn id(name: &str) -> GroupId {
+    name.parse().unwrap()
+}
+
+fn raw(amount: u64) -> RawAmount {
+    amount.to_string().parse().unwrap()
+}
+
+/// The chain with its coin and its token: each has two decimals more than the ledger.
+fn catalog(kind: ChainKind) -> Catalog {
+    let mut catalog = Catalog::default();
+    let precision = Precision::new(4).unwrap();
+    let (network, token) = match kind {
+        ChainKind::Evm => ("56", TETHER.to_string()),
+        ChainKind::Tron => ("mainnet", TOKEN.to_string()),
+        ChainKind::Bitcoin => panic!("the wallet store has Bitcoin's"),
+    };
+    let chain = domain::Chain {
+        name: "net".parse().unwrap(),
+        kind,
+        network: network.to_owned(),
+        confirmations: CONFIRMATIONS,
+        final_confirmations: CONFIRMATIONS + 2,
+        status: Availability::Active,
+    };
+    for (symbol, contract) in [("COIN", None), ("USDT", Some(token))] {
+        let transfer =
+            TransferLimits { min: Amount::from_units(1), max: Amount::from_units(9), daily: Amount::from_units(9) };
+        let asset = Asset {
+            symbol: symbol.parse().unwrap(),
+            precision,
+            status: Availability::Active,
+            internal_transfer_enabled: true,
+            transfer,
+        };
+        let listing = Listing {
+            asset: asset.symbol.clone(),
+            chain: chain.name.clone(),
+            form: AssetOnChain::new(precision, 6, contract).unwrap(),
+            min_deposit: Amount::from_units(10),
+            status: Availability::Active,
+        };
+        catalog.listings.insert((asset.symbol.clone(), chain.name.clone()), listing);
+        catalog.assets.insert(asset.symbol.clone(), asset);
+    }
+    catalog.chains.insert(chain.name.clone(), chain);
+    catalog
+}
+
+impl<'a> Rig<'a> {
+    async fn start(db: &'a TestDb, kind: ChainKind) -> Self {
+        let (evm, tron) = (evm::Settings::default(), tron::Settings { solid_depth: 2, ..tron::Settings::default() });
+        let start = match kind {
+            ChainKind::Evm => Timestamp::from_micros(i64::try_from(evm.genesis_time).unwrap() * 1_000_000),
+            ChainKind::Tron | ChainKind::Bitcoin => tron.genesis,
+        };
+        let clock = Arc::new(ManualClock::at(start));
+        let (served, family) = match kind {
+            ChainKind::Evm => (serve(EvmDevnet::new(evm), &clock).await, Family::Evm),
+            ChainKind::Tron | ChainKind::Bitcoin => (serve(TronDevnet::new(tron), &clock).await, Family::Tron),
+        };
+        let endpoint = |(number, endpoint): (usize, &devnet::Endpoint)| EndpointSettings {
+            name: format!("node {number}"),
+            url: endpoint.url(),
+            ..EndpointSettings::default()
+        };
+        let endpoints: Vec<EndpointSettings> = served.endpoints.iter().enumerate().map(endpoint).collect();
+        let settings = PoolSettings { quorum: Some(2), ..PoolSettings::default() };
+        let pool = Pool::new(&endpoints, &settings, Arc::<ManualClock>::clone(&clock)).unwrap();
+        let chain: Box<dyn Chain> = match kind {
+            ChainKind::Evm => {
+                let settings =
+                    EvmSettings { tokens: vec![TETHER], ..EvmSettings::new(56, u64::from(CONFIRMATIONS)) };
+                Box::new(EvmChain::new(settings, pool))
+            }
+            ChainKind::Tron | ChainKind::Bitcoin => {
+                let settings = TronSettings::new(chain::tron::Network::Devnet, vec![Address::Tron(TOKEN)]);
+                Box::new(TronChain::new(settings, pool).unwrap())
+            }
+        };
+        let mut pinned = Pinned::default();
+        for (name, purpose, account) in
+            [("users", Purpose::Deposit, 0), ("gas", Purpose::Gas, 1), ("hot", Purpose::Hot, 2)]
+        {
+            pinned.add_group(Group { id: id(name), purpose, key: key(family, account) }, true).unwrap();
+        }
+        let on_net = || ("net".parse().unwrap(), family);
+        pinned.add_derived(on_net(), WalletRole::Gas, (&id("gas"), 0), true).unwrap();
+        pinned.add_derived(on_net(), WalletRole::Hot, (&id("hot"), 0), true).unwrap();
+        db.apply_treasury(&catalog(kind), &pinned.settings(), &AUTHOR, NOW).await.unwrap();
+        let row = db.chain(&"net".parse().unwrap()).await.unwrap().unwrap();
+        let rig = Self { db, kind, served, clock, chain, pinned: Arc::new(pinned), row, family };
+        rig.mine(3);
+        begin(db, &*rig.chain, &rig.row, Some(rig.height()), NOW).await.unwrap();
+        rig
+    }
+
+    fn model<T>(&self, act: impl FnOnce(&mut dyn Model, Timestamp) -> T) -> T {
+        act(&mut *self.served.model.lock().unwrap_or_else(PoisonError::into_inner), self.clock.now())
+    }
+
+    fn pass_time(&self) {
+        self.clock.set(self.clock.now().plus_micros(3_000_000));
+    }
+
+    fn mine(&self, blocks: u64) {
+        for _ in 0..blocks {
+            self.pass_time();
+            self.model(|model, now| model.mine(1, now));
+        }
+    }
+
+    fn height(&self) -> u64 {
+        self.model(|model, _| model.height())
+    }
+
+    fn reorg(&self, depth: u64, fate: Fate) {
+        self.pass_time();
+        self.model(|model, now| model.reorg(depth, fate, &[], now)).unwrap();
+    }
+
+    fn lie(&self, endpoint: usize, lie: Lie) {
+        *self.served.endpoints[endpoint].view.lock().unwrap_or_else(PoisonError::into_inner) =
+            View { lie, ..View::default() };
+    }
+
+    fn token(&self) -> Coin {
+        match self.kind {
+            ChainKind::Evm => Coin::Token(Address::Evm(TETHER)),
+            ChainKind::Tron | ChainKind::Bitcoin => Coin::Token(Address::Tron(TOKEN)),
+        }
+    }
+
+    /// A payment by a stranger, in the next block.
+    fn pay(&self, to: &Address, coin: &Coin, amount: u64) {
+        let token = match coin {
+            Coin::Native => None,
+            Coin::Token(token) => Some(token.to_string()),
+        };
+        self.model(|model, now| model.fund(&to.to_string(), token.as_deref(), raw(amount), now)).unwrap();
+    }
+
+    /// The user's deposit address; the user gets one if there is none.
+    async fn address(&self, number: i64) -> Address {
+        let user = UserId::new(number).unwrap();
+        assign(self.db, &self.pinned, &id("users"), &[user], NOW).await.unwrap().wallets.remove(0).address
+    }
+
+    fn house(&self, role: WalletRole) -> Address {
+        self.pinned.wallets().find(|(_, _, wallet)| wallet.role == role).unwrap().2.address.clone()
+    }
+
+    async fn worker(&self, name: &str) -> DepositWorker<'_> {
+        let mut random = Random::from_seed(7);
+        DepositWorker::take(self.db, &*self.chain, self.row.clone(), Arc::clone(&self.pinned), name, &mut random, self.clock.now())
+            .await
+            .unwrap()
+    }
+
+    /// Rounds until there is nothing to do.
+    async fn work(&self, worker: &mut DepositWorker<'_>) -> Worked {
+        let mut sum = Worked::default();
+        for _ in 0..200 {
+            let worked = worker.round(self.clock.now()).await.unwrap();
+            if !worked.is_busy() {
+                return sum;
+            }
+            sum.proof.taken_in += worked.proof.taken_in;
+            sum.proof.disproven += worked.proof.disproven;
+            sum.posted.credited += worked.posted.credited;
+            sum.posted.left_over += worked.posted.left_over;
+            sum.posted.taken_back += worked.posted.taken_back;
+        }
+        panic!("it never rests");
+    }
+
+    async fn deposits(&self) -> Vec<DepositRow> {
+        let mut rows = self.db.deposits(&DepositFilter::default(), i64::MAX, 1_000).await.unwrap();
+        rows.reverse();
+        rows
+    }
+
+    /// What a user has, in ledger units of the token and of the coin.
+    async fn has(&self, number: i64, symbol: &str) -> i64 {
+        let asset = self.row.listings.iter().find(|listing| listing.symbol.as_str() == symbol).unwrap().asset;
+        let mut tx = self.db.read().await.unwrap();
+        let accounts = store::ledger::balances::funding_of(&mut tx, UserId::new(number).unwrap()).await.unwrap();
+        accounts.iter().filter(|(_, account)| account.asset == asset).map(|(_, account)| account.available.units()).sum()
+    }
+
+    /// The books, and every wallet's entries against what the chain itself says that it has.
+    async fn assert_true(&self) {
+        let report = self.db.audit(|_| ()).await.unwrap();
+        assert!(report.clean(), "{:#?}", report.findings);
+        for (address, balances) in self.balances().await {
+            let parsed = self.family.parse_address(&address).unwrap();
+            for (symbol, balance) in balances {
+                let coin = if symbol == "COIN" { Coin::Native } else { self.token() };
+                let said = self.chain.balances(&[(parsed.clone(), coin)]).await.unwrap()[0];
+                assert_eq!(said.to_string(), balance, "{symbol} of {address}");
+            }
+        }
+    }
+
+    async fn balances(&self) -> BTreeMap<String, BTreeMap<String, String>> {
+        let mut all: BTreeMap<String, BTreeMap<String, String>> = BTreeMap::new();
+        for balance in self.db.wallet_balances(&self.row, "", 1_000).await.unwrap() {
+            all.entry(balance.address).or_default().insert(balance.asset.to_string(), balance.raw);
+        }
+        all
+    }
+}
+
+fn states(rows: &[DepositRow]) -> Vec<DepositState> {
+    rows.iter().map(|row| row.state).collect()
+}
+
+/// On the devnets of both kinds, with a SQLite database each.
+fn on_both(test: impl AsyncFn(Rig<'_>)) {
+    for kind in [ChainKind::Evm, ChainKind::Tron] {
+        on(Engine::Sqlite, async |db| test(Rig::start(db, kind).await).await);
+    }
+}
+
+use DepositState::*;
+
+#[test]
+fn a_payment_is_detected_proven_credited_and_final() {
+    on_both(async |rig| {
+        let address = rig.address(7).await;
+        let mut worker = rig.worker("one").await;
+        rig.pay(&address, &rig.token(), 1_234_567);
+        rig.pay(&address, &Coin::Native, 2_000_000);
+        rig.mine(1);
+        rig.work(&mut worker).await;
+        assert_eq!(states(&rig.deposits().await), [Proven, Proven]);
+        rig.mine(1);
+        assert_eq!(rig.work(&mut worker).await.posted.credited, 0);
+        rig.mine(1);
+        assert_eq!(rig.work(&mut worker).await.posted.credited, 2);
+        assert_eq!((rig.has(7, "USDT").await, rig.has(7, "COIN").await), (12_345, 20_000));
+        rig.mine(2);
+        rig.work(&mut worker).await;
+        assert_eq!(states(&rig.deposits().await), [Final, Final]);
+        rig.assert_true().await;
+    });
+}
+
+#[test]
+fn an_address_that_was_made_a_moment_ago_is_seen_in_the_next_block() {
+    on_both(async |rig| {
+        let mut worker = rig.worker("one").await;
+        for number in 1..=20 {
+            let address = rig.address(number).await;
+            rig.pay(&address, &rig.token(), 1_000_000);
+            rig.mine(1);
+            rig.work(&mut worker).await;
+        }
+        rig.mine(3);
+        rig.work(&mut worker).await;
+        for number in 1..=20 {
+            assert_eq!(rig.has(number, "USDT").await, 10_000, "user {number}");
+        }
+        rig.assert_true().await;
+    });
+}
+
+#[test]
+fn what_a_reorganisation_takes_is_taken_back_and_what_it_brings_again_is_credited_again() {
+    on_both(async |rig| {
+        let address = rig.address(7).await;
+        let mut worker = rig.worker("one").await;
+        rig.mine(2);
+        rig.work(&mut worker).await;
+        rig.pay(&address, &rig.token(), 1_000_000);
+        rig.mine(4);
+        rig.work(&mut worker).await;
+        assert_eq!(rig.has(7, "USDT").await, 10_000);
+        rig.reorg(5, Fate::Dropped);
+        rig.mine(2);
+        assert_eq!(rig.work(&mut worker).await.posted.taken_back, 1);
+        assert_eq!((states(&rig.deposits().await), rig.has(7, "USDT").await), (vec![Reversed], 0));
+        rig.assert_true().await;
+        rig.pay(&address, &rig.token(), 1_000_000);
+        rig.mine(4);
+        rig.work(&mut worker).await;
+        rig.reorg(5, Fate::Moved);
+        rig.mine(6);
+        rig.work(&mut worker).await;
+        assert_eq!(rig.has(7, "USDT").await, 10_000, "{:?}", states(&rig.deposits().await));
+        rig.assert_true().await;
+    });
+}
+
+/// One of three nodes lies, each in turn and each in every way: nothing but the truth is credited.
+#[test]
+fn a_node_that_lies_changes_nothing_that_is_credited() {
+    on_both(async |rig| {
+        let (seven, eight) = (rig.address(7).await, rig.address(8).await);
+        let mut worker = rig.worker("one").await;
+        let mut paid = 0;
+        for lie in [Lie::Missing, Lie::Flipped, Lie::Inflated, Lie::LogLeftOut, Lie::TransactionLeftOut, Lie::ValueInflated] {
+            for endpoint in 0..3 {
+                rig.lie(endpoint, lie);
+                rig.pay(&seven, &rig.token(), 1_000_000);
+                rig.pay(&eight, &Coin::Native, 1_000_000);
+                rig.mine(2);
+                paid += 10_000;
+                for _ in 0..6 {
+                    // A liar may be in the way for a while.
+                    drop(worker.round(rig.clock.now()).await);
+                    rig.pass_time();
+                }
+                rig.lie(endpoint, Lie::Truth);
+                rig.clock.set(rig.clock.now().plus_micros(600_000_000));
+            }
+        }
+        rig.mine(4);
+        rig.work(&mut worker).await;
+        assert_eq!((rig.has(7, "USDT").await, rig.has(8, "COIN").await), (paid, paid));
+        rig.assert_true().await;
+    });
+}
+
+#[test]
+fn what_is_paid_to_the_house_or_below_the_minimum_is_nobodys() {
+    on_both(async |rig| {
+        let address = rig.address(7).await;
+        let mut worker = rig.worker("one").await;
+        rig.pay(&rig.house(WalletRole::Hot), &rig.token(), 5_000_000);
+        rig.pay(&rig.house(WalletRole::Gas), &Coin::Native, 5_000_000);
+        rig.pay(&address, &rig.token(), 999);
+        rig.mine(3);
+        assert_eq!(rig.work(&mut worker).await.posted.left_over, 3);
+        let mut reasons: Vec<String> = rig.deposits().await.into_iter().filter_map(|row| row.reason).collect();
+        reasons.sort();
+        assert_eq!(reasons, ["below_minimum", "house_wallet", "house_wallet"]);
+        rig.assert_true().await;
+    });
+}
+
+/// Whoever owns the database writes an address of a thief's, or gives a user another's: nothing is credited by it.
+#[test]
+fn a_row_that_does_not_fit_its_key_credits_nobody() {
+    on_both(async |rig| {
+        let (seven, eight) = (rig.address(7).await, rig.address(8).await);
+        let mut worker = rig.worker("one").await;
+        rig.pay(&seven, &rig.token(), 1_000_000);
+        rig.pay(&eight, &rig.token(), 1_000_000);
+        rig.mine(1);
+        rig.work(&mut worker).await;
+        // Before the credit, user 9 is given the address of user 7.
+        crate::wallet_rows::tamper(rig.db, "UPDATE user_wallets SET user_id = 9, derivation_index = 9 WHERE user_id = 7").await;
+        rig.mine(3);
+        let worked = rig.work(&mut worker).await;
+        assert_eq!((worked.posted.credited, worked.posted.left_over), (1, 1));
+        assert_eq!([rig.has(7, "USDT").await, rig.has(8, "USDT").await, rig.has(9, "USDT").await], [0, 10_000, 0]);
+        assert_eq!(rig.db.open_findings(0, 10).await.unwrap()[0].kind, "row_differs");
+        let row = rig.deposits().await.into_iter().find(|row| row.state == Unattributed).unwrap();
+        assert_eq!((row.reason.as_deref(), row.user), (Some("row_differs"), None));
+        rig.assert_true().await;
+    });
+}
+
+/// A second worker takes over in the middle, and a third begins anew: nothing is credited twice.
+#[test]
+fn workers_that_follow_each_other_credit_once() {
+    on_both(async |rig| {
+        let address = rig.address(7).await;
+        let mut first = rig.worker("one").await;
+        for _ in 0..6 {
+            rig.pay(&address, &rig.token(), 1_000_000);
+            rig.mine(1);
+        }
+        drop(first.round(rig.clock.now()).await.unwrap());
+        rig.clock.set(rig.clock.now().plus_micros(31_000_000));
+        let mut second = rig.worker("two").await;
+        rig.work(&mut second).await;
+        let late = first.round(rig.clock.now()).await;
+        assert!(matches!(late, Err(custody::deposit::DepositError::Cursor(CursorError::Fenced))), "{late:?}");
+        second.leave(rig.clock.now()).await.unwrap();
+        let mut third = rig.worker("three").await;
+        rig.mine(3);
+        rig.work(&mut third).await;
+        assert_eq!(rig.has(7, "USDT").await, 60_000);
+        rig.assert_true().await;
+    });
+}
+
+/// The database fails at every point of every write, and the worker goes on: the outcome is that of a quiet day.
+#[test]
+fn a_worker_that_fails_at_every_point_credits_once() {
+    on_both(async |rig| {
+        let address = rig.address(7).await;
+        let mut paid = 0;
+        for at in 0..60 {
+            rig.pay(&address, &rig.token(), 1_000_000);
+            rig.mine(1);
+            paid += 10_000;
+            let faulty: Db = crate::faulty::failing_at(rig.db, at);
+            let mut random = Random::from_seed(7);
+            let (chain, row, pinned) = (&*rig.chain, rig.row.clone(), Arc::clone(&rig.pinned));
+            let taken = DepositWorker::take(&faulty, chain, row, pinned, "one", &mut random, rig.clock.now()).await;
+            if let Ok(mut worker) = taken {
+                for _ in 0..4 {
+                    // Whatever failed, the next round begins at the rows.
+                    drop(worker.round(rig.clock.now()).await);
+                }
+            }
+            if at % 7 == 6 {
+                rig.reorg(2, Fate::Moved);
+            }
+        }
+        let mut worker = rig.worker("one").await;
+        rig.mine(5);
+        rig.work(&mut worker).await;
+        assert_eq!(rig.has(7, "USDT").await, paid);
+        rig.assert_true().await;
+    });
+}
