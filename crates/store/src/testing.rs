@@ -170,6 +170,7 @@ pub async fn prepare_every_statement(db: &TestDb) -> Result<usize, String> {
         crate::entry::blocks::STATEMENTS,
         crate::entry::cursor::STATEMENTS,
         crate::entry::findings::STATEMENTS,
+        crate::entry::read::STATEMENTS,
         crate::entry::types::STATEMENTS,
         crate::ledger::accounts::STATEMENTS,
         crate::ledger::adjust::STATEMENTS,

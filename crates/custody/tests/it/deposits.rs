@@ -19,8 +19,8 @@ use domain::asset::TransferLimits;
 use domain::deposit::DepositState;
 use domain::random::Random;
 use domain::{
-    Amount, Asset, AssetOnChain, Availability, ChainKind, Clock, GroupId, Listing, ManualClock, Precision, Purpose, RawAmount,
-    Timestamp, UserId, WalletRole,
+    Amount, Asset, AssetOnChain, Availability, ChainKind, Clock, GroupId, Listing, ManualClock, Precision, Purpose,
+    RawAmount, Timestamp, UserId, WalletRole,
 };
 use store::catalog::{Author, Catalog};
 use store::deposit::{DepositFilter, DepositRow};
@@ -102,7 +102,7 @@ fn catalog(kind: ChainKind) -> Catalog {
 
 impl<'a> Rig<'a> {
     async fn start(db: &'a TestDb, kind: ChainKind) -> Self {
-        let (evm, tron) = (evm::Settings::default(), tron::Settings { solid_depth: 2, ..tron::Settings::default() });
+        let (evm, tron) = (evm::Settings::default(), tron::Settings { solid_depth: 30, ..tron::Settings::default() });
         let start = match kind {
             ChainKind::Evm => Timestamp::from_micros(i64::try_from(evm.genesis_time).unwrap() * 1_000_000),
             ChainKind::Tron | ChainKind::Bitcoin => tron.genesis,
@@ -115,15 +115,17 @@ impl<'a> Rig<'a> {
         let endpoint = |(number, endpoint): (usize, &devnet::Endpoint)| EndpointSettings {
             name: format!("node {number}"),
             url: endpoint.url(),
-            ..EndpointSettings::default()
+            authorization: None,
+            key: None,
+            headers: Vec::new(),
+            per_second: 0,
         };
         let endpoints: Vec<EndpointSettings> = served.endpoints.iter().enumerate().map(endpoint).collect();
         let settings = PoolSettings { quorum: Some(2), ..PoolSettings::default() };
         let pool = Pool::new(&endpoints, &settings, Arc::<ManualClock>::clone(&clock)).unwrap();
         let chain: Box<dyn Chain> = match kind {
             ChainKind::Evm => {
-                let settings =
-                    EvmSettings { tokens: vec![TETHER], ..EvmSettings::new(56, u64::from(CONFIRMATIONS)) };
+                let settings = EvmSettings { tokens: vec![TETHER], ..EvmSettings::new(56, u64::from(CONFIRMATIONS)) };
                 Box::new(EvmChain::new(settings, pool))
             }
             ChainKind::Tron | ChainKind::Bitcoin => {
@@ -205,9 +207,17 @@ impl<'a> Rig<'a> {
 
     async fn worker(&self, name: &str) -> DepositWorker<'_> {
         let mut random = Random::from_seed(7);
-        DepositWorker::take(self.db, &*self.chain, self.row.clone(), Arc::clone(&self.pinned), name, &mut random, self.clock.now())
-            .await
-            .unwrap()
+        DepositWorker::take(
+            self.db,
+            &*self.chain,
+            self.row.clone(),
+            Arc::clone(&self.pinned),
+            name,
+            &mut random,
+            self.clock.now(),
+        )
+        .await
+        .unwrap()
     }
 
     /// Rounds until there is nothing to do.
@@ -238,7 +248,11 @@ impl<'a> Rig<'a> {
         let asset = self.row.listings.iter().find(|listing| listing.symbol.as_str() == symbol).unwrap().asset;
         let mut tx = self.db.read().await.unwrap();
         let accounts = store::ledger::balances::funding_of(&mut tx, UserId::new(number).unwrap()).await.unwrap();
-        accounts.iter().filter(|(_, account)| account.asset == asset).map(|(_, account)| account.available.units()).sum()
+        accounts
+            .iter()
+            .filter(|(_, account)| account.asset == asset)
+            .map(|(_, account)| account.available.units())
+            .sum()
     }
 
     /// The books, and every wallet's entries against what the chain itself says that it has.
@@ -352,7 +366,9 @@ fn a_node_that_lies_changes_nothing_that_is_credited() {
         let (seven, eight) = (rig.address(7).await, rig.address(8).await);
         let mut worker = rig.worker("one").await;
         let mut paid = 0;
-        for lie in [Lie::Missing, Lie::Flipped, Lie::Inflated, Lie::LogLeftOut, Lie::TransactionLeftOut, Lie::ValueInflated] {
+        for lie in
+            [Lie::Missing, Lie::Flipped, Lie::Inflated, Lie::LogLeftOut, Lie::TransactionLeftOut, Lie::ValueInflated]
+        {
             for endpoint in 0..3 {
                 rig.lie(endpoint, lie);
                 rig.pay(&seven, &rig.token(), 1_000_000);
@@ -403,7 +419,11 @@ fn a_row_that_does_not_fit_its_key_credits_nobody() {
         rig.mine(1);
         rig.work(&mut worker).await;
         // Before the credit, user 9 is given the address of user 7.
-        crate::wallet_rows::tamper(rig.db, "UPDATE user_wallets SET user_id = 9, derivation_index = 9 WHERE user_id = 7").await;
+        crate::wallet_rows::tamper(
+            rig.db,
+            "UPDATE user_wallets SET user_id = 9, derivation_index = 9 WHERE user_id = 7",
+        )
+        .await;
         rig.mine(3);
         let worked = rig.work(&mut worker).await;
         assert_eq!((worked.posted.credited, worked.posted.left_over), (1, 1));

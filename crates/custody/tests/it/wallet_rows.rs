@@ -17,7 +17,7 @@ use tx::{AccountKey, Address, DerivationError, Family, Group};
 const AUTHOR: Author<'static> = Author { actor: "test", reason: "set-up" };
 
 /// The key of an account of a tree that only these tests have.
-fn key(family: Family, account: u32) -> AccountKey {
+pub fn key(family: Family, account: u32) -> AccountKey {
     let [purpose, coin] = family.above_account();
     let master = Xpriv::new_master(NetworkKind::Main, &[7; 32]).unwrap();
     let path = [purpose, coin, ChildNumber::Hardened { index: account }];
@@ -80,7 +80,7 @@ async fn set_up(db: &TestDb) -> Arc<Pinned> {
 }
 
 /// What an owner of the database can write, who knows how to get the triggers and checks out of the way.
-async fn tamper(db: &TestDb, statements: &str) {
+pub async fn tamper(db: &TestDb, statements: &str) {
     let free = match db.engine() {
         Engine::Postgres => {
             "ALTER TABLE user_wallets DISABLE TRIGGER USER; ALTER TABLE wallet_groups DISABLE TRIGGER USER;

@@ -7,6 +7,7 @@
 //! | `blocks` | blocks passed, proven and undone, each with its entries in one transaction |
 //! | `bitcoin` | the same of Bitcoin, from the rows of the wallet store |
 //! | `write` | entries, the balances that follow from them, and new deposits |
+//! | `read` | what addresses of ours have |
 //! | `findings` | what somebody should know of a chain |
 //!
 //! | | |
@@ -19,10 +20,12 @@ pub(crate) mod bitcoin;
 pub(crate) mod blocks;
 pub(crate) mod cursor;
 pub(crate) mod findings;
+pub(crate) mod read;
 pub(crate) mod types;
 pub(crate) mod write;
 
 pub use blocks::{Passed, Proof};
 pub use cursor::{ChainStanding, CursorError, Worker};
 pub use findings::{Finding, FindingKind, OpenFinding};
+pub use read::WalletBalance;
 pub use types::{BlockRow, ChainId, ChainRow, EntryKey, FoundEntry, ListingId, ListingRow};

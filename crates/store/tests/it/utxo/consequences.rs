@@ -131,7 +131,8 @@ impl Model {
     /// later replacement before the earlier, and then the one that was stored later before the one that was stored earlier.
     fn first_to_come_back(&self, fallen: &BTreeSet<Hash>) -> Option<Hash> {
         let broadcast = |tx: &&Tx| tx.was_published && !tx.given_up && !tx.content.coinbase;
-        let in_nobodys_way = |tx: &&Tx| !self.has_invalid_parent(&tx.content) && self.valid_conflicts(&tx.content).is_empty();
+        let in_nobodys_way =
+            |tx: &&Tx| !self.has_invalid_parent(&tx.content) && self.valid_conflicts(&tx.content).is_empty();
         let invalid = self.txs.values().filter(|tx| !tx.status.is_valid());
         let replacement = |tx: &Tx| {
             self.edges.iter().rposition(|edge| edge.victim == tx.content.hash && fallen.contains(&edge.winner))
