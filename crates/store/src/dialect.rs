@@ -172,6 +172,10 @@ statements! {
     /// All changes of a wallet's transactions wait in one line. SQLite's write lock already sees to it.
     LOCK_UTXOS = "SELECT pg_advisory_xact_lock(4848273)::TEXT" | "SELECT '4848273'";
 
+    /// Users' wallets get their ids one transaction after the other, so that no lower id appears after a higher one was seen.
+    /// SQLite's write lock already sees to it.
+    LOCK_USER_WALLETS = "SELECT pg_advisory_xact_lock(4848279)::TEXT" | "SELECT '4848279'";
+
     /// Selections that others kept taking the outputs from, one at a time for each wallet.
     LOCK_SELECTIONS = "SELECT pg_advisory_xact_lock(4848274, CAST($1 AS INTEGER))::TEXT" | "SELECT CAST($1 AS TEXT)";
 }

@@ -112,6 +112,7 @@ pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
         wallets: Arc::default(),
         wallet_rows: Arc::default(),
         signer,
+        pinned: Arc::clone(&pinned),
         body_time: BODY_TIME,
     });
     let (stop, stopped) = watch::channel(false);

@@ -3,7 +3,7 @@
 //! | | |
 //! |---|---|
 //! | reads | the keys that the treasury file pins; the rows of groups, operation wallets and users' wallets |
-//! | writes | users' wallets, with the addresses that it derived itself |
+//! | writes | users' wallets, with the addresses that it derived itself; those on Bitcoin together with the watch for them |
 //! | may never do | believe an address, an index or a key because a row says so; hold a private key |
 //!
 //! | module | holds |
@@ -22,13 +22,14 @@ pub mod watch;
 
 pub use compare::{compare_groups, compare_settings};
 pub use pinned::{PinError, Pinned, PinnedGroup, PinnedWallet};
-pub use users::{Assigned, Checked, UserWallet, assign, list, owners, show};
+pub use users::{Assigned, Checked, UserWallet, assign, deposit_wallet, list, owners, show};
 pub use verify::{Verified, verify};
 pub use watch::WalletRows;
 
 use domain::GroupId;
 use store::StoreError;
-use tx::DerivationError;
+use store::utxo::UtxoError;
+use tx::{DerivationError, Family};
 
 /// A row that is not as the pinned keys say. It is never used; somebody has changed the database, or the treasury file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,31 +58,52 @@ impl Difference {
 pub enum WalletError {
     #[error("wallet group {group}: {why}")]
     GroupUnusable { group: GroupId, why: &'static str },
+    #[error("users can be given no {} wallet: {why}", family.as_str())]
+    NoDepositGroup { family: Family, why: &'static str },
+    /// The row is never used; it was logged when it was found.
+    #[error("a row of the wallets is not as the keys say: {}: {}", .0.row, .0.what)]
+    Differs(Difference),
     #[error(transparent)]
     Derivation(#[from] DerivationError),
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// The Bitcoin wallet that would watch the address.
+    #[error(transparent)]
+    Bitcoin(UtxoError),
     #[error("a task that derives addresses has ended early")]
     Ended(#[from] tokio::task::JoinError),
+}
+
+impl From<UtxoError> for WalletError {
+    fn from(error: UtxoError) -> Self {
+        match error {
+            UtxoError::Store(error) => Self::Store(error),
+            refused @ UtxoError::Refused(_) => Self::Bitcoin(refused),
+        }
+    }
 }
 
 impl WalletError {
     pub const fn code(&self) -> &'static str {
         match self {
-            Self::GroupUnusable { .. } => "WALLET_GROUP_UNUSABLE",
+            Self::GroupUnusable { .. } | Self::NoDepositGroup { .. } => "WALLET_GROUP_UNUSABLE",
+            Self::Differs(_) => ROW_DIFFERS,
             Self::Derivation(error) => error.code(),
             Self::Store(error) => error.code(),
+            Self::Bitcoin(error) => error.code(),
             Self::Ended(_) => "INTERNAL",
         }
     }
 
     pub const fn hint(&self) -> &'static str {
         match self {
-            Self::GroupUnusable { .. } => {
+            Self::GroupUnusable { .. } | Self::NoDepositGroup { .. } => {
                 "the treasury file that treasury.file names has the groups; bursar apply brings them into the database"
             }
+            Self::Differs(_) => "bursar wallet verify lists every row that differs",
             Self::Derivation(error) => error.hint(),
             Self::Store(error) => error.hint(),
+            Self::Bitcoin(error) => error.hint(),
             Self::Ended(_) => "this is a bug in Bursar: please report it",
         }
     }

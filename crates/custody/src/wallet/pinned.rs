@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use domain::{ChainName, GroupId, WalletRole};
+use domain::{ChainName, GroupId, Purpose, WalletRole};
 use store::wallet::{OperationWallet, Place, WalletGroup, WalletSettings};
 use tx::{Address, BadAddress, DerivationError, Family, Group};
 
@@ -116,6 +116,22 @@ impl Pinned {
 
     pub fn groups(&self) -> impl Iterator<Item = &PinnedGroup> {
         self.groups.values()
+    }
+
+    /// The groups whose addresses users have on chains of this family, active or not: all of them are watched.
+    pub fn deposit_groups(&self, family: Family) -> impl Iterator<Item = &PinnedGroup> {
+        let of_users = move |one: &&PinnedGroup| one.group.purpose == Purpose::Deposit && one.group.family() == family;
+        self.groups.values().filter(of_users)
+    }
+
+    /// The one that users get new wallets of. Why there is none: none is active, or which of several is not said.
+    pub fn deposit_group(&self, family: Family) -> Result<&PinnedGroup, &'static str> {
+        let mut active = self.deposit_groups(family).filter(|one| one.active);
+        match (active.next(), active.next()) {
+            (Some(one), None) => Ok(one),
+            (None, _) => Err("no deposit group of the treasury file is active there"),
+            (Some(_), Some(_)) => Err("several deposit groups of the treasury file are active there"),
+        }
     }
 
     pub fn wallets(&self) -> impl Iterator<Item = (&ChainName, &Place, &PinnedWallet)> {

@@ -5,11 +5,13 @@ use std::collections::{BTreeSet, HashMap};
 use std::num::NonZero;
 use std::sync::Arc;
 
+use bitcoin::Network;
 use domain::{GroupId, Purpose, Timestamp, UserId};
 use store::Db;
-use store::wallet::users::{MOST, list_user_wallets, user_wallets_at, user_wallets_of};
-use store::wallet::{NewUserWallet, UserWalletRow};
-use tx::{Address, AddressPath, DerivationError};
+use store::utxo::{self, is_watched};
+use store::wallet::users::{MOST, list_user_wallets, user_wallets_at, user_wallets_in, user_wallets_of};
+use store::wallet::{AssignedRows, BitcoinGroup, NewBitcoinWallet, NewUserWallet, UserWalletRow};
+use tx::{Address, AddressPath, DerivationError, Family, Group};
 
 use super::{Difference, Pinned, WalletError};
 
@@ -31,6 +33,12 @@ pub struct Checked {
     pub last: Option<i64>,
     /// There are rows behind it.
     pub more: bool,
+}
+
+impl Checked {
+    fn into_parts(self) -> (Vec<UserWallet>, Vec<Difference>) {
+        (self.wallets, self.differ)
+    }
 }
 
 /// What came of giving users wallets.
@@ -122,7 +130,7 @@ where
 }
 
 /// Gives users their wallets in a deposit group: those that have one keep it, whoever else is giving at the same time. Each
-/// ten thousand are two statements. What is wrong with one user's row does not keep the others from theirs.
+/// ten thousand are three statements. What is wrong with one user's row does not keep the others from theirs.
 pub async fn assign(
     db: &Db,
     pinned: &Arc<Pinned>,
@@ -150,19 +158,57 @@ pub async fn assign(
             Ok::<_, DerivationError>((*user, address))
         });
         let derived = derived.await?.into_iter().collect::<Result<Vec<_>, _>>()?;
-        assign_derived(db, pinned, group, derived, at, &mut assigned).await?;
+        assign_derived(db, pinned, &found.group, derived, at, &mut assigned).await?;
     }
     Ok(assigned)
+}
+
+/// One user's deposit wallet on the chains of a family, in the group that is active there. It is made if it is not there yet;
+/// after that it is only read. Nothing is returned that a row says and the key does not.
+pub async fn deposit_wallet(
+    db: &Db,
+    pinned: &Arc<Pinned>,
+    family: Family,
+    user: UserId,
+    at: Timestamp,
+) -> Result<UserWallet, WalletError> {
+    let found = pinned.deposit_group(family).map_err(|why| WalletError::NoDepositGroup { family, why })?;
+    let id = &found.group.id;
+    let mut tx = db.read().await?;
+    let rows = user_wallets_in(&mut tx, id, &[user]).await?;
+    if !rows.is_empty() {
+        let wallet = only(check_rows(pinned, rows).await?.into_parts(), id)?;
+        let watched = match wallet.address.script_bytes() {
+            Some(script) => is_watched(&mut tx, &script).await?,
+            None => true,
+        };
+        if watched {
+            return Ok(wallet);
+        }
+    }
+    // Else this reader would keep its connection while it waits for another one.
+    drop(tx);
+    let assigned = assign(db, pinned, id, &[user], at).await?;
+    only((assigned.wallets, assigned.differ), id)
+}
+
+fn only((wallets, differ): (Vec<UserWallet>, Vec<Difference>), group: &GroupId) -> Result<UserWallet, WalletError> {
+    if let Some(difference) = differ.into_iter().next() {
+        return Err(WalletError::Differs(difference));
+    }
+    let why = "the database has no such group";
+    wallets.into_iter().next().ok_or_else(|| WalletError::GroupUnusable { group: group.clone(), why })
 }
 
 async fn assign_derived(
     db: &Db,
     pinned: &Arc<Pinned>,
-    group: &GroupId,
+    of: &Group,
     derived: Vec<(UserId, Address)>,
     at: Timestamp,
     assigned: &mut Assigned,
 ) -> Result<(), WalletError> {
+    let group = &of.id;
     let (mut wanted, mut differ) = (Vec::new(), Vec::new());
     let of_the_house = pinned.addresses();
     for (user, address) in derived {
@@ -171,10 +217,11 @@ async fn assign_derived(
             let what = format!("the address of user {} in {group} is an operation wallet's", user.get());
             differ.push(Difference::new("treasury file", what));
         } else {
-            wanted.push(NewUserWallet { user, address: address.to_string() });
+            wanted.push((NewUserWallet { user, address: address.to_string() }, address));
         }
     }
-    let rows = db.assign_user_wallets(group, &wanted, at).await?;
+    let rows = write(db, of, &wanted, at).await?;
+    let wanted: Vec<NewUserWallet> = wanted.into_iter().map(|(wallet, _)| wallet).collect();
     let there: BTreeSet<i64> = rows.rows.iter().map(|row| row.user).collect();
     for one in wanted.iter().filter(|one| !there.contains(&one.user.get())) {
         let Some(holder) = rows.holders.iter().find(|row| row.address.is(&one.address)) else {
@@ -194,6 +241,37 @@ async fn assign_derived(
     assigned.wallets.append(&mut checked.wallets);
     assigned.differ.append(&mut checked.differ);
     Ok(())
+}
+
+/// On Bitcoin, what is watched is written in the same transaction.
+async fn write(
+    db: &Db,
+    group: &Group,
+    wanted: &[(NewUserWallet, Address)],
+    at: Timestamp,
+) -> Result<AssignedRows, WalletError> {
+    let Family::Bitcoin(network) = group.family() else {
+        let wallets: Vec<NewUserWallet> = wanted.iter().map(|(wallet, _)| wallet.clone()).collect();
+        return Ok(db.assign_user_wallets(&group.id, &wallets, at).await?);
+    };
+    let of = BitcoinGroup { network: stored_network(network), account: group.account() };
+    let with_script = |(wallet, address): &(NewUserWallet, Address)| {
+        address.script_bytes().map(|script| NewBitcoinWallet { wallet: wallet.clone(), script })
+    };
+    let wallets: Option<Vec<NewBitcoinWallet>> = wanted.iter().map(with_script).collect();
+    let why = "its key gives addresses of another chain";
+    let wallets = wallets.ok_or_else(|| WalletError::GroupUnusable { group: group.id.clone(), why })?;
+    Ok(db.assign_bitcoin_wallets(&group.id, of, &wallets, at).await?)
+}
+
+const fn stored_network(network: Network) -> utxo::Network {
+    match network {
+        Network::Bitcoin => utxo::Network::Bitcoin,
+        Network::Testnet => utxo::Network::Testnet,
+        Network::Testnet4 => utxo::Network::Testnet4,
+        Network::Signet => utxo::Network::Signet,
+        Network::Regtest => utxo::Network::Regtest,
+    }
 }
 
 /// One user's wallets in all groups.

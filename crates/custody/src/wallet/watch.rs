@@ -1,6 +1,7 @@
 //! What a server does all the time: it holds groups and operation wallets against the pinned ones, and goes through the
 //! users' wallets, a page at each look.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use store::Db;
@@ -29,7 +30,12 @@ struct Round {
     differ_before: u64,
     /// The first row that differed, until a whole round finds none.
     first: Option<Difference>,
+    /// Rows that somebody met in this round, and that were counted then.
+    met: BTreeSet<String>,
 }
+
+/// No more rows are remembered, so that a database full of them does not fill the memory too.
+const MOST_MET: usize = 1_000;
 
 /// The watch over the rows of one database.
 #[derive(Debug, Default)]
@@ -45,7 +51,8 @@ impl WalletRows {
         let settings = read_wallet_settings(&mut db.read().await?).await?;
         let settings = compare_settings(pinned, &settings);
         let page = list(db, pinned, None, round.after.unwrap_or(i64::MIN), PAGE).await?;
-        round.differ_now += count(page.differ.len());
+        let counted_before = page.differ.iter().filter(|one| round.met.contains(&one.row)).count();
+        round.differ_now += count(page.differ.len() - counted_before);
         if let Some(first) = page.differ.first() {
             round.first.get_or_insert_with(|| first.clone());
         }
@@ -56,6 +63,7 @@ impl WalletRows {
             }
             round.differ_before = round.differ_now;
             round.differ_now = 0;
+            round.met.clear();
         }
         let users = round.differ_now.max(round.differ_before);
         let mut standing = self.standing.lock().unwrap_or_else(PoisonError::into_inner);
@@ -67,6 +75,20 @@ impl WalletRows {
         }
         standing.first = first;
         Ok(())
+    }
+
+    /// Somebody met a row that differs while it was wanted. It is an alert at once: a round over all rows may take hours.
+    pub async fn met(&self, difference: &Difference) {
+        let mut round = self.round.lock().await;
+        if round.met.len() >= MOST_MET || !round.met.insert(difference.row.clone()) {
+            return;
+        }
+        round.differ_now += 1;
+        round.first.get_or_insert_with(|| difference.clone());
+        let users = round.differ_now.max(round.differ_before);
+        let mut standing = self.standing.lock().unwrap_or_else(PoisonError::into_inner);
+        standing.differ = standing.differ.max(users);
+        standing.first.get_or_insert_with(|| difference.clone());
     }
 
     pub fn standing(&self) -> Standing {

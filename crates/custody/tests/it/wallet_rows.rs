@@ -6,11 +6,14 @@ use std::sync::Arc;
 use bitcoin::NetworkKind;
 use bitcoin::bip32::{ChildNumber, Xpriv, Xpub};
 use bitcoin::secp256k1::SECP256K1;
-use custody::wallet::{Pinned, WalletError, WalletRows, assign, compare_settings, list, owners, show, verify};
+use custody::wallet::{
+    Pinned, WalletError, WalletRows, assign, compare_settings, deposit_wallet, list, owners, show, verify,
+};
 use domain::{GroupId, Purpose, UserId, WalletRole};
 use store::catalog::{Author, Catalog};
 use store::testing::{NOW, TestDb};
-use store::wallet::read_wallet_settings;
+use store::utxo::is_watched;
+use store::wallet::{NewUserWallet, read_wallet_settings};
 use store::{Engine, db_test};
 use tx::{AccountKey, Address, DerivationError, Family, Group};
 
@@ -20,6 +23,15 @@ const AUTHOR: Author<'static> = Author { actor: "test", reason: "set-up" };
 pub fn key(family: Family, account: u32) -> AccountKey {
     let [purpose, coin] = family.above_account();
     let master = Xpriv::new_master(NetworkKind::Main, &[7; 32]).unwrap();
+    let path = [purpose, coin, ChildNumber::Hardened { index: account }];
+    let private = master.derive_priv(SECP256K1, &path).unwrap();
+    AccountKey::new(Xpub::from_priv(SECP256K1, &private), family).unwrap()
+}
+
+fn regtest_key(account: u32) -> AccountKey {
+    let family = Family::Bitcoin(bitcoin::Network::Regtest);
+    let [purpose, coin] = family.above_account();
+    let master = Xpriv::new_master(NetworkKind::Test, &[7; 32]).unwrap();
     let path = [purpose, coin, ChildNumber::Hardened { index: account }];
     let private = master.derive_priv(SECP256K1, &path).unwrap();
     AccountKey::new(Xpub::from_priv(SECP256K1, &private), family).unwrap()
@@ -134,6 +146,90 @@ db_test! {
         assert_eq!(still_shown(db, &pinned).await, (ALL.to_vec(), 0));
         let again = assign(db, &pinned, &id("users"), &[user(7), user(7)], NOW).await.unwrap();
         assert_eq!((again.added, again.wallets.len()), (0, 1));
+    }
+
+    async fn a_user_gets_one_address_and_always_the_same(db: TestDb) {
+        let pinned = set_up(db).await;
+        for number in [7, 10, 10] {
+            let wallet = deposit_wallet(db, &pinned, Family::Evm, user(number), NOW).await.unwrap();
+            assert_eq!((wallet.user, wallet.address), (user(number), address(number)));
+        }
+        let error = deposit_wallet(db, &pinned, Family::Tron, user(7), NOW).await.unwrap_err();
+        assert_eq!((error.code(), error.to_string().contains("no deposit group")), ("WALLET_GROUP_UNUSABLE", true));
+        tamper(db, &format!("UPDATE user_wallets SET address = '{THIEF}' WHERE user_id = 7")).await;
+        let error = deposit_wallet(db, &pinned, Family::Evm, user(7), NOW).await.unwrap_err();
+        assert!(matches!(&error, WalletError::Differs(one) if one.what.contains(THIEF)), "{error:?}");
+        // A row that has the address of a user who has none yet keeps that user from it: it is not handed out under another name.
+        let stolen = address(11);
+        tamper(db, &format!("UPDATE user_wallets SET address = '{stolen}' WHERE user_id = 8")).await;
+        let error = deposit_wallet(db, &pinned, Family::Evm, user(11), NOW).await.unwrap_err();
+        assert_eq!(error.code(), "WALLET_ROW_DIFFERS");
+    }
+
+    async fn several_active_groups_are_not_chosen_from(db: TestDb) {
+        set_up(db).await;
+        let mut several = pinned();
+        several.add_group(group("users-2", Purpose::Deposit, 2), true).unwrap();
+        let several = Arc::new(several);
+        let error = deposit_wallet(db, &several, Family::Evm, user(7), NOW).await.unwrap_err();
+        assert!(error.to_string().contains("several deposit groups"), "{error}");
+        let mut newer = Pinned::default();
+        newer.add_group(group("users", Purpose::Deposit, 0), false).unwrap();
+        newer.add_group(group("users-2", Purpose::Deposit, 2), true).unwrap();
+        let newer = Arc::new(newer);
+        db.apply_treasury(&catalog(), &newer.settings(), &AUTHOR, NOW).await.unwrap();
+        let wallet = deposit_wallet(db, &newer, Family::Evm, user(7), NOW).await.unwrap();
+        assert_eq!(wallet.group, id("users-2"));
+        assert_ne!(wallet.address, address(7), "a new group is a new address; the old one is still the user's");
+        assert_eq!(show(db, &newer, user(7)).await.unwrap().wallets.len(), 2);
+    }
+
+    async fn a_bitcoin_address_is_watched_before_it_is_shown(db: TestDb) {
+        let mut pinned = Pinned::default();
+        let family = Family::Bitcoin(bitcoin::Network::Regtest);
+        let of = Group { id: id("users-btc"), purpose: Purpose::Deposit, key: regtest_key(4) };
+        pinned.add_group(of.clone(), true).unwrap();
+        let pinned = Arc::new(pinned);
+        db.apply_treasury(&catalog(), &pinned.settings(), &AUTHOR, NOW).await.unwrap();
+        let shown = deposit_wallet(db, &pinned, family, user(7), NOW).await.unwrap();
+        assert_eq!(shown.address, of.address(7).unwrap());
+        let by_hand = assign(db, &pinned, &of.id, &[user(7), user(8), user(9)], NOW).await.unwrap();
+        assert_eq!((by_hand.added, by_hand.wallets.len()), (2, 3));
+        let wallets = db.wallets().await.unwrap();
+        assert_eq!(wallets.iter().map(|one| one.name.as_str()).collect::<Vec<_>>(), ["users-btc"]);
+        let watched = db.addresses(wallets[0].id, Some(4), None, 10).await.unwrap();
+        let scripts: Vec<Vec<u8>> = [7, 8, 9].map(|user| of.address(user).unwrap().script_bytes().unwrap()).to_vec();
+        assert_eq!(watched.into_iter().map(|one| one.script).collect::<Vec<_>>(), scripts);
+        // One that was given before the Bitcoin wallet watched for it is watched when it is shown again.
+        let old = NewUserWallet { user: user(10), address: of.address(10).unwrap().to_string() };
+        db.assign_user_wallets(&of.id, &[old], NOW).await.unwrap();
+        let script = of.address(10).unwrap().script_bytes().unwrap();
+        assert!(!is_watched(&mut db.read().await.unwrap(), &script).await.unwrap());
+        deposit_wallet(db, &pinned, family, user(10), NOW).await.unwrap();
+        assert!(is_watched(&mut db.read().await.unwrap(), &script).await.unwrap());
+    }
+
+    // What somebody met is told at once, and is told until a whole round finds nothing.
+    async fn a_row_that_somebody_met_is_counted_once_and_stays(db: TestDb) {
+        let pinned = set_up(db).await;
+        let rows = WalletRows::default();
+        rows.look(db, &pinned).await.unwrap();
+        assert_eq!(rows.standing().differ, 0);
+        tamper(db, &format!("UPDATE user_wallets SET address = '{THIEF}' WHERE user_id = 7")).await;
+        let found = show(db, &pinned, user(7)).await.unwrap();
+        for _ in 0..3 {
+            rows.met(&found.differ[0]).await;
+            assert_eq!((rows.standing().differ, rows.standing().first.as_ref()), (1, Some(&found.differ[0])));
+        }
+        for _ in 0..4 {
+            rows.look(db, &pinned).await.unwrap();
+            assert_eq!((rows.standing().differ, rows.standing().first.as_ref()), (1, Some(&found.differ[0])));
+        }
+        tamper(db, &format!("UPDATE user_wallets SET address = '{}' WHERE user_id = 7", address(7))).await;
+        for _ in 0..4 {
+            rows.look(db, &pinned).await.unwrap();
+        }
+        assert_eq!((rows.standing().differ, rows.standing().first), (0, None));
     }
 
     async fn a_row_with_another_address_is_refused_everywhere(db: TestDb) {

@@ -6,6 +6,7 @@
 //! | [`aliases`] | `/api/v1/transfer…`, the older form of the same |
 //! | [`assets`] | `/api/v1/assets` |
 //! | [`balances`] | `/api/v1/balances` |
+//! | [`deposit_addresses`] | `/api/v1/deposit_address` |
 //! | [`health`] | `/health/…` |
 //! | [`metrics`] | `/metrics` |
 //! | [`openapi`] | `/openapi.json` and a page to browse it |
@@ -16,6 +17,7 @@ pub mod aliases;
 pub mod answer;
 pub mod assets;
 pub mod balances;
+pub mod deposit_addresses;
 pub mod error;
 pub mod health;
 pub mod metrics;
@@ -38,7 +40,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use custody::bitcoin::Upkeep;
 use custody::signer::SignerWatch;
-use custody::wallet::WalletRows;
+use custody::wallet::{Pinned, WalletRows};
 use domain::transfer::Rejection;
 use domain::{Clock, Timestamp, UserId};
 use http_body_util::{BodyExt, Limited};
@@ -77,6 +79,8 @@ pub struct App {
     pub wallet_rows: Arc<WalletRows>,
     /// The signer that the configuration names.
     pub signer: Option<Arc<SignerWatch>>,
+    /// The wallet groups and operation wallets of the treasury file: what every address follows from.
+    pub pinned: Arc<Pinned>,
     /// How long a body may take to arrive.
     pub body_time: Duration,
 }
@@ -143,6 +147,7 @@ pub fn router(app: Arc<App>, pages: Pages) -> Router {
         .route("/api/v1/transfer/{req_id}", get(aliases::read))
         .route("/api/v1/assets", get(assets::read))
         .route("/api/v1/balances", get(balances::read))
+        .route("/api/v1/deposit_address", post(deposit_addresses::give).get(deposit_addresses::list))
         .route("/health/live", get(health::live))
         .route("/health/ready", get(health::ready));
     if pages.metrics {

@@ -8,7 +8,7 @@ use base64::Engine;
 use utoipa::OpenApi;
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
 
-use super::{aliases, answer, assets, balances, error, health, metrics, request, transfers};
+use super::{aliases, answer, assets, balances, deposit_addresses, error, health, metrics, request, transfers};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -21,7 +21,8 @@ use super::{aliases, answer, assets, balances, error, health, metrics, request, 
     ),
     paths(
         transfers::create, transfers::create_batch, transfers::list, transfers::read,
-        aliases::create, aliases::read, assets::read, balances::read, health::live, health::ready, metrics::metrics,
+        aliases::create, aliases::read, assets::read, balances::read,
+        deposit_addresses::give, deposit_addresses::list, health::live, health::ready, metrics::metrics,
     ),
     components(schemas(
         request::TransferRequest, request::Account, request::AliasAccount, answer::TransferAnswer, answer::PublicState, error::ErrorBody, error::ErrorAnswer
@@ -31,6 +32,7 @@ use super::{aliases, answer, assets, balances, error, health, metrics, request, 
         (name = "transfers", description = "Move money, and see what became of it"),
         (name = "assets", description = "What can be moved, where it lives, and every limit"),
         (name = "balances", description = "What there is"),
+        (name = "deposits", description = "Where to pay to"),
         (name = "older form", description = "The same under older names"),
         (name = "operations", description = "For whoever looks after the process; no token needed"),
     ),

@@ -12,6 +12,7 @@ mod balances;
 mod batch;
 mod client;
 mod connections;
+mod deposit_address;
 mod health;
 mod internal_transfer;
 mod list;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use custody::wallet::Pinned;
 use domain::asset::TransferLimits;
 use domain::id::{self, Id, NodeId};
 use domain::ledger::{Movement, OpKey, Operation, Reference};
@@ -44,7 +45,7 @@ pub const USERS: i64 = 4;
 /// Units of 0.01.
 pub const FUNDS: i64 = 10_000;
 
-const AUTHOR: Author<'static> = Author { actor: "test", reason: "set-up" };
+pub const AUTHOR: Author<'static> = Author { actor: "test", reason: "set-up" };
 
 /// Like this, in units of 0.01:
 ///
@@ -196,6 +197,11 @@ impl Server {
 
     pub async fn with(db: &TestDb, choice: Choice) -> Self {
         db.apply_catalog(&catalog(), &AUTHOR, NOW).await.unwrap();
+        Self::pinning(db, choice, Arc::default()).await
+    }
+
+    /// On a database whose treasury was applied already, with the wallet groups of its file.
+    pub async fn pinning(db: &TestDb, choice: Choice, pinned: Arc<Pinned>) -> Self {
         let assets = Arc::new(Assets::load(db).await.unwrap());
         let ids: BTreeMap<Symbol, AssetId> =
             assets.all().iter().map(|(id, asset)| (asset.symbol.clone(), *id)).collect();
@@ -238,6 +244,7 @@ impl Server {
             wallets: Arc::default(),
             wallet_rows: Arc::default(),
             signer: None,
+            pinned,
             body_time: choice.body_time,
         });
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

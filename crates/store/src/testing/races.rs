@@ -111,6 +111,16 @@ impl Shell {
         sqlx::query_scalar(AssertSqlSafe(text.to_owned())).fetch_one(&mut self.0).await.expect(text)
     }
 
+    /// How the server would go about it, with the settings of our own connections.
+    pub async fn plan(&mut self, text: &str) -> String {
+        for (name, value) in crate::dialect::POSTGRES_SETTINGS {
+            self.run(&format!("SET {name} = '{value}'")).await.expect(name);
+        }
+        let lines: Vec<String> =
+            sqlx::query_scalar(AssertSqlSafe(format!("EXPLAIN {text}"))).fetch_all(&mut self.0).await.expect(text);
+        lines.join("\n")
+    }
+
     /// Until a session of this database waits for a lock that another one has.
     pub async fn until_somebody_waits(&mut self) {
         const WAITING: &str = "SELECT COUNT(*) FROM pg_stat_activity

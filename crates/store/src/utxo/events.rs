@@ -67,7 +67,7 @@ static DELETE_STALE: RowsSql = RowsSql::new(
 pub(crate) static ROWS_STATEMENTS: [&RowsSql; 4] = [&READ_STALE, &READ_IN_BLOCKS, &READ_PRUNED_IN, &DELETE_STALE];
 
 /// Lets a refusal pass through a transaction without a rollback: it is found before anything is written.
-pub(super) fn refused<T>(result: Result<T, UtxoError>) -> Result<Result<T, UtxoRefusal>, StoreError> {
+pub(crate) fn refused<T>(result: Result<T, UtxoError>) -> Result<Result<T, UtxoRefusal>, StoreError> {
     match result {
         Ok(value) => Ok(Ok(value)),
         Err(UtxoError::Refused(refusal)) => Ok(Err(refusal)),

@@ -66,3 +66,4 @@ pub use followed::{Followed, Marked, RESCAN_LOCK};
 pub use lease::SWEPT_AT_ONCE;
 pub use stat::{LeaseStat, TableStat};
 pub use types::*;
+pub use wallet::is_watched;

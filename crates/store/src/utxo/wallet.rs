@@ -34,6 +34,7 @@ statements! {
             EXISTS (SELECT 1 FROM utxos u WHERE u.wallet_id = a.wallet_id AND u.address_id = a.id)
         FROM addresses a LEFT JOIN address_labels b ON b.wallet_id = a.wallet_id AND b.address_id = a.id
         WHERE a.wallet_id = $1 AND a.id > $3 AND ($2 < 0 OR a.account = $2) ORDER BY a.id LIMIT $4";
+    COUNT_SCRIPT = "SELECT COUNT(*) FROM addresses WHERE script_pub_key = $1";
     READ_PENDING = "SELECT tx_hash FROM transactions
         WHERE wallet_id = $1 AND block_height IS NULL AND status IN ('pending', 'published') AND status = 'pending'";
 }
@@ -170,6 +171,11 @@ impl Db {
     }
 }
 
+/// Whether some wallet watches the script.
+pub async fn is_watched(tx: &mut Tx, script: &[u8]) -> Result<bool, StoreError> {
+    Ok(fetch_optional!(tx, COUNT_SCRIPT => (i64,), script)?.is_some_and(|(count,)| count > 0))
+}
+
 async fn known(tx: &mut Tx, wallet: WalletId) -> Result<(), UtxoError> {
     let known = read_wallets(tx).await?.iter().any(|one| one.id == wallet);
     if known { Ok(()) } else { Err(UtxoRefusal::UnknownWallet.into()) }
@@ -212,7 +218,7 @@ pub(super) async fn read_wallets(tx: &mut Tx) -> Result<Vec<Wallet>, StoreError>
     rows.into_iter().map(wallet).collect()
 }
 
-async fn create(tx: &mut Tx, name: &str, network: Network, at: Timestamp) -> Result<WalletId, UtxoError> {
+pub(crate) async fn create(tx: &mut Tx, name: &str, network: Network, at: Timestamp) -> Result<WalletId, UtxoError> {
     lock(tx).await?;
     let wallets = read_wallets(tx).await?;
     if let Some(other) = wallets.iter().find(|wallet| wallet.network != network) {
@@ -225,7 +231,7 @@ async fn create(tx: &mut Tx, name: &str, network: Network, at: Timestamp) -> Res
     row.map(|(id,)| WalletId(id)).ok_or_else(|| super::load::corrupt("a new wallet has no id").into())
 }
 
-async fn add(
+pub(crate) async fn add(
     tx: &mut Tx,
     wallet: WalletId,
     given: &[NewAddress],

@@ -8,14 +8,14 @@
 //! | | |
 //! |---|---|
 //! | reads | `wallet_groups`, `operation_wallet_addresses`, `user_wallets`, `chains` |
-//! | writes | the first three; rows are added, and only `is_active` ever changes |
+//! | writes | the first three; rows are added, and only `is_active` ever changes. On Bitcoin also what the Bitcoin wallet watches |
 //! | may never do | say what an address is. That follows from a key and a number, which `custody::wallet` derives |
 
 pub mod settings;
 pub mod users;
 
 pub use settings::{OperationWallet, Place, WalletGroup, WalletSettings, read_wallet_settings};
-pub use users::{AssignedRows, NewUserWallet, UserWalletRow};
+pub use users::{AssignedRows, BitcoinGroup, NewBitcoinWallet, NewUserWallet, UserWalletRow};
 
 /// An address as a row claims it. It can be compared with one that was derived. It has no `Display`, so that it is not
 /// shown to anybody by mistake.

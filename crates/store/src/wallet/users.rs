@@ -7,9 +7,13 @@ use domain::{GroupId, Timestamp, UserId};
 
 use super::ClaimedAddress;
 use crate::db::{Db, Tx};
+use crate::dialect::LOCK_USER_WALLETS;
 use crate::error::StoreError;
 use crate::rows::{Column, ColumnType::Int, ColumnType::Text, RowsSql, execute_rows, fetch_rows};
 use crate::transact;
+use crate::utxo::events::refused;
+use crate::utxo::wallet::{add, create};
+use crate::utxo::{AddressKind, Network, NewAddress, Paths, UtxoError};
 
 /// So many wallets are added at once.
 pub const MOST: usize = 10_000;
@@ -19,6 +23,21 @@ pub const MOST: usize = 10_000;
 pub struct NewUserWallet {
     pub user: UserId,
     pub address: String,
+}
+
+/// A wallet on Bitcoin, with the script that a payment to its address has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewBitcoinWallet {
+    pub wallet: NewUserWallet,
+    pub script: Vec<u8>,
+}
+
+/// Which Bitcoin wallet watches the scripts of a group: one with the group's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BitcoinGroup {
+    pub network: Network,
+    /// The account of the group's key.
+    pub account: u32,
 }
 
 /// A row as it stands. Nothing of it is believed: user and index are numbers, because a row may say anything.
@@ -56,6 +75,9 @@ statements! {
     LIST_WALLETS_OF_GROUP(COLUMNS) = "SELECT {columns}
         FROM wallet_groups g {join} user_wallets w ON w.wallet_group_id = g.id
         WHERE g.name = $3 AND w.id > $1 ORDER BY w.id LIMIT $2";
+    /// One group by its number: else PostgreSQL sorts all wallets of the group for each page.
+    LIST_ADDRESSES_OF_GROUP = "SELECT id, address FROM user_wallets
+        WHERE wallet_group_id = (SELECT id FROM wallet_groups WHERE name = $3) AND id > $1 ORDER BY id LIMIT $2";
     LIST_WALLETS_OF_USER(COLUMNS) = "SELECT {columns}
         FROM user_wallets w {join} wallet_groups g ON g.id = w.wallet_group_id
         WHERE w.user_id = $1 ORDER BY w.id";
@@ -96,31 +118,89 @@ static READ_WALLETS_AT: RowsSql = RowsSql::listing(
 pub(crate) static ROWS_STATEMENTS: [&RowsSql; 3] = [&INSERT_WALLETS, &READ_WALLETS_OF_USERS, &READ_WALLETS_AT];
 
 impl Db {
-    /// Adds the wallets that are not there yet, and says what there is, in two statements (three if an address is taken). The same again adds
-    /// nothing. Each user is named once.
+    /// Adds the wallets that are not there yet, and says what there is, in three statements (four if an address is taken). The
+    /// same again adds nothing. Each user is named once.
     pub async fn assign_user_wallets(
         &self,
         group: &GroupId,
         wanted: &[NewUserWallet],
         at: Timestamp,
     ) -> Result<AssignedRows, StoreError> {
-        if wanted.len() > MOST {
-            return Err(StoreError::BatchTooLarge { count: wanted.len(), most: MOST });
-        }
+        check_most(wanted.len())?;
         if wanted.is_empty() {
             return Ok(AssignedRows::default());
         }
         transact!(self, tx => {
-            let added = insert(tx, group, wanted, at).await?;
-            let users: Vec<UserId> = wanted.iter().map(|one| one.user).collect();
-            let rows = user_wallets_in(tx, group, &users).await?;
-            let there: HashSet<i64> = rows.iter().map(|row| row.user).collect();
-            let without = wanted.iter().filter(|one| !there.contains(&one.user.get()));
-            let addresses: Vec<&str> = without.map(|one| one.address.as_str()).collect();
-            let holders = user_wallets_at(tx, &addresses).await?;
-            Ok(AssignedRows { added, rows, holders })
+            fetch_optional!(tx, LOCK_USER_WALLETS => (String,))?;
+            assign(tx, group, wanted, at).await
         })
     }
+
+    /// The same on Bitcoin. From the moment that a wallet is there, and so before anybody can be shown its address, the Bitcoin
+    /// wallet of the group watches it: both are one transaction, so that no payment is missed. Wallets that are there already are
+    /// watched from now on, if they were not.
+    pub async fn assign_bitcoin_wallets(
+        &self,
+        group: &GroupId,
+        of: BitcoinGroup,
+        wanted: &[NewBitcoinWallet],
+        at: Timestamp,
+    ) -> Result<AssignedRows, UtxoError> {
+        check_most(wanted.len())?;
+        if wanted.is_empty() {
+            return Ok(AssignedRows::default());
+        }
+        let watch = |one: &NewBitcoinWallet| NewAddress {
+            account: of.account,
+            // The path of a user is not one of receiving and change. Whoever spends from it finds the user by the address.
+            path: None,
+            kind: AddressKind::P2wpkh,
+            script: one.script.clone(),
+        };
+        let watched: Vec<NewAddress> = wanted.iter().map(watch).collect();
+        let wallets: Vec<NewUserWallet> = wanted.iter().map(|one| one.wallet.clone()).collect();
+        Ok(transact!(self, tx => {
+            // The locks of both, in this order everywhere.
+            fetch_optional!(tx, LOCK_USER_WALLETS => (String,))?;
+            // What the Bitcoin wallet refuses is found before a user has a row.
+            match refused(watch_scripts(tx, group, of.network, &watched, at).await)? {
+                Ok(()) => Ok(Ok(assign(tx, group, &wallets, at).await?)),
+                Err(refusal) => Ok(Err(refusal)),
+            }
+        })??)
+    }
+}
+
+const fn check_most(count: usize) -> Result<(), StoreError> {
+    if count > MOST { Err(StoreError::BatchTooLarge { count, most: MOST }) } else { Ok(()) }
+}
+
+async fn watch_scripts(
+    tx: &mut Tx,
+    group: &GroupId,
+    network: Network,
+    scripts: &[NewAddress],
+    at: Timestamp,
+) -> Result<(), UtxoError> {
+    let wallet = create(tx, group.as_str(), network, at).await?;
+    add(tx, wallet, scripts, Paths::Exact, at).await.map(|_| ())
+}
+
+/// To be called under the lock of users' wallets.
+async fn assign(
+    tx: &mut Tx,
+    group: &GroupId,
+    wanted: &[NewUserWallet],
+    at: Timestamp,
+) -> Result<AssignedRows, StoreError> {
+    let added = insert(tx, group, wanted, at).await?;
+    let users: Vec<UserId> = wanted.iter().map(|one| one.user).collect();
+    let rows = user_wallets_in(tx, group, &users).await?;
+    let there: HashSet<i64> = rows.iter().map(|row| row.user).collect();
+    let without = wanted.iter().filter(|one| !there.contains(&one.user.get()));
+    let addresses: Vec<&str> = without.map(|one| one.address.as_str()).collect();
+    let holders = user_wallets_at(tx, &addresses).await?;
+    Ok(AssignedRows { added, rows, holders })
 }
 
 async fn insert(tx: &mut Tx, group: &GroupId, wanted: &[NewUserWallet], at: Timestamp) -> Result<u64, StoreError> {
@@ -172,6 +252,28 @@ pub async fn list_user_wallets(
         Some(group) => fetch_all!(tx, LIST_WALLETS_OF_GROUP => Row, after, most, group.as_str())?,
     };
     Ok(rows.into_iter().map(wallet).collect())
+}
+
+/// A page of the addresses that these groups' users have, by the ids of their rows: what a scan loads to know what it watches.
+/// Ids become visible in their order, so whoever has read up to an id has missed none below it. An address here is what a row
+/// claims: it finds payments, and nothing is credited before [`user_wallets_at`] and the key agree.
+pub async fn list_addresses(
+    tx: &mut Tx,
+    groups: &[GroupId],
+    after: i64,
+    most: usize,
+) -> Result<Vec<(i64, String)>, StoreError> {
+    let limit = i64::try_from(most).unwrap_or(i64::MAX);
+    let mut page: Vec<(i64, String)> = Vec::new();
+    for group in groups {
+        page.extend(fetch_all!(tx, LIST_ADDRESSES_OF_GROUP => (i64, String), after, limit, group.as_str())?);
+    }
+    // Each group gave its lowest ids, so the lowest of all of them are among these.
+    if groups.len() > 1 {
+        page.sort_unstable_by_key(|(id, _)| *id);
+        page.truncate(most);
+    }
+    Ok(page)
 }
 
 pub async fn count_user_wallets(tx: &mut Tx, group: Option<&GroupId>) -> Result<u64, StoreError> {

@@ -2,16 +2,22 @@
 //! file may change, and wallets that are added by many at once.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 
 use domain::{Availability, GroupId, Purpose, Timestamp, UserId, WalletRole};
 use store::catalog::{Catalog, CatalogError};
 use store::error::Constraint;
-use store::faults::{Faults, Point, Strike};
+use store::faults::{Faults, Point, Strike, simulated};
 use store::testing::races::{Shell, meet};
 use store::testing::{NOW, TestDb, on};
-use store::wallet::users::{MOST, count_user_wallets, list_user_wallets, user_wallets_at, user_wallets_of};
-use store::wallet::{NewUserWallet, OperationWallet, Place, WalletGroup, WalletSettings, read_wallet_settings};
+use store::utxo::{AddressKind, Network, NewAddress, Paths, is_watched};
+use store::wallet::users::{
+    MOST, count_user_wallets, list_addresses, list_user_wallets, user_wallets_at, user_wallets_of,
+};
+use store::wallet::{
+    BitcoinGroup, NewBitcoinWallet, NewUserWallet, OperationWallet, Place, WalletGroup, WalletSettings,
+    read_wallet_settings,
+};
 use store::{Db, Engine, StoreError, db_test};
 
 use crate::support::*;
@@ -249,14 +255,114 @@ db_test! {
         assert_eq!(error.code(), "BATCH_TOO_LARGE");
     }
 
-    async fn ten_thousand_wallets_are_two_statements(db: TestDb) {
+    async fn ten_thousand_wallets_are_three_statements(db: TestDb) {
         apply(db, &settings()).await.unwrap();
         let many: Vec<NewUserWallet> = (1..=i64::try_from(MOST).unwrap()).map(new).collect();
         let counted = Arc::new(Counted::default());
         let counting = db.with_faults(Arc::clone(&counted) as Arc<dyn Faults>);
         let assigned = counting.assign_user_wallets(&group("users"), &many, NOW).await.unwrap();
         assert_eq!((assigned.added, assigned.rows.len()), (10_000, 10_000));
-        assert_eq!(counted.0.load(Ordering::SeqCst), 2);
+        assert_eq!(counted.0.load(Ordering::SeqCst), 3, "the lock, the rows, and what there is");
+    }
+
+    async fn what_is_watched_is_read_in_the_order_of_the_ids_across_groups(db: TestDb) {
+        let mut wanted = settings();
+        wanted.groups.insert(group("older"), wallet_group(Purpose::Deposit, "xpub-older"));
+        apply(db, &wanted).await.unwrap();
+        let (users, older) = (group("users"), group("older"));
+        // Now in the one, now in the other.
+        for number in 1..=9 {
+            let (group, address) = if number % 3 == 0 { (&older, "0xolder") } else { (&users, "0xuser") };
+            let new = NewUserWallet { user: user(number), address: format!("{address}{number}") };
+            db.assign_user_wallets(group, &[new], NOW).await.unwrap();
+        }
+        let mut tx = db.read().await.unwrap();
+        let both = [users.clone(), older.clone(), group("nobody")];
+        for most in [1, 2, 4, 100] {
+            let (mut seen, mut after) = (Vec::new(), i64::MIN);
+            loop {
+                let page = list_addresses(&mut tx, &both, after, most).await.unwrap();
+                assert!(page.len() <= most, "{page:?}");
+                let Some(last) = page.last() else { break };
+                after = last.0;
+                seen.extend(page);
+            }
+            assert_eq!(seen.len(), 9, "{most} at a time: {seen:?}");
+            assert!(seen.is_sorted_by(|a, b| a.0 < b.0), "{seen:?}");
+            assert_eq!(seen[2].1, "0xolder3");
+        }
+        let alone = list_addresses(&mut tx, &[older], i64::MIN, 100).await.unwrap();
+        assert_eq!(alone.iter().map(|(_, address)| address.as_str()).collect::<Vec<_>>(), ["0xolder3", "0xolder6", "0xolder9"]);
+        assert_eq!(list_addresses(&mut tx, &[], i64::MIN, 100).await.unwrap(), []);
+    }
+
+    async fn a_bitcoin_wallet_is_watched_from_the_moment_it_is_there(db: TestDb) {
+        apply(db, &settings()).await.unwrap();
+        let users = group("users");
+        let first = db.assign_bitcoin_wallets(&users, REGTEST, &[on_bitcoin(7), on_bitcoin(8)], NOW).await.unwrap();
+        assert_eq!((first.added, first.rows.len(), first.holders.len()), (2, 2, 0));
+        let wallets = db.wallets().await.unwrap();
+        assert_eq!(wallets.iter().map(|one| (one.name.as_str(), one.network)).collect::<Vec<_>>(), [("users", Network::Regtest)]);
+        let watched = db.addresses(wallets[0].id, None, None, 10).await.unwrap();
+        assert_eq!(watched.iter().map(|one| (one.account, one.path, one.script.clone())).collect::<Vec<_>>(),
+            [(3, None, on_bitcoin(7).script), (3, None, on_bitcoin(8).script)]);
+        // Followers count addresses to know that there are new ones.
+        assert_eq!(db.followed().await.unwrap().addresses, 2);
+        let again = db.assign_bitcoin_wallets(&users, REGTEST, &[on_bitcoin(7)], NOW).await.unwrap();
+        assert_eq!((again.added, again.rows.len(), db.followed().await.unwrap().addresses), (0, 1, 2));
+        // One that was given before anybody watched is watched from now on.
+        db.assign_user_wallets(&users, &[on_bitcoin(9).wallet], NOW).await.unwrap();
+        assert!(!is_watched(&mut db.read().await.unwrap(), &on_bitcoin(9).script).await.unwrap());
+        let late = db.assign_bitcoin_wallets(&users, REGTEST, &[on_bitcoin(9)], NOW).await.unwrap();
+        assert_eq!((late.added, late.rows.len()), (0, 1));
+        assert!(is_watched(&mut db.read().await.unwrap(), &on_bitcoin(9).script).await.unwrap());
+        assert_clean(db).await;
+    }
+
+    async fn a_script_that_another_wallet_has_gives_the_user_nothing(db: TestDb) {
+        apply(db, &settings()).await.unwrap();
+        let other = db.create_wallet("hot", Network::Regtest, NOW).await.unwrap();
+        let taken = NewAddress { account: 0, path: None, kind: AddressKind::P2wpkh, script: on_bitcoin(8).script };
+        db.add_addresses(other, &[taken], Paths::Exact, NOW).await.unwrap();
+        let wanted = [on_bitcoin(7), on_bitcoin(8)];
+        let error = db.assign_bitcoin_wallets(&group("users"), REGTEST, &wanted, NOW).await.unwrap_err();
+        assert_eq!(error.code(), "UTXO_ADDRESS_TAKEN");
+        let mut tx = db.read().await.unwrap();
+        assert_eq!(count_user_wallets(&mut tx, None).await.unwrap(), 0, "nobody is shown an address that is not watched for them");
+        assert!(!is_watched(&mut tx, &on_bitcoin(7).script).await.unwrap());
+        drop(tx);
+        let testnet = BitcoinGroup { network: Network::Testnet4, account: 0 };
+        let error = db.assign_bitcoin_wallets(&group("users"), testnet, &[on_bitcoin(7)], NOW).await.unwrap_err();
+        assert_eq!(error.code(), "UTXO_OTHER_NETWORK");
+    }
+
+    // A process that ends anywhere in between leaves neither a wallet that nobody watches nor one that is watched for nobody.
+    async fn a_bitcoin_wallet_and_its_watch_are_there_together_or_not_at_all(db: TestDb) {
+        apply(db, &settings()).await.unwrap();
+        let users = group("users");
+        let mut failures = 0;
+        for at in 0.. {
+            let dying = db.with_faults(Arc::new(DiesAt(AtomicI64::new(at))) as Arc<dyn Faults>);
+            let number = 100 + at;
+            let died = dying.assign_bitcoin_wallets(&users, REGTEST, &[on_bitcoin(number)], NOW).await.is_err();
+            let mut tx = db.read().await.unwrap();
+            let row = !user_wallets_of(&mut tx, user(number)).await.unwrap().is_empty();
+            let watched = is_watched(&mut tx, &on_bitcoin(number).script).await.unwrap();
+            assert_eq!(row, watched, "point {at}: a row: {row}, watched: {watched}");
+            assert!(died || row, "point {at}");
+            drop(tx);
+            // Whoever asks again gets it.
+            db.assign_bitcoin_wallets(&users, REGTEST, &[on_bitcoin(number)], NOW).await.unwrap();
+            assert!(is_watched(&mut db.read().await.unwrap(), &on_bitcoin(number).script).await.unwrap());
+            failures += u32::from(died);
+            if !died {
+                break;
+            }
+        }
+        assert!(failures >= 6, "it died at {failures} points only");
+        let rows = count_user_wallets(&mut db.read().await.unwrap(), None).await.unwrap();
+        assert_eq!(rows, db.followed().await.unwrap().addresses.unsigned_abs());
+        assert_clean(db).await;
     }
 
     // The wallets hang on a chain; what it is may not change under them without the file that pins them.
@@ -266,6 +372,25 @@ db_test! {
         other.chains.get_mut(&"bsc".parse().unwrap()).unwrap().status = Availability::Suspended;
         db.apply_treasury(&other, &settings(), &AUTHOR, Timestamp::from_micros(NOW.micros() + 1)).await.unwrap();
         assert_eq!(read_wallet_settings(&mut db.read().await.unwrap()).await.unwrap(), settings());
+    }
+}
+
+/// Account 3, so that it is told from the account that nobody named.
+const REGTEST: BitcoinGroup = BitcoinGroup { network: Network::Regtest, account: 3 };
+
+fn on_bitcoin(number: i64) -> NewBitcoinWallet {
+    let wallet = NewUserWallet { user: user(number), address: format!("bcrt1user{number}") };
+    NewBitcoinWallet { wallet, script: format!("script of {number}").into_bytes() }
+}
+
+/// The process ends at the n-th point of its transaction.
+#[derive(Debug)]
+struct DiesAt(AtomicI64);
+
+impl Faults for DiesAt {
+    fn strike(&self, _: Point) -> Strike {
+        let dies = self.0.fetch_sub(1, Ordering::SeqCst) == 0;
+        Box::pin(std::future::ready(if dies { Err(StoreError::Unavailable(simulated())) } else { Ok(()) }))
     }
 }
 
@@ -333,5 +458,73 @@ fn postgres_two_who_assign_at_once_agree() {
             }
         }
         assert_clean(db).await;
+    });
+}
+
+/// A scan reads what is new and remembers the last id. One who assigns is stopped at every point of its transaction, another one
+/// assigns meanwhile and then the scan reads: no id below the last one appears afterwards.
+#[test]
+fn postgres_no_wallet_appears_below_one_that_was_seen() {
+    on(Engine::Postgres, async |db| {
+        apply(db, &settings()).await.unwrap();
+        let groups = [group("users")];
+        let (mut seen, mut last, mut waited) = (0, i64::MIN, false);
+        for at in 0.. {
+            let assign = async |db: &Db, number: i64| {
+                db.assign_user_wallets(&groups[0], &[new(number)], NOW).await.unwrap();
+            };
+            let scan = async |db: &Db, after: i64| {
+                list_addresses(&mut db.read().await.unwrap(), &groups, after, 1_000).await.unwrap()
+            };
+            let second = async |db: Db| {
+                assign(&db, at * 2 + 2).await;
+                scan(&db, last).await
+            };
+            let met = meet(db, at, async |db| assign(&db, at * 2 + 1).await, second).await;
+            waited |= met.waited;
+            seen += met.second.len();
+            last = met.second.last().map_or(last, |(id, _)| *id);
+            let later = scan(db, last).await;
+            seen += later.len();
+            last = later.last().map_or(last, |(id, _)| *id);
+            assert_eq!(seen, usize::try_from(at * 2 + 2).unwrap(), "point {at}: a wallet that was passed over");
+            if !met.reached {
+                break;
+            }
+        }
+        assert!(waited, "the second waits for the first");
+    });
+}
+
+/// What a scan reads at its start. `BURSAR_TEST_WALLETS=10000000` and `time` show that ten million take less than a minute.
+#[test]
+fn postgres_addresses_are_read_page_by_page_without_a_sort() {
+    on(Engine::Postgres, async |db| {
+        apply(db, &settings()).await.unwrap();
+        let count: usize =
+            std::env::var("BURSAR_TEST_WALLETS").map_or(120_000, |text| text.parse().expect("a number of wallets"));
+        db.by_hand(&format!(
+            "INSERT INTO user_wallets (wallet_group_id, user_id, derivation_index, address, created_at)
+             SELECT (SELECT id FROM wallet_groups WHERE name = 'users'), n, n, '0x' || lpad(to_hex(n), 40, '0'), 0
+             FROM generate_series(1, {count}) n"
+        ))
+        .await
+        .unwrap();
+        let mut shell = Shell::open(db).await;
+        let plan = shell.plan(
+            "SELECT id, address FROM user_wallets
+             WHERE wallet_group_id = (SELECT id FROM wallet_groups WHERE name = 'users') AND id > 0 ORDER BY id LIMIT 50000",
+        );
+        let plan = plan.await;
+        assert!(!plan.contains("Sort") && plan.contains("Index Scan"), "{plan}");
+        let (mut tx, groups) = (db.read().await.unwrap(), [group("users")]);
+        let (mut seen, mut after) = (0, i64::MIN);
+        loop {
+            let page = list_addresses(&mut tx, &groups, after, 50_000).await.unwrap();
+            let Some(last) = page.last() else { break };
+            after = last.0;
+            seen += page.len();
+        }
+        assert_eq!(seen, count);
     });
 }

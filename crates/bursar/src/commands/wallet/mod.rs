@@ -52,9 +52,16 @@ fn failed(error: WalletError) -> Failure {
     let (code, hint) = (error.code(), error.hint());
     match error {
         WalletError::Store(error) => error.into(),
-        WalletError::GroupUnusable { .. } | WalletError::Derivation(_) => {
+        WalletError::Bitcoin(error) => error.into(),
+        WalletError::GroupUnusable { .. } | WalletError::NoDepositGroup { .. } | WalletError::Derivation(_) => {
             Failure::bad_input(code, error.to_string(), hint)
         }
+        WalletError::Differs(difference) => Failure {
+            code: code.into(),
+            messages: vec![format!("{}: {}", difference.row, difference.what)],
+            hint: hint.to_owned(),
+            exit: Exit::Found,
+        },
         WalletError::Ended(_) => Failure::outside(code, &error, hint),
     }
 }
