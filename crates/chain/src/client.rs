@@ -11,6 +11,7 @@ use crate::block::{Head, Header, Output, Scan};
 use crate::broadcast::Broadcast;
 use crate::error::ChainError;
 use crate::status::Status;
+use crate::survey::NodeReport;
 use crate::watch::Watched;
 
 pub type Answer<'a, T> = BoxFuture<'a, Result<T, ChainError>>;
@@ -69,6 +70,8 @@ impl Proven {
 /// | `quote`, `nonces`, `scan`, `balances` | one node, another when it fails: they only find work |
 /// | `headers`, `prove`, `status` | a quorum: what credits or finalizes rests on them |
 /// | `prove_blocks` | a quorum for the headers, and one node for what hashes to them |
+/// | `balances_at` | a quorum, at one block |
+/// | `survey` | nobody: it tells what each node says |
 /// | `broadcast` | nobody: it tells all nodes |
 pub trait Chain: Send + Sync {
     fn kind(&self) -> ChainKind;
@@ -110,6 +113,24 @@ pub trait Chain: Send + Sync {
     /// In the order of `wanted`. Many at once, in few calls. Bitcoin searches all unspent outputs: seconds, not
     /// milliseconds; the wallet store is what keeps balances there.
     fn balances<'a>(&'a self, wanted: &'a [(Address, Coin)]) -> Answer<'a, Vec<RawAmount>>;
+
+    /// In the order of `wanted`, at one named block, by a quorum.
+    ///
+    /// | chain | the block |
+    /// |---|---|
+    /// | EVM | exactly `near`, by its hash; nodes that keep no state of it do not count |
+    /// | TRON | the solidified one, which is all that has an exact state there: the answer says which |
+    /// | Bitcoin | the newest one when all unspent outputs were searched: the answer says which |
+    ///
+    /// On the last two, nodes that are at different blocks do not contradict each other; then it is asked again, a few times.
+    fn balances_at<'a>(
+        &'a self,
+        wanted: &'a [(Address, Coin)],
+        near: BlockRef,
+    ) -> Answer<'a, (BlockRef, Vec<RawAmount>)>;
+
+    /// What each endpoint says and serves, those that are set aside as well.
+    fn survey(&self) -> Answer<'_, Vec<NodeReport>>;
 
     /// Empty pairs on chains without nonces.
     fn nonces<'a>(&'a self, of: &'a [Address]) -> Answer<'a, Vec<Nonces>>;

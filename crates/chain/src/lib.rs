@@ -6,6 +6,7 @@
 //! | [`block`] | heads, headers, what blocks pay to watched addresses and take from them |
 //! | [`broadcast`] | what nodes say to a transaction that is sent to them |
 //! | [`status`] | what is known about a transaction that was sent |
+//! | [`survey`] | what each node of a chain says and serves |
 //! | [`watch`] | the watched set: ten million addresses |
 //! | [`follow`] | walks a chain block by block and finds the fork when it reorganises |
 //! | `head` | where a chain ends, by all of its nodes |
@@ -28,6 +29,7 @@ pub mod follow;
 mod head;
 mod proof;
 pub mod status;
+pub mod survey;
 pub mod tron;
 pub mod watch;
 
@@ -36,4 +38,5 @@ pub use broadcast::{Broadcast, NodeRefusal};
 pub use client::{Answer, Chain, Quote};
 pub use error::ChainError;
 pub use status::{Proof, Status};
+pub use survey::{Feature, Has, NodeReport};
 pub use watch::{WatchKey, Watched};

@@ -1,13 +1,14 @@
 //! Balances: a search of all unspent outputs, since Core keeps no balance of an address.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use domain::RawAmount;
 use ruint::aliases::U256;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tx::{Address, Coin};
+use tx::{Address, BlockHash, BlockRef, Coin};
 
 use super::BitcoinChain;
 use super::wire::{self, BAD_PARAMETER, Sat};
@@ -25,6 +26,10 @@ const PAUSE: Duration = Duration::from_millis(250);
 struct Search {
     #[serde(default)]
     success: bool,
+    /// The block that the unspent outputs are of.
+    height: u64,
+    #[serde(rename = "bestblock", deserialize_with = "wire::block_hash")]
+    best: BlockHash,
     #[serde(default)]
     unspents: Vec<Unspent>,
 }
@@ -40,6 +45,39 @@ impl BitcoinChain {
     /// Coinbase outputs that are not spendable yet count too. On the main network a search takes a minute or more: the
     /// pool's deadline must allow for it.
     pub(super) async fn search_unspent(&self, wanted: &[(Address, Coin)]) -> Result<Vec<RawAmount>, ChainError> {
+        let (scripts, distinct) = self.scripts(wanted)?;
+        let mut held: BTreeMap<String, u64> = BTreeMap::new();
+        for some in distinct.chunks(AT_ONCE) {
+            let (_, mut some) = self.pool.any(|node| async move { search(&node, some).await }).await?;
+            held.append(&mut some);
+        }
+        Ok(balances(&scripts, &held))
+    }
+
+    /// The same by a quorum, all at one block.
+    pub(super) async fn unspent_at(
+        &self,
+        wanted: &[(Address, Coin)],
+    ) -> Result<(BlockRef, Vec<RawAmount>), ChainError> {
+        let (scripts, distinct) = self.scripts(wanted)?;
+        let distinct = distinct.as_slice();
+        let read = |node: Arc<Node>| async move {
+            let (at, mut held) = search(&node, distinct.get(..AT_ONCE).unwrap_or(distinct)).await?;
+            for some in distinct.get(AT_ONCE..).unwrap_or_default().chunks(AT_ONCE) {
+                let (later, mut some) = search(&node, some).await?;
+                if later != at {
+                    return Err(node.lacks("the chain moves faster than it can be searched"));
+                }
+                held.append(&mut some);
+            }
+            Ok((at, held))
+        };
+        let (at, held) = self.pool.agree_at_a_block(read).await?;
+        Ok((at, balances(&scripts, &held)))
+    }
+
+    /// The scripts of these addresses in their order, and each once, sorted.
+    fn scripts(&self, wanted: &[(Address, Coin)]) -> Result<(Vec<String>, Vec<String>), ChainError> {
         let mut scripts = Vec::with_capacity(wanted.len());
         for (address, coin) in wanted {
             match (address, coin) {
@@ -52,16 +90,17 @@ impl BitcoinChain {
         let mut distinct = scripts.clone();
         distinct.sort();
         distinct.dedup();
-        let mut held: BTreeMap<String, u64> = BTreeMap::new();
-        for some in distinct.chunks(AT_ONCE) {
-            held.append(&mut self.pool.any(|node| async move { search(&node, some).await }).await?);
-        }
-        let balance = |script| RawAmount::from_u256(U256::from(held.get(script).copied().unwrap_or(0)));
-        Ok(scripts.iter().map(balance).collect())
+        Ok((scripts, distinct))
     }
 }
 
-async fn search(node: &Node, scripts: &[String]) -> Result<BTreeMap<String, u64>, CallError> {
+fn balances(scripts: &[String], held: &BTreeMap<String, u64>) -> Vec<RawAmount> {
+    let balance = |script| RawAmount::from_u256(U256::from(held.get(script).copied().unwrap_or(0)));
+    scripts.iter().map(balance).collect()
+}
+
+/// What these scripts hold, and at which block.
+async fn search(node: &Node, scripts: &[String]) -> Result<(BlockRef, BTreeMap<String, u64>), CallError> {
     let descriptors: Vec<String> = scripts.iter().map(|script| format!("raw({script})")).collect();
     let mut tries = 0;
     let found: Search = loop {
@@ -100,5 +139,5 @@ async fn search(node: &Node, scripts: &[String]) -> Result<BTreeMap<String, u64>
             .filter(|&sum| sum <= ::bitcoin::Amount::MAX_MONEY.to_sat())
             .ok_or_else(|| node.bad("more money than there is"))?;
     }
-    Ok(held)
+    Ok((BlockRef { height: found.height, hash: found.best }, held))
 }

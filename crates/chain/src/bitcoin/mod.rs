@@ -10,6 +10,7 @@
 //! | `mempool` | what is needed to replace a transaction or to push it by a child |
 //! | `refusal` | a node's words, understood |
 //! | `balance` | a search of all unspent outputs |
+//! | `survey` | what one node serves |
 //!
 //! **A hash is all that needs a quorum.** A block's bytes are checked against its hash, so once enough nodes agree on
 //! the hash at a height, any one of them can say what the block holds.
@@ -25,6 +26,7 @@ mod raw;
 mod refusal;
 mod scan;
 mod status;
+mod survey;
 mod wire;
 
 use std::sync::Arc;
@@ -53,6 +55,7 @@ use crate::endpoint::{CallError, Node, Pool, ahead};
 use crate::error::ChainError;
 use crate::head;
 use crate::status::Status;
+use crate::survey::NodeReport;
 use crate::watch::Watched;
 
 #[derive(Clone, Copy, Debug)]
@@ -241,6 +244,19 @@ impl Chain for BitcoinChain {
 
     fn balances<'a>(&'a self, wanted: &'a [(Address, Coin)]) -> Answer<'a, Vec<RawAmount>> {
         self.search_unspent(wanted).boxed()
+    }
+
+    fn balances_at<'a>(&'a self, wanted: &'a [(Address, Coin)], _: BlockRef) -> Answer<'a, (BlockRef, Vec<RawAmount>)> {
+        self.unspent_at(wanted).boxed()
+    }
+
+    fn survey(&self) -> Answer<'_, Vec<NodeReport>> {
+        let network = self.settings.network;
+        let examine = move |node: Arc<Node>| async move { survey::examine(&node, network).await };
+        let hash_at = |node: Arc<Node>, height: u64| async move {
+            Ok(wire::hashes_at(&node, &[height]).await?.into_iter().flatten().next())
+        };
+        async move { Ok(crate::survey::of_all(&self.pool, examine, hash_at).await) }.boxed()
     }
 
     fn nonces<'a>(&'a self, of: &'a [Address]) -> Answer<'a, Vec<Nonces>> {

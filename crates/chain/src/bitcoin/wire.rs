@@ -99,6 +99,8 @@ pub struct ChainInfo {
     pub blocks: u64,
     #[serde(rename = "bestblockhash", deserialize_with = "block_hash")]
     pub best: BlockHash,
+    #[serde(default, rename = "pruneheight")]
+    pub kept_from: Option<u64>,
 }
 
 pub fn block_hash<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BlockHash, D::Error> {

@@ -11,12 +11,16 @@ use std::sync::Arc;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use tx::BlockRef;
 
 use super::event::Event;
 use super::pace::lock;
 use super::pool::Probe;
 use super::{CallError, Node, Pool};
 use crate::error::ChainError;
+
+/// So often nodes that are at different blocks are asked again.
+const BLOCK_TRIES: u32 = 3;
 
 /// A refusal is an answer: that enough nodes refuse alike settles the question as well. That a node lacks what is asked
 /// for is none: it says nothing about the chain.
@@ -93,6 +97,24 @@ impl Pool {
     {
         let votes = self.collect_votes(&procedure).await;
         self.count(votes, ahead)
+    }
+
+    /// As [`Self::agree`] on what was so at a block, where each node says which block it was at. Nodes at different blocks do
+    /// not contradict each other; too few at the same one is no quorum, and then all are asked again.
+    pub async fn agree_at_a_block<T, F, Fut>(&self, procedure: F) -> Result<(BlockRef, T), ChainError>
+    where
+        F: Fn(Arc<Node>) -> Fut + Send + Sync,
+        Fut: Future<Output = Result<(BlockRef, T), CallError>> + Send,
+        T: PartialEq + Debug + Send,
+    {
+        let apart = |one: &(BlockRef, T), agreed: &(BlockRef, T)| (one.0 != agreed.0).then_some(u64::MAX);
+        let mut tries = 0;
+        loop {
+            match self.agree_unless_ahead(&procedure, apart).await {
+                Err(ChainError::NoQuorum { .. }) if tries < BLOCK_TRIES => tries += 1,
+                said => return said,
+            }
+        }
     }
 
     async fn collect_votes<T, F, Fut>(&self, procedure: &F) -> Votes<T>

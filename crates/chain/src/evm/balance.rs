@@ -1,8 +1,9 @@
 //! Balances and nonces of many accounts in few calls.
 
-use alloy_primitives::{Address as Account, U256};
+use alloy_primitives::{Address as Account, B256, U256};
 use domain::RawAmount;
 use serde_json::{Value, json};
+use tx::BlockHash;
 
 use super::rpc::{chunked, tip};
 use super::wire::{FromHex, Hex, Word, quantity};
@@ -27,6 +28,24 @@ impl FromHex for Units {
 /// All at the same block, so that they fit together.
 pub(super) async fn balances(node: &Node, asked: &[BalanceOf], chunk: usize) -> Result<Vec<RawAmount>, CallError> {
     let at = quantity(tip(node).await?.height);
+    balances_in(node, asked, &json!(at), chunk).await
+}
+
+/// At the block of this hash (EIP-1898). A node that is on another branch, or keeps no state of it, has no answer.
+pub(super) async fn balances_at(
+    node: &Node,
+    asked: &[BalanceOf],
+    block: BlockHash,
+    chunk: usize,
+) -> Result<Vec<RawAmount>, CallError> {
+    let at = json!({ "blockHash": B256::from(block.0).to_string() });
+    balances_in(node, asked, &at, chunk).await.map_err(|error| match error {
+        CallError::Refused { message, .. } => node.lacks(message),
+        other => other,
+    })
+}
+
+async fn balances_in(node: &Node, asked: &[BalanceOf], at: &Value, chunk: usize) -> Result<Vec<RawAmount>, CallError> {
     let mut balances = vec![RawAmount::ZERO; asked.len()];
     let native = of(asked, |token| token.is_none());
     let calls: Vec<_> = native.iter().map(|(_, (owner, _))| ("eth_getBalance", json!([text(owner), at]))).collect();
@@ -35,7 +54,7 @@ pub(super) async fn balances(node: &Node, asked: &[BalanceOf], chunk: usize) -> 
         balances[*place] = RawAmount::from_u256(units);
     }
     let tokens = of(asked, |token| token.is_some());
-    let calls: Vec<_> = tokens.iter().map(|(_, (owner, token))| ("eth_call", balance_of(owner, *token, &at))).collect();
+    let calls: Vec<_> = tokens.iter().map(|(_, (owner, token))| ("eth_call", balance_of(owner, *token, at))).collect();
     let answers: Vec<Hex<Word>> = chunked(node, &calls, chunk).await?;
     for ((place, _), Hex(Word(word))) in tokens.iter().zip(answers) {
         let units = word.ok_or_else(|| node.bad("a balance that is not one word: no token is there"))?;
@@ -52,7 +71,7 @@ fn text(account: &Account) -> String {
     format!("{account:#x}")
 }
 
-fn balance_of(owner: &Account, token: Option<Account>, at: &str) -> Value {
+fn balance_of(owner: &Account, token: Option<Account>, at: &Value) -> Value {
     let data = format!("{BALANCE_OF}{}{}", "0".repeat(24), &text(owner)[2..]);
     json!([{ "to": token.as_ref().map(text), "data": data }, at])
 }

@@ -6,6 +6,7 @@
 //! | `scan`, `outputs`, `trace`, `window` | what blocks pay to watched addresses |
 //! | `proof`, `encode` | the same, held against the roots of headers |
 //! | `status`, `broadcast` | what became of a transaction, and what nodes say to one |
+//! | `survey` | what one node serves |
 //! | `balance`, `rpc`, `wire` | many accounts at once; the calls; the answers |
 //!
 //! **The node's word "finalized" is not used**: chains and forks mean different things by it, and development nodes leave
@@ -20,6 +21,7 @@ mod proof;
 mod rpc;
 mod scan;
 mod status;
+mod survey;
 mod trace;
 mod window;
 mod wire;
@@ -31,7 +33,10 @@ use alloy_primitives::{Address as Account, B256, keccak256};
 use domain::{ChainKind, RawAmount};
 use serde_json::json;
 use tx::evm::{address, transaction};
-use tx::{Address, BadAddress, BuildError, Coin, DecodeError, Draft, FeeCap, Meaning, Payment, Slot, TxHash, Unsigned};
+use tx::{
+    Address, BadAddress, BlockRef, BuildError, Coin, DecodeError, Draft, FeeCap, Meaning, Payment, Slot, TxHash,
+    Unsigned,
+};
 
 use crate::block::{Head, Header, Scan};
 use crate::broadcast::{Broadcast, NodeRefusal};
@@ -41,6 +46,7 @@ use crate::endpoint::{CallError, Node, Pool, ahead};
 use crate::error::ChainError;
 use crate::head;
 use crate::status::{Proof, Status};
+use crate::survey::NodeReport;
 use crate::watch::Watched;
 
 /// No provider takes more calls in one request.
@@ -286,16 +292,33 @@ impl Chain for EvmChain {
         })
     }
 
+    fn balances_at<'a>(
+        &'a self,
+        wanted: &'a [(Address, Coin)],
+        near: BlockRef,
+    ) -> Answer<'a, (BlockRef, Vec<RawAmount>)> {
+        Box::pin(async move {
+            let asked = whose(wanted)?;
+            let (asked, chunk) = (&asked, self.settings.batch);
+            let read = |node: Arc<Node>| async move { balance::balances_at(&node, asked, near.hash, chunk).await };
+            Ok((near, self.pool.agree(read).await?))
+        })
+    }
+
+    fn survey(&self) -> Answer<'_, Vec<NodeReport>> {
+        Box::pin(async move {
+            let wanted = self.settings.chain_id;
+            let examine = |node: Arc<Node>| async move { survey::examine(&node, wanted).await };
+            let hash_at = |node: Arc<Node>, height: u64| async move {
+                Ok(rpc::header(&node, height).await?.map(|header| header.hash))
+            };
+            Ok(crate::survey::of_all(&self.pool, examine, hash_at).await)
+        })
+    }
+
     fn balances<'a>(&'a self, wanted: &'a [(Address, Coin)]) -> Answer<'a, Vec<RawAmount>> {
         Box::pin(async move {
-            let asked = wanted.iter().map(|(owner, coin)| {
-                let token = match coin {
-                    Coin::Native => None,
-                    Coin::Token(contract) => Some(account(contract)?),
-                };
-                Ok((account(owner)?, token))
-            });
-            let asked = asked.collect::<Result<Vec<_>, ChainError>>()?;
+            let asked = whose(wanted)?;
             let (asked, chunk) = (&asked, self.settings.batch);
             self.pool.any(|node| async move { balance::balances(&node, asked, chunk).await }).await
         })
@@ -340,6 +363,18 @@ impl Chain for EvmChain {
     fn status<'a>(&'a self, sent: &'a Sent) -> Answer<'a, Status> {
         Box::pin(self.status_of(sent))
     }
+}
+
+/// Whose balances, of which coins.
+fn whose(wanted: &[(Address, Coin)]) -> Result<Vec<balance::BalanceOf>, ChainError> {
+    let one = |(owner, coin): &(Address, Coin)| {
+        let token = match coin {
+            Coin::Native => None,
+            Coin::Token(contract) => Some(account(contract)?),
+        };
+        Ok((account(owner)?, token))
+    };
+    wanted.iter().map(one).collect()
 }
 
 const fn account(address: &Address) -> Result<Account, ChainError> {

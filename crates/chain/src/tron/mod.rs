@@ -6,7 +6,7 @@
 //! | `scan`, `movement` | blocks, what they pay and what they take, from one node |
 //! | `proof`, `bytes` | the same, held against the roots of headers; protobuf as java-tron reads it |
 //! | `status` | what a quorum proves about a transaction |
-//! | `fee`, `balance`, `broadcast` | the rest |
+//! | `fee`, `balance`, `broadcast`, `survey` | the rest |
 //!
 //! **Nothing conflicts on TRON.** A transaction that was sent can be stopped by nothing but its expiry; only when a block
 //! later than that is solidified, and every block in which it could be has been read, is it impossible.
@@ -19,6 +19,7 @@ mod movement;
 mod proof;
 mod scan;
 mod status;
+mod survey;
 mod wire;
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -28,8 +29,8 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use serde_json::json;
 use tx::tron::{TronAddress, transaction};
 use tx::{
-    Address, BadAddress, BlockHash, BuildError, Coin, DecodeError, Draft, Fee, FeeCap, Meaning, Payment, Slot, TxHash,
-    Unsigned,
+    Address, BadAddress, BlockHash, BlockRef, BuildError, Coin, DecodeError, Draft, Fee, FeeCap, Meaning, Payment,
+    Slot, TxHash, Unsigned,
 };
 
 use crate::block::{Head, Header, Scan};
@@ -38,6 +39,7 @@ use crate::client::{Answer, Chain, Nonces, Proven, Quote, Sent};
 use crate::endpoint::{CallError, Node, Pool, ahead};
 use crate::error::ChainError;
 use crate::status::{Mined, Proof, Reason, Status};
+use crate::survey::NodeReport;
 use crate::watch::Watched;
 
 /// Addresses are the same on all of them: only the first block's id tells them apart.
@@ -140,6 +142,18 @@ impl TronChain {
             Err(error) => Err(error),
         }
     }
+}
+
+/// Whose balances, of which coins.
+fn whose(wanted: &[(Address, Coin)]) -> Result<Vec<balance::BalanceOf>, ChainError> {
+    let one = |(address, coin): &(Address, Coin)| {
+        let token = match coin {
+            Coin::Native => None,
+            Coin::Token(token) => Some(own(token)?),
+        };
+        Ok((own(address)?, token))
+    };
+    wanted.iter().map(one).collect()
 }
 
 fn own(address: &Address) -> Result<TronAddress, ChainError> {
@@ -265,16 +279,29 @@ impl Chain for TronChain {
         Box::pin(self.pool.agree_unless_ahead(prove, Proven::ahead))
     }
 
+    fn balances_at<'a>(&'a self, wanted: &'a [(Address, Coin)], _: BlockRef) -> Answer<'a, (BlockRef, Vec<RawAmount>)> {
+        Box::pin(async move {
+            let wanted = whose(wanted)?;
+            let (wanted, calls) = (wanted.as_slice(), self.calls());
+            let read = |node: Arc<Node>| async move { balance::solidified(&node, wanted, calls).await };
+            self.pool.agree_at_a_block(read).await
+        })
+    }
+
+    fn survey(&self) -> Answer<'_, Vec<NodeReport>> {
+        Box::pin(async move {
+            let wanted = self.settings.network;
+            let examine = |node: Arc<Node>| async move { survey::examine(&node, wanted).await };
+            let hash_at = |node: Arc<Node>, height: u64| async move {
+                Ok(header(&node, height).await?.map(|header| header.hash))
+            };
+            Ok(crate::survey::of_all(&self.pool, examine, hash_at).await)
+        })
+    }
+
     fn balances<'a>(&'a self, wanted: &'a [(Address, Coin)]) -> Answer<'a, Vec<RawAmount>> {
         Box::pin(async move {
-            let wanted = wanted.iter().map(|(address, coin)| {
-                let token = match coin {
-                    Coin::Native => None,
-                    Coin::Token(token) => Some(own(token)?),
-                };
-                Ok((own(address)?, token))
-            });
-            let wanted = wanted.collect::<Result<Vec<_>, ChainError>>()?;
+            let wanted = whose(wanted)?;
             let (wanted, calls) = (wanted.as_slice(), self.calls());
             self.pool.any(|node| async move { balance::balances(&node, wanted, calls).await }).await
         })

@@ -1,5 +1,6 @@
 //! Answers from nodes that lie, lag and break off: a quorum of the others says the truth, or there is no answer.
 
+mod at_block;
 mod honest;
 mod left_out;
 mod payments;

@@ -7,7 +7,7 @@
 //! | `prove` | fooled | not fooled |
 //!
 //! So a quorum protects what is credited, and nothing here protects from what is never found: a scan that another node has
-//! not repeated may lack deposits. Comparing receipts with the roots in the header is what will.
+//! not repeated may lack deposits. `prove_blocks` finds it, by the roots in the header: see `proven`.
 
 use chain::ChainError;
 use devnet::{Lie, View};
