@@ -5,13 +5,13 @@ use std::time::Duration;
 use chain::client::Sent;
 use chain::{Chain, WatchKey, Watched};
 use domain::RawAmount;
-use tx::{Address, Coin, Fee, FeeCap, Payment};
+use tx::{Address, BlockHash, BlockRef, Coin, Fee, FeeCap, Payment};
 
 /// No target waits longer for a client: it may ask an only node again and again.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// How many kinds of questions there are.
-pub const QUESTIONS: u8 = 10;
+pub const QUESTIONS: u8 = 13;
 
 /// What the questions are about.
 pub struct Subject {
@@ -50,7 +50,14 @@ pub async fn ask(chain: &dyn Chain, question: u8, subject: &Subject) {
                 }
             }
             8 => drop(chain.broadcast(sent).await),
-            _ => drop(chain.status(&Sent { meaning, hash, since: *height }).await),
+            9 => drop(chain.status(&Sent { meaning, hash, since: *height }).await),
+            10 => drop(chain.prove_blocks(height - 1, *height, &watched).await),
+            11 => {
+                let wanted: Vec<_> = coins.iter().map(|coin| (ours.clone(), coin.clone())).collect();
+                let near = BlockRef { height: *height, hash: BlockHash([7; 32]) };
+                drop(chain.balances_at(&wanted, near).await);
+            }
+            _ => drop(chain.survey().await),
         }
     };
     drop(tokio::time::timeout(PATIENCE, asked).await);

@@ -288,3 +288,46 @@ fn merkle_root(mut level: Vec<[u8; 32]>) -> [u8; 32] {
     }
     level.first().copied().unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn digest(bytes: &[u8]) -> [u8; 32] {
+        sha256::Hash::hash(bytes).to_byte_array()
+    }
+
+    #[test]
+    fn one_without_a_neighbour_moves_up_as_it_is() {
+        let [a, b, c, d, e] = [1, 2, 3, 4, 5].map(|number| [number; 32]);
+        let join = |left: [u8; 32], right: [u8; 32]| digest(&[left, right].concat());
+        assert_eq!(merkle_root(vec![]), [0; 32]);
+        assert_eq!(merkle_root(vec![a]), a);
+        assert_eq!(merkle_root(vec![a, b]), join(a, b));
+        assert_eq!(merkle_root(vec![a, b, c]), join(join(a, b), c));
+        assert_eq!(merkle_root(vec![a, b, c, d, e]), join(join(join(a, b), join(c, d)), e));
+        assert_ne!(merkle_root(vec![a, b, c]), merkle_root(vec![a, b, c, c]), "none is repeated in silence");
+    }
+
+    #[test]
+    fn a_result_is_encoded_whole_or_not_at_all() {
+        let read = |text: &'static str| result(&serde_json::from_str(text).expect("an object"));
+        for (text, bytes) in [
+            ("{}", &[][..]),
+            (r#"{"contractRet":"SUCCESS"}"#, &[0x18, 1]),
+            (r#"{"contractRet":"DEFAULT"}"#, &[]),
+            (r#"{"contractRet":"OUT_OF_ENERGY"}"#, &[0x18, 10]),
+            (r#"{"fee":100000,"ret":"FAILED","contractRet":"REVERT"}"#, &[0x08, 0xa0, 0x8d, 6, 0x10, 1, 0x18, 2]),
+        ] {
+            assert_eq!(read(text).map(|ret| ret.encode_to_vec()), Ok(bytes.to_vec()), "{text}");
+        }
+        for odd in [
+            r#"{"contractRet":"MAYBE"}"#,
+            r#"{"contractRet":"SUCCESS","withdraw_amount":5}"#,
+            r#"{"fee":"much"}"#,
+            r#"{"ret":"PERHAPS"}"#,
+        ] {
+            assert!(read(odd).is_err(), "{odd}");
+        }
+    }
+}
