@@ -96,7 +96,8 @@ pub struct Scan {
     pub outputs: Vec<Output>,
     /// In the order of the chain: by transaction, then by place. Always empty on Bitcoin.
     pub spends: Vec<Spend>,
-    /// The name of the node whose blocks these are. Empty when there are no blocks.
+    /// The name of the node whose blocks these are. Empty when there are no blocks, or when several nodes read them alike
+    /// ([`crate::evm::BlockProof::SecondNode`]).
     pub source: String,
 }
 

@@ -211,6 +211,13 @@ async fn deposits_to_every_type_are_found_and_proven(mut net: impl Net) {
     let proven = chain.prove(transaction, &watched).await.expect("an answer").expect("it is mined");
     assert_eq!((proven.ok, proven.outputs, proven.block), (true, scan.outputs.clone(), scan.outputs[0].block));
     assert_eq!(chain.prove(TxHash([9; 32]), &watched).await, Ok(None));
+    let all = chain.prove_blocks(from, to, &watched).await.expect("they are proven");
+    assert_eq!((&all.headers, &all.outputs, &all.spends), (&scan.headers, &scan.outputs, &Vec::new()));
+    let wanted: Vec<_> = types.iter().map(|address| (address.clone(), Coin::Native)).collect();
+    let tip = scan.headers.last().expect("not empty").at();
+    let (at, held) = chain.balances_at(&wanted, tip).await.expect("a quorum");
+    let paid: Vec<_> = scan.outputs.iter().map(|output| output.amount).collect();
+    assert_eq!((at, held), (tip, paid));
     let above = chain.scan(from, to + 1, &watched).await;
     assert_eq!(above, Err(ChainError::BlockMissing { height: to + 1 }));
     assert_eq!(chain.headers(&[to + 1]).await, Err(ChainError::BlockMissing { height: to + 1 }));

@@ -1,10 +1,12 @@
 //! The client of EVM chains: one suite for every network that can be driven, and hostile nodes that no network is.
 
+mod delegated;
 mod fake;
 mod heads;
 mod hostile;
 mod lies;
 mod net;
+mod second_node;
 mod suite;
 
 /// Makes a test of every case on every network.
