@@ -74,6 +74,9 @@ enum Command {
     /// The Bitcoin wallet: balances, outputs, leases, labels, pruning, and a check of every row
     #[command(subcommand)]
     Utxo(utxo::Command),
+    /// One role in a process of its own: the workers that read chains and credit deposits
+    #[command(subcommand)]
+    Run(crate::commands::run::Command),
     /// Deposit wallets of users, and the house's own: give, list, show, and derive every address again
     #[command(subcommand)]
     Wallet(wallet::Command),
@@ -191,6 +194,7 @@ async fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Transfer(command) => transfer::run(&context()?, command).await,
         Command::Reconcile(command) => reconcile::run(&context()?, command).await,
         Command::Utxo(command) => utxo::run(&context()?, command).await,
+        Command::Run(command) => crate::commands::run::run(&context()?, command).await,
         Command::Wallet(command) => wallet::run(&context()?, command).await,
         Command::Token(arguments) => token::run(&context()?, arguments),
         Command::Openapi => openapi::run(),

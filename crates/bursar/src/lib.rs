@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`cli`] | the command line, and which command runs what |
 //! | [`commands`] | one file per command |
+//! | [`roles`] | what runs for ever: the workers of chains |
 //! | [`chains`] | a client of each chain that is followed, from the database's rows and the configured nodes |
 //! | [`treasury`] | the declarative file of `bursar apply` |
 //! | [`logs`] | where events go, and which |
@@ -21,6 +22,7 @@ pub mod commands;
 pub mod config;
 pub mod logs;
 pub mod paths;
+pub mod roles;
 pub mod treasury;
 
 use std::process::ExitCode;

@@ -16,6 +16,7 @@ pub mod journal;
 pub mod migrate;
 pub mod openapi;
 pub mod reconcile;
+pub mod run;
 pub mod serve;
 pub mod signer;
 pub mod spot;

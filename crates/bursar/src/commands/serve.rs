@@ -27,6 +27,7 @@ use terminal::output::say;
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 use transfer::leg::Leg;
 use transfer::leg::http::HttpLeg;
 use transfer::leg::spot::SpotLeg;
@@ -62,6 +63,7 @@ pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
     if let Some(signer) = &signer {
         wallet_signer::check(signer, &db, &pinned).await?;
     }
+    let roles = super::run::deposit_roles(context, &db, &pinned).await?;
     // Before the engine is touched: a second server on the same port must not open anything.
     let (listener, address) = bind("http.listen", &config.http.listen).await?;
     let operations = match config.http.operations_listen.as_str() {
@@ -120,6 +122,14 @@ pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
     let scanner = supervised(&coordinator, "scanner", {
         let (coordinator, stopped) = (Arc::clone(&coordinator), stopped.clone());
         move || scanner::scan(Arc::clone(&coordinator), scan_interval, stopped.clone())
+    });
+    // Whoever else reads the same chains waits: one worker has each.
+    let deposits = supervised(&coordinator, "deposits", {
+        let (roles, stopped) = (roles, stopped.clone());
+        move || {
+            let tasks: JoinSet<()> = roles.clone().into_iter().map(|role| role.run(stopped.clone())).collect();
+            async move { drop(tasks.join_all().await) }
+        }
     });
     let keeping = keeper.map(|keeper| {
         let (stopped, patience) = (stopped.clone(), Duration::from_millis(config.transfer.call_timeout_ms.into()));
@@ -238,6 +248,7 @@ pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
     }
     app.intake.close().await;
     scanner.await.map_err(ended)?;
+    deposits.await.map_err(ended)?;
     if let Some(keeping) = keeping {
         keeping.await.map_err(ended)?;
     }

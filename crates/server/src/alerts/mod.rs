@@ -147,6 +147,13 @@ impl Alerts {
                 complete = false;
             }
         }
+        match self.findings().await {
+            Ok(found) => alerts.extend(found),
+            Err(error) => {
+                tracing::debug!(code = error.code(), error = %Causes(&error), "findings could not be read");
+                complete = false;
+            }
+        }
         for receiver in &mut self.receivers {
             receiver.tell(&alerts, complete, now, self.intervals.repeat, &self.coordinator).await;
         }
@@ -165,6 +172,21 @@ impl Alerts {
         let details = json!({ "assets": open });
         let alert = Alert { code: "TRANSFER_STOPPED", part: None, message, details };
         Ok((!stops.iter().all(|stop| stop.resumed.is_some())).then_some(alert))
+    }
+
+    /// What workers of chains found, and nobody has seen to.
+    async fn findings(&self) -> Result<Option<Alert>, StoreError> {
+        let open = self.coordinator.db().open_findings(0, NAMED).await?;
+        let named: Vec<Value> = open
+            .iter()
+            .map(|one| {
+                json!({ "id": one.id, "chain": one.chain, "kind": one.kind, "subject": one.subject, "detail": one.detail,
+                    "at": one.at.to_string() })
+            })
+            .collect();
+        let message = format!("chains have {} findings that nobody has seen to, or more", open.len());
+        let alert = Alert { code: "CHAIN_FINDING", part: None, message, details: json!({ "findings": named }) };
+        Ok((!open.is_empty()).then_some(alert))
     }
 
     /// The parts that have been in trouble for a while. A panic is told at once: a task that is started again looks well

@@ -78,8 +78,6 @@ statements! {
     READ_DEPOSIT_EVENTS = "SELECT version, state, reason, at FROM deposit_events WHERE deposit_id = $1 ORDER BY version";
     COUNT_DEPOSITS = "SELECT c.name, d.state, COUNT(*) FROM deposits d JOIN chains c ON c.id = d.chain_id
         WHERE d.state IN ('detected', 'proven', 'credited', 'unattributed') GROUP BY c.name, d.state ORDER BY c.name, d.state";
-    UNFINAL_OF_USER = "SELECT l.asset_id, d.amount FROM deposits d JOIN asset_on_chain l ON l.id = d.listing_id
-        WHERE d.user_id = $1 AND d.state = 'credited'";
 }
 
 struct Columns {
@@ -172,10 +170,4 @@ async fn list(tx: &mut Tx, filter: &DepositFilter, before: i64, most: i64) -> Re
         None => fetch_all!(tx, LIST_DEPOSITS => Columns, before, state, chain, asset, most)?,
     };
     Ok(rows.into_iter().map(|columns| columns.row).collect())
-}
-
-/// What a user was credited with and may not withdraw yet, by asset.
-pub async fn unfinal_of_user(tx: &mut Tx, user: UserId) -> Result<Vec<(i64, Amount)>, StoreError> {
-    let rows = fetch_all!(tx, UNFINAL_OF_USER => (i64, i64), user.get())?;
-    Ok(rows.into_iter().map(|(asset, units)| (asset, Amount::from_units(units))).collect())
 }

@@ -9,7 +9,7 @@ use super::ClaimedAddress;
 use crate::db::{Db, Tx};
 use crate::dialect::LOCK_USER_WALLETS;
 use crate::error::StoreError;
-use crate::rows::{Column, ColumnType::Int, ColumnType::Text, RowsSql, execute_rows, fetch_rows};
+use crate::rows::{Column, ColumnType::Bytes, ColumnType::Int, ColumnType::Text, RowsSql, execute_rows, fetch_rows};
 use crate::transact;
 use crate::utxo::events::refused;
 use crate::utxo::wallet::{add, create};
@@ -98,6 +98,12 @@ static INSERT_WALLETS: RowsSql = RowsSql::new(
     &[("group_name", Text), ("user_id", Int), ("address", Text), ("at", Int)],
 );
 
+static INSERT_TEXTS: RowsSql = RowsSql::new(
+    "INSERT_TEXTS",
+    "INSERT INTO address_texts (script_pub_key, address) SELECT r.script, r.address FROM {rows} WHERE true ON CONFLICT DO NOTHING",
+    &[("script", Bytes), ("address", Text)],
+);
+
 static READ_WALLETS_OF_USERS: RowsSql = RowsSql::listing(
     "READ_WALLETS_OF_USERS",
     "SELECT {columns} FROM {rows} {join} wallet_groups g ON g.name = r.group_name
@@ -115,7 +121,8 @@ static READ_WALLETS_AT: RowsSql = RowsSql::listing(
 );
 
 #[cfg(feature = "testing")]
-pub(crate) static ROWS_STATEMENTS: [&RowsSql; 3] = [&INSERT_WALLETS, &READ_WALLETS_OF_USERS, &READ_WALLETS_AT];
+pub(crate) static ROWS_STATEMENTS: [&RowsSql; 4] =
+    [&INSERT_WALLETS, &READ_WALLETS_OF_USERS, &READ_WALLETS_AT, &INSERT_TEXTS];
 
 impl Db {
     /// Adds the wallets that are not there yet, and says what there is, in three statements (four if an address is taken). The
@@ -164,7 +171,10 @@ impl Db {
             fetch_optional!(tx, LOCK_USER_WALLETS => (String,))?;
             // What the Bitcoin wallet refuses is found before a user has a row.
             match refused(watch_scripts(tx, group, of.network, &watched, at).await)? {
-                Ok(()) => Ok(Ok(assign(tx, group, &wallets, at).await?)),
+                Ok(()) => {
+                    write_texts(tx, wanted).await?;
+                    Ok(Ok(assign(tx, group, &wallets, at).await?))
+                }
                 Err(refusal) => Ok(Err(refusal)),
             }
         })??)
@@ -184,6 +194,15 @@ async fn watch_scripts(
 ) -> Result<(), UtxoError> {
     let wallet = create(tx, group.as_str(), network, at).await?;
     add(tx, wallet, scripts, Paths::Exact, at).await.map(|_| ())
+}
+
+/// What the scripts are called, so that what is paid to one is known by its address.
+async fn write_texts(tx: &mut Tx, wanted: &[NewBitcoinWallet]) -> Result<(), StoreError> {
+    let columns = vec![
+        Column::Bytes(wanted.iter().map(|one| one.script.clone()).collect()),
+        Column::Texts(wanted.iter().map(|one| one.wallet.address.as_str()).collect()),
+    ];
+    execute_rows(tx, &INSERT_TEXTS, columns).await.map(|_| ())
 }
 
 /// To be called under the lock of users' wallets.
