@@ -103,7 +103,7 @@ pub struct Scan {
 
 impl Scan {
     /// Says whose blocks these are.
-    pub(crate) fn from_node(mut self, name: &str) -> Self {
+    pub(crate) fn of_node(mut self, name: &str) -> Self {
         if !self.headers.is_empty() {
             name.clone_into(&mut self.source);
         }

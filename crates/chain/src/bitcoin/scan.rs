@@ -65,7 +65,7 @@ impl BitcoinChain {
         for _ in 0..TRIES {
             let read = self.pool.any(|node| async move {
                 match self.scan_once(&node, from, to, watched).await? {
-                    Read::Done(scan) => Ok(scan.from_node(node.name())),
+                    Read::Done(scan) => Ok(scan.of_node(node.name())),
                     Read::Gone(height) => {
                         *gone.lock().unwrap_or_else(PoisonError::into_inner) = Some(height);
                         Err(node.lacks(format!("there is no block {height}")))
@@ -174,7 +174,7 @@ impl BitcoinChain {
             scan.headers.push(raw.header.at(height));
             self.collect(block, raw.transactions(), watched, &mut scan.outputs);
         }
-        Ok(scan.from_node(node.name()))
+        Ok(scan.of_node(node.name()))
     }
 
     /// What these transactions of a block pay. All their scripts are looked up together: in a set of millions each

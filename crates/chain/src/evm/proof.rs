@@ -100,7 +100,7 @@ impl EvmChain {
             scan.headers.push(block.sealed.header);
             self.tell_block(block, inside, watched, &mut scan).await?;
         }
-        Ok(scan.from_node(&source))
+        Ok(scan.of_node(&source))
     }
 
     async fn tell_block(

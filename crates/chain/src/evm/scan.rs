@@ -141,7 +141,7 @@ impl Scanner<'_> {
             Ok(())
         };
         in_steps((from, to), self.settings, |first, last| self.chunk(first, last), join).await?;
-        Ok(scan.from_node(self.node.name()))
+        Ok(scan.of_node(self.node.name()))
     }
 
     async fn chunk(&self, first: u64, last: u64) -> Result<Scan, Trouble> {

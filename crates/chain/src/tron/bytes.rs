@@ -76,20 +76,20 @@ pub(super) fn message(bytes: &[u8], number: u64) -> Option<Vec<u8>> {
 
 /// A field that holds bytes: the last one. The inner `None`: there is none.
 pub(super) fn text(bytes: &[u8], number: u64) -> Option<Option<&[u8]>> {
-    let last = fields(bytes)?.into_iter().filter_map(|(found, value)| match value {
+    let mut from_the_end = fields(bytes)?.into_iter().rev().filter_map(|(found, value)| match value {
         Value::Text(text) if found == number => Some(text),
         Value::Text(_) | Value::Number(_) | Value::Other => None,
     });
-    Some(last.last())
+    Some(from_the_end.next())
 }
 
 /// A field that holds a number: the last one, or zero.
 pub(super) fn number(bytes: &[u8], number: u64) -> Option<u64> {
-    let last = fields(bytes)?.into_iter().filter_map(|(found, value)| match value {
+    let mut from_the_end = fields(bytes)?.into_iter().rev().filter_map(|(found, value)| match value {
         Value::Number(value) if found == number => Some(value),
         Value::Text(_) | Value::Number(_) | Value::Other => None,
     });
-    Some(last.last().unwrap_or(0))
+    Some(from_the_end.next().unwrap_or(0))
 }
 
 #[cfg(test)]

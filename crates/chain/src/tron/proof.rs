@@ -121,7 +121,7 @@ impl TronChain {
         for block in blocks {
             block.put_into(&mut scan);
         }
-        Ok(scan.from_node(&source))
+        Ok(scan.of_node(&source))
     }
 
     /// What the receipts of these blocks tell, as a quorum says it. `None`: they cannot matter.

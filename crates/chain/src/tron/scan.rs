@@ -190,7 +190,7 @@ async fn scan_once(
             block.put_into(&mut scan);
         }
     }
-    Ok(Found::Whole(scan.from_node(caller.node.name())))
+    Ok(Found::Whole(scan.of_node(caller.node.name())))
 }
 
 async fn chunk(caller: &Caller, from: u64, to: u64, wanted: Wanted<'_>) -> Result<Found<Vec<Read>>, CallError> {
