@@ -7,10 +7,11 @@ use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::Value;
 use tempfile::TempDir;
+use terminal::clock::Stopwatch;
 
 const CHAINS: &str = "[chains.bsc]\nkind = \"evm\"\nnetwork = \"56\"\nconfirmations = 12\n";
 const SETTINGS: &str = "[treasury]\nfile = \"treasury.toml\"\n[auth]\nhs256_secret_file = \"jwt.secret\"\n\
@@ -179,13 +180,13 @@ fn a_server_starts_without_its_signer_and_goes_on_asking() {
     let (server, greeting) = operator.start("serve --create-spot");
     assert!(metrics(&greeting).contains("\nbursar_signer_agrees 0\n"));
     let signer = operator.signer();
-    let begun = Instant::now();
+    let begun = Stopwatch::start();
     while !metrics(&greeting).contains("\nbursar_signer_agrees 1\n") {
         assert!(begun.elapsed() < Duration::from_secs(60), "the signer is there and was not asked");
         std::thread::sleep(Duration::from_millis(200));
     }
     signer.terminate();
-    let begun = Instant::now();
+    let begun = Stopwatch::start();
     while !metrics(&greeting).contains("\nbursar_signer_agrees 0\n") {
         assert!(begun.elapsed() < Duration::from_secs(60), "the signer is away and passes for well");
         std::thread::sleep(Duration::from_millis(200));

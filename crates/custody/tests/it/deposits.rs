@@ -445,7 +445,7 @@ fn workers_that_follow_each_other_credit_once() {
             rig.pay(&address, &rig.token(), 1_000_000);
             rig.mine(1);
         }
-        drop(first.round(rig.clock.now()).await.unwrap());
+        assert!(first.round(rig.clock.now()).await.unwrap().is_busy());
         rig.clock.set(rig.clock.now().plus_micros(31_000_000));
         let mut second = rig.worker("two").await;
         rig.work(&mut second).await;

@@ -51,7 +51,14 @@ fn treasury() -> Catalog {
         ("bitcoin", ChainKind::Bitcoin, "mainnet", 3, Active),
         ("tron", ChainKind::Tron, "mainnet", 19, Active),
     ] {
-        let chain = Chain { name: name.parse().unwrap(), kind, network: network.into(), confirmations, status };
+        let chain = Chain {
+            name: name.parse().unwrap(),
+            kind,
+            network: network.into(),
+            confirmations,
+            final_confirmations: confirmations,
+            status,
+        };
         catalog.chains.insert(chain.name.clone(), chain);
     }
     for (asset, chain, contract, status) in [
@@ -155,8 +162,8 @@ db_test! {
         newer.add_group(next.clone(), true).unwrap();
         let newer = Arc::new(newer);
         db.by_hand("UPDATE wallet_groups SET is_active = FALSE WHERE name = 'users-evm'").await.unwrap();
-        db.by_hand(&format!("INSERT INTO wallet_groups (id, name, family, purpose, xpub, derivation_path_template, is_active,
-            created_at, updated_at) VALUES (99, 'users-evm-2', 'evm', 'deposit', 'other', '', TRUE, 0, 0)")).await.unwrap();
+        db.by_hand("INSERT INTO wallet_groups (id, name, family, purpose, xpub, derivation_path_template, is_active,
+            created_at, updated_at) VALUES (99, 'users-evm-2', 'evm', 'deposit', 'other', '', TRUE, 0, 0)").await.unwrap();
         let server = Server::pinning(db, Choice::default(), newer).await;
         assert_eq!(server.post(1, PATH, body("bsc")).await.json()["address"], address(&next, 1));
         let listed = server.get(1, PATH).await.json();

@@ -42,6 +42,9 @@ struct Team {
     coins: Vec<(Input, u64)>,
 }
 
+/// Of each job and round: to whom, how much, and which bytes.
+type Rounds = BTreeMap<(JobId, u32), (BTreeSet<String>, i64, Vec<u8>)>;
+
 impl Team {
     fn new(seed: u64) -> Self {
         let (signer, folder) = signer();
@@ -546,7 +549,7 @@ mod judge {
     pub fn judge(got: &[Got], meant: &BTreeMap<Digest32, u32>, truth: &BTreeMap<(tx::TxHash, u32), u64>) -> String {
         let (mut free, mut fees) = (BTreeMap::<_, Vec<_>>::new(), BTreeMap::<_, Vec<_>>::new());
         // What was signed of a job in a round: all its transactions must exclude each other. One of each is counted.
-        let mut rounds: BTreeMap<(JobId, u32), (BTreeSet<String>, i64, Vec<u8>)> = BTreeMap::new();
+        let mut rounds: Rounds = BTreeMap::new();
         let mut dearest: BTreeMap<String, (i64, u128, String)> = BTreeMap::new();
         let mut holders: BTreeMap<String, BTreeSet<JobId>> = BTreeMap::new();
         let mut used: BTreeMap<Digest32, BTreeSet<(JobId, u32, Vec<u8>)>> = BTreeMap::new();
