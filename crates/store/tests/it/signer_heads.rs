@@ -2,10 +2,10 @@
 
 use store::db_test;
 use store::signer_head::SignerHead;
-use store::testing::{NOW, TestDb};
+use store::testing::NOW;
 
 fn head(entries: u64, hash: &str) -> SignerHead {
-    SignerHead { entries, hash: hash.repeat(64), proof: (entries % 2 == 0).then(|| "a".repeat(64)) }
+    SignerHead { entries, hash: hash.repeat(64), proof: entries.is_multiple_of(2).then(|| "a".repeat(64)) }
 }
 
 db_test! {

@@ -121,9 +121,10 @@ fn postgres_looks_at_tables_again_that_have_grown() {
         let grow = "INSERT INTO blocks (block_height, block_hash, block_time, connected)
             SELECT n, decode(lpad(to_hex(n), 64, '0'), 'hex'), n, TRUE FROM generate_series(1, 20001) AS n";
         db.by_hand(grow).await.unwrap();
-        let started = std::time::Instant::now();
+        let mut looks = 0;
         while !db.analyse_after_growth().await.unwrap() {
-            assert!(started.elapsed().as_secs() < 30, "20,001 rows went unnoticed; it knows {}", ask(db, known).await);
+            looks += 1;
+            assert!(looks < 600, "20,001 rows went unnoticed; it knows {}", ask(db, known).await);
             tokio::time::sleep(std::time::Duration::from_millis(50)).await;
         }
         assert_eq!(ask(db, known).await, "20001");
