@@ -536,7 +536,7 @@ mod tests {
         refused(
             "\n[datbase]\nurl = \"x\"",
             &[],
-            "bursar.toml, line 2: unknown field `datbase`, expected one of `database`, `treasury`, `http`, `auth`, `spot`, `transfer`, `limits`, `alerts`, `log`, `chains` | did you mean database?",
+            "bursar.toml, line 2: unknown field `datbase`, expected one of `database`, `treasury`, `signer`, `http`, `auth`, `spot`, `transfer`, `limits`, `alerts`, `log`, `chains` | did you mean database?",
         );
         refused(
             "",
@@ -599,7 +599,7 @@ mod tests {
         refused(
             "",
             &[("BURSAR_CHAINS_BSC_QUORUM", "2")],
-            "the environment variable BURSAR_CHAINS_BSC_QUORUM is no setting | known are: BURSAR_DATABASE_URL",
+            "the environment variable BURSAR_CHAINS_BSC_QUORUM is no setting | did you mean BURSAR_SIGNER_SOCKET?",
         );
     }
 

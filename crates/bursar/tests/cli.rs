@@ -93,7 +93,7 @@ fn the_demo_ends_with_balanced_books() {
     assert!(text.contains("audit: clean"), "{text}");
     let again = shell.json(&["--config", "bursar-demo/bursar.toml", "audit"]);
     assert_eq!(again["clean"], true);
-    assert_eq!(again["checks"].as_array().map(Vec::len), Some(16), "the spot engine is compared too: {again}");
+    assert_eq!(again["checks"].as_array().map(Vec::len), Some(19), "the spot engine is compared too: {again}");
 }
 
 #[test]
@@ -241,10 +241,11 @@ fn applying_shows_the_difference_and_does_it_once() {
         std::fs::read_to_string(&file).expect("the example").replace("confirmations = 12", "confirmations = 15");
     shell.write("changed.toml", &changed);
     expect_test::expect![[r#"
-        what       field          before  after
-        ─────────  ─────────────  ──────  ─────
-        chain bsc  confirmations  12      15
-        1 changes applied
+        what       field                before  after
+        ─────────  ───────────────────  ──────  ─────
+        chain bsc  confirmations        12      15
+        chain bsc  final_confirmations  12      15
+        2 changes applied
     "#]]
     .assert_eq(&shell.ok(&["apply", "changed.toml"]));
 }

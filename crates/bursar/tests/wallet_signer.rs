@@ -216,7 +216,7 @@ fn a_signer_whose_log_was_put_back_is_noticed_by_the_head_in_the_database() {
         &format!(
             "signer = \"test\"\nversion = 1\ncooling_off_hours = 1\nmost_intent_life_hours = 48\n\
              administrators = {{ needed = 1, keys = {{ ada = \"{public}\" }} }}\n\
-             chain = [{{ name = \"bsc\", kind = \"evm\", chain_id = 56 }}]\n"
+             group = []\nchain = [{{ name = \"bsc\", kind = \"evm\", chain_id = 56 }}]\n"
         ),
     );
     operator.good("signer policy sign policy.toml --as ada --key ada.key");

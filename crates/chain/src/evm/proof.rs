@@ -28,7 +28,7 @@ use crate::proof::{Unfit, in_a_row, until_one_fits};
 use crate::watch::Watched;
 
 /// What a transaction came to, by its proven receipt.
-struct Outcome {
+struct ProvenRun {
     ok: bool,
     gas: u64,
     transfers: Vec<(u32, TokenTransfer)>,
@@ -38,7 +38,7 @@ struct Outcome {
 struct Proven {
     sealed: Sealed,
     transactions: Vec<Encoded>,
-    outcomes: Option<Vec<Outcome>>,
+    outcomes: Option<Vec<ProvenRun>>,
 }
 
 /// What contracts moved that concerns a watched address, by the place of the transaction in its block.
@@ -141,7 +141,7 @@ impl EvmChain {
 
     /// What the transaction cost. All of it follows from what is proven, but for the price of blobs, which is asked for when
     /// it matters.
-    async fn fee(&self, one: &Encoded, outcome: &Outcome, watched: &Watched) -> Result<U256, ChainError> {
+    async fn fee(&self, one: &Encoded, outcome: &ProvenRun, watched: &Watched) -> Result<U256, ChainError> {
         let product = |units: u64, price: u128| U256::from(units).saturating_mul(U256::from(price));
         let gas = product(outcome.gas, one.gas_price);
         if one.blob_gas == 0 || find(watched, &one.fields.from).is_none() {
@@ -281,7 +281,7 @@ struct Wanted {
 }
 
 /// What the transactions of a block came to, by receipts that hash to the root.
-async fn outcomes(node: &Node, wanted: Wanted, tokens: &[Account]) -> Result<Vec<Outcome>, Unfit> {
+async fn outcomes(node: &Node, wanted: Wanted, tokens: &[Account]) -> Result<Vec<ProvenRun>, Unfit> {
     let height = wanted.sealed.header.height;
     let receipts = receipts_of(node, &wanted).await?;
     let forged = |what: &str| Unfit::Forged { height, what: what.to_owned() };
@@ -304,7 +304,7 @@ async fn outcomes(node: &Node, wanted: Wanted, tokens: &[Account]) -> Result<Vec
             Some((place, transfer_of(log.address.0, [topic.0, from.0, to.0], amount, tokens)?))
         });
         let ok = receipt.status.is_some_and(|status| status.0 == 1);
-        Ok(Outcome { ok, gas, transfers: transfers.collect() })
+        Ok(ProvenRun { ok, gas, transfers: transfers.collect() })
     });
     read.collect()
 }
