@@ -10,7 +10,7 @@ use bitcoin::base64::Engine as _;
 use bitcoin::base64::engine::general_purpose::STANDARD;
 use chain::bitcoin::{BitcoinChain, BitcoinSettings};
 use chain::endpoint::{EndpointSettings, Event, Pool, PoolSettings};
-use chain::evm::{EvmChain, EvmSettings};
+use chain::evm::{BlockProof, EvmChain, EvmSettings};
 use chain::tron::{self, TronChain, TronSettings};
 use domain::{Chain, ChainKind, ChainName, Clock};
 use store::Db;
@@ -20,7 +20,7 @@ use terminal::files::read_secret;
 use tokio::sync::broadcast;
 use tx::{Address, Family};
 
-use crate::config::{ChainNodes, Config, NodeSettings, ProofChoice, is_in_the_clear, nearest};
+use crate::config::{ChainNodes, Config, InternalTransfers, NodeSettings, ProofChoice, is_in_the_clear, nearest};
 
 /// What makes a block proven, so that what it pays may be credited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +65,8 @@ pub struct FollowedChain {
     pub row: Chain,
     pub client: ChainClient,
     pub proof: ProofBy,
+    /// Coin that contracts move is looked for.
+    pub internal_transfers: bool,
     /// The names of its nodes, as the configuration lists them.
     pub nodes: Vec<String>,
     /// How many of them must agree.
@@ -106,9 +108,17 @@ pub fn unknown(name: &str, catalog: &Catalog) -> Failure {
 
 fn one(row: &Chain, catalog: &Catalog, nodes: &ChainNodes, clock: &Arc<dyn Clock>) -> Result<FollowedChain, Failure> {
     let proof = proof_of(row, nodes)?;
+    let internal_transfers = internal_transfers_of(row, nodes)?;
     let pool = pool(row.name.as_str(), nodes, clock)?;
     let (events, quorum) = (pool.events(), pool.quorum());
-    let client = match row.kind {
+    let client = client(row, catalog, (proof, internal_transfers), pool)?;
+    let nodes = nodes.nodes.iter().map(|node| node.name.clone()).collect();
+    Ok(FollowedChain { row: row.clone(), client, proof, internal_transfers, nodes, quorum, events })
+}
+
+fn client(row: &Chain, catalog: &Catalog, how: (ProofBy, bool), pool: Pool) -> Result<ChainClient, Failure> {
+    let (proof, internal_transfers) = how;
+    Ok(match row.kind {
         ChainKind::Bitcoin => {
             let Some(Family::Bitcoin(network)) = Family::of_chain(row.kind, &row.network) else {
                 return Err(no_network(row));
@@ -120,7 +130,11 @@ fn one(row: &Chain, catalog: &Catalog, nodes: &ChainNodes, clock: &Arc<dyn Clock
         ChainKind::Evm => {
             let chain_id = row.network.parse().map_err(|_| no_network(row))?;
             let mut settings = EvmSettings::new(chain_id, row.confirmations.into());
-            settings.internal_transfers = nodes.internal_transfers;
+            settings.internal_transfers = internal_transfers;
+            settings.proof = match proof {
+                ProofBy::Roots => BlockProof::Roots,
+                ProofBy::SecondNode => BlockProof::SecondNode,
+            };
             for token in tokens(row, catalog)? {
                 if let Address::Evm(contract) = token {
                     settings.tokens.push(contract);
@@ -130,14 +144,12 @@ fn one(row: &Chain, catalog: &Catalog, nodes: &ChainNodes, clock: &Arc<dyn Clock
         }
         ChainKind::Tron => {
             let network = tron_network(&row.network).ok_or_else(|| no_network(row))?;
-            let settings = TronSettings::new(network, tokens(row, catalog)?);
+            let settings = TronSettings { internal_transfers, ..TronSettings::new(network, tokens(row, catalog)?) };
             let client = TronChain::new(settings, pool)
                 .map_err(|error| Failure::outside(error.code(), &error, "this is a bug in Bursar: please report it"))?;
             ChainClient::Tron(Arc::new(client))
         }
-    };
-    let nodes = nodes.nodes.iter().map(|node| node.name.clone()).collect();
-    Ok(FollowedChain { row: row.clone(), client, proof, nodes, quorum, events })
+    })
 }
 
 /// By the names of the treasury file. `testnet` is Nile, which outlived the others.
@@ -160,9 +172,6 @@ fn no_network(row: &Chain) -> Failure {
 fn proof_of(row: &Chain, nodes: &ChainNodes) -> Result<ProofBy, Failure> {
     let place = format!("chains.{}", row.name);
     let refuse = |what: &str, hint: &str| Err(Failure::bad_input("CONFIG_INVALID", format!("{place}.{what}"), hint));
-    if nodes.internal_transfers && row.kind != ChainKind::Evm {
-        return refuse("internal_transfers is for EVM chains", "leave it out");
-    }
     match (row.kind, nodes.proof) {
         (ChainKind::Bitcoin, ProofChoice::Usual | ProofChoice::Roots)
         | (ChainKind::Evm, ProofChoice::Usual | ProofChoice::Roots) => Ok(ProofBy::Roots),
@@ -179,6 +188,18 @@ fn proof_of(row: &Chain, nodes: &ChainNodes) -> Result<ProofBy, Failure> {
         }
         (ChainKind::Tron, ProofChoice::Roots) => {
             refuse("proof: no root of TRON covers what a transaction did", "leave it out: a second node is asked")
+        }
+    }
+}
+
+fn internal_transfers_of(row: &Chain, nodes: &ChainNodes) -> Result<bool, Failure> {
+    match (row.kind, nodes.internal_transfers) {
+        (ChainKind::Tron, InternalTransfers::Usual | InternalTransfers::Yes)
+        | (ChainKind::Evm, InternalTransfers::Yes) => Ok(true),
+        (_, InternalTransfers::Usual | InternalTransfers::No) => Ok(false),
+        (ChainKind::Bitcoin, InternalTransfers::Yes) => {
+            let message = format!("chains.{}.internal_transfers: Bitcoin has no contracts", row.name);
+            Err(Failure::bad_input("CONFIG_INVALID", message, "leave it out"))
         }
     }
 }
@@ -341,20 +362,22 @@ min_deposit = "1"
     /// Nothing is hard-coded: what the rows say is what the client is made for.
     #[test]
     fn a_client_is_made_of_the_rows_and_the_nodes() {
-        let followed = made(&config("bsc", &["a", "b", "c"], |nodes| nodes.internal_transfers = true), TREASURY);
+        let followed =
+            made(&config("bsc", &["a", "b", "c"], |nodes| nodes.internal_transfers = InternalTransfers::Yes), TREASURY);
         let followed = followed.expect("good").remove(0);
         assert_eq!((followed.row.name.as_str(), followed.quorum, followed.proof), ("bsc", 2, ProofBy::Roots));
         assert_eq!(followed.nodes, ["a", "b", "c"]);
         let ChainClient::Evm(client) = &followed.client else { panic!("an EVM chain") };
         let settings = client.settings();
         assert_eq!((settings.chain_id, settings.confirmations, settings.internal_transfers), (56, 12, true));
+        assert_eq!(settings.proof, BlockProof::Roots);
         assert_eq!(settings.tokens.len(), 1, "a suspended token is watched too; the chain's own coin is none");
         let followed = made(&config("bitcoin", &["a"], |nodes| nodes.quorum = 1), TREASURY).expect("good").remove(0);
         let ChainClient::Bitcoin(client) = &followed.client else { panic!("Bitcoin") };
         assert_eq!((client.settings().network.to_core_arg(), client.settings().confirmations), ("testnet4", 3));
         for name in ["tron", "nile"] {
             let followed = made(&config(name, &["a", "b"], |_| {}), TREASURY).expect("good").remove(0);
-            assert_eq!((followed.proof, followed.quorum), (ProofBy::SecondNode, 2));
+            assert_eq!((followed.proof, followed.quorum, followed.internal_transfers), (ProofBy::SecondNode, 2, true));
             assert!(matches!(followed.client, ChainClient::Tron(_)));
         }
         assert!(made(&config("bsc", &[], |_| {}), TREASURY).expect("good").is_empty(), "not followed");
@@ -371,8 +394,8 @@ min_deposit = "1"
         let second = |nodes: &mut ChainNodes| nodes.proof = ProofChoice::SecondNode;
         refused(&config("bitcoin", &["a", "b"], second), TREASURY, "CONFIG_INVALID", "by its root, always");
         refused(&config("bsc", &["a"], second), TREASURY, "CONFIG_INVALID", "proven by a second node");
-        let traces = |nodes: &mut ChainNodes| nodes.internal_transfers = true;
-        refused(&config("bitcoin", &["a"], traces), TREASURY, "CONFIG_INVALID", "is for EVM chains");
+        let traces = |nodes: &mut ChainNodes| nodes.internal_transfers = InternalTransfers::Yes;
+        refused(&config("bitcoin", &["a"], traces), TREASURY, "CONFIG_INVALID", "Bitcoin has no contracts");
         let broken =
             TREASURY.replace("0x55d398326f99059ff775485246999027b3197955", "0x55d398326f99059ff77548524699902");
         refused(&config("bsc", &["a"], |_| {}), &broken, "ADDRESS_LENGTH", "USDT on bsc: the contract");

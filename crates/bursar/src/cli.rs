@@ -9,8 +9,8 @@ use terminal::failure::{Exit, Failure};
 #[cfg(feature = "lab")]
 use crate::commands::devnet;
 use crate::commands::{
-    Context, account, adjust, apply, audit, balances, checkpoint, config, copy, explain, journal, migrate, openapi,
-    reconcile, serve, signer, spot, token, transfer, utxo, wallet,
+    Context, account, adjust, apply, audit, balances, chain, checkpoint, config, copy, deposit, explain, journal,
+    migrate, openapi, reconcile, serve, signer, spot, token, transfer, utxo, wallet,
 };
 use crate::config::Config;
 use crate::logs;
@@ -80,6 +80,12 @@ enum Command {
     /// Deposit wallets of users, and the house's own: give, list, show, and derive every address again
     #[command(subcommand)]
     Wallet(wallet::Command),
+    /// What was paid to our addresses, and what became of it; two people say whose an unattributed deposit is
+    #[command(subcommand)]
+    Deposit(deposit::Command),
+    /// The chains and their nodes: what each node says, and what can be credited by them
+    #[command(subcommand)]
+    Chain(chain::Command),
     /// Print a token for a user, signed with auth.hs256_secret_file, to try the interface with
     Token(token::Arguments),
     /// Print the description of the HTTP interface (OpenAPI 3.1)
@@ -196,6 +202,8 @@ async fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Utxo(command) => utxo::run(&context()?, command).await,
         Command::Run(command) => crate::commands::run::run(&context()?, command).await,
         Command::Wallet(command) => wallet::run(&context()?, command).await,
+        Command::Deposit(command) => deposit::run(&context()?, command).await,
+        Command::Chain(command) => chain::run(&context()?, command).await,
         Command::Token(arguments) => token::run(&context()?, arguments),
         Command::Openapi => openapi::run(),
         #[cfg(feature = "lab")]

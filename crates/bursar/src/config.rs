@@ -20,7 +20,7 @@ use terminal::files::read_text;
 use toml::{Table, Value};
 
 use crate::paths;
-pub use chains::{ChainNodes, Chains, NodeSettings, ProofChoice};
+pub use chains::{ChainNodes, Chains, InternalTransfers, NodeSettings, ProofChoice};
 pub use http::Http;
 pub use reports::{Alerts, Log, LogFormat, LogLevel};
 pub use signer::Signer;

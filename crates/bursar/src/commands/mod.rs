@@ -6,9 +6,11 @@ pub mod apply;
 pub mod approval;
 pub mod audit;
 pub mod balances;
+pub mod chain;
 pub mod checkpoint;
 pub mod config;
 pub mod copy;
+pub mod deposit;
 #[cfg(feature = "lab")]
 pub mod devnet;
 pub mod explain;

@@ -22,6 +22,17 @@ pub enum ProofChoice {
     SecondNode,
 }
 
+/// Whether coin that contracts move is looked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum InternalTransfers {
+    /// What the chain's kind has: yes on TRON, whose nodes keep them beside the receipts; no on EVM, where they must trace.
+    #[default]
+    Usual,
+    Yes,
+    No,
+}
+
 /// One chain's nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -29,7 +40,7 @@ pub struct ChainNodes {
     /// Zero: more than half of the nodes.
     pub quorum: u32,
     pub proof: ProofChoice,
-    pub internal_transfers: bool,
+    pub internal_transfers: InternalTransfers,
     pub call_timeout_ms: u32,
     pub hedge_ms: u32,
     pub lag_blocks: u32,
@@ -42,7 +53,7 @@ impl Default for ChainNodes {
         Self {
             quorum: 0,
             proof: ProofChoice::Usual,
-            internal_transfers: false,
+            internal_transfers: InternalTransfers::Usual,
             call_timeout_ms: 10_000,
             hedge_ms: 1_000,
             lag_blocks: 10,

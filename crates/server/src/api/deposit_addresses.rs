@@ -145,7 +145,7 @@ pub async fn list(State(app): Shared, headers: HeaderMap) -> Result<Response, Ap
     Ok(json(StatusCode::OK, &DepositAddressesAnswer { addresses }))
 }
 
-fn no_chain() -> ApiError {
+pub(super) fn no_chain() -> ApiError {
     ApiError::new(StatusCode::BAD_REQUEST, "INVALID_CHAIN", "there is no such chain; /api/v1/assets lists them")
 }
 

@@ -7,6 +7,7 @@
 //! | [`assets`] | `/api/v1/assets` |
 //! | [`balances`] | `/api/v1/balances` |
 //! | [`deposit_addresses`] | `/api/v1/deposit_address` |
+//! | [`deposits`] | `/api/v1/deposits…` |
 //! | [`health`] | `/health/…` |
 //! | [`metrics`] | `/metrics` |
 //! | [`openapi`] | `/openapi.json` and a page to browse it |
@@ -18,6 +19,7 @@ pub mod answer;
 pub mod assets;
 pub mod balances;
 pub mod deposit_addresses;
+pub mod deposits;
 pub mod error;
 pub mod health;
 pub mod metrics;
@@ -148,6 +150,8 @@ pub fn router(app: Arc<App>, pages: Pages) -> Router {
         .route("/api/v1/assets", get(assets::read))
         .route("/api/v1/balances", get(balances::read))
         .route("/api/v1/deposit_address", post(deposit_addresses::give).get(deposit_addresses::list))
+        .route("/api/v1/deposits", get(deposits::list))
+        .route("/api/v1/deposits/{deposit_id}", get(deposits::read))
         .route("/health/live", get(health::live))
         .route("/health/ready", get(health::ready));
     if pages.metrics {

@@ -8,7 +8,9 @@ use base64::Engine;
 use utoipa::OpenApi;
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
 
-use super::{aliases, answer, assets, balances, deposit_addresses, error, health, metrics, request, transfers};
+use super::{
+    aliases, answer, assets, balances, deposit_addresses, deposits, error, health, metrics, request, transfers,
+};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -22,17 +24,17 @@ use super::{aliases, answer, assets, balances, deposit_addresses, error, health,
     paths(
         transfers::create, transfers::create_batch, transfers::list, transfers::read,
         aliases::create, aliases::read, assets::read, balances::read,
-        deposit_addresses::give, deposit_addresses::list, health::live, health::ready, metrics::metrics,
+        deposit_addresses::give, deposit_addresses::list, deposits::list, deposits::read, health::live, health::ready, metrics::metrics,
     ),
     components(schemas(
-        request::TransferRequest, request::Account, request::AliasAccount, answer::TransferAnswer, answer::PublicState, error::ErrorBody, error::ErrorAnswer
+        request::TransferRequest, request::Account, request::AliasAccount, answer::TransferAnswer, answer::PublicState, deposits::DepositStateSchema, error::ErrorBody, error::ErrorAnswer
     )),
     modifiers(&Token),
     tags(
         (name = "transfers", description = "Move money, and see what became of it"),
         (name = "assets", description = "What can be moved, where it lives, and every limit"),
         (name = "balances", description = "What there is"),
-        (name = "deposits", description = "Where to pay to"),
+        (name = "deposits", description = "Where to pay to, and what became of what was paid"),
         (name = "older form", description = "The same under older names"),
         (name = "operations", description = "For whoever looks after the process; no token needed"),
     ),

@@ -13,6 +13,7 @@ mod batch;
 mod client;
 mod connections;
 mod deposit_address;
+mod deposits;
 mod health;
 mod internal_transfer;
 mod list;
