@@ -85,7 +85,8 @@ pub async fn deposit_roles(context: &Context, db: &Db, pinned: &Arc<Pinned>) -> 
 /// Who this process is, for whoever waits for a chain.
 fn worker_name() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    format!("{}-{}", host.trim(), std::process::id())
+    // In containers hostname and number may be the same.
+    format!("{}-{}-{}", host.trim(), std::process::id(), SystemClock.now().micros())
 }
 
 async fn once(context: &Context, roles: &[DepositRole]) -> CommandResult {

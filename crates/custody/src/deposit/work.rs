@@ -29,7 +29,7 @@ const MOST_PASSED: u64 = 100;
 const MOST_PROVEN: u64 = 50;
 
 /// A worker's hold on its chain, renewed with every step.
-const LEASE_MICROS: i64 = 30_000_000;
+const LEASE_MICROS: i64 = 120_000_000;
 
 #[derive(Debug, thiserror::Error)]
 pub enum DepositError {
@@ -91,6 +91,7 @@ pub struct DepositWorker<'a> {
     pinned: Arc<Pinned>,
     coins: Coins,
     house: House,
+    family: Family,
     watching: Watching,
     worker: Worker,
     /// `None`: the trail has to be read again.
@@ -116,12 +117,15 @@ impl<'a> DepositWorker<'a> {
         }
         let watching = Watching::new(&pinned, &row.name, family, &house, random);
         let worker = db.take_chain(row.id, name, now, lease(now)).await?;
-        Ok(Self { db, chain, row, pinned, coins, house, watching, worker, follower: None })
+        Ok(Self { db, chain, row, pinned, coins, house, family, watching, worker, follower: None })
     }
 
     /// One round: as much of each as one step takes. When it fails nothing is half done, and the next round begins at the rows.
     pub async fn round(&mut self, now: Timestamp) -> Result<Worked, DepositError> {
         self.db.renew_chain(&self.worker, lease(now), now).await?;
+        if let Some(why) = self.db.chain_standing(&self.row).await?.and_then(|standing| standing.halted) {
+            return Err(CursorError::Halted { why }.into());
+        }
         let mut worked = Worked::default();
         if self.row.kind != ChainKind::Bitcoin {
             // What the trail in memory says may be more than what was written.
@@ -129,11 +133,13 @@ impl<'a> DepositWorker<'a> {
                 self.follower = None;
                 return Err(self.told(error, now).await?);
             }
-            self.prove(now, &mut worked).await?;
+            self.db.renew_chain(&self.worker, lease(now), now).await?;
         }
+        // Whatever keeps newer blocks from being proven, what is proven is booked, and what is gone is taken back.
+        let proved = if self.row.kind == ChainKind::Bitcoin { Ok(()) } else { self.prove(now, &mut worked).await };
         worked.posted = self.post(now).await?;
         worked.settled = self.db.settle_deposits(&self.worker, &self.row, now).await?;
-        Ok(worked)
+        proved.map(|()| worked)
     }
 
     /// Lets another worker begin at once.
@@ -216,7 +222,7 @@ impl<'a> DepositWorker<'a> {
             return Ok(PostedBatch::default());
         };
         let due = self.db.due_entries(&self.row, proven).await?;
-        let whose = attribute(self.db, &self.pinned, &self.house, &due).await?;
+        let whose = attribute(self.db, &self.pinned, (&self.house, self.family), &due).await?;
         let ids: Vec<i64> = due.iter().map(|entry| entry.id).collect();
         Ok(self.db.post_entries(&self.worker, &self.row, &ids, &whose, now).await?)
     }
@@ -235,7 +241,9 @@ pub async fn begin(
         return Ok(());
     }
     let head = chain.head().await?;
-    let first = from.unwrap_or_else(|| head.settled.unwrap_or(0)).min(head.tip.height);
+    // Too few nodes have said what is settled: the books must not begin at the wrong end of the chain.
+    let unsettled = ChainError::NoQuorum { wanted: 1, agreed: 0 };
+    let first = from.or(head.settled).ok_or(unsettled)?.min(head.tip.height);
     let headers = chain.headers(&[first]).await?;
     let hash = headers
         .first()

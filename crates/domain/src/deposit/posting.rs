@@ -73,6 +73,8 @@ pub enum Attribution {
 pub struct AccountNow {
     pub status: AccountStatus,
     pub available: Amount,
+    /// Held for something; it counts towards what the account can hold.
+    pub frozen: Amount,
 }
 
 /// What the books have of a deposit.
@@ -107,6 +109,8 @@ pub enum Due {
         raw: RawAmount,
         given: Given,
         account: Option<AccountNow>,
+        /// What its user owed from earlier minings when it was credited. Whatever of it was not repaid is still owed.
+        owed: Amount,
     },
     Other {
         change: RawSum,
@@ -159,7 +163,7 @@ impl Posting {
             Due::Deposit { raw, attribution, account, owed } => {
                 Self::deposit(raw, judge(raw, attribution, account, form, least), owed, residue, form)
             }
-            Due::TakeBack { raw, given, account } => Self::take_back(raw, given, account, residue, form),
+            Due::TakeBack { raw, given, account, owed } => Self::take_back(raw, given, (account, owed), residue, form),
             Due::Other { change, cause } => Self::other(change, cause, residue, form),
         }
     }
@@ -204,7 +208,7 @@ impl Posting {
     fn take_back(
         raw: RawAmount,
         given: Given,
-        account: Option<AccountNow>,
+        (account, owed): (Option<AccountNow>, Amount),
         residue: RawAmount,
         form: &AssetOnChain,
     ) -> Result<Self, PostingError> {
@@ -213,13 +217,14 @@ impl Posting {
         let taken = has.map_or(Amount::ZERO, |account| account.available.min(given.user)).max(Amount::ZERO);
         let beyond = PostingError::BeyondLedger;
         let short = given.user.checked_sub(taken).ok_or(beyond)?;
-        let receivable = short.checked_add(given.repaid).ok_or(beyond)?;
+        let from_suspense = short.checked_add(given.repaid).ok_or(beyond)?;
+        let receivable = short.checked_add(owed.max(given.repaid)).ok_or(beyond)?;
         let whole = RawAmount::from_ledger(given.whole().ok_or(beyond)?, form).map_err(|_| beyond)?;
         let mut posting = Self {
             posted: Posted::TakenBack { receivable },
             movements: vec![
                 (Party::User, Party::Custody, taken),
-                (Party::Suspense, Party::Custody, receivable),
+                (Party::Suspense, Party::Custody, from_suspense),
                 (Party::Suspense, Party::Custody, given.left_over),
             ],
             residue,
@@ -288,6 +293,10 @@ fn judge(
     }
     if account.is_some_and(|account| account.status == AccountStatus::Disabled) {
         return Err(Reason::AccountDisabled);
+    }
+    let room = |account: AccountNow| account.available.checked_add(account.frozen)?.checked_add(amount);
+    if account.is_some_and(|account| room(account).is_none()) {
+        return Err(Reason::BeyondLedger);
     }
     Ok(())
 }

@@ -27,11 +27,15 @@ fn user() -> Attribution {
 }
 
 fn account(status: AccountStatus, available: i64) -> Option<AccountNow> {
-    Some(AccountNow { status, available: amount(available) })
+    Some(AccountNow { status, available: amount(available), frozen: Amount::ZERO })
 }
 
 fn deposit(value: i128, attribution: Attribution, owed: i64) -> Due {
     Due::Deposit { raw: raw(value), attribution, account: account(AccountStatus::Active, 0), owed: amount(owed) }
+}
+
+fn take_back(value: i128, given: Given, available: i64, owed: i64) -> Due {
+    Due::TakeBack { raw: raw(value), given, account: account(AccountStatus::Active, available), owed: amount(owed) }
 }
 
 fn decide(due: &Due, residue: i128) -> Posting {
@@ -83,7 +87,8 @@ fn what_no_account_can_hold_stays_outside_and_leaves_nothing_to_take_back() {
     let posting = decide(&due, 5);
     assert_eq!(posting.posted, Posted::LeftOver(Reason::BeyondLedger, Given::default()));
     assert_eq!((posting.movements.len(), posting.residue), (0, raw(5)));
-    let back = decide(&Due::TakeBack { raw: RawAmount::MAX, given: Given::default(), account: None }, 5);
+    let back =
+        decide(&Due::TakeBack { raw: RawAmount::MAX, given: Given::default(), account: None, owed: Amount::ZERO }, 5);
     assert_eq!((back.movements.len(), back.residue), (0, raw(5)));
 }
 
@@ -97,7 +102,12 @@ fn a_frozen_account_takes_deposits_and_gives_nothing_back() {
     };
     assert!(matches!(decide(&due, 0).posted, Posted::Credited(_)));
     let given = Given { user: amount(5_000), ..Given::default() };
-    let back = Due::TakeBack { raw: raw(5_000 * UNIT), given, account: account(AccountStatus::Frozen, 5_000) };
+    let back = Due::TakeBack {
+        raw: raw(5_000 * UNIT),
+        given,
+        account: account(AccountStatus::Frozen, 5_000),
+        owed: Amount::ZERO,
+    };
     let posting = decide(&back, 0);
     assert_eq!(posting.posted, Posted::TakenBack { receivable: amount(5_000) });
     assert_eq!(posting.movements, [(Party::Suspense, Party::Custody, amount(5_000))]);
@@ -108,7 +118,7 @@ fn a_frozen_account_takes_deposits_and_gives_nothing_back() {
 #[test]
 fn what_was_owed_is_repaid_when_the_payment_is_mined_again() {
     let given = Given { user: amount(5_000), ..Given::default() };
-    let back = Due::TakeBack { raw: raw(5_000 * UNIT + 3), given, account: account(AccountStatus::Active, 2_000) };
+    let back = take_back(5_000 * UNIT + 3, given, 2_000, 0);
     let posting = decide(&back, 3);
     assert_eq!(posting.posted, Posted::TakenBack { receivable: amount(3_000) });
     assert_eq!(
@@ -123,16 +133,39 @@ fn what_was_owed_is_repaid_when_the_payment_is_mined_again() {
     );
     // And gone once more: what was repaid is owed again.
     let Posted::Credited(given) = again.posted else { panic!("{again:?}") };
-    let back = Due::TakeBack { raw: raw(5_000 * UNIT + 3), given, account: account(AccountStatus::Active, 2_000) };
+    let back = take_back(5_000 * UNIT + 3, given, 2_000, 3_000);
     assert_eq!(decide(&back, 3).posted, Posted::TakenBack { receivable: amount(3_000) });
 }
 
 #[test]
 fn what_suspense_had_for_nobody_is_owed_by_nobody() {
     let given = Given { left_over: amount(999), ..Given::default() };
-    let posting = decide(&Due::TakeBack { raw: raw(999 * UNIT), given, account: None }, 0);
+    let posting = decide(&Due::TakeBack { raw: raw(999 * UNIT), given, account: None, owed: Amount::ZERO }, 0);
     assert_eq!(posting.posted, Posted::TakenBack { receivable: Amount::ZERO });
     assert_eq!(posting.movements, [(Party::Suspense, Party::Custody, amount(999))]);
+}
+
+/// The user owed 3,000, and the payment that came again was only 1,000: 2,000 are still owed when it goes too.
+#[test]
+fn what_was_not_repaid_is_still_owed() {
+    let Posted::Credited(given) = decide(&deposit(1_000 * UNIT, user(), 3_000), 0).posted else { panic!("credited") };
+    assert_eq!((given.user, given.repaid), (Amount::ZERO, amount(1_000)));
+    let posting = decide(&take_back(1_000 * UNIT, given, 0, 3_000), 0);
+    assert_eq!(posting.posted, Posted::TakenBack { receivable: amount(3_000) });
+    assert_eq!(posting.movements, [(Party::Suspense, Party::Custody, amount(1_000))]);
+}
+
+#[test]
+fn a_full_account_takes_nothing_more() {
+    let full = Due::Deposit {
+        raw: raw(5_000 * UNIT),
+        attribution: user(),
+        account: account(AccountStatus::Active, i64::MAX - 4_999),
+        owed: Amount::ZERO,
+    };
+    assert!(
+        matches!(decide(&full, 0).posted, Posted::LeftOver(Reason::BeyondLedger, given) if given.left_over == amount(5_000))
+    );
 }
 
 #[test]
@@ -185,7 +218,7 @@ proptest! {
                 Posted::TakenBack { .. } | Posted::Booked => None,
             };
             if let (true, Due::Deposit { raw, .. }, Some(given)) = (goes_again, due, given) {
-                let back = Due::TakeBack { raw, given, account: account(AccountStatus::Active, available) };
+                let back = Due::TakeBack { raw, given, account: account(AccountStatus::Active, available), owed: Amount::ZERO };
                 let posting = Posting::decide(&back, residue, &form(), amount(1_000)).unwrap();
                 booked += custody(&posting.movements);
                 residue = posting.residue;

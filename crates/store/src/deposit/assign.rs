@@ -40,6 +40,9 @@ pub enum Assigned {
 }
 
 statements! {
+    READ_OWED = "SELECT p.receivable FROM deposits d JOIN deposits p ON p.chain_id = d.chain_id AND p.tx_hash = d.tx_hash
+            AND p.place = d.place AND p.generation < d.generation AND p.state = 'reversed' AND p.receivable > 0
+        WHERE d.id = $1 AND p.user_id = $2 ORDER BY p.generation DESC LIMIT 1";
     READ_ASSIGNABLE = "SELECT d.state, d.user_id, d.left_over, l.asset_id, e.alive, d.chain_id
         FROM deposits d JOIN chain_entries e ON e.id = d.id JOIN asset_on_chain l ON l.id = d.listing_id WHERE d.id = $1";
 }
@@ -70,7 +73,10 @@ async fn assign(tx: &mut Tx, wanted: &Assignment, at: Timestamp) -> Result<Assig
     if !alive || left_over <= 0 {
         return Ok(Assigned::Nothing);
     }
-    let (asset, amount) = (AssetId(asset), Amount::from_units(left_over));
+    // What the user owes from an earlier mining of this payment stays in suspense.
+    let owed = fetch_optional!(tx, READ_OWED => (i64,), wanted.deposit, wanted.user.get())?.map_or(0, |row| row.0);
+    let repaid = Amount::from_units(owed.min(left_over));
+    let (asset, amount) = (AssetId(asset), Amount::from_units(left_over - owed.min(left_over)));
     let suspense = NewAccount::system(&AccountKind::Suspense, asset);
     let accounts: Vec<NewAccount> = suspense.into_iter().chain([NewAccount::funding(wanted.user, asset)]).collect();
     let opened = open(tx, &accounts, at).await?;
@@ -82,8 +88,10 @@ async fn assign(tx: &mut Tx, wanted: &Assignment, at: Timestamp) -> Result<Assig
     let reference = Reference::new(wanted.people.to_string()).map_err(broken)?;
     let movement = Movement { from: *from, to: *to, asset, amount };
     let operation = Operation::move_available(key, vec![movement], reference).map_err(broken)?;
-    let replies = post(tx, &[operation], at).await?;
+    let moved = amount > Amount::ZERO;
+    let replies = if moved { post(tx, &[operation], at).await? } else { Vec::new() };
     match replies.first() {
+        None if !moved => {}
         Some(Reply::First(Outcome::Applied)) => {}
         // A refusal is recorded under the key, so another account is another assignment: nothing of this one is kept.
         _ => {
@@ -93,7 +101,7 @@ async fn assign(tx: &mut Tx, wanted: &Assignment, at: Timestamp) -> Result<Assig
         }
     }
     let set = Set {
-        given: Some(Given { user: amount, ..Given::default() }),
+        given: Some(Given { user: amount, repaid, left_over: Amount::ZERO }),
         user: Some(Some(wanted.user)),
         ..Set::default()
     };

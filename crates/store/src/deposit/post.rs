@@ -48,8 +48,7 @@ pub const MOST: i64 = 2_048;
 /// may have left something that its user owes.
 const DUE: &str =
     "e.id, e.listing_id, e.address, e.amount_raw, e.cause, e.reverses, d.user_id, d.amount, d.repaid, d.left_over,
-    (SELECT COALESCE(MAX(o.receivable), 0) FROM deposits o WHERE o.chain_id = d.chain_id AND o.tx_hash = d.tx_hash
-        AND o.place = d.place AND o.generation = d.generation - 1)";
+    o.receivable, o.user_id";
 
 statements! {
     READ_DUE = "SELECT e.id, CAST(CASE WHEN e.cause = 'deposit' AND e.reverses IS NULL THEN 1 ELSE 0 END AS BIGINT), e.address
@@ -57,7 +56,9 @@ statements! {
         WHERE e.chain_id = $1 AND e.posting = 0 AND e.due_height <= $2
             AND (e.reverses IS NOT NULL OR (l.status = 'active' AND a.status = 'active'))
         ORDER BY e.due_height, e.id LIMIT $3";
-    READ_CREDITED = "SELECT id FROM deposits WHERE chain_id = $1 AND state = 'credited' AND height <= $2 ORDER BY id LIMIT $3";
+    /// One whose block has left the chain, and that the books have yet to take back, is not final.
+    READ_CREDITED = "SELECT d.id FROM deposits d JOIN chain_entries e ON e.id = d.id AND e.alive
+        WHERE d.chain_id = $1 AND d.state = 'credited' AND d.height <= $2 ORDER BY d.id LIMIT $3";
     READ_SYSTEM_OF_ASSETS = "SELECT id, asset_id, kind FROM accounts WHERE id < 0 AND asset_id {in $1}";
 }
 
@@ -65,6 +66,9 @@ static READ_ENTRIES_DUE: RowsSql = RowsSql::listing(
     "READ_ENTRIES_DUE",
     "SELECT {columns} FROM {rows} {join} chain_entries e ON e.id = r.id
      LEFT JOIN deposits d ON d.id = COALESCE(e.reverses, e.id)
+     LEFT JOIN deposits o ON o.id = (SELECT p.id FROM deposits p WHERE p.chain_id = d.chain_id AND p.tx_hash = d.tx_hash
+         AND p.place = d.place AND p.generation < d.generation AND p.state = 'reversed' AND p.receivable > 0
+         ORDER BY p.generation DESC LIMIT 1)
      WHERE e.posting = 0 AND e.due_height <= r.height ORDER BY e.id",
     DUE,
     &[("id", Int), ("height", Int)],
@@ -152,8 +156,20 @@ fn deep_enough(proven: u64, confirmations: u32) -> Option<i64> {
     proven.checked_sub(above).and_then(|height| i64::try_from(height).ok())
 }
 
-type Columns =
-    (i64, i64, String, String, String, Option<i64>, Option<i64>, Option<i64>, Option<i64>, Option<i64>, Option<i64>);
+type Columns = (
+    i64,
+    i64,
+    String,
+    String,
+    String,
+    Option<i64>,
+    Option<i64>,
+    Option<i64>,
+    Option<i64>,
+    Option<i64>,
+    Option<i64>,
+    Option<i64>,
+);
 
 /// One entry of the batch.
 struct Entry<'a> {
@@ -165,7 +181,7 @@ struct Entry<'a> {
 
 enum What {
     Deposit { raw: RawAmount, whose: Attribution, owed: Amount },
-    TakeBack { raw: RawAmount, deposit: i64, user: Option<UserId>, given: Given },
+    TakeBack { raw: RawAmount, deposit: i64, user: Option<UserId>, given: Given, owed: Amount },
     Other { change: RawSum, cause: Cause },
 }
 
@@ -222,25 +238,38 @@ async fn read_entries<'a>(
     let columns = vec![Column::Ints(ids.iter().copied().collect()), Column::Ints(vec![height; ids.len()])];
     let rows: Vec<Columns> = fetch_rows(tx, &READ_ENTRIES_DUE, columns).await?;
     let mut entries = Vec::with_capacity(rows.len());
-    for (id, listing, address, amount, cause, reverses, user, given, repaid, left_over, owed) in rows {
+    for (id, listing, address, amount, cause, reverses, user, given, repaid, left_over, owed, owing) in rows {
         let broken = || malformed(id);
         let change: RawSum = amount.parse().map_err(|_| broken())?;
         let cause = Cause::parse(&cause).ok_or_else(broken)?;
         let listing = chain.listing(ListingId(listing)).ok_or_else(broken)?;
         let units = |units: Option<i64>| Amount::from_units(units.unwrap_or(0));
+        // A debt is its user's, whoever the payment belongs to now.
+        let owed_by = |user: Option<UserId>| if user.map(UserId::get) == owing { units(owed) } else { Amount::ZERO };
         let what = match (cause, reverses) {
             (Cause::Deposit, None) => {
                 let Some(whose) = whose.get(&id) else { continue };
-                What::Deposit { raw: change.to_raw().ok_or_else(broken)?, whose: *whose, owed: units(owed) }
+                let user = match whose {
+                    Attribution::User(user) => Some(*user),
+                    Attribution::Nobody(_) => None,
+                };
+                What::Deposit { raw: change.to_raw().ok_or_else(broken)?, whose: *whose, owed: owed_by(user) }
             }
             (Cause::Deposit, Some(deposit)) => {
                 let given = Given { user: units(given), repaid: units(repaid), left_over: units(left_over) };
-                let user = user.and_then(UserId::new).filter(|_| given.user > Amount::ZERO);
-                What::TakeBack { raw: (-change).to_raw().ok_or_else(broken)?, deposit, user, given }
+                let had = given.user > Amount::ZERO || given.repaid > Amount::ZERO;
+                let user = user.and_then(UserId::new).filter(|_| had);
+                let owed = owed_by(user);
+                What::TakeBack { raw: (-change).to_raw().ok_or_else(broken)?, deposit, user, given, owed }
             }
             (_, _) => What::Other { change, cause },
         };
         entries.push(Entry { id, listing, address, what });
+    }
+    // What is taken back leaves debts that a credit of the same payment must see: it waits for the next batch.
+    let is_back = |entry: &Entry<'_>| matches!(entry.what, What::TakeBack { .. });
+    if entries.iter().any(is_back) {
+        entries.retain(is_back);
     }
     Ok(entries)
 }
@@ -320,7 +349,7 @@ impl Batch {
         // What froze earlier in this batch gives nothing more.
         let frozen = self.freezes.iter().any(|freeze| freeze.account == *id);
         let status = if frozen && state.status == AccountStatus::Active { AccountStatus::Frozen } else { state.status };
-        Some(AccountNow { status, available })
+        Some(AccountNow { status, available, frozen: state.frozen })
     }
 
     /// Decides one entry.
@@ -329,7 +358,7 @@ impl Batch {
         let account = self.account_now(user, asset);
         let due = match entry.what {
             What::Deposit { raw, whose, owed } => Due::Deposit { raw, attribution: whose, account, owed },
-            What::TakeBack { raw, given, .. } => Due::TakeBack { raw, given, account },
+            What::TakeBack { raw, given, owed, .. } => Due::TakeBack { raw, given, account, owed },
             What::Other { change, cause } => Due::Other { change, cause },
         };
         let residue = self.residues.get(&entry.listing.id).copied().unwrap_or_default();
@@ -435,7 +464,9 @@ impl Batch {
         let change = Change::new(deposit, DepositEvent::TakenBack, "its block left the chain");
         self.changes.push(Change { set, ..change });
         let account = user.and_then(|user| self.users.get(&(user, listing.asset))).copied();
-        let owes = receivable > Amount::ZERO;
+        let active = |id: &AccountId| self.accounts.get(id).is_some_and(|state| state.status == AccountStatus::Active);
+        // An account that is disabled stays so.
+        let owes = receivable > Amount::ZERO && account.as_ref().is_some_and(active);
         if let (Some(account), true) = (account, owes)
             && let Ok(key) = OpKey::new(format!("deposit:{deposit}:freeze"))
         {

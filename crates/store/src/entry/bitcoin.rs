@@ -7,23 +7,22 @@ use domain::utxo::Hash;
 use domain::{RawAmount, RawSum, Timestamp};
 
 use super::blocks::{set_proven, tell_foreign, undo};
-use super::cursor::Locked;
+use super::cursor::{Locked, READ_LAST_BITCOIN_BLOCK};
 use super::types::{ChainId, EntryKey, FoundEntry, ListingId, hash_of, height_of, malformed};
 use super::write::write_entries;
 use crate::db::Tx;
 use crate::error::StoreError;
 use crate::rows::hex;
-use crate::utxo::blocks::read_tip;
 use crate::utxo::events;
 
 statements! {
     /// `NULL` behind it: the chain's own coin is not listed, which nobody could begin with.
     LOCK_BITCOIN = "SELECT k.chain_id, k.first_height, k.proven_height,
-            (SELECT l.id FROM asset_on_chain l WHERE l.chain_id = k.chain_id AND l.contract IS NULL)
+            (SELECT MIN(l.id) FROM asset_on_chain l WHERE l.chain_id = k.chain_id AND l.contract IS NULL)
         FROM chain_cursors k JOIN chains c ON c.id = k.chain_id WHERE c.kind = 'bitcoin' {FOR UPDATE OF k}";
     /// What blocks pay us: whether a user's address gets it, and whether the transaction spends an output of ours.
     READ_BITCOIN_INCOME = "SELECT t.block_height, b.block_hash, t.tx_hash, u.output_index, u.amount, t.is_coinbase,
-            x.address, a.script_pub_key, w.id IS NOT NULL,
+            a.script_pub_key, w.id IS NOT NULL,
             EXISTS (SELECT 1 FROM transactions o JOIN utxos s ON s.wallet_id = o.wallet_id AND s.spent_by_tx_id = o.id
                 WHERE o.tx_hash = t.tx_hash)
         FROM transactions t JOIN utxos u ON u.wallet_id = t.wallet_id AND u.tx_id = t.id
@@ -33,18 +32,18 @@ statements! {
         WHERE t.block_height BETWEEN $1 AND $2 AND b.connected";
     /// What they take from us, and whether we made the transaction that takes it.
     READ_BITCOIN_SPENT = "SELECT t.block_height, b.block_hash, t.tx_hash, u.spent_input_index, u.amount,
-            x.address, a.script_pub_key,
+            a.script_pub_key,
             EXISTS (SELECT 1 FROM transaction_events e WHERE e.tx_hash = t.tx_hash AND e.wallet_id = t.wallet_id
                 AND e.status = 'pending')
         FROM transactions t JOIN utxos u ON u.wallet_id = t.wallet_id AND u.spent_by_tx_id = t.id
             JOIN addresses a ON a.wallet_id = u.wallet_id AND a.id = u.address_id
-            JOIN blocks b ON b.block_height = t.block_height LEFT JOIN address_texts x ON x.script_pub_key = a.script_pub_key
+            JOIN blocks b ON b.block_height = t.block_height
         WHERE t.block_height BETWEEN $1 AND $2 AND b.connected";
 }
 
 type Cursor = (i64, i64, i64, Option<i64>);
-type Income = (i64, Vec<u8>, Vec<u8>, i64, i64, bool, Option<String>, Vec<u8>, bool, bool);
-type Spent = (i64, Vec<u8>, Vec<u8>, i64, i64, Option<String>, Vec<u8>, bool);
+type Income = (i64, Vec<u8>, Vec<u8>, i64, i64, bool, Vec<u8>, bool, bool);
+type Spent = (i64, Vec<u8>, Vec<u8>, i64, i64, Vec<u8>, bool);
 
 /// These blocks are connected, with all their rows: their entries are written, if the payments of the chain are kept.
 pub(crate) async fn connected(tx: &mut Tx, from: i64, to: i64, at: Timestamp) -> Result<(), StoreError> {
@@ -74,8 +73,9 @@ pub(crate) async fn hold_followers(tx: &mut Tx) -> Result<(), StoreError> {
 
 /// Everything that the wallet store has read above a block already.
 pub(crate) async fn connected_above(tx: &mut Tx, first: i64, at: Timestamp) -> Result<(), StoreError> {
-    match read_tip(tx).await? {
-        Some((tip, _)) if i64::from(tip) > first => connected(tx, first + 1, i64::from(tip), at).await,
+    // Blocks that an import only claims prove nothing.
+    match fetch_optional!(tx, READ_LAST_BITCOIN_BLOCK => (i64, Vec<u8>))? {
+        Some((tip, _)) if tip > first => connected(tx, first + 1, tip, at).await,
         Some(_) | None => Ok(()),
     }
 }
@@ -96,14 +96,15 @@ fn number(index: i64) -> Result<u32, StoreError> {
     u32::try_from(index).map_err(|_| malformed("index"))
 }
 
-/// Its address, or its script if nobody has written down the address.
-fn address_text(address: Option<String>, script: &[u8]) -> String {
-    address.unwrap_or_else(|| format!("script:{}", hex(script)))
+/// The script that the chain shows. What it is called, a row may say and nobody may believe: whoever credits it writes the address
+/// from the script.
+fn address_text(script: &[u8]) -> String {
+    format!("script:{}", hex(script))
 }
 
 fn income(row: Income, listing: ListingId) -> Result<FoundEntry, StoreError> {
-    let (height, block, transaction, index, amount, coinbase, address, script, of_user, by_us) = row;
-    let address = address_text(address, &script);
+    let (height, block, transaction, index, amount, coinbase, script, of_user, by_us) = row;
+    let address = address_text(&script);
     // What our own transaction pays to a wallet of the house is change. What it pays to a user is a deposit.
     let cause = if by_us && !of_user { Cause::Change } else { Cause::Deposit };
     let place = Place::Output(number(index)?);
@@ -114,8 +115,8 @@ fn income(row: Income, listing: ListingId) -> Result<FoundEntry, StoreError> {
 }
 
 fn spent(row: Spent, listing: ListingId) -> Result<FoundEntry, StoreError> {
-    let (height, block, transaction, index, amount, address, script, made) = row;
-    let address = address_text(address, &script);
+    let (height, block, transaction, index, amount, script, made) = row;
+    let address = address_text(&script);
     let cause = if made { Cause::Payout } else { Cause::ForeignSpend };
     let place = Place::Input(number(index)?);
     entry((height, &block, &transaction), place, Side::Out, address, listing, -satoshi(amount)?, cause)

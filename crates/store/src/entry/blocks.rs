@@ -13,7 +13,8 @@ use super::write::{ENTRY, EntryColumns, EntryRow, entry_row, take_back, write_en
 use crate::db::{Db, Tx};
 use crate::deposit::advance::{Change, advance};
 use crate::error::StoreError;
-use crate::rows::{Column, ColumnType::Bytes, ColumnType::Int, ColumnType::Text, RowsSql, execute_rows, expect_rows};
+use crate::rows::{Column, ColumnType::Bytes, ColumnType::Int, ColumnType::Text, RowsSql};
+use crate::rows::{execute_rows, expect_rows, fetch_rows};
 use crate::transact;
 
 /// Blocks in a row that were read, and what they changed.
@@ -59,8 +60,17 @@ static INSERT_TRAIL: RowsSql = RowsSql::new(
     &[("chain_id", Int), ("height", Int), ("block_hash", Bytes), ("source", Text)],
 );
 
+static READ_ALIVE_AT: RowsSql = RowsSql::listing(
+    "READ_ALIVE_AT",
+    "SELECT {columns} FROM {rows} {join} chain_entries e ON e.chain_id = r.chain_id AND e.tx_hash = r.tx_hash
+         AND e.place = r.place AND e.side = r.side
+     WHERE e.alive AND e.tx_hash IS NOT NULL",
+    ENTRY,
+    &[("chain_id", Int), ("tx_hash", Bytes), ("place", Text), ("side", Int)],
+);
+
 #[cfg(feature = "testing")]
-pub(crate) static ROWS_STATEMENTS: [&RowsSql; 1] = [&INSERT_TRAIL];
+pub(crate) static ROWS_STATEMENTS: [&RowsSql; 2] = [&INSERT_TRAIL, &READ_ALIVE_AT];
 
 pub(crate) async fn insert_trail(
     tx: &mut Tx,
@@ -182,7 +192,9 @@ async fn prove(
     let sources: BTreeMap<i64, String> = trail.into_iter().map(|(height, _, source)| (height, source)).collect();
     let rows = fetch_all!(tx, READ_ALIVE_BETWEEN => EntryColumns, chain.0, from, to)?;
     // What a look at a balance has shown is in no block.
-    let rows = rows.into_iter().map(entry_row).collect::<Result<Vec<_>, _>>()?;
+    let mut rows = rows.into_iter().map(entry_row).collect::<Result<Vec<_>, _>>()?;
+    // What the proof has here may stand in another block, where a node that lies has shown it.
+    rows.extend(alive_at(tx, chain, &proven.entries).await?);
     let rows = rows.into_iter().filter(|row| row.found.key.place != domain::deposit::Place::Balance);
     let stored: BTreeMap<EntryKey, EntryRow> = rows.map(|row| (row.found.key, row)).collect();
     let wanted: BTreeMap<EntryKey, &FoundEntry> = proven.entries.iter().map(|one| (one.key, one)).collect();
@@ -197,6 +209,21 @@ async fn prove(
     tell_foreign(tx, chain, &new, at).await?;
     set_proven(tx, chain, to, at).await?;
     Ok(Ok(Proof { taken_in: new.len(), disproven: wrong.len() }))
+}
+
+/// The entries that are alive under the keys of these, in whatever block.
+async fn alive_at(tx: &mut Tx, chain: ChainId, wanted: &[FoundEntry]) -> Result<Vec<EntryRow>, StoreError> {
+    if wanted.is_empty() {
+        return Ok(Vec::new());
+    }
+    let columns = vec![
+        Column::Ints(vec![chain.0; wanted.len()]),
+        Column::Bytes(wanted.iter().map(|one| one.key.transaction.0.to_vec()).collect()),
+        Column::Strings(wanted.iter().map(|one| one.key.place.to_string()).collect()),
+        Column::Ints(wanted.iter().map(|one| one.key.side.number()).collect()),
+    ];
+    let rows: Vec<EntryColumns> = fetch_rows(tx, &READ_ALIVE_AT, columns).await?;
+    rows.into_iter().map(entry_row).collect()
 }
 
 /// But for whether it is a coinbase, which its row does not say.

@@ -17,6 +17,7 @@ use super::types::{Block, Changes, Hash, LockId, NewTx, UtxoError};
 use super::wallet::{begin_restore, read_wallets};
 use super::watch::Watch;
 use crate::db::{Db, Tx};
+use crate::entry::bitcoin;
 use crate::error::StoreError;
 use crate::rows::{Column, ColumnType::Bytes, ColumnType::Int, RowsSql, execute_rows};
 use crate::transact;
@@ -167,6 +168,8 @@ async fn read_and_hold(
     }
     let before = outputs_in(tx, block.height).await?;
     let changes = read_again(tx, watch, block, txs, at).await?;
+    // What an address that was added since was paid is booked as any other block's.
+    bitcoin::connected(tx, i64::from(block.height), i64::from(block.height), at).await?;
     let found: Vec<(i64, i64)> = outputs_in(tx, block.height).await?.difference(&before).copied().collect();
     hold(tx, &found).await?;
     execute!(tx, ADVANCE_RESCAN, i64::from(block.height))?;

@@ -271,6 +271,79 @@ db_test! {
         assert_clean(db).await;
     }
 
+    /// Credited and spent, gone, mined and orphaned, mined a third time: the debt of the first is not forgotten over the second.
+    async fn a_debt_outlives_a_mining_that_was_never_credited(db: TestDb) {
+        let mut books = Books::begin(db).await;
+        let usdt = books.chain.listings.iter().find(|listing| listing.symbol.as_str() == "USDT").unwrap().asset;
+        let paid = books.paid(1, 1, "u7", 5_000 * UNIT);
+        books.mine(1, vec![paid]).await;
+        books.mine_empty(1, 2).await;
+        books.post().await;
+        assert_all_applied(&spend_of_user(db, 7, 5_000, usdt).await);
+        books.back_to(0).await;
+        books.post().await;
+        let second = books.paid(2, 1, "u7", 5_000 * UNIT);
+        books.mine(2, vec![second]).await;
+        books.back_to(0).await;
+        books.post().await;
+        let third = books.paid(3, 1, "u7", 5_000 * UNIT);
+        books.mine(3, vec![third]).await;
+        books.mine_empty(3, 2).await;
+        assert_eq!(books.post().await.credited, 1);
+        assert_eq!(books.states().await, [Reversed, Orphaned, Credited]);
+        assert_eq!((books.has(7, "USDT").await.0, books.house("custody:bsc", "USDT").await), (0, -5_000));
+        assert_clean(db).await;
+    }
+
+    /// The worker was away while the block went and the payment was mined again: the debt is known before the second credit.
+    async fn what_is_taken_back_is_booked_before_what_comes_again(db: TestDb) {
+        let mut books = Books::begin(db).await;
+        let usdt = books.chain.listings.iter().find(|listing| listing.symbol.as_str() == "USDT").unwrap().asset;
+        let paid = books.paid(1, 1, "u7", 5_000 * UNIT);
+        books.mine(1, vec![paid]).await;
+        books.mine_empty(1, 2).await;
+        books.post().await;
+        assert_all_applied(&spend_of_user(db, 7, 5_000, usdt).await);
+        books.back_to(0).await;
+        let again = books.paid(2, 1, "u7", 5_000 * UNIT);
+        books.mine(2, vec![again]).await;
+        books.mine_empty(2, 2).await;
+        assert_eq!(books.post().await, PostedBatch { taken_back: 1, ..PostedBatch::default() });
+        assert_eq!(books.post().await.credited, 1);
+        assert_eq!(books.has(7, "USDT").await.0, 0, "what was owed is repaid");
+        assert_clean(db).await;
+    }
+
+    /// A node shows a payment in a later block than it is in: the proof puts it where it is.
+    async fn a_payment_that_was_shown_in_the_wrong_block_is_credited_in_its_own(db: TestDb) {
+        let mut books = Books::begin(db).await;
+        let honest = books.paid(1, 1, "u7", 5_000 * UNIT);
+        books.pass(1, Vec::new()).await;
+        books.pass(1, vec![FoundEntry { height: 2, block: hash(1, 2), ..honest.clone() }]).await;
+        assert_eq!(books.prove(1, vec![honest]).await.unwrap(), Proof { taken_in: 1, disproven: 1 });
+        assert_eq!(books.prove(2, Vec::new()).await.unwrap(), Proof::default());
+        books.mine_empty(1, 2).await;
+        assert_eq!((books.post().await.credited, books.has(7, "USDT").await.0), (1, 5_000));
+        assert_clean(db).await;
+    }
+
+    /// One account that can hold no more does not stop the others.
+    async fn a_full_account_stops_nobody_else(db: TestDb) {
+        let mut books = Books::begin(db).await;
+        let most = i128::from(i64::MAX) * UNIT;
+        let full = books.paid(1, 1, "u7", most);
+        let more = FoundEntry { amount: sum(5_000 * UNIT), key: EntryKey { place: Place::Log(1), ..full.key }, ..full.clone() };
+        let other = FoundEntry { key: EntryKey { place: Place::Log(2), ..full.key }, address: "u8".into(), ..more.clone() };
+        books.mine(1, vec![full]).await;
+        let height = books.next();
+        let later = |entry: FoundEntry| FoundEntry { height, block: hash(1, height), ..entry };
+        books.mine(1, vec![later(more), later(other)]).await;
+        books.mine_empty(1, 2).await;
+        let posted = books.post().await;
+        assert_eq!((posted.credited, posted.left_over), (2, 1), "{:?}", books.states().await);
+        assert_eq!(books.has(8, "USDT").await.0, 5_000);
+    }
+
     async fn the_proof_takes_in_what_was_left_out_and_takes_back_what_was_made_up(db: TestDb) {
         let mut books = Books::begin(db).await;
         let honest = books.paid(1, 1, "u7", 5_000 * UNIT);

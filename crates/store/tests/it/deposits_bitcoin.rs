@@ -163,7 +163,8 @@ db_test! {
         db.add_addresses(books.wallet, &[address], Paths::Exact, NOW).await.unwrap();
         let again = Block { height: 101, hash: hash(1, 101), parent: hash(0, 100), time: 0 };
         db.connect_block(&again, &paid, NOW).await.unwrap();
-        db.connect_block(&again, &paid, NOW).await.unwrap();
+        db.begin_rescan(101).await.unwrap();
+        db.read_block_again(&again, &paid, NOW).await.unwrap();
         assert_eq!((books.states().await, books.due().await.len()), (vec![Proven], 1));
         assert_clean(db).await;
     }
