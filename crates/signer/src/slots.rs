@@ -62,7 +62,7 @@ pub struct Slots {
     /// Who has an input in its core.
     pub(crate) inputs: Sorted<(KeptInput, JobKey), ()>,
     /// Whose a TRON payload is: the same bytes are the same transaction, which pays one job. It follows from the jobs.
-    pub(crate) payloads: Sorted<Hash, JobKey>,
+    pub(crate) payloads: Sorted<(Hash, JobKey), ()>,
 }
 
 /// How a job's claim stands to what it was signed for before.
@@ -148,11 +148,10 @@ impl Slots {
             IntentKind::Cancel { jobs } => jobs.iter().copied().collect(),
             IntentKind::Pay { .. } => BTreeSet::new(),
         };
-        if let (Claim::Expiry(_), Some(holder)) = (question.claim, self.payloads.get(&question.payload)) {
-            match holder.job() {
-                Some(other) if other != question.intent.job => return Err(SignerRefusal::SlotTaken(other)),
-                Some(_) | None => {}
-            }
+        if let Claim::Expiry(_) = question.claim
+            && let Some(other) = holders(&self.payloads, question.payload).find(|other| *other != question.intent.job)
+        {
+            return Err(SignerRefusal::SlotTaken(other));
         }
         // A chain without a number has no holders.
         let Some(chain) = self.chains.number(question.chain) else { return Ok(()) };
@@ -281,7 +280,7 @@ impl Slots {
         }
         let job = KeptJob::new(record, taken);
         if let KeptHeld::Until(until) = &job.held {
-            self.payloads.insert(until.payload, key);
+            self.payloads.insert((until.payload, key), ());
         }
         self.jobs.insert(key, job);
     }
@@ -293,10 +292,8 @@ impl Slots {
     fn release(&mut self, job: JobId) {
         let key = JobKey::from(job);
         let Some(record) = self.jobs.get(&key) else { return };
-        if let KeptHeld::Until(until) = &record.held
-            && self.payloads.get(&until.payload) == Some(&key)
-        {
-            self.payloads.remove(&until.payload);
+        if let KeptHeld::Until(until) = &record.held {
+            self.payloads.remove(&(until.payload, key));
         }
         for slot in slots(&record.held) {
             match slot {
@@ -317,19 +314,19 @@ impl Slots {
         self.jobs.retain(|key, _| !old(key));
         self.nonces.retain(|(_, key), ()| !old(key));
         self.inputs.retain(|(_, key), ()| !old(key));
-        self.payloads.retain(|_, key| !old(key));
+        self.payloads.retain(|(_, key), ()| !old(key));
     }
 }
 
 /// Whose each payload is, of all jobs.
-pub(crate) fn payloads_of(jobs: &Sorted<JobKey, KeptJob>) -> Sorted<Hash, JobKey> {
+pub(crate) fn payloads_of(jobs: &Sorted<JobKey, KeptJob>) -> Sorted<(Hash, JobKey), ()> {
     let until = |(key, job): (&JobKey, &KeptJob)| match &job.held {
         KeptHeld::Until(until) => Some((until.payload, *key)),
         KeptHeld::Nonce(_) | KeptHeld::Inputs(_) => None,
     };
     let mut payloads = Sorted::default();
     for (payload, key) in jobs.iter().filter_map(until) {
-        payloads.insert(payload, key);
+        payloads.insert((payload, key), ());
     }
     payloads
 }

@@ -2,13 +2,15 @@
 //! for each group, at the level of its account.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
+use domain::Purpose;
 use ring::hmac;
 use tx::{Address, AddressPath, Group};
 
 use super::error::KeyError;
 use super::group::GroupSecret;
-use super::secret::AccountSecret;
+use super::secret::{AccountSecret, AddressSecret};
 use super::sign;
 use super::source::Source;
 use crate::approved::{Approved, Signed};
@@ -22,7 +24,13 @@ pub struct Keyring {
     groups: BTreeMap<GroupId, Held>,
     /// What proves that a head of the log was given by whoever has these keys: a key for each group, made from its secret.
     head_keys: Vec<hmac::Key>,
+    /// Keys of operation wallets, which sign again and again: deriving one takes longer than signing with it. They follow from the keys above, so
+    /// whoever could read them here could have them anyway.
+    derived: Mutex<BTreeMap<GroupId, BTreeMap<u64, Arc<AddressSecret>>>>,
 }
+
+/// So many of them are kept for each group. Policies allow tens.
+const MOST_DERIVED: usize = 256;
 
 #[derive(Debug)]
 struct Held {
@@ -50,7 +58,7 @@ impl Keyring {
             }
         }
         let head_keys = groups.values().map(|held: &Held| held.secret.head_key()).collect();
-        Ok(Self { groups, head_keys })
+        Ok(Self { groups, head_keys, derived: Mutex::default() })
     }
 
     /// The proof that goes with a head. With it, somebody who comes back with a head that the log lacks shows that the log is an old
@@ -87,9 +95,27 @@ impl Keyring {
         if held.group.family() != approved.protocol().family() {
             return Err(KeyError::OtherChain { group: approved.group().clone() });
         }
-        let key = |index: &u64| held.secret.key(AddressPath::of_number(*index)?);
-        let keys = approved.indexes().iter().map(key).collect::<Result<Vec<_>, _>>()?;
+        let keys = approved.indexes().iter().map(|index| self.key(held, *index)).collect::<Result<Vec<_>, _>>()?;
         sign::sign(approved.protocol(), &keys, approved.payload())
+    }
+
+    fn key(&self, held: &Held, index: u64) -> Result<Arc<AddressSecret>, KeyError> {
+        let derive = || Ok::<_, KeyError>(Arc::new(held.secret.key(AddressPath::of_number(index)?)?));
+        // A user's wallet is swept once in a while, and there are millions.
+        if held.group.purpose == Purpose::Deposit {
+            return derive();
+        }
+        let known = || self.derived.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(key) = known().get(&held.group.id).and_then(|keys| keys.get(&index)) {
+            return Ok(Arc::clone(key));
+        }
+        let key = derive()?;
+        let mut known = known();
+        let keys = known.entry(held.group.id.clone()).or_default();
+        if keys.len() < MOST_DERIVED {
+            keys.insert(index, Arc::clone(&key));
+        }
+        Ok(key)
     }
 
     fn held(&self, id: &GroupId) -> Result<&Held, KeyError> {

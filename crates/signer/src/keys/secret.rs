@@ -70,20 +70,31 @@ impl AccountSecret {
 
     pub(super) fn key(&self, path: AddressPath) -> Result<AddressSecret, KeyError> {
         let [hi, lo] = path.children();
-        Ok(AddressSecret(self.branch.child(hi)?.child(lo)?))
+        let branch = self.branch.child(hi)?.child(lo)?;
+        let public = branch.0.private_key.public_key(SECP256K1);
+        Ok(AddressSecret { branch, public })
     }
 }
 
 /// The key of one address.
-pub(super) struct AddressSecret(Branch);
+pub(super) struct AddressSecret {
+    branch: Branch,
+    public: PublicKey,
+}
+
+impl fmt::Debug for AddressSecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("AddressSecret")
+    }
+}
 
 impl AddressSecret {
-    pub(super) fn public(&self) -> PublicKey {
-        self.key().public_key(SECP256K1)
+    pub(super) const fn public(&self) -> PublicKey {
+        self.public
     }
 
     const fn key(&self) -> &SecretKey {
-        &self.0.0.private_key
+        &self.branch.0.private_key
     }
 
     /// r and s, low s, and whether the point's y was odd. The nonce follows from key and digest (RFC 6979).

@@ -1,6 +1,8 @@
 //! The signature of each chain over a payload that was decided on. What comes out is read back by `tx` as any node would read it,
 //! and must be from the key that was asked for.
 
+use std::sync::Arc;
+
 use bitcoin::hashes::Hash;
 use bitcoin::psbt::Psbt;
 use bitcoin::sighash::{EcdsaSighashType, SighashCache};
@@ -13,7 +15,7 @@ use super::error::KeyError;
 use super::secret::AddressSecret;
 use crate::approved::{Signed, SignerChain};
 
-pub(super) fn sign(chain: SignerChain, keys: &[AddressSecret], payload: &[u8]) -> Result<Signed, KeyError> {
+pub(super) fn sign(chain: SignerChain, keys: &[Arc<AddressSecret>], payload: &[u8]) -> Result<Signed, KeyError> {
     match chain {
         SignerChain::Evm { chain_id } => evm(chain_id, only(keys)?, payload),
         SignerChain::Tron => tron(only(keys)?, payload),
@@ -21,7 +23,7 @@ pub(super) fn sign(chain: SignerChain, keys: &[AddressSecret], payload: &[u8]) -
     }
 }
 
-fn only(keys: &[AddressSecret]) -> Result<&AddressSecret, KeyError> {
+fn only(keys: &[Arc<AddressSecret>]) -> Result<&AddressSecret, KeyError> {
     let [key] = keys else { return Err(KeyError::PathCount { wanted: 1, given: keys.len() }) };
     Ok(key)
 }
@@ -46,7 +48,7 @@ fn tron(key: &AddressSecret, payload: &[u8]) -> Result<Signed, KeyError> {
 }
 
 /// A key for each input, in their order; every input is P2WPKH of its key.
-fn bitcoin(network: Network, keys: &[AddressSecret], payload: &[u8]) -> Result<Signed, KeyError> {
+fn bitcoin(network: Network, keys: &[Arc<AddressSecret>], payload: &[u8]) -> Result<Signed, KeyError> {
     let read = tx::bitcoin::decode_unsigned(payload, network)?;
     let mut psbt = Psbt::deserialize(payload).map_err(|_| DecodeError::Malformed("not a PSBT"))?;
     if psbt.inputs.len() != keys.len() {

@@ -60,7 +60,7 @@ pub struct Limits {
     pub queue: usize,
     /// Requests that are decided with one sync.
     pub batch: usize,
-    /// A snapshot is written when the log has grown by so many entries, and by a fiftieth of what is remembered.
+    /// A snapshot is written when the log has grown by so many entries, and by half a percent of what is remembered.
     pub snapshot_entries: u64,
     /// Jobs that were made longer ago are forgotten with a snapshot, and refused.
     pub horizon_us: i64,
@@ -77,7 +77,7 @@ impl Default for Limits {
             body_bytes: 16 << 20,
             queue: 1_024,
             batch: 1_024,
-            snapshot_entries: 100_000,
+            snapshot_entries: 50_000,
             horizon_us: 90 * 24 * 3_600 * 1_000_000,
             drain: Duration::from_secs(20),
         }

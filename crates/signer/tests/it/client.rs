@@ -18,6 +18,11 @@ use crate::faulty::{Faults, FaultyFolder};
 use crate::served::*;
 use crate::world::*;
 
+/// How the service ends. One that goes on is noticed.
+async fn ended(served: &Served) -> Standing {
+    tokio::time::timeout(Duration::from_secs(20), served.service.ended()).await.expect("it goes on")
+}
+
 fn approved(disk: &FaultyFolder) -> Vec<String> {
     let mut ids = Vec::new();
     walk(disk, |_, entry| {
@@ -201,6 +206,16 @@ async fn an_answer_that_does_not_fit_is_not_believed() {
             }),
         ),
         (
+            "the other's bytes and hash",
+            Box::new(|body| {
+                let mut json: serde_json::Value = serde_json::from_str(body).unwrap();
+                for field in ["signed_tx", "tx_hash"] {
+                    json["answers"][0][field] = json["answers"][1][field].clone();
+                }
+                json.to_string()
+            }),
+        ),
+        (
             "another hash",
             Box::new(|body| {
                 let mut json: serde_json::Value = serde_json::from_str(body).unwrap();
@@ -249,7 +264,7 @@ async fn a_log_that_was_put_back_is_noticed_by_whoever_has_a_newer_head() {
     assert!(matches!(error, SignerError::RolledBack { .. }), "{error}");
     assert_eq!(approved(&yesterday), ["a"], "nothing was decided");
     // From then on it signs for nobody, also not for those who know no better.
-    let Standing::Failed(error) = served.service.ended().await else { panic!("it should have failed") };
+    let Standing::Failed(error) = ended(&served).await else { panic!("it should have failed") };
     assert_eq!(error.code(), "SIGNER_LOG_ROLLED_BACK");
     let short = ClientSettings { deadline: Duration::from_millis(200), ..QUICK };
     let error = served.client_with("server", short, None).sign(&[evm(3, 2, 900).request("c")]).await.unwrap_err();
@@ -276,7 +291,7 @@ async fn whoever_only_asks_for_the_head_stops_an_old_copy_too() {
     other.sign(&[evm(3, 3, 900).request("c"), evm(4, 4, 900).request("d")]).await.unwrap();
     let error = served.client_with("reader", QUICK, newest).confirm().await.unwrap_err();
     assert!(matches!(error, SignerError::RolledBack { .. }), "{error}");
-    let Standing::Failed(error) = served.service.ended().await else { panic!("it should have failed") };
+    let Standing::Failed(error) = ended(&served).await else { panic!("it should have failed") };
     assert_eq!(error.code(), "SIGNER_LOG_ROLLED_BACK");
 }
 

@@ -45,7 +45,8 @@ fn a_build_within_the_caps_does_not_give_an_approval_back() {
     let (mut signer, _) = signer();
     let fill = |signer: &mut Authorizer<FaultyFolder>, at: i64, first: i64| {
         for number in first..first + 3 {
-            approved(signer, &tron(number, 1_000_000, Coin::Native, at, HOUR), at);
+            // Built a millisecond apart: the same bytes would be one transaction.
+            approved(signer, &tron(number, 1_000_000, Coin::Native, at + number * 1_000, HOUR), at);
         }
     };
     let ask = |at| tron_build(900_000, at, 1, DAY, &["bob"]);

@@ -56,8 +56,8 @@ pub struct Arguments {
     /// Jobs that were made longer ago are forgotten, and refused
     #[arg(long, value_name = "DAYS", default_value_t = 90, value_parser = clap::value_parser!(u32).range(7..=3_650))]
     horizon: u32,
-    /// Write a snapshot when the log has grown by so many entries (and by a fiftieth of what is remembered)
-    #[arg(long, value_name = "ENTRIES", default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1_000..))]
+    /// Write a snapshot when the log has grown by so many entries (and by half a percent of what is remembered)
+    #[arg(long, value_name = "ENTRIES", default_value_t = 50_000, value_parser = clap::value_parser!(u32).range(1_000..))]
     snapshot: u32,
     /// Connections at a time
     #[arg(long, value_name = "COUNT", default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..=10_000))]

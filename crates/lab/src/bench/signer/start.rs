@@ -29,8 +29,8 @@ const BATCH: u64 = 4_096;
 const HORIZON_US: i64 = 90 * 24 * 3_600 * 1_000_000;
 /// The entries are spread over so long: every job is within the horizon, and so remembered.
 const SPREAD_US: i64 = HORIZON_US / 2;
-/// A service takes a snapshot when the log has grown by so much, and by a fiftieth of what it remembers.
-const SNAPSHOT: u64 = 100_000;
+/// A service takes a snapshot when the log has grown by so much, and by half a percent of what it remembers.
+const SNAPSHOT: u64 = 50_000;
 
 /// Of this process, as the system counts it.
 fn resident_bytes() -> u64 {
@@ -82,7 +82,7 @@ pub(super) fn measure(folder: &Path, entries: u64, group: GroupId) -> Result<Sta
             log.append(&batch).map_err(failed)?;
             number = last;
             let remembered = u64::try_from(state.requests.len()).unwrap_or(u64::MAX);
-            if log.since_snapshot() >= SNAPSHOT.max(remembered / 50) {
+            if log.since_snapshot() >= SNAPSHOT.max(remembered / 200) {
                 state.forget(state.last.plus_micros(-HORIZON_US));
                 log.snapshot(&state).map_err(failed)?;
                 log.drop_old_snapshots().map_err(failed)?;

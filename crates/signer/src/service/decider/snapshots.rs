@@ -9,8 +9,9 @@ use super::{Call, Decider};
 use crate::log::folder::{Folder, FolderFile};
 use crate::log::{LogError, TakenSnapshot, WrittenSnapshot};
 
-/// A start replays at most one entry for so many that are remembered, or [`super::super::Limits::snapshot_entries`].
-const REPLAYED_SHARE: u64 = 50;
+/// A start replays at most one entry for so many that are remembered, or [`super::super::Limits::snapshot_entries`]: an entry takes as long to replay as some sixty
+/// jobs take to be read from a snapshot.
+const REPLAYED_SHARE: u64 = 200;
 
 impl<F> Decider<F>
 where
