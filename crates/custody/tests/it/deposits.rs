@@ -446,7 +446,7 @@ fn workers_that_follow_each_other_credit_once() {
             rig.mine(1);
         }
         assert!(first.round(rig.clock.now()).await.unwrap().is_busy());
-        rig.clock.set(rig.clock.now().plus_micros(31_000_000));
+        rig.clock.set(rig.clock.now().plus_micros(121_000_000));
         let mut second = rig.worker("two").await;
         rig.work(&mut second).await;
         let late = first.round(rig.clock.now()).await;
