@@ -424,7 +424,7 @@ impl Batch {
     /// What else the posting changes: the entry, its deposit, and the account of a user who owes something.
     fn follow_up(&mut self, entry: &Entry<'_>, posting: &Posting, user: Option<UserId>) {
         let booked = match posting.posted {
-            Posted::LeftOver(Reason::BeyondLedger, _) => Booked::Beyond,
+            Posted::LeftOver(Reason::BeyondLedger, given) if given == Given::default() => Booked::Beyond,
             // What was never in the books did not leave them either.
             Posted::TakenBack { .. } if entry.what.is_beyond(entry.listing) => Booked::Beyond,
             Posted::Credited(_) | Posted::LeftOver(..) | Posted::TakenBack { .. } | Posted::Booked => Booked::Done,

@@ -342,6 +342,7 @@ db_test! {
         let posted = books.post().await;
         assert_eq!((posted.credited, posted.left_over), (2, 1), "{:?}", books.states().await);
         assert_eq!(books.has(8, "USDT").await.0, 5_000);
+        assert_clean(db).await;
     }
 
     async fn the_proof_takes_in_what_was_left_out_and_takes_back_what_was_made_up(db: TestDb) {
