@@ -80,9 +80,9 @@ pub struct DepositAddressesAnswer {
         (status = 408, description = "REQUEST_TIMEOUT", body = ErrorBody),
         (status = 413, description = "PAYLOAD_TOO_LARGE", body = ErrorBody),
         (status = 415, description = "UNSUPPORTED_MEDIA_TYPE", body = ErrorBody),
-        (status = 422, description = "CHAIN_SUSPENDED, SIGNER_PATH_INVALID", body = ErrorBody),
+        (status = 422, description = "CHAIN_SUSPENDED, SIGNER_PATH_INVALID, WALLET_GROUP_UNUSABLE", body = ErrorBody),
         (status = 429, description = "RATE_LIMIT_EXCEEDED", body = ErrorBody),
-        (status = 503, description = "SYSTEM_ERROR, WALLET_GROUP_UNUSABLE, WALLET_ROW_DIFFERS", body = ErrorBody),
+        (status = 503, description = "SYSTEM_ERROR, WALLET_ROW_DIFFERS", body = ErrorBody),
     ), security(("token" = [])))]
 pub async fn give(State(app): Shared, headers: HeaderMap, request: Request) -> Result<Response, ApiError> {
     let user = app.admit(&headers)?;
@@ -180,7 +180,7 @@ impl App {
             }
             WalletError::GroupUnusable { .. } | WalletError::NoDepositGroup { .. } | WalletError::Bitcoin(_) => {
                 let message = "no addresses are given on this chain at the moment";
-                ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "WALLET_GROUP_UNUSABLE", message)
+                ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "WALLET_GROUP_UNUSABLE", message)
                     .because(error.code(), error.to_string())
             }
             WalletError::Ended(_) => ApiError::system().because(error.code(), Causes(&error).to_string()),

@@ -185,7 +185,7 @@ db_test! {
             (r#"["bsc"]"#, 400, "INVALID_REQUEST"),
             ("{}", 400, "INVALID_REQUEST"),
             (r#"{"chain":"closed"}"#, 422, "CHAIN_SUSPENDED"),
-            (r#"{"chain":"tron"}"#, 503, "WALLET_GROUP_UNUSABLE"),
+            (r#"{"chain":"tron"}"#, 422, "WALLET_GROUP_UNUSABLE"),
         ] {
             server.refuses(body, &ask(body), status, code).await;
         }
