@@ -1,0 +1,1 @@
+"""Parts of tests/deposit_driver.py. Nothing of Bursar's own code is used here."""

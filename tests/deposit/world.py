@@ -1,0 +1,201 @@
+"""The chains, the program's folder with its treasury, its workers, and what the driver knows of addresses."""
+
+import json
+import os
+import random
+import subprocess
+import time
+from collections import Counter, defaultdict
+
+from .anvil import Anvil
+from .chains import DevnetEvm, DevnetTron
+from .program import Program, Worker
+from .wire import Endpoint
+
+# Those that the program is told of; one more is the driver's own, and never lies.
+ENDPOINTS = 3
+GROUPS = [("users", "deposit"), ("hot", "hot"), ("gas", "gas")]
+PRECISIONS = {"USDT": 4, "BNB": 8, "TRX": 4, "ETH": 8}
+LOG = '[log]\nlevel = "debug"\n'
+
+
+class World:
+    def __init__(self, settings, folder):
+        self.settings, self.folder = settings, folder
+        self.random = random.Random(settings.seed)
+        self.counts, self.trail = Counter(), []
+        self.started = time.monotonic()
+        self.devnet = None
+        self.chains, self.workers = [], []
+        url = settings.database_url or f"sqlite://{folder}/bursar.db"
+        self.program = Program(settings.bursar, folder, url)
+        # By chain: whose an address is (None: the house's), how it is written, and what was asked to be paid to it.
+        self.owners, self.shown = defaultdict(dict), defaultdict(dict)
+        self.asked = defaultdict(Counter)
+        self.users = 0
+        # Users whose accounts gave nothing when a payment of theirs left the chain.
+        self.may_owe = set()
+        # Users and assets: more was paid than one account can hold, so what is credited of it is up to the program.
+        self.nearly_full = set()
+        self.seen_findings = defaultdict(set)
+        # Nodes that have said something untrue at some time, and those that are not well now.
+        self.liars, self.unwell = set(), {}
+
+    def note(self, words):
+        self.trail.append(words)
+        del self.trail[:-300]
+        if self.settings.verbose:
+            print(f"  {time.monotonic() - self.started:.1f} s {words}", flush=True)
+
+    # ---- the beginning and the end ---------------------------------------------------------------------------
+
+    def begin(self):
+        self.start_chains()
+        self.make_treasury()
+        self.program.run("migrate")
+        self.program.run("apply", "treasury.toml")
+        self.learn_house()
+        self.workers = [Worker(self.program, f"worker-{number}") for number in (1, 2)]
+        for worker in self.workers:
+            worker.start()
+        self.wait_for_cursors()
+
+    def end(self):
+        for worker in self.workers:
+            worker.kill()
+        for chain in self.chains:
+            if isinstance(chain, Anvil):
+                chain.end()
+        if self.devnet:
+            self.devnet.kill()
+            self.devnet.wait()
+
+    def start_chains(self):
+        ports = [word for name in ("evm", "tron", "bitcoin", "control") for word in (f"--{name}-port", "0")]
+        with open(self.folder / "devnet.log", "wb") as log:
+            self.devnet = subprocess.Popen(
+                [self.settings.bursar, "devnet", "--json", "--by-hand", "--endpoints", str(ENDPOINTS + 1), *ports],
+                env=self.program.environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True)
+        said = json.loads(self.devnet.stdout.readline())
+        control = Endpoint(f"http://{said['control']}")
+        self.control = control
+        self.chains = [DevnetEvm(control, said["evm"], said["evm_token"]), DevnetTron(control, said["tron"], said["tron_token"])]
+        anvil = os.environ.get("BURSAR_TEST_ANVIL")
+        if anvil:
+            from utxo.nodes import free_port
+            self.chains.append(Anvil(anvil, self.folder, free_port()))
+
+    def make_treasury(self):
+        passphrase = self.folder / "passphrase"
+        passphrase.write_text("not a secret: these keys hold nothing\n")
+        passphrase.chmod(0o600)
+        groups = [(f"{name}-{kind}", purpose, kind) for kind in ("evm", "tron") for name, purpose in GROUPS]
+        words = [word for name, purpose, kind in groups for word in ("--group", f"{name}:{purpose}:{kind}")]
+        made = self.program.run("signer", "init", "--passphrase-file", "passphrase", *words)["groups"]
+        xpubs = {group["id"]: group["xpub"] for group in made}
+        lines = []
+        assets = {coin.asset: coin.precision for chain in self.chains for coin in chain.coins.values()}
+        for asset, precision in assets.items():
+            lines += [f"[assets.{asset}]", f"precision = {precision}", 'min_transfer = "1"', 'max_transfer = "1000"',
+                      'daily_transfer = "1000"']
+        for chain in self.chains:
+            lines += [f"[chains.{chain.name}]", f'kind = "{chain.kind}"', f'network = "{chain.network}"',
+                      f"confirmations = {chain.confirmations}", f"final_confirmations = {chain.final}"]
+            for coin in chain.coins.values():
+                least = f"{coin.least / 10 ** coin.decimals:.8f}".rstrip("0").rstrip(".")
+                lines += ["[[on_chain]]", f'asset = "{coin.asset}"', f'chain = "{chain.name}"', f"decimals = {coin.decimals}",
+                          f'min_deposit = "{least}"']
+                lines += [f'contract = "{coin.contract}"'] if coin.contract else []
+            for role in ("hot", "gas"):
+                lines += ["[[operation_wallets]]", f'role = "{role}"', f'chain = "{chain.name}"', f'group = "{role}-{chain.kind}"',
+                          "index = 0"]
+        for name, purpose, kind in groups:
+            lines += [f"[wallet_groups.{name}]", f'chain = "{kind}"', f'purpose = "{purpose}"', f'xpub = "{xpubs[name]}"']
+        treasury = self.folder / "treasury.toml"
+        treasury.write_text("\n".join(lines) + "\n")
+        treasury.chmod(0o600)
+        (self.folder / "bursar.toml").write_text(self.configuration())
+
+    def configuration(self):
+        lines = ["[treasury]", 'file = "treasury.toml"', LOG]
+        for chain in self.chains:
+            lines += [f"[chains.{chain.name}]", "call_timeout_ms = 2000", "hedge_ms = 300"]
+            lines += ['internal_transfers = "yes"'] if getattr(chain, "traced", False) else []
+            for number, url in enumerate(chain.urls):
+                lines += [f"[[chains.{chain.name}.nodes]]", f'name = "{chain.name}-{number}"', f'url = "{url}"']
+        return "\n".join(lines) + "\n"
+
+    def learn_house(self):
+        for wallet in self.program.run("wallet", "show")["operation_wallets"]:
+            self.learn(next(chain for chain in self.chains if chain.name == wallet["chain"]), wallet["address"], None)
+
+    def learn(self, chain, address, user):
+        self.owners[chain.name][chain.key(address)] = user
+        self.shown[chain.name][chain.key(address)] = address
+
+    def wait_for_cursors(self):
+        deadline = time.monotonic() + 60
+        while len(self.program.rows("SELECT chain_id FROM chain_cursors")) < len(self.chains):
+            if time.monotonic() > deadline:
+                raise RuntimeError("the workers do not begin: " + self.workers[0].log.read_text(errors="replace")[-1500:])
+            time.sleep(0.1)
+        for chain in self.chains:
+            chain.refresh()
+            chain.mine(2)
+
+    # ---- what plots do ---------------------------------------------------------------------------------------
+
+    def new_user(self):
+        """With an address on every chain; EVM chains have the same."""
+        self.users += 1
+        for kind in sorted({chain.kind for chain in self.chains}):
+            wallet = self.program.run("wallet", "add", "--group", f"users-{kind}", "--user", str(self.users))["wallets"][0]
+            for chain in self.chains:
+                if chain.kind == kind:
+                    self.learn(chain, wallet["address"], self.users)
+        return self.users
+
+    def address_of(self, chain, user):
+        """Of the house, if that is no user."""
+        addresses = [key for key, owner in self.owners[chain.name].items() if owner == user]
+        return self.shown[chain.name][self.random.choice(addresses)]
+
+    def amount(self, chain, coin):
+        """Around the minimum, with and without remainders below the ledger's unit, or nearly nothing."""
+        about = chain.coins[coin]
+        unit = 10 ** (about.decimals - about.precision)
+        nothing = [0] if coin == "token" else []
+        beyond = [2 ** 63 * unit, 2 ** 200, 2 ** 255] if coin == "token" and chain.name == "anvil" else []
+        choices = [about.least - 1, about.least, about.least + unit - 1, 1, unit, *nothing]
+        if beyond and self.random.random() < 0.05:
+            return self.random.choice(beyond)
+        if self.random.random() < 0.35:
+            return self.random.choice(choices)
+        return about.least + self.random.randrange(20 * about.least)
+
+    def pay(self, chain, user, coin=None, amount=None):
+        coin = coin or self.random.choice(["coin", "token"])
+        address = self.address_of(chain, user)
+        amount = self.amount(chain, coin) if amount is None else amount
+        self.asked[chain.name][chain.key(address), coin] += amount
+        chain.pay(address, coin, amount)
+        self.counts["payments"] += 1
+        return f"{amount} of {chain.coins[coin].asset} on {chain.name} to {address}"
+
+    def wait_for_deposit(self, user, generation, state):
+        """The user's only payment, when it was mined for this time."""
+        deadline = time.monotonic() + self.settings.patience
+        while True:
+            rows = self.program.rows(f"SELECT state FROM deposits WHERE user_id = {user} AND generation = {generation}")
+            if [row["state"] for row in rows] == [state]:
+                return
+            if time.monotonic() > deadline:
+                self.fail(f"the payment of user {user}, mined for the {generation + 1}. time, is {rows} and not {state}")
+            time.sleep(0.1)
+
+    def heal(self):
+        self.control.ask("POST", "/heal", {})
+        self.unwell.clear()
+
+    def expire_leases(self):
+        self.program.leases_pass()
