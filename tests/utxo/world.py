@@ -136,8 +136,10 @@ class World:
                 self.reserved.add(coin)
                 return coin
 
-    def our_coins(self, least=20_000, waiting=False):
-        """Coins of ours that may be spent, in a fixed order. `waiting`: unconfirmed ones too."""
+    def our_coins(self, least=20_000, waiting=False, mature_at=None):
+        """Coins of ours that may be spent, in a fixed order. `waiting`: unconfirmed ones too. `mature_at`: the height at which coinbases
+        must be mature [that of the next block]."""
+        mature_at = self.main.height + 1 if mature_at is None else mature_at
         pool, spent = self.waiting()
         candidates = [(txid, index) for txid in [*self.ledger.height_of, *(pool if waiting else [])]
                       for index, (amount, script) in enumerate(self.all[txid].outputs)
@@ -145,11 +147,11 @@ class World:
         leased = {outpoint for outpoints in self.leases.values() for outpoint in outpoints}
         free = [one for one in candidates if one not in spent and one not in self.reserved and one not in leased
                 and one not in self.ledger.spender
-                and (one[0] in pool or self.ledger.mature(one, self.main.height + 1))]
+                and (one[0] in pool or self.ledger.mature(one, mature_at))]
         return sorted(set(free))
 
-    def our_coin(self, least=20_000):
-        coins = self.our_coins(least)
+    def our_coin(self, least=20_000, mature_at=None):
+        coins = self.our_coins(least, mature_at=mature_at)
         if not coins:
             return None
         coin = self.random.choice(coins)

@@ -33,7 +33,8 @@ def kill(w):
 def lease(w):
     """A lease is taken, seen, renewed, released; what is spent is refused."""
     w.rest()
-    coin = w.our_coin()
+    # The program leases a coinbase one block later than consensus lets it be spent, as Bitcoin Core's wallet does.
+    coin = w.our_coin(mature_at=w.main.height)
     if not coin:
         return
     wallet = w.watched[w.all[coin[0]].outputs[coin[1]][1]].wallet
