@@ -15,10 +15,12 @@ pub enum ChainError {
     /// A node has the block's header and not the block: it is pruned, or has not got it yet. Asking again does not help.
     #[error("no node that was asked keeps block {height}: {said}")]
     BlockNotKept { height: u64, said: String },
-    /// No node that was asked shows a block whose content hashes to the header that a quorum has, or it holds what cannot be
-    /// hashed here.
+    /// No node that was asked shows a block whose content hashes to the header that a quorum has.
     #[error("block {height} could not be proven: {why}")]
     BlockNotProven { height: u64, why: String },
+    /// A block holds what cannot be hashed here. Whoever shows it may be honest.
+    #[error("block {height} cannot be hashed: {why}")]
+    BlockNotUnderstood { height: u64, why: String },
     #[error("the nodes serve {found}, not {wanted}")]
     WrongNetwork { wanted: String, found: String },
     #[error("an address of another chain was given")]
@@ -47,6 +49,7 @@ impl ChainError {
             Self::BlockMissing { .. } => "CHAIN_BLOCK_MISSING",
             Self::BlockNotKept { .. } => "CHAIN_BLOCK_NOT_KEPT",
             Self::BlockNotProven { .. } => "CHAIN_BLOCK_NOT_PROVEN",
+            Self::BlockNotUnderstood { .. } => "CHAIN_BLOCK_NOT_UNDERSTOOD",
             Self::WrongNetwork { .. } => "CHAIN_WRONG_NETWORK",
             Self::ForeignAddress => "ADDRESS_WRONG_NETWORK",
         }

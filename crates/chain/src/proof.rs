@@ -36,8 +36,12 @@ where
     T: Send,
 {
     let (procedure, unfit) = (&procedure, &Mutex::new(None));
-    let note = |height: u64, what: &str| {
-        *unfit.lock().unwrap_or_else(PoisonError::into_inner) = Some((height, what.to_owned()));
+    let note = |error: ChainError| {
+        let mut noted = unfit.lock().unwrap_or_else(PoisonError::into_inner);
+        // That one node lies says nothing of what another one shows.
+        if !matches!(*noted, Some(ChainError::BlockNotUnderstood { .. })) {
+            *noted = Some(error);
+        }
     };
     let fitting = pool.any(|node| async move {
         procedure(Arc::clone(&node)).await.map_err(|trouble| match trouble {
@@ -46,11 +50,11 @@ where
             Unfit::Call(error) => error,
             Unfit::Forged { height, what } => {
                 pool.forges(&node, height, &what);
-                note(height, &what);
+                note(ChainError::BlockNotProven { height, why: what.clone() });
                 node.bad(what)
             }
             Unfit::NotUnderstood { height, what } => {
-                note(height, &what);
+                note(ChainError::BlockNotUnderstood { height, why: what.clone() });
                 node.lacks(what)
             }
         })
@@ -58,7 +62,7 @@ where
     let fitting = fitting.await;
     let unfit = unfit.lock().unwrap_or_else(PoisonError::into_inner).take();
     match (fitting, unfit) {
-        (Err(_), Some((height, why))) => Err(ChainError::BlockNotProven { height, why }),
+        (Err(_), Some(unfit)) => Err(unfit),
         (fitting, _) => fitting,
     }
 }

@@ -43,6 +43,7 @@ migrations! {
     13 "0013_wallet_groups";
     14 "0014_deposits";
     15 "0015_signer_heads";
+    16 "0016_looks";
 }
 
 impl Migration {

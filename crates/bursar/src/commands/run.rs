@@ -49,8 +49,8 @@ pub async fn run(context: &Context, command: &Command) -> CommandResult {
 
 async fn deposits(context: &Context, arguments: &DepositArguments) -> CommandResult {
     let db = context.open().await?;
-    let pinned = pins::pinned(context, &db).await?;
-    pins::check(context, &db, &pinned).await?;
+    let pinned = pins::pinned(&context.config, &db).await?;
+    pins::check(&context.config, &db, &pinned).await?;
     let mut roles = deposit_roles(context, &db, &pinned).await?;
     for name in &arguments.chain {
         if !roles.iter().any(|role| role.name.as_str() == name) {
@@ -71,8 +71,10 @@ async fn deposits(context: &Context, arguments: &DepositArguments) -> CommandRes
 /// The worker of every chain that the configuration has nodes for.
 pub async fn deposit_roles(context: &Context, db: &Db, pinned: &Arc<Pinned>) -> Result<Vec<DepositRole>, Failure> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let config = Arc::new(context.config.clone());
     let role = |chain: FollowedChain| DepositRole {
         db: db.clone(),
+        config: Arc::clone(&config),
         chain: chain.client.shared(),
         name: chain.row.name.clone(),
         pinned: Arc::clone(pinned),

@@ -57,8 +57,8 @@ pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
     let (verifier, sinks) = (verifier(config)?, alert_sinks(config)?);
     let db = context.open().await?;
     // What was paid to an address that is not ours is lost: nothing runs on rows that somebody has changed.
-    let pinned = pins::pinned(context, &db).await?;
-    pins::check(context, &db, &pinned).await?;
+    let pinned = pins::pinned(&context.config, &db).await?;
+    pins::check(&context.config, &db, &pinned).await?;
     let signer = wallet_signer::configured(config)?;
     if let Some(signer) = &signer {
         wallet_signer::check(signer, &db, &pinned).await?;

@@ -1,8 +1,9 @@
 //! The worker of one chain's deposits, for ever: it takes the chain when nobody else has it, and works in rounds.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use chain::ChainError;
 use custody::deposit::work::begin;
 use custody::deposit::{DepositError, DepositWorker, Worked};
 use custody::wallet::Pinned;
@@ -12,17 +13,26 @@ use store::Db;
 use store::entry::{ChainRow, CursorError};
 use store::error::Causes;
 use terminal::clock::SystemClock;
+use terminal::failure::Failure;
 use tokio::sync::watch;
+
+use crate::chains;
+use crate::commands::wallet::pins;
+use crate::config::Config;
 
 /// How long a worker rests when there was nothing to do.
 const REST: Duration = Duration::from_millis(400);
 /// And when something was in its way.
 const PAUSE: Duration = Duration::from_secs(2);
+/// Nodes are never all at the same block: what waits for them is told when it has waited for so long.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// All that the worker of one chain needs.
 #[derive(Clone)]
 pub struct DepositRole {
     pub db: Db,
+    /// Its nodes and the treasury file are read again when somebody has applied another one.
+    pub config: Arc<Config>,
     pub chain: Arc<dyn chain::Chain>,
     pub name: ChainName,
     pub pinned: Arc<Pinned>,
@@ -34,19 +44,41 @@ pub struct DepositRole {
 
 impl DepositRole {
     /// Works until it is told to stop. Whatever is in its way, it tries again.
-    pub async fn run(self, mut stopped: watch::Receiver<bool>) {
+    pub async fn run(mut self, mut stopped: watch::Receiver<bool>) {
         loop {
-            let pause = match self.hold(&mut stopped).await {
+            let error = match self.hold(&mut stopped).await {
                 Ok(()) => return,
-                Err(error) => {
-                    self.tell(&error);
-                    PAUSE
-                }
+                Err(error) => error,
             };
-            if is_stopped_within(&mut stopped, pause).await {
+            self.tell(&error);
+            if matches!(error, DepositError::Changed { .. })
+                && let Err(failure) = self.reload().await
+            {
+                let (chain, code) = (self.name.as_str(), failure.code.as_ref());
+                tracing::error!(chain, code, error = failure.messages.join(": "), "the new settings cannot be used");
+            }
+            if is_stopped_within(&mut stopped, PAUSE).await {
                 return;
             }
         }
+    }
+
+    /// Somebody has applied another treasury file: wallets, coins and confirmations are as it says from now on.
+    async fn reload(&mut self) -> Result<(), Failure> {
+        let pinned = pins::pinned(&self.config, &self.db).await?;
+        pins::check(&self.config, &self.db, &pinned).await?;
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let followed = chains::open(&self.config, &self.db, &clock).await?;
+        let mine = followed.into_iter().find(|chain| chain.row.name == self.name);
+        let mine = mine.ok_or_else(|| {
+            Failure::bad_input(
+                "INVALID_CHAIN",
+                format!("{} has no nodes any more", self.name),
+                "see bursar chain check",
+            )
+        })?;
+        (self.pinned, self.chain) = (pinned, mine.client.shared());
+        Ok(())
     }
 
     /// Rounds until there is nothing to do: what each came to.
@@ -55,7 +87,9 @@ impl DepositRole {
         loop {
             let worked = worker.round(SystemClock.now()).await?;
             if !worked.is_busy() {
-                return Ok(worker.leave(SystemClock.now()).await?);
+                worker.leave(SystemClock.now()).await?;
+                // What could not be proven is not done.
+                return worked.waits.map_or(Ok(()), |error| Err(error.into()));
             }
             each(&worked);
         }
@@ -78,15 +112,22 @@ impl DepositRole {
     async fn hold(&self, stopped: &mut watch::Receiver<bool>) -> Result<(), DepositError> {
         let mut worker = self.take().await?;
         tracing::info!(chain = self.name.as_str(), worker = self.worker, "reads the chain's deposits");
+        let mut waits_since: Option<Instant> = None;
         loop {
             let rest = match worker.round(SystemClock.now()).await {
-                Ok(worked) if worked.is_busy() => {
-                    self.tell_work(&worked);
-                    Duration::ZERO
+                Ok(worked) => {
+                    self.tell_waiting(&mut waits_since, worked.waits.as_ref());
+                    if worked.is_busy() {
+                        self.tell_work(&worked);
+                        Duration::ZERO
+                    } else {
+                        REST
+                    }
                 }
-                Ok(_) => REST,
-                // Another worker has it now, or the settings that this one began with may have changed.
-                Err(error @ DepositError::Cursor(CursorError::Fenced)) => return Err(error),
+                // Another worker has it now, or it has to be read in another way.
+                Err(error @ (DepositError::Cursor(CursorError::Fenced) | DepositError::Changed { .. })) => {
+                    return Err(error);
+                }
                 Err(error) => {
                     self.tell(&error);
                     PAUSE
@@ -98,15 +139,30 @@ impl DepositRole {
         }
     }
 
+    fn tell_waiting(&self, since: &mut Option<Instant>, waits: Option<&ChainError>) {
+        let Some(error) = waits else {
+            *since = None;
+            return;
+        };
+        if since.get_or_insert_with(Instant::now).elapsed() >= PATIENCE {
+            *since = None;
+            let (chain, code) = (self.name.as_str(), error.code());
+            tracing::warn!(chain, code, error = %Causes(error), "deposits of the chain wait for its nodes");
+        }
+    }
+
     fn tell_work(&self, worked: &Worked) {
-        let Worked { passed, back_to, proven, proof, posted, settled } = worked;
+        let Worked { passed, back_to, read_again, proven, proof, looked, posted, settled, waits: _ } = worked;
         tracing::debug!(
             chain = self.name.as_str(),
             passed,
             back_to,
+            read_again,
             proven,
             taken_in = proof.taken_in,
             disproven = proof.disproven,
+            looked = looked.same,
+            differing = looked.differing,
             credited = posted.credited,
             left_over = posted.left_over,
             taken_back = posted.taken_back,

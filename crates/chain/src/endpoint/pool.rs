@@ -154,6 +154,11 @@ impl Pool {
         T: Send,
     {
         let (mut nodes, good) = self.ranked();
+        if nodes.is_empty() {
+            // All are doubted. Whatever is believed is held against a quorum elsewhere; here silence would last for ever.
+            let now = self.ticks.now();
+            nodes = self.nodes.iter().filter(|node| !lock(&node.standing).is_paused(now)).map(Arc::clone).collect();
+        }
         self.wander(&mut nodes[..good]);
         // With nobody else to answer, a probe is an attempt like the others.
         let probe = if good > 0 { self.probe(|node| !lock(&node.standing).doubted()) } else { None };

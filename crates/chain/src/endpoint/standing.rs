@@ -98,6 +98,11 @@ impl Standing {
         self.doubted() && self.lag.is_none()
     }
 
+    /// Set aside, and its time is not over.
+    pub(super) fn is_paused(&self, now: u64) -> bool {
+        [self.aside, self.lag].into_iter().flatten().any(|aside| aside.until > now)
+    }
+
     /// Takes the probe when a pause is over and nobody else tries. Whoever takes it must end it.
     pub(super) fn take_probe(&mut self, now: u64) -> bool {
         let due = [self.aside, self.lag].into_iter().flatten().map(|aside| aside.until).max();

@@ -10,12 +10,14 @@
 //! |---|---|
 //! | [`read`] | what blocks mean for our books: entries with their causes |
 //! | [`watching`] | the addresses that a scan looks for |
+//! | `look` | the balances of wallets on their chain, held against their entries |
 //! | [`owner`] | whose a payment is, by the keys |
-//! | [`work`] | one worker of one chain: pass, prove, book, settle |
+//! | [`work`] | one worker of one chain: pass, prove, look, book, settle |
 //!
 //! **The scan runs ahead with one node, the proof follows.** The proof reads blocks whose hashes are fixed before the newest
 //! addresses are loaded: whoever is paid in one of them had a row before. So what the scan misses, the proof takes in.
 
+mod look;
 pub mod owner;
 pub mod read;
 pub mod watching;

@@ -35,8 +35,21 @@ pub async fn attribute(
     let named: HashMap<i64, String> =
         deposits.iter().map(|entry| (entry.id, address_of(&entry.address, family))).collect();
     let texts: BTreeSet<&str> = named.values().map(String::as_str).collect();
-    let texts: Vec<&str> = texts.into_iter().collect();
-    let rows = user_wallets_at(&mut db.read().await?, &texts).await?;
+    let owners = owners(db, pinned, house, &texts.into_iter().collect::<Vec<_>>()).await?;
+    let owner = |entry: &DueEntry| {
+        named.get(&entry.id).and_then(|text| owners.get(text)).copied().unwrap_or(Attribution::Nobody(Reason::NoUser))
+    };
+    Ok(deposits.into_iter().map(|entry| (entry.id, owner(entry))).collect())
+}
+
+/// Whose these addresses are, by the keys. One that no row knows is missing.
+pub async fn owners(
+    db: &Db,
+    pinned: &Pinned,
+    house: &House,
+    texts: &[&str],
+) -> Result<HashMap<String, Attribution>, StoreError> {
+    let rows = user_wallets_at(&mut db.read().await?, texts).await?;
     let mut owners: HashMap<String, Attribution> =
         house.addresses().map(|address| (address.to_string(), Attribution::Nobody(Reason::HouseWallet))).collect();
     for row in &rows {
@@ -50,8 +63,5 @@ pub async fn attribute(
         // An address of the house is never a user's, whatever a row says.
         owners.entry(text).or_insert(owner);
     }
-    let owner = |entry: &DueEntry| {
-        named.get(&entry.id).and_then(|text| owners.get(text)).copied().unwrap_or(Attribution::Nobody(Reason::NoUser))
-    };
-    Ok(deposits.into_iter().map(|entry| (entry.id, owner(entry))).collect())
+    Ok(owners)
 }

@@ -39,6 +39,13 @@ impl Coins {
         Ok(Self { native, tokens })
     }
 
+    pub fn coin(&self, listing: ListingId) -> Option<Coin> {
+        if listing == self.native {
+            return Some(Coin::Native);
+        }
+        self.tokens.iter().find(|(_, id)| **id == listing).map(|(contract, _)| Coin::Token(contract.clone()))
+    }
+
     /// `None`: it is not listed, so it is air.
     fn listing(&self, coin: &Coin) -> Option<ListingId> {
         match coin {

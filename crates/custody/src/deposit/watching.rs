@@ -37,6 +37,11 @@ impl Watching {
         Self { watched, family, groups, after: i64::MIN }
     }
 
+    /// The groups whose wallets are users'.
+    pub fn groups(&self) -> &[GroupId] {
+        &self.groups
+    }
+
     pub const fn watched(&self) -> &Watched {
         &self.watched
     }

@@ -1,4 +1,4 @@
-//! One worker of one chain: it passes blocks, proves them, books what is deep enough, and settles what is deeper.
+//! One worker of one chain: it passes blocks, proves them, looks at balances, books what is deep enough, and settles what is deeper.
 //!
 //! Each step commits by itself, and what it did is in the database. A worker that dies anywhere is followed by another that
 //! begins where the rows are. Before anything is credited, its block was proven and whose it is was derived.
@@ -8,16 +8,18 @@ use std::sync::Arc;
 use chain::follow::{FollowError, Follower, Step};
 use chain::{Chain, ChainError};
 use domain::random::Random;
+use domain::utxo::Hash;
 use domain::{ChainKind, Timestamp};
 use store::deposit::PostedBatch;
-use store::entry::{ChainRow, CursorError, Finding, FindingKind, Proof, Worker};
+use store::entry::{ChainRow, CursorError, Finding, FindingKind, LookedBatch, Proof, Worker};
+use store::wallet::read_wallet_settings;
 use store::{Db, StoreError};
 use tx::{BlockHash, BlockRef, Family};
 
 use super::owner::attribute;
 use super::read::{BadCoins, Coins, House, passed};
 use super::watching::Watching;
-use crate::wallet::Pinned;
+use crate::wallet::{Pinned, compare_settings};
 
 /// Blocks of the trail: how deep a fork can be found.
 const TRAIL: usize = 2_000;
@@ -47,6 +49,9 @@ pub enum DepositError {
     Network { chain: String, network: String },
     #[error("the payments of chain {chain} are not kept yet")]
     NotBegun { chain: String },
+    /// Somebody has applied another treasury file.
+    #[error("the settings of chain {chain} have changed; it is read with the new ones from now on")]
+    Changed { chain: String },
 }
 
 impl DepositError {
@@ -59,6 +64,7 @@ impl DepositError {
             Self::Coins { .. } => "CHAIN_COINS",
             Self::Network { .. } => "CHAIN_WRONG_NETWORK",
             Self::NotBegun { .. } => "CHAIN_NOT_BEGUN",
+            Self::Changed { .. } => "CHAIN_CHANGED",
         }
     }
 }
@@ -70,32 +76,40 @@ pub struct Worked {
     pub passed: usize,
     /// The height that it went back to.
     pub back_to: Option<u64>,
+    /// Old blocks that were read again.
+    pub read_again: usize,
     /// Blocks that were proven, and what that found.
     pub proven: usize,
     pub proof: Proof,
+    /// Balances that the chain was asked for.
+    pub looked: LookedBatch,
     pub posted: PostedBatch,
     pub settled: usize,
+    /// What keeps blocks from being proven, or balances from being looked at. Nothing that depends on it is credited meanwhile.
+    pub waits: Option<ChainError>,
 }
 
 impl Worked {
     /// There was something to do, so there may be more.
     pub fn is_busy(&self) -> bool {
-        *self != Self::default()
+        *self != Self { waits: self.waits.clone(), ..Self::default() }
     }
 }
 
 pub struct DepositWorker<'a> {
-    db: &'a Db,
-    chain: &'a dyn Chain,
-    row: ChainRow,
-    pinned: Arc<Pinned>,
-    coins: Coins,
-    house: House,
-    family: Family,
-    watching: Watching,
-    worker: Worker,
+    pub(super) db: &'a Db,
+    pub(super) chain: &'a dyn Chain,
+    pub(super) row: ChainRow,
+    pub(super) pinned: Arc<Pinned>,
+    pub(super) coins: Coins,
+    pub(super) house: House,
+    pub(super) family: Family,
+    pub(super) watching: Watching,
+    pub(super) worker: Worker,
     /// `None`: the trail has to be read again.
     follower: Option<Follower>,
+    /// The proven block at which balances were looked at last.
+    pub(super) looked: Option<(u64, Hash)>,
 }
 
 impl<'a> DepositWorker<'a> {
@@ -117,17 +131,21 @@ impl<'a> DepositWorker<'a> {
         }
         let watching = Watching::new(&pinned, &row.name, family, &house, random);
         let worker = db.take_chain(row.id, name, now, lease(now)).await?;
-        Ok(Self { db, chain, row, pinned, coins, house, family, watching, worker, follower: None })
+        Ok(Self { db, chain, row, pinned, coins, house, family, watching, worker, follower: None, looked: None })
     }
 
     /// One round: as much of each as one step takes. When it fails nothing is half done, and the next round begins at the rows.
     pub async fn round(&mut self, now: Timestamp) -> Result<Worked, DepositError> {
         self.db.renew_chain(&self.worker, lease(now), now).await?;
+        if self.is_outdated().await? {
+            return Err(DepositError::Changed { chain: self.row.name.to_string() });
+        }
         if let Some(why) = self.db.chain_standing(&self.row).await?.and_then(|standing| standing.halted) {
             return Err(CursorError::Halted { why }.into());
         }
         let mut worked = Worked::default();
         if self.row.kind != ChainKind::Bitcoin {
+            self.rescan(now, &mut worked).await?;
             // What the trail in memory says may be more than what was written.
             if let Err(error) = self.pass(now, &mut worked).await {
                 self.follower = None;
@@ -136,10 +154,27 @@ impl<'a> DepositWorker<'a> {
             self.db.renew_chain(&self.worker, lease(now), now).await?;
         }
         // Whatever keeps newer blocks from being proven, what is proven is booked, and what is gone is taken back.
-        let proved = if self.row.kind == ChainKind::Bitcoin { Ok(()) } else { self.prove(now, &mut worked).await };
+        if self.row.kind != ChainKind::Bitcoin {
+            match self.prove(now, &mut worked).await {
+                Err(DepositError::Chain(error)) => worked.waits = Some(error),
+                done => done?,
+            }
+            match self.look(now).await {
+                Err(DepositError::Chain(error)) => worked.waits = Some(error),
+                done => worked.looked = done?,
+            }
+        }
         worked.posted = self.post(now).await?;
         worked.settled = self.db.settle_deposits(&self.worker, &self.row, now).await?;
-        proved.map(|()| worked)
+        Ok(worked)
+    }
+
+    /// Somebody has listed a coin, or given users another group of wallets: blocks that were passed without knowing it would
+    /// have to be read again.
+    async fn is_outdated(&self) -> Result<bool, StoreError> {
+        let wallets = read_wallet_settings(&mut self.db.read().await?).await?;
+        Ok(self.db.chain(&self.row.name).await?.as_ref() != Some(&self.row)
+            || !compare_settings(&self.pinned, &wallets).is_empty())
     }
 
     /// Lets another worker begin at once.
@@ -153,7 +188,7 @@ impl<'a> DepositWorker<'a> {
             Some(follower) => follower,
             None => {
                 let trail = self.db.trail(self.row.id).await?;
-                let block = |(height, hash): (u64, domain::utxo::Hash)| BlockRef { height, hash: BlockHash(hash.0) };
+                let block = |(height, hash): (u64, Hash)| BlockRef { height, hash: BlockHash(hash.0) };
                 Follower::resume(trail.into_iter().map(block), TRAIL)?
             }
         };
@@ -162,6 +197,10 @@ impl<'a> DepositWorker<'a> {
         self.watching.load(self.db).await?;
         match follower.step_to(self.chain, tip, self.watching.watched(), MOST_PASSED).await? {
             Step::Idle => {}
+            // Another block is there by now, and who is paid in it may have got the address after these were loaded.
+            Step::Forward(scan) if scan.headers.iter().any(|one| one.height == tip.height && one.hash != tip.hash) => {
+                return Ok(());
+            }
             Step::Forward(scan) => {
                 let found = passed(&scan, &self.coins, &self.house, false);
                 self.db.pass_blocks(&self.worker, &found, now).await?;
@@ -174,6 +213,33 @@ impl<'a> DepositWorker<'a> {
         }
         self.follower = Some(follower);
         Ok(())
+    }
+
+    /// Old blocks that people want read again, by the proof alone: nothing is believed of one node.
+    async fn rescan(&mut self, now: Timestamp, worked: &mut Worked) -> Result<(), DepositError> {
+        let standing = self.db.chain_standing(&self.row).await?;
+        let Some((from, until)) = standing.and_then(|standing| standing.rescan) else { return Ok(()) };
+        let to = until.min(from.saturating_add(MOST_PROVEN - 1));
+        self.watching.load(self.db).await?;
+        let scan = match self.chain.prove_blocks(from, to, self.watching.watched()).await {
+            Ok(scan) => scan,
+            // What is new goes on meanwhile.
+            Err(error) => {
+                worked.waits = Some(error);
+                return Ok(());
+            }
+        };
+        let found = passed(&scan, &self.coins, &self.house, true);
+        match self.db.rescan_blocks(&self.worker, &found, now).await {
+            Ok(late) => {
+                worked.read_again = found.blocks.len();
+                worked.proof.taken_in += late;
+                Ok(())
+            }
+            // The chain has changed meanwhile, or the order has.
+            Err(CursorError::NotOnTrail) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// A fork below the trail stops the chain: people must say how far to go back.
@@ -197,17 +263,13 @@ impl<'a> DepositWorker<'a> {
         let (from, to) = (proven + 1, scanned.min(proven + MOST_PROVEN));
         // The blocks are fixed by the rows; only now are the newest addresses loaded.
         self.watching.load(self.db).await?;
-        let scan = match self.chain.prove_blocks(from, to, self.watching.watched()).await {
-            Ok(scan) => scan,
-            // Too few nodes have these blocks yet. Nothing is credited meanwhile.
-            Err(ChainError::NoQuorum { .. } | ChainError::BlockMissing { .. }) => return Ok(()),
-            Err(error) => return Err(error.into()),
-        };
+        let scan = self.chain.prove_blocks(from, to, self.watching.watched()).await?;
         let found = passed(&scan, &self.coins, &self.house, true);
         match self.db.prove_blocks(&self.worker, &found, now).await {
             Ok(proof) => {
                 worked.proven = found.blocks.len();
-                worked.proof = proof;
+                worked.proof.taken_in += proof.taken_in;
+                worked.proof.disproven += proof.disproven;
                 Ok(())
             }
             // The quorum has other blocks there: the scan finds the fork.
@@ -245,10 +307,7 @@ pub async fn begin(
     let unsettled = ChainError::NoQuorum { wanted: 1, agreed: 0 };
     let first = from.or(head.settled).ok_or(unsettled)?.min(head.tip.height);
     let headers = chain.headers(&[first]).await?;
-    let hash = headers
-        .first()
-        .map(|header| domain::utxo::Hash(header.hash.0))
-        .ok_or(ChainError::BlockMissing { height: first })?;
+    let hash = headers.first().map(|header| Hash(header.hash.0)).ok_or(ChainError::BlockMissing { height: first })?;
     db.begin_chain(row, first, hash, now).await?;
     Ok(())
 }

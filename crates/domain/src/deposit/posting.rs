@@ -104,6 +104,8 @@ pub enum Due {
         account: Option<AccountNow>,
         /// What earlier minings of this payment took from `suspense` and did not give back.
         owed: Amount,
+        /// The address has less of the token than its log says.
+        doubted: bool,
     },
     TakeBack {
         raw: RawAmount,
@@ -111,6 +113,12 @@ pub enum Due {
         account: Option<AccountNow>,
         /// What its user owed from earlier minings when it was credited. Whatever of it was not repaid is still owed.
         owed: Amount,
+    },
+    /// A look has found it, and no transaction explains it.
+    Found {
+        raw: RawAmount,
+        /// What custody had of the coin when the chain's books began, as far as no coins on the chain were found for it.
+        opening: Amount,
     },
     Other {
         change: RawSum,
@@ -137,6 +145,10 @@ pub enum Posted {
         /// What the user no longer had: `suspense` paid it, and the user owes it.
         receivable: Amount,
     },
+    /// So much of it was in custody when the books began.
+    Found {
+        opening: Amount,
+    },
     Booked,
 }
 
@@ -160,10 +172,14 @@ impl Posting {
     /// `residue` is that of the coin before; `least` the least that a user is credited with.
     pub fn decide(due: &Due, residue: RawAmount, form: &AssetOnChain, least: Amount) -> Result<Self, PostingError> {
         match *due {
-            Due::Deposit { raw, attribution, account, owed } => {
+            Due::Deposit { doubted: true, raw, owed, .. } => {
+                Self::deposit(raw, Err(Reason::BalanceDiffers), owed, residue, form)
+            }
+            Due::Deposit { doubted: false, raw, attribution, account, owed } => {
                 Self::deposit(raw, judge(raw, attribution, account, form, least), owed, residue, form)
             }
             Due::TakeBack { raw, given, account, owed } => Self::take_back(raw, given, (account, owed), residue, form),
+            Due::Found { raw, opening } => Self::found(raw, opening, residue, form),
             Due::Other { change, cause } => Self::other(change, cause, residue, form),
         }
     }
@@ -235,6 +251,17 @@ impl Posting {
             posting.absorb(-RawSum::from(rest), Party::Dust, form)?;
         }
         Ok(posting.without_zeros())
+    }
+
+    /// The coins that the books began with are somewhere: what is found first is them, and only the rest is nobody's.
+    fn found(raw: RawAmount, opening: Amount, residue: RawAmount, form: &AssetOnChain) -> Result<Self, PostingError> {
+        let beyond = |_| PostingError::BeyondLedger;
+        let whole = raw.to_ledger(form).map_err(beyond)?.amount;
+        let opening = opening.max(Amount::ZERO).min(whole);
+        let known = RawAmount::from_ledger(opening, form).map_err(beyond)?;
+        let rest = raw.checked_sub(known).ok_or(PostingError::GaveMore)?;
+        let posting = Self::other(rest.into(), Cause::UnattributedIn, residue, form)?;
+        Ok(Self { posted: Posted::Found { opening }, ..posting })
     }
 
     fn other(change: RawSum, cause: Cause, residue: RawAmount, form: &AssetOnChain) -> Result<Self, PostingError> {

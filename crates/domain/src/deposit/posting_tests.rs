@@ -31,7 +31,13 @@ fn account(status: AccountStatus, available: i64) -> Option<AccountNow> {
 }
 
 fn deposit(value: i128, attribution: Attribution, owed: i64) -> Due {
-    Due::Deposit { raw: raw(value), attribution, account: account(AccountStatus::Active, 0), owed: amount(owed) }
+    Due::Deposit {
+        raw: raw(value),
+        attribution,
+        account: account(AccountStatus::Active, 0),
+        owed: amount(owed),
+        doubted: false,
+    }
 }
 
 fn take_back(value: i128, given: Given, available: i64, owed: i64) -> Due {
@@ -59,6 +65,15 @@ fn a_residue_that_fills_a_unit_becomes_dust() {
     assert_eq!(posting.residue, raw(2));
 }
 
+fn doubted(due: Due) -> Due {
+    match due {
+        Due::Deposit { raw, attribution, account, owed, .. } => {
+            Due::Deposit { raw, attribution, account, owed, doubted: true }
+        }
+        other => other,
+    }
+}
+
 #[test]
 fn what_is_nobodys_is_in_suspense_with_its_reason() {
     let reasons = [
@@ -70,9 +85,12 @@ fn what_is_nobodys_is_in_suspense_with_its_reason() {
                 attribution: user(),
                 account: account(AccountStatus::Disabled, 0),
                 owed: Amount::ZERO,
+                doubted: false,
             },
             Reason::AccountDisabled,
         ),
+        (doubted(deposit(5_000 * UNIT, user(), 0)), Reason::BalanceDiffers),
+        (doubted(deposit(999 * UNIT, user(), 0)), Reason::BalanceDiffers),
     ];
     for (due, reason) in reasons {
         let posting = decide(&due, 0);
@@ -83,7 +101,8 @@ fn what_is_nobodys_is_in_suspense_with_its_reason() {
 
 #[test]
 fn what_no_account_can_hold_stays_outside_and_leaves_nothing_to_take_back() {
-    let due = Due::Deposit { raw: RawAmount::MAX, attribution: user(), account: None, owed: Amount::ZERO };
+    let due =
+        Due::Deposit { raw: RawAmount::MAX, attribution: user(), account: None, owed: Amount::ZERO, doubted: false };
     let posting = decide(&due, 5);
     assert_eq!(posting.posted, Posted::LeftOver(Reason::BeyondLedger, Given::default()));
     assert_eq!((posting.movements.len(), posting.residue), (0, raw(5)));
@@ -99,6 +118,7 @@ fn a_frozen_account_takes_deposits_and_gives_nothing_back() {
         attribution: user(),
         account: account(AccountStatus::Frozen, 0),
         owed: Amount::ZERO,
+        doubted: false,
     };
     assert!(matches!(decide(&due, 0).posted, Posted::Credited(_)));
     let given = Given { user: amount(5_000), ..Given::default() };
@@ -162,10 +182,22 @@ fn a_full_account_takes_nothing_more() {
         attribution: user(),
         account: account(AccountStatus::Active, i64::MAX - 4_999),
         owed: Amount::ZERO,
+        doubted: false,
     };
     assert!(
         matches!(decide(&full, 0).posted, Posted::LeftOver(Reason::BeyondLedger, given) if given.left_over == amount(5_000))
     );
+}
+
+#[test]
+fn what_is_found_is_first_what_the_books_began_with() {
+    let found = |value: i128, opening: i64| decide(&Due::Found { raw: raw(value), opening: amount(opening) }, 0);
+    let all = found(5 * UNIT + 3, 9);
+    assert_eq!((all.posted, all.movements.len(), all.residue), (Posted::Found { opening: amount(5) }, 0, raw(3)));
+    let some = found(5 * UNIT, 2);
+    assert_eq!(some.posted, Posted::Found { opening: amount(2) });
+    assert_eq!(some.movements, [(Party::Custody, Party::Suspense, amount(3))]);
+    assert_eq!(found(5 * UNIT, -2).movements, [(Party::Custody, Party::Suspense, amount(5))]);
 }
 
 #[test]
@@ -185,6 +217,8 @@ fn any_due() -> impl Strategy<Value = Due> {
             let attribution = if known { user() } else { Attribution::Nobody(Reason::NoUser) };
             deposit(value, attribution, owed)
         }),
+        (value.clone(), 0_i64..10_000)
+            .prop_map(|(value, opening)| Due::Found { raw: raw(value), opening: amount(opening) }),
         (-(1_i128 << 80)..(1_i128 << 80), causes).prop_map(|(value, cause)| Due::Other { change: sum(value), cause }),
     ]
 }
@@ -205,7 +239,7 @@ proptest! {
         let (mut residue, mut booked, mut entries) = (RawAmount::ZERO, 0_i128, RawSum::ZERO);
         for (due, goes_again, available) in all {
             let change = match due {
-                Due::Deposit { raw, .. } => RawSum::from(raw),
+                Due::Deposit { raw, .. } | Due::Found { raw, .. } => RawSum::from(raw),
                 Due::Other { change, .. } => change,
                 Due::TakeBack { .. } => unreachable!("not drawn"),
             };
@@ -215,6 +249,11 @@ proptest! {
             entries = entries.plus(change);
             let given = match posting.posted {
                 Posted::Credited(given) | Posted::LeftOver(_, given) => Some(given),
+                // What the books began with was in custody before.
+                Posted::Found { opening } => {
+                    booked += i128::from(opening.units());
+                    None
+                }
                 Posted::TakenBack { .. } | Posted::Booked => None,
             };
             if let (true, Due::Deposit { raw, .. }, Some(given)) = (goes_again, due, given) {

@@ -48,13 +48,16 @@ pub const MOST: i64 = 2_048;
 /// may have left something that its user owes.
 const DUE: &str =
     "e.id, e.listing_id, e.address, e.amount_raw, e.cause, e.reverses, d.user_id, d.amount, d.repaid, d.left_over,
-    o.receivable, o.user_id";
+    o.receivable, o.user_id, d.reason";
 
 statements! {
     READ_DUE = "SELECT e.id, CAST(CASE WHEN e.cause = 'deposit' AND e.reverses IS NULL THEN 1 ELSE 0 END AS BIGINT), e.address
         FROM chain_entries e JOIN asset_on_chain l ON l.id = e.listing_id JOIN assets a ON a.id = l.asset_id
         WHERE e.chain_id = $1 AND e.posting = 0 AND e.due_height <= $2
             AND (e.reverses IS NOT NULL OR (l.status = 'active' AND a.status = 'active'))
+            AND (e.reverses IS NOT NULL OR e.cause <> 'deposit' OR l.contract IS NULL OR EXISTS (SELECT 1 FROM wallet_balances b
+                WHERE b.chain_id = e.chain_id AND b.address = e.address AND b.listing_id = e.listing_id
+                    AND b.checked_height >= e.height))
         ORDER BY e.due_height, e.id LIMIT $3";
     /// One whose block has left the chain, and that the books have yet to take back, is not final.
     READ_CREDITED = "SELECT d.id FROM deposits d JOIN chain_entries e ON e.id = d.id AND e.alive
@@ -76,15 +79,15 @@ static READ_ENTRIES_DUE: RowsSql = RowsSql::listing(
 
 static READ_RESIDUES: RowsSql = RowsSql::new(
     "READ_RESIDUES",
-    "SELECT c.listing_id, c.residue_raw FROM {rows} {join} chain_residues c ON c.listing_id = r.listing_id",
+    "SELECT c.listing_id, c.residue_raw, c.opening FROM {rows} {join} chain_residues c ON c.listing_id = r.listing_id",
     &[("listing_id", Int)],
 );
 
 static WRITE_RESIDUES: RowsSql = RowsSql::new(
     "WRITE_RESIDUES",
-    "INSERT INTO chain_residues (listing_id, residue_raw, opening) SELECT r.listing_id, r.residue, 0 FROM {rows} WHERE true
-     ON CONFLICT (listing_id) DO UPDATE SET residue_raw = excluded.residue_raw",
-    &[("listing_id", Int), ("residue", Text)],
+    "INSERT INTO chain_residues (listing_id, residue_raw, opening) SELECT r.listing_id, r.residue, r.opening FROM {rows} WHERE true
+     ON CONFLICT (listing_id) DO UPDATE SET residue_raw = excluded.residue_raw, opening = excluded.opening",
+    &[("listing_id", Int), ("residue", Text), ("opening", Int)],
 );
 
 static BOOK_ENTRIES: RowsSql = RowsSql::new(
@@ -97,7 +100,8 @@ static BOOK_ENTRIES: RowsSql = RowsSql::new(
 pub(crate) static ROWS_STATEMENTS: [&RowsSql; 4] = [&READ_ENTRIES_DUE, &READ_RESIDUES, &WRITE_RESIDUES, &BOOK_ENTRIES];
 
 impl Db {
-    /// Entries that are deep enough below `proven` to be booked, the oldest first. Those of a suspended asset wait.
+    /// Entries that are deep enough below `proven` to be booked, the oldest first. Those of a suspended asset wait, and so do
+    /// payments of a token until the balance of their address was looked at: a log alone moves nothing.
     pub async fn due_entries(&self, chain: &ChainRow, proven: u64) -> Result<Vec<DueEntry>, StoreError> {
         // What takes back is due at any height: it stands at zero.
         let height = deep_enough(proven, chain.confirmations).unwrap_or(0);
@@ -169,6 +173,7 @@ type Columns = (
     Option<i64>,
     Option<i64>,
     Option<i64>,
+    Option<String>,
 );
 
 /// One entry of the batch.
@@ -180,8 +185,9 @@ struct Entry<'a> {
 }
 
 enum What {
-    Deposit { raw: RawAmount, whose: Attribution, owed: Amount },
+    Deposit { raw: RawAmount, whose: Attribution, owed: Amount, doubted: bool },
     TakeBack { raw: RawAmount, deposit: i64, user: Option<UserId>, given: Given, owed: Amount },
+    Found { raw: RawAmount },
     Other { change: RawSum, cause: Cause },
 }
 
@@ -190,7 +196,7 @@ impl What {
     fn is_beyond(&self, listing: &ListingRow) -> bool {
         match self {
             Self::TakeBack { raw, given, .. } => *given == Given::default() && raw.to_ledger(&listing.form).is_err(),
-            Self::Deposit { .. } | Self::Other { .. } => false,
+            Self::Deposit { .. } | Self::Found { .. } | Self::Other { .. } => false,
         }
     }
 
@@ -198,7 +204,7 @@ impl What {
     const fn user(&self) -> Option<UserId> {
         match self {
             Self::Deposit { whose: Attribution::User(user), .. } => Some(*user),
-            Self::Deposit { whose: Attribution::Nobody(_), .. } | Self::Other { .. } => None,
+            Self::Deposit { whose: Attribution::Nobody(_), .. } | Self::Found { .. } | Self::Other { .. } => None,
             Self::TakeBack { user, .. } => *user,
         }
     }
@@ -238,7 +244,7 @@ async fn read_entries<'a>(
     let columns = vec![Column::Ints(ids.iter().copied().collect()), Column::Ints(vec![height; ids.len()])];
     let rows: Vec<Columns> = fetch_rows(tx, &READ_ENTRIES_DUE, columns).await?;
     let mut entries = Vec::with_capacity(rows.len());
-    for (id, listing, address, amount, cause, reverses, user, given, repaid, left_over, owed, owing) in rows {
+    for (id, listing, address, amount, cause, reverses, user, given, repaid, left_over, owed, owing, reason) in rows {
         let broken = || malformed(id);
         let change: RawSum = amount.parse().map_err(|_| broken())?;
         let cause = Cause::parse(&cause).ok_or_else(broken)?;
@@ -253,7 +259,8 @@ async fn read_entries<'a>(
                     Attribution::User(user) => Some(*user),
                     Attribution::Nobody(_) => None,
                 };
-                What::Deposit { raw: change.to_raw().ok_or_else(broken)?, whose: *whose, owed: owed_by(user) }
+                let doubted = reason.as_deref() == Some(Reason::BalanceDiffers.as_str());
+                What::Deposit { raw: change.to_raw().ok_or_else(broken)?, whose: *whose, owed: owed_by(user), doubted }
             }
             (Cause::Deposit, Some(deposit)) => {
                 let given = Given { user: units(given), repaid: units(repaid), left_over: units(left_over) };
@@ -262,6 +269,7 @@ async fn read_entries<'a>(
                 let owed = owed_by(user);
                 What::TakeBack { raw: (-change).to_raw().ok_or_else(broken)?, deposit, user, given, owed }
             }
+            (Cause::UnattributedIn, None) => What::Found { raw: change.to_raw().ok_or_else(broken)? },
             (_, _) => What::Other { change, cause },
         };
         entries.push(Entry { id, listing, address, what });
@@ -281,7 +289,8 @@ struct Batch {
     users: HashMap<(UserId, AssetId), AccountId>,
     house: HashMap<(AccountKind, AssetId), AccountId>,
     custody: AccountKind,
-    residues: BTreeMap<ListingId, RawAmount>,
+    /// With what custody had when the books began, as far as no coins were found for it.
+    residues: BTreeMap<ListingId, (RawAmount, Amount)>,
     operations: Vec<Operation>,
     booked: Vec<(i64, Booked)>,
     changes: Vec<Change>,
@@ -317,13 +326,13 @@ impl Batch {
         let reads: BTreeSet<AccountId> = house.values().copied().collect();
         let accounts = load_accounts_of(tx, &locks, &reads).await?;
         let listings: BTreeSet<i64> = entries.iter().map(|entry| entry.listing.id.0).collect();
-        let rows: Vec<(i64, String)> =
+        let rows: Vec<(i64, String, i64)> =
             fetch_rows(tx, &READ_RESIDUES, vec![Column::Ints(listings.into_iter().collect())]).await?;
         let mut residues = BTreeMap::new();
-        for (listing, residue) in rows {
+        for (listing, residue, opening) in rows {
             let residue =
                 residue.parse().map_err(|_| StoreError::Corrupt { what: "a malformed residue".to_owned() })?;
-            residues.insert(ListingId(listing), residue);
+            residues.insert(ListingId(listing), (residue, Amount::from_units(opening)));
         }
         Ok(Self {
             accounts,
@@ -356,12 +365,15 @@ impl Batch {
     fn book(&mut self, entry: &Entry<'_>) -> Result<(), StoreError> {
         let (user, asset) = (entry.what.user(), entry.listing.asset);
         let account = self.account_now(user, asset);
+        let (residue, opening) = self.residues.get(&entry.listing.id).copied().unwrap_or_default();
         let due = match entry.what {
-            What::Deposit { raw, whose, owed } => Due::Deposit { raw, attribution: whose, account, owed },
+            What::Deposit { raw, whose, owed, doubted } => {
+                Due::Deposit { raw, attribution: whose, account, owed, doubted }
+            }
+            What::Found { raw } => Due::Found { raw, opening },
             What::TakeBack { raw, given, owed, .. } => Due::TakeBack { raw, given, account, owed },
             What::Other { change, cause } => Due::Other { change, cause },
         };
-        let residue = self.residues.get(&entry.listing.id).copied().unwrap_or_default();
         let posting = match Posting::decide(&due, residue, &entry.listing.form, entry.listing.min_deposit) {
             Ok(posting) => posting,
             // It stays outside of the books, where the audit counts it.
@@ -371,7 +383,11 @@ impl Batch {
             }
             Err(PostingError::GaveMore) => return Err(malformed(entry.id)),
         };
-        self.residues.insert(entry.listing.id, posting.residue);
+        let left = match posting.posted {
+            Posted::Found { opening: found } => opening.checked_sub(found).ok_or_else(|| malformed(entry.id))?,
+            Posted::Credited(_) | Posted::LeftOver(..) | Posted::TakenBack { .. } | Posted::Booked => opening,
+        };
+        self.residues.insert(entry.listing.id, (posting.residue, left));
         self.operation(entry, &posting, user)?;
         self.follow_up(entry, &posting, user);
         Ok(())
@@ -397,6 +413,7 @@ impl Batch {
         let words = match entry.what {
             What::Deposit { .. } => format!("deposit dp-{}", entry.id),
             What::TakeBack { deposit, .. } => format!("deposit dp-{deposit} taken back"),
+            What::Found { .. } => format!("{} at {}", Cause::UnattributedIn.as_str(), entry.address),
             What::Other { cause, .. } => format!("{} at {}", cause.as_str(), entry.address),
         };
         let reference = Reference::new(words).map_err(broken)?;
@@ -427,7 +444,11 @@ impl Batch {
             Posted::LeftOver(Reason::BeyondLedger, given) if given == Given::default() => Booked::Beyond,
             // What was never in the books did not leave them either.
             Posted::TakenBack { .. } if entry.what.is_beyond(entry.listing) => Booked::Beyond,
-            Posted::Credited(_) | Posted::LeftOver(..) | Posted::TakenBack { .. } | Posted::Booked => Booked::Done,
+            Posted::Credited(_)
+            | Posted::LeftOver(..)
+            | Posted::TakenBack { .. }
+            | Posted::Found { .. }
+            | Posted::Booked => Booked::Done,
         };
         self.booked.push((entry.id, booked));
         match (posting.posted, &entry.what) {
@@ -454,7 +475,7 @@ impl Batch {
             (Posted::TakenBack { receivable }, What::TakeBack { deposit, .. }) => {
                 self.taken_back(*deposit, receivable, user, entry.listing);
             }
-            (Posted::TakenBack { .. } | Posted::Booked, _) => self.sum.booked += 1,
+            (Posted::TakenBack { .. } | Posted::Found { .. } | Posted::Booked, _) => self.sum.booked += 1,
         }
     }
 
@@ -496,10 +517,11 @@ impl Batch {
                 return Err(StoreError::Corrupt { what });
             }
         }
-        let residues: Vec<(ListingId, RawAmount)> = self.residues.into_iter().collect();
+        let residues: Vec<(ListingId, (RawAmount, Amount))> = self.residues.into_iter().collect();
         let columns = vec![
             Column::Ints(residues.iter().map(|(listing, _)| listing.0).collect()),
-            Column::Strings(residues.iter().map(|(_, residue)| residue.to_string()).collect()),
+            Column::Strings(residues.iter().map(|(_, (residue, _))| residue.to_string()).collect()),
+            Column::Ints(residues.iter().map(|(_, (_, opening))| opening.units()).collect()),
         ];
         writes.add(&WRITE_RESIDUES, columns, "residues");
         let columns = vec![

@@ -157,7 +157,7 @@ async fn pass(
     Ok(Ok(new.len()))
 }
 
-fn in_a_row(blocks: &[BlockRow]) -> bool {
+pub(crate) fn in_a_row(blocks: &[BlockRow]) -> bool {
     let joins =
         |pair: &[BlockRow]| pair[0].height.checked_add(1) == Some(pair[1].height) && pair[0].hash == pair[1].parent;
     blocks.windows(2).all(joins)
@@ -212,7 +212,7 @@ async fn prove(
 }
 
 /// The entries that are alive under the keys of these, in whatever block.
-async fn alive_at(tx: &mut Tx, chain: ChainId, wanted: &[FoundEntry]) -> Result<Vec<EntryRow>, StoreError> {
+pub(crate) async fn alive_at(tx: &mut Tx, chain: ChainId, wanted: &[FoundEntry]) -> Result<Vec<EntryRow>, StoreError> {
     if wanted.is_empty() {
         return Ok(Vec::new());
     }
@@ -227,13 +227,13 @@ async fn alive_at(tx: &mut Tx, chain: ChainId, wanted: &[FoundEntry]) -> Result<
 }
 
 /// But for whether it is a coinbase, which its row does not say.
-fn same_change(stored: &FoundEntry, proven: &FoundEntry) -> bool {
+pub(crate) fn same_change(stored: &FoundEntry, proven: &FoundEntry) -> bool {
     let FoundEntry { key, height, block, address, listing, amount, cause, coinbase: _ } = stored;
     (key, height, block, address, listing, amount, cause)
         == (&proven.key, &proven.height, &proven.block, &proven.address, &proven.listing, &proven.amount, &proven.cause)
 }
 
-fn finding(kind: FindingKind, entry: &FoundEntry, sources: &BTreeMap<i64, String>) -> Finding {
+pub(crate) fn finding(kind: FindingKind, entry: &FoundEntry, sources: &BTreeMap<i64, String>) -> Finding {
     let source = i64::try_from(entry.height).ok().and_then(|height| sources.get(&height));
     let detail = format!(
         "transaction {} {} at {} in block {}: {}",

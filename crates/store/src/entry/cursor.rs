@@ -61,6 +61,8 @@ pub struct ChainStanding {
     pub worker: String,
     pub lease_until: Timestamp,
     pub halted: Option<String>,
+    /// Blocks that people want read again, as far as they were not yet.
+    pub rescan: Option<(u64, u64)>,
 }
 
 statements! {
@@ -79,7 +81,8 @@ statements! {
     END_CURSOR = "UPDATE chain_cursors SET lease_until = 0, updated_at = $3 WHERE chain_id = $1 AND fence = $2";
     SET_PROVEN = "UPDATE chain_cursors SET proven_height = $2, updated_at = $3 WHERE chain_id = $1";
     HALT = "UPDATE chain_cursors SET halted = $2, updated_at = $3 WHERE chain_id = $1";
-    READ_CURSOR = "SELECT first_height, proven_height, worker, lease_until, halted FROM chain_cursors WHERE chain_id = $1";
+    READ_CURSOR = "SELECT first_height, proven_height, worker, lease_until, halted, rescan_from, rescan_to FROM chain_cursors
+        WHERE chain_id = $1";
     READ_LAST_BLOCK = "SELECT height, block_hash FROM chain_blocks WHERE chain_id = $1 ORDER BY height DESC LIMIT 1";
     READ_LAST_BITCOIN_BLOCK = "SELECT block_height, block_hash FROM blocks WHERE connected ORDER BY block_height DESC LIMIT 1";
     READ_TRAIL = "SELECT height, block_hash FROM chain_blocks WHERE chain_id = $1 ORDER BY height";
@@ -154,7 +157,8 @@ impl Db {
         if second { Err(CursorError::SecondBitcoin) } else { Ok(()) }
     }
 
-    /// Takes a chain for a worker, until a time. A worker that has it already gets it again, with a new number.
+    /// Takes a chain for a worker, until a time. A worker that has it already gets it again, with a new number. A lease that is
+    /// longer than this one asks for was given by a clock that was wrong: it keeps nobody out.
     pub async fn take_chain(
         &self,
         chain: ChainId,
@@ -167,7 +171,7 @@ impl Db {
             let Some((_, holder, lease, _, _)) = row else {
                 return Err(StoreError::Corrupt { what: "the chain was not begun".to_owned() });
             };
-            if holder != worker && lease > now.micros() {
+            if holder != worker && (now.micros() + 1..=until.micros()).contains(&lease) {
                 return Ok(Err(CursorError::Taken { worker: holder, until: Timestamp::from_micros(lease) }));
             }
             let fence = fetch_optional!(tx, TAKE_CURSOR => (i64,), chain.0, worker, until.micros(), now.micros())?;
@@ -206,8 +210,10 @@ impl Db {
     /// `None`: its payments are not kept.
     pub async fn chain_standing(&self, chain: &ChainRow) -> Result<Option<ChainStanding>, StoreError> {
         let mut tx = self.read().await?;
-        let row = fetch_optional!(&mut tx, READ_CURSOR => (i64, i64, String, i64, Option<String>), chain.id.0)?;
-        let Some((first, proven, worker, lease, halted)) = row else { return Ok(None) };
+        type Row = (i64, i64, String, i64, Option<String>, Option<i64>, Option<i64>);
+        let row = fetch_optional!(&mut tx, READ_CURSOR => Row, chain.id.0)?;
+        let Some((first, proven, worker, lease, halted, from, to)) = row else { return Ok(None) };
+        let rescan = from.zip(to).map(|(from, to)| Ok::<_, StoreError>((height_of(from)?, height_of(to)?)));
         let last = match chain.kind {
             ChainKind::Bitcoin => fetch_optional!(&mut tx, READ_LAST_BITCOIN_BLOCK => (i64, Vec<u8>))?,
             ChainKind::Evm | ChainKind::Tron => {
@@ -223,6 +229,7 @@ impl Db {
             worker,
             lease_until: Timestamp::from_micros(lease),
             halted,
+            rescan: rescan.transpose()?,
         }))
     }
 
@@ -233,7 +240,7 @@ impl Db {
     }
 }
 
-type CursorRow = (i64, String, i64, Option<String>, i64);
+pub(crate) type CursorRow = (i64, String, i64, Option<String>, i64);
 
 /// Locks the chain's row, whoever reads the chain.
 pub(crate) async fn hold_chain(tx: &mut Tx, chain: ChainId) -> Result<(), StoreError> {

@@ -1,11 +1,13 @@
 //! What somebody should know of a chain. A finding stays until a person has seen to it.
 
+use std::collections::BTreeSet;
+
 use domain::Timestamp;
 
 use super::types::ChainId;
 use crate::db::{Db, Tx};
 use crate::error::StoreError;
-use crate::rows::{Column, ColumnType::Int, ColumnType::Text, RowsSql, execute_rows};
+use crate::rows::{Column, ColumnType::Int, ColumnType::Text, RowsSql, execute_rows, fetch_rows};
 use crate::transact;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -24,6 +26,14 @@ pub enum FindingKind {
     BalanceDiffers,
     /// The chain stopped.
     Halted,
+    /// A person let it go on.
+    Resumed,
+    /// Two people took it back to a block.
+    Rewound,
+    /// Old blocks were read again, and have something that the books had not.
+    FoundLate,
+    /// Old blocks were read again, and the nodes show no longer what the books have.
+    NotFoundAgain,
 }
 
 impl FindingKind {
@@ -36,6 +46,10 @@ impl FindingKind {
             Self::RowDiffers => "row_differs",
             Self::BalanceDiffers => "balance_differs",
             Self::Halted => "halted",
+            Self::Resumed => "resumed",
+            Self::Rewound => "rewound",
+            Self::FoundLate => "found_late",
+            Self::NotFoundAgain => "not_found_again",
         }
     }
 }
@@ -61,8 +75,10 @@ pub struct OpenFinding {
 
 statements! {
     READ_OPEN_FINDINGS = "SELECT f.id, c.name, f.kind, f.subject, f.detail, f.at FROM chain_findings f
-        JOIN chains c ON c.id = f.chain_id WHERE f.resolved_at IS NULL AND f.id > $1 ORDER BY f.id LIMIT $2";
-    RESOLVE_FINDING = "UPDATE chain_findings SET resolved_by = $2, resolved_at = $3 WHERE id = $1 AND resolved_at IS NULL";
+        JOIN chains c ON c.id = f.chain_id WHERE f.resolved_at IS NULL AND f.id > $1 AND ($3 = '' OR c.name = $3)
+        ORDER BY f.id LIMIT $2";
+    INSERT_RESOLVED = "INSERT INTO chain_findings (chain_id, kind, subject, detail, at, resolved_by, resolved_at)
+        VALUES ($1, $2, $3, $4, $5, $6, $5)";
 }
 
 static INSERT_FINDINGS: RowsSql = RowsSql::new(
@@ -72,8 +88,21 @@ static INSERT_FINDINGS: RowsSql = RowsSql::new(
     &[("chain_id", Int), ("kind", Text), ("subject", Text), ("detail", Text), ("at", Int)],
 );
 
+static READ_OPEN_AMONG: RowsSql = RowsSql::new(
+    "READ_OPEN_AMONG",
+    "SELECT f.id FROM {rows} {join} chain_findings f ON f.id = r.id WHERE f.resolved_at IS NULL",
+    &[("id", Int)],
+);
+
+static RESOLVE_FINDINGS: RowsSql = RowsSql::new(
+    "RESOLVE_FINDINGS",
+    "UPDATE chain_findings SET resolved_by = r.who, resolved_at = r.at FROM {rows}
+     WHERE chain_findings.id = r.id AND chain_findings.resolved_at IS NULL",
+    &[("id", Int), ("who", Text), ("at", Int)],
+);
+
 #[cfg(feature = "testing")]
-pub(crate) static ROWS_STATEMENTS: [&RowsSql; 1] = [&INSERT_FINDINGS];
+pub(crate) static ROWS_STATEMENTS: [&RowsSql; 3] = [&INSERT_FINDINGS, &READ_OPEN_AMONG, &RESOLVE_FINDINGS];
 
 impl Db {
     pub async fn add_findings(&self, chain: ChainId, found: &[Finding], at: Timestamp) -> Result<(), StoreError> {
@@ -81,8 +110,13 @@ impl Db {
     }
 
     pub async fn open_findings(&self, after: i64, most: i64) -> Result<Vec<OpenFinding>, StoreError> {
+        self.open_findings_of("", after, most).await
+    }
+
+    /// Those of one chain; of all, if it has no name.
+    pub async fn open_findings_of(&self, chain: &str, after: i64, most: i64) -> Result<Vec<OpenFinding>, StoreError> {
         type Row = (i64, String, String, String, String, i64);
-        let rows = fetch_all!(&mut self.read().await?, READ_OPEN_FINDINGS => Row, after, most)?;
+        let rows = fetch_all!(&mut self.read().await?, READ_OPEN_FINDINGS => Row, after, most, chain)?;
         let open = |(id, chain, kind, subject, detail, at)| OpenFinding {
             id,
             chain,
@@ -94,10 +128,38 @@ impl Db {
         Ok(rows.into_iter().map(open).collect())
     }
 
-    /// Whether there was such a finding, and nobody had seen to it.
-    pub async fn resolve_finding(&self, id: i64, who: &str, at: Timestamp) -> Result<bool, StoreError> {
-        transact!(self, tx => Ok(execute!(tx, RESOLVE_FINDING, id, who, at.micros())? == 1))
+    /// Somebody has seen to all of these. `Err`: one that is not open; nothing was changed then.
+    pub async fn resolve_findings(&self, ids: &[i64], who: &str, at: Timestamp) -> Result<Result<(), i64>, StoreError> {
+        let wanted: BTreeSet<i64> = ids.iter().copied().collect();
+        transact!(self, tx => {
+            let columns = vec![Column::Ints(wanted.iter().copied().collect())];
+            let rows: Vec<(i64,)> = fetch_rows(tx, &READ_OPEN_AMONG, columns).await?;
+            let open: BTreeSet<i64> = rows.into_iter().map(|(id,)| id).collect();
+            if let Some(unknown) = wanted.difference(&open).next() {
+                return Ok(Err(*unknown));
+            }
+            let count = wanted.len();
+            let columns = vec![
+                Column::Ints(wanted.iter().copied().collect()),
+                Column::Texts(vec![who; count]),
+                Column::Ints(vec![at.micros(); count]),
+            ];
+            execute_rows(tx, &RESOLVE_FINDINGS, columns).await?;
+            Ok(Ok(()))
+        })
     }
+}
+
+/// What a person did, which nobody has to see to.
+pub(crate) async fn add_resolved(
+    tx: &mut Tx,
+    chain: ChainId,
+    told: &Finding,
+    who: &str,
+    at: Timestamp,
+) -> Result<(), StoreError> {
+    let (kind, subject, detail) = (told.kind.as_str(), told.subject.as_str(), told.detail.as_str());
+    execute!(tx, INSERT_RESOLVED, chain.0, kind, subject, detail, at.micros(), who).map(|_| ())
 }
 
 pub(crate) async fn add_findings(

@@ -7,6 +7,8 @@
 //! | `blocks` | blocks passed, proven and undone, each with its entries in one transaction |
 //! | `bitcoin` | the same of Bitcoin, from the rows of the wallet store |
 //! | `write` | entries, the balances that follow from them, and new deposits |
+//! | `look` | what wallets have on their chain, held against their entries |
+//! | `orders` | what people order: blocks read again, a chain that goes back, or on |
 //! | `read` | what addresses of ours have |
 //! | `findings` | what somebody should know of a chain |
 //!
@@ -20,6 +22,8 @@ pub(crate) mod bitcoin;
 pub(crate) mod blocks;
 pub(crate) mod cursor;
 pub(crate) mod findings;
+pub(crate) mod look;
+pub(crate) mod orders;
 pub(crate) mod read;
 pub(crate) mod types;
 pub(crate) mod write;
@@ -27,5 +31,7 @@ pub(crate) mod write;
 pub use blocks::{Passed, Proof};
 pub use cursor::{ChainStanding, CursorError, Worker};
 pub use findings::{Finding, FindingKind, OpenFinding};
+pub use look::{Holding, LookedBatch};
+pub use orders::OrderRefusal;
 pub use read::WalletBalance;
 pub use types::{BlockRow, ChainId, ChainRow, EntryKey, FoundEntry, ListingId, ListingRow};

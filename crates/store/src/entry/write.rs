@@ -125,13 +125,16 @@ static READ_BALANCES: RowsSql = RowsSql::new(
     &[("chain_id", Int), ("address", Text), ("listing_id", Int)],
 );
 
+/// A look below the change still stands; one at or above it does not.
 static WRITE_BALANCES: RowsSql = RowsSql::new(
     "WRITE_BALANCES",
     "INSERT INTO wallet_balances (chain_id, address, listing_id, on_chain_balance_raw, needs_gas, needs_consolidation,
          changed_height, checked_height, updated_at)
      SELECT r.chain_id, r.address, r.listing_id, r.balance, FALSE, FALSE, r.height, -1, r.at FROM {rows} WHERE true
      ON CONFLICT (chain_id, address, listing_id) DO UPDATE SET on_chain_balance_raw = excluded.on_chain_balance_raw,
-         changed_height = excluded.changed_height, checked_height = -1, updated_at = excluded.updated_at",
+         changed_height = excluded.changed_height, updated_at = excluded.updated_at,
+         checked_height = CASE WHEN excluded.changed_height <= wallet_balances.checked_height THEN -1
+             ELSE wallet_balances.checked_height END",
     &[("chain_id", Int), ("address", Text), ("listing_id", Int), ("balance", Text), ("height", Int), ("at", Int)],
 );
 
@@ -302,8 +305,36 @@ async fn insert_rows(
     expect_rows(written, count, "entries")
 }
 
+/// What only looks have shown: there is no transaction to know them by. The caller changes the balances.
+pub(crate) async fn insert_unexplained(
+    tx: &mut Tx,
+    chain: ChainId,
+    found: &[FoundEntry],
+    at: Timestamp,
+) -> Result<(), StoreError> {
+    if found.is_empty() {
+        return Ok(());
+    }
+    let rows: Vec<NewRow<'_>> = found.iter().map(|one| NewRow::first(one, 0)).collect::<Result<_, _>>()?;
+    insert_rows(tx, chain, &rows, "balance", at).await
+}
+
+/// What these addresses have of these coins by their entries. One that never had any is missing.
+pub(crate) async fn read_balances(
+    tx: &mut Tx,
+    chain: ChainId,
+    (addresses, listings): (Vec<&str>, Vec<i64>),
+) -> Result<HashMap<(String, i64), RawSum>, StoreError> {
+    let columns = vec![Column::Ints(vec![chain.0; listings.len()]), Column::Texts(addresses), Column::Ints(listings)];
+    let rows: Vec<(String, i64, String)> = fetch_rows(tx, &READ_BALANCES, columns).await?;
+    let read = |(address, listing, balance): (String, i64, String)| {
+        Ok(((address, listing), balance.parse().map_err(|_| malformed("balance"))?))
+    };
+    rows.into_iter().map(read).collect()
+}
+
 /// Adds changes to the balances of their addresses.
-async fn change_balances<'a>(
+pub(crate) async fn change_balances<'a>(
     tx: &mut Tx,
     chain: ChainId,
     changes: impl Iterator<Item = (&'a FoundEntry, RawSum)>,
@@ -315,27 +346,24 @@ async fn change_balances<'a>(
         *sum = sum.plus(amount);
         *height = found.height.max(*height);
     }
-    let keys = || {
-        vec![
-            Column::Ints(vec![chain.0; sums.len()]),
-            Column::Texts(sums.keys().map(|(address, _)| *address).collect()),
-            Column::Ints(sums.keys().map(|(_, listing)| *listing).collect()),
-        ]
-    };
-    let rows: Vec<(String, i64, String)> = fetch_rows(tx, &READ_BALANCES, keys()).await?;
-    let mut before = HashMap::new();
-    for (address, listing, balance) in rows {
-        let balance: RawSum = balance.parse().map_err(|_| malformed("balance"))?;
-        before.insert((address, listing), balance);
+    if sums.is_empty() {
+        return Ok(());
     }
+    let addresses = || sums.keys().map(|(address, _)| *address).collect::<Vec<_>>();
+    let listings = || sums.keys().map(|(_, listing)| *listing).collect::<Vec<_>>();
+    let before = read_balances(tx, chain, (addresses(), listings())).await?;
     let after = |((address, listing), (sum, _)): (&(&str, i64), &(RawSum, u64))| {
         let key = ((*address).to_owned(), *listing);
         before.get(&key).copied().unwrap_or_default().plus(*sum).to_string()
     };
-    let mut columns = keys();
-    columns.push(Column::Strings(sums.iter().map(after).collect()));
-    columns.push(Column::Ints(sums.values().map(|(_, height)| row_height(*height)).collect::<Result<_, _>>()?));
-    columns.push(Column::Ints(vec![at.micros(); sums.len()]));
+    let columns = vec![
+        Column::Ints(vec![chain.0; sums.len()]),
+        Column::Texts(addresses()),
+        Column::Ints(listings()),
+        Column::Strings(sums.iter().map(after).collect()),
+        Column::Ints(sums.values().map(|(_, height)| row_height(*height)).collect::<Result<_, _>>()?),
+        Column::Ints(vec![at.micros(); sums.len()]),
+    ];
     let count = sums.len();
     let written = execute_rows(tx, &WRITE_BALANCES, columns).await?;
     expect_rows(written, count, "balances")

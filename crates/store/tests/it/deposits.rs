@@ -19,36 +19,36 @@ use store::{Db, Engine, db_test};
 use crate::support::*;
 
 /// A ledger unit of USDT on bsc.
-const UNIT: i128 = 1_000_000_000_000;
+pub const UNIT: i128 = 1_000_000_000_000;
 
 /// One chain, bsc with 3 confirmations, final at 5, and what a test does to it.
-struct Books<'a> {
-    db: &'a Db,
-    chain: ChainRow,
-    worker: Worker,
+pub struct Books<'a> {
+    pub db: &'a Db,
+    pub chain: ChainRow,
+    pub worker: Worker,
     /// The chain as the nodes have it: a branch and the height it began at tell blocks apart.
-    blocks: Vec<Hash>,
+    pub blocks: Vec<Hash>,
 }
 
-fn hash(branch: u8, number: u64) -> Hash {
+pub fn hash(branch: u8, number: u64) -> Hash {
     let mut bytes = [branch; 32];
     bytes[..8].copy_from_slice(&number.to_be_bytes());
     Hash(bytes)
 }
 
-fn sum(value: i128) -> RawSum {
+pub fn sum(value: i128) -> RawSum {
     value.to_string().parse().unwrap()
 }
 
-fn later(seconds: i64) -> Timestamp {
+pub fn later(seconds: i64) -> Timestamp {
     Timestamp::from_micros(NOW.micros() + seconds * 1_000_000)
 }
 
-fn user(number: i64) -> UserId {
+pub fn user(number: i64) -> UserId {
     UserId::new(number).unwrap()
 }
 
-async fn set_up(db: &TestDb) {
+pub async fn set_up(db: &TestDb) {
     let mut catalog: Catalog = catalog();
     let precision = Precision::new(8).unwrap();
     let bnb: domain::Symbol = "BNB".parse().unwrap();
@@ -78,7 +78,7 @@ async fn set_up(db: &TestDb) {
 }
 
 impl<'a> Books<'a> {
-    async fn begin(db: &'a TestDb) -> Self {
+    pub async fn begin(db: &'a TestDb) -> Self {
         set_up(db).await;
         let chain = db.chain(&"bsc".parse().unwrap()).await.unwrap().unwrap();
         assert_eq!((chain.confirmations, chain.final_confirmations), (3, 5));
@@ -88,16 +88,16 @@ impl<'a> Books<'a> {
         Self { db, chain, worker, blocks: vec![hash(0, 0)] }
     }
 
-    fn coin(&self, symbol: &str) -> ListingId {
+    pub fn coin(&self, symbol: &str) -> ListingId {
         self.chain.listings.iter().find(|listing| listing.symbol.as_str() == symbol).unwrap().id
     }
 
-    fn next(&self) -> u64 {
+    pub fn next(&self) -> u64 {
         u64::try_from(self.blocks.len()).unwrap()
     }
 
     /// What a payment of the transaction `number` to an address is, in the next block of a branch.
-    fn paid(&self, branch: u8, number: u64, address: &str, raw: i128) -> FoundEntry {
+    pub fn paid(&self, branch: u8, number: u64, address: &str, raw: i128) -> FoundEntry {
         let height = self.next();
         FoundEntry {
             key: EntryKey { transaction: hash(77, number), place: Place::Log(0), side: Side::In },
@@ -111,20 +111,20 @@ impl<'a> Books<'a> {
         }
     }
 
-    fn block(&self, branch: u8, entries: Vec<FoundEntry>, proven: bool) -> Passed {
+    pub fn block(&self, branch: u8, entries: Vec<FoundEntry>, proven: bool) -> Passed {
         let height = self.next();
         let block = BlockRow { height, hash: hash(branch, height), parent: *self.blocks.last().unwrap() };
         Passed { blocks: vec![block], entries, source: "node 1".to_owned(), proven }
     }
 
-    async fn pass(&mut self, branch: u8, entries: Vec<FoundEntry>) {
+    pub async fn pass(&mut self, branch: u8, entries: Vec<FoundEntry>) {
         let passed = self.block(branch, entries, false);
         self.db.pass_blocks(&self.worker, &passed, NOW).await.unwrap();
         self.blocks.push(passed.blocks[0].hash);
     }
 
     /// The block at this height, as a proof has it.
-    async fn prove(&self, height: u64, entries: Vec<FoundEntry>) -> Result<Proof, CursorError> {
+    pub async fn prove(&self, height: u64, entries: Vec<FoundEntry>) -> Result<Proof, CursorError> {
         let at = usize::try_from(height).unwrap();
         let block = BlockRow { height, hash: self.blocks[at], parent: self.blocks[at - 1] };
         let proven = Passed { blocks: vec![block], entries, source: "node 2".to_owned(), proven: true };
@@ -132,24 +132,47 @@ impl<'a> Books<'a> {
     }
 
     /// A block that is passed and proven.
-    async fn mine(&mut self, branch: u8, entries: Vec<FoundEntry>) {
+    pub async fn mine(&mut self, branch: u8, entries: Vec<FoundEntry>) {
         self.pass(branch, entries.clone()).await;
         assert_eq!(self.prove(self.next() - 1, entries).await.unwrap(), Proof::default());
     }
 
-    async fn mine_empty(&mut self, branch: u8, count: usize) {
+    pub async fn mine_empty(&mut self, branch: u8, count: usize) {
         for _ in 0..count {
             self.mine(branch, Vec::new()).await;
         }
     }
 
-    async fn back_to(&mut self, height: u64) {
+    pub async fn back_to(&mut self, height: u64) {
         self.db.undo_blocks(&self.worker, height, NOW).await.unwrap();
         self.blocks.truncate(usize::try_from(height).unwrap() + 1);
     }
 
+    /// A look at a chain that has what the entries say.
+    pub async fn look(&self) {
+        let Some(block) = self.db.proven_block(&self.chain).await.unwrap() else { return };
+        // Balances are those of the last block.
+        if block.0 + 1 != self.next() {
+            return;
+        }
+        let mut held = HashMap::new();
+        for balance in self.db.wallet_balances(&self.chain, "", 100).await.unwrap() {
+            held.insert((balance.address, balance.asset.to_string()), balance.raw);
+        }
+        let looked = self.db.unchecked_holdings(self.chain.id, 100).await.unwrap().into_iter().map(|holding| {
+            let symbol = self.chain.listing(holding.listing).unwrap().symbol.to_string();
+            // No chain has what 256 bits cannot say.
+            let balance = held[&(holding.address.clone(), symbol)].parse().ok();
+            (holding, balance)
+        });
+        let looked: Vec<_> = looked.collect();
+        let batch = self.db.look(&self.worker, &self.chain, block, &looked, NOW).await.unwrap();
+        assert_eq!(batch.differing, 0);
+    }
+
     /// Books all that is due, as a worker does whose keys say what the rows say.
-    async fn post(&self) -> PostedBatch {
+    pub async fn post(&self) -> PostedBatch {
+        self.look().await;
         let proven = self.db.chain_standing(&self.chain).await.unwrap().unwrap().proven_height.unwrap();
         let due = self.db.due_entries(&self.chain, proven).await.unwrap();
         let whose = due.iter().filter(|entry| entry.is_deposit).map(|entry| {
@@ -161,18 +184,18 @@ impl<'a> Books<'a> {
         self.db.post_entries(&self.worker, &self.chain, &ids, &whose, NOW).await.unwrap()
     }
 
-    async fn deposits(&self) -> Vec<DepositRow> {
+    pub async fn deposits(&self) -> Vec<DepositRow> {
         let mut rows = self.db.deposits(&DepositFilter::default(), i64::MAX, 100).await.unwrap();
         rows.reverse();
         rows
     }
 
-    async fn states(&self) -> Vec<DepositState> {
+    pub async fn states(&self) -> Vec<DepositState> {
         self.deposits().await.iter().map(|row| row.state).collect()
     }
 
     /// What a user has, in ledger units, and whether the account is active.
-    async fn has(&self, number: i64, symbol: &str) -> (i64, AccountStatus) {
+    pub async fn has(&self, number: i64, symbol: &str) -> (i64, AccountStatus) {
         let asset = self.chain.listings.iter().find(|listing| listing.symbol.as_str() == symbol).unwrap().asset;
         let mut tx = self.db.read().await.unwrap();
         let accounts = store::ledger::balances::funding_of(&mut tx, user(number)).await.unwrap();
@@ -181,7 +204,7 @@ impl<'a> Books<'a> {
     }
 
     /// What the house has on an account of USDT or BNB.
-    async fn house(&self, kind: &str, symbol: &str) -> i128 {
+    pub async fn house(&self, kind: &str, symbol: &str) -> i128 {
         let asset = self.chain.listings.iter().find(|listing| listing.symbol.as_str() == symbol).unwrap().asset;
         let kind: AccountKind = kind.parse().unwrap();
         let account = self.db.open(&[NewAccount::system(&kind, asset).unwrap()], NOW).await.unwrap();

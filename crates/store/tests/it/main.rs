@@ -9,6 +9,7 @@ mod constraints;
 mod copy;
 mod deposits;
 mod deposits_bitcoin;
+mod deposits_looks;
 mod faults;
 mod ledger;
 mod model;

@@ -68,6 +68,7 @@ fn standing_json(standing: &ChainStanding) -> Value {
         "first": standing.first_height, "read": standing.scanned.map(|(height, _)| height),
         "proven": standing.proven_height, "worker": standing.worker,
         "lease_until": standing.lease_until.to_string(), "halted": standing.halted,
+        "reads_again": standing.rescan.map(|(from, to)| json!({ "from": from, "to": to })),
     })
 }
 
@@ -112,6 +113,15 @@ fn chains_text(chains: &[Value]) -> String {
     let mut shown = table(&heads, &[5, 6, 7], &chains.iter().map(row).collect::<Vec<_>>());
     for chain in chains.iter().filter(|chain| chain["reading"]["halted"].is_string()) {
         shown.push_str(&format!("\n{} is halted: {}", text(&chain["chain"]), text(&chain["reading"]["halted"])));
+    }
+    for chain in chains.iter().filter(|chain| chain["reading"]["reads_again"].is_object()) {
+        let blocks = &chain["reading"]["reads_again"];
+        shown.push_str(&format!(
+            "\n{} reads blocks {} to {} again",
+            text(&chain["chain"]),
+            blocks["from"],
+            blocks["to"]
+        ));
     }
     shown
 }

@@ -32,7 +32,7 @@ pub enum Command {
 
 pub async fn run(context: &Context, command: &Command) -> CommandResult {
     let db = context.open().await?;
-    let pinned = pins::pinned(context, &db).await?;
+    let pinned = pins::pinned(&context.config, &db).await?;
     let signer = signer::configured(&context.config)?;
     if let (Command::Add(_), Some(signer)) = (command, &signer) {
         // What is paid to an address that nobody has the key of is lost.

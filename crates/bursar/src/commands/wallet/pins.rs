@@ -12,12 +12,12 @@ use store::wallet::read_wallet_settings;
 use terminal::failure::{CommandResult, Exit, Failure};
 use terminal::files::read_pinned;
 
-use super::super::Context;
+use crate::config::Config;
 use crate::treasury;
 
 /// The groups and operation wallets of `treasury.file`. None, if there is no such file.
-pub async fn pinned(context: &Context, db: &Db) -> Result<Arc<Pinned>, Failure> {
-    let file = &context.config.treasury.file;
+pub async fn pinned(config: &Config, db: &Db) -> Result<Arc<Pinned>, Failure> {
+    let file = &config.treasury.file;
     if file.is_empty() {
         return Ok(Arc::default());
     }
@@ -27,11 +27,11 @@ pub async fn pinned(context: &Context, db: &Db) -> Result<Arc<Pinned>, Failure> 
 }
 
 /// Before anything is served: the rows of groups and operation wallets are those of the treasury file, in two statements.
-pub async fn check(context: &Context, db: &Db, pinned: &Pinned) -> CommandResult {
+pub async fn check(config: &Config, db: &Db, pinned: &Pinned) -> CommandResult {
     let rows = read_wallet_settings(&mut db.read().await?).await?;
     let differ = compare_settings(pinned, &rows);
     let Some(first) = differ.first() else { return Ok(()) };
-    let file = &context.config.treasury.file;
+    let file = &config.treasury.file;
     let hint = if file.is_empty() {
         "name the treasury file that bursar apply was given: treasury.file in the configuration".to_owned()
     } else {

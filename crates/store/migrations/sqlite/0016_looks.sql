@@ -1,0 +1,7 @@
+-- Looks at what wallets have on their chain, in turn, and blocks that people want read again (docs/adr/0013-deposits.md).
+
+-- The last wallet of a user that was looked at; the next look begins behind it.
+ALTER TABLE chain_cursors ADD COLUMN looked_after INTEGER NOT NULL DEFAULT 0;
+-- The blocks that are still to be read again. Both are NULL when there are none.
+ALTER TABLE chain_cursors ADD COLUMN rescan_from INTEGER;
+ALTER TABLE chain_cursors ADD COLUMN rescan_to INTEGER;
