@@ -2,13 +2,15 @@
 
 use std::path::PathBuf;
 
-use domain::Clock;
+use custody::wallet::watch_house;
+use domain::{Chain, ChainKind, Clock};
 use serde_json::json;
 use store::catalog::{Author, Change, read_catalog};
 use terminal::clock::SystemClock;
 use terminal::failure::{CommandResult, Failure};
 use terminal::files::read_text;
 use terminal::output::table;
+use tx::Family;
 
 use super::Context;
 use crate::treasury;
@@ -57,7 +59,18 @@ pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
         db.plan_treasury(&wanted.catalog, &wallets).await?
     } else {
         let author = Author { actor: &arguments.actor.name(), reason: &arguments.reason };
-        db.apply_treasury(&wanted.catalog, &wallets, &author, SystemClock.now()).await?
+        let changes = db.apply_treasury(&wanted.catalog, &wallets, &author, SystemClock.now()).await?;
+        // What is paid to the house on Bitcoin is seen from now on, whether anybody follows the chain yet or not. (Of two such
+        // chains the database can keep one: whoever is followed first.)
+        let on_bitcoin: Vec<&Chain> =
+            wanted.catalog.chains.values().filter(|chain| chain.kind == ChainKind::Bitcoin).collect();
+        if let [chain] = on_bitcoin.as_slice()
+            && let Some(family) = Family::of_chain(chain.kind, &chain.network)
+        {
+            let watched = watch_house(&db, &wanted.pinned, (&chain.name, family), SystemClock.now()).await;
+            watched.map_err(super::wallet::failed)?;
+        }
+        changes
     };
     db.close().await;
     let listed: Vec<_> = changes

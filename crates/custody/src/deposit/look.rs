@@ -27,7 +27,7 @@ impl DepositWorker<'_> {
         let block = self.db.proven_block(&self.row).await?;
         let Some(block) = block.filter(|block| self.looked != Some(*block)) else { return Ok(sum) };
         let changed = self.db.unchecked_holdings(self.row.id, MOST_CHANGED).await?;
-        let all_of_them = i64::try_from(changed.len()).is_ok_and(|count| count < MOST_CHANGED);
+        let mut all_told = i64::try_from(changed.len()).is_ok_and(|count| count < MOST_CHANGED);
         let (in_turn, after) = self.in_turn().await?;
         let mut by_coin: BTreeMap<ListingId, BTreeSet<Holding>> = BTreeMap::new();
         for holding in changed.into_iter().chain(in_turn) {
@@ -37,9 +37,10 @@ impl DepositWorker<'_> {
         let mut trouble = None;
         for (listing, holdings) in by_coin {
             match self.look_at(block, listing, holdings.into_iter().collect(), now).await {
-                Ok(batch) => {
+                Ok((batch, exact)) => {
                     sum.same += batch.same;
                     sum.differing += batch.differing;
+                    all_told &= exact;
                 }
                 Err(error @ DepositError::Chain(_)) => trouble = Some(error),
                 Err(error) => return Err(error),
@@ -49,7 +50,7 @@ impl DepositWorker<'_> {
             return Err(error);
         }
         self.db.set_looked_after(&self.worker, after).await?;
-        if all_of_them {
+        if all_told {
             self.looked = Some(block);
         }
         Ok(sum)
@@ -68,14 +69,15 @@ impl DepositWorker<'_> {
         Ok((holdings.collect(), next))
     }
 
+    /// Says also whether the balances were those of the block: on TRON the nodes may have gone on.
     async fn look_at(
         &self,
         (height, hash): (u64, Hash),
         listing: ListingId,
         holdings: Vec<Holding>,
         now: Timestamp,
-    ) -> Result<LookedBatch, DepositError> {
-        let Some(coin) = self.coins.coin(listing) else { return Ok(LookedBatch::default()) };
+    ) -> Result<(LookedBatch, bool), DepositError> {
+        let Some(coin) = self.coins.coin(listing) else { return Ok((LookedBatch::default(), true)) };
         let texts: Vec<&str> = holdings.iter().map(|holding| holding.address.as_str()).collect();
         let owners = owners(self.db, &self.pinned, &self.house, &texts).await?;
         // Whoever writes a row with a stranger's address must not bring the stranger's coins into our books.
@@ -92,15 +94,12 @@ impl DepositWorker<'_> {
         let (at, balances) =
             if wanted.is_empty() { (near, Vec::new()) } else { self.chain.balances_at(&wanted, near).await? };
         let balances: HashMap<Holding, RawAmount> = named.into_iter().zip(balances).collect();
-        let looked: Vec<(Holding, Option<RawAmount>)> = holdings
-            .into_iter()
-            .map(|holding| (balances.get(&holding).copied(), holding))
-            .map(|(b, h)| (h, b))
-            .collect();
+        let looked: Vec<(Holding, Option<RawAmount>)> =
+            holdings.into_iter().map(|holding| (holding.clone(), balances.get(&holding).copied())).collect();
         match self.db.look(&self.worker, &self.row, (at.height, Hash(at.hash.0)), &looked, now).await {
             // The chain has moved meanwhile, or the nodes' settled block is above what is proven: the next block tells.
-            Err(CursorError::NotOnTrail) => Ok(LookedBatch::default()),
-            done => Ok(done?),
+            Err(CursorError::NotOnTrail) => Ok((LookedBatch::default(), false)),
+            done => Ok((done?, at == near)),
         }
     }
 }

@@ -19,7 +19,7 @@ use tx::{BlockHash, BlockRef, Family};
 use super::owner::attribute;
 use super::read::{BadCoins, Coins, House, passed};
 use super::watching::Watching;
-use crate::wallet::{Pinned, compare_settings};
+use crate::wallet::{Pinned, WalletError, compare_settings, watch_house};
 
 /// Blocks of the trail: how deep a fork can be found.
 const TRAIL: usize = 2_000;
@@ -43,6 +43,8 @@ pub enum DepositError {
     Cursor(#[from] CursorError),
     #[error("the database cannot be read")]
     Store(#[from] StoreError),
+    #[error("the house's wallets cannot be watched")]
+    House(#[from] WalletError),
     #[error("chain {chain} cannot be watched")]
     Coins { chain: String, source: BadCoins },
     #[error("chain {chain}: there are no wallets of network {network}")]
@@ -61,6 +63,7 @@ impl DepositError {
             Self::Follow(error) => error.code(),
             Self::Cursor(error) => error.code(),
             Self::Store(error) => error.code(),
+            Self::House(error) => error.code(),
             Self::Coins { .. } => "CHAIN_COINS",
             Self::Network { .. } => "CHAIN_WRONG_NETWORK",
             Self::NotBegun { .. } => "CHAIN_NOT_BEGUN",
@@ -129,6 +132,7 @@ impl<'a> DepositWorker<'a> {
         if db.chain_standing(&row).await?.is_none() {
             return Err(DepositError::NotBegun { chain: row.name.to_string() });
         }
+        watch_house(db, &pinned, (&row.name, family), now).await?;
         let watching = Watching::new(&pinned, &row.name, family, &house, random);
         let worker = db.take_chain(row.id, name, now, lease(now)).await?;
         Ok(Self { db, chain, row, pinned, coins, house, family, watching, worker, follower: None, looked: None })

@@ -10,17 +10,20 @@
 //! |---|---|
 //! | [`pinned`] | the groups and operation wallets of the treasury file |
 //! | [`compare`] | rows of groups and operation wallets, and what a signer says, held against the pinned ones |
+//! | [`house`] | operation wallets on Bitcoin, which the wallet store has to be told of |
 //! | [`users`] | users' wallets: given, shown, listed, found by address; each derived again before anybody sees it |
 //! | [`verify`] | every row derived again, in parallel |
 //! | [`watch`] | the same all the time, a page at a time, for a server |
 
 pub mod compare;
+pub mod house;
 pub mod pinned;
 pub mod users;
 pub mod verify;
 pub mod watch;
 
 pub use compare::{compare_groups, compare_settings};
+pub use house::watch_house;
 pub use pinned::{PinError, Pinned, PinnedGroup, PinnedWallet};
 pub use users::{Assigned, Checked, UserWallet, assign, deposit_wallet, list, owners, show};
 pub use verify::{Verified, verify};

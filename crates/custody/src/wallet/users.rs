@@ -264,7 +264,7 @@ async fn write(
     Ok(db.assign_bitcoin_wallets(&group.id, of, &wallets, at).await?)
 }
 
-const fn stored_network(network: Network) -> utxo::Network {
+pub(super) const fn stored_network(network: Network) -> utxo::Network {
     match network {
         Network::Bitcoin => utxo::Network::Bitcoin,
         Network::Testnet => utxo::Network::Testnet,

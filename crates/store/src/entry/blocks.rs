@@ -9,7 +9,7 @@ use domain::utxo::Hash;
 use super::cursor::{CursorError, Locked, READ_LAST_BLOCK, SET_PROVEN, Worker, lock_moving};
 use super::findings::{Finding, FindingKind, add_findings};
 use super::types::{BlockRow, ChainId, EntryKey, FoundEntry, hash_of, height_of, row_height};
-use super::write::{ENTRY, EntryColumns, EntryRow, entry_row, take_back, write_entries};
+use super::write::{ENTRY, EntryColumns, EntryRow, NewEntry, entry_row, take_back, write_entries};
 use crate::db::{Db, Tx};
 use crate::deposit::advance::{Change, advance};
 use crate::error::StoreError;
@@ -204,7 +204,9 @@ async fn prove(
         wrong.iter().map(|row| finding(FindingKind::Disproven, &row.found, &sources)).collect();
     take_back(tx, chain, &wrong, "the proof does not have it", at).await?;
     let new = write_entries(tx, chain, &proven.entries, &proven.source, at).await?;
-    findings.extend(new.iter().map(|one| finding(FindingKind::LeftOut, one, &sources)));
+    // One that was there before may have stood in another block, by a liar's word: this node did not leave it out.
+    let left_out = new.iter().filter(|one| !one.again);
+    findings.extend(left_out.map(|one| finding(FindingKind::LeftOut, &one.found, &sources)));
     add_findings(tx, chain, &findings, at).await?;
     tell_foreign(tx, chain, &new, at).await?;
     set_proven(tx, chain, to, at).await?;
@@ -246,9 +248,10 @@ pub(crate) fn finding(kind: FindingKind, entry: &FoundEntry, sources: &BTreeMap<
 pub(crate) async fn tell_foreign(
     tx: &mut Tx,
     chain: ChainId,
-    new: &[FoundEntry],
+    new: &[NewEntry],
     at: Timestamp,
 ) -> Result<(), StoreError> {
+    let new: Vec<&FoundEntry> = new.iter().map(|one| &one.found).collect();
     let foreign: BTreeSet<Hash> =
         new.iter().filter(|one| one.cause == Cause::ForeignSpend).map(|one| one.key.transaction).collect();
     let told = |hash: &Hash| {

@@ -201,7 +201,7 @@ async fn rescan(
     let mut findings: Vec<Finding> =
         odd.values().map(|row| finding(FindingKind::NotFoundAgain, &row.found, &nobody)).collect();
     let new = write_entries(tx, chain, &proven.entries, &proven.source, at).await?;
-    findings.extend(new.iter().map(|one| finding(FindingKind::FoundLate, one, &nobody)));
+    findings.extend(new.iter().map(|one| finding(FindingKind::FoundLate, &one.found, &nobody)));
     add_findings(tx, chain, &findings, at).await?;
     tell_foreign(tx, chain, &new, at).await?;
     set_proven(tx, chain, locked.proven, at).await?;

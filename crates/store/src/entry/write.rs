@@ -173,6 +173,14 @@ pub(crate) static ROWS_STATEMENTS: [&RowsSql; 7] = [
     &INSERT_FIRST_EVENTS,
 ];
 
+/// A change that was not there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NewEntry {
+    pub found: FoundEntry,
+    /// It was there before, and was taken back.
+    pub again: bool,
+}
+
 /// Writes the changes that are not there yet, and says which these were. One that is there, in whatever block, stays as it is:
 /// only a proof or a reorganisation takes it away.
 pub(crate) async fn write_entries(
@@ -181,7 +189,7 @@ pub(crate) async fn write_entries(
     found: &[FoundEntry],
     source: &str,
     at: Timestamp,
-) -> Result<Vec<FoundEntry>, StoreError> {
+) -> Result<Vec<NewEntry>, StoreError> {
     let mut once: BTreeMap<EntryKey, &FoundEntry> = BTreeMap::new();
     for one in found {
         once.entry(one.key).or_insert(one);
@@ -205,7 +213,7 @@ pub(crate) async fn write_entries(
     change_balances(tx, chain, new.iter().map(|(one, _)| (*one, one.amount)), at).await?;
     let deposits: Vec<&FoundEntry> = new.iter().map(|(one, _)| *one).filter(|one| one.is_deposit()).collect();
     insert_deposits(tx, chain, &deposits, source, at).await?;
-    Ok(new.into_iter().map(|(one, _)| one.clone()).collect())
+    Ok(new.into_iter().map(|(one, generation)| NewEntry { found: one.clone(), again: generation > 0 }).collect())
 }
 
 async fn read_known(

@@ -48,7 +48,7 @@ pub async fn run(context: &Context, command: &Command) -> CommandResult {
     done
 }
 
-fn failed(error: WalletError) -> Failure {
+pub(super) fn failed(error: WalletError) -> Failure {
     let (code, hint) = (error.code(), error.hint());
     match error {
         WalletError::Store(error) => error.into(),
