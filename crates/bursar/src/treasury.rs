@@ -143,9 +143,34 @@ pub fn parse(text: &str, name: &str, known: &Catalog) -> Result<Treasury, Failur
             return Err(bad(&place, "is listed twice", "keep one of the two"));
         }
     }
+    refuse_same_coin(&catalog, known)?;
     let chain = |name: &ChainName| catalog.chains.get(name).or_else(|| known.chains.get(name));
     let pinned = wallets::pin(&file.wallet_groups, &file.operation_wallets, chain)?;
     Ok(Treasury { catalog, pinned })
+}
+
+/// Two assets that are one coin of a chain: what is paid in it could be either's.
+fn refuse_same_coin(catalog: &Catalog, known: &Catalog) -> Result<(), Failure> {
+    // Digits of an EVM address may be written in capitals.
+    let coin = |listing: &Listing| {
+        listing.form.contract().map(|text| if text.starts_with("0x") { text.to_lowercase() } else { text.to_owned() })
+    };
+    for listing in catalog.listings.values() {
+        let replaced = |other: &&Listing| !catalog.listings.contains_key(&(other.asset.clone(), other.chain.clone()));
+        let others = catalog.listings.values().chain(known.listings.values().filter(replaced));
+        let same = |other: &&Listing| {
+            other.chain == listing.chain && other.asset != listing.asset && coin(other) == coin(listing)
+        };
+        if let Some(other) = others.into_iter().find(same) {
+            let place = format!("on_chain {} on {}", listing.asset, listing.chain);
+            let what = match listing.form.contract() {
+                None => format!("{} is the chain's own coin already", other.asset),
+                Some(_) => format!("{} has the same contract", other.asset),
+            };
+            return Err(bad(&place, what, "one coin of a chain is one asset"));
+        }
+    }
+    Ok(())
 }
 
 /// What every entry must say. The types above are what is believed; this list only lets an author see all at once.
@@ -426,6 +451,31 @@ address = "0x5aaeb6053f3e94c9b9a09f33669435e7ef1beaed"
         let failure = read(&GOOD.replace("xpub6D", "xprv6D")).expect_err("no public key");
         assert_eq!(failure.code, "SIGNER_XPUB_INVALID");
         assert!(!format!("{failure:?}").contains("xprv6D"), "{failure:?}");
+    }
+
+    /// What is paid in one coin of a chain is one asset's.
+    #[test]
+    fn two_assets_that_are_one_coin_are_refused() {
+        let asset = |symbol: &str| {
+            format!(
+                "[assets.{symbol}]\nprecision = 6\nmin_transfer = \"1\"\nmax_transfer = \"2\"\ndaily_transfer = \"3\"\n"
+            )
+        };
+        let chain = "[chains.bsc]\nkind = \"evm\"\nnetwork = \"56\"\nconfirmations = 12\n";
+        let listing = |symbol: &str, contract: &str| {
+            format!(
+                "[[on_chain]]\nasset = \"{symbol}\"\nchain = \"bsc\"\n{contract}decimals = 18\nmin_deposit = \"1\"\n"
+            )
+        };
+        let usdt = "contract = \"0x55d398326f99059ff775485246999027b3197955\"\n";
+        let text = |one: &str, other: &str| {
+            format!("{}{}{chain}{}{}", asset("ONE"), asset("TWO"), listing("ONE", one), listing("TWO", other))
+        };
+        assert!(read(&text(usdt, "")).is_ok());
+        for (one, other) in [("", ""), (usdt, usdt), (usdt, &usdt.replace("55d398326f99059ff", "55D398326F99059fF"))] {
+            let failure = read(&text(one, other)).expect_err("one coin");
+            assert!(failure.code == "TREASURY_INVALID", "{failure:?}");
+        }
     }
 
     #[test]

@@ -90,10 +90,11 @@ statements! {
     READ_CHAINS = "SELECT name, kind, network, confirmations, COALESCE(final_confirmations, confirmations), status FROM chains";
     READ_LISTINGS = "SELECT s.symbol, c.name, s.precision, l.contract, l.decimals, l.min_deposit_amount, l.status
         FROM asset_on_chain l JOIN assets s ON s.id = l.asset_id JOIN chains c ON c.id = l.chain_id";
-    /// Assets that users have accounts in, or that ever moved. The meaning of their amounts must not change.
+    /// Assets that users have accounts in, or that ever moved, in the ledger or on a chain. The meaning of their amounts must not change.
     READ_ASSETS_IN_USE = "SELECT symbol FROM assets s
         WHERE EXISTS (SELECT 1 FROM accounts a WHERE a.asset_id = s.id AND a.id > 0)
-            OR EXISTS (SELECT 1 FROM movements m WHERE m.asset_id = s.id AND m.outcome = 0)";
+            OR EXISTS (SELECT 1 FROM movements m WHERE m.asset_id = s.id AND m.outcome = 0)
+            OR EXISTS (SELECT 1 FROM wallet_balances b JOIN asset_on_chain l ON l.id = b.listing_id WHERE l.asset_id = s.id)";
     /// No account is opened in an asset whose meaning is being changed.
     LOCK_ASSETS = "SELECT id FROM assets ORDER BY id {FOR UPDATE}";
     READ_AUTHORS = "SELECT DISTINCT actor FROM setting_changes";

@@ -3,14 +3,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use chain::ChainError;
 use custody::deposit::work::begin;
 use custody::deposit::{DepositError, DepositWorker, Worked};
 use custody::wallet::Pinned;
 use domain::random::Random;
 use domain::{ChainName, Clock};
 use store::Db;
-use store::entry::{ChainRow, CursorError};
+use store::entry::{ChainRow, CursorError, Finding, FindingKind};
 use store::error::Causes;
 use terminal::clock::SystemClock;
 use terminal::failure::Failure;
@@ -26,6 +25,21 @@ const REST: Duration = Duration::from_millis(400);
 const PAUSE: Duration = Duration::from_secs(2);
 /// Nodes are never all at the same block: what waits for them is told when it has waited for so long.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// And somebody is to look when it has waited for so long.
+const TOO_LONG: Duration = Duration::from_secs(600);
+
+/// A chain that does not go on.
+struct Waiting {
+    since: Instant,
+    told: Instant,
+    found: bool,
+}
+
+impl Waiting {
+    fn begin() -> Self {
+        Self { since: Instant::now(), told: Instant::now(), found: false }
+    }
+}
 
 /// All that the worker of one chain needs.
 #[derive(Clone)]
@@ -112,11 +126,12 @@ impl DepositRole {
     async fn hold(&self, stopped: &mut watch::Receiver<bool>) -> Result<(), DepositError> {
         let mut worker = self.take().await?;
         tracing::info!(chain = self.name.as_str(), worker = self.worker, "reads the chain's deposits");
-        let mut waits_since: Option<Instant> = None;
+        let mut waiting: Option<Waiting> = None;
         loop {
             let rest = match worker.round(SystemClock.now()).await {
                 Ok(worked) => {
-                    self.tell_waiting(&mut waits_since, worked.waits.as_ref());
+                    let why = worked.waits.as_ref().map(|error| (error.code(), Causes(error).to_string()));
+                    self.tell_waiting(&mut waiting, why).await;
                     if worked.is_busy() {
                         self.tell_work(&worked);
                         Duration::ZERO
@@ -129,7 +144,11 @@ impl DepositRole {
                     return Err(error);
                 }
                 Err(error) => {
-                    self.tell(&error);
+                    if waiting.is_none() {
+                        self.tell(&error);
+                    }
+                    let why = (error.code(), Causes(&error).to_string());
+                    self.tell_waiting(&mut waiting, Some(why)).await;
                     PAUSE
                 }
             };
@@ -139,15 +158,32 @@ impl DepositRole {
         }
     }
 
-    fn tell_waiting(&self, since: &mut Option<Instant>, waits: Option<&ChainError>) {
-        let Some(error) = waits else {
-            *since = None;
+    /// What keeps the chain from going on, if anything does: told when it has lasted, and a finding when it lasts on.
+    async fn tell_waiting(&self, waiting: &mut Option<Waiting>, why: Option<(&'static str, String)>) {
+        let Some((code, words)) = why else {
+            *waiting = None;
             return;
         };
-        if since.get_or_insert_with(Instant::now).elapsed() >= PATIENCE {
-            *since = None;
-            let (chain, code) = (self.name.as_str(), error.code());
-            tracing::warn!(chain, code, error = %Causes(error), "deposits of the chain wait for its nodes");
+        let waiting = waiting.get_or_insert_with(Waiting::begin);
+        let chain = self.name.as_str();
+        if waiting.told.elapsed() >= PATIENCE {
+            waiting.told = Instant::now();
+            tracing::warn!(chain, code, error = words, "deposits of the chain wait");
+        }
+        if waiting.since.elapsed() < TOO_LONG || waiting.found {
+            return;
+        }
+        let finding = Finding { kind: FindingKind::Waits, subject: code.to_owned(), detail: words };
+        let added = match self.db.chain(&self.name).await {
+            Ok(Some(row)) => self.db.add_findings(row.id, &[finding], SystemClock.now()).await,
+            Ok(None) => Ok(()),
+            Err(error) => Err(error),
+        };
+        match added {
+            Ok(()) => waiting.found = true,
+            Err(error) => {
+                tracing::error!(chain, code = error.code(), error = %Causes(&error), "a finding was not written")
+            }
         }
     }
 

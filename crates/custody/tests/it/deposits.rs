@@ -44,6 +44,8 @@ struct Rig<'a> {
     pinned: Arc<Pinned>,
     row: ChainRow,
     family: Family,
+    /// Where the chain's books begin.
+    first: u64,
 }
 
 async fn serve<M: Model>(model: M, clock: &Arc<ManualClock>) -> Served<dyn Model> {
@@ -144,8 +146,9 @@ impl<'a> Rig<'a> {
         pinned.add_derived(on_net(), WalletRole::Hot, (&id("hot"), 0), true).unwrap();
         db.apply_treasury(&catalog(kind), &pinned.settings(), &AUTHOR, NOW).await.unwrap();
         let row = db.chain(&"net".parse().unwrap()).await.unwrap().unwrap();
-        let rig = Self { db, kind, served, clock, chain, pinned: Arc::new(pinned), row, family };
+        let mut rig = Self { db, kind, served, clock, chain, pinned: Arc::new(pinned), row, family, first: 0 };
         rig.mine(3);
+        rig.first = rig.height();
         begin(db, &*rig.chain, &rig.row, Some(rig.height()), NOW).await.unwrap();
         rig
     }
@@ -488,6 +491,75 @@ fn a_worker_that_fails_at_every_point_credits_once() {
         rig.mine(5);
         rig.work(&mut worker).await;
         assert_eq!(rig.has(7, "USDT").await, paid);
+        rig.assert_true().await;
+    });
+}
+
+/// A token is listed, or users get another group of wallets, while a worker runs: it goes no further with what it knew.
+#[test]
+fn a_worker_whose_settings_have_changed_passes_nothing() {
+    on_both(async |rig| {
+        let address = rig.address(7).await;
+        let mut worker = rig.worker("one").await;
+        rig.mine(1);
+        rig.work(&mut worker).await;
+        let before = rig.db.chain_standing(&rig.row).await.unwrap().unwrap();
+        let mut wanted = catalog(rig.kind);
+        wanted.chains.values_mut().for_each(|chain| chain.confirmations += 1);
+        rig.db.apply_treasury(&wanted, &rig.pinned.settings(), &AUTHOR, NOW).await.unwrap();
+        rig.pay(&address, &rig.token(), 1_000_000);
+        rig.mine(5);
+        let refused = worker.round(rig.clock.now()).await;
+        assert!(matches!(refused, Err(custody::deposit::DepositError::Changed { .. })), "{refused:?}");
+        let after = rig.db.chain_standing(&rig.row).await.unwrap().unwrap();
+        assert_eq!((before.scanned, before.proven_height), (after.scanned, after.proven_height));
+        // The same for the groups of wallets.
+        let changed = rig.db.chain(&rig.row.name).await.unwrap().unwrap();
+        let mut pinned = (*rig.pinned).clone();
+        let more = Group { id: id("more"), purpose: Purpose::Deposit, key: key(rig.family, 9) };
+        pinned.add_group(more, false).unwrap();
+        rig.db.apply_treasury(&wanted, &pinned.settings(), &AUTHOR, NOW).await.unwrap();
+        let mut random = Random::from_seed(7);
+        let (chain, now) = (&*rig.chain, rig.clock.now());
+        let taken =
+            DepositWorker::take(rig.db, chain, changed.clone(), Arc::clone(&rig.pinned), "one", &mut random, now);
+        let refused = taken.await.unwrap().round(now).await;
+        assert!(matches!(refused, Err(custody::deposit::DepositError::Changed { .. })), "{refused:?}");
+        let taken = DepositWorker::take(rig.db, chain, changed, Arc::new(pinned), "one", &mut random, now);
+        assert_eq!(rig.work(&mut taken.await.unwrap()).await.posted.credited, 1);
+        rig.assert_true().await;
+    });
+}
+
+/// An address that nobody watched when it was paid, as after a restore from a backup: a look finds the coins, people have the
+/// blocks read again, and the user gets what was paid.
+#[test]
+fn what_was_paid_to_an_address_that_was_not_watched_is_found_and_credited_once() {
+    on_both(async |rig| {
+        let unwatched = Group { id: id("users"), purpose: Purpose::Deposit, key: key(rig.family, 0) };
+        let paid = unwatched.address(7).unwrap();
+        let mut worker = rig.worker("one").await;
+        rig.pay(&paid, &rig.token(), 1_000_000);
+        rig.pay(&paid, &Coin::Native, 2_000_000);
+        rig.mine(6);
+        rig.work(&mut worker).await;
+        assert!(rig.deposits().await.is_empty());
+        assert_eq!(rig.address(7).await, paid);
+        rig.mine(1);
+        rig.work(&mut worker).await;
+        rig.mine(4);
+        rig.work(&mut worker).await;
+        let kinds: Vec<String> = rig.db.open_findings(0, 10).await.unwrap().into_iter().map(|one| one.kind).collect();
+        assert_eq!(kinds, ["balance_differs", "balance_differs"]);
+        assert_eq!((rig.has(7, "USDT").await, rig.has(7, "COIN").await), (0, 0), "nobody knows who paid it");
+        rig.assert_true().await;
+        let proven = rig.db.chain_standing(&rig.row).await.unwrap().unwrap().proven_height.unwrap();
+        rig.db.order_rescan(&rig.row, (rig.first + 1, proven), rig.clock.now()).await.unwrap().unwrap();
+        rig.work(&mut worker).await;
+        rig.mine(4);
+        rig.work(&mut worker).await;
+        assert_eq!((rig.has(7, "USDT").await, rig.has(7, "COIN").await), (10_000, 20_000));
+        assert_eq!(rig.db.chain_standing(&rig.row).await.unwrap().unwrap().rescan, None);
         rig.assert_true().await;
     });
 }

@@ -7,7 +7,7 @@ use bitcoin::NetworkKind;
 use bitcoin::bip32::{ChildNumber, Xpriv, Xpub};
 use bitcoin::secp256k1::SECP256K1;
 use custody::wallet::{
-    Pinned, WalletError, WalletRows, assign, compare_settings, deposit_wallet, list, owners, show, verify,
+    Pinned, WalletError, WalletRows, assign, compare_settings, deposit_wallet, list, owners, show, verify, watch_house,
 };
 use domain::{GroupId, Purpose, UserId, WalletRole};
 use store::catalog::{Author, Catalog};
@@ -207,6 +207,29 @@ db_test! {
         assert!(!is_watched(&mut db.read().await.unwrap(), &script).await.unwrap());
         deposit_wallet(db, &pinned, family, user(10), NOW).await.unwrap();
         assert!(is_watched(&mut db.read().await.unwrap(), &script).await.unwrap());
+    }
+
+    async fn the_houses_wallets_on_bitcoin_are_watched_wherever_they_are(db: TestDb) {
+        let family = Family::Bitcoin(bitcoin::Network::Regtest);
+        let chain: domain::ChainName = "bitcoin".parse().unwrap();
+        let mut pinned = Pinned::default();
+        pinned.add_group(Group { id: id("hot-btc"), purpose: Purpose::Hot, key: regtest_key(5) }, true).unwrap();
+        for index in [0, 1] {
+            pinned.add_derived((chain.clone(), family), WalletRole::Hot, (&id("hot-btc"), index), true).unwrap();
+        }
+        let elsewhere = Group { id: id("cold"), purpose: Purpose::Treasury, key: regtest_key(6) }.address(0).unwrap();
+        pinned.add_cold((chain.clone(), family), &elsewhere.to_string(), true).unwrap();
+        let names = async || db.wallets().await.unwrap().into_iter().map(|one| one.name).collect::<Vec<_>>();
+        watch_house(db, &pinned, (&chain, Family::Evm), NOW).await.unwrap();
+        assert!(names().await.is_empty(), "other chains need no such thing");
+        for _ in 0..2 {
+            watch_house(db, &pinned, (&chain, family), NOW).await.unwrap();
+            assert_eq!(names().await, ["cold", "hot-btc"]);
+            for (_, _, wallet) in pinned.wallets() {
+                let script = wallet.address.script_bytes().unwrap();
+                assert!(is_watched(&mut db.read().await.unwrap(), &script).await.unwrap(), "{}", wallet.address);
+            }
+        }
     }
 
     // What somebody met is told at once, and is told until a whole round finds nothing.

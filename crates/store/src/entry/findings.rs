@@ -24,6 +24,8 @@ pub enum FindingKind {
     RowDiffers,
     /// The chain says another balance than the entries.
     BalanceDiffers,
+    /// Nothing of the chain was proven for so long that somebody must look.
+    Waits,
     /// The chain stopped.
     Halted,
     /// A person let it go on.
@@ -45,6 +47,7 @@ impl FindingKind {
             Self::TakenBack => "taken_back",
             Self::RowDiffers => "row_differs",
             Self::BalanceDiffers => "balance_differs",
+            Self::Waits => "waits",
             Self::Halted => "halted",
             Self::Resumed => "resumed",
             Self::Rewound => "rewound",

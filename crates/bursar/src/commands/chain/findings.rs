@@ -65,7 +65,7 @@ pub async fn list(context: &Context, db: &Db, arguments: &FindingsArguments) -> 
 pub async fn resolve(context: &Context, db: &Db, arguments: &ResolveArguments) -> CommandResult {
     let actor = arguments.actor.trim();
     if actor.is_empty() {
-        return Err(Failure::bad_input("INVALID_ACTOR", "nobody has no name", "--actor ann"));
+        return Err(Failure::bad_input("REASON_MISSING", "somebody has to say who has seen to it", "--actor ann"));
     }
     let known = db.resolve_findings(&arguments.findings, actor, SystemClock.now()).await?;
     if let Err(unknown) = known {
