@@ -6,6 +6,7 @@
 //! | [`commands`] | one file per command |
 //! | [`roles`] | what runs for ever: the workers of chains |
 //! | [`chains`] | a client of each chain that is followed, from the database's rows and the configured nodes |
+//! | [`pins`] | the wallets that the treasury file pins, and whether the database has the same ones |
 //! | [`treasury`] | the declarative file of `bursar apply` |
 //! | [`logs`] | where events go, and which |
 //! | [`config`] | one TOML file plus `BURSAR_…` variables; unknown keys are errors with a suggestion |
@@ -22,6 +23,7 @@ pub mod commands;
 pub mod config;
 pub mod logs;
 pub mod paths;
+pub mod pins;
 pub mod roles;
 pub mod treasury;
 

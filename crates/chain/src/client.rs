@@ -119,7 +119,7 @@ pub trait Chain: Send + Sync {
     /// | chain | the block |
     /// |---|---|
     /// | EVM | exactly `near`, by its hash; nodes that keep no state of it do not count |
-    /// | TRON | `near`, if it is still the newest one; else the solidified one: the answer says which |
+    /// | TRON | the solidified one, which is all that has an exact state there: the answer says which |
     /// | Bitcoin | the newest one when all unspent outputs were searched: the answer says which |
     ///
     /// On the last two, nodes that are at different blocks do not contradict each other; then it is asked again, a few times.

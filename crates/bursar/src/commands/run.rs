@@ -1,5 +1,6 @@
 //! `bursar run ROLE`: one role of Bursar in a process of its own.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use clap::Subcommand;
@@ -14,9 +15,9 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use super::Context;
-use super::wallet::pins;
 use crate::chains::{self, FollowedChain};
-use crate::roles::deposits::DepositRole;
+use crate::pins;
+use crate::roles::deposits::{DepositRole, row_of};
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
@@ -72,16 +73,24 @@ async fn deposits(context: &Context, arguments: &DepositArguments) -> CommandRes
 pub async fn deposit_roles(context: &Context, db: &Db, pinned: &Arc<Pinned>) -> Result<Vec<DepositRole>, Failure> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let config = Arc::new(context.config.clone());
-    let role = |chain: FollowedChain| DepositRole {
-        db: db.clone(),
-        config: Arc::clone(&config),
-        chain: chain.client.shared(),
-        name: chain.row.name.clone(),
-        pinned: Arc::clone(pinned),
-        worker: worker_name(),
-        from: None,
+    // Before the clients are made: what is applied in between is noticed.
+    let mut rows = BTreeMap::new();
+    for name in db.chain_names().await? {
+        rows.insert(name.clone(), row_of(db, &name).await?);
+    }
+    let role = |chain: FollowedChain| {
+        Some(DepositRole {
+            db: db.clone(),
+            config: Arc::clone(&config),
+            chain: chain.client.shared(),
+            row: rows.get(&chain.row.name)?.clone(),
+            name: chain.row.name.clone(),
+            pinned: Arc::clone(pinned),
+            worker: worker_name(),
+            from: None,
+        })
     };
-    Ok(chains::open(&context.config, db, &clock).await?.into_iter().map(role).collect())
+    Ok(chains::open(&context.config, db, &clock).await?.into_iter().filter_map(role).collect())
 }
 
 /// Who this process is, for whoever waits for a chain.

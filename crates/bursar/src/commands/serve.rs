@@ -38,9 +38,10 @@ use transfer::{
 };
 
 use super::spot::tls::Known;
-use super::wallet::{pins, signer as wallet_signer};
+use super::wallet::signer as wallet_signer;
 use super::{Context, spot as spot_command};
 use crate::config::{Config, Http, SpotKind};
+use crate::pins;
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {

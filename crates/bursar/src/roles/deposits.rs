@@ -16,8 +16,8 @@ use terminal::failure::Failure;
 use tokio::sync::watch;
 
 use crate::chains;
-use crate::commands::wallet::pins;
 use crate::config::Config;
+use crate::pins;
 
 /// How long a worker rests when there was nothing to do.
 const REST: Duration = Duration::from_millis(400);
@@ -48,6 +48,8 @@ pub struct DepositRole {
     /// Its nodes and the treasury file are read again when somebody has applied another one.
     pub config: Arc<Config>,
     pub chain: Arc<dyn chain::Chain>,
+    /// What that client was made of.
+    pub row: ChainRow,
     pub name: ChainName,
     pub pinned: Arc<Pinned>,
     /// Who it is, for whoever waits for the chain.
@@ -59,18 +61,24 @@ pub struct DepositRole {
 impl DepositRole {
     /// Works until it is told to stop. Whatever is in its way, it tries again.
     pub async fn run(mut self, mut stopped: watch::Receiver<bool>) {
+        let (mut waiting, mut outdated) = (None, false);
         loop {
-            let error = match self.hold(&mut stopped).await {
-                Ok(()) => return,
-                Err(error) => error,
+            let why = match if outdated { self.reload().await } else { Ok(()) } {
+                // Whoever has the right file may have the chain meanwhile.
+                Err(failure) => Some((failure.code.to_string(), failure.messages.join(": "))),
+                Ok(()) => match self.hold(&mut stopped, &mut waiting).await {
+                    Ok(()) => return,
+                    Err(error) => {
+                        self.tell(&error);
+                        outdated = matches!(error, DepositError::Changed { .. });
+                        // That others have the chain is as it should be.
+                        let idle =
+                            matches!(error, DepositError::Cursor(CursorError::Taken { .. } | CursorError::Fenced));
+                        (!idle && !outdated).then(|| (error.code().to_owned(), Causes(&error).to_string()))
+                    }
+                },
             };
-            self.tell(&error);
-            if matches!(error, DepositError::Changed { .. })
-                && let Err(failure) = self.reload().await
-            {
-                let (chain, code) = (self.name.as_str(), failure.code.as_ref());
-                tracing::error!(chain, code, error = failure.messages.join(": "), "the new settings cannot be used");
-            }
+            self.tell_waiting(&mut waiting, why).await;
             if is_stopped_within(&mut stopped, PAUSE).await {
                 return;
             }
@@ -79,6 +87,7 @@ impl DepositRole {
 
     /// Somebody has applied another treasury file: wallets, coins and confirmations are as it says from now on.
     async fn reload(&mut self) -> Result<(), Failure> {
+        let row = row_of(&self.db, &self.name).await?;
         let pinned = pins::pinned(&self.config, &self.db).await?;
         pins::check(&self.config, &self.db, &pinned).await?;
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
@@ -91,7 +100,7 @@ impl DepositRole {
                 "see bursar chain check",
             )
         })?;
-        (self.pinned, self.chain) = (pinned, mine.client.shared());
+        (self.pinned, self.chain, self.row) = (pinned, mine.client.shared(), row);
         Ok(())
     }
 
@@ -109,13 +118,9 @@ impl DepositRole {
         }
     }
 
-    async fn row(&self) -> Result<ChainRow, DepositError> {
-        let row = self.db.chain(&self.name).await?;
-        row.ok_or_else(|| DepositError::NotBegun { chain: self.name.to_string() })
-    }
-
     async fn take(&self) -> Result<DepositWorker<'_>, DepositError> {
-        let (row, now) = (self.row().await?, SystemClock.now());
+        // The row that the client was made of: if another one is applied meanwhile, the worker notices.
+        let (row, now) = (self.row.clone(), SystemClock.now());
         begin(&self.db, &*self.chain, &row, self.from, now).await?;
         // Nobody outside can choose addresses that crowd together in the watched set.
         let mut random = Random::from_seed(now.micros().unsigned_abs() ^ u64::from(std::process::id()) << 40);
@@ -123,15 +128,18 @@ impl DepositRole {
     }
 
     /// Takes the chain and keeps it. `Ok`: it was told to stop.
-    async fn hold(&self, stopped: &mut watch::Receiver<bool>) -> Result<(), DepositError> {
+    async fn hold(
+        &self,
+        stopped: &mut watch::Receiver<bool>,
+        waiting: &mut Option<Waiting>,
+    ) -> Result<(), DepositError> {
         let mut worker = self.take().await?;
         tracing::info!(chain = self.name.as_str(), worker = self.worker, "reads the chain's deposits");
-        let mut waiting: Option<Waiting> = None;
         loop {
             let rest = match worker.round(SystemClock.now()).await {
                 Ok(worked) => {
-                    let why = worked.waits.as_ref().map(|error| (error.code(), Causes(error).to_string()));
-                    self.tell_waiting(&mut waiting, why).await;
+                    let why = worked.waits.as_ref().map(|error| (error.code().to_owned(), Causes(error).to_string()));
+                    self.tell_waiting(waiting, why).await;
                     if worked.is_busy() {
                         self.tell_work(&worked);
                         Duration::ZERO
@@ -139,16 +147,19 @@ impl DepositRole {
                         REST
                     }
                 }
-                // Another worker has it now, or it has to be read in another way.
-                Err(error @ (DepositError::Cursor(CursorError::Fenced) | DepositError::Changed { .. })) => {
+                // Another worker has it now.
+                Err(error @ DepositError::Cursor(CursorError::Fenced)) => return Err(error),
+                // It has to be read in another way. Who knows how may have it at once.
+                Err(error @ DepositError::Changed { .. }) => {
+                    worker.leave(SystemClock.now()).await?;
                     return Err(error);
                 }
                 Err(error) => {
                     if waiting.is_none() {
                         self.tell(&error);
                     }
-                    let why = (error.code(), Causes(&error).to_string());
-                    self.tell_waiting(&mut waiting, Some(why)).await;
+                    let why = (error.code().to_owned(), Causes(&error).to_string());
+                    self.tell_waiting(waiting, Some(why)).await;
                     PAUSE
                 }
             };
@@ -159,7 +170,7 @@ impl DepositRole {
     }
 
     /// What keeps the chain from going on, if anything does: told when it has lasted, and a finding when it lasts on.
-    async fn tell_waiting(&self, waiting: &mut Option<Waiting>, why: Option<(&'static str, String)>) {
+    async fn tell_waiting(&self, waiting: &mut Option<Waiting>, why: Option<(String, String)>) {
         let Some((code, words)) = why else {
             *waiting = None;
             return;
@@ -173,7 +184,7 @@ impl DepositRole {
         if waiting.since.elapsed() < TOO_LONG || waiting.found {
             return;
         }
-        let finding = Finding { kind: FindingKind::Waits, subject: code.to_owned(), detail: words };
+        let finding = Finding { kind: FindingKind::Waits, subject: code, detail: words };
         let added = match self.db.chain(&self.name).await {
             Ok(Some(row)) => self.db.add_findings(row.id, &[finding], SystemClock.now()).await,
             Ok(None) => Ok(()),
@@ -217,6 +228,12 @@ impl DepositRole {
             _ => tracing::warn!(chain, code, error = %Causes(error), "deposits of the chain wait"),
         }
     }
+}
+
+/// The chain as the database has it.
+pub async fn row_of(db: &Db, name: &ChainName) -> Result<ChainRow, Failure> {
+    let gone = || Failure::bad_input("INVALID_CHAIN", format!("there is no chain {name}"), "see bursar chain status");
+    db.chain(name).await?.ok_or_else(gone)
 }
 
 /// Whether it was told to stop, at the latest after so long.

@@ -57,7 +57,7 @@ async fn balances_in(node: &Node, asked: &[BalanceOf], at: &Value, chunk: usize)
     let calls: Vec<_> = tokens.iter().map(|(_, (owner, token))| ("eth_call", balance_of(owner, *token, at))).collect();
     let answers: Vec<Hex<Word>> = chunked(node, &calls, chunk).await?;
     for ((place, _), Hex(Word(word))) in tokens.iter().zip(answers) {
-        let units = word.ok_or_else(|| node.bad("a balance that is not one word: no token is there"))?;
+        let units = word.ok_or_else(|| node.lacks("a balance that is not one word: no token is there"))?;
         balances[*place] = RawAmount::from_u256(units);
     }
     Ok(balances)

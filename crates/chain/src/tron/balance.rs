@@ -123,21 +123,6 @@ pub(super) async fn balances(node: &Node, wanted: &[BalanceOf], calls: usize) ->
     balances_in(node, NEWEST, wanted, calls).await
 }
 
-/// At the newest block, if it is this one before and after.
-pub(super) async fn newest_at(
-    node: &Node,
-    wanted: &[BalanceOf],
-    at: BlockRef,
-    calls: usize,
-) -> Result<Vec<RawAmount>, CallError> {
-    let gone_on = || node.lacks("another block is the newest one");
-    if head_in(node, NEWEST).await? != at {
-        return Err(gone_on());
-    }
-    let balances = balances_in(node, NEWEST, wanted, calls).await?;
-    if head_in(node, NEWEST).await? == at { Ok(balances) } else { Err(gone_on()) }
-}
-
 /// At the solidified block, which must be the same before and after.
 pub(super) async fn solidified(
     node: &Node,
@@ -145,19 +130,19 @@ pub(super) async fn solidified(
     calls: usize,
 ) -> Result<(BlockRef, Vec<RawAmount>), CallError> {
     for _ in 0..TRIES {
-        let before = head_in(node, SOLIDIFIED).await?;
+        let before = solid_head(node).await?;
         let balances = balances_in(node, SOLIDIFIED, wanted, calls).await?;
-        if head_in(node, SOLIDIFIED).await? == before {
+        if solid_head(node).await? == before {
             return Ok((before, balances));
         }
     }
     Err(node.lacks("the solidified block moves faster than balances can be read"))
 }
 
-async fn head_in(node: &Node, state: &str) -> Result<BlockRef, CallError> {
-    let answer = wire::ask(node, &format!("{state}/getnowblock"), &json!({})).await?;
+async fn solid_head(node: &Node) -> Result<BlockRef, CallError> {
+    let answer = wire::ask(node, &format!("{SOLIDIFIED}/getnowblock"), &json!({})).await?;
     let header = wire::read::<wire::Block<'_>>(node, &answer)?.header(node)?;
-    header.map(|header| header.at()).ok_or_else(|| node.lacks("there is no block yet"))
+    header.map(|header| header.at()).ok_or_else(|| node.lacks("no block is solidified"))
 }
 
 async fn balances_in(

@@ -282,17 +282,12 @@ impl Chain for TronChain {
     fn balances_at<'a>(
         &'a self,
         wanted: &'a [(Address, Coin)],
-        near: BlockRef,
+        // The newest state has also what waits to be mined: it is no block's.
+        _: BlockRef,
     ) -> Answer<'a, (BlockRef, Vec<RawAmount>)> {
         Box::pin(async move {
             let wanted = whose(wanted)?;
             let (wanted, calls) = (wanted.as_slice(), self.calls());
-            let newest = |node: Arc<Node>| async move { balance::newest_at(&node, wanted, near, calls).await };
-            match self.pool.agree(newest).await {
-                // They have gone on meanwhile: what is solidified stands still for longer.
-                Err(ChainError::NoQuorum { .. } | ChainError::Refused(CallError::Lacks { .. })) => {}
-                said => return said.map(|balances| (near, balances)),
-            }
             let read = |node: Arc<Node>| async move { balance::solidified(&node, wanted, calls).await };
             self.pool.agree_at_a_block(read).await
         })

@@ -4,9 +4,10 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use chain::ChainError;
 use domain::deposit::{Attribution, Reason};
 use domain::utxo::Hash;
-use domain::{RawAmount, Timestamp};
+use domain::{ChainKind, RawAmount, Timestamp};
 use store::entry::{CursorError, Holding, ListingId, LookedBatch};
 use store::wallet::users::list_addresses;
 use tx::{Address, BlockHash, BlockRef, Coin};
@@ -14,70 +15,82 @@ use tx::{Address, BlockHash, BlockRef, Coin};
 use super::owner::owners;
 use super::work::{DepositError, DepositWorker};
 
-/// The most holdings that changed and are looked at in one round.
+/// The most wallets that changed and are looked at in one round, of each coin.
 const MOST_CHANGED: i64 = 1_000;
 
 /// So many users' wallets are looked at with each block that is proven, whether anything changed there or not.
 const IN_TURN: usize = 16;
 
+/// So many balances are asked for at once. On TRON all of them must come before the next block is solidified.
+const fn at_once(kind: ChainKind) -> usize {
+    match kind {
+        ChainKind::Evm | ChainKind::Bitcoin => 200,
+        ChainKind::Tron => 16,
+    }
+}
+
+/// How long nobody is asked again after a look that failed.
+const PAUSE_MICROS: i64 = 5_000_000;
+
 impl DepositWorker<'_> {
     /// Once for each block that is proven, and until nothing is left that changed.
     pub(super) async fn look(&mut self, now: Timestamp) -> Result<LookedBatch, DepositError> {
         let mut sum = LookedBatch::default();
-        let block = self.db.proven_block(&self.row).await?;
-        let Some(block) = block.filter(|block| self.looked != Some(*block)) else { return Ok(sum) };
-        let changed = self.db.unchecked_holdings(self.row.id, MOST_CHANGED).await?;
-        let mut all_told = i64::try_from(changed.len()).is_ok_and(|count| count < MOST_CHANGED);
-        let (in_turn, after) = self.in_turn().await?;
-        let mut by_coin: BTreeMap<ListingId, BTreeSet<Holding>> = BTreeMap::new();
-        for holding in changed.into_iter().chain(in_turn) {
-            by_coin.entry(holding.listing).or_default().insert(holding);
-        }
-        // A token whose contract answers nonsense must not keep the others from being looked at.
-        let mut trouble = None;
-        for (listing, holdings) in by_coin {
-            match self.look_at(block, listing, holdings.into_iter().collect(), now).await {
-                Ok((batch, exact)) => {
-                    sum.same += batch.same;
-                    sum.differing += batch.differing;
-                    all_told &= exact;
+        let block = self.db.proven_block(&self.row).await?.filter(|block| self.looked != Some(*block));
+        let Some(block) = block.filter(|_| now >= self.look_after) else { return Ok(sum) };
+        let (mut in_turn, after) = self.in_turn().await?;
+        // A coin whose contract answers nonsense must not keep the others from being looked at.
+        let (mut all_of_them, mut trouble) = (true, None);
+        let active: Vec<ListingId> =
+            self.row.listings.iter().filter(|listing| listing.active).map(|listing| listing.id).collect();
+        for listing in active {
+            let changed = self.db.unchecked_holdings(self.row.id, listing, MOST_CHANGED).await?;
+            all_of_them &= i64::try_from(changed.len()).is_ok_and(|count| count < MOST_CHANGED);
+            let mut wanted: BTreeSet<Holding> = changed.into_iter().collect();
+            wanted.append(&mut in_turn.remove(&listing).unwrap_or_default());
+            let wanted: Vec<Holding> = wanted.into_iter().collect();
+            for some in wanted.chunks(at_once(self.row.kind)) {
+                match self.look_at(block, listing, some, now).await {
+                    Ok(batch) => {
+                        sum.same += batch.same;
+                        sum.differing += batch.differing;
+                    }
+                    Err(DepositError::Chain(error)) => trouble = Some(error),
+                    Err(error) => return Err(error),
                 }
-                Err(error @ DepositError::Chain(_)) => trouble = Some(error),
-                Err(error) => return Err(error),
             }
         }
-        if let Some(error) = trouble {
-            return Err(error);
-        }
         self.db.set_looked_after(&self.worker, after).await?;
-        if all_told {
+        if let Some(error) = trouble {
+            self.look_after = now.plus_micros(PAUSE_MICROS);
+            return Err(error.into());
+        }
+        if all_of_them {
             self.looked = Some(block);
         }
         Ok(sum)
     }
 
     /// The next wallets of users, with all coins; and those of the house, whenever it begins anew. With the row to go on behind.
-    async fn in_turn(&self) -> Result<(Vec<Holding>, i64), DepositError> {
+    async fn in_turn(&self) -> Result<(BTreeMap<ListingId, BTreeSet<Holding>>, i64), DepositError> {
         let after = self.db.looked_after(self.row.id).await?;
         let page = list_addresses(&mut self.db.read().await?, self.watching.groups(), after, IN_TURN).await?;
         let next = page.last().filter(|_| page.len() == IN_TURN).map_or(0, |(last, _)| *last);
         let house = self.house.addresses().map(Address::to_string).filter(|_| after == 0);
         let addresses: Vec<String> = page.into_iter().map(|(_, text)| text).chain(house).collect();
-        let listings = self.row.listings.iter().map(|listing| listing.id);
-        let holdings = listings
-            .flat_map(|listing| addresses.iter().map(move |address| Holding { address: address.clone(), listing }));
-        Ok((holdings.collect(), next))
+        let of =
+            |listing: ListingId| addresses.iter().map(move |address| Holding { address: address.clone(), listing });
+        Ok((self.row.listings.iter().map(|listing| (listing.id, of(listing.id).collect())).collect(), next))
     }
 
-    /// Says also whether the balances were those of the block: on TRON the nodes may have gone on.
     async fn look_at(
         &self,
         (height, hash): (u64, Hash),
         listing: ListingId,
-        holdings: Vec<Holding>,
+        holdings: &[Holding],
         now: Timestamp,
-    ) -> Result<(LookedBatch, bool), DepositError> {
-        let Some(coin) = self.coins.coin(listing) else { return Ok((LookedBatch::default(), true)) };
+    ) -> Result<LookedBatch, DepositError> {
+        let Some(coin) = self.coins.coin(listing) else { return Ok(LookedBatch::default()) };
         let texts: Vec<&str> = holdings.iter().map(|holding| holding.address.as_str()).collect();
         let owners = owners(self.db, &self.pinned, &self.house, &texts).await?;
         // Whoever writes a row with a stranger's address must not bring the stranger's coins into our books.
@@ -95,11 +108,11 @@ impl DepositWorker<'_> {
             if wanted.is_empty() { (near, Vec::new()) } else { self.chain.balances_at(&wanted, near).await? };
         let balances: HashMap<Holding, RawAmount> = named.into_iter().zip(balances).collect();
         let looked: Vec<(Holding, Option<RawAmount>)> =
-            holdings.into_iter().map(|holding| (holding.clone(), balances.get(&holding).copied())).collect();
+            holdings.iter().map(|holding| (holding.clone(), balances.get(holding).copied())).collect();
         match self.db.look(&self.worker, &self.row, (at.height, Hash(at.hash.0)), &looked, now).await {
             // The chain has moved meanwhile, or the nodes' settled block is above what is proven: the next block tells.
-            Err(CursorError::NotOnTrail) => Ok((LookedBatch::default(), false)),
-            done => Ok((done?, at == near)),
+            Err(CursorError::NotOnTrail) => Err(ChainError::BlockMissing { height: at.height }.into()),
+            done => Ok(done?),
         }
     }
 }

@@ -4,9 +4,10 @@
 //! begins where the rows are. Before anything is credited, its block was proven and whose it is was derived.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use chain::follow::{FollowError, Follower, Step};
-use chain::{Chain, ChainError};
+use chain::{Chain, ChainError, Scan};
 use domain::random::Random;
 use domain::utxo::Hash;
 use domain::{ChainKind, Timestamp};
@@ -111,8 +112,11 @@ pub struct DepositWorker<'a> {
     pub(super) worker: Worker,
     /// `None`: the trail has to be read again.
     follower: Option<Follower>,
-    /// The proven block at which balances were looked at last.
+    /// The proven block at which balances were looked at last, and when the next look may be.
     pub(super) looked: Option<(u64, Hash)>,
+    pub(super) look_after: Timestamp,
+    /// Blocks that are proven in one step: fewer after one that failed.
+    most_proven: u64,
 }
 
 impl<'a> DepositWorker<'a> {
@@ -135,7 +139,21 @@ impl<'a> DepositWorker<'a> {
         watch_house(db, &pinned, (&row.name, family), now).await?;
         let watching = Watching::new(&pinned, &row.name, family, &house, random);
         let worker = db.take_chain(row.id, name, now, lease(now)).await?;
-        Ok(Self { db, chain, row, pinned, coins, house, family, watching, worker, follower: None, looked: None })
+        Ok(Self {
+            db,
+            chain,
+            row,
+            pinned,
+            coins,
+            house,
+            family,
+            watching,
+            worker,
+            follower: None,
+            looked: None,
+            look_after: now,
+            most_proven: MOST_PROVEN,
+        })
     }
 
     /// One round: as much of each as one step takes. When it fails nothing is half done, and the next round begins at the rows.
@@ -148,14 +166,14 @@ impl<'a> DepositWorker<'a> {
             return Err(CursorError::Halted { why }.into());
         }
         let mut worked = Worked::default();
+        let begun = Instant::now();
         if self.row.kind != ChainKind::Bitcoin {
-            self.rescan(now, &mut worked).await?;
             // What the trail in memory says may be more than what was written.
             if let Err(error) = self.pass(now, &mut worked).await {
                 self.follower = None;
                 return Err(self.told(error, now).await?);
             }
-            self.db.renew_chain(&self.worker, lease(now), now).await?;
+            self.renew(now, begun).await?;
         }
         // Whatever keeps newer blocks from being proven, what is proven is booked, and what is gone is taken back.
         if self.row.kind != ChainKind::Bitcoin {
@@ -163,14 +181,36 @@ impl<'a> DepositWorker<'a> {
                 Err(DepositError::Chain(error)) => worked.waits = Some(error),
                 done => done?,
             }
+            self.renew(now, begun).await?;
             match self.look(now).await {
                 Err(DepositError::Chain(error)) => worked.waits = Some(error),
                 done => worked.looked = done?,
             }
         }
+        self.renew(now, begun).await?;
         worked.posted = self.post(now).await?;
         worked.settled = self.db.settle_deposits(&self.worker, &self.row, now).await?;
+        if self.row.kind != ChainKind::Bitcoin {
+            self.rescan(now, &mut worked).await?;
+        }
         Ok(worked)
+    }
+
+    /// A round may take minutes when nodes are slow: the lease goes on from now, not from its beginning.
+    async fn renew(&self, now: Timestamp, begun: Instant) -> Result<(), CursorError> {
+        let passed = i64::try_from(begun.elapsed().as_micros()).unwrap_or(0);
+        self.db.renew_chain(&self.worker, lease(now.plus_micros(passed)), now).await
+    }
+
+    /// Proves blocks. After a failure fewer are asked for: what takes too long together may be read one by one.
+    async fn proven(&mut self, from: u64, to: u64) -> Result<Scan, ChainError> {
+        let to = to.min(from.saturating_add(self.most_proven - 1));
+        let scan = self.chain.prove_blocks(from, to, self.watching.watched()).await;
+        self.most_proven = match scan {
+            Ok(_) => (self.most_proven * 2).min(MOST_PROVEN),
+            Err(_) => (self.most_proven / 2).max(1),
+        };
+        scan
     }
 
     /// Somebody has listed a coin, or given users another group of wallets: blocks that were passed without knowing it would
@@ -223,9 +263,8 @@ impl<'a> DepositWorker<'a> {
     async fn rescan(&mut self, now: Timestamp, worked: &mut Worked) -> Result<(), DepositError> {
         let standing = self.db.chain_standing(&self.row).await?;
         let Some((from, until)) = standing.and_then(|standing| standing.rescan) else { return Ok(()) };
-        let to = until.min(from.saturating_add(MOST_PROVEN - 1));
         self.watching.load(self.db).await?;
-        let scan = match self.chain.prove_blocks(from, to, self.watching.watched()).await {
+        let scan = match self.proven(from, until).await {
             Ok(scan) => scan,
             // What is new goes on meanwhile.
             Err(error) => {
@@ -264,10 +303,9 @@ impl<'a> DepositWorker<'a> {
         if proven >= scanned {
             return Ok(());
         }
-        let (from, to) = (proven + 1, scanned.min(proven + MOST_PROVEN));
         // The blocks are fixed by the rows; only now are the newest addresses loaded.
         self.watching.load(self.db).await?;
-        let scan = self.chain.prove_blocks(from, to, self.watching.watched()).await?;
+        let scan = self.proven(proven + 1, scanned).await?;
         let found = passed(&scan, &self.coins, &self.house, true);
         match self.db.prove_blocks(&self.worker, &found, now).await {
             Ok(proof) => {
@@ -277,7 +315,7 @@ impl<'a> DepositWorker<'a> {
                 Ok(())
             }
             // The quorum has other blocks there: the scan finds the fork.
-            Err(CursorError::NotOnTrail) => Ok(()),
+            Err(CursorError::NotOnTrail) => Err(ChainError::BlockMissing { height: proven + 1 }.into()),
             Err(error) => Err(error.into()),
         }
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use domain::{ChainName, Timestamp};
 use store::Db;
-use store::utxo::{NewAddress, Paths, is_watched};
+use store::utxo::{AddressKind, NewAddress, Paths, is_watched};
 use store::wallet::Place;
 use tx::{Address, Family};
 
@@ -27,14 +27,16 @@ pub async fn watch_house(
         if is_watched(&mut db.read().await?, &script).await? {
             continue;
         }
-        let (name, account) = match place {
+        // Its path is not one of receiving and change, as those of users: whoever spends from it finds it by its address. One whose
+        // key is elsewhere is never selected, and its wallet has a name that no group can have.
+        let (name, account, kind) = match place {
             Place::Derived { group, .. } => {
-                (group.to_string(), pinned.group(group).map_or(0, |found| found.group.account()))
+                let account = pinned.group(group).map_or(0, |found| found.group.account());
+                (group.to_string(), account, kind_of_script(&script))
             }
-            Place::Written(_) => (wallet.role.as_str().to_owned(), 0),
+            Place::Written(_) => (format!("house {}", wallet.role.as_str()), 0, AddressKind::Other),
         };
-        // Its path is not one of receiving and change, as those of users: whoever spends from it finds it by its address.
-        let address = NewAddress { account, path: None, kind: kind_of_script(&script), script };
+        let address = NewAddress { account, path: None, kind, script };
         missing.entry((name, account)).or_default().push(address);
     }
     for ((name, _), addresses) in missing {

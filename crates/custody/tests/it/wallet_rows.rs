@@ -224,7 +224,7 @@ db_test! {
         assert!(names().await.is_empty(), "other chains need no such thing");
         for _ in 0..2 {
             watch_house(db, &pinned, (&chain, family), NOW).await.unwrap();
-            assert_eq!(names().await, ["cold", "hot-btc"]);
+            assert_eq!(names().await, ["hot-btc", "house cold"]);
             for (_, _, wallet) in pinned.wallets() {
                 let script = wallet.address.script_bytes().unwrap();
                 assert!(is_watched(&mut db.read().await.unwrap(), &script).await.unwrap(), "{}", wallet.address);

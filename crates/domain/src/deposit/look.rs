@@ -32,6 +32,14 @@ pub enum Look {
 }
 
 impl Look {
+    /// What no transaction explains after it.
+    pub fn unexplained(&self, entries: ByEntries) -> RawSum {
+        match self {
+            Self::Same => entries.looks,
+            Self::Differs { unexplained, .. } => unexplained.unwrap_or_default(),
+        }
+    }
+
     pub fn at(chain: RawAmount, entries: ByEntries) -> Self {
         let by = RawSum::from(chain).plus(-entries.sum);
         if by.is_zero() {
@@ -87,6 +95,10 @@ mod tests {
         assert_eq!(look(7, 5, 0), differs(2, 2), "it came, and nobody knows how");
         assert_eq!(look(7, 9, 2), differs(-2, 0), "the transaction was found in the end");
         assert_eq!(look(7, 7, 2), Look::Same);
+        let explained = ByEntries { sum: sum(9), looks: sum(2) };
+        assert!(look(7, 9, 2).unexplained(explained).is_zero(), "nobody's payment is to be doubted");
+        let still = ByEntries { sum: sum(0), looks: sum(-5) };
+        assert!(look(0, 0, -5).unexplained(still).is_negative(), "it logged, and paid nothing, still");
         assert_eq!(look(0, 5, 0), differs(-5, -5), "a token that logged and paid nothing");
         assert_eq!(entry_of(sum(-5)), (Side::Out, Cause::ForeignSpend));
         assert_eq!(entry_of(sum(5)), (Side::In, Cause::UnattributedIn));

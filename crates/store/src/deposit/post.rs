@@ -269,7 +269,10 @@ async fn read_entries<'a>(
                 let owed = owed_by(user);
                 What::TakeBack { raw: (-change).to_raw().ok_or_else(broken)?, deposit, user, given, owed }
             }
-            (Cause::UnattributedIn, None) => What::Found { raw: change.to_raw().ok_or_else(broken)? },
+            // More than 256 bits stay outside of the books, as all that no account can hold.
+            (Cause::UnattributedIn, None) => {
+                change.to_raw().map_or(What::Other { change, cause }, |raw| What::Found { raw })
+            }
             (_, _) => What::Other { change, cause },
         };
         entries.push(Entry { id, listing, address, what });

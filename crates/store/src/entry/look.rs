@@ -33,9 +33,9 @@ pub struct LookedBatch {
 }
 
 statements! {
-    /// Those that changed since the last look, the oldest change first.
-    READ_UNCHECKED = "SELECT address, listing_id FROM wallet_balances
-        WHERE chain_id = $1 AND checked_height < changed_height ORDER BY changed_height LIMIT $2";
+    /// Those that changed since the last look, the oldest change first. One coin's must not crowd out another's.
+    READ_UNCHECKED = "SELECT address FROM wallet_balances
+        WHERE chain_id = $1 AND listing_id = $2 AND checked_height < changed_height ORDER BY changed_height LIMIT $3";
     READ_PROVEN_BLOCK = "SELECT b.height, b.block_hash FROM chain_cursors k
         JOIN chain_blocks b ON b.chain_id = k.chain_id AND b.height = k.proven_height WHERE k.chain_id = $1";
     READ_BLOCK_HASH = "SELECT block_hash FROM chain_blocks WHERE chain_id = $1 AND height = $2";
@@ -62,18 +62,22 @@ static READ_EARLIER_LOOKS: RowsSql = RowsSql::listing(
 
 static SET_CHECKED: RowsSql = RowsSql::new(
     "SET_CHECKED",
-    "UPDATE wallet_balances SET checked_height = r.height FROM {rows}
-     WHERE wallet_balances.chain_id = r.chain_id AND wallet_balances.address = r.address
+    "UPDATE wallet_balances SET checked_height = CASE WHEN checked_height > r.height THEN checked_height ELSE r.height END
+     FROM {rows} WHERE wallet_balances.chain_id = r.chain_id AND wallet_balances.address = r.address
          AND wallet_balances.listing_id = r.listing_id",
     &[("chain_id", Int), ("address", Text), ("listing_id", Int), ("height", Int)],
 );
 
-/// Deposits of a token that are not in the books, at an address that has less of it than was logged.
+/// Deposits of a token that are not in the books: whether the address has less of it than was logged. A later look may think better
+/// of them.
 static DOUBT_DEPOSITS: RowsSql = RowsSql::new(
     "DOUBT_DEPOSITS",
-    "UPDATE deposits SET reason = r.reason FROM {rows}
-     WHERE deposits.chain_id = r.chain_id AND deposits.state IN ('detected', 'proven') AND deposits.height <= r.height
-         AND deposits.address = r.address AND deposits.listing_id = r.listing_id",
+    "UPDATE deposits SET reason = x.reason
+     FROM (SELECT e.id, r.reason FROM {rows} {join} chain_entries e
+             ON e.address = r.address AND e.chain_id = r.chain_id AND e.listing_id = r.listing_id
+         WHERE e.alive AND e.posting = 0 AND e.height <= r.height) x
+     WHERE deposits.id = x.id AND deposits.state IN ('detected', 'proven')
+         AND COALESCE(deposits.reason, '') <> COALESCE(x.reason, '')",
     &[("chain_id", Int), ("address", Text), ("listing_id", Int), ("height", Int), ("reason", Text)],
 );
 
@@ -81,10 +85,15 @@ static DOUBT_DEPOSITS: RowsSql = RowsSql::new(
 pub(crate) static ROWS_STATEMENTS: [&RowsSql; 4] = [&READ_ABOVE, &READ_EARLIER_LOOKS, &SET_CHECKED, &DOUBT_DEPOSITS];
 
 impl Db {
-    /// Coins of wallets whose entries changed since the last look.
-    pub async fn unchecked_holdings(&self, chain: ChainId, most: i64) -> Result<Vec<Holding>, StoreError> {
-        let rows = fetch_all!(&mut self.read().await?, READ_UNCHECKED => (String, i64), chain.0, most)?;
-        Ok(rows.into_iter().map(|(address, listing)| Holding { address, listing: ListingId(listing) }).collect())
+    /// Wallets whose entries of a coin changed since the last look.
+    pub async fn unchecked_holdings(
+        &self,
+        chain: ChainId,
+        listing: ListingId,
+        most: i64,
+    ) -> Result<Vec<Holding>, StoreError> {
+        let rows = fetch_all!(&mut self.read().await?, READ_UNCHECKED => (String,), chain.0, listing.0, most)?;
+        Ok(rows.into_iter().map(|(address,)| Holding { address, listing }).collect())
     }
 
     /// The newest block that is proven. `None`: there is none, or the chain is one whose blocks the wallet store keeps.
@@ -148,12 +157,20 @@ async fn look_locked(
 ) -> Result<LookedBatch, StoreError> {
     let height = row_height(block.0)?;
     let holdings: Vec<&Holding> = looked.iter().map(|(holding, _)| holding).collect();
-    let (entries, earlier) = by_entries(tx, chain.id, &holdings, height).await?;
+    let Known { entries, earlier, newer } = by_entries(tx, chain.id, &holdings, height).await?;
+    // One that was looked at above this block is known better there.
+    let looked: Vec<&(Holding, Option<RawAmount>)> =
+        looked.iter().filter(|(holding, _)| !newer.contains(holding)).collect();
+    let holdings: Vec<&Holding> = looked.iter().map(|(holding, _)| holding).collect();
     let mut batch = LookedBatch::default();
     let (mut wrong, mut new, mut findings, mut doubted) = (BTreeSet::new(), Vec::new(), Vec::new(), Vec::new());
     for (holding, balance) in looked.iter().filter_map(|(holding, balance)| Some((holding, (*balance)?))) {
-        let Look::Differs { by, unexplained } = Look::at(balance, entries.get(holding).copied().unwrap_or_default())
-        else {
+        let known = entries.get(holding).copied().unwrap_or_default();
+        let look = Look::at(balance, known);
+        if chain.listing(holding.listing).is_some_and(|listing| listing.form.contract().is_some()) {
+            doubted.push((holding, look.unexplained(known).is_negative()));
+        }
+        let Look::Differs { by, unexplained } = look else {
             batch.same += 1;
             continue;
         };
@@ -161,9 +178,6 @@ async fn look_locked(
         wrong.insert(holding);
         new.extend(unexplained.map(|amount| unexplained_entry(holding, amount, block)));
         findings.push(finding(chain, holding, (by, balance), block.0));
-        if by.is_negative() && chain.listing(holding.listing).is_some_and(|listing| listing.form.contract().is_some()) {
-            doubted.push(holding);
-        }
     }
     let earlier: Vec<EntryRow> = earlier.into_iter().filter(|row| wrong.contains(&holding_of(row))).collect();
     take_back(tx, chain.id, &earlier, "a later look found another balance", at).await?;
@@ -188,13 +202,16 @@ fn named<'a>(chain: ChainId, holdings: &[&'a Holding]) -> Vec<Column<'a>> {
     ]
 }
 
-/// What the entries of each holding say at a height, and the entries of earlier looks.
-async fn by_entries(
-    tx: &mut Tx,
-    chain: ChainId,
-    holdings: &[&Holding],
-    height: i64,
-) -> Result<(HashMap<Holding, ByEntries>, Vec<EntryRow>), StoreError> {
+/// What is known of holdings at a height.
+struct Known {
+    entries: HashMap<Holding, ByEntries>,
+    /// The entries of earlier looks.
+    earlier: Vec<EntryRow>,
+    /// Those that a look above this height has found different.
+    newer: BTreeSet<Holding>,
+}
+
+async fn by_entries(tx: &mut Tx, chain: ChainId, holdings: &[&Holding], height: i64) -> Result<Known, StoreError> {
     type Row = (String, i64, String);
     let read = |(address, listing, amount): Row| {
         let amount: RawSum = amount.parse().map_err(|_| malformed("amount"))?;
@@ -217,13 +234,13 @@ async fn by_entries(
     }
     let rows: Vec<EntryColumns> = fetch_rows(tx, &READ_EARLIER_LOOKS, named(chain, holdings)).await?;
     let earlier = rows.into_iter().map(entry_row).collect::<Result<Vec<_>, _>>()?;
-    let below = earlier.into_iter().filter(|row| row_height(row.found.height).is_ok_and(|at| at <= height));
-    let earlier: Vec<EntryRow> = below.collect();
+    let is_below = |row: &EntryRow| row_height(row.found.height).is_ok_and(|at| at <= height);
+    let (earlier, newer): (Vec<EntryRow>, Vec<EntryRow>) = earlier.into_iter().partition(is_below);
     for row in &earlier {
         let held = entries.entry(holding_of(row)).or_default();
         held.looks = held.looks.plus(row.found.amount);
     }
-    Ok((entries, earlier))
+    Ok(Known { entries, earlier, newer: newer.iter().map(holding_of).collect() })
 }
 
 fn unexplained_entry(holding: &Holding, amount: RawSum, (height, hash): (u64, Hash)) -> FoundEntry {
@@ -252,13 +269,14 @@ fn finding(chain: &ChainRow, holding: &Holding, (by, balance): (RawSum, RawAmoun
 }
 
 /// The log of a token that moved nothing must credit nobody.
-async fn doubt(tx: &mut Tx, chain: ChainId, holdings: &[&Holding], height: i64) -> Result<(), StoreError> {
-    if holdings.is_empty() {
+async fn doubt(tx: &mut Tx, chain: ChainId, judged: &[(&Holding, bool)], height: i64) -> Result<(), StoreError> {
+    if judged.is_empty() {
         return Ok(());
     }
-    let mut columns = named(chain, holdings);
-    columns.push(Column::Ints(vec![height; holdings.len()]));
-    columns.push(Column::Texts(vec![Reason::BalanceDiffers.as_str(); holdings.len()]));
+    let reason = |doubted: bool| doubted.then_some(Reason::BalanceDiffers.as_str());
+    let mut columns = named(chain, &judged.iter().map(|(holding, _)| *holding).collect::<Vec<_>>());
+    columns.push(Column::Ints(vec![height; judged.len()]));
+    columns.push(Column::OptionalTexts(judged.iter().map(|(_, doubted)| reason(*doubted)).collect()));
     execute_rows(tx, &DOUBT_DEPOSITS, columns).await.map(|_| ())
 }
 

@@ -13,8 +13,8 @@ use super::blocks::{
 use super::cursor::{CursorError, CursorRow, HALT, LOCK_CURSOR, Locked, Worker, lock_moving};
 use super::findings::{Finding, FindingKind, add_findings, add_resolved};
 use super::look::READ_BLOCK_HASH;
-use super::types::{ChainId, ChainRow, EntryKey, FoundEntry, row_height};
-use super::write::{EntryColumns, EntryRow, entry_row, write_entries};
+use super::types::{ChainId, ChainRow, EntryKey, FoundEntry, hash_of, height_of, row_height};
+use super::write::{EntryColumns, EntryRow, entry_row, take_back, write_entries};
 use crate::db::{Db, Tx};
 use crate::error::StoreError;
 use crate::transact;
@@ -30,9 +30,13 @@ pub enum OrderRefusal {
     Bitcoin,
     #[error("the chain is not halted")]
     NotHalted,
+    #[error("the quorum has another block {height} than was read: the chain parts from ours below it")]
+    PartsBelow { height: u64 },
 }
 
 statements! {
+    READ_ENTRY_BLOCKS = "SELECT DISTINCT height, block_hash FROM chain_entries
+        WHERE chain_id = $1 AND height <= $2 AND alive ORDER BY height DESC LIMIT $3";
     READ_FIRST = "SELECT first_height FROM chain_cursors WHERE chain_id = $1";
     READ_RESCAN = "SELECT rescan_from, rescan_to FROM chain_cursors WHERE chain_id = $1 AND rescan_from IS NOT NULL";
     SET_RESCAN = "UPDATE chain_cursors SET rescan_from = $2, rescan_to = $3, updated_at = $4 WHERE chain_id = $1";
@@ -87,8 +91,9 @@ impl Db {
         })
     }
 
-    /// Blocks that were read again, proven. What they have and the books have not is taken in; what only the books have is told,
-    /// and stays: the nodes may no longer show everything of old blocks. Says how much is new.
+    /// Blocks that were read again, proven. What they have and the books have not is taken in, and what means something else by now is
+    /// booked anew; what only the books have is told, and stays: the nodes may no longer show everything of old blocks. Says how
+    /// much is new.
     pub async fn rescan_blocks(&self, worker: &Worker, proven: &Passed, at: Timestamp) -> Result<usize, CursorError> {
         transact!(self, tx => {
             match lock_moving(tx, worker).await? {
@@ -122,6 +127,13 @@ impl Db {
         })
     }
 
+    /// The newest blocks up to a height that have paid or cost us something, as they were read.
+    pub async fn entry_blocks(&self, chain: ChainId, up_to: u64, most: i64) -> Result<Vec<(u64, Hash)>, StoreError> {
+        let up_to = row_height(up_to)?;
+        let rows = fetch_all!(&mut self.read().await?, READ_ENTRY_BLOCKS => (i64, Vec<u8>), chain.0, up_to, most)?;
+        rows.into_iter().map(|(height, hash)| Ok((height_of(height)?, hash_of(&hash)?))).collect()
+    }
+
     /// Two people take everything above a block back, however deep it is: the chain has parted from ours there. The block itself
     /// is what a quorum has at that height. Says how many entries were taken back.
     pub async fn rewind_chain(
@@ -140,8 +152,15 @@ impl Db {
             if height < first || height > locked.proven {
                 return Ok(Err(OrderRefusal::OutOfRange { first, proven: locked.proven }));
             }
+            let ours = fetch_optional!(tx, READ_BLOCK_HASH => (Vec<u8>,), chain.id.0, height)?;
+            if ours.as_ref().is_some_and(|(ours,)| ours.as_slice() != hash.0) {
+                return Ok(Err(OrderRefusal::PartsBelow { height: height_of(height)? }));
+            }
             let count = undo(tx, chain.id, &locked, height, at).await?;
-            stand_on(tx, chain.id, height, hash).await?;
+            execute!(tx, DELETE_BLOCKS_ABOVE, chain.id.0, height)?;
+            if ours.is_none() {
+                insert_trail(tx, chain.id, &[(height, hash)], "").await?;
+            }
             execute!(tx, SET_RESCAN, chain.id.0, None::<i64>, None::<i64>, at.micros())?;
             execute!(tx, HALT, chain.id.0, None::<&str>, at.micros())?;
             execute!(tx, RAISE_FENCE, chain.id.0)?;
@@ -154,14 +173,6 @@ impl Db {
             Ok(Ok(count))
         })
     }
-}
-
-/// The trail ends with this block. If ours is another, nothing of the trail is on the chain.
-async fn stand_on(tx: &mut Tx, chain: ChainId, height: i64, hash: Hash) -> Result<(), StoreError> {
-    let ours = fetch_optional!(tx, READ_BLOCK_HASH => (Vec<u8>,), chain.0, height)?;
-    let same = ours.is_some_and(|(ours,)| ours.as_slice() == hash.0);
-    execute!(tx, DELETE_BLOCKS_ABOVE, chain.0, if same { height } else { -1 })?;
-    if same { Ok(()) } else { insert_trail(tx, chain, &[(height, hash)], "").await }
 }
 
 async fn rescan(
@@ -191,15 +202,15 @@ async fn rescan(
     let mut rows = rows.into_iter().map(entry_row).collect::<Result<Vec<EntryRow>, _>>()?;
     rows.extend(alive_at(tx, chain, &proven.entries).await?);
     let shown: BTreeMap<EntryKey, &FoundEntry> = proven.entries.iter().map(|one| (one.key, one)).collect();
-    let odd: BTreeMap<EntryKey, &EntryRow> = rows
-        .iter()
-        .filter(|row| row.found.key.place != Place::Balance)
-        .filter(|row| shown.get(&row.found.key).is_none_or(|one| !same_change(&row.found, one)))
-        .map(|row| (row.found.key, row))
-        .collect();
+    let stored: BTreeMap<EntryKey, EntryRow> =
+        rows.into_iter().filter(|row| row.found.key.place != Place::Balance).map(|row| (row.found.key, row)).collect();
+    // A wallet that was pinned since makes a payment a move within the house: both halves of it must say so.
+    let changed = |row: &&EntryRow| shown.get(&row.found.key).is_some_and(|one| !same_change(&row.found, one));
+    let changed: Vec<EntryRow> = stored.values().filter(changed).cloned().collect();
+    take_back(tx, chain, &changed, "it was read again, and means something else", at).await?;
     let nobody = BTreeMap::new();
-    let mut findings: Vec<Finding> =
-        odd.values().map(|row| finding(FindingKind::NotFoundAgain, &row.found, &nobody)).collect();
+    let gone = stored.values().filter(|row| !shown.contains_key(&row.found.key));
+    let mut findings: Vec<Finding> = gone.map(|row| finding(FindingKind::NotFoundAgain, &row.found, &nobody)).collect();
     let new = write_entries(tx, chain, &proven.entries, &proven.source, at).await?;
     findings.extend(new.iter().map(|one| finding(FindingKind::FoundLate, &one.found, &nobody)));
     add_findings(tx, chain, &findings, at).await?;

@@ -132,7 +132,8 @@ static WRITE_BALANCES: RowsSql = RowsSql::new(
          changed_height, checked_height, updated_at)
      SELECT r.chain_id, r.address, r.listing_id, r.balance, FALSE, FALSE, r.height, -1, r.at FROM {rows} WHERE true
      ON CONFLICT (chain_id, address, listing_id) DO UPDATE SET on_chain_balance_raw = excluded.on_chain_balance_raw,
-         changed_height = excluded.changed_height, updated_at = excluded.updated_at,
+         changed_height = CASE WHEN excluded.changed_height > wallet_balances.changed_height THEN excluded.changed_height
+             ELSE wallet_balances.changed_height END, updated_at = excluded.updated_at,
          checked_height = CASE WHEN excluded.changed_height <= wallet_balances.checked_height THEN -1
              ELSE wallet_balances.checked_height END",
     &[("chain_id", Int), ("address", Text), ("listing_id", Int), ("balance", Text), ("height", Int), ("at", Int)],

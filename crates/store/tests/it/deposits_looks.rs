@@ -1,6 +1,6 @@
 //! What wallets have on their chain, held against their entries; and what people order a chain to do.
 
-use domain::deposit::{DepositState, Place};
+use domain::deposit::{Cause, DepositState, Place, Side};
 use domain::{Approval, RawAmount};
 use store::db_test;
 use store::entry::{BlockRow, CursorError, FoundEntry, Holding, OrderRefusal, Passed};
@@ -125,6 +125,115 @@ db_test! {
         assert_clean(db).await;
     }
 
+    async fn a_payment_of_a_token_that_is_found_late_is_credited(db: TestDb) {
+        let mut books = Books::begin(db).await;
+        books.mine_empty(1, 3).await;
+        assert!(books.find("u7", "USDT", 5_000 * UNIT).await);
+        books.mine_empty(1, 2).await;
+        books.post().await;
+        db.order_rescan(&books.chain, (2, 3), NOW).await.unwrap().unwrap();
+        let mut late = books.paid(1, 1, "u7", 5_000 * UNIT);
+        (late.height, late.block) = (2, books.blocks[2]);
+        assert_eq!(db.rescan_blocks(&books.worker, &books.again(2, 3, vec![late]), NOW).await.unwrap(), 1);
+        assert!(db.due_entries(&books.chain, 5).await.unwrap().is_empty(), "it waits for a look");
+        assert!(books.find("u7", "USDT", 5_000 * UNIT).await);
+        books.mine_empty(1, 2).await;
+        // What the look had found goes first, then the payment is credited.
+        books.post().await;
+        books.post().await;
+        assert_eq!((books.has(7, "USDT").await.0, books.house("suspense", "USDT").await), (5_000, 0));
+        assert_clean(db).await;
+    }
+
+    async fn a_later_look_may_think_better_of_a_payment(db: TestDb) {
+        let mut books = Books::begin(db).await;
+        let paid = books.paid(1, 1, "u7", 5_000 * UNIT);
+        books.mine(1, vec![paid]).await;
+        assert!(books.find("u7", "USDT", 0).await);
+        assert_eq!(books.deposits().await[0].reason.as_deref(), Some("balance_differs"));
+        books.mine_empty(1, 2).await;
+        assert!(books.find("u7", "USDT", 5_000 * UNIT).await);
+        assert_eq!(books.deposits().await[0].reason, None);
+        assert_eq!(books.post().await.credited, 1);
+        assert_eq!((books.has(7, "USDT").await.0, books.house("suspense", "USDT").await), (5_000, 0));
+        assert_clean(db).await;
+    }
+
+    async fn a_change_below_the_last_one_keeps_nobody_from_being_looked_at(db: TestDb) {
+        let mut books = Books::begin(db).await;
+        let first = books.paid(1, 1, "u7", 5_000 * UNIT);
+        books.mine(1, vec![first.clone()]).await;
+        let second = books.paid(1, 2, "u7", 5_000 * UNIT);
+        books.pass(1, vec![second.clone()]).await;
+        // The look is at the first block, and finds something there.
+        assert!(books.find("u7", "USDT", 5_001 * UNIT).await);
+        books.prove(2, vec![second]).await.unwrap();
+        let usdt = books.coin("USDT");
+        assert_eq!(db.unchecked_holdings(books.chain.id, usdt, 9).await.unwrap().len(), 1);
+        assert!(!books.find("u7", "USDT", 10_001 * UNIT).await);
+        assert!(db.unchecked_holdings(books.chain.id, usdt, 9).await.unwrap().is_empty());
+        books.mine_empty(1, 3).await;
+        assert_eq!(books.post().await.credited, 2);
+        assert_clean(db).await;
+    }
+
+    async fn a_look_below_an_earlier_one_finds_nothing_twice(db: TestDb) {
+        let mut books = Books::begin(db).await;
+        books.mine_empty(1, 4).await;
+        assert!(books.find("u7", "BNB", 7 * BNB).await);
+        let holding = Holding { address: "u7".to_owned(), listing: books.coin("BNB") };
+        let looked = [(holding, Some(raw(7 * BNB)))];
+        let below = (2, books.blocks[2]);
+        let batch = db.look(&books.worker, &books.chain, below, &looked, NOW).await.unwrap();
+        assert_eq!((batch.same, batch.differing), (0, 0));
+        assert_eq!(books.balance("u7", "BNB").await, (7 * BNB).to_string());
+    }
+
+    async fn what_256_bits_cannot_say_stops_nobody(db: TestDb) {
+        let mut books = Books::begin(db).await;
+        let most: i128 = 5_000 * UNIT;
+        let paid = books.paid(1, 1, "u8", most);
+        let left = |number: u64| {
+            let mut spend = books.paid(1, number, "u7", 1);
+            spend.key.side = Side::Out;
+            spend.cause = Cause::ForeignSpend;
+            spend.amount = format!("-{}", RawAmount::MAX).parse().unwrap();
+            spend
+        };
+        let block = vec![paid, left(2), left(3)];
+        books.mine(1, block).await;
+        assert!(books.find("u7", "USDT", 0).await);
+        assert!(!books.find("u8", "USDT", most).await);
+        books.mine_empty(1, 3).await;
+        assert_eq!(books.post().await.credited, 1);
+        assert_clean(db).await;
+    }
+
+    async fn a_wallet_that_is_pinned_later_makes_both_halves_a_move_within_the_house(db: TestDb) {
+        let mut books = Books::begin(db).await;
+        // The hot wallet got coins from an address that nobody knew for ours.
+        let came = books.native(1, 1, "hot", 5 * BNB);
+        books.mine(1, vec![came.clone()]).await;
+        books.mine_empty(1, 3).await;
+        books.post().await;
+        assert_eq!(books.house("suspense", "BNB").await, 5);
+        db.order_rescan(&books.chain, (1, 2), NOW).await.unwrap().unwrap();
+        let paid = FoundEntry { address: "u7".to_owned(), ..books.native(1, 9, "u7", 5 * BNB) };
+        let paid = FoundEntry { height: 1, block: books.blocks[1], ..paid };
+        let swept_in = FoundEntry { cause: Cause::SweepIn, ..came.clone() };
+        let mut swept_out = FoundEntry { cause: Cause::SweepOut, address: "u7".to_owned(), ..came };
+        swept_out.key.side = Side::Out;
+        swept_out.amount = sum(-5 * BNB);
+        let read = books.again(1, 2, vec![paid, swept_in, swept_out]);
+        db.rescan_blocks(&books.worker, &read, NOW).await.unwrap();
+        books.post().await;
+        books.post().await;
+        assert_eq!((books.has(7, "BNB").await.0, books.house("suspense", "BNB").await), (5, 0));
+        assert_eq!((books.balance("u7", "BNB").await, books.balance("hot", "BNB").await), ("0".to_owned(), (5 * BNB).to_string()));
+        assert_eq!(books.house("custody:bsc", "BNB").await, -5);
+        assert_clean(db).await;
+    }
+
     async fn what_the_books_began_with_explains_what_is_found(db: TestDb) {
         let mut books = Books::begin(db).await;
         db.by_hand(&format!("UPDATE chain_residues SET opening = 4 WHERE listing_id = {}", books.coin("BNB").0)).await.unwrap();
@@ -213,12 +322,17 @@ db_test! {
             let refused = db.rewind_chain(&books.chain, (height, hash(2, height)), &people, NOW).await.unwrap();
             assert_eq!(refused, Err(OrderRefusal::OutOfRange { first: 0, proven: 5 }));
         }
-        // The block that a quorum has there is another than ours was.
-        assert_eq!(db.rewind_chain(&books.chain, (1, hash(2, 1)), &people, NOW).await.unwrap(), Ok(1));
+        // What was read of a block that is not the quorum's would stay.
+        let refused = db.rewind_chain(&books.chain, (1, hash(2, 1)), &people, NOW).await.unwrap();
+        assert_eq!(refused, Err(OrderRefusal::PartsBelow { height: 1 }));
+        assert_eq!(db.entry_blocks(books.chain.id, 5, 9).await.unwrap(), [(2, hash(1, 2)), (1, hash(1, 1))]);
+        // The trail does not go so far back.
+        db.by_hand("DELETE FROM chain_blocks WHERE height < 4").await.unwrap();
+        assert_eq!(db.rewind_chain(&books.chain, (1, hash(1, 1)), &people, NOW).await.unwrap(), Ok(1));
         let late = db.pass_blocks(&books.worker, &books.again(5, 5, Vec::new()), NOW).await;
         assert!(matches!(late, Err(CursorError::Fenced)), "{late:?}");
         books.worker = db.take_chain(books.chain.id, "two", NOW, later(60)).await.unwrap();
-        books.blocks = vec![hash(0, 0), hash(2, 1)];
+        books.blocks = vec![hash(0, 0), hash(1, 1)];
         books.mine_empty(2, 3).await;
         books.post().await;
         assert_eq!((books.has(7, "BNB").await.0, books.has(8, "BNB").await.0), (5, 0));

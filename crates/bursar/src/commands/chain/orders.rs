@@ -15,6 +15,9 @@ use super::super::Context;
 use super::super::approval::ApprovalArguments;
 use crate::chains::{open, unknown};
 
+/// So many of the newest blocks that have paid us are held against the quorum's before a chain goes back.
+const COMPARED: i64 = 50;
+
 #[derive(Debug, clap::Args)]
 pub struct RescanArguments {
     chain: String,
@@ -68,6 +71,7 @@ fn refused(chain: &ChainRow, refusal: &OrderRefusal) -> Failure {
             ("INVALID_BLOCKS", format!("bursar chain status shows how far {} is proven", chain.name))
         }
         OrderRefusal::Bitcoin => ("INVALID_CHAIN", "see bursar utxo follow --help: --rescan-from".to_owned()),
+        OrderRefusal::PartsBelow { .. } => ("INVALID_BLOCKS", "name an earlier block".to_owned()),
         OrderRefusal::NotHalted => ("CHAIN_NOT_HALTED", "there is nothing to do".to_owned()),
     };
     Failure::bad_input(code, format!("{}: {refusal}", chain.name), hint)
@@ -116,10 +120,16 @@ pub async fn rewind(context: &Context, db: &Db, arguments: &RewindArguments) -> 
         let message = format!("{} has no nodes in the configuration: nobody can say what its block is", row.name);
         return Err(Failure::bad_input("CONFIG_INVALID", message, "see chains in examples/bursar.toml"));
     };
-    // What a quorum has there: from it on blocks are read anew.
+    // What a quorum has there: from it on blocks are read anew. What was read below it must be the quorum's too.
     let asked = mine.client.shared();
-    let headers = asked.headers(&[arguments.to]).await;
+    let below = db.entry_blocks(row.id, arguments.to, COMPARED).await?;
+    let heights: Vec<u64> = [arguments.to].into_iter().chain(below.iter().map(|(height, _)| *height)).collect();
+    let headers = asked.headers(&heights).await;
     let headers = headers.map_err(|error| Failure::outside(error.code(), &error, "see bursar chain check"))?;
+    let parts = below.iter().zip(headers.iter().skip(1)).find(|((_, ours), theirs)| ours.0 != theirs.hash.0);
+    if let Some(((height, _), _)) = parts {
+        return Err(refused(&row, &OrderRefusal::PartsBelow { height: *height }));
+    }
     let Some(header) = headers.first() else {
         let message = format!("no quorum has block {}", arguments.to);
         return Err(Failure::bad_input("CHAIN_BLOCK_MISSING", message, "see bursar chain check"));

@@ -1,7 +1,6 @@
 //! `bursar wallet`: whose address is whose. Every address is derived from the keys of the treasury file before it is shown.
 
 mod add;
-pub mod pins;
 mod show;
 pub mod signer;
 mod verify;
@@ -13,6 +12,7 @@ use terminal::failure::{CommandResult, Exit, Failure};
 use terminal::output::{table, thousands};
 
 use super::Context;
+use crate::pins;
 
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
