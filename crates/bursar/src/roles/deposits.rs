@@ -1,7 +1,7 @@
 //! The worker of one chain's deposits, for ever: it takes the chain when nobody else has it, and works in rounds.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use custody::deposit::work::begin;
 use custody::deposit::{DepositError, DepositWorker, Worked};
@@ -11,7 +11,7 @@ use domain::{ChainName, Clock};
 use store::Db;
 use store::entry::{ChainRow, CursorError, Finding, FindingKind};
 use store::error::Causes;
-use terminal::clock::SystemClock;
+use terminal::clock::{Stopwatch, SystemClock};
 use terminal::failure::Failure;
 use tokio::sync::watch;
 
@@ -30,14 +30,14 @@ const TOO_LONG: Duration = Duration::from_secs(600);
 
 /// A chain that does not go on.
 struct Waiting {
-    since: Instant,
-    told: Instant,
+    since: Stopwatch,
+    told: Stopwatch,
     found: bool,
 }
 
 impl Waiting {
     fn begin() -> Self {
-        Self { since: Instant::now(), told: Instant::now(), found: false }
+        Self { since: Stopwatch::start(), told: Stopwatch::start(), found: false }
     }
 }
 
@@ -108,7 +108,7 @@ impl DepositRole {
     pub async fn until_idle(&self, mut each: impl FnMut(&Worked)) -> Result<(), DepositError> {
         let mut worker = self.take().await?;
         loop {
-            let worked = worker.round(SystemClock.now()).await?;
+            let worked = worker.round(&SystemClock).await?;
             if !worked.is_busy() {
                 worker.leave(SystemClock.now()).await?;
                 // What could not be proven is not done.
@@ -136,7 +136,7 @@ impl DepositRole {
         let mut worker = self.take().await?;
         tracing::info!(chain = self.name.as_str(), worker = self.worker, "reads the chain's deposits");
         loop {
-            let rest = match worker.round(SystemClock.now()).await {
+            let rest = match worker.round(&SystemClock).await {
                 Ok(worked) => {
                     let why = worked.waits.as_ref().map(|error| (error.code().to_owned(), Causes(error).to_string()));
                     self.tell_waiting(waiting, why).await;
@@ -178,7 +178,7 @@ impl DepositRole {
         let waiting = waiting.get_or_insert_with(Waiting::begin);
         let chain = self.name.as_str();
         if waiting.told.elapsed() >= PATIENCE {
-            waiting.told = Instant::now();
+            waiting.told = Stopwatch::start();
             tracing::warn!(chain, code, error = words, "deposits of the chain wait");
         }
         if waiting.since.elapsed() < TOO_LONG || waiting.found {

@@ -4,13 +4,12 @@
 //! begins where the rows are. Before anything is credited, its block was proven and whose it is was derived.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use chain::follow::{FollowError, Follower, Step};
 use chain::{Chain, ChainError, Scan};
 use domain::random::Random;
 use domain::utxo::Hash;
-use domain::{ChainKind, Timestamp};
+use domain::{ChainKind, Clock, Timestamp};
 use store::deposit::PostedBatch;
 use store::entry::{ChainRow, CursorError, Finding, FindingKind, LookedBatch, Proof, Worker};
 use store::wallet::read_wallet_settings;
@@ -157,7 +156,8 @@ impl<'a> DepositWorker<'a> {
     }
 
     /// One round: as much of each as one step takes. When it fails nothing is half done, and the next round begins at the rows.
-    pub async fn round(&mut self, now: Timestamp) -> Result<Worked, DepositError> {
+    pub async fn round(&mut self, clock: &dyn Clock) -> Result<Worked, DepositError> {
+        let now = clock.now();
         self.db.renew_chain(&self.worker, lease(now), now).await?;
         if self.is_outdated().await? {
             return Err(DepositError::Changed { chain: self.row.name.to_string() });
@@ -166,14 +166,13 @@ impl<'a> DepositWorker<'a> {
             return Err(CursorError::Halted { why }.into());
         }
         let mut worked = Worked::default();
-        let begun = Instant::now();
         if self.row.kind != ChainKind::Bitcoin {
             // What the trail in memory says may be more than what was written.
             if let Err(error) = self.pass(now, &mut worked).await {
                 self.follower = None;
                 return Err(self.told(error, now).await?);
             }
-            self.renew(now, begun).await?;
+            self.renew(clock).await?;
         }
         // Whatever keeps newer blocks from being proven, what is proven is booked, and what is gone is taken back.
         if self.row.kind != ChainKind::Bitcoin {
@@ -181,13 +180,13 @@ impl<'a> DepositWorker<'a> {
                 Err(DepositError::Chain(error)) => worked.waits = Some(error),
                 done => done?,
             }
-            self.renew(now, begun).await?;
+            self.renew(clock).await?;
             match self.look(now).await {
                 Err(DepositError::Chain(error)) => worked.waits = Some(error),
                 done => worked.looked = done?,
             }
         }
-        self.renew(now, begun).await?;
+        self.renew(clock).await?;
         worked.posted = self.post(now).await?;
         worked.settled = self.db.settle_deposits(&self.worker, &self.row, now).await?;
         if self.row.kind != ChainKind::Bitcoin {
@@ -197,9 +196,9 @@ impl<'a> DepositWorker<'a> {
     }
 
     /// A round may take minutes when nodes are slow: the lease goes on from now, not from its beginning.
-    async fn renew(&self, now: Timestamp, begun: Instant) -> Result<(), CursorError> {
-        let passed = i64::try_from(begun.elapsed().as_micros()).unwrap_or(0);
-        self.db.renew_chain(&self.worker, lease(now.plus_micros(passed)), now).await
+    async fn renew(&self, clock: &dyn Clock) -> Result<(), CursorError> {
+        let now = clock.now();
+        self.db.renew_chain(&self.worker, lease(now), now).await
     }
 
     /// Proves blocks. After a failure fewer are asked for: what takes too long together may be read one by one.

@@ -228,7 +228,7 @@ impl<'a> Rig<'a> {
     async fn work(&self, worker: &mut DepositWorker<'_>) -> Worked {
         let mut sum = Worked::default();
         for _ in 0..200 {
-            let worked = worker.round(self.clock.now()).await.unwrap();
+            let worked = worker.round(&*self.clock).await.unwrap();
             if !worked.is_busy() {
                 return sum;
             }
@@ -389,7 +389,7 @@ fn a_node_that_lies_changes_nothing_that_is_credited() {
                 paid += 10_000;
                 for _ in 0..6 {
                     // A liar may be in the way for a while.
-                    drop(worker.round(rig.clock.now()).await);
+                    drop(worker.round(&*rig.clock).await);
                     rig.pass_time();
                 }
                 rig.lie(endpoint, Lie::Truth);
@@ -457,11 +457,11 @@ fn workers_that_follow_each_other_credit_once() {
             rig.pay(&address, &rig.token(), 1_000_000);
             rig.mine(1);
         }
-        assert!(first.round(rig.clock.now()).await.unwrap().is_busy());
+        assert!(first.round(&*rig.clock).await.unwrap().is_busy());
         rig.clock.set(rig.clock.now().plus_micros(121_000_000));
         let mut second = rig.worker("two").await;
         rig.work(&mut second).await;
-        let late = first.round(rig.clock.now()).await;
+        let late = first.round(&*rig.clock).await;
         assert!(matches!(late, Err(custody::deposit::DepositError::Cursor(CursorError::Fenced))), "{late:?}");
         second.leave(rig.clock.now()).await.unwrap();
         let mut third = rig.worker("three").await;
@@ -489,7 +489,7 @@ fn a_worker_that_fails_at_every_point_credits_once() {
             if let Ok(mut worker) = taken {
                 for _ in 0..4 {
                     // Whatever failed, the next round begins at the rows.
-                    drop(worker.round(rig.clock.now()).await);
+                    drop(worker.round(&*rig.clock).await);
                 }
             }
             if at % 7 == 6 {
@@ -518,7 +518,7 @@ fn a_worker_whose_settings_have_changed_passes_nothing() {
         rig.db.apply_treasury(&wanted, &rig.pinned.settings(), &AUTHOR, NOW).await.unwrap();
         rig.pay(&address, &rig.token(), 1_000_000);
         rig.mine(5);
-        let refused = worker.round(rig.clock.now()).await;
+        let refused = worker.round(&*rig.clock).await;
         assert!(matches!(refused, Err(custody::deposit::DepositError::Changed { .. })), "{refused:?}");
         let after = rig.db.chain_standing(&rig.row).await.unwrap().unwrap();
         assert_eq!((before.scanned, before.proven_height), (after.scanned, after.proven_height));
@@ -532,7 +532,7 @@ fn a_worker_whose_settings_have_changed_passes_nothing() {
         let (chain, now) = (&*rig.chain, rig.clock.now());
         let taken =
             DepositWorker::take(rig.db, chain, changed.clone(), Arc::clone(&rig.pinned), "one", &mut random, now);
-        let refused = taken.await.unwrap().round(now).await;
+        let refused = taken.await.unwrap().round(&*rig.clock).await;
         assert!(matches!(refused, Err(custody::deposit::DepositError::Changed { .. })), "{refused:?}");
         let taken = DepositWorker::take(rig.db, chain, changed, Arc::new(pinned), "one", &mut random, now);
         assert_eq!(rig.work(&mut taken.await.unwrap()).await.posted.credited, 1);
