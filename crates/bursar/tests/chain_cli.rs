@@ -246,3 +246,61 @@ fn a_name_that_is_no_chain_is_an_error_everywhere() {
     assert_eq!(operator.bad("chain check bsc").0, "CONFIG_INVALID", "it has no nodes");
     assert_eq!(operator.good("chain check")["chains"], json!([]));
 }
+
+const COIN: &str = r#"
+[assets.BNB]
+precision = 8
+min_transfer = "1"
+max_transfer = "1000"
+daily_transfer = "5000"
+[[on_chain]]
+asset = "BNB"
+chain = "bsc"
+decimals = 18
+min_deposit = "0.01"
+"#;
+
+/// Blocks read again, a chain that goes back, findings: each on a chain that is read, and each with things that are wrong.
+#[test]
+fn what_people_order_is_held_against_the_books() {
+    let (devnet, operator) = (Devnet::start(), Operator::new());
+    devnet.control("/evm/mine", &json!({ "blocks": 40 }));
+    operator.configure(&section("bsc", &devnet.urls("evm"), ""));
+    assert_eq!(operator.bad("chain rescan bsc 1 2").0, "CHAIN_NOT_BEGUN");
+    operator.write("treasury.toml", &format!("{TREASURY}{COIN}"));
+    operator.good("apply treasury.toml");
+    operator.good("run deposits --chain bsc --from 10 --once");
+    let reading = |operator: &Operator| {
+        let status = operator.good("chain status");
+        let chains = status["chains"].as_array().expect("chains").clone();
+        chains.into_iter().find(|chain| chain["chain"] == "bsc").expect("bsc")["reading"].clone()
+    };
+    let proven = reading(&operator)["proven"].as_u64().expect("a height");
+    assert!(proven >= 40, "{proven}");
+    for words in ["chain rescan bsc 10 12", "chain rescan bsc 12 11", "chain rescan bsc 12 999"] {
+        let (code, exit, _) = operator.bad(words);
+        assert_eq!((code.as_str(), exit), ("INVALID_BLOCKS", Some(2)), "{words}");
+    }
+    assert_eq!(operator.bad("chain rescan bcs 11 12").0, "INVALID_CHAIN");
+    assert_eq!(operator.bad("chain rescan bitcoin 11 12").0, "INVALID_CHAIN");
+    operator.good("chain rescan bsc 11 12");
+    operator.good("chain rescan bsc 20 30");
+    assert_eq!(reading(&operator)["reads_again"], json!({ "from": 11, "to": 30 }), "both are read");
+    operator.good("run deposits --chain bsc --once");
+    assert_eq!(reading(&operator)["reads_again"], Value::Null);
+    assert_eq!(operator.good("chain rescan bsc --stop")["stopped"], false);
+
+    let (code, exit, _) = operator.bad("chain resume bsc --actor ann --reason mended");
+    assert_eq!((code.as_str(), exit), ("CHAIN_NOT_HALTED", Some(2)));
+    assert_eq!(operator.bad("chain rewind bsc --to 20 --actor ann --second ann --reason x").0, "SECOND_PERSON_MISSING");
+    assert_eq!(operator.bad("chain rewind bsc --to 9 --actor ann --second bob --reason x").0, "INVALID_BLOCKS");
+    let back = operator.good("chain rewind bsc --to 20 --actor ann --second bob --reason x");
+    assert_eq!((&back["block"], &back["taken_back"]), (&json!(20), &json!(0)));
+    assert_eq!(reading(&operator)["proven"], 20);
+    operator.good("run deposits --chain bsc --once");
+    assert_eq!(reading(&operator)["proven"], proven);
+
+    assert_eq!(operator.good("chain findings")["findings"], json!([]), "what people did needs nobody to look");
+    assert_eq!(operator.bad("chain resolve 7 --actor ann").0, "FINDING_NOT_FOUND");
+    assert_eq!(operator.bad("chain findings bcs").0, "INVALID_CHAIN");
+}
