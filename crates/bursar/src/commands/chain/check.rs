@@ -13,7 +13,7 @@ use terminal::failure::{CommandResult, Exit, Failure};
 use terminal::output::table;
 
 use super::super::Context;
-use super::judge::{INTERNAL, NodeView, RECEIPTS, TRACES, Verdict, Wanted, judge};
+use super::judge::{BALANCES, INTERNAL, NodeView, RECEIPTS, SOLIDIFIED, TRACES, Verdict, Wanted, judge};
 use crate::chains::{of_catalog, unknown};
 use crate::config::{ChainNodes, Config};
 
@@ -36,8 +36,10 @@ pub async fn run(context: &Context, db: &Db, arguments: &Arguments) -> CommandRe
         let surveyed = surveyed.map_err(|error| Failure::outside(error.code(), &error, "are the nodes running?"))?;
         let views: Vec<NodeView> = surveyed.into_iter().map(view).collect();
         let traces = followed.internal_transfers;
-        let rules =
-            Wanted { quorum: followed.quorum, proof: followed.proof, lag_blocks: nodes.lag_blocks.into(), traces };
+        let mut here = catalog.listings.values().filter(|listing| listing.chain == row.name);
+        let tokens = here.any(|listing| listing.form.contract().is_some());
+        let lag_blocks = nodes.lag_blocks.into();
+        let rules = Wanted { quorum: followed.quorum, proof: followed.proof, lag_blocks, traces, tokens };
         checked.push((row, rules, judge(rules, &views), views));
     }
     let body = json!({ "chains": checked.iter().map(|(row, rules, verdict, views)| {
@@ -107,11 +109,11 @@ fn feature_name(feature: Feature) -> String {
         Feature::ReceiptsByBlock => RECEIPTS.to_owned(),
         Feature::Traces => TRACES.to_owned(),
         Feature::InternalTransactions => INTERNAL.to_owned(),
-        Feature::BalancesByBlockHash => "balances by block hash".to_owned(),
+        Feature::BalancesByBlockHash => BALANCES.to_owned(),
         Feature::TransactionIndex => "transaction index".to_owned(),
         Feature::BlocksFrom(0) => "all blocks".to_owned(),
         Feature::BlocksFrom(height) => format!("blocks from {height}"),
-        Feature::SolidifiedState => "solidified state".to_owned(),
+        Feature::SolidifiedState => SOLIDIFIED.to_owned(),
     }
 }
 

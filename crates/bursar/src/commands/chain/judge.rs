@@ -55,12 +55,16 @@ pub struct Wanted {
     pub lag_blocks: u64,
     /// Coin that contracts move is looked for.
     pub traces: bool,
+    /// A token is listed there: nobody is credited with one before the address was looked at.
+    pub tokens: bool,
 }
 
 /// The names of features that judgement asks for.
 pub const RECEIPTS: &str = "receipts by block";
 pub const TRACES: &str = "traces";
 pub const INTERNAL: &str = "internal transactions";
+pub const BALANCES: &str = "balances by block hash";
+pub const SOLIDIFIED: &str = "solidified state";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
@@ -114,6 +118,13 @@ pub fn judge(wanted: Wanted, nodes: &[NodeView]) -> Verdict {
     if wanted.traces && !blind.is_empty() {
         words.push(format!("no traces: {}: coin that contracts move is not found there", blind.join(", ")));
     }
+    let blind = [without(BALANCES), without(SOLIDIFIED)].concat();
+    if wanted.tokens && !blind.is_empty() {
+        let too_few = good.len() - blind.len() < wanted.quorum;
+        let what =
+            if too_few { "no payment of a token is credited" } else { "payments of tokens depend on the others" };
+        words.push(format!("no balances at a block: {}: {what}", blind.join(", ")));
+    }
     let late: Vec<&str> =
         nodes.iter().filter(|node| node.state(wanted.lag_blocks) == "lags").map(|node| node.name.as_str()).collect();
     if !late.is_empty() {
@@ -158,7 +169,7 @@ mod tests {
         }
     }
 
-    const ROOTS: Wanted = Wanted { quorum: 2, proof: ProofBy::Roots, lag_blocks: 10, traces: false };
+    const ROOTS: Wanted = Wanted { quorum: 2, proof: ProofBy::Roots, lag_blocks: 10, traces: false, tokens: true };
 
     fn silent(name: &str) -> NodeView {
         NodeView { failure: Some("it did not answer in time".to_owned()), agrees: None, head: None, ..node(name) }
@@ -222,6 +233,13 @@ mod tests {
             Some("CHAIN_NO_PROOF"),
             "1 can trace, 2 are needed for coin that contracts move: nothing is credited",
         );
+        let forgetful = |name: &str| NodeView { features: vec![(BALANCES.to_owned(), Some(false))], ..node(name) };
+        let words = judge(ROOTS, &[forgetful("a"), node("b"), node("c")]).words;
+        assert_eq!(words[1], "no balances at a block: a: payments of tokens depend on the others");
+        let words = judge(ROOTS, &[forgetful("a"), forgetful("b"), node("c")]).words;
+        assert_eq!(words[1], "no balances at a block: a, b: no payment of a token is credited");
+        let coins = Wanted { tokens: false, ..ROOTS };
+        assert_eq!(judge(coins, &[forgetful("a"), node("b"), node("c")]).words.len(), 1);
         let late = NodeView { lag: Some(11), ..node("c") };
         let words = judge(ROOTS, &[node("a"), node("b"), late.clone()]).words;
         assert_eq!((words.last().map(String::as_str), late.state(10)), (Some("behind the others: c"), "lags"));
