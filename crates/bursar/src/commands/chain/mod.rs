@@ -26,7 +26,7 @@ pub enum Command {
     /// Read old blocks again, for addresses that were not watched then and coins that were not listed
     ///
     /// The chain's worker does it, beside what is new, with the proof that new blocks get. What the blocks have and the books have
-    /// not is taken in and credited; nothing is taken back. After a restore from a backup, or when a token was listed:
+    /// not is taken in and credited; what nodes no longer show stays. After a restore from a backup, or when a token was listed:
     ///
     ///   bursar chain rescan bsc 41000000 41002000
     ///   bursar chain rescan bsc --stop
