@@ -13,6 +13,8 @@ use crate::endpoint::{CallError, Node};
 /// `balanceOf(address)`.
 const BALANCE_OF: &str = "0x70a08231";
 
+const NO_TOKEN: &str = "a balance that is not one word: no token is there";
+
 /// Whose balance, and of which token; `None` is the native coin.
 pub(super) type BalanceOf = (Account, Option<Account>);
 
@@ -28,7 +30,8 @@ impl FromHex for Units {
 /// All at the same block, so that they fit together.
 pub(super) async fn balances(node: &Node, asked: &[BalanceOf], chunk: usize) -> Result<Vec<RawAmount>, CallError> {
     let at = quantity(tip(node).await?.height);
-    balances_in(node, asked, &json!(at), chunk).await
+    let balances = balances_in(node, asked, &json!(at), chunk).await?;
+    balances.into_iter().collect::<Option<_>>().ok_or_else(|| node.bad(NO_TOKEN))
 }
 
 /// At the block of this hash (EIP-1898). A node that is on another branch, or keeps no state of it, has no answer.
@@ -39,26 +42,33 @@ pub(super) async fn balances_at(
     chunk: usize,
 ) -> Result<Vec<RawAmount>, CallError> {
     let at = json!({ "blockHash": B256::from(block.0).to_string() });
-    balances_in(node, asked, &at, chunk).await.map_err(|error| match error {
+    let balances = balances_in(node, asked, &at, chunk).await.map_err(|error| match error {
         CallError::Refused { message, .. } => node.lacks(message),
         other => other,
-    })
+    })?;
+    // A contract that is gone is no fault of the node's: it must not be set aside for every wallet that is looked at.
+    balances.into_iter().collect::<Option<_>>().ok_or_else(|| node.lacks(NO_TOKEN))
 }
 
-async fn balances_in(node: &Node, asked: &[BalanceOf], at: &Value, chunk: usize) -> Result<Vec<RawAmount>, CallError> {
-    let mut balances = vec![RawAmount::ZERO; asked.len()];
+/// `None` where a contract's answer is not one word.
+async fn balances_in(
+    node: &Node,
+    asked: &[BalanceOf],
+    at: &Value,
+    chunk: usize,
+) -> Result<Vec<Option<RawAmount>>, CallError> {
+    let mut balances = vec![Some(RawAmount::ZERO); asked.len()];
     let native = of(asked, |token| token.is_none());
     let calls: Vec<_> = native.iter().map(|(_, (owner, _))| ("eth_getBalance", json!([text(owner), at]))).collect();
     let answers: Vec<Hex<Units>> = chunked(node, &calls, chunk).await?;
     for ((place, _), Hex(Units(units))) in native.iter().zip(answers) {
-        balances[*place] = RawAmount::from_u256(units);
+        balances[*place] = Some(RawAmount::from_u256(units));
     }
     let tokens = of(asked, |token| token.is_some());
     let calls: Vec<_> = tokens.iter().map(|(_, (owner, token))| ("eth_call", balance_of(owner, *token, at))).collect();
     let answers: Vec<Hex<Word>> = chunked(node, &calls, chunk).await?;
     for ((place, _), Hex(Word(word))) in tokens.iter().zip(answers) {
-        let units = word.ok_or_else(|| node.lacks("a balance that is not one word: no token is there"))?;
-        balances[*place] = RawAmount::from_u256(units);
+        balances[*place] = word.map(RawAmount::from_u256);
     }
     Ok(balances)
 }
