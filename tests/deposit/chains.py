@@ -11,11 +11,12 @@ from .wire import Endpoint, Refused, tron_bytes, tron_text
 TRANSFERRED = "ddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef"
 TRANSFER, BALANCE_OF = "a9059cbb", "70a08231"
 
-# coin: "coin" for the chain's own, "token" for the other.
+# coin: "coin" for the chain's own, "token" for the usual other one, or the name of an odd one.
 Payment = namedtuple("Payment", "tx address coin amount")
 Block = namedtuple("Block", "hash payments")
-# asset: as the ledger knows it. precision: digits of the ledger unit. least: what a user is credited with, in chain units.
-Coin = namedtuple("Coin", "asset decimals precision least contract")
+# asset: as the ledger knows it. precision: digits of the ledger unit. least: what a user is credited with, in chain units. logs: a
+# payment is what it logs; else its logs are not to be believed, and only balances say what was paid.
+Coin = namedtuple("Coin", "asset decimals precision least contract logs", defaults=[True])
 
 
 def floored(coin, raw):
@@ -31,6 +32,22 @@ class Chain:
         self.confirmations, self.final = confirmations, final
         # The history as it is now, from the block below which nothing was paid.
         self.blocks, self.first = {}, None
+
+    def coin_of(self, contract):
+        """The name of the coin that a table knows by its contract."""
+        same = [name for name, coin in self.coins.items()
+                if (coin.contract and self.key(coin.contract)) == (contract and self.key(contract))]
+        return same[0]
+
+    def lowest(self):
+        """No reorganisation goes below this block."""
+        return self.first
+
+    def heal(self):
+        """All of its nodes are well again."""
+
+    def end(self):
+        """Its processes are gone."""
 
     def refresh(self):
         """Reads what is new, and what took the place of something older. The newest height and its hash."""
@@ -78,28 +95,32 @@ class EvmReader(Chain):
         for sent in block["transactions"]:
             if sent["to"] and int(sent["value"], 16) and status[sent["hash"]]:
                 payments.append(Payment(sent["hash"][2:], sent["to"].lower(), "coin", int(sent["value"], 16)))
+        tokens = {coin.contract.lower(): name for name, coin in self.coins.items() if coin.contract and coin.logs}
         for log in (log for receipt in receipts for log in receipt["logs"]):
-            if log["address"].lower() == self.coins["token"].contract.lower() and log["topics"][0][2:] == TRANSFERRED:
+            name = tokens.get(log["address"].lower())
+            if name and log["topics"][0][2:] == TRANSFERRED:
                 paid = "0x" + log["topics"][2][-40:]
-                payments.append(Payment(log["transactionHash"][2:], paid.lower(), "token", int(log["data"], 16)))
+                payments.append(Payment(log["transactionHash"][2:], paid.lower(), name, int(log["data"], 16)))
         if self.traced and block["transactions"]:
             options = {"tracer": "callTracer"}
             for trace in self.honest.rpc("debug_traceBlockByNumber", hex(number), options):
                 payments += inside(trace["result"], trace["txHash"][2:])
         return Block(block["hash"][2:], payments), block["parentHash"][2:]
 
-    def balances(self, addresses):
-        """Of each address and coin."""
-        calls = []
+    def balances(self, addresses, tip):
+        """Of each address and coin, at the block of this hash."""
+        at = {"blockHash": "0x" + tip}
+        keys, calls = [], []
         for address in addresses:
-            asked = {"to": self.coins["token"].contract, "data": "0x" + BALANCE_OF + address[2:].lower().rjust(64, "0")}
-            calls += [("eth_getBalance", [address, "latest"]), ("eth_call", [asked, "latest"])]
+            data = "0x" + BALANCE_OF + address[2:].lower().rjust(64, "0")
+            for name, coin in self.coins.items():
+                keys.append((address, name))
+                calls.append(("eth_call", [{"to": coin.contract, "data": data}, at]) if coin.contract
+                             else ("eth_getBalance", [address, at]))
         said = []
         for start in range(0, len(calls), 100):
             said += self.honest.rpc_all(calls[start:start + 100])
-        pairs = zip(addresses, said[::2], said[1::2])
-        return {(address, coin): int(amount, 16) for address, native, token in pairs
-                for coin, amount in (("coin", native), ("token", token))}
+        return {key: int(amount, 16) for key, amount in zip(keys, said)}
 
 
 def inside(frame, tx):
@@ -109,7 +130,7 @@ def inside(frame, tx):
     payments = []
     for call in frame.get("calls", []):
         amount = int(call.get("value", "0x0"), 16)
-        if amount and call["type"] == "CALL" and not call.get("error"):
+        if amount and call["type"] in ("CALL", "SELFDESTRUCT") and not call.get("error"):
             payments.append(Payment(tx, call["to"].lower(), "coin", amount))
         payments += inside(call, tx)
     return payments
@@ -117,6 +138,10 @@ def inside(frame, tx):
 
 class Devnet:
     """What the two chains of `bursar devnet` have in common: the control interface."""
+
+    lies = ["missing", "flipped", "inflated", "log_left_out", "transaction_left_out", "value_inflated", "swapped"]
+    wires = [{"garbage": "html"}, {"garbage": "truncated"}, {"garbage": "wrong_type"}, {"garbage": "absurd"}, {"delay_ms": 400},
+             {"connection": "half_closed"}, {"connection": "silent"}]
 
     def steer(self, what, **body):
         self.control.ask("POST", f"/{self.kind}/{what}", body)
@@ -179,7 +204,8 @@ class DevnetTron(Devnet, Chain):
                     payments.append(Payment(info["id"], paid, "token", int(log["data"], 16)))
         return Block(block["blockID"], payments), block["block_header"]["raw_data"]["parentHash"]
 
-    def balances(self, addresses):
+    def balances(self, addresses, _tip):
+        """Of each address and coin, now: TRON's nodes know no other time."""
         found = {}
         for address in addresses:
             account = self.honest.ask("POST", "/wallet/getaccount", {"address": address, "visible": True})

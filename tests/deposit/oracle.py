@@ -2,12 +2,20 @@
 
 | what | must be |
 |---|---|
-| an address and a coin in wallet_balances | what a node says that it has |
+| an address and a coin in wallet_balances | what a node says that it has, at the newest block's hash |
 | deposits that are final or unattributed | each payment in the chain's blocks, once; and no other |
 | a user's account | the payments of at least the minimum, each floored to the ledger's unit |
 | suspense | the other payments, floored likewise |
 | findings | name only nodes that have lied; nobody spends, nothing halts |
 | `bursar audit` | clean |
+
+Of a coin whose logs are not to be believed (`Coin.logs`) only balances count:
+
+| what | must be |
+|---|---|
+| an address in wallet_balances | what a node says, or less; more only if a finding says so |
+| a user's account | no more than the balance of the user's addresses |
+| an address whose logs and balance differ | named by a finding `balance_differs` |
 """
 
 from collections import Counter, defaultdict
@@ -25,6 +33,7 @@ class OwnBooksWrong(Exception):
 class Oracle:
     def __init__(self, world):
         self.world, self.program = world, world.program
+        self.tips = {}
 
     def differences(self):
         found = [said for worker in self.world.workers if (said := worker.ended())]
@@ -32,6 +41,8 @@ class Oracle:
         late = [line for chain in self.world.chains for line in self.standing(chain)]
         if found or late:
             return found + late
+        # By user and asset: what the balances allow, of coins whose logs are not to be believed.
+        self.allowed, self.named = defaultdict(int), self.named_addresses()
         for chain in self.world.chains:
             paid = self.paid(chain)
             self.left_over = self.left_over_of(chain)
@@ -53,9 +64,12 @@ class Oracle:
     def standing(self, chain):
         """Whether all of the chain is proven and booked."""
         height, tip = chain.refresh()
-        rows = self.program.rows(
-            f"""SELECT k.proven_height, k.halted, k.worker, (SELECT HEX(b.block_hash)HEX FROM chain_blocks b WHERE b.chain_id = k.chain_id
-            ORDER BY b.height DESC LIMIT 1) AS newest FROM chain_cursors k JOIN chains c ON c.id = k.chain_id WHERE c.name = '{chain.name}'""")
+        self.tips[chain.name] = tip
+        newest = "SELECT HEX(b.block_hash)HEX FROM chain_blocks b WHERE b.chain_id = k.chain_id ORDER BY b.height DESC LIMIT 1"
+        if chain.kind == "bitcoin":
+            newest = "SELECT HEX(b.block_hash)HEX FROM blocks b WHERE b.connected ORDER BY b.block_height DESC LIMIT 1"
+        rows = self.program.rows(f"""SELECT k.proven_height, k.halted, k.worker, ({newest}) AS newest
+            FROM chain_cursors k JOIN chains c ON c.id = k.chain_id WHERE c.name = '{chain.name}'""")
         if not rows:
             return [f"{chain.name}: it is not read"]
         row = rows[0]
@@ -97,22 +111,39 @@ class Oracle:
     # ---- held against the tables -----------------------------------------------------------------------------
 
     def balances(self, chain, paid):
-        names = self.world.shown[chain.name]
+        tip = self.tips[chain.name]
         node = {(chain.key(address), coin): amount
-                for (address, coin), amount in chain.balances(list(names.values())).items()}
+                for (address, coin), amount in chain.balances(self.world.pairs(chain), tip).items()}
         own = Counter()
         for one in paid:
             own[one.address, one.coin] += one.amount
         asked = self.world.asked[chain.name]
         for key, amount in node.items():
-            if own[key] != amount or asked[key] < amount:
+            if chain.coins[key[1]].logs and (own[key] != amount or asked[key] < amount):
                 raise OwnBooksWrong(f"{chain.name} {key}: blocks pay {own[key]}, the balance is {amount}, asked for was {asked[key]}")
         rows = self.program.rows(
             f"""SELECT b.address, l.contract, b.on_chain_balance_raw AS amount FROM wallet_balances b
             JOIN asset_on_chain l ON l.id = b.listing_id JOIN chains c ON c.id = b.chain_id WHERE c.name = '{chain.name}'""")
-        table = {(chain.key(row["address"]), "token" if row["contract"] else "coin"): int(row["amount"]) for row in rows}
-        return [f"{chain.name}: {key[0]} has {table.get(key, 0)} of its {key[1]} by wallet_balances, {node.get(key, 0)} by the node"
-                for key in sorted(table.keys() | node.keys()) if table.get(key, 0) != node.get(key, 0)]
+        table = {(chain.key(row["address"]), chain.coin_of(row["contract"])): int(row["amount"]) for row in rows}
+        odd = [key for key in table.keys() | node.keys() if not chain.coins[key[1]].logs]
+        found = [f"{chain.name}: {key[0]} has {table.get(key, 0)} of its {key[1]} by wallet_balances, {node.get(key, 0)} by the node"
+                 for key in sorted((table.keys() | node.keys()) - set(odd)) if table.get(key, 0) != node.get(key, 0)]
+        return found + [line for key in sorted(odd) for line in self.odd(chain, key, table.get(key, 0), node.get(key, 0))]
+
+    def odd(self, chain, key, kept, balance):
+        """Of an address and a coin whose logs are not to be believed."""
+        coin, user = chain.coins[key[1]], self.world.owners[chain.name].get(key[0])
+        if user is not None:
+            self.allowed[user, coin.asset] += floored(coin, balance)
+        asked, named = self.world.asked[chain.name][key], key[0] in self.named
+        said = f"{chain.name}: {key[0]} was to get {asked} of {coin.asset} and has {balance} by the node, {kept} by wallet_balances"
+        found = [f"{said}, and no finding says that they differ"] if asked != balance and not named else []
+        return found + ([f"{said}, which is more"] if kept > balance and not named else [])
+
+    def named_addresses(self):
+        rows = self.program.rows("SELECT subject, detail FROM chain_findings WHERE kind = 'balance_differs'")
+        said = " ".join(f"{row['subject']} {row['detail']}" for row in rows).lower()
+        return {key for owners in self.world.owners.values() for key in owners if key.lower() in said}
 
     def deposits(self, chain, paid):
         rows = self.program.rows(
@@ -122,7 +153,9 @@ class Oracle:
             JOIN chains c ON c.id = d.chain_id WHERE c.name = '{chain.name}' ORDER BY d.id""")
         found, have, places = [], Counter(), Counter()
         for row in rows:
-            coin = "token" if row["contract"] else "coin"
+            coin = chain.coin_of(row["contract"])
+            if not chain.coins[coin].logs:
+                continue
             address, amount = chain.key(row["address"]), int(row["amount_raw"])
             named = f"{chain.name}: dp-{row['id']} ({row['tx'][:12]}… {row['place']}, {amount} of the {coin} to {address})"
             if row["state"] in GIVEN:
@@ -153,20 +186,29 @@ class Oracle:
     def accounts(self, expected):
         rows = self.program.rows("""SELECT a.owner, s.symbol, a.available, a.frozen, a.status FROM accounts a
             JOIN assets s ON s.id = a.asset_id WHERE a.id > 0""")
-        table = {(row["owner"], row["symbol"]): row["available"] for row in rows}
+        odd = self.odd_assets()
+        table = {(row["owner"], row["symbol"]): row["available"] for row in rows if row["symbol"] not in odd}
         found = [f"user {key[0]} has {table.get(key, 0)} units of {key[1]}, the chains have paid {expected.get(key, 0)}"
                  for key in sorted(table.keys() | expected.keys()) if table.get(key, 0) != expected.get(key, 0)]
+        for row in rows:
+            allowed = self.allowed[row["owner"], row["symbol"]]
+            if row["symbol"] in odd and row["available"] > allowed:
+                found.append(f"user {row['owner']} has {row['available']} units of {row['symbol']}, the balances allow {allowed}")
         return found + [f"the account {row} is frozen, and nobody has spent anything" for row in rows
                         if row["status"] != "active" or row["frozen"]]
+
+    def odd_assets(self):
+        return {coin.asset for chain in self.world.chains for coin in chain.coins.values() if not coin.logs}
 
     def suspense(self, expected):
         rows = self.program.rows("""SELECT s.symbol, CASE WHEN m.to_account = a.id THEN m.amount ELSE -m.amount END AS moved
             FROM movements m JOIN accounts a ON a.kind = 'suspense' AND a.asset_id = m.asset_id AND a.id IN (m.from_account, m.to_account)
             JOIN assets s ON s.id = a.asset_id WHERE m.outcome = 0""")
         # Added up here: it may be more than 64 bits hold.
-        table = Counter()
+        table, odd = Counter(), self.odd_assets()
         for row in rows:
-            table[row["symbol"]] += row["moved"]
+            if row["symbol"] not in odd:
+                table[row["symbol"]] += row["moved"]
         return [f"suspense has {table.get(asset, 0)} units of {asset}, unattributed is {expected.get(asset, 0)}"
                 for asset in sorted(table.keys() | expected.keys()) if table.get(asset, 0) != expected.get(asset, 0)]
 
@@ -178,6 +220,13 @@ class Oracle:
             self.world.seen_findings[row["kind"]].add(row["id"])
             if row["kind"] in ("disproven", "left_out") and (row["chain"], row["subject"]) not in self.world.liars:
                 found.append(f"a finding blames a node that has not lied: {row}")
-            if row["kind"] not in ("disproven", "left_out", "taken_back"):
+            odd = row["kind"] == "balance_differs" and self.is_odd(row)
+            if row["kind"] not in ("disproven", "left_out", "taken_back") and not odd:
                 found.append(f"a finding that nothing explains: {row}")
         return found
+
+    def is_odd(self, row):
+        """Whether it names an address to which an odd coin was paid."""
+        said = f"{row['subject']} {row['detail']}".lower()
+        chain = self.world.chain(row["chain"])
+        return any(key.lower() in said for key, coin in self.world.asked[chain.name] if not chain.coins[coin].logs)

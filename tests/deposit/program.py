@@ -100,8 +100,8 @@ class Program:
 class Worker:
     """`bursar run deposits`, for ever."""
 
-    def __init__(self, program, name):
-        self.program, self.name = program, name
+    def __init__(self, program, name, words):
+        self.program, self.name, self.words = program, name, words
         self.log = program.folder / f"{name}.log"
         self.process, self.paused = None, False
         self.said_before = 0
@@ -113,7 +113,7 @@ class Worker:
         if self.process is None:
             with open(self.log, "ab") as log:
                 self.said_before = log.tell()
-                self.process = subprocess.Popen([self.program.path, "run", "deposits", "--json"], cwd=self.program.folder,
+                self.process = subprocess.Popen([self.program.path, *self.words, "--json"], cwd=self.program.folder,
                                                 env=self.program.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
     def kill(self):
@@ -133,7 +133,7 @@ class Worker:
         self.process = None
         said = self.log.read_bytes()[self.said_before:]
         # Before it says that it runs, the signal simply ends it.
-        early = status == -signal.SIGTERM and b'"running"' not in said
+        early = status == -signal.SIGTERM and b'"running"' not in said and b'"nodes"' not in said
         return None if status == 0 or early else f"{self.name} was told to stop and ended with {status}: {said[-1500:].decode(errors='replace')}"
 
     def pause(self):

@@ -1,25 +1,29 @@
 """The chains, the program's folder with its treasury, its workers, and what the driver knows of addresses."""
 
 import json
-import os
 import random
 import subprocess
 import time
 from collections import Counter, defaultdict
 
 from .anvil import Anvil
+from .bitcoind import Bitcoin
 from .chains import DevnetEvm, DevnetTron
 from .program import Program, Worker
 from .wire import Endpoint
 
 # Those that the program is told of; one more is the driver's own, and never lies.
 ENDPOINTS = 3
-GROUPS = [("users", "deposit"), ("hot", "hot"), ("gas", "gas")]
-PRECISIONS = {"USDT": 4, "BNB": 8, "TRX": 4, "ETH": 8}
+GROUPS = [("users", "deposit"), ("hot", "hot"), ("gas", "gas"), ("treasury", "treasury")]
+FAMILIES = {"evm": "evm", "tron": "tron", "bitcoin": "bitcoin-regtest"}
+# Plots pay these to anybody at any time. The others of a chain are odd, and only some plots know how.
+USUAL = ("coin", "token")
 LOG = '[log]\nlevel = "debug"\n'
 
 
 class World:
+    CALL_TIMEOUT_S = 2
+
     def __init__(self, settings, folder):
         self.settings, self.folder = settings, folder
         self.random = random.Random(settings.seed)
@@ -55,7 +59,11 @@ class World:
         self.program.run("migrate")
         self.program.run("apply", "treasury.toml")
         self.learn_house()
-        self.workers = [Worker(self.program, f"worker-{number}") for number in (1, 2)]
+        # There is a wallet to follow Bitcoin for as soon as somebody has an address there.
+        self.new_user()
+        self.workers = [Worker(self.program, f"worker-{number}", ["run", "deposits"]) for number in (1, 2)]
+        self.workers += [Worker(self.program, f"follower-{number}", self.follow_words(chain)) for chain in self.chains
+                         for number in (1, 2) if chain.kind == "bitcoin"]
         for worker in self.workers:
             worker.start()
         self.wait_for_cursors()
@@ -64,8 +72,7 @@ class World:
         for worker in self.workers:
             worker.kill()
         for chain in self.chains:
-            if isinstance(chain, Anvil):
-                chain.end()
+            chain.end()
         if self.devnet:
             self.devnet.kill()
             self.devnet.wait()
@@ -79,18 +86,26 @@ class World:
         said = json.loads(self.devnet.stdout.readline())
         control = Endpoint(f"http://{said['control']}")
         self.control = control
-        self.chains = [DevnetEvm(control, said["evm"], said["evm_token"]), DevnetTron(control, said["tron"], said["tron_token"])]
-        anvil = os.environ.get("BURSAR_TEST_ANVIL")
-        if anvil:
-            from utxo.nodes import free_port
-            self.chains.append(Anvil(anvil, self.folder, free_port()))
+        # Added one by one: whatever was started is ended, also when the next does not begin.
+        for name in self.settings.chains:
+            self.chains.append({
+                "bsc": lambda: DevnetEvm(control, said["evm"], said["evm_token"]),
+                "tron": lambda: DevnetTron(control, said["tron"], said["tron_token"]),
+                "anvil": lambda: Anvil(self.settings.anvil, self.folder),
+                "bitcoin": lambda: Bitcoin(self.settings.bitcoind, self.folder),
+            }[name]())
+
+    def follow_words(self, chain):
+        nodes = [word for url in chain.urls for word in ("--node", url)]
+        return ["utxo", "follow", "--login-file", str(chain.login), *nodes]
 
     def make_treasury(self):
         passphrase = self.folder / "passphrase"
         passphrase.write_text("not a secret: these keys hold nothing\n")
         passphrase.chmod(0o600)
-        groups = [(f"{name}-{kind}", purpose, kind) for kind in ("evm", "tron") for name, purpose in GROUPS]
-        words = [word for name, purpose, kind in groups for word in ("--group", f"{name}:{purpose}:{kind}")]
+        groups = [(f"{name}-{kind}", purpose, FAMILIES[kind]) for kind in self.kinds() for name, purpose in GROUPS
+                  if (kind, purpose) != ("bitcoin", "gas")]
+        words = [word for name, purpose, family in groups for word in ("--group", f"{name}:{purpose}:{family}")]
         made = self.program.run("signer", "init", "--passphrase-file", "passphrase", *words)["groups"]
         xpubs = {group["id"]: group["xpub"] for group in made}
         lines = []
@@ -106,11 +121,11 @@ class World:
                 lines += ["[[on_chain]]", f'asset = "{coin.asset}"', f'chain = "{chain.name}"', f"decimals = {coin.decimals}",
                           f'min_deposit = "{least}"']
                 lines += [f'contract = "{coin.contract}"'] if coin.contract else []
-            for role in ("hot", "gas"):
+            for role in ("hot", "treasury") if chain.kind == "bitcoin" else ("hot", "gas", "treasury"):
                 lines += ["[[operation_wallets]]", f'role = "{role}"', f'chain = "{chain.name}"', f'group = "{role}-{chain.kind}"',
                           "index = 0"]
-        for name, purpose, kind in groups:
-            lines += [f"[wallet_groups.{name}]", f'chain = "{kind}"', f'purpose = "{purpose}"', f'xpub = "{xpubs[name]}"']
+        for name, purpose, family in groups:
+            lines += [f"[wallet_groups.{name}]", f'chain = "{family}"', f'purpose = "{purpose}"', f'xpub = "{xpubs[name]}"']
         treasury = self.folder / "treasury.toml"
         treasury.write_text("\n".join(lines) + "\n")
         treasury.chmod(0o600)
@@ -119,10 +134,11 @@ class World:
     def configuration(self):
         lines = ["[treasury]", 'file = "treasury.toml"', LOG]
         for chain in self.chains:
-            lines += [f"[chains.{chain.name}]", "call_timeout_ms = 2000", "hedge_ms = 300"]
+            lines += [f"[chains.{chain.name}]", f"call_timeout_ms = {1000 * self.CALL_TIMEOUT_S}", "hedge_ms = 300"]
             lines += ['internal_transfers = "yes"'] if getattr(chain, "traced", False) else []
             for number, url in enumerate(chain.urls):
                 lines += [f"[[chains.{chain.name}.nodes]]", f'name = "{chain.name}-{number}"', f'url = "{url}"']
+                lines += [f'login_file = "{chain.login}"'] if chain.kind == "bitcoin" else []
         return "\n".join(lines) + "\n"
 
     def learn_house(self):
@@ -145,15 +161,22 @@ class World:
 
     # ---- what plots do ---------------------------------------------------------------------------------------
 
-    def new_user(self):
-        """With an address on every chain; EVM chains have the same."""
+    def new_user(self, kinds=None):
+        """With an address on every chain, or on those of some kinds."""
         self.users += 1
-        for kind in sorted({chain.kind for chain in self.chains}):
-            wallet = self.program.run("wallet", "add", "--group", f"users-{kind}", "--user", str(self.users))["wallets"][0]
+        self.give_addresses(self.users, kinds or self.kinds())
+        return self.users
+
+    def kinds(self):
+        return sorted({chain.kind for chain in self.chains})
+
+    def give_addresses(self, user, kinds):
+        """EVM chains have the same."""
+        for kind in kinds:
+            wallet = self.program.run("wallet", "add", "--group", f"users-{kind}", "--user", str(user))["wallets"][0]
             for chain in self.chains:
                 if chain.kind == kind:
-                    self.learn(chain, wallet["address"], self.users)
-        return self.users
+                    self.learn(chain, wallet["address"], user)
 
     def address_of(self, chain, user):
         """Of the house, if that is no user."""
@@ -174,13 +197,28 @@ class World:
         return about.least + self.random.randrange(20 * about.least)
 
     def pay(self, chain, user, coin=None, amount=None):
-        coin = coin or self.random.choice(["coin", "token"])
+        coin = coin or self.random.choice([name for name in USUAL if name in chain.coins])
         address = self.address_of(chain, user)
         amount = self.amount(chain, coin) if amount is None else amount
-        self.asked[chain.name][chain.key(address), coin] += amount
+        self.promise(chain, address, coin, amount)
         chain.pay(address, coin, amount)
-        self.counts["payments"] += 1
         return f"{amount} of {chain.coins[coin].asset} on {chain.name} to {address}"
+
+    def promise(self, chain, address, coin, amount):
+        """So much is about to be paid there."""
+        self.asked[chain.name][chain.key(address), coin] += amount
+        self.counts["payments"] += 1
+
+    def pairs(self, chain):
+        """The addresses, as they are written, and coins whose balances count. Odd coins only where they were paid."""
+        usual = [name for name in USUAL if name in chain.coins]
+        asked = self.asked[chain.name]
+        return [(address, coin) for key, address in self.shown[chain.name].items() for coin in chain.coins
+                if coin in usual or (key, coin) in asked]
+
+    def chain(self, name):
+        """None: it does not take part."""
+        return next((chain for chain in self.chains if chain.name == name), None)
 
     def wait_for_deposit(self, user, generation, state):
         """The user's only payment, when it was mined for this time."""
@@ -195,6 +233,8 @@ class World:
 
     def heal(self):
         self.control.ask("POST", "/heal", {})
+        for chain in self.chains:
+            chain.heal()
         self.unwell.clear()
 
     def expire_leases(self):

@@ -1,19 +1,6 @@
-"""What may happen in a round. Each takes the world and says in words what it did."""
+"""What may happen in any round: payments, blocks, reorganisations, workers that die, nodes that lie."""
 
-LIES = ["missing", "flipped", "inflated", "log_left_out", "transaction_left_out", "value_inflated", "swapped"]
-PLOTS = {}
-
-
-def plot(often):
-    def add(function):
-        function.often = often
-        PLOTS[function.__name__.replace("_", "-")] = function
-        return function
-    return add
-
-
-def any_user(world):
-    return world.random.randint(1, world.users) if world.users else world.new_user()
+from . import any_user, plot
 
 
 @plot(3)
@@ -43,7 +30,7 @@ def several(world):
 
 @plot(2)
 def house(world):
-    """A payment to a hot or a gas wallet, which is no user's."""
+    """A payment to a hot, gas or treasury wallet, which is no user's."""
     chain = world.random.choice(world.chains)
     said = world.pay(chain, None)
     chain.mine(1)
@@ -53,21 +40,20 @@ def house(world):
 @plot(2)
 def inside(world):
     """Coins paid by a contract, in one transaction; or paid and undone in the same. Only on anvil, which traces."""
-    anvils = [chain for chain in world.chains if hasattr(chain, "pay_inside")]
-    if not anvils:
+    chain = world.chain("anvil")
+    if not chain:
         return several(world)
-    chain = anvils[0]
     world.counts["payments from inside"] += 1
     if world.random.random() < 0.3:
         kept, undone = (world.address_of(chain, any_user(world)) for _ in range(2))
         amount = world.amount(chain, "coin")
-        world.asked[chain.name][chain.key(kept), "coin"] += amount
+        world.promise(chain, kept, "coin", amount)
         chain.pretend(kept, undone, amount)
         chain.mine(1)
         return f"{amount} to {kept}, and undone to {undone}"
     payments = [(world.address_of(chain, any_user(world)), world.amount(chain, "coin")) for _ in range(world.random.randint(1, 5))]
     for address, amount in payments:
-        world.asked[chain.name][chain.key(address), "coin"] += amount
+        world.promise(chain, address, "coin", amount)
     chain.pay_inside(payments)
     chain.mine(1)
     return f"inside: {payments}"
@@ -86,7 +72,7 @@ def reorg(world):
     """The newest blocks are others; their payments move, wait again, or are gone."""
     chain = world.random.choice(world.chains)
     height, _ = chain.tip()
-    deepest = min(chain.deepest, height - chain.first - 1)
+    deepest = min(chain.deepest, height - chain.lowest() - 1)
     if deepest < 1 or height > getattr(chain, "highest", height):
         return blocks(world)
     depth, fate = world.random.randint(1, deepest), world.random.choice(["moved", "dropped", "returned"])
@@ -162,9 +148,9 @@ def unwell(world):
         world.heal()
         return "all nodes are well"
     chain, number = world.random.choice(well), world.random.randrange(3)
-    kind = world.random.choice(["lie", "lie", "lie", "lag", "contradict", "wire"])
+    kind = world.random.choice(["lie", "lie", "lie", "lag", "contradict", "wire"] if hasattr(chain, "wires") else ["lie"])
     if kind == "lie":
-        faults = {"lie": world.random.choice(LIES)}
+        faults = {"lie": world.random.choice(chain.lies)}
         world.liars.add((chain.name, f"{chain.name}-{number}"))
         world.counts["lies"] += 1
     elif kind == "lag":
@@ -174,77 +160,8 @@ def unwell(world):
         world.liars.add((chain.name, f"{chain.name}-{number}"))
         world.counts["lies"] += 1
     else:
-        faults = world.random.choice([{"garbage": "html"}, {"garbage": "truncated"}, {"garbage": "wrong_type"}, {"garbage": "absurd"},
-                                      {"delay_ms": 400}, {"connection": "half_closed"}, {"connection": "silent"}])
+        faults = world.random.choice(chain.wires)
     chain.fault(number, **faults)
     world.unwell[chain.name] = number
     world.counts["nodes unwell"] += 1
     return f"{chain.name}-{number}: {faults}"
-
-
-@plot(0)
-def full_account(world):
-    """A user gets nearly as much as an account can hold, and more comes for the same user. Others must still be credited. Only on anvil."""
-    anvils = [chain for chain in world.chains if hasattr(chain, "pay_inside")]
-    if not anvils:
-        return several(world)
-    chain, user = anvils[0], any_user(world)
-    coin = chain.coins["token"]
-    unit = 10 ** (coin.decimals - coin.precision)
-    world.nearly_full.add((user, coin.asset))
-    said = [world.pay(chain, user, "token", 2 ** 63 * unit - 1), world.pay(chain, user, "token", 7 * coin.least)]
-    chain.mine(1)
-    other = world.new_user()
-    said.append(world.pay(chain, other, "token", 7 * coin.least))
-    chain.mine(1)
-    return "; ".join(said)
-
-
-@plot(0)
-def owed(world):
-    """A payment leaves the chain when its user has nothing to give back, and comes again: what is owed is paid with it."""
-    return owe(world, came_in_vain=False)
-
-
-@plot(0)
-def owed_longer(world):
-    """The same; but the payment is mined in vain once more before it comes to stay. What is owed is still paid with it."""
-    return owe(world, came_in_vain=True)
-
-
-@plot(0)
-def owed_killed(world):
-    """The same; but the worker is killed when the blocks are undone and the ledger has not followed. Only on SQLite, whose lock stops it there."""
-    if world.settings.engine != "sqlite":
-        return owed(world)
-    return owe(world, came_in_vain=False, killed=True)
-
-
-def owe(world, came_in_vain, killed=False):
-    chain, user = world.chains[0], world.new_user()
-    coin = chain.coins["token"]
-    said = world.pay(chain, user, "token", 3 * coin.least)
-    world.rest()
-    world.agree()
-    # A frozen account gives nothing, as one that has spent all.
-    account = world.program.rows(f"SELECT id FROM accounts WHERE owner = {user}")[0]["id"]
-    world.may_owe.add(user)
-    world.program.run("account", "freeze", str(account), "--reason", "the driver wants it to owe", "--actor", "driver")
-    address = chain.key(world.address_of(chain, user))
-    paid = next(height for height, block in chain.blocks.items() for one in block.payments if one.address == address)
-    chain.reorg(chain.tip()[0] - paid + 1, "returned")
-    # The moment is missed at times. The last line says how often it was caught.
-    if killed and world.program.kill_before_booking(world.workers):
-        world.counts["killed between undoing and booking"] += 1
-    else:
-        world.wait_for_deposit(user, 0, "reversed")
-    if came_in_vain:
-        chain.mine(1)
-        world.wait_for_deposit(user, 1, "proven")
-        chain.reorg(1, "returned")
-        world.wait_for_deposit(user, 1, "orphaned")
-    chain.mine(1)
-    world.rest()
-    world.wait_for_deposit(user, 2 if came_in_vain else 1, "final")
-    world.program.run("account", "activate", str(account), "--reason", "that was all", "--actor", "driver")
-    return f"{said}, taken back, {'mined in vain, ' if came_in_vain else ''}mined again"

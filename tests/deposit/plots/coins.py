@@ -1,0 +1,151 @@
+"""How coins come: many outputs, contracts, remainders, tokens that are not what they seem."""
+
+from ..world import USUAL
+from . import any_user, plot
+from .usual import several
+
+EVERYTHING = 2 ** 256 - 1
+
+
+def usual_coins(chain):
+    return [name for name in USUAL if name in chain.coins]
+
+
+@plot(1, times=2)
+def ten_outputs(world):
+    """Ten outputs of one transaction pay one address, some of them the same amount. On Bitcoin, and by a contract on anvil."""
+    chains = [chain for chain in world.chains if hasattr(chain, "pay_many") or hasattr(chain, "pay_inside")]
+    if not chains:
+        return several(world)
+    said = []
+    for chain in chains:
+        address, least = world.address_of(chain, any_user(world)), chain.coins["coin"].least
+        amounts = [least * (1 + number // 2) + number % 2 for number in range(10)]
+        for amount in amounts:
+            world.promise(chain, address, "coin", amount)
+        pay = getattr(chain, "pay_many", None) or chain.pay_inside
+        pay([(address, amount) for amount in amounts])
+        chain.mine(1)
+        said.append(f"ten outputs on {chain.name} to {address}")
+    return "; ".join(said)
+
+
+@plot(1, times=2)
+def by_contract(world):
+    """A contract pays a token, a contract pays coins, and a contract that is made only to end leaves its coins. Only on anvil."""
+    chain = world.chain("anvil")
+    if not chain:
+        return several(world)
+    said = []
+    for coin in ("coin", "minted"):
+        address, amount = world.address_of(chain, any_user(world)), world.amount(chain, coin)
+        world.promise(chain, address, coin, amount)
+        chain.pay_by_call(address, coin, amount)
+        said.append(f"{amount} of {chain.coins[coin].asset} to {address} by a call")
+    address, amount = world.address_of(chain, any_user(world)), world.amount(chain, "coin")
+    world.promise(chain, address, "coin", amount)
+    chain.pay_as_legacy(address, amount)
+    chain.mine(1)
+    return "; ".join([*said, f"{amount} left to {address}"])
+
+
+@plot(0, times=1)
+def house_everywhere(world):
+    """Every coin of every chain is paid to each of the house's addresses: hot, gas and treasury."""
+    paid = 0
+    for chain in world.chains:
+        for key, owner in list(world.owners[chain.name].items()):
+            if owner is None:
+                for coin in usual_coins(chain):
+                    amount, address = world.amount(chain, coin), world.shown[chain.name][key]
+                    world.promise(chain, address, coin, amount)
+                    chain.pay(address, coin, amount)
+                    paid += 1
+        chain.mine(1)
+    return f"{paid} payments to the house"
+
+
+@plot(1, times=2)
+def remainders(world):
+    """Amounts that are no whole number of ledger units, which add up to some."""
+    said = []
+    for chain in world.chains:
+        for coin in usual_coins(chain):
+            about = chain.coins[coin]
+            unit = 10 ** (about.decimals - about.precision)
+            user = any_user(world)
+            for rest in (unit - 1, unit // 2, unit - unit // 2, 1) if unit > 1 else (1,):
+                world.pay(chain, user, coin, about.least + rest)
+            said.append(f"{about.asset} on {chain.name} to user {user}")
+        chain.mine(1)
+    return "; ".join(said)
+
+
+@plot(0, times=1)
+def everything(world):
+    """As much of a token as there can be, 2^256 - 1, is paid to two users, and something ordinary to a third. Only on anvil."""
+    chain = world.chain("anvil")
+    if not chain:
+        return several(world)
+    for _ in range(2):
+        world.pay(chain, world.new_user(), "minted", EVERYTHING)
+    chain.mine(1)
+    said = world.pay(chain, world.new_user(), "minted", 7 * chain.coins["minted"].least)
+    chain.mine(1)
+    return f"twice 2^256 - 1, and {said}"
+
+
+@plot(1, times=2)
+def taxed(world):
+    """A token keeps a hundredth of what is sent: the user gets what came, as its log says. Only on anvil."""
+    chain = world.chain("anvil")
+    if not chain:
+        return several(world)
+    said = [world.pay(chain, any_user(world), "taxed") for _ in range(2)]
+    chain.mine(1)
+    return "; ".join(said)
+
+
+@plot(1, times=2)
+def paused(world):
+    """A token is paused: what is sent then is refused by it, and nobody is credited. Only on anvil."""
+    chain = world.chain("anvil")
+    if not chain:
+        return several(world)
+    before = world.pay(chain, any_user(world), "minted")
+    chain.mine(1)
+    chain.set_paused("minted", True)
+    chain.mine(1)
+    address = world.address_of(chain, any_user(world))
+    chain.pay(address, "minted", 5 * chain.coins["minted"].least)
+    chain.mine(1)
+    chain.set_paused("minted", False)
+    chain.mine(1)
+    return f"{before}; refused to {address}; {world.pay(chain, any_user(world), 'minted')}"
+
+
+def pay_odd(world, coin):
+    chain = world.chain("anvil")
+    if not chain:
+        return several(world)
+    said = [world.pay(chain, world.new_user(), coin, 7 * chain.coins[coin].least + 1), world.pay(chain, any_user(world), "token")]
+    chain.mine(1)
+    return "; ".join(said)
+
+
+@plot(0, times=1, red="balances are not looked at")
+def unpaid(world):
+    """A token logs what it does not pay. Nobody may be credited. Only on anvil."""
+    return pay_odd(world, "unpaid")
+
+
+@plot(0, times=1, red="balances are not looked at")
+def overstated(world):
+    """A token logs more than it pays. Nobody may be credited with more than came. Only on anvil."""
+    return pay_odd(world, "overstated")
+
+
+@plot(0, times=1, red="balances are not looked at")
+def unlogged(world):
+    """A token pays and logs nothing. Somebody must be told. Only on anvil."""
+    return pay_odd(world, "unlogged")
