@@ -107,20 +107,16 @@ class EvmReader(Chain):
                 payments += inside(trace["result"], trace["txHash"][2:])
         return Block(block["hash"][2:], payments), block["parentHash"][2:]
 
-    def balances(self, addresses, tip):
-        """Of each address and coin, at the block of this hash."""
-        at = {"blockHash": "0x" + tip}
-        keys, calls = [], []
-        for address in addresses:
-            data = "0x" + BALANCE_OF + address[2:].lower().rjust(64, "0")
-            for name, coin in self.coins.items():
-                keys.append((address, name))
-                calls.append(("eth_call", [{"to": coin.contract, "data": data}, at]) if coin.contract
-                             else ("eth_getBalance", [address, at]))
+    def balances(self, pairs, tip):
+        """Of addresses and coins, at the block of this hash."""
+        at, calls = {"blockHash": "0x" + tip}, []
+        for address, coin in pairs:
+            asked = {"to": self.coins[coin].contract, "data": "0x" + BALANCE_OF + address[2:].lower().rjust(64, "0")}
+            calls.append(("eth_getBalance", [address, at]) if coin == "coin" else ("eth_call", [asked, at]))
         said = []
         for start in range(0, len(calls), 100):
             said += self.honest.rpc_all(calls[start:start + 100])
-        return {key: int(amount, 16) for key, amount in zip(keys, said)}
+        return {pair: int(amount, 16) for pair, amount in zip(pairs, said)}
 
 
 def inside(frame, tx):
@@ -204,17 +200,17 @@ class DevnetTron(Devnet, Chain):
                     payments.append(Payment(info["id"], paid, "token", int(log["data"], 16)))
         return Block(block["blockID"], payments), block["block_header"]["raw_data"]["parentHash"]
 
-    def balances(self, addresses, _tip):
-        """Of each address and coin, now: TRON's nodes know no other time."""
-        found = {}
-        for address in addresses:
-            account = self.honest.ask("POST", "/wallet/getaccount", {"address": address, "visible": True})
-            asked = {"owner_address": address, "contract_address": self.coins["token"].contract, "visible": True,
-                     "function_selector": "balanceOf(address)", "parameter": tron_bytes(address)[1:].hex().rjust(64, "0")}
-            answer = self.honest.ask("POST", "/wallet/triggerconstantcontract", asked)
-            found[address, "coin"] = account.get("balance", 0)
-            found[address, "token"] = int(answer["constant_result"][0], 16)
-        return found
+    def balances(self, pairs, _tip):
+        """Of addresses and coins, now: TRON's nodes know no other time."""
+        return {pair: self.balance(*pair) for pair in pairs}
+
+    def balance(self, address, coin):
+        if coin == "coin":
+            return self.honest.ask("POST", "/wallet/getaccount", {"address": address, "visible": True}).get("balance", 0)
+        asked = {"owner_address": address, "contract_address": self.coins[coin].contract, "visible": True,
+                 "function_selector": "balanceOf(address)", "parameter": tron_bytes(address)[1:].hex().rjust(64, "0")}
+        answer = self.honest.ask("POST", "/wallet/triggerconstantcontract", asked)
+        return int(answer["constant_result"][0], 16)
 
 
 __all__ = ["Chain", "Coin", "DevnetEvm", "DevnetTron", "EvmReader", "Payment", "Refused", "TRANSFER", "floored"]

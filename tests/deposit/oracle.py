@@ -13,9 +13,9 @@ Of a coin whose logs are not to be believed (`Coin.logs`) only balances count:
 
 | what | must be |
 |---|---|
-| an address in wallet_balances | what a node says, or less; more only if a finding says so |
 | a user's account | no more than the balance of the user's addresses |
-| an address whose logs and balance differ | named by a finding `balance_differs` |
+| an address in wallet_balances | what a node says, or a finding `balance_differs` names it |
+| an address that has not what was logged | named by such a finding in any case |
 """
 
 from collections import Counter, defaultdict
@@ -137,8 +137,8 @@ class Oracle:
             self.allowed[user, coin.asset] += floored(coin, balance)
         asked, named = self.world.asked[chain.name][key], key[0] in self.named
         said = f"{chain.name}: {key[0]} was to get {asked} of {coin.asset} and has {balance} by the node, {kept} by wallet_balances"
-        found = [f"{said}, and no finding says that they differ"] if asked != balance and not named else []
-        return found + ([f"{said}, which is more"] if kept > balance and not named else [])
+        # What is only paid may be taken in without a word, to nobody's account; what is only said must be told.
+        return [f"{said}, and no finding says that they differ"] if (asked != balance or kept != balance) and not named else []
 
     def named_addresses(self):
         rows = self.program.rows("SELECT subject, detail FROM chain_findings WHERE kind = 'balance_differs'")

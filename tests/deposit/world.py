@@ -220,6 +220,10 @@ class World:
         """None: it does not take part."""
         return next((chain for chain in self.chains if chain.name == name), None)
 
+    def with_house(self):
+        """The chains whose house wallets are watched: not Bitcoin, which is a plot of its own."""
+        return [chain for chain in self.chains if chain.kind != "bitcoin"]
+
     def wait_for_deposit(self, user, generation, state):
         """The user's only payment, when it was mined for this time."""
         deadline = time.monotonic() + self.settings.patience

@@ -51,9 +51,19 @@ def by_contract(world):
 
 @plot(0, times=1)
 def house_everywhere(world):
-    """Every coin of every chain is paid to each of the house's addresses: hot, gas and treasury."""
+    """Every usual coin of the EVM chains and TRON is paid to each of the house's addresses: hot, gas and treasury."""
+    return pay_house(world, world.with_house())
+
+
+@plot(0, times=1, red="Bitcoin's house wallets are not watched")
+def house_on_bitcoin(world):
+    """Bitcoin is paid to the house's addresses there: hot and treasury."""
+    return pay_house(world, [chain for chain in world.chains if chain.kind == "bitcoin"])
+
+
+def pay_house(world, chains):
     paid = 0
-    for chain in world.chains:
+    for chain in chains:
         for key, owner in list(world.owners[chain.name].items()):
             if owner is None:
                 for coin in usual_coins(chain):

@@ -46,6 +46,15 @@ def pay_until_credited(world, chain, blocks):
     wait_for_credits(world, chain, before)
 
 
+def wait_until_level(world, chain):
+    """Without any help: no worker is started, and no lease passes."""
+    deadline = time.monotonic() + world.settings.patience
+    while late := world.oracle.standing(chain):
+        if time.monotonic() > deadline:
+            world.fail(f"all nodes have been well for {world.settings.patience:.0f} s: {late[0]}")
+        time.sleep(0.2)
+
+
 @plot(0, times=1)
 def deep_reorg(world):
     """Twenty blocks with credited deposits in them are others: once the payments move, once they are gone, once they wait again."""
@@ -120,6 +129,8 @@ def two_liars(world):
     for number, lie in enumerate(("logs_left_out", "inflated")):
         chain.fault(number, lie=lie)
         world.liars.add((chain.name, f"{chain.name}-{number}"))
+    # The honest one is not asked first.
+    chain.proxies[2].slow, chain.proxies[2].slow_s = b"jsonrpc", 0.1
     world.unwell[chain.name] = 0
     world.counts["lies"] += 2
     for coin in ("coin", "token", "minted", "taxed"):
@@ -134,7 +145,7 @@ def two_liars(world):
     return "two of anvil's endpoints lied"
 
 
-@plot(0, times=1)
+@plot(0, times=1, red="a trace that takes too long is taken for an empty one")
 def slow_traces(world):
     """All nodes take longer for traces than the program waits, while a contract pays. When they are fast again, it is credited. Only on
     anvil."""
@@ -152,20 +163,24 @@ def slow_traces(world):
     return f"traces were slow when a contract paid {amount} to {address}"
 
 
-@plot(0, times=1)
+@plot(0, times=1, red="blocks that are newer than the addresses are scanned with them")
 def moves_under_scan(world):
     """While a scan waits for an answer, its blocks become others, and one of them pays a user who is newer than the scan. No node has
     lied, and none may be blamed. Only on anvil."""
     chain = world.chain("anvil")
-    if not chain or not may_reorganise(chain, 4):
+    if not chain or chain.tip()[0] > chain.highest:
         return several(world)
+    chain.mine(5)
     world.rest()
     world.agree()
     for proxy in chain.proxies:
-        proxy.hold(b"eth_getLogs")
+        # A scan asks for whole blocks; whoever asks for the newest one asks for less.
+        proxy.hold(b",true]")
     chain.mine(4)
     deadline = time.monotonic() + 20
-    while not any(proxy.waits.is_set() for proxy in chain.proxies) and time.monotonic() < deadline:
+    while not any(proxy.waits.is_set() for proxy in chain.proxies):
+        if time.monotonic() > deadline:
+            world.fail("anvil: nobody reads its blocks")
         time.sleep(0.02)
     chain.go_back(3)
     user = world.new_user(["evm"])
@@ -175,3 +190,25 @@ def moves_under_scan(world):
         proxy.release()
     world.give_addresses(user, [kind for kind in world.kinds() if kind != "evm"])
     return f"blocks became others during a scan; {said}"
+
+
+@plot(0, times=1, red="whoever forged is never asked again, when all have")
+def all_liars(world):
+    """All three endpoints leave out logs for a while, so that nothing can be proven, and blocks come; then all are well. Only on anvil."""
+    chain = world.chain("anvil")
+    if not chain:
+        return several(world)
+    for number in range(3):
+        chain.fault(number, lie="logs_left_out")
+        world.liars.add((chain.name, f"{chain.name}-{number}"))
+    world.counts["lies"] += 3
+    said = world.pay(chain, any_user(world), "token", 5 * chain.coins["token"].least)
+    # One alone has the chain, and remembers.
+    world.workers[0].kill()
+    world.expire_leases()
+    for _ in range(5):
+        chain.mine(1)
+        time.sleep(1)
+    chain.heal()
+    wait_until_level(world, chain)
+    return f"all of anvil's endpoints lied; {said}"
