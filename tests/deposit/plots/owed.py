@@ -4,7 +4,7 @@ from . import any_user, plot
 from .usual import several
 
 
-@plot(0, times=2)
+@plot(0, times=1)
 def full_account(world):
     """A user gets nearly as much as an account can hold, and more comes for the same user. Others must still be credited. Only on anvil."""
     chain, user = world.chain("anvil"), any_user(world)
@@ -21,19 +21,19 @@ def full_account(world):
     return "; ".join(said)
 
 
-@plot(0, times=2)
+@plot(0, times=1)
 def owed(world):
     """A payment leaves the chain when its user has nothing to give back, and comes again: what is owed is paid with it."""
     return owe(world, came_in_vain=False)
 
 
-@plot(0, times=2)
+@plot(0, times=1)
 def owed_longer(world):
     """The same; but the payment is mined in vain once more before it comes to stay. What is owed is still paid with it."""
     return owe(world, came_in_vain=True)
 
 
-@plot(0, times=2)
+@plot(0, times=1)
 def owed_killed(world):
     """The same; but the worker is killed when the blocks are undone and the ledger has not followed. Only on SQLite, whose lock stops it there."""
     if world.settings.engine != "sqlite":
