@@ -66,7 +66,9 @@ class Bitcoin(Chain):
     def read(self, number):
         node = self.honest_node()
         block = node.call("getblock", node.call("getblockhash", number), 2)
-        payments = [Payment(tx["txid"], f"script:{output['scriptPubKey']['hex']}", "coin", satoshi(output["value"]))
+        # A coinbase may be spent in the hundredth block above its own.
+        payments = [Payment(tx["txid"], f"script:{output['scriptPubKey']['hex']}", "coin", satoshi(output["value"]),
+                            number + MATURITY - 1 if "coinbase" in tx["vin"][0] else 0)
                     for tx in block["tx"] for output in tx["vout"]]
         return Block(block["hash"], payments), block["previousblockhash"]
 
@@ -103,9 +105,15 @@ class Bitcoin(Chain):
     def reached(self):
         return [node for node in self.nodes if node not in self.away]
 
-    def add_block(self, transactions, deliver=True):
+    def mine_to(self, address):
+        """The next block's reward is paid there. How much it is."""
+        waiting, self.waiting = self.waiting, []
+        self.add_block(waiting, to=self.script(address))
+        return self.main.coinbase.outputs[0][0]
+
+    def add_block(self, transactions, deliver=True, to=STRANGER):
         self.made += 1
-        self.main = Made(self.main, transactions, STRANGER, self.made)
+        self.main = Made(self.main, transactions, to, self.made)
         if deliver:
             self.deliver()
 

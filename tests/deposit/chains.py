@@ -11,8 +11,9 @@ from .wire import Endpoint, Refused, tron_bytes, tron_text
 TRANSFERRED = "ddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef"
 TRANSFER, BALANCE_OF = "a9059cbb", "70a08231"
 
-# coin: "coin" for the chain's own, "token" for the usual other one, or the name of an odd one.
-Payment = namedtuple("Payment", "tx address coin amount")
+# coin: "coin" for the chain's own, "token" for the usual other one, or the name of an odd one. mature: the first tip at which it may
+# be spent.
+Payment = namedtuple("Payment", "tx address coin amount mature", defaults=[0])
 Block = namedtuple("Block", "hash payments")
 # asset: as the ledger knows it. precision: digits of the ledger unit. least: what a user is credited with, in chain units. logs: a
 # payment is what it logs; else its logs are not to be believed, and only balances say what was paid.

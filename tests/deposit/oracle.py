@@ -33,7 +33,7 @@ class OwnBooksWrong(Exception):
 class Oracle:
     def __init__(self, world):
         self.world, self.program = world, world.program
-        self.tips = {}
+        self.tips, self.heights = {}, {}
 
     def differences(self):
         found = [said for worker in self.world.workers if (said := worker.ended())]
@@ -64,7 +64,7 @@ class Oracle:
     def standing(self, chain):
         """Whether all of the chain is proven and booked."""
         height, tip = chain.refresh()
-        self.tips[chain.name] = tip
+        self.tips[chain.name], self.heights[chain.name] = tip, height
         newest = "SELECT HEX(b.block_hash)HEX FROM chain_blocks b WHERE b.chain_id = k.chain_id ORDER BY b.height DESC LIMIT 1"
         if chain.kind == "bitcoin":
             newest = "SELECT HEX(b.block_hash)HEX FROM blocks b WHERE b.connected ORDER BY b.block_height DESC LIMIT 1"
@@ -89,6 +89,8 @@ class Oracle:
 
     def count(self, chain, paid, expected, suspense):
         for one in paid:
+            if self.waits(chain, one):
+                continue
             coin, user = chain.coins[one.coin], self.world.owners[chain.name][one.address]
             units = floored(coin, one.amount)
             if units >= 2 ** 63:
@@ -97,6 +99,10 @@ class Oracle:
                 expected[user, coin.asset] += units
             else:
                 suspense[coin.asset] += units
+
+    def waits(self, chain, payment):
+        """It cannot be spent yet. Credited it is not before it can be, and as many blocks later as others are."""
+        return bool(payment.mature) and self.heights[chain.name] < payment.mature + chain.confirmations - 1
 
     def left_over_of(self, chain):
         """Transactions of payments that the program says are more than an account can hold."""
@@ -162,7 +168,8 @@ class Oracle:
                 if amount:
                     have[row["tx"], address, coin, amount] += 1
                 places[row["tx"], row["place"]] += 1
-            wanted = self.wanted_state(chain, row["tx"], address, coin, amount)
+            waits = any(self.waits(chain, one) for one in paid if one.tx == row["tx"])
+            wanted = "proven" if waits else self.wanted_state(chain, row["tx"], address, coin, amount)
             if row["alive"] and row["state"] != wanted:
                 found.append(f"{named} is {row['state']} ({row['reason']}), wanted: {wanted}")
             if row["state"] == "final" and row["user_id"] != self.world.owners[chain.name][address]:
@@ -171,7 +178,7 @@ class Oracle:
                 found.append(f"{named} was credited with {row['amount']} units")
             if row["receivable"] and row["user_id"] not in self.world.may_owe:
                 found.append(f"{named}: a receivable of {row['receivable']}, and nobody has spent anything")
-        wanted = Counter((one.tx, one.address, one.coin, one.amount) for one in paid if one.amount)
+        wanted = Counter((one.tx, one.address, one.coin, one.amount) for one in paid if one.amount and not self.waits(chain, one))
         found += [f"{chain.name}: {count} × {what} is in the chain and not in the deposits" for what, count in (wanted - have).items()]
         found += [f"{chain.name}: {count} × {what} is in the deposits and not in the chain" for what, count in (have - wanted).items()]
         found += [f"{chain.name}: {what} is credited {count} times" for what, count in places.items() if count > 1]

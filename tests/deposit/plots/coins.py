@@ -49,6 +49,21 @@ def by_contract(world):
     return "; ".join([*said, f"{amount} left to {address}"])
 
 
+@plot(1, times=1)
+def coinbase(world):
+    """A miner's reward is paid to a user: it is credited when it can be spent, and not before. Only on Bitcoin."""
+    chain = world.chain("bitcoin")
+    if not chain:
+        return several(world)
+    address = world.address_of(chain, any_user(world))
+    amount = chain.mine_to(address)
+    world.promise(chain, address, "coin", amount)
+    # Some of them are waited for.
+    blocks = world.random.choice([1, 80, 110])
+    chain.mine(blocks)
+    return f"{amount} are a miner's at {address}, {blocks} blocks ago"
+
+
 @plot(0, times=1)
 def house_everywhere(world):
     """Every usual coin of the EVM chains and TRON is paid to each of the house's addresses: hot, gas and treasury."""
