@@ -141,8 +141,18 @@ class Anvil(EvmReader):
         data = address_word(kept) + address_word(undone) + word(amount)
         self.send(to=self.disperser, data="0x" + PRETEND + data, value=hex(2 * amount))
 
-    def set_paused(self, coin, paused):
-        self.send(to=self.coins[coin].contract, data="0x" + tokens.PAUSE + word(int(paused)))
+    def refuse(self, coin, what):
+        """From the next block on the token refuses this; see tokens.py."""
+        self.send(to=self.coins[coin].contract, data="0x" + tokens.REFUSE_WHAT + word(what))
+        self.mine(1)
+
+    def mine_for(self, address):
+        """A block whose fees are paid there, with a few transactions that have nothing to do with anybody."""
+        self.honest.rpc("anvil_setCoinbase", address)
+        for _ in range(3):
+            self.send(to=self.payer, value="0x1", maxPriorityFeePerGas=hex(10 ** 11), maxFeePerGas=hex(10 ** 12))
+        self.mine(1)
+        self.honest.rpc("anvil_setCoinbase", "0x" + "00" * 20)
 
     # ---- blocks ----------------------------------------------------------------------------------------------
 
@@ -176,7 +186,8 @@ class Anvil(EvmReader):
 
     def save(self):
         """What a node would need to go on from here."""
-        state = bytes.fromhex(self.honest.rpc("anvil_dumpState")[2:])
+        # With the states of older blocks: they may still have to be traced.
+        state = bytes.fromhex(self.honest.rpc("anvil_dumpState", True)[2:])
         file = self.folder / f"anvil-{int(self.honest.rpc('eth_blockNumber'), 16)}.json"
         file.write_bytes(gzip.decompress(state))
         return file

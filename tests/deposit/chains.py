@@ -105,6 +105,8 @@ class EvmReader(Chain):
         if self.traced and block["transactions"]:
             options = {"tracer": "callTracer"}
             for trace in self.honest.rpc("debug_traceBlockByNumber", hex(number), options):
+                if "result" not in trace:
+                    raise Refused(f"block {number} is not traced: {trace}")
                 payments += inside(trace["result"], trace["txHash"][2:])
         return Block(block["hash"][2:], payments), block["parentHash"][2:]
 

@@ -13,9 +13,9 @@ Of a coin whose logs are not to be believed (`Coin.logs`) only balances count:
 
 | what | must be |
 |---|---|
+| an address in wallet_balances | what a node says, too |
 | a user's account | no more than the balance of the user's addresses |
-| an address in wallet_balances | what a node says, or a finding `balance_differs` names it |
-| an address that has not what was logged | named by such a finding in any case |
+| an address whose balance no log explains | named by a finding `balance_differs` |
 """
 
 from collections import Counter, defaultdict
@@ -44,7 +44,7 @@ class Oracle:
         # By user and asset: what the balances allow, of coins whose logs are not to be believed.
         self.allowed, self.named = defaultdict(int), self.named_addresses()
         for chain in self.world.chains:
-            paid = self.paid(chain)
+            paid, self.unseen = self.paid(chain), {}
             self.left_over = self.left_over_of(chain)
             found += self.balances(chain, paid)
             found += self.deposits(chain, paid)
@@ -100,6 +100,10 @@ class Oracle:
             else:
                 suspense[coin.asset] += units
 
+        # What only a balance shows is nobody's.
+        for key, amount in self.unseen.items():
+            suspense[chain.coins[key[1]].asset] += floored(chain.coins[key[1]], amount)
+
     def waits(self, chain, payment):
         """It cannot be spent yet. Credited it is not before it can be, and as many blocks later as others are."""
         return bool(payment.mature) and self.heights[chain.name] < payment.mature + chain.confirmations - 1
@@ -125,26 +129,32 @@ class Oracle:
             own[one.address, one.coin] += one.amount
         asked = self.world.asked[chain.name]
         for key, amount in node.items():
-            if chain.coins[key[1]].logs and (own[key] != amount or asked[key] < amount):
+            if (chain.name, key[0]) in self.world.unseen and key[1] == "coin":
+                self.unseen[key] = amount - own[key]
+            elif chain.coins[key[1]].logs and (own[key] != amount or asked[key] < amount):
                 raise OwnBooksWrong(f"{chain.name} {key}: blocks pay {own[key]}, the balance is {amount}, asked for was {asked[key]}")
         rows = self.program.rows(
             f"""SELECT b.address, l.contract, b.on_chain_balance_raw AS amount FROM wallet_balances b
             JOIN asset_on_chain l ON l.id = b.listing_id JOIN chains c ON c.id = b.chain_id WHERE c.name = '{chain.name}'""")
         table = {(chain.key(row["address"]), chain.coin_of(row["contract"])): int(row["amount"]) for row in rows}
-        odd = [key for key in table.keys() | node.keys() if not chain.coins[key[1]].logs]
+        for key in node:
+            self.allow(chain, key, node[key])
         found = [f"{chain.name}: {key[0]} has {table.get(key, 0)} of its {key[1]} by wallet_balances, {node.get(key, 0)} by the node"
-                 for key in sorted((table.keys() | node.keys()) - set(odd)) if table.get(key, 0) != node.get(key, 0)]
-        return found + [line for key in sorted(odd) for line in self.odd(chain, key, table.get(key, 0), node.get(key, 0))]
+                 for key in sorted(table.keys() | node.keys()) if table.get(key, 0) != node.get(key, 0)]
+        odd = [key for key in node if self.is_unexplained(chain, key, node[key]) and key[0] not in self.named]
+        return found + [f"{chain.name}: {key[0]} has {node[key]} of its {key[1]}, which no log explains, and no finding says so" for key in odd]
 
-    def odd(self, chain, key, kept, balance):
-        """Of an address and a coin whose logs are not to be believed."""
+    def allow(self, chain, key, balance):
+        """No user has more of a coin whose logs are not to be believed than there is."""
         coin, user = chain.coins[key[1]], self.world.owners[chain.name].get(key[0])
-        if user is not None:
+        if user is not None and not coin.logs:
             self.allowed[user, coin.asset] += floored(coin, balance)
-        asked, named = self.world.asked[chain.name][key], key[0] in self.named
-        said = f"{chain.name}: {key[0]} was to get {asked} of {coin.asset} and has {balance} by the node, {kept} by wallet_balances"
-        # What is only paid may be taken in without a word, to nobody's account; what is only said must be told.
-        return [f"{said}, and no finding says that they differ"] if (asked != balance or kept != balance) and not named else []
+
+    def is_unexplained(self, chain, key, balance):
+        """A token that logs nothing has paid something, or another less than it has logged. What left the chain again is nothing."""
+        if self.unseen.get(key):
+            return True
+        return not chain.coins[key[1]].logs and (balance > 0 or key[1] == "unpaid")
 
     def named_addresses(self):
         rows = self.program.rows("SELECT subject, detail FROM chain_findings WHERE kind = 'balance_differs'")
@@ -236,4 +246,5 @@ class Oracle:
         """Whether it names an address to which an odd coin was paid."""
         said = f"{row['subject']} {row['detail']}".lower()
         chain = self.world.chain(row["chain"])
-        return any(key.lower() in said for key, coin in self.world.asked[chain.name] if not chain.coins[coin].logs)
+        odd = [key for key, coin in self.world.asked[chain.name] if not chain.coins[coin].logs]
+        return any(key.lower() in said for key in [*odd, *(key for name, key in self.world.unseen if name == chain.name)])

@@ -6,9 +6,10 @@ there can be. What is paid and what is logged is up to its making.
 
 from .chains import BALANCE_OF, TRANSFER, TRANSFERRED
 
-# Any number does: whoever calls it says whether the token is paused.
-PAUSE = "02329a29"
-PAUSED = 2 ** 200
+# Any numbers do. Whoever calls it says what the token refuses, and that is kept in a place where no address is.
+REFUSE_WHAT = "02329a29"
+REFUSED = 2 ** 200
+NOTHING, TRANSFERS, BALANCES = 0, 1, 2
 
 OPCODES = {"STOP": 0x00, "ADD": 0x01, "SUB": 0x03, "DIV": 0x04, "EQ": 0x14, "SHR": 0x1c, "CALLER": 0x33, "CALLVALUE": 0x34,
            "CALLDATALOAD": 0x35, "CALLDATASIZE": 0x36, "CALLDATACOPY": 0x37, "CODECOPY": 0x39, "ISZERO": 0x15, "MSTORE": 0x52,
@@ -58,16 +59,20 @@ A_HUNDREDTH = (100, *AMOUNT, "DIV")
 
 
 def token(pays=True, logs=True, keeps=False):
-    """`keeps`: it pays a hundredth less than it logs. It can be paused: then transfers are refused."""
+    """`keeps`: it pays a hundredth less than it logs. It can be told to refuse transfers, as one that is paused, or to say no balance."""
     paid = (*A_HUNDREDTH, *AMOUNT, "SUB") if keeps else AMOUNT
     pay = (*PAID_TO, "SLOAD", *paid, "ADD", *PAID_TO, "SSTORE") if pays else ()
     log = (*AMOUNT, 0, "MSTORE", *PAID_TO, "CALLER", int(TRANSFERRED, 16), 32, 0, "LOG3") if logs else ()
     return deployed(assemble(
-        0, "CALLDATALOAD", 224, "SHR", *when(BALANCE_OF, "balance"), *when(TRANSFER, "transfer"), *when(PAUSE, "pause"), *REFUSE,
-        ":balance", *PAID_TO, "SLOAD", 0, "MSTORE", 32, 0, "RETURN",
-        ":pause", 4, "CALLDATALOAD", PAUSED, "SSTORE", "STOP",
-        ":transfer", PAUSED, "SLOAD", "ISZERO", "@open", "JUMPI", *REFUSE,
-        ":open", *pay, *log, *ANSWER_TRUE))
+        0, "CALLDATALOAD", 224, "SHR", *when(BALANCE_OF, "balance"), *when(TRANSFER, "transfer"), *when(REFUSE_WHAT, "what"),
+        ":refuse", *REFUSE,
+        ":balance", *refuse_if(BALANCES), *PAID_TO, "SLOAD", 0, "MSTORE", 32, 0, "RETURN",
+        ":what", 4, "CALLDATALOAD", REFUSED, "SSTORE", "STOP",
+        ":transfer", *refuse_if(TRANSFERS), *pay, *log, *ANSWER_TRUE))
+
+
+def refuse_if(what):
+    return REFUSED, "SLOAD", what, "EQ", "@refuse", "JUMPI"
 
 
 def caller():

@@ -41,6 +41,8 @@ class World:
         self.may_owe = set()
         # Users and assets: more was paid than one account can hold, so what is credited of it is up to the program.
         self.nearly_full = set()
+        # Chains and addresses that get coins in a way that no transaction shows.
+        self.unseen = set()
         self.seen_findings = defaultdict(set)
         # Nodes that have said something untrue at some time, and those that are not well now.
         self.liars, self.unwell = set(), {}
@@ -224,16 +226,18 @@ class World:
         """The chains whose house wallets are watched: not Bitcoin, which is a plot of its own."""
         return [chain for chain in self.chains if chain.kind != "bitcoin"]
 
+    def wait_until(self, what, is_so):
+        deadline = time.monotonic() + self.settings.patience
+        while not is_so():
+            if time.monotonic() > deadline:
+                self.fail(f"for {self.settings.patience:.0f} s it was waited for in vain that {what}")
+            time.sleep(0.1)
+
     def wait_for_deposit(self, user, generation, state):
         """The user's only payment, when it was mined for this time."""
-        deadline = time.monotonic() + self.settings.patience
-        while True:
-            rows = self.program.rows(f"SELECT state FROM deposits WHERE user_id = {user} AND generation = {generation}")
-            if [row["state"] for row in rows] == [state]:
-                return
-            if time.monotonic() > deadline:
-                self.fail(f"the payment of user {user}, mined for the {generation + 1}. time, is {rows} and not {state}")
-            time.sleep(0.1)
+        sql = f"SELECT state FROM deposits WHERE user_id = {user} AND generation = {generation}"
+        self.wait_until(f"the payment of user {user}, mined for the {generation + 1}. time, is {state}",
+                        lambda: [row["state"] for row in self.program.rows(sql)] == [state])
 
     def heal(self):
         self.control.ask("POST", "/heal", {})

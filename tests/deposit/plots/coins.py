@@ -1,5 +1,6 @@
 """How coins come: many outputs, contracts, remainders, tokens that are not what they seem."""
 
+from ..tokens import BALANCES, NOTHING, TRANSFERS
 from ..world import USUAL
 from . import any_user, plot
 from .usual import several
@@ -139,28 +140,66 @@ def paused(world):
         return several(world)
     before = world.pay(chain, any_user(world), "minted")
     chain.mine(1)
-    chain.set_paused("minted", True)
-    chain.mine(1)
+    chain.refuse("minted", TRANSFERS)
     address = world.address_of(chain, any_user(world))
     chain.pay(address, "minted", 5 * chain.coins["minted"].least)
     chain.mine(1)
-    chain.set_paused("minted", False)
-    chain.mine(1)
+    chain.refuse("minted", NOTHING)
     return f"{before}; refused to {address}; {world.pay(chain, any_user(world), 'minted')}"
 
 
+@plot(0, times=1)
+def speechless(world):
+    """A token says no balances for a while. What else is paid meanwhile is credited; what is paid of it, later. Only on anvil."""
+    chain = world.chain("anvil")
+    if not chain:
+        return several(world)
+    chain.refuse("minted", BALANCES)
+    user, other = world.new_user(), world.new_user()
+    said = [world.pay(chain, user, "minted", 3 * chain.coins["minted"].least), world.pay(chain, other, "token", 3 * chain.coins["token"].least)]
+    chain.mine(chain.final + 1)
+    world.wait_for_deposit(other, 0, "final")
+    chain.refuse("minted", NOTHING)
+    return "; ".join(said)
+
+
+@plot(0, times=1, red="balances are not looked at")
+def fees(world):
+    """Whoever makes blocks pays the fees to a user's address: no transaction shows it. Somebody must be told. Only on anvil."""
+    chain = world.chain("anvil")
+    if not chain:
+        return several(world)
+    address = world.address_of(chain, world.new_user())
+    world.unseen.add((chain.name, chain.key(address)))
+    chain.mine_for(address)
+    world.rest()
+    # What is found is booked when blocks stand on the one at which it was found.
+    world.wait_until("a finding names it", lambda: chain.key(address) in world.oracle.named_addresses())
+    return f"the fees of a block were paid to {address}"
+
+
 def pay_odd(world, coin):
+    """Once to a new user, beside something ordinary. Then blocks above the payment are others, then its own is."""
     chain = world.chain("anvil")
     if not chain:
         return several(world)
     said = [world.pay(chain, world.new_user(), coin, 7 * chain.coins[coin].least + 1), world.pay(chain, any_user(world), "token")]
     chain.mine(1)
+    paid, _ = chain.tip()
+    for fate in ("moved", "dropped"):
+        world.rest()
+        world.agree()
+        height, _ = chain.tip()
+        depth = 3 if fate == "moved" else height - paid + 1
+        if height <= chain.highest and depth <= chain.deepest + 10:
+            chain.reorg(depth, fate)
+            world.counts["reorganisations"] += 1
     return "; ".join(said)
 
 
 @plot(0, times=1, red="balances are not looked at")
 def unpaid(world):
-    """A token logs what it does not pay. Nobody may be credited. Only on anvil."""
+    """A token logs what it does not pay. Nobody may be credited, and somebody must be told. Only on anvil."""
     return pay_odd(world, "unpaid")
 
 

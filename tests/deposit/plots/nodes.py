@@ -31,12 +31,8 @@ def credited(world, chain):
 
 
 def wait_for_credits(world, chain, more_than):
-    """Until more deposits are credited than this, so that what follows is about credits."""
-    deadline = time.monotonic() + world.settings.patience
-    while credited(world, chain) <= more_than:
-        if time.monotonic() > deadline:
-            world.fail(f"{chain.name}: {credited(world, chain)} deposits are credited, more than {more_than} are wanted")
-        time.sleep(0.1)
+    """So that what follows is about credits."""
+    world.wait_until(f"more than {more_than} deposits on {chain.name} are credited", lambda: credited(world, chain) > more_than)
 
 
 def pay_until_credited(world, chain, blocks):
@@ -48,11 +44,7 @@ def pay_until_credited(world, chain, blocks):
 
 def wait_until_level(world, chain):
     """Without any help: no worker is started, and no lease passes."""
-    deadline = time.monotonic() + world.settings.patience
-    while late := world.oracle.standing(chain):
-        if time.monotonic() > deadline:
-            world.fail(f"all nodes have been well for {world.settings.patience:.0f} s: {late[0]}")
-        time.sleep(0.2)
+    world.wait_until(f"all of {chain.name} is proven, with all nodes well", lambda: not world.oracle.standing(chain))
 
 
 @plot(0, times=1)
@@ -78,7 +70,6 @@ def older_state(world):
     if not chains:
         return several(world)
     for chain in chains:
-        # What is saved must not be undone later.
         state = chain.save()
         height, _ = chain.tip()
         pay_until_credited(world, chain, DEEP)
@@ -177,11 +168,7 @@ def moves_under_scan(world):
         # A scan asks for whole blocks; whoever asks for the newest one asks for less.
         proxy.hold(b",true]")
     chain.mine(4)
-    deadline = time.monotonic() + 20
-    while not any(proxy.waits.is_set() for proxy in chain.proxies):
-        if time.monotonic() > deadline:
-            world.fail("anvil: nobody reads its blocks")
-        time.sleep(0.02)
+    world.wait_until("somebody reads anvil's blocks", lambda: any(proxy.waits.is_set() for proxy in chain.proxies))
     chain.go_back(3)
     user = world.new_user(["evm"])
     said = world.pay(chain, user, "coin")
