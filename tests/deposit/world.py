@@ -222,10 +222,6 @@ class World:
         """None: it does not take part."""
         return next((chain for chain in self.chains if chain.name == name), None)
 
-    def with_house(self):
-        """The chains whose house wallets are watched: not Bitcoin, which is a plot of its own."""
-        return [chain for chain in self.chains if chain.kind != "bitcoin"]
-
     def wait_until(self, what, is_so):
         deadline = time.monotonic() + self.settings.patience
         while not is_so():

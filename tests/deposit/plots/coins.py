@@ -67,19 +67,9 @@ def coinbase(world):
 
 @plot(0, times=1)
 def house_everywhere(world):
-    """Every usual coin of the EVM chains and TRON is paid to each of the house's addresses: hot, gas and treasury."""
-    return pay_house(world, world.with_house())
-
-
-@plot(0, times=1, red="Bitcoin's house wallets are not watched")
-def house_on_bitcoin(world):
-    """Bitcoin is paid to the house's addresses there: hot and treasury."""
-    return pay_house(world, [chain for chain in world.chains if chain.kind == "bitcoin"])
-
-
-def pay_house(world, chains):
+    """Every usual coin of every chain is paid to each of the house's addresses: hot, gas and treasury."""
     paid = 0
-    for chain in chains:
+    for chain in world.chains:
         for key, owner in list(world.owners[chain.name].items()):
             if owner is None:
                 for coin in usual_coins(chain):
@@ -163,7 +153,7 @@ def speechless(world):
     return "; ".join(said)
 
 
-@plot(0, times=1, red="balances are not looked at")
+@plot(0, times=1)
 def fees(world):
     """Whoever makes blocks pays the fees to a user's address: no transaction shows it. Somebody must be told. Only on anvil."""
     chain = world.chain("anvil")
@@ -197,19 +187,19 @@ def pay_odd(world, coin):
     return "; ".join(said)
 
 
-@plot(0, times=1, red="balances are not looked at")
+@plot(0, times=1)
 def unpaid(world):
     """A token logs what it does not pay. Nobody may be credited, and somebody must be told. Only on anvil."""
     return pay_odd(world, "unpaid")
 
 
-@plot(0, times=1, red="balances are not looked at")
+@plot(0, times=1)
 def overstated(world):
     """A token logs more than it pays. Nobody may be credited with more than came. Only on anvil."""
     return pay_odd(world, "overstated")
 
 
-@plot(0, times=1, red="balances are not looked at")
+@plot(0, times=1)
 def unlogged(world):
     """A token pays and logs nothing. Somebody must be told. Only on anvil."""
     return pay_odd(world, "unlogged")

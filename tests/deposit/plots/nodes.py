@@ -136,7 +136,7 @@ def two_liars(world):
     return "two of anvil's endpoints lied"
 
 
-@plot(0, times=1, red="a trace that takes too long is taken for an empty one")
+@plot(0, times=1)
 def slow_traces(world):
     """All nodes take longer for traces than the program waits, while a contract pays. When they are fast again, it is credited. Only on
     anvil."""
@@ -154,7 +154,7 @@ def slow_traces(world):
     return f"traces were slow when a contract paid {amount} to {address}"
 
 
-@plot(0, times=1, red="blocks that are newer than the addresses are scanned with them")
+@plot(0, times=1)
 def moves_under_scan(world):
     """While a scan waits for an answer, its blocks become others, and one of them pays a user who is newer than the scan. No node has
     lied, and none may be blamed. Only on anvil."""
@@ -179,7 +179,7 @@ def moves_under_scan(world):
     return f"blocks became others during a scan; {said}"
 
 
-@plot(0, times=1, red="whoever forged is never asked again, when all have")
+@plot(0, times=1)
 def all_liars(world):
     """All three endpoints leave out logs for a while, so that nothing can be proven, and blocks come; then all are well. Only on anvil."""
     chain = world.chain("anvil")

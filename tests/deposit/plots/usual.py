@@ -31,7 +31,7 @@ def several(world):
 @plot(2)
 def house(world):
     """A payment to a hot, gas or treasury wallet, which is no user's."""
-    chain = world.random.choice(world.with_house())
+    chain = world.random.choice(world.chains)
     said = world.pay(chain, None)
     chain.mine(1)
     return said
