@@ -85,6 +85,10 @@ class Oracle:
     def paid(self, chain):
         """Every payment to an address of ours that is in the chain."""
         ours = self.world.owners[chain.name]
+        # Two people said whose they are, each in the block that it is in.
+        assigned = {(tx, address, block): user for (name, tx, address, block), user in self.world.assigned.items() if name == chain.name}
+        self.assigned = {(one.tx, one.address): assigned[one.tx, one.address, block.hash] for block in chain.blocks.values()
+                         for one in block.payments if (one.tx, one.address, block.hash) in assigned}
         return [one for one in chain.payments() if one.address in ours]
 
     def count(self, chain, paid, expected, suspense):
@@ -95,7 +99,9 @@ class Oracle:
             units = floored(coin, one.amount)
             if units >= 2 ** 63:
                 continue
-            if user is not None and one.amount >= coin.least and not self.is_too_much(one.tx, user, coin.asset):
+            if (one.tx, one.address) in self.assigned:
+                expected[self.assigned[one.tx, one.address], coin.asset] += units
+            elif user is not None and one.amount >= coin.least and not self.is_too_much(one.tx, user, coin.asset):
                 expected[user, coin.asset] += units
             else:
                 suspense[coin.asset] += units
@@ -182,7 +188,8 @@ class Oracle:
             wanted = "proven" if waits else self.wanted_state(chain, row["tx"], address, coin, amount)
             if row["alive"] and row["state"] != wanted:
                 found.append(f"{named} is {row['state']} ({row['reason']}), wanted: {wanted}")
-            if row["state"] == "final" and row["user_id"] != self.world.owners[chain.name][address]:
+            owner = self.assigned.get((row["tx"], address), self.world.owners[chain.name][address])
+            if row["state"] == "final" and row["user_id"] != owner:
                 found.append(f"{named} was credited to user {row['user_id']}")
             if row["state"] == "final" and row["amount"] != floored(chain.coins[coin], amount):
                 found.append(f"{named} was credited with {row['amount']} units")
@@ -195,6 +202,8 @@ class Oracle:
         return found
 
     def wanted_state(self, chain, tx, address, coin, amount):
+        if (tx, address) in self.assigned:
+            return "final"
         coin, user = chain.coins[coin], self.world.owners[chain.name].get(address)
         if user is None or amount < coin.least or floored(coin, amount) >= 2 ** 63 or self.is_too_much(tx, user, coin.asset):
             return "unattributed"

@@ -41,6 +41,8 @@ class World:
         self.may_owe = set()
         # Users and assets: more was paid than one account can hold, so what is credited of it is up to the program.
         self.nearly_full = set()
+        # Chain, transaction, address and block of a payment: the user whom two people gave it to.
+        self.assigned = {}
         # Chains and addresses that get coins in a way that no transaction shows.
         self.unseen = set()
         self.seen_findings = defaultdict(set)

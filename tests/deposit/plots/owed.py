@@ -41,19 +41,78 @@ def owed_killed(world):
     return owe(world, came_in_vain=False, killed=True)
 
 
-def owe(world, came_in_vain, killed=False):
-    chain, user = next(chain for chain in world.chains if "token" in chain.coins), world.new_user()
-    coin = chain.coins["token"]
-    said = world.pay(chain, user, "token", 3 * coin.least)
+@plot(0, times=1)
+def assigned(world):
+    """Too little for a credit is given to another user by two people; then its block goes, and it is mined again: it is nobody's again."""
+    chain, user, other = token_chain(world), world.new_user(), world.new_user()
+    said = world.pay(chain, user, "token", chain.coins["token"].least - 1)
+    assign(world, chain, user, other, 0)
+    undo(world, chain, user)
+    world.wait_for_deposit(other, 0, "reversed")
+    chain.mine(1)
+    return f"{said}, given to user {other}, taken back, mined again"
+
+
+@plot(0, times=1)
+def assigned_owed(world):
+    """The same; but when its block goes the other user has nothing to give back, and gets it again: what is owed is paid with it."""
+    chain, user, other = token_chain(world), world.new_user(), world.new_user()
+    said = world.pay(chain, user, "token", chain.coins["token"].least - 1)
+    assign(world, chain, user, other, 0)
+    account = freeze(world, other)
+    undo(world, chain, user)
+    world.wait_for_deposit(other, 0, "reversed")
+    chain.mine(1)
+    world.program.run("account", "activate", account, "--reason", "that was all", "--actor", "driver")
+    assign(world, chain, user, other, 1)
+    return f"{said}, given to user {other}, taken back, mined and given again"
+
+
+def assign(world, chain, user, other, generation):
+    """Two people give the user's only payment, which was mined for this time, to another."""
     world.rest()
+    # Between a debt and its payment accounts have more than the chains say.
+    if generation == 0:
+        world.agree()
+    else:
+        world.wait_for_deposit(user, generation, "unattributed")
+        chain.refresh()
+    address = chain.key(world.address_of(chain, user))
+    block, payment = next((block, one) for block in chain.blocks.values() for one in block.payments if one.address == address)
+    sql = f"SELECT id FROM deposits WHERE user_id = {user} AND generation = {generation} AND state = 'unattributed'"
+    deposit = world.program.rows(sql)[0]["id"]
+    world.program.run("deposit", "assign", f"dp-{deposit}", "--user", str(other), "--reason", "the driver wants it", "--actor", "anna",
+                      "--second", "bert")
+    world.assigned[chain.name, payment.tx, address, block.hash] = other
     world.agree()
-    # A frozen account gives nothing, as one that has spent all.
-    account = world.program.rows(f"SELECT id FROM accounts WHERE owner = {user}")[0]["id"]
+
+
+def token_chain(world):
+    return next(chain for chain in world.chains if "token" in chain.coins)
+
+
+def freeze(world, user):
+    """A frozen account gives nothing, as one that has spent all. Its number."""
+    account = str(world.program.rows(f"SELECT id FROM accounts WHERE owner = {user}")[0]["id"])
     world.may_owe.add(user)
-    world.program.run("account", "freeze", str(account), "--reason", "the driver wants it to owe", "--actor", "driver")
+    world.program.run("account", "freeze", account, "--reason", "the driver wants it to owe", "--actor", "driver")
+    return account
+
+
+def undo(world, chain, user):
+    """The block of the user's only payment leaves the chain, with all above it. The payment waits again."""
     address = chain.key(world.address_of(chain, user))
     paid = next(height for height, block in chain.blocks.items() for one in block.payments if one.address == address)
     chain.reorg(chain.tip()[0] - paid + 1, "returned")
+
+
+def owe(world, came_in_vain, killed=False):
+    chain, user = token_chain(world), world.new_user()
+    said = world.pay(chain, user, "token", 3 * chain.coins["token"].least)
+    world.rest()
+    world.agree()
+    account = freeze(world, user)
+    undo(world, chain, user)
     # The moment is missed at times. The last line says how often it was caught.
     if killed and world.program.kill_before_booking(world.workers):
         world.counts["killed between undoing and booking"] += 1
@@ -67,5 +126,5 @@ def owe(world, came_in_vain, killed=False):
     chain.mine(1)
     world.rest()
     world.wait_for_deposit(user, 2 if came_in_vain else 1, "final")
-    world.program.run("account", "activate", str(account), "--reason", "that was all", "--actor", "driver")
+    world.program.run("account", "activate", account, "--reason", "that was all", "--actor", "driver")
     return f"{said}, taken back, {'mined in vain, ' if came_in_vain else ''}mined again"
