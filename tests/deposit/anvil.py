@@ -205,6 +205,10 @@ class Anvil(EvmReader):
         for number in numbers:
             self.proxies[number].upstream = self.older.url
 
+    def kill(self, number):
+        """Nobody answers at this endpoint."""
+        self.proxies[number].upstream = f"http://127.0.0.1:{free_port()}"
+
     def fault(self, number, lie=None, **_others):
         self.proxies[number].lie = lie
 

@@ -173,7 +173,15 @@ class Bitcoin(Chain):
             self.replace(self.nodes[number], state)
             self.away.add(self.nodes[number])
 
+    def kill(self, number):
+        """It is gone until it is healed. Its newest blocks may be missing then."""
+        self.nodes[number].stop()
+        self.away.add(self.nodes[number])
+
     def heal(self):
+        for node in self.nodes:
+            if not node.process:
+                node.start()
         if self.away:
             self.away.clear()
             self.deliver()

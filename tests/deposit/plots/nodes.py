@@ -47,6 +47,20 @@ def wait_until_level(world, chain):
     world.wait_until(f"all of {chain.name} is proven, with all nodes well", lambda: not world.oracle.standing(chain))
 
 
+@plot(2, times=2)
+def dead_node(world):
+    """One of three nodes is killed while payments come, and is started again when all are healed."""
+    well = [chain for chain in real_chains(world) if chain.name not in world.unwell]
+    if not well:
+        return several(world)
+    chain, number = world.random.choice(well), world.random.randrange(3)
+    chain.kill(number)
+    world.unwell[chain.name] = number
+    world.counts["nodes unwell"] += 1
+    pay_and_mine(world, chain, world.random.randint(1, 4))
+    return f"{chain.name}-{number} is dead"
+
+
 @plot(0, times=1)
 def deep_reorg(world):
     """Twenty blocks with credited deposits in them are others: once the payments move, once they are gone, once they wait again."""
@@ -69,6 +83,7 @@ def older_state(world):
     chains = real_chains(world)
     if not chains:
         return several(world)
+    world.heal()
     for chain in chains:
         state = chain.save()
         height, _ = chain.tip()
@@ -91,6 +106,7 @@ def far_behind(world):
     chains = real_chains(world)
     if not chains:
         return several(world)
+    world.heal()
     for chain in chains:
         state = chain.save()
         pay_and_mine(world, chain, 5)
