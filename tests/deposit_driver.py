@@ -70,7 +70,7 @@ class Run(World):
             worker.start()
         for chain in self.chains:
             # What waited is in the first of these.
-            chain.mine(max(chain.final, chain.confirmations) + 2)
+            chain.mine(chain.depth_at_rest())
         self.expire_leases()
         self.note("all is brought to rest")
 

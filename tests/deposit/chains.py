@@ -27,6 +27,7 @@ def floored(coin, raw):
 
 class Chain:
     kind = None
+    solid = 0
 
     def __init__(self, name, network, urls, coins, confirmations, final):
         self.name, self.network, self.urls, self.coins = name, network, urls, coins
@@ -39,6 +40,10 @@ class Chain:
         same = [name for name, coin in self.coins.items()
                 if (coin.contract and self.key(coin.contract)) == (contract and self.key(contract))]
         return same[0]
+
+    def depth_at_rest(self):
+        """So many blocks above a payment, and nothing more will become of it."""
+        return max(self.final, self.confirmations, self.solid) + 2
 
     def lowest(self):
         """No reorganisation goes below this block."""
@@ -170,8 +175,9 @@ class DevnetEvm(Devnet, EvmReader):
 
 class DevnetTron(Devnet, Chain):
     kind = "tron"
-    # More is solidified.
-    deepest = 17
+    # More is solidified. A token is credited only then: balances that nobody can change any more are all that a node of TRON says of a
+    # certain block.
+    deepest, solid = 17, 19
 
     def __init__(self, control, urls, token):
         coins = {"coin": Coin("TRX", 6, 4, 10 ** 6, None), "token": Coin("USDT", 6, 4, 10 ** 6, token)}
