@@ -11,7 +11,7 @@ REFUSE_WHAT = "02329a29"
 REFUSED = 2 ** 200
 NOTHING, TRANSFERS, BALANCES = 0, 1, 2
 
-OPCODES = {"STOP": 0x00, "ADD": 0x01, "SUB": 0x03, "DIV": 0x04, "EQ": 0x14, "SHR": 0x1c, "CALLER": 0x33, "CALLVALUE": 0x34,
+OPCODES = {"STOP": 0x00, "ADD": 0x01, "SUB": 0x03, "DIV": 0x04, "LT": 0x10, "EQ": 0x14, "SHR": 0x1c, "CALLER": 0x33, "CALLVALUE": 0x34,
            "CALLDATALOAD": 0x35, "CALLDATASIZE": 0x36, "CALLDATACOPY": 0x37, "CODECOPY": 0x39, "ISZERO": 0x15, "MSTORE": 0x52,
            "SLOAD": 0x54, "SSTORE": 0x55, "JUMPI": 0x57, "GAS": 0x5a, "DUP1": 0x80, "LOG3": 0xa3, "CALL": 0xf1, "RETURN": 0xf3,
            "REVERT": 0xfd}
@@ -61,7 +61,9 @@ A_HUNDREDTH = (100, *AMOUNT, "DIV")
 def token(pays=True, logs=True, keeps=False):
     """`keeps`: it pays a hundredth less than it logs. It can be told to refuse transfers, as one that is paused, or to say no balance."""
     paid = (*A_HUNDREDTH, *AMOUNT, "SUB") if keeps else AMOUNT
-    pay = (*PAID_TO, "SLOAD", *paid, "ADD", *PAID_TO, "SSTORE") if pays else ()
+    after = (*PAID_TO, "SLOAD", *paid, "ADD")
+    # What is more than there can be is refused.
+    pay = (*paid, *after, "LT", "@refuse", "JUMPI", *after, *PAID_TO, "SSTORE") if pays else ()
     log = (*AMOUNT, 0, "MSTORE", *PAID_TO, "CALLER", int(TRANSFERRED, 16), 32, 0, "LOG3") if logs else ()
     return deployed(assemble(
         0, "CALLDATALOAD", 224, "SHR", *when(BALANCE_OF, "balance"), *when(TRANSFER, "transfer"), *when(REFUSE_WHAT, "what"),
