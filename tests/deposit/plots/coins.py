@@ -194,6 +194,18 @@ def unpaid(world):
 
 
 @plot(0, times=1)
+def air(world):
+    """A token logs twice that it pays all that there can be to one address, and pays nothing. Others are credited as ever. Only on anvil."""
+    chain = world.chain("anvil")
+    if not chain:
+        return several(world)
+    user = world.new_user()
+    said = [world.pay(chain, user, "unpaid", EVERYTHING) for _ in range(2)] + [world.pay(chain, world.new_user(), "minted")]
+    chain.mine(1)
+    return "; ".join(said)
+
+
+@plot(0, times=1)
 def overstated(world):
     """A token logs more than it pays. Nobody may be credited with more than came. Only on anvil."""
     return pay_odd(world, "overstated")
