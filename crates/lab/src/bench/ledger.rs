@@ -55,7 +55,7 @@ const WRITERS: usize = 8;
 
 /// The accounts of the bench, funded.
 #[derive(Clone)]
-struct Bank {
+pub(super) struct Bank {
     db: Db,
     asset: AssetId,
     clearing: AccountId,
@@ -79,8 +79,14 @@ impl Bank {
         apply_treasury(url, "bench", "bursar bench").await?;
         let assets = read_assets(&mut db.read().await?).await?;
         let asset = *assets.keys().next().ok_or(StoreError::SchemaMissing)?;
+        Self::on(db, asset, 1).await
+    }
+
+    /// With users of its own, from a number on, in a database that is there already.
+    pub(super) async fn on(db: Db, asset: AssetId, first: i64) -> Result<Self, Failure> {
+        let now = SystemClock.now();
         let clearing = NewAccount::system(&AccountKind::Suspense, asset).into_iter();
-        let users = (1_i64..).take(ACCOUNTS).filter_map(UserId::new).map(|user| NewAccount::funding(user, asset));
+        let users = (first..).take(ACCOUNTS).filter_map(UserId::new).map(|user| NewAccount::funding(user, asset));
         let wanted: Vec<NewAccount> = clearing.chain(users).collect();
         let mut ids = Vec::with_capacity(wanted.len());
         for opened in db.open(&wanted, now).await? {
@@ -93,8 +99,13 @@ impl Bank {
         Ok(Self { db, asset, clearing, users: ids.into() })
     }
 
+    /// Holds and settles per second, in batches of 1024: what other benches hold themselves against.
+    pub(super) async fn batch_1024(&self, time: Duration) -> Result<f64, Failure> {
+        subject(self, 1_024, lanes(self), time).await
+    }
+
     /// Gives each user enough for the whole bench.
-    async fn fund(&self) -> Result<(), Failure> {
+    pub(super) async fn fund(&self) -> Result<(), Failure> {
         let tag = SystemClock.now().micros();
         for (number, users) in self.users.chunks(2_000).enumerate() {
             let mut operations = Vec::with_capacity(users.len());

@@ -2,6 +2,7 @@
 //! with its subject, and prints the ratio and the spread.
 #![allow(clippy::float_arithmetic, reason = "rates and ratios, never money")]
 
+pub mod deposits;
 pub mod disk;
 pub mod ledger;
 pub mod scan;
@@ -24,6 +25,8 @@ pub enum Command {
     Transfer(transfer::Arguments),
     /// Blocks and matches per second with ten million watched addresses, beside fetching the blocks alone
     Scan(scan::Arguments),
+    /// Deposits from the node to the credit, with ten million watched addresses, beside scanning alone and the ledger
+    Deposits(deposits::Arguments),
     /// Transactions built, signed and read back per second, beside the bare signature
     SignBuild(sign_build::Arguments),
     /// The signing service over its socket, with policy, log and sync, beside a bare signature and a bare sync
@@ -41,6 +44,7 @@ pub async fn run(command: &Command, json: bool) -> CommandResult {
         Command::Spot(arguments) => spot::run(arguments, json).await,
         Command::Transfer(arguments) => transfer::run(arguments, json).await,
         Command::Scan(arguments) => scan::run(arguments, json).await,
+        Command::Deposits(arguments) => deposits::run(arguments, json).await,
         Command::SignBuild(arguments) => sign_build::run(arguments, json),
         Command::Signer(arguments) => signer::run(arguments, json).await,
         Command::Utxo(arguments) => utxo::run(arguments, json).await,

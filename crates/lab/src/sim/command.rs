@@ -1,19 +1,23 @@
 //! `bursar sim`: whole parts of Bursar under a seeded scheduler that crashes them, held against a simple model.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
+use terminal::clock::Stopwatch;
 use terminal::failure::{CommandResult, Exit, Failure};
 use terminal::output::{say, table, thousands};
 
 use super::spot::Simulation;
 use super::transfer::{Report, SimError};
+use super::{deposits, transfer};
 
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
     /// The spot engine on a disk that lies: random operations, crashes at any moment, compared after every recovery
     Spot(SpotArguments),
+    /// Deposits: chains reorganise, nodes lie, workers die at any moment, and the books must equal the chains
+    Deposits(DepositsArguments),
     /// Transfers between both ends: processes, database, line and engine fail at any moment, and every law must hold
     Transfer(TransferArguments),
 }
@@ -38,9 +42,20 @@ pub struct TransferArguments {
     transfers: u64,
 }
 
+#[derive(Debug, clap::Args)]
+pub struct DepositsArguments {
+    /// The same seed gives the same run
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// How many blocks are mined, on two chains together
+    #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..))]
+    blocks: u64,
+}
+
 pub fn run(command: &Command, json: bool) -> CommandResult {
     match command {
         Command::Spot(arguments) => spot(arguments, json),
+        Command::Deposits(arguments) => deposits(arguments, json),
         Command::Transfer(arguments) => transfer(arguments, json),
     }
 }
@@ -56,6 +71,7 @@ fn progress(json: bool, length: u64, what: &str) -> ProgressBar {
 /// it says. Shorter runs promise nothing; the tests add several of them up.
 const LEAST_OPS: u64 = 100_000;
 const LEAST_TRANSFERS: u64 = 20_000;
+const LEAST_BLOCKS: u64 = 20_000;
 
 /// Fails a run that is long enough to have seen everything, and has not.
 fn check_promises(seed: u64, missing: &[&str], length: u64, least: u64, replay: &str) -> CommandResult {
@@ -119,7 +135,10 @@ struct Scratch(PathBuf);
 
 impl Scratch {
     fn new(seed: u64) -> Result<Self, Failure> {
-        let folder = std::env::temp_dir().join(format!("bursar-sim-{}-{seed}", std::process::id()));
+        // Where memory is a disk, a run takes half the time; nothing of it has to outlive the process.
+        let memory = std::env::var_os("TMPDIR").is_none().then(|| PathBuf::from("/dev/shm"));
+        let place = memory.filter(|place| place.is_dir()).unwrap_or_else(std::env::temp_dir);
+        let folder = place.join(format!("bursar-sim-{}-{seed}", std::process::id()));
         std::fs::create_dir(&folder).map_err(|error| {
             Failure::outside("DISK_PROBE_FAILED", &error, "make room in the temporary folder, or set TMPDIR")
         })?;
@@ -134,19 +153,27 @@ impl Drop for Scratch {
     }
 }
 
-/// In a runtime of its own, on a thread of its own: all that it does is done one after the other.
-fn simulate(
-    arguments: &TransferArguments,
-    folder: &Path,
-    progress: &mut (dyn FnMut(&Report) + Send),
-) -> Result<Report, SimError> {
+/// In a runtime of its own, on a thread of its own: all that it does is done one after the other. `None`: it panicked.
+fn alone<T: Send, F: Future<Output = T>>(simulation: impl FnOnce() -> F + Send) -> Result<Option<T>, Failure> {
     let run = || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(|error| SimError::SetUp(error.to_string()))?;
-        runtime.block_on(super::transfer::run(arguments.seed, arguments.transfers, folder, progress))
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        Ok::<T, std::io::Error>(runtime.block_on(simulation()))
     };
     let ended = std::thread::scope(|scope| scope.spawn(run).join());
-    ended.unwrap_or_else(|_| Err(SimError::Broken("the code panicked; the message is above".to_owned())))
+    ended.ok().transpose().map_err(|error| Failure::outside("INTERNAL", &error, "the system gives no threads"))
+}
+
+fn panicked(seed: u64, replay: &str) -> Failure {
+    failed(seed, "the code panicked; the message is above", replay)
+}
+
+/// What came of a run and what went wrong in it, for people.
+fn show(parts: [(&str, Vec<(&'static str, u64)>); 2]) {
+    for (title, fields) in parts {
+        let row = |(name, value): &(&str, u64)| vec![(*name).to_owned(), thousands(*value)];
+        say(table(&[title, "times"], &[1], &fields.iter().map(row).collect::<Vec<_>>()));
+        say("");
+    }
 }
 
 fn transfer(arguments: &TransferArguments, json: bool) -> CommandResult {
@@ -154,16 +181,17 @@ fn transfer(arguments: &TransferArguments, json: bool) -> CommandResult {
     let bar = progress(json, transfers, "transfers");
     let scratch = Scratch::new(seed)?;
     let mut shown = 0;
-    let result = simulate(arguments, &scratch.0, &mut |report| {
+    let mut progress = |report: &Report| {
         if report.transfers >= shown {
             shown = report.transfers + 100;
             bar.set_position(report.transfers);
             bar.set_message(format!("{} checks of the laws", report.law_checks));
         }
-    });
+    };
+    let ended = alone(|| transfer::run(seed, transfers, &scratch.0, &mut progress))?;
     bar.finish_and_clear();
     let replay = format!("bursar sim transfer --seed {seed} --transfers {transfers}");
-    let report = result.map_err(|error| match error {
+    let report = ended.ok_or_else(|| panicked(seed, &replay))?.map_err(|error| match error {
         SimError::Broken(law) => failed(seed, &law, &replay),
         SimError::Store(error) => error.into(),
         SimError::Spot(error) => error.into(),
@@ -176,16 +204,56 @@ fn transfer(arguments: &TransferArguments, json: bool) -> CommandResult {
         fields.iter().for_each(|(name, value)| body[*name] = (*value).into());
         say(body);
     } else {
-        for (title, fields) in [("what came of it", report.happened()), ("what went wrong", report.faults())] {
-            let row = |(name, value): &(&str, u64)| vec![(*name).to_owned(), thousands(*value)];
-            say(table(&[title, "times"], &[1], &fields.iter().map(row).collect::<Vec<_>>()));
-            say("");
-        }
+        show([("what came of it", report.happened()), ("what went wrong", report.faults())]);
         say(format!(
             "seed {seed}, run {hash}: nothing was created, lost or stranded, and all that was told stayed true"
         ));
     }
     check_promises(seed, &report.missing(), transfers, LEAST_TRANSFERS, &replay)
+}
+
+/// The most memory this process has had, as Linux counts it; 0 elsewhere.
+fn peak_memory_mb() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    line.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0) / 1_024
+}
+
+fn deposits(arguments: &DepositsArguments, json: bool) -> CommandResult {
+    let DepositsArguments { seed, blocks } = *arguments;
+    let bar = progress(json, blocks, "blocks");
+    let scratch = Scratch::new(seed)?;
+    let mut shown = 0;
+    let mut progress = |report: &deposits::Report| {
+        if report.blocks >= shown {
+            shown = report.blocks + 200;
+            bar.set_position(report.blocks);
+            bar.set_message(format!("{} credits, {} taken back", report.credited, report.reversed));
+        }
+    };
+    let watch = Stopwatch::start();
+    let ended = alone(|| deposits::run(seed, blocks, &scratch.0, &mut progress))?;
+    bar.finish_and_clear();
+    let seconds = watch.elapsed().as_secs();
+    let replay = format!("bursar sim deposits --seed {seed} --blocks {blocks}");
+    let report = ended.ok_or_else(|| panicked(seed, &replay))?.map_err(|error| match error {
+        deposits::SimError::Broken(law) => failed(seed, &law, &replay),
+        deposits::SimError::Store(error) => error.into(),
+        deposits::SimError::SetUp(what) => failed(seed, &what, "and is a bug of the simulator"),
+    })?;
+    let (hash, memory) = (format!("{:016x}", report.hash), peak_memory_mb());
+    if json {
+        let mut body = json!({ "sim": "deposits", "seed": seed, "held": true, "hash": hash, "seconds": seconds,
+            "peak_memory_mb": memory });
+        let fields = [report.happened(), report.faults()].concat();
+        fields.iter().for_each(|(name, value)| body[*name] = (*value).into());
+        say(body);
+    } else {
+        show([("what came of it", report.happened()), ("what went wrong", report.faults())]);
+        say(format!("seed {seed}, run {hash}: after every turn, what was credited is what the chains have, once"));
+        say(format!("{seconds} s, at most {memory} MB"));
+    }
+    check_promises(seed, &report.missing(), blocks, LEAST_BLOCKS, &replay)
 }
 
 #[cfg(test)]

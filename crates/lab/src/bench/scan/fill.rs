@@ -105,6 +105,17 @@ pub fn sign(kind: ChainKind, key: &Key, unsigned: &Unsigned) -> Result<Vec<u8>, 
 
 /// Ten senders; half of the payments are in the token.
 pub async fn evm_blocks(chain: &dyn Chain, pool: &Pool, token: &Address, plan: Plan) -> Result<Filled, Failure> {
+    evm_blocks_to(chain, pool, token, plan, |number| payee(ChainKind::Evm, number)).await
+}
+
+/// The same, with payees of the caller's choice.
+pub async fn evm_blocks_to(
+    chain: &dyn Chain,
+    pool: &Pool,
+    token: &Address,
+    plan: Plan,
+    payee: impl Fn(u32) -> Address + Sync,
+) -> Result<Filled, Failure> {
     let keys: Vec<Key> = (0..10).map(Key::numbered).collect();
     let senders: Vec<Address> = keys.iter().map(Key::evm).collect();
     let nonces = chain.nonces(&senders).await.map_err(refused)?;
@@ -115,7 +126,7 @@ pub async fn evm_blocks(chain: &dyn Chain, pool: &Pool, token: &Address, plan: P
         for number in 0..plan.payments {
             let (sender, token_payment) = (usize::try_from(number % 10).unwrap_or(0), number % 4 >= 2);
             let coin = if token_payment { Coin::Token(token.clone()) } else { Coin::Native };
-            let to = payee(ChainKind::Evm, block.wrapping_mul(plan.payments) + number);
+            let to = payee(block.wrapping_mul(plan.payments) + number);
             let draft = Draft::Evm {
                 from: senders[sender].clone(),
                 nonce: nonces[sender],

@@ -4,7 +4,7 @@
 mod fill;
 mod node;
 
-pub use fill::{SOME_TIME, address, sign};
+pub use fill::{Filled, Plan, SOME_TIME, address, evm_blocks_to, sign};
 pub use node::{pool, trouble};
 use terminal::clock::Stopwatch;
 use terminal::duration::parse_duration;
@@ -28,7 +28,7 @@ use tx::Address;
 
 use super::Samples;
 use crate::rig::process::Process;
-use fill::{Control, Filled, PAID, Plan};
+use fill::{Control, PAID};
 use node::{BITCOIN_LOGIN, RealNode};
 
 #[derive(Debug, clap::Args)]
@@ -232,10 +232,61 @@ impl Site {
         }
     }
 
+    /// The same, proven: held against the headers, by the one node that there is.
+    async fn prove(&self, watched: &Watched) -> Result<u64, Failure> {
+        // A few blocks at a time, as a worker does.
+        let (mut from, mut found) = (self.filled.from, 0);
+        while from <= self.filled.to {
+            let to = self.filled.to.min(from + 49);
+            let scan = self.client.chain().prove_blocks(from, to, watched).await.map_err(failed)?;
+            found += u64::try_from(scan.outputs.len()).unwrap_or(0);
+            from = to + 1;
+        }
+        Ok(found)
+    }
+
     /// Scans all the blocks, and counts what they pay.
     async fn scan(&self, watched: &Watched) -> Result<u64, Failure> {
         let scan = self.client.chain().scan(self.filled.from, self.filled.to, watched).await.map_err(failed)?;
         Ok(u64::try_from(scan.outputs.len()).unwrap_or(0))
+    }
+}
+
+/// How fast the same blocks are scanned, and scanned with proof: for each node that is found, its name and both rates.
+pub async fn proofs(arguments: &Arguments) -> Result<Vec<(&'static str, Samples, Samples)>, Failure> {
+    let folder = std::env::temp_dir().join(format!("bursar-bench-proof-{}", std::process::id()));
+    let plan = Plan { blocks: arguments.blocks, payments: arguments.payments };
+    let mut found = Vec::new();
+    for target in &arguments.on {
+        let Some(site) = Site::start(*target, arguments, &folder, plan).await? else { continue };
+        let watched = Report::default().watch(target.kind(), arguments.watched)?;
+        let blocks = site.filled.to - site.filled.from + 1;
+        let (mut scan, mut proof) = (Samples::default(), Samples::default());
+        for round in 0..=arguments.rounds {
+            let least = if round > 0 { arguments.time } else { Duration::ZERO };
+            let scanned = rate(blocks, least, async || site.scan(&watched).await.map(|_| ())).await?;
+            let proven = rate(blocks, least, async || {
+                let matches = site.prove(&watched).await?;
+                let what = || format!("{matches} of {} payments to watched addresses were proven", plan.matches());
+                if matches == plan.matches() { Ok(()) } else { Err(node::trouble(target.name(), what())) }
+            });
+            let proven = proven.await?;
+            if round > 0 {
+                scan.push(scanned);
+                proof.push(proven);
+            }
+        }
+        found.push((target.name(), scan, proof));
+        site.stop().await?;
+    }
+    Ok(found)
+}
+
+impl Arguments {
+    /// To measure proofs only: few blocks, a set of the usual size does not matter there.
+    pub const fn for_proofs(on: Vec<Target>, rounds: u32, anvil: Option<PathBuf>, bitcoind: Option<PathBuf>) -> Self {
+        let time = Duration::from_secs(1);
+        Self { watched: 1_000_000, blocks: 50, payments: 100, rounds, time, on, anvil, bitcoind }
     }
 }
 

@@ -5,7 +5,6 @@
 //! | [`run`] | the scheduler: which task runs next |
 //! | `trouble` | what goes wrong around the processes meanwhile |
 //! | `ground` | what a run begins with |
-//! | `turn` | whose turn it is |
 //! | `world` | what all share: the clock, chance, the engine, the clients |
 //! | `process` | a process with its coordinator and its tasks, until it is killed |
 //! | `database`, `line`, `engine` | a database that fails, a line that loses, an engine that crashes |
@@ -28,8 +27,9 @@ mod proof;
 pub mod report;
 pub mod run;
 mod trouble;
-mod turn;
 mod world;
+
+use super::turn;
 
 pub use report::Report;
 pub use run::{SimError, run};

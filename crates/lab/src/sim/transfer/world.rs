@@ -9,7 +9,7 @@ use super::clients::Clients;
 use super::engine::SimEngine;
 use super::process::Life;
 use super::report::Report;
-use super::turn::Yield;
+use super::turn::{Stage, Yield};
 
 pub(crate) struct World {
     pub random: Random,
@@ -87,5 +87,15 @@ pub(crate) struct Shared(pub Arc<Mutex<World>>);
 impl Shared {
     pub fn lock(&self) -> MutexGuard<'_, World> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Stage for Shared {
+    fn give_back(&self, why: Yield) {
+        self.lock().yielded = Some(why);
+    }
+
+    fn given_back(&self) -> Option<Yield> {
+        self.lock().yielded.take()
     }
 }

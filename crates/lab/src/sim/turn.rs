@@ -7,8 +7,6 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::Poll;
 
-use super::world::Shared;
-
 pub(crate) type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Why a task gave its turn back.
@@ -27,34 +25,40 @@ pub(crate) enum Ended {
     Died,
 }
 
+/// The world of a simulation, as far as turns are concerned: why the task that has the turn gives it back.
+pub(crate) trait Stage: Sync {
+    fn give_back(&self, why: Yield);
+    fn given_back(&self) -> Option<Yield>;
+}
+
 /// Waits until the scheduler chooses this task again.
-pub(crate) async fn park(world: &Shared) {
+pub(crate) async fn park(world: &impl Stage) {
     let mut asked = false;
     poll_fn(|_| {
         if asked {
             return Poll::Ready(());
         }
         asked = true;
-        world.lock().yielded = Some(Yield::Turn);
+        world.give_back(Yield::Turn);
         Poll::Pending
     })
     .await;
 }
 
 /// The process dies here: this future never ends, and the scheduler drops it.
-pub(crate) async fn die(world: &Shared) {
+pub(crate) async fn die(world: &impl Stage) {
     poll_fn(|_| {
-        world.lock().yielded = Some(Yield::Death);
+        world.give_back(Yield::Death);
         Poll::<()>::Pending
     })
     .await;
 }
 
 /// Lets a task run until it gives its turn back.
-pub(crate) async fn run(world: &Shared, work: &mut Work) -> Ended {
+pub(crate) async fn run(world: &impl Stage, work: &mut Work) -> Ended {
     poll_fn(|context| {
         let polled = work.as_mut().poll(context);
-        let yielded = world.lock().yielded.take();
+        let yielded = world.given_back();
         match (polled, yielded) {
             (Poll::Ready(()), _) => Poll::Ready(Ended::Done),
             (Poll::Pending, Some(Yield::Turn)) => Poll::Ready(Ended::Parked),
