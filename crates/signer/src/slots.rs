@@ -318,17 +318,19 @@ impl Slots {
     }
 }
 
-/// Whose each payload is, of all jobs.
-pub(crate) fn payloads_of(jobs: &Sorted<JobKey, KeptJob>) -> Sorted<(Hash, JobKey), ()> {
+/// Whose each payload is, of all jobs. A job has one payload, so no pair is there twice, and there is always an answer.
+pub(crate) fn payloads_of(jobs: &Sorted<JobKey, KeptJob>) -> Option<Sorted<(Hash, JobKey), ()>> {
     let until = |(key, job): (&JobKey, &KeptJob)| match &job.held {
         KeptHeld::Until(until) => Some((until.payload, *key)),
         KeptHeld::Nonce(_) | KeptHeld::Inputs(_) => None,
     };
+    let mut pairs: Vec<(Hash, JobKey)> = jobs.iter().filter_map(until).collect();
+    pairs.sort_unstable();
     let mut payloads = Sorted::default();
-    for (payload, key) in jobs.iter().filter_map(until) {
-        payloads.insert((payload, key), ());
+    for pair in pairs {
+        payloads.push_roomy(pair, ()).ok()?;
     }
-    payloads
+    Some(payloads)
 }
 
 /// Who holds a slot, in the order of their numbers.

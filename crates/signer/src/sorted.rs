@@ -8,6 +8,8 @@ use std::sync::Arc;
 
 /// So many records make a leaf. What a change copies, if a clone shares the leaf, is this much.
 const MOST: usize = 256;
+/// So many make a leaf whose neighbours are still to come. A full leaf becomes two when it gets one more, and all leaves behind it make place.
+const ROOMY: usize = MOST / 8 * 7;
 
 #[derive(Clone)]
 struct Leaf<K, V> {
@@ -99,13 +101,22 @@ impl<K: Ord + Copy, V: Clone> Sorted<K, V> {
         None
     }
 
-    /// Adds a key that is greater than all others.
+    /// Adds a key that is greater than all others. For keys that will always come in their order, so that full leaves stay as they are.
     pub fn push(&mut self, key: K, value: V) -> Result<(), NotSorted> {
+        self.push_within(MOST, key, value)
+    }
+
+    /// The same for keys that will come in any order: the leaves have room for them.
+    pub fn push_roomy(&mut self, key: K, value: V) -> Result<(), NotSorted> {
+        self.push_within(ROOMY, key, value)
+    }
+
+    fn push_within(&mut self, most: usize, key: K, value: V) -> Result<(), NotSorted> {
         if let Some((_, leaf)) = self.leaves.last_mut() {
             if leaf.keys.last().is_some_and(|last| *last >= key) {
                 return Err(NotSorted);
             }
-            if leaf.keys.len() < MOST {
+            if leaf.keys.len() < most {
                 let leaf = Arc::make_mut(leaf);
                 leaf.keys.push(key);
                 leaf.values.push(value);
@@ -243,6 +254,17 @@ mod tests {
             assert!(model.iter().all(|(key, value)| pushed.push(*key, *value).is_ok()));
             assert_eq!(pushed, sorted);
             check(&pushed, &model);
+            // One more for each leaf: none has to become two.
+            let mut roomy = Sorted::default();
+            assert!(model.iter().all(|(key, value)| roomy.push_roomy(*key, *value).is_ok()));
+            assert_eq!(roomy, sorted);
+            let leaves = roomy.leaves.len();
+            let more: Vec<u32> = roomy.leaves.iter().map(|(bound, _)| bound.saturating_add(1)).collect();
+            for key in more {
+                assert_eq!(roomy.insert(key, 1), model.insert(key, 1));
+            }
+            assert_eq!(roomy.leaves.len(), leaves);
+            check(&roomy, &model);
         }
     }
 

@@ -1,15 +1,16 @@
 //! How the log writes what has one text: amounts, hashes, names, jobs.
 
 use std::fmt;
+use std::marker::PhantomData;
 use std::str::FromStr;
 
 use domain::RawAmount;
-use serde::de::{self, Deserialize, Deserializer};
+use serde::de::{self, Deserialize, Deserializer, Visitor};
 use serde::{Serialize, Serializer};
 use tx::TxHash;
 
 use crate::approved::SignerChain;
-use crate::digest::{Digest32, hex, unhex32};
+use crate::digest::{Digest32, hex, hex32, unhex32};
 use crate::names::{JobId, KeyName, Person, RequestId, SignerName};
 use crate::slot::Slot;
 
@@ -77,6 +78,25 @@ impl FromStr for Hash {
     }
 }
 
+/// Reads what has one text, without a copy of it.
+struct OfText<T>(PhantomData<T>);
+
+impl<T: FromStr<Err: fmt::Display>> Visitor<'_> for OfText<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a string")
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<T, E> {
+        text.parse().map_err(de::Error::custom)
+    }
+}
+
+fn of_text<'de, T: FromStr<Err: fmt::Display>, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
+    deserializer.deserialize_str(OfText(PhantomData))
+}
+
 macro_rules! as_text {
     ($($name:ty),*) => {$(
         impl Serialize for $name {
@@ -87,11 +107,25 @@ macro_rules! as_text {
 
         impl<'de> Deserialize<'de> for $name {
             fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                let text = <std::borrow::Cow<'de, str>>::deserialize(deserializer)?;
-                text.parse().map_err(de::Error::custom)
+                of_text(deserializer)
             }
         }
     )*};
 }
 
-as_text!(RawText, Hash, SpentOutput, Slot, JobId, KeyName, Person, RequestId, SignerName, SignerChain);
+as_text!(RawText, SpentOutput, Slot, JobId, KeyName, Person, RequestId, SignerName, SignerChain);
+
+impl Serialize for Hash {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match std::str::from_utf8(&hex32(&self.0)) {
+            Ok(digits) => serializer.serialize_str(digits),
+            Err(_) => serializer.collect_str(self),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Hash {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        of_text(deserializer)
+    }
+}

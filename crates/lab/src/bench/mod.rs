@@ -36,6 +36,9 @@ pub enum Command {
     /// One process of the two-process figure
     #[command(hide = true)]
     LedgerWriter(ledger::WriterArguments),
+    /// The process whose start on a long log is measured
+    #[command(hide = true)]
+    SignerStart(signer::start::StartArguments),
 }
 
 pub async fn run(command: &Command, json: bool) -> CommandResult {
@@ -49,6 +52,7 @@ pub async fn run(command: &Command, json: bool) -> CommandResult {
         Command::Signer(arguments) => signer::run(arguments, json).await,
         Command::Utxo(arguments) => utxo::run(arguments, json).await,
         Command::LedgerWriter(arguments) => ledger::run_writer(arguments).await,
+        Command::SignerStart(arguments) => signer::start::run_start(arguments),
     }
 }
 

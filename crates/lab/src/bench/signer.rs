@@ -25,7 +25,7 @@ use tx::{Coin, Draft, Fee, Payment};
 
 use super::{Samples, disk};
 
-mod start;
+pub mod start;
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
@@ -40,7 +40,7 @@ pub struct Arguments {
     callers: u32,
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: u32,
-    /// How many entries the log has whose start is measured: half a gigabyte of disk for a million
+    /// How many entries the log has whose start is measured: a gigabyte of disk and a quarter of one of memory for a million
     #[arg(long, value_name = "N", default_value_t = 200_000, value_parser = clap::value_parser!(u64).range(1_000..=100_000_000))]
     entries: u64,
     /// A folder on the disk to be measured; the bench makes one of its own in it and removes it
@@ -214,19 +214,72 @@ fn all_signed(answers: &[SignAnswer]) -> Result<(), Failure> {
     }
 }
 
-/// Signed a second, with so many calls at a time.
-async fn throughput(served: &Served, requests: Vec<SignRequest>, arguments: &Arguments) -> Result<f64, Failure> {
+/// The threads that ask, so that their time can be told from the signer's.
+struct Callers(Option<tokio::runtime::Runtime>);
+
+const CALLERS: &str = "bench-caller";
+
+impl Callers {
+    fn start() -> Result<Self, Failure> {
+        let mut builder = tokio::runtime::Builder::new_multi_thread();
+        let runtime = builder.thread_name(CALLERS).worker_threads(2).enable_all().build();
+        runtime.map(|runtime| Self(Some(runtime))).map_err(|error| trouble("threads", error))
+    }
+
+    fn handle(&self) -> Result<&tokio::runtime::Handle, Failure> {
+        self.0.as_ref().map(tokio::runtime::Runtime::handle).ok_or_else(|| trouble("threads", "they have ended"))
+    }
+}
+
+impl Drop for Callers {
+    fn drop(&mut self) {
+        // It is dropped where waiting for it is forbidden.
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// What processors have spent so far on a process or a thread of that name, in seconds.
+fn spent_s(stat: &Path, named: &str) -> f64 {
+    let text = std::fs::read_to_string(stat).unwrap_or_default();
+    let Some((name, fields)) = text.rsplit_once(')') else { return 0.0 };
+    // Behind the name, `utime` and `stime` are the twelfth and thirteenth: hundredths of a second.
+    let spent = fields.split_whitespace().skip(11).take(2).filter_map(|field| field.parse::<u32>().ok());
+    if name.ends_with(named) { spent.map(f64::from).sum::<f64>() / 100.0 } else { 0.0 }
+}
+
+/// The same of the threads that ask, and of all others of this process, also those that have ended.
+fn processor_s() -> (f64, f64) {
+    let threads = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    let asking: f64 = threads.map(|thread| spent_s(&thread.path().join("stat"), CALLERS)).sum();
+    (asking, spent_s(Path::new("/proc/self/stat"), "") - asking)
+}
+
+/// Signed a second, with so many calls at a time; and the microseconds that a processor worked for each, in the signer and in its client.
+struct Throughput {
+    per_s: f64,
+    signer_us: f64,
+    client_us: f64,
+}
+
+async fn throughput(
+    served: &Served,
+    callers: &Callers,
+    requests: Vec<SignRequest>,
+    arguments: &Arguments,
+) -> Result<Throughput, Failure> {
     let count = requests.len();
-    let callers = usize::try_from(arguments.callers).unwrap_or(1);
+    let parallel = usize::try_from(arguments.callers).unwrap_or(1);
     let batch = usize::try_from(arguments.batch).unwrap_or(1);
-    let share = count.div_ceil(callers).max(1);
+    let share = count.div_ceil(parallel).max(1);
     let requests = Arc::new(requests);
-    let watch = Stopwatch::start();
+    let (watch, before) = (Stopwatch::start(), processor_s());
     let mut tasks = Vec::new();
-    for caller in 0..callers {
+    for caller in 0..parallel {
         let (client, requests) = (served.client()?, Arc::clone(&requests));
-        tasks.push(tokio::spawn(async move {
-            let mine = requests.iter().skip(caller * share).take(share).cloned().collect::<Vec<_>>();
+        tasks.push(callers.handle()?.spawn(async move {
+            let mine = requests.get((caller * share).min(count)..((caller + 1) * share).min(count)).unwrap_or_default();
             for chunk in mine.chunks(batch) {
                 let answers = client.sign(chunk).await.map_err(|error| trouble("the signer", error))?;
                 all_signed(&answers)?;
@@ -237,7 +290,10 @@ async fn throughput(served: &Served, requests: Vec<SignRequest>, arguments: &Arg
     for task in tasks {
         task.await.map_err(|error| trouble("a caller", error))??;
     }
-    Ok(count as f64 / watch.elapsed().as_secs_f64())
+    let (wall, after) = (watch.elapsed().as_secs_f64(), processor_s());
+    let each = |spent: f64| spent * 1e6 / count as f64;
+    let (client_us, signer_us) = (each(after.0 - before.0), each(after.1 - before.1));
+    Ok(Throughput { per_s: count as f64 / wall, signer_us, client_us })
 }
 
 /// The median time of one request at a time, in milliseconds.
@@ -261,10 +317,25 @@ fn bare_signatures(count: u32) -> f64 {
     f64::from(count) / watch.elapsed().as_secs_f64()
 }
 
+/// Signed transactions read a second on one core, as both the signer and its client read each: what was signed, and by whom.
+fn read_backs(count: u32) -> Result<f64, Failure> {
+    let unsigned = request(0, SystemClock.now())?.payload;
+    let (signature, odd) = Key::numbered(0).sign(tx::evm::digest(&unsigned));
+    let bytes = tx::evm::attach(&unsigned, &signature, odd).map_err(|error| trouble("a signature", error))?;
+    let watch = Stopwatch::start();
+    for _ in 0..count {
+        tx::evm::decode_signed(&bytes, CHAIN_ID).map_err(|error| trouble("a signature", error))?;
+    }
+    Ok(f64::from(count) / watch.elapsed().as_secs_f64())
+}
+
 #[derive(Default)]
 struct Figures {
     bare: Samples,
+    read_back: Samples,
     signed: Samples,
+    signer_us: Samples,
+    client_us: Samples,
     one_ms: Samples,
     sync_ms: Samples,
     addresses: Samples,
@@ -283,7 +354,7 @@ pub async fn run(arguments: &Arguments, as_json: bool) -> CommandResult {
     made.map_err(|error| Failure::outside("DISK_PROBE_FAILED", &error, "name a folder with --data-dir"))?;
     let scratch = Scratch(folder);
     let mut figures = Figures::default();
-    let served = Served::start(&scratch.0)?;
+    let (served, callers) = (Served::start(&scratch.0)?, Callers::start()?);
     let (start, mut next) = (SystemClock.now(), 0_u64);
     let mut fresh = |count: u64| {
         let from = next;
@@ -293,7 +364,11 @@ pub async fn run(arguments: &Arguments, as_json: bool) -> CommandResult {
     for _ in 0..arguments.rounds {
         figures.bare.push(bare_signatures(arguments.requests));
         let requests = fresh(arguments.requests.into())?;
-        figures.signed.push(throughput(&served, requests, arguments).await?);
+        figures.read_back.push(read_backs(arguments.requests)?);
+        let measured = throughput(&served, &callers, requests, arguments).await?;
+        figures.signed.push(measured.per_s);
+        figures.signer_us.push(measured.signer_us);
+        figures.client_us.push(measured.client_us);
         let probe = disk::fdatasync(&scratch.0, Duration::from_millis(500));
         let probe = probe.map_err(|error| Failure::outside("DISK_PROBE_FAILED", &error, "is the disk full?"))?;
         figures.sync_ms.push(probe.p50_us / 1e3);
@@ -306,8 +381,8 @@ pub async fn run(arguments: &Arguments, as_json: bool) -> CommandResult {
         figures.derived.push(derivation(&indexes, &addresses)?);
     }
     served.end().await?;
-    let started = start::measure(&scratch.0, arguments.entries, group()?)?;
-    print(&figures, &started, arguments, as_json);
+    let long = start::measure(&scratch.0, arguments.entries, group()?).await?;
+    print(&figures, &long, arguments, as_json);
     Ok(())
 }
 
@@ -329,9 +404,11 @@ fn derivation(indexes: &[u64], answered: &[String]) -> Result<f64, Failure> {
     Ok(per_s)
 }
 
-fn print(figures: &Figures, started: &start::Started, arguments: &Arguments, as_json: bool) {
+fn print(figures: &Figures, long: &start::Long, arguments: &Arguments, as_json: bool) {
     let ratio = figures.signed.ratio_to(&figures.bare).median();
     let beyond = figures.one_ms.median() - figures.sync_ms.median();
+    let started = &long.started;
+    let bytes_per_job = started.resident_bytes / started.remembered.max(1);
     if as_json {
         say(json!({
             "bench": "signer", "batch": arguments.batch, "callers": arguments.callers, "rounds": arguments.rounds,
@@ -340,13 +417,16 @@ fn print(figures: &Figures, started: &start::Started, arguments: &Arguments, as_
             "signed_per_s_lowest": figures.signed.lowest().round(),
             "signed_per_s_highest": figures.signed.highest().round(),
             "ratio_to_bare": ratio,
+            "bare_read_backs_per_s": figures.read_back.median().round(),
+            "signer_us_per_signature": figures.signer_us.median(),
+            "client_us_per_signature": figures.client_us.median(),
             "one_p50_ms": figures.one_ms.median(), "fdatasync_p50_ms": figures.sync_ms.median(),
             "one_p50_beyond_fdatasync_ms": beyond,
             "addresses_per_s": figures.addresses.median().round(),
             "bare_derivations_per_s": figures.derived.median().round(),
             "start_s": started.seconds, "start_entries": started.entries, "start_replayed": started.replayed,
-            "log_bytes": started.log_bytes, "snapshot_bytes": started.snapshot_bytes,
-            "memory_per_remembered_job_bytes": started.bytes_per_job,
+            "log_bytes": long.log_bytes, "snapshot_bytes": long.snapshot_bytes,
+            "remembered_jobs": started.remembered, "memory_per_remembered_job_bytes": bytes_per_job,
         }));
         return;
     }
@@ -355,13 +435,16 @@ fn print(figures: &Figures, started: &start::Started, arguments: &Arguments, as_
         row("bare signatures a second, one core", format!("{:.0}", figures.bare.median())),
         row("signed a second over the socket", format!("{:.0}", figures.signed.median())),
         row("ratio to bare", format!("{ratio:.2}")),
+        row("signatures read back a second, one core", format!("{:.0}", figures.read_back.median())),
+        row("a processor works for each in the signer", format!("{:.0} µs", figures.signer_us.median())),
+        row("and in the client", format!("{:.0} µs", figures.client_us.median())),
         row("one at a time, median", format!("{:.2} ms", figures.one_ms.median())),
         row("one fdatasync, median", format!("{:.2} ms", figures.sync_ms.median())),
         row("addresses a second", format!("{:.0}", figures.addresses.median())),
         row("bare derivations a second, one core", format!("{:.0}", figures.derived.median())),
         row("entries of the log that is started on", thousands(started.entries)),
         row("start", format!("{:.2} s", started.seconds)),
-        row("memory for a remembered job", format!("{} bytes", started.bytes_per_job)),
+        row("memory for a remembered job", format!("{bytes_per_job} bytes")),
     ];
     say(table(&["", ""], &[1], &rows));
 }

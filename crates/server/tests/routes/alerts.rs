@@ -16,14 +16,14 @@ use tokio::net::TcpListener;
 use crate::support::*;
 
 /// Somebody's webhook: it keeps what it is told, and answers as the test wants.
-struct Hook {
+pub struct Hook {
     address: SocketAddr,
     status: Arc<AtomicU16>,
     told: Arc<Mutex<Vec<Value>>>,
 }
 
 impl Hook {
-    async fn listen() -> Self {
+    pub async fn listen() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let hook = Self { address, status: Arc::new(AtomicU16::new(204)), told: Arc::default() };
@@ -53,7 +53,7 @@ impl Hook {
         hook
     }
 
-    fn alerts(&self, server: &Server) -> Alerts {
+    pub fn alerts(&self, server: &Server) -> Alerts {
         let webhook = Webhook::new(&format!("http://{}/told", self.address)).unwrap();
         let intervals = Intervals {
             check: Duration::from_secs(5),
@@ -65,7 +65,7 @@ impl Hook {
     }
 
     /// What it was told since it was asked last.
-    fn told(&self) -> Vec<Value> {
+    pub fn told(&self) -> Vec<Value> {
         std::mem::take(&mut *self.told.lock().unwrap())
     }
 }

@@ -22,6 +22,7 @@ mod openapi;
 mod order;
 mod rules;
 mod shutdown;
+mod signer_alert;
 mod snapshots;
 mod support;
 mod tokens;

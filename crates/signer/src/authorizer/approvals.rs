@@ -32,6 +32,9 @@ impl<F: Folder> Authorizer<F> {
         policy: &Policy,
         findings: &mut Findings,
     ) -> Result<GoodApprovals, SignerRefusal> {
+        if request.approvals.is_empty() {
+            return Ok(GoodApprovals::default());
+        }
         let intents: BTreeMap<Hash, &Intent> =
             request.intents.iter().map(|intent| (Hash(intent.digest()), intent)).collect();
         let moves: BTreeMap<Hash, &Intent> =

@@ -31,8 +31,7 @@ fn only(keys: &[Arc<AddressSecret>]) -> Result<&AddressSecret, KeyError> {
 fn evm(chain_id: u64, key: &AddressSecret, payload: &[u8]) -> Result<Signed, KeyError> {
     tx::evm::decode_unsigned(payload, chain_id)?;
     let (signature, odd) = key.sign(tx::evm::digest(payload));
-    let bytes = tx::evm::attach(payload, &signature, odd)?;
-    let meaning = tx::evm::decode_signed(&bytes, chain_id)?;
+    let (bytes, meaning) = tx::evm::attach_and_read(payload, &signature, odd, chain_id)?;
     finished(bytes, &meaning, Some(&address_of(&key.public(), Family::Evm)))
 }
 
@@ -42,8 +41,7 @@ fn tron(key: &AddressSecret, payload: &[u8]) -> Result<Signed, KeyError> {
         return Err(KeyError::OtherKey);
     }
     let (signature, odd) = key.sign(tx::tron::transaction::hash(payload).0);
-    let bytes = tx::tron::transaction::attach(payload, &signature, odd)?;
-    let meaning = tx::tron::transaction::decode_signed(&bytes)?;
+    let (bytes, meaning) = tx::tron::transaction::attach_and_read(payload, &signature, odd)?;
     finished(bytes, &meaning, Some(&address))
 }
 

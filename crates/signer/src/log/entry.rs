@@ -1,7 +1,11 @@
 //! What the log keeps, as JSON: it is read by people and by other programs, and replayed at every start. An approval says
 //! what it changed (slots, counters, amounts), so a replay does not depend on rules that may since have changed.
 
+use std::fmt;
+
 use domain::{ChainName, Timestamp};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{self, Deserializer, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use tx::Payment;
 
@@ -12,13 +16,100 @@ use crate::policy::file::{address, coin};
 use crate::slots::{JobRecord, is_default};
 use crate::text::{Hash, RawText, SpentOutput};
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "entry", rename_all = "snake_case")]
 pub enum Entry {
     Approved { decision: Decision, effects: Effects },
     Refused { decision: Decision, code: String, why: String },
     Policy { at: i64, text: String, effective: i64, signed_by: Vec<Person> },
     Revoked { at: i64, digest: Hash, person: Person, key: KeyName },
+}
+
+/// What an entry is, which is written first.
+#[derive(Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Kind {
+    Approved,
+    Refused,
+    Policy,
+    Revoked,
+}
+
+#[derive(Deserialize)]
+struct ApprovedFields {
+    decision: Decision,
+    effects: Effects,
+}
+
+#[derive(Deserialize)]
+struct RefusedFields {
+    decision: Decision,
+    code: String,
+    why: String,
+}
+
+#[derive(Deserialize)]
+struct PolicyFields {
+    at: i64,
+    text: String,
+    effective: i64,
+    signed_by: Vec<Person>,
+}
+
+#[derive(Deserialize)]
+struct RevokedFields {
+    at: i64,
+    digest: Hash,
+    person: Person,
+    key: KeyName,
+}
+
+/// A start reads tens of thousands of entries. What serde makes for a tag would first keep all that follows it aside; every version of ours has written the
+/// tag first, so what follows is read straight to its place, and a tag elsewhere is no entry.
+impl<'de> Deserialize<'de> for Entry {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(EntryVisitor)
+    }
+}
+
+struct EntryVisitor;
+
+impl<'de> Visitor<'de> for EntryVisitor {
+    type Value = Entry;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an entry, which first says what it is")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Entry, A::Error> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "snake_case")]
+        enum First {
+            Entry,
+        }
+        let Some((First::Entry, kind)) = map.next_entry()? else {
+            return Err(de::Error::missing_field("entry"));
+        };
+        let rest = MapAccessDeserializer::new(map);
+        Ok(match kind {
+            Kind::Approved => {
+                let ApprovedFields { decision, effects } = Deserialize::deserialize(rest)?;
+                Entry::Approved { decision, effects }
+            }
+            Kind::Refused => {
+                let RefusedFields { decision, code, why } = Deserialize::deserialize(rest)?;
+                Entry::Refused { decision, code, why }
+            }
+            Kind::Policy => {
+                let PolicyFields { at, text, effective, signed_by } = Deserialize::deserialize(rest)?;
+                Entry::Policy { at, text, effective, signed_by }
+            }
+            Kind::Revoked => {
+                let RevokedFields { at, digest, person, key } = Deserialize::deserialize(rest)?;
+                Entry::Revoked { at, digest, person, key }
+            }
+        })
+    }
 }
 
 /// What was asked, when, and which rule of which policy decided it.

@@ -5,6 +5,9 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+/// Enough for a thousand payments, and written in a few milliseconds.
+const ROOM: usize = 1 << 20;
+
 /// One folder of files. All names are plain file names.
 pub trait Folder {
     type File: FolderFile;
@@ -19,6 +22,10 @@ pub trait Folder {
     fn sync_folder(&self) -> io::Result<()>;
     /// The path of a file, for messages.
     fn describe(&self, name: &str) -> String;
+    /// How many zeros are written ahead of the log, so that most syncs need not write how long the file is.
+    fn room(&self) -> usize {
+        ROOM
+    }
     /// The same folder, for another thread that only reads.
     fn reader(&self) -> Self
     where

@@ -12,7 +12,9 @@
 //! A frame proves itself, and its place in the chain. So what is left of a write that a crash tore can be told from
 //! damage: behind a torn write there is no frame.
 
-use crate::digest::{Digest32, sha256};
+use ring::digest::{Context, SHA256};
+
+use crate::digest::Digest32;
 
 pub const MAGIC: &[u8; 4] = b"BSL1";
 pub const HEAD: usize = 84;
@@ -31,24 +33,34 @@ pub struct Frame<'a> {
 }
 
 fn hash(head: &[u8], body: &[u8]) -> Digest32 {
-    sha256(&[LABEL, head, body].concat())
+    let mut context = Context::new(&SHA256);
+    for part in [LABEL, head, body] {
+        context.update(part);
+    }
+    let mut hash = [0; 32];
+    hash.copy_from_slice(context.finish().as_ref());
+    hash
 }
 
-/// The bytes of a batch, and its hash. `None`: longer than a frame can be.
-pub fn write(first: u64, count: usize, before: &Digest32, body: &[u8]) -> Option<(Vec<u8>, Digest32)> {
+/// Room for the head. The entries are written behind it.
+pub fn begin() -> Vec<u8> {
+    vec![0; HEAD]
+}
+
+/// Writes the head before the entries, and gives the hash. `None`: longer than a frame can be.
+pub fn seal(bytes: &mut [u8], first: u64, count: u32, before: &Digest32) -> Option<Digest32> {
+    let (head, body) = bytes.split_at_mut_checked(HEAD)?;
     if body.len() > MOST {
         return None;
     }
-    let mut bytes = Vec::with_capacity(HEAD + body.len());
-    bytes.extend_from_slice(MAGIC);
-    bytes.extend_from_slice(&u32::try_from(body.len()).ok()?.to_be_bytes());
-    bytes.extend_from_slice(&u32::try_from(count).ok()?.to_be_bytes());
-    bytes.extend_from_slice(&first.to_be_bytes());
-    bytes.extend_from_slice(before);
-    let hash = hash(&bytes, body);
-    bytes.extend_from_slice(&hash);
-    bytes.extend_from_slice(body);
-    Some((bytes, hash))
+    head[..4].copy_from_slice(MAGIC);
+    head[4..8].copy_from_slice(&u32::try_from(body.len()).ok()?.to_be_bytes());
+    head[8..12].copy_from_slice(&count.to_be_bytes());
+    head[12..20].copy_from_slice(&first.to_be_bytes());
+    head[20..HASHED].copy_from_slice(before);
+    let hash = hash(&head[..HASHED], body);
+    head[HASHED..].copy_from_slice(&hash);
+    Some(hash)
 }
 
 fn number(bytes: &[u8]) -> u32 {

@@ -4,7 +4,7 @@
 //! reads the newest snapshot and what came after it; older segments stay, for `verify`, `show` and `simulate`.
 //!
 //! **Only a torn end is cut**, after the head that somebody was given was found, and what is cut is kept in a file
-//! `torn-<last entry>-<hash>`: damage to the last frame looks the same. Whatever else does not fit (a changed byte, a removed entry, a missing segment, a snapshot
+//! `torn-<last entry>-<hash>`: damage to the last frame looks the same. Zeros behind the last frame are room for the next ones ([`segment`]). Whatever else does not fit (a changed byte, a removed entry, a missing segment, a snapshot
 //! that is not of this chain) stops the start. That the end of the log is missing cannot be seen in the log itself:
 //! whoever got an answer has its [`Head`], and a log that does not contain it is not taken.
 //!
@@ -13,17 +13,20 @@
 pub mod entry;
 pub mod folder;
 pub mod frame;
+mod past;
+mod segment;
 mod snapshot;
 
 use std::collections::BTreeMap;
 use std::io;
 
-use crate::digest::{Digest32, sha256};
+use crate::digest::sha256;
 use crate::policy::file::BadPolicy;
 use crate::state::State;
 use crate::text::Hash;
 use entry::Entry;
 use folder::{Folder, FolderFile, read_all, write_all};
+pub use past::{OldHeads, walk, walk_frames};
 pub use snapshot::{TakenSnapshot, WrittenSnapshot};
 
 const SEGMENT: &str = "log-";
@@ -77,7 +80,10 @@ pub struct Log<F: Folder> {
     folder: F,
     file: F::File,
     name: String,
+    /// Where the next frame begins.
     length: u64,
+    /// So far the file is written: behind the frames with zeros.
+    prepared: u64,
     head: Head,
     /// The heads that can still be asked for: those since the snapshot before the newest, or since the start.
     heads: BTreeMap<u64, Hash>,
@@ -90,6 +96,10 @@ pub struct Log<F: Folder> {
 
 fn on<F: Folder, T>(folder: &F, what: &'static str, name: &str, result: io::Result<T>) -> Result<T, LogError> {
     result.map_err(|source| LogError::Storage { what, file: folder.describe(name), source })
+}
+
+fn bytes_long(bytes: usize) -> u64 {
+    u64::try_from(bytes).unwrap_or(u64::MAX)
 }
 
 fn named(prefix: &str, number: u64) -> String {
@@ -115,55 +125,6 @@ fn make_whole<F: Folder>(folder: &F, name: &str, bytes: &[u8]) -> Result<(), Log
     on(folder, "sync", &unfinished, file.sync())?;
     on(folder, "rename", &unfinished, folder.rename(&unfinished, name))?;
     on(folder, "sync", "", folder.sync_folder())
-}
-
-/// What a segment begins with: which chain it goes on with.
-fn segment_start(head: &Head) -> Vec<u8> {
-    let mut bytes = b"bursar-signer-log-v1\n".to_vec();
-    bytes.extend_from_slice(&head.entries.to_be_bytes());
-    bytes.extend_from_slice(&head.hash.0);
-    let check = sha256(&bytes);
-    bytes.extend_from_slice(&check);
-    bytes
-}
-
-/// Reads one segment from where `head` says it begins. `visit` gets each frame's entries. Gives the place where the frames
-/// end, which is the file's end unless `torn_end` is allowed and the last write was torn.
-fn read_segment(
-    bytes: &[u8],
-    file: &str,
-    head: &mut Head,
-    torn_end: bool,
-    mut visit: impl FnMut(u64, Digest32, Vec<Entry>) -> Result<(), LogError>,
-) -> Result<u64, LogError> {
-    let place = |at: usize| u64::try_from(at).unwrap_or(u64::MAX);
-    let damaged = |at: usize, why| LogError::Damaged { file: file.to_owned(), at: place(at), why };
-    let start = segment_start(head);
-    if bytes.get(..start.len()) != Some(&start[..]) {
-        return Err(damaged(0, "it does not go on where the one before it ends"));
-    }
-    let mut at = start.len();
-    while at < bytes.len() {
-        let Some((frame, length)) = frame::read(&bytes[at..]) else {
-            if torn_end && !frame::any(&bytes[at + 1..]) {
-                return Ok(place(at));
-            }
-            return Err(damaged(at, "a frame does not fit its hash"));
-        };
-        if frame.before != head.hash.0 || frame.first != head.entries + 1 {
-            return Err(damaged(at, "a frame does not follow the one before it"));
-        }
-        let entries: Vec<Entry> = serde_json::from_slice(frame.body)
-            .map_err(|_| damaged(at, "the entries are not as this version writes them"))?;
-        if u32::try_from(entries.len()) != Ok(frame.count) || entries.is_empty() {
-            return Err(damaged(at, "the number of entries"));
-        }
-        head.entries += u64::from(frame.count);
-        head.hash = Hash(frame.hash);
-        visit(head.entries, frame.hash, entries)?;
-        at += length;
-    }
-    Ok(place(at))
 }
 
 impl<F: Folder> Log<F> {
@@ -192,21 +153,21 @@ impl<F: Folder> Log<F> {
                 let file = folder.describe(&named(SEGMENT, head.entries + 1));
                 return Err(LogError::Damaged { file, at: 0, why: "it is missing" });
             }
-            make_whole(&folder, &named(SEGMENT, 1), &segment_start(&head))?;
+            make_whole(&folder, &named(SEGMENT, 1), &segment::start(&head))?;
             segments.push(1);
         }
         // The segment that holds the entry after the snapshot, and those behind it.
         let from = segments.iter().rposition(|first| *first <= head.entries + 1).unwrap_or(0);
         let snapshot = head;
         let mut heads = BTreeMap::from([(head.entries, head.hash)]);
-        let (mut name, mut length, mut torn) = (String::new(), 0, Vec::new());
+        let (mut name, mut length, mut prepared, mut torn) = (String::new(), 0, 0, Vec::new());
         for (place, first) in segments[from..].iter().enumerate() {
             name = named(SEGMENT, *first);
             let file = on(&folder, "open", &name, folder.open(&name))?;
             let bytes = on(&folder, "read", &name, read_all(&file))?;
             if place == 0 && *first != head.entries + 1 {
                 // The snapshot lies within this segment: its entries up to there are read and not taken up again.
-                head = start_of(&bytes).ok_or_else(|| LogError::Damaged {
+                head = segment::start_of(&bytes).ok_or_else(|| LogError::Damaged {
                     file: folder.describe(&name),
                     at: 0,
                     why: "it has no start",
@@ -217,14 +178,15 @@ impl<F: Folder> Log<F> {
                 return Err(LogError::Damaged { file: folder.describe(&name), at: 0, why: "a segment is missing" });
             }
             let last = from + place + 1 == segments.len();
-            length = read_segment(&bytes, &folder.describe(&name), &mut head, last, |entries, hash, batch| {
-                heads.insert(entries, Hash(hash));
-                if entries <= snapshot.entries {
+            let end = segment::read(&bytes, &folder.describe(&name), &mut head, last, |batch| {
+                heads.insert(batch.entries, Hash(batch.hash));
+                if batch.entries <= snapshot.entries {
                     return Ok(());
                 }
-                batch.iter().try_for_each(|entry| state.apply(entry).map_err(LogError::from))
+                batch.read()?.iter().try_for_each(|entry| state.apply(entry).map_err(LogError::from))
             })?;
-            torn = usize::try_from(length).ok().and_then(|end| bytes.get(end..)).unwrap_or_default().to_vec();
+            (length, prepared) = (bytes_long(end.frames), bytes_long(bytes.len()));
+            torn = bytes.get(end.frames..end.torn).unwrap_or_default().to_vec();
         }
         if heads.get(&snapshot.entries) != Some(&snapshot.hash) || head.entries < snapshot.entries {
             let file = folder.describe(&named(SNAPSHOT, snapshot.entries));
@@ -232,7 +194,8 @@ impl<F: Folder> Log<F> {
         }
         let file = on(&folder, "open", &name, folder.open(&name))?;
         let from = name.strip_prefix(SEGMENT).and_then(|number| number.parse::<u64>().ok()).unwrap_or(1) - 1;
-        let log = Self { folder, file, name, length, head, heads, from, snapshot: snapshot.entries, failed: false };
+        let (snapshot, failed) = (snapshot.entries, false);
+        let mut log = Self { folder, file, name, length, prepared, head, heads, from, snapshot, failed };
         if let Some(pinned) = pinned {
             log.check(&pinned)?;
         }
@@ -241,6 +204,7 @@ impl<F: Folder> Log<F> {
             let aside = format!("{}-{}", named(TORN, log.head.entries), hash.get(..16).unwrap_or_default());
             make_whole(&log.folder, &aside, &torn)?;
             on(&log.folder, "cut", &log.name, log.file.cut(length))?;
+            log.prepared = length;
         }
         // What a process wrote and did not sync before it died is there to read, and not durable yet.
         on(&log.folder, "sync", &log.name, log.file.sync())?;
@@ -291,34 +255,48 @@ impl<F: Folder> Log<F> {
         }
         // Until it is known to be durable, it is taken to have failed.
         self.failed = true;
-        let (mut body, mut count) = (Vec::new(), 0);
+        let (mut bytes, mut count) = (frame::begin(), 0);
         for entry in entries {
-            let text = serde_json::to_vec(entry).map_err(|_| LogError::TooLong)?;
+            let before = bytes.len();
+            bytes.push(if count == 0 { b'[' } else { b',' });
+            serde_json::to_writer(&mut bytes, entry).map_err(|_| LogError::TooLong)?;
             // Each frame is durable before the next: behind a torn one there must be none.
-            if count > 0 && body.len() + text.len() > LONG_FRAME {
-                self.append_frame(&mut body, &mut count)?;
+            if count > 0 && bytes.len() > LONG_FRAME {
+                let mut next = frame::begin();
+                next.push(b'[');
+                next.extend_from_slice(&bytes[before + 1..]);
+                bytes.truncate(before);
+                self.append_frame(std::mem::replace(&mut bytes, next), std::mem::take(&mut count))?;
             }
-            body.push(if count == 0 { b'[' } else { b',' });
-            body.extend_from_slice(&text);
             count += 1;
         }
-        self.append_frame(&mut body, &mut count)?;
+        self.append_frame(bytes, count)?;
         self.failed = false;
         Ok(self.head)
     }
 
-    fn append_frame(&mut self, body: &mut Vec<u8>, count: &mut usize) -> Result<(), LogError> {
-        body.push(b']');
-        let (body, entries) = (std::mem::take(body), std::mem::take(count));
+    fn append_frame(&mut self, mut bytes: Vec<u8>, entries: u32) -> Result<(), LogError> {
+        bytes.push(b']');
         let first = self.head.entries + 1;
-        let (bytes, hash) = frame::write(first, entries, &self.head.hash.0, &body).ok_or(LogError::TooLong)?;
+        let hash = frame::seal(&mut bytes, first, entries, &self.head.hash.0).ok_or(LogError::TooLong)?;
         on(&self.folder, "write to", &self.name, write_all(&self.file, &bytes, self.length))?;
+        let end = self.length.saturating_add(bytes_long(bytes.len()));
+        if end > self.prepared {
+            self.prepare(end);
+        }
         on(&self.folder, "sync", &self.name, self.file.sync())?;
-        self.length = self.length.saturating_add(u64::try_from(bytes.len()).unwrap_or(u64::MAX));
-        let entries = u64::try_from(entries).unwrap_or(u64::MAX);
-        self.head = Head { entries: self.head.entries.saturating_add(entries), hash: Hash(hash) };
+        self.length = end;
+        self.head = Head { entries: self.head.entries.saturating_add(entries.into()), hash: Hash(hash) };
         self.heads.insert(self.head.entries, self.head.hash);
         Ok(())
+    }
+
+    /// Makes room behind the frames: what is written over zeros that are there is synced without a word about the file, in half the time. A disk without
+    /// room for the zeros may have some for a frame, so this fails nobody.
+    fn prepare(&mut self, end: u64) {
+        let zeros = vec![0; self.folder.room()];
+        let written = write_all(&self.file, &zeros, end).is_ok();
+        self.prepared = if written { end.saturating_add(bytes_long(zeros.len())) } else { end };
     }
 
     /// Writes the state aside and goes on in a new segment, so that a start need not read what came before. Nothing is signed
@@ -343,13 +321,18 @@ impl<F: Folder> Log<F> {
         self.failed = true;
         let name = named(SEGMENT, self.head.entries + 1);
         if name != self.name {
-            let start = segment_start(&self.head);
+            // Nothing follows in the segment that ends here. If it comes back after a crash, the room was no entry anyway.
+            if self.prepared > self.length {
+                on(&self.folder, "cut", &self.name, self.file.cut(self.length))?;
+            }
+            let start = segment::start(&self.head);
             make_whole(&self.folder, &name, &start)?;
             self.file = on(&self.folder, "open", &name, self.folder.open(&name))?;
             self.name = name;
             self.heads = self.heads.split_off(&self.from);
             self.from = self.head.entries;
-            self.length = u64::try_from(start.len()).unwrap_or(u64::MAX);
+            self.length = bytes_long(start.len());
+            self.prepared = self.length;
         }
         let unfinished = format!("{}{UNFINISHED}", named(SNAPSHOT, self.head.entries));
         let file = on(&self.folder, "create", &unfinished, self.folder.create(&unfinished))?;
@@ -388,76 +371,4 @@ impl<F: Folder> Log<F> {
         let unfinished = format!("{}{UNFINISHED}", named(SNAPSHOT, entries));
         on(&self.folder, "remove", &unfinished, self.folder.remove(&unfinished))
     }
-}
-
-/// The segments before those whose heads are in memory.
-pub struct OldHeads<F: Folder> {
-    folder: F,
-    /// Where memory begins.
-    oldest: Head,
-}
-
-impl<F: Folder> OldHeads<F> {
-    /// Reads from the segment that holds the head up to where memory begins.
-    pub fn check(&self, pinned: &Head) -> Result<(), LogError> {
-        let segments = numbered(&self.folder, SEGMENT)?;
-        let from = segments.iter().rposition(|first| *first <= pinned.entries + 1).unwrap_or(0);
-        let (mut head, mut found, mut linked) = (None, false, false);
-        for first in segments.iter().skip(from).take_while(|first| **first <= self.oldest.entries) {
-            let name = named(SEGMENT, *first);
-            let file = on(&self.folder, "open", &name, self.folder.open(&name))?;
-            let bytes = on(&self.folder, "read", &name, read_all(&file))?;
-            let head = head.get_or_insert(start_of(&bytes).unwrap_or_default());
-            found |= *head == *pinned;
-            read_segment(&bytes, &self.folder.describe(&name), head, false, |entries, hash, _| {
-                let here = Head { entries, hash: Hash(hash) };
-                found |= here == *pinned;
-                linked |= here == self.oldest;
-                Ok(())
-            })?;
-        }
-        if found && linked { Ok(()) } else { Err(LogError::Diverged { pinned: pinned.entries }) }
-    }
-}
-
-/// The head that a segment says it goes on from.
-fn start_of(bytes: &[u8]) -> Option<Head> {
-    let label = segment_start(&Head::default()).len() - 32 - 32 - 8;
-    let (entries, rest) = bytes.get(label..)?.split_first_chunk::<8>()?;
-    let head = Head { entries: u64::from_be_bytes(*entries), hash: Hash(*rest.first_chunk::<32>()?) };
-    bytes.starts_with(&segment_start(&head)).then_some(head)
-}
-
-/// Reads the whole chain from its first entry, without changing anything: for `verify`, `show`, `export` and `simulate`.
-/// An end that is torn is not an error: the process may be writing.
-pub fn walk<F: Folder>(folder: &F, visit: impl FnMut(u64, &Entry)) -> Result<Head, LogError> {
-    walk_frames(folder, |_| {}, visit)
-}
-
-/// The same, with the head after each batch.
-pub fn walk_frames<F: Folder>(
-    folder: &F,
-    mut batch_ends: impl FnMut(&Head),
-    mut visit: impl FnMut(u64, &Entry),
-) -> Result<Head, LogError> {
-    let mut head = Head::default();
-    let segments = numbered(folder, SEGMENT)?;
-    for (place, first) in segments.iter().enumerate() {
-        let name = named(SEGMENT, *first);
-        if *first != head.entries + 1 {
-            return Err(LogError::Damaged { file: folder.describe(&name), at: 0, why: "a segment is missing" });
-        }
-        let file = on(folder, "open", &name, folder.open(&name))?;
-        let bytes = on(folder, "read", &name, read_all(&file))?;
-        let last = place + 1 == segments.len();
-        read_segment(&bytes, &folder.describe(&name), &mut head, last, |entries, hash, batch| {
-            batch_ends(&Head { entries, hash: Hash(hash) });
-            let count = u64::try_from(batch.len()).unwrap_or(u64::MAX);
-            for (number, entry) in (entries + 1 - count..).zip(&batch) {
-                visit(number, entry);
-            }
-            Ok(())
-        })?;
-    }
-    Ok(head)
 }

@@ -63,9 +63,23 @@ impl Serialize for HexText {
 
 impl<'de> Deserialize<'de> for HexText {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = <std::borrow::Cow<'de, str>>::deserialize(deserializer)?;
-        let digits = text.strip_prefix("0x").unwrap_or(&text);
-        unhex(digits).map(Self).ok_or_else(|| de::Error::custom("bytes are small hexadecimal digits, two for each"))
+        deserializer.deserialize_str(HexVisitor)
+    }
+}
+
+/// Reads the digits where they are: the copy would be as long as the payload twice.
+struct HexVisitor;
+
+impl de::Visitor<'_> for HexVisitor {
+    type Value = HexText;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a string")
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<HexText, E> {
+        let digits = text.strip_prefix("0x").unwrap_or(text);
+        unhex(digits).map(HexText).ok_or_else(|| de::Error::custom("bytes are small hexadecimal digits, two for each"))
     }
 }
 

@@ -118,8 +118,10 @@ fn a_crash_at_any_step_loses_no_entry_and_no_counter() {
     assert!(steps > 40, "{steps}");
     let mut crashes = 0;
     for step in 0..steps {
-        for seed in 0..4 {
+        for seed in 0..12 {
             let folder = FaultyFolder::new(seed);
+            // None at all, less than a frame, a few frames, all of them.
+            folder.set_room([0, 100, 3_000, 30_000][usize::try_from(seed % 4).unwrap()]);
             let mut left = Left::default();
             folder.set_faults(Faults { power_after: Some(step), short_writes: seed % 2 == 1, ..Faults::default() });
             assert!(live(&folder, &mut left).is_err() || seed % 2 == 1, "step {step}");
@@ -183,7 +185,7 @@ fn written() -> (FaultyFolder, Head) {
 fn any_flipped_bit_is_noticed() {
     let (folder, head) = written();
     for name in folder.files() {
-        let bytes = folder.read(&name);
+        let (bytes, frames) = (folder.read(&name), folder.frames(&name).len());
         for bit in 0..bytes.len() * 8 {
             // Every bit of what is short, a bit of every fifth byte of what is long.
             if bytes.len() > 400 && (bit / 8 % 5 != 0 || bit % 8 != bit / 40 % 8) {
@@ -196,6 +198,11 @@ fn any_flipped_bit_is_noticed() {
             // A start reads the newest snapshot and what follows. The whole chain is read by `verify`.
             let opened = Log::open(copy.clone(), Some(head)).map(|_| ());
             let verified = walk(&copy, |_, _| {}).map(|found| found == head);
+            if name.starts_with("log-") && bit / 8 >= frames {
+                // The room behind the last frame, where nothing was.
+                assert!(opened.is_ok() && matches!(verified, Ok(true)), "{name}, bit {bit} of the room");
+                continue;
+            }
             let newest = name == newest(&folder, "snapshot-") || name == newest(&folder, "log-");
             assert!(!newest || opened.is_err(), "{name}, bit {bit}: started");
             assert!(name.starts_with("snapshot-") || !matches!(verified, Ok(true)), "{name}, bit {bit}: verified");
@@ -211,7 +218,7 @@ fn damage_before_the_last_frame_stops_the_start_without_anybodys_help() {
         approved(&mut signer, &evm(number, u64::try_from(number).unwrap(), 5).request(&format!("d-{number}")), 0);
     }
     let name = newest(&folder, "log-");
-    let before = folder.read(&name).len();
+    let before = folder.frames(&name).len();
     approved(&mut signer, &evm(9, 9, 5).request("last"), 0);
     let bytes = folder.read(&name);
     for byte in 0..before {
@@ -238,7 +245,7 @@ fn newest(folder: &FaultyFolder, prefix: &str) -> String {
 fn a_log_that_is_cut_removed_swapped_or_rolled_back_is_noticed() {
     let (folder, head) = written();
     let name = newest(&folder, "log-");
-    let bytes = folder.read(&name);
+    let bytes = folder.frames(&name);
     // Cut anywhere, even between two entries, where nothing is torn.
     for length in 0..bytes.len() {
         let copy = folder.copy();

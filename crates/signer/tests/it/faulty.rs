@@ -1,5 +1,5 @@
 //! A folder in memory that behaves as badly as a real one may: in a crash, what was written since the last sync is there in
-//! part, as garbage or not at all, and names are as they were at the last sync of the folder or as they were since. The
+//! part, as garbage or not at all, sector by sector where it was written over something, and names are as they were at the last sync of the folder or as they were since. The
 //! disk may be full, a sync may fail and forget what it had to write, and the power may go at any operation.
 
 use std::collections::BTreeMap;
@@ -36,7 +36,11 @@ struct Inner {
     operations: u64,
     life: u64,
     dead: bool,
+    room: usize,
 }
+
+/// So much is written at once or not at all. Disks have more; small frames have several of these.
+pub const SECTOR: usize = 64;
 
 /// Clones are the same folder.
 #[derive(Clone)]
@@ -78,6 +82,7 @@ impl FaultyFolder {
                 operations: 0,
                 life: 0,
                 dead: false,
+                room: 3_000,
             })),
             Arc::default(),
         )
@@ -91,6 +96,11 @@ impl FaultyFolder {
     /// The same for whoever reads segments.
     pub fn hold_readers(&self, closed: bool) {
         self.1.log.set(closed);
+    }
+
+    /// So many zeros are written ahead of the log from now on. None: as older versions wrote it.
+    pub fn set_room(&self, room: usize) {
+        self.inner().room = room;
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
@@ -132,9 +142,20 @@ impl FaultyFolder {
             let mut kept = file.durable.clone();
             if file.now != file.durable {
                 let common = kept.iter().zip(&file.now).take_while(|(one, other)| one == other).count();
-                match random.below(4) {
+                match random.below(6) {
                     0 => {}
                     1 => kept = file.now.clone(),
+                    // Each sector as it was or as it is, in any order, and either length.
+                    4 | 5 => {
+                        let length = if random.below(2) == 0 { kept.len() } else { file.now.len() };
+                        kept.resize(kept.len().max(file.now.len()), 0);
+                        for (old, new) in kept.chunks_mut(SECTOR).zip(file.now.chunks(SECTOR)) {
+                            if random.below(2) == 0 {
+                                old[..new.len()].copy_from_slice(new);
+                            }
+                        }
+                        kept.truncate(length);
+                    }
                     // The length is there and some of the bytes are not.
                     fate => {
                         let length = common + random.index(file.now.len().saturating_sub(common) + 1);
@@ -163,6 +184,13 @@ impl FaultyFolder {
     pub fn read(&self, name: &str) -> Vec<u8> {
         let inner = self.inner();
         inner.files[inner.names[name]].now.clone()
+    }
+
+    /// A segment without the room behind its frames.
+    pub fn frames(&self, name: &str) -> Vec<u8> {
+        let mut bytes = self.read(name);
+        bytes.truncate(bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1));
+        bytes
     }
 
     /// Changes a file behind everybody's back. `None` removes it.
@@ -244,6 +272,10 @@ impl Folder for FaultyFolder {
 
     fn describe(&self, name: &str) -> String {
         name.to_owned()
+    }
+
+    fn room(&self) -> usize {
+        self.inner().room
     }
 
     fn reader(&self) -> Self {

@@ -376,10 +376,11 @@ fn the_end_of_the_log_is_cut_only_after_the_pin_was_asked_and_is_kept() {
     let (mut signer, folder) = signer();
     approved(&mut signer, &evm(1, 4, 900).request("a"), 0);
     let name = folder.files().into_iter().rfind(|name| name.starts_with("log-")).unwrap();
-    let before = folder.read(&name).len();
+    let before = folder.frames(&name).len();
     approved(&mut signer, &evm(2, 5, 900).request("b"), 0);
-    let mut damaged = folder.read(&name);
-    *damaged.last_mut().unwrap() ^= 1;
+    let (mut damaged, end) = (folder.read(&name), folder.frames(&name).len());
+    assert!(end < damaged.len(), "there is room behind it");
+    damaged[end - 1] ^= 1;
     folder.put(&name, Some(damaged.clone()));
     let opened = Log::open(folder.clone(), Some(signer.head()));
     assert!(matches!(opened, Err(LogError::RolledBack { .. })));
@@ -389,7 +390,7 @@ fn the_end_of_the_log_is_cut_only_after_the_pin_was_asked_and_is_kept() {
     assert_eq!(folder.read(&name), damaged[..before]);
     let aside: Vec<_> = folder.files().into_iter().filter(|name| name.starts_with("torn-")).collect();
     assert_eq!(aside.len(), 1);
-    assert_eq!(folder.read(&aside[0]), damaged[before..]);
+    assert_eq!(folder.read(&aside[0]), damaged[before..end]);
     reopen(&folder, None, 0);
 }
 

@@ -17,6 +17,7 @@ mod made;
 mod mutations;
 mod openapi;
 mod policies;
+mod prepared;
 mod readings;
 mod redteam;
 mod refused;

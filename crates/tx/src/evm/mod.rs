@@ -5,4 +5,4 @@ pub mod fee;
 pub mod transaction;
 
 pub use fee::replacement;
-pub use transaction::{attach, build, call_data, decode_signed, decode_unsigned, digest, most_fee};
+pub use transaction::{attach, attach_and_read, build, call_data, decode_signed, decode_unsigned, digest, most_fee};

@@ -137,10 +137,26 @@ pub fn digest(unsigned: &[u8]) -> [u8; 32] {
 /// The signed transaction: `unsigned` with r and s, and whether the point's y was odd.
 pub fn attach(unsigned: &[u8], signature: &[u8; 64], odd: bool) -> Result<Vec<u8>, DecodeError> {
     let body = Body::read(unsigned)?;
-    let (r, s) = signature.split_at(32);
-    let signature = Signature::new(U256::from_be_slice(r), U256::from_be_slice(s), odd);
+    let signature = parity_signature(signature, odd);
     body.signer(&signature)?;
     Ok(body.signed(&signature))
+}
+
+/// The same, read back as any node reads it. Finding the key of a signature takes as long as making one, and it is done once here.
+pub fn attach_and_read(
+    unsigned: &[u8],
+    signature: &[u8; 64],
+    odd: bool,
+    chain_id: u64,
+) -> Result<(Vec<u8>, Meaning), DecodeError> {
+    let bytes = Body::read(unsigned)?.signed(&parity_signature(signature, odd));
+    let meaning = decode_signed(&bytes, chain_id)?;
+    Ok((bytes, meaning))
+}
+
+fn parity_signature(signature: &[u8; 64], odd: bool) -> Signature {
+    let (r, s) = signature.split_at(32);
+    Signature::new(U256::from_be_slice(r), U256::from_be_slice(s), odd)
 }
 
 impl Body {

@@ -326,10 +326,19 @@ pub fn recover(hash: &TxHash, signature: &[u8; 65]) -> Option<TronAddress> {
 
 /// Puts r and s, and which of the two points it was, to the bytes that were signed.
 pub fn attach(raw_data: &[u8], signature: &[u8; 64], odd: bool) -> Result<Vec<u8>, DecodeError> {
+    attach_and_read(raw_data, signature, odd).map(|(bytes, _)| bytes)
+}
+
+/// The same, and what was read back of it.
+pub fn attach_and_read(
+    raw_data: &[u8],
+    signature: &[u8; 64],
+    odd: bool,
+) -> Result<(Vec<u8>, Meaning), DecodeError> {
     let mut whole = signature.to_vec();
     whole.push(27 + u8::from(odd));
     let envelope = Envelope { raw_data: raw_data.to_vec(), signature: vec![whole], ret: Vec::new() };
     let bytes = envelope.encode_to_vec();
-    decode_signed(&bytes)?;
-    Ok(bytes)
+    let meaning = decode_signed(&bytes)?;
+    Ok((bytes, meaning))
 }

@@ -156,11 +156,22 @@ impl Source {
         Some(map)
     }
 
+    /// Keys that come in their order.
     fn sorted<K: Ord + Copy, V: Clone>(&mut self, read: impl Fn(&mut Self) -> Option<(K, V)>) -> Option<Sorted<K, V>> {
         let mut sorted = Sorted::default();
         for _ in 0..self.count()? {
             let (key, value) = read(self)?;
             sorted.push(key, value).ok()?;
+        }
+        Some(sorted)
+    }
+
+    /// Keys that come in any order: the next one will be among those that are here.
+    fn roomy<K: Ord + Copy, V: Clone>(&mut self, read: impl Fn(&mut Self) -> Option<(K, V)>) -> Option<Sorted<K, V>> {
+        let mut sorted = Sorted::default();
+        for _ in 0..self.count()? {
+            let (key, value) = read(self)?;
+            sorted.push_roomy(key, value).ok()?;
         }
         Some(sorted)
     }
@@ -262,16 +273,16 @@ impl Source {
         })?;
         let revoked = self.map(|source| Some(((source.hash()?, source.parsed()?), ())))?;
         let revoked: BTreeSet<_> = revoked.into_keys().collect();
-        let amounts = self.map(|source| Some((source.text()?, source.sorted(Self::amount)?)))?;
+        let amounts = self.map(|source| Some((source.text()?, source.roomy(Self::amount)?)))?;
         let jobs = self.sorted(|source| source.job(&chains))?;
-        let nonces = self.sorted(|source| Some(((source.nonce(&chains)?, source.key()?), ())))?;
-        let inputs = self.sorted(|source| Some(((source.input(&chains)?, source.key()?), ())))?;
-        let requests = self.sorted(|source| {
+        let nonces = self.roomy(|source| Some(((source.nonce(&chains)?, source.key()?), ())))?;
+        let inputs = self.roomy(|source| Some(((source.input(&chains)?, source.key()?), ())))?;
+        let requests = self.roomy(|source| {
             let key = RequestKey(source.array()?);
             Some((key, Remembered { content: source.hash()?, at: source.micros()? }))
         })?;
         let requests = Requests(requests);
-        let payloads = payloads_of(&jobs);
+        let payloads = payloads_of(&jobs)?;
         let slots = Slots { chains, jobs, nonces, inputs, payloads };
         Some(State { policies, slots, spent, amounts, requests, counters, revoked, last, forgotten_before })
     }
