@@ -89,7 +89,8 @@ impl Signer {
                 }
                 let (status, body) = answer(does, &String::from_utf8_lossy(&text));
                 let body = body.to_string();
-                let head = format!("HTTP/1.1 {status} x\r\nconnection: close\r\ncontent-length: {}\r\n\r\n", body.len());
+                let head =
+                    format!("HTTP/1.1 {status} x\r\nconnection: close\r\ncontent-length: {}\r\n\r\n", body.len());
                 stream.write_all(format!("{head}{body}").as_bytes()).await.unwrap();
             }
         });

@@ -408,7 +408,8 @@ async fn another_log_of_the_same_length_is_noticed_too() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_disk_that_fails_stops_everything_and_the_outcome_is_unknown() {
     let full = |disk: &FaultyFolder, room: usize| {
-        let used: usize = disk.files().iter().map(|name| disk.read(name).len()).sum();
+        // What was written ahead is used up, too.
+        let used: usize = disk.files().iter().map(|name| disk.frames(name).len()).sum();
         Faults { capacity: Some(used + room), ..Faults::default() }
     };
     // Full before the write, in its middle, and an error at the sync.

@@ -144,6 +144,7 @@ fn a_segment_that_is_finished_may_have_its_room_back_and_nothing_else() {
     let (mut signer, folder) = with_room();
     let name = newest(&folder);
     let old = signer.head();
+    approved(&mut signer, &payment(10), 0);
     signer.snapshot(30 * DAY, after(0)).unwrap();
     approved(&mut signer, &payment(11), 0);
     signer.snapshot(30 * DAY, after(0)).unwrap();

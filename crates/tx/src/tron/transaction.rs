@@ -330,11 +330,7 @@ pub fn attach(raw_data: &[u8], signature: &[u8; 64], odd: bool) -> Result<Vec<u8
 }
 
 /// The same, and what was read back of it.
-pub fn attach_and_read(
-    raw_data: &[u8],
-    signature: &[u8; 64],
-    odd: bool,
-) -> Result<(Vec<u8>, Meaning), DecodeError> {
+pub fn attach_and_read(raw_data: &[u8], signature: &[u8; 64], odd: bool) -> Result<(Vec<u8>, Meaning), DecodeError> {
     let mut whole = signature.to_vec();
     whole.push(27 + u8::from(odd));
     let envelope = Envelope { raw_data: raw_data.to_vec(), signature: vec![whole], ret: Vec::new() };

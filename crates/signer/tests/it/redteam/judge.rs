@@ -64,8 +64,7 @@ fn read(got: &Got) -> Read {
         _ => {
             let psbt = Psbt::deserialize(&request.payload).unwrap();
             let claims = psbt.unsigned_tx.input.iter().map(|input| input.previous_output.to_string()).collect();
-            let held: u64 =
-                psbt.inputs.iter().map(|input| input.witness_utxo.as_ref().unwrap().value.to_sat()).sum();
+            let held: u64 = psbt.inputs.iter().map(|input| input.witness_utxo.as_ref().unwrap().value.to_sat()).sum();
             let paid: u64 = psbt.unsigned_tx.output.iter().map(|output| output.value.to_sat()).sum();
             Read { claims, fee: u128::from(held - paid) }
         }
