@@ -227,6 +227,10 @@ def main():
     try:
         status = play(settings, folder)
         return status
+    except (SystemExit, KeyboardInterrupt):
+        # Somebody stopped it: there is nothing to look at.
+        status = 130
+        raise
     finally:
         if settings.keep or status == 1:
             print(f"the database and the logs are in {folder}", file=sys.stderr)

@@ -67,8 +67,16 @@ class Anvil(EvmReader):
     lies = LIES
 
     def __init__(self, program, folder):
-        self.program, self.folder = program, folder
+        self.program, self.folder, self.proxies = program, folder, []
         self.node, self.older = Node(program, folder / "anvil.log"), None
+        try:
+            self.begin()
+        except BaseException:
+            # Nobody else knows of it yet.
+            self.end()
+            raise
+
+    def begin(self):
         self.node.start()
         self.honest = self.node.endpoint
         self.proxies = [Proxy(self.node.url) for _ in range(3)]

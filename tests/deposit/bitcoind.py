@@ -18,9 +18,18 @@ class Bitcoin(Chain):
     deepest = 25
 
     def __init__(self, program, folder):
-        self.program, self.folder = program, folder
-        self.nodes = [Node(program, folder, f"bitcoin-{number}") for number in range(NODES)]
-        self.login = folder / "login"
+        self.program, self.folder, self.nodes = program, folder, []
+        try:
+            self.begin()
+        except BaseException:
+            # Nobody else knows of them yet.
+            self.end()
+            raise
+
+    def begin(self):
+        for number in range(NODES):
+            self.nodes.append(Node(self.program, self.folder, f"bitcoin-{number}"))
+        self.login = self.folder / "login"
         self.login.write_text(LOGIN)
         self.login.chmod(0o600)
         super().__init__("bitcoin", "regtest", [node.url for node in self.nodes], {"coin": Coin("BTC", 8, 6, 10_000, None)}, 2, 5)

@@ -33,7 +33,12 @@ class Node:
         self.given = set()
         # How far the clock was turned when the mempool was last emptied: each time it must go further.
         self.turned_h = 0
-        self.start()
+        try:
+            self.start()
+        except BaseException:
+            # Nobody else knows of it yet.
+            self.stop()
+            raise
 
     def start(self):
         """Its mempool is empty afterwards, and the newest blocks may be missing, as after the crash of a machine."""
