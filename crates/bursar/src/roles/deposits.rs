@@ -107,9 +107,14 @@ impl DepositRole {
     /// Rounds until there is nothing to do: what each came to.
     pub async fn until_idle(&self, mut each: impl FnMut(&Worked)) -> Result<(), DepositError> {
         let mut worker = self.take().await?;
+        let mut patience = 10;
         loop {
             let worked = worker.round(&SystemClock).await?;
-            if !worked.is_busy() {
+            if !worked.is_busy() && worked.waits.is_some() && patience > 0 {
+                // Nodes are never all at the same block.
+                patience -= 1;
+                tokio::time::sleep(PAUSE).await;
+            } else if !worked.is_busy() {
                 worker.leave(SystemClock.now()).await?;
                 // What could not be proven is not done.
                 return worked.waits.map_or(Ok(()), |error| Err(error.into()));

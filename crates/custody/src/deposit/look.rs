@@ -37,7 +37,14 @@ impl DepositWorker<'_> {
     pub(super) async fn look(&mut self, now: Timestamp) -> Result<LookedBatch, DepositError> {
         let mut sum = LookedBatch::default();
         let block = self.db.proven_block(&self.row).await?.filter(|block| self.looked != Some(*block));
-        let Some(block) = block.filter(|_| now >= self.look_after) else { return Ok(sum) };
+        let Some(block) = block else { return Ok(sum) };
+        if let Some((until, error)) = &self.look_trouble
+            // A clock that was corrected since must not make the pause longer.
+            && (now.micros() + 1..=now.plus_micros(PAUSE_MICROS).micros()).contains(&until.micros())
+        {
+            return Err(error.clone().into());
+        }
+        self.look_trouble = None;
         let (mut in_turn, after) = self.in_turn().await?;
         // A coin whose contract answers nonsense must not keep the others from being looked at.
         let (mut all_of_them, mut trouble) = (true, None);
@@ -62,7 +69,7 @@ impl DepositWorker<'_> {
         }
         self.db.set_looked_after(&self.worker, after).await?;
         if let Some(error) = trouble {
-            self.look_after = now.plus_micros(PAUSE_MICROS);
+            self.look_trouble = Some((now.plus_micros(PAUSE_MICROS), error.clone()));
             return Err(error.into());
         }
         if all_of_them {

@@ -111,9 +111,9 @@ pub struct DepositWorker<'a> {
     pub(super) worker: Worker,
     /// `None`: the trail has to be read again.
     follower: Option<Follower>,
-    /// The proven block at which balances were looked at last, and when the next look may be.
+    /// The proven block at which balances were looked at last; and until when nobody is asked again, and why.
     pub(super) looked: Option<(u64, Hash)>,
-    pub(super) look_after: Timestamp,
+    pub(super) look_trouble: Option<(Timestamp, ChainError)>,
     /// Blocks that are proven in one step: fewer after one that failed.
     most_proven: u64,
 }
@@ -150,7 +150,7 @@ impl<'a> DepositWorker<'a> {
             worker,
             follower: None,
             looked: None,
-            look_after: now,
+            look_trouble: None,
             most_proven: MOST_PROVEN,
         })
     }

@@ -104,13 +104,14 @@ impl Net {
         near: BlockRef,
     ) -> Result<(BlockRef, Vec<RawAmount>), ChainError> {
         let honest = || self.up().filter(|node| node.lie == Lie::Truth);
-        let newest = honest().filter(|node| node.view.tip().at() == near).count() >= QUORUM;
         let at = match self.spec.kind {
-            ChainKind::Tron if !newest => {
-                let solid = self.head()?.tip.height.saturating_sub(SOLID).max(self.truth.lowest());
+            // A block is solidified there as soon as it is deep enough to be credited.
+            ChainKind::Tron => {
+                let solid =
+                    self.head()?.tip.height.saturating_sub(self.spec.confirmations - 1).max(self.truth.lowest());
                 self.quorum_at(solid)?.at()
             }
-            ChainKind::Tron | ChainKind::Evm | ChainKind::Bitcoin => near,
+            ChainKind::Evm | ChainKind::Bitcoin => near,
         };
         let have: Vec<&Node> = honest().filter(|node| node.view.has(at)).collect();
         let Some(node) = have.first().filter(|_| have.len() >= QUORUM) else {
@@ -143,9 +144,6 @@ impl Net {
         difference
     }
 }
-
-/// On TRON a block that is so deep can no longer change.
-const SOLID: u64 = 18;
 
 pub(crate) fn coin(spec: &Spec, money: Money) -> Coin {
     match money {
