@@ -56,7 +56,7 @@ impl Maker<'_> {
             50..58 => self.several(),
             58..63 => self.inside_a_contract(),
             63..68 => self.failed(),
-            68..72 => self.to_the_house(),
+            68..72 => self.pay_the_house(),
             72..78 => self.top_up(),
             78..84 => self.sweep(),
             84..87 => self.theft(),
@@ -160,7 +160,7 @@ impl Maker<'_> {
         self.transaction(from, false, moves)
     }
 
-    fn to_the_house(&mut self) -> Transaction {
+    fn pay_the_house(&mut self) -> Transaction {
         let to = if self.random.below(2) == 0 { self.net.spec.gas.clone() } else { self.net.spec.hot.clone() };
         self.deposit(to)
     }

@@ -23,10 +23,13 @@ use super::{Account, Judge, PaymentKey, Seen, is_dead, is_posted, unread};
 /// More than a run has of anything that is read here at once.
 const ALL: i64 = 10_000_000;
 
+/// The newest block that was read, and the highest that is proven.
+type Reading = (Option<(u64, [u8; 32])>, Option<u64>);
+
 /// The database, when nothing happens in it.
 struct Picture {
     /// Of each chain: the newest block that was read, and how far it is proven.
-    standing: Vec<(Option<(u64, [u8; 32])>, Option<u64>)>,
+    standing: Vec<Reading>,
     balances: Vec<Vec<(String, String, String)>>,
     totals: BTreeMap<AssetId, Totals>,
     accounts: Vec<AccountListing>,
