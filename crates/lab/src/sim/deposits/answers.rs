@@ -8,7 +8,7 @@ use domain::{ChainKind, RawAmount};
 use tx::{Address, BlockRef, Coin, TxHash};
 
 use super::model::{Block, Branch, Money, Transaction, bytes};
-use super::net::{ChainBooks, Lie, NODES, Net, Node, QUORUM, Spec};
+use super::net::{ChainBooks, Lie, NODES, Net, QUORUM, SimNode, Spec};
 use super::report::Report;
 
 fn nobody() -> ChainError {
@@ -16,7 +16,7 @@ fn nobody() -> ChainError {
 }
 
 impl Net {
-    fn up(&self) -> impl Iterator<Item = &Node> {
+    fn up(&self) -> impl Iterator<Item = &SimNode> {
         self.nodes.iter().filter(|node| !node.down)
     }
 
@@ -57,7 +57,7 @@ impl Net {
         report: &mut Report,
     ) -> Result<Scan, ChainError> {
         let first = random.index(NODES);
-        let can = |node: &Node| !node.down && (from..=to).all(|height| node.view.at(height).is_some());
+        let can = |node: &SimNode| !node.down && (from..=to).all(|height| node.view.at(height).is_some());
         let chosen = (0..NODES).map(|step| (first + step) % NODES).find(|at| can(&self.nodes[*at]));
         let chosen = chosen.ok_or(ChainError::BlockMissing { height: to })?;
         let node = &self.nodes[chosen];
@@ -113,7 +113,7 @@ impl Net {
             }
             ChainKind::Evm | ChainKind::Bitcoin => near,
         };
-        let have: Vec<&Node> = honest().filter(|node| node.view.has(at)).collect();
+        let have: Vec<&SimNode> = honest().filter(|node| node.view.has(at)).collect();
         let Some(node) = have.first().filter(|_| have.len() >= QUORUM) else {
             return Err(ChainError::NoQuorum { wanted: QUORUM, agreed: have.len() });
         };

@@ -55,7 +55,7 @@ impl Lie {
 }
 
 #[derive(Debug)]
-pub(crate) struct Node {
+pub(crate) struct SimNode {
     pub name: String,
     pub view: Branch,
     pub lie: Lie,
@@ -139,7 +139,7 @@ pub(crate) struct Net {
     pub spec: Spec,
     pub owners: Owners,
     pub truth: Branch,
-    pub nodes: Vec<Node>,
+    pub nodes: Vec<SimNode>,
     /// The newest chain that a quorum had. That nodes lag does not shorten it.
     pub agreed: Branch,
     pub records: HashMap<BlockHash, Record>,
@@ -157,7 +157,7 @@ impl Net {
         let hash = BlockHash(bytes(random));
         let first = Block { height: 100, hash, parent: BlockHash::default(), time: now, transactions: Vec::new() };
         let truth = Branch::new(Arc::new(first));
-        let node = |number: usize| Node {
+        let node = |number: usize| SimNode {
             name: format!("{}-{number}", spec.name),
             view: truth.clone(),
             lie: Lie::Truth,
