@@ -46,7 +46,7 @@ impl SimChain {
     {
         let dies = |before: bool| {
             let mut world = self.world.lock();
-            let dies = world.chance(150);
+            let dies = world.chance(600);
             world.report.killed_before_call += u64::from(dies && before);
             world.report.killed_after_call += u64::from(dies && !before);
             dies
