@@ -114,8 +114,10 @@ pub struct DepositWorker<'a> {
     /// The proven block at which balances were looked at last; and until when nobody is asked again, and why.
     pub(super) looked: Option<(u64, Hash)>,
     pub(super) look_trouble: Option<(Timestamp, ChainError)>,
-    /// Blocks that are proven in one step: fewer after one that failed.
+    /// Blocks that are proven in one step, and read again: fewer after one that failed. Old blocks that no node has must not slow
+    /// down what is new.
     most_proven: u64,
+    most_reread: u64,
 }
 
 impl<'a> DepositWorker<'a> {
@@ -152,6 +154,7 @@ impl<'a> DepositWorker<'a> {
             looked: None,
             look_trouble: None,
             most_proven: MOST_PROVEN,
+            most_reread: MOST_PROVEN,
         })
     }
 
@@ -201,15 +204,13 @@ impl<'a> DepositWorker<'a> {
         self.db.renew_chain(&self.worker, lease(now), now).await
     }
 
-    /// Proves blocks. After a failure fewer are asked for: what takes too long together may be read one by one.
-    async fn proven(&mut self, from: u64, to: u64) -> Result<Scan, ChainError> {
-        let to = to.min(from.saturating_add(self.most_proven - 1));
+    /// Proves blocks, so many at most, and says how many the next time. After a failure fewer are asked for: what takes too long
+    /// together may be read one by one.
+    async fn proven(&self, from: u64, to: u64, most: u64) -> (Result<Scan, ChainError>, u64) {
+        let to = to.min(from.saturating_add(most - 1));
         let scan = self.chain.prove_blocks(from, to, self.watching.watched()).await;
-        self.most_proven = match scan {
-            Ok(_) => (self.most_proven * 2).min(MOST_PROVEN),
-            Err(_) => (self.most_proven / 2).max(1),
-        };
-        scan
+        let next = if scan.is_ok() { (most * 2).min(MOST_PROVEN) } else { (most / 2).max(1) };
+        (scan, next)
     }
 
     /// Somebody has listed a coin, or given users another group of wallets: blocks that were passed without knowing it would
@@ -263,7 +264,9 @@ impl<'a> DepositWorker<'a> {
         let standing = self.db.chain_standing(&self.row).await?;
         let Some((from, until)) = standing.and_then(|standing| standing.rescan) else { return Ok(()) };
         self.watching.load(self.db).await?;
-        let scan = match self.proven(from, until).await {
+        let (scan, next) = self.proven(from, until, self.most_reread).await;
+        self.most_reread = next;
+        let scan = match scan {
             Ok(scan) => scan,
             // What is new goes on meanwhile.
             Err(error) => {
@@ -304,7 +307,9 @@ impl<'a> DepositWorker<'a> {
         }
         // The blocks are fixed by the rows; only now are the newest addresses loaded.
         self.watching.load(self.db).await?;
-        let scan = self.proven(proven + 1, scanned).await?;
+        let (scan, next) = self.proven(proven + 1, scanned, self.most_proven).await;
+        self.most_proven = next;
+        let scan = scan?;
         let found = passed(&scan, &self.coins, &self.house, true);
         match self.db.prove_blocks(&self.worker, &found, now).await {
             Ok(proof) => {
