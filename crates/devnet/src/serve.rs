@@ -139,10 +139,6 @@ impl<M: Model> Served<M> {
         self.tasks.push(task.abort_handle());
     }
 
-    pub fn mine(&self, blocks: u64) {
-        lock(&self.model).mine(blocks, self.clock.now());
-    }
-
     /// The same chain without its type, as the control interface holds it.
     pub fn into_dyn(mut self) -> Served<dyn Model> {
         Served {
@@ -156,6 +152,10 @@ impl<M: Model> Served<M> {
 }
 
 impl<M: Model + ?Sized> Served<M> {
+    pub fn mine(&self, blocks: u64) {
+        lock(&self.model).mine(blocks, self.clock.now());
+    }
+
     pub fn halt(&self, halted: bool) {
         self.halted.store(halted, Ordering::Relaxed);
     }

@@ -31,9 +31,9 @@ const SETTINGS: [&str; 9] = [
     "fsync=on",
     "synchronous_commit=on",
     "max_connections=100",
-    "shared_buffers=512MB",
-    "min_wal_size=1GB",
-    "max_wal_size=1GB",
+    "shared_buffers=2GB",
+    "min_wal_size=4GB",
+    "max_wal_size=4GB",
     "wal_compression=on",
 ];
 

@@ -65,7 +65,10 @@ pub(crate) fn rows(engine: Engine, columns: &[(&str, ColumnType)], after: usize)
                 ColumnType::Text => format!("${}::TEXT[]", after + at + 1),
                 ColumnType::Bytes => format!("${}::BYTEA[]", after + at + 1),
             });
-            format!("UNNEST({arrays}) AS r({})", list(&|_, name, _| name.to_owned()))
+            let names = list(&|_, name, _| name.to_owned());
+            // A limit that the planner cannot know lets it expect one row. So it always begins with these rows and looks up what
+            // each names; else it would go through them for each row of a table that it takes for small.
+            format!("(SELECT * FROM UNNEST({arrays}) AS r({names}) LIMIT (SELECT 4611686018427387904)) AS r")
         }
         Engine::Sqlite => {
             let cells = list(&|at, name, column_type| match column_type {

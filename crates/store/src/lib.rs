@@ -45,6 +45,7 @@ pub mod dialect;
 pub mod entry;
 pub mod error;
 pub mod faults;
+pub(crate) mod growth;
 pub mod ledger;
 pub mod migrate;
 pub mod node;

@@ -203,7 +203,7 @@ pub async fn prepare_every_statement(db: &TestDb) -> Result<usize, String> {
         crate::utxo::claimed::STATEMENTS,
         crate::utxo::events::STATEMENTS,
         crate::utxo::followed::STATEMENTS,
-        crate::utxo::growth::STATEMENTS,
+        crate::growth::STATEMENTS,
         crate::utxo::history::STATEMENTS,
         crate::utxo::lease::STATEMENTS,
         crate::utxo::open::STATEMENTS,
@@ -218,7 +218,27 @@ pub async fn prepare_every_statement(db: &TestDb) -> Result<usize, String> {
         crate::yardstick::STATEMENTS,
         STATEMENTS,
     ];
-    let rows: &[&[&RowsSql]] = &[
+    #[cfg(feature = "lab")]
+    {
+        db.prepare_yardstick(1).await.map_err(|error| error.to_string())?;
+        db.prepare_plain(1, domain::AssetId(1), domain::Amount::ZERO).await.map_err(|error| error.to_string())?;
+    }
+    let engine = db.engine();
+    let mut texts: Vec<(&str, String)> = Vec::new();
+    for sql in constants.into_iter().flatten() {
+        let text = if engine == Engine::Postgres { sql.postgres } else { sql.sqlite };
+        texts.push((sql.name, text.to_owned()));
+    }
+    texts.extend(all_rows().map(|sql| (sql.name, sql.text(engine).to_string())));
+    for (name, text) in &texts {
+        prepare(db, text).await.map_err(|error| format!("{name}: {error}"))?;
+    }
+    Ok(texts.len())
+}
+
+/// All statements that take many rows.
+fn all_rows() -> impl Iterator<Item = &'static RowsSql> {
+    let groups: Vec<&'static [&'static RowsSql]> = vec![
         &crate::catalog::ROWS_STATEMENTS,
         &crate::deposit::advance::ROWS_STATEMENTS,
         &crate::deposit::post::ROWS_STATEMENTS,
@@ -246,22 +266,7 @@ pub async fn prepare_every_statement(db: &TestDb) -> Result<usize, String> {
         &crate::wallet::settings::ROWS_STATEMENTS,
         &crate::wallet::users::ROWS_STATEMENTS,
     ];
-    #[cfg(feature = "lab")]
-    {
-        db.prepare_yardstick(1).await.map_err(|error| error.to_string())?;
-        db.prepare_plain(1, domain::AssetId(1), domain::Amount::ZERO).await.map_err(|error| error.to_string())?;
-    }
-    let engine = db.engine();
-    let mut texts: Vec<(&str, String)> = Vec::new();
-    for sql in constants.into_iter().flatten() {
-        let text = if engine == Engine::Postgres { sql.postgres } else { sql.sqlite };
-        texts.push((sql.name, text.to_owned()));
-    }
-    texts.extend(rows.iter().copied().flatten().map(|sql| (sql.name, sql.text(engine).to_string())));
-    for (name, text) in &texts {
-        prepare(db, text).await.map_err(|error| format!("{name}: {error}"))?;
-    }
-    Ok(texts.len())
+    groups.into_iter().flatten().copied()
 }
 
 /// The statements of the wallets that take many rows, but for those that read a whole page of one anyhow.
@@ -297,14 +302,14 @@ pub async fn sqlite_plans_of_rows(db: &TestDb) -> Vec<(&'static str, String)> {
     plans
 }
 
-/// The same of PostgreSQL: the plan that a connection of ours keeps, made while the tables are empty and nobody has
-/// analysed them.
+/// The same of PostgreSQL, of all statements that take many rows: the plan that a connection of ours keeps, made of what the
+/// server thinks of its tables now.
 pub async fn postgres_plans_of_rows(db: &TestDb) -> Vec<(&'static str, String)> {
     use sqlx::Row;
     let mut tx = db.read().await.expect("a transaction");
     let TxInner::Postgres(tx) = &mut tx.inner else { panic!("PostgreSQL is asked") };
     let mut plans = Vec::new();
-    for sql in wallet_rows() {
+    for sql in all_rows() {
         let prepare = AssertSqlSafe(format!("PREPARE asked AS {}", sql.text(Engine::Postgres)));
         sqlx::raw_sql(prepare).execute(&mut **tx).await.expect(sql.name);
         let nothing = vec!["NULL"; sql.bind_count()].join(", ");

@@ -58,7 +58,9 @@ impl Shell {
     pub fn refused(&self, arguments: &[&str]) -> (String, String, String, i32) {
         let output = self.run(&[arguments, &["--json"]].concat());
         let stderr = String::from_utf8_lossy(&output.stderr);
-        let body: Value = serde_json::from_str(&stderr).unwrap_or_else(|_| panic!("{arguments:?}: {stderr}"));
+        // What was logged on the way, such as a node that was set aside, stands above it.
+        let last = stderr.lines().next_back().unwrap_or_default();
+        let body: Value = serde_json::from_str(last).unwrap_or_else(|_| panic!("{arguments:?}: {stderr}"));
         let field = |name: &str| body["error"][name].as_str().expect(name).to_owned();
         assert!(root().join(field("help")).exists(), "{} has no page", field("help"));
         (field("code"), field("message"), field("hint"), output.status.code().expect("an exit code"))

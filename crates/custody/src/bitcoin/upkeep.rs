@@ -85,7 +85,7 @@ impl Upkeep {
             return Ok(());
         }
         let sweeps = self.sweep(db, now).await?;
-        db.analyse_after_growth().await?;
+        db.analyse_after_growth().await.map_err(UtxoError::from)?;
         *standing = Some(WalletStanding {
             leases: db.lease_stat(now).await?,
             rows_made: db.utxo_rows_made().await?,

@@ -15,7 +15,7 @@ use crate::wallet::users::check_row;
 
 /// The address of an entry. Bitcoin's entries have the script that the chain shows: what it is called is worked out here, not read
 /// from a row.
-fn address_of(text: &str, family: Family) -> String {
+pub fn address_of(text: &str, family: Family) -> String {
     let script = text.strip_prefix("script:").and_then(|hex| ScriptBuf::from_hex(hex).ok());
     match (script, family) {
         (Some(script), Family::Bitcoin(network)) => bitcoin::Address::from_script(&script, network)

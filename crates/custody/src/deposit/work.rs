@@ -30,6 +30,9 @@ const MOST_PASSED: u64 = 100;
 /// Blocks that are proven in one step.
 const MOST_PROVEN: u64 = 50;
 
+/// After so many credits the tables may have outgrown what the database knows of them.
+const MANY: usize = 5_000;
+
 /// A worker's hold on its chain, renewed with every step.
 const LEASE_MICROS: i64 = 120_000_000;
 
@@ -118,6 +121,8 @@ pub struct DepositWorker<'a> {
     /// down what is new.
     most_proven: u64,
     most_reread: u64,
+    /// What was credited since the tables were looked after.
+    credited: usize,
 }
 
 impl<'a> DepositWorker<'a> {
@@ -155,6 +160,7 @@ impl<'a> DepositWorker<'a> {
             look_trouble: None,
             most_proven: MOST_PROVEN,
             most_reread: MOST_PROVEN,
+            credited: 0,
         })
     }
 
@@ -192,6 +198,11 @@ impl<'a> DepositWorker<'a> {
         self.renew(clock).await?;
         worked.posted = self.post(now).await?;
         worked.settled = self.db.settle_deposits(&self.worker, &self.row, now).await?;
+        self.credited += worked.posted.credited;
+        if self.credited >= MANY {
+            self.credited = 0;
+            self.db.analyse_after_growth().await?;
+        }
         if self.row.kind != ChainKind::Bitcoin {
             self.rescan(now, &mut worked).await?;
         }

@@ -31,7 +31,7 @@ pub const COINS: i64 = 1_000;
 pub const ASSETS: [&str; 2] = ["USDT", "BTC"];
 
 /// How every configuration file of a rig begins, and how its folder is known.
-const MADE_BY_US: &str = "# Made by bursar for a scratch treasury";
+pub const MADE_BY_US: &str = "# Made by bursar for a scratch treasury";
 
 pub struct Rig {
     folder: PathBuf,
@@ -79,28 +79,9 @@ impl Rig {
         scratch::check(&db, author).await?;
         program::apply_treasury(database_url, author, "a scratch treasury").await?;
         let coins = fund(&db, users).await?;
-        rig.secret = rig.own_secret("jwt.secret")?;
-        rig.own_credentials()?;
+        rig.secret = own_secret(&rig.folder, "jwt.secret")?;
+        own_credentials(&rig.folder)?;
         Ok((rig, db, coins))
-    }
-
-    /// A text that is made once, for this scratch treasury alone. It guards nothing but play money.
-    fn own_secret(&self, name: &str) -> Result<Vec<u8>, Failure> {
-        let file = self.folder.join(name);
-        if !file.exists() {
-            let seed = SystemClock.now().micros().cast_unsigned() ^ u64::from(std::process::id()).rotate_left(40);
-            let mut random = Random::from_seed(seed);
-            let text: String = (0..4).map(|_| format!("{:016x}", random.next_u64())).collect();
-            write_private(&file, &text)?;
-        }
-        std::fs::read(&file).map_err(|error| trouble("the secret cannot be read", error))
-    }
-
-    /// A token for each role of the spot engine.
-    fn own_credentials(&self) -> CommandResult {
-        let secret = self.own_secret("spot.secret")?;
-        let line = |role: Role| format!("{role} {role}-{}\n", String::from_utf8_lossy(&secret));
-        write_private(&self.folder.join("spot.credentials"), &Role::ALL.into_iter().map(line).collect::<String>())
     }
 
     /// The configuration of the n-th server.
@@ -188,6 +169,25 @@ impl Rig {
         let variables: &[(&str, &str)] = if ahead_ms == 0 { &[] } else { &clock };
         Process::start_with(&["--json", "--config", &config, "serve"], "http", variables).await
     }
+}
+
+/// A text that is made once, for this scratch treasury alone. It guards nothing but play money.
+pub fn own_secret(folder: &Path, name: &str) -> Result<Vec<u8>, Failure> {
+    let file = folder.join(name);
+    if !file.exists() {
+        let seed = SystemClock.now().micros().cast_unsigned() ^ u64::from(std::process::id()).rotate_left(40);
+        let mut random = Random::from_seed(seed);
+        let text: String = (0..4).map(|_| format!("{:016x}", random.next_u64())).collect();
+        write_private(&file, &text)?;
+    }
+    std::fs::read(&file).map_err(|error| trouble("the secret cannot be read", error))
+}
+
+/// A token for each role of the spot engine.
+pub fn own_credentials(folder: &Path) -> CommandResult {
+    let secret = own_secret(folder, "spot.secret")?;
+    let line = |role: Role| format!("{role} {role}-{}\n", String::from_utf8_lossy(&secret));
+    write_private(&folder.join("spot.credentials"), &Role::ALL.into_iter().map(line).collect::<String>())
 }
 
 /// Writes a file whole or not at all. Only its owner may read it.

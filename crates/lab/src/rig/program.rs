@@ -1,4 +1,4 @@
-//! This program, run to its end as an operator runs it: `apply`, `balances`, `audit`.
+//! This program, run to its end as an operator runs it, such as `apply`, `balances` and `audit`.
 
 use std::path::Path;
 use std::process::{Output, Stdio};
@@ -39,24 +39,31 @@ pub async fn apply_treasury(database_url: &str, author: &str, reason: &str) -> C
     if output.status.success() { Ok(()) } else { Err(failure_of(&output)) }
 }
 
-/// What the books come to, as the table that people are shown.
-pub async fn balances_text(config: &Path) -> Result<String, Failure> {
-    let output = run(config, &["balances"]).await?;
+/// What it prints for people.
+pub async fn shown(config: &Path, arguments: &[&str]) -> Result<String, Failure> {
+    let output = run(config, arguments).await?;
     if !output.status.success() {
         // What failed is told for machines only where machines ask.
-        return Err(balances(config).await.err().unwrap_or_else(|| failure_of(&output)));
+        return Err(told(config, arguments).await.err().unwrap_or_else(|| failure_of(&output)));
     }
     Ok(String::from_utf8_lossy(&output.stdout).trim_end().to_owned())
 }
 
-/// What the books come to, by asset.
-pub async fn balances(config: &Path) -> Result<Value, Failure> {
-    let output = run(config, &["--json", "balances"]).await?;
+/// What it prints for machines.
+pub async fn told(config: &Path, arguments: &[&str]) -> Result<Value, Failure> {
+    let output = run(config, &[&["--json"], arguments].concat()).await?;
     if !output.status.success() {
         return Err(failure_of(&output));
     }
-    let mut body: Value = serde_json::from_slice(&output.stdout).map_err(|error| failed(error.into()))?;
-    Ok(body["balances"].take())
+    let text = String::from_utf8_lossy(&output.stdout);
+    // A command that tells its progress has a line for each step.
+    let last = text.lines().next_back().unwrap_or("null");
+    serde_json::from_str(last).map_err(|error| failed(error.into()))
+}
+
+/// What the books come to, by asset.
+pub async fn balances(config: &Path) -> Result<Value, Failure> {
+    Ok(told(config, &["balances"]).await?["balances"].take())
 }
 
 /// Database and spot engine, held against each other. A report of broken books is a report, not a failure; one that leaves

@@ -4,11 +4,13 @@ use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
+use custody::deposit::owner::address_of;
 use domain::deposit::DepositState;
-use domain::{ChainKind, ChainName, Symbol, UserId};
+use domain::{Amount, ChainKind, ChainName, Symbol, UserId};
 use serde::{Deserialize, Serialize};
 use store::catalog::{Catalog, read_catalog};
 use store::deposit::{DepositEventRow, DepositFilter, DepositRow};
+use tx::Family;
 use utoipa::{IntoParams, ToSchema};
 
 use super::Shared;
@@ -42,7 +44,7 @@ pub struct DepositBlock {
     #[schema(example = 4_711_000)]
     height: i64,
     hash: String,
-    /// How many proven blocks deep it is, its own included.
+    /// How many proven blocks deep it is, its own included; 0 if it has left the chain.
     #[schema(example = 3)]
     confirmations: i64,
     /// At so many it is credited.
@@ -268,15 +270,20 @@ fn told(state: DepositState, reason: Option<&str>) -> Option<String> {
 pub fn answer(row: &DepositRow, catalog: &Catalog) -> DepositAnswer {
     let chain = row.chain.parse::<ChainName>().ok().and_then(|name| catalog.chains.get(&name));
     let kind = chain.map(|chain| chain.kind);
+    let family = chain.and_then(|chain| Family::of_chain(chain.kind, &chain.network));
+    // What has left the chain is in no block, and nobody has it.
+    let gone = matches!(row.state, DepositState::Orphaned | DepositState::Reversed);
+    let credited = if gone { Amount::ZERO } else { row.amount };
     // Its own block is the first confirmation.
     let deep = row.proven_height.saturating_sub(row.height).saturating_add(1).max(0);
+    let confirmations = if gone { 0 } else { deep };
     DepositAnswer {
         deposit_id: shown_id(row.id),
         chain: row.chain.clone(),
         asset: row.asset.to_string(),
-        credited: row.amount.display(row.precision).to_string(),
+        credited: credited.display(row.precision).to_string(),
         paid: paid_text(&row.amount_raw, row.decimals),
-        address: row.address.clone(),
+        address: family.map_or_else(|| row.address.clone(), |family| address_of(&row.address, family)),
         transaction: hash_text(&row.transaction, kind),
         place: row.place.clone(),
         state: row.state.as_str(),
@@ -284,7 +291,7 @@ pub fn answer(row: &DepositRow, catalog: &Catalog) -> DepositAnswer {
         block: DepositBlock {
             height: row.height,
             hash: hash_text(&row.block, kind),
-            confirmations: deep,
+            confirmations,
             credited_at: row.confirmations,
             final_at: row.final_confirmations,
         },

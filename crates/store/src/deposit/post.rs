@@ -65,6 +65,7 @@ statements! {
     READ_SYSTEM_OF_ASSETS = "SELECT id, asset_id, kind FROM accounts WHERE id < 0 AND asset_id {in $1}";
 }
 
+/// By their ids: the addition hides that there is an index of all that are due.
 static READ_ENTRIES_DUE: RowsSql = RowsSql::listing(
     "READ_ENTRIES_DUE",
     "SELECT {columns} FROM {rows} {join} chain_entries e ON e.id = r.id
@@ -72,7 +73,7 @@ static READ_ENTRIES_DUE: RowsSql = RowsSql::listing(
      LEFT JOIN deposits o ON o.id = (SELECT p.id FROM deposits p WHERE p.chain_id = d.chain_id AND p.tx_hash = d.tx_hash
          AND p.place = d.place AND p.generation < d.generation AND p.state = 'reversed' AND p.receivable > 0
          ORDER BY p.generation DESC LIMIT 1)
-     WHERE e.posting = 0 AND e.due_height <= r.height ORDER BY e.id",
+     WHERE e.posting + 0 = 0 AND e.due_height <= r.height ORDER BY e.id",
     DUE,
     &[("id", Int), ("height", Int)],
 );
@@ -92,7 +93,7 @@ static WRITE_RESIDUES: RowsSql = RowsSql::new(
 
 static BOOK_ENTRIES: RowsSql = RowsSql::new(
     "BOOK_ENTRIES",
-    "UPDATE chain_entries SET posting = r.posting FROM {rows} WHERE chain_entries.id = r.id AND chain_entries.posting = 0",
+    "UPDATE chain_entries SET posting = r.posting FROM {rows} WHERE chain_entries.id = r.id AND chain_entries.posting + 0 = 0",
     &[("id", Int), ("posting", Int)],
 );
 

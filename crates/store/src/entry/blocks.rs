@@ -60,11 +60,12 @@ static INSERT_TRAIL: RowsSql = RowsSql::new(
     &[("chain_id", Int), ("height", Int), ("block_hash", Bytes), ("source", Text)],
 );
 
+/// By the whole key: with `e.alive` alone an index by heights would seem to serve.
 static READ_ALIVE_AT: RowsSql = RowsSql::listing(
     "READ_ALIVE_AT",
     "SELECT {columns} FROM {rows} {join} chain_entries e ON e.chain_id = r.chain_id AND e.tx_hash = r.tx_hash
          AND e.place = r.place AND e.side = r.side
-     WHERE e.alive AND e.tx_hash IS NOT NULL",
+     WHERE COALESCE(e.alive, FALSE) AND e.reverses IS NULL AND e.tx_hash IS NOT NULL",
     ENTRY,
     &[("chain_id", Int), ("tx_hash", Bytes), ("place", Text), ("side", Int)],
 );

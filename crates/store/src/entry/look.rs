@@ -70,12 +70,13 @@ static SET_CHECKED: RowsSql = RowsSql::new(
 
 /// Deposits of a token that are not in the books: whether the address has less of it than was logged. A later look may think better
 /// of them.
+/// By the address: the rest is written so that no index of all that are due seems to serve.
 static DOUBT_DEPOSITS: RowsSql = RowsSql::new(
     "DOUBT_DEPOSITS",
     "UPDATE deposits SET reason = x.reason
      FROM (SELECT e.id, r.reason FROM {rows} {join} chain_entries e
              ON e.address = r.address AND e.chain_id = r.chain_id AND e.listing_id = r.listing_id
-         WHERE e.alive AND e.posting = 0 AND e.height <= r.height) x
+         WHERE COALESCE(e.alive, FALSE) AND e.posting + 0 = 0 AND e.height <= r.height) x
      WHERE deposits.id = x.id AND deposits.state IN ('detected', 'proven')
          AND COALESCE(deposits.reason, '') <> COALESCE(x.reason, '')",
     &[("chain_id", Int), ("address", Text), ("listing_id", Int), ("height", Int), ("reason", Text)],

@@ -78,12 +78,13 @@ static READ_LEASES_AT: RowsSql = RowsSql::new(
     &[("hash", Bytes), ("output_index", Int)],
 );
 
+/// By the whole outpoint: with `u.valid` alone an index of all that is unspent would seem to serve.
 static READ_FREE_AT: RowsSql = RowsSql::new(
     "READ_FREE_AT",
     "SELECT u.id, p.tx_hash, u.output_index
      FROM {rows} {join} transactions p ON p.tx_hash = r.hash AND p.wallet_id = r.wallet
          {join} utxos u ON u.wallet_id = p.wallet_id AND u.tx_id = p.id AND u.output_index = r.output_index
-     WHERE u.valid AND u.spent_by_tx_id IS NULL",
+     WHERE COALESCE(u.valid, FALSE) AND u.spent_by_tx_id IS NULL",
     &[("hash", Bytes), ("output_index", Int), ("wallet", Int)],
 );
 

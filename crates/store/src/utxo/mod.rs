@@ -18,7 +18,6 @@
 //! | `selection`, `lease_queue` | outputs chosen for a payment, and leased with those of others |
 //! | `cluster` | unconfirmed transactions that hang together: nodes take only so many |
 //! | `stat` | how large the tables are, and how many leases there are |
-//! | `growth` | what the planner knows of the tables after they have grown fast |
 //! | `history` | one transaction with all that is known of it; labels |
 //! | `prune` | the only delete of a transaction |
 //! | `bulk` | a history written at once, for the bench: only with the feature `lab` |
@@ -45,7 +44,6 @@ pub(crate) mod events;
 #[cfg(feature = "lab")]
 mod explain;
 pub(crate) mod followed;
-pub(crate) mod growth;
 pub(crate) mod history;
 pub(crate) mod lease;
 pub(crate) mod lease_queue;

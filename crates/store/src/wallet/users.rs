@@ -104,10 +104,11 @@ static INSERT_TEXTS: RowsSql = RowsSql::new(
     &[("script", Bytes), ("address", Text)],
 );
 
+/// By the user, not by the group: the addition hides that there is an index of groups, which have millions of users.
 static READ_WALLETS_OF_USERS: RowsSql = RowsSql::listing(
     "READ_WALLETS_OF_USERS",
     "SELECT {columns} FROM {rows} {join} wallet_groups g ON g.name = r.group_name
-     {join} user_wallets w ON w.user_id = r.user_id AND w.wallet_group_id = g.id",
+     {join} user_wallets w ON w.user_id = r.user_id AND w.wallet_group_id + 0 = g.id",
     COLUMNS,
     &[("group_name", Text), ("user_id", Int)],
 );

@@ -86,7 +86,7 @@ async fn in_chunks(
         tell(Stage::Transactions, number * chunk, of);
     }
 
-    db.analyse_after_growth().await?;
+    db.analyse_after_growth().await.map_err(store::utxo::UtxoError::from)?;
     let balance = check(db, wallet, export, at, &mut |done| tell(Stage::Check, done, export.unspent.len())).await?;
     // The last blocks of the source may be of a branch that the chain has left since: they are read again.
     db.end_import(wallet, export.tip.map_or(0, |(height, _)| height.saturating_sub(FINAL_DEPTH))).await?;

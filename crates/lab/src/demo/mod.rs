@@ -1,6 +1,9 @@
 //! `bursar demo`: first success with nothing installed but Rust. A sample treasury on an embedded SQLite database, a spot
 //! engine and a server as processes of their own, and customers who move money both ways over HTTP, while the server is
-//! killed and the wire to the engine is held. At the end the customers' own records, the balances and the audit.
+//! killed and the wire to the engine is held. At the end the customers' own records, the balances and the
+//! audit. Then a second act: deposits.
+
+mod deposits;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -83,6 +86,11 @@ pub async fn run(arguments: &Arguments, json: bool) -> CommandResult {
     db.close().await;
     // The engine goes with this command; a server that is started later brings its own.
     stage.rig.configure_for_later()?;
+    if !json {
+        conclude(&played.verdict, &program::shown(&config, &["balances"]).await?, &report);
+    }
+    report.verdict()?;
+    let told = deposits::play(&arguments.data_dir.join("deposits"), &tell).await?;
     if json {
         say(json!({
             "seed": arguments.seed,
@@ -98,11 +106,16 @@ pub async fn run(arguments: &Arguments, json: bool) -> CommandResult {
             "lost": played.verdict.lost, "doubled": played.verdict.doubled, "stranded": played.verdict.stranded,
             "balances": program::balances(&config).await?,
             "audit": report,
+            "deposits": {
+                "paid": told.paid, "credited": told.credited, "taken_back": told.taken_back,
+                "credited_again": told.credited_again, "audit": told.audit,
+            },
         }));
     } else {
-        conclude(&played.verdict, &program::balances_text(&config).await?, &report, &config);
+        say(format!("10. audit of the deposits' books\n\n{}", told.audit.text()));
+        go_on(&config, &told.config);
     }
-    report.verdict()?;
+    told.audit.verdict()?;
     if played.verdict.clean() {
         return Ok(());
     }
@@ -110,7 +123,7 @@ pub async fn run(arguments: &Arguments, json: bool) -> CommandResult {
     Err(Failure { code: "CHAOS_FAILED".into(), messages: played.verdict.first, hint, exit: Exit::Found })
 }
 
-fn conclude(verdict: &Verdict, balances: &str, report: &AuditReport, config: &Path) {
+fn conclude(verdict: &Verdict, balances: &str, report: &AuditReport) {
     let rows = [
         ("told committed, and so it is", verdict.committed),
         ("told on its way, and it has ended", verdict.pending),
@@ -126,11 +139,15 @@ fn conclude(verdict: &Verdict, balances: &str, report: &AuditReport, config: &Pa
     say("6. balances (what is owed to each account; custody is negative by the coins it holds)\n");
     say(format!("{balances}\n"));
     say(format!("7. audit of {} movements, and of the spot engine\n\n{}", thousands(report.movements), report.text()));
+}
+
+fn go_on(config: &Path, deposits: &Path) {
     let program = std::env::args_os().next().unwrap_or_else(|| "bursar".into()).display().to_string();
-    let config = config.display();
+    let (config, deposits) = (config.display(), deposits.display());
     say(format!(
         "\ngo on by yourself:\n  {program} --config {config} transfer list --user 7\n  {program} --config {config} \
-         serve        # then in another terminal:\n  {program} --config {config} token --user 7"
+         serve        # then in another terminal:\n  {program} --config {config} token --user 7\n  {program} --config \
+         {deposits} deposit show dp-4"
     ));
 }
 
