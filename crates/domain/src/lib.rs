@@ -29,6 +29,7 @@ pub mod deposit;
 pub mod id;
 pub mod ledger;
 pub mod name;
+pub mod outbound;
 pub mod random;
 pub mod raw;
 pub mod raw_sum;

@@ -223,6 +223,13 @@ fn outcome(wanted: &Adjustment, asset: &Asset, adjusted: &Adjusted) -> Result<&'
             let hint = format!("bursar account --asset {} lists them", asset.symbol);
             Err(Failure::bad_input("ACCOUNT_NOT_FOUND", format!("there is no {party} in {}", asset.symbol), hint))
         }
+        Adjusted::Kept(chain) => {
+            let message = format!("custody:{chain} follows what the blocks of {chain} show, and is not moved by hand");
+            let hint = format!(
+                "what has arrived is in suspense: --from suspense, or for capital: bursar adjust house --from suspense --to external:{chain}"
+            );
+            Err(Failure::bad_input("CUSTODY_FOLLOWS_CHAIN", message, hint))
+        }
         Adjusted::TooLow { kind, balance } => {
             let balance = decimal(*balance, asset.precision);
             let message = format!("{kind} would come to {balance} {}: the house does not have that", asset.symbol);

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use server::api::deposits::{answer, id_of, shown_id};
 use store::Db;
 use store::catalog::read_catalog;
-use store::deposit::{Assigned, Assignment, DepositFilter};
+use store::deposit::{Assigned, Assignment, Collected, DepositFilter};
 use terminal::clock::SystemClock;
 use terminal::failure::{CommandResult, Failure};
 use terminal::output::table;
@@ -32,6 +32,16 @@ pub enum Command {
         /// Who gets it
         #[arg(long, value_parser = clap::value_parser!(i64).range(1..))]
         user: i64,
+        #[command(flatten)]
+        people: ApprovalArguments,
+    },
+    /// Collect what a user owes since a deposit was taken back: two people
+    ///
+    /// It is taken from what the user has, also from a frozen account, and goes to `suspense`, which paid it. What is collected is not kept
+    /// back when the payment is mined again. Never collect with `bursar adjust`: the debt would stay, and be paid twice.
+    Collect {
+        #[arg(value_name = "DEPOSIT_ID")]
+        id: String,
         #[command(flatten)]
         people: ApprovalArguments,
     },
@@ -70,6 +80,7 @@ pub async fn run(context: &Context, command: &Command) -> CommandResult {
     let done = match command {
         Command::List(arguments) => list(context, &db, arguments).await,
         Command::Show { id } => show(context, &db, parse_id(id)?).await,
+        Command::Collect { id, people } => collect(context, &db, parse_id(id)?, people).await,
         Command::Assign { id, user, people } => assign(context, &db, parse_id(id)?, *user, people).await,
     };
     db.close().await;
@@ -179,6 +190,34 @@ async fn show(context: &Context, db: &Db, id: i64) -> CommandResult {
     Ok(())
 }
 
+async fn collect(context: &Context, db: &Db, id: i64, people: &ApprovalArguments) -> CommandResult {
+    let people = people.approval()?;
+    let (row, _) = db.deposit(id).await?.ok_or_else(|| not_found(id))?;
+    let shown = shown_id(id);
+    let nothing = |message: String, hint: &str| Err(Failure::bad_input("DEPOSIT_NOTHING_OWED", message, hint));
+    match db.collect_receivable(id, &people, SystemClock.now()).await? {
+        Collected::NoSuchDeposit => Err(not_found(id)),
+        Collected::NothingOwed => {
+            nothing(format!("nobody owes anything for {shown}"), "bursar deposit show says what is receivable")
+        }
+        Collected::RepaidBy(again) => nothing(
+            format!("{shown} was repaid by {}, when the payment was mined again", shown_id(again)),
+            "there is nothing to collect",
+        ),
+        Collected::NothingThere => {
+            nothing(format!("the user has nothing that could be taken for {shown}"), "it stays owed; try again later")
+        }
+        Collected::Done { amount, left } => {
+            let text = |amount: domain::Amount| amount.display(row.precision).to_string();
+            let body = json!({ "deposit_id": shown, "asset": row.asset.to_string(), "collected": text(amount), "still_owed": text(left) });
+            context.print(&body, || {
+                format!("{} {} collected for {shown}; {} still owed", text(amount), row.asset, text(left))
+            });
+            Ok(())
+        }
+    }
+}
+
 async fn assign(context: &Context, db: &Db, id: i64, user: i64, people: &ApprovalArguments) -> CommandResult {
     let user = UserId::new(user).ok_or_else(|| {
         Failure::bad_input("INVALID_USER", format!("{user} is no user"), "users have positive numbers")
@@ -195,9 +234,11 @@ async fn assign(context: &Context, db: &Db, id: i64, user: i64, people: &Approva
         Assigned::Nothing => {
             refuse(format!("{shown} has nothing to give"), "its block has left the chain, or it was never booked")
         }
-        Assigned::Refused => {
-            refuse(format!("the account of user {} takes nothing", user.get()), "bursar account list shows its status")
-        }
+        Assigned::Halted { why } => Err(Failure::bad_input(
+            "CHAIN_HALTED",
+            format!("the chain of {shown} is halted: {why}"),
+            "it may be of a branch that is dead: see the page for the ways out, and assign it afterwards",
+        )),
         done @ (Assigned::Done { .. } | Assigned::Before) => {
             let again = matches!(done, Assigned::Before);
             let body = json!({ "deposit_id": shown, "user": user.get().to_string(), "again": again });

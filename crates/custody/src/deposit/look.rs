@@ -99,7 +99,7 @@ impl DepositWorker<'_> {
     ) -> Result<LookedBatch, DepositError> {
         let Some(coin) = self.coins.coin(listing) else { return Ok(LookedBatch::default()) };
         let texts: Vec<&str> = holdings.iter().map(|holding| holding.address.as_str()).collect();
-        let owners = owners(self.db, &self.pinned, &self.house, &texts).await?;
+        let owners = owners(self.db, (&self.pinned, &self.checked), &self.house, &texts).await?;
         // Whoever writes a row with a stranger's address must not bring the stranger's coins into our books.
         let ours = |holding: &&Holding| match owners.get(&holding.address) {
             Some(Attribution::User(_) | Attribution::Nobody(Reason::HouseWallet)) => true,

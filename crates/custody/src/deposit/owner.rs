@@ -1,10 +1,13 @@
 //! Whose a payment is, by the keys. Nothing is credited by the word of a row.
 
 use std::collections::{BTreeSet, HashMap};
+use std::sync::{Mutex, PoisonError};
 
 use bitcoin::ScriptBuf;
+use domain::UserId;
 use domain::deposit::{Attribution, Reason};
 use store::deposit::DueEntry;
+use store::wallet::UserWalletRow;
 use store::wallet::users::user_wallets_at;
 use store::{Db, StoreError};
 use tx::Family;
@@ -24,10 +27,40 @@ pub fn address_of(text: &str, family: Family) -> String {
     }
 }
 
+/// Rows that were held against their keys, and whose they are. A key gives the same address every time, so a row that is what it was
+/// need not be worked out again; one that was changed is.
+#[derive(Debug, Default)]
+pub struct Checked(Mutex<HashMap<i64, (UserWalletRow, UserId)>>);
+
+/// So many rows are remembered, some 20 MB.
+const REMEMBERED: usize = 100_000;
+
+impl Checked {
+    fn owner(&self, pinned: &Pinned, row: &UserWalletRow) -> Attribution {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, user)) = known.get(&row.id).filter(|(seen, _)| seen == row) {
+            return Attribution::User(*user);
+        }
+        match check_row(pinned, row) {
+            Ok(wallet) => {
+                if known.len() >= REMEMBERED {
+                    known.clear();
+                }
+                known.insert(row.id, (row.clone(), wallet.user));
+                Attribution::User(wallet.user)
+            }
+            Err(difference) => {
+                difference.log();
+                Attribution::Nobody(Reason::RowDiffers)
+            }
+        }
+    }
+}
+
 /// For each deposit among these its user, if the row of its address and the key of its group agree; else why it is nobody's.
 pub async fn attribute(
     db: &Db,
-    pinned: &Pinned,
+    (pinned, checked): (&Pinned, &Checked),
     (house, family): (&House, Family),
     due: &[DueEntry],
 ) -> Result<HashMap<i64, Attribution>, StoreError> {
@@ -35,7 +68,7 @@ pub async fn attribute(
     let named: HashMap<i64, String> =
         deposits.iter().map(|entry| (entry.id, address_of(&entry.address, family))).collect();
     let texts: BTreeSet<&str> = named.values().map(String::as_str).collect();
-    let owners = owners(db, pinned, house, &texts.into_iter().collect::<Vec<_>>()).await?;
+    let owners = owners(db, (pinned, checked), house, &texts.into_iter().collect::<Vec<_>>()).await?;
     let owner = |entry: &DueEntry| {
         named.get(&entry.id).and_then(|text| owners.get(text)).copied().unwrap_or(Attribution::Nobody(Reason::NoUser))
     };
@@ -45,7 +78,7 @@ pub async fn attribute(
 /// Whose these addresses are, by the keys. One that no row knows is missing.
 pub async fn owners(
     db: &Db,
-    pinned: &Pinned,
+    (pinned, checked): (&Pinned, &Checked),
     house: &House,
     texts: &[&str],
 ) -> Result<HashMap<String, Attribution>, StoreError> {
@@ -53,15 +86,26 @@ pub async fn owners(
     let mut owners: HashMap<String, Attribution> =
         house.addresses().map(|address| (address.to_string(), Attribution::Nobody(Reason::HouseWallet))).collect();
     for row in &rows {
-        let (text, owner) = match check_row(pinned, row) {
-            Ok(wallet) => (wallet.address.to_string(), Attribution::User(wallet.user)),
-            Err(difference) => {
-                difference.log();
-                (row.address.claimed().to_owned(), Attribution::Nobody(Reason::RowDiffers))
-            }
-        };
-        // An address of the house is never a user's, whatever a row says.
-        owners.entry(text).or_insert(owner);
+        // If it is a user's, then the key gives what the row claims. An address of the house is never a user's, whatever a row says.
+        owners.entry(row.address.claimed().to_owned()).or_insert_with(|| checked.owner(pinned, row));
     }
     Ok(owners)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_script_has_the_address_of_its_network_and_anything_else_stays() {
+        let bitcoin = Family::parse("bitcoin").unwrap();
+        let script = "script:0014751e76e8199196d454941c45d1b3a323f1433bd6";
+        assert_eq!(address_of(script, bitcoin), "bc1qw508d6qejxtdg4y5r3zarvary0c5xw7kv8f3t4");
+        let regtest = Family::parse("bitcoin-regtest").unwrap();
+        assert_eq!(address_of(script, regtest), "bcrt1qw508d6qejxtdg4y5r3zarvary0c5xw7kygt080");
+        for odd in ["script:6a", "script:zz", "u7"] {
+            assert_eq!(address_of(odd, bitcoin), odd);
+        }
+        assert_eq!(address_of(script, Family::Evm), script);
+    }
 }

@@ -16,7 +16,7 @@ use store::wallet::read_wallet_settings;
 use store::{Db, StoreError};
 use tx::{BlockHash, BlockRef, Family};
 
-use super::owner::attribute;
+use super::owner::{Checked, attribute};
 use super::read::{BadCoins, Coins, House, passed};
 use super::watching::Watching;
 use crate::wallet::{Pinned, WalletError, compare_settings, watch_house};
@@ -109,6 +109,7 @@ pub struct DepositWorker<'a> {
     pub(super) pinned: Arc<Pinned>,
     pub(super) coins: Coins,
     pub(super) house: House,
+    pub(super) checked: Checked,
     pub(super) family: Family,
     pub(super) watching: Watching,
     pub(super) worker: Worker,
@@ -152,6 +153,7 @@ impl<'a> DepositWorker<'a> {
             pinned,
             coins,
             house,
+            checked: Checked::default(),
             family,
             watching,
             worker,
@@ -341,7 +343,7 @@ impl<'a> DepositWorker<'a> {
             return Ok(PostedBatch::default());
         };
         let due = self.db.due_entries(&self.row, proven).await?;
-        let whose = attribute(self.db, &self.pinned, (&self.house, self.family), &due).await?;
+        let whose = attribute(self.db, (&self.pinned, &self.checked), (&self.house, self.family), &due).await?;
         let ids: Vec<i64> = due.iter().map(|entry| entry.id).collect();
         Ok(self.db.post_entries(&self.worker, &self.row, &ids, &whose, now).await?)
     }

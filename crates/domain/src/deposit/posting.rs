@@ -31,10 +31,12 @@ pub enum Reason {
     AccountDisabled,
     /// The token's log says that it came, and the balance does not.
     BalanceDiffers,
+    /// Its blocks were read again. A look had found it before, and people have given money out since that may be this.
+    FoundBefore,
 }
 
 impl Reason {
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::HouseWallet,
         Self::NoUser,
         Self::RowDiffers,
@@ -42,6 +44,7 @@ impl Reason {
         Self::BeyondLedger,
         Self::AccountDisabled,
         Self::BalanceDiffers,
+        Self::FoundBefore,
     ];
 
     pub const fn as_str(self) -> &'static str {
@@ -53,6 +56,7 @@ impl Reason {
             Self::BeyondLedger => "beyond_ledger",
             Self::AccountDisabled => "account_disabled",
             Self::BalanceDiffers => "balance_differs",
+            Self::FoundBefore => "found_before",
         }
     }
 
@@ -104,8 +108,8 @@ pub enum Due {
         account: Option<AccountNow>,
         /// What earlier minings of this payment took from `suspense` and did not give back.
         owed: Amount,
-        /// The address has less of the token than its log says.
-        doubted: bool,
+        /// Why it is nobody's, whoever's address it is: the address has less of the token than its log says, or it was found before.
+        held: Option<Reason>,
     },
     TakeBack {
         raw: RawAmount,
@@ -172,11 +176,9 @@ impl Posting {
     /// `residue` is that of the coin before; `least` the least that a user is credited with.
     pub fn decide(due: &Due, residue: RawAmount, form: &AssetOnChain, least: Amount) -> Result<Self, PostingError> {
         match *due {
-            Due::Deposit { doubted: true, raw, owed, .. } => {
-                Self::deposit(raw, Err(Reason::BalanceDiffers), owed, residue, form)
-            }
-            Due::Deposit { doubted: false, raw, attribution, account, owed } => {
-                Self::deposit(raw, judge(raw, attribution, account, form, least), owed, residue, form)
+            Due::Deposit { held, raw, attribution, account, owed } => {
+                let judged = held.map_or_else(|| judge(raw, attribution, account, form, least), Err);
+                Self::deposit(raw, judged, owed, residue, form)
             }
             Due::TakeBack { raw, given, account, owed } => Self::take_back(raw, given, (account, owed), residue, form),
             Due::Found { raw, opening } => Self::found(raw, opening, residue, form),

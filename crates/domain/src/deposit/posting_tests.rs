@@ -36,7 +36,7 @@ fn deposit(value: i128, attribution: Attribution, owed: i64) -> Due {
         attribution,
         account: account(AccountStatus::Active, 0),
         owed: amount(owed),
-        doubted: false,
+        held: None,
     }
 }
 
@@ -68,7 +68,7 @@ fn a_residue_that_fills_a_unit_becomes_dust() {
 fn doubted(due: Due) -> Due {
     match due {
         Due::Deposit { raw, attribution, account, owed, .. } => {
-            Due::Deposit { raw, attribution, account, owed, doubted: true }
+            Due::Deposit { raw, attribution, account, owed, held: Some(Reason::BalanceDiffers) }
         }
         other => other,
     }
@@ -85,7 +85,7 @@ fn what_is_nobodys_is_in_suspense_with_its_reason() {
                 attribution: user(),
                 account: account(AccountStatus::Disabled, 0),
                 owed: Amount::ZERO,
-                doubted: false,
+                held: None,
             },
             Reason::AccountDisabled,
         ),
@@ -101,8 +101,7 @@ fn what_is_nobodys_is_in_suspense_with_its_reason() {
 
 #[test]
 fn what_no_account_can_hold_stays_outside_and_leaves_nothing_to_take_back() {
-    let due =
-        Due::Deposit { raw: RawAmount::MAX, attribution: user(), account: None, owed: Amount::ZERO, doubted: false };
+    let due = Due::Deposit { raw: RawAmount::MAX, attribution: user(), account: None, owed: Amount::ZERO, held: None };
     let posting = decide(&due, 5);
     assert_eq!(posting.posted, Posted::LeftOver(Reason::BeyondLedger, Given::default()));
     assert_eq!((posting.movements.len(), posting.residue), (0, raw(5)));
@@ -118,7 +117,7 @@ fn a_frozen_account_takes_deposits_and_gives_nothing_back() {
         attribution: user(),
         account: account(AccountStatus::Frozen, 0),
         owed: Amount::ZERO,
-        doubted: false,
+        held: None,
     };
     assert!(matches!(decide(&due, 0).posted, Posted::Credited(_)));
     let given = Given { user: amount(5_000), ..Given::default() };
@@ -182,7 +181,7 @@ fn a_full_account_takes_nothing_more() {
         attribution: user(),
         account: account(AccountStatus::Active, i64::MAX - 4_999),
         owed: Amount::ZERO,
-        doubted: false,
+        held: None,
     };
     assert!(
         matches!(decide(&full, 0).posted, Posted::LeftOver(Reason::BeyondLedger, given) if given.left_over == amount(5_000))

@@ -48,6 +48,8 @@ pub enum DepositEvent {
     Gone,
     /// The same, and the books gave it back.
     TakenBack,
+    /// It was taken back, and what its user owed was collected.
+    Collected,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -96,7 +98,7 @@ impl DepositState {
 
     /// Each pair is decided here, and nowhere else.
     pub const fn next(self, event: DepositEvent) -> Result<Self, Illegal> {
-        use DepositEvent::{Assigned, Credited, Gone, LeftOver, Proven, Settled, TakenBack};
+        use DepositEvent::{Assigned, Collected, Credited, Gone, LeftOver, Proven, Settled, TakenBack};
         match (self, event) {
             (Self::Detected, Proven) => Ok(Self::Proven),
             (Self::Proven, Credited) => Ok(Self::Credited),
@@ -104,14 +106,17 @@ impl DepositState {
             (Self::Unattributed, Assigned) => Ok(Self::Credited),
             (Self::Credited, Settled) => Ok(Self::Final),
             (Self::Detected | Self::Proven | Self::Refused, Gone) => Ok(Self::Orphaned),
-            (Self::Credited | Self::Final | Self::Unattributed, TakenBack) => Ok(Self::Reversed),
-            (Self::Detected, Credited | LeftOver | Assigned | Settled | TakenBack)
-            | (Self::Proven, Proven | Assigned | Settled | TakenBack)
-            | (Self::Credited, Proven | Credited | LeftOver | Assigned | Gone)
-            | (Self::Final, Proven | Credited | LeftOver | Assigned | Settled | Gone)
-            | (Self::Unattributed, Proven | Credited | LeftOver | Settled | Gone)
-            | (Self::Refused, Proven | Credited | LeftOver | Assigned | Settled | TakenBack)
-            | (Self::Orphaned | Self::Reversed, _) => Err(Illegal { state: self, event }),
+            (Self::Credited | Self::Final | Self::Unattributed, TakenBack) | (Self::Reversed, Collected) => {
+                Ok(Self::Reversed)
+            }
+            (Self::Detected, Credited | LeftOver | Assigned | Settled | TakenBack | Collected)
+            | (Self::Proven, Proven | Assigned | Settled | TakenBack | Collected)
+            | (Self::Credited, Proven | Credited | LeftOver | Assigned | Gone | Collected)
+            | (Self::Final, Proven | Credited | LeftOver | Assigned | Settled | Gone | Collected)
+            | (Self::Unattributed, Proven | Credited | LeftOver | Settled | Gone | Collected)
+            | (Self::Refused, Proven | Credited | LeftOver | Assigned | Settled | TakenBack | Collected)
+            | (Self::Reversed, Proven | Credited | LeftOver | Assigned | Settled | Gone | TakenBack)
+            | (Self::Orphaned, _) => Err(Illegal { state: self, event }),
         }
     }
 }

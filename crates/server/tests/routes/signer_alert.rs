@@ -95,7 +95,7 @@ impl Signer {
             }
         });
         let credential = Credential { key: "server".parse().unwrap(), secret: KeySecret::new([9; 32]) };
-        let settings = ClientSettings { deadline: Duration::from_millis(100), ..ClientSettings::default() };
+        let settings = ClientSettings { deadline: Duration::from_millis(500), ..ClientSettings::default() };
         let entropy = Arc::new(Counting(Mutex::new(0)));
         let client = SignerClient::new(SignerPlace::unix(&path), credential, clock, entropy, settings, None);
         Self { does, watch: SignerWatch::new(client, "signer".to_owned()), _folder: folder }

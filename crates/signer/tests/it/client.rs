@@ -119,7 +119,7 @@ async fn a_lost_answer_asked_again_gives_the_same_bytes_and_counts_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn no_answer_at_all_is_unknown_and_an_absent_signer_is_not() {
     let (served, disk) = Served::new(Limits::default());
-    let short = ClientSettings { deadline: Duration::from_millis(300), ..QUICK };
+    let short = ClientSettings { deadline: Duration::from_secs(1), ..QUICK };
     let between = Between::new(&served, |_, _| Vec::new());
     let error = between.client(&served, short).sign(&[evm(1, 1, 900).request("a")]).await.unwrap_err();
     assert!(matches!(error, SignerError::Unknown { .. }) && !error.is_nothing_signed(), "{error}");
@@ -266,7 +266,7 @@ async fn a_log_that_was_put_back_is_noticed_by_whoever_has_a_newer_head() {
     // From then on it signs for nobody, also not for those who know no better.
     let Standing::Failed(error) = ended(&served).await else { panic!("it should have failed") };
     assert_eq!(error.code(), "SIGNER_LOG_ROLLED_BACK");
-    let short = ClientSettings { deadline: Duration::from_millis(200), ..QUICK };
+    let short = ClientSettings { deadline: Duration::from_secs(2), ..QUICK };
     let error = served.client_with("server", short, None).sign(&[evm(3, 2, 900).request("c")]).await.unwrap_err();
     assert!(matches!(&error, SignerError::Unavailable { code, .. } if code == "SIGNER_STOPPED"), "{error}");
     let (status, answer) = served.send("GET /health/ready", None, b"").await;
@@ -382,7 +382,7 @@ async fn a_question_that_somebody_sent_on_twice_is_no_certain_no() {
     let (served, disk) = Served::new(Limits::default());
     // The first copy is signed and its answer kept by whoever stands between; ours is told that the stamp was used.
     let between = Between::repeating(&served, 2, |_, answer| answer);
-    let short = ClientSettings { deadline: Duration::from_millis(300), ..QUICK };
+    let short = ClientSettings { deadline: Duration::from_secs(1), ..QUICK };
     let error = between.client(&served, short).sign(&[evm(1, 1, 900).request("a")]).await.unwrap_err();
     assert!(matches!(error, SignerError::Unknown { .. }) && !error.is_nothing_signed(), "{error}");
     assert_eq!(approved(&disk), ["a"], "and indeed it was signed");
@@ -419,7 +419,7 @@ async fn a_disk_that_fails_stops_everything_and_the_outcome_is_unknown() {
         ("after", &|_: &FaultyFolder, _| Faults { sync_fails: true, ..Faults::default() }),
     ] {
         let (served, disk) = Served::new(Limits::default());
-        let short = ClientSettings { deadline: Duration::from_millis(300), ..QUICK };
+        let short = ClientSettings { deadline: Duration::from_secs(1), ..QUICK };
         let client = served.client_with("server", short, None);
         let first = client.sign(&[evm(1, 1, 900).request("a")]).await.unwrap();
         let head = client.head();

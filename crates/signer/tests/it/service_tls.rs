@@ -75,7 +75,7 @@ impl Secure {
         // The service's time is the world's; certificates are made today and good for a hundred years.
         let clock = Arc::new(ManualClock::at(Timestamp::from_micros(4_102_444_800_000_000)));
         let place = SignerPlace::tls(&self.url, authority, own, clock).unwrap();
-        let settings = ClientSettings { deadline: std::time::Duration::from_millis(500), ..QUICK };
+        let settings = ClientSettings { deadline: std::time::Duration::from_millis(1_500), ..QUICK };
         let time = Arc::new(TestTime::default());
         let client = SignerClient::new(place, credential("server"), time, nonces(), settings, None);
         Ok(client.sign(&[evm(1, 1, 900).request("a")]).await?.len())

@@ -146,9 +146,10 @@ async fn a_service_that_is_killed_while_it_writes_a_snapshot_loses_nothing() {
     let mut lives = 0;
     for step in 0..60 {
         let (served, disk) = Served::new(EVERY_TEN);
-        let settings = signer::client::ClientSettings { deadline: Duration::from_millis(50), ..QUICK };
-        let client = served.client_with("server", settings, None);
-        sign(&client, 0..8).await;
+        let settings = signer::client::ClientSettings { deadline: Duration::from_millis(100), ..QUICK };
+        let first = served.client_with("server", QUICK, None);
+        sign(&first, 0..8).await;
+        let client = served.client_with("server", settings, first.pinned());
         disk.set_faults(Faults { power_after: Some(step), ..Faults::default() });
         let mut signed = 8;
         for number in 8..20_i64 {

@@ -35,8 +35,10 @@ pub enum Assigned {
     NotUnattributed(DepositState),
     /// Its block has left the chain, or it is more than an account can hold: there is nothing to give.
     Nothing,
-    /// The user's account takes nothing.
-    Refused,
+    /// Nothing of its chain moves: the deposit may be of a branch that is dead.
+    Halted {
+        why: String,
+    },
 }
 
 statements! {
@@ -61,7 +63,9 @@ async fn assign(tx: &mut Tx, wanted: &Assignment, at: Timestamp) -> Result<Assig
         return Ok(Assigned::NoSuchDeposit);
     };
     // What a worker books, and what people assign, wait for each other.
-    hold_chain(tx, ChainId(chain)).await?;
+    if let Some(why) = hold_chain(tx, ChainId(chain)).await? {
+        return Ok(Assigned::Halted { why });
+    }
     let row = fetch_optional!(tx, READ_ASSIGNABLE => Columns, wanted.deposit)?;
     let Some((state, user, left_over, asset, alive, _)) = row else { return Ok(Assigned::NoSuchDeposit) };
     let unknown = || StoreError::Corrupt { what: format!("deposit dp-{} has the state {state:?}", wanted.deposit) };

@@ -190,7 +190,7 @@ pub(crate) async fn check_deposits(tx: &mut Tx) -> Result<Option<Violation>, Sto
     }
 }
 
-const EVENTS: [DepositEvent; 7] = [
+const EVENTS: [DepositEvent; 8] = [
     DepositEvent::Proven,
     DepositEvent::Credited,
     DepositEvent::LeftOver,
@@ -198,4 +198,5 @@ const EVENTS: [DepositEvent; 7] = [
     DepositEvent::Settled,
     DepositEvent::Gone,
     DepositEvent::TakenBack,
+    DepositEvent::Collected,
 ];

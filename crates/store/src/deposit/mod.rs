@@ -5,6 +5,7 @@
 //! | `advance` | a deposit goes on to its next state, with its history |
 //! | `post` | entries whose time has come are booked in the ledger, in batches |
 //! | `assign` | two people say whose an unattributed deposit is |
+//! | `collect` | what a user owes since a deposit was taken back is collected |
 //! | `read` | deposits as users, operators and workers see them |
 //! | `audit` | entries, balances, books and histories, held against each other |
 //!
@@ -17,9 +18,11 @@
 pub(crate) mod advance;
 pub(crate) mod assign;
 pub(crate) mod audit;
+pub(crate) mod collect;
 pub(crate) mod post;
 pub(crate) mod read;
 
 pub use assign::{Assigned, Assignment};
+pub use collect::Collected;
 pub use post::{DueEntry, PostedBatch};
 pub use read::{DepositEventRow, DepositFilter, DepositRow};

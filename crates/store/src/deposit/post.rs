@@ -53,14 +53,17 @@ const DUE: &str =
 statements! {
     READ_DUE = "SELECT e.id, CAST(CASE WHEN e.cause = 'deposit' AND e.reverses IS NULL THEN 1 ELSE 0 END AS BIGINT), e.address
         FROM chain_entries e JOIN asset_on_chain l ON l.id = e.listing_id JOIN assets a ON a.id = l.asset_id
+            JOIN chains c ON c.id = e.chain_id
         WHERE e.chain_id = $1 AND e.posting = 0 AND e.due_height <= $2
-            AND (e.reverses IS NOT NULL OR (l.status = 'active' AND a.status = 'active'))
+            AND (e.reverses IS NOT NULL OR (l.status = 'active' AND a.status = 'active' AND c.status = 'active'))
             AND (e.reverses IS NOT NULL OR e.cause <> 'deposit' OR l.contract IS NULL OR EXISTS (SELECT 1 FROM wallet_balances b
                 WHERE b.chain_id = e.chain_id AND b.address = e.address AND b.listing_id = e.listing_id
                     AND b.checked_height >= e.height))
         ORDER BY e.due_height, e.id LIMIT $3";
-    /// One whose block has left the chain, and that the books have yet to take back, is not final.
+    /// One whose block has left the chain, and that the books have yet to take back, is not final. Neither is one of a chain that
+    /// people have suspended.
     READ_CREDITED = "SELECT d.id FROM deposits d JOIN chain_entries e ON e.id = d.id AND e.alive
+            JOIN chains c ON c.id = d.chain_id AND c.status = 'active'
         WHERE d.chain_id = $1 AND d.state = 'credited' AND d.height <= $2 ORDER BY d.id LIMIT $3";
     READ_SYSTEM_OF_ASSETS = "SELECT id, asset_id, kind FROM accounts WHERE id < 0 AND asset_id {in $1}";
 }
@@ -101,7 +104,7 @@ static BOOK_ENTRIES: RowsSql = RowsSql::new(
 pub(crate) static ROWS_STATEMENTS: [&RowsSql; 4] = [&READ_ENTRIES_DUE, &READ_RESIDUES, &WRITE_RESIDUES, &BOOK_ENTRIES];
 
 impl Db {
-    /// Entries that are deep enough below `proven` to be booked, the oldest first. Those of a suspended asset wait, and so do
+    /// Entries that are deep enough below `proven` to be booked, the oldest first. Those of a suspended asset or chain wait, and so do
     /// payments of a token until the balance of their address was looked at: a log alone moves nothing.
     pub async fn due_entries(&self, chain: &ChainRow, proven: u64) -> Result<Vec<DueEntry>, StoreError> {
         // What takes back is due at any height: it stands at zero.
@@ -186,7 +189,7 @@ struct Entry<'a> {
 }
 
 enum What {
-    Deposit { raw: RawAmount, whose: Attribution, owed: Amount, doubted: bool },
+    Deposit { raw: RawAmount, whose: Attribution, owed: Amount, held: Option<Reason> },
     TakeBack { raw: RawAmount, deposit: i64, user: Option<UserId>, given: Given, owed: Amount },
     Found { raw: RawAmount },
     Other { change: RawSum, cause: Cause },
@@ -260,8 +263,8 @@ async fn read_entries<'a>(
                     Attribution::User(user) => Some(*user),
                     Attribution::Nobody(_) => None,
                 };
-                let doubted = reason.as_deref() == Some(Reason::BalanceDiffers.as_str());
-                What::Deposit { raw: change.to_raw().ok_or_else(broken)?, whose: *whose, owed: owed_by(user), doubted }
+                let held = reason.as_deref().and_then(Reason::parse);
+                What::Deposit { raw: change.to_raw().ok_or_else(broken)?, whose: *whose, owed: owed_by(user), held }
             }
             (Cause::Deposit, Some(deposit)) => {
                 let given = Given { user: units(given), repaid: units(repaid), left_over: units(left_over) };
@@ -371,9 +374,7 @@ impl Batch {
         let account = self.account_now(user, asset);
         let (residue, opening) = self.residues.get(&entry.listing.id).copied().unwrap_or_default();
         let due = match entry.what {
-            What::Deposit { raw, whose, owed, doubted } => {
-                Due::Deposit { raw, attribution: whose, account, owed, doubted }
-            }
+            What::Deposit { raw, whose, owed, held } => Due::Deposit { raw, attribution: whose, account, owed, held },
             What::Found { raw } => Due::Found { raw, opening },
             What::TakeBack { raw, given, owed, .. } => Due::TakeBack { raw, given, account, owed },
             What::Other { change, cause } => Due::Other { change, cause },

@@ -30,6 +30,9 @@ statements! {
             JOIN blocks b ON b.block_height = t.block_height
             LEFT JOIN address_texts x ON x.script_pub_key = a.script_pub_key LEFT JOIN user_wallets w ON w.address = x.address
         WHERE t.block_height BETWEEN $1 AND $2 AND b.connected";
+    /// The lowest block above one that is stored and was not read, and how many were read from there on up to which.
+    READ_CLAIMED_ABOVE = "SELECT MIN(block_height) FROM blocks WHERE NOT connected AND block_height > $1";
+    READ_CONNECTED_ABOVE = "SELECT MIN(block_height), MAX(block_height), COUNT(*) FROM blocks WHERE connected AND block_height > $1";
     /// What they take from us, and whether we made the transaction that takes it.
     READ_BITCOIN_SPENT = "SELECT t.block_height, b.block_hash, t.tx_hash, u.spent_input_index, u.amount,
             a.script_pub_key,
@@ -64,6 +67,18 @@ pub(crate) async fn connected(tx: &mut Tx, from: i64, to: i64, at: Timestamp) ->
     let new = write_entries(tx, chain, &found, "bitcoin", at).await?;
     tell_foreign(tx, chain, &new, at).await?;
     set_proven(tx, chain, proven.max(to), at).await
+}
+
+/// The lowest block above a height that the wallet store should have read by now and has not: an import only claims it, or it lies below the
+/// first that was followed. `None`: it has read all, or nothing yet.
+pub(crate) async fn first_unread(tx: &mut Tx, first: i64) -> Result<Option<i64>, StoreError> {
+    let claimed = fetch_optional!(tx, READ_CLAIMED_ABOVE => (Option<i64>,), first)?.and_then(|row| row.0);
+    let read = fetch_optional!(tx, READ_CONNECTED_ABOVE => (Option<i64>, Option<i64>, i64), first)?;
+    let missing = match read {
+        Some((Some(_), Some(last), count)) if count < last - first => Some(first + 1),
+        Some(_) | None => None,
+    };
+    Ok(claimed.into_iter().chain(missing).min())
 }
 
 /// The wallet store goes on only when this transaction has ended.

@@ -8,6 +8,7 @@ use domain::{AccountKind, ChainKind, Timestamp};
 
 use super::types::{ChainId, ChainRow, hash_of, height_of, row_height};
 use crate::db::{Db, Tx};
+use crate::dialect::LOCK_MIGRATIONS;
 use crate::error::StoreError;
 use crate::ledger::accounts::{NewAccount, Opened, open};
 use crate::ledger::balances::system_balances;
@@ -34,6 +35,11 @@ pub enum CursorError {
     NotOnTrail,
     #[error("the database already keeps the payments of another Bitcoin chain")]
     SecondBitcoin,
+    /// What such a block pays would never be booked.
+    #[error(
+        "the Bitcoin wallets have not read block {first} themselves: bursar utxo follow --rescan-from {first} reads it"
+    )]
+    NotRead { first: i64 },
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -44,6 +50,7 @@ impl CursorError {
             Self::Taken { .. } | Self::Fenced => "CHAIN_TAKEN",
             Self::Halted { .. } => "CHAIN_HALTED",
             Self::NotOnTrail => "CHAIN_TRAIL_BROKEN",
+            Self::NotRead { .. } => "CHAIN_NOT_READ",
             Self::SecondBitcoin => "CHAIN_SECOND_BITCOIN",
             Self::Store(error) => error.code(),
         }
@@ -134,12 +141,17 @@ impl Db {
     ) -> Result<(), CursorError> {
         let first_row = row_height(first)?;
         let bitcoin = chain.kind == ChainKind::Bitcoin;
-        let second = transact!(self, tx => {
+        let refused = transact!(self, tx => {
+            // What custody has is written down below: nobody moves it by hand meanwhile.
+            fetch_optional!(tx, LOCK_MIGRATIONS => (String,))?;
             if bitcoin {
                 super::bitcoin::hold_followers(tx).await?;
             }
             if bitcoin && fetch_optional!(tx, OTHER_BITCOIN => (String,), chain.id.0)?.is_some() {
-                return Ok(true);
+                return Ok(Some(CursorError::SecondBitcoin));
+            }
+            if bitcoin && let Some(unread) = super::bitcoin::first_unread(tx, first_row).await? {
+                return Ok(Some(CursorError::NotRead { first: unread }));
             }
             // The first block itself is only the ground to stand on.
             let added = execute!(tx, INSERT_CURSOR, chain.id.0, first_row, first_row, at.micros())?;
@@ -152,9 +164,9 @@ impl Db {
             } else if added == 1 {
                 super::blocks::insert_trail(tx, chain.id, &[(first_row, hash)], "").await?;
             }
-            Ok(false)
+            Ok(None)
         })?;
-        if second { Err(CursorError::SecondBitcoin) } else { Ok(()) }
+        refused.map_or(Ok(()), Err)
     }
 
     /// Takes a chain for a worker, until a time. A worker that has it already gets it again, with a new number. A lease that is
@@ -242,9 +254,9 @@ impl Db {
 
 pub(crate) type CursorRow = (i64, String, i64, Option<String>, i64);
 
-/// Locks the chain's row, whoever reads the chain.
-pub(crate) async fn hold_chain(tx: &mut Tx, chain: ChainId) -> Result<(), StoreError> {
-    fetch_optional!(tx, LOCK_CURSOR => CursorRow, chain.0).map(|_| ())
+/// Locks the chain's row, whoever reads the chain, and says why it is halted, if it is.
+pub(crate) async fn hold_chain(tx: &mut Tx, chain: ChainId) -> Result<Option<String>, StoreError> {
+    Ok(fetch_optional!(tx, LOCK_CURSOR => CursorRow, chain.0)?.and_then(|(_, _, _, halted, _)| halted))
 }
 
 /// Locks the chain's row for this worker. Refused if it is another's by now.

@@ -78,7 +78,7 @@ static DOUBT_DEPOSITS: RowsSql = RowsSql::new(
              ON e.address = r.address AND e.chain_id = r.chain_id AND e.listing_id = r.listing_id
          WHERE COALESCE(e.alive, FALSE) AND e.posting + 0 = 0 AND e.height <= r.height) x
      WHERE deposits.id = x.id AND deposits.state IN ('detected', 'proven')
-         AND COALESCE(deposits.reason, '') <> COALESCE(x.reason, '')",
+         AND COALESCE(deposits.reason, '') IN ('', 'balance_differs') AND COALESCE(deposits.reason, '') <> COALESCE(x.reason, '')",
     &[("chain_id", Int), ("address", Text), ("listing_id", Int), ("height", Int), ("reason", Text)],
 );
 
@@ -165,11 +165,21 @@ async fn look_locked(
     let holdings: Vec<&Holding> = looked.iter().map(|(holding, _)| holding).collect();
     let mut batch = LookedBatch::default();
     let (mut wrong, mut new, mut findings, mut doubted) = (BTreeSet::new(), Vec::new(), Vec::new(), Vec::new());
+    let mut shortfalls: HashMap<Holding, i64> = HashMap::new();
+    for row in &earlier {
+        let found = row_height(row.found.height)?;
+        shortfalls.entry(holding_of(row)).and_modify(|at| *at = found.max(*at)).or_insert(found);
+    }
     for (holding, balance) in looked.iter().filter_map(|(holding, balance)| Some((holding, (*balance)?))) {
         let known = entries.get(holding).copied().unwrap_or_default();
         let look = Look::at(balance, known);
         if chain.listing(holding.listing).is_some_and(|listing| listing.form.contract().is_some()) {
-            doubted.push((holding, look.unexplained(known).is_negative()));
+            // What came after the shortfall was found is all there, or this look would differ.
+            let since = match look {
+                Look::Same => shortfalls.get(holding).copied().unwrap_or(height),
+                Look::Differs { .. } => height,
+            };
+            doubted.push((holding, look.unexplained(known).is_negative(), since));
         }
         let Look::Differs { by, unexplained } = look else {
             batch.same += 1;
@@ -184,7 +194,7 @@ async fn look_locked(
     take_back(tx, chain.id, &earlier, "a later look found another balance", at).await?;
     insert_unexplained(tx, chain.id, &new, at).await?;
     change_balances(tx, chain.id, new.iter().map(|one| (one, one.amount)), at).await?;
-    doubt(tx, chain.id, &doubted, height).await?;
+    doubt(tx, chain.id, &doubted).await?;
     add_findings(tx, chain.id, &findings, at).await?;
     set_checked(tx, chain.id, &holdings, height).await?;
     Ok(batch)
@@ -270,14 +280,14 @@ fn finding(chain: &ChainRow, holding: &Holding, (by, balance): (RawSum, RawAmoun
 }
 
 /// The log of a token that moved nothing must credit nobody.
-async fn doubt(tx: &mut Tx, chain: ChainId, judged: &[(&Holding, bool)], height: i64) -> Result<(), StoreError> {
+async fn doubt(tx: &mut Tx, chain: ChainId, judged: &[(&Holding, bool, i64)]) -> Result<(), StoreError> {
     if judged.is_empty() {
         return Ok(());
     }
     let reason = |doubted: bool| doubted.then_some(Reason::BalanceDiffers.as_str());
-    let mut columns = named(chain, &judged.iter().map(|(holding, _)| *holding).collect::<Vec<_>>());
-    columns.push(Column::Ints(vec![height; judged.len()]));
-    columns.push(Column::OptionalTexts(judged.iter().map(|(_, doubted)| reason(*doubted)).collect()));
+    let mut columns = named(chain, &judged.iter().map(|(holding, ..)| *holding).collect::<Vec<_>>());
+    columns.push(Column::Ints(judged.iter().map(|(_, _, since)| *since).collect()));
+    columns.push(Column::OptionalTexts(judged.iter().map(|(_, doubted, _)| reason(*doubted)).collect()));
     execute_rows(tx, &DOUBT_DEPOSITS, columns).await.map(|_| ())
 }
 

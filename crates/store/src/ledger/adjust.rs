@@ -4,15 +4,17 @@ use std::collections::BTreeMap;
 
 use domain::adjustment::{Adjustment, PREFIX, Party, may_be_between, spot_user};
 use domain::ledger::{Movement, Operation, Outcome, Reference, Reply};
-use domain::{AccountId, AccountKind, Approval, AssetId, Timestamp, UserId};
+use domain::{AccountId, AccountKind, Approval, AssetId, ChainName, Timestamp, UserId};
 
 use super::balances::system_balances;
 use super::post::{lock_accounts, post};
 use crate::audit::{Violation, violation};
 use crate::db::{Db, Tx};
+use crate::dialect::LOCK_MIGRATIONS;
 use crate::error::StoreError;
 
 statements! {
+    READ_IS_KEPT = "SELECT k.chain_id FROM chain_cursors k JOIN chains c ON c.id = k.chain_id WHERE c.name = $1";
     FIND_ACCOUNT = "SELECT id FROM accounts WHERE owner = $1 AND kind = $2 AND asset_id = $3";
     /// Every movement with an adjustment's key ($1 to $2), and what its accounts are.
     READ_ADJUSTMENTS = "SELECT m.id, m.op_key, m.leg, m.action, m.reference, COALESCE(f.kind, ''), COALESCE(t.kind, '')
@@ -31,6 +33,8 @@ pub enum Adjusted {
     Decided(Reply),
     /// One of its accounts does not exist. Nothing is recorded.
     NoAccount(Party),
+    /// The books of this chain follow what its blocks show: custody is not moved by hand any more. Nothing is recorded.
+    Kept(ChainName),
     /// The house would pay what it does not have. Nothing is recorded: the key is still free.
     TooLow { kind: AccountKind, balance: i128 },
 }
@@ -61,6 +65,14 @@ async fn adjust(tx: &mut Tx, wanted: &Adjustment, at: Timestamp) -> Result<Adjus
     let Some(to) = find(tx, wanted, wanted.to()).await? else {
         return Ok(Adjusted::NoAccount(wanted.to().clone()));
     };
+    let custody = [wanted.from(), wanted.to()].into_iter().find_map(|party| match party {
+        Party::House(AccountKind::Custody(chain)) => Some(chain),
+        Party::House(_) | Party::User(_) => None,
+    });
+    if custody.is_some() {
+        // Whoever begins a chain's books writes down what custody has, and waits here too.
+        fetch_optional!(tx, LOCK_MIGRATIONS => (String,))?;
+    }
     // The house's accounts too: two adjustments at once must not both spend the last of one. In the order of ids, as
     // everywhere.
     lock_accounts(tx, &[from, to]).await?;
@@ -71,6 +83,12 @@ async fn adjust(tx: &mut Tx, wanted: &Adjustment, at: Timestamp) -> Result<Adjus
     let reply = post(tx, &[operation], at).await?.into_iter().next();
     let reply = reply.ok_or_else(|| StoreError::Corrupt { what: "an operation has no reply".to_owned() })?;
     if reply == Reply::First(Outcome::Applied) {
+        // What its addresses have is in the books by its entries: moved by hand as well, the same coins would count twice.
+        if let Some(chain) = custody
+            && fetch_optional!(tx, READ_IS_KEPT => (i64,), chain.as_str())?.is_some()
+        {
+            return Ok(Adjusted::Kept(chain.clone()));
+        }
         let balances = system_balances(tx).await?;
         for (account, party) in [(from, wanted.from()), (to, wanted.to())] {
             let balance = balances.get(&account).copied().unwrap_or(0);

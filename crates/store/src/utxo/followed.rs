@@ -5,7 +5,7 @@
 //! Only these outputs are held: every other one was known when the blocks above it were connected, so its spends are known.
 //! They are held by a lease that has no end, so every path that selects, leases or spends obeys without looking here.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 use domain::Timestamp;
 use domain::utxo::check_sense;
@@ -36,6 +36,10 @@ statements! {
     /// Not in a database that is behind what was written down.
     RAISE_MARK = "UPDATE utxo_followed SET mark = mark + 1 WHERE mark >= $1 RETURNING mark";
     LIFT_MARK = "UPDATE utxo_followed SET mark = $1 WHERE mark < $1";
+    READ_IN_BLOCK = "SELECT tx_hash FROM transactions WHERE block_height = $1";
+    /// A block that pays nobody of ours has no row before.
+    SET_CONNECTED = "INSERT INTO blocks (block_height, block_hash, block_time, connected) VALUES ($1, $2, $3, TRUE)
+        ON CONFLICT (block_height) DO UPDATE SET connected = TRUE WHERE blocks.block_hash = excluded.block_hash AND NOT blocks.connected";
     READ_OUTPUTS_IN = "SELECT u.wallet_id, u.id FROM transactions t
             JOIN utxos u ON u.wallet_id = t.wallet_id AND u.tx_id = t.id
         WHERE t.block_height = $1";
@@ -168,6 +172,14 @@ async fn read_and_hold(
     }
     let before = outputs_in(tx, block.height).await?;
     let changes = read_again(tx, watch, block, txs, at).await?;
+    // It was read whole, from nodes: what an import only claimed of it is known now.
+    let own = fetch_all!(tx, READ_IN_BLOCK => (Vec<u8>,), i64::from(block.height))?;
+    let shown: HashSet<&[u8]> = txs.iter().map(|one| one.hash.0.as_slice()).collect();
+    if own.iter().all(|(hash,)| shown.contains(hash.as_slice())) {
+        execute!(tx, SET_CONNECTED, i64::from(block.height), block.hash.0.as_slice(), i64::from(block.time))?;
+    } else {
+        tracing::warn!(height = block.height, "an import has transactions in this block that it does not have");
+    }
     // What an address that was added since was paid is booked as any other block's.
     bitcoin::connected(tx, i64::from(block.height), i64::from(block.height), at).await?;
     let found: Vec<(i64, i64)> = outputs_in(tx, block.height).await?.difference(&before).copied().collect();

@@ -708,7 +708,7 @@ fn postgres_what_is_assigned_and_what_is_taken_back_wait_for_each_other() {
 }
 
 /// A user's money goes to suspense: it is spent.
-async fn spend_of_user(db: &Db, number: i64, units: i64, asset: domain::AssetId) -> Vec<domain::ledger::Reply> {
+pub async fn spend_of_user(db: &Db, number: i64, units: i64, asset: domain::AssetId) -> Vec<domain::ledger::Reply> {
     let wanted = [NewAccount::funding(user(number), asset), NewAccount::system(&AccountKind::Suspense, asset).unwrap()];
     let ids: Vec<domain::AccountId> = db.open(&wanted, NOW).await.unwrap().into_iter().map(account).collect();
     let movement = domain::ledger::Movement { from: ids[0], to: ids[1], asset, amount: Amount::from_units(units) };

@@ -6,7 +6,7 @@ use domain::deposit::{Attribution, DepositState};
 use domain::utxo::Hash;
 use domain::{Timestamp, UserId};
 use store::deposit::{DepositFilter, PostedBatch};
-use store::entry::{ChainRow, Worker};
+use store::entry::{ChainRow, CursorError, Worker};
 use store::testing::races::meet;
 use store::testing::{NOW, TestDb, on};
 use store::utxo::{AddressKind, Block, Network, NewAddress, NewOutput, NewTx, OutPoint, Paths, WalletId};
@@ -168,6 +168,37 @@ db_test! {
         db.begin_rescan(101).await.unwrap();
         db.read_block_again(&again, &paid, NOW).await.unwrap();
         assert_eq!((books.states().await, books.due().await.len()), (vec![Proven], 1));
+        assert_clean(db).await;
+    }
+
+    /// What an import only claims is in no books until its block was read whole; then it is.
+    async fn blocks_that_an_import_brought_are_read_before_the_books_begin(db: TestDb) {
+        let mut catalog = catalog();
+        for chain in catalog.chains.values_mut() {
+            (chain.confirmations, chain.final_confirmations) = (2, 3);
+        }
+        db.apply_catalog(&catalog, &AUTHOR, NOW).await.unwrap();
+        let wallet = db.create_wallet("hot", Network::Bitcoin, NOW).await.unwrap();
+        let address = NewAddress { account: 0, path: None, kind: AddressKind::P2wpkh, script: HOT.to_vec() };
+        db.add_addresses(wallet, &[address], Paths::Exact, NOW).await.unwrap();
+        let block = |height: u32| Block { height, hash: hash(1, height), parent: hash(1, height - 1), time: 0 };
+        for height in 103..=104 {
+            db.connect_block(&block(height), &[], NOW).await.unwrap();
+        }
+        let chain = db.chain(&"bitcoin".parse().unwrap()).await.unwrap().unwrap();
+        let refused = db.begin_chain(&chain, 100, hash(1, 100), NOW).await;
+        assert!(matches!(refused, Err(CursorError::NotRead { first: 101 })), "{refused:?}");
+        db.begin_rescan(101).await.unwrap();
+        let paid = [tx(1, &[(90, 0)], &[(&HOT, 50_000)])];
+        db.read_block_again(&block(101), &paid, NOW).await.unwrap();
+        let refused = db.begin_chain(&chain, 100, hash(1, 100), NOW).await;
+        assert!(matches!(refused, Err(CursorError::NotRead { .. })), "one is still missing: {refused:?}");
+        for height in 102..=104 {
+            db.read_block_again(&block(height), &[], NOW).await.unwrap();
+        }
+        db.begin_chain(&chain, 100, hash(1, 100), NOW).await.unwrap();
+        let deposits = db.deposits(&DepositFilter::default(), i64::MAX, 9).await.unwrap();
+        assert_eq!(deposits.iter().map(|row| (row.height, row.state)).collect::<Vec<_>>(), [(101, Proven)]);
         assert_clean(db).await;
     }
 }

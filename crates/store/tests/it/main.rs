@@ -10,6 +10,7 @@ mod copy;
 mod deposits;
 mod deposits_bitcoin;
 mod deposits_looks;
+mod deposits_people;
 mod faults;
 mod ledger;
 mod model;

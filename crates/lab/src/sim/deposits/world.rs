@@ -103,7 +103,12 @@ impl World {
                 true
             }
             DepositError::Store(error) | DepositError::Cursor(CursorError::Store(error)) => is_simulated(error),
-            DepositError::Cursor(CursorError::Halted { .. } | CursorError::NotOnTrail | CursorError::SecondBitcoin)
+            DepositError::Cursor(
+                CursorError::Halted { .. }
+                | CursorError::NotOnTrail
+                | CursorError::SecondBitcoin
+                | CursorError::NotRead { .. },
+            )
             | DepositError::Follow(_)
             | DepositError::House(_)
             | DepositError::Coins { .. }

@@ -130,7 +130,9 @@ fn reads_all(plan: &str) -> bool {
             steps.push(step);
         }
     }
-    let is_scan = |step: &&&str| step.contains("Index Scan") || step.contains("Index Only Scan") || step.contains("Function Scan");
+    let is_scan = |step: &&&str| {
+        step.contains("Index Scan") || step.contains("Index Only Scan") || step.contains("Function Scan")
+    };
     let late = steps.iter().find(is_scan).is_some_and(|first| !first.contains("Function Scan"));
     whole || late || plan.lines().any(by_shared)
 }

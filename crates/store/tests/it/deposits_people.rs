@@ -1,0 +1,190 @@
+//! What people do to deposits and chains, beside what workers do: nothing is paid twice for it.
+
+use domain::adjustment::{Adjustment, Party};
+use domain::deposit::DepositState;
+use domain::ledger::{Outcome, Reply};
+use domain::{AccountKind, AccountStatus, Amount, Approval, AssetId};
+use store::deposit::{Assigned, Assignment, Collected, PostedBatch};
+use store::entry::{FoundEntry, Holding};
+use store::ledger::Adjusted;
+use store::testing::NOW;
+use store::{Db, db_test};
+
+use crate::deposits::{Books, UNIT, hash, later, spend_of_user, user};
+use crate::support::*;
+
+fn people() -> Approval {
+    Approval::new("ann", "bob", "case 4711").unwrap()
+}
+
+impl Books<'_> {
+    fn asset(&self) -> AssetId {
+        self.chain.listings.iter().find(|listing| listing.symbol.as_str() == "USDT").unwrap().asset
+    }
+
+    /// What the chain says that an address has of USDT, at the newest proven block.
+    async fn see(&self, address: &str, units: i128) {
+        let block = self.db.proven_block(&self.chain).await.unwrap().unwrap();
+        let holding = Holding { address: address.to_owned(), listing: self.coin("USDT") };
+        let looked = [(holding, Some((units * UNIT).to_string().parse().unwrap()))];
+        self.db.look(&self.worker, &self.chain, block, &looked, NOW).await.unwrap();
+    }
+
+    /// The block at this height is read again, with what it has.
+    async fn read_again(&self, height: u64, entries: Vec<FoundEntry>) {
+        self.db.order_rescan(&self.chain, (height, height), NOW).await.unwrap().unwrap();
+        let at = usize::try_from(height).unwrap();
+        let block = store::entry::BlockRow { height, hash: self.blocks[at], parent: self.blocks[at - 1] };
+        let read = store::entry::Passed { blocks: vec![block], entries, source: "node 2".to_owned(), proven: true };
+        self.db.rescan_blocks(&self.worker, &read, NOW).await.unwrap();
+    }
+}
+
+async fn adjust(db: &Db, key: &str, ends: (Party, Party), asset: AssetId, units: i64) -> Adjusted {
+    let wanted = Adjustment::new(key, ends, asset, Amount::from_units(units), people()).unwrap();
+    db.adjust(&wanted, false, NOW).await.unwrap()
+}
+
+fn house(kind: &str) -> Party {
+    Party::House(kind.parse::<AccountKind>().unwrap())
+}
+
+db_test! {
+    async fn nothing_of_a_suspended_chain_is_credited_or_final_and_all_of_it_is_taken_back(db: TestDb) {
+        let mut books = Books::begin(db).await;
+        let early = books.paid(1, 1, "u7", 5_000 * UNIT);
+        books.mine(1, vec![early]).await;
+        books.mine_empty(1, 2).await;
+        assert_eq!(books.post().await.credited, 1);
+        let late = books.paid(1, 2, "u8", 5_000 * UNIT);
+        books.mine(1, vec![late]).await;
+        books.mine_empty(1, 3).await;
+        db.by_hand("UPDATE chains SET status = 'suspended'").await.unwrap();
+        assert_eq!(books.post().await, PostedBatch::default());
+        assert_eq!(db.settle_deposits(&books.worker, &books.chain, NOW).await.unwrap(), 0);
+        assert_eq!(books.states().await, [DepositState::Credited, DepositState::Proven]);
+        db.by_hand("UPDATE chains SET status = 'active'").await.unwrap();
+        assert_eq!((books.post().await.credited, db.settle_deposits(&books.worker, &books.chain, NOW).await.unwrap()), (1, 1));
+        db.by_hand("UPDATE chains SET status = 'suspended'").await.unwrap();
+        books.back_to(0).await;
+        books.mine_empty(2, 8).await;
+        assert_eq!(books.post().await.taken_back, 2, "what is gone is gone");
+        assert_clean(db).await;
+    }
+
+    async fn custody_of_a_chain_that_is_read_is_not_moved_by_hand(db: TestDb) {
+        crate::deposits::set_up(db).await;
+        let chain = db.chain(&"bsc".parse().unwrap()).await.unwrap().unwrap();
+        let asset = chain.listings.iter().find(|listing| listing.symbol.as_str() == "USDT").unwrap().asset;
+        db.open(&[store::ledger::NewAccount::funding(user(7), asset)], NOW).await.unwrap();
+        let ends = || (house("custody:bsc"), Party::User(user(7)));
+        assert_eq!(adjust(db, "before", ends(), asset, 9).await, Adjusted::Decided(Reply::First(Outcome::Applied)));
+        db.begin_chain(&chain, 0, hash(0, 0), NOW).await.unwrap();
+        assert_eq!(adjust(db, "after", ends(), asset, 9).await, Adjusted::Kept("bsc".parse().unwrap()));
+        let (from, to) = ends();
+        assert_eq!(adjust(db, "back", (to, from), asset, 9).await, Adjusted::Kept("bsc".parse().unwrap()));
+        assert_eq!(adjust(db, "before", ends(), asset, 9).await, Adjusted::Decided(Reply::Replay(Outcome::Applied)));
+        assert_clean(db).await;
+    }
+
+    async fn what_people_have_given_out_is_not_credited_when_its_block_is_read_again(db: TestDb) {
+        let mut books = Books::begin(db).await;
+        books.mine_empty(1, 3).await;
+        books.see("u7", 5_000).await;
+        books.mine_empty(1, 2).await;
+        books.post().await;
+        assert_eq!(books.house("suspense", "USDT").await, 5_000);
+        db.open(&[store::ledger::NewAccount::funding(user(7), books.asset())], NOW).await.unwrap();
+        let given = adjust(db, "it-is-theirs", (house("suspense"), Party::User(user(7))), books.asset(), 5_000).await;
+        assert_eq!(given, Adjusted::Decided(Reply::First(Outcome::Applied)));
+        let mut late = books.paid(1, 1, "u7", 5_000 * UNIT);
+        (late.height, late.block) = (2, books.blocks[2]);
+        books.read_again(2, vec![late]).await;
+        // The look that follows takes its own entry back, and must not think better of the payment.
+        books.see("u7", 5_000).await;
+        books.mine_empty(1, 2).await;
+        books.post().await;
+        books.post().await;
+        let row = books.deposits().await.remove(0);
+        assert_eq!((row.state, row.reason.as_deref()), (DepositState::Unattributed, Some("found_before")));
+        assert_eq!((books.has(7, "USDT").await.0, books.house("suspense", "USDT").await), (5_000, 0), "once");
+        assert_clean(db).await;
+    }
+
+    async fn what_comes_after_a_shortfall_is_credited(db: TestDb) {
+        let mut books = Books::begin(db).await;
+        let short = books.paid(1, 1, "u7", 5_000 * UNIT);
+        books.mine(1, vec![short]).await;
+        books.see("u7", 4_900).await;
+        books.mine_empty(1, 2).await;
+        let whole = books.paid(1, 2, "u7", 3_000 * UNIT);
+        books.mine(1, vec![whole]).await;
+        books.see("u7", 7_900).await;
+        books.mine_empty(1, 3).await;
+        let posted = books.post().await;
+        assert_eq!((posted.credited, posted.left_over), (1, 1));
+        assert_eq!((books.has(7, "USDT").await.0, books.house("suspense", "USDT").await), (3_000, 4_900));
+        assert_clean(db).await;
+    }
+
+    async fn nothing_of_a_halted_chain_is_assigned(db: TestDb) {
+        let mut books = Books::begin(db).await;
+        let paid = books.paid(1, 1, "hot", 4_000 * UNIT);
+        books.mine(1, vec![paid]).await;
+        books.mine_empty(1, 2).await;
+        assert_eq!(books.post().await.left_over, 1);
+        db.halt_chain(books.chain.id, Some("a fork"), NOW).await.unwrap();
+        let wanted = Assignment { deposit: books.deposits().await[0].id, user: user(8), people: people() };
+        assert_eq!(db.assign_deposit(&wanted, NOW).await.unwrap(), Assigned::Halted { why: "a fork".to_owned() });
+        assert_eq!(books.has(8, "USDT").await.0, 0);
+        db.halt_chain(books.chain.id, None, NOW).await.unwrap();
+        assert!(matches!(db.assign_deposit(&wanted, NOW).await.unwrap(), Assigned::Done { .. }));
+    }
+
+    async fn whoever_takes_a_chain_back_keeps_what_is_to_be_read_again(db: TestDb) {
+        let mut books = Books::begin(db).await;
+        books.mine_empty(1, 6).await;
+        db.order_rescan(&books.chain, (2, 5), NOW).await.unwrap().unwrap();
+        for (to, rest) in [(4, Some((2, 4))), (1, None)] {
+            db.rewind_chain(&books.chain, (to, hash(1, to)), &people(), NOW).await.unwrap().unwrap();
+            assert_eq!(db.chain_standing(&books.chain).await.unwrap().unwrap().rescan, rest, "back to {to}");
+        }
+        books.worker = db.take_chain(books.chain.id, "two", NOW, later(60)).await.unwrap();
+    }
+
+    async fn what_is_owed_is_collected_once_and_from_a_frozen_account_too(db: TestDb) {
+        let mut books = Books::begin(db).await;
+        let paid = books.paid(1, 1, "u7", 5_000 * UNIT);
+        books.mine(1, vec![paid.clone()]).await;
+        books.mine_empty(1, 2).await;
+        assert_eq!(books.post().await.credited, 1);
+        let id = books.deposits().await[0].id;
+        assert_eq!(db.collect_receivable(id, &people(), NOW).await.unwrap(), Collected::NothingOwed);
+        assert_eq!(db.collect_receivable(999, &people(), NOW).await.unwrap(), Collected::NoSuchDeposit);
+        spend_of_user(db, 7, 3_000, books.asset()).await;
+        books.back_to(0).await;
+        books.mine_empty(2, 4).await;
+        assert_eq!(books.post().await.taken_back, 1);
+        assert_eq!((books.has(7, "USDT").await, books.deposits().await[0].receivable.units()), ((0, AccountStatus::Frozen), 3_000));
+        assert_eq!(db.collect_receivable(id, &people(), NOW).await.unwrap(), Collected::NothingThere);
+        // Something else comes in for the user, and a part of it is taken.
+        let other = books.paid(2, 2, "u7", 2_000 * UNIT);
+        books.mine(2, vec![other]).await;
+        books.mine_empty(2, 2).await;
+        books.post().await;
+        let before = books.house("suspense", "USDT").await;
+        let done = Collected::Done { amount: Amount::from_units(2_000), left: Amount::from_units(1_000) };
+        assert_eq!(db.collect_receivable(id, &people(), NOW).await.unwrap(), done);
+        assert_eq!((books.has(7, "USDT").await, books.house("suspense", "USDT").await), ((0, AccountStatus::Frozen), before + 2_000));
+        assert_clean(db).await;
+        // The payment is mined again: only what is still owed is kept back.
+        let again = FoundEntry { height: books.next(), block: hash(2, books.next()), ..paid };
+        books.mine(2, vec![again]).await;
+        books.mine_empty(2, 2).await;
+        books.post().await;
+        assert_eq!(books.has(7, "USDT").await.0, 4_000);
+        let newest = books.deposits().await.last().unwrap().id;
+        assert_eq!(db.collect_receivable(id, &people(), NOW).await.unwrap(), Collected::RepaidBy(newest));
+        assert_clean(db).await;
+    }
+}
