@@ -179,7 +179,8 @@ impl Act {
              {UNLUCKY}\n"
         ));
         lock(self.chain("evm")?).reorg(REPLACED, Fate::Returned, &[], SystemClock.now()).map_err(wrong)?;
-        let of_unlucky = |row: &&Value| row["user"] == UNLUCKY.to_string();
+        let unlucky = UNLUCKY.to_string();
+        let of_unlucky = |row: &&Value| row["user"] == unlucky.as_str();
         let gone = self
             .wait(config, "the credit is taken back", |deposits, _| {
                 deposits.iter().filter(of_unlucky).all(|row| row["state"] == "reversed")
@@ -188,9 +189,7 @@ impl Act {
         tell(format!("{}\n\n   customer {UNLUCKY} has {} USDT\n", self.shown_of(config).await?, self.has().await?));
         self.chain("evm")?.mine(REPLACED);
         let again = self
-            .wait(config, "it is credited again", |deposits, _| {
-                deposits.iter().filter(of_unlucky).any(|row| is_credited(row))
-            })
+            .wait(config, "it is credited again", |deposits, _| deposits.iter().filter(of_unlucky).any(is_credited))
             .await?;
         tell(format!(
             "   its transaction waited in the pool and is mined again: that is a new deposit\n\n{}\n\n   customer {UNLUCKY} \

@@ -114,7 +114,7 @@ fn reads_all(plan: &str) -> bool {
     let shared = ["wallet_id", "wallet_group_id", "chain_id", "state"];
     let by_shared = |step: &str| {
         let of = |column: &&str| step.trim().starts_with(&format!("Index Cond: ({column} = "));
-        shared.iter().any(|column| of(column)) && !step.contains(" AND ")
+        shared.iter().any(of) && !step.contains(" AND ")
     };
     // What is worked out once, before everything, is another matter.
     let (mut steps, mut aside) = (Vec::new(), None);
