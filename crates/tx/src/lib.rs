@@ -24,6 +24,6 @@ pub mod tron;
 
 pub use address::{Address, BadAddress, account_of};
 pub use derivation::{AccountKey, AddressPath, DerivationError, Family, Group};
-pub use fee::{Fee, FeeCap, Raise};
+pub use fee::{Fee, FeeCap};
 pub use hash::{BadHash, BlockHash, BlockRef, TxHash};
 pub use transaction::{BuildError, Coin, DecodeError, Draft, Input, Meaning, Payment, Slot, Unsigned};
