@@ -14,7 +14,7 @@ use terminal::failure::{CommandResult, Failure};
 
 use crate::rig::client::Client;
 use crate::rig::process::Process;
-use crate::rig::{MADE_BY_US, own_credentials, own_secret, program, trouble, write_private};
+use crate::rig::{MADE_BY_US, own_secret, program, trouble, write_private};
 use crate::scratch;
 
 const TREASURY: &str = include_str!("treasury.toml");
@@ -126,7 +126,8 @@ async fn prepare(folder: &Path, devnet: &Devnet) -> Result<PathBuf, Failure> {
         "database": { "url": "sqlite://bursar.db" },
         "http": { "listen": "127.0.0.1:0", "operations_listen": "" },
         "auth": { "issuer": "rig", "audience": "rig", "hs256_secret_file": "jwt.secret" },
-        "spot": { "credentials_file": "spot.credentials", "folder": "spot" },
+        // Nobody but this server asks its engine.
+        "spot": { "address": "", "folder": "spot" },
         "treasury": { "file": "treasury.toml" },
         "chains": { "bitcoin": nodes("bitcoin", Some("core.login")), "bsc": nodes("evm", None), "tron": nodes("tron", None) },
     });
@@ -135,7 +136,6 @@ async fn prepare(folder: &Path, devnet: &Devnet) -> Result<PathBuf, Failure> {
     write_private(&folder.join("treasury.toml"), TREASURY)?;
     // The devnet lets everybody in.
     write_private(&folder.join("core.login"), "any:any")?;
-    own_credentials(&folder)?;
     own_secret(&folder, "jwt.secret")?;
     program::told(&config, &["migrate"]).await?;
     let treasury = folder.join("treasury.toml").to_string_lossy().into_owned();

@@ -184,7 +184,7 @@ pub fn own_secret(folder: &Path, name: &str) -> Result<Vec<u8>, Failure> {
 }
 
 /// A token for each role of the spot engine.
-pub fn own_credentials(folder: &Path) -> CommandResult {
+fn own_credentials(folder: &Path) -> CommandResult {
     let secret = own_secret(folder, "spot.secret")?;
     let line = |role: Role| format!("{role} {role}-{}\n", String::from_utf8_lossy(&secret));
     write_private(&folder.join("spot.credentials"), &Role::ALL.into_iter().map(line).collect::<String>())

@@ -4,6 +4,7 @@ use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use zeroize::Zeroizing;
 
@@ -107,6 +108,10 @@ pub(crate) fn while_locked<T, E: From<KeyError>>(folder: &Path, work: impl FnOnc
     done
 }
 
+/// A process that another thread starts has our lock for a moment, until it runs its own program.
+const TRIES: u32 = 10;
+const PAUSE: Duration = Duration::from_millis(30);
+
 /// One writer at a time. It is free again when this is dropped, or its process ends.
 pub(super) struct FolderLock(#[expect(dead_code, reason = "held, not read")] File);
 
@@ -118,10 +123,13 @@ impl FolderLock {
             io::ErrorKind::NotFound => KeyError::Missing { file: folder.display().to_string() },
             _ => failed("be opened", &name)(error),
         })?;
-        match file.try_lock() {
-            Ok(()) => Ok(Self(file)),
-            Err(TryLockError::WouldBlock) => Err(KeyError::InUse { folder: folder.display().to_string() }),
-            Err(TryLockError::Error(error)) => Err(failed("be locked", &name)(error)),
+        for _ in 0..TRIES {
+            match file.try_lock() {
+                Ok(()) => return Ok(Self(file)),
+                Err(TryLockError::WouldBlock) => std::thread::sleep(PAUSE),
+                Err(TryLockError::Error(error)) => return Err(failed("be locked", &name)(error)),
+            }
         }
+        Err(KeyError::InUse { folder: folder.display().to_string() })
     }
 }
