@@ -46,7 +46,7 @@ statements! {
 }
 
 /// Those for whose address and coin a look has found something that is in the books, in an asset of which people have taken something out of
-/// `suspense` since.
+/// `suspense` since. The journal's own order says what came later: the clocks of the worker and of those people may differ.
 static HOLD_GIVEN_OUT: RowsSql = RowsSql::new(
     "HOLD_GIVEN_OUT",
     "UPDATE deposits SET reason = x.reason
@@ -57,7 +57,8 @@ static HOLD_GIVEN_OUT: RowsSql = RowsSql::new(
              AND EXISTS (SELECT 1 FROM movements m JOIN accounts f ON f.id = m.from_account
                  JOIN asset_on_chain l ON l.asset_id = m.asset_id
                  WHERE m.op_key >= 'adjust:' AND m.op_key < 'adjust;' AND m.outcome = 0 AND f.kind = 'suspense'
-                     AND l.id = e.listing_id AND m.at >= e.at))) x
+                     AND l.id = e.listing_id
+                     AND m.id > (SELECT MIN(p.id) FROM movements p WHERE p.op_key = 'entry:' || e.id)))) x
      WHERE deposits.id = x.id AND deposits.state IN ('detected', 'proven')",
     &[("chain_id", Int), ("tx_hash", Bytes), ("place", Text), ("reason", Text)],
 );

@@ -95,7 +95,10 @@ db_test! {
         books.post().await;
         assert_eq!(books.house("suspense", "USDT").await, 5_000);
         db.open(&[store::ledger::NewAccount::funding(user(7), books.asset())], NOW).await.unwrap();
-        let given = adjust(db, "it-is-theirs", (house("suspense"), Party::User(user(7))), books.asset(), 5_000).await;
+        // By somebody whose clock is an hour behind the worker's.
+        let ends = (house("suspense"), Party::User(user(7)));
+        let wanted = Adjustment::new("it-is-theirs", ends, books.asset(), Amount::from_units(5_000), people()).unwrap();
+        let given = db.adjust(&wanted, false, later(-3_600)).await.unwrap();
         assert_eq!(given, Adjusted::Decided(Reply::First(Outcome::Applied)));
         let mut late = books.paid(1, 1, "u7", 5_000 * UNIT);
         (late.height, late.block) = (2, books.blocks[2]);
