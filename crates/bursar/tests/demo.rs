@@ -51,8 +51,9 @@ fn a_demo_that_is_killed_leaves_nothing_running() {
         format!("trap '' INT QUIT; exec {} demo --for 10m --data-dir {}", env!("CARGO_BIN_EXE_bursar"), data.display());
     let mut demo =
         bursar(folder.path(), "bash").args(["-c", &script]).stdout(Stdio::piped()).spawn().expect("it starts");
-    let lines = BufReader::new(demo.stdout.take().expect("a pipe")).lines();
-    let started = lines.map_while(Result::ok).find(|line| line.starts_with("3. processes:"));
+    // The pipe stays open: a demo that can tell nobody anything ends.
+    let mut lines = BufReader::new(demo.stdout.take().expect("a pipe")).lines().map_while(Result::ok);
+    let started = lines.by_ref().find(|line| line.starts_with("3. processes:"));
     assert!(started.is_some(), "it did not come that far");
     let mark = data.display().to_string();
     // The server is killed and started again every few seconds, and may be gone just now.
@@ -63,6 +64,7 @@ fn a_demo_that_is_killed_leaves_nothing_running() {
     assert!(both, "a spot engine and a server");
     demo.kill().expect("killed");
     demo.wait().expect("ended");
+    drop(lines);
     // The kernel has sent the signal by now; a process that has been sent SIGKILL takes a moment to be gone.
     let gone = (0..1_000).any(|_| {
         std::thread::sleep(Duration::from_millis(10));
