@@ -8,8 +8,10 @@ use std::collections::BTreeMap;
 use custody::wallet::Pinned;
 
 use domain::asset::TransferLimits;
+use domain::outbound::OutboundLimits;
 use domain::{
-    Amount, AmountError, Asset, AssetOnChain, Availability, Chain, ChainKind, ChainName, Listing, Precision, Symbol,
+    Amount, AmountError, Asset, AssetOnChain, Availability, Chain, ChainKind, ChainName, Listing, Precision, RawAmount,
+    Symbol,
 };
 use serde::Deserialize;
 use store::catalog::Catalog;
@@ -62,6 +64,10 @@ struct ChainEntry {
     network: String,
     confirmations: u32,
     final_confirmations: Option<u32>,
+    fee_price_cap: Option<u64>,
+    fee_cap: Option<String>,
+    in_flight: Option<u32>,
+    stuck_after_s: Option<u32>,
     #[serde(default)]
     status: Status,
 }
@@ -183,7 +189,20 @@ const REQUIRED: [(&str, &[&str]); 5] = [
 ];
 
 /// What an entry may say too.
-const OPTIONAL: [&str; 7] = ["status", "internal_transfer", "contract", "active", "group", "index", "address"];
+const OPTIONAL: [&str; 12] = [
+    "status",
+    "internal_transfer",
+    "contract",
+    "active",
+    "group",
+    "index",
+    "address",
+    "final_confirmations",
+    "fee_price_cap",
+    "fee_cap",
+    "in_flight",
+    "stuck_after_s",
+];
 
 /// Every field that is missing, where the file is good TOML and has no name that is not known. `None`: that is not what is
 /// wrong with it.
@@ -260,7 +279,39 @@ fn chain(place: &str, name: &str, entry: &ChainEntry) -> Result<Chain, Failure> 
         let hint = "leave it out: what is credited may then be withdrawn";
         return Err(bad(place, "final_confirmations must be confirmations to 100000", hint));
     }
-    Ok(Chain { name, kind, network, confirmations, final_confirmations, status: entry.status.into() })
+    let outbound = outbound(place, kind, entry)?;
+    Ok(Chain { name, kind, network, confirmations, final_confirmations, outbound, status: entry.status.into() })
+}
+
+/// What may be spent on getting payments through. What the file leaves out is as usual.
+fn outbound(place: &str, kind: ChainKind, entry: &ChainEntry) -> Result<OutboundLimits, Failure> {
+    let usual = OutboundLimits::usual(kind);
+    let price_cap = entry.fee_price_cap.unwrap_or(usual.price_cap);
+    // Of EVM and Bitcoin; TRON's price is the network's.
+    if (kind == ChainKind::Tron) != (price_cap == 0) || i64::try_from(price_cap).is_err() {
+        let problem = "fee_price_cap is wei for a unit of gas, or satoshi for 1,000 virtual bytes; TRON has none";
+        return Err(bad(place, problem, "leave it out: 20 Gwei and 200 satoshi for a virtual byte are usual"));
+    }
+    let fee_cap = match &entry.fee_cap {
+        None => usual.fee_cap,
+        Some(text) => {
+            let hint = "a whole number of the smallest unit of the chain's own coin, such as \"4000000000000000\"";
+            let cap: RawAmount = text.parse().map_err(|error| bad(place, format!("fee_cap: {error}"), hint))?;
+            if cap == RawAmount::ZERO {
+                return Err(bad(place, "fee_cap is zero, and nothing is mined for nothing", hint));
+            }
+            cap
+        }
+    };
+    let in_flight = entry.in_flight.unwrap_or(usual.in_flight);
+    if !(1..=1_000).contains(&in_flight) {
+        return Err(bad(place, "in_flight must be 1 to 1000", "nodes keep 16 of an account for sure"));
+    }
+    let stuck_after_s = entry.stuck_after_s.unwrap_or(usual.stuck_after_s);
+    if !(1..=86_400).contains(&stuck_after_s) {
+        return Err(bad(place, "stuck_after_s must be 1 to 86400", "a few blocks' time is usual"));
+    }
+    Ok(OutboundLimits { price_cap, fee_cap, in_flight, stuck_after_s })
 }
 
 fn listing(

@@ -70,7 +70,7 @@ impl Proven {
 /// | `quote`, `nonces`, `scan`, `balances` | one node, another when it fails: they only find work |
 /// | `headers`, `prove`, `status` | a quorum: what credits or finalizes rests on them |
 /// | `prove_blocks` | a quorum for the headers, and one node for what hashes to them |
-/// | `balances_at` | a quorum, at one block |
+/// | `balances_at`, `nonces_at` | a quorum, at one block |
 /// | `survey` | nobody: it tells what each node says |
 /// | `broadcast` | nobody: it tells all nodes |
 pub trait Chain: Send + Sync {
@@ -134,6 +134,10 @@ pub trait Chain: Send + Sync {
 
     /// Empty pairs on chains without nonces.
     fn nonces<'a>(&'a self, of: &'a [Address]) -> Answer<'a, Vec<Nonces>>;
+
+    /// How many transactions of each are in the chain up to a block, by a quorum: the first nonce that no block up to there has used. Nodes
+    /// that keep no state of the block do not count. Empty on chains without nonces.
+    fn nonces_at<'a>(&'a self, of: &'a [Address], at: BlockRef) -> Answer<'a, Vec<u64>>;
 
     /// The fee to offer now, never above the cap.
     fn quote<'a>(&'a self, from: &'a Address, payment: &'a Payment, cap: FeeCap) -> Answer<'a, Quote>;

@@ -4,16 +4,18 @@
 //! |---|---|
 //! | reads | the rows of the wallet store; blocks and waiting transactions of nodes; exports of other wallets |
 //! | writes | the wallet store, by the functions of the crate `store` |
-//! | may never do | hold a key, sign, broadcast, or take one node's word for a block |
+//! | may never do | hold a key, sign, or take one node's word for a block |
 //!
 //! | module | holds |
 //! |---|---|
 //! | [`bitcoin`] | the wallet: choosing coins, building transactions, following the chain, importing |
 //! | [`deposit`] | what chains pay to our addresses: found, proven, credited once, taken back |
+//! | [`outbound`] | what leaves: jobs are given slots, signed for, sent, and watched until they are paid for good |
 //! | [`signer`] | whether the signer has the keys that the treasury file pins, and whether its log is the one that answered before |
 //! | [`wallet`] | wallet groups, operation wallets and users' wallets: addresses derived again whenever they matter |
 
 pub mod bitcoin;
 pub mod deposit;
+pub mod outbound;
 pub mod signer;
 pub mod wallet;

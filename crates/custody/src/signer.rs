@@ -102,6 +102,11 @@ impl SignerWatch {
         &self.client
     }
 
+    /// The newest head, and the name that it is kept under.
+    pub fn newest_head(&self) -> Option<(String, SignerHead)> {
+        self.client.pinned().map(|head| (self.name.clone(), kept_head(head)))
+    }
+
     /// Asks the signer. Whether its log contains the newest head comes first, so that an old copy stops by itself.
     pub async fn look(&self, db: &Db, pinned: &Pinned, now: Timestamp) -> Result<SignerStanding, StoreError> {
         let kept = db.signer_head(&self.name).await?;

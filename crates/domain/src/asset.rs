@@ -6,6 +6,7 @@ use std::str::FromStr;
 use ruint::aliases::U256;
 
 use crate::amount::{Amount, Precision};
+use crate::outbound::OutboundLimits;
 
 /// The store's key of an asset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -145,6 +146,8 @@ pub struct Chain {
     pub confirmations: u32,
     /// How deep it must be before that may be withdrawn: at least as deep.
     pub final_confirmations: u32,
+    /// What may be spent on getting payments through there.
+    pub outbound: OutboundLimits,
     pub status: Availability,
 }
 

@@ -32,6 +32,8 @@ pub mod clock;
 pub mod digest;
 pub mod intent;
 pub mod keys;
+#[cfg(feature = "lab")]
+pub mod local;
 pub mod log;
 pub mod names;
 pub mod policy;

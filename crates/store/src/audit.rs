@@ -175,6 +175,8 @@ impl Db {
         found("custody", deposit::check_books(tx).await?);
         progress(Progress::Check("deposits"));
         found("deposits", deposit::check_deposits(tx).await?);
+        progress(Progress::Check("outbound"));
+        found("outbound", crate::outbound::audit::check_jobs(tx).await?);
         Ok(Report { movements, findings })
     }
 }

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use domain::asset::TransferLimits;
+use domain::outbound::OutboundLimits;
 use domain::{
     AccountKind, Amount, Asset, AssetId, AssetOnChain, Availability, Chain, ChainKind, ChainName, Listing, Precision,
     Symbol, Timestamp,
@@ -87,7 +88,8 @@ impl CatalogError {
 statements! {
     READ_ASSETS = "SELECT id, symbol, precision, status, internal_transfer_enabled, min_transfer_amount,
             max_transfer_amount, daily_transfer_amount FROM assets";
-    READ_CHAINS = "SELECT name, kind, network, confirmations, COALESCE(final_confirmations, confirmations), status FROM chains";
+    READ_CHAINS = "SELECT name, kind, network, confirmations, COALESCE(final_confirmations, confirmations), status,
+            fee_price_cap, fee_cap, in_flight, stuck_after_s FROM chains";
     READ_LISTINGS = "SELECT s.symbol, c.name, s.precision, l.contract, l.decimals, l.min_deposit_amount, l.status
         FROM asset_on_chain l JOIN assets s ON s.id = l.asset_id JOIN chains c ON c.id = l.chain_id";
     /// Assets that users have accounts in, or that ever moved, in the ledger or on a chain. The meaning of their amounts must not change.
@@ -124,11 +126,14 @@ static UPSERT_ASSETS: RowsSql = RowsSql::new(
 
 static UPSERT_CHAINS: RowsSql = RowsSql::new(
     "UPSERT_CHAINS",
-    "INSERT INTO chains (name, kind, network, confirmations, final_confirmations, status, created_at, updated_at)
-     SELECT name, kind, network, confirmations, final_confirmations, status, at, at FROM {rows} WHERE true
+    "INSERT INTO chains (name, kind, network, confirmations, final_confirmations, status, fee_price_cap, fee_cap, in_flight,
+         stuck_after_s, created_at, updated_at)
+     SELECT name, kind, network, confirmations, final_confirmations, status, fee_price_cap, fee_cap, in_flight, stuck_after_s,
+         at, at FROM {rows} WHERE true
      ON CONFLICT (name) DO UPDATE SET kind = excluded.kind, network = excluded.network,
          confirmations = excluded.confirmations, final_confirmations = excluded.final_confirmations,
-         status = excluded.status, updated_at = excluded.updated_at",
+         status = excluded.status, fee_price_cap = excluded.fee_price_cap, fee_cap = excluded.fee_cap,
+         in_flight = excluded.in_flight, stuck_after_s = excluded.stuck_after_s, updated_at = excluded.updated_at",
     &[
         ("name", Text),
         ("kind", Text),
@@ -136,6 +141,10 @@ static UPSERT_CHAINS: RowsSql = RowsSql::new(
         ("confirmations", Int),
         ("final_confirmations", Int),
         ("status", Text),
+        ("fee_price_cap", Int),
+        ("fee_cap", Text),
+        ("in_flight", Int),
+        ("stuck_after_s", Int),
         ("at", Int),
     ],
 );
@@ -242,15 +251,19 @@ pub async fn read_catalog(tx: &mut Tx) -> Result<Catalog, StoreError> {
     for (_, asset) in read_assets(tx).await? {
         catalog.assets.insert(asset.symbol.clone(), asset);
     }
-    for (name, kind, network, confirmations, final_confirmations, status) in
-        fetch_all!(tx, READ_CHAINS => (String, String, String, i64, i64, String))?
+    type ChainColumns =
+        (String, String, String, i64, i64, String, Option<i64>, Option<String>, Option<i64>, Option<i64>);
+    for (name, kind, network, confirmations, final_confirmations, status, price, fee, in_flight, stuck) in
+        fetch_all!(tx, READ_CHAINS => ChainColumns)?
     {
+        let kind = stored("chain kind", ChainKind::parse(&kind))?;
         let chain = Chain {
             name: stored("chain name", name.parse().ok())?,
-            kind: stored("chain kind", ChainKind::parse(&kind))?,
+            kind,
             network,
             confirmations: stored("confirmations", confirmations.try_into().ok())?,
             final_confirmations: stored("final_confirmations", final_confirmations.try_into().ok())?,
+            outbound: outbound_limits(kind, (price, fee, in_flight, stuck))?,
             status: stored("status", Availability::parse(&status))?,
         };
         catalog.chains.insert(chain.name.clone(), chain);
@@ -291,6 +304,23 @@ pub async fn read_assets(tx: &mut Tx) -> Result<BTreeMap<AssetId, Asset>, StoreE
             Ok((AssetId(id), asset))
         })
         .collect()
+}
+
+/// What a chain's columns say; what they leave open is as usual.
+pub(crate) fn outbound_limits(
+    kind: ChainKind,
+    (price, fee, in_flight, stuck): (Option<i64>, Option<String>, Option<i64>, Option<i64>),
+) -> Result<OutboundLimits, StoreError> {
+    let usual = OutboundLimits::usual(kind);
+    let number = |what: &str, number: Option<i64>, usual: u32| {
+        number.map_or(Ok(usual), |number| stored(what, number.try_into().ok()))
+    };
+    Ok(OutboundLimits {
+        price_cap: price.map_or(Ok(usual.price_cap), |price| stored("price cap", price.try_into().ok()))?,
+        fee_cap: fee.map_or(Ok(usual.fee_cap), |fee| stored("fee cap", fee.parse().ok()))?,
+        in_flight: number("limit of what is in flight", in_flight, usual.in_flight)?,
+        stuck_after_s: number("time", stuck, usual.stuck_after_s)?,
+    })
 }
 
 fn stored<T>(what: &str, value: Option<T>) -> Result<T, StoreError> {
@@ -383,6 +413,10 @@ fn chain_fields(chain: &Chain) -> Fields {
         ("network", chain.network.clone()),
         ("confirmations", chain.confirmations.to_string()),
         ("final_confirmations", chain.final_confirmations.to_string()),
+        ("fee_price_cap", chain.outbound.price_cap.to_string()),
+        ("fee_cap", chain.outbound.fee_cap.to_string()),
+        ("in_flight", chain.outbound.in_flight.to_string()),
+        ("stuck_after_s", chain.outbound.stuck_after_s.to_string()),
         ("status", chain.status.as_str().to_owned()),
     ]
 }
@@ -450,6 +484,10 @@ async fn write_catalog(tx: &mut Tx, wanted: &Catalog, at: Timestamp) -> Result<(
         Column::Ints(chains.iter().map(|chain| chain.confirmations.into()).collect()),
         Column::Ints(chains.iter().map(|chain| chain.final_confirmations.into()).collect()),
         Column::Texts(chains.iter().map(|chain| chain.status.as_str()).collect()),
+        Column::Ints(chains.iter().map(|chain| i64::try_from(chain.outbound.price_cap).unwrap_or(i64::MAX)).collect()),
+        Column::Strings(chains.iter().map(|chain| chain.outbound.fee_cap.to_string()).collect()),
+        Column::Ints(chains.iter().map(|chain| chain.outbound.in_flight.into()).collect()),
+        Column::Ints(chains.iter().map(|chain| chain.outbound.stuck_after_s.into()).collect()),
         Column::Ints(vec![at.micros(); chains.len()]),
     ];
     execute_rows(tx, &UPSERT_CHAINS, columns).await?;

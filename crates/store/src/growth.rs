@@ -22,7 +22,7 @@ statements! {
 
 /// The tables that grow by what chains do. Only those that have grown are analysed: of one that it has seen empty, the planner
 /// would believe that it stays so.
-const TABLES: [&str; 17] = [
+const TABLES: [&str; 22] = [
     "account_totals",
     "accounts",
     "addresses",
@@ -31,6 +31,11 @@ const TABLES: [&str; 17] = [
     "deposit_events",
     "deposits",
     "movements",
+    "outbound_attempts",
+    "outbound_job_events",
+    "outbound_jobs",
+    "outbound_slot_jobs",
+    "outbound_slots",
     "transaction_events",
     "transactions",
     "tx_inputs",

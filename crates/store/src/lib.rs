@@ -16,6 +16,7 @@
 //! | [`wallet`] | wallet groups, operation wallets, and users' deposit wallets |
 //! | [`entry`] | the chains' own books: what came to our addresses and what left them, block by block |
 //! | [`deposit`] | deposits: credited, taken back, assigned |
+//! | [`outbound`] | payments that leave: jobs, lanes, slots, and all that was ever signed for them |
 //! | [`node`] | the lease on a node number, which a process makes ids with |
 //! | [`pair`] | which spot engine the database belongs to, and how far each knows the other to be |
 //! | [`signer_head`] | how far the log of a signer went when it last answered |
@@ -49,6 +50,7 @@ pub(crate) mod growth;
 pub mod ledger;
 pub mod migrate;
 pub mod node;
+pub mod outbound;
 pub mod pair;
 pub mod rows;
 pub mod signer_head;

@@ -44,6 +44,7 @@ migrations! {
     14 "0014_deposits";
     15 "0015_signer_heads";
     16 "0016_looks";
+    17 "0017_outbound";
 }
 
 impl Migration {

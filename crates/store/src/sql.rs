@@ -101,6 +101,8 @@ macro_rules! from_row {
         where
             &'static str: sqlx::ColumnIndex<R>,
             i64: sqlx::Decode<'r, R::Database> + sqlx::Type<R::Database>,
+            bool: sqlx::Decode<'r, R::Database> + sqlx::Type<R::Database>,
+            Option<i64>: sqlx::Decode<'r, R::Database> + sqlx::Type<R::Database>,
             String: sqlx::Decode<'r, R::Database> + sqlx::Type<R::Database>,
             Option<String>: sqlx::Decode<'r, R::Database> + sqlx::Type<R::Database>,
         {

@@ -226,7 +226,7 @@ pub async fn prepare_every_statement(db: &TestDb) -> Result<usize, String> {
     }
     let engine = db.engine();
     let mut texts: Vec<(&str, String)> = Vec::new();
-    for sql in constants.into_iter().flatten() {
+    for sql in constants.into_iter().chain(crate::outbound::statements::ALL).flatten() {
         let text = if engine == Engine::Postgres { sql.postgres } else { sql.sqlite };
         texts.push((sql.name, text.to_owned()));
     }
@@ -268,7 +268,7 @@ fn all_rows() -> impl Iterator<Item = &'static RowsSql> {
         &crate::wallet::settings::ROWS_STATEMENTS,
         &crate::wallet::users::ROWS_STATEMENTS,
     ];
-    groups.into_iter().flatten().copied()
+    groups.into_iter().flatten().copied().chain(crate::outbound::statements::rows())
 }
 
 /// The statements of the wallets that take many rows, but for those that read a whole page of one anyhow.

@@ -264,6 +264,10 @@ impl Chain for BitcoinChain {
         std::future::ready(Ok(none)).boxed()
     }
 
+    fn nonces_at<'a>(&'a self, _: &'a [Address], _: BlockRef) -> Answer<'a, Vec<u64>> {
+        Box::pin(std::future::ready(Ok(Vec::new())))
+    }
+
     fn quote<'a>(&'a self, from: &'a Address, payment: &'a Payment, cap: FeeCap) -> Answer<'a, Quote> {
         self.offer(from, payment, cap).boxed()
     }

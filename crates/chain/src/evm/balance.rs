@@ -102,3 +102,20 @@ pub(super) async fn nonces(node: &Node, of: &[Account], chunk: usize) -> Result<
     });
     nonces.collect()
 }
+
+/// At the block of this hash, as [`balances_at`].
+pub(super) async fn nonces_at(
+    node: &Node,
+    of: &[Account],
+    block: BlockHash,
+    chunk: usize,
+) -> Result<Vec<u64>, CallError> {
+    let at = json!({ "blockHash": B256::from(block.0).to_string() });
+    let calls: Vec<_> = of.iter().map(|account| ("eth_getTransactionCount", json!([text(account), at]))).collect();
+    let counts: Result<Vec<Hex<u64>>, CallError> = chunked(node, &calls, chunk).await;
+    let counts = counts.map_err(|error| match error {
+        CallError::Refused { message, .. } => node.lacks(message),
+        other => other,
+    })?;
+    Ok(counts.into_iter().map(|count| count.0).collect())
+}

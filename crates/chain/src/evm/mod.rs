@@ -332,6 +332,15 @@ impl Chain for EvmChain {
         })
     }
 
+    fn nonces_at<'a>(&'a self, of: &'a [Address], at: BlockRef) -> Answer<'a, Vec<u64>> {
+        Box::pin(async move {
+            let accounts = of.iter().map(account).collect::<Result<Vec<_>, ChainError>>()?;
+            let (accounts, chunk) = (&accounts, self.settings.batch);
+            let read = |node: Arc<Node>| async move { balance::nonces_at(&node, accounts, at.hash, chunk).await };
+            self.pool.agree(read).await
+        })
+    }
+
     fn quote<'a>(&'a self, from: &'a Address, payment: &'a Payment, cap: FeeCap) -> Answer<'a, Quote> {
         Box::pin(async move {
             let token = match &payment.coin {

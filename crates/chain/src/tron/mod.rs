@@ -316,6 +316,10 @@ impl Chain for TronChain {
         Box::pin(std::future::ready(Ok(vec![Nonces { mined: 0, pending: 0 }; of.len()])))
     }
 
+    fn nonces_at<'a>(&'a self, _: &'a [Address], _: BlockRef) -> Answer<'a, Vec<u64>> {
+        Box::pin(std::future::ready(Ok(Vec::new())))
+    }
+
     fn quote<'a>(&'a self, from: &'a Address, payment: &'a Payment, cap: FeeCap) -> Answer<'a, Quote> {
         Box::pin(async move {
             let from = own(from)?;

@@ -23,6 +23,6 @@ pub mod read;
 pub mod watching;
 pub mod work;
 
-pub use read::{Coins, House};
+pub use read::{BadCoins, Coins, House};
 pub use watching::Watching;
 pub use work::{DepositError, DepositWorker, Worked};

@@ -35,15 +35,15 @@ const AUTHOR: Author<'static> = Author { actor: "test", reason: "set-up" };
 const CONFIRMATIONS: u32 = 3;
 
 /// A devnet with three endpoints, a treasury, and the books of one chain.
-struct Rig<'a> {
-    db: &'a TestDb,
-    kind: ChainKind,
-    served: Served<dyn Model>,
-    clock: Arc<ManualClock>,
-    chain: Box<dyn Chain>,
-    pinned: Arc<Pinned>,
-    row: ChainRow,
-    family: Family,
+pub struct Rig<'a> {
+    pub db: &'a TestDb,
+    pub kind: ChainKind,
+    pub served: Served<dyn Model>,
+    pub clock: Arc<ManualClock>,
+    pub chain: Box<dyn Chain>,
+    pub pinned: Arc<Pinned>,
+    pub row: ChainRow,
+    pub family: Family,
     /// Where the chain's books begin.
     first: u64,
 }
@@ -53,11 +53,11 @@ async fn serve<M: Model>(model: M, clock: &Arc<ManualClock>) -> Served<dyn Model
     Served::start(model, &[free; 3], Arc::<ManualClock>::clone(clock)).await.expect("free ports").into_dyn()
 }
 
-fn id(name: &str) -> GroupId {
+pub fn id(name: &str) -> GroupId {
     name.parse().unwrap()
 }
 
-fn raw(amount: u64) -> RawAmount {
+pub fn raw(amount: u64) -> RawAmount {
     amount.to_string().parse().unwrap()
 }
 
@@ -76,6 +76,7 @@ fn catalog(kind: ChainKind) -> Catalog {
         network: network.to_owned(),
         confirmations: CONFIRMATIONS,
         final_confirmations: CONFIRMATIONS + 2,
+        outbound: domain::outbound::OutboundLimits::usual(kind),
         status: Availability::Active,
     };
     for (symbol, contract) in [("COIN", None), ("USDT", Some(token))] {
@@ -105,7 +106,25 @@ fn catalog(kind: ChainKind) -> Catalog {
 impl<'a> Rig<'a> {
     /// With so many blocks of TRON that can still be replaced.
     async fn start(db: &'a TestDb, kind: ChainKind, solid_depth: u64) -> Self {
-        let (evm, tron) = (evm::Settings::default(), tron::Settings { solid_depth, ..tron::Settings::default() });
+        let keys = |family: Family, _: &Arc<ManualClock>| {
+            let groups = [("users", Purpose::Deposit, 0), ("gas", Purpose::Gas, 1), ("hot", Purpose::Hot, 2)];
+            groups.map(|(name, purpose, account)| Group { id: id(name), purpose, key: key(family, account) }).to_vec()
+        };
+        Self::with_keys(db, kind, solid_depth, 1, keys).await
+    }
+
+    /// With these groups, and so many hot wallets.
+    pub async fn with_keys(
+        db: &'a TestDb,
+        kind: ChainKind,
+        solid_depth: u64,
+        hot: u64,
+        keys: impl FnOnce(Family, &Arc<ManualClock>) -> Vec<Group>,
+    ) -> Self {
+        // Ids begin in 2024.
+        let genesis_time = u64::try_from(NOW.micros() / 1_000_000).unwrap();
+        let evm = evm::Settings { genesis_time, ..evm::Settings::default() };
+        let tron = tron::Settings { solid_depth, genesis: NOW, ..tron::Settings::default() };
         let start = match kind {
             ChainKind::Evm => Timestamp::from_micros(i64::try_from(evm.genesis_time).unwrap() * 1_000_000),
             ChainKind::Tron | ChainKind::Bitcoin => tron.genesis,
@@ -137,14 +156,14 @@ impl<'a> Rig<'a> {
             }
         };
         let mut pinned = Pinned::default();
-        for (name, purpose, account) in
-            [("users", Purpose::Deposit, 0), ("gas", Purpose::Gas, 1), ("hot", Purpose::Hot, 2)]
-        {
-            pinned.add_group(Group { id: id(name), purpose, key: key(family, account) }, true).unwrap();
+        for group in keys(family, &clock) {
+            pinned.add_group(group, true).unwrap();
         }
         let on_net = || ("net".parse().unwrap(), family);
         pinned.add_derived(on_net(), WalletRole::Gas, (&id("gas"), 0), true).unwrap();
-        pinned.add_derived(on_net(), WalletRole::Hot, (&id("hot"), 0), true).unwrap();
+        for index in 0..hot {
+            pinned.add_derived(on_net(), WalletRole::Hot, (&id("hot"), index), true).unwrap();
+        }
         db.apply_treasury(&catalog(kind), &pinned.settings(), &AUTHOR, NOW).await.unwrap();
         let row = db.chain(&"net".parse().unwrap()).await.unwrap().unwrap();
         let mut rig = Self { db, kind, served, clock, chain, pinned: Arc::new(pinned), row, family, first: 0 };
@@ -154,36 +173,36 @@ impl<'a> Rig<'a> {
         rig
     }
 
-    fn model<T>(&self, act: impl FnOnce(&mut dyn Model, Timestamp) -> T) -> T {
+    pub fn model<T>(&self, act: impl FnOnce(&mut dyn Model, Timestamp) -> T) -> T {
         act(&mut *self.served.model.lock().unwrap_or_else(PoisonError::into_inner), self.clock.now())
     }
 
-    fn pass_time(&self) {
+    pub fn pass_time(&self) {
         self.clock.set(self.clock.now().plus_micros(3_000_000));
     }
 
-    fn mine(&self, blocks: u64) {
+    pub fn mine(&self, blocks: u64) {
         for _ in 0..blocks {
             self.pass_time();
             self.model(|model, now| model.mine(1, now));
         }
     }
 
-    fn height(&self) -> u64 {
+    pub fn height(&self) -> u64 {
         self.model(|model, _| model.height())
     }
 
-    fn reorg(&self, depth: u64, fate: Fate) {
+    pub fn reorg(&self, depth: u64, fate: Fate) {
         self.pass_time();
         self.model(|model, now| model.reorg(depth, fate, &[], now)).unwrap();
     }
 
-    fn lie(&self, endpoint: usize, lie: Lie) {
+    pub fn lie(&self, endpoint: usize, lie: Lie) {
         *self.served.endpoints[endpoint].view.lock().unwrap_or_else(PoisonError::into_inner) =
             View { lie, ..View::default() };
     }
 
-    fn token(&self) -> Coin {
+    pub fn token(&self) -> Coin {
         match self.kind {
             ChainKind::Evm => Coin::Token(Address::Evm(TETHER)),
             ChainKind::Tron | ChainKind::Bitcoin => Coin::Token(Address::Tron(TOKEN)),
@@ -191,7 +210,7 @@ impl<'a> Rig<'a> {
     }
 
     /// A payment by a stranger, in the next block.
-    fn pay(&self, to: &Address, coin: &Coin, amount: u64) {
+    pub fn pay(&self, to: &Address, coin: &Coin, amount: u64) {
         let token = match coin {
             Coin::Native => None,
             Coin::Token(token) => Some(token.to_string()),
@@ -200,16 +219,16 @@ impl<'a> Rig<'a> {
     }
 
     /// The user's deposit address; the user gets one if there is none.
-    async fn address(&self, number: i64) -> Address {
+    pub async fn address(&self, number: i64) -> Address {
         let user = UserId::new(number).unwrap();
         assign(self.db, &self.pinned, &id("users"), &[user], NOW).await.unwrap().wallets.remove(0).address
     }
 
-    fn house(&self, role: WalletRole) -> Address {
+    pub fn house(&self, role: WalletRole) -> Address {
         self.pinned.wallets().find(|(_, _, wallet)| wallet.role == role).unwrap().2.address.clone()
     }
 
-    async fn worker(&self, name: &str) -> DepositWorker<'_> {
+    pub async fn worker(&self, name: &str) -> DepositWorker<'_> {
         let mut random = Random::from_seed(7);
         DepositWorker::take(
             self.db,
@@ -225,7 +244,7 @@ impl<'a> Rig<'a> {
     }
 
     /// Rounds until there is nothing to do.
-    async fn work(&self, worker: &mut DepositWorker<'_>) -> Worked {
+    pub async fn work(&self, worker: &mut DepositWorker<'_>) -> Worked {
         let mut sum = Worked::default();
         for _ in 0..200 {
             let worked = worker.round(&*self.clock).await.unwrap();
@@ -260,7 +279,7 @@ impl<'a> Rig<'a> {
     }
 
     /// The books, and every wallet's entries against what the chain itself says that it has.
-    async fn assert_true(&self) {
+    pub async fn assert_true(&self) {
         let report = self.db.audit(|_| ()).await.unwrap();
         assert!(report.clean(), "{:#?}", report.findings);
         for (address, balances) in self.balances().await {
@@ -273,7 +292,7 @@ impl<'a> Rig<'a> {
         }
     }
 
-    async fn balances(&self) -> BTreeMap<String, BTreeMap<String, String>> {
+    pub async fn balances(&self) -> BTreeMap<String, BTreeMap<String, String>> {
         let mut all: BTreeMap<String, BTreeMap<String, String>> = BTreeMap::new();
         for balance in self.db.wallet_balances(&self.row, "", 1_000).await.unwrap() {
             all.entry(balance.address).or_default().insert(balance.asset.to_string(), balance.raw);

@@ -20,6 +20,7 @@ mod faulty;
 mod follow;
 mod journey;
 mod node;
+mod outbound;
 mod parents;
 mod pay;
 mod random;

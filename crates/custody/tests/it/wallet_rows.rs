@@ -74,6 +74,7 @@ fn catalog() -> Catalog {
         network: "56".into(),
         confirmations: 12,
         final_confirmations: 12,
+        outbound: domain::outbound::OutboundLimits::usual(domain::ChainKind::Evm),
         status: domain::Availability::Active,
     };
     catalog.chains.insert(chain.name.clone(), chain);

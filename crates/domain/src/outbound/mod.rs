@@ -2,11 +2,19 @@
 //!
 //! | | |
 //! |---|---|
-//! | decides | which state follows, which nonce is next, which are gaps, how long to wait |
+//! | decides | which state follows, which nonce is next, which are gaps, what a slot's end means for its jobs, when to offer more |
 //! | knows nothing of | nodes, keys, rows, clocks |
 
+mod fate;
 mod job;
+mod kind;
+mod limits;
 mod nonces;
+mod urge;
 
+pub use fate::{Effect, SlotWord, fate};
 pub use job::{Illegal, JobEvent, JobState, MOST_TRIES, pause_micros};
+pub use kind::JobKind;
+pub use limits::OutboundLimits;
 pub use nonces::{Nonces, Room};
+pub use urge::{Urge, Wait};

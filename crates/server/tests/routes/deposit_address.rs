@@ -57,6 +57,7 @@ fn treasury() -> Catalog {
             network: network.into(),
             confirmations,
             final_confirmations: confirmations,
+            outbound: domain::outbound::OutboundLimits::usual(kind),
             status,
         };
         catalog.chains.insert(chain.name.clone(), chain);

@@ -23,6 +23,7 @@ fn treasury() -> Catalog {
         network: "56".into(),
         confirmations: 2,
         final_confirmations: 4,
+        outbound: domain::outbound::OutboundLimits::usual(ChainKind::Evm),
         status: Availability::Active,
     };
     catalog.chains.insert(chain.name.clone(), chain);

@@ -13,6 +13,8 @@ use super::write::{ENTRY, EntryColumns, EntryRow, NewEntry, entry_row, take_back
 use crate::db::{Db, Tx};
 use crate::deposit::advance::{Change, advance};
 use crate::error::StoreError;
+use crate::outbound::explain::explained;
+use crate::outbound::lane::stop_groups;
 use crate::rows::{Column, ColumnType::Bytes, ColumnType::Int, ColumnType::Text, RowsSql};
 use crate::rows::{execute_rows, expect_rows, fetch_rows};
 use crate::transact;
@@ -147,7 +149,8 @@ async fn pass(
     }
     let rows = passed.blocks.iter().map(|block| Ok((row_height(block.height)?, block.hash)));
     insert_trail(tx, chain, &rows.collect::<Result<Vec<_>, StoreError>>()?, &passed.source).await?;
-    let new = write_entries(tx, chain, &passed.entries, &passed.source, at).await?;
+    let entries = explained(tx, chain, &passed.entries).await?;
+    let new = write_entries(tx, chain, &entries, &passed.source, at).await?;
     tell_foreign(tx, chain, &new, at).await?;
     if passed.proven && locked.proven == row_height(first.height)? - 1 {
         set_proven(tx, chain, row_height(last.height)?, at).await?;
@@ -195,21 +198,23 @@ async fn prove(
     // What a look at a balance has shown is in no block.
     let mut rows = rows.into_iter().map(entry_row).collect::<Result<Vec<_>, _>>()?;
     // What the proof has here may stand in another block, where a node that lies has shown it.
-    rows.extend(alive_at(tx, chain, &proven.entries).await?);
+    let entries = explained(tx, chain, &proven.entries).await?;
+    rows.extend(alive_at(tx, chain, &entries).await?);
     let rows = rows.into_iter().filter(|row| row.found.key.place != domain::deposit::Place::Balance);
     let stored: BTreeMap<EntryKey, EntryRow> = rows.map(|row| (row.found.key, row)).collect();
-    let wanted: BTreeMap<EntryKey, &FoundEntry> = proven.entries.iter().map(|one| (one.key, one)).collect();
+    let wanted: BTreeMap<EntryKey, &FoundEntry> = entries.iter().map(|one| (one.key, one)).collect();
     let differs = |row: &&EntryRow| wanted.get(&row.found.key).is_none_or(|one| !same_change(&row.found, one));
     let wrong: Vec<EntryRow> = stored.values().filter(differs).cloned().collect();
     let mut findings: Vec<Finding> =
         wrong.iter().map(|row| finding(FindingKind::Disproven, &row.found, &sources)).collect();
     take_back(tx, chain, &wrong, "the proof does not have it", at).await?;
-    let new = write_entries(tx, chain, &proven.entries, &proven.source, at).await?;
+    let new = write_entries(tx, chain, &entries, &proven.source, at).await?;
     // One that was there before may have stood in another block, by a liar's word: this node did not leave it out.
     let left_out = new.iter().filter(|one| !one.again);
     findings.extend(left_out.map(|one| finding(FindingKind::LeftOut, &one.found, &sources)));
     add_findings(tx, chain, &findings, at).await?;
     tell_foreign(tx, chain, &new, at).await?;
+    stop_foreign(tx, chain, &entries, at).await?;
     set_proven(tx, chain, to, at).await?;
     Ok(Ok(Proof { taken_in: new.len(), disproven: wrong.len() }))
 }
@@ -267,6 +272,20 @@ pub(crate) async fn tell_foreign(
     };
     let findings: Vec<Finding> = foreign.iter().map(told).collect();
     add_findings(tx, chain, &findings, at).await
+}
+
+/// Who can sign for one wallet of a group can sign for all of them: nothing more is sent from any. One node's word is not enough for that.
+pub(crate) async fn stop_foreign(
+    tx: &mut Tx,
+    chain: ChainId,
+    proven: &[FoundEntry],
+    at: Timestamp,
+) -> Result<(), StoreError> {
+    let foreign = || proven.iter().filter(|one| one.cause == Cause::ForeignSpend);
+    let addresses: BTreeSet<&str> = foreign().map(|one| one.address.as_str()).collect();
+    let Some(first) = foreign().next() else { return Ok(()) };
+    let why = format!("transaction {} took coins of {}, and is none of ours", first.key.transaction, first.address);
+    stop_groups(tx, chain, &addresses, &why, at).await
 }
 
 /// Takes back what is above a height. The caller removes the blocks.

@@ -28,6 +28,8 @@ pub enum FindingKind {
     Waits,
     /// The chain stopped.
     Halted,
+    /// Nothing is sent from a wallet any more.
+    LaneStopped,
     /// A person let it go on.
     Resumed,
     /// Two people took it back to a block.
@@ -49,6 +51,7 @@ impl FindingKind {
             Self::BalanceDiffers => "balance_differs",
             Self::Waits => "waits",
             Self::Halted => "halted",
+            Self::LaneStopped => "lane_stopped",
             Self::Resumed => "resumed",
             Self::Rewound => "rewound",
             Self::FoundLate => "found_late",

@@ -17,6 +17,7 @@ use super::types::{ChainId, ChainRow, EntryKey, FoundEntry, hash_of, height_of, 
 use super::write::{EntryColumns, EntryRow, NewEntry, entry_row, take_back, write_entries};
 use crate::db::{Db, Tx};
 use crate::error::StoreError;
+use crate::outbound::explain::explained;
 use crate::rows::{Column, ColumnType::Bytes, ColumnType::Int, ColumnType::Text, RowsSql, execute_rows};
 use crate::transact;
 
@@ -240,8 +241,9 @@ async fn rescan(
     }
     let rows = fetch_all!(tx, READ_ALIVE_BETWEEN => EntryColumns, chain.0, from, to)?;
     let mut rows = rows.into_iter().map(entry_row).collect::<Result<Vec<EntryRow>, _>>()?;
-    rows.extend(alive_at(tx, chain, &proven.entries).await?);
-    let shown: BTreeMap<EntryKey, &FoundEntry> = proven.entries.iter().map(|one| (one.key, one)).collect();
+    let entries = explained(tx, chain, &proven.entries).await?;
+    rows.extend(alive_at(tx, chain, &entries).await?);
+    let shown: BTreeMap<EntryKey, &FoundEntry> = entries.iter().map(|one| (one.key, one)).collect();
     let stored: BTreeMap<EntryKey, EntryRow> =
         rows.into_iter().filter(|row| row.found.key.place != Place::Balance).map(|row| (row.found.key, row)).collect();
     // A wallet that was pinned since makes a payment a move within the house: both halves of it must say so.
@@ -251,7 +253,7 @@ async fn rescan(
     let nobody = BTreeMap::new();
     let gone = stored.values().filter(|row| !shown.contains_key(&row.found.key));
     let mut findings: Vec<Finding> = gone.map(|row| finding(FindingKind::NotFoundAgain, &row.found, &nobody)).collect();
-    let new = write_entries(tx, chain, &proven.entries, &proven.source, at).await?;
+    let new = write_entries(tx, chain, &entries, &proven.source, at).await?;
     findings.extend(new.iter().map(|one| finding(FindingKind::FoundLate, &one.found, &nobody)));
     hold_given_out(tx, chain, &new).await?;
     add_findings(tx, chain, &findings, at).await?;

@@ -1,9 +1,11 @@
 //! A chain and its coins as rows know them, and entries as they are found.
 
 use domain::deposit::{Cause, Place, Side};
+use domain::outbound::OutboundLimits;
 use domain::utxo::Hash;
 use domain::{Amount, AssetId, AssetOnChain, Availability, ChainKind, ChainName, Precision, RawSum, Symbol};
 
+use crate::catalog::outbound_limits;
 use crate::db::{Db, Tx};
 use crate::error::StoreError;
 
@@ -24,6 +26,7 @@ pub struct ChainRow {
     pub confirmations: u32,
     /// At least as many.
     pub final_confirmations: u32,
+    pub outbound: OutboundLimits,
     pub status: Availability,
     pub listings: Vec<ListingRow>,
 }
@@ -93,7 +96,8 @@ impl FoundEntry {
 }
 
 statements! {
-    READ_CHAIN = "SELECT id, kind, network, confirmations, COALESCE(final_confirmations, confirmations), status
+    READ_CHAIN = "SELECT id, kind, network, confirmations, COALESCE(final_confirmations, confirmations), status,
+            fee_price_cap, fee_cap, in_flight, stuck_after_s
         FROM chains WHERE name = $1";
     READ_CHAIN_LISTINGS = "SELECT l.id, a.id, a.symbol, a.precision, l.contract, l.decimals, l.min_deposit_amount,
             a.status = 'active' AND l.status = 'active'
@@ -118,17 +122,22 @@ pub(crate) fn malformed(what: &str) -> StoreError {
 }
 
 pub(crate) async fn read_chain(tx: &mut Tx, name: &ChainName) -> Result<Option<ChainRow>, StoreError> {
-    let row = fetch_optional!(tx, READ_CHAIN => (i64, String, String, i64, i64, String), name.as_str())?;
-    let Some((id, kind, network, confirmations, deeper, status)) = row else { return Ok(None) };
+    type Columns = (i64, String, String, i64, i64, String, Option<i64>, Option<String>, Option<i64>, Option<i64>);
+    let row = fetch_optional!(tx, READ_CHAIN => Columns, name.as_str())?;
+    let Some((id, kind, network, confirmations, deeper, status, price, fee, in_flight, stuck)) = row else {
+        return Ok(None);
+    };
+    let kind = ChainKind::parse(&kind).ok_or_else(|| malformed("chain kind"))?;
     let depth = |number: i64| u32::try_from(number).map_err(|_| malformed("depth"));
     let listings = fetch_all!(tx, READ_CHAIN_LISTINGS => (i64, i64, String, i64, Option<String>, i64, i64, bool), id)?;
     Ok(Some(ChainRow {
         id: ChainId(id),
         name: name.clone(),
-        kind: ChainKind::parse(&kind).ok_or_else(|| malformed("chain kind"))?,
+        kind,
         network,
         confirmations: depth(confirmations)?,
         final_confirmations: depth(deeper)?.max(depth(confirmations)?),
+        outbound: outbound_limits(kind, (price, fee, in_flight, stuck))?,
         status: Availability::parse(&status).ok_or_else(|| malformed("status"))?,
         listings: listings.into_iter().map(listing).collect::<Result<_, _>>()?,
     }))

@@ -38,6 +38,7 @@ pub fn catalog() -> Catalog {
             network: network.to_owned(),
             confirmations: 12,
             final_confirmations: 12,
+            outbound: domain::outbound::OutboundLimits::usual(kind),
             status: Availability::Active,
         };
         catalog.chains.insert(name, chain);

@@ -66,7 +66,8 @@ pub fn build(draft: &Draft, chain_id: u64) -> Result<Unsigned, BuildError> {
         return Err(BuildError::OtherChain);
     };
     let amount = amount.to_u256();
-    if amount.is_zero() {
+    // Nothing to oneself only takes a nonce: it cancels what was to have it, or fills a gap.
+    if amount.is_zero() && (to != from || *coin != Coin::Native) {
         return Err(BuildError::NothingToPay);
     }
     if to.is_zero() || from.is_zero() {

@@ -70,6 +70,7 @@ fn catalog() -> Result<Catalog, Failure> {
         // What is in the newest block is credited, so that the seconds are ours and not the chain's.
         confirmations: 1,
         final_confirmations: 12,
+        outbound: domain::outbound::OutboundLimits::usual(ChainKind::Evm),
         status: Availability::Active,
     };
     for (symbol, contract) in [("BNB", None), ("USDT", Some(devnet::evm::TETHER.to_string()))] {

@@ -138,6 +138,10 @@ impl Chain for SimChain {
         not_here()
     }
 
+    fn nonces_at<'a>(&'a self, _: &'a [Address], _: BlockRef) -> Answer<'a, Vec<u64>> {
+        not_here()
+    }
+
     fn quote<'a>(&'a self, _: &'a Address, _: &'a Payment, _: FeeCap) -> Answer<'a, Quote> {
         not_here()
     }

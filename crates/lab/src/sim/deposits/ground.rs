@@ -163,6 +163,7 @@ fn catalog() -> Result<Catalog, SimError> {
             network: plan.network.to_owned(),
             confirmations: plan.confirmations,
             final_confirmations: plan.final_confirmations,
+            outbound: domain::outbound::OutboundLimits::usual(plan.kind),
             status: Availability::Active,
         };
         let coin = asset(plan.coin, plan.decimals.1)?;

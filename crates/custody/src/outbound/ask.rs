@@ -1,0 +1,180 @@
+//! How the signer is asked for an attempt, and what its answer is worth.
+//!
+//! A request follows from the rows alone, so that whoever asks again after a crash asks the same and gets the same bytes.
+
+use domain::outbound::pause_micros;
+use domain::utxo::Hash;
+use domain::{RawAmount, Timestamp};
+use signer::client::SignAnswer;
+use signer::names::{JobId as SignedJob, Person, RequestId, SignerName};
+use signer::{Intent, IntentKind, Owner, SignRequest};
+use store::outbound::send::SignedAnswer;
+use store::outbound::{AttemptKind, AttemptRow, JobRow, LaneRow, OpenSlot};
+use tx::Address;
+
+use super::OutboundError;
+use super::purse::Ground;
+
+/// A cancel is signed within this time, or asked for again under another number.
+const CANCEL_LIFE_MICROS: i64 = 12 * 3_600 * 1_000_000;
+
+/// Who asks for what nobody in particular asks for.
+const HOUSE: &str = "bursar";
+
+/// One attempt of a slot, with whatever the request needs to know.
+pub(super) struct Wanted<'a> {
+    pub lane: &'a LaneRow,
+    pub slot: &'a OpenSlot,
+    pub attempt: &'a AttemptRow,
+}
+
+fn person(name: &str) -> Result<Person, OutboundError> {
+    let plain = name.to_lowercase();
+    plain.parse().or_else(|_| HOUSE.parse()).map_err(OutboundError::from)
+}
+
+impl Wanted<'_> {
+    /// `None`: a row makes no sense, and nothing is signed for it.
+    pub fn request(&self, ground: &Ground, signer: &SignerName) -> Result<Option<SignRequest>, OutboundError> {
+        let Self { slot, attempt, .. } = self;
+        let job = slot.jobs.first();
+        let intent = match (attempt.kind, job) {
+            (AttemptKind::Pay, Some((job, round))) => {
+                let Ok(payment) = ground.payment(job) else { return Ok(None) };
+                let owner = job.owner.as_ref().and_then(|(group, index)| {
+                    Some(Owner { group: group.clone(), index: u64::try_from(*index).ok()? })
+                });
+                self.intent(ground, signer, SignedJob::Job(job.id.number()), Terms {
+                    round: *round,
+                    kind: IntentKind::Pay { payment, owner },
+                    most_fee: job.most_fee,
+                    expires: job.expires,
+                    requester: person(&job.requester)?,
+                })
+            }
+            (AttemptKind::Pay, None) => return Ok(None),
+            (AttemptKind::Cancel(number), job) => {
+                let jobs = job.map(|(job, _)| SignedJob::Job(job.id.number())).into_iter().collect();
+                let requester = person(job.map_or(HOUSE, |(job, _)| job.requester.as_str()))?;
+                self.intent(ground, signer, SignedJob::Job(number.number()), Terms {
+                    round: 0,
+                    kind: IntentKind::Cancel { jobs },
+                    most_fee: ground.row.outbound.fee_cap,
+                    expires: attempt.created.plus_micros(CANCEL_LIFE_MICROS),
+                    requester,
+                })
+            }
+        };
+        // The payload's hash is part of the name: other bytes are another request, whatever a restored database counts.
+        let digest = signer::digest::hex(&signer::digest::sha256(&attempt.payload));
+        let id = format!("s{}-{}-{}", slot.id.0, attempt.number, digest.get(..16).unwrap_or_default());
+        Ok(Some(self.of_intent(ground, intent, id.parse()?)))
+    }
+
+    fn intent(&self, ground: &Ground, signer: &SignerName, job: SignedJob, terms: Terms) -> Intent {
+        Intent {
+            signer: signer.clone(),
+            network: ground.network,
+            job,
+            round: terms.round,
+            chain: ground.row.name.clone(),
+            group: self.lane.group.clone(),
+            kind: terms.kind,
+            most_fee: terms.most_fee,
+            expires: terms.expires,
+            builds: 1,
+            requester: terms.requester,
+        }
+    }
+
+    fn of_intent(&self, ground: &Ground, intent: Intent, id: RequestId) -> SignRequest {
+        SignRequest {
+            id,
+            chain: ground.row.name.clone(),
+            group: self.lane.group.clone(),
+            index: u64::try_from(self.lane.index).unwrap_or(u64::MAX),
+            payload: self.attempt.payload.clone(),
+            intents: vec![intent],
+            bitcoin: None,
+            approvals: Vec::new(),
+        }
+    }
+}
+
+struct Terms {
+    round: u32,
+    kind: IntentKind,
+    most_fee: RawAmount,
+    expires: Timestamp,
+    requester: Person,
+}
+
+/// A cancel of a slot that is used up: the signer lets a job go to another slot only when it has cancelled the first. The nonce is in a
+/// settled block, so what is signed here can be mined nowhere, and nobody is shown it.
+pub(super) struct Move<'a> {
+    pub lane: &'a LaneRow,
+    pub job: &'a JobRow,
+    pub number: i64,
+    pub payload: Vec<u8>,
+    pub now: Timestamp,
+}
+
+impl Move<'_> {
+    pub fn request(&self, ground: &Ground, signer: &SignerName) -> Result<SignRequest, OutboundError> {
+        let intent = Intent {
+            signer: signer.clone(),
+            network: ground.network,
+            job: SignedJob::Job(self.number),
+            round: 0,
+            chain: ground.row.name.clone(),
+            group: self.lane.group.clone(),
+            kind: IntentKind::Cancel { jobs: vec![SignedJob::Job(self.job.id.number())] },
+            most_fee: ground.row.outbound.fee_cap,
+            expires: self.now.plus_micros(CANCEL_LIFE_MICROS),
+            builds: 1,
+            requester: person(&self.job.requester)?,
+        };
+        Ok(SignRequest {
+            id: format!("m{}-{}", self.job.id.number(), self.number).parse()?,
+            chain: ground.row.name.clone(),
+            group: self.lane.group.clone(),
+            index: u64::try_from(self.lane.index).unwrap_or(u64::MAX),
+            payload: self.payload.clone(),
+            intents: vec![intent],
+            bitcoin: None,
+            approvals: Vec::new(),
+        })
+    }
+}
+
+/// What an answer makes of an attempt.
+pub(super) fn judge(answer: SignAnswer, own: &Address, slot: &OpenSlot, now: Timestamp) -> SignedAnswer {
+    let (code, message, signed_before) = match answer {
+        SignAnswer::Signed { signed, from, .. } => {
+            // A signer with other keys signs the same payment from somewhere else.
+            return match from {
+                Some(from) if from != *own => SignedAnswer::SignedBefore {
+                    words: format!("the signer has signed with the key of {from}, and not of {own}"),
+                },
+                Some(_) | None => SignedAnswer::Signed { bytes: signed.bytes, hash: Hash(signed.hash.0) },
+            };
+        }
+        SignAnswer::Refused { code, message, signed_before, .. } => (code, message, signed_before),
+    };
+    let words = format!("{message} ({code})");
+    let job = slot.jobs.first();
+    let first = slot.newest().is_none() && job.is_none_or(|(_, round)| *round == 0);
+    match code.as_str() {
+        // The slot, or the job, was signed for in a time that this database does not know: it is older than its signer.
+        "SIGNER_SLOT_DIFFERS" | "SIGNER_JOB_CHANGED" => SignedAnswer::SignedBefore { words },
+        // Without nonces it only means that another job has the very same bytes: later they are others.
+        "SIGNER_SLOT_TAKEN" if slot.nonce.is_some() => SignedAnswer::SignedBefore { words },
+        _ if signed_before && first => SignedAnswer::SignedBefore { words },
+        _ => {
+            let tries = job.map_or(0, |(job, _)| job.tries.saturating_add(1));
+            let over = matches!(code.as_str(), "SIGNER_INTENT_EXPIRED" | "SIGNER_JOB_TIME")
+                || tries >= domain::outbound::MOST_TRIES;
+            SignedAnswer::Refused { words, over, due: now.plus_micros(pause_micros(tries)) }
+        }
+    }
+}

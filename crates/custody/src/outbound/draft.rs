@@ -1,0 +1,116 @@
+//! The bytes to be signed: a payment, one that offers more in the same slot, and one that only takes the slot.
+
+use chain::{Chain, Quote};
+use domain::outbound::OutboundLimits;
+use domain::{ChainKind, RawAmount};
+use ruint::aliases::U256;
+use store::outbound::JobRow;
+use tx::evm::transaction::LEAST_GAS;
+use tx::tron::transaction::MOST_FEE_LIMIT;
+use tx::{Address, Coin, Draft, Fee, FeeCap, Meaning, Payment, Slot};
+
+/// How long a transaction of TRON may be mined, by the chain's own time. Only when this is over, by proof, another may be built.
+const TRON_LIFE_MICROS: i64 = 20 * 60 * 1_000_000;
+
+/// The most that may be offered for a payment that may cost so much.
+pub(super) fn cap(kind: ChainKind, limits: &OutboundLimits, most: RawAmount) -> FeeCap {
+    match kind {
+        ChainKind::Evm => {
+            let price = u128::from(limits.price_cap);
+            FeeCap(Fee::Eip1559 { max_fee: price, max_priority: price })
+        }
+        ChainKind::Tron => FeeCap(Fee::FeeLimit(i64::try_from(most.to_u256()).unwrap_or(i64::MAX).min(MOST_FEE_LIMIT))),
+        ChainKind::Bitcoin => FeeCap(Fee::PerKvb(limits.price_cap)),
+    }
+}
+
+/// The payment of a job by a quote. Why it cannot be built: its amount or its address is nothing that the chain can pay.
+pub(super) fn pay(
+    chain: &dyn Chain,
+    from: &Address,
+    nonce: Option<u64>,
+    job: &JobRow,
+    payment: &Payment,
+    quote: &Quote,
+) -> Result<Vec<u8>, String> {
+    let draft = match (nonce, quote.reference, quote.fee) {
+        (Some(nonce), ..) => {
+            Draft::Evm { from: from.clone(), nonce, payment: payment.clone(), gas_limit: quote.gas, fee: quote.fee }
+        }
+        (None, Some((reference, time)), Fee::FeeLimit(fee_limit)) => Draft::Tron {
+            from: from.clone(),
+            payment: payment.clone(),
+            fee_limit,
+            reference,
+            // Two payments of the same to the same must not be the same bytes: milliseconds tell them apart.
+            created: time.plus_micros(job.id.number().rem_euclid(60_000) * 1_000),
+            expires: time.plus_micros(TRON_LIFE_MICROS),
+        },
+        _ => return Err("the chain has not said what its payments need".to_owned()),
+    };
+    chain.build(&draft).map(|unsigned| unsigned.bytes).map_err(|error| error.to_string())
+}
+
+/// Nothing to oneself, which only takes the nonce.
+pub(super) fn cancel(chain: &dyn Chain, own: &Address, nonce: u64, fee: Fee) -> Result<Vec<u8>, String> {
+    let payment = Payment { to: own.clone(), coin: Coin::Native, amount: RawAmount::ZERO };
+    let draft = Draft::Evm { from: own.clone(), nonce, payment, gas_limit: LEAST_GAS, fee };
+    chain.build(&draft).map(|unsigned| unsigned.bytes).map_err(|error| error.to_string())
+}
+
+/// What is sent in the slot of `old` when that offers too little: the same, with an eighth more in every field, or what is asked now.
+/// `None`: the cap, or what was agreed, does not allow it.
+pub(super) fn offer_more(
+    chain: &dyn Chain,
+    own: &Address,
+    old: &Meaning,
+    asked: Fee,
+    (price_cap, most): (FeeCap, RawAmount),
+) -> Option<Vec<u8>> {
+    let ([payment], Slot::Nonce(nonce)) = (old.payments.as_slice(), &old.slot) else { return None };
+    let fee = tx::evm::replacement(old.fee, asked, price_cap)?;
+    let gas_limit = gas_of(old)?;
+    let draft = Draft::Evm { from: own.clone(), nonce: *nonce, payment: payment.clone(), gas_limit, fee };
+    let unsigned = chain.build(&draft).ok()?;
+    unsigned.meaning.most_fee.filter(|fee| *fee <= most)?;
+    Some(unsigned.bytes)
+}
+
+/// The cancel of a slot, which must offer more than what it takes the place of.
+pub(super) fn cancel_instead(
+    chain: &dyn Chain,
+    own: &Address,
+    old: &Meaning,
+    asked: Fee,
+    price_cap: FeeCap,
+) -> Option<Vec<u8>> {
+    let Slot::Nonce(nonce) = old.slot else { return None };
+    let fee = tx::evm::replacement(old.fee, asked, price_cap)?;
+    cancel(chain, own, nonce, fee).ok()
+}
+
+/// Whether it offers less than is asked now.
+pub(super) const fn is_cheap(offered: Fee, asked: Fee) -> bool {
+    let (offered, asked) = (prices(offered), prices(asked));
+    // What is asked for now has a reserve of twice the base fee in it: half of it is enough to be mined.
+    offered.0 < asked.0.div_ceil(2) || offered.1 < asked.1
+}
+
+const fn prices(fee: Fee) -> (u128, u128) {
+    match fee {
+        Fee::Legacy { gas_price } => (gas_price, gas_price),
+        Fee::Eip1559 { max_fee, max_priority } => (max_fee, max_priority),
+        Fee::PerKvb(_) | Fee::FeeLimit(_) => (0, 0),
+    }
+}
+
+/// The gas that a transaction may use, from the most that it can cost.
+fn gas_of(meaning: &Meaning) -> Option<u64> {
+    let price = match meaning.fee {
+        Fee::Legacy { gas_price } => gas_price,
+        Fee::Eip1559 { max_fee, .. } => max_fee,
+        Fee::PerKvb(_) | Fee::FeeLimit(_) => return None,
+    };
+    let gas = meaning.most_fee?.to_u256().checked_div(U256::from(price))?;
+    u64::try_from(gas).ok()
+}

@@ -1,0 +1,112 @@
+//! Payments that leave: each job is paid at most once on every branch of its chain, and none is stranded.
+//!
+//! | | |
+//! |---|---|
+//! | reads | jobs, lanes, slots; what nodes say of nonces, balances and prices; what a quorum says of blocks |
+//! | writes | slots and attempts before the signer is asked, bytes before a node is told, then what the chain says |
+//! | may never do | hold a key; take a node's word for a payment's end; take a second slot while the first may be mined |
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`send`] | one worker of a chain's lanes that sends: slots, signatures, nodes |
+//! | [`watch`] | one that watches: what became of slots, until it is final |
+//! | `purse` | who pays a job and what it pays, as addresses that keys give and not as rows claim |
+//! | `draft` | the bytes to be signed: a payment, one that offers more, a cancel |
+//! | `ask` | how the signer is asked, and what its answers are worth |
+//!
+//! Whoever dies anywhere is followed by another that begins at the rows: an attempt without bytes is signed (the same request gets the same
+//! bytes), bytes that no node was told of are told, and whatever may be out is watched until the chain says.
+
+mod ask;
+mod draft;
+mod purse;
+pub mod send;
+pub mod watch;
+
+use chain::ChainError;
+use domain::Timestamp;
+use futures_util::future::BoxFuture;
+use signer::client::{SignAnswer, SignerError};
+use signer::{SignRequest, names::BadName};
+use store::StoreError;
+use store::signer_head::SignerHead;
+
+use crate::deposit::BadCoins;
+use crate::signer::SignerWatch;
+
+pub use send::{SendWorker, SentRound};
+pub use watch::{WatchWorker, WatchedRound};
+
+/// A worker's hold on its lanes, renewed with every round.
+const LEASE_MICROS: i64 = 60_000_000;
+
+/// Lanes that one worker has at a time. Others have the rest.
+const MOST_LANES: i64 = 256;
+
+/// Questions to nodes on their way at the same time.
+const AT_ONCE: usize = 16;
+
+const fn lease(now: Timestamp) -> Timestamp {
+    now.plus_micros(LEASE_MICROS)
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum OutboundError {
+    #[error("the chain cannot be asked now")]
+    Chain(#[from] ChainError),
+    #[error("the database cannot be used")]
+    Store(#[from] StoreError),
+    #[error("the signer cannot be asked")]
+    Signer(#[from] SignerError),
+    #[error("chain {chain} cannot be paid on")]
+    Coins { chain: String, source: BadCoins },
+    #[error("chain {chain}: there are no wallets of network {network}")]
+    Network { chain: String, network: String },
+    #[error("a name is none")]
+    Name(#[from] BadName),
+    /// No number can be had for a new slot.
+    #[error("this process has no number to make ids with")]
+    NoIds,
+}
+
+impl OutboundError {
+    pub fn code(&self) -> &str {
+        match self {
+            Self::Chain(error) => error.code(),
+            Self::Store(error) => error.code(),
+            Self::Signer(error) => error.code(),
+            Self::Coins { .. } => "CHAIN_COINS",
+            Self::Network { .. } => "CHAIN_WRONG_NETWORK",
+            Self::Name(_) => "CONFIG_INVALID",
+            Self::NoIds => "NO_NODE_NUMBER",
+        }
+    }
+}
+
+/// Who signs. The service behind a socket; a simulation has the signer's core without one.
+pub trait Signs: Send + Sync {
+    /// Whether it has the keys of the treasury file.
+    fn is_ready(&self) -> bool;
+
+    fn sign<'a>(&'a self, requests: &'a [SignRequest]) -> BoxFuture<'a, Result<Vec<SignAnswer>, SignerError>>;
+
+    /// How far its log went with the last answer: to be kept with what was signed. With the name that it is kept under.
+    fn head(&self) -> Option<(String, SignerHead)>;
+}
+
+impl Signs for SignerWatch {
+    fn is_ready(&self) -> bool {
+        self.agrees()
+    }
+
+    fn sign<'a>(&'a self, requests: &'a [SignRequest]) -> BoxFuture<'a, Result<Vec<SignAnswer>, SignerError>> {
+        Box::pin(self.client().sign(requests))
+    }
+
+    fn head(&self) -> Option<(String, SignerHead)> {
+        self.newest_head()
+    }
+}
+
+/// Numbers of slots and of cancels. `None`: this process has none to give now.
+pub type MakeId<'a> = &'a (dyn Fn() -> Option<i64> + Send + Sync);

@@ -1,0 +1,79 @@
+//! Who pays a job and what it pays, as addresses that keys give and not as rows claim.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use domain::ChainKind;
+use signer::SignerChain;
+use store::entry::ChainRow;
+use store::outbound::{JobRow, LaneId, LaneRow};
+use tx::{Address, Family, Payment};
+
+use super::OutboundError;
+use crate::deposit::Coins;
+use crate::wallet::Pinned;
+
+/// One chain as payments see it.
+pub(super) struct Ground {
+    pub row: ChainRow,
+    pub family: Family,
+    pub network: SignerChain,
+    coins: Coins,
+    pinned: Arc<Pinned>,
+}
+
+impl Ground {
+    pub fn of(row: ChainRow, pinned: Arc<Pinned>) -> Result<Self, OutboundError> {
+        let unknown = || OutboundError::Network { chain: row.name.to_string(), network: row.network.clone() };
+        let family = Family::of_chain(row.kind, &row.network).ok_or_else(unknown)?;
+        let network = match family {
+            Family::Evm => SignerChain::Evm { chain_id: row.network.parse().map_err(|_| unknown())? },
+            Family::Tron => SignerChain::Tron,
+            Family::Bitcoin(network) => SignerChain::Bitcoin(network),
+        };
+        let coins = Coins::of(&row, family)
+            .map_err(|source| OutboundError::Coins { chain: row.name.to_string(), source })?;
+        Ok(Self { row, family, network, coins, pinned })
+    }
+
+    pub fn has_nonces(&self) -> bool {
+        self.row.kind == ChainKind::Evm
+    }
+
+    /// The address that the lane's key gives. Why it may not send: its row says another one, or no key of ours gives it.
+    fn address(&self, lane: &LaneRow) -> Result<Address, String> {
+        let number = u64::try_from(lane.index).map_err(|_| "its row has no good index".to_owned())?;
+        let group = self.pinned.group(&lane.group);
+        let group = group.ok_or_else(|| format!("the treasury file has no wallet group {}", lane.group))?;
+        let derived = group.group.address(number).map_err(|error| error.to_string())?;
+        if derived.to_string() == lane.address {
+            Ok(derived)
+        } else {
+            Err(format!("its row says {}, and its key gives {derived}", lane.address))
+        }
+    }
+
+    /// The lanes' addresses, and those lanes that have none.
+    pub fn addresses(&self, lanes: &[LaneRow]) -> (HashMap<LaneId, Address>, Vec<(LaneId, String)>) {
+        let (mut good, mut bad) = (HashMap::new(), Vec::new());
+        for lane in lanes {
+            match self.address(lane) {
+                Ok(address) => drop(good.insert(lane.id, address)),
+                Err(why) => bad.push((lane.id, why)),
+            }
+        }
+        (good, bad)
+    }
+
+    /// What a job pays. Why it pays nothing: its row makes no sense here.
+    pub fn payment(&self, job: &JobRow) -> Result<Payment, String> {
+        let to = self.family.parse_address(&job.to).map_err(|error| format!("{}: {error}", job.to))?;
+        let coin = self.coins.coin(job.listing).ok_or_else(|| "its coin is not listed any more".to_owned())?;
+        Ok(Payment { to, coin, amount: job.amount })
+    }
+
+    /// Whether its coin may be sent.
+    pub fn is_active(&self, job: &JobRow) -> bool {
+        self.row.listing(job.listing).is_some_and(|listing| listing.active)
+    }
+}

@@ -1,0 +1,263 @@
+//! One worker of a chain's lanes that watches: what became of the slots, until that is final.
+//!
+//! | the chain says | it is |
+//! |---|---|
+//! | a quorum has a block with one of the slot's transactions | mined; what it paid is judged by sender, recipient and exact amount |
+//! | the block at that height is another one by now | it left, or stands elsewhere |
+//! | the block is as deep as the chain's `confirmations`, then as `final_confirmations` | confirmed, then settled |
+//! | none of them can be mined any more, by proof | lost: the jobs are tried again |
+//! | anything else | nothing |
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use chain::client::Sent;
+use chain::status::{Paid, Reason};
+use chain::{Chain, ChainError, Head, Status};
+use domain::outbound::{Effect, JobState, SlotWord};
+use domain::utxo::Hash;
+use domain::{Clock, Timestamp};
+use futures_util::{StreamExt, stream};
+use store::Db;
+use store::entry::ChainRow;
+use store::outbound::{AttemptKind, Duty, LaneId, MinedAttempt, OpenSlot, SlotId, SlotNews};
+use tx::{Address, TxHash};
+
+use super::purse::Ground;
+use super::{AT_ONCE, MOST_LANES, OutboundError, lease};
+use crate::wallet::Pinned;
+
+/// A slot is asked about at least so often, whatever one node says of its nonce.
+const PATIENCE_MICROS: i64 = 10_000_000;
+
+/// What one round has done.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WatchedRound {
+    /// Slots of which something new was written.
+    pub changed: usize,
+    /// What kept it from going on.
+    pub waits: Option<String>,
+}
+
+pub struct WatchWorker<'a> {
+    db: &'a Db,
+    chain: &'a dyn Chain,
+    ground: Ground,
+    worker: String,
+    /// When each open slot was last asked about.
+    asked: HashMap<SlotId, Timestamp>,
+}
+
+/// What the chain said of the transactions of a slot.
+enum Found {
+    Mined(u32, MinedAttempt),
+    Lost { words: String, foreign: bool },
+    Nothing,
+}
+
+impl<'a> WatchWorker<'a> {
+    pub fn new(
+        db: &'a Db,
+        chain: &'a dyn Chain,
+        row: ChainRow,
+        pinned: Arc<Pinned>,
+        worker: String,
+    ) -> Result<Self, OutboundError> {
+        Ok(Self { db, chain, ground: Ground::of(row, pinned)?, worker, asked: HashMap::new() })
+    }
+
+    /// Others may watch its lanes at once.
+    pub async fn leave(&self) -> Result<(), OutboundError> {
+        Ok(self.db.leave_lanes(&self.worker, Duty::Watch).await?)
+    }
+
+    /// Asks about everything that may have changed. When it fails nothing is half done.
+    pub async fn round(&mut self, clock: &dyn Clock) -> Result<WatchedRound, OutboundError> {
+        let now = clock.now();
+        let place = (self.ground.row.id, Duty::Watch);
+        let held = self.db.take_lanes(place, &self.worker, MOST_LANES, now, lease(now)).await?;
+        let mut round = WatchedRound::default();
+        if held.is_empty() {
+            self.asked.clear();
+            return Ok(round);
+        }
+        let lanes: Vec<LaneId> = held.iter().map(|one| one.lane).collect();
+        let open = self.db.open_lanes(&lanes).await?;
+        self.asked.retain(|slot, _| open.slots.iter().any(|one| one.id == *slot));
+        let (own, _) = self.ground.addresses(&open.lanes);
+        let head = match self.chain.head().await {
+            Ok(head) => head,
+            Err(error) => {
+                round.waits = Some(error.to_string());
+                return Ok(round);
+            }
+        };
+        let (mut news, mut doubtful) = self.deepen(&open.slots, head, &mut round).await?;
+        doubtful.extend(self.unseen(&open.slots, &own, now).await);
+        let this = &*self;
+        let asked = doubtful.iter().map(|slot| async move { (*slot, this.ask(slot, head).await) });
+        let found: Vec<(&OpenSlot, Result<Found, ChainError>)> = stream::iter(asked).buffered(AT_ONCE).collect().await;
+        for (slot, found) in found {
+            self.asked.insert(slot.id, now);
+            match found {
+                Ok(found) => news.extend(told(slot, found)),
+                Err(error) => round.waits = Some(error.to_string()),
+            }
+        }
+        round.changed = self.db.keep_news(&held, &news, clock.now()).await?;
+        Ok(round)
+    }
+
+    /// Slots whose block is there still, and deeper; and those whose block is not.
+    async fn deepen<'s>(
+        &self,
+        slots: &'s [OpenSlot],
+        head: Head,
+        round: &mut WatchedRound,
+    ) -> Result<(Vec<SlotNews>, Vec<&'s OpenSlot>), OutboundError> {
+        let mined: Vec<(&OpenSlot, u32, &MinedAttempt)> =
+            slots.iter().filter_map(|slot| slot.mined().map(|(attempt, mined)| (slot, attempt.number, mined))).collect();
+        let heights: BTreeSet<u64> = mined.iter().map(|(.., mined)| mined.height).collect();
+        let heights: Vec<u64> = heights.into_iter().filter(|height| *height <= head.tip.height).collect();
+        if heights.is_empty() {
+            return Ok((Vec::new(), Vec::new()));
+        }
+        let headers = match self.chain.headers(&heights).await {
+            Ok(headers) => headers,
+            Err(error) => {
+                round.waits = Some(error.to_string());
+                return Ok((Vec::new(), Vec::new()));
+            }
+        };
+        let blocks: HashMap<u64, Hash> = headers.iter().map(|header| (header.height, Hash(header.hash.0))).collect();
+        let (mut news, mut doubtful) = (Vec::new(), Vec::new());
+        for (slot, number, mined) in mined {
+            match blocks.get(&mined.height) {
+                // The nodes have not come so far again.
+                None => {}
+                Some(block) if *block != mined.block => doubtful.push(slot),
+                Some(_) => news.extend(self.deeper(slot, number, mined, head.tip.height)),
+            }
+        }
+        Ok((news, doubtful))
+    }
+
+    fn deeper(&self, slot: &OpenSlot, number: u32, mined: &MinedAttempt, tip: u64) -> Option<SlotNews> {
+        let depth = tip.saturating_sub(mined.height).saturating_add(1);
+        let (deep, settled) = (u64::from(self.ground.row.confirmations), u64::from(self.ground.row.final_confirmations));
+        let confirming = slot.jobs.iter().any(|(job, _)| job.state == JobState::Confirming);
+        let (said, words) = if depth >= settled {
+            let words = match mined.fate {
+                Effect::InFull => "paid".to_owned(),
+                Effect::Nothing => "its slot is used up, and paid nothing".to_owned(),
+                Effect::Unclear => "it paid something else than was asked for: two people must say what that is worth".to_owned(),
+            };
+            (SlotWord::Final(mined.fate), words)
+        } else if depth >= deep && confirming && mined.fate == Effect::InFull {
+            (SlotWord::Deep(mined.fate), format!("paid, in block {}", mined.height))
+        } else {
+            return None;
+        };
+        let mined = Some((number, mined.clone()));
+        Some(SlotNews { lane: slot.lane, slot: slot.id, said, mined, words, foreign: false })
+    }
+
+    /// Slots that are in no block as far as is known, and may be in one by now.
+    async fn unseen<'s>(
+        &self,
+        slots: &'s [OpenSlot],
+        own: &HashMap<LaneId, Address>,
+        now: Timestamp,
+    ) -> Vec<&'s OpenSlot> {
+        let waiting = slots.iter().filter(|slot| slot.mined().is_none() && slot.newest().is_some());
+        let waiting: Vec<&OpenSlot> = waiting.collect();
+        let lanes: Vec<(LaneId, Address)> = waiting
+            .iter()
+            .map(|slot| slot.lane)
+            .collect::<BTreeSet<_>>()
+            .into_iter()
+            .filter_map(|lane| Some((lane, own.get(&lane)?.clone())))
+            .collect();
+        // One node's word, which only says where to look.
+        let mut used: HashMap<LaneId, u64> = HashMap::new();
+        if self.ground.has_nonces() && !lanes.is_empty() {
+            let addresses: Vec<Address> = lanes.iter().map(|(_, address)| address.clone()).collect();
+            if let Ok(nonces) = self.chain.nonces(&addresses).await {
+                used = lanes.iter().map(|(lane, _)| *lane).zip(nonces.iter().map(|one| one.mined)).collect();
+            }
+        }
+        let is_due = |slot: &&OpenSlot| {
+            let hinted = slot.nonce.zip(used.get(&slot.lane)).is_some_and(|(nonce, used)| nonce < *used);
+            let rested = self.asked.get(&slot.id).is_none_or(|asked| {
+                let since = now.micros().saturating_sub(asked.micros());
+                !(0..PATIENCE_MICROS).contains(&since)
+            });
+            // Without nonces there is nothing to hint at it: every round asks.
+            hinted || rested || slot.nonce.is_none()
+        };
+        waiting.into_iter().filter(is_due).collect()
+    }
+
+    /// The newest is asked about first. At most one of them is in a block.
+    async fn ask(&self, slot: &OpenSlot, head: Head) -> Result<Found, ChainError> {
+        let (mut lost, mut open) = (None, false);
+        for attempt in slot.attempts.iter().rev() {
+            let Some((bytes, hash)) = &attempt.signed else { continue };
+            let Ok(meaning) = self.chain.decode_signed(bytes) else { continue };
+            let sent = Sent { meaning, hash: TxHash(hash.0), since: slot.since };
+            match self.chain.status(&sent).await? {
+                Status::Mined(mined) => {
+                    let fate = match (attempt.kind, mined.paid) {
+                        (AttemptKind::Cancel(_), _) | (AttemptKind::Pay, Paid::Nothing) => Effect::Nothing,
+                        (AttemptKind::Pay, Paid::InFull) => Effect::InFull,
+                        (AttemptKind::Pay, Paid::Otherwise) => Effect::Unclear,
+                    };
+                    let (height, block) = (mined.block.height, Hash(mined.block.hash.0));
+                    return Ok(Found::Mined(attempt.number, MinedAttempt { height, block, fate, fee: mined.fee }));
+                }
+                Status::Impossible(proof) => lost = Some(proof.reason()),
+                // What is known of one says nothing of the others: an older one may be in a block.
+                Status::Unknown | Status::Mempool => open = true,
+            }
+        }
+        Ok(lost.filter(|_| !open).map_or(Found::Nothing, |reason| self.lost(slot, reason, head)))
+    }
+
+    /// None of the slot's transactions can be mined, as deep as it takes to be believed for good.
+    fn lost(&self, slot: &OpenSlot, reason: Reason, head: Head) -> Found {
+        let ours = |by: TxHash| slot.attempts.iter().any(|one| one.signed.as_ref().is_some_and(|(_, hash)| hash.0 == by.0));
+        match reason {
+            Reason::Expired { .. } => {
+                Found::Lost { words: "its time was over before a block took it".to_owned(), foreign: false }
+            }
+            Reason::NonceTaken { by, block } | Reason::InputSpent { by, block, .. } => {
+                let depth = head.tip.height.saturating_sub(block.height).saturating_add(1);
+                if ours(by) || depth < u64::from(self.ground.row.final_confirmations) {
+                    return Found::Nothing;
+                }
+                let words = format!("its slot was used by {by}, which is none of ours: another program has the wallet's key");
+                Found::Lost { words, foreign: true }
+            }
+        }
+    }
+}
+
+/// What is new of a slot, if anything is.
+fn told(slot: &OpenSlot, found: Found) -> Option<SlotNews> {
+    let news = |said, mined, words, foreign| Some(SlotNews { lane: slot.lane, slot: slot.id, said, mined, words, foreign });
+    match found {
+        Found::Mined(number, mined) => {
+            let words = match mined.fate {
+                Effect::InFull => format!("in block {}, not deep enough yet", mined.height),
+                Effect::Nothing => format!("its slot was used in block {} and paid nothing; that may still change", mined.height),
+                Effect::Unclear => format!("it paid something else in block {}", mined.height),
+            };
+            news(SlotWord::Mined(mined.fate), Some((number, mined)), words, false)
+        }
+        Found::Lost { words, foreign } => news(SlotWord::Lost, None, words, foreign),
+        Found::Nothing => {
+            slot.mined()?;
+            news(SlotWord::Left, None, "its block left the chain; the same is sent again".to_owned(), false)
+        }
+    }
+}

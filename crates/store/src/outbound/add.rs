@@ -1,0 +1,311 @@
+//! New jobs. Who pays each is chosen here, once: the wallet that was given a job the longest ago, then the one with the fewest open.
+
+use std::collections::{BTreeMap, HashMap};
+
+use domain::outbound::{JobKind, JobState};
+use domain::{GroupId, RawAmount, Timestamp, WalletRole};
+
+use super::advance::{Step, write_steps};
+use super::lane::Duty;
+use super::types::{JOB, JobColumns, JobId, JobRow, job_row, malformed};
+use crate::db::{Db, Tx};
+use crate::dialect::Many;
+use crate::entry::{ChainId, ListingId};
+use crate::error::StoreError;
+use crate::rows::{Column, ColumnType::Int, ColumnType::Text, RowsSql, execute_rows, expect_rows, fetch_rows};
+use crate::transact;
+
+/// Who pays.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Payer {
+    /// One of the house's wallets of this role, on the job's chain.
+    Role(WalletRole),
+    /// This one: a user's address, for one.
+    Wallet { group: GroupId, index: i64, address: String },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewJob {
+    pub id: JobId,
+    pub listing: ListingId,
+    pub kind: JobKind,
+    /// Two jobs of one kind with the same reference are one, unless the first has failed for good.
+    pub reference: String,
+    pub to: String,
+    /// Whose address that is, if it is one of ours.
+    pub owner: Option<(GroupId, i64)>,
+    pub amount: RawAmount,
+    pub most_fee: RawAmount,
+    pub priority: i64,
+    pub requester: String,
+    pub expires: Timestamp,
+    pub payer: Payer,
+}
+
+/// What became of one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Added {
+    New {
+        id: JobId,
+        from: String,
+    },
+    /// It was made before, with the same content.
+    Before(JobId),
+    /// The reference is another job's.
+    Taken(JobId),
+    /// No wallet of the role is active on the chain.
+    NoWallet,
+}
+
+statements! {
+    /// Who adds jobs at the same time waits here, so that two do not take turns with one wallet.
+    LOCK_PAYERS = "SELECT w.id, w.wallet_group_id, w.derivation_index, w.address, w.role, COALESCE(w.last_used_at, -1),
+            (SELECT COUNT(*) FROM outbound_lanes l JOIN outbound_jobs j ON j.lane_id = l.id
+                AND j.state IN ('queued', 'failed_retryable') WHERE l.chain_id = w.chain_id AND l.address = w.address)
+        FROM operation_wallet_addresses w WHERE w.chain_id = $1 AND w.is_active AND w.wallet_group_id IS NOT NULL
+        ORDER BY w.id {FOR UPDATE OF w}";
+    READ_GROUP_IDS = "SELECT id, name FROM wallet_groups WHERE name {in $1}";
+}
+
+static READ_REFERENCED: RowsSql = RowsSql::listing(
+    "READ_REFERENCED",
+    "SELECT {columns} FROM {rows} {join} outbound_jobs j ON j.kind = r.kind AND j.reference = r.reference
+     WHERE j.state <> 'failed_final'",
+    JOB,
+    &[("kind", Text), ("reference", Text)],
+);
+
+static INSERT_LANES: RowsSql = RowsSql::new(
+    "INSERT_LANES",
+    "INSERT INTO outbound_lanes (chain_id, wallet_group_id, derivation_index, address, known_nonce, stopped, updated_at)
+     SELECT r.chain_id, r.group_id, r.derivation_index, r.address, NULL, NULL, r.at FROM {rows} WHERE true
+     ON CONFLICT (chain_id, address) DO NOTHING",
+    &[("chain_id", Int), ("group_id", Int), ("derivation_index", Int), ("address", Text), ("at", Int)],
+);
+
+static INSERT_LEASES: RowsSql = RowsSql::new(
+    "INSERT_LEASES",
+    "INSERT INTO outbound_leases (lane_id, duty, worker, fence, lease_until)
+     SELECT l.id, r.duty, '', 0, 0 FROM {rows} {join} outbound_lanes l ON l.chain_id = r.chain_id AND l.address = r.address WHERE true
+     ON CONFLICT (lane_id, duty) DO NOTHING",
+    &[("chain_id", Int), ("address", Text), ("duty", Text)],
+);
+
+static INSERT_JOBS: RowsSql = RowsSql::new(
+    "INSERT_JOBS",
+    "INSERT INTO outbound_jobs (id, chain_id, lane_id, listing_id, kind, reference, to_address, owner_group, owner_index, amount_raw,
+         most_fee_raw, priority, requester, expires_at, state, version, tries, rounds, slot_id, give_up, bump, reason, due_at, created_at, updated_at)
+     SELECT r.id, r.chain_id, l.id, r.listing_id, r.kind, r.reference, r.to_address, r.owner_group, r.owner_index, r.amount_raw,
+         r.most_fee_raw, r.priority, r.requester, r.expires_at, 'queued', 1, 0, 0, NULL, FALSE, FALSE, r.reason, r.at, r.at, r.at
+     FROM {rows} {join} outbound_lanes l ON l.chain_id = r.chain_id AND l.address = r.address",
+    &[
+        ("id", Int),
+        ("chain_id", Int),
+        ("address", Text),
+        ("listing_id", Int),
+        ("kind", Text),
+        ("reference", Text),
+        ("to_address", Text),
+        ("owner_group", Text),
+        ("owner_index", Int),
+        ("amount_raw", Text),
+        ("most_fee_raw", Text),
+        ("priority", Int),
+        ("requester", Text),
+        ("expires_at", Int),
+        ("reason", Text),
+        ("at", Int),
+    ],
+);
+
+static USE_PAYERS: RowsSql = RowsSql::new(
+    "USE_PAYERS",
+    "UPDATE operation_wallet_addresses SET last_used_at = r.used_at FROM {rows} WHERE operation_wallet_addresses.id = r.id",
+    &[("id", Int), ("used_at", Int)],
+);
+
+#[cfg(feature = "testing")]
+pub(crate) static ROWS_STATEMENTS: [&RowsSql; 5] =
+    [&READ_REFERENCED, &INSERT_LANES, &INSERT_LEASES, &INSERT_JOBS, &USE_PAYERS];
+
+/// A wallet that pays, while its row is locked.
+#[derive(Clone, Debug)]
+struct Candidate {
+    id: i64,
+    group: i64,
+    index: i64,
+    address: String,
+    role: WalletRole,
+    used: i64,
+    open: i64,
+}
+
+/// Where a job is paid from.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Source {
+    address: String,
+    group: i64,
+    index: i64,
+}
+
+impl Db {
+    /// Makes jobs of one chain, in one transaction. The answers are in their order.
+    pub async fn add_jobs(&self, chain: ChainId, jobs: &[NewJob], at: Timestamp) -> Result<Vec<Added>, StoreError> {
+        if jobs.is_empty() {
+            return Ok(Vec::new());
+        }
+        transact!(self, tx => add(tx, chain, jobs, at).await)
+    }
+}
+
+async fn add(tx: &mut Tx, chain: ChainId, jobs: &[NewJob], at: Timestamp) -> Result<Vec<Added>, StoreError> {
+    let mut payers = lock_payers(tx, chain).await?;
+    let groups = group_ids(tx, jobs).await?;
+    let columns = vec![
+        Column::Texts(jobs.iter().map(|job| job.kind.as_str()).collect()),
+        Column::Texts(jobs.iter().map(|job| job.reference.as_str()).collect()),
+    ];
+    let rows: Vec<JobColumns> = fetch_rows(tx, &READ_REFERENCED, columns).await?;
+    let rows = rows.into_iter().map(job_row).collect::<Result<Vec<_>, _>>()?;
+    let mut known: HashMap<(JobKind, String), Known> =
+        rows.into_iter().map(|row| ((row.kind, row.reference.clone()), Known::of_row(&row))).collect();
+    let (mut answers, mut new, mut used) = (Vec::with_capacity(jobs.len()), Vec::new(), BTreeMap::new());
+    for job in jobs {
+        if let Some(before) = known.get(&(job.kind, job.reference.clone())) {
+            answers.push(before.meets(job));
+            continue;
+        }
+        let source = match &job.payer {
+            Payer::Role(role) => choose(&mut payers, *role, at, &mut used),
+            Payer::Wallet { group, index, address } => groups
+                .get(group.as_str())
+                .map(|group| Source { address: address.clone(), group: *group, index: *index }),
+        };
+        let Some(source) = source else {
+            answers.push(Added::NoWallet);
+            continue;
+        };
+        answers.push(Added::New { id: job.id, from: source.address.clone() });
+        known.insert((job.kind, job.reference.clone()), Known::of_new(job));
+        new.push((job, source));
+    }
+    if !new.is_empty() {
+        write(tx, chain, &new, at).await?;
+        let columns =
+            vec![Column::Ints(used.keys().copied().collect()), Column::Ints(used.values().copied().collect())];
+        if !used.is_empty() {
+            expect_rows(execute_rows(tx, &USE_PAYERS, columns).await?, used.len(), "wallets")?;
+        }
+    }
+    Ok(answers)
+}
+
+/// What makes a job with a reference the same job.
+struct Known {
+    id: JobId,
+    content: (ListingId, String, RawAmount),
+}
+
+impl Known {
+    fn of_row(row: &JobRow) -> Self {
+        Self { id: row.id, content: (row.listing, row.to.clone(), row.amount) }
+    }
+
+    fn of_new(job: &NewJob) -> Self {
+        Self { id: job.id, content: (job.listing, job.to.clone(), job.amount) }
+    }
+
+    fn meets(&self, job: &NewJob) -> Added {
+        if self.content == (job.listing, job.to.clone(), job.amount) {
+            Added::Before(self.id)
+        } else {
+            Added::Taken(self.id)
+        }
+    }
+}
+
+async fn lock_payers(tx: &mut Tx, chain: ChainId) -> Result<Vec<Candidate>, StoreError> {
+    type Columns = (i64, i64, i64, String, String, i64, i64);
+    let rows = fetch_all!(tx, LOCK_PAYERS => Columns, chain.0)?;
+    let candidate = |(id, group, index, address, role, used, open): Columns| {
+        let role = WalletRole::parse(&role).ok_or_else(|| malformed("role of a wallet"))?;
+        Ok(Candidate { id, group, index, address, role, used, open })
+    };
+    rows.into_iter().map(candidate).collect()
+}
+
+async fn group_ids(tx: &mut Tx, jobs: &[NewJob]) -> Result<HashMap<String, i64>, StoreError> {
+    let named = jobs.iter().filter_map(|job| match &job.payer {
+        Payer::Wallet { group, .. } => Some(group.to_string()),
+        Payer::Role(_) => None,
+    });
+    let names = Many(named.collect::<Vec<String>>());
+    if names.0.is_empty() {
+        return Ok(HashMap::new());
+    }
+    let rows = fetch_all!(tx, READ_GROUP_IDS => (i64, String), names.clone())?;
+    Ok(rows.into_iter().map(|(id, name)| (name, id)).collect())
+}
+
+/// The one that has rested longest, then the one with the fewest jobs. The next job of the batch sees that it was used.
+fn choose(
+    payers: &mut [Candidate],
+    role: WalletRole,
+    at: Timestamp,
+    used: &mut BTreeMap<i64, i64>,
+) -> Option<Source> {
+    let newest = payers.iter().map(|one| one.used).max().unwrap_or(-1);
+    let payer = payers.iter_mut().filter(|one| one.role == role).min_by_key(|one| (one.used, one.open, one.id))?;
+    // Later than all others, also when the clock has not moved.
+    payer.used = at.micros().max(newest.saturating_add(1));
+    payer.open += 1;
+    used.insert(payer.id, payer.used);
+    Some(Source { address: payer.address.clone(), group: payer.group, index: payer.index })
+}
+
+async fn write(tx: &mut Tx, chain: ChainId, new: &[(&NewJob, Source)], at: Timestamp) -> Result<(), StoreError> {
+    let sources: std::collections::BTreeSet<&Source> = new.iter().map(|(_, source)| source).collect();
+    let columns = vec![
+        Column::Ints(vec![chain.0; sources.len()]),
+        Column::Ints(sources.iter().map(|source| source.group).collect()),
+        Column::Ints(sources.iter().map(|source| source.index).collect()),
+        Column::Texts(sources.iter().map(|source| source.address.as_str()).collect()),
+        Column::Ints(vec![at.micros(); sources.len()]),
+    ];
+    execute_rows(tx, &INSERT_LANES, columns).await?;
+    let leases: Vec<(&Source, Duty)> =
+        sources.iter().flat_map(|source| Duty::ALL.map(|duty| (*source, duty))).collect();
+    let columns = vec![
+        Column::Ints(vec![chain.0; leases.len()]),
+        Column::Texts(leases.iter().map(|(source, _)| source.address.as_str()).collect()),
+        Column::Texts(leases.iter().map(|(_, duty)| duty.as_str()).collect()),
+    ];
+    execute_rows(tx, &INSERT_LEASES, columns).await?;
+    let words = "waits for its turn";
+    let columns = vec![
+        Column::Ints(new.iter().map(|(job, _)| job.id.number()).collect()),
+        Column::Ints(vec![chain.0; new.len()]),
+        Column::Texts(new.iter().map(|(_, source)| source.address.as_str()).collect()),
+        Column::Ints(new.iter().map(|(job, _)| job.listing.0).collect()),
+        Column::Texts(new.iter().map(|(job, _)| job.kind.as_str()).collect()),
+        Column::Texts(new.iter().map(|(job, _)| job.reference.as_str()).collect()),
+        Column::Texts(new.iter().map(|(job, _)| job.to.as_str()).collect()),
+        Column::OptionalTexts(new.iter().map(|(job, _)| job.owner.as_ref().map(|(group, _)| group.as_str())).collect()),
+        Column::OptionalInts(new.iter().map(|(job, _)| job.owner.as_ref().map(|(_, index)| *index)).collect()),
+        Column::Strings(new.iter().map(|(job, _)| job.amount.to_string()).collect()),
+        Column::Strings(new.iter().map(|(job, _)| job.most_fee.to_string()).collect()),
+        Column::Ints(new.iter().map(|(job, _)| job.priority).collect()),
+        Column::Texts(new.iter().map(|(job, _)| job.requester.as_str()).collect()),
+        Column::Ints(new.iter().map(|(job, _)| job.expires.micros()).collect()),
+        Column::Texts(vec![words; new.len()]),
+        Column::Ints(vec![at.micros(); new.len()]),
+    ];
+    expect_rows(execute_rows(tx, &INSERT_JOBS, columns).await?, new.len(), "jobs")?;
+    let first = |(job, _): &(&NewJob, Source)| Step {
+        job: job.id,
+        version: 1,
+        state: JobState::Queued,
+        words: format!("made by {}", job.requester),
+    };
+    write_steps(tx, &new.iter().map(first).collect::<Vec<_>>(), at).await
+}

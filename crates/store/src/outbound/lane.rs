@@ -1,0 +1,182 @@
+//! Who sends from a lane and who watches it: leased, and fenced by a number that rises whenever another takes over.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use domain::{Approval, Timestamp};
+
+use super::types::{LaneId, lane_ids};
+use crate::db::{Db, Tx};
+use crate::entry::ChainId;
+use crate::entry::findings::{Finding, FindingKind, add_findings, add_resolved};
+use crate::error::StoreError;
+use crate::rows::{Column, ColumnType::Int, ColumnType::Text, RowsSql, fetch_rows};
+use crate::transact;
+
+/// What a worker does with a lane. Two may have it for different duties.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Duty {
+    /// Takes slots, has them signed, tells nodes.
+    Send,
+    /// Asks the chain what became of them.
+    Watch,
+}
+
+impl Duty {
+    pub const ALL: [Self; 2] = [Self::Send, Self::Watch];
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Send => "send",
+            Self::Watch => "watch",
+        }
+    }
+}
+
+/// A lane that a worker has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct HeldLane {
+    pub lane: LaneId,
+    pub duty: Duty,
+    fence: i64,
+}
+
+statements! {
+    /// Lanes with something to do that nobody has, or this worker. A lease that is longer than this one asks for was given by a clock that
+    /// was wrong: it keeps nobody out. Who has nothing to send watches; who has nothing to watch sends.
+    FIND_LANES = "SELECT l.id FROM outbound_lanes l JOIN outbound_leases h ON h.lane_id = l.id AND h.duty = $2
+        WHERE l.chain_id = $1 AND (h.worker = $3 OR h.lease_until <= $4 OR h.lease_until > $5)
+            AND (EXISTS (SELECT 1 FROM outbound_slots s WHERE s.lane_id = l.id AND s.state = 'open')
+                OR ($2 = 'send' AND EXISTS (SELECT 1 FROM outbound_jobs j WHERE j.lane_id = l.id
+                    AND j.state IN ('queued', 'failed_retryable') AND j.due_at <= $4)))
+        ORDER BY l.id LIMIT $6 {FOR UPDATE OF h SKIP LOCKED}";
+    LOCK_LANES = "SELECT l.id FROM outbound_lanes l WHERE l.id {in $1} ORDER BY l.id {FOR UPDATE}";
+    READ_FENCES = "SELECT lane_id, fence FROM outbound_leases WHERE lane_id {in $1} AND duty = $2";
+    LEAVE_LANES = "UPDATE outbound_leases SET worker = '', lease_until = 0 WHERE worker = $1 AND duty = $2";
+    STOP_LANE = "UPDATE outbound_lanes SET stopped = $2, updated_at = $3 WHERE id = $1 AND stopped IS NULL";
+    /// All nonces below this one are explained by people.
+    RESUME_LANE = "UPDATE outbound_lanes SET stopped = NULL, known_nonce = NULL, updated_at = $2
+        WHERE id = $1 AND stopped IS NOT NULL";
+    /// What the signer refused in a time that the database does not know is asked for again.
+    ASK_AGAIN = "UPDATE outbound_attempts SET refused = NULL, updated_at = $2 WHERE signed IS NULL AND refused IS NOT NULL
+        AND slot_id IN (SELECT s.id FROM outbound_slots s WHERE s.lane_id = $1 AND s.state = 'open')";
+    READ_LANE_CHAIN = "SELECT chain_id, address FROM outbound_lanes WHERE id = $1";
+    /// A key that somebody else has may sign for every wallet of its group.
+    STOP_GROUP = "UPDATE outbound_lanes SET stopped = $3, updated_at = $4 WHERE stopped IS NULL AND wallet_group_id IN
+        (SELECT g.wallet_group_id FROM outbound_lanes g WHERE g.chain_id = $1 AND g.address {in $2})";
+}
+
+static TAKE_LANES: RowsSql = RowsSql::new(
+    "TAKE_LANES",
+    "UPDATE outbound_leases SET fence = CASE WHEN outbound_leases.worker = r.worker THEN outbound_leases.fence
+             ELSE outbound_leases.fence + 1 END, worker = r.worker, lease_until = r.lease_until
+     FROM {rows} WHERE outbound_leases.lane_id = r.lane_id AND outbound_leases.duty = r.duty
+     RETURNING lane_id, fence",
+    &[("lane_id", Int), ("duty", Text), ("worker", Text), ("lease_until", Int)],
+);
+
+#[cfg(feature = "testing")]
+pub(crate) static ROWS_STATEMENTS: [&RowsSql; 1] = [&TAKE_LANES];
+
+impl Db {
+    /// Takes lanes of a chain that have something to do, so many at most, until a time. Those that the worker has already it has longer.
+    pub async fn take_lanes(
+        &self,
+        (chain, duty): (ChainId, Duty),
+        worker: &str,
+        most: i64,
+        now: Timestamp,
+        until: Timestamp,
+    ) -> Result<Vec<HeldLane>, StoreError> {
+        transact!(self, tx => {
+            let (duty_word, now, until) = (duty.as_str(), now.micros(), until.micros());
+            let found = fetch_all!(tx, FIND_LANES => (i64,), chain.0, duty_word, worker, now, until, most)?;
+            if found.is_empty() {
+                return Ok(Vec::new());
+            }
+            let count = found.len();
+            let columns = vec![
+                Column::Ints(found.into_iter().map(|(id,)| id).collect()),
+                Column::Texts(vec![duty_word; count]),
+                Column::Texts(vec![worker; count]),
+                Column::Ints(vec![until; count]),
+            ];
+            let taken: Vec<(i64, i64)> = fetch_rows(tx, &TAKE_LANES, columns).await?;
+            let mut held: Vec<HeldLane> =
+                taken.into_iter().map(|(lane, fence)| HeldLane { lane: LaneId(lane), duty, fence }).collect();
+            held.sort_unstable();
+            Ok(held)
+        })
+    }
+
+    /// Others may have them at once.
+    pub async fn leave_lanes(&self, worker: &str, duty: Duty) -> Result<(), StoreError> {
+        transact!(self, tx => {
+            execute!(tx, LEAVE_LANES, worker, duty.as_str())?;
+            Ok(())
+        })
+    }
+
+    /// Nothing is sent from the lane until two people let it. Says whether it did send.
+    pub async fn stop_lane(&self, lane: LaneId, why: &str, at: Timestamp) -> Result<bool, StoreError> {
+        transact!(self, tx => stop(tx, lane, why, at).await)
+    }
+
+    /// Two people let the lane send again. What was used of its nonces up to now is explained by them. False: it was not stopped.
+    pub async fn resume_lane(&self, lane: LaneId, people: &Approval, at: Timestamp) -> Result<bool, StoreError> {
+        transact!(self, tx => {
+            fetch_all!(tx, LOCK_LANES => (i64,), lane_ids(&[lane]))?;
+            let Some((chain, address)) = fetch_optional!(tx, READ_LANE_CHAIN => (i64, String), lane.0)? else {
+                return Ok(false);
+            };
+            let resumed = execute!(tx, RESUME_LANE, lane.0, at.micros())? == 1;
+            if resumed {
+                execute!(tx, ASK_AGAIN, lane.0, at.micros())?;
+                let told = Finding { kind: FindingKind::Resumed, subject: address, detail: format!("it sends again: {people}") };
+                add_resolved(tx, ChainId(chain), &told, &people.to_string(), at).await?;
+            }
+            Ok(resumed)
+        })
+    }
+}
+
+pub(crate) async fn stop(tx: &mut Tx, lane: LaneId, why: &str, at: Timestamp) -> Result<bool, StoreError> {
+    fetch_all!(tx, LOCK_LANES => (i64,), lane_ids(&[lane]))?;
+    if execute!(tx, STOP_LANE, lane.0, why, at.micros())? == 0 {
+        return Ok(false);
+    }
+    if let Some((chain, address)) = fetch_optional!(tx, READ_LANE_CHAIN => (i64, String), lane.0)? {
+        let finding = Finding { kind: FindingKind::LaneStopped, subject: address, detail: why.to_owned() };
+        add_findings(tx, ChainId(chain), &[finding], at).await?;
+    }
+    Ok(true)
+}
+
+/// Coins left these addresses, and no transaction of ours explains it: nothing more is sent by the keys of their groups.
+pub(crate) async fn stop_groups(
+    tx: &mut Tx,
+    chain: ChainId,
+    addresses: &BTreeSet<&str>,
+    why: &str,
+    at: Timestamp,
+) -> Result<(), StoreError> {
+    let addresses = crate::dialect::Many(addresses.iter().map(|address| (*address).to_owned()).collect::<Vec<String>>());
+    execute!(tx, STOP_GROUP, chain.0, addresses.clone(), why, at.micros()).map(|_| ())
+}
+
+/// Locks the lanes, in their order, and says which of them the worker still has.
+pub(crate) async fn lock_held(tx: &mut Tx, held: &[HeldLane]) -> Result<BTreeSet<LaneId>, StoreError> {
+    let mut by_duty: BTreeMap<Duty, HashMap<LaneId, i64>> = BTreeMap::new();
+    for one in held {
+        by_duty.entry(one.duty).or_default().insert(one.lane, one.fence);
+    }
+    let lanes: BTreeSet<LaneId> = held.iter().map(|one| one.lane).collect();
+    let ids = lane_ids(&lanes.iter().copied().collect::<Vec<_>>());
+    fetch_all!(tx, LOCK_LANES => (i64,), ids.clone())?;
+    let mut still = lanes;
+    for (duty, fences) in by_duty {
+        let rows = fetch_all!(tx, READ_FENCES => (i64, i64), ids.clone(), duty.as_str())?;
+        let now: HashMap<LaneId, i64> = rows.into_iter().map(|(lane, fence)| (LaneId(lane), fence)).collect();
+        still.retain(|lane| fences.get(lane).is_none_or(|fence| now.get(lane) == Some(fence)));
+    }
+    Ok(still)
+}

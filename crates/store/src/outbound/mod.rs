@@ -1,0 +1,64 @@
+//! Payments that leave, as rows.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `types` | jobs, lanes, slots and attempts as rows have them |
+//! | `add` | new jobs: in batches, each given to a wallet |
+//! | [`lane`] | who sends from a lane and who watches it; stopped lanes |
+//! | `advance` | a job goes on to its next state, with its history |
+//! | [`send`] | slots, attempts, signed bytes, what nodes were told |
+//! | [`watch`] | what the chain says of slots |
+//! | [`read`] | jobs and lanes for people |
+//! | `explain` | whether a spend that a block shows is a transaction of ours |
+//! | `audit` | what must hold of all of them |
+//!
+//! | | |
+//! |---|---|
+//! | reads | `outbound_*`, wallets and their groups, chains and their coins |
+//! | writes | `outbound_*`, and when a wallet was last given a job |
+//! | may never do | change or remove what was signed; let a job go that may be out; believe a worker that has lost its lane |
+
+mod add;
+pub(crate) mod advance;
+pub(crate) mod audit;
+pub(crate) mod explain;
+pub mod lane;
+pub mod read;
+pub mod send;
+mod types;
+pub mod watch;
+
+pub use add::{Added, NewJob, Payer};
+pub use lane::{Duty, HeldLane};
+pub use read::{JobFilter, ShownJob, ShownLane};
+pub use send::{LaneWork, NewAttempt, NewSlot, OpenedSlots, PutOff, SignedAttempt, ToldAttempt};
+pub use types::{AttemptKind, AttemptRow, JobId, JobRow, LaneId, LaneRow, MinedAttempt, OpenSlot, SlotId};
+pub use watch::{SlotNews, Watched};
+
+#[cfg(feature = "testing")]
+pub(crate) mod statements {
+    use crate::rows::RowsSql;
+    use crate::sql::Sql;
+
+    pub(crate) const ALL: [&[Sql]; 6] = [
+        super::add::STATEMENTS,
+        super::audit::STATEMENTS,
+        super::lane::STATEMENTS,
+        super::read::STATEMENTS,
+        super::send::STATEMENTS,
+        super::types::STATEMENTS,
+    ];
+
+    pub(crate) fn rows() -> Vec<&'static RowsSql> {
+        let groups: [&'static [&'static RowsSql]; 7] = [
+            &super::add::ROWS_STATEMENTS,
+            &super::advance::ROWS_STATEMENTS,
+            &super::explain::ROWS_STATEMENTS,
+            &super::lane::ROWS_STATEMENTS,
+            &super::send::ROWS_STATEMENTS,
+            &super::types::ROWS_STATEMENTS,
+            &super::watch::ROWS_STATEMENTS,
+        ];
+        groups.into_iter().flatten().copied().collect()
+    }
+}

@@ -1,0 +1,238 @@
+//! Jobs and lanes for people, and what people may ask of a job.
+
+use domain::outbound::{JobEvent, JobState, MOST_TRIES};
+use domain::utxo::Hash;
+use domain::{Approval, Timestamp};
+
+use super::advance::{Change, advance};
+use super::types::{
+    JOB, JobColumns, JobId, JobRow, LANE, LaneColumns, LaneRow, OpenSlot, job_row, lane_row, read_jobs,
+    read_slots,
+};
+use crate::db::Db;
+use crate::error::StoreError;
+use crate::transact;
+
+/// Which jobs to list. What is left open lets all through.
+#[derive(Clone, Debug, Default)]
+pub struct JobFilter {
+    pub chain: Option<String>,
+    pub state: Option<JobState>,
+    pub lane: Option<String>,
+}
+
+/// A job, who pays it, and in which coin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShownJob {
+    pub job: JobRow,
+    pub chain: String,
+    pub asset: String,
+    pub decimals: u8,
+    pub from: String,
+    /// Why nothing is sent from the wallet that pays it.
+    pub lane_stopped: Option<String>,
+}
+
+/// A step of a job's history.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobStep {
+    pub version: i64,
+    pub state: String,
+    pub reason: String,
+    pub at: Timestamp,
+}
+
+/// A lane with what goes on in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShownLane {
+    pub lane: LaneRow,
+    pub chain: String,
+    pub waiting: u64,
+    pub open: u64,
+    /// Who has it, for what, and until when.
+    pub held: Vec<(String, String, Timestamp)>,
+}
+
+/// What came of something that people asked of a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Asked {
+    Done,
+    NoSuchJob,
+    /// It is in this state, in which that cannot be done.
+    NotNow(JobState),
+}
+
+statements! {
+    LIST_JOBS(JOB) = "SELECT {columns} FROM outbound_jobs j JOIN chains c ON c.id = j.chain_id JOIN outbound_lanes l ON l.id = j.lane_id
+        WHERE j.id < $1 AND ($2 = '' OR c.name = $2) AND ($3 = '' OR j.state = $3) AND ($4 = '' OR l.address = $4)
+        ORDER BY j.id DESC LIMIT $5";
+    READ_AROUND_JOB = "SELECT c.name, a.symbol, k.decimals, l.address, l.stopped FROM outbound_jobs j JOIN chains c ON c.id = j.chain_id
+            JOIN outbound_lanes l ON l.id = j.lane_id JOIN asset_on_chain k ON k.id = j.listing_id JOIN assets a ON a.id = k.asset_id
+        WHERE j.id = $1";
+    READ_JOB_EVENTS = "SELECT version, state, reason, at FROM outbound_job_events WHERE job_id = $1 ORDER BY version";
+    READ_SLOTS_OF_JOB = "SELECT s.id, s.lane_id, s.nonce, s.since_height FROM outbound_slot_jobs k JOIN outbound_slots s ON s.id = k.slot_id
+        WHERE k.job_id = $1 ORDER BY k.round";
+    LIST_LANES(LANE) = "SELECT {columns} FROM outbound_lanes l JOIN wallet_groups g ON g.id = l.wallet_group_id
+            JOIN chains c ON c.id = l.chain_id
+        WHERE l.id > $1 AND ($2 = '' OR c.name = $2) AND ($3 = '' OR l.address = $3) ORDER BY l.id LIMIT $4";
+    READ_AROUND_LANE = "SELECT c.name, (SELECT COUNT(*) FROM outbound_jobs j WHERE j.lane_id = l.id AND j.state IN ('queued', 'failed_retryable')),
+            (SELECT COUNT(*) FROM outbound_slots s WHERE s.lane_id = l.id AND s.state = 'open')
+        FROM outbound_lanes l JOIN chains c ON c.id = l.chain_id WHERE l.id = $1";
+    READ_HOLDERS_OF_LANE = "SELECT duty, worker, lease_until FROM outbound_leases WHERE lane_id = $1 AND worker <> '' ORDER BY duty";
+    LOCK_JOB_LANE = "SELECT l.id FROM outbound_lanes l JOIN outbound_jobs j ON j.lane_id = l.id WHERE j.id = $1 {FOR UPDATE OF l}";
+    ASK_GIVE_UP = "UPDATE outbound_jobs SET give_up = TRUE, updated_at = $2 WHERE id = $1";
+    ASK_BUMP = "UPDATE outbound_jobs SET bump = TRUE, updated_at = $2 WHERE id = $1";
+    ASK_NOW = "UPDATE outbound_jobs SET due_at = $2, updated_at = $2 WHERE id = $1";
+    FIND_BY_HASH = "SELECT k.job_id FROM outbound_attempts a JOIN outbound_slot_jobs k ON k.slot_id = a.slot_id WHERE a.tx_hash = $1
+        ORDER BY k.job_id";
+}
+
+impl Db {
+    /// Newest first, before a number.
+    pub async fn jobs(&self, filter: &JobFilter, before: i64, most: i64) -> Result<Vec<ShownJob>, StoreError> {
+        let tx = &mut self.read().await?;
+        let (chain, lane) = (filter.chain.as_deref().unwrap_or(""), filter.lane.as_deref().unwrap_or(""));
+        let state = filter.state.map_or("", JobState::as_str);
+        let rows = fetch_all!(tx, LIST_JOBS => JobColumns, before, chain, state, lane, most)?;
+        let mut shown = Vec::with_capacity(rows.len());
+        for row in rows {
+            let job = job_row(row)?;
+            shown.extend(around(tx, job).await?);
+        }
+        Ok(shown)
+    }
+
+    /// A job with its slots, each with all that was ever signed, and its history.
+    pub async fn job(&self, id: JobId) -> Result<Option<(ShownJob, Vec<OpenSlot>, Vec<JobStep>)>, StoreError> {
+        let tx = &mut self.read().await?;
+        let Some(job) = read_jobs(tx, &[id]).await?.remove(&id) else { return Ok(None) };
+        let Some(shown) = around(tx, job).await? else { return Ok(None) };
+        let slots = fetch_all!(tx, READ_SLOTS_OF_JOB => (i64, i64, Option<i64>, i64), id.number())?;
+        let slots = read_slots(tx, slots).await?;
+        let events = fetch_all!(tx, READ_JOB_EVENTS => (i64, String, String, i64), id.number())?;
+        let step = |(version, state, reason, at)| JobStep { version, state, reason, at: Timestamp::from_micros(at) };
+        Ok(Some((shown, slots, events.into_iter().map(step).collect())))
+    }
+
+    /// The jobs of a transaction.
+    pub async fn jobs_of_transaction(&self, hash: Hash) -> Result<Vec<i64>, StoreError> {
+        let rows = fetch_all!(&mut self.read().await?, FIND_BY_HASH => (i64,), hash.0.as_slice())?;
+        Ok(rows.into_iter().map(|(id,)| id).collect())
+    }
+
+    /// By their numbers, behind one.
+    pub async fn lanes(
+        &self,
+        chain: Option<&str>,
+        address: Option<&str>,
+        after: i64,
+        most: i64,
+    ) -> Result<Vec<ShownLane>, StoreError> {
+        let tx = &mut self.read().await?;
+        let (chain, address) = (chain.unwrap_or(""), address.unwrap_or(""));
+        let rows = fetch_all!(tx, LIST_LANES => LaneColumns, after, chain, address, most)?;
+        let mut shown = Vec::with_capacity(rows.len());
+        for row in rows {
+            let lane = lane_row(row)?;
+            let around = fetch_optional!(tx, READ_AROUND_LANE => (String, i64, i64), lane.id.0)?;
+            let (chain, waiting, open) = around.unwrap_or_default();
+            let held = fetch_all!(tx, READ_HOLDERS_OF_LANE => (String, String, i64), lane.id.0)?;
+            let held = held.into_iter().map(|(duty, worker, until)| (duty, worker, Timestamp::from_micros(until)));
+            let count = |number: i64| u64::try_from(number).unwrap_or(0);
+            shown.push(ShownLane { lane, chain, waiting: count(waiting), open: count(open), held: held.collect() });
+        }
+        Ok(shown)
+    }
+
+    /// Ends a job that has no slot. One that has is to end as soon as that is safe: its slot is cancelled where a chain can, and it is not
+    /// tried again when its slot has paid nothing.
+    pub async fn cancel_job(&self, id: JobId, by: &str, at: Timestamp) -> Result<Asked, StoreError> {
+        transact!(self, tx => {
+            fetch_optional!(tx, LOCK_JOB_LANE => (i64,), id.number())?;
+            let Some(job) = read_jobs(tx, &[id]).await?.remove(&id) else { return Ok(Asked::NoSuchJob) };
+            match job.state {
+                JobState::Queued | JobState::FailedRetryable => {
+                    let change = Change::new(id, vec![JobEvent::GivenUp], format!("given up by {by}"));
+                    advance(tx, vec![change], at).await?;
+                    Ok(Asked::Done)
+                }
+                JobState::Signing | JobState::Broadcasting | JobState::Broadcasted => {
+                    execute!(tx, ASK_GIVE_UP, id.number(), at.micros())?;
+                    Ok(Asked::Done)
+                }
+                JobState::Picked
+                | JobState::BuildingTx
+                | JobState::Confirming
+                | JobState::Confirmed
+                | JobState::FailedFinal => Ok(Asked::NotNow(job.state)),
+            }
+        })
+    }
+
+    /// A job that rests is tried now.
+    pub async fn retry_job(&self, id: JobId, at: Timestamp) -> Result<Asked, StoreError> {
+        transact!(self, tx => {
+            fetch_optional!(tx, LOCK_JOB_LANE => (i64,), id.number())?;
+            let Some(job) = read_jobs(tx, &[id]).await?.remove(&id) else { return Ok(Asked::NoSuchJob) };
+            if !matches!(job.state, JobState::Queued | JobState::FailedRetryable) {
+                return Ok(Asked::NotNow(job.state));
+            }
+            execute!(tx, ASK_NOW, id.number(), at.micros())?;
+            Ok(Asked::Done)
+        })
+    }
+
+    /// More is offered for a job that waits for its block, at once.
+    pub async fn bump_job(&self, id: JobId, at: Timestamp) -> Result<Asked, StoreError> {
+        transact!(self, tx => {
+            fetch_optional!(tx, LOCK_JOB_LANE => (i64,), id.number())?;
+            let Some(job) = read_jobs(tx, &[id]).await?.remove(&id) else { return Ok(Asked::NoSuchJob) };
+            if job.state != JobState::Broadcasted {
+                return Ok(Asked::NotNow(job.state));
+            }
+            execute!(tx, ASK_BUMP, id.number(), at.micros())?;
+            Ok(Asked::Done)
+        })
+    }
+
+    /// Two people say that a job whose slot has paid something else counts as unpaid. It is over, or tried again.
+    pub async fn judge_unpaid(
+        &self,
+        id: JobId,
+        again: bool,
+        people: &Approval,
+        at: Timestamp,
+    ) -> Result<Asked, StoreError> {
+        transact!(self, tx => {
+            fetch_optional!(tx, LOCK_JOB_LANE => (i64,), id.number())?;
+            let Some(job) = read_jobs(tx, &[id]).await?.remove(&id) else { return Ok(Asked::NoSuchJob) };
+            let slots = fetch_all!(tx, READ_SLOTS_OF_JOB => (i64, i64, Option<i64>, i64), id.number())?;
+            let slots = read_slots(tx, slots).await?;
+            let unclear = |slot: &OpenSlot| {
+                job.slot == Some(slot.id)
+                    && slot.mined().is_some_and(|(_, mined)| mined.fate == domain::outbound::Effect::Unclear)
+            };
+            if job.state != JobState::Broadcasted || !slots.iter().any(unclear) {
+                return Ok(Asked::NotNow(job.state));
+            }
+            let mut events = vec![JobEvent::PaidNothing];
+            events.extend((!again || job.tries >= MOST_TRIES).then_some(JobEvent::GivenUp));
+            advance(tx, vec![Change::new(id, events, people.to_string())], at).await?;
+            Ok(Asked::Done)
+        })
+    }
+}
+
+/// Not for long lists: one statement for each.
+async fn around(tx: &mut crate::db::Tx, job: JobRow) -> Result<Option<ShownJob>, StoreError> {
+    type Columns = (String, String, i64, String, Option<String>);
+    let row = fetch_optional!(tx, READ_AROUND_JOB => Columns, job.id.number())?;
+    Ok(row.map(|(chain, asset, decimals, from, lane_stopped)| ShownJob {
+        job,
+        chain,
+        asset,
+        decimals: u8::try_from(decimals).unwrap_or(0),
+        from,
+        lane_stopped,
+    }))
+}

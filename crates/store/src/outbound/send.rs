@@ -1,0 +1,630 @@
+//! Slots, attempts, signed bytes, and what nodes were told. Each is written before whoever is outside can know of it.
+
+use std::collections::{BTreeSet, HashMap};
+
+use domain::Timestamp;
+use domain::outbound::{JobEvent, JobState};
+use domain::utxo::Hash;
+
+use super::advance::{Change, Set, advance};
+use super::lane::{HeldLane, lock_held, stop};
+use super::types::{
+    AttemptKind, JOB, JobColumns, JobId, JobRow, LaneId, LaneRow, OpenSlot, SlotId, job_id, job_row, lane_ids, malformed,
+    nonce_of, read_jobs, read_lanes, read_open_slots, row_nonce,
+};
+use crate::db::{Db, Tx};
+use crate::error::StoreError;
+use crate::rows::{Column, ColumnType::Bytes, ColumnType::Int, ColumnType::Text, RowsSql};
+use crate::rows::{execute_rows, expect_rows, fetch_rows};
+use crate::signer_head::{SignerHead, keep_signer_head};
+use crate::transact;
+
+/// All that is to be sent from some lanes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LaneWork {
+    pub lanes: Vec<LaneRow>,
+    /// The first of each lane that may be tried now, in their order. None of a lane that is stopped.
+    pub due: Vec<JobRow>,
+    pub slots: Vec<OpenSlot>,
+    /// The highest nonce of a slot, whatever became of it.
+    pub highest: HashMap<LaneId, u64>,
+}
+
+/// A slot to be written down, with its first attempt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewSlot {
+    pub id: SlotId,
+    pub lane: LaneId,
+    pub nonce: Option<u64>,
+    /// The chain's height now.
+    pub since: u64,
+    /// With their versions: if one has changed, nothing is written in its lane.
+    pub jobs: Vec<(JobId, i64)>,
+    pub kind: AttemptKind,
+    pub payload: Vec<u8>,
+}
+
+/// One more attempt in a slot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewAttempt {
+    pub lane: LaneId,
+    pub slot: SlotId,
+    pub number: u32,
+    pub kind: AttemptKind,
+    pub payload: Vec<u8>,
+}
+
+/// A job that gets no slot now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PutOff {
+    pub lane: LaneId,
+    pub job: JobId,
+    pub version: i64,
+    /// It never will.
+    pub over: bool,
+    pub words: String,
+    /// When it is tried again.
+    pub due: Timestamp,
+    /// Whether it counts as a try.
+    pub tried: bool,
+}
+
+/// What was written.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OpenedSlots {
+    pub slots: BTreeSet<SlotId>,
+    /// Slots with one more attempt.
+    pub attempts: BTreeSet<SlotId>,
+}
+
+/// What the signer said to an attempt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SignedAttempt {
+    pub lane: LaneId,
+    pub slot: SlotId,
+    pub number: u32,
+    pub answer: SignedAnswer,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SignedAnswer {
+    Signed {
+        bytes: Vec<u8>,
+        hash: Hash,
+    },
+    /// Nothing was ever signed under its job's number by this refusal or before it.
+    Refused {
+        words: String,
+        /// The job never will be.
+        over: bool,
+        /// When it is tried again.
+        due: Timestamp,
+    },
+    /// Something was signed for it that this database does not know.
+    SignedBefore {
+        words: String,
+    },
+}
+
+/// What nodes were told of an attempt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ToldAttempt {
+    pub lane: LaneId,
+    pub slot: SlotId,
+    pub number: u32,
+    pub said: String,
+}
+
+statements! {
+    READ_DUE_JOBS(JOB) = "SELECT {columns} FROM outbound_lanes l JOIN LATERAL (SELECT i.* FROM outbound_jobs i
+            WHERE i.lane_id = l.id AND i.state IN ('queued', 'failed_retryable') AND i.due_at <= $2
+            ORDER BY i.priority, i.id LIMIT $3) j ON TRUE
+        WHERE l.id {in $1} AND l.stopped IS NULL ORDER BY j.lane_id, j.priority, j.id"
+        | "SELECT {columns} FROM outbound_lanes l CROSS JOIN outbound_jobs j ON j.id IN (SELECT i.id FROM outbound_jobs i
+            WHERE i.lane_id = l.id AND i.state IN ('queued', 'failed_retryable') AND i.due_at <= $2
+            ORDER BY i.priority, i.id LIMIT $3)
+        WHERE l.id {in $1} AND l.stopped IS NULL ORDER BY j.lane_id, j.priority, j.id";
+    READ_HIGHEST_NONCES = "SELECT l.id, (SELECT s.nonce FROM outbound_slots s WHERE s.lane_id = l.id AND s.state <> 'released'
+            AND s.nonce IS NOT NULL ORDER BY s.nonce DESC LIMIT 1)
+        FROM outbound_lanes l WHERE l.id {in $1}";
+    /// Whether each lane may send: read in the transaction that takes slots, never before.
+    READ_SENDING = "SELECT l.id FROM outbound_lanes l JOIN chains c ON c.id = l.chain_id
+        WHERE l.id {in $1} AND l.stopped IS NULL AND c.status = 'active'";
+}
+
+/// Jobs whose coin may be sent.
+static READ_ALLOWED: RowsSql = RowsSql::new(
+    "READ_ALLOWED",
+    "SELECT j.id FROM {rows} {join} outbound_jobs j ON j.id = r.id {join} asset_on_chain l ON l.id = j.listing_id
+         {join} assets a ON a.id = l.asset_id
+     WHERE l.status = 'active' AND a.status = 'active'",
+    &[("id", Int)],
+);
+
+static INSERT_SLOTS: RowsSql = RowsSql::new(
+    "INSERT_SLOTS",
+    "INSERT INTO outbound_slots (id, lane_id, nonce, since_height, state, reason, created_at, updated_at)
+     SELECT r.id, r.lane_id, r.nonce, r.since_height, 'open', '', r.at, r.at FROM {rows}",
+    &[("id", Int), ("lane_id", Int), ("nonce", Int), ("since_height", Int), ("at", Int)],
+);
+
+static INSERT_SLOT_JOBS: RowsSql = RowsSql::new(
+    "INSERT_SLOT_JOBS",
+    "INSERT INTO outbound_slot_jobs (slot_id, job_id, round) SELECT r.slot_id, r.job_id, r.round FROM {rows}",
+    &[("slot_id", Int), ("job_id", Int), ("round", Int)],
+);
+
+static INSERT_ATTEMPTS: RowsSql = RowsSql::new(
+    "INSERT_ATTEMPTS",
+    "INSERT INTO outbound_attempts (slot_id, number, kind, cancel_id, payload, signed, tx_hash, refused, told_at, said, mined_height,
+         mined_block, paid, fee_raw, created_at, updated_at)
+     SELECT r.slot_id, r.number, r.kind, r.cancel_id, r.payload, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, r.at, r.at
+     FROM {rows}",
+    &[("slot_id", Int), ("number", Int), ("kind", Text), ("cancel_id", Int), ("payload", Bytes), ("at", Int)],
+);
+
+static KNOW_NONCES: RowsSql = RowsSql::new(
+    "KNOW_NONCES",
+    "UPDATE outbound_lanes SET known_nonce = r.nonce, updated_at = r.at FROM {rows} WHERE outbound_lanes.id = r.id",
+    &[("id", Int), ("nonce", Int), ("at", Int)],
+);
+
+/// What is signed stays signed: the same bytes again change nothing.
+static SIGN_ATTEMPTS: RowsSql = RowsSql::new(
+    "SIGN_ATTEMPTS",
+    "UPDATE outbound_attempts SET signed = r.bytes, tx_hash = r.tx_hash, refused = NULL, updated_at = r.at
+     FROM {rows} WHERE outbound_attempts.slot_id = r.slot_id AND outbound_attempts.number = r.number
+         AND (outbound_attempts.signed IS NULL OR outbound_attempts.signed = r.bytes)",
+    &[("slot_id", Int), ("number", Int), ("bytes", Bytes), ("tx_hash", Bytes), ("at", Int)],
+);
+
+static REFUSE_ATTEMPTS: RowsSql = RowsSql::new(
+    "REFUSE_ATTEMPTS",
+    "UPDATE outbound_attempts SET refused = r.words, updated_at = r.at
+     FROM {rows} WHERE outbound_attempts.slot_id = r.slot_id AND outbound_attempts.number = r.number
+         AND outbound_attempts.signed IS NULL",
+    &[("slot_id", Int), ("number", Int), ("words", Text), ("at", Int)],
+);
+
+static RELEASE_SLOTS: RowsSql = RowsSql::new(
+    "RELEASE_SLOTS",
+    "UPDATE outbound_slots SET state = 'released', reason = r.words, updated_at = r.at
+     FROM {rows} WHERE outbound_slots.id = r.id AND outbound_slots.state = 'open'
+         AND NOT EXISTS (SELECT 1 FROM outbound_attempts a WHERE a.slot_id = r.id AND a.signed IS NOT NULL)",
+    &[("id", Int), ("words", Text), ("at", Int)],
+);
+
+static TELL_ATTEMPTS: RowsSql = RowsSql::new(
+    "TELL_ATTEMPTS",
+    "UPDATE outbound_attempts SET told_at = r.at, said = r.said, updated_at = r.at
+     FROM {rows} WHERE outbound_attempts.slot_id = r.slot_id AND outbound_attempts.number = r.number
+         AND outbound_attempts.signed IS NOT NULL",
+    &[("slot_id", Int), ("number", Int), ("said", Text), ("at", Int)],
+);
+
+/// The nonce of the slot before the one that a job is in.
+static READ_FORMER: RowsSql = RowsSql::new(
+    "READ_FORMER",
+    "SELECT j.id, s.nonce FROM {rows} {join} outbound_jobs j ON j.id = r.id
+         {join} outbound_slot_jobs k ON k.job_id = j.id AND k.round = j.rounds - 2 {join} outbound_slots s ON s.id = k.slot_id
+     WHERE s.state = 'settled' AND s.nonce IS NOT NULL",
+    &[("id", Int)],
+);
+
+/// How many nonces of each lane from one on and below another are slots of ours.
+static COUNT_NONCES: RowsSql = RowsSql::new(
+    "COUNT_NONCES",
+    "SELECT r.lane_id, COUNT(s.id) FROM {rows} LEFT JOIN outbound_slots s ON s.lane_id = r.lane_id AND s.nonce >= r.from_nonce
+         AND s.nonce < r.to_nonce AND s.state <> 'released' AND s.nonce IS NOT NULL
+     GROUP BY r.lane_id",
+    &[("lane_id", Int), ("from_nonce", Int), ("to_nonce", Int)],
+);
+
+#[cfg(feature = "testing")]
+pub(crate) static ROWS_STATEMENTS: [&RowsSql; 11] = [
+    &READ_ALLOWED,
+    &INSERT_SLOTS,
+    &INSERT_SLOT_JOBS,
+    &INSERT_ATTEMPTS,
+    &KNOW_NONCES,
+    &SIGN_ATTEMPTS,
+    &REFUSE_ATTEMPTS,
+    &RELEASE_SLOTS,
+    &TELL_ATTEMPTS,
+    &READ_FORMER,
+    &COUNT_NONCES,
+];
+
+impl Db {
+    /// What is to be done in these lanes: so many jobs of each at most.
+    pub async fn lane_work(&self, lanes: &[LaneId], most: i64, now: Timestamp) -> Result<LaneWork, StoreError> {
+        let tx = &mut self.read().await?;
+        let ids = lane_ids(lanes);
+        let due = fetch_all!(tx, READ_DUE_JOBS => JobColumns, ids.clone(), now.micros(), most)?;
+        let highest = fetch_all!(tx, READ_HIGHEST_NONCES => (i64, Option<i64>), ids.clone())?;
+        let highest = highest.into_iter().filter_map(|(lane, nonce)| Some((LaneId(lane), nonce?)));
+        Ok(LaneWork {
+            lanes: read_lanes(tx, lanes).await?,
+            due: due.into_iter().map(job_row).collect::<Result<_, _>>()?,
+            slots: read_open_slots(tx, lanes).await?,
+            highest: highest.map(|(lane, nonce)| Ok((lane, nonce_of(nonce)?))).collect::<Result<_, StoreError>>()?,
+        })
+    }
+
+    /// Those lanes of which more nonces were used than slots of ours explain: from, up to, and how many slots there are.
+    pub async fn unexplained_nonces(&self, asked: &[(LaneId, u64, u64)]) -> Result<Vec<(LaneId, u64)>, StoreError> {
+        let asked: Vec<_> = asked.iter().filter(|(_, from, to)| from < to).collect();
+        if asked.is_empty() {
+            return Ok(Vec::new());
+        }
+        let columns = vec![
+            Column::Ints(asked.iter().map(|(lane, ..)| lane.0).collect()),
+            Column::Ints(asked.iter().map(|(_, from, _)| row_nonce(*from)).collect::<Result<_, _>>()?),
+            Column::Ints(asked.iter().map(|(.., to)| row_nonce(*to)).collect::<Result<_, _>>()?),
+        ];
+        let counts: Vec<(i64, i64)> = fetch_rows(&mut self.read().await?, &COUNT_NONCES, columns).await?;
+        let counts: HashMap<LaneId, u64> = counts
+            .into_iter()
+            .map(|(lane, count)| Ok((LaneId(lane), nonce_of(count)?)))
+            .collect::<Result<_, StoreError>>()?;
+        let missing = asked.into_iter().filter_map(|(lane, from, to)| {
+            let missing = (to - from).saturating_sub(counts.get(lane).copied().unwrap_or(0));
+            (missing > 0).then_some((*lane, missing))
+        });
+        Ok(missing.collect())
+    }
+
+    /// The nonces that these jobs had before those that they have now, in slots that are used up.
+    pub async fn former_nonces(&self, jobs: &[JobId]) -> Result<HashMap<JobId, u64>, StoreError> {
+        if jobs.is_empty() {
+            return Ok(HashMap::new());
+        }
+        let columns = vec![Column::Ints(jobs.iter().map(|job| job.number()).collect())];
+        let rows: Vec<(i64, i64)> = fetch_rows(&mut self.read().await?, &READ_FORMER, columns).await?;
+        rows.into_iter().map(|(job, nonce)| Ok((job_id(job)?, nonce_of(nonce)?))).collect()
+    }
+
+    /// Writes slots and attempts down before anything is signed, and puts jobs off that get none. `known` is what a quorum has mined of each
+    /// lane's nonces. Lanes that another has by now, and those with a job that has changed meanwhile, are left out.
+    pub async fn open_slots(
+        &self,
+        held: &[HeldLane],
+        slots: &[NewSlot],
+        attempts: &[NewAttempt],
+        put_off: &[PutOff],
+        known: &HashMap<LaneId, u64>,
+        at: Timestamp,
+    ) -> Result<OpenedSlots, StoreError> {
+        if slots.is_empty() && attempts.is_empty() && put_off.is_empty() {
+            return Ok(OpenedSlots::default());
+        }
+        transact!(self, tx => {
+            let still = lock_held(tx, held).await?;
+            let mut changes = put_off_changes(tx, &still, put_off).await?;
+            let mut opened = OpenedSlots::default();
+            let (new, more) = new_slots(tx, &still, slots, at).await?;
+            opened.slots.extend(new.iter().map(|slot| slot.id));
+            changes.extend(more);
+            let mut rows: Vec<(SlotId, u32, AttemptKind, &[u8])> =
+                new.iter().map(|slot| (slot.id, 1, slot.kind, slot.payload.as_slice())).collect();
+            let (further, bumped) = new_attempts(tx, &still, attempts).await?;
+            opened.attempts.extend(further.iter().map(|one| one.slot));
+            rows.extend(further.iter().map(|one| (one.slot, one.number, one.kind, one.payload.as_slice())));
+            changes.extend(bumped);
+            write_attempts(tx, &rows, at).await?;
+            let known: Vec<(LaneId, u64)> =
+                known.iter().filter(|(lane, _)| still.contains(lane)).map(|(lane, nonce)| (*lane, *nonce)).collect();
+            know_nonces(tx, &known, at).await?;
+            advance(tx, changes, at).await?;
+            Ok(opened)
+        })
+    }
+
+    /// Keeps what the signer said, with the head of its log. Bytes are kept before any node sees them.
+    pub async fn keep_signed(
+        &self,
+        held: &[HeldLane],
+        answers: &[SignedAttempt],
+        head: Option<(&str, &SignerHead)>,
+        at: Timestamp,
+    ) -> Result<BTreeSet<LaneId>, StoreError> {
+        transact!(self, tx => {
+            let still = lock_held(tx, held).await?;
+            if let Some((name, head)) = head {
+                keep_signer_head(tx, name, head, at).await?;
+            }
+            let mine: Vec<&SignedAttempt> = answers.iter().filter(|one| still.contains(&one.lane)).collect();
+            keep_bytes(tx, &mine, at).await?;
+            let lanes: BTreeSet<LaneId> = mine.iter().map(|one| one.lane).collect();
+            let slots = read_open_slots(tx, &lanes.iter().copied().collect::<Vec<_>>()).await?;
+            let slots: HashMap<SlotId, OpenSlot> = slots.into_iter().map(|slot| (slot.id, slot)).collect();
+            let mut changes = Vec::new();
+            let mut released: Vec<(SlotId, &str)> = Vec::new();
+            for one in mine {
+                let Some(slot) = slots.get(&one.slot) else { continue };
+                let pays = |slot: &OpenSlot| {
+                    slot.attempts.iter().any(|attempt| attempt.number == one.number && attempt.kind == AttemptKind::Pay)
+                };
+                let signing = slot.jobs.iter().map(|(job, _)| job).filter(|job| job.state == JobState::Signing);
+                match &one.answer {
+                    SignedAnswer::Signed { .. } if pays(slot) => {
+                        changes.extend(signing.map(|job| Change::new(job.id, vec![JobEvent::Signed], "is sent to the nodes")));
+                    }
+                    SignedAnswer::Signed { .. } => {}
+                    // Of a slot in which something was signed, only this attempt is over.
+                    SignedAnswer::Refused { .. } if slot.newest().is_some() => {}
+                    SignedAnswer::Refused { words, over, due } => {
+                        released.push((slot.id, words));
+                        changes.extend(signing.map(|job| refused(job, words, *over, *due)));
+                    }
+                    SignedAnswer::SignedBefore { words } => {
+                        stop(tx, one.lane, words, at).await?;
+                    }
+                }
+            }
+            release(tx, &released, at).await?;
+            advance(tx, changes, at).await?;
+            Ok(still)
+        })
+    }
+
+    /// Nodes were told. What they said is kept for people, and decides nothing.
+    pub async fn keep_told(&self, held: &[HeldLane], told: &[ToldAttempt], at: Timestamp) -> Result<(), StoreError> {
+        if told.is_empty() {
+            return Ok(());
+        }
+        transact!(self, tx => {
+            let still = lock_held(tx, held).await?;
+            let mine: Vec<&ToldAttempt> = told.iter().filter(|one| still.contains(&one.lane)).collect();
+            let columns = vec![
+                Column::Ints(mine.iter().map(|one| one.slot.0).collect()),
+                Column::Ints(mine.iter().map(|one| one.number.into()).collect()),
+                Column::Texts(mine.iter().map(|one| one.said.as_str()).collect()),
+                Column::Ints(vec![at.micros(); mine.len()]),
+            ];
+            if !mine.is_empty() {
+                expect_rows(execute_rows(tx, &TELL_ATTEMPTS, columns).await?, mine.len(), "attempts")?;
+            }
+            let lanes: BTreeSet<LaneId> = mine.iter().map(|one| one.lane).collect();
+            let slots = read_open_slots(tx, &lanes.iter().copied().collect::<Vec<_>>()).await?;
+            let said: HashMap<SlotId, &str> = mine.iter().map(|one| (one.slot, one.said.as_str())).collect();
+            let mut changes = Vec::new();
+            for slot in slots {
+                let Some(said) = said.get(&slot.id) else { continue };
+                let sent = slot.jobs.iter().filter(|(job, _)| job.state == JobState::Broadcasting);
+                changes.extend(sent.map(|(job, _)| Change::new(job.id, vec![JobEvent::Told], format!("waits for a block; {said}"))));
+            }
+            advance(tx, changes, at).await
+        })
+    }
+}
+
+fn refused(job: &JobRow, words: &str, over: bool, due: Timestamp) -> Change {
+    let event = if over { JobEvent::Never } else { JobEvent::NotNow };
+    let mut change = Change::new(job.id, vec![event], format!("the signer refused: {words}"));
+    change.set = Set { due: Some(due), tried: true, ..Set::default() };
+    change
+}
+
+/// What brings a job that waits to be picked.
+fn picked(job: &JobRow) -> Vec<JobEvent> {
+    match job.state {
+        JobState::FailedRetryable => vec![JobEvent::Due, JobEvent::Picked],
+        _ => vec![JobEvent::Picked],
+    }
+}
+
+fn is_waiting(job: &JobRow) -> bool {
+    matches!(job.state, JobState::Queued | JobState::FailedRetryable)
+}
+
+async fn put_off_changes(
+    tx: &mut Tx,
+    still: &BTreeSet<LaneId>,
+    put_off: &[PutOff],
+) -> Result<Vec<Change>, StoreError> {
+    let mine: Vec<&PutOff> = put_off.iter().filter(|one| still.contains(&one.lane)).collect();
+    let rows = read_jobs(tx, &mine.iter().map(|one| one.job).collect::<Vec<_>>()).await?;
+    let change = |one: &&PutOff| {
+        let job = rows.get(&one.job).filter(|job| job.version == one.version && is_waiting(job))?;
+        let mut events = picked(job);
+        events.push(if one.over { JobEvent::Never } else { JobEvent::NotNow });
+        let mut change = Change::new(job.id, events, one.words.clone());
+        change.set = Set { due: Some(one.due), tried: one.tried, ..Set::default() };
+        Some(change)
+    };
+    Ok(mine.iter().filter_map(change).collect())
+}
+
+/// Those slots that may be opened, and what becomes of their jobs. A lane of which one job has changed gets none: the nonces behind it
+/// would leave a gap.
+async fn new_slots<'a>(
+    tx: &mut Tx,
+    still: &BTreeSet<LaneId>,
+    slots: &'a [NewSlot],
+    at: Timestamp,
+) -> Result<(Vec<&'a NewSlot>, Vec<Change>), StoreError> {
+    let lanes: Vec<LaneId> = slots.iter().map(|slot| slot.lane).collect::<BTreeSet<_>>().into_iter().collect();
+    if lanes.is_empty() {
+        return Ok((Vec::new(), Vec::new()));
+    }
+    let sending = fetch_all!(tx, READ_SENDING => (i64,), lane_ids(&lanes))?;
+    let mut open: BTreeSet<LaneId> =
+        sending.into_iter().map(|(lane,)| LaneId(lane)).filter(|lane| still.contains(lane)).collect();
+    let wanted: Vec<JobId> = slots.iter().flat_map(|slot| slot.jobs.iter().map(|(job, _)| *job)).collect();
+    let rows = read_jobs(tx, &wanted).await?;
+    let allowed = if wanted.is_empty() {
+        BTreeSet::new()
+    } else {
+        let columns = vec![Column::Ints(wanted.iter().map(|job| job.number()).collect())];
+        let allowed: Vec<(i64,)> = fetch_rows(tx, &READ_ALLOWED, columns).await?;
+        allowed.into_iter().map(|(id,)| id).collect::<BTreeSet<i64>>()
+    };
+    for slot in slots {
+        let fresh = |(id, version): &(JobId, i64)| {
+            allowed.contains(&id.number())
+                && rows.get(id).is_some_and(|job| job.version == *version && job.lane == slot.lane && is_waiting(job))
+        };
+        if !slot.jobs.iter().all(fresh) {
+            open.remove(&slot.lane);
+        }
+    }
+    let new: Vec<&NewSlot> = slots.iter().filter(|slot| open.contains(&slot.lane)).collect();
+    let mut changes = Vec::new();
+    let mut links: Vec<(SlotId, &JobRow)> = Vec::new();
+    for slot in &new {
+        for job in slot.jobs.iter().filter_map(|(id, _)| rows.get(id)) {
+            let mut events = picked(job);
+            events.extend([JobEvent::Checked, JobEvent::Slotted]);
+            let mut change = Change::new(job.id, events, "waits for its signature");
+            change.set = Set { slot: Some(slot.id), slotted: true, ..Set::default() };
+            changes.push(change);
+            links.push((slot.id, job));
+        }
+    }
+    write_slots(tx, &new, &links, at).await?;
+    Ok((new, changes))
+}
+
+/// The slots, and which jobs they are for.
+async fn write_slots(
+    tx: &mut Tx,
+    slots: &[&NewSlot],
+    links: &[(SlotId, &JobRow)],
+    at: Timestamp,
+) -> Result<(), StoreError> {
+    if slots.is_empty() {
+        return Ok(());
+    }
+    let height = |height: u64| i64::try_from(height).map_err(|_| malformed("height"));
+    let columns = vec![
+        Column::Ints(slots.iter().map(|slot| slot.id.0).collect()),
+        Column::Ints(slots.iter().map(|slot| slot.lane.0).collect()),
+        Column::OptionalInts(slots.iter().map(|slot| slot.nonce.map(row_nonce).transpose()).collect::<Result<_, _>>()?),
+        Column::Ints(slots.iter().map(|slot| height(slot.since)).collect::<Result<_, _>>()?),
+        Column::Ints(vec![at.micros(); slots.len()]),
+    ];
+    expect_rows(execute_rows(tx, &INSERT_SLOTS, columns).await?, slots.len(), "slots")?;
+    if links.is_empty() {
+        return Ok(());
+    }
+    let columns = vec![
+        Column::Ints(links.iter().map(|(slot, _)| slot.0).collect()),
+        Column::Ints(links.iter().map(|(_, job)| job.id.number()).collect()),
+        Column::Ints(links.iter().map(|(_, job)| job.rounds.into()).collect()),
+    ];
+    expect_rows(execute_rows(tx, &INSERT_SLOT_JOBS, columns).await?, links.len(), "jobs of slots")
+}
+
+/// Those attempts that may be added: their slots are open, nothing of them is mined, and the number is the next one.
+async fn new_attempts<'a>(
+    tx: &mut Tx,
+    still: &BTreeSet<LaneId>,
+    attempts: &'a [NewAttempt],
+) -> Result<(Vec<&'a NewAttempt>, Vec<Change>), StoreError> {
+    let mine: Vec<&NewAttempt> = attempts.iter().filter(|one| still.contains(&one.lane)).collect();
+    if mine.is_empty() {
+        return Ok((Vec::new(), Vec::new()));
+    }
+    let lanes: BTreeSet<LaneId> = mine.iter().map(|one| one.lane).collect();
+    let open = read_open_slots(tx, &lanes.into_iter().collect::<Vec<_>>()).await?;
+    let open: HashMap<SlotId, OpenSlot> = open.into_iter().map(|slot| (slot.id, slot)).collect();
+    let next = |slot: &OpenSlot| slot.attempts.last().map_or(1, |last| last.number.saturating_add(1));
+    let fits = |one: &&NewAttempt| {
+        open.get(&one.slot).is_some_and(|slot| slot.mined().is_none() && next(slot) == one.number)
+    };
+    let new: Vec<&NewAttempt> = mine.into_iter().filter(fits).collect();
+    let asked = new.iter().filter_map(|one| open.get(&one.slot)).flat_map(|slot| &slot.jobs).filter(|(job, _)| job.bump);
+    let bumped = |(job, _): &(JobRow, u32)| {
+        let mut change = Change::new(job.id, Vec::new(), "more is offered, as people wanted");
+        change.set.bumped = true;
+        change
+    };
+    let changes = asked.map(bumped).collect();
+    Ok((new, changes))
+}
+
+async fn write_attempts(
+    tx: &mut Tx,
+    rows: &[(SlotId, u32, AttemptKind, &[u8])],
+    at: Timestamp,
+) -> Result<(), StoreError> {
+    if rows.is_empty() {
+        return Ok(());
+    }
+    let cancel = |kind: AttemptKind| match kind {
+        AttemptKind::Pay => None,
+        AttemptKind::Cancel(number) => Some(number.number()),
+    };
+    let columns = vec![
+        Column::Ints(rows.iter().map(|(slot, ..)| slot.0).collect()),
+        Column::Ints(rows.iter().map(|(_, number, ..)| (*number).into()).collect()),
+        Column::Texts(rows.iter().map(|(_, _, kind, _)| kind.as_str()).collect()),
+        Column::OptionalInts(rows.iter().map(|(_, _, kind, _)| cancel(*kind)).collect()),
+        Column::Bytes(rows.iter().map(|(.., payload)| payload.to_vec()).collect()),
+        Column::Ints(vec![at.micros(); rows.len()]),
+    ];
+    expect_rows(execute_rows(tx, &INSERT_ATTEMPTS, columns).await?, rows.len(), "attempts")
+}
+
+async fn know_nonces(tx: &mut Tx, known: &[(LaneId, u64)], at: Timestamp) -> Result<(), StoreError> {
+    if known.is_empty() {
+        return Ok(());
+    }
+    let columns = vec![
+        Column::Ints(known.iter().map(|(lane, _)| lane.0).collect()),
+        Column::Ints(known.iter().map(|(_, nonce)| row_nonce(*nonce)).collect::<Result<_, _>>()?),
+        Column::Ints(vec![at.micros(); known.len()]),
+    ];
+    expect_rows(execute_rows(tx, &KNOW_NONCES, columns).await?, known.len(), "lanes")
+}
+
+async fn keep_bytes(tx: &mut Tx, answers: &[&SignedAttempt], at: Timestamp) -> Result<(), StoreError> {
+    let signed: Vec<(&SignedAttempt, &[u8], Hash)> = answers
+        .iter()
+        .filter_map(|one| match &one.answer {
+            SignedAnswer::Signed { bytes, hash } => Some((*one, bytes.as_slice(), *hash)),
+            SignedAnswer::Refused { .. } | SignedAnswer::SignedBefore { .. } => None,
+        })
+        .collect();
+    if !signed.is_empty() {
+        let columns = vec![
+            Column::Ints(signed.iter().map(|(one, ..)| one.slot.0).collect()),
+            Column::Ints(signed.iter().map(|(one, ..)| one.number.into()).collect()),
+            Column::Bytes(signed.iter().map(|(_, bytes, _)| bytes.to_vec()).collect()),
+            Column::Bytes(signed.iter().map(|(.., hash)| hash.0.to_vec()).collect()),
+            Column::Ints(vec![at.micros(); signed.len()]),
+        ];
+        expect_rows(execute_rows(tx, &SIGN_ATTEMPTS, columns).await?, signed.len(), "signed attempts")?;
+    }
+    let refused: Vec<(&SignedAttempt, &str)> = answers
+        .iter()
+        .filter_map(|one| match &one.answer {
+            SignedAnswer::Signed { .. } => None,
+            SignedAnswer::Refused { words, .. } | SignedAnswer::SignedBefore { words } => Some((*one, words.as_str())),
+        })
+        .collect();
+    if refused.is_empty() {
+        return Ok(());
+    }
+    let columns = vec![
+        Column::Ints(refused.iter().map(|(one, _)| one.slot.0).collect()),
+        Column::Ints(refused.iter().map(|(one, _)| one.number.into()).collect()),
+        Column::Texts(refused.iter().map(|(_, words)| *words).collect()),
+        Column::Ints(vec![at.micros(); refused.len()]),
+    ];
+    execute_rows(tx, &REFUSE_ATTEMPTS, columns).await.map(|_| ())
+}
+
+/// Slots for which nothing was ever signed. Their nonces are free again.
+async fn release(tx: &mut Tx, slots: &[(SlotId, &str)], at: Timestamp) -> Result<(), StoreError> {
+    if slots.is_empty() {
+        return Ok(());
+    }
+    let columns = vec![
+        Column::Ints(slots.iter().map(|(slot, _)| slot.0).collect()),
+        Column::Texts(slots.iter().map(|(_, words)| *words).collect()),
+        Column::Ints(vec![at.micros(); slots.len()]),
+    ];
+    expect_rows(execute_rows(tx, &RELEASE_SLOTS, columns).await?, slots.len(), "released slots")
+}

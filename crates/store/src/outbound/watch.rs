@@ -1,0 +1,173 @@
+//! What the chain says of slots, and what that makes of their jobs.
+
+use std::collections::{BTreeSet, HashMap};
+
+use domain::Timestamp;
+use domain::outbound::{Effect, JobEvent, MOST_TRIES, SlotWord, fate, pause_micros};
+
+use super::advance::{Change, Set, advance};
+use super::lane::{HeldLane, lock_held, stop};
+use super::types::{
+    JobRow, LaneId, LaneRow, MinedAttempt, OpenSlot, SlotId, fate_word, malformed, read_lanes, read_open_slots,
+};
+use crate::db::{Db, Tx};
+use crate::error::StoreError;
+use crate::rows::{Column, ColumnType::Bytes, ColumnType::Int, ColumnType::Text, RowsSql};
+use crate::rows::{execute_rows, expect_rows};
+use crate::transact;
+
+/// What the chain says of one slot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SlotNews {
+    pub lane: LaneId,
+    pub slot: SlotId,
+    pub said: SlotWord,
+    /// Which of its attempts is mined, and where. None when it left, or is lost.
+    pub mined: Option<(u32, MinedAttempt)>,
+    /// In one sentence, for people.
+    pub words: String,
+    /// Somebody else has used the slot: nothing more is sent from the lane.
+    pub foreign: bool,
+}
+
+/// What is open in some lanes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Watched {
+    pub lanes: Vec<LaneRow>,
+    pub slots: Vec<OpenSlot>,
+}
+
+static UNMINE_ATTEMPTS: RowsSql = RowsSql::new(
+    "UNMINE_ATTEMPTS",
+    "UPDATE outbound_attempts SET mined_height = NULL, mined_block = NULL, paid = NULL, fee_raw = NULL, updated_at = r.at
+     FROM {rows} WHERE outbound_attempts.slot_id = r.slot_id AND outbound_attempts.mined_height IS NOT NULL",
+    &[("slot_id", Int), ("at", Int)],
+);
+
+static MINE_ATTEMPTS: RowsSql = RowsSql::new(
+    "MINE_ATTEMPTS",
+    "UPDATE outbound_attempts SET mined_height = r.height, mined_block = r.block, paid = r.paid, fee_raw = r.fee, updated_at = r.at
+     FROM {rows} WHERE outbound_attempts.slot_id = r.slot_id AND outbound_attempts.number = r.number
+         AND outbound_attempts.signed IS NOT NULL",
+    &[("slot_id", Int), ("number", Int), ("height", Int), ("block", Bytes), ("paid", Text), ("fee", Text), ("at", Int)],
+);
+
+static SETTLE_SLOTS: RowsSql = RowsSql::new(
+    "SETTLE_SLOTS",
+    "UPDATE outbound_slots SET state = 'settled', reason = r.words, updated_at = r.at
+     FROM {rows} WHERE outbound_slots.id = r.id AND outbound_slots.state = 'open'",
+    &[("id", Int), ("words", Text), ("at", Int)],
+);
+
+#[cfg(feature = "testing")]
+pub(crate) static ROWS_STATEMENTS: [&RowsSql; 3] = [&UNMINE_ATTEMPTS, &MINE_ATTEMPTS, &SETTLE_SLOTS];
+
+impl Db {
+    /// What is open in these lanes.
+    pub async fn open_lanes(&self, lanes: &[LaneId]) -> Result<Watched, StoreError> {
+        let tx = &mut self.read().await?;
+        Ok(Watched { lanes: read_lanes(tx, lanes).await?, slots: read_open_slots(tx, lanes).await? })
+    }
+
+    /// Takes up what the chain says. Says of how many slots that changed anything; those of lanes that another watches by now are left.
+    pub async fn keep_news(&self, held: &[HeldLane], news: &[SlotNews], at: Timestamp) -> Result<usize, StoreError> {
+        if news.is_empty() {
+            return Ok(0);
+        }
+        transact!(self, tx => {
+            let still = lock_held(tx, held).await?;
+            let lanes: BTreeSet<LaneId> =
+                news.iter().map(|one| one.lane).filter(|lane| still.contains(lane)).collect();
+            let slots = read_open_slots(tx, &lanes.iter().copied().collect::<Vec<_>>()).await?;
+            let slots: HashMap<SlotId, OpenSlot> = slots.into_iter().map(|slot| (slot.id, slot)).collect();
+            let news: Vec<(&SlotNews, &OpenSlot)> =
+                news.iter().filter_map(|one| Some((one, slots.get(&one.slot).filter(|slot| slot.lane == one.lane)?))).collect();
+            write_mined(tx, &news, at).await?;
+            let mut changes = Vec::new();
+            for (one, slot) in &news {
+                // What has gone to another slot has nothing to do with this one any more.
+                for (job, _) in slot.jobs.iter().filter(|(job, _)| job.slot == Some(slot.id)) {
+                    match change(job, one, at) {
+                        Some(change) => changes.extend(change),
+                        None => {
+                            let why = format!("{} is {}, and the chain says {:?} of its slot", job.id, job.state, one.said);
+                            stop(tx, one.lane, &why, at).await?;
+                        }
+                    }
+                }
+                if one.foreign {
+                    stop(tx, one.lane, &one.words, at).await?;
+                }
+            }
+            advance(tx, changes, at).await?;
+            settle(tx, &news, at).await?;
+            Ok(news.len())
+        })
+    }
+}
+
+/// What becomes of a job. The inner `None`: it knows already. The outer one: this cannot be.
+fn change(job: &JobRow, news: &SlotNews, at: Timestamp) -> Option<Option<Change>> {
+    let mut events = fate(job.state, news.said)?;
+    let failed = events.last() == Some(&JobEvent::PaidNothing);
+    let unclear = matches!(news.said, SlotWord::Final(Effect::Unclear));
+    if events.is_empty() && !unclear {
+        return Some(None);
+    }
+    let (tries, mut set) = (job.tries.saturating_add(1), Set::default());
+    if failed {
+        let over = job.give_up || tries >= MOST_TRIES;
+        events.extend(over.then_some(JobEvent::GivenUp));
+        set = Set { due: Some(at.plus_micros(pause_micros(tries))), tried: true, ..Set::default() };
+    }
+    Some(Some(Change { id: job.id, events, words: news.words.clone(), set }))
+}
+
+/// At most one attempt of a slot is mined: what stood there before goes first.
+async fn write_mined(tx: &mut Tx, news: &[(&SlotNews, &OpenSlot)], at: Timestamp) -> Result<(), StoreError> {
+    let same = |one: &SlotNews, slot: &OpenSlot| {
+        slot.mined().map(|(attempt, mined)| (attempt.number, mined)) == one.mined.as_ref().map(|(number, mined)| (*number, mined))
+    };
+    let differ: Vec<&(&SlotNews, &OpenSlot)> = news.iter().filter(|(one, slot)| !same(one, slot)).collect();
+    let gone: Vec<i64> = differ.iter().filter(|(_, slot)| slot.mined().is_some()).map(|(_, slot)| slot.id.0).collect();
+    if !gone.is_empty() {
+        let count = gone.len();
+        let columns = vec![Column::Ints(gone), Column::Ints(vec![at.micros(); count])];
+        expect_rows(execute_rows(tx, &UNMINE_ATTEMPTS, columns).await?, count, "attempts that left")?;
+    }
+    let mined: Vec<(SlotId, u32, &MinedAttempt)> = differ
+        .iter()
+        .filter_map(|(one, slot)| one.mined.as_ref().map(|(number, mined)| (slot.id, *number, mined)))
+        .collect();
+    if mined.is_empty() {
+        return Ok(());
+    }
+    let height = |height: u64| i64::try_from(height).map_err(|_| malformed("height"));
+    let columns = vec![
+        Column::Ints(mined.iter().map(|(slot, ..)| slot.0).collect()),
+        Column::Ints(mined.iter().map(|(_, number, _)| (*number).into()).collect()),
+        Column::Ints(mined.iter().map(|(.., mined)| height(mined.height)).collect::<Result<_, _>>()?),
+        Column::Bytes(mined.iter().map(|(.., mined)| mined.block.0.to_vec()).collect()),
+        Column::Texts(mined.iter().map(|(.., mined)| fate_word(mined.fate)).collect()),
+        Column::OptionalStrings(mined.iter().map(|(.., mined)| mined.fee.map(|fee| fee.to_string())).collect()),
+        Column::Ints(vec![at.micros(); mined.len()]),
+    ];
+    expect_rows(execute_rows(tx, &MINE_ATTEMPTS, columns).await?, mined.len(), "mined attempts")
+}
+
+async fn settle(tx: &mut Tx, news: &[(&SlotNews, &OpenSlot)], at: Timestamp) -> Result<(), StoreError> {
+    let ended = |said: SlotWord| match said {
+        SlotWord::Final(_) | SlotWord::Lost => true,
+        SlotWord::Mined(_) | SlotWord::Left | SlotWord::Deep(_) => false,
+    };
+    let ended: Vec<&(&SlotNews, &OpenSlot)> = news.iter().filter(|(one, _)| ended(one.said)).collect();
+    if ended.is_empty() {
+        return Ok(());
+    }
+    let columns = vec![
+        Column::Ints(ended.iter().map(|(_, slot)| slot.id.0).collect()),
+        Column::Texts(ended.iter().map(|(one, _)| one.words.as_str()).collect()),
+        Column::Ints(vec![at.micros(); ended.len()]),
+    ];
+    expect_rows(execute_rows(tx, &SETTLE_SLOTS, columns).await?, ended.len(), "settled slots")
+}
