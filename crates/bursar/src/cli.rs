@@ -9,8 +9,8 @@ use terminal::failure::{Exit, Failure};
 #[cfg(feature = "lab")]
 use crate::commands::devnet;
 use crate::commands::{
-    Context, account, adjust, apply, audit, balances, chain, checkpoint, config, copy, deposit, explain, journal,
-    migrate, openapi, reconcile, serve, signer, spot, token, transfer, utxo, wallet,
+    Context, account, adjust, apply, audit, balances, chain, checkpoint, config, copy, deposit, explain, job,
+    journal, lane, migrate, openapi, reconcile, serve, signer, spot, token, transfer, utxo, wallet,
 };
 use crate::config::Config;
 use crate::logs;
@@ -74,7 +74,7 @@ enum Command {
     /// The Bitcoin wallet: balances, outputs, leases, labels, pruning, and a check of every row
     #[command(subcommand)]
     Utxo(utxo::Command),
-    /// One role in a process of its own: the workers that read chains and credit deposits
+    /// One role in a process of its own: the workers that read chains and credit deposits, that send, and that confirm
     #[command(subcommand)]
     Run(crate::commands::run::Command),
     /// Deposit wallets of users, and the house's own: give, list, show, and derive every address again
@@ -83,6 +83,12 @@ enum Command {
     /// What was paid to our addresses, and what became of it; two people say whose an unattributed deposit is
     #[command(subcommand)]
     Deposit(deposit::Command),
+    /// Payments that leave: make one, see why it waits, offer more for it, cancel it
+    #[command(subcommand)]
+    Job(job::Command),
+    /// The wallets that send: what waits in each, who has it, and why one is stopped
+    #[command(subcommand)]
+    Lane(lane::Command),
     /// The chains and their nodes: what each node says, and what can be credited by them
     #[command(subcommand)]
     Chain(chain::Command),
@@ -203,6 +209,8 @@ async fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Run(command) => crate::commands::run::run(&context()?, command).await,
         Command::Wallet(command) => wallet::run(&context()?, command).await,
         Command::Deposit(command) => deposit::run(&context()?, command).await,
+        Command::Job(command) => job::run(&context()?, command).await,
+        Command::Lane(command) => lane::run(&context()?, command).await,
         Command::Chain(command) => chain::run(&context()?, command).await,
         Command::Token(arguments) => token::run(&context()?, arguments),
         Command::Openapi => openapi::run(),

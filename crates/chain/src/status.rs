@@ -95,6 +95,12 @@ impl Proof {
         Self(reason)
     }
 
+    /// For simulations, whose chains are models. Production is built without it.
+    #[cfg(feature = "lab")]
+    pub const fn simulated(reason: Reason) -> Self {
+        Self(reason)
+    }
+
     pub const fn reason(&self) -> Reason {
         self.0
     }

@@ -152,6 +152,11 @@ pub const GUARDS: &[Guard] = &[
     whole("wallet_balances_pkey", "wallet_balances", "chain_id, address, listing_id"),
     whole("deposits_key", "deposits", "chain_id, tx_hash, place, generation"),
     whole("deposit_events_pkey", "deposit_events", "deposit_id, version"),
+    whole("outbound_lanes_address", "outbound_lanes", "chain_id, address"),
+    partial("outbound_slots_nonce", "outbound_slots", "lane_id, nonce"),
+    partial("outbound_jobs_reference", "outbound_jobs", "kind, reference"),
+    whole("outbound_job_events_pkey", "outbound_job_events", "job_id, version"),
+    partial("outbound_attempts_one_mined", "outbound_attempts", "slot_id"),
 ];
 
 const fn whole(name: &'static str, table: &'static str, columns: &'static str) -> Guard {

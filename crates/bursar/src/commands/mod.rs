@@ -14,7 +14,9 @@ pub mod deposit;
 #[cfg(feature = "lab")]
 pub mod devnet;
 pub mod explain;
+pub mod job;
 pub mod journal;
+pub mod lane;
 pub mod migrate;
 pub mod openapi;
 pub mod reconcile;

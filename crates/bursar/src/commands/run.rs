@@ -2,22 +2,30 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use clap::Subcommand;
+use custody::signer::SignerWatch;
 use custody::wallet::Pinned;
-use domain::Clock;
+use domain::{ChainKind, Clock};
 use serde_json::json;
+use signer::names::SignerName;
 use store::Db;
 use terminal::clock::SystemClock;
 use terminal::failure::{CommandResult, Failure};
 use terminal::output::say;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use transfer::IdMaker;
 
 use super::Context;
+use super::wallet::signer as wallet_signer;
 use crate::chains::{self, FollowedChain};
 use crate::pins;
-use crate::roles::deposits::{DepositRole, row_of};
+use crate::roles::deposits::DepositRole;
+use crate::roles::outbound::OutboundRole;
+use crate::roles::row_of;
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
@@ -27,6 +35,23 @@ pub enum Command {
     /// chain that it has never read; --from names another. Bitcoin's blocks are read by bursar utxo follow; this role credits
     /// what they pay.
     Deposits(DepositArguments),
+    /// Send what is to be paid: give jobs their slots, have them signed, tell the nodes
+    ///
+    /// A wallet's lane is one worker's at a time: start as many as you like. It needs the signer of the configuration; see bursar job and
+    /// bursar lane.
+    Outbound(OutboundArguments),
+    /// Ask the chains what became of what was sent, until that is final
+    Confirm(OutboundArguments),
+}
+
+#[derive(Debug, clap::Args)]
+pub struct OutboundArguments {
+    /// A chain that has nodes in the configuration; give several, or none for all of them
+    #[arg(long, value_name = "NAME")]
+    chain: Vec<String>,
+    /// Work until there is nothing to do, and end
+    #[arg(long)]
+    once: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -45,7 +70,98 @@ pub struct DepositArguments {
 pub async fn run(context: &Context, command: &Command) -> CommandResult {
     match command {
         Command::Deposits(arguments) => deposits(context, arguments).await,
+        Command::Outbound(arguments) => outbound(context, arguments, true).await,
+        Command::Confirm(arguments) => outbound(context, arguments, false).await,
     }
+}
+
+async fn outbound(context: &Context, arguments: &OutboundArguments, sends: bool) -> CommandResult {
+    let db = context.open().await?;
+    let pinned = pins::pinned(&context.config, &db).await?;
+    pins::check(&context.config, &db, &pinned).await?;
+    let Some(signer) = wallet_signer::configured(&context.config)? else {
+        let hint = "set [signer] in the configuration: nothing leaves without a signature";
+        return Err(Failure::bad_input("CONFIG_INVALID", "no signer is configured", hint));
+    };
+    if sends {
+        wallet_signer::check(&signer, &db, &pinned).await?;
+    }
+    let mut roles = outbound_roles(context, &db, &pinned, &signer).await?;
+    let names: Vec<String> = roles.iter().map(|role| role.name.to_string()).collect();
+    check_chains(&arguments.chain, &names)?;
+    roles.retain(|role| arguments.chain.is_empty() || arguments.chain.iter().any(|name| name == role.name.as_str()));
+    if arguments.once {
+        for role in &roles {
+            let sent = role.until_idle(sends).await.map_err(|error| {
+                Failure::outside("OUTBOUND_WAITS", &error, "bursar chain check shows what the nodes of the chain say")
+            })?;
+            let name = role.name.as_str();
+            context.print(&json!({ "chain": name, "changed": sent }), || {
+                let what = if sends { "transactions sent" } else { "slots changed" };
+                format!("{name}: {sent} {what}")
+            });
+        }
+        if let Some(role) = roles.first() {
+            role.ids.give_back(&db).await?;
+        }
+        return Ok(());
+    }
+    let looking = tokio::spawn(wallet_signer::watch(Some(signer), db.clone(), Arc::clone(&pinned), SIGNER_PAUSE));
+    let names: Vec<String> = roles.iter().map(|role| role.name.to_string()).collect();
+    let word = if sends { "outbound" } else { "confirm" };
+    let (ids, given) = (roles.first().map(|role| Arc::clone(&role.ids)), db.clone());
+    let start = |role: OutboundRole, stopped| if sends { tokio::spawn(role.send(stopped)) } else { tokio::spawn(role.confirm(stopped)) };
+    let done = forever(context, (word, &names), roles, start).await;
+    looking.abort();
+    if let Some(ids) = ids {
+        ids.give_back(&given).await?;
+    }
+    done
+}
+
+/// How often the signer is asked whether it has the keys.
+const SIGNER_PAUSE: Duration = Duration::from_secs(10);
+
+/// Refuses a chain that there is no worker for.
+fn check_chains(wanted: &[String], known: &[String]) -> CommandResult {
+    if let Some(name) = wanted.iter().find(|name| !known.contains(name)) {
+        let message = format!("the configuration has no nodes for a chain {name}");
+        let hint = "see chains in examples/bursar.toml; bursar chain check shows what there is";
+        return Err(Failure::bad_input("INVALID_CHAIN", message, hint));
+    }
+    if known.is_empty() {
+        let hint = "see chains in examples/bursar.toml";
+        return Err(Failure::bad_input("INVALID_CHAIN", "the configuration has no nodes for any chain", hint));
+    }
+    Ok(())
+}
+
+/// The worker of every chain that the configuration has nodes for and whose payments are built here.
+pub async fn outbound_roles(
+    context: &Context,
+    db: &Db,
+    pinned: &Arc<Pinned>,
+    signer: &Arc<SignerWatch>,
+) -> Result<Vec<OutboundRole>, Failure> {
+    let signer_name = context.config.signer.name.parse().map_err(|error: domain::BadName| {
+        Failure::bad_input("CONFIG_INVALID", format!("signer.name: {error}"), "it is the name that its policy has")
+    })?;
+    let ids = Arc::new(IdMaker::new(worker_name()));
+    let deposits = deposit_roles(context, db, pinned).await?;
+    let role = |one: DepositRole| OutboundRole {
+        db: one.db,
+        config: one.config,
+        chain: one.chain,
+        row: one.row,
+        name: one.name,
+        pinned: one.pinned,
+        signer: Arc::clone(signer),
+        signer_name: SignerName::clone(&signer_name),
+        ids: Arc::clone(&ids),
+        worker: one.worker,
+    };
+    // Payouts of Bitcoin gather in one transaction, which is not built yet.
+    Ok(deposits.into_iter().filter(|one| one.row.kind != ChainKind::Bitcoin).map(role).collect())
 }
 
 async fn deposits(context: &Context, arguments: &DepositArguments) -> CommandResult {
@@ -53,20 +169,15 @@ async fn deposits(context: &Context, arguments: &DepositArguments) -> CommandRes
     let pinned = pins::pinned(&context.config, &db).await?;
     pins::check(&context.config, &db, &pinned).await?;
     let mut roles = deposit_roles(context, &db, &pinned).await?;
-    for name in &arguments.chain {
-        if !roles.iter().any(|role| role.name.as_str() == name) {
-            let message = format!("the configuration has no nodes for a chain {name}");
-            let hint = "see chains in examples/bursar.toml; bursar chain check shows what there is";
-            return Err(Failure::bad_input("INVALID_CHAIN", message, hint));
-        }
-    }
+    let names: Vec<String> = roles.iter().map(|role| role.name.to_string()).collect();
+    check_chains(&arguments.chain, &names)?;
     roles.retain(|role| arguments.chain.is_empty() || arguments.chain.iter().any(|name| name == role.name.as_str()));
     roles.iter_mut().for_each(|role| role.from = arguments.from);
-    if roles.is_empty() {
-        let hint = "see chains in examples/bursar.toml";
-        return Err(Failure::bad_input("INVALID_CHAIN", "the configuration has no nodes for any chain", hint));
+    if arguments.once {
+        return once(context, &roles).await;
     }
-    if arguments.once { once(context, &roles).await } else { forever(context, roles).await }
+    let names: Vec<String> = roles.iter().map(|role| role.name.to_string()).collect();
+    forever(context, ("deposits", &names), roles, |role, stopped| tokio::spawn(role.run(stopped))).await
 }
 
 /// The worker of every chain that the configuration has nodes for.
@@ -120,17 +231,21 @@ async fn once(context: &Context, roles: &[DepositRole]) -> CommandResult {
     Ok(())
 }
 
-async fn forever(context: &Context, roles: Vec<DepositRole>) -> CommandResult {
+async fn forever<R>(
+    context: &Context,
+    (word, names): (&str, &[String]),
+    roles: Vec<R>,
+    start: impl Fn(R, watch::Receiver<bool>) -> JoinHandle<()>,
+) -> CommandResult {
     let failed = |error: std::io::Error| Failure::outside("INTERNAL", &error, "this is a bug in Bursar");
     let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
     let (stop, stopped) = watch::channel(false);
-    let names: Vec<String> = roles.iter().map(|role| role.name.to_string()).collect();
     if context.json {
-        say(json!({ "event": "running", "role": "deposits", "chains": names }));
+        say(json!({ "event": "running", "role": word, "chains": names }));
     } else {
-        say(format!("deposits of {}; Ctrl-C stops it", names.join(", ")));
+        say(format!("{word} of {}; Ctrl-C stops it", names.join(", ")));
     }
-    let tasks: Vec<_> = roles.into_iter().map(|role| tokio::spawn(role.run(stopped.clone()))).collect();
+    let tasks: Vec<_> = roles.into_iter().map(|role| start(role, stopped.clone())).collect();
     tokio::select! {
         _ = terminate.recv() => {}
         _ = tokio::signal::ctrl_c() => {}

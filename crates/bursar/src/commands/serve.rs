@@ -65,6 +65,11 @@ pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
         wallet_signer::check(signer, &db, &pinned).await?;
     }
     let roles = super::run::deposit_roles(context, &db, &pinned).await?;
+    let payers = match &signer {
+        Some(signer) => super::run::outbound_roles(context, &db, &pinned, signer).await?,
+        None => Vec::new(),
+    };
+    let payer_ids = payers.first().map(|role| Arc::clone(&role.ids));
     // Before the engine is touched: a second server on the same port must not open anything.
     let (listener, address) = bind("http.listen", &config.http.listen).await?;
     let operations = match config.http.operations_listen.as_str() {
@@ -129,6 +134,18 @@ pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
         let (roles, stopped) = (roles, stopped.clone());
         move || {
             let tasks: JoinSet<()> = roles.clone().into_iter().map(|role| role.run(stopped.clone())).collect();
+            async move { drop(tasks.join_all().await) }
+        }
+    });
+    // Whoever else pays from the same wallets has other lanes.
+    let outbound = supervised(&coordinator, "outbound", {
+        let (roles, stopped) = (payers, stopped.clone());
+        move || {
+            let mut tasks = JoinSet::new();
+            for role in roles.clone() {
+                tasks.spawn(role.clone().send(stopped.clone()));
+                tasks.spawn(role.confirm(stopped.clone()));
+            }
             async move { drop(tasks.join_all().await) }
         }
     });
@@ -250,6 +267,10 @@ pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
     app.intake.close().await;
     scanner.await.map_err(ended)?;
     deposits.await.map_err(ended)?;
+    outbound.await.map_err(ended)?;
+    if let Some(ids) = payer_ids {
+        ids.give_back(&db).await?;
+    }
     if let Some(keeping) = keeping {
         keeping.await.map_err(ended)?;
     }

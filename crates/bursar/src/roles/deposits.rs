@@ -15,9 +15,8 @@ use terminal::clock::{Stopwatch, SystemClock};
 use terminal::failure::Failure;
 use tokio::sync::watch;
 
-use crate::chains;
+use super::{is_stopped_within, reopen};
 use crate::config::Config;
-use crate::pins;
 
 /// How long a worker rests when there was nothing to do.
 const REST: Duration = Duration::from_millis(400);
@@ -87,20 +86,7 @@ impl DepositRole {
 
     /// Somebody has applied another treasury file: wallets, coins and confirmations are as it says from now on.
     async fn reload(&mut self) -> Result<(), Failure> {
-        let row = row_of(&self.db, &self.name).await?;
-        let pinned = pins::pinned(&self.config, &self.db).await?;
-        pins::check(&self.config, &self.db, &pinned).await?;
-        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-        let followed = chains::open(&self.config, &self.db, &clock).await?;
-        let mine = followed.into_iter().find(|chain| chain.row.name == self.name);
-        let mine = mine.ok_or_else(|| {
-            Failure::bad_input(
-                "INVALID_CHAIN",
-                format!("{} has no nodes any more", self.name),
-                "see bursar chain check",
-            )
-        })?;
-        (self.pinned, self.chain, self.row) = (pinned, mine.client.shared(), row);
+        (self.pinned, self.chain, self.row) = reopen(&self.config, &self.db, &self.name).await?;
         Ok(())
     }
 
@@ -233,19 +219,4 @@ impl DepositRole {
             _ => tracing::warn!(chain, code, error = %Causes(error), "deposits of the chain wait"),
         }
     }
-}
-
-/// The chain as the database has it.
-pub async fn row_of(db: &Db, name: &ChainName) -> Result<ChainRow, Failure> {
-    let gone = || Failure::bad_input("INVALID_CHAIN", format!("there is no chain {name}"), "see bursar chain status");
-    db.chain(name).await?.ok_or_else(gone)
-}
-
-/// Whether it was told to stop, at the latest after so long.
-async fn is_stopped_within(stopped: &mut watch::Receiver<bool>, pause: Duration) -> bool {
-    if *stopped.borrow() {
-        return true;
-    }
-    // A sender that is gone has ended with everything else.
-    tokio::time::timeout(pause, stopped.wait_for(|stop| *stop)).await.is_ok()
 }

@@ -56,10 +56,12 @@ impl Wanted<'_> {
             (AttemptKind::Cancel(number), job) => {
                 let jobs = job.map(|(job, _)| SignedJob::Job(job.id.number())).into_iter().collect();
                 let requester = person(job.map_or(HOUSE, |(job, _)| job.requester.as_str()))?;
+                // What it may cost is what it can cost: settings that change meanwhile do not make it another request.
+                let most_fee = ground.most_fee(&attempt.payload).unwrap_or(ground.row.outbound.fee_cap);
                 self.intent(ground, signer, SignedJob::Job(number.number()), Terms {
                     round: 0,
                     kind: IntentKind::Cancel { jobs },
-                    most_fee: ground.row.outbound.fee_cap,
+                    most_fee,
                     expires: attempt.created.plus_micros(CANCEL_LIFE_MICROS),
                     requester,
                 })
@@ -163,17 +165,20 @@ pub(super) fn judge(answer: SignAnswer, own: &Address, slot: &OpenSlot, now: Tim
     };
     let words = format!("{message} ({code})");
     let job = slot.jobs.first();
-    let first = slot.newest().is_none() && job.is_none_or(|(_, round)| *round == 0);
+    let round = job.map_or(0, |(_, round)| *round);
     match code.as_str() {
         // The slot, or the job, was signed for in a time that this database does not know: it is older than its signer.
         "SIGNER_SLOT_DIFFERS" | "SIGNER_JOB_CHANGED" => SignedAnswer::SignedBefore { words },
         // Without nonces it only means that another job has the very same bytes: later they are others.
         "SIGNER_SLOT_TAKEN" if slot.nonce.is_some() => SignedAnswer::SignedBefore { words },
-        _ if signed_before && first => SignedAnswer::SignedBefore { words },
+        // The first build of a job that the signer has built before: the same.
+        "SIGNER_NOT_EXPIRED_YET" if round == 0 => SignedAnswer::SignedBefore { words },
+        // By the signer's clock the build before may still be mined. Its end is proven; the signer only waits longer.
+        "SIGNER_NOT_EXPIRED_YET" => SignedAnswer::Later,
+        _ if signed_before => SignedAnswer::SignedBefore { words },
         _ => {
             let tries = job.map_or(0, |(job, _)| job.tries.saturating_add(1));
-            let over = matches!(code.as_str(), "SIGNER_INTENT_EXPIRED" | "SIGNER_JOB_TIME")
-                || tries >= domain::outbound::MOST_TRIES;
+            let over = tries >= domain::outbound::MOST_TRIES;
             SignedAnswer::Refused { words, over, due: now.plus_micros(pause_micros(tries)) }
         }
     }

@@ -78,7 +78,7 @@ impl OutboundError {
             Self::Coins { .. } => "CHAIN_COINS",
             Self::Network { .. } => "CHAIN_WRONG_NETWORK",
             Self::Name(_) => "CONFIG_INVALID",
-            Self::NoIds => "NO_NODE_NUMBER",
+            Self::NoIds => "NODE_NUMBERS_EXHAUSTED",
         }
     }
 }

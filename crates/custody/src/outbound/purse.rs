@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use domain::ChainKind;
+use domain::{ChainKind, RawAmount};
 use signer::SignerChain;
 use store::entry::ChainRow;
 use store::outbound::{JobRow, LaneId, LaneRow};
@@ -70,6 +70,15 @@ impl Ground {
         let to = self.family.parse_address(&job.to).map_err(|error| format!("{}: {error}", job.to))?;
         let coin = self.coins.coin(job.listing).ok_or_else(|| "its coin is not listed any more".to_owned())?;
         Ok(Payment { to, coin, amount: job.amount })
+    }
+
+    /// The most that a payload can cost.
+    pub fn most_fee(&self, payload: &[u8]) -> Option<RawAmount> {
+        match self.network {
+            SignerChain::Evm { chain_id } => tx::evm::decode_unsigned(payload, chain_id).ok()?.most_fee,
+            SignerChain::Tron => tx::tron::transaction::decode_unsigned(payload).ok()?.most_fee,
+            SignerChain::Bitcoin(_) => None,
+        }
     }
 
     /// Whether its coin may be sent.

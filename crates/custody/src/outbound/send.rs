@@ -9,8 +9,10 @@ use std::sync::Arc;
 use chain::{Broadcast, Chain, ChainError, Quote};
 use domain::outbound::{MOST_TRIES, Nonces, Room, Urge, Wait, pause_micros};
 use domain::{Clock, RawAmount, Timestamp};
+use futures_util::future::BoxFuture;
 use futures_util::{StreamExt, stream};
 use signer::SignRequest;
+use signer::client::SignAnswer;
 use signer::names::SignerName;
 use signer::wire::MOST_REQUESTS;
 use store::Db;
@@ -59,6 +61,8 @@ pub struct SendWorker<'a> {
     ids: MakeId<'a>,
     ground: Ground,
     worker: String,
+    /// Lanes whose gaps are not filled before a time: the signer refused it.
+    fillers: HashMap<LaneId, Timestamp>,
 }
 
 /// What is to be written before anything is signed.
@@ -80,6 +84,9 @@ struct Ready<'a> {
     quote: Quote,
 }
 
+/// What nodes said to an attempt of a slot.
+type Told<'a> = (&'a OpenSlot, u32, Result<Broadcast, ChainError>);
+
 impl<'a> SendWorker<'a> {
     #[expect(clippy::too_many_arguments, reason = "each is another neighbour")]
     pub fn new(
@@ -92,7 +99,8 @@ impl<'a> SendWorker<'a> {
         pinned: Arc<Pinned>,
         worker: String,
     ) -> Result<Self, OutboundError> {
-        Ok(Self { db, chain, signer, signer_name, ids, ground: Ground::of(row, pinned)?, worker })
+        let (ground, fillers) = (Ground::of(row, pinned)?, HashMap::new());
+        Ok(Self { db, chain, signer, signer_name, ids, ground, worker, fillers })
     }
 
     /// Others may send from its lanes at once.
@@ -117,7 +125,14 @@ impl<'a> SendWorker<'a> {
         }
         // What was signed and not told comes first: it needs nobody but the nodes.
         self.tell(&held, &work.slots, &HashSet::new(), clock, &mut sent).await?;
-        let plan = match self.plan(&work, &own, now).await {
+        let planned = if self.signer.is_ready() {
+            self.plan(&work, &own, now).await
+        } else {
+            // A slot that nobody signs for only waits, and on TRON it ends.
+            sent.waits = Some("the signer has not said that it has the keys of the treasury file".to_owned());
+            Ok(Plan::default())
+        };
+        let plan = match planned {
             Ok(plan) => plan,
             // What is written down goes on, whatever keeps new ones from being written.
             Err(OutboundError::Chain(error)) => {
@@ -156,7 +171,10 @@ impl<'a> SendWorker<'a> {
         }
         let head = self.chain.head().await?;
         let mined = if self.ground.has_nonces() {
-            self.mined(&sending, own, head.settled.unwrap_or(0)).await?
+            // What is settled is a quorum's word; without one, nothing is known of nonces.
+            let young = head.tip.height < u64::from(self.ground.row.confirmations);
+            let settled = head.settled.or(young.then_some(0)).ok_or(ChainError::NoQuorum { wanted: 1, agreed: 0 })?;
+            self.mined(&sending, own, settled).await?
         } else {
             HashMap::new()
         };
@@ -168,7 +186,10 @@ impl<'a> SendWorker<'a> {
             let Some(address) = own.get(&lane.id) else { continue };
             let mine: Vec<&Ready<'_>> = ready.iter().filter(|ready| ready.job.lane == lane.id).collect();
             let open: Vec<&OpenSlot> = work.slots.iter().filter(|slot| slot.lane == lane.id).collect();
-            self.slots(address, &mine, &open, mined.get(&lane.id).copied(), head.tip.height, &mut plan)?;
+            let held = work.held.get(&lane.id).cloned().unwrap_or_default();
+            let fills = self.fillers.get(&lane.id).is_none_or(|until| *until <= now);
+            let nonces = mined.get(&lane.id).map(|mined| (*mined, held, fills));
+            self.slots(address, &mine, &open, nonces, head.tip.height, &mut plan)?;
         }
         Ok(plan)
     }
@@ -217,9 +238,10 @@ impl<'a> SendWorker<'a> {
                 usable.remove(&lane.id);
                 continue;
             };
-            let open = |nonce: u64| work.slots.iter().any(|slot| slot.lane == lane.id && slot.nonce == Some(nonce));
-            let settled_above = work.highest.get(&lane.id).is_some_and(|highest| *highest >= mined && !open(*highest));
-            if settled_above || lane.known_nonce.is_some_and(|known| mined < known) {
+            // A reorganisation may take back what was counted: as long as these are slots of ours, they are sent again.
+            let held = work.held.get(&lane.id);
+            let ours = |nonce: u64| held.is_some_and(|held| held.contains(&nonce));
+            if lane.known_nonce.is_some_and(|known| known.saturating_sub(mined) > 1_000 || !(mined..known).all(ours)) {
                 tracing::warn!(lane = lane.address, mined, "the nodes know fewer transactions of a wallet than were settled");
                 usable.remove(&lane.id);
             }
@@ -242,12 +264,18 @@ impl<'a> SendWorker<'a> {
         for slot in work.slots.iter().filter(|slot| usable.contains(&slot.lane) && slot.mined().is_none()) {
             let Some((newest, told)) = slot.newest().and_then(|newest| Some((newest, newest.told?))) else { continue };
             let used = slot.nonce.zip(mined.get(&slot.lane)).is_some_and(|(nonce, mined)| nonce < *mined);
-            let asked = slot.jobs.iter().any(|(job, _)| job.bump);
-            let end = slot.jobs.iter().any(|(job, _)| job.give_up) && newest.kind == AttemptKind::Pay;
-            // One that the signer refused is not asked for again at once.
-            let fresh = slot.attempts.last().is_some_and(|last| {
-                last.refused.is_some() && now.micros().saturating_sub(last.created.micros()) < after
-            });
+            let given_up = slot.jobs.iter().any(|(job, _)| job.give_up);
+            let asked = slot.jobs.iter().any(|(job, _)| job.bump) && slot.nonce.is_some();
+            let end = given_up && newest.kind == AttemptKind::Pay && slot.nonce.is_some();
+            if given_up && slot.nonce.is_none() {
+                // Nothing cancels it but its time: it is not told again.
+                continue;
+            }
+            // What the signer has refused is asked for again later and later.
+            let refused = slot.attempts.iter().rev().take_while(|attempt| attempt.refused.is_some()).count();
+            let patience = after.saturating_mul(1 << refused.min(10));
+            let fresh = refused > 0
+                && slot.attempts.last().is_some_and(|last| now.micros().saturating_sub(last.created.micros()) < patience);
             let rests = Wait { told, first: false, cheap: false, asked: asked || end }.urge(now, after) == Urge::Rest;
             if !used && !fresh && !rests && slot.unsigned().next().is_none() {
                 waiting.push((slot, newest, told, asked, end));
@@ -284,7 +312,13 @@ impl<'a> SendWorker<'a> {
             let number = slot.attempts.last().map_or(1, |last| last.number.saturating_add(1));
             match next {
                 Some((payload, cancels)) => {
-                    let kind = if cancels { AttemptKind::Cancel(self.job_id()?) } else { AttemptKind::Pay };
+                    // One number for all cancels of a slot: to the signer they are one job, which offers more.
+                    let before = slot.attempts.iter().rev().find(|one| one.kind != AttemptKind::Pay).map(|one| one.kind);
+                    let kind = match (cancels, before) {
+                        (false, _) => AttemptKind::Pay,
+                        (true, Some(before)) => before,
+                        (true, None) => AttemptKind::Cancel(self.job_id()?),
+                    };
                     plan.attempts.push(NewAttempt { lane: slot.lane, slot: slot.id, number, kind, payload });
                 }
                 None => drop(plan.again.insert(slot.id)),
@@ -321,6 +355,10 @@ impl<'a> SendWorker<'a> {
             if *room == 0 || !self.ground.is_active(job) {
                 continue;
             }
+            if job.give_up {
+                plan.put_off.push(over(job, "people gave it up".to_owned(), now));
+                continue;
+            }
             if job.expires <= now {
                 plan.put_off.push(over(job, "its time was over before it could be paid".to_owned(), now));
                 continue;
@@ -333,15 +371,14 @@ impl<'a> SendWorker<'a> {
                 Err(why) => plan.put_off.push(over(job, why, now)),
             }
         }
-        let quotes = candidates.iter().map(|(job, payment)| {
+        let mut quotes: Vec<BoxFuture<'_, Result<Quote, ChainError>>> = Vec::with_capacity(candidates.len());
+        for (job, payment) in &candidates {
             let cap = draft::cap(self.ground.row.kind, limits, job.most_fee);
-            async move {
-                match own.get(&job.lane) {
-                    Some(from) => self.chain.quote(from, payment, cap).await,
-                    None => Err(ChainError::ForeignAddress),
-                }
-            }
-        });
+            quotes.push(match own.get(&job.lane) {
+                Some(from) => self.chain.quote(from, payment, cap),
+                None => Box::pin(std::future::ready(Err(ChainError::ForeignAddress))),
+            });
+        }
         let quotes: Vec<Result<Quote, ChainError>> = stream::iter(quotes).buffered(AT_ONCE).collect().await;
         let mut purses = self.available(work, own, &candidates).await?;
         let mut ready = Vec::new();
@@ -354,8 +391,11 @@ impl<'a> SendWorker<'a> {
                     plan.put_off.push(later(job, format!("a node says that it would not be paid: {why}"), now, true));
                     continue;
                 }
-                // Nobody could say.
-                Err(_) => continue,
+                // Nobody could say. The others need not wait for it.
+                Err(error) => {
+                    plan.put_off.push(later(job, format!("what it costs cannot be asked now: {error}"), now, false));
+                    continue;
+                }
             };
             if quote.capped {
                 plan.put_off.push(later(job, "the network asks for a higher price than is allowed".to_owned(), now, false));
@@ -364,6 +404,10 @@ impl<'a> SendWorker<'a> {
             if quote.most > job.most_fee {
                 let why = format!("it may cost {}, and {} is agreed", quote.most, job.most_fee);
                 plan.put_off.push(later(job, why, now, true));
+                continue;
+            }
+            if !purses.contains_key(&(job.lane, payment.coin.clone())) {
+                plan.put_off.push(later(job, "what its wallet has of the coin cannot be asked now".to_owned(), now, false));
                 continue;
             }
             match take(&mut purses, job.lane, &payment, quote.most) {
@@ -392,8 +436,18 @@ impl<'a> SendWorker<'a> {
         if asked.is_empty() {
             return Ok(HashMap::new());
         }
-        let balances = self.chain.balances(&asked).await?;
-        let mut purses: HashMap<(LaneId, Coin), RawAmount> = keys.into_iter().zip(balances).collect();
+        let mut purses: HashMap<(LaneId, Coin), RawAmount> = HashMap::new();
+        match self.chain.balances(&asked).await {
+            Ok(balances) => purses.extend(keys.into_iter().zip(balances)),
+            // One coin that cannot be asked for must not keep the others from being paid.
+            Err(_) => {
+                for (key, one) in keys.into_iter().zip(&asked) {
+                    if let Ok(balance) = self.chain.balances(std::slice::from_ref(one)).await {
+                        purses.extend(balance.first().map(|balance| (key, *balance)));
+                    }
+                }
+            }
+        }
         for slot in work.slots.iter().filter(|slot| slot.mined().is_none()) {
             let fees = slot.attempts.iter().filter_map(|attempt| self.chain.decode_unsigned(&attempt.payload).ok()?.most_fee);
             let mut reserved = vec![(Coin::Native, fees.max().unwrap_or(RawAmount::ZERO))];
@@ -416,17 +470,21 @@ impl<'a> SendWorker<'a> {
         own: &Address,
         ready: &[&Ready<'_>],
         open: &[&OpenSlot],
-        mined: Option<u64>,
+        nonces: Option<(u64, BTreeSet<u64>, bool)>,
         height: u64,
         plan: &mut Plan,
     ) -> Result<(), OutboundError> {
         let Some(first) = ready.first().map(|ready| ready.job.lane).or_else(|| open.first().map(|slot| slot.lane)) else {
             return Ok(());
         };
+        let (mined, mut held, fills) = match nonces {
+            Some((mined, held, fills)) => (Some(mined), held, fills),
+            None => (None, BTreeSet::new(), false),
+        };
         // What is in a block already waits for nothing but its depth.
-        let in_block = open.iter().filter(|slot| slot.mined().is_some() && slot.nonce >= mined).count();
+        let waits = |nonce: &u64| open.iter().any(|slot| slot.nonce == Some(*nonce) && slot.mined().is_none());
+        let in_block = held.iter().filter(|nonce| Some(**nonce) >= mined && !waits(nonce)).count();
         let most = usize::try_from(self.ground.row.outbound.in_flight).unwrap_or(usize::MAX).saturating_add(in_block);
-        let mut held: Vec<u64> = open.iter().filter_map(|slot| slot.nonce).collect();
         for ready in ready {
             let nonce = match mined {
                 None => None,
@@ -448,14 +506,15 @@ impl<'a> SendWorker<'a> {
                 id: SlotId((self.ids)().ok_or(OutboundError::NoIds)?),
                 lane: ready.job.lane,
                 nonce,
-                since: height,
+                // The block that it refers to is a solidified one: no block below holds it.
+                since: ready.quote.reference.map_or(height, |(reference, _)| reference.height.min(height)),
                 jobs: vec![(ready.job.id, ready.job.version)],
                 kind: AttemptKind::Pay,
                 payload,
             });
         }
         let Some(mined) = mined else { return Ok(()) };
-        if let Room::Gap(gaps) = Nonces::new(mined, held.iter().copied()).room(most) {
+        if fills && let Room::Gap(gaps) = Nonces::new(mined, held.iter().copied()).room(most) {
             // What is behind the gap says what is offered.
             let fee = open.iter().filter_map(|slot| self.chain.decode_unsigned(&slot.newest()?.payload).ok()).map(|old| old.fee);
             let Some(fee) = fee.last() else { return Ok(()) };
@@ -483,7 +542,7 @@ impl<'a> SendWorker<'a> {
 
     /// Has everything signed that is written down and is not, in one call.
     async fn sign(
-        &self,
+        &mut self,
         held: &[HeldLane],
         work: &LaneWork,
         open: &[OpenSlot],
@@ -494,7 +553,9 @@ impl<'a> SendWorker<'a> {
         let lanes: HashMap<LaneId, &LaneRow> = work.lanes.iter().map(|lane| (lane.id, lane)).collect();
         let mut wanted: Vec<(Wanted<'_>, SignRequest)> = Vec::new();
         for slot in open {
-            let Some(lane) = lanes.get(&slot.lane).filter(|_| own.contains_key(&slot.lane)) else { continue };
+            let Some(lane) = lanes.get(&slot.lane).filter(|lane| own.contains_key(&slot.lane) && lane.stopped.is_none()) else {
+                continue;
+            };
             for attempt in slot.unsigned() {
                 let one = Wanted { lane, slot, attempt };
                 if let Some(request) = one.request(&self.ground, &self.signer_name)? {
@@ -506,12 +567,14 @@ impl<'a> SendWorker<'a> {
             return Ok(());
         }
         if !self.signer.is_ready() {
-            sent.waits = Some("the signer has not said that it has the keys of the treasury file".to_owned());
             return Ok(());
         }
-        let mut first = self.moves(open, &lanes, own, clock.now()).await?;
-        wanted.truncate(MOST_REQUESTS.saturating_sub(first.len()));
-        let leading = first.len();
+        // At most one cancel goes before each.
+        wanted.truncate(MOST_REQUESTS / 2);
+        let asked: BTreeSet<SlotId> = wanted.iter().map(|(one, _)| one.slot.id).collect();
+        let moves = self.moves(open, &asked, &lanes, own, clock.now()).await?;
+        let leading = moves.len();
+        let mut first: Vec<SignRequest> = moves.iter().map(|(_, request)| request.clone()).collect();
         first.extend(wanted.iter().map(|(_, request)| request.clone()));
         let answers = match self.signer.sign(&first).await {
             Ok(answers) => answers,
@@ -522,21 +585,35 @@ impl<'a> SendWorker<'a> {
             }
         };
         let now = clock.now();
+        // A job whose move was refused stays where it is; what its payment was told follows from that.
+        let stays: BTreeSet<SlotId> = moves
+            .iter()
+            .zip(&answers)
+            .filter(|(_, answer)| matches!(answer, SignAnswer::Refused { code, .. } if code != "SIGNER_NOTHING_TO_CANCEL"))
+            .map(|((slot, _), _)| *slot)
+            .collect();
         let answers = answers.into_iter().skip(leading);
         let kept: Vec<SignedAttempt> = wanted
             .iter()
             .zip(answers)
             .filter_map(|((one, _), answer)| {
-                let answer = judge(answer, own.get(&one.slot.lane)?, one.slot, now);
+                let answer = if stays.contains(&one.slot.id) {
+                    SignedAnswer::Later
+                } else {
+                    judge(answer, own.get(&one.slot.lane)?, one.slot, now)
+                };
                 Some(SignedAttempt { lane: one.slot.lane, slot: one.slot.id, number: one.attempt.number, answer })
             })
             .collect();
         let head = self.signer.head();
         let head = head.as_ref().map(|(name, head)| (name.as_str(), head));
         self.db.keep_signed(held, &kept, head, now).await?;
-        let signed = kept.iter().filter(|one| matches!(one.answer, SignedAnswer::Signed { .. })).count();
-        sent.signed = signed;
-        sent.refused = kept.len() - signed;
+        let after = now.plus_micros(i64::from(self.ground.row.outbound.stuck_after_s) * 1_000_000);
+        for (one, _) in wanted.iter().filter(|(one, _)| one.slot.jobs.is_empty()) {
+            self.fillers.insert(one.slot.lane, after);
+        }
+        sent.signed = kept.iter().filter(|one| matches!(one.answer, SignedAnswer::Signed { .. })).count();
+        sent.refused = kept.iter().filter(|one| matches!(one.answer, SignedAnswer::Refused { .. })).count();
         Ok(())
     }
 
@@ -544,13 +621,14 @@ impl<'a> SendWorker<'a> {
     async fn moves(
         &self,
         open: &[OpenSlot],
+        asked: &BTreeSet<SlotId>,
         lanes: &HashMap<LaneId, &LaneRow>,
         own: &HashMap<LaneId, Address>,
         now: Timestamp,
-    ) -> Result<Vec<SignRequest>, OutboundError> {
+    ) -> Result<Vec<(SlotId, SignRequest)>, OutboundError> {
         let moving: Vec<(&OpenSlot, &JobRow)> = open
             .iter()
-            .filter(|slot| slot.nonce.is_some() && slot.newest().is_none())
+            .filter(|slot| asked.contains(&slot.id) && slot.nonce.is_some() && slot.newest().is_none())
             .filter_map(|slot| slot.jobs.first().filter(|(_, round)| *round > 0).map(|(job, _)| (slot, job)))
             .collect();
         let former = self.db.former_nonces(&moving.iter().map(|(_, job)| job.id).collect::<Vec<_>>()).await?;
@@ -562,7 +640,8 @@ impl<'a> SendWorker<'a> {
             };
             let Ok(payload) = draft::cancel(self.chain, own, *nonce, Fee::Legacy { gas_price: 1 }) else { continue };
             let number = (self.ids)().ok_or(OutboundError::NoIds)?;
-            requests.push(Move { lane, job, number, payload, now }.request(&self.ground, &self.signer_name)?);
+            let request = Move { lane, job, number, payload, now }.request(&self.ground, &self.signer_name)?;
+            requests.push((slot.id, request));
         }
         Ok(requests)
     }
@@ -579,7 +658,9 @@ impl<'a> SendWorker<'a> {
         sent: &mut SentRound,
     ) -> Result<(), OutboundError> {
         let mut wanted: Vec<(&OpenSlot, &AttemptRow, &[u8])> = Vec::new();
-        for slot in open.iter().filter(|slot| slot.mined().is_none()) {
+        // Nothing cancels what has no nonce but its time: given up, it is not told.
+        let is_over = |slot: &OpenSlot| slot.nonce.is_none() && slot.jobs.iter().any(|(job, _)| job.give_up);
+        for slot in open.iter().filter(|slot| slot.mined().is_none() && !is_over(slot)) {
             let untold = slot.attempts.iter().filter(|attempt| attempt.told.is_none());
             let newest = slot.newest().filter(|_| again.contains(&slot.id));
             for attempt in untold.chain(newest) {
@@ -593,9 +674,10 @@ impl<'a> SendWorker<'a> {
         }
         // In the order of their nonces, as far as nodes take them in order.
         wanted.sort_by_key(|(slot, attempt, _)| (slot.nonce, slot.id, attempt.number));
-        let tellings = wanted.into_iter().map(|(slot, attempt, bytes)| async move {
-            (slot, attempt.number, self.chain.broadcast(bytes).await)
-        });
+        let mut tellings: Vec<BoxFuture<'_, Told<'_>>> = Vec::with_capacity(wanted.len());
+        for (slot, attempt, bytes) in wanted {
+            tellings.push(Box::pin(async move { (slot, attempt.number, self.chain.broadcast(bytes).await) }));
+        }
         let said: Vec<_> = stream::iter(tellings).buffered(AT_ONCE).collect().await;
         let mut told: Vec<ToldAttempt> = Vec::new();
         for (slot, number, answer) in said {

@@ -17,6 +17,7 @@ use chain::{Chain, ChainError, Head, Status};
 use domain::outbound::{Effect, JobState, SlotWord};
 use domain::utxo::Hash;
 use domain::{Clock, Timestamp};
+use futures_util::future::BoxFuture;
 use futures_util::{StreamExt, stream};
 use store::Db;
 use store::entry::ChainRow;
@@ -29,6 +30,9 @@ use crate::wallet::Pinned;
 
 /// A slot is asked about at least so often, whatever one node says of its nonce.
 const PATIENCE_MICROS: i64 = 10_000_000;
+
+/// So many heights are asked for to find out how deep blocks are.
+const MOST_STEPS: usize = 8;
 
 /// What one round has done.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -95,7 +99,10 @@ impl<'a> WatchWorker<'a> {
         let (mut news, mut doubtful) = self.deepen(&open.slots, head, &mut round).await?;
         doubtful.extend(self.unseen(&open.slots, &own, now).await);
         let this = &*self;
-        let asked = doubtful.iter().map(|slot| async move { (*slot, this.ask(slot, head).await) });
+        let mut asked: Vec<BoxFuture<'_, (&OpenSlot, Result<Found, ChainError>)>> = Vec::with_capacity(doubtful.len());
+        for slot in doubtful {
+            asked.push(Box::pin(async move { (slot, this.ask(slot).await) }));
+        }
         let found: Vec<(&OpenSlot, Result<Found, ChainError>)> = stream::iter(asked).buffered(AT_ONCE).collect().await;
         for (slot, found) in found {
             self.asked.insert(slot.id, now);
@@ -130,20 +137,38 @@ impl<'a> WatchWorker<'a> {
             }
         };
         let blocks: HashMap<u64, Hash> = headers.iter().map(|header| (header.height, Hash(header.hash.0))).collect();
+        let top = self.top(&mined, head).await;
         let (mut news, mut doubtful) = (Vec::new(), Vec::new());
         for (slot, number, mined) in mined {
             match blocks.get(&mined.height) {
                 // The nodes have not come so far again.
                 None => {}
                 Some(block) if *block != mined.block => doubtful.push(slot),
-                Some(_) => news.extend(self.deeper(slot, number, mined, head.tip.height)),
+                Some(_) => news.extend(self.deeper(slot, number, mined, top)),
             }
         }
         Ok((news, doubtful))
     }
 
-    fn deeper(&self, slot: &OpenSlot, number: u32, mined: &MinedAttempt, tip: u64) -> Option<SlotNews> {
-        let depth = tip.saturating_sub(mined.height).saturating_add(1);
+    /// The highest block that a quorum has, of those that would make one of these deeper. The newest tip may be one node's word.
+    async fn top(&self, mined: &[(&OpenSlot, u32, &MinedAttempt)], head: Head) -> u64 {
+        let steps = [u64::from(self.ground.row.final_confirmations), u64::from(self.ground.row.confirmations)];
+        let mut wanted: BTreeSet<u64> = BTreeSet::new();
+        for (.., mined) in mined {
+            wanted.extend(steps.iter().map(|step| mined.height.saturating_add(*step)).filter(|height| *height <= head.tip.height));
+        }
+        // The highest first: whoever has it has all below.
+        for height in wanted.into_iter().rev().take(MOST_STEPS) {
+            if self.chain.headers(&[height]).await.is_ok() {
+                return height;
+            }
+        }
+        0
+    }
+
+    /// With so many blocks above its own as the chain wants.
+    fn deeper(&self, slot: &OpenSlot, number: u32, mined: &MinedAttempt, top: u64) -> Option<SlotNews> {
+        let depth = top.saturating_sub(mined.height);
         let (deep, settled) = (u64::from(self.ground.row.confirmations), u64::from(self.ground.row.final_confirmations));
         let confirming = slot.jobs.iter().any(|(job, _)| job.state == JobState::Confirming);
         let (said, words) = if depth >= settled {
@@ -199,7 +224,7 @@ impl<'a> WatchWorker<'a> {
     }
 
     /// The newest is asked about first. At most one of them is in a block.
-    async fn ask(&self, slot: &OpenSlot, head: Head) -> Result<Found, ChainError> {
+    async fn ask(&self, slot: &OpenSlot) -> Result<Found, ChainError> {
         let (mut lost, mut open) = (None, false);
         for attempt in slot.attempts.iter().rev() {
             let Some((bytes, hash)) = &attempt.signed else { continue };
@@ -220,23 +245,29 @@ impl<'a> WatchWorker<'a> {
                 Status::Unknown | Status::Mempool => open = true,
             }
         }
-        Ok(lost.filter(|_| !open).map_or(Found::Nothing, |reason| self.lost(slot, reason, head)))
+        match lost.filter(|_| !open) {
+            None => Ok(Found::Nothing),
+            Some(reason) => self.lost(slot, reason).await,
+        }
     }
 
     /// None of the slot's transactions can be mined, as deep as it takes to be believed for good.
-    fn lost(&self, slot: &OpenSlot, reason: Reason, head: Head) -> Found {
+    async fn lost(&self, slot: &OpenSlot, reason: Reason) -> Result<Found, ChainError> {
         let ours = |by: TxHash| slot.attempts.iter().any(|one| one.signed.as_ref().is_some_and(|(_, hash)| hash.0 == by.0));
         match reason {
             Reason::Expired { .. } => {
-                Found::Lost { words: "its time was over before a block took it".to_owned(), foreign: false }
+                Ok(Found::Lost { words: "its time was over before a block took it".to_owned(), foreign: false })
             }
             Reason::NonceTaken { by, block } | Reason::InputSpent { by, block, .. } => {
-                let depth = head.tip.height.saturating_sub(block.height).saturating_add(1);
-                if ours(by) || depth < u64::from(self.ground.row.final_confirmations) {
-                    return Found::Nothing;
+                let deep = block.height.saturating_add(u64::from(self.ground.row.final_confirmations));
+                if ours(by) || self.chain.headers(&[deep]).await.is_err() {
+                    return Ok(Found::Nothing);
                 }
-                let words = format!("its slot was used by {by}, which is none of ours: another program has the wallet's key");
-                Found::Lost { words, foreign: true }
+                let words = format!(
+                    "its slot was used by {by}, which is none that this database knows: another program has the wallet's key, or the database \
+                     is old; two people must say whether that paid it"
+                );
+                Ok(Found::Lost { words, foreign: true })
             }
         }
     }
@@ -254,7 +285,9 @@ fn told(slot: &OpenSlot, found: Found) -> Option<SlotNews> {
             };
             news(SlotWord::Mined(mined.fate), Some((number, mined)), words, false)
         }
-        Found::Lost { words, foreign } => news(SlotWord::Lost, None, words, foreign),
+        // Who used it may have paid it: a replacement that a database forgot looks the same as a thief's.
+        Found::Lost { words, foreign: true } => news(SlotWord::Final(Effect::Unclear), None, words, true),
+        Found::Lost { words, foreign: false } => news(SlotWord::Lost, None, words, false),
         Found::Nothing => {
             slot.mined()?;
             news(SlotWord::Left, None, "its block left the chain; the same is sent again".to_owned(), false)

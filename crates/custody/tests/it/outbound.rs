@@ -351,9 +351,9 @@ fn workers_that_fail_at_every_point_pay_once() {
 fn what_a_reorganisation_removes_is_sent_again_the_same_bytes() {
     on_evm(async |desk| {
         let (id, to) = desk.add(&Coin::Native, 77).await;
-        desk.pass(3).await;
+        desk.pass(4).await;
         assert_eq!(desk.state(id).await, JobState::Confirmed);
-        desk.rig.reorg(3, Fate::Dropped);
+        desk.rig.reorg(4, Fate::Dropped);
         assert_eq!(desk.paid(&to, &Coin::Native).await, raw(0), "gone, from the pool as well");
         desk.round().await;
         assert!(matches!(desk.state(id).await, JobState::Broadcasting | JobState::Broadcasted));
@@ -401,7 +401,7 @@ fn a_cancel_takes_the_slot_or_comes_too_late() {
         assert_eq!(desk.rig.db.cancel_job(id, "ann", desk.rig.clock.now()).await.unwrap(), Asked::Done);
         desk.round().await;
         desk.rig.clock.set(desk.rig.clock.now().plus_micros(31_000_000));
-        desk.pass(3).await;
+        desk.pass(4).await;
         assert_eq!(desk.state(id).await, JobState::Broadcasted, "mined, and it may still leave the chain");
         let too_late = desk.rig.db.cancel_job(late, "ann", desk.rig.clock.now()).await.unwrap();
         assert_eq!(too_late, Asked::NotNow(JobState::Confirmed));

@@ -24,12 +24,15 @@ pub enum Urge {
     Replace,
 }
 
+/// Nobody is told more often, whoever asks.
+const LEAST_MICROS: i64 = 5_000_000;
+
 impl Wait {
     /// The first of a lane is replaced when it has waited too long, whatever it offers: all others wait for it. Those behind it are
     /// replaced only when they offer too little.
     pub const fn urge(&self, now: Timestamp, after_micros: i64) -> Urge {
         let waited = now.micros().saturating_sub(self.told.micros());
-        if self.asked {
+        if self.asked && (waited >= LEAST_MICROS || waited >= after_micros || waited < 0) {
             Urge::Replace
         } else if waited < after_micros && waited >= 0 {
             Urge::Rest
@@ -54,7 +57,10 @@ mod tests {
         assert_eq!(at(Wait { first: true, ..wait }, 30), Urge::Replace);
         assert_eq!(at(Wait { cheap: true, ..wait }, 30), Urge::Replace);
         assert_eq!(at(Wait { first: true, cheap: true, ..wait }, 29), Urge::Rest);
-        assert_eq!(at(Wait { asked: true, ..wait }, 0), Urge::Replace);
+        assert_eq!(at(Wait { asked: true, ..wait }, 30), Urge::Replace);
+        let asked = Wait { asked: true, ..wait };
+        assert_eq!(asked.urge(told.plus_micros(4_999_999), 30_000_000), Urge::Rest);
+        assert_eq!(asked.urge(told.plus_micros(5_000_000), 30_000_000), Urge::Replace);
         // It was told by a clock that was ahead. Nobody waits for that clock.
         assert_eq!(at(wait, -1_000), Urge::SendAgain);
     }

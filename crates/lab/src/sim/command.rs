@@ -10,12 +10,14 @@ use terminal::output::{say, table, thousands};
 
 use super::spot::Simulation;
 use super::transfer::{Report, SimError};
-use super::{deposits, transfer};
+use super::{custody, deposits, transfer};
 
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
     /// The spot engine on a disk that lies: random operations, crashes at any moment, compared after every recovery
     Spot(SpotArguments),
+    /// Payments that leave: chains reorganise and spike, nodes, signer and workers fail at any moment, and no job is paid twice or stranded
+    Custody(CustodyArguments),
     /// Deposits: chains reorganise, nodes lie, workers die at any moment, and the books must equal the chains
     Deposits(DepositsArguments),
     /// Transfers between both ends: processes, database, line and engine fail at any moment, and every law must hold
@@ -52,8 +54,19 @@ pub struct DepositsArguments {
     blocks: u64,
 }
 
+#[derive(Debug, clap::Args)]
+pub struct CustodyArguments {
+    /// The same seed gives the same run
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// How many jobs are made, on two chains together
+    #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u64).range(1..))]
+    jobs: u64,
+}
+
 pub fn run(command: &Command, json: bool) -> CommandResult {
     match command {
+        Command::Custody(arguments) => payments(arguments, json),
         Command::Spot(arguments) => spot(arguments, json),
         Command::Deposits(arguments) => deposits(arguments, json),
         Command::Transfer(arguments) => transfer(arguments, json),
@@ -72,6 +85,7 @@ fn progress(json: bool, length: u64, what: &str) -> ProgressBar {
 const LEAST_OPS: u64 = 100_000;
 const LEAST_TRANSFERS: u64 = 20_000;
 const LEAST_BLOCKS: u64 = 20_000;
+const LEAST_JOBS: u64 = 10_000;
 
 /// Fails a run that is long enough to have seen everything, and has not.
 fn check_promises(seed: u64, missing: &[&str], length: u64, least: u64, replay: &str) -> CommandResult {
@@ -254,6 +268,43 @@ fn deposits(arguments: &DepositsArguments, json: bool) -> CommandResult {
         say(format!("{seconds} s, at most {memory} MB"));
     }
     check_promises(seed, &report.missing(), blocks, LEAST_BLOCKS, &replay)
+}
+
+fn payments(arguments: &CustodyArguments, json: bool) -> CommandResult {
+    let CustodyArguments { seed, jobs } = *arguments;
+    let bar = progress(json, jobs, "jobs");
+    let scratch = Scratch::new(seed)?;
+    let mut shown = 0;
+    let mut progress = |report: &custody::Report| {
+        if report.jobs >= shown {
+            shown = report.jobs + 50;
+            bar.set_position(report.jobs);
+            bar.set_message(format!("{} confirmed, {} replaced", report.confirmed, report.replacements));
+        }
+    };
+    let watch = Stopwatch::start();
+    let ended = alone(|| custody::run(seed, jobs, &scratch.0, &mut progress))?;
+    bar.finish_and_clear();
+    let seconds = watch.elapsed().as_secs();
+    let replay = format!("bursar sim custody --seed {seed} --jobs {jobs}");
+    let report = ended.ok_or_else(|| panicked(seed, &replay))?.map_err(|error| match error {
+        custody::SimError::Broken(law) => failed(seed, &law, &replay),
+        custody::SimError::Store(error) => error.into(),
+        custody::SimError::SetUp(what) => failed(seed, &what, "and is a bug of the simulator"),
+    })?;
+    let (hash, memory) = (format!("{:016x}", report.hash), peak_memory_mb());
+    if json {
+        let mut body = json!({ "sim": "custody", "seed": seed, "held": true, "hash": hash, "seconds": seconds,
+            "peak_memory_mb": memory });
+        let fields = [report.happened(), report.faults()].concat();
+        fields.iter().for_each(|(name, value)| body[*name] = (*value).into());
+        say(body);
+    } else {
+        show([("what came of it", report.happened()), ("what went wrong", report.faults())]);
+        say(format!("seed {seed}, run {hash}: no destination was paid twice on any branch, and no job was stranded"));
+        say(format!("{seconds} s, at most {memory} MB"));
+    }
+    check_promises(seed, &report.missing(), jobs, LEAST_JOBS, &replay)
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 #[macro_use]
 mod counters;
 pub mod command;
+pub mod custody;
 pub mod deposits;
 pub mod spot;
 pub mod transfer;

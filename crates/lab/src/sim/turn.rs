@@ -34,12 +34,14 @@ pub(crate) trait Stage: Sync {
 /// Waits until the scheduler chooses this task again.
 pub(crate) async fn park(world: &impl Stage) {
     let mut asked = false;
-    poll_fn(|_| {
+    poll_fn(|context| {
         if asked {
             return Poll::Ready(());
         }
         asked = true;
         world.give_back(Yield::Turn);
+        // One of several that a task waits for together is polled again only if it says so.
+        context.waker().wake_by_ref();
         Poll::Pending
     })
     .await;
@@ -47,8 +49,9 @@ pub(crate) async fn park(world: &impl Stage) {
 
 /// The process dies here: this future never ends, and the scheduler drops it.
 pub(crate) async fn die(world: &impl Stage) {
-    poll_fn(|_| {
+    poll_fn(|context| {
         world.give_back(Yield::Death);
+        context.waker().wake_by_ref();
         Poll::<()>::Pending
     })
     .await;

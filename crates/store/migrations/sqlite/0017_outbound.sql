@@ -8,6 +8,9 @@ ALTER TABLE chains ADD COLUMN fee_cap TEXT;
 ALTER TABLE chains ADD COLUMN in_flight INTEGER;
 ALTER TABLE chains ADD COLUMN stuck_after_s INTEGER;
 
+-- Why nothing is sent by the keys of a group until people look: coins left by a transaction that is none of ours. NULL: they send.
+ALTER TABLE wallet_groups ADD COLUMN outbound_stopped TEXT;
+
 -- A sending wallet on a chain. Whoever writes slots or attempts of it locks this row first.
 CREATE TABLE outbound_lanes (
     id INTEGER PRIMARY KEY,
@@ -85,13 +88,15 @@ CREATE TABLE outbound_jobs (
     version INTEGER NOT NULL,
     -- How often it was tried without anything going out, or paid nothing.
     tries INTEGER NOT NULL,
-    -- How many slots it has had.
+    -- How many slots it has had, without those that were released.
     rounds INTEGER NOT NULL,
     -- The slot that it is in. NULL: none.
     slot_id INTEGER CONSTRAINT outbound_jobs_slot REFERENCES outbound_slots (id),
     -- People want it to end, or to offer more.
     give_up INTEGER NOT NULL CONSTRAINT outbound_jobs_give_up_flag CHECK (give_up IN (0, 1)),
     bump INTEGER NOT NULL CONSTRAINT outbound_jobs_bump_flag CHECK (bump IN (0, 1)),
+    -- What two people have said of it that the chain does not say. NULL: nothing.
+    judged TEXT,
     -- Why it is as it is, in one sentence.
     reason TEXT NOT NULL,
     -- It is not tried before.
@@ -125,11 +130,12 @@ CREATE TABLE outbound_job_events (
 CREATE TABLE outbound_slot_jobs (
     slot_id INTEGER NOT NULL CONSTRAINT outbound_slot_jobs_slot REFERENCES outbound_slots (id),
     job_id INTEGER NOT NULL CONSTRAINT outbound_slot_jobs_job REFERENCES outbound_jobs (id),
-    -- 0 for the job's first slot. The signer is asked with this number.
+    -- 0 for the first slot in which something was signed, then one more. A slot that was released does not count: the signer knows nothing of it.
     round INTEGER NOT NULL,
-    CONSTRAINT outbound_slot_jobs_pkey PRIMARY KEY (slot_id, job_id),
-    CONSTRAINT outbound_slot_jobs_round UNIQUE (job_id, round)
+    CONSTRAINT outbound_slot_jobs_pkey PRIMARY KEY (slot_id, job_id)
 ) STRICT;
+
+CREATE INDEX outbound_slot_jobs_by_job ON outbound_slot_jobs (job_id, round);
 
 -- Every transaction that was asked for in a slot: the first, each that offers more, a cancel. They stay for ever.
 CREATE TABLE outbound_attempts (

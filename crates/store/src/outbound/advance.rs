@@ -29,6 +29,8 @@ pub(crate) struct Set {
     /// One more try, or one more slot.
     pub tried: bool,
     pub slotted: bool,
+    /// Its slot was released: nothing was signed there, so it does not count.
+    pub unslotted: bool,
     /// More was offered, as was wanted.
     pub bumped: bool,
 }
@@ -128,11 +130,11 @@ fn next(mut row: JobRow, change: &Change, steps: &mut Vec<Step>) -> Result<JobRo
         row.version += 1;
         steps.push(Step { job: row.id, version: row.version, state: row.state, words: change.words.clone() });
     }
-    let Set { slot, due, tried, slotted, bumped } = &change.set;
+    let Set { slot, due, tried, slotted, unslotted, bumped } = &change.set;
     row.slot = slot.or(row.slot).filter(|_| row.state.may_be_out());
     row.due = due.unwrap_or(row.due);
     row.tries = row.tries.saturating_add(u32::from(*tried));
-    row.rounds = row.rounds.saturating_add(u32::from(*slotted));
+    row.rounds = row.rounds.saturating_add(u32::from(*slotted)).saturating_sub(u32::from(*unslotted));
     row.bump = row.bump && !bumped;
     row.reason.clone_from(&change.words);
     Ok(row)

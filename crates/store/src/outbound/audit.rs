@@ -22,7 +22,7 @@ statements! {
         GROUP BY k.job_id HAVING COUNT(*) > 1 ORDER BY k.job_id LIMIT 1";
     /// A job that is said to be paid, and no block has its payment; or the other way round.
     FIND_UNPAID = "SELECT j.id, j.state FROM outbound_jobs j
-        WHERE (j.state IN ('confirming', 'confirmed')) <> EXISTS (SELECT 1 FROM outbound_slot_jobs k JOIN outbound_attempts a
+        WHERE j.judged IS NULL AND (j.state IN ('confirming', 'confirmed')) <> EXISTS (SELECT 1 FROM outbound_slot_jobs k JOIN outbound_attempts a
             ON a.slot_id = k.slot_id AND a.kind = 'pay' AND a.paid = 'in_full' WHERE k.job_id = j.id)
         ORDER BY j.id LIMIT 1";
     /// A slot that was let go although something was signed for it.

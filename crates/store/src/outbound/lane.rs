@@ -42,13 +42,13 @@ pub struct HeldLane {
 
 statements! {
     /// Lanes with something to do that nobody has, or this worker. A lease that is longer than this one asks for was given by a clock that
-    /// was wrong: it keeps nobody out. Who has nothing to send watches; who has nothing to watch sends.
+    /// was wrong: it keeps nobody out. Those that nobody has looked at the longest come first: no lane starves another.
     FIND_LANES = "SELECT l.id FROM outbound_lanes l JOIN outbound_leases h ON h.lane_id = l.id AND h.duty = $2
         WHERE l.chain_id = $1 AND (h.worker = $3 OR h.lease_until <= $4 OR h.lease_until > $5)
             AND (EXISTS (SELECT 1 FROM outbound_slots s WHERE s.lane_id = l.id AND s.state = 'open')
-                OR ($2 = 'send' AND EXISTS (SELECT 1 FROM outbound_jobs j WHERE j.lane_id = l.id
+                OR ($2 = 'send' AND l.stopped IS NULL AND EXISTS (SELECT 1 FROM outbound_jobs j WHERE j.lane_id = l.id
                     AND j.state IN ('queued', 'failed_retryable') AND j.due_at <= $4)))
-        ORDER BY l.id LIMIT $6 {FOR UPDATE OF h SKIP LOCKED}";
+        ORDER BY h.lease_until, l.id LIMIT $6 {FOR UPDATE OF h SKIP LOCKED}";
     LOCK_LANES = "SELECT l.id FROM outbound_lanes l WHERE l.id {in $1} ORDER BY l.id {FOR UPDATE}";
     READ_FENCES = "SELECT lane_id, fence FROM outbound_leases WHERE lane_id {in $1} AND duty = $2";
     LEAVE_LANES = "UPDATE outbound_leases SET worker = '', lease_until = 0 WHERE worker = $1 AND duty = $2";
@@ -58,11 +58,17 @@ statements! {
         WHERE id = $1 AND stopped IS NOT NULL";
     /// What the signer refused in a time that the database does not know is asked for again.
     ASK_AGAIN = "UPDATE outbound_attempts SET refused = NULL, updated_at = $2 WHERE signed IS NULL AND refused IS NOT NULL
-        AND slot_id IN (SELECT s.id FROM outbound_slots s WHERE s.lane_id = $1 AND s.state = 'open')";
+        AND slot_id IN (SELECT s.id FROM outbound_slots s WHERE s.lane_id = $1 AND s.state = 'open' AND NOT EXISTS
+            (SELECT 1 FROM outbound_attempts a WHERE a.slot_id = s.id AND a.signed IS NOT NULL))";
     READ_LANE_CHAIN = "SELECT chain_id, address FROM outbound_lanes WHERE id = $1";
-    /// A key that somebody else has may sign for every wallet of its group.
-    STOP_GROUP = "UPDATE outbound_lanes SET stopped = $3, updated_at = $4 WHERE stopped IS NULL AND wallet_group_id IN
-        (SELECT g.wallet_group_id FROM outbound_lanes g WHERE g.chain_id = $1 AND g.address {in $2})";
+    /// A key that somebody else has may sign for every wallet of its group, also for those that have never sent.
+    STOP_GROUP = "UPDATE wallet_groups SET outbound_stopped = $3, updated_at = $4 WHERE outbound_stopped IS NULL AND id IN (
+        SELECT l.wallet_group_id FROM outbound_lanes l WHERE l.chain_id = $1 AND l.address {in $2}
+        UNION SELECT o.wallet_group_id FROM operation_wallet_addresses o WHERE o.chain_id = $1 AND o.address {in $2}
+            AND o.wallet_group_id IS NOT NULL
+        UNION SELECT u.wallet_group_id FROM user_wallets u WHERE u.address {in $2})";
+    RESUME_GROUP = "UPDATE wallet_groups SET outbound_stopped = NULL, updated_at = $2 WHERE outbound_stopped IS NOT NULL
+        AND id = (SELECT l.wallet_group_id FROM outbound_lanes l WHERE l.id = $1)";
 }
 
 static TAKE_LANES: RowsSql = RowsSql::new(
@@ -121,14 +127,15 @@ impl Db {
         transact!(self, tx => stop(tx, lane, why, at).await)
     }
 
-    /// Two people let the lane send again. What was used of its nonces up to now is explained by them. False: it was not stopped.
+    /// Two people let the lane send again, and its group if that was stopped. What was used of its nonces up to now is explained by them. False: it was not stopped.
     pub async fn resume_lane(&self, lane: LaneId, people: &Approval, at: Timestamp) -> Result<bool, StoreError> {
         transact!(self, tx => {
             fetch_all!(tx, LOCK_LANES => (i64,), lane_ids(&[lane]))?;
             let Some((chain, address)) = fetch_optional!(tx, READ_LANE_CHAIN => (i64, String), lane.0)? else {
                 return Ok(false);
             };
-            let resumed = execute!(tx, RESUME_LANE, lane.0, at.micros())? == 1;
+            let group = execute!(tx, RESUME_GROUP, lane.0, at.micros())? == 1;
+            let resumed = execute!(tx, RESUME_LANE, lane.0, at.micros())? == 1 || group;
             if resumed {
                 execute!(tx, ASK_AGAIN, lane.0, at.micros())?;
                 let told = Finding { kind: FindingKind::Resumed, subject: address, detail: format!("it sends again: {people}") };

@@ -1,15 +1,16 @@
 //! Jobs and lanes for people, and what people may ask of a job.
 
-use domain::outbound::{JobEvent, JobState, MOST_TRIES};
+use domain::outbound::{JobEvent, JobState};
 use domain::utxo::Hash;
 use domain::{Approval, Timestamp};
 
 use super::advance::{Change, advance};
 use super::types::{
-    JOB, JobColumns, JobId, JobRow, LANE, LaneColumns, LaneRow, OpenSlot, job_row, lane_row, read_jobs,
-    read_slots,
+    JOB, JobColumns, JobId, JobRow, LANE, LaneColumns, LaneRow, OpenSlot, job_row, lane_row, malformed,
+    read_jobs, read_slots,
 };
 use crate::db::Db;
+use crate::entry::ChainId;
 use crate::error::StoreError;
 use crate::transact;
 
@@ -62,12 +63,28 @@ pub enum Asked {
     NotNow(JobState),
 }
 
+/// What two people say of a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JobVerdict {
+    /// It counts as paid.
+    Paid,
+    /// It was not paid, and is over.
+    Unpaid,
+    /// It was not paid, and is tried again.
+    Again,
+}
+
 statements! {
+    READ_SLOT_ENDED = "SELECT s.state = 'settled', l.stopped IS NOT NULL FROM outbound_slots s JOIN outbound_lanes l ON l.id = s.lane_id
+        WHERE s.id = $1";
+    SET_JUDGED = "UPDATE outbound_jobs SET judged = $2 WHERE id = $1";
+    SETTLE_JUDGED = "UPDATE outbound_slots SET state = 'settled', reason = $2, updated_at = $3 WHERE id = $1 AND state = 'open'";
     LIST_JOBS(JOB) = "SELECT {columns} FROM outbound_jobs j JOIN chains c ON c.id = j.chain_id JOIN outbound_lanes l ON l.id = j.lane_id
         WHERE j.id < $1 AND ($2 = '' OR c.name = $2) AND ($3 = '' OR j.state = $3) AND ($4 = '' OR l.address = $4)
         ORDER BY j.id DESC LIMIT $5";
-    READ_AROUND_JOB = "SELECT c.name, a.symbol, k.decimals, l.address, l.stopped FROM outbound_jobs j JOIN chains c ON c.id = j.chain_id
-            JOIN outbound_lanes l ON l.id = j.lane_id JOIN asset_on_chain k ON k.id = j.listing_id JOIN assets a ON a.id = k.asset_id
+    READ_AROUND_JOB = "SELECT c.name, a.symbol, k.decimals, l.address, COALESCE(l.stopped, g.outbound_stopped) FROM outbound_jobs j
+            JOIN chains c ON c.id = j.chain_id JOIN outbound_lanes l ON l.id = j.lane_id JOIN wallet_groups g ON g.id = l.wallet_group_id
+            JOIN asset_on_chain k ON k.id = j.listing_id JOIN assets a ON a.id = k.asset_id
         WHERE j.id = $1";
     READ_JOB_EVENTS = "SELECT version, state, reason, at FROM outbound_job_events WHERE job_id = $1 ORDER BY version";
     READ_SLOTS_OF_JOB = "SELECT s.id, s.lane_id, s.nonce, s.since_height FROM outbound_slot_jobs k JOIN outbound_slots s ON s.id = k.slot_id
@@ -83,6 +100,10 @@ statements! {
     ASK_GIVE_UP = "UPDATE outbound_jobs SET give_up = TRUE, updated_at = $2 WHERE id = $1";
     ASK_BUMP = "UPDATE outbound_jobs SET bump = TRUE, updated_at = $2 WHERE id = $1";
     ASK_NOW = "UPDATE outbound_jobs SET due_at = $2, updated_at = $2 WHERE id = $1";
+    /// What the mined attempts of slots have cost, by their slots, behind one.
+    READ_SLOT_FEES = "SELECT s.id, a.fee_raw FROM outbound_slots s JOIN outbound_lanes l ON l.id = s.lane_id AND l.chain_id = $1
+            JOIN outbound_attempts a ON a.slot_id = s.id AND a.mined_height IS NOT NULL
+        WHERE s.id > $2 AND s.state = 'settled' AND a.fee_raw IS NOT NULL ORDER BY s.id LIMIT $3";
     FIND_BY_HASH = "SELECT k.job_id FROM outbound_attempts a JOIN outbound_slot_jobs k ON k.slot_id = a.slot_id WHERE a.tx_hash = $1
         ORDER BY k.job_id";
 }
@@ -118,6 +139,17 @@ impl Db {
     pub async fn jobs_of_transaction(&self, hash: Hash) -> Result<Vec<i64>, StoreError> {
         let rows = fetch_all!(&mut self.read().await?, FIND_BY_HASH => (i64,), hash.0.as_slice())?;
         Ok(rows.into_iter().map(|(id,)| id).collect())
+    }
+
+    /// What settled slots of a chain have cost, a page at a time, behind a slot's number.
+    pub async fn slot_fees(
+        &self,
+        chain: ChainId,
+        after: i64,
+        most: i64,
+    ) -> Result<Vec<(i64, domain::RawAmount)>, StoreError> {
+        let rows = fetch_all!(&mut self.read().await?, READ_SLOT_FEES => (i64, String), chain.0, after, most)?;
+        rows.into_iter().map(|(slot, fee)| Ok((slot, fee.parse().map_err(|_| malformed("fee"))?))).collect()
     }
 
     /// By their numbers, behind one.
@@ -195,29 +227,34 @@ impl Db {
         })
     }
 
-    /// Two people say that a job whose slot has paid something else counts as unpaid. It is over, or tried again.
-    pub async fn judge_unpaid(
+    /// Two people say what the chain does not: what became of a job whose slot has ended without saying so, or that the signer says it has
+    /// signed for in a time that this database does not know.
+    pub async fn judge_job(
         &self,
         id: JobId,
-        again: bool,
+        verdict: JobVerdict,
         people: &Approval,
         at: Timestamp,
     ) -> Result<Asked, StoreError> {
         transact!(self, tx => {
             fetch_optional!(tx, LOCK_JOB_LANE => (i64,), id.number())?;
             let Some(job) = read_jobs(tx, &[id]).await?.remove(&id) else { return Ok(Asked::NoSuchJob) };
-            let slots = fetch_all!(tx, READ_SLOTS_OF_JOB => (i64, i64, Option<i64>, i64), id.number())?;
-            let slots = read_slots(tx, slots).await?;
-            let unclear = |slot: &OpenSlot| {
-                job.slot == Some(slot.id)
-                    && slot.mined().is_some_and(|(_, mined)| mined.fate == domain::outbound::Effect::Unclear)
+            let Some(slot) = job.slot else { return Ok(Asked::NotNow(job.state)) };
+            let ended = fetch_optional!(tx, READ_SLOT_ENDED => (bool, bool), slot.0)?;
+            let (settled, stopped) = ended.unwrap_or_default();
+            let events = match (job.state, verdict) {
+                (JobState::Broadcasted, JobVerdict::Paid) if settled => vec![JobEvent::Mined, JobEvent::Deep],
+                (JobState::Broadcasted, JobVerdict::Unpaid) if settled => vec![JobEvent::PaidNothing, JobEvent::GivenUp],
+                (JobState::Broadcasted, JobVerdict::Again) if settled => vec![JobEvent::PaidNothing],
+                (JobState::Signing, JobVerdict::Paid) if stopped => {
+                    vec![JobEvent::Signed, JobEvent::Told, JobEvent::Mined, JobEvent::Deep]
+                }
+                (JobState::Signing, JobVerdict::Unpaid) if stopped => vec![JobEvent::Never],
+                _ => return Ok(Asked::NotNow(job.state)),
             };
-            if job.state != JobState::Broadcasted || !slots.iter().any(unclear) {
-                return Ok(Asked::NotNow(job.state));
-            }
-            let mut events = vec![JobEvent::PaidNothing];
-            events.extend((!again || job.tries >= MOST_TRIES).then_some(JobEvent::GivenUp));
             advance(tx, vec![Change::new(id, events, people.to_string())], at).await?;
+            execute!(tx, SET_JUDGED, id.number(), people.to_string())?;
+            execute!(tx, SETTLE_JUDGED, slot.0, people.to_string(), at.micros())?;
             Ok(Asked::Done)
         })
     }

@@ -26,8 +26,9 @@ pub struct LaneWork {
     /// The first of each lane that may be tried now, in their order. None of a lane that is stopped.
     pub due: Vec<JobRow>,
     pub slots: Vec<OpenSlot>,
-    /// The highest nonce of a slot, whatever became of it.
-    pub highest: HashMap<LaneId, u64>,
+    /// The newest nonces of each lane that a slot has, whatever became of it: all that no settled block of a quorum has used, and a thousand
+    /// before.
+    pub held: HashMap<LaneId, BTreeSet<u64>>,
 }
 
 /// A slot to be written down, with its first attempt.
@@ -104,6 +105,8 @@ pub enum SignedAnswer {
     SignedBefore {
         words: String,
     },
+    /// It is asked for again, as it is.
+    Later,
 }
 
 /// What nodes were told of an attempt.
@@ -117,19 +120,21 @@ pub struct ToldAttempt {
 
 statements! {
     READ_DUE_JOBS(JOB) = "SELECT {columns} FROM outbound_lanes l JOIN LATERAL (SELECT i.* FROM outbound_jobs i
+                JOIN asset_on_chain k ON k.id = i.listing_id AND k.status = 'active' JOIN assets a ON a.id = k.asset_id AND a.status = 'active'
             WHERE i.lane_id = l.id AND i.state IN ('queued', 'failed_retryable') AND i.due_at <= $2
-            ORDER BY i.priority, i.id LIMIT $3) j ON TRUE
-        WHERE l.id {in $1} AND l.stopped IS NULL ORDER BY j.lane_id, j.priority, j.id"
+            ORDER BY i.priority, i.id LIMIT $3) j ON TRUE JOIN wallet_groups g ON g.id = l.wallet_group_id
+        WHERE l.id {in $1} AND l.stopped IS NULL AND g.outbound_stopped IS NULL ORDER BY j.lane_id, j.priority, j.id"
         | "SELECT {columns} FROM outbound_lanes l CROSS JOIN outbound_jobs j ON j.id IN (SELECT i.id FROM outbound_jobs i
+                JOIN asset_on_chain k ON k.id = i.listing_id AND k.status = 'active' JOIN assets a ON a.id = k.asset_id AND a.status = 'active'
             WHERE i.lane_id = l.id AND i.state IN ('queued', 'failed_retryable') AND i.due_at <= $2
-            ORDER BY i.priority, i.id LIMIT $3)
-        WHERE l.id {in $1} AND l.stopped IS NULL ORDER BY j.lane_id, j.priority, j.id";
-    READ_HIGHEST_NONCES = "SELECT l.id, (SELECT s.nonce FROM outbound_slots s WHERE s.lane_id = l.id AND s.state <> 'released'
-            AND s.nonce IS NOT NULL ORDER BY s.nonce DESC LIMIT 1)
-        FROM outbound_lanes l WHERE l.id {in $1}";
+            ORDER BY i.priority, i.id LIMIT $3) JOIN wallet_groups g ON g.id = l.wallet_group_id
+        WHERE l.id {in $1} AND l.stopped IS NULL AND g.outbound_stopped IS NULL ORDER BY j.lane_id, j.priority, j.id";
+    READ_NONCES = "SELECT s.lane_id, s.nonce FROM outbound_lanes l JOIN outbound_slots s ON s.lane_id = l.id
+            AND s.nonce >= COALESCE(l.known_nonce, 1000) - 1000 AND s.state <> 'released' AND s.nonce IS NOT NULL
+        WHERE l.id {in $1}";
     /// Whether each lane may send: read in the transaction that takes slots, never before.
-    READ_SENDING = "SELECT l.id FROM outbound_lanes l JOIN chains c ON c.id = l.chain_id
-        WHERE l.id {in $1} AND l.stopped IS NULL AND c.status = 'active'";
+    READ_SENDING = "SELECT l.id FROM outbound_lanes l JOIN chains c ON c.id = l.chain_id JOIN wallet_groups g ON g.id = l.wallet_group_id
+        WHERE l.id {in $1} AND l.stopped IS NULL AND g.outbound_stopped IS NULL AND c.status = 'active'";
 }
 
 /// Jobs whose coin may be sent.
@@ -241,13 +246,15 @@ impl Db {
         let tx = &mut self.read().await?;
         let ids = lane_ids(lanes);
         let due = fetch_all!(tx, READ_DUE_JOBS => JobColumns, ids.clone(), now.micros(), most)?;
-        let highest = fetch_all!(tx, READ_HIGHEST_NONCES => (i64, Option<i64>), ids.clone())?;
-        let highest = highest.into_iter().filter_map(|(lane, nonce)| Some((LaneId(lane), nonce?)));
+        let mut held: HashMap<LaneId, BTreeSet<u64>> = HashMap::new();
+        for (lane, nonce) in fetch_all!(tx, READ_NONCES => (i64, i64), ids.clone())? {
+            held.entry(LaneId(lane)).or_default().insert(nonce_of(nonce)?);
+        }
         Ok(LaneWork {
             lanes: read_lanes(tx, lanes).await?,
             due: due.into_iter().map(job_row).collect::<Result<_, _>>()?,
             slots: read_open_slots(tx, lanes).await?,
-            highest: highest.map(|(lane, nonce)| Ok((lane, nonce_of(nonce)?))).collect::<Result<_, StoreError>>()?,
+            held,
         })
     }
 
@@ -360,6 +367,7 @@ impl Db {
                     SignedAnswer::SignedBefore { words } => {
                         stop(tx, one.lane, words, at).await?;
                     }
+                    SignedAnswer::Later => {}
                 }
             }
             release(tx, &released, at).await?;
@@ -400,9 +408,9 @@ impl Db {
 }
 
 fn refused(job: &JobRow, words: &str, over: bool, due: Timestamp) -> Change {
-    let event = if over { JobEvent::Never } else { JobEvent::NotNow };
+    let event = if over || job.give_up { JobEvent::Never } else { JobEvent::NotNow };
     let mut change = Change::new(job.id, vec![event], format!("the signer refused: {words}"));
-    change.set = Set { due: Some(due), tried: true, ..Set::default() };
+    change.set = Set { due: Some(due), tried: true, unslotted: true, ..Set::default() };
     change
 }
 
@@ -584,7 +592,7 @@ async fn keep_bytes(tx: &mut Tx, answers: &[&SignedAttempt], at: Timestamp) -> R
         .iter()
         .filter_map(|one| match &one.answer {
             SignedAnswer::Signed { bytes, hash } => Some((*one, bytes.as_slice(), *hash)),
-            SignedAnswer::Refused { .. } | SignedAnswer::SignedBefore { .. } => None,
+            SignedAnswer::Refused { .. } | SignedAnswer::SignedBefore { .. } | SignedAnswer::Later => None,
         })
         .collect();
     if !signed.is_empty() {
@@ -600,7 +608,7 @@ async fn keep_bytes(tx: &mut Tx, answers: &[&SignedAttempt], at: Timestamp) -> R
     let refused: Vec<(&SignedAttempt, &str)> = answers
         .iter()
         .filter_map(|one| match &one.answer {
-            SignedAnswer::Signed { .. } => None,
+            SignedAnswer::Signed { .. } | SignedAnswer::Later => None,
             SignedAnswer::Refused { words, .. } | SignedAnswer::SignedBefore { words } => Some((*one, words.as_str())),
         })
         .collect();

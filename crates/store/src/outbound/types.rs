@@ -256,7 +256,7 @@ fn fate_of(text: &str) -> Result<Effect, StoreError> {
 
 pub(crate) type LaneColumns = (i64, String, i64, String, Option<i64>, Option<String>);
 
-pub(crate) const LANE: &str = "l.id, g.name, l.derivation_index, l.address, l.known_nonce, l.stopped";
+pub(crate) const LANE: &str = "l.id, g.name, l.derivation_index, l.address, l.known_nonce, COALESCE(l.stopped, g.outbound_stopped)";
 
 pub(crate) fn lane_row((id, group, index, address, known, stopped): LaneColumns) -> Result<LaneRow, StoreError> {
     Ok(LaneRow {

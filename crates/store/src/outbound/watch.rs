@@ -37,9 +37,10 @@ pub struct Watched {
     pub slots: Vec<OpenSlot>,
 }
 
+/// The same bytes are told again, whatever else keeps new ones from being sent.
 static UNMINE_ATTEMPTS: RowsSql = RowsSql::new(
     "UNMINE_ATTEMPTS",
-    "UPDATE outbound_attempts SET mined_height = NULL, mined_block = NULL, paid = NULL, fee_raw = NULL, updated_at = r.at
+    "UPDATE outbound_attempts SET mined_height = NULL, mined_block = NULL, paid = NULL, fee_raw = NULL, told_at = NULL, updated_at = r.at
      FROM {rows} WHERE outbound_attempts.slot_id = r.slot_id AND outbound_attempts.mined_height IS NOT NULL",
     &[("slot_id", Int), ("at", Int)],
 );

@@ -1,0 +1,392 @@
+//! The chains as they are. Nothing here knows what our program makes of them.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+use chain::Header;
+use chain::status::Paid;
+use domain::random::Random;
+use domain::{RawAmount, Timestamp};
+use ruint::aliases::U256;
+use tx::{Address, BlockHash, BlockRef, Coin, Fee, Meaning, Payment, Slot, TxHash};
+
+/// So many of the newest blocks are kept. No branch is so long, and nobody is so far behind.
+const KEPT: usize = 200;
+pub(crate) const NODES: usize = 3;
+/// A block of TRON with so many above it is solidified.
+pub(crate) const SOLID: u64 = 3;
+pub(crate) const GAS: u64 = 21_000;
+pub(crate) const TOKEN_GAS: u64 = 60_000;
+/// What a transfer of a token burns on TRON, and one of the coin costs.
+pub(crate) const TRON_FEE: u64 = 2_000_000;
+
+/// A transaction as a pool has it.
+#[derive(Clone, Debug)]
+pub(crate) struct Waiting {
+    pub hash: TxHash,
+    pub from: Address,
+    pub meaning: Meaning,
+}
+
+/// One that is in a block, and what it did.
+#[derive(Clone, Debug)]
+pub(crate) struct Mined {
+    pub hash: TxHash,
+    pub from: Address,
+    pub nonce: Option<u64>,
+    pub payment: Payment,
+    pub ok: bool,
+    pub fee: u128,
+    pub meaning: Meaning,
+}
+
+#[derive(Debug)]
+pub(crate) struct Block {
+    pub height: u64,
+    pub hash: BlockHash,
+    pub parent: BlockHash,
+    pub time: Timestamp,
+    pub transactions: Vec<Mined>,
+    /// How many transactions of each wallet of ours are in the chain up to here.
+    pub nonces: BTreeMap<Address, u64>,
+}
+
+impl Block {
+    pub const fn at(&self) -> BlockRef {
+        BlockRef { height: self.height, hash: self.hash }
+    }
+
+    pub const fn header(&self) -> Header {
+        Header { height: self.height, hash: self.hash, parent: self.parent, time: self.time }
+    }
+}
+
+/// Blocks in a row.
+#[derive(Clone, Debug)]
+pub(crate) struct Branch(pub Vec<Arc<Block>>);
+
+impl Branch {
+    pub fn tip(&self) -> &Arc<Block> {
+        self.0.last().expect("a branch is never empty")
+    }
+
+    pub fn at(&self, height: u64) -> Option<&Arc<Block>> {
+        let lowest = self.0.first()?.height;
+        self.0.get(usize::try_from(height.checked_sub(lowest)?).ok()?)
+    }
+
+    pub fn has(&self, block: BlockRef) -> bool {
+        self.at(block.height).is_some_and(|mine| mine.hash == block.hash)
+    }
+
+    pub fn find(&self, hash: TxHash) -> Option<(&Arc<Block>, &Mined)> {
+        self.0.iter().rev().find_map(|block| Some((block, block.transactions.iter().find(|one| one.hash == hash)?)))
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct SimNode {
+    pub view: Branch,
+    pub down: bool,
+    pub stuck: bool,
+}
+
+/// What a wallet or a destination has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Purse {
+    pub native: u128,
+    pub token: u128,
+}
+
+#[derive(Debug)]
+pub(crate) struct Net {
+    pub confirmations: u64,
+    pub truth: Branch,
+    pub nodes: Vec<SimNode>,
+    pub pool: Vec<Waiting>,
+    pub purses: HashMap<Address, Purse>,
+    pub wallets: Vec<Address>,
+    /// Wei for a unit of gas that a miner wants now.
+    pub price: u128,
+    /// Transfers of the token do not run to their end.
+    pub paused: bool,
+    /// What each destination was paid on the chain as it is: how often, and how much.
+    pub paid: HashMap<Address, (u32, u128)>,
+    /// Fees that our wallets have paid on the chain as it is.
+    pub fees: u128,
+    /// Transactions of somebody else who has our keys.
+    pub foreign: HashSet<TxHash>,
+    /// What was broken, seen by the chain itself.
+    pub broken: Option<String>,
+}
+
+pub(crate) fn units(raw: RawAmount) -> u128 {
+    u128::try_from(raw.to_u256()).unwrap_or(u128::MAX)
+}
+
+pub(crate) fn raw(units: u128) -> RawAmount {
+    RawAmount::from_u256(U256::from(units))
+}
+
+fn bytes(random: &mut Random) -> [u8; 32] {
+    let mut bytes = [0; 32];
+    for part in bytes.chunks_exact_mut(8) {
+        part.copy_from_slice(&random.next_u64().to_be_bytes());
+    }
+    bytes
+}
+
+/// At most, and of it for the producer.
+pub(crate) const fn price_of(fee: Fee) -> (u128, u128) {
+    match fee {
+        Fee::Legacy { gas_price } => (gas_price, gas_price),
+        Fee::Eip1559 { max_fee, max_priority } => (max_fee, max_priority),
+        Fee::PerKvb(_) | Fee::FeeLimit(_) => (0, 0),
+    }
+}
+
+impl Net {
+    pub fn new(confirmations: u64, wallets: Vec<Address>, now: Timestamp) -> Self {
+        let nonces = wallets.iter().map(|wallet| (wallet.clone(), 0)).collect();
+        let hash = BlockHash([u8::try_from(confirmations).unwrap_or(9); 32]);
+        let first = Block { height: 100, hash, parent: BlockHash::default(), time: now, transactions: Vec::new(), nonces };
+        let truth = Branch(vec![Arc::new(first)]);
+        let node = || SimNode { view: truth.clone(), down: false, stuck: false };
+        let nodes = (0..NODES).map(|_| node()).collect();
+        Self {
+            confirmations,
+            nodes,
+            truth,
+            pool: Vec::new(),
+            purses: HashMap::new(),
+            wallets,
+            price: 1_000_000_000,
+            paused: false,
+            paid: HashMap::new(),
+            fees: 0,
+            foreign: HashSet::new(),
+            broken: None,
+        }
+    }
+
+    /// The newest block that two nodes that are up have. `None`: no two are.
+    pub fn agreed(&self) -> Option<Branch> {
+        let up: Vec<&SimNode> = self.nodes.iter().filter(|node| !node.down).collect();
+        let mut best: Option<Branch> = None;
+        for (at, one) in up.iter().enumerate() {
+            for other in &up[at + 1..] {
+                let mut height = one.view.tip().height.min(other.view.tip().height);
+                while one.view.at(height).map(|block| block.hash) != other.view.at(height).map(|block| block.hash) {
+                    height = height.checked_sub(1)?;
+                }
+                let lowest = one.view.0.first()?.height;
+                let count = usize::try_from(height.checked_sub(lowest)? + 1).ok()?;
+                if best.as_ref().is_none_or(|best| best.tip().height < height) {
+                    best = Some(Branch(one.view.0[..count].to_vec()));
+                }
+            }
+        }
+        best
+    }
+
+    pub fn spread(&mut self, random: &mut Random) {
+        for node in self.nodes.iter_mut().filter(|node| !node.down && !node.stuck) {
+            if random.below(10) != 0 {
+                node.view = self.truth.clone();
+            }
+        }
+    }
+
+    pub fn heal(&mut self) {
+        for node in &mut self.nodes {
+            (node.down, node.stuck) = (false, false);
+            node.view = self.truth.clone();
+        }
+        (self.paused, self.price) = (false, 1_000_000_000);
+    }
+
+    fn nonce(&self, account: &Address) -> u64 {
+        self.truth.tip().nonces.get(account).copied().unwrap_or(0)
+    }
+
+    /// What a pool says to a transaction, as nodes do. `Ok`: it is in.
+    pub fn take(&mut self, waiting: Waiting) -> Result<(), &'static str> {
+        if self.truth.find(waiting.hash).is_some() || self.pool.iter().any(|one| one.hash == waiting.hash) {
+            return Err("already known");
+        }
+        match &waiting.meaning.slot {
+            Slot::Nonce(nonce) => {
+                if *nonce < self.nonce(&waiting.from) {
+                    return Err("nonce too low");
+                }
+                let same = |one: &Waiting| one.from == waiting.from && one.meaning.slot == waiting.meaning.slot;
+                if let Some(at) = self.pool.iter().position(same) {
+                    let (old, new) = (price_of(self.pool[at].meaning.fee), price_of(waiting.meaning.fee));
+                    // A tenth more in both fields, as geth has it; some ask for an eighth.
+                    if new.0 < old.0 + old.0.div_ceil(8) || new.1 < old.1 + old.1.div_ceil(8) {
+                        self.broken.get_or_insert_with(|| "a replacement offers less than an eighth more".to_owned());
+                        return Err("replacement transaction underpriced");
+                    }
+                    self.pool.remove(at);
+                }
+            }
+            Slot::Expiry(expiry) => {
+                if *expiry <= self.truth.tip().time {
+                    return Err("Transaction expired");
+                }
+            }
+            Slot::Inputs(_) => return Err("no such chain"),
+        }
+        self.pool.push(waiting);
+        Ok(())
+    }
+
+    /// What it would cost, and whether it can be paid now.
+    fn can(&self, one: &Waiting) -> Option<u128> {
+        let [payment] = one.meaning.payments.as_slice() else { return None };
+        let purse = self.purses.get(&one.from).copied().unwrap_or_default();
+        let fee = match &one.meaning.slot {
+            Slot::Nonce(nonce) => {
+                let (most, tip) = price_of(one.meaning.fee);
+                if *nonce != self.nonce(&one.from) || most < self.price || tip == 0 {
+                    return None;
+                }
+                let gas = if payment.coin == Coin::Native { GAS } else { TOKEN_GAS };
+                u128::from(gas).checked_mul(self.price.saturating_add(tip).min(most))?
+            }
+            Slot::Expiry(expiry) => {
+                if *expiry <= self.truth.tip().time {
+                    return None;
+                }
+                u128::from(TRON_FEE)
+            }
+            Slot::Inputs(_) => return None,
+        };
+        let value = if payment.coin == Coin::Native { units(payment.amount) } else { 0 };
+        (purse.native >= fee.checked_add(value)?).then_some(fee)
+    }
+
+    /// The next block, with some of what waits; of one wallet in the order of nonces.
+    pub fn mine(&mut self, random: &mut Random, now: Timestamp) -> (u64, u64) {
+        let mut taken = Vec::new();
+        let (mut paid, mut reverted) = (0, 0);
+        let mut nonces = self.truth.tip().nonces.clone();
+        let mut left = std::mem::take(&mut self.pool);
+        left.sort_by_key(|one| match one.meaning.slot {
+            Slot::Nonce(nonce) => nonce,
+            Slot::Expiry(_) | Slot::Inputs(_) => 0,
+        });
+        for one in left {
+            let fits = match one.meaning.slot {
+                Slot::Nonce(nonce) => nonces.get(&one.from).copied().unwrap_or(0) == nonce,
+                Slot::Expiry(_) | Slot::Inputs(_) => true,
+            };
+            // `can` looks at the tip's nonces, so those of this block stand in for them.
+            let fee = if fits && taken.len() < 40 && random.below(6) != 0 { self.can_with(&one, &nonces) } else { None };
+            let Some(fee) = fee else {
+                self.pool.push(one);
+                continue;
+            };
+            let mined = self.apply(&one, fee);
+            if mined.nonce.is_some() {
+                *nonces.entry(one.from.clone()).or_default() += 1;
+            }
+            (paid, reverted) = (paid + u64::from(mined.ok), reverted + u64::from(!mined.ok));
+            taken.push(mined);
+        }
+        // What can never be mined any more leaves the pool.
+        self.pool.retain(|one| match one.meaning.slot {
+            Slot::Nonce(nonce) => nonce >= nonces.get(&one.from).copied().unwrap_or(0),
+            Slot::Expiry(expiry) => expiry > now,
+            Slot::Inputs(_) => false,
+        });
+        let parent = self.truth.tip();
+        let time = now.max(parent.time.plus_micros(1_000));
+        let (height, parent) = (parent.height + 1, parent.hash);
+        let block = Block { height, hash: BlockHash(bytes(random)), parent, time, transactions: taken, nonces };
+        self.truth.0.push(Arc::new(block));
+        if self.truth.0.len() > KEPT {
+            self.truth.0.remove(0);
+        }
+        (paid, reverted)
+    }
+
+    fn can_with(&self, one: &Waiting, nonces: &BTreeMap<Address, u64>) -> Option<u128> {
+        match one.meaning.slot {
+            Slot::Nonce(nonce) if nonces.get(&one.from).copied().unwrap_or(0) == nonce => {
+                let mut first = one.clone();
+                first.meaning.slot = Slot::Nonce(self.nonce(&one.from));
+                self.can(&first)
+            }
+            Slot::Nonce(_) => None,
+            Slot::Expiry(_) | Slot::Inputs(_) => self.can(one),
+        }
+    }
+
+    /// Carries out what can be paid.
+    fn apply(&mut self, one: &Waiting, fee: u128) -> Mined {
+        let payment = one.meaning.payments.first().cloned().unwrap_or_else(|| Payment {
+            to: one.from.clone(),
+            coin: Coin::Native,
+            amount: RawAmount::ZERO,
+        });
+        let amount = units(payment.amount);
+        let token = self.purses.get(&one.from).map_or(0, |purse| purse.token);
+        let ok = payment.coin == Coin::Native || (!self.paused && token >= amount);
+        let nonce = match one.meaning.slot {
+            Slot::Nonce(nonce) => Some(nonce),
+            Slot::Expiry(_) | Slot::Inputs(_) => None,
+        };
+        let mined =
+            Mined { hash: one.hash, from: one.from.clone(), nonce, payment, ok, fee, meaning: one.meaning.clone() };
+        self.book(&mined, true);
+        mined
+    }
+
+    /// Does what a transaction does, or takes it back.
+    fn book(&mut self, one: &Mined, forward: bool) {
+        let change = |purse: &mut u128, amount: u128, more: bool| {
+            *purse = if more == forward { purse.saturating_add(amount) } else { purse.saturating_sub(amount) };
+        };
+        let native = one.payment.coin == Coin::Native;
+        let amount = units(one.payment.amount);
+        let from = self.purses.entry(one.from.clone()).or_default();
+        change(&mut from.native, one.fee, false);
+        if one.ok {
+            change(if native { &mut from.native } else { &mut from.token }, amount, false);
+            let to = self.purses.entry(one.payment.to.clone()).or_default();
+            change(if native { &mut to.native } else { &mut to.token }, amount, true);
+        }
+        if self.wallets.contains(&one.from) && !self.foreign.contains(&one.hash) {
+            self.fees = if forward { self.fees + one.fee } else { self.fees.saturating_sub(one.fee) };
+        }
+        if one.ok && amount > 0 {
+            let (count, sum) = self.paid.entry(one.payment.to.clone()).or_default();
+            (*count, *sum) = if forward { (*count + 1, *sum + amount) } else { (count.saturating_sub(1), sum.saturating_sub(amount)) };
+            if *count > 1 {
+                let what = format!("{} was paid twice: by {} and before", one.payment.to, one.hash);
+                self.broken.get_or_insert(what);
+            }
+        }
+    }
+
+    /// The newest blocks leave the chain; what was in them waits again, or is forgotten.
+    pub fn leave(&mut self, depth: u64, keep: bool) {
+        for _ in 0..depth {
+            if self.truth.0.len() < 2 {
+                return;
+            }
+            let Some(block) = self.truth.0.pop() else { return };
+            for one in block.transactions.iter().rev() {
+                self.book(one, false);
+                if keep {
+                    self.pool.push(Waiting { hash: one.hash, from: one.from.clone(), meaning: one.meaning.clone() });
+                }
+            }
+        }
+    }
+
+    pub fn judged(one: &Mined) -> Paid {
+        if one.ok { Paid::InFull } else { Paid::Nothing }
+    }
+}

@@ -1,0 +1,174 @@
+//! A simulated process: one worker of one chain's lanes, as the roles run it, until it is killed; and a database that fails.
+
+use std::fmt;
+use std::future::ready;
+use std::sync::Arc;
+
+use custody::outbound::{OutboundError, SendWorker, WatchWorker};
+use custody::wallet::Pinned;
+use domain::{ChainName, ManualClock};
+use store::faults::{Faults, Point, Strike, simulated};
+use store::{Db, StoreError};
+
+use super::super::turn::{Work, die, park};
+use super::client::SimChain;
+use super::pen::Pen;
+use super::run::Ground;
+use super::world::{Shared, World};
+
+struct Role {
+    world: Shared,
+    db: Db,
+    chain: SimChain,
+    pen: Pen,
+    pinned: Arc<Pinned>,
+    chain_name: ChainName,
+    clock: Arc<ManualClock>,
+    name: String,
+    sends: bool,
+}
+
+/// Starts a worker that sends on a chain, or one that watches.
+pub(crate) fn start(ground: &Ground, world: &Shared, net: usize, sends: bool, name: String) -> Work {
+    let clock = Arc::clone(&world.lock().clock);
+    let role = Role {
+        world: world.clone(),
+        db: ground.db.with_faults(Arc::new(Database { world: world.clone() })),
+        chain: SimChain { world: world.clone(), net, kind: ground.rows[net].kind },
+        pen: Pen { world: world.clone(), signer: Arc::clone(&ground.signer) },
+        pinned: Arc::clone(&ground.pinned),
+        chain_name: ground.rows[net].name.clone(),
+        clock,
+        name,
+        sends,
+    };
+    Box::pin(role.run())
+}
+
+impl Role {
+    async fn run(self) {
+        loop {
+            let ended = if self.sends { self.send().await } else { self.watch().await };
+            {
+                let mut world = self.world.lock();
+                world.report.rounds += 1;
+                if let Err(error) = ended {
+                    world.meet(&error);
+                }
+            }
+            park(&self.world).await;
+        }
+    }
+
+    async fn send(&self) -> Result<(), OutboundError> {
+        let Some(row) = self.db.chain(&self.chain_name).await? else { return Ok(()) };
+        let make = || Some(self.world.lock().next_id());
+        let signer = "sim".parse()?;
+        let (pinned, name) = (Arc::clone(&self.pinned), self.name.clone());
+        let mut worker = SendWorker::new(&self.db, &self.chain, &self.pen, signer, &make, row, pinned, name)?;
+        let sent = worker.round(&*self.clock).await?;
+        let mut world = self.world.lock();
+        world.report.replacements += sent.replaced as u64;
+        world.report.sent_again += sent.told.saturating_sub(sent.signed) as u64;
+        world.note(11 + sent.slots as u64);
+        Ok(())
+    }
+
+    async fn watch(&self) -> Result<(), OutboundError> {
+        let Some(row) = self.db.chain(&self.chain_name).await? else { return Ok(()) };
+        let (pinned, name) = (Arc::clone(&self.pinned), self.name.clone());
+        let mut worker = WatchWorker::new(&self.db, &self.chain, row, pinned, name)?;
+        let watched = worker.round(&*self.clock).await?;
+        self.world.lock().note(23 + watched.changed as u64);
+        Ok(())
+    }
+}
+
+impl World {
+    /// An error that the simulator did not cause is a defect.
+    fn meet(&mut self, error: &OutboundError) {
+        let expected = match error {
+            OutboundError::Chain(_) | OutboundError::Signer(_) => true,
+            OutboundError::Store(error) => {
+                matches!(error, StoreError::Unavailable(_) | StoreError::CommitUnknown(_) | StoreError::Contention(_))
+            }
+            OutboundError::Coins { .. } | OutboundError::Network { .. } | OutboundError::Name(_) | OutboundError::NoIds => false,
+        };
+        if !expected {
+            self.breaks(format!("a worker met: {error} ({error:?})"));
+        }
+    }
+
+    fn strike(&mut self, point: Point) -> Fault {
+        let draw = self.random.below(100_000);
+        if self.calm {
+            return Fault::None;
+        }
+        let report = &mut self.report;
+        match (point, draw) {
+            (Point::Statement, 0..60) => {
+                report.killed_at_statement += 1;
+                Fault::Dies
+            }
+            (Point::Statement, 60..140) => {
+                report.database_unavailable += 1;
+                Fault::Fails(StoreError::Unavailable(simulated()))
+            }
+            (Point::Statement, 140..170) | (Point::BeforeCommit, 0..150) => {
+                report.transactions_retried += 1;
+                Fault::Fails(StoreError::Contention(simulated()))
+            }
+            (Point::BeforeCommit, 150..700) => {
+                report.killed_before_commit += 1;
+                Fault::Dies
+            }
+            (Point::BeforeCommit, 700..1_200) => {
+                report.commit_unknown_undone += 1;
+                Fault::Fails(StoreError::CommitUnknown(simulated()))
+            }
+            (Point::AfterCommit, 0..700) => {
+                report.killed_after_commit += 1;
+                Fault::Dies
+            }
+            (Point::AfterCommit, 700..1_400) => {
+                report.commit_unknown_done += 1;
+                Fault::Fails(StoreError::CommitUnknown(simulated()))
+            }
+            (Point::Statement | Point::BeforeCommit | Point::AfterCommit, _) => Fault::None,
+        }
+    }
+}
+
+enum Fault {
+    None,
+    Fails(StoreError),
+    Dies,
+}
+
+/// The database as a process sees it.
+struct Database {
+    world: Shared,
+}
+
+impl fmt::Debug for Database {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Database").finish_non_exhaustive()
+    }
+}
+
+impl Faults for Database {
+    fn strike(&self, point: Point) -> Strike {
+        let fault = self.world.lock().strike(point);
+        match fault {
+            Fault::None => Box::pin(ready(Ok(()))),
+            Fault::Fails(error) => Box::pin(ready(Err(error))),
+            Fault::Dies => {
+                let world = self.world.clone();
+                Box::pin(async move {
+                    die(&world).await;
+                    Ok(())
+                })
+            }
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! What happened in a run, counted.
+
+counters! {
+    happened {
+        jobs;
+        /// Mined on both chains, also those that left again.
+        blocks;
+        turns;
+        rounds;
+        rests;
+        audits;
+        paid;
+        confirmed;
+        failed_for_good;
+        /// By people, before or after it was out.
+        cancel_asked;
+        cancelled_in_its_slot;
+        bump_asked;
+        replacements;
+        sent_again;
+        reverted;
+        expired;
+        moved_to_another_slot;
+        lanes_stopped;
+        /// By two people: somebody else had used its slot.
+        judged;
+        fees_counted;
+    }
+    faults {
+        killed_at_statement;
+        killed_before_commit;
+        killed_after_commit;
+        killed_before_call;
+        killed_after_call;
+        killed_at_rest;
+        database_unavailable;
+        transactions_retried;
+        commit_unknown_done;
+        commit_unknown_undone;
+        calls_failed;
+        no_quorum;
+        nodes_down;
+        nodes_stuck;
+        balances_lied;
+        nonces_lied;
+        broadcasts_lost;
+        broadcasts_forgotten;
+        taken_and_refused;
+        answers_lost;
+        signer_away;
+        pools_emptied;
+        price_spikes;
+        above_the_cap;
+        contracts_paused;
+        reorganisations;
+        deeper_than_confirmations;
+        clock_jumps;
+        clock_set_back;
+        stolen_keys;
+        token_shortages;
+    }
+}

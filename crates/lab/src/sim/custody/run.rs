@@ -1,0 +1,781 @@
+//! The scheduler: one thing at a time, chosen from the seed.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use custody::wallet::Pinned;
+use domain::asset::TransferLimits;
+use domain::outbound::{JobKind, JobState, OutboundLimits};
+use domain::random::Random;
+use domain::{
+    Amount, Approval, Asset, AssetOnChain, Availability, Chain, ChainKind, Clock, Listing, ManualClock, Precision,
+    Purpose, RawAmount, Timestamp, WalletRole,
+};
+use signer::keys::{GroupSecret, Keyring, Mnemonic};
+use signer::local::LocalSigner;
+use store::catalog::{Author, Catalog};
+use store::entry::ChainRow;
+use store::outbound::read::JobVerdict;
+use store::outbound::{Added, JobFilter, JobId, NewJob, Payer};
+use store::{Db, Options, StoreError};
+use tracing::instrument::WithSubscriber;
+use tracing::subscriber::NoSubscriber;
+use tx::tron::TronAddress;
+use tx::{Address, Coin, Draft, Family, Fee, Payment, Slot};
+
+use super::super::turn::{self, Ended, Work};
+use super::client::CHAIN_ID;
+use super::model::{Net, Purse, Waiting, raw, units};
+use super::process;
+use super::report::Report;
+use super::world::{Shared, World};
+
+#[derive(Debug, thiserror::Error)]
+pub enum SimError {
+    /// A law was broken.
+    #[error("{0}")]
+    Broken(String),
+    #[error("the simulation could not be set up: {0}")]
+    SetUp(String),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// When a run begins, in microseconds since 1970: a day of 2027.
+const START: i64 = 1_800_000_000_000_000;
+const SECOND: i64 = 1_000_000;
+const AUTHOR: Author<'static> = Author { actor: "simulator", reason: "a simulated treasury" };
+const WORDS: &str = "test test test test test test test test test test test junk";
+const WALLETS: u64 = 2;
+/// On each chain two workers that send and two that watch.
+const EACH: usize = 4;
+/// A rest comes after so many turns at the latest.
+const LONGEST_UNREST: u64 = 1_200;
+
+/// The things that do not change in a run.
+pub(crate) struct Ground {
+    pub db: Db,
+    pub pinned: Arc<Pinned>,
+    pub rows: Vec<ChainRow>,
+    pub signer: Arc<LocalSigner>,
+    /// Somebody else with the same words, and a signer of their own.
+    thief: Arc<LocalSigner>,
+}
+
+struct Plan {
+    name: &'static str,
+    coin: &'static str,
+    kind: ChainKind,
+    network: &'static str,
+    family: Family,
+    confirmations: u32,
+    final_confirmations: u32,
+    /// No branch that is left is longer: what is final is not undone, and what TRON has solidified neither.
+    deepest: u64,
+    account: fn([u8; 20]) -> Address,
+}
+
+const PLANS: [Plan; 2] = [
+    Plan {
+        name: "eve",
+        coin: "ECO",
+        kind: ChainKind::Evm,
+        network: "56",
+        family: Family::Evm,
+        confirmations: 4,
+        final_confirmations: 9,
+        deepest: 8,
+        account: |bytes| Address::Evm(bytes.into()),
+    },
+    Plan {
+        name: "tro",
+        coin: "TCO",
+        kind: ChainKind::Tron,
+        network: "mainnet",
+        family: Family::Tron,
+        confirmations: 2,
+        final_confirmations: 6,
+        deepest: 3,
+        account: |bytes| Address::Tron(TronAddress(bytes)),
+    },
+];
+
+fn broken(what: impl std::fmt::Debug) -> SimError {
+    SimError::SetUp(format!("{what:?}"))
+}
+
+fn unread(error: &StoreError) -> String {
+    format!("the database could not be read: {error}")
+}
+
+/// Makes so many jobs, and proves at every block that no destination is paid twice, and at every rest that none is stranded. The folder
+/// must be empty: a database is made in it.
+pub async fn run(seed: u64, jobs: u64, folder: &Path, progress: &mut dyn FnMut(&Report)) -> Result<Report, SimError> {
+    let run = async {
+        let mut simulation = Simulation::new(seed, folder).await?;
+        let held = simulation.all_of_it(jobs, progress).await;
+        simulation.ground.db.close().await;
+        let report = simulation.world.lock().report.clone();
+        held.map_err(|law| {
+            let Report { jobs, turns, hash, .. } = report;
+            SimError::Broken(format!("after {jobs} jobs, turn {turns}, run {hash:016x}: {law}"))
+        })?;
+        Ok(report)
+    };
+    // The errors are meant to happen, and a log would be full of them.
+    run.with_subscriber(NoSubscriber::default()).await
+}
+
+fn catalog() -> Result<Catalog, SimError> {
+    let mut catalog = Catalog::default();
+    let asset = |symbol: &str, precision: u8| -> Result<Asset, SimError> {
+        let one = Amount::from_units(1);
+        Ok(Asset {
+            symbol: symbol.parse().map_err(broken)?,
+            precision: Precision::new(precision).ok_or_else(|| broken("a precision"))?,
+            status: Availability::Active,
+            internal_transfer_enabled: true,
+            transfer: TransferLimits { min: one, max: one, daily: one },
+        })
+    };
+    let usd = asset("USD", 4)?;
+    for plan in &PLANS {
+        let chain = Chain {
+            name: plan.name.parse().map_err(broken)?,
+            kind: plan.kind,
+            network: plan.network.to_owned(),
+            confirmations: plan.confirmations,
+            final_confirmations: plan.final_confirmations,
+            outbound: OutboundLimits { in_flight: 6, ..OutboundLimits::usual(plan.kind) },
+            status: Availability::Active,
+        };
+        let coin = asset(plan.coin, 4)?;
+        for (asset, contract) in [(&coin, None), (&usd, Some((plan.account)([0x70; 20]).to_string()))] {
+            let listing = Listing {
+                asset: asset.symbol.clone(),
+                chain: chain.name.clone(),
+                form: AssetOnChain::new(asset.precision, 6, contract).map_err(broken)?,
+                min_deposit: Amount::from_units(1),
+                status: Availability::Active,
+            };
+            catalog.listings.insert((asset.symbol.clone(), chain.name.clone()), listing);
+        }
+        catalog.assets.insert(coin.symbol.clone(), coin);
+        catalog.chains.insert(chain.name.clone(), chain);
+    }
+    catalog.assets.insert(usd.symbol.clone(), usd);
+    Ok(catalog)
+}
+
+fn keyring() -> Result<Keyring, SimError> {
+    let mut secrets = Vec::new();
+    for plan in &PLANS {
+        secrets.push(GroupSecret {
+            id: format!("hot-{}", plan.name).parse().map_err(broken)?,
+            purpose: Purpose::Hot,
+            family: plan.family,
+            account: 1,
+            mnemonic: Mnemonic::parse(WORDS).map_err(broken)?,
+        });
+    }
+    Keyring::of(secrets).map_err(broken)
+}
+
+fn policy() -> String {
+    let much = "1000000000000000000000000000000";
+    let coin = |name: &str| format!("{{ coin = \"{name}\", payment = \"{much}\", hour = \"{much}\", day = \"{much}\" }}");
+    let mut text = format!(
+        "signer = \"sim\"\nversion = 1\ncooling_off_hours = 1\nmost_intent_life_hours = 100\ntron_margin_minutes = 1\n\
+         chain = [{{ name = \"eve\", kind = \"evm\", chain_id = {CHAIN_ID} }}, {{ name = \"tro\", kind = \"tron\" }}]\n"
+    );
+    for plan in &PLANS {
+        let token = (plan.account)([0x70; 20]).to_string();
+        text += &format!(
+            "[[group]]\nid = \"hot-{0}\"\nchain = \"{0}\"\nrole = \"hot\"\nmost_fee = \"{much}\"\nmost_fee_day = \"{much}\"\ncoin = [{1}, {2}]\n",
+            plan.name,
+            coin("native"),
+            coin(&token)
+        );
+    }
+    text
+}
+
+impl Ground {
+    async fn lay(folder: &Path, clock: &Arc<ManualClock>) -> Result<(Self, Vec<Net>), SimError> {
+        let now = clock.now();
+        let url = store::db::sqlite_url(&folder.join("simulation.db"));
+        // The run must not depend on how slow the machine is, so no wait for a connection may time out.
+        let options =
+            Options { create: true, max_connections: 2, acquire_timeout: Duration::from_secs(3_600), ..Options::default() };
+        let db = Db::connect(&url, &options).await?;
+        db.migrate(now).await?;
+        let made = |keyring: Keyring| {
+            let clock: Arc<dyn Clock> = Arc::<ManualClock>::clone(clock);
+            LocalSigner::new(&policy(), keyring, clock).map(Arc::new).map_err(broken)
+        };
+        let (signer, thief) = (made(keyring()?)?, made(keyring()?)?);
+        let mut pinned = Pinned::default();
+        for plan in &PLANS {
+            let id = format!("hot-{}", plan.name).parse().map_err(broken)?;
+            pinned.add_group(signer.group(&id).ok_or_else(|| broken("a group"))?, true).map_err(broken)?;
+            for index in 0..WALLETS {
+                let place = (plan.name.parse().map_err(broken)?, plan.family);
+                pinned.add_derived(place, WalletRole::Hot, (&id, index), true).map_err(broken)?;
+            }
+        }
+        db.apply_treasury(&catalog()?, &pinned.settings(), &AUTHOR, now).await.map_err(broken)?;
+        let (mut rows, mut nets) = (Vec::new(), Vec::new());
+        for plan in &PLANS {
+            let name = plan.name.parse().map_err(broken)?;
+            let row = db.chain(&name).await?.ok_or_else(|| broken("a chain is missing"))?;
+            let wallets: Vec<Address> =
+                pinned.wallets().filter(|(on, ..)| **on == name).map(|(_, _, wallet)| wallet.address.clone()).collect();
+            let mut net = Net::new(plan.confirmations.into(), wallets.clone(), now);
+            for wallet in wallets {
+                net.purses.insert(wallet, Purse { native: 10_u128.pow(30), token: RICH });
+            }
+            rows.push(row);
+            nets.push(net);
+        }
+        Ok((Self { db, pinned: Arc::new(pinned), rows, signer, thief }, nets))
+    }
+}
+
+/// What a wallet has of the token when there is no shortage.
+const RICH: u128 = 1_000_000_000_000_000_000;
+
+/// A job that has not come to its end as far as the judge knows.
+struct Open {
+    net: usize,
+    to: Address,
+    amount: u128,
+}
+
+struct Simulation {
+    ground: Ground,
+    world: Shared,
+    processes: Vec<Option<Work>>,
+    started: u64,
+    last_rest: u64,
+    next_audit: u64,
+    open: BTreeMap<JobId, Open>,
+    /// Fees of settled slots, of each chain, and the newest slot that was counted.
+    fees: Vec<u128>,
+    counted: Vec<i64>,
+}
+
+impl Simulation {
+    async fn new(seed: u64, folder: &Path) -> Result<Self, SimError> {
+        let clock = Arc::new(ManualClock::at(Timestamp::from_micros(START)));
+        let (ground, nets) = Ground::lay(folder, &clock).await?;
+        let world = World {
+            random: Random::from_seed(seed),
+            report: Report::default(),
+            clock,
+            turn: 0,
+            calm: false,
+            yielded: None,
+            nets,
+            away_until: 0,
+            broken: None,
+            ids: 0,
+        };
+        let chains = PLANS.len();
+        Ok(Self {
+            ground,
+            world: Shared(Arc::new(Mutex::new(world))),
+            processes: (0..chains * EACH).map(|_| None).collect(),
+            started: 0,
+            last_rest: 0,
+            next_audit: 200,
+            open: BTreeMap::new(),
+            fees: vec![0; chains],
+            counted: vec![0; chains],
+        })
+    }
+
+    async fn all_of_it(&mut self, jobs: u64, progress: &mut dyn FnMut(&Report)) -> Result<(), String> {
+        // Solidified blocks are there to refer to.
+        for _ in 0..6 {
+            (0..PLANS.len()).for_each(|net| self.mine(net));
+        }
+        loop {
+            let made = self.world.lock().report.jobs;
+            if made >= jobs {
+                break;
+            }
+            self.turn(jobs).await?;
+            let report = self.world.lock().report.clone();
+            progress(&report);
+        }
+        self.rest().await?;
+        self.audit().await
+    }
+
+    async fn turn(&mut self, jobs: u64) -> Result<(), String> {
+        let (choice, net, overdue) = {
+            let mut world = self.world.lock();
+            world.turn += 1;
+            world.report.turns += 1;
+            let tick = i64::try_from(world.random.below(300_000)).unwrap_or(0);
+            world.pass(tick);
+            // The next random number depends on every draw so far, so the hash covers all of them.
+            let drawn = world.random.clone().next_u64();
+            world.note(drawn);
+            let overdue = world.turn - self.last_rest > LONGEST_UNREST;
+            (world.random.below(1_000), world.random.index(PLANS.len()), overdue)
+        };
+        match choice {
+            _ if overdue => self.rest().await?,
+            0..700 => self.resume().await?,
+            700..790 => self.mine(net),
+            790..820 => self.spread(net),
+            820..870 => self.add(net, jobs).await?,
+            870..878 => self.reorganise(net),
+            878..896 => self.change_node(net),
+            896..904 => self.change_price(net),
+            904..908 => self.pause(net),
+            908..912 => self.empty_pool(net),
+            912..924 => self.ask().await?,
+            924..936 => self.jump(),
+            936..950 => self.kill(),
+            950..955 => self.leave_signer(),
+            955..957 => self.steal(),
+            957..960 => self.shorten(net),
+            960..962 => self.rest().await?,
+            _ => self.resume().await?,
+        }
+        self.unbroken()
+    }
+
+    fn unbroken(&self) -> Result<(), String> {
+        let mut world = self.world.lock();
+        let seen = world.nets.iter_mut().find_map(|net| net.broken.take());
+        match world.broken.take().or(seen) {
+            Some(broken) => Err(broken),
+            None => Ok(()),
+        }
+    }
+
+    // ---- processes ---------------------------------------------------------------------------------------------
+
+    async fn resume(&mut self) -> Result<(), String> {
+        let at = {
+            let mut world = self.world.lock();
+            world.random.index(self.processes.len())
+        };
+        self.run_process(at).await
+    }
+
+    async fn run_process(&mut self, at: usize) -> Result<(), String> {
+        let mut work = match self.processes[at].take() {
+            Some(work) => work,
+            None => self.start(at),
+        };
+        match turn::run(&self.world, &mut work).await {
+            Ended::Parked => self.processes[at] = Some(work),
+            Ended::Done => return Err("a worker ended".to_owned()),
+            // It is dropped here, in the middle of what it did.
+            Ended::Died => {}
+        }
+        self.unbroken()
+    }
+
+    /// Half of those who are started have the name of the one before, and so have its lanes at once.
+    fn start(&mut self, at: usize) -> Work {
+        self.started += 1;
+        let again = self.world.lock().random.below(2) == 0;
+        let name = if again { format!("worker {at}") } else { format!("worker {at}, start {}", self.started) };
+        process::start(&self.ground, &self.world, at / EACH, at.is_multiple_of(2), name)
+    }
+
+    fn kill(&mut self) {
+        let mut world = self.world.lock();
+        world.report.killed_at_rest += 1;
+        let at = world.random.index(self.processes.len());
+        self.processes[at] = None;
+    }
+
+    // ---- what happens around them ------------------------------------------------------------------------------
+
+    fn mine(&self, net: usize) {
+        let mut world = self.world.lock();
+        let World { nets, random, report, clock, .. } = &mut *world;
+        let (paid, reverted) = nets[net].mine(random, clock.now());
+        report.blocks += 1;
+        report.paid += paid;
+        report.reverted += reverted;
+        if random.below(3) != 0 {
+            nets[net].spread(random);
+        }
+    }
+
+    fn spread(&self, net: usize) {
+        let mut world = self.world.lock();
+        let World { nets, random, .. } = &mut *world;
+        nets[net].spread(random);
+    }
+
+    /// A branch is left that is not final; what was in it waits again, or is forgotten.
+    fn reorganise(&self, net: usize) {
+        let mut world = self.world.lock();
+        let World { nets, random, report, clock, .. } = &mut *world;
+        let depth = 1 + random.below(PLANS[net].deepest);
+        report.reorganisations += 1;
+        report.deeper_than_confirmations += u64::from(depth >= u64::from(PLANS[net].confirmations));
+        let keep = random.below(3) != 0;
+        nets[net].leave(depth, keep);
+        for _ in 0..=depth {
+            let (paid, reverted) = nets[net].mine(random, clock.now());
+            report.blocks += 1;
+            report.paid += paid;
+            report.reverted += reverted;
+        }
+    }
+
+    fn change_node(&self, net: usize) {
+        let mut world = self.world.lock();
+        let World { nets, random, report, .. } = &mut *world;
+        let nodes = &mut nets[net].nodes;
+        let at = random.index(nodes.len());
+        match random.below(4) {
+            0 => {
+                nodes[at].down = true;
+                report.nodes_down += 1;
+            }
+            1 => {
+                nodes[at].stuck = true;
+                report.nodes_stuck += 1;
+            }
+            _ => (nodes[at].down, nodes[at].stuck) = (false, false),
+        }
+    }
+
+    fn change_price(&self, net: usize) {
+        let mut world = self.world.lock();
+        let World { nets, random, report, .. } = &mut *world;
+        let spike = random.below(3) != 0;
+        nets[net].price = if spike { 1_000_000_000 * u128::from(1 + random.below(40)) } else { 1_000_000_000 };
+        report.price_spikes += u64::from(spike);
+    }
+
+    fn pause(&self, net: usize) {
+        let mut world = self.world.lock();
+        let paused = !world.nets[net].paused;
+        world.nets[net].paused = paused;
+        world.report.contracts_paused += u64::from(paused);
+    }
+
+    fn empty_pool(&self, net: usize) {
+        let mut world = self.world.lock();
+        world.nets[net].pool.clear();
+        world.report.pools_emptied += 1;
+    }
+
+    fn leave_signer(&self) {
+        let mut world = self.world.lock();
+        world.away_until = world.turn + 20 + world.random.below(150);
+    }
+
+    fn jump(&self) {
+        let mut world = self.world.lock();
+        match world.random.below(6) {
+            0 => {
+                world.report.clock_set_back += 1;
+                world.pass(-2 * SECOND);
+            }
+            1 => {
+                world.report.clock_jumps += 1;
+                world.pass(26 * 60 * SECOND);
+            }
+            _ => {
+                world.report.clock_jumps += 1;
+                let seconds = i64::try_from(world.random.below(70)).unwrap_or(0);
+                world.pass(seconds * SECOND);
+            }
+        }
+    }
+
+    /// The wallets of a chain have none of the token for a while.
+    fn shorten(&self, net: usize) {
+        let mut world = self.world.lock();
+        world.report.token_shortages += 1;
+        let Net { purses, wallets, .. } = &mut world.nets[net];
+        for wallet in wallets.iter() {
+            if let Some(purse) = purses.get_mut(wallet) {
+                purse.token = if purse.token < RICH / 2 { purse.token.saturating_add(RICH) } else { purse.token % RICH };
+            }
+        }
+    }
+
+    /// Somebody else uses the next nonce of a wallet of ours.
+    fn steal(&self) {
+        let mut world = self.world.lock();
+        let number = world.next_id();
+        let World { nets, random, report, clock, .. } = &mut *world;
+        let net = &mut nets[0];
+        let index = random.index(net.wallets.len());
+        let from = net.wallets[index].clone();
+        let nonce = net.truth.tip().nonces.get(&from).copied().unwrap_or(0);
+        let mut account = [0xee; 20];
+        account[..8].copy_from_slice(&random.next_u64().to_be_bytes());
+        let payment = Payment { to: (PLANS[0].account)(account), coin: Coin::Native, amount: raw(5) };
+        let fee = Fee::Eip1559 { max_fee: 900_000_000_000, max_priority: 900_000_000_000 };
+        let draft = Draft::Evm { from: from.clone(), nonce, payment: payment.clone(), gas_limit: 21_000, fee };
+        let Ok(unsigned) = tx::evm::build(&draft, CHAIN_ID) else { return };
+        let Ok(request) = theft(&unsigned.bytes, payment, number, u64::try_from(index).unwrap_or(0), clock.now()) else { return };
+        let Ok(answers) = self.ground.thief.sign(&[request]) else { return };
+        let Some(signer::client::SignAnswer::Signed { signed, .. }) = answers.into_iter().next() else { return };
+        let Ok(meaning) = tx::evm::decode_signed(&signed.bytes, CHAIN_ID) else { return };
+        report.stolen_keys += 1;
+        net.foreign.insert(signed.hash);
+        net.pool.retain(|one| one.from != from || one.meaning.slot != Slot::Nonce(nonce));
+        net.pool.push(Waiting { hash: signed.hash, from, meaning });
+    }
+
+    // ---- jobs --------------------------------------------------------------------------------------------------
+
+    async fn add(&mut self, net: usize, most: u64) -> Result<(), String> {
+        let row = &self.ground.rows[net];
+        let (mut jobs, mut opened) = (Vec::new(), Vec::new());
+        let now = {
+            let mut world = self.world.lock();
+            let now = world.now();
+            for _ in 0..=world.random.below(4) {
+                if world.report.jobs >= most {
+                    break;
+                }
+                world.report.jobs += 1;
+                let number = world.next_id();
+                let mut account = [0xd0; 20];
+                account[12..].copy_from_slice(&world.report.jobs.to_be_bytes());
+                let to = (PLANS[net].account)(account);
+                let native = world.random.below(2) == 0;
+                let amount = 1_000_000 + u128::from(world.random.below(1_000_000));
+                let listing = row.listings.iter().find(|one| one.form.contract().is_none() == native);
+                let (Some(listing), Ok(id)) = (listing, JobId::new(number)) else { return Err("a listing is missing".to_owned()) };
+                jobs.push(NewJob {
+                    id,
+                    listing: listing.id,
+                    kind: JobKind::Withdrawal,
+                    reference: to.to_string(),
+                    to: to.to_string(),
+                    owner: None,
+                    amount: raw(amount),
+                    most_fee: row.outbound.fee_cap,
+                    priority: i64::try_from(world.random.below(3)).unwrap_or(0),
+                    requester: "alice".to_owned(),
+                    expires: now.plus_micros(90 * 3_600 * SECOND),
+                    payer: Payer::Role(WalletRole::Hot),
+                });
+                opened.push((id, Open { net, to, amount }));
+            }
+            now
+        };
+        let added = self.ground.db.add_jobs(row.id, &jobs, now).await.map_err(|error| unread(&error))?;
+        if !added.iter().all(|one| matches!(one, Added::New { .. })) {
+            return Err(format!("a job was not made: {added:?}"));
+        }
+        self.open.extend(opened);
+        Ok(())
+    }
+
+    /// People want a job to end, or more to be offered for it.
+    async fn ask(&self) -> Result<(), String> {
+        let (job, cancel, now) = {
+            let mut world = self.world.lock();
+            let at = world.random.index(self.open.len().max(1));
+            let cancel = world.random.below(2) == 0;
+            (self.open.keys().nth(at).copied(), cancel, world.now())
+        };
+        let Some(job) = job else { return Ok(()) };
+        let db = &self.ground.db;
+        let asked = if cancel { db.cancel_job(job, "ann", now).await } else { db.bump_job(job, now).await };
+        let done = asked.map_err(|error| unread(&error))? == store::outbound::read::Asked::Done;
+        let mut world = self.world.lock();
+        world.report.cancel_asked += u64::from(done && cancel);
+        world.report.bump_asked += u64::from(done && !cancel);
+        Ok(())
+    }
+
+    // ---- rest --------------------------------------------------------------------------------------------------
+
+    /// Nothing goes wrong for a while: everything must come to its end, and be as it should be.
+    async fn rest(&mut self) -> Result<(), String> {
+        {
+            let mut world = self.world.lock();
+            world.calm = true;
+            for net in &mut world.nets {
+                net.heal();
+                let Net { purses, wallets, .. } = net;
+                for wallet in wallets.iter() {
+                    if let Some(purse) = purses.get_mut(wallet).filter(|purse| purse.token < RICH / 2) {
+                        purse.token = purse.token.saturating_add(RICH);
+                    }
+                }
+            }
+        }
+        for round in 0.. {
+            self.world.lock().pass(if round % 12 == 11 { 65 * SECOND } else { 3 * SECOND });
+            for net in 0..PLANS.len() {
+                self.mine(net);
+                self.world.lock().nets[net].heal();
+            }
+            for at in 0..self.processes.len() {
+                for _ in 0..6 {
+                    self.run_process(at).await?;
+                }
+            }
+            if round % 6 == 5 && self.is_done().await? {
+                break;
+            }
+            if round > 900 {
+                let left = self.stranded().await?;
+                return Err(format!("stranded: {left}"));
+            }
+        }
+        self.judge().await?;
+        let jobs = {
+            let mut world = self.world.lock();
+            (world.calm, self.last_rest) = (false, world.turn);
+            world.report.rests += 1;
+            world.report.jobs
+        };
+        if jobs >= self.next_audit {
+            self.next_audit = jobs + jobs / 2;
+            self.audit().await?;
+        }
+        self.unbroken()
+    }
+
+    /// Two people look at jobs whose slot somebody else has used, and at the chain.
+    async fn judge_unclear(&self) -> Result<(), String> {
+        let filter = JobFilter { state: Some(JobState::Broadcasted), ..JobFilter::default() };
+        let unclear = self.ground.db.jobs(&filter, i64::MAX, 100).await.map_err(|error| unread(&error))?;
+        let people = Approval::new("ann", "bob", "the thief is caught").map_err(|error| error.to_string())?;
+        for shown in unclear {
+            let (verdict, now) = {
+                let world = self.world.lock();
+                let Some(open) = self.open.get(&shown.job.id) else { continue };
+                let paid = world.nets[open.net].paid.get(&open.to).is_some_and(|(count, _)| *count > 0);
+                (if paid { JobVerdict::Paid } else { JobVerdict::Again }, world.now())
+            };
+            // Refused as long as the slot is open.
+            let judged = self.ground.db.judge_job(shown.job.id, verdict, &people, now).await.map_err(|error| unread(&error))?;
+            self.world.lock().report.judged += u64::from(judged == store::outbound::read::Asked::Done);
+        }
+        Ok(())
+    }
+
+    /// Whether nothing waits and nothing is out. Lanes that were stopped go on, by two people.
+    async fn is_done(&self) -> Result<bool, String> {
+        self.judge_unclear().await?;
+        let lanes = self.ground.db.lanes(None, None, 0, 100).await.map_err(|error| unread(&error))?;
+        let now = self.world.lock().now();
+        let mut done = true;
+        for lane in lanes {
+            if lane.lane.stopped.is_some() && lane.open == 0 {
+                let people = Approval::new("ann", "bob", "the thief is caught").map_err(|error| error.to_string())?;
+                self.ground.db.resume_lane(lane.lane.id, &people, now).await.map_err(|error| unread(&error))?;
+                self.world.lock().report.lanes_stopped += 1;
+            }
+            done &= lane.open == 0 && lane.waiting == 0;
+        }
+        let filter = JobFilter { state: Some(JobState::Broadcasted), ..JobFilter::default() };
+        done &= self.ground.db.jobs(&filter, i64::MAX, 1).await.map_err(|error| unread(&error))?.is_empty();
+        if !done {
+            // What rests is due some time later.
+            self.world.lock().pass(60 * SECOND);
+        }
+        Ok(done)
+    }
+
+    async fn stranded(&self) -> Result<String, String> {
+        for id in self.open.keys() {
+            let found = self.ground.db.job(*id).await.map_err(|error| unread(&error))?;
+            if let Some((shown, slots, _)) = found
+                && !matches!(shown.job.state, JobState::Confirmed | JobState::FailedFinal)
+            {
+                return Ok(format!("{} is {}: {} ({} slots, lane {:?})", id, shown.job.state, shown.job.reason, slots.len(), shown.lane_stopped));
+            }
+        }
+        Ok("a lane without jobs".to_owned())
+    }
+
+    /// What is confirmed was paid once, what failed was not, and every fee is known.
+    async fn judge(&mut self) -> Result<(), String> {
+        for (id, open) in std::mem::take(&mut self.open) {
+            let found = self.ground.db.job(id).await.map_err(|error| unread(&error))?;
+            let (shown, slots, _) = found.ok_or_else(|| format!("{id} is gone"))?;
+            let mut world = self.world.lock();
+            let paid = world.nets[open.net].paid.remove(&open.to).unwrap_or_default();
+            world.report.moved_to_another_slot += u64::from(slots.len() > 1);
+            world.report.expired += u64::from(PLANS[open.net].kind == ChainKind::Tron && slots.len() > 1);
+            match shown.job.state {
+                JobState::Confirmed if paid == (1, open.amount) => world.report.confirmed += 1,
+                JobState::FailedFinal if paid.0 == 0 => {
+                    world.report.failed_for_good += 1;
+                    world.report.cancelled_in_its_slot += u64::from(shown.job.give_up && !slots.is_empty());
+                }
+                state => {
+                    return Err(format!(
+                        "{id} is {state}, and {} got {} in {} payments instead of {}: {}",
+                        open.to, paid.1, paid.0, open.amount, shown.job.reason
+                    ));
+                }
+            }
+        }
+        for (net, plan) in PLANS.iter().enumerate() {
+            let chain = self.ground.rows[net].id;
+            loop {
+                let page = self.ground.db.slot_fees(chain, self.counted[net], 500).await.map_err(|error| unread(&error))?;
+                let Some((last, _)) = page.last() else { break };
+                self.counted[net] = *last;
+                self.fees[net] += page.iter().map(|(_, fee): &(i64, RawAmount)| units(*fee)).sum::<u128>();
+            }
+            let mut world = self.world.lock();
+            let cost = world.nets[net].fees;
+            if cost != self.fees[net] {
+                return Err(format!("the wallets of {} paid {cost} in fees, and the slots know of {}", plan.name, self.fees[net]));
+            }
+            world.report.fees_counted += 1;
+        }
+        Ok(())
+    }
+
+    async fn audit(&self) -> Result<(), String> {
+        self.world.lock().report.audits += 1;
+        let audit = self.ground.db.audit(|_| {}).await.map_err(|error| unread(&error))?;
+        if audit.clean() { Ok(()) } else { Err(format!("the audit finds: {:?}", audit.findings)) }
+    }
+}
+
+/// What a thief asks of a signer that knows nothing of ours.
+fn theft(payload: &[u8], payment: Payment, number: i64, index: u64, now: Timestamp) -> Result<signer::SignRequest, SimError> {
+    let (chain, group) = (PLANS[0].name.parse::<domain::ChainName>().map_err(broken)?, "hot-eve".parse::<domain::GroupId>().map_err(broken)?);
+    let intent = signer::Intent {
+        signer: "sim".parse().map_err(broken)?,
+        network: signer::SignerChain::Evm { chain_id: CHAIN_ID },
+        job: signer::names::JobId::Job(number),
+        round: 0,
+        chain: chain.clone(),
+        group: group.clone(),
+        kind: signer::IntentKind::Pay { payment, owner: None },
+        most_fee: raw(10_u128.pow(29)),
+        expires: now.plus_micros(3_600 * SECOND),
+        builds: 1,
+        requester: "mallory".parse().map_err(broken)?,
+    };
+    Ok(signer::SignRequest {
+        id: format!("theft-{number}").parse().map_err(broken)?,
+        chain,
+        group,
+        index,
+        payload: payload.to_vec(),
+        intents: vec![intent],
+        bitcoin: None,
+        approvals: Vec::new(),
+    })
+}
