@@ -165,6 +165,7 @@ pub async fn prepare_every_statement(db: &TestDb) -> Result<usize, String> {
         crate::deposit::assign::STATEMENTS,
         crate::deposit::collect::STATEMENTS,
         crate::deposit::audit::STATEMENTS,
+        crate::deposit::depth::STATEMENTS,
         crate::deposit::post::STATEMENTS,
         crate::deposit::read::STATEMENTS,
         crate::entry::bitcoin::STATEMENTS,

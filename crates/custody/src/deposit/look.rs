@@ -32,19 +32,28 @@ const fn at_once(kind: ChainKind) -> usize {
 /// How long nobody is asked again after a look that failed.
 const PAUSE_MICROS: i64 = 5_000_000;
 
+/// What a worker remembers of its looks. It may forget it: then it looks once more.
+#[derive(Default)]
+pub(super) struct Looks {
+    /// The proven block at which balances were looked at last.
+    at: Option<(u64, Hash)>,
+    /// Until when nobody is asked again, and why.
+    trouble: Option<(Timestamp, ChainError)>,
+}
+
 impl DepositWorker<'_> {
     /// Once for each block that is proven, and until nothing is left that changed.
-    pub(super) async fn look(&mut self, now: Timestamp) -> Result<LookedBatch, DepositError> {
+    pub(super) async fn look(&self, looks: &mut Looks, now: Timestamp) -> Result<LookedBatch, DepositError> {
         let mut sum = LookedBatch::default();
-        let block = self.db.proven_block(&self.row).await?.filter(|block| self.looked != Some(*block));
+        let block = self.db.proven_block(&self.row).await?.filter(|block| looks.at != Some(*block));
         let Some(block) = block else { return Ok(sum) };
-        if let Some((until, error)) = &self.look_trouble
+        if let Some((until, error)) = &looks.trouble
             // A clock that was corrected since must not make the pause longer.
             && (now.micros() + 1..=now.plus_micros(PAUSE_MICROS).micros()).contains(&until.micros())
         {
             return Err(error.clone().into());
         }
-        self.look_trouble = None;
+        looks.trouble = None;
         let (mut in_turn, after) = self.in_turn().await?;
         // A coin whose contract answers nonsense must not keep the others from being looked at.
         let (mut all_of_them, mut trouble) = (true, None);
@@ -69,11 +78,11 @@ impl DepositWorker<'_> {
         }
         self.db.set_looked_after(&self.worker, after).await?;
         if let Some(error) = trouble {
-            self.look_trouble = Some((now.plus_micros(PAUSE_MICROS), error.clone()));
+            looks.trouble = Some((now.plus_micros(PAUSE_MICROS), error.clone()));
             return Err(error.into());
         }
         if all_of_them {
-            self.looked = Some(block);
+            looks.at = Some(block);
         }
         Ok(sum)
     }

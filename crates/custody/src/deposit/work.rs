@@ -10,12 +10,13 @@ use chain::{Chain, ChainError, Scan};
 use domain::random::Random;
 use domain::utxo::Hash;
 use domain::{ChainKind, Clock, Timestamp};
-use store::deposit::PostedBatch;
+use store::deposit::{MOST_DUE, PostedBatch};
 use store::entry::{ChainRow, CursorError, Finding, FindingKind, LookedBatch, Proof, Worker};
 use store::wallet::read_wallet_settings;
 use store::{Db, StoreError};
 use tx::{BlockHash, BlockRef, Family};
 
+use super::look::Looks;
 use super::owner::{Checked, attribute};
 use super::read::{BadCoins, Coins, House, passed};
 use super::watching::Watching;
@@ -29,6 +30,9 @@ const MOST_PASSED: u64 = 100;
 
 /// Blocks that are proven in one step.
 const MOST_PROVEN: u64 = 50;
+
+/// Batches that are booked in one round: as much as one step proves, where blocks are full of payments to us.
+const MOST_BATCHES: usize = 4;
 
 /// After so many credits the tables may have outgrown what the database knows of them.
 const MANY: usize = 5_000;
@@ -90,6 +94,9 @@ pub struct Worked {
     /// Balances that the chain was asked for.
     pub looked: LookedBatch,
     pub posted: PostedBatch,
+    /// Deposits that say that they are proven, and wait for their credit.
+    pub marked: usize,
+    /// Deposits that are final, at once with their credit or later.
     pub settled: usize,
     /// What keeps blocks from being proven, or balances from being looked at. Nothing that depends on it is credited meanwhile.
     pub waits: Option<ChainError>,
@@ -115,9 +122,9 @@ pub struct DepositWorker<'a> {
     pub(super) worker: Worker,
     /// `None`: the trail has to be read again.
     follower: Option<Follower>,
-    /// The proven block at which balances were looked at last; and until when nobody is asked again, and why.
-    pub(super) looked: Option<(u64, Hash)>,
-    pub(super) look_trouble: Option<(Timestamp, ChainError)>,
+    looks: Looks,
+    /// The next blocks, proven while the last ones were booked.
+    ahead: Option<Scan>,
     /// Blocks that are proven in one step, and read again: fewer after one that failed. Old blocks that no node has must not slow
     /// down what is new.
     most_proven: u64,
@@ -158,8 +165,8 @@ impl<'a> DepositWorker<'a> {
             watching,
             worker,
             follower: None,
-            looked: None,
-            look_trouble: None,
+            looks: Looks::default(),
+            ahead: None,
             most_proven: MOST_PROVEN,
             most_reread: MOST_PROVEN,
             credited: 0,
@@ -192,14 +199,21 @@ impl<'a> DepositWorker<'a> {
                 done => done?,
             }
             self.renew(clock).await?;
-            match self.look(now).await {
-                Err(DepositError::Chain(error)) => worked.waits = Some(error),
-                done => worked.looked = done?,
-            }
         }
-        self.renew(clock).await?;
-        worked.posted = self.post(now).await?;
-        worked.settled = self.db.settle_deposits(&self.worker, &self.row, now).await?;
+        // What comes next is asked for while this is booked: neither waits for the other.
+        let next = if worked.waits.is_none() { self.next_to_prove().await? } else { None };
+        if next.is_some() {
+            // The blocks are fixed by the rows; only now are the newest addresses loaded.
+            self.watching.load(self.db).await?;
+        }
+        let mut looks = std::mem::take(&mut self.looks);
+        let (booked, ahead) = tokio::join!(self.book(&mut looks, clock, &mut worked), self.read_ahead(next));
+        self.looks = looks;
+        if let Some((scan, most)) = ahead {
+            // One that failed is asked for again by the next round, which tells why it waits.
+            (self.ahead, self.most_proven) = (scan.ok(), most);
+        }
+        booked?;
         self.credited += worked.posted.credited;
         if self.credited >= MANY {
             self.credited = 0;
@@ -209,6 +223,43 @@ impl<'a> DepositWorker<'a> {
             self.rescan(now, &mut worked).await?;
         }
         Ok(worked)
+    }
+
+    /// Looks, books all that is due, and marks what waits. A worker that is behind books several batches.
+    async fn book(&self, looks: &mut Looks, clock: &dyn Clock, worked: &mut Worked) -> Result<(), DepositError> {
+        if self.row.kind != ChainKind::Bitcoin {
+            match self.look(looks, clock.now()).await {
+                Err(DepositError::Chain(error)) => worked.waits = Some(error),
+                done => worked.looked = done?,
+            }
+        }
+        for _ in 0..MOST_BATCHES {
+            self.renew(clock).await?;
+            let (posted, is_all) = self.post(clock.now()).await?;
+            worked.posted.add(&posted);
+            if is_all {
+                // What is still not booked waits for more blocks, for a look or for people, and says that it is proven.
+                worked.marked = self.db.mark_proven(&self.worker, clock.now()).await?;
+                break;
+            }
+        }
+        worked.settled = worked.posted.settled + self.db.settle_deposits(&self.worker, &self.row, clock.now()).await?;
+        Ok(())
+    }
+
+    /// The blocks that were passed and are not proven. `None`: there are none.
+    async fn next_to_prove(&self) -> Result<Option<(u64, u64)>, StoreError> {
+        if self.row.kind == ChainKind::Bitcoin {
+            return Ok(None);
+        }
+        let Some(standing) = self.db.chain_standing(&self.row).await? else { return Ok(None) };
+        let (Some(proven), Some((scanned, _))) = (standing.proven_height, standing.scanned) else { return Ok(None) };
+        Ok((proven < scanned).then_some((proven + 1, scanned)))
+    }
+
+    async fn read_ahead(&self, next: Option<(u64, u64)>) -> Option<(Result<Scan, ChainError>, u64)> {
+        let (from, to) = next?;
+        Some(self.proven(from, to, self.most_proven).await)
     }
 
     /// A round may take minutes when nodes are slow: the lease goes on from now, not from its beginning.
@@ -264,6 +315,8 @@ impl<'a> DepositWorker<'a> {
                 worked.passed = found.blocks.len();
             }
             Step::Back { to, .. } => {
+                // It was held against rows that go now, and must not prove the blocks that come in their place: the addresses are older.
+                self.ahead = None;
                 self.db.undo_blocks(&self.worker, to.height, now).await?;
                 worked.back_to = Some(to.height);
             }
@@ -313,16 +366,19 @@ impl<'a> DepositWorker<'a> {
 
     /// The proof: what a quorum has, of the blocks that were passed.
     async fn prove(&mut self, now: Timestamp, worked: &mut Worked) -> Result<(), DepositError> {
-        let Some(standing) = self.db.chain_standing(&self.row).await? else { return Ok(()) };
-        let (Some(proven), Some((scanned, _))) = (standing.proven_height, standing.scanned) else { return Ok(()) };
-        if proven >= scanned {
-            return Ok(());
-        }
-        // The blocks are fixed by the rows; only now are the newest addresses loaded.
-        self.watching.load(self.db).await?;
-        let (scan, next) = self.proven(proven + 1, scanned, self.most_proven).await;
-        self.most_proven = next;
-        let scan = scan?;
+        let Some((from, to)) = self.next_to_prove().await? else { return Ok(()) };
+        let ahead = self.ahead.take().filter(|scan| scan.headers.first().is_some_and(|first| first.height == from));
+        let scan = match ahead {
+            // These rows were there when it was read: whoever goes back throws it away.
+            Some(scan) => scan,
+            None => {
+                // The blocks are fixed by the rows; only now are the newest addresses loaded.
+                self.watching.load(self.db).await?;
+                let (scan, most) = self.proven(from, to, self.most_proven).await;
+                self.most_proven = most;
+                scan?
+            }
+        };
         let found = passed(&scan, &self.coins, &self.house, true);
         match self.db.prove_blocks(&self.worker, &found, now).await {
             Ok(proof) => {
@@ -332,20 +388,21 @@ impl<'a> DepositWorker<'a> {
                 Ok(())
             }
             // The quorum has other blocks there: the scan finds the fork.
-            Err(CursorError::NotOnTrail) => Err(ChainError::BlockMissing { height: proven + 1 }.into()),
+            Err(CursorError::NotOnTrail) => Err(ChainError::BlockMissing { height: from }.into()),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Books what is deep enough, all of it.
-    async fn post(&self, now: Timestamp) -> Result<PostedBatch, DepositError> {
+    /// Books a batch of what is deep enough. Says whether that was all.
+    async fn post(&self, now: Timestamp) -> Result<(PostedBatch, bool), DepositError> {
         let Some(proven) = self.db.chain_standing(&self.row).await?.and_then(|standing| standing.proven_height) else {
-            return Ok(PostedBatch::default());
+            return Ok((PostedBatch::default(), true));
         };
         let due = self.db.due_entries(&self.row, proven).await?;
         let whose = attribute(self.db, (&self.pinned, &self.checked), (&self.house, self.family), &due).await?;
         let ids: Vec<i64> = due.iter().map(|entry| entry.id).collect();
-        Ok(self.db.post_entries(&self.worker, &self.row, &ids, &whose, now).await?)
+        let is_all = i64::try_from(ids.len()).is_ok_and(|count| count < MOST_DUE);
+        Ok((self.db.post_entries(&self.worker, &self.row, &ids, &whose, now).await?, is_all))
     }
 }
 

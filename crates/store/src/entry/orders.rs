@@ -8,7 +8,7 @@ use domain::{Approval, ChainKind, Timestamp};
 
 use super::blocks::{
     DELETE_BLOCKS_ABOVE, Passed, READ_ALIVE_BETWEEN, READ_BLOCKS_BETWEEN, alive_at, finding, in_a_row, insert_trail,
-    same_change, set_proven, tell_foreign, undo,
+    same_change, tell_foreign, undo,
 };
 use super::cursor::{CursorError, CursorRow, HALT, LOCK_CURSOR, Locked, Worker, lock_moving};
 use super::findings::{Finding, FindingKind, add_findings, add_resolved};
@@ -256,7 +256,6 @@ async fn rescan(
     hold_given_out(tx, chain, &new).await?;
     add_findings(tx, chain, &findings, at).await?;
     tell_foreign(tx, chain, &new, at).await?;
-    set_proven(tx, chain, locked.proven, at).await?;
     let rest = (to < until).then_some((to + 1, until));
     execute!(tx, SET_RESCAN, chain.0, rest.map(|(from, _)| from), rest.map(|(_, to)| to), at.micros())?;
     Ok(Ok(new.len()))
