@@ -206,29 +206,48 @@ impl<'a> DepositWorker<'a> {
             // The blocks are fixed by the rows; only now are the newest addresses loaded.
             self.watching.load(self.db).await?;
         }
-        let mut looks = std::mem::take(&mut self.looks);
-        let (booked, ahead) = tokio::join!(self.book(&mut looks, clock, &mut worked), self.read_ahead(next));
+        let (mut looks, behind) = (std::mem::take(&mut self.looks), next.is_some());
+        let (booked, ahead, analysed) = tokio::join!(
+            self.book(&mut looks, behind, clock, &mut worked),
+            self.read_ahead(next),
+            self.analyse_after_growth()
+        );
         self.looks = looks;
         if let Some((scan, most)) = ahead {
             // One that failed is asked for again by the next round, which tells why it waits.
             (self.ahead, self.most_proven) = (scan.ok(), most);
         }
+        if analysed? {
+            self.credited = 0;
+        }
         booked?;
         self.credited += worked.posted.credited;
-        if self.credited >= MANY {
-            self.credited = 0;
-            self.db.analyse_after_growth().await?;
-        }
         if self.row.kind != ChainKind::Bitcoin {
             self.rescan(now, &mut worked).await?;
         }
         Ok(worked)
     }
 
-    /// Looks, books all that is due, and marks what waits. A worker that is behind books several batches.
-    async fn book(&self, looks: &mut Looks, clock: &dyn Clock, worked: &mut Worked) -> Result<(), DepositError> {
+    /// Says whether it was time to.
+    async fn analyse_after_growth(&self) -> Result<bool, StoreError> {
+        let many = self.credited >= MANY;
+        if many {
+            self.db.analyse_after_growth().await?;
+        }
+        Ok(many)
+    }
+
+    /// Looks, books all that is due, and marks what waits. A worker that is behind books several batches, and leaves it to the booking of
+    /// the rest to say that it is proven.
+    async fn book(
+        &self,
+        looks: &mut Looks,
+        behind: bool,
+        clock: &dyn Clock,
+        worked: &mut Worked,
+    ) -> Result<(), DepositError> {
         if self.row.kind != ChainKind::Bitcoin {
-            match self.look(looks, clock.now()).await {
+            match self.look(looks, clock).await {
                 Err(DepositError::Chain(error)) => worked.waits = Some(error),
                 done => worked.looked = done?,
             }
@@ -238,8 +257,10 @@ impl<'a> DepositWorker<'a> {
             let (posted, is_all) = self.post(clock.now()).await?;
             worked.posted.add(&posted);
             if is_all {
-                // What is still not booked waits for more blocks, for a look or for people, and says that it is proven.
-                worked.marked = self.db.mark_proven(&self.worker, clock.now()).await?;
+                if !behind && !looks.are_behind {
+                    // What is still not booked waits for more blocks, for nodes or for people, and says that it is proven.
+                    worked.marked = self.db.mark_proven(&self.worker, clock.now()).await?;
+                }
                 break;
             }
         }
@@ -263,7 +284,7 @@ impl<'a> DepositWorker<'a> {
     }
 
     /// A round may take minutes when nodes are slow: the lease goes on from now, not from its beginning.
-    async fn renew(&self, clock: &dyn Clock) -> Result<(), CursorError> {
+    pub(super) async fn renew(&self, clock: &dyn Clock) -> Result<(), CursorError> {
         let now = clock.now();
         self.db.renew_chain(&self.worker, lease(now), now).await
     }

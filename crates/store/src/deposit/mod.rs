@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `advance` | a deposit goes on, by one state or by several at once, with its history |
 //! | `post` | entries whose time has come are booked in the ledger, in batches |
+//! | `given_out` | payments whose money a look had found before, and people may have given out since |
 //! | `depth` | what the depth of its block makes of a deposit: proven, and final |
 //! | `assign` | two people say whose an unattributed deposit is |
 //! | `collect` | what a user owes since a deposit was taken back is collected |
@@ -21,6 +22,7 @@ pub(crate) mod assign;
 pub(crate) mod audit;
 pub(crate) mod collect;
 pub(crate) mod depth;
+pub(crate) mod given_out;
 pub(crate) mod post;
 pub(crate) mod read;
 

@@ -15,6 +15,7 @@ use domain::{
 
 use super::advance::{Before, Change, Set, add_changes, state_of};
 use super::depth::{PROVEN, SETTLED, deep_enough};
+use super::given_out::{Payment, given_out};
 use crate::db::{Db, Tx};
 use crate::entry::cursor::{CursorError, Locked, Worker, lock_moving};
 use crate::entry::findings::{Finding, FindingKind, add_findings};
@@ -231,12 +232,36 @@ async fn post_locked(
     if status.is_none_or(|(status,)| status != Availability::Active.as_str()) {
         entries.retain(|entry| entry.takes_back);
     }
+    hold_given_out(tx, chain, &mut entries).await?;
     let depth = Depth { proven: locked.proven, settled: deep_enough(locked.proven, chain.final_confirmations) };
     let mut batch = Batch::load(tx, chain, &entries, depth, at).await?;
     for entry in &entries {
         batch.book(entry)?;
     }
     batch.write(tx, chain, at).await
+}
+
+/// What people have given out before its payment was read is not given again: two people say.
+async fn hold_given_out(tx: &mut Tx, chain: &ChainRow, entries: &mut [Entry<'_>]) -> Result<(), StoreError> {
+    let (mut payments, mut finds_end) = (Vec::new(), BTreeSet::new());
+    for entry in entries.iter() {
+        let (listing, asset) = (entry.listing.id, entry.listing.asset);
+        match entry.what {
+            What::Deposit { .. } => {
+                let (id, height) = (entry.id, entry.height);
+                payments.push(Payment { id, address: &entry.address, listing, asset, height });
+            }
+            What::Other { cause: Cause::UnattributedIn, .. } if entry.takes_back => drop(finds_end.insert(asset)),
+            What::TakeBack { .. } | What::Found { .. } | What::Other { .. } => {}
+        }
+    }
+    let given_out = given_out(tx, chain.id, &payments, finds_end).await?;
+    for entry in entries.iter_mut().filter(|entry| given_out.contains(&entry.id)) {
+        if let What::Deposit { held, .. } = &mut entry.what {
+            held.get_or_insert(Reason::FoundBefore);
+        }
+    }
+    Ok(())
 }
 
 async fn read_entries<'a>(
