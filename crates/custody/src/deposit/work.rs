@@ -131,6 +131,7 @@ pub struct DepositWorker<'a> {
     most_reread: u64,
     /// What was credited since the tables were looked after.
     credited: usize,
+    one_by_one: bool,
 }
 
 impl<'a> DepositWorker<'a> {
@@ -170,7 +171,16 @@ impl<'a> DepositWorker<'a> {
             most_proven: MOST_PROVEN,
             most_reread: MOST_PROVEN,
             credited: 0,
+            one_by_one: false,
         })
+    }
+
+    /// It asks nodes for the next blocks first and books then, instead of both at once: a simulation whose seed must give the same run
+    /// cannot have two things that race.
+    #[must_use]
+    pub const fn one_by_one(mut self) -> Self {
+        self.one_by_one = true;
+        self
     }
 
     /// One round: as much of each as one step takes. When it fails nothing is half done, and the next round begins at the rows.
@@ -207,11 +217,17 @@ impl<'a> DepositWorker<'a> {
             self.watching.load(self.db).await?;
         }
         let (mut looks, behind) = (std::mem::take(&mut self.looks), next.is_some());
-        let (booked, ahead, analysed) = tokio::join!(
-            self.book(&mut looks, behind, clock, &mut worked),
-            self.read_ahead(next),
-            self.analyse_after_growth()
-        );
+        let (booked, ahead, analysed) = if self.one_by_one {
+            let ahead = self.read_ahead(next).await;
+            let booked = self.book(&mut looks, behind, clock, &mut worked).await;
+            (booked, ahead, self.analyse_after_growth().await)
+        } else {
+            tokio::join!(
+                self.book(&mut looks, behind, clock, &mut worked),
+                self.read_ahead(next),
+                self.analyse_after_growth()
+            )
+        };
         self.looks = looks;
         if let Some((scan, most)) = ahead {
             // One that failed is asked for again by the next round, which tells why it waits.

@@ -60,7 +60,8 @@ impl Role {
         let missing = || DepositError::NotBegun { chain: self.chain_name.to_string() };
         let row = self.db.chain(&self.chain_name).await?.ok_or_else(missing)?;
         let (pinned, now) = (Arc::clone(&self.pinned), self.world.lock().now());
-        let mut worker = DepositWorker::take(&self.db, &self.chain, row, pinned, &self.name, random, now).await?;
+        let worker = DepositWorker::take(&self.db, &self.chain, row, pinned, &self.name, random, now).await?;
+        let mut worker = worker.one_by_one();
         loop {
             let now = self.world.lock().now();
             match worker.round(&ManualClock::at(now)).await {
