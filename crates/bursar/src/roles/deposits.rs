@@ -190,7 +190,8 @@ impl DepositRole {
     }
 
     fn tell_work(&self, worked: &Worked) {
-        let Worked { passed, back_to, read_again, proven, proof, looked, posted, settled, waits: _ } = worked;
+        let Worked { passed, back_to, read_again, proven, proof, looked, posted, settled, marked: _, waits: _ } =
+            worked;
         tracing::debug!(
             chain = self.name.as_str(),
             passed,

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use chain::ChainError;
 use domain::deposit::{Attribution, Reason};
 use domain::utxo::Hash;
-use domain::{ChainKind, RawAmount, Timestamp};
+use domain::{ChainKind, Clock, RawAmount, Timestamp};
 use store::entry::{CursorError, Holding, ListingId, LookedBatch};
 use store::wallet::users::list_addresses;
 use tx::{Address, BlockHash, BlockRef, Coin};
@@ -15,8 +15,14 @@ use tx::{Address, BlockHash, BlockRef, Coin};
 use super::owner::owners;
 use super::work::{DepositError, DepositWorker};
 
-/// The most wallets that changed and are looked at in one round, of each coin.
-const MOST_CHANGED: i64 = 1_000;
+/// The most wallets that changed and are looked at in one round, of each coin: on EVM about as many as one step of the proof may pay,
+/// so that tokens do not wait for looks while a worker catches up. TRON's nodes are asked for few at a time.
+const fn most_changed(kind: ChainKind) -> i64 {
+    match kind {
+        ChainKind::Evm | ChainKind::Bitcoin => 5_000,
+        ChainKind::Tron => 1_000,
+    }
+}
 
 /// So many users' wallets are looked at with each block that is proven, whether anything changed there or not.
 const IN_TURN: usize = 16;
@@ -32,27 +38,41 @@ const fn at_once(kind: ChainKind) -> usize {
 /// How long nobody is asked again after a look that failed.
 const PAUSE_MICROS: i64 = 5_000_000;
 
+/// What a worker remembers of its looks. It may forget it: then it looks once more.
+#[derive(Default)]
+pub(super) struct Looks {
+    /// The proven block at which balances were looked at last.
+    at: Option<(u64, Hash)>,
+    /// Until when nobody is asked again, and why.
+    trouble: Option<(Timestamp, ChainError)>,
+    /// More has changed than one round looks at.
+    pub(super) are_behind: bool,
+}
+
 impl DepositWorker<'_> {
     /// Once for each block that is proven, and until nothing is left that changed.
-    pub(super) async fn look(&mut self, now: Timestamp) -> Result<LookedBatch, DepositError> {
-        let mut sum = LookedBatch::default();
-        let block = self.db.proven_block(&self.row).await?.filter(|block| self.looked != Some(*block));
+    pub(super) async fn look(&self, looks: &mut Looks, clock: &dyn Clock) -> Result<LookedBatch, DepositError> {
+        let (mut sum, now) = (LookedBatch::default(), clock.now());
+        let block = self.db.proven_block(&self.row).await?.filter(|block| looks.at != Some(*block));
+        looks.are_behind = false;
         let Some(block) = block else { return Ok(sum) };
-        if let Some((until, error)) = &self.look_trouble
+        if let Some((until, error)) = &looks.trouble
             // A clock that was corrected since must not make the pause longer.
             && (now.micros() + 1..=now.plus_micros(PAUSE_MICROS).micros()).contains(&until.micros())
         {
             return Err(error.clone().into());
         }
-        self.look_trouble = None;
+        looks.trouble = None;
         let (mut in_turn, after) = self.in_turn().await?;
         // A coin whose contract answers nonsense must not keep the others from being looked at.
         let (mut all_of_them, mut trouble) = (true, None);
+        let most = most_changed(self.row.kind);
         let active: Vec<ListingId> =
             self.row.listings.iter().filter(|listing| listing.active).map(|listing| listing.id).collect();
         for listing in active {
-            let changed = self.db.unchecked_holdings(self.row.id, listing, MOST_CHANGED).await?;
-            all_of_them &= i64::try_from(changed.len()).is_ok_and(|count| count < MOST_CHANGED);
+            self.renew(clock).await?;
+            let changed = self.db.unchecked_holdings(self.row.id, listing, most).await?;
+            all_of_them &= i64::try_from(changed.len()).is_ok_and(|count| count < most);
             let mut wanted: BTreeSet<Holding> = changed.into_iter().collect();
             wanted.append(&mut in_turn.remove(&listing).unwrap_or_default());
             let wanted: Vec<Holding> = wanted.into_iter().collect();
@@ -69,11 +89,12 @@ impl DepositWorker<'_> {
         }
         self.db.set_looked_after(&self.worker, after).await?;
         if let Some(error) = trouble {
-            self.look_trouble = Some((now.plus_micros(PAUSE_MICROS), error.clone()));
+            looks.trouble = Some((now.plus_micros(PAUSE_MICROS), error.clone()));
             return Err(error.into());
         }
+        looks.are_behind = !all_of_them;
         if all_of_them {
-            self.looked = Some(block);
+            looks.at = Some(block);
         }
         Ok(sum)
     }

@@ -10,12 +10,13 @@ use chain::{Chain, ChainError, Scan};
 use domain::random::Random;
 use domain::utxo::Hash;
 use domain::{ChainKind, Clock, Timestamp};
-use store::deposit::PostedBatch;
+use store::deposit::{MOST_DUE, PostedBatch};
 use store::entry::{ChainRow, CursorError, Finding, FindingKind, LookedBatch, Proof, Worker};
 use store::wallet::read_wallet_settings;
 use store::{Db, StoreError};
 use tx::{BlockHash, BlockRef, Family};
 
+use super::look::Looks;
 use super::owner::{Checked, attribute};
 use super::read::{BadCoins, Coins, House, passed};
 use super::watching::Watching;
@@ -29,6 +30,9 @@ const MOST_PASSED: u64 = 100;
 
 /// Blocks that are proven in one step.
 const MOST_PROVEN: u64 = 50;
+
+/// Batches that are booked in one round: as much as one step proves, where blocks are full of payments to us.
+const MOST_BATCHES: usize = 4;
 
 /// After so many credits the tables may have outgrown what the database knows of them.
 const MANY: usize = 5_000;
@@ -90,6 +94,9 @@ pub struct Worked {
     /// Balances that the chain was asked for.
     pub looked: LookedBatch,
     pub posted: PostedBatch,
+    /// Deposits that say that they are proven, and wait for their credit.
+    pub marked: usize,
+    /// Deposits that are final, at once with their credit or later.
     pub settled: usize,
     /// What keeps blocks from being proven, or balances from being looked at. Nothing that depends on it is credited meanwhile.
     pub waits: Option<ChainError>,
@@ -115,9 +122,7 @@ pub struct DepositWorker<'a> {
     pub(super) worker: Worker,
     /// `None`: the trail has to be read again.
     follower: Option<Follower>,
-    /// The proven block at which balances were looked at last; and until when nobody is asked again, and why.
-    pub(super) looked: Option<(u64, Hash)>,
-    pub(super) look_trouble: Option<(Timestamp, ChainError)>,
+    looks: Looks,
     /// Blocks that are proven in one step, and read again: fewer after one that failed. Old blocks that no node has must not slow
     /// down what is new.
     most_proven: u64,
@@ -158,8 +163,7 @@ impl<'a> DepositWorker<'a> {
             watching,
             worker,
             follower: None,
-            looked: None,
-            look_trouble: None,
+            looks: Looks::default(),
             most_proven: MOST_PROVEN,
             most_reread: MOST_PROVEN,
             credited: 0,
@@ -192,27 +196,75 @@ impl<'a> DepositWorker<'a> {
                 done => done?,
             }
             self.renew(clock).await?;
-            match self.look(now).await {
-                Err(DepositError::Chain(error)) => worked.waits = Some(error),
-                done => worked.looked = done?,
-            }
         }
-        self.renew(clock).await?;
-        worked.posted = self.post(now).await?;
-        worked.settled = self.db.settle_deposits(&self.worker, &self.row, now).await?;
-        self.credited += worked.posted.credited;
-        if self.credited >= MANY {
+        let behind = self.next_to_prove().await?.is_some();
+        let mut looks = std::mem::take(&mut self.looks);
+        let booked = self.book(&mut looks, behind, clock, &mut worked).await;
+        self.looks = looks;
+        let analysed = self.analyse_after_growth().await;
+        if analysed? {
             self.credited = 0;
-            self.db.analyse_after_growth().await?;
         }
+        booked?;
+        self.credited += worked.posted.credited;
         if self.row.kind != ChainKind::Bitcoin {
             self.rescan(now, &mut worked).await?;
         }
         Ok(worked)
     }
 
+    /// Says whether it was time to.
+    async fn analyse_after_growth(&self) -> Result<bool, StoreError> {
+        let many = self.credited >= MANY;
+        if many {
+            self.db.analyse_after_growth().await?;
+        }
+        Ok(many)
+    }
+
+    /// Looks, books all that is due, and marks what waits. A worker that is behind books several batches, and leaves it to the booking of
+    /// the rest to say that it is proven.
+    async fn book(
+        &self,
+        looks: &mut Looks,
+        behind: bool,
+        clock: &dyn Clock,
+        worked: &mut Worked,
+    ) -> Result<(), DepositError> {
+        if self.row.kind != ChainKind::Bitcoin {
+            match self.look(looks, clock).await {
+                Err(DepositError::Chain(error)) => worked.waits = Some(error),
+                done => worked.looked = done?,
+            }
+        }
+        for _ in 0..MOST_BATCHES {
+            self.renew(clock).await?;
+            let (posted, is_all) = self.post(clock.now()).await?;
+            worked.posted.add(&posted);
+            if is_all {
+                if !behind && !looks.are_behind {
+                    // What is still not booked waits for more blocks, for nodes or for people, and says that it is proven.
+                    worked.marked = self.db.mark_proven(&self.worker, clock.now()).await?;
+                }
+                break;
+            }
+        }
+        worked.settled = worked.posted.settled + self.db.settle_deposits(&self.worker, &self.row, clock.now()).await?;
+        Ok(())
+    }
+
+    /// The blocks that were passed and are not proven. `None`: there are none.
+    async fn next_to_prove(&self) -> Result<Option<(u64, u64)>, StoreError> {
+        if self.row.kind == ChainKind::Bitcoin {
+            return Ok(None);
+        }
+        let Some(standing) = self.db.chain_standing(&self.row).await? else { return Ok(None) };
+        let (Some(proven), Some((scanned, _))) = (standing.proven_height, standing.scanned) else { return Ok(None) };
+        Ok((proven < scanned).then_some((proven + 1, scanned)))
+    }
+
     /// A round may take minutes when nodes are slow: the lease goes on from now, not from its beginning.
-    async fn renew(&self, clock: &dyn Clock) -> Result<(), CursorError> {
+    pub(super) async fn renew(&self, clock: &dyn Clock) -> Result<(), CursorError> {
         let now = clock.now();
         self.db.renew_chain(&self.worker, lease(now), now).await
     }
@@ -313,15 +365,11 @@ impl<'a> DepositWorker<'a> {
 
     /// The proof: what a quorum has, of the blocks that were passed.
     async fn prove(&mut self, now: Timestamp, worked: &mut Worked) -> Result<(), DepositError> {
-        let Some(standing) = self.db.chain_standing(&self.row).await? else { return Ok(()) };
-        let (Some(proven), Some((scanned, _))) = (standing.proven_height, standing.scanned) else { return Ok(()) };
-        if proven >= scanned {
-            return Ok(());
-        }
+        let Some((from, to)) = self.next_to_prove().await? else { return Ok(()) };
         // The blocks are fixed by the rows; only now are the newest addresses loaded.
         self.watching.load(self.db).await?;
-        let (scan, next) = self.proven(proven + 1, scanned, self.most_proven).await;
-        self.most_proven = next;
+        let (scan, most) = self.proven(from, to, self.most_proven).await;
+        self.most_proven = most;
         let scan = scan?;
         let found = passed(&scan, &self.coins, &self.house, true);
         match self.db.prove_blocks(&self.worker, &found, now).await {
@@ -332,20 +380,21 @@ impl<'a> DepositWorker<'a> {
                 Ok(())
             }
             // The quorum has other blocks there: the scan finds the fork.
-            Err(CursorError::NotOnTrail) => Err(ChainError::BlockMissing { height: proven + 1 }.into()),
+            Err(CursorError::NotOnTrail) => Err(ChainError::BlockMissing { height: from }.into()),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Books what is deep enough, all of it.
-    async fn post(&self, now: Timestamp) -> Result<PostedBatch, DepositError> {
+    /// Books a batch of what is deep enough. Says whether that was all.
+    async fn post(&self, now: Timestamp) -> Result<(PostedBatch, bool), DepositError> {
         let Some(proven) = self.db.chain_standing(&self.row).await?.and_then(|standing| standing.proven_height) else {
-            return Ok(PostedBatch::default());
+            return Ok((PostedBatch::default(), true));
         };
         let due = self.db.due_entries(&self.row, proven).await?;
         let whose = attribute(self.db, (&self.pinned, &self.checked), (&self.house, self.family), &due).await?;
         let ids: Vec<i64> = due.iter().map(|entry| entry.id).collect();
-        Ok(self.db.post_entries(&self.worker, &self.row, &ids, &whose, now).await?)
+        let is_all = i64::try_from(ids.len()).is_ok_and(|count| count < MOST_DUE);
+        Ok((self.db.post_entries(&self.worker, &self.row, &ids, &whose, now).await?, is_all))
     }
 }
 

@@ -390,6 +390,36 @@ fn what_a_reorganisation_takes_is_taken_back_and_what_it_brings_again_is_credite
     });
 }
 
+/// A worker is behind when the chain parts below the blocks that it has yet to prove.
+#[test]
+fn what_was_passed_and_not_proven_may_leave_the_chain() {
+    on(Engine::Sqlite, async |db| {
+        let rig = Rig::start(db, ChainKind::Evm, 30).await;
+        let (early, gone) = (rig.address(7).await, rig.address(9).await);
+        let mut worker = rig.worker("one").await;
+        rig.pay(&early, &Coin::Native, 2_000_000);
+        rig.mine(70);
+        rig.pay(&gone, &Coin::Native, 5_000_000);
+        rig.mine(50);
+        let worked = worker.round(&*rig.clock).await.unwrap();
+        assert_eq!((worked.passed, worked.proven), (100, 50));
+        assert_eq!(
+            states(&rig.deposits().await),
+            [Final, Detected],
+            "it is behind, and leaves the rest to the booking"
+        );
+        rig.reorg(60, Fate::Dropped);
+        let late = rig.address(8).await;
+        rig.pay(&late, &Coin::Native, 3_000_000);
+        rig.mine(10);
+        rig.work(&mut worker).await;
+        assert_eq!(states(&rig.deposits().await), [Final, Orphaned, Final]);
+        let have = (rig.has(7, "COIN").await, rig.has(8, "COIN").await, rig.has(9, "COIN").await);
+        assert_eq!(have, (20_000, 30_000, 0));
+        rig.assert_true().await;
+    });
+}
+
 /// One of three nodes lies, each in turn and each in every way: nothing but the truth is credited.
 #[test]
 fn a_node_that_lies_changes_nothing_that_is_credited() {

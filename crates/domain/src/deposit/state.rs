@@ -96,6 +96,26 @@ impl DepositState {
         }
     }
 
+    /// What a deposit meets when the ledger books it, in order: each state of the way has its own event, also when all of them are
+    /// reached at once. `credited` says whether its user gets it. A deposit whose block is not proven does not meet the proof, so that
+    /// [`Self::next`] refuses the rest.
+    pub fn booked(self, is_proven: bool, credited: bool, is_final: bool) -> Vec<DepositEvent> {
+        let proof = match self {
+            Self::Detected if is_proven => Some(DepositEvent::Proven),
+            Self::Detected
+            | Self::Proven
+            | Self::Credited
+            | Self::Final
+            | Self::Orphaned
+            | Self::Reversed
+            | Self::Refused
+            | Self::Unattributed => None,
+        };
+        let given = if credited { DepositEvent::Credited } else { DepositEvent::LeftOver };
+        let settled = (credited && is_final).then_some(DepositEvent::Settled);
+        proof.into_iter().chain([given]).chain(settled).collect()
+    }
+
     /// Each pair is decided here, and nowhere else.
     pub const fn next(self, event: DepositEvent) -> Result<Self, Illegal> {
         use DepositEvent::{Assigned, Collected, Credited, Gone, LeftOver, Proven, Settled, TakenBack};
@@ -164,6 +184,38 @@ mod tests {
         assert_eq!(credited.collect::<Vec<_>>(), [DepositState::Proven]);
         for ended in [DepositState::Orphaned, DepositState::Reversed] {
             assert!(EVENTS.iter().all(|event| ended.next(*event).is_err()), "{ended}");
+        }
+    }
+
+    /// Where the events lead, if every one of them is allowed.
+    fn walked(state: DepositState, events: &[DepositEvent]) -> Result<DepositState, Illegal> {
+        events.iter().try_fold(state, |state, event| state.next(*event))
+    }
+
+    #[test]
+    fn what_is_booked_at_once_skips_no_state_and_needs_its_proof() {
+        use DepositEvent::{Credited, LeftOver, Proven, Settled};
+        for (events, wanted) in [
+            (DepositState::Detected.booked(true, true, true), &[Proven, Credited, Settled][..]),
+            (DepositState::Detected.booked(true, true, false), &[Proven, Credited]),
+            (DepositState::Detected.booked(true, false, true), &[Proven, LeftOver]),
+            (DepositState::Proven.booked(true, true, true), &[Credited, Settled]),
+        ] {
+            assert_eq!(events, wanted);
+        }
+        for (credited, is_final) in [(true, true), (true, false), (false, true), (false, false)] {
+            let end = match (credited, is_final) {
+                (true, true) => DepositState::Final,
+                (true, false) => DepositState::Credited,
+                (false, true | false) => DepositState::Unattributed,
+            };
+            for state in DepositState::ALL {
+                let waits = matches!(state, DepositState::Detected | DepositState::Proven);
+                let proven = walked(state, &state.booked(true, credited, is_final));
+                assert_eq!(proven.ok(), waits.then_some(end), "{state}");
+            }
+            let unproven = DepositState::Detected.booked(false, credited, is_final);
+            assert!(walked(DepositState::Detected, &unproven).is_err(), "nothing is booked without its proof");
         }
     }
 

@@ -105,6 +105,7 @@ async fn start(db: &TestDb) -> Server {
     let ids: Vec<i64> = due.iter().map(|entry| entry.id).collect();
     let posted = db.post_entries(&worker, &chain, &ids, &whose, NOW).await.unwrap();
     assert_eq!(posted.credited, 3);
+    db.mark_proven(&worker, NOW).await.unwrap();
     db.settle_deposits(&worker, &chain, NOW).await.unwrap();
     server
 }

@@ -1,5 +1,6 @@
-//! A deposit goes on to its next state, with its history.
+//! A deposit goes on, by one state or by several at once, with its history.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 
 use domain::deposit::posting::Given;
@@ -8,15 +9,14 @@ use domain::{Amount, Timestamp, UserId};
 
 use crate::db::Tx;
 use crate::error::StoreError;
-use crate::rows::{Column, ColumnType::Int, ColumnType::Text, RowsSql, execute_rows, expect_rows, fetch_rows};
+use crate::rows::{Column, ColumnType::Int, ColumnType::Text, RowsSql, Writes, fetch_rows};
 
 /// What happens to one deposit.
 #[derive(Clone, Debug)]
 pub(crate) struct Change {
     pub id: i64,
-    pub event: DepositEvent,
-    /// For its history.
-    pub words: String,
+    /// In order, each with words for its history: every state that the deposit comes to has its own row there.
+    pub steps: Vec<(DepositEvent, Cow<'static, str>)>,
     pub set: Set,
 }
 
@@ -31,28 +31,36 @@ pub(crate) struct Set {
 }
 
 impl Change {
-    pub(crate) fn new(id: i64, event: DepositEvent, words: impl Into<String>) -> Self {
-        Self { id, event, words: words.into(), set: Set::default() }
+    pub(crate) fn new(id: i64, event: DepositEvent, words: impl Into<Cow<'static, str>>) -> Self {
+        Self { id, steps: vec![(event, words.into())], set: Set::default() }
     }
 }
+
+/// The state of a deposit before a change, and the number of its newest event.
+pub(crate) type Before = (DepositState, i64);
 
 /// Whoever calls holds the chain's row, so nobody else moves them.
 static READ_DEPOSITS: RowsSql = RowsSql::new(
     "READ_DEPOSITS",
-    "SELECT d.id, d.state, d.version, d.user_id, d.reason, d.amount, d.repaid, d.left_over, d.receivable
-     FROM {rows} {join} deposits d ON d.id = r.id",
+    "SELECT d.id, d.state, d.version FROM {rows} {join} deposits d ON d.id = r.id",
     &[("id", Int)],
 );
 
+/// Several states of one deposit are one update: each would write the row and all of its index entries anew.
 static UPDATE_DEPOSITS: RowsSql = RowsSql::new(
     "UPDATE_DEPOSITS",
-    "UPDATE deposits SET state = r.state, version = r.version, user_id = r.user_id, reason = r.reason, amount = r.amount,
-         repaid = r.repaid, left_over = r.left_over, receivable = r.receivable, updated_at = r.at
-     FROM {rows} WHERE deposits.id = r.id AND deposits.version = r.version - 1",
+    "UPDATE deposits SET state = r.state, version = r.version,
+         user_id = CASE WHEN r.names_user = 1 THEN r.user_id ELSE deposits.user_id END,
+         reason = COALESCE(r.reason, deposits.reason), amount = COALESCE(r.amount, deposits.amount),
+         repaid = COALESCE(r.repaid, deposits.repaid), left_over = COALESCE(r.left_over, deposits.left_over),
+         receivable = COALESCE(r.receivable, deposits.receivable), updated_at = r.at
+     FROM {rows} WHERE deposits.id = r.id AND deposits.version = r.version - r.steps",
     &[
         ("id", Int),
         ("state", Text),
         ("version", Int),
+        ("steps", Int),
+        ("names_user", Int),
         ("user_id", Int),
         ("reason", Text),
         ("amount", Int),
@@ -73,67 +81,91 @@ static INSERT_EVENTS: RowsSql = RowsSql::new(
 #[cfg(feature = "testing")]
 pub(crate) static ROWS_STATEMENTS: [&RowsSql; 3] = [&READ_DEPOSITS, &UPDATE_DEPOSITS, &INSERT_EVENTS];
 
-type Columns = (i64, String, i64, Option<i64>, Option<String>, i64, i64, i64, i64);
-
-/// Carries out the changes, at most one for each deposit, in three statements.
-pub(crate) async fn advance(tx: &mut Tx, changes: &[Change], at: Timestamp) -> Result<(), StoreError> {
+/// Carries out the changes, at most one for each deposit.
+pub(crate) async fn advance(tx: &mut Tx, changes: Vec<Change>, at: Timestamp) -> Result<(), StoreError> {
     if changes.is_empty() {
         return Ok(());
     }
-    let changes: BTreeMap<i64, &Change> = changes.iter().map(|change| (change.id, change)).collect();
-    let ids = vec![Column::Ints(changes.keys().copied().collect())];
-    let rows: Vec<Columns> = fetch_rows(tx, &READ_DEPOSITS, ids).await?;
-    let mut rows: HashMap<i64, Columns> = rows.into_iter().map(|row| (row.0, row)).collect();
-    let mut after = Vec::with_capacity(changes.len());
-    for (id, change) in &changes {
-        let row = rows.remove(id).ok_or_else(|| broken(*id, "there is no such deposit".to_owned()))?;
-        after.push(next(row, change)?);
+    let ids = vec![Column::Ints(changes.iter().map(|change| change.id).collect())];
+    let rows: Vec<(i64, String, i64)> = fetch_rows(tx, &READ_DEPOSITS, ids).await?;
+    let before = rows.into_iter().map(|(id, state, version)| Ok((id, (state_of(id, &state)?, version))));
+    let before = before.collect::<Result<HashMap<i64, Before>, StoreError>>()?;
+    let mut writes = Writes::default();
+    add_changes(&mut writes, changes, &before, at)?;
+    writes.run(tx).await
+}
+
+pub(crate) fn state_of(id: i64, text: &str) -> Result<DepositState, StoreError> {
+    DepositState::parse(text).ok_or_else(|| broken(id, format!("the unknown state {text:?}")))
+}
+
+/// The same for a caller that has read the deposits already, in this transaction. The writes are only collected.
+pub(crate) fn add_changes(
+    writes: &mut Writes,
+    changes: Vec<Change>,
+    before: &HashMap<i64, Before>,
+    at: Timestamp,
+) -> Result<(), StoreError> {
+    let changes: BTreeMap<i64, Change> = changes.into_iter().map(|change| (change.id, change)).collect();
+    let count = changes.len();
+    let (mut ids, mut states, mut versions, mut steps) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let (mut named, mut users, mut reasons) = (Vec::new(), Vec::new(), Vec::new());
+    let mut units: [Vec<Option<i64>>; 4] = Default::default();
+    let mut events: (Vec<i64>, Vec<i64>, Vec<&'static str>, Vec<String>) = Default::default();
+    for (id, change) in changes {
+        let (mut state, first) = *before.get(&id).ok_or_else(|| broken(id, "there is no such deposit".to_owned()))?;
+        let mut version = first;
+        for (event, words) in change.steps {
+            state = state.next(event).map_err(|illegal| broken(id, illegal.to_string()))?;
+            version += 1;
+            events.0.push(id);
+            events.1.push(version);
+            events.2.push(state.as_str());
+            events.3.push(words.into_owned());
+        }
+        let Set { given, receivable, user, reason } = change.set;
+        ids.push(id);
+        states.push(state.as_str());
+        versions.push(version);
+        steps.push(version - first);
+        named.push(i64::from(user.is_some()));
+        users.push(user.flatten().map(UserId::get));
+        reasons.push(reason.map(Reason::as_str));
+        let amounts =
+            [given.map(|one| one.user), given.map(|one| one.repaid), given.map(|one| one.left_over), receivable];
+        for (column, amount) in units.iter_mut().zip(amounts) {
+            column.push(amount.map(Amount::units));
+        }
     }
-    let count = after.len();
+    let [amount, repaid, left_over, receivable] = units.map(Column::OptionalInts);
     let columns = vec![
-        Column::Ints(after.iter().map(|row| row.0).collect()),
-        Column::Strings(after.iter().map(|row| row.1.clone()).collect()),
-        Column::Ints(after.iter().map(|row| row.2).collect()),
-        Column::OptionalInts(after.iter().map(|row| row.3).collect()),
-        Column::OptionalStrings(after.iter().map(|row| row.4.clone()).collect()),
-        Column::Ints(after.iter().map(|row| row.5).collect()),
-        Column::Ints(after.iter().map(|row| row.6).collect()),
-        Column::Ints(after.iter().map(|row| row.7).collect()),
-        Column::Ints(after.iter().map(|row| row.8).collect()),
+        Column::Ints(ids),
+        Column::Texts(states),
+        Column::Ints(versions),
+        Column::Ints(steps),
+        Column::Ints(named),
+        Column::OptionalInts(users),
+        Column::OptionalTexts(reasons),
+        amount,
+        repaid,
+        left_over,
+        receivable,
         Column::Ints(vec![at.micros(); count]),
     ];
-    expect_rows(execute_rows(tx, &UPDATE_DEPOSITS, columns).await?, count, "deposits")?;
+    writes.add(&UPDATE_DEPOSITS, columns, "deposits");
+    let (ids, versions, states, words) = events;
+    let times = vec![at.micros(); ids.len()];
     let columns = vec![
-        Column::Ints(after.iter().map(|row| row.0).collect()),
-        Column::Ints(after.iter().map(|row| row.2).collect()),
-        Column::Strings(after.iter().map(|row| row.1.clone()).collect()),
-        Column::Texts(changes.values().map(|change| change.words.as_str()).collect()),
-        Column::Ints(vec![at.micros(); count]),
+        Column::Ints(ids),
+        Column::Ints(versions),
+        Column::Texts(states),
+        Column::Strings(words),
+        Column::Ints(times),
     ];
-    expect_rows(execute_rows(tx, &INSERT_EVENTS, columns).await?, count, "events of deposits")
+    writes.add(&INSERT_EVENTS, columns, "events of deposits");
+    Ok(())
 }
 
 fn broken(id: i64, what: String) -> StoreError {
     StoreError::Corrupt { what: format!("deposit dp-{id}: {what}") }
-}
-
-fn next(row: Columns, change: &Change) -> Result<Columns, StoreError> {
-    let (id, state, version, user, reason, amount, repaid, left_over, receivable) = row;
-    let state = DepositState::parse(&state).ok_or_else(|| broken(id, format!("the unknown state {state:?}")))?;
-    let state = state.next(change.event).map_err(|illegal| broken(id, illegal.to_string()))?;
-    let Set { given, receivable: owed, user: named, reason: why } = &change.set;
-    let given = given.map_or((amount, repaid, left_over), |given| {
-        (given.user.units(), given.repaid.units(), given.left_over.units())
-    });
-    Ok((
-        id,
-        state.as_str().to_owned(),
-        version + 1,
-        named.map_or(user, |user| user.map(UserId::get)),
-        why.map_or(reason, |why| Some(why.as_str().to_owned())),
-        given.0,
-        given.1,
-        given.2,
-        owed.map_or(receivable, Amount::units),
-    ))
 }

@@ -110,6 +110,6 @@ async fn assign(tx: &mut Tx, wanted: &Assignment, at: Timestamp) -> Result<Assig
         ..Set::default()
     };
     let change = Change::new(wanted.deposit, DepositEvent::Assigned, wanted.people.to_string());
-    advance(tx, &[Change { set, ..change }], at).await?;
+    advance(tx, vec![Change { set, ..change }], at).await?;
     Ok(Assigned::Done { amount })
 }

@@ -110,6 +110,6 @@ async fn collect(tx: &mut Tx, deposit: i64, people: &Approval, at: Timestamp) ->
     let left = Amount::from_units(receivable - amount.units());
     let set = Set { receivable: Some(left), ..Set::default() };
     let change = Change::new(deposit, DepositEvent::Collected, people.to_string());
-    advance(tx, &[Change { set, ..change }], at).await?;
+    advance(tx, vec![Change { set, ..change }], at).await?;
     Ok(Collected::Done { amount, left })
 }

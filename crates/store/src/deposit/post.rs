@@ -9,12 +9,17 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use domain::deposit::posting::{AccountNow, Given, Party};
 use domain::deposit::{Attribution, Cause, DepositEvent, Due, Posted, Posting, PostingError, Reason};
 use domain::ledger::{Movement, OpKey, Operation, Outcome, Reference, Reply};
-use domain::{AccountId, AccountKind, AccountStatus, Amount, AssetId, RawAmount, RawSum, Timestamp, UserId};
+use domain::{
+    AccountId, AccountKind, AccountStatus, Amount, AssetId, Availability, RawAmount, RawSum, Timestamp, UserId,
+};
 
-use super::advance::{Change, Set, advance};
+use super::advance::{Before, Change, Set, add_changes, state_of};
+use super::depth::{PROVEN, SETTLED, deep_enough};
+use super::given_out::{Payment, given_out};
 use crate::db::{Db, Tx};
 use crate::entry::cursor::{CursorError, Locked, Worker, lock_moving};
 use crate::entry::findings::{Finding, FindingKind, add_findings};
+use crate::entry::types::row_height;
 use crate::entry::write::Booked;
 use crate::entry::{ChainRow, ListingId, ListingRow};
 use crate::error::StoreError;
@@ -39,16 +44,29 @@ pub struct PostedBatch {
     pub left_over: usize,
     pub taken_back: usize,
     pub booked: usize,
+    /// Of those credited: so many are deep enough to be final at once.
+    pub settled: usize,
 }
 
-/// The most entries of one batch: each is at most one operation, or two.
+impl PostedBatch {
+    pub fn add(&mut self, more: &Self) {
+        let Self { credited, left_over, taken_back, booked, settled } = more;
+        self.credited += credited;
+        self.left_over += left_over;
+        self.taken_back += taken_back;
+        self.booked += booked;
+        self.settled += settled;
+    }
+}
+
+/// The most entries of one batch, and of [`Db::due_entries`]: each is at most one operation, or two.
 pub const MOST: i64 = 2_048;
 
 /// With the entry that it takes back, if it does, and the deposit of the one or the other. An earlier mining of the same payment
 /// may have left something that its user owes.
 const DUE: &str =
     "e.id, e.listing_id, e.address, e.amount_raw, e.cause, e.reverses, d.user_id, d.amount, d.repaid, d.left_over,
-    o.receivable, o.user_id, d.reason";
+    o.receivable, o.user_id, d.reason, d.state, d.version, e.height";
 
 statements! {
     READ_DUE = "SELECT e.id, CAST(CASE WHEN e.cause = 'deposit' AND e.reverses IS NULL THEN 1 ELSE 0 END AS BIGINT), e.address
@@ -60,11 +78,7 @@ statements! {
                 WHERE b.chain_id = e.chain_id AND b.address = e.address AND b.listing_id = e.listing_id
                     AND b.checked_height >= e.height))
         ORDER BY e.due_height, e.id LIMIT $3";
-    /// One whose block has left the chain, and that the books have yet to take back, is not final. Neither is one of a chain that
-    /// people have suspended.
-    READ_CREDITED = "SELECT d.id FROM deposits d JOIN chain_entries e ON e.id = d.id AND e.alive
-            JOIN chains c ON c.id = d.chain_id AND c.status = 'active'
-        WHERE d.chain_id = $1 AND d.state = 'credited' AND d.height <= $2 ORDER BY d.id LIMIT $3";
+    READ_STATUS = "SELECT status FROM chains WHERE id = $1";
     READ_SYSTEM_OF_ASSETS = "SELECT id, asset_id, kind FROM accounts WHERE id < 0 AND asset_id {in $1}";
 }
 
@@ -108,7 +122,7 @@ impl Db {
     /// payments of a token until the balance of their address was looked at: a log alone moves nothing.
     pub async fn due_entries(&self, chain: &ChainRow, proven: u64) -> Result<Vec<DueEntry>, StoreError> {
         // What takes back is due at any height: it stands at zero.
-        let height = deep_enough(proven, chain.confirmations).unwrap_or(0);
+        let height = deep_enough(row_height(proven)?, chain.confirmations).unwrap_or(0);
         let rows = fetch_all!(&mut self.read().await?, READ_DUE => (i64, i64, String), chain.id.0, height, MOST)?;
         Ok(rows.into_iter().map(|(id, deposit, address)| DueEntry { id, is_deposit: deposit == 1, address }).collect())
     }
@@ -132,36 +146,6 @@ impl Db {
             }
         })?
     }
-
-    /// Credited deposits that are as deep as the chain's finality become final. Says how many.
-    pub async fn settle_deposits(
-        &self,
-        worker: &Worker,
-        chain: &ChainRow,
-        at: Timestamp,
-    ) -> Result<usize, CursorError> {
-        transact!(self, tx => {
-            let locked = match lock_moving(tx, worker).await? {
-                Ok(locked) => locked,
-                Err(refused) => return Ok(Err(refused)),
-            };
-            let proven = u64::try_from(locked.proven).ok();
-            let Some(height) = proven.and_then(|proven| deep_enough(proven, chain.final_confirmations)) else {
-                return Ok(Ok(0));
-            };
-            let rows = fetch_all!(tx, READ_CREDITED => (i64,), chain.id.0, height, MOST)?;
-            let settled = |(id,): (i64,)| Change::new(id, DepositEvent::Settled, "deep enough to be withdrawn");
-            let changes: Vec<Change> = rows.into_iter().map(settled).collect();
-            advance(tx, &changes, at).await?;
-            Ok(Ok(changes.len()))
-        })?
-    }
-}
-
-/// The highest block with so many confirmations, itself included.
-fn deep_enough(proven: u64, confirmations: u32) -> Option<i64> {
-    let above = u64::from(confirmations).saturating_sub(1);
-    proven.checked_sub(above).and_then(|height| i64::try_from(height).ok())
 }
 
 type Columns = (
@@ -178,6 +162,9 @@ type Columns = (
     Option<i64>,
     Option<i64>,
     Option<String>,
+    Option<String>,
+    Option<i64>,
+    i64,
 );
 
 /// One entry of the batch.
@@ -185,12 +172,23 @@ struct Entry<'a> {
     id: i64,
     listing: &'a ListingRow,
     address: String,
+    height: i64,
+    /// It is the opposite of an entry whose block has left the chain.
+    takes_back: bool,
     what: What,
 }
 
+/// How far the chain is proven, under the lock.
+#[derive(Clone, Copy)]
+struct Depth {
+    proven: i64,
+    /// What is not above this block may be withdrawn. `None`: no block is deep enough.
+    settled: Option<i64>,
+}
+
 enum What {
-    Deposit { raw: RawAmount, whose: Attribution, owed: Amount, held: Option<Reason> },
-    TakeBack { raw: RawAmount, deposit: i64, user: Option<UserId>, given: Given, owed: Amount },
+    Deposit { raw: RawAmount, whose: Attribution, owed: Amount, held: Option<Reason>, before: Before },
+    TakeBack { raw: RawAmount, deposit: i64, user: Option<UserId>, given: Given, owed: Amount, before: Before },
     Found { raw: RawAmount },
     Other { change: RawSum, cause: Cause },
 }
@@ -227,14 +225,43 @@ async fn post_locked(
     at: Timestamp,
 ) -> Result<PostedBatch, StoreError> {
     // What takes back is due at any height, also when no block is proven any more.
-    let height =
-        u64::try_from(locked.proven).ok().and_then(|proven| deep_enough(proven, chain.confirmations)).unwrap_or(0);
-    let entries = read_entries(tx, chain, entries, height, whose).await?;
-    let mut batch = Batch::load(tx, chain, &entries, at).await?;
+    let height = deep_enough(locked.proven, chain.confirmations).unwrap_or(0);
+    let mut entries = read_entries(tx, chain, entries, height, whose).await?;
+    // People may have suspended the chain since the worker has read what is due: what is gone is taken back, and the rest waits.
+    let status = fetch_optional!(tx, READ_STATUS => (String,), chain.id.0)?;
+    if status.is_none_or(|(status,)| status != Availability::Active.as_str()) {
+        entries.retain(|entry| entry.takes_back);
+    }
+    hold_given_out(tx, chain, &mut entries).await?;
+    let depth = Depth { proven: locked.proven, settled: deep_enough(locked.proven, chain.final_confirmations) };
+    let mut batch = Batch::load(tx, chain, &entries, depth, at).await?;
     for entry in &entries {
         batch.book(entry)?;
     }
     batch.write(tx, chain, at).await
+}
+
+/// What people have given out before its payment was read is not given again: two people say.
+async fn hold_given_out(tx: &mut Tx, chain: &ChainRow, entries: &mut [Entry<'_>]) -> Result<(), StoreError> {
+    let (mut payments, mut finds_end) = (Vec::new(), BTreeSet::new());
+    for entry in entries.iter() {
+        let (listing, asset) = (entry.listing.id, entry.listing.asset);
+        match entry.what {
+            What::Deposit { .. } => {
+                let (id, height) = (entry.id, entry.height);
+                payments.push(Payment { id, address: &entry.address, listing, asset, height });
+            }
+            What::Other { cause: Cause::UnattributedIn, .. } if entry.takes_back => drop(finds_end.insert(asset)),
+            What::TakeBack { .. } | What::Found { .. } | What::Other { .. } => {}
+        }
+    }
+    let given_out = given_out(tx, chain.id, &payments, finds_end).await?;
+    for entry in entries.iter_mut().filter(|entry| given_out.contains(&entry.id)) {
+        if let What::Deposit { held, .. } = &mut entry.what {
+            held.get_or_insert(Reason::FoundBefore);
+        }
+    }
+    Ok(())
 }
 
 async fn read_entries<'a>(
@@ -248,7 +275,9 @@ async fn read_entries<'a>(
     let columns = vec![Column::Ints(ids.iter().copied().collect()), Column::Ints(vec![height; ids.len()])];
     let rows: Vec<Columns> = fetch_rows(tx, &READ_ENTRIES_DUE, columns).await?;
     let mut entries = Vec::with_capacity(rows.len());
-    for (id, listing, address, amount, cause, reverses, user, given, repaid, left_over, owed, owing, reason) in rows {
+    for row in rows {
+        let (id, listing, address, amount, cause, reverses, user, given, repaid, left_over, owed, owing, ..) = row;
+        let (.., reason, state, version, height) = row;
         let broken = || malformed(id);
         let change: RawSum = amount.parse().map_err(|_| broken())?;
         let cause = Cause::parse(&cause).ok_or_else(broken)?;
@@ -256,6 +285,10 @@ async fn read_entries<'a>(
         let units = |units: Option<i64>| Amount::from_units(units.unwrap_or(0));
         // A debt is its user's, whoever the payment belongs to now.
         let owed_by = |user: Option<UserId>| if user.map(UserId::get) == owing { units(owed) } else { Amount::ZERO };
+        let before = || -> Result<Before, StoreError> {
+            let (state, version) = state.as_deref().zip(version).ok_or_else(broken)?;
+            Ok((state_of(id, state)?, version))
+        };
         let what = match (cause, reverses) {
             (Cause::Deposit, None) => {
                 let Some(whose) = whose.get(&id) else { continue };
@@ -264,14 +297,16 @@ async fn read_entries<'a>(
                     Attribution::Nobody(_) => None,
                 };
                 let held = reason.as_deref().and_then(Reason::parse);
-                What::Deposit { raw: change.to_raw().ok_or_else(broken)?, whose: *whose, owed: owed_by(user), held }
+                let (raw, owed) = (change.to_raw().ok_or_else(broken)?, owed_by(user));
+                What::Deposit { raw, whose: *whose, owed, held, before: before()? }
             }
             (Cause::Deposit, Some(deposit)) => {
                 let given = Given { user: units(given), repaid: units(repaid), left_over: units(left_over) };
                 let had = given.user > Amount::ZERO || given.repaid > Amount::ZERO;
                 let user = user.and_then(UserId::new).filter(|_| had);
                 let owed = owed_by(user);
-                What::TakeBack { raw: (-change).to_raw().ok_or_else(broken)?, deposit, user, given, owed }
+                let raw = (-change).to_raw().ok_or_else(broken)?;
+                What::TakeBack { raw, deposit, user, given, owed, before: before()? }
             }
             // More than 256 bits stay outside of the books, as all that no account can hold.
             (Cause::UnattributedIn, None) => {
@@ -279,7 +314,7 @@ async fn read_entries<'a>(
             }
             (_, _) => What::Other { change, cause },
         };
-        entries.push(Entry { id, listing, address, what });
+        entries.push(Entry { id, listing, address, height, takes_back: reverses.is_some(), what });
     }
     // What is taken back leaves debts that a credit of the same payment must see: it waits for the next batch.
     let is_back = |entry: &Entry<'_>| matches!(entry.what, What::TakeBack { .. });
@@ -296,11 +331,14 @@ struct Batch {
     users: HashMap<(UserId, AssetId), AccountId>,
     house: HashMap<(AccountKind, AssetId), AccountId>,
     custody: AccountKind,
+    depth: Depth,
     /// With what custody had when the books began, as far as no coins were found for it.
     residues: BTreeMap<ListingId, (RawAmount, Amount)>,
     operations: Vec<Operation>,
     booked: Vec<(i64, Booked)>,
     changes: Vec<Change>,
+    /// The deposits that change, as they were.
+    before: HashMap<i64, Before>,
     freezes: Vec<StatusChange>,
     findings: Vec<Finding>,
     sum: PostedBatch,
@@ -309,7 +347,13 @@ struct Batch {
 }
 
 impl Batch {
-    async fn load(tx: &mut Tx, chain: &ChainRow, entries: &[Entry<'_>], at: Timestamp) -> Result<Self, StoreError> {
+    async fn load(
+        tx: &mut Tx,
+        chain: &ChainRow,
+        entries: &[Entry<'_>],
+        depth: Depth,
+        at: Timestamp,
+    ) -> Result<Self, StoreError> {
         let wanted: BTreeSet<(UserId, AssetId)> =
             entries.iter().filter_map(|entry| Some((entry.what.user()?, entry.listing.asset))).collect();
         let new: Vec<NewAccount> = wanted.iter().map(|(user, asset)| NewAccount::funding(*user, *asset)).collect();
@@ -346,10 +390,12 @@ impl Batch {
             users,
             house,
             custody: AccountKind::Custody(chain.name.clone()),
+            depth,
             residues,
             operations: Vec::new(),
             booked: Vec::new(),
             changes: Vec::new(),
+            before: HashMap::new(),
             freezes: Vec::new(),
             findings: Vec::new(),
             sum: PostedBatch::default(),
@@ -374,7 +420,9 @@ impl Batch {
         let account = self.account_now(user, asset);
         let (residue, opening) = self.residues.get(&entry.listing.id).copied().unwrap_or_default();
         let due = match entry.what {
-            What::Deposit { raw, whose, owed, held } => Due::Deposit { raw, attribution: whose, account, owed, held },
+            What::Deposit { raw, whose, owed, held, .. } => {
+                Due::Deposit { raw, attribution: whose, account, owed, held }
+            }
             What::Found { raw } => Due::Found { raw, opening },
             What::TakeBack { raw, given, owed, .. } => Due::TakeBack { raw, given, account, owed },
             What::Other { change, cause } => Due::Other { change, cause },
@@ -394,8 +442,7 @@ impl Batch {
         };
         self.residues.insert(entry.listing.id, (posting.residue, left));
         self.operation(entry, &posting, user)?;
-        self.follow_up(entry, &posting, user);
-        Ok(())
+        self.follow_up(entry, &posting, user)
     }
 
     fn operation(&mut self, entry: &Entry<'_>, posting: &Posting, user: Option<UserId>) -> Result<(), StoreError> {
@@ -444,7 +491,7 @@ impl Batch {
     }
 
     /// What else the posting changes: the entry, its deposit, and the account of a user who owes something.
-    fn follow_up(&mut self, entry: &Entry<'_>, posting: &Posting, user: Option<UserId>) {
+    fn follow_up(&mut self, entry: &Entry<'_>, posting: &Posting, user: Option<UserId>) -> Result<(), StoreError> {
         let booked = match posting.posted {
             Posted::LeftOver(Reason::BeyondLedger, given) if given == Given::default() => Booked::Beyond,
             // What was never in the books did not leave them either.
@@ -457,15 +504,15 @@ impl Batch {
         };
         self.booked.push((entry.id, booked));
         match (posting.posted, &entry.what) {
-            (Posted::Credited(given), _) => {
+            (Posted::Credited(given), What::Deposit { before, .. }) => {
                 self.sum.credited += 1;
                 let set = Set { given: Some(given), user: Some(user), ..Set::default() };
-                self.changes.push(Change { set, ..Change::new(entry.id, DepositEvent::Credited, "credited") });
+                self.given(entry, *before, (true, "credited"), set);
             }
-            (Posted::LeftOver(reason, given), _) => {
+            (Posted::LeftOver(reason, given), What::Deposit { before, .. }) => {
                 self.sum.left_over += 1;
                 let set = Set { given: Some(given), user: Some(user), reason: Some(reason), ..Set::default() };
-                self.changes.push(Change { set, ..Change::new(entry.id, DepositEvent::LeftOver, reason.as_str()) });
+                self.given(entry, *before, (false, reason.as_str()), set);
                 if reason == Reason::RowDiffers {
                     self.findings.push(Finding {
                         kind: FindingKind::RowDiffers,
@@ -477,11 +524,33 @@ impl Batch {
                     });
                 }
             }
-            (Posted::TakenBack { receivable }, What::TakeBack { deposit, .. }) => {
+            (Posted::TakenBack { receivable }, What::TakeBack { deposit, before, .. }) => {
+                self.before.insert(*deposit, *before);
                 self.taken_back(*deposit, receivable, user, entry.listing);
             }
+            (Posted::Credited(_) | Posted::LeftOver(..), _) => return Err(malformed(entry.id)),
             (Posted::TakenBack { .. } | Posted::Found { .. } | Posted::Booked, _) => self.sum.booked += 1,
         }
+        Ok(())
+    }
+
+    /// The user has it, or `suspense` has. One that was only detected is proven with it, and one that is deep enough is final at once.
+    fn given(&mut self, entry: &Entry<'_>, before: Before, (credited, words): (bool, &'static str), set: Set) {
+        let is_final = self.depth.settled.is_some_and(|height| entry.height <= height);
+        let events = before.0.booked(entry.height <= self.depth.proven, credited, is_final);
+        let told = |event: DepositEvent| match event {
+            DepositEvent::Proven => (event, PROVEN.into()),
+            DepositEvent::Settled => (event, SETTLED.into()),
+            DepositEvent::Credited
+            | DepositEvent::LeftOver
+            | DepositEvent::Assigned
+            | DepositEvent::Gone
+            | DepositEvent::TakenBack
+            | DepositEvent::Collected => (event, words.into()),
+        };
+        self.sum.settled += usize::from(events.contains(&DepositEvent::Settled));
+        self.before.insert(entry.id, before);
+        self.changes.push(Change { id: entry.id, steps: events.into_iter().map(told).collect(), set });
     }
 
     fn taken_back(&mut self, deposit: i64, receivable: Amount, user: Option<UserId>, listing: &ListingRow) {
@@ -534,8 +603,8 @@ impl Batch {
             Column::Ints(self.booked.iter().map(|(_, booked)| booked.number()).collect()),
         ];
         writes.add(&BOOK_ENTRIES, columns, "entries");
+        add_changes(&mut writes, self.changes, &self.before, at)?;
         writes.run(tx).await?;
-        advance(tx, &self.changes, at).await?;
         // A replay of a freeze is none: the journal of status changes has its key.
         self.freezes.dedup_by(|one, other| one.key == other.key);
         if !self.freezes.is_empty() {

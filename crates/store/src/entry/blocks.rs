@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use domain::Timestamp;
-use domain::deposit::{Cause, DepositEvent};
+use domain::deposit::{Cause, Place};
 use domain::utxo::Hash;
 
 use super::cursor::{CursorError, Locked, READ_LAST_BLOCK, SET_PROVEN, Worker, lock_moving};
@@ -11,7 +11,6 @@ use super::findings::{Finding, FindingKind, add_findings};
 use super::types::{BlockRow, ChainId, EntryKey, FoundEntry, hash_of, height_of, row_height};
 use super::write::{ENTRY, EntryColumns, EntryRow, NewEntry, entry_row, take_back, write_entries};
 use crate::db::{Db, Tx};
-use crate::deposit::advance::{Change, advance};
 use crate::error::StoreError;
 use crate::outbound::explain::explained;
 use crate::outbound::lane::stop_groups;
@@ -52,7 +51,6 @@ statements! {
         WHERE chain_id = $1 AND height BETWEEN $2 AND $3 ORDER BY height";
     DELETE_BLOCKS_ABOVE = "DELETE FROM chain_blocks WHERE chain_id = $1 AND height > $2";
     DELETE_BLOCKS_BELOW = "DELETE FROM chain_blocks WHERE chain_id = $1 AND height < $2";
-    READ_DETECTED = "SELECT id FROM deposits WHERE chain_id = $1 AND state = 'detected' AND height <= $2 ORDER BY id";
 }
 
 static INSERT_TRAIL: RowsSql = RowsSql::new(
@@ -167,13 +165,10 @@ pub(crate) fn in_a_row(blocks: &[BlockRow]) -> bool {
     blocks.windows(2).all(joins)
 }
 
-/// All blocks up to this one are proven, and so are the deposits in them.
+/// All blocks up to this one are proven. The chain's row alone says so: a deposit that is booked next goes through `proven` then, and
+/// one that is not deep enough is marked by `mark_proven`.
 pub(crate) async fn set_proven(tx: &mut Tx, chain: ChainId, height: i64, at: Timestamp) -> Result<(), StoreError> {
-    execute!(tx, SET_PROVEN, chain.0, height, at.micros())?;
-    let detected = fetch_all!(tx, READ_DETECTED => (i64,), chain.0, height)?;
-    let changes: Vec<Change> =
-        detected.into_iter().map(|(id,)| Change::new(id, DepositEvent::Proven, "its block is proven")).collect();
-    advance(tx, &changes, at).await
+    execute!(tx, SET_PROVEN, chain.0, height, at.micros()).map(|_| ())
 }
 
 async fn prove(
@@ -196,19 +191,26 @@ async fn prove(
     let sources: BTreeMap<i64, String> = trail.into_iter().map(|(height, _, source)| (height, source)).collect();
     let rows = fetch_all!(tx, READ_ALIVE_BETWEEN => EntryColumns, chain.0, from, to)?;
     // What a look at a balance has shown is in no block.
-    let mut rows = rows.into_iter().map(entry_row).collect::<Result<Vec<_>, _>>()?;
-    // What the proof has here may stand in another block, where a node that lies has shown it.
+    let rows = rows.into_iter().map(entry_row).collect::<Result<Vec<_>, _>>()?;
+    let rows = rows.into_iter().filter(|row| row.found.key.place != Place::Balance);
+    let mut stored: BTreeMap<EntryKey, EntryRow> = rows.map(|row| (row.found.key, row)).collect();
+    // What the proof has here may stand in another block, where a node that lies has shown it. A change is alive in one block only, so
+    // those that were found here need no second look.
     let entries = explained(tx, chain, &proven.entries).await?;
-    rows.extend(alive_at(tx, chain, &entries).await?);
-    let rows = rows.into_iter().filter(|row| row.found.key.place != domain::deposit::Place::Balance);
-    let stored: BTreeMap<EntryKey, EntryRow> = rows.map(|row| (row.found.key, row)).collect();
+    let elsewhere = entries.iter().filter(|one| !stored.contains_key(&one.key)).cloned().collect::<Vec<_>>();
+    stored.extend(alive_at(tx, chain, &elsewhere).await?.into_iter().map(|row| (row.found.key, row)));
     let wanted: BTreeMap<EntryKey, &FoundEntry> = entries.iter().map(|one| (one.key, one)).collect();
     let differs = |row: &&EntryRow| wanted.get(&row.found.key).is_none_or(|one| !same_change(&row.found, one));
     let wrong: Vec<EntryRow> = stored.values().filter(differs).cloned().collect();
     let mut findings: Vec<Finding> =
         wrong.iter().map(|row| finding(FindingKind::Disproven, &row.found, &sources)).collect();
     take_back(tx, chain, &wrong, "the proof does not have it", at).await?;
-    let new = write_entries(tx, chain, &entries, &proven.source, at).await?;
+    for row in &wrong {
+        stored.remove(&row.found.key);
+    }
+    // All others are there already.
+    let missing = entries.iter().filter(|one| !stored.contains_key(&one.key)).cloned().collect::<Vec<_>>();
+    let new = write_entries(tx, chain, &missing, &proven.source, at).await?;
     // One that was there before may have stood in another block, by a liar's word: this node did not leave it out.
     let left_out = new.iter().filter(|one| !one.again);
     findings.extend(left_out.map(|one| finding(FindingKind::LeftOut, &one.found, &sources)));

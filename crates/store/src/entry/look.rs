@@ -78,7 +78,7 @@ static DOUBT_DEPOSITS: RowsSql = RowsSql::new(
              ON e.address = r.address AND e.chain_id = r.chain_id AND e.listing_id = r.listing_id
          WHERE COALESCE(e.alive, FALSE) AND e.posting + 0 = 0 AND e.height <= r.height) x
      WHERE deposits.id = x.id AND deposits.state IN ('detected', 'proven')
-         AND COALESCE(deposits.reason, '') IN ('', 'balance_differs') AND COALESCE(deposits.reason, '') <> COALESCE(x.reason, '')",
+         AND COALESCE(deposits.reason, '') <> COALESCE(x.reason, '')",
     &[("chain_id", Int), ("address", Text), ("listing_id", Int), ("height", Int), ("reason", Text)],
 );
 

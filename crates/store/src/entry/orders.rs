@@ -2,23 +2,22 @@
 
 use std::collections::BTreeMap;
 
-use domain::deposit::{Place, Reason};
+use domain::deposit::Place;
 use domain::utxo::Hash;
 use domain::{Approval, ChainKind, Timestamp};
 
 use super::blocks::{
     DELETE_BLOCKS_ABOVE, Passed, READ_ALIVE_BETWEEN, READ_BLOCKS_BETWEEN, alive_at, finding, in_a_row, insert_trail,
-    same_change, set_proven, stop_foreign, tell_foreign, undo,
+    same_change, stop_foreign, tell_foreign, undo,
 };
 use super::cursor::{CursorError, CursorRow, HALT, LOCK_CURSOR, Locked, Worker, lock_moving};
 use super::findings::{Finding, FindingKind, add_findings, add_resolved};
 use super::look::READ_BLOCK_HASH;
 use super::types::{ChainId, ChainRow, EntryKey, FoundEntry, hash_of, height_of, row_height};
-use super::write::{EntryColumns, EntryRow, NewEntry, entry_row, take_back, write_entries};
+use super::write::{EntryColumns, EntryRow, entry_row, take_back, write_entries};
 use crate::db::{Db, Tx};
 use crate::error::StoreError;
 use crate::outbound::explain::explained;
-use crate::rows::{Column, ColumnType::Bytes, ColumnType::Int, ColumnType::Text, RowsSql, execute_rows};
 use crate::transact;
 
 /// Why an order is not taken.
@@ -45,27 +44,6 @@ statements! {
     /// Whoever reads the chain now is told by the number that it has changed.
     RAISE_FENCE = "UPDATE chain_cursors SET fence = fence + 1, lease_until = 0 WHERE chain_id = $1";
 }
-
-/// Those for whose address and coin a look has found something that is in the books, in an asset of which people have taken something out of
-/// `suspense` since. The journal's own order says what came later: the clocks of the worker and of those people may differ.
-static HOLD_GIVEN_OUT: RowsSql = RowsSql::new(
-    "HOLD_GIVEN_OUT",
-    "UPDATE deposits SET reason = x.reason
-     FROM (SELECT d.id, r.reason FROM {rows} {join} deposits d
-             ON d.chain_id = r.chain_id AND d.tx_hash = r.tx_hash AND d.place = r.place
-         WHERE EXISTS (SELECT 1 FROM chain_entries e WHERE e.address = d.address AND e.chain_id = d.chain_id
-             AND e.listing_id = d.listing_id AND e.place = 'balance' AND e.side = 1 AND COALESCE(e.alive, FALSE) AND e.posting + 0 = 1
-             AND EXISTS (SELECT 1 FROM movements m JOIN accounts f ON f.id = m.from_account
-                 JOIN asset_on_chain l ON l.asset_id = m.asset_id
-                 WHERE m.op_key >= 'adjust:' AND m.op_key < 'adjust;' AND m.outcome = 0 AND f.kind = 'suspense'
-                     AND l.id = e.listing_id
-                     AND m.id > (SELECT MIN(p.id) FROM movements p WHERE p.op_key = 'entry:' || e.id)))) x
-     WHERE deposits.id = x.id AND deposits.state IN ('detected', 'proven')",
-    &[("chain_id", Int), ("tx_hash", Bytes), ("place", Text), ("reason", Text)],
-);
-
-#[cfg(feature = "testing")]
-pub(crate) static ROWS_STATEMENTS: [&RowsSql; 1] = [&HOLD_GIVEN_OUT];
 
 /// Ordered by people: the chain's row, whoever reads the chain.
 async fn ordered(tx: &mut Tx, chain: &ChainRow) -> Result<Result<(i64, Locked), OrderRefusal>, StoreError> {
@@ -201,21 +179,6 @@ impl Db {
     }
 }
 
-/// A look may have found these payments before, and people may have given them to their user out of `suspense` since: whoever credits them
-/// now pays twice. Two people say.
-async fn hold_given_out(tx: &mut Tx, chain: ChainId, new: &[NewEntry]) -> Result<(), StoreError> {
-    if new.is_empty() {
-        return Ok(());
-    }
-    let columns = vec![
-        Column::Ints(vec![chain.0; new.len()]),
-        Column::Bytes(new.iter().map(|one| one.found.key.transaction.0.to_vec()).collect()),
-        Column::Strings(new.iter().map(|one| one.found.key.place.to_string()).collect()),
-        Column::Texts(vec![Reason::FoundBefore.as_str(); new.len()]),
-    ];
-    execute_rows(tx, &HOLD_GIVEN_OUT, columns).await.map(|_| ())
-}
-
 async fn rescan(
     tx: &mut Tx,
     chain: ChainId,
@@ -255,11 +218,9 @@ async fn rescan(
     let mut findings: Vec<Finding> = gone.map(|row| finding(FindingKind::NotFoundAgain, &row.found, &nobody)).collect();
     let new = write_entries(tx, chain, &entries, &proven.source, at).await?;
     findings.extend(new.iter().map(|one| finding(FindingKind::FoundLate, &one.found, &nobody)));
-    hold_given_out(tx, chain, &new).await?;
     add_findings(tx, chain, &findings, at).await?;
     tell_foreign(tx, chain, &new, at).await?;
     stop_foreign(tx, chain, &entries, at).await?;
-    set_proven(tx, chain, locked.proven, at).await?;
     let rest = (to < until).then_some((to + 1, until));
     execute!(tx, SET_RESCAN, chain.0, rest.map(|(from, _)| from), rest.map(|(_, to)| to), at.micros())?;
     Ok(Ok(new.len()))

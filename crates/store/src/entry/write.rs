@@ -412,7 +412,7 @@ pub(crate) async fn take_back(
     tx: &mut Tx,
     chain: ChainId,
     entries: &[EntryRow],
-    why: &str,
+    why: &'static str,
     at: Timestamp,
 ) -> Result<(), StoreError> {
     if entries.is_empty() {
@@ -436,5 +436,5 @@ pub(crate) async fn take_back(
     };
     let gone: Vec<Change> =
         entries.iter().filter(unbooked).map(|row| Change::new(row.id, DepositEvent::Gone, why)).collect();
-    advance(tx, &gone, at).await
+    advance(tx, gone, at).await
 }

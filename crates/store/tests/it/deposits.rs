@@ -185,7 +185,22 @@ impl<'a> Books<'a> {
         });
         let whose: HashMap<i64, Attribution> = whose.collect();
         let ids: Vec<i64> = due.iter().map(|entry| entry.id).collect();
-        self.db.post_entries(&self.worker, &self.chain, &ids, &whose, NOW).await.unwrap()
+        let posted = self.db.post_entries(&self.worker, &self.chain, &ids, &whose, NOW).await.unwrap();
+        self.mark().await;
+        posted
+    }
+
+    /// What is proven and not booked says so, as it does when a worker is not behind.
+    pub async fn mark(&self) -> usize {
+        self.db.mark_proven(&self.worker, NOW).await.unwrap()
+    }
+
+    /// The states that a deposit came through, the first one first.
+    pub async fn path(&self, deposit: i64) -> Vec<String> {
+        let (_, history) = self.db.deposit(deposit).await.unwrap().unwrap();
+        let versions: Vec<i64> = history.iter().map(|event| event.version).collect();
+        assert_eq!(versions, (1..).take(history.len()).collect::<Vec<i64>>());
+        history.into_iter().map(|event| event.state).collect()
     }
 
     pub async fn deposits(&self) -> Vec<DepositRow> {
@@ -225,7 +240,8 @@ db_test! {
         let mut books = Books::begin(db).await;
         let paid = books.paid(1, 1, "u7", 5_000 * UNIT + 3);
         books.mine(1, vec![paid.clone()]).await;
-        assert_eq!(books.states().await, [Proven]);
+        assert_eq!((books.states().await, books.mark().await, books.states().await), (vec![Detected], 1, vec![Proven]));
+        assert_eq!(books.mark().await, 0, "once");
         books.mine_empty(1, 1).await;
         assert_eq!(books.post().await, PostedBatch::default(), "two confirmations are not three");
         books.mine_empty(1, 1).await;
@@ -237,9 +253,7 @@ db_test! {
         books.mine_empty(1, 2).await;
         assert_eq!(db.settle_deposits(&books.worker, &books.chain, NOW).await.unwrap(), 1);
         assert_eq!(books.states().await, [Final]);
-        let (_, history) = db.deposit(books.deposits().await[0].id).await.unwrap().unwrap();
-        let path: Vec<&str> = history.iter().map(|event| event.state.as_str()).collect();
-        assert_eq!(path, ["detected", "proven", "credited", "final"]);
+        assert_eq!(books.path(books.deposits().await[0].id).await, ["detected", "proven", "credited", "final"]);
         assert_clean(db).await;
     }
 
@@ -251,6 +265,59 @@ db_test! {
             books.pass(1, Vec::new()).await;
         }
         assert_eq!((books.post().await, books.states().await), (PostedBatch::default(), vec![Detected]));
+        // Nor when somebody says that it is due.
+        let id = books.deposits().await[0].id;
+        let whose = HashMap::from([(id, Attribution::User(user(7)))]);
+        let posted = db.post_entries(&books.worker, &books.chain, &[id], &whose, NOW).await.unwrap();
+        assert_eq!((posted, books.states().await, books.has(7, "USDT").await.0), (PostedBatch::default(), vec![Detected], 0));
+        assert_clean(db).await;
+    }
+
+    /// A worker that is behind: what is proven, credited and final at once has a history as if it had been there step by step.
+    async fn what_is_booked_late_goes_through_all_its_states_at_once(db: TestDb) {
+        let mut books = Books::begin(db).await;
+        let (deep, nobodys) = (books.paid(1, 1, "u7", 5_000 * UNIT), books.paid(1, 2, "hot", 4_000 * UNIT));
+        books.mine(1, vec![deep, nobodys]).await;
+        books.mine_empty(1, 1).await;
+        let young = books.paid(1, 3, "u8", 2_000 * UNIT);
+        books.mine(1, vec![young]).await;
+        books.mine_empty(1, 1).await;
+        let newest = books.paid(1, 4, "u8", 3_000 * UNIT);
+        books.mine(1, vec![newest]).await;
+        assert_eq!(books.states().await, [Detected; 4]);
+        let posted = books.post().await;
+        assert_eq!((posted.credited, posted.left_over, posted.settled), (2, 1, 1));
+        assert_eq!(books.states().await, [Final, Unattributed, Credited, Proven]);
+        let ids: Vec<i64> = books.deposits().await.iter().map(|row| row.id).collect();
+        for (id, path) in ids.iter().zip([
+            &["detected", "proven", "credited", "final"][..],
+            &["detected", "proven", "unattributed"],
+            &["detected", "proven", "credited"],
+            &["detected", "proven"],
+        ]) {
+            assert_eq!(books.path(*id).await, path);
+        }
+        assert_eq!((books.has(7, "USDT").await.0, books.has(8, "USDT").await.0), (5_000, 2_000));
+        assert_clean(db).await;
+        assert_eq!(db.settle_deposits(&books.worker, &books.chain, NOW).await.unwrap(), 0);
+        books.back_to(0).await;
+        assert_eq!(books.post().await.taken_back, 3);
+        assert_eq!(books.states().await, [Reversed, Reversed, Reversed, Orphaned]);
+        assert_eq!(books.house("custody:bsc", "USDT").await, 0);
+        assert_clean(db).await;
+    }
+
+    /// What one node alone has shown is taken back by the proof, and is never proven, however late it is booked.
+    async fn what_the_proof_does_not_have_is_neither_marked_nor_booked(db: TestDb) {
+        let mut books = Books::begin(db).await;
+        let (real, lie) = (books.paid(1, 1, "u7", 5_000 * UNIT), books.paid(1, 2, "u8", 9_000 * UNIT));
+        books.pass(1, vec![real.clone(), lie]).await;
+        let proof = books.prove(1, vec![real]).await.unwrap();
+        assert_eq!(proof, Proof { taken_in: 0, disproven: 1 });
+        assert_eq!(books.states().await, [Detected, Orphaned]);
+        books.mine_empty(1, 4).await;
+        assert_eq!(books.post().await.credited, 1);
+        assert_eq!((books.states().await, books.has(8, "USDT").await.0), (vec![Final, Orphaned], 0));
         assert_clean(db).await;
     }
 
@@ -281,7 +348,7 @@ db_test! {
         let spend = spend_of_user(db, 7, 3_000, listing.asset).await;
         assert_all_applied(&spend);
         books.back_to(0).await;
-        assert_eq!(books.states().await, [Credited], "the books still have it");
+        assert_eq!(books.states().await, [Final], "the books still have it");
         assert_eq!(books.post().await.taken_back, 1);
         assert_eq!(books.has(7, "USDT").await, (0, AccountStatus::Frozen));
         assert_eq!(books.deposits().await[0].receivable, Amount::from_units(3_000));
@@ -546,6 +613,7 @@ db_test! {
         assert_eq!(books.states().await, [Orphaned]);
         let again = books.paid(2, 1, "u7", 5_000 * UNIT);
         books.mine(2, vec![again]).await;
+        books.mark().await;
         assert_eq!(books.states().await, [Orphaned, Proven]);
         assert_clean(db).await;
     }

@@ -122,8 +122,9 @@ db_test! {
     async fn a_block_of_bitcoin_is_booked_with_its_coins(db: TestDb) {
         let mut books = Books::begin(db).await;
         books.connect(1, &[tx(1, &[(90, 0)], &[(&USER, 50_000), (&[1; 22], 7), (&HOT, 4_000)])]).await;
-        assert_eq!(books.states().await, [Proven, Proven]);
         assert!(books.due().await.is_empty());
+        assert_eq!(db.mark_proven(&books.worker, NOW).await.unwrap(), 2);
+        assert_eq!(books.states().await, [Proven, Proven]);
         books.connect(1, &[]).await;
         let due = books.due().await;
         assert_eq!(books.post_on(db, &due).await.credited, 2);
@@ -152,7 +153,7 @@ db_test! {
         let mut second = books.chain.clone();
         second.id.0 += 1_000;
         assert!(db.begin_chain(&second, 0, hash(0, 0), NOW).await.is_err());
-        assert_eq!((books.states().await, books.wallet.0 > 0), (vec![Proven], true));
+        assert_eq!((books.states().await, books.wallet.0 > 0), (vec![Detected], true));
     }
 
     async fn an_address_that_is_added_later_brings_what_old_blocks_paid(db: TestDb) {
@@ -167,7 +168,11 @@ db_test! {
         db.connect_block(&again, &paid, NOW).await.unwrap();
         db.begin_rescan(101).await.unwrap();
         db.read_block_again(&again, &paid, NOW).await.unwrap();
-        assert_eq!((books.states().await, books.due().await.len()), (vec![Proven], 1));
+        assert_eq!((books.states().await, books.due().await.len()), (vec![Detected], 1));
+        // Its block has two confirmations of three: it is proven and credited in one, and not final.
+        let due = books.due().await;
+        assert_eq!(books.post_on(db, &due).await, PostedBatch { credited: 1, ..PostedBatch::default() });
+        assert_eq!(books.states().await, [Credited]);
         assert_clean(db).await;
     }
 
@@ -198,7 +203,7 @@ db_test! {
         }
         db.begin_chain(&chain, 100, hash(1, 100), NOW).await.unwrap();
         let deposits = db.deposits(&DepositFilter::default(), i64::MAX, 9).await.unwrap();
-        assert_eq!(deposits.iter().map(|row| (row.height, row.state)).collect::<Vec<_>>(), [(101, Proven)]);
+        assert_eq!(deposits.iter().map(|row| (row.height, row.state)).collect::<Vec<_>>(), [(101, Detected)]);
         assert_clean(db).await;
     }
 }

@@ -1,14 +1,17 @@
 //! What people do to deposits and chains, beside what workers do: nothing is paid twice for it.
 
+use std::collections::HashMap;
+
 use domain::adjustment::{Adjustment, Party};
-use domain::deposit::DepositState;
+use domain::deposit::{Attribution, DepositState};
 use domain::ledger::{Outcome, Reply};
 use domain::{AccountKind, AccountStatus, Amount, Approval, AssetId};
 use store::deposit::{Assigned, Assignment, Collected, PostedBatch};
 use store::entry::{FoundEntry, Holding};
 use store::ledger::Adjusted;
-use store::testing::NOW;
-use store::{Db, db_test};
+use store::testing::races::meet;
+use store::testing::{NOW, on};
+use store::{Db, Engine, db_test};
 
 use crate::deposits::{Books, UNIT, hash, later, spend_of_user, user};
 use crate::support::*;
@@ -28,6 +31,15 @@ impl Books<'_> {
         let holding = Holding { address: address.to_owned(), listing: self.coin("USDT") };
         let looked = [(holding, Some((units * UNIT).to_string().parse().unwrap()))];
         self.db.look(&self.worker, &self.chain, block, &looked, NOW).await.unwrap();
+    }
+
+    /// The block at this height is read again, and pays an address that was not watched before.
+    async fn read_late(&self, height: u64, number: u64, address: &str, units: i128) {
+        let mut late = self.paid(1, number, address, units * UNIT);
+        (late.height, late.block) = (height, self.blocks[usize::try_from(height).unwrap()]);
+        let there = self.deposits().await.into_iter().filter(|row| u64::try_from(row.height) == Ok(height));
+        assert_eq!(there.filter(|row| row.address == address).count(), 0);
+        self.read_again(height, vec![late]).await;
     }
 
     /// The block at this height is read again, with what it has.
@@ -59,8 +71,13 @@ db_test! {
         let late = books.paid(1, 2, "u8", 5_000 * UNIT);
         books.mine(1, vec![late]).await;
         books.mine_empty(1, 3).await;
+        let late = books.deposits().await.pop().unwrap().id;
         db.by_hand("UPDATE chains SET status = 'suspended'").await.unwrap();
         assert_eq!(books.post().await, PostedBatch::default());
+        // Nor when the worker had read what is due a moment before.
+        let whose = HashMap::from([(late, Attribution::User(user(8)))]);
+        let posted = db.post_entries(&books.worker, &books.chain, &[late], &whose, NOW).await.unwrap();
+        assert_eq!(posted, PostedBatch::default());
         assert_eq!(db.settle_deposits(&books.worker, &books.chain, NOW).await.unwrap(), 0);
         assert_eq!(books.states().await, [DepositState::Credited, DepositState::Proven]);
         db.by_hand("UPDATE chains SET status = 'active'").await.unwrap();
@@ -100,9 +117,7 @@ db_test! {
         let wanted = Adjustment::new("it-is-theirs", ends, books.asset(), Amount::from_units(5_000), people()).unwrap();
         let given = db.adjust(&wanted, false, later(-3_600)).await.unwrap();
         assert_eq!(given, Adjusted::Decided(Reply::First(Outcome::Applied)));
-        let mut late = books.paid(1, 1, "u7", 5_000 * UNIT);
-        (late.height, late.block) = (2, books.blocks[2]);
-        books.read_again(2, vec![late]).await;
+        books.read_late(2, 1, "u7", 5_000).await;
         // The look that follows takes its own entry back, and must not think better of the payment.
         books.see("u7", 5_000).await;
         books.mine_empty(1, 2).await;
@@ -111,6 +126,67 @@ db_test! {
         let row = books.deposits().await.remove(0);
         assert_eq!((row.state, row.reason.as_deref()), (DepositState::Unattributed, Some("found_before")));
         assert_eq!((books.has(7, "USDT").await.0, books.house("suspense", "USDT").await), (5_000, 0), "once");
+        assert_clean(db).await;
+    }
+
+    /// Nobody had given it out when its block was read again, and somebody did before it was booked: before the look took the find
+    /// back, and after.
+    async fn what_people_give_out_before_the_booking_is_not_credited_either(db: TestDb) {
+        let mut books = Books::begin(db).await;
+        for (number, address, look_first) in [(7, "u7", false), (8, "u8", true)] {
+            books.mine_empty(1, 3).await;
+            books.see(address, 5_000).await;
+            books.mine_empty(1, 2).await;
+            books.post().await;
+            assert_eq!(books.house("suspense", "USDT").await, 5_000);
+            db.open(&[store::ledger::NewAccount::funding(user(number), books.asset())], NOW).await.unwrap();
+            let found = books.next() - 3;
+            books.read_late(found, u64::try_from(number).unwrap(), address, 5_000).await;
+            if look_first {
+                books.see(address, 5_000).await;
+            }
+            let ends = (house("suspense"), Party::User(user(number)));
+            let given = adjust(db, address, ends, books.asset(), 5_000).await;
+            assert_eq!(given, Adjusted::Decided(Reply::First(Outcome::Applied)));
+            books.see(address, 5_000).await;
+            books.mine_empty(1, 2).await;
+            books.post().await;
+            books.post().await;
+            let row = books.deposits().await.pop().unwrap();
+            assert_eq!((row.state, row.reason.as_deref()), (DepositState::Unattributed, Some("found_before")));
+            assert_eq!((books.has(number, "USDT").await.0, books.house("suspense", "USDT").await), (5_000, 0), "once");
+            // What comes above the find is nothing that it found.
+            let new = books.paid(1, 100 + u64::try_from(number).unwrap(), address, 2_000 * UNIT);
+            books.mine(1, vec![new]).await;
+            books.see(address, 7_000).await;
+            books.mine_empty(1, 2).await;
+            assert_eq!((books.post().await.credited, books.has(number, "USDT").await.0), (1, 7_000));
+            assert_clean(db).await;
+        }
+    }
+
+    /// The find is in the books no longer when people take something out of `suspense`: that was something else.
+    async fn what_people_give_out_after_the_find_is_taken_back_is_something_else(db: TestDb) {
+        let mut books = Books::begin(db).await;
+        let nobodys = books.paid(1, 1, "hot", 5_000 * UNIT);
+        books.mine(1, vec![nobodys]).await;
+        books.see("hot", 5_000).await;
+        books.see("u7", 5_000).await;
+        books.mine_empty(1, 2).await;
+        books.post().await;
+        assert_eq!(books.house("suspense", "USDT").await, 10_000);
+        books.read_late(1, 2, "u7", 5_000).await;
+        books.see("u7", 5_000).await;
+        books.mine_empty(1, 2).await;
+        let due = db.due_entries(&books.chain, books.next() - 1).await.unwrap();
+        let back: Vec<i64> = due.iter().filter(|entry| !entry.is_deposit).map(|entry| entry.id).collect();
+        assert_eq!((back.len(), due.len()), (1, 2));
+        db.post_entries(&books.worker, &books.chain, &back, &HashMap::new(), NOW).await.unwrap();
+        assert_eq!(books.house("suspense", "USDT").await, 5_000);
+        db.open(&[store::ledger::NewAccount::funding(user(8), books.asset())], NOW).await.unwrap();
+        let given = adjust(db, "hot's", (house("suspense"), Party::User(user(8))), books.asset(), 5_000).await;
+        assert_eq!(given, Adjusted::Decided(Reply::First(Outcome::Applied)));
+        assert_eq!((books.post().await.credited, books.has(7, "USDT").await.0), (1, 5_000));
         assert_clean(db).await;
     }
 
@@ -190,4 +266,47 @@ db_test! {
         assert_eq!(db.collect_receivable(id, &people(), NOW).await.unwrap(), Collected::RepaidBy(newest));
         assert_clean(db).await;
     }
+}
+
+/// Somebody gives a find out while the payment that explains it is booked: the user has it once, whoever is first.
+#[test]
+fn postgres_what_is_given_out_and_what_is_credited_wait_for_each_other() {
+    on(Engine::Postgres, async |db| {
+        let mut books = Books::begin(db).await;
+        db.open(&[store::ledger::NewAccount::funding(user(7), books.asset())], NOW).await.unwrap();
+        let (mut refused, mut held) = (0, 0);
+        for at in 0.. {
+            let round = at + 1;
+            let has = i128::from(round) * 5_000;
+            books.mine_empty(1, 1).await;
+            let height = books.next() - 1;
+            books.see("u7", has).await;
+            books.mine_empty(1, 2).await;
+            books.post().await;
+            books.read_late(height, u64::try_from(round).unwrap(), "u7", 5_000).await;
+            books.mine_empty(1, 2).await;
+            books.see("u7", has).await;
+            let due = db.due_entries(&books.chain, books.next() - 1).await.unwrap();
+            assert_eq!(due.len(), 2, "the find goes, and the payment comes");
+            let ids: Vec<i64> = due.iter().map(|entry| entry.id).collect();
+            let whose = due.iter().filter(|one| one.is_deposit).map(|one| (one.id, Attribution::User(user(7))));
+            let whose: HashMap<i64, Attribution> = whose.collect();
+            let (worker, chain, asset) = (books.worker, books.chain.clone(), books.asset());
+            let post = async |db: Db| db.post_entries(&worker, &chain, &ids, &whose, NOW).await.unwrap();
+            let ends = (house("suspense"), Party::User(user(7)));
+            let give = async |db: Db| adjust(&db, &format!("round-{round}"), ends, asset, 5_000).await;
+            let met = meet(db, at, post, give).await;
+            match met.second {
+                Adjusted::TooLow { .. } => refused += 1,
+                Adjusted::Decided(_) => held += 1,
+                Adjusted::NoAccount(_) | Adjusted::Kept(_) => panic!("point {at}: {met:?}"),
+            }
+            assert_eq!(books.has(7, "USDT").await.0, round * 5_000, "point {at}: {met:?}");
+            assert_clean(db).await;
+            if !met.reached {
+                break;
+            }
+        }
+        assert!(refused > 0 && held > 0, "{refused} {held}");
+    });
 }

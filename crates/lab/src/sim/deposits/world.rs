@@ -65,7 +65,8 @@ impl World {
     /// A worker has ended a round.
     pub fn worked(&mut self, (net, process): (usize, usize), worked: &Worked) {
         self.waits[process] = false;
-        let Worked { passed, back_to, proven, proof, posted, settled, read_again: _, looked, waits } = worked;
+        let Worked { passed, back_to, proven, proof, posted, settled, marked: _, read_again: _, looked, waits } =
+            worked;
         let (taken_in, disproven) = (proof.taken_in, proof.disproven);
         let counts = [*passed, *proven, taken_in, disproven, posted.credited, posted.taken_back, *settled, looked.same];
         self.note(3, &counts.map(|count| count as u64));
