@@ -3,9 +3,10 @@
 //! A task that waits for something simulated gives its turn back. A task that waits for the database keeps its turn: it
 //! is polled until the database has answered, before the next task runs. So the scheduler alone decides the order.
 
+use std::cell::RefCell;
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::task::Poll;
+use std::task::{Poll, Waker};
 
 pub(crate) type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 
@@ -31,6 +32,11 @@ pub(crate) trait Stage: Sync {
     fn given_back(&self) -> Option<Yield>;
 }
 
+thread_local! {
+    /// Whatever waits for its turn. A simulation has a thread of its own.
+    static PARKED: RefCell<Vec<Waker>> = const { RefCell::new(Vec::new()) };
+}
+
 /// Waits until the scheduler chooses this task again.
 pub(crate) async fn park(world: &impl Stage) {
     let mut asked = false;
@@ -40,8 +46,8 @@ pub(crate) async fn park(world: &impl Stage) {
         }
         asked = true;
         world.give_back(Yield::Turn);
-        // One of several that a task waits for together is polled again only if it says so.
-        context.waker().wake_by_ref();
+        // One of several that a task waits for together is polled again only if it is woken, and that must not be in this turn.
+        PARKED.with_borrow_mut(|parked| parked.push(context.waker().clone()));
         Poll::Pending
     })
     .await;
@@ -49,9 +55,8 @@ pub(crate) async fn park(world: &impl Stage) {
 
 /// The process dies here: this future never ends, and the scheduler drops it.
 pub(crate) async fn die(world: &impl Stage) {
-    poll_fn(|context| {
+    poll_fn(|_| {
         world.give_back(Yield::Death);
-        context.waker().wake_by_ref();
         Poll::<()>::Pending
     })
     .await;
@@ -59,6 +64,7 @@ pub(crate) async fn die(world: &impl Stage) {
 
 /// Lets a task run until it gives its turn back.
 pub(crate) async fn run(world: &impl Stage, work: &mut Work) -> Ended {
+    PARKED.with_borrow_mut(std::mem::take).into_iter().for_each(Waker::wake);
     poll_fn(|context| {
         let polled = work.as_mut().poll(context);
         let yielded = world.given_back();

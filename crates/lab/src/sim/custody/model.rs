@@ -224,7 +224,10 @@ impl Net {
                     let (old, new) = (price_of(self.pool[at].meaning.fee), price_of(waiting.meaning.fee));
                     // A tenth more in both fields, as geth has it; some ask for an eighth.
                     if new.0 < old.0 + old.0.div_ceil(8) || new.1 < old.1 + old.1.div_ceil(8) {
-                        self.broken.get_or_insert_with(|| "a replacement offers less than an eighth more".to_owned());
+                        // What offers less came late. What offers more was meant to take its place.
+                        if new.0 > old.0 && !self.foreign.contains(&self.pool[at].hash) {
+                            self.broken.get_or_insert_with(|| "a replacement offers less than an eighth more".to_owned());
+                        }
                         return Err("replacement transaction underpriced");
                     }
                     self.pool.remove(at);

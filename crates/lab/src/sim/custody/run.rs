@@ -676,7 +676,7 @@ impl Simulation {
         let now = self.world.lock().now();
         let mut done = true;
         for lane in lanes {
-            if lane.lane.stopped.is_some() && lane.open == 0 {
+            if lane.lane.stopped.is_some() {
                 let people = Approval::new("ann", "bob", "the thief is caught").map_err(|error| error.to_string())?;
                 self.ground.db.resume_lane(lane.lane.id, &people, now).await.map_err(|error| unread(&error))?;
                 self.world.lock().report.lanes_stopped += 1;

@@ -71,7 +71,11 @@ impl Shared {
 
 impl Stage for Shared {
     fn give_back(&self, why: Yield) {
-        self.lock().yielded = Some(why);
+        let mut world = self.lock();
+        // Several calls of one process are on their way together: if one of them is its end, that is it.
+        if world.yielded != Some(Yield::Death) {
+            world.yielded = Some(why);
+        }
     }
 
     fn given_back(&self) -> Option<Yield> {
