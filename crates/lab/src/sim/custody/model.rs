@@ -136,6 +136,12 @@ fn bytes(random: &mut Random) -> [u8; 32] {
     bytes
 }
 
+/// As TRON's, whose first bytes are the height.
+fn numbered(height: u64, mut hash: [u8; 32]) -> BlockHash {
+    hash[..8].copy_from_slice(&height.to_be_bytes());
+    BlockHash(hash)
+}
+
 /// At most, and of it for the producer.
 pub(crate) const fn price_of(fee: Fee) -> (u128, u128) {
     match fee {
@@ -148,7 +154,7 @@ pub(crate) const fn price_of(fee: Fee) -> (u128, u128) {
 impl Net {
     pub fn new(confirmations: u64, wallets: Vec<Address>, now: Timestamp) -> Self {
         let nonces = wallets.iter().map(|wallet| (wallet.clone(), 0)).collect();
-        let hash = BlockHash([u8::try_from(confirmations).unwrap_or(9); 32]);
+        let hash = numbered(100, [u8::try_from(confirmations).unwrap_or(9); 32]);
         let first = Block { height: 100, hash, parent: BlockHash::default(), time: now, transactions: Vec::new(), nonces };
         let truth = Branch(vec![Arc::new(first)]);
         let node = || SimNode { view: truth.clone(), down: false, stuck: false };
@@ -306,7 +312,7 @@ impl Net {
         let parent = self.truth.tip();
         let time = now.max(parent.time.plus_micros(1_000));
         let (height, parent) = (parent.height + 1, parent.hash);
-        let block = Block { height, hash: BlockHash(bytes(random)), parent, time, transactions: taken, nonces };
+        let block = Block { height, hash: numbered(height, bytes(random)), parent, time, transactions: taken, nonces };
         self.truth.0.push(Arc::new(block));
         if self.truth.0.len() > KEPT {
             self.truth.0.remove(0);
