@@ -9,8 +9,8 @@ use terminal::failure::{Exit, Failure};
 #[cfg(feature = "lab")]
 use crate::commands::devnet;
 use crate::commands::{
-    Context, account, adjust, apply, audit, balances, chain, checkpoint, config, copy, deposit, explain, job,
-    journal, lane, migrate, openapi, reconcile, serve, signer, spot, token, transfer, utxo, wallet,
+    Context, account, adjust, apply, audit, balances, chain, checkpoint, config, copy, deposit, explain, job, journal,
+    lane, migrate, openapi, reconcile, serve, signer, spot, token, transfer, utxo, wallet,
 };
 use crate::config::Config;
 use crate::logs;

@@ -151,11 +151,13 @@ impl LocalSigner {
         clock: Arc<dyn Clock>,
     ) -> Result<Self, SignerError> {
         let key = administrator().ok_or_else(|| trouble("the administrator's key"))?;
-        let administrators = format!("administrators = {{ needed = 1, keys = {{ ada = \"{}\" }} }}", hex(&key.public()));
+        let administrators =
+            format!("administrators = {{ needed = 1, keys = {{ ada = \"{}\" }} }}", hex(&key.public()));
         let text = format!("{administrators}\n{policy}");
         let now = moment(&*clock);
         let mut authorizer = Authorizer::open(folder, None, now).map_err(trouble)?;
-        let signature = PolicySignature { by: "ada".parse().map_err(trouble)?, signature: key.sign_policy(text.as_bytes()) };
+        let signature =
+            PolicySignature { by: "ada".parse().map_err(trouble)?, signature: key.sign_policy(text.as_bytes()) };
         authorizer.apply_policy(text.as_bytes(), &[signature], now).map_err(trouble)?;
         Ok(Self { authorizer: Mutex::new(authorizer), keyring, clock })
     }

@@ -215,7 +215,8 @@ async fn add(context: &Context, db: &Db, arguments: &AddArguments) -> CommandRes
         let hint = "bursar utxo pays on Bitcoin until payouts are gathered there";
         return Err(Failure::bad_input("INVALID_CHAIN", "jobs are paid on EVM chains and TRON", hint));
     }
-    let family = Family::of_chain(chain.kind, &chain.network).ok_or_else(|| chains::unknown(name.as_str(), &catalog))?;
+    let family =
+        Family::of_chain(chain.kind, &chain.network).ok_or_else(|| chains::unknown(name.as_str(), &catalog))?;
     let listing = chain.listings.iter().find(|one| one.symbol.as_str() == arguments.asset).ok_or_else(|| {
         let known: Vec<&str> = chain.listings.iter().map(|one| one.symbol.as_str()).collect();
         let message = format!("{} is not listed on {name}", arguments.asset);
@@ -236,9 +237,10 @@ async fn add(context: &Context, db: &Db, arguments: &AddArguments) -> CommandRes
     let user_address = |user: i64| -> Result<(String, (GroupId, i64)), Failure> {
         let group = users()?;
         let number = UserId::new(user).map(UserId::get).unwrap_or(user);
-        let address = group.group.address(number.unsigned_abs()).map_err(|error| {
-            Failure::bad_input("INVALID_USER", error.to_string(), "users have positive numbers")
-        })?;
+        let address = group
+            .group
+            .address(number.unsigned_abs())
+            .map_err(|error| Failure::bad_input("INVALID_USER", error.to_string(), "users have positive numbers"))?;
         Ok((address.to_string(), (group.group.id.clone(), number)))
     };
     let (to, owner): (String, Ours) = match (&arguments.to, arguments.to_user) {
@@ -254,7 +256,9 @@ async fn add(context: &Context, db: &Db, arguments: &AddArguments) -> CommandRes
             });
             (to.to_string(), owner)
         }
-        (None, None) => return Err(Failure::bad_input("BAD_USAGE", "--to or --to-user is missing", "bursar job add --help")),
+        (None, None) => {
+            return Err(Failure::bad_input("BAD_USAGE", "--to or --to-user is missing", "bursar job add --help"));
+        }
     };
     let payer = match (arguments.kind.payer(), arguments.from_user) {
         (Some(role), None) => Payer::Role(role),
@@ -320,7 +324,11 @@ fn report(context: &Context, chain: &ChainRow, added: Option<&Added>, what: &str
 fn reference(text: &str) -> Result<String, Failure> {
     let good = (1..=128).contains(&text.len()) && text.chars().all(|one| !one.is_control());
     let hint = "1 to 128 characters that name what is paid";
-    if good { Ok(text.to_owned()) } else { Err(Failure::bad_input("BAD_USAGE", "--reference is empty or too long", hint)) }
+    if good {
+        Ok(text.to_owned())
+    } else {
+        Err(Failure::bad_input("BAD_USAGE", "--reference is empty or too long", hint))
+    }
 }
 
 /// As the signer knows people.
@@ -380,11 +388,7 @@ fn as_json(shown: &ShownJob) -> Value {
 
 async fn list(context: &Context, db: &Db, arguments: &ListArguments) -> CommandResult {
     let before = arguments.cursor.as_deref().map_or(Ok(i64::MAX), |text| parse_id(text).map(JobId::number))?;
-    let filter = JobFilter {
-        chain: arguments.chain.clone(),
-        state: arguments.state,
-        lane: arguments.wallet.clone(),
-    };
+    let filter = JobFilter { chain: arguments.chain.clone(), state: arguments.state, lane: arguments.wallet.clone() };
     let rows = db.jobs(&filter, before, arguments.limit).await?;
     let more = i64::try_from(rows.len()).is_ok_and(|count| count == arguments.limit);
     let next = rows.last().filter(|_| more).map(|last| last.job.id.to_string());
@@ -394,7 +398,9 @@ async fn list(context: &Context, db: &Db, arguments: &ListArguments) -> CommandR
             return "no jobs".to_owned();
         }
         let cells = |job: &Value| {
-            ["job_id", "kind", "chain", "asset", "amount", "state", "why"].map(|name| job[name].as_str().unwrap_or_default().to_owned()).to_vec()
+            ["job_id", "kind", "chain", "asset", "amount", "state", "why"]
+                .map(|name| job[name].as_str().unwrap_or_default().to_owned())
+                .to_vec()
         };
         let rows: Vec<Vec<String>> = jobs.iter().map(cells).collect();
         let shown = table(&["job", "kind", "chain", "asset", "amount", "state", "why"], &[4], &rows);
@@ -430,7 +436,20 @@ async fn show(context: &Context, db: &Db, id: JobId) -> CommandResult {
         .collect();
     body["attempts"] = slots.iter().map(slot_json).collect();
     context.print(&body, || {
-        let fields = ["job_id", "why", "state", "kind", "reference", "chain", "asset", "amount", "to", "from", "requester", "created_at"];
+        let fields = [
+            "job_id",
+            "why",
+            "state",
+            "kind",
+            "reference",
+            "chain",
+            "asset",
+            "amount",
+            "to",
+            "from",
+            "requester",
+            "created_at",
+        ];
         let rows: Vec<Vec<String>> = fields
             .iter()
             .map(|name| vec![(*name).to_owned(), body[*name].as_str().unwrap_or_default().to_owned()])
@@ -442,7 +461,8 @@ async fn show(context: &Context, db: &Db, id: JobId) -> CommandResult {
                     AttemptKind::Pay => "pay",
                     AttemptKind::Cancel(_) => "cancel",
                 };
-                let hash = attempt.signed.as_ref().map_or_else(|| "not signed".to_owned(), |(_, hash)| hash.to_string());
+                let hash =
+                    attempt.signed.as_ref().map_or_else(|| "not signed".to_owned(), |(_, hash)| hash.to_string());
                 let what = match (&attempt.mined, &attempt.refused, &attempt.said) {
                     (Some(mined), ..) => format!("in block {}", mined.height),
                     (None, Some(refused), _) => format!("refused: {refused}"),
@@ -470,7 +490,9 @@ mod tests {
 
     #[test]
     fn raw_amounts_are_shown_in_whole_coins() {
-        for (raw, decimals, text) in [("0", 6, "0"), ("1", 6, "0.000001"), ("12500000", 6, "12.5"), ("7", 0, "7"), ("1000000", 6, "1")] {
+        for (raw, decimals, text) in
+            [("0", 6, "0"), ("1", 6, "0.000001"), ("12500000", 6, "12.5"), ("7", 0, "7"), ("1000000", 6, "1")]
+        {
             assert_eq!(whole(raw.parse().unwrap(), decimals), text);
         }
     }

@@ -73,7 +73,9 @@ pub async fn run(context: &Context, command: &Command) -> CommandResult {
                 let message = format!("{address} is not stopped on {chain}");
                 return Err(Failure::bad_input("LANE_NOT_STOPPED", message, "bursar lane show says how it is"));
             }
-            context.print(&json!({ "address": address, "chain": chain, "resumed": true }), || format!("{address} sends again"));
+            context.print(&json!({ "address": address, "chain": chain, "resumed": true }), || {
+                format!("{address} sends again")
+            });
             Ok(())
         }
     };

@@ -110,7 +110,9 @@ async fn outbound(context: &Context, arguments: &OutboundArguments, sends: bool)
     let names: Vec<String> = roles.iter().map(|role| role.name.to_string()).collect();
     let word = if sends { "outbound" } else { "confirm" };
     let (ids, given) = (roles.first().map(|role| Arc::clone(&role.ids)), db.clone());
-    let start = |role: OutboundRole, stopped| if sends { tokio::spawn(role.send(stopped)) } else { tokio::spawn(role.confirm(stopped)) };
+    let start = |role: OutboundRole, stopped| {
+        if sends { tokio::spawn(role.send(stopped)) } else { tokio::spawn(role.confirm(stopped)) }
+    };
     let done = forever(context, (word, &names), roles, start).await;
     looking.abort();
     if let Some(ids) = ids {

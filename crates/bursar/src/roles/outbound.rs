@@ -72,7 +72,8 @@ impl OutboundRole {
         loop {
             self.keep_up().await;
             // Until somebody has applied another treasury file, or it is told to stop.
-            let ended = if sends { self.hold_sending(&mut stopped).await } else { self.hold_watching(&mut stopped).await };
+            let ended =
+                if sends { self.hold_sending(&mut stopped).await } else { self.hold_watching(&mut stopped).await };
             let failed = ended.is_err();
             if let Err(error) = ended {
                 let (chain, code) = (self.name.as_str(), error.code());
@@ -182,7 +183,9 @@ impl OutboundRole {
         match self.ids.renew(&self.db, &clock).await {
             Ok(true) => {}
             Ok(false) => tracing::error!("all node numbers are lent; nothing new is sent"),
-            Err(error) => tracing::debug!(code = error.code(), error = %Causes(&error), "the node number was not renewed"),
+            Err(error) => {
+                tracing::debug!(code = error.code(), error = %Causes(&error), "the node number was not renewed")
+            }
         }
     }
 

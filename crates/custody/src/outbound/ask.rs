@@ -44,13 +44,18 @@ impl Wanted<'_> {
                 let owner = job.owner.as_ref().and_then(|(group, index)| {
                     Some(Owner { group: group.clone(), index: u64::try_from(*index).ok()? })
                 });
-                self.intent(ground, signer, SignedJob::Job(job.id.number()), Terms {
-                    round: *round,
-                    kind: IntentKind::Pay { payment, owner },
-                    most_fee: job.most_fee,
-                    expires: job.expires,
-                    requester: person(&job.requester)?,
-                })
+                self.intent(
+                    ground,
+                    signer,
+                    SignedJob::Job(job.id.number()),
+                    Terms {
+                        round: *round,
+                        kind: IntentKind::Pay { payment, owner },
+                        most_fee: job.most_fee,
+                        expires: job.expires,
+                        requester: person(&job.requester)?,
+                    },
+                )
             }
             (AttemptKind::Pay, None) => return Ok(None),
             (AttemptKind::Cancel(number), job) => {
@@ -58,13 +63,18 @@ impl Wanted<'_> {
                 let requester = person(job.map_or(HOUSE, |(job, _)| job.requester.as_str()))?;
                 // What it may cost is what it can cost: settings that change meanwhile do not make it another request.
                 let most_fee = ground.most_fee(&attempt.payload).unwrap_or(ground.row.outbound.fee_cap);
-                self.intent(ground, signer, SignedJob::Job(number.number()), Terms {
-                    round: 0,
-                    kind: IntentKind::Cancel { jobs },
-                    most_fee,
-                    expires: attempt.created.plus_micros(CANCEL_LIFE_MICROS),
-                    requester,
-                })
+                self.intent(
+                    ground,
+                    signer,
+                    SignedJob::Job(number.number()),
+                    Terms {
+                        round: 0,
+                        kind: IntentKind::Cancel { jobs },
+                        most_fee,
+                        expires: attempt.created.plus_micros(CANCEL_LIFE_MICROS),
+                        requester,
+                    },
+                )
             }
         };
         // The payload's hash is part of the name: other bytes are another request, whatever a restored database counts.

@@ -31,8 +31,8 @@ impl Ground {
             Family::Tron => SignerChain::Tron,
             Family::Bitcoin(network) => SignerChain::Bitcoin(network),
         };
-        let coins = Coins::of(&row, family)
-            .map_err(|source| OutboundError::Coins { chain: row.name.to_string(), source })?;
+        let coins =
+            Coins::of(&row, family).map_err(|source| OutboundError::Coins { chain: row.name.to_string(), source })?;
         Ok(Self { row, family, network, coins, pinned })
     }
 

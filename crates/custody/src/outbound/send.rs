@@ -141,10 +141,8 @@ impl<'a> SendWorker<'a> {
             }
             Err(error) => return Err(error),
         };
-        let opened = self
-            .db
-            .open_slots(&held, &plan.slots, &plan.attempts, &plan.put_off, &plan.known, clock.now())
-            .await?;
+        let opened =
+            self.db.open_slots(&held, &plan.slots, &plan.attempts, &plan.put_off, &plan.known, clock.now()).await?;
         sent.slots = opened.slots.len();
         sent.replaced = opened.attempts.len();
         sent.put_off = plan.put_off.len();
@@ -179,7 +177,8 @@ impl<'a> SendWorker<'a> {
             HashMap::new()
         };
         let usable = self.explained(work, &sending, &mined, now).await?;
-        plan.known = mined.iter().filter(|(lane, _)| usable.contains(lane)).map(|(lane, nonce)| (*lane, *nonce)).collect();
+        plan.known =
+            mined.iter().filter(|(lane, _)| usable.contains(lane)).map(|(lane, nonce)| (*lane, *nonce)).collect();
         self.urge(work, own, &mined, &usable, now, &mut plan).await?;
         let ready = self.ready(work, own, &usable, now, &mut plan).await?;
         for lane in sending.iter().filter(|lane| usable.contains(&lane.id)) {
@@ -224,12 +223,12 @@ impl<'a> SendWorker<'a> {
         if !self.ground.has_nonces() {
             return Ok(usable);
         }
-        let asked: Vec<(LaneId, u64, u64)> = lanes
-            .iter()
-            .filter_map(|lane| Some((lane.id, lane.known_nonce?, mined.get(&lane.id).copied()?)))
-            .collect();
+        let asked: Vec<(LaneId, u64, u64)> =
+            lanes.iter().filter_map(|lane| Some((lane.id, lane.known_nonce?, mined.get(&lane.id).copied()?))).collect();
         for (lane, missing) in self.db.unexplained_nonces(&asked).await? {
-            let why = format!("{missing} of its nonces were used by somebody else: another program has its key, or this database is old");
+            let why = format!(
+                "{missing} of its nonces were used by somebody else: another program has its key, or this database is old"
+            );
             self.db.stop_lane(lane, &why, now).await?;
             usable.remove(&lane);
         }
@@ -242,7 +241,11 @@ impl<'a> SendWorker<'a> {
             let held = work.held.get(&lane.id);
             let ours = |nonce: u64| held.is_some_and(|held| held.contains(&nonce));
             if lane.known_nonce.is_some_and(|known| known.saturating_sub(mined) > 1_000 || !(mined..known).all(ours)) {
-                tracing::warn!(lane = lane.address, mined, "the nodes know fewer transactions of a wallet than were settled");
+                tracing::warn!(
+                    lane = lane.address,
+                    mined,
+                    "the nodes know fewer transactions of a wallet than were settled"
+                );
                 usable.remove(&lane.id);
             }
         }
@@ -275,7 +278,10 @@ impl<'a> SendWorker<'a> {
             let refused = slot.attempts.iter().rev().take_while(|attempt| attempt.refused.is_some()).count();
             let patience = after.saturating_mul(1 << refused.min(10));
             let fresh = refused > 0
-                && slot.attempts.last().is_some_and(|last| now.micros().saturating_sub(last.created.micros()) < patience);
+                && slot
+                    .attempts
+                    .last()
+                    .is_some_and(|last| now.micros().saturating_sub(last.created.micros()) < patience);
             let rests = Wait { told, first: false, cheap: false, asked: asked || end }.urge(now, after) == Urge::Rest;
             if !used && !fresh && !rests && slot.unsigned().next().is_none() {
                 waiting.push((slot, newest, told, asked, end));
@@ -294,7 +300,9 @@ impl<'a> SendWorker<'a> {
                 continue;
             };
             let first = !work.slots.iter().any(|other| {
-                other.lane == slot.lane && other.nonce < slot.nonce && other.mined().is_none()
+                other.lane == slot.lane
+                    && other.nonce < slot.nonce
+                    && other.mined().is_none()
                     && other.nonce.zip(mined.get(&slot.lane)).is_some_and(|(nonce, mined)| nonce >= *mined)
             });
             let wait = Wait { told, first, cheap: draft::is_cheap(old.fee, price), asked };
@@ -313,7 +321,8 @@ impl<'a> SendWorker<'a> {
             match next {
                 Some((payload, cancels)) => {
                     // One number for all cancels of a slot: to the signer they are one job, which offers more.
-                    let before = slot.attempts.iter().rev().find(|one| one.kind != AttemptKind::Pay).map(|one| one.kind);
+                    let before =
+                        slot.attempts.iter().rev().find(|one| one.kind != AttemptKind::Pay).map(|one| one.kind);
                     let kind = match (cancels, before) {
                         (false, _) => AttemptKind::Pay,
                         (true, Some(before)) => before,
@@ -398,7 +407,12 @@ impl<'a> SendWorker<'a> {
                 }
             };
             if quote.capped {
-                plan.put_off.push(later(job, "the network asks for a higher price than is allowed".to_owned(), now, false));
+                plan.put_off.push(later(
+                    job,
+                    "the network asks for a higher price than is allowed".to_owned(),
+                    now,
+                    false,
+                ));
                 continue;
             }
             if quote.most > job.most_fee {
@@ -407,7 +421,12 @@ impl<'a> SendWorker<'a> {
                 continue;
             }
             if !purses.contains_key(&(job.lane, payment.coin.clone())) {
-                plan.put_off.push(later(job, "what its wallet has of the coin cannot be asked now".to_owned(), now, false));
+                plan.put_off.push(later(
+                    job,
+                    "what its wallet has of the coin cannot be asked now".to_owned(),
+                    now,
+                    false,
+                ));
                 continue;
             }
             match take(&mut purses, job.lane, &payment, quote.most) {
@@ -449,7 +468,8 @@ impl<'a> SendWorker<'a> {
             }
         }
         for slot in work.slots.iter().filter(|slot| slot.mined().is_none()) {
-            let fees = slot.attempts.iter().filter_map(|attempt| self.chain.decode_unsigned(&attempt.payload).ok()?.most_fee);
+            let fees =
+                slot.attempts.iter().filter_map(|attempt| self.chain.decode_unsigned(&attempt.payload).ok()?.most_fee);
             let mut reserved = vec![(Coin::Native, fees.max().unwrap_or(RawAmount::ZERO))];
             reserved.extend(slot.jobs.iter().filter_map(|(job, _)| {
                 let payment = self.ground.payment(job).ok()?;
@@ -474,7 +494,8 @@ impl<'a> SendWorker<'a> {
         height: u64,
         plan: &mut Plan,
     ) -> Result<(), OutboundError> {
-        let Some(first) = ready.first().map(|ready| ready.job.lane).or_else(|| open.first().map(|slot| slot.lane)) else {
+        let Some(first) = ready.first().map(|ready| ready.job.lane).or_else(|| open.first().map(|slot| slot.lane))
+        else {
             return Ok(());
         };
         let (mined, mut held, fills) = match nonces {
@@ -516,7 +537,10 @@ impl<'a> SendWorker<'a> {
         let Some(mined) = mined else { return Ok(()) };
         if fills && let Room::Gap(gaps) = Nonces::new(mined, held.iter().copied()).room(most) {
             // What is behind the gap says what is offered.
-            let fee = open.iter().filter_map(|slot| self.chain.decode_unsigned(&slot.newest()?.payload).ok()).map(|old| old.fee);
+            let fee = open
+                .iter()
+                .filter_map(|slot| self.chain.decode_unsigned(&slot.newest()?.payload).ok())
+                .map(|old| old.fee);
             let Some(fee) = fee.last() else { return Ok(()) };
             for nonce in gaps {
                 let Ok(payload) = draft::cancel(self.chain, own, nonce, fee) else { continue };
@@ -553,7 +577,9 @@ impl<'a> SendWorker<'a> {
         let lanes: HashMap<LaneId, &LaneRow> = work.lanes.iter().map(|lane| (lane.id, lane)).collect();
         let mut wanted: Vec<(Wanted<'_>, SignRequest)> = Vec::new();
         for slot in open {
-            let Some(lane) = lanes.get(&slot.lane).filter(|lane| own.contains_key(&slot.lane) && lane.stopped.is_none()) else {
+            let Some(lane) =
+                lanes.get(&slot.lane).filter(|lane| own.contains_key(&slot.lane) && lane.stopped.is_none())
+            else {
                 continue;
             };
             for attempt in slot.unsigned() {
@@ -589,7 +615,9 @@ impl<'a> SendWorker<'a> {
         let stays: BTreeSet<SlotId> = moves
             .iter()
             .zip(&answers)
-            .filter(|(_, answer)| matches!(answer, SignAnswer::Refused { code, .. } if code != "SIGNER_NOTHING_TO_CANCEL"))
+            .filter(
+                |(_, answer)| matches!(answer, SignAnswer::Refused { code, .. } if code != "SIGNER_NOTHING_TO_CANCEL"),
+            )
             .map(|((slot, _), _)| *slot)
             .collect();
         let answers = answers.into_iter().skip(leading);
@@ -634,7 +662,8 @@ impl<'a> SendWorker<'a> {
         let former = self.db.former_nonces(&moving.iter().map(|(_, job)| job.id).collect::<Vec<_>>()).await?;
         let mut requests = Vec::new();
         for (slot, job) in moving {
-            let (Some(lane), Some(own), Some(nonce)) = (lanes.get(&slot.lane), own.get(&slot.lane), former.get(&job.id))
+            let (Some(lane), Some(own), Some(nonce)) =
+                (lanes.get(&slot.lane), own.get(&slot.lane), former.get(&job.id))
             else {
                 continue;
             };
@@ -707,8 +736,11 @@ fn take(
     let has = |coin: &Coin| purses.get(&(lane, coin.clone())).copied().unwrap_or(RawAmount::ZERO);
     let native = if payment.coin == Coin::Native { fee.checked_add(payment.amount) } else { Some(fee) };
     let native = native.ok_or_else(|| "no wallet can have so much".to_owned())?;
-    let lacks = |what: &str, has: RawAmount, wanted: RawAmount| format!("its wallet has {has} of {what} to spare, and needs {wanted}");
-    let left = has(&Coin::Native).checked_sub(native).ok_or_else(|| lacks("the chain's coin", has(&Coin::Native), native))?;
+    let lacks = |what: &str, has: RawAmount, wanted: RawAmount| {
+        format!("its wallet has {has} of {what} to spare, and needs {wanted}")
+    };
+    let left =
+        has(&Coin::Native).checked_sub(native).ok_or_else(|| lacks("the chain's coin", has(&Coin::Native), native))?;
     if payment.coin != Coin::Native {
         let rest = has(&payment.coin).checked_sub(payment.amount);
         let rest = rest.ok_or_else(|| lacks("the coin", has(&payment.coin), payment.amount))?;

@@ -122,8 +122,10 @@ impl<'a> WatchWorker<'a> {
         head: Head,
         round: &mut WatchedRound,
     ) -> Result<(Vec<SlotNews>, Vec<&'s OpenSlot>), OutboundError> {
-        let mined: Vec<(&OpenSlot, u32, &MinedAttempt)> =
-            slots.iter().filter_map(|slot| slot.mined().map(|(attempt, mined)| (slot, attempt.number, mined))).collect();
+        let mined: Vec<(&OpenSlot, u32, &MinedAttempt)> = slots
+            .iter()
+            .filter_map(|slot| slot.mined().map(|(attempt, mined)| (slot, attempt.number, mined)))
+            .collect();
         let heights: BTreeSet<u64> = mined.iter().map(|(.., mined)| mined.height).collect();
         let heights: Vec<u64> = heights.into_iter().filter(|height| *height <= head.tip.height).collect();
         if heights.is_empty() {
@@ -155,7 +157,9 @@ impl<'a> WatchWorker<'a> {
         let steps = [u64::from(self.ground.row.final_confirmations), u64::from(self.ground.row.confirmations)];
         let mut wanted: BTreeSet<u64> = BTreeSet::new();
         for (.., mined) in mined {
-            wanted.extend(steps.iter().map(|step| mined.height.saturating_add(*step)).filter(|height| *height <= head.tip.height));
+            wanted.extend(
+                steps.iter().map(|step| mined.height.saturating_add(*step)).filter(|height| *height <= head.tip.height),
+            );
         }
         // The highest first: whoever has it has all below.
         for height in wanted.into_iter().rev().take(MOST_STEPS) {
@@ -169,13 +173,16 @@ impl<'a> WatchWorker<'a> {
     /// With so many blocks above its own as the chain wants.
     fn deeper(&self, slot: &OpenSlot, number: u32, mined: &MinedAttempt, top: u64) -> Option<SlotNews> {
         let depth = top.saturating_sub(mined.height);
-        let (deep, settled) = (u64::from(self.ground.row.confirmations), u64::from(self.ground.row.final_confirmations));
+        let (deep, settled) =
+            (u64::from(self.ground.row.confirmations), u64::from(self.ground.row.final_confirmations));
         let confirming = slot.jobs.iter().any(|(job, _)| job.state == JobState::Confirming);
         let (said, words) = if depth >= settled {
             let words = match mined.fate {
                 Effect::InFull => "paid".to_owned(),
                 Effect::Nothing => "its slot is used up, and paid nothing".to_owned(),
-                Effect::Unclear => "it paid something else than was asked for: two people must say what that is worth".to_owned(),
+                Effect::Unclear => {
+                    "it paid something else than was asked for: two people must say what that is worth".to_owned()
+                }
             };
             (SlotWord::Final(mined.fate), words)
         } else if depth >= deep && confirming && mined.fate == Effect::InFull {
@@ -253,7 +260,8 @@ impl<'a> WatchWorker<'a> {
 
     /// None of the slot's transactions can be mined, as deep as it takes to be believed for good.
     async fn lost(&self, slot: &OpenSlot, reason: Reason) -> Result<Found, ChainError> {
-        let ours = |by: TxHash| slot.attempts.iter().any(|one| one.signed.as_ref().is_some_and(|(_, hash)| hash.0 == by.0));
+        let ours =
+            |by: TxHash| slot.attempts.iter().any(|one| one.signed.as_ref().is_some_and(|(_, hash)| hash.0 == by.0));
         match reason {
             Reason::Expired { .. } => {
                 Ok(Found::Lost { words: "its time was over before a block took it".to_owned(), foreign: false })
@@ -275,12 +283,15 @@ impl<'a> WatchWorker<'a> {
 
 /// What is new of a slot, if anything is.
 fn told(slot: &OpenSlot, found: Found) -> Option<SlotNews> {
-    let news = |said, mined, words, foreign| Some(SlotNews { lane: slot.lane, slot: slot.id, said, mined, words, foreign });
+    let news =
+        |said, mined, words, foreign| Some(SlotNews { lane: slot.lane, slot: slot.id, said, mined, words, foreign });
     match found {
         Found::Mined(number, mined) => {
             let words = match mined.fate {
                 Effect::InFull => format!("in block {}, not deep enough yet", mined.height),
-                Effect::Nothing => format!("its slot was used in block {} and paid nothing; that may still change", mined.height),
+                Effect::Nothing => {
+                    format!("its slot was used in block {} and paid nothing; that may still change", mined.height)
+                }
                 Effect::Unclear => format!("it paid something else in block {}", mined.height),
             };
             news(SlotWord::Mined(mined.fate), Some((number, mined)), words, false)

@@ -75,7 +75,8 @@ fn policy(kind: ChainKind, token: &str) -> String {
         ChainKind::Evm => "kind = \"evm\", chain_id = 56",
         ChainKind::Tron | ChainKind::Bitcoin => "kind = \"tron\"",
     };
-    let coin = |name: &str| format!("{{ coin = \"{name}\", payment = \"{much}\", hour = \"{much}\", day = \"{much}\" }}");
+    let coin =
+        |name: &str| format!("{{ coin = \"{name}\", payment = \"{much}\", hour = \"{much}\", day = \"{much}\" }}");
     format!(
         "signer = \"desk\"\nversion = 1\ncooling_off_hours = 1\nmost_intent_life_hours = 48\ntron_margin_minutes = 1\n\
          chain = [{{ name = \"net\", {chain} }}]\n\
@@ -153,7 +154,8 @@ impl<'a> Desk<'a> {
             expires: self.rig.clock.now().plus_micros(24 * 3_600 * 1_000_000),
             payer: Payer::Role(WalletRole::Hot),
         };
-        let added = self.rig.db.add_jobs(self.rig.row.id, std::slice::from_ref(&job), self.rig.clock.now()).await.unwrap();
+        let added =
+            self.rig.db.add_jobs(self.rig.row.id, std::slice::from_ref(&job), self.rig.clock.now()).await.unwrap();
         assert!(matches!(added.as_slice(), [Added::New { .. }]), "{added:?}");
         (job.id, to)
     }
@@ -166,7 +168,8 @@ impl<'a> Desk<'a> {
         let worker = format!("{name}-send");
         let sent = SendWorker::new(db, chain, &*self.pen, signer, &make, row.clone(), Arc::clone(&pinned), worker);
         let sent = sent.unwrap().round(&*self.rig.clock).await;
-        let watched = WatchWorker::new(db, chain, row, pinned, format!("{name}-watch")).unwrap().round(&*self.rig.clock).await;
+        let watched =
+            WatchWorker::new(db, chain, row, pinned, format!("{name}-watch")).unwrap().round(&*self.rig.clock).await;
         watched.ok()?;
         sent.ok()
     }
@@ -250,41 +253,52 @@ fn on_evm(test: impl AsyncFn(Desk<'_>)) {
 }
 
 fn on_both(test: impl AsyncFn(Desk<'_>)) {
+    on_both_with(Engine::Sqlite, test);
+}
+
+fn on_both_with(engine: Engine, test: impl AsyncFn(Desk<'_>)) {
     for kind in [ChainKind::Evm, ChainKind::Tron] {
-        on(Engine::Sqlite, async |db| test(Desk::start(db, kind, 2).await).await);
+        on(engine, async |db| test(Desk::start(db, kind, 2).await).await);
     }
 }
 
 #[test]
 fn every_job_is_paid_once_by_the_wallet_that_has_rested_longest() {
-    on_both(async |desk| {
-        let mut jobs = Vec::new();
-        for number in 0..10_u64 {
-            let coin = if number % 2 == 0 { Coin::Native } else { desk.rig.token() };
-            let (id, to) = desk.add(&coin, 1_000_000 + number).await;
-            jobs.push((id, to, coin, raw(1_000_000 + number)));
-        }
-        let mut payers: BTreeMap<String, u32> = BTreeMap::new();
-        for (id, ..) in &jobs {
-            *payers.entry(desk.job(*id).await.from).or_default() += 1;
-        }
-        assert_eq!(payers.values().copied().collect::<Vec<_>>(), [5, 5], "wallets take turns");
-        desk.round().await;
-        assert_eq!(desk.state(jobs[0].0).await, JobState::Broadcasted);
-        desk.rig.mine(1);
-        desk.round().await;
-        assert_eq!(desk.state(jobs[0].0).await, JobState::Confirming);
-        desk.pass(6).await;
-        for (id, to, coin, amount) in &jobs {
-            let job = desk.job(*id).await;
-            assert_eq!(job.job.state, JobState::Confirmed, "{job:#?}");
-            assert_eq!(desk.paid(to, coin).await, *amount);
-        }
-        // Every slot has come to its end, so nothing is watched any more.
-        let lanes = desk.rig.db.lanes(None, None, 0, 10).await.unwrap();
-        assert_eq!(lanes.iter().map(|lane| lane.open + lane.waiting).sum::<u64>(), 0);
-        desk.assert_true().await;
-    });
+    on_both(pays_each_once);
+}
+
+#[test]
+fn postgres_every_job_is_paid_once_by_the_wallet_that_has_rested_longest() {
+    on_both_with(Engine::Postgres, pays_each_once);
+}
+
+async fn pays_each_once(desk: Desk<'_>) {
+    let mut jobs = Vec::new();
+    for number in 0..10_u64 {
+        let coin = if number % 2 == 0 { Coin::Native } else { desk.rig.token() };
+        let (id, to) = desk.add(&coin, 1_000_000 + number).await;
+        jobs.push((id, to, coin, raw(1_000_000 + number)));
+    }
+    let mut payers: BTreeMap<String, u32> = BTreeMap::new();
+    for (id, ..) in &jobs {
+        *payers.entry(desk.job(*id).await.from).or_default() += 1;
+    }
+    assert_eq!(payers.values().copied().collect::<Vec<_>>(), [5, 5], "wallets take turns");
+    desk.round().await;
+    assert_eq!(desk.state(jobs[0].0).await, JobState::Broadcasted);
+    desk.rig.mine(1);
+    desk.round().await;
+    assert_eq!(desk.state(jobs[0].0).await, JobState::Confirming);
+    desk.pass(6).await;
+    for (id, to, coin, amount) in &jobs {
+        let job = desk.job(*id).await;
+        assert_eq!(job.job.state, JobState::Confirmed, "{job:#?}");
+        assert_eq!(desk.paid(to, coin).await, *amount);
+    }
+    // Every slot has come to its end, so nothing is watched any more.
+    let lanes = desk.rig.db.lanes(None, None, 0, 10).await.unwrap();
+    assert_eq!(lanes.iter().map(|lane| lane.open + lane.waiting).sum::<u64>(), 0);
+    desk.assert_true().await;
 }
 
 /// The same reference is the same job, and another content is refused.
@@ -320,31 +334,38 @@ fn a_reference_is_paid_once() {
 /// The database fails at every point of every write, and another worker goes on: the outcome is that of a quiet day.
 #[test]
 fn workers_that_fail_at_every_point_pay_once() {
-    on_both(async |desk| {
-        let mut jobs = Vec::new();
-        for at in 0..70 {
-            let coin = if at % 3 == 0 { desk.rig.token() } else { Coin::Native };
-            let (id, to) = desk.add(&coin, 1_000_000 + at).await;
-            jobs.push((id, to, coin, raw(1_000_000 + at)));
-            let faulty: Db = crate::faulty::failing_at(desk.rig.db, i64::try_from(at).unwrap());
-            for round in 0..3 {
-                desk.pen.loses.store(round == 1 && at % 4 == 1, Ordering::Relaxed);
-                desk.round_on(&faulty, "one").await;
-            }
-            desk.pen.loses.store(false, Ordering::Relaxed);
-            desk.rig.mine(1);
-            if at % 9 == 8 {
-                desk.rig.reorg(2, Fate::Returned);
-            }
+    on_both(pays_once_whatever_fails);
+}
+
+#[test]
+fn postgres_workers_that_fail_at_every_point_pay_once() {
+    on_both_with(Engine::Postgres, pays_once_whatever_fails);
+}
+
+async fn pays_once_whatever_fails(desk: Desk<'_>) {
+    let mut jobs = Vec::new();
+    for at in 0..70 {
+        let coin = if at % 3 == 0 { desk.rig.token() } else { Coin::Native };
+        let (id, to) = desk.add(&coin, 1_000_000 + at).await;
+        jobs.push((id, to, coin, raw(1_000_000 + at)));
+        let faulty: Db = crate::faulty::failing_at(desk.rig.db, i64::try_from(at).unwrap());
+        for round in 0..3 {
+            desk.pen.loses.store(round == 1 && at % 4 == 1, Ordering::Relaxed);
+            desk.round_on(&faulty, "one").await;
         }
-        desk.pass(12).await;
-        for (id, to, coin, amount) in &jobs {
-            let job = desk.job(*id).await;
-            assert_eq!(desk.paid(to, coin).await, *amount, "{job:#?}");
-            assert_eq!(job.job.state, JobState::Confirmed, "{job:#?}");
+        desk.pen.loses.store(false, Ordering::Relaxed);
+        desk.rig.mine(1);
+        if at % 9 == 8 {
+            desk.rig.reorg(2, Fate::Returned);
         }
-        desk.assert_true().await;
-    });
+    }
+    desk.pass(12).await;
+    for (id, to, coin, amount) in &jobs {
+        let job = desk.job(*id).await;
+        assert_eq!(desk.paid(to, coin).await, *amount, "{job:#?}");
+        assert_eq!(job.job.state, JobState::Confirmed, "{job:#?}");
+    }
+    desk.assert_true().await;
 }
 
 #[test]
@@ -490,7 +511,11 @@ fn a_worker_that_lost_its_lanes_writes_nothing() {
             lane: before.lane,
             slot,
             number: 1,
-            answer: store::outbound::send::SignedAnswer::Refused { words: "a ghost".to_owned(), over: true, due: later },
+            answer: store::outbound::send::SignedAnswer::Refused {
+                words: "a ghost".to_owned(),
+                over: true,
+                due: later,
+            },
         };
         desk.rig.db.keep_signed(&mine, &[refused], None, later).await.unwrap();
         assert_eq!(desk.job(id).await.job, before, "nothing of it was written");
@@ -537,10 +562,19 @@ fn the_highest_priority_goes_first() {
             desk.add(&Coin::Native, 100 + number).await;
         }
         desk.round().await;
-        let waiting = desk.rig.db.jobs(&JobFilter { state: Some(JobState::Queued), ..JobFilter::default() }, i64::MAX, 99).await.unwrap();
+        let waiting = desk
+            .rig
+            .db
+            .jobs(&JobFilter { state: Some(JobState::Queued), ..JobFilter::default() }, i64::MAX, 99)
+            .await
+            .unwrap();
         assert_eq!(waiting.len(), 60 - 16, "as many are out as may be");
         let (id, to) = desk.add(&Coin::Native, 7).await;
-        desk.rig.db.by_hand(&format!("UPDATE outbound_jobs SET priority = 1 WHERE id = {}", id.number())).await.unwrap();
+        desk.rig
+            .db
+            .by_hand(&format!("UPDATE outbound_jobs SET priority = 1 WHERE id = {}", id.number()))
+            .await
+            .unwrap();
         desk.rig.mine(1);
         desk.round().await;
         desk.round().await;

@@ -177,9 +177,11 @@ async fn add(tx: &mut Tx, chain: ChainId, jobs: &[NewJob], at: Timestamp) -> Res
         }
         let source = match &job.payer {
             Payer::Role(role) => choose(&mut payers, *role, at, &mut used),
-            Payer::Wallet { group, index, address } => groups
-                .get(group.as_str())
-                .map(|group| Source { address: address.clone(), group: *group, index: *index }),
+            Payer::Wallet { group, index, address } => groups.get(group.as_str()).map(|group| Source {
+                address: address.clone(),
+                group: *group,
+                index: *index,
+            }),
         };
         let Some(source) = source else {
             answers.push(Added::NoWallet);
@@ -248,12 +250,7 @@ async fn group_ids(tx: &mut Tx, jobs: &[NewJob]) -> Result<HashMap<String, i64>,
 }
 
 /// The one that has rested longest, then the one with the fewest jobs. The next job of the batch sees that it was used.
-fn choose(
-    payers: &mut [Candidate],
-    role: WalletRole,
-    at: Timestamp,
-    used: &mut BTreeMap<i64, i64>,
-) -> Option<Source> {
+fn choose(payers: &mut [Candidate], role: WalletRole, at: Timestamp, used: &mut BTreeMap<i64, i64>) -> Option<Source> {
     let newest = payers.iter().map(|one| one.used).max().unwrap_or(-1);
     let payer = payers.iter_mut().filter(|one| one.role == role).min_by_key(|one| (one.used, one.open, one.id))?;
     // Later than all others, also when the clock has not moved.

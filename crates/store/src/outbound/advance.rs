@@ -125,7 +125,8 @@ pub(crate) async fn write_steps(tx: &mut Tx, steps: &[Step], at: Timestamp) -> R
 
 fn next(mut row: JobRow, change: &Change, steps: &mut Vec<Step>) -> Result<JobRow, StoreError> {
     for event in &change.events {
-        let broken = |illegal: domain::outbound::Illegal| StoreError::Corrupt { what: format!("{}: {illegal}", row.id) };
+        let broken =
+            |illegal: domain::outbound::Illegal| StoreError::Corrupt { what: format!("{}: {illegal}", row.id) };
         row.state = row.state.next(*event).map_err(broken)?;
         row.version += 1;
         steps.push(Step { job: row.id, version: row.version, state: row.state, words: change.words.clone() });

@@ -166,7 +166,8 @@ pub(crate) async fn stop_groups(
     why: &str,
     at: Timestamp,
 ) -> Result<(), StoreError> {
-    let addresses = crate::dialect::Many(addresses.iter().map(|address| (*address).to_owned()).collect::<Vec<String>>());
+    let addresses =
+        crate::dialect::Many(addresses.iter().map(|address| (*address).to_owned()).collect::<Vec<String>>());
     execute!(tx, STOP_GROUP, chain.0, addresses.clone(), why, at.micros()).map(|_| ())
 }
 

@@ -6,8 +6,8 @@ use domain::{Approval, Timestamp};
 
 use super::advance::{Change, advance};
 use super::types::{
-    JOB, JobColumns, JobId, JobRow, LANE, LaneColumns, LaneRow, OpenSlot, job_row, lane_row, malformed,
-    read_jobs, read_slots,
+    JOB, JobColumns, JobId, JobRow, LANE, LaneColumns, LaneRow, OpenSlot, job_row, lane_row, malformed, read_jobs,
+    read_slots,
 };
 use crate::db::Db;
 use crate::entry::ChainId;

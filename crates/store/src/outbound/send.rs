@@ -9,8 +9,8 @@ use domain::utxo::Hash;
 use super::advance::{Change, Set, advance};
 use super::lane::{HeldLane, lock_held, stop};
 use super::types::{
-    AttemptKind, JOB, JobColumns, JobId, JobRow, LaneId, LaneRow, OpenSlot, SlotId, job_id, job_row, lane_ids, malformed,
-    nonce_of, read_jobs, read_lanes, read_open_slots, row_nonce,
+    AttemptKind, JOB, JobColumns, JobId, JobRow, LaneId, LaneRow, OpenSlot, SlotId, job_id, job_row, lane_ids,
+    malformed, nonce_of, read_jobs, read_lanes, read_open_slots, row_nonce,
 };
 use crate::db::{Db, Tx};
 use crate::error::StoreError;
@@ -426,11 +426,7 @@ fn is_waiting(job: &JobRow) -> bool {
     matches!(job.state, JobState::Queued | JobState::FailedRetryable)
 }
 
-async fn put_off_changes(
-    tx: &mut Tx,
-    still: &BTreeSet<LaneId>,
-    put_off: &[PutOff],
-) -> Result<Vec<Change>, StoreError> {
+async fn put_off_changes(tx: &mut Tx, still: &BTreeSet<LaneId>, put_off: &[PutOff]) -> Result<Vec<Change>, StoreError> {
     let mine: Vec<&PutOff> = put_off.iter().filter(|one| still.contains(&one.lane)).collect();
     let rows = read_jobs(tx, &mine.iter().map(|one| one.job).collect::<Vec<_>>()).await?;
     let change = |one: &&PutOff| {
@@ -538,11 +534,11 @@ async fn new_attempts<'a>(
     let open = read_open_slots(tx, &lanes.into_iter().collect::<Vec<_>>()).await?;
     let open: HashMap<SlotId, OpenSlot> = open.into_iter().map(|slot| (slot.id, slot)).collect();
     let next = |slot: &OpenSlot| slot.attempts.last().map_or(1, |last| last.number.saturating_add(1));
-    let fits = |one: &&NewAttempt| {
-        open.get(&one.slot).is_some_and(|slot| slot.mined().is_none() && next(slot) == one.number)
-    };
+    let fits =
+        |one: &&NewAttempt| open.get(&one.slot).is_some_and(|slot| slot.mined().is_none() && next(slot) == one.number);
     let new: Vec<&NewAttempt> = mine.into_iter().filter(fits).collect();
-    let asked = new.iter().filter_map(|one| open.get(&one.slot)).flat_map(|slot| &slot.jobs).filter(|(job, _)| job.bump);
+    let asked =
+        new.iter().filter_map(|one| open.get(&one.slot)).flat_map(|slot| &slot.jobs).filter(|(job, _)| job.bump);
     let bumped = |(job, _): &(JobRow, u32)| {
         let mut change = Change::new(job.id, Vec::new(), "more is offered, as people wanted");
         change.set.bumped = true;

@@ -256,7 +256,8 @@ fn fate_of(text: &str) -> Result<Effect, StoreError> {
 
 pub(crate) type LaneColumns = (i64, String, i64, String, Option<i64>, Option<String>);
 
-pub(crate) const LANE: &str = "l.id, g.name, l.derivation_index, l.address, l.known_nonce, COALESCE(l.stopped, g.outbound_stopped)";
+pub(crate) const LANE: &str =
+    "l.id, g.name, l.derivation_index, l.address, l.known_nonce, COALESCE(l.stopped, g.outbound_stopped)";
 
 pub(crate) fn lane_row((id, group, index, address, known, stopped): LaneColumns) -> Result<LaneRow, StoreError> {
     Ok(LaneRow {
@@ -289,7 +290,8 @@ type AttemptColumns = (
 
 /// The slot, and its attempt.
 fn attempt_row(row: AttemptColumns) -> Result<(SlotId, AttemptRow), StoreError> {
-    let (slot, number, kind, cancel, payload, signed, tx_hash, refused, told, said, height, block, paid, fee, created) = row;
+    let (slot, number, kind, cancel, payload, signed, tx_hash, refused, told, said, height, block, paid, fee, created) =
+        row;
     let kind = match (kind.as_str(), cancel) {
         ("pay", None) => AttemptKind::Pay,
         ("cancel", Some(number)) => AttemptKind::Cancel(job_id(number)?),

@@ -127,7 +127,8 @@ fn change(job: &JobRow, news: &SlotNews, at: Timestamp) -> Option<Option<Change>
 /// At most one attempt of a slot is mined: what stood there before goes first.
 async fn write_mined(tx: &mut Tx, news: &[(&SlotNews, &OpenSlot)], at: Timestamp) -> Result<(), StoreError> {
     let same = |one: &SlotNews, slot: &OpenSlot| {
-        slot.mined().map(|(attempt, mined)| (attempt.number, mined)) == one.mined.as_ref().map(|(number, mined)| (*number, mined))
+        slot.mined().map(|(attempt, mined)| (attempt.number, mined))
+            == one.mined.as_ref().map(|(number, mined)| (*number, mined))
     };
     let differ: Vec<&(&SlotNews, &OpenSlot)> = news.iter().filter(|(one, slot)| !same(one, slot)).collect();
     let gone: Vec<i64> = differ.iter().filter(|(_, slot)| slot.mined().is_some()).map(|(_, slot)| slot.id.0).collect();

@@ -240,11 +240,7 @@ impl Chain for SimChain {
         }))
     }
 
-    fn balances_at<'a>(
-        &'a self,
-        _: &'a [(Address, Coin)],
-        _: BlockRef,
-    ) -> Answer<'a, (BlockRef, Vec<RawAmount>)> {
+    fn balances_at<'a>(&'a self, _: &'a [(Address, Coin)], _: BlockRef) -> Answer<'a, (BlockRef, Vec<RawAmount>)> {
         not_here()
     }
 

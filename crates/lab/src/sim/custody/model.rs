@@ -155,7 +155,8 @@ impl Net {
     pub fn new(confirmations: u64, wallets: Vec<Address>, now: Timestamp) -> Self {
         let nonces = wallets.iter().map(|wallet| (wallet.clone(), 0)).collect();
         let hash = numbered(100, [u8::try_from(confirmations).unwrap_or(9); 32]);
-        let first = Block { height: 100, hash, parent: BlockHash::default(), time: now, transactions: Vec::new(), nonces };
+        let first =
+            Block { height: 100, hash, parent: BlockHash::default(), time: now, transactions: Vec::new(), nonces };
         let truth = Branch(vec![Arc::new(first)]);
         let node = || SimNode { view: truth.clone(), down: false, stuck: false };
         let nodes = (0..NODES).map(|_| node()).collect();
@@ -232,7 +233,8 @@ impl Net {
                     if new.0 < old.0 + old.0.div_ceil(8) || new.1 < old.1 + old.1.div_ceil(8) {
                         // What offers less came late. What offers more was meant to take its place.
                         if new.0 > old.0 && !self.foreign.contains(&self.pool[at].hash) {
-                            self.broken.get_or_insert_with(|| "a replacement offers less than an eighth more".to_owned());
+                            self.broken
+                                .get_or_insert_with(|| "a replacement offers less than an eighth more".to_owned());
                         }
                         return Err("replacement transaction underpriced");
                     }
@@ -291,7 +293,8 @@ impl Net {
                 Slot::Expiry(_) | Slot::Inputs(_) => true,
             };
             // `can` looks at the tip's nonces, so those of this block stand in for them.
-            let fee = if fits && taken.len() < 40 && random.below(6) != 0 { self.can_with(&one, &nonces) } else { None };
+            let fee =
+                if fits && taken.len() < 40 && random.below(6) != 0 { self.can_with(&one, &nonces) } else { None };
             let Some(fee) = fee else {
                 self.pool.push(one);
                 continue;
@@ -371,7 +374,11 @@ impl Net {
         }
         if one.ok && amount > 0 {
             let (count, sum) = self.paid.entry(one.payment.to.clone()).or_default();
-            (*count, *sum) = if forward { (*count + 1, *sum + amount) } else { (count.saturating_sub(1), sum.saturating_sub(amount)) };
+            (*count, *sum) = if forward {
+                (*count + 1, *sum + amount)
+            } else {
+                (count.saturating_sub(1), sum.saturating_sub(amount))
+            };
             if *count > 1 {
                 let what = format!("{} was paid twice: by {} and before", one.payment.to, one.hash);
                 self.broken.get_or_insert(what);

@@ -92,7 +92,10 @@ impl World {
             OutboundError::Store(error) => {
                 matches!(error, StoreError::Unavailable(_) | StoreError::CommitUnknown(_) | StoreError::Contention(_))
             }
-            OutboundError::Coins { .. } | OutboundError::Network { .. } | OutboundError::Name(_) | OutboundError::NoIds => false,
+            OutboundError::Coins { .. }
+            | OutboundError::Network { .. }
+            | OutboundError::Name(_)
+            | OutboundError::NoIds => false,
         };
         if !expected {
             self.breaks(format!("a worker met: {error} ({error:?})"));

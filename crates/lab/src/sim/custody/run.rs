@@ -185,7 +185,8 @@ fn keyring() -> Result<Keyring, SimError> {
 
 fn policy() -> String {
     let much = "1000000000000000000000000000000";
-    let coin = |name: &str| format!("{{ coin = \"{name}\", payment = \"{much}\", hour = \"{much}\", day = \"{much}\" }}");
+    let coin =
+        |name: &str| format!("{{ coin = \"{name}\", payment = \"{much}\", hour = \"{much}\", day = \"{much}\" }}");
     let mut text = format!(
         "signer = \"sim\"\nversion = 1\ncooling_off_hours = 1\nmost_intent_life_hours = 100\ntron_margin_minutes = 1\n\
          chain = [{{ name = \"eve\", kind = \"evm\", chain_id = {CHAIN_ID} }}, {{ name = \"tro\", kind = \"tron\" }}]\n"
@@ -207,8 +208,12 @@ impl Ground {
         let now = clock.now();
         let url = store::db::sqlite_url(&folder.join("simulation.db"));
         // The run must not depend on how slow the machine is, so no wait for a connection may time out.
-        let options =
-            Options { create: true, max_connections: 2, acquire_timeout: Duration::from_secs(3_600), ..Options::default() };
+        let options = Options {
+            create: true,
+            max_connections: 2,
+            acquire_timeout: Duration::from_secs(3_600),
+            ..Options::default()
+        };
         let db = Db::connect(&url, &options).await?;
         db.migrate(now).await?;
         let made = |keyring: Keyring| {
@@ -505,7 +510,8 @@ impl Simulation {
         let Net { purses, wallets, .. } = &mut world.nets[net];
         for wallet in wallets.iter() {
             if let Some(purse) = purses.get_mut(wallet) {
-                purse.token = if purse.token < RICH / 2 { purse.token.saturating_add(RICH) } else { purse.token % RICH };
+                purse.token =
+                    if purse.token < RICH / 2 { purse.token.saturating_add(RICH) } else { purse.token % RICH };
             }
         }
     }
@@ -525,7 +531,10 @@ impl Simulation {
         let fee = Fee::Eip1559 { max_fee: 900_000_000_000, max_priority: 900_000_000_000 };
         let draft = Draft::Evm { from: from.clone(), nonce, payment: payment.clone(), gas_limit: 21_000, fee };
         let Ok(unsigned) = tx::evm::build(&draft, CHAIN_ID) else { return };
-        let Ok(request) = theft(&unsigned.bytes, payment, number, u64::try_from(index).unwrap_or(0), clock.now()) else { return };
+        let Ok(request) = theft(&unsigned.bytes, payment, number, u64::try_from(index).unwrap_or(0), clock.now())
+        else {
+            return;
+        };
         let Ok(answers) = self.ground.thief.sign(&[request]) else { return };
         let Some(signer::client::SignAnswer::Signed { signed, .. }) = answers.into_iter().next() else { return };
         let Ok(meaning) = tx::evm::decode_signed(&signed.bytes, CHAIN_ID) else { return };
@@ -555,7 +564,9 @@ impl Simulation {
                 let native = world.random.below(2) == 0;
                 let amount = 1_000_000 + u128::from(world.random.below(1_000_000));
                 let listing = row.listings.iter().find(|one| one.form.contract().is_none() == native);
-                let (Some(listing), Ok(id)) = (listing, JobId::new(number)) else { return Err("a listing is missing".to_owned()) };
+                let (Some(listing), Ok(id)) = (listing, JobId::new(number)) else {
+                    return Err("a listing is missing".to_owned());
+                };
                 jobs.push(NewJob {
                     id,
                     listing: listing.id,
@@ -663,7 +674,8 @@ impl Simulation {
                 (if paid { JobVerdict::Paid } else { JobVerdict::Again }, world.now())
             };
             // Refused as long as the slot is open.
-            let judged = self.ground.db.judge_job(shown.job.id, verdict, &people, now).await.map_err(|error| unread(&error))?;
+            let judged =
+                self.ground.db.judge_job(shown.job.id, verdict, &people, now).await.map_err(|error| unread(&error))?;
             self.world.lock().report.judged += u64::from(judged == store::outbound::read::Asked::Done);
         }
         Ok(())
@@ -698,7 +710,14 @@ impl Simulation {
             if let Some((shown, slots, _)) = found
                 && !matches!(shown.job.state, JobState::Confirmed | JobState::FailedFinal)
             {
-                return Ok(format!("{} is {}: {} ({} slots, lane {:?})", id, shown.job.state, shown.job.reason, slots.len(), shown.lane_stopped));
+                return Ok(format!(
+                    "{} is {}: {} ({} slots, lane {:?})",
+                    id,
+                    shown.job.state,
+                    shown.job.reason,
+                    slots.len(),
+                    shown.lane_stopped
+                ));
             }
         }
         Ok("a lane without jobs".to_owned())
@@ -730,7 +749,8 @@ impl Simulation {
         for (net, plan) in PLANS.iter().enumerate() {
             let chain = self.ground.rows[net].id;
             loop {
-                let page = self.ground.db.slot_fees(chain, self.counted[net], 500).await.map_err(|error| unread(&error))?;
+                let page =
+                    self.ground.db.slot_fees(chain, self.counted[net], 500).await.map_err(|error| unread(&error))?;
                 let Some((last, _)) = page.last() else { break };
                 self.counted[net] = *last;
                 self.fees[net] += page.iter().map(|(_, fee): &(i64, RawAmount)| units(*fee)).sum::<u128>();
@@ -738,7 +758,10 @@ impl Simulation {
             let mut world = self.world.lock();
             let cost = world.nets[net].fees;
             if cost != self.fees[net] {
-                return Err(format!("the wallets of {} paid {cost} in fees, and the slots know of {}", plan.name, self.fees[net]));
+                return Err(format!(
+                    "the wallets of {} paid {cost} in fees, and the slots know of {}",
+                    plan.name, self.fees[net]
+                ));
             }
             world.report.fees_counted += 1;
         }
@@ -753,8 +776,17 @@ impl Simulation {
 }
 
 /// What a thief asks of a signer that knows nothing of ours.
-fn theft(payload: &[u8], payment: Payment, number: i64, index: u64, now: Timestamp) -> Result<signer::SignRequest, SimError> {
-    let (chain, group) = (PLANS[0].name.parse::<domain::ChainName>().map_err(broken)?, "hot-eve".parse::<domain::GroupId>().map_err(broken)?);
+fn theft(
+    payload: &[u8],
+    payment: Payment,
+    number: i64,
+    index: u64,
+    now: Timestamp,
+) -> Result<signer::SignRequest, SimError> {
+    let (chain, group) = (
+        PLANS[0].name.parse::<domain::ChainName>().map_err(broken)?,
+        "hot-eve".parse::<domain::GroupId>().map_err(broken)?,
+    );
     let intent = signer::Intent {
         signer: "sim".parse().map_err(broken)?,
         network: signer::SignerChain::Evm { chain_id: CHAIN_ID },
