@@ -184,7 +184,7 @@ impl Slots {
                 Ok(SlotStanding::Again)
             } else if !past {
                 Err(SignerRefusal::NotExpiredYet(job))
-            } else if Some(round) == record.round.checked_add(1) {
+            } else if round == record.round || Some(round) == record.round.checked_add(1) {
                 Ok(SlotStanding::Rebuilt)
             } else {
                 Err(SignerRefusal::SlotDiffers(job))

@@ -8,7 +8,7 @@ use domain::{Amount, Clock, GroupId, RawAmount, UserId};
 use serde_json::{Value, json};
 use store::Db;
 use store::entry::ChainRow;
-use store::outbound::read::{Asked, JobVerdict};
+use store::outbound::read::{JobReply, JobVerdict};
 use store::outbound::{Added, AttemptKind, JobFilter, JobId, NewJob, OpenSlot, Payer, ShownJob};
 use store::wallet::Place;
 use terminal::clock::SystemClock;
@@ -184,14 +184,14 @@ fn not_found(id: JobId) -> Failure {
     Failure::bad_input("JOB_NOT_FOUND", format!("there is no job {id}"), "bursar job list shows them")
 }
 
-fn asked(context: &Context, id: JobId, words: &str, asked: Asked) -> CommandResult {
+fn asked(context: &Context, id: JobId, words: &str, asked: JobReply) -> CommandResult {
     match asked {
-        Asked::Done => {
+        JobReply::Done => {
             context.print(&json!({ "job_id": id.to_string(), "done": true }), || format!("{id} {words}"));
             Ok(())
         }
-        Asked::NoSuchJob => Err(not_found(id)),
-        Asked::NotNow(state) => Err(Failure::bad_input(
+        JobReply::NoSuchJob => Err(not_found(id)),
+        JobReply::NotNow(state) => Err(Failure::bad_input(
             "JOB_NOT_NOW",
             format!("{id} is {state}"),
             "bursar job show says what it waits for; the page says what can be done in which state",

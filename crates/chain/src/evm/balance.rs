@@ -31,8 +31,7 @@ impl FromHex for Units {
 pub(super) async fn balances(node: &Node, asked: &[BalanceOf], chunk: usize) -> Result<Vec<RawAmount>, CallError> {
     let at = quantity(tip(node).await?.height);
     let balances = balances_in(node, asked, &json!(at), chunk).await?;
-    // A contract that is gone is no fault of the node's.
-    balances.into_iter().collect::<Option<_>>().ok_or_else(|| node.lacks(NO_TOKEN))
+    balances.into_iter().collect::<Option<_>>().ok_or_else(|| node.bad(NO_TOKEN))
 }
 
 /// At the block of this hash (EIP-1898). A node that is on another branch, or keeps no state of it, has no answer.

@@ -30,6 +30,9 @@ use super::purse::Ground;
 use super::{AT_ONCE, MOST_LANES, MakeId, OutboundError, Signs, lease};
 use crate::wallet::Pinned;
 
+/// Nothing is sent while the chain's own books are so many blocks behind: fewer than a transaction of TRON lives.
+const MOST_BEHIND: u64 = 100;
+
 /// What one round has done.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SentRound {
@@ -168,6 +171,14 @@ impl<'a> SendWorker<'a> {
             return Ok(plan);
         }
         let head = self.chain.head().await?;
+        // A payment that an old backup has forgotten shows in the chain's books as one that is none of ours, and stops its group. So nothing is
+        // sent before the books have been read.
+        let books = self.db.chain_standing(&self.ground.row).await?;
+        if let Some(proven) = books.map(|books| books.proven_height.unwrap_or(0))
+            && proven.saturating_add(MOST_BEHIND) < head.tip.height
+        {
+            return Err(ChainError::BlockMissing { height: proven.saturating_add(1) }.into());
+        }
         let mined = if self.ground.has_nonces() {
             // What is settled is a quorum's word; without one, nothing is known of nonces.
             let young = head.tip.height < u64::from(self.ground.row.confirmations);

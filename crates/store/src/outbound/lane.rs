@@ -76,7 +76,7 @@ static TAKE_LANES: RowsSql = RowsSql::new(
     "UPDATE outbound_leases SET fence = CASE WHEN outbound_leases.worker = r.worker THEN outbound_leases.fence
              ELSE outbound_leases.fence + 1 END, worker = r.worker, lease_until = r.lease_until
      FROM {rows} WHERE outbound_leases.lane_id = r.lane_id AND outbound_leases.duty = r.duty
-     RETURNING lane_id, fence",
+     RETURNING outbound_leases.lane_id, outbound_leases.fence",
     &[("lane_id", Int), ("duty", Text), ("worker", Text), ("lease_until", Int)],
 );
 

@@ -56,7 +56,7 @@ pub struct ShownLane {
 
 /// What came of something that people asked of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Asked {
+pub enum JobReply {
     Done,
     NoSuchJob,
     /// It is in this state, in which that cannot be done.
@@ -178,52 +178,52 @@ impl Db {
 
     /// Ends a job that has no slot. One that has is to end as soon as that is safe: its slot is cancelled where a chain can, and it is not
     /// tried again when its slot has paid nothing.
-    pub async fn cancel_job(&self, id: JobId, by: &str, at: Timestamp) -> Result<Asked, StoreError> {
+    pub async fn cancel_job(&self, id: JobId, by: &str, at: Timestamp) -> Result<JobReply, StoreError> {
         transact!(self, tx => {
             fetch_optional!(tx, LOCK_JOB_LANE => (i64,), id.number())?;
-            let Some(job) = read_jobs(tx, &[id]).await?.remove(&id) else { return Ok(Asked::NoSuchJob) };
+            let Some(job) = read_jobs(tx, &[id]).await?.remove(&id) else { return Ok(JobReply::NoSuchJob) };
             match job.state {
                 JobState::Queued | JobState::FailedRetryable => {
                     let change = Change::new(id, vec![JobEvent::GivenUp], format!("given up by {by}"));
                     advance(tx, vec![change], at).await?;
-                    Ok(Asked::Done)
+                    Ok(JobReply::Done)
                 }
                 JobState::Signing | JobState::Broadcasting | JobState::Broadcasted => {
                     execute!(tx, ASK_GIVE_UP, id.number(), at.micros())?;
-                    Ok(Asked::Done)
+                    Ok(JobReply::Done)
                 }
                 JobState::Picked
                 | JobState::BuildingTx
                 | JobState::Confirming
                 | JobState::Confirmed
-                | JobState::FailedFinal => Ok(Asked::NotNow(job.state)),
+                | JobState::FailedFinal => Ok(JobReply::NotNow(job.state)),
             }
         })
     }
 
     /// A job that rests is tried now.
-    pub async fn retry_job(&self, id: JobId, at: Timestamp) -> Result<Asked, StoreError> {
+    pub async fn retry_job(&self, id: JobId, at: Timestamp) -> Result<JobReply, StoreError> {
         transact!(self, tx => {
             fetch_optional!(tx, LOCK_JOB_LANE => (i64,), id.number())?;
-            let Some(job) = read_jobs(tx, &[id]).await?.remove(&id) else { return Ok(Asked::NoSuchJob) };
+            let Some(job) = read_jobs(tx, &[id]).await?.remove(&id) else { return Ok(JobReply::NoSuchJob) };
             if !matches!(job.state, JobState::Queued | JobState::FailedRetryable) {
-                return Ok(Asked::NotNow(job.state));
+                return Ok(JobReply::NotNow(job.state));
             }
             execute!(tx, ASK_NOW, id.number(), at.micros())?;
-            Ok(Asked::Done)
+            Ok(JobReply::Done)
         })
     }
 
     /// More is offered for a job that waits for its block, at once.
-    pub async fn bump_job(&self, id: JobId, at: Timestamp) -> Result<Asked, StoreError> {
+    pub async fn bump_job(&self, id: JobId, at: Timestamp) -> Result<JobReply, StoreError> {
         transact!(self, tx => {
             fetch_optional!(tx, LOCK_JOB_LANE => (i64,), id.number())?;
-            let Some(job) = read_jobs(tx, &[id]).await?.remove(&id) else { return Ok(Asked::NoSuchJob) };
+            let Some(job) = read_jobs(tx, &[id]).await?.remove(&id) else { return Ok(JobReply::NoSuchJob) };
             if job.state != JobState::Broadcasted {
-                return Ok(Asked::NotNow(job.state));
+                return Ok(JobReply::NotNow(job.state));
             }
             execute!(tx, ASK_BUMP, id.number(), at.micros())?;
-            Ok(Asked::Done)
+            Ok(JobReply::Done)
         })
     }
 
@@ -235,11 +235,11 @@ impl Db {
         verdict: JobVerdict,
         people: &Approval,
         at: Timestamp,
-    ) -> Result<Asked, StoreError> {
+    ) -> Result<JobReply, StoreError> {
         transact!(self, tx => {
             fetch_optional!(tx, LOCK_JOB_LANE => (i64,), id.number())?;
-            let Some(job) = read_jobs(tx, &[id]).await?.remove(&id) else { return Ok(Asked::NoSuchJob) };
-            let Some(slot) = job.slot else { return Ok(Asked::NotNow(job.state)) };
+            let Some(job) = read_jobs(tx, &[id]).await?.remove(&id) else { return Ok(JobReply::NoSuchJob) };
+            let Some(slot) = job.slot else { return Ok(JobReply::NotNow(job.state)) };
             let ended = fetch_optional!(tx, READ_SLOT_ENDED => (bool, bool), slot.0)?;
             let (settled, stopped) = ended.unwrap_or_default();
             let events = match (job.state, verdict) {
@@ -250,12 +250,12 @@ impl Db {
                     vec![JobEvent::Signed, JobEvent::Told, JobEvent::Mined, JobEvent::Deep]
                 }
                 (JobState::Signing, JobVerdict::Unpaid) if stopped => vec![JobEvent::Never],
-                _ => return Ok(Asked::NotNow(job.state)),
+                _ => return Ok(JobReply::NotNow(job.state)),
             };
             advance(tx, vec![Change::new(id, events, people.to_string())], at).await?;
             execute!(tx, SET_JUDGED, id.number(), people.to_string())?;
             execute!(tx, SETTLE_JUDGED, slot.0, people.to_string(), at.micros())?;
-            Ok(Asked::Done)
+            Ok(JobReply::Done)
         })
     }
 }

@@ -14,6 +14,7 @@ mod deposits_people;
 mod faults;
 mod ledger;
 mod model;
+mod outbound;
 mod races;
 mod schema;
 mod signer_heads;

@@ -117,7 +117,7 @@ async fn assert_violates(db: &TestDb, constraint: Constraint, statement: &str) {
 db_test! {
     async fn each_rule_of_the_wallet_tables_is_refused_by_its_name(db: TestDb) {
         db.by_hand(SETUP).await.unwrap();
-        let empty = "INSERT INTO wallet_groups VALUES (59, 'empty', 'evm', 'hot', 'x8', '', TRUE, 0, 0)";
+        let empty = "INSERT INTO wallet_groups VALUES (59, 'empty', 'evm', 'hot', 'x8', '', TRUE, 0, 0, NULL)";
         db.by_hand(empty).await.unwrap();
         for (constraint, table, statement) in BREAKING {
             assert_violates(db, constraint, &format!("{table}{statement}")).await;

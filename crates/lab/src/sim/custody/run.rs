@@ -604,7 +604,7 @@ impl Simulation {
         let Some(job) = job else { return Ok(()) };
         let db = &self.ground.db;
         let asked = if cancel { db.cancel_job(job, "ann", now).await } else { db.bump_job(job, now).await };
-        let done = asked.map_err(|error| unread(&error))? == store::outbound::read::Asked::Done;
+        let done = asked.map_err(|error| unread(&error))? == store::outbound::read::JobReply::Done;
         let mut world = self.world.lock();
         world.report.cancel_asked += u64::from(done && cancel);
         world.report.bump_asked += u64::from(done && !cancel);
@@ -676,7 +676,7 @@ impl Simulation {
             // Refused as long as the slot is open.
             let judged =
                 self.ground.db.judge_job(shown.job.id, verdict, &people, now).await.map_err(|error| unread(&error))?;
-            self.world.lock().report.judged += u64::from(judged == store::outbound::read::Asked::Done);
+            self.world.lock().report.judged += u64::from(judged == store::outbound::read::JobReply::Done);
         }
         Ok(())
     }

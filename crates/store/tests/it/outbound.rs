@@ -1,0 +1,175 @@
+//! Rows of payments that leave: what cannot be there twice, and who waits for whom. What workers make of them is tested in `custody`.
+
+use domain::outbound::{Effect, JobKind, SlotWord};
+use domain::{GroupId, Purpose, WalletRole};
+use store::outbound::{Added, Duty, HeldLane, JobId, NewJob, Payer, SlotId, SlotNews};
+use store::testing::races::Shell;
+use store::testing::{NOW, TestDb, on};
+use store::wallet::{OperationWallet, Place, WalletGroup, WalletSettings};
+use store::{Engine, db_test};
+
+use crate::support::*;
+
+/// Two hot wallets on a chain.
+async fn treasury(db: &TestDb) -> store::entry::ChainRow {
+    let group: GroupId = "hot".parse().unwrap();
+    let mut settings = WalletSettings::default();
+    let path = "m/44'/60'/0'/hi/lo".to_owned();
+    let keys = WalletGroup { family: "evm".into(), purpose: Purpose::Hot, xpub: "xpub-hot".into(), path, active: true };
+    settings.groups.insert(group.clone(), keys);
+    for index in 0..2 {
+        let place = ("bsc".parse().unwrap(), Place::Derived { group: group.clone(), index });
+        settings.wallets.insert(place, OperationWallet::new(WalletRole::Hot, format!("0xhot{index}"), true));
+    }
+    db.apply_treasury(&catalog(), &settings, &AUTHOR, NOW).await.unwrap();
+    db.chain(&"bsc".parse().unwrap()).await.unwrap().unwrap()
+}
+
+fn job(chain: &store::entry::ChainRow, number: i64) -> NewJob {
+    NewJob {
+        id: JobId::new(number).unwrap(),
+        listing: chain.listings[0].id,
+        kind: JobKind::Withdrawal,
+        reference: format!("payout {number}"),
+        to: format!("0xto{number}"),
+        owner: None,
+        amount: "5".parse().unwrap(),
+        most_fee: "9".parse().unwrap(),
+        priority: 1,
+        requester: "ann".to_owned(),
+        expires: NOW.plus_micros(1_000_000_000),
+        payer: Payer::Role(WalletRole::Hot),
+    }
+}
+
+async fn with_job(db: &TestDb) -> (store::entry::ChainRow, Vec<HeldLane>) {
+    let chain = treasury(db).await;
+    let added = db.add_jobs(chain.id, &[job(&chain, 1)], NOW).await.unwrap();
+    assert!(matches!(added.as_slice(), [Added::New { from, .. }] if from == "0xhot0"), "{added:?}");
+    let until = NOW.plus_micros(60_000_000);
+    let held = db.take_lanes((chain.id, Duty::Send), "one", 9, NOW, until).await.unwrap();
+    assert_eq!(held.len(), 1);
+    (chain, held)
+}
+
+const SLOT: &str =
+    "INSERT INTO outbound_slots (id, lane_id, nonce, since_height, state, reason, created_at, updated_at) VALUES ";
+const ATTEMPT: &str = "INSERT INTO outbound_attempts (slot_id, number, kind, payload, signed, tx_hash, mined_height, mined_block, paid, created_at,
+    updated_at) SELECT 7, ";
+
+db_test! {
+    /// One nonce, one reference, one history, one mined transaction of a slot.
+    async fn what_may_be_there_once_is_there_once(db: TestDb) {
+        with_job(db).await;
+        let bytes = if db.engine() == Engine::Postgres { "'\\x00'::bytea" } else { "X'00'" };
+        let hash = "00".repeat(32);
+        let hash = if db.engine() == Engine::Postgres { format!("'\\x{hash}'::bytea") } else { format!("X'{hash}'") };
+        db.by_hand(&format!("{SLOT} (7, 1, 5, 1, 'open', '', 0, 0)")).await.unwrap();
+        db.by_hand(&format!("{SLOT} (8, 1, 6, 1, 'open', '', 0, 0)")).await.unwrap();
+        let mined = |number: i64| format!("{ATTEMPT} {number}, 'pay', {bytes}, {bytes}, {hash}, 3, {hash}, 'in_full', 0, 0");
+        db.by_hand(&mined(1)).await.unwrap();
+        for twice in [
+            format!("{SLOT} (9, 1, 5, 1, 'open', '', 0, 0)"),
+            mined(2),
+            "INSERT INTO outbound_lanes (chain_id, wallet_group_id, derivation_index, address, updated_at)
+                SELECT chain_id, wallet_group_id, 9, address, 0 FROM outbound_lanes".to_owned(),
+            "INSERT INTO outbound_job_events (job_id, version, state, reason, at) VALUES (1, 1, 'queued', '', 0)".to_owned(),
+            "INSERT INTO outbound_jobs (id, chain_id, lane_id, listing_id, kind, reference, to_address, amount_raw, most_fee_raw, priority, requester,
+                expires_at, state, version, tries, rounds, give_up, bump, reason, due_at, created_at, updated_at)
+                SELECT 2, chain_id, lane_id, listing_id, kind, reference, to_address, amount_raw, most_fee_raw, priority, requester, expires_at,
+                state, version, tries, rounds, give_up, bump, reason, due_at, created_at, updated_at FROM outbound_jobs".to_owned(),
+        ] {
+            assert!(db.by_hand(&twice).await.is_err(), "{twice}");
+        }
+        // What was signed is neither changed nor removed.
+        for changed in ["UPDATE outbound_attempts SET signed = payload, tx_hash = NULL", "DELETE FROM outbound_attempts",
+            "UPDATE outbound_slots SET nonce = 9 WHERE id = 7", "UPDATE outbound_jobs SET to_address = 'x'"] {
+            assert!(db.by_hand(changed).await.is_err(), "{changed}");
+        }
+    }
+
+    async fn wallets_take_turns_and_a_reference_is_one_job(db: TestDb) {
+        let chain = treasury(db).await;
+        let jobs: Vec<NewJob> = (1..=4).map(|number| job(&chain, number)).collect();
+        let from = |added: &Added| match added {
+            Added::New { from, .. } => from.clone(),
+            other => panic!("{other:?}"),
+        };
+        let added = db.add_jobs(chain.id, &jobs, NOW).await.unwrap();
+        assert_eq!(added.iter().map(from).collect::<Vec<_>>(), ["0xhot0", "0xhot1", "0xhot0", "0xhot1"]);
+        let again = NewJob { id: JobId::new(9).unwrap(), ..jobs[0].clone() };
+        let other = NewJob { amount: "6".parse().unwrap(), ..again.clone() };
+        let answers = db.add_jobs(chain.id, &[again, other], NOW).await.unwrap();
+        assert_eq!(answers, [Added::Before(jobs[0].id), Added::Taken(jobs[0].id)]);
+    }
+}
+
+/// Whoever writes in a lane waits for whoever has it.
+#[test]
+fn postgres_a_lane_is_one_writers_at_a_time() {
+    on(Engine::Postgres, async |db| {
+        let (_, held) = with_job(db).await;
+        let (mut shell, mut other) = (Shell::open(db).await, Shell::open(db).await);
+        let news = SlotNews {
+            lane: held[0].lane,
+            slot: SlotId(99),
+            said: SlotWord::Final(Effect::InFull),
+            mined: None,
+            words: String::new(),
+            foreign: false,
+        };
+        shell.run("BEGIN; SELECT 1 FROM outbound_lanes FOR UPDATE").await.unwrap();
+        let mut write = Box::pin(db.keep_news(&held, std::slice::from_ref(&news), NOW));
+        tokio::select! {
+            _ = &mut write => panic!("it did not wait for the lane"),
+            () = other.until_somebody_waits() => {}
+        }
+        shell.run("COMMIT").await.unwrap();
+        write.await.unwrap();
+        shell.run("BEGIN; SELECT 1 FROM outbound_lanes FOR UPDATE").await.unwrap();
+        let mut cancel = Box::pin(db.cancel_job(JobId::new(1).unwrap(), "ann", NOW));
+        tokio::select! {
+            _ = &mut cancel => panic!("it did not wait for the lane"),
+            () = other.until_somebody_waits() => {}
+        }
+        shell.run("COMMIT").await.unwrap();
+        cancel.await.unwrap();
+    });
+}
+
+/// Of two who look for lanes, the second leaves those that the first is taking.
+#[test]
+fn postgres_nobody_waits_for_a_lane_that_another_takes() {
+    on(Engine::Postgres, async |db| {
+        let (chain, _) = with_job(db).await;
+        let mut shell = Shell::open(db).await;
+        shell.run("BEGIN; SELECT 1 FROM outbound_leases FOR UPDATE").await.unwrap();
+        let later = NOW.plus_micros(100_000_000);
+        let take = db.take_lanes((chain.id, Duty::Send), "two", 9, later, later.plus_micros(60_000_000));
+        let taken = tokio::time::timeout(std::time::Duration::from_secs(5), take).await.expect("nobody waits").unwrap();
+        assert!(taken.is_empty());
+        shell.run("COMMIT").await.unwrap();
+    });
+}
+
+/// Of two who add jobs at the same time, the second sees which wallet the first has used.
+#[test]
+fn postgres_two_who_add_jobs_take_turns() {
+    on(Engine::Postgres, async |db| {
+        let chain = treasury(db).await;
+        let (mut shell, mut other) = (Shell::open(db).await, Shell::open(db).await);
+        shell
+            .run("BEGIN; UPDATE operation_wallet_addresses SET last_used_at = 5 WHERE address = '0xhot0'")
+            .await
+            .unwrap();
+        let jobs = [job(&chain, 1)];
+        let mut add = Box::pin(db.add_jobs(chain.id, &jobs, NOW));
+        tokio::select! {
+            _ = &mut add => panic!("it did not wait"),
+            () = other.until_somebody_waits() => {}
+        }
+        shell.run("COMMIT").await.unwrap();
+        let added = add.await.unwrap();
+        assert!(matches!(added.as_slice(), [Added::New { from, .. }] if from == "0xhot1"), "{added:?}");
+    });
+}
