@@ -8,7 +8,8 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`send`] | one worker of a chain's lanes that sends: slots, signatures, nodes |
+//! | [`send`] | one worker of a chain's lanes that sends: what is planned is written down, signed, told |
+//! | `plan` | what it is to write: slots for jobs, more for what is stuck, jobs that are put off |
 //! | [`watch`] | one that watches: what became of slots, until it is final |
 //! | `purse` | who pays a job and what it pays, as addresses that keys give and not as rows claim |
 //! | `draft` | the bytes to be signed: a payment, one that offers more, a cancel |
@@ -19,6 +20,7 @@
 
 mod ask;
 mod draft;
+mod plan;
 mod purse;
 pub mod send;
 pub mod watch;
@@ -64,6 +66,9 @@ pub enum OutboundError {
     Network { chain: String, network: String },
     #[error("a name is none")]
     Name(#[from] BadName),
+    /// Payments that this database has forgotten would not be noticed before a second one is sent.
+    #[error("the chain's own books are proven to block {proven} of {settled}: does bursar run deposits work?")]
+    BooksBehind { proven: u64, settled: u64 },
     /// No number can be had for a new slot.
     #[error("this process has no number to make ids with")]
     NoIds,
@@ -78,6 +83,7 @@ impl OutboundError {
             Self::Coins { .. } => "CHAIN_COINS",
             Self::Network { .. } => "CHAIN_WRONG_NETWORK",
             Self::Name(_) => "CONFIG_INVALID",
+            Self::BooksBehind { .. } => "OUTBOUND_WAITS",
             Self::NoIds => "NODE_NUMBERS_EXHAUSTED",
         }
     }

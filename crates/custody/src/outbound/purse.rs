@@ -53,13 +53,14 @@ impl Ground {
         }
     }
 
-    /// The lanes' addresses, and those lanes that have none.
+    /// The lanes' addresses, and those lanes that have none and are not stopped for it.
     pub fn addresses(&self, lanes: &[LaneRow]) -> (HashMap<LaneId, Address>, Vec<(LaneId, String)>) {
         let (mut good, mut bad) = (HashMap::new(), Vec::new());
         for lane in lanes {
             match self.address(lane) {
                 Ok(address) => drop(good.insert(lane.id, address)),
-                Err(why) => bad.push((lane.id, why)),
+                Err(why) if lane.stopped.is_none() => bad.push((lane.id, why)),
+                Err(_) => {}
             }
         }
         (good, bad)
@@ -79,10 +80,5 @@ impl Ground {
             SignerChain::Tron => tx::tron::transaction::decode_unsigned(payload).ok()?.most_fee,
             SignerChain::Bitcoin(_) => None,
         }
-    }
-
-    /// Whether its coin may be sent.
-    pub fn is_active(&self, job: &JobRow) -> bool {
-        self.row.listing(job.listing).is_some_and(|listing| listing.active)
     }
 }

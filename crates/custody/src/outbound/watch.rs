@@ -70,11 +70,6 @@ impl<'a> WatchWorker<'a> {
         Ok(Self { db, chain, ground: Ground::of(row, pinned)?, worker, asked: HashMap::new() })
     }
 
-    /// Others may watch its lanes at once.
-    pub async fn leave(&self) -> Result<(), OutboundError> {
-        Ok(self.db.leave_lanes(&self.worker, Duty::Watch).await?)
-    }
-
     /// Asks about everything that may have changed. When it fails nothing is half done.
     pub async fn round(&mut self, clock: &dyn Clock) -> Result<WatchedRound, OutboundError> {
         let now = clock.now();

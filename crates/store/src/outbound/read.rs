@@ -1,15 +1,17 @@
 //! Jobs and lanes for people, and what people may ask of a job.
 
+use std::collections::HashMap;
+
 use domain::outbound::{JobEvent, JobState};
-use domain::utxo::Hash;
 use domain::{Approval, Timestamp};
 
 use super::advance::{Change, advance};
 use super::types::{
-    JOB, JobColumns, JobId, JobRow, LANE, LaneColumns, LaneRow, OpenSlot, job_row, lane_row, malformed, read_jobs,
-    read_slots,
+    JOB, JobColumns, JobId, JobRow, LANE, LaneColumns, LaneRow, OpenSlot, job_row, lane_ids, lane_row, malformed,
+    read_jobs, read_slots,
 };
 use crate::db::Db;
+use crate::dialect::Many;
 use crate::entry::ChainId;
 use crate::error::StoreError;
 use crate::transact;
@@ -82,20 +84,21 @@ statements! {
     LIST_JOBS(JOB) = "SELECT {columns} FROM outbound_jobs j JOIN chains c ON c.id = j.chain_id JOIN outbound_lanes l ON l.id = j.lane_id
         WHERE j.id < $1 AND ($2 = '' OR c.name = $2) AND ($3 = '' OR j.state = $3) AND ($4 = '' OR l.address = $4)
         ORDER BY j.id DESC LIMIT $5";
-    READ_AROUND_JOB = "SELECT c.name, a.symbol, k.decimals, l.address, COALESCE(l.stopped, g.outbound_stopped) FROM outbound_jobs j
+    READ_AROUND_JOBS = "SELECT j.id, c.name, a.symbol, k.decimals, l.address, COALESCE(l.stopped, g.outbound_stopped) FROM outbound_jobs j
             JOIN chains c ON c.id = j.chain_id JOIN outbound_lanes l ON l.id = j.lane_id JOIN wallet_groups g ON g.id = l.wallet_group_id
             JOIN asset_on_chain k ON k.id = j.listing_id JOIN assets a ON a.id = k.asset_id
-        WHERE j.id = $1";
+        WHERE j.id {in $1}";
     READ_JOB_EVENTS = "SELECT version, state, reason, at FROM outbound_job_events WHERE job_id = $1 ORDER BY version";
     READ_SLOTS_OF_JOB = "SELECT s.id, s.lane_id, s.nonce, s.since_height FROM outbound_slot_jobs k JOIN outbound_slots s ON s.id = k.slot_id
         WHERE k.job_id = $1 ORDER BY k.round";
     LIST_LANES(LANE) = "SELECT {columns} FROM outbound_lanes l JOIN wallet_groups g ON g.id = l.wallet_group_id
             JOIN chains c ON c.id = l.chain_id
         WHERE l.id > $1 AND ($2 = '' OR c.name = $2) AND ($3 = '' OR l.address = $3) ORDER BY l.id LIMIT $4";
-    READ_AROUND_LANE = "SELECT c.name, (SELECT COUNT(*) FROM outbound_jobs j WHERE j.lane_id = l.id AND j.state IN ('queued', 'failed_retryable')),
+    READ_AROUND_LANES = "SELECT l.id, c.name, (SELECT COUNT(*) FROM outbound_jobs j WHERE j.lane_id = l.id AND j.state IN ('queued', 'failed_retryable')),
             (SELECT COUNT(*) FROM outbound_slots s WHERE s.lane_id = l.id AND s.state = 'open')
-        FROM outbound_lanes l JOIN chains c ON c.id = l.chain_id WHERE l.id = $1";
-    READ_HOLDERS_OF_LANE = "SELECT duty, worker, lease_until FROM outbound_leases WHERE lane_id = $1 AND worker <> '' ORDER BY duty";
+        FROM outbound_lanes l JOIN chains c ON c.id = l.chain_id WHERE l.id {in $1}";
+    READ_HOLDERS_OF_LANES = "SELECT lane_id, duty, worker, lease_until FROM outbound_leases WHERE lane_id {in $1} AND worker <> ''
+        ORDER BY lane_id, duty";
     LOCK_JOB_LANE = "SELECT l.id FROM outbound_lanes l JOIN outbound_jobs j ON j.lane_id = l.id WHERE j.id = $1 {FOR UPDATE OF l}";
     ASK_GIVE_UP = "UPDATE outbound_jobs SET give_up = TRUE, updated_at = $2 WHERE id = $1";
     ASK_BUMP = "UPDATE outbound_jobs SET bump = TRUE, updated_at = $2 WHERE id = $1";
@@ -104,8 +107,6 @@ statements! {
     READ_SLOT_FEES = "SELECT s.id, a.fee_raw FROM outbound_slots s JOIN outbound_lanes l ON l.id = s.lane_id AND l.chain_id = $1
             JOIN outbound_attempts a ON a.slot_id = s.id AND a.mined_height IS NOT NULL
         WHERE s.id > $2 AND s.state = 'settled' AND a.fee_raw IS NOT NULL ORDER BY s.id LIMIT $3";
-    FIND_BY_HASH = "SELECT k.job_id FROM outbound_attempts a JOIN outbound_slot_jobs k ON k.slot_id = a.slot_id WHERE a.tx_hash = $1
-        ORDER BY k.job_id";
 }
 
 impl Db {
@@ -115,30 +116,19 @@ impl Db {
         let (chain, lane) = (filter.chain.as_deref().unwrap_or(""), filter.lane.as_deref().unwrap_or(""));
         let state = filter.state.map_or("", JobState::as_str);
         let rows = fetch_all!(tx, LIST_JOBS => JobColumns, before, chain, state, lane, most)?;
-        let mut shown = Vec::with_capacity(rows.len());
-        for row in rows {
-            let job = job_row(row)?;
-            shown.extend(around(tx, job).await?);
-        }
-        Ok(shown)
+        around(tx, rows.into_iter().map(job_row).collect::<Result<_, _>>()?).await
     }
 
     /// A job with its slots, each with all that was ever signed, and its history.
     pub async fn job(&self, id: JobId) -> Result<Option<(ShownJob, Vec<OpenSlot>, Vec<JobStep>)>, StoreError> {
         let tx = &mut self.read().await?;
         let Some(job) = read_jobs(tx, &[id]).await?.remove(&id) else { return Ok(None) };
-        let Some(shown) = around(tx, job).await? else { return Ok(None) };
+        let Some(shown) = around(tx, vec![job]).await?.pop() else { return Ok(None) };
         let slots = fetch_all!(tx, READ_SLOTS_OF_JOB => (i64, i64, Option<i64>, i64), id.number())?;
         let slots = read_slots(tx, slots).await?;
         let events = fetch_all!(tx, READ_JOB_EVENTS => (i64, String, String, i64), id.number())?;
         let step = |(version, state, reason, at)| JobStep { version, state, reason, at: Timestamp::from_micros(at) };
         Ok(Some((shown, slots, events.into_iter().map(step).collect())))
-    }
-
-    /// The jobs of a transaction.
-    pub async fn jobs_of_transaction(&self, hash: Hash) -> Result<Vec<i64>, StoreError> {
-        let rows = fetch_all!(&mut self.read().await?, FIND_BY_HASH => (i64,), hash.0.as_slice())?;
-        Ok(rows.into_iter().map(|(id,)| id).collect())
     }
 
     /// What settled slots of a chain have cost, a page at a time, behind a slot's number.
@@ -163,17 +153,24 @@ impl Db {
         let tx = &mut self.read().await?;
         let (chain, address) = (chain.unwrap_or(""), address.unwrap_or(""));
         let rows = fetch_all!(tx, LIST_LANES => LaneColumns, after, chain, address, most)?;
-        let mut shown = Vec::with_capacity(rows.len());
-        for row in rows {
-            let lane = lane_row(row)?;
-            let around = fetch_optional!(tx, READ_AROUND_LANE => (String, i64, i64), lane.id.0)?;
-            let (chain, waiting, open) = around.unwrap_or_default();
-            let held = fetch_all!(tx, READ_HOLDERS_OF_LANE => (String, String, i64), lane.id.0)?;
-            let held = held.into_iter().map(|(duty, worker, until)| (duty, worker, Timestamp::from_micros(until)));
-            let count = |number: i64| u64::try_from(number).unwrap_or(0);
-            shown.push(ShownLane { lane, chain, waiting: count(waiting), open: count(open), held: held.collect() });
+        let lanes = rows.into_iter().map(lane_row).collect::<Result<Vec<_>, _>>()?;
+        let ids = lane_ids(&lanes.iter().map(|lane| lane.id).collect::<Vec<_>>());
+        let counts = fetch_all!(tx, READ_AROUND_LANES => (i64, String, i64, i64), ids.clone())?;
+        let mut counts: HashMap<i64, (String, i64, i64)> =
+            counts.into_iter().map(|(lane, chain, waiting, open)| (lane, (chain, waiting, open))).collect();
+        let mut held: HashMap<i64, Vec<(String, String, Timestamp)>> = HashMap::new();
+        for (lane, duty, worker, until) in
+            fetch_all!(tx, READ_HOLDERS_OF_LANES => (i64, String, String, i64), ids.clone())?
+        {
+            held.entry(lane).or_default().push((duty, worker, Timestamp::from_micros(until)));
         }
-        Ok(shown)
+        let count = |number: i64| u64::try_from(number).unwrap_or(0);
+        let shown = lanes.into_iter().map(|lane| {
+            let (chain, waiting, open) = counts.remove(&lane.id.0).unwrap_or_default();
+            let held = held.remove(&lane.id.0).unwrap_or_default();
+            ShownLane { lane, chain, waiting: count(waiting), open: count(open), held }
+        });
+        Ok(shown.collect())
     }
 
     /// Ends a job that has no slot. One that has is to end as soon as that is safe: its slot is cancelled where a chain can, and it is not
@@ -260,16 +257,15 @@ impl Db {
     }
 }
 
-/// Not for long lists: one statement for each.
-async fn around(tx: &mut crate::db::Tx, job: JobRow) -> Result<Option<ShownJob>, StoreError> {
-    type Columns = (String, String, i64, String, Option<String>);
-    let row = fetch_optional!(tx, READ_AROUND_JOB => Columns, job.id.number())?;
-    Ok(row.map(|(chain, asset, decimals, from, lane_stopped)| ShownJob {
-        job,
-        chain,
-        asset,
-        decimals: u8::try_from(decimals).unwrap_or(0),
-        from,
-        lane_stopped,
-    }))
+/// With who pays each, and in which coin; in their order.
+async fn around(tx: &mut crate::db::Tx, jobs: Vec<JobRow>) -> Result<Vec<ShownJob>, StoreError> {
+    type Columns = (i64, String, String, i64, String, Option<String>);
+    let ids = Many(jobs.iter().map(|job| job.id.number()).collect::<Vec<i64>>());
+    let rows = fetch_all!(tx, READ_AROUND_JOBS => Columns, ids.clone())?;
+    let mut rows: HashMap<i64, Columns> = rows.into_iter().map(|row| (row.0, row)).collect();
+    let shown = jobs.into_iter().filter_map(|job| {
+        let (_, chain, asset, decimals, from, lane_stopped) = rows.remove(&job.id.number())?;
+        Some(ShownJob { job, chain, asset, decimals: u8::try_from(decimals).unwrap_or(0), from, lane_stopped })
+    });
+    Ok(shown.collect())
 }

@@ -6,7 +6,7 @@ use store::db_test;
 use store::entry::{BlockRow, CursorError, FoundEntry, Holding, OrderRefusal, Passed};
 use store::testing::NOW;
 
-use crate::deposits::{Books, UNIT, hash, later, sum};
+use crate::books::{Books, UNIT, hash, later, sum};
 use crate::support::*;
 
 fn raw(value: i128) -> RawAmount {

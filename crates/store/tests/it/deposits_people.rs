@@ -13,7 +13,7 @@ use store::testing::races::meet;
 use store::testing::{NOW, on};
 use store::{Db, Engine, db_test};
 
-use crate::deposits::{Books, UNIT, hash, later, spend_of_user, user};
+use crate::books::{Books, UNIT, hash, later, spend_of_user, user};
 use crate::support::*;
 
 fn people() -> Approval {
@@ -90,7 +90,7 @@ db_test! {
     }
 
     async fn custody_of_a_chain_that_is_read_is_not_moved_by_hand(db: TestDb) {
-        crate::deposits::set_up(db).await;
+        crate::books::set_up(db).await;
         let chain = db.chain(&"bsc".parse().unwrap()).await.unwrap().unwrap();
         let asset = chain.listings.iter().find(|listing| listing.symbol.as_str() == "USDT").unwrap().asset;
         db.open(&[store::ledger::NewAccount::funding(user(7), asset)], NOW).await.unwrap();

@@ -3,6 +3,7 @@
 
 mod adjust;
 mod audit;
+mod books;
 mod bulk;
 mod catalog;
 mod constraints;

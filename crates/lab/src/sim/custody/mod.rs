@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`run`] | the scheduler: what happens next |
 //! | `model` | the chains as they are: blocks, pools, prices, and what each destination was paid |
+//! | `ground` | what a run begins with |
 //! | `client` | how a worker hears of them |
 //! | `pen` | the signer's own core, and how it fails |
 //! | `process` | a process with one worker, until it is killed; a database that fails |
@@ -16,6 +17,7 @@
 //! branch. At rest every job has ended, what is confirmed was paid once, what failed was not paid, and every fee is known.
 
 mod client;
+mod ground;
 mod model;
 mod pen;
 mod process;

@@ -12,8 +12,8 @@ use store::{Db, StoreError};
 
 use super::super::turn::{Work, die, park};
 use super::client::SimChain;
+use super::ground::Ground;
 use super::pen::Pen;
-use super::run::Ground;
 use super::world::{Shared, World};
 
 struct Role {
@@ -94,6 +94,7 @@ impl World {
             }
             OutboundError::Coins { .. }
             | OutboundError::Network { .. }
+            | OutboundError::BooksBehind { .. }
             | OutboundError::Name(_)
             | OutboundError::NoIds => false,
         };

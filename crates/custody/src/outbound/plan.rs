@@ -1,0 +1,493 @@
+//! What a sending worker is to write before anything is signed. Nothing is written here, and nothing is told: nodes are asked, rows were read.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+use chain::{ChainError, Quote};
+use domain::outbound::{MOST_TRIES, Nonces, Room, Urge, Wait, pause_micros};
+use domain::{RawAmount, Timestamp};
+use futures_util::future::BoxFuture;
+use futures_util::{StreamExt, stream};
+use store::outbound::{
+    AttemptKind, JobId, JobRow, LaneId, LaneRow, LaneWork, NewAttempt, NewSlot, OpenSlot, PutOff, SlotId,
+};
+use tx::{Address, BlockRef, Coin, Fee, Payment};
+
+use super::send::SendWorker;
+use super::{AT_ONCE, OutboundError, draft};
+
+/// Nothing is sent while the chain's own books are so many blocks behind: fewer than a transaction of TRON lives.
+const MOST_BEHIND: u64 = 100;
+
+/// What is to be written before anything is signed.
+#[derive(Default)]
+pub(super) struct Plan {
+    pub slots: Vec<NewSlot>,
+    pub attempts: Vec<NewAttempt>,
+    pub put_off: Vec<PutOff>,
+    /// What a quorum has mined of each lane's nonces.
+    pub known: HashMap<LaneId, u64>,
+    /// Attempts whose bytes are told once more.
+    pub again: HashSet<SlotId>,
+}
+
+/// A job that may be paid now.
+struct Ready<'a> {
+    job: &'a JobRow,
+    payment: Payment,
+    quote: Quote,
+}
+
+impl SendWorker<'_> {
+    pub(super) async fn plan(
+        &self,
+        work: &LaneWork,
+        own: &HashMap<LaneId, Address>,
+        now: Timestamp,
+    ) -> Result<Plan, OutboundError> {
+        let mut plan = Plan::default();
+        let sending: Vec<&LaneRow> =
+            work.lanes.iter().filter(|lane| lane.stopped.is_none() && own.contains_key(&lane.id)).collect();
+        if sending.is_empty() {
+            return Ok(plan);
+        }
+        let head = self.chain.head().await?;
+        // What is settled is a quorum's word; without one, nothing is known of nonces, and nothing of how far the books are.
+        let young = head.tip.height < u64::from(self.ground.row.confirmations);
+        let settled = head.settled.or(young.then_some(0)).ok_or(ChainError::NoQuorum { wanted: 1, agreed: 0 })?;
+        // A payment that an old backup has forgotten shows in the chain's books as one that is none of ours, and stops its group. So nothing is
+        // sent before the books have been read.
+        let books = self.db.chain_standing(&self.ground.row).await?;
+        if let Some(proven) = books.map(|books| books.proven_height.unwrap_or(0))
+            && proven.saturating_add(MOST_BEHIND) < settled
+        {
+            return Err(OutboundError::BooksBehind { proven, settled });
+        }
+        let mined = if self.ground.has_nonces() { self.mined(&sending, own, settled).await? } else { HashMap::new() };
+        let usable = self.explained(work, &sending, &mined, now).await?;
+        plan.known =
+            mined.iter().filter(|(lane, _)| usable.contains(lane)).map(|(lane, nonce)| (*lane, *nonce)).collect();
+        self.urge(work, own, &mined, &usable, now, &mut plan).await?;
+        let ready = self.ready(work, own, &usable, now, &mut plan).await?;
+        for lane in sending.iter().filter(|lane| usable.contains(&lane.id)) {
+            let Some(address) = own.get(&lane.id) else { continue };
+            let mine: Vec<&Ready<'_>> = ready.iter().filter(|ready| ready.job.lane == lane.id).collect();
+            let open: Vec<&OpenSlot> = work.slots.iter().filter(|slot| slot.lane == lane.id).collect();
+            let held = work.held.get(&lane.id).cloned().unwrap_or_default();
+            let fills = self.fillers.get(&lane.id).is_none_or(|until| *until <= now);
+            let nonces = mined.get(&lane.id).map(|mined| (*mined, held, fills));
+            self.slots(address, &mine, &open, nonces, head.tip.height, &mut plan)?;
+        }
+        Ok(plan)
+    }
+
+    /// What a quorum has mined of each lane's nonces, up to the newest settled block.
+    async fn mined(
+        &self,
+        lanes: &[&LaneRow],
+        own: &HashMap<LaneId, Address>,
+        settled: u64,
+    ) -> Result<HashMap<LaneId, u64>, OutboundError> {
+        let header = self.chain.headers(&[settled]).await?.pop();
+        let header = header.ok_or(ChainError::BlockMissing { height: settled })?;
+        let at = BlockRef { height: header.height, hash: header.hash };
+        let asked: Vec<(LaneId, Address)> =
+            lanes.iter().filter_map(|lane| Some((lane.id, own.get(&lane.id)?.clone()))).collect();
+        let addresses: Vec<Address> = asked.iter().map(|(_, address)| address.clone()).collect();
+        let counts = self.chain.nonces_at(&addresses, at).await?;
+        Ok(asked.into_iter().map(|(lane, _)| lane).zip(counts).collect())
+    }
+
+    /// The lanes whose nonces make sense. One of which somebody else has used some is stopped; one of which the nodes know less than was
+    /// settled waits for better nodes.
+    async fn explained(
+        &self,
+        work: &LaneWork,
+        lanes: &[&LaneRow],
+        mined: &HashMap<LaneId, u64>,
+        now: Timestamp,
+    ) -> Result<BTreeSet<LaneId>, OutboundError> {
+        let mut usable: BTreeSet<LaneId> = lanes.iter().map(|lane| lane.id).collect();
+        if !self.ground.has_nonces() {
+            return Ok(usable);
+        }
+        let asked: Vec<(LaneId, u64, u64)> =
+            lanes.iter().filter_map(|lane| Some((lane.id, lane.known_nonce?, mined.get(&lane.id).copied()?))).collect();
+        for (lane, missing) in self.db.unexplained_nonces(&asked).await? {
+            let why = format!(
+                "{missing} of its nonces were used by somebody else: another program has its key, or this database is old"
+            );
+            self.db.stop_lane(lane, &why, now).await?;
+            usable.remove(&lane);
+        }
+        for lane in lanes {
+            let Some(mined) = mined.get(&lane.id).copied() else {
+                usable.remove(&lane.id);
+                continue;
+            };
+            // A reorganisation may take back what was counted: as long as these are slots of ours, they are sent again.
+            let held = work.held.get(&lane.id);
+            let ours = |nonce: u64| held.is_some_and(|held| held.contains(&nonce));
+            if lane.known_nonce.is_some_and(|known| known.saturating_sub(mined) > 1_000 || !(mined..known).all(ours)) {
+                tracing::warn!(
+                    lane = lane.address,
+                    mined,
+                    "the nodes know fewer transactions of a wallet than were settled"
+                );
+                usable.remove(&lane.id);
+            }
+        }
+        Ok(usable)
+    }
+
+    /// What waits for its block is sent again, offers more, or is cancelled.
+    async fn urge(
+        &self,
+        work: &LaneWork,
+        own: &HashMap<LaneId, Address>,
+        mined: &HashMap<LaneId, u64>,
+        usable: &BTreeSet<LaneId>,
+        now: Timestamp,
+        plan: &mut Plan,
+    ) -> Result<(), OutboundError> {
+        let after = i64::from(self.ground.row.outbound.stuck_after_s) * 1_000_000;
+        let mut waiting = Vec::new();
+        for slot in work.slots.iter().filter(|slot| usable.contains(&slot.lane) && slot.mined().is_none()) {
+            let Some((newest, told)) = slot.newest().and_then(|newest| Some((newest, newest.told?))) else { continue };
+            let used = slot.nonce.zip(mined.get(&slot.lane)).is_some_and(|(nonce, mined)| nonce < *mined);
+            let given_up = slot.jobs.iter().any(|(job, _)| job.give_up);
+            let asked = slot.jobs.iter().any(|(job, _)| job.bump) && slot.nonce.is_some();
+            let end = given_up && newest.kind == AttemptKind::Pay && slot.nonce.is_some();
+            if given_up && slot.nonce.is_none() {
+                // Nothing cancels it but its time: it is not told again.
+                continue;
+            }
+            // What the signer has refused is asked for again later and later.
+            let refused = slot.attempts.iter().rev().take_while(|attempt| attempt.refused.is_some()).count();
+            let patience = after.saturating_mul(1 << refused.min(10));
+            let fresh = refused > 0
+                && slot
+                    .attempts
+                    .last()
+                    .is_some_and(|last| now.micros().saturating_sub(last.created.micros()) < patience);
+            let rests = Wait { told, first: false, cheap: false, asked: asked || end }.urge(now, after) == Urge::Rest;
+            if !used && !fresh && !rests && slot.unsigned().next().is_none() {
+                waiting.push((slot, newest, told, asked, end));
+            }
+        }
+        if waiting.is_empty() {
+            return Ok(());
+        }
+        if !self.ground.has_nonces() {
+            plan.again.extend(waiting.iter().map(|(slot, ..)| slot.id));
+            return Ok(());
+        }
+        let price = self.price(own, &waiting.iter().map(|(slot, ..)| slot.lane).collect::<Vec<_>>()).await?;
+        for (slot, newest, told, asked, end) in waiting {
+            let (Some(address), Ok(old)) = (own.get(&slot.lane), self.chain.decode_unsigned(&newest.payload)) else {
+                continue;
+            };
+            let first = !work.slots.iter().any(|other| {
+                other.lane == slot.lane
+                    && other.nonce < slot.nonce
+                    && other.mined().is_none()
+                    && other.nonce.zip(mined.get(&slot.lane)).is_some_and(|(nonce, mined)| nonce >= *mined)
+            });
+            let wait = Wait { told, first, cheap: draft::is_cheap(old.fee, price), asked };
+            let limits = &self.ground.row.outbound;
+            let most = slot.jobs.first().map_or(limits.fee_cap, |(job, _)| job.most_fee);
+            let cap = draft::cap(self.ground.row.kind, limits, most);
+            let next = if end {
+                draft::cancel_instead(self.chain, address, &old, price, cap).map(|payload| (payload, true))
+            } else if wait.urge(now, after) == Urge::Replace {
+                let cancels = matches!(newest.kind, AttemptKind::Cancel(_));
+                draft::offer_more(self.chain, address, &old, price, (cap, most)).map(|payload| (payload, cancels))
+            } else {
+                None
+            };
+            let number = slot.attempts.last().map_or(1, |last| last.number.saturating_add(1));
+            match next {
+                Some((payload, cancels)) => {
+                    // One number for all cancels of a slot: to the signer they are one job, which offers more.
+                    let before =
+                        slot.attempts.iter().rev().find(|one| one.kind != AttemptKind::Pay).map(|one| one.kind);
+                    let kind = match (cancels, before) {
+                        (false, _) => AttemptKind::Pay,
+                        (true, Some(before)) => before,
+                        (true, None) => AttemptKind::Cancel(self.job_id()?),
+                    };
+                    plan.attempts.push(NewAttempt { lane: slot.lane, slot: slot.id, number, kind, payload });
+                }
+                None => drop(plan.again.insert(slot.id)),
+            }
+        }
+        Ok(())
+    }
+
+    /// What is asked for a unit of gas now.
+    async fn price(&self, own: &HashMap<LaneId, Address>, lanes: &[LaneId]) -> Result<Fee, OutboundError> {
+        let from = lanes.iter().find_map(|lane| own.get(lane)).ok_or(ChainError::ForeignAddress)?;
+        let limits = &self.ground.row.outbound;
+        let payment = Payment { to: from.clone(), coin: Coin::Native, amount: RawAmount::ZERO };
+        let cap = draft::cap(self.ground.row.kind, limits, limits.fee_cap);
+        Ok(self.chain.quote(from, &payment, cap).await?.fee)
+    }
+
+    /// The jobs that can be paid now: simulated, covered, and not dearer than agreed. The others are put off.
+    async fn ready<'w>(
+        &self,
+        work: &'w LaneWork,
+        own: &HashMap<LaneId, Address>,
+        usable: &BTreeSet<LaneId>,
+        now: Timestamp,
+        plan: &mut Plan,
+    ) -> Result<Vec<Ready<'w>>, OutboundError> {
+        let mut candidates = Vec::new();
+        let limits = &self.ground.row.outbound;
+        let most = usize::try_from(limits.in_flight).unwrap_or(usize::MAX);
+        let mut room: HashMap<LaneId, usize> = HashMap::new();
+        for job in work.due.iter().filter(|job| usable.contains(&job.lane)) {
+            let open = || work.slots.iter().filter(|slot| slot.lane == job.lane && slot.mined().is_none()).count();
+            let room = room.entry(job.lane).or_insert_with(|| most.saturating_sub(open()));
+            if *room == 0 {
+                continue;
+            }
+            if job.give_up {
+                plan.put_off.push(over(job, "people gave it up".to_owned(), now));
+                continue;
+            }
+            if job.expires <= now {
+                plan.put_off.push(over(job, "its time was over before it could be paid".to_owned(), now));
+                continue;
+            }
+            match self.ground.payment(job) {
+                Ok(payment) => {
+                    *room -= 1;
+                    candidates.push((job, payment));
+                }
+                Err(why) => plan.put_off.push(over(job, why, now)),
+            }
+        }
+        let mut quotes: Vec<BoxFuture<'_, Result<Quote, ChainError>>> = Vec::with_capacity(candidates.len());
+        for (job, payment) in &candidates {
+            let cap = draft::cap(self.ground.row.kind, limits, job.most_fee);
+            quotes.push(match own.get(&job.lane) {
+                Some(from) => self.chain.quote(from, payment, cap),
+                None => Box::pin(std::future::ready(Err(ChainError::ForeignAddress))),
+            });
+        }
+        let quotes: Vec<Result<Quote, ChainError>> = stream::iter(quotes).buffered(AT_ONCE).collect().await;
+        let mut purses = self.available(work, own, &candidates).await?;
+        let mut ready = Vec::new();
+        for ((job, payment), quote) in candidates.into_iter().zip(quotes) {
+            let quote = match quote {
+                Ok(quote) => quote,
+                // It would not be paid: that costs no slot.
+                Err(error @ ChainError::Refused(_)) => {
+                    let why = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
+                    plan.put_off.push(later(job, format!("a node says that it would not be paid: {why}"), now, true));
+                    continue;
+                }
+                // Nobody could say. The others need not wait for it.
+                Err(error) => {
+                    plan.put_off.push(later(job, format!("what it costs cannot be asked now: {error}"), now, false));
+                    continue;
+                }
+            };
+            if quote.capped {
+                plan.put_off.push(later(
+                    job,
+                    "the network asks for a higher price than is allowed".to_owned(),
+                    now,
+                    false,
+                ));
+                continue;
+            }
+            if quote.most > job.most_fee {
+                let why = format!("it may cost {}, and {} is agreed", quote.most, job.most_fee);
+                plan.put_off.push(later(job, why, now, true));
+                continue;
+            }
+            if !purses.contains_key(&(job.lane, payment.coin.clone())) {
+                plan.put_off.push(later(
+                    job,
+                    "what its wallet has of the coin cannot be asked now".to_owned(),
+                    now,
+                    false,
+                ));
+                continue;
+            }
+            match take(&mut purses, job.lane, &payment, quote.most) {
+                Ok(()) => ready.push(Ready { job, payment, quote }),
+                Err(why) => plan.put_off.push(later(job, why, now, true)),
+            }
+        }
+        Ok(ready)
+    }
+
+    /// What each lane has of each coin beyond what its open slots may still take.
+    async fn available(
+        &self,
+        work: &LaneWork,
+        own: &HashMap<LaneId, Address>,
+        candidates: &[(&JobRow, Payment)],
+    ) -> Result<HashMap<(LaneId, Coin), RawAmount>, OutboundError> {
+        let mut keys: BTreeSet<(LaneId, Coin)> = BTreeSet::new();
+        for (job, payment) in candidates {
+            keys.insert((job.lane, Coin::Native));
+            keys.insert((job.lane, payment.coin.clone()));
+        }
+        let keys: Vec<(LaneId, Coin)> = keys.into_iter().filter(|(lane, _)| own.contains_key(lane)).collect();
+        let asked: Vec<(Address, Coin)> =
+            keys.iter().filter_map(|(lane, coin)| Some((own.get(lane)?.clone(), coin.clone()))).collect();
+        if asked.is_empty() {
+            return Ok(HashMap::new());
+        }
+        let mut purses: HashMap<(LaneId, Coin), RawAmount> = HashMap::new();
+        match self.chain.balances(&asked).await {
+            Ok(balances) => purses.extend(keys.into_iter().zip(balances)),
+            // One coin that cannot be asked for must not keep the others from being paid.
+            Err(_) => {
+                for (key, one) in keys.into_iter().zip(&asked) {
+                    if let Ok(balance) = self.chain.balances(std::slice::from_ref(one)).await {
+                        purses.extend(balance.first().map(|balance| (key, *balance)));
+                    }
+                }
+            }
+        }
+        for slot in work.slots.iter().filter(|slot| slot.mined().is_none()) {
+            let fees =
+                slot.attempts.iter().filter_map(|attempt| self.chain.decode_unsigned(&attempt.payload).ok()?.most_fee);
+            let mut reserved = vec![(Coin::Native, fees.max().unwrap_or(RawAmount::ZERO))];
+            reserved.extend(slot.jobs.iter().filter_map(|(job, _)| {
+                let payment = self.ground.payment(job).ok()?;
+                Some((payment.coin, payment.amount))
+            }));
+            for (coin, amount) in reserved {
+                if let Some(purse) = purses.get_mut(&(slot.lane, coin)) {
+                    *purse = purse.checked_sub(amount).unwrap_or(RawAmount::ZERO);
+                }
+            }
+        }
+        Ok(purses)
+    }
+
+    /// Slots for the jobs of one lane, in their order; gaps first. What is left of a gap is filled with nothing.
+    fn slots(
+        &self,
+        own: &Address,
+        ready: &[&Ready<'_>],
+        open: &[&OpenSlot],
+        nonces: Option<(u64, BTreeSet<u64>, bool)>,
+        height: u64,
+        plan: &mut Plan,
+    ) -> Result<(), OutboundError> {
+        let Some(first) = ready.first().map(|ready| ready.job.lane).or_else(|| open.first().map(|slot| slot.lane))
+        else {
+            return Ok(());
+        };
+        let (mined, mut held, fills) = match nonces {
+            Some((mined, held, fills)) => (Some(mined), held, fills),
+            None => (None, BTreeSet::new(), false),
+        };
+        // What is in a block already waits for nothing but its depth.
+        let waits = |nonce: &u64| open.iter().any(|slot| slot.nonce == Some(*nonce) && slot.mined().is_none());
+        let in_block = held.iter().filter(|nonce| Some(**nonce) >= mined && !waits(nonce)).count();
+        let most = usize::try_from(self.ground.row.outbound.in_flight).unwrap_or(usize::MAX).saturating_add(in_block);
+        for ready in ready {
+            let nonce = match mined {
+                None => None,
+                Some(mined) => match Nonces::new(mined, held.iter().copied()).room(most) {
+                    Room::Next(nonce) => Some(nonce),
+                    Room::Gap(gaps) => gaps.first().copied(),
+                    Room::Full => return Ok(()),
+                },
+            };
+            let payload = match draft::pay(self.chain, own, nonce, ready.job, &ready.payment, &ready.quote) {
+                Ok(payload) => payload,
+                Err(why) => {
+                    plan.put_off.push(over(ready.job, why, ready.job.due));
+                    continue;
+                }
+            };
+            held.extend(nonce);
+            plan.slots.push(NewSlot {
+                id: SlotId((self.ids)().ok_or(OutboundError::NoIds)?),
+                lane: ready.job.lane,
+                nonce,
+                // The block that it refers to is a solidified one: no block below holds it.
+                since: ready.quote.reference.map_or(height, |(reference, _)| reference.height.min(height)),
+                jobs: vec![(ready.job.id, ready.job.version)],
+                kind: AttemptKind::Pay,
+                payload,
+            });
+        }
+        let Some(mined) = mined else { return Ok(()) };
+        if fills && let Room::Gap(gaps) = Nonces::new(mined, held.iter().copied()).room(most) {
+            // What is behind the gap says what is offered.
+            let fee = open
+                .iter()
+                .filter_map(|slot| self.chain.decode_unsigned(&slot.newest()?.payload).ok())
+                .map(|old| old.fee);
+            let Some(fee) = fee.last() else { return Ok(()) };
+            for nonce in gaps {
+                let Ok(payload) = draft::cancel(self.chain, own, nonce, fee) else { continue };
+                plan.slots.push(NewSlot {
+                    id: SlotId((self.ids)().ok_or(OutboundError::NoIds)?),
+                    lane: first,
+                    nonce: Some(nonce),
+                    since: height,
+                    jobs: Vec::new(),
+                    kind: AttemptKind::Cancel(self.job_id()?),
+                    payload,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn job_id(&self) -> Result<JobId, OutboundError> {
+        (self.ids)().and_then(|number| JobId::new(number).ok()).ok_or(OutboundError::NoIds)
+    }
+}
+
+/// Takes what a payment needs out of what a lane has, or says what is missing.
+fn take(
+    purses: &mut HashMap<(LaneId, Coin), RawAmount>,
+    lane: LaneId,
+    payment: &Payment,
+    fee: RawAmount,
+) -> Result<(), String> {
+    let has = |coin: &Coin| purses.get(&(lane, coin.clone())).copied().unwrap_or(RawAmount::ZERO);
+    let native = if payment.coin == Coin::Native { fee.checked_add(payment.amount) } else { Some(fee) };
+    let native = native.ok_or_else(|| "no wallet can have so much".to_owned())?;
+    let lacks = |what: &str, has: RawAmount, wanted: RawAmount| {
+        format!("its wallet has {has} of {what} to spare, and needs {wanted}")
+    };
+    let left =
+        has(&Coin::Native).checked_sub(native).ok_or_else(|| lacks("the chain's coin", has(&Coin::Native), native))?;
+    if payment.coin != Coin::Native {
+        let rest = has(&payment.coin).checked_sub(payment.amount);
+        let rest = rest.ok_or_else(|| lacks("the coin", has(&payment.coin), payment.amount))?;
+        purses.insert((lane, payment.coin.clone()), rest);
+    }
+    purses.insert((lane, Coin::Native), left);
+    Ok(())
+}
+
+fn over(job: &JobRow, words: String, now: Timestamp) -> PutOff {
+    PutOff { lane: job.lane, job: job.id, version: job.version, over: true, words, due: now, tried: true }
+}
+
+/// It rests, twice as long each time; after so many tries it is over.
+fn later(job: &JobRow, words: String, now: Timestamp, tried: bool) -> PutOff {
+    let tries = job.tries.saturating_add(u32::from(tried));
+    PutOff {
+        lane: job.lane,
+        job: job.id,
+        version: job.version,
+        over: tries >= MOST_TRIES,
+        words,
+        due: now.plus_micros(pause_micros(tries.saturating_sub(1))),
+        tried,
+    }
+}
