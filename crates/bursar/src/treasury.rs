@@ -68,6 +68,9 @@ struct ChainEntry {
     fee_cap: Option<String>,
     in_flight: Option<u32>,
     stuck_after_s: Option<u32>,
+    gather_s: Option<u32>,
+    gather_most: Option<u32>,
+    join_below: Option<u64>,
     #[serde(default)]
     status: Status,
 }
@@ -189,7 +192,7 @@ const REQUIRED: [(&str, &[&str]); 5] = [
 ];
 
 /// What an entry may say too.
-const OPTIONAL: [&str; 12] = [
+const OPTIONAL: [&str; 15] = [
     "status",
     "internal_transfer",
     "contract",
@@ -202,6 +205,9 @@ const OPTIONAL: [&str; 12] = [
     "fee_cap",
     "in_flight",
     "stuck_after_s",
+    "gather_s",
+    "gather_most",
+    "join_below",
 ];
 
 /// Every field that is missing, where the file is good TOML and has no name that is not known. `None`: that is not what is
@@ -311,7 +317,36 @@ fn outbound(place: &str, kind: ChainKind, entry: &ChainEntry) -> Result<Outbound
     if !(1..=86_400).contains(&stuck_after_s) {
         return Err(bad(place, "stuck_after_s must be 1 to 86400", "a few blocks' time is usual"));
     }
-    Ok(OutboundLimits { price_cap, fee_cap, in_flight, stuck_after_s })
+    let (gather_s, gather_most, join_below) = gathering(place, kind, entry, &usual)?;
+    Ok(OutboundLimits { price_cap, fee_cap, in_flight, stuck_after_s, gather_s, gather_most, join_below })
+}
+
+/// How payouts of Bitcoin share a transaction.
+fn gathering(
+    place: &str,
+    kind: ChainKind,
+    entry: &ChainEntry,
+    usual: &OutboundLimits,
+) -> Result<(u32, u32, u64), Failure> {
+    let said = entry.gather_s.is_some() || entry.gather_most.is_some() || entry.join_below.is_some();
+    if kind != ChainKind::Bitcoin && said {
+        let problem = "gather_s, gather_most and join_below are of Bitcoin: elsewhere a transaction pays one";
+        return Err(bad(place, problem, "leave them out"));
+    }
+    let gather_s = entry.gather_s.unwrap_or(usual.gather_s);
+    if gather_s > 86_400 {
+        return Err(bad(place, "gather_s must be 0 to 86400", "half a minute is usual"));
+    }
+    let gather_most = entry.gather_most.unwrap_or(usual.gather_most);
+    if kind == ChainKind::Bitcoin && !(1..=1_000).contains(&gather_most) {
+        return Err(bad(place, "gather_most must be 1 to 1000", "a hundred payouts in a transaction are usual"));
+    }
+    let join_below = entry.join_below.unwrap_or(usual.join_below);
+    if join_below > 1_000_000 {
+        let hint = "satoshi for 1,000 virtual bytes: 3000 is usual";
+        return Err(bad(place, "join_below must be 0 to 1000000", hint));
+    }
+    Ok((gather_s, gather_most, join_below))
 }
 
 fn listing(

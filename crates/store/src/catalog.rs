@@ -89,7 +89,7 @@ statements! {
     READ_ASSETS = "SELECT id, symbol, precision, status, internal_transfer_enabled, min_transfer_amount,
             max_transfer_amount, daily_transfer_amount FROM assets";
     READ_CHAINS = "SELECT name, kind, network, confirmations, COALESCE(final_confirmations, confirmations), status,
-            fee_price_cap, fee_cap, in_flight, stuck_after_s FROM chains";
+            fee_price_cap, fee_cap, in_flight, stuck_after_s, gather_s, gather_most, join_below FROM chains";
     READ_LISTINGS = "SELECT s.symbol, c.name, s.precision, l.contract, l.decimals, l.min_deposit_amount, l.status
         FROM asset_on_chain l JOIN assets s ON s.id = l.asset_id JOIN chains c ON c.id = l.chain_id";
     /// Assets that users have accounts in, or that ever moved, in the ledger or on a chain. The meaning of their amounts must not change.
@@ -127,13 +127,15 @@ static UPSERT_ASSETS: RowsSql = RowsSql::new(
 static UPSERT_CHAINS: RowsSql = RowsSql::new(
     "UPSERT_CHAINS",
     "INSERT INTO chains (name, kind, network, confirmations, final_confirmations, status, fee_price_cap, fee_cap, in_flight,
-         stuck_after_s, created_at, updated_at)
+         stuck_after_s, gather_s, gather_most, join_below, created_at, updated_at)
      SELECT name, kind, network, confirmations, final_confirmations, status, fee_price_cap, fee_cap, in_flight, stuck_after_s,
-         at, at FROM {rows} WHERE true
+         gather_s, gather_most, join_below, at, at FROM {rows} WHERE true
      ON CONFLICT (name) DO UPDATE SET kind = excluded.kind, network = excluded.network,
          confirmations = excluded.confirmations, final_confirmations = excluded.final_confirmations,
          status = excluded.status, fee_price_cap = excluded.fee_price_cap, fee_cap = excluded.fee_cap,
-         in_flight = excluded.in_flight, stuck_after_s = excluded.stuck_after_s, updated_at = excluded.updated_at",
+         in_flight = excluded.in_flight, stuck_after_s = excluded.stuck_after_s,
+         gather_s = excluded.gather_s, gather_most = excluded.gather_most, join_below = excluded.join_below,
+         updated_at = excluded.updated_at",
     &[
         ("name", Text),
         ("kind", Text),
@@ -145,6 +147,9 @@ static UPSERT_CHAINS: RowsSql = RowsSql::new(
         ("fee_cap", Text),
         ("in_flight", Int),
         ("stuck_after_s", Int),
+        ("gather_s", Int),
+        ("gather_most", Int),
+        ("join_below", Int),
         ("at", Int),
     ],
 );
@@ -251,10 +256,24 @@ pub async fn read_catalog(tx: &mut Tx) -> Result<Catalog, StoreError> {
     for (_, asset) in read_assets(tx).await? {
         catalog.assets.insert(asset.symbol.clone(), asset);
     }
+    type Number = Option<i64>;
     type ChainColumns =
-        (String, String, String, i64, i64, String, Option<i64>, Option<String>, Option<i64>, Option<i64>);
-    for (name, kind, network, confirmations, final_confirmations, status, price, fee, in_flight, stuck) in
-        fetch_all!(tx, READ_CHAINS => ChainColumns)?
+        (String, String, String, i64, i64, String, Number, Option<String>, Number, Number, Number, Number, Number);
+    for (
+        name,
+        kind,
+        network,
+        confirmations,
+        final_confirmations,
+        status,
+        price,
+        fee,
+        in_flight,
+        stuck,
+        gather,
+        most,
+        join,
+    ) in fetch_all!(tx, READ_CHAINS => ChainColumns)?
     {
         let kind = stored("chain kind", ChainKind::parse(&kind))?;
         let chain = Chain {
@@ -263,7 +282,7 @@ pub async fn read_catalog(tx: &mut Tx) -> Result<Catalog, StoreError> {
             network,
             confirmations: stored("confirmations", confirmations.try_into().ok())?,
             final_confirmations: stored("final_confirmations", final_confirmations.try_into().ok())?,
-            outbound: outbound_limits(kind, (price, fee, in_flight, stuck))?,
+            outbound: outbound_limits(kind, (price, fee, in_flight, stuck, gather, most, join))?,
             status: stored("status", Availability::parse(&status))?,
         };
         catalog.chains.insert(chain.name.clone(), chain);
@@ -306,20 +325,29 @@ pub async fn read_assets(tx: &mut Tx) -> Result<BTreeMap<AssetId, Asset>, StoreE
         .collect()
 }
 
+pub(crate) type LimitColumns =
+    (Option<i64>, Option<String>, Option<i64>, Option<i64>, Option<i64>, Option<i64>, Option<i64>);
+
 /// What a chain's columns say; what they leave open is as usual.
 pub(crate) fn outbound_limits(
     kind: ChainKind,
-    (price, fee, in_flight, stuck): (Option<i64>, Option<String>, Option<i64>, Option<i64>),
+    (price, fee, in_flight, stuck, gather, most, join): LimitColumns,
 ) -> Result<OutboundLimits, StoreError> {
     let usual = OutboundLimits::usual(kind);
     let number = |what: &str, number: Option<i64>, usual: u32| {
         number.map_or(Ok(usual), |number| stored(what, number.try_into().ok()))
     };
+    let price_of = |what: &str, price: Option<i64>, usual: u64| {
+        price.map_or(Ok(usual), |price| stored(what, price.try_into().ok()))
+    };
     Ok(OutboundLimits {
-        price_cap: price.map_or(Ok(usual.price_cap), |price| stored("price cap", price.try_into().ok()))?,
+        price_cap: price_of("price cap", price, usual.price_cap)?,
         fee_cap: fee.map_or(Ok(usual.fee_cap), |fee| stored("fee cap", fee.parse().ok()))?,
         in_flight: number("limit of what is in flight", in_flight, usual.in_flight)?,
         stuck_after_s: number("time", stuck, usual.stuck_after_s)?,
+        gather_s: number("time", gather, usual.gather_s)?,
+        gather_most: number("count", most, usual.gather_most)?,
+        join_below: price_of("price", join, usual.join_below)?,
     })
 }
 
@@ -417,6 +445,9 @@ fn chain_fields(chain: &Chain) -> Fields {
         ("fee_cap", chain.outbound.fee_cap.to_string()),
         ("in_flight", chain.outbound.in_flight.to_string()),
         ("stuck_after_s", chain.outbound.stuck_after_s.to_string()),
+        ("gather_s", chain.outbound.gather_s.to_string()),
+        ("gather_most", chain.outbound.gather_most.to_string()),
+        ("join_below", chain.outbound.join_below.to_string()),
         ("status", chain.status.as_str().to_owned()),
     ]
 }
@@ -488,6 +519,9 @@ async fn write_catalog(tx: &mut Tx, wanted: &Catalog, at: Timestamp) -> Result<(
         Column::Strings(chains.iter().map(|chain| chain.outbound.fee_cap.to_string()).collect()),
         Column::Ints(chains.iter().map(|chain| chain.outbound.in_flight.into()).collect()),
         Column::Ints(chains.iter().map(|chain| chain.outbound.stuck_after_s.into()).collect()),
+        Column::Ints(chains.iter().map(|chain| chain.outbound.gather_s.into()).collect()),
+        Column::Ints(chains.iter().map(|chain| chain.outbound.gather_most.into()).collect()),
+        Column::Ints(chains.iter().map(|chain| i64::try_from(chain.outbound.join_below).unwrap_or(i64::MAX)).collect()),
         Column::Ints(vec![at.micros(); chains.len()]),
     ];
     execute_rows(tx, &UPSERT_CHAINS, columns).await?;

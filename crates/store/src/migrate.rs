@@ -45,6 +45,7 @@ migrations! {
     15 "0015_signer_heads";
     16 "0016_looks";
     17 "0017_outbound";
+    18 "0018_gather";
 }
 
 impl Migration {

@@ -211,9 +211,11 @@ async fn add(context: &Context, db: &Db, arguments: &AddArguments) -> CommandRes
         return Err(chains::unknown(&arguments.chain, &catalog));
     }
     let chain = row_of(db, &name).await?;
-    if chain.kind == domain::ChainKind::Bitcoin {
-        let hint = "bursar utxo pays on Bitcoin until payouts are gathered there";
-        return Err(Failure::bad_input("INVALID_CHAIN", "jobs are paid on EVM chains and TRON", hint));
+    if chain.kind == domain::ChainKind::Bitcoin && matches!(arguments.kind, JobKind::GasTopup | JobKind::Consolidation)
+    {
+        let message = format!("Bitcoin has no {} jobs", arguments.kind.as_str());
+        let hint = "fees are paid out of the coins themselves, and payouts take small coins along while that is cheap";
+        return Err(Failure::bad_input("INVALID_CHAIN", message, hint));
     }
     let family =
         Family::of_chain(chain.kind, &chain.network).ok_or_else(|| chains::unknown(name.as_str(), &catalog))?;

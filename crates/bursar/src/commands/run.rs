@@ -138,7 +138,7 @@ fn check_chains(wanted: &[String], known: &[String]) -> CommandResult {
     Ok(())
 }
 
-/// The worker of every chain that the configuration has nodes for and whose payments are built here.
+/// The worker of every chain that the configuration has nodes for.
 pub async fn outbound_roles(
     context: &Context,
     db: &Db,
@@ -162,8 +162,7 @@ pub async fn outbound_roles(
         ids: Arc::clone(&ids),
         worker: one.worker,
     };
-    // Payouts of Bitcoin gather in one transaction, which is not built yet.
-    Ok(deposits.into_iter().filter(|one| one.row.kind != ChainKind::Bitcoin).map(role).collect())
+    Ok(deposits.into_iter().map(role).collect())
 }
 
 async fn deposits(context: &Context, arguments: &DepositArguments) -> CommandResult {

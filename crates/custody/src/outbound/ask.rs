@@ -4,16 +4,17 @@
 
 use domain::outbound::pause_micros;
 use domain::utxo::Hash;
-use domain::{RawAmount, Timestamp};
+use domain::{ChainKind, RawAmount, Timestamp};
 use signer::client::SignAnswer;
-use signer::names::{JobId as SignedJob, Person, RequestId, SignerName};
-use signer::{Intent, IntentKind, Owner, SignRequest};
+use signer::names::{JobId as SignedJob, Person, SignerName};
+use signer::{BitcoinTerms, Intent, IntentKind, Owner, SignRequest};
 use store::outbound::send::SignedAnswer;
-use store::outbound::{AttemptKind, AttemptRow, JobRow, LaneRow, OpenSlot};
-use tx::Address;
+use store::outbound::{AttemptKind, AttemptRow, JobId, JobRow, LaneRow, OpenSlot};
+use tx::{Address, Payment};
 
 use super::OutboundError;
 use super::purse::Ground;
+use super::till::Unfolded;
 
 /// A cancel is signed within this time, or asked for again under another number.
 const CANCEL_LIFE_MICROS: i64 = 12 * 3_600 * 1_000_000;
@@ -35,52 +36,83 @@ fn person(name: &str) -> Result<Person, OutboundError> {
 
 impl Wanted<'_> {
     /// `None`: a row makes no sense, and nothing is signed for it.
-    pub fn request(&self, ground: &Ground, signer: &SignerName) -> Result<Option<SignRequest>, OutboundError> {
-        let Self { slot, attempt, .. } = self;
-        let job = slot.jobs.first();
-        let intent = match (attempt.kind, job) {
-            (AttemptKind::Pay, Some((job, round))) => {
-                let Ok(payment) = ground.payment(job) else { return Ok(None) };
-                let owner = job.owner.as_ref().and_then(|(group, index)| {
-                    Some(Owner { group: group.clone(), index: u64::try_from(*index).ok()? })
-                });
-                self.intent(
-                    ground,
-                    signer,
-                    SignedJob::Job(job.id.number()),
-                    Terms {
-                        round: *round,
-                        kind: IntentKind::Pay { payment, owner },
-                        most_fee: job.most_fee,
-                        expires: job.expires,
-                        requester: person(&job.requester)?,
-                    },
-                )
+    pub fn request(
+        &self,
+        ground: &Ground,
+        signer: &SignerName,
+        own: &Address,
+    ) -> Result<Option<SignRequest>, OutboundError> {
+        let Self { lane, slot, attempt } = self;
+        let mut bitcoin = None;
+        if ground.row.kind == ChainKind::Bitcoin {
+            let unfolded = Unfolded::of(&attempt.payload, ground, &slot.jobs, own);
+            bitcoin = unfolded.and_then(|unfolded| unfolded.terms(ground, lane));
+            if bitcoin.is_none() {
+                return Ok(None);
             }
-            (AttemptKind::Pay, None) => return Ok(None),
-            (AttemptKind::Cancel(number), job) => {
-                let jobs = job.map(|(job, _)| SignedJob::Job(job.id.number())).into_iter().collect();
-                let requester = person(job.map_or(HOUSE, |(job, _)| job.requester.as_str()))?;
-                // What it may cost is what it can cost: settings that change meanwhile do not make it another request.
-                let most_fee = ground.most_fee(&attempt.payload).unwrap_or(ground.row.outbound.fee_cap);
-                self.intent(
-                    ground,
-                    signer,
-                    SignedJob::Job(number.number()),
-                    Terms {
-                        round: 0,
-                        kind: IntentKind::Cancel { jobs },
-                        most_fee,
-                        expires: attempt.created.plus_micros(CANCEL_LIFE_MICROS),
-                        requester,
-                    },
-                )
+        }
+        let mut intents = Vec::with_capacity(slot.jobs.len());
+        match attempt.kind {
+            AttemptKind::Pay => {
+                for (job, round) in &slot.jobs {
+                    let Ok(payment) = ground.payment(job) else { return Ok(None) };
+                    intents.push(self.pays(ground, signer, job, *round, payment)?);
+                }
             }
-        };
+            AttemptKind::Cancel(number) => intents.push(self.cancels(ground, signer, number)?),
+        }
+        if intents.is_empty() {
+            return Ok(None);
+        }
         // The payload's hash is part of the name: other bytes are another request, whatever a restored database counts.
         let digest = signer::digest::hex(&signer::digest::sha256(&attempt.payload));
         let id = format!("s{}-{}-{}", slot.id.0, attempt.number, digest.get(..16).unwrap_or_default());
-        Ok(Some(self.of_intent(ground, intent, id.parse()?)))
+        Ok(Some(SignRequest {
+            id: id.parse()?,
+            chain: ground.row.name.clone(),
+            group: lane.group.clone(),
+            index: u64::try_from(lane.index).unwrap_or(u64::MAX),
+            payload: attempt.payload.clone(),
+            intents,
+            bitcoin,
+            approvals: Vec::new(),
+        }))
+    }
+
+    fn pays(
+        &self,
+        ground: &Ground,
+        signer: &SignerName,
+        job: &JobRow,
+        round: u32,
+        payment: Payment,
+    ) -> Result<Intent, OutboundError> {
+        let owner = job
+            .owner
+            .as_ref()
+            .and_then(|(group, index)| Some(Owner { group: group.clone(), index: u64::try_from(*index).ok()? }));
+        let terms = Terms {
+            round,
+            kind: IntentKind::Pay { payment, owner },
+            most_fee: job.most_fee,
+            expires: job.expires,
+            requester: person(&job.requester)?,
+        };
+        Ok(self.intent(ground, signer, SignedJob::Job(job.id.number()), terms))
+    }
+
+    fn cancels(&self, ground: &Ground, signer: &SignerName, number: JobId) -> Result<Intent, OutboundError> {
+        let job = self.slot.jobs.first();
+        let jobs = job.map(|(job, _)| SignedJob::Job(job.id.number())).into_iter().collect();
+        let terms = Terms {
+            round: 0,
+            kind: IntentKind::Cancel { jobs },
+            // What it may cost is what it can cost: settings that change meanwhile do not make it another request.
+            most_fee: ground.most_fee(&self.attempt.payload).unwrap_or(ground.row.outbound.fee_cap),
+            expires: self.attempt.created.plus_micros(CANCEL_LIFE_MICROS),
+            requester: person(job.map_or(HOUSE, |(job, _)| job.requester.as_str()))?,
+        };
+        Ok(self.intent(ground, signer, SignedJob::Job(number.number()), terms))
     }
 
     fn intent(&self, ground: &Ground, signer: &SignerName, job: SignedJob, terms: Terms) -> Intent {
@@ -98,19 +130,6 @@ impl Wanted<'_> {
             requester: terms.requester,
         }
     }
-
-    fn of_intent(&self, ground: &Ground, intent: Intent, id: RequestId) -> SignRequest {
-        SignRequest {
-            id,
-            chain: ground.row.name.clone(),
-            group: self.lane.group.clone(),
-            index: u64::try_from(self.lane.index).unwrap_or(u64::MAX),
-            payload: self.attempt.payload.clone(),
-            intents: vec![intent],
-            bitcoin: None,
-            approvals: Vec::new(),
-        }
-    }
 }
 
 struct Terms {
@@ -122,12 +141,15 @@ struct Terms {
 }
 
 /// A cancel of a slot that is used up: the signer lets a job go to another slot only when it has cancelled the first. The nonce is in a
-/// settled block, so what is signed here can be mined nowhere, and nobody is shown it.
+/// settled block, or an input is gone, so what is signed here can be mined nowhere, and nobody is shown it.
 pub(super) struct Move<'a> {
     pub lane: &'a LaneRow,
-    pub job: &'a JobRow,
+    pub requester: &'a str,
+    /// All that were in the slot: one transaction paid them.
+    pub jobs: Vec<JobId>,
     pub number: i64,
     pub payload: Vec<u8>,
+    pub bitcoin: Option<BitcoinTerms>,
     pub now: Timestamp,
 }
 
@@ -140,27 +162,33 @@ impl Move<'_> {
             round: 0,
             chain: ground.row.name.clone(),
             group: self.lane.group.clone(),
-            kind: IntentKind::Cancel { jobs: vec![SignedJob::Job(self.job.id.number())] },
+            kind: IntentKind::Cancel { jobs: self.jobs.iter().map(|job| SignedJob::Job(job.number())).collect() },
             most_fee: ground.row.outbound.fee_cap,
             expires: self.now.plus_micros(CANCEL_LIFE_MICROS),
             builds: 1,
-            requester: person(&self.job.requester)?,
+            requester: person(self.requester)?,
         };
         Ok(SignRequest {
-            id: format!("m{}-{}", self.job.id.number(), self.number).parse()?,
+            id: format!("m{}", self.number).parse()?,
             chain: ground.row.name.clone(),
             group: self.lane.group.clone(),
             index: u64::try_from(self.lane.index).unwrap_or(u64::MAX),
             payload: self.payload.clone(),
             intents: vec![intent],
-            bitcoin: None,
+            bitcoin: self.bitcoin.clone(),
             approvals: Vec::new(),
         })
     }
 }
 
 /// What an answer makes of an attempt.
-pub(super) fn judge(answer: SignAnswer, own: &Address, slot: &OpenSlot, now: Timestamp) -> SignedAnswer {
+pub(super) fn judge(
+    answer: SignAnswer,
+    ground: &Ground,
+    own: &Address,
+    (slot, attempt): (&OpenSlot, &AttemptRow),
+    now: Timestamp,
+) -> SignedAnswer {
     let (code, message, signed_before) = match answer {
         SignAnswer::Signed { signed, from, .. } => {
             // A signer with other keys signs the same payment from somewhere else.
@@ -168,6 +196,12 @@ pub(super) fn judge(answer: SignAnswer, own: &Address, slot: &OpenSlot, now: Tim
                 Some(from) if from != *own => SignedAnswer::SignedBefore {
                     words: format!("the signer has signed with the key of {from}, and not of {own}"),
                 },
+                // Where the hash is known before, it is the payload's.
+                Some(_) | None if ground.hash_of(&attempt.payload).is_some_and(|hash| hash != signed.hash) => {
+                    SignedAnswer::SignedBefore {
+                        words: "the signer has signed something else than it was asked for".to_owned(),
+                    }
+                }
                 Some(_) | None => SignedAnswer::Signed { bytes: signed.bytes, hash: Hash(signed.hash.0) },
             };
         }
@@ -180,7 +214,7 @@ pub(super) fn judge(answer: SignAnswer, own: &Address, slot: &OpenSlot, now: Tim
         // The slot, or the job, was signed for in a time that this database does not know: it is older than its signer.
         "SIGNER_SLOT_DIFFERS" | "SIGNER_JOB_CHANGED" => SignedAnswer::SignedBefore { words },
         // Without nonces it only means that another job has the very same bytes: later they are others.
-        "SIGNER_SLOT_TAKEN" if slot.nonce.is_some() => SignedAnswer::SignedBefore { words },
+        "SIGNER_SLOT_TAKEN" if ground.row.kind != ChainKind::Tron => SignedAnswer::SignedBefore { words },
         // The first build of a job that the signer has built before: the same.
         "SIGNER_NOT_EXPIRED_YET" if round == 0 => SignedAnswer::SignedBefore { words },
         // By the signer's clock the build before may still be mined. Its end is proven; the signer only waits longer.

@@ -5,12 +5,16 @@ use domain::outbound::OutboundLimits;
 use domain::{ChainKind, RawAmount};
 use ruint::aliases::U256;
 use store::outbound::JobRow;
+use tx::bitcoin::transaction::Spending;
 use tx::evm::transaction::LEAST_GAS;
 use tx::tron::transaction::MOST_FEE_LIMIT;
-use tx::{Address, Coin, Draft, Fee, FeeCap, Meaning, Payment, Slot};
+use tx::{Address, Coin, Draft, Fee, FeeCap, Input, Meaning, Payment, Slot};
 
 /// How long a transaction of TRON may be mined, by the chain's own time. Only when this is over, by proof, another may be built.
 const TRON_LIFE_MICROS: i64 = 20 * 60 * 1_000_000;
+
+/// Satoshi.
+const BACK_FEE: u64 = 2_000;
 
 /// The most that may be offered for a payment that may cost so much.
 pub(super) fn cap(kind: ChainKind, limits: &OutboundLimits, most: RawAmount) -> FeeCap {
@@ -87,6 +91,16 @@ pub(super) fn cancel_instead(
     let Slot::Nonce(nonce) = old.slot else { return None };
     let fee = tx::evm::replacement(old.fee, asked, price_cap)?;
     cancel(chain, own, nonce, fee).ok()
+}
+
+/// All that a transaction of Bitcoin spends, back to the house.
+pub(super) fn all_back(chain: &dyn Chain, own: &Address, old: &Spending) -> Option<Vec<u8>> {
+    let inputs: Vec<Input> = old.inputs.iter().map(|spent| spent.input.clone()).collect();
+    let held = inputs.iter().try_fold(0_u64, |sum, input| sum.checked_add(input.amount_sat))?;
+    // A little is left for the fee: nobody is ever shown it.
+    let amount = RawAmount::from_u256(U256::from(held.saturating_sub(BACK_FEE.min(held / 2))));
+    let payments = vec![Payment { to: own.clone(), coin: Coin::Native, amount }];
+    chain.build(&Draft::Bitcoin { inputs, payments, lock_time: 0 }).ok().map(|unsigned| unsigned.bytes)
 }
 
 /// Whether it offers less than is asked now.

@@ -12,6 +12,7 @@
 //! | `plan` | what it is to write: slots for jobs, more for what is stuck, jobs that are put off |
 //! | [`watch`] | one that watches: what became of slots, until it is final |
 //! | `purse` | who pays a job and what it pays, as addresses that keys give and not as rows claim |
+//! | `gather`, `raise`, `till` | Bitcoin: payouts that share a transaction, more that is offered for one, the coins that pay |
 //! | `draft` | the bytes to be signed: a payment, one that offers more, a cancel |
 //! | `ask` | how the signer is asked, and what its answers are worth |
 //!
@@ -20,9 +21,12 @@
 
 mod ask;
 mod draft;
+mod gather;
 mod plan;
 mod purse;
+mod raise;
 pub mod send;
+mod till;
 pub mod watch;
 
 use chain::ChainError;
@@ -32,6 +36,7 @@ use signer::client::{SignAnswer, SignerError};
 use signer::{SignRequest, names::BadName};
 use store::StoreError;
 use store::signer_head::SignerHead;
+use store::utxo::UtxoError;
 
 use crate::deposit::BadCoins;
 use crate::signer::SignerWatch;
@@ -58,6 +63,8 @@ pub enum OutboundError {
     Chain(#[from] ChainError),
     #[error("the database cannot be used")]
     Store(#[from] StoreError),
+    #[error("the Bitcoin wallet cannot be used")]
+    Wallet(#[from] UtxoError),
     #[error("the signer cannot be asked")]
     Signer(#[from] SignerError),
     #[error("chain {chain} cannot be paid on")]
@@ -79,6 +86,7 @@ impl OutboundError {
         match self {
             Self::Chain(error) => error.code(),
             Self::Store(error) => error.code(),
+            Self::Wallet(error) => error.code(),
             Self::Signer(error) => error.code(),
             Self::Coins { .. } => "CHAIN_COINS",
             Self::Network { .. } => "CHAIN_WRONG_NETWORK",

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 
 use chain::{ChainError, Quote};
 use domain::outbound::{MOST_TRIES, Nonces, Room, Urge, Wait, pause_micros};
-use domain::{RawAmount, Timestamp};
+use domain::{ChainKind, GroupId, RawAmount, Timestamp};
 use futures_util::future::BoxFuture;
 use futures_util::{StreamExt, stream};
 use store::outbound::{
@@ -13,6 +13,7 @@ use store::outbound::{
 use tx::{Address, BlockRef, Coin, Fee, Payment};
 
 use super::send::SendWorker;
+use super::till::Till;
 use super::{AT_ONCE, OutboundError, draft};
 
 /// Nothing is sent while the chain's own books are so many blocks behind: fewer than a transaction of TRON lives.
@@ -42,6 +43,7 @@ impl SendWorker<'_> {
         &self,
         work: &LaneWork,
         own: &HashMap<LaneId, Address>,
+        tills: &HashMap<GroupId, Till>,
         now: Timestamp,
     ) -> Result<Plan, OutboundError> {
         let mut plan = Plan::default();
@@ -61,6 +63,11 @@ impl SendWorker<'_> {
             && proven.saturating_add(MOST_BEHIND) < settled
         {
             return Err(OutboundError::BooksBehind { proven, settled });
+        }
+        if self.ground.row.kind == ChainKind::Bitcoin {
+            self.raise(work, own, tills, now, &mut plan).await?;
+            self.gather(work, own, tills, settled, now, &mut plan).await?;
+            return Ok(plan);
         }
         let mined = if self.ground.has_nonces() { self.mined(&sending, own, settled).await? } else { HashMap::new() };
         let usable = self.explained(work, &sending, &mined, now).await?;
@@ -215,7 +222,14 @@ impl SendWorker<'_> {
                         (true, Some(before)) => before,
                         (true, None) => AttemptKind::Cancel(self.job_id()?),
                     };
-                    plan.attempts.push(NewAttempt { lane: slot.lane, slot: slot.id, number, kind, payload });
+                    plan.attempts.push(NewAttempt {
+                        lane: slot.lane,
+                        slot: slot.id,
+                        number,
+                        kind,
+                        payload,
+                        coins: None,
+                    });
                 }
                 None => drop(plan.again.insert(slot.id)),
             }
@@ -419,6 +433,7 @@ impl SendWorker<'_> {
                 jobs: vec![(ready.job.id, ready.job.version)],
                 kind: AttemptKind::Pay,
                 payload,
+                coins: None,
             });
         }
         let Some(mined) = mined else { return Ok(()) };
@@ -439,6 +454,7 @@ impl SendWorker<'_> {
                     jobs: Vec::new(),
                     kind: AttemptKind::Cancel(self.job_id()?),
                     payload,
+                    coins: None,
                 });
             }
         }
@@ -474,12 +490,12 @@ fn take(
     Ok(())
 }
 
-fn over(job: &JobRow, words: String, now: Timestamp) -> PutOff {
+pub(super) fn over(job: &JobRow, words: String, now: Timestamp) -> PutOff {
     PutOff { lane: job.lane, job: job.id, version: job.version, over: true, words, due: now, tried: true }
 }
 
 /// It rests, twice as long each time; after so many tries it is over.
-fn later(job: &JobRow, words: String, now: Timestamp, tried: bool) -> PutOff {
+pub(super) fn later(job: &JobRow, words: String, now: Timestamp, tried: bool) -> PutOff {
     let tries = job.tries.saturating_add(u32::from(tried));
     PutOff {
         lane: job.lane,

@@ -73,12 +73,30 @@ impl Ground {
         Ok(Payment { to, coin, amount: job.amount })
     }
 
+    pub fn group(&self, id: &domain::GroupId) -> Option<&tx::derivation::Group> {
+        self.pinned.group(id).map(|found| &found.group)
+    }
+
+    /// The house's wallets on this chain.
+    pub fn house(&self) -> impl Iterator<Item = (&store::wallet::Place, &Address)> {
+        let here = self.pinned.wallets().filter(|(on, ..)| **on == self.row.name);
+        here.map(|(_, place, wallet)| (place, &wallet.address))
+    }
+
+    /// The hash that a payload will have once it is signed, where that is known.
+    pub fn hash_of(&self, payload: &[u8]) -> Option<tx::TxHash> {
+        match self.network {
+            SignerChain::Bitcoin(network) => tx::bitcoin::transaction::decode_unsigned(payload, network).ok()?.hash,
+            SignerChain::Evm { .. } | SignerChain::Tron => None,
+        }
+    }
+
     /// The most that a payload can cost.
     pub fn most_fee(&self, payload: &[u8]) -> Option<RawAmount> {
         match self.network {
             SignerChain::Evm { chain_id } => tx::evm::decode_unsigned(payload, chain_id).ok()?.most_fee,
             SignerChain::Tron => tx::tron::transaction::decode_unsigned(payload).ok()?.most_fee,
-            SignerChain::Bitcoin(_) => None,
+            SignerChain::Bitcoin(network) => tx::bitcoin::transaction::decode_unsigned(payload, network).ok()?.most_fee,
         }
     }
 }

@@ -7,18 +7,19 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use chain::{Broadcast, Chain, ChainError};
-use domain::{Clock, Timestamp};
+use domain::{ChainKind, Clock, GroupId, Timestamp};
 use futures_util::future::BoxFuture;
 use futures_util::{StreamExt, stream};
-use signer::SignRequest;
 use signer::client::SignAnswer;
 use signer::names::SignerName;
 use signer::wire::MOST_REQUESTS;
+use signer::{BitcoinTerms, SignRequest, SignerChain};
 use store::Db;
 use store::entry::ChainRow;
-use store::outbound::send::SignedAnswer;
+use store::outbound::send::{FormerSlot, SignedAnswer};
 use store::outbound::{
-    AttemptRow, Duty, HeldLane, JobRow, LaneId, LaneRow, LaneWork, OpenSlot, SignedAttempt, SlotId, ToldAttempt,
+    AttemptRow, Duty, HeldLane, JobRow, LaneId, LaneRow, LaneWork, OpenSlot, OpenedSlots, SignedAttempt, SlotId, Spend,
+    ToldAttempt,
 };
 use tx::{Address, Fee};
 
@@ -26,6 +27,7 @@ use super::ask::{Move, Wanted, judge};
 use super::draft;
 use super::plan::Plan;
 use super::purse::Ground;
+use super::till::{Till, input_numbers, terms_of};
 use super::{AT_ONCE, MOST_LANES, MakeId, OutboundError, Signs, lease};
 use crate::wallet::Pinned;
 
@@ -93,15 +95,17 @@ impl<'a> SendWorker<'a> {
             return Ok(sent);
         }
         let lanes: Vec<LaneId> = held.iter().map(|one| one.lane).collect();
-        let work = self.db.lane_work(&lanes, i64::from(self.ground.row.outbound.in_flight), now).await?;
+        let limits = &self.ground.row.outbound;
+        let work = self.db.lane_work(&lanes, limits.in_flight.max(limits.gather_most).into(), now).await?;
         let (own, strangers) = self.ground.addresses(&work.lanes);
         for (lane, why) in strangers {
             self.db.stop_lane(lane, &why, now).await?;
         }
         // What was signed and not told comes first: it needs nobody but the nodes.
         self.tell(&held, &work.slots, &HashSet::new(), clock, &mut sent).await?;
+        let tills = self.tills(&work.lanes).await?;
         let planned = if self.signer.is_ready() {
-            self.plan(&work, &own, now).await
+            self.plan(&work, &own, &tills, now).await
         } else {
             // A slot that nobody signs for only waits, and on TRON it ends.
             sent.waits = Some("the signer has not said that it has the keys of the treasury file".to_owned());
@@ -121,8 +125,9 @@ impl<'a> SendWorker<'a> {
         sent.slots = opened.slots.len();
         sent.replaced = opened.attempts.len();
         sent.put_off = plan.put_off.len();
+        self.let_unopened_go(&plan, &opened, &work, &tills).await?;
         let open = self.db.open_lanes(&lanes).await?.slots;
-        self.sign(&held, &work, &open, &own, clock, &mut sent).await?;
+        self.sign(&held, &work, &open, (&own, &tills), clock, &mut sent).await?;
         let open = if sent.signed > 0 { self.db.open_lanes(&lanes).await?.slots } else { open };
         self.tell(&held, &open, &plan.again, clock, &mut sent).await?;
         Ok(sent)
@@ -136,21 +141,21 @@ impl<'a> SendWorker<'a> {
         held: &[HeldLane],
         work: &LaneWork,
         open: &[OpenSlot],
-        own: &HashMap<LaneId, Address>,
+        (own, tills): (&HashMap<LaneId, Address>, &HashMap<GroupId, Till>),
         clock: &dyn Clock,
         sent: &mut SentRound,
     ) -> Result<(), OutboundError> {
         let lanes: HashMap<LaneId, &LaneRow> = work.lanes.iter().map(|lane| (lane.id, lane)).collect();
         let mut wanted: Vec<(Wanted<'_>, SignRequest)> = Vec::new();
         for slot in open {
-            let Some(lane) =
-                lanes.get(&slot.lane).filter(|lane| own.contains_key(&slot.lane) && lane.stopped.is_none())
+            let (Some(lane), Some(address)) =
+                (lanes.get(&slot.lane).filter(|lane| lane.stopped.is_none()), own.get(&slot.lane))
             else {
                 continue;
             };
             for attempt in slot.unsigned() {
                 let one = Wanted { lane, slot, attempt };
-                if let Some(request) = one.request(&self.ground, &self.signer_name)? {
+                if let Some(request) = one.request(&self.ground, &self.signer_name, address)? {
                     wanted.push((one, request));
                 }
             }
@@ -164,7 +169,11 @@ impl<'a> SendWorker<'a> {
         // At most one cancel goes before each.
         wanted.truncate(MOST_REQUESTS / 2);
         let asked: BTreeSet<SlotId> = wanted.iter().map(|(one, _)| one.slot.id).collect();
-        let moves = self.moves(open, &asked, &lanes, own, clock.now()).await?;
+        let mut moves = self.moves(open, &asked, &lanes, own, clock.now()).await?;
+        // A slot whose cancels do not all fit is asked for in the next round.
+        let beyond: BTreeSet<SlotId> = moves.iter().skip(MOST_REQUESTS / 2).map(|(slot, _)| *slot).collect();
+        moves.retain(|(slot, _)| !beyond.contains(slot));
+        wanted.retain(|(one, _)| !beyond.contains(&one.slot.id));
         let leading = moves.len();
         let mut first: Vec<SignRequest> = moves.iter().map(|(_, request)| request.clone()).collect();
         first.extend(wanted.iter().map(|(_, request)| request.clone()));
@@ -194,9 +203,16 @@ impl<'a> SendWorker<'a> {
                 let answer = if stays.contains(&one.slot.id) {
                     SignedAnswer::Later
                 } else {
-                    judge(answer, own.get(&one.slot.lane)?, one.slot, now)
+                    judge(answer, &self.ground, own.get(&one.slot.lane)?, (one.slot, one.attempt), now)
                 };
-                Some(SignedAttempt { lane: one.slot.lane, slot: one.slot.id, number: one.attempt.number, answer })
+                let spend = tills.get(&one.lane.group).and_then(|till| spend_of(*till, &answer));
+                Some(SignedAttempt {
+                    lane: one.slot.lane,
+                    slot: one.slot.id,
+                    number: one.attempt.number,
+                    answer,
+                    spend,
+                })
             })
             .collect();
         let head = self.signer.head();
@@ -211,7 +227,7 @@ impl<'a> SendWorker<'a> {
         Ok(())
     }
 
-    /// The cancels that let jobs go to another slot: of the nonce before, which is used up.
+    /// The cancels that let jobs go to another slot: of the slot before, which is used up.
     async fn moves(
         &self,
         open: &[OpenSlot],
@@ -220,25 +236,61 @@ impl<'a> SendWorker<'a> {
         own: &HashMap<LaneId, Address>,
         now: Timestamp,
     ) -> Result<Vec<(SlotId, SignRequest)>, OutboundError> {
-        let moving: Vec<(&OpenSlot, &JobRow)> = open
-            .iter()
-            .filter(|slot| asked.contains(&slot.id) && slot.nonce.is_some() && slot.newest().is_none())
-            .filter_map(|slot| slot.jobs.first().filter(|(_, round)| *round > 0).map(|(job, _)| (slot, job)))
+        if self.ground.row.kind == ChainKind::Tron {
+            return Ok(Vec::new());
+        }
+        let fresh = open.iter().filter(|slot| asked.contains(&slot.id) && slot.newest().is_none());
+        let moving: Vec<(&OpenSlot, &JobRow)> = fresh
+            .flat_map(|slot| slot.jobs.iter().filter(|(_, round)| *round > 0).map(move |(job, _)| (slot, job)))
             .collect();
-        let former = self.db.former_nonces(&moving.iter().map(|(_, job)| job.id).collect::<Vec<_>>()).await?;
+        let mut former = self.db.former_slots(&moving.iter().map(|(_, job)| job.id).collect::<Vec<_>>()).await?;
         let mut requests = Vec::new();
         for (slot, job) in moving {
-            let (Some(lane), Some(own), Some(nonce)) =
-                (lanes.get(&slot.lane), own.get(&slot.lane), former.get(&job.id))
-            else {
-                continue;
-            };
-            let Ok(payload) = draft::cancel(self.chain, own, *nonce, Fee::Legacy { gas_price: 1 }) else { continue };
+            let (Some(lane), Some(own)) = (lanes.get(&slot.lane), own.get(&slot.lane)) else { continue };
+            // One cancel is enough for all that were in a slot.
+            let Some(before) = former.iter().position(|one| one.jobs.contains(&job.id)) else { continue };
+            let before = former.swap_remove(before);
+            let Some((payload, bitcoin)) = self.used_up(&before, lane, own) else { continue };
             let number = (self.ids)().ok_or(OutboundError::NoIds)?;
-            let request = Move { lane, job, number, payload, now }.request(&self.ground, &self.signer_name)?;
-            requests.push((slot.id, request));
+            let requester = job.requester.as_str();
+            let request = Move { lane, requester, jobs: before.jobs, number, payload, bitcoin, now };
+            requests.push((slot.id, request.request(&self.ground, &self.signer_name)?));
         }
         Ok(requests)
+    }
+
+    /// A cancel of a slot that is used up.
+    fn used_up(&self, former: &FormerSlot, lane: &LaneRow, own: &Address) -> Option<(Vec<u8>, Option<BitcoinTerms>)> {
+        let SignerChain::Bitcoin(network) = self.ground.network else {
+            let payload = draft::cancel(self.chain, own, former.nonce?, Fee::Legacy { gas_price: 1 }).ok()?;
+            return Some((payload, None));
+        };
+        let spending = tx::bitcoin::transaction::read_unsigned(&former.payload, network).ok()?;
+        let inputs = input_numbers(&spending, &self.ground, &lane.group)?;
+        let payload = draft::all_back(self.chain, own, &spending)?;
+        let terms = terms_of(
+            &tx::bitcoin::transaction::read_unsigned(&payload, network).ok()?,
+            inputs,
+            vec![u64::try_from(lane.index).ok()?],
+        );
+        Some((payload, Some(terms)))
+    }
+
+    /// Coins that were leased for slots that were not written after all.
+    async fn let_unopened_go(
+        &self,
+        plan: &Plan,
+        opened: &OpenedSlots,
+        work: &LaneWork,
+        tills: &HashMap<GroupId, Till>,
+    ) -> Result<(), OutboundError> {
+        for slot in plan.slots.iter().filter(|slot| slot.coins.is_some() && !opened.slots.contains(&slot.id)) {
+            let lane = work.lanes.iter().find(|lane| lane.id == slot.lane);
+            if let Some(till) = lane.and_then(|lane| tills.get(&lane.group)) {
+                self.let_go(*till, slot.id).await?;
+            }
+        }
+        Ok(())
     }
 
     // ---- nodes -----------------------------------------------------------------------------------------------
@@ -253,8 +305,9 @@ impl<'a> SendWorker<'a> {
         sent: &mut SentRound,
     ) -> Result<(), OutboundError> {
         let mut wanted: Vec<(&OpenSlot, &AttemptRow, &[u8])> = Vec::new();
-        // Nothing cancels what has no nonce but its time: given up, it is not told.
-        let is_over = |slot: &OpenSlot| slot.nonce.is_none() && slot.jobs.iter().any(|(job, _)| job.give_up);
+        // Nothing cancels a transaction of TRON but its time: given up, it is not told.
+        let ends = self.ground.row.kind == ChainKind::Tron;
+        let is_over = |slot: &OpenSlot| ends && slot.jobs.iter().any(|(job, _)| job.give_up);
         for slot in open.iter().filter(|slot| slot.mined().is_none() && !is_over(slot)) {
             let untold = slot.attempts.iter().filter(|attempt| attempt.told.is_none());
             let newest = slot.newest().filter(|_| again.contains(&slot.id));
@@ -290,4 +343,11 @@ impl<'a> SendWorker<'a> {
         sent.told += told.len();
         Ok(self.db.keep_told(held, &told, clock.now()).await?)
     }
+}
+
+/// What was signed, for the Bitcoin wallet.
+fn spend_of(till: Till, answer: &SignedAnswer) -> Option<Spend> {
+    let SignedAnswer::Signed { bytes, .. } = answer else { return None };
+    let tx = crate::bitcoin::tx_of_bytes(bytes).ok()?;
+    Some(Spend { wallet: till.wallet, tx })
 }

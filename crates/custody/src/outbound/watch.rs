@@ -8,21 +8,21 @@
 //! | none of them can be mined any more, by proof | lost: the jobs are tried again |
 //! | anything else | nothing |
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use chain::client::Sent;
 use chain::status::{Paid, Reason};
-use chain::{Chain, ChainError, Head, Status};
+use chain::{Chain, Head, Status};
 use domain::outbound::{Effect, JobState, SlotWord};
 use domain::utxo::Hash;
-use domain::{Clock, Timestamp};
+use domain::{ChainKind, Clock, Timestamp};
 use futures_util::future::BoxFuture;
 use futures_util::{StreamExt, stream};
 use store::Db;
 use store::entry::ChainRow;
-use store::outbound::{AttemptKind, Duty, LaneId, MinedAttempt, OpenSlot, SlotId, SlotNews};
-use tx::{Address, TxHash};
+use store::outbound::{AttemptKind, AttemptRow, Duty, LaneId, MinedAttempt, OpenSlot, SlotId, SlotNews};
+use tx::{Address, Slot, TxHash};
 
 use super::purse::Ground;
 use super::{AT_ONCE, MOST_LANES, OutboundError, lease};
@@ -93,17 +93,22 @@ impl<'a> WatchWorker<'a> {
         };
         let (mut news, mut doubtful) = self.deepen(&open.slots, head, &mut round).await?;
         doubtful.extend(self.unseen(&open.slots, &own, now).await);
+        let hopeless = self.hopeless(&open.slots).await?;
         let this = &*self;
-        let mut asked: Vec<BoxFuture<'_, (&OpenSlot, Result<Found, ChainError>)>> = Vec::with_capacity(doubtful.len());
+        let hopeless = &hopeless;
+        let mut asked: Vec<BoxFuture<'_, (&OpenSlot, Result<Found, OutboundError>)>> =
+            Vec::with_capacity(doubtful.len());
         for slot in doubtful {
-            asked.push(Box::pin(async move { (slot, this.ask(slot).await) }));
+            asked.push(Box::pin(async move { (slot, this.ask(slot, hopeless).await) }));
         }
-        let found: Vec<(&OpenSlot, Result<Found, ChainError>)> = stream::iter(asked).buffered(AT_ONCE).collect().await;
+        let found: Vec<(&OpenSlot, Result<Found, OutboundError>)> =
+            stream::iter(asked).buffered(AT_ONCE).collect().await;
         for (slot, found) in found {
             self.asked.insert(slot.id, now);
             match found {
                 Ok(found) => news.extend(told(slot, found)),
-                Err(error) => round.waits = Some(error.to_string()),
+                Err(OutboundError::Chain(error)) => round.waits = Some(error.to_string()),
+                Err(error) => return Err(error),
             }
         }
         round.changed = self.db.keep_news(&held, &news, clock.now()).await?;
@@ -219,14 +224,37 @@ impl<'a> WatchWorker<'a> {
                 let since = now.micros().saturating_sub(asked.micros());
                 !(0..PATIENCE_MICROS).contains(&since)
             });
-            // Without nonces there is nothing to hint at it: every round asks.
-            hinted || rested || slot.nonce.is_none()
+            // On TRON nothing hints at it, and blocks come quickly: every round asks.
+            hinted || rested || self.ground.row.kind == ChainKind::Tron
         };
         waiting.into_iter().filter(is_due).collect()
     }
 
+    /// Bitcoin: slots of which every transaction spends an output that there will never be, because the transaction of ours that would make
+    /// it was replaced, and its replacement is final.
+    async fn hopeless(&self, slots: &[OpenSlot]) -> Result<HashSet<SlotId>, OutboundError> {
+        if self.ground.row.kind != ChainKind::Bitcoin {
+            return Ok(HashSet::new());
+        }
+        let mut spent: Vec<(SlotId, Vec<HashSet<Hash>>)> = Vec::new();
+        for slot in slots.iter().filter(|slot| slot.mined().is_none()) {
+            let parents = |attempt: &AttemptRow| {
+                let meaning = self.chain.decode_signed(&attempt.signed.as_ref()?.0).ok()?;
+                let Slot::Inputs(inputs) = meaning.slot else { return None };
+                Some(inputs.iter().map(|(transaction, _)| Hash(transaction.0)).collect())
+            };
+            spent.push((slot.id, slot.attempts.iter().filter_map(parents).collect()));
+        }
+        let asked: HashSet<Hash> = spent.iter().flat_map(|(_, attempts)| attempts.iter().flatten().copied()).collect();
+        let gone = self.db.hopeless(&asked).await?;
+        let is_lost = |attempts: &Vec<HashSet<Hash>>| {
+            !attempts.is_empty() && attempts.iter().all(|parents| !parents.is_disjoint(&gone))
+        };
+        Ok(spent.into_iter().filter(|(_, attempts)| is_lost(attempts)).map(|(slot, _)| slot).collect())
+    }
+
     /// The newest is asked about first. At most one of them is in a block.
-    async fn ask(&self, slot: &OpenSlot) -> Result<Found, ChainError> {
+    async fn ask(&self, slot: &OpenSlot, hopeless: &HashSet<SlotId>) -> Result<Found, OutboundError> {
         let (mut lost, mut open) = (None, false);
         for attempt in slot.attempts.iter().rev() {
             let Some((bytes, hash)) = &attempt.signed else { continue };
@@ -248,13 +276,17 @@ impl<'a> WatchWorker<'a> {
             }
         }
         match lost.filter(|_| !open) {
+            None if hopeless.contains(&slot.id) => {
+                let words = "what it spends was made by a transaction that another has replaced".to_owned();
+                Ok(Found::Lost { words, foreign: false })
+            }
             None => Ok(Found::Nothing),
             Some(reason) => self.lost(slot, reason).await,
         }
     }
 
     /// None of the slot's transactions can be mined, as deep as it takes to be believed for good.
-    async fn lost(&self, slot: &OpenSlot, reason: Reason) -> Result<Found, ChainError> {
+    async fn lost(&self, slot: &OpenSlot, reason: Reason) -> Result<Found, OutboundError> {
         let ours =
             |by: TxHash| slot.attempts.iter().any(|one| one.signed.as_ref().is_some_and(|(_, hash)| hash.0 == by.0));
         match reason {
@@ -265,6 +297,10 @@ impl<'a> WatchWorker<'a> {
                 let deep = block.height.saturating_add(u64::from(self.ground.row.final_confirmations));
                 if ours(by) || self.chain.headers(&[deep]).await.is_err() {
                     return Ok(Found::Nothing);
+                }
+                if self.db.ours(self.ground.row.id, &HashSet::from([Hash(by.0)])).await?.contains(&Hash(by.0)) {
+                    let words = format!("what it spends was spent by {by}, another payment of ours");
+                    return Ok(Found::Lost { words, foreign: false });
                 }
                 let words = format!(
                     "its slot was used by {by}, which is none that this database knows: another program has the wallet's key, or the database \

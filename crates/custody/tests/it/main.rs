@@ -23,6 +23,7 @@ mod node;
 mod outbound;
 mod parents;
 mod pay;
+mod payouts;
 mod random;
 mod read;
 mod rescan;

@@ -516,6 +516,7 @@ fn a_worker_that_lost_its_lanes_writes_nothing() {
                 over: true,
                 due: later,
             },
+            spend: None,
         };
         desk.rig.db.keep_signed(&mine, &[refused], None, later).await.unwrap();
         assert_eq!(desk.job(id).await.job, before, "nothing of it was written");

@@ -15,6 +15,12 @@ pub struct OutboundLimits {
     pub in_flight: u32,
     /// After so long without a block a transaction is sent again, or replaced.
     pub stuck_after_s: u32,
+    /// Bitcoin: so long a payout waits for others that share its transaction. Elsewhere nothing is shared.
+    pub gather_s: u32,
+    /// Bitcoin: with so many nobody waits for more.
+    pub gather_most: u32,
+    /// Bitcoin: while the price is no higher, payouts take small coins along. Satoshi for 1,000 virtual bytes.
+    pub join_below: u64,
 }
 
 impl OutboundLimits {
@@ -27,13 +33,30 @@ impl OutboundLimits {
                 fee_cap: raw(4_000_000_000_000_000),
                 in_flight: 16,
                 stuck_after_s: 30,
+                gather_s: 0,
+                gather_most: 1,
+                join_below: 0,
             },
             // 100 TRX.
-            ChainKind::Tron => Self { price_cap: 0, fee_cap: raw(100_000_000), in_flight: 64, stuck_after_s: 15 },
-            // 200 satoshi for a virtual byte; 0.0005 BTC.
-            ChainKind::Bitcoin => {
-                Self { price_cap: 200_000, fee_cap: raw(50_000), in_flight: 16, stuck_after_s: 1_800 }
-            }
+            ChainKind::Tron => Self {
+                price_cap: 0,
+                fee_cap: raw(100_000_000),
+                in_flight: 64,
+                stuck_after_s: 15,
+                gather_s: 0,
+                gather_most: 1,
+                join_below: 0,
+            },
+            // 200 satoshi for a virtual byte; 0.0005 BTC. Small coins are joined at 3 satoshi for a virtual byte, or less.
+            ChainKind::Bitcoin => Self {
+                price_cap: 200_000,
+                fee_cap: raw(50_000),
+                in_flight: 16,
+                stuck_after_s: 1_800,
+                gather_s: 30,
+                gather_most: 100,
+                join_below: 3_000,
+            },
         }
     }
 }

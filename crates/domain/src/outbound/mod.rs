@@ -2,10 +2,11 @@
 //!
 //! | | |
 //! |---|---|
-//! | decides | which state follows, which nonce is next, which are gaps, what a slot's end means for its jobs, when to offer more |
+//! | decides | which state follows, which nonce is next, which are gaps, what a slot's end means for its jobs, when to offer more, when payouts that gather go |
 //! | knows nothing of | nodes, keys, rows, clocks |
 
 mod fate;
+mod gather;
 mod job;
 mod kind;
 mod limits;
@@ -13,6 +14,7 @@ mod nonces;
 mod urge;
 
 pub use fate::{Effect, SlotWord, fate};
+pub use gather::{Gathering, goes};
 pub use job::{Illegal, JobEvent, JobState, MOST_TRIES, pause_micros};
 pub use kind::JobKind;
 pub use limits::OutboundLimits;

@@ -2,6 +2,8 @@
 //!
 //! A block that is connected has its merkle root checked against a header that a quorum has, so what it pays is proven at once.
 
+use std::collections::HashMap;
+
 use domain::deposit::{Cause, Place, Side};
 use domain::utxo::Hash;
 use domain::{RawAmount, RawSum, Timestamp};
@@ -12,6 +14,8 @@ use super::types::{ChainId, EntryKey, FoundEntry, ListingId, hash_of, height_of,
 use super::write::write_entries;
 use crate::db::Tx;
 use crate::error::StoreError;
+use crate::outbound::explain::explained;
+use crate::outbound::lane::stop_group;
 use crate::rows::hex;
 use crate::utxo::events;
 
@@ -37,8 +41,8 @@ statements! {
     READ_BITCOIN_SPENT = "SELECT t.block_height, b.block_hash, t.tx_hash, u.spent_input_index, u.amount,
             a.script_pub_key,
             EXISTS (SELECT 1 FROM transaction_events e WHERE e.tx_hash = t.tx_hash AND e.wallet_id = t.wallet_id
-                AND e.status = 'pending')
-        FROM transactions t JOIN utxos u ON u.wallet_id = t.wallet_id AND u.spent_by_tx_id = t.id
+                AND e.status = 'pending'), w.name
+        FROM transactions t JOIN wallets w ON w.id = t.wallet_id JOIN utxos u ON u.wallet_id = t.wallet_id AND u.spent_by_tx_id = t.id
             JOIN addresses a ON a.wallet_id = u.wallet_id AND a.id = u.address_id
             JOIN blocks b ON b.block_height = t.block_height
         WHERE t.block_height BETWEEN $1 AND $2 AND b.connected";
@@ -46,7 +50,7 @@ statements! {
 
 type Cursor = (i64, i64, i64, Option<i64>);
 type Income = (i64, Vec<u8>, Vec<u8>, i64, i64, bool, Vec<u8>, bool, bool);
-type Spent = (i64, Vec<u8>, Vec<u8>, i64, i64, Vec<u8>, bool);
+type Spent = (i64, Vec<u8>, Vec<u8>, i64, i64, Vec<u8>, bool, String);
 
 /// These blocks are connected, with all their rows: their entries are written, if the payments of the chain are kept.
 pub(crate) async fn connected(tx: &mut Tx, from: i64, to: i64, at: Timestamp) -> Result<(), StoreError> {
@@ -60,12 +64,23 @@ pub(crate) async fn connected(tx: &mut Tx, from: i64, to: i64, at: Timestamp) ->
     for row in fetch_all!(tx, READ_BITCOIN_INCOME => Income, from, to)? {
         found.push(income(row, coin)?);
     }
+    let mut groups: HashMap<Hash, String> = HashMap::new();
     for row in fetch_all!(tx, READ_BITCOIN_SPENT => Spent, from, to)? {
+        groups.insert(hash_of(&row.2)?, row.7.clone());
         found.push(spent(row, coin)?);
     }
     let chain = ChainId(chain);
+    let found = explained(tx, chain, &found).await?;
     let new = write_entries(tx, chain, &found, "bitcoin", at).await?;
     tell_foreign(tx, chain, &new, at).await?;
+    // A Bitcoin wallet has the name of its group. Its blocks are proven.
+    for (hash, group) in groups {
+        let foreign = |one: &FoundEntry| one.cause == Cause::ForeignSpend && one.key.transaction == hash;
+        if new.iter().any(|one| foreign(&one.found)) {
+            let why = format!("transaction {hash} took its coins, and is none of ours");
+            stop_group(tx, &group, &why, at).await?;
+        }
+    }
     set_proven(tx, chain, proven.max(to), at).await
 }
 
@@ -130,7 +145,7 @@ fn income(row: Income, listing: ListingId) -> Result<FoundEntry, StoreError> {
 }
 
 fn spent(row: Spent, listing: ListingId) -> Result<FoundEntry, StoreError> {
-    let (height, block, transaction, index, amount, script, made) = row;
+    let (height, block, transaction, index, amount, script, made, _) = row;
     let address = address_text(&script);
     let cause = if made { Cause::Payout } else { Cause::ForeignSpend };
     let place = Place::Input(number(index)?);

@@ -97,7 +97,7 @@ impl FoundEntry {
 
 statements! {
     READ_CHAIN = "SELECT id, kind, network, confirmations, COALESCE(final_confirmations, confirmations), status,
-            fee_price_cap, fee_cap, in_flight, stuck_after_s
+            fee_price_cap, fee_cap, in_flight, stuck_after_s, gather_s, gather_most, join_below
         FROM chains WHERE name = $1";
     READ_CHAIN_LISTINGS = "SELECT l.id, a.id, a.symbol, a.precision, l.contract, l.decimals, l.min_deposit_amount,
             a.status = 'active' AND l.status = 'active'
@@ -122,9 +122,13 @@ pub(crate) fn malformed(what: &str) -> StoreError {
 }
 
 pub(crate) async fn read_chain(tx: &mut Tx, name: &ChainName) -> Result<Option<ChainRow>, StoreError> {
-    type Columns = (i64, String, String, i64, i64, String, Option<i64>, Option<String>, Option<i64>, Option<i64>);
+    type Number = Option<i64>;
+    type Columns =
+        (i64, String, String, i64, i64, String, Number, Option<String>, Number, Number, Number, Number, Number);
     let row = fetch_optional!(tx, READ_CHAIN => Columns, name.as_str())?;
-    let Some((id, kind, network, confirmations, deeper, status, price, fee, in_flight, stuck)) = row else {
+    let Some((id, kind, network, confirmations, deeper, status, price, fee, in_flight, stuck, gather, most, join)) =
+        row
+    else {
         return Ok(None);
     };
     let kind = ChainKind::parse(&kind).ok_or_else(|| malformed("chain kind"))?;
@@ -137,7 +141,7 @@ pub(crate) async fn read_chain(tx: &mut Tx, name: &ChainName) -> Result<Option<C
         network,
         confirmations: depth(confirmations)?,
         final_confirmations: depth(deeper)?.max(depth(confirmations)?),
-        outbound: outbound_limits(kind, (price, fee, in_flight, stuck))?,
+        outbound: outbound_limits(kind, (price, fee, in_flight, stuck, gather, most, join))?,
         status: Availability::parse(&status).ok_or_else(|| malformed("status"))?,
         listings: listings.into_iter().map(listing).collect::<Result<_, _>>()?,
     }))

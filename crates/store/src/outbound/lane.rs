@@ -67,6 +67,7 @@ statements! {
         UNION SELECT o.wallet_group_id FROM operation_wallet_addresses o WHERE o.chain_id = $1 AND o.address {in $2}
             AND o.wallet_group_id IS NOT NULL
         UNION SELECT u.wallet_group_id FROM user_wallets u WHERE u.address {in $2})";
+    STOP_NAMED_GROUP = "UPDATE wallet_groups SET outbound_stopped = $2, updated_at = $3 WHERE outbound_stopped IS NULL AND name = $1";
     RESUME_GROUP = "UPDATE wallet_groups SET outbound_stopped = NULL, updated_at = $2 WHERE outbound_stopped IS NOT NULL
         AND id = (SELECT l.wallet_group_id FROM outbound_lanes l WHERE l.id = $1)";
 }
@@ -169,6 +170,11 @@ pub(crate) async fn stop_groups(
     let addresses =
         crate::dialect::Many(addresses.iter().map(|address| (*address).to_owned()).collect::<Vec<String>>());
     execute!(tx, STOP_GROUP, chain.0, addresses.clone(), why, at.micros()).map(|_| ())
+}
+
+/// The same for a group by its name.
+pub(crate) async fn stop_group(tx: &mut Tx, group: &str, why: &str, at: Timestamp) -> Result<(), StoreError> {
+    execute!(tx, STOP_NAMED_GROUP, group, why, at.micros()).map(|_| ())
 }
 
 /// Locks the lanes, in their order, and says which of them the worker still has.

@@ -6,6 +6,7 @@
 //! | `add` | new jobs: in batches, each given to a wallet |
 //! | [`lane`] | who sends from a lane and who watches it; stopped lanes |
 //! | `advance` | a job goes on to its next state, with its history |
+//! | [`coins`] | Bitcoin: the coins of a slot, leased with its row and spent with its bytes |
 //! | [`send`] | slots, attempts, signed bytes, what nodes were told |
 //! | [`watch`] | what the chain says of slots |
 //! | [`read`] | jobs and lanes for people |
@@ -15,12 +16,13 @@
 //! | | |
 //! |---|---|
 //! | reads | `outbound_*`, wallets and their groups, chains and their coins |
-//! | writes | `outbound_*`, and when a wallet was last given a job |
+//! | writes | `outbound_*`, when a wallet was last given a job, and on Bitcoin leases and transactions of its wallet |
 //! | may never do | change or remove what was signed; let a job go that may be out; believe a worker that has lost its lane |
 
 mod add;
 pub(crate) mod advance;
 pub(crate) mod audit;
+pub mod coins;
 pub(crate) mod explain;
 pub mod lane;
 pub mod read;
@@ -29,6 +31,7 @@ mod types;
 pub mod watch;
 
 pub use add::{Added, NewJob, Payer};
+pub use coins::{Reserved, Spend};
 pub use lane::{Duty, HeldLane};
 pub use read::{JobFilter, ShownJob, ShownLane};
 pub use send::{LaneWork, NewAttempt, NewSlot, OpenedSlots, PutOff, SignedAttempt, ToldAttempt};
@@ -50,9 +53,10 @@ pub(crate) mod statements {
     ];
 
     pub(crate) fn rows() -> Vec<&'static RowsSql> {
-        let groups: [&'static [&'static RowsSql]; 7] = [
+        let groups: [&'static [&'static RowsSql]; 8] = [
             &super::add::ROWS_STATEMENTS,
             &super::advance::ROWS_STATEMENTS,
+            &super::coins::ROWS_STATEMENTS,
             &super::explain::ROWS_STATEMENTS,
             &super::lane::ROWS_STATEMENTS,
             &super::send::ROWS_STATEMENTS,

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use domain::outbound::{JobEvent, JobState};
-use domain::{Approval, Timestamp};
+use domain::{Approval, ChainKind, Timestamp};
 
 use super::advance::{Change, advance};
 use super::types::{
@@ -99,7 +99,8 @@ statements! {
         FROM outbound_lanes l JOIN chains c ON c.id = l.chain_id WHERE l.id {in $1}";
     READ_HOLDERS_OF_LANES = "SELECT lane_id, duty, worker, lease_until FROM outbound_leases WHERE lane_id {in $1} AND worker <> ''
         ORDER BY lane_id, duty";
-    LOCK_JOB_LANE = "SELECT l.id FROM outbound_lanes l JOIN outbound_jobs j ON j.lane_id = l.id WHERE j.id = $1 {FOR UPDATE OF l}";
+    LOCK_JOB_LANE = "SELECT l.id, c.kind FROM outbound_lanes l JOIN outbound_jobs j ON j.lane_id = l.id JOIN chains c ON c.id = l.chain_id
+        WHERE j.id = $1 {FOR UPDATE OF l}";
     ASK_GIVE_UP = "UPDATE outbound_jobs SET give_up = TRUE, updated_at = $2 WHERE id = $1";
     ASK_BUMP = "UPDATE outbound_jobs SET bump = TRUE, updated_at = $2 WHERE id = $1";
     ASK_NOW = "UPDATE outbound_jobs SET due_at = $2, updated_at = $2 WHERE id = $1";
@@ -174,17 +175,20 @@ impl Db {
     }
 
     /// Ends a job that has no slot. One that has is to end as soon as that is safe: its slot is cancelled where a chain can, and it is not
-    /// tried again when its slot has paid nothing.
+    /// tried again when its slot has paid nothing. On Bitcoin nothing is cancelled that nodes may have.
     pub async fn cancel_job(&self, id: JobId, by: &str, at: Timestamp) -> Result<JobReply, StoreError> {
         transact!(self, tx => {
-            fetch_optional!(tx, LOCK_JOB_LANE => (i64,), id.number())?;
+            let lane = fetch_optional!(tx, LOCK_JOB_LANE => (i64, String), id.number())?;
             let Some(job) = read_jobs(tx, &[id]).await?.remove(&id) else { return Ok(JobReply::NoSuchJob) };
+            // Others share its transaction, which nothing cancels.
+            let shared = lane.is_some_and(|(_, kind)| kind == ChainKind::Bitcoin.as_str());
             match job.state {
                 JobState::Queued | JobState::FailedRetryable => {
                     let change = Change::new(id, vec![JobEvent::GivenUp], format!("given up by {by}"));
                     advance(tx, vec![change], at).await?;
                     Ok(JobReply::Done)
                 }
+                JobState::Broadcasting | JobState::Broadcasted if shared => Ok(JobReply::NotNow(job.state)),
                 JobState::Signing | JobState::Broadcasting | JobState::Broadcasted => {
                     execute!(tx, ASK_GIVE_UP, id.number(), at.micros())?;
                     Ok(JobReply::Done)
@@ -201,7 +205,7 @@ impl Db {
     /// A job that rests is tried now.
     pub async fn retry_job(&self, id: JobId, at: Timestamp) -> Result<JobReply, StoreError> {
         transact!(self, tx => {
-            fetch_optional!(tx, LOCK_JOB_LANE => (i64,), id.number())?;
+            fetch_optional!(tx, LOCK_JOB_LANE => (i64, String), id.number())?;
             let Some(job) = read_jobs(tx, &[id]).await?.remove(&id) else { return Ok(JobReply::NoSuchJob) };
             if !matches!(job.state, JobState::Queued | JobState::FailedRetryable) {
                 return Ok(JobReply::NotNow(job.state));
@@ -214,7 +218,7 @@ impl Db {
     /// More is offered for a job that waits for its block, at once.
     pub async fn bump_job(&self, id: JobId, at: Timestamp) -> Result<JobReply, StoreError> {
         transact!(self, tx => {
-            fetch_optional!(tx, LOCK_JOB_LANE => (i64,), id.number())?;
+            fetch_optional!(tx, LOCK_JOB_LANE => (i64, String), id.number())?;
             let Some(job) = read_jobs(tx, &[id]).await?.remove(&id) else { return Ok(JobReply::NoSuchJob) };
             if job.state != JobState::Broadcasted {
                 return Ok(JobReply::NotNow(job.state));
@@ -234,7 +238,7 @@ impl Db {
         at: Timestamp,
     ) -> Result<JobReply, StoreError> {
         transact!(self, tx => {
-            fetch_optional!(tx, LOCK_JOB_LANE => (i64,), id.number())?;
+            fetch_optional!(tx, LOCK_JOB_LANE => (i64, String), id.number())?;
             let Some(job) = read_jobs(tx, &[id]).await?.remove(&id) else { return Ok(JobReply::NoSuchJob) };
             let Some(slot) = job.slot else { return Ok(JobReply::NotNow(job.state)) };
             let ended = fetch_optional!(tx, READ_SLOT_ENDED => (bool, bool), slot.0)?;

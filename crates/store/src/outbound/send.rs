@@ -7,9 +7,10 @@ use domain::outbound::{JobEvent, JobState};
 use domain::utxo::Hash;
 
 use super::advance::{Change, Set, advance};
+use super::coins::{Reserved, Spend, release_coins, reserve, spend};
 use super::lane::{HeldLane, lock_held, stop};
 use super::types::{
-    AttemptKind, JOB, JobColumns, JobId, JobRow, LaneId, LaneRow, OpenSlot, SlotId, job_id, job_row, lane_ids,
+    AttemptKind, JOB, JobColumns, JobId, JobRow, LaneId, LaneRow, OpenSlot, SlotId, job_row, jobs_of_slots, lane_ids,
     malformed, nonce_of, read_jobs, read_lanes, read_open_slots, row_nonce,
 };
 use crate::db::{Db, Tx};
@@ -43,6 +44,8 @@ pub struct NewSlot {
     pub jobs: Vec<(JobId, i64)>,
     pub kind: AttemptKind,
     pub payload: Vec<u8>,
+    /// Bitcoin: what it spends.
+    pub coins: Option<Reserved>,
 }
 
 /// One more attempt in a slot.
@@ -53,6 +56,8 @@ pub struct NewAttempt {
     pub number: u32,
     pub kind: AttemptKind,
     pub payload: Vec<u8>,
+    /// Bitcoin: what it spends beyond what the slot has.
+    pub coins: Option<Reserved>,
 }
 
 /// A job that gets no slot now.
@@ -85,6 +90,8 @@ pub struct SignedAttempt {
     pub slot: SlotId,
     pub number: u32,
     pub answer: SignedAnswer,
+    /// Bitcoin: what was signed, for the wallet.
+    pub spend: Option<Spend>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -107,6 +114,15 @@ pub enum SignedAnswer {
     },
     /// It is asked for again, as it is.
     Later,
+}
+
+/// A slot that is used up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FormerSlot {
+    pub nonce: Option<u64>,
+    /// What was first signed for it.
+    pub payload: Vec<u8>,
+    pub jobs: Vec<JobId>,
 }
 
 /// What nodes were told of an attempt.
@@ -207,12 +223,14 @@ static TELL_ATTEMPTS: RowsSql = RowsSql::new(
     &[("slot_id", Int), ("number", Int), ("said", Text), ("at", Int)],
 );
 
-/// The nonce of the slot before the one that a job is in.
+/// The slot before the one that a job is in, which is used up, and what was first signed there.
 static READ_FORMER: RowsSql = RowsSql::new(
     "READ_FORMER",
-    "SELECT j.id, s.nonce FROM {rows} {join} outbound_jobs j ON j.id = r.id
+    "SELECT DISTINCT s.id, s.nonce, a.payload FROM {rows} {join} outbound_jobs j ON j.id = r.id
          {join} outbound_slot_jobs k ON k.job_id = j.id AND k.round = j.rounds - 2 {join} outbound_slots s ON s.id = k.slot_id
-     WHERE s.state = 'settled' AND s.nonce IS NOT NULL",
+         {join} outbound_attempts a ON a.slot_id = s.id AND a.number = (SELECT MIN(f.number) FROM outbound_attempts f
+             WHERE f.slot_id = s.id AND f.signed IS NOT NULL)
+     WHERE s.state = 'settled'",
     &[("id", Int)],
 );
 
@@ -281,14 +299,20 @@ impl Db {
         Ok(missing.collect())
     }
 
-    /// The nonces that these jobs had before those that they have now, in slots that are used up.
-    pub async fn former_nonces(&self, jobs: &[JobId]) -> Result<HashMap<JobId, u64>, StoreError> {
+    /// The slots that these jobs were in before those that they are in now, and that are used up.
+    pub async fn former_slots(&self, jobs: &[JobId]) -> Result<Vec<FormerSlot>, StoreError> {
         if jobs.is_empty() {
-            return Ok(HashMap::new());
+            return Ok(Vec::new());
         }
+        let tx = &mut self.read().await?;
         let columns = vec![Column::Ints(jobs.iter().map(|job| job.number()).collect())];
-        let rows: Vec<(i64, i64)> = fetch_rows(&mut self.read().await?, &READ_FORMER, columns).await?;
-        rows.into_iter().map(|(job, nonce)| Ok((job_id(job)?, nonce_of(nonce)?))).collect()
+        let rows: Vec<(i64, Option<i64>, Vec<u8>)> = fetch_rows(tx, &READ_FORMER, columns).await?;
+        let mut in_slots = jobs_of_slots(tx, &rows.iter().map(|row| SlotId(row.0)).collect::<Vec<_>>()).await?;
+        let former = |(slot, nonce, payload): (i64, Option<i64>, Vec<u8>)| {
+            let jobs = in_slots.remove(&SlotId(slot)).unwrap_or_default();
+            Ok(FormerSlot { nonce: nonce.map(nonce_of).transpose()?, payload, jobs })
+        };
+        rows.into_iter().map(former).collect()
     }
 
     /// Writes slots and attempts down before anything is signed, and puts jobs off that get none. `known` is what a quorum has mined of each
@@ -314,7 +338,7 @@ impl Db {
             changes.extend(more);
             let mut rows: Vec<(SlotId, u32, AttemptKind, &[u8])> =
                 new.iter().map(|slot| (slot.id, 1, slot.kind, slot.payload.as_slice())).collect();
-            let (further, bumped) = new_attempts(tx, &still, attempts).await?;
+            let (further, bumped) = new_attempts(tx, &still, attempts, at).await?;
             opened.attempts.extend(further.iter().map(|one| one.slot));
             rows.extend(further.iter().map(|one| (one.slot, one.number, one.kind, one.payload.as_slice())));
             changes.extend(bumped);
@@ -353,6 +377,10 @@ impl Db {
                     slot.attempts.iter().any(|attempt| attempt.number == one.number && attempt.kind == AttemptKind::Pay)
                 };
                 let signing = slot.jobs.iter().map(|(job, _)| job).filter(|job| job.state == JobState::Signing);
+                if let (SignedAnswer::Signed { .. }, Some(made)) = (&one.answer, &one.spend) {
+                    let before = slot.attempts.iter().any(|other| other.number != one.number && other.signed.is_some());
+                    spend(tx, slot.id, made, before, at).await?;
+                }
                 match &one.answer {
                     SignedAnswer::Signed { .. } if pays(slot) => {
                         changes.extend(signing.map(|job| Change::new(job.id, vec![JobEvent::Signed], "is sent to the nodes")));
@@ -473,7 +501,12 @@ async fn new_slots<'a>(
             open.remove(&slot.lane);
         }
     }
-    let new: Vec<&NewSlot> = slots.iter().filter(|slot| open.contains(&slot.lane)).collect();
+    let mut new: Vec<&NewSlot> = Vec::new();
+    for slot in slots.iter().filter(|slot| open.contains(&slot.lane)) {
+        if reserved(tx, slot.id, slot.coins.as_ref(), at).await? {
+            new.push(slot);
+        }
+    }
     let mut changes = Vec::new();
     let mut links: Vec<(SlotId, &JobRow)> = Vec::new();
     for slot in &new {
@@ -488,6 +521,14 @@ async fn new_slots<'a>(
     }
     write_slots(tx, &new, &links, at).await?;
     Ok((new, changes))
+}
+
+/// Whether what is to be spent is the slot's own.
+async fn reserved(tx: &mut Tx, slot: SlotId, coins: Option<&Reserved>, at: Timestamp) -> Result<bool, StoreError> {
+    match coins {
+        Some(coins) => reserve(tx, slot, coins, at).await,
+        None => Ok(true),
+    }
 }
 
 /// The slots, and which jobs they are for.
@@ -525,6 +566,7 @@ async fn new_attempts<'a>(
     tx: &mut Tx,
     still: &BTreeSet<LaneId>,
     attempts: &'a [NewAttempt],
+    at: Timestamp,
 ) -> Result<(Vec<&'a NewAttempt>, Vec<Change>), StoreError> {
     let mine: Vec<&NewAttempt> = attempts.iter().filter(|one| still.contains(&one.lane)).collect();
     if mine.is_empty() {
@@ -536,7 +578,12 @@ async fn new_attempts<'a>(
     let next = |slot: &OpenSlot| slot.attempts.last().map_or(1, |last| last.number.saturating_add(1));
     let fits =
         |one: &&NewAttempt| open.get(&one.slot).is_some_and(|slot| slot.mined().is_none() && next(slot) == one.number);
-    let new: Vec<&NewAttempt> = mine.into_iter().filter(fits).collect();
+    let mut new = Vec::new();
+    for one in mine.into_iter().filter(fits) {
+        if reserved(tx, one.slot, one.coins.as_ref(), at).await? {
+            new.push(one);
+        }
+    }
     let asked =
         new.iter().filter_map(|one| open.get(&one.slot)).flat_map(|slot| &slot.jobs).filter(|(job, _)| job.bump);
     let bumped = |(job, _): &(JobRow, u32)| {
@@ -630,5 +677,6 @@ async fn release(tx: &mut Tx, slots: &[(SlotId, &str)], at: Timestamp) -> Result
         Column::Texts(slots.iter().map(|(_, words)| *words).collect()),
         Column::Ints(vec![at.micros(); slots.len()]),
     ];
-    expect_rows(execute_rows(tx, &RELEASE_SLOTS, columns).await?, slots.len(), "released slots")
+    expect_rows(execute_rows(tx, &RELEASE_SLOTS, columns).await?, slots.len(), "released slots")?;
+    release_coins(tx, &slots.iter().map(|(slot, _)| *slot).collect::<Vec<_>>()).await
 }

@@ -6,6 +6,7 @@ use domain::Timestamp;
 use domain::outbound::{Effect, JobEvent, MOST_TRIES, SlotWord, fate, pause_micros};
 
 use super::advance::{Change, Set, advance};
+use super::coins::release_coins;
 use super::lane::{HeldLane, lock_held, stop};
 use super::types::{
     JobRow, LaneId, LaneRow, MinedAttempt, OpenSlot, SlotId, fate_word, malformed, read_lanes, read_open_slots,
@@ -171,5 +172,6 @@ async fn settle(tx: &mut Tx, news: &[(&SlotNews, &OpenSlot)], at: Timestamp) -> 
         Column::Texts(ended.iter().map(|(one, _)| one.words.as_str()).collect()),
         Column::Ints(vec![at.micros(); ended.len()]),
     ];
-    expect_rows(execute_rows(tx, &SETTLE_SLOTS, columns).await?, ended.len(), "settled slots")
+    expect_rows(execute_rows(tx, &SETTLE_SLOTS, columns).await?, ended.len(), "settled slots")?;
+    release_coins(tx, &ended.iter().map(|(_, slot)| slot.id).collect::<Vec<_>>()).await
 }

@@ -388,7 +388,7 @@ async fn see(
     write(tx, around, by_chain(at)).await
 }
 
-async fn make(
+pub(crate) async fn make(
     tx: &mut Tx,
     wallet: WalletId,
     new: &NewTx,
@@ -431,7 +431,7 @@ async fn publish(tx: &mut Tx, hash: Hash, at: Timestamp) -> Result<Changes, Utxo
 }
 
 /// Publishes pending transactions with those that they spend: a node that gets one needs the others.
-pub(super) async fn publish_all(
+pub(crate) async fn publish_all(
     tx: &mut Tx,
     pending: Vec<Hash>,
     reason: &'static str,

@@ -206,7 +206,7 @@ pub(super) async fn check_leases(
     Ok(())
 }
 
-async fn lease_at(
+pub(crate) async fn lease_at(
     tx: &mut Tx,
     wallet: WalletId,
     outpoints: &[OutPoint],

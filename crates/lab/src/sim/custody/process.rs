@@ -95,6 +95,7 @@ impl World {
             OutboundError::Coins { .. }
             | OutboundError::Network { .. }
             | OutboundError::BooksBehind { .. }
+            | OutboundError::Wallet(_)
             | OutboundError::Name(_)
             | OutboundError::NoIds => false,
         };

@@ -1,0 +1,137 @@
+//! Bitcoin: the coins that a lane pays with, and its transactions as their payloads have them.
+//!
+//! A lane is a wallet of the house. It pays with the coins of all wallets of its group, which lie in the Bitcoin wallet of the group's
+//! name, and takes its change back to its own address.
+
+use std::collections::{BTreeMap, HashMap};
+
+use domain::GroupId;
+use ruint::aliases::U256;
+use signer::{BitcoinTerms, SignerChain};
+use store::outbound::{JobRow, LaneRow, OpenSlot};
+use store::utxo::{OutPoint, WalletId};
+use store::wallet::Place;
+use tx::bitcoin::transaction::{Spending, read_unsigned};
+use tx::{Address, Payment};
+
+use super::OutboundError;
+use super::purse::Ground;
+use super::send::SendWorker;
+use crate::bitcoin::{Recipient, hash_of_tx};
+
+/// Where a group's coins are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Till {
+    pub wallet: WalletId,
+    pub account: u32,
+    pub network: ::bitcoin::Network,
+}
+
+/// A transaction of a slot, before it was signed.
+pub(super) struct Unfolded {
+    pub spending: Spending,
+    /// What it pays to the slot's jobs.
+    pub recipients: Vec<Recipient>,
+    /// What it brings back. All of it goes to the lane.
+    pub change: Vec<Recipient>,
+}
+
+/// A payment as an output. `None`: no output can pay it.
+pub(super) fn recipient(payment: &Payment) -> Option<Recipient> {
+    let script = payment.to.script_bytes()?;
+    Some(Recipient { amount: satoshi(payment.amount.to_u256())?, script })
+}
+
+fn satoshi(amount: U256) -> Option<u64> {
+    u64::try_from(amount).ok()
+}
+
+impl Unfolded {
+    /// `None`: the payload is not that of a slot with these jobs.
+    pub fn of(payload: &[u8], ground: &Ground, jobs: &[(JobRow, u32)], own: &Address) -> Option<Self> {
+        let SignerChain::Bitcoin(network) = ground.network else { return None };
+        let spending = read_unsigned(payload, network).ok()?;
+        let mut wanted: BTreeMap<Recipient, usize> = BTreeMap::new();
+        for (job, _) in jobs {
+            *wanted.entry(recipient(&ground.payment(job).ok()?)?).or_default() += 1;
+        }
+        let (mut recipients, mut change) = (Vec::new(), Vec::new());
+        for output in spending.meaning.payments.iter().map(recipient) {
+            let output = output?;
+            match wanted.get_mut(&output).filter(|left| **left > 0) {
+                Some(left) => {
+                    *left -= 1;
+                    recipients.push(output);
+                }
+                None => change.push(output),
+            }
+        }
+        let back = own.script_bytes()?;
+        let whole = wanted.values().all(|left| *left == 0) && change.iter().all(|one| one.script == back);
+        whole.then_some(Self { spending, recipients, change })
+    }
+
+    pub fn outpoints(&self) -> Vec<OutPoint> {
+        outpoints(&self.spending)
+    }
+
+    /// Satoshi.
+    pub fn fee(&self) -> u64 {
+        self.spending.meaning.most_fee.and_then(|fee| satoshi(fee.to_u256())).unwrap_or(0)
+    }
+
+    /// What the signer has to be told of it.
+    pub fn terms(&self, ground: &Ground, lane: &LaneRow) -> Option<BitcoinTerms> {
+        let inputs = input_numbers(&self.spending, ground, &lane.group)?;
+        let change = vec![u64::try_from(lane.index).ok()?; self.change.len()];
+        Some(terms_of(&self.spending, inputs, change))
+    }
+}
+
+/// The numbers of the addresses that a transaction spends from, in its group.
+pub(super) fn input_numbers(spending: &Spending, ground: &Ground, group: &GroupId) -> Option<Vec<u64>> {
+    spending.inputs.iter().map(|spent| ground.number_of(group, &spent.input.script)).collect()
+}
+
+pub(super) fn terms_of(spending: &Spending, inputs: Vec<u64>, change: Vec<u64>) -> BitcoinTerms {
+    let sequence = spending.inputs.first().map_or(0, |spent| spent.input.sequence);
+    BitcoinTerms { inputs, change, lock_time: spending.lock_time, sequence }
+}
+
+pub(super) fn outpoints(spending: &Spending) -> Vec<OutPoint> {
+    let outpoint = |input: &tx::Input| OutPoint { hash: hash_of_tx(input.transaction), index: input.index };
+    spending.inputs.iter().map(|spent| outpoint(&spent.input)).collect()
+}
+
+impl Ground {
+    /// The number of an address in a group of the house.
+    pub fn number_of(&self, group: &GroupId, script: &[u8]) -> Option<u64> {
+        self.house().find_map(|(place, address)| match place {
+            Place::Derived { group: of, index } if of == group && address.script_bytes().as_deref() == Some(script) => {
+                u64::try_from(*index).ok()
+            }
+            Place::Derived { .. } | Place::Written(_) => None,
+        })
+    }
+}
+
+impl SendWorker<'_> {
+    /// Where the coins of these lanes' groups are. None for other chains.
+    pub(super) async fn tills(&self, lanes: &[LaneRow]) -> Result<HashMap<GroupId, Till>, OutboundError> {
+        let SignerChain::Bitcoin(network) = self.ground.network else { return Ok(HashMap::new()) };
+        let mut tills = HashMap::new();
+        for wallet in self.db.wallets().await? {
+            let of = |lane: &&LaneRow| lane.group.as_str() == wallet.name;
+            let group = lanes.iter().find(of).and_then(|lane| self.ground.group(&lane.group));
+            if let Some(group) = group.filter(|_| crate::bitcoin::network_of(wallet.network) == network) {
+                tills.insert(group.id.clone(), Till { wallet: wallet.id, account: group.account(), network });
+            }
+        }
+        Ok(tills)
+    }
+}
+
+/// The transaction that a slot waits with: the newest that was signed.
+pub(super) fn newest_of(slot: &OpenSlot, ground: &Ground, own: &Address) -> Option<Unfolded> {
+    Unfolded::of(&slot.newest()?.payload, ground, &slot.jobs, own)
+}

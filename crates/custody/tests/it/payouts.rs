@@ -1,0 +1,591 @@
+//! Payouts on Bitcoin: several share a transaction, one that waits too long is replaced by one that pays the same, and each is paid once,
+//! whichever is mined. Three nodes of the devnet, the wallet's own follower, and the signer's core. What was paid is asked of the chain.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bitcoin::consensus::deserialize;
+use bitcoin::{Network, Transaction};
+use chain::Chain;
+use chain::bitcoin::{BitcoinChain, BitcoinSettings};
+use chain::endpoint::{EndpointSettings, Pool, PoolSettings};
+use custody::bitcoin::{Aim, Costs, Follow, Recipient, SEQUENCE, ScriptKind, Step, Target, plan, unsigned};
+use custody::deposit::work::begin;
+use custody::outbound::{SendWorker, SentRound, Signs, WatchWorker};
+use custody::wallet::Pinned;
+use custody::wallet::house::watch_house;
+use devnet::bitcoin::{BitcoinDevnet, Settings};
+use devnet::{Fate, Key, Model, Served};
+use domain::asset::TransferLimits;
+use domain::id::{Generator, NodeId};
+use domain::outbound::{JobKind, JobState, OutboundLimits};
+use domain::{
+    Amount, Asset, AssetOnChain, Availability, ChainKind, Clock, Listing, ManualClock, Precision, Purpose, RawAmount,
+    WalletRole,
+};
+use futures_util::future::BoxFuture;
+use signer::client::{SignAnswer, SignerError};
+use signer::keys::{GroupSecret, Keyring, Mnemonic};
+use signer::local::LocalSigner;
+use signer::{BitcoinTerms, Intent, IntentKind, SignRequest, SignerChain};
+use store::Engine;
+use store::catalog::{Author, Catalog};
+use store::entry::ChainRow;
+use store::outbound::{Added, JobId, NewJob, Payer, ShownJob, SlotId};
+use store::signer_head::SignerHead;
+use store::testing::{TestDb, on};
+use store::utxo::ListFilter;
+use tx::{Address, Coin, Family, Payment};
+
+use crate::deposits::{id, raw};
+
+const WORDS: &str = "test test test test test test test test test test test junk";
+const NETWORK: Network = Network::Regtest;
+const CONFIRMATIONS: u32 = 3;
+
+struct Pen {
+    signer: LocalSigner,
+    away: AtomicBool,
+    /// It signs, and the answer is lost.
+    loses: AtomicBool,
+}
+
+impl Signs for Pen {
+    fn is_ready(&self) -> bool {
+        true
+    }
+
+    fn sign<'a>(&'a self, requests: &'a [SignRequest]) -> BoxFuture<'a, Result<Vec<SignAnswer>, SignerError>> {
+        Box::pin(async move {
+            if self.away.load(Ordering::Relaxed) {
+                return Err(SignerError::Unavailable { code: "SIGNER_UNAVAILABLE".to_owned(), why: "away".to_owned() });
+            }
+            let answers = self.signer.sign(requests);
+            if self.loses.load(Ordering::Relaxed) {
+                return Err(SignerError::Unknown { why: "lost".to_owned() });
+            }
+            answers
+        })
+    }
+
+    fn head(&self) -> Option<(String, SignerHead)> {
+        None
+    }
+}
+
+fn keyring() -> Keyring {
+    let secret = |(name, purpose, account)| GroupSecret {
+        id: id(name),
+        purpose,
+        family: Family::Bitcoin(NETWORK),
+        account,
+        mnemonic: Mnemonic::parse(WORDS).unwrap(),
+    };
+    Keyring::of([("users", Purpose::Deposit, 0), ("hot", Purpose::Hot, 1)].map(secret).into_iter().collect()).unwrap()
+}
+
+const POLICY: &str = "signer = \"desk\"\nversion = 1\ncooling_off_hours = 1\nmost_intent_life_hours = 48\n\
+     chain = [{ name = \"net\", kind = \"bitcoin\", network = \"regtest\" }]\n\
+     [[group]]\nid = \"hot\"\nchain = \"net\"\nrole = \"hot\"\nmost_fee = \"2100000000000000\"\nmost_fee_day = \"2100000000000000\"\n\
+     coin = [{ coin = \"native\", payment = \"2100000000000000\", hour = \"2100000000000000\", day = \"2100000000000000\" }]\n";
+
+fn catalog(limits: OutboundLimits) -> Catalog {
+    let mut catalog = Catalog::default();
+    let precision = Precision::new(8).unwrap();
+    let chain = domain::Chain {
+        name: "net".parse().unwrap(),
+        kind: ChainKind::Bitcoin,
+        network: "regtest".to_owned(),
+        confirmations: CONFIRMATIONS,
+        final_confirmations: CONFIRMATIONS + 2,
+        outbound: limits,
+        status: Availability::Active,
+    };
+    let most = Amount::from_units(9);
+    let asset = Asset {
+        symbol: "BTC".parse().unwrap(),
+        precision,
+        status: Availability::Active,
+        internal_transfer_enabled: true,
+        transfer: TransferLimits { min: Amount::from_units(1), max: most, daily: most },
+    };
+    let listing = Listing {
+        asset: asset.symbol.clone(),
+        chain: chain.name.clone(),
+        form: AssetOnChain::new(precision, 8, None).unwrap(),
+        min_deposit: Amount::from_units(10),
+        status: Availability::Active,
+    };
+    catalog.listings.insert((asset.symbol.clone(), chain.name.clone()), listing);
+    catalog.assets.insert(asset.symbol.clone(), asset);
+    catalog.chains.insert(chain.name.clone(), chain);
+    catalog
+}
+
+/// A devnet, its wallet with a follower, a signer, and one hot wallet with coins.
+struct House<'a> {
+    db: &'a TestDb,
+    served: Served<BitcoinDevnet>,
+    clock: Arc<ManualClock>,
+    chain: BitcoinChain,
+    pinned: Arc<Pinned>,
+    row: ChainRow,
+    pen: Pen,
+    ids: Generator<Arc<ManualClock>>,
+    made: Mutex<u32>,
+}
+
+const GATHER: OutboundLimits = OutboundLimits {
+    price_cap: 200_000,
+    fee_cap: RawAmount::ZERO,
+    in_flight: 16,
+    stuck_after_s: 600,
+    gather_s: 30,
+    gather_most: 5,
+    join_below: 3_000,
+};
+
+impl<'a> House<'a> {
+    async fn start(db: &'a TestDb, coins: &[u64]) -> Self {
+        Self::with(db, coins, OutboundLimits { fee_cap: raw(50_000), ..GATHER }).await
+    }
+
+    async fn with(db: &'a TestDb, coins: &[u64], limits: OutboundLimits) -> Self {
+        let settings = Settings::default();
+        let clock = Arc::new(ManualClock::at(settings.start));
+        let free: SocketAddr = ([127, 0, 0, 1], 0).into();
+        let served =
+            Served::start(BitcoinDevnet::new(settings), &[free; 3], Arc::<ManualClock>::clone(&clock)).await.unwrap();
+        let endpoint = |(number, endpoint): (usize, &devnet::Endpoint)| EndpointSettings {
+            name: format!("node {number}"),
+            url: endpoint.url(),
+            authorization: None,
+            key: None,
+            headers: Vec::new(),
+            per_second: 0,
+        };
+        let endpoints: Vec<_> = served.endpoints.iter().enumerate().map(endpoint).collect();
+        let pool = PoolSettings { quorum: Some(2), ..PoolSettings::default() };
+        let pool = Pool::new(&endpoints, &pool, Arc::<ManualClock>::clone(&clock)).unwrap();
+        let confirmations = u64::from(CONFIRMATIONS);
+        let chain = BitcoinChain::new(BitcoinSettings { confirmations, ..BitcoinSettings::new(NETWORK) }, pool);
+        let signer = LocalSigner::new(POLICY, keyring(), Arc::<ManualClock>::clone(&clock)).unwrap();
+        let mut pinned = Pinned::default();
+        for name in ["users", "hot"] {
+            pinned.add_group(signer.group(&id(name)).unwrap(), true).unwrap();
+        }
+        let family = Family::Bitcoin(NETWORK);
+        let net = || ("net".parse().unwrap(), family);
+        pinned.add_derived(net(), WalletRole::Hot, (&id("hot"), 0), true).unwrap();
+        let author = Author { actor: "test", reason: "set-up" };
+        db.apply_treasury(&catalog(limits), &pinned.settings(), &author, clock.now()).await.unwrap();
+        watch_house(db, &pinned, (&"net".parse().unwrap(), family), clock.now()).await.unwrap();
+        let row = db.chain(&"net".parse().unwrap()).await.unwrap().unwrap();
+        let ids = Generator::new(Arc::clone(&clock), NodeId::new(3).unwrap());
+        let pen = Pen { signer, away: AtomicBool::new(false), loses: AtomicBool::new(false) };
+        let pinned = Arc::new(pinned);
+        let house = Self { db, served, clock, chain, pinned, row, pen, ids, made: Mutex::new(0) };
+        let first = house.chain.head().await.unwrap().tip.height;
+        house.follow().await;
+        begin(db, &house.chain, &house.row, Some(first), house.clock.now()).await.unwrap();
+        for coin in coins {
+            house.fund(&house.own(), *coin);
+        }
+        house.mine(4).await;
+        house
+    }
+
+    fn own(&self) -> Address {
+        let hot = self.pinned.wallets().find(|(_, _, wallet)| wallet.role == WalletRole::Hot);
+        hot.map(|(_, _, wallet)| wallet.address.clone()).unwrap()
+    }
+
+    fn act<T>(&self, act: impl FnOnce(&mut BitcoinDevnet) -> T) -> T {
+        act(&mut self.served.model.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn fund(&self, to: &Address, amount: u64) {
+        self.act(|model| model.fund(&to.to_string(), None, raw(amount), self.clock.now())).unwrap();
+    }
+
+    fn pass(&self, seconds: i64) {
+        self.clock.set(self.clock.now().plus_micros(seconds * 1_000_000));
+    }
+
+    /// Blocks, and whatever waits in the first of them.
+    async fn mine(&self, blocks: u64) {
+        self.pass(60);
+        self.act(|model| model.mine(blocks, self.clock.now()));
+        self.follow().await;
+    }
+
+    async fn follow(&self) {
+        let mut follow = Follow::new(self.db, &self.chain, 0);
+        while follow.step(50, self.clock.now()).await.unwrap() != Step::Idle {}
+        follow.look(self.clock.now()).await.unwrap();
+    }
+
+    async fn add_with(&self, amount: u64, priority: i64) -> (JobId, Address) {
+        let to = {
+            let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+            *made += 1;
+            Key::numbered(2_000 + *made).bitcoin(NETWORK)
+        };
+        let job = NewJob {
+            id: self.ids.next().unwrap(),
+            listing: self.row.listings[0].id,
+            kind: JobKind::Withdrawal,
+            reference: to.to_string(),
+            to: to.to_string(),
+            owner: None,
+            amount: raw(amount),
+            most_fee: self.row.outbound.fee_cap,
+            priority,
+            requester: "alice".to_owned(),
+            expires: self.clock.now().plus_micros(24 * 3_600 * 1_000_000),
+            payer: Payer::Role(WalletRole::Hot),
+        };
+        let added = self.db.add_jobs(self.row.id, std::slice::from_ref(&job), self.clock.now()).await.unwrap();
+        assert!(matches!(added.as_slice(), [Added::New { .. }]), "{added:?}");
+        (job.id, to)
+    }
+
+    async fn add(&self, amount: u64) -> (JobId, Address) {
+        self.add_with(amount, JobKind::Withdrawal.priority()).await
+    }
+
+    /// One round of each, by workers that begin anew.
+    async fn round(&self) -> SentRound {
+        let make = || self.ids.next::<domain::id::Job>().ok().map(|id| id.number());
+        let (row, pinned) = (self.row.clone(), Arc::clone(&self.pinned));
+        let signer = "desk".parse().unwrap();
+        let name = "one-send".to_owned();
+        let mut worker =
+            SendWorker::new(self.db, &self.chain, &self.pen, signer, &make, row.clone(), Arc::clone(&pinned), name)
+                .unwrap();
+        let sent = worker.round(&*self.clock).await.unwrap();
+        let mut watcher = WatchWorker::new(self.db, &self.chain, row, pinned, "one-watch".to_owned()).unwrap();
+        let watched = watcher.round(&*self.clock).await.unwrap();
+        assert_eq!(watched.waits, None);
+        sent
+    }
+
+    /// Blocks and rounds until everything is final.
+    async fn settle(&self) {
+        for _ in 0..8 {
+            self.mine(1).await;
+            self.round().await;
+        }
+    }
+
+    async fn shown(&self, job: JobId) -> ShownJob {
+        self.db.job(job).await.unwrap().unwrap().0
+    }
+
+    async fn state(&self, job: JobId) -> JobState {
+        self.shown(job).await.job.state
+    }
+
+    /// What was signed in the slot that a job is in, in its order.
+    async fn signed(&self, job: JobId) -> Vec<Transaction> {
+        let slots = self.db.job(job).await.unwrap().unwrap().1;
+        let slot = self.shown(job).await.job.slot;
+        let slot = slots.into_iter().find(|one| Some(one.id) == slot).unwrap();
+        slot.attempts.iter().filter_map(|one| Some(deserialize(&one.signed.as_ref()?.0).unwrap())).collect()
+    }
+
+    async fn slot(&self, job: JobId) -> SlotId {
+        self.shown(job).await.job.slot.unwrap()
+    }
+
+    async fn balance(&self, of: &Address) -> u64 {
+        let found = self.chain.balances(&[(of.clone(), Coin::Native)]).await.unwrap();
+        found[0].to_string().parse().unwrap()
+    }
+
+    /// Each was paid what it asked for, once; the wallet has what the chain says; nothing is out of order.
+    async fn agree(&self, jobs: &[(JobId, Address)], amount: u64) {
+        for (job, to) in jobs {
+            assert_eq!(self.state(*job).await, JobState::Confirmed, "{}", self.shown(*job).await.job.reason);
+            assert_eq!(self.balance(to).await, amount);
+        }
+        let wallet = self.db.wallets().await.unwrap().into_iter().find(|one| one.name == "hot").unwrap();
+        let stored = self.db.balance(wallet.id, self.clock.now()).await.unwrap();
+        let stored: i64 = stored.values().map(|one| one.confirmed).sum();
+        assert_eq!(u64::try_from(stored).unwrap(), self.balance(&self.own()).await);
+        assert_eq!(self.db.leases(wallet.id, None, 9).await.unwrap(), [], "no coin is held by what is over");
+        let report = self.db.audit(|_| {}).await.unwrap();
+        assert!(report.clean(), "{report:?}");
+    }
+}
+
+fn inputs(of: &Transaction) -> BTreeSet<bitcoin::OutPoint> {
+    of.input.iter().map(|input| input.previous_output).collect()
+}
+
+#[test]
+fn payouts_of_a_window_share_one_transaction() {
+    for engine in crate::engines() {
+        on(engine, async |db| {
+            let house = House::start(db, &[5_000_000, 7_000_000]).await;
+            let mut jobs = vec![house.add(20_000).await, house.add(20_000).await, house.add(20_000).await];
+            assert_eq!(house.round().await.slots, 0, "they wait for others");
+            house.pass(30);
+            let sent = house.round().await;
+            assert_eq!((sent.slots, sent.signed, sent.told), (1, 1, 1));
+            let made = house.signed(jobs[0].0).await;
+            assert_eq!(made[0].output.len(), 4, "three payments, and what comes back");
+            let slots: BTreeSet<SlotId> = [house.slot(jobs[0].0).await, house.slot(jobs[2].0).await].into();
+            assert_eq!(slots.len(), 1);
+            // Five are enough at once; and one that is urgent does not wait.
+            for _ in 0..5 {
+                jobs.push(house.add(20_000).await);
+            }
+            assert_eq!(house.round().await.slots, 1);
+            jobs.push(house.add_with(20_000, 1).await);
+            assert_eq!(house.round().await.slots, 1);
+            house.settle().await;
+            house.agree(&jobs, 20_000).await;
+        });
+    }
+}
+
+/// Whoever dies between lease, signature and broadcast leaves one transaction.
+#[test]
+fn a_worker_that_dies_anywhere_leaves_one_transaction() {
+    on(Engine::Sqlite, async |db| {
+        let house = House::start(db, &[5_000_000, 7_000_000]).await;
+        let jobs = [house.add_with(30_000, 1).await, house.add_with(30_000, 1).await];
+        house.pen.away.store(true, Ordering::Relaxed);
+        assert_eq!(house.round().await.slots, 1);
+        assert_eq!(house.state(jobs[0].0).await, JobState::Signing);
+        house.pen.away.store(false, Ordering::Relaxed);
+        house.pen.loses.store(true, Ordering::Relaxed);
+        assert_eq!(house.round().await.signed, 0);
+        house.pen.loses.store(false, Ordering::Relaxed);
+        // Hours later: the coins are still its own.
+        house.pass(7_200);
+        assert_eq!(db.sweep_leases(house.clock.now()).await.unwrap(), 0);
+        let sent = house.round().await;
+        assert_eq!((sent.slots, sent.signed, sent.told), (0, 1, 1));
+        house.settle().await;
+        house.agree(&jobs, 30_000).await;
+    });
+}
+
+/// The replacement pays the same and spends all the same coins, so only one of them can be mined.
+#[test]
+fn what_waits_too_long_is_replaced_by_what_pays_the_same() {
+    on(Engine::Sqlite, async |db| {
+        let house = House::start(db, &[40_000, 50_000, 60_000, 5_000_000]).await;
+        let jobs = [house.add_with(30_000, 1).await, house.add_with(30_000, 1).await, house.add_with(30_000, 1).await];
+        house.round().await;
+        house.act(|model| model.fee_factor(4));
+        house.pass(599);
+        assert_eq!(house.round().await.replaced, 0);
+        house.pass(1);
+        let sent = house.round().await;
+        assert_eq!((sent.replaced, sent.signed, sent.told), (1, 1, 1), "{sent:?}");
+        let made = house.signed(jobs[0].0).await;
+        assert_eq!(made.len(), 2);
+        assert!(inputs(&made[0]).is_subset(&inputs(&made[1])), "a coin that was dropped would let both be mined");
+        assert!(
+            house.shown(jobs[0].0).await.job.reason.contains("nodes have it"),
+            "{:?}",
+            house.shown(jobs[0].0).await
+        );
+        house.settle().await;
+        house.agree(&jobs, 30_000).await;
+    });
+}
+
+/// The one that was replaced is mined after all.
+#[test]
+fn the_replaced_one_may_win() {
+    on(Engine::Sqlite, async |db| {
+        let house = House::start(db, &[5_000_000]).await;
+        let jobs = [house.add_with(30_000, 1).await];
+        house.round().await;
+        db.bump_job(jobs[0].0, house.clock.now()).await.unwrap();
+        house.pass(10);
+        assert_eq!(house.round().await.replaced, 1);
+        let made = house.signed(jobs[0].0).await;
+        house.mine(1).await;
+        house.round().await;
+        assert_eq!(house.state(jobs[0].0).await, JobState::Confirming);
+        let first = bitcoin::consensus::serialize(&made[0]);
+        house.act(|model| model.reorg(1, Fate::Dropped, &[first], house.clock.now())).unwrap();
+        house.follow().await;
+        house.settle().await;
+        house.agree(&jobs, 30_000).await;
+    });
+}
+
+/// What builds on the one that was replaced can never be mined: its payouts are made again, once.
+#[test]
+fn what_builds_on_a_loser_is_paid_by_another() {
+    on(Engine::Sqlite, async |db| {
+        let house = House::start(db, &[5_000_000]).await;
+        let first = house.add_with(30_000, 1).await;
+        house.round().await;
+        db.bump_job(first.0, house.clock.now()).await.unwrap();
+        house.pass(10);
+        assert_eq!(house.round().await.replaced, 1);
+        let made = house.signed(first.0).await;
+        // It spends what the replacement brings back.
+        let second = house.add_with(30_000, 1).await;
+        assert_eq!(house.round().await.slots, 1);
+        let child = house.signed(second.0).await;
+        assert!(inputs(&child[0]).iter().any(|input| input.txid == made[1].compute_txid()));
+        house.mine(1).await;
+        let loser = bitcoin::consensus::serialize(&made[0]);
+        house.act(|model| model.reorg(1, Fate::Dropped, &[loser], house.clock.now())).unwrap();
+        house.follow().await;
+        for _ in 0..4 {
+            house.settle().await;
+            house.pass(60);
+        }
+        let jobs = [first, second];
+        house.agree(&jobs, 30_000).await;
+    });
+}
+
+/// The last one of a line pays for those before it, and those are left alone.
+#[test]
+fn the_last_of_a_line_pays_for_all() {
+    on(Engine::Sqlite, async |db| {
+        let house = House::start(db, &[5_000_000]).await;
+        let mut jobs = Vec::new();
+        for _ in 0..3 {
+            jobs.push(house.add_with(30_000, 1).await);
+            assert_eq!(house.round().await.slots, 1);
+        }
+        house.act(|model| model.fee_factor(4));
+        house.pass(600);
+        assert_eq!(house.round().await.replaced, 1);
+        let mut counts = Vec::new();
+        for (job, _) in &jobs {
+            counts.push(house.signed(*job).await.len());
+        }
+        assert_eq!(counts, [1, 1, 2]);
+        house.settle().await;
+        house.agree(&jobs, 30_000).await;
+    });
+}
+
+#[test]
+fn what_a_reorganisation_takes_is_sent_again() {
+    on(Engine::Sqlite, async |db| {
+        let house = House::start(db, &[5_000_000]).await;
+        let jobs = [house.add_with(30_000, 1).await];
+        house.round().await;
+        let made = house.signed(jobs[0].0).await;
+        for _ in 0..4 {
+            house.mine(1).await;
+            house.round().await;
+        }
+        assert_eq!(house.state(jobs[0].0).await, JobState::Confirmed);
+        house.act(|model| model.reorg(5, Fate::Dropped, &[], house.clock.now())).unwrap();
+        house.follow().await;
+        house.round().await;
+        assert!(house.state(jobs[0].0).await != JobState::Confirmed);
+        house.pass(60);
+        house.settle().await;
+        assert_eq!(house.signed(jobs[0].0).await, made, "the same bytes");
+        house.agree(&jobs, 30_000).await;
+    });
+}
+
+/// Small coins are taken along while that is cheap, and stay where they are when it is not.
+#[test]
+fn small_coins_are_joined_while_that_is_cheap() {
+    // The devnet asks for 10,000.
+    for (join_below, taken) in [(9_999, 1), (10_000, 5)] {
+        on(Engine::Sqlite, async |db| {
+            let limits = OutboundLimits { fee_cap: raw(50_000), join_below, ..GATHER };
+            let house = House::with(db, &[900, 1_000, 1_100, 1_200, 5_000_000], limits).await;
+            let job = house.add_with(30_000, 1).await;
+            house.round().await;
+            let made = house.signed(job.0).await;
+            assert_eq!(made[0].input.len(), taken);
+            house.settle().await;
+            house.agree(&[job], 30_000).await;
+        });
+    }
+}
+
+/// What cannot be paid rests; what can be is not kept by it.
+#[test]
+fn too_little_for_all_is_enough_for_some() {
+    on(Engine::Sqlite, async |db| {
+        let house = House::start(db, &[100_000]).await;
+        let good = house.add_with(30_000, 1).await;
+        let large = house.add_with(90_000, 2).await;
+        let dust = house.add_with(100, 2).await;
+        house.round().await;
+        assert_eq!(house.state(dust.0).await, JobState::FailedFinal);
+        house.round().await;
+        assert_eq!(house.state(large.0).await, JobState::FailedRetryable);
+        house.settle().await;
+        house.agree(&[good], 30_000).await;
+        assert_eq!((house.balance(&large.1).await, house.balance(&dust.1).await), (0, 0));
+    });
+}
+
+/// Coins that leave by a transaction that is none of ours stop all that its keys sign.
+#[test]
+fn a_stranger_with_the_key_stops_the_group() {
+    on(Engine::Sqlite, async |db| {
+        let house = House::start(db, &[5_000_000, 4_000_000]).await;
+        let paid = house.add_with(30_000, 1).await;
+        house.round().await;
+        house.settle().await;
+        assert_eq!(house.shown(paid.0).await.lane_stopped, None, "what we pay stops nothing");
+        // The same keys, and a memory of its own.
+        let stranger = LocalSigner::new(POLICY, keyring(), Arc::<ManualClock>::clone(&house.clock)).unwrap();
+        let wallet = db.wallets().await.unwrap().into_iter().find(|one| one.name == "hot").unwrap().id;
+        let filter = ListFilter { account: None, unspent_only: true, after: None, most: 9 };
+        let outputs = db.list_outputs(wallet, &filter, house.clock.now()).await.unwrap();
+        let coin = db.coins_of(wallet, &[outputs[0].outpoint]).await.unwrap();
+        let to = Key::numbered(4_000).bitcoin(NETWORK);
+        let costs = Costs { rate: 5_000, long_term_rate: 1_000, most_fee: 50_000 };
+        let recipients = vec![Recipient { amount: 700_000, script: to.script_bytes().unwrap() }];
+        let target = Target { recipients, change: ScriptKind::P2wpkh, costs, aim: Aim::Pay };
+        let planned = plan(&coin, &target, &house.own().script_bytes().unwrap()).unwrap();
+        let unsigned = unsigned(&planned, NETWORK, 0).unwrap();
+        let intent = Intent {
+            signer: "desk".parse().unwrap(),
+            network: SignerChain::Bitcoin(NETWORK),
+            job: signer::names::JobId::Job(house.ids.next::<domain::id::Job>().unwrap().number()),
+            round: 0,
+            chain: "net".parse().unwrap(),
+            group: id("hot"),
+            kind: IntentKind::Pay { payment: Payment { to, coin: Coin::Native, amount: raw(700_000) }, owner: None },
+            most_fee: raw(50_000),
+            expires: house.clock.now().plus_micros(3_600_000_000),
+            builds: 1,
+            requester: "mallory".parse().unwrap(),
+        };
+        let bitcoin = BitcoinTerms { inputs: vec![0], change: vec![0], lock_time: 0, sequence: SEQUENCE };
+        let request = SignRequest {
+            id: "theft".parse().unwrap(),
+            chain: "net".parse().unwrap(),
+            group: id("hot"),
+            index: 0,
+            payload: unsigned.bytes,
+            intents: vec![intent],
+            bitcoin: Some(bitcoin),
+            approvals: Vec::new(),
+        };
+        let answers = stranger.sign(&[request]).unwrap();
+        let [SignAnswer::Signed { signed, .. }] = answers.as_slice() else { panic!("{answers:?}") };
+        house.chain.broadcast(&signed.bytes).await.unwrap();
+        house.mine(1).await;
+        let job = house.add_with(30_000, 1).await;
+        assert_eq!(house.round().await.slots, 0);
+        let why = house.shown(job.0).await.lane_stopped.unwrap();
+        assert!(why.contains("none of ours"), "{why}");
+    });
+}

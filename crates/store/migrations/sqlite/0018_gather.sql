@@ -1,0 +1,4 @@
+-- Bitcoin's payouts gather in one transaction (docs/adr/0014-outbound.md). NULL: as usual (domain::outbound::OutboundLimits).
+ALTER TABLE chains ADD COLUMN gather_s INTEGER;
+ALTER TABLE chains ADD COLUMN gather_most INTEGER;
+ALTER TABLE chains ADD COLUMN join_below INTEGER;

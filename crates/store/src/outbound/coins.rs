@@ -1,0 +1,115 @@
+//! Bitcoin: the coins of a slot are leased with its row, and its transactions are the wallet's with their bytes.
+//!
+//! The leases have no end. They go when the wallet has the transaction that spends the coins, and with the slot when that has ended.
+
+use std::collections::HashSet;
+
+use domain::Timestamp;
+use domain::utxo::{Hash, NewTx, OutPoint, UtxoRefusal, WalletId};
+
+use super::types::SlotId;
+use crate::db::{Db, Tx};
+use crate::error::StoreError;
+use crate::rows::{Column, ColumnType::Bytes, RowsSql, execute_rows, fetch_rows};
+use crate::utxo::LockId;
+use crate::utxo::events::{self, refused};
+use crate::utxo::lease::lease_at;
+
+/// Coins that a transaction of a slot spends, and that nobody else may from now on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reserved {
+    pub wallet: WalletId,
+    pub outpoints: Vec<OutPoint>,
+}
+
+/// A signed transaction, as the wallet keeps it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Spend {
+    pub wallet: WalletId,
+    pub tx: NewTx,
+}
+
+/// One that is spent goes; only what a rescan holds stays even then, and that has the last moment of all.
+const NO_END: Timestamp = Timestamp::from_micros(i64::MAX - 1);
+
+static RELEASE_COINS: RowsSql = RowsSql::new(
+    "RELEASE_COINS",
+    "DELETE FROM utxo_leases WHERE external_lock_id IN (SELECT holder FROM {rows})",
+    &[("holder", Bytes)],
+);
+
+/// Transactions of ours that no block can have: their slots have ended without them.
+static READ_HOPELESS: RowsSql = RowsSql::new(
+    "READ_HOPELESS",
+    "SELECT a.tx_hash FROM {rows} {join} outbound_attempts a ON a.tx_hash = r.tx_hash {join} outbound_slots s ON s.id = a.slot_id
+     WHERE a.tx_hash IS NOT NULL AND a.mined_height IS NULL AND s.state = 'settled'",
+    &[("tx_hash", Bytes)],
+);
+
+#[cfg(feature = "testing")]
+pub(crate) static ROWS_STATEMENTS: [&RowsSql; 2] = [&RELEASE_COINS, &READ_HOPELESS];
+
+impl SlotId {
+    /// Who holds the leases of its coins.
+    pub fn lock(self) -> LockId {
+        let mut bytes = *b"bursar outbound slot            ";
+        if let Some(number) = bytes.last_chunk_mut::<8>() {
+            *number = self.0.to_be_bytes();
+        }
+        LockId(bytes)
+    }
+}
+
+impl Db {
+    /// Of these transactions, those of ours that can never be mined.
+    pub async fn hopeless(&self, hashes: &HashSet<Hash>) -> Result<HashSet<Hash>, StoreError> {
+        if hashes.is_empty() {
+            return Ok(HashSet::new());
+        }
+        let columns = vec![Column::Bytes(hashes.iter().map(|hash| hash.0.to_vec()).collect())];
+        let rows: Vec<(Vec<u8>,)> = fetch_rows(&mut self.read().await?, &READ_HOPELESS, columns).await?;
+        let found: HashSet<Vec<u8>> = rows.into_iter().map(|(hash,)| hash).collect();
+        Ok(hashes.iter().filter(|hash| found.contains(hash.0.as_slice())).copied().collect())
+    }
+}
+
+/// Leases the coins of a slot for as long as it is open. False: somebody else has one of them by now.
+pub(super) async fn reserve(tx: &mut Tx, slot: SlotId, coins: &Reserved, at: Timestamp) -> Result<bool, StoreError> {
+    events::lock(tx).await?;
+    let leased = lease_at(tx, coins.wallet, &coins.outpoints, slot.lock(), NO_END, at).await;
+    Ok(refused(leased)?.map_err(|refusal| told(slot, &refusal)).is_ok())
+}
+
+/// The wallet has the transaction before any node does. What it refuses is signed all the same: its coins stay leased, and the books know
+/// it by its attempt.
+pub(super) async fn spend(
+    tx: &mut Tx,
+    slot: SlotId,
+    spend: &Spend,
+    replaces: bool,
+    at: Timestamp,
+) -> Result<(), StoreError> {
+    let made = events::make(tx, spend.wallet, &spend.tx, Some(slot.lock()), replaces, at).await;
+    if let Err(refusal) = refused(made)? {
+        told(slot, &refusal);
+        return Ok(());
+    }
+    let published = events::publish_all(tx, vec![spend.tx.hash], "broadcast", at).await;
+    if let Err(refusal) = refused(published)? {
+        told(slot, &refusal);
+    }
+    Ok(())
+}
+
+fn told(slot: SlotId, refusal: &UtxoRefusal) {
+    tracing::warn!(slot = slot.0, code = refusal.code(), "the Bitcoin wallet refuses coins of a slot: {refusal}");
+}
+
+/// Others may have what is left of their coins.
+pub(super) async fn release_coins(tx: &mut Tx, slots: &[SlotId]) -> Result<(), StoreError> {
+    if slots.is_empty() {
+        return Ok(());
+    }
+    let columns = vec![Column::Bytes(slots.iter().map(|slot| slot.lock().0.to_vec()).collect())];
+    execute_rows(tx, &RELEASE_COINS, columns).await.map(|_| ())
+}
