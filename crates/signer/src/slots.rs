@@ -158,7 +158,10 @@ impl Slots {
         for place in question.wanted {
             let taken = match place.kept(chain) {
                 KeptSlot::Nonce(nonce) => self.stranger(holders(&self.nonces, nonce), question.jobs, &cancelled),
-                KeptSlot::Input(input) => self.stranger(holders(&self.inputs, input), question.jobs, &cancelled),
+                KeptSlot::Input(input) => {
+                    let alive = holders(&self.inputs, input).filter(|other| !self.has_let_go(*other));
+                    self.stranger(alive, question.jobs, &cancelled)
+                }
             };
             if let Some(other) = taken {
                 return Err(SignerRefusal::SlotTaken(other));
@@ -211,6 +214,12 @@ impl Slots {
             }
             Some(KeptHeld::Until(_)) | None => false,
         }
+    }
+
+    /// A job whose inputs were cancelled may take others, so it holds these no more than its cancel does: whoever else spends one of them
+    /// can be mined beside neither.
+    fn has_let_go(&self, job: JobId) -> bool {
+        self.job(job).is_some_and(|record| record.cancelled || !record.cancels().is_empty())
     }
 
     /// The first holder that may not share the slot with these jobs.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::Subcommand;
 use custody::signer::SignerWatch;
 use custody::wallet::Pinned;
-use domain::{ChainKind, Clock};
+use domain::Clock;
 use serde_json::json;
 use signer::names::SignerName;
 use store::Db;

@@ -2,7 +2,6 @@
 //!
 //! A request follows from the rows alone, so that whoever asks again after a crash asks the same and gets the same bytes.
 
-use domain::outbound::pause_micros;
 use domain::utxo::Hash;
 use domain::{ChainKind, RawAmount, Timestamp};
 use signer::client::SignAnswer;
@@ -36,16 +35,11 @@ fn person(name: &str) -> Result<Person, OutboundError> {
 
 impl Wanted<'_> {
     /// `None`: a row makes no sense, and nothing is signed for it.
-    pub fn request(
-        &self,
-        ground: &Ground,
-        signer: &SignerName,
-        own: &Address,
-    ) -> Result<Option<SignRequest>, OutboundError> {
+    pub fn request(&self, ground: &Ground, signer: &SignerName) -> Result<Option<SignRequest>, OutboundError> {
         let Self { lane, slot, attempt } = self;
         let mut bitcoin = None;
         if ground.row.kind == ChainKind::Bitcoin {
-            let unfolded = Unfolded::of(&attempt.payload, ground, &slot.jobs, own);
+            let unfolded = Unfolded::of(&attempt.payload, ground, &slot.jobs, &lane.group);
             bitcoin = unfolded.and_then(|unfolded| unfolded.terms(ground, lane));
             if bitcoin.is_none() {
                 return Ok(None);
@@ -187,7 +181,6 @@ pub(super) fn judge(
     ground: &Ground,
     own: &Address,
     (slot, attempt): (&OpenSlot, &AttemptRow),
-    now: Timestamp,
 ) -> SignedAnswer {
     let (code, message, signed_before) = match answer {
         SignAnswer::Signed { signed, from, .. } => {
@@ -208,22 +201,22 @@ pub(super) fn judge(
         SignAnswer::Refused { code, message, signed_before, .. } => (code, message, signed_before),
     };
     let words = format!("{message} ({code})");
-    let job = slot.jobs.first();
-    let round = job.map_or(0, |(_, round)| *round);
+    let round = slot.jobs.first().map_or(0, |(_, round)| *round);
     match code.as_str() {
         // The slot, or the job, was signed for in a time that this database does not know: it is older than its signer.
         "SIGNER_SLOT_DIFFERS" | "SIGNER_JOB_CHANGED" => SignedAnswer::SignedBefore { words },
-        // Without nonces it only means that another job has the very same bytes: later they are others.
-        "SIGNER_SLOT_TAKEN" if ground.row.kind != ChainKind::Tron => SignedAnswer::SignedBefore { words },
+        "SIGNER_SLOT_TAKEN" => match ground.row.kind {
+            ChainKind::Evm => SignedAnswer::SignedBefore { words },
+            // A coin is another job's, and nothing was signed with it for this one: later it has other coins.
+            ChainKind::Bitcoin => SignedAnswer::Refused { words, counts: false },
+            // Another job has the very same bytes: later they are others.
+            ChainKind::Tron => SignedAnswer::Refused { words, counts: true },
+        },
         // The first build of a job that the signer has built before: the same.
         "SIGNER_NOT_EXPIRED_YET" if round == 0 => SignedAnswer::SignedBefore { words },
         // By the signer's clock the build before may still be mined. Its end is proven; the signer only waits longer.
         "SIGNER_NOT_EXPIRED_YET" => SignedAnswer::Later,
         _ if signed_before => SignedAnswer::SignedBefore { words },
-        _ => {
-            let tries = job.map_or(0, |(job, _)| job.tries.saturating_add(1));
-            let over = tries >= domain::outbound::MOST_TRIES;
-            SignedAnswer::Refused { words, over, due: now.plus_micros(pause_micros(tries)) }
-        }
+        _ => SignedAnswer::Refused { words, counts: true },
     }
 }

@@ -93,13 +93,15 @@ pub(super) fn cancel_instead(
     cancel(chain, own, nonce, fee).ok()
 }
 
-/// All that a transaction of Bitcoin spends, back to the house.
-pub(super) fn all_back(chain: &dyn Chain, own: &Address, old: &Spending) -> Option<Vec<u8>> {
+/// All that a transaction of Bitcoin spends, back to where the first of it was.
+pub(super) fn all_back(chain: &dyn Chain, network: bitcoin::Network, old: &Spending) -> Option<Vec<u8>> {
     let inputs: Vec<Input> = old.inputs.iter().map(|spent| spent.input.clone()).collect();
     let held = inputs.iter().try_fold(0_u64, |sum, input| sum.checked_add(input.amount_sat))?;
     // A little is left for the fee: nobody is ever shown it.
     let amount = RawAmount::from_u256(U256::from(held.saturating_sub(BACK_FEE.min(held / 2))));
-    let payments = vec![Payment { to: own.clone(), coin: Coin::Native, amount }];
+    let first = bitcoin::ScriptBuf::from_bytes(inputs.first()?.script.clone());
+    let to = Address::Bitcoin(bitcoin::Address::from_script(&first, network).ok()?);
+    let payments = vec![Payment { to, coin: Coin::Native, amount }];
     chain.build(&Draft::Bitcoin { inputs, payments, lock_time: 0 }).ok().map(|unsigned| unsigned.bytes)
 }
 

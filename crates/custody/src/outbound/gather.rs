@@ -3,20 +3,20 @@
 //! Coins are leased while the transaction is planned, and with the slot's row for as long as it is open. Whoever dies in between leaves a
 //! lease that ends by itself.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use domain::outbound::{Gathering, goes};
-use domain::{ChainKind, GroupId, Timestamp};
+use domain::{GroupId, Timestamp};
 use ruint::aliases::U256;
 use signer::reading::MOST_HELD;
-use store::outbound::{AttemptKind, JobRow, LaneId, LaneRow, LaneWork, NewSlot, Reserved, SlotId};
+use store::outbound::{AttemptKind, JobRow, LaneId, LaneRow, LaneWork, NewSlot, PutOff, Reserved, SlotId};
 use store::utxo::{Allow, Candidate, Coin, UtxoError, UtxoId, Want};
-use tx::{Address, Fee};
+use tx::{Address, Payment};
 
+use super::OutboundError;
 use super::plan::{Plan, later, over};
 use super::send::SendWorker;
-use super::till::{Till, recipient};
-use super::{OutboundError, draft};
+use super::till::{Till, back_to, recipient};
 use crate::bitcoin::{self, Aim, Costs, Recipient, ScriptKind, SpendError, Target, chooser};
 
 /// A choice of coins becomes a slot within this time, or is let go.
@@ -24,6 +24,9 @@ const LEASE_MICROS: i64 = 300_000_000;
 
 /// So many small coins are taken along at most.
 const MOST_JOINED: usize = 20;
+
+/// So often coins are chosen for a transaction in a round.
+const MOST_CHOICES: usize = 4;
 
 /// A coin is small when it holds less than so many times what it costs to spend.
 const SMALL: u64 = 50;
@@ -34,13 +37,27 @@ struct Payout<'a> {
     output: Recipient,
 }
 
-/// The lane that pays, and the price.
+/// The lane that pays, and what is known when it does.
 struct Payer<'a> {
     lane: &'a LaneRow,
     till: Till,
     own: &'a Address,
-    kind: ScriptKind,
-    rate: u64,
+    market: Market,
+    /// Transactions of it wait for their blocks.
+    busy: bool,
+}
+
+/// What a round knows of the chain.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Market {
+    /// Satoshi for 1,000 virtual bytes.
+    pub rate: u64,
+    /// The network asks for more than is allowed.
+    pub capped: bool,
+    /// The newest block that a quorum has settled.
+    pub settled: u64,
+    /// The last block that the wallet store has read.
+    pub read: u64,
 }
 
 /// Why a transaction was not planned.
@@ -49,8 +66,8 @@ enum Unplanned {
     TooMuch(String),
     /// Not now, whatever is left out.
     NotNow(String),
-    /// The house's rows and its keys do not fit together.
-    Broken(String),
+    /// Nobody here can sign for these coins.
+    Foreign(Vec<UtxoId>),
 }
 
 impl SendWorker<'_> {
@@ -60,39 +77,41 @@ impl SendWorker<'_> {
         work: &LaneWork,
         own: &HashMap<LaneId, Address>,
         tills: &HashMap<GroupId, Till>,
-        settled: u64,
+        market: Market,
         now: Timestamp,
         plan: &mut Plan,
     ) -> Result<(), OutboundError> {
         let limits = &self.ground.row.outbound;
         let most = usize::try_from(limits.in_flight).unwrap_or(usize::MAX);
         for lane in work.lanes.iter().filter(|lane| lane.stopped.is_none()) {
-            let (Some(address), Some(till)) = (own.get(&lane.id), tills.get(&lane.group)) else { continue };
+            let Some(address) = own.get(&lane.id) else { continue };
             let payouts = self.payouts(work, lane.id, now, plan);
-            let waiting: Vec<Gathering> = payouts
-                .iter()
-                .map(|payout| Gathering { since: payout.job.created, priority: payout.job.priority })
-                .collect();
-            let waits = work.slots.iter().filter(|slot| slot.lane == lane.id && slot.mined().is_none()).count();
-            if waits >= most || !goes(&waiting, limits, now) {
-                continue;
-            }
-            let Some(first) = payouts.first() else { continue };
-            let Some(kind) = address.script_bytes().and_then(|script| ScriptKind::of(bitcoin::kind_of_script(&script)))
-            else {
+            let put_off =
+                |why: &str| payouts.iter().map(|payout| later(payout.job, why.to_owned(), now, false)).collect();
+            let Some(till) = tills.get(&lane.group) else {
+                let all: Vec<PutOff> =
+                    put_off("there is no Bitcoin wallet with the name of its group: bursar apply makes it");
+                plan.put_off.extend(all);
                 continue;
             };
-            let Ok(payment) = self.ground.payment(first.job) else { continue };
-            let quote =
-                self.chain.quote(address, &payment, draft::cap(ChainKind::Bitcoin, limits, limits.fee_cap)).await?;
-            let Fee::PerKvb(rate) = quote.fee else { continue };
-            if quote.capped {
-                let why = "the network asks for a higher price than is allowed";
-                plan.put_off.extend(payouts.iter().map(|payout| later(payout.job, why.to_owned(), now, false)));
+            if market.capped {
+                let all: Vec<PutOff> = put_off("the network asks for a higher price than is allowed");
+                plan.put_off.extend(all);
                 continue;
             }
-            let payer = Payer { lane, till: *till, own: address, kind, rate };
-            self.share(&payer, &payouts, settled, now, plan).await?;
+            let open = work.slots.iter().filter(|slot| slot.lane == lane.id && slot.mined().is_none()).count();
+            let mut room = most.saturating_sub(open);
+            let payer = Payer { lane, till: *till, own: address, market, busy: open > 0 };
+            for some in batches(&payouts) {
+                let waiting: Vec<Gathering> = some
+                    .iter()
+                    .map(|payout| Gathering { since: payout.job.created, priority: payout.job.priority })
+                    .collect();
+                if room > 0 && goes(&waiting, limits, now) {
+                    room -= 1;
+                    self.share(&payer, &some, now, plan).await?;
+                }
+            }
         }
         Ok(())
     }
@@ -101,28 +120,13 @@ impl SendWorker<'_> {
     fn payouts<'w>(&self, work: &'w LaneWork, lane: LaneId, now: Timestamp, plan: &mut Plan) -> Vec<Payout<'w>> {
         let mut payouts = Vec::new();
         for job in work.due.iter().filter(|job| job.lane == lane) {
-            if job.give_up {
-                plan.put_off.push(over(job, "people gave it up".to_owned(), now));
-                continue;
-            }
-            if job.expires <= now {
-                plan.put_off.push(over(job, "its time was over before it could be paid".to_owned(), now));
-                continue;
-            }
-            let output = self
-                .ground
-                .payment(job)
-                .and_then(|payment| recipient(&payment).ok_or_else(|| "no output can pay so much".to_owned()));
-            let output = output.and_then(|output| {
-                let least = ::bitcoin::Script::from_bytes(&output.script).minimal_non_dust().to_sat().max(1);
-                if output.amount < least {
-                    return Err(format!(
-                        "{} satoshi are dust: nodes pass on {least} or more to that address",
-                        output.amount
-                    ));
-                }
-                Ok(output)
-            });
+            let output = if job.give_up {
+                Err("people gave it up".to_owned())
+            } else if job.expires <= now {
+                Err("its time was over before it could be paid".to_owned())
+            } else {
+                self.ground.payment(job).and_then(|payment| output_of(&payment))
+            };
             match output {
                 Ok(output) => payouts.push(Payout { job, output }),
                 Err(why) => plan.put_off.push(over(job, why, now)),
@@ -135,8 +139,7 @@ impl SendWorker<'_> {
     async fn share(
         &self,
         payer: &Payer<'_>,
-        payouts: &[Payout<'_>],
-        settled: u64,
+        payouts: &[&Payout<'_>],
         now: Timestamp,
         plan: &mut Plan,
     ) -> Result<(), OutboundError> {
@@ -151,7 +154,8 @@ impl SendWorker<'_> {
                         id,
                         lane: payer.lane.id,
                         nonce: None,
-                        since: settled,
+                        // Whatever spent these coins was in no block that the wallet has read.
+                        since: payer.market.settled.min(payer.market.read),
                         jobs: some.iter().map(|payout| (payout.job.id, payout.job.version)).collect(),
                         kind: AttemptKind::Pay,
                         payload,
@@ -161,15 +165,18 @@ impl SendWorker<'_> {
                 }
                 Err(Unplanned::TooMuch(_)) if count > 1 => count /= 2,
                 Err(Unplanned::TooMuch(why)) => {
-                    plan.put_off.push(later(first.job, why, now, true));
+                    // While something is out, what it brings back may be enough.
+                    let counts = !payer.busy && plan.slots.is_empty();
+                    plan.put_off.push(later(first.job, why, now, counts));
                     return Ok(());
                 }
                 Err(Unplanned::NotNow(why)) => {
                     plan.put_off.extend(some.iter().map(|payout| later(payout.job, why.clone(), now, false)));
                     return Ok(());
                 }
-                Err(Unplanned::Broken(why)) => {
-                    self.db.stop_lane(payer.lane.id, &why, now).await?;
+                Err(Unplanned::Foreign(_)) => {
+                    let why = "its coins lie at addresses that no wallet of the house has".to_owned();
+                    plan.put_off.extend(some.iter().map(|payout| later(payout.job, why.clone(), now, false)));
                     return Ok(());
                 }
             }
@@ -180,39 +187,44 @@ impl SendWorker<'_> {
     async fn transaction(
         &self,
         payer: &Payer<'_>,
-        payouts: &[Payout<'_>],
+        payouts: &[&Payout<'_>],
         slot: SlotId,
         now: Timestamp,
     ) -> Result<Result<(Vec<u8>, Reserved), Unplanned>, OutboundError> {
         let most_fee =
             payouts.iter().map(|payout| payout.job.most_fee.to_u256()).fold(U256::ZERO, U256::saturating_add);
+        let rate = payer.market.rate;
         let costs = Costs {
-            rate: payer.rate,
-            long_term_rate: self.ground.row.outbound.join_below.min(payer.rate.max(1_000)),
+            rate,
+            long_term_rate: self.ground.row.outbound.join_below.min(rate),
             most_fee: u64::try_from(most_fee).unwrap_or(u64::MAX),
         };
+        let kind = payer.own.script_bytes().and_then(|script| ScriptKind::of(bitcoin::kind_of_script(&script)));
         let recipients: Vec<Recipient> = payouts.iter().map(|payout| payout.output.clone()).collect();
-        let target = Target { recipients, change: payer.kind, costs, aim: Aim::Pay };
-        let small = self.small_coins(payer, now).await?;
-        for along in [small, Vec::new()] {
-            let joins = !along.is_empty();
-            let coins = match lease(self, payer.till, &target, slot, &along, now).await? {
+        let target = Target { recipients, change: kind.unwrap_or(ScriptKind::P2wpkh), costs, aim: Aim::Pay };
+        let mut along = self.small_coins(payer, now).await?;
+        let mut avoid: HashSet<UtxoId> = HashSet::new();
+        for _ in 0..MOST_CHOICES {
+            let wish = Choice { till: payer.till, settled: payer.market.settled, along: &along, avoid: &avoid };
+            let coins = match lease(self, &wish, &target, slot, now).await? {
                 Ok(coins) => coins,
                 Err(why) => return Ok(Err(why)),
             };
-            match self.planned(payer, payouts.len(), &coins, &target) {
+            let why = match self.planned(payer, payouts.len(), &coins, &target) {
                 Ok(payload) => {
                     let outpoints = coins.iter().map(|coin| coin.outpoint).collect();
                     return Ok(Ok((payload, Reserved { wallet: payer.till.wallet, outpoints })));
                 }
-                Err(why) => {
-                    self.let_go(payer.till, slot).await?;
-                    // Without the small ones it may be cheap enough, and small enough.
-                    if !joins || matches!(why, Unplanned::Broken(_)) {
-                        return Ok(Err(why));
-                    }
-                }
+                Err(why) => why,
+            };
+            self.let_go(payer.till, slot).await?;
+            match why {
+                Unplanned::Foreign(coins) => avoid.extend(coins),
+                // Without the small ones it may be cheap enough, and small enough.
+                _ if !along.is_empty() => {}
+                why => return Ok(Err(why)),
             }
+            along.clear();
         }
         Ok(Err(Unplanned::NotNow("its coins cannot be chosen now".to_owned())))
     }
@@ -224,30 +236,33 @@ impl SendWorker<'_> {
         coins: &[Coin],
         target: &Target,
     ) -> Result<Vec<u8>, Unplanned> {
-        if coins.iter().any(|coin| self.ground.number_of(&payer.lane.group, &coin.script).is_none()) {
-            let group = &payer.lane.group;
-            return Err(Unplanned::Broken(format!(
-                "the Bitcoin wallet {group} has a coin at an address that no wallet of the house has"
-            )));
+        let foreign = self.foreign(&payer.lane.group, coins);
+        if !foreign.is_empty() {
+            return Err(Unplanned::Foreign(foreign));
         }
         if coins.len().saturating_mul(payouts) > MOST_HELD {
             return Err(Unplanned::TooMuch("it needs more coins than the signer takes for so many payouts".to_owned()));
         }
-        let back = payer.own.script_bytes().unwrap_or_default();
-        let planned = bitcoin::plan(coins, target, &back).map_err(unplanned)?;
+        let planned = bitcoin::plan(coins, target, &back_to(coins, payer.own)).map_err(unplanned)?;
         let unsigned = bitcoin::unsigned(&planned, payer.till.network, 0).map_err(unplanned)?;
         Ok(unsigned.bytes)
     }
 
+    /// Those that lie where no wallet of the group is.
+    pub(super) fn foreign(&self, group: &GroupId, coins: &[Coin]) -> Vec<UtxoId> {
+        let strange = |coin: &&Coin| self.ground.number_of(group, &coin.script).is_none();
+        coins.iter().filter(strange).map(|coin| coin.id).collect()
+    }
+
     /// Small coins that may be taken along while that is cheap.
     async fn small_coins(&self, payer: &Payer<'_>, now: Timestamp) -> Result<Vec<UtxoId>, OutboundError> {
-        let below = self.ground.row.outbound.join_below;
-        if payer.rate > below {
+        let rate = payer.market.rate;
+        if rate > self.ground.row.outbound.join_below {
             return Ok(Vec::new());
         }
-        let cost = |kind: ScriptKind| kind.input_weight().div_ceil(4).saturating_mul(payer.rate).div_ceil(1_000);
-        let limit = cost(payer.kind).saturating_mul(SMALL);
-        let want = Want { target: i64::try_from(limit).unwrap_or(i64::MAX), allow: Allow::default(), seed: 0 };
+        let cost = |kind: ScriptKind| kind.input_weight().div_ceil(4).saturating_mul(rate).div_ceil(1_000);
+        let limit = cost(ScriptKind::P2wpkh).saturating_mul(SMALL);
+        let want = want(i64::try_from(limit).unwrap_or(i64::MAX), 0, payer.market.settled);
         let candidates = match self.db.candidates(payer.till.wallet, payer.till.account, &want, now).await {
             Ok(candidates) => candidates,
             Err(UtxoError::Store(error)) => return Err(error.into()),
@@ -269,27 +284,49 @@ impl SendWorker<'_> {
     }
 }
 
-/// Leases what the target needs beside what it has, and `along`.
+/// What may be chosen.
+struct Choice<'a> {
+    till: Till,
+    settled: u64,
+    /// Taken in any case.
+    along: &'a [UtxoId],
+    /// Taken in no case.
+    avoid: &'a HashSet<UtxoId>,
+}
+
+/// Strangers' coins count when their blocks are settled: what spends one that leaves the chain leaves with it.
+fn want(target: i64, seed: u64, settled: u64) -> Want {
+    let allow = Allow { settled: Some(u32::try_from(settled).unwrap_or(u32::MAX)), ..Allow::default() };
+    Want { target, allow, seed }
+}
+
+/// Leases what the target needs beside what it has.
 async fn lease(
     worker: &SendWorker<'_>,
-    till: Till,
+    choice: &Choice<'_>,
     target: &Target,
     slot: SlotId,
-    along: &[UtxoId],
     now: Timestamp,
 ) -> Result<Result<Vec<Coin>, Unplanned>, OutboundError> {
     let wanted = match target.wanted() {
         Ok(wanted) => wanted,
         Err(error) => return Ok(Err(unplanned(error))),
     };
-    let want = Want { target: wanted, allow: Allow::default(), seed: slot.0.unsigned_abs() };
+    let want = want(wanted, slot.0.unsigned_abs(), choice.settled);
     let until = now.plus_micros(LEASE_MICROS);
-    let mut refused = None;
+    let (mut refused, mut first) = (None, true);
+    let till = choice.till;
     let leased = {
         let mut choose = chooser(target, &mut refused);
         let with = |candidates: &[Candidate]| {
-            let mut chosen = choose(candidates)?;
-            chosen.extend(along.iter().filter(|one| !chosen.contains(one)).copied().collect::<Vec<_>>());
+            let good: Vec<Candidate> =
+                candidates.iter().filter(|one| !choice.avoid.contains(&one.id)).copied().collect();
+            let mut chosen = choose(&good)?;
+            // Who wants the same small coins at the same time does without them the next time.
+            if std::mem::replace(&mut first, false) {
+                let more: Vec<UtxoId> = choice.along.iter().filter(|one| !chosen.contains(one)).copied().collect();
+                chosen.extend(more);
+            }
             Some(chosen)
         };
         worker.db.select_and_lease(till.wallet, till.account, &want, slot.lock(), until, now, with).await
@@ -305,12 +342,30 @@ async fn lease(
 /// Further coins for a transaction that is to offer more. `None`: there are none that would do.
 pub(super) async fn more_coins(
     worker: &SendWorker<'_>,
-    till: Till,
+    (till, settled): (Till, u64),
     target: &Target,
     slot: SlotId,
     now: Timestamp,
 ) -> Result<Option<Vec<Coin>>, OutboundError> {
-    Ok(lease(worker, till, target, slot, &[], now).await?.ok())
+    let choice = Choice { till, settled, along: &[], avoid: &HashSet::new() };
+    Ok(lease(worker, &choice, target, slot, now).await?.ok())
+}
+
+/// Those that share a transaction. One that could not be paid before goes alone: it may be what the others were refused for.
+fn batches<'p, 'a>(payouts: &'p [Payout<'a>]) -> Vec<Vec<&'p Payout<'a>>> {
+    let (fresh, tried): (Vec<&Payout<'a>>, Vec<&Payout<'a>>) = payouts.iter().partition(|payout| payout.job.tries == 0);
+    std::iter::once(fresh).chain(tried.into_iter().map(|payout| vec![payout])).collect()
+}
+
+/// A payment as an output. Why there is none: nodes would not pass it on.
+fn output_of(payment: &Payment) -> Result<Recipient, String> {
+    let output = recipient(payment).filter(|output| output.amount <= ::bitcoin::Amount::MAX_MONEY.to_sat());
+    let output = output.ok_or_else(|| "no output can pay so much".to_owned())?;
+    let least = ::bitcoin::Script::from_bytes(&output.script).minimal_non_dust().to_sat().max(1);
+    if output.amount < least {
+        return Err(format!("{} satoshi are dust: nodes pass on {least} or more to that address", output.amount));
+    }
+    Ok(output)
 }
 
 fn unplanned(error: SpendError) -> Unplanned {

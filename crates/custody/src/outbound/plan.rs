@@ -12,12 +12,19 @@ use store::outbound::{
 };
 use tx::{Address, BlockRef, Coin, Fee, Payment};
 
+use super::gather::Market;
 use super::send::SendWorker;
 use super::till::Till;
 use super::{AT_ONCE, OutboundError, draft};
 
 /// Nothing is sent while the chain's own books are so many blocks behind: fewer than a transaction of TRON lives.
 const MOST_BEHIND: u64 = 100;
+
+/// Bitcoin: the same of the wallet's own blocks, which come every ten minutes.
+const MOST_UNREAD: u64 = 6;
+
+/// Satoshi for 1,000 virtual bytes: what nodes pass on by default.
+const LEAST_RATE: u64 = 1_000;
 
 /// What is to be written before anything is signed.
 #[derive(Default)]
@@ -65,8 +72,9 @@ impl SendWorker<'_> {
             return Err(OutboundError::BooksBehind { proven, settled });
         }
         if self.ground.row.kind == ChainKind::Bitcoin {
-            self.raise(work, own, tills, now, &mut plan).await?;
-            self.gather(work, own, tills, settled, now, &mut plan).await?;
+            let market = self.market(own, settled).await?;
+            self.raise(work, own, tills, market, now, &mut plan).await?;
+            self.gather(work, own, tills, market, now, &mut plan).await?;
             return Ok(plan);
         }
         let mined = if self.ground.has_nonces() { self.mined(&sending, own, settled).await? } else { HashMap::new() };
@@ -85,6 +93,23 @@ impl SendWorker<'_> {
             self.slots(address, &mine, &open, nonces, head.tip.height, &mut plan)?;
         }
         Ok(plan)
+    }
+
+    /// Bitcoin: what is asked now, and how far the chain and the wallet are.
+    async fn market(&self, own: &HashMap<LaneId, Address>, settled: u64) -> Result<Market, OutboundError> {
+        // The wallet chooses its coins by what it has read.
+        let read = self.db.tip().await?.map_or(0, |(height, _)| u64::from(height));
+        if read.saturating_add(MOST_UNREAD) < settled {
+            return Err(OutboundError::BooksBehind { proven: read, settled });
+        }
+        let from = own.values().next().ok_or(ChainError::ForeignAddress)?;
+        let limits = &self.ground.row.outbound;
+        let payment = Payment { to: from.clone(), coin: Coin::Native, amount: RawAmount::ZERO };
+        let cap = draft::cap(self.ground.row.kind, limits, limits.fee_cap);
+        let quote = self.chain.quote(from, &payment, cap).await?;
+        let Fee::PerKvb(rate) = quote.fee else { return Err(ChainError::ForeignAddress.into()) };
+        // One node's word for nothing would leave a payment where nobody takes it up.
+        Ok(Market { rate: rate.max(LEAST_RATE).min(limits.price_cap), capped: quote.capped, settled, read })
     }
 
     /// What a quorum has mined of each lane's nonces, up to the newest settled block.

@@ -4,21 +4,25 @@
 //! another of ours builds on is left alone, because that one would leave with it: the last one of such a line is replaced, and pays for all.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::PoisonError;
 
 use domain::outbound::JobState;
 use domain::utxo::Hash;
-use domain::{ChainKind, GroupId, RawAmount, Timestamp};
+use domain::{GroupId, Timestamp};
 use ruint::aliases::U256;
-use store::outbound::{AttemptKind, AttemptRow, LaneId, LaneRow, LaneWork, NewAttempt, OpenSlot, Reserved};
-use store::utxo::{Coin, UtxoError};
-use tx::{Address, Coin as Money, Fee, Payment};
+use signer::SignerChain;
+use signer::reading::MOST_HELD;
+use store::outbound::{AttemptKind, AttemptRow, LaneId, LaneRow, LaneWork, NewAttempt, OpenSlot, Reserved, SlotId};
+use store::utxo::UtxoError;
+use tx::Address;
+use tx::bitcoin::transaction::read_unsigned;
 
-use super::gather::more_coins;
+use super::OutboundError;
+use super::gather::{Market, more_coins};
 use super::plan::Plan;
 use super::send::SendWorker;
-use super::till::{Till, Unfolded, newest_of};
-use super::{OutboundError, draft};
-use crate::bitcoin::{self, Costs, Recipient, ReplacementTerms, ScriptKind, Target, Waiting};
+use super::till::{Till, Unfolded, back_to, newest_of, outpoints};
+use crate::bitcoin::{self, Costs, Recipient, ReplacementTerms, ScriptKind, SpendError, Waiting};
 
 /// The same bytes are told again after so long: a pool that forgot them gets them back.
 const AGAIN_MICROS: i64 = 60_000_000;
@@ -57,6 +61,7 @@ impl SendWorker<'_> {
         work: &LaneWork,
         own: &HashMap<LaneId, Address>,
         tills: &HashMap<GroupId, Till>,
+        market: Market,
         now: Timestamp,
         plan: &mut Plan,
     ) -> Result<(), OutboundError> {
@@ -67,34 +72,47 @@ impl SendWorker<'_> {
             .filter(|slot| slot.mined().is_none())
             .filter_map(|slot| {
                 let newest = slot.newest()?;
-                let unfolded = newest_of(slot, &self.ground, own.get(&slot.lane)?)?;
+                let unfolded = newest_of(slot, &self.ground, &lanes.get(&slot.lane)?.group)?;
                 Some(Waits { slot, newest, hash: newest.signed.as_ref()?.1, told: newest.told?, unfolded })
             })
             .collect();
-        let since = |from: Timestamp| now.micros().saturating_sub(from.micros());
-        let is_due = |one: &&Waits<'_>| self.is_due(one, now) && one.slot.unsigned().next().is_none();
-        let due: Vec<&Waits<'_>> = waiting.iter().filter(is_due).collect();
-        let rate = if due.is_empty() { None } else { self.rate(own, &due).await? };
-        let built_on: HashSet<Hash> =
-            waiting.iter().flat_map(|one| one.unfolded.outpoints()).map(|outpoint| outpoint.hash).collect();
+        let built_on = self.built_on(&work.slots);
         let mut raised = HashSet::new();
-        for one in due {
-            let (Some(rate), Some(lane), Some(address)) = (rate, lanes.get(&one.slot.lane), own.get(&one.slot.lane))
-            else {
-                continue;
-            };
+        for one in waiting.iter().filter(|one| self.is_due(one, now) && one.slot.unsigned().next().is_none()) {
+            let (Some(lane), Some(address)) = (lanes.get(&one.slot.lane), own.get(&one.slot.lane)) else { continue };
             let Some(till) = tills.get(&lane.group).filter(|_| lane.stopped.is_none()) else { continue };
-            if built_on.contains(&one.hash) {
+            let signed = one.slot.attempts.iter().filter_map(|attempt| attempt.signed.as_ref());
+            if signed.map(|(_, hash)| *hash).any(|hash| built_on.contains(&hash)) || !self.may_try(one.slot.id, now) {
                 continue;
             }
-            if let Some(attempt) = self.replacement(one, &waiting, *till, address, rate, now).await? {
+            if let Some(attempt) = self.replacement(one, &waiting, (*till, lane, address), market, now).await? {
                 raised.insert(one.slot.id);
                 plan.attempts.push(attempt);
             }
         }
+        let since = |from: Timestamp| now.micros().saturating_sub(from.micros());
         let forgotten = waiting.iter().filter(|one| !(0..AGAIN_MICROS).contains(&since(one.told)));
         plan.again.extend(forgotten.map(|one| one.slot.id).filter(|slot| !raised.contains(slot)));
         Ok(())
+    }
+
+    /// What any transaction of ours spends that is signed, or is about to be.
+    fn built_on(&self, slots: &[OpenSlot]) -> HashSet<Hash> {
+        let SignerChain::Bitcoin(network) = self.ground.network else { return HashSet::new() };
+        let payloads = slots.iter().flat_map(|slot| &slot.attempts).map(|attempt| &attempt.payload);
+        let spending = payloads.filter_map(|payload| read_unsigned(payload, network).ok());
+        spending.flat_map(|spending| outpoints(&spending)).map(|outpoint| outpoint.hash).collect()
+    }
+
+    /// A slot is tried once in a while: at the cap it would be tried all the time.
+    fn may_try(&self, slot: SlotId, now: Timestamp) -> bool {
+        let mut tried = self.tried.lock().unwrap_or_else(PoisonError::into_inner);
+        tried.retain(|_, at| (0..AGAIN_MICROS).contains(&now.micros().saturating_sub(at.micros())));
+        let rests = tried.contains_key(&slot);
+        if !rests {
+            tried.insert(slot, now);
+        }
+        !rests
     }
 
     /// Whether it has waited too long, or people want more to be offered.
@@ -109,81 +127,62 @@ impl SendWorker<'_> {
         !(0..patience).contains(&waited) || (asked && refused == 0 && waited >= LEAST_MICROS)
     }
 
-    /// What is asked for 1,000 virtual bytes now, up to the cap.
-    async fn rate(&self, own: &HashMap<LaneId, Address>, due: &[&Waits<'_>]) -> Result<Option<u64>, OutboundError> {
-        let Some(from) = due.iter().find_map(|one| own.get(&one.slot.lane)) else { return Ok(None) };
-        let limits = &self.ground.row.outbound;
-        let payment = Payment { to: from.clone(), coin: Money::Native, amount: RawAmount::ZERO };
-        let quote = self.chain.quote(from, &payment, draft::cap(ChainKind::Bitcoin, limits, limits.fee_cap)).await?;
-        Ok(match quote.fee {
-            Fee::PerKvb(rate) => Some(rate),
-            Fee::Legacy { .. } | Fee::Eip1559 { .. } | Fee::FeeLimit(_) => None,
-        })
-    }
-
     /// `None`: it offers enough already, with what it depends on, or nothing more may be offered.
     async fn replacement(
         &self,
         one: &Waits<'_>,
         waiting: &[Waits<'_>],
-        till: Till,
-        own: &Address,
-        rate: u64,
+        (till, lane, own): (Till, &LaneRow, &Address),
+        market: Market,
         now: Timestamp,
     ) -> Result<Option<NewAttempt>, OutboundError> {
         let asked = one.slot.jobs.iter().any(|(job, _)| job.bump);
-        let (fee, weight) = (one.unfolded.fee(), one.weight());
+        let (fee, weight, rate) = (one.unfolded.fee(), one.weight(), market.rate);
         let line = line_of(one, waiting);
-        let size: u64 =
-            line.iter().map(|other| other.weight().div_ceil(4)).fold(weight.div_ceil(4), u64::saturating_add);
+        let sizes = line.iter().map(|other| other.weight().div_ceil(4));
+        let size: u64 = sizes.fold(weight.div_ceil(4), u64::saturating_add);
         let paid: u64 = line.iter().map(|other| other.unfolded.fee()).fold(0, u64::saturating_add);
         let wanted = size.saturating_mul(rate).div_ceil(1_000).saturating_sub(paid);
         if fee >= wanted && !asked {
             return Ok(None);
         }
-        let at_least = wanted.max(fee.saturating_add(fee.div_ceil(8)));
-        let most_fee =
-            one.slot.jobs.iter().map(|(job, _)| job.most_fee.to_u256()).fold(U256::ZERO, U256::saturating_add);
-        let costs =
-            Costs { rate, long_term_rate: rate.min(INCREMENT), most_fee: u64::try_from(most_fee).unwrap_or(u64::MAX) };
+        let most = one.slot.jobs.iter().map(|(job, _)| job.most_fee.to_u256()).fold(U256::ZERO, U256::saturating_add);
+        let most_fee = u64::try_from(most).unwrap_or(u64::MAX);
+        // As much as is wanted, or as is agreed; in any case an eighth more than before.
+        let at_least = wanted.min(most_fee).max(fee.saturating_add(fee.div_ceil(8)));
+        let rate = rate.min(most_fee.saturating_mul(1_000) / weight.div_ceil(4).max(1));
+        let costs = Costs { rate, long_term_rate: rate.min(INCREMENT), most_fee };
         let Some(old) = self.waiting(one, till, weight).await? else { return Ok(None) };
         let terms = ReplacementTerms { evicted_fee: 0, increment: INCREMENT, at_least };
-        let back = own.script_bytes().unwrap_or_default();
+        let back = old.change.as_ref().map_or_else(|| back_to(&old.coins, own), |change| change.script.clone());
         let Some(kind) = ScriptKind::of(bitcoin::kind_of_script(&back)) else { return Ok(None) };
         let Ok(target) = bitcoin::replacement(&old, terms, costs, kind) else { return Ok(None) };
         let (planned, more) = match bitcoin::plan(&[], &target, &back) {
             Ok(planned) => (planned, Vec::new()),
-            Err(_) => match self.with_more(one, till, &target, &back, now).await? {
-                Some(found) => found,
-                None => return Ok(None),
-            },
+            Err(SpendError::InsufficientFunds { .. }) => {
+                let Some(coins) = more_coins(self, (till, market.settled), &target, one.slot.id, now).await? else {
+                    return Ok(None);
+                };
+                let held = one.slot.jobs.len().saturating_mul(old.coins.len().saturating_add(coins.len()));
+                match bitcoin::plan(&coins, &target, &back) {
+                    Ok(planned) if self.foreign(&lane.group, &coins).is_empty() && held <= MOST_HELD => {
+                        (planned, coins)
+                    }
+                    // The leases end by themselves; those of the slot have none.
+                    Ok(_) | Err(_) => return Ok(None),
+                }
+            }
+            Err(_) => return Ok(None),
         };
         let Ok(unsigned) = bitcoin::unsigned(&planned, till.network, 0) else { return Ok(None) };
-        let outpoints: Vec<_> = more.iter().map(|coin: &Coin| coin.outpoint).collect();
         Ok(Some(NewAttempt {
             lane: one.slot.lane,
             slot: one.slot.id,
             number: one.slot.attempts.last().map_or(1, |last| last.number.saturating_add(1)),
             kind: AttemptKind::Pay,
             payload: unsigned.bytes,
-            coins: (!outpoints.is_empty()).then_some(Reserved { wallet: till.wallet, outpoints }),
+            coins: Some(Reserved { wallet: till.wallet, outpoints: more.iter().map(|coin| coin.outpoint).collect() }),
         }))
-    }
-
-    /// The same with further coins, which are in blocks.
-    async fn with_more(
-        &self,
-        one: &Waits<'_>,
-        till: Till,
-        target: &Target,
-        back: &[u8],
-        now: Timestamp,
-    ) -> Result<Option<(bitcoin::Plan, Vec<Coin>)>, OutboundError> {
-        let Some(coins) = more_coins(self, till, target, one.slot.id, now).await? else { return Ok(None) };
-        match bitcoin::plan(&coins, target, back) {
-            Ok(planned) => Ok(Some((planned, coins))),
-            Err(_) => Ok(None),
-        }
     }
 
     /// The transaction as its replacement must know it. `None`: the wallet does not know its coins.

@@ -4,7 +4,7 @@
 //! tells the nodes, and keeps that they were told. Each step commits before the next begins.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use chain::{Broadcast, Chain, ChainError};
 use domain::{ChainKind, Clock, GroupId, Timestamp};
@@ -18,8 +18,8 @@ use store::Db;
 use store::entry::ChainRow;
 use store::outbound::send::{FormerSlot, SignedAnswer};
 use store::outbound::{
-    AttemptRow, Duty, HeldLane, JobRow, LaneId, LaneRow, LaneWork, OpenSlot, OpenedSlots, SignedAttempt, SlotId, Spend,
-    ToldAttempt,
+    AttemptRow, Duty, HeldLane, JobId, JobRow, LaneId, LaneRow, LaneWork, OpenSlot, OpenedSlots, SignedAttempt, SlotId,
+    Spend, ToldAttempt,
 };
 use tx::{Address, Fee};
 
@@ -64,6 +64,22 @@ pub struct SendWorker<'a> {
     worker: String,
     /// Lanes whose gaps are not filled before a time: the signer refused it.
     pub(super) fillers: HashMap<LaneId, Timestamp>,
+    /// Slots that nothing is asked for before a time: the signer has not let their jobs go from where they were.
+    rests: HashMap<SlotId, Timestamp>,
+    /// Bitcoin: when more was last to be offered for a slot.
+    pub(super) tried: Mutex<HashMap<SlotId, Timestamp>>,
+}
+
+/// A slot that waits for a cancel of another is asked for after so long.
+const MOVE_PAUSE_MICROS: i64 = 30_000_000;
+
+/// The cancels that must be signed first.
+#[derive(Default)]
+struct Moves {
+    /// Each with the slots that wait for it.
+    requests: Vec<(BTreeSet<SlotId>, SignRequest)>,
+    /// Slots of jobs that cannot leave where they were.
+    stuck: BTreeSet<SlotId>,
 }
 
 /// What nodes said to an attempt of a slot.
@@ -81,8 +97,9 @@ impl<'a> SendWorker<'a> {
         pinned: Arc<Pinned>,
         worker: String,
     ) -> Result<Self, OutboundError> {
-        let (ground, fillers) = (Ground::of(row, pinned)?, HashMap::new());
-        Ok(Self { db, chain, signer, signer_name, ids, ground, worker, fillers })
+        let ground = Ground::of(row, pinned)?;
+        let (fillers, rests, tried) = (HashMap::new(), HashMap::new(), Mutex::new(HashMap::new()));
+        Ok(Self { db, chain, signer, signer_name, ids, ground, worker, fillers, rests, tried })
     }
 
     /// As much of everything as one commit each takes. When it fails nothing is half done, and the next round begins at the rows.
@@ -148,15 +165,24 @@ impl<'a> SendWorker<'a> {
         let lanes: HashMap<LaneId, &LaneRow> = work.lanes.iter().map(|lane| (lane.id, lane)).collect();
         let mut wanted: Vec<(Wanted<'_>, SignRequest)> = Vec::new();
         for slot in open {
-            let (Some(lane), Some(address)) =
-                (lanes.get(&slot.lane).filter(|lane| lane.stopped.is_none()), own.get(&slot.lane))
+            let Some(lane) = lanes.get(&slot.lane).filter(|lane| lane.stopped.is_none() && own.contains_key(&lane.id))
             else {
                 continue;
             };
+            if self.rests.get(&slot.id).is_some_and(|until| *until > clock.now()) {
+                continue;
+            }
             for attempt in slot.unsigned() {
                 let one = Wanted { lane, slot, attempt };
-                if let Some(request) = one.request(&self.ground, &self.signer_name, address)? {
-                    wanted.push((one, request));
+                match one.request(&self.ground, &self.signer_name)? {
+                    Some(request) => wanted.push((one, request)),
+                    // On Bitcoin its coins are held by it: nobody must wait for that without knowing.
+                    None if self.ground.row.kind == ChainKind::Bitcoin => {
+                        let why =
+                            format!("what slot {} is to sign makes no sense with these wallets and coins", slot.id.0);
+                        self.db.stop_lane(slot.lane, &why, clock.now()).await?;
+                    }
+                    None => {}
                 }
             }
         }
@@ -169,11 +195,15 @@ impl<'a> SendWorker<'a> {
         // At most one cancel goes before each.
         wanted.truncate(MOST_REQUESTS / 2);
         let asked: BTreeSet<SlotId> = wanted.iter().map(|(one, _)| one.slot.id).collect();
-        let mut moves = self.moves(open, &asked, &lanes, own, clock.now()).await?;
+        let Moves { requests: mut moves, stuck } = self.moves(open, &asked, &lanes, own, clock.now()).await?;
         // A slot whose cancels do not all fit is asked for in the next round.
-        let beyond: BTreeSet<SlotId> = moves.iter().skip(MOST_REQUESTS / 2).map(|(slot, _)| *slot).collect();
-        moves.retain(|(slot, _)| !beyond.contains(slot));
-        wanted.retain(|(one, _)| !beyond.contains(&one.slot.id));
+        let beyond: BTreeSet<SlotId> =
+            moves.iter().skip(MOST_REQUESTS / 2).flat_map(|(slots, _)| slots.clone()).collect();
+        moves.truncate(MOST_REQUESTS / 2);
+        wanted.retain(|(one, _)| !beyond.contains(&one.slot.id) && !stuck.contains(&one.slot.id));
+        if wanted.is_empty() {
+            return Ok(());
+        }
         let leading = moves.len();
         let mut first: Vec<SignRequest> = moves.iter().map(|(_, request)| request.clone()).collect();
         first.extend(wanted.iter().map(|(_, request)| request.clone()));
@@ -193,8 +223,11 @@ impl<'a> SendWorker<'a> {
             .filter(
                 |(_, answer)| matches!(answer, SignAnswer::Refused { code, .. } if code != "SIGNER_NOTHING_TO_CANCEL"),
             )
-            .map(|((slot, _), _)| *slot)
+            .flat_map(|((slots, _), _)| slots.iter().copied())
             .collect();
+        let later = now.plus_micros(MOVE_PAUSE_MICROS);
+        self.rests.retain(|_, until| *until > now);
+        self.rests.extend(stays.iter().map(|slot| (*slot, later)));
         let answers = answers.into_iter().skip(leading);
         let kept: Vec<SignedAttempt> = wanted
             .iter()
@@ -203,7 +236,7 @@ impl<'a> SendWorker<'a> {
                 let answer = if stays.contains(&one.slot.id) {
                     SignedAnswer::Later
                 } else {
-                    judge(answer, &self.ground, own.get(&one.slot.lane)?, (one.slot, one.attempt), now)
+                    judge(answer, &self.ground, own.get(&one.slot.lane)?, (one.slot, one.attempt))
                 };
                 let spend = tills.get(&one.lane.group).and_then(|till| spend_of(*till, &answer));
                 Some(SignedAttempt {
@@ -235,28 +268,33 @@ impl<'a> SendWorker<'a> {
         lanes: &HashMap<LaneId, &LaneRow>,
         own: &HashMap<LaneId, Address>,
         now: Timestamp,
-    ) -> Result<Vec<(SlotId, SignRequest)>, OutboundError> {
+    ) -> Result<Moves, OutboundError> {
+        let mut moves = Moves::default();
         if self.ground.row.kind == ChainKind::Tron {
-            return Ok(Vec::new());
+            return Ok(moves);
         }
         let fresh = open.iter().filter(|slot| asked.contains(&slot.id) && slot.newest().is_none());
         let moving: Vec<(&OpenSlot, &JobRow)> = fresh
             .flat_map(|slot| slot.jobs.iter().filter(|(_, round)| *round > 0).map(move |(job, _)| (slot, job)))
             .collect();
-        let mut former = self.db.former_slots(&moving.iter().map(|(_, job)| job.id).collect::<Vec<_>>()).await?;
-        let mut requests = Vec::new();
-        for (slot, job) in moving {
+        let former = self.db.former_slots(&moving.iter().map(|(_, job)| job.id).collect::<Vec<_>>()).await?;
+        let mut moved: HashSet<(SlotId, JobId)> = HashSet::new();
+        // One cancel is enough for all that were in a slot, wherever they go.
+        for before in &former {
+            let mine = || moving.iter().filter(|(_, job)| before.jobs.contains(&job.id));
+            let Some((slot, job)) = mine().next() else { continue };
             let (Some(lane), Some(own)) = (lanes.get(&slot.lane), own.get(&slot.lane)) else { continue };
-            // One cancel is enough for all that were in a slot.
-            let Some(before) = former.iter().position(|one| one.jobs.contains(&job.id)) else { continue };
-            let before = former.swap_remove(before);
-            let Some((payload, bitcoin)) = self.used_up(&before, lane, own) else { continue };
+            let Some((payload, bitcoin)) = self.used_up(before, lane, own) else { continue };
             let number = (self.ids)().ok_or(OutboundError::NoIds)?;
-            let requester = job.requester.as_str();
-            let request = Move { lane, requester, jobs: before.jobs, number, payload, bitcoin, now };
-            requests.push((slot.id, request.request(&self.ground, &self.signer_name)?));
+            let (requester, jobs) = (job.requester.as_str(), before.jobs.clone());
+            let request = Move { lane, requester, jobs, number, payload, bitcoin, now };
+            moved.extend(mine().map(|(slot, job)| (slot.id, job.id)));
+            let slots = mine().map(|(slot, _)| slot.id).collect();
+            moves.requests.push((slots, request.request(&self.ground, &self.signer_name)?));
         }
-        Ok(requests)
+        let is_moved = |slot: SlotId, job: JobId| moved.contains(&(slot, job));
+        moves.stuck = moving.iter().filter(|(slot, job)| !is_moved(slot.id, job.id)).map(|(slot, _)| slot.id).collect();
+        Ok(moves)
     }
 
     /// A cancel of a slot that is used up.
@@ -267,12 +305,9 @@ impl<'a> SendWorker<'a> {
         };
         let spending = tx::bitcoin::transaction::read_unsigned(&former.payload, network).ok()?;
         let inputs = input_numbers(&spending, &self.ground, &lane.group)?;
-        let payload = draft::all_back(self.chain, own, &spending)?;
-        let terms = terms_of(
-            &tx::bitcoin::transaction::read_unsigned(&payload, network).ok()?,
-            inputs,
-            vec![u64::try_from(lane.index).ok()?],
-        );
+        let payload = draft::all_back(self.chain, network, &spending)?;
+        let back = vec![*inputs.first()?];
+        let terms = terms_of(&tx::bitcoin::transaction::read_unsigned(&payload, network).ok()?, inputs, back);
         Some((payload, Some(terms)))
     }
 

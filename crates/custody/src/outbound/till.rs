@@ -1,7 +1,7 @@
 //! Bitcoin: the coins that a lane pays with, and its transactions as their payloads have them.
 //!
 //! A lane is a wallet of the house. It pays with the coins of all wallets of its group, which lie in the Bitcoin wallet of the group's
-//! name, and takes its change back to its own address.
+//! name, and takes its change back to its own address, if one of the coins was there, or to where the first of them was.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -9,7 +9,7 @@ use domain::GroupId;
 use ruint::aliases::U256;
 use signer::{BitcoinTerms, SignerChain};
 use store::outbound::{JobRow, LaneRow, OpenSlot};
-use store::utxo::{OutPoint, WalletId};
+use store::utxo::{Coin, OutPoint, WalletId};
 use store::wallet::Place;
 use tx::bitcoin::transaction::{Spending, read_unsigned};
 use tx::{Address, Payment};
@@ -32,7 +32,7 @@ pub(super) struct Unfolded {
     pub spending: Spending,
     /// What it pays to the slot's jobs.
     pub recipients: Vec<Recipient>,
-    /// What it brings back. All of it goes to the lane.
+    /// What it brings back, to wallets of its group.
     pub change: Vec<Recipient>,
 }
 
@@ -48,7 +48,7 @@ fn satoshi(amount: U256) -> Option<u64> {
 
 impl Unfolded {
     /// `None`: the payload is not that of a slot with these jobs.
-    pub fn of(payload: &[u8], ground: &Ground, jobs: &[(JobRow, u32)], own: &Address) -> Option<Self> {
+    pub fn of(payload: &[u8], ground: &Ground, jobs: &[(JobRow, u32)], group: &GroupId) -> Option<Self> {
         let SignerChain::Bitcoin(network) = ground.network else { return None };
         let spending = read_unsigned(payload, network).ok()?;
         let mut wanted: BTreeMap<Recipient, usize> = BTreeMap::new();
@@ -66,8 +66,8 @@ impl Unfolded {
                 None => change.push(output),
             }
         }
-        let back = own.script_bytes()?;
-        let whole = wanted.values().all(|left| *left == 0) && change.iter().all(|one| one.script == back);
+        let stays = |one: &Recipient| ground.number_of(group, &one.script).is_some();
+        let whole = wanted.values().all(|left| *left == 0) && change.iter().all(stays);
         whole.then_some(Self { spending, recipients, change })
     }
 
@@ -83,7 +83,8 @@ impl Unfolded {
     /// What the signer has to be told of it.
     pub fn terms(&self, ground: &Ground, lane: &LaneRow) -> Option<BitcoinTerms> {
         let inputs = input_numbers(&self.spending, ground, &lane.group)?;
-        let change = vec![u64::try_from(lane.index).ok()?; self.change.len()];
+        let number = |one: &Recipient| ground.number_of(&lane.group, &one.script);
+        let change = self.change.iter().map(number).collect::<Option<Vec<u64>>>()?;
         Some(terms_of(&self.spending, inputs, change))
     }
 }
@@ -132,6 +133,15 @@ impl SendWorker<'_> {
 }
 
 /// The transaction that a slot waits with: the newest that was signed.
-pub(super) fn newest_of(slot: &OpenSlot, ground: &Ground, own: &Address) -> Option<Unfolded> {
-    Unfolded::of(&slot.newest()?.payload, ground, &slot.jobs, own)
+pub(super) fn newest_of(slot: &OpenSlot, ground: &Ground, group: &GroupId) -> Option<Unfolded> {
+    Unfolded::of(&slot.newest()?.payload, ground, &slot.jobs, group)
+}
+
+/// Where change goes: to the lane, or, because the signer lets it go only where coins came from, to the first of these.
+pub(super) fn back_to(coins: &[Coin], own: &Address) -> Vec<u8> {
+    let own = own.script_bytes().unwrap_or_default();
+    match coins.first() {
+        Some(first) if coins.iter().all(|coin| coin.script != own) => first.script.clone(),
+        Some(_) | None => own,
+    }
 }

@@ -93,7 +93,7 @@ impl<'a> WatchWorker<'a> {
         };
         let (mut news, mut doubtful) = self.deepen(&open.slots, head, &mut round).await?;
         doubtful.extend(self.unseen(&open.slots, &own, now).await);
-        let hopeless = self.hopeless(&open.slots).await?;
+        let hopeless = self.hopeless(&doubtful).await?;
         let this = &*self;
         let hopeless = &hopeless;
         let mut asked: Vec<BoxFuture<'_, (&OpenSlot, Result<Found, OutboundError>)>> =
@@ -232,7 +232,7 @@ impl<'a> WatchWorker<'a> {
 
     /// Bitcoin: slots of which every transaction spends an output that there will never be, because the transaction of ours that would make
     /// it was replaced, and its replacement is final.
-    async fn hopeless(&self, slots: &[OpenSlot]) -> Result<HashSet<SlotId>, OutboundError> {
+    async fn hopeless(&self, slots: &[&OpenSlot]) -> Result<HashSet<SlotId>, OutboundError> {
         if self.ground.row.kind != ChainKind::Bitcoin {
             return Ok(HashSet::new());
         }

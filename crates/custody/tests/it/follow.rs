@@ -29,7 +29,7 @@ async fn passed_on(wallet: &mut Wallet<'_>) -> (Hash, Payout) {
     wallet.sync().await;
     let target =
         Target { recipients: pay(&[1_000_000 - 1_500]), change: ScriptKind::P2tr, costs: QUICK, aim: Aim::Pay };
-    let allow = Allow { unconfirmed_foreign: true, ..Allow::default() };
+    let allow = Allow { unconfirmed_foreign: true, settled: None, ..Allow::default() };
     let (payout, lock) = wallet.make(0, &target, &our_script(0, 2, KINDS[1]), allow).await.unwrap();
     assert_eq!(payout.plan.change, None);
     wallet.db.add_pending(wallet.id, &payout.new_tx(), Some(lock), wallet.now).await.unwrap();

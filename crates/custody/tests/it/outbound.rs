@@ -511,11 +511,7 @@ fn a_worker_that_lost_its_lanes_writes_nothing() {
             lane: before.lane,
             slot,
             number: 1,
-            answer: store::outbound::send::SignedAnswer::Refused {
-                words: "a ghost".to_owned(),
-                over: true,
-                due: later,
-            },
+            answer: store::outbound::send::SignedAnswer::Refused { words: "a ghost".to_owned(), counts: true },
             spend: None,
         };
         desk.rig.db.keep_signed(&mine, &[refused], None, later).await.unwrap();

@@ -13,7 +13,7 @@ fn hash_of(raw: &[u8]) -> Hash {
     tx_of_bytes(raw).unwrap().hash
 }
 
-const FOREIGN: Allow = Allow { pending: false, unconfirmed_foreign: true };
+const FOREIGN: Allow = Allow { pending: false, unconfirmed_foreign: true, settled: None };
 
 /// Spends all that the account has, a waiting deposit too.
 async fn spend_all(wallet: &mut Wallet<'_>, amount: u64) -> Payout {

@@ -36,7 +36,7 @@ use store::entry::ChainRow;
 use store::outbound::{Added, JobId, NewJob, Payer, ShownJob, SlotId};
 use store::signer_head::SignerHead;
 use store::testing::{TestDb, on};
-use store::utxo::ListFilter;
+use store::utxo::{ListFilter, NewAddress, Paths};
 use tx::{Address, Coin, Family, Payment};
 
 use crate::deposits::{id, raw};
@@ -149,10 +149,11 @@ const GATHER: OutboundLimits = OutboundLimits {
 
 impl<'a> House<'a> {
     async fn start(db: &'a TestDb, coins: &[u64]) -> Self {
-        Self::with(db, coins, OutboundLimits { fee_cap: raw(50_000), ..GATHER }).await
+        Self::with(db, coins, OutboundLimits { fee_cap: raw(50_000), ..GATHER }, 1).await
     }
 
-    async fn with(db: &'a TestDb, coins: &[u64], limits: OutboundLimits) -> Self {
+    /// All coins are the first wallet's.
+    async fn with(db: &'a TestDb, coins: &[u64], limits: OutboundLimits, wallets: u64) -> Self {
         let settings = Settings::default();
         let clock = Arc::new(ManualClock::at(settings.start));
         let free: SocketAddr = ([127, 0, 0, 1], 0).into();
@@ -178,7 +179,9 @@ impl<'a> House<'a> {
         }
         let family = Family::Bitcoin(NETWORK);
         let net = || ("net".parse().unwrap(), family);
-        pinned.add_derived(net(), WalletRole::Hot, (&id("hot"), 0), true).unwrap();
+        for index in 0..wallets {
+            pinned.add_derived(net(), WalletRole::Hot, (&id("hot"), index), true).unwrap();
+        }
         let author = Author { actor: "test", reason: "set-up" };
         db.apply_treasury(&catalog(limits), &pinned.settings(), &author, clock.now()).await.unwrap();
         watch_house(db, &pinned, (&"net".parse().unwrap(), family), clock.now()).await.unwrap();
@@ -198,8 +201,12 @@ impl<'a> House<'a> {
     }
 
     fn own(&self) -> Address {
-        let hot = self.pinned.wallets().find(|(_, _, wallet)| wallet.role == WalletRole::Hot);
-        hot.map(|(_, _, wallet)| wallet.address.clone()).unwrap()
+        self.wallets()[0].clone()
+    }
+
+    fn wallets(&self) -> Vec<Address> {
+        let hot = self.pinned.wallets().filter(|(_, _, wallet)| wallet.role == WalletRole::Hot);
+        hot.map(|(_, _, wallet)| wallet.address.clone()).collect()
     }
 
     fn act<T>(&self, act: impl FnOnce(&mut BitcoinDevnet) -> T) -> T {
@@ -228,6 +235,10 @@ impl<'a> House<'a> {
     }
 
     async fn add_with(&self, amount: u64, priority: i64) -> (JobId, Address) {
+        self.add_for(amount, priority, 24).await
+    }
+
+    async fn add_for(&self, amount: u64, priority: i64, hours: i64) -> (JobId, Address) {
         let to = {
             let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
             *made += 1;
@@ -244,7 +255,7 @@ impl<'a> House<'a> {
             most_fee: self.row.outbound.fee_cap,
             priority,
             requester: "alice".to_owned(),
-            expires: self.clock.now().plus_micros(24 * 3_600 * 1_000_000),
+            expires: self.clock.now().plus_micros(hours * 3_600 * 1_000_000),
             payer: Payer::Role(WalletRole::Hot),
         };
         let added = self.db.add_jobs(self.row.id, std::slice::from_ref(&job), self.clock.now()).await.unwrap();
@@ -314,7 +325,11 @@ impl<'a> House<'a> {
         let wallet = self.db.wallets().await.unwrap().into_iter().find(|one| one.name == "hot").unwrap();
         let stored = self.db.balance(wallet.id, self.clock.now()).await.unwrap();
         let stored: i64 = stored.values().map(|one| one.confirmed).sum();
-        assert_eq!(u64::try_from(stored).unwrap(), self.balance(&self.own()).await);
+        let mut there = 0;
+        for wallet in self.wallets() {
+            there += self.balance(&wallet).await;
+        }
+        assert_eq!(u64::try_from(stored).unwrap(), there);
         assert_eq!(self.db.leases(wallet.id, None, 9).await.unwrap(), [], "no coin is held by what is over");
         let report = self.db.audit(|_| {}).await.unwrap();
         assert!(report.clean(), "{report:?}");
@@ -505,7 +520,7 @@ fn small_coins_are_joined_while_that_is_cheap() {
     for (join_below, taken) in [(9_999, 1), (10_000, 5)] {
         on(Engine::Sqlite, async |db| {
             let limits = OutboundLimits { fee_cap: raw(50_000), join_below, ..GATHER };
-            let house = House::with(db, &[900, 1_000, 1_100, 1_200, 5_000_000], limits).await;
+            let house = House::with(db, &[900, 1_000, 1_100, 1_200, 5_000_000], limits, 1).await;
             let job = house.add_with(30_000, 1).await;
             house.round().await;
             let made = house.signed(job.0).await;
@@ -531,6 +546,65 @@ fn too_little_for_all_is_enough_for_some() {
         house.settle().await;
         house.agree(&[good], 30_000).await;
         assert_eq!((house.balance(&large.1).await, house.balance(&dust.1).await), (0, 0));
+    });
+}
+
+/// One that the signer refuses does not take the others with it.
+#[test]
+fn what_is_refused_goes_alone_from_then_on() {
+    on(Engine::Sqlite, async |db| {
+        let house = House::start(db, &[5_000_000, 4_000_000, 3_000_000]).await;
+        let good = [house.add_with(30_000, 1).await, house.add_with(30_000, 1).await];
+        // No intent may live so long.
+        let bad = house.add_for(30_000, 1, 100).await;
+        let sent = house.round().await;
+        assert_eq!((sent.slots, sent.refused), (1, 1));
+        house.pass(61);
+        assert_eq!(house.round().await.slots, 3);
+        for _ in 0..6 {
+            house.pass(1_000);
+            house.settle().await;
+        }
+        house.agree(&good, 30_000).await;
+        assert_eq!(house.state(bad.0).await, JobState::FailedFinal);
+        assert_eq!(house.balance(&bad.1).await, 0);
+    });
+}
+
+/// All coins are at the first wallet; the second pays with them too, and what is left stays where the signer lets it.
+#[test]
+fn wallets_of_a_group_pay_with_its_coins() {
+    on(Engine::Sqlite, async |db| {
+        let limits = OutboundLimits { fee_cap: raw(50_000), ..GATHER };
+        let house = House::with(db, &[5_000_000, 4_000_000, 3_000_000], limits, 2).await;
+        let jobs = [house.add_with(30_000, 1).await, house.add_with(30_000, 1).await];
+        assert_eq!(house.round().await.slots, 2, "one of each wallet");
+        house.settle().await;
+        house.agree(&jobs, 30_000).await;
+    });
+}
+
+/// Anybody can pay to an address that no wallet of the house has any more. That stops nothing.
+#[test]
+fn coins_of_a_former_wallet_are_left_where_they_are() {
+    on(Engine::Sqlite, async |db| {
+        let limits = OutboundLimits { fee_cap: raw(50_000), join_below: 20_000, ..GATHER };
+        let house = House::with(db, &[5_000_000], limits, 1).await;
+        let former = house.pinned.group(&id("hot")).unwrap().group.address(7).unwrap();
+        let wallet = db.wallets().await.unwrap().into_iter().find(|one| one.name == "hot").unwrap().id;
+        let script = former.script_bytes().unwrap();
+        let kind = custody::bitcoin::kind_of_script(&script);
+        let address = NewAddress { account: 1, path: None, kind, script };
+        db.add_addresses(wallet, &[address], Paths::Exact, house.clock.now()).await.unwrap();
+        for amount in [900, 35_000, 6_000_000] {
+            house.fund(&former, amount);
+        }
+        house.mine(4).await;
+        let jobs = [house.add_with(30_000, 1).await];
+        assert_eq!(house.round().await.told, 1);
+        house.settle().await;
+        assert_eq!(house.state(jobs[0].0).await, JobState::Confirmed);
+        assert_eq!(house.balance(&former).await, 6_035_900);
     });
 }
 

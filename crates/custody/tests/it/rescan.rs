@@ -14,7 +14,8 @@ use crate::node::Node;
 use crate::wallet::{KINDS, QUICK, Wallet, our_address, our_script};
 use crate::world::{NETWORK, pay};
 
-const WANT: Want = Want { target: 1, allow: Allow { pending: false, unconfirmed_foreign: false }, seed: 0 };
+const WANT: Want =
+    Want { target: 1, allow: Allow { pending: false, unconfirmed_foreign: false, settled: None }, seed: 0 };
 
 async fn another() -> TestDb {
     let db = fresh(Engine::Sqlite).await;
@@ -124,7 +125,7 @@ fn an_address_that_is_added_shows_what_waits_at_bitcoind_already() {
         let deposit =
             tx_of_bytes(&wallet.deposit(&[(our_address(0, 0, KINDS[0]), 900_000)], 3_000).await).unwrap().hash;
         wallet.sync().await;
-        let allow = Allow { unconfirmed_foreign: true, ..Allow::default() };
+        let allow = Allow { unconfirmed_foreign: true, settled: None, ..Allow::default() };
         let target = custody::bitcoin::Target {
             recipients: pay(&[800_000]),
             change: custody::bitcoin::ScriptKind::P2tr,

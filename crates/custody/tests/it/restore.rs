@@ -61,7 +61,7 @@ async fn after(wallet: &mut Wallet<'_>, open: (Payout, Payout, Payout), coin: &t
     wallet.sync().await;
     let target =
         Target { recipients: pay(&[7_000_000 - 1_500]), change: ScriptKind::P2tr, costs: QUICK, aim: Aim::Pay };
-    let allow = Allow { unconfirmed_foreign: true, ..Allow::default() };
+    let allow = Allow { unconfirmed_foreign: true, settled: None, ..Allow::default() };
     let (passed_on, lock) = wallet.make(1, &target, &our_script(1, 2, KINDS[1]), allow).await.unwrap();
     assert_eq!(passed_on.plan.coins[0].outpoint.hash, tx_of_bytes(&deposit).unwrap().hash);
     wallet.db.add_pending(wallet.id, &passed_on.new_tx(), Some(lock), wallet.now).await.unwrap();

@@ -2,7 +2,7 @@
 //!
 //! A block that is connected has its merkle root checked against a header that a quorum has, so what it pays is proven at once.
 
-use std::collections::HashMap;
+use std::collections::BTreeSet;
 
 use domain::deposit::{Cause, Place, Side};
 use domain::utxo::Hash;
@@ -64,9 +64,9 @@ pub(crate) async fn connected(tx: &mut Tx, from: i64, to: i64, at: Timestamp) ->
     for row in fetch_all!(tx, READ_BITCOIN_INCOME => Income, from, to)? {
         found.push(income(row, coin)?);
     }
-    let mut groups: HashMap<Hash, String> = HashMap::new();
+    let mut groups: BTreeSet<(Hash, String)> = BTreeSet::new();
     for row in fetch_all!(tx, READ_BITCOIN_SPENT => Spent, from, to)? {
-        groups.insert(hash_of(&row.2)?, row.7.clone());
+        groups.insert((hash_of(&row.2)?, row.7.clone()));
         found.push(spent(row, coin)?);
     }
     let chain = ChainId(chain);

@@ -38,6 +38,14 @@ static RELEASE_COINS: RowsSql = RowsSql::new(
     &[("holder", Bytes)],
 );
 
+statements! {
+    /// Whether somebody spends, or is about to spend, what a transaction of the slot brings back.
+    READ_BUILT_ON = "SELECT EXISTS (SELECT 1 FROM outbound_attempts a JOIN transactions t ON t.tx_hash = a.tx_hash
+            JOIN utxos u ON u.wallet_id = t.wallet_id AND u.tx_id = t.id
+            LEFT JOIN utxo_leases l ON l.wallet_id = u.wallet_id AND l.utxo_id = u.id AND l.expires_at > $2
+        WHERE a.slot_id = $1 AND a.tx_hash IS NOT NULL AND (u.spent_by_tx_id IS NOT NULL OR l.utxo_id IS NOT NULL))";
+}
+
 /// Transactions of ours that no block can have: their slots have ended without them.
 static READ_HOPELESS: RowsSql = RowsSql::new(
     "READ_HOPELESS",
@@ -71,6 +79,13 @@ impl Db {
         let found: HashSet<Vec<u8>> = rows.into_iter().map(|(hash,)| hash).collect();
         Ok(hashes.iter().filter(|hash| found.contains(hash.0.as_slice())).copied().collect())
     }
+}
+
+/// Whether something of ours builds on a transaction of the slot: it would leave with it. Nobody begins to while the wallets are locked.
+pub(super) async fn is_built_on(tx: &mut Tx, slot: SlotId, at: Timestamp) -> Result<bool, StoreError> {
+    events::lock(tx).await?;
+    let found = fetch_optional!(tx, READ_BUILT_ON => (bool,), slot.0, at.micros())?;
+    Ok(found.is_some_and(|(built_on,)| built_on))
 }
 
 /// Leases the coins of a slot for as long as it is open. False: somebody else has one of them by now.

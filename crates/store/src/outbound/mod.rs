@@ -43,9 +43,10 @@ pub(crate) mod statements {
     use crate::rows::RowsSql;
     use crate::sql::Sql;
 
-    pub(crate) const ALL: [&[Sql]; 6] = [
+    pub(crate) const ALL: [&[Sql]; 7] = [
         super::add::STATEMENTS,
         super::audit::STATEMENTS,
+        super::coins::STATEMENTS,
         super::lane::STATEMENTS,
         super::read::STATEMENTS,
         super::send::STATEMENTS,

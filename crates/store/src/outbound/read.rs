@@ -6,6 +6,7 @@ use domain::outbound::{JobEvent, JobState};
 use domain::{Approval, ChainKind, Timestamp};
 
 use super::advance::{Change, advance};
+use super::coins::release_coins;
 use super::types::{
     JOB, JobColumns, JobId, JobRow, LANE, LaneColumns, LaneRow, OpenSlot, job_row, lane_ids, lane_row, malformed,
     read_jobs, read_slots,
@@ -80,7 +81,9 @@ statements! {
     READ_SLOT_ENDED = "SELECT s.state = 'settled', l.stopped IS NOT NULL FROM outbound_slots s JOIN outbound_lanes l ON l.id = s.lane_id
         WHERE s.id = $1";
     SET_JUDGED = "UPDATE outbound_jobs SET judged = $2 WHERE id = $1";
-    SETTLE_JUDGED = "UPDATE outbound_slots SET state = 'settled', reason = $2, updated_at = $3 WHERE id = $1 AND state = 'open'";
+    /// When all of its jobs are judged.
+    SETTLE_JUDGED = "UPDATE outbound_slots SET state = 'settled', reason = $2, updated_at = $3 WHERE id = $1 AND state = 'open'
+        AND NOT EXISTS (SELECT 1 FROM outbound_jobs j WHERE j.slot_id = $1 AND j.state = 'signing')";
     LIST_JOBS(JOB) = "SELECT {columns} FROM outbound_jobs j JOIN chains c ON c.id = j.chain_id JOIN outbound_lanes l ON l.id = j.lane_id
         WHERE j.id < $1 AND ($2 = '' OR c.name = $2) AND ($3 = '' OR j.state = $3) AND ($4 = '' OR l.address = $4)
         ORDER BY j.id DESC LIMIT $5";
@@ -188,7 +191,9 @@ impl Db {
                     advance(tx, vec![change], at).await?;
                     Ok(JobReply::Done)
                 }
-                JobState::Broadcasting | JobState::Broadcasted if shared => Ok(JobReply::NotNow(job.state)),
+                JobState::Signing | JobState::Broadcasting | JobState::Broadcasted if shared => {
+                    Ok(JobReply::NotNow(job.state))
+                }
                 JobState::Signing | JobState::Broadcasting | JobState::Broadcasted => {
                     execute!(tx, ASK_GIVE_UP, id.number(), at.micros())?;
                     Ok(JobReply::Done)
@@ -255,7 +260,9 @@ impl Db {
             };
             advance(tx, vec![Change::new(id, events, people.to_string())], at).await?;
             execute!(tx, SET_JUDGED, id.number(), people.to_string())?;
-            execute!(tx, SETTLE_JUDGED, slot.0, people.to_string(), at.micros())?;
+            if execute!(tx, SETTLE_JUDGED, slot.0, people.to_string(), at.micros())? == 1 {
+                release_coins(tx, &[slot]).await?;
+            }
             Ok(JobReply::Done)
         })
     }

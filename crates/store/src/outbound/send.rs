@@ -3,11 +3,11 @@
 use std::collections::{BTreeSet, HashMap};
 
 use domain::Timestamp;
-use domain::outbound::{JobEvent, JobState};
+use domain::outbound::{JobEvent, JobState, MOST_TRIES, pause_micros};
 use domain::utxo::Hash;
 
 use super::advance::{Change, Set, advance};
-use super::coins::{Reserved, Spend, release_coins, reserve, spend};
+use super::coins::{Reserved, Spend, is_built_on, release_coins, reserve, spend};
 use super::lane::{HeldLane, lock_held, stop};
 use super::types::{
     AttemptKind, JOB, JobColumns, JobId, JobRow, LaneId, LaneRow, OpenSlot, SlotId, job_row, jobs_of_slots, lane_ids,
@@ -56,7 +56,7 @@ pub struct NewAttempt {
     pub number: u32,
     pub kind: AttemptKind,
     pub payload: Vec<u8>,
-    /// Bitcoin: what it spends beyond what the slot has.
+    /// Bitcoin: what it spends beyond what the slot has, which may be nothing.
     pub coins: Option<Reserved>,
 }
 
@@ -100,13 +100,11 @@ pub enum SignedAnswer {
         bytes: Vec<u8>,
         hash: Hash,
     },
-    /// Nothing was ever signed under its job's number by this refusal or before it.
+    /// Nothing was ever signed under its jobs' numbers by this refusal or before it.
     Refused {
         words: String,
-        /// The job never will be.
-        over: bool,
-        /// When it is tried again.
-        due: Timestamp,
+        /// Whether it counts as a try.
+        counts: bool,
     },
     /// Something was signed for it that this database does not know.
     SignedBefore {
@@ -388,9 +386,9 @@ impl Db {
                     SignedAnswer::Signed { .. } => {}
                     // Of a slot in which something was signed, only this attempt is over.
                     SignedAnswer::Refused { .. } if slot.newest().is_some() => {}
-                    SignedAnswer::Refused { words, over, due } => {
+                    SignedAnswer::Refused { words, counts } => {
                         released.push((slot.id, words));
-                        changes.extend(signing.map(|job| refused(job, words, *over, *due)));
+                        changes.extend(signing.map(|job| refused(job, words, *counts, at)));
                     }
                     SignedAnswer::SignedBefore { words } => {
                         stop(tx, one.lane, words, at).await?;
@@ -435,10 +433,13 @@ impl Db {
     }
 }
 
-fn refused(job: &JobRow, words: &str, over: bool, due: Timestamp) -> Change {
-    let event = if over || job.give_up { JobEvent::Never } else { JobEvent::NotNow };
+/// Each job counts its own tries: one that was tried once does not end with one that was tried often.
+fn refused(job: &JobRow, words: &str, counts: bool, at: Timestamp) -> Change {
+    let tries = job.tries.saturating_add(u32::from(counts));
+    let event = if tries >= MOST_TRIES || job.give_up { JobEvent::Never } else { JobEvent::NotNow };
     let mut change = Change::new(job.id, vec![event], format!("the signer refused: {words}"));
-    change.set = Set { due: Some(due), tried: true, unslotted: true, ..Set::default() };
+    let due = Some(at.plus_micros(pause_micros(tries)));
+    change.set = Set { due, tried: counts, unslotted: true, ..Set::default() };
     change
 }
 
@@ -580,6 +581,9 @@ async fn new_attempts<'a>(
         |one: &&NewAttempt| open.get(&one.slot).is_some_and(|slot| slot.mined().is_none() && next(slot) == one.number);
     let mut new = Vec::new();
     for one in mine.into_iter().filter(fits) {
+        if one.coins.is_some() && is_built_on(tx, one.slot, at).await? {
+            continue;
+        }
         if reserved(tx, one.slot, one.coins.as_ref(), at).await? {
             new.push(one);
         }

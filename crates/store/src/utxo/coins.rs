@@ -29,14 +29,14 @@ statements! {
 
     /// From an amount upwards. SQLite is told which indexes have all the columns; left to itself it would read the
     /// tables. $5: the last height at which a coinbase is mature; $6, $7: pending and other people's unconfirmed
-    /// outputs are wanted too; $8: now.
+    /// outputs are wanted too; $8: now; $9: the last block whose payments by strangers count.
     READ_LARGER = "SELECT u.id, u.amount, a.kind, t.block_height IS NOT NULL, u.tx_id
         FROM utxos u {INDEXED BY idx_utxos_unspent}
             {join} transactions t {INDEXED BY idx_transactions_covering} ON t.wallet_id = u.wallet_id AND t.id = u.tx_id
             {join} addresses a {INDEXED BY idx_addresses_covering} ON a.wallet_id = u.wallet_id AND a.id = u.address_id
         WHERE u.wallet_id = $1 AND u.account = $2 AND u.spent_by_tx_id IS NULL AND u.valid
             AND (u.amount, u.id) >= ($3, $4) AND a.kind <> 'other'
-            AND ((t.block_height IS NOT NULL AND (NOT t.is_coinbase OR t.block_height <= $5))
+            AND ((t.block_height IS NOT NULL AND (NOT t.is_coinbase OR t.block_height <= $5) AND (t.is_own OR t.block_height <= $9))
                 OR (t.block_height IS NULL AND t.status = 'published' AND (t.is_own OR $7 <> 0))
                 OR (t.status = 'pending' AND $6 <> 0))
             AND NOT EXISTS (SELECT 1 FROM utxo_leases l
@@ -51,7 +51,7 @@ statements! {
             {join} addresses a {INDEXED BY idx_addresses_covering} ON a.wallet_id = u.wallet_id AND a.id = u.address_id
         WHERE u.wallet_id = $1 AND u.account = $2 AND u.spent_by_tx_id IS NULL AND u.valid
             AND (u.amount, u.id) < ($3, $4) AND a.kind <> 'other'
-            AND ((t.block_height IS NOT NULL AND (NOT t.is_coinbase OR t.block_height <= $5))
+            AND ((t.block_height IS NOT NULL AND (NOT t.is_coinbase OR t.block_height <= $5) AND (t.is_own OR t.block_height <= $9))
                 OR (t.block_height IS NULL AND t.status = 'published' AND (t.is_own OR $7 <> 0))
                 OR (t.status = 'pending' AND $6 <> 0))
             AND NOT EXISTS (SELECT 1 FROM utxo_leases l
@@ -224,7 +224,7 @@ impl Window {
     pub async fn read_enough(&mut self, tx: &mut Tx) -> Result<(), StoreError> {
         let (pending, foreign) = self.allowed();
         let rows = fetch_all!(tx, READ_LARGER => OfferedRow, self.wallet.0, self.account, self.from, i64::MIN,
-            self.terms.mature, pending, foreign, self.now)?;
+            self.terms.mature, pending, foreign, self.now, self.settled())?;
         self.take(rows)?;
         while self.read_smaller(tx).await? && self.held() / 2 < self.want.target {}
         Ok(())
@@ -234,13 +234,17 @@ impl Window {
     pub async fn read_smaller(&mut self, tx: &mut Tx) -> Result<bool, StoreError> {
         let (pending, foreign) = self.allowed();
         let rows = fetch_all!(tx, READ_SMALLER => OfferedRow, self.wallet.0, self.account, self.below.0, self.below.1,
-            self.terms.mature, pending, foreign, self.now)?;
+            self.terms.mature, pending, foreign, self.now, self.settled())?;
         let full = rows.len() == PAGE;
         if let Some(last) = rows.last() {
             self.below = (last.1, last.0);
         }
         self.take(rows)?;
         Ok(full && self.offered.len() < MOST_CANDIDATES)
+    }
+
+    fn settled(&self) -> i64 {
+        self.want.allow.settled.map_or(i64::MAX, i64::from)
     }
 
     fn allowed(&self) -> (i64, i64) {

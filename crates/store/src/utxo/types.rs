@@ -106,6 +106,8 @@ pub struct Allow {
     pub pending: bool,
     /// Outputs of other people's unconfirmed transactions.
     pub unconfirmed_foreign: bool,
+    /// Of other people's confirmed ones only those up to this block: what is above may leave the chain, and what spends it with it.
+    pub settled: Option<u32>,
 }
 
 /// Satoshi. Immature and leased outputs are in `confirmed` or `unconfirmed` as well.

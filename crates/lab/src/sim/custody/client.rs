@@ -13,6 +13,7 @@ use tx::{
 };
 
 use super::super::turn::{die, park};
+use super::coins::{NETWORK, inputs_of};
 use super::model::{Branch, GAS, Net, SOLID, TOKEN_GAS, TRON_FEE, Waiting, raw, units};
 use super::world::{Shared, World};
 
@@ -43,8 +44,18 @@ impl SimChain {
     const fn family(&self) -> Family {
         match self.kind {
             ChainKind::Evm => Family::Evm,
-            ChainKind::Tron | ChainKind::Bitcoin => Family::Tron,
+            ChainKind::Tron => Family::Tron,
+            ChainKind::Bitcoin => Family::Bitcoin(NETWORK),
         }
+    }
+
+    /// All blocks that a quorum has, and what waits, as one node shows it.
+    pub async fn everything(&self) -> Result<(Branch, Vec<Waiting>), ChainError> {
+        self.call(|world| {
+            let pool = world.nets[self.net].pool.clone();
+            Ok((self.agreed(world)?, pool))
+        })
+        .await
     }
 
     /// The answer is found before the others have had their turns, or after; so it may be old when it comes.
@@ -110,7 +121,21 @@ impl SimChain {
                     Status::Impossible(Proof::simulated(Reason::Expired { solidified: solid.at(), time: solid.time }))
                 }))
             }
-            (Slot::Nonce(_) | Slot::Inputs(_), _) => Ok(open),
+            (Slot::Inputs(inputs), _) => {
+                let Some(settled) = agreed.tip().height.checked_sub(net.confirmations) else { return Ok(open) };
+                let blocks = agreed.0.iter().filter(|block| block.height <= settled);
+                let found = blocks.into_iter().find_map(|block| {
+                    let by = block.transactions.iter().find_map(|one| {
+                        let input = inputs_of(&one.meaning).iter().find(|input| inputs.contains(input))?;
+                        Some((one.hash, *input))
+                    });
+                    by.map(|(by, input)| (block, by, input))
+                });
+                Ok(found.map_or(open, |(block, by, input)| {
+                    Status::Impossible(Proof::simulated(Reason::InputSpent { input, by, block: block.at() }))
+                }))
+            }
+            (Slot::Nonce(_), _) => Ok(open),
         }
     }
 
@@ -119,7 +144,7 @@ impl SimChain {
             world.breaks("bytes that cannot be read were sent".to_owned());
             return Err(unreachable());
         };
-        let (Some(hash), Some(from)) = (meaning.hash, meaning.from.clone()) else { return Err(unreachable()) };
+        let Some(hash) = meaning.hash else { return Err(unreachable()) };
         if world.chance(2_500) {
             world.report.broadcasts_lost += 1;
             return Err(unreachable());
@@ -128,7 +153,12 @@ impl SimChain {
             world.report.broadcasts_forgotten += 1;
             return Ok(Broadcast::Taken);
         }
-        let taken = world.nets[self.net].take(Waiting { hash, from, meaning });
+        let net = &mut world.nets[self.net];
+        let from = meaning.from.clone().or_else(|| net.spender(&meaning));
+        let taken = match from {
+            Some(from) => net.take(Waiting { hash, from, meaning, bytes: bytes.into() }),
+            None => Err("bad-txns-inputs-missingorspent"),
+        };
         if world.chance(2_000) {
             // It is in the pool, and the node says no all the same.
             world.report.taken_and_refused += 1;
@@ -157,6 +187,12 @@ impl SimChain {
             if net.purses.get(from).map_or(0, |purse| purse.token) < units(payment.amount) {
                 return Err(refused("execution reverted: transfer amount exceeds balance"));
             }
+        }
+        if let FeeCap(Fee::PerKvb(cap)) = cap {
+            let rate = u64::try_from(net.rate().max(1_000)).unwrap_or(u64::MAX);
+            world.report.above_the_cap += u64::from(rate > cap);
+            let fee = Fee::PerKvb(rate.min(cap));
+            return Ok(Quote { fee, capped: rate > cap, gas: 0, most: RawAmount::ZERO, reference: None });
         }
         if self.kind != ChainKind::Evm {
             let tip = net.agreed().and_then(|agreed| Some(agreed.at(agreed.tip().height.checked_sub(SOLID)?)?.clone()));
@@ -277,21 +313,24 @@ impl Chain for SimChain {
     fn build(&self, draft: &Draft) -> Result<Unsigned, BuildError> {
         match self.kind {
             ChainKind::Evm => tx::evm::build(draft, CHAIN_ID),
-            ChainKind::Tron | ChainKind::Bitcoin => tx::tron::transaction::build(draft),
+            ChainKind::Tron => tx::tron::transaction::build(draft),
+            ChainKind::Bitcoin => tx::bitcoin::transaction::build(draft, NETWORK),
         }
     }
 
     fn decode_unsigned(&self, bytes: &[u8]) -> Result<Meaning, DecodeError> {
         match self.kind {
             ChainKind::Evm => tx::evm::decode_unsigned(bytes, CHAIN_ID),
-            ChainKind::Tron | ChainKind::Bitcoin => tx::tron::transaction::decode_unsigned(bytes),
+            ChainKind::Tron => tx::tron::transaction::decode_unsigned(bytes),
+            ChainKind::Bitcoin => tx::bitcoin::transaction::decode_unsigned(bytes, NETWORK),
         }
     }
 
     fn decode_signed(&self, bytes: &[u8]) -> Result<Meaning, DecodeError> {
         match self.kind {
             ChainKind::Evm => tx::evm::decode_signed(bytes, CHAIN_ID),
-            ChainKind::Tron | ChainKind::Bitcoin => tx::tron::transaction::decode_signed(bytes),
+            ChainKind::Tron => tx::tron::transaction::decode_signed(bytes),
+            ChainKind::Bitcoin => tx::bitcoin::transaction::decode_signed(bytes, NETWORK),
         }
     }
 

@@ -1,10 +1,11 @@
-//! What a run begins with: two chains, three assets, two hot wallets on each chain, and a signer that has their keys.
+//! What a run begins with: three chains, four assets, two hot wallets on each chain, and a signer that has their keys.
 
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use custody::wallet::Pinned;
+use custody::wallet::house::watch_house;
 use domain::asset::TransferLimits;
 use domain::outbound::OutboundLimits;
 use domain::{
@@ -20,6 +21,7 @@ use tx::tron::TronAddress;
 use tx::{Address, Family};
 
 use super::client::CHAIN_ID;
+use super::coins::{NETWORK, paid_to};
 use super::model::{Net, Purse};
 use super::run::SimError;
 
@@ -50,7 +52,7 @@ pub(crate) struct Plan {
     pub account: fn([u8; 20]) -> Address,
 }
 
-pub(crate) const PLANS: [Plan; 2] = [
+pub(crate) const PLANS: [Plan; 3] = [
     Plan {
         name: "eve",
         coin: "ECO",
@@ -73,7 +75,37 @@ pub(crate) const PLANS: [Plan; 2] = [
         deepest: 3,
         account: |bytes| Address::Tron(TronAddress(bytes)),
     },
+    Plan {
+        name: "bit",
+        coin: "BCO",
+        kind: ChainKind::Bitcoin,
+        network: "regtest",
+        family: Family::Bitcoin(NETWORK),
+        confirmations: 3,
+        final_confirmations: 7,
+        deepest: 6,
+        account: paid_to,
+    },
 ];
+
+/// The one of them that is Bitcoin.
+pub(crate) const BITCOIN: usize = 2;
+
+fn limits(kind: ChainKind) -> OutboundLimits {
+    let usual = OutboundLimits { in_flight: 6, ..OutboundLimits::usual(kind) };
+    match kind {
+        ChainKind::Evm | ChainKind::Tron => usual,
+        // Prices go above this now and then.
+        ChainKind::Bitcoin => OutboundLimits {
+            price_cap: 25_000,
+            stuck_after_s: 60,
+            gather_s: 10,
+            gather_most: 8,
+            join_below: 2_000,
+            ..usual
+        },
+    }
+}
 
 pub(crate) fn broken(what: impl std::fmt::Debug) -> SimError {
     SimError::SetUp(format!("{what:?}"))
@@ -99,11 +131,12 @@ fn catalog() -> Result<Catalog, SimError> {
             network: plan.network.to_owned(),
             confirmations: plan.confirmations,
             final_confirmations: plan.final_confirmations,
-            outbound: OutboundLimits { in_flight: 6, ..OutboundLimits::usual(plan.kind) },
+            outbound: limits(plan.kind),
             status: Availability::Active,
         };
         let coin = asset(plan.coin, 4)?;
-        for (asset, contract) in [(&coin, None), (&usd, Some((plan.account)([0x70; 20]).to_string()))] {
+        let token = (plan.kind != ChainKind::Bitcoin).then(|| (&usd, Some((plan.account)([0x70; 20]).to_string())));
+        for (asset, contract) in std::iter::once((&coin, None)).chain(token) {
             let listing = Listing {
                 asset: asset.symbol.clone(),
                 chain: chain.name.clone(),
@@ -140,15 +173,18 @@ fn policy() -> String {
         |name: &str| format!("{{ coin = \"{name}\", payment = \"{much}\", hour = \"{much}\", day = \"{much}\" }}");
     let mut text = format!(
         "signer = \"sim\"\nversion = 1\ncooling_off_hours = 1\nmost_intent_life_hours = 100\ntron_margin_minutes = 1\n\
-         chain = [{{ name = \"eve\", kind = \"evm\", chain_id = {CHAIN_ID} }}, {{ name = \"tro\", kind = \"tron\" }}]\n"
+         chain = [{{ name = \"eve\", kind = \"evm\", chain_id = {CHAIN_ID} }}, {{ name = \"tro\", kind = \"tron\" }}, \
+         {{ name = \"bit\", kind = \"bitcoin\", network = \"regtest\" }}]\n"
     );
     for plan in &PLANS {
         let token = (plan.account)([0x70; 20]).to_string();
+        let mut coins = coin("native");
+        if plan.kind != ChainKind::Bitcoin {
+            coins += &format!(", {}", coin(&token));
+        }
         text += &format!(
-            "[[group]]\nid = \"hot-{0}\"\nchain = \"{0}\"\nrole = \"hot\"\nmost_fee = \"{much}\"\nmost_fee_day = \"{much}\"\ncoin = [{1}, {2}]\n",
-            plan.name,
-            coin("native"),
-            coin(&token)
+            "[[group]]\nid = \"hot-{0}\"\nchain = \"{0}\"\nrole = \"hot\"\nmost_fee = \"{much}\"\nmost_fee_day = \"{much}\"\ncoin = [{coins}]\n",
+            plan.name
         );
     }
     text
@@ -189,6 +225,11 @@ impl Ground {
             let wallets: Vec<Address> =
                 pinned.wallets().filter(|(on, ..)| **on == name).map(|(_, _, wallet)| wallet.address.clone()).collect();
             let mut net = Net::new(plan.confirmations.into(), wallets.clone(), now);
+            if plan.kind == ChainKind::Bitcoin {
+                watch_house(&db, &pinned, (&name, plan.family), now).await.map_err(broken)?;
+                let coins = wallets.iter().flat_map(|wallet| [LARGE; 12].map(|amount| (wallet.clone(), amount)));
+                net.give(0, &coins.collect::<Vec<_>>());
+            }
             for wallet in wallets {
                 net.purses.insert(wallet, Purse { native: 10_u128.pow(30), token: RICH });
             }
@@ -198,6 +239,9 @@ impl Ground {
         Ok((Self { db, pinned: Arc::new(pinned), rows, signer, thief }, nets))
     }
 }
+
+/// Satoshi of each coin that a wallet of Bitcoin begins with.
+const LARGE: u64 = 20_000_000_000_000;
 
 /// What a wallet has of the token when there is no shortage.
 pub(crate) const RICH: u128 = 1_000_000_000_000_000_000;

@@ -1,10 +1,12 @@
-//! Payments that leave, under a seeded scheduler: two chains that reorganise, spike and halt, nodes that fail and lie, a signer that is away
+//! Payments that leave, under a seeded scheduler: three chains that reorganise, spike and halt, nodes that fail and lie, a signer that is away
 //! or whose answer is lost, workers that die at any moment, and a judge that counts payments by destination on the chains themselves.
 //!
 //! | module | holds |
 //! |---|---|
 //! | [`run`] | the scheduler: what happens next |
 //! | `model` | the chains as they are: blocks, pools, prices, and what each destination was paid |
+//! | `coins` | the same of Bitcoin: outputs, and what takes whose place in a pool |
+//! | `follower` | Bitcoin's wallet store is shown its chain |
 //! | `ground` | what a run begins with |
 //! | `client` | how a worker hears of them |
 //! | `pen` | the signer's own core, and how it fails |
@@ -17,6 +19,8 @@
 //! branch. At rest every job has ended, what is confirmed was paid once, what failed was not paid, and every fee is known.
 
 mod client;
+mod coins;
+mod follower;
 mod ground;
 mod model;
 mod pen;

@@ -26,6 +26,8 @@ pub(crate) struct Waiting {
     pub hash: TxHash,
     pub from: Address,
     pub meaning: Meaning,
+    /// Bitcoin: itself, for whoever reads whole blocks.
+    pub bytes: Arc<[u8]>,
 }
 
 /// One that is in a block, and what it did.
@@ -34,11 +36,17 @@ pub(crate) struct Mined {
     pub hash: TxHash,
     pub from: Address,
     pub nonce: Option<u64>,
-    pub payment: Payment,
     pub ok: bool,
     pub fee: u128,
     pub meaning: Meaning,
+    pub bytes: Arc<[u8]>,
+    /// Bitcoin: what it spent.
+    pub spent: Vec<(Outpoint, Owned)>,
 }
+
+/// An output of Bitcoin, and whose it is.
+pub(crate) type Outpoint = (TxHash, u32);
+pub(crate) type Owned = (Address, u128);
 
 #[derive(Debug)]
 pub(crate) struct Block {
@@ -105,6 +113,8 @@ pub(crate) struct Net {
     pub nodes: Vec<SimNode>,
     pub pool: Vec<Waiting>,
     pub purses: HashMap<Address, Purse>,
+    /// Bitcoin: what is unspent.
+    pub coins: HashMap<Outpoint, Owned>,
     pub wallets: Vec<Address>,
     /// Wei for a unit of gas that a miner wants now.
     pub price: u128,
@@ -166,6 +176,7 @@ impl Net {
             truth,
             pool: Vec::new(),
             purses: HashMap::new(),
+            coins: HashMap::new(),
             wallets,
             price: 1_000_000_000,
             paused: false,
@@ -246,7 +257,7 @@ impl Net {
                     return Err("Transaction expired");
                 }
             }
-            Slot::Inputs(_) => return Err("no such chain"),
+            Slot::Inputs(inputs) => self.make_room(&waiting, inputs)?,
         }
         self.pool.push(waiting);
         Ok(())
@@ -254,6 +265,10 @@ impl Net {
 
     /// What it would cost, and whether it can be paid now.
     fn can(&self, one: &Waiting) -> Option<u128> {
+        if let Slot::Inputs(inputs) = &one.meaning.slot {
+            let there = inputs.iter().all(|input| self.coins.contains_key(input));
+            return self.fee_of(one).filter(|_| there);
+        }
         let [payment] = one.meaning.payments.as_slice() else { return None };
         let purse = self.purses.get(&one.from).copied().unwrap_or_default();
         let fee = match &one.meaning.slot {
@@ -282,6 +297,7 @@ impl Net {
         let mut taken = Vec::new();
         let (mut paid, mut reverted) = (0, 0);
         let mut nonces = self.truth.tip().nonces.clone();
+        let worth: HashSet<TxHash> = self.pool.iter().filter(|one| self.is_worth(one)).map(|one| one.hash).collect();
         let mut left = std::mem::take(&mut self.pool);
         left.sort_by_key(|one| match one.meaning.slot {
             Slot::Nonce(nonce) => nonce,
@@ -290,7 +306,8 @@ impl Net {
         for one in left {
             let fits = match one.meaning.slot {
                 Slot::Nonce(nonce) => nonces.get(&one.from).copied().unwrap_or(0) == nonce,
-                Slot::Expiry(_) | Slot::Inputs(_) => true,
+                Slot::Expiry(_) => true,
+                Slot::Inputs(_) => worth.contains(&one.hash),
             };
             // `can` looks at the tip's nonces, so those of this block stand in for them.
             let fee =
@@ -307,11 +324,12 @@ impl Net {
             taken.push(mined);
         }
         // What can never be mined any more leaves the pool.
-        self.pool.retain(|one| match one.meaning.slot {
-            Slot::Nonce(nonce) => nonce >= nonces.get(&one.from).copied().unwrap_or(0),
-            Slot::Expiry(expiry) => expiry > now,
-            Slot::Inputs(_) => false,
+        self.pool.retain(|one| match &one.meaning.slot {
+            Slot::Nonce(nonce) => *nonce >= nonces.get(&one.from).copied().unwrap_or(0),
+            Slot::Expiry(expiry) => *expiry > now,
+            Slot::Inputs(_) => true,
         });
+        self.drop_impossible();
         let parent = self.truth.tip();
         let time = now.max(parent.time.plus_micros(1_000));
         let (height, parent) = (parent.height + 1, parent.hash);
@@ -337,52 +355,62 @@ impl Net {
 
     /// Carries out what can be paid.
     fn apply(&mut self, one: &Waiting, fee: u128) -> Mined {
-        let payment = one.meaning.payments.first().cloned().unwrap_or_else(|| Payment {
-            to: one.from.clone(),
-            coin: Coin::Native,
-            amount: RawAmount::ZERO,
-        });
-        let amount = units(payment.amount);
         let token = self.purses.get(&one.from).map_or(0, |purse| purse.token);
-        let ok = payment.coin == Coin::Native || (!self.paused && token >= amount);
-        let nonce = match one.meaning.slot {
-            Slot::Nonce(nonce) => Some(nonce),
-            Slot::Expiry(_) | Slot::Inputs(_) => None,
+        let runs = |payment: &Payment| payment.coin == Coin::Native || (!self.paused && token >= units(payment.amount));
+        let ok = one.meaning.payments.iter().all(runs);
+        let (nonce, spent) = match &one.meaning.slot {
+            Slot::Nonce(nonce) => (Some(*nonce), Vec::new()),
+            Slot::Expiry(_) => (None, Vec::new()),
+            Slot::Inputs(inputs) => {
+                (None, inputs.iter().filter_map(|input| Some((*input, self.coins.get(input)?.clone()))).collect())
+            }
         };
-        let mined =
-            Mined { hash: one.hash, from: one.from.clone(), nonce, payment, ok, fee, meaning: one.meaning.clone() };
+        let (from, bytes) = (one.from.clone(), Arc::clone(&one.bytes));
+        let mined = Mined { hash: one.hash, from, nonce, ok, fee, meaning: one.meaning.clone(), bytes, spent };
         self.book(&mined, true);
         mined
     }
 
     /// Does what a transaction does, or takes it back.
     fn book(&mut self, one: &Mined, forward: bool) {
-        let change = |purse: &mut u128, amount: u128, more: bool| {
-            *purse = if more == forward { purse.saturating_add(amount) } else { purse.saturating_sub(amount) };
-        };
-        let native = one.payment.coin == Coin::Native;
-        let amount = units(one.payment.amount);
-        let from = self.purses.entry(one.from.clone()).or_default();
-        change(&mut from.native, one.fee, false);
-        if one.ok {
-            change(if native { &mut from.native } else { &mut from.token }, amount, false);
-            let to = self.purses.entry(one.payment.to.clone()).or_default();
-            change(if native { &mut to.native } else { &mut to.token }, amount, true);
+        if let Slot::Inputs(_) = one.meaning.slot {
+            self.move_coins(one, forward);
+        } else {
+            self.move_purses(one, forward);
         }
         if self.wallets.contains(&one.from) && !self.foreign.contains(&one.hash) {
             self.fees = if forward { self.fees + one.fee } else { self.fees.saturating_sub(one.fee) };
         }
-        if one.ok && amount > 0 {
-            let (count, sum) = self.paid.entry(one.payment.to.clone()).or_default();
+        for payment in &one.meaning.payments {
+            let amount = units(payment.amount);
+            // What comes back to a wallet is nobody's payout.
+            if !one.ok || amount == 0 || self.wallets.contains(&payment.to) {
+                continue;
+            }
+            let (count, sum) = self.paid.entry(payment.to.clone()).or_default();
             (*count, *sum) = if forward {
                 (*count + 1, *sum + amount)
             } else {
                 (count.saturating_sub(1), sum.saturating_sub(amount))
             };
             if *count > 1 {
-                let what = format!("{} was paid twice: by {} and before", one.payment.to, one.hash);
+                let what = format!("{} was paid twice: by {} and before", payment.to, one.hash);
                 self.broken.get_or_insert(what);
             }
+        }
+    }
+
+    fn move_purses(&mut self, one: &Mined, forward: bool) {
+        let change = |purse: &mut u128, amount: u128, more: bool| {
+            *purse = if more == forward { purse.saturating_add(amount) } else { purse.saturating_sub(amount) };
+        };
+        change(&mut self.purses.entry(one.from.clone()).or_default().native, one.fee, false);
+        for payment in one.meaning.payments.iter().filter(|_| one.ok) {
+            let (native, amount) = (payment.coin == Coin::Native, units(payment.amount));
+            let from = self.purses.entry(one.from.clone()).or_default();
+            change(if native { &mut from.native } else { &mut from.token }, amount, false);
+            let to = self.purses.entry(payment.to.clone()).or_default();
+            change(if native { &mut to.native } else { &mut to.token }, amount, true);
         }
     }
 
@@ -395,8 +423,10 @@ impl Net {
             let Some(block) = self.truth.0.pop() else { return };
             for one in block.transactions.iter().rev() {
                 self.book(one, false);
-                if keep {
-                    self.pool.push(Waiting { hash: one.hash, from: one.from.clone(), meaning: one.meaning.clone() });
+                // Of two that spend the same, the pool has one.
+                if keep && !self.conflicts(&one.meaning) {
+                    let (from, meaning, bytes) = (one.from.clone(), one.meaning.clone(), Arc::clone(&one.bytes));
+                    self.pool.push(Waiting { hash: one.hash, from, meaning, bytes });
                 }
             }
         }

@@ -8,10 +8,12 @@ use custody::outbound::{OutboundError, SendWorker, WatchWorker};
 use custody::wallet::Pinned;
 use domain::{ChainName, ManualClock};
 use store::faults::{Faults, Point, Strike, simulated};
+use store::utxo::UtxoError;
 use store::{Db, StoreError};
 
 use super::super::turn::{Work, die, park};
 use super::client::SimChain;
+use super::follower::Follower;
 use super::ground::Ground;
 use super::pen::Pen;
 use super::world::{Shared, World};
@@ -25,11 +27,20 @@ struct Role {
     chain_name: ChainName,
     clock: Arc<ManualClock>,
     name: String,
-    sends: bool,
+    duty: Part,
 }
 
-/// Starts a worker that sends on a chain, or one that watches.
-pub(crate) fn start(ground: &Ground, world: &Shared, net: usize, sends: bool, name: String) -> Work {
+/// What a process does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    Sends,
+    Watches,
+    /// Bitcoin: shows the wallet store the chain.
+    Follows,
+}
+
+/// Starts a worker of a chain.
+pub(crate) fn start(ground: &Ground, world: &Shared, net: usize, duty: Part, name: String) -> Work {
     let clock = Arc::clone(&world.lock().clock);
     let role = Role {
         world: world.clone(),
@@ -40,7 +51,7 @@ pub(crate) fn start(ground: &Ground, world: &Shared, net: usize, sends: bool, na
         chain_name: ground.rows[net].name.clone(),
         clock,
         name,
-        sends,
+        duty,
     };
     Box::pin(role.run())
 }
@@ -48,7 +59,11 @@ pub(crate) fn start(ground: &Ground, world: &Shared, net: usize, sends: bool, na
 impl Role {
     async fn run(self) {
         loop {
-            let ended = if self.sends { self.send().await } else { self.watch().await };
+            let ended = match self.duty {
+                Part::Sends => self.send().await,
+                Part::Watches => self.watch().await,
+                Part::Follows => Follower { db: &self.db, chain: &self.chain, clock: &self.clock }.step().await,
+            };
             {
                 let mut world = self.world.lock();
                 world.report.rounds += 1;
@@ -89,13 +104,13 @@ impl World {
     fn meet(&mut self, error: &OutboundError) {
         let expected = match error {
             OutboundError::Chain(_) | OutboundError::Signer(_) => true,
-            OutboundError::Store(error) => {
+            OutboundError::Store(error) | OutboundError::Wallet(UtxoError::Store(error)) => {
                 matches!(error, StoreError::Unavailable(_) | StoreError::CommitUnknown(_) | StoreError::Contention(_))
             }
             OutboundError::Coins { .. }
             | OutboundError::Network { .. }
             | OutboundError::BooksBehind { .. }
-            | OutboundError::Wallet(_)
+            | OutboundError::Wallet(UtxoError::Refused(_))
             | OutboundError::Name(_)
             | OutboundError::NoIds => false,
         };

@@ -3,7 +3,7 @@
 counters! {
     happened {
         jobs;
-        /// Mined on both chains, also those that left again.
+        /// Mined on all chains, also those that left again.
         blocks;
         turns;
         rounds;
@@ -17,6 +17,8 @@ counters! {
         cancelled_in_its_slot;
         bump_asked;
         replacements;
+        /// That strangers paid to wallets of Bitcoin.
+        small_coins;
         sent_again;
         reverted;
         expired;

@@ -16,9 +16,9 @@ use tx::{Address, Coin, Draft, Fee, Payment, Slot};
 
 use super::super::turn::{self, Ended, Work};
 use super::client::CHAIN_ID;
-use super::ground::{Ground, PLANS, RICH, broken};
+use super::ground::{BITCOIN, Ground, PLANS, RICH, broken};
 use super::model::{Net, Waiting, raw, units};
-use super::process;
+use super::process::{self, Part};
 use super::report::Report;
 use super::world::{Shared, World};
 
@@ -38,6 +38,8 @@ const START: i64 = 1_800_000_000_000_000;
 const SECOND: i64 = 1_000_000;
 /// On each chain two workers that send and two that watch.
 const EACH: usize = 4;
+/// And two that show Bitcoin's wallet its chain.
+const FOLLOWERS: usize = 2;
 /// A rest comes after so many turns at the latest.
 const LONGEST_UNREST: u64 = 1_200;
 
@@ -103,7 +105,7 @@ impl Simulation {
         Ok(Self {
             ground,
             world: Shared(Arc::new(Mutex::new(world))),
-            processes: (0..chains * EACH).map(|_| None).collect(),
+            processes: (0..chains * EACH + FOLLOWERS).map(|_| None).collect(),
             started: 0,
             last_rest: 0,
             next_audit: 200,
@@ -161,6 +163,7 @@ impl Simulation {
             950..955 => self.leave_signer(),
             955..957 => self.steal(),
             957..960 => self.shorten(net),
+            962..966 => self.give(),
             960..962 => self.rest().await?,
             _ => self.resume().await?,
         }
@@ -205,7 +208,12 @@ impl Simulation {
         self.started += 1;
         let again = self.world.lock().random.below(2) == 0;
         let name = if again { format!("worker {at}") } else { format!("worker {at}, start {}", self.started) };
-        process::start(&self.ground, &self.world, at / EACH, at.is_multiple_of(2), name)
+        let (net, part) = match at.checked_sub(PLANS.len() * EACH) {
+            Some(_) => (BITCOIN, Part::Follows),
+            None if at.is_multiple_of(2) => (at / EACH, Part::Sends),
+            None => (at / EACH, Part::Watches),
+        };
+        process::start(&self.ground, &self.world, net, part, name)
     }
 
     fn kill(&mut self) {
@@ -353,7 +361,19 @@ impl Simulation {
         report.stolen_keys += 1;
         net.foreign.insert(signed.hash);
         net.pool.retain(|one| one.from != from || one.meaning.slot != Slot::Nonce(nonce));
-        net.pool.push(Waiting { hash: signed.hash, from, meaning });
+        net.pool.push(Waiting { hash: signed.hash, from, meaning, bytes: signed.bytes.into() });
+    }
+
+    /// A stranger pays small coins to wallets of Bitcoin.
+    fn give(&self) {
+        let mut world = self.world.lock();
+        world.report.small_coins += 3;
+        let number = world.turn;
+        let World { nets, random, .. } = &mut *world;
+        let net = &mut nets[BITCOIN];
+        let outputs: Vec<(Address, u64)> =
+            (0..3).map(|_| (net.wallets[random.index(net.wallets.len())].clone(), 600 + random.below(3_000))).collect();
+        net.give(number, &outputs);
     }
 
     // ---- jobs --------------------------------------------------------------------------------------------------
@@ -373,7 +393,7 @@ impl Simulation {
                 let mut account = [0xd0; 20];
                 account[12..].copy_from_slice(&world.report.jobs.to_be_bytes());
                 let to = (PLANS[net].account)(account);
-                let native = world.random.below(2) == 0;
+                let native = net == BITCOIN || world.random.below(2) == 0;
                 let amount = 1_000_000 + u128::from(world.random.below(1_000_000));
                 let listing = row.listings.iter().find(|one| one.form.contract().is_none() == native);
                 let (Some(listing), Ok(id)) = (listing, JobId::new(number)) else {

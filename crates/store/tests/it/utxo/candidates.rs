@@ -14,7 +14,7 @@ pub fn want(allow: Allow) -> Want {
 
 /// With every opt-in.
 pub fn everything() -> Want {
-    want(Allow { pending: true, unconfirmed_foreign: true })
+    want(Allow { pending: true, unconfirmed_foreign: true, settled: None })
 }
 
 /// One output of every kind, told apart by their amounts, all in account 0 of wallet 0.
@@ -81,9 +81,9 @@ db_test! {
         assert_eq!(kinds.amounts(Allow::default()).await, surely);
         let pending = Allow { pending: true, ..Allow::default() };
         assert_eq!(kinds.amounts(pending).await, [300, MATURE, CONFIRMED, CHANGE, PENDING_CHANGE]);
-        let foreign = Allow { unconfirmed_foreign: true, ..Allow::default() };
+        let foreign = Allow { unconfirmed_foreign: true, settled: None, ..Allow::default() };
         assert_eq!(kinds.amounts(foreign).await, [300, MATURE, CONFIRMED, FOREIGN, CHANGE, CHANGE_OF_FOREIGN]);
-        let both = Allow { pending: true, unconfirmed_foreign: true };
+        let both = Allow { pending: true, unconfirmed_foreign: true, settled: None };
         let all = [300, MATURE, CONFIRMED, FOREIGN, CHANGE, PENDING_CHANGE, CHANGE_OF_FOREIGN];
         assert_eq!(kinds.amounts(both).await, all);
     }
@@ -114,7 +114,7 @@ db_test! {
         // The coins are somebody else's unconfirmed transaction now, the reward of the first block is unripe again.
         // The change of what we spent of it can be taken back with it.
         assert!(kinds.amounts(Allow::default()).await.is_empty());
-        let foreign = Allow { unconfirmed_foreign: true, ..Allow::default() };
+        let foreign = Allow { unconfirmed_foreign: true, settled: None, ..Allow::default() };
         assert!(kinds.amounts(foreign).await.contains(&CHANGE));
     }
 
