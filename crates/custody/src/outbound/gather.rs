@@ -56,6 +56,8 @@ pub(super) struct Market {
     pub capped: bool,
     /// The newest block that a quorum has settled.
     pub settled: u64,
+    /// The newest that is final.
+    pub last: u64,
     /// The last block that the wallet store has read.
     pub read: u64,
 }
@@ -205,7 +207,7 @@ impl SendWorker<'_> {
         let mut along = self.small_coins(payer, now).await?;
         let mut avoid: HashSet<UtxoId> = HashSet::new();
         for _ in 0..MOST_CHOICES {
-            let wish = Choice { till: payer.till, settled: payer.market.settled, along: &along, avoid: &avoid };
+            let wish = Choice { till: payer.till, last: payer.market.last, along: &along, avoid: &avoid };
             let coins = match lease(self, &wish, &target, slot, now).await? {
                 Ok(coins) => coins,
                 Err(why) => return Ok(Err(why)),
@@ -262,7 +264,7 @@ impl SendWorker<'_> {
         }
         let cost = |kind: ScriptKind| kind.input_weight().div_ceil(4).saturating_mul(rate).div_ceil(1_000);
         let limit = cost(ScriptKind::P2wpkh).saturating_mul(SMALL);
-        let want = want(i64::try_from(limit).unwrap_or(i64::MAX), 0, payer.market.settled);
+        let want = want(i64::try_from(limit).unwrap_or(i64::MAX), 0, payer.market.last);
         let candidates = match self.db.candidates(payer.till.wallet, payer.till.account, &want, now).await {
             Ok(candidates) => candidates,
             Err(UtxoError::Store(error)) => return Err(error.into()),
@@ -287,16 +289,16 @@ impl SendWorker<'_> {
 /// What may be chosen.
 struct Choice<'a> {
     till: Till,
-    settled: u64,
+    last: u64,
     /// Taken in any case.
     along: &'a [UtxoId],
     /// Taken in no case.
     avoid: &'a HashSet<UtxoId>,
 }
 
-/// Strangers' coins count when their blocks are settled: what spends one that leaves the chain leaves with it.
-fn want(target: i64, seed: u64, settled: u64) -> Want {
-    let allow = Allow { settled: Some(u32::try_from(settled).unwrap_or(u32::MAX)), ..Allow::default() };
+/// Strangers' coins count when their blocks are final: what spends one that leaves the chain can never be mined, and nothing proves that.
+fn want(target: i64, seed: u64, last: u64) -> Want {
+    let allow = Allow { settled: Some(u32::try_from(last).unwrap_or(u32::MAX)), ..Allow::default() };
     Want { target, allow, seed }
 }
 
@@ -312,7 +314,7 @@ async fn lease(
         Ok(wanted) => wanted,
         Err(error) => return Ok(Err(unplanned(error))),
     };
-    let want = want(wanted, slot.0.unsigned_abs(), choice.settled);
+    let want = want(wanted, slot.0.unsigned_abs(), choice.last);
     let until = now.plus_micros(LEASE_MICROS);
     let (mut refused, mut first) = (None, true);
     let till = choice.till;
@@ -342,12 +344,12 @@ async fn lease(
 /// Further coins for a transaction that is to offer more. `None`: there are none that would do.
 pub(super) async fn more_coins(
     worker: &SendWorker<'_>,
-    (till, settled): (Till, u64),
+    (till, last): (Till, u64),
     target: &Target,
     slot: SlotId,
     now: Timestamp,
 ) -> Result<Option<Vec<Coin>>, OutboundError> {
-    let choice = Choice { till, settled, along: &[], avoid: &HashSet::new() };
+    let choice = Choice { till, last, along: &[], avoid: &HashSet::new() };
     Ok(lease(worker, &choice, target, slot, now).await?.ok())
 }
 

@@ -109,7 +109,9 @@ impl SendWorker<'_> {
         let quote = self.chain.quote(from, &payment, cap).await?;
         let Fee::PerKvb(rate) = quote.fee else { return Err(ChainError::ForeignAddress.into()) };
         // One node's word for nothing would leave a payment where nobody takes it up.
-        Ok(Market { rate: rate.max(LEAST_RATE).min(limits.price_cap), capped: quote.capped, settled, read })
+        let row = &self.ground.row;
+        let last = settled.saturating_sub(u64::from(row.final_confirmations.saturating_sub(row.confirmations)));
+        Ok(Market { rate: rate.max(LEAST_RATE).min(limits.price_cap), capped: quote.capped, settled, last, read })
     }
 
     /// What a quorum has mined of each lane's nonces, up to the newest settled block.

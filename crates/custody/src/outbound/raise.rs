@@ -160,7 +160,7 @@ impl SendWorker<'_> {
         let (planned, more) = match bitcoin::plan(&[], &target, &back) {
             Ok(planned) => (planned, Vec::new()),
             Err(SpendError::InsufficientFunds { .. }) => {
-                let Some(coins) = more_coins(self, (till, market.settled), &target, one.slot.id, now).await? else {
+                let Some(coins) = more_coins(self, (till, market.last), &target, one.slot.id, now).await? else {
                     return Ok(None);
                 };
                 let held = one.slot.jobs.len().saturating_mul(old.coins.len().saturating_add(coins.len()));

@@ -196,7 +196,7 @@ impl<'a> House<'a> {
         for coin in coins {
             house.fund(&house.own(), *coin);
         }
-        house.mine(4).await;
+        house.mine(6).await;
         house
     }
 
@@ -599,7 +599,7 @@ fn coins_of_a_former_wallet_are_left_where_they_are() {
         for amount in [900, 35_000, 6_000_000] {
             house.fund(&former, amount);
         }
-        house.mine(4).await;
+        house.mine(6).await;
         let jobs = [house.add_with(30_000, 1).await];
         assert_eq!(house.round().await.told, 1);
         house.settle().await;

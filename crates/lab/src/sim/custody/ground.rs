@@ -183,7 +183,7 @@ fn policy() -> String {
             coins += &format!(", {}", coin(&token));
         }
         text += &format!(
-            "[[group]]\nid = \"hot-{0}\"\nchain = \"{0}\"\nrole = \"hot\"\nmost_fee = \"{much}\"\nmost_fee_day = \"{much}\"\ncoin = [{coins}]\n",
+            "[[group]]\nid = \"hot-{0}\"\nchain = \"{0}\"\nrole = \"hot\"\nmost_fee = \"{much}\"\nmost_fee_day = \"{much}\"\nhighest_index = 9\ncoin = [{coins}]\n",
             plan.name
         );
     }

@@ -126,6 +126,8 @@ pub(crate) struct Net {
     pub fees: u128,
     /// Transactions of somebody else who has our keys.
     pub foreign: HashSet<TxHash>,
+    /// Those of ours that a node has heard of since somebody last looked.
+    pub fresh: HashSet<TxHash>,
     /// What was broken, seen by the chain itself.
     pub broken: Option<String>,
 }
@@ -183,6 +185,7 @@ impl Net {
             paid: HashMap::new(),
             fees: 0,
             foreign: HashSet::new(),
+            fresh: HashSet::new(),
             broken: None,
         }
     }
@@ -229,6 +232,7 @@ impl Net {
 
     /// What a pool says to a transaction, as nodes do. `Ok`: it is in.
     pub fn take(&mut self, waiting: Waiting) -> Result<(), &'static str> {
+        self.fresh.insert(waiting.hash);
         if self.truth.find(waiting.hash).is_some() || self.pool.iter().any(|one| one.hash == waiting.hash) {
             return Err("already known");
         }

@@ -1,11 +1,12 @@
 //! The scheduler: one thing at a time, chosen from the seed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use domain::outbound::{JobKind, JobState};
 use domain::random::Random;
+use domain::utxo::Hash;
 use domain::{Approval, ChainKind, Clock, ManualClock, RawAmount, Timestamp, WalletRole};
 use store::StoreError;
 use store::outbound::read::JobVerdict;
@@ -126,8 +127,10 @@ impl Simulation {
                 break;
             }
             self.turn(jobs).await?;
-            let report = self.world.lock().report.clone();
-            progress(&report);
+            if self.world.lock().turn.is_multiple_of(64) {
+                let report = self.world.lock().report.clone();
+                progress(&report);
+            }
         }
         self.rest().await?;
         self.audit().await
@@ -167,7 +170,21 @@ impl Simulation {
             960..962 => self.rest().await?,
             _ => self.resume().await?,
         }
+        self.known().await?;
         self.unbroken()
+    }
+
+    /// Law 3: whatever of ours is in a block, or waits for one, was written down before any node saw it.
+    async fn known(&self) -> Result<(), String> {
+        for (net, row) in self.ground.rows.iter().enumerate() {
+            let fresh: HashSet<Hash> =
+                std::mem::take(&mut self.world.lock().nets[net].fresh).into_iter().map(|hash| Hash(hash.0)).collect();
+            let ours = self.ground.db.ours(row.id, &fresh).await.map_err(|error| unread(&error))?;
+            if let Some(hash) = fresh.difference(&ours).next() {
+                return Err(format!("{hash} was told to a node, and is written down nowhere"));
+            }
+        }
+        Ok(())
     }
 
     fn unbroken(&self) -> Result<(), String> {
@@ -384,7 +401,7 @@ impl Simulation {
         let now = {
             let mut world = self.world.lock();
             let now = world.now();
-            for _ in 0..=world.random.below(4) {
+            for _ in 0..=world.random.below(16) {
                 if world.report.jobs >= most {
                     break;
                 }
