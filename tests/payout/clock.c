@@ -1,6 +1,6 @@
 /* A clock that can be set forward for the programs under test: leases, pauses and the time of TRON's transactions are minutes long, and
- * nobody waits for them. The file that PAYOUT_CLOCK names holds microseconds, which are added to the time of day; all processes that load
- * this share it, so they never disagree. Clocks that measure how long something takes stay as they are. */
+ * nobody waits for them. The file that PAYOUT_CLOCK names holds microseconds, which are added to the time of day and to the clocks that measure
+ * how long something takes: as if the machine had stood still for so long. All processes that load this share it, so they never disagree. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdint.h>
@@ -22,9 +22,16 @@ __attribute__((constructor)) static void begin(void) {
     close(file);
 }
 
+static int is_shifted(clockid_t clock) {
+    switch (clock) {
+    case CLOCK_REALTIME: case CLOCK_REALTIME_COARSE: case CLOCK_MONOTONIC: case CLOCK_MONOTONIC_COARSE: case CLOCK_BOOTTIME: return 1;
+    default: return 0;
+    }
+}
+
 int clock_gettime(clockid_t clock, struct timespec *now) {
     long failed = syscall(SYS_clock_gettime, clock, now);
-    if (!failed && ahead && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE)) {
+    if (!failed && ahead && is_shifted(clock)) {
         int64_t micros = *ahead + now->tv_nsec / 1000;
         now->tv_sec += micros / 1000000;
         now->tv_nsec = micros % 1000000 * 1000 + now->tv_nsec % 1000;

@@ -36,7 +36,9 @@ class World(deposits.World):
         super().__init__(settings, folder)
         self.clock = Clock(folder)
         self.program.environment.update(self.clock.environment)
-        self.limits = {"fee_price_cap": PRICE_CAP, "fee_cap": '"4000000000000000"', "in_flight": 16, "stuck_after_s": 2, **(limits or {})}
+        self.limits = dict(limits or {})
+        self.hot = {**WALLETS, "anvil": self.limits.pop("wallets", WALLETS["anvil"])}
+        self.limits = {"fee_price_cap": PRICE_CAP, "fee_cap": '"4000000000000000"', "in_flight": 16, "stuck_after_s": 2, **self.limits}
         self.jobs, self.made = {}, 0
         # What the driver itself has paid with a wallet's key, by transaction.
         self.foreign = set()
@@ -117,7 +119,7 @@ class World(deposits.World):
                 lines += ["[[on_chain]]", f'asset = "{coin.asset}"', f'chain = "{chain.name}"', f"decimals = {coin.decimals}",
                           'min_deposit = "0.001"']
                 lines += [f'contract = "{coin.contract}"'] if coin.contract else []
-            for index in range(WALLETS[chain.name]):
+            for index in range(self.hot[chain.name]):
                 lines += ["[[operation_wallets]]", 'role = "hot"', f'chain = "{chain.name}"', f'group = "hot-{chain.kind}"',
                           f"index = {index}"]
             lines += [f"[wallet_groups.hot-{chain.kind}]", f'chain = "{chain.kind}"', 'purpose = "hot"', f'xpub = "{self.xpubs[chain.kind]}"']
@@ -137,7 +139,7 @@ class World(deposits.World):
             lines += ["[[chain]]", f'name = "{chain.name}"', f'kind = "{chain.kind}"', place]
         for chain in self.chains:
             lines += ["[[group]]", f'id = "hot-{chain.kind}"', f'chain = "{chain.name}"', 'role = "hot"', 'most_fee = "4000000000000000"',
-                      f'most_fee_day = "{much}"', f"highest_index = {WALLETS[chain.name] - 1}"]
+                      f'most_fee_day = "{much}"', f"highest_index = {self.hot[chain.name] - 1}"]
             for coin in chain.coins.values():
                 lines += ["[[group.coin]]", f'coin = "{coin.contract or "native"}"', f'payment = "{much}"', f'hour = "{much}"', f'day = "{much}"']
         (self.folder / "policy.toml").write_text("\n".join(lines) + "\n")
@@ -229,13 +231,25 @@ class World(deposits.World):
         self.wait_until(f"{len(jobs)} jobs are in the pool", lambda: {"0x" + row["tx"] for row in self.slots(jobs)} & set(
             chain.waiting().values()) and len({row["reference"] for row in self.slots(jobs) if "0x" + row["tx"] in chain.waiting().values()}) == len(jobs))
 
+    def must_not_have_ended(self, jobs):
+        """Nothing that was said so far proves anything of them."""
+        for row in self.states(jobs).values():
+            if row["state"] in ENDED:
+                self.fail(f"{row['reference']} has ended, and nothing proves that: {row}")
+
+    def must_not_have_failed(self, jobs):
+        for row in self.states(jobs).values():
+            if row["state"] == "failed_final":
+                self.fail(f"{row['reference']} has failed, and nothing was wrong with it: {row}")
+
     def mine(self, blocks=1):
-        for chain in self.chains:
+        for chain in self.chains if blocks else []:
             chain.mine(blocks)
 
     # ---- time and workers ------------------------------------------------------------------------------------
 
     def time_passes(self, seconds):
+        """For all at once, as if the machine had stood still so long."""
         self.clock.pass_seconds(seconds)
         self.note(f"{seconds} s pass")
 
@@ -295,8 +309,10 @@ class World(deposits.World):
     def resume_all(self):
         """Two people have looked at every lane that is stopped."""
         for chain in self.chains:
-            for row in self.lanes(chain).values():
-                if row["stopped"] or row["group_stopped"]:
+            for address in chain.wallets:
+                # Whoever lets one send lets its group.
+                row = self.lanes(chain).get(address)
+                if row and (row["stopped"] or row["group_stopped"]):
                     self.people("lane", "resume", row["address"], "--chain", chain.name)
                     self.note(f"two people let {row['address']} send again: {row['stopped'] or row['group_stopped']}")
 
