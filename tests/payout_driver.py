@@ -44,6 +44,8 @@ CHAINS = ["anvil", "tron"]
 ROUNDS = 4
 TABLES = ["outbound_jobs", "outbound_job_events", "outbound_lanes", "outbound_leases", "outbound_slots", "outbound_slot_jobs",
           "outbound_attempts", "chain_cursors", "chain_entries", "chain_findings", "wallet_balances", "wallet_groups"]
+# What does not go away by waiting.
+NEVER = ("ended by itself", "PAID TWICE", "may still be mined", "FOR NOTHING")
 
 
 class Disagreement(Exception):
@@ -93,7 +95,7 @@ class Run(World):
                 self.counts["comparisons"] += 1
                 self.note("nothing differs")
                 return
-            never = [line for line in found if "ended by itself" in line or "PAID TWICE" in line or "may still be mined" in line]
+            never = [line for line in found if any(words in line for words in NEVER)]
             if never or time.monotonic() > started + self.settings.patience:
                 raise Disagreement("\n".join((never or found)[:20]))
             if any("stranded" in line or "is open still" in line for line in found):
@@ -220,7 +222,7 @@ def main():
     if settings.cases:
         for name, function in CASES.items():
             red = f" (red: {function.red})" if function.red else ""
-            print(f"{name:<20}{function.__doc__.splitlines()[0]}{red}")
+            print(f"{name:<22}{function.__doc__.splitlines()[0]}{red}")
         return 0
     unknown = [name for name in settings.case if name not in CASES]
     if unknown:

@@ -8,7 +8,7 @@
 | a job that is `failed_final` | not paid, and expected to fail by the case |
 | any other job, when all is at rest | there is none: it would be stranded |
 | a wallet's balance | what it was given, less payouts, less the fees of its transactions, less what the thief took |
-| a wallet's transactions | a payout of a job, nothing to itself, or the thief's |
+| a wallet's transactions | a payout of a job, the thief's, or one that pays nobody: a cancel, or a token that refuses. On TRON no such |
 | wallet_balances | what the node says: so every fee is in the books |
 | `bursar audit` | clean |
 """
@@ -46,9 +46,8 @@ class Oracle:
             found += [f"{job.reference} ({job.id}): {amount} of the {coin} was paid by {one.tx}, wanted {job.amount} of the {job.coin}"
                       for one, coin, amount in got if (coin, amount) != (job.coin, job.amount)]
         for one in spent:
-            to_self = one.nonce is not None and not one.paid
             ours = [to for to, *_ in one.paid if to in recipients]
-            if not (ours and len(one.paid) == 1 or to_self or one.tx in self.world.foreign):
+            if one.paid and not (ours and len(one.paid) == 1 or one.tx in self.world.foreign):
                 found.append(f"{chain.name}: {one.tx} of {one.sender} pays {one.paid}, which is no job")
         return found
 
@@ -94,7 +93,13 @@ class Oracle:
             found += self.outcomes(chain, spent, states)
             found += self.balances(chain, spent)
             found += self.standing(chain, height)
-        return found
+        return found or [line for chain in self.world.chains for line in self.for_nothing(chain)]
+
+    @staticmethod
+    def for_nothing(chain):
+        """Without nonces there is nothing to cancel: whatever pays nobody has only cost a fee."""
+        return [f"FOR NOTHING: {chain.name}: {one.tx} of {one.sender} has cost {one.fee} and paid nobody"
+                for one in chain.spent()[0] if one.nonce is None and not one.paid]
 
     def outcomes(self, chain, spent, states):
         found, paid = [], self.paid(spent)
@@ -106,6 +111,8 @@ class Oracle:
                 found.append(f"{job.reference}: there is no such job")
                 continue
             named = f"{job.reference} ({job.id}) of {row['address']} is {row['state']} ({row['reason']})"
+            if row["state"] == "failed_final" and job.reference in self.world.paid_before:
+                continue
             if row["state"] not in ENDED:
                 found.append(f"{named}: stranded")
             elif (row["state"] == "confirmed") != bool(got):

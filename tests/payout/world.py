@@ -44,6 +44,8 @@ class World(deposits.World):
         self.foreign = set()
         # Jobs of which it is right that they fail.
         self.may_fail = set()
+        # Jobs that people gave up in a database that did not know of their payment.
+        self.paid_before = set()
         self.funded = {}
 
     # ---- the beginning ---------------------------------------------------------------------------------------

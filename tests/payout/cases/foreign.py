@@ -3,6 +3,9 @@
 import shutil
 import time
 
+from deposit.program import CommandFailed
+
+from ..world import ENDED
 from . import case
 
 
@@ -31,32 +34,40 @@ def must_stop(world, chain, address):
 def sort_out(world, chain):
     """Two people look at the chain: they judge the jobs whose slot somebody else has used, and let the lanes send again. What the program
     finds out later stops lanes again, and is looked at again."""
-    deadline = time.monotonic() + world.settings.patience
-    while True:
-        world.mine(2)
-        time.sleep(0.5)
-        world.resume_all()
-        spent, _ = chain.spent()
-        paid = {to for one in spent for to, *_ in one.paid}
-        open_ = [job for job in world.jobs.values() if job.chain == chain.name and world.states([job])[job.reference]["state"]
-                 not in ("confirmed", "failed_final")]
+    deadline, quiet = time.monotonic() + world.settings.patience, 0
+    while quiet < 3:
+        world.mine(4)
+        time.sleep(0.6)
+        paid = {to for one in chain.spent()[0] for to, *_ in one.paid}
+        states = world.states()
+        open_ = [job for job in world.jobs.values() if job.chain == chain.name and states[job.reference]["state"] not in ENDED]
         for job in open_:
-            judge(world, chain, job, job.to in paid)
-        if not open_ and not any(world.stopped(chain, address) for address in chain.wallets):
-            return
+            judge(world, chain, job, states[job.reference], job.to in paid)
+        # Only then, for whatever is not judged is sent again.
+        stopped = [address for address in chain.wallets if world.stopped(chain, address)]
+        world.resume_all()
+        quiet = 0 if open_ or stopped else quiet + 1
         if time.monotonic() > deadline:
             world.fail("people do not come to an end")
+        if open_:
+            world.time_passes(20)
 
 
-def judge(world, chain, job, is_paid):
-    row = world.states([job])[job.reference]
-    if "two people" not in row["reason"]:
+def judge(world, chain, job, row, is_paid):
+    """As far as the program lets people say it: of a slot that somebody else has used, and of one that the signer knows more about."""
+    signing = row["state"] == "signing" and world.stopped(chain, row["address"])
+    if not signing and "two people must" not in row["reason"]:
         return
-    verdict = "paid" if is_paid else world.random.choice(["again", "unpaid"])
+    choices = ["paid"] if is_paid else ["unpaid"] if signing else ["again", "unpaid"]
+    verdict = world.random.choice(choices)
     if verdict == "unpaid":
         world.may_fail.add(job.reference)
-    world.people("job", "judge", job.id, verdict)
-    world.note(f"two people judge {job.reference}: {verdict}; it said: {row['reason']}")
+    try:
+        world.people("job", "judge", job.id, verdict)
+        world.note(f"two people judge {job.reference}: {verdict}; it was {row['state']}: {row['reason']}; {signing}")
+    except CommandFailed as refused:
+        # It has gone on meanwhile.
+        world.note(f"two people cannot judge {job.reference}: {str(refused)[-300:]}")
 
 
 @case("anvil")
@@ -209,15 +220,54 @@ def restored_tron(world):
 
 @case("tron", mixed=False)
 def restored_tron_late(world):
-    """The same, and the time of what was sent is over before the database is put back."""
+    """The same, and the time of what was sent is over before the database is put back: half an hour, with a block every three seconds."""
+    return late(world, 600, cancel)
+
+
+@case("tron", mixed=False)
+def restored_tron_halted(world):
+    """The same, and the chain stood still for most of the half hour."""
+    return late(world, 30, cancel)
+
+
+@case("tron", mixed=False, red="of a queued job nobody can say that it was paid; once the first transaction's time is over the signer signs its round anew")
+def restored_tron_resumed(world):
+    """The same, and people let the wallets send again, because they cannot say of queued jobs that they were paid."""
+    return late(world, 600, say_paid)
+
+
+def late(world, blocks, then):
     if not is_sqlite(world):
         return "not on this engine"
     chain = world.chain("tron")
     jobs = restore(world, chain, 4)
     chain.mine(chain.depth_at_rest())
     world.stop_all()
-    world.time_passes(30 * 60)
-    chain.mine(chain.depth_at_rest())
+    world.time_passes(30 * 60 - 3 * blocks)
+    chain.mine(blocks)
+    world.time_passes(3 * blocks)
+    before = len(chain.told)
     put_back(world)
+    world.wait_until("the group is stopped", lambda: chain.mine(1) or world.stopped(chain, list(chain.wallets)[0]))
+    time.sleep(2)
+    chain.mine(3)
+    world.must_hold()
+    if len(chain.told) > before:
+        world.fail("something was sent before anybody has looked at what the old database does not know")
+    for job in jobs:
+        then(world, job)
     sort_out(world, chain)
     return f"{len(jobs)} jobs"
+
+
+def cancel(world, job):
+    """All that people can do with a queued job. It was paid, and is called failed."""
+    world.paid_before.add(job.reference)
+    world.program.run("job", "cancel", job.id, "--actor", "ann")
+
+
+def say_paid(world, job):
+    try:
+        world.people("job", "judge", job.id, "paid")
+    except CommandFailed as refused:
+        world.note(f"{job.reference} was paid, and people cannot say so: {str(refused)[-200:]}")

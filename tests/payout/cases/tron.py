@@ -67,16 +67,29 @@ def tron_refused(world):
 
 @case("tron")
 def tron_price(world):
-    """The price of energy doubles while tokens are paid: none runs out of energy."""
+    """The price of energy changes between payouts of tokens, up and down: none runs out of energy."""
+    chain, jobs = world.chain("tron"), []
+    for times in (2, 3, 1):
+        world.control.ask("POST", "/tron/fees", {"times": times})
+        some = world.add(chain, "token", count=2)
+        world.wait_for_states(some, "confirming", "confirmed", mines=True)
+        jobs += some
+    return f"{len(jobs)} jobs"
+
+
+@case("tron", red="the fee limit has a fifth of the energy in reserve, and nothing for a price that changes before the block")
+def tron_price_in_flight(world):
+    """The price of energy doubles while payouts of tokens wait for their block: none runs out of energy."""
     chain = world.chain("tron")
-    jobs = world.add(chain, "token", count=2)
+    jobs = world.add(chain, "token", count=3)
     world.wait_until_told(jobs)
     world.control.ask("POST", "/tron/fees", {"times": 2})
-    jobs += world.add(chain, "token", count=3)
-    world.wait_until_told(jobs)
-    chain.mine(2)
-    world.control.ask("POST", "/tron/fees", {"times": 1})
-    jobs += world.add(chain, "token", count=1)
+    chain.mine(1)
+    for _ in range(4):
+        # The signer lets nothing else be built before the time of the first is over.
+        world.time_passes(LIFE_S)
+        chain.mine(chain.depth_at_rest())
+        time.sleep(2)
     return f"{len(jobs)} jobs"
 
 
