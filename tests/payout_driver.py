@@ -76,14 +76,17 @@ class Run(World):
         if found:
             raise Disagreement("\n".join(found[:20]))
 
-    def rest(self):
-        """Everything comes to an end: nodes are well, workers run, time passes, blocks are mined."""
+    def heal_all(self):
         self.heal()
         for chain in self.chains:
             if chain.kind == "evm" and chain.price is not None:
                 chain.set_price(None)
-        self.start_all()
+
+    def rest(self):
+        """Everything comes to an end: nodes are well, workers run, time passes, blocks are mined."""
+        self.heal_all()
         self.leases_pass()
+        self.start_all()
         self.note("all is brought to rest")
 
     def agree(self):
@@ -107,6 +110,8 @@ class Run(World):
             time.sleep(0.3)
 
     def play(self, name):
+        if CASES[name].heals:
+            self.heal_all()
         self.note(f"{name}: {CASES[name](self)}")
         self.must_hold()
 
@@ -122,8 +127,8 @@ class Run(World):
             if self.random.random() < 0.6:
                 self.kill_some()
                 self.pace()
-                self.start_all()
                 self.leases_pass()
+                self.start_all()
         self.rest()
         self.agree()
 

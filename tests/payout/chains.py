@@ -184,6 +184,9 @@ class PaidTron(Payouts, DevnetTron):
                 read.append((to, hash_, hash_, expires))
         return read
 
+    def head_time(self):
+        return self.honest.ask("POST", "/wallet/getnowblock", {})["block_header"]["raw_data"]["timestamp"]
+
     def solid_time(self):
         block = self.honest.ask("POST", "/walletsolidity/getnowblock", {})
         return block["block_header"]["raw_data"]["timestamp"]

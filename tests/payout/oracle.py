@@ -146,10 +146,8 @@ class Oracle:
             JOIN chains c ON c.id = l.chain_id WHERE c.name = '{chain.name}' AND s.state = 'open'""")
         found = [f"{chain.name}: slot {row['id']}, nonce {row['nonce']}, is open still" for row in rows]
         found += [f"{chain.name}: {address} is stopped: {why}" for address in chain.wallets if (why := self.world.stopped(chain, address))]
-        rows = self.world.program.rows(f"""SELECT k.proven_height FROM chain_cursors k JOIN chains c ON c.id = k.chain_id
-            WHERE c.name = '{chain.name}'""")
-        if rows[0]["proven_height"] != height:
-            found.append(f"{chain.name}: proven up to {rows[0]['proven_height']}, the node has {height}")
+        if self.world.proven(chain) != height:
+            found.append(f"{chain.name}: proven up to {self.world.proven(chain)}, the node has {height}")
         return found
 
     def audit(self):

@@ -23,6 +23,8 @@ TRON_FUNDS = {"coin": 10 ** 12, "token": 10 ** 13}
 GWEI = 10 ** 9
 PRICE_CAP = 20 * GWEI
 ENDED = ("confirmed", "failed_final")
+# How long a worker takes to begin, on a busy machine.
+BEGINNING_S = 1
 # How many seconds of the programs' clock a killed worker's lanes stay taken, and more.
 LEASE_S = 65
 
@@ -46,7 +48,7 @@ class World(deposits.World):
         self.may_fail = set()
         # Jobs that people gave up in a database that did not know of their payment.
         self.paid_before = set()
-        self.funded = {}
+        self.funded, self.last_start = {}, 0
 
     # ---- the beginning ---------------------------------------------------------------------------------------
 
@@ -251,9 +253,25 @@ class World(deposits.World):
     # ---- time and workers ------------------------------------------------------------------------------------
 
     def time_passes(self, seconds):
-        """For all at once, as if the machine had stood still so long."""
+        """For all at once, as if the machine had stood still so long. Whoever begins is given a moment: with no database in all that time it
+        would end again, as it should."""
+        time.sleep(max(0, self.last_start + BEGINNING_S - time.monotonic()))
         self.clock.pass_seconds(seconds)
         self.note(f"{seconds} s pass")
+
+    def wait_for_days(self, what, is_so, seconds):
+        """Blocks are mined, and so many seconds pass now and then, until it is so. Not all the time: calls that are on their way fail by it."""
+        passed = time.monotonic()
+
+        def looks():
+            nonlocal passed
+            if time.monotonic() > passed + 3:
+                self.time_passes(seconds)
+                passed = time.monotonic()
+            self.mine()
+            time.sleep(0.2)
+            return is_so()
+        self.wait_until(what, looks)
 
     def leases_pass(self):
         self.time_passes(LEASE_S)
@@ -267,10 +285,13 @@ class World(deposits.World):
             self.counts["kills"] += 1
             if self.random.random() < 0.7:
                 worker.start()
+                self.last_start = time.monotonic()
         self.note("killed: " + ", ".join(worker.name for worker in some))
 
     def start_all(self):
         for worker in self.workers:
+            if not worker.runs():
+                self.last_start = time.monotonic()
             worker.go_on()
             worker.start()
 
@@ -304,6 +325,11 @@ class World(deposits.World):
         """Why its lane sends nothing, or None."""
         row = self.lanes(chain).get(chain.key(address))
         return row and (row["stopped"] or row["group_stopped"])
+
+    def proven(self, chain):
+        """How far the books are."""
+        rows = self.program.rows(f"SELECT k.proven_height FROM chain_cursors k JOIN chains c ON c.id = k.chain_id WHERE c.name = '{chain.name}'")
+        return rows[0]["proven_height"] or 0
 
     def people(self, *words):
         return self.program.run(*words, "--reason", "looked at the chain", "--actor", "ann", "--second", "bob")

@@ -6,7 +6,7 @@ from ..world import GWEI
 from . import case
 
 
-@case("anvil")
+@case("anvil", heals=True)
 def capped(world):
     """The price rises above the cap, pools are emptied, jobs are added; then it falls, and all is paid once."""
     chain = world.chain("anvil")
@@ -29,7 +29,7 @@ def capped(world):
     return f"{len(jobs)} jobs"
 
 
-@case("anvil")
+@case("anvil", heals=True)
 def dearer(world):
     """The price rises step by step below the cap: what waits is replaced by what offers more, and one of them is mined."""
     chain = world.chain("anvil")
@@ -41,12 +41,12 @@ def dearer(world):
         time.sleep(0.6)
         if world.random.random() < 0.3:
             world.kill_some()
-            world.start_all()
             world.leases_pass()
+            world.start_all()
     return f"{len(jobs)} jobs"
 
 
-@case("anvil")
+@case("anvil", heals=True)
 def forgotten(world):
     """The pool forgets everything, three times over: the same bytes are told again."""
     chain = world.chain("anvil")
@@ -59,7 +59,7 @@ def forgotten(world):
     return f"{len(jobs)} jobs"
 
 
-@case("anvil")
+@case("anvil", heals=True)
 def restarted(world):
     """The node is killed with everything in its pool, and begins again at the block where it was."""
     chain = world.chain("anvil")
@@ -89,19 +89,19 @@ def front_gap(world, count, chain):
     return jobs
 
 
-@case("anvil")
+@case("anvil", heals=True)
 def gap(world):
     """The transaction of each wallet's lowest nonce is gone from every node, and others wait behind it."""
     return f"{len(front_gap(world, 9, world.chain('anvil')))} jobs"
 
 
-@case("anvil", in_flight=291, wallets=1)
+@case("anvil", heals=True, in_flight=291, wallets=1)
 def gap_291(world):
     """291 nonces of one wallet wait, and the first of them is gone from every node."""
     return f"{len(front_gap(world, 291, world.chain('anvil')))} jobs"
 
 
-@case("anvil")
+@case("anvil", heals=True)
 def cancelled(world):
     """Jobs are cancelled while they wait for their block: paid or not, as the chain decides between the two."""
     chain = world.chain("anvil")
@@ -116,7 +116,7 @@ def cancelled(world):
     return f"{len(jobs)} jobs, 3 cancelled"
 
 
-@case("anvil")
+@case("anvil", heals=True)
 def bumped(world):
     """People want more to be offered for jobs that wait."""
     chain = world.chain("anvil")
