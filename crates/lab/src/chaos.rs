@@ -1,5 +1,6 @@
 //! `bursar chaos`: load while everything is killed in turn; then the clients' own records are held against what is there.
 
+mod custody;
 mod restore;
 
 use std::net::SocketAddr;
@@ -29,6 +30,8 @@ use restore::{Restores, Side};
 pub enum Command {
     /// Internal transfers over HTTP while server, spot engine and PostgreSQL are killed with SIGKILL
     Transfer(Arguments),
+    /// Payments that leave, while signer, workers and PostgreSQL are killed with SIGKILL and the chains reorganise, forget and go away
+    Custody(custody::Arguments),
 }
 
 #[derive(Debug, clap::Args)]
@@ -64,6 +67,7 @@ const USERS: i64 = 400;
 pub async fn run(command: &Command, json: bool) -> CommandResult {
     match command {
         Command::Transfer(arguments) => transfers(arguments, json).await,
+        Command::Custody(arguments) => custody::run(arguments, json).await,
     }
 }
 

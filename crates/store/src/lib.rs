@@ -25,6 +25,7 @@
 //! | [`copy`] | a whole database, copied to an empty one on either engine |
 //! | [`audit`] | the laws, proven over live data |
 //! | [`faults`] | where a simulation may make a database fail |
+//! | `chaos` | leases that end at once, and the chain's books read out whole; only with the feature `lab` |
 //! | `yardstick` | the bare commit and the plain transfer that the benches compare with; only with the feature `lab` |
 //!
 //! **No write takes its time from a clock in here**: the caller says what time it is.
@@ -38,6 +39,8 @@ pub mod sql;
 
 pub mod audit;
 pub mod catalog;
+#[cfg(feature = "lab")]
+pub mod chaos;
 pub mod clock;
 pub mod copy;
 pub mod db;

@@ -218,6 +218,7 @@ pub async fn prepare_every_statement(db: &TestDb) -> Result<usize, String> {
         crate::wallet::settings::STATEMENTS,
         crate::wallet::users::STATEMENTS,
         #[cfg(feature = "lab")]
+        crate::chaos::STATEMENTS,
         crate::yardstick::STATEMENTS,
         STATEMENTS,
     ];

@@ -80,6 +80,17 @@ assert.deepEqual(transfers(liar, await done(liar.transfer(to, 50n))), [[owner.ad
 assert.deepEqual(transfers(liar, await done(liar.lie(other.address, to, 7n))), [[other.address, to, 7n]]);
 assert.deepEqual([await liar.balanceOf(to), await liar.balanceOf(owner.address)], [0n, 100n]);
 
+const moody = await deploy('Moody', 100n);
+const moods = [];
+for (let number = 0; number < 3; number++) {
+  // Mined as it is, whatever a node thinks of it beforehand.
+  const sent = await owner.sendTransaction({ to: moody.target, data: moody.interface.encodeFunctionData('transfer', [to, 1n]), gasLimit: 100_000 });
+  const mined = await provider.waitForTransaction(sent.hash, 1).catch((error) => error.receipt);
+  moods.push([mined.status, mined.blockNumber % 3 === 0 ? 0 : 1]);
+}
+assert(moods.every(([is, must]) => is === must) && moods.some(([is]) => is === 0), `${JSON.stringify(moods)}`);
+assert.equal(await moody.balanceOf(to), 2n);
+
 const disperse = await deploy('Disperse');
 const many = [1, 2, 3].map((one) => someone('many', one));
 await done(disperse.disperse(many, [1n, 2n, 3n], { value: 10n }));

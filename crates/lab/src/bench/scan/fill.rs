@@ -80,7 +80,8 @@ async fn rpc(pool: &Pool, calls: &[(&str, Value)]) -> Result<Vec<Value>, Failure
     Ok(answers)
 }
 
-async fn ask(pool: &Pool, method: &str, params: Value) -> Result<Value, Failure> {
+/// One call, which must succeed.
+pub async fn ask(pool: &Pool, method: &str, params: Value) -> Result<Value, Failure> {
     Ok(rpc(pool, &[(method, params)]).await?.into_iter().next().unwrap_or_default())
 }
 

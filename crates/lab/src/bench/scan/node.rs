@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chain::endpoint::{EndpointSettings, Pool, PoolSettings, json_rpc};
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use terminal::clock::SystemClock;
 use terminal::failure::Failure;
@@ -19,6 +19,14 @@ pub struct RealNode {
     child: Child,
     folder: PathBuf,
     pub url: String,
+}
+
+impl RealNode {
+    /// Stops it or lets it go on, as a machine that hangs.
+    pub fn signal(&self, signal: Signal) {
+        // One that has ended is not there, which is what whoever asks it finds out.
+        kill_process(Pid::from_child(&self.child), signal).ok();
+    }
 }
 
 impl Drop for RealNode {

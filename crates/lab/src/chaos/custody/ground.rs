@@ -1,0 +1,399 @@
+//! What a run begins with: a private database, two chains with coins for our wallets, a signer with their keys, and the files that make all of
+//! it one treasury. Everything is done as an operator does it, by the program's own commands.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use chain::Chain;
+use chain::evm::{EvmChain, EvmSettings};
+use chain::tron::{Network, TronChain, TronSettings};
+use devnet::{Devnet, DevnetSettings, Key};
+use domain::ChainKind;
+use serde_json::{Value, json};
+use signer::policy::signed::SigningKey;
+use store::db::sqlite_url;
+use store::{Db, Options};
+use terminal::clock::SystemClock;
+use terminal::failure::{CommandResult, Failure};
+use tokio::sync::Mutex;
+use tx::{Address, Coin, Family};
+
+use super::actor::{Actor, Part};
+use super::net::{Anvil, Net, Node, Payable};
+use super::wrong;
+use crate::bench::scan::{anvil, deploy_token, find, pool};
+use crate::bench::site::EngineName;
+use crate::postgres::PrivatePostgres;
+use crate::rig::{MADE_BY_US, program, trouble, write_private};
+
+/// Hot wallets on each chain.
+const WALLETS: u64 = 2;
+/// A transaction that waits so long is sent again, or offers more.
+const STUCK_S: u32 = 3;
+/// PKCS#8 of a seed that everybody knows: the administrator of this run's signer.
+const ADMINISTRATOR: &str = "-----BEGIN PRIVATE KEY-----\nMC4CAQAwBQYDK2VwBCIEIAcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcH\n-----END \
+                             PRIVATE KEY-----\n";
+const CONFIRMATIONS: [(&str, u32, u32); 2] = [("anvil", 2, 8), ("tron", 3, 20)];
+
+/// A folder that is removed when the run is over, unless it is worth a look.
+pub(super) struct Folder {
+    pub path: PathBuf,
+    pub keep: bool,
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        if self.keep {
+            terminal::output::warn(format!("database and logs are left in {}", self.path.display()));
+        } else if let Err(error) = std::fs::remove_dir_all(&self.path) {
+            terminal::output::warn(format!("{}: {error}", self.path.display()));
+        }
+    }
+}
+
+pub(super) struct Ground {
+    pub db: Db,
+    pub nets: Vec<Arc<Net>>,
+    pub config: PathBuf,
+    pub actors: Vec<Actor>,
+    pub postgres: Option<PrivatePostgres>,
+    /// The last to go: everything else has its files there.
+    pub folder: Folder,
+}
+
+/// A chain before there is a database.
+struct Laid {
+    name: &'static str,
+    kind: &'static str,
+    urls: Vec<String>,
+    coins: Vec<(&'static str, Coin, u8, u64)>,
+    node: Node,
+}
+
+pub(super) async fn lay(engine: EngineName, program: Option<&Path>, folder: PathBuf) -> Result<Ground, Failure> {
+    let postgres = match engine {
+        EngineName::Postgres => Some(PrivatePostgres::start()?),
+        EngineName::Sqlite => None,
+    };
+    make_private(&folder)?;
+    let folder = Folder { path: folder.canonicalize().map_err(|error| trouble("the folder", error))?, keep: false };
+    let url = postgres.as_ref().map_or_else(|| sqlite_url(&folder.path.join("bursar.db")), PrivatePostgres::url);
+    let laid = [lay_anvil(program, &folder.path).await?, lay_tron().await?];
+    let config = folder.path.join("bursar.toml");
+    write_private(&config, &configuration(&url, &laid)?)?;
+    let keys = make_signer(&config, &folder.path, &laid).await?;
+    write_private(&folder.path.join("treasury.toml"), &treasury(&laid, &keys)?)?;
+    program::told(&config, &["migrate"]).await?;
+    let file = text(&folder.path.join("treasury.toml"));
+    program::told(&config, &["apply", &file, "--actor", "chaos", "--reason", "a scratch treasury"]).await?;
+    let options = Options { max_connections: 4, acquire_timeout: Duration::from_secs(20), ..Options::default() };
+    let db = Db::connect(&url, &options).await?;
+    let wallets = wallets(&config).await?;
+    let mut nets = Vec::new();
+    for one in laid {
+        let own = wallets.get(one.name).cloned().unwrap_or_default();
+        nets.push(Arc::new(open(one, own, &db).await?));
+    }
+    for net in &nets {
+        fund(net).await?;
+    }
+    let actors = actors(&config, &folder.path);
+    Ok(Ground { db, nets, config, actors, postgres, folder })
+}
+
+fn text(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}
+
+fn make_private(folder: &Path) -> CommandResult {
+    use std::os::unix::fs::DirBuilderExt;
+    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
+    made.map_err(|error| trouble("the folder could not be made", error))
+}
+
+// ---- chains ----------------------------------------------------------------------------------------------------
+
+async fn lay_anvil(program: Option<&Path>, folder: &Path) -> Result<Laid, Failure> {
+    let found = find(program, "anvil", "node_modules/.bin/anvil");
+    let program =
+        found.ok_or_else(|| wrong("anvil is not installed: tests/tools/anvil.sh does it, or --anvil says where"))?;
+    let process = anvil(&program, folder).await?;
+    let urls = vec![process.url.clone()];
+    let pool = pool(&process.url, None)?;
+    let token = deploy_token(&pool).await?;
+    let anvil = Anvil { process, pool, blocks: Mutex::new(()) };
+    let moody = deploy_moody(&anvil).await?;
+    let coins = vec![
+        ("ETH", Coin::Native, 18, 1_000_000_000_000),
+        ("USDT", Coin::Token(token), 18, 1_000_000),
+        ("MOODY", Coin::Token(moody), 18, 1_000_000),
+    ];
+    Ok(Laid { name: "anvil", kind: "evm", urls, coins, node: Node::Anvil(Box::new(anvil)) })
+}
+
+/// A token that refuses transfers in every third block.
+async fn deploy_moody(anvil: &Anvil) -> Result<Address, Failure> {
+    let mut code = devnet::evm::contract("Moody").unwrap_or_default().to_vec();
+    code.extend([[0; 16], (1_u128 << 100).to_be_bytes()].concat());
+    let data = format!("0x{}", signer::digest::hex(&code));
+    let from = Key::numbered(0).evm().to_string();
+    let sent = anvil.ask("eth_sendTransaction", json!([{ "from": from, "data": data, "gas": "0x2dc6c0" }])).await?;
+    anvil.mine(1).await?;
+    let receipt = anvil.ask("eth_getTransactionReceipt", json!([sent])).await?;
+    let made = receipt["contractAddress"].as_str().unwrap_or_default();
+    Family::Evm.parse_address(made).map_err(wrong)
+}
+
+async fn lay_tron() -> Result<Laid, Failure> {
+    let settings =
+        DevnetSettings { bitcoin_port: 0, evm_port: 0, tron_port: 0, control_port: 0, endpoints: 3, block_time: None };
+    let devnet = Devnet::start(&settings, Arc::new(SystemClock)).await.map_err(wrong)?;
+    let served = devnet.chains.get("tron").ok_or_else(|| wrong("the devnet has no TRON"))?;
+    let urls = served.endpoints.iter().map(devnet::Endpoint::url).collect();
+    let token = Coin::Token(Address::Tron(devnet::tron::TOKEN));
+    let coins = vec![("TRX", Coin::Native, 6, 1_000_000), ("USDT", token, 6, 1_000)];
+    Ok(Laid { name: "tron", kind: "tron", urls, coins, node: Node::Tron(Arc::new(devnet)) })
+}
+
+async fn open(laid: Laid, wallets: Vec<Address>, db: &Db) -> Result<Net, Failure> {
+    let row = db.chain(&laid.name.parse().map_err(wrong)?).await?.ok_or_else(|| wrong("a chain is not there"))?;
+    let url = laid.urls.first().cloned().unwrap_or_default();
+    let tokens = laid.coins.iter().filter_map(|(_, coin, ..)| match coin {
+        Coin::Token(token) => Some(token.clone()),
+        Coin::Native => None,
+    });
+    let tokens: Vec<Address> = tokens.collect();
+    let chain: Arc<dyn Chain> = match row.kind {
+        ChainKind::Evm => {
+            let settings = EvmSettings::new(56, u64::from(row.confirmations));
+            Arc::new(EvmChain::new(settings, pool(&url, None)?))
+        }
+        ChainKind::Tron | ChainKind::Bitcoin => {
+            let settings = TronSettings::new(Network::Mainnet, tokens);
+            Arc::new(TronChain::new(settings, pool(&url, None)?).map_err(wrong)?)
+        }
+    };
+    let mut coins = Vec::new();
+    for (symbol, coin, _, unit) in laid.coins {
+        let listing = row.listings.iter().find(|one| one.symbol.as_str() == symbol);
+        let listing = listing.ok_or_else(|| wrong("a coin is not listed"))?.id;
+        coins.push(Payable { symbol, coin, listing, unit });
+    }
+    let deepest = u64::from(row.final_confirmations).div_ceil(2).min(10);
+    let (name, kind, urls, node) = (laid.name, laid.kind, laid.urls, laid.node);
+    Ok(Net { name, kind, urls, row, chain, wallets, coins, deepest, node })
+}
+
+/// Our wallets get coins as they would from somebody else: by transactions, which the books find.
+async fn fund(net: &Net) -> CommandResult {
+    match &net.node {
+        Node::Anvil(anvil) => {
+            let from = Key::numbered(0).evm().to_string();
+            for wallet in &net.wallets {
+                let to = wallet.to_string();
+                let coin = json!([{ "from": from, "to": to, "value": "0x3635c9adc5dea00000" }]);
+                anvil.ask("eth_sendTransaction", coin).await?;
+                anvil.mine(1).await?;
+                for payable in &net.coins {
+                    if let Coin::Token(token) = &payable.coin {
+                        fund_token(net, anvil, &from, wallet, token).await?;
+                    }
+                }
+            }
+            anvil.mine(3).await
+        }
+        Node::Tron(devnet) => {
+            let served = devnet.chains.get("tron").ok_or_else(|| wrong("the devnet has no TRON"))?;
+            for wallet in &net.wallets {
+                let to = wallet.to_string();
+                for (token, amount) in [(None, "100000000000"), (Some("USDT"), "1000000000")] {
+                    let amount = amount.parse().map_err(wrong)?;
+                    let mut model = served.model.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                    model.fund(&to, token, amount, served.now()).map_err(wrong)?;
+                }
+            }
+            net.mine(22).await
+        }
+    }
+}
+
+/// Until a block has taken it: one of the tokens refuses in every third.
+async fn fund_token(net: &Net, anvil: &Anvil, from: &str, to: &Address, token: &Address) -> CommandResult {
+    let digits = to.to_string().trim_start_matches("0x").to_owned();
+    let data = format!("0xa9059cbb{digits:0>64}{:064x}", 1_000_000_000_000_000_u64);
+    for _ in 0..6 {
+        let call = json!([{ "from": from, "to": token.to_string(), "data": data, "gas": "0x30d40" }]);
+        anvil.ask("eth_sendTransaction", call).await?;
+        anvil.mine(1).await?;
+        let has = net.balances(&[(to.clone(), Coin::Token(token.clone()))]).await?;
+        if has.iter().any(|has| *has != domain::RawAmount::ZERO) {
+            return Ok(());
+        }
+    }
+    Err(wrong("a token cannot be paid"))
+}
+
+// ---- files -----------------------------------------------------------------------------------------------------
+
+fn configuration(url: &str, laid: &[Laid]) -> Result<String, Failure> {
+    let nodes = |one: &Laid| -> Value {
+        let node = |(number, url): (usize, &String)| json!({ "name": format!("{}-{number}", one.name), "url": url });
+        let nodes: Vec<Value> = one.urls.iter().enumerate().map(node).collect();
+        json!({ "call_timeout_ms": 2_000, "hedge_ms": 300, "nodes": nodes })
+    };
+    let chains: serde_json::Map<String, Value> = laid.iter().map(|one| (one.name.to_owned(), nodes(one))).collect();
+    let settings = json!({
+        "database": { "url": url, "max_connections": 4 },
+        "treasury": { "file": "treasury.toml" },
+        "signer": { "name": "signer", "socket": "signer/socket", "credential_file": "server.credential" },
+        "spot": { "address": "", "folder": "spot" },
+        "chains": chains,
+    });
+    let text = toml::to_string(&settings).map_err(wrong)?;
+    Ok(format!("{MADE_BY_US}. Its chains are gone with the run.\n{text}"))
+}
+
+fn group(one: &Laid) -> String {
+    format!("hot-{}", one.name)
+}
+
+fn treasury(laid: &[Laid], keys: &BTreeMap<String, String>) -> Result<String, Failure> {
+    let (mut assets, mut chains, mut listings) = (serde_json::Map::new(), serde_json::Map::new(), Vec::new());
+    let (mut groups, mut wallets) = (serde_json::Map::new(), Vec::new());
+    for one in laid {
+        let (_, confirmations, settled) =
+            CONFIRMATIONS.into_iter().find(|(name, ..)| *name == one.name).ok_or_else(|| wrong("a chain"))?;
+        let network = if one.kind == "evm" { "56" } else { "mainnet" };
+        let mut chain = json!({
+            "kind": one.kind, "network": network, "confirmations": confirmations, "final_confirmations": settled,
+            "stuck_after_s": STUCK_S,
+        });
+        if one.kind == "evm" {
+            chain["in_flight"] = json!(8);
+        }
+        chains.insert(one.name.to_owned(), chain);
+        for (symbol, coin, decimals, _) in &one.coins {
+            let limits = json!({ "precision": 6, "min_transfer": "1", "max_transfer": "9", "daily_transfer": "9" });
+            assets.insert((*symbol).to_owned(), limits);
+            let mut listing = json!({ "asset": symbol, "chain": one.name, "decimals": decimals, "min_deposit": "1" });
+            if let Coin::Token(token) = coin {
+                listing["contract"] = json!(token.to_string());
+            }
+            listings.push(listing);
+        }
+        let xpub = keys.get(&group(one)).ok_or_else(|| wrong("a group has no key"))?;
+        groups.insert(group(one), json!({ "chain": one.kind, "purpose": "hot", "xpub": xpub }));
+        for index in 0..WALLETS {
+            wallets.push(json!({ "role": "hot", "chain": one.name, "group": group(one), "index": index }));
+        }
+    }
+    let file = json!({
+        "assets": assets, "chains": chains, "on_chain": listings, "wallet_groups": groups, "operation_wallets": wallets,
+    });
+    toml::to_string(&file).map_err(wrong)
+}
+
+fn policy(laid: &[Laid], administrator: &str) -> String {
+    let much = "1000000000000000000000000000000";
+    let chain = |one: &Laid| match one.kind {
+        "evm" => format!("{{ name = \"{}\", kind = \"evm\", chain_id = 56 }}", one.name),
+        kind => format!("{{ name = \"{}\", kind = \"{kind}\" }}", one.name),
+    };
+    let chains: Vec<String> = laid.iter().map(chain).collect();
+    let mut text = format!(
+        "signer = \"signer\"\nversion = 1\ncooling_off_hours = 1\nmost_intent_life_hours = 100\ntron_margin_minutes = 1\n\
+         administrators = {{ needed = 1, keys = {{ ada = \"{administrator}\" }} }}\nchain = [{}]\n",
+        chains.join(", ")
+    );
+    for one in laid {
+        let coin = |(_, coin, ..): &(&str, Coin, u8, u64)| {
+            let name = match coin {
+                Coin::Native => "native".to_owned(),
+                Coin::Token(token) => token.to_string(),
+            };
+            format!("{{ coin = \"{name}\", payment = \"{much}\", hour = \"{much}\", day = \"{much}\" }}")
+        };
+        let coins: Vec<String> = one.coins.iter().map(coin).collect();
+        text += &format!(
+            "[[group]]\nid = \"{}\"\nchain = \"{}\"\nrole = \"hot\"\nmost_fee = \"{much}\"\nmost_fee_day = \"{much}\"\ncoin = [{}]\n",
+            group(one),
+            one.name,
+            coins.join(", ")
+        );
+    }
+    text
+}
+
+/// A signer with a keystore, a policy and a key for the workers. The extended public keys of its groups.
+async fn make_signer(config: &Path, folder: &Path, laid: &[Laid]) -> Result<BTreeMap<String, String>, Failure> {
+    let at = |name: &str| text(&folder.join(name));
+    write_private(&folder.join("passphrase"), "not a secret: these keys hold nothing\n")?;
+    write_private(&folder.join("ada.key"), ADMINISTRATOR)?;
+    let (home, passphrase, credential) = (at("signer"), at("passphrase"), at("server.credential"));
+    let groups: Vec<String> = laid.iter().map(|one| format!("{}:hot:{}", group(one), one.kind)).collect();
+    let mut init = vec!["signer", "init", "--folder", &home, "--passphrase-file", &passphrase];
+    for group in &groups {
+        init.extend(["--group", group]);
+    }
+    let made = program::told(config, &init).await?;
+    let may_sign: Vec<String> = laid.iter().map(group).collect();
+    let may_sign = may_sign.join(",");
+    let add = [
+        "signer",
+        "key",
+        "add",
+        "server",
+        "--folder",
+        &home,
+        "--derive",
+        "--sign",
+        &may_sign,
+        "--credential",
+        &credential,
+    ];
+    program::told(config, &add).await?;
+    let key = SigningKey::read(ADMINISTRATOR.as_bytes()).ok_or_else(|| wrong("the administrator's key"))?;
+    write_private(&folder.join("policy.toml"), &policy(laid, &signer::digest::hex(&key.public())))?;
+    let (file, ada) = (at("policy.toml"), at("ada.key"));
+    program::told(config, &["signer", "policy", "sign", &file, "--as", "ada", "--key", &ada]).await?;
+    program::told(config, &["signer", "policy", "apply", &file, "--folder", &home]).await?;
+    let field = |group: &Value, name: &str| group[name].as_str().map(str::to_owned);
+    let groups = made["groups"].as_array().cloned().unwrap_or_default();
+    Ok(groups.iter().filter_map(|group| Some((field(group, "id")?, field(group, "xpub")?))).collect())
+}
+
+/// Our wallets by the names of their chains.
+async fn wallets(config: &Path) -> Result<BTreeMap<String, Vec<Address>>, Failure> {
+    let shown = program::told(config, &["wallet", "show"]).await?;
+    let mut found: BTreeMap<String, Vec<Address>> = BTreeMap::new();
+    for wallet in shown["operation_wallets"].as_array().into_iter().flatten() {
+        let (chain, address) = (wallet["chain"].as_str().unwrap_or_default(), wallet["address"].as_str());
+        let family = if chain == "tron" { Family::Tron } else { Family::Evm };
+        let address = family.parse_address(address.unwrap_or_default()).map_err(wrong)?;
+        found.entry(chain.to_owned()).or_default().push(address);
+    }
+    Ok(found)
+}
+
+/// The signer; and of each chain two that send, two that watch, and one that keeps its books.
+fn actors(config: &Path, folder: &Path) -> Vec<Actor> {
+    let (config, home, passphrase) = (text(config), text(&folder.join("signer")), text(&folder.join("passphrase")));
+    let base = ["--json".to_owned(), "--config".to_owned(), config];
+    let words = |more: &[&str]| base.iter().cloned().chain(more.iter().map(|word| (*word).to_owned())).collect();
+    let log = |name: &str| folder.join(format!("{name}.log"));
+    let serve = ["signer", "serve", "--folder", &home, "--passphrase-file", &passphrase];
+    let mut actors = vec![Actor::new(Part::Signer, words(&serve), log("signer"))];
+    for (chain, ..) in CONFIRMATIONS {
+        for number in [1, 2] {
+            for part in [Part::Outbound, Part::Confirm] {
+                let name = format!("{}-{chain}-{number}", part.name());
+                actors.push(Actor::new(part, words(&["run", part.name(), "--chain", chain]), log(&name)));
+            }
+        }
+        let books = words(&["run", "deposits", "--chain", chain, "--from", "0"]);
+        actors.push(Actor::new(Part::Deposits, books, log(&format!("deposits-{chain}"))));
+    }
+    actors
+}

@@ -1,0 +1,265 @@
+//! The chains of the run and what they can do to us: a real anvil, and TRON from the devnet with three nodes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use chain::Chain;
+use chain::endpoint::Pool;
+use devnet::{BroadcastFault, Connection, Devnet, Fate, Garbage, Model, Served, View, WireFaults};
+use domain::random::Random;
+use domain::{Clock, RawAmount};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use store::entry::{ChainRow, ListingId};
+use terminal::clock::SystemClock;
+use terminal::failure::{CommandResult, Failure};
+use tokio::sync::Mutex;
+use tx::{Address, Coin};
+
+use super::wrong;
+use crate::bench::scan::{RealNode, ask};
+
+/// anvil forgets the code of contracts in a reorganisation when it is some 900 blocks high; see tests/deposit/anvil.py.
+const HIGHEST_REORG: u64 = 450;
+
+/// Something that can be paid on a chain.
+#[derive(Clone, Debug)]
+pub(super) struct Payable {
+    pub symbol: &'static str,
+    pub coin: Coin,
+    pub listing: ListingId,
+    /// What jobs ask for, about.
+    pub unit: u64,
+}
+
+pub(super) struct Net {
+    pub name: &'static str,
+    pub kind: &'static str,
+    pub urls: Vec<String>,
+    pub row: ChainRow,
+    pub chain: Arc<dyn Chain>,
+    /// Ours, which pay.
+    pub wallets: Vec<Address>,
+    pub coins: Vec<Payable>,
+    /// No reorganisation is deeper: what is final stays.
+    pub deepest: u64,
+    pub node: Node,
+}
+
+pub(super) enum Node {
+    Anvil(Box<Anvil>),
+    Tron(Arc<Devnet>),
+}
+
+/// Whoever changes its blocks has the lock: a block that is mined in the middle of a reorganisation would make another one of it.
+pub(super) struct Anvil {
+    pub process: RealNode,
+    pub pool: Pool,
+    pub blocks: Mutex<()>,
+}
+
+impl Anvil {
+    pub async fn ask(&self, method: &str, params: Value) -> Result<Value, Failure> {
+        ask(&self.pool, method, params).await
+    }
+
+    pub async fn mine(&self, blocks: u64) -> CommandResult {
+        let _blocks = self.blocks.lock().await;
+        self.ask("anvil_mine", json!([format!("0x{blocks:x}")])).await.map(drop)
+    }
+
+    async fn height(&self) -> Result<u64, Failure> {
+        let said = self.ask("eth_blockNumber", json!([])).await?;
+        let digits = said.as_str().unwrap_or_default().trim_start_matches("0x").to_owned();
+        u64::from_str_radix(&digits, 16).map_err(wrong)
+    }
+
+    /// anvil's new blocks are empty, and it forgets what was in the old ones. What `keeps` says is sent again by nobody of ours, as a real
+    /// network would.
+    async fn reorg(&self, depth: u64, keeps: impl Fn() -> bool) -> Result<bool, Failure> {
+        let _blocks = self.blocks.lock().await;
+        let height = self.height().await?;
+        if height > HIGHEST_REORG || height <= depth {
+            return Ok(false);
+        }
+        let mut removed = Vec::new();
+        for number in height - depth + 1..=height {
+            let block = self.ask("eth_getBlockByNumber", json!([format!("0x{number:x}"), false])).await?;
+            removed.extend(block["transactions"].as_array().cloned().unwrap_or_default());
+        }
+        let mut raw = Vec::new();
+        for hash in removed {
+            raw.push(self.ask("eth_getRawTransactionByHash", json!([hash])).await?);
+        }
+        self.ask("anvil_reorg", json!([depth, []])).await?;
+        for bytes in raw.into_iter().filter(|_| keeps()) {
+            // One whose nonce is out of reach now is refused.
+            self.ask("eth_sendRawTransaction", json!([bytes])).await.ok();
+        }
+        // The new branch is longer.
+        self.ask("anvil_mine", json!(["0x1"])).await.map(|_| true)
+    }
+}
+
+fn served(devnet: &Devnet) -> Result<&Served<dyn Model>, Failure> {
+    devnet.chains.get("tron").ok_or_else(|| wrong("the devnet has no TRON"))
+}
+
+fn with<T>(served: &Served<dyn Model>, change: impl FnOnce(&mut dyn Model) -> T) -> T {
+    change(&mut *served.model.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
+}
+
+/// What can go wrong with a chain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Fault {
+    Reorganisation,
+    Fees,
+    Dropped,
+    NodesAway,
+}
+
+impl Fault {
+    pub const ALL: [Self; 4] = [Self::Reorganisation, Self::Fees, Self::Dropped, Self::NodesAway];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Reorganisation => "reorganisations",
+            Self::Fees => "fees_rose",
+            Self::Dropped => "pools_emptied",
+            Self::NodesAway => "nodes_away",
+        }
+    }
+}
+
+impl Net {
+    pub async fn mine(&self, blocks: u64) -> CommandResult {
+        match &self.node {
+            Node::Anvil(anvil) => anvil.mine(blocks).await,
+            Node::Tron(devnet) => {
+                served(devnet)?.mine(blocks);
+                Ok(())
+            }
+        }
+    }
+
+    /// Says whether it was done.
+    pub async fn fault(self: &Arc<Self>, fault: Fault, random: &mut Random) -> Result<bool, Failure> {
+        match (&self.node, fault) {
+            (Node::Anvil(anvil), Fault::Reorganisation) => {
+                let (depth, seed) = (1 + random.below(self.deepest), random.next_u64());
+                // All of it comes back, none, or some.
+                let (most, draws) = (random.below(3), std::sync::Mutex::new(Random::from_seed(seed)));
+                let keeps = || draws.lock().unwrap_or_else(std::sync::PoisonError::into_inner).below(2) < most.min(2);
+                anvil.reorg(depth, keeps).await
+            }
+            (Node::Tron(devnet), Fault::Reorganisation) => {
+                let fates = [Fate::Moved, Fate::Dropped, Fate::Returned];
+                let (depth, fate) = (1 + random.below(self.deepest), fates[random.index(3)]);
+                let now = SystemClock.now();
+                with(served(devnet)?, |model| model.reorg(depth, fate, &[], now)).map_err(wrong)?;
+                Ok(true)
+            }
+            (Node::Anvil(anvil), Fault::Fees) => {
+                // Up to above what is allowed. It falls by an eighth with every block that is empty.
+                let price = 2_000_000_000 + random.below(25_000_000_000);
+                anvil.ask("anvil_setNextBlockBaseFeePerGas", json!([format!("0x{price:x}")])).await.map(|_| true)
+            }
+            (Node::Tron(devnet), Fault::Fees) => {
+                let times = u32::try_from(1 + random.below(6)).unwrap_or(1);
+                with(served(devnet)?, |model| model.fee_factor(times));
+                Ok(true)
+            }
+            (Node::Anvil(anvil), Fault::Dropped) => {
+                anvil.ask("anvil_dropAllTransactions", json!([])).await.map(|_| true)
+            }
+            (Node::Tron(devnet), Fault::Dropped) => {
+                let faults = [BroadcastFault::Drop, BroadcastFault::Delay(3), BroadcastFault::Duplicate];
+                let fault = faults[random.index(3)];
+                with(served(devnet)?, |model| model.broadcasts(fault));
+                self.later(random, |net| net.heal());
+                Ok(true)
+            }
+            (Node::Anvil(anvil), Fault::NodesAway) => {
+                anvil.process.signal(Signal::STOP);
+                self.later(random, |net| net.heal());
+                Ok(true)
+            }
+            (Node::Tron(devnet), Fault::NodesAway) => {
+                self.spoil(devnet, random)?;
+                self.later(random, |net| net.heal());
+                Ok(true)
+            }
+        }
+    }
+
+    /// One node or all of them say nothing, or nonsense, or are behind.
+    fn spoil(&self, devnet: &Devnet, random: &mut Random) -> CommandResult {
+        let endpoints = &served(devnet)?.endpoints;
+        let all = random.below(2) == 0;
+        let chosen = random.index(endpoints.len().max(1));
+        let faults = match random.below(4) {
+            0 => WireFaults { connection: Connection::Silent, ..WireFaults::default() },
+            1 => WireFaults { connection: Connection::HalfClosed, ..WireFaults::default() },
+            2 => WireFaults { garbage: Some(Garbage::Html), ..WireFaults::default() },
+            _ => WireFaults { delay_ms: 400, ..WireFaults::default() },
+        };
+        let lag = random.below(4);
+        for (number, endpoint) in endpoints.iter().enumerate() {
+            if all || number == chosen {
+                *endpoint.wire.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = faults;
+            } else if number == (chosen + 1) % endpoints.len() {
+                *endpoint.view.lock().unwrap_or_else(std::sync::PoisonError::into_inner) =
+                    View { lag, ..View::default() };
+            }
+        }
+        Ok(())
+    }
+
+    /// Something happens in a while, whatever goes on meanwhile.
+    fn later(self: &Arc<Self>, random: &mut Random, act: impl FnOnce(&Self) + Send + 'static) {
+        let (net, wait) = (Arc::clone(self), Duration::from_millis(300 + random.below(2_700)));
+        tokio::spawn(async move {
+            tokio::time::sleep(wait).await;
+            act(&net);
+        });
+    }
+
+    /// Nodes answer, and take what they are sent. Prices stay as they are.
+    pub fn heal(&self) {
+        match &self.node {
+            Node::Anvil(anvil) => anvil.process.signal(Signal::CONT),
+            Node::Tron(devnet) => {
+                let Ok(served) = served(devnet) else { return };
+                for endpoint in &served.endpoints {
+                    *endpoint.wire.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = WireFaults::default();
+                    *endpoint.view.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = View::default();
+                }
+                with(served, |model| model.broadcasts(BroadcastFault::None));
+            }
+        }
+    }
+
+    /// The end of all trouble: prices are usual too.
+    pub async fn rest(&self) -> CommandResult {
+        self.heal();
+        match &self.node {
+            Node::Anvil(anvil) => {
+                let price = json!(["0x3b9aca00"]);
+                anvil.ask("anvil_setNextBlockBaseFeePerGas", price).await.map(drop)
+            }
+            Node::Tron(devnet) => {
+                with(served(devnet)?, |model| model.fee_factor(1));
+                Ok(())
+            }
+        }
+    }
+
+    /// What addresses have now.
+    pub async fn balances(&self, wanted: &[(Address, Coin)]) -> Result<Vec<RawAmount>, Failure> {
+        let mut found = Vec::with_capacity(wanted.len());
+        for some in wanted.chunks(50) {
+            found.extend(self.chain.balances(some).await.map_err(wrong)?);
+        }
+        Ok(found)
+    }
+}

@@ -1,0 +1,140 @@
+//! What goes wrong, and when: something is killed each time, and often the chains, the leases or a worker's own time go wrong as well.
+
+use std::collections::{BTreeMap, HashSet};
+use std::time::Duration;
+
+use domain::random::Random;
+use store::outbound::JobId;
+use terminal::clock::Stopwatch;
+use terminal::failure::{CommandResult, Failure};
+
+use super::KILL_MS;
+use super::actor::Part;
+use super::ground::Ground;
+use super::judge::{is_over, states, wallets_differ};
+use super::net::Fault;
+use super::people::{Asked, retry_all};
+
+/// What was done.
+#[derive(Debug, Default)]
+pub(super) struct Trouble {
+    pub killed: BTreeMap<Part, u64>,
+    pub databases: u64,
+    pub faults: BTreeMap<Fault, u64>,
+    pub paused: u64,
+    pub lapsed: u64,
+}
+
+/// Processes that have ended are started again.
+pub(super) fn keep_up(ground: &mut Ground) -> CommandResult {
+    ground.actors.iter_mut().try_for_each(super::actor::Actor::keep_up)
+}
+
+async fn wait(ground: &mut Ground, time: Duration) -> CommandResult {
+    let watch = Stopwatch::start();
+    while watch.elapsed() < time {
+        keep_up(ground)?;
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    Ok(())
+}
+
+impl Trouble {
+    /// Waits for a moment that nobody can foresee, and strikes.
+    pub async fn strike(&mut self, ground: &mut Ground, random: &mut Random) -> CommandResult {
+        wait(ground, Duration::from_millis(KILL_MS / 2 + random.below(KILL_MS))).await?;
+        self.misbehave(ground, random).await?;
+        self.pause(ground, random);
+        self.kill(ground, random).await?;
+        // Half of the time another worker has what the dead one had before an hour is over.
+        if random.below(2) == 0 && ground.db.let_leases_pass().await.is_ok() {
+            self.lapsed += 1;
+        }
+        Ok(())
+    }
+
+    async fn kill(&mut self, ground: &mut Ground, random: &mut Random) -> CommandResult {
+        if random.below(8) == 0
+            && let Some(postgres) = &mut ground.postgres
+        {
+            self.databases += 1;
+            return postgres.restart();
+        }
+        // Each part as often as the others, however many processes it has.
+        let part = Part::ALL[random.index(Part::ALL.len())];
+        let mut of_part: Vec<_> = ground.actors.iter_mut().filter(|actor| actor.part == part).collect();
+        let chosen = random.index(of_part.len());
+        *self.killed.entry(part).or_default() += 1;
+        of_part[chosen].kill()
+    }
+
+    /// One that stands still may wake up when another has its lanes.
+    fn pause(&mut self, ground: &mut Ground, random: &mut Random) {
+        for actor in &mut ground.actors {
+            if actor.is_paused() && random.below(2) == 0 {
+                actor.pause(false);
+            }
+        }
+        let chosen = random.index(ground.actors.len());
+        let actor = &mut ground.actors[chosen];
+        if random.below(3) == 0 && !actor.is_paused() {
+            self.paused += 1;
+            actor.pause(true);
+        }
+    }
+
+    async fn misbehave(&mut self, ground: &Ground, random: &mut Random) -> CommandResult {
+        if random.below(3) == 0 {
+            return Ok(());
+        }
+        let (net, fault) = (&ground.nets[random.index(ground.nets.len())], Fault::ALL[random.index(Fault::ALL.len())]);
+        // A node that is away can do nothing more.
+        match tokio::time::timeout(Duration::from_secs(5), net.fault(fault, random)).await {
+            Ok(Ok(true)) => *self.faults.entry(fault).or_default() += 1,
+            Ok(Ok(false)) | Err(_) => {}
+            Ok(Err(failure)) => return Err(failure),
+        }
+        Ok(())
+    }
+
+    /// All is well from here on.
+    pub async fn end(&mut self, ground: &mut Ground) -> CommandResult {
+        // What heals by itself has done so by then.
+        wait(ground, Duration::from_secs(3)).await?;
+        for net in &ground.nets {
+            net.rest().await?;
+        }
+        for actor in &mut ground.actors {
+            actor.pause(false);
+        }
+        // A worker that died keeps nobody out.
+        ground.db.let_leases_pass().await.map_err(Failure::from)
+    }
+}
+
+/// Blocks come until every job has its end, nothing is watched any more, and the books have come as far as the chains. Whatever rests is tried
+/// again at once. It returns as well when patience is over: what is not at its end then is stranded.
+pub(super) async fn come_to_rest(ground: &mut Ground, asked: &[Asked], patience: Duration) -> CommandResult {
+    let wanted: HashSet<JobId> = asked.iter().map(|one| one.id).collect();
+    let (watch, mut quiet) = (Stopwatch::start(), 0);
+    while watch.elapsed() < patience {
+        for net in &ground.nets {
+            net.mine(1).await?;
+        }
+        wait(ground, Duration::from_millis(200)).await?;
+        retry_all(&ground.db).await?;
+        let open = states(&ground.db).await?.values().filter(|one| !is_over(one.job.state)).count();
+        let lanes = ground.db.lanes(None, None, 0, 1_000).await?;
+        let busy = lanes.iter().any(|lane| lane.open + lane.waiting > 0);
+        let mut differ = 0;
+        for net in &ground.nets {
+            differ += wallets_differ(&ground.db, net).await?.len();
+        }
+        tracing::debug!(jobs = wanted.len(), open, busy, differ, "coming to rest");
+        quiet = if open == 0 && !busy && differ == 0 { quiet + 1 } else { 0 };
+        if quiet >= 5 {
+            return Ok(());
+        }
+    }
+    Ok(())
+}
