@@ -1,6 +1,6 @@
 //! The scheduler: one thing at a time, chosen from the seed.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
@@ -10,13 +10,14 @@ use domain::utxo::Hash;
 use domain::{Approval, ChainKind, Clock, ManualClock, RawAmount, Timestamp, WalletRole};
 use store::StoreError;
 use store::outbound::read::JobVerdict;
-use store::outbound::{Added, JobFilter, JobId, NewJob, Payer};
+use store::outbound::{Added, JobFilter, JobId, NewJob, OpenSlot, Payer};
 use tracing::instrument::WithSubscriber;
 use tracing::subscriber::NoSubscriber;
 use tx::{Address, Coin, Draft, Fee, Payment, Slot};
 
 use super::super::turn::{self, Ended, Work};
 use super::client::CHAIN_ID;
+use super::coins::{NETWORK, inputs_of};
 use super::ground::{BITCOIN, Ground, PLANS, RICH, broken};
 use super::model::{Net, Waiting, raw, units};
 use super::process::{self, Part};
@@ -577,6 +578,7 @@ impl Simulation {
         for (id, open) in std::mem::take(&mut self.open) {
             let found = self.ground.db.job(id).await.map_err(|error| unread(&error))?;
             let (shown, slots, _) = found.ok_or_else(|| format!("{id} is gone"))?;
+            slots.iter().try_for_each(keeps_its_coins)?;
             let mut world = self.world.lock();
             let paid = world.nets[open.net].paid.remove(&open.to).unwrap_or_default();
             world.report.moved_to_another_slot += u64::from(slots.len() > 1);
@@ -622,6 +624,21 @@ impl Simulation {
         let audit = self.ground.db.audit(|_| {}).await.map_err(|error| unread(&error))?;
         if audit.clean() { Ok(()) } else { Err(format!("the audit finds: {:?}", audit.findings)) }
     }
+}
+
+/// Bitcoin: whatever was signed later in a slot spends all that was signed before: a coin that was dropped would look free while the
+/// transaction before can still be mined.
+fn keeps_its_coins(slot: &OpenSlot) -> Result<(), String> {
+    let mut before: BTreeSet<(tx::TxHash, u32)> = BTreeSet::new();
+    for (bytes, hash) in slot.attempts.iter().filter_map(|attempt| attempt.signed.as_ref()) {
+        let Ok(meaning) = tx::bitcoin::transaction::decode_signed(bytes, NETWORK) else { return Ok(()) };
+        let now: BTreeSet<(tx::TxHash, u32)> = inputs_of(&meaning).iter().copied().collect();
+        if !before.is_subset(&now) {
+            return Err(format!("{hash} does not spend all that the one before it in its slot does"));
+        }
+        before = now;
+    }
+    Ok(())
 }
 
 /// What a thief asks of a signer that knows nothing of ours.
