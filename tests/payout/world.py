@@ -344,6 +344,10 @@ class World(deposits.World):
                     self.people("lane", "resume", row["address"], "--chain", chain.name)
                     self.note(f"two people let {row['address']} send again: {row['stopped'] or row['group_stopped']}")
 
+    @staticmethod
+    def now():
+        return time.monotonic()
+
     def pace(self):
         time.sleep(self.random.uniform(0, 0.3))
 

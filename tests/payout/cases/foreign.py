@@ -79,7 +79,7 @@ def judge(world, chain, job, row, is_paid):
         world.note(f"two people cannot judge {job.reference}: {str(refused)[-300:]}")
 
 
-@case("anvil", heals=True)
+@case("anvil")
 def thief_before(world):
     """Another program with the key takes the next nonce while nothing of ours is out: the lane stops before it pays anything."""
     chain = world.chain("anvil")
@@ -92,7 +92,7 @@ def thief_before(world):
     return f"{len(jobs)} jobs"
 
 
-@case("anvil", heals=True)
+@case("anvil")
 def thief_between(world):
     """Another program with the key takes the nonce of one of ours that is out, between two others: nobody is paid twice for it."""
     chain = world.chain("anvil")
@@ -108,7 +108,7 @@ def thief_between(world):
     return f"{len(jobs)} jobs"
 
 
-@case("anvil", heals=True)
+@case("anvil")
 def thief_after(world):
     """Another program with the key takes the nonce after all of ours that are out."""
     chain = world.chain("anvil")
@@ -122,7 +122,7 @@ def thief_after(world):
     return f"{len(jobs)} jobs"
 
 
-@case("anvil", heals=True, red="resuming a lane whose group was stopped by the books does not explain its nonces: the next job stops it again")
+@case("anvil", red="resuming a lane whose group was stopped by the books does not explain its nonces: the next job stops it again")
 def thief_explained(world):
     """What another program took stops the wallet once: when two people have let it send again, it does."""
     chain = world.chain("anvil")
@@ -138,7 +138,7 @@ def thief_explained(world):
     return f"{len(jobs)} jobs"
 
 
-@case("anvil", heals=True)
+@case("anvil")
 def thief_in_pool(world):
     """Another program's transaction has the next nonce in the pool when ours are added: ours replace it, or wait, or stop."""
     chain = world.chain("anvil")
@@ -153,7 +153,7 @@ def thief_in_pool(world):
     return f"{len(jobs)} jobs"
 
 
-@case("anvil", heals=True)
+@case("anvil")
 def reorganised_stolen(world):
     """A reorganisation takes a confirmed payout out, and another program with the key takes its nonce in the new branch."""
     chain = world.chain("anvil")
@@ -204,7 +204,7 @@ def is_sqlite(world):
     return world.program.url.startswith("sqlite://")
 
 
-@case("anvil", mixed=False, heals=True)
+@case("anvil", mixed=False)
 def restored(world):
     """The database is put back as it was before jobs were sent, which are mined; the signer's log is kept."""
     if not is_sqlite(world):
@@ -217,7 +217,7 @@ def restored(world):
     return f"{len(jobs)} jobs"
 
 
-@case("anvil", mixed=False, heals=True)
+@case("anvil", mixed=False)
 def restored_waiting(world):
     """The same, while what was sent waits in the pool: it is mined after the database was put back."""
     if not is_sqlite(world):
@@ -230,7 +230,7 @@ def restored_waiting(world):
     return f"{len(jobs)} jobs"
 
 
-@case("tron", mixed=False, heals=True)
+@case("tron", mixed=False)
 def restored_tron(world):
     """The same on TRON, where no nonce tells that a payment is there already."""
     if not is_sqlite(world):
@@ -243,19 +243,19 @@ def restored_tron(world):
     return f"{len(jobs)} jobs"
 
 
-@case("tron", mixed=False, heals=True)
+@case("tron", mixed=False)
 def restored_tron_late(world):
     """The same, and the time of what was sent is over before the database is put back: half an hour, with a block every three seconds."""
     return late(world, 600, cancel)
 
 
-@case("tron", mixed=False, heals=True)
+@case("tron", mixed=False)
 def restored_tron_halted(world):
     """The same, and the chain stood still for most of the half hour."""
     return late(world, 30, cancel)
 
 
-@case("tron", mixed=False, heals=True, red="of a queued job nobody can say that it was paid; once the first transaction's time is over the signer signs its round anew")
+@case("tron", mixed=False, red="of a queued job nobody can say that it was paid; once the first transaction's time is over the signer signs its round anew")
 def restored_tron_resumed(world):
     """The same, and people let the wallets send again, because they cannot say of queued jobs that they were paid."""
     return late(world, 600, say_paid)
