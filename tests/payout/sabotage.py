@@ -76,7 +76,8 @@ def stranded(world):
 
 def hole(world):
     """The books do not have a fee."""
-    write(world, "UPDATE wallet_balances SET on_chain_balance_raw = on_chain_balance_raw || '0' WHERE listing_id = (SELECT MIN(listing_id) FROM wallet_balances)")
+    first = "(SELECT MIN(listing_id) FROM wallet_balances)"
+    write(world, f"UPDATE wallet_balances SET on_chain_balance_raw = on_chain_balance_raw || '0' WHERE listing_id = {first}")
     return "by the books"
 
 

@@ -192,12 +192,16 @@ def restore(world, chain, count):
 
 def put_back(world):
     world.stop_all()
+    replace_database(world)
+    world.leases_pass()
+    world.start_all()
+
+
+def replace_database(world):
     for name in ("bursar.db", "bursar.db-wal", "bursar.db-shm"):
         (world.folder / name).unlink(missing_ok=True)
         if (world.folder / f"backup-{name}").exists():
             shutil.copy(world.folder / f"backup-{name}", world.folder / name)
-    world.leases_pass()
-    world.start_all()
 
 
 def is_sqlite(world):
@@ -207,13 +211,23 @@ def is_sqlite(world):
 @case("anvil", mixed=False)
 def restored(world):
     """The database is put back as it was before jobs were sent, which are mined; the signer's log is kept."""
+    return restored_mined(world, look)
+
+
+@case("anvil", mixed=False, red="what people judge in `signing` keeps its nonce although nothing was signed: all that comes later waits behind it")
+def restored_goes_on(world):
+    """The same, and when people have judged everything the wallets pay what comes next."""
+    return restored_mined(world, sort_out)
+
+
+def restored_mined(world, people):
     if not is_sqlite(world):
         return "not on this engine"
     chain = world.chain("anvil")
     jobs = restore(world, chain, 5)
     chain.mine(chain.final + 2)
     put_back(world)
-    sort_out(world, chain)
+    people(world, chain)
     return f"{len(jobs)} jobs"
 
 
@@ -227,6 +241,23 @@ def restored_waiting(world):
     put_back(world)
     time.sleep(2)
     sort_out(world, chain)
+    return f"{len(jobs)} jobs"
+
+
+@case("anvil", mixed=False)
+def restored_other(world):
+    """The same, and before anything is sent again there are other jobs, which come first: they must not take the slots of what is out."""
+    if not is_sqlite(world):
+        return "not on this engine"
+    chain = world.chain("anvil")
+    jobs = restore(world, chain, 5)
+    world.stop_all()
+    replace_database(world)
+    jobs += world.add(chain, count=4, priority=1)
+    world.leases_pass()
+    world.start_all()
+    time.sleep(3)
+    look(world, chain)
     return f"{len(jobs)} jobs"
 
 
@@ -255,7 +286,7 @@ def restored_tron_halted(world):
     return late(world, 30, cancel)
 
 
-@case("tron", mixed=False, red="of a queued job nobody can say that it was paid; once the first transaction's time is over the signer signs its round anew")
+@case("tron", mixed=False, red="nobody can say of a queued job that it was paid, and the signer signs its round anew when the first one's time is over")
 def restored_tron_resumed(world):
     """The same, and people let the wallets send again, because they cannot say of queued jobs that they were paid."""
     return late(world, 600, say_paid)
