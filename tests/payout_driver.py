@@ -8,6 +8,7 @@
     tests/payout_driver.py --case all                       all that are not red
     tests/payout_driver.py --chains anvil                   only this chain
     tests/payout_driver.py --cases                          the names, and what each is
+    tests/payout_driver.py --sabotage                       what the oracle must notice is done on purpose (SQLite)
 
 The program is target/debug/bursar, or what BURSAR names. The chains are a real anvil behind three proxies that lie about broadcasts, and
 TRON of `bursar devnet` behind three more. anvil comes from tests/tools, or from BURSAR_TEST_ANVIL. There are a signer service with a
@@ -31,13 +32,16 @@ import signal
 import sys
 import tempfile
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 sys.dont_write_bytecode = True
 import deposit_driver
 from deposit.program import CommandFailed
 from payout.cases import CASES
+from payout.killer import Killer
 from payout.oracle import Oracle
+from payout.sabotage import SABOTAGES
 from payout.world import World
 
 CHAINS = ["anvil", "tron"]
@@ -123,8 +127,10 @@ class Run(World):
             if not self.deck:
                 self.deck = list(names)
                 self.random.shuffle(self.deck)
-            self.play(self.deck.pop())
-            if self.random.random() < 0.6:
+            name, seed = self.deck.pop(), self.random.getrandbits(32)
+            with nullcontext() if CASES[name].timed or self.random.random() < 0.4 else Killer(self, seed):
+                self.play(name)
+            if self.random.random() < 0.4:
                 self.kill_some()
                 self.pace()
                 self.leases_pass()
@@ -145,6 +151,7 @@ def arguments():
     parser.add_argument("--engine", choices=["sqlite", "postgres"], default="sqlite")
     parser.add_argument("--case", action="append", default=[], metavar="NAME")
     parser.add_argument("--chains", type=lambda words: words.split(","), default=CHAINS, metavar="NAME,NAME", help="[all]")
+    parser.add_argument("--sabotage", action="store_true", help="do on purpose what the oracle must notice, and see that it does")
     parser.add_argument("--cases", action="store_true", help="list the cases and end")
     parser.add_argument("--patience", type=float, default=90, metavar="SECONDS", help="for the workers to be done [90]")
     parser.add_argument("--verbose", action="store_true", help="say every step")
@@ -152,7 +159,7 @@ def arguments():
     parser.add_argument("--keep-in", type=Path, metavar="FOLDER", help="where that folder is left")
     settings = parser.parse_args()
     if settings.rounds is None:
-        settings.rounds = 0 if settings.case else ROUNDS
+        settings.rounds = 0 if settings.case or settings.sabotage else ROUNDS
     if settings.case == ["all"]:
         settings.case = [name for name, function in CASES.items() if not function.red]
     return settings
@@ -208,8 +215,22 @@ def mix(settings):
     return plays
 
 
+def notices(sabotage):
+    """Plays it on a world at rest."""
+    def plays(run):
+        run.play_case("plain")
+        wanted = sabotage(run)
+        found = run.oracle.differences()
+        if not any(wanted in line for line in found):
+            raise Disagreement(f"{sabotage.__name__} was not noticed: wanted {wanted!r}, found {found}")
+    return plays
+
+
 def play(settings, folder):
     disagreements, started = 0, time.monotonic()
+    for sabotage in SABOTAGES if settings.sabotage else []:
+        name = sabotage.__name__.replace("_", "-")
+        disagreements += not live(settings, folder / name, f"sabotage {name}", {}, notices(sabotage))
     for name in settings.case:
         function = CASES[name]
         if function.chain != "any" and function.chain not in settings.chains:

@@ -97,6 +97,16 @@ class PaidAnvil(Payouts, Anvil):
     def drop(self, hash_):
         return self.honest.rpc("anvil_dropTransaction", hash_)
 
+    def send_again(self, hash_):
+        """What some node was told of once; if it cannot be had any more, nothing happens."""
+        for raw in self.told:
+            if keys.keccak(bytes.fromhex(raw)).hex() == hash_:
+                try:
+                    return self.honest.rpc("eth_sendRawTransaction", "0x" + raw)
+                except Refused:
+                    return None
+        return None
+
     def waiting(self):
         """Hashes in the pool by sender and nonce, those that cannot be mined yet included."""
         content = self.honest.rpc("txpool_content")

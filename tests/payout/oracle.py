@@ -3,7 +3,7 @@
 | what | must be |
 |---|---|
 | a recipient, at any time | paid once at most, the exact amount, by a wallet of ours |
-| all bytes that any node was ever told of, by recipient | of one slot; of another only after a block has used up the first one and has not paid, or after its time is over for good |
+| all bytes that any node was ever told of, by recipient | of one slot; of another only when the first is used up and has not paid, or its time is over for good |
 | a job that is `confirmed` | paid |
 | a job that is `failed_final` | not paid, and expected to fail by the case |
 | any other job, when all is at rest | there is none: it would be stranded |

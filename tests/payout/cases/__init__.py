@@ -11,12 +11,14 @@
 CASES = {}
 
 
-def case(chain, mixed=True, red=None, heals=False, **limits):
+def case(chain, mixed=True, red=None, heals=True, timed=False, **limits):
     """`chain`: the one it needs. `mixed`: it may be a part of the random run. `red`: why the program is known to fail it; it is played only
-    when it is asked for. `heals`: it begins with nodes that are well, whatever happened before. `limits`: what the treasury file says of anvil, in a world of its own."""
+    when it is asked for. `heals`: it begins with nodes that are well, whatever happened
+    before. `timed`: nobody may set the clock forward or
+    stop workers but the case itself. `limits`: what the treasury file says of anvil, in a world of its own."""
     def add(function):
         function.chain, function.mixed, function.red, function.limits = chain, mixed and not red and not limits, red, limits
-        function.heals = heals
+        function.heals, function.timed = heals, timed
         CASES[function.__name__.replace("_", "-")] = function
         return function
     return add

@@ -30,7 +30,7 @@ def sent(world, jobs):
     return {row["tx"] for row in world.slots(jobs)}
 
 
-@case("tron")
+@case("tron", timed=True)
 def tron_expired(world):
     """No node keeps what it is told of, until its time is over for good: it is built anew, and paid once."""
     chain = fresh(world)
@@ -50,7 +50,7 @@ def tron_expired(world):
     return f"{len(jobs)} jobs"
 
 
-@case("tron")
+@case("tron", timed=True)
 def tron_late(world):
     """No node keeps what it is told of until shortly before its end; then it is mined."""
     chain = fresh(world)
@@ -77,7 +77,7 @@ def tron_refused(world):
     return f"{len(jobs)} jobs"
 
 
-@case("tron", heals=True)
+@case("tron")
 def tron_price(world):
     """The price of energy changes between payouts of tokens, up and down: none runs out of energy."""
     chain, jobs = world.chain("tron"), []
@@ -105,7 +105,7 @@ def tron_price_in_flight(world):
     return f"{len(jobs)} jobs"
 
 
-@case("tron", heals=True)
+@case("tron")
 def tron_reorganised(world):
     """A reorganisation takes payouts out of the chain and out of the pool: the same bytes again."""
     chain = world.chain("tron")
@@ -124,7 +124,7 @@ def tron_reorganised(world):
     return f"{len(jobs)} jobs"
 
 
-@case("tron")
+@case("tron", heals=False)
 def tron_dropped(world):
     """The chain takes what it is told of and forgets it, or mines it a few blocks later."""
     chain = world.chain("tron")

@@ -19,7 +19,7 @@ def plain(world):
     return f"{len(jobs)} jobs"
 
 
-@case("any")
+@case("any", heals=False)
 def killed(world):
     """Workers and the signer are killed again and again while jobs are paid."""
     jobs = []
@@ -34,7 +34,7 @@ def killed(world):
     return f"{len(jobs)} jobs"
 
 
-@case("any")
+@case("any", timed=True)
 def paused(world):
     """Those who send are stopped for so long that others take over, and then go on where they were."""
     jobs = world.add(count=4)
@@ -93,7 +93,7 @@ def errors(world):
     return f"{len(jobs)} jobs"
 
 
-@case("anvil")
+@case("anvil", heals=False)
 def errors_lost(world):
     """The same errors, of nodes that have not taken it."""
     chain, jobs = world.chain("anvil"), []
@@ -107,7 +107,7 @@ def errors_lost(world):
     return f"{len(jobs)} jobs"
 
 
-@case("anvil")
+@case("anvil", heals=False)
 def every_error(world):
     """All of these, one after the other, half of them on one node only."""
     chain, jobs = world.chain("anvil"), []
@@ -133,7 +133,7 @@ def silent_node(world):
     return f"{len(jobs)} jobs"
 
 
-@case("any")
+@case("any", heals=False)
 def silent_nodes(world):
     """Two of three nodes never answer: nothing is known, and nothing ends. Healed, all is paid."""
     for chain in world.chains:
@@ -159,7 +159,7 @@ def lagging_node(world):
     return f"{len(jobs)} jobs"
 
 
-@case("anvil", heals=True)
+@case("anvil")
 def reorganised(world):
     """A reorganisation takes payouts that are confirmed, and not final, out of the chain and out of the pool: the same bytes again."""
     chain = world.chain("anvil")
