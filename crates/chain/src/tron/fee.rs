@@ -65,6 +65,9 @@ impl Net {
     }
 }
 
+/// The price of energy may rise so many times before a payment runs out of it.
+const PRICE_RESERVE: i64 = 2;
+
 /// From one node. `cap` is the highest fee limit; `margin` is in percent of the energy.
 pub(super) async fn quote(
     node: &Node,
@@ -106,7 +109,11 @@ pub(super) async fn quote(
     // The price of a busy contract's energy rises between now and then; what is not used is not burnt.
     let energy = tried.energy.saturating_add(tried.energy.saturating_mul(u64::from(margin)).div_ceil(100));
     let asked = i64::try_from(energy.saturating_mul(energy_price)).unwrap_or(i64::MAX).max(1);
-    let limit = asked.min(cap.max(0)).min(MOST_FEE_LIMIT);
+    // A vote of the network may change the price between now and then, and a payment that runs out of energy burns all of it for nothing.
+    // So twice as much may be burnt, as far as was agreed.
+    let bytes = i64::try_from(if covered { 0 } else { for_bytes() }).unwrap_or(i64::MAX);
+    let room = cap.saturating_sub(bytes).max(asked);
+    let limit = asked.saturating_mul(PRICE_RESERVE).min(room).min(cap.max(0)).min(MOST_FEE_LIMIT);
     let burnt = u64::try_from(limit).unwrap_or(0);
     let most = burnt.saturating_add(if covered { 0 } else { for_bytes() });
     Ok(Quote { fee: Fee::FeeLimit(limit), capped: limit < asked, gas: energy, most: sun(most), reference })

@@ -182,7 +182,7 @@ pub(super) fn judge(
     own: &Address,
     (slot, attempt): (&OpenSlot, &AttemptRow),
 ) -> SignedAnswer {
-    let (code, message, signed_before) = match answer {
+    let (code, message, signed_before, rule) = match answer {
         SignAnswer::Signed { signed, from, .. } => {
             // A signer with other keys signs the same payment from somewhere else.
             return match from {
@@ -198,7 +198,7 @@ pub(super) fn judge(
                 Some(_) | None => SignedAnswer::Signed { bytes: signed.bytes, hash: Hash(signed.hash.0) },
             };
         }
-        SignAnswer::Refused { code, message, signed_before, .. } => (code, message, signed_before),
+        SignAnswer::Refused { code, message, signed_before, rule, .. } => (code, message, signed_before, rule),
     };
     let words = format!("{message} ({code})");
     let round = slot.jobs.first().map_or(0, |(_, round)| *round);
@@ -217,6 +217,9 @@ pub(super) fn judge(
         // By the signer's clock the build before may still be mined. Its end is proven; the signer only waits longer.
         "SIGNER_NOT_EXPIRED_YET" => SignedAnswer::Later,
         _ if signed_before => SignedAnswer::SignedBefore { words },
+        // These pass by themselves: a clock that was set, and what may be paid in an hour or a day.
+        "SIGNER_CLOCK_DISAGREES" => SignedAnswer::Refused { words, counts: false },
+        "SIGNER_CAP_REACHED" if rule != "payment" => SignedAnswer::Refused { words, counts: false },
         _ => SignedAnswer::Refused { words, counts: true },
     }
 }

@@ -74,7 +74,9 @@ pub enum OutboundError {
     #[error("a name is none")]
     Name(#[from] BadName),
     /// Payments that this database has forgotten would not be noticed before a second one is sent.
-    #[error("the chain's own books are proven to block {proven} of {settled}: does bursar run deposits work?")]
+    #[error(
+        "the chain's own books are proven to block {proven} of {settled}: does bursar run deposits work, or on Bitcoin bursar utxo follow?"
+    )]
     BooksBehind { proven: u64, settled: u64 },
     /// No number can be had for a new slot.
     #[error("this process has no number to make ids with")]

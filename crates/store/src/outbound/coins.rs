@@ -104,8 +104,13 @@ pub(super) async fn spend(
     replaces: bool,
     at: Timestamp,
 ) -> Result<(), StoreError> {
-    let made = events::make(tx, spend.wallet, &spend.tx, Some(slot.lock()), replaces, at).await;
-    if let Err(refusal) = refused(made)? {
+    let lock = Some(slot.lock());
+    let mut made = refused(events::make(tx, spend.wallet, &spend.tx, lock, replaces, at).await)?;
+    // What it was to replace is no longer there.
+    if matches!(made, Err(UtxoRefusal::NothingReplaced)) {
+        made = refused(events::make(tx, spend.wallet, &spend.tx, lock, false, at).await)?;
+    }
+    if let Err(refusal) = made {
         told(slot, &refusal);
         return Ok(());
     }

@@ -56,6 +56,8 @@ statements! {
     /// All nonces below this one are explained by people.
     RESUME_LANE = "UPDATE outbound_lanes SET stopped = NULL, known_nonce = NULL, updated_at = $2
         WHERE id = $1 AND stopped IS NOT NULL";
+    /// The same of a lane that only its group had stopped.
+    EXPLAIN_LANE = "UPDATE outbound_lanes SET known_nonce = NULL, updated_at = $2 WHERE id = $1";
     /// What the signer refused in a time that the database does not know is asked for again.
     ASK_AGAIN = "UPDATE outbound_attempts SET refused = NULL, updated_at = $2 WHERE signed IS NULL AND refused IS NOT NULL
         AND slot_id IN (SELECT s.id FROM outbound_slots s WHERE s.lane_id = $1 AND s.state = 'open' AND NOT EXISTS
@@ -138,6 +140,7 @@ impl Db {
             let group = execute!(tx, RESUME_GROUP, lane.0, at.micros())? == 1;
             let resumed = execute!(tx, RESUME_LANE, lane.0, at.micros())? == 1 || group;
             if resumed {
+                execute!(tx, EXPLAIN_LANE, lane.0, at.micros())?;
                 execute!(tx, ASK_AGAIN, lane.0, at.micros())?;
                 let told = Finding { kind: FindingKind::Resumed, subject: address, detail: format!("it sends again: {people}") };
                 add_resolved(tx, ChainId(chain), &told, &people.to_string(), at).await?;

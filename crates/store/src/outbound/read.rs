@@ -81,8 +81,9 @@ statements! {
     READ_SLOT_ENDED = "SELECT s.state = 'settled', l.stopped IS NOT NULL FROM outbound_slots s JOIN outbound_lanes l ON l.id = s.lane_id
         WHERE s.id = $1";
     SET_JUDGED = "UPDATE outbound_jobs SET judged = $2 WHERE id = $1";
-    /// When all of its jobs are judged.
-    SETTLE_JUDGED = "UPDATE outbound_slots SET state = 'settled', reason = $2, updated_at = $3 WHERE id = $1 AND state = 'open'
+    /// When all of its jobs are judged. One that nothing was signed for holds no nonce: others are mined behind it.
+    SETTLE_JUDGED = "UPDATE outbound_slots SET state = CASE WHEN EXISTS (SELECT 1 FROM outbound_attempts a WHERE a.slot_id = $1
+                AND a.signed IS NOT NULL) THEN 'settled' ELSE 'released' END, reason = $2, updated_at = $3 WHERE id = $1 AND state = 'open'
         AND NOT EXISTS (SELECT 1 FROM outbound_jobs j WHERE j.slot_id = $1 AND j.state = 'signing')";
     LIST_JOBS(JOB) = "SELECT {columns} FROM outbound_jobs j JOIN chains c ON c.id = j.chain_id JOIN outbound_lanes l ON l.id = j.lane_id
         WHERE j.id < $1 AND ($2 = '' OR c.name = $2) AND ($3 = '' OR j.state = $3) AND ($4 = '' OR l.address = $4)
