@@ -175,7 +175,41 @@ async function walkTron(chain) {
   return books;
 }
 
-const walks = { evm: walkEvm, tron: walkTron };
+async function walkBitcoin(chain) {
+  const Client = tool('bitcoin-core');
+  const [username, password] = chain.login.split(':');
+  const client = new Client({ host: chain.url, username, password });
+  const ask = (method, ...parameters) => client.command(method, ...parameters);
+  // Eight places, which a double holds exactly for all coins that there are.
+  const satoshi = (value) => BigInt(Math.round(value * 1e8));
+  const [books, coin] = [new Books(chain), native(chain)];
+  const last = await ask('getblockcount');
+  for (let height = 0; height <= last; height++) {
+    const block = await ask('getblock', await ask('getblockhash', height), 3);
+    books.counts.blocks += 1;
+    for (const transaction of block.tx) {
+      books.counts.transactions += 1;
+      const spent = transaction.vin.filter((input) => input.prevout).map(({ prevout }) => prevout);
+      const ours = spent.some((one) => books.own.has(one.scriptPubKey.address));
+      if (ours) books.counts.fees += 1;
+      for (const one of spent) books.change(one.scriptPubKey.address, coin, transaction.txid, -satoshi(one.value));
+      for (const one of transaction.vout) {
+        const [to, amount] = [one.scriptPubKey.address, satoshi(one.value)];
+        books.change(to, coin, transaction.txid, amount);
+        if (!to || books.own.has(to) || transaction.vin[0].coinbase) continue;
+        books.counts.payments += 1;
+        books.payments.set(to, [...(books.payments.get(to) ?? []), { asset: coin, amount, transaction: transaction.txid }]);
+      }
+    }
+  }
+  for (const wallet of chain.wallets) {
+    const found = await ask('scantxoutset', 'start', [`addr(${wallet})`]);
+    books.balance(wallet, coin, 0n, satoshi(found.total_amount));
+  }
+  return books;
+}
+
+const walks = { evm: walkEvm, tron: walkTron, bitcoin: walkBitcoin };
 for (const chain of record.chains) {
   const books = await walks[chain.kind](chain);
   books.judge();

@@ -5,6 +5,7 @@
 pub mod deposits;
 pub mod disk;
 pub mod ledger;
+pub mod outbound;
 pub mod scan;
 pub mod sign_build;
 pub mod signer;
@@ -27,6 +28,8 @@ pub enum Command {
     Scan(scan::Arguments),
     /// Deposits from the node to the credit, with ten million watched addresses, beside scanning alone and the ledger
     Deposits(deposits::Arguments),
+    /// Payments that leave, from the job to its end, beside the same number of transactions that a node is merely told of
+    Outbound(outbound::Arguments),
     /// Transactions built, signed and read back per second, beside the bare signature
     SignBuild(sign_build::Arguments),
     /// The signing service over its socket, with policy, log and sync, beside a bare signature and a bare sync
@@ -48,6 +51,7 @@ pub async fn run(command: &Command, json: bool) -> CommandResult {
         Command::Transfer(arguments) => transfer::run(arguments, json).await,
         Command::Scan(arguments) => scan::run(arguments, json).await,
         Command::Deposits(arguments) => deposits::run(arguments, json).await,
+        Command::Outbound(arguments) => outbound::run(arguments, json).await,
         Command::SignBuild(arguments) => sign_build::run(arguments, json),
         Command::Signer(arguments) => signer::run(arguments, json).await,
         Command::Utxo(arguments) => utxo::run(arguments, json).await,

@@ -5,7 +5,7 @@ mod fill;
 mod node;
 
 pub use fill::{Filled, Plan, SOME_TIME, address, ask, deploy_token, evm_blocks_to, sign};
-pub use node::{RealNode, anvil, find, pool, trouble};
+pub use node::{BITCOIN_LOGIN, RealNode, anvil, bitcoind, find, pool, trouble};
 use terminal::clock::Stopwatch;
 use terminal::duration::parse_duration;
 use terminal::failure::{CommandResult, Failure};
@@ -29,7 +29,6 @@ use tx::Address;
 use super::Samples;
 use crate::rig::process::Process;
 use fill::{Control, PAID};
-use node::BITCOIN_LOGIN;
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {

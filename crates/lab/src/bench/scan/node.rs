@@ -3,37 +3,52 @@
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use chain::endpoint::{EndpointSettings, Pool, PoolSettings, json_rpc};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use terminal::clock::SystemClock;
-use terminal::failure::Failure;
+use terminal::failure::{CommandResult, Failure};
 
 use crate::postgres::end_with_parent;
 
 /// A real node as a child, with its own folder.
 pub struct RealNode {
-    child: Child,
+    child: Mutex<Child>,
+    command: Mutex<Command>,
     folder: PathBuf,
     pub url: String,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl RealNode {
     /// Stops it or lets it go on, as a machine that hangs.
     pub fn signal(&self, signal: Signal) {
         // One that has ended is not there, which is what whoever asks it finds out.
-        kill_process(Pid::from_child(&self.child), signal).ok();
+        kill_process(Pid::from_child(&locked(&self.child)), signal).ok();
+    }
+
+    /// SIGKILL, and another start on the same files. To be called on the thread that began it: a child ends with the thread that started it.
+    pub fn restart(&self) -> CommandResult {
+        let (mut child, failed) = (locked(&self.child), |error| trouble("a node could not be started again", error));
+        child.kill().map_err(failed)?;
+        child.wait().map_err(failed)?;
+        *child = locked(&self.command).spawn().map_err(failed)?;
+        Ok(())
     }
 }
 
 impl Drop for RealNode {
     fn drop(&mut self) {
         // It is a node for one bench: nothing of it is worth a good end.
-        self.child.kill().ok();
-        self.child.wait().ok();
+        let mut child = locked(&self.child);
+        child.kill().ok();
+        child.wait().ok();
         std::fs::remove_dir_all(&self.folder).ok();
     }
 }
@@ -91,7 +106,7 @@ async fn start(
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     end_with_parent(&mut command, Signal::KILL);
     let child = command.spawn().map_err(|error| trouble("a node could not be started", error))?;
-    let node = RealNode { child, folder, url };
+    let node = RealNode { child: Mutex::new(child), command: Mutex::new(command), folder, url };
     let pool = pool(&node.url, login)?;
     for _ in 0..300 {
         if pool.any(|node| async move { json_rpc::call::<Value>(&node, probe, json!([])).await }).await.is_ok() {
@@ -113,6 +128,7 @@ pub async fn anvil(program: &Path, folder: &Path) -> Result<RealNode, Failure> {
     start(command, folder, format!("http://127.0.0.1:{port}"), "eth_chainId", None).await
 }
 
+/// Its pool is forgotten when it is killed.
 pub async fn bitcoind(program: &Path, folder: &Path) -> Result<RealNode, Failure> {
     let port = free_port()?;
     let folder = folder.join("bitcoind");
@@ -120,6 +136,6 @@ pub async fn bitcoind(program: &Path, folder: &Path) -> Result<RealNode, Failure
     let mut command = Command::new(program);
     command.arg("-regtest").arg(format!("-datadir={}", folder.display())).arg(format!("-rpcport={port}"));
     command.args(["-rpcuser=bench", "-rpcpassword=bench", "-listen=0", "-rpcbind=127.0.0.1", "-rpcallowip=127.0.0.1"]);
-    command.args(["-rpcworkqueue=256", "-rpcthreads=4", "-txindex=0"]);
+    command.args(["-rpcworkqueue=256", "-rpcthreads=4", "-txindex=0", "-persistmempool=0"]);
     start(command, folder, format!("http://127.0.0.1:{port}"), "getblockchaininfo", Some(BITCOIN_LOGIN)).await
 }

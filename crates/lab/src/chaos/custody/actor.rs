@@ -23,10 +23,12 @@ pub(super) enum Part {
     Outbound,
     Confirm,
     Deposits,
+    /// Reads the blocks of Bitcoin, for the books and for the coins that pay.
+    Follow,
 }
 
 impl Part {
-    pub const ALL: [Self; 4] = [Self::Signer, Self::Outbound, Self::Confirm, Self::Deposits];
+    pub const ALL: [Self; 5] = [Self::Signer, Self::Outbound, Self::Confirm, Self::Deposits, Self::Follow];
 
     pub const fn name(self) -> &'static str {
         match self {
@@ -34,6 +36,7 @@ impl Part {
             Self::Outbound => "outbound",
             Self::Confirm => "confirm",
             Self::Deposits => "deposits",
+            Self::Follow => "follow",
         }
     }
 }

@@ -4,9 +4,11 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
 use chain::Chain;
+use chain::bitcoin::{BitcoinChain, BitcoinSettings};
 use chain::evm::{EvmChain, EvmSettings};
 use chain::tron::{Network, TronChain, TronSettings};
 use devnet::{Devnet, DevnetSettings, Key};
@@ -21,13 +23,15 @@ use tokio::sync::Mutex;
 use tx::{Address, Coin, Family};
 
 use super::actor::{Actor, Part};
-use super::net::{Anvil, Net, Node, Payable};
+use super::net::{Anvil, Core, Net, Node, Payable};
 use super::wrong;
-use crate::bench::scan::{anvil, deploy_token, find, pool};
+use crate::bench::scan::{BITCOIN_LOGIN, anvil, bitcoind, deploy_token, find, pool};
 use crate::bench::site::EngineName;
 use crate::postgres::PrivatePostgres;
 use crate::rig::{MADE_BY_US, program, trouble, write_private};
 
+/// What the header of [`BITCOIN_LOGIN`] says.
+pub(super) const BITCOIN_USER: &str = "bench:bench";
 /// Hot wallets on each chain.
 const WALLETS: u64 = 2;
 /// A transaction that waits so long is sent again, or offers more.
@@ -35,7 +39,22 @@ const STUCK_S: u32 = 3;
 /// PKCS#8 of a seed that everybody knows: the administrator of this run's signer.
 const ADMINISTRATOR: &str = "-----BEGIN PRIVATE KEY-----\nMC4CAQAwBQYDK2VwBCIEIAcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcH\n-----END \
                              PRIVATE KEY-----\n";
-const CONFIRMATIONS: [(&str, u32, u32); 2] = [("anvil", 2, 8), ("tron", 3, 20)];
+const CONFIRMATIONS: [(&str, u32, u32); 3] = [("anvil", 2, 8), ("tron", 3, 20), ("bitcoin", 2, 6)];
+/// Coins of fifty that each of our wallets on Bitcoin gets.
+const COINBASES: u64 = 6;
+/// Blocks before a coinbase may be spent.
+const MATURITY: u64 = 101;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum ChainChoice {
+    Anvil,
+    Tron,
+    Bitcoin,
+}
+
+impl ChainChoice {
+    pub const ALL: [Self; 3] = [Self::Anvil, Self::Tron, Self::Bitcoin];
+}
 
 /// A folder that is removed when the run is over, unless it is worth a look.
 pub(super) struct Folder {
@@ -72,7 +91,12 @@ struct Laid {
     node: Node,
 }
 
-pub(super) async fn lay(engine: EngineName, program: Option<&Path>, folder: PathBuf) -> Result<Ground, Failure> {
+pub(super) async fn lay(
+    engine: EngineName,
+    chosen: &[ChainChoice],
+    [anvil, bitcoind]: [Option<&Path>; 2],
+    folder: PathBuf,
+) -> Result<Ground, Failure> {
     let postgres = match engine {
         EngineName::Postgres => Some(PrivatePostgres::start()?),
         EngineName::Sqlite => None,
@@ -80,7 +104,14 @@ pub(super) async fn lay(engine: EngineName, program: Option<&Path>, folder: Path
     make_private(&folder)?;
     let folder = Folder { path: folder.canonicalize().map_err(|error| trouble("the folder", error))?, keep: false };
     let url = postgres.as_ref().map_or_else(|| sqlite_url(&folder.path.join("bursar.db")), PrivatePostgres::url);
-    let laid = [lay_anvil(program, &folder.path).await?, lay_tron().await?];
+    let mut laid = Vec::new();
+    for chain in chosen {
+        laid.push(match chain {
+            ChainChoice::Anvil => lay_anvil(anvil, &folder.path).await?,
+            ChainChoice::Tron => lay_tron().await?,
+            ChainChoice::Bitcoin => lay_bitcoin(bitcoind, &folder.path).await?,
+        });
+    }
     let config = folder.path.join("bursar.toml");
     write_private(&config, &configuration(&url, &laid)?)?;
     let keys = make_signer(&config, &folder.path, &laid).await?;
@@ -99,7 +130,7 @@ pub(super) async fn lay(engine: EngineName, program: Option<&Path>, folder: Path
     for net in &nets {
         fund(net).await?;
     }
-    let actors = actors(&config, &folder.path);
+    let actors = actors(&config, &folder.path, &nets);
     Ok(Ground { db, nets, config, actors, postgres, folder })
 }
 
@@ -157,6 +188,19 @@ async fn lay_tron() -> Result<Laid, Failure> {
     Ok(Laid { name: "tron", kind: "tron", urls, coins, node: Node::Tron(Arc::new(devnet)) })
 }
 
+async fn lay_bitcoin(program: Option<&Path>, folder: &Path) -> Result<Laid, Failure> {
+    let found = find(program, "bitcoind", "bitcoind");
+    let program = found
+        .ok_or_else(|| wrong("bitcoind is not installed: tests/tools/bitcoind.sh does it, or --bitcoind says where"))?;
+    let process = bitcoind(&program, folder).await?;
+    write_private(&folder.join("core.login"), BITCOIN_USER)?;
+    let (urls, pool) = (vec![process.url.clone()], pool(&process.url, Some(BITCOIN_LOGIN))?);
+    let core = Core { process, pool, blocks: Mutex::new(()), branch: AtomicU32::new(0) };
+    core.mine(1).await?;
+    let coins = vec![("BTC", Coin::Native, 8, 20_000)];
+    Ok(Laid { name: "bitcoin", kind: "bitcoin", urls, coins, node: Node::Bitcoin(Box::new(core)) })
+}
+
 async fn open(laid: Laid, wallets: Vec<Address>, db: &Db) -> Result<Net, Failure> {
     let row = db.chain(&laid.name.parse().map_err(wrong)?).await?.ok_or_else(|| wrong("a chain is not there"))?;
     let url = laid.urls.first().cloned().unwrap_or_default();
@@ -170,7 +214,11 @@ async fn open(laid: Laid, wallets: Vec<Address>, db: &Db) -> Result<Net, Failure
             let settings = EvmSettings::new(56, u64::from(row.confirmations));
             Arc::new(EvmChain::new(settings, pool(&url, None)?))
         }
-        ChainKind::Tron | ChainKind::Bitcoin => {
+        ChainKind::Bitcoin => {
+            let settings = BitcoinSettings::new(devnet::bitcoin::NETWORK);
+            Arc::new(BitcoinChain::new(settings, pool(&url, Some(BITCOIN_LOGIN))?))
+        }
+        ChainKind::Tron => {
             let settings = TronSettings::new(Network::Mainnet, tokens);
             Arc::new(TronChain::new(settings, pool(&url, None)?).map_err(wrong)?)
         }
@@ -216,6 +264,12 @@ async fn fund(net: &Net) -> CommandResult {
             }
             net.mine(22).await
         }
+        Node::Bitcoin(core) => {
+            for wallet in &net.wallets {
+                core.ask("generatetoaddress", json!([COINBASES, wallet.to_string()])).await?;
+            }
+            core.mine(MATURITY).await
+        }
     }
 }
 
@@ -239,7 +293,13 @@ async fn fund_token(net: &Net, anvil: &Anvil, from: &str, to: &Address, token: &
 
 fn configuration(url: &str, laid: &[Laid]) -> Result<String, Failure> {
     let nodes = |one: &Laid| -> Value {
-        let node = |(number, url): (usize, &String)| json!({ "name": format!("{}-{number}", one.name), "url": url });
+        let node = |(number, url): (usize, &String)| {
+            let mut node = json!({ "name": format!("{}-{number}", one.name), "url": url });
+            if one.kind == "bitcoin" {
+                node["login_file"] = json!("core.login");
+            }
+            node
+        };
         let nodes: Vec<Value> = one.urls.iter().enumerate().map(node).collect();
         json!({ "call_timeout_ms": 2_000, "hedge_ms": 300, "nodes": nodes })
     };
@@ -255,6 +315,11 @@ fn configuration(url: &str, laid: &[Laid]) -> Result<String, Failure> {
     Ok(format!("{MADE_BY_US}. Its chains are gone with the run.\n{text}"))
 }
 
+/// As the signer and the treasury file call it.
+fn family(kind: &str) -> &str {
+    if kind == "bitcoin" { "bitcoin-regtest" } else { kind }
+}
+
 fn group(one: &Laid) -> String {
     format!("hot-{}", one.name)
 }
@@ -265,13 +330,19 @@ fn treasury(laid: &[Laid], keys: &BTreeMap<String, String>) -> Result<String, Fa
     for one in laid {
         let (_, confirmations, settled) =
             CONFIRMATIONS.into_iter().find(|(name, ..)| *name == one.name).ok_or_else(|| wrong("a chain"))?;
-        let network = if one.kind == "evm" { "56" } else { "mainnet" };
+        let network = match one.kind {
+            "evm" => "56",
+            "bitcoin" => "regtest",
+            _ => "mainnet",
+        };
         let mut chain = json!({
             "kind": one.kind, "network": network, "confirmations": confirmations, "final_confirmations": settled,
             "stuck_after_s": STUCK_S,
         });
-        if one.kind == "evm" {
-            chain["in_flight"] = json!(8);
+        match one.kind {
+            "evm" => chain["in_flight"] = json!(8),
+            "bitcoin" => (chain["gather_s"], chain["gather_most"]) = (json!(2), json!(8)),
+            _ => {}
         }
         chains.insert(one.name.to_owned(), chain);
         for (symbol, coin, decimals, _) in &one.coins {
@@ -284,7 +355,7 @@ fn treasury(laid: &[Laid], keys: &BTreeMap<String, String>) -> Result<String, Fa
             listings.push(listing);
         }
         let xpub = keys.get(&group(one)).ok_or_else(|| wrong("a group has no key"))?;
-        groups.insert(group(one), json!({ "chain": one.kind, "purpose": "hot", "xpub": xpub }));
+        groups.insert(group(one), json!({ "chain": family(one.kind), "purpose": "hot", "xpub": xpub }));
         for index in 0..WALLETS {
             wallets.push(json!({ "role": "hot", "chain": one.name, "group": group(one), "index": index }));
         }
@@ -299,6 +370,7 @@ fn policy(laid: &[Laid], administrator: &str) -> String {
     let much = "1000000000000000000000000000000";
     let chain = |one: &Laid| match one.kind {
         "evm" => format!("{{ name = \"{}\", kind = \"evm\", chain_id = 56 }}", one.name),
+        "bitcoin" => format!("{{ name = \"{}\", kind = \"bitcoin\", network = \"regtest\" }}", one.name),
         kind => format!("{{ name = \"{}\", kind = \"{kind}\" }}", one.name),
     };
     let chains: Vec<String> = laid.iter().map(chain).collect();
@@ -332,7 +404,7 @@ async fn make_signer(config: &Path, folder: &Path, laid: &[Laid]) -> Result<BTre
     write_private(&folder.join("passphrase"), "not a secret: these keys hold nothing\n")?;
     write_private(&folder.join("ada.key"), ADMINISTRATOR)?;
     let (home, passphrase, credential) = (at("signer"), at("passphrase"), at("server.credential"));
-    let groups: Vec<String> = laid.iter().map(|one| format!("{}:hot:{}", group(one), one.kind)).collect();
+    let groups: Vec<String> = laid.iter().map(|one| format!("{}:hot:{}", group(one), family(one.kind))).collect();
     let mut init = vec!["signer", "init", "--folder", &home, "--passphrase-file", &passphrase];
     for group in &groups {
         init.extend(["--group", group]);
@@ -370,27 +442,37 @@ async fn wallets(config: &Path) -> Result<BTreeMap<String, Vec<Address>>, Failur
     let mut found: BTreeMap<String, Vec<Address>> = BTreeMap::new();
     for wallet in shown["operation_wallets"].as_array().into_iter().flatten() {
         let (chain, address) = (wallet["chain"].as_str().unwrap_or_default(), wallet["address"].as_str());
-        let family = if chain == "tron" { Family::Tron } else { Family::Evm };
+        let family = match chain {
+            "tron" => Family::Tron,
+            "bitcoin" => Family::Bitcoin(devnet::bitcoin::NETWORK),
+            _ => Family::Evm,
+        };
         let address = family.parse_address(address.unwrap_or_default()).map_err(wrong)?;
         found.entry(chain.to_owned()).or_default().push(address);
     }
     Ok(found)
 }
 
-/// The signer; and of each chain two that send, two that watch, and one that keeps its books.
-fn actors(config: &Path, folder: &Path) -> Vec<Actor> {
+/// The signer; and of each chain two that send, two that watch, and one that keeps its books. Bitcoin's blocks have a reader of their own.
+fn actors(config: &Path, folder: &Path, nets: &[Arc<Net>]) -> Vec<Actor> {
     let (config, home, passphrase) = (text(config), text(&folder.join("signer")), text(&folder.join("passphrase")));
     let base = ["--json".to_owned(), "--config".to_owned(), config];
     let words = |more: &[&str]| base.iter().cloned().chain(more.iter().map(|word| (*word).to_owned())).collect();
     let log = |name: &str| folder.join(format!("{name}.log"));
     let serve = ["signer", "serve", "--folder", &home, "--passphrase-file", &passphrase];
     let mut actors = vec![Actor::new(Part::Signer, words(&serve), log("signer"))];
-    for (chain, ..) in CONFIRMATIONS {
+    for net in nets {
+        let chain = net.name;
         for number in [1, 2] {
             for part in [Part::Outbound, Part::Confirm] {
                 let name = format!("{}-{chain}-{number}", part.name());
                 actors.push(Actor::new(part, words(&["run", part.name(), "--chain", chain]), log(&name)));
             }
+        }
+        if let (Node::Bitcoin(_), Some(url)) = (&net.node, net.urls.first()) {
+            let login = text(&folder.join("core.login"));
+            let follow = words(&["utxo", "follow", "--login-file", &login, "--node", url]);
+            actors.push(Actor::new(Part::Follow, follow, log("follow-bitcoin")));
         }
         let books = words(&["run", "deposits", "--chain", chain, "--from", "0"]);
         actors.push(Actor::new(Part::Deposits, books, log(&format!("deposits-{chain}"))));

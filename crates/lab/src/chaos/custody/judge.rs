@@ -21,6 +21,8 @@ use crate::rig::program;
 pub(super) struct Verdict {
     pub confirmed: u64,
     pub failed: u64,
+    /// Why jobs are over without a payment, and how many.
+    pub because: BTreeMap<String, u64>,
     pub counts: BTreeMap<&'static str, u64>,
     pub first: Vec<String>,
 }
@@ -139,6 +141,9 @@ fn judge_job(verdict: &mut Verdict, asked: &Asked, job: Option<&ShownJob>, has: 
         }
         JobState::FailedFinal => {
             verdict.failed += 1;
+            // Without the figures, which are others for each.
+            let reason: String = shown.job.reason.chars().filter(|one| !one.is_ascii_digit()).take(60).collect();
+            *verdict.because.entry(reason).or_default() += 1;
             if !nothing {
                 verdict.add("failed_and_paid", words());
             }
@@ -165,12 +170,20 @@ pub(super) async fn wallets_differ(db: &Db, net: &Net) -> Result<Vec<String>, Fa
     let wanted: Vec<(Address, Coin)> = places.iter().map(|(wallet, _, coin)| (wallet.clone(), coin.clone())).collect();
     let mut differ = Vec::new();
     for ((wallet, symbol, _), has) in places.iter().zip(net.balances(&wanted).await?) {
-        let books = booked.get(&(wallet.to_string(), (*symbol).to_owned())).cloned().unwrap_or_else(|| "0".to_owned());
+        let books = booked.get(&(booked_as(wallet), (*symbol).to_owned())).cloned().unwrap_or_else(|| "0".to_owned());
         if books != has.to_string() {
             differ.push(format!("{wallet} on {} has {has} {symbol}, and its entries come to {books}", net.name));
         }
     }
     Ok(differ)
+}
+
+/// How entries name a wallet: on Bitcoin by its script.
+fn booked_as(wallet: &Address) -> String {
+    match wallet.script_bytes() {
+        Some(script) => format!("script:{}", signer::digest::hex(&script)),
+        None => wallet.to_string(),
+    }
 }
 
 /// All that somebody who walks the chains needs to know of this run.
@@ -202,7 +215,7 @@ pub(super) async fn record(db: &Db, nets: &[std::sync::Arc<Net>], asked: &[Asked
         let wallets: Vec<String> = net.wallets.iter().map(ToString::to_string).collect();
         let entries = entries(db, net).await?;
         chains.push(json!({
-            "name": net.name, "kind": net.kind, "url": net.urls.first(), "coins": coins, "wallets": wallets,
+            "name": net.name, "kind": net.kind, "url": net.urls.first(), "login": super::ground::BITCOIN_USER, "coins": coins, "wallets": wallets,
             "jobs": told, "entries": entries,
         }));
     }
@@ -217,8 +230,10 @@ async fn entries(db: &Db, net: &Net) -> Result<Vec<Value>, Failure> {
         after = last.id;
         told.extend(page.into_iter().map(|one| {
             let transaction = one.transaction.map(|bytes| signer::digest::hex(&bytes));
+            let wallet = net.wallets.iter().find(|wallet| booked_as(wallet) == one.address);
+            let wallet = wallet.map_or(one.address, ToString::to_string);
             json!({
-                "wallet": one.address, "asset": one.asset, "transaction": transaction, "height": one.height,
+                "wallet": wallet, "asset": one.asset, "transaction": transaction, "height": one.height,
                 "place": one.place, "cause": one.cause, "amount": one.raw,
             })
         }));

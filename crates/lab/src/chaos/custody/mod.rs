@@ -34,7 +34,7 @@ use terminal::output::{say, table, thousands};
 use crate::bench::site::EngineName;
 use crate::rig;
 use actor::Part;
-use ground::Ground;
+use ground::{ChainChoice, Ground};
 use judge::{Verdict, WRONGS};
 use net::Fault;
 use people::{Asked, People};
@@ -60,6 +60,12 @@ pub struct Arguments {
     /// Where anvil is [default: on the PATH, or where ./test has put it]
     #[arg(long, value_name = "FILE")]
     anvil: Option<PathBuf>,
+    /// Where bitcoind is [default: on the PATH, or where ./test has put it]
+    #[arg(long, value_name = "FILE")]
+    bitcoind: Option<PathBuf>,
+    /// Only these chains: anvil, tron, bitcoin [default: all of them]
+    #[arg(long, value_name = "CHAIN", value_delimiter = ',')]
+    chains: Vec<ChainChoice>,
 }
 
 /// A block of each chain.
@@ -76,7 +82,9 @@ fn wrong(what: impl std::fmt::Display) -> Failure {
 pub async fn run(arguments: &Arguments, json: bool) -> CommandResult {
     let watch = Stopwatch::start();
     let name = format!("bursar-chaos-{}-{}", std::process::id(), SystemClock.now().micros());
-    let mut ground = ground::lay(arguments.engine, arguments.anvil.as_deref(), std::env::temp_dir().join(name)).await?;
+    let chosen = if arguments.chains.is_empty() { ChainChoice::ALL.to_vec() } else { arguments.chains.clone() };
+    let programs = [arguments.anvil.as_deref(), arguments.bitcoind.as_deref()];
+    let mut ground = ground::lay(arguments.engine, &chosen, programs, std::env::temp_dir().join(name)).await?;
     let outcome = perform(arguments, &mut ground, json).await;
     // Whatever is not clean is worth a look.
     ground.folder.keep = !matches!(&outcome, Ok((verdict, ..)) if verdict.is_clean());
@@ -97,6 +105,7 @@ async fn perform(
     for actor in &mut ground.actors {
         actor.start()?;
     }
+    trouble::begin(ground, PATIENCE).await?;
     let mut random = Random::from_seed(arguments.seed);
     let (made, stop) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
     let miner = tokio::spawn(mine(ground.nets.clone(), Arc::clone(&stop)));
@@ -107,6 +116,7 @@ async fn perform(
         jobs: usize::try_from(arguments.jobs).unwrap_or(usize::MAX),
         pause: Duration::from_millis(kills_ms / u64::from(arguments.jobs)),
         random: Random::from_seed(random.next_u64()),
+        drawn: 0,
         made: Arc::clone(&made),
         stop: Arc::clone(&stop),
     };
@@ -172,7 +182,7 @@ fn tell(
         let mut body = json!({
             "chaos": "custody", "engine": arguments.engine.name(), "seed": arguments.seed, "kills": arguments.kills,
             "killed": killed, "paused": trouble.paused, "leases_passed": trouble.lapsed, "chains": faults,
-            "jobs": jobs, "confirmed": verdict.confirmed, "failed": verdict.failed, "first": verdict.first,
+            "jobs": jobs, "confirmed": verdict.confirmed, "failed": verdict.failed, "failed_because": verdict.because, "first": verdict.first,
             "reader": reader, "elapsed_ms": u64::try_from(time.as_millis()).unwrap_or(u64::MAX),
         });
         for (name, count) in wrongs {

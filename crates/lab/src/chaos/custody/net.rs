@@ -1,11 +1,12 @@
-//! The chains of the run and what they can do to us: a real anvil, and TRON from the devnet with three nodes.
+//! The chains of the run and what they can do to us: a real anvil, a real bitcoind, and TRON from the devnet with three nodes.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use chain::Chain;
 use chain::endpoint::Pool;
-use devnet::{BroadcastFault, Connection, Devnet, Fate, Garbage, Model, Served, View, WireFaults};
+use devnet::{BroadcastFault, Connection, Devnet, Fate, Garbage, Key, Model, Served, View, WireFaults};
 use domain::random::Random;
 use domain::{Clock, RawAmount};
 use rustix::process::Signal;
@@ -19,6 +20,8 @@ use tx::{Address, Coin};
 use super::wrong;
 use crate::bench::scan::{RealNode, ask};
 
+/// Keys of those who mine on Bitcoin.
+const FIRST_MINER: u32 = 1_000_000;
 /// anvil forgets the code of contracts in a reorganisation when it is some 900 blocks high; see tests/deposit/anvil.py.
 const HIGHEST_REORG: u64 = 450;
 
@@ -49,6 +52,7 @@ pub(super) struct Net {
 pub(super) enum Node {
     Anvil(Box<Anvil>),
     Tron(Arc<Devnet>),
+    Bitcoin(Box<Core>),
 }
 
 /// Whoever changes its blocks has the lock: a block that is mined in the middle of a reorganisation would make another one of it.
@@ -56,6 +60,52 @@ pub(super) struct Anvil {
     pub process: RealNode,
     pub pool: Pool,
     pub blocks: Mutex<()>,
+}
+
+/// Bitcoin Core on a network of its own. The same lock as anvil's.
+pub(super) struct Core {
+    pub process: RealNode,
+    pub pool: Pool,
+    pub blocks: Mutex<()>,
+    /// How many branches there were.
+    pub branch: AtomicU32,
+}
+
+impl Core {
+    pub async fn ask(&self, method: &str, params: Value) -> Result<Value, Failure> {
+        ask(&self.pool, method, params).await
+    }
+
+    pub async fn mine(&self, blocks: u64) -> CommandResult {
+        let _blocks = self.blocks.lock().await;
+        self.ask("generatetoaddress", json!([blocks, self.miner()])).await.map(drop)
+    }
+
+    /// Who gets what new blocks make: nobody of ours, and somebody else on each branch, or a block would be the one that has just left.
+    fn miner(&self) -> String {
+        let number = FIRST_MINER + self.branch.load(Ordering::Relaxed);
+        Key::numbered(number).bitcoin(devnet::bitcoin::NETWORK).to_string()
+    }
+
+    /// What was in the blocks that leave is in the pool again, and the new ones have it or leave it out.
+    async fn reorg(&self, depth: u64, leaves_out: bool) -> Result<bool, Failure> {
+        let _blocks = self.blocks.lock().await;
+        let height = self.ask("getblockcount", json!([])).await?.as_u64().unwrap_or(0);
+        let first = self.ask("getblockhash", json!([height.saturating_sub(depth) + 1])).await?;
+        self.ask("invalidateblock", json!([first])).await?;
+        self.branch.fetch_add(1, Ordering::Relaxed);
+        for _ in 0..=depth {
+            self.block(leaves_out).await?;
+        }
+        Ok(true)
+    }
+
+    async fn block(&self, empty: bool) -> CommandResult {
+        if empty {
+            return self.ask("generateblock", json!([self.miner(), []])).await.map(drop);
+        }
+        self.ask("generatetoaddress", json!([1, self.miner()])).await.map(drop)
+    }
 }
 
 impl Anvil {
@@ -135,6 +185,7 @@ impl Net {
     pub async fn mine(&self, blocks: u64) -> CommandResult {
         match &self.node {
             Node::Anvil(anvil) => anvil.mine(blocks).await,
+            Node::Bitcoin(core) => core.mine(blocks).await,
             Node::Tron(devnet) => {
                 served(devnet)?.mine(blocks);
                 Ok(())
@@ -159,16 +210,31 @@ impl Net {
                 with(served(devnet)?, |model| model.reorg(depth, fate, &[], now)).map_err(wrong)?;
                 Ok(true)
             }
+            (Node::Bitcoin(core), Fault::Reorganisation) => {
+                core.reorg(1 + random.below(self.deepest), random.below(2) == 0).await
+            }
+            // Nobody bids for its blocks: prices stay where they are.
+            (Node::Bitcoin(_), Fault::Fees) => Ok(false),
+            // It is killed, and forgets its pool.
+            (Node::Bitcoin(core), Fault::Dropped) => {
+                let _blocks = core.blocks.lock().await;
+                // This one writes its blocks down first: a node that forgot them would undo what is final.
+                core.ask("gettxoutsetinfo", json!([])).await?;
+                core.process.restart().map(|()| true)
+            }
+            (Node::Bitcoin(core), Fault::NodesAway) => {
+                core.process.signal(Signal::STOP);
+                self.later(random, |net| net.heal());
+                Ok(true)
+            }
             (Node::Anvil(anvil), Fault::Fees) => {
                 // Up to above what is allowed. It falls by an eighth with every block that is empty.
                 let price = 2_000_000_000 + random.below(25_000_000_000);
                 anvil.ask("anvil_setNextBlockBaseFeePerGas", json!([format!("0x{price:x}")])).await.map(|_| true)
             }
-            (Node::Tron(devnet), Fault::Fees) => {
-                let times = u32::try_from(1 + random.below(6)).unwrap_or(1);
-                with(served(devnet)?, |model| model.fee_factor(times));
-                Ok(true)
-            }
+            // A price of energy that rises by more than the margin between quote and block makes a payment run out of energy. It is built again
+            // when its expiry has passed on the signer's clock, twenty minutes later: longer than this run.
+            (Node::Tron(_), Fault::Fees) => Ok(false),
             (Node::Anvil(anvil), Fault::Dropped) => {
                 anvil.ask("anvil_dropAllTransactions", json!([])).await.map(|_| true)
             }
@@ -228,6 +294,7 @@ impl Net {
     pub fn heal(&self) {
         match &self.node {
             Node::Anvil(anvil) => anvil.process.signal(Signal::CONT),
+            Node::Bitcoin(core) => core.process.signal(Signal::CONT),
             Node::Tron(devnet) => {
                 let Ok(served) = served(devnet) else { return };
                 for endpoint in &served.endpoints {
@@ -251,6 +318,7 @@ impl Net {
                 with(served(devnet)?, |model| model.fee_factor(1));
                 Ok(())
             }
+            Node::Bitcoin(_) => Ok(()),
         }
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use domain::outbound::{JobKind, JobState};
 use domain::random::Random;
-use domain::{Clock, RawAmount, WalletRole};
+use domain::{ChainKind, Clock, RawAmount, WalletRole};
 use store::Db;
 use store::outbound::{Added, JobFilter, JobId, NewJob, Payer};
 use terminal::clock::SystemClock;
@@ -18,11 +18,15 @@ use tx::{Address, Coin};
 
 use super::net::Net;
 use super::wrong;
+use crate::bench::scan;
 
 /// A day.
 const LIFE_MICROS: i64 = 24 * 3_600 * 1_000_000;
 /// More than any wallet has: a job that asks for it must fail.
 const TOO_MUCH: &str = "1000000000000000000000000000000";
+
+/// Keys of addresses on Bitcoin that nobody else is paid at.
+const FIRST_KEY: u32 = 50_000;
 
 /// A payment that somebody asked for.
 #[derive(Clone, Debug)]
@@ -43,6 +47,8 @@ pub(super) struct People {
     /// Between two payments, on average.
     pub pause: Duration,
     pub random: Random,
+    /// So many addresses were drawn.
+    pub drawn: u32,
     /// How many were asked for so far.
     pub made: Arc<AtomicUsize>,
     /// No cancelling, bumping or retrying any more.
@@ -78,8 +84,10 @@ impl People {
         account[..8].copy_from_slice(&self.random.next_u64().to_be_bytes());
         account[8..16].copy_from_slice(&self.random.next_u64().to_be_bytes());
         account[16..].copy_from_slice(b"once");
+        self.drawn += 1;
         let to = match self.nets[net].kind {
             "tron" => Address::Tron(TronAddress(account)),
+            "bitcoin" => scan::address(ChainKind::Bitcoin, FIRST_KEY + self.drawn),
             _ => Address::Evm(account.into()),
         };
         let amount = match self.random.below(20) {

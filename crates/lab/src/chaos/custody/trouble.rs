@@ -1,6 +1,6 @@
 //! What goes wrong, and when: something is killed each time, and often the chains, the leases or a worker's own time go wrong as well.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::Duration;
 
 use domain::random::Random;
@@ -14,6 +14,7 @@ use super::ground::Ground;
 use super::judge::{is_over, states, wallets_differ};
 use super::net::Fault;
 use super::people::{Asked, retry_all};
+use super::wrong;
 
 /// What was done.
 #[derive(Debug, Default)]
@@ -23,6 +24,30 @@ pub(super) struct Trouble {
     pub faults: BTreeMap<Fault, u64>,
     pub paused: u64,
     pub lapsed: u64,
+}
+
+/// Rounds of [`come_to_rest`] between two tries of what failed.
+const RETRY_EVERY: u32 = 10;
+
+/// In how many places the books are not where the chains are.
+async fn differ(ground: &Ground) -> Result<usize, Failure> {
+    let mut differ = 0;
+    for net in &ground.nets {
+        differ += wallets_differ(&ground.db, net).await?.len();
+    }
+    Ok(differ)
+}
+
+/// The books know what our wallets have: nobody asks for a payment before.
+pub(super) async fn begin(ground: &mut Ground, patience: Duration) -> CommandResult {
+    let watch = Stopwatch::start();
+    while differ(ground).await? > 0 {
+        if watch.elapsed() >= patience {
+            return Err(wrong("the books did not begin"));
+        }
+        wait(ground, Duration::from_millis(300)).await?;
+    }
+    Ok(())
 }
 
 /// Processes that have ended are started again.
@@ -61,7 +86,8 @@ impl Trouble {
             return postgres.restart();
         }
         // Each part as often as the others, however many processes it has.
-        let part = Part::ALL[random.index(Part::ALL.len())];
+        let parts: BTreeSet<Part> = ground.actors.iter().map(|actor| actor.part).collect();
+        let part = parts.iter().copied().nth(random.index(parts.len())).unwrap_or(Part::Signer);
         let mut of_part: Vec<_> = ground.actors.iter_mut().filter(|actor| actor.part == part).collect();
         let chosen = random.index(of_part.len());
         *self.killed.entry(part).or_default() += 1;
@@ -117,19 +143,22 @@ impl Trouble {
 pub(super) async fn come_to_rest(ground: &mut Ground, asked: &[Asked], patience: Duration) -> CommandResult {
     let wanted: HashSet<JobId> = asked.iter().map(|one| one.id).collect();
     let (watch, mut quiet) = (Stopwatch::start(), 0);
-    while watch.elapsed() < patience {
+    for round in 0.. {
+        if watch.elapsed() >= patience {
+            break;
+        }
         for net in &ground.nets {
             net.mine(1).await?;
         }
         wait(ground, Duration::from_millis(200)).await?;
-        retry_all(&ground.db).await?;
+        // A try for which the coins are not there yet counts as well.
+        if round % RETRY_EVERY == 0 {
+            retry_all(&ground.db).await?;
+        }
         let open = states(&ground.db).await?.values().filter(|one| !is_over(one.job.state)).count();
         let lanes = ground.db.lanes(None, None, 0, 1_000).await?;
         let busy = lanes.iter().any(|lane| lane.open + lane.waiting > 0);
-        let mut differ = 0;
-        for net in &ground.nets {
-            differ += wallets_differ(&ground.db, net).await?.len();
-        }
+        let differ = differ(ground).await?;
         tracing::debug!(jobs = wanted.len(), open, busy, differ, "coming to rest");
         quiet = if open == 0 && !busy && differ == 0 { quiet + 1 } else { 0 };
         if quiet >= 5 {

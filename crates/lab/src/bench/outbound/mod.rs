@@ -1,0 +1,243 @@
+//! `bursar bench outbound`: jobs that are paid, from the row to the final block, beside the same number of signed transactions that the same
+//! client tells the same node of, with no store, no signer and no questions. Both have the same number out at a time.
+//!
+//! The signer is its own core within this process: it reads, decides and signs as the service does, without socket and disk.
+
+mod bitcoin;
+mod desk;
+mod node;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use domain::outbound::{JobState, OutboundLimits};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::{Value, json};
+use store::outbound::JobFilter;
+use terminal::clock::{Stopwatch, SystemClock};
+use terminal::failure::{CommandResult, Failure};
+use terminal::output::{say, table, thousands};
+
+use super::Samples;
+use super::site::{EngineName, Site};
+use bitcoin::Shared;
+use desk::Desk;
+use node::{Node, Target};
+
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// Which database: a private PostgreSQL, or SQLite
+    #[arg(long, default_value = "postgres")]
+    engine: EngineName,
+    /// How many payments each round has
+    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(10..=100_000))]
+    jobs: u32,
+    /// How often each is measured, in turn
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+    rounds: u32,
+    /// Wallets that pay; each is measured
+    #[arg(long, value_name = "N", default_values_t = [1, 8], value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=9))]
+    wallets: Vec<u32>,
+    /// Transactions of one wallet that wait for a block at a time
+    #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    in_flight: u32,
+    /// How many payments of the lowest priority wait when one of the highest comes
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    waiting: u32,
+    /// Only these nodes
+    #[arg(long, value_name = "NODE", value_delimiter = ',')]
+    on: Vec<Target>,
+    /// Where anvil is [default: on the PATH, or where ./test has put it]
+    #[arg(long, value_name = "FILE")]
+    anvil: Option<PathBuf>,
+    /// Where bitcoind is [default: on the PATH, or where ./test has put it]
+    #[arg(long, value_name = "FILE")]
+    bitcoind: Option<PathBuf>,
+}
+
+/// So many blocks above a payment make it confirmed; one more, final.
+const CONFIRMATIONS: u32 = 2;
+/// Priorities of the payments that wait, and of the one that comes.
+const LOWEST: i64 = 900;
+const HIGHEST: i64 = 1;
+/// What a wallet usually has out at a time.
+const USUAL_IN_FLIGHT: u32 = 16;
+
+fn failed(error: impl std::fmt::Display) -> Failure {
+    let error = std::io::Error::other(error.to_string());
+    Failure::outside("COMMAND_FAILED", &error, "the bench needs nodes that start; ./test installs them")
+}
+
+/// The figures of one node with so many wallets.
+struct Figures {
+    target: Target,
+    wallets: u32,
+    raw: Samples,
+    broadcast: Samples,
+    confirmed: Samples,
+    blocks_until_urgent: u64,
+}
+
+pub async fn run(arguments: &Arguments, as_json: bool) -> CommandResult {
+    let bar = if as_json { ProgressBar::hidden() } else { ProgressBar::new_spinner() };
+    if let Ok(style) = ProgressStyle::with_template("   {spinner} {msg}") {
+        bar.set_style(style);
+    }
+    let targets = if arguments.on.is_empty() { Target::ALL.to_vec() } else { arguments.on.clone() };
+    let mut figures = Vec::new();
+    let shared = if arguments.on.is_empty() { bitcoin::measure(arguments, &bar).await? } else { None };
+    for target in targets {
+        for wallets in &arguments.wallets {
+            bar.set_message(format!("{} with {wallets} wallets", target.name()));
+            figures.extend(measure(arguments, target, *wallets).await?);
+        }
+    }
+    bar.finish_and_clear();
+    if as_json {
+        print_json(arguments, &figures, shared.as_ref())
+    } else {
+        print(&figures, shared.as_ref())
+    }
+    Ok(())
+}
+
+async fn measure(arguments: &Arguments, target: Target, wallets: u32) -> Result<Option<Figures>, Failure> {
+    let site = Site::prepare(arguments.engine, None)?;
+    let Some(node) = Node::start(target, arguments.anvil.as_deref(), site.folder()).await? else { return Ok(None) };
+    let limits = OutboundLimits { in_flight: arguments.in_flight, ..OutboundLimits::usual(target.kind()) };
+    let mut desk = Desk::open(site.url(), (target.kind(), Some(&node.token)), wallets, limits).await?;
+    node.fund(&desk.wallets).await?;
+    let (raw, broadcast, confirmed) = (Samples::default(), Samples::default(), Samples::default());
+    let mut figures = Figures { target, wallets, raw, broadcast, confirmed, blocks_until_urgent: 0 };
+    let piece = usize::try_from(arguments.in_flight * wallets).unwrap_or(usize::MAX);
+    // The first round finds nothing in any cache.
+    for round in 0..=arguments.rounds {
+        let first = round * arguments.jobs;
+        let signed = node.signed(arguments.jobs, wallets, first).await?;
+        let raw = node.send_raw(&signed, piece).await?;
+        desk.add(arguments.jobs, first, LOWEST).await?;
+        let (broadcast, confirmed) = pay(&desk, &node, arguments.jobs, (round + 1) * arguments.jobs).await?;
+        if round > 0 {
+            figures.raw.push(raw);
+            figures.broadcast.push(broadcast);
+            figures.confirmed.push(confirmed);
+        }
+    }
+    desk.row.outbound.in_flight = USUAL_IN_FLIGHT;
+    figures.blocks_until_urgent = until_urgent(arguments, &desk, &node).await?;
+    desk.db.close().await;
+    node.stop().await?;
+    Ok(Some(figures))
+}
+
+/// Both workers side by side, as their processes are, while blocks come. Payments per second until nodes are told of all, and until all are final.
+async fn pay(desk: &Desk, node: &Node, jobs: u32, in_all: u32) -> Result<(f64, f64), Failure> {
+    let make = || desk.number();
+    let (mut sender, mut watcher) = (desk.sender(&*node.chain, &make)?, desk.watcher(&*node.chain)?);
+    let watch = Stopwatch::start();
+    let sending = async {
+        let mut told = 0;
+        while told < jobs as usize {
+            let sent = sender.round(&SystemClock).await.map_err(failed)?;
+            told += sent.told;
+            if sent.put_off > 0 || sent.refused > 0 {
+                return Err(failed(format!("a payment was put off: {sent:?}")));
+            }
+            if !sent.is_busy() {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        }
+        Ok::<f64, Failure>(watch.elapsed().as_secs_f64())
+    };
+    let watching = async {
+        loop {
+            node.mine(1).await?;
+            watcher.round(&SystemClock).await.map_err(failed)?;
+            let lanes = desk.db.lanes(None, None, 0, 100).await?;
+            if lanes.iter().all(|lane| lane.open + lane.waiting == 0) {
+                return Ok::<f64, Failure>(watch.elapsed().as_secs_f64());
+            }
+        }
+    };
+    let (told_s, final_s) = tokio::try_join!(sending, watching)?;
+    let filter = JobFilter { state: Some(JobState::Confirmed), ..JobFilter::default() };
+    let confirmed = desk.db.jobs(&filter, i64::MAX, i64::from(in_all) + 1).await?.len();
+    if confirmed != in_all as usize {
+        return Err(failed(format!("of {in_all} payments {confirmed} are confirmed")));
+    }
+    Ok((f64::from(jobs) / told_s, f64::from(jobs) / final_s))
+}
+
+/// Thousands wait, and one comes that is more urgent: how many blocks go by before nodes are told of it.
+async fn until_urgent(arguments: &Arguments, desk: &Desk, node: &Node) -> Result<u64, Failure> {
+    let first = (arguments.rounds + 1) * arguments.jobs;
+    desk.add(arguments.waiting, first, LOWEST).await?;
+    let make = || desk.number();
+    let (mut sender, mut watcher) = (desk.sender(&*node.chain, &make)?, desk.watcher(&*node.chain)?);
+    // As many are out as may be.
+    sender.round(&SystemClock).await.map_err(failed)?;
+    let urgent = desk.add(1, first + arguments.waiting, HIGHEST).await?.ok_or_else(|| failed("no job"))?;
+    for blocks in 0..100 {
+        sender.round(&SystemClock).await.map_err(failed)?;
+        let state = desk.db.job(urgent).await?.map(|(shown, ..)| shown.job.state);
+        if matches!(state, Some(JobState::Broadcasted | JobState::Confirming | JobState::Confirmed)) {
+            return Ok(blocks);
+        }
+        node.mine(1).await?;
+        watcher.round(&SystemClock).await.map_err(failed)?;
+    }
+    Err(failed("a payment of the highest priority was not sent in a hundred blocks"))
+}
+
+fn rounded(value: f64) -> f64 {
+    (value * 1_000.0).round() / 1_000.0
+}
+
+fn print_json(arguments: &Arguments, figures: &[Figures], shared: Option<&Shared>) {
+    let spread = |samples: &Samples| json!([rounded(samples.lowest()), rounded(samples.highest())]);
+    let nodes: Vec<Value> = figures
+        .iter()
+        .map(|one| {
+            let (ratio, to_final) = (one.broadcast.ratio_to(&one.raw), one.confirmed.ratio_to(&one.raw));
+            json!({
+                "on": one.target.name(), "wallets": one.wallets,
+                "confirmed_per_s": one.confirmed.median().round(), "broadcast_per_s": one.broadcast.median().round(),
+                "raw_per_s": one.raw.median().round(), "ratio_to_raw": rounded(ratio.median()),
+                "confirmed_ratio_to_raw": rounded(to_final.median()), "blocks_until_urgent": one.blocks_until_urgent,
+                "spread": { "confirmed_per_s": spread(&one.confirmed), "broadcast_per_s": spread(&one.broadcast),
+                    "raw_per_s": spread(&one.raw), "ratio_to_raw": spread(&ratio) },
+            })
+        })
+        .collect();
+    say(json!({
+        "bench": "outbound", "engine": arguments.engine.name(), "jobs": arguments.jobs, "rounds": arguments.rounds,
+        "in_flight": arguments.in_flight, "waiting": arguments.waiting, "signer": "core, in this process",
+        "nodes": nodes, "bitcoin": shared.map(Shared::json),
+    }));
+}
+
+fn print(figures: &[Figures], shared: Option<&Shared>) {
+    let whole = |samples: &Samples| thousands(samples.median().max(0.0).round() as u64);
+    let rows: Vec<Vec<String>> = figures
+        .iter()
+        .map(|one| {
+            let ratio = one.broadcast.ratio_to(&one.raw);
+            vec![
+                one.target.name().to_owned(),
+                one.wallets.to_string(),
+                whole(&one.confirmed),
+                whole(&one.broadcast),
+                whole(&one.raw),
+                format!("{:.3} ({:.3} to {:.3})", ratio.median(), ratio.lowest(), ratio.highest()),
+                one.blocks_until_urgent.to_string(),
+            ]
+        })
+        .collect();
+    let header =
+        ["node", "wallets", "confirmed_per_s", "broadcast_per_s", "raw_per_s", "ratio_to_raw", "blocks_until_urgent"];
+    say(table(&header, &[1, 2, 3, 4, 5, 6], &rows));
+    if let Some(shared) = shared {
+        say(shared.text());
+    }
+    say("the signer is its core within this process, without socket and disk");
+}
