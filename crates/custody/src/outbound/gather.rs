@@ -104,7 +104,7 @@ impl SendWorker<'_> {
             let open = work.slots.iter().filter(|slot| slot.lane == lane.id && slot.mined().is_none()).count();
             let mut room = most.saturating_sub(open);
             let payer = Payer { lane, till: *till, own: address, market, busy: open > 0 };
-            for some in batches(&payouts) {
+            for some in batches(&payouts, usize::try_from(limits.gather_most).unwrap_or(usize::MAX)) {
                 let waiting: Vec<Gathering> = some
                     .iter()
                     .map(|payout| Gathering { since: payout.job.created, priority: payout.job.priority })
@@ -353,10 +353,10 @@ pub(super) async fn more_coins(
     Ok(lease(worker, &choice, target, slot, now).await?.ok())
 }
 
-/// Those that share a transaction. One that could not be paid before goes alone: it may be what the others were refused for.
-fn batches<'p, 'a>(payouts: &'p [Payout<'a>]) -> Vec<Vec<&'p Payout<'a>>> {
+/// Those that share a transaction, so many at most. One that could not be paid before goes alone: it may be what the others were refused for.
+fn batches<'p, 'a>(payouts: &'p [Payout<'a>], most: usize) -> Vec<Vec<&'p Payout<'a>>> {
     let (fresh, tried): (Vec<&Payout<'a>>, Vec<&Payout<'a>>) = payouts.iter().partition(|payout| payout.job.tries == 0);
-    std::iter::once(fresh).chain(tried.into_iter().map(|payout| vec![payout])).collect()
+    fresh.chunks(most.max(1)).map(<[&Payout<'a>]>::to_vec).chain(tried.into_iter().map(|payout| vec![payout])).collect()
 }
 
 /// A payment as an output. Why there is none: nodes would not pass it on.

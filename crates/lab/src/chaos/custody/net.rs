@@ -232,9 +232,13 @@ impl Net {
                 let price = 2_000_000_000 + random.below(25_000_000_000);
                 anvil.ask("anvil_setNextBlockBaseFeePerGas", json!([format!("0x{price:x}")])).await.map(|_| true)
             }
-            // A price of energy that rises by more than the margin between quote and block makes a payment run out of energy. It is built again
-            // when its expiry has passed on the signer's clock, twenty minutes later: longer than this run.
-            (Node::Tron(_), Fault::Fees) => Ok(false),
+            // The price of energy doubles, or falls back: no payment may run out of energy. (By more than that it would, and would be built again
+            // twenty minutes later, when its time is over: longer than this run.)
+            (Node::Tron(devnet), Fault::Fees) => {
+                let times = if random.below(2) == 0 { 1 } else { 2 };
+                with(served(devnet)?, |model| model.fee_factor(times));
+                Ok(true)
+            }
             (Node::Anvil(anvil), Fault::Dropped) => {
                 anvil.ask("anvil_dropAllTransactions", json!([])).await.map(|_| true)
             }
