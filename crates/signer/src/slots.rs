@@ -187,10 +187,7 @@ impl Slots {
                 Ok(SlotStanding::Again)
             } else if !past {
                 Err(SignerRefusal::NotExpiredYet(job))
-            } else if round == record.round && question.intent.builds > 1 || Some(round) == record.round.checked_add(1)
-            {
-                // In the same round only what people have approved for several builds: who asks for other bytes in a round that was
-                // signed, and has agreed to one, does not know what was signed. That is a database put back from a backup.
+            } else if round == record.round || Some(round) == record.round.checked_add(1) {
                 Ok(SlotStanding::Rebuilt)
             } else {
                 Err(SignerRefusal::SlotDiffers(job))

@@ -345,7 +345,8 @@ impl<'a> SendWorker<'a> {
         let is_over = |slot: &OpenSlot| ends && slot.jobs.iter().any(|(job, _)| job.give_up);
         for slot in open.iter().filter(|slot| slot.mined().is_none() && !is_over(slot)) {
             let untold = slot.attempts.iter().filter(|attempt| attempt.told.is_none());
-            let newest = slot.newest().filter(|_| again.contains(&slot.id));
+            // One whose block has left the chain meanwhile is among the others already.
+            let newest = slot.newest().filter(|newest| again.contains(&slot.id) && newest.told.is_some());
             for attempt in untold.chain(newest) {
                 if let Some((bytes, _)) = &attempt.signed {
                     wanted.push((slot, attempt, bytes));

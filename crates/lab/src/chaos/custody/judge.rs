@@ -13,7 +13,7 @@ use terminal::failure::Failure;
 use tx::{Address, Coin};
 
 use super::net::Net;
-use super::people::Asked;
+use super::people::Order;
 use crate::rig::program;
 
 /// What is wrong, counted, with the first few in words.
@@ -78,13 +78,13 @@ pub(super) fn is_over(state: JobState) -> bool {
 pub(super) async fn judge(
     db: &Db,
     nets: &[std::sync::Arc<Net>],
-    asked: &[Asked],
+    asked: &[Order],
     config: &Path,
 ) -> Result<Verdict, Failure> {
     let mut verdict = Verdict::default();
     let jobs = states(db).await?;
     for (number, net) in nets.iter().enumerate() {
-        let mine: Vec<&Asked> = asked.iter().filter(|one| one.net == number).collect();
+        let mine: Vec<&Order> = asked.iter().filter(|one| one.net == number).collect();
         let places: Vec<(Address, Coin)> = mine.iter().map(|one| (one.to.clone(), one.coin.clone())).collect();
         for (one, has) in mine.into_iter().zip(net.balances(&places).await?) {
             judge_job(&mut verdict, one, jobs.get(&one.id), has, net.name);
@@ -111,7 +111,7 @@ pub(super) async fn judge(
 }
 
 /// Its destination is its own: what is there, it has paid.
-fn judge_job(verdict: &mut Verdict, asked: &Asked, job: Option<&ShownJob>, has: RawAmount, chain: &str) {
+fn judge_job(verdict: &mut Verdict, asked: &Order, job: Option<&ShownJob>, has: RawAmount, chain: &str) {
     let Some(shown) = job else {
         return verdict.add("lost", format!("{} was taken, and is not there", asked.id));
     };
@@ -187,7 +187,7 @@ fn booked_as(wallet: &Address) -> String {
 }
 
 /// All that somebody who walks the chains needs to know of this run.
-pub(super) async fn record(db: &Db, nets: &[std::sync::Arc<Net>], asked: &[Asked]) -> Result<Value, Failure> {
+pub(super) async fn record(db: &Db, nets: &[std::sync::Arc<Net>], asked: &[Order]) -> Result<Value, Failure> {
     let jobs = states(db).await?;
     let mut chains = Vec::new();
     for (number, net) in nets.iter().enumerate() {

@@ -37,7 +37,7 @@ use actor::Part;
 use ground::{ChainChoice, Ground};
 use judge::{Verdict, WRONGS};
 use net::Fault;
-use people::{Asked, People};
+use people::{Order, People};
 use trouble::Trouble;
 
 #[derive(Debug, clap::Args)]
@@ -101,7 +101,7 @@ async fn perform(
     arguments: &Arguments,
     ground: &mut Ground,
     json: bool,
-) -> Result<(Verdict, Trouble, Vec<Asked>, Option<Value>), Failure> {
+) -> Result<(Verdict, Trouble, Vec<Order>, Option<Value>), Failure> {
     for actor in &mut ground.actors {
         actor.start()?;
     }

@@ -30,7 +30,7 @@ const FIRST_KEY: u32 = 50_000;
 
 /// A payment that somebody asked for.
 #[derive(Clone, Debug)]
-pub(super) struct Asked {
+pub(super) struct Order {
     pub id: JobId,
     /// Which of the chains.
     pub net: usize,
@@ -57,7 +57,7 @@ pub(super) struct People {
 
 impl People {
     /// Asks for all payments, and now and then for something else.
-    pub async fn ask(mut self) -> Result<Vec<Asked>, Failure> {
+    pub async fn ask(mut self) -> Result<Vec<Order>, Failure> {
         let ids = IdMaker::new(format!("chaos-{}", std::process::id()));
         let mut asked = Vec::new();
         while asked.len() < self.jobs && !self.stop.load(Ordering::Relaxed) {
@@ -75,7 +75,7 @@ impl People {
         Ok(asked)
     }
 
-    async fn draw(&mut self, ids: &IdMaker) -> Result<Asked, Failure> {
+    async fn draw(&mut self, ids: &IdMaker) -> Result<Order, Failure> {
         let net = self.random.index(self.nets.len());
         let payables = &self.nets[net].coins;
         let payable = &payables[self.random.index(payables.len())];
@@ -95,7 +95,7 @@ impl People {
             _ => (unit + self.random.below(unit)).to_string(),
         };
         let id = self.number(ids).await?;
-        Ok(Asked { id, net, symbol, coin, to, amount: amount.parse().map_err(wrong)? })
+        Ok(Order { id, net, symbol, coin, to, amount: amount.parse().map_err(wrong)? })
     }
 
     /// While the database is away nobody can have a number.
@@ -113,7 +113,7 @@ impl People {
     }
 
     /// Asks until there is an answer. The reference makes it one job, however often it is asked for.
-    async fn add(&self, asked: &Asked) -> CommandResult {
+    async fn add(&self, asked: &Order) -> CommandResult {
         let net = &self.nets[asked.net];
         let payable = net.coins.iter().find(|one| one.symbol == asked.symbol).ok_or_else(|| wrong("a coin"))?;
         let now = SystemClock.now();

@@ -13,7 +13,7 @@ use super::actor::Part;
 use super::ground::Ground;
 use super::judge::{is_over, states, wallets_differ};
 use super::net::Fault;
-use super::people::{Asked, retry_all};
+use super::people::{Order, retry_all};
 use super::wrong;
 
 /// What was done.
@@ -140,7 +140,7 @@ impl Trouble {
 
 /// Blocks come until every job has its end, nothing is watched any more, and the books have come as far as the chains. Whatever rests is tried
 /// again at once. It returns as well when patience is over: what is not at its end then is stranded.
-pub(super) async fn come_to_rest(ground: &mut Ground, asked: &[Asked], patience: Duration) -> CommandResult {
+pub(super) async fn come_to_rest(ground: &mut Ground, asked: &[Order], patience: Duration) -> CommandResult {
     let wanted: HashSet<JobId> = asked.iter().map(|one| one.id).collect();
     let (watch, mut quiet) = (Stopwatch::start(), 0);
     for round in 0.. {
