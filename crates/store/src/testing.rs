@@ -219,6 +219,7 @@ pub async fn prepare_every_statement(db: &TestDb) -> Result<usize, String> {
         crate::wallet::users::STATEMENTS,
         #[cfg(feature = "lab")]
         crate::chaos::STATEMENTS,
+        #[cfg(feature = "lab")]
         crate::yardstick::STATEMENTS,
         STATEMENTS,
     ];
