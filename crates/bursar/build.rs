@@ -5,7 +5,9 @@ use std::fmt::Write;
 use std::path::Path;
 
 fn main() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/errors");
+    // Asked when it runs: another tree may share the folder that this is built in.
+    let here = std::env::var("CARGO_MANIFEST_DIR").expect("cargo says where");
+    let folder = Path::new(&here).join("../../docs/errors");
     println!("cargo::rerun-if-changed={}", folder.display());
     let entries = std::fs::read_dir(&folder).expect("docs/errors is there");
     let mut codes: Vec<String> = entries

@@ -28,7 +28,7 @@ impl Db {
         let mut tx = self.read().await?;
         let (wallet, now) = (wallet.0, now.micros());
         // Account 0, and every coinbase is mature: no chain has a block of this height.
-        let selection = [wallet, 0, target, i64::MIN, 1_000_000_000, 0, 0, now];
+        let selection = [wallet, 0, target, i64::MIN, 1_000_000_000, 0, 0, now, i64::MAX];
         let mut all = Vec::new();
         for (sql, binds) in [
             (READ_TOTALS, vec![wallet]),

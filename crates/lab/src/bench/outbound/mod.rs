@@ -22,7 +22,7 @@ use super::Samples;
 use super::site::{EngineName, Site};
 use bitcoin::Shared;
 use desk::Desk;
-use node::{Node, Target};
+use node::{Host, Target};
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
@@ -103,7 +103,7 @@ pub async fn run(arguments: &Arguments, as_json: bool) -> CommandResult {
 
 async fn measure(arguments: &Arguments, target: Target, wallets: u32) -> Result<Option<Figures>, Failure> {
     let site = Site::prepare(arguments.engine, None)?;
-    let Some(node) = Node::start(target, arguments.anvil.as_deref(), site.folder()).await? else { return Ok(None) };
+    let Some(node) = Host::start(target, arguments.anvil.as_deref(), site.folder()).await? else { return Ok(None) };
     let limits = OutboundLimits { in_flight: arguments.in_flight, ..OutboundLimits::usual(target.kind()) };
     let mut desk = Desk::open(site.url(), (target.kind(), Some(&node.token)), wallets, limits).await?;
     node.fund(&desk.wallets).await?;
@@ -131,7 +131,7 @@ async fn measure(arguments: &Arguments, target: Target, wallets: u32) -> Result<
 }
 
 /// Both workers side by side, as their processes are, while blocks come. Payments per second until nodes are told of all, and until all are final.
-async fn pay(desk: &Desk, node: &Node, jobs: u32, in_all: u32) -> Result<(f64, f64), Failure> {
+async fn pay(desk: &Desk, node: &Host, jobs: u32, in_all: u32) -> Result<(f64, f64), Failure> {
     let make = || desk.number();
     let (mut sender, mut watcher) = (desk.sender(&*node.chain, &make)?, desk.watcher(&*node.chain)?);
     let watch = Stopwatch::start();
@@ -169,7 +169,7 @@ async fn pay(desk: &Desk, node: &Node, jobs: u32, in_all: u32) -> Result<(f64, f
 }
 
 /// Thousands wait, and one comes that is more urgent: how many blocks go by before nodes are told of it.
-async fn until_urgent(arguments: &Arguments, desk: &Desk, node: &Node) -> Result<u64, Failure> {
+async fn until_urgent(arguments: &Arguments, desk: &Desk, node: &Host) -> Result<u64, Failure> {
     let first = (arguments.rounds + 1) * arguments.jobs;
     desk.add(arguments.waiting, first, LOWEST).await?;
     let make = || desk.number();

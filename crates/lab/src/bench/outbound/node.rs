@@ -48,7 +48,7 @@ impl Target {
 /// As many calls on their way as the worker has.
 const AT_ONCE: usize = 16;
 
-pub(super) struct Node {
+pub(super) struct Host {
     pub target: Target,
     pub chain: Arc<dyn Chain>,
     pub token: Address,
@@ -60,7 +60,7 @@ pub(super) struct Node {
     _real: Option<RealNode>,
 }
 
-impl Node {
+impl Host {
     /// `None`: anvil is not installed.
     pub async fn start(target: Target, anvil: Option<&Path>, folder: &Path) -> Result<Option<Self>, Failure> {
         let (mut process, mut control, mut real) = (None, None, None);

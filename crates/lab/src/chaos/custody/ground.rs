@@ -23,7 +23,7 @@ use tokio::sync::Mutex;
 use tx::{Address, Coin, Family};
 
 use super::actor::{Actor, Part};
-use super::net::{Anvil, Core, Net, Node, Payable};
+use super::net::{Anvil, Core, Machine, Net, Payable};
 use super::wrong;
 use crate::bench::scan::{BITCOIN_LOGIN, anvil, bitcoind, deploy_token, find, pool};
 use crate::bench::site::EngineName;
@@ -88,7 +88,7 @@ struct Laid {
     kind: &'static str,
     urls: Vec<String>,
     coins: Vec<(&'static str, Coin, u8, u64)>,
-    node: Node,
+    node: Machine,
 }
 
 pub(super) async fn lay(
@@ -161,7 +161,7 @@ async fn lay_anvil(program: Option<&Path>, folder: &Path) -> Result<Laid, Failur
         ("USDT", Coin::Token(token), 18, 1_000_000),
         ("MOODY", Coin::Token(moody), 18, 1_000_000),
     ];
-    Ok(Laid { name: "anvil", kind: "evm", urls, coins, node: Node::Anvil(Box::new(anvil)) })
+    Ok(Laid { name: "anvil", kind: "evm", urls, coins, node: Machine::Anvil(Box::new(anvil)) })
 }
 
 /// A token that refuses transfers in every third block.
@@ -185,7 +185,7 @@ async fn lay_tron() -> Result<Laid, Failure> {
     let urls = served.endpoints.iter().map(devnet::Endpoint::url).collect();
     let token = Coin::Token(Address::Tron(devnet::tron::TOKEN));
     let coins = vec![("TRX", Coin::Native, 6, 1_000_000), ("USDT", token, 6, 1_000)];
-    Ok(Laid { name: "tron", kind: "tron", urls, coins, node: Node::Tron(Arc::new(devnet)) })
+    Ok(Laid { name: "tron", kind: "tron", urls, coins, node: Machine::Tron(Arc::new(devnet)) })
 }
 
 async fn lay_bitcoin(program: Option<&Path>, folder: &Path) -> Result<Laid, Failure> {
@@ -198,7 +198,7 @@ async fn lay_bitcoin(program: Option<&Path>, folder: &Path) -> Result<Laid, Fail
     let core = Core { process, pool, blocks: Mutex::new(()), branch: AtomicU32::new(0) };
     core.mine(1).await?;
     let coins = vec![("BTC", Coin::Native, 8, 20_000)];
-    Ok(Laid { name: "bitcoin", kind: "bitcoin", urls, coins, node: Node::Bitcoin(Box::new(core)) })
+    Ok(Laid { name: "bitcoin", kind: "bitcoin", urls, coins, node: Machine::Bitcoin(Box::new(core)) })
 }
 
 async fn open(laid: Laid, wallets: Vec<Address>, db: &Db) -> Result<Net, Failure> {
@@ -237,7 +237,7 @@ async fn open(laid: Laid, wallets: Vec<Address>, db: &Db) -> Result<Net, Failure
 /// Our wallets get coins as they would from somebody else: by transactions, which the books find.
 async fn fund(net: &Net) -> CommandResult {
     match &net.node {
-        Node::Anvil(anvil) => {
+        Machine::Anvil(anvil) => {
             let from = Key::numbered(0).evm().to_string();
             for wallet in &net.wallets {
                 let to = wallet.to_string();
@@ -252,7 +252,7 @@ async fn fund(net: &Net) -> CommandResult {
             }
             anvil.mine(3).await
         }
-        Node::Tron(devnet) => {
+        Machine::Tron(devnet) => {
             let served = devnet.chains.get("tron").ok_or_else(|| wrong("the devnet has no TRON"))?;
             for wallet in &net.wallets {
                 let to = wallet.to_string();
@@ -264,7 +264,7 @@ async fn fund(net: &Net) -> CommandResult {
             }
             net.mine(22).await
         }
-        Node::Bitcoin(core) => {
+        Machine::Bitcoin(core) => {
             for wallet in &net.wallets {
                 core.ask("generatetoaddress", json!([COINBASES, wallet.to_string()])).await?;
             }
@@ -469,7 +469,7 @@ fn actors(config: &Path, folder: &Path, nets: &[Arc<Net>]) -> Vec<Actor> {
                 actors.push(Actor::new(part, words(&["run", part.name(), "--chain", chain]), log(&name)));
             }
         }
-        if let (Node::Bitcoin(_), Some(url)) = (&net.node, net.urls.first()) {
+        if let (Machine::Bitcoin(_), Some(url)) = (&net.node, net.urls.first()) {
             let login = text(&folder.join("core.login"));
             let follow = words(&["utxo", "follow", "--login-file", &login, "--node", url]);
             actors.push(Actor::new(Part::Follow, follow, log("follow-bitcoin")));

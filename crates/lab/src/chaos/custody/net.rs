@@ -46,10 +46,10 @@ pub(super) struct Net {
     pub coins: Vec<Payable>,
     /// No reorganisation is deeper: what is final stays.
     pub deepest: u64,
-    pub node: Node,
+    pub node: Machine,
 }
 
-pub(super) enum Node {
+pub(super) enum Machine {
     Anvil(Box<Anvil>),
     Tron(Arc<Devnet>),
     Bitcoin(Box<Core>),
@@ -184,9 +184,9 @@ impl Fault {
 impl Net {
     pub async fn mine(&self, blocks: u64) -> CommandResult {
         match &self.node {
-            Node::Anvil(anvil) => anvil.mine(blocks).await,
-            Node::Bitcoin(core) => core.mine(blocks).await,
-            Node::Tron(devnet) => {
+            Machine::Anvil(anvil) => anvil.mine(blocks).await,
+            Machine::Bitcoin(core) => core.mine(blocks).await,
+            Machine::Tron(devnet) => {
                 served(devnet)?.mine(blocks);
                 Ok(())
             }
@@ -196,65 +196,65 @@ impl Net {
     /// Says whether it was done.
     pub async fn fault(self: &Arc<Self>, fault: Fault, random: &mut Random) -> Result<bool, Failure> {
         match (&self.node, fault) {
-            (Node::Anvil(anvil), Fault::Reorganisation) => {
+            (Machine::Anvil(anvil), Fault::Reorganisation) => {
                 let (depth, seed) = (1 + random.below(self.deepest), random.next_u64());
                 // All of it comes back, none, or some.
                 let (most, draws) = (random.below(3), std::sync::Mutex::new(Random::from_seed(seed)));
                 let keeps = || draws.lock().unwrap_or_else(std::sync::PoisonError::into_inner).below(2) < most.min(2);
                 anvil.reorg(depth, keeps).await
             }
-            (Node::Tron(devnet), Fault::Reorganisation) => {
+            (Machine::Tron(devnet), Fault::Reorganisation) => {
                 let fates = [Fate::Moved, Fate::Dropped, Fate::Returned];
                 let (depth, fate) = (1 + random.below(self.deepest), fates[random.index(3)]);
                 let now = SystemClock.now();
                 with(served(devnet)?, |model| model.reorg(depth, fate, &[], now)).map_err(wrong)?;
                 Ok(true)
             }
-            (Node::Bitcoin(core), Fault::Reorganisation) => {
+            (Machine::Bitcoin(core), Fault::Reorganisation) => {
                 core.reorg(1 + random.below(self.deepest), random.below(2) == 0).await
             }
             // Nobody bids for its blocks: prices stay where they are.
-            (Node::Bitcoin(_), Fault::Fees) => Ok(false),
+            (Machine::Bitcoin(_), Fault::Fees) => Ok(false),
             // It is killed, and forgets its pool.
-            (Node::Bitcoin(core), Fault::Dropped) => {
+            (Machine::Bitcoin(core), Fault::Dropped) => {
                 let _blocks = core.blocks.lock().await;
                 // This one writes its blocks down first: a node that forgot them would undo what is final.
                 core.ask("gettxoutsetinfo", json!([])).await?;
                 core.process.restart().map(|()| true)
             }
-            (Node::Bitcoin(core), Fault::NodesAway) => {
+            (Machine::Bitcoin(core), Fault::NodesAway) => {
                 core.process.signal(Signal::STOP);
                 self.later(random, |net| net.heal());
                 Ok(true)
             }
-            (Node::Anvil(anvil), Fault::Fees) => {
+            (Machine::Anvil(anvil), Fault::Fees) => {
                 // Up to above what is allowed. It falls by an eighth with every block that is empty.
                 let price = 2_000_000_000 + random.below(25_000_000_000);
                 anvil.ask("anvil_setNextBlockBaseFeePerGas", json!([format!("0x{price:x}")])).await.map(|_| true)
             }
             // The price of energy doubles, or falls back: no payment may run out of energy. (By more than that it would, and would be built again
             // twenty minutes later, when its time is over: longer than this run.)
-            (Node::Tron(devnet), Fault::Fees) => {
+            (Machine::Tron(devnet), Fault::Fees) => {
                 let times = if random.below(2) == 0 { 1 } else { 2 };
                 with(served(devnet)?, |model| model.fee_factor(times));
                 Ok(true)
             }
-            (Node::Anvil(anvil), Fault::Dropped) => {
+            (Machine::Anvil(anvil), Fault::Dropped) => {
                 anvil.ask("anvil_dropAllTransactions", json!([])).await.map(|_| true)
             }
-            (Node::Tron(devnet), Fault::Dropped) => {
+            (Machine::Tron(devnet), Fault::Dropped) => {
                 let faults = [BroadcastFault::Drop, BroadcastFault::Delay(3), BroadcastFault::Duplicate];
                 let fault = faults[random.index(3)];
                 with(served(devnet)?, |model| model.broadcasts(fault));
                 self.later(random, |net| net.heal());
                 Ok(true)
             }
-            (Node::Anvil(anvil), Fault::NodesAway) => {
+            (Machine::Anvil(anvil), Fault::NodesAway) => {
                 anvil.process.signal(Signal::STOP);
                 self.later(random, |net| net.heal());
                 Ok(true)
             }
-            (Node::Tron(devnet), Fault::NodesAway) => {
+            (Machine::Tron(devnet), Fault::NodesAway) => {
                 self.spoil(devnet, random)?;
                 self.later(random, |net| net.heal());
                 Ok(true)
@@ -297,9 +297,9 @@ impl Net {
     /// Nodes answer, and take what they are sent. Prices stay as they are.
     pub fn heal(&self) {
         match &self.node {
-            Node::Anvil(anvil) => anvil.process.signal(Signal::CONT),
-            Node::Bitcoin(core) => core.process.signal(Signal::CONT),
-            Node::Tron(devnet) => {
+            Machine::Anvil(anvil) => anvil.process.signal(Signal::CONT),
+            Machine::Bitcoin(core) => core.process.signal(Signal::CONT),
+            Machine::Tron(devnet) => {
                 let Ok(served) = served(devnet) else { return };
                 for endpoint in &served.endpoints {
                     *endpoint.wire.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = WireFaults::default();
@@ -314,15 +314,15 @@ impl Net {
     pub async fn rest(&self) -> CommandResult {
         self.heal();
         match &self.node {
-            Node::Anvil(anvil) => {
+            Machine::Anvil(anvil) => {
                 let price = json!(["0x3b9aca00"]);
                 anvil.ask("anvil_setNextBlockBaseFeePerGas", price).await.map(drop)
             }
-            Node::Tron(devnet) => {
+            Machine::Tron(devnet) => {
                 with(served(devnet)?, |model| model.fee_factor(1));
                 Ok(())
             }
-            Node::Bitcoin(_) => Ok(()),
+            Machine::Bitcoin(_) => Ok(()),
         }
     }
 

@@ -264,7 +264,7 @@ impl Chain for SimChain {
 
     fn balances<'a>(&'a self, wanted: &'a [(Address, Coin)]) -> Answer<'a, Vec<RawAmount>> {
         Box::pin(self.call(move |world| {
-            let lies = world.chance(1_000);
+            let lies = world.chance(4_000);
             world.report.balances_lied += u64::from(lies);
             let purses = &world.nets[self.net].purses;
             let has = |(address, coin): &(Address, Coin)| {

@@ -402,7 +402,7 @@ impl Simulation {
         let now = {
             let mut world = self.world.lock();
             let now = world.now();
-            for _ in 0..=world.random.below(16) {
+            for _ in 0..=world.random.below(8) {
                 if world.report.jobs >= most {
                     break;
                 }
