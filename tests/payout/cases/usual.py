@@ -176,6 +176,7 @@ def reorganised(world):
     world.wait_until("their blocks are missed", lambda: any(row["state"] != "confirmed" for row in world.states(jobs).values()))
     world.wait_for_states(jobs, "confirmed", mines=True)
     after = {row["tx"] for row in world.slots(jobs)}
-    if not before <= after or len(after) > len(before):
+    # What waits too long may be offered more for in the same slot; what was signed stays.
+    if not before <= after:
         world.fail(f"other bytes were signed after the reorganisation: {before} {after}")
     return f"{len(jobs)} jobs"
