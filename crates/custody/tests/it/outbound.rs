@@ -27,11 +27,11 @@ use crate::deposits::{Rig, id, raw};
 const WORDS: &str = "test test test test test test test test test test test junk";
 
 /// A signer within the test, which may be away.
-struct Pen {
-    signer: Arc<LocalSigner>,
-    away: AtomicBool,
+pub struct Pen {
+    pub signer: Arc<LocalSigner>,
+    pub away: AtomicBool,
     /// It signs, and the answer is lost.
-    loses: AtomicBool,
+    pub loses: AtomicBool,
 }
 
 impl Signs for Pen {

@@ -13,7 +13,7 @@ use chain::bitcoin::{BitcoinChain, BitcoinSettings};
 use chain::endpoint::{EndpointSettings, Pool, PoolSettings};
 use custody::bitcoin::{Aim, Costs, Follow, Recipient, SEQUENCE, ScriptKind, Step, Target, plan, unsigned};
 use custody::deposit::work::begin;
-use custody::outbound::{SendWorker, SentRound, Signs, WatchWorker};
+use custody::outbound::{SendWorker, SentRound, WatchWorker};
 use custody::wallet::Pinned;
 use custody::wallet::house::watch_house;
 use devnet::bitcoin::{BitcoinDevnet, Settings};
@@ -25,8 +25,7 @@ use domain::{
     Amount, Asset, AssetOnChain, Availability, ChainKind, Clock, Listing, ManualClock, Precision, Purpose, RawAmount,
     WalletRole,
 };
-use futures_util::future::BoxFuture;
-use signer::client::{SignAnswer, SignerError};
+use signer::client::SignAnswer;
 use signer::keys::{GroupSecret, Keyring, Mnemonic};
 use signer::local::LocalSigner;
 use signer::{BitcoinTerms, Intent, IntentKind, SignRequest, SignerChain};
@@ -34,46 +33,16 @@ use store::Engine;
 use store::catalog::{Author, Catalog};
 use store::entry::ChainRow;
 use store::outbound::{Added, JobId, NewJob, Payer, ShownJob, SlotId};
-use store::signer_head::SignerHead;
 use store::testing::{TestDb, on};
 use store::utxo::{ListFilter, NewAddress, Paths};
 use tx::{Address, Coin, Family, Payment};
 
 use crate::deposits::{id, raw};
+use crate::outbound::Pen;
 
 const WORDS: &str = "test test test test test test test test test test test junk";
 const NETWORK: Network = Network::Regtest;
 const CONFIRMATIONS: u32 = 3;
-
-struct Pen {
-    signer: LocalSigner,
-    away: AtomicBool,
-    /// It signs, and the answer is lost.
-    loses: AtomicBool,
-}
-
-impl Signs for Pen {
-    fn is_ready(&self) -> bool {
-        true
-    }
-
-    fn sign<'a>(&'a self, requests: &'a [SignRequest]) -> BoxFuture<'a, Result<Vec<SignAnswer>, SignerError>> {
-        Box::pin(async move {
-            if self.away.load(Ordering::Relaxed) {
-                return Err(SignerError::Unavailable { code: "SIGNER_UNAVAILABLE".to_owned(), why: "away".to_owned() });
-            }
-            let answers = self.signer.sign(requests);
-            if self.loses.load(Ordering::Relaxed) {
-                return Err(SignerError::Unknown { why: "lost".to_owned() });
-            }
-            answers
-        })
-    }
-
-    fn head(&self) -> Option<(String, SignerHead)> {
-        None
-    }
-}
 
 fn keyring() -> Keyring {
     let secret = |(name, purpose, account)| GroupSecret {
@@ -187,7 +156,7 @@ impl<'a> House<'a> {
         watch_house(db, &pinned, (&"net".parse().unwrap(), family), clock.now()).await.unwrap();
         let row = db.chain(&"net".parse().unwrap()).await.unwrap().unwrap();
         let ids = Generator::new(Arc::clone(&clock), NodeId::new(3).unwrap());
-        let pen = Pen { signer, away: AtomicBool::new(false), loses: AtomicBool::new(false) };
+        let pen = Pen { signer: Arc::new(signer), away: AtomicBool::new(false), loses: AtomicBool::new(false) };
         let pinned = Arc::new(pinned);
         let house = Self { db, served, clock, chain, pinned, row, pen, ids, made: Mutex::new(0) };
         let first = house.chain.head().await.unwrap().tip.height;
