@@ -236,6 +236,7 @@ impl<F: Folder> Authorizer<F> {
                 claim: &reading.claim,
                 wanted: &wanted,
                 payload,
+                replaces: request.replaces.map(Hash),
                 jobs: &jobs,
                 moved: good.moved.contains(&intent.job),
                 now,

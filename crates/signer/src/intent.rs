@@ -130,6 +130,8 @@ pub struct SignRequest {
     pub payload: Vec<u8>,
     pub intents: Vec<Intent>,
     pub bitcoin: Option<BitcoinTerms>,
+    /// TRON: the id of the job's transaction before this one, which has expired. Whoever cannot name it does not know what was signed.
+    pub replaces: Option<Digest32>,
     pub approvals: Vec<GivenApproval>,
 }
 
@@ -148,6 +150,9 @@ impl SignRequest {
             let numbers = |numbers: &[u64]| numbers.iter().map(u64::to_string).collect::<Vec<_>>().join(",");
             fields.text(&"bitcoin").text(&numbers(&terms.inputs)).text(&numbers(&terms.change));
             fields.text(&terms.lock_time).text(&terms.sequence);
+        }
+        if let Some(before) = &self.replaces {
+            fields.text(&"replaces").bytes(before);
         }
         fields.finish()
     }

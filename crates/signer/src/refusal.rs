@@ -86,6 +86,8 @@ pub enum SignerRefusal {
     SlotTaken(JobId),
     #[error("the transaction signed before for {0} may still be mined")]
     NotExpiredYet(JobId),
+    #[error("{0} was built before, and the request does not name that transaction as the one that it follows")]
+    BuildUnknown(JobId),
     #[error("the approvals of {0} are used up: it was built as often as they say")]
     BuildsUsedUp(JobId),
     #[error("what is to be cancelled has no slot, or another one")]
@@ -125,6 +127,7 @@ impl SignerRefusal {
             Self::SlotDiffers(_) => "SIGNER_SLOT_DIFFERS",
             Self::SlotTaken(_) => "SIGNER_SLOT_TAKEN",
             Self::NotExpiredYet(_) => "SIGNER_NOT_EXPIRED_YET",
+            Self::BuildUnknown(_) => "SIGNER_BUILD_UNKNOWN",
             Self::BuildsUsedUp(_) => "SIGNER_BUILDS_USED_UP",
             Self::NothingToCancel => "SIGNER_NOTHING_TO_CANCEL",
         }

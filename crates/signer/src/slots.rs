@@ -1,6 +1,6 @@
 //! One slot per job. A job is signed for one nonce, or one set of inputs; again only there, and only with the same
 //! payment. Moving it needs the signer's own earlier cancel of the first slot, or an operator's signature. TRON has no
-//! slot: again only when the old expiry is past by a margin.
+//! slot: again only when the old expiry is past by a margin, and only by an asker that names the transaction before.
 //!
 //! **What one job was signed for pays at most once**, as long as it has not moved: on EVM all its transactions have one
 //! nonce, on Bitcoin all have a common input (`core`), on TRON the one before can no longer be mined.
@@ -83,6 +83,8 @@ pub struct SlotQuestion<'a> {
     /// [`claimed`] of the same.
     pub wanted: &'a BTreeSet<Place>,
     pub payload: Hash,
+    /// TRON: the transaction that this one is to follow.
+    pub replaces: Option<Hash>,
     /// All jobs of the same transaction.
     pub jobs: &'a BTreeSet<JobId>,
     /// An operator signed that the job may leave its slot.
@@ -187,6 +189,9 @@ impl Slots {
                 Ok(SlotStanding::Again)
             } else if !past {
                 Err(SignerRefusal::NotExpiredYet(job))
+            } else if question.replaces != Some(until.payload) {
+                // Its rows are older than this log: the transaction that they do not know may have paid.
+                Err(SignerRefusal::BuildUnknown(job))
             } else if round == record.round || Some(round) == record.round.checked_add(1) {
                 Ok(SlotStanding::Rebuilt)
             } else {

@@ -286,7 +286,7 @@ def restored_tron_halted(world):
     return late(world, 30, cancel)
 
 
-@case("tron", mixed=False, red="nobody can say of a queued job that it was paid, and the signer signs its round anew when the first one's time is over")
+@case("tron", mixed=False)
 def restored_tron_resumed(world):
     """The same, and people let the wallets send again, because they cannot say of queued jobs that they were paid."""
     return late(world, 600, say_paid)

@@ -69,6 +69,7 @@ impl Wanted<'_> {
             payload: attempt.payload.clone(),
             intents,
             bitcoin,
+            replaces: None,
             approvals: Vec::new(),
         }))
     }
@@ -170,6 +171,7 @@ impl Move<'_> {
             payload: self.payload.clone(),
             intents: vec![intent],
             bitcoin: self.bitcoin.clone(),
+            replaces: None,
             approvals: Vec::new(),
         })
     }
@@ -204,7 +206,7 @@ pub(super) fn judge(
     let round = slot.jobs.first().map_or(0, |(_, round)| *round);
     match code.as_str() {
         // The slot, or the job, was signed for in a time that this database does not know: it is older than its signer.
-        "SIGNER_SLOT_DIFFERS" | "SIGNER_JOB_CHANGED" => SignedAnswer::SignedBefore { words },
+        "SIGNER_SLOT_DIFFERS" | "SIGNER_JOB_CHANGED" | "SIGNER_BUILD_UNKNOWN" => SignedAnswer::SignedBefore { words },
         "SIGNER_SLOT_TAKEN" => match ground.row.kind {
             ChainKind::Evm => SignedAnswer::SignedBefore { words },
             // A coin is another job's, and nothing was signed with it for this one: later it has other coins.

@@ -204,6 +204,7 @@ impl<'a> SendWorker<'a> {
         if wanted.is_empty() {
             return Ok(());
         }
+        self.name_former(&mut wanted).await?;
         let leading = moves.len();
         let mut first: Vec<SignRequest> = moves.iter().map(|(_, request)| request.clone()).collect();
         first.extend(wanted.iter().map(|(_, request)| request.clone()));
@@ -257,6 +258,24 @@ impl<'a> SendWorker<'a> {
         }
         sent.signed = kept.iter().filter(|one| matches!(one.answer, SignedAnswer::Signed { .. })).count();
         sent.refused = kept.iter().filter(|one| matches!(one.answer, SignedAnswer::Refused { .. })).count();
+        Ok(())
+    }
+
+    /// TRON has no slots that the signer could compare. So a job that is built again names its transaction before, which only rows can know that
+    /// are as new as the signer's log.
+    async fn name_former(&self, wanted: &mut [(Wanted<'_>, SignRequest)]) -> Result<(), OutboundError> {
+        if self.ground.row.kind != ChainKind::Tron {
+            return Ok(());
+        }
+        let built = |one: &Wanted<'_>| one.slot.jobs.iter().find(|(_, round)| *round > 0).map(|(job, _)| job.id);
+        let jobs: Vec<JobId> = wanted.iter().filter_map(|(one, _)| built(one)).collect();
+        let former = self.db.former_slots(&jobs).await?;
+        let ids = former.iter().flat_map(|before| before.jobs.iter().map(|job| (*job, &before.payload)));
+        let ids: HashMap<JobId, &Vec<u8>> = ids.collect();
+        for (one, request) in wanted {
+            let before = built(one).and_then(|job| ids.get(&job));
+            request.replaces = before.map(|payload| signer::digest::sha256(payload));
+        }
         Ok(())
     }
 

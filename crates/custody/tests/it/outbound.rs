@@ -230,6 +230,7 @@ impl<'a> Desk<'a> {
             payload: unsigned.bytes,
             intents: vec![intent],
             bitcoin: None,
+            replaces: None,
             approvals: Vec::new(),
         };
         match thief.unwrap().sign(&[request]).unwrap().remove(0) {

@@ -620,6 +620,7 @@ fn a_stranger_with_the_key_stops_the_group() {
             payload: unsigned.bytes,
             intents: vec![intent],
             bitcoin: Some(bitcoin),
+            replaces: None,
             approvals: Vec::new(),
         };
         let answers = stranger.sign(&[request]).unwrap();

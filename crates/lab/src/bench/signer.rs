@@ -149,6 +149,7 @@ fn request(number: u64, start: Timestamp) -> Result<SignRequest, Failure> {
         payload: unsigned.bytes,
         intents: vec![intent],
         bitcoin: None,
+        replaces: None,
         approvals: Vec::new(),
     })
 }

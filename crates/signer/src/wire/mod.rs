@@ -143,6 +143,10 @@ pub struct RequestBody {
     /// Bitcoin only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bitcoin: Option<BitcoinBody>,
+    /// TRON only, when the job was built before: the id of that transaction, which is the SHA-256 of its `raw_data`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, pattern = "^[0-9a-f]{64}$")]
+    pub replaces: Option<Hash>,
     #[serde(default, skip_serializing_if = "is_default")]
     pub approvals: Vec<ApprovalBody>,
     /// In the single form only: as in a batch.
@@ -357,6 +361,7 @@ impl RequestBody {
                 lock_time: terms.lock_time,
                 sequence: terms.sequence,
             }),
+            replaces: request.replaces.map(Hash),
             approvals: request.approvals.iter().map(ApprovalBody::from).collect(),
             pinned: None,
         })
@@ -382,6 +387,7 @@ impl RequestBody {
                 lock_time: terms.lock_time,
                 sequence: terms.sequence,
             }),
+            replaces: self.replaces.map(|before| before.0),
             approvals,
         };
         if self.id.is_none() {

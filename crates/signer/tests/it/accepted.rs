@@ -175,6 +175,7 @@ fn whole_request(chain: &str, name: &str, network: SignerChain, payment: Payment
         payload: Vec::new(),
         intents: vec![intent],
         bitcoin: None,
+        replaces: None,
         approvals: Vec::new(),
     }
 }

@@ -22,6 +22,9 @@ fn tron_build(amount: u128, at: i64, builds: u32, expires: i64, approvals: &[&st
     request.id = format!("build-{at}-{expires}").parse().unwrap();
     request.intents[0].expires = Timestamp::from_micros(NOW + expires);
     request.intents[0].builds = builds;
+    // The builds of a test are two hours apart.
+    let before = tron(5, amount, Coin::Native, at - 2 * HOUR, HOUR);
+    request.replaces = (at > 0).then(|| signer::digest::sha256(&before.payload));
     let digest = request.intents[0].digest();
     request.approvals = approvals.iter().map(|name| approve(name, digest)).collect();
     request

@@ -1,8 +1,10 @@
 //! All that is remembered comes back, from a snapshot, from the log, and from a log that an older version wrote.
 
+use std::collections::HashMap;
+
 use domain::random::Random;
 use signer::approval::{move_digest, revoke_digest};
-use signer::digest::sha256;
+use signer::digest::{Digest32, sha256};
 use signer::log::entry::{ApprovalText, Decision, Effects, Entry};
 use signer::log::{Head, Log, LogError, walk};
 use signer::names::JobId;
@@ -27,12 +29,14 @@ fn storm(
 ) -> usize {
     let mut random = Random::from_seed(seed);
     let (mut now, mut signed) = (0, 0);
+    // What was last built for each job of TRON.
+    let mut built: HashMap<JobId, Digest32> = HashMap::new();
     for step in 0..steps {
         now += i64::try_from(random.below(20 * 60)).unwrap() * 1_000_000 + 3;
         let number = i64::try_from(random.below(60)).unwrap();
         let nonce = u64::try_from(number).unwrap() + random.below(3) * 100;
         let id = format!("s-{seed}-{step}");
-        let request = match random.below(8) {
+        let mut request = match random.below(8) {
             0..3 => {
                 let evm = evm(number, nonce, 1 + u128::try_from(number).unwrap())
                     .at(now)
@@ -79,7 +83,14 @@ fn storm(
                 request
             }
         };
-        signed += usize::from(ask(signer, &request, now).approved().is_some());
+        let job = request.intents[0].job;
+        if request.chain.as_str() == "tron" {
+            request.replaces = built.get(&job).copied();
+        }
+        if ask(signer, &request, now).approved().is_some() {
+            signed += 1;
+            built.insert(job, sha256(&request.payload));
+        }
         between(signer, now);
     }
     signed

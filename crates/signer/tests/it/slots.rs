@@ -189,7 +189,7 @@ fn tron_is_signed_again_only_when_the_one_before_is_past_by_a_margin() {
     let first = tron(5, 900, Coin::Native, 0, HOUR);
     approved(&mut signer, &first, 0);
     // The same bytes under another name are the same transaction.
-    let same = signer::SignRequest { id: "same".parse().unwrap(), ..first };
+    let same = signer::SignRequest { id: "same".parse().unwrap(), ..first.clone() };
     assert_eq!(approved(&mut signer, &same, 10 * MINUTE), "hot-tron/native/again");
     let mut signer = reopen(&folder, Some(signer.head()), 10 * MINUTE);
     for at in [10 * MINUTE, HOUR, HOUR + 9 * MINUTE, HOUR + 10 * MINUTE] {
@@ -200,7 +200,36 @@ fn tron_is_signed_again_only_when_the_one_before_is_past_by_a_margin() {
     }
     let at = HOUR + 11 * MINUTE;
     assert_eq!(refusal(&mut signer, &tron(5, 901, Coin::Native, at, HOUR), at), SignerRefusal::JobChanged(job(5)));
-    assert_eq!(approved(&mut signer, &tron(5, 900, Coin::Native, at, HOUR), at), "hot-tron/native/free");
+    let build = |at, replaces| signer::SignRequest { replaces, ..tron(5, 900, Coin::Native, at, HOUR) };
+    let before = Some(signer::digest::sha256(&first.payload));
+    assert_eq!(approved(&mut signer, &build(at, before), at), "hot-tron/native/free");
+}
+
+#[test]
+fn rows_that_do_not_know_the_tron_transaction_before_get_no_second_one() {
+    let (mut signer, folder) = signer();
+    let first = tron(5, 900, Coin::Native, 0, HOUR);
+    approved(&mut signer, &first, 0);
+    let id = |request: &signer::SignRequest| Some(signer::digest::sha256(&request.payload));
+    let build = |name: &str, at, round, replaces| {
+        let mut request = signer::SignRequest { replaces, ..tron(5, 900, Coin::Native, at, HOUR) };
+        request.id = name.parse().unwrap();
+        request.intents[0].round = round;
+        request
+    };
+    // A database that was put back from before the first, or from before the second, asks as if there was none.
+    let unknown = SignerRefusal::BuildUnknown(job(5));
+    let (second, third) = (2 * HOUR, 4 * HOUR);
+    for (round, replaces) in [(0, None), (1, None), (0, Some([7; 32])), (1, Some([7; 32]))] {
+        let name = format!("second-{round}-{}", replaces.is_some());
+        assert_eq!(refusal(&mut signer, &build(&name, second, round, replaces), second), unknown);
+    }
+    let built = build("second", second, 1, id(&first));
+    approved(&mut signer, &built, second);
+    let mut signer = reopen(&folder, Some(signer.head()), third);
+    assert_eq!(refusal(&mut signer, &build("third-first", third, 1, id(&first)), third), unknown);
+    assert_eq!(refusal(&mut signer, &build("third-none", third, 2, None), third), unknown);
+    approved(&mut signer, &build("third", third, 2, id(&built)), third);
 }
 
 #[test]
@@ -229,6 +258,8 @@ fn an_approved_tron_payment_is_built_as_often_as_its_approvals_say() {
     let (mut signer, _) = signer();
     let build = |at: i64, builds: u32, approvals: &[&str]| {
         let mut request = tron(5, 4_000_000, Coin::Native, at, HOUR);
+        let before = tron(5, 4_000_000, Coin::Native, at - 2 * HOUR, HOUR);
+        request.replaces = (at > 0).then(|| signer::digest::sha256(&before.payload));
         // The approvals are for one intent, whenever it is built.
         request.intents[0].expires = domain::Timestamp::from_micros(NOW + DAY);
         request.intents[0].builds = builds;
@@ -324,6 +355,7 @@ fn a_slot_on_another_chain_is_another_slot() {
     let ask = |slots: &Slots, chain: &str, evm: Evm| {
         let (chain, intent) = (chain.parse().unwrap(), evm.request("x").intents.remove(0));
         let question = SlotQuestion {
+            replaces: None,
             chain: &chain,
             jobs: &BTreeSet::from([intent.job]),
             intent: &intent,

@@ -330,6 +330,7 @@ impl Evm {
             payload,
             intents: vec![intent],
             bitcoin: None,
+            replaces: None,
             approvals: Vec::new(),
         }
     }
@@ -392,6 +393,7 @@ pub fn tron(number: i64, amount: u128, coin: Coin, at: i64, life: i64) -> SignRe
         payload: unsigned.bytes,
         intents: vec![intent],
         bitcoin: None,
+        replaces: None,
         approvals: Vec::new(),
     }
 }
@@ -460,6 +462,7 @@ pub fn bitcoin_of(
             lock_time: 800_000,
             sequence: 0xffff_fffd,
         }),
+        replaces: None,
         approvals: Vec::new(),
     }
 }

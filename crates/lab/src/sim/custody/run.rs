@@ -674,6 +674,7 @@ fn theft(
         payload: payload.to_vec(),
         intents: vec![intent],
         bitcoin: None,
+        replaces: None,
         approvals: Vec::new(),
     })
 }
