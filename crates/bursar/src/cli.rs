@@ -10,7 +10,7 @@ use terminal::failure::{Exit, Failure};
 use crate::commands::devnet;
 use crate::commands::{
     Context, account, adjust, apply, audit, balances, chain, checkpoint, config, copy, deposit, explain, job, journal,
-    lane, migrate, openapi, reconcile, serve, signer, spot, token, transfer, utxo, wallet,
+    lane, migrate, openapi, reconcile, rule, serve, signer, spot, token, transfer, treasury, utxo, wallet,
 };
 use crate::config::Config;
 use crate::logs;
@@ -89,6 +89,12 @@ enum Command {
     /// The wallets that send: what waits in each, who has it, and why one is stopped
     #[command(subcommand)]
     Lane(lane::Command),
+    /// Rules that bring gas to users' addresses and coins home: list them, see what they would do and why
+    #[command(subcommand)]
+    Rule(rule::Command),
+    /// What the house's own movements cost, what coins are worth, and hot wallets beside their bands
+    #[command(subcommand)]
+    Treasury(treasury::Command),
     /// The chains and their nodes: what each node says, and what can be credited by them
     #[command(subcommand)]
     Chain(chain::Command),
@@ -211,6 +217,8 @@ async fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Deposit(command) => deposit::run(&context()?, command).await,
         Command::Job(command) => job::run(&context()?, command).await,
         Command::Lane(command) => lane::run(&context()?, command).await,
+        Command::Rule(command) => rule::run(&context()?, command).await,
+        Command::Treasury(command) => treasury::run(&context()?, command).await,
         Command::Chain(command) => chain::run(&context()?, command).await,
         Command::Token(arguments) => token::run(&context()?, arguments),
         Command::Openapi => openapi::run(),

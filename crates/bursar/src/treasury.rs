@@ -1,6 +1,7 @@
-//! The declarative file of `bursar apply`: assets, chains, which asset lives on which chain, limits, wallet groups and
-//! operation wallets.
+//! The declarative file of `bursar apply`: assets, chains, which asset lives on which chain, limits, wallet groups,
+//! operation wallets, rules and bands.
 
+mod rules;
 mod wallets;
 
 use std::collections::BTreeMap;
@@ -34,6 +35,12 @@ struct File {
     wallet_groups: BTreeMap<String, wallets::GroupEntry>,
     #[serde(default)]
     operation_wallets: Vec<wallets::WalletEntry>,
+    #[serde(default)]
+    gas_topup_rules: BTreeMap<String, rules::GasEntry>,
+    #[serde(default)]
+    consolidation_rules: BTreeMap<String, rules::SweepEntry>,
+    #[serde(default)]
+    hot_bands: Vec<rules::BandEntry>,
 }
 
 /// What a treasury file says.
@@ -153,6 +160,8 @@ pub fn parse(text: &str, name: &str, known: &Catalog) -> Result<Treasury, Failur
         }
     }
     refuse_same_coin(&catalog, known)?;
+    let parts = (&file.gas_topup_rules, &file.consolidation_rules, file.hot_bands.as_slice());
+    catalog.rules = rules::rules(parts, &rules::Known { file: &catalog, database: known })?;
     let chain = |name: &ChainName| catalog.chains.get(name).or_else(|| known.chains.get(name));
     let pinned = wallets::pin(&file.wallet_groups, &file.operation_wallets, chain)?;
     Ok(Treasury { catalog, pinned })
@@ -183,16 +192,19 @@ fn refuse_same_coin(catalog: &Catalog, known: &Catalog) -> Result<(), Failure> {
 }
 
 /// What every entry must say. The types above are what is believed; this list only lets an author see all at once.
-const REQUIRED: [(&str, &[&str]); 5] = [
+const REQUIRED: [(&str, &[&str]); 8] = [
     ("assets", &["precision", "min_transfer", "max_transfer", "daily_transfer"]),
     ("chains", &["kind", "network", "confirmations"]),
     ("on_chain", &["asset", "chain", "decimals", "min_deposit"]),
     ("wallet_groups", &["chain", "purpose", "xpub"]),
     ("operation_wallets", &["role", "chain"]),
+    ("gas_topup_rules", &["chain", "asset", "operator", "threshold", "amount"]),
+    ("consolidation_rules", &["chain", "asset", "operator", "threshold"]),
+    ("hot_bands", &["chain", "group", "index", "asset", "floor", "target", "ceiling"]),
 ];
 
 /// What an entry may say too.
-const OPTIONAL: [&str; 15] = [
+const OPTIONAL: [&str; 19] = [
     "status",
     "internal_transfer",
     "contract",
@@ -208,6 +220,10 @@ const OPTIONAL: [&str; 15] = [
     "gather_s",
     "gather_most",
     "join_below",
+    "priority",
+    "cool_down_s",
+    "most_per_hour",
+    "most_cost_bps",
 ];
 
 /// Every field that is missing, where the file is good TOML and has no name that is not known. `None`: that is not what is
@@ -512,6 +528,69 @@ address = "0x5aaeb6053f3e94c9b9a09f33669435e7ef1beaed"
         assert_eq!(failure.hint, "did you mean on_chain?");
     }
 
+    const RULES: &str = r#"
+[assets.BNB]
+precision = 8
+min_transfer = "1"
+max_transfer = "10"
+daily_transfer = "100"
+
+[[on_chain]]
+asset = "BNB"
+chain = "bsc"
+decimals = 18
+min_deposit = "1"
+
+[gas_topup_rules.low]
+chain = "bsc"
+asset = "BNB"
+operator = "<"
+threshold = "0.002"
+amount = "0.01"
+
+[consolidation_rules.usdt]
+chain = "bsc"
+asset = "USDT"
+operator = ">"
+threshold = "100"
+most_cost_bps = 200
+
+[[hot_bands]]
+chain = "bsc"
+group = "hot-evm"
+index = 0
+asset = "USDT"
+floor = "100"
+target = "500"
+ceiling = "900"
+"#;
+
+    #[test]
+    fn rules_that_make_no_sense_are_refused() {
+        let whole = format!("{GOOD}\n{RULES}");
+        let rules = read(&whole).expect("good rules").catalog.rules;
+        assert_eq!((rules.gas.len(), rules.sweeps.len(), rules.bands.len()), (1, 1, 1));
+        for (good, wrong) in [
+            ("asset = \"BNB\"\noperator", "asset = \"USDT\"\noperator"),
+            ("operator = \"<\"", "operator = \"=<\""),
+            ("threshold = \"0.002\"", "threshold = \"-1\""),
+            ("threshold = \"0.002\"", "threshold = \"0.000000001\""),
+            ("amount = \"0.01\"", "amount = \"0\""),
+            ("most_cost_bps = 200", "most_cost_bps = 10001"),
+            ("most_cost_bps = 200", "priority = -1"),
+            ("floor = \"100\"", "floor = \"501\""),
+            ("[gas_topup_rules.low]", "[gas_topup_rules.\"Low Gas\"]"),
+            ("[consolidation_rules.usdt]\nchain = \"bsc\"", "[consolidation_rules.usdt]\nchain = \"tron\""),
+        ] {
+            assert!(whole.contains(good), "{good}");
+            let failure = read(&whole.replace(good, wrong)).expect_err(wrong);
+            assert!(
+                ["TREASURY_INVALID", "INVALID_AMOUNT", "PRECISION_OVERFLOW"].contains(&&*failure.code),
+                "{wrong}: {failure:?}"
+            );
+        }
+    }
+
     #[test]
     fn all_that_is_missing_is_said_at_once() {
         let bare = "[assets.USDT]\nprecision = 6\n[chains.bsc]\nkind = \"evm\"\n[[on_chain]]\nasset = \"USDT\"\n";
@@ -522,8 +601,10 @@ address = "0x5aaeb6053f3e94c9b9a09f33669435e7ef1beaed"
               chains.bsc: network, confirmations; on_chain, entry 1: chain, decimals, min_deposit"]
         );
         // The list knows every field without which an entry is not read.
+        let whole = format!("{GOOD}\n{RULES}");
+        read(&whole).expect("good rules");
         for field in REQUIRED.iter().flat_map(|(_, fields)| fields.iter()) {
-            let lines: Vec<&str> = GOOD.lines().filter(|line| !line.starts_with(&format!("{field} = "))).collect();
+            let lines: Vec<&str> = whole.lines().filter(|line| !line.starts_with(&format!("{field} = "))).collect();
             let failure = read(&lines.join("\n")).expect_err(field);
             assert!(failure.messages[0].contains(&format!(": {field}")), "{field}: {:?}", failure.messages);
         }

@@ -12,10 +12,12 @@
 //! | [`deposit`] | what chains pay to our addresses: found, proven, credited once, taken back |
 //! | [`outbound`] | what leaves: jobs are given slots, signed for, sent, and watched until they are paid for good |
 //! | [`signer`] | whether the signer has the keys that the treasury file pins, and whether its log is the one that answered before |
+//! | [`treasury`] | gas for users' addresses, their coins brought home, hot wallets within their bands |
 //! | [`wallet`] | wallet groups, operation wallets and users' wallets: addresses derived again whenever they matter |
 
 pub mod bitcoin;
 pub mod deposit;
 pub mod outbound;
 pub mod signer;
+pub mod treasury;
 pub mod wallet;

@@ -12,6 +12,7 @@
 //! | [`ledger`] | operations, and the one function that decides what each of them does |
 //! | [`transfer`] | the state machine of an internal transfer |
 //! | [`deposit`] | what chains pay to our addresses: entries, the states of a deposit, what the ledger makes of them |
+//! | [`treasury`] | gas for users' addresses, their coins brought home, hot wallets within their bands |
 //! | [`wallet`], [`name`] | what wallets are for, and the names of their groups |
 //! | [`utxo`] | Bitcoin wallets: outputs, transactions, and what each event does to them |
 //! | [`id`] | snowflake ids with a prefix per kind |
@@ -35,6 +36,7 @@ pub mod raw;
 pub mod raw_sum;
 pub mod time;
 pub mod transfer;
+pub mod treasury;
 pub mod utxo;
 pub mod wallet;
 

@@ -49,6 +49,11 @@ impl RawAmount {
         self.0.checked_add(other.0).map(Self)
     }
 
+    /// Rounded down. `None`: by zero.
+    pub fn checked_div(self, parts: u64) -> Option<Self> {
+        self.0.checked_div(U256::from(parts)).map(Self)
+    }
+
     pub fn checked_sub(self, other: Self) -> Option<Self> {
         self.0.checked_sub(other.0).map(Self)
     }

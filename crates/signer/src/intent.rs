@@ -136,7 +136,8 @@ pub struct SignRequest {
 }
 
 impl SignRequest {
-    /// Two requests with the same digest ask for the same thing. Approvals are no part of it: they may come later.
+    /// Two requests with the same digest ask for the same thing. Approvals are no part of it: they may come later. Neither is what it replaces: that
+    /// only says what the asker knows.
     pub fn digest(&self) -> Digest32 {
         let mut fields = Fields::new(REQUEST_LABEL);
         fields.text(&self.id).text(&self.chain).text(&self.group).text(&self.index).bytes(&self.payload);
@@ -150,9 +151,6 @@ impl SignRequest {
             let numbers = |numbers: &[u64]| numbers.iter().map(u64::to_string).collect::<Vec<_>>().join(",");
             fields.text(&"bitcoin").text(&numbers(&terms.inputs)).text(&numbers(&terms.change));
             fields.text(&terms.lock_time).text(&terms.sequence);
-        }
-        if let Some(before) = &self.replaces {
-            fields.text(&"replaces").bytes(before);
         }
         fields.finish()
     }

@@ -18,6 +18,8 @@ use crate::error::StoreError;
 use crate::ledger::{self, NewAccount};
 use crate::rows::{Column, ColumnType::Int, ColumnType::Text, RowsSql, execute_rows};
 use crate::transact;
+use crate::treasury::RuleSettings;
+use crate::treasury::settings as rules;
 use crate::wallet::WalletSettings;
 use crate::wallet::settings as wallets;
 
@@ -26,6 +28,8 @@ pub struct Catalog {
     pub assets: BTreeMap<Symbol, Asset>,
     pub chains: BTreeMap<ChainName, Chain>,
     pub listings: BTreeMap<(Symbol, ChainName), Listing>,
+    /// Rules and bands that name them.
+    pub rules: RuleSettings,
 }
 
 /// One field of one thing, as it was and as it will be.
@@ -53,6 +57,10 @@ pub enum CatalogError {
     WalletFixed { entity: String, field: &'static str, before: String, after: String },
     #[error("{what} belongs to {holder} already")]
     WalletTaken { what: String, holder: String },
+    #[error("a band is of wallet {index} of {group} on {chain}, and there is no such hot wallet")]
+    BandWithoutWallet { chain: ChainName, group: domain::GroupId, index: i64 },
+    #[error("{entity}: {field} cannot change from {before} to {after}, because jobs refer to it")]
+    RuleFixed { entity: String, field: &'static str, before: String, after: String },
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -66,6 +74,8 @@ impl CatalogError {
             Self::UnknownChain { .. } => "INVALID_CHAIN",
             Self::WalletFixed { .. } => "WALLET_FIXED",
             Self::WalletTaken { .. } => "WALLET_TAKEN",
+            Self::RuleFixed { .. } => "RULE_FIXED",
+            Self::BandWithoutWallet { .. } => "TREASURY_INVALID",
             Self::Store(error) => error.code(),
         }
     }
@@ -79,6 +89,10 @@ impl CatalogError {
             Self::WalletFixed { .. } => {
                 "a new key or address is a new group; if the file is right, the database was changed: bursar wallet verify"
             }
+            Self::BandWithoutWallet { .. } => {
+                "add it under [[operation_wallets]] with role = \"hot\", or correct the group and the index"
+            }
+            Self::RuleFixed { .. } => "give the new rule a name of its own, and set active = false in the old one",
             Self::WalletTaken { .. } => "give each wallet a key and an address of its own",
             Self::Store(error) => error.hint(),
         }
@@ -235,6 +249,7 @@ impl Db {
                 Ok(changes) => {
                     write_catalog(tx, wanted, at).await?;
                     wallets::write(tx, wallets, at).await?;
+                    rules::write(tx, &wanted.rules, at).await?;
                     write_changes(tx, &changes, author, at).await?;
                     open_system_accounts(tx, at).await?;
                     Ok(Ok(changes))
@@ -301,6 +316,7 @@ pub async fn read_catalog(tx: &mut Tx) -> Result<Catalog, StoreError> {
         };
         catalog.listings.insert((listing.asset.clone(), listing.chain.clone()), listing);
     }
+    catalog.rules = rules::read_rules(tx).await?;
     Ok(catalog)
 }
 
@@ -372,7 +388,13 @@ async fn plan(
         Ok(changes) => changes,
         refused => return Ok(refused),
     };
-    Ok(wallets::plan(tx, wallets).await?.map(|more| [changes, more].concat()))
+    let precision =
+        |symbol: &Symbol| wanted.assets.get(symbol).or(current.assets.get(symbol)).map(|asset| asset.precision);
+    let ruled = match rules::plan(tx, &wanted.rules, precision, wallets).await? {
+        Ok(ruled) => ruled,
+        refused => return Ok(refused),
+    };
+    Ok(wallets::plan(tx, wallets).await?.map(|more| [changes, more, ruled].concat()))
 }
 
 /// What `wanted` changes in `current`, or why it must not.

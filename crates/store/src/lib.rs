@@ -62,6 +62,7 @@ mod template;
 #[cfg(feature = "testing")]
 pub mod testing;
 pub mod transfer;
+pub mod treasury;
 pub mod utxo;
 pub mod wallet;
 #[cfg(feature = "lab")]

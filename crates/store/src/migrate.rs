@@ -46,6 +46,7 @@ migrations! {
     16 "0016_looks";
     17 "0017_outbound";
     18 "0018_gather";
+    19 "0019_treasury";
 }
 
 impl Migration {
@@ -158,6 +159,7 @@ pub const GUARDS: &[Guard] = &[
     partial("outbound_jobs_reference", "outbound_jobs", "kind, reference"),
     whole("outbound_job_events_pkey", "outbound_job_events", "job_id, version"),
     partial("outbound_attempts_one_mined", "outbound_attempts", "slot_id"),
+    whole("treasury_jobs_generation", "treasury_jobs", "chain_id, address, listing_id, kind, generation"),
 ];
 
 const fn whole(name: &'static str, table: &'static str, columns: &'static str) -> Guard {

@@ -230,7 +230,8 @@ pub async fn prepare_every_statement(db: &TestDb) -> Result<usize, String> {
     }
     let engine = db.engine();
     let mut texts: Vec<(&str, String)> = Vec::new();
-    for sql in constants.into_iter().chain(crate::outbound::statements::ALL).flatten() {
+    let nouns = crate::outbound::statements::ALL.into_iter().chain(crate::treasury::statements::ALL);
+    for sql in constants.into_iter().chain(nouns).flatten() {
         let text = if engine == Engine::Postgres { sql.postgres } else { sql.sqlite };
         texts.push((sql.name, text.to_owned()));
     }
@@ -272,7 +273,8 @@ fn all_rows() -> impl Iterator<Item = &'static RowsSql> {
         &crate::wallet::settings::ROWS_STATEMENTS,
         &crate::wallet::users::ROWS_STATEMENTS,
     ];
-    groups.into_iter().flatten().copied().chain(crate::outbound::statements::rows())
+    let nouns = crate::outbound::statements::rows().into_iter().chain(crate::treasury::statements::rows());
+    groups.into_iter().flatten().copied().chain(nouns)
 }
 
 /// The statements of the wallets that take many rows, but for those that read a whole page of one anyhow.

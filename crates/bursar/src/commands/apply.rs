@@ -17,7 +17,7 @@ use crate::treasury;
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
-    /// The treasury file (TOML): [assets.X], [chains.x], [[on_chain]], [wallet_groups.x], [[operation_wallets]]. See
+    /// The treasury file (TOML): [assets.X], [chains.x], [[on_chain]], [wallet_groups.x], [[operation_wallets]], rules and bands. See
     /// examples/treasury.toml
     file: PathBuf,
     /// Show the difference and change nothing

@@ -20,6 +20,7 @@ pub mod lane;
 pub mod migrate;
 pub mod openapi;
 pub mod reconcile;
+pub mod rule;
 pub mod run;
 pub mod serve;
 pub mod signer;
@@ -27,6 +28,7 @@ pub mod spot;
 pub mod stops;
 pub mod token;
 pub mod transfer;
+pub mod treasury;
 pub mod utxo;
 pub mod wallet;
 

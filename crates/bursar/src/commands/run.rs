@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::Subcommand;
 use custody::signer::SignerWatch;
 use custody::wallet::Pinned;
-use domain::Clock;
+use domain::{ChainKind, Clock};
 use serde_json::json;
 use signer::names::SignerName;
 use store::Db;
@@ -26,6 +26,7 @@ use crate::pins;
 use crate::roles::deposits::DepositRole;
 use crate::roles::outbound::OutboundRole;
 use crate::roles::row_of;
+use crate::roles::rules::RulesRole;
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
@@ -42,6 +43,11 @@ pub enum Command {
     Outbound(OutboundArguments),
     /// Ask the chains what became of what was sent, until that is final
     Confirm(OutboundArguments),
+    /// Evaluate rules: gas for users' addresses, and their coins brought home
+    ///
+    /// One worker at a time has a chain's rules: start as many as you like. It needs no signer: what it makes are jobs, which bursar run outbound
+    /// sends. See bursar rule and bursar treasury.
+    Rules(OutboundArguments),
 }
 
 #[derive(Debug, clap::Args)]
@@ -72,6 +78,7 @@ pub async fn run(context: &Context, command: &Command) -> CommandResult {
         Command::Deposits(arguments) => deposits(context, arguments).await,
         Command::Outbound(arguments) => outbound(context, arguments, true).await,
         Command::Confirm(arguments) => outbound(context, arguments, false).await,
+        Command::Rules(arguments) => rules(context, arguments).await,
     }
 }
 
@@ -119,6 +126,60 @@ async fn outbound(context: &Context, arguments: &OutboundArguments, sends: bool)
         ids.give_back(&given).await?;
     }
     done
+}
+
+async fn rules(context: &Context, arguments: &OutboundArguments) -> CommandResult {
+    let db = context.open().await?;
+    let pinned = pins::pinned(&context.config, &db).await?;
+    pins::check(&context.config, &db, &pinned).await?;
+    let mut roles = rules_roles(context, &db, &pinned).await?;
+    let names: Vec<String> = roles.iter().map(|role| role.name.to_string()).collect();
+    check_chains(&arguments.chain, &names)?;
+    roles.retain(|role| arguments.chain.is_empty() || arguments.chain.iter().any(|name| name == role.name.as_str()));
+    let names: Vec<String> = roles.iter().map(|role| role.name.to_string()).collect();
+    let ids = roles.first().map(|role| Arc::clone(&role.ids));
+    let done = if arguments.once {
+        evaluate(context, &roles).await
+    } else {
+        forever(context, ("rules", &names), roles, |role, stopped| tokio::spawn(role.run(stopped))).await
+    };
+    if let Some(ids) = ids {
+        ids.give_back(&db).await?;
+    }
+    done
+}
+
+/// Rounds until there is nothing to do.
+pub async fn evaluate(context: &Context, roles: &[RulesRole]) -> CommandResult {
+    for role in roles {
+        let done = role.until_idle().await.map_err(|error| {
+            Failure::outside(error.code(), &error, "bursar chain check shows what the nodes of the chain say")
+        })?;
+        let name = role.name.as_str();
+        let body = json!({ "chain": name, "looked": done.looked, "jobs": done.jobs, "flags": done.flags, "waits": done.waits });
+        context.print(&body, || match &done.waits {
+            Some(why) => format!("{name}: {why}"),
+            None => format!("{name}: {} addresses looked at, {} jobs made", done.looked, done.jobs),
+        });
+    }
+    Ok(())
+}
+
+/// The rules of every chain that the configuration has nodes for. Bitcoin has none.
+pub async fn rules_roles(context: &Context, db: &Db, pinned: &Arc<Pinned>) -> Result<Vec<RulesRole>, Failure> {
+    let ids = Arc::new(IdMaker::new(worker_name()));
+    let role = |one: DepositRole| RulesRole {
+        db: one.db,
+        config: one.config,
+        chain: one.chain,
+        row: one.row,
+        name: one.name,
+        pinned: one.pinned,
+        ids: Arc::clone(&ids),
+        worker: one.worker,
+    };
+    let roles = deposit_roles(context, db, pinned).await?;
+    Ok(roles.into_iter().filter(|one| one.row.kind != ChainKind::Bitcoin).map(role).collect())
 }
 
 /// How often the signer is asked whether it has the keys.

@@ -42,6 +42,7 @@ use super::wallet::signer as wallet_signer;
 use super::{Context, spot as spot_command};
 use crate::config::{Config, Http, SpotKind};
 use crate::pins;
+use crate::roles::rules::RulesRole;
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
@@ -69,6 +70,7 @@ pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
         Some(signer) => super::run::outbound_roles(context, &db, &pinned, signer).await?,
         None => Vec::new(),
     };
+    let ruled: Vec<RulesRole> = payers.iter().filter_map(RulesRole::of).collect();
     let payer_ids = payers.first().map(|role| Arc::clone(&role.ids));
     // Before the engine is touched: a second server on the same port must not open anything.
     let (listener, address) = bind("http.listen", &config.http.listen).await?;
@@ -146,6 +148,14 @@ pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
                 tasks.spawn(role.clone().send(stopped.clone()));
                 tasks.spawn(role.confirm(stopped.clone()));
             }
+            async move { drop(tasks.join_all().await) }
+        }
+    });
+    // Whoever else evaluates the same rules waits: one worker has those of each chain.
+    let rules = supervised(&coordinator, "rules", {
+        let (roles, stopped) = (ruled, stopped.clone());
+        move || {
+            let tasks: JoinSet<()> = roles.clone().into_iter().map(|role| role.run(stopped.clone())).collect();
             async move { drop(tasks.join_all().await) }
         }
     });
@@ -268,6 +278,7 @@ pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
     scanner.await.map_err(ended)?;
     deposits.await.map_err(ended)?;
     outbound.await.map_err(ended)?;
+    rules.await.map_err(ended)?;
     if let Some(ids) = payer_ids {
         ids.give_back(&db).await?;
     }

@@ -17,7 +17,7 @@ const TRON_LIFE_MICROS: i64 = 20 * 60 * 1_000_000;
 const BACK_FEE: u64 = 2_000;
 
 /// The most that may be offered for a payment that may cost so much.
-pub(super) fn cap(kind: ChainKind, limits: &OutboundLimits, most: RawAmount) -> FeeCap {
+pub(crate) fn cap(kind: ChainKind, limits: &OutboundLimits, most: RawAmount) -> FeeCap {
     match kind {
         ChainKind::Evm => {
             let price = u128::from(limits.price_cap);

@@ -20,7 +20,7 @@
 //! bytes), bytes that no node was told of are told, and whatever may be out is watched until the chain says.
 
 mod ask;
-mod draft;
+pub(crate) mod draft;
 mod gather;
 mod plan;
 mod purse;

@@ -62,7 +62,7 @@ pub fn raw(amount: u64) -> RawAmount {
 }
 
 /// The chain with its coin and its token: each has two decimals more than the ledger.
-fn catalog(kind: ChainKind) -> Catalog {
+pub fn catalog(kind: ChainKind) -> Catalog {
     let mut catalog = Catalog::default();
     let precision = Precision::new(4).unwrap();
     let (network, token) = match kind {
@@ -163,6 +163,9 @@ impl<'a> Rig<'a> {
         pinned.add_derived(on_net(), WalletRole::Gas, (&id("gas"), 0), true).unwrap();
         for index in 0..hot {
             pinned.add_derived(on_net(), WalletRole::Hot, (&id("hot"), index), true).unwrap();
+        }
+        if pinned.group(&id("treasury")).is_some() {
+            pinned.add_derived(on_net(), WalletRole::Treasury, (&id("treasury"), 0), true).unwrap();
         }
         db.apply_treasury(&catalog(kind), &pinned.settings(), &AUTHOR, NOW).await.unwrap();
         let row = db.chain(&"net".parse().unwrap()).await.unwrap().unwrap();

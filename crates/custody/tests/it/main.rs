@@ -29,6 +29,7 @@ mod read;
 mod rescan;
 mod restore;
 mod select;
+mod treasury;
 mod upkeep;
 mod wallet;
 mod wallet_rows;

@@ -70,7 +70,7 @@ impl Db {
 }
 
 /// The highest block with so many confirmations, itself included, below the newest proven one (-1: there is none).
-pub(super) fn deep_enough(proven: i64, confirmations: u32) -> Option<i64> {
+pub(crate) fn deep_enough(proven: i64, confirmations: u32) -> Option<i64> {
     let above = i64::from(confirmations).saturating_sub(1).max(0);
     proven.checked_sub(above).filter(|height| *height >= 0)
 }

@@ -158,7 +158,7 @@ impl Db {
     }
 }
 
-async fn add(tx: &mut Tx, chain: ChainId, jobs: &[NewJob], at: Timestamp) -> Result<Vec<Added>, StoreError> {
+pub(crate) async fn add(tx: &mut Tx, chain: ChainId, jobs: &[NewJob], at: Timestamp) -> Result<Vec<Added>, StoreError> {
     let mut payers = lock_payers(tx, chain).await?;
     let groups = group_ids(tx, jobs).await?;
     let columns = vec![

@@ -19,7 +19,7 @@
 //! | writes | `outbound_*`, when a wallet was last given a job, and on Bitcoin leases and transactions of its wallet |
 //! | may never do | change or remove what was signed; let a job go that may be out; believe a worker that has lost its lane |
 
-mod add;
+pub(crate) mod add;
 pub(crate) mod advance;
 pub(crate) mod audit;
 pub mod coins;

@@ -20,6 +20,7 @@ mod races;
 mod schema;
 mod signer_heads;
 mod support;
+mod treasury;
 mod utxo;
 mod utxo_reads;
 mod utxo_rules;

@@ -11,7 +11,7 @@ use store::{Engine, db_test};
 use crate::support::*;
 
 /// Two hot wallets on a chain.
-async fn treasury(db: &TestDb) -> store::entry::ChainRow {
+pub async fn treasury(db: &TestDb) -> store::entry::ChainRow {
     let group: GroupId = "hot".parse().unwrap();
     let mut settings = WalletSettings::default();
     let path = "m/44'/60'/0'/hi/lo".to_owned();

@@ -18,7 +18,7 @@ fn parts(key: &Key, digest: [u8; 32]) -> (U256, U256, bool) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_the_code_of_our_address_pays_away_is_a_spend_of_ours() {
+async fn on_anvil_what_the_code_of_our_address_pays_away_is_a_spend_of_ours() {
     let net = Net::anvil().await;
     let (caller, ours) = (Key::numbered(0), Key::numbered(1));
     let code = net.deploy(&caller, "Disperse", &[]).await;

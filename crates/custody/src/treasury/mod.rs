@@ -1,0 +1,51 @@
+//! What the house does by itself with coins: gas for users' addresses, their coins brought home, hot wallets within their bands.
+//!
+//! | | |
+//! |---|---|
+//! | reads | balances by final blocks, rules, bands, prices, what became of earlier jobs; what nodes say that transactions cost |
+//! | writes | flags and reasons of balances, new jobs; each with the progress that it belongs to, in one transaction |
+//! | may never do | send, sign or choose again who pays a job; act on coins that are not final, or on a balance that does not know of an earlier job |
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`rules`] | one worker of a chain's rules: which addresses, what is decided, what is written |
+//! | `fees` | what transactions cost now |
+//! | `home` | where swept coins go: addresses that keys give |
+
+mod fees;
+mod home;
+pub mod rules;
+
+use chain::ChainError;
+use store::StoreError;
+
+use crate::deposit::BadCoins;
+
+pub use rules::{Decided, RulesRound, RulesWorker};
+
+#[derive(Debug, thiserror::Error)]
+pub enum TreasuryError {
+    #[error("the database cannot be used")]
+    Store(#[from] StoreError),
+    #[error("the chain cannot be asked now")]
+    Chain(#[from] ChainError),
+    #[error("chain {chain} has coins that cannot be moved")]
+    Coins { chain: String, source: BadCoins },
+    #[error("chain {chain}: there are no wallets of network {network}")]
+    Network { chain: String, network: String },
+    /// No number can be had for a new job.
+    #[error("this process has no number to make ids with")]
+    NoIds,
+}
+
+impl TreasuryError {
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::Store(error) => error.code(),
+            Self::Chain(error) => error.code(),
+            Self::Coins { .. } => "CHAIN_COINS",
+            Self::Network { .. } => "CHAIN_WRONG_NETWORK",
+            Self::NoIds => "NODE_NUMBERS_EXHAUSTED",
+        }
+    }
+}

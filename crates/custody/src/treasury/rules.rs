@@ -1,0 +1,423 @@
+//! One worker of a chain's rules.
+//!
+//! A round takes some addresses: those that changed in blocks that have become final, and in turn those that rules still have to do with; or
+//! the next page of all. It decides each, and writes flags, reasons, jobs and how far it has come in one transaction. Whoever dies anywhere is
+//! followed by another that begins at the rows. Two at once are harmless: each job has a number of its own for its address, coin and kind.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+
+use chain::Chain;
+use domain::outbound::JobKind;
+use domain::treasury::{
+    BandAction, Budget, CoinId, CoinNow, Fees, Former, RuleId, Sight, TreasuryAction, Verdict, WalletNow, Worth,
+};
+use domain::{Clock, GroupId, RawAmount, Timestamp, WalletRole};
+use store::Db;
+use store::entry::{ChainRow, ListingId};
+use store::outbound::{JobId, NewJob, Payer};
+use store::treasury::act::{Flags, RuleProgress};
+use store::treasury::pass::{ChainRules, EvaluatedCoin, Formers, RuleStanding};
+use store::treasury::{EvaluatedWallet, NewTreasuryJob, TreasuryKind};
+use tx::{Address, Family};
+
+use super::TreasuryError;
+use super::fees::{Sample, fees};
+use super::home::{Destinations, wallets_of};
+use crate::deposit::Coins;
+use crate::outbound::MakeId;
+use crate::outbound::draft;
+use crate::wallet::Pinned;
+
+/// A worker's hold on a chain's rules, renewed with every round.
+const LEASE_MICROS: i64 = 60_000_000;
+/// Rows of a page of all addresses.
+const PAGE_ROWS: i64 = 20_000;
+/// Addresses that are looked at once more in a round, although nothing of them changed.
+const NEEDY: i64 = 1_000;
+/// All addresses are looked at this often.
+const PASS_EVERY_MICROS: i64 = 24 * 3_600 * 1_000_000;
+const HOUR_MICROS: i64 = 3_600 * 1_000_000;
+/// A job that could not be paid for so long is over; the rule may make another.
+const JOB_LIFE_MICROS: i64 = 12 * 3_600 * 1_000_000;
+/// Who asks for what rules ask for.
+const REQUESTER: &str = "rules";
+
+/// What one round has done.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RulesRound {
+    /// Addresses that were looked at.
+    pub looked: usize,
+    pub jobs: usize,
+    /// Coins whose flags or reasons changed.
+    pub flags: usize,
+    /// There is more of the same to do at once.
+    pub more: bool,
+    /// What kept it from going on.
+    pub waits: Option<String>,
+}
+
+/// What is decided of an address, for people who only want to see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decided {
+    pub wallet: EvaluatedWallet,
+    pub verdict: Verdict,
+}
+
+pub struct RulesWorker<'a> {
+    db: &'a Db,
+    chain: &'a dyn Chain,
+    ids: MakeId<'a>,
+    row: ChainRow,
+    family: Family,
+    coins: Coins,
+    native: ListingId,
+    pinned: Arc<Pinned>,
+    worker: String,
+    /// Of those that rules have to do with, the last that was looked at.
+    needy_after: String,
+}
+
+/// What a round decides with.
+struct Round {
+    rules: ChainRules,
+    worths: HashMap<CoinId, Worth>,
+    fees: Option<Fees>,
+    formers: Formers,
+    budget: Budget,
+    now: Timestamp,
+}
+
+impl<'a> RulesWorker<'a> {
+    pub fn new(
+        db: &'a Db,
+        chain: &'a dyn Chain,
+        ids: MakeId<'a>,
+        row: ChainRow,
+        pinned: Arc<Pinned>,
+        worker: String,
+    ) -> Result<Self, TreasuryError> {
+        let unknown = || TreasuryError::Network { chain: row.name.to_string(), network: row.network.clone() };
+        let family = Family::of_chain(row.kind, &row.network).ok_or_else(unknown)?;
+        let broken = |source| TreasuryError::Coins { chain: row.name.to_string(), source };
+        let coins = Coins::of(&row, family).map_err(broken)?;
+        let native = row.native().ok_or_else(unknown)?.id;
+        Ok(Self { db, chain, ids, row, family, coins, native, pinned, worker, needy_after: String::new() })
+    }
+
+    /// As much as one commit takes. When it fails nothing is half done.
+    pub async fn round(&mut self, clock: &dyn Clock) -> Result<RulesRound, TreasuryError> {
+        let now = clock.now();
+        let taken = self.db.take_rules(&self.row, &self.worker, now, now.plus_micros(LEASE_MICROS)).await?;
+        let Some((worker, standing)) = taken else { return Ok(RulesRound::default()) };
+        let Some(settled) = standing.settled else {
+            let waits = "the chain's own books have no final block: does bursar run deposits work?".to_owned();
+            return Ok(RulesRound { waits: Some(waits), ..RulesRound::default() });
+        };
+        let (wallets, progress, more) = self.addresses(&standing, settled, now).await?;
+        let mut done = RulesRound { looked: wallets.len(), more, ..RulesRound::default() };
+        let (round, mut destinations) = self.prepare(&wallets, settled, now).await?;
+        let mut round = round;
+        let (mut jobs, mut flags) = (Vec::new(), Vec::new());
+        for wallet in &wallets {
+            let verdict = round.decide(wallet, self.native);
+            self.jobs(wallet, &verdict, &round, &mut destinations, &mut jobs)?;
+            flags.extend(changed_flags(wallet, &verdict));
+        }
+        self.surplus(&round, &destinations, settled, &mut jobs).await?;
+        if let Some(acted) = self.db.act_on_rules(&worker, &jobs, &flags, &progress, clock.now()).await? {
+            (done.jobs, done.flags) = (acted.jobs, acted.flags);
+        }
+        Ok(done)
+    }
+
+    /// What would be decided of all addresses, or of one, without doing it.
+    pub async fn dry_run(&self, only: Option<&str>, now: Timestamp) -> Result<Vec<Decided>, TreasuryError> {
+        let settled = self.db.settled_height(&self.row).await?;
+        let Some(settled) = settled else { return Ok(Vec::new()) };
+        let mut decided = Vec::new();
+        let mut after = String::new();
+        loop {
+            let wallets = match only {
+                Some(address) => self.db.wallets_at(self.row.id, &[address.to_owned()], settled).await?,
+                None => match self.db.wallet_page(self.row.id, &after, PAGE_ROWS, settled).await? {
+                    Some((wallets, last)) => {
+                        after = last;
+                        wallets
+                    }
+                    None => return Ok(decided),
+                },
+            };
+            let (mut round, _) = self.prepare(&wallets, settled, now).await?;
+            for wallet in wallets {
+                let verdict = round.decide(&wallet, self.native);
+                if only.is_some() || verdict != Verdict::default() {
+                    decided.push(Decided { wallet, verdict });
+                }
+            }
+            if only.is_some() {
+                return Ok(decided);
+            }
+        }
+    }
+
+    /// Which addresses are looked at in this round, what is written of that, and whether the next round has more of the same.
+    async fn addresses(
+        &mut self,
+        standing: &RuleStanding,
+        settled: i64,
+        now: Timestamp,
+    ) -> Result<(Vec<EvaluatedWallet>, RuleProgress, bool), TreasuryError> {
+        let due = standing.passed_at.is_none_or(|at| at.plus_micros(PASS_EVERY_MICROS) <= now);
+        let evaluated = standing.evaluated.filter(|_| standing.passing.is_none() && !due);
+        let Some(evaluated) = evaluated else {
+            let after = standing.passing.clone().unwrap_or_default();
+            let page = self.db.wallet_page(self.row.id, &after, PAGE_ROWS, settled).await?;
+            return Ok(match page {
+                Some((wallets, last)) => (wallets, RuleProgress::Page(last, settled), true),
+                None => (Vec::new(), RuleProgress::Passed(settled), true),
+            });
+        };
+        let mut addresses = BTreeSet::new();
+        if settled > evaluated {
+            addresses.extend(self.db.changed_between(self.row.id, evaluated, settled).await?);
+        }
+        let needy = self.db.needy_after(self.row.id, &self.needy_after, NEEDY).await?;
+        self.needy_after = needy.last().cloned().unwrap_or_default();
+        addresses.extend(needy);
+        let addresses: Vec<String> = addresses.into_iter().collect();
+        let wallets = self.db.wallets_at(self.row.id, &addresses, settled).await?;
+        let progress = if settled > evaluated { RuleProgress::Changed(settled) } else { RuleProgress::None };
+        Ok((wallets, progress, false))
+    }
+
+    /// All that decisions over these addresses rest on, in a constant number of questions.
+    async fn prepare(
+        &self,
+        wallets: &[EvaluatedWallet],
+        settled: i64,
+        now: Timestamp,
+    ) -> Result<(Round, Destinations), TreasuryError> {
+        let rules = self.db.chain_rules(&self.row).await?;
+        let matches = |coin: &EvaluatedCoin| {
+            rules.sweeps.iter().any(|rule| rule.coin == CoinId(coin.listing.0) && rule.condition.holds(coin.spendable))
+        };
+        let matched: Vec<&EvaluatedWallet> = wallets.iter().filter(|wallet| wallet.coins.iter().any(matches)).collect();
+        let bands = self.db.hot_wallets(&self.row, settled).await?;
+        let mut asked: BTreeSet<String> = matched.iter().map(|wallet| wallet.address.clone()).collect();
+        asked.extend(bands.iter().map(|row| row.address.clone()));
+        let formers = self.db.formers(self.row.id, &asked.into_iter().collect::<Vec<_>>(), settled).await?;
+        let destinations = Destinations::of(&self.pinned, &self.row.name, &bands, &formers);
+        let prices = self.db.price_of_assets().await?;
+        let worth = |listing: &store::entry::ListingRow| {
+            let (coin, decimals) = (CoinId(listing.id.0), listing.form.decimals());
+            (coin, Worth { coin, decimals, price: prices.get(&listing.asset).copied() })
+        };
+        let worths = self.row.listings.iter().map(worth).collect();
+        let budget = Budget::new(self.db.made_by_rules(self.row.id, now.plus_micros(-HOUR_MICROS)).await?);
+        let fees = if matched.is_empty() { None } else { self.fees(&matched, &matches, &destinations).await? };
+        Ok((Round { rules, worths, fees, formers, budget, now }, destinations))
+    }
+
+    async fn fees(
+        &self,
+        matched: &[&EvaluatedWallet],
+        matches: &impl Fn(&EvaluatedCoin) -> bool,
+        destinations: &Destinations,
+    ) -> Result<Option<Fees>, TreasuryError> {
+        let Some(home) = destinations.any() else { return Ok(None) };
+        let mut samples: Vec<Sample> = Vec::new();
+        let mut seen = HashSet::new();
+        for wallet in matched {
+            for coin in wallet.coins.iter().filter(|coin| matches(coin)) {
+                let (Some(from), Some(form)) = (self.address(wallet), self.coins.coin(coin.listing)) else { continue };
+                if seen.insert(coin.listing) {
+                    samples.push(Sample { coin: CoinId(coin.listing.0), form, from, amount: coin.spendable });
+                }
+            }
+        }
+        let limits = &self.row.outbound;
+        let cap = draft::cap(self.row.kind, limits, limits.fee_cap);
+        let gas = wallets_of(&self.pinned, &self.row.name, WalletRole::Gas).into_iter().next();
+        let asked = fees(self.chain, (&samples, &home.address, gas.as_ref().map(|gas| &gas.address)), cap).await;
+        match asked {
+            Ok(fees) => Ok(fees),
+            // Nobody can say now: every address that rules match says so.
+            Err(error) => {
+                tracing::debug!(
+                    chain = self.row.name.as_str(),
+                    code = error.code(),
+                    "what transactions cost cannot be asked"
+                );
+                Ok(None)
+            }
+        }
+    }
+
+    /// The address that the wallet's key gives. `None`: the row says another one, and nothing is sent to it or from it.
+    fn address(&self, wallet: &EvaluatedWallet) -> Option<Address> {
+        let group = &self.pinned.group(&wallet.group)?.group;
+        let derived = group.address(u64::try_from(wallet.index).ok()?).ok()?;
+        (group.family() == self.family && derived.to_string() == wallet.address).then_some(derived)
+    }
+
+    /// The jobs of a verdict.
+    fn jobs(
+        &self,
+        wallet: &EvaluatedWallet,
+        verdict: &Verdict,
+        round: &Round,
+        destinations: &mut Destinations,
+        jobs: &mut Vec<NewTreasuryJob>,
+    ) -> Result<(), TreasuryError> {
+        if verdict.actions.is_empty() {
+            return Ok(());
+        }
+        let Some(own) = self.address(wallet) else {
+            tracing::error!(
+                chain = self.row.name.as_str(),
+                address = wallet.address,
+                code = "WALLET_ROW_DIFFERS",
+                "a row says another address than its key gives: no rule acts on it"
+            );
+            return Ok(());
+        };
+        for action in &verdict.actions {
+            let made = match *action {
+                TreasuryAction::TopUp { rule, amount, priority, expected_cost } => {
+                    let payer = Payer::Role(WalletRole::Gas);
+                    let terms =
+                        Terms { kind: TreasuryKind::GasTopup, rule: Some(rule), priority, expected_cost, payer };
+                    let to = (own.to_string(), wallet.group.clone(), wallet.index);
+                    self.job(&wallet.address, self.native, amount, to, terms, round)?
+                }
+                TreasuryAction::Sweep { rule, coin, amount, priority, expected_cost } => {
+                    let Some(home) = destinations.place(coin, amount) else { continue };
+                    let to = (home.address.to_string(), home.group.clone(), home.index);
+                    let (group, index, address) = (wallet.group.clone(), wallet.index, own.to_string());
+                    let payer = Payer::Wallet { group, index, address };
+                    let kind = TreasuryKind::Consolidation;
+                    let terms = Terms { kind, rule: Some(rule), priority, expected_cost, payer };
+                    self.job(&wallet.address, ListingId(coin.0), amount, to, terms, round)?
+                }
+            };
+            jobs.push(made);
+        }
+        Ok(())
+    }
+
+    /// What hot wallets have too much of goes to the treasury. (What they lack is proposed to people: `bursar treasury bands`.)
+    async fn surplus(
+        &self,
+        round: &Round,
+        destinations: &Destinations,
+        settled: i64,
+        jobs: &mut Vec<NewTreasuryJob>,
+    ) -> Result<(), TreasuryError> {
+        let Some(home) = destinations.treasury() else { return Ok(()) };
+        for row in self.db.hot_wallets(&self.row, settled).await? {
+            let Some(BandAction::Surplus(amount)) = row.hot_coin(&round.formers).decide() else { continue };
+            let payer = Payer::Wallet { group: row.group.clone(), index: row.index, address: row.address.clone() };
+            let priority = JobKind::Consolidation.priority();
+            let (kind, expected_cost) = (TreasuryKind::Surplus, RawAmount::ZERO);
+            let terms = Terms { kind, rule: None, priority, expected_cost, payer };
+            let to = (home.address.to_string(), home.group.clone(), home.index);
+            jobs.push(self.job(&row.address, row.listing, amount, to, terms, round)?);
+        }
+        Ok(())
+    }
+
+    fn job(
+        &self,
+        about: &str,
+        listing: ListingId,
+        amount: RawAmount,
+        (to, group, index): (String, GroupId, i64),
+        terms: Terms,
+        round: &Round,
+    ) -> Result<NewTreasuryJob, TreasuryError> {
+        let number = (self.ids)().ok_or(TreasuryError::NoIds)?;
+        let id = JobId::new(number).map_err(|_| TreasuryError::NoIds)?;
+        let key = (about.to_owned(), listing, terms.kind);
+        let generation = round.formers.get(&key).map_or(0, |job| job.generation.saturating_add(1));
+        let kind = match terms.kind {
+            TreasuryKind::GasTopup => JobKind::GasTopup,
+            TreasuryKind::Consolidation | TreasuryKind::Surplus => JobKind::Consolidation,
+            TreasuryKind::Refill => JobKind::Refill,
+        };
+        let reference = format!("{}:{}:{}:{about}:{generation}", terms.kind.as_str(), self.row.name, listing.0);
+        let job = NewJob {
+            id,
+            listing,
+            kind,
+            reference,
+            to,
+            owner: Some((group, index)),
+            amount,
+            most_fee: self.row.outbound.fee_cap,
+            priority: terms.priority,
+            requester: REQUESTER.to_owned(),
+            expires: round.now.plus_micros(JOB_LIFE_MICROS),
+            payer: terms.payer,
+        };
+        let (kind, expected_cost, rule) = (terms.kind, terms.expected_cost, terms.rule.map(RuleId::number));
+        Ok(NewTreasuryJob { job, kind, address: about.to_owned(), listing, generation, rule, expected_cost })
+    }
+}
+
+struct Terms {
+    kind: TreasuryKind,
+    rule: Option<RuleId>,
+    priority: i64,
+    expected_cost: RawAmount,
+    payer: Payer,
+}
+
+impl Round {
+    fn former(&self, address: &str, listing: ListingId, kind: TreasuryKind) -> Former {
+        self.formers.get(&(address.to_owned(), listing, kind)).map_or(Former::Never, |job| job.former)
+    }
+
+    fn decide(&mut self, wallet: &EvaluatedWallet, native: ListingId) -> Verdict {
+        let coin = |coin: &EvaluatedCoin| CoinNow {
+            coin: CoinId(coin.listing.0),
+            spendable: coin.spendable,
+            sweep: self.former(&wallet.address, coin.listing, TreasuryKind::Consolidation),
+        };
+        let own = wallet.coins.iter().find(|one| one.listing == native).map(coin);
+        let none = CoinNow { coin: CoinId(native.0), spendable: RawAmount::ZERO, sweep: Former::Never };
+        let now = WalletNow {
+            native: own.unwrap_or(none),
+            tokens: wallet.coins.iter().filter(|one| one.listing != native).map(coin).collect(),
+            topup: self.former(&wallet.address, native, TreasuryKind::GasTopup),
+        };
+        let sight = Sight {
+            gas: &self.rules.gas,
+            sweeps: &self.rules.sweeps,
+            worths: &self.worths,
+            fees: self.fees.as_ref(),
+            now: self.now,
+        };
+        sight.decide(&now, &mut self.budget)
+    }
+}
+
+/// The coins of a wallet whose flags or reasons are others by now.
+fn changed_flags(wallet: &EvaluatedWallet, verdict: &Verdict) -> Vec<Flags> {
+    let flags = |coin: &EvaluatedCoin| {
+        let id = CoinId(coin.listing.0);
+        let waits = verdict.waits.iter().find(|(waiting, _)| *waiting == id).map(|(_, why)| why.to_string());
+        let flags = Flags {
+            address: wallet.address.clone(),
+            listing: coin.listing,
+            needs_gas: verdict.needs_gas.contains(&id),
+            needs_consolidation: verdict.needs_consolidation.contains(&id),
+            waits,
+        };
+        let same = flags.needs_gas == coin.needs_gas
+            && flags.needs_consolidation == coin.needs_consolidation
+            && flags.waits == coin.waits;
+        (!same).then_some(flags)
+    };
+    wallet.coins.iter().filter_map(flags).collect()
+}

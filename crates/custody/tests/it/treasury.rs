@@ -1,0 +1,441 @@
+//! "Low Gas Wallet" of the sources, word for word, through its four cycles, on the devnets of TRON and EVM with the signer's own core: an address with
+//! tokens and no gas gets gas first, and is emptied when that is final. Then the same while the database fails at every point, blocks leave the
+//! chain, and two workers meet. What was paid is asked of the chain.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use custody::outbound::{SendWorker, WatchWorker};
+use custody::treasury::{RulesRound, RulesWorker};
+use devnet::{Fate, Key};
+use domain::id::{Generator, NodeId};
+use domain::outbound::{JobKind, JobState};
+use domain::treasury::{Operator, Price};
+use domain::{Amount, ChainKind, Clock, ManualClock, Purpose, WalletRole};
+use signer::keys::{GroupSecret, Keyring, Mnemonic};
+use signer::local::LocalSigner;
+use store::catalog::{Author, Catalog};
+use store::outbound::{JobFilter, ShownJob};
+use store::testing::on;
+use store::treasury::{BandSetting, GasRuleSetting, SweepRuleSetting};
+use store::{Db, Engine};
+use tx::{Address, Coin, Family};
+
+use crate::deposits::{Rig, catalog, id, raw};
+use crate::outbound::Pen;
+use crate::wallet_rows::tamper;
+
+const WORDS: &str = "test test test test test test test test test test test junk";
+const AUTHOR: Author<'static> = Author { actor: "test", reason: "rules" };
+/// Beyond the keys that the devnet gives coins to.
+const USER: i64 = 4_711;
+
+fn keyring(family: Family) -> Keyring {
+    let groups = [
+        ("users", Purpose::Deposit, 0),
+        ("gas", Purpose::Gas, 1),
+        ("hot", Purpose::Hot, 2),
+        ("treasury", Purpose::Treasury, 3),
+    ];
+    let secret = |(name, purpose, account)| GroupSecret {
+        id: id(name),
+        purpose,
+        family,
+        account,
+        mnemonic: Mnemonic::parse(WORDS).unwrap(),
+    };
+    Keyring::of(groups.map(secret).into_iter().collect()).unwrap()
+}
+
+/// Gas wallets give gas to users' addresses, which give what they have to treasury and hot wallets.
+fn policy(kind: ChainKind, token: &str) -> String {
+    let much = "1000000000000000000000000000";
+    let chain = match kind {
+        ChainKind::Evm => "kind = \"evm\", chain_id = 56",
+        ChainKind::Tron | ChainKind::Bitcoin => "kind = \"tron\"",
+    };
+    let capped = |coin: &str| {
+        format!("\n[[group.coin]]\ncoin = \"{coin}\"\npayment = \"{much}\"\nhour = \"{much}\"\nday = \"{much}\"\n")
+    };
+    let plain = |coin: &str| format!("\n[[group.coin]]\ncoin = \"{coin}\"\n");
+    let group = |name: &str, role: &str, coins: String| {
+        format!(
+            "\n[[group]]\nid = \"{name}\"\nchain = \"net\"\nrole = \"{role}\"\nmost_fee = \"{much}\"\nmost_fee_day = \"{much}\"\n{coins}"
+        )
+    };
+    let head = format!(
+        "signer = \"desk\"\nversion = 1\ncooling_off_hours = 1\nmost_intent_life_hours = 48\ntron_margin_minutes = 1\n\
+         chain = [{{ name = \"net\", {chain} }}]\n"
+    );
+    [
+        head,
+        group("gas", "gas", capped("native")),
+        group("users", "deposit", plain("native") + &plain(token)),
+        group("hot", "hot", capped("native") + &capped(token)),
+        group("treasury", "treasury", plain("native") + &plain(token)),
+    ]
+    .concat()
+}
+
+/// A devnet with its books, a signer, rules, a gas wallet with coins, and an empty treasury.
+struct Yard<'a> {
+    rig: Rig<'a>,
+    pen: Pen,
+    ids: Generator<Arc<ManualClock>>,
+    /// Chain units of what the source calls one TRX: on EVM a ten thousandth of the coin pays for as much.
+    one: u64,
+}
+
+impl<'a> Yard<'a> {
+    async fn start(db: &'a store::testing::TestDb, kind: ChainKind) -> Self {
+        let mut signer = None;
+        let rig = Rig::with_keys(db, kind, 2, 1, |family, clock| {
+            let token = match kind {
+                ChainKind::Evm => devnet::evm::TETHER.to_string(),
+                ChainKind::Tron | ChainKind::Bitcoin => devnet::tron::TOKEN.to_string(),
+            };
+            let clock: Arc<dyn Clock> = Arc::<ManualClock>::clone(clock);
+            let made = Arc::new(LocalSigner::new(&policy(kind, &token), keyring(family), clock).unwrap());
+            let groups = ["users", "gas", "hot", "treasury"].map(|name| made.group(&id(name)).unwrap()).to_vec();
+            signer = Some(made);
+            groups
+        })
+        .await;
+        let pen = Pen { signer: signer.unwrap(), away: AtomicBool::new(false), loses: AtomicBool::new(false) };
+        let ids = Generator::new(Arc::clone(&rig.clock), NodeId::new(3).unwrap());
+        let one = if kind == ChainKind::Evm { 100_000_000_000_000 } else { 1_000_000 };
+        let yard = Self { rig, pen, ids, one };
+        yard.apply(&yard.rules(100, None)).await;
+        // The token's contract knows the treasury, so a sweep costs what it will cost every day.
+        yard.rig.pay(&yard.rig.house(WalletRole::Treasury), &yard.rig.token(), 1_000_000);
+        yard.rig.pay(&yard.rig.house(WalletRole::Gas), &Coin::Native, 10_000 * yard.one);
+        yard.rig.mine(1);
+        yard
+    }
+
+    /// If the coin < 2, top up 40 (a transfer of the token costs more than the source's ten); if USDT > threshold, sweep.
+    fn rules(&self, threshold: i64, most_cost_bps: Option<u32>) -> Catalog {
+        let mut catalog = catalog(self.rig.kind);
+        let units = |whole: u64| Amount::from_units(i64::try_from(whole * self.one / 100).unwrap());
+        let gas = GasRuleSetting {
+            chain: "net".parse().unwrap(),
+            asset: "COIN".parse().unwrap(),
+            operator: Operator::Below,
+            threshold: units(2),
+            amount: units(40),
+            priority: 300,
+            cool_down_s: 60,
+            most_per_hour: 100,
+            active: true,
+        };
+        let sweep = SweepRuleSetting {
+            chain: "net".parse().unwrap(),
+            asset: "USDT".parse().unwrap(),
+            operator: Operator::Above,
+            threshold: Amount::from_units(threshold * 10_000),
+            most_cost_bps,
+            priority: 400,
+            cool_down_s: 60,
+            most_per_hour: 100,
+            active: true,
+        };
+        catalog.rules.gas.insert("low-gas".to_owned(), gas);
+        catalog.rules.sweeps.insert("usdt".to_owned(), sweep);
+        catalog
+    }
+
+    async fn apply(&self, rules: &Catalog) {
+        let settings = self.rig.pinned.settings();
+        self.rig.db.apply_treasury(rules, &settings, &AUTHOR, self.rig.clock.now()).await.unwrap();
+    }
+
+    /// The rule execution worker, until it has nothing more to do at once.
+    async fn rules_on(&self, db: &Db, name: &str) -> Option<RulesRound> {
+        let make = || self.ids.next::<domain::id::Job>().ok().map(|id| id.number());
+        let (row, pinned) = (self.rig.row.clone(), Arc::clone(&self.rig.pinned));
+        let mut worker = RulesWorker::new(db, &*self.rig.chain, &make, row, pinned, name.to_owned()).unwrap();
+        let mut sum = RulesRound::default();
+        for _ in 0..20 {
+            let round = worker.round(&*self.rig.clock).await.ok()?;
+            sum.jobs += round.jobs;
+            sum.looked += round.looked;
+            if !round.more {
+                return Some(sum);
+            }
+        }
+        panic!("its rules never rest");
+    }
+
+    async fn evaluate(&self) -> RulesRound {
+        self.rules_on(self.rig.db, "rules").await.unwrap()
+    }
+
+    /// The workers that send and confirm.
+    async fn send_on(&self, db: &Db) -> Option<()> {
+        let make = || self.ids.next::<domain::id::Job>().ok().map(|id| id.number());
+        let (chain, row, pinned) = (&*self.rig.chain, self.rig.row.clone(), Arc::clone(&self.rig.pinned));
+        let signer = "desk".parse().unwrap();
+        let send =
+            SendWorker::new(db, chain, &self.pen, signer, &make, row.clone(), Arc::clone(&pinned), "send".to_owned());
+        let sent = send.unwrap().round(&*self.rig.clock).await;
+        let watch = WatchWorker::new(db, chain, row, pinned, "watch".to_owned()).unwrap().round(&*self.rig.clock).await;
+        sent.ok()?;
+        watch.ok().map(|_| ())
+    }
+
+    /// Balance sync: the chain's own books.
+    async fn sync(&self) {
+        let mut worker = self.rig.worker("books").await;
+        self.rig.work(&mut worker).await;
+    }
+
+    /// Blocks, each with a round of those who send and of the books.
+    async fn pass(&self, blocks: u64) {
+        for _ in 0..blocks {
+            self.rig.mine(1);
+            self.sync().await;
+            self.send_on(self.rig.db).await.unwrap();
+        }
+    }
+
+    async fn jobs(&self, kind: JobKind) -> Vec<ShownJob> {
+        let all = self.rig.db.jobs(&JobFilter::default(), i64::MAX, 1_000).await.unwrap();
+        all.into_iter().filter(|shown| shown.job.kind == kind).collect()
+    }
+
+    /// `needs_gas`, `needs_consolidation`, and why the tokens of the address wait.
+    async fn flags(&self, address: &Address) -> (bool, bool, Option<String>) {
+        let settled = self.rig.db.settled_height(&self.rig.row).await.unwrap().unwrap();
+        let found = self.rig.db.wallets_at(self.rig.row.id, &[address.to_string()], settled).await.unwrap();
+        let usdt = self.rig.row.listings.iter().find(|one| one.symbol.as_str() == "USDT").unwrap().id;
+        let coin = found[0].coins.iter().find(|coin| coin.listing == usdt).unwrap();
+        (coin.needs_gas, coin.needs_consolidation, coin.waits.clone())
+    }
+
+    async fn has(&self, address: &Address, coin: &Coin) -> u128 {
+        let balance = self.rig.chain.balances(&[(address.clone(), coin.clone())]).await.unwrap()[0];
+        u128::try_from(balance.to_u256()).unwrap()
+    }
+
+    async fn price(&self, symbol: &str, micros: u64) {
+        let (symbol, now) = (symbol.parse().unwrap(), self.rig.clock.now());
+        assert!(self.rig.db.set_price(&symbol, Price(micros), "ann", now).await.unwrap());
+    }
+
+    /// An address with so many USDT in a final block, and no gas.
+    async fn low_gas_wallet(&self, user: i64, usdt: u64) -> Address {
+        let wallet = self.rig.address(user).await;
+        self.rig.pay(&wallet, &self.rig.token(), usdt * 1_000_000);
+        self.rig.mine(1);
+        self.pass(6).await;
+        wallet
+    }
+}
+
+fn on_both(test: impl AsyncFn(Yard<'_>)) {
+    for kind in [ChainKind::Tron, ChainKind::Evm] {
+        for engine in crate::engines() {
+            on(engine, async |db| test(Yard::start(db, kind).await).await);
+        }
+    }
+}
+
+fn waits(why: &str) -> Option<String> {
+    Some(why.to_owned())
+}
+
+#[test]
+fn low_gas_wallet_through_its_four_cycles() {
+    on_both(async |yard| {
+        // Setup: the wallet has 480 USDT (needs consolidation) and 0 TRX (needs gas); if TRX < 2, top up.
+        let wallet = yard.low_gas_wallet(USER, 480).await;
+        let (usdt, treasury) = (yard.rig.token(), yard.rig.house(WalletRole::Treasury));
+        assert_eq!(yard.has(&wallet, &Coin::Native).await, 0);
+        let before = yard.has(&treasury, &usdt).await;
+
+        // Cycle 1 (rule execution): detects low gas, sets both flags, queues the top-up, does not queue the consolidation.
+        assert_eq!(yard.evaluate().await.jobs, 1);
+        assert_eq!(yard.flags(&wallet).await, (true, true, waits("its gas is under way")));
+        let [topup] = yard.jobs(JobKind::GasTopup).await.try_into().unwrap();
+        assert_eq!((topup.job.state, topup.job.amount), (JobState::Queued, raw(40 * yard.one)));
+        assert_eq!(
+            topup.from,
+            yard.rig.house(WalletRole::Gas).to_string(),
+            "the funding wallet is chosen by the rule worker"
+        );
+        assert_eq!(yard.jobs(JobKind::Consolidation).await.len(), 0);
+
+        // Cycle 2 (gas top-up worker): picks, builds, signs, broadcasts, confirms. Until that is final nothing else is asked for.
+        yard.send_on(yard.rig.db).await.unwrap();
+        for _ in 0..4 {
+            assert_eq!(yard.evaluate().await.jobs, 0);
+            assert!(yard.flags(&wallet).await.0, "gas is needed until it is there for good");
+            yard.pass(1).await;
+        }
+        assert_eq!(yard.has(&wallet, &Coin::Native).await, u128::from(40 * yard.one));
+        yard.pass(4).await;
+        let [topup] = yard.jobs(JobKind::GasTopup).await.try_into().unwrap();
+        assert_eq!(topup.job.state, JobState::Confirmed);
+
+        // Cycle 3 (balance sync) has seen it: 0 → 40. Cycle 4 (rule execution): gas is sufficient, the consolidation is queued.
+        assert_eq!(yard.evaluate().await.jobs, 1);
+        assert_eq!(yard.flags(&wallet).await, (false, true, None));
+        let [sweep] = yard.jobs(JobKind::Consolidation).await.try_into().unwrap();
+        assert_eq!((sweep.job.amount, sweep.from.as_str()), (raw(480_000_000), wallet.to_string().as_str()));
+        assert_eq!(yard.evaluate().await.jobs, 0, "once");
+        assert_eq!(yard.flags(&wallet).await, (false, true, waits("its sweep is under way")));
+
+        // And it comes home, all of it, exactly once.
+        yard.send_on(yard.rig.db).await.unwrap();
+        yard.pass(8).await;
+        assert_eq!(yard.has(&treasury, &usdt).await, before + 480_000_000);
+        assert_eq!(yard.has(&wallet, &usdt).await, 0);
+        yard.evaluate().await;
+        assert_eq!(yard.flags(&wallet).await, (false, false, None));
+        assert_eq!(yard.jobs(JobKind::GasTopup).await.len(), 1);
+        assert_eq!(yard.jobs(JobKind::Consolidation).await.len(), 1);
+        yard.rig.assert_true().await;
+        let costs = yard.rig.db.costs(domain::Timestamp::from_micros(0)).await.unwrap();
+        let jobs: Vec<(JobKind, u64)> = costs.iter().map(|row| (row.kind, row.jobs)).collect();
+        assert_eq!(jobs, [(JobKind::GasTopup, 1), (JobKind::Consolidation, 1)]);
+    });
+}
+
+/// Every worker dies at every point of every write, and blocks leave the chain between: one top-up, one sweep, the same end.
+#[test]
+fn low_gas_wallet_with_every_worker_killed_at_every_step() {
+    for kind in [ChainKind::Tron, ChainKind::Evm] {
+        on(Engine::Sqlite, async |db| {
+            let yard = Yard::start(db, kind).await;
+            let wallet = yard.low_gas_wallet(USER, 480).await;
+            let (usdt, treasury) = (yard.rig.token(), yard.rig.house(WalletRole::Treasury));
+            let before = yard.has(&treasury, &usdt).await;
+            for at in 0..80 {
+                let faulty = crate::faulty::failing_at(yard.rig.db, at);
+                // Whatever failed, the next one begins at the rows. Another worker has the rules every second time.
+                drop(yard.rules_on(&faulty, ["one", "two"][usize::from(at % 2 == 0)]).await);
+                let faulty = crate::faulty::failing_at(yard.rig.db, at);
+                yard.send_on(&faulty).await;
+                if at % 3 == 0 {
+                    yard.rig.mine(1);
+                    yard.sync().await;
+                }
+                if at % 17 == 16 {
+                    yard.rig.reorg(2, Fate::Moved);
+                    yard.sync().await;
+                }
+                // A worker that died has its leases until they are over.
+                yard.rig.clock.set(yard.rig.clock.now().plus_micros(61_000_000));
+            }
+            for _ in 0..12 {
+                yard.pass(2).await;
+                yard.evaluate().await;
+            }
+            assert_eq!(yard.has(&treasury, &usdt).await, before + 480_000_000);
+            assert_eq!(yard.has(&wallet, &usdt).await, 0);
+            assert_eq!(yard.jobs(JobKind::GasTopup).await.len(), 1, "a second one was not needed");
+            assert_eq!(yard.jobs(JobKind::Consolidation).await.len(), 1);
+            yard.rig.assert_true().await;
+        });
+    }
+}
+
+/// A top-up whose block leaves the chain is sent again, the same bytes: no second one is made for it.
+#[test]
+fn a_top_up_that_a_reorganisation_takes_is_not_doubled() {
+    on_both(async |yard| {
+        let wallet = yard.low_gas_wallet(USER, 480).await;
+        yard.evaluate().await;
+        yard.send_on(yard.rig.db).await.unwrap();
+        yard.pass(1).await;
+        yard.rig.reorg(1, Fate::Dropped);
+        for _ in 0..12 {
+            yard.evaluate().await;
+            yard.pass(1).await;
+        }
+        assert_eq!(yard.jobs(JobKind::GasTopup).await.len(), 1);
+        let spent = yard.has(&wallet, &Coin::Native).await;
+        assert!(spent <= u128::from(40 * yard.one), "{spent}");
+        yard.rig.assert_true().await;
+    });
+}
+
+/// Two deposits below the threshold sweep together; what costs too much waits, and goes when the price falls.
+#[test]
+fn a_sweep_goes_by_the_balance_and_only_when_it_pays() {
+    on_both(async |yard| {
+        yard.apply(&yard.rules(100, Some(200))).await;
+        let wallet = yard.low_gas_wallet(USER, 60).await;
+        assert_eq!(yard.evaluate().await.jobs, 0);
+        assert_eq!(yard.flags(&wallet).await, (false, false, None), "60 is not above 100");
+        yard.rig.pay(&wallet, &yard.rig.token(), 60_000_000);
+        yard.rig.mine(1);
+        yard.pass(6).await;
+        assert_eq!(yard.evaluate().await.jobs, 0);
+        let (_, needs, why) = yard.flags(&wallet).await;
+        assert!(needs && why.as_ref().is_some_and(|why| why.contains("a price is missing")), "{why:?}");
+        // At a price like this the fees are worth more than two percent of it.
+        yard.price("USDT", 1_000_000).await;
+        yard.price("COIN", 1_000_000_000_000).await;
+        assert_eq!(yard.evaluate().await.jobs, 0);
+        let (gas, needs, why) = yard.flags(&wallet).await;
+        assert!(
+            !gas && needs && why.as_ref().is_some_and(|why| why.contains("would cost")),
+            "no gas is brought either: {why:?}"
+        );
+        yard.price("COIN", 1).await;
+        yard.price("USDT", 1_000_000_000_000).await;
+        let made = yard.evaluate().await.jobs;
+        assert_eq!(made, 1, "{:?}", yard.flags(&wallet).await);
+        assert_eq!(yard.jobs(JobKind::GasTopup).await.len(), 1);
+    });
+}
+
+/// A row that names another address than its key gives: nothing is sent to it, and nothing from it.
+#[test]
+fn no_rule_acts_on_a_row_that_somebody_has_changed() {
+    on(Engine::Sqlite, async |db| {
+        let yard = Yard::start(db, ChainKind::Evm).await;
+        // A thief's row: the thief's address as that of a user.
+        let thief = Key::numbered(4_711).evm();
+        yard.rig.address(USER).await;
+        tamper(db, &format!("UPDATE user_wallets SET address = '{thief}' WHERE user_id = {USER}")).await;
+        yard.rig.pay(&thief, &yard.rig.token(), 480_000_000);
+        yard.rig.mine(1);
+        yard.pass(6).await;
+        assert_eq!(yard.evaluate().await.jobs, 0);
+        assert!(yard.flags(&thief).await.1, "its tokens are seen, and a rule matches them");
+        assert_eq!(yard.jobs(JobKind::GasTopup).await.len(), 0);
+    });
+}
+
+/// Swept coins fill a hot wallet that lacks some before they go to the treasury; what a hot wallet has too much of leaves.
+#[test]
+fn hot_wallets_stay_within_their_bands() {
+    on_both(async |yard| {
+        let (usdt, hot) = (yard.rig.token(), yard.rig.house(WalletRole::Hot));
+        let mut rules = yard.rules(100, None);
+        let key = ("net".parse().unwrap(), id("hot"), 0, "USDT".parse().unwrap());
+        let units = |whole: i64| Amount::from_units(whole * 10_000);
+        let band = BandSetting { floor: units(100), target: units(400), ceiling: units(900), active: true };
+        rules.rules.bands.insert(key, band);
+        yard.apply(&rules).await;
+        let wallet = yard.low_gas_wallet(USER, 480).await;
+        for _ in 0..6 {
+            yard.evaluate().await;
+            yard.pass(4).await;
+        }
+        assert_eq!(yard.has(&hot, &usdt).await, 480_000_000, "it was below its target");
+        assert_eq!(yard.has(&wallet, &usdt).await, 0);
+        // Somebody pays it directly: above the ceiling it goes down to the target.
+        yard.rig.pay(&hot, &usdt, 500_000_000);
+        yard.rig.pay(&hot, &Coin::Native, 1_000 * yard.one);
+        yard.rig.mine(1);
+        for _ in 0..6 {
+            yard.evaluate().await;
+            yard.pass(4).await;
+        }
+        assert_eq!(yard.has(&hot, &usdt).await, 400_000_000);
+        yard.rig.assert_true().await;
+    });
+}

@@ -1,0 +1,102 @@
+//! What coins are worth beside each other. No float: a price is a whole number of millionths of a unit that all prices share (a dollar, say).
+
+use std::collections::HashMap;
+
+use ruint::Uint;
+
+use super::CoinId;
+use crate::raw::RawAmount;
+
+/// 512 bits hold the product of an amount, a price, a share and a power of ten.
+type Wide = Uint<512, 8>;
+
+/// Millionths for a whole coin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Price(pub u64);
+
+/// What a coin counts for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Worth {
+    pub coin: CoinId,
+    pub decimals: u8,
+    /// `None`: nobody has said.
+    pub price: Option<Price>,
+}
+
+/// What transactions cost on the chain now, in its own coin: what is expected, and the most.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fees {
+    /// A payment of the chain's own coin. The most of it is left behind when that coin is swept.
+    pub native: Fee,
+    /// Payments of tokens. Of one that is missing nobody can say, or it cannot be paid now.
+    pub tokens: HashMap<CoinId, Fee>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fee {
+    pub expected: RawAmount,
+    /// It is sent with so much: the address must have it.
+    pub most: RawAmount,
+}
+
+const fn wide(amount: RawAmount) -> Wide {
+    let limbs = amount.to_u256().into_limbs();
+    Wide::from_limbs([limbs[0], limbs[1], limbs[2], limbs[3], 0, 0, 0, 0])
+}
+
+fn ten_to(power: u8) -> Wide {
+    Wide::from(10_u64).saturating_pow(Wide::from(power))
+}
+
+/// Whether a cost is more than a share of a value. `None`: a price is missing.
+pub fn is_too_dear(cost: (RawAmount, Worth), value: (RawAmount, Worth), most_bps: u32) -> Option<bool> {
+    let (paid, got) = (cost.1.price?, value.1.price?);
+    // Both sides times the decimals of both coins, so that nothing is divided.
+    let left = wide(cost.0)
+        .saturating_mul(Wide::from(paid.0))
+        .saturating_mul(ten_to(value.1.decimals))
+        .saturating_mul(Wide::from(10_000_u32));
+    let right = wide(value.0)
+        .saturating_mul(Wide::from(got.0))
+        .saturating_mul(ten_to(cost.1.decimals))
+        .saturating_mul(Wide::from(most_bps));
+    Some(left > right)
+}
+
+#[cfg(test)]
+mod tests {
+    use ruint::aliases::U256;
+
+    use super::*;
+
+    fn raw(units: u128) -> RawAmount {
+        RawAmount::from_u256(U256::from(units))
+    }
+
+    fn worth(coin: i64, decimals: u8, price: u64) -> Worth {
+        Worth { coin: CoinId(coin), decimals, price: Some(Price(price)) }
+    }
+
+    #[test]
+    fn a_share_is_a_share_whatever_the_decimals() {
+        // 14 TRX at 0.25 are 3.50; 2 % of 175 USDT are 3.50.
+        let (trx, usdt) = (worth(1, 6, 250_000), worth(2, 6, 1_000_000));
+        let dear = |usdt_raw| is_too_dear((raw(14_000_000), trx), (raw(usdt_raw), usdt), 200);
+        assert_eq!(dear(175_000_000), Some(false), "exactly the share is allowed");
+        assert_eq!(dear(174_999_999), Some(true));
+        // 0.0002 BNB at 600 are 0.12; 1 % of 12 USDT of 18 decimals are 0.12.
+        let (bnb, usdt) = (worth(1, 18, 600_000_000), worth(2, 18, 1_000_000));
+        let dear = |usdt_raw| is_too_dear((raw(200_000_000_000_000), bnb), (raw(usdt_raw), usdt), 100);
+        assert_eq!(dear(12_000_000_000_000_000_000), Some(false));
+        assert_eq!(dear(11_999_999_999_999_999_999), Some(true));
+    }
+
+    #[test]
+    fn without_a_price_nobody_can_say_and_nothing_overflows() {
+        let none = Worth { coin: CoinId(1), decimals: 6, price: None };
+        assert_eq!(is_too_dear((raw(1), none), (raw(1), worth(2, 6, 1)), 100), None);
+        assert_eq!(is_too_dear((raw(1), worth(2, 6, 1)), (raw(1), none), 100), None);
+        let most = RawAmount::from_u256(U256::MAX);
+        assert_eq!(is_too_dear((raw(1), worth(1, 0, 1)), (most, worth(2, 77, u64::MAX)), 10_000), Some(false));
+    }
+}

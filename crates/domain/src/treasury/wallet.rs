@@ -1,0 +1,317 @@
+//! One address of a user: what it needs, what is done about it, or why nothing is.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use super::CoinId;
+use super::price::{Fee, Fees, Worth, is_too_dear};
+use super::rule::{Budget, GasRule, RuleId, SweepRule, resting};
+use crate::raw::RawAmount;
+use crate::time::Timestamp;
+
+/// What became of the last job of its kind for an address.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Former {
+    #[default]
+    Never,
+    /// It may still pay.
+    Open,
+    /// It is over. `settled`: the chain's own books are final up to its block, so balances know of it.
+    Ended { at: Timestamp, settled: bool },
+}
+
+impl Former {
+    /// Nothing of it is still to come.
+    const fn is_settled(self) -> bool {
+        match self {
+            Self::Never => true,
+            Self::Open => false,
+            Self::Ended { settled, .. } => settled,
+        }
+    }
+}
+
+/// A coin at the address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CoinNow {
+    pub coin: CoinId,
+    /// What came in final blocks, less all that has left, final or not.
+    pub spendable: RawAmount,
+    /// The last sweep of this coin from here.
+    pub sweep: Former,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WalletNow {
+    /// The chain's own coin, which fees are paid in.
+    pub native: CoinNow,
+    pub tokens: Vec<CoinNow>,
+    /// The last gas that was sent here.
+    pub topup: Former,
+}
+
+/// What decisions of one pass share. Rules are in the order of their priorities.
+#[derive(Clone, Debug)]
+pub struct Sight<'a> {
+    pub gas: &'a [GasRule],
+    pub sweeps: &'a [SweepRule],
+    pub worths: &'a HashMap<CoinId, Worth>,
+    /// `None`: nobody can say what transactions cost now, so nothing is done.
+    pub fees: Option<&'a Fees>,
+    pub now: Timestamp,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TreasuryAction {
+    TopUp { rule: RuleId, amount: RawAmount, priority: i64, expected_cost: RawAmount },
+    Sweep { rule: RuleId, coin: CoinId, amount: RawAmount, priority: i64, expected_cost: RawAmount },
+}
+
+/// Why nothing is done about a coin that a rule matches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waits {
+    NeedsGas,
+    GasUnderWay,
+    GasNotFinal,
+    /// No rule asks for gas, and there is too little for the fee.
+    GasBelowFee {
+        has: RawAmount,
+        needs: RawAmount,
+    },
+    SweepUnderWay,
+    SweepNotFinal,
+    TooDear {
+        cost: RawAmount,
+    },
+    NoPrice,
+    NoFees,
+    TokensFirst,
+    FeeEatsIt,
+    CoolDown {
+        until: Timestamp,
+    },
+    MostPerHour,
+}
+
+impl fmt::Display for Waits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NeedsGas => f.write_str("it waits for gas"),
+            Self::GasUnderWay => f.write_str("its gas is under way"),
+            Self::GasNotFinal => f.write_str("its gas is not final yet"),
+            Self::GasBelowFee { has, needs } => {
+                write!(
+                    f,
+                    "it has {has} of the chain's coin, a sweep is sent with {needs}, and no gas rule asks for more"
+                )
+            }
+            Self::SweepUnderWay => f.write_str("its sweep is under way"),
+            Self::SweepNotFinal => f.write_str("its last sweep is not final yet"),
+            Self::TooDear { cost } => {
+                write!(f, "bringing it home would cost {cost}, more than the rule's share of its value")
+            }
+            Self::NoPrice => {
+                f.write_str("the rule has a share of the value, and a price is missing: bursar treasury price")
+            }
+            Self::NoFees => f.write_str("what transactions cost cannot be asked now"),
+            Self::TokensFirst => f.write_str("its tokens go first: they need the coin for their fees"),
+            Self::FeeEatsIt => f.write_str("it is less than its own fee"),
+            Self::CoolDown { until } => write!(f, "the rule rests for this address until {until}"),
+            Self::MostPerHour => f.write_str("the rule has made as many jobs as it may in an hour"),
+        }
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Verdict {
+    /// Coins that wait for the chain's own coin.
+    pub needs_gas: Vec<CoinId>,
+    /// Coins that a rule wants swept.
+    pub needs_consolidation: Vec<CoinId>,
+    pub actions: Vec<TreasuryAction>,
+    /// One for each coin at most.
+    pub waits: Vec<(CoinId, Waits)>,
+}
+
+impl Sight<'_> {
+    pub fn decide(&self, wallet: &WalletNow, budget: &mut Budget) -> Verdict {
+        let mut verdict = Verdict::default();
+        let rule = |coin: &CoinNow| {
+            self.sweeps.iter().find(|rule| {
+                rule.coin == coin.coin && coin.spendable > RawAmount::ZERO && rule.condition.holds(coin.spendable)
+            })
+        };
+        let tokens: Vec<(&CoinNow, &SweepRule)> =
+            wallet.tokens.iter().filter_map(|coin| Some((coin, rule(coin)?))).collect();
+        let native = rule(&wallet.native);
+        verdict.needs_consolidation.extend(tokens.iter().map(|(coin, _)| coin.coin));
+        verdict.needs_consolidation.extend(native.map(|_| wallet.native.coin));
+        let Some(fees) = self.fees else {
+            verdict.waits.extend(verdict.needs_consolidation.iter().map(|coin| (*coin, Waits::NoFees)));
+            return verdict;
+        };
+        self.tokens(wallet, &tokens, fees, budget, &mut verdict);
+        if let Some(rule) = native {
+            let busy = !tokens.is_empty() || wallet.tokens.iter().any(|coin| !coin.sweep.is_settled());
+            match self.native(wallet, rule, busy, fees.native, budget) {
+                Ok(action) => verdict.actions.push(action),
+                Err(why) => verdict.waits.push((wallet.native.coin, why)),
+            }
+        }
+        verdict
+    }
+
+    /// Tokens need the chain's own coin for their fees: first it is brought, and only when that is final they go.
+    fn tokens(
+        &self,
+        wallet: &WalletNow,
+        tokens: &[(&CoinNow, &SweepRule)],
+        fees: &Fees,
+        budget: &mut Budget,
+        verdict: &mut Verdict,
+    ) {
+        let gas = self.gas.iter().find(|rule| rule.condition.holds(wallet.native.spendable));
+        let mut worth = Vec::new();
+        for (coin, rule) in tokens {
+            let fee = fees.tokens.get(&coin.coin).copied();
+            match fee.ok_or(Waits::NoFees).and_then(|fee| {
+                let cost = if gas.is_some() { plus(fees.native.expected, fee.expected) } else { fee.expected };
+                self.pays(wallet, coin, rule, cost).map(|()| Fee { expected: cost, ..fee })
+            }) {
+                Ok(fee) => worth.push((*coin, *rule, fee)),
+                Err(why) => verdict.waits.push((coin.coin, why)),
+            }
+        }
+        if worth.is_empty() {
+            return;
+        }
+        if let Some(rule) = gas {
+            let why = match self.top_up(wallet, rule, fees.native, budget) {
+                Ok(action) => {
+                    verdict.actions.push(action);
+                    Waits::NeedsGas
+                }
+                Err(why) => why,
+            };
+            verdict.waits.extend(worth.iter().map(|(coin, ..)| (coin.coin, why)));
+            verdict.needs_gas.extend(worth.iter().map(|(coin, ..)| coin.coin));
+            return;
+        }
+        let mut left = wallet.native.spendable;
+        for (coin, rule, fee) in worth {
+            match self.sweep(wallet, (coin, rule), left, fee, budget) {
+                Ok(action) => {
+                    left = left.checked_sub(fee.most).unwrap_or(RawAmount::ZERO);
+                    verdict.actions.push(action);
+                }
+                Err(why) => verdict.waits.push((coin.coin, why)),
+            }
+        }
+    }
+
+    /// Whether it is worth its cost. What is under way is not asked again.
+    fn pays(&self, wallet: &WalletNow, coin: &CoinNow, rule: &SweepRule, cost: RawAmount) -> Result<(), Waits> {
+        let Some(most) = rule.most_cost_bps else { return Ok(()) };
+        let (own, worth) = (self.worths.get(&wallet.native.coin), self.worths.get(&coin.coin));
+        let (Some(own), Some(worth)) = (own, worth) else { return Err(Waits::NoPrice) };
+        match is_too_dear((cost, *own), (coin.spendable, *worth), most) {
+            None => Err(Waits::NoPrice),
+            Some(true) => Err(Waits::TooDear { cost }),
+            Some(false) => Ok(()),
+        }
+    }
+
+    fn top_up(
+        &self,
+        wallet: &WalletNow,
+        rule: &GasRule,
+        fee: Fee,
+        budget: &mut Budget,
+    ) -> Result<TreasuryAction, Waits> {
+        match wallet.topup {
+            Former::Open => return Err(Waits::GasUnderWay),
+            Former::Ended { settled: false, .. } => return Err(Waits::GasNotFinal),
+            Former::Ended { at, settled: true } => {
+                if let Some(until) = resting(at, &rule.pace, self.now) {
+                    return Err(Waits::CoolDown { until });
+                }
+            }
+            Former::Never => {}
+        }
+        if !budget.take(rule.id, &rule.pace) {
+            return Err(Waits::MostPerHour);
+        }
+        let (amount, priority) = (rule.amount, rule.pace.priority);
+        Ok(TreasuryAction::TopUp { rule: rule.id, amount, priority, expected_cost: fee.expected })
+    }
+
+    fn sweep(
+        &self,
+        wallet: &WalletNow,
+        (coin, rule): (&CoinNow, &SweepRule),
+        left: RawAmount,
+        fee: Fee,
+        budget: &mut Budget,
+    ) -> Result<TreasuryAction, Waits> {
+        self.may_sweep(wallet, coin, rule)?;
+        if left < fee.most {
+            return Err(Waits::GasBelowFee { has: left, needs: fee.most });
+        }
+        if !budget.take(rule.id, &rule.pace) {
+            return Err(Waits::MostPerHour);
+        }
+        let (rule, coin, amount, priority) = (rule.id, coin.coin, coin.spendable, rule.pace.priority);
+        Ok(TreasuryAction::Sweep { rule, coin, amount, priority, expected_cost: fee.expected })
+    }
+
+    /// The chain's own coin goes last, and what its fee may take stays.
+    fn native(
+        &self,
+        wallet: &WalletNow,
+        rule: &SweepRule,
+        busy: bool,
+        fee: Fee,
+        budget: &mut Budget,
+    ) -> Result<TreasuryAction, Waits> {
+        let coin = &wallet.native;
+        if busy {
+            return Err(Waits::TokensFirst);
+        }
+        self.may_sweep(wallet, coin, rule)?;
+        self.pays(wallet, coin, rule, fee.expected)?;
+        let amount = coin.spendable.checked_sub(fee.most).filter(|amount| *amount > RawAmount::ZERO);
+        let amount = amount.ok_or(Waits::FeeEatsIt)?;
+        if !budget.take(rule.id, &rule.pace) {
+            return Err(Waits::MostPerHour);
+        }
+        let (rule, priority) = (rule.id, rule.pace.priority);
+        Ok(TreasuryAction::Sweep { rule, coin: coin.coin, amount, priority, expected_cost: fee.expected })
+    }
+
+    /// Neither gas nor an earlier sweep is still to come.
+    fn may_sweep(&self, wallet: &WalletNow, coin: &CoinNow, rule: &SweepRule) -> Result<(), Waits> {
+        match coin.sweep {
+            Former::Open => return Err(Waits::SweepUnderWay),
+            Former::Ended { settled: false, .. } => return Err(Waits::SweepNotFinal),
+            Former::Ended { at, settled: true } => {
+                if let Some(until) = resting(at, &rule.pace, self.now) {
+                    return Err(Waits::CoolDown { until });
+                }
+            }
+            Former::Never => {}
+        }
+        match wallet.topup {
+            Former::Open => Err(Waits::GasUnderWay),
+            Former::Ended { settled: false, .. } => Err(Waits::GasNotFinal),
+            Former::Ended { settled: true, .. } | Former::Never => Ok(()),
+        }
+    }
+}
+
+fn plus(one: RawAmount, other: RawAmount) -> RawAmount {
+    one.checked_add(other).unwrap_or(one.max(other))
+}
+
+#[cfg(test)]
+#[path = "wallet_tests.rs"]
+mod tests;

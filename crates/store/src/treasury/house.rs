@@ -1,0 +1,119 @@
+//! Hot wallets with their bands: what each has, what open jobs will take and bring.
+
+use std::collections::HashMap;
+
+use domain::treasury::{Band, CoinId, HotCoin};
+use domain::{Amount, GroupId, RawAmount, RawSum};
+
+use super::act::TreasuryKind;
+use super::malformed;
+use super::pass::Formers;
+use crate::db::Db;
+use crate::dialect::Many;
+use crate::entry::{ChainRow, ListingId};
+use crate::error::StoreError;
+
+/// A hot wallet's coin with its band.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HotRow {
+    pub address: String,
+    pub group: GroupId,
+    pub index: i64,
+    pub listing: ListingId,
+    pub band: Band,
+    /// All that it has by its entries, less what came above the final block.
+    pub spendable: RawAmount,
+    /// What open jobs will take out of it.
+    pub leaving: RawAmount,
+    /// What open jobs will bring.
+    pub coming: RawAmount,
+}
+
+impl HotRow {
+    /// As decisions see it. A band's own job that is open, or not final, makes it wait.
+    pub fn hot_coin(&self, formers: &Formers) -> HotCoin {
+        let open = |kind| {
+            let key = (self.address.clone(), self.listing, kind);
+            formers.get(&key).is_some_and(|job| {
+                !matches!(
+                    job.former,
+                    domain::treasury::Former::Never | domain::treasury::Former::Ended { settled: true, .. }
+                )
+            })
+        };
+        HotCoin {
+            coin: CoinId(self.listing.0),
+            band: self.band,
+            spendable: self.spendable.checked_sub(self.leaving).unwrap_or(RawAmount::ZERO),
+            coming: self.coming,
+            busy: open(TreasuryKind::Refill) || open(TreasuryKind::Surplus),
+        }
+    }
+}
+
+statements! {
+    READ_BANDS = "SELECT w.address, g.name, w.derivation_index, b.listing_id, b.floor_amount, b.target_amount, b.ceiling_amount,
+            COALESCE(x.on_chain_balance_raw, '0')
+        FROM hot_bands b JOIN operation_wallet_addresses w ON w.id = b.operation_wallet_address_id AND w.is_active
+            JOIN wallet_groups g ON g.id = w.wallet_group_id
+            LEFT JOIN wallet_balances x ON x.chain_id = w.chain_id AND x.address = w.address AND x.listing_id = b.listing_id
+        WHERE w.chain_id = $1 AND b.is_active ORDER BY w.id, b.listing_id";
+    READ_RECENT_OF = "SELECT address, listing_id, amount_raw FROM chain_entries WHERE chain_id = $1 AND alive AND height > $2 AND side = 1
+        AND address {in $3}";
+    READ_LEAVING = "SELECT l.address, j.listing_id, j.amount_raw FROM outbound_lanes l JOIN outbound_jobs j ON j.lane_id = l.id
+            AND j.state IN ('queued', 'failed_retryable', 'picked', 'building_tx', 'signing', 'broadcasting', 'broadcasted')
+        WHERE l.chain_id = $1 AND l.address {in $2}";
+    /// Jobs that rules have made, until their coins are final where they go.
+    READ_COMING = "SELECT j.to_address, j.listing_id, j.amount_raw FROM outbound_jobs j JOIN treasury_jobs t ON t.job_id = j.id
+        WHERE j.chain_id = $1 AND j.to_address {in $2}
+            AND (j.state IN ('queued', 'failed_retryable', 'picked', 'building_tx', 'signing', 'broadcasting', 'broadcasted', 'confirming')
+                OR (j.state = 'confirmed' AND EXISTS (SELECT 1 FROM outbound_attempts a WHERE a.slot_id = j.slot_id
+                    AND a.mined_height > $3)))";
+}
+
+impl Db {
+    /// The hot wallets of a chain that have bands, by blocks up to `settled`.
+    pub async fn hot_wallets(&self, chain: &ChainRow, settled: i64) -> Result<Vec<HotRow>, StoreError> {
+        let tx = &mut self.read().await?;
+        type Row = (String, String, i64, i64, i64, i64, i64, String);
+        let rows = fetch_all!(tx, READ_BANDS => Row, chain.id.0)?;
+        if rows.is_empty() {
+            return Ok(Vec::new());
+        }
+        let addresses = Many(rows.iter().map(|row| row.0.clone()).collect::<Vec<String>>());
+        let came = fetch_all!(tx, READ_RECENT_OF => (String, i64, String), chain.id.0, settled, addresses.clone())?;
+        let leaving = fetch_all!(tx, READ_LEAVING => (String, i64, String), chain.id.0, addresses.clone())?;
+        let coming = fetch_all!(tx, READ_COMING => (String, i64, String), chain.id.0, addresses.clone(), settled)?;
+        let (came, leaving, coming) = (sums(came)?, sums(leaving)?, sums(coming)?);
+        let hot = |(address, group, index, listing, floor, target, ceiling, balance): Row| {
+            let form = &chain.listing(ListingId(listing)).ok_or_else(|| malformed("coin"))?.form;
+            let raw = |units| RawAmount::from_ledger(Amount::from_units(units), form).map_err(|_| malformed("amount"));
+            let band = Band { floor: raw(floor)?, target: raw(target)?, ceiling: raw(ceiling)? };
+            let balance: RawSum = balance.parse().map_err(|_| malformed("balance"))?;
+            let key = (address, listing);
+            let sum = |sums: &HashMap<(String, i64), RawSum>| sums.get(&key).copied().unwrap_or(RawSum::ZERO);
+            let amount = |sum: RawSum| sum.to_raw().unwrap_or(RawAmount::ZERO);
+            Ok(HotRow {
+                spendable: amount(balance.plus(-sum(&came))),
+                leaving: amount(sum(&leaving)),
+                coming: amount(sum(&coming)),
+                address: key.0.clone(),
+                group: group.parse().map_err(|_| malformed("group"))?,
+                index,
+                listing: ListingId(listing),
+                band,
+            })
+        };
+        rows.into_iter().map(hot).collect()
+    }
+}
+
+fn sums(rows: Vec<(String, i64, String)>) -> Result<HashMap<(String, i64), RawSum>, StoreError> {
+    let mut sums: HashMap<(String, i64), RawSum> = HashMap::new();
+    for (address, listing, amount) in rows {
+        let amount: RawSum = amount.parse().map_err(|_| malformed("amount"))?;
+        let sum = sums.entry((address, listing)).or_insert(RawSum::ZERO);
+        *sum = sum.plus(amount);
+    }
+    Ok(sums)
+}

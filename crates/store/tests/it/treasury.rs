@@ -1,0 +1,115 @@
+//! Rows of the treasury: one need of an address is one job, whoever has the rules. What is decided is tested in `domain` and `custody`.
+
+use domain::outbound::JobKind;
+use domain::{RawAmount, WalletRole};
+use store::entry::ChainRow;
+use store::outbound::{JobFilter, JobId, NewJob, Payer};
+use store::testing::races::meet;
+use store::testing::{NOW, on};
+use store::treasury::act::{NewTreasuryJob, RuleProgress};
+use store::treasury::{RuleWorker, TreasuryKind};
+use store::{Db, Engine, db_test};
+
+use crate::outbound::treasury;
+
+/// Gas for an address. (Its payer is a hot wallet here: the store does not care.)
+fn topup(chain: &ChainRow, number: i64, generation: i64) -> NewTreasuryJob {
+    let job = NewJob {
+        id: JobId::new(number).unwrap(),
+        listing: chain.listings[0].id,
+        kind: JobKind::GasTopup,
+        reference: format!("gas_topup:0xuser:{generation}"),
+        to: "0xuser".to_owned(),
+        owner: None,
+        amount: "5".parse().unwrap(),
+        most_fee: "9".parse().unwrap(),
+        priority: 300,
+        requester: "rules".to_owned(),
+        expires: NOW.plus_micros(1_000_000_000),
+        payer: Payer::Role(WalletRole::Hot),
+    };
+    let (kind, address, listing) = (TreasuryKind::GasTopup, "0xuser".to_owned(), chain.listings[0].id);
+    NewTreasuryJob { job, kind, address, listing, generation, rule: Some(1), expected_cost: RawAmount::ZERO }
+}
+
+async fn take(db: &Db, chain: &ChainRow, name: &str, after_s: i64) -> Option<RuleWorker> {
+    let now = NOW.plus_micros(after_s * 1_000_000);
+    Some(db.take_rules(chain, name, now, now.plus_micros(60_000_000)).await.unwrap()?.0)
+}
+
+async fn count(db: &Db) -> usize {
+    db.jobs(&JobFilter::default(), i64::MAX, 1_000).await.unwrap().len()
+}
+
+db_test! {
+    async fn one_need_of_an_address_is_one_job(db: TestDb) {
+        let chain = treasury(db).await;
+        let worker = take(db, &chain, "one", 0).await.unwrap();
+        let act = async |worker: &RuleWorker, number, generation| {
+            db.act_on_rules(worker, &[topup(&chain, number, generation)], &[], &RuleProgress::None, NOW).await
+        };
+        assert_eq!(act(&worker, 1, 0).await.unwrap().unwrap().jobs, 1);
+        // Decided once more by somebody who did not know: the same job.
+        assert_eq!(act(&worker, 2, 0).await.unwrap().unwrap().jobs, 0);
+        assert_eq!(act(&worker, 3, 1).await.unwrap().unwrap().jobs, 1, "the next need is another");
+        assert_eq!(count(db).await, 2);
+        let twice = "INSERT INTO treasury_jobs (job_id, kind, chain_id, address, listing_id, generation, rule_id, expected_cost_raw, created_at)
+            SELECT 4, kind, chain_id, address, listing_id, generation, rule_id, expected_cost_raw, created_at FROM treasury_jobs WHERE job_id = 1";
+        db.by_hand("INSERT INTO outbound_jobs (id, chain_id, lane_id, listing_id, kind, reference, to_address, amount_raw, most_fee_raw, priority, requester,
+                expires_at, state, version, tries, rounds, give_up, bump, reason, due_at, created_at, updated_at)
+            SELECT 4, chain_id, lane_id, listing_id, kind, 'another', to_address, amount_raw, most_fee_raw, priority, requester, expires_at,
+                state, version, tries, rounds, give_up, bump, reason, due_at, created_at, updated_at FROM outbound_jobs WHERE id = 1").await.unwrap();
+        assert!(db.by_hand(twice).await.is_err());
+        for changed in ["UPDATE treasury_jobs SET generation = 9", "DELETE FROM treasury_jobs"] {
+            assert!(db.by_hand(changed).await.is_err(), "{changed}");
+        }
+    }
+
+    async fn who_lost_the_rules_writes_nothing(db: TestDb) {
+        let chain = treasury(db).await;
+        let first = take(db, &chain, "one", 0).await.unwrap();
+        assert_eq!(take(db, &chain, "two", 1).await, None, "another has them");
+        assert_eq!(take(db, &chain, "one", 1).await, Some(first), "longer");
+        let second = take(db, &chain, "two", 100).await.unwrap();
+        let acted = db.act_on_rules(&first, &[topup(&chain, 1, 0)], &[], &RuleProgress::Changed(7), NOW).await.unwrap();
+        assert_eq!((acted, count(db).await), (None, 0));
+        let acted = db.act_on_rules(&second, &[topup(&chain, 2, 0)], &[], &RuleProgress::Changed(7), NOW).await.unwrap();
+        assert_eq!((acted.unwrap().jobs, count(db).await), (1, 1));
+        db.by_hand("UPDATE chains SET status = 'suspended'").await.unwrap();
+        let acted = db.act_on_rules(&second, &[topup(&chain, 3, 1)], &[], &RuleProgress::None, NOW).await.unwrap();
+        assert_eq!((acted.unwrap().jobs, count(db).await), (0, 1), "nothing is made on a chain that people have suspended");
+    }
+}
+
+/// One worker is stopped at every point of its write while another takes the rules over: what the second finds is all that there is.
+#[test]
+fn postgres_two_workers_meet_at_the_cursor() {
+    on(Engine::Postgres, async |db| {
+        let chain = treasury(db).await;
+        for at in 0.. {
+            let turn = at * 1_000;
+            let worker = take(db, &chain, &format!("first-{at}"), turn).await.unwrap();
+            let job = topup(&chain, turn + 1, turn);
+            let write = async |db: Db| {
+                db.act_on_rules(&worker, std::slice::from_ref(&job), &[], &RuleProgress::None, NOW).await.unwrap()
+            };
+            let over = async |db: Db| {
+                let second = take(&db, &chain, &format!("second-{at}"), turn + 100).await;
+                (second, count(&db).await)
+            };
+            let met = meet(db, at, write, over).await;
+            let (second, seen) = met.second;
+            assert!(second.is_some());
+            assert_eq!(count(db).await, seen, "point {at}");
+            // And two that take them at once are not both told that they have them.
+            let turn = turn + 500;
+            let one = async |db: Db| take(&db, &chain, &format!("left-{at}"), turn).await;
+            let other = async |db: Db| take(&db, &chain, &format!("right-{at}"), turn).await;
+            let both = meet(db, at, one, other).await;
+            assert!(both.first.is_none() || both.second.is_none(), "point {at}");
+            if !met.reached {
+                break;
+            }
+        }
+    });
+}
