@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use domain::deposit::look::{ByEntries, Look, entry_of};
 use domain::deposit::Place;
+use domain::deposit::look::{ByEntries, Look, entry_of};
 use domain::utxo::Hash;
 use domain::{ChainKind, RawAmount, RawSum, Timestamp};
 
