@@ -1,4 +1,5 @@
-//! What `bursar chaos custody` needs of a database and nobody else does: leases that end at once, and the chain's own books read out whole.
+//! What `bursar chaos custody` and `bursar sim deposits` need of a database and nobody else does: leases that end at once, the chain's own
+//! books read out whole, and all states of deposits at a glance.
 
 use crate::db::Db;
 use crate::entry::ChainRow;
@@ -26,6 +27,8 @@ statements! {
     READ_BOOKED = "SELECT e.id, e.address, a.symbol, e.height, e.tx_hash, e.place, e.cause, e.amount_raw FROM chain_entries e
             JOIN asset_on_chain l ON l.id = e.listing_id JOIN assets a ON a.id = l.asset_id
         WHERE e.chain_id = $1 AND e.id > $2 AND e.alive ORDER BY e.id LIMIT $3";
+    READ_GLANCE = "SELECT COALESCE(STRING_AGG(id || state, ' ' ORDER BY id), '') FROM deposits WHERE id >= $1"
+        | "SELECT COALESCE(GROUP_CONCAT(told, ' '), '') FROM (SELECT id || state AS told FROM deposits WHERE id >= $1 ORDER BY id)";
 }
 
 impl Db {
@@ -37,6 +40,12 @@ impl Db {
             execute!(tx, LAPSE_CHAINS)?;
             Ok(())
         })
+    }
+
+    /// The states of all deposits from a number on, in one text: while it is the same, none of them has come, gone or changed its state.
+    pub async fn glance_at_deposits(&self, from: i64) -> Result<String, StoreError> {
+        let row = fetch_optional!(&mut self.read().await?, READ_GLANCE => (String,), from)?;
+        Ok(row.map_or_else(String::new, |(told,)| told))
     }
 
     /// The entries of a chain whose blocks are in it, a page at a time, behind a number.

@@ -361,6 +361,8 @@ async fn connect_sqlite(url: &str, options: &Options) -> Result<Pools, StoreErro
         .foreign_keys(true)
         // 32 MB: the upper pages of a large wallet's indexes. The default of 2 MB reads them again and again.
         .pragma("cache_size", "-32768")
+        // Rows that SQLite's thread may be ahead of whoever reads them: at every stop the two wait for each other.
+        .row_buffer_size(1_024)
         .busy_timeout(Duration::from_secs(10));
     if options.create
         && let Some(folder) = connect.get_filename().parent().map(PathBuf::from)

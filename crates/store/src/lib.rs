@@ -25,7 +25,7 @@
 //! | [`copy`] | a whole database, copied to an empty one on either engine |
 //! | [`audit`] | the laws, proven over live data |
 //! | [`faults`] | where a simulation may make a database fail |
-//! | `chaos` | leases that end at once, and the chain's books read out whole; only with the feature `lab` |
+//! | `chaos` | leases that end at once, the chain's books read out whole, deposits at a glance; only with the feature `lab` |
 //! | `yardstick` | the bare commit and the plain transfer that the benches compare with; only with the feature `lab` |
 //!
 //! **No write takes its time from a clock in here**: the caller says what time it is.

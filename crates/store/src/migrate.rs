@@ -47,6 +47,7 @@ migrations! {
     17 "0017_outbound";
     18 "0018_gather";
     19 "0019_treasury";
+    20 "0020_live";
 }
 
 impl Migration {
@@ -150,7 +151,7 @@ pub const GUARDS: &[Guard] = &[
     whole("user_wallets_address", "user_wallets", "address"),
     partial("chain_entries_alive", "chain_entries", "chain_id, tx_hash, place, side"),
     partial("chain_entries_key", "chain_entries", "chain_id, tx_hash, place, side, generation"),
-    whole("chain_entries_reverses", "chain_entries", "reverses"),
+    partial("chain_entries_reverses", "chain_entries", "reverses"),
     whole("wallet_balances_pkey", "wallet_balances", "chain_id, address, listing_id"),
     whole("deposits_key", "deposits", "chain_id, tx_hash, place, generation"),
     whole("deposit_events_pkey", "deposit_events", "deposit_id, version"),

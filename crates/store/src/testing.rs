@@ -296,12 +296,28 @@ fn wallet_rows() -> impl Iterator<Item = &'static RowsSql> {
     groups.into_iter().flatten().copied()
 }
 
+/// Those of the chains' own books and of deposits.
+fn deposit_rows() -> impl Iterator<Item = &'static RowsSql> {
+    use crate::deposit::{advance, given_out, post};
+    use crate::entry::{blocks, cursor, look, write};
+    let groups: [&'static [&'static RowsSql]; 7] = [
+        &advance::ROWS_STATEMENTS,
+        &given_out::ROWS_STATEMENTS,
+        &post::ROWS_STATEMENTS,
+        &blocks::ROWS_STATEMENTS,
+        &cursor::ROWS_STATEMENTS,
+        &look::ROWS_STATEMENTS,
+        &write::ROWS_STATEMENTS,
+    ];
+    groups.into_iter().flatten().copied()
+}
+
 /// How SQLite would go about each statement that takes many rows, for the test that none reads all of a table for each.
 pub async fn sqlite_plans_of_rows(db: &TestDb) -> Vec<(&'static str, String)> {
     use sqlx::Row;
     let mut connection = sqlx::SqliteConnection::connect(&db.url).await.expect("the file opens");
     let mut plans = Vec::new();
-    for sql in wallet_rows() {
+    for sql in wallet_rows().chain(deposit_rows()) {
         let text = AssertSqlSafe(format!("EXPLAIN QUERY PLAN {}", sql.text(Engine::Sqlite)));
         let rows = sqlx::query(text).fetch_all(&mut connection).await.expect(sql.name);
         let steps: Vec<String> = rows.iter().map(|row| row.get("detail")).collect();

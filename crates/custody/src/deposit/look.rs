@@ -27,10 +27,11 @@ const fn most_changed(kind: ChainKind) -> i64 {
 /// So many users' wallets are looked at with each block that is proven, whether anything changed there or not.
 const IN_TURN: usize = 16;
 
-/// So many balances are asked for at once. On TRON all of them must come before the next block is solidified.
+/// So many balances are asked for at once, in calls as large as the node's settings allow, and written in one transaction. On TRON all of
+/// them must come before the next block is solidified.
 const fn at_once(kind: ChainKind) -> usize {
     match kind {
-        ChainKind::Evm | ChainKind::Bitcoin => 200,
+        ChainKind::Evm | ChainKind::Bitcoin => 1_000,
         ChainKind::Tron => 16,
     }
 }

@@ -35,7 +35,7 @@ const MOST_PROVEN: u64 = 50;
 const MOST_BATCHES: usize = 4;
 
 /// After so many credits the tables may have outgrown what the database knows of them.
-const MANY: usize = 5_000;
+const MANY: usize = 1_000;
 
 /// A worker's hold on its chain, renewed with every step.
 const LEASE_MICROS: i64 = 120_000_000;

@@ -17,9 +17,9 @@ const PAGE: i64 = 4_096;
 statements! {
     PAGE_ENTRIES = "SELECT id, listing_id, amount_raw, cause, posting FROM chain_entries WHERE id > $1 ORDER BY id LIMIT $2";
     /// An address at a time, so that one sum is in memory.
-    PAGE_BY_ADDRESS = "SELECT e.id, e.address, e.chain_id, e.listing_id, e.amount_raw FROM chain_entries e
-        WHERE (e.address, e.chain_id, e.listing_id, e.id) > ($1, $2, $3, $4)
-        ORDER BY e.address, e.chain_id, e.listing_id, e.id LIMIT $5";
+    PAGE_BY_ADDRESS = "SELECT e.id, e.address, e.chain_id, e.listing_id, e.height, e.amount_raw FROM chain_entries e
+        WHERE (e.address, e.chain_id, e.listing_id, e.height, e.id) > ($1, $2, $3, $4, $5)
+        ORDER BY e.address, e.chain_id, e.listing_id, e.height, e.id LIMIT $6";
     READ_BALANCE = "SELECT on_chain_balance_raw FROM wallet_balances WHERE address = $1 AND chain_id = $2 AND listing_id = $3";
     COUNT_BALANCES = "SELECT COUNT(*) FROM wallet_balances";
     READ_RESIDUES_OF_ALL = "SELECT l.id, l.asset_id, c.name, a.precision, l.decimals, COALESCE(x.residue_raw, '0'), COALESCE(x.opening, 0)
@@ -45,18 +45,18 @@ statements! {
 
 /// Each address has what its entries add up to.
 pub(crate) async fn check_balances(tx: &mut Tx) -> Result<Option<Violation>, StoreError> {
-    type Row = (i64, String, i64, i64, String);
-    let mut after: (String, i64, i64, i64) = (String::new(), i64::MIN, i64::MIN, i64::MIN);
+    type Row = (i64, String, i64, i64, i64, String);
+    let mut after: (String, i64, i64, i64, i64) = (String::new(), i64::MIN, i64::MIN, i64::MIN, i64::MIN);
     let mut open: Option<((String, i64, i64), RawSum)> = None;
     let mut groups = 0_i64;
     loop {
-        let rows = fetch_all!(tx, PAGE_BY_ADDRESS => Row, after.0.as_str(), after.1, after.2, after.3, PAGE)?;
+        let rows = fetch_all!(tx, PAGE_BY_ADDRESS => Row, after.0.as_str(), after.1, after.2, after.3, after.4, PAGE)?;
         let done = rows.is_empty();
-        for (id, address, chain, listing, amount) in rows {
+        for (id, address, chain, listing, height, amount) in rows {
             let Ok(amount) = amount.parse::<RawSum>() else {
                 return Ok(violation(format!("chain_entries id={id}"), "its amount is no number"));
             };
-            after = (address.clone(), chain, listing, id);
+            after = (address.clone(), chain, listing, height, id);
             let key = (address, chain, listing);
             match &mut open {
                 Some((same, sum)) if *same == key => *sum = sum.plus(amount),

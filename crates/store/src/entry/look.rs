@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use domain::deposit::Place;
 use domain::deposit::look::{ByEntries, Look, entry_of};
-use domain::deposit::{Place, Reason};
 use domain::utxo::Hash;
 use domain::{ChainKind, RawAmount, RawSum, Timestamp};
 
@@ -68,22 +68,32 @@ static SET_CHECKED: RowsSql = RowsSql::new(
     &[("chain_id", Int), ("address", Text), ("listing_id", Int), ("height", Int)],
 );
 
-/// Deposits of a token that are not in the books: whether the address has less of it than was logged. A later look may think better
-/// of them.
+/// Deposits of a token that are not in the books, at an address that has less of it than was logged.
 /// By the address: the rest is written so that no index of all that are due seems to serve.
 static DOUBT_DEPOSITS: RowsSql = RowsSql::new(
     "DOUBT_DEPOSITS",
-    "UPDATE deposits SET reason = x.reason
-     FROM (SELECT e.id, r.reason FROM {rows} {join} chain_entries e
+    "UPDATE deposits SET reason = 'balance_differs'
+     WHERE id IN (SELECT e.id FROM {rows} {join} chain_entries e
              ON e.address = r.address AND e.chain_id = r.chain_id AND e.listing_id = r.listing_id
-         WHERE COALESCE(e.alive, FALSE) AND e.posting + 0 = 0 AND e.height <= r.height) x
-     WHERE deposits.id = x.id AND deposits.state IN ('detected', 'proven')
-         AND COALESCE(deposits.reason, '') <> COALESCE(x.reason, '')",
-    &[("chain_id", Int), ("address", Text), ("listing_id", Int), ("height", Int), ("reason", Text)],
+         WHERE COALESCE(e.alive, FALSE) AND e.posting + 0 = 0 AND e.height <= r.height)
+         AND COALESCE(state, '') IN ('detected', 'proven') AND COALESCE(reason, '') <> 'balance_differs'",
+    &[("chain_id", Int), ("address", Text), ("listing_id", Int), ("height", Int)],
+);
+
+/// A later look thinks better of them. Nearly all looks find that the chain says what the entries say, and nearly no deposit is doubted:
+/// these few are found by an index of their own, not among all that the address was ever paid.
+static TRUST_DEPOSITS: RowsSql = RowsSql::new(
+    "TRUST_DEPOSITS",
+    "UPDATE deposits SET reason = NULL
+     WHERE id IN (SELECT d.id FROM {rows} {join} deposits d
+             ON d.address = r.address AND d.chain_id = r.chain_id AND d.listing_id = r.listing_id
+         WHERE d.reason = 'balance_differs' AND d.state IN ('detected', 'proven') AND d.height <= r.height)",
+    &[("chain_id", Int), ("address", Text), ("listing_id", Int), ("height", Int)],
 );
 
 #[cfg(feature = "testing")]
-pub(crate) static ROWS_STATEMENTS: [&RowsSql; 4] = [&READ_ABOVE, &READ_EARLIER_LOOKS, &SET_CHECKED, &DOUBT_DEPOSITS];
+pub(crate) static ROWS_STATEMENTS: [&RowsSql; 5] =
+    [&READ_ABOVE, &READ_EARLIER_LOOKS, &SET_CHECKED, &DOUBT_DEPOSITS, &TRUST_DEPOSITS];
 
 impl Db {
     /// Wallets whose entries of a coin changed since the last look.
@@ -194,7 +204,7 @@ async fn look_locked(
     take_back(tx, chain.id, &earlier, "a later look found another balance", at).await?;
     insert_unexplained(tx, chain.id, &new, at).await?;
     change_balances(tx, chain.id, new.iter().map(|one| (one, one.amount)), at).await?;
-    doubt(tx, chain.id, &doubted).await?;
+    doubt(tx, chain.id, doubted).await?;
     add_findings(tx, chain.id, &findings, at).await?;
     set_checked(tx, chain.id, &holdings, height).await?;
     Ok(batch)
@@ -280,15 +290,18 @@ fn finding(chain: &ChainRow, holding: &Holding, (by, balance): (RawSum, RawAmoun
 }
 
 /// The log of a token that moved nothing must credit nobody.
-async fn doubt(tx: &mut Tx, chain: ChainId, judged: &[(&Holding, bool, i64)]) -> Result<(), StoreError> {
-    if judged.is_empty() {
-        return Ok(());
+async fn doubt(tx: &mut Tx, chain: ChainId, judged: Vec<(&Holding, bool, i64)>) -> Result<(), StoreError> {
+    type Judged<'a> = Vec<(&'a Holding, bool, i64)>;
+    let (doubted, trusted): (Judged<'_>, Judged<'_>) = judged.into_iter().partition(|(_, doubted, _)| *doubted);
+    for (sql, judged) in [(&DOUBT_DEPOSITS, doubted), (&TRUST_DEPOSITS, trusted)] {
+        if judged.is_empty() {
+            continue;
+        }
+        let mut columns = named(chain, &judged.iter().map(|(holding, ..)| *holding).collect::<Vec<_>>());
+        columns.push(Column::Ints(judged.iter().map(|(_, _, since)| *since).collect()));
+        execute_rows(tx, sql, columns).await?;
     }
-    let reason = |doubted: bool| doubted.then_some(Reason::BalanceDiffers.as_str());
-    let mut columns = named(chain, &judged.iter().map(|(holding, ..)| *holding).collect::<Vec<_>>());
-    columns.push(Column::Ints(judged.iter().map(|(_, _, since)| *since).collect()));
-    columns.push(Column::OptionalTexts(judged.iter().map(|(_, doubted, _)| reason(*doubted)).collect()));
-    execute_rows(tx, &DOUBT_DEPOSITS, columns).await.map(|_| ())
+    Ok(())
 }
 
 /// A coin that was never there has no row, and needs none.

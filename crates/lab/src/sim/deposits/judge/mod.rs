@@ -83,6 +83,8 @@ pub(crate) struct Judge {
     low: i64,
     /// The highest id that was seen.
     highest: i64,
+    /// The states of all deposits that may change, when they were last looked at; and from which id on.
+    glance: Option<(i64, String)>,
     /// What became of those.
     closed: HashMap<i64, DepositState>,
     /// Which deposit of a payment is in the books.

@@ -39,7 +39,7 @@ struct Picture {
 impl Judge {
     /// Looks at everything.
     pub async fn look_at_rest(&mut self, ground: &Ground, world: &Shared) -> Result<(), String> {
-        self.look(&ground.db, world).await?;
+        self.look_closely(&ground.db, world).await?;
         let picture = self.take(ground).await.map_err(|error| unread(&error))?;
         let mut world = world.lock();
         world.report.judged_at_rest += 1;
