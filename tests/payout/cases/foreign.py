@@ -122,7 +122,7 @@ def thief_after(world):
     return f"{len(jobs)} jobs"
 
 
-@case("anvil", red="resuming a lane whose group was stopped by the books does not explain its nonces: the next job stops it again")
+@case("anvil")
 def thief_explained(world):
     """What another program took stops the wallet once: when two people have let it send again, it does."""
     chain = world.chain("anvil")
@@ -214,7 +214,7 @@ def restored(world):
     return restored_mined(world, look)
 
 
-@case("anvil", mixed=False, red="what people judge in `signing` keeps its nonce although nothing was signed: all that comes later waits behind it")
+@case("anvil", mixed=False)
 def restored_goes_on(world):
     """The same, and when people have judged everything the wallets pay what comes next."""
     return restored_mined(world, sort_out)

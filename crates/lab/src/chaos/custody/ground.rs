@@ -389,9 +389,10 @@ fn policy(laid: &[Laid], administrator: &str) -> String {
         };
         let coins: Vec<String> = one.coins.iter().map(coin).collect();
         text += &format!(
-            "[[group]]\nid = \"{}\"\nchain = \"{}\"\nrole = \"hot\"\nmost_fee = \"{much}\"\nmost_fee_day = \"{much}\"\ncoin = [{}]\n",
+            "[[group]]\nid = \"{}\"\nchain = \"{}\"\nrole = \"hot\"\nmost_fee = \"{much}\"\nmost_fee_day = \"{much}\"\nhighest_index = {}\ncoin = [{}]\n",
             group(one),
             one.name,
+            WALLETS - 1,
             coins.join(", ")
         );
     }

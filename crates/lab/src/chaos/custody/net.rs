@@ -12,7 +12,7 @@ use domain::{Clock, RawAmount};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use store::entry::{ChainRow, ListingId};
-use terminal::clock::SystemClock;
+use terminal::clock::{Stopwatch, SystemClock};
 use terminal::failure::{CommandResult, Failure};
 use tokio::sync::Mutex;
 use tx::{Address, Coin};
@@ -22,6 +22,8 @@ use crate::bench::scan::{RealNode, ask};
 
 /// Keys of those who mine on Bitcoin.
 const FIRST_MINER: u32 = 1_000_000;
+/// How long a node may take to start.
+const STARTS: Duration = Duration::from_secs(20);
 /// anvil forgets the code of contracts in a reorganisation when it is some 900 blocks high; see tests/deposit/anvil.py.
 const HIGHEST_REORG: u64 = 450;
 
@@ -72,8 +74,15 @@ pub(super) struct Core {
 }
 
 impl Core {
+    /// One that was killed says for a while that it is starting, or nothing. All that is asked for here may be asked for again.
     pub async fn ask(&self, method: &str, params: Value) -> Result<Value, Failure> {
-        ask(&self.pool, method, params).await
+        let watch = Stopwatch::start();
+        loop {
+            match ask(&self.pool, method, params.clone()).await {
+                Err(_) if watch.elapsed() < STARTS => tokio::time::sleep(Duration::from_millis(100)).await,
+                answer => return answer,
+            }
+        }
     }
 
     pub async fn mine(&self, blocks: u64) -> CommandResult {

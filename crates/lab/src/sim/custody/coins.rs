@@ -56,10 +56,11 @@ impl Net {
         maker.meaning.payments.get(usize::try_from(first.1).ok()?).map(|payment| payment.to.clone())
     }
 
-    /// Whether something that waits spends one of the same outputs.
-    pub fn conflicts(&self, meaning: &Meaning) -> bool {
+    /// Whatever waits and spends one of the same outputs, with all that builds on it.
+    pub fn rivals(&self, meaning: &Meaning) -> HashSet<TxHash> {
         let inputs = inputs_of(meaning);
-        self.pool.iter().any(|one| inputs_of(&one.meaning).iter().any(|input| inputs.contains(input)))
+        let same = |one: &&Waiting| inputs_of(&one.meaning).iter().any(|input| inputs.contains(input));
+        self.pool.iter().filter(same).flat_map(|one| self.with_children(one.hash)).collect()
     }
 
     /// Itself, and all that waits and builds on it.
@@ -97,24 +98,20 @@ impl Net {
     }
 
     /// What spends the same leaves, with all that builds on it, if the new one pays more than all of them.
-    pub fn make_room(&mut self, new: &Waiting, inputs: &[Outpoint]) -> Result<(), &'static str> {
+    pub fn make_room(&mut self, new: &Waiting) -> Result<(), &'static str> {
         let fee = self.fee_of(new).ok_or("bad-txns-inputs-missingorspent")?;
-        let rivals: Vec<TxHash> = self
-            .pool
-            .iter()
-            .filter(|one| inputs_of(&one.meaning).iter().any(|input| inputs.contains(input)))
-            .map(|one| one.hash)
-            .collect();
-        let leaves: HashSet<TxHash> = rivals.iter().flat_map(|rival| self.with_children(*rival)).collect();
+        let leaves = self.rivals(&new.meaning);
         if leaves.is_empty() {
             return Ok(());
         }
-        let gone: u128 =
-            self.pool.iter().filter(|one| leaves.contains(&one.hash)).map(|one| self.fee_of(one).unwrap_or(0)).sum();
-        if fee < gone + size_of(&new.meaning) / 10 {
+        let (gone, stay): (Vec<Waiting>, Vec<Waiting>) =
+            self.pool.iter().cloned().partition(|one| leaves.contains(&one.hash));
+        let lost: u128 = gone.iter().map(|one| self.fee_of(one).unwrap_or(0)).sum();
+        if fee < lost + size_of(&new.meaning) / 10 {
             return Err("insufficient fee, rejecting replacement");
         }
-        self.pool.retain(|one| !leaves.contains(&one.hash));
+        self.pool = stay;
+        self.dropped(gone);
         Ok(())
     }
 
@@ -127,7 +124,10 @@ impl Net {
             let possible = |one: &Waiting| {
                 inputs_of(&one.meaning).iter().all(|input| coins.contains_key(input) || known.contains(&input.0))
             };
-            self.pool.retain(possible);
+            let (stay, gone): (Vec<Waiting>, Vec<Waiting>) =
+                std::mem::take(&mut self.pool).into_iter().partition(possible);
+            self.pool = stay;
+            self.dropped(gone);
             if self.pool.len() == before {
                 return;
             }
@@ -142,7 +142,10 @@ impl Net {
                 self.coins.insert(*outpoint, owned.clone());
             }
         }
-        for (index, payment) in (0_u32..).zip(&one.meaning.payments) {
+        // Nobody but our wallets spends what there is: the rest is not kept.
+        let wallets = &self.wallets;
+        let ours = (0_u32..).zip(&one.meaning.payments).filter(|(_, payment)| wallets.contains(&payment.to));
+        for (index, payment) in ours {
             if forward {
                 self.coins.insert((one.hash, index), (payment.to.clone(), units(payment.amount)));
             } else {

@@ -12,6 +12,8 @@ use tx::{Address, BlockHash, BlockRef, Coin, Fee, Meaning, Payment, Slot, TxHash
 
 /// So many of the newest blocks are kept. No branch is so long, and nobody is so far behind.
 const KEPT: usize = 200;
+/// So much of what pools have dropped is remembered.
+const REMEMBERED: usize = 100;
 pub(crate) const NODES: usize = 3;
 /// A block of TRON with so many above it is solidified.
 pub(crate) const SOLID: u64 = 3;
@@ -112,6 +114,8 @@ pub(crate) struct Net {
     pub truth: Branch,
     pub nodes: Vec<SimNode>,
     pub pool: Vec<Waiting>,
+    /// What this pool has dropped and nodes elsewhere may have still, the newest last: a miner of theirs takes it.
+    pub elsewhere: Vec<Waiting>,
     pub purses: HashMap<Address, Purse>,
     /// Bitcoin: what is unspent.
     pub coins: HashMap<Outpoint, Owned>,
@@ -177,6 +181,7 @@ impl Net {
             nodes,
             truth,
             pool: Vec::new(),
+            elsewhere: Vec::new(),
             purses: HashMap::new(),
             coins: HashMap::new(),
             wallets,
@@ -253,7 +258,8 @@ impl Net {
                         }
                         return Err("replacement transaction underpriced");
                     }
-                    self.pool.remove(at);
+                    let old = self.pool.remove(at);
+                    self.dropped([old]);
                 }
             }
             Slot::Expiry(expiry) => {
@@ -261,7 +267,7 @@ impl Net {
                     return Err("Transaction expired");
                 }
             }
-            Slot::Inputs(inputs) => self.make_room(&waiting, inputs)?,
+            Slot::Inputs(_) => self.make_room(&waiting)?,
         }
         self.pool.push(waiting);
         Ok(())
@@ -327,12 +333,15 @@ impl Net {
             (paid, reverted) = (paid + u64::from(mined.ok), reverted + u64::from(!mined.ok));
             taken.push(mined);
         }
-        // What can never be mined any more leaves the pool.
-        self.pool.retain(|one| match &one.meaning.slot {
-            Slot::Nonce(nonce) => *nonce >= nonces.get(&one.from).copied().unwrap_or(0),
-            Slot::Expiry(expiry) => *expiry > now,
-            Slot::Inputs(_) => true,
-        });
+        // What can never be mined any more leaves the pool. It can be again when the block that took its slot leaves the chain.
+        let (stay, gone): (Vec<Waiting>, Vec<Waiting>) =
+            std::mem::take(&mut self.pool).into_iter().partition(|one| match &one.meaning.slot {
+                Slot::Nonce(nonce) => *nonce >= nonces.get(&one.from).copied().unwrap_or(0),
+                Slot::Expiry(expiry) => *expiry > now,
+                Slot::Inputs(_) => true,
+            });
+        self.pool = stay;
+        self.dropped(gone);
         self.drop_impossible();
         let parent = self.truth.tip();
         let time = now.max(parent.time.plus_micros(1_000));
@@ -387,8 +396,8 @@ impl Net {
         }
         for payment in &one.meaning.payments {
             let amount = units(payment.amount);
-            // What comes back to a wallet is nobody's payout.
-            if !one.ok || amount == 0 || self.wallets.contains(&payment.to) {
+            // What comes back to a wallet is nobody's payout, and a thief's neither.
+            if !one.ok || amount == 0 || self.wallets.contains(&payment.to) || self.foreign.contains(&one.hash) {
                 continue;
             }
             let (count, sum) = self.paid.entry(payment.to.clone()).or_default();
@@ -413,8 +422,10 @@ impl Net {
             let (native, amount) = (payment.coin == Coin::Native, units(payment.amount));
             let from = self.purses.entry(one.from.clone()).or_default();
             change(if native { &mut from.native } else { &mut from.token }, amount, false);
-            let to = self.purses.entry(payment.to.clone()).or_default();
-            change(if native { &mut to.native } else { &mut to.token }, amount, true);
+            // Only our wallets pay: nobody asks what others have.
+            if let Some(to) = self.purses.get_mut(&payment.to) {
+                change(if native { &mut to.native } else { &mut to.token }, amount, true);
+            }
         }
     }
 
@@ -427,12 +438,67 @@ impl Net {
             let Some(block) = self.truth.0.pop() else { return };
             for one in block.transactions.iter().rev() {
                 self.book(one, false);
+                let (from, meaning, bytes) = (one.from.clone(), one.meaning.clone(), Arc::clone(&one.bytes));
+                let back = Waiting { hash: one.hash, from, meaning, bytes };
                 // Of two that spend the same, the pool has one.
-                if keep && !self.conflicts(&one.meaning) {
-                    let (from, meaning, bytes) = (one.from.clone(), one.meaning.clone(), Arc::clone(&one.bytes));
-                    self.pool.push(Waiting { hash: one.hash, from, meaning, bytes });
+                if keep && !self.conflicts(&back) {
+                    self.pool.push(back);
+                } else {
+                    self.dropped([back]);
                 }
             }
+        }
+    }
+
+    pub fn dropped(&mut self, some: impl IntoIterator<Item = Waiting>) {
+        self.elsewhere.extend(some);
+        let beyond = self.elsewhere.len().saturating_sub(REMEMBERED);
+        self.elsewhere.drain(..beyond);
+    }
+
+    /// Whether something that waits has its slot.
+    fn conflicts(&self, new: &Waiting) -> bool {
+        match &new.meaning.slot {
+            Slot::Nonce(_) => self.pool.iter().any(|one| one.from == new.from && one.meaning.slot == new.meaning.slot),
+            Slot::Expiry(_) => false,
+            Slot::Inputs(_) => !self.rivals(&new.meaning).is_empty(),
+        }
+    }
+
+    /// Something that was dropped is what miners have, instead of whatever took its place: they never heard of that one. Whatever was signed
+    /// and told may be mined as long as its slot is open, however cheap it is.
+    pub fn come_back(&mut self, random: &mut Random) -> bool {
+        let may = |(_, one): &(usize, &Waiting)| {
+            let waits = self.pool.iter().any(|other| other.hash == one.hash);
+            !waits && self.truth.find(one.hash).is_none() && self.is_possible(one)
+        };
+        let some: Vec<usize> = self.elsewhere.iter().enumerate().filter(may).map(|(at, _)| at).collect();
+        if some.is_empty() {
+            return false;
+        }
+        let one = self.elsewhere.remove(some[random.index(some.len())]);
+        let leaves: HashSet<TxHash> = match &one.meaning.slot {
+            Slot::Nonce(_) => {
+                let same = |other: &&Waiting| other.from == one.from && other.meaning.slot == one.meaning.slot;
+                self.pool.iter().filter(same).map(|other| other.hash).collect()
+            }
+            Slot::Expiry(_) => HashSet::new(),
+            Slot::Inputs(_) => self.rivals(&one.meaning),
+        };
+        let (gone, mut stay): (Vec<Waiting>, Vec<Waiting>) =
+            std::mem::take(&mut self.pool).into_iter().partition(|other| leaves.contains(&other.hash));
+        stay.push(one);
+        self.pool = stay;
+        self.dropped(gone);
+        true
+    }
+
+    /// Whether a block of the chain as it is could still have it, now or later.
+    fn is_possible(&self, one: &Waiting) -> bool {
+        match &one.meaning.slot {
+            Slot::Nonce(nonce) => *nonce >= self.nonce(&one.from),
+            Slot::Expiry(expiry) => *expiry > self.truth.tip().time,
+            Slot::Inputs(_) => self.fee_of(one).is_some(),
         }
     }
 

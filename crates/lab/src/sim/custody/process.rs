@@ -28,6 +28,8 @@ struct Role {
     clock: Arc<ManualClock>,
     name: String,
     duty: Part,
+    /// Its place among the processes.
+    at: usize,
 }
 
 /// What a process does.
@@ -40,7 +42,7 @@ pub(crate) enum Part {
 }
 
 /// Starts a worker of a chain.
-pub(crate) fn start(ground: &Ground, world: &Shared, net: usize, duty: Part, name: String) -> Work {
+pub(crate) fn start(ground: &Ground, world: &Shared, at: usize, (net, duty): (usize, Part), name: String) -> Work {
     let clock = Arc::clone(&world.lock().clock);
     let role = Role {
         world: world.clone(),
@@ -52,11 +54,13 @@ pub(crate) fn start(ground: &Ground, world: &Shared, net: usize, duty: Part, nam
         clock,
         name,
         duty,
+        at,
     };
     Box::pin(role.run())
 }
 
 impl Role {
+    /// As the role does: a worker goes on over rounds that fail, with what it remembers, until its process dies.
     async fn run(self) {
         loop {
             let ended = match self.duty {
@@ -64,38 +68,51 @@ impl Role {
                 Part::Watches => self.watch().await,
                 Part::Follows => Follower { db: &self.db, chain: &self.chain, clock: &self.clock }.step().await,
             };
-            {
-                let mut world = self.world.lock();
-                world.report.rounds += 1;
-                if let Err(error) = ended {
-                    world.meet(&error);
-                }
-            }
-            park(&self.world).await;
+            self.rest(ended).await;
         }
     }
 
+    /// Notes how a round has ended, and gives the turn back.
+    async fn rest(&self, ended: Result<(), OutboundError>) {
+        {
+            let mut world = self.world.lock();
+            world.report.rounds += 1;
+            world.midway.remove(&self.at);
+            if let Err(error) = ended {
+                world.meet(&error);
+            }
+        }
+        park(&self.world).await;
+        self.world.lock().midway.insert(self.at);
+    }
+
+    /// Ends only when there is no worker to begin with.
     async fn send(&self) -> Result<(), OutboundError> {
         let Some(row) = self.db.chain(&self.chain_name).await? else { return Ok(()) };
         let make = || Some(self.world.lock().next_id());
         let signer = "sim".parse()?;
         let (pinned, name) = (Arc::clone(&self.pinned), self.name.clone());
         let mut worker = SendWorker::new(&self.db, &self.chain, &self.pen, signer, &make, row, pinned, name)?;
-        let sent = worker.round(&*self.clock).await?;
-        let mut world = self.world.lock();
-        world.report.replacements += sent.replaced as u64;
-        world.report.sent_again += sent.told.saturating_sub(sent.signed) as u64;
-        world.note(11 + sent.slots as u64);
-        Ok(())
+        loop {
+            let ended = worker.round(&*self.clock).await.map(|sent| {
+                let mut world = self.world.lock();
+                world.report.replacements += sent.replaced as u64;
+                world.report.sent_again += sent.told.saturating_sub(sent.signed) as u64;
+                world.note(11 + sent.slots as u64);
+            });
+            self.rest(ended).await;
+        }
     }
 
     async fn watch(&self) -> Result<(), OutboundError> {
         let Some(row) = self.db.chain(&self.chain_name).await? else { return Ok(()) };
         let (pinned, name) = (Arc::clone(&self.pinned), self.name.clone());
         let mut worker = WatchWorker::new(&self.db, &self.chain, row, pinned, name)?;
-        let watched = worker.round(&*self.clock).await?;
-        self.world.lock().note(23 + watched.changed as u64);
-        Ok(())
+        loop {
+            let ended = worker.round(&*self.clock).await;
+            let ended = ended.map(|watched| self.world.lock().note(23 + watched.changed as u64));
+            self.rest(ended).await;
+        }
     }
 }
 

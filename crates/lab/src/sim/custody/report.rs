@@ -35,6 +35,10 @@ counters! {
         killed_before_call;
         killed_after_call;
         killed_at_rest;
+        /// In the middle of a round, longer than their leases.
+        stalled;
+        /// Lanes that another had when one that stood still went on, at each of its turns.
+        lanes_lost;
         database_unavailable;
         transactions_retried;
         commit_unknown_done;
@@ -51,6 +55,8 @@ counters! {
         answers_lost;
         signer_away;
         pools_emptied;
+        /// Replaced or forgotten, and taken by a miner all the same.
+        came_back;
         price_spikes;
         above_the_cap;
         contracts_paused;

@@ -9,8 +9,8 @@ use domain::random::Random;
 use domain::utxo::Hash;
 use domain::{Approval, ChainKind, Clock, ManualClock, RawAmount, Timestamp, WalletRole};
 use store::StoreError;
-use store::outbound::read::JobVerdict;
-use store::outbound::{Added, JobFilter, JobId, NewJob, OpenSlot, Payer};
+use store::outbound::read::{JobVerdict, ShownLane};
+use store::outbound::{Added, Duty, JobFilter, JobId, LaneId, NewJob, OpenSlot, Payer};
 use tracing::instrument::WithSubscriber;
 use tracing::subscriber::NoSubscriber;
 use tx::{Address, Coin, Draft, Fee, Payment, Slot};
@@ -43,7 +43,13 @@ const EACH: usize = 4;
 /// And two that show Bitcoin's wallet its chain.
 const FOLLOWERS: usize = 2;
 /// A rest comes after so many turns at the latest.
-const LONGEST_UNREST: u64 = 1_200;
+const LONGEST_UNREST: u64 = 2_500;
+
+/// Why a lane may be stopped.
+const STOLEN: [&str; 2] = ["were used by somebody else", "which is none that this database knows"];
+
+/// Turns of a process at rest, one after the other.
+const MOST_TURNS: usize = 12;
 
 fn unread(error: &StoreError) -> String {
     format!("the database could not be read: {error}")
@@ -74,10 +80,28 @@ struct Open {
     amount: u128,
 }
 
+/// What is written of some lanes.
+#[derive(PartialEq)]
+struct Rows {
+    slots: Vec<OpenSlot>,
+    due: Vec<(JobId, i64)>,
+    nonces: Vec<Option<u64>>,
+}
+
+/// A process that stood still in the middle of a round.
+struct Stalled {
+    until: u64,
+    /// The lanes that it had.
+    had: Vec<LaneId>,
+}
+
 struct Simulation {
     ground: Ground,
     world: Shared,
     processes: Vec<Option<Work>>,
+    names: Vec<String>,
+    /// Those that stand still, or did in the round that they are in.
+    stalled: BTreeMap<usize, Stalled>,
     started: u64,
     last_rest: u64,
     next_audit: u64,
@@ -101,6 +125,7 @@ impl Simulation {
             nets,
             away_until: 0,
             broken: None,
+            midway: BTreeSet::new(),
             ids: 0,
         };
         let chains = PLANS.len();
@@ -108,6 +133,8 @@ impl Simulation {
             ground,
             world: Shared(Arc::new(Mutex::new(world))),
             processes: (0..chains * EACH + FOLLOWERS).map(|_| None).collect(),
+            names: vec![String::new(); chains * EACH + FOLLOWERS],
+            stalled: BTreeMap::new(),
             started: 0,
             last_rest: 0,
             next_audit: 200,
@@ -161,14 +188,16 @@ impl Simulation {
             896..904 => self.change_price(net),
             904..908 => self.pause(net),
             908..912 => self.empty_pool(net),
-            912..924 => self.ask().await?,
-            924..936 => self.jump(),
-            936..950 => self.kill(),
-            950..955 => self.leave_signer(),
-            955..957 => self.steal(),
-            957..960 => self.shorten(net),
-            962..966 => self.give(),
-            960..962 => self.rest().await?,
+            912..930 => self.ask().await?,
+            930..942 => self.jump(),
+            942..956 => self.kill(),
+            956..961 => self.leave_signer(),
+            961..963 => self.steal(),
+            963..966 => self.shorten(net),
+            966 => self.rest().await?,
+            967..971 => self.give(),
+            971..983 => self.come_back(net),
+            983..991 => self.stall().await?,
             _ => self.resume().await?,
         }
         self.known().await?;
@@ -180,6 +209,9 @@ impl Simulation {
         for (net, row) in self.ground.rows.iter().enumerate() {
             let fresh: HashSet<Hash> =
                 std::mem::take(&mut self.world.lock().nets[net].fresh).into_iter().map(|hash| Hash(hash.0)).collect();
+            if fresh.is_empty() {
+                continue;
+            }
             let ours = self.ground.db.ours(row.id, &fresh).await.map_err(|error| unread(&error))?;
             if let Some(hash) = fresh.difference(&ours).next() {
                 return Err(format!("{hash} was told to a node, and is written down nowhere"));
@@ -204,7 +236,8 @@ impl Simulation {
             let mut world = self.world.lock();
             world.random.index(self.processes.len())
         };
-        self.run_process(at).await
+        let turn = self.world.lock().turn;
+        if self.stalled.get(&at).is_some_and(|one| turn < one.until) { Ok(()) } else { self.run_process(at).await }
     }
 
     async fn run_process(&mut self, at: usize) -> Result<(), String> {
@@ -212,13 +245,71 @@ impl Simulation {
             Some(work) => work,
             None => self.start(at),
         };
+        let lost = self.lost_lanes(at).await?;
+        let before = self.rows_of(&lost).await?;
         match turn::run(&self.world, &mut work).await {
             Ended::Parked => self.processes[at] = Some(work),
             Ended::Done => return Err("a worker ended".to_owned()),
             // It is dropped here, in the middle of what it did.
-            Ended::Died => {}
+            Ended::Died => self.ends(at),
+        }
+        if !lost.is_empty() && before != self.rows_of(&lost).await? {
+            let name = &self.names[at];
+            return Err(format!("{name} stood still while another took its lanes, and has written to them since"));
         }
         self.unbroken()
+    }
+
+    fn ends(&mut self, at: usize) {
+        self.world.lock().midway.remove(&at);
+        self.stalled.remove(&at);
+    }
+
+    /// Law 4: the lanes that a process had when it began to stand still, and that another has now. Until the end of the round that it was in
+    /// it may write nothing there.
+    async fn lost_lanes(&mut self, at: usize) -> Result<Vec<LaneId>, String> {
+        if !self.world.lock().midway.contains(&at) {
+            self.stalled.remove(&at);
+        }
+        let Some(stalled) = self.stalled.get(&at) else { return Ok(Vec::new()) };
+        let still = self.lanes_of(at).await?;
+        let lost: Vec<LaneId> = stalled.had.iter().filter(|lane| !still.contains(lane)).copied().collect();
+        self.world.lock().report.lanes_lost += lost.len() as u64;
+        Ok(lost)
+    }
+
+    /// The lanes that a process has.
+    async fn lanes_of(&self, at: usize) -> Result<Vec<LaneId>, String> {
+        let duty = if at.is_multiple_of(2) { Duty::Send } else { Duty::Watch };
+        let (duty, name) = (duty.as_str(), &self.names[at]);
+        let lanes = self.ground.db.lanes(None, None, 0, 100).await.map_err(|error| unread(&error))?;
+        let has = |lane: &&ShownLane| lane.held.iter().any(|(what, who, _)| what == duty && who == name);
+        Ok(lanes.iter().filter(has).map(|lane| lane.lane.id).collect())
+    }
+
+    /// All that a worker writes of lanes, but that they are stopped, which anybody may do who sees a reason.
+    async fn rows_of(&self, lanes: &[LaneId]) -> Result<Option<Rows>, String> {
+        if lanes.is_empty() {
+            return Ok(None);
+        }
+        let open = self.ground.db.open_lanes(lanes).await.map_err(|error| unread(&error))?;
+        let work = self.ground.db.lane_work(lanes, 1_000, Timestamp::from_micros(i64::MAX)).await;
+        let due = work.map_err(|error| unread(&error))?.due;
+        let nonces = open.lanes.iter().map(|lane| lane.known_nonce).collect();
+        Ok(Some(Rows { slots: open.slots, due: due.iter().map(|job| (job.id, job.version)).collect(), nonces }))
+    }
+
+    /// Until it has come to the end of a round, or so many turns on. Those who read blocks take one in a round, and may be behind.
+    async fn run_round(&mut self, at: usize) -> Result<(), String> {
+        let rounds = if at < PLANS.len() * EACH { 1 } else { 3 };
+        let before = self.world.lock().report.rounds;
+        for _ in 0..MOST_TURNS {
+            self.run_process(at).await?;
+            if self.world.lock().report.rounds >= before + rounds {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// Half of those who are started have the name of the one before, and so have its lanes at once.
@@ -231,14 +322,38 @@ impl Simulation {
             None if at.is_multiple_of(2) => (at / EACH, Part::Sends),
             None => (at / EACH, Part::Watches),
         };
-        process::start(&self.ground, &self.world, net, part, name)
+        self.names[at].clone_from(&name);
+        self.world.lock().midway.insert(at);
+        process::start(&self.ground, &self.world, at, (net, part), name)
     }
 
     fn kill(&mut self) {
-        let mut world = self.world.lock();
-        world.report.killed_at_rest += 1;
-        let at = world.random.index(self.processes.len());
+        let at = {
+            let mut world = self.world.lock();
+            world.report.killed_at_rest += 1;
+            world.random.index(self.processes.len())
+        };
         self.processes[at] = None;
+        self.ends(at);
+    }
+
+    /// A process stands still in the middle of what it does, as one that is swapped out. Others take its lanes when its lease is over; it
+    /// goes on where it was.
+    async fn stall(&mut self) -> Result<(), String> {
+        let (at, until) = {
+            let mut world = self.world.lock();
+            let from = world.random.index(self.processes.len());
+            let workers = PLANS.len() * EACH;
+            let at = (from..from + workers).map(|at| at % workers).find(|at| world.midway.contains(at));
+            (at, world.turn + 100 + world.random.below(500))
+        };
+        let Some(at) = at.filter(|at| !self.stalled.contains_key(at)) else { return Ok(()) };
+        let had = self.lanes_of(at).await?;
+        self.stalled.insert(at, Stalled { until, had });
+        let mut world = self.world.lock();
+        world.report.stalled += 1;
+        world.pass(61 * SECOND);
+        Ok(())
     }
 
     // ---- what happens around them ------------------------------------------------------------------------------
@@ -270,6 +385,10 @@ impl Simulation {
         report.deeper_than_confirmations += u64::from(depth >= u64::from(PLANS[net].confirmations));
         let keep = random.below(3) != 0;
         nets[net].leave(depth, keep);
+        // Those whose branch wins may have another pool than those who lose theirs.
+        while random.below(3) != 0 {
+            report.came_back += u64::from(nets[net].come_back(random));
+        }
         for _ in 0..=depth {
             let (paid, reverted) = nets[net].mine(random, clock.now());
             report.blocks += 1;
@@ -313,8 +432,16 @@ impl Simulation {
 
     fn empty_pool(&self, net: usize) {
         let mut world = self.world.lock();
-        world.nets[net].pool.clear();
+        let all = std::mem::take(&mut world.nets[net].pool);
+        world.nets[net].dropped(all);
         world.report.pools_emptied += 1;
+    }
+
+    /// Miners have something that was replaced or forgotten, and never heard of what took its place.
+    fn come_back(&self, net: usize) {
+        let mut world = self.world.lock();
+        let World { nets, random, report, .. } = &mut *world;
+        report.came_back += u64::from(nets[net].come_back(random));
     }
 
     fn leave_signer(&self) {
@@ -378,7 +505,10 @@ impl Simulation {
         let Ok(meaning) = tx::evm::decode_signed(&signed.bytes, CHAIN_ID) else { return };
         report.stolen_keys += 1;
         net.foreign.insert(signed.hash);
-        net.pool.retain(|one| one.from != from || one.meaning.slot != Slot::Nonce(nonce));
+        let same = |one: &Waiting| one.from == from && one.meaning.slot == Slot::Nonce(nonce);
+        let (gone, stay): (Vec<Waiting>, Vec<Waiting>) = std::mem::take(&mut net.pool).into_iter().partition(same);
+        net.pool = stay;
+        net.dropped(gone);
         net.pool.push(Waiting { hash: signed.hash, from, meaning, bytes: signed.bytes.into() });
     }
 
@@ -445,11 +575,15 @@ impl Simulation {
 
     /// People want a job to end, or more to be offered for it.
     async fn ask(&self) -> Result<(), String> {
+        let filter = JobFilter { state: Some(JobState::Broadcasted), ..JobFilter::default() };
+        let out = self.ground.db.jobs(&filter, i64::MAX, 12).await.map_err(|error| unread(&error))?;
         let (job, cancel, now) = {
             let mut world = self.world.lock();
-            let at = world.random.index(self.open.len().max(1));
-            let cancel = world.random.below(2) == 0;
-            (self.open.keys().nth(at).copied(), cancel, world.now())
+            // One that waits for its block, or one of the newest, whatever it does.
+            let newest = self.open.len().clamp(1, 24);
+            let (one, back) = (world.random.index(2 * out.len().max(1)), world.random.index(newest));
+            let job = out.get(one).map(|shown| shown.job.id).or_else(|| self.open.keys().nth_back(back).copied());
+            (job, world.random.below(2) == 0, world.now())
         };
         let Some(job) = job else { return Ok(()) };
         let db = &self.ground.db;
@@ -468,6 +602,7 @@ impl Simulation {
         {
             let mut world = self.world.lock();
             world.calm = true;
+            self.stalled.values_mut().for_each(|one| one.until = 0);
             for net in &mut world.nets {
                 net.heal();
                 let Net { purses, wallets, .. } = net;
@@ -478,21 +613,27 @@ impl Simulation {
                 }
             }
         }
-        for round in 0.. {
-            self.world.lock().pass(if round % 12 == 11 { 65 * SECOND } else { 3 * SECOND });
+        for round in 0_u32.. {
+            // Soon only pauses and times that must be over are waited for.
+            let seconds = match round {
+                0..8 => 3,
+                8..16 => 30,
+                _ => 120,
+            };
+            self.world.lock().pass(seconds * SECOND);
             for net in 0..PLANS.len() {
-                self.mine(net);
+                // Where nothing waits, only depth is missing.
+                let blocks = if self.world.lock().nets[net].pool.is_empty() { 3 } else { 1 };
+                (0..blocks).for_each(|_| self.mine(net));
                 self.world.lock().nets[net].heal();
             }
             for at in 0..self.processes.len() {
-                for _ in 0..6 {
-                    self.run_process(at).await?;
-                }
+                self.run_round(at).await?;
             }
-            if round % 6 == 5 && self.is_done().await? {
+            if round % 3 == 2 && self.is_done().await? {
                 break;
             }
-            if round > 900 {
+            if round > 600 {
                 let left = self.stranded().await?;
                 return Err(format!("stranded: {left}"));
             }
@@ -538,7 +679,11 @@ impl Simulation {
         let now = self.world.lock().now();
         let mut done = true;
         for lane in lanes {
-            if lane.lane.stopped.is_some() {
+            if let Some(why) = &lane.lane.stopped {
+                // Nobody but a thief, of whom there are some, may give a reason.
+                if !STOLEN.iter().any(|words| why.contains(words)) {
+                    return Err(format!("lane {} was stopped: {why}", lane.lane.address));
+                }
                 let people = Approval::new("ann", "bob", "the thief is caught").map_err(|error| error.to_string())?;
                 self.ground.db.resume_lane(lane.lane.id, &people, now).await.map_err(|error| unread(&error))?;
                 self.world.lock().report.lanes_stopped += 1;
@@ -607,6 +752,11 @@ impl Simulation {
                 self.fees[net] += page.iter().map(|(_, fee): &(i64, RawAmount)| units(*fee)).sum::<u128>();
             }
             let mut world = self.world.lock();
+            // All that were asked for were looked at above, and taken out.
+            let stray = world.nets[net].paid.drain().find(|(_, (count, _))| *count > 0);
+            if let Some((to, _)) = stray {
+                return Err(format!("{to} was paid for a job that had ended before"));
+            }
             let cost = world.nets[net].fees;
             if cost != self.fees[net] {
                 return Err(format!(

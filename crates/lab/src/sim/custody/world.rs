@@ -1,5 +1,6 @@
 //! What the simulated processes share: the clock, chance, and the chains.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use domain::random::Random;
@@ -21,6 +22,8 @@ pub(crate) struct World {
     /// The signer is away before this turn.
     pub away_until: u64,
     pub broken: Option<String>,
+    /// Processes that are in the middle of a round.
+    pub midway: BTreeSet<usize>,
     /// Numbers that were given out.
     pub ids: i64,
 }
