@@ -188,7 +188,11 @@ impl EvmChain {
         let readable: Vec<(&[u8], B256)> =
             places.iter().map(|place| (signed[*place], keccak256(signed[*place]))).collect();
         let (readable, chunk) = (&readable, self.settings.batch);
-        let said = self.pool.each(|node| async move { broadcast::send_all(&node, readable, chunk).await }).await;
+        let said = if readable.is_empty() {
+            Vec::new()
+        } else {
+            self.pool.each(|node| async move { broadcast::send_all(&node, readable, chunk).await }).await
+        };
         for (number, place) in places.into_iter().enumerate() {
             let of_one =
                 |(_, said): &(Arc<Node>, Result<Vec<Result<broadcast::Said, CallError>>, CallError>)| match said {
@@ -231,6 +235,10 @@ impl EvmChain {
 
     async fn statuses_of(&self, sent: &[Sent]) -> Vec<Result<Status, ChainError>> {
         let (confirmations, chunk) = (self.settings.confirmations, self.settings.batch);
+        if sent.is_empty() {
+            // A node that is asked nothing must not be taken for one that answers.
+            return Vec::new();
+        }
         let each = || side_by_side(sent.iter().map(|one| self.status(one)).collect());
         let wanted: Result<Vec<status::Wanted>, ChainError> = sent.iter().map(wanted_of).collect();
         let Ok(wanted) = wanted else { return each().await };

@@ -190,6 +190,10 @@ impl TronChain {
     }
 
     async fn statuses_of(&self, sent: &[Sent]) -> Vec<Result<Status, ChainError>> {
+        if sent.is_empty() {
+            // A node that is asked nothing must not be taken for one that answers.
+            return Vec::new();
+        }
         let each = || side_by_side(sent.iter().map(|one| self.status(one)).collect());
         let wanted: Result<Vec<status::Asked>, ChainError> = sent.iter().map(asked_of).collect();
         let Ok(wanted) = wanted else { return each().await };
