@@ -1,7 +1,10 @@
 //! The trait [`Chain`]: all that custody may ask of a chain.
 
+use std::collections::HashMap;
+
 use domain::{ChainKind, RawAmount, Timestamp};
 use futures_util::future::BoxFuture;
+use futures_util::{StreamExt, stream};
 use tx::{
     Address, BadAddress, BlockRef, BuildError, Coin, DecodeError, Draft, Fee, FeeCap, Meaning, Payment, TxHash,
     Unsigned,
@@ -15,6 +18,17 @@ use crate::survey::NodeReport;
 use crate::watch::Watched;
 
 pub type Answer<'a, T> = BoxFuture<'a, Result<T, ChainError>>;
+
+/// To many questions, in their order. Each has an answer of its own: what is said to one says nothing of the others.
+pub type Answers<'a, T> = BoxFuture<'a, Vec<Result<T, ChainError>>>;
+
+/// Calls on their way at the same time, where many questions are asked one by one.
+pub const AT_ONCE: usize = 16;
+
+/// Each by itself, side by side.
+pub fn side_by_side<'a, T: Send + 'a>(calls: Vec<Answer<'a, T>>) -> Answers<'a, T> {
+    Box::pin(stream::iter(calls).buffered(AT_ONCE).collect())
+}
 
 /// Nonces of an account: the next one after what is mined, and after what the asked node holds as pending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +49,14 @@ pub struct Quote {
     pub most: RawAmount,
     /// TRON: the block to refer to, and the time that it says.
     pub reference: Option<(BlockRef, Timestamp)>,
+}
+
+/// A payment whose cost is asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct QuoteRequest<'a> {
+    pub from: &'a Address,
+    pub payment: &'a Payment,
+    pub cap: FeeCap,
 }
 
 /// A transaction that was sent, or may have been.
@@ -67,12 +89,12 @@ impl Proven {
 /// | asks | believes |
 /// |---|---|
 /// | `head` | all nodes: the highest block that enough of them have reached, whatever one of them claims: it only finds work |
-/// | `quote`, `nonces`, `scan`, `balances` | one node, another when it fails: they only find work |
-/// | `headers`, `prove`, `status` | a quorum: what credits or finalizes rests on them |
+/// | `quote`, `quotes`, `nonces`, `scan`, `balances`, `glimpse` | one node, another when it fails: they only find work |
+/// | `headers`, `prove`, `status`, `statuses` | a quorum: what credits or finalizes rests on them |
 /// | `prove_blocks` | a quorum for the headers, and one node for what hashes to them |
 /// | `balances_at`, `nonces_at` | a quorum, at one block |
 /// | `survey` | nobody: it tells what each node says |
-/// | `broadcast` | nobody: it tells all nodes |
+/// | `broadcast`, `broadcast_all` | nobody: it tells all nodes |
 pub trait Chain: Send + Sync {
     fn kind(&self) -> ChainKind;
 
@@ -142,6 +164,11 @@ pub trait Chain: Send + Sync {
     /// The fee to offer now, never above the cap.
     fn quote<'a>(&'a self, from: &'a Address, payment: &'a Payment, cap: FeeCap) -> Answer<'a, Quote>;
 
+    /// As [`Chain::quote`] of each, with one price for all of them and in as few calls as the nodes allow. Every payment is simulated by itself.
+    fn quotes<'a>(&'a self, requests: &'a [QuoteRequest<'a>]) -> Answers<'a, Quote> {
+        side_by_side(requests.iter().map(|one| self.quote(one.from, one.payment, one.cap)).collect())
+    }
+
     fn build(&self, draft: &Draft) -> Result<Unsigned, BuildError>;
 
     fn decode_unsigned(&self, bytes: &[u8]) -> Result<Meaning, DecodeError>;
@@ -151,5 +178,21 @@ pub trait Chain: Send + Sync {
 
     fn broadcast<'a>(&'a self, signed: &'a [u8]) -> Answer<'a, Broadcast>;
 
+    /// As [`Chain::broadcast`] of each, in their order as far as nodes keep to it, in as few calls as they allow.
+    fn broadcast_all<'a>(&'a self, signed: &'a [&'a [u8]]) -> Answers<'a, Broadcast> {
+        side_by_side(signed.iter().map(|bytes| self.broadcast(bytes)).collect())
+    }
+
     fn status<'a>(&'a self, sent: &'a Sent) -> Answer<'a, Status>;
+
+    /// As [`Chain::status`] of each, in as few calls as the nodes allow.
+    fn statuses<'a>(&'a self, sent: &'a [Sent]) -> Answers<'a, Status> {
+        side_by_side(sent.iter().map(|one| self.status(one)).collect())
+    }
+
+    /// The transactions of the blocks `from..=to`, each with its height: one node's word, which only says where to look. `None`: this chain
+    /// has something better to look at.
+    fn glimpse(&self, _from: u64, _to: u64) -> Answer<'_, Option<HashMap<TxHash, u64>>> {
+        Box::pin(std::future::ready(Ok(None)))
+    }
 }

@@ -35,7 +35,7 @@ pub mod watch;
 
 pub use block::{Head, Header, Output, Place, Scan, Spend};
 pub use broadcast::{Broadcast, NodeRefusal};
-pub use client::{Answer, Chain, Quote};
+pub use client::{Answer, Answers, Chain, Quote, QuoteRequest};
 pub use error::ChainError;
 pub use status::{Proof, Status};
 pub use survey::{Feature, Has, NodeReport};

@@ -3,11 +3,13 @@
 use alloy_primitives::{B256, hex};
 use serde_json::json;
 
+use super::rpc::separately;
 use super::status::transaction;
 use super::wire::Hex;
-use crate::broadcast::NodeRefusal;
+use crate::broadcast::{Broadcast, NodeRefusal};
 use crate::endpoint::json_rpc::call;
 use crate::endpoint::{CallError, Node};
+use crate::error::ChainError;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Said {
@@ -15,8 +17,30 @@ pub(super) enum Said {
     Refused(NodeRefusal, String),
 }
 
+const SEND: &str = "eth_sendRawTransaction";
+
 pub(super) async fn send(node: &Node, bytes: &[u8], hash: B256) -> Result<Said, CallError> {
-    let sent = call::<Hex<B256>>(node, "eth_sendRawTransaction", json!([hex::encode_prefixed(bytes)])).await;
+    let sent = call::<Hex<B256>>(node, SEND, json!([hex::encode_prefixed(bytes)])).await;
+    judge(node, sent, hash).await
+}
+
+/// As [`send`] of each. In one request after the other: many nodes keep what comes before its time, some do not.
+pub(super) async fn send_all(
+    node: &Node,
+    signed: &[(&[u8], B256)],
+    chunk: usize,
+) -> Result<Vec<Result<Said, CallError>>, CallError> {
+    let calls: Vec<_> = signed.iter().map(|(bytes, _)| (SEND, json!([hex::encode_prefixed(bytes)]))).collect();
+    let sent: Vec<Result<Hex<B256>, CallError>> = separately(node, &calls, (chunk, 1)).await?;
+    let mut said = Vec::with_capacity(sent.len());
+    for (answer, (_, hash)) in sent.into_iter().zip(signed) {
+        said.push(judge(node, answer, *hash).await);
+    }
+    Ok(said)
+}
+
+/// What an answer is worth.
+async fn judge(node: &Node, sent: Result<Hex<B256>, CallError>, hash: B256) -> Result<Said, CallError> {
     match sent {
         Ok(Hex(said)) if said == hash => Ok(Said::Taken),
         Ok(_) => Err(node.bad("the hash of another transaction")),
@@ -35,8 +59,26 @@ pub(super) async fn send(node: &Node, bytes: &[u8], hash: B256) -> Result<Said, 
     }
 }
 
+/// What all nodes together have said to one transaction.
+pub(super) fn outcome(said: impl Iterator<Item = Result<Said, CallError>>) -> Result<Broadcast, ChainError> {
+    let mut refusals = Vec::new();
+    let mut lost = CallError::Unreachable { endpoint: "nobody".to_owned() };
+    for said in said {
+        match said {
+            Ok(Said::Taken) => return Ok(Broadcast::Taken),
+            Ok(Said::Refused(refusal, words)) => refusals.push((refusal, words)),
+            Err(error) => lost = error,
+        }
+    }
+    match together(refusals) {
+        Some((refusal, words)) => Ok(Broadcast::Refused(refusal, words)),
+        // It may have arrived all the same.
+        None => Err(ChainError::Unreachable(lost)),
+    }
+}
+
 /// One word for what several nodes said, none of which has taken it: the one that says most.
-pub(super) fn together(said: Vec<(NodeRefusal, String)>) -> Option<(NodeRefusal, String)> {
+fn together(said: Vec<(NodeRefusal, String)>) -> Option<(NodeRefusal, String)> {
     said.into_iter().min_by_key(|(refusal, _)| match refusal {
         NodeRefusal::Busy => 1,
         NodeRefusal::Other => 2,

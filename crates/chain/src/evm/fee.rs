@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use tx::evm::transaction::{LEAST_GAS, call_data, most_fee};
 use tx::{Fee, FeeCap};
 
+use super::rpc::separately;
 use super::wire::{FeeHistory, HasCode, Hex};
 use crate::client::Quote;
 use crate::endpoint::json_rpc::call;
@@ -37,6 +38,30 @@ struct AskingPrice {
 
 pub(super) async fn quote(node: &Node, wanted: Call, cap: FeeCap) -> Result<Quote, CallError> {
     let (asked, gas) = try_join(asked(node, cap), gas(node, wanted)).await?;
+    offered(node, asked, gas, cap)
+}
+
+/// As [`quote`] of each, with one price for all of them. What the node says to one is that one's alone.
+pub(super) async fn quotes(
+    node: &Node,
+    wanted: &[(Call, FeeCap)],
+    requests: (usize, usize),
+) -> Result<Vec<Result<Quote, CallError>>, CallError> {
+    let legacy = |cap: &FeeCap| matches!(cap.0, Fee::Legacy { .. });
+    let price = async |kind: bool| match wanted.iter().find(|(_, cap)| legacy(cap) == kind) {
+        Some((_, cap)) => asked(node, *cap).await.map(Some),
+        None => Ok(None),
+    };
+    let ((by_gas, by_base), gas) =
+        try_join(try_join(price(true), price(false)), gas_of_all(node, wanted, requests)).await?;
+    let quote = |((_, cap), gas): (&(Call, FeeCap), Result<u64, CallError>)| {
+        let asked = if legacy(cap) { by_gas } else { by_base };
+        offered(node, asked.ok_or_else(|| node.bad("no price of gas"))?, gas?, *cap)
+    };
+    Ok(wanted.iter().zip(gas).map(quote).collect())
+}
+
+fn offered(node: &Node, asked: AskingPrice, gas: u64, cap: FeeCap) -> Result<Quote, CallError> {
     let (fee, capped) = offer(asked, cap).ok_or_else(|| node.bad("a price of gas that cannot be"))?;
     let most = most_fee(gas, fee).ok_or_else(|| node.bad("a price of gas that cannot be"))?;
     Ok(Quote { fee, capped, gas, most: RawAmount::from_u256(most), reference: None })
@@ -98,28 +123,67 @@ fn offer(asked: AskingPrice, cap: FeeCap) -> Option<(Fee, bool)> {
 }
 
 async fn gas(node: &Node, wanted: Call) -> Result<u64, CallError> {
-    let Some(token) = wanted.token else {
-        let Hex(HasCode(code)) = call(node, "eth_getCode", json!([format!("{:#x}", wanted.to), "latest"])).await?;
+    if wanted.token.is_none() {
+        let Hex(HasCode(code)) = call(node, CODE, code_of(wanted)).await?;
         if !code {
             return Ok(LEAST_GAS);
         }
-        let value = json!({
-            "from": format!("{:#x}", wanted.from),
-            "to": format!("{:#x}", wanted.to),
-            "value": format!("{:#x}", wanted.amount),
-        });
-        return estimate(node, value).await;
+    }
+    let estimate = call(node, ESTIMATE, transfer(wanted)).await?;
+    with_reserve(node, estimate)
+}
+
+/// As [`gas`] of each.
+async fn gas_of_all(
+    node: &Node,
+    wanted: &[(Call, FeeCap)],
+    requests: (usize, usize),
+) -> Result<Vec<Result<u64, CallError>>, CallError> {
+    let plain: Vec<usize> = (0..wanted.len()).filter(|place| wanted[*place].0.token.is_none()).collect();
+    let calls: Vec<_> = plain.iter().map(|place| (CODE, code_of(wanted[*place].0))).collect();
+    let codes: Vec<Result<Hex<HasCode>, CallError>> = separately(node, &calls, requests).await?;
+    let mut gas: Vec<Option<Result<u64, CallError>>> = vec![None; wanted.len()];
+    for (place, code) in plain.into_iter().zip(codes) {
+        gas[place] = match code {
+            Ok(Hex(HasCode(false))) => Some(Ok(LEAST_GAS)),
+            Ok(Hex(HasCode(true))) => None,
+            Err(error) => Some(Err(error)),
+        };
+    }
+    let open: Vec<usize> = (0..wanted.len()).filter(|place| gas[*place].is_none()).collect();
+    let calls: Vec<_> = open.iter().map(|place| (ESTIMATE, transfer(wanted[*place].0))).collect();
+    let estimates: Vec<Result<Hex<u64>, CallError>> = separately(node, &calls, requests).await?;
+    for (place, estimate) in open.into_iter().zip(estimates) {
+        gas[place] = Some(estimate.and_then(|estimate| with_reserve(node, estimate)));
+    }
+    let missing = || Err(node.bad("no estimate"));
+    Ok(gas.into_iter().map(|gas| gas.unwrap_or_else(missing)).collect())
+}
+
+const CODE: &str = "eth_getCode";
+const ESTIMATE: &str = "eth_estimateGas";
+
+fn code_of(wanted: Call) -> Value {
+    json!([format!("{:#x}", wanted.to), "latest"])
+}
+
+/// The payment as nodes simulate it.
+fn transfer(wanted: Call) -> Value {
+    let from = format!("{:#x}", wanted.from);
+    let transaction = match wanted.token {
+        None => json!({ "from": from, "to": format!("{:#x}", wanted.to), "value": format!("{:#x}", wanted.amount) }),
+        Some(token) => {
+            let data = alloy_primitives::hex::encode_prefixed(call_data(wanted.to, wanted.amount));
+            json!({ "from": from, "to": format!("{token:#x}"), "data": data })
+        }
     };
-    let data = alloy_primitives::hex::encode_prefixed(call_data(wanted.to, wanted.amount));
-    let transfer = json!({ "from": format!("{:#x}", wanted.from), "to": format!("{token:#x}"), "data": data });
-    estimate(node, transfer).await
+    // Without a block some nodes take the pending one, and make it first of all that waits: with a thousand waiting that takes ten times as
+    // long. What our own transactions that wait will take is counted by whoever asks.
+    json!([transaction, "latest"])
 }
 
 /// With a quarter more: a balance that becomes zero, or stops being zero, changes what a transfer costs.
-async fn estimate(node: &Node, transaction: Value) -> Result<u64, CallError> {
-    // Without a block some nodes take the pending one, and make it first of all that waits: with a thousand waiting that takes ten times as
-    // long. What our own transactions that wait will take is counted by whoever asks.
-    let Hex(gas): Hex<u64> = call(node, "eth_estimateGas", json!([transaction, "latest"])).await?;
+fn with_reserve(node: &Node, Hex(gas): Hex<u64>) -> Result<u64, CallError> {
     if !(LEAST_GAS..=MOST_GAS).contains(&gas) {
         return Err(node.bad(format!("an estimate of {gas} gas for a transfer")));
     }

@@ -26,6 +26,7 @@ mod trace;
 mod window;
 mod wire;
 
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -40,7 +41,7 @@ use tx::{
 
 use crate::block::{Head, Header, Scan};
 use crate::broadcast::{Broadcast, NodeRefusal};
-use crate::client::{Answer, Chain, Nonces, Proven, Quote, Sent};
+use crate::client::{Answer, Answers, Chain, Nonces, Proven, Quote, QuoteRequest, Sent, side_by_side};
 use crate::endpoint::json_rpc::call;
 use crate::endpoint::{CallError, Node, Pool, ahead};
 use crate::error::ChainError;
@@ -160,46 +161,118 @@ impl EvmChain {
         Box::pin(self.pool.any(move |node| async move { scan::fetch_only(&node, (from, to), settings).await }))
     }
 
+    /// What we cannot read ourselves is not shown to anybody.
+    fn unreadable(&self, signed: &[u8]) -> Option<Broadcast> {
+        let error = self.decode_signed(signed).err()?;
+        let refusal = match error {
+            DecodeError::OtherNetwork => NodeRefusal::WrongNetwork,
+            DecodeError::BadSignature => NodeRefusal::BadSignature,
+            DecodeError::Malformed(_) | DecodeError::NotUnderstood(_) => NodeRefusal::Malformed,
+        };
+        Some(Broadcast::Refused(refusal, error.to_string()))
+    }
+
     async fn tell(&self, signed: &[u8]) -> Result<Broadcast, ChainError> {
-        // What we cannot read ourselves is not shown to anybody.
-        if let Err(error) = self.decode_signed(signed) {
-            let refusal = match error {
-                DecodeError::OtherNetwork => NodeRefusal::WrongNetwork,
-                DecodeError::BadSignature => NodeRefusal::BadSignature,
-                DecodeError::Malformed(_) | DecodeError::NotUnderstood(_) => NodeRefusal::Malformed,
-            };
-            return Ok(Broadcast::Refused(refusal, error.to_string()));
+        if let Some(refused) = self.unreadable(signed) {
+            return Ok(refused);
         }
         let hash = keccak256(signed);
         let said = self.pool.each(|node| async move { broadcast::send(&node, signed, hash).await }).await;
-        let mut refusals = Vec::new();
-        let mut lost = CallError::Unreachable { endpoint: "nobody".to_owned() };
-        for (_, said) in said {
-            match said {
-                Ok(broadcast::Said::Taken) => return Ok(Broadcast::Taken),
-                Ok(broadcast::Said::Refused(refusal, words)) => refusals.push((refusal, words)),
-                Err(error) => lost = error,
+        broadcast::outcome(said.into_iter().map(|(_, said)| said))
+    }
+
+    async fn tell_all(&self, signed: &[&[u8]]) -> Vec<Result<Broadcast, ChainError>> {
+        let mut told: Vec<Option<Result<Broadcast, ChainError>>> =
+            signed.iter().map(|bytes| self.unreadable(bytes).map(Ok)).collect();
+        let places: Vec<usize> = (0..signed.len()).filter(|place| told[*place].is_none()).collect();
+        let readable: Vec<(&[u8], B256)> =
+            places.iter().map(|place| (signed[*place], keccak256(signed[*place]))).collect();
+        let (readable, chunk) = (&readable, self.settings.batch);
+        let said = if readable.is_empty() {
+            Vec::new()
+        } else {
+            self.pool.each(|node| async move { broadcast::send_all(&node, readable, chunk).await }).await
+        };
+        for (number, place) in places.into_iter().enumerate() {
+            let of_one =
+                |(_, said): &(Arc<Node>, Result<Vec<Result<broadcast::Said, CallError>>, CallError>)| match said {
+                    Ok(said) => said.get(number).cloned(),
+                    Err(error) => Some(Err(error.clone())),
+                };
+            told[place] = Some(broadcast::outcome(said.iter().filter_map(of_one)));
+        }
+        let nobody = || Err(ChainError::Unreachable(CallError::Unreachable { endpoint: "nobody".to_owned() }));
+        told.into_iter().map(|told| told.unwrap_or_else(nobody)).collect()
+    }
+
+    async fn quote_all(&self, requests: &[QuoteRequest<'_>]) -> Vec<Result<Quote, ChainError>> {
+        let wanted: Result<Vec<_>, ChainError> =
+            requests.iter().map(|one| Ok((call_of(one.from, one.payment)?, one.cap))).collect();
+        let wanted = match wanted {
+            Ok(wanted) if !wanted.is_empty() => wanted,
+            Ok(_) | Err(_) => return self.quote_each(requests).await,
+        };
+        let (wanted, size) = (&wanted, (self.settings.batch, self.settings.concurrency));
+        let quotes = match self.pool.any(|node| async move { fee::quotes(&node, wanted, size).await }).await {
+            Ok(quotes) => quotes,
+            Err(error) => return requests.iter().map(|_| Err(error.clone())).collect(),
+        };
+        let mut answers = Vec::with_capacity(requests.len());
+        for (quote, one) in quotes.into_iter().zip(requests) {
+            answers.push(match quote {
+                Ok(quote) => Ok(quote),
+                Err(error @ CallError::Refused { .. }) => Err(ChainError::Refused(error)),
+                // An answer that cannot be: another node may have a better one, and the others need not wait for that.
+                Err(_) => self.quote(one.from, one.payment, one.cap).await,
+            });
+        }
+        answers
+    }
+
+    fn quote_each<'a>(&'a self, requests: &'a [QuoteRequest<'a>]) -> Answers<'a, Quote> {
+        side_by_side(requests.iter().map(|one| self.quote(one.from, one.payment, one.cap)).collect())
+    }
+
+    async fn statuses_of(&self, sent: &[Sent]) -> Vec<Result<Status, ChainError>> {
+        let (confirmations, chunk) = (self.settings.confirmations, self.settings.batch);
+        if sent.is_empty() {
+            // A node that is asked nothing must not be taken for one that answers.
+            return Vec::new();
+        }
+        let each = || side_by_side(sent.iter().map(|one| self.status(one)).collect());
+        let wanted: Result<Vec<status::Wanted>, ChainError> = sent.iter().map(wanted_of).collect();
+        let Ok(wanted) = wanted else { return each().await };
+        let wanted = &wanted;
+        let find = |node: Arc<Node>| async move { status::find_all(&node, wanted, confirmations, chunk).await };
+        let ahead = |one: &Vec<_>, agreed: &Vec<_>| status::ahead_in(one, agreed, confirmations);
+        // Nodes that differ in one of them agree on the others: then each is asked about by itself.
+        let Ok(findings) = self.pool.agree_unless_ahead(find, ahead).await else { return each().await };
+        let open: Vec<B256> = findings
+            .iter()
+            .zip(wanted)
+            .filter(|(finding, _)| **finding == status::Finding::Nothing)
+            .map(|(_, wanted)| wanted.hash)
+            .collect();
+        let mut waiting: HashSet<B256> = HashSet::new();
+        if !open.is_empty() {
+            let hashes = &open;
+            let waits = |node: Arc<Node>| async move { status::wait_all(&node, hashes, chunk).await };
+            for said in self.pool.each_soon(waits).await.into_iter().filter_map(|(_, said)| said.ok()) {
+                waiting.extend(open.iter().zip(said).filter(|(_, waits)| *waits).map(|(hash, _)| *hash));
             }
         }
-        match broadcast::together(refusals) {
-            Some((refusal, words)) => Ok(Broadcast::Refused(refusal, words)),
-            // It may have arrived all the same.
-            None => Err(ChainError::Unreachable(lost)),
-        }
+        let status = |(finding, wanted): (status::Finding, &status::Wanted)| match finding {
+            status::Finding::Mined(mined) => Ok(Status::Mined(mined)),
+            status::Finding::Taken(reason) => Ok(Status::Impossible(Proof::new(reason))),
+            status::Finding::Nothing if waiting.contains(&wanted.hash) => Ok(Status::Mempool),
+            status::Finding::Nothing => Ok(Status::Unknown),
+        };
+        findings.into_iter().zip(wanted).map(status).collect()
     }
 
     async fn status_of(&self, sent: &Sent) -> Result<Status, ChainError> {
-        let (Some(Address::Evm(from)), Slot::Nonce(nonce)) = (&sent.meaning.from, &sent.meaning.slot) else {
-            return Err(ChainError::ForeignAddress);
-        };
-        let hash = B256::from(sent.hash.0);
-        let token = match sent.meaning.payments.as_slice() {
-            [Payment { to: Address::Evm(to), coin: Coin::Token(Address::Evm(token)), amount }] => {
-                Some((*token, *to, amount.to_u256()))
-            }
-            _ => None,
-        };
-        let wanted = status::Wanted { hash, from: *from, nonce: *nonce, since: sent.since, token };
+        let wanted = wanted_of(sent)?;
+        let hash = wanted.hash;
         let confirmations = self.settings.confirmations;
         let find = |node: Arc<Node>| async move { status::find(&node, wanted, confirmations).await };
         match self.pool.agree_unless_ahead(find, |one, agreed| one.ahead(agreed, confirmations)).await {
@@ -343,14 +416,13 @@ impl Chain for EvmChain {
 
     fn quote<'a>(&'a self, from: &'a Address, payment: &'a Payment, cap: FeeCap) -> Answer<'a, Quote> {
         Box::pin(async move {
-            let token = match &payment.coin {
-                Coin::Native => None,
-                Coin::Token(contract) => Some(account(contract)?),
-            };
-            let wanted =
-                fee::Call { from: account(from)?, to: account(&payment.to)?, token, amount: payment.amount.to_u256() };
+            let wanted = call_of(from, payment)?;
             self.pool.any(|node| async move { fee::quote(&node, wanted, cap).await }).await
         })
+    }
+
+    fn quotes<'a>(&'a self, requests: &'a [QuoteRequest<'a>]) -> Answers<'a, Quote> {
+        Box::pin(self.quote_all(requests))
     }
 
     fn build(&self, draft: &Draft) -> Result<Unsigned, BuildError> {
@@ -369,9 +441,39 @@ impl Chain for EvmChain {
         Box::pin(self.tell(signed))
     }
 
+    fn broadcast_all<'a>(&'a self, signed: &'a [&'a [u8]]) -> Answers<'a, Broadcast> {
+        Box::pin(self.tell_all(signed))
+    }
+
     fn status<'a>(&'a self, sent: &'a Sent) -> Answer<'a, Status> {
         Box::pin(self.status_of(sent))
     }
+
+    fn statuses<'a>(&'a self, sent: &'a [Sent]) -> Answers<'a, Status> {
+        Box::pin(self.statuses_of(sent))
+    }
+}
+
+/// What is simulated for a payment.
+fn call_of(from: &Address, payment: &Payment) -> Result<fee::Call, ChainError> {
+    let token = match &payment.coin {
+        Coin::Native => None,
+        Coin::Token(contract) => Some(account(contract)?),
+    };
+    Ok(fee::Call { from: account(from)?, to: account(&payment.to)?, token, amount: payment.amount.to_u256() })
+}
+
+fn wanted_of(sent: &Sent) -> Result<status::Wanted, ChainError> {
+    let (Some(Address::Evm(from)), Slot::Nonce(nonce)) = (&sent.meaning.from, &sent.meaning.slot) else {
+        return Err(ChainError::ForeignAddress);
+    };
+    let token = match sent.meaning.payments.as_slice() {
+        [Payment { to: Address::Evm(to), coin: Coin::Token(Address::Evm(token)), amount }] => {
+            Some((*token, *to, amount.to_u256()))
+        }
+        _ => None,
+    };
+    Ok(status::Wanted { hash: B256::from(sent.hash.0), from: *from, nonce: *nonce, since: sent.since, token })
 }
 
 /// Whose balances, of which coins.

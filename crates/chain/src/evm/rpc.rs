@@ -1,6 +1,7 @@
 //! The calls that more than one subject makes. Each checks that the answer is one to its question.
 
 use alloy_primitives::{B256, Bloom};
+use futures_util::{StreamExt, TryStreamExt, stream};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
@@ -57,6 +58,20 @@ pub(super) async fn chunked<T: DeserializeOwned>(
         }
     }
     Ok(answers)
+}
+
+/// Many calls, so many of them in a request and so many requests on their way. Each has an answer of its own.
+pub(super) async fn separately<T: DeserializeOwned + Send>(
+    node: &Node,
+    calls: &[(&str, Value)],
+    (chunk, at_once): (usize, usize),
+) -> Result<Vec<Result<T, CallError>>, CallError> {
+    let mut requests = Vec::new();
+    for some in calls.chunks(chunk.max(1)) {
+        requests.push(batch::<T>(node, some));
+    }
+    let answers: Vec<Vec<Result<T, CallError>>> = stream::iter(requests).buffered(at_once.max(1)).try_collect().await?;
+    Ok(answers.into_iter().flatten().collect())
 }
 
 fn header_of<T>(node: &Node, block: &Block<T>, asked: Option<u64>) -> Result<Header, CallError> {

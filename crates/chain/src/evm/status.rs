@@ -8,6 +8,8 @@
 //! | the nonce has moved on, and by what is not to be found | nothing |
 //! | it does not keep the state of so old a block | nothing, and another node may |
 
+use std::collections::{BTreeSet, HashMap};
+
 use alloy_primitives::{Address as Account, B256, U256};
 use domain::RawAmount;
 use serde_json::json;
@@ -15,9 +17,10 @@ use tx::{BlockRef, TxHash};
 
 use super::EvmSettings;
 use super::outputs::{Fields, Told, token_transfer};
-use super::rpc::{blocks, count, header, lacking, receipt, tip};
+use super::rpc::{blocks, chunked, count, header, headers, lacking, receipt, receipts, separately, tip};
 use super::scan::trace;
-use super::wire::{Found, Numbered, Receipt};
+use super::wire::{Found, Hex, Numbered, Receipt, quantity};
+use crate::block::Header;
 use crate::client::Proven;
 use crate::endpoint::json_rpc::call;
 use crate::endpoint::{CallError, Node};
@@ -49,6 +52,16 @@ impl Finding {
     }
 }
 
+/// For lists, in the same order: the lowest height from which on one says more, if they differ in nothing else.
+pub(super) fn ahead_in(one: &[Finding], agreed: &[Finding], confirmations: u64) -> Option<u64> {
+    let mut lowest = None;
+    for (one, agreed) in one.iter().zip(agreed).filter(|(one, agreed)| one != agreed) {
+        let from = one.ahead(agreed, confirmations)?;
+        lowest = Some(lowest.map_or(from, |lowest: u64| lowest.min(from)));
+    }
+    lowest
+}
+
 /// The transaction that is looked for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wanted {
@@ -71,6 +84,80 @@ pub(super) async fn find(node: &Node, wanted: Wanted, confirmations: u64) -> Res
         Err(CallError::Refused { message, .. }) => Err(node.lacks(message)),
         found => found,
     }
+}
+
+/// As [`find`] of each, with the receipts, their blocks and the nonces in a few requests.
+pub(super) async fn find_all(
+    node: &Node,
+    wanted: &[Wanted],
+    confirmations: u64,
+    chunk: usize,
+) -> Result<Vec<Finding>, CallError> {
+    let found = receipts_of_all(node, wanted, chunk).await.map_err(|error| lacking(node, error))?;
+    let open: Vec<Wanted> =
+        found.iter().zip(wanted).filter(|(found, _)| found.is_none()).map(|(_, wanted)| *wanted).collect();
+    let used = used(node, &open, confirmations, chunk).await.map_err(|error| match lacking(node, error) {
+        // Whatever its words: it does not know, and must not outvote those that do.
+        CallError::Refused { message, .. } => node.lacks(message),
+        error => error,
+    })?;
+    let mut findings = Vec::with_capacity(wanted.len());
+    for (found, wanted) in found.into_iter().zip(wanted) {
+        let is_used = || used.get(&wanted.from).is_some_and(|used| *used > wanted.nonce);
+        findings.push(match found {
+            Some((receipt, block)) => Finding::Mined(mined(&receipt, block, *wanted)),
+            // By another, or since it was asked for.
+            None if is_used() => find(node, *wanted, confirmations).await?,
+            None => Finding::Nothing,
+        });
+    }
+    Ok(findings)
+}
+
+/// As [`settled_receipt`] of each.
+async fn receipts_of_all(
+    node: &Node,
+    wanted: &[Wanted],
+    chunk: usize,
+) -> Result<Vec<Option<(Receipt, BlockRef)>>, CallError> {
+    let hashes: Vec<B256> = wanted.iter().map(|wanted| wanted.hash).collect();
+    let receipts = receipts(node, &hashes, chunk).await?;
+    let heights: BTreeSet<u64> = receipts.iter().flatten().map(|receipt| receipt.block_number.0).collect();
+    let heights: Vec<u64> = heights.into_iter().collect();
+    let blocks = headers(node, &heights, chunk).await?;
+    let blocks: HashMap<u64, Header> = blocks.into_iter().flatten().map(|block| (block.height, block)).collect();
+    let mut found = Vec::with_capacity(receipts.len());
+    for (receipt, hash) in receipts.into_iter().zip(hashes) {
+        let Some(receipt) = receipt else {
+            found.push(None);
+            continue;
+        };
+        let block = blocks.get(&receipt.block_number.0).filter(|block| block.hash.0 == receipt.block_hash.0.0);
+        found.push(match block.map(Header::at) {
+            Some(block) => Some((receipt, block)),
+            // Its block has just been replaced.
+            None => settled_receipt(node, hash).await?,
+        });
+    }
+    Ok(found)
+}
+
+/// The nonces of their senders after all that is settled. Nobody's, when nothing is.
+async fn used(
+    node: &Node,
+    wanted: &[Wanted],
+    confirmations: u64,
+    chunk: usize,
+) -> Result<HashMap<Account, u64>, CallError> {
+    let accounts: BTreeSet<Account> = wanted.iter().map(|wanted| wanted.from).collect();
+    if accounts.is_empty() {
+        return Ok(HashMap::new());
+    }
+    let Some(settled) = tip(node).await?.height.checked_sub(confirmations) else { return Ok(HashMap::new()) };
+    let count = |account: &Account| ("eth_getTransactionCount", json!([format!("{account:#x}"), quantity(settled)]));
+    let calls: Vec<_> = accounts.iter().map(count).collect();
+    let counts: Vec<Hex<u64>> = chunked(node, &calls, chunk).await?;
+    Ok(accounts.into_iter().zip(counts.into_iter().map(|count| count.0)).collect())
 }
 
 /// The receipt, when its block is the one at its height.
@@ -144,6 +231,16 @@ async fn taken(node: &Node, wanted: Wanted, settled: u64) -> Result<Finding, Cal
 pub(super) async fn waits(node: &Node, hash: B256) -> Result<bool, CallError> {
     let found = transaction(node, hash).await?;
     Ok(found.is_some_and(|found| found.block_hash.is_none()))
+}
+
+/// As [`waits`] of each. What a node cannot say of one is no.
+pub(super) async fn wait_all(node: &Node, of: &[B256], chunk: usize) -> Result<Vec<bool>, CallError> {
+    let calls: Vec<_> = of.iter().map(|hash| ("eth_getTransactionByHash", json!([hash.to_string()]))).collect();
+    let found: Vec<Result<Option<Found>, CallError>> = separately(node, &calls, (chunk, 1)).await?;
+    let waits = |(found, hash): (Result<Option<Found>, CallError>, &B256)| {
+        found.ok().flatten().is_some_and(|found| found.hash.0 == *hash && found.block_hash.is_none())
+    };
+    Ok(found.into_iter().zip(of).map(waits).collect())
 }
 
 /// `None`: the node has never heard of it.

@@ -6,8 +6,12 @@
 //! | TRX to a new account | the fee for a new account, and a fixed fee in place of bandwidth | staked bandwidth covers that |
 //! | a token | energy: what the call takes now, and a margin | (never counted: staked energy may be gone when it is mined) |
 
+use std::collections::{BTreeSet, HashMap};
+
 use alloy_primitives::U256;
-use domain::RawAmount;
+use domain::{RawAmount, Timestamp};
+use futures_util::future::BoxFuture;
+use futures_util::{StreamExt, stream};
 use serde::Deserialize;
 use serde_json::json;
 use tx::tron::TronAddress;
@@ -68,25 +72,57 @@ impl Net {
 /// The price of energy may rise so many times before a payment runs out of it.
 const PRICE_RESERVE: i64 = 2;
 
-/// From one node. `cap` is the highest fee limit; `margin` is in percent of the energy.
-pub(super) async fn quote(
-    node: &Node,
-    from: &TronAddress,
-    payment: &Payment,
-    cap: i64,
+/// A payment that is to be quoted. `cap` is the highest fee limit.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wanted<'a> {
+    pub from: TronAddress,
+    pub payment: &'a Payment,
+    pub cap: i64,
+}
+
+/// What all payments of a moment have in common.
+struct Terms {
+    parameters: Parameters,
+    reference: (BlockRef, Timestamp),
+    /// In percent of the energy.
     margin: u32,
-) -> Result<Quote, CallError> {
+}
+
+/// From one node, as many calls at a time. What it says to one payment is that one's alone.
+pub(super) async fn quotes(
+    node: &Node,
+    wanted: &[Wanted<'_>],
+    margin: u32,
+    calls: usize,
+) -> Result<Vec<Result<Quote, CallError>>, CallError> {
     let parameters: Parameters = wire::call(node, "/wallet/getchainparameters", &json!({})).await?;
     let answer = wire::ask(node, "/walletsolidity/getnowblock", &json!({})).await?;
     let solid: wire::Block<'_> = wire::read(node, &answer)?;
     let solid = solid.header(node)?.ok_or_else(|| node.bad("no solidified block"))?;
     // A solidified block is a good reference: no reorganisation can take it away, and it is a minute old where 65,536
     // blocks are allowed.
-    let reference = Some((solid.at(), solid.time));
+    let terms = &Terms { parameters, reference: (solid.at(), solid.time), margin };
+    let senders: BTreeSet<TronAddress> = wanted.iter().map(|one| one.from).collect();
+    let mut nets: HashMap<TronAddress, Net> = HashMap::new();
+    for from in senders {
+        let body = json!({ "address": from.wire(), "visible": false });
+        nets.insert(from, wire::call(node, "/wallet/getaccountnet", &body).await?);
+    }
+    let nets = &nets;
+    let mut asked: Vec<BoxFuture<'_, Result<Quote, CallError>>> = Vec::with_capacity(wanted.len());
+    for one in wanted {
+        asked.push(Box::pin(async move {
+            let net = nets.get(&one.from).ok_or_else(|| node.bad("no account of the sender"))?;
+            quoted(node, *one, net, terms).await
+        }));
+    }
+    Ok(stream::iter(asked).buffered(calls).collect().await)
+}
 
-    let body = json!({ "address": from.wire(), "visible": false });
-    let net: Net = wire::call(node, "/wallet/getaccountnet", &body).await?;
-    let bytes = i64::try_from(bandwidth_of(from, payment)).unwrap_or(i64::MAX);
+async fn quoted(node: &Node, wanted: Wanted<'_>, net: &Net, terms: &Terms) -> Result<Quote, CallError> {
+    let Wanted { from, payment, cap } = wanted;
+    let (parameters, reference) = (&terms.parameters, Some(terms.reference));
+    let bytes = i64::try_from(bandwidth_of(&from, payment)).unwrap_or(i64::MAX);
     let byte_price = parameters.price(node, "getTransactionFee")?;
     let for_bytes = || u64::try_from(bytes).unwrap_or(u64::MAX).saturating_mul(byte_price);
     let covered = net.staked_covers(bytes) || net.free_covers(bytes);
@@ -104,10 +140,10 @@ pub(super) async fn quote(
         return Ok(Quote { fee: Fee::FeeLimit(0), capped: false, gas: 0, most: sun(most), reference });
     };
     let call = alloy_primitives::hex::encode(transfer_call(to, payment.amount.to_u256()).split_off(4));
-    let tried = balance::try_call(node, from, token, ("transfer(address,uint256)", call)).await?;
+    let tried = balance::try_call(node, &from, token, ("transfer(address,uint256)", call)).await?;
     let energy_price = parameters.price(node, "getEnergyFee")?;
     // The price of a busy contract's energy rises between now and then; what is not used is not burnt.
-    let energy = tried.energy.saturating_add(tried.energy.saturating_mul(u64::from(margin)).div_ceil(100));
+    let energy = tried.energy.saturating_add(tried.energy.saturating_mul(u64::from(terms.margin)).div_ceil(100));
     let asked = i64::try_from(energy.saturating_mul(energy_price)).unwrap_or(i64::MAX).max(1);
     // A vote of the network may change the price between now and then, and a payment that runs out of energy burns all of it for nothing.
     // So twice as much may be burnt, as far as was agreed.

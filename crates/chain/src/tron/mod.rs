@@ -22,6 +22,7 @@ mod status;
 mod survey;
 mod wire;
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use domain::{ChainKind, RawAmount};
@@ -35,7 +36,7 @@ use tx::{
 
 use crate::block::{Head, Header, Scan};
 use crate::broadcast::Broadcast;
-use crate::client::{Answer, Chain, Nonces, Proven, Quote, Sent};
+use crate::client::{Answer, Answers, Chain, Nonces, Proven, Quote, QuoteRequest, Sent, side_by_side};
 use crate::endpoint::{CallError, Node, Pool, ahead};
 use crate::error::ChainError;
 use crate::status::{Mined, Proof, Reason, Status};
@@ -124,6 +125,95 @@ impl TronChain {
         let (calls, receipts) = (self.calls(), !self.tokens.is_empty() || self.settings.internal_transfers);
         let fetch = move |node| async move { scan::fetch_only(node, (from, to), receipts, calls).await };
         Box::pin(self.pool.any(fetch))
+    }
+
+    async fn quote_all(&self, requests: &[QuoteRequest<'_>]) -> Vec<Result<Quote, ChainError>> {
+        let one_by_one = || requests.iter().map(|one| self.quote(one.from, one.payment, one.cap)).collect();
+        let wanted: Result<Vec<fee::Wanted<'_>>, ChainError> = requests.iter().map(wanted_of).collect();
+        let wanted = match wanted {
+            Ok(wanted) if !wanted.is_empty() => wanted,
+            Ok(_) | Err(_) => return side_by_side(one_by_one()).await,
+        };
+        let (wanted, margin, calls) = (&wanted, self.settings.energy_margin, self.calls());
+        let quotes = match self.pool.any(|node| async move { fee::quotes(&node, wanted, margin, calls).await }).await {
+            Ok(quotes) => quotes,
+            Err(error) => return requests.iter().map(|_| Err(error.clone())).collect(),
+        };
+        // One node gave all of them, at one moment: they refer to the same block.
+        if let Some(quote) = quotes.iter().flatten().next()
+            && let Err(error) = self.check_reference(quote).await
+        {
+            return requests.iter().map(|_| Err(error.clone())).collect();
+        }
+        let mut answers = Vec::with_capacity(requests.len());
+        for (quote, one) in quotes.into_iter().zip(requests) {
+            answers.push(match quote {
+                Ok(quote) => Ok(quote),
+                Err(error @ CallError::Refused { .. }) => Err(ChainError::Refused(error)),
+                // An answer that cannot be: another node may have a better one, and the others need not wait for that.
+                Err(_) => self.quote(one.from, one.payment, one.cap).await,
+            });
+        }
+        answers
+    }
+
+    /// The bytes live and die with this block and its time: with one invented they could never be mined, and with a time far ahead they
+    /// would not expire either.
+    async fn check_reference(&self, quote: &Quote) -> Result<(), ChainError> {
+        let Some((block, time)) = quote.reference else { return Ok(()) };
+        let agreed = self.headers(&[block.height]).await?;
+        if agreed.first().is_none_or(|agreed| agreed.at() != block || agreed.time != time) {
+            return Err(ChainError::NoQuorum { wanted: self.pool.quorum(), agreed: 1 });
+        }
+        Ok(())
+    }
+
+    async fn status_of(&self, sent: &Sent) -> Result<Status, ChainError> {
+        let wanted = asked_of(sent)?;
+        let mined = |node: Arc<Node>| async move { status::mined(&node, wanted).await };
+        let mined = self.pool.agree_unless_ahead(mined, Mined::ahead).await?;
+        if let Some(mined) = mined {
+            return Ok(Status::Mined(mined));
+        }
+        self.status_of_unmined(sent).await
+    }
+
+    /// Of one that is in no block.
+    async fn status_of_unmined(&self, sent: &Sent) -> Result<Status, ChainError> {
+        if let Some(proof) = self.expired(sent).await? {
+            return Ok(Status::Impossible(proof));
+        }
+        let hash = sent.hash;
+        let held = self.pool.each_soon(|node| async move { status::pending(&node, hash).await }).await;
+        let held = held.into_iter().any(|(_, answer)| answer.unwrap_or(false));
+        Ok(if held { Status::Mempool } else { Status::Unknown })
+    }
+
+    async fn statuses_of(&self, sent: &[Sent]) -> Vec<Result<Status, ChainError>> {
+        if sent.is_empty() {
+            // A node that is asked nothing must not be taken for one that answers.
+            return Vec::new();
+        }
+        let each = || side_by_side(sent.iter().map(|one| self.status(one)).collect());
+        let wanted: Result<Vec<status::Asked>, ChainError> = sent.iter().map(asked_of).collect();
+        let Ok(wanted) = wanted else { return each().await };
+        let (wanted, calls) = (&wanted, self.calls());
+        let mined = |node: Arc<Node>| async move { status::mined_all(node, wanted, calls).await };
+        // Nodes that differ in one of them agree on the others: then each is asked about by itself.
+        let Ok(mined) = self.pool.agree_unless_ahead(mined, status::ahead_in).await else { return each().await };
+        let mut open: Vec<Answer<'_, Status>> = Vec::new();
+        for (mined, sent) in mined.iter().zip(sent) {
+            if mined.is_none() {
+                open.push(Box::pin(self.status_of_unmined(sent)));
+            }
+        }
+        let mut open = side_by_side(open).await.into_iter();
+        let nobody = || Err(ChainError::Unreachable(CallError::Unreachable { endpoint: "nobody".to_owned() }));
+        let status = |mined: Option<Mined>| match mined {
+            Some(mined) => Ok(Status::Mined(mined)),
+            None => open.next().unwrap_or_else(nobody),
+        };
+        mined.into_iter().map(status).collect()
     }
 
     async fn expired(&self, sent: &Sent) -> Result<Option<Proof>, ChainError> {
@@ -322,25 +412,20 @@ impl Chain for TronChain {
 
     fn quote<'a>(&'a self, from: &'a Address, payment: &'a Payment, cap: FeeCap) -> Answer<'a, Quote> {
         Box::pin(async move {
-            let from = own(from)?;
-            own(&payment.to)?;
-            if let Coin::Token(token) = &payment.coin {
-                own(token)?;
-            }
-            let FeeCap(Fee::FeeLimit(cap)) = cap else { return Err(ChainError::ForeignAddress) };
-            let margin = self.settings.energy_margin;
-            let quote =
-                self.pool.any(|node| async move { fee::quote(&node, &from, payment, cap, margin).await }).await?;
-            // The bytes live and die with this block and its time: with one invented they could never be mined, and with
-            // a time far ahead they would not expire either.
-            if let Some((block, time)) = quote.reference {
-                let agreed = self.headers(&[block.height]).await?;
-                if agreed.first().is_none_or(|agreed| agreed.at() != block || agreed.time != time) {
-                    return Err(ChainError::NoQuorum { wanted: self.pool.quorum(), agreed: 1 });
-                }
-            }
+            let wanted = [wanted_of(&QuoteRequest { from, payment, cap })?];
+            let (wanted, margin, calls) = (&wanted, self.settings.energy_margin, self.calls());
+            let ask = |node: Arc<Node>| async move {
+                let quote = fee::quotes(&node, wanted, margin, calls).await?.pop();
+                quote.unwrap_or_else(|| Err(node.bad("no quote")))
+            };
+            let quote = self.pool.any(ask).await?;
+            self.check_reference(&quote).await?;
             Ok(quote)
         })
+    }
+
+    fn quotes<'a>(&'a self, requests: &'a [QuoteRequest<'a>]) -> Answers<'a, Quote> {
+        Box::pin(self.quote_all(requests))
     }
 
     fn build(&self, draft: &Draft) -> Result<Unsigned, BuildError> {
@@ -360,26 +445,48 @@ impl Chain for TronChain {
     }
 
     fn status<'a>(&'a self, sent: &'a Sent) -> Answer<'a, Status> {
+        Box::pin(self.status_of(sent))
+    }
+
+    fn statuses<'a>(&'a self, sent: &'a [Sent]) -> Answers<'a, Status> {
+        Box::pin(self.statuses_of(sent))
+    }
+
+    fn glimpse(&self, from: u64, to: u64) -> Answer<'_, Option<HashMap<TxHash, u64>>> {
         Box::pin(async move {
-            let hash = sent.hash;
-            let token = match sent.meaning.payments.as_slice() {
-                [Payment { to: Address::Tron(to), coin: Coin::Token(Address::Tron(token)), amount }] => {
-                    let Some(Address::Tron(from)) = sent.meaning.from else { return Err(ChainError::ForeignAddress) };
-                    Some(status::TokenPayment { token: *token, from, to: *to, amount: amount.to_u256() })
+            let to = to.min(from.saturating_add(scan::CHUNK - 1));
+            let read = |node: Arc<Node>| async move {
+                let answer = scan::fetch(&node, from, to).await?;
+                match scan::read_blocks(&node, &answer, from, to, None)? {
+                    scan::Found::Whole(blocks) => Ok(blocks),
+                    scan::Found::Missing(_) | scan::Found::Torn => Err(node.lacks("the newest blocks")),
                 }
-                _ => None,
             };
-            let mined = |node: Arc<Node>| async move { status::mined(&node, hash, token).await };
-            let mined = self.pool.agree_unless_ahead(mined, Mined::ahead).await?;
-            if let Some(mined) = mined {
-                return Ok(Status::Mined(mined));
-            }
-            if let Some(proof) = self.expired(sent).await? {
-                return Ok(Status::Impossible(proof));
-            }
-            let held = self.pool.each_soon(|node| async move { status::pending(&node, hash).await }).await;
-            let held = held.into_iter().any(|(_, answer)| answer.unwrap_or(false));
-            Ok(if held { Status::Mempool } else { Status::Unknown })
+            let blocks = self.pool.any(read).await?;
+            let of_block =
+                |block: scan::Read| block.transactions.into_iter().map(move |hash| (hash, block.header.height));
+            Ok(Some(blocks.into_iter().flat_map(of_block).collect()))
         })
     }
+}
+
+fn wanted_of<'a>(request: &QuoteRequest<'a>) -> Result<fee::Wanted<'a>, ChainError> {
+    let from = own(request.from)?;
+    own(&request.payment.to)?;
+    if let Coin::Token(token) = &request.payment.coin {
+        own(token)?;
+    }
+    let FeeCap(Fee::FeeLimit(cap)) = request.cap else { return Err(ChainError::ForeignAddress) };
+    Ok(fee::Wanted { from, payment: request.payment, cap })
+}
+
+fn asked_of(sent: &Sent) -> Result<status::Asked, ChainError> {
+    let token = match sent.meaning.payments.as_slice() {
+        [Payment { to: Address::Tron(to), coin: Coin::Token(Address::Tron(token)), amount }] => {
+            let Some(Address::Tron(from)) = sent.meaning.from else { return Err(ChainError::ForeignAddress) };
+            Some(status::TokenPayment { token: *token, from, to: *to, amount: amount.to_u256() })
+        }
+        _ => None,
+    };
+    Ok((sent.hash, token))
 }

@@ -6,8 +6,12 @@
 //! | no receipt, or a block without it | nothing: a node may lag, prune, or lie |
 //! | a solidified block is later than its expiry, and no block up to there holds it | impossible |
 
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
 use alloy_primitives::U256;
 use domain::{RawAmount, Timestamp};
+use futures_util::future::BoxFuture;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use prost::Message as _;
 use serde_json::json;
@@ -66,6 +70,17 @@ fn seen<'a>(node: &Node, hash: TxHash, info: &'a [u8], block: &[u8]) -> Result<O
     else {
         return Ok(None);
     };
+    seen_in(node, hash, info, header.at(), held).map(Some)
+}
+
+/// A receipt, and the transaction as its block holds it.
+fn seen_in<'a>(
+    node: &Node,
+    hash: TxHash,
+    info: wire::Info<'a>,
+    block: BlockRef,
+    held: &wire::Transaction<'_>,
+) -> Result<Seen<'a>, CallError> {
     let raw = held.raw_data_hex.and_then(|digits| alloy_primitives::hex::decode(digits).ok());
     let raw = raw.ok_or_else(|| node.bad("a transaction without its bytes"))?;
     if transaction::hash(&raw) != hash {
@@ -81,7 +96,7 @@ fn seen<'a>(node: &Node, hash: TxHash, info: &'a [u8], block: &[u8]) -> Result<O
     if info.ran() != ok {
         return Err(node.bad("a receipt that contradicts its block"));
     }
-    Ok(Some(Seen { block: header.at(), info, ok, raw }))
+    Ok(Seen { block, info, ok, raw })
 }
 
 /// What a transaction of ours is to pay, when it pays a token, listed or not.
@@ -93,10 +108,17 @@ pub(super) struct TokenPayment {
     pub amount: U256,
 }
 
+/// A transaction of ours that is looked for.
+pub(super) type Asked = (TxHash, Option<TokenPayment>);
+
 /// For [`crate::Chain::status`].
-pub(super) async fn mined(node: &Node, hash: TxHash, token: Option<TokenPayment>) -> Result<Option<Mined>, CallError> {
+pub(super) async fn mined(node: &Node, (hash, token): Asked) -> Result<Option<Mined>, CallError> {
     let Some((info, block)) = answers(node, hash).await? else { return Ok(None) };
     let Some(seen) = seen(node, hash, &info, &block)? else { return Ok(None) };
+    judged(node, &seen, token).map(Some)
+}
+
+fn judged(node: &Node, seen: &Seen<'_>, token: Option<TokenPayment>) -> Result<Mined, CallError> {
     let fee = u64::try_from(seen.info.fee).map_err(|_| node.bad("a negative fee"))?;
     let paid = match token {
         _ if !seen.ok => Paid::Nothing,
@@ -111,7 +133,97 @@ pub(super) async fn mined(node: &Node, hash: TxHash, token: Option<TokenPayment>
             Paid::by_logs((&payment.from, &payment.to, payment.amount), logged)
         }
     };
-    Ok(Some(Mined { block: seen.block, paid, fee: Some(RawAmount::from_u256(U256::from(fee))) }))
+    Ok(Mined { block: seen.block, paid, fee: Some(RawAmount::from_u256(U256::from(fee))) })
+}
+
+/// As [`mined`] of each. Where one was mined, others usually were: that block and its receipts are read once for all of them.
+pub(super) async fn mined_all(
+    node: Arc<Node>,
+    wanted: &[Asked],
+    calls: usize,
+) -> Result<Vec<Option<Mined>>, CallError> {
+    let mut found: HashMap<TxHash, Option<Mined>> = HashMap::with_capacity(wanted.len());
+    let tokens: HashMap<TxHash, Option<TokenPayment>> = wanted.iter().copied().collect();
+    let mut wave = 1;
+    loop {
+        let open = wanted.iter().map(|(hash, _)| *hash).filter(|hash| !found.contains_key(hash));
+        let open: Vec<TxHash> = open.take(wave).collect();
+        if open.is_empty() {
+            break;
+        }
+        let mut asked: Vec<BoxFuture<'_, Result<Option<u64>, CallError>>> = Vec::with_capacity(open.len());
+        for hash in &open {
+            asked.push(Box::pin(height_of(&node, *hash)));
+        }
+        let heights: Vec<Option<u64>> = stream::iter(asked).buffered(calls).try_collect().await?;
+        let blocks: BTreeSet<u64> = heights.iter().copied().flatten().collect();
+        let before = found.len();
+        for height in &blocks {
+            mined_in(&node, *height, &tokens, &mut found).await?;
+        }
+        // Those in no block, and those whose block has just been replaced.
+        for hash in &open {
+            found.entry(*hash).or_insert(None);
+        }
+        // As long as one leads to others, one at a time is enough.
+        wave = if found.len() - before > open.len() { 1 } else { calls };
+    }
+    Ok(wanted.iter().map(|(hash, _)| found.get(hash).copied().flatten()).collect())
+}
+
+/// The height of the block that a node says it is in.
+async fn height_of(node: &Node, hash: TxHash) -> Result<Option<u64>, CallError> {
+    let answer = wire::ask(node, "/wallet/gettransactioninfobyid", &json!({ "value": hash.to_string() })).await?;
+    let info: wire::Info<'_> = wire::read(node, &answer)?;
+    let Some(id) = info.id else { return Ok(None) };
+    if wire::digest(node, id)? != hash.0 {
+        return Err(node.bad("the receipt of another transaction"));
+    }
+    Ok(Some(info.height))
+}
+
+/// What a block holds of these transactions.
+async fn mined_in(
+    node: &Arc<Node>,
+    height: u64,
+    wanted: &HashMap<TxHash, Option<TokenPayment>>,
+    found: &mut HashMap<TxHash, Option<Mined>>,
+) -> Result<(), CallError> {
+    let block = wire::ask(node, "/wallet/getblockbynum", &json!({ "num": height })).await?;
+    let infos = scan::receipts(Arc::clone(node), height).await?;
+    let block: wire::Block<'_> = wire::read(node, &block)?;
+    let Some(header) = block.header(node)? else { return Ok(()) };
+    if header.height != height {
+        return Err(node.bad("another block than was asked for"));
+    }
+    let mut held: HashMap<TxHash, &wire::Transaction<'_>> = HashMap::new();
+    for transaction in &block.transactions {
+        let hash = transaction.hash(node)?;
+        if wanted.contains_key(&hash) {
+            held.insert(hash, transaction);
+        }
+    }
+    let wire::Infos { all: infos } = wire::read(node, &infos)?;
+    for info in infos {
+        let hash = TxHash(wire::digest(node, info.id.ok_or_else(|| node.bad("a receipt without an id"))?)?);
+        let (Some(held), Some(token)) = (held.get(&hash), wanted.get(&hash)) else { continue };
+        if info.height != height {
+            return Err(node.bad("a receipt of another height"));
+        }
+        let seen = seen_in(node, hash, info, header.at(), held)?;
+        found.insert(hash, Some(judged(node, &seen, *token)?));
+    }
+    Ok(())
+}
+
+/// For lists, in the same order: the lowest height from which on one says more, if they differ in nothing else.
+pub(super) fn ahead_in(one: &Vec<Option<Mined>>, agreed: &Vec<Option<Mined>>) -> Option<u64> {
+    let mut lowest = None;
+    for (one, agreed) in one.iter().zip(agreed).filter(|(one, agreed)| one != agreed) {
+        let from = Mined::ahead(one, agreed)?;
+        lowest = Some(lowest.map_or(from, |lowest: u64| lowest.min(from)));
+    }
+    lowest
 }
 
 /// For [`crate::Chain::prove`].

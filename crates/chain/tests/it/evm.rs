@@ -55,6 +55,7 @@ on_networks! {
     a_failed_call_is_mined_and_costs_its_fee
     balances_of_five_hundred_accounts
     quotes_stay_below_their_cap
+    many_at_once_are_told_what_each_alone_is_told
     nonces_count_what_waits
     the_network_is_checked
     a_block_above_the_tip_is_missing

@@ -50,9 +50,6 @@ const LEASE_MICROS: i64 = 60_000_000;
 /// Lanes that one worker has at a time. Others have the rest.
 const MOST_LANES: i64 = 256;
 
-/// Questions to nodes on their way at the same time.
-const AT_ONCE: usize = 16;
-
 const fn lease(now: Timestamp) -> Timestamp {
     now.plus_micros(LEASE_MICROS)
 }

@@ -2,11 +2,9 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use chain::{ChainError, Quote};
+use chain::{ChainError, Quote, QuoteRequest};
 use domain::outbound::{MOST_TRIES, Nonces, Room, Urge, Wait, pause_micros};
 use domain::{ChainKind, GroupId, RawAmount, Timestamp};
-use futures_util::future::BoxFuture;
-use futures_util::{StreamExt, stream};
 use store::outbound::{
     AttemptKind, JobId, JobRow, LaneId, LaneRow, LaneWork, NewAttempt, NewSlot, OpenSlot, PutOff, SlotId,
 };
@@ -15,7 +13,7 @@ use tx::{Address, BlockRef, Coin, Fee, Payment};
 use super::gather::Market;
 use super::send::SendWorker;
 use super::till::Till;
-use super::{AT_ONCE, OutboundError, draft};
+use super::{OutboundError, draft};
 
 /// Nothing is sent while the chain's own books are so many blocks behind: fewer than a transaction of TRON lives.
 const MOST_BEHIND: u64 = 100;
@@ -308,15 +306,14 @@ impl SendWorker<'_> {
                 Err(why) => plan.put_off.push(over(job, why, now)),
             }
         }
-        let mut quotes: Vec<BoxFuture<'_, Result<Quote, ChainError>>> = Vec::with_capacity(candidates.len());
+        let mut requests = Vec::with_capacity(candidates.len());
         for (job, payment) in &candidates {
             let cap = draft::cap(self.ground.row.kind, limits, job.most_fee);
-            quotes.push(match own.get(&job.lane) {
-                Some(from) => self.chain.quote(from, payment, cap),
-                None => Box::pin(std::future::ready(Err(ChainError::ForeignAddress))),
-            });
+            // Lanes without an address are not usable.
+            let from = own.get(&job.lane).ok_or(ChainError::ForeignAddress)?;
+            requests.push(QuoteRequest { from, payment, cap });
         }
-        let quotes: Vec<Result<Quote, ChainError>> = stream::iter(quotes).buffered(AT_ONCE).collect().await;
+        let quotes = self.chain.quotes(&requests).await;
         let mut purses = self.available(work, own, &candidates).await?;
         let mut ready = Vec::new();
         for ((job, payment), quote) in candidates.into_iter().zip(quotes) {

@@ -6,10 +6,8 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 
-use chain::{Broadcast, Chain, ChainError};
+use chain::{Broadcast, Chain};
 use domain::{ChainKind, Clock, GroupId, Timestamp};
-use futures_util::future::BoxFuture;
-use futures_util::{StreamExt, stream};
 use signer::client::SignAnswer;
 use signer::names::SignerName;
 use signer::wire::MOST_REQUESTS;
@@ -19,7 +17,7 @@ use store::entry::ChainRow;
 use store::outbound::send::{FormerSlot, SignedAnswer};
 use store::outbound::{
     AttemptRow, Duty, HeldLane, JobId, JobRow, LaneId, LaneRow, LaneWork, OpenSlot, OpenedSlots, SignedAttempt, SlotId,
-    Spend, ToldAttempt,
+    SlotsRead, Spend, ToldAttempt,
 };
 use tx::{Address, Fee};
 
@@ -28,7 +26,7 @@ use super::draft;
 use super::plan::Plan;
 use super::purse::Ground;
 use super::till::{Till, input_numbers, terms_of};
-use super::{AT_ONCE, MOST_LANES, MakeId, OutboundError, Signs, lease};
+use super::{MOST_LANES, MakeId, OutboundError, Signs, lease};
 use crate::wallet::Pinned;
 
 /// What one round has done.
@@ -82,9 +80,6 @@ struct Moves {
     stuck: BTreeSet<SlotId>,
 }
 
-/// What nodes said to an attempt of a slot.
-type Told<'a> = (&'a OpenSlot, u32, Result<Broadcast, ChainError>);
-
 impl<'a> SendWorker<'a> {
     #[expect(clippy::too_many_arguments, reason = "each is another neighbour")]
     pub fn new(
@@ -113,13 +108,16 @@ impl<'a> SendWorker<'a> {
         }
         let lanes: Vec<LaneId> = held.iter().map(|one| one.lane).collect();
         let limits = &self.ground.row.outbound;
-        let work = self.db.lane_work(&lanes, limits.in_flight.max(limits.gather_most).into(), now).await?;
+        // What is in a block waits for its depth, which is the watcher's. On Bitcoin it says what is built on what.
+        let which = if self.ground.row.kind == ChainKind::Bitcoin { SlotsRead::All } else { SlotsRead::Unmined };
+        let most = limits.in_flight.max(limits.gather_most).into();
+        let work = self.db.lane_work(&lanes, most, which, now).await?;
         let (own, strangers) = self.ground.addresses(&work.lanes);
         for (lane, why) in strangers {
             self.db.stop_lane(lane, &why, now).await?;
         }
         // What was signed and not told comes first: it needs nobody but the nodes.
-        self.tell(&held, &work.slots, &HashSet::new(), clock, &mut sent).await?;
+        self.tell(&held, untold(&work.slots), clock, &mut sent).await?;
         let tills = self.tills(&work.lanes).await?;
         let planned = if self.signer.is_ready() {
             self.plan(&work, &own, &tills, now).await
@@ -143,10 +141,15 @@ impl<'a> SendWorker<'a> {
         sent.replaced = opened.attempts.len();
         sent.put_off = plan.put_off.len();
         self.let_unopened_go(&plan, &opened, &work, &tills).await?;
-        let open = self.db.open_lanes(&lanes).await?.slots;
+        let open = self.db.open_slots_of(&lanes, SlotsRead::Unsigned).await?;
         self.sign(&held, &work, &open, (&own, &tills), clock, &mut sent).await?;
-        let open = if sent.signed > 0 { self.db.open_lanes(&lanes).await?.slots } else { open };
-        self.tell(&held, &open, &plan.again, clock, &mut sent).await?;
+        let signed = if sent.signed > 0 { self.db.open_slots_of(&lanes, SlotsRead::Untold).await? } else { Vec::new() };
+        let mut wanted = untold(&signed);
+        // One whose block has left the chain meanwhile is among them already.
+        let fresh: BTreeSet<SlotId> = wanted.iter().map(|(slot, _)| slot.id).collect();
+        let again = work.slots.iter().filter(|slot| plan.again.contains(&slot.id) && !fresh.contains(&slot.id));
+        wanted.extend(again.filter_map(|slot| Some((slot, slot.newest()?))));
+        self.tell(&held, wanted, clock, &mut sent).await?;
         Ok(sent)
     }
 
@@ -349,41 +352,31 @@ impl<'a> SendWorker<'a> {
 
     // ---- nodes -----------------------------------------------------------------------------------------------
 
-    /// Tells the nodes of what is signed and was not told, and once more of what is to be told again.
+    /// Tells the nodes of attempts that are signed, and keeps that they were told.
     async fn tell(
         &self,
         held: &[HeldLane],
-        open: &[OpenSlot],
-        again: &HashSet<SlotId>,
+        attempts: Vec<(&OpenSlot, &AttemptRow)>,
         clock: &dyn Clock,
         sent: &mut SentRound,
     ) -> Result<(), OutboundError> {
-        let mut wanted: Vec<(&OpenSlot, &AttemptRow, &[u8])> = Vec::new();
         // Nothing cancels a transaction of TRON but its time: given up, it is not told.
         let ends = self.ground.row.kind == ChainKind::Tron;
         let is_over = |slot: &OpenSlot| ends && slot.jobs.iter().any(|(job, _)| job.give_up);
-        for slot in open.iter().filter(|slot| slot.mined().is_none() && !is_over(slot)) {
-            let untold = slot.attempts.iter().filter(|attempt| attempt.told.is_none());
-            // One whose block has left the chain meanwhile is among the others already.
-            let newest = slot.newest().filter(|newest| again.contains(&slot.id) && newest.told.is_some());
-            for attempt in untold.chain(newest) {
-                if let Some((bytes, _)) = &attempt.signed {
-                    wanted.push((slot, attempt, bytes));
-                }
-            }
-        }
+        let mut wanted: Vec<(&OpenSlot, &AttemptRow, &[u8])> = attempts
+            .into_iter()
+            .filter(|(slot, _)| slot.mined().is_none() && !is_over(slot))
+            .filter_map(|(slot, attempt)| Some((slot, attempt, attempt.signed.as_ref()?.0.as_slice())))
+            .collect();
         if wanted.is_empty() {
             return Ok(());
         }
         // In the order of their nonces, as far as nodes take them in order.
         wanted.sort_by_key(|(slot, attempt, _)| (slot.nonce, slot.id, attempt.number));
-        let mut tellings: Vec<BoxFuture<'_, Told<'_>>> = Vec::with_capacity(wanted.len());
-        for (slot, attempt, bytes) in wanted {
-            tellings.push(Box::pin(async move { (slot, attempt.number, self.chain.broadcast(bytes).await) }));
-        }
-        let said: Vec<_> = stream::iter(tellings).buffered(AT_ONCE).collect().await;
+        let bytes: Vec<&[u8]> = wanted.iter().map(|(.., bytes)| *bytes).collect();
+        let said = self.chain.broadcast_all(&bytes).await;
         let mut told: Vec<ToldAttempt> = Vec::new();
-        for (slot, number, answer) in said {
+        for ((slot, attempt, _), answer) in wanted.into_iter().zip(said) {
             let said = match answer {
                 Ok(Broadcast::Taken) => "nodes have it".to_owned(),
                 Ok(Broadcast::Refused(_, words)) => format!("nodes say: {words}"),
@@ -393,11 +386,17 @@ impl<'a> SendWorker<'a> {
                     continue;
                 }
             };
-            told.push(ToldAttempt { lane: slot.lane, slot: slot.id, number, said });
+            told.push(ToldAttempt { lane: slot.lane, slot: slot.id, number: attempt.number, said });
         }
         sent.told += told.len();
         Ok(self.db.keep_told(held, &told, clock.now()).await?)
     }
+}
+
+/// What is signed and was not told.
+fn untold(slots: &[OpenSlot]) -> Vec<(&OpenSlot, &AttemptRow)> {
+    let attempts = slots.iter().flat_map(|slot| slot.attempts.iter().map(move |attempt| (slot, attempt)));
+    attempts.filter(|(_, attempt)| attempt.told.is_none() && attempt.signed.is_some()).collect()
 }
 
 /// What was signed, for the Bitcoin wallet.

@@ -13,23 +13,24 @@ use std::sync::Arc;
 
 use chain::client::Sent;
 use chain::status::{Paid, Reason};
-use chain::{Chain, Head, Status};
+use chain::{Chain, ChainError, Head, Status};
 use domain::outbound::{Effect, JobState, SlotWord};
 use domain::utxo::Hash;
 use domain::{ChainKind, Clock, Timestamp};
-use futures_util::future::BoxFuture;
-use futures_util::{StreamExt, stream};
 use store::Db;
 use store::entry::ChainRow;
 use store::outbound::{AttemptKind, AttemptRow, Duty, LaneId, MinedAttempt, OpenSlot, SlotId, SlotNews};
 use tx::{Address, Slot, TxHash};
 
 use super::purse::Ground;
-use super::{AT_ONCE, MOST_LANES, OutboundError, lease};
+use super::{MOST_LANES, OutboundError, lease};
 use crate::wallet::Pinned;
 
 /// A slot is asked about at least so often, whatever one node says of its nonce.
 const PATIENCE_MICROS: i64 = 10_000_000;
+
+/// So many of the newest blocks are looked at for transactions of ours.
+const NEWEST_BLOCKS: u64 = 20;
 
 /// So many heights are asked for to find out how deep blocks are.
 const MOST_STEPS: usize = 8;
@@ -50,6 +51,9 @@ pub struct WatchWorker<'a> {
     worker: String,
     /// When each open slot was last asked about.
     asked: HashMap<SlotId, Timestamp>,
+    /// The transactions of the newest blocks, with their heights, and up to which block they were looked at.
+    seen: HashMap<TxHash, u64>,
+    looked: Option<u64>,
 }
 
 /// What the chain said of the transactions of a slot.
@@ -67,7 +71,8 @@ impl<'a> WatchWorker<'a> {
         pinned: Arc<Pinned>,
         worker: String,
     ) -> Result<Self, OutboundError> {
-        Ok(Self { db, chain, ground: Ground::of(row, pinned)?, worker, asked: HashMap::new() })
+        let (asked, seen) = (HashMap::new(), HashMap::new());
+        Ok(Self { db, chain, ground: Ground::of(row, pinned)?, worker, asked, seen, looked: None })
     }
 
     /// Asks about everything that may have changed. When it fails nothing is half done.
@@ -82,7 +87,8 @@ impl<'a> WatchWorker<'a> {
         }
         let lanes: Vec<LaneId> = held.iter().map(|one| one.lane).collect();
         let open = self.db.open_lanes(&lanes).await?;
-        self.asked.retain(|slot, _| open.slots.iter().any(|one| one.id == *slot));
+        let still: HashSet<SlotId> = open.slots.iter().map(|slot| slot.id).collect();
+        self.asked.retain(|slot, _| still.contains(slot));
         let (own, _) = self.ground.addresses(&open.lanes);
         let head = match self.chain.head().await {
             Ok(head) => head,
@@ -92,17 +98,13 @@ impl<'a> WatchWorker<'a> {
             }
         };
         let (mut news, mut doubtful) = self.deepen(&open.slots, head, &mut round).await?;
-        doubtful.extend(self.unseen(&open.slots, &own, now).await);
+        doubtful.extend(self.unseen(&open.slots, &own, head.tip.height, now).await);
         let hopeless = self.hopeless(&doubtful).await?;
-        let this = &*self;
-        let hopeless = &hopeless;
-        let mut asked: Vec<BoxFuture<'_, (&OpenSlot, Result<Found, OutboundError>)>> =
-            Vec::with_capacity(doubtful.len());
-        for slot in doubtful {
-            asked.push(Box::pin(async move { (slot, this.ask(slot, hopeless).await) }));
+        let statuses = self.statuses(&doubtful).await;
+        let mut found: Vec<(&OpenSlot, Result<Found, OutboundError>)> = Vec::with_capacity(doubtful.len());
+        for (slot, statuses) in doubtful.into_iter().zip(statuses) {
+            found.push((slot, self.judge(slot, statuses, &hopeless).await));
         }
-        let found: Vec<(&OpenSlot, Result<Found, OutboundError>)> =
-            stream::iter(asked).buffered(AT_ONCE).collect().await;
         for (slot, found) in found {
             self.asked.insert(slot.id, now);
             match found {
@@ -194,11 +196,27 @@ impl<'a> WatchWorker<'a> {
         Some(SlotNews { lane: slot.lane, slot: slot.id, said, mined, words, foreign: false })
     }
 
+    /// The transactions of the newest blocks, on chains where nothing else hints at what is mined.
+    async fn look(&mut self, tip: u64) {
+        let oldest = tip.saturating_sub(NEWEST_BLOCKS - 1);
+        let from = self.looked.map_or(oldest, |looked| looked.saturating_add(1).clamp(oldest, tip.saturating_add(1)));
+        self.seen.retain(|_, height| (oldest..=tip).contains(height));
+        if from > tip {
+            return;
+        }
+        // What could not be looked at is asked about later.
+        if let Ok(Some(seen)) = self.chain.glimpse(from, tip).await {
+            self.seen.extend(seen);
+            self.looked = Some(tip);
+        }
+    }
+
     /// Slots that are in no block as far as is known, and may be in one by now.
     async fn unseen<'s>(
-        &self,
+        &mut self,
         slots: &'s [OpenSlot],
         own: &HashMap<LaneId, Address>,
+        tip: u64,
         now: Timestamp,
     ) -> Vec<&'s OpenSlot> {
         let waiting = slots.iter().filter(|slot| slot.mined().is_none() && slot.newest().is_some());
@@ -218,14 +236,22 @@ impl<'a> WatchWorker<'a> {
                 used = lanes.iter().map(|(lane, _)| *lane).zip(nonces.iter().map(|one| one.mined)).collect();
             }
         }
+        if !waiting.is_empty() {
+            self.look(tip).await;
+        }
+        let hints = self.ground.row.kind != ChainKind::Bitcoin;
         let is_due = |slot: &&OpenSlot| {
             let hinted = slot.nonce.zip(used.get(&slot.lane)).is_some_and(|(nonce, used)| nonce < *used);
-            let rested = self.asked.get(&slot.id).is_none_or(|asked| {
-                let since = now.micros().saturating_sub(asked.micros());
+            let signed = slot.attempts.iter().filter_map(|attempt| attempt.signed.as_ref());
+            let seen = signed.map(|(_, hash)| TxHash(hash.0)).any(|hash| self.seen.contains_key(&hash));
+            // Where new blocks are looked at, what has just been sent is in none that was not shown.
+            // (Not since it was told: what nodes are told again and again would never be asked about.)
+            let made = slot.attempts.first().map(|attempt| attempt.created).filter(|_| hints);
+            let rested = self.asked.get(&slot.id).copied().or(made).is_none_or(|since| {
+                let since = now.micros().saturating_sub(since.micros());
                 !(0..PATIENCE_MICROS).contains(&since)
             });
-            // On TRON nothing hints at it, and blocks come quickly: every round asks.
-            hinted || rested || self.ground.row.kind == ChainKind::Tron
+            hinted || seen || rested
         };
         waiting.into_iter().filter(is_due).collect()
     }
@@ -253,14 +279,34 @@ impl<'a> WatchWorker<'a> {
         Ok(spent.into_iter().filter(|(_, attempts)| is_lost(attempts)).map(|(slot, _)| slot).collect())
     }
 
-    /// The newest is asked about first. At most one of them is in a block.
-    async fn ask(&self, slot: &OpenSlot, hopeless: &HashSet<SlotId>) -> Result<Found, OutboundError> {
+    /// What the chain says of the signed attempts of each slot, the newest first: all of them are asked about together.
+    async fn statuses<'s>(&self, slots: &[&'s OpenSlot]) -> Vec<Vec<(&'s AttemptRow, Result<Status, ChainError>)>> {
+        let (mut sent, mut asked) = (Vec::new(), Vec::new());
+        for (place, slot) in slots.iter().enumerate() {
+            for attempt in slot.attempts.iter().rev() {
+                let Some((bytes, hash)) = &attempt.signed else { continue };
+                let Ok(meaning) = self.chain.decode_signed(bytes) else { continue };
+                sent.push(Sent { meaning, hash: TxHash(hash.0), since: slot.since });
+                asked.push((place, attempt));
+            }
+        }
+        let mut statuses: Vec<Vec<_>> = slots.iter().map(|_| Vec::new()).collect();
+        for ((place, attempt), status) in asked.into_iter().zip(self.chain.statuses(&sent).await) {
+            statuses[place].push((attempt, status));
+        }
+        statuses
+    }
+
+    /// The newest is looked at first. At most one of them is in a block.
+    async fn judge(
+        &self,
+        slot: &OpenSlot,
+        statuses: Vec<(&AttemptRow, Result<Status, ChainError>)>,
+        hopeless: &HashSet<SlotId>,
+    ) -> Result<Found, OutboundError> {
         let (mut lost, mut open) = (None, false);
-        for attempt in slot.attempts.iter().rev() {
-            let Some((bytes, hash)) = &attempt.signed else { continue };
-            let Ok(meaning) = self.chain.decode_signed(bytes) else { continue };
-            let sent = Sent { meaning, hash: TxHash(hash.0), since: slot.since };
-            match self.chain.status(&sent).await? {
+        for (attempt, status) in statuses {
+            match status? {
                 Status::Mined(mined) => {
                     let fate = match (attempt.kind, mined.paid) {
                         (AttemptKind::Cancel(_), _) | (AttemptKind::Pay, Paid::Nothing) => Effect::Nothing,

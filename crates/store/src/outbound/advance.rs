@@ -1,6 +1,6 @@
 //! A job goes on to its next states, with its history.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use domain::Timestamp;
 use domain::outbound::{JobEvent, JobState};
@@ -81,11 +81,21 @@ pub(crate) struct Step {
 
 /// Carries out the changes, at most one for each job, in three statements. Whoever calls holds the jobs' lanes, so nobody else moves them.
 pub(crate) async fn advance(tx: &mut Tx, changes: Vec<Change>, at: Timestamp) -> Result<(), StoreError> {
+    let rows = read_jobs(tx, &changes.iter().map(|change| change.id).collect::<Vec<_>>()).await?;
+    advance_known(tx, rows, changes, at).await
+}
+
+/// The same with the jobs as they were read in this transaction, after their lanes were locked.
+pub(crate) async fn advance_known(
+    tx: &mut Tx,
+    mut rows: HashMap<JobId, JobRow>,
+    changes: Vec<Change>,
+    at: Timestamp,
+) -> Result<(), StoreError> {
     let changes: BTreeMap<JobId, Change> = changes.into_iter().map(|change| (change.id, change)).collect();
     if changes.is_empty() {
         return Ok(());
     }
-    let mut rows = read_jobs(tx, &changes.keys().copied().collect::<Vec<_>>()).await?;
     let (mut after, mut steps) = (Vec::with_capacity(changes.len()), Vec::new());
     for (id, change) in &changes {
         let row = rows.remove(id).ok_or_else(|| malformed("number of a job"))?;

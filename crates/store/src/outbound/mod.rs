@@ -35,7 +35,7 @@ pub use coins::{Reserved, Spend};
 pub use lane::{Duty, HeldLane};
 pub use read::{JobFilter, ShownJob, ShownLane};
 pub use send::{LaneWork, NewAttempt, NewSlot, OpenedSlots, PutOff, SignedAttempt, ToldAttempt};
-pub use types::{AttemptKind, AttemptRow, JobId, JobRow, LaneId, LaneRow, MinedAttempt, OpenSlot, SlotId};
+pub use types::{AttemptKind, AttemptRow, JobId, JobRow, LaneId, LaneRow, MinedAttempt, OpenSlot, SlotId, SlotsRead};
 pub use watch::{SlotNews, Watched};
 
 #[cfg(feature = "testing")]

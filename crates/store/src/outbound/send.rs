@@ -6,12 +6,12 @@ use domain::Timestamp;
 use domain::outbound::{JobEvent, JobState, MOST_TRIES, pause_micros};
 use domain::utxo::Hash;
 
-use super::advance::{Change, Set, advance};
+use super::advance::{Change, Set, advance_known};
 use super::coins::{Reserved, Spend, is_built_on, release_coins, reserve, spend};
 use super::lane::{HeldLane, lock_held, stop};
 use super::types::{
-    AttemptKind, JOB, JobColumns, JobId, JobRow, LaneId, LaneRow, OpenSlot, SlotId, job_row, jobs_of_slots, lane_ids,
-    malformed, nonce_of, read_jobs, read_lanes, read_open_slots, row_nonce,
+    AttemptKind, JOB, JobColumns, JobId, JobRow, LaneId, LaneRow, OpenSlot, SlotId, SlotsRead, job_row, jobs_of_slots,
+    lane_ids, malformed, nonce_of, read_jobs, read_lanes, read_named_slots, read_open_slots, row_nonce,
 };
 use crate::db::{Db, Tx};
 use crate::error::StoreError;
@@ -26,6 +26,7 @@ pub struct LaneWork {
     pub lanes: Vec<LaneRow>,
     /// The first of each lane that may be tried now, in their order. None of a lane that is stopped.
     pub due: Vec<JobRow>,
+    /// As many of them as were asked for.
     pub slots: Vec<OpenSlot>,
     /// The newest nonces of each lane that a slot has, whatever became of it: all that no settled block of a quorum has used, and a thousand
     /// before.
@@ -258,7 +259,13 @@ pub(crate) static ROWS_STATEMENTS: [&RowsSql; 11] = [
 
 impl Db {
     /// What is to be done in these lanes: so many jobs of each at most.
-    pub async fn lane_work(&self, lanes: &[LaneId], most: i64, now: Timestamp) -> Result<LaneWork, StoreError> {
+    pub async fn lane_work(
+        &self,
+        lanes: &[LaneId],
+        most: i64,
+        which: SlotsRead,
+        now: Timestamp,
+    ) -> Result<LaneWork, StoreError> {
         let tx = &mut self.read().await?;
         let ids = lane_ids(lanes);
         let due = fetch_all!(tx, READ_DUE_JOBS => JobColumns, ids.clone(), now.micros(), most)?;
@@ -269,7 +276,7 @@ impl Db {
         Ok(LaneWork {
             lanes: read_lanes(tx, lanes).await?,
             due: due.into_iter().map(job_row).collect::<Result<_, _>>()?,
-            slots: read_open_slots(tx, lanes).await?,
+            slots: read_open_slots(tx, lanes, which).await?,
             held,
         })
     }
@@ -329,14 +336,16 @@ impl Db {
         }
         transact!(self, tx => {
             let still = lock_held(tx, held).await?;
-            let mut changes = put_off_changes(tx, &still, put_off).await?;
+            let (mut rows_of_jobs, mut changes) = put_off_changes(tx, &still, put_off).await?;
             let mut opened = OpenedSlots::default();
-            let (new, more) = new_slots(tx, &still, slots, at).await?;
+            let (new, slotted, more) = new_slots(tx, &still, slots, at).await?;
+            rows_of_jobs.extend(slotted);
             opened.slots.extend(new.iter().map(|slot| slot.id));
             changes.extend(more);
             let mut rows: Vec<(SlotId, u32, AttemptKind, &[u8])> =
                 new.iter().map(|slot| (slot.id, 1, slot.kind, slot.payload.as_slice())).collect();
-            let (further, bumped) = new_attempts(tx, &still, attempts, at).await?;
+            let (further, raised, bumped) = new_attempts(tx, &still, attempts, at).await?;
+            rows_of_jobs.extend(raised);
             opened.attempts.extend(further.iter().map(|one| one.slot));
             rows.extend(further.iter().map(|one| (one.slot, one.number, one.kind, one.payload.as_slice())));
             changes.extend(bumped);
@@ -344,7 +353,7 @@ impl Db {
             let known: Vec<(LaneId, u64)> =
                 known.iter().filter(|(lane, _)| still.contains(lane)).map(|(lane, nonce)| (*lane, *nonce)).collect();
             know_nonces(tx, &known, at).await?;
-            advance(tx, changes, at).await?;
+            advance_known(tx, rows_of_jobs, changes, at).await?;
             Ok(opened)
         })
     }
@@ -364,9 +373,7 @@ impl Db {
             }
             let mine: Vec<&SignedAttempt> = answers.iter().filter(|one| still.contains(&one.lane)).collect();
             keep_bytes(tx, &mine, at).await?;
-            let lanes: BTreeSet<LaneId> = mine.iter().map(|one| one.lane).collect();
-            let slots = read_open_slots(tx, &lanes.iter().copied().collect::<Vec<_>>()).await?;
-            let slots: HashMap<SlotId, OpenSlot> = slots.into_iter().map(|slot| (slot.id, slot)).collect();
+            let slots = read_named_slots(tx, &mine.iter().map(|one| one.slot).collect::<Vec<_>>()).await?;
             let mut changes = Vec::new();
             let mut released: Vec<(SlotId, &str)> = Vec::new();
             for one in mine {
@@ -397,7 +404,7 @@ impl Db {
                 }
             }
             release(tx, &released, at).await?;
-            advance(tx, changes, at).await?;
+            advance_known(tx, jobs_in(slots.into_values()), changes, at).await?;
             Ok(still)
         })
     }
@@ -419,16 +426,16 @@ impl Db {
             if !mine.is_empty() {
                 expect_rows(execute_rows(tx, &TELL_ATTEMPTS, columns).await?, mine.len(), "attempts")?;
             }
-            let lanes: BTreeSet<LaneId> = mine.iter().map(|one| one.lane).collect();
-            let slots = read_open_slots(tx, &lanes.iter().copied().collect::<Vec<_>>()).await?;
             let said: HashMap<SlotId, &str> = mine.iter().map(|one| (one.slot, one.said.as_str())).collect();
-            let mut changes = Vec::new();
-            for slot in slots {
-                let Some(said) = said.get(&slot.id) else { continue };
-                let sent = slot.jobs.iter().filter(|(job, _)| job.state == JobState::Broadcasting);
-                changes.extend(sent.map(|(job, _)| Change::new(job.id, vec![JobEvent::Told], format!("waits for a block; {said}"))));
-            }
-            advance(tx, changes, at).await
+            let in_slots = jobs_of_slots(tx, &said.keys().copied().collect::<Vec<_>>()).await?;
+            let rows = read_jobs(tx, &in_slots.into_values().flatten().collect::<Vec<_>>()).await?;
+            let sent = rows.values().filter(|job| job.state == JobState::Broadcasting);
+            let told = |job: &JobRow| {
+                let said = said.get(&job.slot?)?;
+                Some(Change::new(job.id, vec![JobEvent::Told], format!("waits for a block; {said}")))
+            };
+            let changes = sent.filter_map(told).collect();
+            advance_known(tx, rows, changes, at).await
         })
     }
 }
@@ -455,7 +462,18 @@ fn is_waiting(job: &JobRow) -> bool {
     matches!(job.state, JobState::Queued | JobState::FailedRetryable)
 }
 
-async fn put_off_changes(tx: &mut Tx, still: &BTreeSet<LaneId>, put_off: &[PutOff]) -> Result<Vec<Change>, StoreError> {
+type JobRows = HashMap<JobId, JobRow>;
+
+/// The jobs of slots, as they were read with them.
+pub(super) fn jobs_in(slots: impl Iterator<Item = OpenSlot>) -> JobRows {
+    slots.flat_map(|slot| slot.jobs).map(|(job, _)| (job.id, job)).collect()
+}
+
+async fn put_off_changes(
+    tx: &mut Tx,
+    still: &BTreeSet<LaneId>,
+    put_off: &[PutOff],
+) -> Result<(JobRows, Vec<Change>), StoreError> {
     let mine: Vec<&PutOff> = put_off.iter().filter(|one| still.contains(&one.lane)).collect();
     let rows = read_jobs(tx, &mine.iter().map(|one| one.job).collect::<Vec<_>>()).await?;
     let change = |one: &&PutOff| {
@@ -466,7 +484,8 @@ async fn put_off_changes(tx: &mut Tx, still: &BTreeSet<LaneId>, put_off: &[PutOf
         change.set = Set { due: Some(one.due), tried: one.tried, ..Set::default() };
         Some(change)
     };
-    Ok(mine.iter().filter_map(change).collect())
+    let changes = mine.iter().filter_map(change).collect();
+    Ok((rows, changes))
 }
 
 /// Those slots that may be opened, and what becomes of their jobs. A lane of which one job has changed gets none: the nonces behind it
@@ -476,10 +495,10 @@ async fn new_slots<'a>(
     still: &BTreeSet<LaneId>,
     slots: &'a [NewSlot],
     at: Timestamp,
-) -> Result<(Vec<&'a NewSlot>, Vec<Change>), StoreError> {
+) -> Result<(Vec<&'a NewSlot>, JobRows, Vec<Change>), StoreError> {
     let lanes: Vec<LaneId> = slots.iter().map(|slot| slot.lane).collect::<BTreeSet<_>>().into_iter().collect();
     if lanes.is_empty() {
-        return Ok((Vec::new(), Vec::new()));
+        return Ok((Vec::new(), JobRows::new(), Vec::new()));
     }
     let sending = fetch_all!(tx, READ_SENDING => (i64,), lane_ids(&lanes))?;
     let mut open: BTreeSet<LaneId> =
@@ -521,7 +540,7 @@ async fn new_slots<'a>(
         }
     }
     write_slots(tx, &new, &links, at).await?;
-    Ok((new, changes))
+    Ok((new, rows, changes))
 }
 
 /// Whether what is to be spent is the slot's own.
@@ -568,19 +587,18 @@ async fn new_attempts<'a>(
     still: &BTreeSet<LaneId>,
     attempts: &'a [NewAttempt],
     at: Timestamp,
-) -> Result<(Vec<&'a NewAttempt>, Vec<Change>), StoreError> {
+) -> Result<(Vec<&'a NewAttempt>, JobRows, Vec<Change>), StoreError> {
     let mine: Vec<&NewAttempt> = attempts.iter().filter(|one| still.contains(&one.lane)).collect();
     if mine.is_empty() {
-        return Ok((Vec::new(), Vec::new()));
+        return Ok((Vec::new(), JobRows::new(), Vec::new()));
     }
-    let lanes: BTreeSet<LaneId> = mine.iter().map(|one| one.lane).collect();
-    let open = read_open_slots(tx, &lanes.into_iter().collect::<Vec<_>>()).await?;
-    let open: HashMap<SlotId, OpenSlot> = open.into_iter().map(|slot| (slot.id, slot)).collect();
+    let open = read_named_slots(tx, &mine.iter().map(|one| one.slot).collect::<Vec<_>>()).await?;
+    let mine = mine.into_iter().filter(|one| open.get(&one.slot).is_some_and(|slot| slot.lane == one.lane));
     let next = |slot: &OpenSlot| slot.attempts.last().map_or(1, |last| last.number.saturating_add(1));
     let fits =
         |one: &&NewAttempt| open.get(&one.slot).is_some_and(|slot| slot.mined().is_none() && next(slot) == one.number);
     let mut new = Vec::new();
-    for one in mine.into_iter().filter(fits) {
+    for one in mine.filter(fits) {
         if one.coins.is_some() && is_built_on(tx, one.slot, at).await? {
             continue;
         }
@@ -596,7 +614,7 @@ async fn new_attempts<'a>(
         change
     };
     let changes = asked.map(bumped).collect();
-    Ok((new, changes))
+    Ok((new, jobs_in(open.into_values()), changes))
 }
 
 async fn write_attempts(

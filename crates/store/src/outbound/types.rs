@@ -329,7 +329,35 @@ statements! {
         WHERE l.id {in $1} ORDER BY l.id";
     READ_OPEN_SLOTS = "SELECT s.id, s.lane_id, s.nonce, s.since_height FROM outbound_slots s
         WHERE s.lane_id {in $1} AND s.state = 'open' ORDER BY s.id";
+    READ_UNMINED_SLOTS = "SELECT s.id, s.lane_id, s.nonce, s.since_height FROM outbound_slots s
+        WHERE s.lane_id {in $1} AND s.state = 'open' AND NOT EXISTS (SELECT 1 FROM outbound_attempts a
+            WHERE a.slot_id = s.id AND a.mined_height IS NOT NULL) ORDER BY s.id";
+    READ_UNSIGNED_SLOTS = "SELECT s.id, s.lane_id, s.nonce, s.since_height FROM outbound_slots s
+        WHERE s.lane_id {in $1} AND s.state = 'open' AND EXISTS (SELECT 1 FROM outbound_attempts a
+            WHERE a.slot_id = s.id AND a.signed IS NULL AND a.refused IS NULL) ORDER BY s.id";
+    READ_UNTOLD_SLOTS = "SELECT s.id, s.lane_id, s.nonce, s.since_height FROM outbound_slots s
+        WHERE s.lane_id {in $1} AND s.state = 'open' AND EXISTS (SELECT 1 FROM outbound_attempts a
+            WHERE a.slot_id = s.id AND a.signed IS NOT NULL AND a.told_at IS NULL) ORDER BY s.id";
 }
+
+/// Which of the open slots are read: a lane has many that are in a block and only wait to be final.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SlotsRead {
+    All,
+    /// Those of which nothing is in a block, as far as is known.
+    Unmined,
+    /// Those with an attempt that waits for its signature.
+    Unsigned,
+    /// Those with signed bytes that no node was told of.
+    Untold,
+}
+
+static READ_NAMED_SLOTS: RowsSql = RowsSql::new(
+    "READ_NAMED_SLOTS",
+    "SELECT s.id, s.lane_id, s.nonce, s.since_height FROM {rows} {join} outbound_slots s ON s.id = r.id
+     WHERE s.state = 'open' ORDER BY s.id",
+    &[("id", Int)],
+);
 
 static READ_ATTEMPTS: RowsSql = RowsSql::listing(
     "READ_ATTEMPTS",
@@ -353,7 +381,7 @@ static READ_JOBS: RowsSql = RowsSql::listing(
 );
 
 #[cfg(feature = "testing")]
-pub(crate) static ROWS_STATEMENTS: [&RowsSql; 3] = [&READ_ATTEMPTS, &READ_SLOT_JOBS, &READ_JOBS];
+pub(crate) static ROWS_STATEMENTS: [&RowsSql; 4] = [&READ_NAMED_SLOTS, &READ_ATTEMPTS, &READ_SLOT_JOBS, &READ_JOBS];
 
 pub(crate) fn lane_ids(lanes: &[LaneId]) -> Many<i64> {
     Many(lanes.iter().map(|lane| lane.0).collect())
@@ -386,17 +414,35 @@ pub(crate) async fn jobs_of_slots(tx: &mut Tx, slots: &[SlotId]) -> Result<HashM
     Ok(jobs)
 }
 
-/// The open slots of these lanes, with their jobs and attempts, in four statements.
-pub(crate) async fn read_open_slots(tx: &mut Tx, lanes: &[LaneId]) -> Result<Vec<OpenSlot>, StoreError> {
-    type SlotColumns = (i64, i64, Option<i64>, i64);
-    let rows = fetch_all!(tx, READ_OPEN_SLOTS => SlotColumns, lane_ids(lanes))?;
+type SlotColumns = (i64, i64, Option<i64>, i64);
+
+/// Open slots of these lanes, with their jobs and attempts, in four statements.
+pub(crate) async fn read_open_slots(
+    tx: &mut Tx,
+    lanes: &[LaneId],
+    which: SlotsRead,
+) -> Result<Vec<OpenSlot>, StoreError> {
+    let lanes = lane_ids(lanes);
+    let rows = match which {
+        SlotsRead::All => fetch_all!(tx, READ_OPEN_SLOTS => SlotColumns, lanes)?,
+        SlotsRead::Unmined => fetch_all!(tx, READ_UNMINED_SLOTS => SlotColumns, lanes)?,
+        SlotsRead::Unsigned => fetch_all!(tx, READ_UNSIGNED_SLOTS => SlotColumns, lanes)?,
+        SlotsRead::Untold => fetch_all!(tx, READ_UNTOLD_SLOTS => SlotColumns, lanes)?,
+    };
     read_slots(tx, rows).await
 }
 
-pub(crate) async fn read_slots(
-    tx: &mut Tx,
-    rows: Vec<(i64, i64, Option<i64>, i64)>,
-) -> Result<Vec<OpenSlot>, StoreError> {
+/// Those of these slots that are open, with their jobs and attempts.
+pub(crate) async fn read_named_slots(tx: &mut Tx, slots: &[SlotId]) -> Result<HashMap<SlotId, OpenSlot>, StoreError> {
+    if slots.is_empty() {
+        return Ok(HashMap::new());
+    }
+    let columns = vec![Column::Ints(slots.iter().map(|slot| slot.0).collect())];
+    let rows: Vec<SlotColumns> = fetch_rows(tx, &READ_NAMED_SLOTS, columns).await?;
+    Ok(read_slots(tx, rows).await?.into_iter().map(|slot| (slot.id, slot)).collect())
+}
+
+pub(crate) async fn read_slots(tx: &mut Tx, rows: Vec<SlotColumns>) -> Result<Vec<OpenSlot>, StoreError> {
     if rows.is_empty() {
         return Ok(Vec::new());
     }

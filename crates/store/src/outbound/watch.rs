@@ -1,15 +1,15 @@
 //! What the chain says of slots, and what that makes of their jobs.
 
-use std::collections::{BTreeSet, HashMap};
-
 use domain::Timestamp;
 use domain::outbound::{Effect, JobEvent, MOST_TRIES, SlotWord, fate, pause_micros};
 
-use super::advance::{Change, Set, advance};
+use super::advance::{Change, Set, advance_known};
 use super::coins::release_coins;
 use super::lane::{HeldLane, lock_held, stop};
+use super::send::jobs_in;
 use super::types::{
-    JobRow, LaneId, LaneRow, MinedAttempt, OpenSlot, SlotId, fate_word, malformed, read_lanes, read_open_slots,
+    JobRow, LaneId, LaneRow, MinedAttempt, OpenSlot, SlotId, SlotsRead, fate_word, malformed, read_lanes,
+    read_named_slots, read_open_slots,
 };
 use crate::db::{Db, Tx};
 use crate::error::StoreError;
@@ -68,7 +68,13 @@ impl Db {
     /// What is open in these lanes.
     pub async fn open_lanes(&self, lanes: &[LaneId]) -> Result<Watched, StoreError> {
         let tx = &mut self.read().await?;
-        Ok(Watched { lanes: read_lanes(tx, lanes).await?, slots: read_open_slots(tx, lanes).await? })
+        let slots = read_open_slots(tx, lanes, SlotsRead::All).await?;
+        Ok(Watched { lanes: read_lanes(tx, lanes).await?, slots })
+    }
+
+    /// Some of the open slots of these lanes.
+    pub async fn open_slots_of(&self, lanes: &[LaneId], which: SlotsRead) -> Result<Vec<OpenSlot>, StoreError> {
+        read_open_slots(&mut self.read().await?, lanes, which).await
     }
 
     /// Takes up what the chain says. Says of how many slots that changed anything; those of lanes that another watches by now are left.
@@ -78,10 +84,9 @@ impl Db {
         }
         transact!(self, tx => {
             let still = lock_held(tx, held).await?;
-            let lanes: BTreeSet<LaneId> =
-                news.iter().map(|one| one.lane).filter(|lane| still.contains(lane)).collect();
-            let slots = read_open_slots(tx, &lanes.iter().copied().collect::<Vec<_>>()).await?;
-            let slots: HashMap<SlotId, OpenSlot> = slots.into_iter().map(|slot| (slot.id, slot)).collect();
+            let named: Vec<SlotId> =
+                news.iter().filter(|one| still.contains(&one.lane)).map(|one| one.slot).collect();
+            let slots = read_named_slots(tx, &named).await?;
             let news: Vec<(&SlotNews, &OpenSlot)> =
                 news.iter().filter_map(|one| Some((one, slots.get(&one.slot).filter(|slot| slot.lane == one.lane)?))).collect();
             write_mined(tx, &news, at).await?;
@@ -101,9 +106,10 @@ impl Db {
                     stop(tx, one.lane, &one.words, at).await?;
                 }
             }
-            advance(tx, changes, at).await?;
             settle(tx, &news, at).await?;
-            Ok(news.len())
+            let changed = news.len();
+            advance_known(tx, jobs_in(slots.into_values()), changes, at).await?;
+            Ok(changed)
         })
     }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use alloy_primitives::{Address as Account, B256};
 use chain::client::Sent;
 use chain::status::{Paid, Reason};
-use chain::{Broadcast, Chain, ChainError, NodeRefusal, Status};
+use chain::{Broadcast, Chain, ChainError, NodeRefusal, QuoteRequest, Status};
 use devnet::Key;
 use serde_json::{Value, json};
 use tx::{Coin, Draft, Fee, FeeCap, Meaning, Payment, Slot, TxHash};
@@ -215,6 +215,49 @@ async fn a_broadcast_is_refused_only_when_somebody_refused_and_nobody_took_it() 
         let said = client(&urls, 1).broadcast(&signed).await;
         assert!(matches!(said, Err(ChainError::Unreachable(_))), "{said:?}");
     }
+}
+
+#[tokio::test]
+async fn nodes_that_differ_in_one_of_many_agree_on_the_others() {
+    let hides = |hidden: u64| {
+        serve(move |method, params, said| match method {
+            "eth_getTransactionReceipt" if params[0] == json!(native_hash(hidden).to_string()) => Ok(Value::Null),
+            "eth_getTransactionCount" => Err((-32_000, "missing trie node".to_owned())),
+            _ => said,
+        })
+    };
+    let all: Vec<Sent> = (20..25).map(|nonce| sent(native_hash(nonce), nonce, 0)).collect();
+    let chain = client(&[good().await, hides(22).await], 2);
+    let statuses = chain.statuses(&all).await;
+    for (status, one) in statuses.iter().zip(&all) {
+        let Slot::Nonce(nonce) = one.meaning.slot else { panic!("{one:?}") };
+        // Of the hidden one there is only one node's word.
+        assert_eq!(matches!(status, Ok(Status::Mined(_))), nonce != 22, "{nonce}: {status:?}");
+    }
+    // A third that has it outvotes the one that hides it.
+    let chain = client(&[hides(23).await, good().await, good().await], 2);
+    let statuses = chain.statuses(&all).await;
+    assert!(statuses.iter().all(|status| matches!(status, Ok(Status::Mined(_)))), "{statuses:?}");
+}
+
+#[tokio::test]
+async fn one_absurd_estimate_of_many_is_asked_of_another_node() {
+    let absurd = serve(|method, params, said| match method {
+        "eth_estimateGas" if params[0]["data"].as_str().is_some_and(|data| data.ends_with("07")) => Ok(json!("0x1")),
+        _ => said,
+    });
+    let (absurd, from) = (absurd.await, evm(fresh(PAYER)));
+    let payments: Vec<Payment> = [5, 7, 9]
+        .map(|amount| Payment { to: evm(fresh(1)), coin: Coin::Token(evm(fresh(TOKEN))), amount: raw(amount) })
+        .into();
+    let cap = FeeCap(Fee::Eip1559 { max_fee: 1_000, max_priority: 1_000 });
+    let requests: Vec<QuoteRequest<'_>> =
+        payments.iter().map(|payment| QuoteRequest { from: &from, payment, cap }).collect();
+    let alone = client(std::slice::from_ref(&absurd), 1).quotes(&requests).await;
+    let good_ones: Vec<bool> = alone.iter().map(Result::is_ok).collect();
+    assert_eq!(good_ones, [true, false, true], "{alone:?}");
+    let both = client(&[absurd, good().await], 1).quotes(&requests).await;
+    assert!(both.iter().all(|quote| quote.as_ref().is_ok_and(|quote| quote.gas == 62_500)), "{both:?}");
 }
 
 #[tokio::test]

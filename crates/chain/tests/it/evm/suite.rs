@@ -6,7 +6,7 @@ use alloy_primitives::{Address as Account, B256, TxKind, U256};
 use chain::client::Sent;
 use chain::evm::{BlockProof, EvmChain};
 use chain::status::{Mined, Paid, Reason};
-use chain::{Broadcast, Chain, ChainError, NodeRefusal, Output, Place, Spend, Status};
+use chain::{Broadcast, Chain, ChainError, NodeRefusal, Output, Place, QuoteRequest, Spend, Status};
 use devnet::Key;
 use serde_json::json;
 use tx::evm::replacement;
@@ -556,6 +556,76 @@ pub async fn quotes_stay_below_their_cap(net: &Net) {
     let too_much = Payment { to: evm(fresh(1)), coin: Coin::Token(evm(token)), amount: raw(11) };
     let refused = chain.quote(&key.evm(), &too_much, FeeCap(FEE)).await;
     assert!(matches!(refused, Err(ChainError::Refused(_))), "{refused:?}");
+}
+
+/// What is asked of many at once has for each the answer that it has alone.
+pub async fn many_at_once_are_told_what_each_alone_is_told(net: &Net) {
+    let (chain, key) = (net.chain(|settings| settings.batch = 3), Key::numbered(0));
+    let token = net.deploy(&key, "Plain", &[U256::from(10)]).await;
+    let tokens = |amount| Payment { to: evm(fresh(1)), coin: Coin::Token(evm(token)), amount: raw(amount) };
+    let payments = [native(fresh(1), 5), tokens(3), tokens(11), native(fresh(2), 7), native(token, 1), tokens(10)];
+    let caps = [FeeCap(FEE), FeeCap(Fee::Legacy { gas_price: 50 * GWEI })];
+    let from = key.evm();
+    let requests: Vec<QuoteRequest<'_>> = payments
+        .iter()
+        .enumerate()
+        .map(|(n, payment)| QuoteRequest { from: &from, payment, cap: caps[n % 2] })
+        .collect();
+    let quotes = chain.quotes(&requests).await;
+    assert_eq!(quotes.len(), payments.len());
+    for (quote, one) in quotes.iter().zip(&requests) {
+        let alone = chain.quote(one.from, one.payment, one.cap).await;
+        match (quote, &alone) {
+            // More than there is, and a contract that takes no coin: only these are refused.
+            (Err(ChainError::Refused(_)), Err(ChainError::Refused(_))) => {}
+            _ => assert_eq!(quote, &alone),
+        }
+    }
+    let refused: Vec<bool> = quotes.iter().map(Result::is_err).collect();
+    assert_eq!(refused, [false, false, true, false, true, false]);
+    assert!(chain.quotes(&[]).await.is_empty());
+
+    let first = net.nonce(account(&key)).await;
+    let (mut all, mut sent) = (Vec::new(), Vec::new());
+    for number in 0..5 {
+        let draft = draft(&key, first + number, native(fresh(1), number + 1), FEE);
+        let (signed, one) = prepare(net, &chain, &draft, &key).await;
+        all.push(signed);
+        sent.push(one);
+    }
+    all.insert(2, vec![1, 2, 3]);
+    let bytes: Vec<&[u8]> = all.iter().map(Vec::as_slice).collect();
+    let said = chain.broadcast_all(&bytes).await;
+    let taken: Vec<bool> = said.iter().map(|said| *said == Ok(Broadcast::Taken)).collect();
+    assert_eq!(taken, [true, true, false, true, true, true], "{said:?}");
+    assert!(matches!(said[2], Ok(Broadcast::Refused(NodeRefusal::Malformed, _))), "{said:?}");
+    // Again: whoever has it says so.
+    assert!(chain.broadcast_all(&bytes[3..]).await.iter().all(|said| *said == Ok(Broadcast::Taken)));
+
+    // Never sent: one whose nonce another takes, and one whose nonce is free.
+    for (nonce, to) in [(first, 8), (first + 50, 9)] {
+        sent.push(prepare(net, &chain, &draft(&key, nonce, native(fresh(to), 1), FEE), &key).await.1);
+    }
+    let expect = async |what: &str| {
+        let statuses = chain.statuses(&sent).await;
+        let mut words = String::new();
+        for (status, one) in statuses.iter().zip(&sent) {
+            assert_eq!(*status, chain.status(one).await, "{what}");
+            words.push(match status.as_ref().expect("an answer") {
+                Status::Unknown => 'u',
+                Status::Mempool => 'p',
+                Status::Mined(_) => 'm',
+                Status::Impossible(_) => 'x',
+            });
+        }
+        words
+    };
+    assert_eq!(expect("before a block").await, "pppppuu");
+    net.mine(1).await;
+    assert_eq!(expect("in a block").await, "mmmmmuu");
+    net.mine(CONFIRMATIONS).await;
+    assert_eq!(expect("settled").await, "mmmmmxu");
+    assert!(chain.statuses(&[]).await.is_empty());
 }
 
 pub async fn nonces_count_what_waits(net: &Net) {

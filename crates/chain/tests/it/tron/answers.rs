@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use chain::endpoint::CallError;
 use chain::tron::Network;
-use chain::{Broadcast, Chain, ChainError, NodeRefusal, Place};
+use chain::{Broadcast, Chain, ChainError, NodeRefusal, Place, QuoteRequest};
 use domain::RawAmount;
 use serde_json::{Value, json};
 use tx::tron::TronAddress;
@@ -584,12 +584,30 @@ async fn a_quote_is_what_the_payment_can_cost_and_never_above_the_cap() {
     let other = chain.quote(&address(2), &payment, FeeCap(Fee::PerKvb(1))).await;
     assert_eq!(other, Err(ChainError::ForeignAddress));
 
+    // Many at once cost what each costs alone.
+    let payments = [pay(1, Coin::Native), payment.clone(), pay(7, Coin::Native), pay(1, Coin::Token(token()))];
+    let senders = [address(2), address(3)];
+    let requests: Vec<QuoteRequest<'_>> = payments
+        .iter()
+        .enumerate()
+        .map(|(number, payment)| QuoteRequest { from: &senders[number % 2], payment, cap })
+        .collect();
+    for (quote, one) in chain.quotes(&requests).await.into_iter().zip(&requests) {
+        assert_eq!(quote, chain.quote(one.from, one.payment, cap).await);
+    }
+
     let reverts = json!({ "result": { "result": true, "message": alloy_primitives::hex::encode("REVERT opcode executed") },
         "energy_used": 500, "transaction": { "ret": [{ "ret": "FAILED" }] } });
     let node = priced(json!({}), reverts).await;
     let answer = client(&[&node.url], 1, vec![token()]).quote(&address(2), &payment, cap).await;
     let Err(ChainError::Refused(CallError::Refused { message, .. })) = answer else { panic!("{answer:?}") };
     assert!(message.contains("REVERT opcode executed"), "{message}");
+    // What would fail is refused alone: the others of the same moment are paid.
+    let native = pay(1, Coin::Native);
+    let from = address(2);
+    let requests = [&payment, &native].map(|payment| QuoteRequest { from: &from, payment, cap });
+    let quotes = client(&[&node.url], 1, vec![token()]).quotes(&requests).await;
+    assert!(matches!(quotes[..], [Err(ChainError::Refused(_)), Ok(_)]), "{quotes:?}");
     let absurd = json!({ "result": { "result": true }, "energy_used": i64::MAX });
     let node = priced(json!({}), absurd).await;
     let quote =

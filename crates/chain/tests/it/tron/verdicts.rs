@@ -221,6 +221,85 @@ async fn a_transaction_is_followed_through_its_life() {
     assert_eq!(status(&book).await, Ok(Status::Unknown));
 }
 
+/// A transfer of ours like [`ours`], of another amount.
+fn ours_of(amount: u64) -> (Sent, Tx) {
+    let draft = Draft::Tron {
+        from: address(0),
+        payment: Payment { to: address(1), coin: Coin::Native, amount: raw(amount) },
+        fee_limit: 0,
+        reference: tx::BlockRef { height: 1, hash: stub::id(1, 0xaa) },
+        created: Timestamp::from_micros((START_MS + 1) * 1_000),
+        expires: Timestamp::from_micros((START_MS + 3_600_000) * 1_000),
+    };
+    let unsigned = transaction::build(&draft).expect("a good draft");
+    let hash = unsigned.meaning.hash.expect("known on TRON");
+    let sent = Sent { meaning: unsigned.meaning, hash, since: 5 };
+    (sent, Tx { raw: unsigned.bytes, ret: "SUCCESS", fee: 268_000, logs: Vec::new(), internals: Vec::new() })
+}
+
+#[tokio::test]
+async fn many_at_once_are_told_what_each_alone_is_told() {
+    let mut book = Book::new(30);
+    let mut sent = Vec::new();
+    // Three of a block, one of another, one that failed, one with a token, one that waits, one that nobody has heard of.
+    for (amount, height) in [(1, 28), (2, 29), (3, 28), (4, 28), (5, 29)] {
+        let (one, mut transaction) = ours_of(amount);
+        transaction.ret = if amount == 5 { "OUT_OF_TIME" } else { "SUCCESS" };
+        book.blocks[height].transactions.push(transaction);
+        sent.push(one);
+    }
+    let (one, transaction) = ours_in_tokens(vec![log_from(TOKEN, 0, 1, 4)]);
+    book.blocks[12].transactions.push(transaction);
+    sent.push(one);
+    for amount in [8, 9] {
+        sent.push(ours_of(amount).0);
+    }
+    book.pending.push(sent[6].hash);
+    let nodes = nodes(&[book.clone(), book.clone()]).await;
+    let chain = client(&urls(&nodes), 2, vec![]);
+    let statuses = chain.statuses(&sent).await;
+    assert_eq!(statuses.len(), sent.len());
+    for (status, one) in statuses.iter().zip(&sent) {
+        assert_eq!(*status, chain.status(one).await);
+    }
+    let paid = |status: &Result<Status, ChainError>| match status {
+        Ok(Status::Mined(mined)) => Some((mined.block.height, mined.paid)),
+        _ => None,
+    };
+    let found: Vec<Option<(u64, Paid)>> = statuses.iter().map(paid).collect();
+    let full = |height| Some((height, Paid::InFull));
+    let others = [Some((29, Paid::Nothing)), Some((12, Paid::Otherwise)), None, None];
+    assert_eq!(found[..4], [full(28), full(29), full(28), full(28)]);
+    assert_eq!(found[4..], others);
+    assert_eq!(statuses[6..], [Ok(Status::Mempool), Ok(Status::Unknown)]);
+
+    // What the blocks show is what was mined in them.
+    let seen = chain.glimpse(28, 30).await.expect("an answer").expect("TRON has nothing better");
+    let mut heights: Vec<u64> = sent.iter().filter_map(|one| seen.get(&one.hash).copied()).collect();
+    heights.sort_unstable();
+    assert_eq!((heights, seen.len()), (vec![28, 28, 28, 29, 29], 5));
+
+    // One node hides one of them: the others are as they were.
+    let hidden = sent[2].hash.to_string();
+    let hides = Stub::start(move |path, body| {
+        let mut answer = book.answer(path, body);
+        if path == "/wallet/gettransactioninfobyblocknum" {
+            answer.as_array_mut().expect("a list").retain(|info| info["id"] != hidden.as_str());
+        } else if path == "/wallet/gettransactioninfobyid" && body["value"] == hidden.as_str() {
+            answer = json!({});
+        }
+        (200, answer.to_string())
+    })
+    .await;
+    let chain = client(&[&hides.url, &nodes[0].url], 2, vec![]);
+    for (number, (status, before)) in chain.statuses(&sent).await.iter().zip(&statuses).enumerate() {
+        match number {
+            2 => assert_eq!(*status, Err(ChainError::NoQuorum { wanted: 2, agreed: 1 })),
+            _ => assert_eq!(status, before, "{number}"),
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_node_that_cannot_tell_its_pool_is_no_reason_to_fail() {
     let (sent, _) = ours(START_MS + 3_600_000);

@@ -1,5 +1,7 @@
 //! `bursar bench outbound`: jobs that are paid, from the row to the final block, beside the same number of signed transactions that the same
-//! client tells the same node of, with no store, no signer and no questions. Both have the same number out at a time.
+//! client tells the same node of, with no store, no signer and no questions. Both have the same number out at a time, with a block after each.
+//!
+//! Raw is measured in both ways that the client has: a call for each, and many in a request. What is said of raw is the faster one.
 //!
 //! The signer is its own core within this process: it reads, decides and signs as the service does, without socket and disk.
 
@@ -8,6 +10,7 @@ mod desk;
 mod node;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use domain::outbound::{JobState, OutboundLimits};
@@ -17,12 +20,13 @@ use store::outbound::JobFilter;
 use terminal::clock::{Stopwatch, SystemClock};
 use terminal::failure::{CommandResult, Failure};
 use terminal::output::{say, table, thousands};
+use tokio::task::JoinSet;
 
 use super::Samples;
 use super::site::{EngineName, Site};
 use bitcoin::Shared;
 use desk::Desk;
-use node::{Host, Target};
+use node::{Host, Raw, Target};
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
@@ -60,6 +64,8 @@ const CONFIRMATIONS: u32 = 2;
 /// Priorities of the payments that wait, and of the one that comes.
 const LOWEST: i64 = 900;
 const HIGHEST: i64 = 1;
+/// So far apart are the recipients of the two ways to send raw.
+const RAW_APART: u32 = 100_000_000;
 /// What a wallet usually has out at a time.
 const USUAL_IN_FLIGHT: u32 = 16;
 
@@ -72,10 +78,28 @@ fn failed(error: impl std::fmt::Display) -> Failure {
 struct Figures {
     target: Target,
     wallets: u32,
+    /// The faster of the two.
     raw: Samples,
+    one_by_one: Samples,
+    together: Samples,
     broadcast: Samples,
     confirmed: Samples,
     blocks_until_urgent: u64,
+}
+
+impl Figures {
+    fn of(target: Target, wallets: u32) -> Self {
+        Self {
+            target,
+            wallets,
+            raw: Samples::default(),
+            one_by_one: Samples::default(),
+            together: Samples::default(),
+            broadcast: Samples::default(),
+            confirmed: Samples::default(),
+            blocks_until_urgent: 0,
+        }
+    }
 }
 
 pub async fn run(arguments: &Arguments, as_json: bool) -> CommandResult {
@@ -104,68 +128,95 @@ pub async fn run(arguments: &Arguments, as_json: bool) -> CommandResult {
 async fn measure(arguments: &Arguments, target: Target, wallets: u32) -> Result<Option<Figures>, Failure> {
     let site = Site::prepare(arguments.engine, None)?;
     let Some(node) = Host::start(target, arguments.anvil.as_deref(), site.folder()).await? else { return Ok(None) };
+    let node = Arc::new(node);
     let limits = OutboundLimits { in_flight: arguments.in_flight, ..OutboundLimits::usual(target.kind()) };
-    let mut desk = Desk::open(site.url(), (target.kind(), Some(&node.token)), wallets, limits).await?;
+    let desk = Desk::open(site.url(), (target.kind(), Some(&node.token)), wallets, limits).await?;
     node.fund(&desk.wallets).await?;
-    let (raw, broadcast, confirmed) = (Samples::default(), Samples::default(), Samples::default());
-    let mut figures = Figures { target, wallets, raw, broadcast, confirmed, blocks_until_urgent: 0 };
+    let desk = Arc::new(desk);
+    let mut figures = Figures::of(target, wallets);
     let piece = usize::try_from(arguments.in_flight * wallets).unwrap_or(usize::MAX);
     // The first round finds nothing in any cache.
     for round in 0..=arguments.rounds {
         let first = round * arguments.jobs;
-        let signed = node.signed(arguments.jobs, wallets, first).await?;
-        let raw = node.send_raw(&signed, piece).await?;
+        let mut raw = [0.0; 2];
+        for (number, how) in [(0, Raw::OneByOne), (1, Raw::Together)] {
+            let to = first + number * RAW_APART;
+            let signed = node.signed(arguments.jobs, wallets, to).await?;
+            raw[usize::from(number > 0)] = node.send_raw(&signed, piece, how).await?;
+        }
         desk.add(arguments.jobs, first, LOWEST).await?;
         let (broadcast, confirmed) = pay(&desk, &node, arguments.jobs, (round + 1) * arguments.jobs).await?;
         if round > 0 {
-            figures.raw.push(raw);
+            figures.one_by_one.push(raw[0]);
+            figures.together.push(raw[1]);
+            figures.raw.push(raw[0].max(raw[1]));
             figures.broadcast.push(broadcast);
             figures.confirmed.push(confirmed);
         }
     }
+    let still_used = || failed("a worker has not ended");
+    let mut desk = Arc::into_inner(desk).ok_or_else(still_used)?;
     desk.row.outbound.in_flight = USUAL_IN_FLIGHT;
     figures.blocks_until_urgent = until_urgent(arguments, &desk, &node).await?;
     desk.db.close().await;
-    node.stop().await?;
+    Arc::into_inner(node).ok_or_else(still_used)?.stop().await?;
     Ok(Some(figures))
 }
 
 /// Both workers side by side, as their processes are, while blocks come. Payments per second until nodes are told of all, and until all are final.
-async fn pay(desk: &Desk, node: &Host, jobs: u32, in_all: u32) -> Result<(f64, f64), Failure> {
-    let make = || desk.number();
-    let (mut sender, mut watcher) = (desk.sender(&*node.chain, &make)?, desk.watcher(&*node.chain)?);
+async fn pay(desk: &Arc<Desk>, node: &Arc<Host>, jobs: u32, in_all: u32) -> Result<(f64, f64), Failure> {
     let watch = Stopwatch::start();
-    let sending = async {
-        let mut told = 0;
-        while told < jobs as usize {
-            let sent = sender.round(&SystemClock).await.map_err(failed)?;
-            told += sent.told;
-            if sent.put_off > 0 || sent.refused > 0 {
-                return Err(failed(format!("a payment was put off: {sent:?}")));
-            }
-            if !sent.is_busy() {
-                tokio::time::sleep(Duration::from_millis(2)).await;
-            }
+    let mut workers = JoinSet::new();
+    let (sends, to) = (Arc::clone(desk), Arc::clone(node));
+    let sending = async move { send(&sends, &to, jobs).await.map(|()| (true, watch.elapsed().as_secs_f64())) };
+    let (watches, on) = (Arc::clone(desk), Arc::clone(node));
+    let watching = async move { follow(&watches, &on).await.map(|()| (false, watch.elapsed().as_secs_f64())) };
+    workers.spawn(sending);
+    workers.spawn(watching);
+    let (mut told_s, mut final_s) = (0.0, 0.0);
+    while let Some(ended) = workers.join_next().await {
+        match ended.map_err(failed)?? {
+            (true, seconds) => told_s = seconds,
+            (false, seconds) => final_s = seconds,
         }
-        Ok::<f64, Failure>(watch.elapsed().as_secs_f64())
-    };
-    let watching = async {
-        loop {
-            node.mine(1).await?;
-            watcher.round(&SystemClock).await.map_err(failed)?;
-            let lanes = desk.db.lanes(None, None, 0, 100).await?;
-            if lanes.iter().all(|lane| lane.open + lane.waiting == 0) {
-                return Ok::<f64, Failure>(watch.elapsed().as_secs_f64());
-            }
-        }
-    };
-    let (told_s, final_s) = tokio::try_join!(sending, watching)?;
+    }
     let filter = JobFilter { state: Some(JobState::Confirmed), ..JobFilter::default() };
     let confirmed = desk.db.jobs(&filter, i64::MAX, i64::from(in_all) + 1).await?.len();
     if confirmed != in_all as usize {
         return Err(failed(format!("of {in_all} payments {confirmed} are confirmed")));
     }
     Ok((f64::from(jobs) / told_s, f64::from(jobs) / final_s))
+}
+
+/// Rounds of a sender until nodes were told of so many.
+async fn send(desk: &Desk, node: &Host, jobs: u32) -> CommandResult {
+    let make = || desk.number();
+    let mut sender = desk.sender(&*node.chain, &make)?;
+    let mut told = 0;
+    while told < jobs as usize {
+        let sent = sender.round(&SystemClock).await.map_err(failed)?;
+        told += sent.told;
+        if sent.put_off > 0 || sent.refused > 0 {
+            return Err(failed(format!("a payment was put off: {sent:?}")));
+        }
+        if !sent.is_busy() {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    }
+    Ok(())
+}
+
+/// Blocks and rounds of a watcher until nothing is open.
+async fn follow(desk: &Desk, node: &Host) -> CommandResult {
+    let mut watcher = desk.watcher(&*node.chain)?;
+    loop {
+        node.mine(1).await?;
+        watcher.round(&SystemClock).await.map_err(failed)?;
+        let lanes = desk.db.lanes(None, None, 0, 100).await?;
+        if lanes.iter().all(|lane| lane.open + lane.waiting == 0) {
+            return Ok(());
+        }
+    }
 }
 
 /// Thousands wait, and one comes that is more urgent: how many blocks go by before nodes are told of it.
@@ -202,7 +253,8 @@ fn print_json(arguments: &Arguments, figures: &[Figures], shared: Option<&Shared
             json!({
                 "on": one.target.name(), "wallets": one.wallets,
                 "confirmed_per_s": one.confirmed.median().round(), "broadcast_per_s": one.broadcast.median().round(),
-                "raw_per_s": one.raw.median().round(), "ratio_to_raw": rounded(ratio.median()),
+                "raw_per_s": one.raw.median().round(), "raw_one_by_one_per_s": one.one_by_one.median().round(),
+                "raw_together_per_s": one.together.median().round(), "ratio_to_raw": rounded(ratio.median()),
                 "confirmed_ratio_to_raw": rounded(to_final.median()), "blocks_until_urgent": one.blocks_until_urgent,
                 "spread": { "confirmed_per_s": spread(&one.confirmed), "broadcast_per_s": spread(&one.broadcast),
                     "raw_per_s": spread(&one.raw), "ratio_to_raw": spread(&ratio) },

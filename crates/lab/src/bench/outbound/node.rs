@@ -3,13 +3,13 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use chain::client::side_by_side;
 use chain::endpoint::{Node as Endpoint, Pool};
 use chain::evm::{EvmChain, EvmSettings};
 use chain::tron::{Network, TronChain, TronSettings};
 use chain::{Broadcast, Chain};
 use devnet::Key;
 use domain::{ChainKind, RawAmount};
-use futures_util::{StreamExt, stream};
 use serde_json::{Value, json};
 use terminal::clock::Stopwatch;
 use terminal::failure::{CommandResult, Failure};
@@ -44,9 +44,6 @@ impl Target {
         }
     }
 }
-
-/// As many calls on their way as the worker has.
-const AT_ONCE: usize = 16;
 
 pub(super) struct Host {
     pub target: Target,
@@ -188,13 +185,17 @@ impl Host {
         Ok(signed)
     }
 
-    /// Tells the node of all of them, side by side, in pieces of what may be out at a time with a block after each: no store, no signer, no
-    /// questions. Transactions per second.
-    pub async fn send_raw(&self, signed: &[Vec<u8>], piece: usize) -> Result<f64, Failure> {
+    /// Tells the node of all of them, in pieces of what may be out at a time with a block after each: no store, no signer, no questions.
+    /// Transactions per second.
+    pub async fn send_raw(&self, signed: &[Vec<u8>], piece: usize, how: Raw) -> Result<f64, Failure> {
         let watch = Stopwatch::start();
         for some in signed.chunks(piece.max(1)) {
-            let mut tellings = stream::iter(some.iter().map(|bytes| self.chain.broadcast(bytes))).buffered(AT_ONCE);
-            while let Some(answer) = tellings.next().await {
+            let some: Vec<&[u8]> = some.iter().map(Vec::as_slice).collect();
+            let said = match how {
+                Raw::OneByOne => side_by_side(some.iter().map(|bytes| self.chain.broadcast(bytes)).collect()).await,
+                Raw::Together => self.chain.broadcast_all(&some).await,
+            };
+            for answer in said {
                 match answer.map_err(failed)? {
                     Broadcast::Taken => {}
                     Broadcast::Refused(_, words) => return Err(failed(words)),
@@ -204,6 +205,15 @@ impl Host {
         }
         Ok(signed.len() as f64 / watch.elapsed().as_secs_f64())
     }
+}
+
+/// How the client tells the node of many transactions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Raw {
+    /// A call for each, as many side by side as the client has.
+    OneByOne,
+    /// In as few calls as the node allows, as the worker does.
+    Together,
 }
 
 /// What each payment pays. On Bitcoin less would be dust.

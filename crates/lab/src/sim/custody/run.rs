@@ -10,7 +10,7 @@ use domain::utxo::Hash;
 use domain::{Approval, ChainKind, Clock, ManualClock, RawAmount, Timestamp, WalletRole};
 use store::StoreError;
 use store::outbound::read::{JobVerdict, ShownLane};
-use store::outbound::{Added, Duty, JobFilter, JobId, LaneId, NewJob, OpenSlot, Payer};
+use store::outbound::{Added, Duty, JobFilter, JobId, LaneId, NewJob, OpenSlot, Payer, SlotsRead};
 use tracing::instrument::WithSubscriber;
 use tracing::subscriber::NoSubscriber;
 use tx::{Address, Coin, Draft, Fee, Payment, Slot};
@@ -293,7 +293,7 @@ impl Simulation {
             return Ok(None);
         }
         let open = self.ground.db.open_lanes(lanes).await.map_err(|error| unread(&error))?;
-        let work = self.ground.db.lane_work(lanes, 1_000, Timestamp::from_micros(i64::MAX)).await;
+        let work = self.ground.db.lane_work(lanes, 1_000, SlotsRead::Unmined, Timestamp::from_micros(i64::MAX)).await;
         let due = work.map_err(|error| unread(&error))?.due;
         let nonces = open.lanes.iter().map(|lane| lane.known_nonce).collect();
         Ok(Some(Rows { slots: open.slots, due: due.iter().map(|job| (job.id, job.version)).collect(), nonces }))
