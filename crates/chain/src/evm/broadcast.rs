@@ -11,6 +11,9 @@ use crate::endpoint::json_rpc::call;
 use crate::endpoint::{CallError, Node};
 use crate::error::ChainError;
 
+/// What a node said to each of many, or why it said nothing.
+pub(super) type SaidOfAll = Result<Vec<Result<Said, CallError>>, CallError>;
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Said {
     Taken,

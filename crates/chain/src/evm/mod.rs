@@ -194,11 +194,10 @@ impl EvmChain {
             self.pool.each(|node| async move { broadcast::send_all(&node, readable, chunk).await }).await
         };
         for (number, place) in places.into_iter().enumerate() {
-            let of_one =
-                |(_, said): &(Arc<Node>, Result<Vec<Result<broadcast::Said, CallError>>, CallError>)| match said {
-                    Ok(said) => said.get(number).cloned(),
-                    Err(error) => Some(Err(error.clone())),
-                };
+            let of_one = |(_, said): &(Arc<Node>, broadcast::SaidOfAll)| match said {
+                Ok(said) => said.get(number).cloned(),
+                Err(error) => Some(Err(error.clone())),
+            };
             told[place] = Some(broadcast::outcome(said.iter().filter_map(of_one)));
         }
         let nobody = || Err(ChainError::Unreachable(CallError::Unreachable { endpoint: "nobody".to_owned() }));

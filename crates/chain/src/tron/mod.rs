@@ -195,12 +195,13 @@ impl TronChain {
             return Vec::new();
         }
         let each = || side_by_side(sent.iter().map(|one| self.status(one)).collect());
-        let wanted: Result<Vec<status::Asked>, ChainError> = sent.iter().map(asked_of).collect();
+        let wanted: Result<Vec<status::AskedHash>, ChainError> = sent.iter().map(asked_of).collect();
         let Ok(wanted) = wanted else { return each().await };
         let (wanted, calls) = (&wanted, self.calls());
         let mined = |node: Arc<Node>| async move { status::mined_all(node, wanted, calls).await };
         // Nodes that differ in one of them agree on the others: then each is asked about by itself.
-        let Ok(mined) = self.pool.agree_unless_ahead(mined, status::ahead_in).await else { return each().await };
+        let ahead = |one: &Vec<_>, agreed: &Vec<_>| status::ahead_in(one, agreed);
+        let Ok(mined) = self.pool.agree_unless_ahead(mined, ahead).await else { return each().await };
         let mut open: Vec<Answer<'_, Status>> = Vec::new();
         for (mined, sent) in mined.iter().zip(sent) {
             if mined.is_none() {
@@ -480,7 +481,7 @@ fn wanted_of<'a>(request: &QuoteRequest<'a>) -> Result<fee::Wanted<'a>, ChainErr
     Ok(fee::Wanted { from, payment: request.payment, cap })
 }
 
-fn asked_of(sent: &Sent) -> Result<status::Asked, ChainError> {
+fn asked_of(sent: &Sent) -> Result<status::AskedHash, ChainError> {
     let token = match sent.meaning.payments.as_slice() {
         [Payment { to: Address::Tron(to), coin: Coin::Token(Address::Tron(token)), amount }] => {
             let Some(Address::Tron(from)) = sent.meaning.from else { return Err(ChainError::ForeignAddress) };

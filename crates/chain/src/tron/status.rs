@@ -109,10 +109,10 @@ pub(super) struct TokenPayment {
 }
 
 /// A transaction of ours that is looked for.
-pub(super) type Asked = (TxHash, Option<TokenPayment>);
+pub(super) type AskedHash = (TxHash, Option<TokenPayment>);
 
 /// For [`crate::Chain::status`].
-pub(super) async fn mined(node: &Node, (hash, token): Asked) -> Result<Option<Mined>, CallError> {
+pub(super) async fn mined(node: &Node, (hash, token): AskedHash) -> Result<Option<Mined>, CallError> {
     let Some((info, block)) = answers(node, hash).await? else { return Ok(None) };
     let Some(seen) = seen(node, hash, &info, &block)? else { return Ok(None) };
     judged(node, &seen, token).map(Some)
@@ -139,7 +139,7 @@ fn judged(node: &Node, seen: &Seen<'_>, token: Option<TokenPayment>) -> Result<M
 /// As [`mined`] of each. Where one was mined, others usually were: that block and its receipts are read once for all of them.
 pub(super) async fn mined_all(
     node: Arc<Node>,
-    wanted: &[Asked],
+    wanted: &[AskedHash],
     calls: usize,
 ) -> Result<Vec<Option<Mined>>, CallError> {
     let mut found: HashMap<TxHash, Option<Mined>> = HashMap::with_capacity(wanted.len());
@@ -217,7 +217,7 @@ async fn mined_in(
 }
 
 /// For lists, in the same order: the lowest height from which on one says more, if they differ in nothing else.
-pub(super) fn ahead_in(one: &Vec<Option<Mined>>, agreed: &Vec<Option<Mined>>) -> Option<u64> {
+pub(super) fn ahead_in(one: &[Option<Mined>], agreed: &[Option<Mined>]) -> Option<u64> {
     let mut lowest = None;
     for (one, agreed) in one.iter().zip(agreed).filter(|(one, agreed)| one != agreed) {
         let from = Mined::ahead(one, agreed)?;
