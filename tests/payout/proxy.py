@@ -91,8 +91,9 @@ class BroadcastProxy:
     def answer(self, handler, asked):
         body = json.loads(asked) if asked.strip() else {}
         if isinstance(body, list):
-            # Only what is asked alone is answered otherwise; none of the programs that we drive broadcasts among other questions.
-            assert not any(one["method"] in BROADCASTS for one in body), "a broadcast among other questions"
+            # As some providers do: what is broadcast comes alone. So every broadcast is seen here by itself.
+            if any(one["method"] in BROADCASTS for one in body):
+                return 200, json.dumps({"jsonrpc": "2.0", "id": None, "error": {"code": -32600, "message": "no lists of transactions"}}).encode()
         elif body.get("method") in BROADCASTS or handler.path in BROADCASTS:
             return self.broadcast(handler, asked, body)
         return self.forward(handler.command, handler.path, asked)

@@ -1,6 +1,7 @@
 //! Telling nodes about a transaction, and understanding what they say to it.
 
 use alloy_primitives::{B256, hex};
+use futures_util::{StreamExt, stream};
 use serde_json::json;
 
 use super::rpc::separately;
@@ -21,25 +22,38 @@ pub(super) enum Said {
 }
 
 const SEND: &str = "eth_sendRawTransaction";
+/// Transactions that are on their way to a node at the same time, where it takes no list of them.
+const AT_ONCE: usize = 16;
 
 pub(super) async fn send(node: &Node, bytes: &[u8], hash: B256) -> Result<Said, CallError> {
     let sent = call::<Hex<B256>>(node, SEND, json!([hex::encode_prefixed(bytes)])).await;
     judge(node, sent, hash).await
 }
 
-/// As [`send`] of each. In one request after the other: many nodes keep what comes before its time, some do not.
-pub(super) async fn send_all(
-    node: &Node,
-    signed: &[(&[u8], B256)],
-    chunk: usize,
-) -> Result<Vec<Result<Said, CallError>>, CallError> {
+/// As [`send`] of each. In one request after the other: many nodes keep what comes before its time, some do not. Some nodes take no list of
+/// transactions; they are told of each by itself.
+pub(super) async fn send_all(node: &Node, signed: &[(&[u8], B256)], chunk: usize) -> SaidOfAll {
+    if let [(bytes, hash)] = signed {
+        return Ok(vec![send(node, bytes, *hash).await]);
+    }
     let calls: Vec<_> = signed.iter().map(|(bytes, _)| (SEND, json!([hex::encode_prefixed(bytes)]))).collect();
-    let sent: Vec<Result<Hex<B256>, CallError>> = separately(node, &calls, (chunk, 1)).await?;
+    let sent: Vec<Result<Hex<B256>, CallError>> = match separately(node, &calls, (chunk, 1)).await {
+        Ok(sent) => sent,
+        Err(_) => return send_each(node, signed).await,
+    };
     let mut said = Vec::with_capacity(sent.len());
     for (answer, (_, hash)) in sent.into_iter().zip(signed) {
         said.push(judge(node, answer, *hash).await);
     }
     Ok(said)
+}
+
+async fn send_each(node: &Node, signed: &[(&[u8], B256)]) -> SaidOfAll {
+    let mut sent = Vec::with_capacity(signed.len());
+    for (bytes, hash) in signed {
+        sent.push(send(node, bytes, *hash));
+    }
+    Ok(stream::iter(sent).buffered(AT_ONCE).collect().await)
 }
 
 /// What an answer is worth.
