@@ -12,12 +12,13 @@
 //   failed_and_paid  jobs that are over without a payment, and a block pays them
 //   stranded         jobs that have no end
 //   unbooked         changes of our wallets that no entry explains, fees among them, or entries that no block explains
+//   topups           gas that went to an address which had enough of it, or of which no confirmed job says
 //   balances         wallets whose movements do not come to what the node says they have
 import { readFileSync } from 'node:fs';
 import { tool } from '../tools/golden.mjs';
 
 const record = JSON.parse(readFileSync(process.argv[2], 'utf8'));
-const wrong = { paid_twice: [], lost: [], paid_otherwise: [], failed_and_paid: [], stranded: [], unbooked: [], balances: [] };
+const wrong = { paid_twice: [], lost: [], paid_otherwise: [], failed_and_paid: [], stranded: [], unbooked: [], topups: [], balances: [] };
 const walked = {};
 
 // What the walk of one chain gathers: payments by who is paid, and what each of our wallets gets and gives, by transaction.
@@ -28,15 +29,28 @@ class Books {
     this.payments = new Map(); // destination -> [{ asset, amount, transaction }]
     this.changes = new Map(); // wallet, asset, transaction -> amount
     this.sums = new Map(); // wallet, asset -> amount
-    this.counts = { blocks: 0, transactions: 0, payments: 0, fees: 0, reverted: 0 };
+    this.counts = { blocks: 0, transactions: 0, payments: 0, fees: 0, reverted: 0, topups: 0 };
+    const gas = chain.gas ?? { wallets: [], users: [], below: '0', topups: {} };
+    [this.givers, this.users, this.below] = [new Set(gas.wallets), new Set(gas.users), BigInt(gas.below)];
+    this.topups = new Map(); // address -> how often it was given gas
+    this.told = gas.topups;
   }
 
   paid(from, to, asset, amount, transaction) {
     if (amount === 0n) return;
     this.counts.payments += 1;
     this.payments.set(to, [...(this.payments.get(to) ?? []), { asset, amount, transaction }]);
+    if (this.givers.has(from) && this.users.has(to)) this.gave(to, asset, amount, transaction);
     this.change(from, asset, transaction, -amount);
     this.change(to, asset, transaction, amount);
+  }
+
+  // Whoever has enough is given nothing: the walk knows what the address had when this block came.
+  gave(to, asset, amount, transaction) {
+    this.counts.topups += 1;
+    this.topups.set(to, (this.topups.get(to) ?? 0) + 1);
+    const had = this.sums.get([to, asset].join(' ')) ?? 0n;
+    if (had >= this.below) wrong.topups.push({ chain: this.chain.name, to, amount: `${amount}`, had: `${had}`, transaction });
   }
 
   fee(from, asset, amount, transaction) {
@@ -67,6 +81,10 @@ class Books {
       if (job.state === 'confirmed' && payments.length === 0) wrong.lost.push(words);
       if (job.state === 'failed_final' && payments.length > 0) wrong.failed_and_paid.push(words);
       if (job.state !== 'confirmed' && job.state !== 'failed_final') wrong.stranded.push(words);
+    }
+    for (const to of this.users) {
+      const [given, told] = [this.topups.get(to) ?? 0, this.told[to] ?? 0];
+      if (given !== told) wrong.topups.push({ chain: name, to, given, confirmed_jobs: told });
     }
     // What the blocks do to our wallets, against the entries, both ways.
     const booked = new Map();

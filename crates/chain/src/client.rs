@@ -45,8 +45,12 @@ pub struct Quote {
     pub capped: bool,
     /// EVM: the gas limit. TRON: the energy. Bitcoin: unused, zero.
     pub gas: u64,
-    /// The most that this payment can cost, in the native coin. On Bitcoin it depends on the inputs: zero here.
+    /// The most that this payment can cost, in the native coin. On Bitcoin it depends on the inputs: zero here, and below.
     pub most: RawAmount,
+    /// What it costs by the prices of now.
+    pub expected: RawAmount,
+    /// What the sender must have of the native coin beside what it pays, or no node takes it.
+    pub needs: RawAmount,
     /// TRON: the block to refer to, and the time that it says.
     pub reference: Option<(BlockRef, Timestamp)>,
 }

@@ -1,5 +1,8 @@
 //! `bursar job …`: payments that leave. What is made here is paid once, and what may be out ends only when the chain says so.
 
+mod approve;
+
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use domain::id::Generator;
@@ -65,6 +68,27 @@ pub enum Command {
         verdict: JobVerdict,
         #[command(flatten)]
         people: ApprovalArguments,
+    },
+    /// Approve what the signer does not pay by itself: a refill, or a payout above a limit
+    ///
+    ///   bursar job approve job-… --as ann-laptop --key ann.pem
+    ///   bursar job approve job-… --as ann-laptop --key ann.pem --digest 5f0c…
+    ///
+    /// Without --digest it only says in words what would be signed, and its digest. With it that, and nothing else, is signed: whoever changes
+    /// the job in between gets no signature. The signer judges each approval by its own policy; how many it wants stands there too.
+    #[command(verbatim_doc_comment)]
+    Approve {
+        #[arg(value_name = "JOB_ID")]
+        id: String,
+        /// The name of the key in the signer's policy
+        #[arg(long = "as", value_name = "KEY_NAME")]
+        name: String,
+        /// Your Ed25519 key, as `openssl genpkey -algorithm ed25519` makes it
+        #[arg(long, value_name = "FILE")]
+        key: PathBuf,
+        /// The digest of what you have read
+        #[arg(long, value_name = "HEX")]
+        digest: Option<String>,
     },
     /// Offer more for a job that waits for its block, at once, in the same slot
     Bump {
@@ -165,6 +189,9 @@ pub async fn run(context: &Context, command: &Command) -> CommandResult {
         Command::Judge { id, verdict, people } => {
             let (id, people) = (parse_id(id)?, people.approval()?);
             asked(context, id, "is judged", db.judge_job(id, *verdict, &people, SystemClock.now()).await?)
+        }
+        Command::Approve { id, name, key, digest } => {
+            approve::run(context, &db, parse_id(id)?, (name, key, digest.as_deref())).await
         }
         Command::Bump { id } => {
             let id = parse_id(id)?;

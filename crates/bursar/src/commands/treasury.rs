@@ -4,6 +4,7 @@ use domain::treasury::{BandAction, Price};
 use domain::{Amount, Clock, Precision, RawAmount, Symbol};
 use serde_json::{Value, json};
 use store::Db;
+use store::treasury::TreasuryKind;
 use store::treasury::cost::CostRow;
 use terminal::clock::SystemClock;
 use terminal::failure::{CommandResult, Failure};
@@ -152,15 +153,20 @@ async fn bands(context: &Context, db: &Db) -> CommandResult {
         let Some(settled) = db.settled_height(&chain).await? else { continue };
         let rows = db.hot_wallets(&chain, settled).await?;
         let addresses: Vec<String> = rows.iter().map(|row| row.address.clone()).collect();
-        let formers = db.formers(chain.id, &addresses, settled).await?;
+        let now = SystemClock.now();
+        let formers = db.formers(chain.id, &addresses, settled, now).await?;
         for row in rows {
             let Some(listing) = chain.listing(row.listing) else { continue };
-            let coin = row.hot_coin(&formers);
+            let coin = row.hot_coin(&formers, now);
+            let job = [TreasuryKind::Refill, TreasuryKind::Surplus].into_iter().find_map(|kind| {
+                let job = row.former(&formers, kind).filter(|job| job.former.is_busy(now))?;
+                Some(format!("its {} is not over: {}", kind.as_str(), job.reason))
+            });
             let shown = |amount: RawAmount| whole(amount, listing.form.decimals());
             let next = match coin.decide() {
-                _ if coin.busy => "a job of its band is under way".to_owned(),
+                _ if coin.busy => job.unwrap_or_default(),
                 Some(BandAction::Refill(amount)) => {
-                    format!("proposed: a refill of {} from the treasury, which people approve", shown(amount))
+                    format!("{} are to come from the treasury, if people approve it", shown(amount))
                 }
                 Some(BandAction::Surplus(amount)) => format!("{} leaves to the treasury", shown(amount)),
                 None => "within".to_owned(),

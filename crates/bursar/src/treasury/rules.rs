@@ -1,7 +1,7 @@
 //! Rules and bands of a treasury file: amounts are decimal texts in the asset's own precision.
 
-use domain::treasury::Operator;
-use domain::{Amount, AmountError, Asset, ChainKind, ChainName, GroupId, Symbol};
+use domain::treasury::{Condition, Operator};
+use domain::{Amount, AmountError, Asset, ChainKind, ChainName, GroupId, RawAmount, Symbol};
 use serde::Deserialize;
 use store::catalog::Catalog;
 use store::treasury::{BandSetting, GasRuleSetting, RuleSettings, SweepRuleSetting};
@@ -138,10 +138,20 @@ fn gas(place: &str, entry: &GasEntry, known: &Known<'_>) -> Result<GasRuleSettin
         return Err(bad(place, "gas is the chain's own coin", "name that: TRX on TRON, BNB on BSC"));
     }
     pace(place, entry.priority, entry.cool_down_s, entry.most_per_hour)?;
+    let (operator, threshold) = (operator(place, &entry.operator)?, amount(place, &entry.threshold, &asset)?);
+    let brings = positive(&format!("{place}: amount"), &entry.amount, asset.precision)?;
+    let raw = |amount: Amount| amount.units().to_string().parse::<RawAmount>().ok();
+    let ends = raw(threshold)
+        .zip(raw(brings))
+        .is_some_and(|(threshold, brings)| Condition { operator, threshold }.ends_with(brings));
+    if !ends {
+        let hint = "such as operator \"<\", threshold \"30\", amount \"40\": what it brings must be enough";
+        return Err(bad(place, "an address that was just given its gas would ask for it again, for ever", hint));
+    }
     Ok(GasRuleSetting {
-        operator: operator(place, &entry.operator)?,
-        threshold: amount(place, &entry.threshold, &asset)?,
-        amount: positive(&format!("{place}: amount"), &entry.amount, asset.precision)?,
+        operator,
+        threshold,
+        amount: brings,
         chain,
         asset: asset.symbol,
         priority: entry.priority,

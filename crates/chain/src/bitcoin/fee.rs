@@ -80,6 +80,8 @@ impl BitcoinChain {
             capped: wanted > cap,
             gas: 0,
             most: RawAmount::ZERO,
+            expected: RawAmount::ZERO,
+            needs: RawAmount::ZERO,
             reference: None,
         })
     }

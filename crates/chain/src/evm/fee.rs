@@ -64,7 +64,11 @@ pub(super) async fn quotes(
 fn offered(node: &Node, asked: AskingPrice, gas: u64, cap: FeeCap) -> Result<Quote, CallError> {
     let (fee, capped) = offer(asked, cap).ok_or_else(|| node.bad("a price of gas that cannot be"))?;
     let most = most_fee(gas, fee).ok_or_else(|| node.bad("a price of gas that cannot be"))?;
-    Ok(Quote { fee, capped, gas, most: RawAmount::from_u256(most), reference: None })
+    let most = RawAmount::from_u256(most);
+    // The reserve of the price is paid only if it is needed. Nodes want to see all of it.
+    let now = U256::from(gas).saturating_mul(U256::from(asked.base.unwrap_or(0).saturating_add(asked.priority)));
+    let expected = RawAmount::from_u256(now).min(most);
+    Ok(Quote { fee, capped, gas, most, expected, needs: most, reference: None })
 }
 
 async fn asked(node: &Node, cap: FeeCap) -> Result<AskingPrice, CallError> {

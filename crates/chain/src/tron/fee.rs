@@ -103,17 +103,20 @@ pub(super) async fn quotes(
     // blocks are allowed.
     let terms = &Terms { parameters, reference: (solid.at(), solid.time), margin };
     let senders: BTreeSet<TronAddress> = wanted.iter().map(|one| one.from).collect();
-    let mut nets: HashMap<TronAddress, Net> = HashMap::new();
+    let mut asked: Vec<BoxFuture<'_, (TronAddress, Result<Net, CallError>)>> = Vec::with_capacity(senders.len());
     for from in senders {
-        let body = json!({ "address": from.wire(), "visible": false });
-        nets.insert(from, wire::call(node, "/wallet/getaccountnet", &body).await?);
+        asked.push(Box::pin(async move {
+            let body = json!({ "address": from.wire(), "visible": false });
+            (from, wire::call(node, "/wallet/getaccountnet", &body).await)
+        }));
     }
+    let nets: HashMap<TronAddress, Result<Net, CallError>> = stream::iter(asked).buffered(calls).collect().await;
     let nets = &nets;
     let mut asked: Vec<BoxFuture<'_, Result<Quote, CallError>>> = Vec::with_capacity(wanted.len());
     for one in wanted {
         asked.push(Box::pin(async move {
             let net = nets.get(&one.from).ok_or_else(|| node.bad("no account of the sender"))?;
-            quoted(node, *one, net, terms).await
+            quoted(node, *one, net.as_ref().map_err(Clone::clone)?, terms).await
         }));
     }
     Ok(stream::iter(asked).buffered(calls).collect().await)
@@ -137,7 +140,17 @@ async fn quoted(node: &Node, wanted: Wanted<'_>, net: &Net, terms: &Terms) -> Re
             _ if covered => 0,
             _ => for_bytes(),
         };
-        return Ok(Quote { fee: Fee::FeeLimit(0), capped: false, gas: 0, most: sun(most), reference });
+        // Free bandwidth may be used up when its turn comes.
+        let needs = sun(most.max(for_bytes()));
+        return Ok(Quote {
+            fee: Fee::FeeLimit(0),
+            capped: false,
+            gas: 0,
+            most: sun(most),
+            expected: sun(most),
+            needs,
+            reference,
+        });
     };
     let call = alloy_primitives::hex::encode(transfer_call(to, payment.amount.to_u256()).split_off(4));
     let tried = balance::try_call(node, &from, token, ("transfer(address,uint256)", call)).await?;
@@ -151,8 +164,12 @@ async fn quoted(node: &Node, wanted: Wanted<'_>, net: &Net, terms: &Terms) -> Re
     let room = cap.saturating_sub(bytes).max(asked);
     let limit = asked.saturating_mul(PRICE_RESERVE).min(room).min(cap.max(0)).min(MOST_FEE_LIMIT);
     let burnt = u64::try_from(limit).unwrap_or(0);
-    let most = burnt.saturating_add(if covered { 0 } else { for_bytes() });
-    Ok(Quote { fee: Fee::FeeLimit(limit), capped: limit < asked, gas: energy, most: sun(most), reference })
+    let most = sun(burnt.saturating_add(if covered { 0 } else { for_bytes() }));
+    // An account may have less than its limit: it burns what the call takes, at the price that holds then.
+    let now = tried.energy.saturating_mul(energy_price);
+    let expected = sun(now.saturating_add(if covered { 0 } else { for_bytes() })).min(most);
+    let needs = sun(u64::try_from(asked).unwrap_or(u64::MAX).min(burnt).saturating_add(for_bytes()));
+    Ok(Quote { fee: Fee::FeeLimit(limit), capped: limit < asked, gas: energy, most, expected, needs, reference })
 }
 
 fn sun(amount: u64) -> RawAmount {

@@ -18,6 +18,9 @@ use super::till::Unfolded;
 /// A cancel is signed within this time, or asked for again under another number.
 const CANCEL_LIFE_MICROS: i64 = 12 * 3_600 * 1_000_000;
 
+/// One of the approvals that were sent along is no good.
+pub(super) const APPROVAL_BAD: &str = "SIGNER_APPROVAL_BAD";
+
 /// Who asks for what nobody in particular asks for.
 const HOUSE: &str = "bursar";
 
@@ -50,7 +53,7 @@ impl Wanted<'_> {
             AttemptKind::Pay => {
                 for (job, round) in &slot.jobs {
                     let Ok(payment) = ground.payment(job) else { return Ok(None) };
-                    intents.push(self.pays(ground, signer, job, *round, payment)?);
+                    intents.push(pays(ground, signer, lane, job, *round, payment)?);
                 }
             }
             AttemptKind::Cancel(number) => intents.push(self.cancels(ground, signer, number)?),
@@ -74,28 +77,6 @@ impl Wanted<'_> {
         }))
     }
 
-    fn pays(
-        &self,
-        ground: &Ground,
-        signer: &SignerName,
-        job: &JobRow,
-        round: u32,
-        payment: Payment,
-    ) -> Result<Intent, OutboundError> {
-        let owner = job
-            .owner
-            .as_ref()
-            .and_then(|(group, index)| Some(Owner { group: group.clone(), index: u64::try_from(*index).ok()? }));
-        let terms = Terms {
-            round,
-            kind: IntentKind::Pay { payment, owner },
-            most_fee: job.most_fee,
-            expires: job.expires,
-            requester: person(&job.requester)?,
-        };
-        Ok(self.intent(ground, signer, SignedJob::Job(job.id.number()), terms))
-    }
-
     fn cancels(&self, ground: &Ground, signer: &SignerName, number: JobId) -> Result<Intent, OutboundError> {
         let job = self.slot.jobs.first();
         let jobs = job.map(|(job, _)| SignedJob::Job(job.id.number())).into_iter().collect();
@@ -107,23 +88,46 @@ impl Wanted<'_> {
             expires: self.attempt.created.plus_micros(CANCEL_LIFE_MICROS),
             requester: person(job.map_or(HOUSE, |(job, _)| job.requester.as_str()))?,
         };
-        Ok(self.intent(ground, signer, SignedJob::Job(number.number()), terms))
+        Ok(intent(ground, signer, self.lane, SignedJob::Job(number.number()), terms))
     }
+}
 
-    fn intent(&self, ground: &Ground, signer: &SignerName, job: SignedJob, terms: Terms) -> Intent {
-        Intent {
-            signer: signer.clone(),
-            network: ground.network,
-            job,
-            round: terms.round,
-            chain: ground.row.name.clone(),
-            group: self.lane.group.clone(),
-            kind: terms.kind,
-            most_fee: terms.most_fee,
-            expires: terms.expires,
-            builds: 1,
-            requester: terms.requester,
-        }
+/// What a job is to do in its slot of this round, as people approve it and the signer reads it.
+pub(super) fn pays(
+    ground: &Ground,
+    signer: &SignerName,
+    lane: &LaneRow,
+    job: &JobRow,
+    round: u32,
+    payment: Payment,
+) -> Result<Intent, OutboundError> {
+    let owner = job
+        .owner
+        .as_ref()
+        .and_then(|(group, index)| Some(Owner { group: group.clone(), index: u64::try_from(*index).ok()? }));
+    let terms = Terms {
+        round,
+        kind: IntentKind::Pay { payment, owner },
+        most_fee: job.most_fee,
+        expires: job.expires,
+        requester: person(&job.requester)?,
+    };
+    Ok(intent(ground, signer, lane, SignedJob::Job(job.id.number()), terms))
+}
+
+fn intent(ground: &Ground, signer: &SignerName, lane: &LaneRow, job: SignedJob, terms: Terms) -> Intent {
+    Intent {
+        signer: signer.clone(),
+        network: ground.network,
+        job,
+        round: terms.round,
+        chain: ground.row.name.clone(),
+        group: lane.group.clone(),
+        kind: terms.kind,
+        most_fee: terms.most_fee,
+        expires: terms.expires,
+        builds: 1,
+        requester: terms.requester,
     }
 }
 
@@ -219,9 +223,43 @@ pub(super) fn judge(
         // By the signer's clock the build before may still be mined. Its end is proven; the signer only waits longer.
         "SIGNER_NOT_EXPIRED_YET" => SignedAnswer::Later,
         _ if signed_before => SignedAnswer::SignedBefore { words },
-        // These pass by themselves: a clock that was set, and what may be paid in an hour or a day.
-        "SIGNER_CLOCK_DISAGREES" => SignedAnswer::Refused { words, counts: false },
-        "SIGNER_CAP_REACHED" if rule != "payment" => SignedAnswer::Refused { words, counts: false },
-        _ => SignedAnswer::Refused { words, counts: true },
+        code => SignedAnswer::Refused { words, counts: !passes(code, &rule) },
+    }
+}
+
+/// Whether a refusal passes by itself, or when people do something: a clock that was set, what may be paid in an hour or a day, approvals. The
+/// signer names its rule as group/coin/cap.
+fn passes(code: &str, rule: &str) -> bool {
+    match code {
+        "SIGNER_CLOCK_DISAGREES" | "SIGNER_APPROVALS_MISSING" | APPROVAL_BAD => true,
+        "SIGNER_CAP_REACHED" => !rule.ends_with("/payment"),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_no_time_changes_counts_as_a_try() {
+        for (code, rule) in [
+            ("SIGNER_CAP_REACHED", "hot/native/hour"),
+            ("SIGNER_CAP_REACHED", "hot/native/day"),
+            ("SIGNER_CAP_REACHED", "hot/most_fee_day"),
+            ("SIGNER_APPROVALS_MISSING", "treasury/native/step 1 (2 of 3)"),
+            ("SIGNER_APPROVAL_BAD", ""),
+            ("SIGNER_CLOCK_DISAGREES", ""),
+        ] {
+            assert!(passes(code, rule), "{code} {rule}");
+        }
+        for (code, rule) in [
+            ("SIGNER_CAP_REACHED", "hot/native/payment"),
+            ("SIGNER_FEE_ABOVE_CAP", "hot/most_fee"),
+            ("SIGNER_ABOVE_ALL_STEPS", "treasury/native/steps"),
+            ("SIGNER_DESTINATION_FORBIDDEN", "users/native/to"),
+        ] {
+            assert!(!passes(code, rule), "{code} {rule}");
+        }
     }
 }

@@ -14,11 +14,13 @@
 //! | `purse` | who pays a job and what it pays, as addresses that keys give and not as rows claim |
 //! | `gather`, `raise`, `till` | Bitcoin: payouts that share a transaction, more that is offered for one, the coins that pay |
 //! | `draft` | the bytes to be signed: a payment, one that offers more, a cancel |
+//! | [`approve`] | what people sign so that the signer pays what it does not pay by itself |
 //! | `ask` | how the signer is asked, and what its answers are worth |
 //!
 //! Whoever dies anywhere is followed by another that begins at the rows: an attempt without bytes is signed (the same request gets the same
 //! bytes), bytes that no node was told of are told, and whatever may be out is watched until the chain says.
 
+pub mod approve;
 mod ask;
 pub(crate) mod draft;
 mod gather;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use chain::{ChainError, Quote, QuoteRequest};
-use domain::outbound::{MOST_TRIES, Nonces, Room, Urge, Wait, pause_micros};
+use domain::outbound::{JobKind, MOST_TRIES, Nonces, Room, Urge, Wait, pause_micros};
 use domain::{ChainKind, GroupId, RawAmount, Timestamp};
 use store::outbound::{
     AttemptKind, JobId, JobRow, LaneId, LaneRow, LaneWork, NewAttempt, NewSlot, OpenSlot, PutOff, SlotId,
@@ -213,7 +213,9 @@ impl SendWorker<'_> {
             plan.again.extend(waiting.iter().map(|(slot, ..)| slot.id));
             return Ok(());
         }
-        let price = self.price(own, &waiting.iter().map(|(slot, ..)| slot.lane).collect::<Vec<_>>()).await?;
+        let lanes: BTreeSet<LaneId> = waiting.iter().map(|(slot, ..)| slot.lane).collect();
+        let price = self.price(own, &lanes.iter().copied().collect::<Vec<_>>()).await?;
+        let purses = self.native_balances(&lanes, own).await;
         for (slot, newest, told, asked, end) in waiting {
             let (Some(address), Ok(old)) = (own.get(&slot.lane), self.chain.decode_unsigned(&newest.payload)) else {
                 continue;
@@ -236,6 +238,8 @@ impl SendWorker<'_> {
             } else {
                 None
             };
+            // What its wallet cannot pay no node takes, and what it offered before would be told no more: that goes on being told instead.
+            let next = next.filter(|(payload, _)| self.is_affordable(payload, purses.get(&slot.lane).copied()));
             let number = slot.attempts.last().map_or(1, |last| last.number.saturating_add(1));
             match next {
                 Some((payload, cancels)) => {
@@ -260,6 +264,29 @@ impl SendWorker<'_> {
             }
         }
         Ok(())
+    }
+
+    /// What these lanes have of the chain's own coin. Empty: nobody can say now.
+    async fn native_balances(
+        &self,
+        lanes: &BTreeSet<LaneId>,
+        own: &HashMap<LaneId, Address>,
+    ) -> HashMap<LaneId, RawAmount> {
+        let lanes: Vec<LaneId> = lanes.iter().copied().filter(|lane| own.contains_key(lane)).collect();
+        let asked: Vec<(Address, Coin)> =
+            lanes.iter().filter_map(|lane| Some((own.get(lane)?.clone(), Coin::Native))).collect();
+        let balances = self.chain.balances(&asked).await.unwrap_or_default();
+        lanes.into_iter().zip(balances).collect()
+    }
+
+    /// Whether a wallet with so much can pay for it. Where that is not known, nodes say.
+    fn is_affordable(&self, payload: &[u8], has: Option<RawAmount>) -> bool {
+        let Some(has) = has else { return true };
+        let Ok(meaning) = self.chain.decode_unsigned(payload) else { return false };
+        let pays = meaning.payments.iter().filter(|payment| payment.coin == Coin::Native).map(|payment| payment.amount);
+        let most = meaning.most_fee.unwrap_or(RawAmount::ZERO);
+        let needs = pays.into_iter().try_fold(most, RawAmount::checked_add);
+        needs.is_some_and(|needs| needs <= has)
     }
 
     /// What is asked for a unit of gas now.
@@ -306,6 +333,7 @@ impl SendWorker<'_> {
                 Err(why) => plan.put_off.push(over(job, why, now)),
             }
         }
+        let candidates = self.still_needed(candidates, now, plan).await;
         let mut requests = Vec::with_capacity(candidates.len());
         for (job, payment) in &candidates {
             let cap = draft::cap(self.ground.row.kind, limits, job.most_fee);
@@ -354,12 +382,53 @@ impl SendWorker<'_> {
                 ));
                 continue;
             }
-            match take(&mut purses, job.lane, &payment, quote.most) {
+            match take(&mut purses, job.lane, &payment, quote.needs) {
                 Ok(()) => ready.push(Ready { job, payment, quote }),
                 Err(why) => plan.put_off.push(later(job, why, now, true)),
             }
         }
         Ok(ready)
+    }
+
+    /// Gas for an address that has as much by now is not sent: somebody else has paid it, or this database has forgotten that it did.
+    async fn still_needed<'w>(
+        &self,
+        candidates: Vec<(&'w JobRow, Payment)>,
+        now: Timestamp,
+        plan: &mut Plan,
+    ) -> Vec<(&'w JobRow, Payment)> {
+        let is_gas = |job: &JobRow| job.kind == JobKind::GasTopup;
+        let asked: Vec<(Address, Coin)> = candidates
+            .iter()
+            .filter(|(job, _)| is_gas(job))
+            .map(|(_, payment)| (payment.to.clone(), Coin::Native))
+            .collect();
+        if asked.is_empty() {
+            return candidates;
+        }
+        let balances = self.chain.balances(&asked).await;
+        let mut balances = balances.map(Vec::into_iter);
+        let mut needed = Vec::with_capacity(candidates.len());
+        for (job, payment) in candidates {
+            if !is_gas(job) {
+                needed.push((job, payment));
+                continue;
+            }
+            match &mut balances {
+                Ok(balances) => match balances.next() {
+                    Some(has) if has >= payment.amount => {
+                        let why = format!("its address has {has} already, and it would bring {}", payment.amount);
+                        plan.put_off.push(over(job, why, now));
+                    }
+                    Some(_) | None => needed.push((job, payment)),
+                },
+                Err(error) => {
+                    let why = format!("what its address has cannot be asked now: {error}");
+                    plan.put_off.push(later(job, why, now, false));
+                }
+            }
+        }
+        needed
     }
 
     /// What each lane has of each coin beyond what its open slots may still take.

@@ -40,17 +40,20 @@ impl Ground {
         self.row.kind == ChainKind::Evm
     }
 
-    /// The address that the lane's key gives. Why it may not send: its row says another one, or no key of ours gives it.
-    fn address(&self, lane: &LaneRow) -> Result<Address, String> {
-        let number = u64::try_from(lane.index).map_err(|_| "its row has no good index".to_owned())?;
-        let group = self.pinned.group(&lane.group);
-        let group = group.ok_or_else(|| format!("the treasury file has no wallet group {}", lane.group))?;
-        let derived = group.group.address(number).map_err(|error| error.to_string())?;
-        if derived.to_string() == lane.address {
-            Ok(derived)
-        } else {
-            Err(format!("its row says {}, and its key gives {derived}", lane.address))
-        }
+    /// The address that the lane's key gives. Why it may not send: its row says another one. `None`: this worker does not know its group.
+    fn address(&self, lane: &LaneRow) -> Option<Result<Address, String>> {
+        let group = self.pinned.group(&lane.group)?;
+        let derived = match u64::try_from(lane.index) {
+            Ok(number) => group.group.address(number).map_err(|error| error.to_string()),
+            Err(_) => Err("its row has no good index".to_owned()),
+        };
+        Some(derived.and_then(|derived| {
+            if derived.to_string() == lane.address {
+                Ok(derived)
+            } else {
+                Err(format!("its row says {}, and its key gives {derived}", lane.address))
+            }
+        }))
     }
 
     /// The lanes' addresses, and those lanes that have none and are not stopped for it.
@@ -58,9 +61,13 @@ impl Ground {
         let (mut good, mut bad) = (HashMap::new(), Vec::new());
         for lane in lanes {
             match self.address(lane) {
-                Ok(address) => drop(good.insert(lane.id, address)),
-                Err(why) if lane.stopped.is_none() => bad.push((lane.id, why)),
-                Err(_) => {}
+                Some(Ok(address)) => drop(good.insert(lane.id, address)),
+                Some(Err(why)) if lane.stopped.is_none() => bad.push((lane.id, why)),
+                Some(Err(_)) => {}
+                // Somebody has applied a newer treasury file than this worker has: it waits for that, or for another worker.
+                None => {
+                    tracing::warn!(lane = lane.address, group = %lane.group, "the treasury file has no such wallet group")
+                }
             }
         }
         (good, bad)

@@ -11,7 +11,7 @@ use domain::{ChainKind, Clock, GroupId, Timestamp};
 use signer::client::SignAnswer;
 use signer::names::SignerName;
 use signer::wire::MOST_REQUESTS;
-use signer::{BitcoinTerms, SignRequest, SignerChain};
+use signer::{BitcoinTerms, Intent, SignRequest, SignerChain};
 use store::Db;
 use store::entry::ChainRow;
 use store::outbound::send::{FormerSlot, SignedAnswer};
@@ -21,7 +21,8 @@ use store::outbound::{
 };
 use tx::{Address, Fee};
 
-use super::ask::{Move, Wanted, judge};
+use super::approve;
+use super::ask::{APPROVAL_BAD, Move, Wanted, judge};
 use super::draft;
 use super::plan::Plan;
 use super::purse::Ground;
@@ -208,6 +209,7 @@ impl<'a> SendWorker<'a> {
             return Ok(());
         }
         self.name_former(&mut wanted).await?;
+        self.bring_approvals(&mut wanted).await?;
         let leading = moves.len();
         let mut first: Vec<SignRequest> = moves.iter().map(|(_, request)| request.clone()).collect();
         first.extend(wanted.iter().map(|(_, request)| request.clone()));
@@ -232,6 +234,7 @@ impl<'a> SendWorker<'a> {
         let later = now.plus_micros(MOVE_PAUSE_MICROS);
         self.rests.retain(|_, until| *until > now);
         self.rests.extend(stays.iter().map(|slot| (*slot, later)));
+        self.void_approvals(&wanted, answers.get(leading..).unwrap_or_default()).await?;
         let answers = answers.into_iter().skip(leading);
         let kept: Vec<SignedAttempt> = wanted
             .iter()
@@ -261,6 +264,35 @@ impl<'a> SendWorker<'a> {
         }
         sent.signed = kept.iter().filter(|one| matches!(one.answer, SignedAnswer::Signed { .. })).count();
         sent.refused = kept.iter().filter(|one| matches!(one.answer, SignedAnswer::Refused { .. })).count();
+        Ok(())
+    }
+
+    /// What people have signed for what is asked goes along.
+    async fn bring_approvals(&self, wanted: &mut [(Wanted<'_>, SignRequest)]) -> Result<(), OutboundError> {
+        let jobs: Vec<JobId> = wanted.iter().flat_map(|(one, _)| one.slot.jobs.iter().map(|(job, _)| job.id)).collect();
+        let given = self.db.approvals_of(&jobs).await?;
+        for (_, request) in wanted.iter_mut().filter(|_| !given.is_empty()) {
+            let asked: HashSet<signer::digest::Digest32> = request.intents.iter().map(Intent::digest).collect();
+            let given = given.iter().filter(|one| asked.contains(&one.digest));
+            request.approvals = given.map(approve::given).collect::<Result<_, _>>()?;
+        }
+        Ok(())
+    }
+
+    /// One of those that went along is no good: none of them goes along again, or the job would be refused for ever.
+    async fn void_approvals(
+        &self,
+        wanted: &[(Wanted<'_>, SignRequest)],
+        answers: &[SignAnswer],
+    ) -> Result<(), OutboundError> {
+        for ((one, _), answer) in wanted.iter().zip(answers) {
+            if let SignAnswer::Refused { code, message, .. } = answer
+                && code == APPROVAL_BAD
+            {
+                let jobs: Vec<JobId> = one.slot.jobs.iter().map(|(job, _)| job.id).collect();
+                self.db.refuse_approvals(&jobs, message).await?;
+            }
+        }
         Ok(())
     }
 

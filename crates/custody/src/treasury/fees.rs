@@ -1,62 +1,81 @@
-//! What transactions cost now: one question for each coin, asked with an address that really has it.
+//! What transactions cost now: asked for each coin with an address that really has it.
 
 use std::collections::HashMap;
 
-use chain::{Chain, ChainError, Quote};
+use chain::{Chain, ChainError};
 use domain::RawAmount;
 use domain::treasury::{CoinId, Fee as JobFee, Fees};
-use tx::{Address, Coin, Fee, FeeCap, Payment};
+use tx::{Address, Coin, FeeCap, Payment};
 
-/// An address with something of a coin, for a question.
+/// So many addresses are asked for before a coin cannot be sent at all.
+pub(super) const MOST_SAMPLES: usize = 4;
+
+/// Addresses with something of a coin, for a question.
 pub(super) struct Sample {
     pub coin: CoinId,
     pub form: Coin,
-    pub from: Address,
-    pub amount: RawAmount,
+    pub from: Vec<(Address, RawAmount)>,
 }
 
-/// What is expected of a quote. Where the network's price may rise until the block, a quote has room for twice of it.
-fn expected(quote: &Quote) -> JobFee {
-    let expected = match quote.fee {
-        Fee::Legacy { .. } => quote.most,
-        Fee::Eip1559 { .. } | Fee::FeeLimit(_) | Fee::PerKvb(_) => {
-            RawAmount::from_u256(quote.most.to_u256().wrapping_shr(1))
-        }
-    };
-    JobFee { expected, most: quote.most }
+/// Who would pay whom.
+pub(super) struct Parties<'a> {
+    pub samples: &'a [Sample],
+    /// Where coins may go.
+    pub homes: &'a [Address],
+    /// Who brings gas, and an address that needs it.
+    pub topup: Option<(Address, Address)>,
 }
 
-/// `None`: nobody can say now, or the network asks for more than is allowed.
+/// `None`: it would not be paid, or the network asks for more than is allowed.
 async fn ask(chain: &dyn Chain, from: &Address, payment: &Payment, cap: FeeCap) -> Result<Option<JobFee>, ChainError> {
     match chain.quote(from, payment, cap).await {
         Ok(quote) if quote.capped => Ok(None),
-        Ok(quote) => Ok(Some(expected(&quote))),
-        // It would not be paid: a token that is paused, for one. The others need not wait for it.
+        Ok(quote) => Ok(Some(JobFee { expected: quote.expected, most: quote.needs })),
+        // A token that is paused, an address that the token's owner has frozen, one whose coins have just left.
         Err(ChainError::Refused(_)) => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-/// What payments to an address of the house cost. `None`: the chain's own coin cannot be sent now, so nothing can.
-pub(super) async fn fees(
+/// What the dearest of the homes costs to pay.
+async fn dearest(
     chain: &dyn Chain,
-    (samples, home, gas): (&[Sample], &Address, Option<&Address>),
+    (from, coin, amount): (&Address, &Coin, RawAmount),
+    homes: &[Address],
     cap: FeeCap,
-) -> Result<Option<Fees>, ChainError> {
-    let Some(first) = samples.first() else { return Ok(None) };
-    let nothing = Payment { to: home.clone(), coin: Coin::Native, amount: RawAmount::ZERO };
-    let Some(mut native) = ask(chain, &first.from, &nothing, cap).await? else { return Ok(None) };
+) -> Result<Option<JobFee>, ChainError> {
+    let mut most: Option<JobFee> = None;
+    for home in homes {
+        let payment = Payment { to: home.clone(), coin: coin.clone(), amount };
+        let Some(fee) = ask(chain, from, &payment, cap).await? else { return Ok(None) };
+        most =
+            Some(most.map_or(fee, |most| JobFee {
+                expected: most.expected.max(fee.expected),
+                most: most.most.max(fee.most),
+            }));
+    }
+    Ok(most)
+}
+
+/// What payments within the house cost. `None`: the chain's own coin cannot be sent now, so nothing can.
+pub(super) async fn fees(chain: &dyn Chain, parties: &Parties<'_>, cap: FeeCap) -> Result<Option<Fees>, ChainError> {
+    let Some((first, _)) = parties.samples.iter().find_map(|sample| sample.from.first()) else { return Ok(None) };
+    let nothing = (first, &Coin::Native, RawAmount::ZERO);
+    let Some(mut native) = dearest(chain, nothing, parties.homes, cap).await? else { return Ok(None) };
     // Gas goes to an address that the chain may never have seen, which costs more on TRON.
-    if let Some(gas) = gas {
-        let topup = Payment { to: first.from.clone(), coin: Coin::Native, amount: RawAmount::ZERO };
+    if let Some((gas, needy)) = &parties.topup {
+        let topup = Payment { to: needy.clone(), coin: Coin::Native, amount: RawAmount::ZERO };
         let fee = ask(chain, gas, &topup, cap).await?;
         native.expected = fee.map_or(native.expected, |fee| fee.expected.max(native.expected));
     }
     let mut tokens = HashMap::new();
-    for sample in samples.iter().filter(|sample| sample.form != Coin::Native) {
-        let payment = Payment { to: home.clone(), coin: sample.form.clone(), amount: sample.amount };
-        if let Some(fee) = ask(chain, &sample.from, &payment, cap).await? {
-            tokens.insert(sample.coin, fee);
+    for sample in parties.samples.iter().filter(|sample| sample.form != Coin::Native) {
+        // One address that cannot pay must not keep all others waiting.
+        for (from, amount) in &sample.from {
+            if let Some(fee) = dearest(chain, (from, &sample.form, *amount), parties.homes, cap).await? {
+                tokens.insert(sample.coin, fee);
+                break;
+            }
         }
     }
     Ok(Some(Fees { native, tokens }))

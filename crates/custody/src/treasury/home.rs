@@ -1,7 +1,7 @@
 //! Where swept coins go: hot wallets that lack some, else the treasury. Addresses follow from keys.
 
 use domain::treasury::{CoinId, Homes};
-use domain::{ChainName, GroupId, RawAmount, WalletRole};
+use domain::{ChainName, GroupId, RawAmount, Timestamp, WalletRole};
 use store::treasury::house::HotRow;
 use store::treasury::pass::Formers;
 use store::wallet::Place;
@@ -36,7 +36,7 @@ pub(super) fn wallets_of(pinned: &Pinned, chain: &ChainName, role: WalletRole) -
 }
 
 impl Destinations {
-    pub fn of(pinned: &Pinned, chain: &ChainName, bands: &[HotRow], formers: &Formers) -> Self {
+    pub fn of(pinned: &Pinned, chain: &ChainName, bands: &[HotRow], formers: &Formers, now: Timestamp) -> Self {
         let known = wallets_of(pinned, chain, WalletRole::Hot);
         // A row that says another address than its key gives gets nothing.
         let hot: Vec<Option<Home>> = bands
@@ -49,7 +49,7 @@ impl Destinations {
             })
             .collect();
         let homes = bands.iter().enumerate().filter(|(at, _)| hot.get(*at).is_some_and(Option::is_some));
-        let homes = Homes::new(homes.map(|(at, row)| (at, row.hot_coin(formers))));
+        let homes = Homes::new(homes.map(|(at, row)| (at, row.hot_coin(formers, now))));
         Self { treasury: wallets_of(pinned, chain, WalletRole::Treasury).into_iter().next(), hot, homes }
     }
 
@@ -59,9 +59,20 @@ impl Destinations {
         hot.or(self.treasury.as_ref())
     }
 
-    /// Any of them, to ask what a transaction costs.
-    pub fn any(&self) -> Option<&Home> {
-        self.treasury.as_ref().or_else(|| self.hot.iter().flatten().next())
+    /// All of them, to ask what a transaction costs: one that has none of a token yet is dearer to pay.
+    pub fn all(&self) -> Vec<Address> {
+        let mut all: Vec<Address> = Vec::new();
+        for home in self.treasury.iter().chain(self.hot.iter().flatten()) {
+            if !all.contains(&home.address) {
+                all.push(home.address.clone());
+            }
+        }
+        all
+    }
+
+    /// The hot wallet of a row, if its key gives the row's address.
+    pub fn hot(&self, row: usize) -> Option<&Home> {
+        self.hot.get(row).and_then(Option::as_ref)
     }
 
     pub const fn treasury(&self) -> Option<&Home> {

@@ -4,25 +4,27 @@
 //! the next page of all. It decides each, and writes flags, reasons, jobs and how far it has come in one transaction. Whoever dies anywhere is
 //! followed by another that begins at the rows. Two at once are harmless: each job has a number of its own for its address, coin and kind.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use chain::Chain;
+use chain::{Chain, ChainError};
 use domain::outbound::JobKind;
 use domain::treasury::{
-    BandAction, Budget, CoinId, CoinNow, Fees, Former, RuleId, Sight, TreasuryAction, Verdict, WalletNow, Worth,
+    BandAction, Budget, CoinId, CoinNow, Fees, Former, HotCoin, RuleId, Sight, TreasuryAction, Verdict, Waits,
+    WalletNow, Worth,
 };
 use domain::{Clock, GroupId, RawAmount, Timestamp, WalletRole};
 use store::Db;
 use store::entry::{ChainRow, ListingId};
 use store::outbound::{JobId, NewJob, Payer};
-use store::treasury::act::{Flags, RuleProgress};
-use store::treasury::pass::{ChainRules, EvaluatedCoin, Formers, RuleStanding};
+use store::treasury::act::{Flags, NewJobs, RuleProgress};
+use store::treasury::house::HotRow;
+use store::treasury::pass::{ChainRules, EvaluatedCoin, FormerJob, Formers, RuleStanding};
 use store::treasury::{EvaluatedWallet, NewTreasuryJob, TreasuryKind};
 use tx::{Address, Family};
 
 use super::TreasuryError;
-use super::fees::{Sample, fees};
+use super::fees::{MOST_SAMPLES, Parties, Sample, fees};
 use super::home::{Destinations, wallets_of};
 use crate::deposit::Coins;
 use crate::outbound::MakeId;
@@ -30,13 +32,15 @@ use crate::outbound::draft;
 use crate::wallet::Pinned;
 
 /// A worker's hold on a chain's rules, renewed with every round.
-const LEASE_MICROS: i64 = 60_000_000;
-/// Rows of a page of all addresses.
+const LEASE_MICROS: i64 = 300_000_000;
+/// Rows of a page of all addresses, and entries of a round of what changed.
 const PAGE_ROWS: i64 = 20_000;
 /// Addresses that are looked at once more in a round, although nothing of them changed.
 const NEEDY: i64 = 1_000;
 /// All addresses are looked at this often.
 const PASS_EVERY_MICROS: i64 = 24 * 3_600 * 1_000_000;
+/// Nothing is decided while the chain's own books have to be proven for more blocks than this, below those that a quorum calls settled.
+const MOST_BEHIND: u64 = 16;
 const HOUR_MICROS: i64 = 3_600 * 1_000_000;
 /// A job that could not be paid for so long is over; the rule may make another.
 const JOB_LIFE_MICROS: i64 = 12 * 3_600 * 1_000_000;
@@ -84,6 +88,10 @@ struct Round {
     worths: HashMap<CoinId, Worth>,
     fees: Option<Fees>,
     formers: Formers,
+    /// Hot wallets that have bands.
+    hot: Vec<HotRow>,
+    /// There is a treasury.
+    home: bool,
     budget: Budget,
     now: Timestamp,
 }
@@ -114,21 +122,39 @@ impl<'a> RulesWorker<'a> {
             let waits = "the chain's own books have no final block: does bursar run deposits work?".to_owned();
             return Ok(RulesRound { waits: Some(waits), ..RulesRound::default() });
         };
+        let books = self.books().await?;
+        if let Some(waits) = books.behind() {
+            return Ok(RulesRound { waits: Some(waits), ..RulesRound::default() });
+        }
         let (wallets, progress, more) = self.addresses(&standing, settled, now).await?;
         let mut done = RulesRound { looked: wallets.len(), more, ..RulesRound::default() };
         let (round, mut destinations) = self.prepare(&wallets, settled, now).await?;
         let mut round = round;
-        let (mut jobs, mut flags) = (Vec::new(), Vec::new());
+        let (mut jobs, mut flags) = (NewJobs::default(), Vec::new());
         for wallet in &wallets {
-            let verdict = round.decide(wallet, self.native);
-            self.jobs(wallet, &verdict, &round, &mut destinations, &mut jobs)?;
-            flags.extend(changed_flags(wallet, &verdict));
+            let verdict = self.verdict(wallet, &mut round);
+            self.jobs(wallet, &verdict, &round, &mut destinations, &mut jobs.made)?;
+            flags.extend(changed_flags(wallet, &verdict, &round));
         }
-        self.surplus(&round, &destinations, settled, &mut jobs).await?;
+        // What hot wallets have is what the books say: they must have seen every payout that is final.
+        if books.scanned >= books.settled {
+            self.bands(&round, &destinations, &mut jobs)?;
+        }
         if let Some(acted) = self.db.act_on_rules(&worker, &jobs, &flags, &progress, clock.now()).await? {
             (done.jobs, done.flags) = (acted.jobs, acted.flags);
         }
         Ok(done)
+    }
+
+    /// How far the chain's own books are, beside what a quorum calls settled.
+    async fn books(&self) -> Result<Books, TreasuryError> {
+        let head = self.chain.head().await?;
+        let young = head.tip.height < u64::from(self.row.confirmations);
+        let settled = head.settled.or(young.then_some(0)).ok_or(ChainError::NoQuorum { wanted: 1, agreed: 0 })?;
+        let standing = self.db.chain_standing(&self.row).await?;
+        let proven = standing.as_ref().and_then(|books| books.proven_height).unwrap_or(0);
+        let scanned = standing.and_then(|books| books.scanned).map_or(0, |(height, _)| height);
+        Ok(Books { proven, scanned, settled })
     }
 
     /// What would be decided of all addresses, or of one, without doing it.
@@ -150,7 +176,7 @@ impl<'a> RulesWorker<'a> {
             };
             let (mut round, _) = self.prepare(&wallets, settled, now).await?;
             for wallet in wallets {
-                let verdict = round.decide(&wallet, self.native);
+                let verdict = self.verdict(&wallet, &mut round);
                 if only.is_some() || verdict != Verdict::default() {
                     decided.push(Decided { wallet, verdict });
                 }
@@ -168,7 +194,8 @@ impl<'a> RulesWorker<'a> {
         settled: i64,
         now: Timestamp,
     ) -> Result<(Vec<EvaluatedWallet>, RuleProgress, bool), TreasuryError> {
-        let due = standing.passed_at.is_none_or(|at| at.plus_micros(PASS_EVERY_MICROS) <= now);
+        // A time that is still to come was written by a clock that was wrong.
+        let due = standing.passed_at.is_none_or(|at| at > now || at.plus_micros(PASS_EVERY_MICROS) <= now);
         let evaluated = standing.evaluated.filter(|_| standing.passing.is_none() && !due);
         let Some(evaluated) = evaluated else {
             let after = standing.passing.clone().unwrap_or_default();
@@ -179,16 +206,19 @@ impl<'a> RulesWorker<'a> {
             });
         };
         let mut addresses = BTreeSet::new();
+        let mut upto = evaluated;
         if settled > evaluated {
-            addresses.extend(self.db.changed_between(self.row.id, evaluated, settled).await?);
+            let changed = self.db.changed_between(self.row.id, evaluated, settled, PAGE_ROWS).await?;
+            addresses.extend(changed.0);
+            upto = changed.1;
         }
         let needy = self.db.needy_after(self.row.id, &self.needy_after, NEEDY).await?;
         self.needy_after = needy.last().cloned().unwrap_or_default();
         addresses.extend(needy);
         let addresses: Vec<String> = addresses.into_iter().collect();
         let wallets = self.db.wallets_at(self.row.id, &addresses, settled).await?;
-        let progress = if settled > evaluated { RuleProgress::Changed(settled) } else { RuleProgress::None };
-        Ok((wallets, progress, false))
+        let progress = if upto > evaluated { RuleProgress::Changed(upto) } else { RuleProgress::None };
+        Ok((wallets, progress, upto < settled))
     }
 
     /// All that decisions over these addresses rest on, in a constant number of questions.
@@ -206,40 +236,63 @@ impl<'a> RulesWorker<'a> {
         let bands = self.db.hot_wallets(&self.row, settled).await?;
         let mut asked: BTreeSet<String> = matched.iter().map(|wallet| wallet.address.clone()).collect();
         asked.extend(bands.iter().map(|row| row.address.clone()));
-        let formers = self.db.formers(self.row.id, &asked.into_iter().collect::<Vec<_>>(), settled).await?;
-        let destinations = Destinations::of(&self.pinned, &self.row.name, &bands, &formers);
-        let prices = self.db.price_of_assets().await?;
+        let formers = self.db.formers(self.row.id, &asked.into_iter().collect::<Vec<_>>(), settled, now).await?;
+        let destinations = Destinations::of(&self.pinned, &self.row.name, &bands, &formers, now);
+        let prices = self.db.price_of_assets(now).await?;
         let worth = |listing: &store::entry::ListingRow| {
             let (coin, decimals) = (CoinId(listing.id.0), listing.form.decimals());
             (coin, Worth { coin, decimals, price: prices.get(&listing.asset).copied() })
         };
         let worths = self.row.listings.iter().map(worth).collect();
-        let budget = Budget::new(self.db.made_by_rules(self.row.id, now.plus_micros(-HOUR_MICROS)).await?);
-        let fees = if matched.is_empty() { None } else { self.fees(&matched, &matches, &destinations).await? };
-        Ok((Round { rules, worths, fees, formers, budget, now }, destinations))
+        let budget = Budget::new(self.db.made_by_rules(self.row.id, now.plus_micros(-HOUR_MICROS), now).await?);
+        let idle = |wallet: &EvaluatedWallet, coin: &EvaluatedCoin| {
+            let key = (wallet.address.clone(), coin.listing, TreasuryKind::Consolidation);
+            formers.get(&key).is_none_or(|job| !job.former.is_busy(now))
+        };
+        let fees = match destinations.treasury() {
+            Some(_) if !matched.is_empty() => {
+                self.fees(&matched, |wallet, coin| matches(coin) && idle(wallet, coin), &destinations).await?
+            }
+            Some(_) | None => None,
+        };
+        let home = destinations.treasury().is_some();
+        Ok((Round { rules, worths, fees, formers, hot: bands, home, budget, now }, destinations))
     }
 
+    /// Asked for with addresses that rules match, and from which nothing is under way: what has just left cannot be asked about.
     async fn fees(
         &self,
         matched: &[&EvaluatedWallet],
-        matches: &impl Fn(&EvaluatedCoin) -> bool,
+        serves: impl Fn(&EvaluatedWallet, &EvaluatedCoin) -> bool,
         destinations: &Destinations,
     ) -> Result<Option<Fees>, TreasuryError> {
-        let Some(home) = destinations.any() else { return Ok(None) };
-        let mut samples: Vec<Sample> = Vec::new();
-        let mut seen = HashSet::new();
+        let mut samples: BTreeMap<ListingId, Sample> = BTreeMap::new();
+        let mut needy = None;
         for wallet in matched {
-            for coin in wallet.coins.iter().filter(|coin| matches(coin)) {
-                let (Some(from), Some(form)) = (self.address(wallet), self.coins.coin(coin.listing)) else { continue };
-                if seen.insert(coin.listing) {
-                    samples.push(Sample { coin: CoinId(coin.listing.0), form, from, amount: coin.spendable });
+            for coin in &wallet.coins {
+                let sample = samples.get(&coin.listing);
+                if sample.is_some_and(|sample| sample.from.len() >= MOST_SAMPLES) || !serves(wallet, coin) {
+                    continue;
                 }
+                let (Some(from), Some(form)) = (self.address(wallet), self.coins.coin(coin.listing)) else { continue };
+                // One that never had the chain's own coin may be new to it.
+                if needy.is_none() && !wallet.coins.iter().any(|one| one.listing == self.native) {
+                    needy = Some(from.clone());
+                }
+                let id = CoinId(coin.listing.0);
+                let sample = samples.entry(coin.listing).or_insert(Sample { coin: id, form, from: Vec::new() });
+                sample.from.push((from, coin.spendable));
             }
         }
+        let samples: Vec<Sample> = samples.into_values().collect();
+        let needy =
+            needy.or_else(|| samples.iter().find_map(|sample| sample.from.first()).map(|(from, _)| from.clone()));
         let limits = &self.row.outbound;
         let cap = draft::cap(self.row.kind, limits, limits.fee_cap);
         let gas = wallets_of(&self.pinned, &self.row.name, WalletRole::Gas).into_iter().next();
-        let asked = fees(self.chain, (&samples, &home.address, gas.as_ref().map(|gas| &gas.address)), cap).await;
+        let (homes, topup) = (destinations.all(), gas.map(|gas| gas.address).zip(needy));
+        let parties = Parties { samples: &samples, homes: &homes, topup };
+        let asked = fees(self.chain, &parties, cap).await;
         match asked {
             Ok(fees) => Ok(fees),
             // Nobody can say now: every address that rules match says so.
@@ -261,6 +314,23 @@ impl<'a> RulesWorker<'a> {
         (group.family() == self.family && derived.to_string() == wallet.address).then_some(derived)
     }
 
+    /// What is decided of an address. One whose row says another address than its key gives gets nothing.
+    fn verdict(&self, wallet: &EvaluatedWallet, round: &mut Round) -> Verdict {
+        let mut verdict = round.decide(wallet, self.native);
+        let unasked = verdict.waits.iter().any(|(_, why)| *why == Waits::NoFees);
+        if (unasked || !verdict.actions.is_empty()) && self.address(wallet).is_none() {
+            tracing::error!(
+                chain = self.row.name.as_str(),
+                address = wallet.address,
+                code = "WALLET_ROW_DIFFERS",
+                "a row says another address than its key gives: no rule acts on it"
+            );
+            verdict.actions.clear();
+            verdict.waits = verdict.needs_consolidation.iter().map(|coin| (*coin, Waits::RowDiffers)).collect();
+        }
+        verdict
+    }
+
     /// The jobs of a verdict.
     fn jobs(
         &self,
@@ -273,15 +343,7 @@ impl<'a> RulesWorker<'a> {
         if verdict.actions.is_empty() {
             return Ok(());
         }
-        let Some(own) = self.address(wallet) else {
-            tracing::error!(
-                chain = self.row.name.as_str(),
-                address = wallet.address,
-                code = "WALLET_ROW_DIFFERS",
-                "a row says another address than its key gives: no rule acts on it"
-            );
-            return Ok(());
-        };
+        let Some(own) = self.address(wallet) else { return Ok(()) };
         for action in &verdict.actions {
             let made = match *action {
                 TreasuryAction::TopUp { rule, amount, priority, expected_cost } => {
@@ -306,23 +368,34 @@ impl<'a> RulesWorker<'a> {
         Ok(())
     }
 
-    /// What hot wallets have too much of goes to the treasury. (What they lack is proposed to people: `bursar treasury bands`.)
-    async fn surplus(
-        &self,
-        round: &Round,
-        destinations: &Destinations,
-        settled: i64,
-        jobs: &mut Vec<NewTreasuryJob>,
-    ) -> Result<(), TreasuryError> {
+    /// What hot wallets have too much of goes to the treasury, and what they lack comes from there. The signer pays the latter when people have
+    /// approved it: `bursar job approve`.
+    fn bands(&self, round: &Round, destinations: &Destinations, jobs: &mut NewJobs) -> Result<(), TreasuryError> {
         let Some(home) = destinations.treasury() else { return Ok(()) };
-        for row in self.db.hot_wallets(&self.row, settled).await? {
-            let Some(BandAction::Surplus(amount)) = row.hot_coin(&round.formers).decide() else { continue };
-            let payer = Payer::Wallet { group: row.group.clone(), index: row.index, address: row.address.clone() };
-            let priority = JobKind::Consolidation.priority();
-            let (kind, expected_cost) = (TreasuryKind::Surplus, RawAmount::ZERO);
-            let terms = Terms { kind, rule: None, priority, expected_cost, payer };
-            let to = (home.address.to_string(), home.group.clone(), home.index);
-            jobs.push(self.job(&row.address, row.listing, amount, to, terms, round)?);
+        for (number, row) in round.hot.iter().enumerate() {
+            // What was swept meanwhile may have filled it: then nobody need approve anything.
+            let waiting = row.former(&round.formers, TreasuryKind::Refill).and_then(|job| job.waiting);
+            let alone = HotCoin { busy: false, ..row.hot_coin(&round.formers, round.now) };
+            if let (Some(refill), None | Some(BandAction::Surplus(_))) = (waiting, alone.decide()) {
+                jobs.withdrawn.push(refill);
+            }
+            // A row that says another address than its key gives gets nothing, and gives nothing.
+            let (Some(own), Some(action)) =
+                (destinations.hot(number), row.hot_coin(&round.formers, round.now).decide())
+            else {
+                continue;
+            };
+            let (kind, amount, from, to, priority) = match action {
+                BandAction::Surplus(amount) => {
+                    (TreasuryKind::Surplus, amount, own, home, JobKind::Consolidation.priority())
+                }
+                BandAction::Refill(amount) => (TreasuryKind::Refill, amount, home, own, JobKind::Refill.priority()),
+            };
+            let payer =
+                Payer::Wallet { group: from.group.clone(), index: from.index, address: from.address.to_string() };
+            let terms = Terms { kind, rule: None, priority, expected_cost: RawAmount::ZERO, payer };
+            let to = (to.address.to_string(), to.group.clone(), to.index);
+            jobs.made.push(self.job(&row.address, row.listing, amount, to, terms, round)?);
         }
         Ok(())
     }
@@ -378,6 +451,18 @@ impl Round {
         self.formers.get(&(address.to_owned(), listing, kind)).map_or(Former::Never, |job| job.former)
     }
 
+    /// Why a coin waits. A rule that rests after a failure says what that was.
+    fn words(&self, address: &str, listing: ListingId, why: Waits) -> String {
+        let failed = |job: &&FormerJob| matches!(job.former, Former::Ended { failures: 1.., .. });
+        let key = |kind| (address.to_owned(), listing, kind);
+        let last = [TreasuryKind::Consolidation, TreasuryKind::GasTopup];
+        let last = last.into_iter().find_map(|kind| self.formers.get(&key(kind)).filter(failed));
+        match (why, last) {
+            (Waits::CoolDown { .. }, Some(job)) => format!("{why}; the last job failed: {}", job.reason),
+            _ => why.to_string(),
+        }
+    }
+
     fn decide(&mut self, wallet: &EvaluatedWallet, native: ListingId) -> Verdict {
         let coin = |coin: &EvaluatedCoin| CoinNow {
             coin: CoinId(coin.listing.0),
@@ -396,17 +481,37 @@ impl Round {
             sweeps: &self.rules.sweeps,
             worths: &self.worths,
             fees: self.fees.as_ref(),
+            home: self.home,
             now: self.now,
         };
         sight.decide(&now, &mut self.budget)
     }
 }
 
-/// The coins of a wallet whose flags or reasons are others by now.
-fn changed_flags(wallet: &EvaluatedWallet, verdict: &Verdict) -> Vec<Flags> {
+/// How far the chain's own books are.
+struct Books {
+    proven: u64,
+    scanned: u64,
+    settled: u64,
+}
+
+impl Books {
+    /// Why nothing is decided yet: the books have not seen the newest settled blocks. A database that was put back from a backup knows neither
+    /// of gas that was sent since nor of what was swept, and would ask for both again.
+    fn behind(&self) -> Option<String> {
+        let Self { proven, settled, .. } = self;
+        (proven.saturating_add(MOST_BEHIND) < *settled).then(|| {
+            format!("the chain's own books are proven to block {proven} of {settled}: does bursar run deposits work?")
+        })
+    }
+}
+
+/// The coins of a wallet whose flags or reasons are others by now; all of them where a job is made, which may yet be refused.
+fn changed_flags(wallet: &EvaluatedWallet, verdict: &Verdict, round: &Round) -> Vec<Flags> {
     let flags = |coin: &EvaluatedCoin| {
         let id = CoinId(coin.listing.0);
-        let waits = verdict.waits.iter().find(|(waiting, _)| *waiting == id).map(|(_, why)| why.to_string());
+        let waits = verdict.waits.iter().find(|(waiting, _)| *waiting == id);
+        let waits = waits.map(|(_, why)| round.words(&wallet.address, coin.listing, *why));
         let flags = Flags {
             address: wallet.address.clone(),
             listing: coin.listing,
@@ -417,7 +522,7 @@ fn changed_flags(wallet: &EvaluatedWallet, verdict: &Verdict) -> Vec<Flags> {
         let same = flags.needs_gas == coin.needs_gas
             && flags.needs_consolidation == coin.needs_consolidation
             && flags.waits == coin.waits;
-        (!same).then_some(flags)
+        (!same || !verdict.actions.is_empty()).then_some(flags)
     };
     wallet.coins.iter().filter_map(flags).collect()
 }

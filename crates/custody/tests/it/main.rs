@@ -30,6 +30,7 @@ mod rescan;
 mod restore;
 mod select;
 mod treasury;
+mod treasury_people;
 mod upkeep;
 mod wallet;
 mod wallet_rows;

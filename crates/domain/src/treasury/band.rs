@@ -25,6 +25,8 @@ pub struct HotCoin {
     pub coming: RawAmount,
     /// A job of this wallet's own band is open, or not final yet.
     pub busy: bool,
+    /// Its last refill was not paid a moment ago.
+    pub refill_rests: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +49,9 @@ impl HotCoin {
         }
         let (expects, band) = (self.expects(), self.band);
         if expects < band.floor {
+            if self.refill_rests {
+                return None;
+            }
             return band.target.checked_sub(expects).map(BandAction::Refill);
         }
         // What is still to come cannot leave yet.
@@ -92,7 +97,14 @@ mod tests {
 
     fn hot(spendable: u64, coming: u64) -> HotCoin {
         let band = Band { floor: raw(100), target: raw(500), ceiling: raw(900) };
-        HotCoin { coin: CoinId(1), band, spendable: raw(spendable), coming: raw(coming), busy: false }
+        HotCoin {
+            coin: CoinId(1),
+            band,
+            spendable: raw(spendable),
+            coming: raw(coming),
+            busy: false,
+            refill_rests: false,
+        }
     }
 
     #[test]
@@ -104,6 +116,8 @@ mod tests {
         assert_eq!(hot(901, 0).decide(), Some(BandAction::Surplus(raw(401))));
         assert_eq!(hot(800, 500).decide(), None, "what is still to come cannot leave");
         assert_eq!(HotCoin { busy: true, ..hot(0, 0) }.decide(), None);
+        assert_eq!(HotCoin { refill_rests: true, ..hot(0, 0) }.decide(), None);
+        assert_eq!(HotCoin { refill_rests: true, ..hot(901, 0) }.decide(), Some(BandAction::Surplus(raw(401))));
     }
 
     #[test]

@@ -75,6 +75,15 @@ pub struct Condition {
 }
 
 impl Condition {
+    /// Whether gas of this amount ends the need: an address that has just been given it must not ask again. Conditions that more of the coin
+    /// does not end would be followed for ever.
+    pub fn ends_with(&self, amount: RawAmount) -> bool {
+        match self.operator {
+            Operator::Below | Operator::AtMost | Operator::Equal => !self.holds(amount),
+            Operator::Above | Operator::AtLeast | Operator::Unequal => false,
+        }
+    }
+
     pub fn holds(&self, has: RawAmount) -> bool {
         self.operator.holds(has, self.threshold)
     }
@@ -131,9 +140,23 @@ impl Budget {
     }
 }
 
-/// When an address may have its next job of a rule, if one has ended then. `None`: now.
-pub(super) fn resting(ended: Timestamp, pace: &Pace, now: Timestamp) -> Option<Timestamp> {
-    let until = ended.plus_micros(pace.cool_down_us);
+/// After a job that failed a rule rests at least so long, however short its cool-down is.
+const AFTER_FAILURE_US: i64 = 60_000_000;
+/// Nothing rests longer for its failures.
+const LONGEST_REST_US: i64 = 24 * 3_600 * 1_000_000;
+
+/// When an address may have its next job of a rule, if one has ended then. `None`: now. It rests twice as long for each job in a row that
+/// failed: what is refused today may burn a fee each time that it is tried.
+pub(super) fn resting(ended: Timestamp, failures: u32, pace: &Pace, now: Timestamp) -> Option<Timestamp> {
+    let cool_down = pace.cool_down_us;
+    let rest = match failures {
+        0 => cool_down,
+        _ => {
+            let longer = cool_down.max(AFTER_FAILURE_US).saturating_mul(1 << failures.min(20));
+            longer.min(LONGEST_REST_US).max(cool_down)
+        }
+    };
+    let until = ended.plus_micros(rest);
     (until > now).then_some(until)
 }
 
@@ -167,6 +190,21 @@ mod tests {
     }
 
     #[test]
+    fn gas_ends_the_need_for_gas() {
+        let ends = |operator: &str, threshold, amount| {
+            Condition { operator: Operator::parse(operator).unwrap(), threshold: raw(threshold) }.ends_with(raw(amount))
+        };
+        for (operator, threshold, amount) in [("<", 2, 10), ("<", 2, 2), ("<=", 2, 3), ("==", 0, 1)] {
+            assert!(ends(operator, threshold, amount), "{operator} {threshold}: {amount}");
+        }
+        for (operator, threshold, amount) in
+            [("<", 2, 1), ("<=", 2, 2), ("==", 5, 5), (">", 1, 40), (">=", 0, 40), ("!=", 40, 40)]
+        {
+            assert!(!ends(operator, threshold, amount), "{operator} {threshold}: {amount}");
+        }
+    }
+
+    #[test]
     fn a_rule_makes_so_many_jobs_in_an_hour_and_no_more() {
         let pace = Pace { priority: 1, cool_down_us: 10, most_per_hour: 2 };
         let mut budget = Budget::new([(RuleId::Gas(1), 1)]);
@@ -178,7 +216,13 @@ mod tests {
                 && !budget.take(RuleId::Sweep(1), &pace)
         );
         let at = Timestamp::from_micros;
-        assert_eq!(resting(at(100), &pace, at(109)), Some(at(110)));
-        assert_eq!(resting(at(100), &pace, at(110)), None);
+        assert_eq!(resting(at(100), 0, &pace, at(109)), Some(at(110)));
+        assert_eq!(resting(at(100), 0, &pace, at(110)), None);
+        let (minute, day) = (60_000_000, 24 * 3_600_000_000);
+        let until = |failures| resting(at(0), failures, &pace, at(1)).map(Timestamp::micros);
+        assert_eq!([1, 2, 3].map(until), [2, 4, 8].map(|minutes| Some(minutes * minute)));
+        assert_eq!([11, 64, u32::MAX].map(until), [Some(day); 3], "a day at most");
+        let slow = Pace { cool_down_us: 2 * day, ..pace };
+        assert_eq!(resting(at(0), 3, &slow, at(1)), Some(at(2 * day)), "but not less than its own");
     }
 }

@@ -5,7 +5,7 @@ use std::fmt;
 
 use super::CoinId;
 use super::price::{Fee, Fees, Worth, is_too_dear};
-use super::rule::{Budget, GasRule, RuleId, SweepRule, resting};
+use super::rule::{Budget, GasRule, Pace, RuleId, SweepRule, resting};
 use crate::raw::RawAmount;
 use crate::time::Timestamp;
 
@@ -16,13 +16,23 @@ pub enum Former {
     Never,
     /// It may still pay.
     Open,
-    /// It is over. `settled`: the chain's own books are final up to its block, so balances know of it.
-    Ended { at: Timestamp, settled: bool },
+    /// It is over. `settled`: the chain's own books are final up to its block, so balances know of it. `failures`: so many in a row, this one
+    /// the last, have failed.
+    Ended { at: Timestamp, settled: bool, failures: u32 },
 }
 
 impl Former {
+    /// Nothing of the kind is done now: it is open, or not final, or has failed a moment ago.
+    pub fn is_busy(self, now: Timestamp) -> bool {
+        match self {
+            Self::Never => false,
+            Self::Open | Self::Ended { settled: false, .. } => true,
+            Self::Ended { at, settled: true, failures } => resting(at, failures, &NO_PACE, now).is_some(),
+        }
+    }
+
     /// Nothing of it is still to come.
-    const fn is_settled(self) -> bool {
+    pub const fn is_settled(self) -> bool {
         match self {
             Self::Never => true,
             Self::Open => false,
@@ -30,6 +40,9 @@ impl Former {
         }
     }
 }
+
+/// Of bands, which rest only for what has failed.
+const NO_PACE: Pace = Pace { priority: 0, cool_down_us: 0, most_per_hour: u32::MAX };
 
 /// A coin at the address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +71,8 @@ pub struct Sight<'a> {
     pub worths: &'a HashMap<CoinId, Worth>,
     /// `None`: nobody can say what transactions cost now, so nothing is done.
     pub fees: Option<&'a Fees>,
+    /// There is a treasury to bring coins to.
+    pub home: bool,
     pub now: Timestamp,
 }
 
@@ -85,7 +100,12 @@ pub enum Waits {
     },
     NoPrice,
     NoFees,
+    NoHome,
+    /// The row says another address than its key gives.
+    RowDiffers,
     TokensFirst,
+    /// Its own sweep takes the coin that fees are paid in.
+    NativeFirst,
     FeeEatsIt,
     CoolDown {
         until: Timestamp,
@@ -107,13 +127,15 @@ impl fmt::Display for Waits {
             }
             Self::SweepUnderWay => f.write_str("its sweep is under way"),
             Self::SweepNotFinal => f.write_str("its last sweep is not final yet"),
-            Self::TooDear { cost } => {
-                write!(f, "bringing it home would cost {cost}, more than the rule's share of its value")
-            }
+            // Without the figure: it changes with every block, and what is written of an address must not.
+            Self::TooDear { .. } => f.write_str("bringing it home would cost more than the rule's share of its value"),
             Self::NoPrice => {
-                f.write_str("the rule has a share of the value, and a price is missing: bursar treasury price")
+                f.write_str("the rule has a share of the value, and a price is missing or old: bursar treasury price")
             }
             Self::NoFees => f.write_str("what transactions cost cannot be asked now"),
+            Self::NoHome => f.write_str("the treasury file has no active treasury wallet on this chain"),
+            Self::RowDiffers => f.write_str("its row says another address than its key gives: bursar wallet verify"),
+            Self::NativeFirst => f.write_str("the coin that its fees are paid in is being swept"),
             Self::TokensFirst => f.write_str("its tokens go first: they need the coin for their fees"),
             Self::FeeEatsIt => f.write_str("it is less than its own fee"),
             Self::CoolDown { until } => write!(f, "the rule rests for this address until {until}"),
@@ -146,8 +168,17 @@ impl Sight<'_> {
         let native = rule(&wallet.native);
         verdict.needs_consolidation.extend(tokens.iter().map(|(coin, _)| coin.coin));
         verdict.needs_consolidation.extend(native.map(|_| wallet.native.coin));
+        if !self.home {
+            verdict.waits.extend(verdict.needs_consolidation.iter().map(|coin| (*coin, Waits::NoHome)));
+            return verdict;
+        }
         let Some(fees) = self.fees else {
-            verdict.waits.extend(verdict.needs_consolidation.iter().map(|coin| (*coin, Waits::NoFees)));
+            // Whether it needs gas does not depend on what that costs.
+            if self.gas_rule(wallet).is_some() {
+                verdict.needs_gas.extend(tokens.iter().map(|(coin, _)| coin.coin));
+            }
+            let matched = tokens.iter().copied().chain(native.map(|rule| (&wallet.native, rule)));
+            verdict.waits.extend(matched.map(|(coin, rule)| (coin.coin, self.without_fees(wallet, coin, rule))));
             return verdict;
         };
         self.tokens(wallet, &tokens, fees, budget, &mut verdict);
@@ -161,6 +192,15 @@ impl Sight<'_> {
         verdict
     }
 
+    /// Nobody can say what it costs, or it has something under way, so nobody was asked.
+    fn without_fees(&self, wallet: &WalletNow, coin: &CoinNow, rule: &SweepRule) -> Waits {
+        self.may_sweep(wallet, coin, rule).err().unwrap_or(Waits::NoFees)
+    }
+
+    fn gas_rule(&self, wallet: &WalletNow) -> Option<&GasRule> {
+        self.gas.iter().find(|rule| rule.condition.holds(wallet.native.spendable))
+    }
+
     /// Tokens need the chain's own coin for their fees: first it is brought, and only when that is final they go.
     fn tokens(
         &self,
@@ -170,11 +210,11 @@ impl Sight<'_> {
         budget: &mut Budget,
         verdict: &mut Verdict,
     ) {
-        let gas = self.gas.iter().find(|rule| rule.condition.holds(wallet.native.spendable));
+        let gas = self.gas_rule(wallet);
         let mut worth = Vec::new();
         for (coin, rule) in tokens {
             let fee = fees.tokens.get(&coin.coin).copied();
-            match fee.ok_or(Waits::NoFees).and_then(|fee| {
+            match fee.ok_or_else(|| self.without_fees(wallet, coin, rule)).and_then(|fee| {
                 let cost = if gas.is_some() { plus(fees.native.expected, fee.expected) } else { fee.expected };
                 self.pays(wallet, coin, rule, cost).map(|()| Fee { expected: cost, ..fee })
             }) {
@@ -231,8 +271,8 @@ impl Sight<'_> {
         match wallet.topup {
             Former::Open => return Err(Waits::GasUnderWay),
             Former::Ended { settled: false, .. } => return Err(Waits::GasNotFinal),
-            Former::Ended { at, settled: true } => {
-                if let Some(until) = resting(at, &rule.pace, self.now) {
+            Former::Ended { at, settled: true, failures } => {
+                if let Some(until) = resting(at, failures, &rule.pace, self.now) {
                     return Err(Waits::CoolDown { until });
                 }
             }
@@ -253,6 +293,10 @@ impl Sight<'_> {
         fee: Fee,
         budget: &mut Budget,
     ) -> Result<TreasuryAction, Waits> {
+        // What it would pay its fee with may be gone when its turn comes.
+        if !wallet.native.sweep.is_settled() {
+            return Err(Waits::NativeFirst);
+        }
         self.may_sweep(wallet, coin, rule)?;
         if left < fee.most {
             return Err(Waits::GasBelowFee { has: left, needs: fee.most });
@@ -279,7 +323,9 @@ impl Sight<'_> {
         }
         self.may_sweep(wallet, coin, rule)?;
         self.pays(wallet, coin, rule, fee.expected)?;
-        let amount = coin.spendable.checked_sub(fee.most).filter(|amount| *amount > RawAmount::ZERO);
+        // A quarter more than it may cost: it must be able to offer more when nobody mines it, out of what it leaves.
+        let left = plus(fee.most, RawAmount::from_u256(fee.most.to_u256().wrapping_shr(2)));
+        let amount = coin.spendable.checked_sub(left).filter(|amount| *amount > RawAmount::ZERO);
         let amount = amount.ok_or(Waits::FeeEatsIt)?;
         if !budget.take(rule.id, &rule.pace) {
             return Err(Waits::MostPerHour);
@@ -293,8 +339,8 @@ impl Sight<'_> {
         match coin.sweep {
             Former::Open => return Err(Waits::SweepUnderWay),
             Former::Ended { settled: false, .. } => return Err(Waits::SweepNotFinal),
-            Former::Ended { at, settled: true } => {
-                if let Some(until) = resting(at, &rule.pace, self.now) {
+            Former::Ended { at, settled: true, failures } => {
+                if let Some(until) = resting(at, failures, &rule.pace, self.now) {
                     return Err(Waits::CoolDown { until });
                 }
             }

@@ -60,7 +60,14 @@ impl Rules {
     }
 
     fn within(&self, wallet: &WalletNow, budget: &mut Budget, now: Timestamp) -> Verdict {
-        let sight = Sight { gas: &self.gas, sweeps: &self.sweeps, worths: &self.worths, fees: self.fees.as_ref(), now };
+        let sight = Sight {
+            gas: &self.gas,
+            sweeps: &self.sweeps,
+            worths: &self.worths,
+            fees: self.fees.as_ref(),
+            home: true,
+            now,
+        };
         sight.decide(wallet, budget)
     }
 }
@@ -92,9 +99,10 @@ fn the_four_cycles_of_the_source() {
     assert_eq!(first.actions, [top_up()]);
     assert_eq!(first.waits, [(USDT, Waits::NeedsGas)]);
     // Cycle 2: the job is on its way, then in a block that is not final.
-    for (topup, why) in
-        [(Former::Open, Waits::GasUnderWay), (Former::Ended { at: at(1), settled: false }, Waits::GasNotFinal)]
-    {
+    for (topup, why) in [
+        (Former::Open, Waits::GasUnderWay),
+        (Former::Ended { at: at(1), settled: false, failures: 0 }, Waits::GasNotFinal),
+    ] {
         let verdict = rules.decide(&WalletNow { topup, ..wallet(0, 480) });
         assert_eq!((verdict.needs_gas, verdict.actions), (vec![USDT], vec![]));
         assert_eq!(verdict.waits, [(USDT, why)]);
@@ -104,7 +112,8 @@ fn the_four_cycles_of_the_source() {
         assert_eq!(verdict.waits, [(USDT, why)]);
     }
     // Cycles 3 and 4: the balance is synced, gas is sufficient, and the sweep is queued.
-    let fourth = rules.decide(&WalletNow { topup: Former::Ended { at: at(1), settled: true }, ..wallet(10, 480) });
+    let fourth =
+        rules.decide(&WalletNow { topup: Former::Ended { at: at(1), settled: true, failures: 0 }, ..wallet(10, 480) });
     assert_eq!(fourth.needs_gas, []);
     assert_eq!(fourth.needs_consolidation, [USDT]);
     assert_eq!(fourth.actions, [sweep(480)]);
@@ -121,10 +130,10 @@ fn gas_is_brought_only_where_something_is_to_be_swept() {
 fn a_second_top_up_rests_until_the_first_is_final_and_cooled_down() {
     let rules = rules();
     let after = |topup, now| rules.within(&WalletNow { topup, ..wallet(0, 480) }, &mut Budget::default(), now);
-    let ended = Former::Ended { at: at(1_000), settled: true };
+    let ended = Former::Ended { at: at(1_000), settled: true, failures: 0 };
     assert_eq!(after(ended, at(1_059)).waits.first(), Some(&(USDT, Waits::CoolDown { until: at(1_060) })));
     assert_eq!(after(ended, at(1_060)).actions, [top_up()]);
-    let late = Former::Ended { at: at(1_000), settled: false };
+    let late = Former::Ended { at: at(1_000), settled: false, failures: 0 };
     assert_eq!(after(late, at(9_000)).actions, [], "however long ago it was");
 }
 
@@ -137,8 +146,8 @@ fn a_sweep_that_is_open_or_not_final_is_not_made_again() {
         rules.decide(&wallet)
     };
     assert_eq!(after(Former::Open).waits, [(USDT, Waits::SweepUnderWay)]);
-    assert_eq!(after(Former::Ended { at: at(1), settled: false }).waits, [(USDT, Waits::SweepNotFinal)]);
-    assert_eq!(after(Former::Ended { at: at(1), settled: true }).actions, [sweep(480)]);
+    assert_eq!(after(Former::Ended { at: at(1), settled: false, failures: 0 }).waits, [(USDT, Waits::SweepNotFinal)]);
+    assert_eq!(after(Former::Ended { at: at(1), settled: true, failures: 0 }).actions, [sweep(480)]);
 }
 
 #[test]
@@ -178,10 +187,11 @@ fn tokens_share_the_gas_that_there_is() {
 #[test]
 fn the_fee_coin_goes_last_and_leaves_its_fee() {
     let rules = rules();
-    let native = |units| TreasuryAction::Sweep {
+    let native = |units: u64| TreasuryAction::Sweep {
         rule: RuleId::Sweep(4),
         coin: TRX,
-        amount: whole(units),
+        // Half a coin more than it may cost stays, so that more can be offered for it.
+        amount: whole(units).checked_sub(RawAmount::from_u256(U256::from(500_000_u64))).unwrap(),
         priority: 400,
         expected_cost: whole(1),
     };
@@ -215,4 +225,47 @@ fn the_first_rule_that_matches_decides() {
     rules.gas.insert(0, first);
     let verdict = rules.decide(&wallet(0, 480));
     assert!(matches!(verdict.actions[..], [TreasuryAction::TopUp { rule: RuleId::Gas(9), .. }]), "{verdict:?}");
+}
+
+#[test]
+fn tokens_wait_for_a_sweep_of_the_coin_that_pays_their_fees() {
+    let rules = rules();
+    for native in [Former::Open, Former::Ended { at: at(1), settled: false, failures: 0 }] {
+        let mut wallet = wallet(60, 480);
+        wallet.native.sweep = native;
+        let verdict = rules.decide(&wallet);
+        assert_eq!(verdict.actions, []);
+        assert!(verdict.waits.contains(&(USDT, Waits::NativeFirst)), "{verdict:?}");
+    }
+}
+
+#[test]
+fn what_failed_is_tried_later_and_later() {
+    let rules = rules();
+    let mut wallet = wallet(10, 480);
+    let mut after = |failures, now| {
+        wallet.tokens[0].sweep = Former::Ended { at: at(1_000), settled: true, failures };
+        rules.within(&wallet, &mut Budget::default(), at(now)).actions
+    };
+    assert_eq!(after(0, 1_060), [sweep(480)]);
+    assert_eq!(after(1, 1_119), []);
+    assert_eq!(after(1, 1_120), [sweep(480)]);
+    assert_eq!(after(5, 1_000 + 32 * 60 - 1), []);
+}
+
+#[test]
+fn without_a_treasury_nothing_is_brought_and_without_fees_a_need_stays_a_need() {
+    let rules = rules();
+    let sight = |home, fees| Sight {
+        gas: &rules.gas,
+        sweeps: &rules.sweeps,
+        worths: &rules.worths,
+        fees,
+        home,
+        now: at(1_000),
+    };
+    let homeless = sight(false, rules.fees.as_ref()).decide(&wallet(0, 480), &mut Budget::default());
+    assert_eq!((homeless.actions, homeless.waits), (vec![], vec![(USDT, Waits::NoHome)]));
+    let unknown = sight(true, None).decide(&wallet(0, 480), &mut Budget::default());
+    assert_eq!((unknown.needs_gas, unknown.actions, unknown.waits), (vec![USDT], vec![], vec![(USDT, Waits::NoFees)]));
 }

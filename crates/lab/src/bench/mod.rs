@@ -12,6 +12,7 @@ pub mod signer;
 pub mod site;
 pub mod spot;
 pub mod transfer;
+pub mod treasury;
 pub mod utxo;
 
 use terminal::failure::CommandResult;
@@ -30,6 +31,8 @@ pub enum Command {
     Deposits(deposits::Arguments),
     /// Payments that leave, from the job to its end, beside the same number of transactions that a node is merely told of
     Outbound(outbound::Arguments),
+    /// Rules over a million wallets, all of them and what has changed; and sweeps per second beside merely telling the node
+    Treasury(treasury::Arguments),
     /// Transactions built, signed and read back per second, beside the bare signature
     SignBuild(sign_build::Arguments),
     /// The signing service over its socket, with policy, log and sync, beside a bare signature and a bare sync
@@ -52,6 +55,7 @@ pub async fn run(command: &Command, json: bool) -> CommandResult {
         Command::Scan(arguments) => scan::run(arguments, json).await,
         Command::Deposits(arguments) => deposits::run(arguments, json).await,
         Command::Outbound(arguments) => outbound::run(arguments, json).await,
+        Command::Treasury(arguments) => treasury::run(arguments, json).await,
         Command::SignBuild(arguments) => sign_build::run(arguments, json),
         Command::Signer(arguments) => signer::run(arguments, json).await,
         Command::Utxo(arguments) => utxo::run(arguments, json).await,

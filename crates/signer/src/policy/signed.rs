@@ -95,6 +95,11 @@ impl SigningKey {
         self.0.public_key().as_ref().to_vec()
     }
 
+    /// An approval of what has this digest.
+    pub fn sign_approval(&self, digest: &crate::digest::Digest32) -> Vec<u8> {
+        self.0.sign(&crate::approval::message(digest)).as_ref().to_vec()
+    }
+
     /// A signature of a policy's exact bytes.
     pub fn sign_policy(&self, bytes: &[u8]) -> Vec<u8> {
         self.0.sign(&message(bytes)).as_ref().to_vec()

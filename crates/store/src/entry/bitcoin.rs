@@ -14,7 +14,7 @@ use super::types::{ChainId, EntryKey, FoundEntry, ListingId, hash_of, height_of,
 use super::write::write_entries;
 use crate::db::Tx;
 use crate::error::StoreError;
-use crate::outbound::explain::explained;
+use crate::outbound::explain::{Explained, explained};
 use crate::outbound::lane::stop_group;
 use crate::rows::hex;
 use crate::utxo::events;
@@ -70,9 +70,9 @@ pub(crate) async fn connected(tx: &mut Tx, from: i64, to: i64, at: Timestamp) ->
         found.push(spent(row, coin)?);
     }
     let chain = ChainId(chain);
-    let found = explained(tx, chain, &found).await?;
-    let new = write_entries(tx, chain, &found, "bitcoin", at).await?;
-    tell_foreign(tx, chain, &new, at).await?;
+    let Explained { entries, foreign } = explained(tx, chain, &found).await?;
+    let new = write_entries(tx, chain, &entries, "bitcoin", at).await?;
+    tell_foreign(tx, chain, &new, &foreign, at).await?;
     // A Bitcoin wallet has the name of its group. Its blocks are proven.
     for (hash, group) in groups {
         let foreign = |one: &FoundEntry| one.cause == Cause::ForeignSpend && one.key.transaction == hash;

@@ -1,9 +1,9 @@
 //! Blocks passed, proven and undone, each with its entries in one transaction.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use domain::Timestamp;
-use domain::deposit::{Cause, Place};
+use domain::deposit::{Place, Side};
 use domain::utxo::Hash;
 
 use super::cursor::{CursorError, Locked, READ_LAST_BLOCK, SET_PROVEN, Worker, lock_moving};
@@ -12,7 +12,7 @@ use super::types::{BlockRow, ChainId, EntryKey, FoundEntry, hash_of, height_of, 
 use super::write::{ENTRY, EntryColumns, EntryRow, NewEntry, entry_row, take_back, write_entries};
 use crate::db::{Db, Tx};
 use crate::error::StoreError;
-use crate::outbound::explain::explained;
+use crate::outbound::explain::{Explained, explained};
 use crate::outbound::lane::stop_groups;
 use crate::rows::{Column, ColumnType::Bytes, ColumnType::Int, ColumnType::Text, RowsSql};
 use crate::rows::{execute_rows, expect_rows, fetch_rows};
@@ -147,9 +147,9 @@ async fn pass(
     }
     let rows = passed.blocks.iter().map(|block| Ok((row_height(block.height)?, block.hash)));
     insert_trail(tx, chain, &rows.collect::<Result<Vec<_>, StoreError>>()?, &passed.source).await?;
-    let entries = explained(tx, chain, &passed.entries).await?;
+    let Explained { entries, foreign } = explained(tx, chain, &passed.entries).await?;
     let new = write_entries(tx, chain, &entries, &passed.source, at).await?;
-    tell_foreign(tx, chain, &new, at).await?;
+    tell_foreign(tx, chain, &new, &foreign, at).await?;
     if passed.proven && locked.proven == row_height(first.height)? - 1 {
         set_proven(tx, chain, row_height(last.height)?, at).await?;
     }
@@ -196,7 +196,7 @@ async fn prove(
     let mut stored: BTreeMap<EntryKey, EntryRow> = rows.map(|row| (row.found.key, row)).collect();
     // What the proof has here may stand in another block, where a node that lies has shown it. A change is alive in one block only, so
     // those that were found here need no second look.
-    let entries = explained(tx, chain, &proven.entries).await?;
+    let Explained { entries, foreign } = explained(tx, chain, &proven.entries).await?;
     let elsewhere = entries.iter().filter(|one| !stored.contains_key(&one.key)).cloned().collect::<Vec<_>>();
     stored.extend(alive_at(tx, chain, &elsewhere).await?.into_iter().map(|row| (row.found.key, row)));
     let wanted: BTreeMap<EntryKey, &FoundEntry> = entries.iter().map(|one| (one.key, one)).collect();
@@ -215,8 +215,8 @@ async fn prove(
     let left_out = new.iter().filter(|one| !one.again);
     findings.extend(left_out.map(|one| finding(FindingKind::LeftOut, &one.found, &sources)));
     add_findings(tx, chain, &findings, at).await?;
-    tell_foreign(tx, chain, &new, at).await?;
-    stop_foreign(tx, chain, &entries, at).await?;
+    tell_foreign(tx, chain, &new, &foreign, at).await?;
+    stop_foreign(tx, chain, &entries, &foreign, at).await?;
     set_proven(tx, chain, to, at).await?;
     Ok(Ok(Proof { taken_in: new.len(), disproven: wrong.len() }))
 }
@@ -257,14 +257,14 @@ pub(crate) async fn tell_foreign(
     tx: &mut Tx,
     chain: ChainId,
     new: &[NewEntry],
+    foreign: &HashSet<Hash>,
     at: Timestamp,
 ) -> Result<(), StoreError> {
-    let new: Vec<&FoundEntry> = new.iter().map(|one| &one.found).collect();
-    let foreign: BTreeSet<Hash> =
-        new.iter().filter(|one| one.cause == Cause::ForeignSpend).map(|one| one.key.transaction).collect();
-    let told = |hash: &Hash| {
-        let left = new.iter().filter(|one| one.key.transaction == *hash && one.cause == Cause::ForeignSpend);
-        let addresses: BTreeSet<&str> = left.map(|one| one.address.as_str()).collect();
+    let mut left: BTreeMap<Hash, BTreeSet<&str>> = BTreeMap::new();
+    for one in new.iter().map(|one| &one.found).filter(|one| has_left(one, foreign)) {
+        left.entry(one.key.transaction).or_default().insert(one.address.as_str());
+    }
+    let told = |(hash, addresses): (Hash, BTreeSet<&str>)| {
         let from = addresses.into_iter().collect::<Vec<_>>().join(", ");
         Finding {
             kind: FindingKind::ForeignSpend,
@@ -272,7 +272,7 @@ pub(crate) async fn tell_foreign(
             detail: format!("coins left {from}, and nothing of ours explains it"),
         }
     };
-    let findings: Vec<Finding> = foreign.iter().map(told).collect();
+    let findings: Vec<Finding> = left.into_iter().map(told).collect();
     add_findings(tx, chain, &findings, at).await
 }
 
@@ -281,13 +281,18 @@ pub(crate) async fn stop_foreign(
     tx: &mut Tx,
     chain: ChainId,
     proven: &[FoundEntry],
+    foreign: &HashSet<Hash>,
     at: Timestamp,
 ) -> Result<(), StoreError> {
-    let foreign = || proven.iter().filter(|one| one.cause == Cause::ForeignSpend);
-    let addresses: BTreeSet<&str> = foreign().map(|one| one.address.as_str()).collect();
-    let Some(first) = foreign().next() else { return Ok(()) };
+    let left = || proven.iter().filter(|one| has_left(one, foreign));
+    let addresses: BTreeSet<&str> = left().map(|one| one.address.as_str()).collect();
+    let Some(first) = left().next() else { return Ok(()) };
     let why = format!("transaction {} took coins of {}, and is none of ours", first.key.transaction, first.address);
     stop_groups(tx, chain, &addresses, &why, at).await
+}
+
+fn has_left(one: &FoundEntry, foreign: &HashSet<Hash>) -> bool {
+    one.key.side == Side::Out && foreign.contains(&one.key.transaction)
 }
 
 /// Takes back what is above a height. The caller removes the blocks.

@@ -17,7 +17,7 @@ use super::types::{ChainId, ChainRow, EntryKey, FoundEntry, hash_of, height_of, 
 use super::write::{EntryColumns, EntryRow, entry_row, take_back, write_entries};
 use crate::db::{Db, Tx};
 use crate::error::StoreError;
-use crate::outbound::explain::explained;
+use crate::outbound::explain::{Explained, explained};
 use crate::transact;
 
 /// Why an order is not taken.
@@ -36,6 +36,8 @@ pub enum OrderRefusal {
 }
 
 statements! {
+    /// Rules look at what changed since the last block that they know. What was found below it they see when they look at all addresses.
+    EVALUATE_AGAIN = "UPDATE rule_cursors SET passed_address = NULL, passed_at = 0 WHERE chain_id = $1";
     READ_ENTRY_BLOCKS = "SELECT DISTINCT height, block_hash FROM chain_entries
         WHERE chain_id = $1 AND height <= $2 AND alive ORDER BY height DESC LIMIT $3";
     READ_FIRST = "SELECT first_height FROM chain_cursors WHERE chain_id = $1";
@@ -204,7 +206,7 @@ async fn rescan(
     }
     let rows = fetch_all!(tx, READ_ALIVE_BETWEEN => EntryColumns, chain.0, from, to)?;
     let mut rows = rows.into_iter().map(entry_row).collect::<Result<Vec<EntryRow>, _>>()?;
-    let entries = explained(tx, chain, &proven.entries).await?;
+    let Explained { entries, foreign } = explained(tx, chain, &proven.entries).await?;
     rows.extend(alive_at(tx, chain, &entries).await?);
     let shown: BTreeMap<EntryKey, &FoundEntry> = entries.iter().map(|one| (one.key, one)).collect();
     let stored: BTreeMap<EntryKey, EntryRow> =
@@ -219,8 +221,11 @@ async fn rescan(
     let new = write_entries(tx, chain, &entries, &proven.source, at).await?;
     findings.extend(new.iter().map(|one| finding(FindingKind::FoundLate, &one.found, &nobody)));
     add_findings(tx, chain, &findings, at).await?;
-    tell_foreign(tx, chain, &new, at).await?;
-    stop_foreign(tx, chain, &entries, at).await?;
+    tell_foreign(tx, chain, &new, &foreign, at).await?;
+    stop_foreign(tx, chain, &entries, &foreign, at).await?;
+    if !new.is_empty() {
+        execute!(tx, EVALUATE_AGAIN, chain.0)?;
+    }
     let rest = (to < until).then_some((to + 1, until));
     execute!(tx, SET_RESCAN, chain.0, rest.map(|(from, _)| from), rest.map(|(_, to)| to), at.micros())?;
     Ok(Ok(new.len()))

@@ -1,15 +1,20 @@
 //! Whether a spend that a block shows is a transaction of ours. Its hash was written down before any node saw it, so whatever is not found
 //! here was signed by somebody else.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use domain::deposit::{Cause, Side};
 use domain::utxo::Hash;
 
 use crate::db::{Db, Tx};
+use crate::dialect::Many;
 use crate::entry::{ChainId, FoundEntry};
 use crate::error::StoreError;
 use crate::rows::{Column, ColumnType::Bytes, ColumnType::Int, RowsSql, fetch_rows};
+
+statements! {
+    READ_KEYLESS = "SELECT address FROM operation_wallet_addresses WHERE chain_id = $1 AND address {in $2} AND wallet_group_id IS NULL";
+}
 
 static READ_OURS: RowsSql = RowsSql::new(
     "READ_OURS",
@@ -42,18 +47,45 @@ async fn read_ours(tx: &mut Tx, chain: ChainId, hashes: &HashSet<Hash>) -> Resul
     Ok(hashes.iter().filter(|hash| ours.contains(hash.0.as_slice())).copied().collect())
 }
 
-/// The same entries; what left by a transaction of ours is a payout.
-pub(crate) async fn explained(
-    tx: &mut Tx,
-    chain: ChainId,
-    entries: &[FoundEntry],
-) -> Result<Vec<FoundEntry>, StoreError> {
-    let left = |entry: &&FoundEntry| entry.key.side == Side::Out && entry.cause == Cause::ForeignSpend;
+/// What a block shows, and which of it no transaction of ours explains.
+pub(crate) struct Explained {
+    /// The same entries; what left the house by a transaction of ours is a payout.
+    pub entries: Vec<FoundEntry>,
+    /// Transactions that are none of ours, and took something of an address whose key the signer has: a payment, a move among our own
+    /// addresses, or only a fee.
+    pub foreign: HashSet<Hash>,
+}
+
+pub(crate) async fn explained(tx: &mut Tx, chain: ChainId, entries: &[FoundEntry]) -> Result<Explained, StoreError> {
+    let left = |entry: &&FoundEntry| entry.key.side == Side::Out && entry.cause != Cause::Payout;
     let asked: HashSet<Hash> = entries.iter().filter(left).map(|entry| entry.key.transaction).collect();
     let ours = read_ours(tx, chain, &asked).await?;
+    let unknown = |entry: &&FoundEntry| left(entry) && !ours.contains(&entry.key.transaction);
+    let elsewhere = keyless(tx, chain, entries.iter().filter(unknown)).await?;
+    // People sign for a written wallet with a key of their own. What leaves the house from it is told all the same.
+    let by_people = |entry: &FoundEntry| entry.cause != Cause::ForeignSpend && elsewhere.contains(&entry.address);
+    let foreign = entries.iter().filter(unknown).filter(|entry| !by_people(entry));
+    let foreign = foreign.map(|entry| entry.key.transaction).collect();
     let mut entries = entries.to_vec();
-    for entry in entries.iter_mut().filter(|entry| left(&&**entry) && ours.contains(&entry.key.transaction)) {
-        entry.cause = Cause::Payout;
+    for entry in entries.iter_mut().filter(|entry| entry.key.side == Side::Out && entry.cause == Cause::ForeignSpend) {
+        if ours.contains(&entry.key.transaction) {
+            entry.cause = Cause::Payout;
+        }
     }
-    Ok(entries)
+    Ok(Explained { entries, foreign })
+}
+
+/// Of the addresses of these, those of wallets that are only written down: the signer has no key of theirs.
+async fn keyless<'e>(
+    tx: &mut Tx,
+    chain: ChainId,
+    entries: impl Iterator<Item = &'e FoundEntry>,
+) -> Result<HashSet<String>, StoreError> {
+    let addresses: BTreeSet<&str> = entries.map(|entry| entry.address.as_str()).collect();
+    if addresses.is_empty() {
+        return Ok(HashSet::new());
+    }
+    let addresses = Many(addresses.into_iter().map(str::to_owned).collect::<Vec<String>>());
+    let rows = fetch_all!(tx, READ_KEYLESS => (String,), chain.0, addresses)?;
+    Ok(rows.into_iter().map(|(address,)| address).collect())
 }

@@ -41,14 +41,18 @@ pub struct HeldLane {
 }
 
 statements! {
-    /// Lanes with something to do that nobody has, or this worker. A lease that is longer than this one asks for was given by a clock that
-    /// was wrong: it keeps nobody out. Those that nobody has looked at the longest come first: no lane starves another.
-    FIND_LANES = "SELECT l.id FROM outbound_lanes l JOIN outbound_leases h ON h.lane_id = l.id AND h.duty = $2
+    /// Lanes with something to do that nobody has, or this worker: found by what waits and what is open, however many lanes there were once.
+    /// A lease that is longer than this one asks for was given by a clock that was wrong: it keeps nobody out. The house's own wallets come
+    /// first: they pay customers, and ten thousand users' addresses that are swept must not stand before them. Then those that nobody has
+    /// looked at the longest: no lane starves another.
+    FIND_LANES = "SELECT l.id FROM (SELECT s.lane_id FROM outbound_slots s WHERE s.state = 'open'
+            UNION SELECT j.lane_id FROM outbound_jobs j JOIN outbound_lanes w ON w.id = j.lane_id AND w.stopped IS NULL
+                JOIN wallet_groups g ON g.id = w.wallet_group_id AND g.outbound_stopped IS NULL
+            WHERE $2 = 'send' AND j.chain_id = $1 AND j.state IN ('queued', 'failed_retryable') AND j.due_at <= $4) b
+            JOIN outbound_lanes l ON l.id = b.lane_id JOIN outbound_leases h ON h.lane_id = l.id AND h.duty = $2
+            LEFT JOIN operation_wallet_addresses o ON o.chain_id = l.chain_id AND o.address = l.address
         WHERE l.chain_id = $1 AND (h.worker = $3 OR h.lease_until <= $4 OR h.lease_until > $5)
-            AND (EXISTS (SELECT 1 FROM outbound_slots s WHERE s.lane_id = l.id AND s.state = 'open')
-                OR ($2 = 'send' AND l.stopped IS NULL AND EXISTS (SELECT 1 FROM outbound_jobs j WHERE j.lane_id = l.id
-                    AND j.state IN ('queued', 'failed_retryable') AND j.due_at <= $4)))
-        ORDER BY h.lease_until, l.id LIMIT $6 {FOR UPDATE OF h SKIP LOCKED}";
+        ORDER BY o.id IS NULL, h.lease_until, l.id LIMIT $6 {FOR UPDATE OF h SKIP LOCKED}";
     LOCK_LANES = "SELECT l.id FROM outbound_lanes l WHERE l.id {in $1} ORDER BY l.id {FOR UPDATE}";
     READ_FENCES = "SELECT lane_id, fence FROM outbound_leases WHERE lane_id {in $1} AND duty = $2";
     LEAVE_LANES = "UPDATE outbound_leases SET worker = '', lease_until = 0 WHERE worker = $1 AND duty = $2";

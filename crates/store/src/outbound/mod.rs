@@ -21,6 +21,7 @@
 
 pub(crate) mod add;
 pub(crate) mod advance;
+pub mod approve;
 pub(crate) mod audit;
 pub mod coins;
 pub(crate) mod explain;
@@ -31,6 +32,7 @@ mod types;
 pub mod watch;
 
 pub use add::{Added, NewJob, Payer};
+pub use approve::{ApprovalSignature, JobApproval};
 pub use coins::{Reserved, Spend};
 pub use lane::{Duty, HeldLane};
 pub use read::{JobFilter, ShownJob, ShownLane};
@@ -43,10 +45,12 @@ pub(crate) mod statements {
     use crate::rows::RowsSql;
     use crate::sql::Sql;
 
-    pub(crate) const ALL: [&[Sql]; 7] = [
+    pub(crate) const ALL: [&[Sql]; 9] = [
         super::add::STATEMENTS,
+        super::approve::STATEMENTS,
         super::audit::STATEMENTS,
         super::coins::STATEMENTS,
+        super::explain::STATEMENTS,
         super::lane::STATEMENTS,
         super::read::STATEMENTS,
         super::send::STATEMENTS,

@@ -11,7 +11,7 @@ use super::types::{
     JOB, JobColumns, JobId, JobRow, LANE, LaneColumns, LaneRow, OpenSlot, job_row, lane_ids, lane_row, malformed,
     read_jobs, read_slots,
 };
-use crate::db::Db;
+use crate::db::{Db, Tx};
 use crate::dialect::Many;
 use crate::entry::ChainId;
 use crate::error::StoreError;
@@ -98,7 +98,7 @@ statements! {
     LIST_LANES(LANE) = "SELECT {columns} FROM outbound_lanes l JOIN wallet_groups g ON g.id = l.wallet_group_id
             JOIN chains c ON c.id = l.chain_id
         WHERE l.id > $1 AND ($2 = '' OR c.name = $2) AND ($3 = '' OR l.address = $3) ORDER BY l.id LIMIT $4";
-    READ_AROUND_LANES = "SELECT l.id, c.name, (SELECT COUNT(*) FROM outbound_jobs j WHERE j.lane_id = l.id AND j.state IN ('queued', 'failed_retryable')),
+    READ_AROUND_LANES = "SELECT l.id, c.name, (SELECT COUNT(*) FROM outbound_jobs j WHERE j.chain_id = l.chain_id AND j.lane_id = l.id AND j.state IN ('queued', 'failed_retryable')),
             (SELECT COUNT(*) FROM outbound_slots s WHERE s.lane_id = l.id AND s.state = 'open')
         FROM outbound_lanes l JOIN chains c ON c.id = l.chain_id WHERE l.id {in $1}";
     READ_HOLDERS_OF_LANES = "SELECT lane_id, duty, worker, lease_until FROM outbound_leases WHERE lane_id {in $1} AND worker <> ''
@@ -188,8 +188,7 @@ impl Db {
             let shared = lane.is_some_and(|(_, kind)| kind == ChainKind::Bitcoin.as_str());
             match job.state {
                 JobState::Queued | JobState::FailedRetryable => {
-                    let change = Change::new(id, vec![JobEvent::GivenUp], format!("given up by {by}"));
-                    advance(tx, vec![change], at).await?;
+                    give_up(tx, &job, format!("given up by {by}"), at).await?;
                     Ok(JobReply::Done)
                 }
                 JobState::Signing | JobState::Broadcasting | JobState::Broadcasted if shared => {
@@ -269,8 +268,25 @@ impl Db {
     }
 }
 
+/// Ends these jobs if they still wait for a slot.
+pub(crate) async fn withdraw(tx: &mut Tx, jobs: &[JobId], why: &str, at: Timestamp) -> Result<(), StoreError> {
+    for id in jobs {
+        fetch_optional!(tx, LOCK_JOB_LANE => (i64, String), id.number())?;
+        let job = read_jobs(tx, &[*id]).await?.remove(id);
+        if let Some(job) = job.filter(|job| matches!(job.state, JobState::Queued | JobState::FailedRetryable)) {
+            give_up(tx, &job, why.to_owned(), at).await?;
+        }
+    }
+    Ok(())
+}
+
+/// The caller has locked its lane, and it has no slot.
+async fn give_up(tx: &mut Tx, job: &JobRow, why: String, at: Timestamp) -> Result<(), StoreError> {
+    advance(tx, vec![Change::new(job.id, vec![JobEvent::GivenUp], why)], at).await.map(|_| ())
+}
+
 /// With who pays each, and in which coin; in their order.
-async fn around(tx: &mut crate::db::Tx, jobs: Vec<JobRow>) -> Result<Vec<ShownJob>, StoreError> {
+async fn around(tx: &mut Tx, jobs: Vec<JobRow>) -> Result<Vec<ShownJob>, StoreError> {
     type Columns = (i64, String, String, i64, String, Option<String>);
     let ids = Many(jobs.iter().map(|job| job.id.number()).collect::<Vec<i64>>());
     let rows = fetch_all!(tx, READ_AROUND_JOBS => Columns, ids.clone())?;

@@ -1,15 +1,16 @@
 //! What was decided: flags, reasons and jobs, in one transaction that names the worker's fence.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use domain::{RawAmount, Timestamp};
 
-use super::malformed;
 use super::pass::RuleWorker;
 use crate::db::{Db, Tx};
 use crate::entry::ListingId;
 use crate::error::StoreError;
+use crate::outbound::JobId;
 use crate::outbound::add::{Added, NewJob, add};
+use crate::outbound::read::withdraw;
 use crate::rows::{Column, ColumnType::Int, ColumnType::Text, RowsSql, execute_rows, expect_rows};
 use crate::transact;
 
@@ -53,6 +54,14 @@ pub struct NewTreasuryJob {
     pub expected_cost: RawAmount,
 }
 
+/// What is to become of jobs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NewJobs {
+    pub made: Vec<NewTreasuryJob>,
+    /// These end, if they still wait for a slot.
+    pub withdrawn: Vec<JobId>,
+}
+
 /// What rules say of a coin at an address.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Flags {
@@ -88,6 +97,8 @@ statements! {
     LOCK_RULE_FENCE = "SELECT fence FROM rule_cursors WHERE chain_id = $1 {FOR UPDATE}";
     /// Read in the transaction that makes jobs, never before.
     READ_CHAIN_ACTS = "SELECT status = 'active' FROM chains WHERE id = $1";
+    READ_COINS_ACT = "SELECT k.id FROM asset_on_chain k JOIN assets a ON a.id = k.asset_id AND a.status = 'active'
+        WHERE k.chain_id = $1 AND k.status = 'active'";
     SET_EVALUATED = "UPDATE rule_cursors SET evaluated_height = $2, updated_at = $3 WHERE chain_id = $1";
     /// What changes above the block that the first pass began at is evaluated when it is over.
     SET_PAGE = "UPDATE rule_cursors SET passed_address = $2, evaluated_height = CASE WHEN evaluated_height < 0 THEN $3 ELSE evaluated_height END,
@@ -134,13 +145,14 @@ pub(crate) static ROWS_STATEMENTS: [&RowsSql; 2] = [&WRITE_FLAGS, &INSERT_TREASU
 /// Why a job was not made.
 const NO_WALLET: &str = "no wallet of the house that could pay for it is active";
 const SUSPENDED: &str = "the chain is suspended";
+const COIN_SUSPENDED: &str = "its coin is suspended";
 
 impl Db {
     /// Writes what was decided. `None`: another worker has the rules by now, and nothing is written.
     pub async fn act_on_rules(
         &self,
         worker: &RuleWorker,
-        jobs: &[NewTreasuryJob],
+        jobs: &NewJobs,
         flags: &[Flags],
         progress: &RuleProgress,
         at: Timestamp,
@@ -152,7 +164,8 @@ impl Db {
             }
             let mut flags: BTreeMap<(String, ListingId), Flags> =
                 flags.iter().map(|one| ((one.address.clone(), one.listing), one.clone())).collect();
-            let made = make(tx, worker, jobs, &mut flags, at).await?;
+            let made = make(tx, worker, &jobs.made, &mut flags, at).await?;
+            withdraw(tx, &jobs.withdrawn, "it is not needed any more", at).await?;
             let acted = Acted { jobs: made, flags: flags.len() };
             write_flags(tx, worker, &flags.into_values().collect::<Vec<_>>()).await?;
             let chain = worker.chain.0;
@@ -190,15 +203,20 @@ async fn make(
         jobs.iter().for_each(|job| refuse(job, SUSPENDED));
         return Ok(0);
     }
+    let acting = fetch_all!(tx, READ_COINS_ACT => (i64,), worker.chain.0)?;
+    let acting: BTreeSet<i64> = acting.into_iter().map(|(listing,)| listing).collect();
+    let (jobs, stopped): (Vec<&NewTreasuryJob>, Vec<_>) = jobs.iter().partition(|job| acting.contains(&job.listing.0));
+    stopped.into_iter().for_each(|job| refuse(job, COIN_SUSPENDED));
     let new: Vec<NewJob> = jobs.iter().map(|one| one.job.clone()).collect();
     let added = add(tx, worker.chain, &new, at).await?;
     let mut made = Vec::new();
-    for (job, added) in jobs.iter().zip(added) {
+    for (job, added) in jobs.into_iter().zip(added) {
         match added {
             Added::New { .. } => made.push(job),
-            // Whoever had the rules before has made it.
-            Added::Before(_) => {}
-            Added::Taken(_) => return Err(malformed("reference of a job")),
+            // No rule has made that one: whoever has typed its reference keeps this address waiting, and no other.
+            Added::Before(other) | Added::Taken(other) => {
+                refuse(job, &format!("{other} has the reference {}, and no rule has made it", job.job.reference));
+            }
             Added::NoWallet => refuse(job, NO_WALLET),
         }
     }

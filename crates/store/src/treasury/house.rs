@@ -2,12 +2,12 @@
 
 use std::collections::HashMap;
 
-use domain::treasury::{Band, CoinId, HotCoin};
-use domain::{Amount, GroupId, RawAmount, RawSum};
+use domain::treasury::{Band, CoinId, Former, HotCoin};
+use domain::{Amount, GroupId, RawAmount, RawSum, Timestamp};
 
 use super::act::TreasuryKind;
 use super::malformed;
-use super::pass::Formers;
+use super::pass::{FormerJob, Formers};
 use crate::db::Db;
 use crate::dialect::Many;
 use crate::entry::{ChainRow, ListingId};
@@ -30,23 +30,22 @@ pub struct HotRow {
 }
 
 impl HotRow {
-    /// As decisions see it. A band's own job that is open, or not final, makes it wait.
-    pub fn hot_coin(&self, formers: &Formers) -> HotCoin {
-        let open = |kind| {
-            let key = (self.address.clone(), self.listing, kind);
-            formers.get(&key).is_some_and(|job| {
-                !matches!(
-                    job.former,
-                    domain::treasury::Former::Never | domain::treasury::Former::Ended { settled: true, .. }
-                )
-            })
-        };
+    /// The newest job of its band.
+    pub fn former<'f>(&self, formers: &'f Formers, kind: TreasuryKind) -> Option<&'f FormerJob> {
+        formers.get(&(self.address.clone(), self.listing, kind))
+    }
+
+    /// As decisions see it. A band's own job that is open, or not final, or has failed a moment ago, makes it wait.
+    pub fn hot_coin(&self, formers: &Formers, now: Timestamp) -> HotCoin {
+        let former = |kind| self.former(formers, kind).map_or(Former::Never, |job| job.former);
+        let (refill, surplus) = (former(TreasuryKind::Refill), former(TreasuryKind::Surplus));
         HotCoin {
             coin: CoinId(self.listing.0),
             band: self.band,
             spendable: self.spendable.checked_sub(self.leaving).unwrap_or(RawAmount::ZERO),
             coming: self.coming,
-            busy: open(TreasuryKind::Refill) || open(TreasuryKind::Surplus),
+            busy: !refill.is_settled() || surplus.is_busy(now),
+            refill_rests: refill.is_busy(now),
         }
     }
 }
@@ -60,15 +59,22 @@ statements! {
         WHERE w.chain_id = $1 AND b.is_active ORDER BY w.id, b.listing_id";
     READ_RECENT_OF = "SELECT address, listing_id, amount_raw FROM chain_entries WHERE chain_id = $1 AND alive AND height > $2 AND side = 1
         AND address {in $3}";
-    READ_LEAVING = "SELECT l.address, j.listing_id, j.amount_raw FROM outbound_lanes l JOIN outbound_jobs j ON j.lane_id = l.id
-            AND j.state IN ('queued', 'failed_retryable', 'picked', 'building_tx', 'signing', 'broadcasting', 'broadcasted')
-        WHERE l.chain_id = $1 AND l.address {in $2}";
-    /// Jobs that rules have made, until their coins are final where they go.
+    /// Of jobs that wait, and of those that are in an open slot: until the chain's own books have passed the block that paid them.
+    READ_LEAVING = "SELECT l.address, j.listing_id, j.amount_raw FROM outbound_lanes l JOIN outbound_jobs j ON j.chain_id = l.chain_id
+            AND j.lane_id = l.id AND j.state IN ('queued', 'failed_retryable')
+        WHERE l.chain_id = $1 AND l.address {in $2}
+        UNION ALL SELECT l.address, j.listing_id, j.amount_raw FROM outbound_lanes l JOIN outbound_slots s ON s.lane_id = l.id AND s.state = 'open'
+            JOIN outbound_jobs j ON j.slot_id = s.id
+        WHERE l.chain_id = $1 AND l.address {in $2} AND NOT EXISTS (SELECT 1 FROM outbound_attempts a WHERE a.slot_id = s.id
+            AND a.mined_height <= (SELECT COALESCE(MAX(b.height), -1) FROM chain_blocks b WHERE b.chain_id = $1))";
+    /// Of jobs that rules have made, until their coins are final where they go: a slot is open until that. A refill that people have not
+    /// approved may never come.
     READ_COMING = "SELECT j.to_address, j.listing_id, j.amount_raw FROM outbound_jobs j JOIN treasury_jobs t ON t.job_id = j.id
-        WHERE j.chain_id = $1 AND j.to_address {in $2}
-            AND (j.state IN ('queued', 'failed_retryable', 'picked', 'building_tx', 'signing', 'broadcasting', 'broadcasted', 'confirming')
-                OR (j.state = 'confirmed' AND EXISTS (SELECT 1 FROM outbound_attempts a WHERE a.slot_id = j.slot_id
-                    AND a.mined_height > $3)))";
+        WHERE j.chain_id = $1 AND j.to_address {in $2} AND j.state IN ('queued', 'failed_retryable') AND t.kind <> 'refill'
+        UNION ALL SELECT j.to_address, j.listing_id, j.amount_raw FROM outbound_slots s JOIN outbound_jobs j ON j.slot_id = s.id
+            JOIN treasury_jobs t ON t.job_id = j.id
+        WHERE s.state = 'open' AND j.chain_id = $1 AND j.to_address {in $2} AND (j.state <> 'confirmed' OR EXISTS (
+            SELECT 1 FROM outbound_attempts a WHERE a.slot_id = j.slot_id AND a.mined_height > $3))";
 }
 
 impl Db {

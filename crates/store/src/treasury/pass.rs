@@ -15,6 +15,7 @@ use crate::db::{Db, Tx};
 use crate::deposit::depth::deep_enough;
 use crate::entry::{ChainId, ChainRow, ListingId};
 use crate::error::StoreError;
+use crate::outbound::JobId;
 use crate::rows::{Column, ColumnType::Int, ColumnType::Text, RowsSql, fetch_rows};
 use crate::transact;
 
@@ -59,11 +60,18 @@ pub struct EvaluatedCoin {
 }
 
 /// The newest job of a kind, of a coin at an address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FormerJob {
     pub former: Former,
     pub generation: i64,
+    /// Why it is as it is.
+    pub reason: String,
+    /// Its number, while it waits for a slot: it can still be withdrawn.
+    pub waiting: Option<JobId>,
 }
+
+/// People judge a job that no block of it says anything of: by then the books have seen whatever it did.
+const JUDGED_SETTLES_MICROS: i64 = 3_600 * 1_000_000;
 
 /// By address, coin and kind.
 pub type Formers = HashMap<(String, ListingId, TreasuryKind), FormerJob>;
@@ -90,9 +98,11 @@ statements! {
         WHERE chain_id = $1 AND is_active ORDER BY priority, id";
     READ_SWEEP_RULES = "SELECT id, listing_id, operator, threshold, most_cost_bps, priority, cool_down_s, most_per_hour FROM consolidation_rules
         WHERE chain_id = $1 AND is_active ORDER BY priority, id";
-    /// How many jobs each rule has made since a time.
-    COUNT_MADE = "SELECT kind, rule_id, COUNT(*) FROM treasury_jobs WHERE chain_id = $1 AND created_at > $2 AND rule_id IS NOT NULL
-        GROUP BY kind, rule_id";
+    /// How many jobs each rule has made in a time. What a clock that was ahead has made counts for nothing.
+    COUNT_MADE = "SELECT kind, rule_id, COUNT(*) FROM treasury_jobs WHERE chain_id = $1 AND created_at > $2 AND created_at <= $3
+        AND rule_id IS NOT NULL GROUP BY kind, rule_id";
+    /// The block with the entry that is one too many.
+    FIND_CUT = "SELECT height FROM chain_entries WHERE chain_id = $1 AND alive AND height > $2 AND height <= $3 ORDER BY height LIMIT 1 OFFSET $4";
     FIND_CHANGED = "SELECT DISTINCT address FROM chain_entries WHERE chain_id = $1 AND alive AND height > $2 AND height <= $3 ORDER BY address";
     FIND_NEEDY = "SELECT DISTINCT address FROM wallet_balances WHERE chain_id = $1 AND (needs_gas OR needs_consolidation) AND address > $2
         ORDER BY address LIMIT $3";
@@ -103,6 +113,10 @@ statements! {
     /// The last address that such a page has rows of, and how many rows it has.
     PAGE_END = "SELECT MAX(address), COUNT(*) FROM (SELECT address FROM wallet_balances WHERE chain_id = $1 AND address > $2
         ORDER BY address, listing_id LIMIT $3) b";
+    /// Gas and sweeps that people have asked for, and that are not final yet.
+    READ_BY_PEOPLE = "SELECT j.kind, j.listing_id, l.address, j.to_address FROM outbound_jobs j JOIN outbound_lanes l ON l.id = j.lane_id
+        WHERE j.chain_id = $1 AND j.kind IN ('gas_topup', 'consolidation') AND j.requester <> 'rules' AND (j.state IN ('queued', 'failed_retryable')
+            OR EXISTS (SELECT 1 FROM outbound_slots s WHERE s.id = j.slot_id AND s.state = 'open'))";
     /// What has come since a block.
     READ_RECENT = "SELECT address, listing_id, amount_raw FROM chain_entries WHERE chain_id = $1 AND alive AND height > $2 AND side = 1";
 }
@@ -118,8 +132,14 @@ static READ_WALLETS: RowsSql = RowsSql::listing(
 
 static READ_FORMERS: RowsSql = RowsSql::new(
     "READ_FORMERS",
-    "SELECT t.address, t.listing_id, t.kind, t.generation, j.state, j.updated_at, COALESCE((SELECT MAX(a.mined_height)
-             FROM outbound_slot_jobs k JOIN outbound_attempts a ON a.slot_id = k.slot_id WHERE k.job_id = t.job_id), -1)
+    // Failures in a row, as far as the last sixteen tell.
+    "SELECT t.job_id, t.address, t.listing_id, t.kind, t.generation, j.state, j.updated_at, COALESCE((SELECT MAX(a.mined_height)
+             FROM outbound_slot_jobs k JOIN outbound_attempts a ON a.slot_id = k.slot_id WHERE k.job_id = t.job_id), -1),
+         j.judged IS NOT NULL, j.reason, (SELECT COUNT(*) FROM treasury_jobs f
+             WHERE (SELECT o.state FROM outbound_jobs o WHERE o.id = f.job_id) = 'failed_final' AND f.chain_id = t.chain_id AND f.address = t.address AND f.listing_id = t.listing_id AND f.kind = t.kind
+                 AND f.generation > t.generation - 16 AND f.generation > COALESCE((SELECT MAX(c.generation) FROM treasury_jobs c
+                     WHERE (SELECT p.state FROM outbound_jobs p WHERE p.id = c.job_id) = 'confirmed' AND c.chain_id = t.chain_id AND c.address = t.address
+                         AND c.listing_id = t.listing_id AND c.kind = t.kind AND c.generation > t.generation - 16), -1))
      FROM {rows} {join} treasury_jobs t ON t.chain_id = r.chain_id AND t.address = r.address {join} outbound_jobs j ON j.id = t.job_id
      WHERE t.generation = (SELECT MAX(n.generation) FROM treasury_jobs n WHERE n.chain_id = t.chain_id AND n.address = t.address
          AND n.listing_id = t.listing_id AND n.kind = t.kind)",
@@ -205,8 +225,14 @@ impl Db {
     }
 
     /// How many jobs each rule of the chain has made since a time.
-    pub async fn made_by_rules(&self, chain: ChainId, since: Timestamp) -> Result<Vec<(RuleId, u32)>, StoreError> {
-        let rows = fetch_all!(&mut self.read().await?, COUNT_MADE => (String, i64, i64), chain.0, since.micros())?;
+    pub async fn made_by_rules(
+        &self,
+        chain: ChainId,
+        since: Timestamp,
+        now: Timestamp,
+    ) -> Result<Vec<(RuleId, u32)>, StoreError> {
+        let tx = &mut self.read().await?;
+        let rows = fetch_all!(tx, COUNT_MADE => (String, i64, i64), chain.0, since.micros(), now.micros())?;
         let made = |(kind, rule, count): (String, i64, i64)| {
             let rule = if kind == TreasuryKind::GasTopup.as_str() { RuleId::Gas(rule) } else { RuleId::Sweep(rule) };
             Ok((rule, u32::try_from(count).unwrap_or(u32::MAX)))
@@ -214,10 +240,20 @@ impl Db {
         rows.into_iter().map(made).collect()
     }
 
-    /// Addresses that something came to or left in these blocks.
-    pub async fn changed_between(&self, chain: ChainId, after: i64, to: i64) -> Result<Vec<String>, StoreError> {
-        let rows = fetch_all!(&mut self.read().await?, FIND_CHANGED => (String,), chain.0, after, to)?;
-        Ok(rows.into_iter().map(|(address,)| address).collect())
+    /// Addresses that something came to or left in these blocks, by about so many entries: up to the block that is said.
+    pub async fn changed_between(
+        &self,
+        chain: ChainId,
+        after: i64,
+        to: i64,
+        most: i64,
+    ) -> Result<(Vec<String>, i64), StoreError> {
+        let tx = &mut self.read().await?;
+        let cut = fetch_optional!(tx, FIND_CUT => (i64,), chain.0, after, to, most)?;
+        // A block is taken whole, however much it has.
+        let to = cut.map_or(to, |(height,)| height.saturating_sub(1).max(after.saturating_add(1)));
+        let rows = fetch_all!(tx, FIND_CHANGED => (String,), chain.0, after, to)?;
+        Ok((rows.into_iter().map(|(address,)| address).collect(), to))
     }
 
     /// Addresses that rules have something to do with, behind one.
@@ -273,8 +309,14 @@ impl Db {
         }
     }
 
-    /// What became of the newest jobs of these addresses.
-    pub async fn formers(&self, chain: ChainId, addresses: &[String], settled: i64) -> Result<Formers, StoreError> {
+    /// What became of the newest jobs of these addresses. What people have asked for counts too.
+    pub async fn formers(
+        &self,
+        chain: ChainId,
+        addresses: &[String],
+        settled: i64,
+        now: Timestamp,
+    ) -> Result<Formers, StoreError> {
         if addresses.is_empty() {
             return Ok(Formers::new());
         }
@@ -282,28 +324,61 @@ impl Db {
             Column::Ints(vec![chain.0; addresses.len()]),
             Column::Texts(addresses.iter().map(String::as_str).collect()),
         ];
-        type Row = (String, i64, String, i64, String, i64, i64);
-        let rows: Vec<Row> = fetch_rows(&mut self.read().await?, &READ_FORMERS, columns).await?;
-        let former = |(address, listing, kind, generation, state, updated, mined): Row| {
-            let kind = TreasuryKind::parse(&kind).ok_or_else(|| malformed("kind"))?;
-            let state = JobState::parse(&state).ok_or_else(|| malformed("state"))?;
-            let former = match state {
-                JobState::Confirmed | JobState::FailedFinal => {
-                    Former::Ended { at: Timestamp::from_micros(updated), settled: mined <= settled }
-                }
-                JobState::Queued
-                | JobState::Picked
-                | JobState::BuildingTx
-                | JobState::Signing
-                | JobState::Broadcasting
-                | JobState::Broadcasted
-                | JobState::Confirming
-                | JobState::FailedRetryable => Former::Open,
+        let tx = &mut self.read().await?;
+        let rows: Vec<FormerColumns> = fetch_rows(tx, &READ_FORMERS, columns).await?;
+        let mut formers = rows.into_iter().map(|row| former(row, settled, now)).collect::<Result<Formers, _>>()?;
+        for (kind, listing, from, to) in fetch_all!(tx, READ_BY_PEOPLE => (String, i64, String, String), chain.0)? {
+            let (address, kind) = match TreasuryKind::parse(&kind) {
+                Some(kind @ TreasuryKind::GasTopup) => (to, kind),
+                Some(kind @ TreasuryKind::Consolidation) => (from, kind),
+                Some(TreasuryKind::Refill | TreasuryKind::Surplus) | None => return Err(malformed("kind")),
             };
-            Ok(((address, ListingId(listing), kind), FormerJob { former, generation }))
-        };
-        rows.into_iter().map(former).collect()
+            let reason = "people have asked for it".to_owned();
+            let none = FormerJob { former: Former::Open, generation: -1, reason, waiting: None };
+            formers.entry((address, ListingId(listing), kind)).or_insert(none).former = Former::Open;
+        }
+        Ok(formers)
     }
+}
+
+type FormerColumns = (i64, String, i64, String, i64, String, i64, i64, bool, String, i64);
+
+fn former(
+    (job, address, listing, kind, generation, state, updated, mined, judged, reason, failures): FormerColumns,
+    settled: i64,
+    now: Timestamp,
+) -> Result<((String, ListingId, TreasuryKind), FormerJob), StoreError> {
+    let kind = TreasuryKind::parse(&kind).ok_or_else(|| malformed("kind"))?;
+    let state = JobState::parse(&state).ok_or_else(|| malformed("state"))?;
+    let former = match state {
+        JobState::Confirmed | JobState::FailedFinal => {
+            // A clock that was ahead keeps nobody waiting.
+            let at = Timestamp::from_micros(updated).min(now);
+            let looked_at = !judged || mined >= 0 || at.plus_micros(JUDGED_SETTLES_MICROS) <= now;
+            let failures = u32::try_from(failures).map_err(|_| malformed("count"))?;
+            Former::Ended { at, settled: mined <= settled && looked_at, failures }
+        }
+        JobState::Queued
+        | JobState::Picked
+        | JobState::BuildingTx
+        | JobState::Signing
+        | JobState::Broadcasting
+        | JobState::Broadcasted
+        | JobState::Confirming
+        | JobState::FailedRetryable => Former::Open,
+    };
+    let waiting = match state {
+        JobState::Queued | JobState::FailedRetryable => Some(JobId::new(job).map_err(|_| malformed("job"))?),
+        JobState::Picked
+        | JobState::BuildingTx
+        | JobState::Signing
+        | JobState::Broadcasting
+        | JobState::Broadcasted
+        | JobState::Confirming
+        | JobState::Confirmed
+        | JobState::FailedFinal => None,
+    };
+    Ok(((address, ListingId(listing), kind), FormerJob { former, generation, reason, waiting }))
 }
 
 async fn settled(tx: &mut Tx, chain: &ChainRow) -> Result<Option<i64>, StoreError> {

@@ -20,6 +20,9 @@ pub struct PriceRow {
     pub at: Timestamp,
 }
 
+/// A price counts for so long.
+pub const PRICE_LIFE_MICROS: i64 = 24 * 3_600 * 1_000_000;
+
 statements! {
     INSERT_PRICE = "INSERT INTO asset_prices (asset_id, price_micros, actor, at) SELECT id, $2, $3, $4 FROM assets WHERE symbol = $1";
     READ_PRICES = "SELECT p.asset_id, a.symbol, p.price_micros, p.actor, p.at FROM asset_prices p JOIN assets a ON a.id = p.asset_id
@@ -54,8 +57,10 @@ impl Db {
         rows.into_iter().map(row).collect()
     }
 
-    /// The same by asset.
-    pub async fn price_of_assets(&self) -> Result<HashMap<AssetId, Price>, StoreError> {
-        Ok(self.prices().await?.into_iter().map(|row| (row.asset, row.price)).collect())
+    /// The same by asset, of those that were said within a day: a feed that has died must not decide.
+    pub async fn price_of_assets(&self, now: Timestamp) -> Result<HashMap<AssetId, Price>, StoreError> {
+        let prices = self.prices().await?.into_iter();
+        let fresh = prices.filter(|row| row.at.plus_micros(PRICE_LIFE_MICROS) > now);
+        Ok(fresh.map(|row| (row.asset, row.price)).collect())
     }
 }

@@ -382,6 +382,48 @@ db_test! {
         assert_clean(db).await;
     }
 
+    /// Coins that only change places among our own addresses, or a mere fee, by a transaction that nothing of ours explains: the key is
+    /// somebody else's too. People sign for a wallet that is only written down, so what it gives the house is theirs to move.
+    async fn a_move_within_the_house_that_nobody_of_us_made_stops_its_group(db: TestDb) {
+        let mut books = Books::begin(db).await;
+        db.by_hand("INSERT INTO operation_wallet_addresses (id, chain_id, role, address, is_active, created_at, updated_at)
+                SELECT 61, id, 'cold', 'cold', TRUE, 0, 0 FROM chains WHERE name = 'bsc';
+            INSERT INTO outbound_lanes (chain_id, wallet_group_id, derivation_index, address, updated_at)
+                SELECT id, 51, 7, 'u7', 0 FROM chains WHERE name = 'bsc'").await.unwrap();
+        let stopped = async || db.lanes(None, None, 0, 9).await.unwrap()[0].lane.stopped.clone();
+        let paid = FoundEntry { listing: books.coin("BNB"), ..books.paid(1, 1, "u7", 100_000_000_000_000_000) };
+        let cold = FoundEntry { address: "cold".to_owned(), key: EntryKey { transaction: hash(9, 9), ..paid.key }, ..paid.clone() };
+        books.mine(1, vec![paid.clone(), cold]).await;
+        let out = |books: &Books<'_>, number, place, address: &str, cause| FoundEntry {
+            key: EntryKey { transaction: hash(79, number), place, side: Side::Out },
+            height: books.next(),
+            block: hash(1, books.next()),
+            address: address.to_owned(),
+            amount: sum(-21_000_000_000_001),
+            cause,
+            ..paid.clone()
+        };
+        let entries = vec![
+            out(&books, 2, Place::Value, "cold", Cause::SweepOut),
+            out(&books, 2, Place::Fee, "cold", Cause::Fee),
+        ];
+        books.mine(1, entries).await;
+        assert_eq!((stopped().await, db.open_findings(0, 10).await.unwrap().len()), (None, 0), "people move what is cold");
+        for (number, place, cause) in [
+            (3, Place::Value, Cause::SweepOut),
+            (4, Place::Value, Cause::TopupOut),
+            (5, Place::Fee, Cause::Fee),
+        ] {
+            let entry = out(&books, number, place, "u7", cause);
+            books.mine(1, vec![entry]).await;
+            let told = db.open_findings(0, 10).await.unwrap();
+            assert!(told.iter().any(|one| one.kind == "foreign_spend" && one.subject == hash(79, number).to_string()), "{told:?}");
+            let why = stopped().await.expect("it is stopped");
+            assert!(why.contains(&hash(79, number).to_string()), "{why}");
+            db.by_hand("UPDATE wallet_groups SET outbound_stopped = NULL").await.unwrap();
+        }
+    }
+
     async fn a_reverted_payment_is_shown_and_pays_nothing(db: TestDb) {
         let mut books = Books::begin(db).await;
         let reverted = FoundEntry { amount: RawSum::ZERO, cause: Cause::Reverted, ..books.paid(1, 1, "u7", 0) };

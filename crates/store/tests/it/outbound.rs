@@ -104,6 +104,79 @@ db_test! {
     }
 }
 
+/// A user's address that is swept.
+fn sweep(chain: &store::entry::ChainRow, number: i64) -> NewJob {
+    let address = format!("0xuser{number}");
+    let payer = Payer::Wallet { group: "hot".parse().unwrap(), index: 100 + number, address };
+    NewJob { kind: JobKind::Consolidation, priority: 400, payer, ..job(chain, number) }
+}
+
+db_test! {
+    /// Hundreds of users' addresses wait longer than a hot wallet does, and it is taken before them.
+    async fn the_houses_own_wallets_come_before_users_addresses(db: TestDb) {
+        let chain = treasury(db).await;
+        let sweeps: Vec<NewJob> = (10..30).map(|number| sweep(&chain, number)).collect();
+        db.add_jobs(chain.id, &sweeps, NOW).await.unwrap();
+        db.add_jobs(chain.id, &[job(&chain, 1)], NOW).await.unwrap();
+        let taken = async |worker: &str, most, after_s: i64| {
+            let now = NOW.plus_micros(after_s * 1_000_000);
+            let held = db.take_lanes((chain.id, Duty::Send), worker, most, now, now.plus_micros(60_000_000)).await.unwrap();
+            let lanes = db.lanes(None, None, 0, 1_000).await.unwrap();
+            let name = |held: &HeldLane| lanes.iter().find(|lane| lane.lane.id == held.lane).unwrap().lane.address.clone();
+            held.iter().map(name).collect::<Vec<String>>()
+        };
+        let first = taken("one", 5, 0).await;
+        assert!(first.len() == 5 && first.contains(&"0xhot0".to_owned()), "{first:?}");
+        // Another gets others; when the leases are over, those that nobody has looked at come before those that somebody has.
+        let second = taken("two", 5, 1).await;
+        assert!(second.iter().all(|lane| !first.contains(lane)), "{second:?}");
+        let third = taken("three", 12, 100).await;
+        assert!(third.contains(&"0xhot0".to_owned()), "{third:?}");
+        assert_eq!(third.iter().filter(|lane| first.contains(lane) || second.contains(lane)).count(), 1, "{third:?}");
+        // A lane, or a group, that is stopped has nothing to do.
+        db.by_hand("UPDATE wallet_groups SET outbound_stopped = 'stolen'").await.unwrap();
+        assert_eq!(taken("four", 100, 200).await, [] as [String; 0]);
+    }
+
+    async fn an_approval_stays_as_it_was_signed_until_the_signer_refuses_it(db: TestDb) {
+        use store::outbound::read::JobReply;
+        use store::outbound::{ApprovalSignature, JobApproval};
+        let chain = treasury(db).await;
+        db.add_jobs(chain.id, &[job(&chain, 1)], NOW).await.unwrap();
+        let id = JobId::new(1).unwrap();
+        let by_key = |key: &str, byte: u8| JobApproval {
+            job: id,
+            digest: [7; 32],
+            key: key.to_owned(),
+            signature: ApprovalSignature::Ed25519(vec![byte; 64]),
+        };
+        let passkey = JobApproval {
+            signature: ApprovalSignature::Passkey {
+                authenticator_data: vec![1],
+                client_data: vec![2],
+                signature: vec![3],
+            },
+            ..by_key("bob-phone", 0)
+        };
+        let later = NOW.plus_micros(5);
+        for approval in [&by_key("ann", 1), &by_key("ann", 1), &passkey] {
+            assert_eq!(db.approve_job(approval, later).await.unwrap(), JobReply::Done);
+        }
+        assert_eq!(db.approvals_of(&[id]).await.unwrap(), [by_key("ann", 1), passkey.clone()]);
+        for changed in ["UPDATE outbound_approvals SET digest = signature", "DELETE FROM outbound_approvals"] {
+            assert!(db.by_hand(changed).await.is_err(), "{changed}");
+        }
+        db.refuse_approvals(&[id], "the approval of ann is not good").await.unwrap();
+        assert_eq!(db.approvals_of(&[id]).await.unwrap(), []);
+        assert!(db.by_hand("UPDATE outbound_approvals SET refused = NULL").await.is_err(), "it stays refused");
+        db.approve_job(&by_key("ann", 2), later).await.unwrap();
+        assert_eq!(db.approvals_of(&[id]).await.unwrap(), [by_key("ann", 2)]);
+        db.cancel_job(id, "ann", later).await.unwrap();
+        assert!(matches!(db.approve_job(&passkey, later).await.unwrap(), JobReply::NotNow(_)));
+        assert_eq!(db.approve_job(&JobApproval { job: JobId::new(9).unwrap(), ..passkey }, later).await.unwrap(), JobReply::NoSuchJob);
+    }
+}
+
 /// Whoever writes in a lane waits for whoever has it.
 #[test]
 fn postgres_a_lane_is_one_writers_at_a_time() {

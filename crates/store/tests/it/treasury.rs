@@ -1,12 +1,13 @@
 //! Rows of the treasury: one need of an address is one job, whoever has the rules. What is decided is tested in `domain` and `custody`.
 
-use domain::outbound::JobKind;
+use domain::outbound::{JobKind, JobState};
+use domain::treasury::Former;
 use domain::{RawAmount, WalletRole};
 use store::entry::ChainRow;
 use store::outbound::{JobFilter, JobId, NewJob, Payer};
 use store::testing::races::meet;
 use store::testing::{NOW, on};
-use store::treasury::act::{NewTreasuryJob, RuleProgress};
+use store::treasury::act::{NewJobs, NewTreasuryJob, RuleProgress};
 use store::treasury::{RuleWorker, TreasuryKind};
 use store::{Db, Engine, db_test};
 
@@ -32,6 +33,10 @@ fn topup(chain: &ChainRow, number: i64, generation: i64) -> NewTreasuryJob {
     NewTreasuryJob { job, kind, address, listing, generation, rule: Some(1), expected_cost: RawAmount::ZERO }
 }
 
+fn made(job: NewTreasuryJob) -> NewJobs {
+    NewJobs { made: vec![job], withdrawn: Vec::new() }
+}
+
 async fn take(db: &Db, chain: &ChainRow, name: &str, after_s: i64) -> Option<RuleWorker> {
     let now = NOW.plus_micros(after_s * 1_000_000);
     Some(db.take_rules(chain, name, now, now.plus_micros(60_000_000)).await.unwrap()?.0)
@@ -46,7 +51,7 @@ db_test! {
         let chain = treasury(db).await;
         let worker = take(db, &chain, "one", 0).await.unwrap();
         let act = async |worker: &RuleWorker, number, generation| {
-            db.act_on_rules(worker, &[topup(&chain, number, generation)], &[], &RuleProgress::None, NOW).await
+            db.act_on_rules(worker, &made(topup(&chain, number, generation)), &[], &RuleProgress::None, NOW).await
         };
         assert_eq!(act(&worker, 1, 0).await.unwrap().unwrap().jobs, 1);
         // Decided once more by somebody who did not know: the same job.
@@ -71,13 +76,77 @@ db_test! {
         assert_eq!(take(db, &chain, "two", 1).await, None, "another has them");
         assert_eq!(take(db, &chain, "one", 1).await, Some(first), "longer");
         let second = take(db, &chain, "two", 100).await.unwrap();
-        let acted = db.act_on_rules(&first, &[topup(&chain, 1, 0)], &[], &RuleProgress::Changed(7), NOW).await.unwrap();
+        let acted = db.act_on_rules(&first, &made(topup(&chain, 1, 0)), &[], &RuleProgress::Changed(7), NOW).await.unwrap();
         assert_eq!((acted, count(db).await), (None, 0));
-        let acted = db.act_on_rules(&second, &[topup(&chain, 2, 0)], &[], &RuleProgress::Changed(7), NOW).await.unwrap();
+        let acted = db.act_on_rules(&second, &made(topup(&chain, 2, 0)), &[], &RuleProgress::Changed(7), NOW).await.unwrap();
         assert_eq!((acted.unwrap().jobs, count(db).await), (1, 1));
         db.by_hand("UPDATE chains SET status = 'suspended'").await.unwrap();
-        let acted = db.act_on_rules(&second, &[topup(&chain, 3, 1)], &[], &RuleProgress::None, NOW).await.unwrap();
+        let acted = db.act_on_rules(&second, &made(topup(&chain, 3, 1)), &[], &RuleProgress::None, NOW).await.unwrap();
         assert_eq!((acted.unwrap().jobs, count(db).await), (0, 1), "nothing is made on a chain that people have suspended");
+        db.by_hand("UPDATE chains SET status = 'active'").await.unwrap();
+        db.by_hand("UPDATE asset_on_chain SET status = 'suspended'").await.unwrap();
+        let acted = db.act_on_rules(&second, &made(topup(&chain, 3, 1)), &[], &RuleProgress::None, NOW).await.unwrap();
+        assert_eq!((acted.unwrap().jobs, count(db).await), (0, 1), "nor of a coin");
+    }
+
+    /// Whoever types the reference of a rule's job keeps that address waiting, and no other.
+    async fn a_reference_that_somebody_has_typed_stops_nobody_else(db: TestDb) {
+        let chain = treasury(db).await;
+        let typed = NewJob { amount: "6".parse().unwrap(), requester: "eve".to_owned(), ..topup(&chain, 1, 0).job };
+        db.add_jobs(chain.id, &[typed], NOW).await.unwrap();
+        let worker = take(db, &chain, "one", 0).await.unwrap();
+        let mut other = topup(&chain, 3, 0);
+        (other.address, other.job.to, other.job.reference) = ("0xother".into(), "0xother".into(), "gas_topup:0xother:0".into());
+        let both = NewJobs { made: vec![topup(&chain, 2, 0), other], withdrawn: Vec::new() };
+        let acted = db.act_on_rules(&worker, &both, &[], &RuleProgress::None, NOW).await.unwrap();
+        assert_eq!((acted.unwrap().jobs, count(db).await), (1, 2));
+    }
+
+    /// What people have asked for is under way for rules too; what failed counts; a clock that was ahead keeps nobody waiting.
+    async fn rules_know_what_became_of_earlier_jobs(db: TestDb) {
+        let chain = treasury(db).await;
+        let (address, listing) = ("0xuser".to_owned(), chain.listings[0].id);
+        let former = async || {
+            let now = NOW.plus_micros(10_000_000);
+            let all = db.formers(chain.id, std::slice::from_ref(&address), 100, now).await.unwrap();
+            all.get(&(address.clone(), listing, TreasuryKind::GasTopup)).cloned()
+        };
+        assert_eq!(former().await, None);
+        let by_hand = NewJob { reference: "by hand".to_owned(), requester: "ann".to_owned(), ..topup(&chain, 1, 0).job };
+        db.add_jobs(chain.id, &[by_hand], NOW).await.unwrap();
+        assert_eq!(former().await.unwrap().former, Former::Open, "people top it up");
+        db.cancel_job(JobId::new(1).unwrap(), "ann", NOW).await.unwrap();
+        assert_eq!(former().await, None, "and gave it up");
+        let worker = take(db, &chain, "one", 0).await.unwrap();
+        for (number, generation) in [(2, 0), (3, 1)] {
+            let job = made(topup(&chain, number, generation));
+            db.act_on_rules(&worker, &job, &[], &RuleProgress::None, NOW).await.unwrap();
+            let open = former().await.unwrap();
+            assert_eq!((open.former, open.waiting), (Former::Open, JobId::new(number).ok()));
+            // By a clock that is a day ahead.
+            db.cancel_job(JobId::new(number).unwrap(), "ann", NOW.plus_micros(86_400_000_000)).await.unwrap();
+        }
+        let ended = former().await.unwrap();
+        let at = NOW.plus_micros(10_000_000);
+        assert_eq!(ended.former, Former::Ended { at, settled: true, failures: 2 });
+        assert!(ended.reason.contains("given up by ann"), "{}", ended.reason);
+        let made = db.made_by_rules(chain.id, NOW.plus_micros(-1), NOW.plus_micros(-1)).await.unwrap();
+        assert_eq!(made, [], "what was made later than now counts for nothing");
+    }
+
+    /// A refill that is not needed any more ends, unless somebody has begun to pay it.
+    async fn what_is_not_needed_any_more_is_withdrawn(db: TestDb) {
+        let chain = treasury(db).await;
+        let worker = take(db, &chain, "one", 0).await.unwrap();
+        let job = made(topup(&chain, 1, 0));
+        db.act_on_rules(&worker, &job, &[], &RuleProgress::None, NOW).await.unwrap();
+        let withdrawn = NewJobs { made: Vec::new(), withdrawn: vec![JobId::new(1).unwrap()] };
+        for _ in 0..2 {
+            db.act_on_rules(&worker, &withdrawn, &[], &RuleProgress::None, NOW).await.unwrap();
+            let (shown, ..) = db.job(JobId::new(1).unwrap()).await.unwrap().unwrap();
+            assert_eq!(shown.job.state, JobState::FailedFinal);
+            assert_eq!(shown.job.reason, "it is not needed any more");
+        }
     }
 }
 
@@ -89,10 +158,8 @@ fn postgres_two_workers_meet_at_the_cursor() {
         for at in 0.. {
             let turn = at * 1_000;
             let worker = take(db, &chain, &format!("first-{at}"), turn).await.unwrap();
-            let job = topup(&chain, turn + 1, turn);
-            let write = async |db: Db| {
-                db.act_on_rules(&worker, std::slice::from_ref(&job), &[], &RuleProgress::None, NOW).await.unwrap()
-            };
+            let job = made(topup(&chain, turn + 1, turn));
+            let write = async |db: Db| db.act_on_rules(&worker, &job, &[], &RuleProgress::None, NOW).await.unwrap();
             let over = async |db: Db| {
                 let second = take(&db, &chain, &format!("second-{at}"), turn + 100).await;
                 (second, count(&db).await)

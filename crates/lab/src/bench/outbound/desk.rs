@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use chain::Chain;
 use custody::outbound::{SendWorker, Signs, WatchWorker};
+use custody::treasury::RulesWorker;
 use custody::wallet::Pinned;
 use domain::asset::TransferLimits;
 use domain::id::{Generator, Job, NodeId};
 use domain::outbound::{JobKind, OutboundLimits};
+use domain::treasury::Operator;
 use domain::{
     Amount, Asset, AssetOnChain, Availability, ChainKind, Clock, GroupId, Listing, Precision, Purpose, WalletRole,
 };
@@ -21,6 +23,7 @@ use store::catalog::{Author, Catalog};
 use store::entry::{ChainRow, ListingId};
 use store::outbound::{JobId, NewJob, Payer};
 use store::signer_head::SignerHead;
+use store::treasury::{GasRuleSetting, SweepRuleSetting};
 use store::{Db, Options};
 use terminal::clock::SystemClock;
 use terminal::failure::Failure;
@@ -53,7 +56,7 @@ impl Signs for Pen {
     }
 }
 
-pub(super) struct Desk {
+pub(in crate::bench) struct Desk {
     pub db: Db,
     pub row: ChainRow,
     pub wallets: Vec<Address>,
@@ -76,13 +79,28 @@ fn policy(kind: ChainKind, token: Option<&Address>) -> String {
     };
     let coin =
         |name: &str| format!("{{ coin = \"{name}\", payment = \"{much}\", hour = \"{much}\", day = \"{much}\" }}");
-    format!(
+    let plain = |name: &str| format!("{{ coin = \"{name}\" }}");
+    let group = |name: &str, role: &str, coins: String| {
+        format!(
+            "[[group]]\nid = \"{name}\"\nchain = \"bench\"\nrole = \"{role}\"\nmost_fee = \"{much}\"\nmost_fee_day = \"{much}\"\n\
+             coin = [{coins}]\n"
+        )
+    };
+    let mut text = format!(
         "signer = \"bench\"\nversion = 1\ncooling_off_hours = 1\nmost_intent_life_hours = 100\ntron_margin_minutes = 1\n\
-         chain = [{{ name = \"bench\", {chain} }}]\n[[group]]\nid = \"hot\"\nchain = \"bench\"\nrole = \"hot\"\nmost_fee = \"{much}\"\n\
-         most_fee_day = \"{much}\"\ncoin = [{}, {}]\n",
-        coin("native"),
-        token.map_or_else(String::new, |token| coin(&token.to_string()))
-    )
+         chain = [{{ name = \"bench\", {chain} }}]\n"
+    );
+    match token.map(ToString::to_string) {
+        None => text += &group("hot", "hot", coin("native")),
+        Some(token) => {
+            text += &group("hot", "hot", format!("{}, {}", coin("native"), coin(&token)));
+            text += &group("gas", "gas", coin("native"));
+            for (name, role) in [("users", "deposit"), ("treasury", "treasury")] {
+                text += &group(name, role, format!("{}, {}", plain("native"), plain(&token)));
+            }
+        }
+    }
+    text
 }
 
 fn catalog(kind: ChainKind, token: Option<&Address>, limits: OutboundLimits) -> Result<Catalog, Failure> {
@@ -144,14 +162,31 @@ impl Desk {
         let (db, now) = (Db::connect(url, &options).await?, SystemClock.now());
         db.migrate(now).await?;
         let group: GroupId = name("hot")?;
-        let mnemonic = Mnemonic::parse(WORDS).map_err(failed)?;
-        // Not the account whose keys everybody uses on devnets.
-        let secret = GroupSecret { id: group.clone(), purpose: Purpose::Hot, family, account: 7, mnemonic };
-        let keyring = Keyring::of(vec![secret]).map_err(failed)?;
+        // Not the account whose keys everybody uses on devnets. On Bitcoin nothing is swept.
+        let all = [
+            ("hot", Purpose::Hot, 7),
+            ("users", Purpose::Deposit, 8),
+            ("gas", Purpose::Gas, 9),
+            ("treasury", Purpose::Treasury, 10),
+        ];
+        let groups = &all[..if token.is_some() { all.len() } else { 1 }];
+        let mut secrets = Vec::new();
+        for (id, purpose, account) in groups {
+            let mnemonic = Mnemonic::parse(WORDS).map_err(failed)?;
+            secrets.push(GroupSecret { id: name(id)?, purpose: *purpose, family, account: *account, mnemonic });
+        }
+        let keyring = Keyring::of(secrets).map_err(failed)?;
         let signer = LocalSigner::new(&policy(kind, token), keyring, Arc::new(SystemClock));
         let signer = signer.map_err(failed)?;
         let mut pinned = Pinned::default();
-        pinned.add_group(signer.group(&group).ok_or_else(|| failed("a group"))?, true).map_err(failed)?;
+        for (id, ..) in groups {
+            pinned.add_group(signer.group(&name(id)?).ok_or_else(|| failed("a group"))?, true).map_err(failed)?;
+        }
+        for (id, role) in [("gas", WalletRole::Gas), ("treasury", WalletRole::Treasury)] {
+            if token.is_some() {
+                pinned.add_derived((name("bench")?, family), role, (&name(id)?, 0), true).map_err(failed)?;
+            }
+        }
         for index in 0..u64::from(wallets) {
             pinned.add_derived((name("bench")?, family), WalletRole::Hot, (&group, index), true).map_err(failed)?;
         }
@@ -161,7 +196,8 @@ impl Desk {
         let listing = |symbol: &str| row.listings.iter().find(|one| one.symbol.as_str() == symbol).map(|one| one.id);
         let coin = listing("COIN").ok_or_else(|| failed("the coin is not listed"))?;
         let listings = [coin, listing("USDT").unwrap_or(coin)];
-        let own = pinned.wallets().map(|(_, _, wallet)| wallet.address.clone()).collect();
+        let own = pinned.wallets().filter(|(_, _, wallet)| wallet.role == WalletRole::Hot);
+        let own = own.map(|(_, _, wallet)| wallet.address.clone()).collect();
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let ids = Generator::new(clock, NodeId::new(1).ok_or_else(|| failed("a node number"))?);
         Ok(Self { db, row, wallets: own, pinned: Arc::new(pinned), pen: Pen(signer), ids, listings })
@@ -194,6 +230,86 @@ impl Desk {
             self.db.add_jobs(self.row.id, &jobs, now).await?;
         }
         Ok(last)
+    }
+
+    /// The deposit address of a user.
+    pub fn user(&self, number: u32) -> Result<Address, Failure> {
+        let group = self.pinned.group(&name("users")?).ok_or_else(|| failed("no users"))?;
+        group.group.address(u64::from(number)).map_err(failed)
+    }
+
+    /// What these users' addresses have of the token goes to the treasury: a job for each.
+    pub async fn add_sweeps(&self, users: std::ops::Range<u32>) -> Result<(), Failure> {
+        let now = SystemClock.now();
+        let home = self.pinned.wallets().find(|(_, _, wallet)| wallet.role == WalletRole::Treasury);
+        let home = home.map(|(_, _, wallet)| wallet.address.to_string()).ok_or_else(|| failed("no treasury"))?;
+        let mut jobs = Vec::new();
+        for user in users {
+            let address = self.user(user)?.to_string();
+            jobs.push(NewJob {
+                id: self.ids.next::<Job>().map_err(failed)?,
+                listing: self.listings[1],
+                kind: JobKind::Consolidation,
+                reference: address.clone(),
+                to: home.clone(),
+                owner: Some((name("treasury")?, 0)),
+                amount: amount(self.row.kind),
+                most_fee: self.row.outbound.fee_cap,
+                priority: JobKind::Consolidation.priority(),
+                requester: "bench".to_owned(),
+                expires: now.plus_micros(LIFE_MICROS),
+                payer: Payer::Wallet { group: name("users")?, index: i64::from(user), address },
+            });
+        }
+        for some in jobs.chunks(CHUNK as usize) {
+            self.db.add_jobs(self.row.id, some, now).await?;
+        }
+        Ok(())
+    }
+
+    /// The same treasury, with rules: gas below a threshold, and sweeps of the token above one.
+    pub async fn apply_rules(&self, token: &Address) -> Result<(), Failure> {
+        let mut catalog = catalog(self.row.kind, Some(token), self.row.outbound)?;
+        let one = Amount::from_units(1_000_000);
+        let gas = GasRuleSetting {
+            chain: name("bench")?,
+            asset: name("COIN")?,
+            operator: Operator::Below,
+            threshold: one,
+            amount: one,
+            priority: JobKind::GasTopup.priority(),
+            cool_down_s: 600,
+            most_per_hour: 10_000_000,
+            active: true,
+        };
+        let sweep = SweepRuleSetting {
+            chain: name("bench")?,
+            asset: name("USDT")?,
+            operator: Operator::Above,
+            threshold: one,
+            most_cost_bps: None,
+            priority: JobKind::Consolidation.priority(),
+            cool_down_s: 600,
+            most_per_hour: 10_000_000,
+            active: true,
+        };
+        catalog.rules.gas.insert("gas".to_owned(), gas);
+        catalog.rules.sweeps.insert("sweep".to_owned(), sweep);
+        let applied = self.db.apply_treasury(&catalog, &self.pinned.settings(), &AUTHOR, SystemClock.now()).await;
+        applied.map(drop).map_err(failed)
+    }
+
+    pub fn token(&self) -> ListingId {
+        self.listings[1]
+    }
+
+    pub fn rules<'a>(
+        &'a self,
+        chain: &'a dyn Chain,
+        make: custody::outbound::MakeId<'a>,
+    ) -> Result<RulesWorker<'a>, Failure> {
+        let (row, pinned) = (self.row.clone(), Arc::clone(&self.pinned));
+        RulesWorker::new(&self.db, chain, make, row, pinned, "bench-rules".to_owned()).map_err(failed)
     }
 
     pub fn number(&self) -> Option<i64> {

@@ -6,8 +6,8 @@
 //! The signer is its own core within this process: it reads, decides and signs as the service does, without socket and disk.
 
 mod bitcoin;
-mod desk;
-mod node;
+pub(super) mod desk;
+pub(super) mod node;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -69,7 +69,7 @@ const RAW_APART: u32 = 100_000_000;
 /// What a wallet usually has out at a time.
 const USUAL_IN_FLIGHT: u32 = 16;
 
-fn failed(error: impl std::fmt::Display) -> Failure {
+pub(super) fn failed(error: impl std::fmt::Display) -> Failure {
     let error = std::io::Error::other(error.to_string());
     Failure::outside("COMMAND_FAILED", &error, "the bench needs nodes that start; ./test installs them")
 }
@@ -164,7 +164,7 @@ async fn measure(arguments: &Arguments, target: Target, wallets: u32) -> Result<
 }
 
 /// Both workers side by side, as their processes are, while blocks come. Payments per second until nodes are told of all, and until all are final.
-async fn pay(desk: &Arc<Desk>, node: &Arc<Host>, jobs: u32, in_all: u32) -> Result<(f64, f64), Failure> {
+pub(super) async fn pay(desk: &Arc<Desk>, node: &Arc<Host>, jobs: u32, in_all: u32) -> Result<(f64, f64), Failure> {
     let watch = Stopwatch::start();
     let mut workers = JoinSet::new();
     let (sends, to) = (Arc::clone(desk), Arc::clone(node));
@@ -212,7 +212,7 @@ async fn follow(desk: &Desk, node: &Host) -> CommandResult {
     loop {
         node.mine(1).await?;
         watcher.round(&SystemClock).await.map_err(failed)?;
-        let lanes = desk.db.lanes(None, None, 0, 100).await?;
+        let lanes = desk.db.lanes(None, None, 0, 10_000).await?;
         if lanes.iter().all(|lane| lane.open + lane.waiting == 0) {
             return Ok(());
         }

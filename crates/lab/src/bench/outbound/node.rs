@@ -45,7 +45,7 @@ impl Target {
     }
 }
 
-pub(super) struct Host {
+pub(in crate::bench) struct Host {
     pub target: Target,
     pub chain: Arc<dyn Chain>,
     pub token: Address,
@@ -153,8 +153,7 @@ impl Host {
         let keys: Vec<Key> = (0..senders).map(Key::numbered).collect();
         let addresses: Vec<Address> = keys.iter().map(Key::evm).collect();
         let evm = self.target.kind() == ChainKind::Evm;
-        let nonces = if evm { self.chain.nonces(&addresses).await.map_err(failed)? } else { Vec::new() };
-        let mut nonces: Vec<u64> = nonces.into_iter().map(|nonces| nonces.mined).collect();
+        let mut nonces = if evm { self.mined_nonces(&addresses).await? } else { Vec::new() };
         let tip = self.chain.head().await.map_err(failed)?.tip;
         let mut signed = Vec::new();
         for number in 0..count {
@@ -185,6 +184,18 @@ impl Host {
         Ok(signed)
     }
 
+    /// A block holds only so much: what was told before may need a few more.
+    async fn mined_nonces(&self, addresses: &[Address]) -> Result<Vec<u64>, Failure> {
+        for _ in 0..100 {
+            let nonces = self.chain.nonces(addresses).await.map_err(failed)?;
+            if nonces.iter().all(|one| one.mined == one.pending) {
+                return Ok(nonces.into_iter().map(|one| one.mined).collect());
+            }
+            self.mine(1).await?;
+        }
+        Err(failed("what was sent raw is in no block after a hundred"))
+    }
+
     /// Tells the node of all of them, in pieces of what may be out at a time with a block after each: no store, no signer, no questions.
     /// Transactions per second.
     pub async fn send_raw(&self, signed: &[Vec<u8>], piece: usize, how: Raw) -> Result<f64, Failure> {
@@ -209,7 +220,7 @@ impl Host {
 
 /// How the client tells the node of many transactions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Raw {
+pub(in crate::bench) enum Raw {
     /// A call for each, as many side by side as the client has.
     OneByOne,
     /// In as few calls as the node allows, as the worker does.

@@ -23,12 +23,14 @@ pub(super) enum Part {
     Outbound,
     Confirm,
     Deposits,
+    /// Gas for users' addresses, and their coins brought home.
+    Rules,
     /// Reads the blocks of Bitcoin, for the books and for the coins that pay.
     Follow,
 }
 
 impl Part {
-    pub const ALL: [Self; 5] = [Self::Signer, Self::Outbound, Self::Confirm, Self::Deposits, Self::Follow];
+    pub const ALL: [Self; 6] = [Self::Signer, Self::Outbound, Self::Confirm, Self::Deposits, Self::Rules, Self::Follow];
 
     pub const fn name(self) -> &'static str {
         match self {
@@ -36,6 +38,7 @@ impl Part {
             Self::Outbound => "outbound",
             Self::Confirm => "confirm",
             Self::Deposits => "deposits",
+            Self::Rules => "rules",
             Self::Follow => "follow",
         }
     }

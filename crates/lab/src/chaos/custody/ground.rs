@@ -1,5 +1,5 @@
-//! What a run begins with: a private database, two chains with coins for our wallets, a signer with their keys, and the files that make all of
-//! it one treasury. Everything is done as an operator does it, by the program's own commands.
+//! What a run begins with: a private database, chains with coins for our wallets, a signer with their keys, rules, users with deposit addresses,
+//! and the files that make all of it one treasury. Everything is done as an operator does it, by the program's own commands.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ use store::{Db, Options};
 use terminal::clock::SystemClock;
 use terminal::failure::{CommandResult, Failure};
 use tokio::sync::Mutex;
-use tx::{Address, Coin, Family};
+use tx::{AccountKey, Address, Coin, Family, Group};
 
 use super::actor::{Actor, Part};
 use super::net::{Anvil, Core, Machine, Net, Payable};
@@ -34,6 +34,10 @@ use crate::rig::{MADE_BY_US, program, trouble, write_private};
 pub(super) const BITCOIN_USER: &str = "bench:bench";
 /// Hot wallets on each chain.
 const WALLETS: u64 = 2;
+/// Users with deposit addresses, where coins are swept.
+const USERS: u64 = 6;
+/// An address with less of the chain's own coin than this gets gas: what the reader of the chains holds top-ups against, in chain units.
+pub(super) const GAS_BELOW: [(&str, &str); 2] = [("anvil", "500000000000000000"), ("tron", "50000000")];
 /// A transaction that waits so long is sent again, or offers more.
 const STUCK_S: u32 = 3;
 /// PKCS#8 of a seed that everybody knows: the administrator of this run's signer.
@@ -125,7 +129,8 @@ pub(super) async fn lay(
     let mut nets = Vec::new();
     for one in laid {
         let own = wallets.get(one.name).cloned().unwrap_or_default();
-        nets.push(Arc::new(open(one, own, &db).await?));
+        let users = users(&config, &one, &keys).await?;
+        nets.push(Arc::new(open(one, (own, users), &db).await?));
     }
     for net in &nets {
         fund(net).await?;
@@ -201,7 +206,7 @@ async fn lay_bitcoin(program: Option<&Path>, folder: &Path) -> Result<Laid, Fail
     Ok(Laid { name: "bitcoin", kind: "bitcoin", urls, coins, node: Machine::Bitcoin(Box::new(core)) })
 }
 
-async fn open(laid: Laid, wallets: Vec<Address>, db: &Db) -> Result<Net, Failure> {
+async fn open(laid: Laid, (own, users): (Vec<(String, Address)>, Vec<Address>), db: &Db) -> Result<Net, Failure> {
     let row = db.chain(&laid.name.parse().map_err(wrong)?).await?.ok_or_else(|| wrong("a chain is not there"))?;
     let url = laid.urls.first().cloned().unwrap_or_default();
     let tokens = laid.coins.iter().filter_map(|(_, coin, ..)| match coin {
@@ -231,7 +236,9 @@ async fn open(laid: Laid, wallets: Vec<Address>, db: &Db) -> Result<Net, Failure
     }
     let deepest = u64::from(row.final_confirmations).div_ceil(2).min(10);
     let (name, kind, urls, node) = (laid.name, laid.kind, laid.urls, laid.node);
-    Ok(Net { name, kind, urls, row, chain, wallets, coins, deepest, node })
+    let gas = own.iter().filter(|(role, _)| role == "gas").map(|(_, address)| address.clone()).collect();
+    let wallets = own.into_iter().map(|(_, address)| address).chain(users.iter().cloned()).collect();
+    Ok(Net { name, kind, urls, row, chain, wallets, users, gas, coins, deepest, node })
 }
 
 /// Our wallets get coins as they would from somebody else: by transactions, which the books find.
@@ -239,12 +246,12 @@ async fn fund(net: &Net) -> CommandResult {
     match &net.node {
         Machine::Anvil(anvil) => {
             let from = Key::numbered(0).evm().to_string();
-            for wallet in &net.wallets {
+            for wallet in funded(net) {
                 let to = wallet.to_string();
-                let coin = json!([{ "from": from, "to": to, "value": "0x3635c9adc5dea00000" }]);
+                let coin = json!([{ "from": from, "to": to, "value": "0x56bc75e2d63100000" }]);
                 anvil.ask("eth_sendTransaction", coin).await?;
                 anvil.mine(1).await?;
-                for payable in &net.coins {
+                for payable in net.coins.iter().filter(|_| !net.gas.contains(wallet)) {
                     if let Coin::Token(token) = &payable.coin {
                         fund_token(net, anvil, &from, wallet, token).await?;
                     }
@@ -254,7 +261,7 @@ async fn fund(net: &Net) -> CommandResult {
         }
         Machine::Tron(devnet) => {
             let served = devnet.chains.get("tron").ok_or_else(|| wrong("the devnet has no TRON"))?;
-            for wallet in &net.wallets {
+            for wallet in funded(net) {
                 let to = wallet.to_string();
                 for (token, amount) in [(None, "100000000000"), (Some("USDT"), "1000000000")] {
                     let amount = amount.parse().map_err(wrong)?;
@@ -271,6 +278,11 @@ async fn fund(net: &Net) -> CommandResult {
             core.mine(MATURITY).await
         }
     }
+}
+
+/// Wallets that pay something. Users and the treasury are paid.
+fn funded(net: &Net) -> impl Iterator<Item = &Address> {
+    net.wallets.iter().filter(|wallet| !net.users.contains(wallet))
 }
 
 /// Until a block has taken it: one of the tokens refuses in every third.
@@ -324,9 +336,20 @@ fn group(one: &Laid) -> String {
     format!("hot-{}", one.name)
 }
 
+/// The groups of a chain, with what they are for. On Bitcoin nothing is swept.
+fn groups(one: &Laid) -> Vec<(String, &'static str)> {
+    let mut groups = vec![(group(one), "hot")];
+    if one.kind != "bitcoin" {
+        let more = [("users", "deposit"), ("gas", "gas"), ("treasury", "treasury")];
+        groups.extend(more.map(|(name, purpose)| (format!("{name}-{}", one.name), purpose)));
+    }
+    groups
+}
+
 fn treasury(laid: &[Laid], keys: &BTreeMap<String, String>) -> Result<String, Failure> {
     let (mut assets, mut chains, mut listings) = (serde_json::Map::new(), serde_json::Map::new(), Vec::new());
-    let (mut groups, mut wallets) = (serde_json::Map::new(), Vec::new());
+    let (mut pinned, mut wallets) = (serde_json::Map::new(), Vec::new());
+    let (mut gas_rules, mut sweep_rules) = (serde_json::Map::new(), serde_json::Map::new());
     for one in laid {
         let (_, confirmations, settled) =
             CONFIRMATIONS.into_iter().find(|(name, ..)| *name == one.name).ok_or_else(|| wrong("a chain"))?;
@@ -354,14 +377,36 @@ fn treasury(laid: &[Laid], keys: &BTreeMap<String, String>) -> Result<String, Fa
             }
             listings.push(listing);
         }
-        let xpub = keys.get(&group(one)).ok_or_else(|| wrong("a group has no key"))?;
-        groups.insert(group(one), json!({ "chain": family(one.kind), "purpose": "hot", "xpub": xpub }));
-        for index in 0..WALLETS {
-            wallets.push(json!({ "role": "hot", "chain": one.name, "group": group(one), "index": index }));
+        for (name, purpose) in groups(one) {
+            let xpub = keys.get(&name).ok_or_else(|| wrong("a group has no key"))?;
+            let count = match purpose {
+                "hot" => WALLETS,
+                "deposit" => 0,
+                _ => 1,
+            };
+            for index in 0..count {
+                wallets.push(json!({ "role": purpose, "chain": one.name, "group": name, "index": index }));
+            }
+            pinned.insert(name, json!({ "chain": family(one.kind), "purpose": purpose, "xpub": xpub }));
         }
+        let (coin, below, brings) = match one.kind {
+            "evm" => ("ETH", "0.5", "1"),
+            "tron" => ("TRX", "50", "100"),
+            _ => continue,
+        };
+        let pace = json!({ "chain": one.name, "cool_down_s": 1, "most_per_hour": 100_000 });
+        let rule = |more: Value| -> Value {
+            let fields = [&pace, &more].into_iter().filter_map(Value::as_object).flatten();
+            fields.map(|(name, value)| (name.clone(), value.clone())).collect::<serde_json::Map<_, _>>().into()
+        };
+        let gas = json!({ "asset": coin, "operator": "<", "threshold": below, "amount": brings });
+        gas_rules.insert(format!("gas-{}", one.name), rule(gas));
+        let sweep = json!({ "asset": "USDT", "operator": ">", "threshold": "1" });
+        sweep_rules.insert(format!("sweep-{}", one.name), rule(sweep));
     }
     let file = json!({
-        "assets": assets, "chains": chains, "on_chain": listings, "wallet_groups": groups, "operation_wallets": wallets,
+        "assets": assets, "chains": chains, "on_chain": listings, "wallet_groups": pinned, "operation_wallets": wallets,
+        "gas_topup_rules": gas_rules, "consolidation_rules": sweep_rules,
     });
     toml::to_string(&file).map_err(wrong)
 }
@@ -380,21 +425,28 @@ fn policy(laid: &[Laid], administrator: &str) -> String {
         chains.join(", ")
     );
     for one in laid {
-        let coin = |(_, coin, ..): &(&str, Coin, u8, u64)| {
-            let name = match coin {
-                Coin::Native => "native".to_owned(),
-                Coin::Token(token) => token.to_string(),
+        for (name, role) in groups(one) {
+            let coin = |(_, coin, ..): &(&str, Coin, u8, u64)| {
+                let name = match coin {
+                    Coin::Native => "native".to_owned(),
+                    Coin::Token(_) if role == "gas" => return None,
+                    Coin::Token(token) => token.to_string(),
+                };
+                Some(match role {
+                    "hot" | "gas" => {
+                        format!("{{ coin = \"{name}\", payment = \"{much}\", hour = \"{much}\", day = \"{much}\" }}")
+                    }
+                    _ => format!("{{ coin = \"{name}\" }}"),
+                })
             };
-            format!("{{ coin = \"{name}\", payment = \"{much}\", hour = \"{much}\", day = \"{much}\" }}")
-        };
-        let coins: Vec<String> = one.coins.iter().map(coin).collect();
-        text += &format!(
-            "[[group]]\nid = \"{}\"\nchain = \"{}\"\nrole = \"hot\"\nmost_fee = \"{much}\"\nmost_fee_day = \"{much}\"\nhighest_index = {}\ncoin = [{}]\n",
-            group(one),
-            one.name,
-            WALLETS - 1,
-            coins.join(", ")
-        );
+            let coins: Vec<String> = one.coins.iter().filter_map(coin).collect();
+            let highest = if role == "hot" { format!("highest_index = {}\n", WALLETS - 1) } else { String::new() };
+            text += &format!(
+                "[[group]]\nid = \"{name}\"\nchain = \"{}\"\nrole = \"{role}\"\nmost_fee = \"{much}\"\nmost_fee_day = \"{much}\"\n{highest}coin = [{}]\n",
+                one.name,
+                coins.join(", ")
+            );
+        }
     }
     text
 }
@@ -405,13 +457,16 @@ async fn make_signer(config: &Path, folder: &Path, laid: &[Laid]) -> Result<BTre
     write_private(&folder.join("passphrase"), "not a secret: these keys hold nothing\n")?;
     write_private(&folder.join("ada.key"), ADMINISTRATOR)?;
     let (home, passphrase, credential) = (at("signer"), at("passphrase"), at("server.credential"));
-    let groups: Vec<String> = laid.iter().map(|one| format!("{}:hot:{}", group(one), family(one.kind))).collect();
+    let of = |one: &Laid| -> Vec<String> {
+        groups(one).into_iter().map(|(name, purpose)| format!("{name}:{purpose}:{}", family(one.kind))).collect()
+    };
+    let groups: Vec<String> = laid.iter().flat_map(of).collect();
     let mut init = vec!["signer", "init", "--folder", &home, "--passphrase-file", &passphrase];
     for group in &groups {
         init.extend(["--group", group]);
     }
     let made = program::told(config, &init).await?;
-    let may_sign: Vec<String> = laid.iter().map(group).collect();
+    let may_sign: Vec<String> = laid.iter().flat_map(self::groups).map(|(name, _)| name).collect();
     let may_sign = may_sign.join(",");
     let add = [
         "signer",
@@ -437,10 +492,23 @@ async fn make_signer(config: &Path, folder: &Path, laid: &[Laid]) -> Result<BTre
     Ok(groups.iter().filter_map(|group| Some((field(group, "id")?, field(group, "xpub")?))).collect())
 }
 
-/// Our wallets by the names of their chains.
-async fn wallets(config: &Path) -> Result<BTreeMap<String, Vec<Address>>, Failure> {
+/// Users get deposit addresses, as people give them.
+async fn users(config: &Path, one: &Laid, keys: &BTreeMap<String, String>) -> Result<Vec<Address>, Failure> {
+    let Some((name, _)) = groups(one).into_iter().find(|(_, purpose)| *purpose == "deposit") else {
+        return Ok(Vec::new());
+    };
+    program::told(config, &["wallet", "add", "--group", &name, "--from", "1", "--to", &USERS.to_string()]).await?;
+    let family = if one.kind == "tron" { Family::Tron } else { Family::Evm };
+    let xpub = keys.get(&name).ok_or_else(|| wrong("a group has no key"))?;
+    let key = AccountKey::parse(xpub, family).map_err(wrong)?;
+    let group = Group { id: name.parse().map_err(wrong)?, purpose: domain::Purpose::Deposit, key };
+    (1..=USERS).map(|user| group.address(user).map_err(wrong)).collect()
+}
+
+/// Our wallets by the names of their chains, each with its role.
+async fn wallets(config: &Path) -> Result<BTreeMap<String, Vec<(String, Address)>>, Failure> {
     let shown = program::told(config, &["wallet", "show"]).await?;
-    let mut found: BTreeMap<String, Vec<Address>> = BTreeMap::new();
+    let mut found: BTreeMap<String, Vec<(String, Address)>> = BTreeMap::new();
     for wallet in shown["operation_wallets"].as_array().into_iter().flatten() {
         let (chain, address) = (wallet["chain"].as_str().unwrap_or_default(), wallet["address"].as_str());
         let family = match chain {
@@ -449,7 +517,8 @@ async fn wallets(config: &Path) -> Result<BTreeMap<String, Vec<Address>>, Failur
             _ => Family::Evm,
         };
         let address = family.parse_address(address.unwrap_or_default()).map_err(wrong)?;
-        found.entry(chain.to_owned()).or_default().push(address);
+        let role = wallet["role"].as_str().unwrap_or_default().to_owned();
+        found.entry(chain.to_owned()).or_default().push((role, address));
     }
     Ok(found)
 }
@@ -474,6 +543,12 @@ fn actors(config: &Path, folder: &Path, nets: &[Arc<Net>]) -> Vec<Actor> {
             let login = text(&folder.join("core.login"));
             let follow = words(&["utxo", "follow", "--login-file", &login, "--node", url]);
             actors.push(Actor::new(Part::Follow, follow, log("follow-bitcoin")));
+        }
+        if !net.users.is_empty() {
+            for number in [1, 2] {
+                let name = format!("rules-{chain}-{number}");
+                actors.push(Actor::new(Part::Rules, words(&["run", "rules", "--chain", chain]), log(&name)));
+            }
         }
         let books = words(&["run", "deposits", "--chain", chain, "--from", "0"]);
         actors.push(Actor::new(Part::Deposits, books, log(&format!("deposits-{chain}"))));

@@ -5,13 +5,14 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 use domain::RawAmount;
-use domain::outbound::JobState;
+use domain::outbound::{JobKind, JobState};
 use serde_json::{Value, json};
 use store::Db;
 use store::outbound::{JobFilter, JobId, ShownJob};
 use terminal::failure::Failure;
 use tx::{Address, Coin};
 
+use super::ground::GAS_BELOW;
 use super::net::Net;
 use super::people::Order;
 use crate::rig::program;
@@ -28,13 +29,14 @@ pub(super) struct Verdict {
 }
 
 /// All that a run is judged by. None may be counted.
-pub(super) const WRONGS: [&str; 10] = [
+pub(super) const WRONGS: [&str; 11] = [
     "paid_twice",
     "lost",
     "stranded",
     "paid_otherwise",
     "failed_and_paid",
     "wallets_differ",
+    "unswept",
     "lanes_stopped",
     "findings",
     "audit_failed",
@@ -91,6 +93,9 @@ pub(super) async fn judge(
         }
         for words in wallets_differ(db, net).await? {
             verdict.add("wallets_differ", words);
+        }
+        for user in net.unswept().await? {
+            verdict.add("unswept", format!("{user} on {} has tokens that a rule should have brought home", net.name));
         }
     }
     for lane in db.lanes(None, None, 0, 1_000).await? {
@@ -212,10 +217,18 @@ pub(super) async fn record(db: &Db, nets: &[std::sync::Arc<Net>], asked: &[Order
                 json!({ "asset": one.symbol, "contract": contract })
             })
             .collect();
-        let wallets: Vec<String> = net.wallets.iter().map(ToString::to_string).collect();
+        let texts = |some: &[Address]| -> Vec<String> { some.iter().map(ToString::to_string).collect() };
+        let wallets = texts(&net.wallets);
+        let mut topups: BTreeMap<String, u64> = BTreeMap::new();
+        let paid = jobs.values().filter(|one| one.job.kind == JobKind::GasTopup && one.chain == net.name);
+        for one in paid.filter(|one| one.job.state == JobState::Confirmed) {
+            *topups.entry(one.job.to.clone()).or_default() += 1;
+        }
+        let below = GAS_BELOW.into_iter().find(|(name, _)| *name == net.name).map_or("0", |(_, below)| below);
+        let gas = json!({ "wallets": texts(&net.gas), "users": texts(&net.users), "below": below, "topups": topups });
         let entries = entries(db, net).await?;
         chains.push(json!({
-            "name": net.name, "kind": net.kind, "url": net.urls.first(), "login": super::ground::BITCOIN_USER, "coins": coins, "wallets": wallets,
+            "name": net.name, "kind": net.kind, "url": net.urls.first(), "login": super::ground::BITCOIN_USER, "coins": coins, "wallets": wallets, "gas": gas,
             "jobs": told, "entries": entries,
         }));
     }

@@ -121,6 +121,10 @@ async fn perform(
         stop: Arc::clone(&stop),
     };
     let people = tokio::spawn(people.ask());
+    let deposits = (arguments.jobs / 6).max(6);
+    let (pause, random_of_them) =
+        (Duration::from_millis(kills_ms / u64::from(deposits)), Random::from_seed(random.next_u64()));
+    let paying = tokio::spawn(people::pay_in(ground.nets.clone(), deposits, pause, random_of_them, Arc::clone(&stop)));
     let bar = super::progress(arguments.kills, json);
     let mut trouble = Trouble::default();
     for _ in 0..arguments.kills {
@@ -136,6 +140,7 @@ async fn perform(
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     let asked = people.await.map_err(wrong)??;
+    trouble.deposits = paying.await.map_err(wrong)?;
     stop.store(true, Ordering::Relaxed);
     miner.await.map_err(wrong)?;
     trouble::come_to_rest(ground, &asked, PATIENCE).await?;
@@ -182,7 +187,7 @@ fn tell(
         let mut body = json!({
             "chaos": "custody", "engine": arguments.engine.name(), "seed": arguments.seed, "kills": arguments.kills,
             "killed": killed, "paused": trouble.paused, "leases_passed": trouble.lapsed, "chains": faults,
-            "jobs": jobs, "confirmed": verdict.confirmed, "failed": verdict.failed, "failed_because": verdict.because, "first": verdict.first,
+            "deposits": trouble.deposits, "jobs": jobs, "confirmed": verdict.confirmed, "failed": verdict.failed, "failed_because": verdict.because, "first": verdict.first,
             "reader": reader, "elapsed_ms": u64::try_from(time.as_millis()).unwrap_or(u64::MAX),
         });
         for (name, count) in wrongs {
@@ -195,6 +200,7 @@ fn tell(
         counts.iter().map(|(name, count)| format!("{name} {count}")).collect::<Vec<_>>().join(", ")
     };
     let counts = [
+        ("customers paid in", u64::from(trouble.deposits)),
         ("payments asked for", jobs as u64),
         ("confirmed", verdict.confirmed),
         ("failed", verdict.failed),

@@ -43,8 +43,11 @@ pub(super) struct Net {
     pub urls: Vec<String>,
     pub row: ChainRow,
     pub chain: Arc<dyn Chain>,
-    /// Ours, which pay.
+    /// All of ours, whatever they are for.
     pub wallets: Vec<Address>,
+    /// Of those, users' deposit addresses, and the wallets that give them gas.
+    pub users: Vec<Address>,
+    pub gas: Vec<Address>,
     pub coins: Vec<Payable>,
     /// No reorganisation is deeper: what is final stays.
     pub deepest: u64,
@@ -190,7 +193,45 @@ impl Fault {
     }
 }
 
+/// What a customer pays in, in whole tokens. A rule sweeps what is above one.
+const PAID_IN: u64 = 5;
+
 impl Net {
+    /// The token that customers pay in.
+    pub fn paid_in(&self) -> Option<&Payable> {
+        self.coins.iter().find(|one| one.symbol == "USDT" && !self.users.is_empty())
+    }
+
+    /// A customer pays a deposit address. A node that is away takes nothing.
+    pub async fn pay_in(&self, user: &Address) -> CommandResult {
+        let Some(Payable { coin: Coin::Token(token), .. }) = self.paid_in() else { return Ok(()) };
+        match &self.node {
+            Machine::Anvil(anvil) => {
+                let (from, digits) = (Key::numbered(0).evm().to_string(), user.to_string());
+                let digits = digits.trim_start_matches("0x").to_owned();
+                let data = format!("0xa9059cbb{digits:0>64}{:064x}", u128::from(PAID_IN) * 10_u128.pow(18));
+                let call = json!([{ "from": from, "to": token.to_string(), "data": data, "gas": "0x30d40" }]);
+                anvil.ask("eth_sendTransaction", call).await.map(drop)
+            }
+            Machine::Tron(devnet) => {
+                let (served, amount) = (served(devnet)?, (PAID_IN * 1_000_000).to_string().parse().map_err(wrong)?);
+                with(served, |model| model.fund(&user.to_string(), Some("USDT"), amount, served.now()))
+                    .map_err(wrong)?;
+                Ok(())
+            }
+            Machine::Bitcoin(_) => Ok(()),
+        }
+    }
+
+    /// Users' addresses that still have what a rule would have swept.
+    pub async fn unswept(&self) -> Result<Vec<Address>, Failure> {
+        let Some(payable) = self.paid_in() else { return Ok(Vec::new()) };
+        let places: Vec<(Address, Coin)> = self.users.iter().map(|user| (user.clone(), payable.coin.clone())).collect();
+        let has = self.balances(&places).await?;
+        let left = self.users.iter().zip(has).filter(|(_, has)| *has != RawAmount::ZERO);
+        Ok(left.map(|(user, _)| user.clone()).collect())
+    }
+
     pub async fn mine(&self, blocks: u64) -> CommandResult {
         match &self.node {
             Machine::Anvil(anvil) => anvil.mine(blocks).await,

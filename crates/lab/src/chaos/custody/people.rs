@@ -156,6 +156,29 @@ impl People {
     }
 }
 
+/// Customers who pay in meanwhile, so many times, until all is over.
+pub(super) async fn pay_in(
+    nets: Vec<Arc<Net>>,
+    times: u32,
+    pause: Duration,
+    mut random: Random,
+    stop: Arc<AtomicBool>,
+) -> u32 {
+    let (mut paid, mut left) = (0, times);
+    let nets: Vec<Arc<Net>> = nets.into_iter().filter(|net| !net.users.is_empty()).collect();
+    while left > 0 && !nets.is_empty() && !stop.load(Ordering::Relaxed) {
+        left -= 1;
+        tokio::time::sleep(pause).await;
+        let net = &nets[random.index(nets.len())];
+        let user = &net.users[random.index(net.users.len())];
+        match net.pay_in(user).await {
+            Ok(()) => paid += 1,
+            Err(failure) => tracing::debug!(why = failure.messages.join("; "), "a customer could not pay in"),
+        }
+    }
+    paid
+}
+
 /// Whatever rests is tried at once: nobody waits for minutes here.
 pub(super) async fn retry_all(db: &Db) -> CommandResult {
     let filter = JobFilter { state: Some(JobState::FailedRetryable), ..JobFilter::default() };

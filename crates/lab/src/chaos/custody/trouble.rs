@@ -23,6 +23,8 @@ pub(super) struct Trouble {
     pub databases: u64,
     pub faults: BTreeMap<Fault, u64>,
     pub paused: u64,
+    /// How often customers paid in.
+    pub deposits: u32,
     pub lapsed: u64,
 }
 
@@ -36,6 +38,15 @@ async fn differ(ground: &Ground) -> Result<usize, Failure> {
         differ += wallets_differ(&ground.db, net).await?.len();
     }
     Ok(differ)
+}
+
+/// How many users' addresses have something that rules have to bring home.
+async fn unswept(ground: &Ground) -> Result<usize, Failure> {
+    let mut unswept = 0;
+    for net in &ground.nets {
+        unswept += net.unswept().await?.len();
+    }
+    Ok(unswept)
 }
 
 /// The books know what our wallets have: nobody asks for a payment before.
@@ -158,9 +169,9 @@ pub(super) async fn come_to_rest(ground: &mut Ground, asked: &[Order], patience:
         let open = states(&ground.db).await?.values().filter(|one| !is_over(one.job.state)).count();
         let lanes = ground.db.lanes(None, None, 0, 1_000).await?;
         let busy = lanes.iter().any(|lane| lane.open + lane.waiting > 0);
-        let differ = differ(ground).await?;
-        tracing::debug!(jobs = wanted.len(), open, busy, differ, "coming to rest");
-        quiet = if open == 0 && !busy && differ == 0 { quiet + 1 } else { 0 };
+        let (differ, unswept) = (differ(ground).await?, unswept(ground).await?);
+        tracing::debug!(jobs = wanted.len(), open, busy, differ, unswept, "coming to rest");
+        quiet = if open == 0 && !busy && differ == 0 && unswept == 0 { quiet + 1 } else { 0 };
         if quiet >= 5 {
             return Ok(());
         }

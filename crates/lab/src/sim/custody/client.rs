@@ -194,7 +194,15 @@ impl SimChain {
             let rate = u64::try_from(net.rate().max(1_000)).unwrap_or(u64::MAX);
             world.report.above_the_cap += u64::from(rate > cap);
             let fee = Fee::PerKvb(rate.min(cap));
-            return Ok(Quote { fee, capped: rate > cap, gas: 0, most: RawAmount::ZERO, reference: None });
+            return Ok(Quote {
+                fee,
+                capped: rate > cap,
+                gas: 0,
+                most: RawAmount::ZERO,
+                expected: RawAmount::ZERO,
+                needs: RawAmount::ZERO,
+                reference: None,
+            });
         }
         if self.kind != ChainKind::Evm {
             let tip = net.agreed().and_then(|agreed| Some(agreed.at(agreed.tip().height.checked_sub(SOLID)?)?.clone()));
@@ -206,6 +214,8 @@ impl SimChain {
                 capped: false,
                 gas: 0,
                 most: raw(u128::from(TRON_FEE)),
+                expected: raw(u128::from(TRON_FEE)),
+                needs: raw(u128::from(TRON_FEE)),
                 reference: Some((solid.at(), solid.time)),
             });
         }
@@ -217,7 +227,8 @@ impl SimChain {
         let max_fee = world.nets[self.net].price.saturating_mul(2).saturating_add(tip).min(most);
         let gas = if payment.coin == Coin::Native { GAS } else { TOKEN_GAS };
         let fee = Fee::Eip1559 { max_fee, max_priority: tip.min(max_fee) };
-        Ok(Quote { fee, capped, gas, most: raw(u128::from(gas).saturating_mul(max_fee)), reference: None })
+        let most = raw(u128::from(gas).saturating_mul(max_fee));
+        Ok(Quote { fee, capped, gas, most, expected: most, needs: most, reference: None })
     }
 }
 

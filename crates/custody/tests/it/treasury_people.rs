@@ -1,0 +1,186 @@
+//! Rules and people: a refill that people approve, gas that somebody else has brought, books that are behind.
+
+use std::sync::Arc;
+
+use custody::outbound::approve::intent_of;
+use domain::outbound::{JobKind, JobState};
+use domain::{Amount, ChainKind, Clock, WalletRole};
+use store::Engine;
+use store::outbound::read::JobReply;
+use store::outbound::{ApprovalSignature, JobApproval, JobId, NewJob, Payer, ShownJob};
+use store::testing::on;
+use store::treasury::BandSetting;
+use tx::{Coin, Fee, FeeCap, Payment};
+
+use crate::deposits::{id, raw};
+use crate::treasury::{USER, Yard, approving_key, on_both};
+
+impl Yard<'_> {
+    /// A hot wallet should have 100 to 900 USDT.
+    async fn band(&self) {
+        let mut rules = self.rules(100, None);
+        let key = ("net".parse().unwrap(), id("hot"), 0, "USDT".parse().unwrap());
+        let units = |whole: i64| Amount::from_units(whole * 10_000);
+        let band = BandSetting { floor: units(100), target: units(400), ceiling: units(900), active: true };
+        rules.rules.bands.insert(key, band);
+        self.apply(&rules).await;
+    }
+
+    async fn only(&self, kind: JobKind) -> ShownJob {
+        let [job] = self.jobs(kind).await.try_into().unwrap();
+        job
+    }
+
+    async fn approve(&self, job: &ShownJob, person: &str) {
+        let lane = self.rig.db.lanes(None, Some(&job.from), 0, 1).await.unwrap().pop().unwrap().lane;
+        let (row, pinned) = (self.rig.row.clone(), Arc::clone(&self.rig.pinned));
+        let intent = intent_of(row, pinned, &"desk".parse().unwrap(), &lane, &job.job).unwrap().unwrap();
+        let approval = JobApproval {
+            job: job.job.id,
+            digest: intent.digest(),
+            key: person.to_owned(),
+            signature: ApprovalSignature::Ed25519(approving_key(person).sign_approval(&intent.digest())),
+        };
+        assert_eq!(self.rig.db.approve_job(&approval, self.rig.clock.now()).await.unwrap(), JobReply::Done);
+    }
+}
+
+/// A hot wallet below its floor: the refill is asked for, and the signer pays it when two people have approved exactly that. Until then it costs
+/// no try, however often the signer refuses it.
+#[test]
+fn a_refill_is_paid_when_people_have_approved_it() {
+    on_both(async |yard| {
+        let (usdt, hot) = (yard.rig.token(), yard.rig.house(WalletRole::Hot));
+        let treasury = yard.rig.house(WalletRole::Treasury);
+        yard.band().await;
+        yard.rig.pay(&treasury, &usdt, 5_000_000_000);
+        yard.rig.pay(&treasury, &Coin::Native, 1_000 * yard.one);
+        yard.rig.mine(1);
+        yard.pass(6).await;
+        yard.evaluate().await;
+        let refill = yard.only(JobKind::Refill).await;
+        assert_eq!((refill.job.amount, refill.from.as_str()), (raw(400_000_000), treasury.to_string().as_str()));
+        for _ in 0..8 {
+            yard.pass(1).await;
+            yard.evaluate().await;
+            yard.rig.clock.set(yard.rig.clock.now().plus_micros(61_000_000));
+        }
+        let waiting = yard.only(JobKind::Refill).await;
+        assert_eq!((waiting.job.tries, waiting.job.state), (0, JobState::FailedRetryable), "{}", waiting.job.reason);
+        assert!(waiting.job.reason.contains("SIGNER_APPROVALS_MISSING"), "{}", waiting.job.reason);
+        // One is not enough, and neither is one whose key the policy does not know. That one spoils what came with it.
+        yard.approve(&waiting, "ann").await;
+        yard.pass(1).await;
+        assert!(yard.only(JobKind::Refill).await.job.reason.contains("1 of 2"));
+        yard.approve(&waiting, "eve").await;
+        yard.pass(1).await;
+        assert!(yard.only(JobKind::Refill).await.job.reason.contains("SIGNER_APPROVAL_BAD"));
+        assert_eq!(yard.rig.db.approvals_of(&[waiting.job.id]).await.unwrap(), []);
+        for person in ["ann", "bob"] {
+            yard.approve(&waiting, person).await;
+        }
+        yard.pass(8).await;
+        let paid = yard.only(JobKind::Refill).await;
+        assert_eq!(paid.job.state, JobState::Confirmed, "{}", paid.job.reason);
+        assert_eq!(yard.has(&hot, &usdt).await, 400_000_000);
+        yard.evaluate().await;
+        assert_eq!(yard.jobs(JobKind::Refill).await.len(), 1, "it has its target");
+        yard.rig.assert_true().await;
+    });
+}
+
+/// A refill that nobody has approved ends when sweeps have filled the wallet.
+#[test]
+fn a_refill_that_is_not_needed_any_more_is_withdrawn() {
+    on(Engine::Sqlite, async |db| {
+        let yard = Yard::start(db, ChainKind::Tron).await;
+        yard.band().await;
+        yard.pass(6).await;
+        yard.evaluate().await;
+        assert_eq!(yard.only(JobKind::Refill).await.job.state, JobState::Queued);
+        yard.rig.pay(&yard.rig.house(WalletRole::Hot), &yard.rig.token(), 300_000_000);
+        yard.rig.mine(1);
+        yard.pass(6).await;
+        yard.evaluate().await;
+        let ended = yard.only(JobKind::Refill).await.job;
+        assert_eq!((ended.state, ended.reason.as_str()), (JobState::FailedFinal, "it is not needed any more"));
+    });
+}
+
+/// Gas was queued, and somebody else has brought as much: it is not sent. (Also what a database that was put back has forgotten.)
+#[test]
+fn gas_that_is_there_already_is_not_sent() {
+    on_both(async |yard| {
+        let wallet = yard.low_gas_wallet(USER, 480).await;
+        assert_eq!(yard.evaluate().await.jobs, 1);
+        yard.rig.pay(&wallet, &Coin::Native, 40 * yard.one);
+        yard.rig.mine(1);
+        yard.pass(1).await;
+        let ended = yard.only(JobKind::GasTopup).await.job;
+        assert_eq!(ended.state, JobState::FailedFinal);
+        assert!(ended.reason.contains("already"), "{}", ended.reason);
+        assert_eq!(yard.has(&wallet, &Coin::Native).await, u128::from(40 * yard.one));
+        // And it is swept with that.
+        for _ in 0..4 {
+            yard.pass(6).await;
+            yard.evaluate().await;
+            yard.rig.clock.set(yard.rig.clock.now().plus_micros(61_000_000));
+        }
+        assert_eq!(yard.has(&wallet, &yard.rig.token()).await, 0);
+        assert_eq!(yard.jobs(JobKind::GasTopup).await.len(), 1);
+    });
+}
+
+/// A database that was put back does not know of gas that was sent since: rules wait until its books have seen the chain.
+#[test]
+fn rules_wait_for_the_chains_own_books() {
+    on_both(async |yard| {
+        let wallet = yard.low_gas_wallet(USER, 480).await;
+        yard.rig.mine(30);
+        assert_eq!(yard.evaluate().await.jobs, 0);
+        assert_eq!(yard.flags(&wallet).await, (false, false, None));
+        yard.sync().await;
+        assert_eq!(yard.evaluate().await.jobs, 1);
+    });
+}
+
+/// What an address cannot pay no node takes: what it offered first is told again instead, and is mined when somebody has room.
+#[test]
+fn more_is_offered_only_by_who_has_it() {
+    on(Engine::Sqlite, async |db| {
+        let yard = Yard::start(db, ChainKind::Evm).await;
+        let (wallet, home) = (yard.rig.address(USER).await, yard.rig.house(WalletRole::Treasury));
+        yard.rig.pay(&wallet, &Coin::Native, 100 * yard.one);
+        yard.rig.mine(1);
+        yard.pass(6).await;
+        let cap = FeeCap(Fee::Eip1559 { max_fee: 100_000_000_000, max_priority: 100_000_000_000 });
+        let payment = Payment { to: home.clone(), coin: Coin::Native, amount: raw(1) };
+        let fee = yard.rig.chain.quote(&wallet, &payment, cap).await.unwrap().needs;
+        let amount = raw(100 * yard.one).checked_sub(fee).unwrap();
+        let now = yard.rig.clock.now();
+        let job = NewJob {
+            id: JobId::new(domain::id::first_at(now)).unwrap(),
+            listing: yard.rig.row.native().unwrap().id,
+            kind: JobKind::Consolidation,
+            reference: "all of it".to_owned(),
+            to: home.to_string(),
+            owner: Some((id("treasury"), 0)),
+            amount,
+            most_fee: yard.rig.row.outbound.fee_cap,
+            priority: 1,
+            requester: "ann".to_owned(),
+            expires: now.plus_micros(3_600_000_000),
+            payer: Payer::Wallet { group: id("users"), index: USER, address: wallet.to_string() },
+        };
+        let number = job.id;
+        yard.rig.db.add_jobs(yard.rig.row.id, &[job], now).await.unwrap();
+        for _ in 0..3 {
+            yard.send_on(yard.rig.db).await.unwrap();
+            yard.rig.clock.set(yard.rig.clock.now().plus_micros(31_000_000));
+        }
+        let (_, slots, _) = yard.rig.db.job(number).await.unwrap().unwrap();
+        assert_eq!(slots.iter().map(|slot| slot.attempts.len()).collect::<Vec<_>>(), [1]);
+        yard.pass(8).await;
+        assert_eq!(yard.only(JobKind::Consolidation).await.job.state, JobState::Confirmed);
+    });
+}
