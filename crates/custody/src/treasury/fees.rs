@@ -15,10 +15,12 @@ pub(super) struct Sample {
     pub amount: RawAmount,
 }
 
-/// What is expected of a quote. Where the network's price may rise until the block, a quote has room for twice of it.
-fn expected(quote: &Quote) -> JobFee {
+/// What is expected of a quote. Where the network's price may rise until the block, a quote has room for twice of it: on TRON that is energy, which only
+/// tokens take.
+fn expected(quote: &Quote, coin: &Coin) -> JobFee {
     let expected = match quote.fee {
         Fee::Legacy { .. } => quote.most,
+        Fee::FeeLimit(_) if *coin == Coin::Native => quote.most,
         Fee::Eip1559 { .. } | Fee::FeeLimit(_) | Fee::PerKvb(_) => {
             RawAmount::from_u256(quote.most.to_u256().wrapping_shr(1))
         }
@@ -30,11 +32,21 @@ fn expected(quote: &Quote) -> JobFee {
 async fn ask(chain: &dyn Chain, from: &Address, payment: &Payment, cap: FeeCap) -> Result<Option<JobFee>, ChainError> {
     match chain.quote(from, payment, cap).await {
         Ok(quote) if quote.capped => Ok(None),
-        Ok(quote) => Ok(Some(expected(&quote))),
+        Ok(quote) => Ok(Some(expected(&quote, &payment.coin))),
         // It would not be paid: a token that is paused, for one. The others need not wait for it.
         Err(ChainError::Refused(_)) => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// What one payment is expected to cost. Zero: nobody can say now.
+pub(super) async fn expected_cost(
+    chain: &dyn Chain,
+    from: &Address,
+    payment: &Payment,
+    cap: FeeCap,
+) -> Result<RawAmount, ChainError> {
+    Ok(ask(chain, from, payment, cap).await?.map_or(RawAmount::ZERO, |fee| fee.expected))
 }
 
 /// What payments to an address of the house cost. `None`: the chain's own coin cannot be sent now, so nothing can.

@@ -17,12 +17,13 @@ use store::Db;
 use store::entry::{ChainRow, ListingId};
 use store::outbound::{JobId, NewJob, Payer};
 use store::treasury::act::{Flags, RuleProgress};
+use store::treasury::house::HotRow;
 use store::treasury::pass::{ChainRules, EvaluatedCoin, Formers, RuleStanding};
 use store::treasury::{EvaluatedWallet, NewTreasuryJob, TreasuryKind};
-use tx::{Address, Family};
+use tx::{Address, Family, Payment};
 
 use super::TreasuryError;
-use super::fees::{Sample, fees};
+use super::fees::{Sample, expected_cost, fees};
 use super::home::{Destinations, wallets_of};
 use crate::deposit::Coins;
 use crate::outbound::MakeId;
@@ -319,12 +320,27 @@ impl<'a> RulesWorker<'a> {
             let Some(BandAction::Surplus(amount)) = row.hot_coin(&round.formers).decide() else { continue };
             let payer = Payer::Wallet { group: row.group.clone(), index: row.index, address: row.address.clone() };
             let priority = JobKind::Consolidation.priority();
-            let (kind, expected_cost) = (TreasuryKind::Surplus, RawAmount::ZERO);
+            let (kind, expected_cost) = (TreasuryKind::Surplus, self.surplus_cost(&row, &home.address, amount).await);
             let terms = Terms { kind, rule: None, priority, expected_cost, payer };
             let to = (home.address.to_string(), home.group.clone(), home.index);
             jobs.push(self.job(&row.address, row.listing, amount, to, terms, round)?);
         }
         Ok(())
+    }
+
+    /// Hot wallets that have too much are few: each is asked for by itself. A surplus leaves also when nobody can say what that costs.
+    async fn surplus_cost(&self, row: &HotRow, home: &Address, amount: RawAmount) -> RawAmount {
+        let (Ok(from), Some(coin)) = (self.family.parse_address(&row.address), self.coins.coin(row.listing)) else {
+            return RawAmount::ZERO;
+        };
+        let payment = Payment { to: home.clone(), coin, amount };
+        let limits = &self.row.outbound;
+        let cap = draft::cap(self.row.kind, limits, limits.fee_cap);
+        expected_cost(self.chain, &from, &payment, cap).await.unwrap_or_else(|error| {
+            let (chain, code) = (self.row.name.as_str(), error.code());
+            tracing::debug!(chain, code, "what a surplus costs cannot be asked");
+            RawAmount::ZERO
+        })
     }
 
     fn job(
