@@ -473,17 +473,3 @@ async fn show(context: &Context, db: &Db, id: JobId) -> CommandResult {
     });
     Ok(())
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn raw_amounts_are_shown_in_whole_coins() {
-        for (raw, decimals, text) in
-            [("0", 6, "0"), ("1", 6, "0.000001"), ("12500000", 6, "12.5"), ("7", 0, "7"), ("1000000", 6, "1")]
-        {
-            assert_eq!(whole(raw.parse().unwrap(), decimals), text);
-        }
-    }
-}

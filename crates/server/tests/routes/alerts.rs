@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use domain::Clock;
 use serde_json::Value;
 use server::alerts::webhook::Webhook;
 use server::alerts::{Alerts, Intervals, Sink};
