@@ -58,6 +58,15 @@ impl RawAmount {
         self.0.checked_sub(other.0).map(Self)
     }
 
+    /// In whole coins of so many decimals, to the last digit that is not zero.
+    pub fn in_coins(self, decimals: u8) -> String {
+        let (digits, decimals) = (self.0.to_string(), usize::from(decimals));
+        let padded = format!("{digits:0>width$}", width = decimals + 1);
+        let (whole, part) = padded.split_at(padded.len() - decimals);
+        let part = part.trim_end_matches('0');
+        if part.is_empty() { whole.to_owned() } else { format!("{whole}.{part}") }
+    }
+
     /// Chain to ledger: floors to the ledger unit and hands back the residue.
     pub fn to_ledger(self, form: &AssetOnChain) -> Result<Floored, RawAmountError> {
         let (units, residue) = self.0.div_rem(form.raw_per_unit());
@@ -104,6 +113,16 @@ mod tests {
 
     fn any_raw() -> impl Strategy<Value = RawAmount> {
         any::<[u64; 4]>().prop_map(|limbs| RawAmount(U256::from_limbs(limbs)))
+    }
+
+    #[test]
+    fn chain_units_are_shown_in_whole_coins_to_the_last_digit() {
+        let raw = |text: &str| text.parse::<RawAmount>().unwrap();
+        assert_eq!(raw("0").in_coins(6), "0");
+        assert_eq!(raw("1").in_coins(6), "0.000001");
+        assert_eq!(raw("1500000").in_coins(6), "1.5");
+        assert_eq!(raw("1000000000000000000").in_coins(18), "1");
+        assert_eq!(raw("12").in_coins(0), "12");
     }
 
     #[test]

@@ -48,6 +48,7 @@ migrations! {
     18 "0018_gather";
     19 "0019_treasury";
     20 "0020_live";
+    21 "0021_views";
     22 "0022_lanes";
 }
 

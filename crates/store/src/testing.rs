@@ -22,6 +22,12 @@ statements! {
         | "SELECT t.name, c.name, c.\"notnull\" <> 0 OR c.pk <> 0, c.type
         FROM sqlite_schema t JOIN pragma_table_info(t.name) c
         WHERE t.type = 'table' AND t.name NOT LIKE 'sqlite_%'";
+    /// The columns of every view, in their order. SQLite has no schema `sources`, so the names of its views begin with it.
+    READ_VIEWS = "SELECT CASE WHEN table_schema = 'sources' THEN 'sources_' ELSE '' END || table_name::TEXT, column_name::TEXT,
+            CASE data_type WHEN 'timestamp with time zone' THEN 'timestamptz' WHEN 'character varying' THEN 'varchar' ELSE data_type::TEXT END
+        FROM information_schema.columns JOIN information_schema.tables USING (table_schema, table_name)
+        WHERE table_schema IN ('public', 'sources') AND table_type = 'VIEW' ORDER BY 1, ordinal_position"
+        | "SELECT t.name, c.name, '' FROM sqlite_schema t JOIN pragma_table_info(t.name) c WHERE t.type = 'view' ORDER BY t.name, c.cid";
     READ_SETTINGS = "SELECT current_setting('synchronous_commit'), current_setting('jit')"
         | "SELECT CAST(synchronous AS TEXT), 'off' FROM pragma_synchronous";
 }
@@ -81,6 +87,49 @@ impl TestDb {
             Engine::Sqlite => {
                 let mut connection = sqlx::SqliteConnection::connect(&self.url).await?;
                 sqlx::raw_sql(AssertSqlSafe(text.to_owned())).execute(&mut connection).await.map(|_| ())
+            }
+        }
+    }
+}
+
+/// A row as an operator's shell prints it. `None` is NULL.
+pub type PrintedRow = Vec<Option<String>>;
+
+impl TestDb {
+    /// What a database shell answers to one query, in a session that was opened for it.
+    pub async fn ask(&self, before: &str, query: &str) -> Result<Vec<PrintedRow>, sqlx::Error> {
+        use sqlx::{Row, TypeInfo, ValueRef};
+        let (before, query) = (AssertSqlSafe(before.to_owned()), AssertSqlSafe(query.to_owned()));
+        match self.db.engine() {
+            Engine::Postgres => {
+                let mut connection = PgConnection::connect(&self.url).await?;
+                sqlx::raw_sql(before).execute(&mut connection).await?;
+                // Without preparation everything comes as text.
+                let rows = sqlx::raw_sql(query).fetch_all(&mut connection).await?;
+                let cell = |row: &sqlx::postgres::PgRow, at| {
+                    let value = row.try_get_raw(at)?;
+                    if value.is_null() {
+                        return Ok(None);
+                    }
+                    value.as_str().map(|text| Some(text.to_owned())).map_err(sqlx::Error::Decode)
+                };
+                rows.iter().map(|row| (0..row.len()).map(|at| cell(row, at)).collect()).collect()
+            }
+            Engine::Sqlite => {
+                let mut connection = sqlx::SqliteConnection::connect(&self.url).await?;
+                sqlx::raw_sql(before).execute(&mut connection).await?;
+                let rows = sqlx::raw_sql(query).fetch_all(&mut connection).await?;
+                let cell = |row: &sqlx::sqlite::SqliteRow, at| {
+                    let value = row.try_get_raw(at)?;
+                    if value.is_null() {
+                        return Ok(None);
+                    }
+                    match value.type_info().name() {
+                        "TEXT" => row.try_get_unchecked::<String, _>(at).map(Some),
+                        _ => row.try_get_unchecked::<i64, _>(at).map(|number| Some(number.to_string())),
+                    }
+                };
+                rows.iter().map(|row| (0..row.len()).map(|at| cell(row, at)).collect()).collect()
             }
         }
     }
@@ -373,6 +422,12 @@ pub async fn schema(db: &TestDb) -> Vec<(String, String, bool, &'static str)> {
         .collect();
     rows.sort();
     rows
+}
+
+/// View, column and type of every view. SQLite's views have no types.
+pub async fn views(db: &TestDb) -> Vec<(String, String, String)> {
+    let mut tx = db.read().await.expect("a transaction");
+    fetch_all!(&mut tx, READ_VIEWS => (String, String, String)).expect("the views")
 }
 
 /// What a connection says of syncs, and whether statements are compiled before they run.

@@ -380,18 +380,6 @@ async fn new_id(db: &Db) -> Result<JobId, Failure> {
     made.map_err(|error| Failure::outside("INTERNAL", &error, "the clock of this machine is wrong"))
 }
 
-fn whole(raw: RawAmount, decimals: u8) -> String {
-    let digits = raw.to_string();
-    let places = usize::from(decimals);
-    if places == 0 {
-        return digits;
-    }
-    let padded = format!("{digits:0>width$}", width = places + 1);
-    let (whole, part) = padded.split_at(padded.len() - places);
-    let part = part.trim_end_matches('0');
-    if part.is_empty() { whole.to_owned() } else { format!("{whole}.{part}") }
-}
-
 /// In one sentence.
 fn why(shown: &ShownJob) -> String {
     let job = &shown.job;
@@ -408,7 +396,7 @@ fn as_json(shown: &ShownJob) -> Value {
     let job = &shown.job;
     json!({
         "job_id": job.id.to_string(), "kind": job.kind.as_str(), "reference": job.reference, "chain": shown.chain,
-        "asset": shown.asset, "amount": whole(job.amount, shown.decimals), "amount_raw": job.amount.to_string(),
+        "asset": shown.asset, "amount": job.amount.in_coins(shown.decimals), "amount_raw": job.amount.to_string(),
         "to": job.to, "from": shown.from, "priority": job.priority, "state": job.state.as_str(), "why": why(shown),
         "tries": job.tries, "slots": job.rounds, "most_fee_raw": job.most_fee.to_string(), "requester": job.requester,
         "created_at": job.created.to_string(), "expires_at": job.expires.to_string(),
@@ -511,18 +499,4 @@ async fn show(context: &Context, db: &Db, id: JobId) -> CommandResult {
         format!("{text}\n\n{}", table(&["at", "state", "why"], &[], &history))
     });
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn raw_amounts_are_shown_in_whole_coins() {
-        for (raw, decimals, text) in
-            [("0", 6, "0"), ("1", 6, "0.000001"), ("12500000", 6, "12.5"), ("7", 0, "7"), ("1000000", 6, "1")]
-        {
-            assert_eq!(whole(raw.parse().unwrap(), decimals), text);
-        }
-    }
 }

@@ -116,7 +116,7 @@ async fn eval(context: &Context, db: &Db, arguments: &EvalArguments) -> CommandR
     pins::check(&context.config, db, &pinned).await?;
     let mut roles = rules_roles(context, db, &pinned).await?;
     if let Some(name) =
-        arguments.chain.iter().find(|name| !roles.iter().any(|role| role.name.as_str() == name.as_str()))
+        arguments.chain.iter().find(|name| !roles.iter().any(|role| role.base.name.as_str() == name.as_str()))
     {
         let message = format!("there are no rules for a chain {name}");
         return Err(Failure::bad_input(
@@ -125,7 +125,9 @@ async fn eval(context: &Context, db: &Db, arguments: &EvalArguments) -> CommandR
             "an EVM chain or TRON, with nodes in the configuration",
         ));
     }
-    roles.retain(|role| arguments.chain.is_empty() || arguments.chain.iter().any(|name| name == role.name.as_str()));
+    roles.retain(|role| {
+        arguments.chain.is_empty() || arguments.chain.iter().any(|name| name == role.base.name.as_str())
+    });
     let ids = roles.first().map(|role| Arc::clone(&role.ids));
     let done = if arguments.dry_run {
         dry_run(context, &roles, arguments.wallet.as_deref()).await
@@ -147,7 +149,7 @@ async fn dry_run(context: &Context, roles: &[RulesRole], wallet: Option<&str>) -
         };
         let worker = role.worker(&make).map_err(outside)?;
         let decided = worker.dry_run(wallet, SystemClock.now()).await.map_err(outside)?;
-        decisions.extend(decided.iter().flat_map(|one| shown(&role.row, one)));
+        decisions.extend(decided.iter().flat_map(|one| shown(&role.base.row, one)));
     }
     if decisions.is_empty()
         && let Some(wallet) = wallet
@@ -167,6 +169,11 @@ async fn dry_run(context: &Context, roles: &[RulesRole], wallet: Option<&str>) -
     Ok(())
 }
 
+/// An amount in whole coins.
+fn coins(chain: &ChainRow, coin: CoinId, amount: RawAmount) -> String {
+    amount.in_coins(chain.listing(ListingId(coin.0)).map_or(0, |listing| listing.form.decimals()))
+}
+
 /// A line for each coin of an address that something is decided of.
 fn shown(chain: &ChainRow, decided: &Decided) -> Vec<Value> {
     let Decided { wallet, verdict } = decided;
@@ -174,21 +181,23 @@ fn shown(chain: &ChainRow, decided: &Decided) -> Vec<Value> {
         let has = wallet.coins.iter().find(|one| one.listing.0 == coin.0).map_or(RawAmount::ZERO, |one| one.spendable);
         let symbol = chain.listing(ListingId(coin.0)).map(|listing| listing.symbol.to_string());
         json!({
-            "chain": chain.name.to_string(), "address": wallet.address, "asset": symbol, "has": has.to_string(),
+            "chain": chain.name.to_string(), "address": wallet.address, "asset": symbol, "has": coins(chain, coin, has),
             "decision": decision, "reason": reason, "needs_gas": verdict.needs_gas.contains(&coin),
             "needs_consolidation": verdict.needs_consolidation.contains(&coin),
         })
     };
     let native = chain.native().map_or(CoinId(0), |listing| CoinId(listing.id.0));
+    let reason = |cost: RawAmount| {
+        let symbol = chain.native().map_or("", |listing| listing.symbol.as_str());
+        format!("a rule asks for it; it will cost about {} {symbol}", coins(chain, native, cost))
+    };
+    let asked = |coin: CoinId, what: &str, amount: RawAmount, cost: RawAmount| {
+        let symbol = chain.listing(ListingId(coin.0)).map_or("", |listing| listing.symbol.as_str());
+        line(coin, format!("{what} of {} {symbol}", coins(chain, coin, amount)), reason(cost))
+    };
     let acted = verdict.actions.iter().map(|action| match action {
-        TreasuryAction::TopUp { amount, expected_cost, .. } => line(
-            native,
-            format!("gas top-up of {amount}"),
-            format!("a rule asks for it; expected cost {expected_cost}"),
-        ),
-        TreasuryAction::Sweep { coin, amount, expected_cost, .. } => {
-            line(*coin, format!("sweep of {amount}"), format!("a rule asks for it; expected cost {expected_cost}"))
-        }
+        TreasuryAction::TopUp { amount, expected_cost, .. } => asked(native, "gas top-up", *amount, *expected_cost),
+        TreasuryAction::Sweep { coin, amount, expected_cost, .. } => asked(*coin, "sweep", *amount, *expected_cost),
     });
     let waits = verdict.waits.iter().map(|(coin, why)| line(*coin, "waits".to_owned(), why.to_string()));
     let mut lines: Vec<Value> = acted.chain(waits).collect();

@@ -11,6 +11,7 @@ use domain::{ChainKind, Clock};
 use serde_json::json;
 use signer::names::SignerName;
 use store::Db;
+use store::outbound::Duty;
 use terminal::clock::SystemClock;
 use terminal::failure::{CommandResult, Failure};
 use terminal::output::say;
@@ -23,10 +24,11 @@ use super::Context;
 use super::wallet::signer as wallet_signer;
 use crate::chains::{self, FollowedChain};
 use crate::pins;
+use crate::roles::balance_sync::BalanceSyncRole;
 use crate::roles::deposits::DepositRole;
 use crate::roles::outbound::OutboundRole;
-use crate::roles::row_of;
 use crate::roles::rules::RulesRole;
+use crate::roles::{RoleBase, row_of};
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
@@ -36,6 +38,11 @@ pub enum Command {
     /// chain that it has never read; --from names another. Bitcoin's blocks are read by bursar utxo follow; this role credits
     /// what they pay.
     Deposits(DepositArguments),
+    /// Look at all wallets on their chain in turn, and write down what their entries do not explain
+    ///
+    /// bursar run deposits looks at what has changed, and at a few wallets with each block; this one only comes round, as the balance sync of the
+    /// sources does, and needs that role. Any number may run side by side. Bitcoin's coins follow from its blocks: there is nothing to look at.
+    BalanceSync(OutboundArguments),
     /// Send what is to be paid: give jobs their slots, have them signed, tell the nodes
     ///
     /// A wallet's lane is one worker's at a time: start as many as you like. It needs the signer of the configuration; see bursar job and
@@ -76,13 +83,15 @@ pub struct DepositArguments {
 pub async fn run(context: &Context, command: &Command) -> CommandResult {
     match command {
         Command::Deposits(arguments) => deposits(context, arguments).await,
-        Command::Outbound(arguments) => outbound(context, arguments, true).await,
-        Command::Confirm(arguments) => outbound(context, arguments, false).await,
+        Command::BalanceSync(arguments) => balance_sync(context, arguments).await,
+        Command::Outbound(arguments) => outbound(context, arguments, Duty::Send).await,
+        Command::Confirm(arguments) => outbound(context, arguments, Duty::Watch).await,
         Command::Rules(arguments) => rules(context, arguments).await,
     }
 }
 
-async fn outbound(context: &Context, arguments: &OutboundArguments, sends: bool) -> CommandResult {
+async fn outbound(context: &Context, arguments: &OutboundArguments, duty: Duty) -> CommandResult {
+    let sends = duty == Duty::Send;
     let db = context.open().await?;
     let pinned = pins::pinned(&context.config, &db).await?;
     pins::check(&context.config, &db, &pinned).await?;
@@ -94,15 +103,17 @@ async fn outbound(context: &Context, arguments: &OutboundArguments, sends: bool)
         wallet_signer::check(&signer, &db, &pinned).await?;
     }
     let mut roles = outbound_roles(context, &db, &pinned, &signer).await?;
-    let names: Vec<String> = roles.iter().map(|role| role.name.to_string()).collect();
+    let names: Vec<String> = roles.iter().map(|role| role.base.name.to_string()).collect();
     check_chains(&arguments.chain, &names)?;
-    roles.retain(|role| arguments.chain.is_empty() || arguments.chain.iter().any(|name| name == role.name.as_str()));
+    roles.retain(|role| {
+        arguments.chain.is_empty() || arguments.chain.iter().any(|name| name == role.base.name.as_str())
+    });
     if arguments.once {
         for role in &roles {
-            let sent = role.until_idle(sends).await.map_err(|error| {
+            let sent = role.until_idle(duty).await.map_err(|error| {
                 Failure::outside("OUTBOUND_WAITS", &error, "bursar chain check shows what the nodes of the chain say")
             })?;
-            let name = role.name.as_str();
+            let name = role.base.name.as_str();
             context.print(&json!({ "chain": name, "changed": sent }), || {
                 let what = if sends { "transactions sent" } else { "slots changed" };
                 format!("{name}: {sent} {what}")
@@ -114,7 +125,7 @@ async fn outbound(context: &Context, arguments: &OutboundArguments, sends: bool)
         return Ok(());
     }
     let looking = tokio::spawn(wallet_signer::watch(Some(signer), db.clone(), Arc::clone(&pinned), SIGNER_PAUSE));
-    let names: Vec<String> = roles.iter().map(|role| role.name.to_string()).collect();
+    let names: Vec<String> = roles.iter().map(|role| role.base.name.to_string()).collect();
     let word = if sends { "outbound" } else { "confirm" };
     let (ids, given) = (roles.first().map(|role| Arc::clone(&role.ids)), db.clone());
     let start = |role: OutboundRole, stopped| {
@@ -128,15 +139,53 @@ async fn outbound(context: &Context, arguments: &OutboundArguments, sends: bool)
     done
 }
 
+async fn balance_sync(context: &Context, arguments: &OutboundArguments) -> CommandResult {
+    let db = context.open().await?;
+    let pinned = pins::pinned(&context.config, &db).await?;
+    pins::check(&context.config, &db, &pinned).await?;
+    let roles = deposit_roles(context, &db, &pinned).await?.into_iter();
+    let roles = roles.filter(|one| one.base.row.kind != ChainKind::Bitcoin);
+    let mut roles: Vec<BalanceSyncRole> = roles.map(|one| BalanceSyncRole { base: one.base }).collect();
+    let names: Vec<String> = roles.iter().map(|role| role.base.name.to_string()).collect();
+    check_chains(&arguments.chain, &names)?;
+    roles.retain(|role| {
+        arguments.chain.is_empty() || arguments.chain.iter().any(|name| name == role.base.name.as_str())
+    });
+    if arguments.once {
+        return look_once(context, &roles).await;
+    }
+    let names: Vec<String> = roles.iter().map(|role| role.base.name.to_string()).collect();
+    forever(context, ("balance-sync", &names), roles, |role, stopped| tokio::spawn(role.run(stopped))).await
+}
+
+/// All wallets of each chain once.
+async fn look_once(context: &Context, roles: &[BalanceSyncRole]) -> CommandResult {
+    for role in roles {
+        let hint = "bursar chain check shows what the nodes of the chain say";
+        let done = role.once().await.map_err(|error| Failure::outside(error.code(), &error, hint))?;
+        let (name, same, differing) = (role.base.name.as_str(), done.looked.same, done.looked.differing);
+        context.print(&json!({ "chain": name, "same": same, "differing": differing }), || {
+            format!("{name}: {same} balances are as their entries say, {differing} are not")
+        });
+        // What nobody could say is not the same as what is right.
+        if let Some(error) = done.waits {
+            return Err(Failure::outside(error.code(), &error, hint));
+        }
+    }
+    Ok(())
+}
+
 async fn rules(context: &Context, arguments: &OutboundArguments) -> CommandResult {
     let db = context.open().await?;
     let pinned = pins::pinned(&context.config, &db).await?;
     pins::check(&context.config, &db, &pinned).await?;
     let mut roles = rules_roles(context, &db, &pinned).await?;
-    let names: Vec<String> = roles.iter().map(|role| role.name.to_string()).collect();
+    let names: Vec<String> = roles.iter().map(|role| role.base.name.to_string()).collect();
     check_chains(&arguments.chain, &names)?;
-    roles.retain(|role| arguments.chain.is_empty() || arguments.chain.iter().any(|name| name == role.name.as_str()));
-    let names: Vec<String> = roles.iter().map(|role| role.name.to_string()).collect();
+    roles.retain(|role| {
+        arguments.chain.is_empty() || arguments.chain.iter().any(|name| name == role.base.name.as_str())
+    });
+    let names: Vec<String> = roles.iter().map(|role| role.base.name.to_string()).collect();
     let ids = roles.first().map(|role| Arc::clone(&role.ids));
     let done = if arguments.once {
         evaluate(context, &roles).await
@@ -155,7 +204,7 @@ pub async fn evaluate(context: &Context, roles: &[RulesRole]) -> CommandResult {
         let done = role.until_idle().await.map_err(|error| {
             Failure::outside(error.code(), &error, "bursar chain check shows what the nodes of the chain say")
         })?;
-        let name = role.name.as_str();
+        let name = role.base.name.as_str();
         let body = json!({ "chain": name, "looked": done.looked, "jobs": done.jobs, "flags": done.flags, "waits": done.waits });
         context.print(&body, || match &done.waits {
             Some(why) => format!("{name}: {why}"),
@@ -168,18 +217,9 @@ pub async fn evaluate(context: &Context, roles: &[RulesRole]) -> CommandResult {
 /// The rules of every chain that the configuration has nodes for. Bitcoin has none.
 pub async fn rules_roles(context: &Context, db: &Db, pinned: &Arc<Pinned>) -> Result<Vec<RulesRole>, Failure> {
     let ids = Arc::new(IdMaker::new(worker_name()));
-    let role = |one: DepositRole| RulesRole {
-        db: one.db,
-        config: one.config,
-        chain: one.chain,
-        row: one.row,
-        name: one.name,
-        pinned: one.pinned,
-        ids: Arc::clone(&ids),
-        worker: one.worker,
-    };
+    let role = |one: DepositRole| RulesRole { base: one.base, ids: Arc::clone(&ids) };
     let roles = deposit_roles(context, db, pinned).await?;
-    Ok(roles.into_iter().filter(|one| one.row.kind != ChainKind::Bitcoin).map(role).collect())
+    Ok(roles.into_iter().filter(|one| one.base.row.kind != ChainKind::Bitcoin).map(role).collect())
 }
 
 /// How often the signer is asked whether it has the keys.
@@ -212,16 +252,10 @@ pub async fn outbound_roles(
     let ids = Arc::new(IdMaker::new(worker_name()));
     let deposits = deposit_roles(context, db, pinned).await?;
     let role = |one: DepositRole| OutboundRole {
-        db: one.db,
-        config: one.config,
-        chain: one.chain,
-        row: one.row,
-        name: one.name,
-        pinned: one.pinned,
+        base: one.base,
         signer: Arc::clone(signer),
         signer_name: SignerName::clone(&signer_name),
         ids: Arc::clone(&ids),
-        worker: one.worker,
     };
     Ok(deposits.into_iter().map(role).collect())
 }
@@ -231,14 +265,16 @@ async fn deposits(context: &Context, arguments: &DepositArguments) -> CommandRes
     let pinned = pins::pinned(&context.config, &db).await?;
     pins::check(&context.config, &db, &pinned).await?;
     let mut roles = deposit_roles(context, &db, &pinned).await?;
-    let names: Vec<String> = roles.iter().map(|role| role.name.to_string()).collect();
+    let names: Vec<String> = roles.iter().map(|role| role.base.name.to_string()).collect();
     check_chains(&arguments.chain, &names)?;
-    roles.retain(|role| arguments.chain.is_empty() || arguments.chain.iter().any(|name| name == role.name.as_str()));
+    roles.retain(|role| {
+        arguments.chain.is_empty() || arguments.chain.iter().any(|name| name == role.base.name.as_str())
+    });
     roles.iter_mut().for_each(|role| role.from = arguments.from);
     if arguments.once {
         return once(context, &roles).await;
     }
-    let names: Vec<String> = roles.iter().map(|role| role.name.to_string()).collect();
+    let names: Vec<String> = roles.iter().map(|role| role.base.name.to_string()).collect();
     forever(context, ("deposits", &names), roles, |role, stopped| tokio::spawn(role.run(stopped))).await
 }
 
@@ -252,7 +288,7 @@ pub async fn deposit_roles(context: &Context, db: &Db, pinned: &Arc<Pinned>) -> 
         rows.insert(name.clone(), row_of(db, &name).await?);
     }
     let role = |chain: FollowedChain| {
-        Some(DepositRole {
+        let base = RoleBase {
             db: db.clone(),
             config: Arc::clone(&config),
             chain: chain.client.shared(),
@@ -260,8 +296,8 @@ pub async fn deposit_roles(context: &Context, db: &Db, pinned: &Arc<Pinned>) -> 
             name: chain.row.name.clone(),
             pinned: Arc::clone(pinned),
             worker: worker_name(),
-            from: None,
-        })
+        };
+        Some(DepositRole { base, from: None })
     };
     Ok(chains::open(&context.config, db, &clock).await?.into_iter().filter_map(role).collect())
 }
@@ -284,7 +320,7 @@ async fn once(context: &Context, roles: &[DepositRole]) -> CommandResult {
         done.await.map_err(|error| {
             Failure::outside(error.code(), &error, "bursar chain check shows what the nodes of the chain say")
         })?;
-        let name = role.name.as_str();
+        let name = role.base.name.as_str();
         context
             .print(&json!({ "chain": name, "blocks": passed, "credited": credited, "taken_back": taken_back }), || {
                 format!("{name}: {passed} blocks read, {credited} deposits credited, {taken_back} taken back")

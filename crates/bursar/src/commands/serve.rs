@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use custody::treasury::TreasuryWatch;
 use domain::Clock;
 use serde_json::json;
 use server::alerts::webhook::Webhook;
@@ -20,7 +21,8 @@ use spot::Engine;
 use spot::net::{Client, ClientError, Credentials, Role, Server};
 use spot::service::{Ended, Limits};
 use store::Db;
-use terminal::clock::SystemClock;
+use store::error::Causes;
+use terminal::clock::{Stopwatch, SystemClock};
 use terminal::failure::{CommandResult, Failure};
 use terminal::files::{read_secret, read_text};
 use terminal::output::say;
@@ -121,6 +123,7 @@ pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
         connections: Arc::default(),
         wallets: Arc::default(),
         wallet_rows: Arc::default(),
+        treasury: Arc::default(),
         signer,
         pinned: Arc::clone(&pinned),
         body_time: BODY_TIME,
@@ -206,6 +209,10 @@ pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
             let (rows, db, pinned) = (Arc::clone(&app.wallet_rows), db.clone(), Arc::clone(&pinned));
             move || pins::watch(Arc::clone(&rows), db.clone(), Arc::clone(&pinned), UPKEEP_PAUSE)
         }),
+        supervised(&coordinator, "treasury", {
+            let (treasury, db) = (Arc::clone(&app.treasury), db.clone());
+            move || watch_treasury(Arc::clone(&treasury), db.clone())
+        }),
         supervised(&coordinator, "signer", {
             let (signer, db, pinned) = (app.signer.clone(), db.clone(), Arc::clone(&pinned));
             move || wallet_signer::watch(signer.clone(), db.clone(), Arc::clone(&pinned), UPKEEP_PAUSE)
@@ -218,9 +225,11 @@ pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
             let coordinator = Arc::clone(&coordinator);
             let intervals = alert_intervals(config);
             let (rows, signer) = (Arc::clone(&app.wallet_rows), app.signer.clone());
+            let treasury = Arc::clone(&app.treasury);
             move || {
                 let alerts = Alerts::new(Arc::clone(&coordinator), sinks.clone(), intervals);
-                alerts.with_wallet_rows(Arc::clone(&rows)).with_signer(signer.clone()).run()
+                let alerts = alerts.with_wallet_rows(Arc::clone(&rows)).with_treasury(Arc::clone(&treasury));
+                alerts.with_signer(signer.clone()).run()
             }
         }),
         supervised(&coordinator, "snapshots watch", {
@@ -301,6 +310,10 @@ pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
 
 /// How often leases of the Bitcoin wallets that ended are swept, and what operators watch is read.
 const UPKEEP_PAUSE: Duration = Duration::from_secs(10);
+
+/// How often the costs of the last day and the gas wallets are read, at least; and how much longer it rests than that took.
+const TREASURY_PAUSE: Duration = Duration::from_secs(60);
+const TREASURY_RESTS: u32 = 20;
 
 /// How often the database and the spot engine are compared while both run.
 const PAIR_PAUSE: Duration = Duration::from_secs(1);
@@ -646,4 +659,16 @@ pub fn spot_client(config: &Config, roles: &[Role]) -> Result<SpotLeg, Failure> 
         };
         Client::start_with(tls, address, token, seed, accept)
     }))
+}
+
+/// Reads what the treasury costs, and how long its gas will do, for ever. What runs dry is an alert, and all of it is in `/metrics`.
+async fn watch_treasury(treasury: Arc<TreasuryWatch>, db: Db) {
+    loop {
+        let took = Stopwatch::start();
+        // Readiness tells of a database that is away.
+        if let Err(error) = treasury.look(&db, SystemClock.now()).await {
+            tracing::debug!(code = error.code(), error = %Causes(&error), "costs of the treasury could not be read");
+        }
+        tokio::time::sleep((took.elapsed() * TREASURY_RESTS).max(TREASURY_PAUSE)).await;
+    }
 }

@@ -1,13 +1,14 @@
 //! `bursar treasury …`: what the house's own movements cost, what coins are worth, hot wallets beside their bands.
 
+use custody::treasury::{GAS_RUNS_DRY, TreasuryStanding};
 use domain::treasury::{BandAction, Price};
 use domain::{Amount, Clock, Precision, RawAmount, Symbol};
 use serde_json::{Value, json};
 use store::Db;
 use store::treasury::TreasuryKind;
-use store::treasury::cost::CostRow;
+use store::treasury::cost::{CostRow, GasWallet};
 use terminal::clock::SystemClock;
-use terminal::failure::{CommandResult, Failure};
+use terminal::failure::{CommandResult, Exit, Failure};
 use terminal::output::table;
 
 use super::Context;
@@ -15,7 +16,9 @@ use super::apply::Actor;
 
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
-    /// What jobs have cost: by chain, kind and coin, beside what was expected
+    /// What jobs have cost: by chain, kind and coin, beside what was expected, and for what comes home
+    ///
+    /// cost_bps is what it cost for each ten thousand units of value, by the newest prices (bursar treasury price).
     Costs {
         /// Only the last so many hours
         #[arg(long, default_value_t = 24, value_parser = clap::value_parser!(i64).range(1..=24 * 366))]
@@ -35,6 +38,10 @@ pub enum Command {
     },
     /// Hot wallets beside their bands, and what would bring each back within: a refill is proposed to people, a surplus leaves by itself
     Bands,
+    /// Gas wallets: what each has, what the last day used, and how long that will do
+    ///
+    /// Ends with 1 if one of them runs dry within a day, or cannot pay what waits.
+    Gas,
 }
 
 /// Prices have six decimals.
@@ -49,54 +56,102 @@ pub async fn run(context: &Context, command: &Command) -> CommandResult {
         }
         Command::Price { .. } => prices(context, &db).await,
         Command::Bands => bands(context, &db).await,
+        Command::Gas => gas(context, &db).await,
     };
     db.close().await;
     done
 }
 
-/// An amount of chain units in whole coins, to the last digit.
-fn whole(amount: impl std::fmt::Display, decimals: u8) -> String {
-    let digits = amount.to_string();
-    let decimals = usize::from(decimals);
-    let padded = format!("{digits:0>width$}", width = decimals + 1);
-    let (before, after) = padded.split_at(padded.len() - decimals);
-    let after = after.trim_end_matches('0');
-    if after.is_empty() { before.to_owned() } else { format!("{before}.{after}") }
+/// Lines of JSON as a table with these columns; those that are numbers on the right.
+fn lines(columns: &[&str], right: &[usize], lines: &[Value]) -> String {
+    let text = |value: &Value| match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    let rows: Vec<Vec<String>> =
+        lines.iter().map(|one| columns.iter().map(|column| text(&one[*column])).collect()).collect();
+    table(columns, right, &rows)
+}
+
+/// Millionths as a decimal.
+fn micros(value: u128) -> String {
+    format!("{}.{:02}", value / 1_000_000, value % 1_000_000 / 10_000)
 }
 
 async fn costs(context: &Context, db: &Db, hours: i64) -> CommandResult {
     let since = SystemClock.now().plus_micros(-hours * 3_600 * 1_000_000);
-    let rows = db.costs(since).await?;
-    // Fees are in the chain's own coin.
-    let mut coins = std::collections::HashMap::new();
-    for name in db.chain_names().await? {
-        let row = db.chain(&name).await?;
-        let native = row.as_ref().and_then(|row| row.native()).map(|one| (one.symbol.to_string(), one.form.decimals()));
-        coins.insert(name.to_string(), native.unwrap_or_default());
-    }
-    let costs: Vec<Value> = rows
+    let TreasuryStanding { costs, prices, .. } = TreasuryStanding::since(db, since).await?;
+    let cost = |row: &CostRow| {
+        let decimals = row.fee_coin.decimals;
+        let each = row.fee.checked_div(row.jobs);
+        json!({
+            "chain": row.chain, "kind": row.kind.as_str(), "asset": row.coin.symbol, "jobs": row.jobs,
+            "moved": row.moved.in_coins(row.coin.decimals), "fee_coin": row.fee_coin.symbol, "fee": row.fee.in_coins(decimals),
+            "fee_per_job": each.map(|each| each.in_coins(decimals)), "expected": row.expected.map(|expected| expected.in_coins(decimals)),
+            "cost_bps": row.cost_bps(&prices),
+        })
+    };
+    let rows: Vec<Value> = costs.rows.iter().map(cost).collect();
+    let swept: Vec<Value> = costs
+        .swept(&prices)
         .iter()
-        .map(|row: &CostRow| {
-            let (coin, decimals) = coins.get(&row.chain).cloned().unwrap_or_default();
-            let each = row.fee.checked_div(row.jobs);
-            json!({
-                "chain": row.chain, "kind": row.kind.as_str(), "asset": row.asset, "jobs": row.jobs, "moved": whole(row.moved, row.decimals),
-                "fee_coin": coin, "fee": whole(row.fee, decimals), "fee_per_job": each.map(|each| whole(each, decimals)),
-                "expected": whole(row.expected, decimals),
-            })
+        .map(|one| {
+            let (value, cost) = (micros(one.value_micros), micros(one.cost_micros));
+            json!({ "chain": one.chain, "swept_value": value, "gas_and_sweeps": cost, "cost_bps": one.cost_bps })
         })
         .collect();
-    context.print(&json!({ "hours": hours, "costs": costs }), || {
-        if costs.is_empty() {
+    context.print(&json!({ "hours": hours, "costs": rows, "swept": swept }), || {
+        if rows.is_empty() {
             return format!("nothing was sent in the last {hours} hours");
         }
-        let columns = ["chain", "kind", "asset", "jobs", "moved", "fee_coin", "fee", "fee_per_job", "expected"];
-        let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-        let rows: Vec<Vec<String>> =
-            costs.iter().map(|one| columns.iter().map(|column| text(&one[*column])).collect()).collect();
-        table(&columns, &[3, 4, 6, 7, 8], &rows)
+        let columns =
+            ["chain", "kind", "asset", "jobs", "moved", "fee_coin", "fee", "fee_per_job", "expected", "cost_bps"];
+        let table = lines(&columns, &[3, 4, 6, 7, 8, 9], &rows);
+        if swept.is_empty() {
+            return table;
+        }
+        let columns = ["chain", "swept_value", "gas_and_sweeps", "cost_bps"];
+        format!("{table}\n\n{}", lines(&columns, &[1, 2, 3], &swept))
     });
     Ok(())
+}
+
+async fn gas(context: &Context, db: &Db) -> CommandResult {
+    let standing = TreasuryStanding::read(db, SystemClock.now()).await?;
+    let wallet = |one: &GasWallet| {
+        let (decimals, supply) = (one.coin.decimals, &one.supply);
+        let next = match supply.lasts_minutes() {
+            _ if supply.left().is_none() => "jobs wait that it cannot pay".to_owned(),
+            None => "nothing was used".to_owned(),
+            Some(minutes) if supply.runs_dry() => format!("runs dry in {} h {} min", minutes / 60, minutes % 60),
+            Some(minutes) => format!("lasts for {} days", minutes / 60 / 24),
+        };
+        json!({
+            "chain": one.chain, "group": one.group, "index": one.index, "address": one.address, "coin": one.coin.symbol,
+            "has": supply.has.in_coins(decimals), "leaving": supply.leaving.in_coins(decimals), "used": supply.used.in_coins(decimals),
+            "lasts_minutes": supply.lasts_minutes(), "next": next,
+        })
+    };
+    let wallets: Vec<Value> = standing.gas.iter().map(wallet).collect();
+    let body = json!({ "wallets": wallets });
+    context.print(&body, || {
+        if wallets.is_empty() {
+            return "there are no gas wallets: [[wallets]] in the treasury file".to_owned();
+        }
+        lines(&["chain", "address", "coin", "has", "leaving", "used", "next"], &[3, 4, 5], &wallets)
+    });
+    let dry = standing.dry().count();
+    if dry == 0 {
+        return Ok(());
+    }
+    let message = format!("{dry} gas wallets have less than they gave in the last day");
+    Err(Failure {
+        code: GAS_RUNS_DRY.into(),
+        messages: vec![message],
+        hint: "send coins to the addresses above".into(),
+        exit: Exit::Found,
+    })
 }
 
 async fn set_price(context: &Context, db: &Db, asset: &str, price: &str, actor: &str) -> CommandResult {
@@ -126,7 +181,7 @@ async fn set_price(context: &Context, db: &Db, asset: &str, price: &str, actor: 
 
 async fn prices(context: &Context, db: &Db) -> CommandResult {
     let rows = db.prices().await?;
-    let shown = |price: Price| whole(price.0, MICROS);
+    let shown = |price: Price| RawAmount::from_u256(price.0.to_string().parse().unwrap_or_default()).in_coins(MICROS);
     let prices: Vec<Value> = rows
         .iter()
         .map(|row| {
@@ -147,7 +202,7 @@ async fn prices(context: &Context, db: &Db) -> CommandResult {
 }
 
 async fn bands(context: &Context, db: &Db) -> CommandResult {
-    let mut lines = Vec::new();
+    let mut rows_of_all = Vec::new();
     for name in db.chain_names().await? {
         let Some(chain) = db.chain(&name).await? else { continue };
         let Some(settled) = db.settled_height(&chain).await? else { continue };
@@ -162,7 +217,7 @@ async fn bands(context: &Context, db: &Db) -> CommandResult {
                 let job = row.former(&formers, kind).filter(|job| job.former.is_busy(now))?;
                 Some(format!("its {} is not over: {}", kind.as_str(), job.reason))
             });
-            let shown = |amount: RawAmount| whole(amount, listing.form.decimals());
+            let shown = |amount: RawAmount| amount.in_coins(listing.form.decimals());
             let next = match coin.decide() {
                 _ if coin.busy => job.unwrap_or_default(),
                 Some(BandAction::Refill(amount)) => {
@@ -171,37 +226,19 @@ async fn bands(context: &Context, db: &Db) -> CommandResult {
                 Some(BandAction::Surplus(amount)) => format!("{} leaves to the treasury", shown(amount)),
                 None => "within".to_owned(),
             };
-            lines.push(json!({
+            rows_of_all.push(json!({
                 "chain": chain.name.to_string(), "address": row.address, "asset": listing.symbol.to_string(),
                 "floor": shown(row.band.floor), "target": shown(row.band.target), "ceiling": shown(row.band.ceiling),
                 "spendable": shown(coin.spendable), "coming": shown(coin.coming), "next": next,
             }));
         }
     }
-    context.print(&json!({ "bands": lines }), || {
-        if lines.is_empty() {
+    context.print(&json!({ "bands": rows_of_all }), || {
+        if rows_of_all.is_empty() {
             return "no hot wallet has a band: [[hot_bands]] in the treasury file".to_owned();
         }
         let columns = ["chain", "address", "asset", "floor", "target", "ceiling", "spendable", "coming", "next"];
-        let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-        let rows: Vec<Vec<String>> =
-            lines.iter().map(|one| columns.iter().map(|column| text(&one[*column])).collect()).collect();
-        table(&columns, &[3, 4, 5, 6, 7], &rows)
+        lines(&columns, &[3, 4, 5, 6, 7], &rows_of_all)
     });
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn chain_units_are_shown_in_whole_coins_to_the_last_digit() {
-        let raw = |text: &str| text.parse::<RawAmount>().unwrap();
-        assert_eq!(whole(raw("0"), 6), "0");
-        assert_eq!(whole(raw("1"), 6), "0.000001");
-        assert_eq!(whole(raw("1500000"), 6), "1.5");
-        assert_eq!(whole(raw("1000000000000000000"), 18), "1");
-        assert_eq!(whole(raw("12"), 0), "12");
-    }
 }

@@ -5,18 +5,15 @@ use std::time::Duration;
 
 use custody::deposit::work::begin;
 use custody::deposit::{DepositError, DepositWorker, Worked};
-use custody::wallet::Pinned;
+use domain::Clock;
 use domain::random::Random;
-use domain::{ChainName, Clock};
-use store::Db;
-use store::entry::{ChainRow, CursorError, Finding, FindingKind};
+use store::entry::{CursorError, Finding, FindingKind};
 use store::error::Causes;
 use terminal::clock::{Stopwatch, SystemClock};
-use terminal::failure::Failure;
 use tokio::sync::watch;
 
-use super::{is_stopped_within, reopen};
-use crate::config::Config;
+use super::base::RoleBase;
+use super::is_stopped_within;
 
 /// How long a worker rests when there was nothing to do.
 const REST: Duration = Duration::from_millis(400);
@@ -43,16 +40,7 @@ impl Waiting {
 /// All that the worker of one chain needs.
 #[derive(Clone)]
 pub struct DepositRole {
-    pub db: Db,
-    /// Its nodes and the treasury file are read again when somebody has applied another one.
-    pub config: Arc<Config>,
-    pub chain: Arc<dyn chain::Chain>,
-    /// What that client was made of.
-    pub row: ChainRow,
-    pub name: ChainName,
-    pub pinned: Arc<Pinned>,
-    /// Who it is, for whoever waits for the chain.
-    pub worker: String,
+    pub base: RoleBase,
     /// The first block of interest, if the chain's books are not begun. `None`: the newest settled one.
     pub from: Option<u64>,
 }
@@ -62,7 +50,7 @@ impl DepositRole {
     pub async fn run(mut self, mut stopped: watch::Receiver<bool>) {
         let (mut waiting, mut outdated) = (None, false);
         loop {
-            let why = match if outdated { self.reload().await } else { Ok(()) } {
+            let why = match if outdated { self.base.reload().await } else { Ok(()) } {
                 // Whoever has the right file may have the chain meanwhile.
                 Err(failure) => Some((failure.code.to_string(), failure.messages.join(": "))),
                 Ok(()) => match self.hold(&mut stopped, &mut waiting).await {
@@ -82,12 +70,6 @@ impl DepositRole {
                 return;
             }
         }
-    }
-
-    /// Somebody has applied another treasury file: wallets, coins and confirmations are as it says from now on.
-    async fn reload(&mut self) -> Result<(), Failure> {
-        (self.pinned, self.chain, self.row) = reopen(&self.config, &self.db, &self.name).await?;
-        Ok(())
     }
 
     /// Rounds until there is nothing to do: what each came to.
@@ -111,11 +93,12 @@ impl DepositRole {
 
     async fn take(&self) -> Result<DepositWorker<'_>, DepositError> {
         // The row that the client was made of: if another one is applied meanwhile, the worker notices.
-        let (row, now) = (self.row.clone(), SystemClock.now());
-        begin(&self.db, &*self.chain, &row, self.from, now).await?;
+        let RoleBase { db, chain, row, pinned, worker, .. } = &self.base;
+        let now = SystemClock.now();
+        begin(db, &**chain, row, self.from, now).await?;
         // Nobody outside can choose addresses that crowd together in the watched set.
         let mut random = Random::from_seed(now.micros().unsigned_abs() ^ u64::from(std::process::id()) << 40);
-        DepositWorker::take(&self.db, &*self.chain, row, Arc::clone(&self.pinned), &self.worker, &mut random, now).await
+        DepositWorker::take(db, &**chain, row.clone(), Arc::clone(pinned), worker, &mut random, now).await
     }
 
     /// Takes the chain and keeps it. `Ok`: it was told to stop.
@@ -125,7 +108,7 @@ impl DepositRole {
         waiting: &mut Option<Waiting>,
     ) -> Result<(), DepositError> {
         let mut worker = self.take().await?;
-        tracing::info!(chain = self.name.as_str(), worker = self.worker, "reads the chain's deposits");
+        tracing::info!(chain = self.base.name.as_str(), worker = self.base.worker, "reads the chain's deposits");
         loop {
             let rest = match worker.round(&SystemClock).await {
                 Ok(worked) => {
@@ -167,7 +150,7 @@ impl DepositRole {
             return;
         };
         let waiting = waiting.get_or_insert_with(Waiting::begin);
-        let chain = self.name.as_str();
+        let chain = self.base.name.as_str();
         if waiting.told.elapsed() >= PATIENCE {
             waiting.told = Stopwatch::start();
             tracing::warn!(chain, code, error = words, "deposits of the chain wait");
@@ -176,8 +159,8 @@ impl DepositRole {
             return;
         }
         let finding = Finding { kind: FindingKind::Waits, subject: code, detail: words };
-        let added = match self.db.chain(&self.name).await {
-            Ok(Some(row)) => self.db.add_findings(row.id, &[finding], SystemClock.now()).await,
+        let added = match self.base.db.chain(&self.base.name).await {
+            Ok(Some(row)) => self.base.db.add_findings(row.id, &[finding], SystemClock.now()).await,
             Ok(None) => Ok(()),
             Err(error) => Err(error),
         };
@@ -193,7 +176,7 @@ impl DepositRole {
         let Worked { passed, back_to, read_again, proven, proof, looked, posted, settled, marked: _, waits: _ } =
             worked;
         tracing::debug!(
-            chain = self.name.as_str(),
+            chain = self.base.name.as_str(),
             passed,
             back_to,
             read_again,
@@ -211,7 +194,7 @@ impl DepositRole {
     }
 
     fn tell(&self, error: &DepositError) {
-        let (chain, code) = (self.name.as_str(), error.code());
+        let (chain, code) = (self.base.name.as_str(), error.code());
         match error {
             // Two workers side by side are as they should be: one of them waits.
             DepositError::Cursor(CursorError::Taken { .. } | CursorError::Fenced) => {

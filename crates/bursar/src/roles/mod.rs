@@ -3,13 +3,18 @@
 //! | role | worker of the sources | does |
 //! |---|---|---|
 //! | [`deposits`] | deposit listeners, confirmation worker | reads a chain, proves its blocks, credits what is deep enough |
+//! | [`balance_sync`] | balance sync worker | looks at all wallets on their chain, in turn |
 //! | [`outbound`], sending | withdrawal worker, gas top-up workers | gives jobs their slots, has them signed, tells the nodes |
 //! | [`rules`] | rule execution worker | asks for gas and sweeps, keeps `needs_gas`, `needs_consolidation` and why an address waits |
 //! | [`outbound`], confirming | confirmation of what they sent | asks the chain what became of it, until that is final |
 
+pub mod balance_sync;
+mod base;
 pub mod deposits;
 pub mod outbound;
 pub mod rules;
+
+pub use base::RoleBase;
 
 use std::sync::Arc;
 use std::time::Duration;

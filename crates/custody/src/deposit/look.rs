@@ -4,16 +4,19 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use chain::ChainError;
+use chain::{Chain, ChainError};
 use domain::deposit::{Attribution, Reason};
 use domain::utxo::Hash;
-use domain::{ChainKind, Clock, RawAmount, Timestamp};
-use store::entry::{CursorError, Holding, ListingId, LookedBatch};
+use domain::{ChainKind, Clock, GroupId, RawAmount, Timestamp};
+use store::Db;
+use store::entry::{ChainRow, CursorError, Holding, ListingId, LookedBatch, Worker};
 use store::wallet::users::list_addresses;
-use tx::{Address, BlockHash, BlockRef, Coin};
+use tx::{Address, BlockHash, BlockRef, Coin, Family};
 
-use super::owner::owners;
+use super::owner::{Checked, owners};
+use super::read::{Coins, House};
 use super::work::{DepositError, DepositWorker};
+use crate::wallet::Pinned;
 
 /// The most wallets that changed and are looked at in one round, of each coin: on EVM about as many as one step of the proof may pay,
 /// so that tokens do not wait for looks while a worker catches up. TRON's nodes are asked for few at a time.
@@ -29,7 +32,7 @@ const IN_TURN: usize = 16;
 
 /// So many balances are asked for at once, in calls as large as the node's settings allow, and written in one transaction. On TRON all of
 /// them must come before the next block is solidified.
-const fn at_once(kind: ChainKind) -> usize {
+pub(super) const fn at_once(kind: ChainKind) -> usize {
     match kind {
         ChainKind::Evm | ChainKind::Bitcoin => 1_000,
         ChainKind::Tron => 16,
@@ -64,7 +67,8 @@ impl DepositWorker<'_> {
             return Err(error.clone().into());
         }
         looks.trouble = None;
-        let (mut in_turn, after) = self.in_turn().await?;
+        let eye = self.eye();
+        let (mut in_turn, after) = eye.in_turn(self.db.looked_after(self.row.id).await?, IN_TURN).await?;
         // A coin whose contract answers nonsense must not keep the others from being looked at.
         let (mut all_of_them, mut trouble) = (true, None);
         let most = most_changed(self.row.kind);
@@ -78,7 +82,7 @@ impl DepositWorker<'_> {
             wanted.append(&mut in_turn.remove(&listing).unwrap_or_default());
             let wanted: Vec<Holding> = wanted.into_iter().collect();
             for some in wanted.chunks(at_once(self.row.kind)) {
-                match self.look_at(block, listing, some, now).await {
+                match eye.look_at(block, listing, some, now).await {
                     Ok(batch) => {
                         sum.same += batch.same;
                         sum.differing += batch.differing;
@@ -100,11 +104,47 @@ impl DepositWorker<'_> {
         Ok(sum)
     }
 
-    /// The next wallets of users, with all coins; and those of the house, whenever it begins anew. With the row to go on behind.
-    async fn in_turn(&self) -> Result<(BTreeMap<ListingId, BTreeSet<Holding>>, i64), DepositError> {
-        let after = self.db.looked_after(self.row.id).await?;
-        let page = list_addresses(&mut self.db.read().await?, self.watching.groups(), after, IN_TURN).await?;
-        let next = page.last().filter(|_| page.len() == IN_TURN).map_or(0, |(last, _)| *last);
+    fn eye(&self) -> Eye<'_> {
+        Eye {
+            db: self.db,
+            chain: self.chain,
+            row: &self.row,
+            pinned: &self.pinned,
+            coins: &self.coins,
+            house: &self.house,
+            checked: &self.checked,
+            family: self.family,
+            groups: self.watching.groups(),
+            worker: Some(&self.worker),
+        }
+    }
+}
+
+/// What a look is made with, by the worker of the chain or by somebody else.
+pub(super) struct Eye<'a> {
+    pub(super) db: &'a Db,
+    pub(super) chain: &'a dyn Chain,
+    pub(super) row: &'a ChainRow,
+    pub(super) pinned: &'a Pinned,
+    pub(super) coins: &'a Coins,
+    pub(super) house: &'a House,
+    pub(super) checked: &'a Checked,
+    pub(super) family: Family,
+    /// The groups whose wallets are users'.
+    pub(super) groups: &'a [GroupId],
+    /// `None`: somebody who does not have the chain.
+    pub(super) worker: Option<&'a Worker>,
+}
+
+/// Holdings of each coin.
+type Wanted = BTreeMap<ListingId, BTreeSet<Holding>>;
+
+impl Eye<'_> {
+    /// The next wallets of users behind a row, with all coins; and those of the house, whenever it begins anew. With the row to go on behind: 0
+    /// when these were the last.
+    pub(super) async fn in_turn(&self, after: i64, most: usize) -> Result<(Wanted, i64), DepositError> {
+        let page = list_addresses(&mut self.db.read().await?, self.groups, after, most).await?;
+        let next = page.last().filter(|_| page.len() == most).map_or(0, |(last, _)| *last);
         let house = self.house.addresses().map(Address::to_string).filter(|_| after == 0);
         let addresses: Vec<String> = page.into_iter().map(|(_, text)| text).chain(house).collect();
         let of =
@@ -112,7 +152,7 @@ impl DepositWorker<'_> {
         Ok((self.row.listings.iter().map(|listing| (listing.id, of(listing.id).collect())).collect(), next))
     }
 
-    async fn look_at(
+    pub(super) async fn look_at(
         &self,
         (height, hash): (u64, Hash),
         listing: ListingId,
@@ -121,7 +161,7 @@ impl DepositWorker<'_> {
     ) -> Result<LookedBatch, DepositError> {
         let Some(coin) = self.coins.coin(listing) else { return Ok(LookedBatch::default()) };
         let texts: Vec<&str> = holdings.iter().map(|holding| holding.address.as_str()).collect();
-        let owners = owners(self.db, (&self.pinned, &self.checked), &self.house, &texts).await?;
+        let owners = owners(self.db, (self.pinned, self.checked), self.house, &texts).await?;
         // Whoever writes a row with a stranger's address must not bring the stranger's coins into our books.
         let ours = |holding: &&Holding| match owners.get(&holding.address) {
             Some(Attribution::User(_) | Attribution::Nobody(Reason::HouseWallet)) => true,
@@ -138,7 +178,12 @@ impl DepositWorker<'_> {
         let balances: HashMap<Holding, RawAmount> = named.into_iter().zip(balances).collect();
         let looked: Vec<(Holding, Option<RawAmount>)> =
             holdings.iter().map(|holding| (holding.clone(), balances.get(holding).copied())).collect();
-        match self.db.look(&self.worker, &self.row, (at.height, Hash(at.hash.0)), &looked, now).await {
+        let block = (at.height, Hash(at.hash.0));
+        let written = match self.worker {
+            Some(worker) => self.db.look(worker, self.row, block, &looked, now).await,
+            None => self.db.visit(self.row, block, &looked, now).await,
+        };
+        match written {
             // The chain has moved meanwhile, or the nodes' settled block is above what is proven: the next block tells.
             Err(CursorError::NotOnTrail) => Err(ChainError::BlockMissing { height: at.height }.into()),
             done => Ok(done?),

@@ -11,6 +11,7 @@
 //! | [`read`] | what blocks mean for our books: entries with their causes |
 //! | [`watching`] | the addresses that a scan looks for |
 //! | `look` | the balances of wallets on their chain, held against their entries |
+//! | [`sync`] | the balance sync: looks at all wallets in turn, beside the worker of the chain |
 //! | [`owner`] | whose a payment is, by the keys |
 //! | [`work`] | one worker of one chain: pass, prove, look, book, settle |
 //!
@@ -20,9 +21,11 @@
 mod look;
 pub mod owner;
 pub mod read;
+pub mod sync;
 pub mod watching;
 pub mod work;
 
 pub use read::{BadCoins, Coins, House};
+pub use sync::{BalanceSync, Synced};
 pub use watching::Watching;
 pub use work::{DepositError, DepositWorker, Worked};

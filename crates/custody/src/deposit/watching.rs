@@ -29,12 +29,7 @@ impl Watching {
         for address in house.addresses() {
             watched.insert(WatchKey::of(address));
         }
-        let of_users = |group: &&crate::wallet::PinnedGroup| {
-            group.group.purpose == Purpose::Deposit && group.group.family() == family
-        };
-        // Also those of which no new wallets are given: their addresses may be paid for ever.
-        let groups = pinned.groups().filter(of_users).map(|group| group.group.id.clone()).collect();
-        Self { watched, family, groups, after: i64::MIN }
+        Self { watched, family, groups: groups_of_users(pinned, family), after: i64::MIN }
     }
 
     /// The groups whose wallets are users'.
@@ -70,4 +65,11 @@ impl Watching {
             }
         }
     }
+}
+
+/// The groups whose wallets are users', also those of which no new wallets are given: their addresses may be paid for ever.
+pub(super) fn groups_of_users(pinned: &Pinned, family: Family) -> Vec<GroupId> {
+    let of_users =
+        |group: &&crate::wallet::PinnedGroup| group.group.purpose == Purpose::Deposit && group.group.family() == family;
+    pinned.groups().filter(of_users).map(|group| group.group.id.clone()).collect()
 }

@@ -424,11 +424,11 @@ fn lease(now: Timestamp) -> Timestamp {
     Timestamp::from_micros(now.micros().saturating_add(LEASE_MICROS))
 }
 
-fn family_of(row: &ChainRow) -> Result<Family, DepositError> {
+pub(super) fn family_of(row: &ChainRow) -> Result<Family, DepositError> {
     let unknown = || DepositError::Network { chain: row.name.to_string(), network: row.network.clone() };
     Family::of_chain(row.kind, &row.network).ok_or_else(unknown)
 }
 
-fn coins_of(row: &ChainRow, family: Family) -> Result<Coins, DepositError> {
+pub(super) fn coins_of(row: &ChainRow, family: Family) -> Result<Coins, DepositError> {
     Coins::of(row, family).map_err(|source| DepositError::Coins { chain: row.name.to_string(), source })
 }

@@ -37,6 +37,16 @@ async fn ask(chain: &dyn Chain, from: &Address, payment: &Payment, cap: FeeCap) 
     }
 }
 
+/// What one payment is expected to cost. Zero: nobody can say now.
+pub(super) async fn expected_cost(
+    chain: &dyn Chain,
+    from: &Address,
+    payment: &Payment,
+    cap: FeeCap,
+) -> Result<RawAmount, ChainError> {
+    Ok(ask(chain, from, payment, cap).await?.map_or(RawAmount::ZERO, |fee| fee.expected))
+}
+
 /// What the dearest of the homes costs to pay.
 async fn dearest(
     chain: &dyn Chain,

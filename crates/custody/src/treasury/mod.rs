@@ -10,11 +10,13 @@
 //! |---|---|
 //! | [`rules`] | one worker of a chain's rules: which addresses, what is decided, what is written |
 //! | `fees` | what transactions cost now |
+//! | [`watch`] | what the last day has cost, and how long gas wallets will do |
 //! | `home` | where swept coins go: addresses that keys give |
 
 mod fees;
 mod home;
 pub mod rules;
+pub mod watch;
 
 use chain::ChainError;
 use store::StoreError;
@@ -22,6 +24,7 @@ use store::StoreError;
 use crate::deposit::BadCoins;
 
 pub use rules::{Decided, RulesRound, RulesWorker};
+pub use watch::{GAS_RUNS_DRY, TreasuryStanding, TreasuryWatch};
 
 #[derive(Debug, thiserror::Error)]
 pub enum TreasuryError {

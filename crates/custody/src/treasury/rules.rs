@@ -21,10 +21,10 @@ use store::treasury::act::{Flags, NewJobs, RuleProgress};
 use store::treasury::house::HotRow;
 use store::treasury::pass::{ChainRules, EvaluatedCoin, FormerJob, Formers, RuleStanding};
 use store::treasury::{EvaluatedWallet, NewTreasuryJob, TreasuryKind};
-use tx::{Address, Family};
+use tx::{Address, Family, Payment};
 
 use super::TreasuryError;
-use super::fees::{MOST_SAMPLES, Parties, Sample, fees};
+use super::fees::{MOST_SAMPLES, Parties, Sample, expected_cost, fees};
 use super::home::{Destinations, wallets_of};
 use crate::deposit::Coins;
 use crate::outbound::MakeId;
@@ -138,7 +138,7 @@ impl<'a> RulesWorker<'a> {
         }
         // What hot wallets have is what the books say: they must have seen every payout that is final.
         if books.scanned >= books.settled {
-            self.bands(&round, &destinations, &mut jobs)?;
+            self.bands(&round, &destinations, &mut jobs).await?;
         }
         if let Some(acted) = self.db.act_on_rules(&worker, &jobs, &flags, &progress, clock.now()).await? {
             (done.jobs, done.flags) = (acted.jobs, acted.flags);
@@ -370,7 +370,7 @@ impl<'a> RulesWorker<'a> {
 
     /// What hot wallets have too much of goes to the treasury, and what they lack comes from there. The signer pays the latter when people have
     /// approved it: `bursar job approve`.
-    fn bands(&self, round: &Round, destinations: &Destinations, jobs: &mut NewJobs) -> Result<(), TreasuryError> {
+    async fn bands(&self, round: &Round, destinations: &Destinations, jobs: &mut NewJobs) -> Result<(), TreasuryError> {
         let Some(home) = destinations.treasury() else { return Ok(()) };
         for (number, row) in round.hot.iter().enumerate() {
             // What was swept meanwhile may have filled it: then nobody need approve anything.
@@ -393,11 +393,30 @@ impl<'a> RulesWorker<'a> {
             };
             let payer =
                 Payer::Wallet { group: from.group.clone(), index: from.index, address: from.address.to_string() };
-            let terms = Terms { kind, rule: None, priority, expected_cost: RawAmount::ZERO, payer };
+            let expected_cost = match kind {
+                TreasuryKind::Surplus => self.surplus_cost(row, &home.address, amount).await,
+                TreasuryKind::GasTopup | TreasuryKind::Consolidation | TreasuryKind::Refill => RawAmount::ZERO,
+            };
+            let terms = Terms { kind, rule: None, priority, expected_cost, payer };
             let to = (to.address.to_string(), to.group.clone(), to.index);
             jobs.made.push(self.job(&row.address, row.listing, amount, to, terms, round)?);
         }
         Ok(())
+    }
+
+    /// Hot wallets that have too much are few: each is asked for by itself. A surplus leaves also when nobody can say what that costs.
+    async fn surplus_cost(&self, row: &HotRow, home: &Address, amount: RawAmount) -> RawAmount {
+        let (Ok(from), Some(coin)) = (self.family.parse_address(&row.address), self.coins.coin(row.listing)) else {
+            return RawAmount::ZERO;
+        };
+        let payment = Payment { to: home.clone(), coin, amount };
+        let limits = &self.row.outbound;
+        let cap = draft::cap(self.row.kind, limits, limits.fee_cap);
+        expected_cost(self.chain, &from, &payment, cap).await.unwrap_or_else(|error| {
+            let (chain, code) = (self.row.name.as_str(), error.code());
+            tracing::debug!(chain, code, "what a surplus costs cannot be asked");
+            RawAmount::ZERO
+        })
     }
 
     fn job(

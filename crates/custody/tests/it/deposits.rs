@@ -10,7 +10,7 @@ use chain::endpoint::{EndpointSettings, Pool, PoolSettings};
 use chain::evm::{EvmChain, EvmSettings};
 use chain::tron::{TronChain, TronSettings};
 use custody::deposit::work::begin;
-use custody::deposit::{DepositWorker, Worked};
+use custody::deposit::{BalanceSync, DepositWorker, Worked};
 use custody::wallet::{Pinned, assign};
 use devnet::evm::{EvmDevnet, TETHER};
 use devnet::tron::{TOKEN, TronDevnet};
@@ -29,16 +29,42 @@ use store::testing::{NOW, TestDb, on};
 use store::{Db, Engine};
 use tx::{Address, Coin, Family, Group};
 
+use crate::anvil::Anvil;
 use crate::wallet_rows::key;
 
 const AUTHOR: Author<'static> = Author { actor: "test", reason: "set-up" };
 const CONFIRMATIONS: u32 = 3;
 
-/// A devnet with three endpoints, a treasury, and the books of one chain.
+/// The nodes of a chain, and who makes its blocks.
+pub enum Net {
+    /// In this process, with three endpoints.
+    Devnet(Served<dyn Model>),
+    /// A process of its own, with one.
+    Anvil(Anvil),
+}
+
+/// Which chain, and whose nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// With so many blocks of TRON that can still be replaced.
+    Devnet(ChainKind, u64),
+    Anvil,
+}
+
+impl Place {
+    pub const fn kind(self) -> ChainKind {
+        match self {
+            Self::Devnet(kind, _) => kind,
+            Self::Anvil => ChainKind::Evm,
+        }
+    }
+}
+
+/// Nodes, a treasury, and the books of one chain.
 pub struct Rig<'a> {
     pub db: &'a TestDb,
     pub kind: ChainKind,
-    pub served: Served<dyn Model>,
+    pub net: Net,
     pub clock: Arc<ManualClock>,
     pub chain: Box<dyn Chain>,
     pub pinned: Arc<Pinned>,
@@ -110,40 +136,52 @@ impl<'a> Rig<'a> {
             let groups = [("users", Purpose::Deposit, 0), ("gas", Purpose::Gas, 1), ("hot", Purpose::Hot, 2)];
             groups.map(|(name, purpose, account)| Group { id: id(name), purpose, key: key(family, account) }).to_vec()
         };
-        Self::with_keys(db, kind, solid_depth, 1, keys).await
+        Self::with_keys(db, Place::Devnet(kind, solid_depth), 1, keys).await
     }
 
     /// With these groups, and so many hot wallets.
     pub async fn with_keys(
         db: &'a TestDb,
-        kind: ChainKind,
-        solid_depth: u64,
+        place: Place,
         hot: u64,
         keys: impl FnOnce(Family, &Arc<ManualClock>) -> Vec<Group>,
     ) -> Self {
         // Ids begin in 2024.
         let genesis_time = u64::try_from(NOW.micros() / 1_000_000).unwrap();
-        let evm = evm::Settings { genesis_time, ..evm::Settings::default() };
-        let tron = tron::Settings { solid_depth, genesis: NOW, ..tron::Settings::default() };
-        let start = match kind {
-            ChainKind::Evm => Timestamp::from_micros(i64::try_from(evm.genesis_time).unwrap() * 1_000_000),
-            ChainKind::Tron | ChainKind::Bitcoin => tron.genesis,
+        let kind = place.kind();
+        let start = match place {
+            Place::Devnet(ChainKind::Evm, _) | Place::Anvil => {
+                Timestamp::from_micros(i64::try_from(genesis_time).unwrap() * 1_000_000)
+            }
+            Place::Devnet(ChainKind::Tron | ChainKind::Bitcoin, _) => NOW,
         };
         let clock = Arc::new(ManualClock::at(start));
-        let (served, family) = match kind {
-            ChainKind::Evm => (serve(EvmDevnet::new(evm), &clock).await, Family::Evm),
-            ChainKind::Tron | ChainKind::Bitcoin => (serve(TronDevnet::new(tron), &clock).await, Family::Tron),
+        let net = match place {
+            Place::Devnet(ChainKind::Evm, _) => {
+                let settings = evm::Settings { genesis_time, ..evm::Settings::default() };
+                Net::Devnet(serve(EvmDevnet::new(settings), &clock).await)
+            }
+            Place::Devnet(ChainKind::Tron | ChainKind::Bitcoin, solid_depth) => {
+                let settings = tron::Settings { solid_depth, genesis: NOW, ..tron::Settings::default() };
+                Net::Devnet(serve(TronDevnet::new(settings), &clock).await)
+            }
+            Place::Anvil => Net::Anvil(Anvil::start(56, genesis_time).await),
         };
-        let endpoint = |(number, endpoint): (usize, &devnet::Endpoint)| EndpointSettings {
+        let family = if kind == ChainKind::Evm { Family::Evm } else { Family::Tron };
+        let urls: Vec<String> = match &net {
+            Net::Devnet(served) => served.endpoints.iter().map(devnet::Endpoint::url).collect(),
+            Net::Anvil(anvil) => vec![anvil.url()],
+        };
+        let endpoint = |(number, url): (usize, &String)| EndpointSettings {
             name: format!("node {number}"),
-            url: endpoint.url(),
+            url: url.clone(),
             authorization: None,
             key: None,
             headers: Vec::new(),
             per_second: 0,
         };
-        let endpoints: Vec<EndpointSettings> = served.endpoints.iter().enumerate().map(endpoint).collect();
-        let settings = PoolSettings { quorum: Some(2), ..PoolSettings::default() };
+        let endpoints: Vec<EndpointSettings> = urls.iter().enumerate().map(endpoint).collect();
+        let settings = PoolSettings { quorum: Some(endpoints.len().min(2)), ..PoolSettings::default() };
         let pool = Pool::new(&endpoints, &settings, Arc::<ManualClock>::clone(&clock)).unwrap();
         let chain: Box<dyn Chain> = match kind {
             ChainKind::Evm => {
@@ -169,7 +207,7 @@ impl<'a> Rig<'a> {
         }
         db.apply_treasury(&catalog(kind), &pinned.settings(), &AUTHOR, NOW).await.unwrap();
         let row = db.chain(&"net".parse().unwrap()).await.unwrap().unwrap();
-        let mut rig = Self { db, kind, served, clock, chain, pinned: Arc::new(pinned), row, family, first: 0 };
+        let mut rig = Self { db, kind, net, clock, chain, pinned: Arc::new(pinned), row, family, first: 0 };
         rig.mine(3);
         rig.first = rig.height();
         begin(db, &*rig.chain, &rig.row, Some(rig.height()), NOW).await.unwrap();
@@ -177,7 +215,15 @@ impl<'a> Rig<'a> {
     }
 
     pub fn model<T>(&self, act: impl FnOnce(&mut dyn Model, Timestamp) -> T) -> T {
-        act(&mut *self.served.model.lock().unwrap_or_else(PoisonError::into_inner), self.clock.now())
+        act(&mut *self.devnet().model.lock().unwrap_or_else(PoisonError::into_inner), self.clock.now())
+    }
+
+    /// For what only a devnet does.
+    fn devnet(&self) -> &Served<dyn Model> {
+        match &self.net {
+            Net::Devnet(served) => served,
+            Net::Anvil(_) => panic!("anvil is not ours"),
+        }
     }
 
     pub fn pass_time(&self) {
@@ -187,12 +233,18 @@ impl<'a> Rig<'a> {
     pub fn mine(&self, blocks: u64) {
         for _ in 0..blocks {
             self.pass_time();
-            self.model(|model, now| model.mine(1, now));
+            match &self.net {
+                Net::Devnet(_) => self.model(|model, now| model.mine(1, now)),
+                Net::Anvil(anvil) => anvil.mine(self.clock.now()),
+            }
         }
     }
 
     pub fn height(&self) -> u64 {
-        self.model(|model, _| model.height())
+        match &self.net {
+            Net::Devnet(_) => self.model(|model, _| model.height()),
+            Net::Anvil(anvil) => anvil.height(),
+        }
     }
 
     pub fn reorg(&self, depth: u64, fate: Fate) {
@@ -201,7 +253,7 @@ impl<'a> Rig<'a> {
     }
 
     pub fn lie(&self, endpoint: usize, lie: Lie) {
-        *self.served.endpoints[endpoint].view.lock().unwrap_or_else(PoisonError::into_inner) =
+        *self.devnet().endpoints[endpoint].view.lock().unwrap_or_else(PoisonError::into_inner) =
             View { lie, ..View::default() };
     }
 
@@ -214,6 +266,9 @@ impl<'a> Rig<'a> {
 
     /// A payment by a stranger, in the next block.
     pub fn pay(&self, to: &Address, coin: &Coin, amount: u64) {
+        if let Net::Anvil(anvil) = &self.net {
+            return anvil.pay(to, coin, raw(amount));
+        }
         let token = match coin {
             Coin::Native => None,
             Coin::Token(token) => Some(token.to_string()),
@@ -621,6 +676,56 @@ fn what_was_paid_to_an_address_that_was_not_watched_is_found_and_credited_once()
         rig.work(&mut worker).await;
         assert_eq!((rig.has(7, "USDT").await, rig.has(7, "COIN").await), (10_000, 20_000));
         assert_eq!(rig.db.chain_standing(&rig.row).await.unwrap().unwrap().rescan, None);
+        rig.assert_true().await;
+    });
+}
+
+/// The balance sync, twice and beside the worker of the chain: coins that no block explained are one entry and one finding each, and the worker goes on.
+#[test]
+fn the_balance_sync_finds_what_no_block_explained_once_beside_the_worker() {
+    on_both(async |rig| {
+        let unwatched = Group { id: id("users"), purpose: Purpose::Deposit, key: key(rig.family, 0) };
+        let paid = unwatched.address(7).unwrap();
+        let mut worker = rig.worker("one").await;
+        rig.pay(&paid, &rig.token(), 1_000_000);
+        rig.pay(&paid, &Coin::Native, 2_000_000);
+        rig.mine(6);
+        rig.work(&mut worker).await;
+        // A row that is made now: the worker has looked at this block already.
+        assert_eq!(rig.address(7).await, paid);
+        rig.work(&mut worker).await;
+        assert!(rig.db.open_findings(0, 10).await.unwrap().is_empty());
+        let sync = || {
+            let (row, pinned) = (rig.row.clone(), Arc::clone(&rig.pinned));
+            BalanceSync::new(rig.db, &*rig.chain, row, pinned).unwrap()
+        };
+        let (one, other) = (sync(), sync());
+        let (first, second) = tokio::join!(one.all(&*rig.clock), other.all(&*rig.clock));
+        let (first, second) = (first.unwrap(), second.unwrap());
+        assert_eq!((first.waits, second.waits), (None, None));
+        assert_eq!(
+            first.looked.differing + second.looked.differing,
+            2,
+            "whoever comes second finds that it is as the entries say"
+        );
+        let kinds: Vec<String> = rig.db.open_findings(0, 10).await.unwrap().into_iter().map(|one| one.kind).collect();
+        assert_eq!(kinds, ["balance_differs", "balance_differs"]);
+        let round = one.round(&*rig.clock).await.unwrap();
+        assert_eq!((round.looked.differing, round.came_round), (0, true));
+        rig.mine(4);
+        rig.work(&mut worker).await;
+        assert_eq!(rig.db.open_findings(0, 10).await.unwrap().len(), 2, "the worker finds nothing more");
+        rig.assert_true().await;
+        // What is said of a block that the chain does not have is not written.
+        let holding = store::entry::Holding { address: paid.to_string(), listing: rig.row.listings[0].id };
+        let proven = rig.db.chain_standing(&rig.row).await.unwrap().unwrap().proven_height.unwrap();
+        let elsewhere = (proven, store::utxo::Hash([9; 32]));
+        let refused = rig.db.visit(&rig.row, elsewhere, &[(holding.clone(), Some(raw(1)))], rig.clock.now()).await;
+        assert!(matches!(refused, Err(CursorError::NotOnTrail)), "{refused:?}");
+        // Nor anything of a chain that is halted.
+        rig.db.halt_chain(rig.row.id, Some("people look"), rig.clock.now()).await.unwrap();
+        let halted = one.all(&*rig.clock).await;
+        assert_eq!(halted.unwrap_err().code(), "CHAIN_HALTED");
         rig.assert_true().await;
     });
 }

@@ -3,10 +3,11 @@
 //!
 //! Tests whose name holds `bitcoind` start the node whose path is in `BURSAR_TEST_BITCOIND`. Imports of other people's
 //! wallets: Bitcoin Core is found by `BURSAR_TEST_BITCOIN_WALLET`, the program around bdk_wallet by `BURSAR_TEST_BDK`.
-//! `./test` sets all of them.
+//! Those that hold `anvil` start the EVM node of `BURSAR_TEST_ANVIL`. `./test` sets all of them.
 
 #![allow(clippy::unwrap_used, reason = "in a test an unwrap is an assertion")]
 
+mod anvil;
 mod bdk_files;
 mod build;
 mod bump;

@@ -22,7 +22,7 @@ use store::testing::on;
 use store::{Db, Engine};
 use tx::{Address, Coin, Draft, Family, Fee, Payment};
 
-use crate::deposits::{Rig, id, raw};
+use crate::deposits::{Place, Rig, id, raw};
 
 const WORDS: &str = "test test test test test test test test test test test junk";
 
@@ -99,7 +99,7 @@ impl<'a> Desk<'a> {
     async fn start(db: &'a store::testing::TestDb, kind: ChainKind, wallets: u64) -> Self {
         let mut signer = None;
         let solid = 2;
-        let rig = Rig::with_keys(db, kind, solid, wallets, |family, clock| {
+        let rig = Rig::with_keys(db, Place::Devnet(kind, solid), wallets, |family, clock| {
             let token = match kind {
                 ChainKind::Evm => devnet::evm::TETHER.to_string(),
                 ChainKind::Tron | ChainKind::Bitcoin => devnet::tron::TOKEN.to_string(),

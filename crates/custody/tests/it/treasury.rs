@@ -1,10 +1,11 @@
-//! "Low Gas Wallet" of the sources, word for word, through its four cycles, on the devnets of TRON and EVM with the signer's own core: an address with
+//! "Low Gas Wallet" of the sources, word for word, through its four cycles, on the devnets of TRON and EVM and on anvil, with the signer's own core: an address with
 //! tokens and no gas gets gas first, and is emptied when that is final. Then the same while the database fails at every point, blocks leave the
 //! chain, and two workers meet. What was paid is asked of the chain.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use custody::deposit::{BalanceSync, Synced};
 use custody::outbound::{SendWorker, WatchWorker};
 use custody::treasury::{RulesRound, RulesWorker};
 use devnet::{Fate, Key};
@@ -16,13 +17,14 @@ use signer::keys::{GroupSecret, Keyring, Mnemonic};
 use signer::local::LocalSigner;
 use signer::policy::signed::SigningKey;
 use store::catalog::{Author, Catalog};
-use store::outbound::{JobFilter, ShownJob};
+use store::outbound::{JobFilter, JobId, ShownJob};
 use store::testing::on;
+use store::treasury::cost::CostKind;
 use store::treasury::{BandSetting, GasRuleSetting, SweepRuleSetting};
 use store::{Db, Engine};
 use tx::{Address, Coin, Family};
 
-use crate::deposits::{Rig, catalog, id, raw};
+use crate::deposits::{Place, Rig, catalog, id, raw};
 use crate::outbound::Pen;
 use crate::wallet_rows::tamper;
 
@@ -112,9 +114,10 @@ pub struct Yard<'a> {
 }
 
 impl<'a> Yard<'a> {
-    pub async fn start(db: &'a store::testing::TestDb, kind: ChainKind) -> Self {
+    pub async fn start(db: &'a store::testing::TestDb, place: Place) -> Self {
         let mut signer = None;
-        let rig = Rig::with_keys(db, kind, 2, 1, |family, clock| {
+        let kind = place.kind();
+        let rig = Rig::with_keys(db, place, 1, |family, clock| {
             let token = match kind {
                 ChainKind::Evm => devnet::evm::TETHER.to_string(),
                 ChainKind::Tron | ChainKind::Bitcoin => devnet::tron::TOKEN.to_string(),
@@ -208,10 +211,22 @@ impl<'a> Yard<'a> {
         watch.ok().map(|_| ())
     }
 
-    /// Balance sync: the chain's own books.
+    /// The chain's own books.
     pub async fn sync(&self) {
         let mut worker = self.rig.worker("books").await;
         self.rig.work(&mut worker).await;
+    }
+
+    /// The balance sync worker: all wallets are looked at on the chain.
+    async fn balance_sync(&self) -> Synced {
+        let (row, pinned) = (self.rig.row.clone(), Arc::clone(&self.rig.pinned));
+        BalanceSync::new(self.rig.db, &*self.rig.chain, row, pinned).unwrap().all(&*self.rig.clock).await.unwrap()
+    }
+
+    /// The states that a job came to, in order.
+    async fn way(&self, job: JobId) -> Vec<String> {
+        let (_, _, steps) = self.rig.db.job(job).await.unwrap().unwrap();
+        steps.into_iter().map(|step| step.state).collect()
     }
 
     /// Blocks, each with a round of those who send and of the books.
@@ -242,6 +257,39 @@ impl<'a> Yard<'a> {
         u128::try_from(balance.to_u256()).unwrap()
     }
 
+    /// One top-up and one sweep cost what the chain took from the wallets that sent them, beside what was expected.
+    async fn assert_costs(&self, wallet: &Address) {
+        let costs = self.rig.db.costs(domain::Timestamp::from_micros(0)).await.unwrap();
+        let jobs: Vec<(CostKind, u64)> = costs.rows.iter().map(|row| (row.kind, row.jobs)).collect();
+        assert_eq!(jobs, [(CostKind::GasTopup, 1), (CostKind::Consolidation, 1)]);
+        let fee = |kind| costs.rows.iter().find(|row| row.kind == kind).unwrap().fee;
+        let brought = u128::from(40 * self.one);
+        let left = self.has(wallet, &Coin::Native).await;
+        assert_eq!(fee(CostKind::Consolidation).to_string(), (brought - left).to_string());
+        let gas = self.has(&self.rig.house(WalletRole::Gas), &Coin::Native).await;
+        let spent = u128::from(10_000 * self.one) - gas;
+        assert_eq!(fee(CostKind::GasTopup).to_string(), (spent - brought).to_string());
+        for row in &costs.rows {
+            let (fee, expected) = (u128::try_from(row.fee.to_u256()).unwrap(), row.expected.unwrap());
+            let expected = u128::try_from(expected.to_u256()).unwrap();
+            assert!(
+                expected > 0 && fee <= 3 * expected && expected <= 4 * fee,
+                "{:?}: {fee}, expected {expected}",
+                row.kind
+            );
+        }
+        // The gas wallet has far more than it gave.
+        let [supply] = self.rig.db.gas_wallets(&costs).await.unwrap().try_into().unwrap();
+        assert_eq!(
+            (supply.supply.used.to_string(), supply.supply.has.to_string()),
+            (spent.to_string(), gas.to_string())
+        );
+        assert!(!supply.supply.runs_dry());
+        // And nothing of it is older than the time that is asked for.
+        let later = self.rig.db.costs(self.rig.clock.now()).await.unwrap();
+        assert!(later.rows.is_empty());
+    }
+
     async fn price(&self, symbol: &str, micros: u64) {
         let (symbol, now) = (symbol.parse().unwrap(), self.rig.clock.now());
         assert!(self.rig.db.set_price(&symbol, Price(micros), "ann", now).await.unwrap());
@@ -257,11 +305,18 @@ impl<'a> Yard<'a> {
     }
 }
 
+pub const TRON: Place = Place::Devnet(ChainKind::Tron, 2);
+pub const EVM: Place = Place::Devnet(ChainKind::Evm, 2);
+
 pub fn on_both(test: impl AsyncFn(Yard<'_>)) {
-    for kind in [ChainKind::Tron, ChainKind::Evm] {
-        for engine in crate::engines() {
-            on(engine, async |db| test(Yard::start(db, kind).await).await);
-        }
+    for place in [TRON, EVM] {
+        at(place, &test);
+    }
+}
+
+fn at(place: Place, test: impl AsyncFn(Yard<'_>)) {
+    for engine in crate::engines() {
+        on(engine, async |db| test(Yard::start(db, place).await).await);
     }
 }
 
@@ -269,69 +324,91 @@ fn waits(why: &str) -> Option<String> {
     Some(why.to_owned())
 }
 
+/// "Test Scenario: Low Gas Wallet". The words in quotes are the source's, with its TRX; amounts that differ: a transfer of the token costs more than
+/// its ten TRX, so forty are brought.
+async fn low_gas_wallet(yard: Yard<'_>) {
+    // "Setup: 1. Wallet has 480 USDT (needs consolidation)  2. Wallet has 0 TRX (needs gas)  3. Gas topup rule: if TRX < 2, topup".
+    let wallet = yard.low_gas_wallet(USER, 480).await;
+    let (usdt, treasury) = (yard.rig.token(), yard.rig.house(WalletRole::Treasury));
+    assert_eq!(yard.has(&wallet, &usdt).await, 480_000_000);
+    assert_eq!(yard.has(&wallet, &Coin::Native).await, 0);
+    let before = yard.has(&treasury, &usdt).await;
+
+    // "Cycle 1 (Rule Execution)"
+    assert_eq!(yard.evaluate().await.jobs, 1, "Detects low gas (0 < 2)");
+    let (needs_gas, needs_consolidation, waits_for) = yard.flags(&wallet).await;
+    assert!(needs_gas, "Sets needs_gas = true");
+    assert!(needs_consolidation, "Sets needs_consolidation = true");
+    let [topup] = yard.jobs(JobKind::GasTopup).await.try_into().expect("Queues gas topup");
+    assert_eq!((topup.job.state, topup.job.amount), (JobState::Queued, raw(40 * yard.one)));
+    assert_eq!(yard.jobs(JobKind::Consolidation).await.len(), 0, "Does NOT queue consolidation (gas blocks it)");
+    assert_eq!(waits_for, waits("its gas is under way"));
+
+    // "Cycle 2 (Gas Top-Up Worker): Picks gas topup job"
+    let gas = yard.rig.house(WalletRole::Gas).to_string();
+    assert_eq!(topup.from, gas, "Loads funding wallet (operation_wallet_address): the rule worker has chosen it");
+    // "Builds TRX transfer. Calls signer service. Broadcasts transaction."
+    yard.send_on(yard.rig.db).await.unwrap();
+    let way = yard.way(topup.job.id).await;
+    let none_skipped = ["queued", "picked", "building_tx", "signing", "broadcasting", "broadcasted"].map(str::to_owned);
+    assert_eq!(way, none_skipped, "No state may be skipped");
+    // Until it is final nothing else is asked for.
+    for _ in 0..4 {
+        assert_eq!(yard.evaluate().await.jobs, 0);
+        assert!(yard.flags(&wallet).await.0, "gas is needed until it is there for good");
+        yard.pass(1).await;
+    }
+    yard.pass(4).await;
+    let [topup] = yard.jobs(JobKind::GasTopup).await.try_into().unwrap();
+    assert_eq!(topup.job.state, JobState::Confirmed, "Confirms after so many blocks");
+    assert_eq!(yard.way(topup.job.id).await[6..], ["confirming", "confirmed"].map(str::to_owned));
+    assert_eq!(yard.has(&wallet, &Coin::Native).await, u128::from(40 * yard.one));
+
+    // "Cycle 3 (Balance Sync): Syncs wallet balances. Updates TRX balance: 0 → 40"
+    let synced = yard.balance_sync().await;
+    assert_eq!((synced.looked.differing, synced.waits), (0, None), "the entries have it already");
+    assert_eq!(yard.rig.balances().await[&wallet.to_string()]["COIN"], (40 * yard.one).to_string());
+
+    // "Cycle 4 (Rule Execution): Checks gas: 40 >= 2 (sufficient). Evaluates consolidation: 480 > 100 (matches)"
+    assert_eq!(yard.evaluate().await.jobs, 1, "Queues consolidation");
+    let (needs_gas, needs_consolidation, waits_for) = yard.flags(&wallet).await;
+    assert!(needs_consolidation, "Sets needs_consolidation = true");
+    assert!(!needs_gas, "Sets needs_gas = false");
+    assert_eq!(waits_for, None);
+    let [sweep] = yard.jobs(JobKind::Consolidation).await.try_into().unwrap();
+    assert_eq!((sweep.job.amount, sweep.from.as_str()), (raw(480_000_000), wallet.to_string().as_str()));
+    assert_eq!(yard.evaluate().await.jobs, 0, "once");
+    assert_eq!(yard.flags(&wallet).await, (false, true, waits("its sweep is under way")));
+
+    // And it comes home, all of it, exactly once.
+    yard.send_on(yard.rig.db).await.unwrap();
+    yard.pass(8).await;
+    assert_eq!(yard.has(&treasury, &usdt).await, before + 480_000_000);
+    assert_eq!(yard.has(&wallet, &usdt).await, 0);
+    yard.evaluate().await;
+    assert_eq!(yard.flags(&wallet).await, (false, false, None));
+    assert_eq!(yard.jobs(JobKind::GasTopup).await.len(), 1);
+    assert_eq!(yard.jobs(JobKind::Consolidation).await.len(), 1);
+    yard.rig.assert_true().await;
+    yard.assert_costs(&wallet).await;
+}
+
 #[test]
 fn low_gas_wallet_through_its_four_cycles() {
-    on_both(async |yard| {
-        // Setup: the wallet has 480 USDT (needs consolidation) and 0 TRX (needs gas); if TRX < 2, top up.
-        let wallet = yard.low_gas_wallet(USER, 480).await;
-        let (usdt, treasury) = (yard.rig.token(), yard.rig.house(WalletRole::Treasury));
-        assert_eq!(yard.has(&wallet, &Coin::Native).await, 0);
-        let before = yard.has(&treasury, &usdt).await;
+    on_both(low_gas_wallet);
+}
 
-        // Cycle 1 (rule execution): detects low gas, sets both flags, queues the top-up, does not queue the consolidation.
-        assert_eq!(yard.evaluate().await.jobs, 1);
-        assert_eq!(yard.flags(&wallet).await, (true, true, waits("its gas is under way")));
-        let [topup] = yard.jobs(JobKind::GasTopup).await.try_into().unwrap();
-        assert_eq!((topup.job.state, topup.job.amount), (JobState::Queued, raw(40 * yard.one)));
-        assert_eq!(
-            topup.from,
-            yard.rig.house(WalletRole::Gas).to_string(),
-            "the funding wallet is chosen by the rule worker"
-        );
-        assert_eq!(yard.jobs(JobKind::Consolidation).await.len(), 0);
-
-        // Cycle 2 (gas top-up worker): picks, builds, signs, broadcasts, confirms. Until that is final nothing else is asked for.
-        yard.send_on(yard.rig.db).await.unwrap();
-        for _ in 0..4 {
-            assert_eq!(yard.evaluate().await.jobs, 0);
-            assert!(yard.flags(&wallet).await.0, "gas is needed until it is there for good");
-            yard.pass(1).await;
-        }
-        assert_eq!(yard.has(&wallet, &Coin::Native).await, u128::from(40 * yard.one));
-        yard.pass(4).await;
-        let [topup] = yard.jobs(JobKind::GasTopup).await.try_into().unwrap();
-        assert_eq!(topup.job.state, JobState::Confirmed);
-
-        // Cycle 3 (balance sync) has seen it: 0 → 40. Cycle 4 (rule execution): gas is sufficient, the consolidation is queued.
-        assert_eq!(yard.evaluate().await.jobs, 1);
-        assert_eq!(yard.flags(&wallet).await, (false, true, None));
-        let [sweep] = yard.jobs(JobKind::Consolidation).await.try_into().unwrap();
-        assert_eq!((sweep.job.amount, sweep.from.as_str()), (raw(480_000_000), wallet.to_string().as_str()));
-        assert_eq!(yard.evaluate().await.jobs, 0, "once");
-        assert_eq!(yard.flags(&wallet).await, (false, true, waits("its sweep is under way")));
-
-        // And it comes home, all of it, exactly once.
-        yard.send_on(yard.rig.db).await.unwrap();
-        yard.pass(8).await;
-        assert_eq!(yard.has(&treasury, &usdt).await, before + 480_000_000);
-        assert_eq!(yard.has(&wallet, &usdt).await, 0);
-        yard.evaluate().await;
-        assert_eq!(yard.flags(&wallet).await, (false, false, None));
-        assert_eq!(yard.jobs(JobKind::GasTopup).await.len(), 1);
-        assert_eq!(yard.jobs(JobKind::Consolidation).await.len(), 1);
-        yard.rig.assert_true().await;
-        let costs = yard.rig.db.costs(domain::Timestamp::from_micros(0)).await.unwrap();
-        let jobs: Vec<(JobKind, u64)> = costs.iter().map(|row| (row.kind, row.jobs)).collect();
-        assert_eq!(jobs, [(JobKind::GasTopup, 1), (JobKind::Consolidation, 1)]);
-    });
+#[test]
+fn low_gas_wallet_through_its_four_cycles_on_anvil() {
+    at(Place::Anvil, low_gas_wallet);
 }
 
 /// Every worker dies at every point of every write, and blocks leave the chain between: one top-up, one sweep, the same end.
 #[test]
 fn low_gas_wallet_with_every_worker_killed_at_every_step() {
-    for kind in [ChainKind::Tron, ChainKind::Evm] {
+    for place in [TRON, EVM] {
         on(Engine::Sqlite, async |db| {
-            let yard = Yard::start(db, kind).await;
+            let yard = Yard::start(db, place).await;
             let wallet = yard.low_gas_wallet(USER, 480).await;
             let (usdt, treasury) = (yard.rig.token(), yard.rig.house(WalletRole::Treasury));
             let before = yard.has(&treasury, &usdt).await;
@@ -420,7 +497,7 @@ fn a_sweep_goes_by_the_balance_and_only_when_it_pays() {
 #[test]
 fn no_rule_acts_on_a_row_that_somebody_has_changed() {
     on(Engine::Sqlite, async |db| {
-        let yard = Yard::start(db, ChainKind::Evm).await;
+        let yard = Yard::start(db, EVM).await;
         // A thief's row: the thief's address as that of a user.
         let thief = Key::numbered(4_711).evm();
         yard.rig.address(USER).await;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use custody::outbound::approve::intent_of;
 use domain::outbound::{JobKind, JobState};
-use domain::{Amount, ChainKind, Clock, WalletRole};
+use domain::{Amount, Clock, WalletRole};
 use store::Engine;
 use store::outbound::read::JobReply;
 use store::outbound::{ApprovalSignature, JobApproval, JobId, NewJob, Payer, ShownJob};
@@ -13,7 +13,7 @@ use store::treasury::BandSetting;
 use tx::{Coin, Fee, FeeCap, Payment};
 
 use crate::deposits::{id, raw};
-use crate::treasury::{USER, Yard, approving_key, on_both};
+use crate::treasury::{EVM, TRON, USER, Yard, approving_key, on_both};
 
 impl Yard<'_> {
     /// A hot wallet should have 100 to 900 USDT.
@@ -93,7 +93,7 @@ fn a_refill_is_paid_when_people_have_approved_it() {
 #[test]
 fn a_refill_that_is_not_needed_any_more_is_withdrawn() {
     on(Engine::Sqlite, async |db| {
-        let yard = Yard::start(db, ChainKind::Tron).await;
+        let yard = Yard::start(db, TRON).await;
         yard.band().await;
         yard.pass(6).await;
         yard.evaluate().await;
@@ -148,7 +148,7 @@ fn rules_wait_for_the_chains_own_books() {
 #[test]
 fn more_is_offered_only_by_who_has_it() {
     on(Engine::Sqlite, async |db| {
-        let yard = Yard::start(db, ChainKind::Evm).await;
+        let yard = Yard::start(db, EVM).await;
         let (wallet, home) = (yard.rig.address(USER).await, yard.rig.house(WalletRole::Treasury));
         yard.rig.pay(&wallet, &Coin::Native, 100 * yard.one);
         yard.rig.mine(1);

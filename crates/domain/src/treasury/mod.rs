@@ -6,6 +6,7 @@
 //! | [`rule`] | rules as data: a condition on a balance, how often, how urgent |
 //! | [`price`] | what coins are worth, and whether a sweep pays |
 //! | [`wallet`] | a user's address: gas for it, or its coins brought home, or why neither |
+//! | [`supply`] | a gas wallet: how long it will do |
 //! | [`band`] | a hot wallet: too little, too much, or enough; and where swept coins go |
 //!
 //! Nothing is decided on coins that are not final, and nothing while an earlier job of the same address is not final in the chain's own books:
@@ -14,11 +15,13 @@
 pub mod band;
 pub mod price;
 pub mod rule;
+pub mod supply;
 pub mod wallet;
 
 pub use band::{Band, BandAction, Homes, HotCoin};
-pub use price::{Fee, Fees, Price, Worth};
+pub use price::{Fee, Fees, Price, Worth, share_bps};
 pub use rule::{Budget, Condition, GasRule, Operator, Pace, RuleId, SweepRule};
+pub use supply::GasSupply;
 pub use wallet::{CoinNow, Former, Sight, TreasuryAction, Verdict, Waits, WalletNow};
 
 /// The number of an asset on a chain.

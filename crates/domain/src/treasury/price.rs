@@ -48,6 +48,22 @@ fn ten_to(power: u8) -> Wide {
     Wide::from(10_u64).saturating_pow(Wide::from(power))
 }
 
+impl Worth {
+    /// So much of the coin in millionths of the unit of all prices, rounded up. `None`: nobody has said what it is worth, or it is beyond all measure.
+    pub fn micros(&self, amount: RawAmount) -> Option<u128> {
+        let product = wide(amount).saturating_mul(Wide::from(self.price?.0));
+        let value = product.div_ceil(ten_to(self.decimals));
+        u128::try_from(value).ok()
+    }
+}
+
+/// A cost as a share of a value, in parts per ten thousand, rounded up. `None`: there is no value.
+pub fn share_bps(cost_micros: u128, value_micros: u128) -> Option<u64> {
+    let parts = Wide::from(cost_micros).saturating_mul(Wide::from(10_000_u32));
+    let value = (value_micros > 0).then(|| Wide::from(value_micros))?;
+    u64::try_from(parts.div_ceil(value)).ok()
+}
+
 /// Whether a cost is more than a share of a value. `None`: a price is missing.
 pub fn is_too_dear(cost: (RawAmount, Worth), value: (RawAmount, Worth), most_bps: u32) -> Option<bool> {
     let (paid, got) = (cost.1.price?, value.1.price?);
@@ -89,6 +105,19 @@ mod tests {
         let dear = |usdt_raw| is_too_dear((raw(200_000_000_000_000), bnb), (raw(usdt_raw), usdt), 100);
         assert_eq!(dear(12_000_000_000_000_000_000), Some(false));
         assert_eq!(dear(11_999_999_999_999_999_999), Some(true));
+    }
+
+    #[test]
+    fn values_and_shares_are_rounded_up_and_never_divided_by_nothing() {
+        let (trx, usdt) = (worth(1, 6, 250_000), worth(2, 18, 1_000_000));
+        assert_eq!(trx.micros(raw(14_000_000)), Some(3_500_000), "14 TRX at 0.25");
+        assert_eq!(trx.micros(raw(1)), Some(1), "a millionth of 0.25 is not nothing");
+        assert_eq!(usdt.micros(raw(480_000_000_000_000_000_000)), Some(480_000_000));
+        assert_eq!(share_bps(3_500_000, 480_000_000), Some(73), "0.729 % of it");
+        assert_eq!(share_bps(1, u128::MAX), Some(1));
+        assert_eq!((share_bps(5, 0), share_bps(0, 5)), (None, Some(0)));
+        assert_eq!(Worth { price: None, ..trx }.micros(raw(1)), None);
+        assert_eq!(worth(1, 0, u64::MAX).micros(RawAmount::from_u256(U256::MAX)), None);
     }
 
     #[test]

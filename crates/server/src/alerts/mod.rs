@@ -13,12 +13,14 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use custody::signer::SignerWatch;
+use custody::treasury::{GAS_RUNS_DRY, TreasuryStanding, TreasuryWatch};
 use custody::wallet::{ROW_DIFFERS, WalletRows};
 use domain::Timestamp;
 use serde_json::{Value, json};
 use store::StoreError;
 use store::error::Causes;
 use store::transfer::{OpenTransfers, read_stops};
+use store::treasury::cost::GasWallet;
 use transfer::Coordinator;
 
 /// So many stuck transfers are named in a message; the others are counted.
@@ -64,6 +66,7 @@ pub struct Alerts {
     receivers: Vec<Receiver>,
     wallet_rows: Option<Arc<WalletRows>>,
     signer: Option<Arc<SignerWatch>>,
+    treasury: Option<Arc<TreasuryWatch>>,
 }
 
 /// A sink, and what it was told last.
@@ -92,12 +95,24 @@ fn signer_trouble(signer: &SignerWatch, now: Timestamp, lasting: Duration) -> Op
     due.then(|| Alert { code, part: None, message: standing.words(), details })
 }
 
+/// Users' coins stay where they are when nobody can pay for bringing them home.
+fn dry_gas_wallets(standing: &TreasuryStanding) -> Option<Alert> {
+    let dry: Vec<&GasWallet> = standing.dry().collect();
+    let message = format!("{} gas wallets have less than they gave in the last day", dry.len());
+    let wallet = |one: &&GasWallet| {
+        json!({ "chain": one.chain, "group": one.group, "index": one.index, "coin": one.coin.symbol,
+            "lasts_minutes": one.supply.lasts_minutes() })
+    };
+    let details = json!({ "wallets": dry.iter().map(wallet).collect::<Vec<Value>>() });
+    (!dry.is_empty()).then(|| Alert { code: GAS_RUNS_DRY, part: None, message, details })
+}
+
 impl Alerts {
     pub fn new(coordinator: Arc<Coordinator>, sinks: Vec<Sink>, intervals: Intervals) -> Self {
         let never = Timestamp::from_micros(0);
         let receivers = sinks.into_iter().map(|sink| Receiver { sink, told: BTreeSet::new(), at: never });
         let (since, receivers) = (BTreeMap::new(), receivers.collect());
-        Self { coordinator, intervals, since, receivers, wallet_rows: None, signer: None }
+        Self { coordinator, intervals, since, receivers, wallet_rows: None, signer: None, treasury: None }
     }
 
     /// Tells of rows of the wallets that differ, too.
@@ -110,6 +125,12 @@ impl Alerts {
     #[must_use]
     pub fn with_signer(self, signer: Option<Arc<SignerWatch>>) -> Self {
         Self { signer, ..self }
+    }
+
+    /// Tells of gas wallets that run dry, too.
+    #[must_use]
+    pub fn with_treasury(self, treasury: Arc<TreasuryWatch>) -> Self {
+        Self { treasury: Some(treasury), ..self }
     }
 
     pub async fn run(mut self) {
@@ -140,6 +161,11 @@ impl Alerts {
         alerts.extend(self.wallet_rows.as_ref().and_then(|rows| differing_rows(rows)));
         let lasting = self.intervals.lasting;
         alerts.extend(self.signer.as_ref().and_then(|signer| signer_trouble(signer, now, lasting)));
+        match self.treasury.as_ref().map(|treasury| treasury.standing()) {
+            Some(Some(standing)) => alerts.extend(dry_gas_wallets(&standing)),
+            Some(None) => complete = false,
+            None => {}
+        }
         match self.stopped_assets().await {
             Ok(stopped) => alerts.extend(stopped),
             Err(error) => {

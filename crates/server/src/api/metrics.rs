@@ -6,6 +6,8 @@ use std::sync::atomic::Ordering;
 use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
+use domain::RawAmount;
+use store::treasury::cost::{CostCoin, CostRow};
 use transfer::metrics::Histogram;
 
 use super::{App, Shared};
@@ -85,6 +87,7 @@ fn text(app: &App) -> String {
     families.one("wallet_rows_differ", "gauge", help, rows.differ);
     let help = "user wallets whose address this process has derived again";
     families.one("wallet_rows_checked_total", "counter", help, rows.checked);
+    treasury(&mut families, app);
     if let Some(signer) = &app.signer {
         let help = "1 while the signer has the keys of the treasury file, and the log that answered before";
         families.one("signer_agrees", "gauge", help, u8::from(signer.agrees()));
@@ -148,6 +151,58 @@ fn wallets(families: &mut Families, app: &App) {
     families.begin("utxo_rows_made", "gauge", "rows that each table of the wallets has had since it was made");
     for one in &standing.rows_made {
         families.value("utxo_rows_made", &[("table", &one.table)], one.rows);
+    }
+}
+
+/// Of the last day, as it was read last. Series are bounded: chains, kinds of jobs and coins of the treasury file, and its gas wallets. Nothing is shown if it
+/// could not be read.
+fn treasury(families: &mut Families, app: &App) {
+    let Some(standing) = app.treasury.standing() else { return };
+    let whole = |amount: RawAmount, coin: &CostCoin| amount.in_coins(coin.decimals);
+    let families_of_rows: [(&str, &str, &dyn Fn(&CostRow) -> Option<String>); 5] = [
+        ("treasury_jobs_day", "jobs that were paid in the last day", &|row| Some(row.jobs.to_string())),
+        ("treasury_moved_coins_day", "what they moved, in whole coins", &|row| Some(whole(row.moved, &row.coin))),
+        ("treasury_fees_coins_day", "what that cost, in whole coins of the chain", &|row| {
+            Some(whole(row.fee, &row.fee_coin))
+        }),
+        ("treasury_fees_expected_coins_day", "what rules expected it to cost", &|row| {
+            row.expected.map(|expected| whole(expected, &row.fee_coin))
+        }),
+        ("treasury_cost_bps_day", "what it cost for each ten thousand units of value that were moved", &|row| {
+            row.cost_bps(&standing.prices).map(|bps| bps.to_string())
+        }),
+    ];
+    for (name, help, value) in families_of_rows {
+        families.begin(name, "gauge", help);
+        for row in &standing.costs.rows {
+            if let Some(value) = value(row) {
+                let labels =
+                    [("chain", row.chain.as_str()), ("kind", row.kind.as_str()), ("asset", row.coin.symbol.as_str())];
+                families.value(name, &labels, value);
+            }
+        }
+    }
+    let help = "what gas and sweeps cost for each ten thousand units of value that came home in the last day";
+    families.begin("treasury_swept_cost_bps_day", "gauge", help);
+    for swept in standing.costs.swept(&standing.prices) {
+        if let Some(bps) = swept.cost_bps {
+            families.value("treasury_swept_cost_bps_day", &[("chain", swept.chain.as_str())], bps);
+        }
+    }
+    families.begin("treasury_gas_coins", "gauge", "what gas wallets have, less what open jobs will take");
+    for (wallet, index) in standing.gas.iter().map(|wallet| (wallet, wallet.index.to_string())) {
+        let labels = [("chain", wallet.chain.as_str()), ("group", wallet.group.as_str()), ("index", index.as_str())];
+        let left = wallet.supply.left().unwrap_or(RawAmount::ZERO);
+        families.value("treasury_gas_coins", &labels, whole(left, &wallet.coin));
+    }
+    let help = "how long that will do if every day is like the last one; of wallets that gave something";
+    families.begin("treasury_gas_lasts_seconds", "gauge", help);
+    for (wallet, index) in standing.gas.iter().map(|wallet| (wallet, wallet.index.to_string())) {
+        if let Some(minutes) = wallet.supply.lasts_minutes() {
+            let labels =
+                [("chain", wallet.chain.as_str()), ("group", wallet.group.as_str()), ("index", index.as_str())];
+            families.value("treasury_gas_lasts_seconds", &labels, minutes.saturating_mul(60));
+        }
     }
 }
 

@@ -42,6 +42,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use custody::bitcoin::Upkeep;
 use custody::signer::SignerWatch;
+use custody::treasury::TreasuryWatch;
 use custody::wallet::{Pinned, WalletRows};
 use domain::transfer::Rejection;
 use domain::{Clock, Timestamp, UserId};
@@ -79,6 +80,8 @@ pub struct App {
     pub wallets: Arc<Upkeep>,
     /// Of wallet groups, operation wallets and users' wallets: which rows are not as the treasury file's keys say.
     pub wallet_rows: Arc<WalletRows>,
+    /// What the last day has cost, and how long gas will do.
+    pub treasury: Arc<TreasuryWatch>,
     /// The signer that the configuration names.
     pub signer: Option<Arc<SignerWatch>>,
     /// The wallet groups and operation wallets of the treasury file: what every address follows from.

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use domain::Clock;
 use serde_json::Value;
 use server::alerts::webhook::Webhook;
 use server::alerts::{Alerts, Intervals, Sink};
@@ -90,6 +91,63 @@ db_test! {
         assert!(!told[0].to_string().contains("xpub"), "{}", told[0]);
         let text = server.send(&Ask::get("/metrics")).await.body;
         assert!(text.contains("\nbursar_wallet_rows_differ 1\n"), "{text}");
+    }
+
+    /// A gas wallet that gave sixty of its hundred coins in the last day has less left than that.
+    async fn a_gas_wallet_that_runs_dry_is_told_and_shown(db: TestDb) {
+        let server = Server::with(db, Choice::default()).await;
+        let hook = Hook::listen().await;
+        let watch = Arc::clone(&server.app.treasury);
+        let mut alerts = hook.alerts(&server).with_treasury(Arc::clone(&watch));
+        let now = server.clock.now();
+        let made = now.plus_micros(-3_600_000_000).micros();
+        let (bytes, hash) = match db.engine() {
+            store::Engine::Postgres => ("'\\x00'::bytea".to_owned(), format!("'\\x{}'::bytea", "07".repeat(32))),
+            store::Engine::Sqlite => ("X'00'".to_owned(), format!("X'{}'", "07".repeat(32))),
+        };
+        let rows = format!("INSERT INTO chains (id, name, kind, network, confirmations, status, created_at, updated_at) VALUES (70, 'gasnet', 'tron', 'mainnet', 19, 'active', 0, 0);
+            INSERT INTO asset_on_chain (id, asset_id, chain_id, contract, decimals, min_deposit_amount, status, created_at, updated_at)
+                SELECT 70, MIN(id), 70, NULL, 6, 1, 'active', 0, 0 FROM assets;
+            INSERT INTO wallet_groups (id, name, family, purpose, xpub, derivation_path_template, is_active, created_at, updated_at)
+                VALUES (70, 'gas', 'tron', 'gas', 'xpub', '', TRUE, 0, 0);
+            INSERT INTO operation_wallet_addresses (chain_id, wallet_group_id, derivation_index, address, role, is_active, created_at, updated_at)
+                VALUES (70, 70, 3, 'Tgas', 'gas', TRUE, 0, 0);
+            INSERT INTO wallet_balances (chain_id, address, listing_id, on_chain_balance_raw, needs_gas, needs_consolidation, changed_height, checked_height, updated_at)
+                VALUES (70, 'Tgas', 70, '100000000', FALSE, FALSE, 1, 1, 0);
+            INSERT INTO outbound_lanes (id, chain_id, wallet_group_id, derivation_index, address, updated_at) VALUES (70, 70, 70, 3, 'Tgas', 0);
+            INSERT INTO outbound_slots (id, lane_id, nonce, since_height, state, reason, created_at, updated_at) VALUES (70, 70, NULL, 1, 'open', '', 0, 0);
+            INSERT INTO outbound_jobs (id, chain_id, lane_id, listing_id, kind, reference, to_address, amount_raw, most_fee_raw, priority, requester, expires_at,
+                state, version, tries, rounds, slot_id, give_up, bump, reason, due_at, created_at, updated_at)
+                VALUES (70, 70, 70, 70, 'gas_topup', 'x', 'Tuser', '59000000', '9', 1, 'rules', 0, 'confirmed', 1, 0, 1, 70, FALSE, FALSE, '', 0, 0, 0);
+            INSERT INTO treasury_jobs VALUES (70, 'gas_topup', 70, 'Tuser', 70, 0, NULL, '1100000', 0);
+            INSERT INTO outbound_slot_jobs VALUES (70, 70, 0);
+            INSERT INTO outbound_attempts (slot_id, number, kind, payload, signed, tx_hash, mined_height, mined_block, paid, fee_raw, created_at, updated_at)
+                VALUES (70, 1, 'pay', {bytes}, {bytes}, {hash}, 7, {hash}, 'in_full', '1000000', {made}, 0)");
+        db.by_hand(&rows).await.unwrap();
+        assert!(alerts.check().await.is_empty(), "nobody has looked yet");
+        watch.look(db, now).await.unwrap();
+        assert!(alerts.check().await.is_empty(), "100 are more than the 60 of the last day");
+        let text = server.send(&Ask::get("/metrics")).await.body;
+        for line in [
+            "bursar_treasury_jobs_day{chain=\"gasnet\",kind=\"gas_topup\",asset=\"",
+            "bursar_treasury_gas_coins{chain=\"gasnet\",group=\"gas\",index=\"3\"} 100\n",
+            "bursar_treasury_gas_lasts_seconds{chain=\"gasnet\",group=\"gas\",index=\"3\"} 144000\n",
+        ] {
+            assert!(text.contains(line), "{line}\n{text}");
+        }
+        assert!(text.lines().any(|line| line.starts_with("bursar_treasury_fees_coins_day{") && line.ends_with(" 1")), "{text}");
+        assert!(text.lines().any(|line| line.starts_with("bursar_treasury_fees_expected_coins_day{") && line.ends_with(" 1.1")), "{text}");
+        db.by_hand("UPDATE wallet_balances SET on_chain_balance_raw = '59999999' WHERE address = 'Tgas'").await.unwrap();
+        watch.look(db, now).await.unwrap();
+        alerts.check().await;
+        let told = hook.told();
+        assert_eq!(told[0]["alerts"][0]["code"], "GAS_RUNS_DRY");
+        let wallet = &told[0]["alerts"][0]["details"]["wallets"][0];
+        assert_eq!((&wallet["chain"], &wallet["index"], &wallet["lasts_minutes"]), (&"gasnet".into(), &3.into(), &1_439.into()));
+        // A day later nothing of it is of the last day.
+        watch.look(db, now.plus_micros(24 * 3_600_000_000)).await.unwrap();
+        assert!(alerts.check().await.is_empty());
+        assert_eq!(hook.told()[0]["status"], "over");
     }
 
     async fn a_stuck_transfer_is_told_at_every_interval_and_a_crash_loses_no_alert(db: TestDb) {

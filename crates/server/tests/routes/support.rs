@@ -243,6 +243,7 @@ impl Server {
             connections: Arc::default(),
             wallets: Arc::default(),
             wallet_rows: Arc::default(),
+            treasury: Arc::default(),
             signer: None,
             pinned,
             body_time: choice.body_time,

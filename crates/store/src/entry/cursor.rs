@@ -268,7 +268,17 @@ pub(crate) async fn lock_cursor(tx: &mut Tx, worker: &Worker) -> Result<Result<L
     })
 }
 
-/// The same for writes that a halted chain does not get.
+/// Locks the chain's row for a write that is true whoever reads the chain. A halted chain does not get it.
+pub(crate) async fn lock_visited(tx: &mut Tx, chain: ChainId) -> Result<Result<Locked, CursorError>, StoreError> {
+    let row = fetch_optional!(tx, LOCK_CURSOR => CursorRow, chain.0)?;
+    Ok(match row {
+        Some((_, _, _, Some(why), _)) => Err(CursorError::Halted { why }),
+        Some((_, _, _, None, proven)) => Ok(Locked { proven, halted: None }),
+        None => Err(CursorError::NotOnTrail),
+    })
+}
+
+/// Locks the chain's row for this worker, for writes that a halted chain does not get.
 pub(crate) async fn lock_moving(tx: &mut Tx, worker: &Worker) -> Result<Result<Locked, CursorError>, StoreError> {
     Ok(match lock_cursor(tx, worker).await? {
         Ok(Locked { halted: Some(why), .. }) => Err(CursorError::Halted { why }),

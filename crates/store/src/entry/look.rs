@@ -7,7 +7,7 @@ use domain::deposit::look::{ByEntries, Look, entry_of};
 use domain::utxo::Hash;
 use domain::{ChainKind, RawAmount, RawSum, Timestamp};
 
-use super::cursor::{CursorError, Worker, lock_moving};
+use super::cursor::{CursorError, Locked, Worker, lock_moving, lock_visited};
 use super::findings::{Finding, FindingKind, add_findings};
 use super::types::{ChainId, ChainRow, EntryKey, FoundEntry, ListingId, hash_of, height_of, malformed, row_height};
 use super::write::{
@@ -131,6 +131,11 @@ impl Db {
         })?
     }
 
+    /// The same by somebody who does not have the chain. Two who go round at once look at some wallets twice.
+    pub async fn set_visited_after(&self, chain: ChainId, after: i64) -> Result<(), StoreError> {
+        transact!(self, tx => execute!(tx, SET_LOOKED_AFTER, chain.0, after).map(|_| ()))
+    }
+
     /// What holdings of a chain have at one of its proven blocks, each named once. `None`: its address is not ours by its key,
     /// and nothing is compared. Refused if the block is not on the trail, or not proven.
     pub async fn look(
@@ -145,21 +150,51 @@ impl Db {
             return Ok(LookedBatch::default());
         }
         transact!(self, tx => {
-            let locked = match lock_moving(tx, worker).await? {
-                Ok(locked) => locked,
-                Err(refused) => return Ok(Err(refused)),
-            };
-            let height = row_height(block.0)?;
-            let hash = fetch_optional!(tx, READ_BLOCK_HASH => (Vec<u8>,), chain.id.0, height)?;
-            if locked.proven < height || hash.is_none_or(|(hash,)| hash.as_slice() != block.1.0) {
-                return Ok(Err(CursorError::NotOnTrail));
-            }
-            look_locked(tx, chain, block, looked, at).await.map(Ok)
+            let locked = lock_moving(tx, worker).await?;
+            look_locked(tx, locked, chain, (block, looked), at).await
+        })?
+    }
+
+    /// The same by somebody who does not have the chain. What a wallet has at a block is true as long as the block is on the trail, whoever asked,
+    /// and that is looked at under the lock; so it needs no fence.
+    pub async fn visit(
+        &self,
+        chain: &ChainRow,
+        block: (u64, Hash),
+        looked: &[(Holding, Option<RawAmount>)],
+        at: Timestamp,
+    ) -> Result<LookedBatch, CursorError> {
+        if looked.is_empty() {
+            return Ok(LookedBatch::default());
+        }
+        transact!(self, tx => {
+            let locked = lock_visited(tx, chain.id).await?;
+            look_locked(tx, locked, chain, (block, looked), at).await
         })?
     }
 }
 
 async fn look_locked(
+    tx: &mut Tx,
+    locked: Result<Locked, CursorError>,
+    chain: &ChainRow,
+    (block, looked): ((u64, Hash), &[(Holding, Option<RawAmount>)]),
+    at: Timestamp,
+) -> Result<Result<LookedBatch, CursorError>, StoreError> {
+    let locked = match locked {
+        Ok(locked) => locked,
+        Err(refused) => return Ok(Err(refused)),
+    };
+    let height = row_height(block.0)?;
+    let hash = fetch_optional!(tx, READ_BLOCK_HASH => (Vec<u8>,), chain.id.0, height)?;
+    if locked.proven < height || hash.is_none_or(|(hash,)| hash.as_slice() != block.1.0) {
+        return Ok(Err(CursorError::NotOnTrail));
+    }
+    compare(tx, chain, block, looked, at).await.map(Ok)
+}
+
+/// Holds what the chain has against the entries, and writes down what differs.
+async fn compare(
     tx: &mut Tx,
     chain: &ChainRow,
     block: (u64, Hash),

@@ -24,5 +24,6 @@ mod treasury;
 mod utxo;
 mod utxo_reads;
 mod utxo_rules;
+mod views;
 mod wallets;
 mod yardstick;

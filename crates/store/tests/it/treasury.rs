@@ -1,5 +1,7 @@
 //! Rows of the treasury: one need of an address is one job, whoever has the rules. What is decided is tested in `domain` and `custody`.
 
+use std::collections::BTreeMap;
+
 use domain::outbound::{JobKind, JobState};
 use domain::treasury::Former;
 use domain::{RawAmount, WalletRole};
@@ -146,6 +148,55 @@ db_test! {
             let (shown, ..) = db.job(JobId::new(1).unwrap()).await.unwrap().unwrap();
             assert_eq!(shown.job.state, JobState::FailedFinal);
             assert_eq!(shown.job.reason, "it is not needed any more");
+        }
+    }
+}
+
+db_test! {
+    /// By chain, kind and coin: what was mined since a time, however many rows are in memory at a time. The fee of a transaction that pays two jobs counts
+    /// once, and one that fills a nonce has a row of its own.
+    async fn costs_are_those_of_the_time_that_is_asked_for(db: TestDb) {
+        let (jobs, now) = crate::views::planted(db).await;
+        let day = now - 24 * 3_600_000_000;
+        let mined: Vec<_> = jobs.iter().filter(|job| job.state == "confirmed" && job.created > day).collect();
+        assert!(mined.len() > 12 && mined.len() < jobs.iter().filter(|job| job.state == "confirmed").count());
+        let mut wanted: BTreeMap<(String, String), (u64, i128, u64, Option<u64>)> = BTreeMap::new();
+        for job in &mined {
+            let row = wanted.entry((job.chain.to_owned(), job.kind.to_owned())).or_default();
+            let expected = (job.kind != "withdrawal").then(|| row.3.unwrap_or(0) + 3);
+            *row = (row.0 + 1, row.1 + i128::from(job.id), row.2 + 21_000, expected);
+        }
+        // The first two payouts of bsc share the transaction of the first; the other has filled a nonce.
+        let payouts: Vec<_> = mined.iter().filter(|job| job.chain == "bsc" && job.kind == "withdrawal").collect();
+        let (one, other) = (payouts[0].id, payouts[1].id);
+        db.by_hand(&format!("INSERT INTO outbound_slot_jobs VALUES ({one}, {other}, 1)")).await.unwrap();
+        let gone = match db.engine() {
+            Engine::Postgres => "ALTER TABLE outbound_slot_jobs DISABLE TRIGGER USER",
+            Engine::Sqlite => "DROP TRIGGER trg_outbound_slot_job_fixed_delete",
+        };
+        db.by_hand(gone).await.unwrap();
+        db.by_hand(&format!("DELETE FROM outbound_slot_jobs WHERE slot_id = {other}")).await.unwrap();
+        wanted.get_mut(&("bsc".to_owned(), "withdrawal".to_owned())).unwrap().2 -= 21_000;
+        wanted.insert(("bsc".to_owned(), "filler".to_owned()), (0, 0, 21_000, None));
+        for page in [1, 7, 10_000] {
+            let costs = db.costs_in_pages(domain::Timestamp::from_micros(day), page).await.unwrap();
+            let found: BTreeMap<_, _> = costs.rows.iter().map(|row| {
+                let number = |amount: RawAmount| amount.to_string().parse::<u64>().unwrap();
+                let key = (row.chain.clone(), row.kind.as_str().to_owned());
+                (key, (row.jobs, row.moved.to_string().parse().unwrap(), number(row.fee), row.expected.map(number)))
+            }).collect();
+            assert_eq!(found, wanted, "{page} at a time");
+            // What gas wallets spent is what they gave and paid in fees.
+            let gas = db.gas_wallets(&costs).await.unwrap();
+            assert_eq!(gas.len(), 6);
+            for wallet in gas {
+                let given = mined.iter().filter(|job| job.kind == "gas_topup" && job.from == wallet.address);
+                let used: i128 = given.map(|job| i128::from(job.id) + 21_000).sum();
+                assert_eq!(wallet.supply.used.to_string(), used.to_string());
+                let open = ["queued", "failed_retryable", "picked", "building_tx", "signing", "broadcasting", "broadcasted"];
+                let waits = jobs.iter().filter(|job| job.kind == "gas_topup" && job.from == wallet.address && open.contains(&job.state));
+                assert_eq!(wallet.supply.leaving.to_string(), waits.map(|job| i128::from(job.id)).sum::<i128>().to_string());
+            }
         }
     }
 }

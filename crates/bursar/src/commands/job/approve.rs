@@ -14,7 +14,7 @@ use terminal::clock::SystemClock;
 use terminal::failure::{CommandResult, Failure};
 use terminal::output::table;
 
-use super::{asked, not_found, whole};
+use super::{asked, not_found};
 use crate::commands::Context;
 use crate::pins;
 use crate::roles::row_of;
@@ -53,8 +53,8 @@ pub async fn run(
     let wanted = signer::digest::hex(&intent.digest());
     let (fee_coin, decimals) = native.unwrap_or_default();
     let job = &shown.job;
-    let amount = format!("{} {}", whole(job.amount, shown.decimals), shown.asset);
-    let fee = format!("{} {fee_coin}", whole(job.most_fee, decimals));
+    let amount = format!("{} {}", job.amount.in_coins(shown.decimals), shown.asset);
+    let fee = format!("{} {fee_coin}", job.most_fee.in_coins(decimals));
     let body = json!({
         "job_id": id.to_string(), "kind": job.kind.as_str(), "reference": job.reference, "signer": signer.to_string(),
         "chain": shown.chain, "pays": amount, "to": job.to, "from": shown.from, "group": intent.group.to_string(),
