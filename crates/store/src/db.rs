@@ -361,6 +361,8 @@ async fn connect_sqlite(url: &str, options: &Options) -> Result<Pools, StoreErro
         .foreign_keys(true)
         // 32 MB: the upper pages of a large wallet's indexes. The default of 2 MB reads them again and again.
         .pragma("cache_size", "-32768")
+        // More than there are: whoever keeps books, pays and evaluates rules would have hundreds compiled again and again.
+        .statement_cache_capacity(1_000)
         // Rows that SQLite's thread may be ahead of whoever reads them: at every stop the two wait for each other.
         .row_buffer_size(1_024)
         .busy_timeout(Duration::from_secs(10));
@@ -376,7 +378,16 @@ async fn connect_sqlite(url: &str, options: &Options) -> Result<Pools, StoreErro
         SqlitePoolOptions::new()
             .max_connections(size)
             .acquire_timeout(options.acquire_timeout)
-            .before_acquire(|connection, _| Box::pin(async move { Ok(!connection.is_in_transaction()) }))
+            // As on PostgreSQL: one that was used just now is not asked again, which would be one more change of threads.
+            .test_before_acquire(false)
+            .before_acquire(|connection, usage| {
+                Box::pin(async move {
+                    if usage.idle_for > IDLE {
+                        connection.ping().await?;
+                    }
+                    Ok(!connection.is_in_transaction())
+                })
+            })
     };
     let reader = pool(options.max_connections).connect_lazy_with(connect.clone().create_if_missing(false));
     let writer = pool(1).connect_with(connect).await?;

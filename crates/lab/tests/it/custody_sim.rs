@@ -4,7 +4,7 @@ use lab::sim::custody::{Report, SimError, run};
 
 fn simulate(seed: u64, jobs: u64) -> Result<Report, SimError> {
     let folder = tempfile::tempdir().unwrap();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     runtime.block_on(run(seed, jobs, folder.path(), &mut |_| {}))
 }
 

@@ -124,6 +124,17 @@ impl Db {
         around(tx, rows.into_iter().map(job_row).collect::<Result<_, _>>()?).await
     }
 
+    /// Those of these jobs that there are, by their numbers.
+    pub async fn jobs_of(&self, ids: &[JobId]) -> Result<Vec<ShownJob>, StoreError> {
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        let tx = &mut self.read().await?;
+        let mut jobs: Vec<JobRow> = read_jobs(tx, ids).await?.into_values().collect();
+        jobs.sort_by_key(|job| job.id);
+        around(tx, jobs).await
+    }
+
     /// A job with its slots, each with all that was ever signed, and its history.
     pub async fn job(&self, id: JobId) -> Result<Option<(ShownJob, Vec<OpenSlot>, Vec<JobStep>)>, StoreError> {
         let tx = &mut self.read().await?;

@@ -186,7 +186,7 @@ impl SimChain {
             if net.paused {
                 return Err(refused("execution reverted: paused"));
             }
-            if net.purses.get(from).map_or(0, |purse| purse.token) < units(payment.amount) {
+            if net.tokens(from) < units(payment.amount) {
                 return Err(refused("execution reverted: transfer amount exceeds balance"));
             }
         }
@@ -263,12 +263,18 @@ impl Chain for SimChain {
         }))
     }
 
-    fn scan<'a>(&'a self, _: u64, _: u64, _: &'a Watched) -> Answer<'a, Scan> {
-        not_here()
+    fn scan<'a>(&'a self, from: u64, to: u64, watched: &'a Watched) -> Answer<'a, Scan> {
+        Box::pin(self.call(move |world| {
+            let World { nets, random, .. } = world;
+            nets[self.net].scan((from, to), watched, random)
+        }))
     }
 
-    fn prove_blocks<'a>(&'a self, _: u64, _: u64, _: &'a Watched) -> Answer<'a, Scan> {
-        not_here()
+    fn prove_blocks<'a>(&'a self, from: u64, to: u64, watched: &'a Watched) -> Answer<'a, Scan> {
+        Box::pin(self.call(move |world| {
+            let agreed = self.agreed(world)?;
+            world.nets[self.net].prove(&agreed, (from, to), watched)
+        }))
     }
 
     fn prove<'a>(&'a self, _: TxHash, _: &'a Watched) -> Answer<'a, Option<Proven>> {
@@ -279,18 +285,25 @@ impl Chain for SimChain {
         Box::pin(self.call(move |world| {
             let lies = world.chance(4_000);
             world.report.balances_lied += u64::from(lies);
-            let purses = &world.nets[self.net].purses;
+            let net = &world.nets[self.net];
             let has = |(address, coin): &(Address, Coin)| {
-                let purse = purses.get(address).copied().unwrap_or_default();
-                let units = if *coin == Coin::Native { purse.native } else { purse.token };
+                let native = || net.purses.get(address).map_or(0, |purse| purse.native);
+                let units = if *coin == Coin::Native { native() } else { net.tokens(address) };
                 raw(if lies { units.saturating_mul(3) } else { units })
             };
             Ok(wanted.iter().map(has).collect())
         }))
     }
 
-    fn balances_at<'a>(&'a self, _: &'a [(Address, Coin)], _: BlockRef) -> Answer<'a, (BlockRef, Vec<RawAmount>)> {
-        not_here()
+    fn balances_at<'a>(
+        &'a self,
+        wanted: &'a [(Address, Coin)],
+        near: BlockRef,
+    ) -> Answer<'a, (BlockRef, Vec<RawAmount>)> {
+        Box::pin(self.call(move |world| {
+            let agreed = self.agreed(world)?;
+            world.nets[self.net].balances_at((self.kind, &agreed), wanted, near)
+        }))
     }
 
     fn survey(&self) -> Answer<'_, Vec<NodeReport>> {

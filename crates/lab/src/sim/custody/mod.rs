@@ -1,11 +1,16 @@
-//! Payments that leave, under a seeded scheduler: three chains that reorganise, spike and halt, nodes that fail and lie, a signer that is away
-//! or whose answer is lost, workers that die at any moment, and a judge that counts payments by destination on the chains themselves.
+//! Payments that leave and coins that come home, under a seeded scheduler: three chains that reorganise, spike and halt, nodes that fail and lie, a
+//! signer that is away or whose answer is lost, workers that die at any moment, and a judge that counts payments on the chains themselves.
 //!
 //! | module | holds |
 //! |---|---|
 //! | [`run`] | the scheduler: what happens next |
+//! | `around` | blocks, branches, nodes, prices, thieves and strangers |
+//! | `people` | users and payouts; what rules have made is noticed |
+//! | `laws` | rests: everything comes to its end, and is held against the chains |
 //! | `model` | the chains as they are: blocks, pools, prices, and what each destination was paid |
 //! | `coins` | the same of Bitcoin: outputs, and what takes whose place in a pool |
+//! | `blocks` | what nodes show of blocks and balances |
+//! | `treasury` | what may move between wallets of ours, as the chains have it |
 //! | `follower` | Bitcoin's wallet store is shown its chain |
 //! | `ground` | what a run begins with |
 //! | `client` | how a worker hears of them |
@@ -16,17 +21,25 @@
 //!
 //! The workers, the store with its SQL on a SQLite file, the signer's policy, slots and log, and the bytes of transactions are the real ones. **The
 //! run is a function of the seed.** Each job has a destination of its own: two payments to one are a job that was paid twice, on whatever
-//! branch. At rest every job has ended, what is confirmed was paid once, what failed was not paid, and every fee is known.
+//! branch. What moves between wallets of ours was asked for by a job, once, from that wallet to that one; and each such job had a reason when it was
+//! made: gas for an address with something to sweep and without gas on the way, a sweep of coins that are there for good. At rest every job has
+//! ended, what is confirmed was paid once, what failed was not paid, every fee is known, users' addresses are swept, hot wallets are within their
+//! bands, and every wallet has what its entries say.
 
+mod around;
+mod blocks;
 mod client;
 mod coins;
 mod follower;
 mod ground;
+mod laws;
 mod model;
 mod pen;
+mod people;
 mod process;
 pub mod report;
 pub mod run;
+mod treasury;
 mod world;
 
 pub use report::Report;

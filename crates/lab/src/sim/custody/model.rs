@@ -10,10 +10,12 @@ use domain::{RawAmount, Timestamp};
 use ruint::aliases::U256;
 use tx::{Address, BlockHash, BlockRef, Coin, Fee, Meaning, Payment, Slot, TxHash};
 
+use super::treasury::{Inside, Insides};
+
 /// So many of the newest blocks are kept. No branch is so long, and nobody is so far behind.
 const KEPT: usize = 200;
 /// So much of what pools have dropped is remembered.
-const REMEMBERED: usize = 100;
+const REMEMBERED: usize = 200;
 pub(crate) const NODES: usize = 3;
 /// A block of TRON with so many above it is solidified.
 pub(crate) const SOLID: u64 = 3;
@@ -108,9 +110,19 @@ pub(crate) struct Purse {
     pub token: u128,
 }
 
+/// Whose an address of ours is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Owner {
+    User,
+    Gas,
+    Hot,
+    Treasury,
+}
+
 #[derive(Debug)]
 pub(crate) struct Net {
     pub confirmations: u64,
+    pub final_confirmations: u64,
     pub truth: Branch,
     pub nodes: Vec<SimNode>,
     pub pool: Vec<Waiting>,
@@ -119,13 +131,22 @@ pub(crate) struct Net {
     pub purses: HashMap<Address, Purse>,
     /// Bitcoin: what is unspent.
     pub coins: HashMap<Outpoint, Owned>,
+    /// The hot wallets.
     pub wallets: Vec<Address>,
+    /// All addresses of ours.
+    pub owners: HashMap<Address, Owner>,
+    /// The users' that are paid now.
+    pub users: Vec<Address>,
     /// Wei for a unit of gas that a miner wants now.
     pub price: u128,
     /// Transfers of the token do not run to their end.
     pub paused: bool,
+    /// The token's contract keeps what our hot wallets have.
+    pub kept: bool,
     /// What each destination was paid on the chain as it is: how often, and how much.
     pub paid: HashMap<Address, (u32, u128)>,
+    /// What moved between wallets of ours, and what jobs have asked for.
+    pub inside: Insides,
     /// Fees that our wallets have paid on the chain as it is.
     pub fees: u128,
     /// Transactions of somebody else who has our keys.
@@ -168,8 +189,13 @@ pub(crate) const fn price_of(fee: Fee) -> (u128, u128) {
 }
 
 impl Net {
-    pub fn new(confirmations: u64, wallets: Vec<Address>, now: Timestamp) -> Self {
-        let nonces = wallets.iter().map(|wallet| (wallet.clone(), 0)).collect();
+    pub fn new(
+        (confirmations, final_confirmations): (u64, u64),
+        owners: HashMap<Address, Owner>,
+        wallets: Vec<Address>,
+        now: Timestamp,
+    ) -> Self {
+        let nonces = BTreeMap::new();
         let hash = numbered(100, [u8::try_from(confirmations).unwrap_or(9); 32]);
         let first =
             Block { height: 100, hash, parent: BlockHash::default(), time: now, transactions: Vec::new(), nonces };
@@ -178,6 +204,7 @@ impl Net {
         let nodes = (0..NODES).map(|_| node()).collect();
         Self {
             confirmations,
+            final_confirmations,
             nodes,
             truth,
             pool: Vec::new(),
@@ -185,9 +212,13 @@ impl Net {
             purses: HashMap::new(),
             coins: HashMap::new(),
             wallets,
+            owners,
+            users: Vec::new(),
             price: 1_000_000_000,
             paused: false,
+            kept: false,
             paid: HashMap::new(),
+            inside: Insides::default(),
             fees: 0,
             foreign: HashSet::new(),
             fresh: HashSet::new(),
@@ -228,7 +259,7 @@ impl Net {
             (node.down, node.stuck) = (false, false);
             node.view = self.truth.clone();
         }
-        (self.paused, self.price) = (false, 1_000_000_000);
+        (self.paused, self.kept, self.price) = (false, false, 1_000_000_000);
     }
 
     fn nonce(&self, account: &Address) -> u64 {
@@ -278,6 +309,10 @@ impl Net {
         if let Slot::Inputs(inputs) = &one.meaning.slot {
             let there = inputs.iter().all(|input| self.coins.contains_key(input));
             return self.fee_of(one).filter(|_| there);
+        }
+        if !self.owners.contains_key(&one.from) {
+            // Strangers have enough, and pay their fees.
+            return Some(0);
         }
         let [payment] = one.meaning.payments.as_slice() else { return None };
         let purse = self.purses.get(&one.from).copied().unwrap_or_default();
@@ -368,8 +403,9 @@ impl Net {
 
     /// Carries out what can be paid.
     fn apply(&mut self, one: &Waiting, fee: u128) -> Mined {
-        let token = self.purses.get(&one.from).map_or(0, |purse| purse.token);
-        let runs = |payment: &Payment| payment.coin == Coin::Native || (!self.paused && token >= units(payment.amount));
+        let token = self.owners.get(&one.from).map(|_| self.tokens(&one.from));
+        let has = |amount: u128| token.is_none_or(|token| token >= amount);
+        let runs = |payment: &Payment| payment.coin == Coin::Native || (!self.paused && has(units(payment.amount)));
         let ok = one.meaning.payments.iter().all(runs);
         let (nonce, spent) = match &one.meaning.slot {
             Slot::Nonce(nonce) => (Some(*nonce), Vec::new()),
@@ -391,13 +427,27 @@ impl Net {
         } else {
             self.move_purses(one, forward);
         }
-        if self.wallets.contains(&one.from) && !self.foreign.contains(&one.hash) {
+        if self.foreign.contains(&one.hash) {
+            return;
+        }
+        let ours = self.owners.contains_key(&one.from);
+        if ours {
             self.fees = if forward { self.fees + one.fee } else { self.fees.saturating_sub(one.fee) };
         }
         for payment in &one.meaning.payments {
             let amount = units(payment.amount);
-            // What comes back to a wallet is nobody's payout, and a thief's neither.
-            if !one.ok || amount == 0 || self.wallets.contains(&payment.to) || self.foreign.contains(&one.hash) {
+            if !one.ok || amount == 0 {
+                continue;
+            }
+            if self.owners.contains_key(&payment.to) {
+                // What comes back to a wallet of Bitcoin is nobody's payout.
+                if ours && payment.to != one.from && !matches!(one.meaning.slot, Slot::Inputs(_)) {
+                    let native = payment.coin == Coin::Native;
+                    let key = Inside { from: one.from.clone(), to: payment.to.clone(), native, amount };
+                    if let Err(what) = self.inside.book(key, forward) {
+                        self.broken.get_or_insert(format!("{what}: {}", one.hash));
+                    }
+                }
                 continue;
             }
             let (count, sum) = self.paid.entry(payment.to.clone()).or_default();
@@ -413,24 +463,37 @@ impl Net {
         }
     }
 
+    /// What an address of ours can send of the token now.
+    pub fn tokens(&self, of: &Address) -> u128 {
+        let kept = self.kept && self.owners.get(of) == Some(&Owner::Hot);
+        if kept { 0 } else { self.purses.get(of).map_or(0, |purse| purse.token) }
+    }
+
+    /// What a transaction changes at addresses of ours: native or token, and how much.
+    pub fn effects<'a>(&'a self, one: &'a Mined) -> impl Iterator<Item = (&'a Address, bool, i128)> {
+        let signed = |amount: u128| i128::try_from(amount).unwrap_or(i128::MAX);
+        let fee = std::iter::once((&one.from, true, -signed(one.fee)));
+        let moved = one.meaning.payments.iter().filter(|_| one.ok).flat_map(move |payment| {
+            let (native, amount) = (payment.coin == Coin::Native, signed(units(payment.amount)));
+            [(&one.from, native, -amount), (&payment.to, native, amount)]
+        });
+        fee.chain(moved).filter(|(address, ..)| self.owners.contains_key(*address))
+    }
+
     fn move_purses(&mut self, one: &Mined, forward: bool) {
-        let change = |purse: &mut u128, amount: u128, more: bool| {
-            *purse = if more == forward { purse.saturating_add(amount) } else { purse.saturating_sub(amount) };
-        };
-        change(&mut self.purses.entry(one.from.clone()).or_default().native, one.fee, false);
-        for payment in one.meaning.payments.iter().filter(|_| one.ok) {
-            let (native, amount) = (payment.coin == Coin::Native, units(payment.amount));
-            let from = self.purses.entry(one.from.clone()).or_default();
-            change(if native { &mut from.native } else { &mut from.token }, amount, false);
-            // Only our wallets pay: nobody asks what others have.
-            if let Some(to) = self.purses.get_mut(&payment.to) {
-                change(if native { &mut to.native } else { &mut to.token }, amount, true);
-            }
+        let effects: Vec<(Address, bool, i128)> =
+            self.effects(one).map(|(address, native, change)| (address.clone(), native, change)).collect();
+        for (address, native, change) in effects {
+            let purse = self.purses.entry(address).or_default();
+            let units = if native { &mut purse.native } else { &mut purse.token };
+            let more = (change > 0) == forward;
+            let change = change.unsigned_abs();
+            *units = if more { units.saturating_add(change) } else { units.saturating_sub(change) };
         }
     }
 
     /// The newest blocks leave the chain; what was in them waits again, or is forgotten.
-    pub fn leave(&mut self, depth: u64, keep: bool) {
+    pub fn leave(&mut self, depth: u64, keep: bool, random: &mut Random) {
         for _ in 0..depth {
             if self.truth.0.len() < 2 {
                 return;
@@ -439,7 +502,14 @@ impl Net {
             for one in block.transactions.iter().rev() {
                 self.book(one, false);
                 let (from, meaning, bytes) = (one.from.clone(), one.meaning.clone(), Arc::clone(&one.bytes));
-                let back = Waiting { hash: one.hash, from, meaning, bytes };
+                let mut back = Waiting { hash: one.hash, from, meaning, bytes };
+                // Who mines the other branch may have heard of what this one took the place of, and not of this one.
+                if random.below(2) == 0
+                    && let Some(rival) = self.rival_elsewhere(&back)
+                {
+                    let other = self.elsewhere.remove(rival);
+                    self.dropped([std::mem::replace(&mut back, other)]);
+                }
                 // Of two that spend the same, the pool has one.
                 if keep && !self.conflicts(&back) {
                     self.pool.push(back);
@@ -448,6 +518,13 @@ impl Net {
                 }
             }
         }
+    }
+
+    /// The newest of what pools have dropped that has the same nonce.
+    fn rival_elsewhere(&self, of: &Waiting) -> Option<usize> {
+        let Slot::Nonce(_) = of.meaning.slot else { return None };
+        let same = |one: &Waiting| one.from == of.from && one.meaning.slot == of.meaning.slot && one.hash != of.hash;
+        self.elsewhere.iter().rposition(same)
     }
 
     pub fn dropped(&mut self, some: impl IntoIterator<Item = Waiting>) {
@@ -493,8 +570,23 @@ impl Net {
         true
     }
 
+    /// A stranger pays an address of ours.
+    pub fn pay(&mut self, random: &mut Random, from: Address, payment: Payment) {
+        let hash = TxHash(bytes(random));
+        let meaning = Meaning {
+            hash: Some(hash),
+            from: Some(from.clone()),
+            payments: vec![payment],
+            most_fee: None,
+            fee: Fee::FeeLimit(0),
+            slot: Slot::Expiry(Timestamp::from_micros(i64::MAX)),
+            chain_id: None,
+        };
+        self.pool.push(Waiting { hash, from, meaning, bytes: Vec::new().into() });
+    }
+
     /// Whether a block of the chain as it is could still have it, now or later.
-    fn is_possible(&self, one: &Waiting) -> bool {
+    pub fn is_possible(&self, one: &Waiting) -> bool {
         match &one.meaning.slot {
             Slot::Nonce(nonce) => *nonce >= self.nonce(&one.from),
             Slot::Expiry(expiry) => *expiry > self.truth.tip().time,

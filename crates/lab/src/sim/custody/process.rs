@@ -1,12 +1,17 @@
-//! A simulated process: one worker of one chain's lanes, as the roles run it, until it is killed; and a database that fails.
+//! A simulated process: one worker of one chain, as the roles run it, until it is killed; and a database that fails.
 
 use std::fmt;
 use std::future::ready;
 use std::sync::Arc;
 
+use chain::follow::FollowError;
+use custody::deposit::{DepositError, DepositWorker};
 use custody::outbound::{OutboundError, SendWorker, WatchWorker};
+use custody::treasury::{RulesWorker, TreasuryError};
 use custody::wallet::Pinned;
-use domain::{ChainName, ManualClock};
+use domain::random::Random;
+use domain::{ChainName, Clock, ManualClock};
+use store::entry::CursorError;
 use store::faults::{Faults, Point, Strike, simulated};
 use store::utxo::UtxoError;
 use store::{Db, StoreError};
@@ -21,6 +26,8 @@ use super::world::{Shared, World};
 struct Role {
     world: Shared,
     db: Db,
+    /// As the judge sees it: it does not fail.
+    rows: Db,
     chain: SimChain,
     pen: Pen,
     pinned: Arc<Pinned>,
@@ -39,6 +46,27 @@ pub(crate) enum Part {
     Watches,
     /// Bitcoin: shows the wallet store the chain.
     Follows,
+    /// Keeps the chain's own books.
+    Keeps,
+    /// Evaluates rules.
+    Rules,
+}
+
+/// Why a round has failed.
+#[derive(Debug, thiserror::Error)]
+enum Met {
+    #[error(transparent)]
+    Outbound(#[from] OutboundError),
+    #[error(transparent)]
+    Deposit(#[from] DepositError),
+    #[error(transparent)]
+    Treasury(#[from] TreasuryError),
+}
+
+impl From<StoreError> for Met {
+    fn from(error: StoreError) -> Self {
+        Self::Outbound(error.into())
+    }
 }
 
 /// Starts a worker of a chain.
@@ -47,6 +75,7 @@ pub(crate) fn start(ground: &Ground, world: &Shared, at: usize, (net, duty): (us
     let role = Role {
         world: world.clone(),
         db: ground.db.with_faults(Arc::new(Database { world: world.clone() })),
+        rows: ground.db.clone(),
         chain: SimChain { world: world.clone(), net, kind: ground.rows[net].kind },
         pen: Pen { world: world.clone(), signer: Arc::clone(&ground.signer) },
         pinned: Arc::clone(&ground.pinned),
@@ -66,20 +95,25 @@ impl Role {
             let ended = match self.duty {
                 Part::Sends => self.send().await,
                 Part::Watches => self.watch().await,
-                Part::Follows => Follower { db: &self.db, chain: &self.chain, clock: &self.clock }.step().await,
+                Part::Follows => {
+                    let follower = Follower { db: &self.db, chain: &self.chain, clock: &self.clock };
+                    follower.step().await.map_err(Met::from)
+                }
+                Part::Keeps => self.keep_books().await,
+                Part::Rules => self.evaluate().await,
             };
             self.rest(ended).await;
         }
     }
 
     /// Notes how a round has ended, and gives the turn back.
-    async fn rest(&self, ended: Result<(), OutboundError>) {
+    async fn rest(&self, ended: Result<(), impl Into<Met>>) {
         {
             let mut world = self.world.lock();
             world.report.rounds += 1;
             world.midway.remove(&self.at);
             if let Err(error) = ended {
-                world.meet(&error);
+                world.meet(&error.into());
             }
         }
         park(&self.world).await;
@@ -87,10 +121,10 @@ impl Role {
     }
 
     /// Ends only when there is no worker to begin with.
-    async fn send(&self) -> Result<(), OutboundError> {
+    async fn send(&self) -> Result<(), Met> {
         let Some(row) = self.db.chain(&self.chain_name).await? else { return Ok(()) };
         let make = || Some(self.world.lock().next_id());
-        let signer = "sim".parse()?;
+        let signer = "sim".parse().map_err(OutboundError::from)?;
         let (pinned, name) = (Arc::clone(&self.pinned), self.name.clone());
         let mut worker = SendWorker::new(&self.db, &self.chain, &self.pen, signer, &make, row, pinned, name)?;
         loop {
@@ -104,7 +138,7 @@ impl Role {
         }
     }
 
-    async fn watch(&self) -> Result<(), OutboundError> {
+    async fn watch(&self) -> Result<(), Met> {
         let Some(row) = self.db.chain(&self.chain_name).await? else { return Ok(()) };
         let (pinned, name) = (Arc::clone(&self.pinned), self.name.clone());
         let mut worker = WatchWorker::new(&self.db, &self.chain, row, pinned, name)?;
@@ -114,22 +148,70 @@ impl Role {
             self.rest(ended).await;
         }
     }
+
+    /// Takes the chain and keeps its books until another has it.
+    async fn keep_books(&self) -> Result<(), Met> {
+        let Some(row) = self.db.chain(&self.chain_name).await? else { return Ok(()) };
+        let mut random = Random::from_seed(self.world.lock().random.next_u64());
+        let (pinned, now) = (Arc::clone(&self.pinned), self.clock.now());
+        let mut worker = DepositWorker::take(&self.db, &self.chain, row, pinned, &self.name, &mut random, now).await?;
+        loop {
+            match worker.round(&*self.clock).await {
+                Ok(worked) => {
+                    {
+                        let mut world = self.world.lock();
+                        world.note(31 + worked.passed as u64 + 7 * worked.proven as u64);
+                        world.report.deposits_credited += worked.posted.credited as u64;
+                        world.report.books_went_back += u64::from(worked.back_to.is_some());
+                    }
+                    self.rest(Ok::<(), Met>(())).await;
+                }
+                Err(error @ DepositError::Cursor(CursorError::Fenced)) => return Err(error.into()),
+                Err(error) => self.rest(Err(error)).await,
+            }
+        }
+    }
+
+    async fn evaluate(&self) -> Result<(), Met> {
+        let Some(row) = self.db.chain(&self.chain_name).await? else { return Ok(()) };
+        let make = || {
+            let mut world = self.world.lock();
+            world.rules_made = true;
+            Some(world.next_id())
+        };
+        let (pinned, name) = (Arc::clone(&self.pinned), self.name.clone());
+        let mut worker = RulesWorker::new(&self.db, &self.chain, &make, row.clone(), pinned, name)?;
+        loop {
+            // What is final by the books now, rules know at least.
+            let settled = self.rows.settled_height(&row).await?;
+            self.world.lock().rules_know.insert(self.at, settled.and_then(|height| u64::try_from(height).ok()));
+            let ended = worker.round(&*self.clock).await.map(|round| {
+                let mut world = self.world.lock();
+                world.note(43 + round.looked as u64 + 7 * round.flags as u64);
+            });
+            self.rest(ended).await;
+        }
+    }
 }
 
 impl World {
     /// An error that the simulator did not cause is a defect.
-    fn meet(&mut self, error: &OutboundError) {
+    fn meet(&mut self, error: &Met) {
         let expected = match error {
-            OutboundError::Chain(_) | OutboundError::Signer(_) => true,
-            OutboundError::Store(error) | OutboundError::Wallet(UtxoError::Store(error)) => {
+            Met::Outbound(OutboundError::Chain(_) | OutboundError::Signer(_))
+            | Met::Deposit(DepositError::Chain(_) | DepositError::Follow(FollowError::Chain(_)))
+            | Met::Treasury(TreasuryError::Chain(_)) => true,
+            Met::Deposit(DepositError::Cursor(CursorError::Fenced)) => {
+                self.report.books_taken_over += 1;
+                true
+            }
+            Met::Deposit(DepositError::Cursor(CursorError::Taken { .. })) => true,
+            Met::Outbound(OutboundError::Store(error) | OutboundError::Wallet(UtxoError::Store(error)))
+            | Met::Deposit(DepositError::Store(error) | DepositError::Cursor(CursorError::Store(error)))
+            | Met::Treasury(TreasuryError::Store(error)) => {
                 matches!(error, StoreError::Unavailable(_) | StoreError::CommitUnknown(_) | StoreError::Contention(_))
             }
-            OutboundError::Coins { .. }
-            | OutboundError::Network { .. }
-            | OutboundError::BooksBehind { .. }
-            | OutboundError::Wallet(UtxoError::Refused(_))
-            | OutboundError::Name(_)
-            | OutboundError::NoIds => false,
+            Met::Outbound(_) | Met::Deposit(_) | Met::Treasury(_) => false,
         };
         if !expected {
             self.breaks(format!("a worker met: {error} ({error:?})"));

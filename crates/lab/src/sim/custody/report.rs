@@ -2,7 +2,23 @@
 
 counters! {
     happened {
+        /// Payouts, and what rules have made.
         jobs;
+        payouts;
+        top_ups;
+        token_sweeps;
+        /// Of tokens, for which gas was brought first.
+        waited_for_gas;
+        coin_sweeps;
+        surpluses;
+        /// Hot wallets below their floor, filled up by people.
+        refills;
+        /// To users' addresses, by strangers.
+        deposits;
+        deposits_credited;
+        users;
+        /// Wallets whose entries were held against the chain.
+        balances_compared;
         /// Mined on all chains, also those that left again.
         blocks;
         turns;
@@ -27,6 +43,9 @@ counters! {
         /// By two people: somebody else had used its slot.
         judged;
         fees_counted;
+        /// The books took blocks back.
+        books_went_back;
+        books_taken_over;
     }
     faults {
         killed_at_statement;

@@ -4,24 +4,21 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use domain::outbound::{JobKind, JobState};
 use domain::random::Random;
 use domain::utxo::Hash;
-use domain::{Approval, ChainKind, Clock, ManualClock, RawAmount, Timestamp, WalletRole};
+use domain::{ChainKind, ManualClock, Timestamp};
 use store::StoreError;
-use store::outbound::read::{JobVerdict, ShownLane};
-use store::outbound::{Added, Duty, JobFilter, JobId, LaneId, NewJob, OpenSlot, Payer, SlotsRead};
+use store::outbound::read::ShownLane;
+use store::outbound::{Duty, JobId, LaneId, OpenSlot, SlotsRead};
 use tracing::instrument::WithSubscriber;
 use tracing::subscriber::NoSubscriber;
-use tx::{Address, Coin, Draft, Fee, Payment, Slot};
+use tx::Address;
 
 use super::super::turn::{self, Ended, Work};
-use super::client::CHAIN_ID;
-use super::coins::{NETWORK, inputs_of};
-use super::ground::{BITCOIN, Ground, PLANS, RICH, broken};
-use super::model::{Net, Waiting, raw, units};
+use super::ground::{Ground, PLANS};
 use super::process::{self, Part};
 use super::report::Report;
+use super::treasury::Inside;
 use super::world::{Shared, World};
 
 #[derive(Debug, thiserror::Error)]
@@ -37,21 +34,27 @@ pub enum SimError {
 
 /// When a run begins, in microseconds since 1970: a day of 2027.
 const START: i64 = 1_800_000_000_000_000;
-const SECOND: i64 = 1_000_000;
-/// On each chain two workers that send and two that watch.
-const EACH: usize = 4;
-/// And two that show Bitcoin's wallet its chain.
-const FOLLOWERS: usize = 2;
+pub(super) const SECOND: i64 = 1_000_000;
 /// A rest comes after so many turns at the latest.
 const LONGEST_UNREST: u64 = 2_500;
-
-/// Why a lane may be stopped.
-const STOLEN: [&str; 2] = ["were used by somebody else", "which is none that this database knows"];
-
 /// Turns of a process at rest, one after the other.
-const MOST_TURNS: usize = 12;
+const MOST_TURNS: usize = 24;
 
-fn unread(error: &StoreError) -> String {
+/// Two of each on every chain: some that send and that watch; on Bitcoin those that show its wallet the chain, and elsewhere those that keep the
+/// books and that evaluate rules.
+fn layout() -> Vec<(usize, Part)> {
+    let parts = |kind: ChainKind| match kind {
+        ChainKind::Bitcoin => vec![Part::Sends, Part::Watches, Part::Follows],
+        ChainKind::Evm | ChainKind::Tron => vec![Part::Sends, Part::Watches, Part::Keeps, Part::Rules],
+    };
+    let twice = |(net, plan): (usize, &super::ground::Plan)| {
+        let one = parts(plan.kind).into_iter().map(move |part| (net, part));
+        one.clone().chain(one).collect::<Vec<_>>()
+    };
+    PLANS.iter().enumerate().flat_map(twice).collect()
+}
+
+pub(super) fn unread(error: &StoreError) -> String {
     format!("the database could not be read: {error}")
 }
 
@@ -74,10 +77,12 @@ pub async fn run(seed: u64, jobs: u64, folder: &Path, progress: &mut dyn FnMut(&
 }
 
 /// A job that has not come to its end as far as the judge knows.
-struct Open {
-    net: usize,
-    to: Address,
-    amount: u128,
+pub(super) struct Open {
+    pub net: usize,
+    pub to: Address,
+    pub amount: u128,
+    /// What rules have made moves coins between wallets of ours.
+    pub inside: Option<Inside>,
 }
 
 /// What is written of some lanes.
@@ -89,26 +94,31 @@ struct Rows {
 }
 
 /// A process that stood still in the middle of a round.
-struct Stalled {
-    until: u64,
+pub(super) struct Stalled {
+    pub until: u64,
     /// The lanes that it had.
     had: Vec<LaneId>,
 }
 
-struct Simulation {
-    ground: Ground,
-    world: Shared,
+pub(super) struct Simulation {
+    pub ground: Ground,
+    pub world: Shared,
+    parts: Vec<(usize, Part)>,
     processes: Vec<Option<Work>>,
     names: Vec<String>,
     /// Those that stand still, or did in the round that they are in.
-    stalled: BTreeMap<usize, Stalled>,
+    pub stalled: BTreeMap<usize, Stalled>,
     started: u64,
-    last_rest: u64,
-    next_audit: u64,
-    open: BTreeMap<JobId, Open>,
+    pub last_rest: u64,
+    pub next_audit: u64,
+    pub open: BTreeMap<JobId, Open>,
     /// Fees of settled slots, of each chain, and the newest slot that was counted.
-    fees: Vec<u128>,
-    counted: Vec<i64>,
+    pub fees: Vec<u128>,
+    pub counted: Vec<i64>,
+    /// The last user who got an address.
+    pub last_user: i64,
+    /// Addresses that were to get gas, and were not swept since.
+    pub waited: HashSet<Address>,
 }
 
 impl Simulation {
@@ -126,14 +136,17 @@ impl Simulation {
             away_until: 0,
             broken: None,
             midway: BTreeSet::new(),
+            rules_made: false,
+            rules_know: BTreeMap::new(),
             ids: 0,
         };
-        let chains = PLANS.len();
+        let (parts, chains) = (layout(), PLANS.len());
         Ok(Self {
             ground,
             world: Shared(Arc::new(Mutex::new(world))),
-            processes: (0..chains * EACH + FOLLOWERS).map(|_| None).collect(),
-            names: vec![String::new(); chains * EACH + FOLLOWERS],
+            processes: parts.iter().map(|_| None).collect(),
+            names: vec![String::new(); parts.len()],
+            parts,
             stalled: BTreeMap::new(),
             started: 0,
             last_rest: 0,
@@ -141,10 +154,13 @@ impl Simulation {
             open: BTreeMap::new(),
             fees: vec![0; chains],
             counted: vec![0; chains],
+            last_user: 0,
+            waited: HashSet::new(),
         })
     }
 
     async fn all_of_it(&mut self, jobs: u64, progress: &mut dyn FnMut(&Report)) -> Result<(), String> {
+        self.endow().await?;
         // Solidified blocks are there to refer to.
         for _ in 0..6 {
             (0..PLANS.len()).for_each(|net| self.mine(net));
@@ -179,18 +195,19 @@ impl Simulation {
         };
         match choice {
             _ if overdue => self.rest().await?,
-            0..700 => self.resume().await?,
+            0..650 => self.resume().await?,
+            650..700 => self.pay(net),
             700..790 => self.mine(net),
             790..820 => self.spread(net),
-            820..870 => self.add(net, jobs).await?,
-            870..878 => self.reorganise(net),
-            878..896 => self.change_node(net),
-            896..904 => self.change_price(net),
-            904..908 => self.pause(net),
-            908..912 => self.empty_pool(net),
-            912..930 => self.ask().await?,
-            930..942 => self.jump(),
-            942..956 => self.kill(),
+            820..880 => self.add(net, jobs).await?,
+            880..888 => self.reorganise(net),
+            888..906 => self.change_node(net),
+            906..912 => self.change_price(net),
+            912..916 => self.pause(net),
+            916..920 => self.empty_pool(net),
+            920..934 => self.ask().await?,
+            934..944 => self.jump(),
+            944..956 => self.kill(),
             956..961 => self.leave_signer(),
             961..963 => self.steal(),
             963..966 => self.shorten(net),
@@ -220,7 +237,7 @@ impl Simulation {
         Ok(())
     }
 
-    fn unbroken(&self) -> Result<(), String> {
+    pub(super) fn unbroken(&self) -> Result<(), String> {
         let mut world = self.world.lock();
         let seen = world.nets.iter_mut().find_map(|net| net.broken.take());
         match world.broken.take().or(seen) {
@@ -241,6 +258,7 @@ impl Simulation {
     }
 
     async fn run_process(&mut self, at: usize) -> Result<(), String> {
+        let ids = self.world.lock().ids;
         let mut work = match self.processes[at].take() {
             Some(work) => work,
             None => self.start(at),
@@ -256,6 +274,9 @@ impl Simulation {
         if !lost.is_empty() && before != self.rows_of(&lost).await? {
             let name = &self.names[at];
             return Err(format!("{name} stood still while another took its lanes, and has written to them since"));
+        }
+        if std::mem::take(&mut self.world.lock().rules_made) {
+            self.notice(at, ids).await?;
         }
         self.unbroken()
     }
@@ -280,11 +301,30 @@ impl Simulation {
 
     /// The lanes that a process has.
     async fn lanes_of(&self, at: usize) -> Result<Vec<LaneId>, String> {
-        let duty = if at.is_multiple_of(2) { Duty::Send } else { Duty::Watch };
+        let (net, part) = self.parts[at];
+        let duty = match part {
+            Part::Sends => Duty::Send,
+            Part::Watches => Duty::Watch,
+            Part::Follows | Part::Keeps | Part::Rules => return Ok(Vec::new()),
+        };
         let (duty, name) = (duty.as_str(), &self.names[at]);
-        let lanes = self.ground.db.lanes(None, None, 0, 100).await.map_err(|error| unread(&error))?;
-        let has = |lane: &&ShownLane| lane.held.iter().any(|(what, who, _)| what == duty && who == name);
-        Ok(lanes.iter().filter(has).map(|lane| lane.lane.id).collect())
+        let has = |lane: &ShownLane| lane.held.iter().any(|(what, who, _)| what == duty && who == name);
+        let lanes = self.lanes(Some(PLANS[net].name)).await?;
+        Ok(lanes.into_iter().filter(has).map(|lane| lane.lane.id).collect())
+    }
+
+    /// All lanes, or those of a chain.
+    pub(super) async fn lanes(&self, chain: Option<&str>) -> Result<Vec<ShownLane>, String> {
+        let mut all: Vec<ShownLane> = Vec::new();
+        loop {
+            let after = all.last().map_or(0, |lane| lane.lane.id.0);
+            let page = self.ground.db.lanes(chain, None, after, 500).await.map_err(|error| unread(&error))?;
+            let count = page.len();
+            all.extend(page);
+            if count < 500 {
+                return Ok(all);
+            }
+        }
     }
 
     /// All that a worker writes of lanes, but that they are stopped, which anybody may do who sees a reason.
@@ -300,8 +340,8 @@ impl Simulation {
     }
 
     /// Until it has come to the end of a round, or so many turns on. Those who read blocks take one in a round, and may be behind.
-    async fn run_round(&mut self, at: usize) -> Result<(), String> {
-        let rounds = if at < PLANS.len() * EACH { 1 } else { 3 };
+    pub(super) async fn run_round(&mut self, at: usize) -> Result<(), String> {
+        let rounds = if self.parts[at].1 == Part::Follows { 3 } else { 1 };
         let before = self.world.lock().report.rounds;
         for _ in 0..MOST_TURNS {
             self.run_process(at).await?;
@@ -317,14 +357,9 @@ impl Simulation {
         self.started += 1;
         let again = self.world.lock().random.below(2) == 0;
         let name = if again { format!("worker {at}") } else { format!("worker {at}, start {}", self.started) };
-        let (net, part) = match at.checked_sub(PLANS.len() * EACH) {
-            Some(_) => (BITCOIN, Part::Follows),
-            None if at.is_multiple_of(2) => (at / EACH, Part::Sends),
-            None => (at / EACH, Part::Watches),
-        };
         self.names[at].clone_from(&name);
         self.world.lock().midway.insert(at);
-        process::start(&self.ground, &self.world, at, (net, part), name)
+        process::start(&self.ground, &self.world, at, self.parts[at], name)
     }
 
     fn kill(&mut self) {
@@ -342,9 +377,10 @@ impl Simulation {
     async fn stall(&mut self) -> Result<(), String> {
         let (at, until) = {
             let mut world = self.world.lock();
-            let from = world.random.index(self.processes.len());
-            let workers = PLANS.len() * EACH;
-            let at = (from..from + workers).map(|at| at % workers).find(|at| world.midway.contains(at));
+            let workers = self.processes.len();
+            let from = world.random.index(workers);
+            let may = |at: &usize| world.midway.contains(at) && self.parts[*at].1 != Part::Follows;
+            let at = (from..from + workers).map(|at| at % workers).find(may);
             (at, world.turn + 100 + world.random.below(500))
         };
         let Some(at) = at.filter(|at| !self.stalled.contains_key(at)) else { return Ok(()) };
@@ -352,479 +388,19 @@ impl Simulation {
         self.stalled.insert(at, Stalled { until, had });
         let mut world = self.world.lock();
         world.report.stalled += 1;
-        world.pass(61 * SECOND);
+        // Those who keep the books have theirs for longer.
+        world.pass(if self.parts[at].1 == Part::Keeps { 121 * SECOND } else { 61 * SECOND });
         Ok(())
-    }
-
-    // ---- what happens around them ------------------------------------------------------------------------------
-
-    fn mine(&self, net: usize) {
-        let mut world = self.world.lock();
-        let World { nets, random, report, clock, .. } = &mut *world;
-        let (paid, reverted) = nets[net].mine(random, clock.now());
-        report.blocks += 1;
-        report.paid += paid;
-        report.reverted += reverted;
-        if random.below(3) != 0 {
-            nets[net].spread(random);
-        }
-    }
-
-    fn spread(&self, net: usize) {
-        let mut world = self.world.lock();
-        let World { nets, random, .. } = &mut *world;
-        nets[net].spread(random);
-    }
-
-    /// A branch is left that is not final; what was in it waits again, or is forgotten.
-    fn reorganise(&self, net: usize) {
-        let mut world = self.world.lock();
-        let World { nets, random, report, clock, .. } = &mut *world;
-        let depth = 1 + random.below(PLANS[net].deepest);
-        report.reorganisations += 1;
-        report.deeper_than_confirmations += u64::from(depth >= u64::from(PLANS[net].confirmations));
-        let keep = random.below(3) != 0;
-        nets[net].leave(depth, keep);
-        // Those whose branch wins may have another pool than those who lose theirs.
-        while random.below(3) != 0 {
-            report.came_back += u64::from(nets[net].come_back(random));
-        }
-        for _ in 0..=depth {
-            let (paid, reverted) = nets[net].mine(random, clock.now());
-            report.blocks += 1;
-            report.paid += paid;
-            report.reverted += reverted;
-        }
-    }
-
-    fn change_node(&self, net: usize) {
-        let mut world = self.world.lock();
-        let World { nets, random, report, .. } = &mut *world;
-        let nodes = &mut nets[net].nodes;
-        let at = random.index(nodes.len());
-        match random.below(4) {
-            0 => {
-                nodes[at].down = true;
-                report.nodes_down += 1;
-            }
-            1 => {
-                nodes[at].stuck = true;
-                report.nodes_stuck += 1;
-            }
-            _ => (nodes[at].down, nodes[at].stuck) = (false, false),
-        }
-    }
-
-    fn change_price(&self, net: usize) {
-        let mut world = self.world.lock();
-        let World { nets, random, report, .. } = &mut *world;
-        let spike = random.below(3) != 0;
-        nets[net].price = if spike { 1_000_000_000 * u128::from(1 + random.below(40)) } else { 1_000_000_000 };
-        report.price_spikes += u64::from(spike);
-    }
-
-    fn pause(&self, net: usize) {
-        let mut world = self.world.lock();
-        let paused = !world.nets[net].paused;
-        world.nets[net].paused = paused;
-        world.report.contracts_paused += u64::from(paused);
-    }
-
-    fn empty_pool(&self, net: usize) {
-        let mut world = self.world.lock();
-        let all = std::mem::take(&mut world.nets[net].pool);
-        world.nets[net].dropped(all);
-        world.report.pools_emptied += 1;
-    }
-
-    /// Miners have something that was replaced or forgotten, and never heard of what took its place.
-    fn come_back(&self, net: usize) {
-        let mut world = self.world.lock();
-        let World { nets, random, report, .. } = &mut *world;
-        report.came_back += u64::from(nets[net].come_back(random));
-    }
-
-    fn leave_signer(&self) {
-        let mut world = self.world.lock();
-        world.away_until = world.turn + 20 + world.random.below(150);
-    }
-
-    fn jump(&self) {
-        let mut world = self.world.lock();
-        match world.random.below(6) {
-            0 => {
-                world.report.clock_set_back += 1;
-                world.pass(-2 * SECOND);
-            }
-            1 => {
-                world.report.clock_jumps += 1;
-                world.pass(26 * 60 * SECOND);
-            }
-            _ => {
-                world.report.clock_jumps += 1;
-                let seconds = i64::try_from(world.random.below(70)).unwrap_or(0);
-                world.pass(seconds * SECOND);
-            }
-        }
-    }
-
-    /// The wallets of a chain have none of the token for a while.
-    fn shorten(&self, net: usize) {
-        let mut world = self.world.lock();
-        world.report.token_shortages += 1;
-        let Net { purses, wallets, .. } = &mut world.nets[net];
-        for wallet in wallets.iter() {
-            if let Some(purse) = purses.get_mut(wallet) {
-                purse.token =
-                    if purse.token < RICH / 2 { purse.token.saturating_add(RICH) } else { purse.token % RICH };
-            }
-        }
-    }
-
-    /// Somebody else uses the next nonce of a wallet of ours.
-    fn steal(&self) {
-        let mut world = self.world.lock();
-        let number = world.next_id();
-        let World { nets, random, report, clock, .. } = &mut *world;
-        let net = &mut nets[0];
-        let index = random.index(net.wallets.len());
-        let from = net.wallets[index].clone();
-        let nonce = net.truth.tip().nonces.get(&from).copied().unwrap_or(0);
-        let mut account = [0xee; 20];
-        account[..8].copy_from_slice(&random.next_u64().to_be_bytes());
-        let payment = Payment { to: (PLANS[0].account)(account), coin: Coin::Native, amount: raw(5) };
-        let fee = Fee::Eip1559 { max_fee: 900_000_000_000, max_priority: 900_000_000_000 };
-        let draft = Draft::Evm { from: from.clone(), nonce, payment: payment.clone(), gas_limit: 21_000, fee };
-        let Ok(unsigned) = tx::evm::build(&draft, CHAIN_ID) else { return };
-        let Ok(request) = theft(&unsigned.bytes, payment, number, u64::try_from(index).unwrap_or(0), clock.now())
-        else {
-            return;
-        };
-        let Ok(answers) = self.ground.thief.sign(&[request]) else { return };
-        let Some(signer::client::SignAnswer::Signed { signed, .. }) = answers.into_iter().next() else { return };
-        let Ok(meaning) = tx::evm::decode_signed(&signed.bytes, CHAIN_ID) else { return };
-        report.stolen_keys += 1;
-        net.foreign.insert(signed.hash);
-        let same = |one: &Waiting| one.from == from && one.meaning.slot == Slot::Nonce(nonce);
-        let (gone, stay): (Vec<Waiting>, Vec<Waiting>) = std::mem::take(&mut net.pool).into_iter().partition(same);
-        net.pool = stay;
-        net.dropped(gone);
-        net.pool.push(Waiting { hash: signed.hash, from, meaning, bytes: signed.bytes.into() });
-    }
-
-    /// A stranger pays small coins to wallets of Bitcoin.
-    fn give(&self) {
-        let mut world = self.world.lock();
-        world.report.small_coins += 3;
-        let number = world.turn;
-        let World { nets, random, .. } = &mut *world;
-        let net = &mut nets[BITCOIN];
-        let outputs: Vec<(Address, u64)> =
-            (0..3).map(|_| (net.wallets[random.index(net.wallets.len())].clone(), 600 + random.below(3_000))).collect();
-        net.give(number, &outputs);
-    }
-
-    // ---- jobs --------------------------------------------------------------------------------------------------
-
-    async fn add(&mut self, net: usize, most: u64) -> Result<(), String> {
-        let row = &self.ground.rows[net];
-        let (mut jobs, mut opened) = (Vec::new(), Vec::new());
-        let now = {
-            let mut world = self.world.lock();
-            let now = world.now();
-            for _ in 0..=world.random.below(8) {
-                if world.report.jobs >= most {
-                    break;
-                }
-                world.report.jobs += 1;
-                let number = world.next_id();
-                let mut account = [0xd0; 20];
-                account[12..].copy_from_slice(&world.report.jobs.to_be_bytes());
-                let to = (PLANS[net].account)(account);
-                let native = net == BITCOIN || world.random.below(2) == 0;
-                let amount = 1_000_000 + u128::from(world.random.below(1_000_000));
-                let listing = row.listings.iter().find(|one| one.form.contract().is_none() == native);
-                let (Some(listing), Ok(id)) = (listing, JobId::new(number)) else {
-                    return Err("a listing is missing".to_owned());
-                };
-                jobs.push(NewJob {
-                    id,
-                    listing: listing.id,
-                    kind: JobKind::Withdrawal,
-                    reference: to.to_string(),
-                    to: to.to_string(),
-                    owner: None,
-                    amount: raw(amount),
-                    most_fee: row.outbound.fee_cap,
-                    priority: i64::try_from(world.random.below(3)).unwrap_or(0),
-                    requester: "alice".to_owned(),
-                    expires: now.plus_micros(90 * 3_600 * SECOND),
-                    payer: Payer::Role(WalletRole::Hot),
-                });
-                opened.push((id, Open { net, to, amount }));
-            }
-            now
-        };
-        let added = self.ground.db.add_jobs(row.id, &jobs, now).await.map_err(|error| unread(&error))?;
-        if !added.iter().all(|one| matches!(one, Added::New { .. })) {
-            return Err(format!("a job was not made: {added:?}"));
-        }
-        self.open.extend(opened);
-        Ok(())
-    }
-
-    /// People want a job to end, or more to be offered for it.
-    async fn ask(&self) -> Result<(), String> {
-        let filter = JobFilter { state: Some(JobState::Broadcasted), ..JobFilter::default() };
-        let out = self.ground.db.jobs(&filter, i64::MAX, 12).await.map_err(|error| unread(&error))?;
-        let (job, cancel, now) = {
-            let mut world = self.world.lock();
-            // One that waits for its block, or one of the newest, whatever it does.
-            let newest = self.open.len().clamp(1, 24);
-            let (one, back) = (world.random.index(2 * out.len().max(1)), world.random.index(newest));
-            let job = out.get(one).map(|shown| shown.job.id).or_else(|| self.open.keys().nth_back(back).copied());
-            (job, world.random.below(2) == 0, world.now())
-        };
-        let Some(job) = job else { return Ok(()) };
-        let db = &self.ground.db;
-        let asked = if cancel { db.cancel_job(job, "ann", now).await } else { db.bump_job(job, now).await };
-        let done = asked.map_err(|error| unread(&error))? == store::outbound::read::JobReply::Done;
-        let mut world = self.world.lock();
-        world.report.cancel_asked += u64::from(done && cancel);
-        world.report.bump_asked += u64::from(done && !cancel);
-        Ok(())
-    }
-
-    // ---- rest --------------------------------------------------------------------------------------------------
-
-    /// Nothing goes wrong for a while: everything must come to its end, and be as it should be.
-    async fn rest(&mut self) -> Result<(), String> {
-        {
-            let mut world = self.world.lock();
-            world.calm = true;
-            self.stalled.values_mut().for_each(|one| one.until = 0);
-            for net in &mut world.nets {
-                net.heal();
-                let Net { purses, wallets, .. } = net;
-                for wallet in wallets.iter() {
-                    if let Some(purse) = purses.get_mut(wallet).filter(|purse| purse.token < RICH / 2) {
-                        purse.token = purse.token.saturating_add(RICH);
-                    }
-                }
-            }
-        }
-        for round in 0_u32.. {
-            // Soon only pauses and times that must be over are waited for.
-            let seconds = match round {
-                0..8 => 3,
-                8..16 => 30,
-                _ => 120,
-            };
-            self.world.lock().pass(seconds * SECOND);
-            for net in 0..PLANS.len() {
-                // Where nothing waits, only depth is missing.
-                let blocks = if self.world.lock().nets[net].pool.is_empty() { 3 } else { 1 };
-                (0..blocks).for_each(|_| self.mine(net));
-                self.world.lock().nets[net].heal();
-            }
-            for at in 0..self.processes.len() {
-                self.run_round(at).await?;
-            }
-            if round % 3 == 2 && self.is_done().await? {
-                break;
-            }
-            if round > 600 {
-                let left = self.stranded().await?;
-                return Err(format!("stranded: {left}"));
-            }
-        }
-        self.judge().await?;
-        let jobs = {
-            let mut world = self.world.lock();
-            (world.calm, self.last_rest) = (false, world.turn);
-            world.report.rests += 1;
-            world.report.jobs
-        };
-        if jobs >= self.next_audit {
-            self.next_audit = jobs + jobs / 2;
-            self.audit().await?;
-        }
-        self.unbroken()
-    }
-
-    /// Two people look at jobs whose slot somebody else has used, and at the chain.
-    async fn judge_unclear(&self) -> Result<(), String> {
-        let filter = JobFilter { state: Some(JobState::Broadcasted), ..JobFilter::default() };
-        let unclear = self.ground.db.jobs(&filter, i64::MAX, 100).await.map_err(|error| unread(&error))?;
-        let people = Approval::new("ann", "bob", "the thief is caught").map_err(|error| error.to_string())?;
-        for shown in unclear {
-            let (verdict, now) = {
-                let world = self.world.lock();
-                let Some(open) = self.open.get(&shown.job.id) else { continue };
-                let paid = world.nets[open.net].paid.get(&open.to).is_some_and(|(count, _)| *count > 0);
-                (if paid { JobVerdict::Paid } else { JobVerdict::Again }, world.now())
-            };
-            // Refused as long as the slot is open.
-            let judged =
-                self.ground.db.judge_job(shown.job.id, verdict, &people, now).await.map_err(|error| unread(&error))?;
-            self.world.lock().report.judged += u64::from(judged == store::outbound::read::JobReply::Done);
-        }
-        Ok(())
-    }
-
-    /// Whether nothing waits and nothing is out. Lanes that were stopped go on, by two people.
-    async fn is_done(&self) -> Result<bool, String> {
-        self.judge_unclear().await?;
-        let lanes = self.ground.db.lanes(None, None, 0, 100).await.map_err(|error| unread(&error))?;
-        let now = self.world.lock().now();
-        let mut done = true;
-        for lane in lanes {
-            if let Some(why) = &lane.lane.stopped {
-                // Nobody but a thief, of whom there are some, may give a reason.
-                if !STOLEN.iter().any(|words| why.contains(words)) {
-                    return Err(format!("lane {} was stopped: {why}", lane.lane.address));
-                }
-                let people = Approval::new("ann", "bob", "the thief is caught").map_err(|error| error.to_string())?;
-                self.ground.db.resume_lane(lane.lane.id, &people, now).await.map_err(|error| unread(&error))?;
-                self.world.lock().report.lanes_stopped += 1;
-            }
-            done &= lane.open == 0 && lane.waiting == 0;
-        }
-        let filter = JobFilter { state: Some(JobState::Broadcasted), ..JobFilter::default() };
-        done &= self.ground.db.jobs(&filter, i64::MAX, 1).await.map_err(|error| unread(&error))?.is_empty();
-        if !done {
-            // What rests is due some time later.
-            self.world.lock().pass(60 * SECOND);
-        }
-        Ok(done)
-    }
-
-    async fn stranded(&self) -> Result<String, String> {
-        for id in self.open.keys() {
-            let found = self.ground.db.job(*id).await.map_err(|error| unread(&error))?;
-            if let Some((shown, slots, _)) = found
-                && !matches!(shown.job.state, JobState::Confirmed | JobState::FailedFinal)
-            {
-                return Ok(format!(
-                    "{} is {}: {} ({} slots, lane {:?})",
-                    id,
-                    shown.job.state,
-                    shown.job.reason,
-                    slots.len(),
-                    shown.lane_stopped
-                ));
-            }
-        }
-        Ok("a lane without jobs".to_owned())
-    }
-
-    /// What is confirmed was paid once, what failed was not, and every fee is known.
-    async fn judge(&mut self) -> Result<(), String> {
-        for (id, open) in std::mem::take(&mut self.open) {
-            let found = self.ground.db.job(id).await.map_err(|error| unread(&error))?;
-            let (shown, slots, _) = found.ok_or_else(|| format!("{id} is gone"))?;
-            slots.iter().try_for_each(keeps_its_coins)?;
-            let mut world = self.world.lock();
-            let paid = world.nets[open.net].paid.remove(&open.to).unwrap_or_default();
-            world.report.moved_to_another_slot += u64::from(slots.len() > 1);
-            world.report.expired += u64::from(PLANS[open.net].kind == ChainKind::Tron && slots.len() > 1);
-            match shown.job.state {
-                JobState::Confirmed if paid == (1, open.amount) => world.report.confirmed += 1,
-                JobState::FailedFinal if paid.0 == 0 => {
-                    world.report.failed_for_good += 1;
-                    world.report.cancelled_in_its_slot += u64::from(shown.job.give_up && !slots.is_empty());
-                }
-                state => {
-                    return Err(format!(
-                        "{id} is {state}, and {} got {} in {} payments instead of {}: {}",
-                        open.to, paid.1, paid.0, open.amount, shown.job.reason
-                    ));
-                }
-            }
-        }
-        for (net, plan) in PLANS.iter().enumerate() {
-            let chain = self.ground.rows[net].id;
-            loop {
-                let page =
-                    self.ground.db.slot_fees(chain, self.counted[net], 500).await.map_err(|error| unread(&error))?;
-                let Some((last, _)) = page.last() else { break };
-                self.counted[net] = *last;
-                self.fees[net] += page.iter().map(|(_, fee): &(i64, RawAmount)| units(*fee)).sum::<u128>();
-            }
-            let mut world = self.world.lock();
-            // All that were asked for were looked at above, and taken out.
-            let stray = world.nets[net].paid.drain().find(|(_, (count, _))| *count > 0);
-            if let Some((to, _)) = stray {
-                return Err(format!("{to} was paid for a job that had ended before"));
-            }
-            let cost = world.nets[net].fees;
-            if cost != self.fees[net] {
-                return Err(format!(
-                    "the wallets of {} paid {cost} in fees, and the slots know of {}",
-                    plan.name, self.fees[net]
-                ));
-            }
-            world.report.fees_counted += 1;
-        }
-        Ok(())
-    }
-
-    async fn audit(&self) -> Result<(), String> {
-        self.world.lock().report.audits += 1;
-        let audit = self.ground.db.audit(|_| {}).await.map_err(|error| unread(&error))?;
-        if audit.clean() { Ok(()) } else { Err(format!("the audit finds: {:?}", audit.findings)) }
     }
 }
 
-/// Bitcoin: whatever was signed later in a slot spends all that was signed before: a coin that was dropped would look free while the
-/// transaction before can still be mined.
-fn keeps_its_coins(slot: &OpenSlot) -> Result<(), String> {
-    let mut before: BTreeSet<(tx::TxHash, u32)> = BTreeSet::new();
-    for (bytes, hash) in slot.attempts.iter().filter_map(|attempt| attempt.signed.as_ref()) {
-        let Ok(meaning) = tx::bitcoin::transaction::decode_signed(bytes, NETWORK) else { return Ok(()) };
-        let now: BTreeSet<(tx::TxHash, u32)> = inputs_of(&meaning).iter().copied().collect();
-        if !before.is_subset(&now) {
-            return Err(format!("{hash} does not spend all that the one before it in its slot does"));
-        }
-        before = now;
+impl Simulation {
+    /// The processes that do something on a chain.
+    pub(super) fn those_who(&self, part: Part) -> Vec<usize> {
+        self.parts.iter().enumerate().filter(|(_, one)| one.1 == part).map(|(at, _)| at).collect()
     }
-    Ok(())
-}
 
-/// What a thief asks of a signer that knows nothing of ours.
-fn theft(
-    payload: &[u8],
-    payment: Payment,
-    number: i64,
-    index: u64,
-    now: Timestamp,
-) -> Result<signer::SignRequest, SimError> {
-    let (chain, group) = (
-        PLANS[0].name.parse::<domain::ChainName>().map_err(broken)?,
-        "hot-eve".parse::<domain::GroupId>().map_err(broken)?,
-    );
-    let intent = signer::Intent {
-        signer: "sim".parse().map_err(broken)?,
-        network: signer::SignerChain::Evm { chain_id: CHAIN_ID },
-        job: signer::names::JobId::Job(number),
-        round: 0,
-        chain: chain.clone(),
-        group: group.clone(),
-        kind: signer::IntentKind::Pay { payment, owner: None },
-        most_fee: raw(10_u128.pow(29)),
-        expires: now.plus_micros(3_600 * SECOND),
-        builds: 1,
-        requester: "mallory".parse().map_err(broken)?,
-    };
-    Ok(signer::SignRequest {
-        id: format!("theft-{number}").parse().map_err(broken)?,
-        chain,
-        group,
-        index,
-        payload: payload.to_vec(),
-        intents: vec![intent],
-        bitcoin: None,
-        replaces: None,
-        approvals: Vec::new(),
-    })
+    pub(super) fn count_of_processes(&self) -> usize {
+        self.processes.len()
+    }
 }

@@ -1,6 +1,6 @@
 //! What the simulated processes share: the clock, chance, and the chains.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use domain::random::Random;
@@ -24,6 +24,10 @@ pub(crate) struct World {
     pub broken: Option<String>,
     /// Processes that are in the middle of a round.
     pub midway: BTreeSet<usize>,
+    /// Rules have asked for the number of a job in this turn.
+    pub rules_made: bool,
+    /// The newest final block that the rules of each process know at least.
+    pub rules_know: BTreeMap<usize, Option<u64>>,
     /// Numbers that were given out.
     pub ids: i64,
 }
