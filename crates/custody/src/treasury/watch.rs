@@ -32,7 +32,7 @@ impl TreasuryStanding {
     pub async fn since(db: &Db, since: Timestamp) -> Result<Self, StoreError> {
         let costs = db.costs(since).await?;
         let gas = db.gas_wallets(&costs).await?;
-        Ok(Self { costs, gas, prices: db.price_of_assets().await? })
+        Ok(Self { costs, gas, prices: db.newest_prices().await? })
     }
 
     /// Gas wallets that have less than they used in a day, or than jobs wait for.

@@ -57,7 +57,12 @@ impl Db {
         rows.into_iter().map(row).collect()
     }
 
-    /// The same by asset, of those that were said within a day: a feed that has died must not decide.
+    /// The same by asset.
+    pub async fn newest_prices(&self) -> Result<HashMap<AssetId, Price>, StoreError> {
+        Ok(self.prices().await?.into_iter().map(|row| (row.asset, row.price)).collect())
+    }
+
+    /// The same, of those that were said within a day: a feed that has died must not decide.
     pub async fn price_of_assets(&self, now: Timestamp) -> Result<HashMap<AssetId, Price>, StoreError> {
         let prices = self.prices().await?.into_iter();
         let fresh = prices.filter(|row| row.at.plus_micros(PRICE_LIFE_MICROS) > now);
