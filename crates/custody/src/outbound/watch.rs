@@ -193,7 +193,8 @@ impl<'a> WatchWorker<'a> {
             return None;
         };
         let mined = Some((number, mined.clone()));
-        Some(SlotNews { lane: slot.lane, slot: slot.id, said, mined, words, foreign: false })
+        let asked = slot.attempts.len();
+        Some(SlotNews { lane: slot.lane, slot: slot.id, said, mined, asked, words, foreign: false })
     }
 
     /// The transactions of the newest blocks, on chains where nothing else hints at what is mined.
@@ -360,8 +361,10 @@ impl<'a> WatchWorker<'a> {
 
 /// What is new of a slot, if anything is.
 fn told(slot: &OpenSlot, found: Found) -> Option<SlotNews> {
-    let news =
-        |said, mined, words, foreign| Some(SlotNews { lane: slot.lane, slot: slot.id, said, mined, words, foreign });
+    let asked = slot.attempts.len();
+    let news = |said, mined, words, foreign| {
+        Some(SlotNews { lane: slot.lane, slot: slot.id, said, mined, asked, words, foreign })
+    };
     match found {
         Found::Mined(number, mined) => {
             let words = match mined.fate {

@@ -206,7 +206,9 @@ impl<'a> RulesWorker<'a> {
             });
         };
         let mut addresses = BTreeSet::new();
-        let mut upto = evaluated;
+        // Books that went back with their chain call fewer blocks final for a while. What this round then takes for not there is to be looked at
+        // again when it is final again.
+        let mut upto = evaluated.min(settled);
         if settled > evaluated {
             let changed = self.db.changed_between(self.row.id, evaluated, settled, PAGE_ROWS).await?;
             addresses.extend(changed.0);
@@ -217,7 +219,7 @@ impl<'a> RulesWorker<'a> {
         addresses.extend(needy);
         let addresses: Vec<String> = addresses.into_iter().collect();
         let wallets = self.db.wallets_at(self.row.id, &addresses, settled).await?;
-        let progress = if upto > evaluated { RuleProgress::Changed(upto) } else { RuleProgress::None };
+        let progress = if upto == evaluated { RuleProgress::None } else { RuleProgress::Changed(upto) };
         Ok((wallets, progress, upto < settled))
     }
 

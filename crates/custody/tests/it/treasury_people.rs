@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use custody::outbound::approve::intent_of;
+use devnet::Fate;
 use domain::outbound::{JobKind, JobState};
 use domain::{Amount, Clock, WalletRole};
 use store::Engine;
@@ -182,5 +183,37 @@ fn more_is_offered_only_by_who_has_it() {
         assert_eq!(slots.iter().map(|slot| slot.attempts.len()).collect::<Vec<_>>(), [1]);
         yard.pass(8).await;
         assert_eq!(yard.only(JobKind::Consolidation).await.job.state, JobState::Confirmed);
+    });
+}
+
+/// The books go back with their chain and call fewer blocks final for a moment. An address of which a rule then knows nothing is looked at again when
+/// its block is final again, and not a day later. (Found by `bursar sim custody`.)
+#[test]
+fn what_is_not_final_for_a_moment_is_looked_at_again() {
+    on_both(async |yard| {
+        yard.apply(&yard.rules(100, Some(200))).await;
+        let wallet = yard.rig.address(USER).await;
+        yard.rig.pay(&wallet, &yard.rig.token(), 480_000_000);
+        // A price is missing, so it waits; just final.
+        for _ in 0..12 {
+            yard.pass(1).await;
+            yard.evaluate().await;
+            if yard.flags(&wallet).await.1 {
+                break;
+            }
+        }
+        assert!(yard.flags(&wallet).await.1, "a rule wants it");
+        yard.rig.reorg(2, Fate::Moved);
+        // One step back, and none forward yet.
+        let mut books = yard.rig.worker("books").await;
+        assert!(books.round(&*yard.rig.clock).await.unwrap().back_to.is_some());
+        yard.evaluate().await;
+        assert!(!yard.flags(&wallet).await.1, "it is not final");
+        drop(books);
+        for _ in 0..4 {
+            yard.pass(1).await;
+            yard.evaluate().await;
+        }
+        assert!(yard.flags(&wallet).await.1, "it is final again");
     });
 }

@@ -25,10 +25,23 @@ pub struct SlotNews {
     pub said: SlotWord,
     /// Which of its attempts is mined, and where. None when it left, or is lost.
     pub mined: Option<(u32, MinedAttempt)>,
+    /// How many attempts it had when the chain was asked. That none of them can be mined says nothing of one that was made meanwhile.
+    pub asked: usize,
     /// In one sentence, for people.
     pub words: String,
     /// Somebody else has used the slot: nothing more is sent from the lane.
     pub foreign: bool,
+}
+
+impl SlotNews {
+    /// The slot is over, and none of its attempts is in a block.
+    fn is_end_unpaid(&self) -> bool {
+        self.mined.is_none()
+            && match self.said {
+                SlotWord::Lost | SlotWord::Final(_) => true,
+                SlotWord::Mined(_) | SlotWord::Left | SlotWord::Deep(_) => false,
+            }
+    }
 }
 
 /// What is open in some lanes.
@@ -87,8 +100,9 @@ impl Db {
             let named: Vec<SlotId> =
                 news.iter().filter(|one| still.contains(&one.lane)).map(|one| one.slot).collect();
             let slots = read_named_slots(tx, &named).await?;
+            let known = |one: &SlotNews, slot: &OpenSlot| slot.lane == one.lane && (!one.is_end_unpaid() || slot.attempts.len() == one.asked);
             let news: Vec<(&SlotNews, &OpenSlot)> =
-                news.iter().filter_map(|one| Some((one, slots.get(&one.slot).filter(|slot| slot.lane == one.lane)?))).collect();
+                news.iter().filter_map(|one| Some((one, slots.get(&one.slot).filter(|slot| known(one, slot))?))).collect();
             write_mined(tx, &news, at).await?;
             let mut changes = Vec::new();
             for (one, slot) in &news {

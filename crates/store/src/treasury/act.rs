@@ -101,10 +101,10 @@ statements! {
         WHERE k.chain_id = $1 AND k.status = 'active'";
     SET_EVALUATED = "UPDATE rule_cursors SET evaluated_height = $2, updated_at = $3 WHERE chain_id = $1";
     /// What changes above the block that the first pass began at is evaluated when it is over.
-    SET_PAGE = "UPDATE rule_cursors SET passed_address = $2, evaluated_height = CASE WHEN evaluated_height < 0 THEN $3 ELSE evaluated_height END,
-        updated_at = $4 WHERE chain_id = $1";
+    SET_PAGE = "UPDATE rule_cursors SET passed_address = $2,
+        evaluated_height = CASE WHEN evaluated_height < 0 OR evaluated_height > $3 THEN $3 ELSE evaluated_height END, updated_at = $4 WHERE chain_id = $1";
     SET_PASSED = "UPDATE rule_cursors SET passed_address = NULL, passed_at = $3,
-        evaluated_height = CASE WHEN evaluated_height < 0 THEN $2 ELSE evaluated_height END, updated_at = $3 WHERE chain_id = $1";
+        evaluated_height = CASE WHEN evaluated_height < 0 OR evaluated_height > $2 THEN $2 ELSE evaluated_height END, updated_at = $3 WHERE chain_id = $1";
 }
 
 static WRITE_FLAGS: RowsSql = RowsSql::new(

@@ -1,8 +1,12 @@
 //! Rows of payments that leave: what cannot be there twice, and who waits for whom. What workers make of them is tested in `custody`.
 
-use domain::outbound::{Effect, JobKind, SlotWord};
+use domain::outbound::{Effect, JobKind, JobState, SlotWord};
 use domain::{GroupId, Purpose, WalletRole};
-use store::outbound::{Added, Duty, HeldLane, JobId, NewJob, Payer, SlotId, SlotNews};
+use store::outbound::send::SignedAnswer;
+use store::outbound::{
+    Added, AttemptKind, Duty, HeldLane, JobId, NewAttempt, NewJob, NewSlot, Payer, SignedAttempt, SlotId, SlotNews,
+    ToldAttempt,
+};
 use store::testing::races::Shell;
 use store::testing::{NOW, TestDb, on};
 use store::wallet::{OperationWallet, Place, WalletGroup, WalletSettings};
@@ -177,6 +181,50 @@ db_test! {
     }
 }
 
+/// Signs and tells the attempt of slot 7 with this number.
+async fn tell(db: &TestDb, held: &[HeldLane], number: u8) {
+    let (lane, slot, number_of) = (held[0].lane, SlotId(7), u32::from(number));
+    let answer = SignedAnswer::Signed { bytes: vec![number], hash: domain::utxo::Hash([number; 32]) };
+    let signed = SignedAttempt { lane, slot, number: number_of, answer, spend: None };
+    db.keep_signed(held, &[signed], None, NOW).await.unwrap();
+    let told = ToldAttempt { lane, slot, number: number_of, said: "nodes have it".to_owned() };
+    db.keep_told(held, &[told], NOW).await.unwrap();
+}
+
+db_test! {
+    /// A watcher asked about one attempt, and stood still; its slot got a replacement, which a block took. That the first can never be mined does not
+    /// say that the job was not paid. (Found by `bursar sim custody`: it was paid twice.)
+    async fn what_is_said_of_fewer_attempts_ends_no_slot(db: TestDb) {
+        let (chain, held) = with_job(db).await;
+        let (lane, id) = (held[0].lane, JobId::new(1).unwrap());
+        let (kind, payload, coins) = (AttemptKind::Pay, vec![0], None);
+        let jobs = vec![(id, 1)];
+        let slot = NewSlot { id: SlotId(7), lane, nonce: Some(0), since: 1, jobs, kind, payload: payload.clone(), coins: coins.clone() };
+        let known = std::collections::HashMap::new();
+        db.open_slots(&held, &[slot], &[], &[], &known, NOW).await.unwrap();
+        tell(db, &held, 1).await;
+        let until = NOW.plus_micros(60_000_000);
+        let watches = db.take_lanes((chain.id, Duty::Watch), "watcher", 9, NOW, until).await.unwrap();
+        let asked = db.open_lanes(&[lane]).await.unwrap().slots[0].attempts.len();
+        let more = NewAttempt { lane, slot: SlotId(7), number: 2, kind, payload, coins };
+        db.open_slots(&held, &[], &[more], &[], &known, NOW).await.unwrap();
+        tell(db, &held, 2).await;
+        for (said, foreign) in [(SlotWord::Lost, false), (SlotWord::Final(Effect::Unclear), true)] {
+            let news = SlotNews { lane, slot: SlotId(7), said, mined: None, asked, words: "lost".to_owned(), foreign };
+            assert_eq!(db.keep_news(&watches, std::slice::from_ref(&news), NOW).await.unwrap(), 0, "{said:?}");
+            let (shown, slots, _) = db.job(id).await.unwrap().unwrap();
+            assert_eq!((shown.job.state, slots.len()), (JobState::Broadcasted, 1), "{said:?}");
+            assert_eq!(db.open_lanes(&[lane]).await.unwrap().slots.len(), 1, "the slot is open");
+            assert_eq!(shown.lane_stopped, None);
+        }
+        // Whoever has asked about both knows.
+        let words = "its time was over".to_owned();
+        let news = SlotNews { lane, slot: SlotId(7), said: SlotWord::Lost, mined: None, asked: 2, words, foreign: false };
+        assert_eq!(db.keep_news(&watches, &[news], NOW).await.unwrap(), 1);
+        assert_eq!(db.job(id).await.unwrap().unwrap().0.job.state, JobState::FailedRetryable);
+    }
+}
+
 /// Whoever writes in a lane waits for whoever has it.
 #[test]
 fn postgres_a_lane_is_one_writers_at_a_time() {
@@ -188,6 +236,7 @@ fn postgres_a_lane_is_one_writers_at_a_time() {
             slot: SlotId(99),
             said: SlotWord::Final(Effect::InFull),
             mined: None,
+            asked: 0,
             words: String::new(),
             foreign: false,
         };

@@ -33,7 +33,10 @@ impl Simulation {
     pub(super) fn reorganise(&self, net: usize) {
         let mut world = self.world.lock();
         let World { nets, random, report, clock, .. } = &mut *world;
-        let depth = 1 + random.below(PLANS[net].deepest);
+        let any = 1 + random.below(PLANS[net].deepest);
+        // Often where it hurts.
+        let aimed = nets[net].depth_of_cancel().filter(|depth| *depth <= PLANS[net].deepest);
+        let depth = aimed.filter(|_| random.below(2) == 0).unwrap_or(any);
         report.reorganisations += 1;
         report.deeper_than_confirmations += u64::from(depth >= u64::from(PLANS[net].confirmations));
         let keep = random.below(3) != 0;
@@ -169,7 +172,7 @@ impl Simulation {
         let users = &nets[net].users;
         let hot = random.below(40) == 0;
         // Mostly one of a few: two deposits are swept together.
-        let among = if random.below(2) == 0 { users.len().min(3) } else { users.len() };
+        let among = if random.below(2) == 0 { users.len().min(6) } else { users.len() };
         let to = if hot { &nets[net].wallets } else { users };
         let Some(to) = to.get(random.index(if hot { to.len() } else { among })).cloned() else { return };
         let native = !hot && random.below(4) == 0;

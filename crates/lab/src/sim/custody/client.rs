@@ -312,7 +312,7 @@ impl Chain for SimChain {
 
     fn nonces<'a>(&'a self, of: &'a [Address]) -> Answer<'a, Vec<Nonces>> {
         Box::pin(self.call(move |world| {
-            let lies = world.chance(3_000);
+            let lies = world.chance(20_000);
             world.report.nonces_lied += u64::from(lies);
             let tip = world.nets[self.net].truth.tip();
             let count = |address: &Address| {

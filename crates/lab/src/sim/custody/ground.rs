@@ -14,7 +14,7 @@ use domain::treasury::{Operator, Price};
 use domain::utxo::Hash;
 use domain::{
     Amount, Asset, AssetOnChain, Availability, Chain, ChainKind, Clock, GroupId, Listing, ManualClock, Precision,
-    Purpose, WalletRole,
+    Purpose, Timestamp, WalletRole,
 };
 use signer::keys::{GroupSecret, Keyring, Mnemonic};
 use signer::local::LocalSigner;
@@ -134,6 +134,14 @@ const PRECISION: u8 = 4;
 
 /// Millionths of a token that a whole coin is worth: two percent of what is swept pays for it on a quiet day, and not at any price of gas.
 const PRICES: [(&str, u64); 3] = [("ECO", 300_000_000), ("TCO", 50_000), ("USD", 1_000_000)];
+
+/// Somebody says what coins are worth.
+pub(crate) async fn say_prices(db: &Db, now: Timestamp) -> Result<(), SimError> {
+    for (symbol, micros) in PRICES {
+        db.set_price(&symbol.parse().map_err(broken)?, Price(micros), "ann", now).await?;
+    }
+    Ok(())
+}
 
 /// The wallets of the house beside its hot ones, where there are rules.
 const HOUSE: [(&str, Purpose, WalletRole, u64); 2] =
@@ -362,9 +370,7 @@ impl Ground {
         let (signer, thief) = (made(keyring()?)?, made(keyring()?)?);
         let pinned = pin(&signer)?;
         db.apply_treasury(&catalog()?, &pinned.settings(), &AUTHOR, now).await.map_err(broken)?;
-        for (symbol, micros) in PRICES {
-            db.set_price(&symbol.parse().map_err(broken)?, Price(micros), "ann", now).await?;
-        }
+        say_prices(&db, now).await?;
         let (mut rows, mut nets) = (Vec::new(), Vec::new());
         for plan in &PLANS {
             let name = plan.name.parse().map_err(broken)?;

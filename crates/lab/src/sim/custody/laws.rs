@@ -10,7 +10,7 @@ use store::outbound::OpenSlot;
 use store::outbound::read::{JobReply, JobVerdict, ShownJob};
 
 use super::coins::{NETWORK, inputs_of};
-use super::ground::{BITCOIN, PLANS};
+use super::ground::{BITCOIN, PLANS, say_prices};
 use super::model::units;
 use super::process::Part;
 use super::run::{Open, SECOND, Simulation, unread};
@@ -35,6 +35,8 @@ impl Simulation {
             self.stalled.values_mut().for_each(|one| one.until = 0);
             world.nets.iter_mut().for_each(super::model::Net::heal);
         }
+        let now = self.world.lock().now();
+        say_prices(&self.ground.db, now).await.map_err(|error| error.to_string())?;
         for round in 0_u32.. {
             // Soon only pauses and times that must be over are waited for.
             let seconds = match round {

@@ -48,6 +48,14 @@ pub(crate) struct Mined {
     pub spent: Vec<(Outpoint, Owned)>,
 }
 
+impl Mined {
+    /// It took a nonce, and paid nobody.
+    pub fn is_cancel(&self) -> bool {
+        let nothing = |payment: &Payment| payment.to == self.from && units(payment.amount) == 0;
+        self.nonce.is_some() && self.meaning.payments.iter().all(nothing)
+    }
+}
+
 /// An output of Bitcoin, and whose it is.
 pub(crate) type Outpoint = (TxHash, u32);
 pub(crate) type Owned = (Address, u128);
@@ -504,7 +512,8 @@ impl Net {
                 let (from, meaning, bytes) = (one.from.clone(), one.meaning.clone(), Arc::clone(&one.bytes));
                 let mut back = Waiting { hash: one.hash, from, meaning, bytes };
                 // Who mines the other branch may have heard of what this one took the place of, and not of this one.
-                if random.below(2) == 0
+                let often = if one.is_cancel() { 8 } else { 2 };
+                if random.below(often) != 0
                     && let Some(rival) = self.rival_elsewhere(&back)
                 {
                     let other = self.elsewhere.remove(rival);
@@ -518,6 +527,12 @@ impl Net {
                 }
             }
         }
+    }
+
+    /// How many blocks would have to leave for the newest cancel to leave.
+    pub fn depth_of_cancel(&self) -> Option<u64> {
+        let has = self.truth.0.iter().rev().find(|block| block.transactions.iter().any(Mined::is_cancel))?;
+        Some(self.truth.tip().height - has.height + 1)
     }
 
     /// The newest of what pools have dropped that has the same nonce.
@@ -547,7 +562,7 @@ impl Net {
     pub fn come_back(&mut self, random: &mut Random) -> bool {
         let may = |(_, one): &(usize, &Waiting)| {
             let waits = self.pool.iter().any(|other| other.hash == one.hash);
-            !waits && self.truth.find(one.hash).is_none() && self.is_possible(one)
+            self.is_possible(one) && !waits && self.truth.find(one.hash).is_none()
         };
         let some: Vec<usize> = self.elsewhere.iter().enumerate().filter(may).map(|(at, _)| at).collect();
         if some.is_empty() {

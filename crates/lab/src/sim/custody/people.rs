@@ -14,9 +14,9 @@ use super::treasury::{Errand, Inside};
 use super::world::World;
 
 /// Users of a chain who are paid at a time.
-const USERS: usize = 10;
+const USERS: usize = 24;
 /// At one rest of so many the oldest leaves, and another comes: what is known of an address does not grow for ever.
-const LEAVES: u64 = 25;
+const LEAVES: u64 = 8;
 
 impl Simulation {
     /// The house has coins, and users have addresses.
@@ -94,7 +94,10 @@ impl Simulation {
                 account[12..].copy_from_slice(&world.report.payouts.to_be_bytes());
                 let to = (PLANS[net].account)(account);
                 let native = net == BITCOIN || world.random.below(2) == 0;
-                let amount = 1_000_000 + u128::from(world.random.below(1_000_000));
+                let small = 1_000_000 + u128::from(world.random.below(1_000_000));
+                // Some empty a hot wallet.
+                let large = !native && world.random.below(16) == 0;
+                let amount = if large { small * 500 } else { small };
                 let listing = row.listings.iter().find(|one| one.form.contract().is_none() == native);
                 let (Some(listing), Ok(id)) = (listing, JobId::new(number)) else {
                     return Err("a listing is missing".to_owned());
@@ -127,20 +130,22 @@ impl Simulation {
 
     /// People want a job to end, or more to be offered for it.
     pub(super) async fn ask(&self) -> Result<(), String> {
-        let (some, choice, cancel, now) = {
+        let (some, any, cancel, now) = {
             let mut world = self.world.lock();
-            // Some of the newest.
-            let newest = self.open.len().clamp(1, 48);
-            let places: Vec<usize> = (0..12).map(|_| world.random.index(newest)).collect();
-            let some: Vec<JobId> =
-                places.into_iter().filter_map(|back| self.open.keys().nth_back(back).copied()).collect();
-            (some, world.random.below(2), world.random.below(2) == 0, world.now())
+            // Some of the newest, in no order.
+            let newest = self.open.len().min(200);
+            let places: Vec<usize> = (0..24.min(newest)).map(|_| world.random.index(newest)).collect();
+            let ids: Vec<JobId> = self.open.keys().rev().take(newest).copied().collect();
+            let some: Vec<JobId> = places.into_iter().filter_map(|at| ids.get(at).copied()).collect();
+            (some, world.random.below(3) == 0, world.random.below(2) == 0, world.now())
         };
         let shown = self.ground.db.jobs_of(&some).await.map_err(|error| unread(&error))?;
         // One that waits for its block, or one of them, whatever it does.
-        let out = shown.iter().find(|shown| shown.job.state == JobState::Broadcasted);
-        let job = out.filter(|_| choice == 0).or(shown.first()).map(|shown| shown.job.id);
-        let Some(job) = job else { return Ok(()) };
+        let is_out = |shown: &&ShownJob| shown.job.state == JobState::Broadcasted;
+        // Only where nonces are is a payment cancelled in its slot.
+        let first = shown.iter().filter(|shown| shown.chain == PLANS[0].name).find(is_out);
+        let out = first.or_else(|| shown.iter().find(is_out));
+        let Some(job) = out.filter(|_| !any).or(shown.first()).map(|shown| shown.job.id) else { return Ok(()) };
         let db = &self.ground.db;
         let asked = if cancel { db.cancel_job(job, "ann", now).await } else { db.bump_job(job, now).await };
         let done = asked.map_err(|error| unread(&error))? == JobReply::Done;

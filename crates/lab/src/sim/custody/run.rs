@@ -195,13 +195,14 @@ impl Simulation {
         };
         match choice {
             _ if overdue => self.rest().await?,
-            0..650 => self.resume().await?,
-            650..700 => self.pay(net),
+            0..600 => self.resume().await?,
+            600..700 => self.pay(net),
             700..790 => self.mine(net),
             790..820 => self.spread(net),
-            820..880 => self.add(net, jobs).await?,
-            880..888 => self.reorganise(net),
-            888..906 => self.change_node(net),
+            820..868 => self.add(net, jobs).await?,
+            868..880 => self.reorganise(net),
+            880..898 => self.change_node(net),
+            898..906 => self.ask().await?,
             906..912 => self.change_price(net),
             912..916 => self.pause(net),
             916..920 => self.empty_pool(net),
@@ -248,13 +249,20 @@ impl Simulation {
 
     // ---- processes ---------------------------------------------------------------------------------------------
 
+    /// A process goes on for a turn or a few.
     async fn resume(&mut self) -> Result<(), String> {
-        let at = {
+        let (at, turns) = {
             let mut world = self.world.lock();
-            world.random.index(self.processes.len())
+            (world.random.index(self.processes.len()), 1 + world.random.below(3))
         };
-        let turn = self.world.lock().turn;
-        if self.stalled.get(&at).is_some_and(|one| turn < one.until) { Ok(()) } else { self.run_process(at).await }
+        for _ in 0..turns {
+            let turn = self.world.lock().turn;
+            if self.stalled.get(&at).is_some_and(|one| turn < one.until) {
+                break;
+            }
+            self.run_process(at).await?;
+        }
+        Ok(())
     }
 
     async fn run_process(&mut self, at: usize) -> Result<(), String> {
@@ -388,8 +396,12 @@ impl Simulation {
         self.stalled.insert(at, Stalled { until, had });
         let mut world = self.world.lock();
         world.report.stalled += 1;
-        // Those who keep the books have theirs for longer.
-        world.pass(if self.parts[at].1 == Part::Keeps { 121 * SECOND } else { 61 * SECOND });
+        // Longer than its hold on what it has.
+        world.pass(match self.parts[at].1 {
+            Part::Sends | Part::Watches | Part::Follows => 61 * SECOND,
+            Part::Keeps => 121 * SECOND,
+            Part::Rules => 301 * SECOND,
+        });
         Ok(())
     }
 }
