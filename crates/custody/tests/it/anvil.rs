@@ -88,6 +88,11 @@ impl Anvil {
         self.ask("evm_mine", json!([]));
     }
 
+    /// So many blocks are replaced by empty ones. What was in them is forgotten.
+    pub fn reorg(&self, depth: u64) {
+        self.ask("anvil_reorg", json!([depth, []]));
+    }
+
     pub fn height(&self) -> u64 {
         let height = self.ask("eth_blockNumber", json!([]));
         u64::from_str_radix(height.as_str().unwrap().trim_start_matches("0x"), 16).unwrap()

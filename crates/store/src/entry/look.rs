@@ -151,7 +151,7 @@ impl Db {
         }
         transact!(self, tx => {
             let locked = lock_moving(tx, worker).await?;
-            look_locked(tx, locked, chain, (block, looked), at).await
+            look_locked(tx, locked, chain, block, looked, at).await
         })?
     }
 
@@ -169,7 +169,7 @@ impl Db {
         }
         transact!(self, tx => {
             let locked = lock_visited(tx, chain.id).await?;
-            look_locked(tx, locked, chain, (block, looked), at).await
+            look_locked(tx, locked, chain, block, looked, at).await
         })?
     }
 }
@@ -178,7 +178,8 @@ async fn look_locked(
     tx: &mut Tx,
     locked: Result<Locked, CursorError>,
     chain: &ChainRow,
-    (block, looked): ((u64, Hash), &[(Holding, Option<RawAmount>)]),
+    block: (u64, Hash),
+    looked: &[(Holding, Option<RawAmount>)],
     at: Timestamp,
 ) -> Result<Result<LookedBatch, CursorError>, StoreError> {
     let locked = match locked {
