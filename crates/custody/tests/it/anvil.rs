@@ -41,13 +41,14 @@ impl Anvil {
             .stderr(Stdio::null())
             .spawn()
             .expect("anvil starts");
+        // From here on it is killed when this drops.
+        let mut anvil = Self { address: ([127, 0, 0, 1], 0).into(), process, _folder: folder };
         for _ in 0..1_000 {
             let said = std::fs::read_to_string(&log).unwrap();
             if let Some((_, rest)) = said.split_once("Listening on ")
                 && let Some((address, _)) = rest.split_once('\n')
             {
-                let address = address.trim().parse().unwrap();
-                let anvil = Self { address, process, _folder: folder };
+                anvil.address = address.trim().parse().unwrap();
                 anvil.put_token();
                 return anvil;
             }
