@@ -41,13 +41,14 @@ impl Anvil {
             .stderr(Stdio::null())
             .spawn()
             .expect("anvil starts");
+        // From here on it is killed when this drops.
+        let mut anvil = Self { address: ([127, 0, 0, 1], 0).into(), process, _folder: folder };
         for _ in 0..1_000 {
             let said = std::fs::read_to_string(&log).unwrap();
             if let Some((_, rest)) = said.split_once("Listening on ")
                 && let Some((address, _)) = rest.split_once('\n')
             {
-                let address = address.trim().parse().unwrap();
-                let anvil = Self { address, process, _folder: folder };
+                anvil.address = address.trim().parse().unwrap();
                 anvil.put_token();
                 return anvil;
             }
@@ -86,6 +87,11 @@ impl Anvil {
     pub fn mine(&self, at: Timestamp) {
         self.ask("evm_setNextBlockTimestamp", json!([at.micros() / 1_000_000]));
         self.ask("evm_mine", json!([]));
+    }
+
+    /// So many blocks are replaced by empty ones. What was in them is forgotten.
+    pub fn reorg(&self, depth: u64) {
+        self.ask("anvil_reorg", json!([depth, []]));
     }
 
     pub fn height(&self) -> u64 {

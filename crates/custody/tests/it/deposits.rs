@@ -249,7 +249,11 @@ impl<'a> Rig<'a> {
 
     pub fn reorg(&self, depth: u64, fate: Fate) {
         self.pass_time();
-        self.model(|model, now| model.reorg(depth, fate, &[], now)).unwrap();
+        match &self.net {
+            Net::Devnet(_) => self.model(|model, now| model.reorg(depth, fate, &[], now)).unwrap(),
+            // It has one fate for all.
+            Net::Anvil(anvil) => anvil.reorg(depth),
+        }
     }
 
     pub fn lie(&self, endpoint: usize, lie: Lie) {

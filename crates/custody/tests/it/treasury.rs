@@ -404,11 +404,10 @@ fn low_gas_wallet_through_its_four_cycles_on_anvil() {
 }
 
 /// Every worker dies at every point of every write, and blocks leave the chain between: one top-up, one sweep, the same end.
-#[test]
-fn low_gas_wallet_with_every_worker_killed_at_every_step() {
-    for place in [TRON, EVM] {
+fn kill_every_worker_at_every_step(places: &[Place]) {
+    for place in places {
         on(Engine::Sqlite, async |db| {
-            let yard = Yard::start(db, place).await;
+            let yard = Yard::start(db, *place).await;
             let wallet = yard.low_gas_wallet(USER, 480).await;
             let (usdt, treasury) = (yard.rig.token(), yard.rig.house(WalletRole::Treasury));
             let before = yard.has(&treasury, &usdt).await;
@@ -440,6 +439,16 @@ fn low_gas_wallet_with_every_worker_killed_at_every_step() {
             yard.rig.assert_true().await;
         });
     }
+}
+
+#[test]
+fn low_gas_wallet_with_every_worker_killed_at_every_step() {
+    kill_every_worker_at_every_step(&[TRON, EVM]);
+}
+
+#[test]
+fn low_gas_wallet_with_every_worker_killed_at_every_step_on_anvil() {
+    kill_every_worker_at_every_step(&[Place::Anvil]);
 }
 
 /// A top-up whose block leaves the chain is sent again, the same bytes: no second one is made for it.

@@ -104,7 +104,7 @@ fn dry_gas_wallets(standing: &TreasuryStanding) -> Option<Alert> {
             "lasts_minutes": one.supply.lasts_minutes() })
     };
     let details = json!({ "wallets": dry.iter().map(wallet).collect::<Vec<Value>>() });
-    (!dry.is_empty()).then(|| Alert { code: GAS_RUNS_DRY, part: None, message, details })
+    (!dry.is_empty()).then_some(Alert { code: GAS_RUNS_DRY, part: None, message, details })
 }
 
 impl Alerts {

@@ -159,7 +159,8 @@ fn wallets(families: &mut Families, app: &App) {
 fn treasury(families: &mut Families, app: &App) {
     let Some(standing) = app.treasury.standing() else { return };
     let whole = |amount: RawAmount, coin: &CostCoin| amount.in_coins(coin.decimals);
-    let families_of_rows: [(&str, &str, &dyn Fn(&CostRow) -> Option<String>); 5] = [
+    type Value<'a> = &'a dyn Fn(&CostRow) -> Option<String>;
+    let families_of_rows: [(&str, &str, Value<'_>); 5] = [
         ("treasury_jobs_day", "jobs that were paid in the last day", &|row| Some(row.jobs.to_string())),
         ("treasury_moved_coins_day", "what they moved, in whole coins", &|row| Some(whole(row.moved, &row.coin))),
         ("treasury_fees_coins_day", "what that cost, in whole coins of the chain", &|row| {

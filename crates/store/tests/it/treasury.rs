@@ -160,7 +160,9 @@ db_test! {
         let day = now - 24 * 3_600_000_000;
         let mined: Vec<_> = jobs.iter().filter(|job| job.state == "confirmed" && job.created > day).collect();
         assert!(mined.len() > 12 && mined.len() < jobs.iter().filter(|job| job.state == "confirmed").count());
-        let mut wanted: BTreeMap<(String, String), (u64, i128, u64, Option<u64>)> = BTreeMap::new();
+        /// Jobs, what they moved, fees, expected.
+        type Sums = (u64, i128, u64, Option<u64>);
+        let mut wanted: BTreeMap<(String, String), Sums> = BTreeMap::new();
         for job in &mined {
             let row = wanted.entry((job.chain.to_owned(), job.kind.to_owned())).or_default();
             let expected = (job.kind != "withdrawal").then(|| row.3.unwrap_or(0) + 3);
