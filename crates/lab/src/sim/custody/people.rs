@@ -187,13 +187,18 @@ impl Simulation {
 
     // ---- what rules have made -----------------------------------------------------------------------------------
 
-    /// Looks at the jobs that rules have made in this turn, whose numbers are above one: each must have had a reason.
+    /// Looks at the jobs that rules have made since their numbers were above one: each must have had a reason.
     pub(super) async fn notice(&mut self, at: usize, above: i64) -> Result<(), String> {
         let known = self.world.lock().rules_know.get(&at).copied().flatten().unwrap_or(0);
         let mut before = i64::MAX;
         loop {
             let page = self.ground.db.jobs(&JobFilter::default(), before, 32).await.map_err(|error| unread(&error))?;
-            for shown in page.iter().filter(|shown| shown.job.id.number() > above) {
+            let new = |shown: &&ShownJob| {
+                let job = &shown.job;
+                job.id.number() > above && job.kind != JobKind::Withdrawal && !self.open.contains_key(&job.id)
+            };
+            let some: Vec<ShownJob> = page.iter().filter(new).cloned().collect();
+            for shown in &some {
                 self.made(shown, known).await?;
             }
             match page.last().map(|shown| shown.job.id.number()) {
