@@ -16,8 +16,10 @@ use domain::{
     Amount, Asset, AssetOnChain, Availability, Chain, ChainKind, Clock, GroupId, Listing, ManualClock, Precision,
     Purpose, Timestamp, WalletRole,
 };
+use signer::digest::hex;
 use signer::keys::{GroupSecret, Keyring, Mnemonic};
 use signer::local::LocalSigner;
+use signer::policy::signed::SigningKey;
 use store::catalog::{Author, Catalog};
 use store::entry::ChainRow;
 use store::treasury::{BandSetting, GasRuleSetting, RuleSettings, SweepRuleSetting};
@@ -133,7 +135,7 @@ const DOLLAR_DECIMALS: u8 = 6;
 const PRECISION: u8 = 4;
 
 /// Millionths of a token that a whole coin is worth: two percent of what is swept pays for it on a quiet day, and not at any price of gas.
-const PRICES: [(&str, u64); 3] = [("ECO", 300_000_000), ("TCO", 50_000), ("USD", 1_000_000)];
+const PRICES: [(&str, u64); 3] = [("ECO", 300_000_000), ("TCO", 30_000), ("USD", 1_000_000)];
 
 /// Somebody says what coins are worth.
 pub(crate) async fn say_prices(db: &Db, now: Timestamp) -> Result<(), SimError> {
@@ -142,6 +144,9 @@ pub(crate) async fn say_prices(db: &Db, now: Timestamp) -> Result<(), SimError> 
     }
     Ok(())
 }
+
+/// Two who approve.
+pub(crate) const PEOPLE: [&str; 2] = ["ann", "bob"];
 
 /// The wallets of the house beside its hot ones, where there are rules.
 const HOUSE: [(&str, Purpose, WalletRole, u64); 2] =
@@ -294,16 +299,32 @@ fn keyring() -> Result<Keyring, SimError> {
     Keyring::of(secrets).map_err(broken)
 }
 
+/// Whoever approves what leaves the treasury: a key that follows from the name.
+pub(crate) fn approving_key(person: &str) -> Option<SigningKey> {
+    let mut seed = [7_u8; 32];
+    seed.iter_mut().zip(person.bytes()).for_each(|(seed, byte)| *seed = byte);
+    let head = [0x30, 0x2e, 2, 1, 0, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 4, 0x22, 4, 0x20];
+    SigningKey::read(&[&head[..], &seed].concat())
+}
+
 fn policy() -> String {
     let much = "1000000000000000000000000000000";
     let capped =
         |name: &str| format!("{{ coin = \"{name}\", payment = \"{much}\", hour = \"{much}\", day = \"{much}\" }}");
     let plain = |name: &str| format!("{{ coin = \"{name}\" }}");
+    let approved = |name: &str| {
+        let people = PEOPLE.map(|person| format!("\"{person}\"")).join(", ");
+        format!("{{ coin = \"{name}\", step = [{{ up_to = \"{much}\", approvals = 2, of = [{people}] }}] }}")
+    };
     let mut text = format!(
         "signer = \"sim\"\nversion = 1\ncooling_off_hours = 1\nmost_intent_life_hours = 100\ntron_margin_minutes = 1\n\
          chain = [{{ name = \"eve\", kind = \"evm\", chain_id = {CHAIN_ID} }}, {{ name = \"tro\", kind = \"tron\" }}, \
          {{ name = \"bit\", kind = \"bitcoin\", network = \"regtest\" }}]\n"
     );
+    for person in PEOPLE {
+        let public = approving_key(person).map(|key| hex(&key.public())).unwrap_or_default();
+        text += &format!("[[approver]]\nkey = \"{person}\"\nperson = \"{person}\"\ned25519 = \"{public}\"\n");
+    }
     let mut group = |plan: &Plan, word: &str, role: &str, more: &str, coins: &[String]| {
         text += &format!(
             "[[group]]\nid = \"{word}-{0}\"\nchain = \"{0}\"\nrole = \"{role}\"\nmost_fee = \"{much}\"\nmost_fee_day = \"{much}\"\n{more}coin = [{1}]\n",
@@ -321,7 +342,7 @@ fn policy() -> String {
         group(plan, "hot", "hot", house, &[capped("native"), capped(&token)]);
         group(plan, "gas", "gas", house, &[capped("native")]);
         group(plan, "users", "deposit", "", &[plain("native"), plain(&token)]);
-        group(plan, "treasury", "treasury", house, &[plain("native"), plain(&token)]);
+        group(plan, "treasury", "treasury", house, &[approved("native"), approved(&token)]);
     }
     text
 }

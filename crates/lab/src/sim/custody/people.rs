@@ -1,13 +1,16 @@
 //! What people want: addresses, payouts, an end of one, more offered for one. What rules want is noticed here too, and held against the chain.
 
+use std::sync::Arc;
+
+use custody::outbound::approve::intent_of;
 use custody::wallet::assign;
 use domain::outbound::{JobKind, JobState};
 use domain::{UserId, WalletRole};
 use store::outbound::read::JobReply;
-use store::outbound::{Added, JobFilter, JobId, NewJob, Payer, ShownJob};
+use store::outbound::{Added, ApprovalSignature, JobApproval, JobFilter, JobId, NewJob, Payer, ShownJob};
 use tx::Address;
 
-use super::ground::{BITCOIN, PLANS};
+use super::ground::{BITCOIN, PEOPLE, PLANS, approving_key};
 use super::model::{Owner, raw, units};
 use super::run::{Open, SECOND, Simulation, unread};
 use super::treasury::{Errand, Inside};
@@ -35,8 +38,10 @@ impl Simulation {
                         self.pays(&mut nets[net], net, random, (address.clone(), false, terms.target));
                         self.pays(&mut nets[net], net, random, (address, true, plan.endowment));
                     }
-                    Owner::Gas => self.pays(&mut nets[net], net, random, (address, true, plan.endowment)),
-                    Owner::Treasury | Owner::User => {}
+                    Owner::Gas | Owner::Treasury => {
+                        self.pays(&mut nets[net], net, random, (address, true, plan.endowment));
+                    }
+                    Owner::User => {}
                 }
             }
         }
@@ -140,6 +145,9 @@ impl Simulation {
             (some, world.random.below(3) == 0, world.random.below(2) == 0, world.now())
         };
         let shown = self.ground.db.jobs_of(&some).await.map_err(|error| unread(&error))?;
+        for refill in shown.iter().filter(|shown| shown.job.kind == JobKind::Refill) {
+            self.approve(refill).await?;
+        }
         // One that waits for its block, or one of them, whatever it does.
         let is_out = |shown: &&ShownJob| shown.job.state == JobState::Broadcasted;
         // Only where nonces are is a payment cancelled in its slot.
@@ -155,15 +163,42 @@ impl Simulation {
         Ok(())
     }
 
+    /// Two people approve what is to leave the treasury.
+    pub(super) async fn approve(&self, shown: &ShownJob) -> Result<(), String> {
+        let ground = &self.ground;
+        let Some(net) = PLANS.iter().position(|plan| plan.name == shown.chain) else { return Ok(()) };
+        let lanes =
+            ground.db.lanes(Some(&shown.chain), Some(&shown.from), 0, 1).await.map_err(|error| unread(&error))?;
+        let lane = lanes.into_iter().next().ok_or_else(|| format!("{} has no lane", shown.from))?.lane;
+        let signer = "sim".parse().map_err(|error| format!("{error:?}"))?;
+        let intent = intent_of(ground.rows[net].clone(), Arc::clone(&ground.pinned), &signer, &lane, &shown.job);
+        let Ok(Ok(intent)) = intent else { return Err(format!("{} cannot be approved: {intent:?}", shown.job.id)) };
+        let now = self.world.lock().now();
+        for person in PEOPLE {
+            let key = approving_key(person).ok_or_else(|| format!("{person} has no key"))?;
+            let signature = ApprovalSignature::Ed25519(key.sign_approval(&intent.digest()));
+            let approval =
+                JobApproval { job: shown.job.id, digest: intent.digest(), key: person.to_owned(), signature };
+            let done = ground.db.approve_job(&approval, now).await.map_err(|error| unread(&error))?;
+            self.world.lock().report.approvals += u64::from(done == JobReply::Done);
+        }
+        Ok(())
+    }
+
     // ---- what rules have made -----------------------------------------------------------------------------------
 
-    /// Looks at the jobs that rules have made in this turn, whose numbers are above one: each must have had a reason.
+    /// Looks at the jobs that rules have made since their numbers were above one: each must have had a reason.
     pub(super) async fn notice(&mut self, at: usize, above: i64) -> Result<(), String> {
         let known = self.world.lock().rules_know.get(&at).copied().flatten().unwrap_or(0);
         let mut before = i64::MAX;
         loop {
             let page = self.ground.db.jobs(&JobFilter::default(), before, 32).await.map_err(|error| unread(&error))?;
-            for shown in page.iter().filter(|shown| shown.job.id.number() > above) {
+            let new = |shown: &&ShownJob| {
+                let job = &shown.job;
+                job.id.number() > above && job.kind != JobKind::Withdrawal && !self.open.contains_key(&job.id)
+            };
+            let some: Vec<ShownJob> = page.iter().filter(new).cloned().collect();
+            for shown in &some {
                 self.made(shown, known).await?;
             }
             match page.last().map(|shown| shown.job.id.number()) {

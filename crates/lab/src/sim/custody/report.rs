@@ -11,8 +11,12 @@ counters! {
         waited_for_gas;
         coin_sweeps;
         surpluses;
-        /// Hot wallets below their floor, filled up by people.
+        /// Hot wallets below their floor, filled from the treasury.
         refills;
+        /// By people, of refills.
+        approvals;
+        /// Hot wallets below their floor while the treasury had too little.
+        brought_from_outside;
         /// To users' addresses, by strangers.
         deposits;
         deposits_credited;

@@ -117,6 +117,8 @@ pub(super) struct Simulation {
     pub counted: Vec<i64>,
     /// The last user who got an address.
     pub last_user: i64,
+    /// Workers of rules who have numbers for jobs, and the last number before those.
+    pub numbered: BTreeMap<usize, i64>,
     /// Addresses that were to get gas, and were not swept since.
     pub waited: HashSet<Address>,
 }
@@ -155,6 +157,7 @@ impl Simulation {
             fees: vec![0; chains],
             counted: vec![0; chains],
             last_user: 0,
+            numbered: BTreeMap::new(),
             waited: HashSet::new(),
         })
     }
@@ -283,8 +286,15 @@ impl Simulation {
             let name = &self.names[at];
             return Err(format!("{name} stood still while another took its lanes, and has written to them since"));
         }
+        // Between the numbers of jobs and their rows a worker may ask nodes something, and others have their turns.
         if std::mem::take(&mut self.world.lock().rules_made) {
-            self.notice(at, ids).await?;
+            self.numbered.entry(at).or_insert(ids);
+        }
+        if let Some(above) = self.numbered.get(&at).copied() {
+            self.notice(at, above).await?;
+            if !self.world.lock().midway.contains(&at) {
+                self.numbered.remove(&at);
+            }
         }
         self.unbroken()
     }
@@ -377,6 +387,7 @@ impl Simulation {
             world.random.index(self.processes.len())
         };
         self.processes[at] = None;
+        self.numbered.remove(&at);
         self.ends(at);
     }
 

@@ -125,8 +125,13 @@ impl Net {
 
     /// Gas for an address that is not final.
     fn gas_under_way(&self, to: &Address) -> Option<String> {
+        self.under_way(Owner::Gas, to)
+    }
+
+    /// A payment of some wallet of the house to an address that is not final.
+    fn under_way(&self, by: Owner, to: &Address) -> Option<String> {
         let brings = |from: &Address, meaning: &tx::Meaning| {
-            self.owners.get(from) == Some(&Owner::Gas) && meaning.payments.iter().any(|one| one.to == *to)
+            self.owners.get(from) == Some(&by) && meaning.payments.iter().any(|one| one.to == *to)
         };
         let young = self.young().find(|one| one.ok && brings(&one.from, &one.meaning)).map(|one| one.hash);
         let waiting = || self.possible().find(|one| brings(&one.from, &one.meaning)).map(|one| one.hash);
@@ -189,7 +194,15 @@ impl Net {
                 }
                 Ok(Errand::Surplus)
             }
-            (Some(Owner::Treasury), Some(Owner::Hot)) => Ok(Errand::Refill),
+            (Some(Owner::Treasury), Some(Owner::Hot)) => {
+                if *native || *amount > terms.target {
+                    return Err(format!("a refill of {amount} for {to}, whose target is {}", terms.target));
+                }
+                if let Some(hash) = self.under_way(Owner::Treasury, to) {
+                    return Err(format!("a refill was asked for {to} again, while {hash} is not final"));
+                }
+                Ok(Errand::Refill)
+            }
             _ => Err(format!("no rule moves coins from {from} to {to}")),
         }
     }
@@ -207,6 +220,12 @@ impl Net {
     pub fn above_ceiling(&self, terms: &Terms) -> Option<String> {
         let over = |wallet: &&Address| self.tokens(wallet) > terms.ceiling;
         self.wallets.iter().find(over).map(|wallet| format!("{wallet} has {} tokens", self.tokens(wallet)))
+    }
+
+    /// What the treasury has of the token.
+    pub fn in_treasury(&self) -> u128 {
+        let treasuries = self.owners.iter().filter(|(_, owner)| **owner == Owner::Treasury);
+        treasuries.map(|(address, _)| self.tokens(address)).sum()
     }
 
     /// Hot wallets with less than they should have, and what they lack.
