@@ -377,7 +377,7 @@ impl<'a> RulesWorker<'a> {
         for (number, row) in round.hot.iter().enumerate() {
             // What was swept meanwhile may have filled it: then nobody need approve anything.
             let waiting = row.former(&round.formers, TreasuryKind::Refill).and_then(|job| job.waiting);
-            let alone = HotCoin { busy: false, ..row.hot_coin(&round.formers, round.now) };
+            let alone = HotCoin { busy: false, refill_rests: false, ..row.hot_coin(&round.formers, round.now) };
             if let (Some(refill), None | Some(BandAction::Surplus(_))) = (waiting, alone.decide()) {
                 jobs.withdrawn.push(refill);
             }

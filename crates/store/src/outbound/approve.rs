@@ -3,7 +3,7 @@
 use domain::Timestamp;
 use domain::outbound::JobState;
 
-use super::read::JobReply;
+use super::read::{JobReply, LOCK_JOB_LANE};
 use super::types::{JobId, malformed, read_jobs};
 use crate::db::Db;
 use crate::dialect::Many;
@@ -27,7 +27,6 @@ pub enum ApprovalSignature {
 }
 
 statements! {
-    LOCK_APPROVED_JOB = "SELECT l.id FROM outbound_lanes l JOIN outbound_jobs j ON j.lane_id = l.id WHERE j.id = $1 {FOR UPDATE OF l}";
     /// One that the signer has refused makes room for another of the same key.
     INSERT_APPROVAL = "INSERT INTO outbound_approvals (job_id, digest, key_name, signature, authenticator_data, client_data, refused, at)
         VALUES ($1, $2, $3, $4, $5, $6, NULL, $7) ON CONFLICT (job_id, digest, key_name) WHERE refused IS NULL DO NOTHING";
@@ -43,7 +42,7 @@ impl Db {
     pub async fn approve_job(&self, approval: &JobApproval, at: Timestamp) -> Result<JobReply, StoreError> {
         transact!(self, tx => {
             let number = approval.job.number();
-            fetch_optional!(tx, LOCK_APPROVED_JOB => (i64,), number)?;
+            fetch_optional!(tx, LOCK_JOB_LANE => (i64, String), number)?;
             let Some(job) = read_jobs(tx, &[approval.job]).await?.remove(&approval.job) else { return Ok(JobReply::NoSuchJob) };
             if !matches!(job.state, JobState::Queued | JobState::FailedRetryable) {
                 return Ok(JobReply::NotNow(job.state));

@@ -185,7 +185,7 @@ impl Net {
     }
 
     pub fn wait(&mut self, transaction: Transaction) {
-        let took = |effect: &Effect| matches!(effect.kind, Kind::Left | Kind::InsideOut);
+        let took = |effect: &Effect| matches!(effect.kind, Kind::Left | Kind::InsideOut | Kind::Fee);
         if self.owners.effects(&transaction).iter().any(took) {
             self.took.insert(transaction.hash);
         }
