@@ -12,10 +12,11 @@ use chain::bitcoin::{BitcoinChain, BitcoinSettings};
 use chain::evm::{EvmChain, EvmSettings};
 use chain::tron::{Network, TronChain, TronSettings};
 use devnet::{Devnet, DevnetSettings, Key};
-use domain::ChainKind;
+use domain::{ChainKind, Clock, UserId};
 use serde_json::{Value, json};
 use signer::policy::signed::SigningKey;
 use store::db::sqlite_url;
+use store::wallet::NewUserWallet;
 use store::{Db, Options};
 use terminal::clock::SystemClock;
 use terminal::failure::{CommandResult, Failure};
@@ -35,7 +36,7 @@ pub(super) const BITCOIN_USER: &str = "bench:bench";
 /// Hot wallets on each chain.
 const WALLETS: u64 = 2;
 /// Users with deposit addresses, where coins are swept.
-const USERS: u64 = 6;
+const USERS: i64 = 6;
 /// An address with less of the chain's own coin than this gets gas: what the reader of the chains holds top-ups against, in chain units.
 pub(super) const GAS_BELOW: [(&str, &str); 2] = [("anvil", "500000000000000000"), ("tron", "50000000")];
 /// A transaction that waits so long is sent again, or offers more.
@@ -93,11 +94,13 @@ struct Laid {
     urls: Vec<String>,
     coins: Vec<(&'static str, Coin, u8, u64)>,
     node: Machine,
+    /// Users pay in here, and rules bring their coins home.
+    swept: bool,
 }
 
 pub(super) async fn lay(
     engine: EngineName,
-    chosen: &[ChainChoice],
+    (chosen, swept): (&[ChainChoice], bool),
     [anvil, bitcoind]: [Option<&Path>; 2],
     folder: PathBuf,
 ) -> Result<Ground, Failure> {
@@ -116,6 +119,9 @@ pub(super) async fn lay(
             ChainChoice::Bitcoin => lay_bitcoin(bitcoind, &folder.path).await?,
         });
     }
+    for one in &mut laid {
+        one.swept = swept && one.kind != "bitcoin";
+    }
     let config = folder.path.join("bursar.toml");
     write_private(&config, &configuration(&url, &laid)?)?;
     let keys = make_signer(&config, &folder.path, &laid).await?;
@@ -129,7 +135,7 @@ pub(super) async fn lay(
     let mut nets = Vec::new();
     for one in laid {
         let own = wallets.get(one.name).cloned().unwrap_or_default();
-        let users = users(&config, &one, &keys).await?;
+        let users = users(&db, &one, &keys).await?;
         nets.push(Arc::new(open(one, (own, users), &db).await?));
     }
     for net in &nets {
@@ -166,7 +172,7 @@ async fn lay_anvil(program: Option<&Path>, folder: &Path) -> Result<Laid, Failur
         ("USDT", Coin::Token(token), 18, 1_000_000),
         ("MOODY", Coin::Token(moody), 18, 1_000_000),
     ];
-    Ok(Laid { name: "anvil", kind: "evm", urls, coins, node: Machine::Anvil(Box::new(anvil)) })
+    Ok(Laid { name: "anvil", kind: "evm", urls, coins, node: Machine::Anvil(Box::new(anvil)), swept: false })
 }
 
 /// A token that refuses transfers in every third block.
@@ -190,7 +196,7 @@ async fn lay_tron() -> Result<Laid, Failure> {
     let urls = served.endpoints.iter().map(devnet::Endpoint::url).collect();
     let token = Coin::Token(Address::Tron(devnet::tron::TOKEN));
     let coins = vec![("TRX", Coin::Native, 6, 1_000_000), ("USDT", token, 6, 1_000)];
-    Ok(Laid { name: "tron", kind: "tron", urls, coins, node: Machine::Tron(Arc::new(devnet)) })
+    Ok(Laid { name: "tron", kind: "tron", urls, coins, node: Machine::Tron(Arc::new(devnet)), swept: false })
 }
 
 async fn lay_bitcoin(program: Option<&Path>, folder: &Path) -> Result<Laid, Failure> {
@@ -203,7 +209,7 @@ async fn lay_bitcoin(program: Option<&Path>, folder: &Path) -> Result<Laid, Fail
     let core = Core { process, pool, blocks: Mutex::new(()), branch: AtomicU32::new(0) };
     core.mine(1).await?;
     let coins = vec![("BTC", Coin::Native, 8, 20_000)];
-    Ok(Laid { name: "bitcoin", kind: "bitcoin", urls, coins, node: Machine::Bitcoin(Box::new(core)) })
+    Ok(Laid { name: "bitcoin", kind: "bitcoin", urls, coins, node: Machine::Bitcoin(Box::new(core)), swept: false })
 }
 
 async fn open(laid: Laid, (own, users): (Vec<(String, Address)>, Vec<Address>), db: &Db) -> Result<Net, Failure> {
@@ -248,7 +254,7 @@ async fn fund(net: &Net) -> CommandResult {
             let from = Key::numbered(0).evm().to_string();
             for wallet in funded(net) {
                 let to = wallet.to_string();
-                let coin = json!([{ "from": from, "to": to, "value": "0x56bc75e2d63100000" }]);
+                let coin = json!([{ "from": from, "to": to, "value": "0x3635c9adc5dea00000" }]);
                 anvil.ask("eth_sendTransaction", coin).await?;
                 anvil.mine(1).await?;
                 for payable in net.coins.iter().filter(|_| !net.gas.contains(wallet)) {
@@ -339,7 +345,7 @@ fn group(one: &Laid) -> String {
 /// The groups of a chain, with what they are for. On Bitcoin nothing is swept.
 fn groups(one: &Laid) -> Vec<(String, &'static str)> {
     let mut groups = vec![(group(one), "hot")];
-    if one.kind != "bitcoin" {
+    if one.swept {
         let more = [("users", "deposit"), ("gas", "gas"), ("treasury", "treasury")];
         groups.extend(more.map(|(name, purpose)| (format!("{name}-{}", one.name), purpose)));
     }
@@ -390,6 +396,7 @@ fn treasury(laid: &[Laid], keys: &BTreeMap<String, String>) -> Result<String, Fa
             pinned.insert(name, json!({ "chain": family(one.kind), "purpose": purpose, "xpub": xpub }));
         }
         let (coin, below, brings) = match one.kind {
+            _ if !one.swept => continue,
             "evm" => ("ETH", "0.5", "1"),
             "tron" => ("TRX", "50", "100"),
             _ => continue,
@@ -493,16 +500,22 @@ async fn make_signer(config: &Path, folder: &Path, laid: &[Laid]) -> Result<BTre
 }
 
 /// Users get deposit addresses, as people give them.
-async fn users(config: &Path, one: &Laid, keys: &BTreeMap<String, String>) -> Result<Vec<Address>, Failure> {
+async fn users(db: &Db, one: &Laid, keys: &BTreeMap<String, String>) -> Result<Vec<Address>, Failure> {
     let Some((name, _)) = groups(one).into_iter().find(|(_, purpose)| *purpose == "deposit") else {
         return Ok(Vec::new());
     };
-    program::told(config, &["wallet", "add", "--group", &name, "--from", "1", "--to", &USERS.to_string()]).await?;
     let family = if one.kind == "tron" { Family::Tron } else { Family::Evm };
     let xpub = keys.get(&name).ok_or_else(|| wrong("a group has no key"))?;
     let key = AccountKey::parse(xpub, family).map_err(wrong)?;
     let group = Group { id: name.parse().map_err(wrong)?, purpose: domain::Purpose::Deposit, key };
-    (1..=USERS).map(|user| group.address(user).map_err(wrong)).collect()
+    let (mut addresses, mut rows) = (Vec::new(), Vec::new());
+    for user in (1..=USERS).filter_map(UserId::new) {
+        let address = group.address(user.get().unsigned_abs()).map_err(wrong)?;
+        rows.push(NewUserWallet { user, address: address.to_string() });
+        addresses.push(address);
+    }
+    db.assign_user_wallets(&group.id, &rows, SystemClock.now()).await?;
+    Ok(addresses)
 }
 
 /// Our wallets by the names of their chains, each with its role.
