@@ -160,12 +160,20 @@ impl Simulation {
         for (net, plan) in PLANS.iter().enumerate() {
             let Some(terms) = &plan.terms else { continue };
             let chain = &mut nets[net];
-            if !chain.pool.is_empty() {
-                left = Some(format!("{} transactions wait on {}", chain.pool.len(), plan.name));
+            // A thief's may wait for ever: the wallet that he has the key of may have nothing to pay its fee with.
+            let waits = chain.pool.iter().filter(|one| !chain.foreign.contains(&one.hash)).count();
+            if waits > 0 {
+                left = Some(format!("{waits} transactions wait on {}", plan.name));
                 continue;
             }
             let here = chain.unswept(terms).or_else(|| chain.above_ceiling(terms));
             left = left.or(here);
+            // What was brought at first may have left with a branch, and nobody told of it again.
+            for wallet in chain.penniless() {
+                left = Some(format!("{wallet} has nothing to pay fees with"));
+                report.brought_from_outside += 1;
+                self.pays(chain, net, random, (wallet, true, plan.endowment));
+            }
             for (wallet, amount) in chain.below_floor(terms) {
                 left = Some(format!("{wallet} is below its floor"));
                 // Else rules ask for a refill, which people approve.

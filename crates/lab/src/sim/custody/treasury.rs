@@ -222,6 +222,16 @@ impl Net {
         self.wallets.iter().find(over).map(|wallet| format!("{wallet} has {} tokens", self.tokens(wallet)))
     }
 
+    /// Wallets of the house without any of the coin that pays fees, in an order that is always the same.
+    pub fn penniless(&self) -> Vec<Address> {
+        let native = |address: &Address| self.purses.get(address).map_or(0, |purse| purse.native);
+        let house = self.owners.iter().filter(|(_, owner)| **owner != Owner::User);
+        let mut without: Vec<Address> =
+            house.map(|(address, _)| address).filter(|address| native(address) == 0).cloned().collect();
+        without.sort_by_key(Address::to_string);
+        without
+    }
+
     /// What the treasury has of the token.
     pub fn in_treasury(&self) -> u128 {
         let treasuries = self.owners.iter().filter(|(_, owner)| **owner == Owner::Treasury);
