@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use custody::wallet::Pinned;
+use custody::wallet::{Pinned, is_outdated};
 use domain::{ChainName, Clock};
 use store::Db;
 use store::entry::ChainRow;
@@ -43,13 +43,10 @@ impl RoleBase {
 
     /// Whether somebody has applied another treasury file.
     async fn is_outdated(&self) -> bool {
-        match self.db.chain(&self.name).await {
-            Ok(row) => row.is_some_and(|row| row != self.row),
-            Err(error) => {
-                tracing::debug!(code = error.code(), error = %Causes(&error), "the chain's settings were not read");
-                false
-            }
-        }
+        is_outdated(&self.db, &self.row, &self.pinned).await.unwrap_or_else(|error| {
+            tracing::debug!(code = error.code(), error = %Causes(&error), "the chain's settings were not read");
+            false
+        })
     }
 }
 

@@ -9,7 +9,7 @@ use domain::deposit::{Attribution, Reason};
 use domain::utxo::Hash;
 use domain::{ChainKind, Clock, GroupId, RawAmount, Timestamp};
 use store::Db;
-use store::entry::{ChainRow, CursorError, Holding, ListingId, LookedBatch, Worker};
+use store::entry::{ChainRow, CursorError, Heard, Holding, ListingId, LookedBatch, Worker};
 use store::wallet::users::list_addresses;
 use tx::{Address, BlockHash, BlockRef, Coin, Family};
 
@@ -152,12 +152,28 @@ impl Eye<'_> {
         Ok((self.row.listings.iter().map(|listing| (listing.id, of(listing.id).collect())).collect(), next))
     }
 
+    /// What differs is asked about once more before it is believed.
     pub(super) async fn look_at(
+        &self,
+        block: (u64, Hash),
+        listing: ListingId,
+        holdings: &[Holding],
+        now: Timestamp,
+    ) -> Result<LookedBatch, DepositError> {
+        let mut batch = self.hear(block, listing, holdings, (Heard::Once, now)).await?;
+        if !batch.unsure.is_empty() {
+            let again = self.hear(block, listing, &batch.unsure, (Heard::Again, now)).await?;
+            batch = LookedBatch { same: batch.same + again.same, ..again };
+        }
+        Ok(batch)
+    }
+
+    async fn hear(
         &self,
         (height, hash): (u64, Hash),
         listing: ListingId,
         holdings: &[Holding],
-        now: Timestamp,
+        (heard, now): (Heard, Timestamp),
     ) -> Result<LookedBatch, DepositError> {
         let Some(coin) = self.coins.coin(listing) else { return Ok(LookedBatch::default()) };
         let texts: Vec<&str> = holdings.iter().map(|holding| holding.address.as_str()).collect();
@@ -180,8 +196,8 @@ impl Eye<'_> {
             holdings.iter().map(|holding| (holding.clone(), balances.get(holding).copied())).collect();
         let block = (at.height, Hash(at.hash.0));
         let written = match self.worker {
-            Some(worker) => self.db.look(worker, self.row, block, &looked, now).await,
-            None => self.db.visit(self.row, block, &looked, now).await,
+            Some(worker) => self.db.look(worker, self.row, block, &looked, heard, now).await,
+            None => self.db.visit(self.row, block, &looked, heard, now).await,
         };
         match written {
             // The chain has moved meanwhile, or the nodes' settled block is above what is proven: the next block tells.

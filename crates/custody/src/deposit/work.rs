@@ -12,7 +12,6 @@ use domain::utxo::Hash;
 use domain::{ChainKind, Clock, Timestamp};
 use store::deposit::{MOST_DUE, PostedBatch};
 use store::entry::{ChainRow, CursorError, Finding, FindingKind, LookedBatch, Proof, Worker};
-use store::wallet::read_wallet_settings;
 use store::{Db, StoreError};
 use tx::{BlockHash, BlockRef, Family};
 
@@ -20,7 +19,7 @@ use super::look::Looks;
 use super::owner::{Checked, attribute};
 use super::read::{BadCoins, Coins, House, passed};
 use super::watching::Watching;
-use crate::wallet::{Pinned, WalletError, compare_settings, watch_house};
+use crate::wallet::{Pinned, WalletError, is_outdated, watch_house};
 
 /// Blocks of the trail: how deep a fork can be found.
 const TRAIL: usize = 2_000;
@@ -174,7 +173,8 @@ impl<'a> DepositWorker<'a> {
     pub async fn round(&mut self, clock: &dyn Clock) -> Result<Worked, DepositError> {
         let now = clock.now();
         self.db.renew_chain(&self.worker, lease(now), now).await?;
-        if self.is_outdated().await? {
+        // Blocks that were passed without knowing a new coin or group would have to be read again.
+        if is_outdated(self.db, &self.row, &self.pinned).await? {
             return Err(DepositError::Changed { chain: self.row.name.to_string() });
         }
         if let Some(why) = self.db.chain_standing(&self.row).await?.and_then(|standing| standing.halted) {
@@ -276,14 +276,6 @@ impl<'a> DepositWorker<'a> {
         let scan = self.chain.prove_blocks(from, to, self.watching.watched()).await;
         let next = if scan.is_ok() { (most * 2).min(MOST_PROVEN) } else { (most / 2).max(1) };
         (scan, next)
-    }
-
-    /// Somebody has listed a coin, or given users another group of wallets: blocks that were passed without knowing it would
-    /// have to be read again.
-    async fn is_outdated(&self) -> Result<bool, StoreError> {
-        let wallets = read_wallet_settings(&mut self.db.read().await?).await?;
-        Ok(self.db.chain(&self.row.name).await?.as_ref() != Some(&self.row)
-            || !compare_settings(&self.pinned, &wallets).is_empty())
     }
 
     /// Lets another worker begin at once.

@@ -26,7 +26,7 @@ pub use compare::{compare_groups, compare_settings};
 pub use house::watch_house;
 pub use pinned::{PinError, Pinned, PinnedGroup, PinnedWallet};
 pub use users::{Assigned, Checked, UserWallet, assign, deposit_wallet, list, owners, show};
-pub use verify::{Verified, verify};
+pub use verify::{Verified, is_outdated, verify};
 pub use watch::WalletRows;
 
 use domain::GroupId;

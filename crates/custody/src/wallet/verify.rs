@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use domain::GroupId;
+use store::entry::ChainRow;
 use store::wallet::read_wallet_settings;
 use store::wallet::users::{count_user_wallets, list_user_wallets};
-use store::{Db, Tx};
+use store::{Db, StoreError, Tx};
 
 use super::users::check_rows;
 use super::{Difference, Pinned, WalletError, compare_settings};
@@ -20,6 +21,12 @@ pub struct Verified {
     pub operation_wallets: u64,
     pub user_wallets: u64,
     pub differ: u64,
+}
+
+/// Whether somebody has applied another treasury file than the one that a worker of a chain goes by.
+pub async fn is_outdated(db: &Db, chain: &ChainRow, pinned: &Pinned) -> Result<bool, StoreError> {
+    let rows = read_wallet_settings(&mut db.read().await?).await?;
+    Ok(db.chain(&chain.name).await?.as_ref() != Some(chain) || !compare_settings(pinned, &rows).is_empty())
 }
 
 /// Holds all rows of one snapshot against the pinned keys: groups, operation wallets, and users' wallets, of one group if it

@@ -24,7 +24,7 @@ use domain::{
 };
 use store::catalog::{Author, Catalog};
 use store::deposit::{DepositFilter, DepositRow};
-use store::entry::{ChainRow, CursorError};
+use store::entry::{ChainRow, CursorError, Heard};
 use store::testing::{NOW, TestDb, on};
 use store::{Db, Engine};
 use tx::{Address, Coin, Family, Group};
@@ -724,7 +724,8 @@ fn the_balance_sync_finds_what_no_block_explained_once_beside_the_worker() {
         let holding = store::entry::Holding { address: paid.to_string(), listing: rig.row.listings[0].id };
         let proven = rig.db.chain_standing(&rig.row).await.unwrap().unwrap().proven_height.unwrap();
         let elsewhere = (proven, store::utxo::Hash([9; 32]));
-        let refused = rig.db.visit(&rig.row, elsewhere, &[(holding.clone(), Some(raw(1)))], rig.clock.now()).await;
+        let refused =
+            rig.db.visit(&rig.row, elsewhere, &[(holding.clone(), Some(raw(1)))], Heard::Again, rig.clock.now()).await;
         assert!(matches!(refused, Err(CursorError::NotOnTrail)), "{refused:?}");
         // Nor anything of a chain that is halted.
         rig.db.halt_chain(rig.row.id, Some("people look"), rig.clock.now()).await.unwrap();

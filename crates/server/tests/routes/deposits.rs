@@ -8,7 +8,7 @@ use domain::{AssetOnChain, Availability, Chain, ChainKind, Listing};
 use serde_json::{Value, json};
 use store::catalog::Catalog;
 use store::db_test;
-use store::entry::{BlockRow, EntryKey, FoundEntry, Passed};
+use store::entry::{BlockRow, EntryKey, FoundEntry, Heard, Passed};
 use store::testing::{NOW, TestDb};
 
 use crate::support::*;
@@ -92,7 +92,7 @@ async fn start(db: &TestDb) -> Server {
     for listing in &chain.listings {
         let holdings = db.unchecked_holdings(chain.id, listing.id, 10).await.unwrap();
         let looked: Vec<_> = holdings.into_iter().map(|holding| (holding, None)).collect();
-        db.look(&worker, &chain, block, &looked, NOW).await.unwrap();
+        db.look(&worker, &chain, block, &looked, Heard::Again, NOW).await.unwrap();
     }
     let due = db.due_entries(&chain, 5).await.unwrap();
     let whose: HashMap<i64, Attribution> = due

@@ -25,11 +25,21 @@ pub struct Holding {
     pub listing: ListingId,
 }
 
+/// How often the chain has said what a wallet has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Heard {
+    /// What differs is not written down: it is to be asked about again.
+    Once,
+    Again,
+}
+
 /// What looks have come to.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LookedBatch {
     pub same: usize,
     pub differing: usize,
+    /// Those that differ and were heard of once. A node in the middle of a block may say what the next one has.
+    pub unsure: Vec<Holding>,
 }
 
 statements! {
@@ -144,6 +154,7 @@ impl Db {
         chain: &ChainRow,
         block: (u64, Hash),
         looked: &[(Holding, Option<RawAmount>)],
+        heard: Heard,
         at: Timestamp,
     ) -> Result<LookedBatch, CursorError> {
         if looked.is_empty() {
@@ -151,7 +162,7 @@ impl Db {
         }
         transact!(self, tx => {
             let locked = lock_moving(tx, worker).await?;
-            look_locked(tx, locked, chain, block, looked, at).await
+            look_locked(tx, locked, chain, block, looked, heard, at).await
         })?
     }
 
@@ -162,6 +173,7 @@ impl Db {
         chain: &ChainRow,
         block: (u64, Hash),
         looked: &[(Holding, Option<RawAmount>)],
+        heard: Heard,
         at: Timestamp,
     ) -> Result<LookedBatch, CursorError> {
         if looked.is_empty() {
@@ -169,7 +181,7 @@ impl Db {
         }
         transact!(self, tx => {
             let locked = lock_visited(tx, chain.id).await?;
-            look_locked(tx, locked, chain, block, looked, at).await
+            look_locked(tx, locked, chain, block, looked, heard, at).await
         })?
     }
 }
@@ -180,6 +192,7 @@ async fn look_locked(
     chain: &ChainRow,
     block: (u64, Hash),
     looked: &[(Holding, Option<RawAmount>)],
+    heard: Heard,
     at: Timestamp,
 ) -> Result<Result<LookedBatch, CursorError>, StoreError> {
     let locked = match locked {
@@ -191,7 +204,7 @@ async fn look_locked(
     if locked.proven < height || hash.is_none_or(|(hash,)| hash.as_slice() != block.1.0) {
         return Ok(Err(CursorError::NotOnTrail));
     }
-    compare(tx, chain, block, looked, at).await.map(Ok)
+    compare(tx, chain, block, looked, heard, at).await.map(Ok)
 }
 
 /// Holds what the chain has against the entries, and writes down what differs.
@@ -200,6 +213,7 @@ async fn compare(
     chain: &ChainRow,
     block: (u64, Hash),
     looked: &[(Holding, Option<RawAmount>)],
+    heard: Heard,
     at: Timestamp,
 ) -> Result<LookedBatch, StoreError> {
     let height = row_height(block.0)?;
@@ -208,7 +222,6 @@ async fn compare(
     // One that was looked at above this block is known better there.
     let looked: Vec<&(Holding, Option<RawAmount>)> =
         looked.iter().filter(|(holding, _)| !newer.contains(holding)).collect();
-    let holdings: Vec<&Holding> = looked.iter().map(|(holding, _)| holding).collect();
     let mut batch = LookedBatch::default();
     let (mut wrong, mut new, mut findings, mut doubted) = (BTreeSet::new(), Vec::new(), Vec::new(), Vec::new());
     let mut shortfalls: HashMap<Holding, i64> = HashMap::new();
@@ -219,6 +232,10 @@ async fn compare(
     for (holding, balance) in looked.iter().filter_map(|(holding, balance)| Some((holding, (*balance)?))) {
         let known = entries.get(holding).copied().unwrap_or_default();
         let look = Look::at(balance, known);
+        if look != Look::Same && heard == Heard::Once {
+            batch.unsure.push(holding.clone());
+            continue;
+        }
         if chain.listing(holding.listing).is_some_and(|listing| listing.form.contract().is_some()) {
             // What came after the shortfall was found is all there, or this look would differ.
             let since = match look {
@@ -242,7 +259,9 @@ async fn compare(
     change_balances(tx, chain.id, new.iter().map(|one| (one, one.amount)), at).await?;
     doubt(tx, chain.id, doubted).await?;
     add_findings(tx, chain.id, &findings, at).await?;
-    set_checked(tx, chain.id, &holdings, height).await?;
+    let unsure: BTreeSet<&Holding> = batch.unsure.iter().collect();
+    let sure = looked.iter().map(|(holding, _)| holding).filter(|holding| !unsure.contains(holding));
+    set_checked(tx, chain.id, &sure.collect::<Vec<_>>(), height).await?;
     Ok(batch)
 }
 

@@ -31,7 +31,7 @@ pub(crate) mod write;
 pub use blocks::{Passed, Proof};
 pub use cursor::{ChainStanding, CursorError, Worker};
 pub use findings::{Finding, FindingKind, OpenFinding};
-pub use look::{Holding, LookedBatch};
+pub use look::{Heard, Holding, LookedBatch};
 pub use orders::OrderRefusal;
 pub use read::WalletBalance;
 pub use types::{BlockRow, ChainId, ChainRow, EntryKey, FoundEntry, ListingId, ListingRow};

@@ -11,7 +11,7 @@ use domain::{
 use store::Db;
 use store::catalog::Catalog;
 use store::deposit::{DepositFilter, DepositRow, PostedBatch};
-use store::entry::{BlockRow, ChainRow, CursorError, EntryKey, FoundEntry, ListingId, Passed, Proof, Worker};
+use store::entry::{BlockRow, ChainRow, CursorError, EntryKey, FoundEntry, Heard, ListingId, Passed, Proof, Worker};
 use store::ledger::NewAccount;
 use store::testing::{NOW, TestDb};
 
@@ -168,7 +168,7 @@ impl<'a> Books<'a> {
             (holding, balance)
         });
         let looked: Vec<_> = looked.collect();
-        let batch = self.db.look(&self.worker, &self.chain, block, &looked, NOW).await.unwrap();
+        let batch = self.db.look(&self.worker, &self.chain, block, &looked, Heard::Again, NOW).await.unwrap();
         assert_eq!(batch.differing, 0);
     }
 

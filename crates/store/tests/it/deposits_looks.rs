@@ -3,7 +3,7 @@
 use domain::deposit::{Cause, DepositState, Place, Side};
 use domain::{Approval, RawAmount};
 use store::db_test;
-use store::entry::{BlockRow, CursorError, FoundEntry, Holding, OrderRefusal, Passed};
+use store::entry::{BlockRow, CursorError, FoundEntry, Heard, Holding, OrderRefusal, Passed};
 use store::testing::NOW;
 
 use crate::books::{Books, UNIT, hash, later, sum};
@@ -19,7 +19,7 @@ impl Books<'_> {
         let block = self.db.proven_block(&self.chain).await.unwrap().unwrap();
         let holding = Holding { address: address.to_owned(), listing: self.coin(symbol) };
         let looked = [(holding, Some(raw(balance)))];
-        let batch = self.db.look(&self.worker, &self.chain, block, &looked, NOW).await.unwrap();
+        let batch = self.db.look(&self.worker, &self.chain, block, &looked, Heard::Again, NOW).await.unwrap();
         assert_eq!(batch.same + batch.differing, 1);
         batch.differing == 1
     }
@@ -177,6 +177,26 @@ db_test! {
         assert_clean(db).await;
     }
 
+    async fn what_differs_is_written_down_when_it_was_heard_again(db: TestDb) {
+        let mut books = Books::begin(db).await;
+        let paid = books.native(1, 1, "u7", 5 * BNB);
+        books.mine(1, vec![paid]).await;
+        books.mine_empty(1, 2).await;
+        let holding = Holding { address: "u7".to_owned(), listing: books.coin("BNB") };
+        let same = Holding { address: "u8".to_owned(), ..holding.clone() };
+        let looked = [(holding.clone(), Some(raw(9 * BNB))), (same, Some(raw(0)))];
+        let block = db.proven_block(&books.chain).await.unwrap().unwrap();
+        let once = db.look(&books.worker, &books.chain, block, &looked, Heard::Once, NOW).await.unwrap();
+        assert_eq!((once.same, once.differing, once.unsure), (1, 0, vec![holding.clone()]));
+        assert!(books.findings().await.is_empty());
+        let left = db.unchecked_holdings(books.chain.id, holding.listing, 10).await.unwrap();
+        assert_eq!(left, [holding], "it is looked at again, whatever happens to this worker");
+        assert_eq!(books.balance("u7", "BNB").await, (5 * BNB).to_string());
+        assert!(books.find("u7", "BNB", 9 * BNB).await);
+        assert_eq!(books.findings().await, ["balance_differs"]);
+        assert_eq!(books.balance("u7", "BNB").await, (9 * BNB).to_string());
+    }
+
     async fn a_look_below_an_earlier_one_finds_nothing_twice(db: TestDb) {
         let mut books = Books::begin(db).await;
         books.mine_empty(1, 4).await;
@@ -184,7 +204,7 @@ db_test! {
         let holding = Holding { address: "u7".to_owned(), listing: books.coin("BNB") };
         let looked = [(holding, Some(raw(7 * BNB)))];
         let below = (2, books.blocks[2]);
-        let batch = db.look(&books.worker, &books.chain, below, &looked, NOW).await.unwrap();
+        let batch = db.look(&books.worker, &books.chain, below, &looked, Heard::Again, NOW).await.unwrap();
         assert_eq!((batch.same, batch.differing), (0, 0));
         assert_eq!(books.balance("u7", "BNB").await, (7 * BNB).to_string());
     }
@@ -256,7 +276,7 @@ db_test! {
         let holding = Holding { address: "u7".to_owned(), listing: books.coin("BNB") };
         for block in [(4, books.blocks[4]), (3, hash(9, 3)), (77, hash(1, 77))] {
             let looked = [(holding.clone(), Some(raw(5)))];
-            let refused = db.look(&books.worker, &books.chain, block, &looked, NOW).await;
+            let refused = db.look(&books.worker, &books.chain, block, &looked, Heard::Again, NOW).await;
             assert!(matches!(refused, Err(CursorError::NotOnTrail)), "{refused:?}");
         }
         assert_eq!(books.balance("u7", "BNB").await, "0");

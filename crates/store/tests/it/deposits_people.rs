@@ -7,7 +7,7 @@ use domain::deposit::{Attribution, DepositState};
 use domain::ledger::{Outcome, Reply};
 use domain::{AccountKind, AccountStatus, Amount, Approval, AssetId};
 use store::deposit::{Assigned, Assignment, Collected, PostedBatch};
-use store::entry::{FoundEntry, Holding};
+use store::entry::{FoundEntry, Heard, Holding};
 use store::ledger::Adjusted;
 use store::testing::races::meet;
 use store::testing::{NOW, on};
@@ -30,7 +30,7 @@ impl Books<'_> {
         let block = self.db.proven_block(&self.chain).await.unwrap().unwrap();
         let holding = Holding { address: address.to_owned(), listing: self.coin("USDT") };
         let looked = [(holding, Some((units * UNIT).to_string().parse().unwrap()))];
-        self.db.look(&self.worker, &self.chain, block, &looked, NOW).await.unwrap();
+        self.db.look(&self.worker, &self.chain, block, &looked, Heard::Again, NOW).await.unwrap();
     }
 
     /// The block at this height is read again, and pays an address that was not watched before.

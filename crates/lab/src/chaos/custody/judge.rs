@@ -95,7 +95,12 @@ pub(super) async fn judge(
             verdict.add("wallets_differ", words);
         }
         for user in net.unswept().await? {
-            verdict.add("unswept", format!("{user} on {} has tokens that a rule should have brought home", net.name));
+            let why = program::told(config, &["rule", "eval", "--dry-run", "--wallet", &user.to_string()]).await;
+            let why = why.map_or_else(|failure| failure.messages.join("; "), |told| told.to_string());
+            verdict.add(
+                "unswept",
+                format!("{user} on {} has tokens that a rule should have brought home: {why}", net.name),
+            );
         }
     }
     for lane in db.lanes(None, None, 0, 1_000).await? {
