@@ -24,6 +24,7 @@ pub struct BookedEntry {
 statements! {
     LAPSE_LANES = "UPDATE outbound_leases SET lease_until = 0";
     LAPSE_CHAINS = "UPDATE chain_cursors SET lease_until = 0";
+    LAPSE_RULES = "UPDATE rule_cursors SET lease_until = 0";
     READ_BOOKED = "SELECT e.id, e.address, a.symbol, e.height, e.tx_hash, e.place, e.cause, e.amount_raw FROM chain_entries e
             JOIN asset_on_chain l ON l.id = e.listing_id JOIN assets a ON a.id = l.asset_id
         WHERE e.chain_id = $1 AND e.id > $2 AND e.alive ORDER BY e.id LIMIT $3";
@@ -32,12 +33,13 @@ statements! {
 }
 
 impl Db {
-    /// What an hour does to leases that nobody renews: whoever comes next may have the lanes and chains. If their holder is alive, it was
+    /// What an hour does to leases that nobody renews: whoever comes next may have the lanes, chains and rules. If their holder is alive, it was
     /// paused for so long and must find out that it is too late.
     pub async fn let_leases_pass(&self) -> Result<(), StoreError> {
         transact!(self, tx => {
             execute!(tx, LAPSE_LANES)?;
             execute!(tx, LAPSE_CHAINS)?;
+            execute!(tx, LAPSE_RULES)?;
             Ok(())
         })
     }

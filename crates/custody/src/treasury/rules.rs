@@ -32,7 +32,7 @@ use crate::outbound::draft;
 use crate::wallet::Pinned;
 
 /// A worker's hold on a chain's rules, renewed with every round.
-const LEASE_MICROS: i64 = 300_000_000;
+const LEASE_MICROS: i64 = 60_000_000;
 /// Rows of a page of all addresses, and entries of a round of what changed.
 const PAGE_ROWS: i64 = 20_000;
 /// Addresses that are looked at once more in a round, although nothing of them changed.

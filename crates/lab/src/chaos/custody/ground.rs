@@ -94,13 +94,18 @@ struct Laid {
     urls: Vec<String>,
     coins: Vec<(&'static str, Coin, u8, u64)>,
     node: Machine,
+}
+
+impl Laid {
     /// Users pay in here, and rules bring their coins home.
-    swept: bool,
+    fn is_swept(&self) -> bool {
+        self.kind != "bitcoin"
+    }
 }
 
 pub(super) async fn lay(
     engine: EngineName,
-    (chosen, swept): (&[ChainChoice], bool),
+    chosen: &[ChainChoice],
     [anvil, bitcoind]: [Option<&Path>; 2],
     folder: PathBuf,
 ) -> Result<Ground, Failure> {
@@ -118,9 +123,6 @@ pub(super) async fn lay(
             ChainChoice::Tron => lay_tron().await?,
             ChainChoice::Bitcoin => lay_bitcoin(bitcoind, &folder.path).await?,
         });
-    }
-    for one in &mut laid {
-        one.swept = swept && one.kind != "bitcoin";
     }
     let config = folder.path.join("bursar.toml");
     write_private(&config, &configuration(&url, &laid)?)?;
@@ -172,7 +174,7 @@ async fn lay_anvil(program: Option<&Path>, folder: &Path) -> Result<Laid, Failur
         ("USDT", Coin::Token(token), 18, 1_000_000),
         ("MOODY", Coin::Token(moody), 18, 1_000_000),
     ];
-    Ok(Laid { name: "anvil", kind: "evm", urls, coins, node: Machine::Anvil(Box::new(anvil)), swept: false })
+    Ok(Laid { name: "anvil", kind: "evm", urls, coins, node: Machine::Anvil(Box::new(anvil)) })
 }
 
 /// A token that refuses transfers in every third block.
@@ -196,7 +198,7 @@ async fn lay_tron() -> Result<Laid, Failure> {
     let urls = served.endpoints.iter().map(devnet::Endpoint::url).collect();
     let token = Coin::Token(Address::Tron(devnet::tron::TOKEN));
     let coins = vec![("TRX", Coin::Native, 6, 1_000_000), ("USDT", token, 6, 1_000)];
-    Ok(Laid { name: "tron", kind: "tron", urls, coins, node: Machine::Tron(Arc::new(devnet)), swept: false })
+    Ok(Laid { name: "tron", kind: "tron", urls, coins, node: Machine::Tron(Arc::new(devnet)) })
 }
 
 async fn lay_bitcoin(program: Option<&Path>, folder: &Path) -> Result<Laid, Failure> {
@@ -209,7 +211,7 @@ async fn lay_bitcoin(program: Option<&Path>, folder: &Path) -> Result<Laid, Fail
     let core = Core { process, pool, blocks: Mutex::new(()), branch: AtomicU32::new(0) };
     core.mine(1).await?;
     let coins = vec![("BTC", Coin::Native, 8, 20_000)];
-    Ok(Laid { name: "bitcoin", kind: "bitcoin", urls, coins, node: Machine::Bitcoin(Box::new(core)), swept: false })
+    Ok(Laid { name: "bitcoin", kind: "bitcoin", urls, coins, node: Machine::Bitcoin(Box::new(core)) })
 }
 
 async fn open(laid: Laid, (own, users): (Vec<(String, Address)>, Vec<Address>), db: &Db) -> Result<Net, Failure> {
@@ -345,7 +347,7 @@ fn group(one: &Laid) -> String {
 /// The groups of a chain, with what they are for. On Bitcoin nothing is swept.
 fn groups(one: &Laid) -> Vec<(String, &'static str)> {
     let mut groups = vec![(group(one), "hot")];
-    if one.swept {
+    if one.is_swept() {
         let more = [("users", "deposit"), ("gas", "gas"), ("treasury", "treasury")];
         groups.extend(more.map(|(name, purpose)| (format!("{name}-{}", one.name), purpose)));
     }
@@ -396,7 +398,7 @@ fn treasury(laid: &[Laid], keys: &BTreeMap<String, String>) -> Result<String, Fa
             pinned.insert(name, json!({ "chain": family(one.kind), "purpose": purpose, "xpub": xpub }));
         }
         let (coin, below, brings) = match one.kind {
-            _ if !one.swept => continue,
+            _ if !one.is_swept() => continue,
             "evm" => ("ETH", "0.5", "1"),
             "tron" => ("TRX", "50", "100"),
             _ => continue,

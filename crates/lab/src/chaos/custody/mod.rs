@@ -63,9 +63,6 @@ pub struct Arguments {
     /// Where bitcoind is [default: on the PATH, or where ./test has put it]
     #[arg(long, value_name = "FILE")]
     bitcoind: Option<PathBuf>,
-    /// Customers pay in as well, and rules bring their coins home. (Not seen clean yet)
-    #[arg(long)]
-    treasury: bool,
     /// Only these chains: anvil, tron, bitcoin [default: all of them]
     #[arg(long, value_name = "CHAIN", value_delimiter = ',')]
     chains: Vec<ChainChoice>,
@@ -87,8 +84,7 @@ pub async fn run(arguments: &Arguments, json: bool) -> CommandResult {
     let name = format!("bursar-chaos-{}-{}", std::process::id(), SystemClock.now().micros());
     let chosen = if arguments.chains.is_empty() { ChainChoice::ALL.to_vec() } else { arguments.chains.clone() };
     let programs = [arguments.anvil.as_deref(), arguments.bitcoind.as_deref()];
-    let mut ground =
-        ground::lay(arguments.engine, (&chosen, arguments.treasury), programs, std::env::temp_dir().join(name)).await?;
+    let mut ground = ground::lay(arguments.engine, &chosen, programs, std::env::temp_dir().join(name)).await?;
     let outcome = perform(arguments, &mut ground, json).await;
     // Whatever is not clean is worth a look.
     ground.folder.keep = !matches!(&outcome, Ok((verdict, ..)) if verdict.is_clean());
