@@ -74,13 +74,16 @@ pub(crate) fn entry_row(row: EntryColumns) -> Result<EntryRow, StoreError> {
     Ok(EntryRow { id, found, booked: Booked::of_number(posting)? })
 }
 
-/// Of these changes: how often each was there, and whether it is now.
+/// Of these changes: how often each was there (NULL: never), and whether it is now. Each is looked up by itself, in words that only one index
+/// serves: as long as PostgreSQL thinks that there are no entries, it would go through all of another one for each.
 static READ_KNOWN: RowsSql = RowsSql::new(
     "READ_KNOWN",
-    "SELECT e.tx_hash, e.place, e.side, MAX(e.generation), CAST(MAX(CASE WHEN e.alive THEN 1 ELSE 0 END) AS BIGINT)
-     FROM {rows} {join} chain_entries e ON e.chain_id = r.chain_id AND e.tx_hash = r.tx_hash AND e.place = r.place
-         AND e.side = r.side
-     WHERE e.reverses IS NULL AND e.tx_hash IS NOT NULL GROUP BY e.tx_hash, e.place, e.side",
+    "SELECT r.tx_hash, r.place, r.side,
+         (SELECT MAX(e.generation) FROM chain_entries e WHERE e.chain_id = r.chain_id AND e.tx_hash = r.tx_hash
+             AND e.place = r.place AND e.side = r.side AND e.reverses IS NULL AND e.tx_hash IS NOT NULL),
+         (SELECT COUNT(*) FROM chain_entries e WHERE e.chain_id = r.chain_id AND e.tx_hash = r.tx_hash
+             AND e.place = r.place AND e.side = r.side AND e.reverses IS NULL AND e.tx_hash IS NOT NULL AND COALESCE(e.alive, FALSE))
+     FROM {rows}",
     &[("chain_id", Int), ("tx_hash", Bytes), ("place", Text), ("side", Int)],
 );
 
@@ -147,8 +150,9 @@ static INSERT_DEPOSITS: RowsSql = RowsSql::new(
      SELECT e.id, e.chain_id, e.listing_id, e.tx_hash, e.place, e.generation, e.address, r.amount_raw, e.height, e.block_hash,
          w.user_id, CASE WHEN e.cause = 'reverted' THEN 'refused' ELSE 'detected' END,
          CASE WHEN e.cause = 'reverted' THEN 'reverted' ELSE NULL END, 0, 0, 0, 0, 1, r.at, r.at
-     FROM {rows} {join} chain_entries e ON e.chain_id = r.chain_id AND e.tx_hash = r.tx_hash AND e.place = r.place
-         AND e.side = 1 AND e.alive AND e.tx_hash IS NOT NULL
+     FROM {rows} {join} chain_entries e ON e.id = (SELECT x.id FROM chain_entries x WHERE x.chain_id = r.chain_id
+             AND x.tx_hash = r.tx_hash AND x.place = r.place AND x.side = 1 AND x.reverses IS NULL AND x.tx_hash IS NOT NULL
+             AND COALESCE(x.alive, FALSE))
          LEFT JOIN user_wallets w ON w.address = e.address",
     &[("chain_id", Int), ("tx_hash", Bytes), ("place", Text), ("amount_raw", Text), ("at", Int)],
 );
@@ -157,9 +161,9 @@ static INSERT_FIRST_EVENTS: RowsSql = RowsSql::new(
     "INSERT_FIRST_EVENTS",
     "INSERT INTO deposit_events (deposit_id, version, state, reason, at)
      SELECT d.id, 1, d.state, COALESCE(d.reason, r.source), r.at
-     FROM {rows} {join} chain_entries e ON e.chain_id = r.chain_id AND e.tx_hash = r.tx_hash AND e.place = r.place
-         AND e.side = 1 AND e.alive AND e.tx_hash IS NOT NULL
-         {join} deposits d ON d.id = e.id",
+     FROM {rows} {join} deposits d ON d.id = (SELECT x.id FROM chain_entries x WHERE x.chain_id = r.chain_id
+             AND x.tx_hash = r.tx_hash AND x.place = r.place AND x.side = 1 AND x.reverses IS NULL AND x.tx_hash IS NOT NULL
+             AND COALESCE(x.alive, FALSE))",
     &[("chain_id", Int), ("tx_hash", Bytes), ("place", Text), ("source", Text), ("at", Int)],
 );
 
@@ -229,8 +233,11 @@ async fn read_known(
         Column::Strings(keys.iter().map(|key| key.place.to_string()).collect()),
         Column::Ints(keys.iter().map(|key| key.side.number()).collect()),
     ];
-    let rows: Vec<(Vec<u8>, String, i64, i64, i64)> = fetch_rows(tx, &READ_KNOWN, columns).await?;
+    let rows: Vec<(Vec<u8>, String, i64, Option<i64>, i64)> = fetch_rows(tx, &READ_KNOWN, columns).await?;
     rows.into_iter()
+        .filter_map(|(transaction, place, side, generation, alive)| {
+            generation.map(|generation| (transaction, place, side, generation, alive))
+        })
         .map(|(transaction, place, side, generation, alive)| {
             let key = EntryKey {
                 transaction: hash_of(&transaction)?,

@@ -39,8 +39,9 @@ static INSERT_CLAIMS: RowsSql = RowsSql::new(
     "INSERT_CLAIMS",
     "INSERT INTO utxo_claims (wallet_id, utxo_id, claimant)
      SELECT u.wallet_id, u.id, r.claimant
-     FROM {rows} {join} transactions p ON p.tx_hash = r.hash AND p.wallet_id = r.wallet
-         {join} utxos u ON u.wallet_id = p.wallet_id AND u.tx_id = p.id AND u.output_index = r.output_index
+     FROM {rows} {join} utxos u ON u.wallet_id = r.wallet
+             AND u.tx_id = (SELECT p.id FROM transactions p WHERE p.tx_hash = r.hash AND p.wallet_id = r.wallet)
+             AND u.output_index = r.output_index
      WHERE TRUE
      ON CONFLICT (wallet_id, utxo_id) DO UPDATE SET claimant = EXCLUDED.claimant",
     &[("wallet", Int), ("hash", Bytes), ("output_index", Int), ("claimant", Bytes)],

@@ -128,7 +128,7 @@ impl Host {
             let to = wallet.to_string();
             match self.target {
                 Target::Anvil => {
-                    let coin = json!([{ "from": from, "to": to, "value": "0x56bc75e2d63100000" }]);
+                    let coin = json!([{ "from": from, "to": to, "value": "0xde0b6b3a7640000" }]);
                     ask(&self.pool, "eth_sendTransaction", coin).await?;
                     let digits = to.trim_start_matches("0x");
                     let data = format!("0xa9059cbb{digits:0>64}{:064x}", 100_000_000_000_u64);
