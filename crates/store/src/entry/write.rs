@@ -233,7 +233,8 @@ async fn read_known(
         Column::Strings(keys.iter().map(|key| key.place.to_string()).collect()),
         Column::Ints(keys.iter().map(|key| key.side.number()).collect()),
     ];
-    let rows: Vec<(Vec<u8>, String, i64, Option<i64>, i64)> = fetch_rows(tx, &READ_KNOWN, columns).await?;
+    type Row = (Vec<u8>, String, i64, Option<i64>, i64);
+    let rows: Vec<Row> = fetch_rows(tx, &READ_KNOWN, columns).await?;
     rows.into_iter()
         .filter_map(|(transaction, place, side, generation, alive)| {
             generation.map(|generation| (transaction, place, side, generation, alive))
