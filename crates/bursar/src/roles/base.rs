@@ -90,8 +90,14 @@ pub async fn keep<R: KeptRole>(mut role: R, mut stopped: watch::Receiver<bool>) 
         if role.base().is_outdated().await
             && let Err(failure) = role.base_mut().reload().await
         {
+            // It must not go on with wallets that somebody has taken out of use.
             let chain = role.base().name.as_str();
-            tracing::warn!(chain, code = %failure.code, "the chain's settings have changed");
+            tracing::warn!(chain, code = %failure.code, "the chain's settings have changed, and cannot be read");
+            role.leave().await;
+            if is_stopped_within(&mut stopped, R::PAUSE).await {
+                return;
+            }
+            continue;
         }
         let ended = role.hold(&mut stopped).await;
         let failed = ended.is_err();

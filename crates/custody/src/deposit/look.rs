@@ -75,13 +75,13 @@ impl DepositWorker<'_> {
         let active: Vec<ListingId> =
             self.row.listings.iter().filter(|listing| listing.active).map(|listing| listing.id).collect();
         for listing in active {
-            self.renew(clock).await?;
             let changed = self.db.unchecked_holdings(self.row.id, listing, most).await?;
             all_of_them &= i64::try_from(changed.len()).is_ok_and(|count| count < most);
             let mut wanted: BTreeSet<Holding> = changed.into_iter().collect();
             wanted.append(&mut in_turn.remove(&listing).unwrap_or_default());
             let wanted: Vec<Holding> = wanted.into_iter().collect();
             for some in wanted.chunks(at_once(self.row.kind)) {
+                self.renew(clock).await?;
                 match eye.look_at(block, listing, some, now).await {
                     Ok(batch) => {
                         sum.same += batch.same;
@@ -136,6 +136,9 @@ pub(super) struct Eye<'a> {
     pub(super) worker: Option<&'a Worker>,
 }
 
+/// What the chain says of holdings, and at which block. `None`: the address is not ours by its key.
+type Told = ((u64, Hash), Vec<(Holding, Option<RawAmount>)>);
+
 /// Holdings of each coin.
 type Wanted = BTreeMap<ListingId, BTreeSet<Holding>>;
 
@@ -152,7 +155,8 @@ impl Eye<'_> {
         Ok((self.row.listings.iter().map(|listing| (listing.id, of(listing.id).collect())).collect(), next))
     }
 
-    /// What differs is asked about once more before it is believed.
+    /// What differs is asked about once more before it is believed. A chain that says two things of one block is not believed at all: the wallet
+    /// counts as not looked at.
     pub(super) async fn look_at(
         &self,
         block: (u64, Hash),
@@ -160,22 +164,35 @@ impl Eye<'_> {
         holdings: &[Holding],
         now: Timestamp,
     ) -> Result<LookedBatch, DepositError> {
-        let mut batch = self.hear(block, listing, holdings, (Heard::Once, now)).await?;
-        if !batch.unsure.is_empty() {
-            let again = self.hear(block, listing, &batch.unsure, (Heard::Again, now)).await?;
-            batch = LookedBatch { same: batch.same + again.same, ..again };
+        let (at, first) = self.ask(block, listing, holdings).await?;
+        let mut batch = self.tell(at, &first, (Heard::Once, now)).await?;
+        if batch.unsure.is_empty() {
+            return Ok(batch);
         }
+        let (again_at, again) = self.ask(block, listing, &batch.unsure).await?;
+        let first: HashMap<&Holding, Option<RawAmount>> =
+            first.iter().map(|(holding, balance)| (holding, *balance)).collect();
+        let stands = |(holding, balance): &(Holding, Option<RawAmount>)| {
+            again_at != at || first.get(holding).copied() == Some(*balance)
+        };
+        let (sure, contradicted): (Vec<_>, Vec<_>) = again.into_iter().partition(stands);
+        for (holding, _) in &contradicted {
+            let (chain, address) = (self.row.name.as_str(), holding.address.as_str());
+            tracing::warn!(chain, address, height = at.0, "nodes say two things of a balance at one block");
+        }
+        let told = self.tell(again_at, &sure, (Heard::Again, now)).await?;
+        batch.same += told.same;
+        batch.differing += told.differing;
         Ok(batch)
     }
 
-    async fn hear(
+    async fn ask(
         &self,
         (height, hash): (u64, Hash),
         listing: ListingId,
         holdings: &[Holding],
-        (heard, now): (Heard, Timestamp),
-    ) -> Result<LookedBatch, DepositError> {
-        let Some(coin) = self.coins.coin(listing) else { return Ok(LookedBatch::default()) };
+    ) -> Result<Told, DepositError> {
+        let Some(coin) = self.coins.coin(listing) else { return Ok(((height, hash), Vec::new())) };
         let texts: Vec<&str> = holdings.iter().map(|holding| holding.address.as_str()).collect();
         let owners = owners(self.db, (self.pinned, self.checked), self.house, &texts).await?;
         // Whoever writes a row with a stranger's address must not bring the stranger's coins into our books.
@@ -194,14 +211,22 @@ impl Eye<'_> {
         let balances: HashMap<Holding, RawAmount> = named.into_iter().zip(balances).collect();
         let looked: Vec<(Holding, Option<RawAmount>)> =
             holdings.iter().map(|holding| (holding.clone(), balances.get(holding).copied())).collect();
-        let block = (at.height, Hash(at.hash.0));
+        Ok(((at.height, Hash(at.hash.0)), looked))
+    }
+
+    async fn tell(
+        &self,
+        block: (u64, Hash),
+        looked: &[(Holding, Option<RawAmount>)],
+        (heard, now): (Heard, Timestamp),
+    ) -> Result<LookedBatch, DepositError> {
         let written = match self.worker {
-            Some(worker) => self.db.look(worker, self.row, block, &looked, heard, now).await,
-            None => self.db.visit(self.row, block, &looked, heard, now).await,
+            Some(worker) => self.db.look(worker, self.row, block, looked, heard, now).await,
+            None => self.db.visit(self.row, block, looked, heard, now).await,
         };
         match written {
             // The chain has moved meanwhile, or the nodes' settled block is above what is proven: the next block tells.
-            Err(CursorError::NotOnTrail) => Err(ChainError::BlockMissing { height: at.height }.into()),
+            Err(CursorError::NotOnTrail) => Err(ChainError::BlockMissing { height: block.0 }.into()),
             done => Ok(done?),
         }
     }

@@ -32,7 +32,7 @@ use crate::outbound::draft;
 use crate::wallet::Pinned;
 
 /// A worker's hold on a chain's rules, renewed with every round.
-const LEASE_MICROS: i64 = 60_000_000;
+const LEASE_MICROS: i64 = 120_000_000;
 /// Rows of a page of all addresses, and entries of a round of what changed.
 const PAGE_ROWS: i64 = 20_000;
 /// Addresses that are looked at once more in a round, although nothing of them changed.
@@ -140,8 +140,9 @@ impl<'a> RulesWorker<'a> {
         if books.scanned >= books.settled {
             self.bands(&round, &destinations, &mut jobs).await?;
         }
-        if let Some(acted) = self.db.act_on_rules(&worker, &jobs, &flags, &progress, clock.now()).await? {
-            (done.jobs, done.flags) = (acted.jobs, acted.flags);
+        match self.db.act_on_rules(&worker, &jobs, &flags, &progress, clock.now()).await? {
+            Some(acted) => (done.jobs, done.flags) = (acted.jobs, acted.flags),
+            None => done.waits = Some("the round took so long that another worker has the rules by now".to_owned()),
         }
         Ok(done)
     }

@@ -63,9 +63,9 @@ static INSERT_TRAIL: RowsSql = RowsSql::new(
 /// By the whole key: with `e.alive` alone an index by heights would seem to serve.
 static READ_ALIVE_AT: RowsSql = RowsSql::listing(
     "READ_ALIVE_AT",
-    "SELECT {columns} FROM {rows} {join} chain_entries e ON e.id = (SELECT x.id FROM chain_entries x
-             WHERE x.chain_id = r.chain_id AND x.tx_hash = r.tx_hash AND x.place = r.place AND x.side = r.side
-                 AND x.reverses IS NULL AND x.tx_hash IS NOT NULL AND COALESCE(x.alive, FALSE))",
+    "SELECT {columns} FROM {rows} {join} chain_entries e ON e.id = (SELECT same.id FROM chain_entries same
+             WHERE same.chain_id = r.chain_id AND same.tx_hash = r.tx_hash AND same.place = r.place AND same.side = r.side
+                 AND same.reverses IS NULL AND same.tx_hash IS NOT NULL AND COALESCE(same.alive, FALSE))",
     ENTRY,
     &[("chain_id", Int), ("tx_hash", Bytes), ("place", Text), ("side", Int)],
 );

@@ -78,6 +78,14 @@ static SET_CHECKED: RowsSql = RowsSql::new(
     &[("chain_id", Int), ("address", Text), ("listing_id", Int), ("height", Int)],
 );
 
+/// Nothing of it is credited until a look has come to an end, and the next round looks again.
+static SET_UNCHECKED: RowsSql = RowsSql::new(
+    "SET_UNCHECKED",
+    "UPDATE wallet_balances SET checked_height = -1 FROM {rows} WHERE wallet_balances.chain_id = r.chain_id
+         AND wallet_balances.address = r.address AND wallet_balances.listing_id = r.listing_id",
+    &[("chain_id", Int), ("address", Text), ("listing_id", Int)],
+);
+
 /// Deposits of a token that are not in the books, at an address that has less of it than was logged.
 /// By the address: the rest is written so that no index of all that are due seems to serve.
 static DOUBT_DEPOSITS: RowsSql = RowsSql::new(
@@ -102,8 +110,8 @@ static TRUST_DEPOSITS: RowsSql = RowsSql::new(
 );
 
 #[cfg(feature = "testing")]
-pub(crate) static ROWS_STATEMENTS: [&RowsSql; 5] =
-    [&READ_ABOVE, &READ_EARLIER_LOOKS, &SET_CHECKED, &DOUBT_DEPOSITS, &TRUST_DEPOSITS];
+pub(crate) static ROWS_STATEMENTS: [&RowsSql; 6] =
+    [&READ_ABOVE, &READ_EARLIER_LOOKS, &SET_CHECKED, &SET_UNCHECKED, &DOUBT_DEPOSITS, &TRUST_DEPOSITS];
 
 impl Db {
     /// Wallets whose entries of a coin changed since the last look.
@@ -259,6 +267,9 @@ async fn compare(
     change_balances(tx, chain.id, new.iter().map(|one| (one, one.amount)), at).await?;
     doubt(tx, chain.id, doubted).await?;
     add_findings(tx, chain.id, &findings, at).await?;
+    if !batch.unsure.is_empty() {
+        execute_rows(tx, &SET_UNCHECKED, named(chain.id, &batch.unsure.iter().collect::<Vec<_>>())).await?;
+    }
     let unsure: BTreeSet<&Holding> = batch.unsure.iter().collect();
     let sure = looked.iter().map(|(holding, _)| holding).filter(|holding| !unsure.contains(holding));
     set_checked(tx, chain.id, &sure.collect::<Vec<_>>(), height).await?;

@@ -150,9 +150,9 @@ static INSERT_DEPOSITS: RowsSql = RowsSql::new(
      SELECT e.id, e.chain_id, e.listing_id, e.tx_hash, e.place, e.generation, e.address, r.amount_raw, e.height, e.block_hash,
          w.user_id, CASE WHEN e.cause = 'reverted' THEN 'refused' ELSE 'detected' END,
          CASE WHEN e.cause = 'reverted' THEN 'reverted' ELSE NULL END, 0, 0, 0, 0, 1, r.at, r.at
-     FROM {rows} {join} chain_entries e ON e.id = (SELECT x.id FROM chain_entries x WHERE x.chain_id = r.chain_id
-             AND x.tx_hash = r.tx_hash AND x.place = r.place AND x.side = 1 AND x.reverses IS NULL AND x.tx_hash IS NOT NULL
-             AND COALESCE(x.alive, FALSE))
+     FROM {rows} {join} chain_entries e ON e.id = (SELECT same.id FROM chain_entries same WHERE same.chain_id = r.chain_id
+             AND same.tx_hash = r.tx_hash AND same.place = r.place AND same.side = 1 AND same.reverses IS NULL AND same.tx_hash IS NOT NULL
+             AND COALESCE(same.alive, FALSE))
          LEFT JOIN user_wallets w ON w.address = e.address",
     &[("chain_id", Int), ("tx_hash", Bytes), ("place", Text), ("amount_raw", Text), ("at", Int)],
 );
@@ -161,9 +161,9 @@ static INSERT_FIRST_EVENTS: RowsSql = RowsSql::new(
     "INSERT_FIRST_EVENTS",
     "INSERT INTO deposit_events (deposit_id, version, state, reason, at)
      SELECT d.id, 1, d.state, COALESCE(d.reason, r.source), r.at
-     FROM {rows} {join} deposits d ON d.id = (SELECT x.id FROM chain_entries x WHERE x.chain_id = r.chain_id
-             AND x.tx_hash = r.tx_hash AND x.place = r.place AND x.side = 1 AND x.reverses IS NULL AND x.tx_hash IS NOT NULL
-             AND COALESCE(x.alive, FALSE))",
+     FROM {rows} {join} deposits d ON d.id = (SELECT same.id FROM chain_entries same WHERE same.chain_id = r.chain_id
+             AND same.tx_hash = r.tx_hash AND same.place = r.place AND same.side = 1 AND same.reverses IS NULL AND same.tx_hash IS NOT NULL
+             AND COALESCE(same.alive, FALSE))",
     &[("chain_id", Int), ("tx_hash", Bytes), ("place", Text), ("source", Text), ("at", Int)],
 );
 

@@ -85,7 +85,7 @@ static READ_COINS: RowsSql = RowsSql::listing(
     "READ_COINS",
     "SELECT {columns}
      FROM {rows} {join} utxos u ON u.wallet_id = r.wallet
-             AND u.tx_id = (SELECT x.id FROM transactions x WHERE x.tx_hash = r.hash AND x.wallet_id = r.wallet)
+             AND u.tx_id = (SELECT same.id FROM transactions same WHERE same.tx_hash = r.hash AND same.wallet_id = r.wallet)
              AND u.output_index = r.output_index
          {join} transactions t ON t.wallet_id = u.wallet_id AND t.id = u.tx_id
          {join} addresses a ON a.wallet_id = u.wallet_id AND a.id = u.address_id

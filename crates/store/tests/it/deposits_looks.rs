@@ -197,6 +197,23 @@ db_test! {
         assert_eq!(books.balance("u7", "BNB").await, (9 * BNB).to_string());
     }
 
+    // Its issuer takes the token back, without a log, while the deposit waits for its confirmations.
+    async fn what_was_found_right_once_waits_for_the_end_of_the_next_look(db: TestDb) {
+        let mut books = Books::begin(db).await;
+        let paid = books.paid(1, 1, "u7", 5_000 * UNIT);
+        books.mine(1, vec![paid]).await;
+        books.mine_empty(1, 2).await;
+        assert!(!books.find("u7", "USDT", 5_000 * UNIT).await);
+        assert_eq!(db.due_entries(&books.chain, 3).await.unwrap().len(), 1);
+        let holding = Holding { address: "u7".to_owned(), listing: books.coin("USDT") };
+        let block = db.proven_block(&books.chain).await.unwrap().unwrap();
+        let looked = [(holding.clone(), Some(raw(0)))];
+        let once = db.look(&books.worker, &books.chain, block, &looked, Heard::Once, NOW).await.unwrap();
+        assert_eq!(once.unsure, [holding.clone()]);
+        assert!(db.due_entries(&books.chain, 3).await.unwrap().is_empty(), "nobody is credited meanwhile");
+        assert_eq!(db.unchecked_holdings(books.chain.id, holding.listing, 10).await.unwrap(), [holding]);
+    }
+
     async fn a_look_below_an_earlier_one_finds_nothing_twice(db: TestDb) {
         let mut books = Books::begin(db).await;
         books.mine_empty(1, 4).await;

@@ -422,8 +422,8 @@ impl Simulation {
         world.report.stalled += 1;
         // Longer than its hold on what it has.
         world.pass(match self.parts[at].1 {
-            Part::Sends | Part::Watches | Part::Follows | Part::Rules => 61 * SECOND,
-            Part::Keeps => 121 * SECOND,
+            Part::Sends | Part::Watches | Part::Follows => 61 * SECOND,
+            Part::Keeps | Part::Rules => 121 * SECOND,
         });
         Ok(())
     }
