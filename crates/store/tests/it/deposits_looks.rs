@@ -209,7 +209,7 @@ db_test! {
         let block = db.proven_block(&books.chain).await.unwrap().unwrap();
         let looked = [(holding.clone(), Some(raw(0)))];
         let once = db.look(&books.worker, &books.chain, block, &looked, Heard::Once, NOW).await.unwrap();
-        assert_eq!(once.unsure, [holding.clone()]);
+        assert_eq!(once.unsure, std::slice::from_ref(&holding));
         assert!(db.due_entries(&books.chain, 3).await.unwrap().is_empty(), "nobody is credited meanwhile");
         assert_eq!(db.unchecked_holdings(books.chain.id, holding.listing, 10).await.unwrap(), [holding]);
     }
