@@ -198,9 +198,10 @@ impl Slots {
                 Err(SignerRefusal::SlotDiffers(job))
             };
         }
-        if self.holds(job, question.chain, wanted) {
-            return if round == record.round { Ok(SlotStanding::Again) } else { Err(SignerRefusal::SlotDiffers(job)) };
+        if round == record.round && self.holds(job, question.chain, wanted) {
+            return Ok(SlotStanding::Again);
         }
+        // One that may go elsewhere may also have some of its old inputs among the new ones.
         let next = Some(round) == record.round.checked_add(1);
         if next && (record.cancelled || question.moved) {
             Ok(SlotStanding::Taken)

@@ -184,6 +184,38 @@ fn a_bitcoin_cancel_takes_a_common_input_back_to_change() {
 }
 
 #[test]
+fn payouts_whose_inputs_were_cancelled_may_have_some_of_them_again() {
+    let (mut signer, _) = signer();
+    let one = std::slice::from_ref;
+    let (a, b, c) = (coin_input(1, 1, 90_000), coin_input(2, 2, 90_000), coin_input(3, 3, 90_000));
+    approved(&mut signer, &bitcoin_request("pay", &[a.clone(), b.clone()], &[(7, 50_000), (8, 20_000)]), 0);
+    let next = |id: &str, inputs: &[_], payouts: &[_]| {
+        let mut request = bitcoin_request(id, inputs, payouts);
+        request.intents.iter_mut().for_each(|intent| intent.round = 1);
+        request
+    };
+    // b alone, in a second round: the first one may be mined still.
+    let again = next("again", &[b.clone(), c.clone()], &[(7, 50_000)]);
+    assert_eq!(refusal(&mut signer, &again, 0), SignerRefusal::SlotDiffers(job(7)));
+    let mut cancel = bitcoin_request("cancel", &[a.clone(), b.clone()], &[]);
+    let mut intent = bitcoin_request("x", one(&a), &[(50, 1_000)]).intents.remove(0);
+    intent.kind = IntentKind::Cancel { jobs: vec![job(7), job(8)] };
+    cancel.intents = vec![intent];
+    approved(&mut signer, &cancel, 0);
+    approved(&mut signer, &next("again-2", &[b.clone(), c.clone()], &[(7, 50_000)]), 0);
+    // Now it is there for good: what it left is another's, what it has is its own.
+    let other = next("other", one(&c), &[(8, 20_000)]);
+    assert_eq!(refusal(&mut signer, &other, 0), SignerRefusal::SlotTaken(job(7)));
+    approved(&mut signer, &next("other-2", one(&a), &[(8, 20_000)]), 0);
+    let skipped = |id: &str| {
+        let mut request = bitcoin_request(id, &[b.clone(), c.clone()], &[(7, 50_000)]);
+        request.intents.iter_mut().for_each(|intent| intent.round = 2);
+        request
+    };
+    assert_eq!(refusal(&mut signer, &skipped("skipped"), 0), SignerRefusal::SlotDiffers(job(7)));
+}
+
+#[test]
 fn tron_is_signed_again_only_when_the_one_before_is_past_by_a_margin() {
     let (mut signer, folder) = signer();
     let first = tron(5, 900, Coin::Native, 0, HOUR);
