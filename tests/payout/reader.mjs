@@ -4,7 +4,7 @@
 //   tests/tools/node.sh tests/payout/reader.mjs RECORD
 //
 // RECORD is what `bursar chaos custody --judge "tests/tools/node.sh tests/payout/reader.mjs"` writes: the chains, our wallets, the jobs with their
-// end, and the entries of our books. It prints one JSON object and exits with 1 if anything is wrong:
+// end, the entries of our books and what wallet_balances makes of them. It prints one JSON object and exits with 1 if anything is wrong:
 //
 //   paid_twice       destinations with more than one payment
 //   lost             jobs that are confirmed, and no block pays them
@@ -13,7 +13,7 @@
 //   stranded         jobs that have no end
 //   unbooked         changes of our wallets that no entry explains, fees among them, or entries that no block explains
 //   topups           gas that went to an address which had enough of it, or of which no confirmed job says
-//   balances         wallets whose movements do not come to what the node says they have
+//   balances         wallets whose movements do not come to what the node says they have, or of which wallet_balances says something else
 import { readFileSync } from 'node:fs';
 import { tool } from '../tools/golden.mjs';
 
@@ -29,7 +29,7 @@ class Books {
     this.payments = new Map(); // destination -> [{ asset, amount, transaction }]
     this.changes = new Map(); // wallet, asset, transaction -> amount
     this.sums = new Map(); // wallet, asset -> amount
-    this.counts = { blocks: 0, transactions: 0, payments: 0, fees: 0, reverted: 0, topups: 0 };
+    this.counts = { blocks: 0, transactions: 0, payments: 0, fees: 0, reverted: 0, topups: 0, balances: 0 };
     const gas = chain.gas ?? { wallets: [], users: [], below: '0', topups: {} };
     [this.givers, this.users, this.below] = [new Set(gas.wallets), new Set(gas.users), BigInt(gas.below)];
     this.topups = new Map(); // address -> how often it was given gas
@@ -98,12 +98,16 @@ class Books {
     }
   }
 
-  // What each wallet began with, and what moved, against what the node says.
+  // What each wallet began with, and what moved, against what the node says; and what we say it has.
   balance(wallet, asset, start, has) {
     const moved = this.sums.get([wallet, asset].join(' ')) ?? 0n;
-    if (start + moved !== has) {
-      wrong.balances.push({ chain: this.chain.name, wallet, asset, start: `${start}`, moved: `${moved}`, has: `${has}` });
+    const ours = this.chain.balances.filter((one) => one.wallet === wallet && one.asset === asset);
+    const booked = ours.reduce((sum, one) => sum + BigInt(one.amount), 0n);
+    if (start + moved !== has || booked !== has || ours.length > 1) {
+      const [words, figures] = [{ chain: this.chain.name, wallet, asset }, { start, moved, booked, has }];
+      wrong.balances.push({ ...words, ...Object.fromEntries(Object.entries(figures).map(([name, value]) => [name, `${value}`])) });
     }
+    this.counts.balances += 1;
   }
 }
 

@@ -11,7 +11,7 @@ fn simulate(seed: u64, jobs: u64) -> Result<Report, SimError> {
 #[test]
 fn no_job_is_paid_twice_and_none_is_stranded() {
     let reports: Vec<Report> = std::thread::scope(|scope| {
-        let runs: Vec<_> = (1..=4).map(|seed| scope.spawn(move || (seed, simulate(seed, 1_250)))).collect();
+        let runs: Vec<_> = (1..=4).map(|seed| scope.spawn(move || (seed, simulate(seed, 5_000)))).collect();
         let results = runs.into_iter().map(|run| run.join().unwrap());
         results.map(|(seed, result)| result.unwrap_or_else(|error| panic!("seed {seed}: {error}"))).collect()
     });

@@ -171,16 +171,21 @@ fn judge_job(verdict: &mut Verdict, asked: &Order, job: Option<&ShownJob>, has: 
     }
 }
 
-/// What our wallets have by their entries, and what the chain says.
-pub(super) async fn wallets_differ(db: &Db, net: &Net) -> Result<Vec<String>, Failure> {
+/// What `wallet_balances` says, by address and symbol.
+async fn balances(db: &Db, net: &Net) -> Result<HashMap<(String, String), String>, Failure> {
     let mut booked: HashMap<(String, String), String> = HashMap::new();
     let mut after = String::new();
     loop {
         let page = db.wallet_balances(&net.row, &after, 1_000).await?;
-        let Some(last) = page.last() else { break };
+        let Some(last) = page.last() else { return Ok(booked) };
         after.clone_from(&last.address);
         booked.extend(page.into_iter().map(|one| ((one.address, one.asset.to_string()), one.raw)));
     }
+}
+
+/// What our wallets have by their entries, and what the chain says.
+pub(super) async fn wallets_differ(db: &Db, net: &Net) -> Result<Vec<String>, Failure> {
+    let booked = balances(db, net).await?;
     let places: Vec<(Address, &str, Coin)> = net
         .wallets
         .iter()
@@ -203,6 +208,11 @@ fn booked_as(wallet: &Address) -> String {
         Some(script) => format!("script:{}", signer::digest::hex(&script)),
         None => wallet.to_string(),
     }
+}
+
+/// How nodes name what entries name so.
+fn shown_as(net: &Net, booked: String) -> String {
+    net.wallets.iter().find(|wallet| booked_as(wallet) == booked).map_or(booked, ToString::to_string)
 }
 
 /// All that somebody who walks the chains needs to know of this run.
@@ -241,9 +251,14 @@ pub(super) async fn record(db: &Db, nets: &[std::sync::Arc<Net>], asked: &[Order
         let below = GAS_BELOW.into_iter().find(|(name, _)| *name == net.name).map_or("0", |(_, below)| below);
         let gas = json!({ "wallets": texts(&net.gas), "users": texts(&net.users), "below": below, "topups": topups });
         let entries = entries(db, net).await?;
+        let balances = balances(db, net).await?;
+        let balances: Vec<Value> = balances
+            .into_iter()
+            .map(|((address, asset), raw)| json!({ "wallet": shown_as(net, address), "asset": asset, "amount": raw }))
+            .collect();
         chains.push(json!({
             "name": net.name, "kind": net.kind, "url": net.urls.first(), "login": super::ground::BITCOIN_USER, "coins": coins, "wallets": wallets, "gas": gas,
-            "jobs": told, "entries": entries,
+            "jobs": told, "entries": entries, "balances": balances,
         }));
     }
     Ok(json!({ "chains": chains }))
@@ -257,10 +272,8 @@ async fn entries(db: &Db, net: &Net) -> Result<Vec<Value>, Failure> {
         after = last.id;
         told.extend(page.into_iter().map(|one| {
             let transaction = one.transaction.map(|bytes| signer::digest::hex(&bytes));
-            let wallet = net.wallets.iter().find(|wallet| booked_as(wallet) == one.address);
-            let wallet = wallet.map_or(one.address, ToString::to_string);
             json!({
-                "wallet": wallet, "asset": one.asset, "transaction": transaction, "height": one.height,
+                "wallet": shown_as(net, one.address), "asset": one.asset, "transaction": transaction, "height": one.height,
                 "place": one.place, "cause": one.cause, "amount": one.raw,
             })
         }));
