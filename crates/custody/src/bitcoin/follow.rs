@@ -126,10 +126,25 @@ impl<'a> Follow<'a> {
     /// At most `most` blocks forward, or back to where the chains part. When there is nothing new, as many blocks of a rescan
     /// that is open.
     pub async fn step(&mut self, most: u32, at: Timestamp) -> Result<Step, FollowError> {
-        match self.step_of_chain(most, at).await? {
-            Step::Idle => self.step_of_rescan(most, at).await,
-            step => Ok(step),
+        match self.step_of_chain(most, at).await {
+            Ok(Step::Idle) => self.step_of_rescan(most, at).await,
+            Err(error) => Err(self.told(error, at).await?),
+            step => step,
         }
+    }
+
+    /// A fork that cannot be followed is for people: it stands among the findings.
+    async fn told(&self, error: FollowError, at: Timestamp) -> Result<FollowError, FollowError> {
+        let parted = match &error {
+            FollowError::ForkTooDeep { height } => Some(*height),
+            FollowError::Store(UtxoError::Refused(UtxoRefusal::ReorgTooDeep { pruned })) => Some(*pruned),
+            FollowError::Chain(_) | FollowError::Store(_) | FollowError::Block { .. } => None,
+        };
+        if let Some(height) = parted {
+            let why = format!("the chain parts from ours below block {height}, the oldest that is kept");
+            self.db.tell_parted(&why, at).await.map_err(UtxoError::from)?;
+        }
+        Ok(error)
     }
 
     async fn step_of_chain(&mut self, most: u32, at: Timestamp) -> Result<Step, FollowError> {

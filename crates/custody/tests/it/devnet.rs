@@ -11,6 +11,8 @@ use chain::{Broadcast, Chain};
 use custody::bitcoin::{
     Aim, Follow, FollowError, ScriptKind, Step, Target, block_of_bytes, check, chooser, plan, tx_of, tx_of_bytes,
 };
+use custody::deposit::work::begin;
+use custody::wallet::Pinned;
 use devnet::bitcoin::{BitcoinDevnet, Settings};
 use devnet::{Connection, Fate, Lie, Model, Served, View, WireFaults};
 use domain::{Clock, ManualClock, Timestamp};
@@ -19,6 +21,7 @@ use store::utxo::{AddressKind, Allow, Hash, Imported, LockId, NewAddress, NewTx,
 use store::{Db, Engine};
 use tx::{Address, Input};
 
+use crate::payouts::{GATHER, catalog};
 use crate::wallet::{QUICK, address_of};
 use crate::world::{NETWORK, pay, script_of, signed, spend};
 
@@ -304,11 +307,20 @@ fn an_imported_history_is_followed_on_the_devnet() {
         net.reorg(u64::from(net.height() - tops[0]), Fate::Returned);
         assert_eq!(follow.step(1_000, NOW).await.unwrap(), Step::Back(tops[0]));
         sync(&mut follow).await;
+        let author = store::catalog::Author { actor: "test", reason: "set-up" };
+        db.apply_treasury(&catalog(GATHER), &Pinned::default().settings(), &author, NOW).await.unwrap();
+        let row = db.chain(&"net".parse().unwrap()).await.unwrap().unwrap();
+        begin(db, &chain, &row, Some(net.height().into()), NOW).await.unwrap();
         net.reorg(u64::from(net.height() - tops[0] + 1), Fate::Returned);
         let tip = db.tip().await.unwrap();
-        let deep = follow.step(10, NOW).await;
-        assert!(matches!(deep, Err(FollowError::ForkTooDeep { height }) if height == tops[0]), "{deep:?}");
+        for _ in 0..2 {
+            let deep = follow.step(10, NOW).await;
+            assert!(matches!(deep, Err(FollowError::ForkTooDeep { height }) if height == tops[0]), "{deep:?}");
+        }
         assert_eq!(db.tip().await.unwrap(), tip, "nothing was undone");
+        let findings = db.open_findings(0, 10).await.unwrap();
+        let told: Vec<(&str, &str)> = findings.iter().map(|one| (one.kind.as_str(), one.subject.as_str())).collect();
+        assert_eq!(told, [("halted", "net")], "people are told, once: {findings:#?}");
     });
 }
 

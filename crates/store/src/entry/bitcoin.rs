@@ -12,11 +12,12 @@ use super::blocks::{set_proven, tell_foreign, undo};
 use super::cursor::{Locked, READ_LAST_BITCOIN_BLOCK};
 use super::types::{ChainId, EntryKey, FoundEntry, ListingId, hash_of, height_of, malformed};
 use super::write::write_entries;
-use crate::db::Tx;
+use crate::db::{Db, Tx};
 use crate::error::StoreError;
 use crate::outbound::explain::{Explained, explained};
 use crate::outbound::lane::stop_group;
 use crate::rows::hex;
+use crate::transact;
 use crate::utxo::events;
 
 statements! {
@@ -37,6 +38,11 @@ statements! {
     /// The lowest block above one that is stored and was not read, and how many were read from there on up to which.
     READ_CLAIMED_ABOVE = "SELECT MIN(block_height) FROM blocks WHERE NOT connected AND block_height > $1";
     READ_CONNECTED_ABOVE = "SELECT MIN(block_height), MAX(block_height), COUNT(*) FROM blocks WHERE connected AND block_height > $1";
+    /// Why the chain cannot be followed: once, until somebody has seen to it.
+    TELL_PARTED = "INSERT INTO chain_findings (chain_id, kind, subject, detail, at, resolved_by, resolved_at)
+        SELECT k.chain_id, 'halted', c.name, $1, $2, NULL, NULL FROM chain_cursors k JOIN chains c ON c.id = k.chain_id
+        WHERE c.kind = 'bitcoin' AND NOT EXISTS (SELECT 1 FROM chain_findings f WHERE f.chain_id = k.chain_id AND f.kind = 'halted'
+            AND f.detail = $1 AND f.resolved_at IS NULL)";
     /// What they take from us, and whether we made the transaction that takes it.
     READ_BITCOIN_SPENT = "SELECT t.block_height, b.block_hash, t.tx_hash, u.spent_input_index, u.amount,
             a.script_pub_key,
@@ -51,6 +57,16 @@ statements! {
 type Cursor = (i64, i64, i64, Option<i64>);
 type Income = (i64, Vec<u8>, Vec<u8>, i64, i64, bool, Vec<u8>, bool, bool);
 type Spent = (i64, Vec<u8>, Vec<u8>, i64, i64, Vec<u8>, bool, String);
+
+impl Db {
+    /// The chain has parted from our blocks below the oldest of them: people must look. Nothing else has to stop it, for no block is read.
+    pub async fn tell_parted(&self, why: &str, at: Timestamp) -> Result<(), StoreError> {
+        transact!(self, tx => {
+            fetch_optional!(tx, LOCK_BITCOIN => Cursor)?;
+            execute!(tx, TELL_PARTED, why, at.micros()).map(|_| ())
+        })
+    }
+}
 
 /// These blocks are connected, with all their rows: their entries are written, if the payments of the chain are kept.
 pub(crate) async fn connected(tx: &mut Tx, from: i64, to: i64, at: Timestamp) -> Result<(), StoreError> {
