@@ -12,18 +12,20 @@ use chain::Chain;
 use chain::bitcoin::{BitcoinChain, BitcoinSettings};
 use chain::endpoint::{EndpointSettings, Pool, PoolSettings};
 use custody::bitcoin::{Aim, Costs, Follow, Recipient, SEQUENCE, ScriptKind, Step, Target, plan, unsigned};
+use custody::deposit::DepositWorker;
 use custody::deposit::work::begin;
 use custody::outbound::{SendWorker, SentRound, WatchWorker};
-use custody::wallet::Pinned;
 use custody::wallet::house::watch_house;
+use custody::wallet::{Pinned, assign};
 use devnet::bitcoin::{BitcoinDevnet, Settings};
 use devnet::{Fate, Key, Model, Served};
 use domain::asset::TransferLimits;
 use domain::id::{Generator, NodeId};
 use domain::outbound::{JobKind, JobState, OutboundLimits};
+use domain::random::Random;
 use domain::{
     Amount, Asset, AssetOnChain, Availability, ChainKind, Clock, Listing, ManualClock, Precision, Purpose, RawAmount,
-    WalletRole,
+    UserId, WalletRole,
 };
 use signer::client::SignAnswer;
 use signer::keys::{GroupSecret, Keyring, Mnemonic};
@@ -31,6 +33,7 @@ use signer::local::LocalSigner;
 use signer::{BitcoinTerms, Intent, IntentKind, SignRequest, SignerChain};
 use store::Engine;
 use store::catalog::{Author, Catalog};
+use store::deposit::DepositFilter;
 use store::entry::ChainRow;
 use store::outbound::{Added, JobId, NewJob, Payer, ShownJob, SlotId};
 use store::testing::{TestDb, on};
@@ -631,5 +634,49 @@ fn a_stranger_with_the_key_stops_the_group() {
         assert_eq!(house.round().await.slots, 0);
         let why = house.shown(job.0).await.lane_stopped.unwrap();
         assert!(why.contains("none of ours"), "{why}");
+    });
+}
+
+// ---- deposits --------------------------------------------------------------------------------------------------
+
+/// Whoever owns the database gives a user another's address, or writes a stranger's: nothing is credited by that.
+#[test]
+fn a_row_that_does_not_fit_its_key_credits_nobody_on_bitcoin() {
+    on(Engine::Sqlite, async |db| {
+        let house = House::start(db, &[]).await;
+        let users = [7, 8, 9].map(|number| UserId::new(number).unwrap());
+        let wallets = assign(db, &house.pinned, &id("users"), &users, house.clock.now()).await.unwrap().wallets;
+        for wallet in &wallets {
+            house.fund(&wallet.address, 100_000);
+        }
+        house.mine(1).await;
+        let rows = [
+            // User 6 is said to have the address of user 7; and that of user 9 is said to be one of a stranger.
+            "UPDATE user_wallets SET user_id = 6, derivation_index = 6 WHERE user_id = 7".to_owned(),
+            format!("UPDATE user_wallets SET address = '{}' WHERE user_id = 9", Key::numbered(9).bitcoin(NETWORK)),
+        ];
+        for row in &rows {
+            crate::wallet_rows::tamper(db, row).await;
+        }
+        house.mine(8).await;
+        let mut random = Random::from_seed(7);
+        let (row, pinned) = (house.row.clone(), Arc::clone(&house.pinned));
+        let mut worker =
+            DepositWorker::take(db, &house.chain, row, pinned, "one", &mut random, house.clock.now()).await.unwrap();
+        let (mut credited, mut left_over) = (0, 0);
+        for _ in 0..20 {
+            let worked = worker.round(&*house.clock).await.unwrap();
+            credited += worked.posted.credited;
+            left_over += worked.posted.left_over;
+        }
+        assert_eq!((credited, left_over), (1, 2));
+        let deposits = db.deposits(&DepositFilter::default(), i64::MAX, 10).await.unwrap();
+        let mut ends: Vec<(Option<i64>, Option<&str>)> =
+            deposits.iter().map(|one| (one.user, one.reason.as_deref())).collect();
+        ends.sort();
+        assert_eq!(ends, [(None, Some("no_user")), (None, Some("row_differs")), (Some(8), None)], "{deposits:#?}");
+        let findings = db.open_findings(0, 10).await.unwrap();
+        assert!(findings.iter().any(|one| one.kind == "row_differs"), "{findings:#?}");
+        assert!(db.audit(|_| {}).await.unwrap().clean());
     });
 }
