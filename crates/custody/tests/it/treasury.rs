@@ -5,12 +5,13 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use custody::deposit::{BalanceSync, Synced};
+use custody::deposit::{BalanceSync, DepositWorker, Synced};
 use custody::outbound::{SendWorker, WatchWorker};
 use custody::treasury::{RulesRound, RulesWorker};
 use devnet::{Fate, Key};
 use domain::id::{Generator, NodeId};
 use domain::outbound::{JobKind, JobState};
+use domain::random::Random;
 use domain::treasury::{Operator, Price};
 use domain::{Amount, ChainKind, Clock, ManualClock, Purpose, WalletRole};
 use signer::keys::{GroupSecret, Keyring, Mnemonic};
@@ -217,6 +218,18 @@ impl<'a> Yard<'a> {
         self.rig.work(&mut worker).await;
     }
 
+    /// The books and the balance sync, on a database that may fail anywhere.
+    async fn books_on(&self, db: &Db) {
+        let (row, pinned) = (self.rig.row.clone(), Arc::clone(&self.rig.pinned));
+        let (mut random, now) = (Random::from_seed(7), self.rig.clock.now());
+        let taken = DepositWorker::take(db, &*self.rig.chain, row.clone(), pinned, "books", &mut random, now).await;
+        if let Ok(mut worker) = taken {
+            while worker.round(&*self.rig.clock).await.is_ok_and(|worked| worked.is_busy()) {}
+        }
+        let sync = BalanceSync::new(db, &*self.rig.chain, row, Arc::clone(&self.rig.pinned)).unwrap();
+        drop(sync.all(&*self.rig.clock).await);
+    }
+
     /// The balance sync worker: all wallets are looked at on the chain.
     async fn balance_sync(&self) -> Synced {
         let (row, pinned) = (self.rig.row.clone(), Arc::clone(&self.rig.pinned));
@@ -419,6 +432,10 @@ fn kill_every_worker_at_every_step(places: &[Place]) {
                 yard.send_on(&faulty).await;
                 if at % 3 == 0 {
                     yard.rig.mine(1);
+                }
+                let faulty = crate::faulty::failing_at(yard.rig.db, at);
+                yard.books_on(&faulty).await;
+                if at % 3 == 0 {
                     yard.sync().await;
                 }
                 if at % 17 == 16 {
