@@ -164,10 +164,8 @@ pub const GUARDS: &[Guard] = &[
     whole("outbound_job_events_pkey", "outbound_job_events", "job_id, version"),
     partial("outbound_attempts_one_mined", "outbound_attempts", "slot_id"),
     whole("treasury_jobs_generation", "treasury_jobs", "chain_id, address, listing_id, kind, generation"),
-    whole("withdrawal_policies_pkey", "withdrawal_policies", "listing_id, version"),
     whole("withdrawal_requests_client_order", "withdrawal_requests", "user_id, client_order_id"),
     whole("withdrawal_events_pkey", "withdrawal_events", "withdrawal_id, version"),
-    whole("withdrawal_jobs_pkey", "withdrawal_jobs", "withdrawal_id, number"),
     whole("withdrawal_jobs_once", "withdrawal_jobs", "job_id"),
 ];
 

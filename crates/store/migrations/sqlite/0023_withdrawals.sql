@@ -144,6 +144,8 @@ CREATE TABLE withdrawal_addresses (
 -- One that was removed and added again is as new as its new row.
 CREATE UNIQUE INDEX withdrawal_addresses_once ON withdrawal_addresses (user_id, chain_id, address) WHERE removed_at IS NULL;
 
+-- A wallet of the house is one on every chain: the same key has the same address on all EVM chains.
+CREATE INDEX operation_wallets_by_address ON operation_wallet_addresses (address);
 -- What is credited and could still be taken back is not withdrawn.
 CREATE INDEX deposits_not_final ON deposits (user_id, listing_id) WHERE state = 'credited';
 

@@ -60,7 +60,7 @@ static READ_DESTINATIONS: RowsSql = RowsSql::new(
              WHERE b.user_id = r.user_id AND b.chain_id = r.chain_id AND b.address = r.address AND b.removed_at IS NULL),
          (SELECT MIN(w.created_at) FROM withdrawal_requests w
              WHERE w.user_id = r.user_id AND w.chain_id = r.chain_id AND w.to_address = r.address AND w.status = 'completed'),
-         CAST(CASE WHEN EXISTS (SELECT 1 FROM operation_wallet_addresses o WHERE o.chain_id = r.chain_id AND o.address = r.address)
+         CAST(CASE WHEN EXISTS (SELECT 1 FROM operation_wallet_addresses o WHERE o.address = r.address)
              THEN 1 ELSE 0 END AS BIGINT),
          CAST(CASE WHEN EXISTS (SELECT 1 FROM user_wallets u WHERE u.address = r.address AND u.user_id = r.user_id) THEN 1 ELSE 0 END AS BIGINT)
      FROM {rows}",

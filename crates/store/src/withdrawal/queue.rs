@@ -1,17 +1,18 @@
 //! A job is made for each withdrawal that may be paid, in the commit that says so. What the job does follows from the withdrawal's row and from
 //! nothing else, and its reference is the withdrawal's name: there is one job for it until that has failed for good.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use domain::outbound::JobKind;
 use domain::withdrawal::{WithdrawalEvent, WithdrawalPolicy, WithdrawalState};
-use domain::{Availability, RawAmount, Timestamp, WalletRole};
+use domain::{AccountId, Availability, RawAmount, Timestamp, WalletRole};
 
 use super::MOST;
 use super::advance::{Change, advance};
 use super::facts::{Switches, switches};
 use super::types::{WithdrawalId, WithdrawalRow, lock, malformed};
 use crate::db::{Db, Tx};
+use crate::dialect::Many;
 use crate::entry::{ChainRow, ListingId};
 use crate::error::StoreError;
 use crate::outbound::add::add;
@@ -44,6 +45,8 @@ pub enum Enqueued {
     NotNow(WithdrawalState),
     /// Somebody has switched it off, or suspended its chain or its asset. It stays approved.
     SwitchedOff,
+    /// The customer's account is frozen or disabled: it gives nothing out. It stays approved.
+    AccountClosed,
     /// No hot wallet is active on the chain. It stays approved.
     NoWallet,
     /// A job has its name that was not made for it. People look.
@@ -57,6 +60,7 @@ pub enum Enqueued {
 pub(crate) const WORKER: &str = "custody";
 
 statements! {
+    READ_ACTIVE_ACCOUNTS = "SELECT id FROM accounts WHERE id {in $1} AND status = 'active'";
     /// For the audit of one, and for people: the jobs of a withdrawal.
     READ_JOBS_OF_WITHDRAWAL = "SELECT k.number, k.job_id, j.state FROM withdrawal_jobs k JOIN outbound_jobs j ON j.id = k.job_id
         WHERE k.withdrawal_id = $1 ORDER BY k.number";
@@ -93,6 +97,15 @@ impl Db {
 pub(crate) struct Allowed {
     switches: Switches,
     policies: HashMap<ListingId, WithdrawalPolicy>,
+    /// Accounts that give something out.
+    active: HashSet<AccountId>,
+}
+
+/// Why a withdrawal that was approved is not paid now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Waits {
+    SwitchedOff,
+    AccountClosed,
 }
 
 impl Allowed {
@@ -101,14 +114,22 @@ impl Allowed {
         let listings: Vec<ListingId> = listings.into_iter().collect();
         let switches = switches(tx, listings.iter().copied()).await?;
         let policies = super::policy::newest(tx, &listings).await?;
-        Ok(Self { switches, policies })
+        let accounts: BTreeSet<i64> = rows.iter().map(|row| row.account.0).collect();
+        let accounts = Many(accounts.into_iter().collect::<Vec<i64>>());
+        let active = fetch_all!(tx, READ_ACTIVE_ACCOUNTS => (i64,), accounts.clone())?;
+        let active = active.into_iter().map(|(id,)| AccountId(id)).collect();
+        Ok(Self { switches, policies, active })
     }
 
-    /// In an incident what no person has agreed to waits.
-    pub(crate) fn may_be_paid(&self, row: &WithdrawalRow) -> bool {
-        let active = self.switches.get(&row.listing) == Some(&(Availability::Active, Availability::Active));
+    /// In an incident what no person has agreed to waits. What is held on an account that was frozen since waits too: why it was frozen may be
+    /// this very withdrawal.
+    pub(crate) fn waits(&self, row: &WithdrawalRow) -> Option<Waits> {
+        let switches = self.switches.get(&row.listing) == Some(&(Availability::Active, Availability::Active));
         let policy = self.policies.get(&row.listing);
-        active && policy.is_some_and(|policy| policy.enabled && (!policy.incident || row.people > 0))
+        if !switches || !policy.is_some_and(|policy| policy.enabled && (!policy.incident || row.people > 0)) {
+            return Some(Waits::SwitchedOff);
+        }
+        (!self.active.contains(&row.account)).then_some(Waits::AccountClosed)
     }
 }
 
@@ -150,11 +171,15 @@ async fn enqueue(
             Some(Enqueued::NotNow(row.state))
         } else if row.chain != chain.id {
             Some(Enqueued::NoSuchWithdrawal)
-        } else if !allowed.may_be_paid(&row) {
-            Some(Enqueued::SwitchedOff)
         } else {
-            jobs.push((answers.len(), job(chain, &row, terms)?, row));
-            None
+            match allowed.waits(&row) {
+                Some(Waits::SwitchedOff) => Some(Enqueued::SwitchedOff),
+                Some(Waits::AccountClosed) => Some(Enqueued::AccountClosed),
+                None => {
+                    jobs.push((answers.len(), job(chain, &row, terms)?, row));
+                    None
+                }
+            }
         };
         answers.push(refusal);
     }

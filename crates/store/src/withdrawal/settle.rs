@@ -8,7 +8,7 @@ use domain::{AccountId, AccountStatus, Amount, AssetId, Timestamp, UserId};
 
 use super::MOST;
 use super::advance::{Change, advance};
-use super::queue::{Allowed, WORKER};
+use super::queue::{Allowed, WORKER, Waits};
 use super::types::{WithdrawalId, WithdrawalRow, lock, malformed, numbers};
 use crate::db::{Db, Tx};
 use crate::error::StoreError;
@@ -44,6 +44,8 @@ pub enum InsideReply {
     NotNow(WithdrawalState),
     /// Somebody has switched it off. It stays approved.
     SwitchedOff,
+    /// The customer's account is frozen or disabled. It stays approved.
+    AccountClosed,
     /// The payee's account takes nothing. People look.
     Doubted(Box<WithdrawalRow>),
     /// It is the customer's own address: the hold is released.
@@ -202,9 +204,16 @@ async fn inside(tx: &mut Tx, wanted: &[SettleInside], at: Timestamp) -> Result<V
             answers.push(Err(InsideReply::NotNow(row.state)));
             continue;
         }
-        if !allowed.may_be_paid(&row) {
-            answers.push(Err(InsideReply::SwitchedOff));
-            continue;
+        match allowed.waits(&row) {
+            None => {}
+            Some(Waits::SwitchedOff) => {
+                answers.push(Err(InsideReply::SwitchedOff));
+                continue;
+            }
+            Some(Waits::AccountClosed) => {
+                answers.push(Err(InsideReply::AccountClosed));
+                continue;
+            }
         }
         let account = payees.get(&(one.payee, row.asset)).copied().ok_or_else(|| malformed("payee"))?;
         let change = if one.payee == row.user {

@@ -396,6 +396,10 @@ db_test! {
             "DELETE FROM withdrawal_jobs", "UPDATE withdrawal_requests SET to_address = 'x'", "UPDATE withdrawal_requests SET amount = 1",
             "UPDATE withdrawal_requests SET inputs = '{}'", "UPDATE withdrawal_requests SET people = 7",
             "UPDATE withdrawal_requests SET status = 'approved' WHERE id = 1", "UPDATE withdrawal_addresses SET added_at = 0",
+            // One job pays one withdrawal, and a history has one step of each number.
+            "INSERT INTO withdrawal_jobs (withdrawal_id, number, job_id, at) SELECT 1, 1, job_id, 0 FROM withdrawal_jobs",
+            "INSERT INTO withdrawal_events (withdrawal_id, version, status, actor, reason, at)
+                SELECT withdrawal_id, version, 'approved', 'x', 'x', 0 FROM withdrawal_events",
             "DELETE FROM withdrawal_addresses",
         ] {
             assert!(db.by_hand(changed).await.is_err(), "{changed}");
@@ -564,7 +568,7 @@ db_test! {
         assert_clean(db).await;
     }
 
-    /// No coin moves; the payee has it at once, and a frozen customer's hold still ends.
+    /// No coin moves; the payee has it at once. A customer whose account was frozen since waits.
     async fn what_is_ours_is_settled_inside(db: TestDb) {
         let desk = Desk::open(db).await;
         for number in 1..=4 {
@@ -575,6 +579,9 @@ db_test! {
         };
         let changes = [status("a", 0, AccountStatus::Frozen), status("b", 2, AccountStatus::Disabled)];
         db.set_status(&changes, NOW).await.unwrap();
+        let frozen = db.settle_inside(&[SettleInside { withdrawal: id(1), payee: user(2) }], NOW).await.unwrap();
+        assert_eq!((frozen, enqueue(db, &desk, 1).await), (vec![InsideReply::AccountClosed], Enqueued::AccountClosed));
+        db.set_status(&[status("c", 0, AccountStatus::Active)], NOW).await.unwrap();
         let to = |number: i64, payee: i64| SettleInside { withdrawal: id(number), payee: user(payee) };
         let replies = db.settle_inside(&[to(1, 2), to(2, 3), to(3, 1), to(4, 8), to(1, 2)], NOW).await.unwrap();
         assert!(matches!(&replies[0], InsideReply::Settled(row) if row.payee == Some(user(2)) && row.jobs == 0), "{replies:?}");
@@ -649,6 +656,51 @@ fn postgres_two_that_ask_for_all_at_once_do_not_both_get_it() {
         }
         assert_eq!(desk.balance(db, 0).await, "100000/0");
         assert_clean(db).await;
+    });
+}
+
+/// Users have nothing in common but the sum of the day.
+#[test]
+fn postgres_two_users_at_once_do_not_exceed_the_limit_of_all() {
+    on(Engine::Postgres, async |db| {
+        let desk = Desk::open(db).await;
+        desk.set(db, &WithdrawalPolicy { daily_total: Some(units(100_000)), ..policy() }).await;
+        for at in 0.. {
+            let first = desk.ask(10 * at + 10, 60_000);
+            let second = NewWithdrawal { user: user(2), ..desk.ask(10 * at + 11, 60_000) };
+            let met = meet(db, at, async |db| one(&db, &first).await, async |db| one(&db, &second).await).await;
+            let taken: Vec<(UserId, WithdrawalId)> = [&met.first, &met.second]
+                .into_iter()
+                .filter_map(|one| Some((one.row()?.user, one.row()?.id)))
+                .collect();
+            assert_eq!(taken.len(), 1, "point {at}: {met:?}");
+            db.cancel_withdrawals(&taken, NOW).await.unwrap();
+            if !met.reached {
+                break;
+            }
+        }
+        assert_clean(db).await;
+    });
+}
+
+#[test]
+fn postgres_two_policies_at_once_are_two_versions() {
+    on(Engine::Postgres, async |db| {
+        let desk = Desk::open(db).await;
+        for at in 0.. {
+            let set = async |db: Db, max: i64| {
+                let policy = WithdrawalPolicy { max: units(max), ..policy() };
+                db.set_withdrawal_policy(desk.listing, &policy, &AUTHOR, NOW).await.unwrap()
+            };
+            let met = meet(db, at, async |db| set(db, 1_000 + at).await, async |db| set(db, 2_000 + at).await).await;
+            assert!(
+                matches!((&met.first, &met.second), (PolicySet::New(one), PolicySet::New(other)) if one != other),
+                "point {at}: {met:?}"
+            );
+            if !met.reached {
+                break;
+            }
+        }
     });
 }
 
