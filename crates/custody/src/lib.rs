@@ -14,6 +14,7 @@
 //! | [`signer`] | whether the signer has the keys that the treasury file pins, and whether its log is the one that answered before |
 //! | [`treasury`] | gas for users' addresses, their coins brought home, hot wallets within their bands |
 //! | [`wallet`] | wallet groups, operation wallets and users' wallets: addresses derived again whenever they matter |
+//! | [`withdrawal`] | what customers want paid out: jobs for it, what is settled inside, what became of the jobs |
 
 pub mod bitcoin;
 pub mod deposit;
@@ -21,3 +22,4 @@ pub mod outbound;
 pub mod signer;
 pub mod treasury;
 pub mod wallet;
+pub mod withdrawal;

@@ -13,6 +13,7 @@
 //! | [`transfer`] | the state machine of an internal transfer |
 //! | [`deposit`] | what chains pay to our addresses: entries, the states of a deposit, what the ledger makes of them |
 //! | [`treasury`] | gas for users' addresses, their coins brought home, hot wallets within their bands |
+//! | [`withdrawal`] | what customers want paid out: its states, and the policy that judges it |
 //! | [`wallet`], [`name`] | what wallets are for, and the names of their groups |
 //! | [`utxo`] | Bitcoin wallets: outputs, transactions, and what each event does to them |
 //! | [`id`] | snowflake ids with a prefix per kind |
@@ -39,6 +40,7 @@ pub mod transfer;
 pub mod treasury;
 pub mod utxo;
 pub mod wallet;
+pub mod withdrawal;
 
 pub use account::{AccountId, AccountKind, AccountStatus, UserId};
 pub use amount::{Amount, AmountError, Precision};

@@ -20,6 +20,7 @@
 //! | `wallet_balances` | each address of ours has what its chain entries add up to |
 //! | `custody` | of each coin on each chain, what is booked is what `custody:<chain>` has, and the residue |
 //! | `deposits` | the history of each deposit is a walk through its states that fits its entry; what is credited is proven |
+//! | `withdrawals` | the history of each withdrawal is a walk through its states, its hold is as its status says, and nothing that was given back can be paid |
 //!
 //! Not proven: that no rows were removed which moved nothing (a refused operation, say) and are younger than the last
 //! checkpoint, and that settings are what `setting_changes` says. That is for database roles to prevent.
@@ -177,6 +178,8 @@ impl Db {
         found("deposits", deposit::check_deposits(tx).await?);
         progress(Progress::Check("outbound"));
         found("outbound", crate::outbound::audit::check_jobs(tx).await?);
+        progress(Progress::Check("withdrawals"));
+        found("withdrawals", crate::withdrawal::audit::check_withdrawals(tx).await?);
         Ok(Report { movements, findings })
     }
 }

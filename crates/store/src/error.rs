@@ -96,6 +96,7 @@ impl StoreError {
                         | Constraint::HoldEnd
                         | Constraint::StatusChangeKey
                         | Constraint::TransferOrder
+                        | Constraint::WithdrawalOrder
                 )
         )
     }
@@ -185,6 +186,8 @@ constraints! {
     TransferError = "transfers_error_of_failure", "CHECK constraint failed: transfers_error_of_failure";
     TransferVersion = "transfer_events_pkey",
         "UNIQUE constraint failed: transfer_events.transfer_id, transfer_events.version";
+    WithdrawalOrder = "withdrawal_requests_client_order",
+        "UNIQUE constraint failed: withdrawal_requests.user_id, withdrawal_requests.client_order_id";
     StatusChangeKey = "account_status_changes_key", "UNIQUE constraint failed: account_status_changes.op_key";
     AmountPositive = "movements_amount_positive", "CHECK constraint failed: movements_amount_positive";
     HoldKeyByAction = "movements_hold_key_by_action", "CHECK constraint failed: movements_hold_key_by_action";

@@ -22,7 +22,7 @@ statements! {
 
 /// The tables that grow by what chains do. Only those that have grown are analysed: of one that it has seen empty, the planner
 /// would believe that it stays so.
-const TABLES: [&str; 22] = [
+const TABLES: [&str; 25] = [
     "account_totals",
     "accounts",
     "addresses",
@@ -45,6 +45,9 @@ const TABLES: [&str; 22] = [
     "utxo_leases",
     "utxos",
     "wallet_balances",
+    "withdrawal_events",
+    "withdrawal_jobs",
+    "withdrawal_requests",
 ];
 
 impl Db {

@@ -17,6 +17,7 @@
 //! | [`entry`] | the chains' own books: what came to our addresses and what left them, block by block |
 //! | [`deposit`] | deposits: credited, taken back, assigned |
 //! | [`outbound`] | payments that leave: jobs, lanes, slots, and all that was ever signed for them |
+//! | [`withdrawal`] | what customers want paid out: policies, requests with their holds, address books |
 //! | [`node`] | the lease on a node number, which a process makes ids with |
 //! | [`pair`] | which spot engine the database belongs to, and how far each knows the other to be |
 //! | [`signer_head`] | how far the log of a signer went when it last answered |
@@ -65,6 +66,7 @@ pub mod transfer;
 pub mod treasury;
 pub mod utxo;
 pub mod wallet;
+pub mod withdrawal;
 #[cfg(feature = "lab")]
 pub mod yardstick;
 

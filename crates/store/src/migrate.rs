@@ -50,6 +50,7 @@ migrations! {
     20 "0020_live";
     21 "0021_views";
     22 "0022_lanes";
+    23 "0023_withdrawals";
 }
 
 impl Migration {
@@ -163,6 +164,9 @@ pub const GUARDS: &[Guard] = &[
     whole("outbound_job_events_pkey", "outbound_job_events", "job_id, version"),
     partial("outbound_attempts_one_mined", "outbound_attempts", "slot_id"),
     whole("treasury_jobs_generation", "treasury_jobs", "chain_id, address, listing_id, kind, generation"),
+    whole("withdrawal_requests_client_order", "withdrawal_requests", "user_id, client_order_id"),
+    whole("withdrawal_events_pkey", "withdrawal_events", "withdrawal_id, version"),
+    whole("withdrawal_jobs_once", "withdrawal_jobs", "job_id"),
 ];
 
 const fn whole(name: &'static str, table: &'static str, columns: &'static str) -> Guard {

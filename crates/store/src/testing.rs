@@ -280,6 +280,7 @@ pub async fn prepare_every_statement(db: &TestDb) -> Result<usize, String> {
     let engine = db.engine();
     let mut texts: Vec<(&str, String)> = Vec::new();
     let nouns = crate::outbound::statements::ALL.into_iter().chain(crate::treasury::statements::ALL);
+    let nouns = nouns.chain(crate::withdrawal::statements::ALL);
     for sql in constants.into_iter().chain(nouns).flatten() {
         let text = if engine == Engine::Postgres { sql.postgres } else { sql.sqlite };
         texts.push((sql.name, text.to_owned()));
@@ -323,6 +324,7 @@ fn all_rows() -> impl Iterator<Item = &'static RowsSql> {
         &crate::wallet::users::ROWS_STATEMENTS,
     ];
     let nouns = crate::outbound::statements::rows().into_iter().chain(crate::treasury::statements::rows());
+    let nouns = nouns.chain(crate::withdrawal::statements::rows());
     groups.into_iter().flatten().copied().chain(nouns)
 }
 
@@ -366,7 +368,7 @@ pub async fn sqlite_plans_of_rows(db: &TestDb) -> Vec<(&'static str, String)> {
     use sqlx::Row;
     let mut connection = sqlx::SqliteConnection::connect(&db.url).await.expect("the file opens");
     let mut plans = Vec::new();
-    for sql in wallet_rows().chain(deposit_rows()) {
+    for sql in wallet_rows().chain(deposit_rows()).chain(crate::withdrawal::statements::rows()) {
         let text = AssertSqlSafe(format!("EXPLAIN QUERY PLAN {}", sql.text(Engine::Sqlite)));
         let rows = sqlx::query(text).fetch_all(&mut connection).await.expect(sql.name);
         let steps: Vec<String> = rows.iter().map(|row| row.get("detail")).collect();

@@ -322,14 +322,14 @@ impl<'a> Rig<'a> {
         panic!("it never rests");
     }
 
-    async fn deposits(&self) -> Vec<DepositRow> {
+    pub async fn deposits(&self) -> Vec<DepositRow> {
         let mut rows = self.db.deposits(&DepositFilter::default(), i64::MAX, 1_000).await.unwrap();
         rows.reverse();
         rows
     }
 
     /// What a user has, in ledger units of the token and of the coin.
-    async fn has(&self, number: i64, symbol: &str) -> i64 {
+    pub async fn has(&self, number: i64, symbol: &str) -> i64 {
         let asset = self.row.listings.iter().find(|listing| listing.symbol.as_str() == symbol).unwrap().asset;
         let mut tx = self.db.read().await.unwrap();
         let accounts = store::ledger::balances::funding_of(&mut tx, UserId::new(number).unwrap()).await.unwrap();

@@ -35,6 +35,7 @@ mod treasury_people;
 mod upkeep;
 mod wallet;
 mod wallet_rows;
+mod withdrawals;
 mod world;
 
 /// PostgreSQL only where there is one: `./test --quick` has none.

@@ -96,15 +96,15 @@ fn policy(kind: ChainKind, token: &str) -> String {
 }
 
 /// A devnet with its books, a signer, and two hot wallets that have coins.
-struct Desk<'a> {
-    rig: Rig<'a>,
+pub struct Desk<'a> {
+    pub rig: Rig<'a>,
     pen: Arc<Pen>,
-    ids: Arc<Generator<Arc<ManualClock>>>,
+    pub ids: Arc<Generator<Arc<ManualClock>>>,
     made: Mutex<u32>,
 }
 
 impl<'a> Desk<'a> {
-    async fn start(db: &'a store::testing::TestDb, kind: ChainKind, wallets: u64) -> Self {
+    pub async fn start(db: &'a store::testing::TestDb, kind: ChainKind, wallets: u64) -> Self {
         let mut signer = None;
         let solid = 2;
         let rig = Rig::with_keys(db, Place::Devnet(kind, solid), wallets, |family, clock| {
@@ -137,7 +137,7 @@ impl<'a> Desk<'a> {
     }
 
     /// Nobody else is paid there.
-    fn fresh(&self) -> Address {
+    pub fn fresh(&self) -> Address {
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         *made += 1;
         let key = Key::numbered(1_000 + *made);
@@ -191,7 +191,7 @@ impl<'a> Desk<'a> {
     }
 
     /// Rounds and blocks, so many of both.
-    async fn pass(&self, blocks: u32) {
+    pub async fn pass(&self, blocks: u32) {
         for _ in 0..blocks {
             self.round().await;
             self.rig.mine(1);
@@ -207,7 +207,7 @@ impl<'a> Desk<'a> {
         self.job(id).await.job.state
     }
 
-    async fn paid(&self, to: &Address, coin: &Coin) -> RawAmount {
+    pub async fn paid(&self, to: &Address, coin: &Coin) -> RawAmount {
         self.rig.chain.balances(&[(to.clone(), coin.clone())]).await.unwrap()[0]
     }
 
@@ -252,7 +252,7 @@ impl<'a> Desk<'a> {
     }
 
     /// The rows hold together, and nothing that left our wallets is unexplained.
-    async fn assert_true(&self) {
+    pub async fn assert_true(&self) {
         let mut worker = self.rig.worker("books").await;
         self.rig.work(&mut worker).await;
         self.rig.assert_true().await;

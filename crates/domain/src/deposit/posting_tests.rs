@@ -267,3 +267,19 @@ proptest! {
         }
     }
 }
+
+proptest! {
+    /// What a withdrawal is settled with in `suspense` is what the chain's entry of its payout fetches from there, to the unit, whatever remainder the
+    /// coin has: a ledger amount is exact on a chain.
+    #[test]
+    fn a_payout_fetches_from_suspense_what_its_withdrawal_left_there(units in 1..=i64::MAX, rest in 0_u64..1_000_000_000_000) {
+        let form = AssetOnChain::new(Precision::new(6).unwrap(), 18, None).unwrap();
+        let paid = RawSum::from(RawAmount::from_ledger(Amount::from_units(units), &form).unwrap());
+        let residue = RawAmount::from_u256(ruint::aliases::U256::from(rest));
+        for (change, (from, to)) in [(-paid, (Party::Suspense, Party::Custody)), (paid, (Party::Custody, Party::Suspense))] {
+            let posting = Posting::decide(&Due::Other { change, cause: Cause::Payout }, residue, &form, Amount::ZERO).unwrap();
+            prop_assert_eq!(posting.movements, vec![(from, to, Amount::from_units(units))]);
+            prop_assert_eq!(posting.residue, residue);
+        }
+    }
+}

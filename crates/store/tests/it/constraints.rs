@@ -85,6 +85,7 @@ fn every_rule_is_tried() {
         .map(|(constraint, _)| *constraint)
         .chain(crate::utxo_rules::tried())
         .chain(crate::wallets::tried())
+        .chain(crate::withdrawals::tried())
         .collect();
     let forgotten: Vec<_> = Constraint::ALL.iter().filter(|constraint| !tried.contains(constraint)).collect();
     assert!(forgotten.is_empty(), "{forgotten:?}");

@@ -26,4 +26,5 @@ mod utxo_reads;
 mod utxo_rules;
 mod views;
 mod wallets;
+mod withdrawals;
 mod yardstick;

@@ -425,7 +425,7 @@ fn postgres_locks_are_seen_in_the_sources_words_and_taken_only_in_ours() {
     });
 }
 
-/// Of the queries of 000, those over `withdrawal_queue`. Requests are built with withdrawals.
+/// Of the queries of 000, those over `withdrawal_queue`; the one over requests counts none here, and runs in `withdrawals.rs`.
 #[test]
 fn postgres_queries_over_the_withdrawal_queue_run_as_they_are_printed() {
     on(Engine::Postgres, async |db| {
@@ -485,6 +485,9 @@ async fn postgres_views_have_the_sources_columns_and_types() {
     let payouts = section(SOURCE_000, "Layer 2: Execution Layer (`withdrawal_queue`)");
     let payouts = columns(section(payouts, "Schema"));
     assert_eq!((payouts.len(), of("withdrawal_queue")), (19, payouts));
+    let requests = section(SOURCE_000, "Layer 1: Intent Layer (`withdrawal_requests`)");
+    let requests = columns(section(requests, "Schema"));
+    assert_eq!((requests.len(), of("sources_withdrawal_requests")), (11, requests));
     // In a drawing of 001: no types.
     let groups: Vec<String> = of("sources_wallet_groups").into_iter().map(|(column, _)| column).collect();
     assert_eq!(groups, ["id", "wallet_group_id", "chain_id", "purpose", "xpub", "derivation_path_template"]);

@@ -1,0 +1,41 @@
+//! Withdrawals on a chain: what may be paid gets a job, or is settled inside; what became of jobs is settled or given back.
+//!
+//! | | |
+//! |---|---|
+//! | reads | approved withdrawals, the ends of their jobs, users' wallets and the keys that they follow from |
+//! | writes | new jobs with the status that says so; settled, released and given back holds with theirs |
+//! | may never do | approve; send, sign or watch a payment; change a job; believe a row that an address is ours |
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`work`] | one worker of a chain's withdrawals |
+//!
+//! Nothing is remembered between rounds but where it was: whoever dies anywhere is followed by another that begins at the rows, and two at once are
+//! harmless, because each step is taken only from the state that was seen under its lock.
+
+pub mod work;
+
+use store::StoreError;
+
+pub use work::{WithdrawalRound, WithdrawalTerms, WithdrawalWorker};
+
+#[derive(Debug, thiserror::Error)]
+pub enum WithdrawalError {
+    #[error("the database cannot be used")]
+    Store(#[from] StoreError),
+    #[error("chain {chain}: there are no wallets of network {network}")]
+    Network { chain: String, network: String },
+    /// No number can be had for a new job.
+    #[error("this process has no number to make ids with")]
+    NoIds,
+}
+
+impl WithdrawalError {
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::Store(error) => error.code(),
+            Self::Network { .. } => "CHAIN_WRONG_NETWORK",
+            Self::NoIds => "NODE_NUMBERS_EXHAUSTED",
+        }
+    }
+}

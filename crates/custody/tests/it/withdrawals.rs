@@ -1,0 +1,252 @@
+//! Withdrawals on the devnets of EVM and TRON, from a customer's deposit to the block that pays: the books, the jobs and the chain agree.
+
+use std::sync::Arc;
+
+use custody::withdrawal::{WithdrawalRound, WithdrawalTerms, WithdrawalWorker};
+use domain::deposit::DepositState;
+use domain::transfer::ClientOrderId;
+use domain::withdrawal::{FeeRule, WithdrawalPolicy, WithdrawalRefusal, WithdrawalState};
+use domain::{AccountKind, Amount, ChainKind, Clock, UserId};
+use store::catalog::Author;
+use store::testing::on;
+use store::withdrawal::{CreatedWithdrawal, NewWithdrawal, WithdrawalId};
+use store::{Db, Engine};
+use tx::Address;
+
+use crate::deposits::raw;
+use crate::faulty::failing_at;
+use crate::outbound::Desk;
+
+const AUTHOR: Author<'static> = Author { actor: "test", reason: "set-up" };
+
+fn units(units: i64) -> Amount {
+    Amount::from_units(units)
+}
+
+fn user(number: i64) -> UserId {
+    UserId::new(number).unwrap()
+}
+
+fn policy() -> WithdrawalPolicy {
+    WithdrawalPolicy {
+        version: 0,
+        enabled: true,
+        incident: false,
+        min: units(100),
+        max: units(1_000_000),
+        fee: FeeRule { fixed: units(50), share_bps: 0, least: units(0) },
+        auto_approve: units(1_000_000),
+        two_above: units(1_000_000),
+        many_above: units(1_000_000),
+        many: 3,
+        daily_user: None,
+        daily_total: None,
+        velocity: None,
+        cooling_off_us: 0,
+        book_only: false,
+    }
+}
+
+/// Customers of the token, on a chain with its books and its signer.
+struct Counter<'a> {
+    desk: Desk<'a>,
+    listing: store::entry::ListingRow,
+}
+
+impl<'a> Counter<'a> {
+    async fn open(db: &'a store::testing::TestDb, kind: ChainKind) -> Self {
+        let desk = Desk::start(db, kind, 1).await;
+        let listing = desk.rig.row.listings.iter().find(|one| one.symbol.as_str() == "USDT").unwrap().clone();
+        db.set_withdrawal_policy(listing.id, &policy(), &AUTHOR, desk.rig.clock.now()).await.unwrap();
+        Self { desk, listing }
+    }
+
+    async fn ask(&self, to: &Address, amount: i64) -> CreatedWithdrawal {
+        let id: WithdrawalId = self.desk.ids.next().unwrap();
+        let new = NewWithdrawal {
+            id,
+            user: user(1),
+            client_order_id: ClientOrderId::new(id.to_string()).unwrap(),
+            listing: self.listing.id,
+            to: to.to_string(),
+            amount: units(amount),
+            most_fee: units(50),
+        };
+        self.desk.rig.db.create_withdrawals(&[new], self.desk.rig.clock.now()).await.unwrap().remove(0)
+    }
+
+    async fn taken(&self, to: &Address, amount: i64) -> WithdrawalId {
+        match self.ask(to, amount).await {
+            CreatedWithdrawal::New(row) => row.id,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    async fn state(&self, id: WithdrawalId) -> WithdrawalState {
+        self.desk.rig.db.withdrawals(&[id]).await.unwrap()[0].state
+    }
+
+    /// One round of a worker that begins anew.
+    async fn round_on(&self, db: &Db) -> Option<WithdrawalRound> {
+        let make = || self.desk.ids.next::<domain::id::Job>().ok().map(|id| id.number());
+        let rig = &self.desk.rig;
+        let terms = WithdrawalTerms::default();
+        let worker = WithdrawalWorker::new(db, &make, rig.row.clone(), Arc::clone(&rig.pinned), terms);
+        worker.unwrap().round(&*rig.clock).await.ok()
+    }
+
+    async fn round(&self) -> WithdrawalRound {
+        self.round_on(self.desk.rig.db).await.expect("a good round")
+    }
+
+    /// What the house has in an account of the token, in ledger units.
+    async fn house(&self, kind: AccountKind) -> i128 {
+        let db = self.desk.rig.db;
+        let wanted = [store::ledger::NewAccount::system(&kind, self.listing.asset).unwrap()];
+        let opened = db.open(&wanted, self.desk.rig.clock.now()).await.unwrap();
+        let store::ledger::Opened::Account(account) = opened[0] else { panic!("{kind}") };
+        let sums = store::ledger::balances::system_balances(&mut db.read().await.unwrap()).await.unwrap();
+        sums.get(&account).copied().unwrap_or(0)
+    }
+
+    /// The chain's books are read and booked as far as the chain is.
+    async fn books(&self) {
+        let mut worker = self.desk.rig.worker("books").await;
+        self.desk.rig.work(&mut worker).await;
+    }
+
+    /// The first customer pays in, and it is final. While it is credited and not final, nothing of it can be withdrawn.
+    async fn pay_in(&self, amount: u64) {
+        let rig = &self.desk.rig;
+        rig.pay(&rig.address(1).await, &rig.token(), amount);
+        let mut early = 0;
+        for _ in 0..20 {
+            rig.mine(1);
+            self.books().await;
+            let deposits = rig.deposits().await;
+            match deposits.iter().find(|one| one.user == Some(1)).map(|one| one.state) {
+                Some(DepositState::Credited) => {
+                    early += 1;
+                    let refused = self.ask(&self.desk.fresh(), 100).await;
+                    let wanted = WithdrawalRefusal::DepositNotFinal;
+                    assert!(
+                        matches!(refused, CreatedWithdrawal::Refused { refusal, .. } if refusal == wanted),
+                        "{refused:?}"
+                    );
+                }
+                Some(DepositState::Final) => {
+                    assert!(early > 0, "it was credited before it was final");
+                    return;
+                }
+                _ => {}
+            }
+        }
+        panic!("the deposit never became final");
+    }
+}
+
+fn on_both(test: impl AsyncFn(Counter<'_>)) {
+    for kind in [ChainKind::Evm, ChainKind::Tron] {
+        on(Engine::Sqlite, async |db| test(Counter::open(db, kind).await).await);
+    }
+}
+
+#[test]
+fn a_withdrawal_is_paid_once_and_suspense_is_as_it_was() {
+    on_both(async |counter| {
+        let desk = &counter.desk;
+        counter.pay_in(50_000_000).await;
+        assert_eq!(desk.rig.has(1, "USDT").await, 500_000);
+        let suspense = counter.house(AccountKind::Suspense).await;
+        let to = desk.fresh();
+        let id = counter.taken(&to, 10_000).await;
+        assert_eq!(counter.round().await.queued, 1);
+        assert_eq!(counter.round().await, WithdrawalRound::default(), "there is one job");
+        desk.pass(8).await;
+        assert_eq!(desk.paid(&to, &desk.rig.token()).await, raw(1_000_000));
+        assert_eq!(counter.round().await.completed, 1);
+        assert_eq!(
+            (counter.state(id).await, counter.round().await),
+            (WithdrawalState::Completed, WithdrawalRound::default())
+        );
+        desk.assert_true().await;
+        // The hold went to suspense, and the chain's entry of the payout fetched it from there.
+        assert_eq!(counter.house(AccountKind::Suspense).await, suspense);
+        assert_eq!(counter.house(AccountKind::Fees).await, 50);
+        assert_eq!(desk.rig.has(1, "USDT").await, 489_950);
+    });
+}
+
+#[test]
+fn what_goes_to_another_customer_moves_no_coin() {
+    on_both(async |counter| {
+        let desk = &counter.desk;
+        counter.pay_in(50_000_000).await;
+        // The devnet has given it coins.
+        let to = desk.rig.address(2).await;
+        let had = desk.paid(&to, &desk.rig.token()).await;
+        let id = counter.taken(&to, 10_000).await;
+        // One to the customer's own address is not taken at all.
+        let own = counter.ask(&desk.rig.address(1).await, 10_000).await;
+        assert!(
+            matches!(own, CreatedWithdrawal::Refused { refusal: WithdrawalRefusal::DestinationOwn, .. }),
+            "{own:?}"
+        );
+        let round = counter.round().await;
+        assert_eq!((round.inside, round.queued), (1, 0));
+        assert_eq!((counter.state(id).await, desk.rig.has(2, "USDT").await), (WithdrawalState::Completed, 10_000));
+        assert_eq!(desk.rig.has(1, "USDT").await, 489_950);
+        desk.pass(4).await;
+        assert_eq!(desk.paid(&to, &desk.rig.token()).await, had, "no coin moved");
+        desk.assert_true().await;
+    });
+}
+
+/// A row that gives a stranger's address to a customer neither settles inside nor pays: it is in the log, and people look.
+#[test]
+fn a_row_that_lies_settles_nothing() {
+    on(Engine::Sqlite, async |db| {
+        let counter = Counter::open(db, ChainKind::Evm).await;
+        counter.pay_in(50_000_000).await;
+        let to = counter.desk.fresh();
+        let lie = format!(
+            "INSERT INTO user_wallets (wallet_group_id, user_id, derivation_index, address, created_at)
+             SELECT id, 9, 9, '{to}', 0 FROM wallet_groups WHERE name = 'users'"
+        );
+        db.by_hand(&lie).await.unwrap();
+        let id = counter.taken(&to, 10_000).await;
+        let round = counter.round().await;
+        assert_eq!((round.inside, round.queued, round.doubted), (0, 0, vec![id]));
+        assert_eq!(
+            (counter.state(id).await, counter.desk.rig.has(9, "USDT").await),
+            (WithdrawalState::ManualReview, 0)
+        );
+    });
+}
+
+#[test]
+fn a_round_that_dies_anywhere_makes_one_job_and_gives_back_once() {
+    on(Engine::Sqlite, async |db| {
+        let counter = Counter::open(db, ChainKind::Evm).await;
+        counter.pay_in(50_000_000).await;
+        for at in 0.. {
+            let id = counter.taken(&counter.desk.fresh(), 1_000).await;
+            let died = counter.round_on(&failing_at(db, at)).await.is_none();
+            counter.round().await;
+            let jobs = db.jobs_of_withdrawal(id).await.unwrap();
+            assert_eq!((jobs.len(), counter.state(id).await), (1, WithdrawalState::Queued), "point {at}");
+            // People give the job up: the hold is released, once, whoever dies.
+            db.cancel_job(jobs[0].0, "ann", counter.desk.rig.clock.now()).await.unwrap();
+            let died_again = counter.round_on(&failing_at(db, at)).await.is_none();
+            counter.round().await;
+            assert_eq!(counter.state(id).await, WithdrawalState::Failed, "point {at}");
+            assert_eq!(counter.desk.rig.has(1, "USDT").await, 500_000, "point {at}");
+            let report = db.audit(|_| ()).await.unwrap();
+            assert!(report.clean(), "point {at}: {:#?}", report.findings);
+            if !died && !died_again {
+                assert!(at > 10, "{at}");
+                break;
+            }
+        }
+    });
+}

@@ -1,0 +1,200 @@
+//! The states of a withdrawal, and the one function that moves it on.
+//!
+//! ```text
+//! pending ─┬──────────────────► approved ─► queued ─► completed
+//!          └─► manual_review ──►   │  ▲────────┤          │
+//!                   │              │  unfunded └► failed ◄┘ the chain took the payment back, and it can never be paid
+//!                   └──────────────┴─► rejected, cancelled
+//! ```
+//!
+//! The money is held from the first state on. **From `queued` on nothing that people say gives it back, only what became of the job.**
+
+use std::fmt;
+
+/// The words are those of the source, and of the column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum WithdrawalState {
+    /// The customer has asked, and people have to agree.
+    Pending,
+    /// Somebody has to look at it before anybody agrees.
+    ManualReview,
+    /// It may be paid.
+    Approved,
+    /// There is a job that pays it.
+    Queued,
+    /// It was paid.
+    Completed,
+    /// It was not paid, and never will be.
+    Failed,
+    /// People have refused it.
+    Rejected,
+    /// The customer has thought better of it.
+    Cancelled,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum WithdrawalEvent {
+    /// Policy, or as many people as it wants, agree.
+    Approved,
+    /// Somebody has to look at it.
+    Doubted,
+    Refused,
+    Cancelled,
+    /// A job that pays it was made, in the same commit.
+    Queued,
+    /// Its destination is an address of ours: the books were changed, and no coin moves.
+    SettledInside,
+    /// Its job is confirmed.
+    Paid,
+    /// Its job is over, and has paid nothing.
+    NeverPaid,
+    /// Its job is over because the hot wallet had too little, and the house pays it later by another job.
+    Unfunded,
+    /// Its job was confirmed; then the chain took the payment back, and proves that it can never be made.
+    TakenBack,
+}
+
+/// What a step does to the money.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum MoneyStep {
+    /// It stays where it is.
+    Stays,
+    /// The hold goes back to the customer.
+    Release,
+    /// The hold is paid out.
+    Settle,
+    /// What was paid out is the customer's again.
+    GiveBack,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a withdrawal that is {state} cannot meet {event:?}")]
+pub struct IllegalStep {
+    pub state: WithdrawalState,
+    pub event: WithdrawalEvent,
+}
+
+impl WithdrawalEvent {
+    pub const ALL: [Self; 10] = [
+        Self::Approved,
+        Self::Doubted,
+        Self::Refused,
+        Self::Cancelled,
+        Self::Queued,
+        Self::SettledInside,
+        Self::Paid,
+        Self::NeverPaid,
+        Self::Unfunded,
+        Self::TakenBack,
+    ];
+}
+
+impl WithdrawalState {
+    pub const ALL: [Self; 8] = [
+        Self::Pending,
+        Self::ManualReview,
+        Self::Approved,
+        Self::Queued,
+        Self::Completed,
+        Self::Failed,
+        Self::Rejected,
+        Self::Cancelled,
+    ];
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::ManualReview => "manual_review",
+            Self::Approved => "approved",
+            Self::Queued => "queued",
+            Self::Completed => "completed",
+            Self::Failed => "failed",
+            Self::Rejected => "rejected",
+            Self::Cancelled => "cancelled",
+        }
+    }
+
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| state.as_str() == text)
+    }
+
+    /// Whether amount and fee are held on the customer's account.
+    pub const fn holds(self) -> bool {
+        match self {
+            Self::Pending | Self::ManualReview | Self::Approved | Self::Queued => true,
+            Self::Completed | Self::Failed | Self::Rejected | Self::Cancelled => false,
+        }
+    }
+
+    /// Whether the customer has the money back.
+    pub const fn is_released(self) -> bool {
+        match self {
+            Self::Failed | Self::Rejected | Self::Cancelled => true,
+            Self::Pending | Self::ManualReview | Self::Approved | Self::Queued | Self::Completed => false,
+        }
+    }
+
+    /// Each pair is decided here, and nowhere else.
+    pub const fn next(self, event: WithdrawalEvent) -> Result<Self, IllegalStep> {
+        use WithdrawalEvent::{
+            Approved, Cancelled, Doubted, NeverPaid, Paid, Queued, Refused, SettledInside, TakenBack, Unfunded,
+        };
+        let illegal = Err(IllegalStep { state: self, event });
+        match self {
+            Self::Pending => match event {
+                Approved => Ok(Self::Approved),
+                Doubted => Ok(Self::ManualReview),
+                Refused => Ok(Self::Rejected),
+                Cancelled => Ok(Self::Cancelled),
+                Queued | SettledInside | Paid | NeverPaid | Unfunded | TakenBack => illegal,
+            },
+            Self::ManualReview => match event {
+                Approved => Ok(Self::Approved),
+                Refused => Ok(Self::Rejected),
+                Cancelled => Ok(Self::Cancelled),
+                Doubted | Queued | SettledInside | Paid | NeverPaid | Unfunded | TakenBack => illegal,
+            },
+            Self::Approved => match event {
+                Doubted => Ok(Self::ManualReview),
+                Refused => Ok(Self::Rejected),
+                Cancelled => Ok(Self::Cancelled),
+                Queued => Ok(Self::Queued),
+                SettledInside => Ok(Self::Completed),
+                Approved | Paid | NeverPaid | Unfunded | TakenBack => illegal,
+            },
+            Self::Queued => match event {
+                Paid => Ok(Self::Completed),
+                NeverPaid => Ok(Self::Failed),
+                Unfunded => Ok(Self::Approved),
+                Approved | Doubted | Refused | Cancelled | Queued | SettledInside | TakenBack => illegal,
+            },
+            Self::Completed => match event {
+                TakenBack => Ok(Self::Failed),
+                Approved | Doubted | Refused | Cancelled | Queued | SettledInside | Paid | NeverPaid | Unfunded => {
+                    illegal
+                }
+            },
+            Self::Failed | Self::Rejected | Self::Cancelled => illegal,
+        }
+    }
+
+    /// What a step to another state does to the money.
+    pub const fn money_to(self, next: Self) -> MoneyStep {
+        match (self.holds(), next.holds(), next.is_released()) {
+            (true, false, true) => MoneyStep::Release,
+            (true, false, false) => MoneyStep::Settle,
+            (false, false, true) if !self.is_released() => MoneyStep::GiveBack,
+            (true, true, _) | (false, _, _) => MoneyStep::Stays,
+        }
+    }
+}
+
+impl fmt::Display for WithdrawalState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+#[cfg(test)]
+#[path = "state_tests.rs"]
+mod tests;

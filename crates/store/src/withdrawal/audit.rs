@@ -1,0 +1,87 @@
+//! What must hold of withdrawals on live data: each has its money where its status says, and none that was given back can still be paid.
+
+use domain::withdrawal::{WithdrawalEvent, WithdrawalState};
+
+use crate::audit::{Violation, violation};
+use crate::db::Tx;
+use crate::error::StoreError;
+
+/// Rows that are in memory at a time.
+const PAGE: i64 = 4_096;
+
+statements! {
+    PAGE_WITHDRAWAL_EVENTS = "SELECT v.withdrawal_id, v.version, v.status FROM withdrawal_events v
+        WHERE (v.withdrawal_id, v.version) > ($1, $2) ORDER BY v.withdrawal_id, v.version LIMIT $3";
+    FIND_WITHDRAWAL_WITHOUT_HISTORY = "SELECT w.id FROM withdrawal_requests w
+        WHERE w.version <> (SELECT COUNT(*) FROM withdrawal_events v WHERE v.withdrawal_id = w.id)
+            OR NOT EXISTS (SELECT 1 FROM withdrawal_events v WHERE v.withdrawal_id = w.id AND v.version = w.version AND v.status = w.status)
+        ORDER BY w.id LIMIT 1";
+    /// A hold that is not there, is of another amount, or has ended otherwise than its status says.
+    FIND_WRONG_HOLD = "SELECT w.id, w.status FROM withdrawal_requests w
+            LEFT JOIN movements h ON h.op_key = 'wr-' || w.id || ':hold' AND h.leg = 0
+            LEFT JOIN movements e ON e.hold_key = 'wr-' || w.id || ':hold' AND e.outcome = 0 AND e.leg = 0
+            LEFT JOIN movements b ON b.op_key = 'wr-' || w.id || ':give_back' AND b.leg = 0 AND b.outcome = 0
+        WHERE h.id IS NULL OR h.outcome <> 0 OR h.action <> 2 OR h.from_account <> w.account_id OR h.amount - w.fee <> w.amount
+            OR NOT CASE w.status WHEN 'completed' THEN COALESCE(e.action, 0) = 3 AND b.id IS NULL
+                WHEN 'failed' THEN (COALESCE(e.action, 0) = 4 AND b.id IS NULL) OR (COALESCE(e.action, 0) = 3 AND b.id IS NOT NULL)
+                WHEN 'rejected' THEN COALESCE(e.action, 0) = 4 AND b.id IS NULL
+                WHEN 'cancelled' THEN COALESCE(e.action, 0) = 4 AND b.id IS NULL
+                ELSE e.id IS NULL AND b.id IS NULL END
+        ORDER BY w.id LIMIT 1";
+    /// A job that may still pay, or has paid, a withdrawal that does not wait for it.
+    FIND_LIVE_JOB = "SELECT w.id, w.status, j.id, j.state FROM withdrawal_requests w JOIN withdrawal_jobs k ON k.withdrawal_id = w.id
+            JOIN outbound_jobs j ON j.id = k.job_id
+        WHERE j.state <> 'failed_final' AND NOT (k.number = w.jobs AND w.status IN ('queued', 'completed')) ORDER BY w.id LIMIT 1";
+    /// A job that pays something else than its withdrawal wants, or jobs that are missing.
+    FIND_WRONG_PAYMENT = "SELECT w.id FROM withdrawal_requests w
+        WHERE w.jobs <> (SELECT COUNT(*) FROM withdrawal_jobs k WHERE k.withdrawal_id = w.id)
+            OR EXISTS (SELECT 1 FROM withdrawal_jobs k LEFT JOIN outbound_jobs j ON j.id = k.job_id WHERE k.withdrawal_id = w.id
+                AND (j.id IS NULL OR j.kind <> 'withdrawal' OR j.reference <> 'wr-' || w.id OR j.to_address <> w.to_address
+                    OR j.listing_id <> w.listing_id))
+        ORDER BY w.id LIMIT 1";
+}
+
+pub(crate) async fn check_withdrawals(tx: &mut Tx) -> Result<Option<Violation>, StoreError> {
+    if let Some(wrong) = check_walks(tx).await? {
+        return Ok(Some(wrong));
+    }
+    let row = |id: i64| format!("withdrawal_requests id={id}");
+    if let Some((id,)) = fetch_optional!(tx, FIND_WITHDRAWAL_WITHOUT_HISTORY => (i64,))? {
+        return Ok(violation(row(id), "its history does not lead to its status"));
+    }
+    if let Some((id, status)) = fetch_optional!(tx, FIND_WRONG_HOLD => (i64, String))? {
+        return Ok(violation(row(id), format!("it is {status}, and its hold says otherwise")));
+    }
+    if let Some((id, status, job, state)) = fetch_optional!(tx, FIND_LIVE_JOB => (i64, String, i64, String))? {
+        return Ok(violation(row(id), format!("it is {status}, and job-{job} is {state}: it can be paid")));
+    }
+    if let Some((id,)) = fetch_optional!(tx, FIND_WRONG_PAYMENT => (i64,))? {
+        return Ok(violation(row(id), "a job of it pays something else, or is missing"));
+    }
+    Ok(None)
+}
+
+/// Each history is a walk through the machine that begins with the request.
+async fn check_walks(tx: &mut Tx) -> Result<Option<Violation>, StoreError> {
+    let mut after = (0, 0);
+    let mut open: Option<(i64, WithdrawalState)> = None;
+    loop {
+        let rows = fetch_all!(tx, PAGE_WITHDRAWAL_EVENTS => (i64, i64, String), after.0, after.1, PAGE)?;
+        let Some(last) = rows.last().map(|(id, version, _)| (*id, *version)) else { return Ok(None) };
+        after = last;
+        for (id, version, status) in rows {
+            let wrong = |problem: &str| violation(format!("withdrawal_events {id} {version}"), problem);
+            let Some(state) = WithdrawalState::parse(&status) else { return Ok(wrong("an unknown status")) };
+            let follows = match open {
+                Some((same, before)) if same == id => {
+                    WithdrawalEvent::ALL.into_iter().any(|event| before.next(event) == Ok(state))
+                }
+                _ => version == 1 && state == WithdrawalState::Pending,
+            };
+            if !follows {
+                return Ok(wrong("no event leads to it"));
+            }
+            open = Some((id, state));
+        }
+    }
+}

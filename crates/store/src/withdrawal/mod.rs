@@ -1,0 +1,75 @@
+//! Withdrawals, as rows: what customers want paid out, and the money that is held for it.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `types` | withdrawals as rows have them |
+//! | [`policy`] | policies, each version a row |
+//! | [`book`] | users' address books |
+//! | [`create`] | new ones, in batches: facts, verdict, hold and row in one commit |
+//! | `facts` | what a verdict rests on, read while the accounts are locked |
+//! | `advance` | a withdrawal goes on to its next states, with its history and its money |
+//! | [`decide`] | what people and customers say of one that has no job |
+//! | [`queue`] | a job is made for each that may be paid, in the commit that says so |
+//! | [`settle`] | what became of the jobs; what is settled inside |
+//! | [`read`] | withdrawals for people |
+//! | `audit` | what must hold of all of them |
+//!
+//! | | |
+//! |---|---|
+//! | reads | `withdrawal_*`, accounts, deposits that are not final, wallets, the states of outbound jobs |
+//! | writes | `withdrawal_*`, movements and balances, new outbound jobs |
+//! | may never do | change a job; give back what a job may still pay; change or remove an event or a verdict |
+//!
+//! Rows are locked in one order: withdrawals by their ids, then accounts by theirs, then the sums of a day.
+
+pub(crate) mod advance;
+pub(crate) mod audit;
+pub mod book;
+pub mod create;
+pub mod decide;
+pub(crate) mod facts;
+pub mod policy;
+pub mod queue;
+pub mod read;
+pub mod settle;
+mod types;
+
+pub use book::{BookEntry, NewBookEntry};
+pub use create::{CreatedWithdrawal, NewWithdrawal};
+pub use decide::{Decision, DecisionReply, WithdrawalDecision};
+pub use policy::PolicyRow;
+pub use queue::{Enqueue, Enqueued};
+pub use read::{WithdrawalStep, WithdrawalsDue};
+pub use settle::{InsideReply, SettleInside, SettledBatch};
+pub use types::{WithdrawalId, WithdrawalRow};
+
+/// The most that one batch may have.
+pub const MOST: usize = 2_048;
+
+#[cfg(feature = "testing")]
+pub(crate) mod statements {
+    use crate::rows::RowsSql;
+    use crate::sql::Sql;
+
+    pub(crate) const ALL: [&[Sql]; 8] = [
+        super::audit::STATEMENTS,
+        super::book::STATEMENTS,
+        super::facts::STATEMENTS,
+        super::policy::STATEMENTS,
+        super::queue::STATEMENTS,
+        super::read::STATEMENTS,
+        super::settle::STATEMENTS,
+        super::types::STATEMENTS,
+    ];
+
+    pub(crate) fn rows() -> Vec<&'static RowsSql> {
+        let groups: [&'static [&'static RowsSql]; 5] = [
+            &super::advance::ROWS_STATEMENTS,
+            &super::book::ROWS_STATEMENTS,
+            &super::create::ROWS_STATEMENTS,
+            &super::facts::ROWS_STATEMENTS,
+            &super::queue::ROWS_STATEMENTS,
+        ];
+        groups.into_iter().flatten().copied().collect()
+    }
+}

@@ -1,0 +1,895 @@
+//! Withdrawals as rows: what is held, what is paid and what is given back, once, whoever comes twice, at once, or dies in between.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use domain::outbound::{Effect, JobState, SlotWord};
+use domain::transfer::ClientOrderId;
+use domain::utxo::Hash;
+use domain::withdrawal::WithdrawalRefusal::*;
+use domain::withdrawal::{FeeRule, PolicyError, Velocity, WithdrawalPolicy, WithdrawalRefusal, WithdrawalState};
+use domain::{AccountKind, AccountStatus, Amount, RawAmount, UserId};
+use store::entry::{ChainRow, ListingId};
+use store::error::Constraint;
+use store::faults::{Faults, Point, Strike, simulated};
+use store::ledger::NewAccount;
+use store::outbound::send::SignedAnswer;
+use store::outbound::{
+    Added, AttemptKind, Duty, JobId, MinedAttempt, NewJob, NewSlot, Payer, SignedAttempt, SlotId, SlotNews, ToldAttempt,
+};
+use store::testing::races::meet;
+use store::testing::{NOW, TestDb, on};
+use store::withdrawal::policy::PolicySet;
+use store::withdrawal::{
+    CreatedWithdrawal, Decision, DecisionReply, Enqueue, Enqueued, InsideReply, NewBookEntry, NewWithdrawal,
+    SettleInside, SettledBatch, WithdrawalDecision, WithdrawalId, WithdrawalRow,
+};
+use store::{Db, Engine, StoreError, db_test};
+
+use crate::outbound::treasury;
+use crate::support::*;
+
+const HOUR: i64 = 3_600_000_000;
+
+fn units(units: i64) -> Amount {
+    Amount::from_units(units)
+}
+
+fn user(number: i64) -> UserId {
+    UserId::new(number).unwrap()
+}
+
+fn id(number: i64) -> WithdrawalId {
+    WithdrawalId::new(number).unwrap()
+}
+
+/// A fee of 10; up to 1,000 nobody has to agree.
+fn policy() -> WithdrawalPolicy {
+    WithdrawalPolicy {
+        version: 0,
+        enabled: true,
+        incident: false,
+        min: units(10),
+        max: units(100_000),
+        fee: FeeRule { fixed: units(10), share_bps: 0, least: units(0) },
+        auto_approve: units(1_000),
+        two_above: units(10_000),
+        many_above: units(50_000),
+        many: 3,
+        daily_user: None,
+        daily_total: None,
+        velocity: None,
+        cooling_off_us: 0,
+        book_only: false,
+    }
+}
+
+/// Three users with 100,000 units each, two hot wallets, and a policy.
+struct Desk {
+    chain: ChainRow,
+    bank: Bank,
+    listing: ListingId,
+}
+
+impl Desk {
+    async fn open(db: &TestDb) -> Self {
+        let chain = treasury(db).await;
+        let bank = Bank::open(db, 3, 100_000).await;
+        let listing = chain.listings[0].id;
+        let desk = Self { chain, bank, listing };
+        desk.set(db, &policy()).await;
+        desk
+    }
+
+    async fn set(&self, db: &Db, policy: &WithdrawalPolicy) {
+        let set = db.set_withdrawal_policy(self.listing, policy, &AUTHOR, NOW).await.unwrap();
+        assert!(matches!(set, PolicySet::New(_)), "{set:?}");
+    }
+
+    /// Of the first user.
+    fn ask(&self, number: i64, amount: i64) -> NewWithdrawal {
+        NewWithdrawal {
+            id: id(number),
+            user: user(1),
+            client_order_id: ClientOrderId::new(format!("order-{number}")).unwrap(),
+            listing: self.listing,
+            to: "0xfar".to_owned(),
+            amount: units(amount),
+            most_fee: units(100),
+        }
+    }
+
+    fn terms(&self, number: i64) -> Enqueue {
+        Enqueue {
+            withdrawal: id(number),
+            job: JobId::new(1_000 + number).unwrap(),
+            most_fee: "9".parse().unwrap(),
+            expires: NOW.plus_micros(HOUR),
+        }
+    }
+
+    async fn balance(&self, db: &Db, of: usize) -> String {
+        balance(db, self.bank.users[of]).await
+    }
+
+    /// What the house has in an account of this kind.
+    async fn house(&self, db: &Db, kind: AccountKind) -> i64 {
+        let wanted = [NewAccount::system(&kind, self.bank.usdt).unwrap()];
+        let store::ledger::Opened::Account(account) = db.open(&wanted, NOW).await.unwrap()[0] else { panic!("{kind}") };
+        let sums = store::ledger::balances::system_balances(&mut db.read().await.unwrap()).await.unwrap();
+        i64::try_from(sums.get(&account).copied().unwrap_or(0)).unwrap()
+    }
+}
+
+async fn one(db: &Db, new: &NewWithdrawal) -> CreatedWithdrawal {
+    db.create_withdrawals(std::slice::from_ref(new), NOW).await.unwrap().remove(0)
+}
+
+async fn taken(db: &Db, new: &NewWithdrawal) -> WithdrawalRow {
+    match one(db, new).await {
+        CreatedWithdrawal::New(row) => *row,
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn refused(db: &Db, new: &NewWithdrawal) -> WithdrawalRefusal {
+    match one(db, new).await {
+        CreatedWithdrawal::Refused { refusal, .. } => refusal,
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn state(db: &Db, number: i64) -> WithdrawalState {
+    db.withdrawals(&[id(number)]).await.unwrap()[0].state
+}
+
+async fn cancel(db: &Db, number: i64) -> DecisionReply {
+    db.cancel_withdrawals(&[(user(1), id(number))], NOW).await.unwrap().remove(0)
+}
+
+async fn decide(db: &Db, number: i64, decision: Decision) -> DecisionReply {
+    let reason = "looked at".to_owned();
+    let decision = WithdrawalDecision { id: id(number), decision, actor: "ann".to_owned(), reason };
+    db.decide_withdrawals(&[decision], NOW).await.unwrap().remove(0)
+}
+
+fn people(names: &[&str]) -> Decision {
+    Decision::Approve(names.iter().map(|name| (*name).to_owned()).collect())
+}
+
+async fn enqueue(db: &Db, desk: &Desk, number: i64) -> Enqueued {
+    db.enqueue_withdrawals(&desk.chain, &[desk.terms(number)], NOW).await.unwrap().remove(0)
+}
+
+/// Does what workers and a chain do: a slot, a signature, a block that is deep enough. What the chain says then is up to the test.
+async fn send(db: &Db, desk: &Desk, job: JobId) -> impl AsyncFn(&Db, SlotWord) {
+    let until = NOW.plus_micros(60_000_000);
+    let held = db.take_lanes((desk.chain.id, Duty::Send), "one", 9, NOW, until).await.unwrap();
+    let lane = db.job(job).await.unwrap().unwrap().0.job.lane;
+    let (kind, payload, coins, slot) = (AttemptKind::Pay, vec![0], None, SlotId(job.number()));
+    let new = NewSlot { id: slot, lane, nonce: Some(0), since: 1, jobs: vec![(job, 1)], kind, payload, coins };
+    let known = std::collections::HashMap::new();
+    db.open_slots(&held, &[new], &[], &[], &known, NOW).await.unwrap();
+    let answer = SignedAnswer::Signed { bytes: vec![1], hash: Hash([7; 32]) };
+    db.keep_signed(&held, &[SignedAttempt { lane, slot, number: 1, answer, spend: None }], None, NOW).await.unwrap();
+    let told = ToldAttempt { lane, slot, number: 1, said: "nodes have it".to_owned() };
+    db.keep_told(&held, &[told], NOW).await.unwrap();
+    let watches = db.take_lanes((desk.chain.id, Duty::Watch), "watcher", 9, NOW, until).await.unwrap();
+    async move |db: &Db, said: SlotWord| {
+        let mined = match said {
+            SlotWord::Deep(fate) | SlotWord::Mined(fate) | SlotWord::Final(fate) => {
+                Some((1, MinedAttempt { height: 5, block: Hash([5; 32]), fate, fee: None }))
+            }
+            SlotWord::Left | SlotWord::Lost => None,
+        };
+        let words = format!("{said:?}");
+        let news = SlotNews { lane, slot, said, mined, asked: 1, words, foreign: false };
+        assert_eq!(db.keep_news(&watches, &[news], NOW).await.unwrap(), 1);
+    }
+}
+
+async fn settle(db: &Db, number: i64) -> SettledBatch {
+    db.settle_withdrawals(&[id(number)], NOW).await.unwrap()
+}
+
+pub fn tried() -> Vec<Constraint> {
+    vec![Constraint::WithdrawalOrder]
+}
+
+db_test! {
+    /// Row, hold, verdict and history are one commit.
+    async fn what_is_taken_holds_amount_and_fee(db: TestDb) {
+        let desk = Desk::open(db).await;
+        let row = taken(db, &desk.ask(1, 500)).await;
+        assert_eq!((row.state, row.version, row.fee, row.people), (WithdrawalState::Approved, 2, units(10), 0));
+        assert_eq!((row.rule.as_str(), row.policy_version), ("auto_approve", 1));
+        assert!(row.inputs.contains("\"available\":\"100000\"") && row.inputs.contains("\"amount\":\"500\""), "{}", row.inputs);
+        assert_eq!(desk.balance(db, 0).await, "99490/510");
+        assert_eq!(db.withdrawals(&[id(1)]).await.unwrap(), [row]);
+        let history = db.withdrawal_history(id(1)).await.unwrap();
+        let steps: Vec<(&str, &str)> = history.iter().map(|step| (step.state.as_str(), step.actor.as_str())).collect();
+        assert_eq!(steps, [("pending", "user 1"), ("approved", "policy 1")]);
+        // More than the policy approves by itself waits for people; in an incident somebody looks at everything.
+        assert_eq!(taken(db, &desk.ask(2, 20_000)).await.people, 2);
+        assert_eq!(state(db, 2).await, WithdrawalState::Pending);
+        desk.set(db, &WithdrawalPolicy { incident: true, ..policy() }).await;
+        assert_eq!(taken(db, &desk.ask(3, 20)).await.state, WithdrawalState::ManualReview);
+        assert_eq!(enqueue(db, &desk, 1).await, Enqueued::SwitchedOff, "nobody has agreed to it");
+        assert_eq!(db.withdrawals_of(user(1), None, None, 9).await.unwrap().len(), 3);
+        assert_clean(db).await;
+    }
+
+    async fn the_same_again_is_the_same_and_other_content_is_a_conflict(db: TestDb) {
+        let desk = Desk::open(db).await;
+        let new = desk.ask(1, 500);
+        let row = taken(db, &new).await;
+        let again = NewWithdrawal { id: id(9), ..new.clone() };
+        assert_eq!(one(db, &again).await, CreatedWithdrawal::Before(Box::new(row)));
+        let listing = desk.chain.listings[0].id;
+        for other in [
+            NewWithdrawal { amount: units(501), ..again.clone() },
+            NewWithdrawal { to: "0xother".to_owned(), ..again.clone() },
+            NewWithdrawal { most_fee: units(99), ..again.clone() },
+            NewWithdrawal { listing: ListingId(listing.0 + 1), ..again.clone() },
+        ] {
+            assert_eq!(refused(db, &other).await, DuplicateRequest);
+        }
+        // In one batch as well; and the names of users are their own.
+        let name = ClientOrderId::new("twice").unwrap();
+        let first = NewWithdrawal { client_order_id: name.clone(), ..desk.ask(2, 100) };
+        let batch = [
+            first.clone(),
+            NewWithdrawal { id: id(3), ..first.clone() },
+            NewWithdrawal { id: id(4), amount: units(101), ..first.clone() },
+            NewWithdrawal { id: id(5), user: user(2), ..first.clone() },
+        ];
+        let answers = db.create_withdrawals(&batch, NOW).await.unwrap();
+        let shown = |answer: &CreatedWithdrawal| match answer {
+            CreatedWithdrawal::New(row) => format!("new {}", row.id),
+            CreatedWithdrawal::Before(row) => format!("before {}", row.id),
+            CreatedWithdrawal::Refused { refusal, .. } => refusal.code().to_owned(),
+        };
+        assert_eq!(answers.iter().map(shown).collect::<Vec<_>>(), ["new wr-2", "before wr-2", "DUPLICATE_REQUEST", "new wr-5"]);
+        assert_eq!((desk.balance(db, 0).await.as_str(), desk.balance(db, 1).await.as_str()), ("99380/620", "99890/110"));
+        // The database itself refuses a second of one name.
+        let by_hand = "INSERT INTO withdrawal_requests SELECT 77, user_id, account_id, asset_id, chain_id, listing_id, client_order_id, to_address,
+            amount, fee, most_fee, status, version, policy_version, rule, people, inputs, jobs, payee_id, queued_at, created_at, updated_at
+            FROM withdrawal_requests WHERE id = 1";
+        let error: StoreError = db.by_hand(by_hand).await.unwrap_err().into();
+        assert!(matches!(error, StoreError::Violates(Constraint::WithdrawalOrder)), "{error:?}");
+        assert_clean(db).await;
+    }
+
+    async fn what_is_refused_leaves_nothing(db: TestDb) {
+        let desk = Desk::open(db).await;
+        let movements_before = movements(db).await;
+        let new = desk.ask(1, 500);
+        let poor = NewWithdrawal { amount: units(99_991), ..new.clone() };
+        let nowhere = NewWithdrawal { listing: ListingId(99), ..new.clone() };
+        let nobody = NewWithdrawal { user: user(9), ..new.clone() };
+        let house = NewWithdrawal { to: "0xhot1".to_owned(), ..new.clone() };
+        let dear = NewWithdrawal { most_fee: units(9), ..new.clone() };
+        let expected = [InsufficientBalance, NotOffered, AccountNotFound, DestinationOurs, FeeAboveAgreed];
+        for (asked, refusal) in [poor, nowhere, nobody, house, dear].iter().zip(expected) {
+            assert_eq!(refused(db, asked).await, refusal);
+        }
+        desk.set(db, &WithdrawalPolicy { enabled: false, ..policy() }).await;
+        assert_eq!(refused(db, &new).await, SwitchedOff);
+        db.by_hand("UPDATE chains SET status = 'suspended'").await.unwrap();
+        assert_eq!(refused(db, &new).await, ChainSuspended);
+        db.by_hand("UPDATE chains SET status = 'active'; UPDATE assets SET status = 'suspended'").await.unwrap();
+        assert_eq!(refused(db, &new).await, AssetSuspended);
+        assert_eq!((movements(db).await, desk.balance(db, 0).await.as_str()), (movements_before, "100000/0"));
+        assert!(db.withdrawals_of(user(1), None, None, 9).await.unwrap().is_empty());
+        assert_clean(db).await;
+    }
+
+    /// What a chain could still take back is not paid out, though the balance covers it.
+    async fn money_that_is_not_final_is_not_withdrawable(db: TestDb) {
+        let desk = Desk::open(db).await;
+        let hash = |byte: &str| match db.engine() {
+            Engine::Postgres => format!("'\\x{}'::bytea", byte.repeat(32)),
+            Engine::Sqlite => format!("X'{}'", byte.repeat(32)),
+        };
+        let deposit = |number: i64, of: i64, amount: i64| {
+            let (chain, listing) = (desk.chain.id.0, desk.listing.0);
+            format!("INSERT INTO deposits (id, chain_id, listing_id, tx_hash, place, generation, address, amount_raw, height, block_hash, user_id, state,
+                amount, repaid, left_over, receivable, version, created_at, updated_at) VALUES ({number}, {chain}, {listing}, {}, 'value', {number}, 'x', '1', 1,
+                {}, {of}, 'credited', {amount}, 0, 0, 0, 1, 0, 0)", hash("aa"), hash("bb"))
+        };
+        db.by_hand(&deposit(1, 1, 60_000)).await.unwrap();
+        db.by_hand(&deposit(2, 1, 30_000)).await.unwrap();
+        db.by_hand(&deposit(3, 2, 30_000)).await.unwrap();
+        assert_eq!(refused(db, &desk.ask(1, 9_991)).await, DepositNotFinal);
+        taken(db, &desk.ask(2, 990)).await;
+        assert_eq!(refused(db, &desk.ask(3, 8_991)).await, DepositNotFinal, "what is held counts");
+        taken(db, &desk.ask(4, 8_990)).await;
+        db.by_hand("UPDATE deposits SET state = 'final' WHERE id = 1").await.unwrap();
+        taken(db, &desk.ask(5, 59_990)).await;
+        assert_eq!(refused(db, &desk.ask(6, 10)).await, DepositNotFinal);
+        // More than 64 bits of them are no less.
+        db.by_hand(&deposit(4, 2, i64::MAX)).await.unwrap();
+        assert_eq!(refused(db, &NewWithdrawal { user: user(2), ..desk.ask(7, 10) }).await, DepositNotFinal);
+    }
+
+    async fn limits_count_what_was_asked_for_and_what_was_given_back_not_any_more(db: TestDb) {
+        let desk = Desk::open(db).await;
+        taken(db, &desk.ask(1, 300)).await;
+        // The sum of all begins in the middle of the day, with what was asked for before.
+        let limits = WithdrawalPolicy { daily_user: Some(units(1_000)), daily_total: Some(units(1_200)), ..policy() };
+        desk.set(db, &limits).await;
+        assert_eq!(refused(db, &desk.ask(2, 701)).await, DailyAmountExceeded);
+        let of_two = |number, amount| NewWithdrawal { user: user(2), ..desk.ask(number, amount) };
+        let answers = db.create_withdrawals(&[desk.ask(3, 700), of_two(4, 201), of_two(5, 200), of_two(6, 10)], NOW).await.unwrap();
+        let codes: Vec<&str> = answers.iter().map(|answer| match answer {
+            CreatedWithdrawal::Refused { refusal, .. } => refusal.code(),
+            CreatedWithdrawal::New(_) | CreatedWithdrawal::Before(_) => "taken",
+        }).collect();
+        assert_eq!(codes, ["taken", "DAILY_TOTAL_EXCEEDED", "taken", "DAILY_TOTAL_EXCEEDED"]);
+        assert!(matches!(cancel(db, 1).await, DecisionReply::Done(_)));
+        assert_eq!(refused(db, &desk.ask(7, 301)).await, DailyAmountExceeded);
+        taken(db, &desk.ask(8, 300)).await;
+        // Tomorrow all begins anew.
+        let tomorrow = NOW.plus_micros(24 * HOUR);
+        let answer = db.create_withdrawals(&[desk.ask(9, 1_000)], tomorrow).await.unwrap().remove(0);
+        assert!(matches!(answer, CreatedWithdrawal::New(_)), "{answer:?}");
+        // Whoever asks often, asks often, whatever became of it.
+        desk.set(db, &WithdrawalPolicy { velocity: Some(Velocity { count: 3, window_us: HOUR }), ..policy() }).await;
+        assert_eq!(refused(db, &desk.ask(10, 10)).await, TooManyWithdrawals);
+        taken(db, &of_two(11, 10)).await;
+        let later = db.create_withdrawals(&[desk.ask(12, 10)], NOW.plus_micros(HOUR)).await.unwrap().remove(0);
+        assert!(matches!(later, CreatedWithdrawal::New(_)), "the window has passed: {later:?}");
+        assert_clean(db).await;
+    }
+
+    async fn a_destination_cools_off_in_the_address_book(db: TestDb) {
+        let desk = Desk::open(db).await;
+        let careful = WithdrawalPolicy { book_only: true, cooling_off_us: HOUR, ..policy() };
+        desk.set(db, &careful).await;
+        assert_eq!(refused(db, &desk.ask(1, 100)).await, DestinationUnknown);
+        let entry = |label: &str| NewBookEntry {
+            user: user(1), chain: desk.chain.id, address: "0xfar".to_owned(), label: label.to_owned(),
+        };
+        let added = db.add_to_book(&[entry("mine"), entry("again")], NOW).await.unwrap();
+        assert_eq!((added[0].label.as_str(), &added[0]), ("mine", &added[1]));
+        assert_eq!(refused(db, &desk.ask(1, 100)).await, DestinationCoolingOff);
+        let later = NOW.plus_micros(HOUR);
+        let answer = db.create_withdrawals(&[desk.ask(1, 100)], later).await.unwrap().remove(0);
+        assert!(matches!(answer, CreatedWithdrawal::New(_)), "{answer:?}");
+        assert_eq!(refused(db, &NewWithdrawal { user: user(2), ..desk.ask(2, 100) }).await, DestinationUnknown, "it is another user's book");
+        // Added again, it stays as old as it is; removed and added again, it is new.
+        assert_eq!(db.add_to_book(&[entry("x")], later).await.unwrap()[0], added[0]);
+        assert!(!db.remove_from_book(user(2), added[0].id, later).await.unwrap(), "it is not the other user's");
+        assert!(db.remove_from_book(user(1), added[0].id, later).await.unwrap());
+        assert!(!db.remove_from_book(user(1), added[0].id, later).await.unwrap());
+        db.add_to_book(&[entry("new")], later).await.unwrap();
+        let answer = db.create_withdrawals(&[desk.ask(3, 100)], later).await.unwrap().remove(0);
+        assert!(matches!(answer, CreatedWithdrawal::Refused { refusal: DestinationCoolingOff, .. }), "{answer:?}");
+        assert_eq!(db.book(user(1)).await.unwrap().len(), 1);
+    }
+
+    async fn a_policy_has_versions_that_nobody_changes(db: TestDb) {
+        let desk = Desk::open(db).await;
+        let set = async |policy: &WithdrawalPolicy| db.set_withdrawal_policy(desk.listing, policy, &AUTHOR, NOW).await.unwrap();
+        assert_eq!(set(&policy()).await, PolicySet::Same(1));
+        assert_eq!(set(&WithdrawalPolicy { max: units(5), ..policy() }).await, PolicySet::Refused(PolicyError::Range));
+        assert_eq!(set(&WithdrawalPolicy { max: units(50_000), version: 77, ..policy() }).await, PolicySet::New(2));
+        let history = db.withdrawal_policies(desk.listing).await.unwrap();
+        let shown: Vec<(i64, i64, &str)> =
+            history.iter().map(|row| (row.policy.version, row.policy.max.units(), row.actor.as_str())).collect();
+        assert_eq!(shown, [(1, 100_000, "test"), (2, 50_000, "test")]);
+        let missing = db.set_withdrawal_policy(ListingId(99), &policy(), &AUTHOR, NOW).await.unwrap();
+        assert_eq!(missing, PolicySet::NoSuchListing);
+    }
+
+    /// History, verdicts and what has ended stay, whoever types what.
+    async fn nobody_changes_or_removes_what_was_said(db: TestDb) {
+        let desk = Desk::open(db).await;
+        taken(db, &desk.ask(1, 500)).await;
+        taken(db, &desk.ask(2, 500)).await;
+        enqueue(db, &desk, 2).await;
+        cancel(db, 1).await;
+        db.add_to_book(&[NewBookEntry { user: user(1), chain: desk.chain.id, address: "a".into(), label: "l".into() }], NOW).await.unwrap();
+        for changed in [
+            "UPDATE withdrawal_events SET reason = ''", "DELETE FROM withdrawal_events", "DELETE FROM withdrawal_requests",
+            "UPDATE withdrawal_policies SET max_amount = 1000000", "DELETE FROM withdrawal_policies", "UPDATE withdrawal_jobs SET number = 2",
+            "DELETE FROM withdrawal_jobs", "UPDATE withdrawal_requests SET to_address = 'x'", "UPDATE withdrawal_requests SET amount = 1",
+            "UPDATE withdrawal_requests SET inputs = '{}'", "UPDATE withdrawal_requests SET people = 7",
+            "UPDATE withdrawal_requests SET status = 'approved' WHERE id = 1", "UPDATE withdrawal_addresses SET added_at = 0",
+            // One job pays one withdrawal, and a history has one step of each number.
+            "INSERT INTO withdrawal_jobs (withdrawal_id, number, job_id, at) SELECT 1, 1, job_id, 0 FROM withdrawal_jobs",
+            "INSERT INTO withdrawal_events (withdrawal_id, version, status, actor, reason, at)
+                SELECT withdrawal_id, version, 'approved', 'x', 'x', 0 FROM withdrawal_events",
+            "DELETE FROM withdrawal_addresses",
+        ] {
+            assert!(db.by_hand(changed).await.is_err(), "{changed}");
+        }
+        assert_clean(db).await;
+    }
+}
+
+db_test! {
+    async fn a_cancel_gives_back_once(db: TestDb) {
+        let desk = Desk::open(db).await;
+        taken(db, &desk.ask(1, 500)).await;
+        assert_eq!(db.cancel_withdrawals(&[(user(2), id(1))], NOW).await.unwrap(), [DecisionReply::NoSuchWithdrawal]);
+        let twice = [(user(1), id(1)), (user(1), id(1)), (user(1), id(9))];
+        let replies = db.cancel_withdrawals(&twice, NOW).await.unwrap();
+        assert!(matches!(&replies[0], DecisionReply::Done(row) if row.state == WithdrawalState::Cancelled), "{replies:?}");
+        assert_eq!(replies[1..], [DecisionReply::NotNow(WithdrawalState::Cancelled), DecisionReply::NoSuchWithdrawal]);
+        assert!(matches!(cancel(db, 1).await, DecisionReply::Before(_)));
+        assert_eq!(desk.balance(db, 0).await, "100000/0");
+        assert_eq!(enqueue(db, &desk, 1).await, Enqueued::NotNow(WithdrawalState::Cancelled));
+        assert_clean(db).await;
+    }
+
+    async fn as_many_people_agree_as_the_policy_wants(db: TestDb) {
+        let desk = Desk::open(db).await;
+        taken(db, &desk.ask(1, 20_000)).await;
+        assert_eq!(enqueue(db, &desk, 1).await, Enqueued::NotNow(WithdrawalState::Pending));
+        for few in [&["ann"][..], &["ann", " Ann "], &["ann", " "]] {
+            let reply = decide(db, 1, people(few)).await;
+            assert!(matches!(reply, DecisionReply::TooFew { wanted: 2, agree: 1 }), "{few:?}: {reply:?}");
+        }
+        assert!(matches!(decide(db, 1, Decision::Review).await, DecisionReply::Done(_)));
+        assert!(matches!(decide(db, 1, people(&["ann", "bob"])).await, DecisionReply::Done(_)));
+        assert_eq!(decide(db, 1, people(&["ann", "bob"])).await, DecisionReply::NotNow(WithdrawalState::Approved));
+        assert!(matches!(enqueue(db, &desk, 1).await, Enqueued::Queued { .. }));
+        for decision in [people(&["ann", "bob"]), Decision::Review, Decision::Refuse] {
+            assert_eq!(decide(db, 1, decision).await, DecisionReply::NotNow(WithdrawalState::Queued));
+        }
+        assert_eq!(cancel(db, 1).await, DecisionReply::NotNow(WithdrawalState::Queued), "a job may pay it");
+        // What people refuse is given back, once.
+        taken(db, &desk.ask(2, 20_000)).await;
+        assert!(matches!(decide(db, 2, Decision::Refuse).await, DecisionReply::Done(_)));
+        assert!(matches!(decide(db, 2, Decision::Refuse).await, DecisionReply::Before(_)));
+        assert_eq!(desk.balance(db, 0).await, "79990/20010");
+        let who: Vec<String> = db.withdrawal_history(id(2)).await.unwrap().into_iter().map(|step| format!("{} {}", step.actor, step.reason)).collect();
+        assert_eq!(who, ["user 1 asked for", "ann looked at"]);
+        assert_clean(db).await;
+    }
+
+    /// The job is what the row says, and there is one.
+    async fn a_job_is_made_with_the_status_that_says_so(db: TestDb) {
+        let desk = Desk::open(db).await;
+        let asked: Vec<NewWithdrawal> = (1..=3).map(|number| desk.ask(number, 100 * number)).collect();
+        db.create_withdrawals(&asked, NOW).await.unwrap();
+        let wanted = [desk.terms(1), desk.terms(2), desk.terms(1), desk.terms(9)];
+        let answers = db.enqueue_withdrawals(&desk.chain, &wanted, NOW).await.unwrap();
+        let from = |answer: &Enqueued| match answer {
+            Enqueued::Queued { from, row, .. } => format!("{from} {}", row.state),
+            other => format!("{other:?}"),
+        };
+        let expected = ["0xhot0 queued", "0xhot1 queued", "NoSuchWithdrawal", "NoSuchWithdrawal"];
+        assert_eq!(answers.iter().map(from).collect::<Vec<_>>(), expected);
+        let again = Enqueue { job: JobId::new(77).unwrap(), ..desk.terms(1) };
+        assert_eq!(db.enqueue_withdrawals(&desk.chain, &[again], NOW).await.unwrap(), [Enqueued::NotNow(WithdrawalState::Queued)]);
+        let jobs = db.jobs_of_withdrawal(id(2)).await.unwrap();
+        assert_eq!(jobs, [(JobId::new(1_002).unwrap(), JobState::Queued)]);
+        let job = db.job(jobs[0].0).await.unwrap().unwrap().0.job;
+        let amount: RawAmount = "200000000000000".parse().unwrap();
+        assert_eq!((job.reference.as_str(), job.to.as_str(), job.amount), ("wr-2", "0xfar", amount));
+        // The sources' queue names the request, and their query runs on it.
+        let (schema, table) = if db.engine() == Engine::Postgres { ("sources.", "withdrawal_queue") } else { ("sources_", "withdrawal_queue") };
+        let query = format!("SELECT COUNT(*) FROM {table} q JOIN {schema}withdrawal_requests w ON w.id = q.withdrawal_request_id
+            WHERE w.status = 'queued' AND w.queued_at IS NOT NULL AND w.final_tx_hash IS NULL");
+        assert_eq!(db.ask("", &query).await.unwrap(), [[Some("2".to_owned())]]);
+        let pending = db.ask("", "SELECT COUNT(*) FROM withdrawal_requests WHERE status = 'pending';").await.unwrap();
+        assert_eq!(pending, [[Some("0".to_owned())]]);
+        // A job by hand that took the name: people look, and nothing is paid twice.
+        let by_hand = NewJob {
+            id: JobId::new(50).unwrap(), listing: desk.listing, kind: domain::outbound::JobKind::Withdrawal, reference: "wr-3".into(), to: "0xfar".into(),
+            owner: None, amount: "300000000000000".parse().unwrap(), most_fee: "9".parse().unwrap(), priority: 1, requester: "ann".into(),
+            expires: NOW.plus_micros(HOUR), payer: Payer::Role(domain::WalletRole::Hot),
+        };
+        assert!(matches!(db.add_jobs(desk.chain.id, &[by_hand], NOW).await.unwrap()[0], Added::New { .. }));
+        assert!(matches!(enqueue(db, &desk, 3).await, Enqueued::Doubted { row, .. } if row.state == WithdrawalState::ManualReview));
+        assert_clean(db).await;
+    }
+
+    async fn what_is_switched_off_or_has_no_wallet_waits(db: TestDb) {
+        let desk = Desk::open(db).await;
+        taken(db, &desk.ask(1, 500)).await;
+        desk.set(db, &WithdrawalPolicy { enabled: false, ..policy() }).await;
+        assert_eq!(enqueue(db, &desk, 1).await, Enqueued::SwitchedOff);
+        desk.set(db, &policy()).await;
+        db.by_hand("UPDATE chains SET status = 'suspended'").await.unwrap();
+        assert_eq!(enqueue(db, &desk, 1).await, Enqueued::SwitchedOff);
+        db.by_hand("UPDATE chains SET status = 'active'; UPDATE operation_wallet_addresses SET is_active = FALSE").await.unwrap();
+        assert_eq!(enqueue(db, &desk, 1).await, Enqueued::NoWallet);
+        assert_eq!((state(db, 1).await, desk.balance(db, 0).await.as_str()), (WithdrawalState::Approved, "99490/510"));
+        assert!(matches!(cancel(db, 1).await, DecisionReply::Done(_)));
+        assert_clean(db).await;
+    }
+
+    /// What is paid goes from the hold to suspense, where the chain's entry fetches it, and the fee to fees.
+    async fn what_was_paid_is_settled_once(db: TestDb) {
+        let desk = Desk::open(db).await;
+        taken(db, &desk.ask(1, 500)).await;
+        let Enqueued::Queued { job, .. } = enqueue(db, &desk, 1).await else { panic!("queued") };
+        let says = send(db, &desk, job).await;
+        assert_eq!(settle(db, 1).await, SettledBatch::default(), "no block has it");
+        says(db, SlotWord::Mined(Effect::InFull)).await;
+        assert_eq!(settle(db, 1).await, SettledBatch::default(), "it is not deep");
+        says(db, SlotWord::Deep(Effect::InFull)).await;
+        assert_eq!(db.withdrawals_due(desk.chain.id, None, 9).await.unwrap().ended, [id(1)]);
+        assert_eq!(settle(db, 1).await, SettledBatch { completed: vec![id(1)], ..SettledBatch::default() });
+        assert_eq!(settle(db, 1).await, SettledBatch::default());
+        assert_eq!(desk.balance(db, 0).await, "99490/0");
+        assert_eq!((desk.house(db, AccountKind::Suspense).await, desk.house(db, AccountKind::Fees).await), (500, 10));
+        assert!(db.withdrawals_due(desk.chain.id, None, 9).await.unwrap().ended.is_empty());
+        let view = if db.engine() == Engine::Postgres { "sources.withdrawal_requests" } else { "sources_withdrawal_requests" };
+        let shown = db.ask("", &format!("SELECT status, final_tx_hash, amount FROM {view}")).await.unwrap();
+        let expected = ["completed".to_owned(), format!("0x{}", "07".repeat(32)), "0.000500".to_owned()].map(Some);
+        assert_eq!(shown, [expected]);
+        assert_clean(db).await;
+    }
+
+    async fn what_never_will_be_paid_is_released_once(db: TestDb) {
+        let desk = Desk::open(db).await;
+        taken(db, &desk.ask(1, 500)).await;
+        let Enqueued::Queued { job, .. } = enqueue(db, &desk, 1).await else { panic!("queued") };
+        db.cancel_job(job, "ann", NOW).await.unwrap();
+        assert_eq!(settle(db, 1).await, SettledBatch { failed: vec![id(1)], ..SettledBatch::default() });
+        assert_eq!(settle(db, 1).await, SettledBatch::default());
+        assert_eq!((state(db, 1).await, desk.balance(db, 0).await.as_str()), (WithdrawalState::Failed, "100000/0"));
+        let last = db.withdrawal_history(id(1)).await.unwrap().pop().unwrap();
+        assert_eq!((last.actor.as_str(), last.reason.as_str()), ("custody", "given up by ann"));
+        assert_clean(db).await;
+    }
+
+    /// The chain took it back. While the job may still pay it, it stays completed; when it never will, the customer gets amount and fee again.
+    async fn what_the_chain_took_back_for_good_is_given_back_once(db: TestDb) {
+        let desk = Desk::open(db).await;
+        taken(db, &desk.ask(1, 500)).await;
+        let Enqueued::Queued { job, .. } = enqueue(db, &desk, 1).await else { panic!("queued") };
+        let says = send(db, &desk, job).await;
+        says(db, SlotWord::Deep(Effect::InFull)).await;
+        settle(db, 1).await;
+        says(db, SlotWord::Left).await;
+        assert_eq!(settle(db, 1).await, SettledBatch::default(), "the same bytes are out again");
+        says(db, SlotWord::Lost).await;
+        assert_eq!(settle(db, 1).await, SettledBatch::default(), "another slot may pay it");
+        assert!(db.withdrawals_taken_back(desk.chain.id, 9).await.unwrap().is_empty());
+        db.cancel_job(job, "ann", NOW).await.unwrap();
+        assert_eq!(db.withdrawals_taken_back(desk.chain.id, 9).await.unwrap(), [id(1)]);
+        // An account that takes nothing is named, and given it later.
+        let status = |name: &str, status| store::ledger::StatusChange {
+            key: key(name), account: desk.bank.users[0], status, actor: "ana".into(), reason: "test".into(),
+        };
+        db.set_status(&[status("off", AccountStatus::Disabled)], NOW).await.unwrap();
+        assert_eq!(settle(db, 1).await, SettledBatch { kept: vec![id(1)], ..SettledBatch::default() });
+        assert_eq!(state(db, 1).await, WithdrawalState::Completed);
+        db.set_status(&[status("on", AccountStatus::Frozen)], NOW).await.unwrap();
+        assert_eq!(settle(db, 1).await, SettledBatch { given_back: vec![id(1)], ..SettledBatch::default() });
+        assert_eq!(settle(db, 1).await, SettledBatch::default());
+        assert_eq!((state(db, 1).await, desk.balance(db, 0).await.as_str()), (WithdrawalState::Failed, "100000/0"));
+        assert_eq!((desk.house(db, AccountKind::Suspense).await, desk.house(db, AccountKind::Fees).await), (0, 0));
+        assert_clean(db).await;
+    }
+
+    /// No coin moves; the payee has it at once. A customer whose account was frozen since waits.
+    async fn what_is_ours_is_settled_inside(db: TestDb) {
+        let desk = Desk::open(db).await;
+        for number in 1..=4 {
+            taken(db, &desk.ask(number, 500)).await;
+        }
+        let status = |name: &str, of: usize, status| store::ledger::StatusChange {
+            key: key(name), account: desk.bank.users[of], status, actor: "ana".into(), reason: "test".into(),
+        };
+        let changes = [status("a", 0, AccountStatus::Frozen), status("b", 2, AccountStatus::Disabled)];
+        db.set_status(&changes, NOW).await.unwrap();
+        let frozen = db.settle_inside(&[SettleInside { withdrawal: id(1), payee: user(2) }], NOW).await.unwrap();
+        assert_eq!((frozen, enqueue(db, &desk, 1).await), (vec![InsideReply::AccountClosed], Enqueued::AccountClosed));
+        db.set_status(&[status("c", 0, AccountStatus::Active)], NOW).await.unwrap();
+        let to = |number: i64, payee: i64| SettleInside { withdrawal: id(number), payee: user(payee) };
+        let replies = db.settle_inside(&[to(1, 2), to(2, 3), to(3, 1), to(4, 8), to(1, 2)], NOW).await.unwrap();
+        assert!(matches!(&replies[0], InsideReply::Settled(row) if row.payee == Some(user(2)) && row.jobs == 0), "{replies:?}");
+        assert!(matches!(&replies[1], InsideReply::Doubted(row) if row.state == WithdrawalState::ManualReview), "{replies:?}");
+        assert!(matches!(&replies[2], InsideReply::Refused(row) if row.state == WithdrawalState::Rejected), "{replies:?}");
+        assert!(matches!(&replies[3], InsideReply::Settled(_)), "an account is opened: {replies:?}");
+        assert_eq!(replies[4], InsideReply::NoSuchWithdrawal);
+        assert_eq!(db.settle_inside(&[to(1, 2)], NOW).await.unwrap(), [InsideReply::NotNow(WithdrawalState::Completed)]);
+        assert_eq!((desk.balance(db, 0).await.as_str(), desk.balance(db, 1).await.as_str()), ("98470/510", "100500/0"));
+        assert_eq!((desk.house(db, AccountKind::Suspense).await, desk.house(db, AccountKind::Fees).await), (0, 20));
+        assert_eq!(settle(db, 1).await, SettledBatch::default(), "there is no job to follow");
+        assert_clean(db).await;
+    }
+
+    /// Books that were changed by hand are named.
+    async fn the_audit_names_a_withdrawal_that_contradicts_its_money(db: TestDb) {
+        let desk = Desk::open(db).await;
+        taken(db, &desk.ask(1, 500)).await;
+        enqueue(db, &desk, 1).await;
+        assert_clean(db).await;
+        let named = async || {
+            let report = db.audit(|_| ()).await.unwrap();
+            let finding = report.findings.into_iter().find(|finding| finding.check == "withdrawals").unwrap();
+            finding.violation.map(|violation| violation.problem)
+        };
+        db.by_hand("UPDATE withdrawal_requests SET status = 'failed', version = version + 1;
+            INSERT INTO withdrawal_events (withdrawal_id, version, status, actor, reason, at) VALUES (1, 4, 'failed', 'x', 'x', 0)").await.unwrap();
+        assert_eq!(named().await.as_deref(), Some("it is failed, and its hold says otherwise"));
+    }
+}
+
+// ---- two at once ---------------------------------------------------------------------------------------------------
+
+#[test]
+fn postgres_two_that_ask_the_same_at_once_hold_once() {
+    on(Engine::Postgres, async |db| {
+        let desk = Desk::open(db).await;
+        for at in 0.. {
+            let numbers = [10 * at + 10, 10 * at + 11];
+            let name = ClientOrderId::new(format!("at-{at}")).unwrap();
+            let new = numbers.map(|number| NewWithdrawal { client_order_id: name.clone(), ..desk.ask(number, 100) });
+            let met = meet(db, at, async |db| one(&db, &new[0]).await, async |db| one(&db, &new[1]).await).await;
+            assert_eq!(met.first.row().unwrap().id, met.second.row().unwrap().id, "point {at}: {met:?}");
+            assert_eq!(
+                desk.balance(db, 0).await,
+                format!("{}/{}", 100_000 - 110 * (at + 1), 110 * (at + 1)),
+                "point {at}"
+            );
+            if !met.reached {
+                break;
+            }
+        }
+        assert_clean(db).await;
+    });
+}
+
+/// The last of the money, by two requests.
+#[test]
+fn postgres_two_that_ask_for_all_at_once_do_not_both_get_it() {
+    on(Engine::Postgres, async |db| {
+        let desk = Desk::open(db).await;
+        for at in 0.. {
+            let [first, second] = [10 * at + 10, 10 * at + 11].map(|number| desk.ask(number, 60_000));
+            let met = meet(db, at, async |db| one(&db, &first).await, async |db| one(&db, &second).await).await;
+            let taken: Vec<WithdrawalId> =
+                [&met.first, &met.second].into_iter().filter_map(|one| Some(one.row()?.id)).collect();
+            assert_eq!(taken.len(), 1, "point {at}: {met:?}");
+            db.cancel_withdrawals(&[(user(1), taken[0])], NOW).await.unwrap();
+            if !met.reached {
+                break;
+            }
+        }
+        assert_eq!(desk.balance(db, 0).await, "100000/0");
+        assert_clean(db).await;
+    });
+}
+
+/// Users have nothing in common but the sum of the day.
+#[test]
+fn postgres_two_users_at_once_do_not_exceed_the_limit_of_all() {
+    on(Engine::Postgres, async |db| {
+        let desk = Desk::open(db).await;
+        desk.set(db, &WithdrawalPolicy { daily_total: Some(units(100_000)), ..policy() }).await;
+        for at in 0.. {
+            let first = desk.ask(10 * at + 10, 60_000);
+            let second = NewWithdrawal { user: user(2), ..desk.ask(10 * at + 11, 60_000) };
+            let met = meet(db, at, async |db| one(&db, &first).await, async |db| one(&db, &second).await).await;
+            let taken: Vec<(UserId, WithdrawalId)> = [&met.first, &met.second]
+                .into_iter()
+                .filter_map(|one| Some((one.row()?.user, one.row()?.id)))
+                .collect();
+            assert_eq!(taken.len(), 1, "point {at}: {met:?}");
+            db.cancel_withdrawals(&taken, NOW).await.unwrap();
+            if !met.reached {
+                break;
+            }
+        }
+        assert_clean(db).await;
+    });
+}
+
+#[test]
+fn postgres_two_policies_at_once_are_two_versions() {
+    on(Engine::Postgres, async |db| {
+        let desk = Desk::open(db).await;
+        for at in 0.. {
+            let set = async |db: Db, max: i64| {
+                let policy = WithdrawalPolicy { max: units(max), ..policy() };
+                db.set_withdrawal_policy(desk.listing, &policy, &AUTHOR, NOW).await.unwrap()
+            };
+            let met = meet(db, at, async |db| set(db, 1_000 + at).await, async |db| set(db, 2_000 + at).await).await;
+            assert!(
+                matches!((&met.first, &met.second), (PolicySet::New(one), PolicySet::New(other)) if one != other),
+                "point {at}: {met:?}"
+            );
+            if !met.reached {
+                break;
+            }
+        }
+    });
+}
+
+/// The race by which others paid twice.
+#[test]
+fn postgres_a_cancel_and_a_job_at_once_are_one_of_the_two() {
+    on(Engine::Postgres, async |db| {
+        let desk = Desk::open(db).await;
+        for swapped in [false, true] {
+            for at in 0.. {
+                let number = 10 * at + 10 + i64::from(swapped);
+                taken(db, &desk.ask(number, 100)).await;
+                let queue = async |db: Db| matches!(enqueue(&db, &desk, number).await, Enqueued::Queued { .. });
+                let call_off = async |db: Db| matches!(cancel(&db, number).await, DecisionReply::Done(_));
+                let (queued, cancelled, reached) = if swapped {
+                    let met = meet(db, at, call_off, queue).await;
+                    (met.second, met.first, met.reached)
+                } else {
+                    let met = meet(db, at, queue, call_off).await;
+                    (met.first, met.second, met.reached)
+                };
+                assert!(queued != cancelled, "point {at}: queued {queued}, cancelled {cancelled}");
+                let jobs = db.jobs_of_withdrawal(id(number)).await.unwrap().len();
+                assert_eq!(jobs, usize::from(queued), "point {at}");
+                if !reached {
+                    break;
+                }
+            }
+        }
+        assert_clean(db).await;
+    });
+}
+
+#[test]
+fn postgres_an_approval_and_a_cancel_at_once_leave_one_history() {
+    on(Engine::Postgres, async |db| {
+        let desk = Desk::open(db).await;
+        for at in 0.. {
+            let number = 10 * at + 10;
+            taken(db, &desk.ask(number, 2_000)).await;
+            let met = meet(
+                db,
+                at,
+                async |db| decide(&db, number, people(&["ann"])).await,
+                async |db| cancel(&db, number).await,
+            )
+            .await;
+            // Either nobody could approve any more, or it was approved first and then called off.
+            assert!(matches!(met.second, DecisionReply::Done(_)), "point {at}: {met:?}");
+            let approved = matches!(met.first, DecisionReply::Done(_));
+            let history: Vec<WithdrawalState> =
+                db.withdrawal_history(id(number)).await.unwrap().into_iter().map(|step| step.state).collect();
+            assert_eq!(history.contains(&WithdrawalState::Approved), approved, "point {at}: {history:?}");
+            assert_eq!(history.last(), Some(&WithdrawalState::Cancelled), "point {at}");
+            if !met.reached {
+                break;
+            }
+        }
+        assert_eq!(desk.balance(db, 0).await, "100000/0");
+        assert_clean(db).await;
+    });
+}
+
+#[test]
+fn postgres_two_that_settle_or_queue_at_once_do_it_once() {
+    on(Engine::Postgres, async |db| {
+        let desk = Desk::open(db).await;
+        for at in 0.. {
+            let number = 10 * at + 10;
+            taken(db, &desk.ask(number, 100)).await;
+            let queue = async |db: Db, job: i64| {
+                let terms = Enqueue { job: JobId::new(job).unwrap(), ..desk.terms(number) };
+                db.enqueue_withdrawals(&desk.chain, &[terms], NOW).await.unwrap().remove(0)
+            };
+            let met =
+                meet(db, at, async |db| queue(db, 5_000 + number).await, async |db| queue(db, 5_001 + number).await)
+                    .await;
+            let queued =
+                [&met.first, &met.second].into_iter().filter(|one| matches!(one, Enqueued::Queued { .. })).count();
+            let jobs = db.jobs_of_withdrawal(id(number)).await.unwrap();
+            assert_eq!((queued, jobs.len()), (1, 1), "point {at}: {met:?}");
+            db.cancel_job(jobs[0].0, "ann", NOW).await.unwrap();
+            let met_again =
+                meet(db, at, async |db| settle(&db, number).await, async |db| settle(&db, number).await).await;
+            let failed = met_again.first.failed.len() + met_again.second.failed.len();
+            assert_eq!(failed, 1, "point {at}: {met_again:?}");
+            if !met.reached && !met_again.reached {
+                break;
+            }
+        }
+        assert_eq!(desk.balance(db, 0).await, "100000/0");
+        assert_clean(db).await;
+    });
+}
+
+// ---- killed at every step ------------------------------------------------------------------------------------------
+
+/// Fails at its n-th point: before a statement, before the commit, or after it without an answer.
+#[derive(Debug)]
+struct FailsAt(AtomicI64);
+
+impl Faults for FailsAt {
+    fn strike(&self, point: Point) -> Strike {
+        let error = (self.0.fetch_sub(1, Ordering::SeqCst) == 0).then(|| match point {
+            Point::Statement | Point::BeforeCommit => StoreError::Unavailable(simulated()),
+            Point::AfterCommit => StoreError::CommitUnknown(simulated()),
+        });
+        Box::pin(std::future::ready(error.map_or(Ok(()), Err)))
+    }
+}
+
+/// Does a piece of work that dies at each of its points in turn, and then does it again as it was. Says how many points there were.
+async fn at_every_point(
+    db: &TestDb,
+    mut prepare: impl AsyncFnMut(i64),
+    mut work: impl AsyncFnMut(&Db, i64) -> Result<(), StoreError>,
+    mut check: impl AsyncFnMut(i64),
+) -> i64 {
+    for at in 0.. {
+        prepare(at).await;
+        let dying = db.with_faults(Arc::new(FailsAt(AtomicI64::new(at))) as Arc<dyn Faults>);
+        let died = work(&dying, at).await.is_err();
+        work(db, at).await.unwrap();
+        check(at).await;
+        assert_clean(db).await;
+        if !died {
+            return at;
+        }
+    }
+    0
+}
+
+db_test! {
+    async fn a_request_that_dies_anywhere_is_sent_again_and_held_once(db: TestDb) {
+        let desk = Desk::open(db).await;
+        let mut number = 0;
+        let points = at_every_point(db, async |_| {}, async |db, at| {
+            // A server that begins anew gives it another number.
+            number += 1;
+            let client_order_id = ClientOrderId::new(format!("at-{at}")).unwrap();
+            db.create_withdrawals(&[NewWithdrawal { client_order_id, ..desk.ask(number, 100) }], NOW).await.map(drop)
+        }, async |at| {
+            assert_eq!(desk.balance(db, 0).await, format!("{}/{}", 100_000 - 110 * (at + 1), 110 * (at + 1)), "point {at}");
+        }).await;
+        assert!(points > 8, "{points}");
+    }
+
+    async fn a_cancel_that_dies_anywhere_gives_back_once(db: TestDb) {
+        let desk = Desk::open(db).await;
+        let number = |at: i64| at + 10;
+        let points = at_every_point(db, async |at| drop(taken(db, &desk.ask(number(at), 100)).await), async |db, at| {
+            db.cancel_withdrawals(&[(user(1), id(number(at)))], NOW).await.map(drop)
+        }, async |at| assert_eq!(desk.balance(db, 0).await, "100000/0", "point {at}")).await;
+        assert!(points > 5, "{points}");
+    }
+
+    async fn a_job_that_is_made_while_everything_dies_is_one_job(db: TestDb) {
+        let desk = Desk::open(db).await;
+        let number = |at: i64| at + 10;
+        let mut tries = 0;
+        let points = at_every_point(db, async |at| drop(taken(db, &desk.ask(number(at), 100)).await), async |db, at| {
+            tries += 1;
+            let terms = Enqueue { job: JobId::new(5_000 + tries).unwrap(), ..desk.terms(number(at)) };
+            db.enqueue_withdrawals(&desk.chain, &[terms], NOW).await.map(drop)
+        }, async |at| {
+            assert_eq!(db.jobs_of_withdrawal(id(number(at))).await.unwrap().len(), 1, "point {at}");
+            assert_eq!(state(db, number(at)).await, WithdrawalState::Queued, "point {at}");
+        }).await;
+        assert!(points > 8, "{points}");
+    }
+
+    async fn an_end_that_dies_anywhere_is_settled_or_released_once(db: TestDb) {
+        let desk = Desk::open(db).await;
+        // Failed for good.
+        let number = |at: i64| at + 10;
+        let points = at_every_point(db, async |at| {
+            taken(db, &desk.ask(number(at), 100)).await;
+            enqueue(db, &desk, number(at)).await;
+            db.cancel_job(JobId::new(1_000 + number(at)).unwrap(), "ann", NOW).await.unwrap();
+        }, async |db, at| db.settle_withdrawals(&[id(number(at))], NOW).await.map(drop),
+        async |at| assert_eq!(desk.balance(db, 0).await, "100000/0", "point {at}")).await;
+        assert!(points > 6, "{points}");
+        // Settled inside.
+        let number = |at: i64| at + 500;
+        at_every_point(db, async |at| drop(taken(db, &desk.ask(number(at), 100)).await), async |db, at| {
+            db.settle_inside(&[SettleInside { withdrawal: id(number(at)), payee: user(2) }], NOW).await.map(drop)
+        }, async |at| {
+            assert_eq!(desk.balance(db, 0).await, format!("{}/0", 100_000 - 110 * (at + 1)), "point {at}");
+            assert_eq!(desk.balance(db, 1).await, format!("{}/0", 100_000 + 100 * (at + 1)), "point {at}");
+        }).await;
+    }
+}
