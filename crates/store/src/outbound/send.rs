@@ -136,12 +136,12 @@ pub struct ToldAttempt {
 statements! {
     READ_DUE_JOBS(JOB) = "SELECT {columns} FROM outbound_lanes l JOIN LATERAL (SELECT i.* FROM outbound_jobs i
                 JOIN asset_on_chain k ON k.id = i.listing_id AND k.status = 'active' JOIN assets a ON a.id = k.asset_id AND a.status = 'active'
-            WHERE i.chain_id = l.chain_id AND i.lane_id = l.id AND i.state IN ('queued', 'failed_retryable') AND i.due_at <= $2
+            WHERE i.chain_id = l.chain_id AND i.lane_id = l.id AND i.waiting AND i.due_at <= $2
             ORDER BY i.priority, i.id LIMIT $3) j ON TRUE JOIN wallet_groups g ON g.id = l.wallet_group_id
         WHERE l.id {in $1} AND l.stopped IS NULL AND g.outbound_stopped IS NULL ORDER BY j.lane_id, j.priority, j.id"
         | "SELECT {columns} FROM outbound_lanes l CROSS JOIN outbound_jobs j ON j.id IN (SELECT i.id FROM outbound_jobs i
                 JOIN asset_on_chain k ON k.id = i.listing_id AND k.status = 'active' JOIN assets a ON a.id = k.asset_id AND a.status = 'active'
-            WHERE i.chain_id = l.chain_id AND i.lane_id = l.id AND i.state IN ('queued', 'failed_retryable') AND i.due_at <= $2
+            WHERE i.chain_id = l.chain_id AND i.lane_id = l.id AND i.waiting AND i.due_at <= $2
             ORDER BY i.priority, i.id LIMIT $3) JOIN wallet_groups g ON g.id = l.wallet_group_id
         WHERE l.id {in $1} AND l.stopped IS NULL AND g.outbound_stopped IS NULL ORDER BY j.lane_id, j.priority, j.id";
     READ_NONCES = "SELECT s.lane_id, s.nonce FROM outbound_lanes l JOIN outbound_slots s ON s.lane_id = l.id
