@@ -20,7 +20,7 @@ use crate::migrate::MIGRATIONS;
 statements! {
     READ_COLUMNS = "SELECT table_name::TEXT, column_name::TEXT, data_type::TEXT
         FROM information_schema.columns JOIN information_schema.tables USING (table_schema, table_name)
-        WHERE table_schema = current_schema() AND table_type = 'BASE TABLE' AND table_name <> 'schema_migrations'"
+        WHERE table_schema = current_schema() AND table_type = 'BASE TABLE' AND table_name <> 'schema_migrations' AND is_generated = 'NEVER'"
         | "SELECT t.name, c.name, c.type FROM sqlite_schema t JOIN pragma_table_info(t.name) c
         WHERE t.type = 'table' AND t.name NOT LIKE 'sqlite\\_%' ESCAPE '\\' AND t.name <> 'schema_migrations'";
     /// Which table names rows of which other.

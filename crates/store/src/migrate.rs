@@ -51,6 +51,7 @@ migrations! {
     21 "0021_views";
     22 "0022_lanes";
     23 "0023_withdrawals";
+    24 "0024_payouts";
 }
 
 impl Migration {

@@ -18,7 +18,7 @@ statements! {
     /// The name, columns and nullability of every table, for the test that compares the engines.
     READ_SCHEMA = "SELECT table_name::TEXT, column_name::TEXT, is_nullable = 'NO', data_type::TEXT
         FROM information_schema.columns c JOIN information_schema.tables t USING (table_schema, table_name)
-        WHERE table_schema = 'public' AND table_type = 'BASE TABLE'"
+        WHERE table_schema = 'public' AND table_type = 'BASE TABLE' AND is_generated = 'NEVER'"
         | "SELECT t.name, c.name, c.\"notnull\" <> 0 OR c.pk <> 0, c.type
         FROM sqlite_schema t JOIN pragma_table_info(t.name) c
         WHERE t.type = 'table' AND t.name NOT LIKE 'sqlite_%'";

@@ -16,8 +16,8 @@ use store::Db;
 use store::entry::ChainRow;
 use store::outbound::send::{FormerSlot, SignedAnswer};
 use store::outbound::{
-    AttemptRow, Duty, HeldLane, JobId, JobRow, LaneId, LaneRow, LaneWork, OpenSlot, OpenedSlots, SignedAttempt, SlotId,
-    SlotsRead, Spend, ToldAttempt,
+    AttemptRow, Duty, HeldLane, JobId, JobRow, LaneId, LaneRow, LaneWork, NewSlot, OpenSlot, OpenedSlots,
+    SignedAttempt, SlotId, SlotsRead, Spend, ToldAttempt,
 };
 use tx::{Address, Fee};
 
@@ -118,7 +118,8 @@ impl<'a> SendWorker<'a> {
             self.db.stop_lane(lane, &why, now).await?;
         }
         // What was signed and not told comes first: it needs nobody but the nodes.
-        self.tell(&held, untold(&work.slots), clock, &mut sent).await?;
+        let untold = untold(&work.slots).filter_map(|(slot, attempt)| self.told_again(slot, attempt));
+        self.tell(&held, untold.collect(), clock, &mut sent).await?;
         let tills = self.tills(&work.lanes).await?;
         let planned = if self.signer.is_ready() {
             self.plan(&work, &own, &tills, now).await
@@ -136,27 +137,31 @@ impl<'a> SendWorker<'a> {
             }
             Err(error) => return Err(error),
         };
-        let opened =
-            self.db.open_slots(&held, &plan.slots, &plan.attempts, &plan.put_off, &plan.known, clock.now()).await?;
+        let at = clock.now();
+        let opened = self.db.open_slots(&held, &plan.slots, &plan.attempts, &plan.put_off, &plan.known, at).await?;
         sent.slots = opened.slots.len();
         sent.replaced = opened.attempts.len();
         sent.put_off = plan.put_off.len();
         self.let_unopened_go(&plan, &opened, &work, &tills).await?;
-        let open = self.db.open_slots_of(&lanes, SlotsRead::Unsigned).await?;
-        self.sign(&held, &work, &open, (&own, &tills), clock, &mut sent).await?;
-        let signed = if sent.signed > 0 { self.db.open_slots_of(&lanes, SlotsRead::Untold).await? } else { Vec::new() };
-        let mut wanted = untold(&signed);
-        // One whose block has left the chain meanwhile is among them already.
-        let fresh: BTreeSet<SlotId> = wanted.iter().map(|(slot, _)| slot.id).collect();
-        let again = work.slots.iter().filter(|slot| plan.again.contains(&slot.id) && !fresh.contains(&slot.id));
-        wanted.extend(again.filter_map(|slot| Some((slot, slot.newest()?))));
-        self.tell(&held, wanted, clock, &mut sent).await?;
+        let left = work.slots.iter().any(|slot| slot.unsigned().next().is_some());
+        // What has just been written need not be read again. What was left by a round that did not end is.
+        let open = if left || !opened.attempts.is_empty() {
+            self.db.open_slots_of(&lanes, SlotsRead::Unsigned).await?
+        } else {
+            written(&plan, &opened, &work, at)
+        };
+        let signed = self.sign(&held, &work, &open, (&own, &tills), clock, &mut sent).await?;
+        let by_id: HashMap<SlotId, &OpenSlot> = open.iter().map(|slot| (slot.id, slot)).collect();
+        let fresh = signed.iter().filter_map(|one| self.telling(by_id.get(&one.slot)?, one.number, bytes_of(one)?));
+        let again = work.slots.iter().filter(|slot| plan.again.contains(&slot.id));
+        let again = again.filter_map(|slot| self.told_again(slot, slot.newest()?));
+        self.tell(&held, fresh.chain(again).collect(), clock, &mut sent).await?;
         Ok(sent)
     }
 
     // ---- signatures ------------------------------------------------------------------------------------------
 
-    /// Has everything signed that is written down and is not, in one call.
+    /// Has everything signed that is written down and is not, in one call. What was signed and is kept now.
     async fn sign(
         &mut self,
         held: &[HeldLane],
@@ -165,7 +170,7 @@ impl<'a> SendWorker<'a> {
         (own, tills): (&HashMap<LaneId, Address>, &HashMap<GroupId, Till>),
         clock: &dyn Clock,
         sent: &mut SentRound,
-    ) -> Result<(), OutboundError> {
+    ) -> Result<Vec<SignedAttempt>, OutboundError> {
         let lanes: HashMap<LaneId, &LaneRow> = work.lanes.iter().map(|lane| (lane.id, lane)).collect();
         let mut wanted: Vec<(Wanted<'_>, SignRequest)> = Vec::new();
         for slot in open {
@@ -190,11 +195,8 @@ impl<'a> SendWorker<'a> {
                 }
             }
         }
-        if wanted.is_empty() {
-            return Ok(());
-        }
-        if !self.signer.is_ready() {
-            return Ok(());
+        if wanted.is_empty() || !self.signer.is_ready() {
+            return Ok(Vec::new());
         }
         // At most one cancel goes before each.
         wanted.truncate(MOST_REQUESTS / 2);
@@ -206,7 +208,7 @@ impl<'a> SendWorker<'a> {
         moves.truncate(MOST_REQUESTS / 2);
         wanted.retain(|(one, _)| !beyond.contains(&one.slot.id) && !stuck.contains(&one.slot.id));
         if wanted.is_empty() {
-            return Ok(());
+            return Ok(Vec::new());
         }
         self.name_former(&mut wanted).await?;
         self.bring_approvals(&mut wanted).await?;
@@ -218,7 +220,7 @@ impl<'a> SendWorker<'a> {
             // What may have been signed is asked for again, by the same names.
             Err(error) => {
                 sent.waits = Some(error.to_string());
-                return Ok(());
+                return Ok(Vec::new());
             }
         };
         let now = clock.now();
@@ -236,7 +238,7 @@ impl<'a> SendWorker<'a> {
         self.rests.extend(stays.iter().map(|slot| (*slot, later)));
         self.void_approvals(&wanted, answers.get(leading..).unwrap_or_default()).await?;
         let answers = answers.into_iter().skip(leading);
-        let kept: Vec<SignedAttempt> = wanted
+        let mut kept: Vec<SignedAttempt> = wanted
             .iter()
             .zip(answers)
             .filter_map(|((one, _), answer)| {
@@ -257,14 +259,16 @@ impl<'a> SendWorker<'a> {
             .collect();
         let head = self.signer.head();
         let head = head.as_ref().map(|(name, head)| (name.as_str(), head));
-        self.db.keep_signed(held, &kept, head, now).await?;
+        let still = self.db.keep_signed(held, &kept, head, now).await?;
         let after = now.plus_micros(i64::from(self.ground.row.outbound.stuck_after_s) * 1_000_000);
         for (one, _) in wanted.iter().filter(|(one, _)| one.slot.jobs.is_empty()) {
             self.fillers.insert(one.slot.lane, after);
         }
         sent.signed = kept.iter().filter(|one| matches!(one.answer, SignedAnswer::Signed { .. })).count();
         sent.refused = kept.iter().filter(|one| matches!(one.answer, SignedAnswer::Refused { .. })).count();
-        Ok(())
+        // Of a lane that another has by now, nothing was kept.
+        kept.retain(|one| still.contains(&one.lane));
+        Ok(kept)
     }
 
     /// What people have signed for what is asked goes along.
@@ -384,31 +388,35 @@ impl<'a> SendWorker<'a> {
 
     // ---- nodes -----------------------------------------------------------------------------------------------
 
+    /// `None`: nodes are not told of what is in a block, nor of what people gave up on TRON, where nothing cancels it but its time.
+    fn telling<'b>(&self, slot: &OpenSlot, number: u32, bytes: &'b [u8]) -> Option<Telling<'b>> {
+        let ends = self.ground.row.kind == ChainKind::Tron;
+        let is_over = ends && slot.jobs.iter().any(|(job, _)| job.give_up);
+        let told = slot.mined().is_none() && !is_over;
+        told.then_some(Telling { lane: slot.lane, slot: slot.id, nonce: slot.nonce, number, bytes })
+    }
+
+    fn told_again<'b>(&self, slot: &'b OpenSlot, attempt: &'b AttemptRow) -> Option<Telling<'b>> {
+        self.telling(slot, attempt.number, attempt.signed.as_ref()?.0.as_slice())
+    }
+
     /// Tells the nodes of attempts that are signed, and keeps that they were told.
     async fn tell(
         &self,
         held: &[HeldLane],
-        attempts: Vec<(&OpenSlot, &AttemptRow)>,
+        mut wanted: Vec<Telling<'_>>,
         clock: &dyn Clock,
         sent: &mut SentRound,
     ) -> Result<(), OutboundError> {
-        // Nothing cancels a transaction of TRON but its time: given up, it is not told.
-        let ends = self.ground.row.kind == ChainKind::Tron;
-        let is_over = |slot: &OpenSlot| ends && slot.jobs.iter().any(|(job, _)| job.give_up);
-        let mut wanted: Vec<(&OpenSlot, &AttemptRow, &[u8])> = attempts
-            .into_iter()
-            .filter(|(slot, _)| slot.mined().is_none() && !is_over(slot))
-            .filter_map(|(slot, attempt)| Some((slot, attempt, attempt.signed.as_ref()?.0.as_slice())))
-            .collect();
         if wanted.is_empty() {
             return Ok(());
         }
         // In the order of their nonces, as far as nodes take them in order.
-        wanted.sort_by_key(|(slot, attempt, _)| (slot.nonce, slot.id, attempt.number));
-        let bytes: Vec<&[u8]> = wanted.iter().map(|(.., bytes)| *bytes).collect();
+        wanted.sort_by_key(|one| (one.nonce, one.slot, one.number));
+        let bytes: Vec<&[u8]> = wanted.iter().map(|one| one.bytes).collect();
         let said = self.chain.broadcast_all(&bytes).await;
         let mut told: Vec<ToldAttempt> = Vec::new();
-        for ((slot, attempt, _), answer) in wanted.into_iter().zip(said) {
+        for (one, answer) in wanted.into_iter().zip(said) {
             let said = match answer {
                 Ok(Broadcast::Taken) => "nodes have it".to_owned(),
                 Ok(Broadcast::Refused(_, words)) => format!("nodes say: {words}"),
@@ -418,17 +426,57 @@ impl<'a> SendWorker<'a> {
                     continue;
                 }
             };
-            told.push(ToldAttempt { lane: slot.lane, slot: slot.id, number: attempt.number, said });
+            told.push(ToldAttempt { lane: one.lane, slot: one.slot, number: one.number, said });
         }
         sent.told += told.len();
         Ok(self.db.keep_told(held, &told, clock.now()).await?)
     }
 }
 
+/// Signed bytes that nodes are to be told of.
+struct Telling<'b> {
+    lane: LaneId,
+    slot: SlotId,
+    nonce: Option<u64>,
+    number: u32,
+    bytes: &'b [u8],
+}
+
 /// What is signed and was not told.
-fn untold(slots: &[OpenSlot]) -> Vec<(&OpenSlot, &AttemptRow)> {
+fn untold(slots: &[OpenSlot]) -> impl Iterator<Item = (&OpenSlot, &AttemptRow)> {
     let attempts = slots.iter().flat_map(|slot| slot.attempts.iter().map(move |attempt| (slot, attempt)));
-    attempts.filter(|(_, attempt)| attempt.told.is_none() && attempt.signed.is_some()).collect()
+    attempts.filter(|(_, attempt)| attempt.told.is_none() && attempt.signed.is_some())
+}
+
+/// The slots that have just been written, with all that a signer must know of them.
+fn written(plan: &Plan, opened: &OpenedSlots, work: &LaneWork, at: Timestamp) -> Vec<OpenSlot> {
+    let due: HashMap<JobId, &JobRow> = work.due.iter().map(|job| (job.id, job)).collect();
+    let slot = |slot: &NewSlot| {
+        let jobs = slot.jobs.iter().filter_map(|(id, _)| due.get(id).map(|job| ((*job).clone(), job.rounds)));
+        let mut jobs: Vec<(JobRow, u32)> = jobs.collect();
+        jobs.sort_by_key(|(job, _)| job.id);
+        let (kind, payload) = (slot.kind, slot.payload.clone());
+        let first = AttemptRow {
+            number: 1,
+            kind,
+            payload,
+            signed: None,
+            refused: None,
+            told: None,
+            said: None,
+            mined: None,
+            created: at,
+        };
+        OpenSlot { id: slot.id, lane: slot.lane, nonce: slot.nonce, since: slot.since, jobs, attempts: vec![first] }
+    };
+    plan.slots.iter().filter(|new| opened.slots.contains(&new.id)).map(slot).collect()
+}
+
+fn bytes_of(one: &SignedAttempt) -> Option<&[u8]> {
+    match &one.answer {
+        SignedAnswer::Signed { bytes, .. } => Some(bytes),
+        SignedAnswer::Refused { .. } | SignedAnswer::SignedBefore { .. } | SignedAnswer::Later => None,
+    }
 }
 
 /// What was signed, for the Bitcoin wallet.

@@ -14,12 +14,12 @@ use std::sync::Arc;
 use chain::client::Sent;
 use chain::status::{Paid, Reason};
 use chain::{Chain, ChainError, Head, Status};
-use domain::outbound::{Effect, JobState, SlotWord};
+use domain::outbound::{Effect, SlotWord};
 use domain::utxo::Hash;
 use domain::{ChainKind, Clock, Timestamp};
 use store::Db;
 use store::entry::ChainRow;
-use store::outbound::{AttemptKind, AttemptRow, Duty, LaneId, MinedAttempt, OpenSlot, SlotId, SlotNews};
+use store::outbound::{AttemptKind, AttemptRow, Duty, LaneId, MinedAttempt, SlotId, SlotNews, WatchedSlot};
 use tx::{Address, Slot, TxHash};
 
 use super::purse::Ground;
@@ -56,6 +56,20 @@ pub struct WatchWorker<'a> {
     looked: Option<u64>,
 }
 
+/// What has become of a block that has a transaction of ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Depth {
+    /// Another one is at its height.
+    Gone,
+    /// As many blocks are above it as for a credit.
+    Deep,
+    /// As many as it takes to be believed for good.
+    Final,
+}
+
+/// By their heights and hashes.
+type Depths = HashMap<(u64, Hash), Depth>;
+
 /// What the chain said of the transactions of a slot.
 enum Found {
     Mined(u32, MinedAttempt),
@@ -86,10 +100,8 @@ impl<'a> WatchWorker<'a> {
             return Ok(round);
         }
         let lanes: Vec<LaneId> = held.iter().map(|one| one.lane).collect();
-        let open = self.db.open_lanes(&lanes).await?;
-        let still: HashSet<SlotId> = open.slots.iter().map(|slot| slot.id).collect();
-        self.asked.retain(|slot, _| still.contains(slot));
-        let (own, _) = self.ground.addresses(&open.lanes);
+        let mined = self.db.mined_blocks(&lanes).await?;
+        let (own, _) = self.ground.addresses(&mined.lanes);
         let head = match self.chain.head().await {
             Ok(head) => head,
             Err(error) => {
@@ -97,11 +109,26 @@ impl<'a> WatchWorker<'a> {
                 return Ok(round);
             }
         };
-        let (mut news, mut doubtful) = self.deepen(&open.slots, head, &mut round).await?;
-        doubtful.extend(self.unseen(&open.slots, &own, head.tip.height, now).await);
+        let depths = self.depths(&mined.blocks, head, &mut round).await;
+        let open = self.read(&lanes, &depths).await?;
+        let still: HashSet<SlotId> = open.iter().map(|slot| slot.id).collect();
+        self.asked.retain(|slot, _| still.contains(slot));
+        let (mut news, mut doubtful) = (Vec::new(), Vec::new());
+        for slot in &open {
+            let Some((attempt, mined)) = slot.mined() else { continue };
+            match depths.get(&(mined.height, mined.block)) {
+                Some(Depth::Gone) => doubtful.push(slot),
+                Some(Depth::Deep) if mined.fate == Effect::InFull => {
+                    news.push(deeper(slot, attempt.number, mined, SlotWord::Deep(mined.fate)));
+                }
+                Some(Depth::Final) => news.push(deeper(slot, attempt.number, mined, SlotWord::Final(mined.fate))),
+                Some(Depth::Deep) | None => {}
+            }
+        }
+        doubtful.extend(self.unseen(&open, &own, head.tip.height, now).await);
         let hopeless = self.hopeless(&doubtful).await?;
         let statuses = self.statuses(&doubtful).await;
-        let mut found: Vec<(&OpenSlot, Result<Found, OutboundError>)> = Vec::with_capacity(doubtful.len());
+        let mut found: Vec<(&WatchedSlot, Result<Found, OutboundError>)> = Vec::with_capacity(doubtful.len());
         for (slot, statuses) in doubtful.into_iter().zip(statuses) {
             found.push((slot, self.judge(slot, statuses, &hopeless).await));
         }
@@ -117,50 +144,42 @@ impl<'a> WatchWorker<'a> {
         Ok(round)
     }
 
-    /// Slots whose block is there still, and deeper; and those whose block is not.
-    async fn deepen<'s>(
-        &self,
-        slots: &'s [OpenSlot],
-        head: Head,
-        round: &mut WatchedRound,
-    ) -> Result<(Vec<SlotNews>, Vec<&'s OpenSlot>), OutboundError> {
-        let mined: Vec<(&OpenSlot, u32, &MinedAttempt)> = slots
-            .iter()
-            .filter_map(|slot| slot.mined().map(|(attempt, mined)| (slot, attempt.number, mined)))
-            .collect();
-        let heights: BTreeSet<u64> = mined.iter().map(|(.., mined)| mined.height).collect();
+    /// What has become of blocks that have transactions of ours. Nothing of those that are there still, and not deep enough for anything.
+    async fn depths(&self, blocks: &[(u64, Hash)], head: Head, round: &mut WatchedRound) -> Depths {
+        let heights: BTreeSet<u64> = blocks.iter().map(|(height, _)| *height).collect();
         let heights: Vec<u64> = heights.into_iter().filter(|height| *height <= head.tip.height).collect();
         if heights.is_empty() {
-            return Ok((Vec::new(), Vec::new()));
+            return Depths::new();
         }
         let headers = match self.chain.headers(&heights).await {
             Ok(headers) => headers,
             Err(error) => {
                 round.waits = Some(error.to_string());
-                return Ok((Vec::new(), Vec::new()));
+                return Depths::new();
             }
         };
-        let blocks: HashMap<u64, Hash> = headers.iter().map(|header| (header.height, Hash(header.hash.0))).collect();
-        let top = self.top(&mined, head).await;
-        let (mut news, mut doubtful) = (Vec::new(), Vec::new());
-        for (slot, number, mined) in mined {
-            match blocks.get(&mined.height) {
-                // The nodes have not come so far again.
-                None => {}
-                Some(block) if *block != mined.block => doubtful.push(slot),
-                Some(_) => news.extend(self.deeper(slot, number, mined, top)),
-            }
-        }
-        Ok((news, doubtful))
+        let now: HashMap<u64, Hash> = headers.iter().map(|header| (header.height, Hash(header.hash.0))).collect();
+        let top = self.top(&heights, head).await;
+        let (deep, settled) =
+            (u64::from(self.ground.row.confirmations), u64::from(self.ground.row.final_confirmations));
+        let depth = |(height, block): &(u64, Hash)| match now.get(height) {
+            // The nodes have not come so far again.
+            None => None,
+            Some(now) if now != block => Some(Depth::Gone),
+            Some(_) if top.saturating_sub(*height) >= settled => Some(Depth::Final),
+            Some(_) if top.saturating_sub(*height) >= deep => Some(Depth::Deep),
+            Some(_) => None,
+        };
+        blocks.iter().filter_map(|block| Some((*block, depth(block)?))).collect()
     }
 
     /// The highest block that a quorum has, of those that would make one of these deeper. The newest tip may be one node's word.
-    async fn top(&self, mined: &[(&OpenSlot, u32, &MinedAttempt)], head: Head) -> u64 {
+    async fn top(&self, heights: &[u64], head: Head) -> u64 {
         let steps = [u64::from(self.ground.row.final_confirmations), u64::from(self.ground.row.confirmations)];
         let mut wanted: BTreeSet<u64> = BTreeSet::new();
-        for (.., mined) in mined {
+        for mined in heights {
             wanted.extend(
-                steps.iter().map(|step| mined.height.saturating_add(*step)).filter(|height| *height <= head.tip.height),
+                steps.iter().map(|step| mined.saturating_add(*step)).filter(|height| *height <= head.tip.height),
             );
         }
         // The highest first: whoever has it has all below.
@@ -172,29 +191,17 @@ impl<'a> WatchWorker<'a> {
         0
     }
 
-    /// With so many blocks above its own as the chain wants.
-    fn deeper(&self, slot: &OpenSlot, number: u32, mined: &MinedAttempt, top: u64) -> Option<SlotNews> {
-        let depth = top.saturating_sub(mined.height);
-        let (deep, settled) =
-            (u64::from(self.ground.row.confirmations), u64::from(self.ground.row.final_confirmations));
-        let confirming = slot.jobs.iter().any(|(job, _)| job.state == JobState::Confirming);
-        let (said, words) = if depth >= settled {
-            let words = match mined.fate {
-                Effect::InFull => "paid".to_owned(),
-                Effect::Nothing => "its slot is used up, and paid nothing".to_owned(),
-                Effect::Unclear => {
-                    "it paid something else than was asked for: two people must say what that is worth".to_owned()
-                }
+    /// The slots that something may be new of. Those that only wait to be deeper are left where they are.
+    async fn read(&self, lanes: &[LaneId], depths: &Depths) -> Result<Vec<WatchedSlot>, OutboundError> {
+        let (mut heights, mut deep) = (BTreeSet::new(), BTreeSet::new());
+        for ((height, _), depth) in depths {
+            match depth {
+                Depth::Gone | Depth::Final => heights.insert(*height),
+                Depth::Deep => deep.insert(*height),
             };
-            (SlotWord::Final(mined.fate), words)
-        } else if depth >= deep && confirming && mined.fate == Effect::InFull {
-            (SlotWord::Deep(mined.fate), format!("paid, in block {}", mined.height))
-        } else {
-            return None;
-        };
-        let mined = Some((number, mined.clone()));
-        let asked = slot.attempts.len();
-        Some(SlotNews { lane: slot.lane, slot: slot.id, said, mined, asked, words, foreign: false })
+        }
+        let (heights, deep): (Vec<u64>, Vec<u64>) = (heights.into_iter().collect(), deep.into_iter().collect());
+        Ok(self.db.watched_slots(lanes, &heights, &deep).await?)
     }
 
     /// The transactions of the newest blocks, on chains where nothing else hints at what is mined.
@@ -215,13 +222,13 @@ impl<'a> WatchWorker<'a> {
     /// Slots that are in no block as far as is known, and may be in one by now.
     async fn unseen<'s>(
         &mut self,
-        slots: &'s [OpenSlot],
+        slots: &'s [WatchedSlot],
         own: &HashMap<LaneId, Address>,
         tip: u64,
         now: Timestamp,
-    ) -> Vec<&'s OpenSlot> {
-        let waiting = slots.iter().filter(|slot| slot.mined().is_none() && slot.newest().is_some());
-        let waiting: Vec<&OpenSlot> = waiting.collect();
+    ) -> Vec<&'s WatchedSlot> {
+        let waiting = slots.iter().filter(|slot| slot.mined().is_none() && slot.is_signed());
+        let waiting: Vec<&WatchedSlot> = waiting.collect();
         let lanes: Vec<(LaneId, Address)> = waiting
             .iter()
             .map(|slot| slot.lane)
@@ -241,7 +248,7 @@ impl<'a> WatchWorker<'a> {
             self.look(tip).await;
         }
         let hints = self.ground.row.kind != ChainKind::Bitcoin;
-        let is_due = |slot: &&OpenSlot| {
+        let is_due = |slot: &&WatchedSlot| {
             let hinted = slot.nonce.zip(used.get(&slot.lane)).is_some_and(|(nonce, used)| nonce < *used);
             let signed = slot.attempts.iter().filter_map(|attempt| attempt.signed.as_ref());
             let seen = signed.map(|(_, hash)| TxHash(hash.0)).any(|hash| self.seen.contains_key(&hash));
@@ -259,7 +266,7 @@ impl<'a> WatchWorker<'a> {
 
     /// Bitcoin: slots of which every transaction spends an output that there will never be, because the transaction of ours that would make
     /// it was replaced, and its replacement is final.
-    async fn hopeless(&self, slots: &[&OpenSlot]) -> Result<HashSet<SlotId>, OutboundError> {
+    async fn hopeless(&self, slots: &[&WatchedSlot]) -> Result<HashSet<SlotId>, OutboundError> {
         if self.ground.row.kind != ChainKind::Bitcoin {
             return Ok(HashSet::new());
         }
@@ -281,7 +288,7 @@ impl<'a> WatchWorker<'a> {
     }
 
     /// What the chain says of the signed attempts of each slot, the newest first: all of them are asked about together.
-    async fn statuses<'s>(&self, slots: &[&'s OpenSlot]) -> Vec<Vec<(&'s AttemptRow, Result<Status, ChainError>)>> {
+    async fn statuses<'s>(&self, slots: &[&'s WatchedSlot]) -> Vec<Vec<(&'s AttemptRow, Result<Status, ChainError>)>> {
         let (mut sent, mut asked) = (Vec::new(), Vec::new());
         for (place, slot) in slots.iter().enumerate() {
             for attempt in slot.attempts.iter().rev() {
@@ -301,7 +308,7 @@ impl<'a> WatchWorker<'a> {
     /// The newest is looked at first. At most one of them is in a block.
     async fn judge(
         &self,
-        slot: &OpenSlot,
+        slot: &WatchedSlot,
         statuses: Vec<(&AttemptRow, Result<Status, ChainError>)>,
         hopeless: &HashSet<SlotId>,
     ) -> Result<Found, OutboundError> {
@@ -333,7 +340,7 @@ impl<'a> WatchWorker<'a> {
     }
 
     /// None of the slot's transactions can be mined, as deep as it takes to be believed for good.
-    async fn lost(&self, slot: &OpenSlot, reason: Reason) -> Result<Found, OutboundError> {
+    async fn lost(&self, slot: &WatchedSlot, reason: Reason) -> Result<Found, OutboundError> {
         let ours =
             |by: TxHash| slot.attempts.iter().any(|one| one.signed.as_ref().is_some_and(|(_, hash)| hash.0 == by.0));
         match reason {
@@ -359,8 +366,22 @@ impl<'a> WatchWorker<'a> {
     }
 }
 
+/// With so many blocks above its own as the chain wants.
+fn deeper(slot: &WatchedSlot, number: u32, mined: &MinedAttempt, said: SlotWord) -> SlotNews {
+    let words = match (said, mined.fate) {
+        (SlotWord::Deep(_), _) => format!("paid, in block {}", mined.height),
+        (_, Effect::InFull) => "paid".to_owned(),
+        (_, Effect::Nothing) => "its slot is used up, and paid nothing".to_owned(),
+        (_, Effect::Unclear) => {
+            "it paid something else than was asked for: two people must say what that is worth".to_owned()
+        }
+    };
+    let (mined, asked) = (Some((number, mined.clone())), slot.attempts.len());
+    SlotNews { lane: slot.lane, slot: slot.id, said, mined, asked, words, foreign: false }
+}
+
 /// What is new of a slot, if anything is.
-fn told(slot: &OpenSlot, found: Found) -> Option<SlotNews> {
+fn told(slot: &WatchedSlot, found: Found) -> Option<SlotNews> {
     let asked = slot.attempts.len();
     let news = |said, mined, words, foreign| {
         Some(SlotNews { lane: slot.lane, slot: slot.id, said, mined, asked, words, foreign })

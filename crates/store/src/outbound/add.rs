@@ -61,7 +61,7 @@ statements! {
     /// Who adds jobs at the same time waits here, so that two do not take turns with one wallet.
     LOCK_PAYERS = "SELECT w.id, w.wallet_group_id, w.derivation_index, w.address, w.role, COALESCE(w.last_used_at, -1),
             (SELECT COUNT(*) FROM outbound_lanes l JOIN outbound_jobs j ON j.chain_id = l.chain_id AND j.lane_id = l.id
-                AND j.state IN ('queued', 'failed_retryable') WHERE l.chain_id = w.chain_id AND l.address = w.address)
+                AND j.waiting WHERE l.chain_id = w.chain_id AND l.address = w.address)
         FROM operation_wallet_addresses w WHERE w.chain_id = $1 AND w.is_active AND w.wallet_group_id IS NOT NULL
         ORDER BY w.id {FOR UPDATE OF w}";
     READ_GROUP_IDS = "SELECT id, name FROM wallet_groups WHERE name {in $1}";
@@ -70,7 +70,7 @@ statements! {
 static READ_REFERENCED: RowsSql = RowsSql::listing(
     "READ_REFERENCED",
     "SELECT {columns} FROM {rows} {join} outbound_jobs j ON j.kind = r.kind AND j.reference = r.reference
-     WHERE j.state <> 'failed_final'",
+     WHERE NOT j.failed",
     JOB,
     &[("kind", Text), ("reference", Text)],
 );

@@ -1,11 +1,12 @@
 //! A job goes on to its next states, with its history.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use domain::Timestamp;
 use domain::outbound::{JobEvent, JobState};
 
-use super::types::{JobId, JobRow, SlotId, malformed, read_jobs};
+use super::standing::{JobStanding, Standings, read_standings};
+use super::types::{JobId, SlotId, malformed};
 use crate::db::Tx;
 use crate::error::StoreError;
 use crate::rows::{Column, ColumnType::Int, ColumnType::Text, RowsSql, execute_rows, expect_rows};
@@ -81,14 +82,14 @@ pub(crate) struct Step {
 
 /// Carries out the changes, at most one for each job, in three statements. Whoever calls holds the jobs' lanes, so nobody else moves them.
 pub(crate) async fn advance(tx: &mut Tx, changes: Vec<Change>, at: Timestamp) -> Result<(), StoreError> {
-    let rows = read_jobs(tx, &changes.iter().map(|change| change.id).collect::<Vec<_>>()).await?;
+    let rows = read_standings(tx, &changes.iter().map(|change| change.id).collect::<Vec<_>>()).await?;
     advance_known(tx, rows, changes, at).await
 }
 
 /// The same with the jobs as they were read in this transaction, after their lanes were locked.
 pub(crate) async fn advance_known(
     tx: &mut Tx,
-    mut rows: HashMap<JobId, JobRow>,
+    mut rows: Standings,
     changes: Vec<Change>,
     at: Timestamp,
 ) -> Result<(), StoreError> {
@@ -111,7 +112,7 @@ pub(crate) async fn advance_known(
         Column::Ints(after.iter().map(|(_, row)| row.rounds.into()).collect()),
         Column::OptionalInts(after.iter().map(|(_, row)| row.slot.map(|slot| slot.0)).collect()),
         Column::Ints(after.iter().map(|(_, row)| row.bump.into()).collect()),
-        Column::Texts(after.iter().map(|(_, row)| row.reason.as_str()).collect()),
+        Column::Texts(changes.values().map(|change| change.words.as_str()).collect()),
         Column::Ints(after.iter().map(|(_, row)| row.due.micros()).collect()),
         Column::Ints(vec![at.micros(); count]),
     ];
@@ -133,7 +134,7 @@ pub(crate) async fn write_steps(tx: &mut Tx, steps: &[Step], at: Timestamp) -> R
     expect_rows(execute_rows(tx, &INSERT_JOB_EVENTS, columns).await?, steps.len(), "events of jobs")
 }
 
-fn next(mut row: JobRow, change: &Change, steps: &mut Vec<Step>) -> Result<JobRow, StoreError> {
+fn next(mut row: JobStanding, change: &Change, steps: &mut Vec<Step>) -> Result<JobStanding, StoreError> {
     for event in &change.events {
         let broken =
             |illegal: domain::outbound::Illegal| StoreError::Corrupt { what: format!("{}: {illegal}", row.id) };
@@ -147,6 +148,5 @@ fn next(mut row: JobRow, change: &Change, steps: &mut Vec<Step>) -> Result<JobRo
     row.tries = row.tries.saturating_add(u32::from(*tried));
     row.rounds = row.rounds.saturating_add(u32::from(*slotted)).saturating_sub(u32::from(*unslotted));
     row.bump = row.bump && !bumped;
-    row.reason.clone_from(&change.words);
     Ok(row)
 }

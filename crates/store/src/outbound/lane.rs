@@ -48,7 +48,7 @@ statements! {
     FIND_LANES = "SELECT l.id FROM (SELECT s.lane_id FROM outbound_slots s WHERE s.state = 'open'
             UNION SELECT j.lane_id FROM outbound_jobs j JOIN outbound_lanes w ON w.id = j.lane_id AND w.stopped IS NULL
                 JOIN wallet_groups g ON g.id = w.wallet_group_id AND g.outbound_stopped IS NULL
-            WHERE $2 = 'send' AND j.chain_id = $1 AND j.state IN ('queued', 'failed_retryable') AND j.due_at <= $4) b
+            WHERE $2 = 'send' AND j.chain_id = $1 AND j.waiting AND j.due_at <= $4) b
             JOIN outbound_lanes l ON l.id = b.lane_id JOIN outbound_leases h ON h.lane_id = l.id AND h.duty = $2
             LEFT JOIN operation_wallet_addresses o ON o.chain_id = l.chain_id AND o.address = l.address
         WHERE l.chain_id = $1 AND (h.worker = $3 OR h.lease_until <= $4 OR h.lease_until > $5)

@@ -5,6 +5,7 @@
 //! | `types` | jobs, lanes, slots and attempts as rows have them |
 //! | `add` | new jobs: in batches, each given to a wallet |
 //! | [`lane`] | who sends from a lane and who watches it; stopped lanes |
+//! | `standing` | where jobs and slots stand, as those read it who move them on |
 //! | `advance` | a job goes on to its next state, with its history |
 //! | [`coins`] | Bitcoin: the coins of a slot, leased with its row and spent with its bytes |
 //! | [`send`] | slots, attempts, signed bytes, what nodes were told |
@@ -28,6 +29,7 @@ pub(crate) mod explain;
 pub mod lane;
 pub mod read;
 pub mod send;
+pub(crate) mod standing;
 mod types;
 pub mod watch;
 
@@ -37,8 +39,10 @@ pub use coins::{Reserved, Spend};
 pub use lane::{Duty, HeldLane};
 pub use read::{JobFilter, ShownJob, ShownLane};
 pub use send::{LaneWork, NewAttempt, NewSlot, OpenedSlots, PutOff, SignedAttempt, ToldAttempt};
-pub use types::{AttemptKind, AttemptRow, JobId, JobRow, LaneId, LaneRow, MinedAttempt, OpenSlot, SlotId, SlotsRead};
-pub use watch::{SlotNews, Watched};
+pub use types::{
+    AttemptKind, AttemptRow, JobId, JobRow, LaneId, LaneRow, MinedAttempt, OpenSlot, SlotId, SlotsRead, WatchedSlot,
+};
+pub use watch::{MinedBlocks, SlotNews};
 
 #[cfg(feature = "testing")]
 pub(crate) mod statements {
@@ -58,13 +62,14 @@ pub(crate) mod statements {
     ];
 
     pub(crate) fn rows() -> Vec<&'static RowsSql> {
-        let groups: [&'static [&'static RowsSql]; 8] = [
+        let groups: [&'static [&'static RowsSql]; 9] = [
             &super::add::ROWS_STATEMENTS,
             &super::advance::ROWS_STATEMENTS,
             &super::coins::ROWS_STATEMENTS,
             &super::explain::ROWS_STATEMENTS,
             &super::lane::ROWS_STATEMENTS,
             &super::send::ROWS_STATEMENTS,
+            &super::standing::ROWS_STATEMENTS,
             &super::types::ROWS_STATEMENTS,
             &super::watch::ROWS_STATEMENTS,
         ];

@@ -98,7 +98,7 @@ statements! {
     LIST_LANES(LANE) = "SELECT {columns} FROM outbound_lanes l JOIN wallet_groups g ON g.id = l.wallet_group_id
             JOIN chains c ON c.id = l.chain_id
         WHERE l.id > $1 AND ($2 = '' OR c.name = $2) AND ($3 = '' OR l.address = $3) ORDER BY l.id LIMIT $4";
-    READ_AROUND_LANES = "SELECT l.id, c.name, (SELECT COUNT(*) FROM outbound_jobs j WHERE j.chain_id = l.chain_id AND j.lane_id = l.id AND j.state IN ('queued', 'failed_retryable')),
+    READ_AROUND_LANES = "SELECT l.id, c.name, (SELECT COUNT(*) FROM outbound_jobs j WHERE j.chain_id = l.chain_id AND j.lane_id = l.id AND j.waiting),
             (SELECT COUNT(*) FROM outbound_slots s WHERE s.lane_id = l.id AND s.state = 'open')
         FROM outbound_lanes l JOIN chains c ON c.id = l.chain_id WHERE l.id {in $1}";
     READ_HOLDERS_OF_LANES = "SELECT lane_id, duty, worker, lease_until FROM outbound_leases WHERE lane_id {in $1} AND worker <> ''

@@ -9,9 +9,12 @@ use domain::utxo::Hash;
 use super::advance::{Change, Set, advance_known};
 use super::coins::{Reserved, Spend, is_built_on, release_coins, reserve, spend};
 use super::lane::{HeldLane, lock_held, stop};
+use super::standing::{
+    JobStanding, SlotStanding, Standings, jobs_in, read_allowed, read_slot_standings, read_slotted, read_standings,
+};
 use super::types::{
     AttemptKind, JOB, JobColumns, JobId, JobRow, LaneId, LaneRow, OpenSlot, SlotId, SlotsRead, job_row, jobs_of_slots,
-    lane_ids, malformed, nonce_of, read_jobs, read_lanes, read_named_slots, read_open_slots, row_nonce,
+    lane_ids, malformed, nonce_of, read_lanes, read_open_slots, row_nonce,
 };
 use crate::db::{Db, Tx};
 use crate::error::StoreError;
@@ -136,12 +139,12 @@ pub struct ToldAttempt {
 statements! {
     READ_DUE_JOBS(JOB) = "SELECT {columns} FROM outbound_lanes l JOIN LATERAL (SELECT i.* FROM outbound_jobs i
                 JOIN asset_on_chain k ON k.id = i.listing_id AND k.status = 'active' JOIN assets a ON a.id = k.asset_id AND a.status = 'active'
-            WHERE i.chain_id = l.chain_id AND i.lane_id = l.id AND i.state IN ('queued', 'failed_retryable') AND i.due_at <= $2
+            WHERE i.chain_id = l.chain_id AND i.lane_id = l.id AND i.waiting AND i.due_at <= $2
             ORDER BY i.priority, i.id LIMIT $3) j ON TRUE JOIN wallet_groups g ON g.id = l.wallet_group_id
         WHERE l.id {in $1} AND l.stopped IS NULL AND g.outbound_stopped IS NULL ORDER BY j.lane_id, j.priority, j.id"
         | "SELECT {columns} FROM outbound_lanes l CROSS JOIN outbound_jobs j ON j.id IN (SELECT i.id FROM outbound_jobs i
                 JOIN asset_on_chain k ON k.id = i.listing_id AND k.status = 'active' JOIN assets a ON a.id = k.asset_id AND a.status = 'active'
-            WHERE i.chain_id = l.chain_id AND i.lane_id = l.id AND i.state IN ('queued', 'failed_retryable') AND i.due_at <= $2
+            WHERE i.chain_id = l.chain_id AND i.lane_id = l.id AND i.waiting AND i.due_at <= $2
             ORDER BY i.priority, i.id LIMIT $3) JOIN wallet_groups g ON g.id = l.wallet_group_id
         WHERE l.id {in $1} AND l.stopped IS NULL AND g.outbound_stopped IS NULL ORDER BY j.lane_id, j.priority, j.id";
     READ_NONCES = "SELECT s.lane_id, s.nonce FROM outbound_lanes l JOIN outbound_slots s ON s.lane_id = l.id
@@ -151,15 +154,6 @@ statements! {
     READ_SENDING = "SELECT l.id FROM outbound_lanes l JOIN chains c ON c.id = l.chain_id JOIN wallet_groups g ON g.id = l.wallet_group_id
         WHERE l.id {in $1} AND l.stopped IS NULL AND g.outbound_stopped IS NULL AND c.status = 'active'";
 }
-
-/// Jobs whose coin may be sent.
-static READ_ALLOWED: RowsSql = RowsSql::new(
-    "READ_ALLOWED",
-    "SELECT j.id FROM {rows} {join} outbound_jobs j ON j.id = r.id {join} asset_on_chain l ON l.id = j.listing_id
-         {join} assets a ON a.id = l.asset_id
-     WHERE l.status = 'active' AND a.status = 'active'",
-    &[("id", Int)],
-);
 
 static INSERT_SLOTS: RowsSql = RowsSql::new(
     "INSERT_SLOTS",
@@ -243,8 +237,7 @@ static COUNT_NONCES: RowsSql = RowsSql::new(
 );
 
 #[cfg(feature = "testing")]
-pub(crate) static ROWS_STATEMENTS: [&RowsSql; 11] = [
-    &READ_ALLOWED,
+pub(crate) static ROWS_STATEMENTS: [&RowsSql; 10] = [
     &INSERT_SLOTS,
     &INSERT_SLOT_JOBS,
     &INSERT_ATTEMPTS,
@@ -258,7 +251,8 @@ pub(crate) static ROWS_STATEMENTS: [&RowsSql; 11] = [
 ];
 
 impl Db {
-    /// What is to be done in these lanes: so many jobs of each at most.
+    /// What is to be done in these lanes: so many jobs of each at most. Where each slot is one job's, only as many as the slots that wait for
+    /// a block leave room for.
     pub async fn lane_work(
         &self,
         lanes: &[LaneId],
@@ -268,7 +262,13 @@ impl Db {
     ) -> Result<LaneWork, StoreError> {
         let tx = &mut self.read().await?;
         let ids = lane_ids(lanes);
-        let due = fetch_all!(tx, READ_DUE_JOBS => JobColumns, ids.clone(), now.micros(), most)?;
+        let slots = read_open_slots(tx, lanes, which).await?;
+        let most = most.saturating_sub(if which == SlotsRead::Unmined { fewest_of_a_lane(lanes, &slots) } else { 0 });
+        let due = if most > 0 {
+            fetch_all!(tx, READ_DUE_JOBS => JobColumns, ids.clone(), now.micros(), most)?
+        } else {
+            Vec::new()
+        };
         let mut held: HashMap<LaneId, BTreeSet<u64>> = HashMap::new();
         for (lane, nonce) in fetch_all!(tx, READ_NONCES => (i64, i64), ids.clone())? {
             held.entry(LaneId(lane)).or_default().insert(nonce_of(nonce)?);
@@ -276,7 +276,7 @@ impl Db {
         Ok(LaneWork {
             lanes: read_lanes(tx, lanes).await?,
             due: due.into_iter().map(job_row).collect::<Result<_, _>>()?,
-            slots: read_open_slots(tx, lanes, which).await?,
+            slots,
             held,
         })
     }
@@ -373,17 +373,17 @@ impl Db {
             }
             let mine: Vec<&SignedAttempt> = answers.iter().filter(|one| still.contains(&one.lane)).collect();
             keep_bytes(tx, &mine, at).await?;
-            let slots = read_named_slots(tx, &mine.iter().map(|one| one.slot).collect::<Vec<_>>()).await?;
+            let slots = read_slot_standings(tx, &mine.iter().map(|one| one.slot).collect::<Vec<_>>()).await?;
             let mut changes = Vec::new();
             let mut released: Vec<(SlotId, &str)> = Vec::new();
             for one in mine {
                 let Some(slot) = slots.get(&one.slot) else { continue };
-                let pays = |slot: &OpenSlot| {
-                    slot.attempts.iter().any(|attempt| attempt.number == one.number && attempt.kind == AttemptKind::Pay)
+                let pays = |slot: &SlotStanding| {
+                    slot.attempts.iter().any(|attempt| attempt.number == one.number && attempt.pays)
                 };
-                let signing = slot.jobs.iter().map(|(job, _)| job).filter(|job| job.state == JobState::Signing);
+                let signing = slot.jobs.iter().filter(|job| job.state == JobState::Signing);
                 if let (SignedAnswer::Signed { .. }, Some(made)) = (&one.answer, &one.spend) {
-                    let before = slot.attempts.iter().any(|other| other.number != one.number && other.signed.is_some());
+                    let before = slot.attempts.iter().any(|other| other.number != one.number && other.signed);
                     spend(tx, slot.id, made, before, at).await?;
                 }
                 match &one.answer {
@@ -392,7 +392,7 @@ impl Db {
                     }
                     SignedAnswer::Signed { .. } => {}
                     // Of a slot in which something was signed, only this attempt is over.
-                    SignedAnswer::Refused { .. } if slot.newest().is_some() => {}
+                    SignedAnswer::Refused { .. } if slot.is_signed() => {}
                     SignedAnswer::Refused { words, counts } => {
                         released.push((slot.id, words));
                         changes.extend(signing.map(|job| refused(job, words, *counts, at)));
@@ -427,10 +427,10 @@ impl Db {
                 expect_rows(execute_rows(tx, &TELL_ATTEMPTS, columns).await?, mine.len(), "attempts")?;
             }
             let said: HashMap<SlotId, &str> = mine.iter().map(|one| (one.slot, one.said.as_str())).collect();
-            let in_slots = jobs_of_slots(tx, &said.keys().copied().collect::<Vec<_>>()).await?;
-            let rows = read_jobs(tx, &in_slots.into_values().flatten().collect::<Vec<_>>()).await?;
+            let slotted = read_slotted(tx, &said.keys().copied().collect::<Vec<_>>()).await?;
+            let rows: Standings = slotted.into_iter().map(|(_, job)| (job.id, job)).collect();
             let sent = rows.values().filter(|job| job.state == JobState::Broadcasting);
-            let told = |job: &JobRow| {
+            let told = |job: &JobStanding| {
                 let said = said.get(&job.slot?)?;
                 Some(Change::new(job.id, vec![JobEvent::Told], format!("waits for a block; {said}")))
             };
@@ -440,8 +440,17 @@ impl Db {
     }
 }
 
+/// How many slots the lane has that has the fewest of them.
+fn fewest_of_a_lane(lanes: &[LaneId], slots: &[OpenSlot]) -> i64 {
+    let mut counts: HashMap<LaneId, i64> = lanes.iter().map(|lane| (*lane, 0)).collect();
+    for slot in slots {
+        *counts.entry(slot.lane).or_default() += 1;
+    }
+    counts.into_values().min().unwrap_or(0)
+}
+
 /// Each job counts its own tries: one that was tried once does not end with one that was tried often.
-fn refused(job: &JobRow, words: &str, counts: bool, at: Timestamp) -> Change {
+fn refused(job: &JobStanding, words: &str, counts: bool, at: Timestamp) -> Change {
     let tries = job.tries.saturating_add(u32::from(counts));
     let event = if tries >= MOST_TRIES || job.give_up { JobEvent::Never } else { JobEvent::NotNow };
     let mut change = Change::new(job.id, vec![event], format!("the signer refused: {words}"));
@@ -451,31 +460,24 @@ fn refused(job: &JobRow, words: &str, counts: bool, at: Timestamp) -> Change {
 }
 
 /// What brings a job that waits to be picked.
-fn picked(job: &JobRow) -> Vec<JobEvent> {
+fn picked(job: &JobStanding) -> Vec<JobEvent> {
     match job.state {
         JobState::FailedRetryable => vec![JobEvent::Due, JobEvent::Picked],
         _ => vec![JobEvent::Picked],
     }
 }
 
-fn is_waiting(job: &JobRow) -> bool {
+fn is_waiting(job: &JobStanding) -> bool {
     matches!(job.state, JobState::Queued | JobState::FailedRetryable)
-}
-
-type JobRows = HashMap<JobId, JobRow>;
-
-/// The jobs of slots, as they were read with them.
-pub(super) fn jobs_in(slots: impl Iterator<Item = OpenSlot>) -> JobRows {
-    slots.flat_map(|slot| slot.jobs).map(|(job, _)| (job.id, job)).collect()
 }
 
 async fn put_off_changes(
     tx: &mut Tx,
     still: &BTreeSet<LaneId>,
     put_off: &[PutOff],
-) -> Result<(JobRows, Vec<Change>), StoreError> {
+) -> Result<(Standings, Vec<Change>), StoreError> {
     let mine: Vec<&PutOff> = put_off.iter().filter(|one| still.contains(&one.lane)).collect();
-    let rows = read_jobs(tx, &mine.iter().map(|one| one.job).collect::<Vec<_>>()).await?;
+    let rows = read_standings(tx, &mine.iter().map(|one| one.job).collect::<Vec<_>>()).await?;
     let change = |one: &&PutOff| {
         let job = rows.get(&one.job).filter(|job| job.version == one.version && is_waiting(job))?;
         let mut events = picked(job);
@@ -495,27 +497,19 @@ async fn new_slots<'a>(
     still: &BTreeSet<LaneId>,
     slots: &'a [NewSlot],
     at: Timestamp,
-) -> Result<(Vec<&'a NewSlot>, JobRows, Vec<Change>), StoreError> {
+) -> Result<(Vec<&'a NewSlot>, Standings, Vec<Change>), StoreError> {
     let lanes: Vec<LaneId> = slots.iter().map(|slot| slot.lane).collect::<BTreeSet<_>>().into_iter().collect();
     if lanes.is_empty() {
-        return Ok((Vec::new(), JobRows::new(), Vec::new()));
+        return Ok((Vec::new(), Standings::new(), Vec::new()));
     }
     let sending = fetch_all!(tx, READ_SENDING => (i64,), lane_ids(&lanes))?;
     let mut open: BTreeSet<LaneId> =
         sending.into_iter().map(|(lane,)| LaneId(lane)).filter(|lane| still.contains(lane)).collect();
     let wanted: Vec<JobId> = slots.iter().flat_map(|slot| slot.jobs.iter().map(|(job, _)| *job)).collect();
-    let rows = read_jobs(tx, &wanted).await?;
-    let allowed = if wanted.is_empty() {
-        BTreeSet::new()
-    } else {
-        let columns = vec![Column::Ints(wanted.iter().map(|job| job.number()).collect())];
-        let allowed: Vec<(i64,)> = fetch_rows(tx, &READ_ALLOWED, columns).await?;
-        allowed.into_iter().map(|(id,)| id).collect::<BTreeSet<i64>>()
-    };
+    let rows = read_allowed(tx, &wanted).await?;
     for slot in slots {
         let fresh = |(id, version): &(JobId, i64)| {
-            allowed.contains(&id.number())
-                && rows.get(id).is_some_and(|job| job.version == *version && job.lane == slot.lane && is_waiting(job))
+            rows.get(id).is_some_and(|job| job.version == *version && job.lane == slot.lane && is_waiting(job))
         };
         if !slot.jobs.iter().all(fresh) {
             open.remove(&slot.lane);
@@ -528,7 +522,7 @@ async fn new_slots<'a>(
         }
     }
     let mut changes = Vec::new();
-    let mut links: Vec<(SlotId, &JobRow)> = Vec::new();
+    let mut links: Vec<(SlotId, &JobStanding)> = Vec::new();
     for slot in &new {
         for job in slot.jobs.iter().filter_map(|(id, _)| rows.get(id)) {
             let mut events = picked(job);
@@ -555,7 +549,7 @@ async fn reserved(tx: &mut Tx, slot: SlotId, coins: Option<&Reserved>, at: Times
 async fn write_slots(
     tx: &mut Tx,
     slots: &[&NewSlot],
-    links: &[(SlotId, &JobRow)],
+    links: &[(SlotId, &JobStanding)],
     at: Timestamp,
 ) -> Result<(), StoreError> {
     if slots.is_empty() {
@@ -587,14 +581,14 @@ async fn new_attempts<'a>(
     still: &BTreeSet<LaneId>,
     attempts: &'a [NewAttempt],
     at: Timestamp,
-) -> Result<(Vec<&'a NewAttempt>, JobRows, Vec<Change>), StoreError> {
+) -> Result<(Vec<&'a NewAttempt>, Standings, Vec<Change>), StoreError> {
     let mine: Vec<&NewAttempt> = attempts.iter().filter(|one| still.contains(&one.lane)).collect();
     if mine.is_empty() {
-        return Ok((Vec::new(), JobRows::new(), Vec::new()));
+        return Ok((Vec::new(), Standings::new(), Vec::new()));
     }
-    let open = read_named_slots(tx, &mine.iter().map(|one| one.slot).collect::<Vec<_>>()).await?;
+    let open = read_slot_standings(tx, &mine.iter().map(|one| one.slot).collect::<Vec<_>>()).await?;
     let mine = mine.into_iter().filter(|one| open.get(&one.slot).is_some_and(|slot| slot.lane == one.lane));
-    let next = |slot: &OpenSlot| slot.attempts.last().map_or(1, |last| last.number.saturating_add(1));
+    let next = |slot: &SlotStanding| slot.attempts.last().map_or(1, |last| last.number.saturating_add(1));
     let fits =
         |one: &&NewAttempt| open.get(&one.slot).is_some_and(|slot| slot.mined().is_none() && next(slot) == one.number);
     let mut new = Vec::new();
@@ -606,9 +600,8 @@ async fn new_attempts<'a>(
             new.push(one);
         }
     }
-    let asked =
-        new.iter().filter_map(|one| open.get(&one.slot)).flat_map(|slot| &slot.jobs).filter(|(job, _)| job.bump);
-    let bumped = |(job, _): &(JobRow, u32)| {
+    let asked = new.iter().filter_map(|one| open.get(&one.slot)).flat_map(|slot| &slot.jobs).filter(|job| job.bump);
+    let bumped = |job: &JobStanding| {
         let mut change = Change::new(job.id, Vec::new(), "more is offered, as people wanted");
         change.set.bumped = true;
         change

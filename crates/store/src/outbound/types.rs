@@ -132,6 +132,27 @@ impl OpenSlot {
     }
 }
 
+/// An open slot as whoever watches it must know it: its jobs are read when something is to be written of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WatchedSlot {
+    pub id: SlotId,
+    pub lane: LaneId,
+    pub nonce: Option<u64>,
+    pub since: u64,
+    /// By their numbers.
+    pub attempts: Vec<AttemptRow>,
+}
+
+impl WatchedSlot {
+    pub fn is_signed(&self) -> bool {
+        self.attempts.iter().any(|attempt| attempt.signed.is_some())
+    }
+
+    pub fn mined(&self) -> Option<(&AttemptRow, &MinedAttempt)> {
+        self.attempts.iter().find_map(|attempt| Some((attempt, attempt.mined.as_ref()?)))
+    }
+}
+
 pub(crate) fn malformed(what: &str) -> StoreError {
     StoreError::Corrupt { what: format!("the outbound rows have a malformed {what}") }
 }
@@ -288,6 +309,22 @@ type AttemptColumns = (
     i64,
 );
 
+/// Where an attempt was mined, if it was.
+pub(crate) fn mined_attempt(
+    height: Option<i64>,
+    block: Option<Vec<u8>>,
+    paid: Option<String>,
+    fee: Option<String>,
+) -> Result<Option<MinedAttempt>, StoreError> {
+    let (Some(height), Some(block), Some(paid)) = (height, block, paid) else { return Ok(None) };
+    Ok(Some(MinedAttempt {
+        height: u64::try_from(height).map_err(|_| malformed("height"))?,
+        block: hash(&block)?,
+        fate: fate_of(&paid)?,
+        fee: fee.map(|fee| fee.parse().map_err(|_| malformed("fee"))).transpose()?,
+    }))
+}
+
 /// The slot, and its attempt.
 fn attempt_row(row: AttemptColumns) -> Result<(SlotId, AttemptRow), StoreError> {
     let (slot, number, kind, cancel, payload, signed, tx_hash, refused, told, said, height, block, paid, fee, created) =
@@ -298,15 +335,6 @@ fn attempt_row(row: AttemptColumns) -> Result<(SlotId, AttemptRow), StoreError> 
         _ => return Err(malformed("kind of attempt")),
     };
     let signed = signed.zip(tx_hash).map(|(bytes, tx_hash)| Ok::<_, StoreError>((bytes, hash(&tx_hash)?)));
-    let mined = match (height, block, paid) {
-        (Some(height), Some(block), Some(paid)) => Some(MinedAttempt {
-            height: u64::try_from(height).map_err(|_| malformed("height"))?,
-            block: hash(&block)?,
-            fate: fate_of(&paid)?,
-            fee: fee.map(|fee| fee.parse().map_err(|_| malformed("fee"))).transpose()?,
-        }),
-        _ => None,
-    };
     let attempt = AttemptRow {
         number: u32::try_from(number).map_err(|_| malformed("number of an attempt"))?,
         kind,
@@ -315,7 +343,7 @@ fn attempt_row(row: AttemptColumns) -> Result<(SlotId, AttemptRow), StoreError> 
         refused,
         told: told.map(Timestamp::from_micros),
         said,
-        mined,
+        mined: mined_attempt(height, block, paid, fee)?,
         created: Timestamp::from_micros(created),
     };
     Ok((SlotId(slot), attempt))
@@ -329,15 +357,21 @@ statements! {
         WHERE l.id {in $1} ORDER BY l.id";
     READ_OPEN_SLOTS = "SELECT s.id, s.lane_id, s.nonce, s.since_height FROM outbound_slots s
         WHERE s.lane_id {in $1} AND s.state = 'open' ORDER BY s.id";
+    /// The blocks that have a transaction of an open slot, as far as is known.
+    READ_MINED_BLOCKS = "SELECT DISTINCT a.mined_height, a.mined_block FROM outbound_slots s
+            JOIN outbound_attempts a ON a.slot_id = s.id AND a.mined_height IS NOT NULL
+        WHERE s.lane_id {in $1} AND s.state = 'open'";
+    /// Those that are in blocks of some heights; of others, those with a job that is not known to be deep.
+    READ_MINED_SLOTS = "SELECT s.id, s.lane_id, s.nonce, s.since_height FROM outbound_slots s
+            JOIN outbound_attempts a ON a.slot_id = s.id AND a.mined_height IS NOT NULL
+        WHERE s.lane_id {in $1} AND s.state = 'open' AND (a.mined_height {in $2} OR a.mined_height {in $3} AND EXISTS (
+            SELECT 1 FROM outbound_jobs j WHERE j.slot_id = s.id AND j.state = 'confirming')) ORDER BY s.id";
     READ_UNMINED_SLOTS = "SELECT s.id, s.lane_id, s.nonce, s.since_height FROM outbound_slots s
         WHERE s.lane_id {in $1} AND s.state = 'open' AND NOT EXISTS (SELECT 1 FROM outbound_attempts a
             WHERE a.slot_id = s.id AND a.mined_height IS NOT NULL) ORDER BY s.id";
     READ_UNSIGNED_SLOTS = "SELECT s.id, s.lane_id, s.nonce, s.since_height FROM outbound_slots s
         WHERE s.lane_id {in $1} AND s.state = 'open' AND EXISTS (SELECT 1 FROM outbound_attempts a
             WHERE a.slot_id = s.id AND a.signed IS NULL AND a.refused IS NULL) ORDER BY s.id";
-    READ_UNTOLD_SLOTS = "SELECT s.id, s.lane_id, s.nonce, s.since_height FROM outbound_slots s
-        WHERE s.lane_id {in $1} AND s.state = 'open' AND EXISTS (SELECT 1 FROM outbound_attempts a
-            WHERE a.slot_id = s.id AND a.signed IS NOT NULL AND a.told_at IS NULL) ORDER BY s.id";
 }
 
 /// Which of the open slots are read: a lane has many that are in a block and only wait to be final.
@@ -348,16 +382,7 @@ pub enum SlotsRead {
     Unmined,
     /// Those with an attempt that waits for its signature.
     Unsigned,
-    /// Those with signed bytes that no node was told of.
-    Untold,
 }
-
-static READ_NAMED_SLOTS: RowsSql = RowsSql::new(
-    "READ_NAMED_SLOTS",
-    "SELECT s.id, s.lane_id, s.nonce, s.since_height FROM {rows} {join} outbound_slots s ON s.id = r.id
-     WHERE s.state = 'open' ORDER BY s.id",
-    &[("id", Int)],
-);
 
 static READ_ATTEMPTS: RowsSql = RowsSql::listing(
     "READ_ATTEMPTS",
@@ -381,7 +406,7 @@ static READ_JOBS: RowsSql = RowsSql::listing(
 );
 
 #[cfg(feature = "testing")]
-pub(crate) static ROWS_STATEMENTS: [&RowsSql; 4] = [&READ_NAMED_SLOTS, &READ_ATTEMPTS, &READ_SLOT_JOBS, &READ_JOBS];
+pub(crate) static ROWS_STATEMENTS: [&RowsSql; 3] = [&READ_ATTEMPTS, &READ_SLOT_JOBS, &READ_JOBS];
 
 pub(crate) fn lane_ids(lanes: &[LaneId]) -> Many<i64> {
     Many(lanes.iter().map(|lane| lane.0).collect())
@@ -427,32 +452,69 @@ pub(crate) async fn read_open_slots(
         SlotsRead::All => fetch_all!(tx, READ_OPEN_SLOTS => SlotColumns, lanes)?,
         SlotsRead::Unmined => fetch_all!(tx, READ_UNMINED_SLOTS => SlotColumns, lanes)?,
         SlotsRead::Unsigned => fetch_all!(tx, READ_UNSIGNED_SLOTS => SlotColumns, lanes)?,
-        SlotsRead::Untold => fetch_all!(tx, READ_UNTOLD_SLOTS => SlotColumns, lanes)?,
     };
     read_slots(tx, rows).await
 }
 
-/// Those of these slots that are open, with their jobs and attempts.
-pub(crate) async fn read_named_slots(tx: &mut Tx, slots: &[SlotId]) -> Result<HashMap<SlotId, OpenSlot>, StoreError> {
-    if slots.is_empty() {
-        return Ok(HashMap::new());
+/// The attempts of these slots, by their numbers.
+async fn read_attempts(tx: &mut Tx, slots: &[SlotColumns]) -> Result<HashMap<SlotId, Vec<AttemptRow>>, StoreError> {
+    let mut attempts: HashMap<SlotId, Vec<AttemptRow>> = HashMap::new();
+    let ids = vec![Column::Ints(slots.iter().map(|row| row.0).collect())];
+    for row in fetch_rows::<AttemptColumns>(tx, &READ_ATTEMPTS, ids).await? {
+        let (slot, attempt) = attempt_row(row)?;
+        attempts.entry(slot).or_default().push(attempt);
     }
-    let columns = vec![Column::Ints(slots.iter().map(|slot| slot.0).collect())];
-    let rows: Vec<SlotColumns> = fetch_rows(tx, &READ_NAMED_SLOTS, columns).await?;
-    Ok(read_slots(tx, rows).await?.into_iter().map(|slot| (slot.id, slot)).collect())
+    Ok(attempts)
+}
+
+/// The blocks that have a transaction of an open slot of these lanes, as far as is known.
+pub(crate) async fn read_mined_blocks(tx: &mut Tx, lanes: &[LaneId]) -> Result<Vec<(u64, Hash)>, StoreError> {
+    let rows = fetch_all!(tx, READ_MINED_BLOCKS => (i64, Vec<u8>), lane_ids(lanes))?;
+    let block =
+        |(height, block): (i64, Vec<u8>)| Ok((u64::try_from(height).map_err(|_| malformed("height"))?, hash(&block)?));
+    rows.into_iter().map(block).collect()
+}
+
+/// Open slots of these lanes of which nothing is in a block; with those in a block of one of the heights, and of those that are in a block of
+/// one of the other heights the ones with a job that is not known to be deep.
+pub(crate) async fn read_watched(
+    tx: &mut Tx,
+    lanes: &[LaneId],
+    heights: &[u64],
+    deep: &[u64],
+) -> Result<Vec<WatchedSlot>, StoreError> {
+    let numbers = |heights: &[u64]| -> Result<Many<i64>, StoreError> {
+        let height = |height: &u64| i64::try_from(*height).map_err(|_| malformed("height"));
+        Ok(Many(heights.iter().map(height).collect::<Result<_, _>>()?))
+    };
+    let mut rows = fetch_all!(tx, READ_UNMINED_SLOTS => SlotColumns, lane_ids(lanes))?;
+    if !heights.is_empty() || !deep.is_empty() {
+        let (heights, deep) = (numbers(heights)?, numbers(deep)?);
+        rows.extend(fetch_all!(tx, READ_MINED_SLOTS => SlotColumns, lane_ids(lanes), heights, deep)?);
+    }
+    if rows.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut attempts = read_attempts(tx, &rows).await?;
+    let slot = |(id, lane, nonce, since): SlotColumns| {
+        Ok(WatchedSlot {
+            id: SlotId(id),
+            lane: LaneId(lane),
+            nonce: nonce.map(nonce_of).transpose()?,
+            since: u64::try_from(since).map_err(|_| malformed("height"))?,
+            attempts: attempts.remove(&SlotId(id)).unwrap_or_default(),
+        })
+    };
+    rows.into_iter().map(slot).collect()
 }
 
 pub(crate) async fn read_slots(tx: &mut Tx, rows: Vec<SlotColumns>) -> Result<Vec<OpenSlot>, StoreError> {
     if rows.is_empty() {
         return Ok(Vec::new());
     }
-    let ids = || vec![Column::Ints(rows.iter().map(|row| row.0).collect())];
-    let mut attempts: HashMap<SlotId, Vec<AttemptRow>> = HashMap::new();
-    for row in fetch_rows::<AttemptColumns>(tx, &READ_ATTEMPTS, ids()).await? {
-        let (slot, attempt) = attempt_row(row)?;
-        attempts.entry(slot).or_default().push(attempt);
-    }
-    let links: Vec<(i64, i64, i64)> = fetch_rows(tx, &READ_SLOT_JOBS, ids()).await?;
+    let mut attempts = read_attempts(tx, &rows).await?;
+    let ids = vec![Column::Ints(rows.iter().map(|row| row.0).collect())];
+    let links: Vec<(i64, i64, i64)> = fetch_rows(tx, &READ_SLOT_JOBS, ids).await?;
     let wanted = links.iter().map(|(_, job, _)| job_id(*job)).collect::<Result<Vec<_>, _>>()?;
     let rows_of_jobs = read_jobs(tx, &wanted).await?;
     let mut jobs: HashMap<SlotId, Vec<(JobRow, u32)>> = HashMap::new();

@@ -2,14 +2,15 @@
 
 use domain::Timestamp;
 use domain::outbound::{Effect, JobEvent, MOST_TRIES, SlotWord, fate, pause_micros};
+use domain::utxo::Hash;
 
 use super::advance::{Change, Set, advance_known};
 use super::coins::release_coins;
 use super::lane::{HeldLane, lock_held, stop};
-use super::send::jobs_in;
+use super::standing::{JobStanding, SlotStanding, jobs_in, read_slot_standings};
 use super::types::{
-    JobRow, LaneId, LaneRow, MinedAttempt, OpenSlot, SlotId, SlotsRead, fate_word, malformed, read_lanes,
-    read_named_slots, read_open_slots,
+    LaneId, LaneRow, MinedAttempt, OpenSlot, SlotId, SlotsRead, WatchedSlot, fate_word, malformed, read_lanes,
+    read_mined_blocks, read_open_slots, read_watched,
 };
 use crate::db::{Db, Tx};
 use crate::error::StoreError;
@@ -44,11 +45,11 @@ impl SlotNews {
     }
 }
 
-/// What is open in some lanes.
+/// The blocks in which transactions of some lanes are, as far as is known, that may still leave the chain.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Watched {
+pub struct MinedBlocks {
     pub lanes: Vec<LaneRow>,
-    pub slots: Vec<OpenSlot>,
+    pub blocks: Vec<(u64, Hash)>,
 }
 
 /// The same bytes are told again, whatever else keeps new ones from being sent.
@@ -78,11 +79,21 @@ static SETTLE_SLOTS: RowsSql = RowsSql::new(
 pub(crate) static ROWS_STATEMENTS: [&RowsSql; 3] = [&UNMINE_ATTEMPTS, &MINE_ATTEMPTS, &SETTLE_SLOTS];
 
 impl Db {
-    /// What is open in these lanes.
-    pub async fn open_lanes(&self, lanes: &[LaneId]) -> Result<Watched, StoreError> {
+    /// The blocks that have transactions of open slots of these lanes.
+    pub async fn mined_blocks(&self, lanes: &[LaneId]) -> Result<MinedBlocks, StoreError> {
         let tx = &mut self.read().await?;
-        let slots = read_open_slots(tx, lanes, SlotsRead::All).await?;
-        Ok(Watched { lanes: read_lanes(tx, lanes).await?, slots })
+        Ok(MinedBlocks { lanes: read_lanes(tx, lanes).await?, blocks: read_mined_blocks(tx, lanes).await? })
+    }
+
+    /// The open slots of these lanes of which nothing is in a block, and those of which something is at one of the heights. At one of the
+    /// heights `deep`, only those with a job that is not known to be deep.
+    pub async fn watched_slots(
+        &self,
+        lanes: &[LaneId],
+        heights: &[u64],
+        deep: &[u64],
+    ) -> Result<Vec<WatchedSlot>, StoreError> {
+        read_watched(&mut self.read().await?, lanes, heights, deep).await
     }
 
     /// Some of the open slots of these lanes.
@@ -99,15 +110,15 @@ impl Db {
             let still = lock_held(tx, held).await?;
             let named: Vec<SlotId> =
                 news.iter().filter(|one| still.contains(&one.lane)).map(|one| one.slot).collect();
-            let slots = read_named_slots(tx, &named).await?;
-            let known = |one: &SlotNews, slot: &OpenSlot| slot.lane == one.lane && (!one.is_end_unpaid() || slot.attempts.len() == one.asked);
-            let news: Vec<(&SlotNews, &OpenSlot)> =
+            let slots = read_slot_standings(tx, &named).await?;
+            let known = |one: &SlotNews, slot: &SlotStanding| slot.lane == one.lane && (!one.is_end_unpaid() || slot.attempts.len() == one.asked);
+            let news: Vec<(&SlotNews, &SlotStanding)> =
                 news.iter().filter_map(|one| Some((one, slots.get(&one.slot).filter(|slot| known(one, slot))?))).collect();
             write_mined(tx, &news, at).await?;
             let mut changes = Vec::new();
             for (one, slot) in &news {
                 // What has gone to another slot has nothing to do with this one any more.
-                for (job, _) in slot.jobs.iter().filter(|(job, _)| job.slot == Some(slot.id)) {
+                for job in slot.jobs.iter().filter(|job| job.slot == Some(slot.id)) {
                     match change(job, one, at) {
                         Some(change) => changes.extend(change),
                         None => {
@@ -129,7 +140,7 @@ impl Db {
 }
 
 /// What becomes of a job. The inner `None`: it knows already. The outer one: this cannot be.
-fn change(job: &JobRow, news: &SlotNews, at: Timestamp) -> Option<Option<Change>> {
+fn change(job: &JobStanding, news: &SlotNews, at: Timestamp) -> Option<Option<Change>> {
     let mut events = fate(job.state, news.said)?;
     let failed = events.last() == Some(&JobEvent::PaidNothing);
     let unclear = matches!(news.said, SlotWord::Final(Effect::Unclear));
@@ -146,12 +157,11 @@ fn change(job: &JobRow, news: &SlotNews, at: Timestamp) -> Option<Option<Change>
 }
 
 /// At most one attempt of a slot is mined: what stood there before goes first.
-async fn write_mined(tx: &mut Tx, news: &[(&SlotNews, &OpenSlot)], at: Timestamp) -> Result<(), StoreError> {
-    let same = |one: &SlotNews, slot: &OpenSlot| {
-        slot.mined().map(|(attempt, mined)| (attempt.number, mined))
-            == one.mined.as_ref().map(|(number, mined)| (*number, mined))
+async fn write_mined(tx: &mut Tx, news: &[(&SlotNews, &SlotStanding)], at: Timestamp) -> Result<(), StoreError> {
+    let same = |one: &SlotNews, slot: &SlotStanding| {
+        slot.mined() == one.mined.as_ref().map(|(number, mined)| (*number, mined))
     };
-    let differ: Vec<&(&SlotNews, &OpenSlot)> = news.iter().filter(|(one, slot)| !same(one, slot)).collect();
+    let differ: Vec<&(&SlotNews, &SlotStanding)> = news.iter().filter(|(one, slot)| !same(one, slot)).collect();
     let gone: Vec<i64> = differ.iter().filter(|(_, slot)| slot.mined().is_some()).map(|(_, slot)| slot.id.0).collect();
     if !gone.is_empty() {
         let count = gone.len();
@@ -178,12 +188,12 @@ async fn write_mined(tx: &mut Tx, news: &[(&SlotNews, &OpenSlot)], at: Timestamp
     expect_rows(execute_rows(tx, &MINE_ATTEMPTS, columns).await?, mined.len(), "mined attempts")
 }
 
-async fn settle(tx: &mut Tx, news: &[(&SlotNews, &OpenSlot)], at: Timestamp) -> Result<(), StoreError> {
+async fn settle(tx: &mut Tx, news: &[(&SlotNews, &SlotStanding)], at: Timestamp) -> Result<(), StoreError> {
     let ended = |said: SlotWord| match said {
         SlotWord::Final(_) | SlotWord::Lost => true,
         SlotWord::Mined(_) | SlotWord::Left | SlotWord::Deep(_) => false,
     };
-    let ended: Vec<&(&SlotNews, &OpenSlot)> = news.iter().filter(|(one, _)| ended(one.said)).collect();
+    let ended: Vec<&(&SlotNews, &SlotStanding)> = news.iter().filter(|(one, _)| ended(one.said)).collect();
     if ended.is_empty() {
         return Ok(());
     }

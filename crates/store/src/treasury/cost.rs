@@ -154,7 +154,7 @@ statements! {
     PAGE_COSTS = "SELECT a.created_at, a.slot_id, l.chain_id, l.address, COALESCE(t.kind, j.kind, 'filler'), COALESCE(j.listing_id, 0),
             COALESCE(j.amount_raw, '0'), COALESCE(a.fee_raw, '0'), t.expected_cost_raw, a.kind = 'pay' AND a.paid = 'in_full' AND j.id IS NOT NULL
         FROM (SELECT slot_id, created_at, kind, fee_raw, paid FROM outbound_attempts
-                WHERE mined_height IS NOT NULL AND (created_at, slot_id) > ($1, $2) ORDER BY created_at, slot_id LIMIT $3) a
+                WHERE paid IS NOT NULL AND (created_at, slot_id) > ($1, $2) ORDER BY created_at, slot_id LIMIT $3) a
             JOIN outbound_slots s ON s.id = a.slot_id JOIN outbound_lanes l ON l.id = s.lane_id
             LEFT JOIN outbound_slot_jobs o ON o.slot_id = a.slot_id LEFT JOIN outbound_jobs j ON j.id = o.job_id
             LEFT JOIN treasury_jobs t ON t.job_id = j.id
@@ -166,8 +166,13 @@ statements! {
         WHERE w.role = 'gas' AND w.is_active ORDER BY w.id";
     READ_GAS_LEAVING = "SELECT l.chain_id, l.address, j.amount_raw FROM operation_wallet_addresses w
             JOIN outbound_lanes l ON l.chain_id = w.chain_id AND l.address = w.address
-            JOIN outbound_jobs j ON j.lane_id = l.id
-                AND j.state IN ('queued', 'failed_retryable', 'picked', 'building_tx', 'signing', 'broadcasting', 'broadcasted')
+            JOIN outbound_jobs j ON j.chain_id = l.chain_id AND j.lane_id = l.id AND j.waiting
+            JOIN asset_on_chain k ON k.id = j.listing_id AND k.contract IS NULL
+        WHERE w.role = 'gas' AND w.is_active
+        UNION ALL SELECT l.chain_id, l.address, j.amount_raw FROM operation_wallet_addresses w
+            JOIN outbound_lanes l ON l.chain_id = w.chain_id AND l.address = w.address
+            JOIN outbound_slots s ON s.lane_id = l.id AND s.state = 'open'
+            JOIN outbound_jobs j ON j.slot_id = s.id AND j.state IN ('signing', 'broadcasting', 'broadcasted')
             JOIN asset_on_chain k ON k.id = j.listing_id AND k.contract IS NULL
         WHERE w.role = 'gas' AND w.is_active";
 }

@@ -61,7 +61,7 @@ statements! {
         AND address {in $3}";
     /// Of jobs that wait, and of those that are in an open slot: until the chain's own books have passed the block that paid them.
     READ_LEAVING = "SELECT l.address, j.listing_id, j.amount_raw FROM outbound_lanes l JOIN outbound_jobs j ON j.chain_id = l.chain_id
-            AND j.lane_id = l.id AND j.state IN ('queued', 'failed_retryable')
+            AND j.lane_id = l.id AND j.waiting
         WHERE l.chain_id = $1 AND l.address {in $2}
         UNION ALL SELECT l.address, j.listing_id, j.amount_raw FROM outbound_lanes l JOIN outbound_slots s ON s.lane_id = l.id AND s.state = 'open'
             JOIN outbound_jobs j ON j.slot_id = s.id
@@ -70,7 +70,7 @@ statements! {
     /// Of jobs that rules have made, until their coins are final where they go: a slot is open until that. A refill that people have not
     /// approved may never come.
     READ_COMING = "SELECT j.to_address, j.listing_id, j.amount_raw FROM outbound_jobs j JOIN treasury_jobs t ON t.job_id = j.id
-        WHERE j.chain_id = $1 AND j.to_address {in $2} AND j.state IN ('queued', 'failed_retryable') AND t.kind <> 'refill'
+        WHERE j.chain_id = $1 AND j.to_address {in $2} AND j.waiting AND t.kind <> 'refill'
         UNION ALL SELECT j.to_address, j.listing_id, j.amount_raw FROM outbound_slots s JOIN outbound_jobs j ON j.slot_id = s.id
             JOIN treasury_jobs t ON t.job_id = j.id
         WHERE s.state = 'open' AND j.chain_id = $1 AND j.to_address {in $2} AND (j.state <> 'confirmed' OR EXISTS (

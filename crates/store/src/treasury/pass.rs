@@ -115,7 +115,7 @@ statements! {
         ORDER BY address, listing_id LIMIT $3) b";
     /// Gas and sweeps that people have asked for, and that are not final yet.
     READ_BY_PEOPLE = "SELECT j.kind, j.listing_id, l.address, j.to_address FROM outbound_jobs j JOIN outbound_lanes l ON l.id = j.lane_id
-        WHERE j.chain_id = $1 AND j.kind IN ('gas_topup', 'consolidation') AND j.requester <> 'rules' AND (j.state IN ('queued', 'failed_retryable')
+        WHERE j.chain_id = $1 AND j.kind IN ('gas_topup', 'consolidation') AND j.requester <> 'rules' AND (j.waiting
             OR EXISTS (SELECT 1 FROM outbound_slots s WHERE s.id = j.slot_id AND s.state = 'open'))";
     /// What has come since a block.
     READ_RECENT = "SELECT address, listing_id, amount_raw FROM chain_entries WHERE chain_id = $1 AND alive AND height > $2 AND side = 1";

@@ -5,7 +5,7 @@ use domain::{GroupId, Purpose, WalletRole};
 use store::outbound::send::SignedAnswer;
 use store::outbound::{
     Added, AttemptKind, Duty, HeldLane, JobId, NewAttempt, NewJob, NewSlot, Payer, SignedAttempt, SlotId, SlotNews,
-    ToldAttempt,
+    SlotsRead, ToldAttempt,
 };
 use store::testing::races::Shell;
 use store::testing::{NOW, TestDb, on};
@@ -205,7 +205,7 @@ db_test! {
         tell(db, &held, 1).await;
         let until = NOW.plus_micros(60_000_000);
         let watches = db.take_lanes((chain.id, Duty::Watch), "watcher", 9, NOW, until).await.unwrap();
-        let asked = db.open_lanes(&[lane]).await.unwrap().slots[0].attempts.len();
+        let asked = db.open_slots_of(&[lane], SlotsRead::All).await.unwrap()[0].attempts.len();
         let more = NewAttempt { lane, slot: SlotId(7), number: 2, kind, payload, coins };
         db.open_slots(&held, &[], &[more], &[], &known, NOW).await.unwrap();
         tell(db, &held, 2).await;
@@ -214,7 +214,7 @@ db_test! {
             assert_eq!(db.keep_news(&watches, std::slice::from_ref(&news), NOW).await.unwrap(), 0, "{said:?}");
             let (shown, slots, _) = db.job(id).await.unwrap().unwrap();
             assert_eq!((shown.job.state, slots.len()), (JobState::Broadcasted, 1), "{said:?}");
-            assert_eq!(db.open_lanes(&[lane]).await.unwrap().slots.len(), 1, "the slot is open");
+            assert_eq!(db.open_slots_of(&[lane], SlotsRead::All).await.unwrap().len(), 1, "the slot is open");
             assert_eq!(shown.lane_stopped, None);
         }
         // Whoever has asked about both knows.

@@ -195,7 +195,8 @@ db_test! {
                 let given = mined.iter().filter(|job| job.kind == "gas_topup" && job.from == wallet.address);
                 let used: i128 = given.map(|job| i128::from(job.id) + 21_000).sum();
                 assert_eq!(wallet.supply.used.to_string(), used.to_string());
-                let open = ["queued", "failed_retryable", "picked", "building_tx", "signing", "broadcasting", "broadcasted"];
+                // No job rests between these: it is picked, built and slotted in one commit.
+                let open = ["queued", "failed_retryable", "signing", "broadcasting", "broadcasted"];
                 let waits = jobs.iter().filter(|job| job.kind == "gas_topup" && job.from == wallet.address && open.contains(&job.state));
                 assert_eq!(wallet.supply.leaving.to_string(), waits.map(|job| i128::from(job.id)).sum::<i128>().to_string());
             }

@@ -361,13 +361,12 @@ impl Simulation {
         if lanes.is_empty() {
             return Ok(None);
         }
-        let open = self.ground.db.open_lanes(lanes).await.map_err(|error| unread(&error))?;
-        let work = self.ground.db.lane_work(lanes, 1_000, SlotsRead::Unmined, Timestamp::from_micros(i64::MAX)).await;
-        let due = work.map_err(|error| unread(&error))?.due;
-        let nonces = open.lanes.iter().map(|lane| lane.known_nonce).collect();
-        let stopped = open.lanes.iter().filter(|lane| lane.stopped.is_some()).map(|lane| lane.id).collect();
-        let due = due.iter().map(|job| (job.lane, job.id, job.version)).collect();
-        Ok(Some(Rows { slots: open.slots, due, nonces, stopped }))
+        let work = self.ground.db.lane_work(lanes, 1_000, SlotsRead::All, Timestamp::from_micros(i64::MAX)).await;
+        let work = work.map_err(|error| unread(&error))?;
+        let nonces = work.lanes.iter().map(|lane| lane.known_nonce).collect();
+        let stopped = work.lanes.iter().filter(|lane| lane.stopped.is_some()).map(|lane| lane.id).collect();
+        let due = work.due.iter().map(|job| (job.lane, job.id, job.version)).collect();
+        Ok(Some(Rows { slots: work.slots, due, nonces, stopped }))
     }
 
     /// Until it has come to the end of a round, or so many turns on. Those who read blocks take one in a round, and may be behind.

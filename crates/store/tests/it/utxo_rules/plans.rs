@@ -57,6 +57,16 @@ fn postgres_looks_up_the_lease_of_each_output() {
     });
 }
 
+// Each open slot asks for its mined attempt. With the condition of the index that has the slot first, the one by time would be taken for as good,
+// and all attempts that were ever mined be read for each slot.
+#[test]
+fn postgres_finds_the_mined_attempt_of_a_slot_by_the_slot() {
+    store::testing::on(Engine::Postgres, async |db| {
+        let by_time = ask(db, "SELECT pg_get_indexdef('outbound_attempts_by_time'::regclass)").await;
+        assert!(by_time.ends_with("WHERE (paid IS NOT NULL)"), "{by_time}");
+    });
+}
+
 // PostgreSQL decides by what it knows of the tables' sizes; SQLite by the words of the query.
 #[test]
 fn the_view_reads_unspent_outputs_only() {
