@@ -50,6 +50,7 @@ migrations! {
     20 "0020_live";
     21 "0021_views";
     22 "0022_lanes";
+    25 "0025_named_coins";
 }
 
 impl Migration {

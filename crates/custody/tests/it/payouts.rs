@@ -60,7 +60,7 @@ const POLICY: &str = "signer = \"desk\"\nversion = 1\ncooling_off_hours = 1\nmos
      [[group]]\nid = \"hot\"\nchain = \"net\"\nrole = \"hot\"\nmost_fee = \"2100000000000000\"\nmost_fee_day = \"2100000000000000\"\n\
      coin = [{ coin = \"native\", payment = \"2100000000000000\", hour = \"2100000000000000\", day = \"2100000000000000\" }]\n";
 
-fn catalog(limits: OutboundLimits) -> Catalog {
+pub fn catalog(limits: OutboundLimits) -> Catalog {
     let mut catalog = Catalog::default();
     let precision = Precision::new(8).unwrap();
     let chain = domain::Chain {
@@ -106,7 +106,7 @@ struct House<'a> {
     made: Mutex<u32>,
 }
 
-const GATHER: OutboundLimits = OutboundLimits {
+pub const GATHER: OutboundLimits = OutboundLimits {
     price_cap: 200_000,
     fee_cap: RawAmount::ZERO,
     in_flight: 16,
