@@ -72,7 +72,8 @@ impl Unfolded {
                 None => change.push(output),
             }
         }
-        let stays = |one: &Recipient| ground.number_of(group, &one.script).is_some();
+        // What comes back to a user's address would be credited to the user.
+        let stays = |one: &Recipient| !ground.is_users(group) && ground.number_of(group, &one.script).is_some();
         let whole = wanted.values().all(|left| *left == 0) && change.iter().all(stays);
         whole.then_some(Self { spending, recipients, change })
     }

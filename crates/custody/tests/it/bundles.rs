@@ -1,4 +1,4 @@
-//! Bitcoin: what users' addresses hold comes home together, in one transaction from which nothing comes back. Three nodes of the devnet, the
+//! Bitcoin: what users' addresses hold comes home together, in one transaction from which nothing comes back. Three nodes of the devnet or a real one, the
 //! wallet's own follower, the chain's books, rules and the signer's core. What came home is asked of the chain.
 
 use std::net::SocketAddr;
@@ -24,6 +24,7 @@ use domain::id::{Generator, NodeId};
 use domain::outbound::{JobKind, JobState, OutboundLimits};
 use domain::random::Random;
 use domain::treasury::{Operator, Waits};
+use domain::utxo::Hash;
 use domain::{Amount, Clock, ManualClock, Purpose, Timestamp, UserId, WalletRole};
 use signer::keys::{GroupSecret, Keyring, Mnemonic};
 use signer::local::LocalSigner;
@@ -34,10 +35,12 @@ use store::outbound::{JobFilter, NewJob, Payer, ShownJob};
 use store::testing::{TestDb, on};
 use store::treasury::cost::CostKind;
 use store::treasury::{BandSetting, SweepRuleSetting};
+use store::utxo::{LockId, WalletId};
 use store::{Db, Engine};
 use tx::{Address, Coin, Family};
 
 use crate::deposits::{id, raw};
+use crate::node::Node;
 use crate::outbound::Pen;
 use crate::payouts::{GATHER, catalog};
 use crate::wallet_rows::tamper;
@@ -97,10 +100,16 @@ fn rules(threshold: i64, most_cost_bps: Option<u32>) -> Catalog {
     catalog
 }
 
-/// A devnet, its wallets and books, a signer, a hot wallet and a treasury.
+/// Who makes the blocks.
+enum Net {
+    Devnet(Served<BitcoinDevnet>),
+    Bitcoind(Box<tokio::sync::Mutex<Node>>),
+}
+
+/// Nodes, wallets and books, a signer, a hot wallet and a treasury.
 struct Town<'a> {
     db: &'a TestDb,
-    served: Served<BitcoinDevnet>,
+    net: Net,
     clock: Arc<ManualClock>,
     chain: BitcoinChain,
     pinned: Arc<Pinned>,
@@ -129,6 +138,16 @@ impl<'a> Town<'a> {
         let pool = Pool::new(&endpoints, &pool, Arc::<ManualClock>::clone(&clock)).unwrap();
         let settings = BitcoinSettings { confirmations: CONFIRMATIONS, ..BitcoinSettings::new(NETWORK) };
         let chain = BitcoinChain::new(settings, pool);
+        Self::at(db, rules, Net::Devnet(served), chain, clock).await
+    }
+
+    async fn on_bitcoind(db: &'a TestDb, rules: &Catalog) -> Self {
+        let node = Node::start().await;
+        let (chain, clock) = (node.client(), Arc::new(ManualClock::at(Settings::default().start)));
+        Self::at(db, rules, Net::Bitcoind(Box::new(tokio::sync::Mutex::new(node))), chain, clock).await
+    }
+
+    async fn at(db: &'a TestDb, rules: &Catalog, net: Net, chain: BitcoinChain, clock: Arc<ManualClock>) -> Self {
         let signer = LocalSigner::new(&policy(), keyring(), Arc::<ManualClock>::clone(&clock)).unwrap();
         let mut pinned = Pinned::default();
         for (name, ..) in GROUPS {
@@ -144,7 +163,7 @@ impl<'a> Town<'a> {
         let row = db.chain(&"net".parse().unwrap()).await.unwrap().unwrap();
         let ids = Generator::new(Arc::clone(&clock), NodeId::new(3).unwrap());
         let pen = Pen { signer: Arc::new(signer), away: AtomicBool::new(false), loses: AtomicBool::new(false) };
-        let town = Self { db, served, clock, chain, pinned: Arc::new(pinned), row, pen, ids };
+        let town = Self { db, net, clock, chain, pinned: Arc::new(pinned), row, pen, ids };
         let first = town.chain.head().await.unwrap().tip.height;
         town.follow().await;
         begin(db, &town.chain, &town.row, Some(first), town.clock.now()).await.unwrap();
@@ -152,7 +171,8 @@ impl<'a> Town<'a> {
     }
 
     fn act<T>(&self, act: impl FnOnce(&mut BitcoinDevnet, Timestamp) -> T) -> T {
-        act(&mut self.served.model.lock().unwrap_or_else(PoisonError::into_inner), self.clock.now())
+        let Net::Devnet(served) = &self.net else { panic!("bitcoind does not do that") };
+        act(&mut served.model.lock().unwrap_or_else(PoisonError::into_inner), self.clock.now())
     }
 
     async fn address(&self, user: i64) -> Address {
@@ -167,7 +187,14 @@ impl<'a> Town<'a> {
 
     async fn pay(&self, user: i64, satoshi: u64) -> Address {
         let to = self.address(user).await;
-        self.act(|model, now| model.fund(&to.to_string(), None, raw(satoshi), now)).unwrap();
+        match &self.net {
+            Net::Devnet(_) => self.act(|model, now| model.fund(&to.to_string(), None, raw(satoshi), now)).unwrap(),
+            Net::Bitcoind(node) => {
+                let mut node = node.lock().await;
+                let coin = node.purse.pop().unwrap();
+                node.send(&node.pays(&coin, &[(to.clone(), satoshi)], 5_000)).await.unwrap();
+            }
+        }
         to
     }
 
@@ -178,7 +205,10 @@ impl<'a> Town<'a> {
     /// Blocks, with whatever waits in the first of them; and the books.
     async fn mine(&self, blocks: u64) {
         self.wait(60);
-        self.act(|model, now| model.mine(blocks, now));
+        match &self.net {
+            Net::Devnet(_) => self.act(|model, now| model.mine(blocks, now)),
+            Net::Bitcoind(node) => node.lock().await.mine(blocks).await,
+        }
         self.follow().await;
         self.book().await;
     }
@@ -291,6 +321,18 @@ impl<'a> Town<'a> {
         to
     }
 
+    async fn users_wallet(&self) -> WalletId {
+        self.db.wallets().await.unwrap().into_iter().find(|one| one.name == "users").unwrap().id
+    }
+
+    /// A person leases one of the customers' coins: the largest, or the one after that.
+    async fn lease_largest(&self, place: usize) -> LockId {
+        let (wallet, now, lock) = (self.users_wallet().await, self.clock.now(), LockId([7; 32]));
+        let coin = self.db.final_coins(wallet, 0, 1_000_000, now).await.unwrap()[place].outpoint;
+        self.db.lease(wallet, &[coin], lock, now.plus_micros(i64::MAX / 4), now).await.unwrap();
+        lock
+    }
+
     /// All that was signed for a job.
     async fn signed(&self, job: &ShownJob) -> Vec<Transaction> {
         let slots = self.db.job(job.job.id).await.unwrap().unwrap().1;
@@ -391,6 +433,44 @@ fn what_three_customers_paid_comes_home_in_one_transaction() {
         assert_eq!(town.credited(7).await, 900_000);
         town.agree().await;
     });
+}
+
+/// A real node takes the transaction, and its own set of unspent outputs says where the coins are. What it forgets it is told again.
+#[test]
+fn what_three_customers_paid_comes_home_on_bitcoind() {
+    for engine in crate::engines() {
+        on(engine, async |db| {
+            let town = Town::on_bitcoind(db, &rules(500_000, None)).await;
+            town.three_pay().await;
+            assert_eq!(town.evaluate().await, 1);
+            town.send().await;
+            let Net::Bitcoind(node) = &town.net else { panic!("it is bitcoind's") };
+            let [sweep] = town.sweeps().await.try_into().unwrap();
+            let [made] = town.signed(&sweep).await.try_into().unwrap();
+            assert_eq!(node.lock().await.mempool().await, std::slice::from_ref(&made));
+            node.lock().await.restart().await;
+            assert_eq!(node.lock().await.mempool().await, []);
+            town.wait(120);
+            town.send().await;
+            assert_eq!(node.lock().await.mempool().await, std::slice::from_ref(&made));
+            town.mine(1).await;
+            let lost = node.lock().await.height().await;
+            let lost = node.lock().await.hash_at(lost).await;
+            node.lock().await.invalidate(&lost).await;
+            town.settle().await;
+            let mut scripts = vec![town.house(WalletRole::Treasury).script_bytes().unwrap()];
+            for user in [7, 8, 4_711] {
+                scripts.push(town.address(user).await.script_bytes().unwrap());
+            }
+            let unspent = node.lock().await.unspent(&scripts).await;
+            let unspent: Vec<(Hash, i64)> = unspent.iter().map(|one| (one.hash, one.amount)).collect();
+            let amount = i64::try_from(made.output[0].value.to_sat()).unwrap();
+            assert_eq!(unspent, [(custody::bitcoin::tx_of(&made).unwrap().hash, amount)]);
+            town.wait(3_600);
+            assert_eq!(town.evaluate().await, 0);
+            town.all_home().await;
+        });
+    }
 }
 
 /// Every worker dies at every point of every write, and blocks leave the chain between: one job, one transaction, the same end.
@@ -580,16 +660,25 @@ fn what_is_too_dear_waits() {
 fn a_sweep_that_waits_is_told_again_and_never_replaced() {
     on(Engine::Sqlite, async |db| {
         let town = Town::start(db, &rules(500_000, None)).await;
+        town.pay(7, 5_000_000).await;
         town.three_pay().await;
+        // Another coin at an address that it spends from could pay for more, and is not part of it.
+        let lock = town.lease_largest(0).await;
         town.evaluate().await;
-        town.send().await;
-        town.pay(9, 5_000_000).await;
+        db.release(town.users_wallet().await, lock).await.unwrap();
+        // One worker, which knows the addresses that it has signed for.
+        let make = || town.ids.next::<domain::id::Job>().ok().map(|id| id.number());
+        let (row, pinned, signer) = (town.row.clone(), Arc::clone(&town.pinned), "desk".parse().unwrap());
+        let name = "send".to_owned();
+        let mut worker = SendWorker::new(db, &town.chain, &town.pen, signer, &make, row, pinned, name).unwrap();
+        worker.round(&*town.clock).await.unwrap();
         let [sweep] = town.sweeps().await.try_into().unwrap();
         db.bump_job(sweep.job.id, town.clock.now()).await.unwrap();
         town.act(|model, _| model.fee_factor(4));
         for _ in 0..5 {
             town.wait(1_200);
-            town.send().await;
+            let sent = worker.round(&*town.clock).await.unwrap();
+            assert_eq!((sent.replaced, sent.told), (0, 1));
             town.evaluate().await;
         }
         let [sweep] = town.sweeps().await.try_into().unwrap();
@@ -661,11 +750,7 @@ fn a_job_whose_coin_is_held_ends_and_another_takes_the_rest() {
         let town = Town::start(db, &rules(250_000, None)).await;
         town.three_pay().await;
         assert_eq!(town.evaluate().await, 1);
-        // A person leases one of them.
-        let wallet = db.wallets().await.unwrap().into_iter().find(|one| one.name == "users").unwrap().id;
-        let coin = db.final_coins(wallet, 0, 1_000_000, town.clock.now()).await.unwrap()[1].outpoint;
-        let (lock, until) = (store::utxo::LockId([7; 32]), town.clock.now().plus_micros(i64::MAX / 4));
-        db.lease(wallet, &[coin], lock, until, town.clock.now()).await.unwrap();
+        town.lease_largest(1).await;
         for _ in 0..6 {
             town.send().await;
             town.wait(1_000);
