@@ -22,7 +22,7 @@ statements! {
 
 /// The tables that grow by what chains do. Only those that have grown are analysed: of one that it has seen empty, the planner
 /// would believe that it stays so.
-const TABLES: [&str; 25] = [
+const TABLES: [&str; 26] = [
     "account_totals",
     "accounts",
     "addresses",
@@ -32,6 +32,7 @@ const TABLES: [&str; 25] = [
     "deposits",
     "movements",
     "outbound_attempts",
+    "outbound_job_coins",
     "outbound_job_events",
     "outbound_jobs",
     "outbound_slot_jobs",

@@ -52,6 +52,7 @@ migrations! {
     22 "0022_lanes";
     23 "0023_withdrawals";
     24 "0024_payouts";
+    25 "0025_named_coins";
 }
 
 impl Migration {

@@ -240,8 +240,9 @@ async fn add(context: &Context, db: &Db, arguments: &AddArguments) -> CommandRes
     let chain = row_of(db, &name).await?;
     if chain.kind == domain::ChainKind::Bitcoin && matches!(arguments.kind, JobKind::GasTopup | JobKind::Consolidation)
     {
-        let message = format!("Bitcoin has no {} jobs", arguments.kind.as_str());
-        let hint = "fees are paid out of the coins themselves, and payouts take small coins along while that is cheap";
+        let message = format!("nobody asks for {} jobs of Bitcoin by hand", arguments.kind.as_str());
+        let hint =
+            "fees are paid out of the coins themselves; what users' addresses have comes home by a consolidation rule";
         return Err(Failure::bad_input("INVALID_CHAIN", message, hint));
     }
     let family =

@@ -119,11 +119,7 @@ async fn eval(context: &Context, db: &Db, arguments: &EvalArguments) -> CommandR
         arguments.chain.iter().find(|name| !roles.iter().any(|role| role.base.name.as_str() == name.as_str()))
     {
         let message = format!("there are no rules for a chain {name}");
-        return Err(Failure::bad_input(
-            "INVALID_CHAIN",
-            message,
-            "an EVM chain or TRON, with nodes in the configuration",
-        ));
+        return Err(Failure::bad_input("INVALID_CHAIN", message, "one that has nodes in the configuration"));
     }
     roles.retain(|role| {
         arguments.chain.is_empty() || arguments.chain.iter().any(|name| name == role.base.name.as_str())

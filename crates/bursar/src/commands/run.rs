@@ -214,12 +214,12 @@ pub async fn evaluate(context: &Context, roles: &[RulesRole]) -> CommandResult {
     Ok(())
 }
 
-/// The rules of every chain that the configuration has nodes for. Bitcoin has none.
+/// The rules of every chain that the configuration has nodes for.
 pub async fn rules_roles(context: &Context, db: &Db, pinned: &Arc<Pinned>) -> Result<Vec<RulesRole>, Failure> {
     let ids = Arc::new(IdMaker::new(worker_name()));
     let role = |one: DepositRole| RulesRole { base: one.base, ids: Arc::clone(&ids) };
     let roles = deposit_roles(context, db, pinned).await?;
-    Ok(roles.into_iter().filter(|one| one.base.row.kind != ChainKind::Bitcoin).map(role).collect())
+    Ok(roles.into_iter().map(role).collect())
 }
 
 /// How often the signer is asked whether it has the keys.

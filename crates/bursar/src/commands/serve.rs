@@ -72,7 +72,7 @@ pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
         Some(signer) => super::run::outbound_roles(context, &db, &pinned, signer).await?,
         None => Vec::new(),
     };
-    let ruled: Vec<RulesRole> = payers.iter().filter_map(RulesRole::of).collect();
+    let ruled: Vec<RulesRole> = payers.iter().map(RulesRole::of).collect();
     let payer_ids = payers.first().map(|role| Arc::clone(&role.ids));
     // Before the engine is touched: a second server on the same port must not open anything.
     let (listener, address) = bind("http.listen", &config.http.listen).await?;

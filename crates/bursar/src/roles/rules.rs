@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use custody::outbound::MakeId;
 use custody::treasury::{RulesRound, RulesWorker, TreasuryError};
-use domain::ChainKind;
 use store::error::Causes;
 use terminal::clock::SystemClock;
 use tokio::sync::watch;
@@ -26,10 +25,9 @@ pub struct RulesRole {
 }
 
 impl RulesRole {
-    /// Beside a role that sends, in the same process. `None`: Bitcoin has no rules.
-    pub fn of(role: &OutboundRole) -> Option<Self> {
-        let with_rules = role.base.row.kind != ChainKind::Bitcoin;
-        with_rules.then(|| Self { base: role.base.clone(), ids: Arc::clone(&role.ids) })
+    /// Beside a role that sends, in the same process.
+    pub fn of(role: &OutboundRole) -> Self {
+        Self { base: role.base.clone(), ids: Arc::clone(&role.ids) }
     }
 
     /// Evaluates until it is told to stop. Whatever is in its way, it tries again.

@@ -4,6 +4,7 @@ use domain::treasury::{Condition, Operator};
 use domain::{Amount, AmountError, Asset, ChainKind, ChainName, GroupId, RawAmount, Symbol};
 use serde::Deserialize;
 use store::catalog::Catalog;
+use store::treasury::settings::BandKey;
 use store::treasury::{BandSetting, GasRuleSetting, RuleSettings, SweepRuleSetting};
 use terminal::failure::Failure;
 
@@ -87,6 +88,7 @@ impl Known<'_> {
         self.file.assets.get(symbol).or_else(|| self.database.assets.get(symbol))
     }
 
+    /// The chain, the asset, and whether that is the chain's own coin.
     fn coin(&self, place: &str, chain: &str, asset: &str) -> Result<(ChainName, Asset, bool), Failure> {
         let chain: ChainName = chain.parse().map_err(|error| bad(place, error, "write it like bsc"))?;
         let symbol: Symbol = asset.parse().map_err(|error| bad(place, error, "write it like USDT"))?;
@@ -96,12 +98,12 @@ impl Known<'_> {
             let hint = "list it under [[on_chain]], or correct the name";
             return Err(bad(place, format!("{symbol} does not live on {chain}"), hint));
         };
-        let kind = self.file.chains.get(&chain).or_else(|| self.database.chains.get(&chain)).map(|chain| chain.kind);
-        if kind == Some(ChainKind::Bitcoin) {
-            let hint = "on Bitcoin small coins are joined by payouts: join_below of the chain";
-            return Err(bad(place, "rules are of EVM chains and TRON", hint));
-        }
         Ok((chain, asset.clone(), listing.form.contract().is_none()))
+    }
+
+    fn is_bitcoin(&self, chain: &ChainName) -> bool {
+        let chain = self.file.chains.get(chain).or_else(|| self.database.chains.get(chain));
+        chain.is_some_and(|chain| chain.kind == ChainKind::Bitcoin)
     }
 }
 
@@ -136,6 +138,10 @@ fn gas(place: &str, entry: &GasEntry, known: &Known<'_>) -> Result<GasRuleSettin
     let (chain, asset, native) = known.coin(place, &entry.chain, &entry.asset)?;
     if !native {
         return Err(bad(place, "gas is the chain's own coin", "name that: TRX on TRON, BNB on BSC"));
+    }
+    if known.is_bitcoin(&chain) {
+        let hint = "coins pay for themselves there: a consolidation rule alone brings them home";
+        return Err(bad(place, "Bitcoin has no gas", hint));
     }
     pace(place, entry.priority, entry.cool_down_s, entry.most_per_hour)?;
     let (operator, threshold) = (operator(place, &entry.operator)?, amount(place, &entry.threshold, &asset)?);
@@ -197,6 +203,11 @@ pub(super) fn rules(
         let place = format!("hot_bands {} of wallet {} of {}", entry.asset, entry.index, entry.group);
         let (chain, asset, _) = known.coin(&place, &entry.chain, &entry.asset)?;
         let group: GroupId = entry.group.parse().map_err(|error| bad(&place, error, "write it like hot-evm"))?;
+        let same = |(on, of, index, _): &BandKey| *on == chain && *of == group && *index != entry.index;
+        if known.is_bitcoin(&chain) && settings.bands.keys().any(same) {
+            let hint = "on Bitcoin the wallets of a group pay with the same coins: one band is the band of all of them";
+            return Err(bad(&place, "another wallet of the group has a band", hint));
+        }
         let texts = [&entry.floor, &entry.target, &entry.ceiling];
         let [floor, target, ceiling] = texts.map(|text| amount(&place, text, &asset));
         let band = BandSetting { floor: floor?, target: target?, ceiling: ceiling?, active: entry.active };

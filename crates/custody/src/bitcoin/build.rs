@@ -12,7 +12,7 @@ use tx::bitcoin::transaction::build;
 use tx::{Draft, Payment, Unsigned};
 
 use super::read::{kind_of_script, tx_hash_of};
-use super::target::{Frame, Recipient, ScriptKind, SpendError, Tally, Target};
+use super::target::{Aim, Costs, Frame, Recipient, ScriptKind, SpendError, Split, Tally, Target};
 
 /// The sequence number of every input: the transaction may be replaced (BIP 125), and its lock time counts.
 pub const SEQUENCE: u32 = 0xffff_fffd;
@@ -50,6 +50,24 @@ pub fn plan(coins: &[Coin], target: &Target, change: &[u8]) -> Result<Plan, Spen
     outputs.sort();
     let change = change.and_then(|change| outputs.iter().position(|output| *output == change));
     let plan = Plan { coins, outputs, change, fee: split.fee, weight: split.weight };
+    plan.check(&frame, inputs)?;
+    Ok(plan)
+}
+
+/// The transaction that spends these coins whole: it pays one, nothing comes back, and what the payment leaves is the fee. The fee is at least
+/// what `costs` ask for, and at most what they allow.
+pub fn plan_whole(coins: &[Coin], to: &Recipient, costs: Costs) -> Result<Plan, SpendError> {
+    let target = Target { recipients: vec![to.clone()], change: ScriptKind::P2wpkh, costs, aim: Aim::Pay };
+    let frame = Frame::of(&target)?;
+    let mut coins = coins.to_vec();
+    coins.sort_by_key(|coin| coin.outpoint);
+    check_coins(&coins)?;
+    let inputs = Tally::of_coins(&coins).ok_or(SpendError::Contradiction("a coin that is not ours to spend"))?;
+    let weight = frame.weight(inputs, false);
+    let fee = inputs.held.checked_sub(to.amount).filter(|fee| *fee >= frame.least_fee(weight));
+    let too_little = || SpendError::InsufficientFunds { available: inputs.held, missing: frame.missing(inputs) };
+    let split = frame.permitted(Split { change: None, fee: fee.ok_or_else(too_little)?, weight })?;
+    let plan = Plan { coins, outputs: target.recipients.clone(), change: None, fee: split.fee, weight: split.weight };
     plan.check(&frame, inputs)?;
     Ok(plan)
 }

@@ -42,7 +42,7 @@ mod select;
 mod target;
 mod upkeep;
 
-pub use build::{Plan, SEQUENCE, plan, unsigned};
+pub use build::{Plan, SEQUENCE, plan, plan_whole, unsigned};
 pub use bump::{ReplacementTerms, Waiting, child, replacement};
 pub use check::check;
 pub use follow::{Behind, Follow, FollowError, Restored, Step};

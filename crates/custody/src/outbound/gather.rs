@@ -14,6 +14,7 @@ use store::utxo::{Allow, Candidate, Coin, UtxoError, UtxoId, Want};
 use tx::{Address, Payment};
 
 use super::OutboundError;
+use super::bundle::Sweeper;
 use super::plan::{Plan, later, over};
 use super::send::SendWorker;
 use super::till::{Till, back_to, recipient};
@@ -32,9 +33,9 @@ const MOST_CHOICES: usize = 4;
 const SMALL: u64 = 50;
 
 /// A payout that could be part of the transaction.
-struct Payout<'a> {
-    job: &'a JobRow,
-    output: Recipient,
+pub(super) struct Payout<'a> {
+    pub job: &'a JobRow,
+    pub output: Recipient,
 }
 
 /// The lane that pays, and what is known when it does.
@@ -103,6 +104,10 @@ impl SendWorker<'_> {
             }
             let open = work.slots.iter().filter(|slot| slot.lane == lane.id && slot.mined().is_none()).count();
             let mut room = most.saturating_sub(open);
+            if self.ground.is_users(&lane.group) {
+                self.bundles(&Sweeper { lane, till: *till, market, room }, &payouts, now, plan).await?;
+                continue;
+            }
             let payer = Payer { lane, till: *till, own: address, market, busy: open > 0 };
             for some in batches(&payouts, usize::try_from(limits.gather_most).unwrap_or(usize::MAX)) {
                 let waiting: Vec<Gathering> = some

@@ -13,6 +13,7 @@
 //! | [`watch`] | one that watches: what became of slots, until it is final |
 //! | `purse` | who pays a job and what it pays, as addresses that keys give and not as rows claim |
 //! | `gather`, `raise`, `till` | Bitcoin: payouts that share a transaction, more that is offered for one, the coins that pay |
+//! | `bundle` | Bitcoin: coins of users' addresses that go home together |
 //! | `draft` | the bytes to be signed: a payment, one that offers more, a cancel |
 //! | [`approve`] | what people sign so that the signer pays what it does not pay by itself |
 //! | `ask` | how the signer is asked, and what its answers are worth |
@@ -22,9 +23,10 @@
 
 pub mod approve;
 mod ask;
+mod bundle;
 pub(crate) mod draft;
 mod gather;
-mod plan;
+pub(crate) mod plan;
 mod purse;
 mod raise;
 pub mod send;
@@ -42,6 +44,7 @@ use store::utxo::UtxoError;
 
 use crate::deposit::BadCoins;
 use crate::signer::SignerWatch;
+use crate::wallet::WalletError;
 
 pub use send::{SendWorker, SentRound};
 pub use watch::{WatchWorker, WatchedRound};
@@ -64,6 +67,8 @@ pub enum OutboundError {
     Store(#[from] StoreError),
     #[error("the Bitcoin wallet cannot be used")]
     Wallet(#[from] UtxoError),
+    #[error("whose addresses coins lie at cannot be looked up")]
+    Users(#[from] WalletError),
     #[error("the signer cannot be asked")]
     Signer(#[from] SignerError),
     #[error("chain {chain} cannot be paid on")]
@@ -88,6 +93,7 @@ impl OutboundError {
             Self::Chain(error) => error.code(),
             Self::Store(error) => error.code(),
             Self::Wallet(error) => error.code(),
+            Self::Users(error) => error.code(),
             Self::Signer(error) => error.code(),
             Self::Coins { .. } => "CHAIN_COINS",
             Self::Network { .. } => "CHAIN_WRONG_NETWORK",

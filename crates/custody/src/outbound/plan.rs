@@ -22,7 +22,7 @@ const MOST_BEHIND: u64 = 100;
 const MOST_UNREAD: u64 = 6;
 
 /// Satoshi for 1,000 virtual bytes: what nodes pass on by default.
-const LEAST_RATE: u64 = 1_000;
+pub(crate) const LEAST_RATE: u64 = 1_000;
 
 /// What is to be written before anything is signed.
 #[derive(Default)]

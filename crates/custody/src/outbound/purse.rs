@@ -1,9 +1,9 @@
 //! Who pays a job and what it pays, as addresses that keys give and not as rows claim.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
-use domain::{ChainKind, RawAmount};
+use domain::{ChainKind, GroupId, Purpose, RawAmount};
 use signer::SignerChain;
 use store::entry::ChainRow;
 use store::outbound::{JobRow, LaneId, LaneRow};
@@ -19,7 +19,9 @@ pub(super) struct Ground {
     pub family: Family,
     pub network: SignerChain,
     coins: Coins,
-    pinned: Arc<Pinned>,
+    pub pinned: Arc<Pinned>,
+    /// Bitcoin: scripts of users' addresses, with their groups and numbers. Each was derived from its key here, so it stays true.
+    pub numbers: Mutex<HashMap<Vec<u8>, (GroupId, u64)>>,
 }
 
 impl Ground {
@@ -33,7 +35,7 @@ impl Ground {
         };
         let coins =
             Coins::of(&row, family).map_err(|source| OutboundError::Coins { chain: row.name.to_string(), source })?;
-        Ok(Self { row, family, network, coins, pinned })
+        Ok(Self { row, family, network, coins, pinned, numbers: Mutex::default() })
     }
 
     pub fn has_nonces(&self) -> bool {
@@ -80,7 +82,12 @@ impl Ground {
         Ok(Payment { to, coin, amount: job.amount })
     }
 
-    pub fn group(&self, id: &domain::GroupId) -> Option<&tx::derivation::Group> {
+    /// Whether a group's addresses are users'.
+    pub fn is_users(&self, id: &GroupId) -> bool {
+        self.group(id).is_some_and(|group| group.purpose == Purpose::Deposit)
+    }
+
+    pub fn group(&self, id: &GroupId) -> Option<&tx::derivation::Group> {
         self.pinned.group(id).map(|found| &found.group)
     }
 

@@ -80,7 +80,9 @@ impl SendWorker<'_> {
         let mut raised = HashSet::new();
         for one in waiting.iter().filter(|one| self.is_due(one, now) && one.slot.unsigned().next().is_none()) {
             let (Some(lane), Some(address)) = (lanes.get(&one.slot.lane), own.get(&one.slot.lane)) else { continue };
-            let Some(till) = tills.get(&lane.group).filter(|_| lane.stopped.is_none()) else { continue };
+            // What brings users' coins home has nothing more to offer.
+            let raises = lane.stopped.is_none() && !self.ground.is_users(&lane.group);
+            let Some(till) = tills.get(&lane.group).filter(|_| raises) else { continue };
             let signed = one.slot.attempts.iter().filter_map(|attempt| attempt.signed.as_ref());
             if signed.map(|(_, hash)| *hash).any(|hash| built_on.contains(&hash)) || !self.may_try(one.slot.id, now) {
                 continue;

@@ -172,6 +172,7 @@ impl<'a> SendWorker<'a> {
         sent: &mut SentRound,
     ) -> Result<Vec<SignedAttempt>, OutboundError> {
         let lanes: HashMap<LaneId, &LaneRow> = work.lanes.iter().map(|lane| (lane.id, lane)).collect();
+        self.learn_unsigned(&lanes, open).await?;
         let mut wanted: Vec<(Wanted<'_>, SignRequest)> = Vec::new();
         for slot in open {
             let Some(lane) = lanes.get(&slot.lane).filter(|lane| lane.stopped.is_none() && own.contains_key(&lane.id))

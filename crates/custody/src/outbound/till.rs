@@ -1,14 +1,16 @@
 //! Bitcoin: the coins that a lane pays with, and its transactions as their payloads have them.
 //!
 //! A lane is a wallet of the house. It pays with the coins of all wallets of its group, which lie in the Bitcoin wallet of the group's
-//! name, and takes its change back to its own address, if one of the coins was there, or to where the first of them was.
+//! name, and takes its change back to its own address, if one of the coins was there, or to where the first of them was. A lane of users'
+//! addresses brings their coins home, and takes nothing back (`bundle`).
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::PoisonError;
 
 use domain::GroupId;
 use ruint::aliases::U256;
 use signer::{BitcoinTerms, SignerChain};
-use store::outbound::{JobRow, LaneRow, OpenSlot};
+use store::outbound::{JobRow, LaneId, LaneRow, OpenSlot};
 use store::utxo::{Coin, OutPoint, WalletId};
 use store::wallet::Place;
 use tx::bitcoin::transaction::{Spending, read_unsigned};
@@ -18,6 +20,10 @@ use super::OutboundError;
 use super::purse::Ground;
 use super::send::SendWorker;
 use crate::bitcoin::{Recipient, hash_of_tx};
+use crate::wallet::owners;
+
+/// So many scripts of users' addresses are remembered, some 10 MB.
+const REMEMBERED: usize = 100_000;
 
 /// Where a group's coins are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,7 +72,8 @@ impl Unfolded {
                 None => change.push(output),
             }
         }
-        let stays = |one: &Recipient| ground.number_of(group, &one.script).is_some();
+        // What comes back to a user's address would be credited to the user.
+        let stays = |one: &Recipient| !ground.is_users(group) && ground.number_of(group, &one.script).is_some();
         let whole = wanted.values().all(|left| *left == 0) && change.iter().all(stays);
         whole.then_some(Self { spending, recipients, change })
     }
@@ -105,8 +112,12 @@ pub(super) fn outpoints(spending: &Spending) -> Vec<OutPoint> {
 }
 
 impl Ground {
-    /// The number of an address in a group of the house.
+    /// The number of an address in its group: of the house's wallets, and of users' as far as they were learned.
     pub fn number_of(&self, group: &GroupId, script: &[u8]) -> Option<u64> {
+        if self.is_users(group) {
+            let known = self.numbers.lock().unwrap_or_else(PoisonError::into_inner);
+            return known.get(script).filter(|(of, _)| of == group).map(|(_, number)| *number);
+        }
         self.house().find_map(|(place, address)| match place {
             Place::Derived { group: of, index } if of == group && address.script_bytes().as_deref() == Some(script) => {
                 u64::try_from(*index).ok()
@@ -129,6 +140,47 @@ impl SendWorker<'_> {
             }
         }
         Ok(tills)
+    }
+}
+
+impl SendWorker<'_> {
+    /// Learns the numbers of users' addresses with these scripts, from rows that are held against their keys. A row that differs is in the log,
+    /// and its address has no number: nothing is spent from it.
+    pub(super) async fn learn_numbers(&self, scripts: impl Iterator<Item = &[u8]>) -> Result<(), OutboundError> {
+        let SignerChain::Bitcoin(network) = self.ground.network else { return Ok(()) };
+        let new: BTreeSet<&[u8]> = {
+            let known = self.ground.numbers.lock().unwrap_or_else(PoisonError::into_inner);
+            scripts.filter(|script| !known.contains_key(*script)).collect()
+        };
+        let address = |script: &&[u8]| ::bitcoin::Address::from_script(::bitcoin::Script::from_bytes(script), network);
+        let addresses: Vec<Address> = new.iter().filter_map(|one| address(one).ok()).map(Address::Bitcoin).collect();
+        if addresses.is_empty() {
+            return Ok(());
+        }
+        let (found, _) = owners(self.db, &self.ground.pinned, &addresses).await?;
+        let mut known = self.ground.numbers.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len().saturating_add(found.len()) > REMEMBERED {
+            known.clear();
+        }
+        known.extend(found.into_values().filter_map(|one| {
+            let number = one.user.get().cast_unsigned();
+            Some((one.address.script_bytes()?, (one.group, number)))
+        }));
+        Ok(())
+    }
+
+    /// The same of all that is to be signed in lanes of users' addresses.
+    pub(super) async fn learn_unsigned(
+        &self,
+        lanes: &HashMap<LaneId, &LaneRow>,
+        open: &[OpenSlot],
+    ) -> Result<(), OutboundError> {
+        let SignerChain::Bitcoin(network) = self.ground.network else { return Ok(()) };
+        let of_users = |slot: &&OpenSlot| lanes.get(&slot.lane).is_some_and(|lane| self.ground.is_users(&lane.group));
+        let payloads = open.iter().filter(of_users).flat_map(OpenSlot::unsigned).map(|attempt| &attempt.payload);
+        let spending = payloads.filter_map(|payload| read_unsigned(payload, network).ok());
+        let scripts: Vec<Vec<u8>> = spending.flat_map(|one| one.inputs).map(|spent| spent.input.script).collect();
+        self.learn_numbers(scripts.iter().map(Vec::as_slice)).await
     }
 }
 

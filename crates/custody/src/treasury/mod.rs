@@ -9,10 +9,12 @@
 //! | module | holds |
 //! |---|---|
 //! | [`rules`] | one worker of a chain's rules: which addresses, what is decided, what is written |
+//! | `bundle` | Bitcoin: what users' addresses hold goes home by groups |
 //! | `fees` | what transactions cost now |
 //! | [`watch`] | what the last day has cost, and how long gas wallets will do |
 //! | `home` | where swept coins go: addresses that keys give |
 
+mod bundle;
 mod fees;
 mod home;
 pub mod rules;
@@ -20,8 +22,10 @@ pub mod watch;
 
 use chain::ChainError;
 use store::StoreError;
+use store::utxo::UtxoError;
 
 use crate::deposit::BadCoins;
+use crate::wallet::WalletError;
 
 pub use rules::{Decided, RulesRound, RulesWorker};
 pub use watch::{GAS_RUNS_DRY, TreasuryStanding, TreasuryWatch};
@@ -32,6 +36,10 @@ pub enum TreasuryError {
     Store(#[from] StoreError),
     #[error("the chain cannot be asked now")]
     Chain(#[from] ChainError),
+    #[error("the Bitcoin wallet cannot be used")]
+    Wallet(#[from] UtxoError),
+    #[error("whose addresses coins lie at cannot be looked up")]
+    Users(#[from] WalletError),
     #[error("chain {chain} has coins that cannot be moved")]
     Coins { chain: String, source: BadCoins },
     #[error("chain {chain}: there are no wallets of network {network}")]
@@ -46,6 +54,8 @@ impl TreasuryError {
         match self {
             Self::Store(error) => error.code(),
             Self::Chain(error) => error.code(),
+            Self::Wallet(error) => error.code(),
+            Self::Users(error) => error.code(),
             Self::Coins { .. } => "CHAIN_COINS",
             Self::Network { .. } => "CHAIN_WRONG_NETWORK",
             Self::NoIds => "NODE_NUMBERS_EXHAUSTED",

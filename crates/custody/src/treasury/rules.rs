@@ -3,6 +3,8 @@
 //! A round takes some addresses: those that changed in blocks that have become final, and in turn those that rules still have to do with; or
 //! the next page of all. It decides each, and writes flags, reasons, jobs and how far it has come in one transaction. Whoever dies anywhere is
 //! followed by another that begins at the rows. Two at once are harmless: each job has a number of its own for its address, coin and kind.
+//!
+//! On Bitcoin a round takes the groups of users' addresses instead (`bundle`).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -69,31 +71,31 @@ pub struct Decided {
 }
 
 pub struct RulesWorker<'a> {
-    db: &'a Db,
-    chain: &'a dyn Chain,
+    pub(super) db: &'a Db,
+    pub(super) chain: &'a dyn Chain,
     ids: MakeId<'a>,
-    row: ChainRow,
-    family: Family,
+    pub(super) row: ChainRow,
+    pub(super) family: Family,
     coins: Coins,
-    native: ListingId,
-    pinned: Arc<Pinned>,
+    pub(super) native: ListingId,
+    pub(super) pinned: Arc<Pinned>,
     worker: String,
     /// Of those that rules have to do with, the last that was looked at.
     needy_after: String,
 }
 
 /// What a round decides with.
-struct Round {
-    rules: ChainRules,
+pub(super) struct Round {
+    pub rules: ChainRules,
     worths: HashMap<CoinId, Worth>,
     fees: Option<Fees>,
-    formers: Formers,
+    pub formers: Formers,
     /// Hot wallets that have bands.
     hot: Vec<HotRow>,
     /// There is a treasury.
-    home: bool,
-    budget: Budget,
-    now: Timestamp,
+    pub home: bool,
+    pub budget: Budget,
+    pub now: Timestamp,
 }
 
 impl<'a> RulesWorker<'a> {
@@ -128,9 +130,15 @@ impl<'a> RulesWorker<'a> {
         }
         let (wallets, progress, more) = self.addresses(&standing, settled, now).await?;
         let mut done = RulesRound { looked: wallets.len(), more, ..RulesRound::default() };
-        let (round, mut destinations) = self.prepare(&wallets, settled, now).await?;
-        let mut round = round;
+        let (mut round, mut destinations) = self.prepare(&wallets, settled, now).await?;
         let (mut jobs, mut flags) = (NewJobs::default(), Vec::new());
+        if self.bundles_coins() {
+            let groups = self.decide_groups(&mut round, &destinations, settled).await?;
+            done.looked = groups.len();
+            for group in groups {
+                jobs.made.extend(self.bundle_job(group, &round, &mut destinations)?);
+            }
+        }
         for wallet in &wallets {
             let verdict = self.verdict(wallet, &mut round);
             self.jobs(wallet, &verdict, &round, &mut destinations, &mut jobs.made)?;
@@ -162,6 +170,13 @@ impl<'a> RulesWorker<'a> {
     pub async fn dry_run(&self, only: Option<&str>, now: Timestamp) -> Result<Vec<Decided>, TreasuryError> {
         let settled = self.db.settled_height(&self.row).await?;
         let Some(settled) = settled else { return Ok(Vec::new()) };
+        if self.bundles_coins() {
+            let (mut round, destinations) = self.prepare(&[], settled, now).await?;
+            let groups = self.decide_groups(&mut round, &destinations, settled).await?.into_iter();
+            let shown =
+                |one: &Decided| only.map_or(one.verdict != Verdict::default(), |only| one.wallet.address == only);
+            return Ok(groups.map(|one| one.decided).filter(shown).collect());
+        }
         let mut decided = Vec::new();
         let mut after = String::new();
         loop {
@@ -195,6 +210,10 @@ impl<'a> RulesWorker<'a> {
         settled: i64,
         now: Timestamp,
     ) -> Result<(Vec<EvaluatedWallet>, RuleProgress, bool), TreasuryError> {
+        // On Bitcoin coins go home by groups: no address is looked at by itself, and none has flags.
+        if self.bundles_coins() {
+            return Ok((Vec::new(), RuleProgress::None, false));
+        }
         // A time that is still to come was written by a clock that was wrong.
         let due = standing.passed_at.is_none_or(|at| at > now || at.plus_micros(PASS_EVERY_MICROS) <= now);
         let evaluated = standing.evaluated.filter(|_| standing.passing.is_none() && !due);
@@ -422,7 +441,7 @@ impl<'a> RulesWorker<'a> {
         })
     }
 
-    fn job(
+    pub(super) fn job(
         &self,
         about: &str,
         listing: ListingId,
@@ -460,16 +479,16 @@ impl<'a> RulesWorker<'a> {
     }
 }
 
-struct Terms {
-    kind: TreasuryKind,
-    rule: Option<RuleId>,
-    priority: i64,
-    expected_cost: RawAmount,
-    payer: Payer,
+pub(super) struct Terms {
+    pub kind: TreasuryKind,
+    pub rule: Option<RuleId>,
+    pub priority: i64,
+    pub expected_cost: RawAmount,
+    pub payer: Payer,
 }
 
 impl Round {
-    fn former(&self, address: &str, listing: ListingId, kind: TreasuryKind) -> Former {
+    pub(super) fn former(&self, address: &str, listing: ListingId, kind: TreasuryKind) -> Former {
         self.formers.get(&(address.to_owned(), listing, kind)).map_or(Former::Never, |job| job.former)
     }
 

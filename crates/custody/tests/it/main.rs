@@ -11,6 +11,7 @@ mod anvil;
 mod bdk_files;
 mod build;
 mod bump;
+mod bundles;
 mod chains;
 mod check;
 mod core_files;

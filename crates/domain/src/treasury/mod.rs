@@ -6,6 +6,7 @@
 //! | [`rule`] | rules as data: a condition on a balance, how often, how urgent |
 //! | [`price`] | what coins are worth, and whether a sweep pays |
 //! | [`wallet`] | a user's address: gas for it, or its coins brought home, or why neither |
+//! | [`bundle`] | Bitcoin: coins of many users' addresses that go home together |
 //! | [`supply`] | a gas wallet: how long it will do |
 //! | [`band`] | a hot wallet: too little, too much, or enough; and where swept coins go |
 //!
@@ -13,12 +14,14 @@
 //! the balance that a decision rests on knows of everything that was done before.
 
 pub mod band;
+pub mod bundle;
 pub mod price;
 pub mod rule;
 pub mod supply;
 pub mod wallet;
 
 pub use band::{Band, BandAction, Homes, HotCoin};
+pub use bundle::{Bundle, BundleCosts, BundleSight, LooseCoin, LooseCoins};
 pub use price::{Fee, Fees, Price, Worth, share_bps};
 pub use rule::{Budget, Condition, GasRule, Operator, Pace, RuleId, SweepRule};
 pub use supply::GasSupply;

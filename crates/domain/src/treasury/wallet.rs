@@ -336,20 +336,23 @@ impl Sight<'_> {
 
     /// Neither gas nor an earlier sweep is still to come.
     fn may_sweep(&self, wallet: &WalletNow, coin: &CoinNow, rule: &SweepRule) -> Result<(), Waits> {
-        match coin.sweep {
-            Former::Open => return Err(Waits::SweepUnderWay),
-            Former::Ended { settled: false, .. } => return Err(Waits::SweepNotFinal),
-            Former::Ended { at, settled: true, failures } => {
-                if let Some(until) = resting(at, failures, &rule.pace, self.now) {
-                    return Err(Waits::CoolDown { until });
-                }
-            }
-            Former::Never => {}
-        }
+        former_sweep(coin.sweep, &rule.pace, self.now)?;
         match wallet.topup {
             Former::Open => Err(Waits::GasUnderWay),
             Former::Ended { settled: false, .. } => Err(Waits::GasNotFinal),
             Former::Ended { settled: true, .. } | Former::Never => Ok(()),
+        }
+    }
+}
+
+/// Nothing is swept while an earlier sweep is open, or not final, or has ended a moment ago.
+pub(super) fn former_sweep(sweep: Former, pace: &Pace, now: Timestamp) -> Result<(), Waits> {
+    match sweep {
+        Former::Never => Ok(()),
+        Former::Open => Err(Waits::SweepUnderWay),
+        Former::Ended { settled: false, .. } => Err(Waits::SweepNotFinal),
+        Former::Ended { at, settled: true, failures } => {
+            resting(at, failures, pace, now).map_or(Ok(()), |until| Err(Waits::CoolDown { until }))
         }
     }
 }

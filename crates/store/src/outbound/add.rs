@@ -3,9 +3,11 @@
 use std::collections::{BTreeMap, HashMap};
 
 use domain::outbound::{JobKind, JobState};
+use domain::utxo::OutPoint;
 use domain::{GroupId, RawAmount, Timestamp, WalletRole};
 
 use super::advance::{Step, write_steps};
+use super::coins::name_coins;
 use super::lane::Duty;
 use super::types::{JOB, JobColumns, JobId, JobRow, job_row, malformed};
 use crate::db::{Db, Tx};
@@ -22,6 +24,18 @@ pub enum Payer {
     Role(WalletRole),
     /// This one: a user's address, for one.
     Wallet { group: GroupId, index: i64, address: String },
+    /// Bitcoin: coins of a group, all of these and no others. The address only gives the lane its name.
+    Coins { group: GroupId, index: i64, address: String, coins: Vec<OutPoint> },
+}
+
+impl Payer {
+    /// The coins that it names.
+    fn coins(&self) -> &[OutPoint] {
+        match self {
+            Self::Role(_) | Self::Wallet { .. } => &[],
+            Self::Coins { coins, .. } => coins,
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -177,11 +191,9 @@ pub(crate) async fn add(tx: &mut Tx, chain: ChainId, jobs: &[NewJob], at: Timest
         }
         let source = match &job.payer {
             Payer::Role(role) => choose(&mut payers, *role, at, &mut used),
-            Payer::Wallet { group, index, address } => groups.get(group.as_str()).map(|group| Source {
-                address: address.clone(),
-                group: *group,
-                index: *index,
-            }),
+            Payer::Wallet { group, index, address } | Payer::Coins { group, index, address, .. } => groups
+                .get(group.as_str())
+                .map(|group| Source { address: address.clone(), group: *group, index: *index }),
         };
         let Some(source) = source else {
             answers.push(Added::NoWallet);
@@ -238,7 +250,7 @@ async fn lock_payers(tx: &mut Tx, chain: ChainId) -> Result<Vec<Candidate>, Stor
 
 async fn group_ids(tx: &mut Tx, jobs: &[NewJob]) -> Result<HashMap<String, i64>, StoreError> {
     let named = jobs.iter().filter_map(|job| match &job.payer {
-        Payer::Wallet { group, .. } => Some(group.to_string()),
+        Payer::Wallet { group, .. } | Payer::Coins { group, .. } => Some(group.to_string()),
         Payer::Role(_) => None,
     });
     let names = Many(named.collect::<Vec<String>>());
@@ -298,6 +310,8 @@ async fn write(tx: &mut Tx, chain: ChainId, new: &[(&NewJob, Source)], at: Times
         Column::Ints(vec![at.micros(); new.len()]),
     ];
     expect_rows(execute_rows(tx, &INSERT_JOBS, columns).await?, new.len(), "jobs")?;
+    let named = new.iter().flat_map(|(job, _)| job.payer.coins().iter().map(|coin| (job.id, *coin)));
+    name_coins(tx, &named.collect::<Vec<_>>()).await?;
     let first = |(job, _): &(&NewJob, Source)| Step {
         job: job.id,
         version: 1,

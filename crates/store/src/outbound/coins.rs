@@ -1,16 +1,19 @@
 //! Bitcoin: the coins of a slot are leased with its row, and its transactions are the wallet's with their bytes.
 //!
 //! The leases have no end. They go when the wallet has the transaction that spends the coins, and with the slot when that has ended.
+//!
+//! A job that brings users' coins home names them when it is made. That holds none of them: the slot does.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use domain::Timestamp;
 use domain::utxo::{Hash, NewTx, OutPoint, UtxoRefusal, WalletId};
 
-use super::types::SlotId;
+use super::types::{JobId, SlotId, malformed};
 use crate::db::{Db, Tx};
+use crate::entry::types::hash_of;
 use crate::error::StoreError;
-use crate::rows::{Column, ColumnType::Bytes, RowsSql, execute_rows, fetch_rows};
+use crate::rows::{Column, ColumnType::Bytes, ColumnType::Int, RowsSql, execute_rows, expect_rows, fetch_rows};
 use crate::utxo::LockId;
 use crate::utxo::events::{self, refused};
 use crate::utxo::lease::lease_at;
@@ -54,8 +57,20 @@ static READ_HOPELESS: RowsSql = RowsSql::new(
     &[("tx_hash", Bytes)],
 );
 
+static INSERT_JOB_COINS: RowsSql = RowsSql::new(
+    "INSERT_JOB_COINS",
+    "INSERT INTO outbound_job_coins (job_id, tx_hash, output_index) SELECT r.job_id, r.tx_hash, r.output_index FROM {rows}",
+    &[("job_id", Int), ("tx_hash", Bytes), ("output_index", Int)],
+);
+
+static READ_JOB_COINS: RowsSql = RowsSql::new(
+    "READ_JOB_COINS",
+    "SELECT c.job_id, c.tx_hash, c.output_index FROM {rows} {join} outbound_job_coins c ON c.job_id = r.id",
+    &[("id", Int)],
+);
+
 #[cfg(feature = "testing")]
-pub(crate) static ROWS_STATEMENTS: [&RowsSql; 2] = [&RELEASE_COINS, &READ_HOPELESS];
+pub(crate) static ROWS_STATEMENTS: [&RowsSql; 4] = [&RELEASE_COINS, &READ_HOPELESS, &INSERT_JOB_COINS, &READ_JOB_COINS];
 
 impl SlotId {
     /// Who holds the leases of its coins.
@@ -69,6 +84,22 @@ impl SlotId {
 }
 
 impl Db {
+    /// The coins that each of these jobs names. One that names none is missing.
+    pub async fn coins_of_jobs(&self, jobs: &[JobId]) -> Result<HashMap<JobId, Vec<OutPoint>>, StoreError> {
+        if jobs.is_empty() {
+            return Ok(HashMap::new());
+        }
+        let columns = vec![Column::Ints(jobs.iter().map(|job| job.number()).collect())];
+        let rows: Vec<(i64, Vec<u8>, i64)> = fetch_rows(&mut self.read().await?, &READ_JOB_COINS, columns).await?;
+        let mut coins: HashMap<JobId, Vec<OutPoint>> = HashMap::new();
+        for (job, hash, index) in rows {
+            let job = JobId::new(job).map_err(|_| malformed("job"))?;
+            let index = u32::try_from(index).map_err(|_| malformed("output"))?;
+            coins.entry(job).or_default().push(OutPoint { hash: hash_of(&hash)?, index });
+        }
+        Ok(coins)
+    }
+
     /// Of these transactions, those of ours that can never be mined.
     pub async fn hopeless(&self, hashes: &HashSet<Hash>) -> Result<HashSet<Hash>, StoreError> {
         if hashes.is_empty() {
@@ -79,6 +110,19 @@ impl Db {
         let found: HashSet<Vec<u8>> = rows.into_iter().map(|(hash,)| hash).collect();
         Ok(hashes.iter().filter(|hash| found.contains(hash.0.as_slice())).copied().collect())
     }
+}
+
+/// The coins that new jobs name.
+pub(super) async fn name_coins(tx: &mut Tx, named: &[(JobId, OutPoint)]) -> Result<(), StoreError> {
+    if named.is_empty() {
+        return Ok(());
+    }
+    let columns = vec![
+        Column::Ints(named.iter().map(|(job, _)| job.number()).collect()),
+        Column::Bytes(named.iter().map(|(_, coin)| coin.hash.0.to_vec()).collect()),
+        Column::Ints(named.iter().map(|(_, coin)| coin.index.into()).collect()),
+    ];
+    expect_rows(execute_rows(tx, &INSERT_JOB_COINS, columns).await?, named.len(), "coins of jobs")
 }
 
 /// Whether something of ours builds on a transaction of the slot: it would leave with it. Nobody begins to while the wallets are locked.

@@ -1,14 +1,17 @@
 //! Hot wallets with their bands: what each has, what open jobs will take and bring.
+//!
+//! On Bitcoin the wallets of a group pay with the same coins, and the Bitcoin wallet of the group's name knows what became of each from the moment
+//! that its transaction is signed. So there a wallet has what its group has, and only jobs that nothing is signed for are still to take and bring.
 
 use std::collections::HashMap;
 
 use domain::treasury::{Band, CoinId, Former, HotCoin};
-use domain::{Amount, GroupId, RawAmount, RawSum, Timestamp};
+use domain::{Amount, ChainKind, GroupId, RawAmount, RawSum, Timestamp};
 
 use super::act::TreasuryKind;
 use super::malformed;
 use super::pass::{FormerJob, Formers};
-use crate::db::Db;
+use crate::db::{Db, Tx};
 use crate::dialect::Many;
 use crate::entry::{ChainRow, ListingId};
 use crate::error::StoreError;
@@ -21,7 +24,7 @@ pub struct HotRow {
     pub index: i64,
     pub listing: ListingId,
     pub band: Band,
-    /// All that it has by its entries, less what came above the final block.
+    /// All that it has by its entries, less what came above the final block. On Bitcoin all that the group's Bitcoin wallet has.
     pub spendable: RawAmount,
     /// What open jobs will take out of it.
     pub leaving: RawAmount,
@@ -75,29 +78,56 @@ statements! {
             JOIN treasury_jobs t ON t.job_id = j.id
         WHERE s.state = 'open' AND j.chain_id = $1 AND j.to_address {in $2} AND (j.state <> 'confirmed' OR EXISTS (
             SELECT 1 FROM outbound_attempts a WHERE a.slot_id = j.slot_id AND a.mined_height > $3))";
+    /// Bitcoin: all that the wallets of these names have.
+    READ_GROUP_TOTALS = "SELECT w.name, CAST(SUM(t.confirmed + t.unconfirmed) AS BIGINT) FROM wallets w JOIN account_totals t ON t.wallet_id = w.id
+        WHERE w.name {in $1} GROUP BY w.name";
+    /// Bitcoin: of jobs of these groups that nothing is signed for. By all their wallets, which pay with the same coins.
+    READ_GROUP_LEAVING = "SELECT g.name, j.listing_id, j.amount_raw FROM wallet_groups g JOIN outbound_lanes l ON l.wallet_group_id = g.id
+            JOIN outbound_jobs j ON j.chain_id = l.chain_id AND j.lane_id = l.id AND j.state IN ('queued', 'failed_retryable')
+        WHERE l.chain_id = $1 AND g.name {in $2}
+        UNION ALL SELECT g.name, j.listing_id, j.amount_raw FROM wallet_groups g JOIN outbound_lanes l ON l.wallet_group_id = g.id
+            JOIN outbound_slots s ON s.lane_id = l.id AND s.state = 'open' JOIN outbound_jobs j ON j.slot_id = s.id
+        WHERE l.chain_id = $1 AND g.name {in $2}
+            AND NOT EXISTS (SELECT 1 FROM outbound_attempts a WHERE a.slot_id = s.id AND a.signed IS NOT NULL)";
+    /// Bitcoin: of jobs that rules have made and nothing is signed for. A refill that people have not approved may never come.
+    READ_UNSIGNED_COMING = "SELECT j.to_address, j.listing_id, j.amount_raw FROM outbound_jobs j JOIN treasury_jobs t ON t.job_id = j.id
+        WHERE j.chain_id = $1 AND j.to_address {in $2} AND j.state IN ('queued', 'failed_retryable') AND t.kind <> 'refill'
+        UNION ALL SELECT j.to_address, j.listing_id, j.amount_raw FROM outbound_slots s JOIN outbound_jobs j ON j.slot_id = s.id
+            JOIN treasury_jobs t ON t.job_id = j.id
+        WHERE s.state = 'open' AND j.chain_id = $1 AND j.to_address {in $2}
+            AND NOT EXISTS (SELECT 1 FROM outbound_attempts a WHERE a.slot_id = s.id AND a.signed IS NOT NULL)";
 }
+
+/// A band with its wallet: address, group, index, coin, floor, target, ceiling, balance.
+type BandRow = (String, String, i64, i64, i64, i64, i64, String);
+
+/// Amounts by address and coin.
+type Sums = HashMap<(String, i64), RawSum>;
 
 impl Db {
     /// The hot wallets of a chain that have bands, by blocks up to `settled`.
     pub async fn hot_wallets(&self, chain: &ChainRow, settled: i64) -> Result<Vec<HotRow>, StoreError> {
         let tx = &mut self.read().await?;
-        type Row = (String, String, i64, i64, i64, i64, i64, String);
-        let rows = fetch_all!(tx, READ_BANDS => Row, chain.id.0)?;
+        let mut rows = fetch_all!(tx, READ_BANDS => BandRow, chain.id.0)?;
         if rows.is_empty() {
             return Ok(Vec::new());
         }
-        let addresses = Many(rows.iter().map(|row| row.0.clone()).collect::<Vec<String>>());
-        let came = fetch_all!(tx, READ_RECENT_OF => (String, i64, String), chain.id.0, settled, addresses.clone())?;
-        let leaving = fetch_all!(tx, READ_LEAVING => (String, i64, String), chain.id.0, addresses.clone())?;
-        let coming = fetch_all!(tx, READ_COMING => (String, i64, String), chain.id.0, addresses.clone(), settled)?;
-        let (came, leaving, coming) = (sums(came)?, sums(leaving)?, sums(coming)?);
-        let hot = |(address, group, index, listing, floor, target, ceiling, balance): Row| {
+        let (came, leaving, coming) = if chain.kind == ChainKind::Bitcoin {
+            with_groups(tx, chain, &mut rows).await?
+        } else {
+            let addresses = Many(rows.iter().map(|row| row.0.clone()).collect::<Vec<String>>());
+            let came = fetch_all!(tx, READ_RECENT_OF => (String, i64, String), chain.id.0, settled, addresses.clone())?;
+            let leaving = fetch_all!(tx, READ_LEAVING => (String, i64, String), chain.id.0, addresses.clone())?;
+            let coming = fetch_all!(tx, READ_COMING => (String, i64, String), chain.id.0, addresses.clone(), settled)?;
+            (sums(came)?, sums(leaving)?, sums(coming)?)
+        };
+        let hot = |(address, group, index, listing, floor, target, ceiling, balance): BandRow| {
             let form = &chain.listing(ListingId(listing)).ok_or_else(|| malformed("coin"))?.form;
             let raw = |units| RawAmount::from_ledger(Amount::from_units(units), form).map_err(|_| malformed("amount"));
             let band = Band { floor: raw(floor)?, target: raw(target)?, ceiling: raw(ceiling)? };
             let balance: RawSum = balance.parse().map_err(|_| malformed("balance"))?;
             let key = (address, listing);
-            let sum = |sums: &HashMap<(String, i64), RawSum>| sums.get(&key).copied().unwrap_or(RawSum::ZERO);
+            let sum = |sums: &Sums| sums.get(&key).copied().unwrap_or(RawSum::ZERO);
             let amount = |sum: RawSum| sum.to_raw().unwrap_or(RawAmount::ZERO);
             Ok(HotRow {
                 spendable: amount(balance.plus(-sum(&came))),
@@ -114,8 +144,26 @@ impl Db {
     }
 }
 
-fn sums(rows: Vec<(String, i64, String)>) -> Result<HashMap<(String, i64), RawSum>, StoreError> {
-    let mut sums: HashMap<(String, i64), RawSum> = HashMap::new();
+/// Bitcoin: each wallet has what its group has. What came, leaves and comes beside that, by addresses as everywhere.
+async fn with_groups(tx: &mut Tx, chain: &ChainRow, rows: &mut [BandRow]) -> Result<(Sums, Sums, Sums), StoreError> {
+    let groups = Many(rows.iter().map(|row| row.1.clone()).collect::<Vec<String>>());
+    let addresses = Many(rows.iter().map(|row| row.0.clone()).collect::<Vec<String>>());
+    let totals = fetch_all!(tx, READ_GROUP_TOTALS => (String, i64), groups.clone())?;
+    let totals: HashMap<String, i64> = totals.into_iter().collect();
+    let leaving = fetch_all!(tx, READ_GROUP_LEAVING => (String, i64, String), chain.id.0, groups.clone())?;
+    let of_groups = sums(leaving)?;
+    let coming = fetch_all!(tx, READ_UNSIGNED_COMING => (String, i64, String), chain.id.0, addresses.clone())?;
+    let mut leaving = Sums::new();
+    for (address, group, _, listing, .., balance) in rows.iter_mut() {
+        *balance = totals.get(group).copied().unwrap_or(0).to_string();
+        let sum = of_groups.get(&(group.clone(), *listing)).copied();
+        leaving.extend(sum.map(|sum| ((address.clone(), *listing), sum)));
+    }
+    Ok((Sums::new(), leaving, sums(coming)?))
+}
+
+fn sums(rows: Vec<(String, i64, String)>) -> Result<Sums, StoreError> {
+    let mut sums = Sums::new();
     for (address, listing, amount) in rows {
         let amount: RawSum = amount.parse().map_err(|_| malformed("amount"))?;
         let sum = sums.entry((address, listing)).or_insert(RawSum::ZERO);

@@ -19,6 +19,9 @@ use crate::rows::{Column, ColumnType::Bytes, ColumnType::Int, RowsSql, fetch_row
 /// prepares for reading everything.
 const PAGE: usize = 40;
 
+/// So many final coins are read at most.
+pub const MOST_FINAL: usize = 1_000;
+
 /// A transaction with more inputs than this is too large for nodes to relay.
 const MOST_CANDIDATES: usize = 1_600;
 
@@ -58,6 +61,19 @@ statements! {
                 WHERE l.wallet_id = u.wallet_id AND l.utxo_id = u.id AND l.expires_at > $8)
             AND NOT EXISTS (SELECT 1 FROM utxo_claims c WHERE c.wallet_id = u.wallet_id AND c.utxo_id = u.id)
         ORDER BY u.amount DESC, u.id DESC LIMIT 40";
+
+    /// The largest in blocks up to one, our own change among them, with all that it takes to spend them. $3: that block; $4: the last height at
+    /// which a coinbase is mature; $5: now.
+    READ_FINAL(COIN) = "SELECT {columns}
+        FROM utxos u {INDEXED BY idx_utxos_unspent}
+            {join} transactions t ON t.wallet_id = u.wallet_id AND t.id = u.tx_id
+            {join} addresses a ON a.wallet_id = u.wallet_id AND a.id = u.address_id
+        WHERE u.wallet_id = $1 AND u.account = $2 AND u.spent_by_tx_id IS NULL AND u.valid AND a.kind <> 'other'
+            AND t.block_height <= $3 AND (NOT t.is_coinbase OR t.block_height <= $4)
+            AND NOT EXISTS (SELECT 1 FROM utxo_leases l
+                WHERE l.wallet_id = u.wallet_id AND l.utxo_id = u.id AND l.expires_at > $5)
+            AND NOT EXISTS (SELECT 1 FROM utxo_claims c WHERE c.wallet_id = u.wallet_id AND c.utxo_id = u.id)
+        ORDER BY u.amount DESC, u.id DESC LIMIT 1000";
 
     /// $2: an account, or -1 for all; $3: only unspent ones; $4: begin after; $5: how many; $6: now.
     LIST_OUTPUTS(OUTPUT) = "SELECT {columns}
@@ -137,6 +153,21 @@ impl Db {
         let mut window = Window::around(wallet, account, want, now, terms);
         window.read_enough(&mut tx).await?;
         Ok(window.offered.into_iter().map(|one| one.candidate).collect())
+    }
+
+    /// The largest outputs in blocks up to one that nobody is about to spend, [`MOST_FINAL`] at most.
+    pub async fn final_coins(
+        &self,
+        wallet: WalletId,
+        account: u32,
+        last: i64,
+        now: Timestamp,
+    ) -> Result<Vec<Coin>, UtxoError> {
+        let mut tx = self.read().await?;
+        let terms = Terms::read(&mut tx, wallet).await?;
+        let rows =
+            fetch_all!(&mut tx, READ_FINAL => CoinRow, wallet.0, i64::from(account), last, terms.mature, now.micros())?;
+        Ok(rows.into_iter().map(coin).collect::<Result<_, _>>()?)
     }
 
     /// What it takes to spend these outputs, as far as they are this wallet's; spent ones too.

@@ -58,6 +58,7 @@ pub(crate) mod watch;
 pub(crate) mod write;
 
 pub use check::StoredTx;
+pub use coins::MOST_FINAL;
 #[cfg(feature = "lab")]
 pub use explain::Explained;
 pub use followed::{Followed, Marked, RESCAN_LOCK};

@@ -1,6 +1,7 @@
 //! Rows of payments that leave: what cannot be there twice, and who waits for whom. What workers make of them is tested in `custody`.
 
 use domain::outbound::{Effect, JobKind, JobState, SlotWord};
+use domain::utxo::{Hash, OutPoint};
 use domain::{GroupId, Purpose, WalletRole};
 use store::outbound::send::SignedAnswer;
 use store::outbound::{
@@ -116,6 +117,30 @@ fn sweep(chain: &store::entry::ChainRow, number: i64) -> NewJob {
 }
 
 db_test! {
+    /// Bitcoin: the coins that a job names stay the ones that were decided on.
+    async fn a_job_keeps_the_coins_that_it_names(db: TestDb) {
+        let chain = treasury(db).await;
+        let coin = |number: u8, index| OutPoint { hash: Hash([number; 32]), index };
+        let named = |number, coins: &[OutPoint]| {
+            let (group, address) = ("hot".parse().unwrap(), "0xlane".to_owned());
+            NewJob { payer: Payer::Coins { group, index: 0, address, coins: coins.to_vec() }, ..job(&chain, number) }
+        };
+        let jobs = [named(1, &[coin(1, 0), coin(1, 7)]), job(&chain, 2), named(3, &[coin(1, 0), coin(2, u32::MAX)])];
+        db.add_jobs(chain.id, &jobs, NOW).await.unwrap();
+        let ids: Vec<JobId> = jobs.iter().map(|job| job.id).collect();
+        let mut found = db.coins_of_jobs(&ids).await.unwrap();
+        found.values_mut().for_each(|coins| coins.sort());
+        let wanted = [(ids[0], vec![coin(1, 0), coin(1, 7)]), (ids[2], vec![coin(1, 0), coin(2, u32::MAX)])];
+        assert_eq!(found, wanted.into(), "a payout names none");
+        for changed in ["UPDATE outbound_job_coins SET output_index = 9", "DELETE FROM outbound_job_coins"] {
+            assert!(db.by_hand(changed).await.is_err(), "{changed}");
+        }
+        // The same job again is the one that was made, with the coins that it had.
+        let again = NewJob { id: JobId::new(9).unwrap(), ..named(1, &[coin(3, 3)]) };
+        assert_eq!(db.add_jobs(chain.id, &[again], NOW).await.unwrap(), [Added::Before(ids[0])]);
+        assert_eq!(db.coins_of_jobs(&ids).await.unwrap()[&ids[0]].len(), 2);
+    }
+
     /// Hundreds of users' addresses wait longer than a hot wallet does, and it is taken before them.
     async fn the_houses_own_wallets_come_before_users_addresses(db: TestDb) {
         let chain = treasury(db).await;

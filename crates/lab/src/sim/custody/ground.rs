@@ -61,7 +61,7 @@ pub(crate) struct Plan {
     pub decimals: u8,
     /// What a wallet of the house begins with, of the coin.
     pub endowment: u128,
-    /// Bitcoin has no rules.
+    /// None of Bitcoin: its rules are not simulated yet.
     pub terms: Option<Terms>,
     pub account: fn([u8; 20]) -> Address,
 }
