@@ -591,6 +591,29 @@ ceiling = "900"
         }
     }
 
+    /// Coins pay for themselves there, and the wallets of a group pay with the same coins.
+    #[test]
+    fn bitcoin_has_consolidation_rules_no_gas_and_one_band_for_a_group() {
+        let coin = "[assets.BTC]\nprecision = 8\nmin_transfer = \"1\"\nmax_transfer = \"10\"\ndaily_transfer = \"100\"\n\
+             [chains.bitcoin]\nkind = \"bitcoin\"\nnetwork = \"regtest\"\nconfirmations = 6\n\
+             [[on_chain]]\nasset = \"BTC\"\nchain = \"bitcoin\"\ndecimals = 8\nmin_deposit = \"0.0001\"\n";
+        let place = "chain = \"bitcoin\"\nasset = \"BTC\"\n";
+        let sweep =
+            format!("[consolidation_rules.btc]\n{place}operator = \">\"\nthreshold = \"0.05\"\nmost_cost_bps = 100\n");
+        let gas = format!("[gas_topup_rules.btc]\n{place}operator = \"<\"\nthreshold = \"1\"\namount = \"2\"\n");
+        let band = |group: &str, index: i64| {
+            let amounts = "floor = \"1\"\ntarget = \"2\"\nceiling = \"3\"\n";
+            format!("[[hot_bands]]\n{place}group = \"{group}\"\nindex = {index}\n{amounts}")
+        };
+        let one = format!("{GOOD}\n{coin}{sweep}{}{}", band("hot-btc", 1), band("other-btc", 2));
+        let rules = read(&one).expect("good rules").catalog.rules;
+        assert_eq!((rules.sweeps.len(), rules.bands.len()), (1, 2));
+        for more in [gas, band("hot-btc", 2)] {
+            let failure = read(&format!("{one}{more}")).expect_err(&more);
+            assert_eq!(failure.code, "TREASURY_INVALID", "{failure:?}");
+        }
+    }
+
     #[test]
     fn all_that_is_missing_is_said_at_once() {
         let bare = "[assets.USDT]\nprecision = 6\n[chains.bsc]\nkind = \"evm\"\n[[on_chain]]\nasset = \"USDT\"\n";
