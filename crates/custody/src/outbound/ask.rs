@@ -186,7 +186,7 @@ pub(super) fn judge(
     answer: SignAnswer,
     ground: &Ground,
     own: &Address,
-    (slot, attempt): (&OpenSlot, &AttemptRow),
+    (lane, slot, attempt): (&LaneRow, &OpenSlot, &AttemptRow),
 ) -> SignedAnswer {
     let (code, message, signed_before, rule) = match answer {
         SignAnswer::Signed { signed, from, .. } => {
@@ -213,6 +213,8 @@ pub(super) fn judge(
         "SIGNER_SLOT_DIFFERS" | "SIGNER_JOB_CHANGED" | "SIGNER_BUILD_UNKNOWN" => SignedAnswer::SignedBefore { words },
         "SIGNER_SLOT_TAKEN" => match ground.row.kind {
             ChainKind::Evm => SignedAnswer::SignedBefore { words },
+            // What brings users' coins home names them, and has no others: people must look at whom the signer has signed them for.
+            ChainKind::Bitcoin if ground.is_users(&lane.group) => SignedAnswer::SignedBefore { words },
             // A coin is another job's, and nothing was signed with it for this one: later it has other coins.
             ChainKind::Bitcoin => SignedAnswer::Refused { words, counts: false },
             // Another job has the very same bytes: later they are others.

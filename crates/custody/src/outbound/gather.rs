@@ -46,6 +46,8 @@ struct Payer<'a> {
     market: Market,
     /// Transactions of it wait for their blocks.
     busy: bool,
+    /// What sweeps bring it that are in no block.
+    coming_home: HashSet<UtxoId>,
 }
 
 /// What a round knows of the chain.
@@ -108,7 +110,8 @@ impl SendWorker<'_> {
                 self.bundles(&Sweeper { lane, till: *till, market, room }, &payouts, now, plan).await?;
                 continue;
             }
-            let payer = Payer { lane, till: *till, own: address, market, busy: open > 0 };
+            let coming_home = self.db.coming_home(till.wallet, self.ground.row.id).await?.into_iter().collect();
+            let payer = Payer { lane, till: *till, own: address, market, busy: open > 0, coming_home };
             for some in batches(&payouts, usize::try_from(limits.gather_most).unwrap_or(usize::MAX)) {
                 let waiting: Vec<Gathering> = some
                     .iter()
@@ -210,7 +213,8 @@ impl SendWorker<'_> {
         let recipients: Vec<Recipient> = payouts.iter().map(|payout| payout.output.clone()).collect();
         let target = Target { recipients, change: kind.unwrap_or(ScriptKind::P2wpkh), costs, aim: Aim::Pay };
         let mut along = self.small_coins(payer, now).await?;
-        let mut avoid: HashSet<UtxoId> = HashSet::new();
+        // A payout that builds on a sweep of users' addresses could not bring it into a block: the sweep offers what it offers.
+        let mut avoid: HashSet<UtxoId> = payer.coming_home.clone();
         for _ in 0..MOST_CHOICES {
             let wish = Choice { till: payer.till, last: payer.market.last, along: &along, avoid: &avoid };
             let coins = match lease(self, &wish, &target, slot, now).await? {
@@ -354,7 +358,8 @@ pub(super) async fn more_coins(
     slot: SlotId,
     now: Timestamp,
 ) -> Result<Option<Vec<Coin>>, OutboundError> {
-    let choice = Choice { till, last, along: &[], avoid: &HashSet::new() };
+    let avoid = worker.db.coming_home(till.wallet, worker.ground.row.id).await?.into_iter().collect();
+    let choice = Choice { till, last, along: &[], avoid: &avoid };
     Ok(lease(worker, &choice, target, slot, now).await?.ok())
 }
 

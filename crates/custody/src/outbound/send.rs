@@ -246,7 +246,7 @@ impl<'a> SendWorker<'a> {
                 let answer = if stays.contains(&one.slot.id) {
                     SignedAnswer::Later
                 } else {
-                    judge(answer, &self.ground, own.get(&one.slot.lane)?, (one.slot, one.attempt))
+                    judge(answer, &self.ground, own.get(&one.slot.lane)?, (one.lane, one.slot, one.attempt))
                 };
                 let spend = tills.get(&one.lane.group).and_then(|till| spend_of(*till, &answer));
                 Some(SignedAttempt {
@@ -260,15 +260,14 @@ impl<'a> SendWorker<'a> {
             .collect();
         let head = self.signer.head();
         let head = head.as_ref().map(|(name, head)| (name.as_str(), head));
-        let still = self.db.keep_signed(held, &kept, head, now).await?;
+        let open = self.db.keep_signed(held, &kept, head, now).await?;
         let after = now.plus_micros(i64::from(self.ground.row.outbound.stuck_after_s) * 1_000_000);
         for (one, _) in wanted.iter().filter(|(one, _)| one.slot.jobs.is_empty()) {
             self.fillers.insert(one.slot.lane, after);
         }
         sent.signed = kept.iter().filter(|one| matches!(one.answer, SignedAnswer::Signed { .. })).count();
         sent.refused = kept.iter().filter(|one| matches!(one.answer, SignedAnswer::Refused { .. })).count();
-        // Of a lane that another has by now, nothing was kept.
-        kept.retain(|one| still.contains(&one.lane));
+        kept.retain(|one| open.contains(&one.slot));
         Ok(kept)
     }
 

@@ -148,9 +148,14 @@ impl SendWorker<'_> {
     /// and its address has no number: nothing is spent from it.
     pub(super) async fn learn_numbers(&self, scripts: impl Iterator<Item = &[u8]>) -> Result<(), OutboundError> {
         let SignerChain::Bitcoin(network) = self.ground.network else { return Ok(()) };
+        let wanted: BTreeSet<&[u8]> = scripts.collect();
         let new: BTreeSet<&[u8]> = {
-            let known = self.ground.numbers.lock().unwrap_or_else(PoisonError::into_inner);
-            scripts.filter(|script| !known.contains_key(*script)).collect()
+            let mut known = self.ground.numbers.lock().unwrap_or_else(PoisonError::into_inner);
+            // All of these are wanted together: none of them is forgotten before the others are learned.
+            if known.len().saturating_add(wanted.len()) > REMEMBERED {
+                known.clear();
+            }
+            wanted.into_iter().filter(|script| !known.contains_key(*script)).collect()
         };
         let address = |script: &&[u8]| ::bitcoin::Address::from_script(::bitcoin::Script::from_bytes(script), network);
         let addresses: Vec<Address> = new.iter().filter_map(|one| address(one).ok()).map(Address::Bitcoin).collect();
@@ -159,9 +164,6 @@ impl SendWorker<'_> {
         }
         let (found, _) = owners(self.db, &self.ground.pinned, &addresses).await?;
         let mut known = self.ground.numbers.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.len().saturating_add(found.len()) > REMEMBERED {
-            known.clear();
-        }
         known.extend(found.into_values().filter_map(|one| {
             let number = one.user.get().cast_unsigned();
             Some((one.address.script_bytes()?, (one.group, number)))

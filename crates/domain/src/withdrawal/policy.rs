@@ -212,9 +212,11 @@ impl WithdrawalPolicy {
     }
 
     fn approvals(&self, amount: Amount) -> Verdict {
-        if self.incident {
-            return Verdict::Review;
-        }
+        let by_amount = self.by_amount(amount);
+        if self.incident { Verdict::Review(by_amount.people().max(1)) } else { by_amount }
+    }
+
+    fn by_amount(&self, amount: Amount) -> Verdict {
         if amount <= self.auto_approve {
             return Verdict::Approved;
         }
@@ -299,8 +301,8 @@ pub enum Verdict {
     Approved,
     /// So many people have to agree.
     People(u32),
-    /// Somebody has to look at it first.
-    Review,
+    /// So many people have to look at it first, at least one.
+    Review(u32),
     Refused(WithdrawalRefusal),
 }
 
@@ -312,7 +314,7 @@ impl Verdict {
             Self::People(1) => "one_person",
             Self::People(2) => "two_people",
             Self::People(_) => "many_people",
-            Self::Review => "incident",
+            Self::Review(_) => "incident",
             Self::Refused(refusal) => refusal.code(),
         }
     }
@@ -321,8 +323,7 @@ impl Verdict {
     pub const fn people(self) -> u32 {
         match self {
             Self::Approved | Self::Refused(_) => 0,
-            Self::People(people) => people,
-            Self::Review => 1,
+            Self::People(people) | Self::Review(people) => people,
         }
     }
 }

@@ -11,12 +11,13 @@ use domain::utxo::{Hash, NewTx, OutPoint, UtxoRefusal, WalletId};
 
 use super::types::{JobId, SlotId, malformed};
 use crate::db::{Db, Tx};
+use crate::entry::ChainId;
 use crate::entry::types::hash_of;
 use crate::error::StoreError;
 use crate::rows::{Column, ColumnType::Bytes, ColumnType::Int, RowsSql, execute_rows, expect_rows, fetch_rows};
-use crate::utxo::LockId;
 use crate::utxo::events::{self, refused};
 use crate::utxo::lease::lease_at;
+use crate::utxo::{LockId, UtxoId};
 
 /// Coins that a transaction of a slot spends, and that nobody else may from now on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,6 +43,12 @@ static RELEASE_COINS: RowsSql = RowsSql::new(
 );
 
 statements! {
+    /// What sweeps of users' addresses bring a wallet that are in no block. Nobody can offer more for them.
+    READ_COMING_HOME = "SELECT u.id FROM outbound_lanes l JOIN wallet_groups g ON g.id = l.wallet_group_id AND g.purpose = 'deposit'
+            JOIN outbound_slots s ON s.lane_id = l.id AND s.state = 'open' JOIN outbound_attempts a ON a.slot_id = s.id AND a.tx_hash IS NOT NULL
+            JOIN transactions t ON t.tx_hash = a.tx_hash AND t.wallet_id = $1 AND t.block_height IS NULL
+            JOIN utxos u ON u.wallet_id = t.wallet_id AND u.tx_id = t.id
+        WHERE l.chain_id = $2";
     /// Whether somebody spends, or is about to spend, what a transaction of the slot brings back.
     READ_BUILT_ON = "SELECT EXISTS (SELECT 1 FROM outbound_attempts a JOIN transactions t ON t.tx_hash = a.tx_hash
             JOIN utxos u ON u.wallet_id = t.wallet_id AND u.tx_id = t.id
@@ -84,6 +91,12 @@ impl SlotId {
 }
 
 impl Db {
+    /// What sweeps of users' addresses bring a wallet that are in no block yet.
+    pub async fn coming_home(&self, wallet: WalletId, chain: ChainId) -> Result<Vec<UtxoId>, StoreError> {
+        let rows = fetch_all!(&mut self.read().await?, READ_COMING_HOME => (i64,), wallet.0, chain.0)?;
+        Ok(rows.into_iter().map(|(id,)| UtxoId(id)).collect())
+    }
+
     /// The coins that each of these jobs names. One that names none is missing.
     pub async fn coins_of_jobs(&self, jobs: &[JobId]) -> Result<HashMap<JobId, Vec<OutPoint>>, StoreError> {
         if jobs.is_empty() {

@@ -358,14 +358,15 @@ impl Db {
         })
     }
 
-    /// Keeps what the signer said, with the head of its log. Bytes are kept before any node sees them.
+    /// Keeps what the signer said, with the head of its log. Bytes are kept before any node sees them. Says of which slots nodes may be told: those
+    /// that have not ended meanwhile and whose lanes are still held, but of no payment that somebody has given up meanwhile.
     pub async fn keep_signed(
         &self,
         held: &[HeldLane],
         answers: &[SignedAttempt],
         head: Option<(&str, &SignerHead)>,
         at: Timestamp,
-    ) -> Result<BTreeSet<LaneId>, StoreError> {
+    ) -> Result<BTreeSet<SlotId>, StoreError> {
         transact!(self, tx => {
             let still = lock_held(tx, held).await?;
             if let Some((name, head)) = head {
@@ -374,13 +375,16 @@ impl Db {
             let mine: Vec<&SignedAttempt> = answers.iter().filter(|one| still.contains(&one.lane)).collect();
             keep_bytes(tx, &mine, at).await?;
             let slots = read_slot_standings(tx, &mine.iter().map(|one| one.slot).collect::<Vec<_>>()).await?;
-            let mut changes = Vec::new();
+            let (mut changes, mut open) = (Vec::new(), BTreeSet::new());
             let mut released: Vec<(SlotId, &str)> = Vec::new();
             for one in mine {
                 let Some(slot) = slots.get(&one.slot) else { continue };
                 let pays = |slot: &SlotStanding| {
                     slot.attempts.iter().any(|attempt| attempt.number == one.number && attempt.pays)
                 };
+                if !(pays(slot) && slot.jobs.iter().any(|job| job.give_up)) {
+                    open.insert(slot.id);
+                }
                 let signing = slot.jobs.iter().filter(|job| job.state == JobState::Signing);
                 if let (SignedAnswer::Signed { .. }, Some(made)) = (&one.answer, &one.spend) {
                     let before = slot.attempts.iter().any(|other| other.number != one.number && other.signed);
@@ -405,7 +409,7 @@ impl Db {
             }
             release(tx, &released, at).await?;
             advance_known(tx, jobs_in(slots.into_values()), changes, at).await?;
-            Ok(still)
+            Ok(open)
         })
     }
 

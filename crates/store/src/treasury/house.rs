@@ -24,7 +24,8 @@ pub struct HotRow {
     pub index: i64,
     pub listing: ListingId,
     pub band: Band,
-    /// All that it has by its entries, less what came above the final block. On Bitcoin all that the group's Bitcoin wallet has.
+    /// All that it has by its entries, less what came above the final block. On Bitcoin all that the group's Bitcoin wallet has, less what strangers
+    /// have paid above it.
     pub spendable: RawAmount,
     /// What open jobs will take out of it.
     pub leaving: RawAmount,
@@ -81,6 +82,14 @@ statements! {
     /// Bitcoin: all that the wallets of these names have.
     READ_GROUP_TOTALS = "SELECT w.name, CAST(SUM(t.confirmed + t.unconfirmed) AS BIGINT) FROM wallets w JOIN account_totals t ON t.wallet_id = w.id
         WHERE w.name {in $1} GROUP BY w.name";
+    /// Bitcoin: what strangers pay them in blocks above one, or in none: it may never come.
+    READ_GROUP_STRANGERS = "SELECT w.name, u.amount FROM wallets w
+            JOIN transactions t ON t.wallet_id = w.id AND t.block_height IS NULL AND t.status IN ('pending', 'published')
+            JOIN utxos u ON u.wallet_id = t.wallet_id AND u.tx_id = t.id AND u.spent_by_tx_id IS NULL AND u.valid
+        WHERE w.name {in $1} AND NOT t.is_own
+        UNION ALL SELECT w.name, u.amount FROM wallets w JOIN transactions t ON t.wallet_id = w.id AND t.block_height > $2
+            JOIN utxos u ON u.wallet_id = t.wallet_id AND u.tx_id = t.id AND u.spent_by_tx_id IS NULL AND u.valid
+        WHERE w.name {in $1} AND NOT t.is_own";
     /// Bitcoin: of jobs of these groups that nothing is signed for. By all their wallets, which pay with the same coins.
     READ_GROUP_LEAVING = "SELECT g.name, j.listing_id, j.amount_raw FROM wallet_groups g JOIN outbound_lanes l ON l.wallet_group_id = g.id
             JOIN outbound_jobs j ON j.chain_id = l.chain_id AND j.lane_id = l.id AND j.state IN ('queued', 'failed_retryable')
@@ -113,7 +122,7 @@ impl Db {
             return Ok(Vec::new());
         }
         let (came, leaving, coming) = if chain.kind == ChainKind::Bitcoin {
-            with_groups(tx, chain, &mut rows).await?
+            with_groups(tx, chain, settled, &mut rows).await?
         } else {
             let addresses = Many(rows.iter().map(|row| row.0.clone()).collect::<Vec<String>>());
             let came = fetch_all!(tx, READ_RECENT_OF => (String, i64, String), chain.id.0, settled, addresses.clone())?;
@@ -145,11 +154,19 @@ impl Db {
 }
 
 /// Bitcoin: each wallet has what its group has. What came, leaves and comes beside that, by addresses as everywhere.
-async fn with_groups(tx: &mut Tx, chain: &ChainRow, rows: &mut [BandRow]) -> Result<(Sums, Sums, Sums), StoreError> {
+async fn with_groups(
+    tx: &mut Tx,
+    chain: &ChainRow,
+    settled: i64,
+    rows: &mut [BandRow],
+) -> Result<(Sums, Sums, Sums), StoreError> {
     let groups = Many(rows.iter().map(|row| row.1.clone()).collect::<Vec<String>>());
     let addresses = Many(rows.iter().map(|row| row.0.clone()).collect::<Vec<String>>());
     let totals = fetch_all!(tx, READ_GROUP_TOTALS => (String, i64), groups.clone())?;
-    let totals: HashMap<String, i64> = totals.into_iter().collect();
+    let mut totals: HashMap<String, i64> = totals.into_iter().collect();
+    for (group, amount) in fetch_all!(tx, READ_GROUP_STRANGERS => (String, i64), groups.clone(), settled)? {
+        totals.entry(group).and_modify(|total| *total = total.saturating_sub(amount));
+    }
     let leaving = fetch_all!(tx, READ_GROUP_LEAVING => (String, i64, String), chain.id.0, groups.clone())?;
     let of_groups = sums(leaving)?;
     let coming = fetch_all!(tx, READ_UNSIGNED_COMING => (String, i64, String), chain.id.0, addresses.clone())?;

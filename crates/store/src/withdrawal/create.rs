@@ -330,7 +330,7 @@ fn withdrawal(
     let mut steps = vec![Step::new(&row, asked, "asked for")];
     let said = match judged.verdict {
         Verdict::Approved => Some(WithdrawalEvent::Approved),
-        Verdict::Review => Some(WithdrawalEvent::Doubted),
+        Verdict::Review(_) => Some(WithdrawalEvent::Doubted),
         Verdict::People(_) | Verdict::Refused(_) => None,
     };
     if let Some(event) = said {

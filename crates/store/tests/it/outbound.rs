@@ -250,6 +250,43 @@ db_test! {
     }
 }
 
+db_test! {
+    /// While the signer is asked, people end a job of a stopped lane: what is signed for it then is told to nobody.
+    async fn what_ended_while_it_was_signed_is_told_to_nobody(db: TestDb) {
+        use store::outbound::read::{JobReply, JobVerdict};
+        let (held, signed) = signing(db).await;
+        db.stop_lane(held[0].lane, "a test", NOW).await.unwrap();
+        let people = domain::Approval::new("ann", "bob", "nothing came").unwrap();
+        let judged = db.judge_job(JobId::new(1).unwrap(), JobVerdict::Unpaid, &people, NOW).await.unwrap();
+        assert_eq!(judged, JobReply::Done);
+        let told = db.keep_signed(&held, &[signed], None, NOW).await.unwrap();
+        assert!(told.is_empty(), "its slot has ended: {told:?}");
+    }
+
+    /// The same of a job that was given up meanwhile. On TRON nothing else would keep it from being paid.
+    async fn what_was_given_up_while_it_was_signed_is_told_to_nobody(db: TestDb) {
+        use store::outbound::read::JobReply;
+        let (held, signed) = signing(db).await;
+        assert_eq!(db.cancel_job(JobId::new(1).unwrap(), "ann", NOW).await.unwrap(), JobReply::Done);
+        let told = db.keep_signed(&held, std::slice::from_ref(&signed), None, NOW).await.unwrap();
+        assert!(told.is_empty(), "{told:?}");
+        db.by_hand("UPDATE outbound_jobs SET give_up = FALSE").await.unwrap();
+        let told = db.keep_signed(&held, &[signed], None, NOW).await.unwrap();
+        assert_eq!(told.into_iter().collect::<Vec<_>>(), [SlotId(7)], "it was only that");
+    }
+}
+
+/// A job whose slot waits for its signature, and the signer's answer.
+async fn signing(db: &TestDb) -> (Vec<HeldLane>, SignedAttempt) {
+    let (_, held) = with_job(db).await;
+    let (lane, jobs) = (held[0].lane, vec![(JobId::new(1).unwrap(), 1)]);
+    let (kind, payload) = (AttemptKind::Pay, vec![0]);
+    let slot = NewSlot { id: SlotId(7), lane, nonce: Some(0), since: 1, jobs, kind, payload, coins: None };
+    db.open_slots(&held, &[slot], &[], &[], &std::collections::HashMap::new(), NOW).await.unwrap();
+    let answer = SignedAnswer::Signed { bytes: vec![1], hash: domain::utxo::Hash([1; 32]) };
+    (held, SignedAttempt { lane, slot: SlotId(7), number: 1, answer, spend: None })
+}
+
 /// Whoever writes in a lane waits for whoever has it.
 #[test]
 fn postgres_a_lane_is_one_writers_at_a_time() {
