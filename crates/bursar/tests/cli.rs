@@ -95,7 +95,7 @@ fn the_demo_ends_with_balanced_books() {
     assert!(text.contains("audit: clean"), "{text}");
     let again = shell.json(&["--config", "bursar-demo/bursar.toml", "audit"]);
     assert_eq!(again["clean"], true);
-    assert_eq!(again["checks"].as_array().map(Vec::len), Some(20), "the spot engine is compared too: {again}");
+    assert_eq!(again["checks"].as_array().map(Vec::len), Some(21), "the spot engine is compared too: {again}");
 }
 
 #[test]

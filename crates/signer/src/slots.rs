@@ -198,10 +198,14 @@ impl Slots {
                 Err(SignerRefusal::SlotDiffers(job))
             };
         }
-        if round == record.round && self.holds(job, question.chain, wanted) {
-            return Ok(SlotStanding::Again);
+        if self.holds(job, question.chain, wanted) {
+            match record.held {
+                _ if round == record.round => return Ok(SlotStanding::Again),
+                // One that may go elsewhere may also have some of its old inputs among the new ones.
+                KeptHeld::Inputs(_) => {}
+                KeptHeld::Nonce(_) | KeptHeld::Until(_) => return Err(SignerRefusal::SlotDiffers(job)),
+            }
         }
-        // One that may go elsewhere may also have some of its old inputs among the new ones.
         let next = Some(round) == record.round.checked_add(1);
         if next && (record.cancelled || question.moved) {
             Ok(SlotStanding::Taken)

@@ -767,3 +767,56 @@ fn a_job_whose_coin_is_held_ends_and_another_takes_the_rest() {
         assert_eq!(town.has(&town.address(8).await).await, 200_000);
     });
 }
+
+/// With a band for the hot wallet.
+async fn with_band(town: &Town<'_>, [floor, target, ceiling]: [i64; 3]) {
+    let mut rules = rules(500_000, None);
+    let key = ("net".parse().unwrap(), id("hot"), 0, "BTC".parse().unwrap());
+    let units = Amount::from_units;
+    let band = BandSetting { floor: units(floor), target: units(target), ceiling: units(ceiling), active: true };
+    rules.rules.bands.insert(key, band);
+    let (settings, author) = (town.pinned.settings(), Author { actor: "test", reason: "bands" });
+    town.db.apply_treasury(&rules, &settings, &author, town.clock.now()).await.unwrap();
+}
+
+/// A payment that may still leave the chain, or that only waits: whoever made it could have it back when the house has moved its own coins.
+#[test]
+fn what_strangers_have_not_paid_for_good_moves_no_band() {
+    on_engines(async |town| {
+        with_band(&town, [0, 400_000, 900_000]).await;
+        let hot = town.house(WalletRole::Hot);
+        town.three_pay().await;
+        assert_eq!(town.evaluate().await, 1);
+        town.settle().await;
+        town.act(|model, now| model.fund(&hot.to_string(), None, raw(500_000), now)).unwrap();
+        town.follow().await;
+        assert_eq!(town.evaluate().await, 0, "it is in no block");
+        town.mine(1).await;
+        assert_eq!(town.evaluate().await, 0, "its block is not final");
+        town.mine(6).await;
+        assert_eq!(town.evaluate().await, 1, "now it is too much");
+    });
+}
+
+/// Nobody can offer more for a sweep, so a payout that spends it could wait with it for ever.
+#[test]
+fn no_payout_builds_on_a_sweep_that_is_in_no_block() {
+    on(Engine::Sqlite, async |db| {
+        let town = Town::start(db, &rules(500_000, None)).await;
+        with_band(&town, [0, 400_000, 900_000]).await;
+        town.three_pay().await;
+        assert_eq!(town.evaluate().await, 1);
+        town.send().await;
+        town.follow().await;
+        let to = town.withdraw(300_000).await;
+        town.wait(60);
+        town.send().await;
+        let jobs = town.db.jobs(&JobFilter::default(), i64::MAX, 10).await.unwrap();
+        let payout = jobs.iter().find(|shown| shown.job.kind == JobKind::Withdrawal).unwrap();
+        assert_eq!(payout.job.slot, None, "{payout:#?}");
+        town.settle().await;
+        town.wait(3_000);
+        town.settle().await;
+        assert_eq!(town.has(&to).await, 300_000);
+    });
+}
