@@ -37,10 +37,13 @@ sys.dont_write_bytecode = True
 from deposit.oracle import Oracle
 from deposit.plots import PLOTS
 from deposit.program import CommandFailed
+from deposit.wire import StoodStill
 from deposit.world import World
 
 ROOT = Path(__file__).resolve().parent.parent
 MOST_STEPS = 6
+# The exit code of a run that says nothing, because a program of somebody else's stood still.
+STOOD_STILL = 75
 CHAINS = ["bsc", "tron", "anvil", "bitcoin"]
 # What is written down of the database when something disagrees.
 TABLES = ["chain_cursors", "chain_blocks", "chain_entries", "wallet_balances", "deposits", "deposit_events", "chain_findings",
@@ -226,6 +229,10 @@ def main():
     status = 1
     try:
         status = play(settings, folder)
+        return status
+    except StoodStill as error:
+        print(f"{error}: this run says nothing", file=sys.stderr)
+        status = STOOD_STILL
         return status
     except (SystemExit, KeyboardInterrupt):
         # Somebody stopped it: there is nothing to look at.

@@ -12,6 +12,10 @@ class Refused(Exception):
     """The other side has answered, and does not want it."""
 
 
+class StoodStill(Exception):
+    """A program of somebody else's does not answer any more. That says nothing of Bursar."""
+
+
 class Endpoint:
     """One connection that is kept, and made again when it is gone."""
 
