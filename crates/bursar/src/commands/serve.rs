@@ -110,10 +110,13 @@ pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
     }
     let compared = config.spot.kind != SpotKind::Http;
     check_database(&coordinator).await;
+    let coins = Arc::new(Coins::load(&db).await?);
     let intake = Intake::open(Arc::clone(&coordinator), intake_settings(config));
     let app = Arc::new(App {
         intake,
+        withdrawals: WithdrawalIntake::open(&coordinator, WithdrawalIntakeSettings::default()),
         assets: Arc::clone(&assets),
+        coins: Arc::clone(&coins),
         verifier,
         per_second: PerSecond::new(config.limits.requests_per_second),
         clock: Arc::new(SystemClock),
@@ -196,6 +199,13 @@ pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
             move || {
                 let (assets, db) = (Arc::clone(&assets), db.clone());
                 async move { assets.follow(&db).await }
+            }
+        }),
+        supervised(&coordinator, "coins", {
+            let db = db.clone();
+            move || {
+                let (coins, db) = (Arc::clone(&coins), db.clone());
+                async move { coins.follow(&db).await }
             }
         }),
         supervised(&coordinator, "wallets", {
@@ -283,6 +293,7 @@ pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
     if let Some(for_operators) = for_operators {
         for_operators.await.map_err(ended)?;
     }
+    app.withdrawals.close().await;
     app.intake.close().await;
     scanner.await.map_err(ended)?;
     deposits.await.map_err(ended)?;

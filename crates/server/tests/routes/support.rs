@@ -16,8 +16,10 @@ use domain::{
 };
 use server::api::{App, BODY_TIME, Pages, Requests, operations_router, router};
 use server::auth::{Claims, Keys, Verifier, sign_hs256};
+use server::coins::Coins;
 use server::limit::PerSecond;
 use server::listen::{Bounds, serve};
+use server::withdrawal_intake::{WithdrawalIntake, WithdrawalIntakeSettings};
 use spot::service::Limits;
 use spot::{Core, Disk, Engine};
 use store::Db;
@@ -143,6 +145,8 @@ pub struct Choice {
     pub daily_transfers: i64,
     /// How long a request waits for the end of its transfer.
     pub wait: Duration,
+    /// How long a withdrawal waits to be taken.
+    pub patience: Duration,
     /// How long the lease on the node number is good.
     pub lease: Duration,
     /// Of a lane that panicked.
@@ -161,6 +165,7 @@ impl Default for Choice {
             per_second: 0,
             daily_transfers: 0,
             wait: Duration::from_secs(5),
+            patience: Duration::from_secs(30),
             lease: 1_000 * day,
             pauses,
             bounds: Bounds::default(),
@@ -228,7 +233,13 @@ impl Server {
         ));
         let mut keys = Keys::default();
         keys.add_hs256(None, SECRET.to_vec()).unwrap();
+        let patience = choice.patience;
         let app = Arc::new(App {
+            withdrawals: WithdrawalIntake::open(
+                &coordinator,
+                WithdrawalIntakeSettings { patience, pauses: choice.pauses, ..WithdrawalIntakeSettings::default() },
+            ),
+            coins: Arc::new(Coins::load(db).await.unwrap()),
             intake: Intake::open(
                 coordinator,
                 IntakeSettings { wait: choice.wait, pauses: choice.pauses, ..IntakeSettings::default() },
@@ -452,6 +463,7 @@ impl Server {
         self.app.stopping.store(true, Ordering::Relaxed);
         self.stop.send_replace(true);
         self.serving.await.unwrap();
+        self.app.withdrawals.close().await;
         self.app.intake.close().await;
         self.engine.stop().await;
     }

@@ -3,7 +3,9 @@
 //! | module | holds |
 //! |---|---|
 //! | `types` | withdrawals as rows have them |
+//! | [`allowance`] | what a user may still withdraw today |
 //! | [`policy`] | policies, each version a row |
+//! | [`settings`] | policies as the treasury file says them |
 //! | [`book`] | users' address books |
 //! | [`create`] | new ones, in batches: facts, verdict, hold and row in one commit |
 //! | `facts` | what a verdict rests on, read while the accounts are locked |
@@ -23,6 +25,7 @@
 //! Rows are locked in one order: withdrawals by their ids, then accounts by theirs, then the sums of a day.
 
 pub(crate) mod advance;
+pub mod allowance;
 pub(crate) mod audit;
 pub mod book;
 pub mod create;
@@ -31,15 +34,18 @@ pub(crate) mod facts;
 pub mod policy;
 pub mod queue;
 pub mod read;
+pub mod settings;
 pub mod settle;
 mod types;
 
+pub use allowance::Allowance;
 pub use book::{BookEntry, NewBookEntry};
 pub use create::{CreatedWithdrawal, NewWithdrawal};
 pub use decide::{Decision, DecisionReply, WithdrawalDecision};
 pub use policy::PolicyRow;
 pub use queue::{Enqueue, Enqueued};
-pub use read::{WithdrawalStep, WithdrawalsDue};
+pub use read::{MinedPayment, WithdrawalFilter, WithdrawalStep, WithdrawalsDue};
+pub use settings::{CoinName, PolicySetting, PolicySettings, coin_names};
 pub use settle::{InsideReply, SettleInside, SettledBatch};
 pub use types::{WithdrawalId, WithdrawalRow};
 
@@ -51,23 +57,26 @@ pub(crate) mod statements {
     use crate::rows::RowsSql;
     use crate::sql::Sql;
 
-    pub(crate) const ALL: [&[Sql]; 8] = [
+    pub(crate) const ALL: [&[Sql]; 10] = [
+        super::allowance::STATEMENTS,
         super::audit::STATEMENTS,
         super::book::STATEMENTS,
         super::facts::STATEMENTS,
         super::policy::STATEMENTS,
         super::queue::STATEMENTS,
         super::read::STATEMENTS,
+        super::settings::STATEMENTS,
         super::settle::STATEMENTS,
         super::types::STATEMENTS,
     ];
 
     pub(crate) fn rows() -> Vec<&'static RowsSql> {
-        let groups: [&'static [&'static RowsSql]; 5] = [
+        let groups: [&'static [&'static RowsSql]; 6] = [
             &super::advance::ROWS_STATEMENTS,
             &super::book::ROWS_STATEMENTS,
             &super::create::ROWS_STATEMENTS,
             &super::facts::ROWS_STATEMENTS,
+            &super::policy::ROWS_STATEMENTS,
             &super::queue::ROWS_STATEMENTS,
         ];
         groups.into_iter().flatten().copied().collect()

@@ -61,6 +61,7 @@ fn policy() -> WithdrawalPolicy {
         velocity: None,
         cooling_off_us: 0,
         book_only: false,
+        quote_life_us: 0,
     }
 }
 
@@ -96,6 +97,7 @@ impl Desk {
             to: "0xfar".to_owned(),
             amount: units(amount),
             most_fee: units(100),
+            quote: None,
         }
     }
 
