@@ -8,11 +8,13 @@
 //!
 //! | module | holds |
 //! |---|---|
+//! | [`narrower`] | the server's policy held against the signer's |
 //! | [`work`] | one worker of a chain's withdrawals |
 //!
 //! Nothing is remembered between rounds but where it was: whoever dies anywhere is followed by another that begins at the rows, and two at once are
 //! harmless, because each step is taken only from the state that was seen under its lock.
 
+pub mod narrower;
 pub mod work;
 
 use store::StoreError;

@@ -278,6 +278,11 @@ impl WithdrawalPolicy {
         Ok(())
     }
 
+    /// How many people would have to agree to this amount, if nothing speaks against it.
+    pub fn people(&self, amount: Amount) -> u32 {
+        self.approvals(amount).people()
+    }
+
     fn approvals(&self, amount: Amount) -> Verdict {
         let by_amount = self.by_amount(amount);
         if self.incident { Verdict::Review(by_amount.people().max(1)) } else { by_amount }

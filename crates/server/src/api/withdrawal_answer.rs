@@ -222,14 +222,15 @@ pub const fn status_of(refusal: WithdrawalRefusal) -> StatusCode {
         | WithdrawalRefusal::AmountTooSmall
         | WithdrawalRefusal::AmountTooLarge
         | WithdrawalRefusal::Overflow => StatusCode::BAD_REQUEST,
-        WithdrawalRefusal::DuplicateRequest => StatusCode::CONFLICT,
+        // What was agreed has changed since.
+        WithdrawalRefusal::DuplicateRequest | WithdrawalRefusal::QuoteExpired | WithdrawalRefusal::FeeAboveAgreed => {
+            StatusCode::CONFLICT
+        }
         WithdrawalRefusal::NotOffered
         | WithdrawalRefusal::ChainSuspended
         | WithdrawalRefusal::AssetSuspended
         | WithdrawalRefusal::SwitchedOff
-        | WithdrawalRefusal::QuoteExpired
         | WithdrawalRefusal::FeeAboveAmount
-        | WithdrawalRefusal::FeeAboveAgreed
         | WithdrawalRefusal::DestinationOurs
         | WithdrawalRefusal::DestinationOwn
         | WithdrawalRefusal::DestinationUnknown

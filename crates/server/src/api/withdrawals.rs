@@ -38,10 +38,10 @@ use crate::withdrawal_intake::WithdrawalOrder;
         (status = 401, description = "UNAUTHORIZED", body = ErrorBody),
         (status = 403, description = "FORBIDDEN: another user's account", body = ErrorBody),
         (status = 408, description = "REQUEST_TIMEOUT", body = ErrorBody),
-        (status = 409, description = "DUPLICATE_REQUEST: the client_order_id stands for other content", body = ErrorBody),
+        (status = 409, description = "DUPLICATE_REQUEST: the client_order_id stands for other content. FEE_ABOVE_AGREED, QUOTE_EXPIRED: the fee is another now", body = ErrorBody),
         (status = 413, description = "PAYLOAD_TOO_LARGE", body = ErrorBody),
         (status = 415, description = "UNSUPPORTED_MEDIA_TYPE", body = ErrorBody),
-        (status = 422, description = "Refused: WITHDRAWAL_NOT_OFFERED, WITHDRAWALS_OFF, CHAIN_SUSPENDED, ASSET_SUSPENDED, QUOTE_EXPIRED, FEE_ABOVE_AMOUNT, FEE_ABOVE_AGREED, DESTINATION_OURS, DESTINATION_OWN, DESTINATION_UNKNOWN, DESTINATION_COOLING_OFF, ACCOUNT_NOT_FOUND, ACCOUNT_FROZEN, ACCOUNT_DISABLED, INSUFFICIENT_BALANCE, DEPOSIT_NOT_FINAL", body = ErrorBody),
+        (status = 422, description = "Refused: WITHDRAWAL_NOT_OFFERED, WITHDRAWALS_OFF, CHAIN_SUSPENDED, ASSET_SUSPENDED, FEE_ABOVE_AMOUNT, DESTINATION_OURS, DESTINATION_OWN, DESTINATION_UNKNOWN, DESTINATION_COOLING_OFF, ACCOUNT_NOT_FOUND, ACCOUNT_FROZEN, ACCOUNT_DISABLED, INSUFFICIENT_BALANCE, DEPOSIT_NOT_FINAL", body = ErrorBody),
         (status = 429, description = "RATE_LIMIT_EXCEEDED, TOO_MANY_WITHDRAWALS, DAILY_AMOUNT_EXCEEDED, DAILY_TOTAL_EXCEEDED", body = ErrorBody),
         (status = 503, description = "SYSTEM_ERROR, SERVER_STOPPING: nothing was done. OUTCOME_UNKNOWN: ask before you send it again", body = ErrorBody),
     ), security(("token" = [])))]

@@ -120,6 +120,8 @@ impl Db {
 
 async fn judge(tx: &mut Tx, new: &NewWithdrawal, at: Timestamp) -> Result<CreatedWithdrawal, StoreError> {
     let mut intake = Intake::open(tx, std::slice::from_ref(new), at).await?;
+    // Whatever name it is given here: it is not the one that was taken under that name.
+    intake.earlier.clear();
     let answer = intake.take(new)?;
     Ok(answer.finish(&intake.taken))
 }
