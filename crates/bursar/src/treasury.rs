@@ -604,7 +604,10 @@ requests_s = 3600
         assert_eq!((key.0.as_str(), key.1.as_str()), ("USDT", "bsc"));
         let policy = &setting.policy;
         let units = |amount: Amount| amount.units();
-        assert_eq!((units(policy.min), units(policy.fee.fixed), units(policy.auto_approve)), (10_000_000, 1_000_000, 1_000_000_000));
+        assert_eq!(
+            (units(policy.min), units(policy.fee.fixed), units(policy.auto_approve)),
+            (10_000_000, 1_000_000, 1_000_000_000)
+        );
         assert_eq!((policy.many, policy.quote_life_us, policy.daily_total), (3, 0, None));
         assert_eq!(policy.velocity, Some(domain::withdrawal::Velocity { count: 10, window_us: 3_600_000_000 }));
         assert_eq!((setting.enabled, setting.incident), (None, None), "what is not said stays as it is");
@@ -625,7 +628,10 @@ requests_s = 3600
         ] {
             assert!(whole.contains(good), "{good}");
             let failure = read(&whole.replace(good, wrong)).expect_err(wrong);
-            assert!(["TREASURY_INVALID", "INVALID_AMOUNT", "PRECISION_OVERFLOW"].contains(&&*failure.code), "{wrong}: {failure:?}");
+            assert!(
+                ["TREASURY_INVALID", "INVALID_AMOUNT", "PRECISION_OVERFLOW"].contains(&&*failure.code),
+                "{wrong}: {failure:?}"
+            );
         }
         let policy = &whole[whole.rfind("[[withdrawals]]").expect("there")..];
         assert_eq!(read(&format!("{whole}{policy}")).expect_err("twice").code, "TREASURY_INVALID");

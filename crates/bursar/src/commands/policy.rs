@@ -213,7 +213,8 @@ async fn simulate(context: &Context, db: &Db, arguments: &SimulateArguments) -> 
         Failure::bad_input(error.code(), format!("{}: {error}", arguments.to), hint)
     })?;
     let quote = arguments.quote.as_deref().map(parse_quote).transpose();
-    let quote = quote.map_err(|error| Failure::bad_input("INVALID_REQUEST", error.message, "such as fq-3-1763301600000000"))?;
+    let quote =
+        quote.map_err(|error| Failure::bad_input("INVALID_REQUEST", error.message, "such as fq-3-1763301600000000"))?;
     let broken = |_| Failure::bad_input("INTERNAL", "a name or number of the simulation", "this is a bug in Bursar");
     let new = NewWithdrawal {
         id: WithdrawalId::new(1).map_err(broken)?,
@@ -300,14 +301,20 @@ async fn check(context: &Context, db: &Db, file: &PathBuf) -> CommandResult {
         let rows: Vec<Vec<String>> = differences.iter().map(cells).collect();
         format!("{head}\n{}", table(&columns, &[], &rows))
     });
-    let found = |code, message: String, hint: &str| Err(Failure { exit: Exit::Found, ..Failure::bad_input(code, message, hint) });
+    let found = |code, message: String, hint: &str| {
+        Err(Failure { exit: Exit::Found, ..Failure::bad_input(code, message, hint) })
+    };
     if wider > 0 {
         let message = format!("the server lets out what the signer does not sign: {wider} of its limits are wider");
         return found("POLICY_WIDER", message, "make the server's policy narrower in the treasury file, and apply it");
     }
     if is_in_force == Some(false) {
         let message = format!("{} is not the policy that the signer has in force", file.display());
-        return found("POLICY_NOT_IN_FORCE", message, "compare with the file that is: bursar signer policy apply says which");
+        return found(
+            "POLICY_NOT_IN_FORCE",
+            message,
+            "compare with the file that is: bursar signer policy apply says which",
+        );
     }
     Ok(())
 }

@@ -173,7 +173,9 @@ async fn show(context: &Context, db: &Db, id: WithdrawalId) -> CommandResult {
             let (transaction, height) = (text(&payment["transaction"]), text(&payment["height"]));
             rows.push(vec!["payment".to_owned(), format!("{transaction} in block {height}")]);
         }
-        rows.extend(jobs.iter().map(|job| vec!["job".to_owned(), format!("{} {}", text(&job["job"]), text(&job["state"]))]));
+        rows.extend(
+            jobs.iter().map(|job| vec!["job".to_owned(), format!("{} {}", text(&job["job"]), text(&job["state"]))]),
+        );
         let steps: Vec<Vec<String>> = history
             .iter()
             .map(|step| ["at", "state", "actor", "reason"].iter().map(|name| text(&step[*name])).collect())

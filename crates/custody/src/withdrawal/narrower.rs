@@ -63,7 +63,8 @@ pub fn gaps(coin: &PolicyCoin<'_>, signer: &Policy) -> Vec<PolicyGap> {
     if !coin.policy.enabled {
         return Vec::new();
     }
-    let gap = |group: &str, what, server, signer, wider| PolicyGap { group: group.to_owned(), what, server, signer, wider };
+    let gap =
+        |group: &str, what, server, signer, wider| PolicyGap { group: group.to_owned(), what, server, signer, wider };
     let hot = signer.groups.iter().filter(|((_, chain), group)| chain == coin.chain && group.role == Role::Hot);
     let hot: Vec<_> = hot.collect();
     let name = match coin.form.contract() {
@@ -84,7 +85,9 @@ pub fn gaps(coin: &PolicyCoin<'_>, signer: &Policy) -> Vec<PolicyGap> {
             gaps.push(gap(id.as_str(), PolicyLimit::Destinations, PolicyWord::Any, listed, true));
         }
         let found = [without_people(coin, rule), with_people(coin, rule)].concat();
-        gaps.extend(found.into_iter().map(|(what, server, signer, wider)| gap(id.as_str(), what, server, signer, wider)));
+        gaps.extend(
+            found.into_iter().map(|(what, server, signer, wider)| gap(id.as_str(), what, server, signer, wider)),
+        );
     }
     gaps
 }
@@ -125,7 +128,8 @@ fn with_people(coin: &PolicyCoin<'_>, rule: &CoinRule) -> Vec<Found> {
     let ends = std::iter::once(free).chain(rule.steps.iter().map(|step| step.up_to));
     let unit = Amount::from_units(1);
     let behind = ends.filter_map(|end| end.to_ledger(coin.form).ok()?.amount.checked_add(unit));
-    let own = [policy.auto_approve, policy.two_above, policy.many_above].into_iter().filter_map(|end| end.checked_add(unit));
+    let own =
+        [policy.auto_approve, policy.two_above, policy.many_above].into_iter().filter_map(|end| end.checked_add(unit));
     let mut places: Vec<Amount> = behind.chain(own).chain([policy.min, policy.max]).collect();
     places.retain(|amount| *amount >= policy.min && *amount <= policy.max);
     places.sort_unstable();
@@ -283,9 +287,13 @@ of = ["ann", "ben"]
     fn what_the_signer_does_not_send_at_all_is_wider() {
         let other = signer().replace("coin = \"native\"", "coin = \"0x55d398326f99059fF775485246999027B3197955\"");
         assert_eq!(found(&other, |_| ()), [(PolicyLimit::Coin, true)]);
-        let elsewhere = signer().replace("name = \"bsc\"", "name = \"eth\"").replace("chain = \"bsc\"", "chain = \"eth\"");
+        let elsewhere =
+            signer().replace("name = \"bsc\"", "name = \"eth\"").replace("chain = \"bsc\"", "chain = \"eth\"");
         assert_eq!(found(&elsewhere, |_| ()), [(PolicyLimit::Coin, true)]);
-        let listed = signer().replace("most_fee_day = \"1\"", "most_fee_day = \"1\"\ndestinations = [\"0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed\"]");
+        let listed = signer().replace(
+            "most_fee_day = \"1\"",
+            "most_fee_day = \"1\"\ndestinations = [\"0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed\"]",
+        );
         assert_eq!(found(&listed, |_| ()), [(PolicyLimit::Destinations, true)]);
         assert_eq!(found(&elsewhere, |policy| policy.enabled = false), [], "nothing leaves that is switched off");
         // Without a person nothing leaves in an incident.

@@ -9,6 +9,8 @@ pub mod policy;
 mod refusal;
 mod state;
 
-pub use policy::{Facts, FeeQuote, FeeRule, FeeTerms, Judgement, PolicyError, Request, Velocity, Verdict, WithdrawalPolicy};
+pub use policy::{
+    Facts, FeeQuote, FeeRule, FeeTerms, Judgement, PolicyError, Request, Velocity, Verdict, WithdrawalPolicy,
+};
 pub use refusal::WithdrawalRefusal;
 pub use state::{IllegalStep, MoneyStep, WithdrawalEvent, WithdrawalState};

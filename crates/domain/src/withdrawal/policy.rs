@@ -425,9 +425,12 @@ fn units<S: Serializer>(amount: &Amount, serializer: S) -> Result<S::Ok, S::Erro
 fn terms<S: Serializer>(terms: &FeeTerms, serializer: S) -> Result<S::Ok, S::Error> {
     match terms {
         FeeTerms::Current => serializer.serialize_str("current"),
-        FeeTerms::Quoted(rule) => {
-            serializer.collect_str(&format_args!("quoted {}+{}bps, at least {}", rule.fixed.units(), rule.share_bps, rule.least.units()))
-        }
+        FeeTerms::Quoted(rule) => serializer.collect_str(&format_args!(
+            "quoted {}+{}bps, at least {}",
+            rule.fixed.units(),
+            rule.share_bps,
+            rule.least.units()
+        )),
         FeeTerms::Expired => serializer.serialize_str("expired"),
     }
 }

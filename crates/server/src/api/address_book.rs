@@ -161,8 +161,7 @@ pub async fn remove(
 ) -> Result<Response, ApiError> {
     let user = app.admit(&headers)?;
     let Path(text) = entry_id.map_err(|error| ApiError::invalid(error.body_text()))?;
-    let id = id_of(&text)
-        .ok_or_else(|| ApiError::invalid("an entry's id is ab- and its number, such as ab-12"))?;
+    let id = id_of(&text).ok_or_else(|| ApiError::invalid("an entry's id is ab- and its number, such as ab-12"))?;
     app.limit(user)?;
     if !app.intake.coordinator().db().remove_from_book(user, id, app.clock.now()).await.map_err(said_again)? {
         let message = "there is no such entry in this user's address book";
@@ -177,7 +176,8 @@ fn said_again(error: store::StoreError) -> ApiError {
         return error.into();
     }
     let mut unknown = ApiError::unknown();
-    "it is not known whether the address book was changed: look at it, or send the same again".clone_into(&mut unknown.message);
+    "it is not known whether the address book was changed: look at it, or send the same again"
+        .clone_into(&mut unknown.message);
     unknown.because(error.code(), error.to_string())
 }
 

@@ -9,8 +9,8 @@ use utoipa::OpenApi;
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
 
 use super::{
-    address_book, aliases, answer, assets, balances, deposit_addresses, deposits, error, health, metrics, request, transfers, withdrawal_answer,
-    withdrawal_terms, withdrawals,
+    address_book, aliases, answer, assets, balances, deposit_addresses, deposits, error, health, metrics, request,
+    transfers, withdrawal_answer, withdrawal_terms, withdrawals,
 };
 
 #[derive(OpenApi)]

@@ -77,7 +77,8 @@ const ROUND_SECONDS: i64 = 30;
 impl NextStep {
     pub fn of(row: &WithdrawalRow, coin: Option<&CoinOnChain>) -> Self {
         let gathers = coin.map_or(0, |coin| i64::from(coin.chain.outbound.gather_s));
-        let confirms = coin.map_or(0, |coin| block_seconds(coin.chain.kind) * (i64::from(coin.chain.confirmations) + 1));
+        let confirms =
+            coin.map_or(0, |coin| block_seconds(coin.chain.kind) * (i64::from(coin.chain.confirmations) + 1));
         let after = |since: Timestamp, seconds: i64| Some(since.plus_micros(seconds * 1_000_000).to_string());
         let (action, message, expected_by) = match row.state {
             WithdrawalState::Pending => (NextAction::Approval, "People have to agree to it", None),

@@ -101,7 +101,15 @@ impl WithdrawalRequest {
         }
         refuse_dust(amount, &to, &coin)?;
         let most_fee = self::amount(&self.max_fee, &coin)?;
-        Ok(WithdrawalOrder { user, client_order_id, listing: coin.listing, to: to.to_string(), amount, most_fee, quote })
+        Ok(WithdrawalOrder {
+            user,
+            client_order_id,
+            listing: coin.listing,
+            to: to.to_string(),
+            amount,
+            most_fee,
+            quote,
+        })
     }
 }
 
@@ -133,7 +141,11 @@ pub fn destination(app: &App, coin: &CoinOnChain, text: &str) -> Result<tx::Addr
     let listed = app.coins.all();
     let mut contracts = listed.values().filter(|other| other.chain.name == coin.chain.name);
     let is_contract = |other: &CoinOnChain| {
-        other.form.form.contract().is_some_and(|contract| family.parse_address(contract).is_ok_and(|token| token == address))
+        other
+            .form
+            .form
+            .contract()
+            .is_some_and(|contract| family.parse_address(contract).is_ok_and(|token| token == address))
     };
     if contracts.any(is_contract) {
         let message = "the address is the contract of a token: what is sent there is lost";
@@ -193,7 +205,18 @@ mod tests {
     fn a_quote_has_one_text() {
         let quote = FeeQuote { version: 3, expires: Timestamp::from_micros(17) };
         assert_eq!(parse_quote(&quote_text(quote)).map_err(|error| error.code), Ok(quote));
-        for bad in ["", "fq-3", "fq-0-1", "fq-1-0", "fq-03-1", "fq-3-+1", "fq--3-1", "FQ-3-1", "fq-3-9223372036854775808", "fq-3-1-"] {
+        for bad in [
+            "",
+            "fq-3",
+            "fq-0-1",
+            "fq-1-0",
+            "fq-03-1",
+            "fq-3-+1",
+            "fq--3-1",
+            "FQ-3-1",
+            "fq-3-9223372036854775808",
+            "fq-3-1-",
+        ] {
             assert_eq!(parse_quote(bad).map_err(|error| error.code), Err("INVALID_REQUEST"), "{bad}");
         }
     }

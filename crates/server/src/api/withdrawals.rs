@@ -211,15 +211,14 @@ pub async fn cancel(State(app): Shared, headers: HeaderMap, withdrawal_id: PathI
         // To ask again is safe: the answer is the same.
         Err(error @ store::StoreError::CommitUnknown(_)) => {
             let mut unknown = ApiError::unknown();
-            "it is not known whether the withdrawal was called off: send the same again".clone_into(&mut unknown.message);
+            "it is not known whether the withdrawal was called off: send the same again"
+                .clone_into(&mut unknown.message);
             return Err(unknown.because(error.code(), error.to_string()));
         }
         Err(error) => return Err(error.into()),
     };
     match reply {
-        DecisionReply::Done(row) | DecisionReply::Before(row) => {
-            Ok(json(StatusCode::OK, &answer(&app, &row)))
-        }
+        DecisionReply::Done(row) | DecisionReply::Before(row) => Ok(json(StatusCode::OK, &answer(&app, &row))),
         DecisionReply::NoSuchWithdrawal => Err(not_found()),
         DecisionReply::NotNow(state) => Err(not_now(state)),
         // Only approvals need people.

@@ -123,11 +123,7 @@ impl Bench {
     }
 
     fn order(&self, number: i64, name: &str) -> WithdrawalOrder {
-        WithdrawalOrder {
-            user: user(number),
-            client_order_id: ClientOrderId::new(name).unwrap(),
-            ..self.order.clone()
-        }
+        WithdrawalOrder { user: user(number), client_order_id: ClientOrderId::new(name).unwrap(), ..self.order.clone() }
     }
 
     async fn place(&self, number: i64, name: &str) -> Result<CreatedWithdrawal, WithdrawalIntakeError> {

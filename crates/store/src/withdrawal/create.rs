@@ -6,7 +6,8 @@ use std::collections::{BTreeSet, HashMap};
 use domain::ledger::{AccountState, Operation, Outcome, Reference, Reply};
 use domain::transfer::ClientOrderId;
 use domain::withdrawal::{
-    Facts, FeeQuote, FeeTerms, Judgement, Request, Verdict, WithdrawalEvent, WithdrawalPolicy, WithdrawalRefusal, WithdrawalState,
+    Facts, FeeQuote, FeeTerms, Judgement, Request, Verdict, WithdrawalEvent, WithdrawalPolicy, WithdrawalRefusal,
+    WithdrawalState,
 };
 use domain::{AccountId, Amount, AssetId, Timestamp, UserId};
 

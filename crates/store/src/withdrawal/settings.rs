@@ -73,7 +73,8 @@ pub(crate) async fn read_policy_settings(tx: &mut Tx) -> Result<PolicySettings, 
     if rows.is_empty() {
         return Ok(PolicySettings::new());
     }
-    let names: HashMap<ListingId, _> = coin_names(tx).await?.into_iter().map(|coin| (coin.listing, coin.names)).collect();
+    let names: HashMap<ListingId, _> =
+        coin_names(tx).await?.into_iter().map(|coin| (coin.listing, coin.names)).collect();
     let one = |(listing, row): (ListingId, super::PolicyRow)| {
         let name = names.get(&listing).cloned().ok_or_else(|| malformed("coin"))?;
         let (enabled, incident) = (Some(row.policy.enabled), Some(row.policy.incident));
@@ -106,9 +107,7 @@ fn refuse_left_out(current: &Catalog, wanted: &Catalog) -> Result<(), CatalogErr
     let changed: BTreeSet<&Symbol> = wanted
         .assets
         .values()
-        .filter(|asset| {
-            current.assets.get(&asset.symbol).is_some_and(|before| before.precision != asset.precision)
-        })
+        .filter(|asset| current.assets.get(&asset.symbol).is_some_and(|before| before.precision != asset.precision))
         .map(|asset| &asset.symbol)
         .collect();
     let left_out = |key: &&(Symbol, ChainName)| changed.contains(&key.0) && !wanted.withdrawals.contains_key(*key);
