@@ -209,7 +209,7 @@ const REQUIRED: [(&str, &[&str]); 9] = [
 ];
 
 /// What an entry may say too.
-const OPTIONAL: [&str; 32] = [
+const OPTIONAL: [&str; 35] = [
     "status",
     "internal_transfer",
     "contract",
@@ -242,6 +242,9 @@ const OPTIONAL: [&str; 32] = [
     "requests_s",
     "cooling_off_s",
     "book_only",
+    "auto_approve_daily",
+    "when_short",
+    "life_s",
 ];
 
 /// Every field that is missing, where the file is good TOML and has no name that is not known. `None`: that is not what is
@@ -621,7 +624,10 @@ requests_s = 3600
             ("daily_user = \"60000\"", "daily_user = \"9\""),
             ("requests_s = 3600", ""),
             ("requests = 10", "requests = 0"),
-            ("requests_s = 3600", "many = 2"),
+            ("requests_s = 3600", "requests_s = 3600\nmany = 2"),
+            ("requests_s = 3600", "requests_s = 3600\nauto_approve_daily = \"999\""),
+            ("requests_s = 3600", "requests_s = 3600\nwhen_short = \"never\""),
+            ("requests_s = 3600", "requests_s = 3600\nlife_s = 59"),
             ("requests_s = 3600", "requests_s = 3600\nquote_s = 86401"),
             ("requests_s = 3600", "requests_s = 3600\ncooling_off_s = 40000000"),
             ("chain = \"bsc\"\nmin", "chain = \"tron\"\nmin"),

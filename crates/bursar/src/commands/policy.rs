@@ -92,6 +92,7 @@ fn shown(coin: &CoinOnChain, row: &PolicyRow) -> Value {
         max,
         fee,
         auto_approve,
+        auto_approve_daily,
         two_above,
         many_above,
         many,
@@ -101,11 +102,14 @@ fn shown(coin: &CoinOnChain, row: &PolicyRow) -> Value {
         cooling_off_us,
         book_only,
         quote_life_us,
+        when_short,
+        life_us,
     } = &row.policy;
     json!({
         "asset": coin.asset.symbol.to_string(), "chain": coin.chain.name.to_string(), "version": version, "enabled": enabled,
         "incident": incident, "min": amount(*min), "max": amount(*max), "fee": amount(fee.fixed), "fee_share_bps": fee.share_bps,
         "fee_least": amount(fee.least), "quote_s": quote_life_us / 1_000_000, "auto_approve": amount(*auto_approve),
+        "auto_approve_daily": auto_approve_daily.map(amount), "when_short": when_short.as_str(), "life_s": life_us / 1_000_000,
         "two_above": amount(*two_above), "many_above": amount(*many_above), "many": many, "daily_user": daily_user.map(amount),
         "daily_total": daily_total.map(amount), "requests": velocity.map(|velocity| velocity.count),
         "requests_s": velocity.map(|velocity| velocity.window_us / 1_000_000), "cooling_off_s": cooling_off_us / 1_000_000,
@@ -152,7 +156,7 @@ async fn show(context: &Context, db: &Db, arguments: &ShowArguments) -> CommandR
 }
 
 /// As people read them.
-const FIELDS: [&str; 21] = [
+const FIELDS: [&str; 24] = [
     "enabled",
     "incident",
     "min",
@@ -162,6 +166,7 @@ const FIELDS: [&str; 21] = [
     "fee_least",
     "quote_s",
     "auto_approve",
+    "auto_approve_daily",
     "two_above",
     "many_above",
     "many",
@@ -171,6 +176,8 @@ const FIELDS: [&str; 21] = [
     "requests_s",
     "cooling_off_s",
     "book_only",
+    "when_short",
+    "life_s",
     "actor",
     "reason",
     "at",
@@ -328,10 +335,12 @@ fn difference(coin: &CoinOnChain, gap: &PolicyGap) -> Value {
         PolicyLimit::InADay => "in a day without people".to_owned(),
         PolicyLimit::People(amount) => format!("people for {}", amount.display(coin.asset.precision)),
         PolicyLimit::Largest => "largest at all".to_owned(),
+        PolicyLimit::Life => "how long it may be signed".to_owned(),
     };
     let word = |word: PolicyWord| match word {
         PolicyWord::Amount(raw) => raw.in_coins(coin.form.form.decimals()),
         PolicyWord::People(count) => count.to_string(),
+        PolicyWord::Seconds(seconds) => format!("{seconds} s"),
         PolicyWord::Any => "any".to_owned(),
         PolicyWord::Listed(count) => format!("a list of {count}"),
         PolicyWord::Nothing => "not at all".to_owned(),
@@ -346,7 +355,8 @@ fn difference(coin: &CoinOnChain, gap: &PolicyGap) -> Value {
             | PolicyLimit::WithoutPeople
             | PolicyLimit::InADay
             | PolicyLimit::People(_)
-            | PolicyLimit::Largest,
+            | PolicyLimit::Largest
+            | PolicyLimit::Life,
         ) => "narrower",
     };
     json!({

@@ -1,6 +1,6 @@
 //! Policies for withdrawals in a treasury file: amounts are decimal texts in the asset's own precision.
 
-use domain::withdrawal::{FeeRule, Velocity, WithdrawalPolicy};
+use domain::withdrawal::{FeeRule, Velocity, WhenShort, WithdrawalPolicy};
 use domain::{Amount, Asset};
 use serde::Deserialize;
 use store::withdrawal::{PolicySetting, PolicySettings};
@@ -29,6 +29,7 @@ pub(super) struct PolicyEntry {
     #[serde(default)]
     quote_s: u32,
     auto_approve: String,
+    auto_approve_daily: Option<String>,
     two_above: String,
     many_above: String,
     #[serde(default = "three")]
@@ -41,10 +42,22 @@ pub(super) struct PolicyEntry {
     cooling_off_s: u32,
     #[serde(default)]
     book_only: bool,
+    #[serde(default = "fail")]
+    when_short: String,
+    #[serde(default = "a_day")]
+    life_s: u32,
 }
 
 fn zero() -> String {
     "0".to_owned()
+}
+
+fn fail() -> String {
+    WhenShort::Fail.as_str().to_owned()
+}
+
+const fn a_day() -> u32 {
+    86_400
 }
 
 const fn three() -> u32 {
@@ -94,6 +107,7 @@ fn policy(place: &str, entry: &PolicyEntry, asset: &Asset) -> Result<WithdrawalP
             least: read("fee_least", &entry.fee_least)?,
         },
         auto_approve: read("auto_approve", &entry.auto_approve)?,
+        auto_approve_daily: limit("auto_approve_daily", &entry.auto_approve_daily)?,
         two_above: read("two_above", &entry.two_above)?,
         many_above: read("many_above", &entry.many_above)?,
         many: entry.many,
@@ -103,6 +117,14 @@ fn policy(place: &str, entry: &PolicyEntry, asset: &Asset) -> Result<WithdrawalP
         cooling_off_us: micros(entry.cooling_off_s),
         book_only: entry.book_only,
         quote_life_us: micros(entry.quote_s),
+        when_short: WhenShort::parse(&entry.when_short).ok_or_else(|| {
+            bad(
+                place,
+                format!("when_short is {:?}", entry.when_short),
+                "fail: the customer has the money back; wait: it is paid later",
+            )
+        })?,
+        life_us: micros(entry.life_s),
     };
     policy.check().map_err(|error| bad(place, error, "docs/guide/withdrawals.md says what each field is for"))?;
     if policy.fee.fee(policy.min).is_none_or(|fee: Amount| fee > policy.min) {

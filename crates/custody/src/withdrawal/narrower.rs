@@ -45,12 +45,15 @@ pub enum PolicyLimit {
     People(Amount),
     /// The largest payment at all.
     Largest,
+    /// How long one may be signed after it was asked for.
+    Life,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PolicyWord {
     Amount(RawAmount),
     People(u64),
+    Seconds(i64),
     Any,
     /// Only those of a list of so many.
     Listed(u64),
@@ -75,6 +78,11 @@ pub fn gaps(coin: &PolicyCoin<'_>, signer: &Policy) -> Vec<PolicyGap> {
         return vec![gap("", PolicyLimit::Coin, PolicyWord::Any, PolicyWord::Nothing, true)];
     }
     let mut gaps = Vec::new();
+    let (life, most) = (coin.policy.life_us, signer.most_intent_life_us);
+    if life > most {
+        let (server, signer) = (PolicyWord::Seconds(life / 1_000_000), PolicyWord::Seconds(most / 1_000_000));
+        gaps.push(gap("", PolicyLimit::Life, server, signer, true));
+    }
     for ((id, _), group) in hot {
         let Some(rule) = name.as_ref().and_then(|name| group.coins.get(name)) else {
             gaps.push(gap(id.as_str(), PolicyLimit::Coin, PolicyWord::Any, PolicyWord::Nothing, true));
@@ -167,7 +175,7 @@ fn raw(coin: &PolicyCoin<'_>, amount: Amount) -> RawAmount {
 #[cfg(test)]
 mod tests {
     use domain::Precision;
-    use domain::withdrawal::FeeRule;
+    use domain::withdrawal::{FeeRule, USUAL_LIFE_US, WhenShort};
     use signer::policy::file::parse;
 
     use super::*;
@@ -237,6 +245,9 @@ of = ["ann", "ben"]
             cooling_off_us: 0,
             book_only: false,
             quote_life_us: 0,
+            auto_approve_daily: None,
+            when_short: WhenShort::Fail,
+            life_us: USUAL_LIFE_US,
         }
     }
 

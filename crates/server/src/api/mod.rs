@@ -52,6 +52,7 @@ use custody::bitcoin::Upkeep;
 use custody::signer::SignerWatch;
 use custody::treasury::TreasuryWatch;
 use custody::wallet::{Pinned, WalletRows};
+use custody::withdrawal::Remembers;
 use domain::transfer::Rejection;
 use domain::{Clock, Timestamp, UserId};
 use http_body_util::{BodyExt, Limited};
@@ -98,6 +99,8 @@ pub struct App {
     pub treasury: Arc<TreasuryWatch>,
     /// The signer that the configuration names.
     pub signer: Option<Arc<SignerWatch>>,
+    /// Who remembers what was signed: what gives money back asks first.
+    pub remembers: Option<Arc<dyn Remembers>>,
     /// The wallet groups and operation wallets of the treasury file: what every address follows from.
     pub pinned: Arc<Pinned>,
     /// How long a body may take to arrive.
@@ -306,6 +309,10 @@ impl App {
             .verify_header(token.map(HeaderValue::as_bytes), now)
             .map_err(|error| refuse(&error.to_string()))?;
         Ok(identity.user)
+    }
+
+    fn remembers(&self) -> Option<&dyn Remembers> {
+        self.remembers.as_deref()
     }
 
     /// The order of checks wants this one after all that need only the request itself.

@@ -4,6 +4,7 @@ use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, Request, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
+use custody::withdrawal::signed;
 use domain::transfer::{ClientOrderId, Rejection};
 use domain::withdrawal::WithdrawalState;
 use domain::{ChainName, Symbol, UserId, id};
@@ -197,7 +198,7 @@ pub async fn read(State(app): Shared, headers: HeaderMap, withdrawal_id: PathId)
         (status = 400, description = "INVALID_REQUEST: no such id can be", body = ErrorBody),
         (status = 401, description = "UNAUTHORIZED", body = ErrorBody),
         (status = 404, description = "WITHDRAWAL_NOT_FOUND: none of this user", body = ErrorBody),
-        (status = 409, description = "WITHDRAWAL_NOT_NOW: it is being paid, or has ended", body = ErrorBody),
+        (status = 409, description = "WITHDRAWAL_NOT_NOW: it is being paid, or has ended. WITHDRAWALS_WAIT: not at the moment, try again", body = ErrorBody),
         (status = 429, description = "RATE_LIMIT_EXCEEDED", body = ErrorBody),
         (status = 503, description = "SYSTEM_ERROR: nothing was done. OUTCOME_UNKNOWN: send it again", body = ErrorBody),
     ), security(("token" = [])))]
@@ -205,7 +206,8 @@ pub async fn cancel(State(app): Shared, headers: HeaderMap, withdrawal_id: PathI
     let user = app.admit(&headers)?;
     let id = parse_id(withdrawal_id)?;
     app.limit(user)?;
-    let said = app.intake.coordinator().db().cancel_withdrawals(&[(user, id)], app.clock.now()).await;
+    let db = app.intake.coordinator().db();
+    let said = signed::cancel(db, app.remembers(), &[(user, id)], app.clock.now()).await;
     let reply = match said {
         Ok(mut replies) => replies.pop().ok_or_else(ApiError::system)?,
         // To ask again is safe: the answer is the same.
@@ -221,8 +223,18 @@ pub async fn cancel(State(app): Shared, headers: HeaderMap, withdrawal_id: PathI
         DecisionReply::Done(row) | DecisionReply::Before(row) => Ok(json(StatusCode::OK, &answer(&app, &row))),
         DecisionReply::NoSuchWithdrawal => Err(not_found()),
         DecisionReply::NotNow(state) => Err(not_now(state)),
-        // Only approvals need people.
-        DecisionReply::TooFew { .. } => Err(ApiError::system()),
+        DecisionReply::SignerNotAsked => {
+            let message = "the withdrawal cannot be called off at the moment; nothing was done: try again";
+            let mut error = ApiError::new(StatusCode::CONFLICT, "WITHDRAWALS_WAIT", message);
+            error.retry_after_s = Some(10);
+            Err(error)
+        }
+        DecisionReply::SignerKnowsMore => {
+            let message = "somebody has to look at the withdrawal before it can be called off";
+            Err(ApiError::new(StatusCode::CONFLICT, "WITHDRAWAL_NOT_NOW", message))
+        }
+        // Only verdicts of people are answered so.
+        DecisionReply::NothingToJudge => Err(ApiError::system()),
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use custody::wallet::Pinned;
 use domain::outbound::OutboundLimits;
-use domain::withdrawal::{FeeRule, Velocity, WithdrawalPolicy, WithdrawalRefusal};
+use domain::withdrawal::{FeeRule, USUAL_LIFE_US, Velocity, WhenShort, WithdrawalPolicy, WithdrawalRefusal};
 use domain::{
     AccountStatus, Amount, AssetOnChain, Availability, Chain, ChainKind, Listing, Precision, Purpose, WalletRole,
 };
@@ -14,9 +14,9 @@ use serde_json::{Value, json};
 use store::catalog::Catalog;
 use store::db_test;
 use store::entry::ListingId;
-use store::outbound::JobId;
+use store::outbound::{ApprovalSignature, JobId};
 use store::testing::{NOW, TestDb};
-use store::withdrawal::{Decision, Enqueue, Enqueued, PolicySetting, WithdrawalDecision, WithdrawalId};
+use store::withdrawal::{Enqueue, Enqueued, NewWithdrawalApproval, PolicySetting, SignedRounds, WithdrawalId};
 use tx::{AccountKey, Family, Group};
 
 use crate::support::*;
@@ -61,6 +61,9 @@ pub fn policy() -> WithdrawalPolicy {
         cooling_off_us: 0,
         book_only: false,
         quote_life_us: 0,
+        auto_approve_daily: None,
+        when_short: WhenShort::Fail,
+        life_us: USUAL_LIFE_US,
     }
 }
 
@@ -182,25 +185,26 @@ fn id_of(answer: &Value) -> WithdrawalId {
     answer["withdrawal_id"].as_str().unwrap().parse().unwrap()
 }
 
-async fn approve(server: &Server, answer: &Value, people: &[&str]) {
-    let decision = WithdrawalDecision {
-        id: id_of(answer),
-        decision: Decision::Approve(people.iter().map(|name| (*name).to_owned()).collect()),
-        actor: "ann".to_owned(),
-        reason: "looks good to ann".to_owned(),
+/// As if this person had signed it: the signature itself is the operators' routes' matter.
+async fn approve(server: &Server, answer: &Value, person: &str) {
+    let signed = NewWithdrawalApproval {
+        withdrawal: id_of(answer),
+        digest: [7; 32],
+        round: 0,
+        group: "hot-evm".parse().unwrap(),
+        person: person.to_owned(),
+        key: format!("{person}-1"),
+        signature: ApprovalSignature::Ed25519(vec![7; 64]),
     };
-    server.db.decide_withdrawals(&[decision], NOW).await.unwrap();
+    server.db.approve_withdrawal(&signed, NOW).await.unwrap();
 }
 
 async fn enqueue(server: &Server, answer: &Value) {
-    let terms = Enqueue {
-        withdrawal: id_of(answer),
-        job: JobId::new(id_of(answer).number() + 1).unwrap(),
-        most_fee: "9".parse().unwrap(),
-        expires: NOW.plus_micros(3_600 * SECOND),
-    };
+    let id = id_of(answer);
+    let terms = Enqueue { withdrawal: id, job: JobId::new(id.number() + 1).unwrap() };
     let chain = server.db.chain(&"bsc".parse().unwrap()).await.unwrap().unwrap();
-    let queued = server.db.enqueue_withdrawals(&chain, &[terms], NOW).await.unwrap().remove(0);
+    let signed = SignedRounds::of([(id, Some(0))]);
+    let queued = server.db.enqueue_withdrawals(&chain, &[terms], &signed, NOW).await.unwrap().remove(0);
     assert!(matches!(queued, Enqueued::Queued { .. }), "{queued:?}");
 }
 
@@ -327,13 +331,25 @@ db_test! {
         assert!(server.db.audit(|_| ()).await.unwrap().clean());
     }
 
+    async fn nothing_is_called_off_without_the_signers_word(db: TestDb) {
+        for (says, status, code) in [(None, 409, "WITHDRAWALS_WAIT"), (Some(1), 409, "WITHDRAWAL_NOT_NOW"), (Some(0), 200, "cancelled")] {
+            let server = with(&db, Choice { signed: says, ..Choice::default() }).await;
+            let one = taken(&server, 1, ask(code, json!({}))).await;
+            let held = usdt(&server, 1).await;
+            let path = format!("{PATH}/{}/cancel", one["withdrawal_id"].as_str().unwrap());
+            let reply = server.post(1, &path, "").await;
+            assert_eq!((reply.status, reply.code().as_str()), (status, code), "{says:?}: {reply:?}");
+            assert_eq!(usdt(&server, 1).await == held, says != Some(0), "{says:?}");
+        }
+    }
+
     async fn two_cancels_and_one_approval_at_once_end_in_one_of_two_ways(db: TestDb) {
         let server = start(db).await;
         for round in 0..4 {
             let one = taken(&server, 1, ask(&format!("race-{round}"), json!({ "amount": "25.00" }))).await;
             let path = format!("{PATH}/{}/cancel", one["withdrawal_id"].as_str().unwrap());
             let (first, second, ()) =
-                tokio::join!(server.post(1, &path, ""), server.post(1, &path, ""), approve(&server, &one, &["ann"]));
+                tokio::join!(server.post(1, &path, ""), server.post(1, &path, ""), approve(&server, &one, "ann"));
             // A cancel may come after the approval: it is not queued yet.
             assert_eq!([first.status, second.status], [200, 200], "{first:?} {second:?}");
             let shown = server.get(1, format!("{PATH}/{}", one["withdrawal_id"].as_str().unwrap())).await.json();
@@ -346,7 +362,7 @@ db_test! {
     async fn one_withdrawal_has_its_history_and_nobody_elses_name(db: TestDb) {
         let server = start(db).await;
         let one = taken(&server, 1, ask("one", json!({ "amount": "25.00" }))).await;
-        approve(&server, &one, &["ann"]).await;
+        approve(&server, &one, "ann").await;
         enqueue(&server, &one).await;
         let path = format!("{PATH}/{}", one["withdrawal_id"].as_str().unwrap());
         let shown = server.get(1, path.as_str()).await.json();

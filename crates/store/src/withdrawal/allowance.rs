@@ -69,7 +69,7 @@ async fn allowances(tx: &mut Tx, user: UserId, at: Timestamp) -> Result<Vec<Allo
     }
     let one = |listing: ListingId| {
         let (row, coin) = policies.get(&listing).zip(coins.get(&listing)).ok_or_else(|| malformed("policy"))?;
-        let (used, recent) = used.get(&(user, listing)).copied().unwrap_or_default();
+        let used = used.get(&(user, listing)).copied().unwrap_or_default();
         let held_back = not_final.get(&(user, coin.asset)).copied().unwrap_or(Amount::ZERO);
         let available = available.get(&coin.asset).copied().unwrap_or(Amount::ZERO);
         Ok(Allowance {
@@ -78,8 +78,8 @@ async fn allowances(tx: &mut Tx, user: UserId, at: Timestamp) -> Result<Vec<Allo
             chain: coin.chain,
             open: row.policy.enabled && active.get(&listing) == Some(&(Availability::Active, Availability::Active)),
             policy: row.policy.clone(),
-            used,
-            recent,
+            used: used.today,
+            recent: used.recent,
             withdrawable: available.checked_sub(held_back).unwrap_or(Amount::ZERO).max(Amount::ZERO),
         })
     };

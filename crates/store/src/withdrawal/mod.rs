@@ -10,7 +10,9 @@
 //! | [`create`] | new ones, in batches: facts, verdict, hold and row in one commit |
 //! | `facts` | what a verdict rests on, read while the accounts are locked |
 //! | `advance` | a withdrawal goes on to its next states, with its history and its money |
+//! | [`approve`] | what people sign; enough of them approve it |
 //! | [`decide`] | what people and customers say of one that has no job |
+//! | [`signed`] | what the signer knows, held against what is known here |
 //! | [`queue`] | a job is made for each that may be paid, in the commit that says so |
 //! | [`settle`] | what became of the jobs; what is settled inside |
 //! | [`read`] | withdrawals for people |
@@ -26,6 +28,7 @@
 
 pub(crate) mod advance;
 pub mod allowance;
+pub mod approve;
 pub(crate) mod audit;
 pub mod book;
 pub mod create;
@@ -36,17 +39,20 @@ pub mod queue;
 pub mod read;
 pub mod settings;
 pub mod settle;
+pub mod signed;
 mod types;
 
 pub use allowance::Allowance;
+pub use approve::{NewWithdrawalApproval, WithdrawalApproval, WithdrawalApproved};
 pub use book::{BookEntry, NewBookEntry};
 pub use create::{CreatedWithdrawal, NewWithdrawal};
-pub use decide::{Decision, DecisionReply, WithdrawalDecision};
+pub use decide::{Decision, DecisionReply, WithdrawalDecision, WithdrawalVerdict};
 pub use policy::PolicyRow;
 pub use queue::{Enqueue, Enqueued};
 pub use read::{MinedPayment, WithdrawalFilter, WithdrawalStep, WithdrawalsDue};
 pub use settings::{CoinName, PolicySetting, PolicySettings, coin_names};
 pub use settle::{InsideReply, SettleInside, SettledBatch};
+pub use signed::SignedRounds;
 pub use types::{WithdrawalId, WithdrawalRow};
 
 /// The most that one batch may have.
@@ -57,8 +63,9 @@ pub(crate) mod statements {
     use crate::rows::RowsSql;
     use crate::sql::Sql;
 
-    pub(crate) const ALL: [&[Sql]; 10] = [
+    pub(crate) const ALL: [&[Sql]; 12] = [
         super::allowance::STATEMENTS,
+        super::approve::STATEMENTS,
         super::audit::STATEMENTS,
         super::book::STATEMENTS,
         super::facts::STATEMENTS,
@@ -67,6 +74,7 @@ pub(crate) mod statements {
         super::read::STATEMENTS,
         super::settings::STATEMENTS,
         super::settle::STATEMENTS,
+        super::signed::STATEMENTS,
         super::types::STATEMENTS,
     ];
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use domain::withdrawal::{FeeRule, PolicyError, Velocity, WithdrawalPolicy};
+use domain::withdrawal::{FeeRule, PolicyError, Velocity, WhenShort, WithdrawalPolicy};
 use domain::{Amount, Timestamp};
 
 use super::types::malformed;
@@ -36,7 +36,7 @@ pub enum PolicySet {
 
 pub(crate) const COLUMNS: &str = "listing_id, version, is_enabled, is_incident, min_amount, max_amount, fee_fixed, fee_share_bps, fee_least, \
     auto_approve, two_above, many_above, many_people, daily_user, daily_total, velocity_count, velocity_window_us, cooling_off_us, book_only, \
-    quote_life_us, actor, reason, at";
+    quote_life_us, auto_approve_daily, when_short, life_us, actor, reason, at";
 
 statements! {
     /// Two who write a policy of the same coin take turns.
@@ -70,6 +70,9 @@ struct Columns {
     cooling_off: i64,
     book_only: bool,
     quote_life: i64,
+    auto_approve_daily: Option<i64>,
+    when_short: String,
+    life_us: i64,
     actor: String,
     reason: String,
     at: i64,
@@ -96,6 +99,9 @@ from_row!(Columns {
     cooling_off = "cooling_off_us",
     book_only = "book_only",
     quote_life = "quote_life_us",
+    auto_approve_daily = "auto_approve_daily",
+    when_short = "when_short",
+    life_us = "life_us",
     actor = "actor",
     reason = "reason",
     at = "at",
@@ -116,6 +122,7 @@ fn policy_row(row: Columns) -> Result<(ListingId, PolicyRow), StoreError> {
         max: units(row.max),
         fee: FeeRule { fixed: units(row.fee_fixed), share_bps: count(row.fee_share_bps)?, least: units(row.fee_least) },
         auto_approve: units(row.auto_approve),
+        auto_approve_daily: row.auto_approve_daily.map(units),
         two_above: units(row.two_above),
         many_above: units(row.many_above),
         many: count(row.many)?,
@@ -125,6 +132,8 @@ fn policy_row(row: Columns) -> Result<(ListingId, PolicyRow), StoreError> {
         cooling_off_us: row.cooling_off,
         book_only: row.book_only,
         quote_life_us: row.quote_life,
+        when_short: WhenShort::parse(&row.when_short).ok_or_else(|| malformed("policy"))?,
+        life_us: row.life_us,
     };
     // One that makes no sense was written by hand, and nothing is decided by it.
     policy.check().map_err(|_| malformed("policy"))?;
@@ -167,10 +176,10 @@ static INSERT_POLICIES: RowsSql = RowsSql::new(
     "INSERT_POLICIES",
     "INSERT INTO withdrawal_policies (listing_id, version, is_enabled, is_incident, min_amount, max_amount, fee_fixed, fee_share_bps, fee_least,
          auto_approve, two_above, many_above, many_people, daily_user, daily_total, velocity_count, velocity_window_us, cooling_off_us, book_only,
-         quote_life_us, actor, reason, at)
+         quote_life_us, auto_approve_daily, when_short, life_us, actor, reason, at)
      SELECT r.listing_id, r.version, r.enabled = 1, r.incident = 1, r.min_amount, r.max_amount, r.fee_fixed, r.fee_share_bps, r.fee_least,
          r.auto_approve, r.two_above, r.many_above, r.many_people, r.daily_user, r.daily_total, r.velocity_count, r.velocity_window_us,
-         r.cooling_off_us, r.book_only = 1, r.quote_life_us, r.actor, r.reason, r.at FROM {rows}",
+         r.cooling_off_us, r.book_only = 1, r.quote_life_us, r.auto_approve_daily, r.when_short, r.life_us, r.actor, r.reason, r.at FROM {rows}",
     &[
         ("listing_id", Int),
         ("version", Int),
@@ -192,6 +201,9 @@ static INSERT_POLICIES: RowsSql = RowsSql::new(
         ("cooling_off_us", Int),
         ("book_only", Int),
         ("quote_life_us", Int),
+        ("auto_approve_daily", Int),
+        ("when_short", Text),
+        ("life_us", Int),
         ("actor", Text),
         ("reason", Text),
         ("at", Int),
@@ -232,6 +244,9 @@ pub(crate) async fn insert(
         ints(&|policy| policy.cooling_off_us),
         ints(&|policy| policy.book_only.into()),
         ints(&|policy| policy.quote_life_us),
+        maybe(&|policy| policy.auto_approve_daily.map(Amount::units)),
+        Column::Texts(policies.iter().map(|(_, policy)| policy.when_short.as_str()).collect()),
+        ints(&|policy| policy.life_us),
         Column::Texts(vec![author.actor; policies.len()]),
         Column::Texts(vec![author.reason; policies.len()]),
         Column::Ints(vec![at.micros(); policies.len()]),

@@ -126,6 +126,7 @@ fn fields(policy: &WithdrawalPolicy, precision: Precision) -> Vec<(&'static str,
         max,
         fee,
         auto_approve,
+        auto_approve_daily,
         two_above,
         many_above,
         many,
@@ -135,6 +136,8 @@ fn fields(policy: &WithdrawalPolicy, precision: Precision) -> Vec<(&'static str,
         cooling_off_us,
         book_only,
         quote_life_us,
+        when_short,
+        life_us,
     } = policy;
     let amount = |amount: &Amount| amount.display(precision).to_string();
     let limit = |limit: &Option<Amount>| limit.as_ref().map_or_else(|| "(none)".to_owned(), amount);
@@ -152,6 +155,7 @@ fn fields(policy: &WithdrawalPolicy, precision: Precision) -> Vec<(&'static str,
         ("fee_least", amount(&fee.least)),
         ("quote_s", (quote_life_us / 1_000_000).to_string()),
         ("auto_approve", amount(auto_approve)),
+        ("auto_approve_daily", limit(auto_approve_daily)),
         ("two_above", amount(two_above)),
         ("many_above", amount(many_above)),
         ("many", many.to_string()),
@@ -160,6 +164,8 @@ fn fields(policy: &WithdrawalPolicy, precision: Precision) -> Vec<(&'static str,
         ("requests", requests),
         ("cooling_off_s", (cooling_off_us / 1_000_000).to_string()),
         ("book_only", book_only.to_string()),
+        ("when_short", when_short.as_str().to_owned()),
+        ("life_s", (life_us / 1_000_000).to_string()),
     ]
 }
 
