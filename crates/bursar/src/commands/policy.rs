@@ -234,7 +234,7 @@ async fn simulate(context: &Context, db: &Db, arguments: &SimulateArguments) -> 
         quote,
     };
     let shown = |amount: Amount| amount.display(coin.asset.precision).to_string();
-    let body = match db.judge_withdrawal(&new, SystemClock.now()).await? {
+    let body = match db.simulate_withdrawal(&new, SystemClock.now()).await? {
         CreatedWithdrawal::New(row) | CreatedWithdrawal::Before(row) => json!({
             "verdict": row.state.as_str(), "rule": row.rule, "people": row.people, "fee": shown(row.fee), "policy_version": row.policy_version,
             "facts": inputs(&row.inputs),

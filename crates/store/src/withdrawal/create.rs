@@ -116,15 +116,15 @@ impl Db {
     }
 
     /// What this would come to now. Nothing is written: it is judged in a transaction that is rolled back.
-    pub async fn judge_withdrawal(&self, new: &NewWithdrawal, at: Timestamp) -> Result<CreatedWithdrawal, StoreError> {
+    pub async fn simulate_withdrawal(&self, new: &NewWithdrawal, at: Timestamp) -> Result<CreatedWithdrawal, StoreError> {
         let mut tx = self.tries().begin().await?;
-        let judged = judge(&mut tx, new, at).await;
+        let judged = simulate(&mut tx, new, at).await;
         tx.rollback().await;
         judged
     }
 }
 
-async fn judge(tx: &mut Tx, new: &NewWithdrawal, at: Timestamp) -> Result<CreatedWithdrawal, StoreError> {
+async fn simulate(tx: &mut Tx, new: &NewWithdrawal, at: Timestamp) -> Result<CreatedWithdrawal, StoreError> {
     let mut intake = Intake::open(tx, std::slice::from_ref(new), at).await?;
     // Whatever name it is given here: it is not the one that was taken under that name.
     intake.earlier.clear();

@@ -86,7 +86,7 @@ impl Desk {
         desk.set(&db, &WithdrawalPolicy { daily_total: Some(units(1_000)), quote_life_us: 60, ..policy() }).await;
         let before = desk.balance(&db, 0).await;
         for _ in 0..3 {
-            let judged = db.judge_withdrawal(&desk.ask(1, 600), NOW).await.unwrap();
+            let judged = db.simulate_withdrawal(&desk.ask(1, 600), NOW).await.unwrap();
             assert!(matches!(&judged, CreatedWithdrawal::New(row) if row.fee == units(10)), "{judged:?}");
         }
         assert_eq!(
@@ -95,7 +95,7 @@ impl Desk {
         );
         taken(&db, &desk.ask(1, 600)).await;
         // The same name is no answer here: it is judged as it would be under another.
-        let judged = db.judge_withdrawal(&desk.ask(1, 600), NOW).await.unwrap();
+        let judged = db.simulate_withdrawal(&desk.ask(1, 600), NOW).await.unwrap();
         assert!(matches!(&judged, CreatedWithdrawal::Refused { refusal: DailyTotalExceeded, .. }), "{judged:?}");
         assert!(db.audit(|_| ()).await.unwrap().clean());
     }
