@@ -331,6 +331,28 @@ db_test! {
         assert!(server.db.audit(|_| ()).await.unwrap().clean());
     }
 
+    async fn what_is_asked_too_often_is_not_looked_at(db: TestDb) {
+        let server = with(&db, Choice { per_second: 3, ..Choice::default() }).await;
+        taken(&server, 1, ask("a", json!({}))).await;
+        // A batch counts as many as it has, and one that could never be let through is no batch.
+        let batch = |count: usize| {
+            let items: Vec<String> = (0..count).map(|at| ask(&format!("b-{at}"), json!({}))).collect();
+            format!("{{\"withdrawals\":[{}]}}", items.join(","))
+        };
+        let asked = |path: &str, body: String| Ask::post(path, body).token(&server.token(1));
+        let reply = server.refuses("three more", &asked(BATCHES, batch(3)), 429, "RATE_LIMIT_EXCEEDED").await;
+        assert!(reply.header("retry-after").is_some(), "{reply:?}");
+        server.refuses("four at once", &asked(BATCHES, batch(4)), 400, "INVALID_REQUEST").await;
+        assert_eq!(server.get(1, PATH).await.status, 200);
+        assert_eq!(server.get(1, LIMITS).await.status, 200);
+        let book = json!({ "chain": "bsc", "address": FAR }).to_string();
+        server.refuses("the book", &asked(BOOK, book), 429, "RATE_LIMIT_EXCEEDED").await;
+        server.refuses("one more", &asked(PATH, ask("c", json!({}))), 429, "RATE_LIMIT_EXCEEDED").await;
+        assert_eq!(server.get(2, PATH).await.status, 200, "it is each user's own");
+        server.pass(Duration::from_secs(1));
+        taken(&server, 1, ask("c", json!({}))).await;
+    }
+
     async fn nothing_is_called_off_without_the_signers_word(db: TestDb) {
         for (says, status, code) in [(None, 409, "WITHDRAWALS_WAIT"), (Some(1), 409, "WITHDRAWAL_NOT_NOW"), (Some(0), 200, "cancelled")] {
             let server = with(&db, Choice { signed: says, ..Choice::default() }).await;
