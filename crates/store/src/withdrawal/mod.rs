@@ -44,7 +44,7 @@ pub use create::{CreatedWithdrawal, NewWithdrawal};
 pub use decide::{Decision, DecisionReply, WithdrawalDecision, WithdrawalVerdict};
 pub use policy::PolicyRow;
 pub use queue::{Enqueue, Enqueued};
-pub use read::{WithdrawalStep, WithdrawalsDue};
+pub use read::{OpenWithdrawals, WithdrawalStep, WithdrawalsDue};
 pub use settle::{InsideReply, SettleInside, SettledBatch};
 pub use signed::SignedRounds;
 pub use types::{WithdrawalId, WithdrawalRow};

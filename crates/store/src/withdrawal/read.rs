@@ -32,7 +32,19 @@ pub struct WithdrawalsDue {
     pub ended: Vec<WithdrawalId>,
 }
 
+/// How many of a chain are in a state in which they hold money.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpenWithdrawals {
+    pub chain: String,
+    pub state: WithdrawalState,
+    pub count: u64,
+    /// When the oldest of them was asked for.
+    pub oldest: Timestamp,
+}
+
 statements! {
+    COUNT_OPEN = "SELECT c.name, w.status, COUNT(*), MIN(w.created_at) FROM withdrawal_requests w JOIN chains c ON c.id = w.chain_id
+        WHERE w.status IN ('pending', 'manual_review', 'approved', 'queued') GROUP BY c.name, w.status ORDER BY c.name, w.status";
     /// Newest first. The empty text stands for every status.
     LIST_WITHDRAWALS(COLUMNS) = "SELECT {columns} FROM withdrawal_requests
         WHERE user_id = $1 AND id < $2 AND ($3 = '' OR status = $3) ORDER BY id DESC LIMIT $4";
@@ -89,6 +101,17 @@ impl Db {
             Ok((job, JobState::parse(&state).ok_or_else(|| malformed("job"))?))
         };
         rows.into_iter().map(job).collect()
+    }
+
+    /// What holds money, by chain and state.
+    pub async fn open_withdrawals(&self) -> Result<Vec<OpenWithdrawals>, StoreError> {
+        let rows = fetch_all!(&mut self.read().await?, COUNT_OPEN => (String, String, i64, i64))?;
+        let one = |(chain, status, count, oldest): (String, String, i64, i64)| {
+            let state = WithdrawalState::parse(&status).ok_or_else(|| malformed("status"))?;
+            let count = u64::try_from(count).unwrap_or(0);
+            Ok(OpenWithdrawals { chain, state, count, oldest: Timestamp::from_micros(oldest) })
+        };
+        rows.into_iter().map(one).collect()
     }
 
     /// What waits for a job behind this one, and whose jobs have ended, on a chain.
