@@ -10,7 +10,8 @@ use terminal::failure::{Exit, Failure};
 use crate::commands::devnet;
 use crate::commands::{
     Context, account, adjust, apply, audit, balances, chain, checkpoint, config, copy, deposit, explain, job, journal,
-    lane, migrate, openapi, reconcile, rule, serve, signer, spot, token, transfer, treasury, utxo, wallet,
+    lane, migrate, openapi, policy, reconcile, rule, serve, signer, spot, token, transfer, treasury, utxo, wallet,
+    withdrawal,
 };
 use crate::config::Config;
 use crate::logs;
@@ -83,6 +84,12 @@ enum Command {
     /// What was paid to our addresses, and what became of it; two people say whose an unattributed deposit is
     #[command(subcommand)]
     Deposit(deposit::Command),
+    /// What customers want paid out: where each stands, why, and which jobs pay it
+    #[command(subcommand)]
+    Withdrawal(withdrawal::Command),
+    /// What holds for withdrawals: limits, fees and who has to agree; what a request would come to, and whether the signer signs it
+    #[command(subcommand)]
+    Policy(policy::Command),
     /// Payments that leave: make one, see why it waits, offer more for it, cancel it
     #[command(subcommand)]
     Job(job::Command),
@@ -215,6 +222,8 @@ async fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Run(command) => crate::commands::run::run(&context()?, command).await,
         Command::Wallet(command) => wallet::run(&context()?, command).await,
         Command::Deposit(command) => deposit::run(&context()?, command).await,
+        Command::Withdrawal(command) => withdrawal::run(&context()?, command).await,
+        Command::Policy(command) => policy::run(&context()?, command).await,
         Command::Job(command) => job::run(&context()?, command).await,
         Command::Lane(command) => lane::run(&context()?, command).await,
         Command::Rule(command) => rule::run(&context()?, command).await,

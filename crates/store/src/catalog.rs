@@ -22,6 +22,8 @@ use crate::treasury::RuleSettings;
 use crate::treasury::settings as rules;
 use crate::wallet::WalletSettings;
 use crate::wallet::settings as wallets;
+use crate::withdrawal::PolicySettings;
+use crate::withdrawal::settings as policies;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Catalog {
@@ -30,6 +32,8 @@ pub struct Catalog {
     pub listings: BTreeMap<(Symbol, ChainName), Listing>,
     /// Rules and bands that name them.
     pub rules: RuleSettings,
+    /// What holds for withdrawals of them.
+    pub withdrawals: PolicySettings,
 }
 
 /// One field of one thing, as it was and as it will be.
@@ -49,6 +53,10 @@ pub enum CatalogError {
     InUse { entity: String, field: &'static str, before: String, after: String, asset: Symbol },
     #[error("asset {asset}: precision cannot change while {asset} on {chain} is left out")]
     ListingLeftOut { asset: Symbol, chain: ChainName },
+    #[error("asset {asset}: precision cannot change while the withdrawal policy of {asset} on {chain} is left out")]
+    PolicyLeftOut { asset: Symbol, chain: ChainName },
+    #[error("withdrawals of {asset} on {chain}: {asset} does not live on {chain}")]
+    PolicyWithoutListing { asset: Symbol, chain: ChainName },
     #[error("{asset} on {chain}: there is no asset {asset}")]
     UnknownAsset { asset: Symbol, chain: ChainName },
     #[error("{asset} on {chain}: there is no chain {chain}")]
@@ -69,7 +77,8 @@ impl CatalogError {
     pub const fn code(&self) -> &'static str {
         match self {
             Self::InUse { .. } => "SETTING_IN_USE",
-            Self::ListingLeftOut { .. } => "LISTING_LEFT_OUT",
+            Self::ListingLeftOut { .. } | Self::PolicyLeftOut { .. } => "LISTING_LEFT_OUT",
+            Self::PolicyWithoutListing { .. } => "TREASURY_INVALID",
             Self::UnknownAsset { .. } => "INVALID_ASSET",
             Self::UnknownChain { .. } => "INVALID_CHAIN",
             Self::WalletFixed { .. } => "WALLET_FIXED",
@@ -84,6 +93,8 @@ impl CatalogError {
         match self {
             Self::InUse { .. } => "list a new asset instead, and set the old one to suspended",
             Self::ListingLeftOut { .. } => "say its minimum deposit anew under [[on_chain]], in the new precision",
+            Self::PolicyLeftOut { .. } => "say it anew under [[withdrawals]], in the new precision",
+            Self::PolicyWithoutListing { .. } => "list it under [[on_chain]], or correct the names",
             Self::UnknownAsset { .. } => "add it under [assets], or correct the name",
             Self::UnknownChain { .. } => "add it under [chains], or correct the name",
             Self::WalletFixed { .. } => {
@@ -245,11 +256,15 @@ impl Db {
         transact!(self, tx => {
             fetch_optional!(tx, LOCK_MIGRATIONS => (String,))?;
             fetch_all!(tx, LOCK_ASSETS => (i64,))?;
+            if !wanted.withdrawals.is_empty() {
+                policies::lock(tx).await?;
+            }
             match plan(tx, wanted, wallets).await? {
                 Ok(changes) => {
                     write_catalog(tx, wanted, at).await?;
                     wallets::write(tx, wallets, at).await?;
                     rules::write(tx, &wanted.rules, at).await?;
+                    policies::write(tx, &wanted.withdrawals, author, at).await?;
                     write_changes(tx, &changes, author, at).await?;
                     open_system_accounts(tx, at).await?;
                     Ok(Ok(changes))
@@ -317,6 +332,7 @@ pub async fn read_catalog(tx: &mut Tx) -> Result<Catalog, StoreError> {
         catalog.listings.insert((listing.asset.clone(), listing.chain.clone()), listing);
     }
     catalog.rules = rules::read_rules(tx).await?;
+    catalog.withdrawals = policies::read_policy_settings(tx).await?;
     Ok(catalog)
 }
 
@@ -394,7 +410,11 @@ async fn plan(
         Ok(ruled) => ruled,
         refused => return Ok(refused),
     };
-    Ok(wallets::plan(tx, wallets).await?.map(|more| [changes, more, ruled].concat()))
+    let policed = match policies::plan(&current, wanted) {
+        Ok(policed) => policed,
+        refused => return Ok(refused),
+    };
+    Ok(wallets::plan(tx, wallets).await?.map(|more| [changes, more, ruled, policed].concat()))
 }
 
 /// What `wanted` changes in `current`, or why it must not.

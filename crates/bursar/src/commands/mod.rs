@@ -19,6 +19,7 @@ pub mod journal;
 pub mod lane;
 pub mod migrate;
 pub mod openapi;
+pub mod policy;
 pub mod reconcile;
 pub mod rule;
 pub mod run;
@@ -31,6 +32,7 @@ pub mod transfer;
 pub mod treasury;
 pub mod utxo;
 pub mod wallet;
+pub mod withdrawal;
 
 use std::path::PathBuf;
 

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use custody::treasury::TreasuryWatch;
+use custody::withdrawal::Remembers;
 use domain::Clock;
 use serde_json::json;
 use server::alerts::webhook::Webhook;
@@ -15,8 +16,10 @@ use server::alerts::{Alerts, Intervals, Sink};
 use server::api::health::{check_database, watch_database};
 use server::api::{App, BODY_TIME, Pages, Requests, operations_router, router};
 use server::auth::{Keys, Verifier};
+use server::coins::Coins;
 use server::limit::PerSecond;
 use server::listen::{Bounds, serve};
+use server::withdrawal_intake::{WithdrawalIntake, WithdrawalIntakeSettings};
 use spot::Engine;
 use spot::net::{Client, ClientError, Credentials, Role, Server};
 use spot::service::{Ended, Limits};
@@ -112,10 +115,13 @@ pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
     }
     let compared = config.spot.kind != SpotKind::Http;
     check_database(&coordinator).await;
+    let coins = Arc::new(Coins::load(&db).await?);
     let intake = Intake::open(Arc::clone(&coordinator), intake_settings(config));
     let app = Arc::new(App {
         intake,
+        withdrawals: WithdrawalIntake::open(&coordinator, WithdrawalIntakeSettings::default()),
         assets: Arc::clone(&assets),
+        coins: Arc::clone(&coins),
         verifier,
         per_second: PerSecond::new(config.limits.requests_per_second),
         clock: Arc::new(SystemClock),
@@ -123,6 +129,7 @@ pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
         stopping: false.into(),
         requests: Requests::new(SystemClock.now().millis().unsigned_abs()),
         connections: Arc::default(),
+        remembers: signer.clone().map(|signer| signer as Arc<dyn Remembers>),
         wallets: Arc::default(),
         wallet_rows: Arc::default(),
         treasury: Arc::default(),
@@ -206,6 +213,13 @@ pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
             move || {
                 let (assets, db) = (Arc::clone(&assets), db.clone());
                 async move { assets.follow(&db).await }
+            }
+        }),
+        supervised(&coordinator, "coins", {
+            let db = db.clone();
+            move || {
+                let (coins, db) = (Arc::clone(&coins), db.clone());
+                async move { coins.follow(&db).await }
             }
         }),
         supervised(&coordinator, "wallets", {
@@ -293,6 +307,7 @@ pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
     if let Some(for_operators) = for_operators {
         for_operators.await.map_err(ended)?;
     }
+    app.withdrawals.close().await;
     app.intake.close().await;
     scanner.await.map_err(ended)?;
     deposits.await.map_err(ended)?;

@@ -8,6 +8,7 @@
 //!
 //! | module | holds |
 //! |---|---|
+//! | [`narrower`] | the server's policy held against the signer's |
 //! | [`work`] | one worker of a chain's withdrawals |
 //! | [`approve`] | what people sign, and what becomes of it |
 //! | [`signed`] | what the signer knows of withdrawals; cancels and refusals, which need that |
@@ -16,6 +17,7 @@
 //! harmless, because each step is taken only from the state that was seen under its lock.
 
 pub mod approve;
+pub mod narrower;
 pub mod signed;
 pub mod work;
 

@@ -50,6 +50,7 @@ fn policy() -> WithdrawalPolicy {
         velocity: None,
         cooling_off_us: 0,
         book_only: false,
+        quote_life_us: 0,
         when_short: WhenShort::Fail,
         life_us: USUAL_LIFE_US,
     }
@@ -83,6 +84,7 @@ impl<'a> Counter<'a> {
             to: to.to_string(),
             amount: units(amount),
             most_fee: units(50),
+            quote: None,
         };
         self.desk.rig.db.create_withdrawals(&[new], self.desk.rig.clock.now()).await.unwrap().remove(0)
     }

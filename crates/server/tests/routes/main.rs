@@ -27,3 +27,5 @@ mod snapshots;
 mod support;
 mod tokens;
 mod transfer_alias;
+mod withdrawal_intake;
+mod withdrawals;

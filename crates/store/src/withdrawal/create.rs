@@ -6,13 +6,15 @@ use std::collections::{BTreeSet, HashMap};
 use domain::ledger::{AccountState, Operation, Outcome, Reference, Reply};
 use domain::transfer::ClientOrderId;
 use domain::withdrawal::{
-    Facts, Judgement, Request, Verdict, WithdrawalEvent, WithdrawalPolicy, WithdrawalRefusal, WithdrawalState,
+    Facts, FeeQuote, FeeTerms, Judgement, Request, Verdict, WithdrawalEvent, WithdrawalPolicy, WithdrawalRefusal,
+    WithdrawalState,
 };
 use domain::{AccountId, Amount, AssetId, GroupId, Timestamp, UserId};
 
 use super::MOST;
 use super::advance::{Step, add_steps};
 use super::facts::{self, Coin, Destination, DestinationKey, Switches, Use, UserUse};
+use super::policy::{FeeVersion, fee_versions};
 use super::types::{LedgerStep, WithdrawalId, WithdrawalRow, malformed};
 use crate::db::{Db, Tx};
 use crate::entry::ListingId;
@@ -34,6 +36,8 @@ pub struct NewWithdrawal {
     pub amount: Amount,
     /// The most that the user agrees to pay on top of it.
     pub most_fee: Amount,
+    /// The fee that the user was promised. It is no part of what makes a request the same: who asks again may have another.
+    pub quote: Option<FeeQuote>,
 }
 
 /// What became of a request.
@@ -110,6 +114,22 @@ impl Db {
         }
         transact!(self, tx => create(tx, new, at).await)
     }
+
+    /// What this would come to now. Nothing is written: it is judged in a transaction that is rolled back.
+    pub async fn simulate_withdrawal(&self, new: &NewWithdrawal, at: Timestamp) -> Result<CreatedWithdrawal, StoreError> {
+        let mut tx = self.tries().begin().await?;
+        let judged = simulate(&mut tx, new, at).await;
+        tx.rollback().await;
+        judged
+    }
+}
+
+async fn simulate(tx: &mut Tx, new: &NewWithdrawal, at: Timestamp) -> Result<CreatedWithdrawal, StoreError> {
+    let mut intake = Intake::open(tx, std::slice::from_ref(new), at).await?;
+    // Whatever name it is given here: it is not the one that was taken under that name.
+    intake.earlier.clear();
+    let answer = intake.take(new)?;
+    Ok(answer.finish(&intake.taken))
 }
 
 async fn create(tx: &mut Tx, new: &[NewWithdrawal], at: Timestamp) -> Result<Vec<CreatedWithdrawal>, StoreError> {
@@ -144,6 +164,8 @@ struct Intake {
     at: Timestamp,
     coins: HashMap<ListingId, Coin>,
     policies: HashMap<ListingId, WithdrawalPolicy>,
+    /// Of the versions that quotes name.
+    fees: HashMap<(ListingId, i64), FeeVersion>,
     switches: Switches,
     /// Locked.
     accounts: HashMap<(UserId, AssetId), FundingAccount>,
@@ -169,6 +191,8 @@ impl Intake {
         // From here on nobody else moves these users' money. Settings are read now too: what was switched off while this waited is off.
         let listings: BTreeSet<ListingId> = coins.keys().copied().collect();
         let policies = super::policy::newest(tx, &listings.iter().copied().collect::<Vec<_>>()).await?;
+        let quoted = known().filter_map(|(one, _)| Some((one.listing, one.quote?.version))).collect();
+        let fees = fee_versions(tx, &quoted).await?;
         let switches = facts::switches(tx, listings.iter().copied()).await?;
         let windows = policies.iter().filter_map(|(listing, policy)| Some((*listing, policy.velocity?.window_us)));
         let users: BTreeSet<(UserId, ListingId)> = known().map(|(one, _)| (one.user, one.listing)).collect();
@@ -187,6 +211,7 @@ impl Intake {
             taken: Vec::new(),
             coins,
             policies,
+            fees,
             switches,
             accounts,
             not_final,
@@ -219,7 +244,8 @@ impl Intake {
             return Ok(Answer::Refused(WithdrawalRefusal::AccountNotFound, None));
         };
         let facts = self.facts(new, coin, funding)?;
-        let judged = policy.judge(&Request { amount: new.amount, most_fee: new.most_fee }, &facts);
+        let judged =
+            policy.judge(&Request { amount: new.amount, most_fee: new.most_fee, terms: self.terms(new) }, &facts);
         if let Verdict::Refused(refusal) = judged.verdict {
             return Ok(Answer::Refused(refusal, Some(Box::new(judged))));
         }
@@ -229,6 +255,15 @@ impl Intake {
         self.names.insert(name, self.taken.len());
         self.taken.push(taken);
         Ok(Answer::Taken(self.taken.len() - 1))
+    }
+
+    fn terms(&self, new: &NewWithdrawal) -> FeeTerms {
+        let Some(quote) = new.quote else { return FeeTerms::Current };
+        let fee = self.fees.get(&(new.listing, quote.version));
+        match fee.filter(|fee| quote.holds(self.at, fee.quote_life_us, fee.superseded)) {
+            Some(fee) => FeeTerms::Quoted(fee.rule),
+            None => FeeTerms::Expired,
+        }
     }
 
     fn facts(&self, new: &NewWithdrawal, coin: &Coin, funding: &FundingAccount) -> Result<Facts, StoreError> {

@@ -3,7 +3,9 @@
 //! | module | holds |
 //! |---|---|
 //! | `types` | withdrawals as rows have them |
+//! | [`allowance`] | what a user may still withdraw today |
 //! | [`policy`] | policies, each version a row |
+//! | [`settings`] | policies as the treasury file says them |
 //! | [`book`] | users' address books |
 //! | [`create`] | new ones, in batches: facts, verdict, hold and row in one commit |
 //! | `facts` | what a verdict rests on, read while the accounts are locked |
@@ -25,6 +27,7 @@
 //! Rows are locked in one order: withdrawals by their ids, then accounts by theirs, then the sums of a day.
 
 pub(crate) mod advance;
+pub mod allowance;
 pub mod approve;
 pub(crate) mod audit;
 pub mod book;
@@ -34,17 +37,20 @@ pub(crate) mod facts;
 pub mod policy;
 pub mod queue;
 pub mod read;
+pub mod settings;
 pub mod settle;
 pub mod signed;
 mod types;
 
+pub use allowance::Allowance;
 pub use approve::{NewWithdrawalApproval, WithdrawalApproval, WithdrawalApproved};
 pub use book::{BookEntry, NewBookEntry};
 pub use create::{CreatedWithdrawal, NewWithdrawal};
 pub use decide::{Decision, DecisionReply, WithdrawalDecision, WithdrawalVerdict};
 pub use policy::PolicyRow;
 pub use queue::{Enqueue, Enqueued};
-pub use read::{OpenWithdrawals, WithdrawalStep, WithdrawalsDue};
+pub use read::{MinedPayment, OpenWithdrawals, WithdrawalFilter, WithdrawalStep, WithdrawalsDue};
+pub use settings::{CoinName, PolicySetting, PolicySettings, coin_names};
 pub use settle::{InsideReply, SettleInside, SettledBatch};
 pub use signed::SignedRounds;
 pub use types::{WithdrawalId, WithdrawalRow};
@@ -57,7 +63,8 @@ pub(crate) mod statements {
     use crate::rows::RowsSql;
     use crate::sql::Sql;
 
-    pub(crate) const ALL: [&[Sql]; 10] = [
+    pub(crate) const ALL: [&[Sql]; 12] = [
+        super::allowance::STATEMENTS,
         super::approve::STATEMENTS,
         super::audit::STATEMENTS,
         super::book::STATEMENTS,
@@ -65,17 +72,19 @@ pub(crate) mod statements {
         super::policy::STATEMENTS,
         super::queue::STATEMENTS,
         super::read::STATEMENTS,
+        super::settings::STATEMENTS,
         super::settle::STATEMENTS,
         super::signed::STATEMENTS,
         super::types::STATEMENTS,
     ];
 
     pub(crate) fn rows() -> Vec<&'static RowsSql> {
-        let groups: [&'static [&'static RowsSql]; 5] = [
+        let groups: [&'static [&'static RowsSql]; 6] = [
             &super::advance::ROWS_STATEMENTS,
             &super::book::ROWS_STATEMENTS,
             &super::create::ROWS_STATEMENTS,
             &super::facts::ROWS_STATEMENTS,
+            &super::policy::ROWS_STATEMENTS,
             &super::queue::ROWS_STATEMENTS,
         ];
         groups.into_iter().flatten().copied().collect()
