@@ -71,6 +71,7 @@ impl<'a> Counter<'a> {
             to: to.to_string(),
             amount: units(amount),
             most_fee: units(50),
+            travel_rule: None,
         };
         self.desk.rig.db.create_withdrawals(&[new], self.desk.rig.clock.now()).await.unwrap().remove(0)
     }

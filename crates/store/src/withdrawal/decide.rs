@@ -7,6 +7,7 @@ use domain::{Timestamp, UserId};
 
 use super::MOST;
 use super::advance::{Change, advance};
+use super::check;
 use super::types::{WithdrawalId, WithdrawalRow, lock};
 use crate::db::{Db, Tx};
 use crate::error::StoreError;
@@ -37,6 +38,8 @@ pub enum DecisionReply {
     NoSuchWithdrawal,
     /// It is in this state, in which that cannot be said.
     NotNow(WithdrawalState),
+    /// The check outside has not let it pass yet, and nobody agrees before.
+    CheckWaits,
     /// So many people have to agree, and so many do.
     TooFew {
         wanted: u32,
@@ -45,7 +48,7 @@ pub enum DecisionReply {
 }
 
 /// What is to be said of one, as the machine takes it.
-struct Said {
+pub(crate) struct Said {
     id: WithdrawalId,
     /// Whose it must be; `None`: anybody's.
     user: Option<UserId>,
@@ -97,7 +100,7 @@ impl Db {
 }
 
 impl Said {
-    fn of_decision(decision: &WithdrawalDecision) -> Self {
+    pub(crate) fn of_decision(decision: &WithdrawalDecision) -> Self {
         let (event, people) = match &decision.decision {
             Decision::Approve(people) => (WithdrawalEvent::Approved, distinct(people)),
             Decision::Review => (WithdrawalEvent::Doubted, 0),
@@ -141,8 +144,10 @@ fn distinct(people: &BTreeSet<String>) -> usize {
     names.iter().filter(|name| !name.is_empty()).count()
 }
 
-async fn decide(tx: &mut Tx, said: &[Said], at: Timestamp) -> Result<Vec<DecisionReply>, StoreError> {
+pub(crate) async fn decide(tx: &mut Tx, said: &[Said], at: Timestamp) -> Result<Vec<DecisionReply>, StoreError> {
     let rows = lock(tx, said.iter().map(|one| one.id)).await?;
+    let approved = said.iter().filter(|one| one.event == WithdrawalEvent::Approved);
+    let held_up = check::held_up(tx, approved.map(|one| one.id)).await?;
     let mut rows: HashMap<WithdrawalId, WithdrawalRow> = rows.into_iter().map(|row| (row.id, row)).collect();
     let (mut replies, mut changes) = (Vec::with_capacity(said.len()), Vec::new());
     let mut changed: HashMap<WithdrawalId, WithdrawalState> = HashMap::new();
@@ -157,6 +162,9 @@ async fn decide(tx: &mut Tx, said: &[Said], at: Timestamp) -> Result<Vec<Decisio
             continue;
         };
         match one.meets(row) {
+            Ok(_) if one.event == WithdrawalEvent::Approved && held_up.contains(&one.id.number()) => {
+                replies.push(Err(DecisionReply::CheckWaits));
+            }
             Ok(next) => {
                 changed.insert(one.id, next);
                 changes.push(Change::new(row.clone(), one.event, &one.actor, one.reason.as_str()));

@@ -8,10 +8,14 @@
 //! | [`create`] | new ones, in batches: facts, verdict, hold and row in one commit |
 //! | `facts` | what a verdict rests on, read while the accounts are locked |
 //! | `advance` | a withdrawal goes on to its next states, with its history and its money |
+//! | [`check`] | what somebody outside says of a withdrawal before anybody may agree to it |
 //! | [`decide`] | what people and customers say of one that has no job |
+//! | [`figures`] | the figures of operators |
+//! | [`operate`] | what operators do to one, and the line of their log |
 //! | [`queue`] | a job is made for each that may be paid, in the commit that says so |
 //! | [`settle`] | what became of the jobs; what is settled inside |
 //! | [`read`] | withdrawals for people |
+//! | [`waiting`] | withdrawals for operators: what waits, for whom, and since when |
 //! | `audit` | what must hold of all of them |
 //!
 //! | | |
@@ -25,18 +29,24 @@
 pub(crate) mod advance;
 pub(crate) mod audit;
 pub mod book;
+pub mod check;
 pub mod create;
 pub mod decide;
 pub(crate) mod facts;
+pub mod figures;
+pub mod operate;
 pub mod policy;
 pub mod queue;
 pub mod read;
 pub mod settle;
 mod types;
+pub mod waiting;
 
 pub use book::{BookEntry, NewBookEntry};
+pub use check::{BadTravelRule, CheckHeard, CheckRow, CheckState, CheckVerdict, ChecksKept, DueCheck, TravelRule};
 pub use create::{CreatedWithdrawal, NewWithdrawal};
 pub use decide::{Decision, DecisionReply, WithdrawalDecision};
+pub use operate::{OperatorDeed, OperatorReply, OperatorWish};
 pub use policy::PolicyRow;
 pub use queue::{Enqueue, Enqueued};
 pub use read::{WithdrawalStep, WithdrawalsDue};
@@ -51,21 +61,26 @@ pub(crate) mod statements {
     use crate::rows::RowsSql;
     use crate::sql::Sql;
 
-    pub(crate) const ALL: [&[Sql]; 8] = [
+    pub(crate) const ALL: [&[Sql]; 12] = [
         super::audit::STATEMENTS,
         super::book::STATEMENTS,
+        super::check::STATEMENTS,
         super::facts::STATEMENTS,
+        super::figures::STATEMENTS,
+        super::operate::STATEMENTS,
         super::policy::STATEMENTS,
         super::queue::STATEMENTS,
         super::read::STATEMENTS,
         super::settle::STATEMENTS,
         super::types::STATEMENTS,
+        super::waiting::STATEMENTS,
     ];
 
     pub(crate) fn rows() -> Vec<&'static RowsSql> {
-        let groups: [&'static [&'static RowsSql]; 5] = [
+        let groups: [&'static [&'static RowsSql]; 6] = [
             &super::advance::ROWS_STATEMENTS,
             &super::book::ROWS_STATEMENTS,
+            &super::check::ROWS_STATEMENTS,
             &super::create::ROWS_STATEMENTS,
             &super::facts::ROWS_STATEMENTS,
             &super::queue::ROWS_STATEMENTS,

@@ -96,6 +96,7 @@ impl Desk {
             to: "0xfar".to_owned(),
             amount: units(amount),
             most_fee: units(100),
+            travel_rule: None,
         }
     }
 
