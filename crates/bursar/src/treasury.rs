@@ -1,6 +1,7 @@
 //! The declarative file of `bursar apply`: assets, chains, which asset lives on which chain, limits, wallet groups,
-//! operation wallets, rules and bands.
+//! operation wallets, rules and bands, operators, and which withdrawals are checked outside.
 
+mod people;
 mod rules;
 mod wallets;
 
@@ -41,6 +42,10 @@ struct File {
     consolidation_rules: BTreeMap<String, rules::SweepEntry>,
     #[serde(default)]
     hot_bands: Vec<rules::BandEntry>,
+    #[serde(default)]
+    operator: Vec<people::OperatorEntry>,
+    #[serde(default)]
+    withdrawal_check: Vec<people::CheckEntry>,
 }
 
 /// What a treasury file says.
@@ -162,6 +167,8 @@ pub fn parse(text: &str, name: &str, known: &Catalog) -> Result<Treasury, Failur
     refuse_same_coin(&catalog, known)?;
     let parts = (&file.gas_topup_rules, &file.consolidation_rules, file.hot_bands.as_slice());
     catalog.rules = rules::rules(parts, &rules::Known { file: &catalog, database: known })?;
+    let database = rules::Known { file: &catalog, database: known };
+    catalog.people = people::people(&file.operator, &file.withdrawal_check, &database)?;
     let chain = |name: &ChainName| catalog.chains.get(name).or_else(|| known.chains.get(name));
     let pinned = wallets::pin(&file.wallet_groups, &file.operation_wallets, chain)?;
     Ok(Treasury { catalog, pinned })
@@ -192,7 +199,7 @@ fn refuse_same_coin(catalog: &Catalog, known: &Catalog) -> Result<(), Failure> {
 }
 
 /// What every entry must say. The types above are what is believed; this list only lets an author see all at once.
-const REQUIRED: [(&str, &[&str]); 8] = [
+const REQUIRED: [(&str, &[&str]); 10] = [
     ("assets", &["precision", "min_transfer", "max_transfer", "daily_transfer"]),
     ("chains", &["kind", "network", "confirmations"]),
     ("on_chain", &["asset", "chain", "decimals", "min_deposit"]),
@@ -201,10 +208,12 @@ const REQUIRED: [(&str, &[&str]); 8] = [
     ("gas_topup_rules", &["chain", "asset", "operator", "threshold", "amount"]),
     ("consolidation_rules", &["chain", "asset", "operator", "threshold"]),
     ("hot_bands", &["chain", "group", "index", "asset", "floor", "target", "ceiling"]),
+    ("operator", &["name", "role"]),
+    ("withdrawal_check", &["asset", "chain", "from"]),
 ];
 
 /// What an entry may say too.
-const OPTIONAL: [&str; 19] = [
+const OPTIONAL: [&str; 21] = [
     "status",
     "internal_transfer",
     "contract",
@@ -224,6 +233,8 @@ const OPTIONAL: [&str; 19] = [
     "cool_down_s",
     "most_per_hour",
     "most_cost_bps",
+    "user",
+    "keys",
 ];
 
 /// Every field that is missing, where the file is good TOML and has no name that is not known. `None`: that is not what is

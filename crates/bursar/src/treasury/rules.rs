@@ -89,7 +89,7 @@ impl Known<'_> {
     }
 
     /// The chain, the asset, and whether that is the chain's own coin.
-    fn coin(&self, place: &str, chain: &str, asset: &str) -> Result<(ChainName, Asset, bool), Failure> {
+    pub(super) fn coin(&self, place: &str, chain: &str, asset: &str) -> Result<(ChainName, Asset, bool), Failure> {
         let chain: ChainName = chain.parse().map_err(|error| bad(place, error, "write it like bsc"))?;
         let symbol: Symbol = asset.parse().map_err(|error| bad(place, error, "write it like USDT"))?;
         let key = (symbol.clone(), chain.clone());
