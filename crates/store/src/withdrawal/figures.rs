@@ -37,6 +37,13 @@ pub struct GasFigure {
     pub fee: RawAmount,
 }
 
+impl GasFigure {
+    /// `None`: no job was confirmed.
+    pub fn per_job(&self) -> Option<RawAmount> {
+        self.fee.checked_div(u64::try_from(self.jobs).ok()?)
+    }
+}
+
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WithdrawalFigures {
     /// What waits for people now, and since when the oldest of them does.
