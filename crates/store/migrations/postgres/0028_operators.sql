@@ -131,7 +131,8 @@ CREATE TRIGGER trg_check_fixed AFTER UPDATE ON withdrawal_checks
     FOR EACH ROW WHEN (OLD.state <> 'waiting' OR OLD.withdrawal_id <> NEW.withdrawal_id OR OLD.created_at <> NEW.created_at)
     EXECUTE FUNCTION refuse_change();
 CREATE TRIGGER trg_check_kept AFTER DELETE ON withdrawal_checks FOR EACH ROW EXECUTE FUNCTION refuse_change();
--- Whoever approves or pays, by whichever way: not before the check has answered, and never against its no.
+-- Whoever approves or pays, by whichever way: not before the check has answered, and never against its no. Of what two people say that it was paid in a
+-- time which this database does not know, there is nothing left to check.
 CREATE FUNCTION refuse_unchecked() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF EXISTS (SELECT 1 FROM withdrawal_checks c WHERE c.withdrawal_id = NEW.id AND c.state NOT IN ('allowed', 'review')) THEN
@@ -140,4 +141,5 @@ BEGIN
     RETURN NEW;
 END $$;
 CREATE TRIGGER trg_withdrawal_checked AFTER UPDATE ON withdrawal_requests
-    FOR EACH ROW WHEN (NEW.status IN ('approved', 'queued', 'completed') AND OLD.status <> NEW.status) EXECUTE FUNCTION refuse_unchecked();
+    FOR EACH ROW WHEN (NEW.status IN ('approved', 'queued', 'completed') AND OLD.status <> NEW.status AND NEW.judged IS NULL)
+    EXECUTE FUNCTION refuse_unchecked();

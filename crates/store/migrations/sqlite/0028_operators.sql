@@ -146,8 +146,9 @@ WHEN OLD.state <> 'waiting' OR OLD.withdrawal_id <> NEW.withdrawal_id OR OLD.cre
 BEGIN SELECT RAISE(ABORT, 'trg_check_fixed'); END;
 CREATE TRIGGER trg_check_kept AFTER DELETE ON withdrawal_checks
 BEGIN SELECT RAISE(ABORT, 'trg_check_kept'); END;
--- Whoever approves or pays, by whichever way: not before the check has answered, and never against its no.
+-- Whoever approves or pays, by whichever way: not before the check has answered, and never against its no. Of what two people say that it was paid in a
+-- time which this database does not know, there is nothing left to check.
 CREATE TRIGGER trg_withdrawal_checked AFTER UPDATE ON withdrawal_requests
-WHEN NEW.status IN ('approved', 'queued', 'completed') AND OLD.status <> NEW.status
+WHEN NEW.status IN ('approved', 'queued', 'completed') AND OLD.status <> NEW.status AND NEW.judged IS NULL
     AND EXISTS (SELECT 1 FROM withdrawal_checks c WHERE c.withdrawal_id = NEW.id AND c.state NOT IN ('allowed', 'review'))
 BEGIN SELECT RAISE(ABORT, 'trg_withdrawal_checked'); END;

@@ -11,7 +11,9 @@ use domain::{Amount, Precision, Timestamp};
 use super::MOST;
 use super::advance::{Change, advance};
 use super::create::NewWithdrawal;
+use super::decide::{Decision, DecisionReply, Said, WithdrawalDecision, decide};
 use super::facts::listing_numbers;
+use super::signed::SignedRounds;
 use super::types::{Columns, WithdrawalId, WithdrawalRow, lock, malformed, numbers, withdrawal_rows};
 use crate::db::{Db, Tx};
 use crate::entry::ListingId;
@@ -129,7 +131,7 @@ pub enum CheckHeard {
 pub struct ChecksKept {
     pub allowed: usize,
     pub review: usize,
-    /// These customers have their money back.
+    /// Their customers get the money back next.
     pub refused: usize,
     pub waiting: usize,
     /// Somebody else had heard of them before, or the withdrawal had ended.
@@ -147,6 +149,10 @@ statements! {
         WHERE state = 'waiting' AND withdrawal_id IN (SELECT c.withdrawal_id FROM withdrawal_checks c
             WHERE c.state = 'waiting' AND c.due_at <= $1 ORDER BY c.due_at, c.withdrawal_id LIMIT $3 {FOR UPDATE SKIP LOCKED})
         RETURNING withdrawal_id, tries";
+    /// Their customers have not got their money back yet: the signer could not be asked.
+    READ_REFUSED = "SELECT w.id FROM withdrawal_checks c JOIN withdrawal_requests w ON w.id = c.withdrawal_id
+        WHERE c.state = 'refused' AND w.status IN ('pending', 'manual_review', 'approved') ORDER BY w.id LIMIT $1";
+    READ_REFUSALS = "SELECT withdrawal_id, reason FROM withdrawal_checks WHERE withdrawal_id {in $1} AND state = 'refused'";
     DROP_CHECKS = "UPDATE withdrawal_checks SET state = 'dropped', updated_at = $2 WHERE withdrawal_id {in $1} AND state = 'waiting'";
     ASK_CHECK_NOW = "UPDATE withdrawal_checks SET due_at = $2, updated_at = $2 WHERE withdrawal_id = $1 AND state = 'waiting'";
     READ_CHECK_NAMES = "SELECT w.id, a.symbol, a.precision, c.name, c.network FROM withdrawal_requests w JOIN assets a ON a.id = w.asset_id
@@ -154,7 +160,7 @@ statements! {
     COUNT_CHECKS = "SELECT COUNT(*), MIN(created_at) FROM withdrawal_checks WHERE state = 'waiting'";
     /// For the audit: what was approved or paid although its check does not say so.
     FIND_UNCHECKED = "SELECT w.id, w.status, c.state FROM withdrawal_checks c JOIN withdrawal_requests w ON w.id = c.withdrawal_id
-        WHERE w.status IN ('approved', 'queued', 'completed') AND c.state NOT IN ('allowed', 'review') ORDER BY w.id LIMIT 1";
+        WHERE w.status IN ('approved', 'queued', 'completed') AND w.judged IS NULL AND c.state NOT IN ('allowed', 'review') ORDER BY w.id LIMIT 1";
 }
 
 static INSERT_CHECKS: RowsSql = RowsSql::new(
@@ -307,6 +313,22 @@ impl Db {
         Ok(found.into_values().next())
     }
 
+    /// Refused ones that are still held.
+    pub async fn checks_refused(&self, most: i64) -> Result<Vec<WithdrawalId>, StoreError> {
+        let rows = fetch_all!(&mut self.read().await?, READ_REFUSED => (i64,), most)?;
+        rows.into_iter().map(|(id,)| super::types::withdrawal_id(id)).collect()
+    }
+
+    /// Gives back what was refused, as far as the signer has signed nothing of it that is not known here. Says of how many.
+    pub async fn reject_refused(
+        &self,
+        ids: &[WithdrawalId],
+        signed: &SignedRounds,
+        at: Timestamp,
+    ) -> Result<usize, StoreError> {
+        transact!(self, tx => reject(tx, ids, signed, at).await)
+    }
+
     /// How many checks have no answer yet, and since when the oldest of them waits.
     pub async fn checks_waiting(&self) -> Result<(i64, Option<Timestamp>), StoreError> {
         let row = fetch_optional!(&mut self.read().await?, COUNT_CHECKS => (i64, Option<i64>))?;
@@ -367,6 +389,7 @@ async fn keep(tx: &mut Tx, heard: &[(WithdrawalId, CheckHeard)], at: Timestamp) 
                     CheckVerdict::Review => kept.review += 1,
                     CheckVerdict::Refuse => kept.refused += 1,
                 }
+                // A no gives money back, and that needs the signer's word: it is the next step.
                 changes.extend(follows(row, *verdict, reason));
             }
         }
@@ -388,20 +411,26 @@ fn follows(row: WithdrawalRow, verdict: CheckVerdict, reason: &str) -> Option<Ch
         (CheckVerdict::Review, WithdrawalState::Pending) => {
             (WithdrawalEvent::Doubted, CHECK.to_owned(), reason.to_owned())
         }
-        (CheckVerdict::Refuse, WithdrawalState::Pending | WithdrawalState::ManualReview | WithdrawalState::Approved) => {
-            (WithdrawalEvent::Refused, CHECK.to_owned(), reason.to_owned())
-        }
-        (CheckVerdict::Allow | CheckVerdict::Review, _)
-        | (
-            CheckVerdict::Refuse,
-            WithdrawalState::Queued
-            | WithdrawalState::Completed
-            | WithdrawalState::Failed
-            | WithdrawalState::Rejected
-            | WithdrawalState::Cancelled,
-        ) => return None,
+        (CheckVerdict::Allow | CheckVerdict::Review | CheckVerdict::Refuse, _) => return None,
     };
     Some(Change::new(row, event, &actor, words))
+}
+
+async fn reject(
+    tx: &mut Tx,
+    ids: &[WithdrawalId],
+    signed: &SignedRounds,
+    at: Timestamp,
+) -> Result<usize, StoreError> {
+    let refusals = fetch_all!(tx, READ_REFUSALS => (i64, String), numbers(ids.iter().copied()))?;
+    let mut said = Vec::with_capacity(refusals.len());
+    for (id, reason) in refusals {
+        let id = super::types::withdrawal_id(id)?;
+        let decision = WithdrawalDecision { id, decision: Decision::Refuse, actor: CHECK.to_owned(), reason };
+        said.push(Said::of_decision(&decision));
+    }
+    let replies = decide(tx, &said, signed, at).await?;
+    Ok(replies.iter().filter(|reply| matches!(reply, DecisionReply::Done(_))).count())
 }
 
 /// What the check calls itself in the history.

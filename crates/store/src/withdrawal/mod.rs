@@ -8,10 +8,12 @@
 //! | [`create`] | new ones, in batches: facts, verdict, hold and row in one commit |
 //! | `facts` | what a verdict rests on, read while the accounts are locked |
 //! | `advance` | a withdrawal goes on to its next states, with its history and its money |
+//! | [`approve`] | what people sign; enough of them approve it |
 //! | [`check`] | what somebody outside says of a withdrawal before anybody may agree to it |
 //! | [`decide`] | what people and customers say of one that has no job |
 //! | [`figures`] | the figures of operators |
 //! | [`operate`] | what operators do to one, and the line of their log |
+//! | [`signed`] | what the signer knows, held against what is known here |
 //! | [`queue`] | a job is made for each that may be paid, in the commit that says so |
 //! | [`settle`] | what became of the jobs; what is settled inside |
 //! | [`read`] | withdrawals for people |
@@ -27,6 +29,7 @@
 //! Rows are locked in one order: withdrawals by their ids, then accounts by theirs, then the sums of a day.
 
 pub(crate) mod advance;
+pub mod approve;
 pub(crate) mod audit;
 pub mod book;
 pub mod check;
@@ -39,18 +42,21 @@ pub mod policy;
 pub mod queue;
 pub mod read;
 pub mod settle;
+pub mod signed;
 mod types;
 pub mod waiting;
 
+pub use approve::{NewWithdrawalApproval, WithdrawalApproval, WithdrawalApproved};
 pub use book::{BookEntry, NewBookEntry};
 pub use check::{BadTravelRule, CheckHeard, CheckRow, CheckState, CheckVerdict, ChecksKept, DueCheck, TravelRule};
 pub use create::{CreatedWithdrawal, NewWithdrawal};
-pub use decide::{Decision, DecisionReply, WithdrawalDecision};
-pub use operate::{OperatorDeed, OperatorReply, OperatorWish};
+pub use decide::{Decision, DecisionReply, WithdrawalDecision, WithdrawalVerdict};
+pub use operate::{ApprovalDeed, ApprovalReply, OperatorDeed, OperatorReply, OperatorWish};
 pub use policy::PolicyRow;
 pub use queue::{Enqueue, Enqueued};
 pub use read::{WithdrawalStep, WithdrawalsDue};
 pub use settle::{InsideReply, SettleInside, SettledBatch};
+pub use signed::SignedRounds;
 pub use types::{WithdrawalId, WithdrawalRow};
 
 /// The most that one batch may have.
@@ -61,7 +67,8 @@ pub(crate) mod statements {
     use crate::rows::RowsSql;
     use crate::sql::Sql;
 
-    pub(crate) const ALL: [&[Sql]; 12] = [
+    pub(crate) const ALL: [&[Sql]; 14] = [
+        super::approve::STATEMENTS,
         super::audit::STATEMENTS,
         super::book::STATEMENTS,
         super::check::STATEMENTS,
@@ -72,6 +79,7 @@ pub(crate) mod statements {
         super::queue::STATEMENTS,
         super::read::STATEMENTS,
         super::settle::STATEMENTS,
+        super::signed::STATEMENTS,
         super::types::STATEMENTS,
         super::waiting::STATEMENTS,
     ];

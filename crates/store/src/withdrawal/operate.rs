@@ -6,9 +6,11 @@ use domain::operator::{OperatorAction, OperatorName};
 use domain::outbound::JobState;
 use domain::withdrawal::WithdrawalState;
 
+use super::approve::{Counted, NewWithdrawalApproval, WithdrawalApproved, approve};
 use super::check;
 use super::decide::{Decision, DecisionReply, Said, WithdrawalDecision, decide};
-use super::types::{WithdrawalId, WithdrawalRow, lock};
+use super::signed::SignedRounds;
+use super::types::{WithdrawalId, WithdrawalRow, lock, malformed};
 use crate::db::{Db, Tx};
 use crate::error::StoreError;
 use crate::operator::log::{Door, NewLogLine, write};
@@ -54,6 +56,10 @@ pub enum OperatorReply {
     NotSafe(String),
     /// Whoever is to see to it does not exist, or is switched off.
     NoSuchAssignee,
+    /// It would give money back, and the signer was not asked whether that was paid.
+    SignerNotAsked,
+    /// The signer has signed it in a time that this database does not know: people look.
+    SignerKnowsMore,
 }
 
 impl OperatorReply {
@@ -67,6 +73,8 @@ impl OperatorReply {
             Self::NotNow(_) => "WITHDRAWAL_NOT_NOW",
             Self::NotSafe(_) => "RETRY_NOT_SAFE",
             Self::NoSuchAssignee => "OPERATOR_NOT_FOUND",
+            Self::SignerNotAsked => "SIGNER_UNAVAILABLE",
+            Self::SignerKnowsMore => "WITHDRAWAL_NOT_NOW",
         }
     }
 }
@@ -87,14 +95,21 @@ impl OperatorWish {
 
 statements! {
     INSERT_ASSIGNMENT = "INSERT INTO withdrawal_assignments (withdrawal_id, operator_id, actor, reason, at) VALUES ($1, $2, $3, $4, $5)";
+    /// Whose key it is now, while it is switched on.
+    READ_KEY_OWNER = "SELECT operator_id FROM operator_keys WHERE name = $1 AND is_active";
     READ_NEWEST_JOB = "SELECT k.job_id FROM withdrawal_jobs k WHERE k.withdrawal_id = $1 ORDER BY k.number DESC LIMIT 1";
 }
 
 impl Db {
     /// Does what an operator wants of a withdrawal, or says why not. Both are written down in the same commit.
-    pub async fn operate(&self, deed: &OperatorDeed, at: Timestamp) -> Result<OperatorReply, StoreError> {
+    pub async fn operate(
+        &self,
+        deed: &OperatorDeed,
+        signed: &SignedRounds,
+        at: Timestamp,
+    ) -> Result<OperatorReply, StoreError> {
         transact!(self, tx => {
-            let reply = act(tx, deed, at).await?;
+            let reply = act(tx, deed, signed, at).await?;
             let line = NewLogLine {
                 operator: deed.operator.to_string(),
                 door: deed.door,
@@ -124,29 +139,40 @@ pub(crate) async fn admitted(
     })
 }
 
-async fn act(tx: &mut Tx, deed: &OperatorDeed, at: Timestamp) -> Result<OperatorReply, StoreError> {
+async fn act(
+    tx: &mut Tx,
+    deed: &OperatorDeed,
+    signed: &SignedRounds,
+    at: Timestamp,
+) -> Result<OperatorReply, StoreError> {
     if let Err(refused) = admitted(tx, &deed.operator, deed.wish.action()).await? {
         return Ok(refused);
     }
     match &deed.wish {
         OperatorWish::Assign(to) => assign(tx, deed, to.as_ref(), at).await,
         OperatorWish::Retry => try_again(tx, deed.withdrawal, at).await,
-        OperatorWish::Review => say(tx, deed, Decision::Review, at).await,
-        OperatorWish::Reject => say(tx, deed, Decision::Refuse, at).await,
+        OperatorWish::Review => say(tx, deed, Decision::Review, signed, at).await,
+        OperatorWish::Reject => say(tx, deed, Decision::Refuse, signed, at).await,
     }
 }
 
-async fn say(tx: &mut Tx, deed: &OperatorDeed, decision: Decision, at: Timestamp) -> Result<OperatorReply, StoreError> {
+async fn say(
+    tx: &mut Tx,
+    deed: &OperatorDeed,
+    decision: Decision,
+    signed: &SignedRounds,
+    at: Timestamp,
+) -> Result<OperatorReply, StoreError> {
     let (actor, reason) = (deed.operator.to_string(), deed.reason.clone());
     let said = Said::of_decision(&WithdrawalDecision { id: deed.withdrawal, decision, actor, reason });
-    Ok(match decide(tx, &[said], at).await?.pop() {
+    Ok(match decide(tx, &[said], signed, at).await?.pop() {
         Some(DecisionReply::Done(row)) => OperatorReply::Done(row),
         Some(DecisionReply::Before(row)) => OperatorReply::Before(row),
         Some(DecisionReply::NotNow(state)) => OperatorReply::NotNow(state),
-        // Nobody approves here.
-        Some(DecisionReply::NoSuchWithdrawal | DecisionReply::TooFew { .. } | DecisionReply::CheckWaits) | None => {
-            OperatorReply::NoSuchWithdrawal
-        }
+        Some(DecisionReply::SignerNotAsked) => OperatorReply::SignerNotAsked,
+        // Nobody judges here.
+        Some(DecisionReply::SignerKnowsMore | DecisionReply::NothingToJudge) => OperatorReply::SignerKnowsMore,
+        Some(DecisionReply::NoSuchWithdrawal) | None => OperatorReply::NoSuchWithdrawal,
     })
 }
 
@@ -203,11 +229,11 @@ async fn try_again(tx: &mut Tx, id: WithdrawalId, at: Timestamp) -> Result<Opera
 
 async fn retry_its_job(tx: &mut Tx, row: WithdrawalRow, at: Timestamp) -> Result<OperatorReply, StoreError> {
     let job = fetch_optional!(tx, READ_NEWEST_JOB => (i64,), row.id.number())?;
-    let Some((job,)) = job else { return Err(super::types::malformed("job")) };
-    let id = crate::outbound::JobId::new(job).map_err(|_| super::types::malformed("job"))?;
+    let Some((job,)) = job else { return Err(malformed("job")) };
+    let id = crate::outbound::JobId::new(job).map_err(|_| malformed("job"))?;
     Ok(match retry(tx, id, at).await? {
         JobReply::Done => OperatorReply::Done(Box::new(row)),
-        JobReply::NoSuchJob => return Err(super::types::malformed("job")),
+        JobReply::NoSuchJob => return Err(malformed("job")),
         JobReply::NotNow(state) => OperatorReply::NotSafe(format!("{id} {}", why_not(state))),
     })
 }
@@ -225,4 +251,127 @@ const fn why_not(state: JobState) -> &'static str {
         JobState::Confirming | JobState::Confirmed => "is in a block: it is paid",
         JobState::FailedFinal => "has failed for good: the customer gets the money back",
     }
+}
+
+/// Somebody hands over a signature.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ApprovalDeed {
+    pub operator: OperatorName,
+    pub door: Door,
+    /// Empty over the command line.
+    pub request_id: String,
+    pub withdrawal: WithdrawalId,
+}
+
+/// What became of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ApprovalReply {
+    /// Enough people agree.
+    Approved { row: Box<WithdrawalRow>, wanted: u32, agree: u32 },
+    Kept { wanted: u32, agree: u32 },
+    /// This person has signed the same before, and counts once.
+    Before { wanted: u32, agree: u32 },
+    NoSuchWithdrawal,
+    NoSuchOperator,
+    Forbidden,
+    NotNow(WithdrawalState),
+    TooLate,
+    /// Whoever asked for it does not agree to it.
+    Requester,
+    /// What pays it is another by now.
+    Changed,
+    CheckWaits,
+    /// It was signed for something else.
+    OtherDigest,
+    /// This person has no such key now.
+    UnknownKey,
+    /// It is none of the key's.
+    BadSignature(&'static str),
+    /// Nobody can say what would be paid.
+    Unclear(String),
+}
+
+impl ApprovalReply {
+    /// As the log has it: `done`, or the code of why not.
+    pub const fn outcome(&self) -> &'static str {
+        match self {
+            Self::Approved { .. } | Self::Kept { .. } | Self::Before { .. } => DONE,
+            Self::NoSuchWithdrawal => "WITHDRAWAL_NOT_FOUND",
+            Self::NoSuchOperator => "UNAUTHORIZED",
+            Self::Forbidden => "OPERATOR_FORBIDDEN",
+            Self::NotNow(_) => "WITHDRAWAL_NOT_NOW",
+            Self::TooLate => "WITHDRAWAL_EXPIRED",
+            Self::Requester => "APPROVAL_BY_REQUESTER",
+            Self::Changed | Self::OtherDigest => "APPROVAL_OTHER_DIGEST",
+            Self::CheckWaits => "CHECK_WAITS",
+            Self::UnknownKey | Self::BadSignature(_) => "APPROVAL_BAD",
+            Self::Unclear(_) => "APPROVAL_UNCLEAR",
+        }
+    }
+}
+
+impl ApprovalDeed {
+    pub fn line(&self, key: &str, outcome: &str) -> NewLogLine {
+        NewLogLine {
+            operator: self.operator.to_string(),
+            door: self.door,
+            action: OperatorAction::Approve.as_str().to_owned(),
+            subject: self.withdrawal.to_string(),
+            reason: if key.is_empty() { String::new() } else { format!("with the key {key}") },
+            request_id: self.request_id.clone(),
+            outcome: outcome.to_owned(),
+        }
+    }
+}
+
+impl Db {
+    /// Keeps an operator's signature, which whoever calls has verified, and writes down who did it in the same commit. Who the person is, what that person
+    /// may do and whose key it is are read once more.
+    pub async fn approve_as_operator(
+        &self,
+        deed: &ApprovalDeed,
+        approval: &NewWithdrawalApproval,
+        at: Timestamp,
+    ) -> Result<ApprovalReply, StoreError> {
+        transact!(self, tx => {
+            let reply = agree(tx, deed, approval, at).await?;
+            write(tx, &[deed.line(&approval.key, reply.outcome())], at).await?;
+            Ok(reply)
+        })
+    }
+}
+
+async fn agree(
+    tx: &mut Tx,
+    deed: &ApprovalDeed,
+    approval: &NewWithdrawalApproval,
+    at: Timestamp,
+) -> Result<ApprovalReply, StoreError> {
+    let operator = match admitted(tx, &deed.operator, OperatorAction::Approve).await? {
+        Ok(operator) => operator,
+        Err(OperatorReply::Forbidden) => return Ok(ApprovalReply::Forbidden),
+        Err(_) => return Ok(ApprovalReply::NoSuchOperator),
+    };
+    let owner = fetch_optional!(tx, READ_KEY_OWNER => (i64,), approval.key.as_str())?;
+    if owner != Some((operator.id,)) || approval.person != operator.name.as_str() {
+        return Ok(ApprovalReply::UnknownKey);
+    }
+    let Some(row) = lock(tx, std::iter::once(deed.withdrawal)).await?.pop() else {
+        return Ok(ApprovalReply::NoSuchWithdrawal);
+    };
+    if operator.user == Some(row.user) {
+        return Ok(ApprovalReply::Requester);
+    }
+    let people = row.people.max(1);
+    Ok(match approve(tx, approval, Counted::Operators, at).await? {
+        WithdrawalApproved::Approved(row) => ApprovalReply::Approved { row, wanted: people, agree: people },
+        WithdrawalApproved::Kept { wanted, agree } => ApprovalReply::Kept { wanted, agree },
+        WithdrawalApproved::Before { wanted, agree } => ApprovalReply::Before { wanted, agree },
+        WithdrawalApproved::NoSuchWithdrawal => ApprovalReply::NoSuchWithdrawal,
+        WithdrawalApproved::NotNow(state) => ApprovalReply::NotNow(state),
+        WithdrawalApproved::TooLate => ApprovalReply::TooLate,
+        WithdrawalApproved::Requester => ApprovalReply::Requester,
+        WithdrawalApproved::Changed => ApprovalReply::Changed,
+        WithdrawalApproved::CheckWaits => ApprovalReply::CheckWaits,
+    })
 }
