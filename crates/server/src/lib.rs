@@ -6,6 +6,7 @@
 //! | [`limit`] | how often one user may ask |
 //! | [`api`] | what can be asked |
 //! | [`alerts`] | what needs a person, told to a log, a webhook and a command |
+//! | [`operator_client`] | how the command line asks a server as an operator |
 //! | [`listen`] | connections: accept, bound, drain |
 
 pub mod alerts;
@@ -13,3 +14,4 @@ pub mod api;
 pub mod auth;
 pub mod limit;
 pub mod listen;
+pub mod operator_client;

@@ -8,6 +8,7 @@
 //! | [`balances`] | `/api/v1/balances` |
 //! | [`deposit_addresses`] | `/api/v1/deposit_address` |
 //! | [`deposits`] | `/api/v1/deposits…` |
+//! | [`operator`] | `/api/v1/operator/…`, for operators' tokens alone |
 //! | [`health`] | `/health/…` |
 //! | [`metrics`] | `/metrics` |
 //! | [`openapi`] | `/openapi.json` and a page to browse it |
@@ -24,6 +25,7 @@ pub mod error;
 pub mod health;
 pub mod metrics;
 pub mod openapi;
+pub mod operator;
 pub mod request;
 pub mod transfers;
 
@@ -44,6 +46,7 @@ use custody::bitcoin::Upkeep;
 use custody::signer::SignerWatch;
 use custody::treasury::TreasuryWatch;
 use custody::wallet::{Pinned, WalletRows};
+use custody::withdrawal::Remembers;
 use domain::transfer::Rejection;
 use domain::{Clock, Timestamp, UserId};
 use http_body_util::{BodyExt, Limited};
@@ -56,6 +59,7 @@ use crate::auth::Verifier;
 use crate::limit::PerSecond;
 use crate::listen::Connections;
 use error::ApiError;
+use operator::{OperatorAccess, RequestName};
 
 /// The longest body of a single request: 16 KiB.
 const REQUEST_BYTES: usize = 16 << 10;
@@ -69,6 +73,8 @@ pub struct App {
     pub intake: Intake,
     pub assets: Arc<Assets>,
     pub verifier: Verifier,
+    /// `None`: no operator gets in.
+    pub operators: Option<OperatorAccess>,
     pub per_second: PerSecond,
     pub clock: Arc<dyn Clock>,
     /// Put before `docs/errors/…` in answers; empty, or an address that ends with a slash.
@@ -95,7 +101,7 @@ pub struct App {
 pub struct Pages {
     /// `/docs` and `/openapi.json`.
     pub docs: bool,
-    /// `/metrics`, if operators have no listener of their own.
+    /// `/metrics` and the operators' routes, if operators have no listener of their own.
     pub metrics: bool,
 }
 
@@ -158,7 +164,7 @@ pub fn router(app: Arc<App>, pages: Pages) -> Router {
         .route("/health/live", get(health::live))
         .route("/health/ready", get(health::ready));
     if pages.metrics {
-        router = router.route("/metrics", get(metrics::metrics));
+        router = operator::routes(router.route("/metrics", get(metrics::metrics)));
     }
     if pages.docs {
         router = router.route("/openapi.json", get(openapi::document)).route("/docs", get(openapi::page));
@@ -172,7 +178,7 @@ pub fn operations_router(app: Arc<App>) -> Router {
         .route("/health/live", get(health::live))
         .route("/health/ready", get(health::ready))
         .route("/metrics", get(metrics::metrics));
-    finished(router, app)
+    finished(operator::routes(router), app)
 }
 
 fn finished(router: Router<Arc<App>>, app: Arc<App>) -> Router {
@@ -211,7 +217,8 @@ async fn number(State(app): Shared, request: Request, next: Next) -> Response {
     answer(app, begun, id, request, next).instrument(span).await
 }
 
-async fn answer(app: Arc<App>, begun: Timestamp, id: String, request: Request, next: Next) -> Response {
+async fn answer(app: Arc<App>, begun: Timestamp, id: String, mut request: Request, next: Next) -> Response {
+    request.extensions_mut().insert(RequestName(id.clone()));
     let reads = request.method().is_safe();
     let mut response = caught(next.run(request)).await.unwrap_or_else(|words| {
         // What a handler did before its panic is not known; a handler that only reads did nothing.
@@ -284,6 +291,11 @@ impl App {
             .verify_header(token.map(HeaderValue::as_bytes), now)
             .map_err(|error| refuse(&error.to_string()))?;
         Ok(identity.user)
+    }
+
+    /// Who remembers what was signed.
+    fn remembers(&self) -> Option<&dyn Remembers> {
+        self.signer.as_deref().map(|signer| signer as &dyn Remembers)
     }
 
     /// The order of checks wants this one after all that need only the request itself.

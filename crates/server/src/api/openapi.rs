@@ -9,7 +9,7 @@ use utoipa::OpenApi;
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
 
 use super::{
-    aliases, answer, assets, balances, deposit_addresses, deposits, error, health, metrics, request, transfers,
+    aliases, answer, assets, balances, deposit_addresses, deposits, error, health, metrics, operator, request, transfers,
 };
 
 #[derive(OpenApi)]
@@ -25,6 +25,8 @@ use super::{
         transfers::create, transfers::create_batch, transfers::list, transfers::read,
         aliases::create, aliases::read, assets::read, balances::read,
         deposit_addresses::give, deposit_addresses::list, deposits::list, deposits::read, health::live, health::ready, metrics::metrics,
+        operator::queue::list, operator::queue::read, operator::sign::intent, operator::sign::approve, operator::actions::reject,
+        operator::actions::review, operator::actions::assign, operator::actions::retry, operator::figures::read, operator::log::list,
     ),
     components(schemas(
         request::TransferRequest, request::Account, request::AliasAccount, answer::TransferAnswer, answer::PublicState, deposits::DepositStateSchema, error::ErrorBody, error::ErrorAnswer
@@ -36,6 +38,7 @@ use super::{
         (name = "balances", description = "What there is"),
         (name = "deposits", description = "Where to pay to, and what became of what was paid"),
         (name = "older form", description = "The same under older names"),
+        (name = "operators", description = "What waits for people, and what they say of it. At the operators' listener, with tokens of their own"),
         (name = "operations", description = "For whoever looks after the process; no token needed"),
     ),
 )]
@@ -51,6 +54,10 @@ impl utoipa::Modify for Token {
             Some("HS256, RS256 or EdDSA. sub is the user's number; iss, aud and exp are checked.".to_owned());
         let components = document.components.get_or_insert_default();
         components.security_schemes.insert("token".to_owned(), SecurityScheme::Http(scheme).into());
+        let mut operators = Http::new(HttpAuthScheme::Bearer);
+        operators.bearer_format = Some("JWT".to_owned());
+        operators.description = Some("Of an operator: sub is the operator's name, and aud another than the customers'.".to_owned());
+        components.security_schemes.insert("operator".to_owned(), SecurityScheme::Http(operators).into());
     }
 }
 

@@ -14,6 +14,7 @@ use domain::{
     AccountId, AccountKind, AccountStatus, Amount, Asset, AssetId, Availability, Clock, ManualClock, Precision, Symbol,
     UserId,
 };
+use server::api::operator::OperatorAccess;
 use server::api::{App, BODY_TIME, Pages, Requests, operations_router, router};
 use server::auth::{Claims, Keys, Verifier, sign_hs256};
 use server::limit::PerSecond;
@@ -234,7 +235,8 @@ impl Server {
                 IntakeSettings { wait: choice.wait, pauses: choice.pauses, ..IntakeSettings::default() },
             ),
             assets,
-            verifier: Verifier::new(keys, "login", "bursar", 30),
+            verifier: Verifier::new(keys, "login", "bursar", 30).beside("bursar-operators"),
+            operators: Some(operators()),
             per_second: PerSecond::new(choice.per_second),
             clock: shared,
             docs: "https://bursar.example/".into(),
@@ -474,6 +476,14 @@ pub struct Books {
     pub spot: BTreeMap<(i64, String), i64>,
     /// Each with its state.
     pub transfers: BTreeMap<String, &'static str>,
+}
+
+/// The worst case: operators' tokens are checked with the customers' key.
+fn operators() -> OperatorAccess {
+    let mut keys = Keys::default();
+    keys.add_hs256(None, SECRET.to_vec()).unwrap();
+    let verifier = Verifier::new(keys, "login", "bursar-operators", 30).beside("bursar");
+    OperatorAccess { verifier, signer: "signer-1".parse().unwrap() }
 }
 
 fn open_engine(folder: &std::path::Path, clock: Arc<dyn Clock>) -> Engine {

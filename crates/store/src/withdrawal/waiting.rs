@@ -30,7 +30,7 @@ pub struct WaitingFilter {
 
 /// Who sees to a withdrawal, by whom and since when.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Assignment {
+pub struct Assignee {
     pub to: OperatorName,
     pub actor: String,
     pub at: Timestamp,
@@ -44,7 +44,7 @@ pub struct ShownWithdrawal {
     pub precision: Precision,
     pub chain: String,
     pub check: Option<CheckRow>,
-    pub assigned: Option<Assignment>,
+    pub assigned: Option<Assignee>,
     /// The newest job, if there is one.
     pub job: Option<(JobId, JobState, String)>,
 }
@@ -104,7 +104,7 @@ async fn around(tx: &mut Tx, rows: Vec<WithdrawalRow>) -> Result<Vec<ShownWithdr
     let mut assigned = HashMap::new();
     for (id, name, actor, at) in fetch_all!(tx, READ_ASSIGNMENTS => (i64, String, String, i64), ids.clone())? {
         let to = name.parse().map_err(|_| malformed("assignment"))?;
-        assigned.insert(id, Assignment { to, actor, at: Timestamp::from_micros(at) });
+        assigned.insert(id, Assignee { to, actor, at: Timestamp::from_micros(at) });
     }
     let mut jobs = HashMap::new();
     for (id, job, state, reason) in fetch_all!(tx, READ_JOBS_OF_PAGE => (i64, i64, String, String), ids.clone())? {

@@ -47,6 +47,18 @@ pub struct CheckRound {
     pub more: bool,
 }
 
+impl CheckRound {
+    pub const fn join(&mut self, other: Self) {
+        self.kept.allowed += other.kept.allowed;
+        self.kept.review += other.kept.review;
+        self.kept.refused += other.kept.refused;
+        self.kept.waiting += other.kept.waiting;
+        self.kept.late += other.kept.late;
+        self.rejected += other.rejected;
+        self.more = other.more;
+    }
+}
+
 pub struct CheckWorker<'a> {
     db: &'a Db,
     check: &'a HttpCheck,
@@ -96,7 +108,7 @@ impl<'a> CheckWorker<'a> {
 /// Before the next try, after so many.
 fn pause_micros(tries: i64) -> i64 {
     let doubled = u32::try_from(tries.saturating_sub(1)).unwrap_or(u32::MAX).min(20);
-    FIRST_PAUSE_MICROS.saturating_mul(1 << doubled).min(LONGEST_PAUSE_MICROS)
+    FIRST_PAUSE_MICROS.saturating_mul(1_i64 << doubled).min(LONGEST_PAUSE_MICROS)
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use store::operator::Door;
 use store::withdrawal::{OperatorDeed, OperatorReply, OperatorWish};
 use utoipa::ToSchema;
 
-use super::{PathId, RequestId, forbidden, not_found, of_store, parse_id};
+use super::{PathId, RequestName, forbidden, not_found, of_store, parse_id};
 use crate::api::error::{ApiError, ErrorBody, json};
 use crate::api::{App, REQUEST_BYTES, Shared, read_json};
 
@@ -68,7 +68,7 @@ pub struct OperatorAnswer {
     ), security(("operator" = [])))]
 pub async fn reject(
     State(app): Shared,
-    Extension(id): Extension<RequestId>,
+    Extension(id): Extension<RequestName>,
     headers: HeaderMap,
     withdrawal_id: PathId,
     request: Request,
@@ -94,7 +94,7 @@ pub async fn reject(
     ), security(("operator" = [])))]
 pub async fn review(
     State(app): Shared,
-    Extension(id): Extension<RequestId>,
+    Extension(id): Extension<RequestName>,
     headers: HeaderMap,
     withdrawal_id: PathId,
     request: Request,
@@ -120,7 +120,7 @@ pub async fn review(
     ), security(("operator" = [])))]
 pub async fn retry(
     State(app): Shared,
-    Extension(id): Extension<RequestId>,
+    Extension(id): Extension<RequestName>,
     headers: HeaderMap,
     withdrawal_id: PathId,
     request: Request,
@@ -145,7 +145,7 @@ pub async fn retry(
     ), security(("operator" = [])))]
 pub async fn assign(
     State(app): Shared,
-    Extension(request_id): Extension<RequestId>,
+    Extension(request_id): Extension<RequestName>,
     headers: HeaderMap,
     withdrawal_id: PathId,
     request: Request,
@@ -163,7 +163,7 @@ pub async fn assign(
 
 async fn with_reason(
     app: Arc<App>,
-    request_id: RequestId,
+    request_id: RequestName,
     headers: HeaderMap,
     withdrawal_id: PathId,
     request: Request,

@@ -44,7 +44,7 @@ pub struct OperatorAccess {
 
 /// The id that the middleware gave a request.
 #[derive(Clone, Debug)]
-pub struct RequestId(pub String);
+pub struct RequestName(pub String);
 
 pub(super) fn routes(router: Router<Arc<App>>) -> Router<Arc<App>> {
     router
@@ -88,7 +88,7 @@ impl App {
         headers: &HeaderMap,
         action: OperatorAction,
         withdrawal: WithdrawalId,
-        request: &RequestId,
+        request: &RequestName,
     ) -> Result<OperatorRow, ApiError> {
         let operator = self.admit_operator(headers).await?;
         if operator.role.may(action) {

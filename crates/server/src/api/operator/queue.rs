@@ -124,7 +124,7 @@ pub struct QueuedStep {
 
 /// A transaction that was signed for it.
 #[derive(Serialize, ToSchema)]
-pub struct SignedAnswer {
+pub struct SignedTransactionAnswer {
     /// pay, or cancel.
     kind: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -151,7 +151,7 @@ pub struct WholeWithdrawal {
     approvals: Vec<KeptApproval>,
     /// Oldest first.
     history: Vec<QueuedStep>,
-    transactions: Vec<SignedAnswer>,
+    transactions: Vec<SignedTransactionAnswer>,
 }
 
 /// What to list.
@@ -275,9 +275,9 @@ async fn slots_of(db: &store::Db, job: JobId) -> Result<Vec<OpenSlot>, ApiError>
     Ok(db.job(job).await?.map(|(_, slots, _)| slots).unwrap_or_default())
 }
 
-fn transactions(slot: &OpenSlot) -> Vec<SignedAnswer> {
+fn transactions(slot: &OpenSlot) -> Vec<SignedTransactionAnswer> {
     let nonce = slot.nonce;
-    let one = |attempt: &store::outbound::AttemptRow| SignedAnswer {
+    let one = |attempt: &store::outbound::AttemptRow| SignedTransactionAnswer {
         kind: match attempt.kind {
             store::outbound::AttemptKind::Pay => "pay",
             store::outbound::AttemptKind::Cancel(_) => "cancel",

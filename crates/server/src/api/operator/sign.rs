@@ -23,7 +23,7 @@ use store::withdrawal::waiting::ShownWithdrawal;
 use utoipa::ToSchema;
 
 use super::actions::body;
-use super::{OperatorAccess, PathId, RequestId, forbidden, not_found, of_store, parse_id};
+use super::{OperatorAccess, PathId, RequestName, forbidden, not_found, of_store, parse_id};
 use crate::api::error::{ApiError, ErrorBody, json};
 use crate::api::{App, Shared};
 
@@ -116,7 +116,7 @@ pub async fn intent(State(app): Shared, headers: HeaderMap, withdrawal_id: PathI
     ), security(("operator" = [])))]
 pub async fn approve(
     State(app): Shared,
-    Extension(request_id): Extension<RequestId>,
+    Extension(request_id): Extension<RequestName>,
     headers: HeaderMap,
     withdrawal_id: PathId,
     request: Request,
