@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use custody::treasury::TreasuryWatch;
+use custody::withdrawal::Remembers;
 use domain::Clock;
 use serde_json::json;
 use server::alerts::webhook::Webhook;
@@ -127,6 +128,7 @@ pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
         stopping: false.into(),
         requests: Requests::new(SystemClock.now().millis().unsigned_abs()),
         connections: Arc::default(),
+        remembers: signer.clone().map(|signer| signer as Arc<dyn Remembers>),
         wallets: Arc::default(),
         wallet_rows: Arc::default(),
         treasury: Arc::default(),

@@ -25,6 +25,8 @@ pub mod work;
 
 use store::StoreError;
 
+pub use futures_util::future::BoxFuture;
+
 pub use check::{CheckRound, CheckWorker, HttpCheck};
 pub use approve::{ApprovalDesk, ApproverKey, Approving};
 pub use signed::{Remembers, cancel, decide, signed_rounds};

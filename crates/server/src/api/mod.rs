@@ -90,6 +90,8 @@ pub struct App {
     pub treasury: Arc<TreasuryWatch>,
     /// The signer that the configuration names.
     pub signer: Option<Arc<SignerWatch>>,
+    /// Who remembers what was signed: what gives money back asks first.
+    pub remembers: Option<Arc<dyn Remembers>>,
     /// The wallet groups and operation wallets of the treasury file: what every address follows from.
     pub pinned: Arc<Pinned>,
     /// How long a body may take to arrive.
@@ -293,9 +295,8 @@ impl App {
         Ok(identity.user)
     }
 
-    /// Who remembers what was signed.
     fn remembers(&self) -> Option<&dyn Remembers> {
-        self.signer.as_deref().map(|signer| signer as &dyn Remembers)
+        self.remembers.as_deref()
     }
 
     /// The order of checks wants this one after all that need only the request itself.

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use custody::wallet::Pinned;
+use custody::withdrawal::{BoxFuture, Remembers};
 use domain::asset::TransferLimits;
 use domain::id::{self, Id, NodeId};
 use domain::ledger::{Movement, OpKey, Operation, Reference};
@@ -247,6 +248,7 @@ impl Server {
             wallet_rows: Arc::default(),
             treasury: Arc::default(),
             signer: None,
+            remembers: Some(Arc::new(NothingSigned)),
             pinned,
             body_time: choice.body_time,
         });
@@ -476,6 +478,18 @@ pub struct Books {
     pub spot: BTreeMap<(i64, String), i64>,
     /// Each with its state.
     pub transfers: BTreeMap<String, &'static str>,
+}
+
+/// A signer that has signed nothing.
+struct NothingSigned;
+
+impl Remembers for NothingSigned {
+    fn rounds<'a>(
+        &'a self,
+        jobs: &'a [signer::names::JobId],
+    ) -> BoxFuture<'a, Result<Vec<Option<u32>>, signer::client::SignerError>> {
+        Box::pin(std::future::ready(Ok(vec![Some(0); jobs.len()])))
+    }
 }
 
 /// The worst case: operators' tokens are checked with the customers' key.
