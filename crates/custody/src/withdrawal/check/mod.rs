@@ -80,7 +80,7 @@ impl<'a> CheckWorker<'a> {
         // The try is durable before anybody outside can see it.
         let due = self.db.claim_checks(MOST, until, now).await?;
         let full = i64::try_from(due.len()).unwrap_or(MOST) >= MOST;
-        let asked = due.iter().map(|one| self.ask(one, clock));
+        let asked: Vec<_> = due.iter().map(|one| self.ask(one, clock)).collect();
         let heard: Vec<(WithdrawalId, CheckHeard)> = stream::iter(asked).buffer_unordered(SIDE_BY_SIDE).collect().await;
         let kept = self.db.keep_check_answers(&heard, clock.now()).await?;
         let refused = self.db.checks_refused(MOST).await?;

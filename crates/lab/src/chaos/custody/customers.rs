@@ -158,6 +158,7 @@ impl Customers {
             to: to.to_string(),
             amount: Amount::from_units(units),
             most_fee: Amount::from_units(FEE),
+            travel_rule: None,
         };
         let (symbol, coin, asset) = (payable.symbol, payable.coin.clone(), listing.asset);
         Ok((Wanted { id, user, net: net_at, symbol, asset, coin, to, units, raw }, new))

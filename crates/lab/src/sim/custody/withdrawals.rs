@@ -151,6 +151,7 @@ impl Simulation {
                     to: to.to_string(),
                     amount: Amount::from_units(units),
                     most_fee: Amount::from_units(FEE),
+                    travel_rule: None,
                 });
                 asked.push(Asked { net, user, asset: listing.asset, to, units, raw });
             }

@@ -177,7 +177,7 @@ async fn chain_of(app: &Arc<App>, name: &str) -> Result<ChainRow, ApiError> {
     app.intake.coordinator().db().chain(&name).await?.ok_or_else(ApiError::system)
 }
 
-fn internal(error: &dyn std::error::Error) -> ApiError {
+fn internal(error: &(dyn std::error::Error + 'static)) -> ApiError {
     ApiError::system().because("SYSTEM_ERROR", store::error::Causes(error).to_string())
 }
 
