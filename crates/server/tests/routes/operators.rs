@@ -111,6 +111,10 @@ struct Office {
 
 impl Office {
     async fn open(db: &TestDb) -> Self {
+        Self::with(db, Choice::default()).await
+    }
+
+    async fn with(db: &TestDb, choice: Choice) -> Self {
         let mut pinned = Pinned::default();
         let xpub = AccountKey::parse(EVM, Family::Evm).unwrap();
         let group = Group { id: "hot".parse().unwrap(), purpose: Purpose::Hot, key: xpub };
@@ -119,7 +123,7 @@ impl Office {
         pinned.add_derived(("bsc".parse().unwrap(), Family::Evm), WalletRole::Hot, (&hot, 0), true).unwrap();
         let pinned = Arc::new(pinned);
         db.apply_treasury(&treasury(), &pinned.settings(), &AUTHOR, NOW).await.unwrap();
-        let server = Server::pinning(db, Choice::default(), pinned).await;
+        let server = Server::pinning(db, choice, pinned).await;
         let chain = db.chain(&"bsc".parse().unwrap()).await.unwrap().unwrap();
         let usdt: Symbol = "USDT".parse().unwrap();
         let listing = chain.listings.iter().find(|one| one.symbol == usdt).unwrap().id;
@@ -428,13 +432,11 @@ db_test! {
 
     /// With a listener of their own, operators are not found at the public one.
     async fn operators_have_a_listener_of_their_own(db: TestDb) {
-        let office = Office::open(db).await;
-        let token = office.token("fay");
-        let figures = Ask::get("/api/v1/operator/figures").token(&token);
-        let mut line = crate::client::Line::open(office.server.operations).await.unwrap();
-        assert_eq!(line.exchange(&figures.bytes()).await.unwrap().status, 200);
         let choice = Choice { pages: server::api::Pages { docs: true, metrics: false }, ..Choice::default() };
-        let public = Server::pinning(db, choice, Arc::default()).await;
-        refused(&public.send(&figures).await, 404, "PATH_NOT_FOUND");
+        let office = Office::with(db, choice).await;
+        let figures = Ask::get("/api/v1/operator/figures").token(&office.token("fay"));
+        let mut line = Line::open(office.server.operations).await.unwrap();
+        assert_eq!(line.exchange(&figures.bytes()).await.unwrap().status, 200);
+        refused(&office.server.send(&figures).await, 404, "PATH_NOT_FOUND");
     }
 }
