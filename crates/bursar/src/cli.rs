@@ -9,8 +9,9 @@ use terminal::failure::{Exit, Failure};
 #[cfg(feature = "lab")]
 use crate::commands::devnet;
 use crate::commands::{
-    Context, account, adjust, apply, approve, audit, balances, chain, checkpoint, config, copy, deposit, explain, job, journal,
-    lane, migrate, openapi, operator, reconcile, rule, serve, signer, spot, token, transfer, treasury, utxo, wallet,
+    Context, account, adjust, apply, approve, audit, balances, chain, checkpoint, config, copy, deposit, explain, job,
+    journal, lane, migrate, openapi, operator, reconcile, rule, serve, signer, spot, token, transfer, treasury, utxo,
+    wallet,
 };
 use crate::config::Config;
 use crate::logs;

@@ -33,7 +33,11 @@ fn intent() -> Intent {
         chain: "bsc".parse().expect("a chain"),
         group: "hot".parse().expect("a group"),
         kind: IntentKind::Pay {
-            payment: Payment { to: address(TO), coin: Coin::Token(address(COIN)), amount: "2500000000000000000000".parse().expect("raw") },
+            payment: Payment {
+                to: address(TO),
+                coin: Coin::Token(address(COIN)),
+                amount: "2500000000000000000000".parse().expect("raw"),
+            },
             owner: None,
         },
         most_fee: "4000000000000000".parse().expect("raw"),
@@ -137,14 +141,26 @@ impl Place {
             command.env_remove(name);
         }
         command.current_dir(self.folder.path());
-        command.args(["approve", ID, "--as", "ann-1", "--key", "ann.key", "--token", "ann.token", "--server", &server.url]);
+        command.args([
+            "approve",
+            ID,
+            "--as",
+            "ann-1",
+            "--key",
+            "ann.key",
+            "--token",
+            "ann.token",
+            "--server",
+            &server.url,
+        ]);
         command.args(more).output().expect("bursar runs")
     }
 
     fn refused(&self, server: &Liar, more: &[&str]) -> (String, String) {
         let output = self.approve(server, &[more, &["--json"]].concat());
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-        let body: Value = serde_json::from_str(stderr.lines().last().unwrap_or_default()).unwrap_or_else(|_| panic!("{stderr}"));
+        let body: Value =
+            serde_json::from_str(stderr.lines().last().unwrap_or_default()).unwrap_or_else(|_| panic!("{stderr}"));
         let text = |name: &str| body["error"][name].as_str().expect(name).to_owned();
         (text("code"), text("message"))
     }
@@ -158,13 +174,21 @@ fn what_is_signed_is_what_is_shown() {
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
     // The words come from the intent: the server's own sentence speaks of one coin.
-    for part in ["2500 USDT", "2500000000000000000000 of its smallest unit, 18 decimals as the server says", COIN, TO, "user-7", "1 of 2 people agree"] {
+    for part in [
+        "2500 USDT",
+        "2500000000000000000000 of its smallest unit, 18 decimals as the server says",
+        COIN,
+        TO,
+        "user-7",
+        "1 of 2 people agree",
+    ] {
         assert!(text.contains(part), "{part}: {text}");
     }
     assert!(!text.contains("pay 1 USDT"), "{text}");
     let posted = server.posted();
     assert_eq!(posted.len(), 1);
-    let given: GivenApproval = serde_json::from_value::<ApprovalBody>(posted[0].clone()).expect("an approval").given().expect("good");
+    let given: GivenApproval =
+        serde_json::from_value::<ApprovalBody>(posted[0].clone()).expect("an approval").given().expect("good");
     assert_eq!(given.digest, intent.digest());
     let key = SigningKey::read(&std::fs::read(place.path("ann.key")).expect("there")).expect("a key");
     let public = PublicKey::Ed25519(key.public().try_into().expect("32 bytes"));
@@ -225,7 +249,11 @@ fn the_treasury_file_says_what_a_coin_is() {
     place.write("bursar.toml", b"[treasury]\nfile = \"treasury.toml\"\n");
     let output = place.approve(&server, &["--yes"]);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(text.contains("2500 USDT") && text.contains("18 decimals by the treasury file"), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        text.contains("2500 USDT") && text.contains("18 decimals by the treasury file"),
+        "{text}{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     // A coin that is not listed is not signed for.
     place.write("treasury.toml", treasury.replace("CONTRACT", TO).as_bytes());
     assert_eq!(place.refused(&server, &["--yes"]).0, "APPROVAL_OTHER_DIGEST");

@@ -19,7 +19,8 @@ impl FromStr for OperatorName {
     type Err = BadName;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        const WHY: BadName = BadName::new("an operator's name is 1 to 64 of a-z, 0-9, -, _ and ., and begins with a letter");
+        const WHY: BadName =
+            BadName::new("an operator's name is 1 to 64 of a-z, 0-9, -, _ and ., and begins with a letter");
         let begins = text.bytes().next().is_some_and(|byte| byte.is_ascii_lowercase());
         (begins && is_name(text)).then(|| Self(text.to_owned())).ok_or(WHY)
     }
@@ -146,8 +147,11 @@ mod tests {
             (OperatorRole::Administrator, "assign review retry reject approve"),
         ];
         for (role, may) in table {
-            let does: Vec<&str> =
-                OperatorAction::ALL.into_iter().filter(|action| role.may(*action)).map(OperatorAction::as_str).collect();
+            let does: Vec<&str> = OperatorAction::ALL
+                .into_iter()
+                .filter(|action| role.may(*action))
+                .map(OperatorAction::as_str)
+                .collect();
             assert_eq!(does.join(" "), may, "{role}");
         }
     }

@@ -45,9 +45,7 @@ impl OperatorClient {
         let uri: Uri = base.parse().map_err(|_| OperatorClientError::Url)?;
         let host = uri.host().ok_or(OperatorClientError::Url)?;
         let here = matches!(host, "localhost" | "127.0.0.1" | "[::1]");
-        if uri.query().is_some()
-            || !(uri.scheme_str() == Some("https") || (uri.scheme_str() == Some("http") && here))
-        {
+        if uri.query().is_some() || !(uri.scheme_str() == Some("https") || (uri.scheme_str() == Some("http") && here)) {
             return Err(OperatorClientError::Url);
         }
         let header = HeaderValue::from_str(&format!("Bearer {}", token.trim()));

@@ -103,8 +103,12 @@ impl CatalogError {
                 "add it under [[operation_wallets]] with role = \"hot\", or correct the group and the index"
             }
             Self::RuleFixed { .. } => "give the new rule a name of its own, and set active = false in the old one",
-            Self::OperatorKey { .. } => "a key is one person's for ever: give a new key a new name, and leave the old one out",
-            Self::OperatorUser { .. } => "two operators that are one customer are one person: switch one of them off, and take its user away",
+            Self::OperatorKey { .. } => {
+                "a key is one person's for ever: give a new key a new name, and leave the old one out"
+            }
+            Self::OperatorUser { .. } => {
+                "two operators that are one customer are one person: switch one of them off, and take its user away"
+            }
             Self::WalletTaken { .. } => "give each wallet a key and an address of its own",
             Self::Store(error) => error.hint(),
         }

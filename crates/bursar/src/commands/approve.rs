@@ -55,7 +55,11 @@ struct Sent {
 
 pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
     let id: WithdrawalId = arguments.id.parse().map_err(|error: domain::id::BadId| {
-        Failure::bad_input("WITHDRAWAL_NOT_FOUND", format!("{}: {error}", arguments.id), "such as wr-1734912345678901234")
+        Failure::bad_input(
+            "WITHDRAWAL_NOT_FOUND",
+            format!("{}: {error}", arguments.id),
+            "such as wr-1734912345678901234",
+        )
     })?;
     let name: KeyName = arguments.name.parse().map_err(|error: domain::BadName| {
         Failure::bad_input("BAD_USAGE", format!("--as: {error}"), "as the treasury file names your key")
@@ -68,14 +72,14 @@ pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
         let hint = "make one with: openssl genpkey -algorithm ed25519 -out KEY";
         Failure::bad_input("BAD_USAGE", "--key is not an Ed25519 key in PKCS#8", hint)
     })?;
-    let token = String::from_utf8(read_secret(&arguments.token)?)
-        .map_err(|error| Failure::outside("FILE_NOT_READABLE", &error, "a token is a text: bursar token --operator NAME"))?;
+    let token = String::from_utf8(read_secret(&arguments.token)?).map_err(|error| {
+        Failure::outside("FILE_NOT_READABLE", &error, "a token is a text: bursar token --operator NAME")
+    })?;
     let client = OperatorClient::new(&arguments.server, &token).map_err(failed)?;
     let path = format!("/api/v1/operator/withdrawals/{id}");
     let sent = client.get(&format!("{path}/intent")).await.map_err(failed)?;
-    let sent: Sent = serde_json::from_value(sent).map_err(|error| {
-        Failure::outside("SERVER_ANSWER_WRONG", &error, "is --server a Bursar of this version?")
-    })?;
+    let sent: Sent = serde_json::from_value(sent)
+        .map_err(|error| Failure::outside("SERVER_ANSWER_WRONG", &error, "is --server a Bursar of this version?"))?;
     let intent = read_intent(id, &sent)?;
     let words = words(context, &sent, &intent)?;
     let rows: Vec<Vec<String>> = words.iter().map(|(name, text)| vec![(*name).to_owned(), text.clone()]).collect();
@@ -93,7 +97,8 @@ pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
     let body = serde_json::to_value(approval)
         .map_err(|error| Failure::outside("INTERNAL", &error, "this is a bug in Bursar"))?;
     let answer = client.post(&format!("{path}/approve"), &body).await.map_err(failed)?;
-    let signed: serde_json::Map<String, Value> = words.into_iter().map(|(name, text)| (name.to_owned(), text.into())).collect();
+    let signed: serde_json::Map<String, Value> =
+        words.into_iter().map(|(name, text)| (name.to_owned(), text.into())).collect();
     context.print(&json!({ "signed": signed, "answer": answer }), || shown(id, &answer));
     Ok(())
 }
@@ -191,7 +196,12 @@ fn confirm() -> CommandResult {
 fn shown(id: WithdrawalId, answer: &Value) -> String {
     let number = |name: &str| answer[name].as_u64().unwrap_or_default();
     let again = if answer["again"] == json!(true) { "you had signed it before; " } else { "" };
-    format!("{again}{id} is {}: {} of {} people agree", answer["state"].as_str().unwrap_or("unknown"), number("agree"), number("wanted"))
+    format!(
+        "{again}{id} is {}: {} of {} people agree",
+        answer["state"].as_str().unwrap_or("unknown"),
+        number("agree"),
+        number("wanted")
+    )
 }
 
 fn failed(error: OperatorClientError) -> Failure {

@@ -49,9 +49,7 @@ pub async fn run(context: &Context, command: &Command) -> CommandResult {
 async fn list(context: &Context, db: &Db) -> CommandResult {
     let operators = db.operators().await?;
     let keys = |one: &ShownOperator| -> Vec<serde_json::Value> {
-        let key = |(name, (key, active)): (&String, &(store::operator::OperatorKey, bool))| {
-            json!({ "key": name, "kind": key.kind(), "public": key.public, "active": active })
-        };
+        let key = |(name, (key, active)): (&String, &(store::operator::OperatorKey, bool))| json!({ "key": name, "kind": key.kind(), "public": key.public, "active": active });
         one.keys.iter().map(key).collect()
     };
     let listed: Vec<_> = operators

@@ -172,9 +172,10 @@ async fn ask_outside(context: &Context, arguments: &CheckArguments) -> CommandRe
     }
     let role = ChecksRole { db: db.clone(), check, signer: signer.clone() };
     if arguments.once {
-        let done = role.until_idle().await.map_err(|error| {
-            Failure::outside(error.code(), &error, "the page of the code says what to do")
-        })?;
+        let done = role
+            .until_idle()
+            .await
+            .map_err(|error| Failure::outside(error.code(), &error, "the page of the code says what to do"))?;
         let kept = done.kept;
         let body = json!({ "allowed": kept.allowed, "review": kept.review, "refused": kept.refused, "waiting": kept.waiting,
             "given_back": done.rejected });

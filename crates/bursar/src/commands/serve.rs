@@ -513,7 +513,8 @@ fn operator_access(config: &Config) -> Result<Option<OperatorAccess>, Failure> {
         Failure::bad_input("CONFIG_INVALID", format!("signer.name: {error}"), "it is the name that its policy has")
     })?;
     let (issuer, audience) = (operators.issuer.as_str(), operators.audience.as_str());
-    let verifier = Verifier::new(keys, issuer, audience, config.auth.clock_skew_s).beside(config.auth.audience.as_str());
+    let verifier =
+        Verifier::new(keys, issuer, audience, config.auth.clock_skew_s).beside(config.auth.audience.as_str());
     Ok(Some(OperatorAccess { verifier, signer }))
 }
 

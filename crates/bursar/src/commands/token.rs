@@ -62,9 +62,9 @@ fn for_operator(context: &Context, name: &str, good: Duration) -> CommandResult 
         let hint = "(umask 077; head -c 48 /dev/urandom | base64 > operators.secret); then operators.hs256_secret_file = \"operators.secret\"";
         return Err(Failure::bad_input("AUTH_KEYS_INVALID", "operators.hs256_secret_file is not set", hint));
     }
-    let operator = name
-        .parse()
-        .map_err(|error: domain::BadName| Failure::bad_input("BAD_USAGE", format!("--operator: {error}"), "bursar operator list shows them"))?;
+    let operator = name.parse().map_err(|error: domain::BadName| {
+        Failure::bad_input("BAD_USAGE", format!("--operator: {error}"), "bursar operator list shows them")
+    })?;
     let secret = read_secret(Path::new(&operators.hs256_secret_file))?;
     let now = SystemClock.now();
     let micros = i64::try_from(good.as_micros()).unwrap_or(i64::MAX);

@@ -87,12 +87,18 @@ fn operator(place: &str, entry: &OperatorEntry) -> Result<OperatorSetting, Failu
         bad(place, format!("{:?} is no role", entry.role), "viewer, operator, approver or administrator")
     })?;
     let user = entry.user.map(|user| {
-        UserId::new(user).ok_or_else(|| bad(place, "user is a customer's number, and positive", "leave it out: the person is no customer"))
+        UserId::new(user).ok_or_else(|| {
+            bad(place, "user is a customer's number, and positive", "leave it out: the person is no customer")
+        })
     });
     let keys = entry.keys.iter().map(|(name, key)| Ok((name.clone(), key_of(place, name, key)?)));
     let keys: BTreeMap<String, OperatorKey> = keys.collect::<Result<_, Failure>>()?;
     if !role.signs() && !keys.is_empty() {
-        return Err(bad(place, format!("a {role} signs nothing"), "leave the keys out, or make the person an approver"));
+        return Err(bad(
+            place,
+            format!("a {role} signs nothing"),
+            "leave the keys out, or make the person an approver",
+        ));
     }
     if role == OperatorRole::Approver && entry.active && keys.is_empty() {
         let hint = "keys.ann-laptop = { ed25519 = \"…\" }: openssl pkey -in ann.pem -pubout -outform DER | tail -c 32 | xxd -p -c 32";

@@ -27,8 +27,8 @@ use store::StoreError;
 
 pub use futures_util::future::BoxFuture;
 
-pub use check::{CheckRound, CheckWorker, HttpCheck};
 pub use approve::{ApprovalDesk, ApproverKey, Approving};
+pub use check::{CheckRound, CheckWorker, HttpCheck};
 pub use signed::{Remembers, cancel, decide, signed_rounds};
 pub use work::{WithdrawalRound, WithdrawalWorker};
 

@@ -356,6 +356,9 @@ fn sqlite_questions_go_side_by_side_and_not_all_at_once() {
         let most = other.most.load(Ordering::SeqCst);
         assert!((2..=16).contains(&most), "{most}");
         let body = other.asked.lock().unwrap()[0].clone();
-        assert_eq!((&body["user_id"], &body["amount"], &body["travel_rule"]), (&json!("1"), &json!("0.1000"), &Value::Null));
+        assert_eq!(
+            (&body["user_id"], &body["amount"], &body["travel_rule"]),
+            (&json!("1"), &json!("0.1000"), &Value::Null)
+        );
     });
 }

@@ -9,7 +9,8 @@ use utoipa::OpenApi;
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
 
 use super::{
-    aliases, answer, assets, balances, deposit_addresses, deposits, error, health, metrics, operator, request, transfers,
+    aliases, answer, assets, balances, deposit_addresses, deposits, error, health, metrics, operator, request,
+    transfers,
 };
 
 #[derive(OpenApi)]
@@ -56,7 +57,8 @@ impl utoipa::Modify for Token {
         components.security_schemes.insert("token".to_owned(), SecurityScheme::Http(scheme).into());
         let mut operators = Http::new(HttpAuthScheme::Bearer);
         operators.bearer_format = Some("JWT".to_owned());
-        operators.description = Some("Of an operator: sub is the operator's name, and aud another than the customers'.".to_owned());
+        operators.description =
+            Some("Of an operator: sub is the operator's name, and aud another than the customers'.".to_owned());
         components.security_schemes.insert("operator".to_owned(), SecurityScheme::Http(operators).into());
     }
 }

@@ -13,10 +13,10 @@ use server::auth::{OperatorClaims, sign_operator_hs256};
 use signer::policy::signed::SigningKey;
 use signer::wire::IntentBody;
 use store::catalog::Catalog;
+use store::db_test;
 use store::operator::{CheckSetting, LogFilter, OperatorKey, OperatorSetting, PeopleSettings};
 use store::testing::{NOW, TestDb};
 use store::withdrawal::{CheckHeard, CheckVerdict, CreatedWithdrawal, NewWithdrawal, WithdrawalId};
-use store::db_test;
 use tx::{AccountKey, Family, Group};
 
 use crate::support::*;
@@ -73,7 +73,11 @@ fn people() -> PeopleSettings {
         ("fay", OperatorRole::Viewer, None),
     ] {
         let public = signer::digest::hex(&key(name).public());
-        let keys = if role.signs() { [(format!("{name}-1"), OperatorKey { public, place: None })].into() } else { BTreeMap::new() };
+        let keys = if role.signs() {
+            [(format!("{name}-1"), OperatorKey { public, place: None })].into()
+        } else {
+            BTreeMap::new()
+        };
         operators.insert(name.parse().unwrap(), OperatorSetting { role, user: of.map(user), active: true, keys });
     }
     PeopleSettings { operators, ..PeopleSettings::default() }

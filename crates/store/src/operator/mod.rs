@@ -31,8 +31,7 @@ pub(crate) mod statements {
     use crate::rows::RowsSql;
     use crate::sql::Sql;
 
-    pub(crate) const ALL: [&[Sql]; 3] =
-        [super::log::STATEMENTS, super::read::STATEMENTS, super::settings::STATEMENTS];
+    pub(crate) const ALL: [&[Sql]; 3] = [super::log::STATEMENTS, super::read::STATEMENTS, super::settings::STATEMENTS];
 
     pub(crate) fn rows() -> Vec<&'static RowsSql> {
         let groups: [&'static [&'static RowsSql]; 2] =

@@ -113,7 +113,8 @@ impl Db {
         let tx = &mut self.read().await?;
         let mut keys: BTreeMap<String, BTreeMap<String, (OperatorKey, bool)>> = BTreeMap::new();
         type Key = (String, String, String, String, Option<String>, Option<String>, bool);
-        for (operator, name, kind, public, relying_party, origins, active) in fetch_all!(tx, LIST_OPERATOR_KEYS => Key)? {
+        for (operator, name, kind, public, relying_party, origins, active) in fetch_all!(tx, LIST_OPERATOR_KEYS => Key)?
+        {
             let key = key_of(&kind, public, relying_party, origins)?;
             keys.entry(operator).or_default().insert(name, (key, active));
         }

@@ -116,7 +116,8 @@ struct Known {
 async fn read(tx: &mut Tx) -> Result<Known, StoreError> {
     let mut settings = PeopleSettings::default();
     let name = |text: String| text.parse::<OperatorName>().map_err(|_| malformed("name"));
-    for (operator, role, user, active) in fetch_all!(tx, READ_OPERATOR_SETTINGS => (String, String, Option<i64>, bool))? {
+    for (operator, role, user, active) in fetch_all!(tx, READ_OPERATOR_SETTINGS => (String, String, Option<i64>, bool))?
+    {
         let setting = OperatorSetting {
             role: OperatorRole::parse(&role).ok_or_else(|| malformed("role"))?,
             user: user.map(|user| UserId::new(user).ok_or_else(|| malformed("user"))).transpose()?,
@@ -127,7 +128,8 @@ async fn read(tx: &mut Tx) -> Result<Known, StoreError> {
     }
     let mut keys = BTreeMap::new();
     type Key = (String, String, String, String, Option<String>, Option<String>, bool);
-    for (operator, key_name, kind, public, relying_party, origins, active) in fetch_all!(tx, READ_KEY_SETTINGS => Key)? {
+    for (operator, key_name, kind, public, relying_party, origins, active) in fetch_all!(tx, READ_KEY_SETTINGS => Key)?
+    {
         let (operator, key) = (name(operator)?, key_of(&kind, public, relying_party, origins)?);
         if active && let Some(setting) = settings.operators.get_mut(&operator) {
             setting.keys.insert(key_name.clone(), key.clone());
@@ -154,7 +156,9 @@ pub(crate) async fn plan(
     let known = read(tx).await?;
     let mut changes = Vec::new();
     for (name, setting) in &wanted.operators {
-        if let Err(refused) = check_keys(&known, wanted, name, setting).and_then(|()| check_user(&known, wanted, name, setting)) {
+        if let Err(refused) =
+            check_keys(&known, wanted, name, setting).and_then(|()| check_user(&known, wanted, name, setting))
+        {
             return Ok(Err(refused));
         }
         let before = known.settings.operators.get(name).map(fields);

@@ -220,8 +220,10 @@ pub(crate) async fn travel_rules(
 
 /// The checks of these new withdrawals, and what their customers say.
 pub(crate) fn add(writes: &mut Writes, checked: &[WithdrawalId], said: &[(WithdrawalId, String)], at: Timestamp) {
-    let columns =
-        vec![Column::Ints(checked.iter().map(|id| id.number()).collect()), Column::Ints(vec![at.micros(); checked.len()])];
+    let columns = vec![
+        Column::Ints(checked.iter().map(|id| id.number()).collect()),
+        Column::Ints(vec![at.micros(); checked.len()]),
+    ];
     writes.add(&INSERT_CHECKS, columns, "checks of withdrawals");
     let columns = vec![
         Column::Ints(said.iter().map(|(id, _)| id.number()).collect()),
@@ -237,10 +239,7 @@ pub(crate) fn says_the_same(before: Option<&String>, new: &NewWithdrawal) -> boo
 }
 
 /// Those of these whose check has not let them pass.
-pub(crate) async fn held_up(
-    tx: &mut Tx,
-    ids: impl Iterator<Item = WithdrawalId>,
-) -> Result<BTreeSet<i64>, StoreError> {
+pub(crate) async fn held_up(tx: &mut Tx, ids: impl Iterator<Item = WithdrawalId>) -> Result<BTreeSet<i64>, StoreError> {
     let ids = numbers(ids);
     if ids.0.is_empty() {
         return Ok(BTreeSet::new());
@@ -416,12 +415,7 @@ fn follows(row: WithdrawalRow, verdict: CheckVerdict, reason: &str) -> Option<Ch
     Some(Change::new(row, event, &actor, words))
 }
 
-async fn reject(
-    tx: &mut Tx,
-    ids: &[WithdrawalId],
-    signed: &SignedRounds,
-    at: Timestamp,
-) -> Result<usize, StoreError> {
+async fn reject(tx: &mut Tx, ids: &[WithdrawalId], signed: &SignedRounds, at: Timestamp) -> Result<usize, StoreError> {
     let refusals = fetch_all!(tx, READ_REFUSALS => (i64, String), numbers(ids.iter().copied()))?;
     let mut said = Vec::with_capacity(refusals.len());
     for (id, reason) in refusals {
@@ -436,11 +430,7 @@ async fn reject(
 /// What the check calls itself in the history.
 const CHECK: &str = "check";
 
-async fn write_answers(
-    tx: &mut Tx,
-    answers: &[(WithdrawalId, &CheckHeard)],
-    at: Timestamp,
-) -> Result<(), StoreError> {
+async fn write_answers(tx: &mut Tx, answers: &[(WithdrawalId, &CheckHeard)], at: Timestamp) -> Result<(), StoreError> {
     if answers.is_empty() {
         return Ok(());
     }

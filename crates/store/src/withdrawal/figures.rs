@@ -116,14 +116,17 @@ impl Db {
         (figures.pending_approvals, figures.oldest_pending) = (count, oldest.map(Timestamp::from_micros));
         let took = |(count, sum_us): (i64, i64)| Took { count, sum_us };
         figures.approval = fetch_optional!(tx, SUM_APPROVALS => (i64, i64), first)?.map(took).unwrap_or_default();
-        figures.confirmation = fetch_optional!(tx, SUM_CONFIRMATIONS => (i64, i64), first)?.map(took).unwrap_or_default();
+        figures.confirmation =
+            fetch_optional!(tx, SUM_CONFIRMATIONS => (i64, i64), first)?.map(took).unwrap_or_default();
         type Gas = (String, String, i64, i64, i64, i64, i64, i64);
-        for (chain, coin, decimals, jobs, first, second, third, fourth) in fetch_all!(tx, SUM_GAS => Gas, first, since)? {
+        for (chain, coin, decimals, jobs, first, second, third, fourth) in fetch_all!(tx, SUM_GAS => Gas, first, since)?
+        {
             let fee = joined([first, second, third, fourth]).ok_or_else(|| malformed("fee"))?;
             let decimals = u8::try_from(decimals).map_err(|_| malformed("coin"))?;
             figures.gas.push(GasFigure { chain, coin, decimals, jobs, fee });
         }
-        let (count, oldest) = fetch_optional!(tx, super::check::COUNT_CHECKS => (i64, Option<i64>))?.unwrap_or_default();
+        let (count, oldest) =
+            fetch_optional!(tx, super::check::COUNT_CHECKS => (i64, Option<i64>))?.unwrap_or_default();
         (figures.checks_waiting, figures.oldest_check) = (count, oldest.map(Timestamp::from_micros));
         Ok(figures)
     }
@@ -133,7 +136,8 @@ impl Db {
 fn joined(parts: [i64; 4]) -> Option<RawAmount> {
     let mut sum = RawSum::ZERO;
     for (part, zeros) in parts.into_iter().zip([27, 18, 9, 0]) {
-        let part: RawAmount = if part == 0 { RawAmount::ZERO } else { format!("{part}{}", "0".repeat(zeros)).parse().ok()? };
+        let part: RawAmount =
+            if part == 0 { RawAmount::ZERO } else { format!("{part}{}", "0".repeat(zeros)).parse().ok()? };
         sum = sum.plus(RawSum::from(part));
     }
     sum.to_raw()

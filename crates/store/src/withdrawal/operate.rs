@@ -192,15 +192,7 @@ async fn assign(
             Some(operator) => Some(operator.id),
         },
     };
-    execute!(
-        tx,
-        INSERT_ASSIGNMENT,
-        row.id.number(),
-        to,
-        deed.operator.as_str(),
-        deed.reason.as_str(),
-        at.micros()
-    )?;
+    execute!(tx, INSERT_ASSIGNMENT, row.id.number(), to, deed.operator.as_str(), deed.reason.as_str(), at.micros())?;
     Ok(OperatorReply::Done(Box::new(row)))
 }
 
@@ -267,10 +259,20 @@ pub struct ApprovalDeed {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ApprovalReply {
     /// Enough people agree.
-    Approved { row: Box<WithdrawalRow>, wanted: u32, agree: u32 },
-    Kept { wanted: u32, agree: u32 },
+    Approved {
+        row: Box<WithdrawalRow>,
+        wanted: u32,
+        agree: u32,
+    },
+    Kept {
+        wanted: u32,
+        agree: u32,
+    },
     /// This person has signed the same before, and counts once.
-    Before { wanted: u32, agree: u32 },
+    Before {
+        wanted: u32,
+        agree: u32,
+    },
     NoSuchWithdrawal,
     NoSuchOperator,
     Forbidden,

@@ -2,24 +2,26 @@
 
 use std::collections::BTreeMap;
 
+use domain::Timestamp;
 use domain::operator::{OperatorName, OperatorRole};
 use domain::withdrawal::{WithdrawalPolicy, WithdrawalState};
-use domain::Timestamp;
 use serde_json::json;
 use store::catalog::{Catalog, CatalogError, Change};
 use store::operator::{
     CheckSetting, Door, LogFilter, NewLogLine, OperatorKey, OperatorSetting, PasskeyPlace, PeopleSettings,
 };
 use store::testing::{NOW, TestDb};
-use store::withdrawal::{
-    ApprovalDeed, ApprovalReply, BadTravelRule, CheckHeard, CheckState, CheckVerdict, ChecksKept, CreatedWithdrawal, NewWithdrawal,
-    OperatorDeed, OperatorReply, OperatorWish, SignedRounds, TravelRule, WithdrawalApproved,
-};
 use store::withdrawal::waiting::WaitingFilter;
+use store::withdrawal::{
+    ApprovalDeed, ApprovalReply, BadTravelRule, CheckHeard, CheckState, CheckVerdict, ChecksKept, CreatedWithdrawal,
+    NewWithdrawal, OperatorDeed, OperatorReply, OperatorWish, SignedRounds, TravelRule, WithdrawalApproved,
+};
 use store::{Db, db_test};
 
 use crate::support::*;
-use crate::withdrawals::{Desk, cancel, enqueue, failing_at, id, nothing, one, policy, signature, state, taken, units, user};
+use crate::withdrawals::{
+    Desk, cancel, enqueue, failing_at, id, nothing, one, policy, signature, state, taken, units, user,
+};
 
 const MINUTE: i64 = 60_000_000;
 
@@ -82,7 +84,8 @@ async fn operate(db: &Db, who: &str, number: i64, wish: OperatorWish) -> Operato
 }
 
 async fn approve_with(db: &Db, who: &str, key: &str, number: i64) -> ApprovalReply {
-    let deed = ApprovalDeed { operator: name(who), door: Door::Http, request_id: "req".to_owned(), withdrawal: id(number) };
+    let deed =
+        ApprovalDeed { operator: name(who), door: Door::Http, request_id: "req".to_owned(), withdrawal: id(number) };
     let mut approval = signature(number, who, 7);
     approval.key = key.to_owned();
     db.approve_as_operator(&deed, &approval, NOW).await.unwrap()
@@ -96,7 +99,10 @@ async fn approve(db: &Db, who: &str, number: i64) -> ApprovalReply {
 async fn log(db: &Db) -> Vec<String> {
     let mut lines = db.operator_log(&LogFilter::default(), i64::MAX, 1_000).await.unwrap();
     lines.reverse();
-    lines.iter().map(|line| format!("{} {} {} {}", line.line.operator, line.line.action, line.line.subject, line.line.outcome)).collect()
+    lines
+        .iter()
+        .map(|line| format!("{} {} {} {}", line.line.operator, line.line.action, line.line.subject, line.line.outcome))
+        .collect()
 }
 
 /// As many people as the policy wants for what is above 0.

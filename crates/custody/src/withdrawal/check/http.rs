@@ -90,8 +90,7 @@ impl HttpCheck {
             }
             Ok(body)
         };
-        let body =
-            tokio::time::timeout(self.timeout, exchange).await.unwrap_or(Err("there was no answer in time"))?;
+        let body = tokio::time::timeout(self.timeout, exchange).await.unwrap_or(Err("there was no answer in time"))?;
         let (verdict, reason) = read_answer(due, &question, &body)?;
         Ok((verdict, reason, question.digest))
     }

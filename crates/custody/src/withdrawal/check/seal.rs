@@ -107,7 +107,8 @@ pub(super) fn read_answer(
     question: &Question,
     body: &[u8],
 ) -> Result<(CheckVerdict, String), &'static str> {
-    let said: AnswerBody = serde_json::from_slice(body).map_err(|_| "the answer is none: it is not the JSON that was asked for")?;
+    let said: AnswerBody =
+        serde_json::from_slice(body).map_err(|_| "the answer is none: it is not the JSON that was asked for")?;
     if said.withdrawal_id != due.row.id.to_string() {
         return Err("the answer is about another withdrawal");
     }
@@ -138,7 +139,8 @@ mod tests {
                 "printf '{}' | openssl dgst -sha256 -mac HMAC -macopt key:0123456789abcdef0123456789abcdef",
                 text.replace('\n', "\\n")
             );
-            let output = std::process::Command::new("sh").args(["-c", &command]).output().expect("this test needs openssl");
+            let output =
+                std::process::Command::new("sh").args(["-c", &command]).output().expect("this test needs openssl");
             let printed = String::from_utf8(output.stdout).expect("text");
             printed.trim().rsplit(' ').next().expect("a digest").to_owned()
         };

@@ -157,7 +157,14 @@ pub async fn assign(
     let to = body.to.as_deref().map(str::parse::<OperatorName>).transpose();
     let to = to.map_err(|error| ApiError::invalid(format!("to: {error}")))?;
     let wish = OperatorWish::Assign(to);
-    let deed = OperatorDeed { operator: operator.name, door: Door::Http, request_id: request_id.0, withdrawal: id, wish, reason };
+    let deed = OperatorDeed {
+        operator: operator.name,
+        door: Door::Http,
+        request_id: request_id.0,
+        withdrawal: id,
+        wish,
+        reason,
+    };
     done(&app, &deed).await
 }
 
@@ -174,7 +181,14 @@ async fn with_reason(
     let operator = app.admit_action(&headers, action, id, &request_id).await?;
     let body: ReasonBody = body(&app, request).await?;
     let reason = checked_reason(&body.reason, false)?;
-    let deed = OperatorDeed { operator: operator.name, door: Door::Http, request_id: request_id.0, withdrawal: id, wish, reason };
+    let deed = OperatorDeed {
+        operator: operator.name,
+        door: Door::Http,
+        request_id: request_id.0,
+        withdrawal: id,
+        wish,
+        reason,
+    };
     done(&app, &deed).await
 }
 
@@ -209,8 +223,10 @@ async fn done(app: &App, deed: &OperatorDeed) -> Result<Response, ApiError> {
             return Err(ApiError::new(StatusCode::NOT_FOUND, "OPERATOR_NOT_FOUND", message));
         }
         OperatorReply::SignerNotAsked => {
-            let mut error = ApiError::system().because("SIGNER_UNAVAILABLE", "a refusal gives money back, and the signer was not asked");
-            error.message = "the signer cannot be asked now whether this was paid; nothing was done: try again".to_owned();
+            let mut error = ApiError::system()
+                .because("SIGNER_UNAVAILABLE", "a refusal gives money back, and the signer was not asked");
+            error.message =
+                "the signer cannot be asked now whether this was paid; nothing was done: try again".to_owned();
             return Err(error);
         }
         OperatorReply::SignerKnowsMore => {

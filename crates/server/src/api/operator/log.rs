@@ -103,7 +103,11 @@ pub async fn list(
 fn text(text: Option<String>, most: usize) -> Result<String, ApiError> {
     let text = text.unwrap_or_default();
     // PostgreSQL has no zero bytes in its texts.
-    if text.len() <= most && !text.contains('\0') { Ok(text) } else { Err(ApiError::invalid("a filter is too long, or no text")) }
+    if text.len() <= most && !text.contains('\0') {
+        Ok(text)
+    } else {
+        Err(ApiError::invalid("a filter is too long, or no text"))
+    }
 }
 
 fn answer(line: LogLine) -> LogLineAnswer {

@@ -128,7 +128,8 @@ fn of_store(error: store::StoreError) -> ApiError {
     match &error {
         store::StoreError::CommitUnknown(_) => {
             let mut unknown = ApiError::unknown();
-            "it is not known whether this was done: read the withdrawal, or send the same again".clone_into(&mut unknown.message);
+            "it is not known whether this was done: read the withdrawal, or send the same again"
+                .clone_into(&mut unknown.message);
             unknown.because(error.code(), store::error::Causes(&error).to_string())
         }
         _ => error.into(),
