@@ -55,6 +55,7 @@ migrations! {
     25 "0025_named_coins";
     26 "0026_paid_withdrawals";
     27 "0027_quotes";
+    28 "0028_operators";
 }
 
 impl Migration {

@@ -24,8 +24,8 @@ use domain::id::{Generator, NodeId};
 use domain::outbound::{JobKind, JobState, OutboundLimits};
 use domain::random::Random;
 use domain::{
-    AccountKind, Amount, Asset, AssetOnChain, Availability, ChainKind, Clock, Listing, ManualClock, Precision, Purpose, RawAmount,
-    UserId, WalletRole,
+    AccountKind, Amount, Asset, AssetOnChain, Availability, ChainKind, Clock, Listing, ManualClock, Precision, Purpose,
+    RawAmount, UserId, WalletRole,
 };
 use signer::client::SignAnswer;
 use signer::keys::{GroupSecret, Keyring, Mnemonic};
@@ -676,7 +676,11 @@ fn what_a_payout_costs_ends_in_gas() {
         house.act(|model| model.reorg(5, Fate::Dropped, &[], house.clock.now())).unwrap();
         house.follow().await;
         post(&mut worker).await;
-        assert_eq!((system(AccountKind::Gas).await, system(AccountKind::Suspense).await), (0, 1_300_000), "it is taken back");
+        assert_eq!(
+            (system(AccountKind::Gas).await, system(AccountKind::Suspense).await),
+            (0, 1_300_000),
+            "it is taken back"
+        );
         house.pass(60);
         house.settle().await;
         post(&mut worker).await;

@@ -57,13 +57,13 @@ fn policy() -> WithdrawalPolicy {
 }
 
 /// Customers of the token, on a chain with its books and its signer.
-struct Counter<'a> {
-    desk: Desk<'a>,
-    listing: store::entry::ListingRow,
+pub struct Counter<'a> {
+    pub desk: Desk<'a>,
+    pub listing: store::entry::ListingRow,
 }
 
 impl<'a> Counter<'a> {
-    async fn open(db: &'a store::testing::TestDb, kind: ChainKind) -> Self {
+    pub async fn open(db: &'a store::testing::TestDb, kind: ChainKind) -> Self {
         Self::at(Desk::start(db, kind, 1).await).await
     }
 
@@ -85,18 +85,19 @@ impl<'a> Counter<'a> {
             amount: units(amount),
             most_fee: units(50),
             quote: None,
+            travel_rule: None,
         };
         self.desk.rig.db.create_withdrawals(&[new], self.desk.rig.clock.now()).await.unwrap().remove(0)
     }
 
-    async fn taken(&self, to: &Address, amount: i64) -> WithdrawalId {
+    pub async fn taken(&self, to: &Address, amount: i64) -> WithdrawalId {
         match self.ask(to, amount).await {
             CreatedWithdrawal::New(row) => row.id,
             other => panic!("{other:?}"),
         }
     }
 
-    async fn state(&self, id: WithdrawalId) -> WithdrawalState {
+    pub async fn state(&self, id: WithdrawalId) -> WithdrawalState {
         self.desk.rig.db.withdrawals(&[id]).await.unwrap()[0].state
     }
 
@@ -109,7 +110,7 @@ impl<'a> Counter<'a> {
         worker.unwrap().round(&*rig.clock).await.ok()
     }
 
-    async fn round(&self) -> WithdrawalRound {
+    pub async fn round(&self) -> WithdrawalRound {
         self.round_on(self.desk.rig.db).await.expect("a good round")
     }
 
@@ -130,7 +131,7 @@ impl<'a> Counter<'a> {
     }
 
     /// The first customer pays in, and it is final. While it is credited and not final, nothing of it can be withdrawn.
-    async fn pay_in(&self, amount: u64) {
+    pub async fn pay_in(&self, amount: u64) {
         let rig = &self.desk.rig;
         rig.pay(&rig.address(1).await, &rig.token(), amount);
         let mut early = 0;

@@ -168,6 +168,7 @@ fn policy() -> WithdrawalPolicy {
         cooling_off_us: 0,
         book_only: false,
         when_short: WhenShort::Fail,
+        quote_life_us: 0,
         life_us: LIFE_MICROS,
     }
 }
@@ -242,6 +243,8 @@ impl Customers {
             to: to.to_string(),
             amount: Amount::from_units(units),
             most_fee: Amount::from_units(FEE),
+            quote: None,
+            travel_rule: None,
         };
         let (symbol, coin, asset) = (payable.symbol, payable.coin.clone(), listing.asset);
         Ok((Wanted { id, user, net: net_at, symbol, asset, coin, to, units, raw }, new))

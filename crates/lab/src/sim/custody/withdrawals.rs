@@ -69,6 +69,7 @@ fn policy(enabled: bool, incident: bool, waits: bool) -> WithdrawalPolicy {
         cooling_off_us: 0,
         book_only: false,
         when_short: if waits { WhenShort::Wait } else { WhenShort::Fail },
+        quote_life_us: 0,
         life_us: 90 * 3_600 * 1_000_000,
     }
 }
@@ -162,6 +163,8 @@ impl Simulation {
                     to: to.to_string(),
                     amount: Amount::from_units(units),
                     most_fee: Amount::from_units(FEE),
+                    quote: None,
+                    travel_rule: None,
                 });
                 asked.push(Asked { net, user, asset: listing.asset, to, units, raw });
             }
