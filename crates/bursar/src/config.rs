@@ -51,6 +51,8 @@ pub struct Database {
     pub acquire_timeout_ms: u64,
     /// Outside of the database, so that it is not put back with it.
     pub mark_folder: String,
+    /// PostgreSQL: a role works although the server gives it more rights than it should have.
+    pub any_rights: bool,
 }
 
 impl Default for Database {
@@ -60,6 +62,7 @@ impl Default for Database {
             max_connections: 16,
             acquire_timeout_ms: 5_000,
             mark_folder: "bursar-state".to_owned(),
+            any_rights: false,
         }
     }
 }

@@ -22,6 +22,7 @@
 //! | [`pair`] | which spot engine the database belongs to, and how far each knows the other to be |
 //! | [`signer_head`] | how far the log of a signer went when it last answered |
 //! | [`clock`] | the database's own clock, to be compared with ours |
+//! | [`grants`] | PostgreSQL's roles: which role of Bursar may read, add to and change which table |
 //! | [`sqlite_file`] | a SQLite file that another program has written, read as it stands |
 //! | [`copy`] | a whole database, copied to an empty one on either engine |
 //! | [`audit`] | the laws, proven over live data |
@@ -50,6 +51,7 @@ pub mod dialect;
 pub mod entry;
 pub mod error;
 pub mod faults;
+pub mod grants;
 pub(crate) mod growth;
 pub mod ledger;
 pub mod migrate;

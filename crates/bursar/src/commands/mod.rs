@@ -14,6 +14,7 @@ pub mod deposit;
 #[cfg(feature = "lab")]
 pub mod devnet;
 pub mod explain;
+pub mod grants;
 pub mod job;
 pub mod journal;
 pub mod lane;

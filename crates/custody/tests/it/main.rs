@@ -20,6 +20,7 @@ mod deposits;
 mod devnet;
 mod faulty;
 mod follow;
+mod grants;
 mod journey;
 mod node;
 mod outbound;

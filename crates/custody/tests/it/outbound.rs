@@ -20,6 +20,7 @@ use signer::SignRequest;
 use signer::client::{SignAnswer, SignerError};
 use signer::keys::{GroupSecret, Keyring, Mnemonic};
 use signer::local::LocalSigner;
+use store::grants::DatabaseRole;
 use store::outbound::read::JobReply;
 use store::outbound::{Added, JobFilter, JobId, NewJob, Payer, ShownJob};
 use store::signer_head::SignerHead;
@@ -174,20 +175,26 @@ impl<'a> Desk<'a> {
     }
 
     async fn round_with(&self, db: &Db, chain: &dyn Chain, name: &str) -> Option<SentRound> {
+        self.round_by((db, db), chain, name).await
+    }
+
+    /// By one who sends and one who watches.
+    async fn round_by(&self, (sends, watches): (&Db, &Db), chain: &dyn Chain, name: &str) -> Option<SentRound> {
         let make = || self.ids.next::<domain::id::Job>().ok().map(|id| id.number());
         let (row, pinned) = (self.rig.row.clone(), Arc::clone(&self.rig.pinned));
         let signer = "desk".parse().unwrap();
         let worker = format!("{name}-send");
-        let sent = SendWorker::new(db, chain, &*self.pen, signer, &make, row.clone(), Arc::clone(&pinned), worker);
+        let sent = SendWorker::new(sends, chain, &*self.pen, signer, &make, row.clone(), Arc::clone(&pinned), worker);
         let sent = sent.unwrap().round(&*self.rig.clock).await;
         let watched =
-            WatchWorker::new(db, chain, row, pinned, format!("{name}-watch")).unwrap().round(&*self.rig.clock).await;
+            WatchWorker::new(watches, chain, row, pinned, format!("{name}-watch")).unwrap().round(&*self.rig.clock).await;
         watched.ok()?;
         sent.ok()
     }
 
     async fn round(&self) -> SentRound {
-        self.round_on(self.rig.db, "one").await.expect("a good round")
+        let dbs = (self.rig.db.of(DatabaseRole::Outbound), self.rig.db.of(DatabaseRole::Confirm));
+        self.round_by(dbs, &*self.rig.chain, "one").await.expect("a good round")
     }
 
     /// Rounds and blocks, so many of both.
@@ -285,7 +292,7 @@ fn postgres_every_job_is_paid_once_by_the_wallet_that_has_rested_longest() {
     on_both_with(Engine::Postgres, pays_each_once);
 }
 
-async fn pays_each_once(desk: Desk<'_>) {
+pub async fn pays_each_once(desk: Desk<'_>) {
     let mut jobs = Vec::new();
     for number in 0..10_u64 {
         let coin = if number % 2 == 0 { Coin::Native } else { desk.rig.token() };
