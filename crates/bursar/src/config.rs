@@ -192,8 +192,14 @@ pub const RETENTION_LEAST_H: u32 = 72;
 pub const DEFAULT_FILE: &str = "bursar.toml";
 
 /// Variables that start with `BURSAR_` but are no settings.
-const OTHER_VARIABLES: [&str; 5] =
-    ["BURSAR_CONFIG", "BURSAR_ACTOR", "BURSAR_SPOT_TOKEN", "BURSAR_COPY_FROM", "BURSAR_COPY_TO"];
+const OTHER_VARIABLES: [&str; 6] = [
+    "BURSAR_CONFIG",
+    "BURSAR_ACTOR",
+    "BURSAR_SPOT_TOKEN",
+    "BURSAR_COPY_FROM",
+    "BURSAR_COPY_TO",
+    "BURSAR_IMPORT_FROM",
+];
 /// So do those that only the tests read.
 const OF_TESTS: &str = "BURSAR_TEST_";
 

@@ -30,7 +30,8 @@ use crate::utxo::watch::Watch;
 
 pub use pools::PoolUse;
 pub use url::{NamedFile, describe_url, files_of_url, percent_encoded, resolve_url, sqlite_url};
-use url::{parse_postgres, parse_sqlite};
+pub(crate) use url::parse_postgres;
+use url::parse_sqlite;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Engine {

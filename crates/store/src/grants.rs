@@ -13,5 +13,5 @@ pub mod look;
 pub mod matrix;
 
 pub use apply::{GrantError, Granted};
-pub use look::{Difference, RoleDifference};
+pub use look::{RightsDifference, RoleDifference};
 pub use matrix::{DatabaseRole, Rights, TABLES, VIEWS, markdown, rights_of};

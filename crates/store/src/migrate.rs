@@ -53,6 +53,7 @@ migrations! {
     23 "0023_withdrawals";
     24 "0024_payouts";
     25 "0025_named_coins";
+    29 "0029_imports";
 }
 
 impl Migration {
@@ -169,6 +170,8 @@ pub const GUARDS: &[Guard] = &[
     whole("withdrawal_requests_client_order", "withdrawal_requests", "user_id, client_order_id"),
     whole("withdrawal_events_pkey", "withdrawal_events", "withdrawal_id, version"),
     whole("withdrawal_jobs_once", "withdrawal_jobs", "job_id"),
+    whole("withdrawal_imports_pkey", "withdrawal_imports", "old_id"),
+    partial("withdrawal_imports_paid_by", "withdrawal_imports", "chain_id, tx_hash"),
 ];
 
 const fn whole(name: &'static str, table: &'static str, columns: &'static str) -> Guard {

@@ -26,21 +26,20 @@ pub struct Arguments {
     prefix: String,
 }
 
-impl From<GrantError> for Failure {
-    fn from(error: GrantError) -> Self {
-        let hint = match &error {
-            GrantError::Store(_) => "run it as the owner of the tables, who may make roles",
-            GrantError::NoRoles => "nothing is to be done: guard the file and its folder; separate roles need PostgreSQL",
-            GrantError::BadPrefix(_) => "such as bursar_",
-            GrantError::Stays(_) => {
-                "it was given by somebody other than the owner, or to a role that the owner cannot change: take it away as the server's administrator"
-            }
-        };
-        match error {
-            GrantError::Store(error) => error.into(),
-            other => Failure::bad_input(other.code(), other.to_string(), hint),
+fn failure(error: GrantError) -> Failure {
+    let hint = match error {
+        GrantError::Store(error) => {
+            let mut failure = Failure::from(error);
+            "run it as the owner of the tables, who may make roles".clone_into(&mut failure.hint);
+            return failure;
         }
-    }
+        GrantError::NoRoles => "nothing is to be done: guard the file and its folder; separate roles need PostgreSQL",
+        GrantError::BadPrefix(_) => "such as bursar_",
+        GrantError::Stays(_) => {
+            "it was given by somebody other than the owner, or to a role that the owner cannot change: take it away as the server's administrator"
+        }
+    };
+    Failure::bad_input(error.code(), error.to_string(), hint)
 }
 
 pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
@@ -51,7 +50,7 @@ pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
     let url = &context.config.database.url;
     if Engine::of_url(url) == Some(Engine::Sqlite) {
         if arguments.apply || arguments.check {
-            return Err(GrantError::NoRoles.into());
+            return Err(failure(GrantError::NoRoles));
         }
         let words = "SQLite has no roles: who may write the file may do everything. Guard the file and its folder.";
         context.print(&json!({ "engine": "sqlite", "statements": [] }), || words.to_owned());
@@ -63,7 +62,7 @@ pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
     if arguments.check {
         return check(context, &arguments.prefix).await;
     }
-    let statements = script(&arguments.prefix)?;
+    let statements = script(&arguments.prefix).map_err(failure)?;
     context.print(&json!({ "engine": "postgres", "statements": statements }), || {
         let lines: Vec<String> = statements.iter().map(|statement| format!("{statement};")).collect();
         format!("BEGIN;\n{}\nCOMMIT;", lines.join("\n"))
@@ -73,7 +72,7 @@ pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
 
 async fn apply(context: &Context, prefix: &str) -> CommandResult {
     let db = context.open().await?;
-    let granted = db.apply_grants(prefix).await?;
+    let granted = db.apply_grants(prefix).await.map_err(failure)?;
     let body = json!({ "differences": shown(&granted.differences), "statements": granted.statements });
     context.print(&body, || {
         if granted.statements.is_empty() {
@@ -122,7 +121,7 @@ const NAMED: usize = 5;
 /// stop in the middle. Unless it was told that any will do.
 pub async fn check_own(context: &Context, db: &Db, role: DatabaseRole, any_rights: bool) -> CommandResult {
     let Some((login, differences)) = db.compare_own_rights(role).await? else { return Ok(()) };
-    let too_many = differences.iter().any(store::grants::Difference::is_too_much);
+    let too_many = differences.iter().any(store::grants::RightsDifference::is_too_much);
     if differences.is_empty() || ((any_rights || context.config.database.any_rights) && too_many) {
         return Ok(());
     }

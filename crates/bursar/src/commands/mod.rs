@@ -15,6 +15,7 @@ pub mod deposit;
 pub mod devnet;
 pub mod explain;
 pub mod grants;
+pub mod import;
 pub mod job;
 pub mod journal;
 pub mod lane;

@@ -8,15 +8,18 @@
 //!
 //! | module | holds |
 //! |---|---|
+//! | [`import`] | what becomes of withdrawals that another program has begun |
 //! | [`work`] | one worker of a chain's withdrawals |
 //!
 //! Nothing is remembered between rounds but where it was: whoever dies anywhere is followed by another that begins at the rows, and two at once are
 //! harmless, because each step is taken only from the state that was seen under its lock.
 
+pub mod import;
 pub mod work;
 
 use store::StoreError;
 
+pub use import::{ImportGround, ImportKind, ImportNames, PlannedImport, plan_import};
 pub use work::{WithdrawalRound, WithdrawalTerms, WithdrawalWorker};
 
 #[derive(Debug, thiserror::Error)]

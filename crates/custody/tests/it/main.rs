@@ -21,6 +21,7 @@ mod devnet;
 mod faulty;
 mod follow;
 mod grants;
+mod imports;
 mod journey;
 mod node;
 mod outbound;

@@ -132,6 +132,10 @@ impl<'a> Desk<'a> {
         desk
     }
 
+    pub fn hot(&self) -> Address {
+        self.wallets()[0].clone()
+    }
+
     fn wallets(&self) -> Vec<Address> {
         let hot = self.rig.pinned.wallets().filter(|(_, _, wallet)| wallet.role == WalletRole::Hot);
         hot.map(|(_, _, wallet)| wallet.address.clone()).collect()
@@ -145,7 +149,7 @@ impl<'a> Desk<'a> {
         if self.rig.kind == ChainKind::Evm { key.evm() } else { key.tron() }
     }
 
-    async fn add(&self, coin: &Coin, amount: u64) -> (JobId, Address) {
+    pub async fn add(&self, coin: &Coin, amount: u64) -> (JobId, Address) {
         let to = self.fresh();
         let symbol = if *coin == Coin::Native { "COIN" } else { "USDT" };
         let listing = self.rig.row.listings.iter().find(|one| one.symbol.as_str() == symbol).unwrap().id;
@@ -192,7 +196,7 @@ impl<'a> Desk<'a> {
         sent.ok()
     }
 
-    async fn round(&self) -> SentRound {
+    pub async fn round(&self) -> SentRound {
         let dbs = (self.rig.db.of(DatabaseRole::Outbound), self.rig.db.of(DatabaseRole::Confirm));
         self.round_by(dbs, &*self.rig.chain, "one").await.expect("a good round")
     }
@@ -210,7 +214,7 @@ impl<'a> Desk<'a> {
         self.rig.db.job(id).await.unwrap().unwrap().0
     }
 
-    async fn state(&self, id: JobId) -> JobState {
+    pub async fn state(&self, id: JobId) -> JobState {
         self.job(id).await.job.state
     }
 
@@ -254,6 +258,65 @@ impl<'a> Desk<'a> {
         };
         match thief.unwrap().sign(&[request]).unwrap().remove(0) {
             SignAnswer::Signed { signed, .. } => signed.bytes,
+            refused => panic!("{refused:?}"),
+        }
+    }
+
+    /// A payment of the first hot wallet, signed by another program that has its words: the bytes, and their hash.
+    pub async fn elsewhere(&self, payment: Payment) -> (Vec<u8>, TxHash) {
+        let clock: Arc<dyn Clock> = Arc::<ManualClock>::clone(&self.rig.clock);
+        let token = match self.rig.kind {
+            ChainKind::Evm => devnet::evm::TETHER.to_string(),
+            ChainKind::Tron | ChainKind::Bitcoin => devnet::tron::TOKEN.to_string(),
+        };
+        let other = LocalSigner::new(&policy(self.rig.kind, &token), keyring(self.rig.family), clock).unwrap();
+        let (from, now) = (self.wallets()[0].clone(), self.rig.clock.now());
+        let cap = match self.rig.kind {
+            ChainKind::Evm => FeeCap(Fee::Eip1559 { max_fee: 20_000_000_000, max_priority: 20_000_000_000 }),
+            ChainKind::Tron | ChainKind::Bitcoin => FeeCap(Fee::FeeLimit(1_000_000_000)),
+        };
+        let quote = self.rig.chain.quote(&from, &payment, cap).await.unwrap();
+        let (draft, network) = match (self.rig.kind, quote.fee) {
+            (ChainKind::Evm, fee) => {
+                let nonce = self.rig.chain.nonces(std::slice::from_ref(&from)).await.unwrap()[0].pending;
+                let draft = Draft::Evm { from, nonce, payment: payment.clone(), gas_limit: quote.gas, fee };
+                (draft, signer::SignerChain::Evm { chain_id: 56 })
+            }
+            (_, Fee::FeeLimit(fee_limit)) => {
+                let (reference, _) = quote.reference.unwrap();
+                let expires = now.plus_micros(600_000_000);
+                let draft = Draft::Tron { from, payment: payment.clone(), fee_limit, reference, created: now, expires };
+                (draft, signer::SignerChain::Tron)
+            }
+            (_, fee) => panic!("{fee:?}"),
+        };
+        let unsigned = self.rig.chain.build(&draft).unwrap();
+        let intent = signer::Intent {
+            signer: "desk".parse().unwrap(),
+            network,
+            job: signer::names::JobId::Job(self.ids.next::<domain::id::Job>().unwrap().number()),
+            round: 0,
+            chain: self.rig.row.name.clone(),
+            group: id("hot"),
+            kind: signer::IntentKind::Pay { payment, owner: None },
+            most_fee: raw(1_000_000_000_000_000_000),
+            expires: now.plus_micros(3_600_000_000),
+            builds: 1,
+            requester: "other".parse().unwrap(),
+        };
+        let request = SignRequest {
+            id: format!("other-{}", self.ids.next::<domain::id::Job>().unwrap().number()).parse().unwrap(),
+            chain: self.rig.row.name.clone(),
+            group: id("hot"),
+            index: 0,
+            payload: unsigned.bytes,
+            intents: vec![intent],
+            bitcoin: None,
+            replaces: None,
+            approvals: Vec::new(),
+        };
+        match other.sign(&[request]).unwrap().remove(0) {
+            SignAnswer::Signed { signed, .. } => (signed.bytes, signed.hash),
             refused => panic!("{refused:?}"),
         }
     }

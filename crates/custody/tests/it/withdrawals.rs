@@ -50,7 +50,7 @@ fn policy() -> WithdrawalPolicy {
 
 /// Customers of the token, on a chain with its books and its signer.
 pub struct Counter<'a> {
-    desk: Desk<'a>,
+    pub desk: Desk<'a>,
     listing: store::entry::ListingRow,
 }
 
@@ -83,7 +83,7 @@ impl<'a> Counter<'a> {
         }
     }
 
-    async fn state(&self, id: WithdrawalId) -> WithdrawalState {
+    pub async fn state(&self, id: WithdrawalId) -> WithdrawalState {
         self.desk.rig.db.withdrawals(&[id]).await.unwrap()[0].state
     }
 
@@ -96,12 +96,12 @@ impl<'a> Counter<'a> {
         worker.unwrap().round(&*rig.clock).await.ok()
     }
 
-    async fn round(&self) -> WithdrawalRound {
+    pub async fn round(&self) -> WithdrawalRound {
         self.round_on(self.desk.rig.db.of(DatabaseRole::Withdrawals)).await.expect("a good round")
     }
 
     /// What the house has in an account of the token, in ledger units.
-    async fn house(&self, kind: AccountKind) -> i128 {
+    pub async fn house(&self, kind: AccountKind) -> i128 {
         let db = self.desk.rig.db;
         let wanted = [store::ledger::NewAccount::system(&kind, self.listing.asset).unwrap()];
         let opened = db.open(&wanted, self.desk.rig.clock.now()).await.unwrap();
@@ -117,7 +117,7 @@ impl<'a> Counter<'a> {
     }
 
     /// The first customer pays in, and it is final. While it is credited and not final, nothing of it can be withdrawn.
-    async fn pay_in(&self, amount: u64) {
+    pub async fn pay_in(&self, amount: u64) {
         let rig = &self.desk.rig;
         rig.pay(&rig.address(1).await, &rig.token(), amount);
         let mut early = 0;

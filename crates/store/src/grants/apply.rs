@@ -56,13 +56,13 @@ statements! {
     READ_POWERS = "SELECT concat_ws(' ', CASE WHEN rolsuper THEN 'NOSUPERUSER' END, CASE WHEN rolcreatedb THEN 'NOCREATEDB' END,
             CASE WHEN rolcreaterole THEN 'NOCREATEROLE' END, CASE WHEN rolreplication THEN 'NOREPLICATION' END,
             CASE WHEN rolbypassrls THEN 'NOBYPASSRLS' END, CASE WHEN NOT rolcanlogin THEN 'LOGIN' END)
-        FROM pg_roles WHERE rolname = $1" | "SELECT '' WHERE $1 <> $1";
+        FROM pg_roles WHERE rolname = $1::NAME" | "SELECT '' WHERE $1 <> $1";
     READ_MEMBER_OF = "SELECT quote_ident(o.rolname) FROM pg_auth_members m JOIN pg_roles r ON r.oid = m.member JOIN pg_roles o ON o.oid = m.roleid
-        WHERE r.rolname = $1 ORDER BY 1" | "SELECT '' WHERE $1 <> $1";
+        WHERE r.rolname = $1::NAME ORDER BY 1" | "SELECT '' WHERE $1 <> $1";
     /// Schemas that are none of ours, in which the role has rights to tables.
     READ_OTHER_SCHEMAS = "SELECT DISTINCT quote_ident(n.nspname) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
             CROSS JOIN LATERAL aclexplode(c.relacl) a JOIN pg_roles r ON r.oid = a.grantee
-        WHERE r.rolname = $1 AND n.nspname NOT IN ('public', 'sources') ORDER BY 1" | "SELECT '' WHERE $1 <> $1";
+        WHERE r.rolname = $1::NAME AND n.nspname NOT IN ('public', 'sources') ORDER BY 1" | "SELECT '' WHERE $1 <> $1";
 }
 
 /// What nobody but the owner gets by being anybody.
@@ -187,6 +187,7 @@ async fn bring(tx: &mut Tx, role: DatabaseRole, name: &str, granted: &mut Grante
 }
 
 async fn run(tx: &mut Tx, statement: String, granted: &mut Granted) -> Result<(), StoreError> {
+    tx.next_statement().await?;
     match &mut tx.inner {
         TxInner::Postgres(tx) => {
             sqlx::raw_sql(AssertSqlSafe(statement.clone())).execute(&mut **tx).await?;

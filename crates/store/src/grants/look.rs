@@ -13,40 +13,40 @@ statements! {
             has_database_privilege(r.oid, d.oid, 'CREATE'), has_schema_privilege(r.oid, 'public', 'CREATE'),
             COALESCE(has_schema_privilege(r.oid, s.oid, 'CREATE'), FALSE)
         FROM pg_roles r JOIN pg_database d ON d.datname = current_database() LEFT JOIN pg_namespace s ON s.nspname = 'sources'
-        WHERE r.rolname = $1"
+        WHERE r.rolname = $1::NAME"
         | "SELECT FALSE, FALSE, FALSE, FALSE, FALSE, FALSE, FALSE, FALSE WHERE $1 <> $1";
-    READ_MEMBERSHIPS = "SELECT o.rolname::TEXT FROM pg_roles o JOIN pg_roles r ON r.rolname = $1
+    READ_MEMBERSHIPS = "SELECT o.rolname::TEXT FROM pg_roles o JOIN pg_roles r ON r.rolname = $1::NAME
         WHERE o.oid <> r.oid AND NOT r.rolsuper AND pg_has_role(r.oid, o.oid, 'MEMBER') ORDER BY 1" | "SELECT '' WHERE $1 <> $1";
     /// Rights to a whole table or view. What an extension has brought is none of ours.
-    READ_TABLE_RIGHTS = "SELECT CASE n.nspname WHEN 'public' THEN '' ELSE n.nspname || '.' END || c.relname, p.word
+    READ_TABLE_RIGHTS = "SELECT CASE n.nspname WHEN 'public' THEN '' ELSE n.nspname || '.' END || c.relname::TEXT, p.word
         FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-            CROSS JOIN unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE', 'TRUNCATE', 'REFERENCES', 'TRIGGER']) AS p(word)
+            CROSS JOIN unnest(ARRAY['select', 'insert', 'update', 'delete', 'truncate', 'references', 'trigger']) AS p(word)
         WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f') AND n.nspname <> 'information_schema' AND n.nspname !~ '^pg_'
             AND NOT EXISTS (SELECT 1 FROM pg_depend e WHERE e.objid = c.oid AND e.classid = 'pg_class'::REGCLASS AND e.deptype = 'e')
-            AND has_table_privilege($1, c.oid, p.word) ORDER BY 1, 2" | "SELECT '', '' WHERE $1 <> $1";
+            AND has_table_privilege($1::NAME, c.oid, p.word) ORDER BY 1, 2" | "SELECT '', '' WHERE $1 <> $1";
     /// Rights to columns of tables, where the whole table is not given.
-    READ_COLUMN_RIGHTS = "SELECT CASE n.nspname WHEN 'public' THEN '' ELSE n.nspname || '.' END || c.relname, a.attname::TEXT, p.word
+    READ_COLUMN_RIGHTS = "SELECT CASE n.nspname WHEN 'public' THEN '' ELSE n.nspname || '.' END || c.relname::TEXT, a.attname::TEXT, p.word
         FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace JOIN pg_attribute a ON a.attrelid = c.oid
-            CROSS JOIN unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'REFERENCES']) AS p(word)
+            CROSS JOIN unnest(ARRAY['select', 'insert', 'update', 'references']) AS p(word)
         WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f') AND n.nspname <> 'information_schema' AND n.nspname !~ '^pg_'
             AND a.attnum > 0 AND NOT a.attisdropped
             AND NOT EXISTS (SELECT 1 FROM pg_depend e WHERE e.objid = c.oid AND e.classid = 'pg_class'::REGCLASS AND e.deptype = 'e')
-            AND has_column_privilege($1, c.oid, a.attnum, p.word) AND NOT has_table_privilege($1, c.oid, p.word)
+            AND has_column_privilege($1::NAME, c.oid, a.attnum, p.word) AND NOT has_table_privilege($1::NAME, c.oid, p.word)
         ORDER BY 1, 2, 3" | "SELECT '', '', '' WHERE $1 <> $1";
     /// A counter could be set back. Whoever adds a row of a table with numbers of its own needs no right to its counter.
     READ_COUNTER_RIGHTS = "SELECT c.relname::TEXT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
         WHERE c.relkind = 'S' AND n.nspname IN ('public', 'sources')
-            AND (has_sequence_privilege($1, c.oid, 'UPDATE') OR has_sequence_privilege($1, c.oid, 'USAGE')) ORDER BY 1"
+            AND (has_sequence_privilege($1::NAME, c.oid, 'UPDATE') OR has_sequence_privilege($1::NAME, c.oid, 'USAGE')) ORDER BY 1"
         | "SELECT '' WHERE $1 <> $1";
     READ_SCHEMA_RIGHTS = "SELECT n.nspname::TEXT FROM pg_namespace n
-        WHERE n.nspname IN ('public', 'sources') AND has_schema_privilege($1, n.oid, 'USAGE') ORDER BY 1" | "SELECT '' WHERE $1 <> $1";
+        WHERE n.nspname IN ('public', 'sources') AND has_schema_privilege($1::NAME, n.oid, 'USAGE') ORDER BY 1" | "SELECT '' WHERE $1 <> $1";
     /// Who logged in, and who that is now: `SET ROLE` can be taken back at any time.
     READ_SESSION = "SELECT session_user::TEXT, current_user::TEXT" | "SELECT '', ''";
 }
 
 /// One way in which a role's rights are not those of the matrix.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Difference {
+pub enum RightsDifference {
     /// There is no such role.
     NoRole,
     /// It may do what it should not.
@@ -55,7 +55,7 @@ pub enum Difference {
     Missing(String),
 }
 
-impl Difference {
+impl RightsDifference {
     pub const fn is_too_much(&self) -> bool {
         match self {
             Self::TooMuch(_) => true,
@@ -64,7 +64,7 @@ impl Difference {
     }
 }
 
-impl std::fmt::Display for Difference {
+impl std::fmt::Display for RightsDifference {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::NoRole => f.write_str("there is no such role"),
@@ -80,12 +80,12 @@ pub struct RoleDifference {
     pub role: DatabaseRole,
     /// As the server calls it.
     pub name: String,
-    pub difference: Difference,
+    pub difference: RightsDifference,
 }
 
 impl Db {
     /// How the rights of whoever is logged in differ from those of a role. `None` on SQLite, which has no roles.
-    pub async fn compare_own_rights(&self, role: DatabaseRole) -> Result<Option<(String, Vec<Difference>)>, StoreError> {
+    pub async fn compare_own_rights(&self, role: DatabaseRole) -> Result<Option<(String, Vec<RightsDifference>)>, StoreError> {
         if self.engine() == Engine::Sqlite {
             return Ok(None);
         }
@@ -94,7 +94,7 @@ impl Db {
         let (login, now) = session.ok_or_else(|| StoreError::Corrupt { what: "a session without a user".to_owned() })?;
         let mut differences = compare(&mut tx, role, &login).await?;
         if now != login {
-            differences.push(Difference::TooMuch(format!("become another role: it logged in as {login} and acts as {now}")));
+            differences.push(RightsDifference::TooMuch(format!("become another role: it logged in as {login} and acts as {now}")));
         }
         Ok(Some((login, differences)))
     }
@@ -117,13 +117,13 @@ pub(super) async fn compare_all(tx: &mut Tx, prefix: &str) -> Result<Vec<RoleDif
 }
 
 /// Sorted: what is too much first.
-pub(super) async fn compare(tx: &mut Tx, role: DatabaseRole, login: &str) -> Result<Vec<Difference>, StoreError> {
+pub(super) async fn compare(tx: &mut Tx, role: DatabaseRole, login: &str) -> Result<Vec<RightsDifference>, StoreError> {
     type Powers = (bool, bool, bool, bool, bool, bool, bool, bool);
     let powers = fetch_optional!(tx, READ_ROLE => Powers, login)?;
     let Some((superuser, makes_roles, makes_databases, replicates, bypasses, makes_schemas, makes_tables, makes_views)) =
         powers
     else {
-        return Ok(vec![Difference::NoRole]);
+        return Ok(vec![RightsDifference::NoRole]);
     };
     let held = [
         (superuser, "do everything: it is a superuser"),
@@ -135,27 +135,27 @@ pub(super) async fn compare(tx: &mut Tx, role: DatabaseRole, login: &str) -> Res
         (makes_tables, "make tables and functions in the schema public"),
         (makes_views, "make tables and functions in the schema sources"),
     ];
-    let mut found: BTreeSet<Difference> =
-        held.into_iter().filter(|(held, _)| *held).map(|(_, words)| Difference::TooMuch(words.to_owned())).collect();
+    let mut found: BTreeSet<RightsDifference> =
+        held.into_iter().filter(|(held, _)| *held).map(|(_, words)| RightsDifference::TooMuch(words.to_owned())).collect();
     if superuser {
         // All else follows from it, and would be a page.
         return Ok(found.into_iter().collect());
     }
     for (other,) in fetch_all!(tx, READ_MEMBERSHIPS => (String,), login)? {
-        found.insert(Difference::TooMuch(format!("act as the role {other}")));
+        found.insert(RightsDifference::TooMuch(format!("act as the role {other}")));
     }
     for (counter,) in fetch_all!(tx, READ_COUNTER_RIGHTS => (String,), login)? {
-        found.insert(Difference::TooMuch(format!("use the counter {counter}")));
+        found.insert(RightsDifference::TooMuch(format!("use the counter {counter}")));
     }
     let schemas = fetch_all!(tx, READ_SCHEMA_RIGHTS => (String,), login)?;
     let schemas: BTreeSet<&str> = schemas.iter().map(|(schema,)| schema.as_str()).collect();
     let wanted = rights_of(role);
     if !schemas.contains("public") {
-        found.insert(Difference::Missing("look into the schema public".to_owned()));
+        found.insert(RightsDifference::Missing("look into the schema public".to_owned()));
     }
     match (schemas.contains(FUNCTIONS_SCHEMA), wanted.keys().any(|name| name.starts_with("sources."))) {
-        (false, true) => found.insert(Difference::Missing("look into the schema sources".to_owned())),
-        (true, false) => found.insert(Difference::TooMuch("look into the schema sources".to_owned())),
+        (false, true) => found.insert(RightsDifference::Missing("look into the schema sources".to_owned())),
+        (true, false) => found.insert(RightsDifference::TooMuch("look into the schema sources".to_owned())),
         (true, true) | (false, false) => false,
     };
     let tables = fetch_all!(tx, READ_TABLE_RIGHTS => (String, String), login)?;
@@ -184,20 +184,20 @@ impl Held {
     }
 }
 
-fn differences(wanted: &BTreeMap<&'static str, Rights>, held: &Held) -> Vec<Difference> {
+fn differences(wanted: &BTreeMap<&'static str, Rights>, held: &Held) -> Vec<RightsDifference> {
     let none = Rights::default();
     let mut found = Vec::new();
     for (table, word) in &held.whole {
         let rights = wanted.get(table.as_str()).unwrap_or(&none);
         let allowed = match word.as_str() {
-            "SELECT" => rights.read,
-            "INSERT" => rights.add,
-            "DELETE" => rights.remove,
+            "select" => rights.read,
+            "insert" => rights.add,
+            "delete" => rights.remove,
             // A whole table is never to be changed: columns are named.
             _ => false,
         };
         if !allowed {
-            found.push(Difference::TooMuch(format!("{} {table}", verb(word))));
+            found.push(RightsDifference::TooMuch(format!("{} {table}", verb(word))));
         }
     }
     for ((table, word), columns) in &held.columns {
@@ -206,28 +206,28 @@ fn differences(wanted: &BTreeMap<&'static str, Rights>, held: &Held) -> Vec<Diff
             .iter()
             .map(String::as_str)
             .filter(|column| match word.as_str() {
-                "SELECT" => !rights.read,
-                "INSERT" => !rights.add,
-                "UPDATE" => !rights.change.contains(column),
+                "select" => !rights.read,
+                "insert" => !rights.add,
+                "update" => !rights.change.contains(*column),
                 _ => true,
             })
             .collect();
         if !more.is_empty() {
-            found.push(Difference::TooMuch(format!("{} {table} ({})", verb(word), more.join(", "))));
+            found.push(RightsDifference::TooMuch(format!("{} {table} ({})", verb(word), more.join(", "))));
         }
     }
     for (table, rights) in wanted {
-        for (needed, word) in [(rights.read, "SELECT"), (rights.add, "INSERT"), (rights.remove, "DELETE")] {
+        for (needed, word) in [(rights.read, "select"), (rights.add, "insert"), (rights.remove, "delete")] {
             if needed && !held.has(table, word) {
-                found.push(Difference::Missing(format!("{} {table}", verb(word))));
+                found.push(RightsDifference::Missing(format!("{} {table}", verb(word))));
             }
         }
-        let has = held.columns.get(&((*table).to_owned(), "UPDATE".to_owned()));
-        let whole = held.has(table, "UPDATE");
+        let has = held.columns.get(&((*table).to_owned(), "update".to_owned()));
+        let whole = held.has(table, "update");
         let lacks = |column: &&&str| !whole && !has.is_some_and(|has| has.contains(**column));
         let lacking: Vec<&str> = rights.change.iter().filter(lacks).copied().collect();
         if !lacking.is_empty() {
-            found.push(Difference::Missing(format!("{} {table} ({})", verb("UPDATE"), lacking.join(", "))));
+            found.push(RightsDifference::Missing(format!("{} {table} ({})", verb("update"), lacking.join(", "))));
         }
     }
     found
@@ -235,12 +235,12 @@ fn differences(wanted: &BTreeMap<&'static str, Rights>, held: &Held) -> Vec<Diff
 
 fn verb(word: &str) -> &'static str {
     match word {
-        "SELECT" => "read",
-        "INSERT" => "add to",
-        "UPDATE" => "change",
-        "DELETE" => "remove from",
-        "TRUNCATE" => "empty",
-        "REFERENCES" => "make references to",
+        "select" => "read",
+        "insert" => "add to",
+        "update" => "change",
+        "delete" => "remove from",
+        "truncate" => "empty",
+        "references" => "make references to",
         _ => "hang triggers on",
     }
 }

@@ -99,7 +99,17 @@ impl DatabaseRole {
             Self::Serve => {
                 &[Self::Api, Self::Deposits, Self::Rules, Self::Outbound, Self::Confirm, Self::Withdrawals]
             }
-            _ => &[],
+            Self::Api
+            | Self::Deposits
+            | Self::BalanceSync
+            | Self::Rules
+            | Self::Outbound
+            | Self::Confirm
+            | Self::Withdrawals
+            | Self::Follower
+            | Self::Operator
+            | Self::Administrator
+            | Self::Monitor => &[],
         }
     }
 }
@@ -129,10 +139,10 @@ pub fn rights_of(role: DatabaseRole) -> BTreeMap<&'static str, Rights> {
     let parts = role.parts().iter().flat_map(|part| part.lines());
     for line in role.lines().iter().chain(parts).copied().flatten() {
         match line {
-            Read(tables) => tables.iter().for_each(|table| all.entry(table).or_default().read = true),
-            Add(tables) => tables.iter().for_each(|table| all.entry(table).or_default().add = true),
-            Remove(tables) => tables.iter().for_each(|table| all.entry(table).or_default().remove = true),
-            Change(table, columns) => all.entry(table).or_default().change.extend(*columns),
+            Read(tables) => tables.iter().copied().for_each(|table| all.entry(table).or_default().read = true),
+            Add(tables) => tables.iter().copied().for_each(|table| all.entry(table).or_default().add = true),
+            Remove(tables) => tables.iter().copied().for_each(|table| all.entry(table).or_default().remove = true),
+            Change(table, columns) => all.entry(*table).or_default().change.extend(columns.iter().copied()),
         }
     }
     all
@@ -245,6 +255,7 @@ pub const TABLES: &[&str] = &[
     "withdrawal_days",
     "withdrawal_addresses",
     "outbound_job_coins",
+    "withdrawal_imports",
 ];
 
 /// Every view: the sources' own names.

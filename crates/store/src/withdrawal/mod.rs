@@ -9,6 +9,7 @@
 //! | `facts` | what a verdict rests on, read while the accounts are locked |
 //! | `advance` | a withdrawal goes on to its next states, with its history and its money |
 //! | [`decide`] | what people and customers say of one that has no job |
+//! | [`import`] | those that another program has begun, taken over |
 //! | [`queue`] | a job is made for each that may be paid, in the commit that says so |
 //! | [`settle`] | what became of the jobs; what is settled inside |
 //! | [`read`] | withdrawals for people |
@@ -28,6 +29,7 @@ pub mod book;
 pub mod create;
 pub mod decide;
 pub(crate) mod facts;
+pub mod import;
 pub mod policy;
 pub mod queue;
 pub mod read;
@@ -37,6 +39,7 @@ mod types;
 pub use book::{BookEntry, NewBookEntry};
 pub use create::{CreatedWithdrawal, NewWithdrawal};
 pub use decide::{Decision, DecisionReply, WithdrawalDecision};
+pub use import::{FollowedPayment, ImportCourse, ImportRefusal, ImportReply, NewImport};
 pub use policy::PolicyRow;
 pub use queue::{Enqueue, Enqueued};
 pub use read::{WithdrawalStep, WithdrawalsDue};
@@ -51,10 +54,11 @@ pub(crate) mod statements {
     use crate::rows::RowsSql;
     use crate::sql::Sql;
 
-    pub(crate) const ALL: [&[Sql]; 8] = [
+    pub(crate) const ALL: [&[Sql]; 9] = [
         super::audit::STATEMENTS,
         super::book::STATEMENTS,
         super::facts::STATEMENTS,
+        super::import::STATEMENTS,
         super::policy::STATEMENTS,
         super::queue::STATEMENTS,
         super::read::STATEMENTS,
@@ -63,11 +67,12 @@ pub(crate) mod statements {
     ];
 
     pub(crate) fn rows() -> Vec<&'static RowsSql> {
-        let groups: [&'static [&'static RowsSql]; 5] = [
+        let groups: [&'static [&'static RowsSql]; 6] = [
             &super::advance::ROWS_STATEMENTS,
             &super::book::ROWS_STATEMENTS,
             &super::create::ROWS_STATEMENTS,
             &super::facts::ROWS_STATEMENTS,
+            &super::import::ROWS_STATEMENTS,
             &super::queue::ROWS_STATEMENTS,
         ];
         groups.into_iter().flatten().copied().collect()

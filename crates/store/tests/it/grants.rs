@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use store::grants::apply::script;
-use store::grants::{DatabaseRole, Difference, GrantError, Rights, TABLES, VIEWS, rights_of};
+use store::grants::{DatabaseRole, RightsDifference, GrantError, Rights, TABLES, VIEWS, rights_of};
 use store::testing::{NOW, TestDb, fresh, on, schema, views};
 use store::{Db, Engine, Options};
 
@@ -218,11 +218,11 @@ fn postgres_the_matrix_knows_every_table_and_view() {
     });
 }
 
-fn said(differences: &[Difference]) -> Vec<String> {
+fn said(differences: &[RightsDifference]) -> Vec<String> {
     differences.iter().map(ToString::to_string).collect()
 }
 
-async fn own(db: &Db, role: DatabaseRole) -> Vec<Difference> {
+async fn own(db: &Db, role: DatabaseRole) -> Vec<RightsDifference> {
     db.compare_own_rights(role).await.unwrap().expect("PostgreSQL has roles").1
 }
 
@@ -234,7 +234,7 @@ fn postgres_more_rights_are_noticed_wherever_they_come_from_and_taken_away() {
         assert_eq!(said(&own(outbound, Outbound).await), [] as [String; 0]);
         assert!(said(&own(&db.db, Outbound).await).contains(&"it may do everything: it is a superuser".to_owned()));
         // The rights of another role are not its own.
-        assert!(own(db.of(Deposits), Outbound).await.iter().any(Difference::is_too_much));
+        assert!(own(db.of(Deposits), Outbound).await.iter().any(RightsDifference::is_too_much));
         let monitor = Monitor.login(&db.prefix());
         let extra = [
             (format!("GRANT SELECT ON withdrawal_requests TO {name}"), "it may read withdrawal_requests"),
@@ -262,7 +262,7 @@ fn postgres_more_rights_are_noticed_wherever_they_come_from_and_taken_away() {
         }
         // Tables of its own it may do everything with; nothing but a person takes them away.
         db.by_hand(&format!("ALTER TABLE deposits OWNER TO {name}")).await.unwrap();
-        assert!(own(outbound, Outbound).await.iter().any(Difference::is_too_much));
+        assert!(own(outbound, Outbound).await.iter().any(RightsDifference::is_too_much));
         let stays = db.apply_grants(&db.prefix()).await;
         assert!(matches!(stays, Err(GrantError::Stays(_))), "{stays:?}");
         db.by_hand("ALTER TABLE deposits OWNER TO postgres").await.unwrap();
@@ -270,7 +270,7 @@ fn postgres_more_rights_are_noticed_wherever_they_come_from_and_taken_away() {
         // Who only acts as a role can be another again at any time.
         let acting = format!("{}&options=-c%20role%3D{name}", db.url);
         let acting = Db::connect(&acting, &Options::default()).await.unwrap();
-        assert!(own(&acting, Outbound).await.iter().any(Difference::is_too_much));
+        assert!(own(&acting, Outbound).await.iter().any(RightsDifference::is_too_much));
         acting.close().await;
     });
 }
@@ -288,7 +288,7 @@ fn postgres_a_right_that_is_missing_is_noticed_and_given() {
             db.by_hand(&format!("REVOKE {taken} FROM {name}, PUBLIC")).await.unwrap();
             let found = own(deposits, Deposits).await;
             assert!(said(&found).contains(&words.to_owned()), "{taken}: {found:?}");
-            assert!(!found.iter().any(Difference::is_too_much), "{found:?}");
+            assert!(!found.iter().any(RightsDifference::is_too_much), "{found:?}");
             db.apply_grants(&db.prefix()).await.unwrap();
             assert_eq!(said(&own(deposits, Deposits).await), [] as [String; 0], "{taken}");
         }
@@ -300,7 +300,7 @@ fn postgres_grants_applied_again_do_nothing_and_two_at_once_are_one() {
     on(Engine::Postgres, async |db| {
         let prefix = db.prefix();
         let there = db.compare_grants(&prefix).await.unwrap();
-        assert!(there.iter().all(|one| one.difference == Difference::NoRole) && there.len() == ROLES.len(), "{there:?}");
+        assert!(there.iter().all(|one| one.difference == RightsDifference::NoRole) && there.len() == ROLES.len(), "{there:?}");
         let (one, two) = tokio::join!(db.apply_grants(&prefix), db.apply_grants(&prefix));
         let counts = [one.unwrap().statements.len(), two.unwrap().statements.len()];
         assert!(counts.contains(&0) && counts.iter().sum::<usize>() > 50, "{counts:?}");
@@ -341,7 +341,7 @@ fn postgres_an_owner_who_is_no_superuser_makes_roles_and_rights() {
         assert_eq!(own_db.compare_grants(&prefix).await.unwrap(), []);
         assert_eq!(own_db.apply_grants(&prefix).await.unwrap().statements, [] as [String; 0]);
         // But the owner is no role to run as.
-        assert!(own(&own_db, Api).await.iter().any(Difference::is_too_much));
+        assert!(own(&own_db, Api).await.iter().any(RightsDifference::is_too_much));
         own_db.close().await;
         for role in ROLES {
             let name = role.login(&prefix);
