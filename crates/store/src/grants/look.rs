@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::matrix::{DatabaseRole, FUNCTIONS_SCHEMA, Rights, rights_of};
+use super::matrix::{DatabaseRole, FUNCTIONS_SCHEMA, TableRights, rights_of};
 use crate::db::{Db, Engine, Tx};
 use crate::error::StoreError;
 
@@ -17,14 +17,14 @@ statements! {
         | "SELECT FALSE, FALSE, FALSE, FALSE, FALSE, FALSE, FALSE, FALSE WHERE $1 <> $1";
     READ_MEMBERSHIPS = "SELECT o.rolname::TEXT FROM pg_roles o JOIN pg_roles r ON r.rolname = $1::NAME
         WHERE o.oid <> r.oid AND NOT r.rolsuper AND pg_has_role(r.oid, o.oid, 'MEMBER') ORDER BY 1" | "SELECT '' WHERE $1 <> $1";
-    /// Rights to a whole table or view. What an extension has brought is none of ours.
+    /// TableRights to a whole table or view. What an extension has brought is none of ours.
     READ_TABLE_RIGHTS = "SELECT CASE n.nspname WHEN 'public' THEN '' ELSE n.nspname || '.' END || c.relname::TEXT, p.word
         FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
             CROSS JOIN unnest(ARRAY['select', 'insert', 'update', 'delete', 'truncate', 'references', 'trigger']) AS p(word)
         WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f') AND n.nspname <> 'information_schema' AND n.nspname !~ '^pg_'
             AND NOT EXISTS (SELECT 1 FROM pg_depend e WHERE e.objid = c.oid AND e.classid = 'pg_class'::REGCLASS AND e.deptype = 'e')
             AND has_table_privilege($1::NAME, c.oid, p.word) ORDER BY 1, 2" | "SELECT '', '' WHERE $1 <> $1";
-    /// Rights to columns of tables, where the whole table is not given.
+    /// TableRights to columns of tables, where the whole table is not given.
     READ_COLUMN_RIGHTS = "SELECT CASE n.nspname WHEN 'public' THEN '' ELSE n.nspname || '.' END || c.relname::TEXT, a.attname::TEXT, p.word
         FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace JOIN pg_attribute a ON a.attrelid = c.oid
             CROSS JOIN unnest(ARRAY['select', 'insert', 'update', 'references']) AS p(word)
@@ -184,8 +184,8 @@ impl Held {
     }
 }
 
-fn differences(wanted: &BTreeMap<&'static str, Rights>, held: &Held) -> Vec<RightsDifference> {
-    let none = Rights::default();
+fn differences(wanted: &BTreeMap<&'static str, TableRights>, held: &Held) -> Vec<RightsDifference> {
+    let none = TableRights::default();
     let mut found = Vec::new();
     for (table, word) in &held.whole {
         let rights = wanted.get(table.as_str()).unwrap_or(&none);

@@ -116,7 +116,7 @@ impl DatabaseRole {
 
 /// What a role may do with one table or view.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Rights {
+pub struct TableRights {
     pub read: bool,
     pub add: bool,
     /// Which columns. Never a whole table: a column that comes later is nobody's until it stands here.
@@ -134,8 +134,8 @@ enum Line {
 use Line::{Add, Change, Read, Remove};
 
 /// Every table and view that the role may do something with.
-pub fn rights_of(role: DatabaseRole) -> BTreeMap<&'static str, Rights> {
-    let mut all: BTreeMap<&'static str, Rights> = BTreeMap::new();
+pub fn rights_of(role: DatabaseRole) -> BTreeMap<&'static str, TableRights> {
+    let mut all: BTreeMap<&'static str, TableRights> = BTreeMap::new();
     let parts = role.parts().iter().flat_map(|part| part.lines());
     for line in role.lines().iter().chain(parts).copied().flatten() {
         match line {
@@ -150,12 +150,12 @@ pub fn rights_of(role: DatabaseRole) -> BTreeMap<&'static str, Rights> {
 
 /// The matrix as docs/guide/roles.md has it: r reads, a adds, c changes columns, x removes; then which columns.
 pub fn markdown() -> String {
-    let all: Vec<(DatabaseRole, BTreeMap<&str, Rights>)> =
+    let all: Vec<(DatabaseRole, BTreeMap<&str, TableRights>)> =
         DatabaseRole::ALL.iter().map(|role| (*role, rights_of(*role))).collect();
     let names: Vec<&str> = all.iter().map(|(role, _)| role.name()).collect();
     let mut lines = vec![format!("| | {} |", names.join(" | ")), format!("|---|{}", "---|".repeat(names.len()))];
     for table in TABLES.iter().chain(VIEWS) {
-        let cell = |rights: &BTreeMap<&str, Rights>| {
+        let cell = |rights: &BTreeMap<&str, TableRights>| {
             let rights = rights.get(table).cloned().unwrap_or_default();
             let letters = [(rights.read, 'r'), (rights.add, 'a'), (!rights.change.is_empty(), 'c'), (rights.remove, 'x')];
             letters.into_iter().filter(|(has, _)| *has).map(|(_, letter)| letter).collect::<String>()

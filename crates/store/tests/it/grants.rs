@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use store::grants::apply::script;
-use store::grants::{DatabaseRole, RightsDifference, GrantError, Rights, TABLES, VIEWS, rights_of};
+use store::grants::{DatabaseRole, RightsDifference, GrantError, TableRights, TABLES, VIEWS, rights_of};
 use store::testing::{NOW, TestDb, fresh, on, schema, views};
 use store::{Db, Engine, Options};
 
@@ -165,7 +165,7 @@ fn postgres_the_server_and_the_matrix_say_the_same_of_every_table() {
         }
         for role in ROLES {
             let all = rights_of(role);
-            let none = Rights::default();
+            let none = TableRights::default();
             let mut wrong = Vec::new();
             for table in TABLES.iter().chain(VIEWS) {
                 let rights = all.get(table).unwrap_or(&none);
