@@ -10,7 +10,7 @@
 
 use std::collections::HashMap;
 
-use chain::{Chain, Place, Scan, WatchKey, Watched};
+use chain::{Place, Scan, WatchKey, Watched};
 use domain::outbound::Effect;
 use domain::utxo::Hash;
 use domain::{ChainKind, RawAmount};

@@ -11,7 +11,10 @@ use store::old_withdrawals::{OldBooks, OldDatabase};
 use store::outbound::read::{JobReply, JobVerdict};
 use store::outbound::JobId;
 use store::testing::{TestDb, drop_database, fresh, on};
-use store::withdrawal::{Decision, DecisionReply, ImportReply, NewImport, WithdrawalDecision, WithdrawalId};
+use store::withdrawal::signed::SignedRounds;
+use store::withdrawal::{
+    Decision, DecisionReply, ImportReply, NewImport, WithdrawalDecision, WithdrawalId, WithdrawalVerdict,
+};
 use store::{Db, Engine};
 use tx::{Address, Payment, TxHash};
 
@@ -191,13 +194,6 @@ async fn job_of(db: &Db, id: WithdrawalId) -> JobId {
 async fn clean(db: &Db) {
     let report = db.audit(|_| ()).await.unwrap();
     assert!(report.clean(), "{:#?}", report.findings);
-}
-
-impl Counter<'_> {
-    async fn agree(&self, id: WithdrawalId, who: &str) -> DecisionReply {
-        let wanted = WithdrawalDecision { id, decision: Decision::Approve, actor: who.to_owned(), reason: "looked".to_owned() };
-        self.desk.rig.db.decide_withdrawals(&[wanted], self.desk.rig.clock.now()).await.unwrap().remove(0)
-    }
 }
 
 fn on_both(test: impl AsyncFn(Counter<'_>)) {
@@ -386,6 +382,25 @@ fn postgres_every_kind_of_row_is_placed_or_refused_with_its_reason() {
             desk.round().await;
         }
         assert_eq!(desk.paid(&to, &desk.rig.token()).await, raw(0));
+        // What may have been paid nobody gives back alone, neither the customer nor one of ours nor time; two people say what became of it.
+        let now = desk.rig.clock.now();
+        let nothing = SignedRounds::default();
+        let doubted = [states[1], states[2]];
+        let called_off = db.cancel_withdrawals(&doubted.map(|id| (UserId::new(1).unwrap(), id)), &nothing, now).await.unwrap();
+        let refuse = |id| WithdrawalDecision { id, decision: Decision::Refuse, actor: "ann".to_owned(), reason: "no".to_owned() };
+        let refused = db.decide_withdrawals(&doubted.map(refuse), &nothing, now).await.unwrap();
+        let far = now.plus_micros(400 * 86_400_000_000);
+        let expired = db.expire_withdrawals(&doubted, &nothing, far).await.unwrap();
+        for reply in called_off.iter().chain(&refused).chain(&expired) {
+            assert!(matches!(reply, DecisionReply::NotNow(WithdrawalState::ManualReview)), "{reply:?}");
+        }
+        let verdicts = [(states[1], WithdrawalVerdict::Paid), (states[2], WithdrawalVerdict::Unpaid)];
+        let judged = db.judge_withdrawals(&verdicts, &people(), &nothing, now).await.unwrap();
+        assert!(judged.iter().all(|reply| matches!(reply, DecisionReply::Done(_))), "{judged:?}");
+        assert_eq!(counter.state(states[1]).await, WithdrawalState::Completed);
+        assert_eq!(counter.state(states[2]).await, WithdrawalState::Failed);
+        assert_eq!(desk.rig.has(1, "USDT").await, 500_000 - 3 * 10_000 - 400_000, "one has its money back");
+        clean(db).await;
         // Run again, it does the same to those that were refused and nothing to the others; and it says so where the other program has gone on.
         old.db.by_hand(&format!("UPDATE withdrawal_requests SET status = 'processing' WHERE id = '{}'", uuid(1, 1))).await.unwrap();
         let again = take_over(db, desk, &old.books().await).await.unwrap();

@@ -255,6 +255,7 @@ pub const TABLES: &[&str] = &[
     "withdrawal_days",
     "withdrawal_addresses",
     "outbound_job_coins",
+    "withdrawal_approvals",
     "withdrawal_imports",
 ];
 

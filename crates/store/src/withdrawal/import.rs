@@ -21,13 +21,14 @@ use super::MOST;
 use super::advance::{Change, Step, add_steps, advance};
 use super::create::{hold, insert};
 use super::queue::INSERT_JOB_LINKS;
-use super::types::{WithdrawalId, WithdrawalRow, malformed, withdrawal_id};
+use super::facts::{self, Coin};
+use super::types::{MAY_BE_PAID, WithdrawalId, WithdrawalRow, malformed, withdrawal_id};
 use crate::db::{Db, Tx};
 use crate::dialect::Many;
 use crate::entry::{ChainId, ListingId};
 use crate::error::StoreError;
 use crate::ledger::decide;
-use crate::outbound::add::add;
+use crate::outbound::add::{Paying, add_paying};
 use crate::outbound::advance as job_advance;
 use crate::outbound::{Added, JobId, NewJob, Payer, SlotId};
 use crate::rows::{Column, ColumnType::Bytes, ColumnType::Int, ColumnType::Text, RowsSql, Writes, execute_rows, expect_rows};
@@ -251,7 +252,11 @@ async fn import(tx: &mut Tx, new: &[NewImport], actor: &str, at: Timestamp) -> R
     let mut known = read_imports(tx, new.iter().map(|one| one.old_id.clone()).collect()).await?;
     let mut hashes = taken_hashes(tx, new).await?;
     let listings: BTreeSet<ListingId> = new.iter().map(|one| one.listing).collect();
-    let policies = super::policy::newest(tx, &listings.into_iter().collect::<Vec<_>>()).await?;
+    let policies = super::policy::newest(tx, &listings.iter().copied().collect::<Vec<_>>()).await?;
+    let coins = facts::coins_of(tx, listings.iter().copied()).await?;
+    let limited = policies.iter().filter(|(_, policy)| policy.daily_total.is_some()).map(|(listing, _)| *listing);
+    // What is taken over counts for its day, as everything that is asked for.
+    let mut totals = facts::lock_totals(tx, &listings, &limited.collect(), at).await?;
     let mut left: HashMap<AccountId, Amount> =
         accounts.values().map(|funding| (funding.account, funding.state.available)).collect();
     let mut replies: Vec<Option<ImportReply>> = Vec::with_capacity(new.len());
@@ -262,26 +267,29 @@ async fn import(tx: &mut Tx, new: &[NewImport], actor: &str, at: Timestamp) -> R
             continue;
         }
         let funding = accounts.get(&(one.user, one.asset));
-        let policy = policies.get(&one.listing);
+        let policy = policies.get(&one.listing).zip(coins.get(&one.listing));
         let hash = one.course.hash().map(|hash| (one.chain, hash));
         let checked = match (funding, policy) {
             (_, None) => Err(ImportRefusal::NoPolicy),
             (None, Some(_)) => Err(ImportRefusal::AccountNotFound),
             (Some(funding), _) if funding.state.status != AccountStatus::Active => Err(ImportRefusal::AccountClosed),
             _ if hash.is_some_and(|hash| hashes.contains(&hash)) => Err(ImportRefusal::HashTaken),
-            (Some(funding), Some(policy)) => {
+            (Some(funding), Some((policy, coin))) => {
                 let held = one.amount.checked_add(one.fee);
                 let available = left.get(&funding.account).copied().unwrap_or(Amount::ZERO);
                 let after = held.and_then(|held| available.checked_sub(held)).filter(|after| *after >= Amount::ZERO);
-                after.map(|after| (funding.account, policy.version, after)).ok_or(ImportRefusal::InsufficientBalance)
+                after.map(|after| (funding.account, policy, coin, after)).ok_or(ImportRefusal::InsufficientBalance)
             }
         };
         match checked {
             Err(refusal) => replies.push(Some(ImportReply::Refused(refusal))),
-            Ok((account, version, after)) => {
+            Ok((account, policy, coin, after)) => {
                 left.insert(account, after);
+                if let Some(total) = totals.get_mut(&one.listing) {
+                    *total = total.checked_add(one.amount).ok_or_else(|| malformed("sum"))?;
+                }
                 hashes.extend(hash);
-                let row = row(one, account, version, at)?;
+                let row = row(one, account, (policy.version, policy.life_us), coin, at)?;
                 // One that is named twice in this batch is the same one.
                 let before = Before { id: one.id, old_status: one.old_status.clone(), hash: one.course.hash() };
                 known.insert(one.old_id.clone(), before);
@@ -293,7 +301,7 @@ async fn import(tx: &mut Tx, new: &[NewImport], actor: &str, at: Timestamp) -> R
     if !taken.is_empty() {
         let locked: HashMap<AccountId, AccountState> =
             accounts.values().map(|funding| (funding.account, funding.state.clone())).collect();
-        write_requests(tx, &mut taken, locked, actor, at).await?;
+        write_requests(tx, &mut taken, locked, &totals, (actor, at)).await?;
         let rows = follow(tx, &taken, at).await?;
         for ((place, ..), row) in taken.iter().zip(rows) {
             replies[*place] = Some(ImportReply::New(Box::new(row)));
@@ -312,7 +320,18 @@ fn meets(before: &Before, now: &NewImport) -> ImportReply {
 }
 
 /// As it stands before anybody has agreed or doubted.
-fn row(new: &NewImport, account: AccountId, policy: i64, at: Timestamp) -> Result<WithdrawalRow, StoreError> {
+fn row(
+    new: &NewImport,
+    account: AccountId,
+    (policy, life_us): (i64, i64),
+    coin: &Coin,
+    at: Timestamp,
+) -> Result<WithdrawalRow, StoreError> {
+    let (rule, group) = match &new.course {
+        ImportCourse::Waits { .. } => ("imported", coin.group.clone()),
+        ImportCourse::MayBePaid { .. } => (MAY_BE_PAID, coin.group.clone()),
+        ImportCourse::Followed(payment) => ("imported", Some(payment.group.clone())),
+    };
     Ok(WithdrawalRow {
         id: new.id,
         user: new.user,
@@ -325,10 +344,14 @@ fn row(new: &NewImport, account: AccountId, policy: i64, at: Timestamp) -> Resul
         amount: new.amount,
         fee: new.fee,
         most_fee: new.fee,
+        group,
+        network_fee: coin.network_fee,
+        expires: at.plus_micros(life_us),
+        judged: None,
         state: WithdrawalState::Pending,
         version: 1,
         policy_version: policy,
-        rule: "imported".to_owned(),
+        rule: rule.to_owned(),
         people: new.course.people(),
         inputs: new.inputs.clone(),
         jobs: 0,
@@ -344,8 +367,8 @@ async fn write_requests(
     tx: &mut Tx,
     taken: &mut [(usize, &NewImport, WithdrawalRow)],
     locked: HashMap<AccountId, AccountState>,
-    actor: &str,
-    at: Timestamp,
+    totals: &HashMap<ListingId, Amount>,
+    (actor, at): (&str, Timestamp),
 ) -> Result<(), StoreError> {
     let operations = taken.iter().map(|(.., row)| hold(row)).collect::<Result<Vec<_>, _>>()?;
     let mut writes = Writes::default();
@@ -385,6 +408,7 @@ async fn write_requests(
         Column::Ints(vec![at.micros(); count]),
     ];
     writes.add(&INSERT_IMPORTS, columns, "imports");
+    facts::set_totals(&mut writes, totals, at);
     writes.run(tx).await
 }
 
@@ -405,9 +429,9 @@ async fn follow(
     if !sent.is_empty() {
         let chains: BTreeSet<ChainId> = sent.iter().map(|(one, ..)| one.chain).collect();
         for chain in chains {
-            let jobs: Vec<NewJob> =
-                sent.iter().filter(|(one, ..)| one.chain == chain).map(|(_, payment, row)| job(payment, row, at)).collect();
-            for added in add(tx, chain, &jobs, at).await? {
+            let jobs: Vec<(NewJob, Paying)> =
+                sent.iter().filter(|(one, ..)| one.chain == chain).map(|(_, payment, row)| job(payment, row)).collect();
+            for added in add_paying(tx, chain, &jobs, at).await? {
                 match added {
                     Added::New { .. } => {}
                     // Its number is new, so nobody can have made a job by its name; and its wallet was looked up before.
@@ -433,9 +457,9 @@ async fn follow(
     Ok(taken.iter().map(|(.., row)| after.remove(&row.id).unwrap_or_else(|| row.clone())).collect())
 }
 
-fn job(payment: &FollowedPayment, row: &WithdrawalRow, at: Timestamp) -> NewJob {
+fn job(payment: &FollowedPayment, row: &WithdrawalRow) -> (NewJob, Paying) {
     let FollowedPayment { group, index, address, .. } = payment;
-    NewJob {
+    let job = NewJob {
         id: payment.job,
         listing: row.listing,
         kind: JobKind::Withdrawal,
@@ -443,14 +467,13 @@ fn job(payment: &FollowedPayment, row: &WithdrawalRow, at: Timestamp) -> NewJob 
         to: row.to.clone(),
         owner: None,
         amount: payment.raw,
-        // What it may cost was decided elsewhere.
-        most_fee: RawAmount::ZERO,
+        most_fee: row.network_fee,
         priority: JobKind::Withdrawal.priority(),
-        requester: "import".to_owned(),
-        // No other slot is ever taken for it.
-        expires: at,
+        requester: row.requester(),
+        expires: row.expires,
         payer: Payer::Wallet { group: group.clone(), index: *index, address: address.clone() },
-    }
+    };
+    (job, Paying { withdrawal: row.id, rounds: 0, group: Some(group.clone()) })
 }
 
 async fn write_slots(
