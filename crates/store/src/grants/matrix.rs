@@ -82,7 +82,7 @@ impl DatabaseRole {
             Self::Rules => &[COMMON, NUMBERS, JOBS, RULES],
             Self::Outbound => &[COMMON, NUMBERS, SIGNER, LANES, OUTBOUND, COINS],
             Self::Confirm => &[COMMON, NUMBERS, SIGNER, LANES, CONFIRM],
-            Self::Withdrawals => &[COMMON, NUMBERS, POSTING, OPENING, JOBS, WITHDRAWALS],
+            Self::Withdrawals => &[COMMON, NUMBERS, SIGNER, POSTING, OPENING, JOBS, WITHDRAWALS],
             Self::Follower => &[COMMON, ENTRIES, COINS, FOLLOWER],
             Self::Serve => &[],
             Self::Operator => &[ALL, NUMBERS, POSTING, OPENING, ENTRIES, JOBS, COINS, USER_WALLETS, OPERATOR],
@@ -333,6 +333,10 @@ const ENTRIES: &[Line] = &[
     Change("wallet_groups", &["outbound_stopped", "updated_at"]),
 ];
 
+/// What changes in a withdrawal when it goes on. What was asked for is none of it.
+const REQUEST_STEPS: &[&str] =
+    &["status", "version", "jobs", "payee_id", "queued_at", "judged", "wallet_group", "updated_at"];
+
 /// New jobs, each with the wallet that pays.
 const JOBS: &[Line] = &[
     Read(&["outbound_lanes", "outbound_leases", "outbound_jobs"]),
@@ -354,7 +358,7 @@ const LANES: &[Line] = &[
     Add(&["outbound_job_events", "chain_findings"]),
     Change("outbound_lanes", &["stopped", "updated_at"]),
     Change("outbound_leases", &["worker", "fence", "lease_until"]),
-    Change("outbound_jobs", &["state", "version", "tries", "rounds", "slot_id", "bump", "reason", "due_at", "updated_at"]),
+    Change("outbound_jobs", &["state", "version", "tries", "rounds", "slot_id", "bump", "short", "reason", "due_at", "updated_at"]),
     Change("outbound_slots", &["state", "reason", "updated_at"]),
     // Bitcoin: what a slot held is free when the slot is over.
     Read(&["blocks", "utxos", "transactions", "utxo_leases"]),
@@ -418,6 +422,8 @@ const API: &[Line] = &[
         "withdrawal_events",
         "withdrawal_days",
         "withdrawal_addresses",
+        "withdrawal_approvals",
+        "withdrawal_jobs",
         // What operators watch: the costs of the house, and the Bitcoin wallets' leases.
         "wallet_balances",
         "asset_prices",
@@ -445,11 +451,12 @@ const API: &[Line] = &[
         "withdrawal_events",
         "withdrawal_days",
         "withdrawal_addresses",
+        "withdrawal_approvals",
     ]),
     Change("transfers", &["state", "error", "tries", "due_at", "alerted_at", "version", "updated_at"]),
     Change("transfer_days", &["used"]),
     Change("spot_pair", &["engine_id", "told", "heard", "sequence"]),
-    Change("withdrawal_requests", &["status", "version", "jobs", "payee_id", "queued_at", "updated_at"]),
+    Change("withdrawal_requests", REQUEST_STEPS),
     Change("withdrawal_days", &["used"]),
     Change("withdrawal_addresses", &["removed_at"]),
     // Ended leases of the Bitcoin wallets are swept by whoever serves.
@@ -518,7 +525,7 @@ const RULES: &[Line] = &[
     Change("rule_cursors", &["worker", "fence", "lease_until", "passed_address", "passed_at", "evaluated_height", "updated_at"]),
     Change("wallet_balances", &["needs_gas", "needs_consolidation", "waits"]),
     // A job of its own that nothing was signed for is taken back.
-    Change("outbound_jobs", &["state", "version", "tries", "rounds", "slot_id", "bump", "reason", "due_at", "updated_at"]),
+    Change("outbound_jobs", &["state", "version", "tries", "rounds", "slot_id", "bump", "short", "reason", "due_at", "updated_at"]),
     Change("outbound_lanes", &["updated_at"]),
 ];
 
@@ -537,9 +544,17 @@ const CONFIRM: &[Line] =
 
 /// What is approved gets a job or is settled inside; what became of jobs is settled or given back.
 const WITHDRAWALS: &[Line] = &[
-    Read(&["withdrawal_policies", "withdrawal_requests", "withdrawal_events", "withdrawal_jobs", "withdrawal_days"]),
-    Add(&["withdrawal_events", "withdrawal_jobs"]),
-    Change("withdrawal_requests", &["status", "version", "jobs", "payee_id", "queued_at", "updated_at"]),
+    Read(&[
+        "withdrawal_policies",
+        "withdrawal_requests",
+        "withdrawal_events",
+        "withdrawal_jobs",
+        "withdrawal_days",
+        "withdrawal_approvals",
+    ]),
+    // What people have signed for a withdrawal travels with its job.
+    Add(&["withdrawal_events", "withdrawal_jobs", "outbound_approvals"]),
+    Change("withdrawal_requests", REQUEST_STEPS),
     Change("withdrawal_days", &["used"]),
 ];
 
@@ -573,6 +588,7 @@ const OPERATOR: &[Line] = &[
         "address_labels",
         "outbound_approvals",
         "withdrawal_events",
+        "withdrawal_approvals",
         "treasury_jobs",
         "chain_blocks",
     ]),
@@ -585,9 +601,11 @@ const OPERATOR: &[Line] = &[
     Change("chain_residues", &["residue_raw", "opening"]),
     Change("rule_cursors", &["passed_address", "passed_at"]),
     Change("outbound_lanes", &["stopped", "known_nonce", "updated_at"]),
+    // Who has a lane whose job people judge writes nothing more.
+    Change("outbound_leases", &["worker", "fence", "lease_until"]),
     Change(
         "outbound_jobs",
-        &["state", "version", "tries", "rounds", "slot_id", "bump", "give_up", "judged", "reason", "due_at", "updated_at"],
+        &["state", "version", "tries", "rounds", "slot_id", "bump", "short", "give_up", "judged", "reason", "due_at", "updated_at"],
     ),
     Change("outbound_slots", &["state", "reason", "updated_at"]),
     Change("outbound_attempts", &["refused", "updated_at"]),
@@ -595,7 +613,7 @@ const OPERATOR: &[Line] = &[
     Change("utxo_followed", &["rescan_next", "mark"]),
     Change("transaction_labels", &["label", "actor", "updated_at"]),
     Change("address_labels", &["label", "actor", "updated_at"]),
-    Change("withdrawal_requests", &["status", "version", "jobs", "payee_id", "queued_at", "updated_at"]),
+    Change("withdrawal_requests", REQUEST_STEPS),
     Change("withdrawal_days", &["used"]),
     Remove(&["transaction_labels", "address_labels", "chain_blocks"]),
 ];
@@ -614,6 +632,14 @@ const ADMINISTRATOR: &[Line] = &[
         "hot_bands",
         "asset_prices",
         "withdrawal_policies",
+        // Another program's withdrawals are taken over.
+        "withdrawal_imports",
+        "withdrawal_requests",
+        "withdrawal_days",
+        "withdrawal_jobs",
+        "outbound_slots",
+        "outbound_slot_jobs",
+        "outbound_attempts",
     ]),
     Change(
         "assets",

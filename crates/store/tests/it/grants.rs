@@ -132,6 +132,8 @@ const HISTORY: &[&str] = &[
     "withdrawal_policies",
     "withdrawal_events",
     "withdrawal_jobs",
+    "withdrawal_approvals",
+    "withdrawal_imports",
     "schema_migrations",
 ];
 
@@ -359,4 +361,21 @@ fn sqlite_has_no_roles_and_says_so() {
         assert!(matches!(db.apply_grants("bursar_").await, Err(GrantError::NoRoles)));
         assert_eq!(db.compare_own_rights(Outbound).await.unwrap(), None);
     });
+}
+
+const BEGIN: &str = "<!-- rights: BURSAR_TEST_BLESS=1 cargo test -p store --test it grants::the_guide writes this -->\n";
+const END: &str = "\n<!-- end of rights -->";
+
+#[test]
+fn the_guide_has_the_matrix_that_the_code_has() {
+    let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guide/roles.md");
+    let text = std::fs::read_to_string(&file).unwrap();
+    let (before, rest) = text.split_once(BEGIN).expect("the page has the matrix");
+    let (shown, after) = rest.split_once(END).expect("the page has its end");
+    let wanted = store::grants::markdown();
+    if std::env::var_os("BURSAR_TEST_BLESS").is_some() {
+        std::fs::write(&file, format!("{before}{BEGIN}{wanted}{END}{after}")).unwrap();
+    } else {
+        assert_eq!(shown, wanted, "bursar grants --matrix prints it");
+    }
 }
