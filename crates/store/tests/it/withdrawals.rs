@@ -437,7 +437,15 @@ db_test! {
         enqueue(db, &desk, 2).await;
         cancel(db, 1).await;
         db.add_to_book(&[NewBookEntry { user: user(1), chain: desk.chain.id, address: "a".into(), label: "l".into() }], NOW).await.unwrap();
+        let hash = if db.engine() == Engine::Postgres { "decode(repeat('ab', 32), 'hex')".to_owned() } else { format!("x'{}'", "ab".repeat(32)) };
+        db.by_hand(&format!("INSERT INTO withdrawal_imports SELECT 'old', id, chain_id, 'processing', {hash}, 'ann', 0 FROM withdrawal_requests WHERE id = 1"))
+            .await
+            .unwrap();
         for changed in [
+            "UPDATE withdrawal_imports SET old_status = ''", "DELETE FROM withdrawal_imports",
+            // A row of another program is taken over once, and its payment pays one.
+            "INSERT INTO withdrawal_imports SELECT 'old', 2, chain_id, 'x', NULL, 'ann', 0 FROM withdrawal_imports",
+            "INSERT INTO withdrawal_imports SELECT 'other', 2, chain_id, 'x', tx_hash, 'ann', 0 FROM withdrawal_imports",
             "UPDATE withdrawal_events SET reason = ''", "DELETE FROM withdrawal_events", "DELETE FROM withdrawal_requests",
             "UPDATE withdrawal_policies SET max_amount = 1000000", "DELETE FROM withdrawal_policies", "UPDATE withdrawal_jobs SET number = 2",
             "DELETE FROM withdrawal_jobs", "UPDATE withdrawal_requests SET to_address = 'x'", "UPDATE withdrawal_requests SET amount = 1",
