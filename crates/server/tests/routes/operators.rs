@@ -105,6 +105,7 @@ fn policy() -> WithdrawalPolicy {
         book_only: false,
         when_short: WhenShort::Fail,
         life_us: USUAL_LIFE_US,
+        quote_life_us: 0,
     }
 }
 
@@ -146,6 +147,7 @@ impl Office {
             to: TO.to_owned(),
             amount: Amount::from_units(100),
             most_fee: Amount::from_units(10),
+            quote: None,
             travel_rule: None,
         };
         let made = self.server.db.create_withdrawals(&[new], self.server.clock.now()).await.unwrap().remove(0);
