@@ -29,9 +29,9 @@ use crate::utxo::lease_queue::LeaseQueue;
 use crate::utxo::watch::Watch;
 
 pub use pools::PoolUse;
-pub use url::{NamedFile, describe_url, files_of_url, percent_encoded, resolve_url, sqlite_url};
 pub(crate) use url::parse_postgres;
 use url::parse_sqlite;
+pub use url::{NamedFile, describe_url, files_of_url, percent_encoded, resolve_url, sqlite_url};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Engine {

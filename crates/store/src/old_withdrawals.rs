@@ -223,13 +223,15 @@ impl OldDatabase {
         let columns = self.columns().await?;
         let table = self.table.clone();
         let has = |table: &str, column: &str| columns.contains_key(&(table.to_owned(), column.to_owned()));
-        let own = |column: &str| if has(&table, column) { format!("w.{column}::TEXT") } else { "NULL::TEXT".to_owned() };
+        let own =
+            |column: &str| if has(&table, column) { format!("w.{column}::TEXT") } else { "NULL::TEXT".to_owned() };
         let wallet = if has(&table, "operation_wallet_address_id") {
             "(SELECT o.address::TEXT FROM operation_wallet_addresses o WHERE o.id = w.operation_wallet_address_id)"
         } else {
             "NULL::TEXT"
         };
-        let contract = if has("asset_on_chain", "contract_address") { "k.contract_address::TEXT" } else { "NULL::TEXT" };
+        let contract =
+            if has("asset_on_chain", "contract_address") { "k.contract_address::TEXT" } else { "NULL::TEXT" };
         let ended = ENDED.map(|word| format!("'{word}'")).join(", ");
         // Every row with a hash counts, also those that have ended: one payment is one withdrawal's.
         let open = format!(
@@ -278,12 +280,15 @@ impl OldDatabase {
         let mut tx = self.connection.begin().await?;
         // Two at once make one.
         sqlx::raw_sql("SELECT pg_advisory_xact_lock(4848290)").execute(&mut *tx).await?;
-        let there: bool = sqlx::query_scalar("SELECT to_regclass($1) IS NOT NULL").bind(&backup).fetch_one(&mut *tx).await?;
+        let there: bool =
+            sqlx::query_scalar("SELECT to_regclass($1) IS NOT NULL").bind(&backup).fetch_one(&mut *tx).await?;
         if !there {
             sqlx::raw_sql(AssertSqlSafe(made)).execute(&mut *tx).await?;
         }
-        let rows: i64 = sqlx::query_scalar(AssertSqlSafe(format!("SELECT COUNT(*) FROM {backup}"))).fetch_one(&mut *tx).await?;
-        let newer = format!("SELECT COUNT(*) FROM {table} w WHERE NOT EXISTS (SELECT 1 FROM {backup} b WHERE b.id = w.id)");
+        let rows: i64 =
+            sqlx::query_scalar(AssertSqlSafe(format!("SELECT COUNT(*) FROM {backup}"))).fetch_one(&mut *tx).await?;
+        let newer =
+            format!("SELECT COUNT(*) FROM {table} w WHERE NOT EXISTS (SELECT 1 FROM {backup} b WHERE b.id = w.id)");
         let newer: i64 = sqlx::query_scalar(AssertSqlSafe(newer)).fetch_one(&mut *tx).await?;
         tx.commit().await?;
         Ok(OldBackup { table: backup, made: !there, rows, newer })

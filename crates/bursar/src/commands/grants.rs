@@ -80,7 +80,8 @@ async fn apply(context: &Context, prefix: &str) -> CommandResult {
         }
         let mut lines: Vec<String> = granted.differences.iter().map(line).collect();
         lines.push(format!("mended, with {} statements", granted.statements.len()));
-        lines.push("Each role still needs a way to log in: ALTER ROLE … PASSWORD, or a line in pg_hba.conf.".to_owned());
+        lines
+            .push("Each role still needs a way to log in: ALTER ROLE … PASSWORD, or a line in pg_hba.conf.".to_owned());
         lines.join("\n")
     });
     Ok(())
@@ -105,9 +106,7 @@ fn line(one: &RoleDifference) -> String {
 }
 
 fn shown(differences: &[RoleDifference]) -> Vec<serde_json::Value> {
-    let one = |one: &RoleDifference| {
-        json!({ "role": one.role.name(), "name": one.name, "too_much": one.difference.is_too_much(), "says": one.difference.to_string() })
-    };
+    let one = |one: &RoleDifference| json!({ "role": one.role.name(), "name": one.name, "too_much": one.difference.is_too_much(), "says": one.difference.to_string() });
     differences.iter().map(one).collect()
 }
 

@@ -17,7 +17,7 @@ use store::withdrawal::{ImportReply, NewImport, WithdrawalId};
 use terminal::clock::SystemClock;
 use terminal::failure::{CommandResult, Exit, Failure};
 use terminal::files::read_text;
-use terminal::output::{say, table};
+use terminal::output::table;
 use transfer::IdMaker;
 
 use super::Context;
@@ -94,7 +94,11 @@ async fn withdrawals(context: &Context, arguments: &Arguments) -> CommandResult 
         context.print(&shown.json(None, &[]), || shown.text("nothing was written; --apply takes them over"));
         return Ok(());
     };
-    let actor = format!("{}: {}", arguments.actor.as_deref().unwrap_or_default(), arguments.reason.as_deref().unwrap_or_default());
+    let actor = format!(
+        "{}: {}",
+        arguments.actor.as_deref().unwrap_or_default(),
+        arguments.reason.as_deref().unwrap_or_default()
+    );
     let done = take_over(&db, &plan, &actor).await?;
     let left = shown.left(&done);
     context.print(&shown.json(Some(&backup), &done), || {
@@ -117,7 +121,11 @@ fn names(arguments: &Arguments) -> Result<ImportNames, Failure> {
     for pair in &arguments.chain {
         let named = pair.split_once('=').and_then(|(old, new)| Some((old.to_owned(), new.parse::<ChainName>().ok()?)));
         let (old, new) = named.ok_or_else(|| {
-            Failure::bad_input("BAD_USAGE", format!("--chain {pair}: OLD=NEW is wanted"), "such as --chain \"BNB Chain=bsc\"")
+            Failure::bad_input(
+                "BAD_USAGE",
+                format!("--chain {pair}: OLD=NEW is wanted"),
+                "such as --chain \"BNB Chain=bsc\"",
+            )
         })?;
         chains.insert(old, new);
     }
@@ -134,7 +142,8 @@ fn users(file: &Path) -> Result<HashMap<String, UserId>, Failure> {
             Failure::bad_input("IMPORT_USERS_INVALID", message, "a line is OLD-ID,NUMBER")
         };
         let (old, number) = line.split_once(',').ok_or_else(|| wrong("there is no comma"))?;
-        let user = number.trim().parse().ok().and_then(UserId::new).ok_or_else(|| wrong("the number is none of a user"))?;
+        let user =
+            number.trim().parse().ok().and_then(UserId::new).ok_or_else(|| wrong("the number is none of a user"))?;
         let old = old.trim().to_lowercase();
         if let Some(other) = taken.insert(user, old.clone()) {
             return Err(wrong(&format!("the number is that of {other} already")));
@@ -148,9 +157,11 @@ fn users(file: &Path) -> Result<HashMap<String, UserId>, Failure> {
 
 fn unreadable(error: OldError) -> Failure {
     match error {
-        OldError::BadUrl | OldError::BadName(_) => {
-            Failure::bad_input("BAD_USAGE", error.to_string(), "--from postgres://user@host/name, and --table as it is named there")
-        }
+        OldError::BadUrl | OldError::BadName(_) => Failure::bad_input(
+            "BAD_USAGE",
+            error.to_string(),
+            "--from postgres://user@host/name, and --table as it is named there",
+        ),
         OldError::Database(_) | OldError::File(_) => Failure::outside(
             "IMPORT_SOURCE_UNREADABLE",
             &error,
@@ -168,7 +179,8 @@ async fn check_schema(context: &Context, old: &mut OldDatabase) -> CommandResult
     let lines: Vec<String> = differences.iter().map(ToString::to_string).collect();
     context.print(&json!({ "differences": lines }), || lines.join("\n"));
     let message = format!("{} columns are not as the source has them before its refactoring", lines.len());
-    let hint = "if it was refactored already, the rows as they were are in the backup: --table withdrawal_requests_backup";
+    let hint =
+        "if it was refactored already, the rows as they were are in the backup: --table withdrawal_requests_backup";
     Err(Failure::bad_input("IMPORT_SCHEMA_DIFFERS", message, hint))
 }
 
@@ -180,10 +192,17 @@ async fn back_up(old: &mut OldDatabase, arguments: &Arguments) -> Result<String,
         }
         let backup = old.back_up().await.map_err(unreadable)?;
         let is = if backup.made { "was made" } else { "was there and was left as it is" };
-        return Ok(format!("backup: the table {} {is}: {} rows, {} rows are newer", backup.table, backup.rows, backup.newer));
+        return Ok(format!(
+            "backup: the table {} {is}: {} rows, {} rows are newer",
+            backup.table, backup.rows, backup.newer
+        ));
     };
     let taken = |error: std::io::Error| {
-        Failure::outside("FILE_NOT_WRITABLE", &error, format!("{} must not be there, and its folder must be writable", file.display()))
+        Failure::outside(
+            "FILE_NOT_WRITABLE",
+            &error,
+            format!("{} must not be there, and its folder must be writable", file.display()),
+        )
     };
     let mut into = OpenOptions::new().write(true).create_new(true).open(file).map_err(taken)?;
     let (rows, sum) = old.dump(&mut into).await.map_err(unreadable)?;
@@ -209,7 +228,11 @@ async fn take_over(db: &Db, plan: &[PlannedImport], actor: &str) -> Result<Vec<(
         ids.renew(db, &clock).await?;
         let new: Option<Vec<NewImport>> = batch.iter().map(|draft| draft.numbered(&make)).collect();
         let new = new.ok_or_else(|| {
-            Failure::bad_input("NODE_NUMBERS_EXHAUSTED", "this process has no number to make ids with", "run it again: what was taken over is passed over")
+            Failure::bad_input(
+                "NODE_NUMBERS_EXHAUSTED",
+                "this process has no number to make ids with",
+                "run it again: what was taken over is passed over",
+            )
         })?;
         let replies = db.import_withdrawals(&new, actor, SystemClock.now()).await?;
         done.extend(new.into_iter().map(|one| one.old_id).zip(replies));
@@ -287,7 +310,9 @@ impl Shown<'_> {
         let done: Vec<Value> = done
             .iter()
             .map(|(old, reply)| match reply {
-                ImportReply::New(row) => json!({ "id": old, "withdrawal": row.id.to_string(), "state": row.state.as_str() }),
+                ImportReply::New(row) => {
+                    json!({ "id": old, "withdrawal": row.id.to_string(), "state": row.state.as_str() })
+                }
                 ImportReply::Before(id) => json!({ "id": old, "withdrawal": id.to_string(), "before": true }),
                 ImportReply::Changed { id, .. } => json!({ "id": old, "withdrawal": id.to_string(), "changed": true }),
                 ImportReply::Refused(refusal) => json!({ "id": old, "why_not": refusal.words() }),

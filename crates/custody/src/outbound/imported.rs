@@ -46,7 +46,9 @@ impl WatchWorker<'_> {
 
     async fn look_for(&self, slot: &WatchedSlot, job: &JobRow, sender: &Address) -> Result<Found, OutboundError> {
         let attempt = slot.attempts.iter().find_map(|one| Some((one.number, one.signed.as_ref()?.1)));
-        let (Some((number, hash)), Ok(payment)) = (attempt, self.ground.payment(job)) else { return Ok(Found::Nothing) };
+        let (Some((number, hash)), Ok(payment)) = (attempt, self.ground.payment(job)) else {
+            return Ok(Found::Nothing);
+        };
         // An input of Bitcoin does not say whose coin it was: none is taken over there.
         if self.ground.row.kind == ChainKind::Bitcoin {
             return Ok(Found::Nothing);
@@ -63,7 +65,8 @@ impl WatchWorker<'_> {
             return Ok(Found::Nothing);
         }
         let fate = if mined.ok && has_paid(&scan, hash, sender, &payment) { Effect::InFull } else { Effect::Unclear };
-        let fee = scan.spends.iter().find(|one| one.transaction == hash && one.place == Place::Fee).map(|one| one.amount);
+        let fee =
+            scan.spends.iter().find(|one| one.transaction == hash && one.place == Place::Fee).map(|one| one.amount);
         Ok(Found::Mined(number, MinedAttempt { height, block: Hash(mined.block.hash.0), fate, fee }))
     }
 }
@@ -75,7 +78,8 @@ fn has_paid(scan: &Scan, hash: TxHash, sender: &Address, payment: &Payment) -> b
         one.transaction == hash && one.place != Place::Fee && one.from == *sender && one.coin == payment.coin
     });
     let to_them = left.clone().all(|one| one.ok && one.to.as_ref() == Some(&payment.to));
-    let came = scan.outputs.iter().filter(|one| one.transaction == hash && one.to == payment.to && one.coin == payment.coin);
+    let came =
+        scan.outputs.iter().filter(|one| one.transaction == hash && one.to == payment.to && one.coin == payment.coin);
     let ran = came.clone().all(|one| one.ok);
     let left = sum(left.map(|one| one.amount).collect());
     let came = sum(came.map(|one| one.amount).collect());

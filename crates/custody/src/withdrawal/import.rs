@@ -157,7 +157,11 @@ impl ImportGround<'_> {
         let word = old.status.to_lowercase();
         if !PENDING.contains(&word.as_str()) && !UNDER_WAY.contains(&word.as_str()) {
             let ended = ENDED.contains(&word.as_str());
-            return Err(if ended { "it has ended".to_owned() } else { format!("nobody here knows the status {}", old.status) });
+            return Err(if ended {
+                "it has ended".to_owned()
+            } else {
+                format!("nobody here knows the status {}", old.status)
+            });
         }
         let (chain_there, chain) = self.chain(old)?;
         let family = Family::of_chain(chain.kind, &chain.network)
@@ -242,12 +246,14 @@ fn listing<'a>(old: &OldWithdrawal, chain: &'a ChainRow) -> Result<&'a ListingRo
     let symbol = old.symbol.as_deref().ok_or_else(|| "its asset is not in the table assets".to_owned())?;
     let listing = chain.listings.iter().find(|one| one.symbol.as_str() == symbol);
     let listing = listing.ok_or_else(|| format!("{symbol} is not listed on {} here", chain.name))?;
-    let decimals = old.decimals.ok_or_else(|| format!("{symbol} on {} is not in the table asset_on_chain", chain.name))?;
+    let decimals =
+        old.decimals.ok_or_else(|| format!("{symbol} on {} is not in the table asset_on_chain", chain.name))?;
     if decimals != i64::from(listing.form.decimals()) {
         let here = listing.form.decimals();
         return Err(format!("{symbol} on {} has {decimals} decimals there and {here} here", chain.name));
     }
-    if let (Some(there), Some(here)) = (old.contract.as_deref().filter(|text| !text.is_empty()), listing.form.contract())
+    if let (Some(there), Some(here)) =
+        (old.contract.as_deref().filter(|text| !text.is_empty()), listing.form.contract())
         && !there.eq_ignore_ascii_case(here)
     {
         return Err(format!("{symbol} on {} is the contract {there} there and {here} here", chain.name));
@@ -305,10 +311,15 @@ fn raw_of(text: &str, decimals: u8) -> Result<RawAmount, String> {
 fn hash_of(kind: ChainKind, text: &str) -> Result<Hash, String> {
     let trimmed = text.trim();
     let digits = match kind {
-        ChainKind::Evm => trimmed.strip_prefix("0x").ok_or_else(|| format!("{text} is no hash of an EVM chain: it does not begin with 0x"))?,
+        ChainKind::Evm => trimmed
+            .strip_prefix("0x")
+            .ok_or_else(|| format!("{text} is no hash of an EVM chain: it does not begin with 0x"))?,
         ChainKind::Tron => trimmed,
         ChainKind::Bitcoin => {
-            return Err("payments of another program are not followed on Bitcoin: its inputs do not say whose they were".to_owned());
+            return Err(
+                "payments of another program are not followed on Bitcoin: its inputs do not say whose they were"
+                    .to_owned(),
+            );
         }
     };
     let nibble = |byte: u8| char::from(byte).to_digit(16).and_then(|value| u8::try_from(value).ok());
@@ -331,7 +342,9 @@ mod tests {
         assert_eq!(raw("0.000001000000000000", 6), Ok("1".to_owned()));
         assert_eq!(raw("0.000000000000000000", 6), Ok("0".to_owned()));
         assert_eq!(raw("7", 0), Ok("7".to_owned()));
-        for (text, decimals) in [("0.0000001", 6), ("-1", 6), ("1e3", 6), ("", 6), (".5", 6), ("NaN", 6), ("1.2.3", 6), ("1,5", 6)] {
+        for (text, decimals) in
+            [("0.0000001", 6), ("-1", 6), ("1e3", 6), ("", 6), (".5", 6), ("NaN", 6), ("1.2.3", 6), ("1,5", 6)]
+        {
             assert!(raw(text, decimals).is_err(), "{text}");
         }
         assert!(raw(&"9".repeat(90), 18).is_err());

@@ -179,7 +179,12 @@ impl<'a> Town<'a> {
     async fn address(&self, user: i64) -> Address {
         let user = UserId::new(user).unwrap();
         let now = self.clock.now();
-        assign(self.db.of(DatabaseRole::Api), &self.pinned, &id("users"), &[user], now).await.unwrap().wallets.remove(0).address
+        assign(self.db.of(DatabaseRole::Api), &self.pinned, &id("users"), &[user], now)
+            .await
+            .unwrap()
+            .wallets
+            .remove(0)
+            .address
     }
 
     fn house(&self, role: WalletRole) -> Address {
@@ -230,7 +235,16 @@ impl<'a> Town<'a> {
     async fn book(&self) {
         let (row, pinned, mut random) = (self.row.clone(), Arc::clone(&self.pinned), Random::from_seed(7));
         let now = self.clock.now();
-        let taken = DepositWorker::take(self.db.of(DatabaseRole::Deposits), &self.chain, row, pinned, "books", &mut random, now).await;
+        let taken = DepositWorker::take(
+            self.db.of(DatabaseRole::Deposits),
+            &self.chain,
+            row,
+            pinned,
+            "books",
+            &mut random,
+            now,
+        )
+        .await;
         let mut worker = taken.unwrap();
         while worker.round(&*self.clock).await.unwrap().is_busy() {}
     }
@@ -268,7 +282,8 @@ impl<'a> Town<'a> {
         let (chain, signer, name) = (&self.chain, "desk".parse().unwrap(), "send".to_owned());
         let send = SendWorker::new(sends, chain, &self.pen, signer, &make, row.clone(), Arc::clone(&pinned), name);
         let sent = send.unwrap().round(&*self.clock).await;
-        let watch = WatchWorker::new(watches, chain, row, pinned, "watch".to_owned()).unwrap().round(&*self.clock).await;
+        let watch =
+            WatchWorker::new(watches, chain, row, pinned, "watch".to_owned()).unwrap().round(&*self.clock).await;
         sent.ok()?;
         watch.ok().map(|_| ())
     }

@@ -284,7 +284,12 @@ impl<'a> Rig<'a> {
     /// The user's deposit address; the user gets one if there is none.
     pub async fn address(&self, number: i64) -> Address {
         let user = UserId::new(number).unwrap();
-        assign(self.db.of(DatabaseRole::Api), &self.pinned, &id("users"), &[user], NOW).await.unwrap().wallets.remove(0).address
+        assign(self.db.of(DatabaseRole::Api), &self.pinned, &id("users"), &[user], NOW)
+            .await
+            .unwrap()
+            .wallets
+            .remove(0)
+            .address
     }
 
     pub fn house(&self, role: WalletRole) -> Address {

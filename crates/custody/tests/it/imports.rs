@@ -8,8 +8,8 @@ use domain::outbound::JobState;
 use domain::withdrawal::WithdrawalState;
 use domain::{Approval, ChainKind, Clock, UserId};
 use store::old_withdrawals::{OldBooks, OldDatabase};
-use store::outbound::read::{JobReply, JobVerdict};
 use store::outbound::JobId;
+use store::outbound::read::{JobReply, JobVerdict};
 use store::testing::{TestDb, drop_database, fresh, on};
 use store::withdrawal::signed::SignedRounds;
 use store::withdrawal::{
@@ -220,7 +220,9 @@ fn postgres_what_another_program_has_sent_is_followed_by_its_hash_and_never_sent
         let (bytes, half) = desk.elsewhere(pays(&lying, 500_000)).await;
         desk.rig.chain.broadcast(&bytes).await.unwrap();
         let (_, never) = desk.elsewhere(pays(&lost, 1_000_000)).await;
-        for (number, to, hash, status) in [(1, &good, paid, "approved"), (2, &lying, half, "processing"), (3, &lost, never, "processing")] {
+        for (number, to, hash, status) in
+            [(1, &good, paid, "approved"), (2, &lying, half, "processing"), (3, &lost, never, "processing")]
+        {
             old.insert(&Row { hash: shown(desk.rig.kind, hash), ..Row::new(number, to, status) }).await;
         }
         let books = old.books().await;
@@ -231,7 +233,11 @@ fn postgres_what_another_program_has_sent_is_followed_by_its_hash_and_never_sent
             let (job, slots, steps) = db.job(job_of(db, id).await).await.unwrap().unwrap();
             assert_eq!((job.job.state, slots.len()), (JobState::Broadcasted, 1));
             let way: Vec<&str> = steps.iter().map(|step| step.state.as_str()).collect();
-            assert_eq!(way, ["queued", "picked", "building_tx", "signing", "broadcasting", "broadcasted"], "none is skipped");
+            assert_eq!(
+                way,
+                ["queued", "picked", "building_tx", "signing", "broadcasting", "broadcasted"],
+                "none is skipped"
+            );
         }
         assert_eq!(desk.rig.has(1, "USDT").await, 500_000 - 30_000, "all three are held");
         clean(db).await;
@@ -328,7 +334,9 @@ fn postgres_every_kind_of_row_is_placed_or_refused_with_its_reason() {
             old.insert(row).await;
         }
         let books = old.books().await;
-        let count = |status: &str, hashed| books.counts.iter().find(|one| one.status == status && one.hashed == hashed).unwrap().rows;
+        let count = |status: &str, hashed| {
+            books.counts.iter().find(|one| one.status == status && one.hashed == hashed).unwrap().rows
+        };
         assert_eq!((count("completed", true), count("failed", false), count("failed", true)), (1, 1, 1));
         let plan = planned(desk, &books);
         assert_eq!(plan.len(), rows.len() - 3, "what has ended is only counted");
@@ -386,8 +394,14 @@ fn postgres_every_kind_of_row_is_placed_or_refused_with_its_reason() {
         let now = desk.rig.clock.now();
         let nothing = SignedRounds::default();
         let doubted = [states[1], states[2]];
-        let called_off = db.cancel_withdrawals(&doubted.map(|id| (UserId::new(1).unwrap(), id)), &nothing, now).await.unwrap();
-        let refuse = |id| WithdrawalDecision { id, decision: Decision::Refuse, actor: "ann".to_owned(), reason: "no".to_owned() };
+        let called_off =
+            db.cancel_withdrawals(&doubted.map(|id| (UserId::new(1).unwrap(), id)), &nothing, now).await.unwrap();
+        let refuse = |id| WithdrawalDecision {
+            id,
+            decision: Decision::Refuse,
+            actor: "ann".to_owned(),
+            reason: "no".to_owned(),
+        };
         let refused = db.decide_withdrawals(&doubted.map(refuse), &nothing, now).await.unwrap();
         let far = now.plus_micros(400 * 86_400_000_000);
         let expired = db.expire_withdrawals(&doubted, &nothing, far).await.unwrap();
@@ -402,7 +416,10 @@ fn postgres_every_kind_of_row_is_placed_or_refused_with_its_reason() {
         assert_eq!(desk.rig.has(1, "USDT").await, 500_000 - 3 * 10_000 - 400_000, "one has its money back");
         clean(db).await;
         // Run again, it does the same to those that were refused and nothing to the others; and it says so where the other program has gone on.
-        old.db.by_hand(&format!("UPDATE withdrawal_requests SET status = 'processing' WHERE id = '{}'", uuid(1, 1))).await.unwrap();
+        old.db
+            .by_hand(&format!("UPDATE withdrawal_requests SET status = 'processing' WHERE id = '{}'", uuid(1, 1)))
+            .await
+            .unwrap();
         let again = take_over(db, desk, &old.books().await).await.unwrap();
         assert!(matches!(again[&uuid(1, 1)], ImportReply::Changed { .. }), "{:?}", again[&uuid(1, 1)]);
         assert!([2, 3, 4].iter().all(|number| matches!(again[&uuid(1, *number)], ImportReply::Before(_))));
@@ -477,7 +494,10 @@ fn postgres_a_schema_that_differs_is_named_and_a_backup_is_never_overwritten() {
             ("ALTER TABLE withdrawal_requests ALTER COLUMN amount TYPE NUMERIC(20,8)", "amount is numeric(20,8)"),
             ("ALTER TABLE withdrawal_requests DROP COLUMN tx_hash", "has no column tx_hash"),
             ("ALTER TABLE asset_on_chain ALTER COLUMN decimals TYPE TEXT", "decimals is text"),
-            ("ALTER TABLE withdrawal_requests ALTER COLUMN created_at TYPE TIMESTAMP", "created_at is timestamp without time zone"),
+            (
+                "ALTER TABLE withdrawal_requests ALTER COLUMN created_at TYPE TIMESTAMP",
+                "created_at is timestamp without time zone",
+            ),
             ("DROP TABLE operation_wallet_addresses", "operation_wallet_addresses has no column role"),
         ] {
             old.db.by_hand(change).await.unwrap();

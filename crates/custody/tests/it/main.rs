@@ -25,6 +25,7 @@ mod imports;
 mod journey;
 mod node;
 mod outbound;
+mod outside;
 mod parents;
 mod pay;
 mod payouts;

@@ -212,8 +212,10 @@ impl<'a> Desk<'a> {
         let worker = format!("{name}-send");
         let sent = SendWorker::new(sends, chain, &*self.pen, signer, &make, row.clone(), Arc::clone(&pinned), worker);
         let sent = sent.unwrap().round(&*self.rig.clock).await;
-        let watched =
-            WatchWorker::new(watches, chain, row, pinned, format!("{name}-watch")).unwrap().round(&*self.rig.clock).await;
+        let watched = WatchWorker::new(watches, chain, row, pinned, format!("{name}-watch"))
+            .unwrap()
+            .round(&*self.rig.clock)
+            .await;
         watched.ok()?;
         sent.ok()
     }

@@ -215,10 +215,19 @@ impl<'a> Yard<'a> {
         let make = || self.ids.next::<domain::id::Job>().ok().map(|id| id.number());
         let (chain, row, pinned) = (&*self.rig.chain, self.rig.row.clone(), Arc::clone(&self.rig.pinned));
         let signer = "desk".parse().unwrap();
-        let send =
-            SendWorker::new(sends, chain, &self.pen, signer, &make, row.clone(), Arc::clone(&pinned), "send".to_owned());
+        let send = SendWorker::new(
+            sends,
+            chain,
+            &self.pen,
+            signer,
+            &make,
+            row.clone(),
+            Arc::clone(&pinned),
+            "send".to_owned(),
+        );
         let sent = send.unwrap().round(&*self.rig.clock).await;
-        let watch = WatchWorker::new(watches, chain, row, pinned, "watch".to_owned()).unwrap().round(&*self.rig.clock).await;
+        let watch =
+            WatchWorker::new(watches, chain, row, pinned, "watch".to_owned()).unwrap().round(&*self.rig.clock).await;
         sent.ok()?;
         watch.ok().map(|_| ())
     }
@@ -244,7 +253,11 @@ impl<'a> Yard<'a> {
     /// The balance sync worker: all wallets are looked at on the chain.
     async fn balance_sync(&self) -> Synced {
         let (row, pinned) = (self.rig.row.clone(), Arc::clone(&self.rig.pinned));
-        BalanceSync::new(self.rig.db.of(DatabaseRole::BalanceSync), &*self.rig.chain, row, pinned).unwrap().all(&*self.rig.clock).await.unwrap()
+        BalanceSync::new(self.rig.db.of(DatabaseRole::BalanceSync), &*self.rig.chain, row, pinned)
+            .unwrap()
+            .all(&*self.rig.clock)
+            .await
+            .unwrap()
     }
 
     /// The states that a job came to, in order.

@@ -51,6 +51,7 @@ fn policy() -> WithdrawalPolicy {
         velocity: None,
         cooling_off_us: 0,
         book_only: false,
+        quote_life_us: 0,
         when_short: WhenShort::Fail,
         life_us: USUAL_LIFE_US,
     }
@@ -59,7 +60,7 @@ fn policy() -> WithdrawalPolicy {
 /// Customers of the token, on a chain with its books and its signer.
 pub struct Counter<'a> {
     pub desk: Desk<'a>,
-    listing: store::entry::ListingRow,
+    pub listing: store::entry::ListingRow,
 }
 
 impl<'a> Counter<'a> {
@@ -84,11 +85,20 @@ impl<'a> Counter<'a> {
             to: to.to_string(),
             amount: units(amount),
             most_fee: units(50),
+            quote: None,
+            travel_rule: None,
         };
-        self.desk.rig.db.of(DatabaseRole::Api).create_withdrawals(&[new], self.desk.rig.clock.now()).await.unwrap().remove(0)
+        self.desk
+            .rig
+            .db
+            .of(DatabaseRole::Api)
+            .create_withdrawals(&[new], self.desk.rig.clock.now())
+            .await
+            .unwrap()
+            .remove(0)
     }
 
-    async fn taken(&self, to: &Address, amount: i64) -> WithdrawalId {
+    pub async fn taken(&self, to: &Address, amount: i64) -> WithdrawalId {
         match self.ask(to, amount).await {
             CreatedWithdrawal::New(row) => row.id,
             other => panic!("{other:?}"),
@@ -369,10 +379,7 @@ pub async fn inside(counter: Counter<'_>) {
     let id = counter.taken(&to, 10_000).await;
     // One to the customer's own address is not taken at all.
     let own = counter.ask(&desk.rig.address(1).await, 10_000).await;
-    assert!(
-        matches!(own, CreatedWithdrawal::Refused { refusal: WithdrawalRefusal::DestinationOwn, .. }),
-        "{own:?}"
-    );
+    assert!(matches!(own, CreatedWithdrawal::Refused { refusal: WithdrawalRefusal::DestinationOwn, .. }), "{own:?}");
     let round = counter.round().await;
     assert_eq!((round.inside, round.queued), (1, 0));
     assert_eq!((counter.state(id).await, desk.rig.has(2, "USDT").await), (WithdrawalState::Completed, 10_000));

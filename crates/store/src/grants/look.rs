@@ -85,16 +85,22 @@ pub struct RoleDifference {
 
 impl Db {
     /// How the rights of whoever is logged in differ from those of a role. `None` on SQLite, which has no roles.
-    pub async fn compare_own_rights(&self, role: DatabaseRole) -> Result<Option<(String, Vec<RightsDifference>)>, StoreError> {
+    pub async fn compare_own_rights(
+        &self,
+        role: DatabaseRole,
+    ) -> Result<Option<(String, Vec<RightsDifference>)>, StoreError> {
         if self.engine() == Engine::Sqlite {
             return Ok(None);
         }
         let mut tx = self.read().await?;
         let session = fetch_optional!(&mut tx, READ_SESSION => (String, String))?;
-        let (login, now) = session.ok_or_else(|| StoreError::Corrupt { what: "a session without a user".to_owned() })?;
+        let (login, now) =
+            session.ok_or_else(|| StoreError::Corrupt { what: "a session without a user".to_owned() })?;
         let mut differences = compare(&mut tx, role, &login).await?;
         if now != login {
-            differences.push(RightsDifference::TooMuch(format!("become another role: it logged in as {login} and acts as {now}")));
+            differences.push(RightsDifference::TooMuch(format!(
+                "become another role: it logged in as {login} and acts as {now}"
+            )));
         }
         Ok(Some((login, differences)))
     }
@@ -135,8 +141,11 @@ pub(super) async fn compare(tx: &mut Tx, role: DatabaseRole, login: &str) -> Res
         (makes_tables, "make tables and functions in the schema public"),
         (makes_views, "make tables and functions in the schema sources"),
     ];
-    let mut found: BTreeSet<RightsDifference> =
-        held.into_iter().filter(|(held, _)| *held).map(|(_, words)| RightsDifference::TooMuch(words.to_owned())).collect();
+    let mut found: BTreeSet<RightsDifference> = held
+        .into_iter()
+        .filter(|(held, _)| *held)
+        .map(|(_, words)| RightsDifference::TooMuch(words.to_owned()))
+        .collect();
     if superuser {
         // All else follows from it, and would be a page.
         return Ok(found.into_iter().collect());

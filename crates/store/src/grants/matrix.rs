@@ -96,9 +96,7 @@ impl DatabaseRole {
     /// The roles whose work it does.
     const fn parts(self) -> &'static [Self] {
         match self {
-            Self::Serve => {
-                &[Self::Api, Self::Deposits, Self::Rules, Self::Outbound, Self::Confirm, Self::Withdrawals]
-            }
+            Self::Serve => &[Self::Api, Self::Deposits, Self::Rules, Self::Outbound, Self::Confirm, Self::Withdrawals],
             Self::Api
             | Self::Deposits
             | Self::BalanceSync
@@ -157,7 +155,8 @@ pub fn markdown() -> String {
     for table in TABLES.iter().chain(VIEWS) {
         let cell = |rights: &BTreeMap<&str, TableRights>| {
             let rights = rights.get(table).cloned().unwrap_or_default();
-            let letters = [(rights.read, 'r'), (rights.add, 'a'), (!rights.change.is_empty(), 'c'), (rights.remove, 'x')];
+            let letters =
+                [(rights.read, 'r'), (rights.add, 'a'), (!rights.change.is_empty(), 'c'), (rights.remove, 'x')];
             letters.into_iter().filter(|(has, _)| *has).map(|(_, letter)| letter).collect::<String>()
         };
         let cells: Vec<String> = all.iter().map(|(_, rights)| cell(rights)).collect();
@@ -328,7 +327,10 @@ const ENTRIES: &[Line] = &[
     Add(&["chain_entries", "wallet_balances", "deposits", "deposit_events", "chain_findings"]),
     Change("chain_entries", &["alive", "posting"]),
     Change("wallet_balances", &["on_chain_balance_raw", "changed_height", "checked_height", "updated_at"]),
-    Change("deposits", &["state", "version", "user_id", "reason", "amount", "repaid", "left_over", "receivable", "updated_at"]),
+    Change(
+        "deposits",
+        &["state", "version", "user_id", "reason", "amount", "repaid", "left_over", "receivable", "updated_at"],
+    ),
     // Coins left that nothing of ours explains: the group sends nothing more.
     Change("wallet_groups", &["outbound_stopped", "updated_at"]),
 ];
@@ -358,7 +360,10 @@ const LANES: &[Line] = &[
     Add(&["outbound_job_events", "chain_findings"]),
     Change("outbound_lanes", &["stopped", "updated_at"]),
     Change("outbound_leases", &["worker", "fence", "lease_until"]),
-    Change("outbound_jobs", &["state", "version", "tries", "rounds", "slot_id", "bump", "short", "reason", "due_at", "updated_at"]),
+    Change(
+        "outbound_jobs",
+        &["state", "version", "tries", "rounds", "slot_id", "bump", "short", "reason", "due_at", "updated_at"],
+    ),
     Change("outbound_slots", &["state", "reason", "updated_at"]),
     // Bitcoin: what a slot held is free when the slot is over.
     Read(&["blocks", "utxos", "transactions", "utxo_leases"]),
@@ -522,10 +527,16 @@ const RULES: &[Line] = &[
         "utxo_claims",
     ]),
     Add(&["rule_cursors", "treasury_jobs"]),
-    Change("rule_cursors", &["worker", "fence", "lease_until", "passed_address", "passed_at", "evaluated_height", "updated_at"]),
+    Change(
+        "rule_cursors",
+        &["worker", "fence", "lease_until", "passed_address", "passed_at", "evaluated_height", "updated_at"],
+    ),
     Change("wallet_balances", &["needs_gas", "needs_consolidation", "waits"]),
     // A job of its own that nothing was signed for is taken back.
-    Change("outbound_jobs", &["state", "version", "tries", "rounds", "slot_id", "bump", "short", "reason", "due_at", "updated_at"]),
+    Change(
+        "outbound_jobs",
+        &["state", "version", "tries", "rounds", "slot_id", "bump", "short", "reason", "due_at", "updated_at"],
+    ),
     Change("outbound_lanes", &["updated_at"]),
 ];
 
@@ -596,7 +607,10 @@ const OPERATOR: &[Line] = &[
     Change("transfers", &["state", "error", "tries", "due_at", "alerted_at", "version", "updated_at"]),
     Change("transfer_stops", &["resumed_at", "resumed_by", "second", "resume_reason"]),
     Change("spot_pair", &["engine_id", "told", "heard", "sequence"]),
-    Change("chain_cursors", &["proven_height", "fence", "lease_until", "halted", "rescan_from", "rescan_to", "updated_at"]),
+    Change(
+        "chain_cursors",
+        &["proven_height", "fence", "lease_until", "halted", "rescan_from", "rescan_to", "updated_at"],
+    ),
     Change("chain_findings", &["resolved_by", "resolved_at"]),
     Change("chain_residues", &["residue_raw", "opening"]),
     Change("rule_cursors", &["passed_address", "passed_at"]),
@@ -605,7 +619,20 @@ const OPERATOR: &[Line] = &[
     Change("outbound_leases", &["worker", "fence", "lease_until"]),
     Change(
         "outbound_jobs",
-        &["state", "version", "tries", "rounds", "slot_id", "bump", "short", "give_up", "judged", "reason", "due_at", "updated_at"],
+        &[
+            "state",
+            "version",
+            "tries",
+            "rounds",
+            "slot_id",
+            "bump",
+            "short",
+            "give_up",
+            "judged",
+            "reason",
+            "due_at",
+            "updated_at",
+        ],
     ),
     Change("outbound_slots", &["state", "reason", "updated_at"]),
     Change("outbound_attempts", &["refused", "updated_at"]),
@@ -680,7 +707,16 @@ const ADMINISTRATOR: &[Line] = &[
     ),
     Change(
         "consolidation_rules",
-        &["operator", "threshold", "most_cost_bps", "priority", "cool_down_s", "most_per_hour", "is_active", "updated_at"],
+        &[
+            "operator",
+            "threshold",
+            "most_cost_bps",
+            "priority",
+            "cool_down_s",
+            "most_per_hour",
+            "is_active",
+            "updated_at",
+        ],
     ),
     Change("hot_bands", &["floor_amount", "target_amount", "ceiling_amount", "is_active", "updated_at"]),
     Change("rule_cursors", &["passed_address", "passed_at", "updated_at"]),

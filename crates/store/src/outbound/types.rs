@@ -304,8 +304,7 @@ fn fate_of(text: &str) -> Result<Effect, StoreError> {
 
 pub(crate) type LaneColumns = (i64, String, i64, String, Option<i64>, Option<String>);
 
-pub(crate) const LANE: &str =
-    "l.id, g.name, l.derivation_index, l.address, l.known_nonce, COALESCE(l.stopped, g.outbound_stopped, \
+pub(crate) const LANE: &str = "l.id, g.name, l.derivation_index, l.address, l.known_nonce, COALESCE(l.stopped, g.outbound_stopped, \
     (SELECT 'another program has sent from it, and that is not final yet' FROM outbound_slots s JOIN chains c ON c.id = l.chain_id AND c.kind = 'evm' \
         WHERE s.lane_id = l.id AND s.state = 'open' AND s.imported LIMIT 1))";
 
@@ -566,6 +565,19 @@ pub(crate) async fn read_watched(
         })
     };
     rows.into_iter().map(slot).collect()
+}
+
+/// Which jobs were in each of these slots.
+pub(crate) async fn jobs_of_slots(tx: &mut Tx, slots: &[SlotId]) -> Result<HashMap<SlotId, Vec<JobId>>, StoreError> {
+    let mut jobs: HashMap<SlotId, Vec<JobId>> = HashMap::new();
+    if slots.is_empty() {
+        return Ok(jobs);
+    }
+    let columns = vec![Column::Ints(slots.iter().map(|slot| slot.0).collect())];
+    for (slot, job, _) in fetch_rows::<(i64, i64, i64)>(tx, &READ_SLOT_JOBS, columns).await? {
+        jobs.entry(SlotId(slot)).or_default().push(job_id(job)?);
+    }
+    Ok(jobs)
 }
 
 pub(crate) async fn read_slots(tx: &mut Tx, rows: Vec<SlotColumns>) -> Result<Vec<OpenSlot>, StoreError> {

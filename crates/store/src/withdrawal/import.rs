@@ -20,8 +20,8 @@ use domain::{AccountId, AccountStatus, Amount, AssetId, GroupId, RawAmount, Time
 use super::MOST;
 use super::advance::{Change, Step, add_steps, advance};
 use super::create::{hold, insert};
-use super::queue::INSERT_JOB_LINKS;
 use super::facts::{self, Coin};
+use super::queue::INSERT_JOB_LINKS;
 use super::types::{MAY_BE_PAID, WithdrawalId, WithdrawalRow, malformed, withdrawal_id};
 use crate::db::{Db, Tx};
 use crate::dialect::Many;
@@ -31,7 +31,9 @@ use crate::ledger::decide;
 use crate::outbound::add::{Paying, add_paying};
 use crate::outbound::advance as job_advance;
 use crate::outbound::{Added, JobId, NewJob, Payer, SlotId};
-use crate::rows::{Column, ColumnType::Bytes, ColumnType::Int, ColumnType::Text, RowsSql, Writes, execute_rows, expect_rows};
+use crate::rows::{
+    Column, ColumnType::Bytes, ColumnType::Int, ColumnType::Text, RowsSql, Writes, execute_rows, expect_rows,
+};
 use crate::transact;
 use crate::transfer::lock_funding_accounts;
 
@@ -133,7 +135,11 @@ pub enum ImportReply {
     /// It was taken over before, as it is now.
     Before(WithdrawalId),
     /// It was taken over before, and the other program has changed it since: it is still at work.
-    Changed { id: WithdrawalId, old_status: String, hash: Option<Hash> },
+    Changed {
+        id: WithdrawalId,
+        old_status: String,
+        hash: Option<Hash>,
+    },
     Refused(ImportRefusal),
 }
 
@@ -152,7 +158,15 @@ static INSERT_IMPORTS: RowsSql = RowsSql::new(
     "INSERT_IMPORTS",
     "INSERT INTO withdrawal_imports (old_id, withdrawal_id, chain_id, old_status, tx_hash, actor, at)
      SELECT r.old_id, r.withdrawal_id, r.chain_id, r.old_status, r.tx_hash, r.actor, r.at FROM {rows}",
-    &[("old_id", Text), ("withdrawal_id", Int), ("chain_id", Int), ("old_status", Text), ("tx_hash", Bytes), ("actor", Text), ("at", Int)],
+    &[
+        ("old_id", Text),
+        ("withdrawal_id", Int),
+        ("chain_id", Int),
+        ("old_status", Text),
+        ("tx_hash", Bytes),
+        ("actor", Text),
+        ("at", Int),
+    ],
 );
 
 static INSERT_IMPORTED_SLOTS: RowsSql = RowsSql::new(
@@ -223,7 +237,8 @@ async fn read_imports(tx: &mut Tx, old_ids: Vec<String>) -> Result<HashMap<Strin
     type Columns = (String, i64, String, Option<Vec<u8>>);
     let rows = fetch_all!(tx, READ_IMPORTS => Columns, Many(old_ids.clone()))?;
     let before = |(old_id, id, old_status, hash): Columns| {
-        let hash = hash.map(|bytes| <[u8; 32]>::try_from(bytes).map(Hash).map_err(|_| malformed("hash"))).transpose()?;
+        let hash =
+            hash.map(|bytes| <[u8; 32]>::try_from(bytes).map(Hash).map_err(|_| malformed("hash"))).transpose()?;
         Ok((old_id, Before { id: withdrawal_id(id)?, old_status, hash }))
     };
     rows.into_iter().map(before).collect()
@@ -494,8 +509,7 @@ async fn write_slots(
     let change = |(_, payment, _): &(&NewImport, &FollowedPayment, &WithdrawalRow)| {
         use JobEvent::{Checked, Picked, Signed, Slotted, Told};
         let words = "another program has sent it; it is followed by its hash";
-        let mut change =
-            job_advance::Change::new(payment.job, vec![Picked, Checked, Slotted, Signed, Told], words);
+        let mut change = job_advance::Change::new(payment.job, vec![Picked, Checked, Slotted, Signed, Told], words);
         change.set.slot = Some(payment.slot);
         change.set.slotted = true;
         change

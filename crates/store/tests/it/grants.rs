@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use store::grants::apply::script;
-use store::grants::{DatabaseRole, RightsDifference, GrantError, TableRights, TABLES, VIEWS, rights_of};
+use store::grants::{DatabaseRole, GrantError, RightsDifference, TABLES, TableRights, VIEWS, rights_of};
 use store::testing::{NOW, TestDb, fresh, on, schema, views};
 use store::{Db, Engine, Options};
 
@@ -24,7 +24,9 @@ fn on_postgres(test: impl AsyncFn(&TestDb)) {
 async fn tried(db: &TestDb, role: DatabaseRole, statement: &str) -> Option<String> {
     match db.by_hand_as(role, &format!("BEGIN; {statement}; ROLLBACK")).await {
         Ok(()) => None,
-        Err(error) => Some(error.as_database_error().and_then(|error| error.code()).map_or_else(|| error.to_string(), Into::into)),
+        Err(error) => {
+            Some(error.as_database_error().and_then(|error| error.code()).map_or_else(|| error.to_string(), Into::into))
+        }
     }
 }
 
@@ -57,7 +59,11 @@ const DOES_NOT: &[(DatabaseRole, &str, &str)] = &[
     (Confirm, "Select hot wallets", "UPDATE outbound_jobs SET lane_id = 1"),
     (Confirm, "Select hot wallets", "UPDATE operation_wallet_addresses SET last_used_at = 0"),
     // 001, "What Gas Top-Up Workers CANNOT Do".
-    (Outbound, "Select which wallet to use (pre-assigned by rule worker)", "UPDATE outbound_jobs SET lane_id = 1, to_address = 'mine'"),
+    (
+        Outbound,
+        "Select which wallet to use (pre-assigned by rule worker)",
+        "UPDATE outbound_jobs SET lane_id = 1, to_address = 'mine'",
+    ),
     (Outbound, "Access private keys (stored in Vault)", "SELECT pg_read_file('/etc/passwd')"),
     (Outbound, "Access private keys (stored in Vault)", "COPY outbound_jobs TO PROGRAM 'cat'"),
     (Outbound, "Override rule decisions", "UPDATE gas_topup_rules SET amount = '1'"),
@@ -251,8 +257,16 @@ fn postgres_more_rights_are_noticed_wherever_they_come_from_and_taken_away() {
             (format!("ALTER ROLE {name} CREATEROLE"), "it may make roles"),
             (format!("ALTER ROLE {name} SUPERUSER"), "it may do everything"),
             (format!("ALTER ROLE {name} BYPASSRLS"), "it may pass row level security by"),
-            (format!("GRANT CREATE ON SCHEMA public TO {name}"), "it may make tables and functions in the schema public"),
-            ("CREATE SCHEMA elsewhere; CREATE TABLE elsewhere.secret (a INT); GRANT SELECT ON elsewhere.secret TO ".to_owned() + &name, "it may read elsewhere.secret"),
+            (
+                format!("GRANT CREATE ON SCHEMA public TO {name}"),
+                "it may make tables and functions in the schema public",
+            ),
+            (
+                "CREATE SCHEMA elsewhere; CREATE TABLE elsewhere.secret (a INT); GRANT SELECT ON elsewhere.secret TO "
+                    .to_owned()
+                    + &name,
+                "it may read elsewhere.secret",
+            ),
         ];
         for (grant, words) in extra {
             db.by_hand(&grant).await.unwrap();
@@ -302,7 +316,10 @@ fn postgres_grants_applied_again_do_nothing_and_two_at_once_are_one() {
     on(Engine::Postgres, async |db| {
         let prefix = db.prefix();
         let there = db.compare_grants(&prefix).await.unwrap();
-        assert!(there.iter().all(|one| one.difference == RightsDifference::NoRole) && there.len() == ROLES.len(), "{there:?}");
+        assert!(
+            there.iter().all(|one| one.difference == RightsDifference::NoRole) && there.len() == ROLES.len(),
+            "{there:?}"
+        );
         let (one, two) = tokio::join!(db.apply_grants(&prefix), db.apply_grants(&prefix));
         let counts = [one.unwrap().statements.len(), two.unwrap().statements.len()];
         assert!(counts.contains(&0) && counts.iter().sum::<usize>() > 50, "{counts:?}");
@@ -363,7 +380,8 @@ fn sqlite_has_no_roles_and_says_so() {
     });
 }
 
-const BEGIN: &str = "<!-- rights: BURSAR_TEST_BLESS=1 cargo test -p store --test it grants::the_guide writes this -->\n";
+const BEGIN: &str =
+    "<!-- rights: BURSAR_TEST_BLESS=1 cargo test -p store --test it grants::the_guide writes this -->\n";
 const END: &str = "\n<!-- end of rights -->";
 
 #[test]

@@ -16,6 +16,7 @@ mod faults;
 mod grants;
 mod ledger;
 mod model;
+mod operators;
 mod outbound;
 mod races;
 mod schema;
