@@ -31,6 +31,7 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -41,11 +42,12 @@ sys.dont_write_bytecode = True
 import deposit_driver
 from deposit.program import CommandFailed
 from deposit.wire import StoodStill
+from payout.clock import Clock
 from payout.killer import Killer
 from withdrawal.cases import CASES
 from withdrawal.oracle import NEVER, Oracle
 from withdrawal.sabotage import SABOTAGES
-from withdrawal.world import World
+from withdrawal.world import SharedClock, World
 
 CHAINS = ["anvil"]
 ROUNDS = 3
@@ -273,6 +275,22 @@ def play(settings, folder):
     return 1 if disagreements else 0
 
 
+def with_postgres(settings):
+    """PostgreSQL lives in the time that is set forward, too: servers compare its clock with their own. The driver itself does not."""
+    if settings.engine != "postgres" or SharedClock.is_there():
+        return
+    program = str(Path(os.environ.get("BURSAR") or deposit_driver.ROOT / "target/debug/bursar").resolve())
+    # The server is another user's.
+    folder = Path(tempfile.mkdtemp(prefix="bursar-withdrawal-clock."))
+    folder.chmod(0o755)
+    environment = {**os.environ, **Clock(folder).environment, "BURSAR": program}
+    inner = ["env", "-u", "LD_PRELOAD", sys.executable, *sys.argv]
+    try:
+        sys.exit(subprocess.run([program, "with-postgres", "--", *inner], env=environment, check=False).returncode)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 def main():
     settings = arguments()
     if settings.cases:
@@ -284,6 +302,7 @@ def main():
     if unknown:
         print(f"error: no case {', '.join(unknown)}; --cases lists them", file=sys.stderr)
         return 2
+    with_postgres(settings)
     deposit_driver.find_programs(settings)
     signal.signal(signal.SIGTERM, lambda _signal, _frame: sys.exit(130))
     if settings.keep_in:

@@ -9,17 +9,20 @@ workers, and the customers with what they have asked for.
 | `run deposits`, `outbound`, `confirm`, `withdrawals` | 1 each | beside those in the second server |
 """
 
+import os
 import random
 import shutil
 import sqlite3
 import subprocess
 import threading
 import time
+from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
 from deposit import world as deposits
 from deposit.program import PSQL, CommandFailed, Worker
 from payout import world as payouts
+from payout.clock import Clock
 from payout.world import World as PayoutWorld
 from payout.world import decimal
 from utxo.nodes import free_port
@@ -38,6 +41,22 @@ APPROVERS = ("bob", "carol", "dan")
 CUSTOMERS, GIVEN = 4, 500
 ISSUER = "driver"
 SERVERS = (1, 2)
+ROLES = ("deposits", "outbound", "confirm", "withdrawals")
+
+
+class SharedClock:
+    """The clock that PostgreSQL has too. It never goes back: the next world begins where the last one ended."""
+
+    def __init__(self):
+        self.file = Path(os.environ["PAYOUT_CLOCK"])
+        self.ahead = int.from_bytes(self.file.read_bytes(), "little")
+        self.environment = {"LD_PRELOAD": str(self.file.with_name("clock.so")), "PAYOUT_CLOCK": str(self.file)}
+
+    @staticmethod
+    def is_there():
+        return "PAYOUT_CLOCK" in os.environ
+
+    pass_seconds = Clock.pass_seconds
 
 
 class World(PayoutWorld):
@@ -60,6 +79,8 @@ class World(PayoutWorld):
         # A world of its own in the same server.
         World.number += 1
         if self.is_postgres():
+            self.clock = SharedClock()
+            self.program.environment.update(self.clock.environment)
             self.program.url = self.named(f"withdrawals_{World.number}")
             self.on_server(f"CREATE DATABASE {self.database()}")
             self.program.environment["BURSAR_DATABASE_URL"] = self.program.url
@@ -90,7 +111,7 @@ class World(PayoutWorld):
         self.wait_until("the signer listens", lambda: (self.folder / "bursar-signer/socket").exists())
         self.servers = [Worker(self.program, f"server-{number}", ["serve", "--config", f"server-{number}.toml"]) for number in SERVERS]
         self.workers += self.servers
-        self.workers += [Worker(self.program, role, ["run", role]) for role in ("deposits", "outbound", "confirm", "withdrawals")]
+        self.workers += [Worker(self.program, role, ["run", role]) for role in ROLES]
         for worker in self.workers:
             worker.start()
         self.wait_for_cursors()
