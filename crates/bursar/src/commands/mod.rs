@@ -31,6 +31,7 @@ pub mod transfer;
 pub mod treasury;
 pub mod utxo;
 pub mod wallet;
+pub mod withdrawal;
 
 use std::path::PathBuf;
 

@@ -22,7 +22,7 @@ pub mod work;
 use store::StoreError;
 
 pub use approve::{ApprovalDesk, ApproverKey, Approving};
-pub use signed::{Remembers, cancel, decide, signed_rounds};
+pub use signed::{Remembers, cancel, decide, judge, signed_rounds};
 pub use work::{WithdrawalRound, WithdrawalWorker};
 
 #[derive(Debug, thiserror::Error)]
