@@ -11,6 +11,7 @@ use crate::commands::devnet;
 use crate::commands::{
     Context, account, adjust, apply, audit, balances, chain, checkpoint, config, copy, deposit, explain, job, journal,
     lane, migrate, openapi, reconcile, rule, serve, signer, spot, token, transfer, treasury, utxo, wallet,
+    withdrawal,
 };
 use crate::config::Config;
 use crate::logs;
