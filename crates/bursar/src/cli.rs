@@ -11,7 +11,6 @@ use crate::commands::devnet;
 use crate::commands::{
     Context, account, adjust, apply, audit, balances, chain, checkpoint, config, copy, deposit, explain, job, journal,
     lane, migrate, openapi, reconcile, rule, serve, signer, spot, token, transfer, treasury, utxo, wallet,
-    withdrawal,
 };
 use crate::config::Config;
 use crate::logs;
@@ -87,9 +86,6 @@ enum Command {
     /// Payments that leave: make one, see why it waits, offer more for it, cancel it
     #[command(subcommand)]
     Job(job::Command),
-    /// Withdrawals that the signer knows more about than the database: two people say whether they were paid
-    #[command(subcommand)]
-    Withdrawal(withdrawal::Command),
     /// The wallets that send: what waits in each, who has it, and why one is stopped
     #[command(subcommand)]
     Lane(lane::Command),
@@ -220,7 +216,6 @@ async fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Wallet(command) => wallet::run(&context()?, command).await,
         Command::Deposit(command) => deposit::run(&context()?, command).await,
         Command::Job(command) => job::run(&context()?, command).await,
-        Command::Withdrawal(command) => withdrawal::run(&context()?, command).await,
         Command::Lane(command) => lane::run(&context()?, command).await,
         Command::Rule(command) => rule::run(&context()?, command).await,
         Command::Treasury(command) => treasury::run(&context()?, command).await,

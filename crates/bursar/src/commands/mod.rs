@@ -31,7 +31,6 @@ pub mod transfer;
 pub mod treasury;
 pub mod utxo;
 pub mod wallet;
-pub mod withdrawal;
 
 use std::path::PathBuf;
 
