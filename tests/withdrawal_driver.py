@@ -149,6 +149,9 @@ class Run(World):
     def put_back_in_the_middle(self):
         """Some wait; a backup; people agree, customers call off, the chain pays; the backup is put back, and people look at the chain."""
         self.rest()
+        # What the backup does not have can never be known again.
+        for one in [one for one in self.books.asks if one.unknown]:
+            self.ask_until_known(one)
         asks = [self.books.new(coins=self.random.choice(["0.2", "0.8", "1.5", "4", "7"])) for _ in range(self.random.randint(2, 5))]
         for one in asks:
             self.ask_until_known(one)

@@ -5,11 +5,11 @@
 | a destination, at any time | paid once at most, the exact amount, by a wallet of ours; and only if its request was taken and not given back |
 | all bytes that any node was told of | as for payouts |
 | a name of a customer, at any time | one withdrawal at most, with the content that was asked for; what was told to have ended has ended |
-| of each customer and asset, at rest | asked = completed + released + refused + waiting, where completed is what the chain has paid, or what another customer got inside |
+| of each customer and asset, at rest | asked = completed + released + refused + waiting; completed: the chain has paid it, or it was settled inside |
 | of each customer and asset, at rest | balance = what was credited − completed − its fees; of that frozen is what waits, with its fees |
 | a withdrawal that is `completed`, at rest | paid on the chain once, or inside, never both |
 | one that is `failed`, `rejected` or `cancelled` | not paid |
-| one that is `approved` or `queued` at rest | there is none: it would be stranded. Unless the case expects it |
+| one that is `approved` or `queued` at rest | there is none: it would be stranded |
 | a withdrawal that nobody asked for | there is none, on no server |
 | `fees` and `suspense` in the ledger | the fees of what is completed; what strangers have paid to the house |
 | wallets, their books, lanes, slots and the audit | as for payouts |
@@ -30,8 +30,6 @@ NEVER = ("ended by itself", "PAID TWICE", "PAID ALTHOUGH", "TWO FOR ONE NAME", "
 class Oracle(PayoutOracle):
     def __init__(self, world):
         super().__init__(world)
-        # Withdrawals that may be approved or queued at rest, because the case says so.
-        self.may_wait = set()
 
     # ---- at any time -----------------------------------------------------------------------------------------
 
@@ -111,7 +109,7 @@ class Oracle(PayoutOracle):
                 continue
             got = paid.get(chain.key(one.to), []) if one.payee is None else []
             state, inside = row["state"], row["settled_inside"]
-            if state in ("approved", "queued") and one.id not in self.may_wait:
+            if state in ("approved", "queued"):
                 found.append(f"{one}: stranded, {self.why(one)}")
             if state == "completed" and inside != (one.payee is not None):
                 found.append(f"{one}: settled inside is {inside}, and its address is {'a' if one.payee else 'no'} customer's")

@@ -75,6 +75,8 @@ def reorg_after_completed(world):
     chain = world.chain("anvil")
     if chain is None:
         return "not on this chain"
+    if chain.refresh()[0] > chain.highest:
+        return "the chain is too high: anvil forgets"
     asks = [world.books.ask(chain=chain, coins="0.45") for _ in range(3)]
     for one in asks:
         world.ask_until_known(one)

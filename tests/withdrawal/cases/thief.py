@@ -12,7 +12,8 @@ def database_owned(world):
     """With SQL as its owner: destinations, amounts, states, approvals, policies, balances. No more is taken than the signer's window."""
     books = world.books
     for chain in world.chains:
-        chain.thief = set()
+        # By address: what people have agreed to be paid there.
+        chain.thief = {}
     attacks = [moved_destinations, raised_amounts, called_agreed, copied_approvals, loose_policy, made_up_money, stolen_limits, made_up_jobs]
     for attack in attacks:
         for chain in world.chains:
@@ -25,7 +26,7 @@ def database_owned(world):
     for chain in world.chains:
         paid = world.oracle.paid(chain.spent()[0])
         for coin, about in chain.coins.items():
-            taken = sum(amount for to in chain.thief for _, name, amount in paid.get(chain.key(to), []) if name == coin)
+            taken = sum(max(0, amount - agreed) for to, agreed in chain.thief.items() for _, name, amount in paid.get(to, []) if name == coin)
             lines.append(f"{taken / 10 ** about.decimals:g} of {WINDOW} {about.asset} on {chain.name}")
             if taken > WINDOW * 10 ** about.decimals:
                 worst.append(lines[-1])
@@ -33,14 +34,15 @@ def database_owned(world):
         lines.append(f"{gone} for fees on {chain.name}")
     if worst:
         world.fail(f"more was taken than the signer lets go without approvals: {worst}")
-    if not any(world.oracle.paid(chain.spent()[0]).get(chain.key(to)) for chain in world.chains for to in chain.thief):
+    if not any(world.oracle.paid(chain.spent()[0]).get(to) for chain in world.chains for to, agreed in chain.thief.items() if not agreed):
         world.fail(f"nothing was taken at all: these attacks prove nothing. {books.wrongs[:3]}")
     return "taken: " + ", ".join(lines)
 
 
-def mine(world, chain):
+def mine(world, chain, agreed=0):
+    """An address of the thief."""
     to = world.new_address(chain)
-    chain.thief.add(to if chain.kind == "evm" else chain.key(to))
+    chain.thief[chain.key(to)] = agreed
     return to
 
 
@@ -69,7 +71,8 @@ def moved_destinations(world, chain):
 def raised_amounts(world, chain):
     """What people have agreed to is made more."""
     for coin in chain.coins:
-        one = world.books.ask(chain=chain, coin=coin, coins="4", to=mine(world, chain))
+        about = chain.coins[coin]
+        one = world.books.ask(chain=chain, coin=coin, coins="4", to=mine(world, chain, 4 * 10 ** about.decimals))
         units, raw = 400 * one.units, 400 * one.raw()
         world.approve_until_known(one, "carol")
         sql(world, f"UPDATE withdrawal_requests SET amount = {units}, most_fee = {units} WHERE id = {one.id[3:]}",
