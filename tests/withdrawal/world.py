@@ -472,6 +472,10 @@ class World(PayoutWorld):
         row = rows[0]
         if row["status"] == "manual_review":
             return self.says("withdrawal", "judge", one.id, verdict)
+        if row["status"] == "pending" and paid:
+            # Nobody has asked the signer of it since. Whoever says no to it has it asked.
+            self.note(f"{one} was paid, and waits for people: {self.reject(one)}")
+            return True
         if row["status"] == "queued" and row["state"] == "signing" and self.stopped(chain, row["address"]):
             return self.says("job", "judge", f"job-{row['id']}", verdict)
         if row["status"] == "queued" and "two people must" in (row["reason"] or ""):
