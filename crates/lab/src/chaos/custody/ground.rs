@@ -11,6 +11,7 @@ use chain::Chain;
 use chain::bitcoin::{BitcoinChain, BitcoinSettings};
 use chain::evm::{EvmChain, EvmSettings};
 use chain::tron::{Network, TronChain, TronSettings};
+use custody::wallet::Pinned;
 use devnet::{Devnet, DevnetSettings, Key};
 use domain::{ChainKind, Clock, UserId};
 use serde_json::{Value, json};
@@ -24,7 +25,7 @@ use tokio::sync::Mutex;
 use tx::{AccountKey, Address, Coin, Family, Group};
 
 use super::actor::{Actor, Part};
-use super::customers::PRECISION;
+use super::customers::{APPROVER, Office, PRECISION};
 use super::net::{Anvil, Core, Machine, Net, Payable};
 use super::wrong;
 use crate::bench::scan::{BITCOIN_LOGIN, anvil, bitcoind, deploy_token, find, pool};
@@ -81,6 +82,8 @@ impl Drop for Folder {
 pub(super) struct Ground {
     pub db: Db,
     pub nets: Vec<Arc<Net>>,
+    /// Where people say something of withdrawals.
+    pub office: Arc<Office>,
     pub config: PathBuf,
     pub actors: Vec<Actor>,
     pub postgres: Option<PrivatePostgres>,
@@ -134,6 +137,8 @@ pub(super) async fn lay(
     program::told(&config, &["apply", &file, "--actor", "chaos", "--reason", "a scratch treasury"]).await?;
     let options = Options { max_connections: 4, acquire_timeout: Duration::from_secs(20), ..Options::default() };
     let db = Db::connect(&url, &options).await?;
+    let pinned = Arc::new(pin(&laid, &keys)?);
+    let office = Arc::new(Office::open(&db, &folder.path, pinned, administrator()?)?);
     let wallets = wallets(&config).await?;
     let mut nets = Vec::new();
     for one in laid {
@@ -145,7 +150,7 @@ pub(super) async fn lay(
         fund(net).await?;
     }
     let actors = actors(&config, &folder.path, &nets);
-    Ok(Ground { db, nets, config, actors, postgres, folder })
+    Ok(Ground { db, nets, office, config, actors, postgres, folder })
 }
 
 fn text(path: &Path) -> String {
@@ -435,6 +440,7 @@ fn policy(laid: &[Laid], administrator: &str) -> String {
          administrators = {{ needed = 1, keys = {{ ada = \"{administrator}\" }} }}\nchain = [{}]\n",
         chains.join(", ")
     );
+    text += &format!("[[approver]]\nkey = \"{APPROVER}\"\nperson = \"{APPROVER}\"\ned25519 = \"{administrator}\"\n");
     for one in laid {
         for (name, role) in groups(one) {
             let coin = |(_, coin, ..): &(&str, Coin, u8, u64)| {
@@ -460,6 +466,33 @@ fn policy(laid: &[Laid], administrator: &str) -> String {
         }
     }
     text
+}
+
+fn administrator() -> Result<SigningKey, Failure> {
+    SigningKey::read(ADMINISTRATOR.as_bytes()).ok_or_else(|| wrong("the administrator's key"))
+}
+
+/// The groups as the treasury file has them.
+fn pin(laid: &[Laid], keys: &BTreeMap<String, String>) -> Result<Pinned, Failure> {
+    let mut pinned = Pinned::default();
+    for one in laid {
+        for (name, purpose) in groups(one) {
+            let xpub = keys.get(&name).ok_or_else(|| wrong("a group has no key"))?;
+            let key = AccountKey::parse(xpub, address_family(one.kind)).map_err(wrong)?;
+            let purpose = domain::Purpose::parse(purpose).ok_or_else(|| wrong("a purpose"))?;
+            let group = Group { id: name.parse().map_err(wrong)?, purpose, key };
+            pinned.add_group(group, true).map_err(wrong)?;
+        }
+    }
+    Ok(pinned)
+}
+
+fn address_family(kind: &str) -> Family {
+    match kind {
+        "tron" => Family::Tron,
+        "bitcoin" => Family::Bitcoin(devnet::bitcoin::NETWORK),
+        _ => Family::Evm,
+    }
 }
 
 /// A signer with a keystore, a policy and a key for the workers. The extended public keys of its groups.
@@ -493,7 +526,7 @@ async fn make_signer(config: &Path, folder: &Path, laid: &[Laid]) -> Result<BTre
         &credential,
     ];
     program::told(config, &add).await?;
-    let key = SigningKey::read(ADMINISTRATOR.as_bytes()).ok_or_else(|| wrong("the administrator's key"))?;
+    let key = administrator()?;
     write_private(&folder.join("policy.toml"), &policy(laid, &signer::digest::hex(&key.public())))?;
     let (file, ada) = (at("policy.toml"), at("ada.key"));
     program::told(config, &["signer", "policy", "sign", &file, "--as", "ada", "--key", &ada]).await?;
@@ -528,11 +561,7 @@ async fn wallets(config: &Path) -> Result<BTreeMap<String, Vec<(String, Address)
     let mut found: BTreeMap<String, Vec<(String, Address)>> = BTreeMap::new();
     for wallet in shown["operation_wallets"].as_array().into_iter().flatten() {
         let (chain, address) = (wallet["chain"].as_str().unwrap_or_default(), wallet["address"].as_str());
-        let family = match chain {
-            "tron" => Family::Tron,
-            "bitcoin" => Family::Bitcoin(devnet::bitcoin::NETWORK),
-            _ => Family::Evm,
-        };
+        let family = address_family(chain);
         let address = family.parse_address(address.unwrap_or_default()).map_err(wrong)?;
         let role = wallet["role"].as_str().unwrap_or_default().to_owned();
         found.entry(chain.to_owned()).or_default().push((role, address));
