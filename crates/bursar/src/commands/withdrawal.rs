@@ -1,13 +1,13 @@
 //! `bursar withdrawal …`: what customers want paid out, and what became of it.
 
 use custody::withdrawal::judge;
-use domain::{Approval, Clock, UserId};
 use domain::withdrawal::WithdrawalState;
+use domain::{Approval, Clock, UserId};
 use serde_json::{Value, json};
 use server::api::withdrawal_answer::{WithdrawalAnswer, WithdrawalPayment};
 use server::coins::{Coins, coin_of};
 use store::Db;
-use store::withdrawal::{DecisionReply, WithdrawalVerdict, WithdrawalFilter, WithdrawalId, WithdrawalRow};
+use store::withdrawal::{DecisionReply, WithdrawalFilter, WithdrawalId, WithdrawalRow, WithdrawalVerdict};
 use terminal::clock::SystemClock;
 use terminal::failure::{CommandResult, Failure};
 use terminal::output::table;
@@ -242,9 +242,10 @@ async fn say(
         Some(DecisionReply::NotNow(state)) => {
             not_now(&format!("it is {state}"), "only what waits in manual_review is judged")
         }
-        Some(DecisionReply::NothingToJudge | DecisionReply::SignerKnowsMore) => {
-            not_now("the signer knows no more of it than this database", "it goes on by itself, or is approved or refused")
-        }
+        Some(DecisionReply::NothingToJudge | DecisionReply::SignerKnowsMore) => not_now(
+            "the signer knows no more of it than this database",
+            "it goes on by itself, or is approved or refused",
+        ),
         Some(DecisionReply::SignerNotAsked) => {
             not_now("the signer cannot be asked what it has signed", "is it running? bursar wallet verify says more")
         }

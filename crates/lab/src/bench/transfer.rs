@@ -125,7 +125,8 @@ impl Servers {
     async fn load(&self, of: &Process, arguments: &Arguments, wanted: &Clients) -> Result<Loaded, Failure> {
         let options = ["--batch", &wanted.batch.to_string(), "--path", wanted.path];
         let connections = wanted.connections.min(arguments.users);
-        load(of, &self.secret, Crowd { connections, users: arguments.users, seconds: arguments.seconds }, &options).await
+        load(of, &self.secret, Crowd { connections, users: arguments.users, seconds: arguments.seconds }, &options)
+            .await
     }
 }
 
