@@ -336,6 +336,12 @@ impl<F: Folder> Authorizer<F> {
         }
     }
 
+    /// In how many slots a job was signed. `None`: it was made in a time that is forgotten.
+    pub fn rounds(&self, job: JobId) -> Option<u32> {
+        let is_remembered = job.made_at() >= self.state.forgotten_before;
+        is_remembered.then(|| self.state.slots.job(job).map_or(0, |record| record.round.saturating_add(1)))
+    }
+
     /// Checks a new policy and logs it. `None`: it is in force already.
     pub fn apply_policy(
         &mut self,

@@ -15,7 +15,7 @@ use crate::digest::hex;
 use crate::intent::{Addresses, SignRequest};
 use crate::keys::Keyring;
 use crate::log::folder::{Folder, FolderFile};
-use crate::names::GroupId;
+use crate::names::{GroupId, JobId};
 use crate::policy::signed::{PolicySignature, SigningKey};
 use crate::verdict::Verdict;
 
@@ -170,6 +170,12 @@ impl LocalSigner {
     /// How many entries its log has.
     pub fn entries(&self) -> u64 {
         locked(&self.authorizer).head().entries
+    }
+
+    /// In how many slots each job was signed.
+    pub fn rounds(&self, jobs: &[JobId]) -> Vec<Option<u32>> {
+        let authorizer = locked(&self.authorizer);
+        jobs.iter().map(|job| authorizer.rounds(*job)).collect()
     }
 
     /// As the service answers a batch.

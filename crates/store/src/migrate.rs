@@ -53,6 +53,7 @@ migrations! {
     23 "0023_withdrawals";
     24 "0024_payouts";
     25 "0025_named_coins";
+    26 "0026_paid_withdrawals";
 }
 
 impl Migration {

@@ -299,6 +299,7 @@ fn all_rows() -> impl Iterator<Item = &'static RowsSql> {
         &crate::deposit::advance::ROWS_STATEMENTS,
         &crate::deposit::given_out::ROWS_STATEMENTS,
         &crate::deposit::post::ROWS_STATEMENTS,
+        &crate::entry::bitcoin::ROWS_STATEMENTS,
         &crate::entry::blocks::ROWS_STATEMENTS,
         &crate::entry::cursor::ROWS_STATEMENTS,
         &crate::entry::findings::ROWS_STATEMENTS,

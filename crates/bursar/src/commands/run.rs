@@ -28,6 +28,7 @@ use crate::roles::balance_sync::BalanceSyncRole;
 use crate::roles::deposits::DepositRole;
 use crate::roles::outbound::OutboundRole;
 use crate::roles::rules::RulesRole;
+use crate::roles::withdrawals::WithdrawalsRole;
 use crate::roles::{RoleBase, row_of};
 
 #[derive(Debug, Subcommand)]
@@ -50,6 +51,11 @@ pub enum Command {
     Outbound(OutboundArguments),
     /// Ask the chains what became of what was sent, until that is final
     Confirm(OutboundArguments),
+    /// Give approved withdrawals their jobs, and settle or give back what became of them
+    ///
+    /// Start as many as you like. What it makes are jobs, which bursar run outbound sends. Before it gives money back or makes a job it asks the signer what that
+    /// has signed, so it needs the signer of the configuration.
+    Withdrawals(OutboundArguments),
     /// Evaluate rules: gas for users' addresses, and their coins brought home
     ///
     /// One worker at a time has a chain's rules: start as many as you like. It needs no signer: what it makes are jobs, which bursar run outbound
@@ -86,6 +92,7 @@ pub async fn run(context: &Context, command: &Command) -> CommandResult {
         Command::BalanceSync(arguments) => balance_sync(context, arguments).await,
         Command::Outbound(arguments) => outbound(context, arguments, Duty::Send).await,
         Command::Confirm(arguments) => outbound(context, arguments, Duty::Watch).await,
+        Command::Withdrawals(arguments) => withdrawals(context, arguments).await,
         Command::Rules(arguments) => rules(context, arguments).await,
     }
 }
@@ -137,6 +144,60 @@ async fn outbound(context: &Context, arguments: &OutboundArguments, duty: Duty) 
         ids.give_back(&given).await?;
     }
     done
+}
+
+async fn withdrawals(context: &Context, arguments: &OutboundArguments) -> CommandResult {
+    let db = context.open().await?;
+    let pinned = pins::pinned(&context.config, &db).await?;
+    pins::check(&context.config, &db, &pinned).await?;
+    let Some(signer) = wallet_signer::configured(&context.config)? else {
+        let hint = "set [signer] in the configuration: it says what was signed before money is given back";
+        return Err(Failure::bad_input("CONFIG_INVALID", "no signer is configured", hint));
+    };
+    wallet_signer::check(&signer, &db, &pinned).await?;
+    let senders = outbound_roles(context, &db, &pinned, &signer).await?;
+    let mut roles: Vec<WithdrawalsRole> = senders.iter().map(WithdrawalsRole::of).collect();
+    let names: Vec<String> = roles.iter().map(|role| role.base.name.to_string()).collect();
+    check_chains(&arguments.chain, &names)?;
+    roles.retain(|role| {
+        arguments.chain.is_empty() || arguments.chain.iter().any(|name| name == role.base.name.as_str())
+    });
+    let names: Vec<String> = roles.iter().map(|role| role.base.name.to_string()).collect();
+    let ids = roles.first().map(|role| Arc::clone(&role.ids));
+    let done = if arguments.once {
+        withdraw_once(context, &roles).await
+    } else {
+        let looking = tokio::spawn(wallet_signer::watch(Some(signer), db.clone(), Arc::clone(&pinned), SIGNER_PAUSE));
+        let done =
+            forever(context, ("withdrawals", &names), roles, |role, stopped| tokio::spawn(role.run(stopped))).await;
+        looking.abort();
+        done
+    };
+    if let Some(ids) = ids {
+        ids.give_back(&db).await?;
+    }
+    done
+}
+
+/// Rounds until there is nothing to do.
+async fn withdraw_once(context: &Context, roles: &[WithdrawalsRole]) -> CommandResult {
+    for role in roles {
+        let done = role.until_idle().await.map_err(|error| {
+            Failure::outside(error.code(), &error, "bursar chain check shows what the nodes of the chain say")
+        })?;
+        let name = role.base.name.as_str();
+        let ids = |all: &[store::withdrawal::WithdrawalId]| all.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let body = json!({ "chain": name, "queued": done.queued, "inside": done.inside, "completed": done.completed, "failed": done.failed,
+            "given_back": done.given_back, "short": done.short, "doubted": ids(&done.doubted), "kept": ids(&done.kept), "waits": done.waits });
+        context.print(&body, || match &done.waits {
+            Some(why) => format!("{name}: {why}"),
+            None => format!(
+                "{name}: {} queued, {} settled inside, {} completed, {} failed",
+                done.queued, done.inside, done.completed, done.failed
+            ),
+        });
+    }
+    Ok(())
 }
 
 async fn balance_sync(context: &Context, arguments: &OutboundArguments) -> CommandResult {

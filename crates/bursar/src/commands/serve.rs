@@ -45,6 +45,7 @@ use super::{Context, spot as spot_command};
 use crate::config::{Config, Http, SpotKind};
 use crate::pins;
 use crate::roles::rules::RulesRole;
+use crate::roles::withdrawals::WithdrawalsRole;
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
@@ -73,6 +74,7 @@ pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
         None => Vec::new(),
     };
     let ruled: Vec<RulesRole> = payers.iter().map(RulesRole::of).collect();
+    let withdrawn: Vec<WithdrawalsRole> = payers.iter().map(WithdrawalsRole::of).collect();
     let payer_ids = payers.first().map(|role| Arc::clone(&role.ids));
     // Before the engine is touched: a second server on the same port must not open anything.
     let (listener, address) = bind("http.listen", &config.http.listen).await?;
@@ -151,6 +153,14 @@ pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
                 tasks.spawn(role.clone().send(stopped.clone()));
                 tasks.spawn(role.confirm(stopped.clone()));
             }
+            async move { drop(tasks.join_all().await) }
+        }
+    });
+    // Whoever else does the same is harmless: each step is taken from the state that was seen under its lock.
+    let withdrawals = supervised(&coordinator, "withdrawals", {
+        let (roles, stopped) = (withdrawn, stopped.clone());
+        move || {
+            let tasks: JoinSet<()> = roles.clone().into_iter().map(|role| role.run(stopped.clone())).collect();
             async move { drop(tasks.join_all().await) }
         }
     });
@@ -287,6 +297,7 @@ pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
     scanner.await.map_err(ended)?;
     deposits.await.map_err(ended)?;
     outbound.await.map_err(ended)?;
+    withdrawals.await.map_err(ended)?;
     rules.await.map_err(ended)?;
     if let Some(ids) = payer_ids {
         ids.give_back(&db).await?;

@@ -10,9 +10,10 @@ use signer::approval::{GivenApproval, Proof};
 use signer::names::SignerName;
 use store::entry::ChainRow;
 use store::outbound::{ApprovalSignature, JobApproval, JobRow, LaneRow};
+use store::withdrawal::WithdrawalRow;
 
 use super::OutboundError;
-use super::ask::pays;
+use super::ask::{pays, withdraws};
 use super::purse::Ground;
 use crate::wallet::Pinned;
 
@@ -37,6 +38,17 @@ pub fn intent_of(
         Ok(payment) => pays(&ground, signer, lane, job, job.rounds, payment).map(Ok),
         Err(why) => Ok(Err(why)),
     }
+}
+
+/// What a withdrawal's next payment is, before there is a job for it: the same intent that its job will be asked with.
+pub fn withdrawal_intent(
+    row: ChainRow,
+    pinned: Arc<Pinned>,
+    signer: &SignerName,
+    withdrawal: &WithdrawalRow,
+    round: u32,
+) -> Result<Result<Intent, String>, OutboundError> {
+    withdraws(&Ground::of(row, pinned)?, signer, withdrawal, round)
 }
 
 /// As the signer takes it.

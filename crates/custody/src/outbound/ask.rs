@@ -3,12 +3,13 @@
 //! A request follows from the rows alone, so that whoever asks again after a crash asks the same and gets the same bytes.
 
 use domain::utxo::Hash;
-use domain::{ChainKind, RawAmount, Timestamp};
+use domain::{ChainKind, GroupId, RawAmount, Timestamp};
 use signer::client::SignAnswer;
 use signer::names::{JobId as SignedJob, Person, SignerName};
 use signer::{BitcoinTerms, Intent, IntentKind, Owner, SignRequest};
 use store::outbound::send::SignedAnswer;
-use store::outbound::{AttemptKind, AttemptRow, JobId, JobRow, LaneRow, OpenSlot};
+use store::outbound::{AttemptKind, AttemptRow, JobRow, LaneRow, OpenSlot, SignedAs};
+use store::withdrawal::WithdrawalRow;
 use tx::{Address, Payment};
 
 use super::OutboundError;
@@ -29,6 +30,14 @@ pub(super) struct Wanted<'a> {
     pub lane: &'a LaneRow,
     pub slot: &'a OpenSlot,
     pub attempt: &'a AttemptRow,
+}
+
+/// A job as the signer knows it.
+pub(super) fn signed_job(name: SignedAs) -> SignedJob {
+    match name {
+        SignedAs::Withdrawal(withdrawal) => SignedJob::Withdrawal(withdrawal.number()),
+        SignedAs::Job(job) => SignedJob::Job(job.number()),
+    }
 }
 
 fn person(name: &str) -> Result<Person, OutboundError> {
@@ -79,7 +88,7 @@ impl Wanted<'_> {
 
     fn cancels(&self, ground: &Ground, signer: &SignerName, number: JobId) -> Result<Intent, OutboundError> {
         let job = self.slot.jobs.first();
-        let jobs = job.map(|(job, _)| SignedJob::Job(job.id.number())).into_iter().collect();
+        let jobs = job.map(|(job, _)| signed_job(job.signed_as())).into_iter().collect();
         let terms = Terms {
             round: 0,
             kind: IntentKind::Cancel { jobs },
@@ -88,7 +97,7 @@ impl Wanted<'_> {
             expires: self.attempt.created.plus_micros(CANCEL_LIFE_MICROS),
             requester: person(job.map_or(HOUSE, |(job, _)| job.requester.as_str()))?,
         };
-        Ok(intent(ground, signer, self.lane, SignedJob::Job(number.number()), terms))
+        Ok(intent(ground, signer, &self.lane.group, SignedJob::Job(number.number()), terms))
     }
 }
 
@@ -112,17 +121,45 @@ pub(super) fn pays(
         expires: job.expires,
         requester: person(&job.requester)?,
     };
-    Ok(intent(ground, signer, lane, SignedJob::Job(job.id.number()), terms))
+    Ok(intent(ground, signer, &lane.group, signed_job(job.signed_as()), terms))
 }
 
-fn intent(ground: &Ground, signer: &SignerName, lane: &LaneRow, job: SignedJob, terms: Terms) -> Intent {
+/// The same of a withdrawal that has no job yet: what its job will be asked with, so that people can sign it now. The other error: its row makes no
+/// sense here.
+pub(super) fn withdraws(
+    ground: &Ground,
+    signer: &SignerName,
+    row: &WithdrawalRow,
+    round: u32,
+) -> Result<Result<Intent, String>, OutboundError> {
+    let Some(group) = &row.group else { return Ok(Err("no hot wallet of its chain is active".to_owned())) };
+    let Some(listing) = ground.row.listing(row.listing) else {
+        return Ok(Err("its coin is not listed any more".to_owned()));
+    };
+    let payment = RawAmount::from_ledger(row.amount, &listing.form).map_err(|error| error.to_string());
+    let payment = payment.and_then(|amount| ground.payment_to(&row.to, row.listing, amount));
+    let payment = match payment {
+        Ok(payment) => payment,
+        Err(why) => return Ok(Err(why)),
+    };
+    let terms = Terms {
+        round,
+        kind: IntentKind::Pay { payment, owner: None },
+        most_fee: row.network_fee,
+        expires: row.expires,
+        requester: person(&row.requester())?,
+    };
+    Ok(Ok(intent(ground, signer, group, SignedJob::Withdrawal(row.id.number()), terms)))
+}
+
+fn intent(ground: &Ground, signer: &SignerName, group: &GroupId, job: SignedJob, terms: Terms) -> Intent {
     Intent {
         signer: signer.clone(),
         network: ground.network,
         job,
         round: terms.round,
         chain: ground.row.name.clone(),
-        group: lane.group.clone(),
+        group: group.clone(),
         kind: terms.kind,
         most_fee: terms.most_fee,
         expires: terms.expires,
@@ -145,7 +182,7 @@ pub(super) struct Move<'a> {
     pub lane: &'a LaneRow,
     pub requester: &'a str,
     /// All that were in the slot: one transaction paid them.
-    pub jobs: Vec<JobId>,
+    pub jobs: Vec<SignedAs>,
     pub number: i64,
     pub payload: Vec<u8>,
     pub bitcoin: Option<BitcoinTerms>,
@@ -161,7 +198,7 @@ impl Move<'_> {
             round: 0,
             chain: ground.row.name.clone(),
             group: self.lane.group.clone(),
-            kind: IntentKind::Cancel { jobs: self.jobs.iter().map(|job| SignedJob::Job(job.number())).collect() },
+            kind: IntentKind::Cancel { jobs: self.jobs.iter().map(|job| signed_job(*job)).collect() },
             most_fee: ground.row.outbound.fee_cap,
             expires: self.now.plus_micros(CANCEL_LIFE_MICROS),
             builds: 1,

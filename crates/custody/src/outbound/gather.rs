@@ -15,7 +15,7 @@ use tx::{Address, Payment};
 
 use super::OutboundError;
 use super::bundle::Sweeper;
-use super::plan::{Plan, later, over};
+use super::plan::{Plan, later, over, short};
 use super::send::SendWorker;
 use super::till::{Till, back_to, recipient};
 use crate::bitcoin::{self, Aim, Costs, Recipient, ScriptKind, SpendError, Target, chooser};
@@ -31,6 +31,8 @@ const MOST_CHOICES: usize = 4;
 
 /// A coin is small when it holds less than so many times what it costs to spend.
 const SMALL: u64 = 50;
+
+const FOREIGN: &str = "its coins lie at addresses that no wallet of the house has";
 
 /// A payout that could be part of the transaction.
 pub(super) struct Payout<'a> {
@@ -69,6 +71,8 @@ pub(super) struct Market {
 enum Unplanned {
     /// With fewer payouts it might be.
     TooMuch(String),
+    /// The same, because its wallet has too little.
+    TooLittle(String),
     /// Not now, whatever is left out.
     NotNow(String),
     /// Nobody here can sign for these coins.
@@ -173,11 +177,15 @@ impl SendWorker<'_> {
                     });
                     return Ok(());
                 }
-                Err(Unplanned::TooMuch(_)) if count > 1 => count /= 2,
-                Err(Unplanned::TooMuch(why)) => {
+                Err(Unplanned::TooMuch(_) | Unplanned::TooLittle(_)) if count > 1 => count /= 2,
+                Err(why @ (Unplanned::TooMuch(_) | Unplanned::TooLittle(_))) => {
                     // While something is out, what it brings back may be enough.
                     let counts = !payer.busy && plan.slots.is_empty();
-                    plan.put_off.push(later(first.job, why, now, counts));
+                    plan.put_off.push(match why {
+                        Unplanned::TooLittle(why) => short(first.job, why, now, counts),
+                        Unplanned::TooMuch(why) | Unplanned::NotNow(why) => later(first.job, why, now, counts),
+                        Unplanned::Foreign(_) => later(first.job, FOREIGN.to_owned(), now, counts),
+                    });
                     return Ok(());
                 }
                 Err(Unplanned::NotNow(why)) => {
@@ -185,8 +193,7 @@ impl SendWorker<'_> {
                     return Ok(());
                 }
                 Err(Unplanned::Foreign(_)) => {
-                    let why = "its coins lie at addresses that no wallet of the house has".to_owned();
-                    plan.put_off.extend(some.iter().map(|payout| later(payout.job, why.clone(), now, false)));
+                    plan.put_off.extend(some.iter().map(|payout| later(payout.job, FOREIGN.to_owned(), now, false)));
                     return Ok(());
                 }
             }
@@ -382,7 +389,7 @@ fn output_of(payment: &Payment) -> Result<Recipient, String> {
 
 fn unplanned(error: SpendError) -> Unplanned {
     match error {
-        SpendError::InsufficientFunds { .. } => Unplanned::TooMuch(format!("its wallet cannot pay it: {error}")),
+        SpendError::InsufficientFunds { .. } => Unplanned::TooLittle(format!("its wallet cannot pay it: {error}")),
         SpendError::TooLarge { .. } | SpendError::FeeOverCap { .. } => Unplanned::TooMuch(error.to_string()),
         SpendError::NothingToPay | SpendError::Dust { .. } | SpendError::Contradiction(_) | SpendError::NotBuilt(_) => {
             Unplanned::NotNow(error.to_string())

@@ -384,7 +384,7 @@ impl SendWorker<'_> {
             }
             match take(&mut purses, job.lane, &payment, quote.needs) {
                 Ok(()) => ready.push(Ready { job, payment, quote }),
-                Err(why) => plan.put_off.push(later(job, why, now, true)),
+                Err(why) => plan.put_off.push(short(job, why, now, true)),
             }
         }
         Ok(ready)
@@ -584,7 +584,7 @@ fn take(
 }
 
 pub(super) fn over(job: &JobRow, words: String, now: Timestamp) -> PutOff {
-    PutOff { lane: job.lane, job: job.id, version: job.version, over: true, words, due: now, tried: true }
+    PutOff { lane: job.lane, job: job.id, version: job.version, over: true, words, due: now, tried: true, short: false }
 }
 
 /// It rests, twice as long each time; after so many tries it is over.
@@ -598,5 +598,11 @@ pub(super) fn later(job: &JobRow, words: String, now: Timestamp, tried: bool) ->
         words,
         due: now.plus_micros(pause_micros(tries.saturating_sub(1))),
         tried,
+        short: false,
     }
+}
+
+/// The same, because its wallet has too little.
+pub(super) fn short(job: &JobRow, words: String, now: Timestamp, tried: bool) -> PutOff {
+    PutOff { short: true, ..later(job, words, now, tried) }
 }

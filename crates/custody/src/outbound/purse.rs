@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use domain::{ChainKind, GroupId, Purpose, RawAmount};
 use signer::SignerChain;
-use store::entry::ChainRow;
+use store::entry::{ChainRow, ListingId};
 use store::outbound::{JobRow, LaneId, LaneRow};
 use tx::{Address, Family, Payment};
 
@@ -77,9 +77,14 @@ impl Ground {
 
     /// What a job pays. Why it pays nothing: its row makes no sense here.
     pub fn payment(&self, job: &JobRow) -> Result<Payment, String> {
-        let to = self.family.parse_address(&job.to).map_err(|error| format!("{}: {error}", job.to))?;
-        let coin = self.coins.coin(job.listing).ok_or_else(|| "its coin is not listed any more".to_owned())?;
-        Ok(Payment { to, coin, amount: job.amount })
+        self.payment_to(&job.to, job.listing, job.amount)
+    }
+
+    /// So much of a listed coin to an address. Why it makes no sense here.
+    pub fn payment_to(&self, to: &str, listing: ListingId, amount: RawAmount) -> Result<Payment, String> {
+        let to = self.family.parse_address(to).map_err(|error| format!("{to}: {error}"))?;
+        let coin = self.coins.coin(listing).ok_or_else(|| "its coin is not listed any more".to_owned())?;
+        Ok(Payment { to, coin, amount })
     }
 
     /// Whether a group's addresses are users'.

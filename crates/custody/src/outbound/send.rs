@@ -16,7 +16,7 @@ use store::Db;
 use store::entry::ChainRow;
 use store::outbound::send::{FormerSlot, SignedAnswer};
 use store::outbound::{
-    AttemptRow, Duty, HeldLane, JobId, JobRow, LaneId, LaneRow, LaneWork, NewSlot, OpenSlot, OpenedSlots,
+    AttemptRow, Duty, HeldLane, JobId, JobRow, LaneId, LaneRow, LaneWork, NewSlot, OpenSlot, OpenedSlots, SignedAs,
     SignedAttempt, SlotId, SlotsRead, Spend, ToldAttempt,
 };
 use tx::{Address, Fee};
@@ -306,13 +306,15 @@ impl<'a> SendWorker<'a> {
         if self.ground.row.kind != ChainKind::Tron {
             return Ok(());
         }
-        let built = |one: &Wanted<'_>| one.slot.jobs.iter().find(|(_, round)| *round > 0).map(|(job, _)| job.id);
-        let jobs: Vec<JobId> = wanted.iter().filter_map(|(one, _)| built(one)).collect();
+        fn built<'s>(one: &Wanted<'s>) -> Option<&'s JobRow> {
+            one.slot.jobs.iter().find(|(_, round)| *round > 0).map(|(job, _)| job)
+        }
+        let jobs: Vec<JobId> = wanted.iter().filter_map(|(one, _)| built(one)).map(|job| job.id).collect();
         let former = self.db.former_slots(&jobs).await?;
         let ids = former.iter().flat_map(|before| before.jobs.iter().map(|job| (*job, &before.payload)));
-        let ids: HashMap<JobId, &Vec<u8>> = ids.collect();
+        let ids: HashMap<SignedAs, &Vec<u8>> = ids.collect();
         for (one, request) in wanted {
-            let before = built(one).and_then(|job| ids.get(&job));
+            let before = built(one).and_then(|job| ids.get(&job.signed_as()));
             request.replaces = before.map(|payload| signer::digest::sha256(payload));
         }
         Ok(())
@@ -339,7 +341,7 @@ impl<'a> SendWorker<'a> {
         let mut moved: HashSet<(SlotId, JobId)> = HashSet::new();
         // One cancel is enough for all that were in a slot, wherever they go.
         for before in &former {
-            let mine = || moving.iter().filter(|(_, job)| before.jobs.contains(&job.id));
+            let mine = || moving.iter().filter(|(_, job)| before.jobs.contains(&job.signed_as()));
             let Some((slot, job)) = mine().next() else { continue };
             let (Some(lane), Some(own)) = (lanes.get(&slot.lane), own.get(&slot.lane)) else { continue };
             let Some((payload, bitcoin)) = self.used_up(before, lane, own) else { continue };

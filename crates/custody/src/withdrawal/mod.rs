@@ -2,22 +2,28 @@
 //!
 //! | | |
 //! |---|---|
-//! | reads | approved withdrawals, the ends of their jobs, users' wallets and the keys that they follow from |
-//! | writes | new jobs with the status that says so; settled, released and given back holds with theirs |
-//! | may never do | approve; send, sign or watch a payment; change a job; believe a row that an address is ours |
+//! | reads | approved withdrawals, the ends of their jobs, users' wallets and the keys that they follow from; what the signer has signed |
+//! | writes | what people sign; new jobs with the status that says so; settled, released and given back holds with theirs |
+//! | may never do | approve by itself; send, sign or watch a payment; change a job; believe a row that an address is ours; give back what the signer has signed and the database has forgotten |
 //!
 //! | module | holds |
 //! |---|---|
 //! | [`work`] | one worker of a chain's withdrawals |
+//! | [`approve`] | what people sign, and what becomes of it |
+//! | [`signed`] | what the signer knows of withdrawals; cancels and refusals, which need that |
 //!
 //! Nothing is remembered between rounds but where it was: whoever dies anywhere is followed by another that begins at the rows, and two at once are
 //! harmless, because each step is taken only from the state that was seen under its lock.
 
+pub mod approve;
+pub mod signed;
 pub mod work;
 
 use store::StoreError;
 
-pub use work::{WithdrawalRound, WithdrawalTerms, WithdrawalWorker};
+pub use approve::{ApprovalDesk, ApproverKey, Approving};
+pub use signed::{Remembers, cancel, decide, signed_rounds};
+pub use work::{WithdrawalRound, WithdrawalWorker};
 
 #[derive(Debug, thiserror::Error)]
 pub enum WithdrawalError {

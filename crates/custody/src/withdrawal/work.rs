@@ -9,12 +9,13 @@ use store::Db;
 use store::entry::ChainRow;
 use store::outbound::JobId;
 use store::withdrawal::{
-    Decision, Enqueue, Enqueued, InsideReply, SettleInside, SettledBatch, WithdrawalDecision, WithdrawalId,
-    WithdrawalRow,
+    Decision, DecisionReply, Enqueue, Enqueued, InsideReply, SettleInside, SettledBatch, SignedRounds,
+    WithdrawalDecision, WithdrawalId, WithdrawalRow,
 };
 use tx::Family;
 
 use super::WithdrawalError;
+use super::signed::{Remembers, signed_rounds};
 use crate::deposit::owner::{Checked, owners};
 use crate::deposit::read::House;
 use crate::outbound::MakeId;
@@ -22,22 +23,9 @@ use crate::wallet::Pinned;
 
 /// Withdrawals of one round, of each kind.
 const MOST: i64 = 1_000;
-/// What a chain took back for good is looked for this often: it is rare, and all jobs that ever failed are read.
-const TAKEN_BACK_EVERY_MICROS: i64 = 60_000_000;
-
-/// Under which terms jobs are made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WithdrawalTerms {
-    /// A job that could not be signed for so long is over, and its withdrawal fails.
-    pub job_life_us: i64,
-}
-
-impl Default for WithdrawalTerms {
-    /// A day, as `bursar job add` has it.
-    fn default() -> Self {
-        Self { job_life_us: 24 * 3_600 * 1_000_000 }
-    }
-}
+/// What a chain took back for good, and what waits for people for too long, is looked for this often: the first is rare and reads all jobs that ever
+/// failed, the second reads all that waits.
+const SELDOM_MICROS: i64 = 60_000_000;
 
 /// What one round has done.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -47,28 +35,37 @@ pub struct WithdrawalRound {
     pub completed: usize,
     pub failed: usize,
     pub given_back: usize,
+    /// The hot wallet had too little for these; they wait for another job.
+    pub short: usize,
     /// People have to look at these.
     pub doubted: Vec<WithdrawalId>,
     /// The customer's account takes nothing of these, which a chain took back.
     pub kept: Vec<WithdrawalId>,
     /// What kept it from queueing some.
-    pub waits: Option<&'static str>,
+    pub waits: Option<String>,
     /// There is more of the same to do at once.
     pub more: bool,
 }
 
 pub struct WithdrawalWorker<'a> {
     db: &'a Db,
+    signer: &'a dyn Remembers,
     ids: MakeId<'a>,
     row: ChainRow,
     pinned: Arc<Pinned>,
     house: House,
     checked: Checked,
-    terms: WithdrawalTerms,
     /// The last approved one that was looked at: what cannot be queued now does not keep those behind it waiting.
     after: Option<WithdrawalId>,
-    /// When what was taken back was last looked for.
+    /// When what is seldom was last looked for.
     looked: Option<Timestamp>,
+}
+
+/// What is looked for now and then.
+#[derive(Default)]
+struct Seldom {
+    taken_back: Vec<WithdrawalId>,
+    expired: Vec<WithdrawalId>,
 }
 
 /// Where a withdrawal goes.
@@ -84,16 +81,16 @@ enum Way {
 impl<'a> WithdrawalWorker<'a> {
     pub fn new(
         db: &'a Db,
+        signer: &'a dyn Remembers,
         ids: MakeId<'a>,
         row: ChainRow,
         pinned: Arc<Pinned>,
-        terms: WithdrawalTerms,
     ) -> Result<Self, WithdrawalError> {
         if Family::of_chain(row.kind, &row.network).is_none() {
             return Err(WithdrawalError::Network { chain: row.name.to_string(), network: row.network.clone() });
         }
         let house = House::of(&pinned, &row.name);
-        Ok(Self { db, ids, row, pinned, house, checked: Checked::default(), terms, after: None, looked: None })
+        Ok(Self { db, signer, ids, row, pinned, house, checked: Checked::default(), after: None, looked: None })
     }
 
     /// What has ended first: it gives customers their money back, or the house its fee. Then what may be paid.
@@ -101,47 +98,95 @@ impl<'a> WithdrawalWorker<'a> {
         let now = clock.now();
         let mut done = WithdrawalRound::default();
         let due = self.db.withdrawals_due(self.row.id, self.after, MOST).await?;
+        let seldom = self.seldom(now).await?;
+        let ids: BTreeSet<WithdrawalId> =
+            due.ended.iter().chain(&seldom.taken_back).chain(&seldom.expired).copied().collect();
+        let ids: BTreeSet<WithdrawalId> = ids.into_iter().chain(due.approved.iter().map(|row| row.id)).collect();
+        let signed = match signed_rounds(self.signer, &ids.into_iter().collect::<Vec<_>>()).await {
+            Ok(signed) => signed,
+            // What was paid is settled all the same. Nothing is given back, and no job is made.
+            Err(error) => {
+                done.waits = Some(format!("what was signed of them cannot be asked: {error}"));
+                SignedRounds::default()
+            }
+        };
         let full = i64::try_from(due.ended.len()).unwrap_or(MOST) >= MOST;
-        done.add(self.db.settle_withdrawals(&due.ended, now).await?);
-        done.add(self.take_back(now).await?);
-        self.pay(&due.approved, now, &mut done).await?;
+        done.add(self.db.settle_withdrawals(&due.ended, &signed, now).await?);
+        done.add(self.take_back(&seldom.taken_back, &signed, now).await?);
+        self.expire(&seldom.expired, &signed, now, &mut done).await?;
+        self.pay(&due.approved, &signed, now, &mut done).await?;
         let page_full = i64::try_from(due.approved.len()).unwrap_or(MOST) >= MOST;
         self.after = if page_full { due.approved.last().map(|row| row.id) } else { None };
-        done.more = full || page_full;
+        // What waits for the signer is no reason to come again at once.
+        done.more = page_full || full && done.waits.is_none();
+        for id in &done.doubted {
+            tracing::error!(withdrawal = %id, "people have to look at a withdrawal");
+        }
         Ok(done)
     }
 
-    async fn take_back(&mut self, now: Timestamp) -> Result<SettledBatch, WithdrawalError> {
-        if self.looked.is_some_and(|looked| looked.plus_micros(TAKEN_BACK_EVERY_MICROS) > now && looked <= now) {
-            return Ok(SettledBatch::default());
+    /// What a chain took back, and what waits for people for too long. Nothing if that was looked for lately.
+    async fn seldom(&mut self, now: Timestamp) -> Result<Seldom, WithdrawalError> {
+        if self.looked.is_some_and(|looked| looked.plus_micros(SELDOM_MICROS) > now && looked <= now) {
+            return Ok(Seldom::default());
         }
         let taken_back = self.db.withdrawals_taken_back(self.row.id, MOST).await?;
-        let batch = self.db.settle_withdrawals(&taken_back, now).await?;
+        let expired = self.db.withdrawals_expired(self.row.id, now, MOST).await?;
+        self.looked = Some(now);
+        Ok(Seldom { taken_back, expired })
+    }
+
+    async fn take_back(
+        &self,
+        taken_back: &[WithdrawalId],
+        signed: &SignedRounds,
+        now: Timestamp,
+    ) -> Result<SettledBatch, WithdrawalError> {
+        let batch = self.db.settle_withdrawals(taken_back, signed, now).await?;
         for id in &batch.given_back {
             tracing::warn!(withdrawal = %id, "the chain took a payment back for good; the customer has the money again");
         }
-        self.looked = Some(now);
         Ok(batch)
+    }
+
+    /// Their time is over before there was a job for them.
+    async fn expire(
+        &self,
+        expired: &[WithdrawalId],
+        signed: &SignedRounds,
+        now: Timestamp,
+        done: &mut WithdrawalRound,
+    ) -> Result<(), WithdrawalError> {
+        for (id, reply) in expired.iter().zip(self.db.expire_withdrawals(expired, signed, now).await?) {
+            match reply {
+                DecisionReply::Done(_) => done.failed += 1,
+                DecisionReply::SignerKnowsMore => done.doubted.push(*id),
+                DecisionReply::SignerNotAsked
+                | DecisionReply::Before(_)
+                | DecisionReply::NoSuchWithdrawal
+                | DecisionReply::NotNow(_)
+                | DecisionReply::NothingToJudge => {}
+            }
+        }
+        Ok(())
     }
 
     /// Coins are not paid to ourselves: what goes to a user's address is settled in the books.
     async fn pay(
         &self,
         approved: &[WithdrawalRow],
+        signed: &SignedRounds,
         now: Timestamp,
         done: &mut WithdrawalRound,
     ) -> Result<(), WithdrawalError> {
-        let ways = self.ways(approved).await?;
+        // Those whose time is over are given back, not paid.
+        let approved: Vec<&WithdrawalRow> = approved.iter().filter(|row| row.expires > now).collect();
+        let ways = self.ways(&approved).await?;
         let (mut inside, mut out, mut unclear) = (Vec::new(), Vec::new(), Vec::new());
         for row in approved {
             match ways.get(row.to.as_str()).unwrap_or(&Way::Out) {
                 Way::Inside(payee) => inside.push(SettleInside { withdrawal: row.id, payee: *payee }),
-                Way::Out => out.push(Enqueue {
-                    withdrawal: row.id,
-                    job: self.job_id()?,
-                    most_fee: self.row.outbound.fee_cap,
-                    expires: now.plus_micros(self.terms.job_life_us),
-                }),
+                Way::Out => out.push(Enqueue { withdrawal: row.id, job: self.job_id()? }),
                 // Nothing is paid by a row that lies. The difference is in the log, and people look at the withdrawal.
                 Way::Unclear => unclear.push(WithdrawalDecision {
                     id: row.id,
@@ -151,36 +196,37 @@ impl<'a> WithdrawalWorker<'a> {
                 }),
             }
         }
-        self.db.decide_withdrawals(&unclear, now).await?;
+        self.db.decide_withdrawals(&unclear, signed, now).await?;
         done.doubted.extend(unclear.iter().map(|one| one.id));
-        for (wanted, reply) in inside.iter().zip(self.db.settle_inside(&inside, now).await?) {
+        for (wanted, reply) in inside.iter().zip(self.db.settle_inside(&inside, signed, now).await?) {
             match reply {
                 InsideReply::Settled(_) => done.inside += 1,
                 InsideReply::Doubted(_) | InsideReply::Refused(_) => done.doubted.push(wanted.withdrawal),
-                InsideReply::SwitchedOff => done.waits = Some(SWITCHED_OFF),
-                InsideReply::AccountClosed => done.waits = Some(ACCOUNT_CLOSED),
-                // Somebody else was here first.
-                InsideReply::NoSuchWithdrawal | InsideReply::NotNow(_) => {}
+                InsideReply::SwitchedOff => done.wait(SWITCHED_OFF),
+                InsideReply::AccountClosed => done.wait(ACCOUNT_CLOSED),
+                // Somebody else was here first, or it is said above why.
+                InsideReply::NoSuchWithdrawal | InsideReply::NotNow(_) | InsideReply::SignerNotAsked => {}
             }
         }
-        for (wanted, reply) in out.iter().zip(self.db.enqueue_withdrawals(&self.row, &out, now).await?) {
+        for (wanted, reply) in out.iter().zip(self.db.enqueue_withdrawals(&self.row, &out, signed, now).await?) {
             match reply {
                 Enqueued::Queued { .. } => done.queued += 1,
                 Enqueued::Doubted { job, .. } => {
                     tracing::error!(withdrawal = %wanted.withdrawal, %job, "a job has the name of a withdrawal that it was not made for");
                     done.doubted.push(wanted.withdrawal);
                 }
-                Enqueued::SwitchedOff => done.waits = Some(SWITCHED_OFF),
-                Enqueued::AccountClosed => done.waits = Some(ACCOUNT_CLOSED),
-                Enqueued::NoWallet => done.waits = Some("no hot wallet is active on the chain"),
-                Enqueued::NoSuchWithdrawal | Enqueued::NotNow(_) => {}
+                Enqueued::SignerKnowsMore(_) => done.doubted.push(wanted.withdrawal),
+                Enqueued::SwitchedOff => done.wait(SWITCHED_OFF),
+                Enqueued::AccountClosed => done.wait(ACCOUNT_CLOSED),
+                Enqueued::NoWallet => done.wait("no hot wallet of its group is active on the chain and sends"),
+                Enqueued::NoSuchWithdrawal | Enqueued::NotNow(_) | Enqueued::TooLate | Enqueued::SignerNotAsked => {}
             }
         }
         Ok(())
     }
 
     /// Whose the destinations are, by the keys. One that no row knows is not ours.
-    async fn ways(&self, approved: &[WithdrawalRow]) -> Result<HashMap<String, Way>, WithdrawalError> {
+    async fn ways(&self, approved: &[&WithdrawalRow]) -> Result<HashMap<String, Way>, WithdrawalError> {
         let texts: BTreeSet<&str> = approved.iter().map(|row| row.to.as_str()).collect();
         if texts.is_empty() {
             return Ok(HashMap::new());
@@ -212,10 +258,30 @@ const ACCOUNT_CLOSED: &str = "the account of a customer is frozen or disabled";
 const SWITCHED_OFF: &str = "withdrawals are switched off, or the chain or an asset is suspended";
 
 impl WithdrawalRound {
+    /// What a later round has done besides.
+    pub fn join(&mut self, later: Self) {
+        self.queued += later.queued;
+        self.inside += later.inside;
+        self.completed += later.completed;
+        self.failed += later.failed;
+        self.given_back += later.given_back;
+        self.short += later.short;
+        self.doubted.extend(later.doubted);
+        self.kept.extend(later.kept);
+        self.waits = later.waits;
+        self.more = later.more;
+    }
+
+    fn wait(&mut self, why: &str) {
+        self.waits.get_or_insert_with(|| why.to_owned());
+    }
+
     fn add(&mut self, batch: SettledBatch) {
         self.completed += batch.completed.len();
         self.failed += batch.failed.len();
         self.given_back += batch.given_back.len();
+        self.short += batch.short.len();
+        self.doubted.extend(batch.doubted);
         self.kept.extend(batch.kept);
     }
 }

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use chain::client::{Nonces, Proven, Sent};
 use chain::{Answer, Broadcast, Chain, Head, Header, NodeRefusal, NodeReport, Quote, Scan, Status, Watched};
 use custody::outbound::{SendWorker, SentRound, Signs, WatchWorker};
+use custody::withdrawal::Remembers;
 use devnet::{BroadcastFault, Fate, Key};
 use domain::id::{Generator, NodeId};
 use domain::outbound::{JobKind, JobState};
@@ -65,6 +66,17 @@ impl Signs for Pen {
     }
 }
 
+impl Remembers for Pen {
+    fn rounds<'a>(&'a self, jobs: &'a [signer::names::JobId]) -> BoxFuture<'a, Result<Vec<Option<u32>>, SignerError>> {
+        Box::pin(async move {
+            if self.away.load(Ordering::Relaxed) {
+                return Err(SignerError::Unavailable { code: "SIGNER_UNAVAILABLE".to_owned(), why: "away".to_owned() });
+            }
+            Ok(self.signer.rounds(jobs))
+        })
+    }
+}
+
 fn keyring(family: Family) -> Keyring {
     let groups = [("users", Purpose::Deposit, 0), ("gas", Purpose::Gas, 1), ("hot", Purpose::Hot, 2)];
     let secret = |(name, purpose, account)| GroupSecret {
@@ -98,13 +110,23 @@ fn policy(kind: ChainKind, token: &str) -> String {
 /// A devnet with its books, a signer, and two hot wallets that have coins.
 pub struct Desk<'a> {
     pub rig: Rig<'a>,
-    pen: Arc<Pen>,
+    pub pen: Arc<Pen>,
     pub ids: Arc<Generator<Arc<ManualClock>>>,
     made: Mutex<u32>,
 }
 
 impl<'a> Desk<'a> {
     pub async fn start(db: &'a store::testing::TestDb, kind: ChainKind, wallets: u64) -> Self {
+        Self::with_policy(db, kind, wallets, policy).await
+    }
+
+    /// With what its signer allows, for a kind of chain and its token.
+    pub async fn with_policy(
+        db: &'a store::testing::TestDb,
+        kind: ChainKind,
+        wallets: u64,
+        policy: fn(ChainKind, &str) -> String,
+    ) -> Self {
         let mut signer = None;
         let solid = 2;
         let rig = Rig::with_keys(db, Place::Devnet(kind, solid), wallets, |family, clock| {
@@ -169,7 +191,7 @@ impl<'a> Desk<'a> {
     }
 
     /// One round of each, by workers that begin anew.
-    async fn round_on(&self, db: &Db, name: &str) -> Option<SentRound> {
+    pub async fn round_on(&self, db: &Db, name: &str) -> Option<SentRound> {
         self.round_with(db, &*self.rig.chain, name).await
     }
 

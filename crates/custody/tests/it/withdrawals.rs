@@ -1,21 +1,26 @@
 //! Withdrawals on the devnets of EVM and TRON, from a customer's deposit to the block that pays: the books, the jobs and the chain agree.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-use custody::withdrawal::{WithdrawalRound, WithdrawalTerms, WithdrawalWorker};
+use custody::withdrawal::{ApprovalDesk, ApproverKey, Approving, WithdrawalRound, WithdrawalWorker, cancel};
 use domain::deposit::DepositState;
+use domain::outbound::JobState;
 use domain::transfer::ClientOrderId;
-use domain::withdrawal::{FeeRule, WithdrawalPolicy, WithdrawalRefusal, WithdrawalState};
+use domain::withdrawal::{FeeRule, USUAL_LIFE_US, WhenShort, WithdrawalPolicy, WithdrawalRefusal, WithdrawalState};
 use domain::{AccountKind, Amount, ChainKind, Clock, UserId};
+use signer::approval::{GivenApproval, Proof};
+use signer::policy::PublicKey;
 use store::catalog::Author;
-use store::testing::on;
-use store::withdrawal::{CreatedWithdrawal, NewWithdrawal, WithdrawalId};
+use store::testing::{TestDb, drop_database, fresh, on};
+use store::withdrawal::{CreatedWithdrawal, DecisionReply, NewWithdrawal, WithdrawalApproved, WithdrawalId};
 use store::{Db, Engine};
 use tx::Address;
 
 use crate::deposits::raw;
 use crate::faulty::failing_at;
 use crate::outbound::Desk;
+use crate::treasury::approving_key;
 
 const AUTHOR: Author<'static> = Author { actor: "test", reason: "set-up" };
 
@@ -36,6 +41,7 @@ fn policy() -> WithdrawalPolicy {
         max: units(1_000_000),
         fee: FeeRule { fixed: units(50), share_bps: 0, least: units(0) },
         auto_approve: units(1_000_000),
+        auto_approve_daily: None,
         two_above: units(1_000_000),
         many_above: units(1_000_000),
         many: 3,
@@ -44,6 +50,8 @@ fn policy() -> WithdrawalPolicy {
         velocity: None,
         cooling_off_us: 0,
         book_only: false,
+        when_short: WhenShort::Fail,
+        life_us: USUAL_LIFE_US,
     }
 }
 
@@ -55,7 +63,11 @@ struct Counter<'a> {
 
 impl<'a> Counter<'a> {
     async fn open(db: &'a store::testing::TestDb, kind: ChainKind) -> Self {
-        let desk = Desk::start(db, kind, 1).await;
+        Self::at(Desk::start(db, kind, 1).await).await
+    }
+
+    async fn at(desk: Desk<'a>) -> Self {
+        let db = desk.rig.db;
         let listing = desk.rig.row.listings.iter().find(|one| one.symbol.as_str() == "USDT").unwrap().clone();
         db.set_withdrawal_policy(listing.id, &policy(), &AUTHOR, desk.rig.clock.now()).await.unwrap();
         Self { desk, listing }
@@ -90,8 +102,8 @@ impl<'a> Counter<'a> {
     async fn round_on(&self, db: &Db) -> Option<WithdrawalRound> {
         let make = || self.desk.ids.next::<domain::id::Job>().ok().map(|id| id.number());
         let rig = &self.desk.rig;
-        let terms = WithdrawalTerms::default();
-        let worker = WithdrawalWorker::new(db, &make, rig.row.clone(), Arc::clone(&rig.pinned), terms);
+        let pen = &*self.desk.pen;
+        let worker = WithdrawalWorker::new(db, pen, &make, rig.row.clone(), Arc::clone(&rig.pinned));
         worker.unwrap().round(&*rig.clock).await.ok()
     }
 
@@ -175,6 +187,169 @@ fn a_withdrawal_is_paid_once_and_suspense_is_as_it_was() {
         assert_eq!(counter.house(AccountKind::Fees).await, 50);
         assert_eq!(desk.rig.has(1, "USDT").await, 489_950);
     });
+}
+
+/// As the database is now, in another one.
+async fn backup(counter: &Counter<'_>, engine: Engine) -> TestDb {
+    let copied = fresh(engine).await;
+    let now = counter.desk.rig.clock.now();
+    copied.migrate(now).await.unwrap();
+    store::copy::copy(counter.desk.rig.db, &copied, now, |_, _| ()).await.unwrap();
+    copied
+}
+
+/// Two backups are put back after a withdrawal was paid: from before its job was made, and from before that was signed. Nobody is paid twice, nobody gets the
+/// money back, and people see it.
+async fn pays_once_for_all_backups(counter: Counter<'_>, engine: Engine) {
+    let desk = &counter.desk;
+    counter.pay_in(50_000_000).await;
+    let to = desk.fresh();
+    let id = counter.taken(&to, 10_000).await;
+    let no_job = backup(&counter, engine).await;
+    assert_eq!(counter.round().await.queued, 1);
+    let not_signed = backup(&counter, engine).await;
+    desk.pass(8).await;
+    assert_eq!(counter.round().await.completed, 1);
+    assert_eq!(desk.paid(&to, &desk.rig.token()).await, raw(1_000_000));
+    // The first is asked to give the money back, and to pay again.
+    let call_off = async || {
+        let wanted = [(user(1), id)];
+        cancel(&no_job, Some(&*desk.pen), &wanted, desk.rig.clock.now()).await.unwrap().remove(0)
+    };
+    desk.pen.away.store(true, Ordering::Relaxed);
+    assert_eq!(call_off().await, DecisionReply::SignerNotAsked);
+    let round = counter.round_on(&no_job).await.unwrap();
+    assert_eq!((round.queued, round.doubted.len()), (0, 0));
+    assert!(round.waits.as_ref().is_some_and(|why| why.contains("cannot be asked")), "{round:?}");
+    desk.pen.away.store(false, Ordering::Relaxed);
+    let round = counter.round_on(&no_job).await.unwrap();
+    assert_eq!((round.queued, round.doubted), (0, vec![id]));
+    assert_eq!(no_job.withdrawals(&[id]).await.unwrap()[0].state, WithdrawalState::ManualReview);
+    assert_eq!(call_off().await, DecisionReply::SignerKnowsMore);
+    let last = no_job.withdrawal_history(id).await.unwrap().pop().unwrap();
+    assert!(last.reason.contains("in a time that this database does not know"), "{}", last.reason);
+    // The second has a job, which the signer knows by the withdrawal's number: the lane stops, and the job neither pays nor ends.
+    for _ in 0..6 {
+        desk.round_on(&not_signed, "restored").await;
+        desk.rig.mine(1);
+    }
+    let (job, state) = not_signed.jobs_of_withdrawal(id).await.unwrap()[0];
+    assert_eq!(state, JobState::Signing);
+    let stopped = not_signed.job(job).await.unwrap().unwrap().0.lane_stopped;
+    assert!(stopped.as_ref().is_some_and(|why| why.contains("SIGNER_")), "{stopped:?}");
+    assert_eq!(counter.round_on(&not_signed).await.unwrap(), WithdrawalRound::default());
+    assert_eq!(not_signed.withdrawals(&[id]).await.unwrap()[0].state, WithdrawalState::Queued);
+    assert_eq!(desk.paid(&to, &desk.rig.token()).await, raw(1_000_000), "once");
+    for restored in [&no_job, &not_signed] {
+        let report = restored.audit(|_| ()).await.unwrap();
+        assert!(report.clean(), "{:#?}", report.findings);
+    }
+    for restored in [no_job, not_signed] {
+        restored.close().await;
+        drop_database(&restored).await;
+    }
+}
+
+#[test]
+fn a_database_that_was_put_back_pays_nobody_twice_and_gives_nothing_back() {
+    for kind in [ChainKind::Evm, ChainKind::Tron] {
+        on(Engine::Sqlite, async |db| pays_once_for_all_backups(Counter::open(db, kind).await, Engine::Sqlite).await);
+    }
+}
+
+#[test]
+fn postgres_a_database_that_was_put_back_pays_nobody_twice_and_gives_nothing_back() {
+    on(Engine::Postgres, async |db| {
+        pays_once_for_all_backups(Counter::open(db, ChainKind::Evm).await, Engine::Postgres).await;
+    });
+}
+
+/// The signer pays nothing of the token by itself: two of three people have to sign.
+fn careful(kind: ChainKind, token: &str) -> String {
+    let much = "1000000000000000000000000000";
+    let chain = if kind == ChainKind::Evm { "kind = \"evm\", chain_id = 56" } else { "kind = \"tron\"" };
+    let approver = |person: &str| {
+        let public = signer::digest::hex(&approving_key(person).public());
+        format!("[[approver]]\nkey = \"{person}\"\nperson = \"{person}\"\ned25519 = \"{public}\"\n")
+    };
+    let people = ["ann", "bob", "cat", "user-1"].map(approver).concat();
+    format!(
+        "signer = \"desk\"\nversion = 1\ncooling_off_hours = 1\nmost_intent_life_hours = 48\ntron_margin_minutes = 1\n\
+         chain = [{{ name = \"net\", {chain} }}]\n{people}\
+         [[group]]\nid = \"hot\"\nchain = \"net\"\nrole = \"hot\"\nmost_fee = \"{much}\"\nmost_fee_day = \"{much}\"\n\
+         [[group.coin]]\ncoin = \"native\"\npayment = \"{much}\"\nhour = \"{much}\"\nday = \"{much}\"\n\
+         [[group.coin]]\ncoin = \"{token}\"\npayment = \"1\"\nhour = \"1\"\nday = \"1\"\n\
+         step = [{{ up_to = \"{much}\", approvals = 2, of = [\"ann\", \"bob\", \"user-1\"] }}]\n"
+    )
+}
+
+/// What people sign before there is a job is what the signer judges when there is one. Nothing that was signed for something else, by the one who asked, by the
+/// same person or by a key that is not theirs counts.
+#[test]
+fn what_people_sign_before_there_is_a_job_is_what_the_signer_checks() {
+    for kind in [ChainKind::Evm, ChainKind::Tron] {
+        on(Engine::Sqlite, async |db| {
+            let counter = Counter::at(Desk::with_policy(db, kind, 1, careful).await).await;
+            let people = WithdrawalPolicy {
+                auto_approve: units(0),
+                two_above: units(0),
+                many_above: units(1_000_000),
+                ..policy()
+            };
+            db.set_withdrawal_policy(counter.listing.id, &people, &AUTHOR, counter.desk.rig.clock.now()).await.unwrap();
+            signs_before_there_is_a_job(counter).await;
+        });
+    }
+}
+
+async fn signs_before_there_is_a_job(counter: Counter<'_>) {
+    let (desk, db) = (&counter.desk, counter.desk.rig.db);
+    counter.pay_in(50_000_000).await;
+    let (to, other) = (desk.fresh(), desk.fresh());
+    let (id, second) = (counter.taken(&to, 10_000).await, counter.taken(&other, 10_000).await);
+    let (row, pinned, name) = (desk.rig.row.clone(), Arc::clone(&desk.rig.pinned), "desk".parse().unwrap());
+    let key = |person: &str| ApproverKey {
+        person: person.parse().unwrap(),
+        name: person.parse().unwrap(),
+        public: PublicKey::Ed25519(approving_key(person).public().try_into().unwrap()),
+    };
+    let approvers = ["ann", "bob", "user-1"].map(key);
+    let table = ApprovalDesk { row: &row, pinned: &pinned, signer: &name, approvers: &approvers };
+    let digest_of = async |id| table.read(db, id).await.unwrap().unwrap().1.unwrap().digest();
+    let digest = digest_of(id).await;
+    let approve = async |id, person: &str, by: &str, digest| {
+        let proof = Proof::Ed25519(approving_key(by).sign_approval(&digest));
+        let given = GivenApproval { digest, key: person.parse().unwrap(), proof };
+        table.approve(db, id, &given, desk.rig.clock.now()).await.unwrap()
+    };
+    assert_eq!(approve(id, "user-1", "user-1", digest).await, Approving::Taken(WithdrawalApproved::Requester));
+    assert_eq!(approve(id, "cat", "cat", digest).await, Approving::UnknownKey);
+    assert_eq!(approve(id, "ann", "bob", digest).await, Approving::BadSignature("the signature does not fit"));
+    assert_eq!(
+        approve(second, "ann", "ann", digest).await,
+        Approving::OtherDigest,
+        "it was signed for another withdrawal"
+    );
+    let one = WithdrawalApproved::Kept { wanted: 2, agree: 1 };
+    assert_eq!(approve(id, "ann", "ann", digest).await, Approving::Taken(one));
+    assert_eq!(
+        approve(id, "ann", "ann", digest).await,
+        Approving::Taken(WithdrawalApproved::Before { wanted: 2, agree: 1 })
+    );
+    assert_eq!(counter.round().await, WithdrawalRound::default(), "one is not enough");
+    assert!(matches!(approve(id, "bob", "bob", digest).await, Approving::Taken(WithdrawalApproved::Approved(_))));
+    assert_eq!(counter.round().await.queued, 1);
+    desk.pass(8).await;
+    assert_eq!(desk.paid(&to, &desk.rig.token()).await, raw(1_000_000));
+    assert_eq!(counter.round().await.completed, 1);
+    // The other waits until its time is over, and then the customer has the money back.
+    desk.rig.clock.set(desk.rig.clock.now().plus_micros(USUAL_LIFE_US));
+    let late = digest_of(second).await;
+    assert_eq!(approve(second, "ann", "ann", late).await, Approving::Taken(WithdrawalApproved::TooLate));
+    assert_eq!(counter.round().await.failed, 1);
+    assert_eq!(desk.rig.has(1, "USDT").await, 489_950);
+    assert_eq!(desk.paid(&other, &desk.rig.token()).await, raw(0));
+    desk.assert_true().await;
 }
 
 #[test]

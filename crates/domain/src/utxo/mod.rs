@@ -8,11 +8,13 @@
 //! | `decide` | the events, and what each of them does |
 //! | `claimed` | free outputs that a transaction which may still be mined spends |
 //! | `totals` | what an event does to the accounts' totals |
+//! | `bytes` | what the bytes of a transaction spend and pay in total |
 //! | `refusal` | why nothing was changed |
 //!
 //! **An output has at most one valid spender, and only valid transactions spend.** A transaction is *valid* while it is
 //! pending or published.
 
+mod bytes;
 mod claimed;
 mod decide;
 #[cfg(test)]
@@ -22,6 +24,7 @@ mod refusal;
 mod totals;
 mod types;
 
+pub use bytes::SpendTotals;
 pub use decide::{MOST_GENERATIONS, Word, check_sense};
 pub use graph::{AGE_OF_NEW, Graph, Ours, Row, Spent, State, Told, TxEntry, UNCONFIRMED};
 pub use refusal::UtxoRefusal;

@@ -9,6 +9,8 @@ pub mod policy;
 mod refusal;
 mod state;
 
-pub use policy::{Facts, FeeRule, Judgement, PolicyError, Request, Velocity, Verdict, WithdrawalPolicy};
+pub use policy::{
+    Facts, FeeRule, Judgement, PolicyError, Request, USUAL_LIFE_US, Velocity, Verdict, WhenShort, WithdrawalPolicy,
+};
 pub use refusal::WithdrawalRefusal;
 pub use state::{IllegalStep, MoneyStep, WithdrawalEvent, WithdrawalState};

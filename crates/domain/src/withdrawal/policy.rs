@@ -40,6 +40,31 @@ pub struct Velocity {
     pub window_us: i64,
 }
 
+/// What becomes of a withdrawal that the hot wallet has too little for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WhenShort {
+    /// It fails, as in the source, and the customer has the money back.
+    Fail,
+    /// It is approved again and waits for its next job, until its time is over. The money stays held.
+    Wait,
+}
+
+impl WhenShort {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Fail => "fail",
+            Self::Wait => "wait",
+        }
+    }
+
+    pub fn parse(text: &str) -> Option<Self> {
+        [Self::Fail, Self::Wait].into_iter().find(|one| one.as_str() == text)
+    }
+}
+
+/// How long a withdrawal may be signed after it was asked for, unless its policy says otherwise.
+pub const USUAL_LIFE_US: i64 = 24 * 3_600 * 1_000_000;
+
 /// What holds for one asset on one chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WithdrawalPolicy {
@@ -53,6 +78,9 @@ pub struct WithdrawalPolicy {
     pub fee: FeeRule,
     /// Up to and with this amount nobody has to agree. Above it one person has to.
     pub auto_approve: Amount,
+    /// The same of all that a user asks for on a day of UTC without anybody agreeing, this one included: many small requests are as good as a large one.
+    /// `None`: only the amount of each counts.
+    pub auto_approve_daily: Option<Amount>,
     /// Above this amount two people have to agree.
     pub two_above: Amount,
     /// Above this amount `many` people have to agree.
@@ -67,6 +95,9 @@ pub struct WithdrawalPolicy {
     pub cooling_off_us: i64,
     /// Only what is in the user's address book is paid to.
     pub book_only: bool,
+    pub when_short: WhenShort,
+    /// So long after it was asked for it may be signed. Then it fails. The signer takes no longer life than its own policy says.
+    pub life_us: i64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -75,7 +106,9 @@ pub enum PolicyError {
     Range,
     #[error("no part of a fee is negative, and its share is at most 10,000 hundredths of a percent")]
     Fee,
-    #[error("auto_approve, two_above and many_above are not negative, and each is at least the one before")]
+    #[error(
+        "auto_approve, two_above and many_above are not negative, and each is at least the one before; auto_approve_daily is at least auto_approve"
+    )]
     Approvals,
     #[error("many is at least 3")]
     Many,
@@ -85,7 +118,12 @@ pub enum PolicyError {
     Velocity,
     #[error("a cooling-off time is not negative")]
     CoolingOff,
+    #[error("the life of a withdrawal is a minute or more")]
+    Life,
 }
+
+/// Nothing is signed and told in less.
+const LEAST_LIFE_US: i64 = 60_000_000;
 
 impl WithdrawalPolicy {
     /// Whether it makes sense at all. One that does not is never written.
@@ -100,6 +138,9 @@ impl WithdrawalPolicy {
         if steps.windows(2).any(|pair| pair[0] > pair[1]) {
             return Err(PolicyError::Approvals);
         }
+        if self.auto_approve_daily.is_some_and(|daily| daily < self.auto_approve) {
+            return Err(PolicyError::Approvals);
+        }
         if self.many < 3 {
             return Err(PolicyError::Many);
         }
@@ -112,6 +153,9 @@ impl WithdrawalPolicy {
         if self.cooling_off_us < 0 {
             return Err(PolicyError::CoolingOff);
         }
+        if self.life_us < LEAST_LIFE_US {
+            return Err(PolicyError::Life);
+        }
         Ok(())
     }
 
@@ -123,7 +167,7 @@ impl WithdrawalPolicy {
     /// The whole ladder: the first rule that applies is the answer.
     pub fn judge(&self, request: &Request, facts: &Facts) -> Judgement {
         let (fee, verdict) = match self.check_request(request, facts) {
-            Ok(fee) => (fee, self.approvals(request.amount)),
+            Ok(fee) => (fee, self.approvals(request.amount, facts)),
             Err(refusal) => (Amount::ZERO, Verdict::Refused(refusal)),
         };
         Judgement { verdict, rule: verdict.rule(), version: self.version, fee, request: *request, facts: *facts }
@@ -211,13 +255,15 @@ impl WithdrawalPolicy {
         Ok(())
     }
 
-    fn approvals(&self, amount: Amount) -> Verdict {
-        let by_amount = self.by_amount(amount);
+    fn approvals(&self, amount: Amount, facts: &Facts) -> Verdict {
+        let by_amount = self.by_amount(amount, facts.auto_approved);
         if self.incident { Verdict::Review(by_amount.people().max(1)) } else { by_amount }
     }
 
-    fn by_amount(&self, amount: Amount) -> Verdict {
-        if amount <= self.auto_approve {
+    fn by_amount(&self, amount: Amount, auto_approved: Amount) -> Verdict {
+        let sum = auto_approved.checked_add(amount);
+        let is_small = self.auto_approve_daily.is_none_or(|daily| sum.is_some_and(|sum| sum <= daily));
+        if amount <= self.auto_approve && is_small {
             return Verdict::Approved;
         }
         if amount <= self.two_above {
@@ -278,6 +324,9 @@ pub struct Facts {
     /// Of this asset on this chain, on this day of UTC, without what was given back.
     #[serde(serialize_with = "units")]
     pub used_by_user: Amount,
+    /// Of that, what nobody had to agree to.
+    #[serde(serialize_with = "units")]
+    pub auto_approved: Amount,
     #[serde(serialize_with = "units")]
     pub used_in_total: Amount,
     /// Requests of the user in the policy's window, whatever became of them.

@@ -19,6 +19,7 @@ fn policy() -> WithdrawalPolicy {
         max: amount(100_000),
         fee: FeeRule { fixed: amount(10), share_bps: 0, least: amount(0) },
         auto_approve: amount(1_000),
+        auto_approve_daily: None,
         two_above: amount(10_000),
         many_above: amount(50_000),
         many: 4,
@@ -27,6 +28,8 @@ fn policy() -> WithdrawalPolicy {
         velocity: Some(Velocity { count: 5, window_us: HOUR }),
         cooling_off_us: 24 * HOUR,
         book_only: false,
+        when_short: WhenShort::Fail,
+        life_us: USUAL_LIFE_US,
     }
 }
 
@@ -39,6 +42,7 @@ fn facts() -> Facts {
         available: amount(1_000_000),
         not_final: amount(0),
         used_by_user: amount(0),
+        auto_approved: amount(0),
         used_in_total: amount(0),
         recent: 0,
         house_wallet: false,
@@ -126,6 +130,30 @@ fn people_agree_by_the_amount_at_each_step_and_one_beyond() {
         let judged = incident.judge(&asked(units), &facts());
         assert_eq!((judged.verdict, judged.rule), (Verdict::Review(people.max(1)), "incident"), "{units}");
     }
+}
+
+/// Many small requests are as good as a large one.
+#[test]
+fn what_nobody_agreed_to_on_a_day_adds_up() {
+    let verdict = |daily: Option<i64>, auto_approved: i64, units: i64| {
+        let policy = WithdrawalPolicy { auto_approve_daily: daily.map(amount), ..policy() };
+        policy.judge(&asked(units), &Facts { auto_approved: amount(auto_approved), ..facts() }).verdict
+    };
+    let table = [
+        (None, 150_000, 1_000, Verdict::Approved),
+        (Some(3_000), 2_000, 1_000, Verdict::Approved),
+        (Some(3_000), 2_001, 1_000, Verdict::People(1)),
+        (Some(3_000), 3_000, 100, Verdict::People(1)),
+        (Some(3_000), 0, 10_001, Verdict::People(2)),
+        (Some(3_000), i64::MAX, 100, Verdict::People(1)),
+    ];
+    for (daily, before, units, expected) in table {
+        assert_eq!(verdict(daily, before, units), expected, "{daily:?} {before} {units}");
+    }
+    let small = WithdrawalPolicy { auto_approve_daily: Some(amount(999)), ..policy() };
+    assert_eq!(small.check(), Err(PolicyError::Approvals));
+    let short = WithdrawalPolicy { life_us: 59_999_999, ..policy() };
+    assert_eq!(short.check(), Err(PolicyError::Life));
 }
 
 #[test]

@@ -4,8 +4,11 @@
 //! pending ─┬──────────────────► approved ─► queued ─► completed
 //!          └─► manual_review ──►   │  ▲────────┤          │
 //!                   │              │  unfunded └► failed ◄┘ the chain took the payment back, and it can never be paid
-//!                   └──────────────┴─► rejected, cancelled
+//!                   └──────────────┴─► rejected, cancelled; failed when its time is over
 //! ```
+//!
+//! What the signer has signed in a time that the database does not know (a backup was put back) goes to `manual_review` from wherever it is, and two people
+//! say whether it was paid.
 //!
 //! The money is held from the first state on. **From `queued` on nothing that people say gives it back, only what became of the job.**
 
@@ -52,6 +55,14 @@ pub enum WithdrawalEvent {
     Unfunded,
     /// Its job was confirmed; then the chain took the payment back, and proves that it can never be made.
     TakenBack,
+    /// Its time was over before it had a job.
+    Expired,
+    /// The signer has signed for it in a time that this database does not know.
+    SignerKnowsMore,
+    /// Two people say that it was paid in that time.
+    JudgedPaid,
+    /// Two people say that it was not, and never will be.
+    JudgedUnpaid,
 }
 
 /// What a step does to the money.
@@ -75,7 +86,7 @@ pub struct IllegalStep {
 }
 
 impl WithdrawalEvent {
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 14] = [
         Self::Approved,
         Self::Doubted,
         Self::Refused,
@@ -86,6 +97,10 @@ impl WithdrawalEvent {
         Self::NeverPaid,
         Self::Unfunded,
         Self::TakenBack,
+        Self::Expired,
+        Self::SignerKnowsMore,
+        Self::JudgedPaid,
+        Self::JudgedUnpaid,
     ];
 }
 
@@ -137,42 +152,48 @@ impl WithdrawalState {
     /// Each pair is decided here, and nowhere else.
     pub const fn next(self, event: WithdrawalEvent) -> Result<Self, IllegalStep> {
         use WithdrawalEvent::{
-            Approved, Cancelled, Doubted, NeverPaid, Paid, Queued, Refused, SettledInside, TakenBack, Unfunded,
+            Approved, Cancelled, Doubted, Expired, JudgedPaid, JudgedUnpaid, NeverPaid, Paid, Queued, Refused,
+            SettledInside, SignerKnowsMore, TakenBack, Unfunded,
         };
         let illegal = Err(IllegalStep { state: self, event });
         match self {
             Self::Pending => match event {
                 Approved => Ok(Self::Approved),
-                Doubted => Ok(Self::ManualReview),
+                Doubted | SignerKnowsMore => Ok(Self::ManualReview),
                 Refused => Ok(Self::Rejected),
                 Cancelled => Ok(Self::Cancelled),
-                Queued | SettledInside | Paid | NeverPaid | Unfunded | TakenBack => illegal,
+                Expired => Ok(Self::Failed),
+                Queued | SettledInside | Paid | NeverPaid | Unfunded | TakenBack | JudgedPaid | JudgedUnpaid => illegal,
             },
             Self::ManualReview => match event {
                 Approved => Ok(Self::Approved),
                 Refused => Ok(Self::Rejected),
                 Cancelled => Ok(Self::Cancelled),
-                Doubted | Queued | SettledInside | Paid | NeverPaid | Unfunded | TakenBack => illegal,
+                Expired | JudgedUnpaid => Ok(Self::Failed),
+                JudgedPaid => Ok(Self::Completed),
+                Doubted | SignerKnowsMore | Queued | SettledInside | Paid | NeverPaid | Unfunded | TakenBack => illegal,
             },
             Self::Approved => match event {
-                Doubted => Ok(Self::ManualReview),
+                Doubted | SignerKnowsMore => Ok(Self::ManualReview),
                 Refused => Ok(Self::Rejected),
                 Cancelled => Ok(Self::Cancelled),
                 Queued => Ok(Self::Queued),
                 SettledInside => Ok(Self::Completed),
-                Approved | Paid | NeverPaid | Unfunded | TakenBack => illegal,
+                Expired => Ok(Self::Failed),
+                Approved | Paid | NeverPaid | Unfunded | TakenBack | JudgedPaid | JudgedUnpaid => illegal,
             },
             Self::Queued => match event {
                 Paid => Ok(Self::Completed),
                 NeverPaid => Ok(Self::Failed),
                 Unfunded => Ok(Self::Approved),
-                Approved | Doubted | Refused | Cancelled | Queued | SettledInside | TakenBack => illegal,
+                SignerKnowsMore => Ok(Self::ManualReview),
+                Approved | Doubted | Refused | Cancelled | Queued | SettledInside | TakenBack | Expired
+                | JudgedPaid | JudgedUnpaid => illegal,
             },
             Self::Completed => match event {
                 TakenBack => Ok(Self::Failed),
-                Approved | Doubted | Refused | Cancelled | Queued | SettledInside | Paid | NeverPaid | Unfunded => {
-                    illegal
-                }
+                Approved | Doubted | Refused | Cancelled | Queued | SettledInside | Paid | NeverPaid | Unfunded
+                | Expired | SignerKnowsMore | JudgedPaid | JudgedUnpaid => illegal,
             },
             Self::Failed | Self::Rejected | Self::Cancelled => illegal,
         }

@@ -34,13 +34,13 @@ use crate::digest::hex;
 use crate::intent::SignRequest;
 use crate::keys::Entropy;
 use crate::log::Head;
-use crate::names::GroupId;
+use crate::names::{GroupId, JobId};
 use crate::policy::signed::PolicySignature;
 use crate::text::Hash;
 use crate::wire::{
     AddressesAnswerBody, AddressesBody, ApprovalBody, BatchAnswerBody, BatchBody, DoneBody, ErrorBody, GroupBody,
-    GroupsAnswerBody, HeadBody, HeadQuestionBody, HexText, MOST_ADDRESSES, MOST_REQUESTS, PolicyAnswerBody, PolicyBody,
-    RequestBody, RevokeBody, SignatureBody,
+    GroupsAnswerBody, HeadBody, HeadQuestionBody, HexText, MOST_ADDRESSES, MOST_REQUESTS, MOST_ROUNDS,
+    PolicyAnswerBody, PolicyBody, RequestBody, RevokeBody, RoundsAnswerBody, RoundsBody, SignatureBody,
 };
 use transport::{Connection, SignerPlace};
 
@@ -258,6 +258,22 @@ impl SignerClient {
             addresses.extend(answer.addresses);
         }
         Ok(addresses)
+    }
+
+    /// In how many slots each of these jobs was signed. `None` of one: it was made in a time that the signer has forgotten.
+    pub async fn rounds(&self, jobs: &[JobId]) -> Result<Vec<Option<u32>>, SignerError> {
+        let known = self.pinned();
+        let mut rounds = Vec::with_capacity(jobs.len());
+        for chunk in jobs.chunks(MOST_ROUNDS) {
+            let asked = RoundsBody { jobs: chunk.to_vec() };
+            let answer: RoundsAnswerBody = self.ask(Method::POST, "/v1/rounds", &written(&asked)?).await?;
+            self.take_head(known, answer.head)?;
+            if answer.rounds.len() != chunk.len() {
+                return Err(SignerError::WrongAnswer { why: "another number of jobs" });
+            }
+            rounds.extend(answer.rounds);
+        }
+        Ok(rounds)
     }
 
     pub async fn groups(&self) -> Result<Vec<GroupBody>, SignerError> {

@@ -32,6 +32,7 @@ use crate::intent::SignRequest;
 use crate::keys::Keyring;
 use crate::log::folder::Folder;
 use crate::log::{Head, LogError, WrittenSnapshot};
+use crate::names::JobId;
 use crate::policy::signed::PolicySignature;
 use crate::text::Hash;
 use crate::verdict::Verdict;
@@ -80,6 +81,11 @@ pub(super) enum Call {
     Policy {
         reply: Reply<PolicyAnswerBody>,
     },
+    /// In how many slots jobs were signed.
+    Rounds {
+        jobs: Vec<JobId>,
+        reply: Reply<(Vec<Option<u32>>, Head)>,
+    },
     /// Whether the log contains a head.
     Head {
         pinned: HeadBody,
@@ -111,6 +117,7 @@ impl Call {
             Self::Apply { reply, .. } => drop(reply.send(Err(why))),
             Self::Revoke { reply, .. } => drop(reply.send(Err(why))),
             Self::Policy { reply } => drop(reply.send(Err(why))),
+            Self::Rounds { reply, .. } => drop(reply.send(Err(why))),
             Self::Head { reply, .. } => drop(reply.send(Err(why))),
             Self::Looked { call, .. } => call.answer(why),
             Self::Snapshot(_) | Self::Stop => {}
@@ -227,6 +234,10 @@ where
                     }
                 }
                 Call::Policy { reply } => drop(reply.send(Ok(self.policy()))),
+                Call::Rounds { jobs, reply } => {
+                    let rounds = jobs.iter().map(|job| self.authorizer.rounds(*job)).collect();
+                    drop(reply.send(Ok((rounds, self.authorizer.head()))));
+                }
                 Call::Head { pinned, reply } => match self.place(&pinned) {
                     Place::Within => drop(reply.send(Ok(self.authorizer.head()))),
                     Place::Nowhere => drop(reply.send(Err(Unanswered::RolledBack))),

@@ -15,8 +15,8 @@ use crate::wire;
         license(name = "Apache-2.0", identifier = "Apache-2.0"),
     ),
     paths(
-        routes::sign, routes::addresses, routes::groups, routes::head, routes::policy, routes::apply, routes::revoke,
-        routes::live, routes::ready, routes::metrics,
+        routes::sign, routes::addresses, routes::groups, routes::head, routes::rounds, routes::policy, routes::apply,
+        routes::revoke, routes::live, routes::ready, routes::metrics,
     ),
     components(schemas(wire::RequestBody, wire::SingleAnswerBody)),
     modifiers(&Stamped),

@@ -21,18 +21,19 @@ use crate::names::{GroupId, RequestId};
 use crate::verdict::Verdict;
 use crate::wire::{
     AddressesAnswerBody, AddressesBody, AnswerBody, BatchAnswerBody, BatchBody, DoneBody, ErrorBody, ErrorWords,
-    GroupBody, GroupsAnswerBody, HeadQuestionBody, MOST_ADDRESSES, PolicyAnswerBody, PolicyBody, RefusedBody,
-    RevokeBody, SignBody, SingleAnswerBody, read,
+    GroupBody, GroupsAnswerBody, HeadQuestionBody, MOST_ADDRESSES, MOST_ROUNDS, PolicyAnswerBody, PolicyBody,
+    RefusedBody, RevokeBody, RoundsAnswerBody, RoundsBody, SignBody, SingleAnswerBody, read,
 };
 
 pub(super) type Answer = Response<Full<Bytes>>;
 
 /// Every path, as metrics name it, and the methods that it takes.
-const PATHS: [(&str, &str); 10] = [
+const PATHS: [(&str, &str); 11] = [
     ("/v1/sign", "POST"),
     ("/v1/addresses", "POST"),
     ("/v1/groups", "GET"),
     ("/v1/head", "POST"),
+    ("/v1/rounds", "POST"),
     ("/v1/revoke", "POST"),
     ("/v1/policy", "GET, POST"),
     ("/health/live", "GET"),
@@ -123,6 +124,8 @@ impl Shared {
             "/v1/groups" => (rights.derive || rights.read, "ask for groups"),
             // Every key: it says nothing but whether the asker knows this log.
             "/v1/head" => (true, "ask for the head"),
+            // Whether a payment was signed is nothing that whoever derives addresses for its payer must not know.
+            "/v1/rounds" => (rights.derive || rights.read || !rights.sign.is_empty(), "ask what was signed"),
             "/v1/policy" if !writes => (rights.read, "ask for the policy"),
             _ => (rights.administer, "administer"),
         };
@@ -136,6 +139,7 @@ impl Shared {
             "/v1/addresses" => addresses(self, &body).await,
             "/v1/groups" => Ok(groups(self).await),
             "/v1/head" => head(self, &body).await,
+            "/v1/rounds" => rounds(self, &body).await,
             "/v1/policy" if !writes => policy(self).await,
             "/v1/policy" => apply(self, &caller, &body).await,
             _ => revoke(self, &body).await,
@@ -309,6 +313,27 @@ async fn head(shared: &Shared, body: &[u8]) -> Result<Answer, Failed> {
     let HeadQuestionBody { pinned } = read(body).map_err(Failed::malformed)?;
     let head = shared.ask(|reply| Call::Head { pinned, reply }).await?;
     Ok(json(StatusCode::OK, &DoneBody { head: shown(&shared.keyring, head) }))
+}
+
+/// In how many slots jobs were signed
+///
+/// A database that was put back from a backup has forgotten payments, and asks before it gives their money back or makes jobs for them.
+#[utoipa::path(post, path = "/v1/rounds", tag = "signing", operation_id = "rounds",
+    request_body = RoundsBody,
+    responses(
+        (status = 200, description = "In the order of the jobs", body = RoundsAnswerBody),
+        (status = 400, description = "SIGNER_REQUEST_MALFORMED", body = ErrorBody),
+        (status = 401, description = "SIGNER_UNAUTHORIZED, SIGNER_STAMP_STALE, SIGNER_STAMP_REPLAYED", body = ErrorBody),
+        (status = 403, description = "SIGNER_FORBIDDEN", body = ErrorBody),
+        (status = 503, description = "SIGNER_BUSY, SIGNER_STOPPED", body = ErrorBody),
+    ), security(("stamp" = [])))]
+async fn rounds(shared: &Shared, body: &[u8]) -> Result<Answer, Failed> {
+    let RoundsBody { jobs } = read(body).map_err(Failed::malformed)?;
+    if jobs.len() > MOST_ROUNDS {
+        return Err(Failed::malformed(format!("at most {MOST_ROUNDS} jobs at a time")));
+    }
+    let (rounds, head) = shared.ask(|reply| Call::Rounds { jobs, reply }).await?;
+    Ok(json(StatusCode::OK, &RoundsAnswerBody { rounds, head: shown(&shared.keyring, head) }))
 }
 
 /// Which policy holds, and which one waits

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::{ApprovalBody, HeadBody, HexText};
-use crate::names::{GroupId, Person, RequestId};
+use crate::names::{GroupId, JobId, Person, RequestId};
 use crate::policy::signed::PolicySignature;
 use crate::text::Hash;
 
@@ -147,6 +147,22 @@ pub struct RevokeBody {
 #[serde(deny_unknown_fields)]
 pub struct HeadQuestionBody {
     pub pinned: HeadBody,
+}
+
+/// What was signed of some jobs.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RoundsBody {
+    /// `wr-…` and `job-…`: at most 2,048.
+    #[schema(value_type = Vec<String>)]
+    pub jobs: Vec<JobId>,
+}
+
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct RoundsAnswerBody {
+    /// In the order of the jobs: in how many slots each was signed. null: it was made in a time that is forgotten.
+    pub rounds: Vec<Option<u32>>,
+    pub head: HeadBody,
 }
 
 #[derive(Debug, Serialize, Deserialize, ToSchema)]

@@ -26,6 +26,8 @@ pub use answer::*;
 pub const MOST_REQUESTS: usize = 1_024;
 /// The most addresses in one call.
 pub const MOST_ADDRESSES: usize = 10_000;
+/// Jobs of one question about what was signed.
+pub const MOST_ROUNDS: usize = 2_048;
 
 /// Why a body cannot be taken. Nothing of it was done.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

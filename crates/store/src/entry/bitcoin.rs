@@ -2,21 +2,21 @@
 //!
 //! A block that is connected has its merkle root checked against a header that a quorum has, so what it pays is proven at once.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use domain::deposit::{Cause, Place, Side};
-use domain::utxo::Hash;
+use domain::utxo::{Hash, SpendTotals};
 use domain::{RawAmount, RawSum, Timestamp};
 
 use super::blocks::{set_proven, tell_foreign, undo};
 use super::cursor::{Locked, READ_LAST_BITCOIN_BLOCK};
 use super::types::{ChainId, EntryKey, FoundEntry, ListingId, hash_of, height_of, malformed};
-use super::write::write_entries;
+use super::write::{read_known, write_entries};
 use crate::db::{Db, Tx};
 use crate::error::StoreError;
 use crate::outbound::explain::{Explained, explained};
 use crate::outbound::lane::stop_group;
-use crate::rows::hex;
+use crate::rows::{Column, ColumnType::Bytes, RowsSql, fetch_rows, hex};
 use crate::transact;
 use crate::utxo::events;
 
@@ -54,6 +54,15 @@ statements! {
         WHERE t.block_height BETWEEN $1 AND $2 AND b.connected";
 }
 
+static READ_RAW: RowsSql = RowsSql::new(
+    "READ_RAW_TRANSACTIONS",
+    "SELECT t.tx_hash, t.raw_tx FROM {rows} {join} transactions t ON t.tx_hash = r.tx_hash",
+    &[("tx_hash", Bytes)],
+);
+
+#[cfg(feature = "testing")]
+pub(crate) static ROWS_STATEMENTS: [&RowsSql; 1] = [&READ_RAW];
+
 type Cursor = (i64, i64, i64, Option<i64>);
 type Income = (i64, Vec<u8>, Vec<u8>, i64, i64, bool, Vec<u8>, bool, bool);
 type Spent = (i64, Vec<u8>, Vec<u8>, i64, i64, Vec<u8>, bool, String);
@@ -87,6 +96,7 @@ pub(crate) async fn connected(tx: &mut Tx, from: i64, to: i64, at: Timestamp) ->
     }
     let chain = ChainId(chain);
     let Explained { entries, foreign } = explained(tx, chain, &found).await?;
+    let entries = with_fees(tx, chain, entries).await?;
     let new = write_entries(tx, chain, &entries, "bitcoin", at).await?;
     tell_foreign(tx, chain, &new, &foreign, at).await?;
     // A Bitcoin wallet has the name of its group. Its blocks are proven.
@@ -98,6 +108,54 @@ pub(crate) async fn connected(tx: &mut Tx, from: i64, to: i64, at: Timestamp) ->
         }
     }
     set_proven(tx, chain, proven.max(to), at).await
+}
+
+/// What our own transactions cost is an entry of its own, as on other chains, so that it ends in `gas`: it is taken off the largest input's. Where not all
+/// inputs are ours nobody can say what of it we paid.
+async fn with_fees(tx: &mut Tx, chain: ChainId, mut entries: Vec<FoundEntry>) -> Result<Vec<FoundEntry>, StoreError> {
+    let is_paid = |entry: &FoundEntry| entry.key.side == Side::Out && entry.cause == Cause::Payout;
+    let mut spent: BTreeMap<Hash, Vec<usize>> = BTreeMap::new();
+    for (place, entry) in entries.iter().enumerate().filter(|(_, entry)| is_paid(entry)) {
+        spent.entry(entry.key.transaction).or_default().push(place);
+    }
+    if spent.is_empty() {
+        return Ok(entries);
+    }
+    // What was written before there were such entries stays as it is.
+    let keys: Vec<EntryKey> = spent.values().flatten().map(|place| entries[*place].key).collect();
+    let known = read_known(tx, chain, keys.iter()).await?;
+    let columns = vec![Column::Bytes(spent.keys().map(|hash| hash.0.to_vec()).collect())];
+    let rows: Vec<(Vec<u8>, Vec<u8>)> = fetch_rows(tx, &READ_RAW, columns).await?;
+    for (hash, raw) in rows {
+        // Wallets that share a transaction have it each.
+        let Some(places) = spent.remove(&hash_of(&hash)?) else { continue };
+        let is_new = places.iter().all(|place| !known.get(&entries[*place].key).is_some_and(|(_, alive)| *alive));
+        let Some(totals) = SpendTotals::of(&raw).filter(|totals| is_new && totals.inputs == places.len()) else {
+            continue;
+        };
+        let Some((largest, rest, cost)) = fee_of(&entries, &places, totals.paid) else { continue };
+        let fee = FoundEntry {
+            key: EntryKey { place: Place::Fee, ..entries[largest].key },
+            amount: -RawSum::from(cost),
+            cause: Cause::Fee,
+            ..entries[largest].clone()
+        };
+        entries[largest].amount = -RawSum::from(rest);
+        entries.push(fee);
+    }
+    Ok(entries)
+}
+
+/// The largest of these inputs, what is left of it without the fee, and the fee. `None`: nothing was paid for it, or it does not add up.
+fn fee_of(entries: &[FoundEntry], places: &[usize], paid: u64) -> Option<(usize, RawAmount, RawAmount)> {
+    let amounts: Option<Vec<(RawAmount, usize)>> =
+        places.iter().map(|place| Some((entries[*place].amount.magnitude()?, *place))).collect();
+    let amounts = amounts?;
+    let spent = amounts.iter().try_fold(RawAmount::ZERO, |sum, (amount, _)| sum.checked_add(*amount))?;
+    let cost = spent.checked_sub(paid.to_string().parse().ok()?)?;
+    let (amount, largest) = amounts.into_iter().max_by_key(|(amount, place)| (*amount, std::cmp::Reverse(*place)))?;
+    let rest = amount.checked_sub(cost).filter(|rest| *rest > RawAmount::ZERO)?;
+    (cost > RawAmount::ZERO).then_some((largest, rest, cost))
 }
 
 /// The lowest block above a height that the wallet store should have read by now and has not: an import only claims it, or it lies below the

@@ -221,7 +221,7 @@ pub(crate) async fn write_entries(
     Ok(new.into_iter().map(|(one, generation)| NewEntry { found: one.clone(), again: generation > 0 }).collect())
 }
 
-async fn read_known(
+pub(crate) async fn read_known(
     tx: &mut Tx,
     chain: ChainId,
     keys: impl Iterator<Item = &EntryKey>,

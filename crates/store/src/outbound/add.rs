@@ -16,6 +16,7 @@ use crate::entry::{ChainId, ListingId};
 use crate::error::StoreError;
 use crate::rows::{Column, ColumnType::Int, ColumnType::Text, RowsSql, execute_rows, expect_rows, fetch_rows};
 use crate::transact;
+use crate::withdrawal::WithdrawalId;
 
 /// Who pays.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,6 +37,16 @@ impl Payer {
             Self::Coins { coins, .. } => coins,
         }
     }
+}
+
+/// Which withdrawal a job pays. The signer knows it by the withdrawal's number, and its rounds go on over all of its jobs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Paying {
+    pub withdrawal: WithdrawalId,
+    /// In how many slots it was written down before.
+    pub rounds: u32,
+    /// A wallet of this group pays, and none whose lane is stopped.
+    pub group: Option<GroupId>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,11 +84,13 @@ pub enum Added {
 
 statements! {
     /// Who adds jobs at the same time waits here, so that two do not take turns with one wallet.
-    LOCK_PAYERS = "SELECT w.id, w.wallet_group_id, w.derivation_index, w.address, w.role, COALESCE(w.last_used_at, -1),
+    LOCK_PAYERS = "SELECT w.id, w.wallet_group_id, g.name, w.derivation_index, w.address, w.role, COALESCE(w.last_used_at, -1),
             (SELECT COUNT(*) FROM outbound_lanes l JOIN outbound_jobs j ON j.chain_id = l.chain_id AND j.lane_id = l.id
-                AND j.waiting WHERE l.chain_id = w.chain_id AND l.address = w.address)
-        FROM operation_wallet_addresses w WHERE w.chain_id = $1 AND w.is_active AND w.wallet_group_id IS NOT NULL
-        ORDER BY w.id {FOR UPDATE OF w}";
+                AND j.waiting WHERE l.chain_id = w.chain_id AND l.address = w.address),
+            g.outbound_stopped IS NOT NULL OR EXISTS (SELECT 1 FROM outbound_lanes l
+                WHERE l.chain_id = w.chain_id AND l.address = w.address AND l.stopped IS NOT NULL)
+        FROM operation_wallet_addresses w JOIN wallet_groups g ON g.id = w.wallet_group_id
+        WHERE w.chain_id = $1 AND w.is_active ORDER BY w.id {FOR UPDATE OF w}";
     READ_GROUP_IDS = "SELECT id, name FROM wallet_groups WHERE name {in $1}";
 }
 
@@ -108,9 +121,10 @@ static INSERT_LEASES: RowsSql = RowsSql::new(
 static INSERT_JOBS: RowsSql = RowsSql::new(
     "INSERT_JOBS",
     "INSERT INTO outbound_jobs (id, chain_id, lane_id, listing_id, kind, reference, to_address, owner_group, owner_index, amount_raw,
-         most_fee_raw, priority, requester, expires_at, state, version, tries, rounds, slot_id, give_up, bump, reason, due_at, created_at, updated_at)
+         most_fee_raw, priority, requester, expires_at, withdrawal_id, state, version, tries, rounds, slot_id, give_up, bump, reason, due_at, created_at,
+         updated_at)
      SELECT r.id, r.chain_id, l.id, r.listing_id, r.kind, r.reference, r.to_address, r.owner_group, r.owner_index, r.amount_raw,
-         r.most_fee_raw, r.priority, r.requester, r.expires_at, 'queued', 1, 0, 0, NULL, FALSE, FALSE, r.reason, r.at, r.at, r.at
+         r.most_fee_raw, r.priority, r.requester, r.expires_at, r.withdrawal_id, 'queued', 1, 0, r.rounds, NULL, FALSE, FALSE, r.reason, r.at, r.at, r.at
      FROM {rows} {join} outbound_lanes l ON l.chain_id = r.chain_id AND l.address = r.address",
     &[
         ("id", Int),
@@ -127,6 +141,8 @@ static INSERT_JOBS: RowsSql = RowsSql::new(
         ("priority", Int),
         ("requester", Text),
         ("expires_at", Int),
+        ("withdrawal_id", Int),
+        ("rounds", Int),
         ("reason", Text),
         ("at", Int),
     ],
@@ -147,11 +163,14 @@ pub(crate) static ROWS_STATEMENTS: [&RowsSql; 5] =
 struct Candidate {
     id: i64,
     group: i64,
+    group_name: String,
     index: i64,
     address: String,
     role: WalletRole,
     used: i64,
     open: i64,
+    /// Nothing is sent from it until people look.
+    stopped: bool,
 }
 
 /// Where a job is paid from.
@@ -173,24 +192,41 @@ impl Db {
 }
 
 pub(crate) async fn add(tx: &mut Tx, chain: ChainId, jobs: &[NewJob], at: Timestamp) -> Result<Vec<Added>, StoreError> {
+    add_all(tx, chain, &jobs.iter().map(|job| (job, None)).collect::<Vec<_>>(), at).await
+}
+
+/// The same for withdrawals.
+pub(crate) async fn add_paying(
+    tx: &mut Tx,
+    chain: ChainId,
+    jobs: &[(NewJob, Paying)],
+    at: Timestamp,
+) -> Result<Vec<Added>, StoreError> {
+    add_all(tx, chain, &jobs.iter().map(|(job, paying)| (job, Some(paying))).collect::<Vec<_>>(), at).await
+}
+
+/// A job to be, and the withdrawal that it pays.
+type Wanted<'a> = (&'a NewJob, Option<&'a Paying>);
+
+async fn add_all(tx: &mut Tx, chain: ChainId, jobs: &[Wanted<'_>], at: Timestamp) -> Result<Vec<Added>, StoreError> {
     let mut payers = lock_payers(tx, chain).await?;
     let groups = group_ids(tx, jobs).await?;
     let columns = vec![
-        Column::Texts(jobs.iter().map(|job| job.kind.as_str()).collect()),
-        Column::Texts(jobs.iter().map(|job| job.reference.as_str()).collect()),
+        Column::Texts(jobs.iter().map(|(job, _)| job.kind.as_str()).collect()),
+        Column::Texts(jobs.iter().map(|(job, _)| job.reference.as_str()).collect()),
     ];
     let rows: Vec<JobColumns> = fetch_rows(tx, &READ_REFERENCED, columns).await?;
     let rows = rows.into_iter().map(job_row).collect::<Result<Vec<_>, _>>()?;
     let mut known: HashMap<(JobKind, String), Known> =
         rows.into_iter().map(|row| ((row.kind, row.reference.clone()), Known::of_row(&row))).collect();
     let (mut answers, mut new, mut used) = (Vec::with_capacity(jobs.len()), Vec::new(), BTreeMap::new());
-    for job in jobs {
+    for (job, paying) in jobs {
         if let Some(before) = known.get(&(job.kind, job.reference.clone())) {
             answers.push(before.meets(job));
             continue;
         }
         let source = match &job.payer {
-            Payer::Role(role) => choose(&mut payers, *role, at, &mut used),
+            Payer::Role(role) => choose(&mut payers, *role, *paying, at, &mut used),
             Payer::Wallet { group, index, address } | Payer::Coins { group, index, address, .. } => groups
                 .get(group.as_str())
                 .map(|group| Source { address: address.clone(), group: *group, index: *index }),
@@ -201,7 +237,7 @@ pub(crate) async fn add(tx: &mut Tx, chain: ChainId, jobs: &[NewJob], at: Timest
         };
         answers.push(Added::New { id: job.id, from: source.address.clone() });
         known.insert((job.kind, job.reference.clone()), Known::of_new(job));
-        new.push((job, source));
+        new.push(((*job, *paying), source));
     }
     if !new.is_empty() {
         write(tx, chain, &new, at).await?;
@@ -239,17 +275,17 @@ impl Known {
 }
 
 async fn lock_payers(tx: &mut Tx, chain: ChainId) -> Result<Vec<Candidate>, StoreError> {
-    type Columns = (i64, i64, i64, String, String, i64, i64);
+    type Columns = (i64, i64, String, i64, String, String, i64, i64, bool);
     let rows = fetch_all!(tx, LOCK_PAYERS => Columns, chain.0)?;
-    let candidate = |(id, group, index, address, role, used, open): Columns| {
+    let candidate = |(id, group, group_name, index, address, role, used, open, stopped): Columns| {
         let role = WalletRole::parse(&role).ok_or_else(|| malformed("role of a wallet"))?;
-        Ok(Candidate { id, group, index, address, role, used, open })
+        Ok(Candidate { id, group, group_name, index, address, role, used, open, stopped })
     };
     rows.into_iter().map(candidate).collect()
 }
 
-async fn group_ids(tx: &mut Tx, jobs: &[NewJob]) -> Result<HashMap<String, i64>, StoreError> {
-    let named = jobs.iter().filter_map(|job| match &job.payer {
+async fn group_ids(tx: &mut Tx, jobs: &[Wanted<'_>]) -> Result<HashMap<String, i64>, StoreError> {
+    let named = jobs.iter().filter_map(|(job, _)| match &job.payer {
         Payer::Wallet { group, .. } | Payer::Coins { group, .. } => Some(group.to_string()),
         Payer::Role(_) => None,
     });
@@ -262,9 +298,21 @@ async fn group_ids(tx: &mut Tx, jobs: &[NewJob]) -> Result<HashMap<String, i64>,
 }
 
 /// The one that has rested longest, then the one with the fewest jobs. The next job of the batch sees that it was used.
-fn choose(payers: &mut [Candidate], role: WalletRole, at: Timestamp, used: &mut BTreeMap<i64, i64>) -> Option<Source> {
+fn choose(
+    payers: &mut [Candidate],
+    role: WalletRole,
+    paying: Option<&Paying>,
+    at: Timestamp,
+    used: &mut BTreeMap<i64, i64>,
+) -> Option<Source> {
     let newest = payers.iter().map(|one| one.used).max().unwrap_or(-1);
-    let payer = payers.iter_mut().filter(|one| one.role == role).min_by_key(|one| (one.used, one.open, one.id))?;
+    let fits = |one: &&mut Candidate| {
+        let pays = |paying: &Paying| {
+            !one.stopped && paying.group.as_ref().is_none_or(|group| group.as_str() == one.group_name)
+        };
+        one.role == role && paying.is_none_or(pays)
+    };
+    let payer = payers.iter_mut().filter(fits).min_by_key(|one| (one.used, one.open, one.id))?;
     // Later than all others, also when the clock has not moved.
     payer.used = at.micros().max(newest.saturating_add(1));
     payer.open += 1;
@@ -272,7 +320,7 @@ fn choose(payers: &mut [Candidate], role: WalletRole, at: Timestamp, used: &mut 
     Some(Source { address: payer.address.clone(), group: payer.group, index: payer.index })
 }
 
-async fn write(tx: &mut Tx, chain: ChainId, new: &[(&NewJob, Source)], at: Timestamp) -> Result<(), StoreError> {
+async fn write(tx: &mut Tx, chain: ChainId, new: &[(Wanted<'_>, Source)], at: Timestamp) -> Result<(), StoreError> {
     let sources: std::collections::BTreeSet<&Source> = new.iter().map(|(_, source)| source).collect();
     let columns = vec![
         Column::Ints(vec![chain.0; sources.len()]),
@@ -292,27 +340,31 @@ async fn write(tx: &mut Tx, chain: ChainId, new: &[(&NewJob, Source)], at: Times
     execute_rows(tx, &INSERT_LEASES, columns).await?;
     let words = "waits for its turn";
     let columns = vec![
-        Column::Ints(new.iter().map(|(job, _)| job.id.number()).collect()),
+        Column::Ints(new.iter().map(|((job, _), _)| job.id.number()).collect()),
         Column::Ints(vec![chain.0; new.len()]),
         Column::Texts(new.iter().map(|(_, source)| source.address.as_str()).collect()),
-        Column::Ints(new.iter().map(|(job, _)| job.listing.0).collect()),
-        Column::Texts(new.iter().map(|(job, _)| job.kind.as_str()).collect()),
-        Column::Texts(new.iter().map(|(job, _)| job.reference.as_str()).collect()),
-        Column::Texts(new.iter().map(|(job, _)| job.to.as_str()).collect()),
-        Column::OptionalTexts(new.iter().map(|(job, _)| job.owner.as_ref().map(|(group, _)| group.as_str())).collect()),
-        Column::OptionalInts(new.iter().map(|(job, _)| job.owner.as_ref().map(|(_, index)| *index)).collect()),
-        Column::Strings(new.iter().map(|(job, _)| job.amount.to_string()).collect()),
-        Column::Strings(new.iter().map(|(job, _)| job.most_fee.to_string()).collect()),
-        Column::Ints(new.iter().map(|(job, _)| job.priority).collect()),
-        Column::Texts(new.iter().map(|(job, _)| job.requester.as_str()).collect()),
-        Column::Ints(new.iter().map(|(job, _)| job.expires.micros()).collect()),
+        Column::Ints(new.iter().map(|((job, _), _)| job.listing.0).collect()),
+        Column::Texts(new.iter().map(|((job, _), _)| job.kind.as_str()).collect()),
+        Column::Texts(new.iter().map(|((job, _), _)| job.reference.as_str()).collect()),
+        Column::Texts(new.iter().map(|((job, _), _)| job.to.as_str()).collect()),
+        Column::OptionalTexts(
+            new.iter().map(|((job, _), _)| job.owner.as_ref().map(|(group, _)| group.as_str())).collect(),
+        ),
+        Column::OptionalInts(new.iter().map(|((job, _), _)| job.owner.as_ref().map(|(_, index)| *index)).collect()),
+        Column::Strings(new.iter().map(|((job, _), _)| job.amount.to_string()).collect()),
+        Column::Strings(new.iter().map(|((job, _), _)| job.most_fee.to_string()).collect()),
+        Column::Ints(new.iter().map(|((job, _), _)| job.priority).collect()),
+        Column::Texts(new.iter().map(|((job, _), _)| job.requester.as_str()).collect()),
+        Column::Ints(new.iter().map(|((job, _), _)| job.expires.micros()).collect()),
+        Column::OptionalInts(new.iter().map(|((_, paying), _)| paying.map(|one| one.withdrawal.number())).collect()),
+        Column::Ints(new.iter().map(|((_, paying), _)| paying.map_or(0, |one| one.rounds.into())).collect()),
         Column::Texts(vec![words; new.len()]),
         Column::Ints(vec![at.micros(); new.len()]),
     ];
     expect_rows(execute_rows(tx, &INSERT_JOBS, columns).await?, new.len(), "jobs")?;
-    let named = new.iter().flat_map(|(job, _)| job.payer.coins().iter().map(|coin| (job.id, *coin)));
+    let named = new.iter().flat_map(|((job, _), _)| job.payer.coins().iter().map(|coin| (job.id, *coin)));
     name_coins(tx, &named.collect::<Vec<_>>()).await?;
-    let first = |(job, _): &(&NewJob, Source)| Step {
+    let first = |((job, _), _): &(Wanted<'_>, Source)| Step {
         job: job.id,
         version: 1,
         state: JobState::Queued,

@@ -34,6 +34,8 @@ pub(crate) struct Set {
     pub unslotted: bool,
     /// More was offered, as was wanted.
     pub bumped: bool,
+    /// It is over because its wallet has too little.
+    pub short: bool,
 }
 
 impl Change {
@@ -45,7 +47,7 @@ impl Change {
 static UPDATE_JOBS: RowsSql = RowsSql::new(
     "UPDATE_JOBS",
     "UPDATE outbound_jobs SET state = r.state, version = r.version, tries = r.tries, rounds = r.rounds, slot_id = r.slot_id,
-         bump = r.bump <> 0, reason = r.reason, due_at = r.due_at, updated_at = r.at
+         bump = r.bump <> 0, short = r.short <> 0, reason = r.reason, due_at = r.due_at, updated_at = r.at
      FROM {rows} WHERE outbound_jobs.id = r.id AND outbound_jobs.version = r.before",
     &[
         ("id", Int),
@@ -56,6 +58,7 @@ static UPDATE_JOBS: RowsSql = RowsSql::new(
         ("rounds", Int),
         ("slot_id", Int),
         ("bump", Int),
+        ("short", Int),
         ("reason", Text),
         ("due_at", Int),
         ("at", Int),
@@ -112,6 +115,7 @@ pub(crate) async fn advance_known(
         Column::Ints(after.iter().map(|(_, row)| row.rounds.into()).collect()),
         Column::OptionalInts(after.iter().map(|(_, row)| row.slot.map(|slot| slot.0)).collect()),
         Column::Ints(after.iter().map(|(_, row)| row.bump.into()).collect()),
+        Column::Ints(changes.values().map(|change| change.set.short.into()).collect()),
         Column::Texts(changes.values().map(|change| change.words.as_str()).collect()),
         Column::Ints(after.iter().map(|(_, row)| row.due.micros()).collect()),
         Column::Ints(vec![at.micros(); count]),
@@ -142,7 +146,7 @@ fn next(mut row: JobStanding, change: &Change, steps: &mut Vec<Step>) -> Result<
         row.version += 1;
         steps.push(Step { job: row.id, version: row.version, state: row.state, words: change.words.clone() });
     }
-    let Set { slot, due, tried, slotted, unslotted, bumped } = &change.set;
+    let Set { slot, due, tried, slotted, unslotted, bumped, short: _ } = &change.set;
     row.slot = slot.or(row.slot).filter(|_| row.state.may_be_out());
     row.due = due.unwrap_or(row.due);
     row.tries = row.tries.saturating_add(u32::from(*tried));

@@ -40,7 +40,8 @@ pub use lane::{Duty, HeldLane};
 pub use read::{JobFilter, ShownJob, ShownLane};
 pub use send::{LaneWork, NewAttempt, NewSlot, OpenedSlots, PutOff, SignedAttempt, ToldAttempt};
 pub use types::{
-    AttemptKind, AttemptRow, JobId, JobRow, LaneId, LaneRow, MinedAttempt, OpenSlot, SlotId, SlotsRead, WatchedSlot,
+    AttemptKind, AttemptRow, JobId, JobRow, LaneId, LaneRow, MinedAttempt, OpenSlot, SignedAs, SlotId, SlotsRead,
+    WatchedSlot,
 };
 pub use watch::{MinedBlocks, SlotNews};
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use domain::outbound::{JobEvent, JobState};
+use domain::outbound::{JobEvent, JobKind, JobState};
 use domain::{Approval, ChainKind, Timestamp};
 
 use super::advance::{Change, advance};
@@ -64,6 +64,8 @@ pub enum JobReply {
     NoSuchJob,
     /// It is in this state, in which that cannot be done.
     NotNow(JobState),
+    /// Its transaction spends users' coins and has no change to pay more from: nothing may replace it.
+    NeverReplaced,
 }
 
 /// What two people say of a job.
@@ -80,6 +82,8 @@ pub enum JobVerdict {
 statements! {
     READ_SLOT_ENDED = "SELECT s.state = 'settled', l.stopped IS NOT NULL FROM outbound_slots s JOIN outbound_lanes l ON l.id = s.lane_id
         WHERE s.id = $1";
+    /// Whoever has the lane has read its jobs before they were judged, and writes nothing more.
+    RAISE_FENCES = "UPDATE outbound_leases SET fence = fence + 1, worker = '', lease_until = 0 WHERE lane_id = $1";
     SET_JUDGED = "UPDATE outbound_jobs SET judged = $2 WHERE id = $1";
     /// When all of its jobs are judged. One that nothing was signed for holds no nonce: others are mined behind it.
     SETTLE_JUDGED = "UPDATE outbound_slots SET state = CASE WHEN EXISTS (SELECT 1 FROM outbound_attempts a WHERE a.slot_id = $1
@@ -234,10 +238,14 @@ impl Db {
     /// More is offered for a job that waits for its block, at once.
     pub async fn bump_job(&self, id: JobId, at: Timestamp) -> Result<JobReply, StoreError> {
         transact!(self, tx => {
-            fetch_optional!(tx, LOCK_JOB_LANE => (i64, String), id.number())?;
+            let lane = fetch_optional!(tx, LOCK_JOB_LANE => (i64, String), id.number())?;
             let Some(job) = read_jobs(tx, &[id]).await?.remove(&id) else { return Ok(JobReply::NoSuchJob) };
             if job.state != JobState::Broadcasted {
                 return Ok(JobReply::NotNow(job.state));
+            }
+            let bitcoin = lane.is_some_and(|(_, kind)| kind == ChainKind::Bitcoin.as_str());
+            if bitcoin && job.kind == JobKind::Consolidation {
+                return Ok(JobReply::NeverReplaced);
             }
             execute!(tx, ASK_BUMP, id.number(), at.micros())?;
             Ok(JobReply::Done)
@@ -254,7 +262,8 @@ impl Db {
         at: Timestamp,
     ) -> Result<JobReply, StoreError> {
         transact!(self, tx => {
-            fetch_optional!(tx, LOCK_JOB_LANE => (i64, String), id.number())?;
+            let lane = fetch_optional!(tx, LOCK_JOB_LANE => (i64, String), id.number())?;
+            let Some((lane, _)) = lane else { return Ok(JobReply::NoSuchJob) };
             let Some(job) = read_jobs(tx, &[id]).await?.remove(&id) else { return Ok(JobReply::NoSuchJob) };
             let Some(slot) = job.slot else { return Ok(JobReply::NotNow(job.state)) };
             let ended = fetch_optional!(tx, READ_SLOT_ENDED => (bool, bool), slot.0)?;
@@ -270,6 +279,7 @@ impl Db {
                 _ => return Ok(JobReply::NotNow(job.state)),
             };
             advance(tx, vec![Change::new(id, events, people.to_string())], at).await?;
+            execute!(tx, RAISE_FENCES, lane)?;
             execute!(tx, SET_JUDGED, id.number(), people.to_string())?;
             if execute!(tx, SETTLE_JUDGED, slot.0, people.to_string(), at.micros())? == 1 {
                 release_coins(tx, &[slot]).await?;

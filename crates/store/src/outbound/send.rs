@@ -13,8 +13,8 @@ use super::standing::{
     JobStanding, SlotStanding, Standings, jobs_in, read_allowed, read_slot_standings, read_slotted, read_standings,
 };
 use super::types::{
-    AttemptKind, JOB, JobColumns, JobId, JobRow, LaneId, LaneRow, OpenSlot, SlotId, SlotsRead, job_row, jobs_of_slots,
-    lane_ids, malformed, nonce_of, read_lanes, read_open_slots, row_nonce,
+    AttemptKind, JOB, JobColumns, JobId, JobRow, LaneId, LaneRow, OpenSlot, SignedAs, SlotId, SlotsRead, job_row,
+    lane_ids, malformed, nonce_of, read_lanes, read_open_slots, row_nonce, signed_in_slots,
 };
 use crate::db::{Db, Tx};
 use crate::error::StoreError;
@@ -77,6 +77,8 @@ pub struct PutOff {
     pub due: Timestamp,
     /// Whether it counts as a try.
     pub tried: bool,
+    /// Its wallet has too little.
+    pub short: bool,
 }
 
 /// What was written.
@@ -124,7 +126,8 @@ pub struct FormerSlot {
     pub nonce: Option<u64>,
     /// What was first signed for it.
     pub payload: Vec<u8>,
-    pub jobs: Vec<JobId>,
+    /// What was in it, as the signer knows it.
+    pub jobs: Vec<SignedAs>,
 }
 
 /// What nodes were told of an attempt.
@@ -216,11 +219,12 @@ static TELL_ATTEMPTS: RowsSql = RowsSql::new(
     &[("slot_id", Int), ("number", Int), ("said", Text), ("at", Int)],
 );
 
-/// The slot before the one that a job is in, which is used up, and what was first signed there.
+/// The slot before the one that a job is in, which is used up, and what was first signed there. Of a withdrawal it may have been another job's.
 static READ_FORMER: RowsSql = RowsSql::new(
     "READ_FORMER",
     "SELECT DISTINCT s.id, s.nonce, a.payload FROM {rows} {join} outbound_jobs j ON j.id = r.id
-         {join} outbound_slot_jobs k ON k.job_id = j.id AND k.round = j.rounds - 2 {join} outbound_slots s ON s.id = k.slot_id
+         {join} outbound_jobs o ON o.id = j.id OR o.withdrawal_id = j.withdrawal_id
+         {join} outbound_slot_jobs k ON k.job_id = o.id AND k.round = j.rounds - 2 {join} outbound_slots s ON s.id = k.slot_id
          {join} outbound_attempts a ON a.slot_id = s.id AND a.number = (SELECT MIN(f.number) FROM outbound_attempts f
              WHERE f.slot_id = s.id AND f.signed IS NOT NULL)
      WHERE s.state = 'settled'",
@@ -312,7 +316,7 @@ impl Db {
         let tx = &mut self.read().await?;
         let columns = vec![Column::Ints(jobs.iter().map(|job| job.number()).collect())];
         let rows: Vec<(i64, Option<i64>, Vec<u8>)> = fetch_rows(tx, &READ_FORMER, columns).await?;
-        let mut in_slots = jobs_of_slots(tx, &rows.iter().map(|row| SlotId(row.0)).collect::<Vec<_>>()).await?;
+        let mut in_slots = signed_in_slots(tx, &rows.iter().map(|row| SlotId(row.0)).collect::<Vec<_>>()).await?;
         let former = |(slot, nonce, payload): (i64, Option<i64>, Vec<u8>)| {
             let jobs = in_slots.remove(&SlotId(slot)).unwrap_or_default();
             Ok(FormerSlot { nonce: nonce.map(nonce_of).transpose()?, payload, jobs })
@@ -487,7 +491,7 @@ async fn put_off_changes(
         let mut events = picked(job);
         events.push(if one.over { JobEvent::Never } else { JobEvent::NotNow });
         let mut change = Change::new(job.id, events, one.words.clone());
-        change.set = Set { due: Some(one.due), tried: one.tried, ..Set::default() };
+        change.set = Set { due: Some(one.due), tried: one.tried, short: one.over && one.short, ..Set::default() };
         Some(change)
     };
     let changes = mine.iter().filter_map(change).collect();

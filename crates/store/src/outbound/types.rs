@@ -12,6 +12,7 @@ use crate::dialect::Many;
 use crate::entry::ListingId;
 use crate::error::StoreError;
 use crate::rows::{Column, ColumnType::Int, RowsSql, fetch_rows};
+use crate::withdrawal::WithdrawalId;
 
 pub type JobId = Id<Job>;
 
@@ -37,6 +38,8 @@ pub struct JobRow {
     pub priority: i64,
     pub requester: String,
     pub expires: Timestamp,
+    /// The withdrawal that it pays.
+    pub withdrawal: Option<WithdrawalId>,
     pub state: JobState,
     pub version: i64,
     pub tries: u32,
@@ -47,6 +50,22 @@ pub struct JobRow {
     pub reason: String,
     pub due: Timestamp,
     pub created: Timestamp,
+}
+
+/// By which number the signer knows what a job pays. A second job for a withdrawal is the same payment to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum SignedAs {
+    Withdrawal(WithdrawalId),
+    Job(JobId),
+}
+
+impl JobRow {
+    pub const fn signed_as(&self) -> SignedAs {
+        match self.withdrawal {
+            Some(withdrawal) => SignedAs::Withdrawal(withdrawal),
+            None => SignedAs::Job(self.id),
+        }
+    }
 }
 
 /// A sending wallet.
@@ -158,7 +177,7 @@ pub(crate) fn malformed(what: &str) -> StoreError {
 }
 
 pub(crate) const JOB: &str = "j.id, j.lane_id, j.listing_id, j.kind, j.reference, j.to_address, j.owner_group, j.owner_index, j.amount_raw, j.most_fee_raw, j.priority, \
-    j.requester, j.expires_at, j.state, j.version, j.tries, j.rounds, j.slot_id, j.give_up, j.bump, j.reason, j.due_at, j.created_at";
+    j.requester, j.expires_at, j.withdrawal_id, j.state, j.version, j.tries, j.rounds, j.slot_id, j.give_up, j.bump, j.reason, j.due_at, j.created_at";
 
 /// More columns than a tuple can have.
 pub(crate) struct JobColumns {
@@ -175,6 +194,7 @@ pub(crate) struct JobColumns {
     priority: i64,
     requester: String,
     expires: i64,
+    withdrawal: Option<i64>,
     state: String,
     version: i64,
     tries: i64,
@@ -201,6 +221,7 @@ from_row!(JobColumns {
     priority = "priority",
     requester = "requester",
     expires = "expires_at",
+    withdrawal = "withdrawal_id",
     state = "state",
     version = "version",
     tries = "tries",
@@ -231,6 +252,10 @@ pub(crate) fn job_row(row: JobColumns) -> Result<JobRow, StoreError> {
         priority: row.priority,
         requester: row.requester,
         expires: Timestamp::from_micros(row.expires),
+        withdrawal: row
+            .withdrawal
+            .map(|number| WithdrawalId::new(number).map_err(|_| malformed("withdrawal")))
+            .transpose()?,
         state: JobState::parse(&row.state).ok_or_else(|| malformed("state of a job"))?,
         version: row.version,
         tries: count(row.tries)?,
@@ -398,6 +423,14 @@ static READ_SLOT_JOBS: RowsSql = RowsSql::new(
     &[("slot_id", Int)],
 );
 
+static READ_SIGNED_AS: RowsSql = RowsSql::new(
+    "READ_SIGNED_AS",
+    "SELECT k.slot_id, k.job_id, j.withdrawal_id FROM {rows} {join} outbound_slot_jobs k ON k.slot_id = r.slot_id
+         {join} outbound_jobs j ON j.id = k.job_id
+     ORDER BY k.slot_id, k.job_id",
+    &[("slot_id", Int)],
+);
+
 static READ_JOBS: RowsSql = RowsSql::listing(
     "READ_JOBS",
     "SELECT {columns} FROM {rows} {join} outbound_jobs j ON j.id = r.id",
@@ -406,7 +439,7 @@ static READ_JOBS: RowsSql = RowsSql::listing(
 );
 
 #[cfg(feature = "testing")]
-pub(crate) static ROWS_STATEMENTS: [&RowsSql; 3] = [&READ_ATTEMPTS, &READ_SLOT_JOBS, &READ_JOBS];
+pub(crate) static ROWS_STATEMENTS: [&RowsSql; 4] = [&READ_ATTEMPTS, &READ_SLOT_JOBS, &READ_SIGNED_AS, &READ_JOBS];
 
 pub(crate) fn lane_ids(lanes: &[LaneId]) -> Many<i64> {
     Many(lanes.iter().map(|lane| lane.0).collect())
@@ -426,15 +459,22 @@ pub(crate) async fn read_jobs(tx: &mut Tx, ids: &[JobId]) -> Result<HashMap<JobI
     rows.into_iter().map(|row| job_row(row).map(|row| (row.id, row))).collect()
 }
 
-/// Which jobs were in each of these slots.
-pub(crate) async fn jobs_of_slots(tx: &mut Tx, slots: &[SlotId]) -> Result<HashMap<SlotId, Vec<JobId>>, StoreError> {
-    let mut jobs: HashMap<SlotId, Vec<JobId>> = HashMap::new();
+/// By which numbers the signer knows what was in each of these slots.
+pub(crate) async fn signed_in_slots(
+    tx: &mut Tx,
+    slots: &[SlotId],
+) -> Result<HashMap<SlotId, Vec<SignedAs>>, StoreError> {
+    let mut jobs: HashMap<SlotId, Vec<SignedAs>> = HashMap::new();
     if slots.is_empty() {
         return Ok(jobs);
     }
     let columns = vec![Column::Ints(slots.iter().map(|slot| slot.0).collect())];
-    for (slot, job, _) in fetch_rows::<(i64, i64, i64)>(tx, &READ_SLOT_JOBS, columns).await? {
-        jobs.entry(SlotId(slot)).or_default().push(job_id(job)?);
+    for (slot, job, withdrawal) in fetch_rows::<(i64, i64, Option<i64>)>(tx, &READ_SIGNED_AS, columns).await? {
+        let signed = match withdrawal {
+            Some(number) => SignedAs::Withdrawal(WithdrawalId::new(number).map_err(|_| malformed("withdrawal"))?),
+            None => SignedAs::Job(job_id(job)?),
+        };
+        jobs.entry(SlotId(slot)).or_default().push(signed);
     }
     Ok(jobs)
 }

@@ -27,11 +27,13 @@ pub(crate) struct Change {
     pub words: String,
     /// Who gets it, if it is settled inside: the user, and the account.
     pub payee: Option<(UserId, AccountId)>,
+    /// Who has judged it.
+    pub judged: Option<String>,
 }
 
 impl Change {
     pub(crate) fn new(row: WithdrawalRow, event: WithdrawalEvent, actor: &str, words: impl Into<String>) -> Self {
-        Self { row, event, actor: actor.to_owned(), words: words.into(), payee: None }
+        Self { row, event, actor: actor.to_owned(), words: words.into(), payee: None, judged: None }
     }
 }
 
@@ -56,7 +58,7 @@ impl Step {
 static UPDATE_WITHDRAWALS: RowsSql = RowsSql::new(
     "UPDATE_WITHDRAWALS",
     "UPDATE withdrawal_requests SET status = r.status, version = r.version, jobs = r.jobs, payee_id = r.payee_id, queued_at = r.queued_at,
-         updated_at = r.at
+         judged = r.judged, updated_at = r.at
      FROM {rows} WHERE withdrawal_requests.id = r.id AND withdrawal_requests.version = r.version - 1 AND withdrawal_requests.status = r.seen",
     &[
         ("id", Int),
@@ -66,6 +68,7 @@ static UPDATE_WITHDRAWALS: RowsSql = RowsSql::new(
         ("jobs", Int),
         ("payee_id", Int),
         ("queued_at", Int),
+        ("judged", Text),
         ("at", Int),
     ],
 );
@@ -119,7 +122,7 @@ pub(crate) async fn advance(
     let (mut after, mut seen, mut steps) = (Vec::with_capacity(changes.len()), Vec::new(), Vec::new());
     let (mut operations, mut given_back) = (Vec::new(), BTreeMap::new());
     for change in changes {
-        let Change { mut row, event, actor, words, payee } = change;
+        let Change { mut row, event, actor, words, payee, judged } = change;
         let before = row.state;
         row.state = before.next(event).map_err(|error| corrupt(row.id, error))?;
         row.version += 1;
@@ -129,6 +132,7 @@ pub(crate) async fn advance(
             row.queued = Some(at);
         }
         row.payee = payee.map(|(user, _)| user).or(row.payee);
+        row.judged = judged.or(row.judged);
         operations.extend(operation(&row, before.money_to(row.state), payee.map(|(_, account)| account), &house)?);
         if row.state.is_released() {
             let sum: &mut i64 = given_back.entry((row.listing, day_of(row.created))).or_default();
@@ -228,6 +232,7 @@ fn update(writes: &mut Writes, after: &[WithdrawalRow], seen: &[WithdrawalState]
         Column::Ints(after.iter().map(|row| row.jobs).collect()),
         Column::OptionalInts(after.iter().map(|row| row.payee.map(UserId::get)).collect()),
         Column::OptionalInts(after.iter().map(|row| row.queued.map(Timestamp::micros)).collect()),
+        Column::OptionalStrings(after.iter().map(|row| row.judged.clone()).collect()),
         Column::Ints(vec![at.micros(); after.len()]),
     ];
     writes.add(&UPDATE_WITHDRAWALS, columns, "withdrawals");

@@ -32,13 +32,33 @@ statements! {
     FIND_LIVE_JOB = "SELECT w.id, w.status, j.id, j.state FROM withdrawal_requests w JOIN withdrawal_jobs k ON k.withdrawal_id = w.id
             JOIN outbound_jobs j ON j.id = k.job_id
         WHERE j.state <> 'failed_final' AND NOT (k.number = w.jobs AND w.status IN ('queued', 'completed')) ORDER BY w.id LIMIT 1";
-    /// A job that pays something else than its withdrawal wants, or jobs that are missing.
-    FIND_WRONG_PAYMENT = "SELECT w.id FROM withdrawal_requests w
+    /// A job that pays something else than its withdrawal wants and people have signed, or jobs that are missing.
+    FIND_WRONG_PAYMENT = "SELECT w.id FROM withdrawal_requests w JOIN asset_on_chain l ON l.id = w.listing_id JOIN assets a ON a.id = w.asset_id
         WHERE w.jobs <> (SELECT COUNT(*) FROM withdrawal_jobs k WHERE k.withdrawal_id = w.id)
+            OR w.jobs <> (SELECT COUNT(*) FROM outbound_jobs j WHERE j.withdrawal_id = w.id)
             OR EXISTS (SELECT 1 FROM withdrawal_jobs k LEFT JOIN outbound_jobs j ON j.id = k.job_id WHERE k.withdrawal_id = w.id
                 AND (j.id IS NULL OR j.kind <> 'withdrawal' OR j.reference <> 'wr-' || w.id OR j.to_address <> w.to_address
-                    OR j.listing_id <> w.listing_id))
+                    OR j.listing_id <> w.listing_id OR COALESCE(j.withdrawal_id, 0) <> w.id OR j.owner_group IS NOT NULL
+                    OR j.most_fee_raw <> w.network_fee_raw OR j.expires_at <> w.expires_at OR j.requester <> 'user-' || w.user_id
+                    OR j.amount_raw <> w.amount || substr('0000000000000000000000000000000000000000', 1, CAST(l.decimals - a.precision AS INTEGER))))
         ORDER BY w.id LIMIT 1";
+    /// Money that was paid out otherwise than the withdrawal says: another amount or fee, or to another payee.
+    FIND_WRONG_SETTLEMENT = "SELECT w.id FROM withdrawal_requests w
+            JOIN movements p ON p.op_key = 'wr-' || w.id || ':settle' AND p.leg = 0 AND p.outcome = 0
+            LEFT JOIN movements f ON f.op_key = p.op_key AND f.leg = 1 AND f.outcome = 0 LEFT JOIN accounts t ON t.id = p.to_account
+        WHERE p.from_account <> w.account_id OR p.amount <> w.amount OR COALESCE(f.amount, 0) <> w.fee
+            OR CASE WHEN w.payee_id IS NULL THEN COALESCE(t.kind, '') <> 'suspense' ELSE COALESCE(t.owner, 0) <> w.payee_id END
+        ORDER BY w.id LIMIT 1";
+    /// One that is to be paid, or was, and that fewer people have signed than its policy wanted.
+    FIND_UNSIGNED = "SELECT w.id, w.people FROM withdrawal_requests w
+        WHERE w.people > 0 AND w.judged IS NULL AND (w.status IN ('approved', 'queued', 'completed') OR w.jobs > 0)
+            AND NOT EXISTS (SELECT 1 FROM withdrawal_approvals v WHERE v.withdrawal_id = w.id GROUP BY v.digest HAVING COUNT(*) >= w.people)
+        ORDER BY w.id LIMIT 1";
+    /// A sum of a day that is not the sum of its requests.
+    FIND_WRONG_DAY = "SELECT d.listing_id, d.day FROM withdrawal_days d WHERE d.used <> COALESCE((SELECT SUM(w.amount) FROM withdrawal_requests w
+            WHERE w.listing_id = d.listing_id AND w.created_at >= d.day * 86400000000 AND w.created_at < (d.day + 1) * 86400000000
+                AND w.status NOT IN ('failed', 'rejected', 'cancelled')), 0)
+        ORDER BY d.listing_id, d.day LIMIT 1";
 }
 
 pub(crate) async fn check_withdrawals(tx: &mut Tx) -> Result<Option<Violation>, StoreError> {
@@ -57,6 +77,16 @@ pub(crate) async fn check_withdrawals(tx: &mut Tx) -> Result<Option<Violation>, 
     }
     if let Some((id,)) = fetch_optional!(tx, FIND_WRONG_PAYMENT => (i64,))? {
         return Ok(violation(row(id), "a job of it pays something else, or is missing"));
+    }
+    if let Some((id,)) = fetch_optional!(tx, FIND_WRONG_SETTLEMENT => (i64,))? {
+        return Ok(violation(row(id), "what was paid out of its hold is not what it says"));
+    }
+    if let Some((id, people)) = fetch_optional!(tx, FIND_UNSIGNED => (i64, i64))? {
+        return Ok(violation(row(id), format!("{people} people had to agree, and fewer have signed")));
+    }
+    if let Some((listing, day)) = fetch_optional!(tx, FIND_WRONG_DAY => (i64, i64))? {
+        let row = format!("withdrawal_days listing_id={listing} day={day}");
+        return Ok(violation(row, "it is not the sum of the requests of its day"));
     }
     Ok(None)
 }

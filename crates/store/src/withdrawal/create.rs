@@ -8,11 +8,11 @@ use domain::transfer::ClientOrderId;
 use domain::withdrawal::{
     Facts, Judgement, Request, Verdict, WithdrawalEvent, WithdrawalPolicy, WithdrawalRefusal, WithdrawalState,
 };
-use domain::{AccountId, Amount, AssetId, Timestamp, UserId};
+use domain::{AccountId, Amount, AssetId, GroupId, Timestamp, UserId};
 
 use super::MOST;
 use super::advance::{Step, add_steps};
-use super::facts::{self, Coin, Destination, DestinationKey, Switches, Use};
+use super::facts::{self, Coin, Destination, DestinationKey, Switches, Use, UserUse};
 use super::types::{LedgerStep, WithdrawalId, WithdrawalRow, malformed};
 use crate::db::{Db, Tx};
 use crate::entry::ListingId;
@@ -61,9 +61,11 @@ impl CreatedWithdrawal {
 static INSERT_WITHDRAWALS: RowsSql = RowsSql::new(
     "INSERT_WITHDRAWALS",
     "INSERT INTO withdrawal_requests (id, user_id, account_id, asset_id, chain_id, listing_id, client_order_id, to_address, amount, fee, most_fee,
-         status, version, policy_version, rule, people, inputs, jobs, payee_id, queued_at, created_at, updated_at)
+         wallet_group, network_fee_raw, expires_at, status, version, policy_version, rule, people, inputs, jobs, payee_id, queued_at, judged, created_at,
+         updated_at)
      SELECT r.id, r.user_id, r.account_id, r.asset_id, r.chain_id, r.listing_id, r.client_order_id, r.to_address, r.amount, r.fee, r.most_fee,
-         r.status, r.version, r.policy_version, r.rule, r.people, r.inputs, 0, NULL, NULL, r.at, r.at FROM {rows}",
+         r.wallet_group, r.network_fee_raw, r.expires_at, r.status, r.version, r.policy_version, r.rule, r.people, r.inputs, 0, NULL, NULL, NULL, r.at,
+         r.at FROM {rows}",
     &[
         ("id", Int),
         ("user_id", Int),
@@ -76,6 +78,9 @@ static INSERT_WITHDRAWALS: RowsSql = RowsSql::new(
         ("amount", Int),
         ("fee", Int),
         ("most_fee", Int),
+        ("wallet_group", Text),
+        ("network_fee_raw", Text),
+        ("expires_at", Int),
         ("status", Text),
         ("version", Int),
         ("policy_version", Int),
@@ -213,21 +218,22 @@ impl Intake {
         let Some(funding) = self.accounts.get(&(new.user, coin.asset)) else {
             return Ok(Answer::Refused(WithdrawalRefusal::AccountNotFound, None));
         };
-        let facts = self.facts(new, *coin, funding)?;
+        let facts = self.facts(new, coin, funding)?;
         let judged = policy.judge(&Request { amount: new.amount, most_fee: new.most_fee }, &facts);
         if let Verdict::Refused(refusal) = judged.verdict {
             return Ok(Answer::Refused(refusal, Some(Box::new(judged))));
         }
-        let taken = withdrawal(new, *coin, funding.account, &judged, self.at)?;
+        let expires = self.at.plus_micros(policy.life_us);
+        let taken = withdrawal(new, coin, funding.account, &judged, (self.at, expires))?;
         self.count(&taken.0, &facts)?;
         self.names.insert(name, self.taken.len());
         self.taken.push(taken);
         Ok(Answer::Taken(self.taken.len() - 1))
     }
 
-    fn facts(&self, new: &NewWithdrawal, coin: Coin, funding: &FundingAccount) -> Result<Facts, StoreError> {
+    fn facts(&self, new: &NewWithdrawal, coin: &Coin, funding: &FundingAccount) -> Result<Facts, StoreError> {
         let (chain, asset) = self.switches.get(&new.listing).copied().ok_or_else(|| malformed("coin"))?;
-        let (used_by_user, recent) = self.used.get(&(new.user, new.listing)).copied().unwrap_or_default();
+        let used = self.used.get(&(new.user, new.listing)).copied().unwrap_or_default();
         let place = (new.user, coin.chain, new.to.clone());
         let destination = self.destinations.get(&place).copied().ok_or_else(|| malformed("destination"))?;
         Ok(Facts {
@@ -237,9 +243,10 @@ impl Intake {
             account: funding.state.status,
             available: self.left.get(&funding.account).copied().unwrap_or(Amount::ZERO),
             not_final: self.not_final.get(&(new.user, coin.asset)).copied().unwrap_or(Amount::ZERO),
-            used_by_user,
+            used_by_user: used.today,
+            auto_approved: used.auto_approved,
             used_in_total: self.totals.get(&new.listing).copied().unwrap_or(Amount::ZERO),
-            recent,
+            recent: used.recent,
             house_wallet: destination.house_wallet,
             own_address: destination.own_address,
             in_book_since: destination.in_book_since,
@@ -252,8 +259,11 @@ impl Intake {
         let beyond = || malformed("sum");
         let left = facts.available.checked_sub(row.held()?).ok_or_else(beyond)?;
         self.left.insert(row.account, left);
-        let used = facts.used_by_user.checked_add(row.amount).ok_or_else(beyond)?;
-        self.used.insert((row.user, row.listing), (used, facts.recent.saturating_add(1)));
+        let today = facts.used_by_user.checked_add(row.amount).ok_or_else(beyond)?;
+        let by_itself = if row.people == 0 { row.amount } else { Amount::ZERO };
+        let auto_approved = facts.auto_approved.checked_add(by_itself).ok_or_else(beyond)?;
+        let recent = facts.recent.saturating_add(1);
+        self.used.insert((row.user, row.listing), UserUse { today, auto_approved, recent });
         if let Some(total) = self.totals.get_mut(&row.listing) {
             *total = total.checked_add(row.amount).ok_or_else(beyond)?;
         }
@@ -296,10 +306,10 @@ fn hold(row: &WithdrawalRow) -> Result<Operation, StoreError> {
 /// The row as it stands after its verdict, and its history so far.
 fn withdrawal(
     new: &NewWithdrawal,
-    coin: Coin,
+    coin: &Coin,
     account: AccountId,
     judged: &Judgement,
-    at: Timestamp,
+    (at, expires): (Timestamp, Timestamp),
 ) -> Result<(WithdrawalRow, Vec<Step>), StoreError> {
     let inputs = serde_json::to_string(judged).map_err(|_| malformed("verdict"))?;
     let mut row = WithdrawalRow {
@@ -314,6 +324,9 @@ fn withdrawal(
         amount: new.amount,
         fee: judged.fee,
         most_fee: new.most_fee,
+        group: coin.group.clone(),
+        network_fee: coin.network_fee,
+        expires,
         state: WithdrawalState::Pending,
         version: 1,
         policy_version: judged.version,
@@ -323,6 +336,7 @@ fn withdrawal(
         jobs: 0,
         payee: None,
         queued: None,
+        judged: None,
         created: at,
         updated: at,
     };
@@ -357,6 +371,9 @@ fn insert(writes: &mut Writes, taken: &[(WithdrawalRow, Vec<Step>)], at: Timesta
         ints(&|row| row.amount.units()),
         ints(&|row| row.fee.units()),
         ints(&|row| row.most_fee.units()),
+        Column::OptionalStrings(taken.iter().map(|(row, _)| row.group.as_ref().map(GroupId::to_string)).collect()),
+        texts(&|row| row.network_fee.to_string()),
+        ints(&|row| row.expires.micros()),
         texts(&|row| row.state.as_str().to_owned()),
         ints(&|row| row.version),
         ints(&|row| row.policy_version),

@@ -1,21 +1,22 @@
-//! What people and customers say of withdrawals that have no job yet. From the job on nobody is asked any more.
+//! What people and customers say of withdrawals that have no job yet. From the job on nobody is asked any more. What gives money back needs the signer's
+//! word that it has signed nothing that this database has forgotten.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 
 use domain::withdrawal::{WithdrawalEvent, WithdrawalState};
-use domain::{Timestamp, UserId};
+use domain::{Approval, Timestamp, UserId};
 
 use super::MOST;
 use super::advance::{Change, advance};
-use super::types::{WithdrawalId, WithdrawalRow, lock};
+use super::queue::WORKER;
+use super::signed::{SignedRounds, SignerWord, rounds};
+use super::types::{WithdrawalId, WithdrawalRow, lock, malformed};
 use crate::db::{Db, Tx};
 use crate::error::StoreError;
 use crate::transact;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// These people agree. Whoever hands this over knows who they are; that they are enough is looked at here.
-    Approve(BTreeSet<String>),
     /// Somebody has to look at it.
     Review,
     Refuse,
@@ -37,11 +38,21 @@ pub enum DecisionReply {
     NoSuchWithdrawal,
     /// It is in this state, in which that cannot be said.
     NotNow(WithdrawalState),
-    /// So many people have to agree, and so many do.
-    TooFew {
-        wanted: u32,
-        agree: usize,
-    },
+    /// It would give money back, and the signer has not been asked whether that was paid: try again later.
+    SignerNotAsked,
+    /// It would give money back, and the signer has signed for it in a time that this database does not know: people look.
+    SignerKnowsMore,
+    /// The signer knows no more of it than this database, so there is nothing to judge.
+    NothingToJudge,
+}
+
+/// What two people say of one that the signer has signed in a time that this database does not know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WithdrawalVerdict {
+    /// It was paid.
+    Paid,
+    /// It was not paid, and never will be: nothing that was signed for it can be mined any more.
+    Unpaid,
 }
 
 /// What is to be said of one, as the machine takes it.
@@ -50,69 +61,110 @@ struct Said {
     /// Whose it must be; `None`: anybody's.
     user: Option<UserId>,
     event: WithdrawalEvent,
-    /// Who agrees, if the event is an approval.
-    people: usize,
     actor: String,
     reason: String,
+    /// Who judges, if the event is a verdict.
+    judged: Option<String>,
 }
 
 impl Db {
-    /// What people say of these, in their order.
+    /// What people say of these, in their order. A refusal gives money back, so it needs what the signer knows.
     pub async fn decide_withdrawals(
         &self,
         decisions: &[WithdrawalDecision],
+        signed: &SignedRounds,
         at: Timestamp,
     ) -> Result<Vec<DecisionReply>, StoreError> {
         let said: Vec<Said> = decisions.iter().map(Said::of_decision).collect();
-        self.say(&said, at).await
+        self.say(&said, signed, at).await
     }
 
     /// Users call these off. One that is not the user's own is not there.
     pub async fn cancel_withdrawals(
         &self,
         wanted: &[(UserId, WithdrawalId)],
+        signed: &SignedRounds,
         at: Timestamp,
     ) -> Result<Vec<DecisionReply>, StoreError> {
         let cancel = |(user, id): &(UserId, WithdrawalId)| Said {
             id: *id,
             user: Some(*user),
             event: WithdrawalEvent::Cancelled,
-            people: 0,
             actor: format!("user {}", user.get()),
             reason: "called off".to_owned(),
+            judged: None,
         };
         let said: Vec<Said> = wanted.iter().map(cancel).collect();
-        self.say(&said, at).await
+        self.say(&said, signed, at).await
     }
 
-    async fn say(&self, said: &[Said], at: Timestamp) -> Result<Vec<DecisionReply>, StoreError> {
+    /// Two people say of these whether they were paid in the time that this database does not know. Of others there is nothing to say.
+    pub async fn judge_withdrawals(
+        &self,
+        verdicts: &[(WithdrawalId, WithdrawalVerdict)],
+        people: &Approval,
+        signed: &SignedRounds,
+        at: Timestamp,
+    ) -> Result<Vec<DecisionReply>, StoreError> {
+        let judge = |(id, verdict): &(WithdrawalId, WithdrawalVerdict)| {
+            let (event, reason) = match verdict {
+                WithdrawalVerdict::Paid => (WithdrawalEvent::JudgedPaid, "it was paid"),
+                WithdrawalVerdict::Unpaid => (WithdrawalEvent::JudgedUnpaid, "it was not paid"),
+            };
+            let (actor, judged) = (people.to_string(), Some(people.to_string()));
+            Said { id: *id, user: None, event, actor, reason: reason.to_owned(), judged }
+        };
+        let said: Vec<Said> = verdicts.iter().map(judge).collect();
+        self.say(&said, signed, at).await
+    }
+
+    /// The time of these is over before there was a job for them. Those of which it is not are left as they are.
+    pub async fn expire_withdrawals(
+        &self,
+        ids: &[WithdrawalId],
+        signed: &SignedRounds,
+        at: Timestamp,
+    ) -> Result<Vec<DecisionReply>, StoreError> {
+        let expire = |id: &WithdrawalId| Said {
+            id: *id,
+            user: None,
+            event: WithdrawalEvent::Expired,
+            actor: WORKER.to_owned(),
+            reason: "its time was over before it could be paid".to_owned(),
+            judged: None,
+        };
+        let said: Vec<Said> = ids.iter().map(expire).collect();
+        self.say(&said, signed, at).await
+    }
+
+    async fn say(&self, said: &[Said], signed: &SignedRounds, at: Timestamp) -> Result<Vec<DecisionReply>, StoreError> {
         if said.is_empty() {
             return Ok(Vec::new());
         }
         if said.len() > MOST {
             return Err(StoreError::BatchTooLarge { count: said.len(), most: MOST });
         }
-        transact!(self, tx => decide(tx, said, at).await)
+        transact!(self, tx => decide(tx, said, signed, at).await)
     }
 }
 
 impl Said {
     fn of_decision(decision: &WithdrawalDecision) -> Self {
-        let (event, people) = match &decision.decision {
-            Decision::Approve(people) => (WithdrawalEvent::Approved, distinct(people)),
-            Decision::Review => (WithdrawalEvent::Doubted, 0),
-            Decision::Refuse => (WithdrawalEvent::Refused, 0),
+        let event = match &decision.decision {
+            Decision::Review => WithdrawalEvent::Doubted,
+            Decision::Refuse => WithdrawalEvent::Refused,
         };
         let (actor, reason) = (decision.actor.clone(), decision.reason.clone());
-        Self { id: decision.id, user: None, event, people, actor, reason }
+        Self { id: decision.id, user: None, event, actor, reason, judged: None }
     }
 
-    /// What the row comes to, or why not.
-    fn meets(&self, row: &WithdrawalRow) -> Result<WithdrawalState, DecisionReply> {
+    /// What is done to the row, or why nothing.
+    fn meets(&self, row: &WithdrawalRow, word: SignerWord, at: Timestamp) -> Result<Change, DecisionReply> {
         if self.user.is_some_and(|user| user != row.user) {
             return Err(DecisionReply::NoSuchWithdrawal);
         }
-        let Ok(next) = row.state.next(self.event) else {
+        let early = self.event == WithdrawalEvent::Expired && row.expires > at;
+        let Some(next) = row.state.next(self.event).ok().filter(|_| !early) else {
             // Sent again, it is what was done.
             let done = match self.event {
                 WithdrawalEvent::Cancelled => row.state == WithdrawalState::Cancelled,
@@ -125,24 +177,44 @@ impl Said {
                 DecisionReply::NotNow(row.state)
             });
         };
-        // One that was sent to people needs at least one of them, whatever the policy wanted.
-        let wanted = row.people.max(1);
-        let agree = u32::try_from(self.people).unwrap_or(u32::MAX);
-        if self.event == WithdrawalEvent::Approved && agree < wanted {
-            return Err(DecisionReply::TooFew { wanted, agree: self.people });
+        if self.judged.is_some() {
+            return match word {
+                SignerWord::Unasked => Err(DecisionReply::SignerNotAsked),
+                SignerWord::Same => Err(DecisionReply::NothingToJudge),
+                SignerWord::More => Ok(self.change(row)),
+            };
         }
-        Ok(next)
+        match (next.is_released(), word) {
+            (false, _) | (true, SignerWord::Same) => Ok(self.change(row)),
+            (true, SignerWord::Unasked) => Err(DecisionReply::SignerNotAsked),
+            // Where people do not look at it yet, they do now.
+            (true, SignerWord::More) => match row.state.next(WithdrawalEvent::SignerKnowsMore) {
+                Ok(_) => Ok(signer_knows_more(row.clone())),
+                Err(_) => Err(DecisionReply::SignerKnowsMore),
+            },
+        }
+    }
+
+    fn change(&self, row: &WithdrawalRow) -> Change {
+        let change = Change::new(row.clone(), self.event, &self.actor, self.reason.as_str());
+        Change { judged: self.judged.clone(), ..change }
     }
 }
 
-/// Blanks around a name and the size of its letters do not make another person.
-fn distinct(people: &BTreeSet<String>) -> usize {
-    let names: BTreeSet<String> = people.iter().map(|name| name.trim().to_lowercase()).collect();
-    names.iter().filter(|name| !name.is_empty()).count()
+/// People look at it.
+pub(crate) fn signer_knows_more(row: WithdrawalRow) -> Change {
+    let words = "the signer has signed for it in a time that this database does not know: two people must say whether it was paid";
+    Change::new(row, WithdrawalEvent::SignerKnowsMore, WORKER, words)
 }
 
-async fn decide(tx: &mut Tx, said: &[Said], at: Timestamp) -> Result<Vec<DecisionReply>, StoreError> {
+async fn decide(
+    tx: &mut Tx,
+    said: &[Said],
+    signed: &SignedRounds,
+    at: Timestamp,
+) -> Result<Vec<DecisionReply>, StoreError> {
     let rows = lock(tx, said.iter().map(|one| one.id)).await?;
+    let known = rounds(tx, rows.iter().map(|row| row.id)).await?;
     let mut rows: HashMap<WithdrawalId, WithdrawalRow> = rows.into_iter().map(|row| (row.id, row)).collect();
     let (mut replies, mut changes) = (Vec::with_capacity(said.len()), Vec::new());
     let mut changed: HashMap<WithdrawalId, WithdrawalState> = HashMap::new();
@@ -156,18 +228,20 @@ async fn decide(tx: &mut Tx, said: &[Said], at: Timestamp) -> Result<Vec<Decisio
             replies.push(Err(DecisionReply::NoSuchWithdrawal));
             continue;
         };
-        match one.meets(row) {
-            Ok(next) => {
+        match one.meets(row, signed.word(one.id, &known), at) {
+            Ok(change) => {
+                let next = row.state.next(change.event).map_err(|_| malformed("step"))?;
                 changed.insert(one.id, next);
-                changes.push(Change::new(row.clone(), one.event, &one.actor, one.reason.as_str()));
-                replies.push(Ok(one.id));
+                replies.push(Ok((one.id, change.event)));
+                changes.push(change);
             }
             Err(reply) => replies.push(Err(reply)),
         }
     }
     rows.extend(advance(tx, changes, at).await?.into_iter().map(|row| (row.id, row)));
-    let reply = |reply: Result<WithdrawalId, DecisionReply>| match reply {
-        Ok(id) => {
+    let reply = |reply: Result<(WithdrawalId, WithdrawalEvent), DecisionReply>| match reply {
+        Ok((_, WithdrawalEvent::SignerKnowsMore)) => DecisionReply::SignerKnowsMore,
+        Ok((id, _)) => {
             rows.get(&id).map_or(DecisionReply::NoSuchWithdrawal, |row| DecisionReply::Done(Box::new(row.clone())))
         }
         Err(reply) => reply,

@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use domain::{Amount, AssetId, Availability, Timestamp, UserId};
+use domain::outbound::OutboundLimits;
+use domain::{Amount, AssetId, Availability, ChainKind, GroupId, RawAmount, Timestamp, UserId};
 
 use super::create::NewWithdrawal;
 use super::types::{Columns, WithdrawalRow, day_of, day_start, malformed, withdrawal_rows};
@@ -14,7 +15,12 @@ use crate::ledger::balances::join_halves;
 use crate::rows::{Column, ColumnType::Int, ColumnType::Text, RowsSql, Writes, execute_rows, fetch_rows};
 
 statements! {
-    READ_COINS = "SELECT l.id, l.asset_id, l.chain_id FROM asset_on_chain l WHERE l.id {in $1}";
+    /// With the hot wallets' group that is next in turn, one that sends before one that is stopped.
+    READ_COINS = "SELECT l.id, l.asset_id, l.chain_id, c.kind, c.fee_cap, (SELECT g.name FROM operation_wallet_addresses w
+                JOIN wallet_groups g ON g.id = w.wallet_group_id LEFT JOIN outbound_lanes o ON o.chain_id = w.chain_id AND o.address = w.address
+            WHERE w.chain_id = l.chain_id AND w.is_active AND w.role = 'hot'
+            ORDER BY COALESCE(o.stopped, g.outbound_stopped) IS NOT NULL, COALESCE(w.last_used_at, -1), w.id LIMIT 1)
+        FROM asset_on_chain l JOIN chains c ON c.id = l.chain_id WHERE l.id {in $1}";
     READ_SWITCHES = "SELECT l.id, c.status, CASE WHEN a.status = 'active' THEN l.status ELSE a.status END
         FROM asset_on_chain l JOIN chains c ON c.id = l.chain_id JOIN assets a ON a.id = l.asset_id WHERE l.id {in $1}";
     /// In one order, as all who count.
@@ -29,12 +35,14 @@ static READ_BY_ORDERS: RowsSql = RowsSql::listing(
     &[("user_id", Int), ("name", Text)],
 );
 
-/// What a user has asked for since the day began, and how often since the window did.
+/// What a user has asked for since the day began, how much of it nobody had to agree to, and how often since the window did.
 static READ_USE: RowsSql = RowsSql::new(
     "READ_WITHDRAWAL_USE",
     "SELECT r.user_id, r.listing_id,
          CAST(COALESCE(SUM(CASE WHEN w.created_at >= r.day_start AND w.status NOT IN ('failed', 'rejected', 'cancelled') THEN w.amount END), 0)
              AS BIGINT),
+         CAST(COALESCE(SUM(CASE WHEN w.created_at >= r.day_start AND w.people = 0 AND w.status NOT IN ('failed', 'rejected', 'cancelled')
+             THEN w.amount END), 0) AS BIGINT),
          CAST(SUM(CASE WHEN w.created_at > r.window_start THEN 1 ELSE 0 END) AS BIGINT)
      FROM {rows} {join} withdrawal_requests w ON w.user_id = r.user_id AND w.listing_id = r.listing_id AND w.created_at >= r.first
      GROUP BY r.user_id, r.listing_id",
@@ -93,11 +101,15 @@ static SET_DAYS: RowsSql = RowsSql::new(
 pub(crate) static ROWS_STATEMENTS: [&RowsSql; 7] =
     [&READ_BY_ORDERS, &READ_USE, &READ_NOT_FINAL, &READ_DESTINATIONS, &SUM_DAYS, &MAKE_DAYS, &SET_DAYS];
 
-/// What an asset on a chain is. It never changes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What an asset on a chain is, and what pays it there.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Coin {
     pub asset: AssetId,
     pub chain: ChainId,
+    /// The most that a payment may cost, in the chain's own coin.
+    pub network_fee: RawAmount,
+    /// The wallet group that is next in turn. `None`: no hot wallet is active on the chain.
+    pub group: Option<GroupId>,
 }
 
 pub(crate) fn listing_numbers(listings: impl Iterator<Item = ListingId>) -> Many<i64> {
@@ -107,9 +119,18 @@ pub(crate) fn listing_numbers(listings: impl Iterator<Item = ListingId>) -> Many
 
 pub(crate) async fn coins(tx: &mut Tx, new: &[NewWithdrawal]) -> Result<HashMap<ListingId, Coin>, StoreError> {
     let listings = listing_numbers(new.iter().map(|one| one.listing));
-    let rows = fetch_all!(tx, READ_COINS => (i64, i64, i64), listings.clone())?;
-    let coin = |(id, asset, chain)| (ListingId(id), Coin { asset: AssetId(asset), chain: ChainId(chain) });
-    Ok(rows.into_iter().map(coin).collect())
+    type Row = (i64, i64, i64, String, Option<String>, Option<String>);
+    let rows = fetch_all!(tx, READ_COINS => Row, listings.clone())?;
+    let coin = |(id, asset, chain, kind, cap, group): Row| {
+        let kind = ChainKind::parse(&kind).ok_or_else(|| malformed("kind of chain"))?;
+        let network_fee = match cap {
+            Some(cap) => cap.parse().map_err(|_| malformed("fee"))?,
+            None => OutboundLimits::usual(kind).fee_cap,
+        };
+        let group = group.map(|name| name.parse().map_err(|_| malformed("wallet group"))).transpose()?;
+        Ok((ListingId(id), Coin { asset: AssetId(asset), chain: ChainId(chain), network_fee, group }))
+    };
+    rows.into_iter().map(coin).collect()
 }
 
 /// Whether the chain, and whether the asset and its form on it are active.
@@ -133,8 +154,17 @@ pub(crate) async fn earlier(tx: &mut Tx, new: &[NewWithdrawal]) -> Result<Vec<Wi
     withdrawal_rows(rows)
 }
 
-/// How much of a coin a user has asked for today, and how often in the window.
-pub(crate) type Use = HashMap<(UserId, ListingId), (Amount, i64)>;
+/// What a user has asked for of a coin.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct UserUse {
+    pub today: Amount,
+    /// Of that, what nobody had to agree to.
+    pub auto_approved: Amount,
+    /// How often in the policy's window.
+    pub recent: i64,
+}
+
+pub(crate) type Use = HashMap<(UserId, ListingId), UserUse>;
 
 /// `windows` says how long each policy's window is.
 pub(crate) async fn used(
@@ -153,10 +183,11 @@ pub(crate) async fn used(
         Column::Ints(vec![day; pairs.len()]),
         Column::Ints(starts),
     ];
-    let rows: Vec<(i64, i64, i64, i64)> = fetch_rows(tx, &READ_USE, columns).await?;
-    let one = |(user, listing, used, recent)| {
+    let rows: Vec<(i64, i64, i64, i64, i64)> = fetch_rows(tx, &READ_USE, columns).await?;
+    let one = |(user, listing, today, auto_approved, recent)| {
         let user = UserId::new(user).ok_or_else(|| malformed("user"))?;
-        Ok(((user, ListingId(listing)), (Amount::from_units(used), recent)))
+        let (today, auto_approved) = (Amount::from_units(today), Amount::from_units(auto_approved));
+        Ok(((user, ListingId(listing)), UserUse { today, auto_approved, recent }))
     };
     rows.into_iter().map(one).collect()
 }

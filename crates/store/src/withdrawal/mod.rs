@@ -8,7 +8,9 @@
 //! | [`create`] | new ones, in batches: facts, verdict, hold and row in one commit |
 //! | `facts` | what a verdict rests on, read while the accounts are locked |
 //! | `advance` | a withdrawal goes on to its next states, with its history and its money |
+//! | [`approve`] | what people sign; enough of them approve it |
 //! | [`decide`] | what people and customers say of one that has no job |
+//! | [`signed`] | what the signer knows, held against what is known here |
 //! | [`queue`] | a job is made for each that may be paid, in the commit that says so |
 //! | [`settle`] | what became of the jobs; what is settled inside |
 //! | [`read`] | withdrawals for people |
@@ -23,6 +25,7 @@
 //! Rows are locked in one order: withdrawals by their ids, then accounts by theirs, then the sums of a day.
 
 pub(crate) mod advance;
+pub mod approve;
 pub(crate) mod audit;
 pub mod book;
 pub mod create;
@@ -32,15 +35,18 @@ pub mod policy;
 pub mod queue;
 pub mod read;
 pub mod settle;
+pub mod signed;
 mod types;
 
+pub use approve::{NewWithdrawalApproval, WithdrawalApproval, WithdrawalApproved};
 pub use book::{BookEntry, NewBookEntry};
 pub use create::{CreatedWithdrawal, NewWithdrawal};
-pub use decide::{Decision, DecisionReply, WithdrawalDecision};
+pub use decide::{Decision, DecisionReply, WithdrawalDecision, WithdrawalVerdict};
 pub use policy::PolicyRow;
 pub use queue::{Enqueue, Enqueued};
 pub use read::{WithdrawalStep, WithdrawalsDue};
 pub use settle::{InsideReply, SettleInside, SettledBatch};
+pub use signed::SignedRounds;
 pub use types::{WithdrawalId, WithdrawalRow};
 
 /// The most that one batch may have.
@@ -51,7 +57,8 @@ pub(crate) mod statements {
     use crate::rows::RowsSql;
     use crate::sql::Sql;
 
-    pub(crate) const ALL: [&[Sql]; 8] = [
+    pub(crate) const ALL: [&[Sql]; 10] = [
+        super::approve::STATEMENTS,
         super::audit::STATEMENTS,
         super::book::STATEMENTS,
         super::facts::STATEMENTS,
@@ -59,6 +66,7 @@ pub(crate) mod statements {
         super::queue::STATEMENTS,
         super::read::STATEMENTS,
         super::settle::STATEMENTS,
+        super::signed::STATEMENTS,
         super::types::STATEMENTS,
     ];
 

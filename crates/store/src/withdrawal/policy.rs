@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use domain::withdrawal::{FeeRule, PolicyError, Velocity, WithdrawalPolicy};
+use domain::withdrawal::{FeeRule, PolicyError, Velocity, WhenShort, WithdrawalPolicy};
 use domain::{Amount, Timestamp};
 
 use super::types::malformed;
@@ -35,7 +35,7 @@ pub enum PolicySet {
 
 pub(crate) const COLUMNS: &str = "listing_id, version, is_enabled, is_incident, min_amount, max_amount, fee_fixed, fee_share_bps, fee_least, \
     auto_approve, two_above, many_above, many_people, daily_user, daily_total, velocity_count, velocity_window_us, cooling_off_us, book_only, \
-    actor, reason, at";
+    auto_approve_daily, when_short, life_us, actor, reason, at";
 
 statements! {
     /// Two who write a policy of the same coin take turns.
@@ -45,8 +45,8 @@ statements! {
     READ_POLICY_HISTORY(COLUMNS) = "SELECT {columns} FROM withdrawal_policies WHERE listing_id = $1 ORDER BY version";
     INSERT_POLICY = "INSERT INTO withdrawal_policies (listing_id, version, is_enabled, is_incident, min_amount, max_amount, fee_fixed, fee_share_bps,
             fee_least, auto_approve, two_above, many_above, many_people, daily_user, daily_total, velocity_count, velocity_window_us, cooling_off_us,
-            book_only, actor, reason, at)
-        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22)";
+            book_only, auto_approve_daily, when_short, life_us, actor, reason, at)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25)";
 }
 
 struct Columns {
@@ -69,6 +69,9 @@ struct Columns {
     velocity_window: Option<i64>,
     cooling_off: i64,
     book_only: bool,
+    auto_approve_daily: Option<i64>,
+    when_short: String,
+    life_us: i64,
     actor: String,
     reason: String,
     at: i64,
@@ -94,6 +97,9 @@ from_row!(Columns {
     velocity_window = "velocity_window_us",
     cooling_off = "cooling_off_us",
     book_only = "book_only",
+    auto_approve_daily = "auto_approve_daily",
+    when_short = "when_short",
+    life_us = "life_us",
     actor = "actor",
     reason = "reason",
     at = "at",
@@ -114,6 +120,7 @@ fn policy_row(row: Columns) -> Result<(ListingId, PolicyRow), StoreError> {
         max: units(row.max),
         fee: FeeRule { fixed: units(row.fee_fixed), share_bps: count(row.fee_share_bps)?, least: units(row.fee_least) },
         auto_approve: units(row.auto_approve),
+        auto_approve_daily: row.auto_approve_daily.map(units),
         two_above: units(row.two_above),
         many_above: units(row.many_above),
         many: count(row.many)?,
@@ -122,6 +129,8 @@ fn policy_row(row: Columns) -> Result<(ListingId, PolicyRow), StoreError> {
         velocity,
         cooling_off_us: row.cooling_off,
         book_only: row.book_only,
+        when_short: WhenShort::parse(&row.when_short).ok_or_else(|| malformed("policy"))?,
+        life_us: row.life_us,
     };
     // One that makes no sense was written by hand, and nothing is decided by it.
     policy.check().map_err(|_| malformed("policy"))?;
@@ -190,6 +199,9 @@ async fn set(
         velocity.map(|velocity| velocity.window_us),
         policy.cooling_off_us,
         policy.book_only,
+        policy.auto_approve_daily.map(Amount::units),
+        policy.when_short.as_str(),
+        policy.life_us,
         author.actor,
         author.reason,
         at.micros()

@@ -9,27 +9,26 @@ use domain::{AccountId, Availability, RawAmount, Timestamp, WalletRole};
 
 use super::MOST;
 use super::advance::{Change, advance};
+use super::approve::COPY_APPROVALS;
+use super::decide::signer_knows_more;
 use super::facts::{Switches, switches};
-use super::types::{WithdrawalId, WithdrawalRow, lock, malformed};
+use super::signed::{SignedRounds, SignerWord, rounds};
+use super::types::{WithdrawalId, WithdrawalRow, lock, malformed, numbers};
 use crate::db::{Db, Tx};
 use crate::dialect::Many;
 use crate::entry::{ChainRow, ListingId};
 use crate::error::StoreError;
-use crate::outbound::add::add;
+use crate::outbound::add::{Paying, add_paying};
 use crate::outbound::{Added, JobId, NewJob, Payer};
 use crate::rows::{Column, ColumnType::Int, RowsSql, execute_rows, expect_rows};
 use crate::transact;
 
-/// A withdrawal to pay, and under which terms.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A withdrawal to pay. What the job does was fixed when it was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Enqueue {
     pub withdrawal: WithdrawalId,
     /// The number of its job, if one is made.
     pub job: JobId,
-    /// The most that the payment may cost, in the chain's own coin.
-    pub most_fee: RawAmount,
-    /// It is not signed after this time.
-    pub expires: Timestamp,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,8 +46,14 @@ pub enum Enqueued {
     SwitchedOff,
     /// The customer's account is frozen or disabled: it gives nothing out. It stays approved.
     AccountClosed,
-    /// No hot wallet is active on the chain. It stays approved.
+    /// No hot wallet of its group is active on the chain and sends. It stays approved.
     NoWallet,
+    /// Its time is over. It stays approved until that is said of it.
+    TooLate,
+    /// The signer was not asked about it. It stays approved.
+    SignerNotAsked,
+    /// The signer has signed for it in a time that this database does not know. People look.
+    SignerKnowsMore(Box<WithdrawalRow>),
     /// A job has its name that was not made for it. People look.
     Doubted {
         row: Box<WithdrawalRow>,
@@ -64,6 +69,11 @@ statements! {
     /// For the audit of one, and for people: the jobs of a withdrawal.
     READ_JOBS_OF_WITHDRAWAL = "SELECT k.number, k.job_id, j.state FROM withdrawal_jobs k JOIN outbound_jobs j ON j.id = k.job_id
         WHERE k.withdrawal_id = $1 ORDER BY k.number";
+    /// The one that is next in turn, of those that were asked for while the chain had no hot wallet.
+    FIX_GROUPS = "UPDATE withdrawal_requests SET wallet_group = (SELECT g.name FROM operation_wallet_addresses w
+                JOIN wallet_groups g ON g.id = w.wallet_group_id WHERE w.chain_id = withdrawal_requests.chain_id AND w.is_active AND w.role = 'hot'
+            ORDER BY COALESCE(w.last_used_at, -1), w.id LIMIT 1)
+        WHERE id {in $1} AND wallet_group IS NULL";
 }
 
 static INSERT_JOB_LINKS: RowsSql = RowsSql::new(
@@ -76,11 +86,20 @@ static INSERT_JOB_LINKS: RowsSql = RowsSql::new(
 pub(crate) static ROWS_STATEMENTS: [&RowsSql; 1] = [&INSERT_JOB_LINKS];
 
 impl Db {
-    /// Makes jobs for these withdrawals of one chain, in one transaction. The answers are in their order.
+    /// Says of these which wallets pay them, where that could not be said when they were asked for.
+    pub async fn fix_wallet_groups(&self, ids: &[WithdrawalId]) -> Result<(), StoreError> {
+        if ids.is_empty() {
+            return Ok(());
+        }
+        transact!(self, tx => execute!(tx, FIX_GROUPS, numbers(ids.iter().copied())).map(|_| ()))
+    }
+
+    /// Makes jobs for these withdrawals of one chain, in one transaction, with what people have signed for them. The answers are in their order.
     pub async fn enqueue_withdrawals(
         &self,
         chain: &ChainRow,
         wanted: &[Enqueue],
+        signed: &SignedRounds,
         at: Timestamp,
     ) -> Result<Vec<Enqueued>, StoreError> {
         if wanted.is_empty() {
@@ -89,7 +108,7 @@ impl Db {
         if wanted.len() > MOST {
             return Err(StoreError::BatchTooLarge { count: wanted.len(), most: MOST });
         }
-        transact!(self, tx => enqueue(tx, chain, wanted, at).await)
+        transact!(self, tx => enqueue(tx, chain, wanted, signed, at).await)
     }
 }
 
@@ -133,58 +152,94 @@ impl Allowed {
     }
 }
 
-fn job(chain: &ChainRow, row: &WithdrawalRow, terms: &Enqueue) -> Result<NewJob, StoreError> {
+fn job(chain: &ChainRow, row: &WithdrawalRow, id: JobId) -> Result<NewJob, StoreError> {
     let listing = chain.listing(row.listing).ok_or_else(|| malformed("coin"))?;
     Ok(NewJob {
-        id: terms.job,
+        id,
         listing: row.listing,
         kind: JobKind::Withdrawal,
         reference: row.id.to_string(),
         to: row.to.clone(),
         owner: None,
         amount: RawAmount::from_ledger(row.amount, &listing.form).map_err(|_| malformed("amount"))?,
-        most_fee: terms.most_fee,
+        most_fee: row.network_fee,
         priority: JobKind::Withdrawal.priority(),
-        requester: format!("user-{}", row.user.get()),
-        expires: terms.expires,
+        requester: row.requester(),
+        expires: row.expires,
         payer: Payer::Role(WalletRole::Hot),
     })
+}
+
+/// Why no job is made for one now.
+fn unready(
+    row: &WithdrawalRow,
+    chain: &ChainRow,
+    allowed: &Allowed,
+    word: SignerWord,
+    at: Timestamp,
+) -> Option<Enqueued> {
+    if row.state != WithdrawalState::Approved {
+        return Some(Enqueued::NotNow(row.state));
+    }
+    if row.chain != chain.id {
+        return Some(Enqueued::NoSuchWithdrawal);
+    }
+    match word {
+        SignerWord::Unasked => return Some(Enqueued::SignerNotAsked),
+        SignerWord::More => return Some(Enqueued::SignerKnowsMore(Box::new(row.clone()))),
+        SignerWord::Same => {}
+    }
+    if row.expires <= at {
+        return Some(Enqueued::TooLate);
+    }
+    match allowed.waits(row) {
+        Some(Waits::SwitchedOff) => Some(Enqueued::SwitchedOff),
+        Some(Waits::AccountClosed) => Some(Enqueued::AccountClosed),
+        None if row.group.is_none() => Some(Enqueued::NoWallet),
+        None => None,
+    }
 }
 
 async fn enqueue(
     tx: &mut Tx,
     chain: &ChainRow,
     wanted: &[Enqueue],
+    signed: &SignedRounds,
     at: Timestamp,
 ) -> Result<Vec<Enqueued>, StoreError> {
-    let rows = lock(tx, wanted.iter().map(|one| one.withdrawal)).await?;
+    let mut rows = lock(tx, wanted.iter().map(|one| one.withdrawal)).await?;
+    if rows.iter().any(|row| row.group.is_none()) {
+        execute!(tx, FIX_GROUPS, numbers(rows.iter().map(|row| row.id)))?;
+        rows = lock(tx, wanted.iter().map(|one| one.withdrawal)).await?;
+    }
     let allowed = Allowed::read(tx, &rows).await?;
+    let known = rounds(tx, rows.iter().map(|row| row.id)).await?;
     let mut rows: HashMap<WithdrawalId, WithdrawalRow> = rows.into_iter().map(|row| (row.id, row)).collect();
-    let (mut answers, mut jobs) = (Vec::with_capacity(wanted.len()), Vec::new());
+    let (mut answers, mut jobs, mut changes) = (Vec::with_capacity(wanted.len()), Vec::new(), Vec::new());
     for terms in wanted {
         // Each is taken out, so that one that is named twice is not paid twice.
         let Some(row) = rows.remove(&terms.withdrawal) else {
             answers.push(Some(Enqueued::NoSuchWithdrawal));
             continue;
         };
-        let refusal = if row.state != WithdrawalState::Approved {
-            Some(Enqueued::NotNow(row.state))
-        } else if row.chain != chain.id {
-            Some(Enqueued::NoSuchWithdrawal)
-        } else {
-            match allowed.waits(&row) {
-                Some(Waits::SwitchedOff) => Some(Enqueued::SwitchedOff),
-                Some(Waits::AccountClosed) => Some(Enqueued::AccountClosed),
-                None => {
-                    jobs.push((answers.len(), job(chain, &row, terms)?, row));
-                    None
-                }
-            }
-        };
+        let refusal = unready(&row, chain, &allowed, signed.word(row.id, &known), at);
+        if let Some(Enqueued::SignerKnowsMore(row)) = &refusal {
+            changes.push(signer_knows_more((**row).clone()));
+        }
+        if refusal.is_none() {
+            jobs.push((answers.len(), job(chain, &row, terms.job)?, row));
+        }
         answers.push(refusal);
     }
-    let new: Vec<NewJob> = jobs.iter().map(|(_, job, _)| job.clone()).collect();
-    let added = if new.is_empty() { Vec::new() } else { add(tx, chain.id, &new, at).await? };
+    advance(tx, changes, at).await?;
+    let new: Vec<(NewJob, Paying)> = jobs
+        .iter()
+        .map(|(_, job, row)| {
+            let rounds = known.get(&row.id).copied().unwrap_or(0);
+            (job.clone(), Paying { withdrawal: row.id, rounds, group: row.group.clone() })
+        })
+        .collect();
+    let added = if new.is_empty() { Vec::new() } else { add_paying(tx, chain.id, &new, at).await? };
     let (mut changes, mut places) = (Vec::new(), Vec::new());
     for ((place, _, row), added) in jobs.into_iter().zip(added) {
         let (event, words) = match &added {
@@ -214,11 +269,20 @@ async fn enqueue(
             Added::NoWallet => None,
         };
     }
-    let count = links[0].len();
-    if count > 0 {
-        let [withdrawals, numbers, jobs] = links.map(Column::Ints);
-        let columns = vec![withdrawals, numbers, jobs, Column::Ints(vec![at.micros(); count])];
-        expect_rows(execute_rows(tx, &INSERT_JOB_LINKS, columns).await?, count, "jobs of withdrawals")?;
-    }
+    link(tx, links, at).await?;
     answers.into_iter().map(|answer| answer.ok_or_else(|| malformed("answer"))).collect()
+}
+
+/// Which job pays which withdrawal, and what people have signed for it.
+async fn link(tx: &mut Tx, links: [Vec<i64>; 3], at: Timestamp) -> Result<(), StoreError> {
+    let count = links[0].len();
+    if count == 0 {
+        return Ok(());
+    }
+    let queued = Many(links[0].clone());
+    let [withdrawals, numbers, jobs] = links.map(Column::Ints);
+    let columns = vec![withdrawals, numbers, jobs, Column::Ints(vec![at.micros(); count])];
+    expect_rows(execute_rows(tx, &INSERT_JOB_LINKS, columns).await?, count, "jobs of withdrawals")?;
+    execute!(tx, COPY_APPROVALS, queued)?;
+    Ok(())
 }

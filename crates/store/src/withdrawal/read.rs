@@ -42,6 +42,9 @@ statements! {
     READ_ENDED = "SELECT w.id FROM withdrawal_requests w {join} withdrawal_jobs k ON k.withdrawal_id = w.id AND k.number = w.jobs
             {join} outbound_jobs j ON j.id = k.job_id
         WHERE w.status = 'queued' AND w.chain_id = $1 AND j.state IN ('confirmed', 'failed_final') ORDER BY w.id LIMIT $2";
+    /// What nobody has agreed to, or has not been paid, in time.
+    READ_EXPIRED = "SELECT id FROM withdrawal_requests WHERE status IN ('pending', 'manual_review', 'approved') AND chain_id = $1 AND expires_at <= $2
+        ORDER BY id LIMIT $3";
     /// From the jobs' side: of all that was ever completed, few failed later.
     READ_TAKEN_BACK = "SELECT w.id FROM outbound_jobs j {join} withdrawal_jobs k ON k.job_id = j.id
             {join} withdrawal_requests w ON w.id = k.withdrawal_id AND w.jobs = k.number
@@ -101,6 +104,17 @@ impl Db {
         let ended = fetch_all!(tx, READ_ENDED => (i64,), chain.0, most)?;
         let ended = ended.into_iter().map(|(id,)| withdrawal_id(id)).collect::<Result<_, _>>()?;
         Ok(WithdrawalsDue { approved, ended })
+    }
+
+    /// Whose time is over, and that have no job. It reads all that wait, so it is asked now and then.
+    pub async fn withdrawals_expired(
+        &self,
+        chain: ChainId,
+        now: Timestamp,
+        most: i64,
+    ) -> Result<Vec<WithdrawalId>, StoreError> {
+        let rows = fetch_all!(&mut self.read().await?, READ_EXPIRED => (i64,), chain.0, now.micros(), most)?;
+        rows.into_iter().map(|(id,)| withdrawal_id(id)).collect()
     }
 
     /// What was completed, and a chain took back for good. It reads all jobs that ever failed, so it is asked now and then.

@@ -3,14 +3,17 @@
 use std::collections::{BTreeSet, HashMap};
 
 use domain::outbound::JobState;
-use domain::withdrawal::{WithdrawalEvent, WithdrawalState};
+use domain::withdrawal::{WhenShort, WithdrawalEvent, WithdrawalState};
 use domain::{AccountId, AccountStatus, Amount, AssetId, Timestamp, UserId};
 
 use super::MOST;
 use super::advance::{Change, advance};
+use super::decide::signer_knows_more;
 use super::queue::{Allowed, WORKER, Waits};
+use super::signed::{SignedRounds, SignerWord, rounds};
 use super::types::{WithdrawalId, WithdrawalRow, lock, malformed, numbers};
 use crate::db::{Db, Tx};
+use crate::entry::ListingId;
 use crate::error::StoreError;
 use crate::ledger::accounts::{NewAccount, Opened, open};
 use crate::ledger::post::{Accounts, load_accounts_of};
@@ -22,6 +25,10 @@ pub struct SettledBatch {
     pub completed: Vec<WithdrawalId>,
     /// Their holds were released.
     pub failed: Vec<WithdrawalId>,
+    /// The hot wallet had too little: they are approved again, and wait for another job.
+    pub short: Vec<WithdrawalId>,
+    /// The signer has signed for them in a time that this database does not know: people have to look at them.
+    pub doubted: Vec<WithdrawalId>,
     /// They had been completed, and were given back.
     pub given_back: Vec<WithdrawalId>,
     /// The same, but the account takes nothing: people have to look at it.
@@ -46,7 +53,9 @@ pub enum InsideReply {
     SwitchedOff,
     /// The customer's account is frozen or disabled. It stays approved.
     AccountClosed,
-    /// The payee's account takes nothing. People look.
+    /// The signer was not asked about it. It stays approved.
+    SignerNotAsked,
+    /// The payee's account takes nothing, or the signer has signed for it in a time that this database does not know. People look.
     Doubted(Box<WithdrawalRow>),
     /// It is the customer's own address: the hold is released.
     Refused(Box<WithdrawalRow>),
@@ -54,57 +63,87 @@ pub enum InsideReply {
 
 statements! {
     /// The newest job of each.
-    READ_NEWEST_JOBS = "SELECT w.id, j.state, j.reason FROM withdrawal_requests w
+    READ_NEWEST_JOBS = "SELECT w.id, j.state, j.short, j.reason FROM withdrawal_requests w
             JOIN withdrawal_jobs k ON k.withdrawal_id = w.id AND k.number = w.jobs JOIN outbound_jobs j ON j.id = k.job_id
         WHERE w.id {in $1}";
 }
 
 impl Db {
     /// Follows the jobs of these withdrawals: what was paid is settled, what never will be is released, what a chain took back for good is given
-    /// back. Whatever else is said of them here changes nothing, so it may be said twice, late, or by two at once.
-    pub async fn settle_withdrawals(&self, ids: &[WithdrawalId], at: Timestamp) -> Result<SettledBatch, StoreError> {
+    /// back. Whatever else is said of them here changes nothing, so it may be said twice, late, or by two at once. What gives money back needs the signer's
+    /// word, and is left as it is without it.
+    pub async fn settle_withdrawals(
+        &self,
+        ids: &[WithdrawalId],
+        signed: &SignedRounds,
+        at: Timestamp,
+    ) -> Result<SettledBatch, StoreError> {
         if ids.is_empty() {
             return Ok(SettledBatch::default());
         }
         if ids.len() > MOST {
             return Err(StoreError::BatchTooLarge { count: ids.len(), most: MOST });
         }
-        transact!(self, tx => settle(tx, ids, at).await)
+        transact!(self, tx => settle(tx, ids, signed, at).await)
     }
 
-    /// Changes the books instead of paying coins to ourselves. The answers are in their order.
-    pub async fn settle_inside(&self, wanted: &[SettleInside], at: Timestamp) -> Result<Vec<InsideReply>, StoreError> {
+    /// Changes the books instead of paying coins to ourselves. The answers are in their order. One that the signer has signed for was paid with coins, so
+    /// its word is needed.
+    pub async fn settle_inside(
+        &self,
+        wanted: &[SettleInside],
+        signed: &SignedRounds,
+        at: Timestamp,
+    ) -> Result<Vec<InsideReply>, StoreError> {
         if wanted.is_empty() {
             return Ok(Vec::new());
         }
         if wanted.len() > MOST {
             return Err(StoreError::BatchTooLarge { count: wanted.len(), most: MOST });
         }
-        transact!(self, tx => inside(tx, wanted, at).await)
+        transact!(self, tx => inside(tx, wanted, signed, at).await)
     }
 }
 
-async fn settle(tx: &mut Tx, ids: &[WithdrawalId], at: Timestamp) -> Result<SettledBatch, StoreError> {
+async fn settle(
+    tx: &mut Tx,
+    ids: &[WithdrawalId],
+    signed: &SignedRounds,
+    at: Timestamp,
+) -> Result<SettledBatch, StoreError> {
     let rows = lock(tx, ids.iter().copied()).await?;
-    let jobs = fetch_all!(tx, READ_NEWEST_JOBS => (i64, String, String), numbers(rows.iter().map(|row| row.id)))?;
-    let mut ended: HashMap<i64, (JobState, String)> = HashMap::new();
-    for (id, state, reason) in jobs {
-        ended.insert(id, (JobState::parse(&state).ok_or_else(|| malformed("job"))?, reason));
+    let known = rounds(tx, rows.iter().map(|row| row.id)).await?;
+    let listings: BTreeSet<ListingId> = rows.iter().map(|row| row.listing).collect();
+    let policies = super::policy::newest(tx, &listings.into_iter().collect::<Vec<_>>()).await?;
+    let jobs = fetch_all!(tx, READ_NEWEST_JOBS => (i64, String, bool, String), numbers(rows.iter().map(|row| row.id)))?;
+    let mut ended: HashMap<i64, (JobState, bool, String)> = HashMap::new();
+    for (id, state, short, reason) in jobs {
+        ended.insert(id, (JobState::parse(&state).ok_or_else(|| malformed("job"))?, short, reason));
     }
-    let mut changes = Vec::new();
+    let (mut changes, mut batch) = (Vec::new(), SettledBatch::default());
     for row in rows {
-        let Some((job, reason)) = ended.remove(&row.id.number()) else { continue };
-        if let Some(event) = event(row.state, job) {
-            changes.push(Change::new(row, event, WORKER, reason));
+        let Some((job, short, reason)) = ended.remove(&row.id.number()) else { continue };
+        let waits = policies.get(&row.listing).is_some_and(|policy| policy.when_short == WhenShort::Wait);
+        let Some(event) = event(row.state, job, short && waits && row.expires > at) else { continue };
+        let word = signed.word(row.id, &known);
+        match (event, word) {
+            (WithdrawalEvent::Paid | WithdrawalEvent::Unfunded, _) | (_, SignerWord::Same) => {
+                changes.push(Change::new(row, event, WORKER, reason));
+            }
+            (_, SignerWord::Unasked) => {}
+            (WithdrawalEvent::NeverPaid, SignerWord::More) => changes.push(signer_knows_more(row)),
+            // It is completed, and stays so until people have looked.
+            (_, SignerWord::More) => batch.kept.push(row.id),
         }
     }
-    let mut batch = SettledBatch::default();
     let changes = without_closed(tx, changes, &mut batch.kept).await?;
     let events: Vec<WithdrawalEvent> = changes.iter().map(|change| change.event).collect();
     for (row, event) in advance(tx, changes, at).await?.into_iter().zip(events) {
         match event {
             WithdrawalEvent::Paid => batch.completed.push(row.id),
             WithdrawalEvent::TakenBack => batch.given_back.push(row.id),
+            WithdrawalEvent::Unfunded => batch.short.push(row.id),
+            WithdrawalEvent::SignerKnowsMore => batch.doubted.push(row.id),
             _ => batch.failed.push(row.id),
         }
     }
@@ -112,10 +151,11 @@ async fn settle(tx: &mut Tx, ids: &[WithdrawalId], at: Timestamp) -> Result<Sett
 }
 
 /// What the end of its job means. A job that is confirmed may leave the chain again, and comes back by itself; one that has failed for good never
-/// pays, and never did.
-const fn event(state: WithdrawalState, job: JobState) -> Option<WithdrawalEvent> {
+/// pays, and never did. `again`: it ended for want of coins, and policy has it wait for another.
+const fn event(state: WithdrawalState, job: JobState, again: bool) -> Option<WithdrawalEvent> {
     match (state, job) {
         (WithdrawalState::Queued, JobState::Confirmed) => Some(WithdrawalEvent::Paid),
+        (WithdrawalState::Queued, JobState::FailedFinal) if again => Some(WithdrawalEvent::Unfunded),
         (WithdrawalState::Queued, JobState::FailedFinal) => Some(WithdrawalEvent::NeverPaid),
         (WithdrawalState::Completed, JobState::FailedFinal) => Some(WithdrawalEvent::TakenBack),
         (
@@ -188,9 +228,15 @@ impl Room {
     }
 }
 
-async fn inside(tx: &mut Tx, wanted: &[SettleInside], at: Timestamp) -> Result<Vec<InsideReply>, StoreError> {
+async fn inside(
+    tx: &mut Tx,
+    wanted: &[SettleInside],
+    signed: &SignedRounds,
+    at: Timestamp,
+) -> Result<Vec<InsideReply>, StoreError> {
     let rows = lock(tx, wanted.iter().map(|one| one.withdrawal)).await?;
     let allowed = Allowed::read(tx, &rows).await?;
+    let known = rounds(tx, rows.iter().map(|row| row.id)).await?;
     let mut rows: HashMap<WithdrawalId, WithdrawalRow> = rows.into_iter().map(|row| (row.id, row)).collect();
     let (payees, mut room) = open_payees(tx, wanted, &rows, at).await?;
     let (mut answers, mut changes) = (Vec::with_capacity(wanted.len()), Vec::new());
@@ -203,6 +249,18 @@ async fn inside(tx: &mut Tx, wanted: &[SettleInside], at: Timestamp) -> Result<V
         if row.state != WithdrawalState::Approved {
             answers.push(Err(InsideReply::NotNow(row.state)));
             continue;
+        }
+        match signed.word(row.id, &known) {
+            SignerWord::Same => {}
+            SignerWord::Unasked => {
+                answers.push(Err(InsideReply::SignerNotAsked));
+                continue;
+            }
+            SignerWord::More => {
+                answers.push(Ok(changes.len()));
+                changes.push(signer_knows_more(row));
+                continue;
+            }
         }
         match allowed.waits(&row) {
             None => {}

@@ -6,7 +6,7 @@ use domain::id::{self, Id};
 use domain::ledger::OpKey;
 use domain::transfer::ClientOrderId;
 use domain::withdrawal::WithdrawalState;
-use domain::{AccountId, Amount, AssetId, Timestamp, UserId};
+use domain::{AccountId, Amount, AssetId, GroupId, RawAmount, Timestamp, UserId};
 
 use crate::db::Tx;
 use crate::dialect::Many;
@@ -31,6 +31,12 @@ pub struct WithdrawalRow {
     /// What the customer pays on top of it.
     pub fee: Amount,
     pub most_fee: Amount,
+    /// Which of the house's wallets pay it: fixed before there is a job, so that people can sign. `None`: the chain had no hot wallet yet.
+    pub group: Option<GroupId>,
+    /// The most that its payment may cost, in the chain's own coin.
+    pub network_fee: RawAmount,
+    /// Until when it may be signed.
+    pub expires: Timestamp,
     pub state: WithdrawalState,
     pub version: i64,
     pub policy_version: i64,
@@ -42,6 +48,8 @@ pub struct WithdrawalRow {
     pub jobs: i64,
     pub payee: Option<UserId>,
     pub queued: Option<Timestamp>,
+    /// What two people have said of it, where the signer knew more than this database.
+    pub judged: Option<String>,
     pub created: Timestamp,
     pub updated: Timestamp,
 }
@@ -61,6 +69,11 @@ impl WithdrawalRow {
         self.amount.checked_add(self.fee).ok_or_else(|| malformed("amount"))
     }
 
+    /// The name under which the signer knows whoever asked for it.
+    pub fn requester(&self) -> String {
+        format!("user-{}", self.user.get())
+    }
+
     pub(crate) fn key(&self, step: LedgerStep) -> Result<OpKey, StoreError> {
         let name = match step {
             LedgerStep::Hold => "hold",
@@ -76,8 +89,8 @@ pub(crate) fn malformed(what: &str) -> StoreError {
     StoreError::Corrupt { what: format!("the withdrawals have a malformed {what}") }
 }
 
-pub(crate) const COLUMNS: &str = "id, user_id, account_id, asset_id, chain_id, listing_id, client_order_id, to_address, amount, fee, most_fee, status, \
-    version, policy_version, rule, people, inputs, jobs, payee_id, queued_at, created_at, updated_at";
+pub(crate) const COLUMNS: &str = "id, user_id, account_id, asset_id, chain_id, listing_id, client_order_id, to_address, amount, fee, most_fee, wallet_group, \
+    network_fee_raw, expires_at, status, version, policy_version, rule, people, inputs, jobs, payee_id, queued_at, judged, created_at, updated_at";
 
 statements! {
     /// In the order of their ids: two that want the same ones wait for each other, they never deadlock.
@@ -98,6 +111,9 @@ pub(crate) struct Columns {
     amount: i64,
     fee: i64,
     most_fee: i64,
+    group: Option<String>,
+    network_fee: String,
+    expires: i64,
     status: String,
     version: i64,
     policy_version: i64,
@@ -107,6 +123,7 @@ pub(crate) struct Columns {
     jobs: i64,
     payee: Option<i64>,
     queued: Option<i64>,
+    judged: Option<String>,
     created: i64,
     updated: i64,
 }
@@ -123,6 +140,9 @@ from_row!(Columns {
     amount = "amount",
     fee = "fee",
     most_fee = "most_fee",
+    group = "wallet_group",
+    network_fee = "network_fee_raw",
+    expires = "expires_at",
     status = "status",
     version = "version",
     policy_version = "policy_version",
@@ -132,6 +152,7 @@ from_row!(Columns {
     jobs = "jobs",
     payee = "payee_id",
     queued = "queued_at",
+    judged = "judged",
     created = "created_at",
     updated = "updated_at",
 });
@@ -150,6 +171,9 @@ pub(crate) fn withdrawal_row(row: Columns) -> Result<WithdrawalRow, StoreError> 
         amount: Amount::from_units(row.amount),
         fee: Amount::from_units(row.fee),
         most_fee: Amount::from_units(row.most_fee),
+        group: row.group.map(|name| name.parse().map_err(|_| malformed("wallet group"))).transpose()?,
+        network_fee: row.network_fee.parse().map_err(|_| malformed("fee"))?,
+        expires: Timestamp::from_micros(row.expires),
         state: WithdrawalState::parse(&row.status).ok_or_else(|| malformed("status"))?,
         version: row.version,
         policy_version: row.policy_version,
@@ -159,6 +183,7 @@ pub(crate) fn withdrawal_row(row: Columns) -> Result<WithdrawalRow, StoreError> 
         jobs: row.jobs,
         payee: row.payee.map(user).transpose()?,
         queued: row.queued.map(Timestamp::from_micros),
+        judged: row.judged,
         created: Timestamp::from_micros(row.created),
         updated: Timestamp::from_micros(row.updated),
     })

@@ -11,7 +11,7 @@ use store::{Engine, db_test};
 
 use crate::support::*;
 
-const SOURCE_000: &str = include_str!("sources/000.txt");
+pub const SOURCE_000: &str = include_str!("sources/000.txt");
 const SOURCE_001: &str = include_str!("sources/001.txt");
 
 /// What whoever asks in the sources' words sets first: tables of ours have the names of some of their views.
@@ -20,7 +20,7 @@ const SOURCES_FIRST: &str = "SET search_path = sources, public";
 // ---- what the sources print -----------------------------------------------------------------------------------
 
 /// The text of a source from a heading on, to the next one that is as high or higher.
-fn section<'a>(source: &'a str, heading: &str) -> &'a str {
+pub fn section<'a>(source: &'a str, heading: &str) -> &'a str {
     let (mut begin, mut level, mut at, mut in_code) = (None, 0, 0, false);
     for line in source.split_inclusive('\n') {
         let text = line.trim_end();
@@ -37,7 +37,7 @@ fn section<'a>(source: &'a str, heading: &str) -> &'a str {
 }
 
 /// The statements of the SQL blocks of a text, without comments that stand alone.
-fn statements(text: &str) -> Vec<String> {
+pub fn statements(text: &str) -> Vec<String> {
     let blocks = text.split("```sql").skip(1).map(|rest| rest.split("```").next().unwrap());
     let spoken = |block: &str| {
         let lines = block.lines().filter(|line| !line.trim_start().starts_with("--"));
@@ -329,7 +329,7 @@ async fn now(db: &TestDb) -> i64 {
     printed(db, "", query).await[0][0].as_ref().unwrap().parse().unwrap()
 }
 
-async fn printed(db: &TestDb, before: &str, query: &str) -> Vec<PrintedRow> {
+pub async fn printed(db: &TestDb, before: &str, query: &str) -> Vec<PrintedRow> {
     db.ask(before, query).await.unwrap_or_else(|error| panic!("{query}\n{error}"))
 }
 
@@ -519,7 +519,7 @@ async fn postgres_and_sqlite_have_the_same_views() {
     assert_eq!(found[0], found[1]);
 }
 
-fn uuid(kind: i64, number: i64) -> String {
+pub fn uuid(kind: i64, number: i64) -> String {
     format!("{kind:02x}000000-{:04x}-8000-8000-{:012x}", number >> 48, number & 0xffff_ffff_ffff)
 }
 

@@ -7,7 +7,9 @@ use domain::outbound::{Effect, JobState, SlotWord};
 use domain::transfer::ClientOrderId;
 use domain::utxo::Hash;
 use domain::withdrawal::WithdrawalRefusal::*;
-use domain::withdrawal::{FeeRule, PolicyError, Velocity, WithdrawalPolicy, WithdrawalRefusal, WithdrawalState};
+use domain::withdrawal::{
+    FeeRule, PolicyError, USUAL_LIFE_US, Velocity, WhenShort, WithdrawalPolicy, WithdrawalRefusal, WithdrawalState,
+};
 use domain::{AccountKind, AccountStatus, Amount, RawAmount, UserId};
 use store::entry::{ChainRow, ListingId};
 use store::error::Constraint;
@@ -15,19 +17,22 @@ use store::faults::{Faults, Point, Strike, simulated};
 use store::ledger::NewAccount;
 use store::outbound::send::SignedAnswer;
 use store::outbound::{
-    Added, AttemptKind, Duty, JobId, MinedAttempt, NewJob, NewSlot, Payer, SignedAttempt, SlotId, SlotNews, ToldAttempt,
+    Added, ApprovalSignature, AttemptKind, Duty, JobId, MinedAttempt, NewJob, NewSlot, Payer, PutOff, SignedAs,
+    SignedAttempt, SlotId, SlotNews, ToldAttempt,
 };
 use store::testing::races::meet;
 use store::testing::{NOW, TestDb, on};
 use store::withdrawal::policy::PolicySet;
 use store::withdrawal::{
     CreatedWithdrawal, Decision, DecisionReply, Enqueue, Enqueued, InsideReply, NewBookEntry, NewWithdrawal,
-    SettleInside, SettledBatch, WithdrawalDecision, WithdrawalId, WithdrawalRow,
+    NewWithdrawalApproval, SettleInside, SettledBatch, SignedRounds, WithdrawalApproved, WithdrawalDecision,
+    WithdrawalId, WithdrawalRow, WithdrawalVerdict,
 };
 use store::{Db, Engine, StoreError, db_test};
 
 use crate::outbound::treasury;
 use crate::support::*;
+use crate::views::{SOURCE_000, printed, section, statements, uuid};
 
 const HOUR: i64 = 3_600_000_000;
 
@@ -53,6 +58,7 @@ fn policy() -> WithdrawalPolicy {
         max: units(100_000),
         fee: FeeRule { fixed: units(10), share_bps: 0, least: units(0) },
         auto_approve: units(1_000),
+        auto_approve_daily: None,
         two_above: units(10_000),
         many_above: units(50_000),
         many: 3,
@@ -61,6 +67,8 @@ fn policy() -> WithdrawalPolicy {
         velocity: None,
         cooling_off_us: 0,
         book_only: false,
+        when_short: WhenShort::Fail,
+        life_us: USUAL_LIFE_US,
     }
 }
 
@@ -100,12 +108,7 @@ impl Desk {
     }
 
     fn terms(&self, number: i64) -> Enqueue {
-        Enqueue {
-            withdrawal: id(number),
-            job: JobId::new(1_000 + number).unwrap(),
-            most_fee: "9".parse().unwrap(),
-            expires: NOW.plus_micros(HOUR),
-        }
+        Enqueue { withdrawal: id(number), job: JobId::new(1_000 + number).unwrap() }
     }
 
     async fn balance(&self, db: &Db, of: usize) -> String {
@@ -119,6 +122,11 @@ impl Desk {
         let sums = store::ledger::balances::system_balances(&mut db.read().await.unwrap()).await.unwrap();
         i64::try_from(sums.get(&account).copied().unwrap_or(0)).unwrap()
     }
+}
+
+/// The signer has signed nothing of these.
+fn nothing(numbers: &[i64]) -> SignedRounds {
+    SignedRounds::of(numbers.iter().map(|number| (id(*number), Some(0))))
 }
 
 async fn one(db: &Db, new: &NewWithdrawal) -> CreatedWithdrawal {
@@ -144,21 +152,34 @@ async fn state(db: &Db, number: i64) -> WithdrawalState {
 }
 
 async fn cancel(db: &Db, number: i64) -> DecisionReply {
-    db.cancel_withdrawals(&[(user(1), id(number))], NOW).await.unwrap().remove(0)
+    db.cancel_withdrawals(&[(user(1), id(number))], &nothing(&[number]), NOW).await.unwrap().remove(0)
 }
 
 async fn decide(db: &Db, number: i64, decision: Decision) -> DecisionReply {
     let reason = "looked at".to_owned();
     let decision = WithdrawalDecision { id: id(number), decision, actor: "ann".to_owned(), reason };
-    db.decide_withdrawals(&[decision], NOW).await.unwrap().remove(0)
+    db.decide_withdrawals(&[decision], &nothing(&[number]), NOW).await.unwrap().remove(0)
 }
 
-fn people(names: &[&str]) -> Decision {
-    Decision::Approve(names.iter().map(|name| (*name).to_owned()).collect())
+/// A signature of this person over a digest, of which the store only keeps that it was good.
+fn signature(number: i64, person: &str, digest: u8) -> NewWithdrawalApproval {
+    NewWithdrawalApproval {
+        withdrawal: id(number),
+        digest: [digest; 32],
+        round: 0,
+        group: "hot".parse().unwrap(),
+        person: person.to_owned(),
+        key: format!("{person}-1"),
+        signature: ApprovalSignature::Ed25519(vec![digest; 64]),
+    }
+}
+
+async fn approve(db: &Db, number: i64, person: &str) -> WithdrawalApproved {
+    db.approve_withdrawal(&signature(number, person, 7), NOW).await.unwrap()
 }
 
 async fn enqueue(db: &Db, desk: &Desk, number: i64) -> Enqueued {
-    db.enqueue_withdrawals(&desk.chain, &[desk.terms(number)], NOW).await.unwrap().remove(0)
+    db.enqueue_withdrawals(&desk.chain, &[desk.terms(number)], &nothing(&[number]), NOW).await.unwrap().remove(0)
 }
 
 /// Does what workers and a chain do: a slot, a signature, a block that is deep enough. What the chain says then is up to the test.
@@ -189,7 +210,7 @@ async fn send(db: &Db, desk: &Desk, job: JobId) -> impl AsyncFn(&Db, SlotWord) {
 }
 
 async fn settle(db: &Db, number: i64) -> SettledBatch {
-    db.settle_withdrawals(&[id(number)], NOW).await.unwrap()
+    db.settle_withdrawals(&[id(number)], &nothing(&[number]), NOW).await.unwrap()
 }
 
 pub fn tried() -> Vec<Constraint> {
@@ -252,8 +273,11 @@ db_test! {
         assert_eq!(answers.iter().map(shown).collect::<Vec<_>>(), ["new wr-2", "before wr-2", "DUPLICATE_REQUEST", "new wr-5"]);
         assert_eq!((desk.balance(db, 0).await.as_str(), desk.balance(db, 1).await.as_str()), ("99380/620", "99890/110"));
         // The database itself refuses a second of one name.
-        let by_hand = "INSERT INTO withdrawal_requests SELECT 77, user_id, account_id, asset_id, chain_id, listing_id, client_order_id, to_address,
-            amount, fee, most_fee, status, version, policy_version, rule, people, inputs, jobs, payee_id, queued_at, created_at, updated_at
+        let by_hand = "INSERT INTO withdrawal_requests (id, user_id, account_id, asset_id, chain_id, listing_id, client_order_id, to_address, amount, fee,
+            most_fee, wallet_group, network_fee_raw, expires_at, status, version, policy_version, rule, people, inputs, jobs, payee_id, queued_at, judged,
+            created_at, updated_at)
+            SELECT 77, user_id, account_id, asset_id, chain_id, listing_id, client_order_id, to_address, amount, fee, most_fee, wallet_group,
+            network_fee_raw, expires_at, status, version, policy_version, rule, people, inputs, jobs, payee_id, queued_at, judged, created_at, updated_at
             FROM withdrawal_requests WHERE id = 1";
         let error: StoreError = db.by_hand(by_hand).await.unwrap_err().into();
         assert!(matches!(error, StoreError::Violates(Constraint::WithdrawalOrder)), "{error:?}");
@@ -385,6 +409,7 @@ db_test! {
     /// History, verdicts and what has ended stay, whoever types what.
     async fn nobody_changes_or_removes_what_was_said(db: TestDb) {
         let desk = Desk::open(db).await;
+        desk.set(db, &WithdrawalPolicy { daily_total: Some(units(10_000)), ..policy() }).await;
         taken(db, &desk.ask(1, 500)).await;
         taken(db, &desk.ask(2, 500)).await;
         enqueue(db, &desk, 2).await;
@@ -395,7 +420,19 @@ db_test! {
             "UPDATE withdrawal_policies SET max_amount = 1000000", "DELETE FROM withdrawal_policies", "UPDATE withdrawal_jobs SET number = 2",
             "DELETE FROM withdrawal_jobs", "UPDATE withdrawal_requests SET to_address = 'x'", "UPDATE withdrawal_requests SET amount = 1",
             "UPDATE withdrawal_requests SET inputs = '{}'", "UPDATE withdrawal_requests SET people = 7",
-            "UPDATE withdrawal_requests SET status = 'approved' WHERE id = 1", "UPDATE withdrawal_addresses SET added_at = 0",
+            "UPDATE withdrawal_requests SET status = 'approved' WHERE id = 1",
+            // What follows from steps changes with them, and with nothing else.
+            "UPDATE withdrawal_requests SET jobs = 0, queued_at = NULL WHERE id = 2", "UPDATE withdrawal_requests SET jobs = 2 WHERE id = 2",
+            "UPDATE withdrawal_requests SET queued_at = 5 WHERE id = 2", "UPDATE withdrawal_requests SET payee_id = 2 WHERE id = 2",
+            "UPDATE withdrawal_requests SET judged = 'x' WHERE id = 2", "UPDATE withdrawal_requests SET version = version + 1",
+            "UPDATE withdrawal_requests SET wallet_group = 'mine'", "UPDATE withdrawal_requests SET expires_at = expires_at + 1",
+            "UPDATE withdrawal_requests SET network_fee_raw = '99999999'", "UPDATE withdrawal_requests SET people = 0, rule = 'auto_approve'",
+            "UPDATE withdrawal_requests SET status = 'pending', version = version + 1 WHERE id = 2",
+            "UPDATE withdrawal_requests SET status = 'completed', version = version + 2 WHERE id = 2",
+            "UPDATE withdrawal_requests SET status = 'completed', payee_id = 2, version = version + 1 WHERE id = 2",
+            "UPDATE withdrawal_days SET day = day + 1", "DELETE FROM withdrawal_days",
+            "UPDATE outbound_jobs SET withdrawal_id = 1", "UPDATE outbound_jobs SET requester = 'bob'", "UPDATE outbound_jobs SET expires_at = 0",
+            "UPDATE withdrawal_addresses SET added_at = 0",
             // One job pays one withdrawal, and a history has one step of each number.
             "INSERT INTO withdrawal_jobs (withdrawal_id, number, job_id, at) SELECT 1, 1, job_id, 0 FROM withdrawal_jobs",
             "INSERT INTO withdrawal_events (withdrawal_id, version, status, actor, reason, at)
@@ -412,9 +449,9 @@ db_test! {
     async fn a_cancel_gives_back_once(db: TestDb) {
         let desk = Desk::open(db).await;
         taken(db, &desk.ask(1, 500)).await;
-        assert_eq!(db.cancel_withdrawals(&[(user(2), id(1))], NOW).await.unwrap(), [DecisionReply::NoSuchWithdrawal]);
+        assert_eq!(db.cancel_withdrawals(&[(user(2), id(1))], &nothing(&[1]), NOW).await.unwrap(), [DecisionReply::NoSuchWithdrawal]);
         let twice = [(user(1), id(1)), (user(1), id(1)), (user(1), id(9))];
-        let replies = db.cancel_withdrawals(&twice, NOW).await.unwrap();
+        let replies = db.cancel_withdrawals(&twice, &nothing(&[1, 9]), NOW).await.unwrap();
         assert!(matches!(&replies[0], DecisionReply::Done(row) if row.state == WithdrawalState::Cancelled), "{replies:?}");
         assert_eq!(replies[1..], [DecisionReply::NotNow(WithdrawalState::Cancelled), DecisionReply::NoSuchWithdrawal]);
         assert!(matches!(cancel(db, 1).await, DecisionReply::Before(_)));
@@ -423,19 +460,41 @@ db_test! {
         assert_clean(db).await;
     }
 
-    async fn as_many_people_agree_as_the_policy_wants(db: TestDb) {
+    async fn as_many_people_sign_as_the_policy_wants(db: TestDb) {
         let desk = Desk::open(db).await;
-        taken(db, &desk.ask(1, 20_000)).await;
+        let row = taken(db, &desk.ask(1, 20_000)).await;
+        assert_eq!((row.group.as_ref().unwrap().as_str(), row.expires, row.network_fee), ("hot", NOW.plus_micros(24 * HOUR), desk.chain.outbound.fee_cap));
         assert_eq!(enqueue(db, &desk, 1).await, Enqueued::NotNow(WithdrawalState::Pending));
-        for few in [&["ann"][..], &["ann", " Ann "], &["ann", " "]] {
-            let reply = decide(db, 1, people(few)).await;
-            assert!(matches!(reply, DecisionReply::TooFew { wanted: 2, agree: 1 }), "{few:?}: {reply:?}");
+        assert_eq!(approve(db, 1, "user-1").await, WithdrawalApproved::Requester);
+        assert_eq!(approve(db, 1, "ann").await, WithdrawalApproved::Kept { wanted: 2, agree: 1 });
+        assert_eq!(approve(db, 1, "ann").await, WithdrawalApproved::Before { wanted: 2, agree: 1 });
+        // Another key of the same person, and a signature for something else, do not add up.
+        let again = NewWithdrawalApproval { key: "ann-2".to_owned(), ..signature(1, "ann", 7) };
+        assert_eq!(db.approve_withdrawal(&again, NOW).await.unwrap(), WithdrawalApproved::Before { wanted: 2, agree: 1 });
+        let other = db.approve_withdrawal(&signature(1, "bob", 8), NOW).await.unwrap();
+        assert_eq!(other, WithdrawalApproved::Kept { wanted: 2, agree: 1 });
+        for changed in [NewWithdrawalApproval { round: 1, ..signature(1, "bob", 7) },
+            NewWithdrawalApproval { group: "cold".parse().unwrap(), ..signature(1, "bob", 7) }] {
+            assert_eq!(db.approve_withdrawal(&changed, NOW).await.unwrap(), WithdrawalApproved::Changed);
         }
+        let late = NOW.plus_micros(24 * HOUR);
+        assert_eq!(db.approve_withdrawal(&signature(1, "bob", 7), late).await.unwrap(), WithdrawalApproved::TooLate);
+        assert_eq!(approve(db, 9, "bob").await, WithdrawalApproved::NoSuchWithdrawal);
         assert!(matches!(decide(db, 1, Decision::Review).await, DecisionReply::Done(_)));
-        assert!(matches!(decide(db, 1, people(&["ann", "bob"])).await, DecisionReply::Done(_)));
-        assert_eq!(decide(db, 1, people(&["ann", "bob"])).await, DecisionReply::NotNow(WithdrawalState::Approved));
-        assert!(matches!(enqueue(db, &desk, 1).await, Enqueued::Queued { .. }));
-        for decision in [people(&["ann", "bob"]), Decision::Review, Decision::Refuse] {
+        assert!(matches!(approve(db, 1, "bob").await, WithdrawalApproved::Approved(row) if row.state == WithdrawalState::Approved));
+        assert_eq!(approve(db, 1, "cat").await, WithdrawalApproved::NotNow(WithdrawalState::Approved));
+        let last = db.withdrawal_history(id(1)).await.unwrap().pop().unwrap();
+        assert_eq!((last.actor.as_str(), last.reason.as_str()), ("ann, bob", "2 of 2 have signed it"));
+        // They go to the signer with the job, and nobody changes or removes them.
+        let Enqueued::Queued { job, .. } = enqueue(db, &desk, 1).await else { panic!("queued") };
+        let sent = db.approvals_of(&[job]).await.unwrap();
+        let keys: Vec<(u8, &str)> = sent.iter().map(|one| (one.digest[0], one.key.as_str())).collect();
+        assert_eq!(keys.len(), 3);
+        assert!(keys.contains(&(7, "ann-1")) && keys.contains(&(7, "bob-1")), "{keys:?}");
+        for changed in ["UPDATE withdrawal_approvals SET person = 'eve'", "DELETE FROM withdrawal_approvals"] {
+            assert!(db.by_hand(changed).await.is_err(), "{changed}");
+        }
+        for decision in [Decision::Review, Decision::Refuse] {
             assert_eq!(decide(db, 1, decision).await, DecisionReply::NotNow(WithdrawalState::Queued));
         }
         assert_eq!(cancel(db, 1).await, DecisionReply::NotNow(WithdrawalState::Queued), "a job may pay it");
@@ -455,7 +514,7 @@ db_test! {
         let asked: Vec<NewWithdrawal> = (1..=3).map(|number| desk.ask(number, 100 * number)).collect();
         db.create_withdrawals(&asked, NOW).await.unwrap();
         let wanted = [desk.terms(1), desk.terms(2), desk.terms(1), desk.terms(9)];
-        let answers = db.enqueue_withdrawals(&desk.chain, &wanted, NOW).await.unwrap();
+        let answers = db.enqueue_withdrawals(&desk.chain, &wanted, &nothing(&[1, 2, 9]), NOW).await.unwrap();
         let from = |answer: &Enqueued| match answer {
             Enqueued::Queued { from, row, .. } => format!("{from} {}", row.state),
             other => format!("{other:?}"),
@@ -463,7 +522,7 @@ db_test! {
         let expected = ["0xhot0 queued", "0xhot1 queued", "NoSuchWithdrawal", "NoSuchWithdrawal"];
         assert_eq!(answers.iter().map(from).collect::<Vec<_>>(), expected);
         let again = Enqueue { job: JobId::new(77).unwrap(), ..desk.terms(1) };
-        assert_eq!(db.enqueue_withdrawals(&desk.chain, &[again], NOW).await.unwrap(), [Enqueued::NotNow(WithdrawalState::Queued)]);
+        assert_eq!(db.enqueue_withdrawals(&desk.chain, &[again], &nothing(&[1]), NOW).await.unwrap(), [Enqueued::NotNow(WithdrawalState::Queued)]);
         let jobs = db.jobs_of_withdrawal(id(2)).await.unwrap();
         assert_eq!(jobs, [(JobId::new(1_002).unwrap(), JobState::Queued)]);
         let job = db.job(jobs[0].0).await.unwrap().unwrap().0.job;
@@ -579,20 +638,160 @@ db_test! {
         };
         let changes = [status("a", 0, AccountStatus::Frozen), status("b", 2, AccountStatus::Disabled)];
         db.set_status(&changes, NOW).await.unwrap();
-        let frozen = db.settle_inside(&[SettleInside { withdrawal: id(1), payee: user(2) }], NOW).await.unwrap();
+        let frozen = db.settle_inside(&[SettleInside { withdrawal: id(1), payee: user(2) }], &nothing(&[1]), NOW).await.unwrap();
         assert_eq!((frozen, enqueue(db, &desk, 1).await), (vec![InsideReply::AccountClosed], Enqueued::AccountClosed));
         db.set_status(&[status("c", 0, AccountStatus::Active)], NOW).await.unwrap();
         let to = |number: i64, payee: i64| SettleInside { withdrawal: id(number), payee: user(payee) };
-        let replies = db.settle_inside(&[to(1, 2), to(2, 3), to(3, 1), to(4, 8), to(1, 2)], NOW).await.unwrap();
+        let replies = db.settle_inside(&[to(1, 2), to(2, 3), to(3, 1), to(4, 8), to(1, 2)], &nothing(&[1, 2, 3, 4]), NOW).await.unwrap();
         assert!(matches!(&replies[0], InsideReply::Settled(row) if row.payee == Some(user(2)) && row.jobs == 0), "{replies:?}");
         assert!(matches!(&replies[1], InsideReply::Doubted(row) if row.state == WithdrawalState::ManualReview), "{replies:?}");
         assert!(matches!(&replies[2], InsideReply::Refused(row) if row.state == WithdrawalState::Rejected), "{replies:?}");
         assert!(matches!(&replies[3], InsideReply::Settled(_)), "an account is opened: {replies:?}");
         assert_eq!(replies[4], InsideReply::NoSuchWithdrawal);
-        assert_eq!(db.settle_inside(&[to(1, 2)], NOW).await.unwrap(), [InsideReply::NotNow(WithdrawalState::Completed)]);
+        assert_eq!(db.settle_inside(&[to(1, 2)], &nothing(&[1]), NOW).await.unwrap(), [InsideReply::NotNow(WithdrawalState::Completed)]);
         assert_eq!((desk.balance(db, 0).await.as_str(), desk.balance(db, 1).await.as_str()), ("98470/510", "100500/0"));
         assert_eq!((desk.house(db, AccountKind::Suspense).await, desk.house(db, AccountKind::Fees).await), (0, 20));
         assert_eq!(settle(db, 1).await, SettledBatch::default(), "there is no job to follow");
+        assert_clean(db).await;
+    }
+
+    /// A database that was put back has forgotten a payment, and its signer has not: nothing is given back, no job is made, and people look.
+    async fn while_the_signer_knows_more_nothing_is_given_back_or_paid(db: TestDb) {
+        let desk = Desk::open(db).await;
+        taken(db, &desk.ask(1, 2_000)).await;
+        taken(db, &desk.ask(2, 500)).await;
+        taken(db, &desk.ask(3, 500)).await;
+        let Enqueued::Queued { job, .. } = enqueue(db, &desk, 3).await else { panic!("queued") };
+        let none = SignedRounds::default();
+        let more = SignedRounds::of((1..=3).map(|number| (id(number), Some(1))));
+        // Nobody was asked: later.
+        let cancels = [(user(1), id(1)), (user(1), id(2))];
+        assert_eq!(db.cancel_withdrawals(&cancels, &none, NOW).await.unwrap(), [DecisionReply::SignerNotAsked, DecisionReply::SignerNotAsked]);
+        let refuse = |number| WithdrawalDecision { id: id(number), decision: Decision::Refuse, actor: "ann".into(), reason: "no".into() };
+        assert_eq!(db.decide_withdrawals(&[refuse(1)], &none, NOW).await.unwrap(), [DecisionReply::SignerNotAsked]);
+        let late = NOW.plus_micros(24 * HOUR);
+        assert_eq!(db.expire_withdrawals(&[id(1)], &none, late).await.unwrap(), [DecisionReply::SignerNotAsked]);
+        assert_eq!(db.enqueue_withdrawals(&desk.chain, &[desk.terms(2)], &none, NOW).await.unwrap(), [Enqueued::SignerNotAsked]);
+        let inside = [SettleInside { withdrawal: id(2), payee: user(2) }];
+        assert_eq!(db.settle_inside(&inside, &none, NOW).await.unwrap(), [InsideReply::SignerNotAsked]);
+        db.cancel_job(job, "ann", NOW).await.unwrap();
+        assert_eq!(db.settle_withdrawals(&[id(3)], &none, NOW).await.unwrap(), SettledBatch::default());
+        assert_eq!(desk.balance(db, 0).await, "96970/3030");
+        // It knows more: all of them wait for people.
+        assert_eq!(db.cancel_withdrawals(&cancels[..1], &more, NOW).await.unwrap(), [DecisionReply::SignerKnowsMore]);
+        let enqueued = db.enqueue_withdrawals(&desk.chain, &[desk.terms(2)], &more, NOW).await.unwrap();
+        assert!(matches!(&enqueued[0], Enqueued::SignerKnowsMore(_)), "{enqueued:?}");
+        assert_eq!(db.settle_withdrawals(&[id(3)], &more, NOW).await.unwrap(), SettledBatch { doubted: vec![id(3)], ..SettledBatch::default() });
+        for number in 1..=3 {
+            assert_eq!(state(db, number).await, WithdrawalState::ManualReview);
+            assert_eq!(db.cancel_withdrawals(&[(user(1), id(number))], &more, NOW).await.unwrap(), [DecisionReply::SignerKnowsMore]);
+            assert_eq!(db.decide_withdrawals(&[refuse(number)], &more, NOW).await.unwrap(), [DecisionReply::SignerKnowsMore]);
+            assert_eq!(db.expire_withdrawals(&[id(number)], &more, late).await.unwrap(), [DecisionReply::SignerKnowsMore]);
+        }
+        // Forgotten is as bad as signed.
+        let forgotten = SignedRounds::of([(id(1), None)]);
+        assert_eq!(db.cancel_withdrawals(&cancels[..1], &forgotten, NOW).await.unwrap(), [DecisionReply::SignerKnowsMore]);
+        assert_eq!(desk.balance(db, 0).await, "96970/3030");
+        assert_clean(db).await;
+        // Two people say what became of them, and only of those.
+        let people = domain::Approval::new("ann", "bob", "read on the chain").unwrap();
+        let verdicts = [(id(1), WithdrawalVerdict::Paid), (id(2), WithdrawalVerdict::Unpaid), (id(3), WithdrawalVerdict::Paid)];
+        assert_eq!(db.judge_withdrawals(&verdicts[..1], &people, &none, NOW).await.unwrap(), [DecisionReply::SignerNotAsked]);
+        assert_eq!(db.judge_withdrawals(&verdicts[..1], &people, &nothing(&[1]), NOW).await.unwrap(), [DecisionReply::NothingToJudge]);
+        let replies = db.judge_withdrawals(&verdicts, &people, &more, NOW).await.unwrap();
+        assert!(replies.iter().all(|reply| matches!(reply, DecisionReply::Done(row) if row.judged.is_some())), "{replies:?}");
+        assert_eq!([state(db, 1).await, state(db, 2).await], [WithdrawalState::Completed, WithdrawalState::Failed]);
+        assert_eq!((desk.balance(db, 0).await.as_str(), desk.house(db, AccountKind::Suspense).await), ("97480/0", 2_500));
+        assert_clean(db).await;
+    }
+
+    /// The money stays held, another job follows, and its rounds go on: to the signer both are one payment.
+    async fn what_the_hot_wallet_lacks_waits_if_policy_says_so(db: TestDb) {
+        let desk = Desk::open(db).await;
+        taken(db, &desk.ask(1, 500)).await;
+        let Enqueued::Queued { job, .. } = enqueue(db, &desk, 1).await else { panic!("queued") };
+        let short = async |db: &Db, job: JobId| {
+            let until = NOW.plus_micros(60_000_000);
+            let held = db.take_lanes((desk.chain.id, Duty::Send), "one", 9, NOW, until).await.unwrap();
+            let row = db.job(job).await.unwrap().unwrap().0.job;
+            let (lane, version) = (row.lane, row.version);
+            let put_off = PutOff { lane, job, version, over: true, words: "too little".into(), due: NOW, tried: true, short: true };
+            db.open_slots(&held, &[], &[], &[put_off], &std::collections::HashMap::new(), NOW).await.unwrap();
+        };
+        let says = send(db, &desk, job).await;
+        says(db, SlotWord::Lost).await;
+        short(db, job).await;
+        assert_eq!(db.rounds_of_withdrawals(&[id(1)]).await.unwrap()[&id(1)], 1);
+        desk.set(db, &WithdrawalPolicy { when_short: WhenShort::Wait, ..policy() }).await;
+        let one = SignedRounds::of([(id(1), Some(1))]);
+        let settled = db.settle_withdrawals(&[id(1)], &one, NOW).await.unwrap();
+        assert_eq!(settled, SettledBatch { short: vec![id(1)], ..SettledBatch::default() });
+        assert_eq!((state(db, 1).await, desk.balance(db, 0).await.as_str()), (WithdrawalState::Approved, "99490/510"));
+        // One that was signed in a second slot which this database does not know is not paid.
+        let again = Enqueue { job: JobId::new(2_001).unwrap(), ..desk.terms(1) };
+        let queued = db.enqueue_withdrawals(&desk.chain, &[again], &one, NOW).await.unwrap();
+        assert!(matches!(&queued[0], Enqueued::Queued { .. }), "{queued:?}");
+        let second = db.job(again.job).await.unwrap().unwrap().0.job;
+        assert_eq!((second.rounds, second.signed_as()), (1, SignedAs::Withdrawal(id(1))));
+        // When its time is over it fails, whatever policy says.
+        short(db, again.job).await;
+        let late = NOW.plus_micros(24 * HOUR);
+        let settled = db.settle_withdrawals(&[id(1)], &one, late).await.unwrap();
+        assert_eq!(settled, SettledBatch { failed: vec![id(1)], ..SettledBatch::default() });
+        assert_eq!(desk.balance(db, 0).await, "100000/0");
+        assert_clean(db).await;
+    }
+
+    /// What nobody has signed in time goes back by itself.
+    async fn what_is_too_old_is_given_back(db: TestDb) {
+        let desk = Desk::open(db).await;
+        taken(db, &desk.ask(1, 2_000)).await;
+        taken(db, &desk.ask(2, 500)).await;
+        let late = NOW.plus_micros(24 * HOUR);
+        let early = late.plus_micros(-1);
+        assert!(db.withdrawals_expired(desk.chain.id, early, 9).await.unwrap().is_empty());
+        let both = nothing(&[1, 2]);
+        assert_eq!(db.expire_withdrawals(&[id(1)], &both, early).await.unwrap(), [DecisionReply::NotNow(WithdrawalState::Pending)]);
+        assert_eq!(db.withdrawals_expired(desk.chain.id, late, 9).await.unwrap(), [id(1), id(2)]);
+        assert_eq!(db.enqueue_withdrawals(&desk.chain, &[desk.terms(2)], &both, late).await.unwrap(), [Enqueued::TooLate]);
+        let replies = db.expire_withdrawals(&[id(1), id(2)], &both, late).await.unwrap();
+        assert!(replies.iter().all(|reply| matches!(reply, DecisionReply::Done(row) if row.state == WithdrawalState::Failed)), "{replies:?}");
+        assert_eq!(desk.balance(db, 0).await, "100000/0");
+        assert_clean(db).await;
+    }
+
+    /// A wallet that sends nothing is given nothing; of another group neither, because people have signed who pays.
+    async fn a_stopped_lane_is_given_no_withdrawal(db: TestDb) {
+        let desk = Desk::open(db).await;
+        for number in 1..=4 {
+            taken(db, &desk.ask(number, 500)).await;
+        }
+        let Enqueued::Queued { job, from, .. } = enqueue(db, &desk, 1).await else { panic!("queued") };
+        let lane = db.job(job).await.unwrap().unwrap().0.job.lane;
+        db.stop_lane(lane, "people look", NOW).await.unwrap();
+        for number in 2..=3 {
+            let Enqueued::Queued { from: other, .. } = enqueue(db, &desk, number).await else { panic!("queued") };
+            assert_ne!(from, other);
+        }
+        db.by_hand("UPDATE wallet_groups SET outbound_stopped = 'stolen' WHERE name = 'hot'").await.unwrap();
+        assert_eq!(enqueue(db, &desk, 4).await, Enqueued::NoWallet);
+        assert_clean(db).await;
+    }
+
+    /// Many small ones are as good as a large one.
+    async fn what_nobody_agreed_to_adds_up_on_a_day(db: TestDb) {
+        let desk = Desk::open(db).await;
+        desk.set(db, &WithdrawalPolicy { auto_approve_daily: Some(units(2_000)), ..policy() }).await;
+        let asked: Vec<NewWithdrawal> = (1..=3).map(|number| desk.ask(number, 900)).collect();
+        let answers = db.create_withdrawals(&asked, NOW).await.unwrap();
+        let people: Vec<u32> = answers.iter().map(|answer| answer.row().unwrap().people).collect();
+        assert_eq!(people, [0, 0, 1]);
+        assert_eq!(taken(db, &desk.ask(4, 200)).await.people, 0, "what people agree to does not count");
+        assert_eq!(taken(db, &NewWithdrawal { user: user(2), ..desk.ask(5, 900) }).await.people, 0, "each has a day of their own");
+        cancel(db, 1).await;
+        assert_eq!(taken(db, &desk.ask(6, 900)).await.people, 0, "what was given back does not count");
+        let tomorrow = db.create_withdrawals(&[desk.ask(7, 900)], NOW.plus_micros(24 * HOUR)).await.unwrap();
+        assert_eq!(tomorrow[0].row().unwrap().people, 0);
         assert_clean(db).await;
     }
 
@@ -611,6 +810,52 @@ db_test! {
             INSERT INTO withdrawal_events (withdrawal_id, version, status, actor, reason, at) VALUES (1, 4, 'failed', 'x', 'x', 0)").await.unwrap();
         assert_eq!(named().await.as_deref(), Some("it is failed, and its hold says otherwise"));
     }
+}
+
+// ---- the source's queries ------------------------------------------------------------------------------------------
+
+/// Every monitoring query of 000, unchanged: what waits for people, what is being paid, what failed, what is stuck.
+#[test]
+fn postgres_each_query_of_000_runs_as_it_is_printed_on_withdrawals() {
+    on(Engine::Postgres, async |db| {
+        let desk = Desk::open(db).await;
+        for (number, amount) in [(1, 20_000), (2, 20_000), (3, 500), (4, 500), (5, 500), (6, 500)] {
+            taken(db, &desk.ask(number, amount)).await;
+        }
+        for number in 3..=6 {
+            enqueue(db, &desk, number).await;
+        }
+        let job = |number: i64| JobId::new(1_000 + number).unwrap();
+        // The third is out, of the fourth the slot is written down and nobody has signed it, the fifth has failed, the sixth waits.
+        let says = send(db, &desk, job(3)).await;
+        let held =
+            db.take_lanes((desk.chain.id, Duty::Send), "one", 9, NOW, NOW.plus_micros(60_000_000)).await.unwrap();
+        let lane = db.job(job(4)).await.unwrap().unwrap().0.job.lane;
+        let (kind, payload, coins) = (AttemptKind::Pay, vec![4], None);
+        let slot =
+            NewSlot { id: SlotId(4), lane, nonce: Some(4), since: 1, jobs: vec![(job(4), 1)], kind, payload, coins };
+        db.open_slots(&held, &[slot], &[], &[], &std::collections::HashMap::new(), NOW).await.unwrap();
+        db.cancel_job(job(5), "ann", NOW).await.unwrap();
+        settle(db, 5).await;
+        let queries = statements(section(SOURCE_000, "Queries"));
+        let [pending, active, failed, stuck] = queries.as_slice() else { panic!("{queries:#?}") };
+        let count = async |query: &str| printed(db, "", query).await[0][0].clone().unwrap();
+        assert_eq!((count(pending).await.as_str(), count(active).await.as_str()), ("2", "3"));
+        let row = printed(db, "", failed).await.remove(0);
+        assert_eq!((row[0].clone(), row[1].clone()), (Some(uuid(7, 1_005)), Some(uuid(10, 5))));
+        assert_eq!(row[2].as_deref(), Some("given up by ann"));
+        let rows = printed(db, "", stuck).await;
+        assert_eq!(
+            (rows.len(), rows[0][0].clone(), rows[0][1].as_deref()),
+            (1, Some(uuid(7, 1_004)), Some("processing"))
+        );
+        says(db, SlotWord::Deep(Effect::InFull)).await;
+        settle(db, 3).await;
+        approve(db, 1, "ann").await;
+        approve(db, 1, "bob").await;
+        assert_eq!((count(pending).await.as_str(), count(active).await.as_str()), ("1", "2"));
+        assert_clean(db).await;
+    });
 }
 
 // ---- two at once ---------------------------------------------------------------------------------------------------
@@ -649,7 +894,7 @@ fn postgres_two_that_ask_for_all_at_once_do_not_both_get_it() {
             let taken: Vec<WithdrawalId> =
                 [&met.first, &met.second].into_iter().filter_map(|one| Some(one.row()?.id)).collect();
             assert_eq!(taken.len(), 1, "point {at}: {met:?}");
-            db.cancel_withdrawals(&[(user(1), taken[0])], NOW).await.unwrap();
+            db.cancel_withdrawals(&[(user(1), taken[0])], &nothing(&[taken[0].number()]), NOW).await.unwrap();
             if !met.reached {
                 break;
             }
@@ -674,7 +919,13 @@ fn postgres_two_users_at_once_do_not_exceed_the_limit_of_all() {
                 .filter_map(|one| Some((one.row()?.user, one.row()?.id)))
                 .collect();
             assert_eq!(taken.len(), 1, "point {at}: {met:?}");
-            db.cancel_withdrawals(&taken, NOW).await.unwrap();
+            db.cancel_withdrawals(
+                &taken,
+                &nothing(&taken.iter().map(|(_, one)| one.number()).collect::<Vec<_>>()),
+                NOW,
+            )
+            .await
+            .unwrap();
             if !met.reached {
                 break;
             }
@@ -741,16 +992,11 @@ fn postgres_an_approval_and_a_cancel_at_once_leave_one_history() {
         for at in 0.. {
             let number = 10 * at + 10;
             taken(db, &desk.ask(number, 2_000)).await;
-            let met = meet(
-                db,
-                at,
-                async |db| decide(&db, number, people(&["ann"])).await,
-                async |db| cancel(&db, number).await,
-            )
-            .await;
+            let met =
+                meet(db, at, async |db| approve(&db, number, "ann").await, async |db| cancel(&db, number).await).await;
             // Either nobody could approve any more, or it was approved first and then called off.
             assert!(matches!(met.second, DecisionReply::Done(_)), "point {at}: {met:?}");
-            let approved = matches!(met.first, DecisionReply::Done(_));
+            let approved = matches!(met.first, WithdrawalApproved::Approved(_));
             let history: Vec<WithdrawalState> =
                 db.withdrawal_history(id(number)).await.unwrap().into_iter().map(|step| step.state).collect();
             assert_eq!(history.contains(&WithdrawalState::Approved), approved, "point {at}: {history:?}");
@@ -773,7 +1019,10 @@ fn postgres_two_that_settle_or_queue_at_once_do_it_once() {
             taken(db, &desk.ask(number, 100)).await;
             let queue = async |db: Db, job: i64| {
                 let terms = Enqueue { job: JobId::new(job).unwrap(), ..desk.terms(number) };
-                db.enqueue_withdrawals(&desk.chain, &[terms], NOW).await.unwrap().remove(0)
+                db.enqueue_withdrawals(&desk.chain, &[terms], &nothing(&[terms.withdrawal.number()]), NOW)
+                    .await
+                    .unwrap()
+                    .remove(0)
             };
             let met =
                 meet(db, at, async |db| queue(db, 5_000 + number).await, async |db| queue(db, 5_001 + number).await)
@@ -852,9 +1101,55 @@ db_test! {
         let desk = Desk::open(db).await;
         let number = |at: i64| at + 10;
         let points = at_every_point(db, async |at| drop(taken(db, &desk.ask(number(at), 100)).await), async |db, at| {
-            db.cancel_withdrawals(&[(user(1), id(number(at)))], NOW).await.map(drop)
+            db.cancel_withdrawals(&[(user(1), id(number(at)))], &nothing(&[number(at)]), NOW).await.map(drop)
         }, async |at| assert_eq!(desk.balance(db, 0).await, "100000/0", "point {at}")).await;
         assert!(points > 5, "{points}");
+    }
+
+    /// The last signature and the approval are one commit.
+    async fn an_approval_that_dies_anywhere_is_one(db: TestDb) {
+        let desk = Desk::open(db).await;
+        let number = |at: i64| at + 10;
+        let points = at_every_point(db, async |at| {
+            taken(db, &desk.ask(number(at), 2_000)).await;
+        }, async |db, at| db.approve_withdrawal(&signature(number(at), "ann", 7), NOW).await.map(drop),
+        async |at| {
+            assert_eq!(state(db, number(at)).await, WithdrawalState::Approved, "point {at}");
+            assert_eq!(db.withdrawal_approvals(&[id(number(at))]).await.unwrap().len(), 1, "point {at}");
+            cancel(db, number(at)).await;
+        }).await;
+        assert!(points > 6, "{points}");
+    }
+
+    /// Too little, another job, and it dies anywhere: the hold stays one, and there are two jobs.
+    async fn a_second_job_that_dies_anywhere_is_one(db: TestDb) {
+        let desk = Desk::open(db).await;
+        desk.set(db, &WithdrawalPolicy { when_short: WhenShort::Wait, ..policy() }).await;
+        let number = |at: i64| at + 10;
+        let mut tries = 0;
+        let points = at_every_point(db, async |at| {
+            taken(db, &desk.ask(number(at), 100)).await;
+            enqueue(db, &desk, number(at)).await;
+            let job = JobId::new(1_000 + number(at)).unwrap();
+            let row = db.job(job).await.unwrap().unwrap().0.job;
+            let held = db.take_lanes((desk.chain.id, Duty::Send), "one", 9, NOW, NOW.plus_micros(60_000_000)).await.unwrap();
+            let put_off = PutOff {
+                lane: row.lane, job, version: row.version, over: true, words: "too little".into(), due: NOW, tried: true, short: true,
+            };
+            db.open_slots(&held, &[], &[], &[put_off], &std::collections::HashMap::new(), NOW).await.unwrap();
+        }, async |db, at| {
+            tries += 1;
+            let (one, signed) = (id(number(at)), nothing(&[number(at)]));
+            db.settle_withdrawals(&[one], &signed, NOW).await?;
+            let again = Enqueue { withdrawal: one, job: JobId::new(90_000 + tries).unwrap() };
+            db.enqueue_withdrawals(&desk.chain, &[again], &signed, NOW).await.map(drop)
+        }, async |at| {
+            assert_eq!(state(db, number(at)).await, WithdrawalState::Queued, "point {at}");
+            assert_eq!(db.jobs_of_withdrawal(id(number(at))).await.unwrap().len(), 2, "point {at}");
+            let held = 110 * (at + 1);
+            assert_eq!(desk.balance(db, 0).await, format!("{}/{held}", 100_000 - held), "point {at}");
+        }).await;
+        assert!(points > 12, "{points}");
     }
 
     async fn a_job_that_is_made_while_everything_dies_is_one_job(db: TestDb) {
@@ -864,7 +1159,7 @@ db_test! {
         let points = at_every_point(db, async |at| drop(taken(db, &desk.ask(number(at), 100)).await), async |db, at| {
             tries += 1;
             let terms = Enqueue { job: JobId::new(5_000 + tries).unwrap(), ..desk.terms(number(at)) };
-            db.enqueue_withdrawals(&desk.chain, &[terms], NOW).await.map(drop)
+            db.enqueue_withdrawals(&desk.chain, &[terms], &nothing(&[terms.withdrawal.number()]), NOW).await.map(drop)
         }, async |at| {
             assert_eq!(db.jobs_of_withdrawal(id(number(at))).await.unwrap().len(), 1, "point {at}");
             assert_eq!(state(db, number(at)).await, WithdrawalState::Queued, "point {at}");
@@ -880,13 +1175,13 @@ db_test! {
             taken(db, &desk.ask(number(at), 100)).await;
             enqueue(db, &desk, number(at)).await;
             db.cancel_job(JobId::new(1_000 + number(at)).unwrap(), "ann", NOW).await.unwrap();
-        }, async |db, at| db.settle_withdrawals(&[id(number(at))], NOW).await.map(drop),
+        }, async |db, at| db.settle_withdrawals(&[id(number(at))], &nothing(&[number(at)]), NOW).await.map(drop),
         async |at| assert_eq!(desk.balance(db, 0).await, "100000/0", "point {at}")).await;
         assert!(points > 6, "{points}");
         // Settled inside.
         let number = |at: i64| at + 500;
         at_every_point(db, async |at| drop(taken(db, &desk.ask(number(at), 100)).await), async |db, at| {
-            db.settle_inside(&[SettleInside { withdrawal: id(number(at)), payee: user(2) }], NOW).await.map(drop)
+            db.settle_inside(&[SettleInside { withdrawal: id(number(at)), payee: user(2) }], &nothing(&[number(at)]), NOW).await.map(drop)
         }, async |at| {
             assert_eq!(desk.balance(db, 0).await, format!("{}/0", 100_000 - 110 * (at + 1)), "point {at}");
             assert_eq!(desk.balance(db, 1).await, format!("{}/0", 100_000 + 100 * (at + 1)), "point {at}");

@@ -19,6 +19,7 @@ use tokio::sync::Mutex;
 use tx::{AccountKey, Address, Coin, Family, Group};
 
 use super::actor::{Actor, Part};
+use super::customers::PRECISION;
 use super::net::{Anvil, Core, Machine, Net, Payable};
 use super::wrong;
 use crate::bench::scan::{BITCOIN_LOGIN, anvil, bitcoind, deploy_token, find, pool};
@@ -356,7 +357,8 @@ fn treasury(laid: &[Laid], keys: &BTreeMap<String, String>) -> Result<String, Fa
         }
         chains.insert(one.name.to_owned(), chain);
         for (symbol, coin, decimals, _) in &one.coins {
-            let limits = json!({ "precision": 6, "min_transfer": "1", "max_transfer": "9", "daily_transfer": "9" });
+            let limits =
+                json!({ "precision": PRECISION, "min_transfer": "1", "max_transfer": "9", "daily_transfer": "9" });
             assets.insert((*symbol).to_owned(), limits);
             let mut listing = json!({ "asset": symbol, "chain": one.name, "decimals": decimals, "min_deposit": "1" });
             if let Coin::Token(token) = coin {
@@ -486,7 +488,7 @@ async fn wallets(config: &Path) -> Result<BTreeMap<String, Vec<(String, Address)
     Ok(found)
 }
 
-/// The signer; and of each chain two that send, two that watch, and one that keeps its books. Bitcoin's blocks have a reader of their own.
+/// The signer; and of each chain two that send, two that watch, two that give withdrawals their jobs, and one that keeps its books. Bitcoin's blocks have a reader of their own.
 fn actors(config: &Path, folder: &Path, nets: &[Arc<Net>]) -> Vec<Actor> {
     let (config, home, passphrase) = (text(config), text(&folder.join("signer")), text(&folder.join("passphrase")));
     let base = ["--json".to_owned(), "--config".to_owned(), config];
@@ -497,7 +499,7 @@ fn actors(config: &Path, folder: &Path, nets: &[Arc<Net>]) -> Vec<Actor> {
     for net in nets {
         let chain = net.name;
         for number in [1, 2] {
-            for part in [Part::Outbound, Part::Confirm] {
+            for part in [Part::Outbound, Part::Confirm, Part::Withdrawals] {
                 let name = format!("{}-{chain}-{number}", part.name());
                 actors.push(Actor::new(part, words(&["run", part.name(), "--chain", chain]), log(&name)));
             }
