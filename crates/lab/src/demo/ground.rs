@@ -19,6 +19,9 @@ use crate::scratch;
 
 const TREASURY: &str = include_str!("treasury.toml");
 
+/// Until `main` has withdrawals over HTTP.
+pub const PAYS_OUT: bool = false;
+
 /// Who is asked to agree to large withdrawals, and the name of each one's key.
 pub const APPROVERS: [(&str, &str); 2] = [("bob", "bob-laptop"), ("carol", "carol-laptop")];
 
@@ -48,6 +51,7 @@ pub enum Worker {
     Rules,
     Outbound,
     Confirm,
+    Withdrawals,
 }
 
 impl Worker {
@@ -58,6 +62,7 @@ impl Worker {
             Self::Rules => "rules",
             Self::Outbound => "outbound",
             Self::Confirm => "confirm",
+            Self::Withdrawals => "withdrawals",
         }
     }
 }
@@ -144,8 +149,10 @@ pub async fn lay(files: &Files, chains: &Chains) -> CommandResult {
     let groups: Vec<KeyGroup> = Net::ALL.into_iter().flat_map(of).collect();
     let xpubs = keys::make_signer(&files.workers, &files.folder, &groups, |ada| policy::text(ada, &people)).await?;
     let wallets = wallets(&groups, &xpubs)?;
-    write_private(&files.folder.join("treasury.toml"), &format!("{TREASURY}\n{wallets}"))?;
+    let people = if PAYS_OUT { policy::people(&people) } else { String::new() };
+    write_private(&files.folder.join("treasury.toml"), &format!("{TREASURY}\n{people}\n{wallets}"))?;
     own_secret(&files.folder, "jwt.secret")?;
+    own_secret(&files.folder, "operators.secret")?;
     own_credentials(&files.folder)?;
     program::told(&files.workers, &["migrate"]).await?;
     let apply = ["apply", &files.at("treasury.toml"), "--actor", "demo", "--reason", "a treasury to look at"];
@@ -209,7 +216,7 @@ impl Parts {
                 words.extend(["run", "deposits", "--from", "0"]);
                 "running"
             }
-            Worker::Rules | Worker::Outbound | Worker::Confirm => {
+            Worker::Rules | Worker::Outbound | Worker::Confirm | Worker::Withdrawals => {
                 words.extend(["run", worker.name()]);
                 "running"
             }
@@ -267,9 +274,11 @@ async fn start_server(files: &Files) -> Result<Process, Failure> {
 
 /// The server while the demo runs: without limits, so that a few customers make much traffic.
 fn configure(files: &Files, http: &str, spot: &str) -> CommandResult {
-    let settings = json!({
+    let mut settings = json!({
         "database": { "url": "sqlite://bursar.db" },
         "treasury": { "file": "treasury.toml" },
+        // What people sign names the signer that it is for. The server asks it nothing.
+        "signer": { "name": "demo" },
         "http": { "listen": http, "operations_listen": "" },
         "auth": { "issuer": "rig", "audience": "rig", "hs256_secret_file": "jwt.secret" },
         "spot": { "kind": "remote", "address": spot, "credentials_file": "spot.credentials", "folder": "spot" },
@@ -278,16 +287,25 @@ fn configure(files: &Files, http: &str, spot: &str) -> CommandResult {
         },
         "limits": { "requests_per_second": 0, "daily_transfers": 0 },
     });
+    if PAYS_OUT {
+        settings["operators"] =
+            json!({ "issuer": "rig", "audience": "rig-operators", "hs256_secret_file": "operators.secret" });
+    }
     write_private(&files.config, &format!("{MADE_BY_US}. The limits are off.\n{}", toml_of(&settings)?))
 }
 
 /// The same treasury for a server that the user starts later: with the engine in its own process, and common limits. The chains are gone.
 fn configure_for_later(files: &Files) -> CommandResult {
-    let settings = json!({
+    let mut settings = json!({
         "database": { "url": "sqlite://bursar.db" },
         "treasury": { "file": "treasury.toml" },
+        "signer": { "name": "demo" },
         "auth": { "issuer": "rig", "audience": "rig", "hs256_secret_file": "jwt.secret" },
         "spot": { "credentials_file": "spot.credentials", "folder": "spot" },
     });
+    if PAYS_OUT {
+        settings["operators"] =
+            json!({ "issuer": "rig", "audience": "rig-operators", "hs256_secret_file": "operators.secret" });
+    }
     write_private(&files.config, &format!("{MADE_BY_US}: bursar --config THIS serve\n{}", toml_of(&settings)?))
 }

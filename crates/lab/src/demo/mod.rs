@@ -10,6 +10,7 @@
 //! | `deposits` | they pay in, nodes lie, and a reorganisation takes a payment back |
 //! | `trading` | they move money to spot and back, while processes are killed |
 //! | `home` | rules give gas and bring coins home |
+//! | `withdrawals` | they withdraw, people agree, fees rise |
 //! | `records` | the end: records, balances, costs, audit |
 //! | `screen`, `watch` | what the terminal shows meanwhile |
 
@@ -23,6 +24,7 @@ mod records;
 mod screen;
 mod trading;
 mod watch;
+mod withdrawals;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -44,6 +46,7 @@ use people::People;
 use screen::Screen;
 use trading::Trading;
 use watch::Watch;
+use withdrawals::{Asked, Withdrawals};
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
@@ -71,6 +74,7 @@ struct Found {
     deposits: Deposits,
     trading: Trading,
     home: Home,
+    withdrawals: Withdrawals,
 }
 
 /// What runs, and what is done to it.
@@ -85,6 +89,8 @@ struct Stage<'a> {
     secret: Vec<u8>,
     /// The house's own wallets, by what they are for.
     wallets: BTreeMap<(Net, String), String>,
+    /// What customers have asked to be paid out.
+    asked: Vec<Asked>,
     found: Found,
 }
 
@@ -117,6 +123,7 @@ pub async fn run(arguments: &Arguments, json: bool) -> CommandResult {
         chains: &chains,
         parts,
         secret,
+        asked: Vec::new(),
         found: Found::default(),
     };
     let played = stage.play(arguments).await;
@@ -169,6 +176,9 @@ impl Stage<'_> {
         self.trading(arguments.time, arguments.seed).await?;
         if !arguments.short {
             self.home().await?;
+            if ground::PAYS_OUT {
+                self.withdrawals().await?;
+            }
         }
         self.end().await
     }

@@ -45,6 +45,28 @@ fn coins(net: Net, purpose: &str) -> String {
     }
 }
 
+/// The same in the treasury file: what may be withdrawn where, and who may agree. In whole coins.
+pub fn people(people: &[(&str, &str, String)]) -> String {
+    let mut text = String::new();
+    for net in Net::ALL {
+        let (asset, chain) = (net.paid_in(), net.name());
+        let [min, max, fee, auto, two] = match net {
+            Net::Bitcoin => ["0.001", "1", "0.0002", "0.1", "0.5"],
+            Net::Bsc | Net::Tron => ["10", "100000", "1", "500", "1500"],
+        };
+        text += &format!(
+            "\n[[withdrawals]]\nasset = \"{asset}\"\nchain = \"{chain}\"\nmin = \"{min}\"\nmax = \"{max}\"\nfee = \
+             \"{fee}\"\nauto_approve = \"{auto}\"\ntwo_above = \"{two}\"\nmany_above = \"{max}\"\n"
+        );
+    }
+    for (person, key, public) in people {
+        text += &format!(
+            "\n[[operator]]\nname = \"{person}\"\nrole = \"approver\"\nkeys.{key} = {{ ed25519 = \"{public}\" }}\n"
+        );
+    }
+    text
+}
+
 /// The policy's file. `people`: who approves, each with the name and the public half of a key.
 pub fn text(administrator: &str, people: &[(&str, &str, String)]) -> String {
     let chains: Vec<String> = Net::ALL.into_iter().map(chain).collect();

@@ -1,6 +1,9 @@
 //! The end: the customers' own records held against the server and the chains, balances, costs, audit.
 
-use domain::Amount;
+use std::cmp::Ordering;
+use std::fmt::Display;
+
+use domain::{Amount, RawAmount};
 use serde_json::{Value, json};
 use terminal::audit::AuditReport;
 use terminal::failure::Failure;
@@ -8,6 +11,7 @@ use terminal::output::{table, thousands};
 
 use super::Stage;
 use super::people::{coins, shown};
+use super::withdrawals::Asked;
 use crate::rig::program;
 
 /// What was found when the records were held against server and chains.
@@ -27,16 +31,22 @@ impl Records {
         self.lost == 0 && self.doubled == 0
     }
 
-    /// One of theirs: what it must be, and what it is.
+    /// One of theirs in ledger units: what it must be, and what it is.
     pub fn hold(&mut self, what: impl FnOnce() -> String, must: i64, is: i64) {
+        self.count(what, must.cmp(&is), (&must, &is));
+    }
+
+    /// The same in a chain's units.
+    pub fn hold_raw(&mut self, what: impl FnOnce() -> String, must: RawAmount, is: RawAmount) {
+        self.count(what, must.cmp(&is), (&must, &is));
+    }
+
+    fn count(&mut self, what: impl FnOnce() -> String, must_to_is: Ordering, (must, is): (&dyn Display, &dyn Display)) {
         self.checked += 1;
-        if must == is {
-            return;
-        }
-        if is < must {
-            self.lost += 1;
-        } else {
-            self.doubled += 1;
+        match must_to_is {
+            Ordering::Equal => return,
+            Ordering::Greater => self.lost += 1,
+            Ordering::Less => self.doubled += 1,
         }
         if self.first.len() < 8 {
             self.first.push(format!("{}: must be {must}, and is {is}", what()));
@@ -56,7 +66,11 @@ impl Stage<'_> {
     /// What each customer must have by their own records: what they paid in, less what left.
     fn must_have(&self, user: domain::UserId, asset: &str) -> i64 {
         let paid = self.people.payments.iter().filter(|one| one.user == user && one.net.paid_in() == asset);
-        paid.map(|one| one.amount.units()).sum()
+        let paid: i64 = paid.map(|one| one.amount.units()).sum();
+        let of_asset = || self.asked.iter().filter(|one| one.net.paid_in() == asset);
+        let gone: i64 = of_asset().filter(|one| one.user == user).map(Asked::gone).sum();
+        let given: i64 = of_asset().map(|one| one.given_to(user)).sum();
+        paid - gone + given
     }
 
     pub async fn end(&mut self) -> Result<Ending, Failure> {
@@ -70,6 +84,7 @@ impl Stage<'_> {
                 records.hold(|| format!("customer {} has {asset} units", user.get()), must, funding + spot);
             }
         }
+        self.check_destinations(&mut records).await?;
         let audit = program::audit(&self.files.config).await?;
         let balances = program::balances(&self.files.config).await?;
         let costs = program::told(&self.files.config, &["treasury", "costs"]).await?;
@@ -126,6 +141,11 @@ impl Stage<'_> {
                 "taken_back": found.deposits.taken_back, "credited_again": found.deposits.credited_again,
             },
             "treasury": { "gas": found.home.gas, "brought_home": found.home.sweeps, "costs": ending.costs["costs"] },
+            "withdrawals": {
+                "asked": found.withdrawals.asked, "completed": found.withdrawals.completed,
+                "called_off": found.withdrawals.called_off, "inside": found.withdrawals.inside,
+                "approvals": found.withdrawals.approvals, "replaced": found.withdrawals.replaced,
+            },
             "balances": ending.balances,
             "audit": ending.audit,
         })
