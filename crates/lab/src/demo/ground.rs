@@ -70,7 +70,7 @@ impl Worker {
 /// The files of the treasury.
 pub struct Files {
     pub folder: PathBuf,
-    /// The server's configuration: it has no nodes and no signer.
+    /// The server's configuration: it has no nodes, and its key of the signer signs nothing.
     pub config: PathBuf,
     /// The workers'.
     pub workers: PathBuf,
@@ -148,6 +148,10 @@ pub async fn lay(files: &Files, chains: &Chains) -> CommandResult {
     let of = |net: Net| groups(net).map(move |(name, purpose)| KeyGroup { name, purpose, family: net.family() });
     let groups: Vec<KeyGroup> = Net::ALL.into_iter().flat_map(of).collect();
     let xpubs = keys::make_signer(&files.workers, &files.folder, &groups, |ada| policy::text(ada, &people)).await?;
+    // The server asks what was signed before it gives anything back. With this key nobody can have anything signed.
+    let (home, gateway) = (files.at("signer"), files.at("gateway.credential"));
+    let add = ["signer", "key", "add", "gateway", "--folder", &home, "--derive", "--read", "--credential", &gateway];
+    program::told(&files.workers, &add).await?;
     let wallets = wallets(&groups, &xpubs)?;
     let people = if PAYS_OUT { policy::people(&people) } else { String::new() };
     write_private(&files.folder.join("treasury.toml"), &format!("{TREASURY}\n{people}\n{wallets}"))?;
@@ -277,8 +281,7 @@ fn configure(files: &Files, http: &str, spot: &str) -> CommandResult {
     let mut settings = json!({
         "database": { "url": "sqlite://bursar.db" },
         "treasury": { "file": "treasury.toml" },
-        // What people sign names the signer that it is for. The server asks it nothing.
-        "signer": { "name": "demo" },
+        "signer": { "name": "demo", "socket": "signer/socket", "credential_file": "gateway.credential" },
         "http": { "listen": http, "operations_listen": "" },
         "auth": { "issuer": "rig", "audience": "rig", "hs256_secret_file": "jwt.secret" },
         "spot": { "kind": "remote", "address": spot, "credentials_file": "spot.credentials", "folder": "spot" },
