@@ -7,7 +7,7 @@ use terminal::failure::{CommandResult, Failure};
 
 use super::Stage;
 use super::chains::Net;
-use super::people::{Payment, raw, shown};
+use super::people::{Payment, shown};
 use super::wrong;
 
 /// Whose payment the reorganisation takes back: the last one on its chain.
@@ -44,7 +44,7 @@ impl Stage<'_> {
                 self.people.payments.push(Payment { user, net, address, amount: amount(net, &mut random) });
             }
         }
-        self.watch.wait("the workers read", |state| state.chains.iter().all(|one| !one["reading"].is_null())).await?;
+        self.watch.wait("the workers read", |state| state.chains.len() == Net::ALL.len() && state.chains.iter().all(|one| !one["reading"].is_null())).await?;
         self.fund_house()?;
         for net in Net::ALL {
             // A block that comes by itself would be in the way of the reorganisation.
@@ -152,6 +152,7 @@ fn is_unlucky(payment: &Payment) -> bool {
 /// For the tests of what customers hold: a payment is exact on its chain.
 #[cfg(test)]
 mod tests {
+    use super::super::people::raw;
     use super::*;
 
     #[test]
