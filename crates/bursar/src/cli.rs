@@ -9,8 +9,9 @@ use terminal::failure::{Exit, Failure};
 #[cfg(feature = "lab")]
 use crate::commands::devnet;
 use crate::commands::{
-    Context, account, adjust, apply, audit, balances, chain, checkpoint, config, copy, deposit, explain, job, journal,
-    lane, migrate, openapi, reconcile, rule, serve, signer, spot, token, transfer, treasury, utxo, wallet,
+    Context, account, adjust, apply, approve, audit, balances, chain, checkpoint, config, copy, deposit, explain, job,
+    journal, lane, migrate, openapi, operator, policy, reconcile, rule, serve, signer, spot, token, transfer, treasury,
+    utxo, wallet, withdrawal,
 };
 use crate::config::Config;
 use crate::logs;
@@ -83,9 +84,26 @@ enum Command {
     /// What was paid to our addresses, and what became of it; two people say whose an unattributed deposit is
     #[command(subcommand)]
     Deposit(deposit::Command),
+    /// What customers want paid out: where each stands, why, and which jobs pay it
+    #[command(subcommand)]
+    Withdrawal(withdrawal::Command),
+    /// What holds for withdrawals: limits, fees and who has to agree; what a request would come to, and whether the signer signs it
+    #[command(subcommand)]
+    Policy(policy::Command),
     /// Payments that leave: make one, see why it waits, offer more for it, cancel it
     #[command(subcommand)]
     Job(job::Command),
+    /// Agree to a withdrawal: shows what it pays, in words made here, asks, signs exactly that, and hands the signature to the server
+    ///
+    ///   bursar approve wr-… --as ann-laptop --key ann.pem --server http://127.0.0.1:7412 --token ann.token
+    ///
+    /// The digest that is signed is made here from what is shown; one that the server merely sent is never signed. The token is an operator's
+    /// (bursar token --operator NAME); nobody agrees to their own withdrawal, and a person counts once.
+    #[command(verbatim_doc_comment)]
+    Approve(approve::Arguments),
+    /// Who looks after other people's money, with which keys, and what each has done
+    #[command(subcommand)]
+    Operator(operator::Command),
     /// The wallets that send: what waits in each, who has it, and why one is stopped
     #[command(subcommand)]
     Lane(lane::Command),
@@ -98,7 +116,7 @@ enum Command {
     /// The chains and their nodes: what each node says, and what can be credited by them
     #[command(subcommand)]
     Chain(chain::Command),
-    /// Print a token for a user, signed with auth.hs256_secret_file, to try the interface with
+    /// Print a token for a user or an operator, signed with the configured secret, to try the interface with
     Token(token::Arguments),
     /// Print the description of the HTTP interface (OpenAPI 3.1)
     Openapi,
@@ -215,7 +233,11 @@ async fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Run(command) => crate::commands::run::run(&context()?, command).await,
         Command::Wallet(command) => wallet::run(&context()?, command).await,
         Command::Deposit(command) => deposit::run(&context()?, command).await,
+        Command::Withdrawal(command) => withdrawal::run(&context()?, command).await,
+        Command::Policy(command) => policy::run(&context()?, command).await,
         Command::Job(command) => job::run(&context()?, command).await,
+        Command::Approve(arguments) => approve::run(&context()?, arguments).await,
+        Command::Operator(command) => operator::run(&context()?, command).await,
         Command::Lane(command) => lane::run(&context()?, command).await,
         Command::Rule(command) => rule::run(&context()?, command).await,
         Command::Treasury(command) => treasury::run(&context()?, command).await,

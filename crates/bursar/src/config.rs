@@ -3,9 +3,11 @@
 
 pub mod chains;
 mod http;
+mod operators;
 mod reports;
 mod signer;
 mod treasury;
+mod withdrawals;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -22,9 +24,11 @@ use toml::{Table, Value};
 use crate::paths;
 pub use chains::{ChainNodes, Chains, InternalTransfers, NodeSettings, ProofChoice};
 pub use http::Http;
+pub use operators::Operators;
 pub use reports::{Alerts, Log, LogFormat, LogLevel};
 pub use signer::Signer;
 pub use treasury::Treasury;
+pub use withdrawals::Withdrawals;
 
 /// Every setting has a default, so every setting has a name to be found by.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -35,6 +39,8 @@ pub struct Config {
     pub signer: Signer,
     pub http: Http,
     pub auth: Auth,
+    pub operators: Operators,
+    pub withdrawals: Withdrawals,
     pub spot: Spot,
     pub transfer: Transfer,
     pub limits: Limits,
@@ -264,6 +270,9 @@ impl Config {
             return refuse("database.acquire_timeout_ms must be 1 to 600000", "5000 is a good start");
         }
         if let Some((message, hint)) = self.signer.problem() {
+            return refuse(message, hint);
+        }
+        if let Some((message, hint)) = self.operators.problem(&self.auth).or_else(|| self.withdrawals.problem()) {
             return refuse(message, hint);
         }
         if let Some(problem) = self.chains.iter().find_map(|(name, chain)| chain.problem(name)) {

@@ -1,8 +1,10 @@
 //! The declarative file of `bursar apply`: assets, chains, which asset lives on which chain, limits, wallet groups,
-//! operation wallets, rules and bands.
+//! operation wallets, rules and bands, operators, and which withdrawals are checked outside.
 
+mod people;
 mod rules;
 mod wallets;
+mod withdrawals;
 
 use std::collections::BTreeMap;
 
@@ -41,6 +43,12 @@ struct File {
     consolidation_rules: BTreeMap<String, rules::SweepEntry>,
     #[serde(default)]
     hot_bands: Vec<rules::BandEntry>,
+    #[serde(default)]
+    withdrawals: Vec<withdrawals::PolicyEntry>,
+    #[serde(default)]
+    operator: Vec<people::OperatorEntry>,
+    #[serde(default)]
+    withdrawal_check: Vec<people::CheckEntry>,
 }
 
 /// What a treasury file says.
@@ -160,8 +168,11 @@ pub fn parse(text: &str, name: &str, known: &Catalog) -> Result<Treasury, Failur
         }
     }
     refuse_same_coin(&catalog, known)?;
+    catalog.withdrawals = withdrawals::policies(&file.withdrawals, &rules::Known { file: &catalog, database: known })?;
     let parts = (&file.gas_topup_rules, &file.consolidation_rules, file.hot_bands.as_slice());
     catalog.rules = rules::rules(parts, &rules::Known { file: &catalog, database: known })?;
+    let database = rules::Known { file: &catalog, database: known };
+    catalog.people = people::people(&file.operator, &file.withdrawal_check, &database)?;
     let chain = |name: &ChainName| catalog.chains.get(name).or_else(|| known.chains.get(name));
     let pinned = wallets::pin(&file.wallet_groups, &file.operation_wallets, chain)?;
     Ok(Treasury { catalog, pinned })
@@ -192,7 +203,7 @@ fn refuse_same_coin(catalog: &Catalog, known: &Catalog) -> Result<(), Failure> {
 }
 
 /// What every entry must say. The types above are what is believed; this list only lets an author see all at once.
-const REQUIRED: [(&str, &[&str]); 8] = [
+const REQUIRED: [(&str, &[&str]); 11] = [
     ("assets", &["precision", "min_transfer", "max_transfer", "daily_transfer"]),
     ("chains", &["kind", "network", "confirmations"]),
     ("on_chain", &["asset", "chain", "decimals", "min_deposit"]),
@@ -201,10 +212,13 @@ const REQUIRED: [(&str, &[&str]); 8] = [
     ("gas_topup_rules", &["chain", "asset", "operator", "threshold", "amount"]),
     ("consolidation_rules", &["chain", "asset", "operator", "threshold"]),
     ("hot_bands", &["chain", "group", "index", "asset", "floor", "target", "ceiling"]),
+    ("withdrawals", &["asset", "chain", "min", "max", "auto_approve", "two_above", "many_above"]),
+    ("operator", &["name", "role"]),
+    ("withdrawal_check", &["asset", "chain", "from"]),
 ];
 
 /// What an entry may say too.
-const OPTIONAL: [&str; 19] = [
+const OPTIONAL: [&str; 37] = [
     "status",
     "internal_transfer",
     "contract",
@@ -224,6 +238,24 @@ const OPTIONAL: [&str; 19] = [
     "cool_down_s",
     "most_per_hour",
     "most_cost_bps",
+    "enabled",
+    "incident",
+    "fee",
+    "fee_share_bps",
+    "fee_least",
+    "quote_s",
+    "many",
+    "daily_user",
+    "daily_total",
+    "requests",
+    "requests_s",
+    "cooling_off_s",
+    "book_only",
+    "auto_approve_daily",
+    "when_short",
+    "life_s",
+    "user",
+    "keys",
 ];
 
 /// Every field that is missing, where the file is good TOML and has no name that is not known. `None`: that is not what is
@@ -563,7 +595,64 @@ asset = "USDT"
 floor = "100"
 target = "500"
 ceiling = "900"
+
+[[withdrawals]]
+asset = "USDT"
+chain = "bsc"
+min = "10"
+max = "50000"
+fee = "1"
+auto_approve = "1000"
+two_above = "10000"
+many_above = "20000"
+daily_user = "60000"
+requests = 10
+requests_s = 3600
 "#;
+
+    #[test]
+    fn a_policy_is_read_whole_and_what_makes_no_sense_is_refused() {
+        let whole = format!("{GOOD}\n{RULES}");
+        let policies = read(&whole).expect("good policies").catalog.withdrawals;
+        let (key, setting) = policies.first_key_value().expect("one");
+        assert_eq!((key.0.as_str(), key.1.as_str()), ("USDT", "bsc"));
+        let policy = &setting.policy;
+        let units = |amount: Amount| amount.units();
+        assert_eq!(
+            (units(policy.min), units(policy.fee.fixed), units(policy.auto_approve)),
+            (10_000_000, 1_000_000, 1_000_000_000)
+        );
+        assert_eq!((policy.many, policy.quote_life_us, policy.daily_total), (3, 0, None));
+        assert_eq!(policy.velocity, Some(domain::withdrawal::Velocity { count: 10, window_us: 3_600_000_000 }));
+        assert_eq!((setting.enabled, setting.incident), (None, None), "what is not said stays as it is");
+        for (good, wrong) in [
+            ("min = \"10\"", "min = \"0\""),
+            ("min = \"10\"", "min = \"50001\""),
+            ("fee = \"1\"", "fee = \"-1\""),
+            ("fee = \"1\"", "fee = \"0.0000001\""),
+            ("fee = \"1\"", "fee_share_bps = 10001"),
+            ("two_above = \"10000\"", "two_above = \"999\""),
+            ("daily_user = \"60000\"", "daily_user = \"9\""),
+            ("requests_s = 3600", ""),
+            ("requests = 10", "requests = 0"),
+            ("requests_s = 3600", "requests_s = 3600\nmany = 2"),
+            ("requests_s = 3600", "requests_s = 3600\nauto_approve_daily = \"999\""),
+            ("requests_s = 3600", "requests_s = 3600\nwhen_short = \"never\""),
+            ("requests_s = 3600", "requests_s = 3600\nlife_s = 59"),
+            ("requests_s = 3600", "requests_s = 3600\nquote_s = 86401"),
+            ("requests_s = 3600", "requests_s = 3600\ncooling_off_s = 40000000"),
+            ("chain = \"bsc\"\nmin", "chain = \"tron\"\nmin"),
+        ] {
+            assert!(whole.contains(good), "{good}");
+            let failure = read(&whole.replace(good, wrong)).expect_err(wrong);
+            assert!(
+                ["TREASURY_INVALID", "INVALID_AMOUNT", "PRECISION_OVERFLOW"].contains(&&*failure.code),
+                "{wrong}: {failure:?}"
+            );
+        }
+        let policy = &whole[whole.rfind("[[withdrawals]]").expect("there")..];
+        assert_eq!(read(&format!("{whole}{policy}")).expect_err("twice").code, "TREASURY_INVALID");
+    }
 
     #[test]
     fn rules_that_make_no_sense_are_refused() {

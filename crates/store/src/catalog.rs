@@ -16,12 +16,16 @@ use crate::db::{Db, Tx};
 use crate::dialect::LOCK_MIGRATIONS;
 use crate::error::StoreError;
 use crate::ledger::{self, NewAccount};
+use crate::operator::PeopleSettings;
+use crate::operator::settings as people;
 use crate::rows::{Column, ColumnType::Int, ColumnType::Text, RowsSql, execute_rows};
 use crate::transact;
 use crate::treasury::RuleSettings;
 use crate::treasury::settings as rules;
 use crate::wallet::WalletSettings;
 use crate::wallet::settings as wallets;
+use crate::withdrawal::PolicySettings;
+use crate::withdrawal::settings as policies;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Catalog {
@@ -30,6 +34,10 @@ pub struct Catalog {
     pub listings: BTreeMap<(Symbol, ChainName), Listing>,
     /// Rules and bands that name them.
     pub rules: RuleSettings,
+    /// What holds for withdrawals of them.
+    pub withdrawals: PolicySettings,
+    /// Operators, and what is asked outside. Only of a file: [`read_catalog`] leaves them empty.
+    pub people: PeopleSettings,
 }
 
 /// One field of one thing, as it was and as it will be.
@@ -49,6 +57,10 @@ pub enum CatalogError {
     InUse { entity: String, field: &'static str, before: String, after: String, asset: Symbol },
     #[error("asset {asset}: precision cannot change while {asset} on {chain} is left out")]
     ListingLeftOut { asset: Symbol, chain: ChainName },
+    #[error("asset {asset}: precision cannot change while the withdrawal policy of {asset} on {chain} is left out")]
+    PolicyLeftOut { asset: Symbol, chain: ChainName },
+    #[error("withdrawals of {asset} on {chain}: {asset} does not live on {chain}")]
+    PolicyWithoutListing { asset: Symbol, chain: ChainName },
     #[error("{asset} on {chain}: there is no asset {asset}")]
     UnknownAsset { asset: Symbol, chain: ChainName },
     #[error("{asset} on {chain}: there is no chain {chain}")]
@@ -61,6 +73,10 @@ pub enum CatalogError {
     BandWithoutWallet { chain: ChainName, group: domain::GroupId, index: i64 },
     #[error("{entity}: {field} cannot change from {before} to {after}, because jobs refer to it")]
     RuleFixed { entity: String, field: &'static str, before: String, after: String },
+    #[error("the key {key} of an operator is refused: {why}")]
+    OperatorKey { key: String, why: &'static str },
+    #[error("user {} is the operator {holder} already", user.get())]
+    OperatorUser { user: domain::UserId, holder: domain::operator::OperatorName },
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -69,13 +85,16 @@ impl CatalogError {
     pub const fn code(&self) -> &'static str {
         match self {
             Self::InUse { .. } => "SETTING_IN_USE",
-            Self::ListingLeftOut { .. } => "LISTING_LEFT_OUT",
+            Self::ListingLeftOut { .. } | Self::PolicyLeftOut { .. } => "LISTING_LEFT_OUT",
+            Self::PolicyWithoutListing { .. } => "TREASURY_INVALID",
             Self::UnknownAsset { .. } => "INVALID_ASSET",
             Self::UnknownChain { .. } => "INVALID_CHAIN",
             Self::WalletFixed { .. } => "WALLET_FIXED",
             Self::WalletTaken { .. } => "WALLET_TAKEN",
             Self::RuleFixed { .. } => "RULE_FIXED",
             Self::BandWithoutWallet { .. } => "TREASURY_INVALID",
+            Self::OperatorKey { .. } => "OPERATOR_KEY_TAKEN",
+            Self::OperatorUser { .. } => "OPERATOR_USER_TAKEN",
             Self::Store(error) => error.code(),
         }
     }
@@ -84,6 +103,8 @@ impl CatalogError {
         match self {
             Self::InUse { .. } => "list a new asset instead, and set the old one to suspended",
             Self::ListingLeftOut { .. } => "say its minimum deposit anew under [[on_chain]], in the new precision",
+            Self::PolicyLeftOut { .. } => "say it anew under [[withdrawals]], in the new precision",
+            Self::PolicyWithoutListing { .. } => "list it under [[on_chain]], or correct the names",
             Self::UnknownAsset { .. } => "add it under [assets], or correct the name",
             Self::UnknownChain { .. } => "add it under [chains], or correct the name",
             Self::WalletFixed { .. } => {
@@ -93,6 +114,12 @@ impl CatalogError {
                 "add it under [[operation_wallets]] with role = \"hot\", or correct the group and the index"
             }
             Self::RuleFixed { .. } => "give the new rule a name of its own, and set active = false in the old one",
+            Self::OperatorKey { .. } => {
+                "a key is one person's for ever: give a new key a new name, and leave the old one out"
+            }
+            Self::OperatorUser { .. } => {
+                "two operators that are one customer are one person: switch one of them off, and take its user away"
+            }
             Self::WalletTaken { .. } => "give each wallet a key and an address of its own",
             Self::Store(error) => error.hint(),
         }
@@ -245,11 +272,16 @@ impl Db {
         transact!(self, tx => {
             fetch_optional!(tx, LOCK_MIGRATIONS => (String,))?;
             fetch_all!(tx, LOCK_ASSETS => (i64,))?;
+            if !wanted.withdrawals.is_empty() {
+                policies::lock(tx).await?;
+            }
             match plan(tx, wanted, wallets).await? {
                 Ok(changes) => {
                     write_catalog(tx, wanted, at).await?;
                     wallets::write(tx, wallets, at).await?;
                     rules::write(tx, &wanted.rules, at).await?;
+                    policies::write(tx, &wanted.withdrawals, author, at).await?;
+                    people::write(tx, &wanted.people, author, at).await?;
                     write_changes(tx, &changes, author, at).await?;
                     open_system_accounts(tx, at).await?;
                     Ok(Ok(changes))
@@ -317,6 +349,7 @@ pub async fn read_catalog(tx: &mut Tx) -> Result<Catalog, StoreError> {
         catalog.listings.insert((listing.asset.clone(), listing.chain.clone()), listing);
     }
     catalog.rules = rules::read_rules(tx).await?;
+    catalog.withdrawals = policies::read_policy_settings(tx).await?;
     Ok(catalog)
 }
 
@@ -390,11 +423,19 @@ async fn plan(
     };
     let precision =
         |symbol: &Symbol| wanted.assets.get(symbol).or(current.assets.get(symbol)).map(|asset| asset.precision);
-    let ruled = match rules::plan(tx, &wanted.rules, precision, wallets).await? {
+    let ruled = match rules::plan(tx, &wanted.rules, &precision, wallets).await? {
         Ok(ruled) => ruled,
         refused => return Ok(refused),
     };
-    Ok(wallets::plan(tx, wallets).await?.map(|more| [changes, more, ruled].concat()))
+    let policed = match policies::plan(&current, wanted) {
+        Ok(policed) => policed,
+        refused => return Ok(refused),
+    };
+    let of_people = match people::plan(tx, &wanted.people, precision).await? {
+        Ok(of_people) => of_people,
+        refused => return Ok(refused),
+    };
+    Ok(wallets::plan(tx, wallets).await?.map(|more| [changes, more, ruled, policed, of_people].concat()))
 }
 
 /// What `wanted` changes in `current`, or why it must not.

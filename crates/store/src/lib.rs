@@ -17,6 +17,7 @@
 //! | [`entry`] | the chains' own books: what came to our addresses and what left them, block by block |
 //! | [`deposit`] | deposits: credited, taken back, assigned |
 //! | [`outbound`] | payments that leave: jobs, lanes, slots, and all that was ever signed for them |
+//! | [`operator`] | the people who look after all this: their keys, and what each has done |
 //! | [`withdrawal`] | what customers want paid out: policies, requests with their holds, address books |
 //! | [`node`] | the lease on a node number, which a process makes ids with |
 //! | [`pair`] | which spot engine the database belongs to, and how far each knows the other to be |
@@ -54,6 +55,7 @@ pub(crate) mod growth;
 pub mod ledger;
 pub mod migrate;
 pub mod node;
+pub mod operator;
 pub mod outbound;
 pub mod pair;
 pub mod rows;

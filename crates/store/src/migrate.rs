@@ -54,6 +54,8 @@ migrations! {
     24 "0024_payouts";
     25 "0025_named_coins";
     26 "0026_paid_withdrawals";
+    27 "0027_quotes";
+    28 "0028_operators";
 }
 
 impl Migration {

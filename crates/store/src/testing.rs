@@ -280,7 +280,7 @@ pub async fn prepare_every_statement(db: &TestDb) -> Result<usize, String> {
     let engine = db.engine();
     let mut texts: Vec<(&str, String)> = Vec::new();
     let nouns = crate::outbound::statements::ALL.into_iter().chain(crate::treasury::statements::ALL);
-    let nouns = nouns.chain(crate::withdrawal::statements::ALL);
+    let nouns = nouns.chain(crate::withdrawal::statements::ALL).chain(crate::operator::statements::ALL);
     for sql in constants.into_iter().chain(nouns).flatten() {
         let text = if engine == Engine::Postgres { sql.postgres } else { sql.sqlite };
         texts.push((sql.name, text.to_owned()));
@@ -325,7 +325,7 @@ fn all_rows() -> impl Iterator<Item = &'static RowsSql> {
         &crate::wallet::users::ROWS_STATEMENTS,
     ];
     let nouns = crate::outbound::statements::rows().into_iter().chain(crate::treasury::statements::rows());
-    let nouns = nouns.chain(crate::withdrawal::statements::rows());
+    let nouns = nouns.chain(crate::withdrawal::statements::rows()).chain(crate::operator::statements::rows());
     groups.into_iter().flatten().copied().chain(nouns)
 }
 

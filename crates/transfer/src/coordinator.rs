@@ -148,6 +148,11 @@ impl Coordinator {
         self.ids.next(&*self.clock)
     }
 
+    /// A number for something else that this process makes: numbers of all kinds come from one generator, so no two are alike.
+    pub fn next_number(&self) -> Result<i64, NoLease> {
+        self.next_id().map(Id::number)
+    }
+
     pub const fn settings(&self) -> &Settings {
         &self.settings
     }

@@ -60,6 +60,14 @@ impl Address {
             Self::Evm(_) | Self::Tron(_) => None,
         }
     }
+
+    /// The least that a payment to it may have, in satoshi: nodes pass on no Bitcoin output with less. `None`: its chain knows no dust.
+    pub fn dust_limit(&self) -> Option<u64> {
+        match self {
+            Self::Bitcoin(address) => Some(address.script_pubkey().minimal_non_dust().to_sat()),
+            Self::Evm(_) | Self::Tron(_) => None,
+        }
+    }
 }
 
 /// The one text that Bursar shows and stores: EIP-55 on EVM, base58check on TRON, the standard form on Bitcoin.

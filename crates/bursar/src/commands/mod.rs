@@ -4,6 +4,7 @@ pub mod account;
 pub mod adjust;
 pub mod apply;
 pub mod approval;
+pub mod approve;
 pub mod audit;
 pub mod balances;
 pub mod chain;
@@ -19,6 +20,8 @@ pub mod journal;
 pub mod lane;
 pub mod migrate;
 pub mod openapi;
+pub mod operator;
+pub mod policy;
 pub mod reconcile;
 pub mod rule;
 pub mod run;
@@ -31,6 +34,7 @@ pub mod transfer;
 pub mod treasury;
 pub mod utxo;
 pub mod wallet;
+pub mod withdrawal;
 
 use std::path::PathBuf;
 

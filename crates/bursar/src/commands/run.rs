@@ -25,6 +25,7 @@ use super::wallet::signer as wallet_signer;
 use crate::chains::{self, FollowedChain};
 use crate::pins;
 use crate::roles::balance_sync::BalanceSyncRole;
+use crate::roles::checks::{self, ChecksRole};
 use crate::roles::deposits::DepositRole;
 use crate::roles::outbound::OutboundRole;
 use crate::roles::rules::RulesRole;
@@ -56,6 +57,10 @@ pub enum Command {
     /// Start as many as you like. What it makes are jobs, which bursar run outbound sends. Before it gives money back or makes a job it asks the signer what that
     /// has signed, so it needs the signer of the configuration.
     Withdrawals(OutboundArguments),
+    /// Ask somebody outside about withdrawals before anybody may agree to them
+    ///
+    /// Who is asked stands in the configuration (withdrawals.check_url), which withdrawals in the treasury file. Start as many as you like.
+    Checks(CheckArguments),
     /// Evaluate rules: gas for users' addresses, and their coins brought home
     ///
     /// One worker at a time has a chain's rules: start as many as you like. It needs no signer: what it makes are jobs, which bursar run outbound
@@ -69,6 +74,13 @@ pub struct OutboundArguments {
     #[arg(long, value_name = "NAME")]
     chain: Vec<String>,
     /// Work until there is nothing to do, and end
+    #[arg(long)]
+    once: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct CheckArguments {
+    /// Ask until nothing is due, and end
     #[arg(long)]
     once: bool,
 }
@@ -93,6 +105,7 @@ pub async fn run(context: &Context, command: &Command) -> CommandResult {
         Command::Outbound(arguments) => outbound(context, arguments, Duty::Send).await,
         Command::Confirm(arguments) => outbound(context, arguments, Duty::Watch).await,
         Command::Withdrawals(arguments) => withdrawals(context, arguments).await,
+        Command::Checks(arguments) => ask_outside(context, arguments).await,
         Command::Rules(arguments) => rules(context, arguments).await,
     }
 }
@@ -143,6 +156,41 @@ async fn outbound(context: &Context, arguments: &OutboundArguments, duty: Duty) 
     if let Some(ids) = ids {
         ids.give_back(&given).await?;
     }
+    done
+}
+
+async fn ask_outside(context: &Context, arguments: &CheckArguments) -> CommandResult {
+    let db = context.open().await?;
+    let Some(check) = checks::configured(&context.config)? else {
+        let hint = "set withdrawals.check_url in the configuration";
+        return Err(Failure::bad_input("CONFIG_INVALID", "nobody is named who could be asked", hint));
+    };
+    let signer = wallet_signer::configured(&context.config)?;
+    let pinned = pins::pinned(&context.config, &db).await?;
+    if let Some(signer) = &signer {
+        wallet_signer::check(signer, &db, &pinned).await?;
+    }
+    let role = ChecksRole { db: db.clone(), check, signer: signer.clone() };
+    if arguments.once {
+        let done = role
+            .until_idle()
+            .await
+            .map_err(|error| Failure::outside(error.code(), &error, "the page of the code says what to do"))?;
+        let kept = done.kept;
+        let body = json!({ "allowed": kept.allowed, "review": kept.review, "refused": kept.refused, "waiting": kept.waiting,
+            "given_back": done.rejected });
+        context.print(&body, || {
+            format!(
+                "{} allowed, {} to be looked at, {} refused ({} given back), {} without an answer",
+                kept.allowed, kept.review, kept.refused, done.rejected, kept.waiting
+            )
+        });
+        return Ok(());
+    }
+    let looking = tokio::spawn(wallet_signer::watch(signer, db, pinned, SIGNER_PAUSE));
+    let names = ["all chains".to_owned()];
+    let done = forever(context, ("checks", &names), vec![role], |role, stopped| tokio::spawn(role.run(stopped))).await;
+    looking.abort();
     done
 }
 

@@ -8,15 +8,19 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use custody::treasury::TreasuryWatch;
+use custody::withdrawal::Remembers;
 use domain::Clock;
 use serde_json::json;
 use server::alerts::webhook::Webhook;
 use server::alerts::{Alerts, Intervals, Sink};
 use server::api::health::{check_database, watch_database};
+use server::api::operator::OperatorAccess;
 use server::api::{App, BODY_TIME, Pages, Requests, operations_router, router};
 use server::auth::{Keys, Verifier};
+use server::coins::Coins;
 use server::limit::PerSecond;
 use server::listen::{Bounds, serve};
+use server::withdrawal_intake::{WithdrawalIntake, WithdrawalIntakeSettings};
 use spot::Engine;
 use spot::net::{Client, ClientError, Credentials, Role, Server};
 use spot::service::{Ended, Limits};
@@ -44,6 +48,7 @@ use super::wallet::signer as wallet_signer;
 use super::{Context, spot as spot_command};
 use crate::config::{Config, Http, SpotKind};
 use crate::pins;
+use crate::roles::checks::{self, ChecksRole};
 use crate::roles::rules::RulesRole;
 use crate::roles::withdrawals::WithdrawalsRole;
 
@@ -60,6 +65,7 @@ pub struct Arguments {
 pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
     let config = &context.config;
     let (verifier, sinks) = (verifier(config)?, alert_sinks(config)?);
+    let (operators, check) = (operator_access(config)?, checks::configured(config)?);
     let db = context.open().await?;
     // What was paid to an address that is not ours is lost: nothing runs on rows that somebody has changed.
     let pinned = pins::pinned(&context.config, &db).await?;
@@ -112,17 +118,22 @@ pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
     }
     let compared = config.spot.kind != SpotKind::Http;
     check_database(&coordinator).await;
+    let coins = Arc::new(Coins::load(&db).await?);
     let intake = Intake::open(Arc::clone(&coordinator), intake_settings(config));
     let app = Arc::new(App {
         intake,
+        withdrawals: WithdrawalIntake::open(&coordinator, WithdrawalIntakeSettings::default()),
         assets: Arc::clone(&assets),
+        coins: Arc::clone(&coins),
         verifier,
+        operators,
         per_second: PerSecond::new(config.limits.requests_per_second),
         clock: Arc::new(SystemClock),
         docs: config.http.docs_url.clone(),
         stopping: false.into(),
         requests: Requests::new(SystemClock.now().millis().unsigned_abs()),
         connections: Arc::default(),
+        remembers: signer.clone().map(|signer| signer as Arc<dyn Remembers>),
         wallets: Arc::default(),
         wallet_rows: Arc::default(),
         treasury: Arc::default(),
@@ -155,6 +166,12 @@ pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
             }
             async move { drop(tasks.join_all().await) }
         }
+    });
+    // Whoever else asks the same has other questions.
+    let asking = check.map(|check| {
+        let role = ChecksRole { db: db.clone(), check, signer: app.signer.clone() };
+        let stopped = stopped.clone();
+        supervised(&coordinator, "checks", move || role.clone().run(stopped.clone()))
     });
     // Whoever else does the same is harmless: each step is taken from the state that was seen under its lock.
     let withdrawals = supervised(&coordinator, "withdrawals", {
@@ -206,6 +223,13 @@ pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
             move || {
                 let (assets, db) = (Arc::clone(&assets), db.clone());
                 async move { assets.follow(&db).await }
+            }
+        }),
+        supervised(&coordinator, "coins", {
+            let db = db.clone();
+            move || {
+                let (coins, db) = (Arc::clone(&coins), db.clone());
+                async move { coins.follow(&db).await }
             }
         }),
         supervised(&coordinator, "wallets", {
@@ -293,11 +317,15 @@ pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
     if let Some(for_operators) = for_operators {
         for_operators.await.map_err(ended)?;
     }
+    app.withdrawals.close().await;
     app.intake.close().await;
     scanner.await.map_err(ended)?;
     deposits.await.map_err(ended)?;
     outbound.await.map_err(ended)?;
     withdrawals.await.map_err(ended)?;
+    if let Some(asking) = asking {
+        asking.await.map_err(ended)?;
+    }
     rules.await.map_err(ended)?;
     if let Some(ids) = payer_ids {
         ids.give_back(&db).await?;
@@ -464,7 +492,43 @@ fn verifier(config: &Config) -> Result<Verifier, Failure> {
         let message = "there is no key to check tokens with, or no issuer, or no audience: nobody could log in";
         return Err(Failure::bad_input("AUTH_KEYS_INVALID", message, hint));
     }
-    Ok(Verifier::new(keys, auth.issuer.as_str(), auth.audience.as_str(), auth.clock_skew_s))
+    let verifier = Verifier::new(keys, auth.issuer.as_str(), auth.audience.as_str(), auth.clock_skew_s);
+    Ok(verifier.beside(config.operators.audience.as_str()))
+}
+
+/// `None`: there is no key for operators' tokens, and nobody gets in.
+fn operator_access(config: &Config) -> Result<Option<OperatorAccess>, Failure> {
+    let operators = &config.operators;
+    if !operators.is_configured() {
+        return Ok(None);
+    }
+    let mut keys = Keys::default();
+    let hint = "(umask 077; head -c 48 /dev/urandom | base64 > operators.secret); then operators.hs256_secret_file = \"operators.secret\"";
+    let bad = |error: &server::auth::KeyError| Failure::bad_input("AUTH_KEYS_INVALID", error.to_string(), hint);
+    if !operators.hs256_secret_file.is_empty() {
+        let secret = read_secret(Path::new(&operators.hs256_secret_file))?;
+        let customers = &config.auth.hs256_secret_file;
+        if !customers.is_empty() && read_secret(Path::new(customers))? == secret {
+            let message = "operators.hs256_secret_file has the customers' secret: whoever can make their tokens could make operators'";
+            return Err(Failure::bad_input("AUTH_KEYS_INVALID", message, hint));
+        }
+        let kid = Some(operators.hs256_kid.as_str()).filter(|kid| !kid.is_empty());
+        keys.add_hs256(kid, secret).map_err(|error| bad(&error))?;
+    }
+    if !operators.jwks_file.is_empty() {
+        let text = read_text(Path::new(&operators.jwks_file))?;
+        keys.add_jwks(&text).map_err(|error| {
+            let hint = "operators.jwks_file holds public keys: RSA for RS256, Ed25519 for EdDSA";
+            Failure::bad_input("AUTH_KEYS_INVALID", format!("{}: {error}", operators.jwks_file), hint)
+        })?;
+    }
+    let signer = config.signer.name.parse().map_err(|error: domain::BadName| {
+        Failure::bad_input("CONFIG_INVALID", format!("signer.name: {error}"), "it is the name that its policy has")
+    })?;
+    let (issuer, audience) = (operators.issuer.as_str(), operators.audience.as_str());
+    let verifier =
+        Verifier::new(keys, issuer, audience, config.auth.clock_skew_s).beside(config.auth.audience.as_str());
+    Ok(Some(OperatorAccess { verifier, signer }))
 }
 
 /// It makes no transfers until it has a node number.

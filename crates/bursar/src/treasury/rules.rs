@@ -89,7 +89,7 @@ impl Known<'_> {
     }
 
     /// The chain, the asset, and whether that is the chain's own coin.
-    fn coin(&self, place: &str, chain: &str, asset: &str) -> Result<(ChainName, Asset, bool), Failure> {
+    pub(super) fn coin(&self, place: &str, chain: &str, asset: &str) -> Result<(ChainName, Asset, bool), Failure> {
         let chain: ChainName = chain.parse().map_err(|error| bad(place, error, "write it like bsc"))?;
         let symbol: Symbol = asset.parse().map_err(|error| bad(place, error, "write it like USDT"))?;
         let key = (symbol.clone(), chain.clone());
@@ -112,7 +112,7 @@ fn operator(place: &str, text: &str) -> Result<Operator, Failure> {
 }
 
 /// Zero is a good threshold.
-fn amount(place: &str, text: &str, asset: &Asset) -> Result<Amount, Failure> {
+pub(super) fn amount(place: &str, text: &str, asset: &Asset) -> Result<Amount, Failure> {
     match Amount::parse(text, asset.precision) {
         Ok(amount) if amount >= Amount::ZERO => Ok(amount),
         Ok(_) | Err(AmountError::Malformed | AmountError::TooPrecise(_) | AmountError::TooLarge) => {

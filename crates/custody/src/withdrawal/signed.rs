@@ -41,7 +41,7 @@ pub async fn signed_rounds(signer: &dyn Remembers, ids: &[WithdrawalId]) -> Resu
 }
 
 /// The same, where what needs its word may wait: without an answer nothing is known of any.
-async fn signed_or_unasked(signer: Option<&dyn Remembers>, ids: &[WithdrawalId]) -> SignedRounds {
+pub(super) async fn signed_or_unasked(signer: Option<&dyn Remembers>, ids: &[WithdrawalId]) -> SignedRounds {
     let Some(signer) = signer else { return SignedRounds::default() };
     signed_rounds(signer, ids).await.unwrap_or_else(|error| {
         tracing::warn!(code = error.code(), %error, "the signer was not asked about withdrawals: nothing of them is given back");

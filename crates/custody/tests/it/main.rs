@@ -23,6 +23,7 @@ mod follow;
 mod journey;
 mod node;
 mod outbound;
+mod outside;
 mod parents;
 mod pay;
 mod payouts;

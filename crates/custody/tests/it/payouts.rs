@@ -24,8 +24,8 @@ use domain::id::{Generator, NodeId};
 use domain::outbound::{JobKind, JobState, OutboundLimits};
 use domain::random::Random;
 use domain::{
-    Amount, Asset, AssetOnChain, Availability, ChainKind, Clock, Listing, ManualClock, Precision, Purpose, RawAmount,
-    UserId, WalletRole,
+    AccountKind, Amount, Asset, AssetOnChain, Availability, ChainKind, Clock, Listing, ManualClock, Precision, Purpose,
+    RawAmount, UserId, WalletRole,
 };
 use signer::client::SignAnswer;
 use signer::keys::{GroupSecret, Keyring, Mnemonic};
@@ -634,6 +634,62 @@ fn a_stranger_with_the_key_stops_the_group() {
         assert_eq!(house.round().await.slots, 0);
         let why = house.shown(job.0).await.lane_stopped.unwrap();
         assert!(why.contains("none of ours"), "{why}");
+    });
+}
+
+// ---- the chain's books -----------------------------------------------------------------------------------------
+
+/// What the network takes ends in `gas`, as on other chains; what is left in `suspense` is what the payouts were settled with, to the satoshi. A reorganisation
+/// takes both back, and brings them again.
+#[test]
+fn what_a_payout_costs_ends_in_gas() {
+    on(Engine::Sqlite, async |db| {
+        let house = House::start(db, &[1_000_000, 300_000]).await;
+        let jobs = [house.add_with(600_000, 1).await.0, house.add_with(600_000, 1).await.0];
+        house.pass(31);
+        house.round().await;
+        let mut random = Random::from_seed(7);
+        let (row, pinned) = (house.row.clone(), Arc::clone(&house.pinned));
+        let mut worker =
+            DepositWorker::take(db, &house.chain, row, pinned, "one", &mut random, house.clock.now()).await.unwrap();
+        let system = async |kind: AccountKind| {
+            let asset = house.row.listings[0].asset;
+            let wanted = [store::ledger::NewAccount::system(&kind, asset).unwrap()];
+            let opened = db.open(&wanted, house.clock.now()).await.unwrap();
+            let store::ledger::Opened::Account(account) = opened[0] else { panic!("{kind}") };
+            let sums = store::ledger::balances::system_balances(&mut db.read().await.unwrap()).await.unwrap();
+            sums.get(&account).copied().unwrap_or(0)
+        };
+        let post = async |worker: &mut DepositWorker<'_>| {
+            for _ in 0..20 {
+                worker.round(&*house.clock).await.unwrap();
+            }
+        };
+        for _ in 0..4 {
+            house.mine(1).await;
+            house.round().await;
+        }
+        post(&mut worker).await;
+        let (gas, suspense) = (system(AccountKind::Gas).await, system(AccountKind::Suspense).await);
+        assert!(gas < 0);
+        assert_eq!(suspense, 1_300_000 - 1_200_000);
+        house.act(|model| model.reorg(5, Fate::Dropped, &[], house.clock.now())).unwrap();
+        house.follow().await;
+        post(&mut worker).await;
+        assert_eq!(
+            (system(AccountKind::Gas).await, system(AccountKind::Suspense).await),
+            (0, 1_300_000),
+            "it is taken back"
+        );
+        house.pass(60);
+        house.settle().await;
+        post(&mut worker).await;
+        assert_eq!(house.state(jobs[0]).await, JobState::Confirmed);
+        let costs = db.slot_fees(house.row.id, 0, 99).await.unwrap();
+        let costs: i128 = costs.iter().map(|(_, fee)| fee.to_string().parse::<i128>().unwrap()).sum();
+        assert_eq!((-costs, 100_000), (gas, suspense));
+        assert_eq!((system(AccountKind::Gas).await, system(AccountKind::Suspense).await), (gas, suspense));
+        assert!(db.audit(|_| {}).await.unwrap().clean());
     });
 }
 

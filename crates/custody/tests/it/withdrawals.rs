@@ -50,19 +50,20 @@ fn policy() -> WithdrawalPolicy {
         velocity: None,
         cooling_off_us: 0,
         book_only: false,
+        quote_life_us: 0,
         when_short: WhenShort::Fail,
         life_us: USUAL_LIFE_US,
     }
 }
 
 /// Customers of the token, on a chain with its books and its signer.
-struct Counter<'a> {
-    desk: Desk<'a>,
-    listing: store::entry::ListingRow,
+pub struct Counter<'a> {
+    pub desk: Desk<'a>,
+    pub listing: store::entry::ListingRow,
 }
 
 impl<'a> Counter<'a> {
-    async fn open(db: &'a store::testing::TestDb, kind: ChainKind) -> Self {
+    pub async fn open(db: &'a store::testing::TestDb, kind: ChainKind) -> Self {
         Self::at(Desk::start(db, kind, 1).await).await
     }
 
@@ -83,18 +84,20 @@ impl<'a> Counter<'a> {
             to: to.to_string(),
             amount: units(amount),
             most_fee: units(50),
+            quote: None,
+            travel_rule: None,
         };
         self.desk.rig.db.create_withdrawals(&[new], self.desk.rig.clock.now()).await.unwrap().remove(0)
     }
 
-    async fn taken(&self, to: &Address, amount: i64) -> WithdrawalId {
+    pub async fn taken(&self, to: &Address, amount: i64) -> WithdrawalId {
         match self.ask(to, amount).await {
             CreatedWithdrawal::New(row) => row.id,
             other => panic!("{other:?}"),
         }
     }
 
-    async fn state(&self, id: WithdrawalId) -> WithdrawalState {
+    pub async fn state(&self, id: WithdrawalId) -> WithdrawalState {
         self.desk.rig.db.withdrawals(&[id]).await.unwrap()[0].state
     }
 
@@ -107,7 +110,7 @@ impl<'a> Counter<'a> {
         worker.unwrap().round(&*rig.clock).await.ok()
     }
 
-    async fn round(&self) -> WithdrawalRound {
+    pub async fn round(&self) -> WithdrawalRound {
         self.round_on(self.desk.rig.db).await.expect("a good round")
     }
 
@@ -128,7 +131,7 @@ impl<'a> Counter<'a> {
     }
 
     /// The first customer pays in, and it is final. While it is credited and not final, nothing of it can be withdrawn.
-    async fn pay_in(&self, amount: u64) {
+    pub async fn pay_in(&self, amount: u64) {
         let rig = &self.desk.rig;
         rig.pay(&rig.address(1).await, &rig.token(), amount);
         let mut early = 0;

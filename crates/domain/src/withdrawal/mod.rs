@@ -10,7 +10,8 @@ mod refusal;
 mod state;
 
 pub use policy::{
-    Facts, FeeRule, Judgement, PolicyError, Request, USUAL_LIFE_US, Velocity, Verdict, WhenShort, WithdrawalPolicy,
+    Facts, FeeQuote, FeeRule, FeeTerms, Judgement, PolicyError, Request, USUAL_LIFE_US, Velocity, Verdict, WhenShort,
+    WithdrawalPolicy,
 };
 pub use refusal::WithdrawalRefusal;
 pub use state::{IllegalStep, MoneyStep, WithdrawalEvent, WithdrawalState};

@@ -33,6 +33,38 @@ impl FeeRule {
 
 const BPS: i128 = 10_000;
 
+/// What a customer was promised: the fee that a version of the policy says, up to a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FeeQuote {
+    pub version: i64,
+    pub expires: Timestamp,
+}
+
+impl FeeQuote {
+    /// Whether it is still good. The time in it is the customer's word: it can only shorten what the policy's own rows give, which is the version's
+    /// life from the moment when the next version took its place (`superseded`). Nobody can have been given a longer promise.
+    pub fn holds(self, now: Timestamp, life_us: i64, superseded: Option<Timestamp>) -> bool {
+        life_us > 0 && now <= self.expires && superseded.is_none_or(|at| now <= at.plus_micros(life_us))
+    }
+}
+
+/// What the fee of a request follows from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FeeTerms {
+    /// The policy that it is judged by.
+    Current,
+    /// A version that was promised, and still holds.
+    Quoted(FeeRule),
+    /// A promise that is over, or that nobody made.
+    Expired,
+}
+
+impl FeeTerms {
+    fn is_current(&self) -> bool {
+        *self == Self::Current
+    }
+}
+
 /// At most so many requests of one user in so long a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Velocity {
@@ -95,6 +127,8 @@ pub struct WithdrawalPolicy {
     pub cooling_off_us: i64,
     /// Only what is in the user's address book is paid to.
     pub book_only: bool,
+    /// A fee that was quoted is good for so long, whatever the policy says meanwhile. 0: none is quoted.
+    pub quote_life_us: i64,
     pub when_short: WhenShort,
     /// So long after it was asked for it may be signed. Then it fails. The signer takes no longer life than its own policy says.
     pub life_us: i64,
@@ -118,10 +152,13 @@ pub enum PolicyError {
     Velocity,
     #[error("a cooling-off time is not negative")]
     CoolingOff,
+    #[error("a quoted fee is good for a day at most")]
+    QuoteLife,
     #[error("the life of a withdrawal is a minute or more")]
     Life,
 }
 
+const MOST_QUOTE_LIFE_US: i64 = 86_400_000_000;
 /// Nothing is signed and told in less.
 const LEAST_LIFE_US: i64 = 60_000_000;
 
@@ -153,10 +190,19 @@ impl WithdrawalPolicy {
         if self.cooling_off_us < 0 {
             return Err(PolicyError::CoolingOff);
         }
+        if !(0..=MOST_QUOTE_LIFE_US).contains(&self.quote_life_us) {
+            return Err(PolicyError::QuoteLife);
+        }
         if self.life_us < LEAST_LIFE_US {
             return Err(PolicyError::Life);
         }
         Ok(())
+    }
+
+    /// The promise of the fee that holds now. `None`: no fee is quoted.
+    pub fn quote(&self, now: Timestamp) -> Option<FeeQuote> {
+        let expires = now.plus_micros(self.quote_life_us);
+        (self.quote_life_us > 0).then_some(FeeQuote { version: self.version, expires })
     }
 
     /// From when on a destination can be used that has been known since then.
@@ -197,23 +243,43 @@ impl WithdrawalPolicy {
     }
 
     fn check_amount(&self, request: &Request) -> Result<Amount, WithdrawalRefusal> {
-        if !request.amount.is_positive() {
-            return Err(WithdrawalRefusal::InvalidAmount);
-        }
-        if request.amount < self.min {
-            return Err(WithdrawalRefusal::AmountTooSmall);
-        }
-        if request.amount > self.max {
-            return Err(WithdrawalRefusal::AmountTooLarge);
-        }
-        let fee = self.fee.fee(request.amount).ok_or(WithdrawalRefusal::Overflow)?;
-        if fee > request.amount {
-            return Err(WithdrawalRefusal::FeeAboveAmount);
-        }
+        let rule = match request.terms {
+            FeeTerms::Current => self.fee,
+            FeeTerms::Quoted(rule) => rule,
+            FeeTerms::Expired => {
+                self.check_range(request.amount)?;
+                return Err(WithdrawalRefusal::QuoteExpired);
+            }
+        };
+        let fee = self.fee_by(rule, request.amount)?;
         if fee > request.most_fee {
             return Err(WithdrawalRefusal::FeeAboveAgreed);
         }
         Ok(fee)
+    }
+
+    /// What a withdrawal of so much would cost now, or what is wrong with the amount.
+    pub fn fee_of(&self, amount: Amount) -> Result<Amount, WithdrawalRefusal> {
+        self.fee_by(self.fee, amount)
+    }
+
+    fn fee_by(&self, rule: FeeRule, amount: Amount) -> Result<Amount, WithdrawalRefusal> {
+        self.check_range(amount)?;
+        let fee = rule.fee(amount).ok_or(WithdrawalRefusal::Overflow)?;
+        if fee > amount { Err(WithdrawalRefusal::FeeAboveAmount) } else { Ok(fee) }
+    }
+
+    fn check_range(&self, amount: Amount) -> Result<(), WithdrawalRefusal> {
+        if !amount.is_positive() {
+            return Err(WithdrawalRefusal::InvalidAmount);
+        }
+        if amount < self.min {
+            return Err(WithdrawalRefusal::AmountTooSmall);
+        }
+        if amount > self.max {
+            return Err(WithdrawalRefusal::AmountTooLarge);
+        }
+        Ok(())
     }
 
     fn check_destination(&self, facts: &Facts) -> Result<(), WithdrawalRefusal> {
@@ -255,8 +321,16 @@ impl WithdrawalPolicy {
         Ok(())
     }
 
+    /// How many people would have to agree to this amount, if nothing speaks against it and nothing was approved without them before.
+    pub fn people(&self, amount: Amount) -> u32 {
+        self.reviewed(self.by_amount(amount, Amount::ZERO)).people()
+    }
+
     fn approvals(&self, amount: Amount, facts: &Facts) -> Verdict {
-        let by_amount = self.by_amount(amount, facts.auto_approved);
+        self.reviewed(self.by_amount(amount, facts.auto_approved))
+    }
+
+    fn reviewed(&self, by_amount: Verdict) -> Verdict {
         if self.incident { Verdict::Review(by_amount.people().max(1)) } else { by_amount }
     }
 
@@ -302,6 +376,9 @@ pub struct Request {
     /// The most that the customer agrees to pay on top of it.
     #[serde(serialize_with = "units")]
     pub most_fee: Amount,
+    /// Kept with the request only where they are not those of the policy's version.
+    #[serde(skip_serializing_if = "FeeTerms::is_current", serialize_with = "terms")]
+    pub terms: FeeTerms,
 }
 
 /// What was known when it was judged, while the customer's account was locked.
@@ -394,6 +471,19 @@ pub struct Judgement {
 /// No JSON number holds money.
 fn units<S: Serializer>(amount: &Amount, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(&amount.units())
+}
+
+fn terms<S: Serializer>(terms: &FeeTerms, serializer: S) -> Result<S::Ok, S::Error> {
+    match terms {
+        FeeTerms::Current => serializer.serialize_str("current"),
+        FeeTerms::Quoted(rule) => serializer.collect_str(&format_args!(
+            "quoted {}+{}bps, at least {}",
+            rule.fixed.units(),
+            rule.share_bps,
+            rule.least.units()
+        )),
+        FeeTerms::Expired => serializer.serialize_str("expired"),
+    }
 }
 
 fn micros<S: Serializer>(time: &Timestamp, serializer: S) -> Result<S::Ok, S::Error> {

@@ -28,6 +28,7 @@ fn policy() -> WithdrawalPolicy {
         velocity: Some(Velocity { count: 5, window_us: HOUR }),
         cooling_off_us: 24 * HOUR,
         book_only: false,
+        quote_life_us: 0,
         when_short: WhenShort::Fail,
         life_us: USUAL_LIFE_US,
     }
@@ -53,7 +54,7 @@ fn facts() -> Facts {
 }
 
 fn asked(units: i64) -> Request {
-    Request { amount: amount(units), most_fee: amount(1_000) }
+    Request { amount: amount(units), most_fee: amount(1_000), terms: FeeTerms::Current }
 }
 
 /// What a policy, a request and facts that each differ a little from the usual ones come to.
@@ -262,11 +263,48 @@ proptest! {
         (policy.min, policy.max, policy.daily_user, policy.daily_total) = (amount(1), Amount::MAX, None, None);
         policy.fee.share_bps = share_bps;
         let facts = Facts { available: amount(available), not_final: amount(not_final), used_by_user: amount(used), ..facts() };
-        let judged = policy.judge(&Request { amount: amount(units), most_fee: amount(most_fee) }, &facts);
+        let judged = policy.judge(&Request { amount: amount(units), most_fee: amount(most_fee), terms: FeeTerms::Current }, &facts);
         if !matches!(judged.verdict, Verdict::Refused(_)) {
             let held = i128::from(units) + i128::from(judged.fee.units());
             prop_assert!(units > 0 && judged.fee.units() >= 0 && judged.fee.units() <= most_fee);
             prop_assert!(held + i128::from(not_final) <= i128::from(available));
         }
     }
+}
+
+#[test]
+fn a_quoted_fee_is_the_one_that_was_promised() {
+    let dear = FeeRule { fixed: amount(100), share_bps: 0, least: amount(0) };
+    let judged = policy().judge(&Request { terms: FeeTerms::Quoted(dear), ..asked(500) }, &facts());
+    assert_eq!((judged.verdict, judged.fee), (Verdict::Approved, amount(100)));
+    assert_eq!(verdict(|_, r, _| r.terms = FeeTerms::Expired), Verdict::Refused(QuoteExpired));
+    // What else is wrong with the fee is looked at as ever.
+    let agreed = |r: &mut Request, most: i64| (r.terms, r.most_fee) = (FeeTerms::Quoted(dear), amount(most));
+    assert_eq!(verdict(|_, r, _| agreed(r, 99)), Verdict::Refused(FeeAboveAgreed));
+    assert_eq!(verdict(|_, r, _| agreed(r, 100)), Verdict::Approved);
+}
+
+#[test]
+fn a_promise_holds_as_long_as_it_can_have_been_given_and_no_longer() {
+    let quote = FeeQuote { version: 3, expires: NOW.plus_micros(60) };
+    let at = |micros| NOW.plus_micros(micros);
+    // Now, the life of that version's promises, when the next version came, and whether it holds.
+    for (now, life, superseded, holds) in [
+        (60, 60, None, true),
+        (61, 60, None, false),
+        (0, 0, None, false),
+        (50, 60, Some(0), true),
+        (60, 60, Some(0), true),
+        // A promise that says a later time than anybody can have been given.
+        (60, 59, Some(0), false),
+        (10, 60, Some(-50), true),
+        (11, 60, Some(-50), false),
+    ] {
+        assert_eq!(quote.holds(at(now), life, superseded.map(at)), holds, "{now} {life} {superseded:?}");
+    }
+    let quoting = WithdrawalPolicy { quote_life_us: 60, ..policy() };
+    assert_eq!(quoting.quote(NOW), Some(FeeQuote { version: 7, expires: at(60) }));
+    assert_eq!(policy().quote(NOW), None);
+    assert_eq!(WithdrawalPolicy { quote_life_us: -1, ..policy() }.check(), Err(PolicyError::QuoteLife));
+    assert_eq!(WithdrawalPolicy { quote_life_us: 24 * HOUR + 1, ..policy() }.check(), Err(PolicyError::QuoteLife));
 }

@@ -35,6 +35,7 @@ refusals! {
     AmountTooSmall = "AMOUNT_TOO_SMALL", "the amount is below the smallest withdrawal";
     AmountTooLarge = "AMOUNT_TOO_LARGE", "the amount is above the largest withdrawal";
     Overflow = "OVERFLOW", "amount, fee and what was withdrawn before are beyond any balance";
+    QuoteExpired = "QUOTE_EXPIRED", "the quoted fee does not hold any more; ask for another quote";
     FeeAboveAmount = "FEE_ABOVE_AMOUNT", "the fee would be more than the amount";
     FeeAboveAgreed = "FEE_ABOVE_AGREED", "the fee is more than the request agrees to";
     DestinationOurs = "DESTINATION_OURS", "the destination is a wallet of the house";

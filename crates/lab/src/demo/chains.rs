@@ -57,15 +57,6 @@ impl Net {
         }
     }
 
-    /// The chain's own coin.
-    pub const fn coin(self) -> &'static str {
-        match self {
-            Self::Bitcoin => "BTC",
-            Self::Bsc => "BNB",
-            Self::Tron => "TRX",
-        }
-    }
-
     /// What customers pay in and withdraw here.
     pub const fn paid_in(self) -> &'static str {
         match self {
@@ -178,10 +169,6 @@ impl Chains {
 
     pub fn urls(&self, net: Net) -> Result<Vec<String>, Failure> {
         Ok(self.served(net)?.endpoints.iter().map(Endpoint::url).collect())
-    }
-
-    pub fn heights(&self) -> Result<Vec<(Net, u64)>, Failure> {
-        Net::ALL.into_iter().map(|net| Ok((net, self.model(net)?.height()))).collect()
     }
 
     /// Somebody pays an address. `token`: what customers pay in here, else the chain's own coin. Raw units.

@@ -19,9 +19,6 @@ use crate::scratch;
 
 const TREASURY: &str = include_str!("treasury.toml");
 
-/// Until `main` has withdrawals over HTTP.
-pub const PAYS_OUT: bool = false;
-
 /// Who is asked to agree to large withdrawals, and the name of each one's key.
 pub const APPROVERS: [(&str, &str); 2] = [("bob", "bob-laptop"), ("carol", "carol-laptop")];
 
@@ -153,7 +150,7 @@ pub async fn lay(files: &Files, chains: &Chains) -> CommandResult {
     let add = ["signer", "key", "add", "gateway", "--folder", &home, "--derive", "--read", "--credential", &gateway];
     program::told(&files.workers, &add).await?;
     let wallets = wallets(&groups, &xpubs)?;
-    let people = if PAYS_OUT { policy::people(&people) } else { String::new() };
+    let people = policy::people(&people);
     write_private(&files.folder.join("treasury.toml"), &format!("{TREASURY}\n{people}\n{wallets}"))?;
     own_secret(&files.folder, "jwt.secret")?;
     own_secret(&files.folder, "operators.secret")?;
@@ -278,37 +275,31 @@ async fn start_server(files: &Files) -> Result<Process, Failure> {
 
 /// The server while the demo runs: without limits, so that a few customers make much traffic.
 fn configure(files: &Files, http: &str, spot: &str) -> CommandResult {
-    let mut settings = json!({
+    let settings = json!({
         "database": { "url": "sqlite://bursar.db" },
         "treasury": { "file": "treasury.toml" },
         "signer": { "name": "demo", "socket": "signer/socket", "credential_file": "gateway.credential" },
         "http": { "listen": http, "operations_listen": "" },
         "auth": { "issuer": "rig", "audience": "rig", "hs256_secret_file": "jwt.secret" },
+        "operators": { "issuer": "rig", "audience": "rig-operators", "hs256_secret_file": "operators.secret" },
         "spot": { "kind": "remote", "address": spot, "credentials_file": "spot.credentials", "folder": "spot" },
         "transfer": {
             "call_timeout_ms": 300, "scan_interval_ms": 100, "first_pause_ms": 50, "longest_pause_ms": 500,
         },
         "limits": { "requests_per_second": 0, "daily_transfers": 0 },
     });
-    if PAYS_OUT {
-        settings["operators"] =
-            json!({ "issuer": "rig", "audience": "rig-operators", "hs256_secret_file": "operators.secret" });
-    }
     write_private(&files.config, &format!("{MADE_BY_US}. The limits are off.\n{}", toml_of(&settings)?))
 }
 
 /// The same treasury for a server that the user starts later: with the engine in its own process, and common limits. The chains are gone.
 fn configure_for_later(files: &Files) -> CommandResult {
-    let mut settings = json!({
+    let settings = json!({
         "database": { "url": "sqlite://bursar.db" },
         "treasury": { "file": "treasury.toml" },
         "signer": { "name": "demo" },
         "auth": { "issuer": "rig", "audience": "rig", "hs256_secret_file": "jwt.secret" },
+        "operators": { "issuer": "rig", "audience": "rig-operators", "hs256_secret_file": "operators.secret" },
         "spot": { "credentials_file": "spot.credentials", "folder": "spot" },
     });
-    if PAYS_OUT {
-        settings["operators"] =
-            json!({ "issuer": "rig", "audience": "rig-operators", "hs256_secret_file": "operators.secret" });
-    }
     write_private(&files.config, &format!("{MADE_BY_US}: bursar --config THIS serve\n{}", toml_of(&settings)?))
 }

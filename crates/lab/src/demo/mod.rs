@@ -176,9 +176,7 @@ impl Stage<'_> {
         self.trading(arguments.time, arguments.seed).await?;
         if !arguments.short {
             self.home().await?;
-            if ground::PAYS_OUT {
-                self.withdrawals().await?;
-            }
+            self.withdrawals().await?;
         }
         self.end().await
     }

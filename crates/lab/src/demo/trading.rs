@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use domain::Clock;
 use terminal::clock::{Stopwatch, SystemClock};
-use terminal::failure::{CommandResult, Failure};
+use terminal::failure::CommandResult;
 use terminal::output::thousands;
 
 use super::Stage;
@@ -113,11 +113,5 @@ impl Stage<'_> {
             found.server_killed, found.worker_killed, found.wire_held
         );
         self.screen.show(Line::Trouble, words);
-    }
-
-    /// What customers were told of their transfers, held against the server.
-    pub fn check_trading(&self) -> Result<(), Failure> {
-        let verdict = &self.found.trading.verdict;
-        if verdict.clean() { Ok(()) } else { Err(wrong(verdict.first.join("; "))) }
     }
 }

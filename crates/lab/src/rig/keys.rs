@@ -40,12 +40,15 @@ fn pem(person: &str) -> Result<String, Failure> {
     Ok(format!("-----BEGIN PRIVATE KEY-----\n{key}\n-----END PRIVATE KEY-----\n"))
 }
 
+/// The same, to sign with.
+pub fn signing_key(person: &str) -> Result<SigningKey, Failure> {
+    SigningKey::read(pem(person)?.as_bytes()).ok_or_else(|| wrong(format!("the key of {person}")))
+}
+
 /// Writes this person's key to `NAME.key`. The public key, in hexadecimal digits.
 pub fn write_key(folder: &Path, person: &str) -> Result<String, Failure> {
-    let text = pem(person)?;
-    let key = SigningKey::read(text.as_bytes()).ok_or_else(|| wrong(format!("the key of {person}")))?;
-    write_private(&folder.join(format!("{person}.key")), &text)?;
-    Ok(signer::digest::hex(&key.public()))
+    write_private(&folder.join(format!("{person}.key")), &pem(person)?)?;
+    Ok(signer::digest::hex(&signing_key(person)?.public()))
 }
 
 /// Makes it in `signer` of the folder, with the passphrase in `passphrase` and the key of whoever asks in `server.credential`. `policy` is

@@ -248,7 +248,7 @@ pub fn paid_text(raw: &str, decimals: i64) -> String {
 }
 
 /// EVM writes hashes with a prefix, the others without.
-fn hash_text(hash: &domain::utxo::Hash, kind: Option<ChainKind>) -> String {
+pub(super) fn hash_text(hash: &domain::utxo::Hash, kind: Option<ChainKind>) -> String {
     match kind {
         Some(ChainKind::Evm) => format!("0x{hash}"),
         Some(ChainKind::Bitcoin | ChainKind::Tron) | None => hash.to_string(),

@@ -8,12 +8,17 @@
 //! | [`balances`] | `/api/v1/balances` |
 //! | [`deposit_addresses`] | `/api/v1/deposit_address` |
 //! | [`deposits`] | `/api/v1/deposits…` |
+//! | [`withdrawals`] | `/api/v1/withdrawals…` |
+//! | [`withdrawal_terms`] | `/api/v1/withdrawals/quote` and `/api/v1/withdrawals/limits` |
+//! | [`address_book`] | `/api/v1/address_book…` |
+//! | [`operator`] | `/api/v1/operator/…`, for operators' tokens alone |
 //! | [`health`] | `/health/…` |
 //! | [`metrics`] | `/metrics` |
 //! | [`openapi`] | `/openapi.json` and a page to browse it |
 //!
 //! Every request gets an id. The token is checked before the body is read.
 
+pub mod address_book;
 pub mod aliases;
 pub mod answer;
 pub mod assets;
@@ -24,8 +29,13 @@ pub mod error;
 pub mod health;
 pub mod metrics;
 pub mod openapi;
+pub mod operator;
 pub mod request;
 pub mod transfers;
+pub mod withdrawal_answer;
+pub mod withdrawal_request;
+pub mod withdrawal_terms;
+pub mod withdrawals;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -39,11 +49,12 @@ use axum::http::header::{AUTHORIZATION, CONTENT_TYPE};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{delete, get, post};
 use custody::bitcoin::Upkeep;
 use custody::signer::SignerWatch;
 use custody::treasury::TreasuryWatch;
 use custody::wallet::{Pinned, WalletRows};
+use custody::withdrawal::Remembers;
 use domain::transfer::Rejection;
 use domain::{Clock, Timestamp, UserId};
 use http_body_util::{BodyExt, Limited};
@@ -53,9 +64,12 @@ use transfer::supervisor::caught;
 use transfer::{Assets, Intake};
 
 use crate::auth::Verifier;
+use crate::coins::Coins;
 use crate::limit::PerSecond;
 use crate::listen::Connections;
+use crate::withdrawal_intake::WithdrawalIntake;
 use error::ApiError;
+use operator::{OperatorAccess, RequestName};
 
 /// The longest body of a single request: 16 KiB.
 const REQUEST_BYTES: usize = 16 << 10;
@@ -67,8 +81,14 @@ pub const BODY_TIME: Duration = Duration::from_secs(10);
 /// What the handlers share.
 pub struct App {
     pub intake: Intake,
+    /// Withdrawals that wait to be taken.
+    pub withdrawals: WithdrawalIntake,
     pub assets: Arc<Assets>,
+    /// What can be withdrawn where.
+    pub coins: Arc<Coins>,
     pub verifier: Verifier,
+    /// `None`: no operator gets in.
+    pub operators: Option<OperatorAccess>,
     pub per_second: PerSecond,
     pub clock: Arc<dyn Clock>,
     /// Put before `docs/errors/…` in answers; empty, or an address that ends with a slash.
@@ -84,6 +104,8 @@ pub struct App {
     pub treasury: Arc<TreasuryWatch>,
     /// The signer that the configuration names.
     pub signer: Option<Arc<SignerWatch>>,
+    /// Who remembers what was signed: what gives money back asks first.
+    pub remembers: Option<Arc<dyn Remembers>>,
     /// The wallet groups and operation wallets of the treasury file: what every address follows from.
     pub pinned: Arc<Pinned>,
     /// How long a body may take to arrive.
@@ -95,7 +117,7 @@ pub struct App {
 pub struct Pages {
     /// `/docs` and `/openapi.json`.
     pub docs: bool,
-    /// `/metrics`, if operators have no listener of their own.
+    /// `/metrics` and the operators' routes, if operators have no listener of their own.
     pub metrics: bool,
 }
 
@@ -155,10 +177,18 @@ pub fn router(app: Arc<App>, pages: Pages) -> Router {
         .route("/api/v1/deposit_address", post(deposit_addresses::give).get(deposit_addresses::list))
         .route("/api/v1/deposits", get(deposits::list))
         .route("/api/v1/deposits/{deposit_id}", get(deposits::read))
+        .route("/api/v1/withdrawals", post(withdrawals::create).get(withdrawals::list))
+        .route("/api/v1/withdrawals/batch", post(withdrawals::create_batch))
+        .route("/api/v1/withdrawals/quote", get(withdrawal_terms::quote))
+        .route("/api/v1/withdrawals/limits", get(withdrawal_terms::limits))
+        .route("/api/v1/withdrawals/{withdrawal_id}", get(withdrawals::read))
+        .route("/api/v1/withdrawals/{withdrawal_id}/cancel", post(withdrawals::cancel))
+        .route("/api/v1/address_book", post(address_book::add).get(address_book::list))
+        .route("/api/v1/address_book/{entry_id}", delete(address_book::remove))
         .route("/health/live", get(health::live))
         .route("/health/ready", get(health::ready));
     if pages.metrics {
-        router = router.route("/metrics", get(metrics::metrics));
+        router = operator::routes(router.route("/metrics", get(metrics::metrics)));
     }
     if pages.docs {
         router = router.route("/openapi.json", get(openapi::document)).route("/docs", get(openapi::page));
@@ -172,7 +202,7 @@ pub fn operations_router(app: Arc<App>) -> Router {
         .route("/health/live", get(health::live))
         .route("/health/ready", get(health::ready))
         .route("/metrics", get(metrics::metrics));
-    finished(router, app)
+    finished(operator::routes(router), app)
 }
 
 fn finished(router: Router<Arc<App>>, app: Arc<App>) -> Router {
@@ -211,7 +241,8 @@ async fn number(State(app): Shared, request: Request, next: Next) -> Response {
     answer(app, begun, id, request, next).instrument(span).await
 }
 
-async fn answer(app: Arc<App>, begun: Timestamp, id: String, request: Request, next: Next) -> Response {
+async fn answer(app: Arc<App>, begun: Timestamp, id: String, mut request: Request, next: Next) -> Response {
+    request.extensions_mut().insert(RequestName(id.clone()));
     let reads = request.method().is_safe();
     let mut response = caught(next.run(request)).await.unwrap_or_else(|words| {
         // What a handler did before its panic is not known; a handler that only reads did nothing.
@@ -284,6 +315,10 @@ impl App {
             .verify_header(token.map(HeaderValue::as_bytes), now)
             .map_err(|error| refuse(&error.to_string()))?;
         Ok(identity.user)
+    }
+
+    fn remembers(&self) -> Option<&dyn Remembers> {
+        self.remembers.as_deref()
     }
 
     /// The order of checks wants this one after all that need only the request itself.

@@ -60,7 +60,7 @@ pub struct TransferRequest {
 
 /// A member that is there must have a value: an explicit `null` is a mistake of the sender, and not the same as leaving
 /// the member out.
-fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
+pub(super) fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
     T::deserialize(deserializer).map(Some)
 }
 
@@ -132,8 +132,8 @@ impl Form {
 
 /// Only the user of a body that is otherwise wrong: whether it is the token's user is checked first.
 #[derive(Deserialize)]
-struct Whose {
-    user_id: Option<i64>,
+pub(super) struct Whose {
+    pub user_id: Option<i64>,
 }
 
 /// Reads a JSON object, and nothing else: serde would also take an array of the values without their names.

@@ -56,7 +56,7 @@ fn hash(number: u64) -> Hash {
 /// | 3 | user 1 | WIDE | 3 |
 /// | 4 | nobody | USDT | 4 |
 /// | 5 | user 1 | USDT | 5, not deep enough |
-async fn start(db: &TestDb) -> Server {
+pub async fn start(db: &TestDb) -> Server {
     db.apply_catalog(&treasury(), &AUTHOR, NOW).await.unwrap();
     let server = Server::pinning(db, Choice::default(), Default::default()).await;
     let chain = db.chain(&"bsc".parse().unwrap()).await.unwrap().unwrap();

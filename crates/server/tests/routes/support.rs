@@ -2,11 +2,13 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use custody::wallet::Pinned;
+use custody::withdrawal::{BoxFuture, Remembers};
 use domain::asset::TransferLimits;
 use domain::id::{self, Id, NodeId};
 use domain::ledger::{Movement, OpKey, Operation, Reference};
@@ -14,10 +16,13 @@ use domain::{
     AccountId, AccountKind, AccountStatus, Amount, Asset, AssetId, Availability, Clock, ManualClock, Precision, Symbol,
     UserId,
 };
+use server::api::operator::OperatorAccess;
 use server::api::{App, BODY_TIME, Pages, Requests, operations_router, router};
 use server::auth::{Claims, Keys, Verifier, sign_hs256};
+use server::coins::Coins;
 use server::limit::PerSecond;
 use server::listen::{Bounds, serve};
+use server::withdrawal_intake::{WithdrawalIntake, WithdrawalIntakeSettings};
 use spot::service::Limits;
 use spot::{Core, Disk, Engine};
 use store::Db;
@@ -143,6 +148,10 @@ pub struct Choice {
     pub daily_transfers: i64,
     /// How long a request waits for the end of its transfer.
     pub wait: Duration,
+    /// How long a withdrawal waits to be taken.
+    pub patience: Duration,
+    /// In how many slots the signer says that it has signed each payment. `None`: there is no signer.
+    pub signed: Option<u32>,
     /// How long the lease on the node number is good.
     pub lease: Duration,
     /// Of a lane that panicked.
@@ -161,6 +170,8 @@ impl Default for Choice {
             per_second: 0,
             daily_transfers: 0,
             wait: Duration::from_secs(5),
+            patience: Duration::from_secs(30),
+            signed: Some(0),
             lease: 1_000 * day,
             pauses,
             bounds: Bounds::default(),
@@ -228,13 +239,20 @@ impl Server {
         ));
         let mut keys = Keys::default();
         keys.add_hs256(None, SECRET.to_vec()).unwrap();
+        let patience = choice.patience;
         let app = Arc::new(App {
+            withdrawals: WithdrawalIntake::open(
+                &coordinator,
+                WithdrawalIntakeSettings { patience, pauses: choice.pauses, ..WithdrawalIntakeSettings::default() },
+            ),
+            coins: Arc::new(Coins::load(db).await.unwrap()),
             intake: Intake::open(
                 coordinator,
                 IntakeSettings { wait: choice.wait, pauses: choice.pauses, ..IntakeSettings::default() },
             ),
             assets,
-            verifier: Verifier::new(keys, "login", "bursar", 30),
+            verifier: Verifier::new(keys, "login", "bursar", 30).beside("bursar-operators"),
+            operators: Some(operators()),
             per_second: PerSecond::new(choice.per_second),
             clock: shared,
             docs: "https://bursar.example/".into(),
@@ -245,6 +263,7 @@ impl Server {
             wallet_rows: Arc::default(),
             treasury: Arc::default(),
             signer: None,
+            remembers: choice.signed.map(|rounds| Arc::new(Signed(rounds)) as Arc<dyn Remembers>),
             pinned,
             body_time: choice.body_time,
         });
@@ -452,6 +471,7 @@ impl Server {
         self.app.stopping.store(true, Ordering::Relaxed);
         self.stop.send_replace(true);
         self.serving.await.unwrap();
+        self.app.withdrawals.close().await;
         self.app.intake.close().await;
         self.engine.stop().await;
     }
@@ -474,6 +494,26 @@ pub struct Books {
     pub spot: BTreeMap<(i64, String), i64>,
     /// Each with its state.
     pub transfers: BTreeMap<String, &'static str>,
+}
+
+/// A signer that says the same of every payment.
+struct Signed(u32);
+
+impl Remembers for Signed {
+    fn rounds<'a>(
+        &'a self,
+        jobs: &'a [signer::names::JobId],
+    ) -> BoxFuture<'a, Result<Vec<Option<u32>>, signer::client::SignerError>> {
+        Box::pin(std::future::ready(Ok(vec![Some(self.0); jobs.len()])))
+    }
+}
+
+/// The worst case: operators' tokens are checked with the customers' key.
+fn operators() -> OperatorAccess {
+    let mut keys = Keys::default();
+    keys.add_hs256(None, SECRET.to_vec()).unwrap();
+    let verifier = Verifier::new(keys, "login", "bursar-operators", 30).beside("bursar");
+    OperatorAccess { verifier, signer: "signer-1".parse().unwrap() }
 }
 
 fn open_engine(folder: &std::path::Path, clock: Arc<dyn Clock>) -> Engine {

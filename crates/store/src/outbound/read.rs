@@ -224,15 +224,7 @@ impl Db {
 
     /// A job that rests is tried now.
     pub async fn retry_job(&self, id: JobId, at: Timestamp) -> Result<JobReply, StoreError> {
-        transact!(self, tx => {
-            fetch_optional!(tx, LOCK_JOB_LANE => (i64, String), id.number())?;
-            let Some(job) = read_jobs(tx, &[id]).await?.remove(&id) else { return Ok(JobReply::NoSuchJob) };
-            if !matches!(job.state, JobState::Queued | JobState::FailedRetryable) {
-                return Ok(JobReply::NotNow(job.state));
-            }
-            execute!(tx, ASK_NOW, id.number(), at.micros())?;
-            Ok(JobReply::Done)
-        })
+        transact!(self, tx => retry(tx, id, at).await)
     }
 
     /// More is offered for a job that waits for its block, at once.
@@ -287,6 +279,17 @@ impl Db {
             Ok(JobReply::Done)
         })
     }
+}
+
+/// Only what rests has no slot, so that nothing of it can be out.
+pub(crate) async fn retry(tx: &mut Tx, id: JobId, at: Timestamp) -> Result<JobReply, StoreError> {
+    fetch_optional!(tx, LOCK_JOB_LANE => (i64, String), id.number())?;
+    let Some(job) = read_jobs(tx, &[id]).await?.remove(&id) else { return Ok(JobReply::NoSuchJob) };
+    if !matches!(job.state, JobState::Queued | JobState::FailedRetryable) {
+        return Ok(JobReply::NotNow(job.state));
+    }
+    execute!(tx, ASK_NOW, id.number(), at.micros())?;
+    Ok(JobReply::Done)
 }
 
 /// Ends these jobs if they still wait for a slot.

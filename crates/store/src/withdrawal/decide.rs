@@ -56,7 +56,7 @@ pub enum WithdrawalVerdict {
 }
 
 /// What is to be said of one, as the machine takes it.
-struct Said {
+pub(crate) struct Said {
     id: WithdrawalId,
     /// Whose it must be; `None`: anybody's.
     user: Option<UserId>,
@@ -149,7 +149,7 @@ impl Db {
 }
 
 impl Said {
-    fn of_decision(decision: &WithdrawalDecision) -> Self {
+    pub(crate) fn of_decision(decision: &WithdrawalDecision) -> Self {
         let event = match &decision.decision {
             Decision::Review => WithdrawalEvent::Doubted,
             Decision::Refuse => WithdrawalEvent::Refused,
@@ -207,7 +207,7 @@ pub(crate) fn signer_knows_more(row: WithdrawalRow) -> Change {
     Change::new(row, WithdrawalEvent::SignerKnowsMore, WORKER, words)
 }
 
-async fn decide(
+pub(crate) async fn decide(
     tx: &mut Tx,
     said: &[Said],
     signed: &SignedRounds,

@@ -118,7 +118,14 @@ pub(crate) fn listing_numbers(listings: impl Iterator<Item = ListingId>) -> Many
 }
 
 pub(crate) async fn coins(tx: &mut Tx, new: &[NewWithdrawal]) -> Result<HashMap<ListingId, Coin>, StoreError> {
-    let listings = listing_numbers(new.iter().map(|one| one.listing));
+    coins_of(tx, new.iter().map(|one| one.listing)).await
+}
+
+pub(crate) async fn coins_of(
+    tx: &mut Tx,
+    listings: impl Iterator<Item = ListingId>,
+) -> Result<HashMap<ListingId, Coin>, StoreError> {
+    let listings = listing_numbers(listings);
     type Row = (i64, i64, i64, String, Option<String>, Option<String>);
     let rows = fetch_all!(tx, READ_COINS => Row, listings.clone())?;
     let coin = |(id, asset, chain, kind, cap, group): Row| {

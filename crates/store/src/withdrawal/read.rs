@@ -1,6 +1,8 @@
 //! Withdrawals for people, and what waits for workers.
 
 use domain::outbound::JobState;
+use domain::transfer::ClientOrderId;
+use domain::utxo::Hash;
 use domain::withdrawal::WithdrawalState;
 use domain::{Timestamp, UserId};
 
@@ -32,7 +34,51 @@ pub struct WithdrawalsDue {
     pub ended: Vec<WithdrawalId>,
 }
 
+/// How many of a chain are in a state in which they hold money.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpenWithdrawals {
+    pub chain: String,
+    pub state: WithdrawalState,
+    pub count: u64,
+    /// When the oldest of them was asked for.
+    pub oldest: Timestamp,
+}
+
+/// Which withdrawals are wanted. `None` is any.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WithdrawalFilter {
+    pub user: Option<UserId>,
+    pub chain: Option<String>,
+    pub asset: Option<String>,
+    pub state: Option<WithdrawalState>,
+    pub client_order_id: Option<ClientOrderId>,
+}
+
+/// The payment of a withdrawal, in the block that has it now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MinedPayment {
+    pub transaction: Hash,
+    pub height: i64,
+}
+
 statements! {
+    /// Newest first. The empty text stands for any.
+    LIST_WITHDRAWALS_OF_USER(COLUMNS) = "SELECT {columns w} FROM withdrawal_requests w JOIN chains c ON c.id = w.chain_id
+            JOIN assets a ON a.id = w.asset_id
+        WHERE w.user_id = $1 AND w.id < $2 AND ($3 = '' OR w.status = $3) AND ($4 = '' OR c.name = $4) AND ($5 = '' OR a.symbol = $5)
+            AND ($6 = '' OR w.client_order_id = $6) ORDER BY w.id DESC LIMIT $7";
+    LIST_ALL_WITHDRAWALS(COLUMNS) = "SELECT {columns w} FROM withdrawal_requests w JOIN chains c ON c.id = w.chain_id
+            JOIN assets a ON a.id = w.asset_id
+        WHERE w.id < $1 AND ($2 = '' OR w.status = $2) AND ($3 = '' OR c.name = $3) AND ($4 = '' OR a.symbol = $4)
+            AND ($5 = '' OR w.client_order_id = $5) ORDER BY w.id DESC LIMIT $6";
+    /// Of its newest job: what a block has now, and nothing that was merely sent.
+    READ_MINED_PAYMENT = "SELECT t.tx_hash, t.mined_height FROM withdrawal_requests w
+            {join} withdrawal_jobs k ON k.withdrawal_id = w.id AND k.number = w.jobs {join} outbound_slot_jobs o ON o.job_id = k.job_id
+            {join} outbound_attempts t ON t.slot_id = o.slot_id
+        WHERE w.id = $1 AND t.kind = 'pay' AND t.paid = 'in_full' AND t.tx_hash IS NOT NULL AND t.mined_height IS NOT NULL
+        ORDER BY o.round DESC, o.slot_id DESC LIMIT 1";
+    COUNT_OPEN = "SELECT c.name, w.status, COUNT(*), MIN(w.created_at) FROM withdrawal_requests w JOIN chains c ON c.id = w.chain_id
+        WHERE w.status IN ('pending', 'manual_review', 'approved', 'queued') GROUP BY c.name, w.status ORDER BY c.name, w.status";
     /// Newest first. The empty text stands for every status.
     LIST_WITHDRAWALS(COLUMNS) = "SELECT {columns} FROM withdrawal_requests
         WHERE user_id = $1 AND id < $2 AND ($3 = '' OR status = $3) ORDER BY id DESC LIMIT $4";
@@ -71,6 +117,37 @@ impl Db {
         withdrawal_rows(fetch_all!(tx, LIST_WITHDRAWALS => Columns, user.get(), before, state, most)?)
     }
 
+    /// A page, the newest first, before a number.
+    pub async fn list_withdrawals(
+        &self,
+        filter: &WithdrawalFilter,
+        before: Option<WithdrawalId>,
+        most: i64,
+    ) -> Result<Vec<WithdrawalRow>, StoreError> {
+        let before = before.map_or(i64::MAX, WithdrawalId::number);
+        let state = filter.state.map_or("", WithdrawalState::as_str);
+        let (chain, asset) = (filter.chain.as_deref().unwrap_or(""), filter.asset.as_deref().unwrap_or(""));
+        let name = filter.client_order_id.as_ref().map_or("", ClientOrderId::as_str);
+        let tx = &mut self.read().await?;
+        let rows = match filter.user {
+            Some(user) => {
+                fetch_all!(tx, LIST_WITHDRAWALS_OF_USER => Columns, user.get(), before, state, chain, asset, name, most)?
+            }
+            None => fetch_all!(tx, LIST_ALL_WITHDRAWALS => Columns, before, state, chain, asset, name, most)?,
+        };
+        withdrawal_rows(rows)
+    }
+
+    /// What a block has of its payment. A chain may take the block back, and have another of our transactions in the next.
+    pub async fn mined_payment(&self, id: WithdrawalId) -> Result<Option<MinedPayment>, StoreError> {
+        let row = fetch_optional!(&mut self.read().await?, READ_MINED_PAYMENT => (Vec<u8>, i64), id.number())?;
+        let payment = |(hash, height): (Vec<u8>, i64)| {
+            let bytes = <[u8; 32]>::try_from(hash.as_slice()).map_err(|_| malformed("hash"))?;
+            Ok(MinedPayment { transaction: Hash(bytes), height })
+        };
+        row.map(payment).transpose()
+    }
+
     pub async fn withdrawal_history(&self, id: WithdrawalId) -> Result<Vec<WithdrawalStep>, StoreError> {
         let rows = fetch_all!(&mut self.read().await?, READ_WITHDRAWAL_EVENTS => (i64, String, String, String, i64), id.number())?;
         let step = |(version, status, actor, reason, at): (i64, String, String, String, i64)| {
@@ -89,6 +166,17 @@ impl Db {
             Ok((job, JobState::parse(&state).ok_or_else(|| malformed("job"))?))
         };
         rows.into_iter().map(job).collect()
+    }
+
+    /// What holds money, by chain and state.
+    pub async fn open_withdrawals(&self) -> Result<Vec<OpenWithdrawals>, StoreError> {
+        let rows = fetch_all!(&mut self.read().await?, COUNT_OPEN => (String, String, i64, i64))?;
+        let one = |(chain, status, count, oldest): (String, String, i64, i64)| {
+            let state = WithdrawalState::parse(&status).ok_or_else(|| malformed("status"))?;
+            let count = u64::try_from(count).unwrap_or(0);
+            Ok(OpenWithdrawals { chain, state, count, oldest: Timestamp::from_micros(oldest) })
+        };
+        rows.into_iter().map(one).collect()
     }
 
     /// What waits for a job behind this one, and whose jobs have ended, on a chain.

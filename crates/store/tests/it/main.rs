@@ -15,6 +15,7 @@ mod deposits_people;
 mod faults;
 mod ledger;
 mod model;
+mod operators;
 mod outbound;
 mod races;
 mod schema;

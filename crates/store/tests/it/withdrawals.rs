@@ -36,20 +36,20 @@ use crate::views::{SOURCE_000, printed, section, statements, uuid};
 
 const HOUR: i64 = 3_600_000_000;
 
-fn units(units: i64) -> Amount {
+pub fn units(units: i64) -> Amount {
     Amount::from_units(units)
 }
 
-fn user(number: i64) -> UserId {
+pub fn user(number: i64) -> UserId {
     UserId::new(number).unwrap()
 }
 
-fn id(number: i64) -> WithdrawalId {
+pub fn id(number: i64) -> WithdrawalId {
     WithdrawalId::new(number).unwrap()
 }
 
 /// A fee of 10; up to 1,000 nobody has to agree.
-fn policy() -> WithdrawalPolicy {
+pub fn policy() -> WithdrawalPolicy {
     WithdrawalPolicy {
         version: 0,
         enabled: true,
@@ -67,20 +67,40 @@ fn policy() -> WithdrawalPolicy {
         velocity: None,
         cooling_off_us: 0,
         book_only: false,
+        quote_life_us: 0,
         when_short: WhenShort::Fail,
         life_us: USUAL_LIFE_US,
     }
 }
 
 /// Three users with 100,000 units each, two hot wallets, and a policy.
-struct Desk {
-    chain: ChainRow,
-    bank: Bank,
-    listing: ListingId,
+pub struct Desk {
+    pub chain: ChainRow,
+    pub bank: Bank,
+    pub listing: ListingId,
 }
 
 impl Desk {
-    async fn open(db: &TestDb) -> Self {
+    async fn what_is_only_judged_leaves_no_trace(db: TestDb) {
+        let desk = Desk::open(&db).await;
+        desk.set(&db, &WithdrawalPolicy { daily_total: Some(units(1_000)), quote_life_us: 60, ..policy() }).await;
+        let before = desk.balance(&db, 0).await;
+        for _ in 0..3 {
+            let judged = db.simulate_withdrawal(&desk.ask(1, 600), NOW).await.unwrap();
+            assert!(matches!(&judged, CreatedWithdrawal::New(row) if row.fee == units(10)), "{judged:?}");
+        }
+        assert_eq!(
+            (db.list_withdrawals(&Default::default(), None, 10).await.unwrap(), desk.balance(&db, 0).await),
+            (vec![], before)
+        );
+        taken(&db, &desk.ask(1, 600)).await;
+        // The same name is no answer here: it is judged as it would be under another.
+        let judged = db.simulate_withdrawal(&desk.ask(1, 600), NOW).await.unwrap();
+        assert!(matches!(&judged, CreatedWithdrawal::Refused { refusal: DailyTotalExceeded, .. }), "{judged:?}");
+        assert!(db.audit(|_| ()).await.unwrap().clean());
+    }
+
+    pub async fn open(db: &TestDb) -> Self {
         let chain = treasury(db).await;
         let bank = Bank::open(db, 3, 100_000).await;
         let listing = chain.listings[0].id;
@@ -89,13 +109,13 @@ impl Desk {
         desk
     }
 
-    async fn set(&self, db: &Db, policy: &WithdrawalPolicy) {
+    pub async fn set(&self, db: &Db, policy: &WithdrawalPolicy) {
         let set = db.set_withdrawal_policy(self.listing, policy, &AUTHOR, NOW).await.unwrap();
         assert!(matches!(set, PolicySet::New(_)), "{set:?}");
     }
 
     /// Of the first user.
-    fn ask(&self, number: i64, amount: i64) -> NewWithdrawal {
+    pub fn ask(&self, number: i64, amount: i64) -> NewWithdrawal {
         NewWithdrawal {
             id: id(number),
             user: user(1),
@@ -104,6 +124,8 @@ impl Desk {
             to: "0xfar".to_owned(),
             amount: units(amount),
             most_fee: units(100),
+            quote: None,
+            travel_rule: None,
         }
     }
 
@@ -111,7 +133,7 @@ impl Desk {
         Enqueue { withdrawal: id(number), job: JobId::new(1_000 + number).unwrap() }
     }
 
-    async fn balance(&self, db: &Db, of: usize) -> String {
+    pub async fn balance(&self, db: &Db, of: usize) -> String {
         balance(db, self.bank.users[of]).await
     }
 
@@ -125,15 +147,15 @@ impl Desk {
 }
 
 /// The signer has signed nothing of these.
-fn nothing(numbers: &[i64]) -> SignedRounds {
+pub fn nothing(numbers: &[i64]) -> SignedRounds {
     SignedRounds::of(numbers.iter().map(|number| (id(*number), Some(0))))
 }
 
-async fn one(db: &Db, new: &NewWithdrawal) -> CreatedWithdrawal {
+pub async fn one(db: &Db, new: &NewWithdrawal) -> CreatedWithdrawal {
     db.create_withdrawals(std::slice::from_ref(new), NOW).await.unwrap().remove(0)
 }
 
-async fn taken(db: &Db, new: &NewWithdrawal) -> WithdrawalRow {
+pub async fn taken(db: &Db, new: &NewWithdrawal) -> WithdrawalRow {
     match one(db, new).await {
         CreatedWithdrawal::New(row) => *row,
         other => panic!("{other:?}"),
@@ -147,11 +169,11 @@ async fn refused(db: &Db, new: &NewWithdrawal) -> WithdrawalRefusal {
     }
 }
 
-async fn state(db: &Db, number: i64) -> WithdrawalState {
+pub async fn state(db: &Db, number: i64) -> WithdrawalState {
     db.withdrawals(&[id(number)]).await.unwrap()[0].state
 }
 
-async fn cancel(db: &Db, number: i64) -> DecisionReply {
+pub async fn cancel(db: &Db, number: i64) -> DecisionReply {
     db.cancel_withdrawals(&[(user(1), id(number))], &nothing(&[number]), NOW).await.unwrap().remove(0)
 }
 
@@ -162,7 +184,7 @@ async fn decide(db: &Db, number: i64, decision: Decision) -> DecisionReply {
 }
 
 /// A signature of this person over a digest, of which the store only keeps that it was good.
-fn signature(number: i64, person: &str, digest: u8) -> NewWithdrawalApproval {
+pub fn signature(number: i64, person: &str, digest: u8) -> NewWithdrawalApproval {
     NewWithdrawalApproval {
         withdrawal: id(number),
         digest: [digest; 32],
@@ -178,7 +200,7 @@ async fn approve(db: &Db, number: i64, person: &str) -> WithdrawalApproved {
     db.approve_withdrawal(&signature(number, person, 7), NOW).await.unwrap()
 }
 
-async fn enqueue(db: &Db, desk: &Desk, number: i64) -> Enqueued {
+pub async fn enqueue(db: &Db, desk: &Desk, number: i64) -> Enqueued {
     db.enqueue_withdrawals(&desk.chain, &[desk.terms(number)], &nothing(&[number]), NOW).await.unwrap().remove(0)
 }
 
@@ -209,7 +231,7 @@ async fn send(db: &Db, desk: &Desk, job: JobId) -> impl AsyncFn(&Db, SlotWord) {
     }
 }
 
-async fn settle(db: &Db, number: i64) -> SettledBatch {
+pub async fn settle(db: &Db, number: i64) -> SettledBatch {
     db.settle_withdrawals(&[id(number)], &nothing(&[number]), NOW).await.unwrap()
 }
 
@@ -1059,6 +1081,11 @@ impl Faults for FailsAt {
         });
         Box::pin(std::future::ready(error.map_or(Ok(()), Err)))
     }
+}
+
+/// The same database, which loses its connection at its point number `at`.
+pub fn failing_at(db: &Db, at: i64) -> Db {
+    db.with_faults(Arc::new(FailsAt(AtomicI64::new(at))) as Arc<dyn Faults>)
 }
 
 /// Does a piece of work that dies at each of its points in turn, and then does it again as it was. Says how many points there were.

@@ -3,21 +3,34 @@
 //! what was paid.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use custody::wallet::Pinned;
+use custody::withdrawal::{ApprovalDesk, ApproverKey, Approving, Remembers, cancel, decide};
 use domain::ledger::{Movement, OpKey, Operation, Reference};
 use domain::random::Random;
 use domain::transfer::ClientOrderId;
-use domain::withdrawal::{FeeRule, WithdrawalPolicy, WithdrawalState};
+use domain::withdrawal::{FeeRule, WhenShort, WithdrawalPolicy, WithdrawalState};
 use domain::{AccountKind, Amount, AssetId, Clock, RawAmount, UserId};
+use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
+use signer::access::Credential;
+use signer::approval::{GivenApproval, Proof};
+use signer::client::transport::SignerPlace;
+use signer::client::{ClientSettings, SignerClient, SignerError};
+use signer::names::{JobId as SignedJob, SignerName};
+use signer::policy::PublicKey;
+use signer::policy::signed::SigningKey;
 use store::Db;
 use store::catalog::Author;
 use store::ledger::balances::funding_of;
 use store::ledger::{NewAccount, Opened};
-use store::withdrawal::{CreatedWithdrawal, Decision, NewWithdrawal, WithdrawalDecision, WithdrawalId};
+use store::withdrawal::{
+    CreatedWithdrawal, Decision, NewWithdrawal, WithdrawalApproved, WithdrawalDecision, WithdrawalId,
+};
 use terminal::clock::SystemClock;
 use terminal::failure::{CommandResult, Failure};
 use transfer::IdMaker;
@@ -27,12 +40,17 @@ use super::judge::Verdict;
 use super::net::Net;
 use super::people::{destination, number};
 use super::wrong;
+use crate::bench::signer::System;
 
 const AUTHOR: Author<'static> = Author { actor: "chaos", reason: "a scratch policy" };
 const CUSTOMERS: [i64; 3] = [9_001, 9_002, 9_003];
 /// What each of them begins with, of each asset, in ledger units.
 const ENDOWMENT: i64 = 1_000_000_000_000_000;
 const FEE: i64 = 5;
+/// A day.
+const LIFE_MICROS: i64 = 24 * 3_600 * 1_000_000;
+/// How long people wait for the signer.
+const PATIENCE: Duration = Duration::from_secs(2);
 /// Decimals of all assets in the ledger.
 pub(super) const PRECISION: u8 = 6;
 
@@ -52,8 +70,71 @@ pub(super) struct Wanted {
     pub raw: RawAmount,
 }
 
+/// Who may say something of withdrawals, and with what: people whose key the signer knows.
+pub(super) struct Office {
+    pub db: Db,
+    pub signer: SignerClient,
+    pub pinned: Arc<Pinned>,
+    pub key: SigningKey,
+}
+
+/// The name of the key, and of the person.
+pub(super) const APPROVER: &str = "ada";
+
+impl Remembers for Office {
+    fn rounds<'a>(&'a self, jobs: &'a [SignedJob]) -> BoxFuture<'a, Result<Vec<Option<u32>>, SignerError>> {
+        Box::pin(self.signer.rounds(jobs))
+    }
+}
+
+impl Office {
+    pub fn open(db: &Db, home: &Path, pinned: Arc<Pinned>, key: SigningKey) -> Result<Self, Failure> {
+        let text = std::fs::read_to_string(home.join("server.credential")).map_err(wrong)?;
+        let credential = Credential::parse(&text).map_err(wrong)?;
+        let settings = ClientSettings { deadline: PATIENCE, try_time: PATIENCE, ..ClientSettings::default() };
+        let place = SignerPlace::unix(&home.join("signer/socket"));
+        let signer = SignerClient::new(place, credential, Arc::new(SystemClock), Arc::new(System), settings, None);
+        Ok(Self { db: db.clone(), signer, pinned, key })
+    }
+
+    async fn say(&self, id: WithdrawalId, decision: Decision) -> CommandResult {
+        let decision =
+            WithdrawalDecision { id, decision, actor: APPROVER.to_owned(), reason: "a look at it".to_owned() };
+        decide(&self.db, Some(self), &[decision], SystemClock.now()).await?;
+        Ok(())
+    }
+
+    /// Reads what is to be paid, and signs it.
+    async fn agree(&self, net: &Net, id: WithdrawalId) -> CommandResult {
+        let public = self.key.public().try_into().map_err(|_| wrong("a public key"))?;
+        let approver = ApproverKey {
+            person: APPROVER.parse().map_err(wrong)?,
+            name: APPROVER.parse().map_err(wrong)?,
+            public: PublicKey::Ed25519(public),
+        };
+        let signer: SignerName = "signer".parse().map_err(wrong)?;
+        let desk = ApprovalDesk {
+            row: &net.row,
+            pinned: &self.pinned,
+            signer: &signer,
+            approvers: std::slice::from_ref(&approver),
+        };
+        let Some((_, Ok(intent))) = desk.read(&self.db, id).await.map_err(wrong)? else {
+            return Err(wrong(format!("{id} cannot be signed")));
+        };
+        let digest = intent.digest();
+        let proof = Proof::Ed25519(self.key.sign_approval(&digest));
+        let given = GivenApproval { digest, key: approver.name.clone(), proof };
+        match desk.approve(&self.db, id, &given, SystemClock.now()).await.map_err(wrong)? {
+            Approving::Taken(WithdrawalApproved::Approved(_) | WithdrawalApproved::NotNow(_)) => Ok(()),
+            other => Err(wrong(format!("{id} was signed, and the answer is {other:?}"))),
+        }
+    }
+}
+
 pub(super) struct Customers {
     pub db: Db,
+    pub office: Arc<Office>,
     pub nets: Vec<Arc<Net>>,
     pub withdrawals: usize,
     /// Between two requests, on average.
@@ -77,14 +158,18 @@ fn policy() -> WithdrawalPolicy {
         max: units(ENDOWMENT),
         fee: FeeRule { fixed: units(FEE), share_bps: 0, least: units(0) },
         auto_approve: units(ENDOWMENT),
+        auto_approve_daily: None,
         two_above: units(ENDOWMENT),
         many_above: units(ENDOWMENT),
-        many: 3,
+        many: 2,
         daily_user: None,
         daily_total: None,
         velocity: None,
         cooling_off_us: 0,
         book_only: false,
+        when_short: WhenShort::Fail,
+        quote_life_us: 0,
+        life_us: LIFE_MICROS,
     }
 }
 
@@ -158,6 +243,8 @@ impl Customers {
             to: to.to_string(),
             amount: Amount::from_units(units),
             most_fee: Amount::from_units(FEE),
+            quote: None,
+            travel_rule: None,
         };
         let (symbol, coin, asset) = (payable.symbol, payable.coin.clone(), listing.asset);
         Ok((Wanted { id, user, net: net_at, symbol, asset, coin, to, units, raw }, new))
@@ -182,13 +269,14 @@ impl Customers {
         let now = SystemClock.now();
         let calls_off = async {
             if draw != 1 {
-                let cancelled = self.db.cancel_withdrawals(&[(wanted.user, wanted.id)], now).await;
+                let cancelled = cancel(&self.db, Some(&*self.office), &[(wanted.user, wanted.id)], now).await;
                 cancelled.inspect_err(|error| tracing::debug!(%error, "a customer got no answer")).ok();
             }
         };
         let decides = async {
             if draw != 0 {
-                let said = say(&self.db, wanted.id, if draw == 3 { Decision::Refuse } else { Decision::Review }).await;
+                let decision = if draw == 3 { Decision::Refuse } else { Decision::Review };
+                let said = self.office.say(wanted.id, decision).await;
                 said.inspect_err(|error| tracing::debug!(?error, "people got no answer")).ok();
             }
         };
@@ -196,24 +284,20 @@ impl Customers {
     }
 }
 
-async fn say(db: &Db, id: WithdrawalId, decision: Decision) -> CommandResult {
-    let decision = WithdrawalDecision { id, decision, actor: "ann".to_owned(), reason: "a look at it".to_owned() };
-    db.decide_withdrawals(&[decision], SystemClock.now()).await?;
-    Ok(())
-}
-
 /// People agree to what waits for them. How many withdrawals have not come to their end.
-pub(super) async fn left(db: &Db, asked: &[Wanted]) -> Result<usize, Failure> {
-    let ids: Vec<WithdrawalId> = asked.iter().map(|one| one.id).collect();
+pub(super) async fn left(office: &Office, nets: &[Arc<Net>], asked: &[Wanted]) -> Result<usize, Failure> {
+    let of: BTreeMap<WithdrawalId, usize> = asked.iter().map(|one| (one.id, one.net)).collect();
+    let ids: Vec<WithdrawalId> = of.keys().copied().collect();
     let mut left = 0;
     for some in ids.chunks(1_000) {
-        for row in db.withdrawals(some).await? {
+        for row in office.db.withdrawals(some).await? {
             if is_over(row.state) {
                 continue;
             }
             left += 1;
+            let net = of.get(&row.id).and_then(|net| nets.get(*net)).ok_or_else(|| wrong("a chain"))?;
             if matches!(row.state, WithdrawalState::Pending | WithdrawalState::ManualReview) {
-                say(db, row.id, Decision::Approve(["ann", "bob"].map(str::to_owned).into())).await?;
+                office.agree(net, row.id).await?;
             }
         }
     }

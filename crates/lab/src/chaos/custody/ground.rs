@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
+use custody::wallet::Pinned;
 use devnet::{Devnet, DevnetSettings, Key};
 use domain::{Clock, UserId};
 use serde_json::{Value, json};
@@ -19,7 +20,7 @@ use tokio::sync::Mutex;
 use tx::{AccountKey, Address, Coin, Family, Group};
 
 use super::actor::{Actor, Part};
-use super::customers::PRECISION;
+use super::customers::{APPROVER, Office, PRECISION};
 use super::net::{Anvil, Core, Machine, Net, Payable};
 use super::wrong;
 use crate::bench::scan::{BITCOIN_LOGIN, anvil, bitcoind, deploy_token, find, pool};
@@ -74,6 +75,8 @@ impl Drop for Folder {
 pub(super) struct Ground {
     pub db: Db,
     pub nets: Vec<Arc<Net>>,
+    /// Where people say something of withdrawals.
+    pub office: Arc<Office>,
     pub config: PathBuf,
     pub actors: Vec<Actor>,
     pub postgres: Option<PrivatePostgres>,
@@ -127,6 +130,8 @@ pub(super) async fn lay(
     program::told(&config, &["apply", &file, "--actor", "chaos", "--reason", "a scratch treasury"]).await?;
     let options = Options { max_connections: 4, acquire_timeout: Duration::from_secs(20), ..Options::default() };
     let db = Db::connect(&url, &options).await?;
+    let pinned = Arc::new(pin(&laid, &keys)?);
+    let office = Arc::new(Office::open(&db, &folder.path, pinned, keys::signing_key(keys::ADMINISTRATOR)?)?);
     let wallets = wallets(&config).await?;
     let mut nets = Vec::new();
     for one in laid {
@@ -138,7 +143,7 @@ pub(super) async fn lay(
         fund(net).await?;
     }
     let actors = actors(&config, &folder.path, &nets);
-    Ok(Ground { db, nets, config, actors, postgres, folder })
+    Ok(Ground { db, nets, office, config, actors, postgres, folder })
 }
 
 fn text(path: &Path) -> String {
@@ -414,6 +419,7 @@ fn policy(laid: &[Laid], administrator: &str) -> String {
          administrators = {{ needed = 1, keys = {{ ada = \"{administrator}\" }} }}\nchain = [{}]\n",
         chains.join(", ")
     );
+    text += &format!("[[approver]]\nkey = \"{APPROVER}\"\nperson = \"{APPROVER}\"\ned25519 = \"{administrator}\"\n");
     for one in laid {
         for (name, role) in groups(one) {
             let coin = |(_, coin, ..): &(&str, Coin, u8, u64)| {
@@ -439,6 +445,29 @@ fn policy(laid: &[Laid], administrator: &str) -> String {
         }
     }
     text
+}
+
+/// The groups as the treasury file has them.
+fn pin(laid: &[Laid], keys: &BTreeMap<String, String>) -> Result<Pinned, Failure> {
+    let mut pinned = Pinned::default();
+    for one in laid {
+        for (name, purpose) in groups(one) {
+            let xpub = keys.get(&name).ok_or_else(|| wrong("a group has no key"))?;
+            let key = AccountKey::parse(xpub, address_family(one.kind)).map_err(wrong)?;
+            let purpose = domain::Purpose::parse(purpose).ok_or_else(|| wrong("a purpose"))?;
+            let group = Group { id: name.parse().map_err(wrong)?, purpose, key };
+            pinned.add_group(group, true).map_err(wrong)?;
+        }
+    }
+    Ok(pinned)
+}
+
+fn address_family(kind: &str) -> Family {
+    match kind {
+        "tron" => Family::Tron,
+        "bitcoin" => Family::Bitcoin(devnet::bitcoin::NETWORK),
+        _ => Family::Evm,
+    }
 }
 
 /// A signer with a keystore, a policy and a key for the workers. The extended public keys of its groups.
@@ -476,11 +505,7 @@ async fn wallets(config: &Path) -> Result<BTreeMap<String, Vec<(String, Address)
     let mut found: BTreeMap<String, Vec<(String, Address)>> = BTreeMap::new();
     for wallet in shown["operation_wallets"].as_array().into_iter().flatten() {
         let (chain, address) = (wallet["chain"].as_str().unwrap_or_default(), wallet["address"].as_str());
-        let family = match chain {
-            "tron" => Family::Tron,
-            "bitcoin" => Family::Bitcoin(devnet::bitcoin::NETWORK),
-            _ => Family::Evm,
-        };
+        let family = address_family(chain);
         let address = family.parse_address(address.unwrap_or_default()).map_err(wrong)?;
         let role = wallet["role"].as_str().unwrap_or_default().to_owned();
         found.entry(chain.to_owned()).or_default().push((role, address));

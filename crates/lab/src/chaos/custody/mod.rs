@@ -136,6 +136,7 @@ async fn perform(
     let people = tokio::spawn(people.ask());
     let customers = Customers {
         db: ground.db.clone(),
+        office: Arc::clone(&ground.office),
         nets: ground.nets.clone(),
         withdrawals: usize::try_from(arguments.withdrawals).unwrap_or(usize::MAX),
         pause: Duration::from_millis(kills_ms / u64::from(arguments.withdrawals)),

@@ -9,7 +9,7 @@ use custody::deposit::{DepositError, DepositWorker};
 use custody::outbound::{OutboundError, SendWorker, WatchWorker};
 use custody::treasury::{RulesWorker, TreasuryError};
 use custody::wallet::Pinned;
-use custody::withdrawal::{WithdrawalError, WithdrawalTerms, WithdrawalWorker};
+use custody::withdrawal::{WithdrawalError, WithdrawalWorker};
 use domain::random::Random;
 use domain::{ChainName, Clock, ManualClock};
 use store::entry::CursorError;
@@ -206,8 +206,7 @@ impl Role {
             world.rules_made = true;
             Some(world.next_id())
         };
-        let (pinned, terms) = (Arc::clone(&self.pinned), WithdrawalTerms { job_life_us: 90 * 3_600 * 1_000_000 });
-        let mut worker = WithdrawalWorker::new(&self.db, &make, row, pinned, terms)?;
+        let mut worker = WithdrawalWorker::new(&self.db, &self.pen, &make, row, Arc::clone(&self.pinned))?;
         loop {
             let ended = worker.round(&*self.clock).await.map(|round| {
                 let mut world = self.world.lock();

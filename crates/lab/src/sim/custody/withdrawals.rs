@@ -2,19 +2,26 @@
 //! law of it. Each withdrawal is paid at most once, completed exactly when it was paid, and given back exactly when it was not.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
+use custody::withdrawal::{ApprovalDesk, ApproverKey, Approving, cancel, decide};
 use domain::ledger::{Movement, OpKey, Operation, Reference};
 use domain::transfer::ClientOrderId;
-use domain::withdrawal::{FeeRule, WithdrawalPolicy, WithdrawalRefusal, WithdrawalState};
+use domain::withdrawal::{FeeRule, WhenShort, WithdrawalPolicy, WithdrawalRefusal, WithdrawalState};
 use domain::{AccountKind, Amount, AssetId, UserId};
+use signer::approval::{GivenApproval, Proof};
+use signer::policy::PublicKey;
 use store::catalog::Author;
 use store::ledger::balances::funding_of;
 use store::ledger::{NewAccount, Opened};
 use store::outbound::read::ShownJob;
-use store::withdrawal::{CreatedWithdrawal, Decision, DecisionReply, NewWithdrawal, WithdrawalDecision, WithdrawalId};
+use store::withdrawal::{
+    CreatedWithdrawal, Decision, DecisionReply, NewWithdrawal, WithdrawalApproved, WithdrawalDecision, WithdrawalId,
+};
 use tx::Address;
 
-use super::ground::{BITCOIN, PLANS};
+use super::ground::{BITCOIN, PEOPLE, PLANS, approving_key};
+use super::pen::Memory;
 use super::run::{Open, Simulation, unread};
 
 const AUTHOR: Author<'static> = Author { actor: "simulator", reason: "a simulated policy" };
@@ -23,9 +30,6 @@ const CUSTOMERS: [i64; 4] = [1_000_001, 1_000_002, 1_000_003, 1_000_004];
 /// What each of them begins with, of each asset, in ledger units.
 const ENDOWMENT: i64 = 1_000_000_000_000_000;
 const FEE: i64 = 7;
-/// Who agrees.
-const APPROVERS: [&str; 3] = ["ann", "bob", "cat"];
-
 /// A withdrawal that has not come to its end as far as the judge knows.
 pub(super) struct Asked {
     net: usize,
@@ -45,7 +49,7 @@ pub(super) struct Counter {
     left: BTreeMap<(i64, AssetId), i64>,
 }
 
-fn policy(enabled: bool, incident: bool) -> WithdrawalPolicy {
+fn policy(enabled: bool, incident: bool, waits: bool) -> WithdrawalPolicy {
     let units = Amount::from_units;
     WithdrawalPolicy {
         version: 0,
@@ -55,14 +59,18 @@ fn policy(enabled: bool, incident: bool) -> WithdrawalPolicy {
         max: units(1_000_000_000),
         fee: FeeRule { fixed: units(FEE), share_bps: 0, least: units(0) },
         auto_approve: units(4_000_000),
-        two_above: units(20_000_000),
+        auto_approve_daily: None,
+        two_above: units(6_000_000),
         many_above: units(60_000_000),
-        many: 3,
+        many: 2,
         daily_user: None,
         daily_total: None,
         velocity: None,
         cooling_off_us: 0,
         book_only: false,
+        when_short: if waits { WhenShort::Wait } else { WhenShort::Fail },
+        quote_life_us: 0,
+        life_us: 90 * 3_600 * 1_000_000,
     }
 }
 
@@ -99,9 +107,13 @@ impl Simulation {
     }
 
     pub(super) async fn set_policies(&self, enabled: bool, incident: bool) -> Result<(), String> {
-        let now = self.world.lock().now();
+        let (now, waits) = {
+            let mut world = self.world.lock();
+            (world.now(), world.random.below(2) == 0)
+        };
         for listing in self.ground.rows.iter().flat_map(|row| &row.listings) {
-            let set = self.ground.db.set_withdrawal_policy(listing.id, &policy(enabled, incident), &AUTHOR, now).await;
+            let set =
+                self.ground.db.set_withdrawal_policy(listing.id, &policy(enabled, incident, waits), &AUTHOR, now).await;
             set.map_err(|error| unread(&error))?;
         }
         Ok(())
@@ -151,6 +163,8 @@ impl Simulation {
                     to: to.to_string(),
                     amount: Amount::from_units(units),
                     most_fee: Amount::from_units(FEE),
+                    quote: None,
+                    travel_rule: None,
                 });
                 asked.push(Asked { net, user, asset: listing.asset, to, units, raw });
             }
@@ -198,30 +212,80 @@ impl Simulation {
                 1 => self.say(id, Decision::Refuse).await?,
                 2 => {
                     self.call_off(user, id).await?;
-                    self.say(id, agreed()).await?;
+                    self.agree(id).await?;
                 }
                 3 => self.say(id, Decision::Review).await?,
-                _ => self.say(id, agreed()).await?,
+                4 => {
+                    self.agree(id).await?;
+                    self.call_off(user, id).await?;
+                }
+                _ => self.agree(id).await?,
             }
         }
         Ok(())
     }
 
     async fn call_off(&self, user: UserId, id: WithdrawalId) -> Result<(), String> {
-        let now = self.world.lock().now();
-        let replies = self.ground.db.cancel_withdrawals(&[(user, id)], now).await.map_err(|error| unread(&error))?;
-        let done = matches!(replies.first(), Some(DecisionReply::Done(_)));
+        let (now, remembers) = (self.world.lock().now(), self.asked_signer());
+        let replies = cancel(&self.ground.db, Some(&remembers), &[(user, id)], now).await;
+        let done = matches!(replies.map_err(|error| unread(&error))?.first(), Some(DecisionReply::Done(_)));
         self.world.lock().report.withdrawals_called_off += u64::from(done);
         Ok(())
     }
 
     async fn say(&self, id: WithdrawalId, decision: Decision) -> Result<(), String> {
-        let now = self.world.lock().now();
-        let agrees = matches!(decision, Decision::Approve(_));
+        let (now, remembers) = (self.world.lock().now(), self.asked_signer());
         let decision = WithdrawalDecision { id, decision, actor: "ann".to_owned(), reason: "a look at it".to_owned() };
-        let replies = self.ground.db.decide_withdrawals(&[decision], now).await.map_err(|error| unread(&error))?;
-        let done = matches!(replies.first(), Some(DecisionReply::Done(_)));
-        self.world.lock().report.withdrawals_approved += u64::from(done && agrees);
+        decide(&self.ground.db, Some(&remembers), &[decision], now).await.map_err(|error| unread(&error))?;
+        Ok(())
+    }
+
+    /// People ask the signer by themselves, and it is always there for them.
+    fn asked_signer(&self) -> Memory {
+        Memory(Arc::clone(&self.ground.signer))
+    }
+
+    /// As many people as there are sign it.
+    async fn agree(&self, id: WithdrawalId) -> Result<(), String> {
+        let ground = &self.ground;
+        let Some(asked) = self.counter.asked.get(&id) else { return Ok(()) };
+        let signer = "sim".parse().map_err(|error| format!("{error:?}"))?;
+        let mut approvers = Vec::new();
+        for person in PEOPLE {
+            let key = approving_key(person).ok_or_else(|| format!("{person} has no key"))?;
+            let name = person.parse().map_err(|error| format!("{error:?}"))?;
+            let public = key.public().try_into().map_err(|_| "a public key".to_owned())?;
+            let of = person.parse().map_err(|error| format!("{error:?}"))?;
+            approvers.push(ApproverKey { person: of, name, public: PublicKey::Ed25519(public) });
+        }
+        let desk = ApprovalDesk {
+            row: &ground.rows[asked.net],
+            pinned: &ground.pinned,
+            signer: &signer,
+            approvers: &approvers,
+        };
+        let now = self.world.lock().now();
+        for person in PEOPLE {
+            let key = approving_key(person).ok_or_else(|| format!("{person} has no key"))?;
+            let read = desk.read(&ground.db, id).await.map_err(|error| format!("{error}"))?;
+            let Some((_, Ok(intent))) = read else { return Err(format!("{id} cannot be signed: {read:?}")) };
+            let name = person.parse().map_err(|error| format!("{error:?}"))?;
+            let proof = Proof::Ed25519(key.sign_approval(&intent.digest()));
+            let given = GivenApproval { digest: intent.digest(), key: name, proof };
+            let done = desk.approve(&ground.db, id, &given, now).await.map_err(|error| format!("{error}"))?;
+            match done {
+                Approving::Taken(WithdrawalApproved::Approved(_)) => {
+                    self.world.lock().report.withdrawals_approved += 1;
+                }
+                Approving::Taken(
+                    WithdrawalApproved::Kept { .. }
+                    | WithdrawalApproved::Before { .. }
+                    | WithdrawalApproved::NotNow(_)
+                    | WithdrawalApproved::TooLate,
+                ) => {}
+                other => return Err(format!("{id}: {person} has signed it, and the answer is {other:?}")),
+            }
+        }
         Ok(())
     }
 
@@ -248,7 +312,7 @@ impl Simulation {
         let mut left = None;
         for row in self.ground.db.withdrawals(&ids).await.map_err(|error| unread(&error))? {
             match row.state {
-                WithdrawalState::Pending | WithdrawalState::ManualReview => self.say(row.id, agreed()).await?,
+                WithdrawalState::Pending | WithdrawalState::ManualReview => self.agree(row.id).await?,
                 WithdrawalState::Approved | WithdrawalState::Queued => {}
                 WithdrawalState::Completed
                 | WithdrawalState::Failed
@@ -310,8 +374,4 @@ impl Simulation {
         }
         Ok(())
     }
-}
-
-fn agreed() -> Decision {
-    Decision::Approve(APPROVERS.map(str::to_owned).into())
 }

@@ -1,0 +1,186 @@
+//! `bursar withdrawal …`: what customers want paid out, and what became of it.
+
+use domain::UserId;
+use domain::withdrawal::WithdrawalState;
+use serde_json::{Value, json};
+use server::api::withdrawal_answer::{WithdrawalAnswer, WithdrawalPayment};
+use server::coins::{Coins, coin_of};
+use store::Db;
+use store::withdrawal::{WithdrawalFilter, WithdrawalId, WithdrawalRow};
+use terminal::failure::{CommandResult, Failure};
+use terminal::output::table;
+
+use super::Context;
+
+#[derive(Debug, clap::Subcommand)]
+pub enum Command {
+    /// List withdrawals, newest first
+    List(ListArguments),
+    /// Show a withdrawal with its verdict, its jobs and its history
+    Show {
+        #[arg(value_name = "WITHDRAWAL_ID")]
+        id: String,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+pub struct ListArguments {
+    /// Only this user's
+    #[arg(long, value_parser = clap::value_parser!(i64).range(1..))]
+    user: Option<i64>,
+    /// Only on this chain
+    #[arg(long)]
+    chain: Option<String>,
+    /// Only of this asset
+    #[arg(long)]
+    asset: Option<String>,
+    /// Only in this state: pending, manual_review, approved, queued, completed, failed, rejected, cancelled
+    #[arg(long, value_parser = state)]
+    state: Option<WithdrawalState>,
+    /// The next page: before this one
+    #[arg(long, value_name = "WITHDRAWAL_ID")]
+    cursor: Option<String>,
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(i64).range(1..=10_000))]
+    limit: i64,
+}
+
+fn state(text: &str) -> Result<WithdrawalState, String> {
+    WithdrawalState::parse(text).ok_or_else(|| {
+        let known: Vec<&str> = WithdrawalState::ALL.iter().map(|state| state.as_str()).collect();
+        format!("one of {}", known.join(", "))
+    })
+}
+
+pub async fn run(context: &Context, command: &Command) -> CommandResult {
+    let db = context.open().await?;
+    let done = match command {
+        Command::List(arguments) => list(context, &db, arguments).await,
+        Command::Show { id } => show(context, &db, parse_id(id)?).await,
+    };
+    db.close().await;
+    done
+}
+
+fn parse_id(text: &str) -> Result<WithdrawalId, Failure> {
+    text.parse().map_err(|_| {
+        let message = format!("{text} is no withdrawal");
+        Failure::bad_input("WITHDRAWAL_NOT_FOUND", message, "such as wr-1734912345678901234")
+    })
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+/// As its owner sees it, with what is the house's own.
+fn shown(row: &WithdrawalRow, coins: &Coins) -> Value {
+    let mut shown = json!(WithdrawalAnswer::new(row, coin_of(&coins.all(), row.listing)));
+    shown["user"] = json!(row.user.get().to_string());
+    shown["rule"] = json!(row.rule);
+    shown["people"] = json!(row.people);
+    shown["policy_version"] = json!(row.policy_version);
+    shown["payee"] = json!(row.payee.map(|user| user.get().to_string()));
+    shown
+}
+
+async fn list(context: &Context, db: &Db, arguments: &ListArguments) -> CommandResult {
+    let before = arguments.cursor.as_deref().map(parse_id).transpose()?;
+    let filter = WithdrawalFilter {
+        user: arguments.user.and_then(UserId::new),
+        chain: arguments.chain.clone(),
+        asset: arguments.asset.clone(),
+        state: arguments.state,
+        client_order_id: None,
+    };
+    let coins = Coins::load(db).await?;
+    let rows = db.list_withdrawals(&filter, before, arguments.limit).await?;
+    let more = i64::try_from(rows.len()).is_ok_and(|count| count == arguments.limit);
+    let next = rows.last().filter(|_| more).map(|last| last.id.to_string());
+    let withdrawals: Vec<Value> = rows.iter().map(|row| shown(row, &coins)).collect();
+    context.print(&json!({ "withdrawals": withdrawals, "next_cursor": next }), || {
+        if withdrawals.is_empty() {
+            return "no withdrawals".to_owned();
+        }
+        let columns = ["withdrawal_id", "user", "chain", "asset", "amount", "fee", "state", "rule", "created_at"];
+        let cells = |row: &Value| columns.iter().map(|name| text(&row[*name])).collect();
+        let shown = table(
+            &["withdrawal", "user", "chain", "asset", "amount", "fee", "state", "rule", "asked for"],
+            &[1, 4, 5],
+            &withdrawals.iter().map(cells).collect::<Vec<Vec<String>>>(),
+        );
+        next.map_or_else(|| shown.clone(), |next| format!("{shown}\nthere may be more: --cursor {next}"))
+    });
+    Ok(())
+}
+
+async fn show(context: &Context, db: &Db, id: WithdrawalId) -> CommandResult {
+    let row = db.withdrawals(&[id]).await?.pop().ok_or_else(|| {
+        let message = format!("there is no withdrawal {id}");
+        Failure::bad_input("WITHDRAWAL_NOT_FOUND", message, "bursar withdrawal list shows them")
+    })?;
+    let coins = Coins::load(db).await?;
+    let mut shown = shown(&row, &coins);
+    let payment = db.mined_payment(id).await?;
+    let coin = coins.all();
+    shown["payment"] = json!(payment.map(|payment| WithdrawalPayment::new(&payment, coin_of(&coin, row.listing))));
+    let jobs: Vec<Value> = db
+        .jobs_of_withdrawal(id)
+        .await?
+        .into_iter()
+        .map(|(job, state)| json!({ "job": job.to_string(), "state": state.as_str() }))
+        .collect();
+    let history: Vec<Value> = db
+        .withdrawal_history(id)
+        .await?
+        .iter()
+        .map(|step| {
+            json!({
+                "version": step.version, "state": step.state.as_str(), "actor": step.actor, "reason": step.reason,
+                "at": step.at.to_string(),
+            })
+        })
+        .collect();
+    shown["jobs"] = json!(jobs);
+    shown["history"] = json!(history);
+    // Written by this program: JSON, or the row was changed by hand.
+    shown["inputs"] = serde_json::from_str(&row.inputs).unwrap_or_else(|_| json!(row.inputs));
+    context.print(&shown, || {
+        let fields = [
+            "withdrawal_id",
+            "user",
+            "client_order_id",
+            "chain",
+            "asset",
+            "amount",
+            "fee",
+            "total",
+            "max_fee",
+            "address",
+            "state",
+            "rule",
+            "people",
+            "policy_version",
+            "payee",
+            "created_at",
+            "updated_at",
+        ];
+        let mut rows: Vec<Vec<String>> = fields
+            .iter()
+            .filter(|name| !shown[**name].is_null())
+            .map(|name| vec![(*name).to_owned(), text(&shown[*name])])
+            .collect();
+        if let Some(payment) = shown["payment"].as_object() {
+            let (transaction, height) = (text(&payment["transaction"]), text(&payment["height"]));
+            rows.push(vec!["payment".to_owned(), format!("{transaction} in block {height}")]);
+        }
+        rows.extend(
+            jobs.iter().map(|job| vec!["job".to_owned(), format!("{} {}", text(&job["job"]), text(&job["state"]))]),
+        );
+        let steps: Vec<Vec<String>> = history
+            .iter()
+            .map(|step| ["at", "state", "actor", "reason"].iter().map(|name| text(&step[*name])).collect())
+            .collect();
+        format!("{}\n\n{}", table(&["", ""], &[], &rows), table(&["at", "state", "who", "why"], &[], &steps))
+    });
+    Ok(())
+}
