@@ -9,9 +9,9 @@ use terminal::failure::{Exit, Failure};
 #[cfg(feature = "lab")]
 use crate::commands::devnet;
 use crate::commands::{
-    Context, account, adjust, apply, audit, balances, chain, checkpoint, config, copy, deposit, explain, job, journal,
-    lane, migrate, openapi, policy, reconcile, rule, serve, signer, spot, token, transfer, treasury, utxo, wallet,
-    withdrawal,
+    Context, account, adjust, apply, approve, audit, balances, chain, checkpoint, config, copy, deposit, explain,
+    grants, import, job, journal, lane, migrate, openapi, operator, policy, reconcile, rule, serve, signer, spot,
+    token, transfer, treasury, utxo, wallet, withdrawal,
 };
 use crate::config::Config;
 use crate::logs;
@@ -93,6 +93,17 @@ enum Command {
     /// Payments that leave: make one, see why it waits, offer more for it, cancel it
     #[command(subcommand)]
     Job(job::Command),
+    /// Agree to a withdrawal: shows what it pays, in words made here, asks, signs exactly that, and hands the signature to the server
+    ///
+    ///   bursar approve wr-… --as ann-laptop --key ann.pem --server http://127.0.0.1:7412 --token ann.token
+    ///
+    /// The digest that is signed is made here from what is shown; one that the server merely sent is never signed. The token is an operator's
+    /// (bursar token --operator NAME); nobody agrees to their own withdrawal, and a person counts once.
+    #[command(verbatim_doc_comment)]
+    Approve(approve::Arguments),
+    /// Who looks after other people's money, with which keys, and what each has done
+    #[command(subcommand)]
+    Operator(operator::Command),
     /// The wallets that send: what waits in each, who has it, and why one is stopped
     #[command(subcommand)]
     Lane(lane::Command),
@@ -105,7 +116,7 @@ enum Command {
     /// The chains and their nodes: what each node says, and what can be credited by them
     #[command(subcommand)]
     Chain(chain::Command),
-    /// Print a token for a user, signed with auth.hs256_secret_file, to try the interface with
+    /// Print a token for a user or an operator, signed with the configured secret, to try the interface with
     Token(token::Arguments),
     /// Print the description of the HTTP interface (OpenAPI 3.1)
     Openapi,
@@ -131,6 +142,11 @@ enum Command {
     Config(ConfigCommand),
     /// Copy a whole database to an empty one, from SQLite to PostgreSQL or the other way; proven by the audit on both sides
     Copy(copy::Arguments),
+    /// PostgreSQL's roles, one for each role of Bursar: print the SQL that makes them, apply it, or check what there is
+    Grants(grants::Arguments),
+    /// Take over what another program has begun: the withdrawals of an exchange's old tables
+    #[command(subcommand)]
+    Import(import::Command),
     /// Print the page of an error code: what happened, why, what to do, and what was changed
     Explain(explain::Arguments),
     /// Measure speed, as a ratio to a yardstick of the same run
@@ -225,6 +241,8 @@ async fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Withdrawal(command) => withdrawal::run(&context()?, command).await,
         Command::Policy(command) => policy::run(&context()?, command).await,
         Command::Job(command) => job::run(&context()?, command).await,
+        Command::Approve(arguments) => approve::run(&context()?, arguments).await,
+        Command::Operator(command) => operator::run(&context()?, command).await,
         Command::Lane(command) => lane::run(&context()?, command).await,
         Command::Rule(command) => rule::run(&context()?, command).await,
         Command::Treasury(command) => treasury::run(&context()?, command).await,
@@ -242,6 +260,8 @@ async fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Config(ConfigCommand::Check) => config::check(&context()?),
         Command::Config(ConfigCommand::Init) => config::init(cli.config.as_deref(), json),
         Command::Copy(arguments) => copy::run(arguments, json).await,
+        Command::Grants(arguments) => grants::run(&context()?, arguments).await,
+        Command::Import(command) => import::run(&context()?, command).await,
         Command::Explain(arguments) => explain::run(arguments, json),
         #[cfg(feature = "lab")]
         Command::Bench(command) => lab::bench::run(command, json).await,

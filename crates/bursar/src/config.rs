@@ -3,9 +3,11 @@
 
 pub mod chains;
 mod http;
+mod operators;
 mod reports;
 mod signer;
 mod treasury;
+mod withdrawals;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -22,9 +24,11 @@ use toml::{Table, Value};
 use crate::paths;
 pub use chains::{ChainNodes, Chains, InternalTransfers, NodeSettings, ProofChoice};
 pub use http::Http;
+pub use operators::Operators;
 pub use reports::{Alerts, Log, LogFormat, LogLevel};
 pub use signer::Signer;
 pub use treasury::Treasury;
+pub use withdrawals::Withdrawals;
 
 /// Every setting has a default, so every setting has a name to be found by.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -35,6 +39,8 @@ pub struct Config {
     pub signer: Signer,
     pub http: Http,
     pub auth: Auth,
+    pub operators: Operators,
+    pub withdrawals: Withdrawals,
     pub spot: Spot,
     pub transfer: Transfer,
     pub limits: Limits,
@@ -51,6 +57,8 @@ pub struct Database {
     pub acquire_timeout_ms: u64,
     /// Outside of the database, so that it is not put back with it.
     pub mark_folder: String,
+    /// PostgreSQL: a role works although the server gives it more rights than it should have.
+    pub any_rights: bool,
 }
 
 impl Default for Database {
@@ -60,6 +68,7 @@ impl Default for Database {
             max_connections: 16,
             acquire_timeout_ms: 5_000,
             mark_folder: "bursar-state".to_owned(),
+            any_rights: false,
         }
     }
 }
@@ -189,8 +198,8 @@ pub const RETENTION_LEAST_H: u32 = 72;
 pub const DEFAULT_FILE: &str = "bursar.toml";
 
 /// Variables that start with `BURSAR_` but are no settings.
-const OTHER_VARIABLES: [&str; 5] =
-    ["BURSAR_CONFIG", "BURSAR_ACTOR", "BURSAR_SPOT_TOKEN", "BURSAR_COPY_FROM", "BURSAR_COPY_TO"];
+const OTHER_VARIABLES: [&str; 6] =
+    ["BURSAR_CONFIG", "BURSAR_ACTOR", "BURSAR_SPOT_TOKEN", "BURSAR_COPY_FROM", "BURSAR_COPY_TO", "BURSAR_IMPORT_FROM"];
 /// So do those that only the tests read.
 const OF_TESTS: &str = "BURSAR_TEST_";
 
@@ -264,6 +273,9 @@ impl Config {
             return refuse("database.acquire_timeout_ms must be 1 to 600000", "5000 is a good start");
         }
         if let Some((message, hint)) = self.signer.problem() {
+            return refuse(message, hint);
+        }
+        if let Some((message, hint)) = self.operators.problem(&self.auth).or_else(|| self.withdrawals.problem()) {
             return refuse(message, hint);
         }
         if let Some(problem) = self.chains.iter().find_map(|(name, chain)| chain.problem(name)) {

@@ -29,7 +29,7 @@ pub enum Leads {
 
 /// Every setting that names a file or a folder: section, name, and what it leads to. A path that is not in this list would
 /// begin in whatever folder the command was started from. Those of nodes are in [`NODE_FILES`].
-pub const PATHS: [(&str, &str, Leads); 14] = [
+pub const PATHS: [(&str, &str, Leads); 17] = [
     ("database", "url", Leads::ToDatabase),
     ("treasury", "file", Leads::ToPinned),
     ("signer", "socket", Leads::ToSocket),
@@ -39,6 +39,9 @@ pub const PATHS: [(&str, &str, Leads); 14] = [
     ("signer", "tls_key_file", Leads::ToSecret),
     ("auth", "hs256_secret_file", Leads::ToSecret),
     ("auth", "jwks_file", Leads::ToPublicFile),
+    ("operators", "hs256_secret_file", Leads::ToSecret),
+    ("operators", "jwks_file", Leads::ToPublicFile),
+    ("withdrawals", "check_key_file", Leads::ToSecret),
     ("spot", "folder", Leads::ToFolder("bursar serve --create-spot")),
     ("spot", "credentials_file", Leads::ToSecret),
     ("spot", "token_file", Leads::ToSecret),

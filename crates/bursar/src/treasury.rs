@@ -1,6 +1,7 @@
 //! The declarative file of `bursar apply`: assets, chains, which asset lives on which chain, limits, wallet groups,
-//! operation wallets, rules and bands.
+//! operation wallets, rules and bands, operators, and which withdrawals are checked outside.
 
+mod people;
 mod rules;
 mod wallets;
 mod withdrawals;
@@ -44,6 +45,10 @@ struct File {
     hot_bands: Vec<rules::BandEntry>,
     #[serde(default)]
     withdrawals: Vec<withdrawals::PolicyEntry>,
+    #[serde(default)]
+    operator: Vec<people::OperatorEntry>,
+    #[serde(default)]
+    withdrawal_check: Vec<people::CheckEntry>,
 }
 
 /// What a treasury file says.
@@ -166,6 +171,8 @@ pub fn parse(text: &str, name: &str, known: &Catalog) -> Result<Treasury, Failur
     catalog.withdrawals = withdrawals::policies(&file.withdrawals, &rules::Known { file: &catalog, database: known })?;
     let parts = (&file.gas_topup_rules, &file.consolidation_rules, file.hot_bands.as_slice());
     catalog.rules = rules::rules(parts, &rules::Known { file: &catalog, database: known })?;
+    let database = rules::Known { file: &catalog, database: known };
+    catalog.people = people::people(&file.operator, &file.withdrawal_check, &database)?;
     let chain = |name: &ChainName| catalog.chains.get(name).or_else(|| known.chains.get(name));
     let pinned = wallets::pin(&file.wallet_groups, &file.operation_wallets, chain)?;
     Ok(Treasury { catalog, pinned })
@@ -196,7 +203,7 @@ fn refuse_same_coin(catalog: &Catalog, known: &Catalog) -> Result<(), Failure> {
 }
 
 /// What every entry must say. The types above are what is believed; this list only lets an author see all at once.
-const REQUIRED: [(&str, &[&str]); 9] = [
+const REQUIRED: [(&str, &[&str]); 11] = [
     ("assets", &["precision", "min_transfer", "max_transfer", "daily_transfer"]),
     ("chains", &["kind", "network", "confirmations"]),
     ("on_chain", &["asset", "chain", "decimals", "min_deposit"]),
@@ -206,10 +213,12 @@ const REQUIRED: [(&str, &[&str]); 9] = [
     ("consolidation_rules", &["chain", "asset", "operator", "threshold"]),
     ("hot_bands", &["chain", "group", "index", "asset", "floor", "target", "ceiling"]),
     ("withdrawals", &["asset", "chain", "min", "max", "auto_approve", "two_above", "many_above"]),
+    ("operator", &["name", "role"]),
+    ("withdrawal_check", &["asset", "chain", "from"]),
 ];
 
 /// What an entry may say too.
-const OPTIONAL: [&str; 35] = [
+const OPTIONAL: [&str; 37] = [
     "status",
     "internal_transfer",
     "contract",
@@ -245,6 +254,8 @@ const OPTIONAL: [&str; 35] = [
     "auto_approve_daily",
     "when_short",
     "life_s",
+    "user",
+    "keys",
 ];
 
 /// Every field that is missing, where the file is good TOML and has no name that is not known. `None`: that is not what is

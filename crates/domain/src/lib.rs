@@ -8,6 +8,7 @@
 //! | [`asset`] | assets, chains, and an asset's form on a chain |
 //! | [`account`] | account ids, kinds and statuses |
 //! | [`approval`] | two people who answer for an action, and why |
+//! | [`operator`] | the people who look after all this, and what each may do |
 //! | [`adjustment`] | money that two people move by hand |
 //! | [`ledger`] | operations, and the one function that decides what each of them does |
 //! | [`transfer`] | the state machine of an internal transfer |
@@ -31,6 +32,7 @@ pub mod deposit;
 pub mod id;
 pub mod ledger;
 pub mod name;
+pub mod operator;
 pub mod outbound;
 pub mod random;
 pub mod raw;

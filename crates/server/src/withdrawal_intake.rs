@@ -20,7 +20,7 @@ use domain::withdrawal::FeeQuote;
 use domain::{Amount, UserId};
 use store::StoreError;
 use store::entry::ListingId;
-use store::withdrawal::{CreatedWithdrawal, NewWithdrawal, WithdrawalId};
+use store::withdrawal::{CreatedWithdrawal, NewWithdrawal, TravelRule, WithdrawalId};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
@@ -62,12 +62,13 @@ pub struct WithdrawalOrder {
     pub amount: Amount,
     pub most_fee: Amount,
     pub quote: Option<FeeQuote>,
+    pub travel_rule: Option<TravelRule>,
 }
 
 impl WithdrawalOrder {
     pub fn under(self, id: WithdrawalId) -> NewWithdrawal {
-        let Self { user, client_order_id, listing, to, amount, most_fee, quote } = self;
-        NewWithdrawal { id, user, client_order_id, listing, to, amount, most_fee, quote }
+        let Self { user, client_order_id, listing, to, amount, most_fee, quote, travel_rule } = self;
+        NewWithdrawal { id, user, client_order_id, listing, to, amount, most_fee, quote, travel_rule }
     }
 }
 

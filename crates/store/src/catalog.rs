@@ -16,6 +16,8 @@ use crate::db::{Db, Tx};
 use crate::dialect::LOCK_MIGRATIONS;
 use crate::error::StoreError;
 use crate::ledger::{self, NewAccount};
+use crate::operator::PeopleSettings;
+use crate::operator::settings as people;
 use crate::rows::{Column, ColumnType::Int, ColumnType::Text, RowsSql, execute_rows};
 use crate::transact;
 use crate::treasury::RuleSettings;
@@ -34,6 +36,8 @@ pub struct Catalog {
     pub rules: RuleSettings,
     /// What holds for withdrawals of them.
     pub withdrawals: PolicySettings,
+    /// Operators, and what is asked outside. Only of a file: [`read_catalog`] leaves them empty.
+    pub people: PeopleSettings,
 }
 
 /// One field of one thing, as it was and as it will be.
@@ -69,6 +73,10 @@ pub enum CatalogError {
     BandWithoutWallet { chain: ChainName, group: domain::GroupId, index: i64 },
     #[error("{entity}: {field} cannot change from {before} to {after}, because jobs refer to it")]
     RuleFixed { entity: String, field: &'static str, before: String, after: String },
+    #[error("the key {key} of an operator is refused: {why}")]
+    OperatorKey { key: String, why: &'static str },
+    #[error("user {} is the operator {holder} already", user.get())]
+    OperatorUser { user: domain::UserId, holder: domain::operator::OperatorName },
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -85,6 +93,8 @@ impl CatalogError {
             Self::WalletTaken { .. } => "WALLET_TAKEN",
             Self::RuleFixed { .. } => "RULE_FIXED",
             Self::BandWithoutWallet { .. } => "TREASURY_INVALID",
+            Self::OperatorKey { .. } => "OPERATOR_KEY_TAKEN",
+            Self::OperatorUser { .. } => "OPERATOR_USER_TAKEN",
             Self::Store(error) => error.code(),
         }
     }
@@ -104,6 +114,12 @@ impl CatalogError {
                 "add it under [[operation_wallets]] with role = \"hot\", or correct the group and the index"
             }
             Self::RuleFixed { .. } => "give the new rule a name of its own, and set active = false in the old one",
+            Self::OperatorKey { .. } => {
+                "a key is one person's for ever: give a new key a new name, and leave the old one out"
+            }
+            Self::OperatorUser { .. } => {
+                "two operators that are one customer are one person: switch one of them off, and take its user away"
+            }
             Self::WalletTaken { .. } => "give each wallet a key and an address of its own",
             Self::Store(error) => error.hint(),
         }
@@ -265,6 +281,7 @@ impl Db {
                     wallets::write(tx, wallets, at).await?;
                     rules::write(tx, &wanted.rules, at).await?;
                     policies::write(tx, &wanted.withdrawals, author, at).await?;
+                    people::write(tx, &wanted.people, author, at).await?;
                     write_changes(tx, &changes, author, at).await?;
                     open_system_accounts(tx, at).await?;
                     Ok(Ok(changes))
@@ -406,7 +423,7 @@ async fn plan(
     };
     let precision =
         |symbol: &Symbol| wanted.assets.get(symbol).or(current.assets.get(symbol)).map(|asset| asset.precision);
-    let ruled = match rules::plan(tx, &wanted.rules, precision, wallets).await? {
+    let ruled = match rules::plan(tx, &wanted.rules, &precision, wallets).await? {
         Ok(ruled) => ruled,
         refused => return Ok(refused),
     };
@@ -414,7 +431,11 @@ async fn plan(
         Ok(policed) => policed,
         refused => return Ok(refused),
     };
-    Ok(wallets::plan(tx, wallets).await?.map(|more| [changes, more, ruled, policed].concat()))
+    let of_people = match people::plan(tx, &wanted.people, precision).await? {
+        Ok(of_people) => of_people,
+        refused => return Ok(refused),
+    };
+    Ok(wallets::plan(tx, wallets).await?.map(|more| [changes, more, ruled, policed, of_people].concat()))
 }
 
 /// What `wanted` changes in `current`, or why it must not.

@@ -17,11 +17,14 @@
 //! | [`entry`] | the chains' own books: what came to our addresses and what left them, block by block |
 //! | [`deposit`] | deposits: credited, taken back, assigned |
 //! | [`outbound`] | payments that leave: jobs, lanes, slots, and all that was ever signed for them |
+//! | [`operator`] | the people who look after all this: their keys, and what each has done |
 //! | [`withdrawal`] | what customers want paid out: policies, requests with their holds, address books |
 //! | [`node`] | the lease on a node number, which a process makes ids with |
 //! | [`pair`] | which spot engine the database belongs to, and how far each knows the other to be |
 //! | [`signer_head`] | how far the log of a signer went when it last answered |
 //! | [`clock`] | the database's own clock, to be compared with ours |
+//! | [`grants`] | PostgreSQL's roles: which role of Bursar may read, add to and change which table |
+//! | [`old_withdrawals`] | the withdrawals of another program, read as they stand |
 //! | [`sqlite_file`] | a SQLite file that another program has written, read as it stands |
 //! | [`copy`] | a whole database, copied to an empty one on either engine |
 //! | [`audit`] | the laws, proven over live data |
@@ -50,10 +53,13 @@ pub mod dialect;
 pub mod entry;
 pub mod error;
 pub mod faults;
+pub mod grants;
 pub(crate) mod growth;
 pub mod ledger;
 pub mod migrate;
 pub mod node;
+pub mod old_withdrawals;
+pub mod operator;
 pub mod outbound;
 pub mod pair;
 pub mod rows;

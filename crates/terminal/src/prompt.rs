@@ -44,6 +44,12 @@ impl Prompt {
         line
     }
 
+    /// A line that is seen while it is typed.
+    pub fn asked(&mut self, question: &str) -> io::Result<String> {
+        self.show(question)?;
+        self.line().map(|line| (*line).clone())
+    }
+
     fn line(&mut self) -> io::Result<Zeroizing<String>> {
         let mut bytes = Zeroizing::new(Vec::with_capacity(LONGEST));
         let mut byte = Zeroizing::new([0]);

@@ -36,6 +36,9 @@ pub fn check(context: &Context) -> CommandResult {
         // The addresses of chat services are secrets.
         config.alerts.webhook_url = "(set)".to_owned();
     }
+    if !config.withdrawals.check_url.is_empty() {
+        config.withdrawals.check_url = "(set)".to_owned();
+    }
     // So may be the addresses of nodes, and their headers.
     for node in config.chains.values_mut().flat_map(|chain| &mut chain.nodes) {
         for text in std::iter::once(&mut node.url).chain(node.headers.values_mut()).filter(|text| !text.is_empty()) {

@@ -218,6 +218,11 @@ fn asked(context: &Context, id: JobId, words: &str, asked: JobReply) -> CommandR
             Ok(())
         }
         JobReply::NoSuchJob => Err(not_found(id)),
+        JobReply::NeverReplaced => Err(Failure::bad_input(
+            "JOB_NOT_NOW",
+            format!("{id} brings users' Bitcoin home, and nothing replaces it"),
+            "it has no change to pay more from; it is told to the nodes until its fee is enough",
+        )),
         JobReply::NotNow(state) => Err(Failure::bad_input(
             "JOB_NOT_NOW",
             format!("{id} is {state}"),

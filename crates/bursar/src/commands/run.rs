@@ -11,6 +11,7 @@ use domain::{ChainKind, Clock};
 use serde_json::json;
 use signer::names::SignerName;
 use store::Db;
+use store::grants::DatabaseRole;
 use store::outbound::Duty;
 use terminal::clock::SystemClock;
 use terminal::failure::{CommandResult, Failure};
@@ -21,10 +22,12 @@ use tokio::task::JoinHandle;
 use transfer::IdMaker;
 
 use super::Context;
+use super::grants::check_own;
 use super::wallet::signer as wallet_signer;
 use crate::chains::{self, FollowedChain};
 use crate::pins;
 use crate::roles::balance_sync::BalanceSyncRole;
+use crate::roles::checks::{self, ChecksRole};
 use crate::roles::deposits::DepositRole;
 use crate::roles::outbound::OutboundRole;
 use crate::roles::rules::RulesRole;
@@ -56,6 +59,10 @@ pub enum Command {
     /// Start as many as you like. What it makes are jobs, which bursar run outbound sends. Before it gives money back or makes a job it asks the signer what that
     /// has signed, so it needs the signer of the configuration.
     Withdrawals(OutboundArguments),
+    /// Ask somebody outside about withdrawals before anybody may agree to them
+    ///
+    /// Who is asked stands in the configuration (withdrawals.check_url), which withdrawals in the treasury file. Start as many as you like.
+    Checks(CheckArguments),
     /// Evaluate rules: gas for users' addresses, and their coins brought home
     ///
     /// One worker at a time has a chain's rules: start as many as you like. It needs no signer: what it makes are jobs, which bursar run outbound
@@ -71,6 +78,19 @@ pub struct OutboundArguments {
     /// Work until there is nothing to do, and end
     #[arg(long)]
     once: bool,
+    /// Work although the database gives more rights than the role should have (see bursar grants)
+    #[arg(long)]
+    any_rights: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct CheckArguments {
+    /// Ask until nothing is due, and end
+    #[arg(long)]
+    once: bool,
+    /// Work although the database gives more rights than the role should have (see bursar grants)
+    #[arg(long)]
+    any_rights: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -84,6 +104,9 @@ pub struct DepositArguments {
     /// Work until there is nothing to do, and end
     #[arg(long)]
     once: bool,
+    /// Work although the database gives more rights than the role should have (see bursar grants)
+    #[arg(long)]
+    any_rights: bool,
 }
 
 pub async fn run(context: &Context, command: &Command) -> CommandResult {
@@ -93,6 +116,7 @@ pub async fn run(context: &Context, command: &Command) -> CommandResult {
         Command::Outbound(arguments) => outbound(context, arguments, Duty::Send).await,
         Command::Confirm(arguments) => outbound(context, arguments, Duty::Watch).await,
         Command::Withdrawals(arguments) => withdrawals(context, arguments).await,
+        Command::Checks(arguments) => ask_outside(context, arguments).await,
         Command::Rules(arguments) => rules(context, arguments).await,
     }
 }
@@ -100,6 +124,8 @@ pub async fn run(context: &Context, command: &Command) -> CommandResult {
 async fn outbound(context: &Context, arguments: &OutboundArguments, duty: Duty) -> CommandResult {
     let sends = duty == Duty::Send;
     let db = context.open().await?;
+    let login = if sends { DatabaseRole::Outbound } else { DatabaseRole::Confirm };
+    check_own(context, &db, login, arguments.any_rights).await?;
     let pinned = pins::pinned(&context.config, &db).await?;
     pins::check(&context.config, &db, &pinned).await?;
     let Some(signer) = wallet_signer::configured(&context.config)? else {
@@ -146,8 +172,45 @@ async fn outbound(context: &Context, arguments: &OutboundArguments, duty: Duty) 
     done
 }
 
+async fn ask_outside(context: &Context, arguments: &CheckArguments) -> CommandResult {
+    let db = context.open().await?;
+    check_own(context, &db, DatabaseRole::Checks, arguments.any_rights).await?;
+    let Some(check) = checks::configured(&context.config)? else {
+        let hint = "set withdrawals.check_url in the configuration";
+        return Err(Failure::bad_input("CONFIG_INVALID", "nobody is named who could be asked", hint));
+    };
+    let signer = wallet_signer::configured(&context.config)?;
+    let pinned = pins::pinned(&context.config, &db).await?;
+    if let Some(signer) = &signer {
+        wallet_signer::check(signer, &db, &pinned).await?;
+    }
+    let role = ChecksRole { db: db.clone(), check, signer: signer.clone() };
+    if arguments.once {
+        let done = role
+            .until_idle()
+            .await
+            .map_err(|error| Failure::outside(error.code(), &error, "the page of the code says what to do"))?;
+        let kept = done.kept;
+        let body = json!({ "allowed": kept.allowed, "review": kept.review, "refused": kept.refused, "waiting": kept.waiting,
+            "given_back": done.rejected });
+        context.print(&body, || {
+            format!(
+                "{} allowed, {} to be looked at, {} refused ({} given back), {} without an answer",
+                kept.allowed, kept.review, kept.refused, done.rejected, kept.waiting
+            )
+        });
+        return Ok(());
+    }
+    let looking = tokio::spawn(wallet_signer::watch(signer, db, pinned, SIGNER_PAUSE));
+    let names = ["all chains".to_owned()];
+    let done = forever(context, ("checks", &names), vec![role], |role, stopped| tokio::spawn(role.run(stopped))).await;
+    looking.abort();
+    done
+}
+
 async fn withdrawals(context: &Context, arguments: &OutboundArguments) -> CommandResult {
     let db = context.open().await?;
+    check_own(context, &db, DatabaseRole::Withdrawals, arguments.any_rights).await?;
     let pinned = pins::pinned(&context.config, &db).await?;
     pins::check(&context.config, &db, &pinned).await?;
     let Some(signer) = wallet_signer::configured(&context.config)? else {
@@ -202,6 +265,7 @@ async fn withdraw_once(context: &Context, roles: &[WithdrawalsRole]) -> CommandR
 
 async fn balance_sync(context: &Context, arguments: &OutboundArguments) -> CommandResult {
     let db = context.open().await?;
+    check_own(context, &db, DatabaseRole::BalanceSync, arguments.any_rights).await?;
     let pinned = pins::pinned(&context.config, &db).await?;
     pins::check(&context.config, &db, &pinned).await?;
     let roles = deposit_roles(context, &db, &pinned).await?.into_iter();
@@ -238,6 +302,7 @@ async fn look_once(context: &Context, roles: &[BalanceSyncRole]) -> CommandResul
 
 async fn rules(context: &Context, arguments: &OutboundArguments) -> CommandResult {
     let db = context.open().await?;
+    check_own(context, &db, DatabaseRole::Rules, arguments.any_rights).await?;
     let pinned = pins::pinned(&context.config, &db).await?;
     pins::check(&context.config, &db, &pinned).await?;
     let mut roles = rules_roles(context, &db, &pinned).await?;
@@ -323,6 +388,7 @@ pub async fn outbound_roles(
 
 async fn deposits(context: &Context, arguments: &DepositArguments) -> CommandResult {
     let db = context.open().await?;
+    check_own(context, &db, DatabaseRole::Deposits, arguments.any_rights).await?;
     let pinned = pins::pinned(&context.config, &db).await?;
     pins::check(&context.config, &db, &pinned).await?;
     let mut roles = deposit_roles(context, &db, &pinned).await?;

@@ -14,6 +14,7 @@ use serde_json::json;
 use server::alerts::webhook::Webhook;
 use server::alerts::{Alerts, Intervals, Sink};
 use server::api::health::{check_database, watch_database};
+use server::api::operator::OperatorAccess;
 use server::api::{App, BODY_TIME, Pages, Requests, operations_router, router};
 use server::auth::{Keys, Verifier};
 use server::coins::Coins;
@@ -25,6 +26,7 @@ use spot::net::{Client, ClientError, Credentials, Role, Server};
 use spot::service::{Ended, Limits};
 use store::Db;
 use store::error::Causes;
+use store::grants::DatabaseRole;
 use terminal::clock::{Stopwatch, SystemClock};
 use terminal::failure::{CommandResult, Failure};
 use terminal::files::{read_secret, read_text};
@@ -42,11 +44,13 @@ use transfer::{
     Assets, Coordinator, IdMaker, Intake, IntakeSettings, Lent, Metrics, Readiness, Settings, invariant, scanner,
 };
 
+use super::grants::check_own;
 use super::spot::tls::Known;
 use super::wallet::signer as wallet_signer;
 use super::{Context, spot as spot_command};
 use crate::config::{Config, Http, SpotKind};
 use crate::pins;
+use crate::roles::checks::{self, ChecksRole};
 use crate::roles::rules::RulesRole;
 use crate::roles::withdrawals::WithdrawalsRole;
 
@@ -58,12 +62,21 @@ pub struct Arguments {
     /// Believe the clock although it is more than spot.retention_h ahead of the embedded engine's log: after a long stop
     #[arg(long)]
     accept_clock: bool,
+    /// Only the HTTP interface and internal transfers: the workers run in processes of their own (see bursar run)
+    #[arg(long)]
+    only_api: bool,
+    /// Work although the database gives more rights than the role should have (see bursar grants)
+    #[arg(long)]
+    any_rights: bool,
 }
 
 pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
     let config = &context.config;
     let (verifier, sinks) = (verifier(config)?, alert_sinks(config)?);
+    let (operators, check) = (operator_access(config)?, checks::configured(config)?);
     let db = context.open().await?;
+    let login = if arguments.only_api { DatabaseRole::Api } else { DatabaseRole::Serve };
+    check_own(context, &db, login, arguments.any_rights).await?;
     // What was paid to an address that is not ours is lost: nothing runs on rows that somebody has changed.
     let pinned = pins::pinned(&context.config, &db).await?;
     pins::check(&context.config, &db, &pinned).await?;
@@ -71,8 +84,12 @@ pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
     if let Some(signer) = &signer {
         wallet_signer::check(signer, &db, &pinned).await?;
     }
-    let roles = super::run::deposit_roles(context, &db, &pinned).await?;
+    let roles = match arguments.only_api {
+        false => super::run::deposit_roles(context, &db, &pinned).await?,
+        true => Vec::new(),
+    };
     let payers = match &signer {
+        Some(_) if arguments.only_api => Vec::new(),
         Some(signer) => super::run::outbound_roles(context, &db, &pinned, signer).await?,
         None => Vec::new(),
     };
@@ -123,6 +140,7 @@ pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
         assets: Arc::clone(&assets),
         coins: Arc::clone(&coins),
         verifier,
+        operators,
         per_second: PerSecond::new(config.limits.requests_per_second),
         clock: Arc::new(SystemClock),
         docs: config.http.docs_url.clone(),
@@ -162,6 +180,12 @@ pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
             }
             async move { drop(tasks.join_all().await) }
         }
+    });
+    // Whoever else asks the same has other questions.
+    let asking = check.filter(|_| !arguments.only_api).map(|check| {
+        let role = ChecksRole { db: db.clone(), check, signer: app.signer.clone() };
+        let stopped = stopped.clone();
+        supervised(&coordinator, "checks", move || role.clone().run(stopped.clone()))
     });
     // Whoever else does the same is harmless: each step is taken from the state that was seen under its lock.
     let withdrawals = supervised(&coordinator, "withdrawals", {
@@ -313,6 +337,9 @@ pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
     deposits.await.map_err(ended)?;
     outbound.await.map_err(ended)?;
     withdrawals.await.map_err(ended)?;
+    if let Some(asking) = asking {
+        asking.await.map_err(ended)?;
+    }
     rules.await.map_err(ended)?;
     if let Some(ids) = payer_ids {
         ids.give_back(&db).await?;
@@ -479,7 +506,43 @@ fn verifier(config: &Config) -> Result<Verifier, Failure> {
         let message = "there is no key to check tokens with, or no issuer, or no audience: nobody could log in";
         return Err(Failure::bad_input("AUTH_KEYS_INVALID", message, hint));
     }
-    Ok(Verifier::new(keys, auth.issuer.as_str(), auth.audience.as_str(), auth.clock_skew_s))
+    let verifier = Verifier::new(keys, auth.issuer.as_str(), auth.audience.as_str(), auth.clock_skew_s);
+    Ok(verifier.beside(config.operators.audience.as_str()))
+}
+
+/// `None`: there is no key for operators' tokens, and nobody gets in.
+fn operator_access(config: &Config) -> Result<Option<OperatorAccess>, Failure> {
+    let operators = &config.operators;
+    if !operators.is_configured() {
+        return Ok(None);
+    }
+    let mut keys = Keys::default();
+    let hint = "(umask 077; head -c 48 /dev/urandom | base64 > operators.secret); then operators.hs256_secret_file = \"operators.secret\"";
+    let bad = |error: &server::auth::KeyError| Failure::bad_input("AUTH_KEYS_INVALID", error.to_string(), hint);
+    if !operators.hs256_secret_file.is_empty() {
+        let secret = read_secret(Path::new(&operators.hs256_secret_file))?;
+        let customers = &config.auth.hs256_secret_file;
+        if !customers.is_empty() && read_secret(Path::new(customers))? == secret {
+            let message = "operators.hs256_secret_file has the customers' secret: whoever can make their tokens could make operators'";
+            return Err(Failure::bad_input("AUTH_KEYS_INVALID", message, hint));
+        }
+        let kid = Some(operators.hs256_kid.as_str()).filter(|kid| !kid.is_empty());
+        keys.add_hs256(kid, secret).map_err(|error| bad(&error))?;
+    }
+    if !operators.jwks_file.is_empty() {
+        let text = read_text(Path::new(&operators.jwks_file))?;
+        keys.add_jwks(&text).map_err(|error| {
+            let hint = "operators.jwks_file holds public keys: RSA for RS256, Ed25519 for EdDSA";
+            Failure::bad_input("AUTH_KEYS_INVALID", format!("{}: {error}", operators.jwks_file), hint)
+        })?;
+    }
+    let signer = config.signer.name.parse().map_err(|error: domain::BadName| {
+        Failure::bad_input("CONFIG_INVALID", format!("signer.name: {error}"), "it is the name that its policy has")
+    })?;
+    let (issuer, audience) = (operators.issuer.as_str(), operators.audience.as_str());
+    let verifier =
+        Verifier::new(keys, issuer, audience, config.auth.clock_skew_s).beside(config.auth.audience.as_str());
+    Ok(Some(OperatorAccess { verifier, signer }))
 }
 
 /// It makes no transfers until it has a node number.

@@ -5,12 +5,14 @@
 //! | [`deposits`] | deposit listeners, confirmation worker | reads a chain, proves its blocks, credits what is deep enough |
 //! | [`balance_sync`] | balance sync worker | looks at all wallets on their chain, in turn |
 //! | [`outbound`], sending | withdrawal worker, gas top-up workers | gives jobs their slots, has them signed, tells the nodes |
+//! | [`checks`] | (external check) | asks somebody outside about withdrawals before anybody may agree to them |
 //! | [`rules`] | rule execution worker | asks for gas and sweeps, keeps `needs_gas`, `needs_consolidation` and why an address waits |
 //! | [`withdrawals`] | what stands between the sources' API and their queue | gives approved withdrawals their jobs, settles or releases what became of them |
 //! | [`outbound`], confirming | confirmation of what they sent | asks the chain what became of it, until that is final |
 
 pub mod balance_sync;
 mod base;
+pub mod checks;
 pub mod deposits;
 pub mod outbound;
 pub mod rules;

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use domain::treasury::Price;
 use domain::{AssetId, Timestamp};
 use store::treasury::cost::{Costs, GasWallet};
+use store::withdrawal::OpenWithdrawals;
 use store::{Db, StoreError};
 
 /// Costs and the use of gas are those of the last day.
@@ -20,6 +21,8 @@ pub struct TreasuryStanding {
     pub costs: Costs,
     pub gas: Vec<GasWallet>,
     pub prices: HashMap<AssetId, Price>,
+    /// What customers want paid out, and what holds their money for it.
+    pub withdrawals: Vec<OpenWithdrawals>,
 }
 
 impl TreasuryStanding {
@@ -32,7 +35,8 @@ impl TreasuryStanding {
     pub async fn since(db: &Db, since: Timestamp) -> Result<Self, StoreError> {
         let costs = db.costs(since).await?;
         let gas = db.gas_wallets(&costs).await?;
-        Ok(Self { costs, gas, prices: db.newest_prices().await? })
+        let withdrawals = db.open_withdrawals().await?;
+        Ok(Self { costs, gas, prices: db.newest_prices().await?, withdrawals })
     }
 
     /// Gas wallets that have less than they used in a day, or than jobs wait for.

@@ -9,22 +9,32 @@
 //! | module | holds |
 //! |---|---|
 //! | [`narrower`] | the server's policy held against the signer's |
+//! | [`import`] | what becomes of withdrawals that another program has begun |
 //! | [`work`] | one worker of a chain's withdrawals |
 //! | [`approve`] | what people sign, and what becomes of it |
+//! | [`operate`] | what operators do, and their signatures |
+//! | [`check`] | somebody outside is asked before anybody agrees |
 //! | [`signed`] | what the signer knows of withdrawals; cancels and refusals, which need that |
 //!
 //! Nothing is remembered between rounds but where it was: whoever dies anywhere is followed by another that begins at the rows, and two at once are
 //! harmless, because each step is taken only from the state that was seen under its lock.
 
 pub mod approve;
+pub mod check;
+pub mod import;
 pub mod narrower;
+pub mod operate;
 pub mod signed;
 pub mod work;
 
 use store::StoreError;
 
+pub use futures_util::future::BoxFuture;
+
 pub use approve::{ApprovalDesk, ApproverKey, Approving};
-pub use signed::{Remembers, cancel, decide, signed_rounds};
+pub use check::{CheckRound, CheckWorker, HttpCheck};
+pub use import::{ImportGround, ImportKind, ImportNames, PlannedImport, plan_import};
+pub use signed::{Remembers, cancel, decide, judge, signed_rounds};
 pub use work::{WithdrawalRound, WithdrawalWorker};
 
 #[derive(Debug, thiserror::Error)]

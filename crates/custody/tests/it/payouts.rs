@@ -24,8 +24,8 @@ use domain::id::{Generator, NodeId};
 use domain::outbound::{JobKind, JobState, OutboundLimits};
 use domain::random::Random;
 use domain::{
-    Amount, Asset, AssetOnChain, Availability, ChainKind, Clock, Listing, ManualClock, Precision, Purpose, RawAmount,
-    UserId, WalletRole,
+    AccountKind, Amount, Asset, AssetOnChain, Availability, ChainKind, Clock, Listing, ManualClock, Precision, Purpose,
+    RawAmount, UserId, WalletRole,
 };
 use signer::client::SignAnswer;
 use signer::keys::{GroupSecret, Keyring, Mnemonic};
@@ -35,6 +35,7 @@ use store::Engine;
 use store::catalog::{Author, Catalog};
 use store::deposit::DepositFilter;
 use store::entry::ChainRow;
+use store::grants::DatabaseRole;
 use store::outbound::{Added, JobId, NewJob, Payer, ShownJob, SlotId};
 use store::testing::{TestDb, on};
 use store::utxo::{ListFilter, NewAddress, Paths};
@@ -164,7 +165,7 @@ impl<'a> House<'a> {
         let house = Self { db, served, clock, chain, pinned, row, pen, ids, made: Mutex::new(0) };
         let first = house.chain.head().await.unwrap().tip.height;
         house.follow().await;
-        begin(db, &house.chain, &house.row, Some(first), house.clock.now()).await.unwrap();
+        begin(db.of(DatabaseRole::Deposits), &house.chain, &house.row, Some(first), house.clock.now()).await.unwrap();
         for coin in coins {
             house.fund(&house.own(), *coin);
         }
@@ -201,7 +202,7 @@ impl<'a> House<'a> {
     }
 
     async fn follow(&self) {
-        let mut follow = Follow::new(self.db, &self.chain, 0);
+        let mut follow = Follow::new(self.db.of(DatabaseRole::Follower), &self.chain, 0);
         while follow.step(50, self.clock.now()).await.unwrap() != Step::Idle {}
         follow.look(self.clock.now()).await.unwrap();
     }
@@ -245,11 +246,21 @@ impl<'a> House<'a> {
         let (row, pinned) = (self.row.clone(), Arc::clone(&self.pinned));
         let signer = "desk".parse().unwrap();
         let name = "one-send".to_owned();
-        let mut worker =
-            SendWorker::new(self.db, &self.chain, &self.pen, signer, &make, row.clone(), Arc::clone(&pinned), name)
-                .unwrap();
+        let mut worker = SendWorker::new(
+            self.db.of(DatabaseRole::Outbound),
+            &self.chain,
+            &self.pen,
+            signer,
+            &make,
+            row.clone(),
+            Arc::clone(&pinned),
+            name,
+        )
+        .unwrap();
         let sent = worker.round(&*self.clock).await.unwrap();
-        let mut watcher = WatchWorker::new(self.db, &self.chain, row, pinned, "one-watch".to_owned()).unwrap();
+        let mut watcher =
+            WatchWorker::new(self.db.of(DatabaseRole::Confirm), &self.chain, row, pinned, "one-watch".to_owned())
+                .unwrap();
         let watched = watcher.round(&*self.clock).await.unwrap();
         assert_eq!(watched.waits, None);
         sent
@@ -634,6 +645,62 @@ fn a_stranger_with_the_key_stops_the_group() {
         assert_eq!(house.round().await.slots, 0);
         let why = house.shown(job.0).await.lane_stopped.unwrap();
         assert!(why.contains("none of ours"), "{why}");
+    });
+}
+
+// ---- the chain's books -----------------------------------------------------------------------------------------
+
+/// What the network takes ends in `gas`, as on other chains; what is left in `suspense` is what the payouts were settled with, to the satoshi. A reorganisation
+/// takes both back, and brings them again.
+#[test]
+fn what_a_payout_costs_ends_in_gas() {
+    on(Engine::Sqlite, async |db| {
+        let house = House::start(db, &[1_000_000, 300_000]).await;
+        let jobs = [house.add_with(600_000, 1).await.0, house.add_with(600_000, 1).await.0];
+        house.pass(31);
+        house.round().await;
+        let mut random = Random::from_seed(7);
+        let (row, pinned) = (house.row.clone(), Arc::clone(&house.pinned));
+        let mut worker =
+            DepositWorker::take(db, &house.chain, row, pinned, "one", &mut random, house.clock.now()).await.unwrap();
+        let system = async |kind: AccountKind| {
+            let asset = house.row.listings[0].asset;
+            let wanted = [store::ledger::NewAccount::system(&kind, asset).unwrap()];
+            let opened = db.open(&wanted, house.clock.now()).await.unwrap();
+            let store::ledger::Opened::Account(account) = opened[0] else { panic!("{kind}") };
+            let sums = store::ledger::balances::system_balances(&mut db.read().await.unwrap()).await.unwrap();
+            sums.get(&account).copied().unwrap_or(0)
+        };
+        let post = async |worker: &mut DepositWorker<'_>| {
+            for _ in 0..20 {
+                worker.round(&*house.clock).await.unwrap();
+            }
+        };
+        for _ in 0..4 {
+            house.mine(1).await;
+            house.round().await;
+        }
+        post(&mut worker).await;
+        let (gas, suspense) = (system(AccountKind::Gas).await, system(AccountKind::Suspense).await);
+        assert!(gas < 0);
+        assert_eq!(suspense, 1_300_000 - 1_200_000);
+        house.act(|model| model.reorg(5, Fate::Dropped, &[], house.clock.now())).unwrap();
+        house.follow().await;
+        post(&mut worker).await;
+        assert_eq!(
+            (system(AccountKind::Gas).await, system(AccountKind::Suspense).await),
+            (0, 1_300_000),
+            "it is taken back"
+        );
+        house.pass(60);
+        house.settle().await;
+        post(&mut worker).await;
+        assert_eq!(house.state(jobs[0]).await, JobState::Confirmed);
+        let costs = db.slot_fees(house.row.id, 0, 99).await.unwrap();
+        let costs: i128 = costs.iter().map(|(_, fee)| fee.to_string().parse::<i128>().unwrap()).sum();
+        assert_eq!((-costs, 100_000), (gas, suspense));
+        assert_eq!((system(AccountKind::Gas).await, system(AccountKind::Suspense).await), (gas, suspense));
+        assert!(db.audit(|_| {}).await.unwrap().clean());
     });
 }
 

@@ -78,7 +78,7 @@ impl MomentClock for Machine {
     }
 }
 
-struct System;
+pub(crate) struct System;
 
 impl Entropy for System {
     fn fill(&self, bytes: &mut [u8]) -> std::io::Result<()> {

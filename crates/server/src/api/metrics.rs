@@ -158,6 +158,20 @@ fn wallets(families: &mut Families, app: &App) {
 /// could not be read.
 fn treasury(families: &mut Families, app: &App) {
     let Some(standing) = app.treasury.standing() else { return };
+    let now = app.clock.now().micros();
+    families.begin("withdrawals_open", "gauge", "withdrawals that hold a customer's money, by chain and status");
+    for one in &standing.withdrawals {
+        families.value("withdrawals_open", &[("chain", &one.chain), ("status", one.state.as_str())], one.count);
+    }
+    families.begin("withdrawals_oldest_age_seconds", "gauge", "how long ago the oldest of them was asked for");
+    for one in &standing.withdrawals {
+        let age_s = now.saturating_sub(one.oldest.micros()).max(0) / 1_000_000;
+        families.value(
+            "withdrawals_oldest_age_seconds",
+            &[("chain", &one.chain), ("status", one.state.as_str())],
+            age_s,
+        );
+    }
     let whole = |amount: RawAmount, coin: &CostCoin| amount.in_coins(coin.decimals);
     type Value<'a> = &'a dyn Fn(&CostRow) -> Option<String>;
     let families_of_rows: [(&str, &str, Value<'_>); 5] = [

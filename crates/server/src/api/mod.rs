@@ -11,6 +11,7 @@
 //! | [`withdrawals`] | `/api/v1/withdrawals…` |
 //! | [`withdrawal_terms`] | `/api/v1/withdrawals/quote` and `/api/v1/withdrawals/limits` |
 //! | [`address_book`] | `/api/v1/address_book…` |
+//! | [`operator`] | `/api/v1/operator/…`, for operators' tokens alone |
 //! | [`health`] | `/health/…` |
 //! | [`metrics`] | `/metrics` |
 //! | [`openapi`] | `/openapi.json` and a page to browse it |
@@ -28,6 +29,7 @@ pub mod error;
 pub mod health;
 pub mod metrics;
 pub mod openapi;
+pub mod operator;
 pub mod request;
 pub mod transfers;
 pub mod withdrawal_answer;
@@ -67,6 +69,7 @@ use crate::limit::PerSecond;
 use crate::listen::Connections;
 use crate::withdrawal_intake::WithdrawalIntake;
 use error::ApiError;
+use operator::{OperatorAccess, RequestName};
 
 /// The longest body of a single request: 16 KiB.
 const REQUEST_BYTES: usize = 16 << 10;
@@ -84,6 +87,8 @@ pub struct App {
     /// What can be withdrawn where.
     pub coins: Arc<Coins>,
     pub verifier: Verifier,
+    /// `None`: no operator gets in.
+    pub operators: Option<OperatorAccess>,
     pub per_second: PerSecond,
     pub clock: Arc<dyn Clock>,
     /// Put before `docs/errors/…` in answers; empty, or an address that ends with a slash.
@@ -112,7 +117,7 @@ pub struct App {
 pub struct Pages {
     /// `/docs` and `/openapi.json`.
     pub docs: bool,
-    /// `/metrics`, if operators have no listener of their own.
+    /// `/metrics` and the operators' routes, if operators have no listener of their own.
     pub metrics: bool,
 }
 
@@ -183,7 +188,7 @@ pub fn router(app: Arc<App>, pages: Pages) -> Router {
         .route("/health/live", get(health::live))
         .route("/health/ready", get(health::ready));
     if pages.metrics {
-        router = router.route("/metrics", get(metrics::metrics));
+        router = operator::routes(router.route("/metrics", get(metrics::metrics)));
     }
     if pages.docs {
         router = router.route("/openapi.json", get(openapi::document)).route("/docs", get(openapi::page));
@@ -197,7 +202,7 @@ pub fn operations_router(app: Arc<App>) -> Router {
         .route("/health/live", get(health::live))
         .route("/health/ready", get(health::ready))
         .route("/metrics", get(metrics::metrics));
-    finished(router, app)
+    finished(operator::routes(router), app)
 }
 
 fn finished(router: Router<Arc<App>>, app: Arc<App>) -> Router {
@@ -236,7 +241,8 @@ async fn number(State(app): Shared, request: Request, next: Next) -> Response {
     answer(app, begun, id, request, next).instrument(span).await
 }
 
-async fn answer(app: Arc<App>, begun: Timestamp, id: String, request: Request, next: Next) -> Response {
+async fn answer(app: Arc<App>, begun: Timestamp, id: String, mut request: Request, next: Next) -> Response {
+    request.extensions_mut().insert(RequestName(id.clone()));
     let reads = request.method().is_safe();
     let mut response = caught(next.run(request)).await.unwrap_or_else(|words| {
         // What a handler did before its panic is not known; a handler that only reads did nothing.

@@ -9,8 +9,8 @@ use utoipa::OpenApi;
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
 
 use super::{
-    address_book, aliases, answer, assets, balances, deposit_addresses, deposits, error, health, metrics, request,
-    transfers, withdrawal_answer, withdrawal_terms, withdrawals,
+    address_book, aliases, answer, assets, balances, deposit_addresses, deposits, error, health, metrics, operator,
+    request, transfers, withdrawal_answer, withdrawal_terms, withdrawals,
 };
 
 #[derive(OpenApi)]
@@ -29,6 +29,8 @@ use super::{
         withdrawals::create, withdrawals::create_batch, withdrawals::list, withdrawals::read, withdrawals::cancel,
         withdrawal_terms::quote, withdrawal_terms::limits, address_book::list, address_book::add, address_book::remove,
         health::live, health::ready, metrics::metrics,
+        operator::queue::list, operator::queue::read, operator::sign::intent, operator::sign::approve, operator::actions::reject,
+        operator::actions::review, operator::actions::assign, operator::actions::retry, operator::figures::read, operator::log::list,
     ),
     components(schemas(
         request::TransferRequest, request::Account, request::AliasAccount, answer::TransferAnswer, answer::PublicState, deposits::DepositStateSchema,
@@ -42,6 +44,7 @@ use super::{
         (name = "deposits", description = "Where to pay to, and what became of what was paid"),
         (name = "withdrawals", description = "Pay out, and see what became of it"),
         (name = "older form", description = "The same under older names"),
+        (name = "operators", description = "What waits for people, and what they say of it. At the operators' listener, with tokens of their own"),
         (name = "operations", description = "For whoever looks after the process; no token needed"),
     ),
 )]
@@ -57,6 +60,11 @@ impl utoipa::Modify for Token {
             Some("HS256, RS256 or EdDSA. sub is the user's number; iss, aud and exp are checked.".to_owned());
         let components = document.components.get_or_insert_default();
         components.security_schemes.insert("token".to_owned(), SecurityScheme::Http(scheme).into());
+        let mut operators = Http::new(HttpAuthScheme::Bearer);
+        operators.bearer_format = Some("JWT".to_owned());
+        operators.description =
+            Some("Of an operator: sub is the operator's name, and aud another than the customers'.".to_owned());
+        components.security_schemes.insert("operator".to_owned(), SecurityScheme::Http(operators).into());
     }
 }
 

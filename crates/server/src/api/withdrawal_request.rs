@@ -6,6 +6,7 @@ use domain::withdrawal::{FeeQuote, WithdrawalRefusal};
 use domain::{Amount, AmountError, ChainName, Precision, RawAmount, Symbol, Timestamp, UserId};
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use store::withdrawal::TravelRule;
 use utoipa::ToSchema;
 
 use super::App;
@@ -46,6 +47,10 @@ pub struct WithdrawalRequest {
     #[schema(value_type = String, required = false, nullable = false, pattern = "^fq-[1-9][0-9]{0,18}-[1-9][0-9]{0,18}$",
         example = "fq-3-1763301600000000")]
     pub quote_id: Option<String>,
+    /// What you say of where it goes, a JSON object of your own form. It is kept, and passed on to whoever checks the withdrawal.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Object, required = false, nullable = false, example = json!({"beneficiary": "Ada Lovelace"}))]
+    pub travel_rule: Option<serde_json::Value>,
     /// If it is said, it must be the token's user.
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = i64, required = false, nullable = false, minimum = 1, example = 7)]
@@ -90,6 +95,8 @@ impl WithdrawalRequest {
         let client_order_id = ClientOrderId::new(self.client_order_id.as_str());
         let client_order_id = client_order_id.map_err(|error| ApiError::invalid(error.to_string()))?;
         let quote = self.quote_id.as_deref().map(parse_quote).transpose()?;
+        let travel_rule = self.travel_rule.as_ref().map(TravelRule::new).transpose();
+        let travel_rule = travel_rule.map_err(|error| ApiError::invalid(error.to_string()))?;
         if ![&self.amount, &self.max_fee].into_iter().all(|text| is_decimal(text)) {
             return Err(refused(WithdrawalRefusal::InvalidAmount));
         }
@@ -109,6 +116,7 @@ impl WithdrawalRequest {
             amount,
             most_fee,
             quote,
+            travel_rule,
         })
     }
 }

@@ -1,6 +1,7 @@
 //! A token, checked from its length to its audience (RFC 7515, RFC 7519, RFC 8725).
 
 use base64::prelude::{BASE64_URL_SAFE_NO_PAD, Engine as _};
+use domain::operator::OperatorName;
 use domain::{Timestamp, UserId};
 use serde_json::{Map, Number, Value};
 
@@ -12,7 +13,7 @@ pub const MAX_TOKEN_BYTES: usize = 4_096;
 
 const SECOND: i64 = 1_000_000;
 
-/// Who asks.
+/// Which customer asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
     pub user: UserId,
@@ -67,8 +68,12 @@ pub enum Unauthorized {
     WrongIssuer,
     #[error("the token was issued for someone else")]
     WrongAudience,
+    #[error("the token is for several audiences, and opens one door at most")]
+    SeveralAudiences,
     #[error("the token's subject is not a user's number")]
     BadSubject,
+    #[error("the token's subject is not an operator's name")]
+    NoOperator,
 }
 
 impl Unauthorized {
@@ -98,7 +103,9 @@ impl Unauthorized {
             Self::IssuedInFuture => "issued_in_future",
             Self::WrongIssuer => "wrong_issuer",
             Self::WrongAudience => "wrong_audience",
+            Self::SeveralAudiences => "several_audiences",
             Self::BadSubject => "bad_subject",
+            Self::NoOperator => "no_operator",
         }
     }
 }
@@ -109,6 +116,8 @@ pub struct Verifier {
     keys: Keys,
     issuer: String,
     audience: String,
+    /// Of another door. A token that names it too is refused.
+    other_door: Option<String>,
     skew_micros: i64,
 }
 
@@ -116,21 +125,43 @@ impl Verifier {
     /// The skew is how far the issuer's clock may be from ours, in either direction.
     pub fn new(keys: Keys, issuer: impl Into<String>, audience: impl Into<String>, skew_seconds: u32) -> Self {
         let skew_micros = i64::from(skew_seconds) * SECOND;
-        Self { keys, issuer: issuer.into(), audience: audience.into(), skew_micros }
+        Self { keys, issuer: issuer.into(), audience: audience.into(), other_door: None, skew_micros }
+    }
+
+    /// A token that is also for this audience is refused: it would open two doors.
+    pub fn beside(mut self, other_door: impl Into<String>) -> Self {
+        self.other_door = Some(other_door.into());
+        self
     }
 
     /// The value of a request's only Authorization header: the scheme in any case, one space, the token.
     pub fn verify_header(&self, authorization: Option<&[u8]>, now: Timestamp) -> Result<Identity, Unauthorized> {
+        self.verify(Self::token_of(authorization)?, now)
+    }
+
+    /// The same for an operator's token.
+    pub fn verify_operator(&self, authorization: Option<&[u8]>, now: Timestamp) -> Result<OperatorName, Unauthorized> {
+        let subject = self.subject(Self::token_of(authorization)?, now)?;
+        subject.and_then(|subject| subject.parse().ok()).ok_or(Unauthorized::NoOperator)
+    }
+
+    fn token_of(authorization: Option<&[u8]>) -> Result<&str, Unauthorized> {
         let value = authorization.ok_or(Unauthorized::Missing)?;
         let (scheme, token) = value.split_at_checked(b"Bearer ".len()).ok_or(Unauthorized::NotBearer)?;
         let is_token = !token.is_empty() && token.iter().all(u8::is_ascii_graphic);
         if !scheme.eq_ignore_ascii_case(b"Bearer ") || !is_token {
             return Err(Unauthorized::NotBearer);
         }
-        self.verify(str::from_utf8(token).map_err(|_| Unauthorized::NotBearer)?, now)
+        str::from_utf8(token).map_err(|_| Unauthorized::NotBearer)
     }
 
     pub fn verify(&self, token: &str, now: Timestamp) -> Result<Identity, Unauthorized> {
+        let subject = self.subject(token, now)?;
+        subject.as_deref().and_then(user).map(|user| Identity { user }).ok_or(Unauthorized::BadSubject)
+    }
+
+    /// Whose it is, once all else is verified. `None`: it does not say so in a text.
+    fn subject(&self, token: &str, now: Timestamp) -> Result<Option<String>, Unauthorized> {
         if token.len() > MAX_TOKEN_BYTES {
             return Err(Unauthorized::TooLong);
         }
@@ -141,12 +172,7 @@ impl Verifier {
         let claims = json::object(&parts.payload).map_err(|_| Unauthorized::BadPayload)?;
         self.check_times(&claims, now)?;
         self.check_parties(&claims)?;
-        claims
-            .get("sub")
-            .and_then(Value::as_str)
-            .and_then(user)
-            .map(|user| Identity { user })
-            .ok_or(Unauthorized::BadSubject)
+        Ok(claims.get("sub").and_then(Value::as_str).map(ToOwned::to_owned))
     }
 
     fn check_times(&self, claims: &Map<String, Value>, now: Timestamp) -> Result<(), Unauthorized> {
@@ -177,6 +203,11 @@ impl Verifier {
             }
             _ => false,
         };
+        let listed = claims.get("aud").and_then(Value::as_array);
+        let names = |other: &str| listed.is_some_and(|listed| listed.iter().any(|audience| audience == other));
+        if meant && self.other_door.as_deref().is_some_and(names) {
+            return Err(Unauthorized::SeveralAudiences);
+        }
         if meant { Ok(()) } else { Err(Unauthorized::WrongAudience) }
     }
 }

@@ -20,7 +20,7 @@ mod jwks;
 mod jwt;
 mod keys;
 
-pub use issue::{Claims, sign_hs256};
+pub use issue::{Claims, OperatorClaims, sign_hs256, sign_operator_hs256};
 pub use jwks::Flaw;
 pub use jwt::{Identity, MAX_TOKEN_BYTES, Unauthorized, Verifier};
 pub use keys::{Algorithm, KeyError, Keys};

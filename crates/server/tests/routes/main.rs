@@ -19,6 +19,7 @@ mod internal_transfer;
 mod list;
 mod logs;
 mod openapi;
+mod operators;
 mod order;
 mod rules;
 mod shutdown;

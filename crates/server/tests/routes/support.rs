@@ -2,13 +2,12 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use custody::wallet::Pinned;
-use custody::withdrawal::Remembers;
+use custody::withdrawal::{BoxFuture, Remembers};
 use domain::asset::TransferLimits;
 use domain::id::{self, Id, NodeId};
 use domain::ledger::{Movement, OpKey, Operation, Reference};
@@ -16,6 +15,7 @@ use domain::{
     AccountId, AccountKind, AccountStatus, Amount, Asset, AssetId, Availability, Clock, ManualClock, Precision, Symbol,
     UserId,
 };
+use server::api::operator::OperatorAccess;
 use server::api::{App, BODY_TIME, Pages, Requests, operations_router, router};
 use server::auth::{Claims, Keys, Verifier, sign_hs256};
 use server::coins::Coins;
@@ -250,7 +250,8 @@ impl Server {
                 IntakeSettings { wait: choice.wait, pauses: choice.pauses, ..IntakeSettings::default() },
             ),
             assets,
-            verifier: Verifier::new(keys, "login", "bursar", 30),
+            verifier: Verifier::new(keys, "login", "bursar", 30).beside("bursar-operators"),
+            operators: Some(operators()),
             per_second: PerSecond::new(choice.per_second),
             clock: shared,
             docs: "https://bursar.example/".into(),
@@ -501,9 +502,17 @@ impl Remembers for Signed {
     fn rounds<'a>(
         &'a self,
         jobs: &'a [signer::names::JobId],
-    ) -> Pin<Box<dyn Future<Output = Result<Vec<Option<u32>>, signer::client::SignerError>> + Send + 'a>> {
+    ) -> BoxFuture<'a, Result<Vec<Option<u32>>, signer::client::SignerError>> {
         Box::pin(std::future::ready(Ok(vec![Some(self.0); jobs.len()])))
     }
+}
+
+/// The worst case: operators' tokens are checked with the customers' key.
+fn operators() -> OperatorAccess {
+    let mut keys = Keys::default();
+    keys.add_hs256(None, SECRET.to_vec()).unwrap();
+    let verifier = Verifier::new(keys, "login", "bursar-operators", 30).beside("bursar");
+    OperatorAccess { verifier, signer: "signer-1".parse().unwrap() }
 }
 
 fn open_engine(folder: &std::path::Path, clock: Arc<dyn Clock>) -> Engine {

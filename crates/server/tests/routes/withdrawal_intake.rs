@@ -118,6 +118,7 @@ impl Bench {
             amount: Amount::from_units(100),
             most_fee: Amount::from_units(10),
             quote: None,
+            travel_rule: None,
         };
         Self { server, intake, ground, order }
     }

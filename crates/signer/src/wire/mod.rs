@@ -314,7 +314,8 @@ impl From<&Intent> for IntentBody {
 }
 
 impl IntentBody {
-    fn intent(self, chain: &ChainName, group: &GroupId) -> Result<Intent, BadBody> {
+    /// The intent, on this chain and for this group. Its digest follows from all that is here.
+    pub fn intent(self, chain: &ChainName, group: &GroupId) -> Result<Intent, BadBody> {
         let of_policy = |error: crate::policy::file::BadPolicy| bad(error.0);
         let kind = match (self.pay, self.cancel) {
             (Some(pay), None) => IntentKind::Pay {

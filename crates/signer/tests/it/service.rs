@@ -149,7 +149,7 @@ async fn a_key_may_do_what_it_is_for_and_nothing_else() {
     let addresses = br#"{"wallet_group_id":"hot-bsc","derivation_indexes":[0]}"#.to_vec();
     let policy_body = serde_json::to_vec(&serde_json::json!({ "text": policy(1), "signatures": [] })).unwrap();
     let revoke = br#"{"approved":"00","revocation":{}}"#.to_vec();
-    let questions: [(&str, &str, &[u8]); 7] = [
+    let questions: [(&str, &str, &[u8]); 8] = [
         ("POST", "/v1/sign", &sign),
         ("POST", "/v1/sign", &treasury),
         ("POST", "/v1/addresses", &addresses),
@@ -157,14 +157,15 @@ async fn a_key_may_do_what_it_is_for_and_nothing_else() {
         ("GET", "/v1/policy", b""),
         ("POST", "/v1/policy", &policy_body),
         ("POST", "/v1/revoke", &revoke),
+        ("POST", "/v1/rounds", br#"{"jobs":["wr-7"]}"#),
     ];
     // Which are answered with something else than 403.
     let may = BTreeMap::from([
-        ("server", [true, true, true, true, true, false, false]),
-        ("hot", [true, false, false, false, false, false, false]),
-        ("deriver", [false, false, true, true, false, false, false]),
-        ("reader", [false, false, false, true, true, false, false]),
-        ("admin", [false, false, false, false, false, true, true]),
+        ("server", [true, true, true, true, true, false, false, true]),
+        ("hot", [true, false, false, false, false, false, false, true]),
+        ("deriver", [false, false, true, true, false, false, false, true]),
+        ("reader", [false, false, false, true, true, false, false, true]),
+        ("admin", [false, false, false, false, false, true, true, false]),
     ]);
     for (key, may) in may {
         for (number, ((method, path, body), may)) in questions.iter().zip(may).enumerate() {
@@ -296,6 +297,21 @@ async fn an_answer_says_whose_signature_it_is() {
     let SignAnswer::Signed { from, .. } = &answers[0] else { panic!("{answers:?}") };
     let addresses = client.addresses(&group("hot-bsc"), &[0]).await.unwrap();
     assert_eq!(from.as_ref().map(ToString::to_string), addresses.first().cloned());
+}
+
+/// Whoever has forgotten a payment is told that it was signed, and nothing is written for the question.
+#[tokio::test(flavor = "multi_thread")]
+async fn it_says_in_how_many_slots_jobs_were_signed() {
+    let (served, _) = Served::new(Limits::default());
+    let client = served.client("server");
+    let (signed, refused) = (evm(1, 1, 900).request("a"), evm(2, 1, 900).request("b"));
+    let jobs = [signed.intents[0].job, refused.intents[0].job, evm(3, 2, 900).request("c").intents[0].job];
+    client.sign(&[signed, refused]).await.unwrap();
+    let head = client.head();
+    assert_eq!(served.client("deriver").rounds(&jobs).await.unwrap(), [Some(1), Some(0), Some(0)]);
+    assert_eq!((served.client("server").rounds(&jobs[..1]).await.unwrap(), client.head()), (vec![Some(1)], head));
+    let many = vec![jobs[2]; signer::wire::MOST_ROUNDS + 1];
+    assert_eq!(client.rounds(&many).await.unwrap().len(), many.len(), "it asks twice");
 }
 
 #[tokio::test(flavor = "multi_thread")]

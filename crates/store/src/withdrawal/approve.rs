@@ -1,10 +1,12 @@
 //! What people have signed for withdrawals. Each signature is kept, and when enough different people have signed the same digest the withdrawal is
 //! approved, in the same commit. They travel to the signer with the job, which judges each of them again.
 
+use domain::operator::{OperatorRole, are_enough};
 use domain::withdrawal::{WithdrawalEvent, WithdrawalState};
 use domain::{GroupId, Timestamp};
 
 use super::advance::{Change, advance};
+use super::check::held_up;
 use super::signed::rounds;
 use super::types::{WithdrawalId, WithdrawalRow, lock, numbers};
 use crate::db::{Db, Tx};
@@ -59,12 +61,24 @@ pub enum WithdrawalApproved {
     Requester,
     /// What pays it is another by now: people have to read and sign it again.
     Changed,
+    /// The check outside has not let it pass yet, and nobody agrees before.
+    CheckWaits,
+}
+
+/// Whose signatures count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Counted {
+    /// Everybody's: whoever calls knows who they are.
+    Everybody,
+    /// Of operators who may approve now. Administrators alone are never enough.
+    Operators,
 }
 
 statements! {
     INSERT_WITHDRAWAL_APPROVAL = "INSERT INTO withdrawal_approvals (withdrawal_id, digest, person, key_name, signature, authenticator_data, client_data, at)
         VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (withdrawal_id, digest, person) DO NOTHING";
-    READ_PEOPLE = "SELECT person FROM withdrawal_approvals WHERE withdrawal_id = $1 AND digest = $2 ORDER BY at, person";
+    READ_PEOPLE = "SELECT a.person, CASE WHEN o.is_active THEN o.role END FROM withdrawal_approvals a LEFT JOIN operators o ON o.name = a.person
+        WHERE a.withdrawal_id = $1 AND a.digest = $2 ORDER BY a.at, a.person";
     READ_WITHDRAWAL_APPROVALS = "SELECT withdrawal_id, digest, person, key_name, at FROM withdrawal_approvals WHERE withdrawal_id {in $1}
         ORDER BY withdrawal_id, at, person";
     /// With the job, in the commit that makes it. The job only sends those that are for what it asks.
@@ -82,7 +96,7 @@ impl Db {
         approval: &NewWithdrawalApproval,
         at: Timestamp,
     ) -> Result<WithdrawalApproved, StoreError> {
-        transact!(self, tx => approve(tx, approval, at).await)
+        transact!(self, tx => approve(tx, approval, Counted::Everybody, at).await)
     }
 
     /// What people have signed for these, by withdrawal and in the order of time.
@@ -99,9 +113,10 @@ impl Db {
     }
 }
 
-async fn approve(
+pub(crate) async fn approve(
     tx: &mut Tx,
     approval: &NewWithdrawalApproval,
+    counted: Counted,
     at: Timestamp,
 ) -> Result<WithdrawalApproved, StoreError> {
     let Some(row) = lock(tx, std::iter::once(approval.withdrawal)).await?.pop() else {
@@ -121,6 +136,9 @@ async fn approve(
     }
     if approval.person == row.requester() {
         return Ok(WithdrawalApproved::Requester);
+    }
+    if !held_up(tx, std::iter::once(row.id)).await?.is_empty() {
+        return Ok(WithdrawalApproved::CheckWaits);
     }
     let round = rounds(tx, std::iter::once(row.id)).await?.get(&row.id).copied().unwrap_or(0);
     if approval.round != round || row.group.as_ref() != Some(&approval.group) {
@@ -146,19 +164,48 @@ async fn approve(
         client_data,
         at.micros()
     )?;
-    let people = fetch_all!(tx, READ_PEOPLE => (String,), number, digest)?;
-    // One that was sent to people needs at least one of them, whatever the policy wanted.
-    let (wanted, agree) = (row.people.max(1), u32::try_from(people.len()).unwrap_or(u32::MAX));
-    if agree < wanted {
+    let people = fetch_all!(tx, READ_PEOPLE => (String, Option<String>), number, digest)?;
+    let (people, enough) = agreeing(people, row.people, counted)?;
+    let agree = u32::try_from(people.len()).unwrap_or(u32::MAX);
+    // One that was sent to people needs at least one of them, whatever the policy wanted; and administrators need one who is none.
+    let wanted = if enough { row.people.max(1) } else { row.people.max(1).max(agree.saturating_add(1)) };
+    if !enough {
         return Ok(if new == 0 {
             WithdrawalApproved::Before { wanted, agree }
         } else {
             WithdrawalApproved::Kept { wanted, agree }
         });
     }
-    let people: Vec<String> = people.into_iter().map(|(person,)| person).collect();
     let change =
         Change::new(row, WithdrawalEvent::Approved, &people.join(", "), format!("{agree} of {wanted} have signed it"));
     let row = advance(tx, vec![change], at).await?.pop().ok_or_else(|| super::types::malformed("answer"))?;
     Ok(WithdrawalApproved::Approved(Box::new(row)))
+}
+
+/// Those of these people who count, and whether they are enough.
+fn agreeing(
+    people: Vec<(String, Option<String>)>,
+    wanted: u32,
+    counted: Counted,
+) -> Result<(Vec<String>, bool), StoreError> {
+    match counted {
+        Counted::Everybody => {
+            let enough = u32::try_from(people.len()).unwrap_or(u32::MAX) >= wanted.max(1);
+            Ok((people.into_iter().map(|(person, _)| person).collect(), enough))
+        }
+        Counted::Operators => {
+            let (mut names, mut roles) = (Vec::new(), Vec::new());
+            for (person, role) in people {
+                // Whoever was switched off since, or may not agree any more, does not count.
+                let Some(role) = role else { continue };
+                let role = OperatorRole::parse(&role).ok_or_else(|| super::types::malformed("role of an operator"))?;
+                if role.signs() {
+                    names.push(person);
+                    roles.push(role);
+                }
+            }
+            let enough = are_enough(&roles, wanted);
+            Ok((names, enough))
+        }
+    }
 }

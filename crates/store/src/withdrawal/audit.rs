@@ -2,6 +2,7 @@
 
 use domain::withdrawal::{WithdrawalEvent, WithdrawalState};
 
+use super::check::FIND_UNCHECKED;
 use crate::audit::{Violation, violation};
 use crate::db::Tx;
 use crate::error::StoreError;
@@ -71,6 +72,9 @@ pub(crate) async fn check_withdrawals(tx: &mut Tx) -> Result<Option<Violation>, 
     }
     if let Some((id, status)) = fetch_optional!(tx, FIND_WRONG_HOLD => (i64, String))? {
         return Ok(violation(row(id), format!("it is {status}, and its hold says otherwise")));
+    }
+    if let Some((id, status, state)) = fetch_optional!(tx, FIND_UNCHECKED => (i64, String, String))? {
+        return Ok(violation(row(id), format!("it is {status}, and its check is {state}")));
     }
     if let Some((id, status, job, state)) = fetch_optional!(tx, FIND_LIVE_JOB => (i64, String, i64, String))? {
         return Ok(violation(row(id), format!("it is {status}, and job-{job} is {state}: it can be paid")));

@@ -13,6 +13,7 @@ use domain::{AccountId, Amount, AssetId, GroupId, Timestamp, UserId};
 
 use super::MOST;
 use super::advance::{Step, add_steps};
+use super::check::{self, TravelRule};
 use super::facts::{self, Coin, Destination, DestinationKey, Switches, Use, UserUse};
 use super::policy::{FeeVersion, fee_versions};
 use super::types::{LedgerStep, WithdrawalId, WithdrawalRow, malformed};
@@ -38,6 +39,8 @@ pub struct NewWithdrawal {
     pub most_fee: Amount,
     /// The fee that the user was promised. It is no part of what makes a request the same: who asks again may have another.
     pub quote: Option<FeeQuote>,
+    /// What the user says of where it goes. It is passed on to whoever checks the withdrawal.
+    pub travel_rule: Option<TravelRule>,
 }
 
 /// What became of a request.
@@ -116,7 +119,11 @@ impl Db {
     }
 
     /// What this would come to now. Nothing is written: it is judged in a transaction that is rolled back.
-    pub async fn simulate_withdrawal(&self, new: &NewWithdrawal, at: Timestamp) -> Result<CreatedWithdrawal, StoreError> {
+    pub async fn simulate_withdrawal(
+        &self,
+        new: &NewWithdrawal,
+        at: Timestamp,
+    ) -> Result<CreatedWithdrawal, StoreError> {
         let mut tx = self.tries().begin().await?;
         let judged = simulate(&mut tx, new, at).await;
         tx.rollback().await;
@@ -173,6 +180,13 @@ struct Intake {
     left: HashMap<AccountId, Amount>,
     not_final: HashMap<(UserId, AssetId), Amount>,
     used: Use,
+    /// From which amount on somebody outside is asked first.
+    checks: HashMap<ListingId, Amount>,
+    /// What was said of where the earlier ones go.
+    said: HashMap<i64, String>,
+    /// Those of the taken ones that are checked, and what is said of where they go.
+    checked: Vec<WithdrawalId>,
+    sayings: Vec<(WithdrawalId, String)>,
     /// Locked, where somebody counts.
     totals: HashMap<ListingId, Amount>,
     destinations: HashMap<DestinationKey, Destination>,
@@ -201,6 +215,8 @@ impl Intake {
         let places = known().map(|(one, coin)| (one.user, coin.chain, one.to.clone())).collect();
         let destinations = facts::destinations(tx, &places).await?;
         let earlier = facts::earlier(tx, new).await?;
+        let said = check::travel_rules(tx, earlier.iter().map(|row| row.id)).await?;
+        let checks = check::rules(tx, listings.iter().copied()).await?;
         let limited = policies.iter().filter(|(_, policy)| policy.daily_total.is_some()).map(|(listing, _)| *listing);
         let totals = facts::lock_totals(tx, &listings, &limited.collect(), at).await?;
         Ok(Self {
@@ -209,6 +225,10 @@ impl Intake {
             earlier: earlier.into_iter().map(|row| ((row.user, row.client_order_id.clone()), row)).collect(),
             names: HashMap::new(),
             taken: Vec::new(),
+            checks,
+            said,
+            checked: Vec::new(),
+            sayings: Vec::new(),
             coins,
             policies,
             fees,
@@ -224,14 +244,16 @@ impl Intake {
     fn take(&mut self, new: &NewWithdrawal) -> Result<Answer, StoreError> {
         let name = (new.user, new.client_order_id.clone());
         if let Some(before) = self.earlier.get(&name) {
-            return Ok(if is_same(before, new) {
+            return Ok(if is_same(before, new) && check::says_the_same(self.said.get(&before.id.number()), new) {
                 Answer::Before(Box::new(before.clone()))
             } else {
                 Answer::Refused(WithdrawalRefusal::DuplicateRequest, None)
             });
         }
         if let Some(at) = self.names.get(&name) {
-            let same = self.taken.get(*at).is_some_and(|(row, _)| is_same(row, new));
+            let said = |row: &WithdrawalRow| self.sayings.iter().find(|(id, _)| *id == row.id).map(|(_, said)| said);
+            let taken = self.taken.get(*at);
+            let same = taken.is_some_and(|(row, _)| is_same(row, new) && check::says_the_same(said(row), new));
             return Ok(if same {
                 Answer::SameAs(*at)
             } else {
@@ -249,8 +271,13 @@ impl Intake {
         if let Verdict::Refused(refusal) = judged.verdict {
             return Ok(Answer::Refused(refusal, Some(Box::new(judged))));
         }
+        let checked = self.checks.get(&new.listing).is_some_and(|from| new.amount >= *from);
         let expires = self.at.plus_micros(policy.life_us);
-        let taken = withdrawal(new, coin, funding.account, &judged, (self.at, expires))?;
+        let taken = withdrawal(new, coin, funding.account, &judged, checked, (self.at, expires))?;
+        if checked {
+            self.checked.push(new.id);
+        }
+        self.sayings.extend(new.travel_rule.as_ref().map(|said| (new.id, said.as_str().to_owned())));
         self.count(&taken.0, &facts)?;
         self.names.insert(name, self.taken.len());
         self.taken.push(taken);
@@ -323,6 +350,7 @@ impl Intake {
         insert(&mut writes, &self.taken, self.at);
         let steps = self.taken.iter_mut().flat_map(|(_, steps)| std::mem::take(steps)).collect();
         add_steps(&mut writes, steps, self.at);
+        check::add(&mut writes, &self.checked, &self.sayings, self.at);
         facts::set_totals(&mut writes, &self.totals, self.at);
         writes.run(tx).await
     }
@@ -333,7 +361,7 @@ fn is_same(row: &WithdrawalRow, new: &NewWithdrawal) -> bool {
     (row.listing, row.to.as_str(), row.amount, row.most_fee) == (new.listing, new.to.as_str(), new.amount, new.most_fee)
 }
 
-fn hold(row: &WithdrawalRow) -> Result<Operation, StoreError> {
+pub(super) fn hold(row: &WithdrawalRow) -> Result<Operation, StoreError> {
     let reference = Reference::new(format!("withdrawal {}", row.id)).map_err(|_| malformed("reference"))?;
     Ok(Operation::hold(row.key(LedgerStep::Hold)?, row.account, row.asset, row.held()?, reference))
 }
@@ -344,6 +372,7 @@ fn withdrawal(
     coin: &Coin,
     account: AccountId,
     judged: &Judgement,
+    checked: bool,
     (at, expires): (Timestamp, Timestamp),
 ) -> Result<(WithdrawalRow, Vec<Step>), StoreError> {
     let inputs = serde_json::to_string(judged).map_err(|_| malformed("verdict"))?;
@@ -378,6 +407,8 @@ fn withdrawal(
     let asked = format!("user {}", new.user.get());
     let mut steps = vec![Step::new(&row, asked, "asked for")];
     let said = match judged.verdict {
+        // Not before the check has answered.
+        Verdict::Approved if checked => None,
         Verdict::Approved => Some(WithdrawalEvent::Approved),
         Verdict::Review(_) => Some(WithdrawalEvent::Doubted),
         Verdict::People(_) | Verdict::Refused(_) => None,
@@ -390,7 +421,7 @@ fn withdrawal(
     Ok((row, steps))
 }
 
-fn insert(writes: &mut Writes, taken: &[(WithdrawalRow, Vec<Step>)], at: Timestamp) {
+pub(super) fn insert(writes: &mut Writes, taken: &[(WithdrawalRow, Vec<Step>)], at: Timestamp) {
     let ints = |each: &dyn Fn(&WithdrawalRow) -> i64| Column::Ints(taken.iter().map(|(row, _)| each(row)).collect());
     let texts =
         |each: &dyn Fn(&WithdrawalRow) -> String| Column::Strings(taken.iter().map(|(row, _)| each(row)).collect());

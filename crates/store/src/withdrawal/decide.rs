@@ -10,7 +10,7 @@ use super::MOST;
 use super::advance::{Change, advance};
 use super::queue::WORKER;
 use super::signed::{SignedRounds, SignerWord, rounds};
-use super::types::{WithdrawalId, WithdrawalRow, lock, malformed};
+use super::types::{MAY_BE_PAID, WithdrawalId, WithdrawalRow, lock, malformed};
 use crate::db::{Db, Tx};
 use crate::error::StoreError;
 use crate::transact;
@@ -56,7 +56,7 @@ pub enum WithdrawalVerdict {
 }
 
 /// What is to be said of one, as the machine takes it.
-struct Said {
+pub(crate) struct Said {
     id: WithdrawalId,
     /// Whose it must be; `None`: anybody's.
     user: Option<UserId>,
@@ -149,7 +149,7 @@ impl Db {
 }
 
 impl Said {
-    fn of_decision(decision: &WithdrawalDecision) -> Self {
+    pub(crate) fn of_decision(decision: &WithdrawalDecision) -> Self {
         let event = match &decision.decision {
             Decision::Review => WithdrawalEvent::Doubted,
             Decision::Refuse => WithdrawalEvent::Refused,
@@ -177,6 +177,13 @@ impl Said {
                 DecisionReply::NotNow(row.state)
             });
         };
+        if row.rule == MAY_BE_PAID {
+            // Whatever the signer knows: it was another program's. Nobody gives the money back alone, and no time does.
+            return match (&self.judged, next.is_released()) {
+                (Some(_), _) | (None, false) => Ok(self.change(row)),
+                (None, true) => Err(DecisionReply::NotNow(row.state)),
+            };
+        }
         if self.judged.is_some() {
             return match word {
                 SignerWord::Unasked => Err(DecisionReply::SignerNotAsked),
@@ -207,7 +214,7 @@ pub(crate) fn signer_knows_more(row: WithdrawalRow) -> Change {
     Change::new(row, WithdrawalEvent::SignerKnowsMore, WORKER, words)
 }
 
-async fn decide(
+pub(crate) async fn decide(
     tx: &mut Tx,
     said: &[Said],
     signed: &SignedRounds,

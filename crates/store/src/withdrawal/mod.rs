@@ -11,11 +11,16 @@
 //! | `facts` | what a verdict rests on, read while the accounts are locked |
 //! | `advance` | a withdrawal goes on to its next states, with its history and its money |
 //! | [`approve`] | what people sign; enough of them approve it |
+//! | [`check`] | what somebody outside says of a withdrawal before anybody may agree to it |
 //! | [`decide`] | what people and customers say of one that has no job |
+//! | [`figures`] | the figures of operators |
+//! | [`operate`] | what operators do to one, and the line of their log |
+//! | [`import`] | those that another program has begun, taken over |
 //! | [`signed`] | what the signer knows, held against what is known here |
 //! | [`queue`] | a job is made for each that may be paid, in the commit that says so |
 //! | [`settle`] | what became of the jobs; what is settled inside |
 //! | [`read`] | withdrawals for people |
+//! | [`waiting`] | withdrawals for operators: what waits, for whom, and since when |
 //! | `audit` | what must hold of all of them |
 //!
 //! | | |
@@ -31,9 +36,13 @@ pub mod allowance;
 pub mod approve;
 pub(crate) mod audit;
 pub mod book;
+pub mod check;
 pub mod create;
 pub mod decide;
 pub(crate) mod facts;
+pub mod figures;
+pub mod import;
+pub mod operate;
 pub mod policy;
 pub mod queue;
 pub mod read;
@@ -41,15 +50,19 @@ pub mod settings;
 pub mod settle;
 pub mod signed;
 mod types;
+pub mod waiting;
 
 pub use allowance::Allowance;
 pub use approve::{NewWithdrawalApproval, WithdrawalApproval, WithdrawalApproved};
 pub use book::{BookEntry, NewBookEntry};
+pub use check::{BadTravelRule, CheckHeard, CheckRow, CheckState, CheckVerdict, ChecksKept, DueCheck, TravelRule};
 pub use create::{CreatedWithdrawal, NewWithdrawal};
 pub use decide::{Decision, DecisionReply, WithdrawalDecision, WithdrawalVerdict};
+pub use import::{FollowedPayment, ImportCourse, ImportRefusal, ImportReply, NewImport};
+pub use operate::{ApprovalDeed, ApprovalReply, OperatorDeed, OperatorReply, OperatorWish};
 pub use policy::PolicyRow;
 pub use queue::{Enqueue, Enqueued};
-pub use read::{MinedPayment, WithdrawalFilter, WithdrawalStep, WithdrawalsDue};
+pub use read::{MinedPayment, OpenWithdrawals, WithdrawalFilter, WithdrawalStep, WithdrawalsDue};
 pub use settings::{CoinName, PolicySetting, PolicySettings, coin_names};
 pub use settle::{InsideReply, SettleInside, SettledBatch};
 pub use signed::SignedRounds;
@@ -63,12 +76,16 @@ pub(crate) mod statements {
     use crate::rows::RowsSql;
     use crate::sql::Sql;
 
-    pub(crate) const ALL: [&[Sql]; 12] = [
+    pub(crate) const ALL: [&[Sql]; 17] = [
         super::allowance::STATEMENTS,
         super::approve::STATEMENTS,
         super::audit::STATEMENTS,
         super::book::STATEMENTS,
+        super::check::STATEMENTS,
         super::facts::STATEMENTS,
+        super::figures::STATEMENTS,
+        super::operate::STATEMENTS,
+        super::import::STATEMENTS,
         super::policy::STATEMENTS,
         super::queue::STATEMENTS,
         super::read::STATEMENTS,
@@ -76,14 +93,17 @@ pub(crate) mod statements {
         super::settle::STATEMENTS,
         super::signed::STATEMENTS,
         super::types::STATEMENTS,
+        super::waiting::STATEMENTS,
     ];
 
     pub(crate) fn rows() -> Vec<&'static RowsSql> {
-        let groups: [&'static [&'static RowsSql]; 6] = [
+        let groups: [&'static [&'static RowsSql]; 8] = [
             &super::advance::ROWS_STATEMENTS,
             &super::book::ROWS_STATEMENTS,
+            &super::check::ROWS_STATEMENTS,
             &super::create::ROWS_STATEMENTS,
             &super::facts::ROWS_STATEMENTS,
+            &super::import::ROWS_STATEMENTS,
             &super::policy::ROWS_STATEMENTS,
             &super::queue::ROWS_STATEMENTS,
         ];

@@ -34,6 +34,16 @@ pub struct WithdrawalsDue {
     pub ended: Vec<WithdrawalId>,
 }
 
+/// How many of a chain are in a state in which they hold money.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpenWithdrawals {
+    pub chain: String,
+    pub state: WithdrawalState,
+    pub count: u64,
+    /// When the oldest of them was asked for.
+    pub oldest: Timestamp,
+}
+
 /// Which withdrawals are wanted. `None` is any.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WithdrawalFilter {
@@ -67,6 +77,8 @@ statements! {
             {join} outbound_attempts t ON t.slot_id = o.slot_id
         WHERE w.id = $1 AND t.kind = 'pay' AND t.paid = 'in_full' AND t.tx_hash IS NOT NULL AND t.mined_height IS NOT NULL
         ORDER BY o.round DESC, o.slot_id DESC LIMIT 1";
+    COUNT_OPEN = "SELECT c.name, w.status, COUNT(*), MIN(w.created_at) FROM withdrawal_requests w JOIN chains c ON c.id = w.chain_id
+        WHERE w.status IN ('pending', 'manual_review', 'approved', 'queued') GROUP BY c.name, w.status ORDER BY c.name, w.status";
     /// Newest first. The empty text stands for every status.
     LIST_WITHDRAWALS(COLUMNS) = "SELECT {columns} FROM withdrawal_requests
         WHERE user_id = $1 AND id < $2 AND ($3 = '' OR status = $3) ORDER BY id DESC LIMIT $4";
@@ -78,6 +90,7 @@ statements! {
         WHERE w.status = 'queued' AND w.chain_id = $1 AND j.state IN ('confirmed', 'failed_final') ORDER BY w.id LIMIT $2";
     /// What nobody has agreed to, or has not been paid, in time.
     READ_EXPIRED = "SELECT id FROM withdrawal_requests WHERE status IN ('pending', 'manual_review', 'approved') AND chain_id = $1 AND expires_at <= $2
+            AND rule <> 'imported_may_be_paid'
         ORDER BY id LIMIT $3";
     /// From the jobs' side: of all that was ever completed, few failed later.
     READ_TAKEN_BACK = "SELECT w.id FROM outbound_jobs j {join} withdrawal_jobs k ON k.job_id = j.id
@@ -154,6 +167,17 @@ impl Db {
             Ok((job, JobState::parse(&state).ok_or_else(|| malformed("job"))?))
         };
         rows.into_iter().map(job).collect()
+    }
+
+    /// What holds money, by chain and state.
+    pub async fn open_withdrawals(&self) -> Result<Vec<OpenWithdrawals>, StoreError> {
+        let rows = fetch_all!(&mut self.read().await?, COUNT_OPEN => (String, String, i64, i64))?;
+        let one = |(chain, status, count, oldest): (String, String, i64, i64)| {
+            let state = WithdrawalState::parse(&status).ok_or_else(|| malformed("status"))?;
+            let count = u64::try_from(count).unwrap_or(0);
+            Ok(OpenWithdrawals { chain, state, count, oldest: Timestamp::from_micros(oldest) })
+        };
+        rows.into_iter().map(one).collect()
     }
 
     /// What waits for a job behind this one, and whose jobs have ended, on a chain.

@@ -263,6 +263,19 @@ db_test! {
         assert!(told.is_empty(), "its slot has ended: {told:?}");
     }
 
+    /// A worker that has read a job before people judged it gives it no slot: it has lost the lane.
+    async fn what_people_judge_is_taken_out_of_the_workers_hands(db: TestDb) {
+        use store::outbound::read::JobVerdict;
+        let (held, _) = signing(db).await;
+        db.stop_lane(held[0].lane, "a test", NOW).await.unwrap();
+        let people = domain::Approval::new("ann", "bob", "nothing came").unwrap();
+        db.judge_job(JobId::new(1).unwrap(), JobVerdict::Unpaid, &people, NOW).await.unwrap();
+        let (lane, kind, payload) = (held[0].lane, AttemptKind::Pay, vec![0]);
+        let slot = NewSlot { id: SlotId(8), lane, nonce: Some(0), since: 1, jobs: Vec::new(), kind, payload, coins: None };
+        db.open_slots(&held, &[slot], &[], &[], &std::collections::HashMap::new(), NOW).await.unwrap();
+        assert!(db.open_slots_of(&[lane], SlotsRead::All).await.unwrap().is_empty());
+    }
+
     /// The same of a job that was given up meanwhile. On TRON nothing else would keep it from being paid.
     async fn what_was_given_up_while_it_was_signed_is_told_to_nobody(db: TestDb) {
         use store::outbound::read::JobReply;

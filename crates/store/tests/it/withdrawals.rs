@@ -36,20 +36,20 @@ use crate::views::{SOURCE_000, printed, section, statements, uuid};
 
 const HOUR: i64 = 3_600_000_000;
 
-fn units(units: i64) -> Amount {
+pub fn units(units: i64) -> Amount {
     Amount::from_units(units)
 }
 
-fn user(number: i64) -> UserId {
+pub fn user(number: i64) -> UserId {
     UserId::new(number).unwrap()
 }
 
-fn id(number: i64) -> WithdrawalId {
+pub fn id(number: i64) -> WithdrawalId {
     WithdrawalId::new(number).unwrap()
 }
 
 /// A fee of 10; up to 1,000 nobody has to agree.
-fn policy() -> WithdrawalPolicy {
+pub fn policy() -> WithdrawalPolicy {
     WithdrawalPolicy {
         version: 0,
         enabled: true,
@@ -74,10 +74,10 @@ fn policy() -> WithdrawalPolicy {
 }
 
 /// Three users with 100,000 units each, two hot wallets, and a policy.
-struct Desk {
-    chain: ChainRow,
-    bank: Bank,
-    listing: ListingId,
+pub struct Desk {
+    pub chain: ChainRow,
+    pub bank: Bank,
+    pub listing: ListingId,
 }
 
 impl Desk {
@@ -100,7 +100,7 @@ impl Desk {
         assert!(db.audit(|_| ()).await.unwrap().clean());
     }
 
-    async fn open(db: &TestDb) -> Self {
+    pub async fn open(db: &TestDb) -> Self {
         let chain = treasury(db).await;
         let bank = Bank::open(db, 3, 100_000).await;
         let listing = chain.listings[0].id;
@@ -109,13 +109,13 @@ impl Desk {
         desk
     }
 
-    async fn set(&self, db: &Db, policy: &WithdrawalPolicy) {
+    pub async fn set(&self, db: &Db, policy: &WithdrawalPolicy) {
         let set = db.set_withdrawal_policy(self.listing, policy, &AUTHOR, NOW).await.unwrap();
         assert!(matches!(set, PolicySet::New(_)), "{set:?}");
     }
 
     /// Of the first user.
-    fn ask(&self, number: i64, amount: i64) -> NewWithdrawal {
+    pub fn ask(&self, number: i64, amount: i64) -> NewWithdrawal {
         NewWithdrawal {
             id: id(number),
             user: user(1),
@@ -125,6 +125,7 @@ impl Desk {
             amount: units(amount),
             most_fee: units(100),
             quote: None,
+            travel_rule: None,
         }
     }
 
@@ -132,7 +133,7 @@ impl Desk {
         Enqueue { withdrawal: id(number), job: JobId::new(1_000 + number).unwrap() }
     }
 
-    async fn balance(&self, db: &Db, of: usize) -> String {
+    pub async fn balance(&self, db: &Db, of: usize) -> String {
         balance(db, self.bank.users[of]).await
     }
 
@@ -146,15 +147,15 @@ impl Desk {
 }
 
 /// The signer has signed nothing of these.
-fn nothing(numbers: &[i64]) -> SignedRounds {
+pub fn nothing(numbers: &[i64]) -> SignedRounds {
     SignedRounds::of(numbers.iter().map(|number| (id(*number), Some(0))))
 }
 
-async fn one(db: &Db, new: &NewWithdrawal) -> CreatedWithdrawal {
+pub async fn one(db: &Db, new: &NewWithdrawal) -> CreatedWithdrawal {
     db.create_withdrawals(std::slice::from_ref(new), NOW).await.unwrap().remove(0)
 }
 
-async fn taken(db: &Db, new: &NewWithdrawal) -> WithdrawalRow {
+pub async fn taken(db: &Db, new: &NewWithdrawal) -> WithdrawalRow {
     match one(db, new).await {
         CreatedWithdrawal::New(row) => *row,
         other => panic!("{other:?}"),
@@ -168,11 +169,11 @@ async fn refused(db: &Db, new: &NewWithdrawal) -> WithdrawalRefusal {
     }
 }
 
-async fn state(db: &Db, number: i64) -> WithdrawalState {
+pub async fn state(db: &Db, number: i64) -> WithdrawalState {
     db.withdrawals(&[id(number)]).await.unwrap()[0].state
 }
 
-async fn cancel(db: &Db, number: i64) -> DecisionReply {
+pub async fn cancel(db: &Db, number: i64) -> DecisionReply {
     db.cancel_withdrawals(&[(user(1), id(number))], &nothing(&[number]), NOW).await.unwrap().remove(0)
 }
 
@@ -183,7 +184,7 @@ async fn decide(db: &Db, number: i64, decision: Decision) -> DecisionReply {
 }
 
 /// A signature of this person over a digest, of which the store only keeps that it was good.
-fn signature(number: i64, person: &str, digest: u8) -> NewWithdrawalApproval {
+pub fn signature(number: i64, person: &str, digest: u8) -> NewWithdrawalApproval {
     NewWithdrawalApproval {
         withdrawal: id(number),
         digest: [digest; 32],
@@ -199,7 +200,7 @@ async fn approve(db: &Db, number: i64, person: &str) -> WithdrawalApproved {
     db.approve_withdrawal(&signature(number, person, 7), NOW).await.unwrap()
 }
 
-async fn enqueue(db: &Db, desk: &Desk, number: i64) -> Enqueued {
+pub async fn enqueue(db: &Db, desk: &Desk, number: i64) -> Enqueued {
     db.enqueue_withdrawals(&desk.chain, &[desk.terms(number)], &nothing(&[number]), NOW).await.unwrap().remove(0)
 }
 
@@ -230,7 +231,7 @@ async fn send(db: &Db, desk: &Desk, job: JobId) -> impl AsyncFn(&Db, SlotWord) {
     }
 }
 
-async fn settle(db: &Db, number: i64) -> SettledBatch {
+pub async fn settle(db: &Db, number: i64) -> SettledBatch {
     db.settle_withdrawals(&[id(number)], &nothing(&[number]), NOW).await.unwrap()
 }
 
@@ -436,7 +437,15 @@ db_test! {
         enqueue(db, &desk, 2).await;
         cancel(db, 1).await;
         db.add_to_book(&[NewBookEntry { user: user(1), chain: desk.chain.id, address: "a".into(), label: "l".into() }], NOW).await.unwrap();
+        let hash = if db.engine() == Engine::Postgres { "decode(repeat('ab', 32), 'hex')".to_owned() } else { format!("x'{}'", "ab".repeat(32)) };
+        db.by_hand(&format!("INSERT INTO withdrawal_imports SELECT 'old', id, chain_id, 'processing', {hash}, 'ann', 0 FROM withdrawal_requests WHERE id = 1"))
+            .await
+            .unwrap();
         for changed in [
+            "UPDATE withdrawal_imports SET old_status = ''", "DELETE FROM withdrawal_imports",
+            // A row of another program is taken over once, and its payment pays one.
+            "INSERT INTO withdrawal_imports SELECT 'old', 2, chain_id, 'x', NULL, 'ann', 0 FROM withdrawal_imports",
+            "INSERT INTO withdrawal_imports SELECT 'other', 2, chain_id, 'x', tx_hash, 'ann', 0 FROM withdrawal_imports",
             "UPDATE withdrawal_events SET reason = ''", "DELETE FROM withdrawal_events", "DELETE FROM withdrawal_requests",
             "UPDATE withdrawal_policies SET max_amount = 1000000", "DELETE FROM withdrawal_policies", "UPDATE withdrawal_jobs SET number = 2",
             "DELETE FROM withdrawal_jobs", "UPDATE withdrawal_requests SET to_address = 'x'", "UPDATE withdrawal_requests SET amount = 1",
@@ -447,7 +456,7 @@ db_test! {
             "UPDATE withdrawal_requests SET queued_at = 5 WHERE id = 2", "UPDATE withdrawal_requests SET payee_id = 2 WHERE id = 2",
             "UPDATE withdrawal_requests SET judged = 'x' WHERE id = 2", "UPDATE withdrawal_requests SET version = version + 1",
             "UPDATE withdrawal_requests SET wallet_group = 'mine'", "UPDATE withdrawal_requests SET expires_at = expires_at + 1",
-            "UPDATE withdrawal_requests SET network_fee_raw = '99999999'", "UPDATE withdrawal_requests SET people = 0, rule = 'auto_approve'",
+            "UPDATE withdrawal_requests SET network_fee_raw = '99999999'", "UPDATE withdrawal_requests SET people = 1", "UPDATE withdrawal_requests SET rule = 'one_person'",
             "UPDATE withdrawal_requests SET status = 'pending', version = version + 1 WHERE id = 2",
             "UPDATE withdrawal_requests SET status = 'completed', version = version + 2 WHERE id = 2",
             "UPDATE withdrawal_requests SET status = 'completed', payee_id = 2, version = version + 1 WHERE id = 2",
@@ -732,12 +741,13 @@ db_test! {
         taken(db, &desk.ask(1, 500)).await;
         let Enqueued::Queued { job, .. } = enqueue(db, &desk, 1).await else { panic!("queued") };
         let short = async |db: &Db, job: JobId| {
-            let until = NOW.plus_micros(60_000_000);
-            let held = db.take_lanes((desk.chain.id, Duty::Send), "one", 9, NOW, until).await.unwrap();
+            // It rests after a slot that paid nothing.
+            let (now, until) = (NOW.plus_micros(HOUR), NOW.plus_micros(2 * HOUR));
+            let held = db.take_lanes((desk.chain.id, Duty::Send), "one", 9, now, until).await.unwrap();
             let row = db.job(job).await.unwrap().unwrap().0.job;
             let (lane, version) = (row.lane, row.version);
-            let put_off = PutOff { lane, job, version, over: true, words: "too little".into(), due: NOW, tried: true, short: true };
-            db.open_slots(&held, &[], &[], &[put_off], &std::collections::HashMap::new(), NOW).await.unwrap();
+            let put_off = PutOff { lane, job, version, over: true, words: "too little".into(), due: now, tried: true, short: true };
+            db.open_slots(&held, &[], &[], &[put_off], &std::collections::HashMap::new(), now).await.unwrap();
         };
         let says = send(db, &desk, job).await;
         says(db, SlotWord::Lost).await;
@@ -1080,6 +1090,11 @@ impl Faults for FailsAt {
         });
         Box::pin(std::future::ready(error.map_or(Ok(()), Err)))
     }
+}
+
+/// The same database, which loses its connection at its point number `at`.
+pub fn failing_at(db: &Db, at: i64) -> Db {
+    db.with_faults(Arc::new(FailsAt(AtomicI64::new(at))) as Arc<dyn Faults>)
 }
 
 /// Does a piece of work that dies at each of its points in turn, and then does it again as it was. Says how many points there were.

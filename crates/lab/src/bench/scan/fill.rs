@@ -157,8 +157,8 @@ pub async fn deploy_token(pool: &Pool) -> Result<Address, Failure> {
     let token = Address::Evm(evm::address::parse(text).map_err(refused)?);
     for sender in &senders[1..] {
         let digits = sender.trim_start_matches("0x");
-        // transfer(address,uint256) of a million million units.
-        let data = format!("0xa9059cbb{digits:0>64}{:064x}", 1_000_000_000_000_u64);
+        // transfer(address,uint256) of more units than any bench pays.
+        let data = format!("0xa9059cbb{digits:0>64}{:064x}", 1_000_000_000_000_000_000_u64);
         ask(pool, "eth_sendTransaction", json!([{ "from": senders[0], "to": text, "data": data }])).await?;
     }
     ask(pool, "evm_mine", json!([])).await?;

@@ -25,12 +25,15 @@ pub(super) enum Part {
     Deposits,
     /// Gas for users' addresses, and their coins brought home.
     Rules,
+    /// What customers want paid out gets jobs, and what became of them is settled.
+    Withdrawals,
     /// Reads the blocks of Bitcoin, for the books and for the coins that pay.
     Follow,
 }
 
 impl Part {
-    pub const ALL: [Self; 6] = [Self::Signer, Self::Outbound, Self::Confirm, Self::Deposits, Self::Rules, Self::Follow];
+    pub const ALL: [Self; 7] =
+        [Self::Signer, Self::Outbound, Self::Confirm, Self::Deposits, Self::Rules, Self::Withdrawals, Self::Follow];
 
     pub const fn name(self) -> &'static str {
         match self {
@@ -39,6 +42,7 @@ impl Part {
             Self::Confirm => "confirm",
             Self::Deposits => "deposits",
             Self::Rules => "rules",
+            Self::Withdrawals => "withdrawals",
             Self::Follow => "follow",
         }
     }

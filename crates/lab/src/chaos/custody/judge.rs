@@ -16,6 +16,7 @@ use tx::{Address, Coin};
 use super::ground::GAS_BELOW;
 use super::net::Net;
 use super::people::Order;
+use super::{Asked, customers};
 use crate::rig::program;
 
 /// What is wrong, counted, with the first few in words.
@@ -25,12 +26,14 @@ pub(super) struct Verdict {
     pub failed: u64,
     /// Why jobs are over without a payment, and how many.
     pub because: BTreeMap<String, u64>,
+    /// Withdrawals by their states.
+    pub withdrawals: BTreeMap<&'static str, u64>,
     pub counts: BTreeMap<&'static str, u64>,
     pub first: Vec<String>,
 }
 
 /// All that a run is judged by. None may be counted.
-pub(super) const WRONGS: [&str; 11] = [
+pub(super) const WRONGS: [&str; 12] = [
     "paid_twice",
     "lost",
     "stranded",
@@ -40,6 +43,7 @@ pub(super) const WRONGS: [&str; 11] = [
     "unswept",
     "lanes_stopped",
     "findings",
+    "customers_differ",
     "audit_failed",
     "reader_disagrees",
 ];
@@ -81,10 +85,12 @@ pub(super) fn is_over(state: JobState) -> bool {
 pub(super) async fn judge(
     db: &Db,
     nets: &[std::sync::Arc<Net>],
-    asked: &[Order],
+    asked: &Asked,
     config: &Path,
 ) -> Result<Verdict, Failure> {
     let mut verdict = Verdict::default();
+    verdict.withdrawals = customers::judge(db, nets, &asked.withdrawals, &mut verdict).await?;
+    let asked = &asked.orders;
     let jobs = states(db).await?;
     for (number, net) in nets.iter().enumerate() {
         let mine: Vec<&Order> = asked.iter().filter(|one| one.net == number).collect();
@@ -216,11 +222,14 @@ fn shown_as(net: &Net, booked: String) -> String {
 }
 
 /// All that somebody who walks the chains needs to know of this run.
-pub(super) async fn record(db: &Db, nets: &[std::sync::Arc<Net>], asked: &[Order]) -> Result<Value, Failure> {
+pub(super) async fn record(db: &Db, nets: &[std::sync::Arc<Net>], asked: &Asked) -> Result<Value, Failure> {
+    let withdrawals = customers::record(db, &asked.withdrawals).await?;
+    let asked = &asked.orders;
     let jobs = states(db).await?;
     let mut chains = Vec::new();
     for (number, net) in nets.iter().enumerate() {
         let mine = asked.iter().filter(|one| one.net == number);
+        let of_customers = withdrawals.iter().filter(|(net, _)| *net == number).map(|(_, words)| words.clone());
         let told: Vec<Value> = mine
             .map(|one| {
                 let state = jobs.get(&one.id).map_or("missing", |shown| shown.job.state.as_str());
@@ -229,6 +238,7 @@ pub(super) async fn record(db: &Db, nets: &[std::sync::Arc<Net>], asked: &[Order
                     "amount": one.amount.to_string(), "state": state,
                 })
             })
+            .chain(of_customers)
             .collect();
         let coins: Vec<Value> = net
             .coins

@@ -6,11 +6,13 @@
 //! | `actor` | the processes: killed, paused, started again |
 //! | `net` | the chains, and what they can do to us |
 //! | `people` | who asks for payments, each to an address of its own |
+//! | `customers` | who wants to be paid out, likewise, and calls it off again |
 //! | `trouble` | what goes wrong, and when |
 //! | `judge` | what the chains have, held against what jobs and books say |
 //! | `reader` | somebody else's program that walks the chains, and its word |
 
 mod actor;
+mod customers;
 mod ground;
 mod judge;
 mod net;
@@ -34,6 +36,7 @@ use terminal::output::{say, table, thousands};
 use crate::bench::site::EngineName;
 use crate::rig;
 use actor::Part;
+use customers::{Customers, Wanted};
 use ground::{ChainChoice, Ground};
 use judge::{Verdict, WRONGS};
 use net::Fault;
@@ -51,6 +54,9 @@ pub struct Arguments {
     /// How many payments are asked for
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     jobs: u32,
+    /// How many withdrawals customers ask for
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    withdrawals: u32,
     /// Draws what is asked for, who is killed, and what the chains do
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -66,6 +72,12 @@ pub struct Arguments {
     /// Only these chains: anvil, tron, bitcoin [default: all of them]
     #[arg(long, value_name = "CHAIN", value_delimiter = ',')]
     chains: Vec<ChainChoice>,
+}
+
+/// All that was asked for.
+struct Asked {
+    orders: Vec<Order>,
+    withdrawals: Vec<Wanted>,
 }
 
 /// A block of each chain.
@@ -89,7 +101,7 @@ pub async fn run(arguments: &Arguments, json: bool) -> CommandResult {
     // Whatever is not clean is worth a look.
     ground.folder.keep = !matches!(&outcome, Ok((verdict, ..)) if verdict.is_clean());
     let (verdict, trouble, asked, reader) = outcome?;
-    tell(arguments, &verdict, &trouble, asked.len(), reader.as_ref(), watch.elapsed(), json);
+    tell(arguments, &verdict, &trouble, &asked, reader.as_ref(), watch.elapsed(), json);
     if verdict.is_clean() {
         return Ok(());
     }
@@ -101,11 +113,12 @@ async fn perform(
     arguments: &Arguments,
     ground: &mut Ground,
     json: bool,
-) -> Result<(Verdict, Trouble, Vec<Order>, Option<Value>), Failure> {
+) -> Result<(Verdict, Trouble, Asked, Option<Value>), Failure> {
     for actor in &mut ground.actors {
         actor.start()?;
     }
     trouble::begin(ground, PATIENCE).await?;
+    customers::endow(&ground.db, &ground.nets).await?;
     let mut random = Random::from_seed(arguments.seed);
     let (made, stop) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
     let miner = tokio::spawn(mine(ground.nets.clone(), Arc::clone(&stop)));
@@ -121,6 +134,16 @@ async fn perform(
         stop: Arc::clone(&stop),
     };
     let people = tokio::spawn(people.ask());
+    let customers = Customers {
+        db: ground.db.clone(),
+        office: Arc::clone(&ground.office),
+        nets: ground.nets.clone(),
+        withdrawals: usize::try_from(arguments.withdrawals).unwrap_or(usize::MAX),
+        pause: Duration::from_millis(kills_ms / u64::from(arguments.withdrawals)),
+        random: Random::from_seed(random.next_u64()),
+        stop: Arc::clone(&stop),
+    };
+    let customers = tokio::spawn(customers.ask());
     let deposits = (arguments.jobs / 6).max(6);
     let (pause, random_of_them) =
         (Duration::from_millis(kills_ms / u64::from(deposits)), Random::from_seed(random.next_u64()));
@@ -135,11 +158,12 @@ async fn perform(
     bar.set_message("everything has time to end");
     trouble.end(ground).await?;
     // The last of what was asked for may still be on its way to the database.
-    while !people.is_finished() {
+    while !people.is_finished() || !customers.is_finished() {
         trouble::keep_up(ground)?;
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    let asked = people.await.map_err(wrong)??;
+    let (orders, withdrawals) = (people.await.map_err(wrong)??, customers.await.map_err(wrong)??);
+    let asked = Asked { orders, withdrawals };
     trouble.deposits = paying.await.map_err(wrong)?;
     stop.store(true, Ordering::Relaxed);
     miner.await.map_err(wrong)?;
@@ -170,7 +194,7 @@ fn tell(
     arguments: &Arguments,
     verdict: &Verdict,
     trouble: &Trouble,
-    jobs: usize,
+    asked: &Asked,
     reader: Option<&Value>,
     time: Duration,
     json: bool,
@@ -187,7 +211,8 @@ fn tell(
         let mut body = json!({
             "chaos": "custody", "engine": arguments.engine.name(), "seed": arguments.seed, "kills": arguments.kills,
             "killed": killed, "paused": trouble.paused, "leases_passed": trouble.lapsed, "chains": faults,
-            "deposits": trouble.deposits, "jobs": jobs, "confirmed": verdict.confirmed, "failed": verdict.failed, "failed_because": verdict.because, "first": verdict.first,
+            "deposits": trouble.deposits, "jobs": asked.orders.len(), "withdrawals": asked.withdrawals.len(), "withdrawals_ended": verdict.withdrawals,
+            "confirmed": verdict.confirmed, "failed": verdict.failed, "failed_because": verdict.because, "first": verdict.first,
             "reader": reader, "elapsed_ms": u64::try_from(time.as_millis()).unwrap_or(u64::MAX),
         });
         for (name, count) in wrongs {
@@ -201,7 +226,9 @@ fn tell(
     };
     let counts = [
         ("customers paid in", u64::from(trouble.deposits)),
-        ("payments asked for", jobs as u64),
+        ("payments asked for", asked.orders.len() as u64),
+        ("withdrawals asked for", asked.withdrawals.len() as u64),
+        ("completed", verdict.withdrawals.get("completed").copied().unwrap_or(0)),
         ("confirmed", verdict.confirmed),
         ("failed", verdict.failed),
         ("workers paused", trouble.paused),

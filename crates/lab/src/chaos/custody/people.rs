@@ -80,36 +80,14 @@ impl People {
         let payables = &self.nets[net].coins;
         let payable = &payables[self.random.index(payables.len())];
         let (symbol, coin, unit) = (payable.symbol, payable.coin.clone(), payable.unit);
-        let mut account = [0; 20];
-        account[..8].copy_from_slice(&self.random.next_u64().to_be_bytes());
-        account[8..16].copy_from_slice(&self.random.next_u64().to_be_bytes());
-        account[16..].copy_from_slice(b"once");
         self.drawn += 1;
-        let to = match self.nets[net].kind {
-            "tron" => Address::Tron(TronAddress(account)),
-            "bitcoin" => scan::address(ChainKind::Bitcoin, FIRST_KEY + self.drawn),
-            _ => Address::Evm(account.into()),
-        };
+        let to = destination(self.nets[net].kind, &mut self.random, self.drawn);
         let amount = match self.random.below(20) {
             0 => TOO_MUCH.to_owned(),
             _ => (unit + self.random.below(unit)).to_string(),
         };
-        let id = self.number(ids).await?;
+        let id = JobId::new(number(&self.db, ids).await?).map_err(wrong)?;
         Ok(Order { id, net, symbol, coin, to, amount: amount.parse().map_err(wrong)? })
-    }
-
-    /// While the database is away nobody can have a number.
-    async fn number(&self, ids: &IdMaker) -> Result<JobId, Failure> {
-        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-        for _ in 0..300 {
-            if let Ok(true) = ids.renew(&self.db, &clock).await
-                && let Ok(id) = ids.next(&SystemClock)
-            {
-                return JobId::new(id.number()).map_err(wrong);
-            }
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-        Err(wrong("no number for a job in half a minute"))
     }
 
     /// Asks until there is an answer. The reference makes it one job, however often it is asked for.
@@ -154,6 +132,33 @@ impl People {
             tracing::debug!(%error, "people got no answer");
         }
     }
+}
+
+/// An address that nobody else is paid at. On Bitcoin the number makes it another.
+pub(super) fn destination(kind: &str, random: &mut Random, number: u32) -> Address {
+    let mut account = [0; 20];
+    account[..8].copy_from_slice(&random.next_u64().to_be_bytes());
+    account[8..16].copy_from_slice(&random.next_u64().to_be_bytes());
+    account[16..].copy_from_slice(b"once");
+    match kind {
+        "tron" => Address::Tron(TronAddress(account)),
+        "bitcoin" => scan::address(ChainKind::Bitcoin, FIRST_KEY + number),
+        _ => Address::Evm(account.into()),
+    }
+}
+
+/// While the database is away nobody can have a number.
+pub(super) async fn number(db: &Db, ids: &IdMaker) -> Result<i64, Failure> {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    for _ in 0..300 {
+        if let Ok(true) = ids.renew(db, &clock).await
+            && let Ok(id) = ids.next(&SystemClock)
+        {
+            return Ok(id.number());
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    Err(wrong("no number in half a minute"))
 }
 
 /// Customers who pay in meanwhile, so many times, until all is over.

@@ -10,8 +10,7 @@ use terminal::failure::Failure;
 
 use super::ground::Ground;
 use super::judge::{Verdict, record};
-use super::people::Order;
-use super::wrong;
+use super::{Asked, wrong};
 use crate::postgres::end_with_parent;
 use crate::rig::write_private;
 
@@ -21,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(300);
 pub(super) async fn ask(
     command: &str,
     ground: &Ground,
-    asked: &[Order],
+    asked: &Asked,
     verdict: &mut Verdict,
 ) -> Result<Value, Failure> {
     let file = ground.folder.path.join("record.json");

@@ -1,20 +1,20 @@
 //! What goes wrong, and when: something is killed each time, and often the chains, the leases or a worker's own time go wrong as well.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use domain::random::Random;
-use store::outbound::JobId;
 use terminal::clock::Stopwatch;
 use terminal::failure::{CommandResult, Failure};
 
 use super::KILL_MS;
 use super::actor::Part;
+use super::customers::left;
 use super::ground::Ground;
 use super::judge::{is_over, states, wallets_differ};
 use super::net::Fault;
-use super::people::{Order, retry_all};
-use super::wrong;
+use super::people::retry_all;
+use super::{Asked, wrong};
 
 /// What was done.
 #[derive(Debug, Default)]
@@ -151,8 +151,7 @@ impl Trouble {
 
 /// Blocks come until every job has its end, nothing is watched any more, and the books have come as far as the chains. Whatever rests is tried
 /// again at once. It returns as well when patience is over: what is not at its end then is stranded.
-pub(super) async fn come_to_rest(ground: &mut Ground, asked: &[Order], patience: Duration) -> CommandResult {
-    let wanted: HashSet<JobId> = asked.iter().map(|one| one.id).collect();
+pub(super) async fn come_to_rest(ground: &mut Ground, asked: &Asked, patience: Duration) -> CommandResult {
     let (watch, mut quiet) = (Stopwatch::start(), 0);
     for round in 0.. {
         if watch.elapsed() >= patience {
@@ -169,9 +168,10 @@ pub(super) async fn come_to_rest(ground: &mut Ground, asked: &[Order], patience:
         let open = states(&ground.db).await?.values().filter(|one| !is_over(one.job.state)).count();
         let lanes = ground.db.lanes(None, None, 0, 1_000).await?;
         let busy = lanes.iter().any(|lane| lane.open + lane.waiting > 0);
+        let withdrawals = left(&ground.office, &ground.nets, &asked.withdrawals).await?;
         let (differ, unswept) = (differ(ground).await?, unswept(ground).await?);
-        tracing::debug!(jobs = wanted.len(), open, busy, differ, unswept, "coming to rest");
-        quiet = if open == 0 && !busy && differ == 0 && unswept == 0 { quiet + 1 } else { 0 };
+        tracing::debug!(jobs = asked.orders.len(), withdrawals, open, busy, differ, unswept, "coming to rest");
+        quiet = if open == 0 && withdrawals == 0 && !busy && differ == 0 && unswept == 0 { quiet + 1 } else { 0 };
         if quiet >= 5 {
             return Ok(());
         }

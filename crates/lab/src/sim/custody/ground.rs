@@ -130,9 +130,9 @@ pub(crate) const PLANS: [Plan; 3] = [
 
 /// Chain units of a whole token.
 pub(crate) const DOLLAR: u128 = 1_000_000;
-const DOLLAR_DECIMALS: u8 = 6;
+pub(crate) const DOLLAR_DECIMALS: u8 = 6;
 /// Of all assets in the ledger.
-const PRECISION: u8 = 4;
+pub(crate) const PRECISION: u8 = 4;
 
 /// Millionths of a token that a whole coin is worth: two percent of what is swept pays for it on a quiet day, and not at any price of gas.
 const PRICES: [(&str, u64); 3] = [("ECO", 300_000_000), ("TCO", 30_000), ("USD", 1_000_000)];

@@ -37,6 +37,7 @@ impl Simulation {
         }
         let now = self.world.lock().now();
         say_prices(&self.ground.db, now).await.map_err(|error| error.to_string())?;
+        self.set_policies(true, false).await?;
         for round in 0_u32.. {
             // Soon only pauses and times that must be over are waited for.
             let seconds = match round {
@@ -57,7 +58,8 @@ impl Simulation {
             if round % 3 != 2 {
                 continue;
             }
-            let left = self.is_done().await?;
+            let withdrawals = self.withdrawals_left().await?;
+            let left = self.is_done().await?.or(withdrawals);
             let left = if left.is_none() { self.is_home() } else { left };
             let Some(left) = left else { break };
             if round > MOST_ROUNDS {
@@ -188,6 +190,7 @@ impl Simulation {
 
     /// What is confirmed was paid once, what failed was not, and every fee is known.
     async fn judge(&mut self) -> Result<(), String> {
+        self.judge_withdrawals().await?;
         let opened = std::mem::take(&mut self.open);
         let ids: Vec<JobId> = opened.keys().copied().collect();
         let shown = self.ground.db.jobs_of(&ids).await.map_err(|error| unread(&error))?;

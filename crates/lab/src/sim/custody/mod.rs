@@ -6,6 +6,7 @@
 //! | [`run`] | the scheduler: what happens next |
 //! | `around` | blocks, branches, nodes, prices, thieves and strangers |
 //! | `people` | users and payouts; what rules have made is noticed |
+//! | `withdrawals` | customers who want to be paid out, people who let them, and what must be true of it |
 //! | `laws` | rests: everything comes to its end, and is held against the chains |
 //! | `model` | the chains as they are: blocks, pools, prices, and what each destination was paid |
 //! | `coins` | the same of Bitcoin: outputs, and what takes whose place in a pool |
@@ -24,7 +25,8 @@
 //! branch. What moves between wallets of ours was asked for by a job, once, from that wallet to that one; and each such job had a reason when it was
 //! made: gas for an address with something to sweep and without gas on the way, a sweep of coins that are there for good. At rest every job has
 //! ended, what is confirmed was paid once, what failed was not paid, every fee is known, users' addresses are swept, hot wallets are within their
-//! bands, and every wallet has what its entries say.
+//! bands, every wallet has what its entries say,
+//! and every customer has what the withdrawals that were paid have left.
 
 mod around;
 mod blocks;
@@ -40,6 +42,7 @@ mod process;
 pub mod report;
 pub mod run;
 mod treasury;
+mod withdrawals;
 mod world;
 
 pub use report::Report;

@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use custody::outbound::Signs;
+use custody::withdrawal::Remembers;
 use futures_util::future::BoxFuture;
 use signer::SignRequest;
 use signer::client::{SignAnswer, SignerError};
 use signer::local::LocalSigner;
+use signer::names::JobId as SignedJob;
 use store::signer_head::SignerHead;
 
 use super::super::turn::{die, park};
@@ -50,6 +52,41 @@ impl Pen {
             return Err(SignerError::Unknown { why: "no answer came".to_owned() });
         }
         Ok(answers)
+    }
+}
+
+impl Pen {
+    /// What it has signed, with the same troubles.
+    async fn remember(&self, jobs: &[SignedJob]) -> Result<Vec<Option<u32>>, SignerError> {
+        park(&self.world).await;
+        {
+            let mut world = self.world.lock();
+            if !world.calm && world.turn < world.away_until {
+                world.report.signer_away += 1;
+                return Err(SignerError::Unavailable {
+                    code: "SIGNER_UNAVAILABLE".to_owned(),
+                    why: "it is away".to_owned(),
+                });
+            }
+        }
+        let answers = self.signer.rounds(jobs);
+        park(&self.world).await;
+        Ok(answers)
+    }
+}
+
+impl Remembers for Pen {
+    fn rounds<'a>(&'a self, jobs: &'a [SignedJob]) -> BoxFuture<'a, Result<Vec<Option<u32>>, SignerError>> {
+        Box::pin(self.remember(jobs))
+    }
+}
+
+/// The signer's core as people ask it.
+pub(crate) struct Memory(pub Arc<LocalSigner>);
+
+impl Remembers for Memory {
+    fn rounds<'a>(&'a self, jobs: &'a [SignedJob]) -> BoxFuture<'a, Result<Vec<Option<u32>>, SignerError>> {
+        Box::pin(async move { Ok(self.0.rounds(jobs)) })
     }
 }
 

@@ -193,13 +193,14 @@ impl Simulation {
         let mut before = i64::MAX;
         loop {
             let page = self.ground.db.jobs(&JobFilter::default(), before, 32).await.map_err(|error| unread(&error))?;
-            let new = |shown: &&ShownJob| {
-                let job = &shown.job;
-                job.id.number() > above && job.kind != JobKind::Withdrawal && !self.open.contains_key(&job.id)
-            };
+            let new = |shown: &&ShownJob| shown.job.id.number() > above && !self.open.contains_key(&shown.job.id);
             let some: Vec<ShownJob> = page.iter().filter(new).cloned().collect();
             for shown in &some {
-                self.made(shown, known).await?;
+                if shown.job.kind == JobKind::Withdrawal {
+                    self.made_for(shown)?;
+                } else {
+                    self.made(shown, known).await?;
+                }
             }
             match page.last().map(|shown| shown.job.id.number()) {
                 Some(last) if last > above => before = last,

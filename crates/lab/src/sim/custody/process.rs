@@ -9,6 +9,7 @@ use custody::deposit::{DepositError, DepositWorker};
 use custody::outbound::{OutboundError, SendWorker, WatchWorker};
 use custody::treasury::{RulesWorker, TreasuryError};
 use custody::wallet::Pinned;
+use custody::withdrawal::{WithdrawalError, WithdrawalWorker};
 use domain::random::Random;
 use domain::{ChainName, Clock, ManualClock};
 use store::entry::CursorError;
@@ -50,6 +51,8 @@ pub(crate) enum Part {
     Keeps,
     /// Evaluates rules.
     Rules,
+    /// Pays what customers have asked for, and ends it.
+    Withdraws,
 }
 
 /// Why a round has failed.
@@ -61,6 +64,8 @@ enum Met {
     Deposit(#[from] DepositError),
     #[error(transparent)]
     Treasury(#[from] TreasuryError),
+    #[error(transparent)]
+    Withdrawal(#[from] WithdrawalError),
 }
 
 impl From<StoreError> for Met {
@@ -101,6 +106,7 @@ impl Role {
                 }
                 Part::Keeps => self.keep_books().await,
                 Part::Rules => self.evaluate().await,
+                Part::Withdraws => self.withdraw().await,
             };
             self.rest(ended).await;
         }
@@ -192,6 +198,26 @@ impl Role {
             self.rest(ended).await;
         }
     }
+
+    async fn withdraw(&self) -> Result<(), Met> {
+        let Some(row) = self.db.chain(&self.chain_name).await? else { return Ok(()) };
+        let make = || {
+            let mut world = self.world.lock();
+            world.rules_made = true;
+            Some(world.next_id())
+        };
+        let mut worker = WithdrawalWorker::new(&self.db, &self.pen, &make, row, Arc::clone(&self.pinned))?;
+        loop {
+            let ended = worker.round(&*self.clock).await.map(|round| {
+                let mut world = self.world.lock();
+                if let Some(one) = round.doubted.first().or(round.kept.first()) {
+                    world.breaks(format!("{one} is doubted"));
+                }
+                world.note(53 + round.queued as u64 + 7 * round.completed as u64 + 11 * round.failed as u64);
+            });
+            self.rest(ended).await;
+        }
+    }
 }
 
 impl World {
@@ -208,10 +234,11 @@ impl World {
             Met::Deposit(DepositError::Cursor(CursorError::Taken { .. })) => true,
             Met::Outbound(OutboundError::Store(error) | OutboundError::Wallet(UtxoError::Store(error)))
             | Met::Deposit(DepositError::Store(error) | DepositError::Cursor(CursorError::Store(error)))
-            | Met::Treasury(TreasuryError::Store(error)) => {
+            | Met::Treasury(TreasuryError::Store(error))
+            | Met::Withdrawal(WithdrawalError::Store(error)) => {
                 matches!(error, StoreError::Unavailable(_) | StoreError::CommitUnknown(_) | StoreError::Contention(_))
             }
-            Met::Outbound(_) | Met::Deposit(_) | Met::Treasury(_) => false,
+            Met::Outbound(_) | Met::Deposit(_) | Met::Treasury(_) | Met::Withdrawal(_) => false,
         };
         if !expected {
             self.breaks(format!("a worker met: {error} ({error:?})"));

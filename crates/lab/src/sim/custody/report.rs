@@ -5,6 +5,18 @@ counters! {
         /// Payouts, and what rules have made.
         jobs;
         payouts;
+        withdrawals;
+        /// In the same words, because no answer had come.
+        withdrawals_asked_again;
+        /// While policies were switched off.
+        withdrawals_refused;
+        withdrawals_approved;
+        withdrawals_called_off;
+        withdrawals_completed;
+        withdrawals_failed;
+        policies_changed;
+        /// Accounts of customers that were held against the judge's own books.
+        customers_compared;
         top_ups;
         token_sweeps;
         /// Of tokens, for which gas was brought first.

@@ -19,6 +19,7 @@ use super::ground::{Ground, PLANS};
 use super::process::{self, Part};
 use super::report::Report;
 use super::treasury::Inside;
+use super::withdrawals::Counter;
 use super::world::{Shared, World};
 
 #[derive(Debug, thiserror::Error)]
@@ -44,8 +45,10 @@ const MOST_TURNS: usize = 24;
 /// books and that evaluate rules.
 fn layout() -> Vec<(usize, Part)> {
     let parts = |kind: ChainKind| match kind {
-        ChainKind::Bitcoin => vec![Part::Sends, Part::Watches, Part::Follows],
-        ChainKind::Evm | ChainKind::Tron => vec![Part::Sends, Part::Watches, Part::Keeps, Part::Rules],
+        ChainKind::Bitcoin => vec![Part::Sends, Part::Watches, Part::Follows, Part::Withdraws],
+        ChainKind::Evm | ChainKind::Tron => {
+            vec![Part::Sends, Part::Watches, Part::Keeps, Part::Rules, Part::Withdraws]
+        }
     };
     let twice = |(net, plan): (usize, &super::ground::Plan)| {
         let one = parts(plan.kind).into_iter().map(move |part| (net, part));
@@ -130,6 +133,7 @@ pub(super) struct Simulation {
     pub numbered: BTreeMap<usize, i64>,
     /// Addresses that were to get gas, and were not swept since.
     pub waited: HashSet<Address>,
+    pub counter: Counter,
 }
 
 impl Simulation {
@@ -168,11 +172,13 @@ impl Simulation {
             last_user: 0,
             numbered: BTreeMap::new(),
             waited: HashSet::new(),
+            counter: Counter::default(),
         })
     }
 
     async fn all_of_it(&mut self, jobs: u64, progress: &mut dyn FnMut(&Report)) -> Result<(), String> {
         self.endow().await?;
+        self.fund_customers().await?;
         // Solidified blocks are there to refer to.
         for _ in 0..6 {
             (0..PLANS.len()).for_each(|net| self.mine(net));
@@ -211,7 +217,8 @@ impl Simulation {
             600..700 => self.pay(net),
             700..790 => self.mine(net),
             790..820 => self.spread(net),
-            820..868 => self.add(net, jobs).await?,
+            820..844 => self.add(net, jobs).await?,
+            844..868 => self.withdraw(net, jobs).await?,
             868..880 => self.reorganise(net),
             880..898 => self.change_node(net),
             898..906 => self.ask().await?,
@@ -228,6 +235,8 @@ impl Simulation {
             967..971 => self.give(),
             971..983 => self.come_back(net),
             983..991 => self.stall().await?,
+            991..997 => self.decide().await?,
+            997 => self.change_policies().await?,
             _ => self.resume().await?,
         }
         self.known().await?;
@@ -334,7 +343,7 @@ impl Simulation {
         let duty = match part {
             Part::Sends => Duty::Send,
             Part::Watches => Duty::Watch,
-            Part::Follows | Part::Keeps | Part::Rules => return Ok(Vec::new()),
+            Part::Follows | Part::Keeps | Part::Rules | Part::Withdraws => return Ok(Vec::new()),
         };
         let (duty, name) = (duty.as_str(), &self.names[at]);
         let has = |lane: &ShownLane| lane.held.iter().any(|(what, who, _)| what == duty && who == name);
@@ -422,7 +431,7 @@ impl Simulation {
         // Longer than its hold on what it has.
         world.pass(match self.parts[at].1 {
             Part::Sends | Part::Watches | Part::Follows => 61 * SECOND,
-            Part::Keeps | Part::Rules => 121 * SECOND,
+            Part::Keeps | Part::Rules | Part::Withdraws => 121 * SECOND,
         });
         Ok(())
     }

@@ -1,0 +1,226 @@
+//! `bursar approve`: what a withdrawal pays, in words that are made here; then a signature over exactly that, and over nothing that a server merely sent.
+
+use std::fs;
+use std::path::PathBuf;
+
+use domain::raw::RawAmount;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use server::operator_client::{OperatorClient, OperatorClientError};
+use signer::names::{JobId, KeyName};
+use signer::policy::signed::SigningKey;
+use signer::wire::{ApprovalBody, IntentBody};
+use signer::{Intent, IntentKind};
+use store::catalog::Catalog;
+use store::withdrawal::WithdrawalId;
+use terminal::failure::{CommandResult, Failure};
+use terminal::files::{read_pinned, read_secret};
+use terminal::output::{say, table};
+use terminal::prompt::Prompt;
+
+use super::Context;
+use crate::treasury;
+
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    #[arg(value_name = "WITHDRAWAL_ID")]
+    id: String,
+    /// The name of the key in the treasury file and in the signer's policy
+    #[arg(long = "as", value_name = "KEY_NAME")]
+    name: String,
+    /// Your Ed25519 key, as `openssl genpkey -algorithm ed25519` makes it
+    #[arg(long, value_name = "FILE")]
+    key: PathBuf,
+    /// Where operators ask, such as http://127.0.0.1:7412
+    #[arg(long, value_name = "URL")]
+    server: String,
+    /// A file with your operator's token
+    #[arg(long, value_name = "FILE")]
+    token: PathBuf,
+    /// Sign without asking; for those who have read it already
+    #[arg(long)]
+    yes: bool,
+}
+
+/// What the server sends. The digest is only compared.
+#[derive(Deserialize)]
+struct Sent {
+    asset: String,
+    decimals: u8,
+    chain: String,
+    group: String,
+    digest: String,
+    intent: IntentBody,
+}
+
+pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
+    let id: WithdrawalId = arguments.id.parse().map_err(|error: domain::id::BadId| {
+        Failure::bad_input(
+            "WITHDRAWAL_NOT_FOUND",
+            format!("{}: {error}", arguments.id),
+            "such as wr-1734912345678901234",
+        )
+    })?;
+    let name: KeyName = arguments.name.parse().map_err(|error: domain::BadName| {
+        Failure::bad_input("BAD_USAGE", format!("--as: {error}"), "as the treasury file names your key")
+    })?;
+    let bytes = fs::read(&arguments.key).map_err(|error| {
+        let hint = format!("is {} the file of your key?", arguments.key.display());
+        Failure::outside("FILE_NOT_READABLE", &error, hint)
+    })?;
+    let key = SigningKey::read(&bytes).ok_or_else(|| {
+        let hint = "make one with: openssl genpkey -algorithm ed25519 -out KEY";
+        Failure::bad_input("BAD_USAGE", "--key is not an Ed25519 key in PKCS#8", hint)
+    })?;
+    let token = String::from_utf8(read_secret(&arguments.token)?).map_err(|error| {
+        Failure::outside("FILE_NOT_READABLE", &error, "a token is a text: bursar token --operator NAME")
+    })?;
+    let client = OperatorClient::new(&arguments.server, &token).map_err(failed)?;
+    let path = format!("/api/v1/operator/withdrawals/{id}");
+    let sent = client.get(&format!("{path}/intent")).await.map_err(failed)?;
+    let sent: Sent = serde_json::from_value(sent)
+        .map_err(|error| Failure::outside("SERVER_ANSWER_WRONG", &error, "is --server a Bursar of this version?"))?;
+    let intent = read_intent(id, &sent)?;
+    let words = words(context, &sent, &intent)?;
+    let rows: Vec<Vec<String>> = words.iter().map(|(name, text)| vec![(*name).to_owned(), text.clone()]).collect();
+    if !context.json {
+        say(table(&["", ""], &[], &rows));
+    }
+    if !arguments.yes {
+        confirm()?;
+    }
+    let approval = ApprovalBody::from(&signer::approval::GivenApproval {
+        digest: intent.digest(),
+        key: name,
+        proof: signer::approval::Proof::Ed25519(key.sign_approval(&intent.digest())),
+    });
+    let body = serde_json::to_value(approval)
+        .map_err(|error| Failure::outside("INTERNAL", &error, "this is a bug in Bursar"))?;
+    let answer = client.post(&format!("{path}/approve"), &body).await.map_err(failed)?;
+    let signed: serde_json::Map<String, Value> =
+        words.into_iter().map(|(name, text)| (name.to_owned(), text.into())).collect();
+    context.print(&json!({ "signed": signed, "answer": answer }), || shown(id, &answer));
+    Ok(())
+}
+
+/// What the server sent, as an intent whose digest is made here. It must be for this withdrawal, and have the digest that the server says.
+fn read_intent(id: WithdrawalId, sent: &Sent) -> Result<Intent, Failure> {
+    let wrong = |message: String| {
+        let hint = "do not sign: the server shows something else than it asks for; tell whoever runs it";
+        Failure::bad_input("APPROVAL_OTHER_DIGEST", message, hint)
+    };
+    let chain = sent.chain.parse().map_err(|_| wrong("the server names no chain".to_owned()))?;
+    let group = sent.group.parse().map_err(|_| wrong("the server names no wallet group".to_owned()))?;
+    let intent = sent.intent.clone().intent(&chain, &group).map_err(|error| wrong(error.to_string()))?;
+    if intent.job != JobId::Withdrawal(id.number()) {
+        return Err(wrong(format!("the server asks for a signature for {}, not for {id}", intent.job)));
+    }
+    let digest = signer::digest::hex(&intent.digest());
+    if digest != sent.digest {
+        return Err(wrong(format!("what the server shows has the digest {digest}, and it asks for {}", sent.digest)));
+    }
+    Ok(intent)
+}
+
+/// From the intent alone. What a coin is called and how many decimals it has stands in the treasury file, if the configuration names one.
+fn words(context: &Context, sent: &Sent, intent: &Intent) -> Result<Vec<(&'static str, String)>, Failure> {
+    let IntentKind::Pay { payment, .. } = &intent.kind else {
+        let message = "the server asks for a signature that pays nothing";
+        return Err(Failure::bad_input("APPROVAL_OTHER_DIGEST", message, "do not sign"));
+    };
+    let coin = signer::intent::coin_text(&payment.coin);
+    let known = pinned_coins(context)?;
+    let named = known.as_ref().map(|catalog| coin_of(catalog, intent, &coin));
+    let (asset, decimals, by) = match named {
+        Some(Some((asset, decimals))) => (asset, decimals, "by the treasury file"),
+        Some(None) => {
+            let message = format!("the treasury file lists no coin {coin} on {}", intent.chain);
+            return Err(Failure::bad_input("APPROVAL_OTHER_DIGEST", message, "do not sign, or correct treasury.file"));
+        }
+        None => (sent.asset.clone(), sent.decimals, "as the server says"),
+    };
+    let fee = known.as_ref().and_then(|catalog| coin_of(catalog, intent, "native"));
+    let fee = match fee {
+        Some((coin, decimals)) => format!("{} {coin}", intent.most_fee.in_coins(decimals)),
+        None => format!("{} of the chain's smallest unit", intent.most_fee),
+    };
+    let amount: RawAmount = payment.amount;
+    Ok(vec![
+        ("withdrawal", intent.job.to_string()),
+        ("pays", format!("{} {asset}", amount.in_coins(decimals))),
+        ("coin", format!("{coin}; {amount} of its smallest unit, {decimals} decimals {by}")),
+        ("to", payment.to.to_string()),
+        ("chain", format!("{} ({})", intent.chain, intent.network)),
+        ("from the group", intent.group.to_string()),
+        ("costs at most", fee),
+        ("until", intent.expires.to_string()),
+        ("asked for by", intent.requester.to_string()),
+        ("round", intent.round.to_string()),
+        ("signer", intent.signer.to_string()),
+        ("digest", signer::digest::hex(&intent.digest())),
+    ])
+}
+
+/// The coins of the treasury file, which nobody but its owner may write.
+fn pinned_coins(context: &Context) -> Result<Option<Catalog>, Failure> {
+    let file = &context.config.treasury.file;
+    if file.is_empty() {
+        return Ok(None);
+    }
+    let text = read_pinned(std::path::Path::new(file))?;
+    Ok(Some(treasury::parse(&text, file, &Catalog::default())?.catalog))
+}
+
+fn coin_of(catalog: &Catalog, intent: &Intent, coin: &str) -> Option<(String, u8)> {
+    let mut listings = catalog.listings.values().filter(|listing| listing.chain == intent.chain);
+    let listing = listings.find(|listing| match listing.form.contract() {
+        None => coin == "native",
+        // Digits of an EVM address may be written in capitals.
+        Some(contract) if contract.starts_with("0x") => contract.eq_ignore_ascii_case(coin),
+        Some(contract) => contract == coin,
+    })?;
+    Some((listing.asset.to_string(), listing.form.decimals()))
+}
+
+fn confirm() -> CommandResult {
+    let no_terminal = |error: std::io::Error| {
+        Failure::outside("APPROVAL_DECLINED", &error, "there is nobody to ask here: read it first, then say --yes")
+    };
+    let answer = Prompt::open().and_then(|mut prompt| prompt.asked("Sign this? Type yes: ")).map_err(no_terminal)?;
+    if answer.trim() == "yes" {
+        return Ok(());
+    }
+    Err(Failure::bad_input("APPROVAL_DECLINED", "nothing was signed", "type yes, if this is what you want"))
+}
+
+fn shown(id: WithdrawalId, answer: &Value) -> String {
+    let number = |name: &str| answer[name].as_u64().unwrap_or_default();
+    let again = if answer["again"] == json!(true) { "you had signed it before; " } else { "" };
+    format!(
+        "{again}{id} is {}: {} of {} people agree",
+        answer["state"].as_str().unwrap_or("unknown"),
+        number("agree"),
+        number("wanted")
+    )
+}
+
+fn failed(error: OperatorClientError) -> Failure {
+    match error {
+        OperatorClientError::Url | OperatorClientError::Token => {
+            Failure::bad_input("BAD_USAGE", error.to_string(), "bursar approve --help")
+        }
+        OperatorClientError::NoAnswer => {
+            let hint = "send the same again: a signature that is there counts once";
+            Failure::outside("SERVER_UNREACHABLE", &error, hint)
+        }
+        OperatorClientError::Answer(_) => {
+            Failure::outside("SERVER_ANSWER_WRONG", &error, "is --server a Bursar of this version?")
+        }
+        OperatorClientError::Refused { code, message, .. } => Failure {
+            code: code.into(),
+            messages: vec![message],
+            hint: "the page of the code says what to do".to_owned(),
+            exit: terminal::failure::Exit::BadInput,
+        },
+    }
+}

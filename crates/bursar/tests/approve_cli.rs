@@ -1,0 +1,272 @@
+//! `bursar approve` against servers that lie: what is signed is what is shown, and nothing that a server merely sent.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+use std::sync::{Arc, Mutex};
+
+use domain::Timestamp;
+use serde_json::{Value, json};
+use signer::approval::GivenApproval;
+use signer::policy::signed::SigningKey;
+use signer::policy::{Approver, PublicKey};
+use signer::wire::{ApprovalBody, IntentBody};
+use signer::{Intent, IntentKind};
+use tx::{Coin, Payment};
+
+const ID: &str = "wr-1734912345678901234";
+const COIN: &str = "0x55d398326f99059fF775485246999027B3197955";
+const TO: &str = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed";
+
+fn address(text: &str) -> tx::Address {
+    tx::Family::Evm.parse_address(text).expect("an address")
+}
+
+fn intent() -> Intent {
+    Intent {
+        signer: "signer".parse().expect("a name"),
+        network: signer::SignerChain::Evm { chain_id: 56 },
+        job: ID.parse().expect("a job"),
+        round: 0,
+        chain: "bsc".parse().expect("a chain"),
+        group: "hot".parse().expect("a group"),
+        kind: IntentKind::Pay {
+            payment: Payment {
+                to: address(TO),
+                coin: Coin::Token(address(COIN)),
+                amount: "2500000000000000000000".parse().expect("raw"),
+            },
+            owner: None,
+        },
+        most_fee: "4000000000000000".parse().expect("raw"),
+        expires: Timestamp::from_micros(1_800_000_000_000_000),
+        builds: 1,
+        requester: "user-7".parse().expect("a person"),
+    }
+}
+
+/// As an honest server shows it.
+fn shown(intent: &Intent) -> Value {
+    json!({
+        "withdrawal_id": ID, "state": "pending", "sentence": "pay 1 USDT", "amount": "1", "asset": "USDT", "decimals": 18, "chain": "bsc",
+        "group": "hot", "to": TO, "most_fee": "0 BNB", "expires_at": "x", "intent": IntentBody::from(intent),
+        "digest": signer::digest::hex(&intent.digest()),
+    })
+}
+
+/// Answers every GET with this, and keeps what is posted.
+struct Liar {
+    url: String,
+    posted: Arc<Mutex<Vec<Value>>>,
+}
+
+impl Liar {
+    fn start(shown: Value) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let url = format!("http://{}", listener.local_addr().expect("an address"));
+        let posted: Arc<Mutex<Vec<Value>>> = Arc::default();
+        let kept = Arc::clone(&posted);
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                serve(stream, &shown, &kept);
+            }
+        });
+        Self { url, posted }
+    }
+
+    fn posted(&self) -> Vec<Value> {
+        self.posted.lock().expect("kept").clone()
+    }
+}
+
+fn serve(stream: TcpStream, shown: &Value, kept: &Mutex<Vec<Value>>) {
+    let mut reader = BufReader::new(stream.try_clone().expect("a stream"));
+    loop {
+        let (mut first, mut length) = (String::new(), 0);
+        if reader.read_line(&mut first).unwrap_or(0) == 0 {
+            return;
+        }
+        loop {
+            let mut line = String::new();
+            if reader.read_line(&mut line).unwrap_or(0) == 0 {
+                return;
+            }
+            if let Some(text) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+                length = text.trim().parse().expect("a length");
+            }
+            if line == "\r\n" {
+                break;
+            }
+        }
+        let mut body = vec![0; length];
+        reader.read_exact(&mut body).expect("a body");
+        let answer = if first.starts_with("GET") {
+            shown.to_string()
+        } else {
+            kept.lock().expect("kept").push(serde_json::from_slice(&body).expect("JSON"));
+            json!({ "withdrawal_id": ID, "state": "pending", "wanted": 2, "agree": 1, "again": false }).to_string()
+        };
+        let text = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{answer}", answer.len());
+        (&stream).write_all(text.as_bytes()).expect("sent");
+    }
+}
+
+struct Place {
+    folder: tempfile::TempDir,
+}
+
+impl Place {
+    fn new() -> Self {
+        let place = Self { folder: tempfile::tempdir().expect("a folder") };
+        let head = [0x30, 0x2e, 2, 1, 0, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 4, 0x22, 4, 0x20];
+        place.write("ann.key", &[&head[..], &[7; 32]].concat());
+        place.write("ann.token", b"a-token");
+        place
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn write(&self, name: &str, bytes: &[u8]) {
+        std::fs::write(self.path(name), bytes).expect("written");
+        std::fs::set_permissions(self.path(name), std::fs::Permissions::from_mode(0o600)).expect("a mode");
+    }
+
+    fn approve(&self, server: &Liar, more: &[&str]) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_bursar"));
+        for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("BURSAR_")) {
+            command.env_remove(name);
+        }
+        command.current_dir(self.folder.path());
+        command.args([
+            "approve",
+            ID,
+            "--as",
+            "ann-1",
+            "--key",
+            "ann.key",
+            "--token",
+            "ann.token",
+            "--server",
+            &server.url,
+        ]);
+        command.args(more).output().expect("bursar runs")
+    }
+
+    fn refused(&self, server: &Liar, more: &[&str]) -> (String, String) {
+        let output = self.approve(server, &[more, &["--json"]].concat());
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        let body: Value =
+            serde_json::from_str(stderr.lines().last().unwrap_or_default()).unwrap_or_else(|_| panic!("{stderr}"));
+        let text = |name: &str| body["error"][name].as_str().expect(name).to_owned();
+        (text("code"), text("message"))
+    }
+}
+
+#[test]
+fn what_is_signed_is_what_is_shown() {
+    let (place, intent) = (Place::new(), intent());
+    let server = Liar::start(shown(&intent));
+    let output = place.approve(&server, &["--yes"]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    // The words come from the intent: the server's own sentence speaks of one coin.
+    for part in [
+        "2500 USDT",
+        "2500000000000000000000 of its smallest unit, 18 decimals as the server says",
+        COIN,
+        TO,
+        "user-7",
+        "1 of 2 people agree",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert!(!text.contains("pay 1 USDT"), "{text}");
+    let posted = server.posted();
+    assert_eq!(posted.len(), 1);
+    let given: GivenApproval =
+        serde_json::from_value::<ApprovalBody>(posted[0].clone()).expect("an approval").given().expect("good");
+    assert_eq!(given.digest, intent.digest());
+    let key = SigningKey::read(&std::fs::read(place.path("ann.key")).expect("there")).expect("a key");
+    let public = PublicKey::Ed25519(key.public().try_into().expect("32 bytes"));
+    let ann = Approver { person: "ann".parse().expect("a person"), key: public };
+    assert_eq!(given.check(&ann), Ok(None));
+}
+
+#[test]
+fn nothing_is_signed_for_a_server_that_shows_something_else_than_it_asks_for() {
+    let place = Place::new();
+    let honest = intent();
+    let mut dearer = honest.clone();
+    if let IntentKind::Pay { payment, .. } = &mut dearer.kind {
+        payment.amount = "9999999999999999999999999".parse().expect("raw");
+    }
+    let mut elsewhere = honest.clone();
+    if let IntentKind::Pay { payment, .. } = &mut elsewhere.kind {
+        payment.to = address(COIN);
+    }
+    // It shows one and asks for the other.
+    for asked in [&dearer, &elsewhere] {
+        let mut lie = shown(&honest);
+        lie["digest"] = json!(signer::digest::hex(&asked.digest()));
+        let server = Liar::start(lie);
+        let (code, message) = place.refused(&server, &["--yes"]);
+        assert_eq!(code, "APPROVAL_OTHER_DIGEST", "{message}");
+        assert_eq!(server.posted(), Vec::<Value>::new());
+    }
+    // It shows another withdrawal, another chain or group in the frame than in what is signed.
+    let mut other = honest.clone();
+    other.job = "wr-5".parse().expect("a job");
+    let mut chain = shown(&honest);
+    chain["chain"] = json!("eth");
+    let mut cancel = honest.clone();
+    cancel.kind = IntentKind::Cancel { jobs: vec![ID.parse().expect("a job")] };
+    for lie in [shown(&other), chain, shown(&cancel)] {
+        let server = Liar::start(lie);
+        let (code, message) = place.refused(&server, &["--yes"]);
+        assert_eq!(code, "APPROVAL_OTHER_DIGEST", "{message}");
+        assert_eq!(server.posted(), Vec::<Value>::new());
+    }
+    // It is no Bursar.
+    let server = Liar::start(json!({ "hello": "world" }));
+    assert_eq!(place.refused(&server, &["--yes"]).0, "SERVER_ANSWER_WRONG");
+}
+
+/// A server that says that a coin has fewer decimals than it has makes a payment look smaller: the treasury file knows better.
+#[test]
+fn the_treasury_file_says_what_a_coin_is() {
+    let place = Place::new();
+    let mut lie = shown(&intent());
+    lie["decimals"] = json!(21);
+    let server = Liar::start(lie);
+    let treasury = "[assets.USDT]\nprecision = 6\nmin_transfer = \"1\"\nmax_transfer = \"10\"\ndaily_transfer = \"10\"\n\
+        [chains.bsc]\nkind = \"evm\"\nnetwork = \"56\"\nconfirmations = 12\n\
+        [[on_chain]]\nasset = \"USDT\"\nchain = \"bsc\"\ncontract = \"CONTRACT\"\ndecimals = 18\nmin_deposit = \"1\"\n";
+    place.write("treasury.toml", treasury.replace("CONTRACT", COIN).as_bytes());
+    place.write("bursar.toml", b"[treasury]\nfile = \"treasury.toml\"\n");
+    let output = place.approve(&server, &["--yes"]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(
+        text.contains("2500 USDT") && text.contains("18 decimals by the treasury file"),
+        "{text}{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    // A coin that is not listed is not signed for.
+    place.write("treasury.toml", treasury.replace("CONTRACT", TO).as_bytes());
+    assert_eq!(place.refused(&server, &["--yes"]).0, "APPROVAL_OTHER_DIGEST");
+    assert_eq!(server.posted().len(), 1);
+}
+
+#[test]
+fn the_token_stays_on_this_machine_or_goes_over_tls() {
+    let place = Place::new();
+    let server = Liar { url: "http://bursar.example".to_owned(), posted: Arc::default() };
+    assert_eq!(place.refused(&server, &["--yes"]).0, "BAD_USAGE");
+    std::fs::set_permissions(place.path("ann.token"), std::fs::Permissions::from_mode(0o644)).expect("a mode");
+    let server = Liar::start(shown(&intent()));
+    assert_eq!(place.refused(&server, &["--yes"]).0, "SECRET_EXPOSED");
+    assert_eq!(server.posted(), Vec::<Value>::new());
+}

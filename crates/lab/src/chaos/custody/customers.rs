@@ -1,0 +1,404 @@
+//! Customers who want to be paid out, and people who let them or do not, while everything that pays is killed. Each withdrawal goes to an
+//! address of its own, so what is there in the end is what it has paid; and each customer has books of their own: what they began with, less
+//! what was paid.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use custody::wallet::Pinned;
+use custody::withdrawal::{ApprovalDesk, ApproverKey, Approving, Remembers, cancel, decide};
+use domain::ledger::{Movement, OpKey, Operation, Reference};
+use domain::random::Random;
+use domain::transfer::ClientOrderId;
+use domain::withdrawal::{FeeRule, WhenShort, WithdrawalPolicy, WithdrawalState};
+use domain::{AccountKind, Amount, AssetId, Clock, RawAmount, UserId};
+use futures_util::future::BoxFuture;
+use serde_json::{Value, json};
+use signer::access::Credential;
+use signer::approval::{GivenApproval, Proof};
+use signer::client::transport::SignerPlace;
+use signer::client::{ClientSettings, SignerClient, SignerError};
+use signer::names::{JobId as SignedJob, SignerName};
+use signer::policy::PublicKey;
+use signer::policy::signed::SigningKey;
+use store::Db;
+use store::catalog::Author;
+use store::ledger::balances::funding_of;
+use store::ledger::{NewAccount, Opened};
+use store::withdrawal::{
+    CreatedWithdrawal, Decision, NewWithdrawal, WithdrawalApproved, WithdrawalDecision, WithdrawalId,
+};
+use terminal::clock::SystemClock;
+use terminal::failure::{CommandResult, Failure};
+use transfer::IdMaker;
+use tx::{Address, Coin};
+
+use super::judge::Verdict;
+use super::net::Net;
+use super::people::{destination, number};
+use super::wrong;
+use crate::bench::signer::System;
+
+const AUTHOR: Author<'static> = Author { actor: "chaos", reason: "a scratch policy" };
+const CUSTOMERS: [i64; 3] = [9_001, 9_002, 9_003];
+/// What each of them begins with, of each asset, in ledger units.
+const ENDOWMENT: i64 = 1_000_000_000_000_000;
+const FEE: i64 = 5;
+/// A day.
+const LIFE_MICROS: i64 = 24 * 3_600 * 1_000_000;
+/// How long people wait for the signer.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Decimals of all assets in the ledger.
+pub(super) const PRECISION: u8 = 6;
+
+/// What a customer asked for.
+#[derive(Clone, Debug)]
+pub(super) struct Wanted {
+    pub id: WithdrawalId,
+    pub user: UserId,
+    /// Which of the chains.
+    pub net: usize,
+    pub symbol: &'static str,
+    pub asset: AssetId,
+    pub coin: Coin,
+    pub to: Address,
+    /// In the ledger's units, and in the chain's.
+    pub units: i64,
+    pub raw: RawAmount,
+}
+
+/// Who may say something of withdrawals, and with what: people whose key the signer knows.
+pub(super) struct Office {
+    pub db: Db,
+    pub signer: SignerClient,
+    pub pinned: Arc<Pinned>,
+    pub key: SigningKey,
+}
+
+/// The name of the key, and of the person.
+pub(super) const APPROVER: &str = "ada";
+
+impl Remembers for Office {
+    fn rounds<'a>(&'a self, jobs: &'a [SignedJob]) -> BoxFuture<'a, Result<Vec<Option<u32>>, SignerError>> {
+        Box::pin(self.signer.rounds(jobs))
+    }
+}
+
+impl Office {
+    pub fn open(db: &Db, home: &Path, pinned: Arc<Pinned>, key: SigningKey) -> Result<Self, Failure> {
+        let text = std::fs::read_to_string(home.join("server.credential")).map_err(wrong)?;
+        let credential = Credential::parse(&text).map_err(wrong)?;
+        let settings = ClientSettings { deadline: PATIENCE, try_time: PATIENCE, ..ClientSettings::default() };
+        let place = SignerPlace::unix(&home.join("signer/socket"));
+        let signer = SignerClient::new(place, credential, Arc::new(SystemClock), Arc::new(System), settings, None);
+        Ok(Self { db: db.clone(), signer, pinned, key })
+    }
+
+    async fn say(&self, id: WithdrawalId, decision: Decision) -> CommandResult {
+        let decision =
+            WithdrawalDecision { id, decision, actor: APPROVER.to_owned(), reason: "a look at it".to_owned() };
+        decide(&self.db, Some(self), &[decision], SystemClock.now()).await?;
+        Ok(())
+    }
+
+    /// Reads what is to be paid, and signs it.
+    async fn agree(&self, net: &Net, id: WithdrawalId) -> CommandResult {
+        let public = self.key.public().try_into().map_err(|_| wrong("a public key"))?;
+        let approver = ApproverKey {
+            person: APPROVER.parse().map_err(wrong)?,
+            name: APPROVER.parse().map_err(wrong)?,
+            public: PublicKey::Ed25519(public),
+        };
+        let signer: SignerName = "signer".parse().map_err(wrong)?;
+        let desk = ApprovalDesk {
+            row: &net.row,
+            pinned: &self.pinned,
+            signer: &signer,
+            approvers: std::slice::from_ref(&approver),
+        };
+        let Some((_, Ok(intent))) = desk.read(&self.db, id).await.map_err(wrong)? else {
+            return Err(wrong(format!("{id} cannot be signed")));
+        };
+        let digest = intent.digest();
+        let proof = Proof::Ed25519(self.key.sign_approval(&digest));
+        let given = GivenApproval { digest, key: approver.name.clone(), proof };
+        match desk.approve(&self.db, id, &given, SystemClock.now()).await.map_err(wrong)? {
+            Approving::Taken(WithdrawalApproved::Approved(_) | WithdrawalApproved::NotNow(_)) => Ok(()),
+            other => Err(wrong(format!("{id} was signed, and the answer is {other:?}"))),
+        }
+    }
+}
+
+pub(super) struct Customers {
+    pub db: Db,
+    pub office: Arc<Office>,
+    pub nets: Vec<Arc<Net>>,
+    pub withdrawals: usize,
+    /// Between two requests, on average.
+    pub pause: Duration,
+    pub random: Random,
+    pub stop: Arc<AtomicBool>,
+}
+
+fn customers() -> impl Iterator<Item = UserId> {
+    CUSTOMERS.into_iter().filter_map(UserId::new)
+}
+
+/// Whatever is asked for is paid without people, but what they are asked to look at.
+fn policy() -> WithdrawalPolicy {
+    let units = Amount::from_units;
+    WithdrawalPolicy {
+        version: 0,
+        enabled: true,
+        incident: false,
+        min: units(1),
+        max: units(ENDOWMENT),
+        fee: FeeRule { fixed: units(FEE), share_bps: 0, least: units(0) },
+        auto_approve: units(ENDOWMENT),
+        auto_approve_daily: None,
+        two_above: units(ENDOWMENT),
+        many_above: units(ENDOWMENT),
+        many: 2,
+        daily_user: None,
+        daily_total: None,
+        velocity: None,
+        cooling_off_us: 0,
+        book_only: false,
+        when_short: WhenShort::Fail,
+        quote_life_us: 0,
+        life_us: LIFE_MICROS,
+    }
+}
+
+/// Customers have money, and policies let them have it.
+pub(super) async fn endow(db: &Db, nets: &[Arc<Net>]) -> CommandResult {
+    let now = SystemClock.now();
+    let listings = || nets.iter().flat_map(|net| &net.row.listings);
+    for listing in listings() {
+        db.set_withdrawal_policy(listing.id, &policy(), &AUTHOR, now).await?;
+    }
+    for asset in listings().map(|listing| listing.asset).collect::<BTreeSet<_>>() {
+        let house = NewAccount::system(&AccountKind::Suspense, asset).into_iter();
+        let wanted: Vec<NewAccount> = house.chain(customers().map(|user| NewAccount::funding(user, asset))).collect();
+        let mut accounts = Vec::new();
+        for opened in db.open(&wanted, now).await? {
+            let Opened::Account(account) = opened else { return Err(wrong("an asset is missing")) };
+            accounts.push(account);
+        }
+        let (house, users) = accounts.split_first().ok_or_else(|| wrong("no accounts"))?;
+        let operation = |account: &domain::AccountId| -> Result<Operation, Failure> {
+            let movement = Movement { from: *house, to: *account, asset, amount: Amount::from_units(ENDOWMENT) };
+            let key = OpKey::new(format!("endow-{account}")).map_err(wrong)?;
+            let reference = Reference::new("what a customer begins with").map_err(wrong)?;
+            Operation::move_available(key, vec![movement], reference).map_err(wrong)
+        };
+        db.post(&users.iter().map(operation).collect::<Result<Vec<_>, _>>()?, now).await?;
+    }
+    Ok(())
+}
+
+impl Customers {
+    /// Asks for all of them, often in the same words again, calls some off, and has people look at some.
+    pub async fn ask(mut self) -> Result<Vec<Wanted>, Failure> {
+        let ids = IdMaker::new(format!("customers-{}", std::process::id()));
+        let mut asked: Vec<Wanted> = Vec::new();
+        while asked.len() < self.withdrawals && !self.stop.load(Ordering::Relaxed) {
+            let twice_us = u64::try_from(self.pause.as_micros()).unwrap_or(u64::MAX).saturating_mul(2);
+            tokio::time::sleep(Duration::from_micros(self.random.below(twice_us.max(1)))).await;
+            let number = number(&self.db, &ids).await?;
+            let (one, new) = self.draw(WithdrawalId::new(number).map_err(wrong)?, asked.len())?;
+            self.create(&new).await?;
+            if self.random.below(3) == 0 {
+                self.create(&new).await?;
+            }
+            asked.push(one);
+            if self.random.below(3) == 0 {
+                let chosen = asked[self.random.index(asked.len())].clone();
+                self.meddle(&chosen).await;
+            }
+        }
+        Ok(asked)
+    }
+
+    fn draw(&mut self, id: WithdrawalId, drawn: usize) -> Result<(Wanted, NewWithdrawal), Failure> {
+        let net_at = self.random.index(self.nets.len());
+        let net = &self.nets[net_at];
+        let payable = &net.coins[self.random.index(net.coins.len())];
+        let listing = net.row.listing(payable.listing).ok_or_else(|| wrong("a coin is not listed"))?;
+        let unit = u64::try_from(listing.form.raw_per_unit()).map_err(wrong)?;
+        let least = (payable.unit / unit).max(1);
+        let units = least + self.random.below(least);
+        let raw: RawAmount = (u128::from(units) * u128::from(unit)).to_string().parse().map_err(wrong)?;
+        let to = destination(net.kind, &mut self.random, 1_000_000 + u32::try_from(drawn).map_err(wrong)?);
+        let user = UserId::new(CUSTOMERS[self.random.index(CUSTOMERS.len())]).ok_or_else(|| wrong("a customer"))?;
+        let units = i64::try_from(units).map_err(wrong)?;
+        let new = NewWithdrawal {
+            id,
+            user,
+            client_order_id: ClientOrderId::new(id.to_string()).map_err(|error| wrong(format!("{error:?}")))?,
+            listing: payable.listing,
+            to: to.to_string(),
+            amount: Amount::from_units(units),
+            most_fee: Amount::from_units(FEE),
+            quote: None,
+            travel_rule: None,
+        };
+        let (symbol, coin, asset) = (payable.symbol, payable.coin.clone(), listing.asset);
+        Ok((Wanted { id, user, net: net_at, symbol, asset, coin, to, units, raw }, new))
+    }
+
+    /// Asks until there is an answer. Its name makes it one request, however often it is asked for.
+    async fn create(&self, new: &NewWithdrawal) -> CommandResult {
+        for _ in 0..300 {
+            match self.db.create_withdrawals(std::slice::from_ref(new), SystemClock.now()).await.as_deref() {
+                Ok([CreatedWithdrawal::New(_) | CreatedWithdrawal::Before(_)]) => return Ok(()),
+                Ok(other) => return Err(wrong(format!("{} was not taken: {other:?}", new.id))),
+                // The database is away, or was when it answered.
+                Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+            }
+        }
+        Err(wrong("no answer from the database in half a minute"))
+    }
+
+    /// The customer and people at once, whatever state it is in: only one of them can be first.
+    async fn meddle(&mut self, wanted: &Wanted) {
+        let draw = self.random.below(4);
+        let now = SystemClock.now();
+        let calls_off = async {
+            if draw != 1 {
+                let cancelled = cancel(&self.db, Some(&*self.office), &[(wanted.user, wanted.id)], now).await;
+                cancelled.inspect_err(|error| tracing::debug!(%error, "a customer got no answer")).ok();
+            }
+        };
+        let decides = async {
+            if draw != 0 {
+                let decision = if draw == 3 { Decision::Refuse } else { Decision::Review };
+                let said = self.office.say(wanted.id, decision).await;
+                said.inspect_err(|error| tracing::debug!(?error, "people got no answer")).ok();
+            }
+        };
+        tokio::join!(calls_off, decides);
+    }
+}
+
+/// People agree to what waits for them. How many withdrawals have not come to their end.
+pub(super) async fn left(office: &Office, nets: &[Arc<Net>], asked: &[Wanted]) -> Result<usize, Failure> {
+    let of: BTreeMap<WithdrawalId, usize> = asked.iter().map(|one| (one.id, one.net)).collect();
+    let ids: Vec<WithdrawalId> = of.keys().copied().collect();
+    let mut left = 0;
+    for some in ids.chunks(1_000) {
+        for row in office.db.withdrawals(some).await? {
+            if is_over(row.state) {
+                continue;
+            }
+            left += 1;
+            let net = of.get(&row.id).and_then(|net| nets.get(*net)).ok_or_else(|| wrong("a chain"))?;
+            if matches!(row.state, WithdrawalState::Pending | WithdrawalState::ManualReview) {
+                office.agree(net, row.id).await?;
+            }
+        }
+    }
+    Ok(left)
+}
+
+const fn is_over(state: WithdrawalState) -> bool {
+    match state {
+        WithdrawalState::Completed
+        | WithdrawalState::Failed
+        | WithdrawalState::Rejected
+        | WithdrawalState::Cancelled => true,
+        WithdrawalState::Pending
+        | WithdrawalState::ManualReview
+        | WithdrawalState::Approved
+        | WithdrawalState::Queued => false,
+    }
+}
+
+/// Completed exactly when it was paid, once and in full; given back exactly when it was not; and every customer has what is left.
+pub(super) async fn judge(
+    db: &Db,
+    nets: &[Arc<Net>],
+    asked: &[Wanted],
+    verdict: &mut Verdict,
+) -> Result<BTreeMap<&'static str, u64>, Failure> {
+    let mut states: BTreeMap<WithdrawalId, WithdrawalState> = BTreeMap::new();
+    for some in asked.chunks(1_000) {
+        let ids: Vec<WithdrawalId> = some.iter().map(|one| one.id).collect();
+        states.extend(db.withdrawals(&ids).await?.into_iter().map(|row| (row.id, row.state)));
+    }
+    let (mut spent, mut counts): (BTreeMap<(i64, AssetId), i64>, BTreeMap<&'static str, u64>) = Default::default();
+    for (number, net) in nets.iter().enumerate() {
+        let mine: Vec<&Wanted> = asked.iter().filter(|one| one.net == number).collect();
+        let places: Vec<(Address, Coin)> = mine.iter().map(|one| (one.to.clone(), one.coin.clone())).collect();
+        for (one, has) in mine.into_iter().zip(net.balances(&places).await?) {
+            let state = states.get(&one.id).copied();
+            let words = || {
+                let state = state.map_or("missing", WithdrawalState::as_str);
+                format!(
+                    "{} of {} {} to {} is {state}, and the recipient has {has}",
+                    one.id, one.raw, one.symbol, one.to
+                )
+            };
+            let Some(state) = state else {
+                verdict.add("lost", words());
+                continue;
+            };
+            *counts.entry(state.as_str()).or_default() += 1;
+            if has > one.raw {
+                verdict.add("paid_twice", words());
+            } else if has != RawAmount::ZERO && has != one.raw {
+                verdict.add("paid_otherwise", words());
+            }
+            let paid = has == one.raw;
+            if !is_over(state) {
+                verdict.add("stranded", words());
+            } else if state == WithdrawalState::Completed {
+                *spent.entry((one.user.get(), one.asset)).or_default() += one.units + FEE;
+                if !paid {
+                    verdict.add("lost", words());
+                }
+            } else if has != RawAmount::ZERO {
+                verdict.add("failed_and_paid", words());
+            }
+        }
+    }
+    let tx = &mut db.read().await?;
+    for user in customers() {
+        for (_, account) in funding_of(tx, user).await? {
+            let wanted = ENDOWMENT - spent.get(&(user.get(), account.asset)).copied().unwrap_or(0);
+            let (has, held) = (account.available.units(), account.frozen.units());
+            if has != wanted || held != 0 {
+                let words = format!("customer {} has {has} and {held} held, and should have {wanted}", user.get());
+                verdict.add("customers_differ", words);
+            }
+        }
+    }
+    Ok(counts)
+}
+
+/// For somebody who walks the chains: each is as a job with a destination of its own.
+pub(super) async fn record(db: &Db, asked: &[Wanted]) -> Result<Vec<(usize, Value)>, Failure> {
+    let mut told = Vec::with_capacity(asked.len());
+    for some in asked.chunks(1_000) {
+        let ids: Vec<WithdrawalId> = some.iter().map(|one| one.id).collect();
+        let rows = db.withdrawals(&ids).await?;
+        let states: BTreeMap<WithdrawalId, WithdrawalState> = rows.into_iter().map(|row| (row.id, row.state)).collect();
+        for one in some {
+            let state = match states.get(&one.id) {
+                None => "missing",
+                Some(WithdrawalState::Completed) => "confirmed",
+                Some(state) if is_over(*state) => "failed_final",
+                Some(state) => state.as_str(),
+            };
+            let amount = one.raw.to_string();
+            let words = json!({
+                "job": one.id.to_string(), "to": one.to.to_string(), "asset": one.symbol, "amount": amount, "state": state,
+            });
+            told.push((one.net, words));
+        }
+    }
+    Ok(told)
+}
