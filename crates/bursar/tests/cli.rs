@@ -90,8 +90,17 @@ fn the_demo_ends_with_balanced_books() {
     assert!(body["faults"]["wire_held"].as_u64() > Some(0), "{body}");
     assert_eq!([&body["lost"], &body["doubled"], &body["stranded"]], [0, 0, 0], "{body}");
     assert_eq!(body["balances"]["USDT"]["sum"], "0.000000");
-    // Again, on the same database: the books go on.
-    let text = shell.ok(&["demo", "--for", "200ms"]);
+    let deposits = &body["deposits"];
+    assert_eq!([&deposits["paid"], &deposits["credited"]], [48, 48], "{body}");
+    assert_eq!([&deposits["taken_back"], &deposits["credited_again"]], [1, 1], "{body}");
+    assert_eq!(body["treasury"]["gas"], 24, "each customer's address of tokens: {body}");
+    let withdrawals = &body["withdrawals"];
+    assert_eq!([&withdrawals["asked"], &withdrawals["completed"]], [24, 23], "{body}");
+    assert_eq!([&withdrawals["called_off"], &withdrawals["inside"]], [1, 1], "{body}");
+    assert_eq!(withdrawals["approvals"], 3, "one signature, and two: {body}");
+    assert!(withdrawals["replaced"].as_u64() > Some(0), "fees rose: {body}");
+    // Again, in the same folder: it begins anew.
+    let text = shell.ok(&["demo", "--short", "--for", "200ms"]);
     assert!(text.contains("audit: clean"), "{text}");
     let again = shell.json(&["--config", "bursar-demo/bursar.toml", "audit"]);
     assert_eq!(again["clean"], true);
@@ -332,7 +341,7 @@ fn made_up_money_stays_out_of_real_databases() {
     assert_eq!(shell.json(&["journal"])["movements"], serde_json::json!([]));
     // Odd characters in a folder's name are the same folder.
     let odd = "per%41 cent?x&y";
-    shell.ok(&["demo", "--for", "100ms", "--data-dir", odd]);
+    shell.ok(&["demo", "--short", "--for", "100ms", "--data-dir", odd]);
     assert!(shell.folder.path().join(odd).join("bursar.db").exists());
 }
 
@@ -370,7 +379,7 @@ fn help_teaches() {
 #[cfg(feature = "lab")]
 fn broken_books_exit_1_and_name_the_row() {
     let shell = Shell::new();
-    shell.ok(&["demo", "--for", "200ms"]);
+    shell.ok(&["demo", "--short", "--for", "200ms"]);
     let config = ["--config", "bursar-demo/bursar.toml", "audit"];
     shell.ok(&config);
     let by_hand = |statement: &'static str| {

@@ -53,15 +53,15 @@ fn a_demo_that_is_killed_leaves_nothing_running() {
         bursar(folder.path(), "bash").args(["-c", &script]).stdout(Stdio::piped()).spawn().expect("it starts");
     // The pipe stays open: a demo that can tell nobody anything ends.
     let mut lines = BufReader::new(demo.stdout.take().expect("a pipe")).lines().map_while(Result::ok);
-    let started = lines.by_ref().find(|line| line.starts_with("3. processes:"));
+    let started = lines.by_ref().find(|line| line.starts_with("2. processes:"));
     assert!(started.is_some(), "it did not come that far");
     let mark = data.display().to_string();
-    // The server is killed and started again every few seconds, and may be gone just now.
-    let both = (0..1_000).any(|_| {
+    // Signer, spot engine, server, and the workers of deposits and of Bitcoin's blocks. Short commands come and go.
+    let all = (0..1_000).any(|_| {
         std::thread::sleep(Duration::from_millis(10));
-        processes_with(&mark, demo.id()).len() == 2
+        processes_with(&mark, demo.id()).len() >= 5
     });
-    assert!(both, "a spot engine and a server");
+    assert!(all, "{:?}", processes_with(&mark, demo.id()));
     demo.kill().expect("killed");
     demo.wait().expect("ended");
     drop(lines);
@@ -78,7 +78,7 @@ fn a_demo_that_is_killed_leaves_nothing_running() {
 #[test]
 fn a_demo_can_be_used_from_every_folder_and_be_moved() {
     let folder = tempfile::tempdir().expect("a folder");
-    ok(folder.path(), &["demo", "--for", "200ms"]);
+    ok(folder.path(), &["demo", "--short", "--for", "200ms"]);
     let (made, moved) = (folder.path().join("bursar-demo"), folder.path().join("some where/else"));
     std::fs::create_dir_all(folder.path().join("some where")).expect("made");
     std::fs::rename(&made, &moved).expect("moved");
@@ -88,8 +88,8 @@ fn a_demo_can_be_used_from_every_folder_and_be_moved() {
     assert_eq!((&body["clean"], &body["spot_left_out"]), (&Value::Bool(true), &Value::Null), "{body}");
     assert!(body["movements"].as_u64() > Some(0), "{body}");
     ok(&moved, &["token", "--user", "7"]);
-    // And it goes on there.
-    ok(folder.path(), &["demo", "--for", "200ms", "--data-dir", "some where/else"]);
+    // And another demo may begin there.
+    ok(folder.path(), &["demo", "--short", "--for", "200ms", "--data-dir", "some where/else"]);
 }
 
 #[test]
@@ -109,18 +109,40 @@ fn a_demo_writes_over_nothing() {
     }
 }
 
-/// That the load could not be made says nothing; that the engine's log is damaged says what to do.
+/// That the demo could not go on says nothing; that a signer has no room for the name of its socket says what to do.
 #[test]
 fn a_process_that_does_not_start_is_reported_with_its_own_code() {
     let folder = tempfile::tempdir().expect("a folder");
-    ok(folder.path(), &["demo", "--for", "100ms"]);
-    let newest = std::fs::read_dir(folder.path().join("bursar-demo/spot")).expect("an engine").filter_map(Result::ok);
-    let log = newest
-        .map(|entry| entry.path())
-        .filter(|path| path.extension().is_some_and(|extension| extension == "log"))
-        .max();
-    std::fs::write(log.expect("a segment"), "not a log").expect("written");
-    let output = run(folder.path(), &["--json", "demo", "--for", "100ms"]);
+    let long = "a-name-that-no-socket-of-a-signer-could-have".repeat(3);
+    let output = run(folder.path(), &["--json", "demo", "--short", "--for", "100ms", "--data-dir", &long]);
     let body: Value = serde_json::from_slice(&output.stderr).expect("an error");
-    assert_eq!((&body["error"]["code"], output.status.code()), (&Value::from("SPOT_LOG_DAMAGED"), Some(1)), "{body}");
+    assert_eq!((&body["error"]["code"], output.status.code()), (&Value::from("SIGNER_LISTEN_FAILED"), Some(3)), "{body}");
+}
+
+/// What somebody has started on what a demo left would go on with files that are gone.
+#[test]
+fn a_demo_does_not_begin_anew_under_what_still_runs() {
+    let folder = tempfile::tempdir().expect("a folder");
+    ok(folder.path(), &["demo", "--short", "--for", "100ms"]);
+    let lock = std::fs::File::open(folder.path().join("bursar-demo/spot/lock")).expect("an engine");
+    lock.lock().expect("nobody else has it");
+    let output = run(folder.path(), &["--json", "demo", "--short", "--for", "100ms"]);
+    let body: Value = serde_json::from_slice(&output.stderr).expect("an error");
+    assert_eq!((&body["error"]["code"], output.status.code()), (&Value::from("SPOT_LOG_IN_USE"), Some(2)), "{body}");
+    assert!(folder.path().join("bursar-demo/bursar.db").exists(), "nothing was removed");
+}
+
+/// The whole way of a coin, as the README shows it: what people read, and what the next commands find.
+#[test]
+fn a_demo_tells_its_story_in_a_screenful() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let text = ok(folder.path(), &["demo", "--for", "2s"]);
+    for number in 1..=10 {
+        assert!(text.lines().any(|line| line.starts_with(&format!("{number}. "))), "{number} is missing:\n{text}");
+    }
+    assert!(text.contains("audit: clean"), "{text}");
+    let config = folder.path().join("bursar-demo/bursar.toml").display().to_string();
+    let costs: Value =
+        serde_json::from_str(&ok(folder.path(), &["--json", "--config", &config, "treasury", "costs"])).expect("JSON");
+    assert!(costs["costs"].as_array().is_some_and(|rows| rows.len() >= 5), "{costs}");
 }

@@ -410,3 +410,38 @@ fn what_the_laws_page_names_is_there() {
         }
     }
 }
+
+/// The headings of a source, without the pictures in front of some; what stands in code is none.
+fn headings(source: &str) -> Vec<String> {
+    let mut in_code = false;
+    let mut found = Vec::new();
+    for line in source.lines() {
+        in_code ^= line.starts_with("```");
+        if !in_code && line.starts_with('#') {
+            let text = line.trim_start_matches('#').trim();
+            // A picture is a word of its own, and was broken on its way here.
+            let words = text.split_whitespace().skip_while(|word| !word.is_ascii());
+            found.push(words.collect::<Vec<_>>().join(" "));
+        }
+    }
+    found
+}
+
+/// docs/sources.md says of each heading of 000 and 001 where it lives here.
+#[test]
+fn every_heading_of_the_two_sources_has_its_row() {
+    let page = read("docs/sources.md");
+    for source in ["000", "001"] {
+        let wanted = headings(&read(&format!("crates/store/tests/it/sources/{source}.txt")));
+        assert!(wanted.len() > 30, "{wanted:?}");
+        let begin = format!("| {source} | where it lives here |");
+        let table = page.split_once(&begin).unwrap_or_else(|| panic!("no table for {source}")).1;
+        let rows: Vec<&str> = table.lines().skip(2).take_while(|line| line.starts_with("| ")).collect();
+        let cells = |row: &&str| row.split(" | ").map(|cell| cell.trim_matches(['|', ' ']).to_owned()).collect::<Vec<_>>();
+        let told: Vec<String> = rows.iter().filter_map(|row| cells(row).first().cloned()).collect();
+        assert_eq!(told, wanted, "the table of {source}, in the source's order");
+        for row in &rows {
+            assert!(cells(row).get(1).is_some_and(|place| !place.is_empty()), "{source}: says nothing: {row}");
+        }
+    }
+}

@@ -88,6 +88,9 @@ pub struct CheckArguments {
     /// Ask until nothing is due, and end
     #[arg(long)]
     once: bool,
+    /// Work although the database gives more rights than the role should have (see bursar grants)
+    #[arg(long)]
+    any_rights: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -171,6 +174,7 @@ async fn outbound(context: &Context, arguments: &OutboundArguments, duty: Duty) 
 
 async fn ask_outside(context: &Context, arguments: &CheckArguments) -> CommandResult {
     let db = context.open().await?;
+    check_own(context, &db, DatabaseRole::Checks, arguments.any_rights).await?;
     let Some(check) = checks::configured(&context.config)? else {
         let hint = "set withdrawals.check_url in the configuration";
         return Err(Failure::bad_input("CONFIG_INVALID", "nobody is named who could be asked", hint));
@@ -206,6 +210,7 @@ async fn ask_outside(context: &Context, arguments: &CheckArguments) -> CommandRe
 
 async fn withdrawals(context: &Context, arguments: &OutboundArguments) -> CommandResult {
     let db = context.open().await?;
+    check_own(context, &db, DatabaseRole::Withdrawals, arguments.any_rights).await?;
     let pinned = pins::pinned(&context.config, &db).await?;
     pins::check(&context.config, &db, &pinned).await?;
     let Some(signer) = wallet_signer::configured(&context.config)? else {

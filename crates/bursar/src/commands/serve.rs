@@ -182,7 +182,7 @@ pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
         }
     });
     // Whoever else asks the same has other questions.
-    let asking = check.map(|check| {
+    let asking = check.filter(|_| !arguments.only_api).map(|check| {
         let role = ChecksRole { db: db.clone(), check, signer: app.signer.clone() };
         let stopped = stopped.clone();
         supervised(&coordinator, "checks", move || role.clone().run(stopped.clone()))

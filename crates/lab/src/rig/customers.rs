@@ -68,6 +68,8 @@ pub struct Customer {
     /// Makes the names of this run's requests its own.
     run: i64,
     next: u64,
+    /// What users have before they trade, in ledger units, by user and number of the coin. Who is not named has what every user of a rig is given.
+    opening: HashMap<(UserId, usize), i64>,
     /// By user and the request's own name.
     pub records: HashMap<UserId, HashMap<String, Record>>,
 }
@@ -128,7 +130,13 @@ impl Customer {
         let users = (1..=users).filter(|user| user % of == number).filter_map(UserId::new).collect();
         let random = Random::from_seed(seed.wrapping_add(number.cast_unsigned().wrapping_mul(0x9e37_79b9)));
         let client = Client::new(addresses, usize::try_from(number).unwrap_or(0), secret);
-        Self { client, users, coins, random, run, next: 0, records: HashMap::new() }
+        Self { client, users, coins, random, run, next: 0, opening: HashMap::new(), records: HashMap::new() }
+    }
+
+    /// Its users have this before they trade: in ledger units, by user and number of the coin.
+    pub fn opening(mut self, opening: HashMap<(UserId, usize), i64>) -> Self {
+        self.opening = opening;
+        self
     }
 
     /// Asks for the first so many users as often as for its own. Where every customer does, those users have many clients
@@ -330,14 +338,15 @@ impl Customer {
             verdict.note(format!("user {}: the balances could not be read", user.get()));
             return;
         };
-        for (coin, moved) in self.coins.iter().zip(moved) {
+        for (number, (coin, moved)) in self.coins.iter().zip(moved).enumerate() {
             let row =
                 answer["balances"].as_array().into_iter().flatten().find(|row| row["asset"] == coin.symbol.as_str());
             let units = |side: &str, name: &str| {
                 let text = row.and_then(|row| row[side][name].as_str()).unwrap_or("0");
                 Amount::parse(text, coin.precision).map_or(i64::MIN, Amount::units)
             };
-            let start = COINS * 10_i64.pow(u32::from(coin.precision.decimals()));
+            let given = || COINS * 10_i64.pow(u32::from(coin.precision.decimals()));
+            let start = self.opening.get(&(user, number)).copied().unwrap_or_else(given);
             let funding = units("funding", "available") + units("funding", "frozen");
             let spot = units("spot", "available") + units("spot", "reserved");
             for (side, found, expected) in [("funding", funding, start - moved), ("spot", spot, *moved)] {

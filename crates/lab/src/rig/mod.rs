@@ -4,6 +4,8 @@
 pub mod client;
 pub mod customers;
 pub mod process;
+pub mod keys;
+pub mod nodes;
 pub mod program;
 pub mod proxy;
 
@@ -134,27 +136,7 @@ impl Rig {
 
     /// The spot engine, on a port of its own the first time and on the same one afterwards.
     pub async fn start_spot(&self, listen: &str) -> Result<Process, Failure> {
-        let folder = self.spot_folder();
-        let (folder_text, known) = (folder.to_string_lossy().into_owned(), self.folder.join("spot.credentials"));
-        let known = known.to_string_lossy().into_owned();
-        let mut arguments = vec![
-            "--json",
-            "spot",
-            "serve",
-            &folder_text,
-            "--listen",
-            listen,
-            "--credentials",
-            &known,
-            "--segment",
-            "4",
-            // A folder may be played with again after months.
-            "--accept-clock",
-        ];
-        if !folder.exists() {
-            arguments.push("--create");
-        }
-        Process::start(&arguments, "address").await
+        start_spot(&self.folder, listen).await
     }
 
     pub async fn start_server(&self, server: usize) -> Result<Process, Failure> {
@@ -171,6 +153,30 @@ impl Rig {
     }
 }
 
+/// The spot engine of a scratch treasury in this folder.
+pub async fn start_spot(treasury: &Path, listen: &str) -> Result<Process, Failure> {
+    let (folder, known) = (treasury.join("spot"), treasury.join("spot.credentials"));
+    let (folder_text, known) = (folder.to_string_lossy().into_owned(), known.to_string_lossy().into_owned());
+    let mut arguments = vec![
+        "--json",
+        "spot",
+        "serve",
+        &folder_text,
+        "--listen",
+        listen,
+        "--credentials",
+        &known,
+        "--segment",
+        "4",
+        // A folder may be played with again after months.
+        "--accept-clock",
+    ];
+    if !folder.exists() {
+        arguments.push("--create");
+    }
+    Process::start(&arguments, "address").await
+}
+
 /// A text that is made once, for this scratch treasury alone. It guards nothing but play money.
 pub fn own_secret(folder: &Path, name: &str) -> Result<Vec<u8>, Failure> {
     let file = folder.join(name);
@@ -184,7 +190,7 @@ pub fn own_secret(folder: &Path, name: &str) -> Result<Vec<u8>, Failure> {
 }
 
 /// A token for each role of the spot engine.
-fn own_credentials(folder: &Path) -> CommandResult {
+pub fn own_credentials(folder: &Path) -> CommandResult {
     let secret = own_secret(folder, "spot.secret")?;
     let line = |role: Role| format!("{role} {role}-{}\n", String::from_utf8_lossy(&secret));
     write_private(&folder.join("spot.credentials"), &Role::ALL.into_iter().map(line).collect::<String>())

@@ -104,6 +104,7 @@ fn policy() -> WithdrawalPolicy {
         cooling_off_us: 0,
         book_only: false,
         when_short: WhenShort::Fail,
+        quote_life_us: 0,
         life_us: USUAL_LIFE_US,
         quote_life_us: 0,
     }

@@ -23,6 +23,8 @@ pub enum DatabaseRole {
     Confirm,
     /// `bursar run withdrawals`.
     Withdrawals,
+    /// `bursar run checks`.
+    Checks,
     /// `bursar utxo follow`: Bitcoin's blocks.
     Follower,
     /// `bursar serve`: all of the above but the balance sync and the follower, in one process and with one log-in.
@@ -36,7 +38,7 @@ pub enum DatabaseRole {
 }
 
 impl DatabaseRole {
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Api,
         Self::Deposits,
         Self::BalanceSync,
@@ -44,6 +46,7 @@ impl DatabaseRole {
         Self::Outbound,
         Self::Confirm,
         Self::Withdrawals,
+        Self::Checks,
         Self::Follower,
         Self::Serve,
         Self::Operator,
@@ -60,6 +63,7 @@ impl DatabaseRole {
             Self::Outbound => "outbound",
             Self::Confirm => "confirm",
             Self::Withdrawals => "withdrawals",
+            Self::Checks => "checks",
             Self::Follower => "follower",
             Self::Serve => "serve",
             Self::Operator => "operator",
@@ -83,6 +87,7 @@ impl DatabaseRole {
             Self::Outbound => &[COMMON, NUMBERS, SIGNER, LANES, OUTBOUND, COINS],
             Self::Confirm => &[COMMON, NUMBERS, SIGNER, LANES, CONFIRM],
             Self::Withdrawals => &[COMMON, NUMBERS, SIGNER, POSTING, OPENING, JOBS, WITHDRAWALS],
+            Self::Checks => &[COMMON, SIGNER, POSTING, CHECKS],
             Self::Follower => &[COMMON, ENTRIES, COINS, FOLLOWER],
             Self::Serve => &[],
             Self::Operator => &[ALL, NUMBERS, POSTING, OPENING, ENTRIES, JOBS, COINS, USER_WALLETS, OPERATOR],
@@ -96,7 +101,15 @@ impl DatabaseRole {
     /// The roles whose work it does.
     const fn parts(self) -> &'static [Self] {
         match self {
-            Self::Serve => &[Self::Api, Self::Deposits, Self::Rules, Self::Outbound, Self::Confirm, Self::Withdrawals],
+            Self::Serve => &[
+                Self::Api,
+                Self::Deposits,
+                Self::Rules,
+                Self::Outbound,
+                Self::Confirm,
+                Self::Withdrawals,
+                Self::Checks,
+            ],
             Self::Api
             | Self::Deposits
             | Self::BalanceSync
@@ -104,6 +117,7 @@ impl DatabaseRole {
             | Self::Outbound
             | Self::Confirm
             | Self::Withdrawals
+            | Self::Checks
             | Self::Follower
             | Self::Operator
             | Self::Administrator
@@ -255,6 +269,13 @@ pub const TABLES: &[&str] = &[
     "withdrawal_addresses",
     "outbound_job_coins",
     "withdrawal_approvals",
+    "operators",
+    "operator_keys",
+    "operator_log",
+    "withdrawal_assignments",
+    "withdrawal_check_rules",
+    "withdrawal_travel_rules",
+    "withdrawal_checks",
     "withdrawal_imports",
 ];
 
@@ -429,6 +450,15 @@ const API: &[Line] = &[
         "withdrawal_addresses",
         "withdrawal_approvals",
         "withdrawal_jobs",
+        "withdrawal_checks",
+        "withdrawal_check_rules",
+        "withdrawal_travel_rules",
+        // Operators, who come through the same door.
+        "operators",
+        "operator_keys",
+        "operator_log",
+        "withdrawal_assignments",
+        "outbound_job_events",
         // What operators watch: the costs of the house, and the Bitcoin wallets' leases.
         "wallet_balances",
         "asset_prices",
@@ -457,7 +487,16 @@ const API: &[Line] = &[
         "withdrawal_days",
         "withdrawal_addresses",
         "withdrawal_approvals",
+        "withdrawal_checks",
+        "withdrawal_travel_rules",
+        "withdrawal_assignments",
+        "operator_log",
     ]),
+    // An operator's row is only locked, so that nobody acts who is being switched off.
+    Change("operators", &["updated_at"]),
+    Change("withdrawal_checks", &["state", "due_at", "updated_at"]),
+    // What was signed is tried now.
+    Change("outbound_jobs", &["due_at", "updated_at"]),
     Change("transfers", &["state", "error", "tries", "due_at", "alerted_at", "version", "updated_at"]),
     Change("transfer_days", &["used"]),
     Change("spot_pair", &["engine_id", "told", "heard", "sequence"]),
@@ -562,9 +601,33 @@ const WITHDRAWALS: &[Line] = &[
         "withdrawal_jobs",
         "withdrawal_days",
         "withdrawal_approvals",
+        "withdrawal_checks",
     ]),
+    // Who ends has no question open.
+    Change("withdrawal_checks", &["state", "updated_at"]),
     // What people have signed for a withdrawal travels with its job.
     Add(&["withdrawal_events", "withdrawal_jobs", "outbound_approvals"]),
+    Change("withdrawal_requests", REQUEST_STEPS),
+    Change("withdrawal_days", &["used"]),
+];
+
+/// It asks outside about withdrawals, and refuses what is refused there.
+const CHECKS: &[Line] = &[
+    Read(&[
+        "withdrawal_requests",
+        "withdrawal_policies",
+        "withdrawal_checks",
+        "withdrawal_check_rules",
+        "withdrawal_travel_rules",
+        "withdrawal_jobs",
+        "withdrawal_days",
+        "outbound_jobs",
+    ]),
+    Add(&["withdrawal_events"]),
+    Change(
+        "withdrawal_checks",
+        &["state", "tries", "due_at", "trouble", "reason", "digest", "answered_at", "updated_at"],
+    ),
     Change("withdrawal_requests", REQUEST_STEPS),
     Change("withdrawal_days", &["used"]),
 ];
@@ -600,6 +663,8 @@ const OPERATOR: &[Line] = &[
         "outbound_approvals",
         "withdrawal_events",
         "withdrawal_approvals",
+        "withdrawal_assignments",
+        "operator_log",
         "treasury_jobs",
         "chain_blocks",
     ]),
@@ -642,6 +707,8 @@ const OPERATOR: &[Line] = &[
     Change("address_labels", &["label", "actor", "updated_at"]),
     Change("withdrawal_requests", REQUEST_STEPS),
     Change("withdrawal_days", &["used"]),
+    Change("withdrawal_checks", &["state", "due_at", "updated_at"]),
+    Change("operators", &["updated_at"]),
     Remove(&["transaction_labels", "address_labels", "chain_blocks"]),
 ];
 
@@ -659,6 +726,9 @@ const ADMINISTRATOR: &[Line] = &[
         "hot_bands",
         "asset_prices",
         "withdrawal_policies",
+        "withdrawal_check_rules",
+        "operators",
+        "operator_keys",
         // Another program's withdrawals are taken over.
         "withdrawal_imports",
         "withdrawal_requests",
@@ -720,4 +790,6 @@ const ADMINISTRATOR: &[Line] = &[
     ),
     Change("hot_bands", &["floor_amount", "target_amount", "ceiling_amount", "is_active", "updated_at"]),
     Change("rule_cursors", &["passed_address", "passed_at", "updated_at"]),
+    Change("operators", &["role", "user_id", "is_active", "updated_at"]),
+    Change("operator_keys", &["is_active", "updated_at"]),
 ];

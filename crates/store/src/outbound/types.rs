@@ -462,6 +462,19 @@ pub(crate) async fn read_jobs(tx: &mut Tx, ids: &[JobId]) -> Result<HashMap<JobI
     rows.into_iter().map(|row| job_row(row).map(|row| (row.id, row))).collect()
 }
 
+/// Which jobs are and were in each of these slots.
+pub(crate) async fn jobs_of_slots(tx: &mut Tx, slots: &[SlotId]) -> Result<HashMap<SlotId, Vec<JobId>>, StoreError> {
+    let mut jobs: HashMap<SlotId, Vec<JobId>> = HashMap::new();
+    if slots.is_empty() {
+        return Ok(jobs);
+    }
+    let columns = vec![Column::Ints(slots.iter().map(|slot| slot.0).collect())];
+    for (slot, job, _) in fetch_rows::<(i64, i64, i64)>(tx, &READ_SLOT_JOBS, columns).await? {
+        jobs.entry(SlotId(slot)).or_default().push(job_id(job)?);
+    }
+    Ok(jobs)
+}
+
 /// By which numbers the signer knows what was in each of these slots.
 pub(crate) async fn signed_in_slots(
     tx: &mut Tx,

@@ -9,7 +9,7 @@ use store::{Db, Engine, Options};
 
 use DatabaseRole::*;
 
-const ROLES: [DatabaseRole; 12] = DatabaseRole::ALL;
+const ROLES: [DatabaseRole; 13] = DatabaseRole::ALL;
 /// insufficient_privilege
 const DENIED: &str = "42501";
 
@@ -140,6 +140,10 @@ const HISTORY: &[&str] = &[
     "withdrawal_jobs",
     "withdrawal_approvals",
     "withdrawal_imports",
+    "operator_log",
+    "withdrawal_assignments",
+    "withdrawal_check_rules",
+    "withdrawal_travel_rules",
     "schema_migrations",
 ];
 

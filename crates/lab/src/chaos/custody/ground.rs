@@ -7,15 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
-use chain::Chain;
-use chain::bitcoin::{BitcoinChain, BitcoinSettings};
-use chain::evm::{EvmChain, EvmSettings};
-use chain::tron::{Network, TronChain, TronSettings};
 use custody::wallet::Pinned;
 use devnet::{Devnet, DevnetSettings, Key};
-use domain::{ChainKind, Clock, UserId};
+use domain::{Clock, UserId};
 use serde_json::{Value, json};
-use signer::policy::signed::SigningKey;
 use store::db::sqlite_url;
 use store::wallet::NewUserWallet;
 use store::{Db, Options};
@@ -31,7 +26,8 @@ use super::wrong;
 use crate::bench::scan::{BITCOIN_LOGIN, anvil, bitcoind, deploy_token, find, pool};
 use crate::bench::site::EngineName;
 use crate::postgres::PrivatePostgres;
-use crate::rig::{MADE_BY_US, program, trouble, write_private};
+use crate::rig::keys::{self, KeyGroup};
+use crate::rig::{MADE_BY_US, nodes, program, trouble, write_private};
 
 /// What the header of [`BITCOIN_LOGIN`] says.
 pub(super) const BITCOIN_USER: &str = "bench:bench";
@@ -43,9 +39,6 @@ const USERS: i64 = 6;
 pub(super) const GAS_BELOW: [(&str, &str); 2] = [("anvil", "500000000000000000"), ("tron", "50000000")];
 /// A transaction that waits so long is sent again, or offers more.
 const STUCK_S: u32 = 3;
-/// PKCS#8 of a seed that everybody knows: the administrator of this run's signer.
-const ADMINISTRATOR: &str = "-----BEGIN PRIVATE KEY-----\nMC4CAQAwBQYDK2VwBCIEIAcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcH\n-----END \
-                             PRIVATE KEY-----\n";
 const CONFIRMATIONS: [(&str, u32, u32); 3] = [("anvil", 2, 8), ("tron", 3, 20), ("bitcoin", 2, 6)];
 /// Coins of fifty that each of our wallets on Bitcoin gets.
 const COINBASES: u64 = 6;
@@ -138,7 +131,7 @@ pub(super) async fn lay(
     let options = Options { max_connections: 4, acquire_timeout: Duration::from_secs(20), ..Options::default() };
     let db = Db::connect(&url, &options).await?;
     let pinned = Arc::new(pin(&laid, &keys)?);
-    let office = Arc::new(Office::open(&db, &folder.path, pinned, administrator()?)?);
+    let office = Arc::new(Office::open(&db, &folder.path, pinned, keys::signing_key(keys::ADMINISTRATOR)?)?);
     let wallets = wallets(&config).await?;
     let mut nets = Vec::new();
     for one in laid {
@@ -227,21 +220,7 @@ async fn open(laid: Laid, (own, users): (Vec<(String, Address)>, Vec<Address>), 
         Coin::Token(token) => Some(token.clone()),
         Coin::Native => None,
     });
-    let tokens: Vec<Address> = tokens.collect();
-    let chain: Arc<dyn Chain> = match row.kind {
-        ChainKind::Evm => {
-            let settings = EvmSettings::new(56, u64::from(row.confirmations));
-            Arc::new(EvmChain::new(settings, pool(&url, None)?))
-        }
-        ChainKind::Bitcoin => {
-            let settings = BitcoinSettings::new(devnet::bitcoin::NETWORK);
-            Arc::new(BitcoinChain::new(settings, pool(&url, Some(BITCOIN_LOGIN))?))
-        }
-        ChainKind::Tron => {
-            let settings = TronSettings::new(Network::Mainnet, tokens);
-            Arc::new(TronChain::new(settings, pool(&url, None)?).map_err(wrong)?)
-        }
-    };
+    let chain = nodes::client(row.kind, &url, row.confirmations, tokens.collect())?;
     let mut coins = Vec::new();
     for (symbol, coin, _, unit) in laid.coins {
         let listing = row.listings.iter().find(|one| one.symbol.as_str() == symbol);
@@ -342,7 +321,7 @@ fn configuration(url: &str, laid: &[Laid]) -> Result<String, Failure> {
 }
 
 /// As the signer and the treasury file call it.
-fn family(kind: &str) -> &str {
+fn family(kind: &'static str) -> &'static str {
     if kind == "bitcoin" { "bitcoin-regtest" } else { kind }
 }
 
@@ -468,10 +447,6 @@ fn policy(laid: &[Laid], administrator: &str) -> String {
     text
 }
 
-fn administrator() -> Result<SigningKey, Failure> {
-    SigningKey::read(ADMINISTRATOR.as_bytes()).ok_or_else(|| wrong("the administrator's key"))
-}
-
 /// The groups as the treasury file has them.
 fn pin(laid: &[Laid], keys: &BTreeMap<String, String>) -> Result<Pinned, Failure> {
     let mut pinned = Pinned::default();
@@ -497,43 +472,12 @@ fn address_family(kind: &str) -> Family {
 
 /// A signer with a keystore, a policy and a key for the workers. The extended public keys of its groups.
 async fn make_signer(config: &Path, folder: &Path, laid: &[Laid]) -> Result<BTreeMap<String, String>, Failure> {
-    let at = |name: &str| text(&folder.join(name));
-    write_private(&folder.join("passphrase"), "not a secret: these keys hold nothing\n")?;
-    write_private(&folder.join("ada.key"), ADMINISTRATOR)?;
-    let (home, passphrase, credential) = (at("signer"), at("passphrase"), at("server.credential"));
-    let of = |one: &Laid| -> Vec<String> {
-        groups(one).into_iter().map(|(name, purpose)| format!("{name}:{purpose}:{}", family(one.kind))).collect()
+    let of = |one: &Laid| -> Vec<KeyGroup> {
+        let kind = one.kind;
+        groups(one).into_iter().map(|(name, purpose)| KeyGroup { name, purpose, family: family(kind) }).collect()
     };
-    let groups: Vec<String> = laid.iter().flat_map(of).collect();
-    let mut init = vec!["signer", "init", "--folder", &home, "--passphrase-file", &passphrase];
-    for group in &groups {
-        init.extend(["--group", group]);
-    }
-    let made = program::told(config, &init).await?;
-    let may_sign: Vec<String> = laid.iter().flat_map(self::groups).map(|(name, _)| name).collect();
-    let may_sign = may_sign.join(",");
-    let add = [
-        "signer",
-        "key",
-        "add",
-        "server",
-        "--folder",
-        &home,
-        "--derive",
-        "--sign",
-        &may_sign,
-        "--credential",
-        &credential,
-    ];
-    program::told(config, &add).await?;
-    let key = administrator()?;
-    write_private(&folder.join("policy.toml"), &policy(laid, &signer::digest::hex(&key.public())))?;
-    let (file, ada) = (at("policy.toml"), at("ada.key"));
-    program::told(config, &["signer", "policy", "sign", &file, "--as", "ada", "--key", &ada]).await?;
-    program::told(config, &["signer", "policy", "apply", &file, "--folder", &home]).await?;
-    let field = |group: &Value, name: &str| group[name].as_str().map(str::to_owned);
-    let groups = made["groups"].as_array().cloned().unwrap_or_default();
-    Ok(groups.iter().filter_map(|group| Some((field(group, "id")?, field(group, "xpub")?))).collect())
+    let groups: Vec<KeyGroup> = laid.iter().flat_map(of).collect();
+    keys::make_signer(config, folder, &groups, |administrator| policy(laid, administrator)).await
 }
 
 /// Users get deposit addresses, as people give them.

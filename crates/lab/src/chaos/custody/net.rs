@@ -19,6 +19,7 @@ use tx::{Address, Coin};
 
 use super::wrong;
 use crate::bench::scan::{RealNode, ask};
+use crate::rig::nodes;
 
 /// Keys of those who mine on Bitcoin.
 const FIRST_MINER: u32 = 1_000_000;
@@ -378,10 +379,6 @@ impl Net {
 
     /// What addresses have now.
     pub async fn balances(&self, wanted: &[(Address, Coin)]) -> Result<Vec<RawAmount>, Failure> {
-        let mut found = Vec::with_capacity(wanted.len());
-        for some in wanted.chunks(50) {
-            found.extend(self.chain.balances(some).await.map_err(wrong)?);
-        }
-        Ok(found)
+        nodes::balances(&*self.chain, wanted).await
     }
 }
