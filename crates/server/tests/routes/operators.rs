@@ -106,7 +106,6 @@ fn policy() -> WithdrawalPolicy {
         when_short: WhenShort::Fail,
         quote_life_us: 0,
         life_us: USUAL_LIFE_US,
-        quote_life_us: 0,
     }
 }
 
