@@ -93,7 +93,8 @@ impl Stage<'_> {
 
     pub async fn tell_end(&self, ending: &Ending) -> Result<(), Failure> {
         let verdict = &self.found.trading.verdict;
-        let paid: i64 = self.people.payments.iter().filter(|one| one.net.paid_in() == "USDT").map(|one| one.amount.units()).sum();
+        let paid: i64 =
+            self.people.payments.iter().filter(|one| one.net.paid_in() == "USDT").map(|one| one.amount.units()).sum();
         let rows = [
             ("transfers told committed, and so they are", verdict.committed),
             ("told on their way, and they have ended", verdict.pending),

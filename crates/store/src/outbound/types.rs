@@ -567,19 +567,6 @@ pub(crate) async fn read_watched(
     rows.into_iter().map(slot).collect()
 }
 
-/// Which jobs were in each of these slots.
-pub(crate) async fn jobs_of_slots(tx: &mut Tx, slots: &[SlotId]) -> Result<HashMap<SlotId, Vec<JobId>>, StoreError> {
-    let mut jobs: HashMap<SlotId, Vec<JobId>> = HashMap::new();
-    if slots.is_empty() {
-        return Ok(jobs);
-    }
-    let columns = vec![Column::Ints(slots.iter().map(|slot| slot.0).collect())];
-    for (slot, job, _) in fetch_rows::<(i64, i64, i64)>(tx, &READ_SLOT_JOBS, columns).await? {
-        jobs.entry(SlotId(slot)).or_default().push(job_id(job)?);
-    }
-    Ok(jobs)
-}
-
 pub(crate) async fn read_slots(tx: &mut Tx, rows: Vec<SlotColumns>) -> Result<Vec<OpenSlot>, StoreError> {
     if rows.is_empty() {
         return Ok(Vec::new());
