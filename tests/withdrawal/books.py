@@ -114,7 +114,8 @@ class Books:
             if is_unknown(answer):
                 one.unknown = True
             elif is_nothing(answer):
-                return
+                # It says that nothing was done. What was asked before without an answer may have been.
+                one.refused = one.refused or (None if one.id or one.unknown else code_of(answer))
             elif answer.status in (200, 202):
                 one.unknown, one.refused = False, None
                 self.see(one, answer.body, asked_at)
