@@ -138,6 +138,7 @@ impl Stage<'_> {
             "records": { "checked": ending.records.checked, "first": ending.records.first },
             "deposits": {
                 "paid": found.deposits.paid, "credited": found.deposits.credited,
+                "made_up": found.deposits.made_up,
                 "taken_back": found.deposits.taken_back, "credited_again": found.deposits.credited_again,
             },
             "treasury": { "gas": found.home.gas, "brought_home": found.home.sweeps, "costs": ending.costs["costs"] },
