@@ -72,9 +72,8 @@ impl Stage<'_> {
             self.chains.mine(net, blocks)?;
         }
         let paid = self.people.payments.len();
-        let all = self.watch.wait("every payment is credited", |state| {
-            state.deposits_in(&["credited", "final"]) == paid
-        });
+        let all =
+            self.watch.wait("every payment is credited", |state| state.deposits_in(&["credited", "final"]) == paid);
         let state = all.await?;
         // What a node has made up was seen, and never credited.
         let made_up = state.deposits_in(&["orphaned"]);

@@ -47,7 +47,9 @@ impl State {
             *counts.entry(format!("deposits {} on {}", row["state"], row["chain"])).or_default() += 1;
         }
         for job in &self.jobs {
-            *counts.entry(format!("{} {} on {}: {}", job["kind"], job["state"], job["chain"], job["why"])).or_default() += 1;
+            *counts
+                .entry(format!("{} {} on {}: {}", job["kind"], job["state"], job["chain"], job["why"]))
+                .or_default() += 1;
         }
         counts.iter().map(|(what, count)| format!("{count} {what}")).collect::<Vec<_>>().join("; ")
     }
@@ -129,7 +131,11 @@ impl Watch {
             Ok(Err(_)) => Err(wrong("nobody looks at the treasury any more")),
             Err(_) => {
                 let (last, trouble) = self.state.borrow().clone();
-                Err(wrong(format!("waited in vain until {until}; {}; {}", last.in_words(), trouble.unwrap_or_default())))
+                Err(wrong(format!(
+                    "waited in vain until {until}; {}; {}",
+                    last.in_words(),
+                    trouble.unwrap_or_default()
+                )))
             }
         }
     }
