@@ -596,6 +596,15 @@ floor = "100"
 target = "500"
 ceiling = "900"
 
+[[operator]]
+name = "ann"
+role = "viewer"
+
+[[withdrawal_check]]
+asset = "USDT"
+chain = "bsc"
+from = "0"
+
 [[withdrawals]]
 asset = "USDT"
 chain = "bsc"

@@ -138,7 +138,7 @@ impl Operator {
     }
 
     fn on_database<T>(&self, act: impl AsyncFnOnce(Db) -> T) -> T {
-        let url = format!("sqlite://{}", self.folder.path().join("bursar.db").display());
+        let url = format!("sqlite://{}", self.folder.path().join("bursar-data/bursar.db").display());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         runtime.block_on(async { act(Db::connect(&url, &store::Options::default()).await.expect("a database")).await })
     }
