@@ -511,7 +511,8 @@ const API: &[Line] = &[
 
 /// It reads a chain, proves its blocks, and credits what is deep enough.
 const DEPOSITS: &[Line] = &[
-    Read(&["chain_residues", "deposit_events", "rule_cursors"]),
+    // Checkpoints: what the house has when it begins a chain.
+    Read(&["chain_residues", "deposit_events", "rule_cursors", "checkpoints"]),
     Add(&["chain_cursors", "chain_blocks", "chain_residues"]),
     Change(
         "chain_cursors",
