@@ -3,14 +3,14 @@
 use std::cmp::Ordering;
 use std::fmt::Display;
 
-use domain::{Amount, RawAmount};
+use domain::RawAmount;
 use serde_json::{Value, json};
 use terminal::audit::AuditReport;
 use terminal::failure::Failure;
 use terminal::output::{table, thousands};
 
 use super::Stage;
-use super::people::{coins, shown};
+use super::people::coins;
 use super::withdrawals::Asked;
 use crate::rig::program;
 
@@ -93,8 +93,6 @@ impl Stage<'_> {
 
     pub async fn tell_end(&self, ending: &Ending) -> Result<(), Failure> {
         let verdict = &self.found.trading.verdict;
-        let paid: i64 =
-            self.people.payments.iter().filter(|one| one.net.paid_in() == "USDT").map(|one| one.amount.units()).sum();
         let rows = [
             ("transfers told committed, and so they are", verdict.committed),
             ("told on their way, and they have ended", verdict.pending),
@@ -106,8 +104,7 @@ impl Stage<'_> {
         ];
         let cells: Vec<Vec<String>> =
             rows.iter().map(|(name, count)| vec![(*name).to_owned(), thousands(*count)]).collect();
-        let of = shown("USDT", Amount::from_units(paid))?;
-        self.screen.tell(format!("8. the customers' own records ({of} USDT and more)\n"));
+        self.screen.tell("8. the customers' own records, held against the server and the chains\n");
         self.screen.tell(format!("{}\n", table(&["by their own records", "count"], &[1], &cells)));
         self.screen.tell("9. balances (what is owed to each account; custody is negative by the coins it holds)\n");
         self.screen.tell(format!("{}\n", program::shown(&self.files.config, &["balances"]).await?));
@@ -139,6 +136,7 @@ impl Stage<'_> {
             "records": { "checked": ending.records.checked, "first": ending.records.first },
             "deposits": {
                 "paid": found.deposits.paid, "credited": found.deposits.credited,
+                "made_up": found.deposits.made_up,
                 "taken_back": found.deposits.taken_back, "credited_again": found.deposits.credited_again,
             },
             "treasury": { "gas": found.home.gas, "brought_home": found.home.sweeps, "costs": ending.costs["costs"] },

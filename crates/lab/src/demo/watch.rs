@@ -40,6 +40,18 @@ impl State {
         (mine().filter(|job| job["state"] == "confirmed").count(), mine().count())
     }
 
+    /// What there is, counted, and why the newest jobs are where they are.
+    fn in_words(&self) -> String {
+        let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+        for row in &self.deposits {
+            *counts.entry(format!("deposits {} on {}", row["state"], row["chain"])).or_default() += 1;
+        }
+        for job in &self.jobs {
+            *counts.entry(format!("{} {} on {}: {}", job["kind"], job["state"], job["chain"], job["why"])).or_default() += 1;
+        }
+        counts.iter().map(|(what, count)| format!("{count} {what}")).collect::<Vec<_>>().join("; ")
+    }
+
     fn show(&self, screen: &Screen) {
         let mut states: BTreeMap<&str, usize> = BTreeMap::new();
         for row in &self.deposits {
@@ -117,8 +129,7 @@ impl Watch {
             Ok(Err(_)) => Err(wrong("nobody looks at the treasury any more")),
             Err(_) => {
                 let (last, trouble) = self.state.borrow().clone();
-                let seen = serde_json::json!({ "deposits": last.deposits, "jobs": last.jobs, "chains": last.chains });
-                Err(wrong(format!("waited in vain until {until}; {}; {seen}", trouble.unwrap_or_default())))
+                Err(wrong(format!("waited in vain until {until}; {}; {}", last.in_words(), trouble.unwrap_or_default())))
             }
         }
     }
