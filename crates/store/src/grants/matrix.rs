@@ -311,6 +311,11 @@ const COMMON: &[Line] = &[Read(&[
     "wallet_groups",
     "operation_wallet_addresses",
     "user_wallets",
+    // Every process reads the settings as a whole when it starts.
+    "gas_topup_rules",
+    "consolidation_rules",
+    "hot_bands",
+    "withdrawal_policies",
 ])];
 
 /// A number to make ids with.
