@@ -119,10 +119,6 @@ impl TestDb {
         let mut roles = Vec::new();
         for role in DatabaseRole::ALL {
             let url = self.url_of(&role.login(&prefix));
-            if std::env::var_os("TRACE_RIGHTS").is_some() {
-                let name = role.login(&prefix);
-                self.by_hand(&format!("GRANT ALL ON ALL TABLES IN SCHEMA public, sources TO {name}; GRANT USAGE ON SCHEMA sources TO {name}")).await.expect("x");
-            }
             roles.push((role, Db::connect(&url, &options).await.expect("it logs in")));
         }
         self.roles.set(roles).expect("once");

@@ -242,7 +242,7 @@ fn postgres_what_another_program_has_sent_is_followed_by_its_hash_and_never_sent
         assert_eq!(desk.rig.has(1, "USDT").await, 500_000 - 30_000, "all three are held");
         clean(db).await;
         // A job of ours waits for the lane, where a nonce could be the other program's.
-        let (own, _) = desk.add(&token, 7).await;
+        let (own, _) = desk.add(&token, 100).await;
         for _ in 0..9 {
             desk.round().await;
             desk.rig.mine(1);
@@ -280,8 +280,8 @@ fn postgres_what_another_program_has_sent_is_followed_by_its_hash_and_never_sent
         // The lane is free again, and what left it was no theft.
         assert_eq!(desk.state(own).await, JobState::Confirmed);
         desk.assert_true().await;
-        // What people called paid in full was half of it: the difference is where it can be seen.
-        assert_eq!(counter.house(domain::AccountKind::Suspense).await, suspense + 5_000);
+        // What people called paid in full was half of it: the difference is where it can be seen. (A unit left for the job that no customer asked for.)
+        assert_eq!(counter.house(domain::AccountKind::Suspense).await, suspense + 5_000 - 1);
         // The same once more is the same.
         let again = take_over(db, desk, &books).await.unwrap();
         assert!(again.values().all(|reply| matches!(reply, ImportReply::Before(_))), "{again:?}");
@@ -382,7 +382,7 @@ fn postgres_every_kind_of_row_is_placed_or_refused_with_its_reason() {
         assert_eq!(counter.state(states[2]).await, WithdrawalState::ManualReview);
         assert_eq!(desk.rig.has(1, "USDT").await, 500_000 - 4 * 10_000 - 400_000);
         let row = db.withdrawals(&[states[2]]).await.unwrap().remove(0);
-        assert_eq!((row.people, row.jobs, row.rule.as_str()), (2, 0, "imported"));
+        assert_eq!((row.people, row.jobs, row.rule.as_str()), (2, 0, "imported_may_be_paid"));
         clean(db).await;
         // Nothing of it goes out by itself.
         for _ in 0..3 {
@@ -459,6 +459,8 @@ fn postgres_an_import_that_dies_anywhere_is_finished_by_the_next() {
             if at % 8 == 0 || !died {
                 clean(db).await;
             }
+            // The next begin anew.
+            old.db.by_hand("UPDATE withdrawal_requests SET status = 'completed'").await.unwrap();
             if !died {
                 assert!(at > 20, "{at}");
                 break;

@@ -311,6 +311,11 @@ const COMMON: &[Line] = &[Read(&[
     "wallet_groups",
     "operation_wallet_addresses",
     "user_wallets",
+    // Every process reads the settings as a whole when it starts.
+    "gas_topup_rules",
+    "consolidation_rules",
+    "hot_bands",
+    "withdrawal_policies",
 ])];
 
 /// A number to make ids with.
@@ -511,7 +516,8 @@ const API: &[Line] = &[
 
 /// It reads a chain, proves its blocks, and credits what is deep enough.
 const DEPOSITS: &[Line] = &[
-    Read(&["chain_residues", "deposit_events", "rule_cursors"]),
+    // Checkpoints: what the house has when it begins a chain.
+    Read(&["chain_residues", "deposit_events", "rule_cursors", "checkpoints"]),
     Add(&["chain_cursors", "chain_blocks", "chain_residues"]),
     Change(
         "chain_cursors",
