@@ -21,13 +21,13 @@ def database_owned(world):
     # Until nothing more leaves, and once more when another hour has begun: the day's window is the same.
     for hour in (False, True):
         world.time_passes(3600 if hour else 0)
-        quiet, told = 0, -1
-        while quiet < 10:
+        quiet, mined = 0, -1
+        while quiet < 12:
             world.mine(2)
             world.time_passes(45)
             time.sleep(0.6)
-            now = sum(len(chain.told) for chain in world.chains)
-            quiet, told = (quiet + 1 if now == told else 0), now
+            now = sum(len(chain.spent()[0]) for chain in world.chains)
+            quiet, mined = (quiet + 1 if now == mined else 0), now
     lines, worst = [], []
     for chain in world.chains:
         paid = world.oracle.paid(chain.spent()[0])
