@@ -474,7 +474,15 @@ class World(PayoutWorld):
     # ---- after a restore -------------------------------------------------------------------------------------
 
     def look_after_restore(self, asks):
-        """Two people look at the chain, and say what became of whatever the database has forgotten."""
+        """Two people look at the chain, and say what became of whatever the database has forgotten. A wallet looks at its nonces when it has something
+        to pay, so each has, and what it finds out then is looked at again."""
+        self.look_at_chain(asks)
+        more = [self.books.new(chain=chain, coins="0.05") for chain in self.chains for _ in chain.wallets]
+        for one in more:
+            self.ask_until_known(one)
+        self.look_at_chain([*asks, *[one for one in more if one.id]])
+
+    def look_at_chain(self, asks):
         # What is paid now is paid: what was sent before the restore may be in blocks that come only now.
         deadline, quiet = time.monotonic() + self.settings.patience, 0
         while quiet < 3:
