@@ -44,6 +44,34 @@ SERVERS = (1, 2)
 ROLES = ("deposits", "outbound", "confirm", "withdrawals")
 
 
+class GuardedWorker(Worker):
+    """One that somebody kills at random while somebody else starts all that do not run: it never runs twice."""
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.guard = threading.RLock()
+
+    def start(self):
+        with self.guard:
+            super().start()
+
+    def kill(self):
+        with self.guard:
+            super().kill()
+
+    def pause(self):
+        with self.guard:
+            super().pause()
+
+    def go_on(self):
+        with self.guard:
+            super().go_on()
+
+    def ended(self):
+        with self.guard:
+            return super().ended()
+
+
 class SharedClock:
     """The clock that PostgreSQL has too. It never goes back: the next world begins where the last one ended."""
 
@@ -102,16 +130,16 @@ class World(PayoutWorld):
             if wallet["role"] == "hot":
                 chain = self.chain(wallet["chain"])
                 chain.wallets[chain.key(wallet["address"])] = wallet["address"]
-        self.signer = Worker(self.program, "signer", ["signer", "serve", "--passphrase-file", "passphrase"])
+        self.signer = GuardedWorker(self.program, "signer", ["signer", "serve", "--passphrase-file", "passphrase"])
         spot = ["spot", "serve", "spot", "--listen", self.spot_place, "--credentials", "spot.credentials", "--accept-clock", "--segment", "4"]
-        self.spot = Worker(self.program, "spot", spot)
+        self.spot = GuardedWorker(self.program, "spot", spot)
         self.workers = [self.signer, self.spot]
         self.signer.start()
         self.make_spot()
         self.wait_until("the signer listens", lambda: (self.folder / "bursar-signer/socket").exists())
-        self.servers = [Worker(self.program, f"server-{number}", ["serve", "--config", f"server-{number}.toml"]) for number in SERVERS]
+        self.servers = [GuardedWorker(self.program, f"server-{number}", ["serve", "--config", f"server-{number}.toml"]) for number in SERVERS]
         self.workers += self.servers
-        self.workers += [Worker(self.program, role, ["run", role]) for role in ROLES]
+        self.workers += [GuardedWorker(self.program, role, ["run", role]) for role in ROLES]
         for worker in self.workers:
             worker.start()
         self.wait_for_cursors()
@@ -208,7 +236,8 @@ class World(PayoutWorld):
                                                        for role in ("coordinator", "order-engine", "operator", "observer")))
         ports = iter([free_port() for _ in range(2 * len(SERVERS) + 1)])
         self.spot_place = f"127.0.0.1:{next(ports)}"
-        common = ["[spot]", 'kind = "remote"', f'address = "{self.spot_place}"', 'credentials_file = "spot.credentials"', 'folder = "spot"',
+        # The driver's user owns the database, and every process is that user.
+        common = ["[database]", "any_rights = true", "[spot]", 'kind = "remote"', f'address = "{self.spot_place}"', 'credentials_file = "spot.credentials"', 'folder = "spot"',
                   "[auth]", f'issuer = "{ISSUER}"', 'audience = "customers"', 'hs256_secret_file = "customers.secret"',
                   "[operators]", f'issuer = "{ISSUER}"', 'audience = "operators"', 'hs256_secret_file = "operators.secret"',
                   "[limits]", "requests_per_second = 0", "daily_transfers = 0"]
@@ -445,7 +474,15 @@ class World(PayoutWorld):
     # ---- after a restore -------------------------------------------------------------------------------------
 
     def look_after_restore(self, asks):
-        """Two people look at the chain, and say what became of whatever the database has forgotten."""
+        """Two people look at the chain, and say what became of whatever the database has forgotten. A wallet looks at its nonces when it has something
+        to pay, so each has, and what it finds out then is looked at again."""
+        self.look_at_chain(asks)
+        more = [self.books.new(chain=chain, coins="0.05") for chain in self.chains for _ in chain.wallets]
+        for one in more:
+            self.ask_until_known(one)
+        self.look_at_chain([*asks, *[one for one in more if one.id]])
+
+    def look_at_chain(self, asks):
         # What is paid now is paid: what was sent before the restore may be in blocks that come only now.
         deadline, quiet = time.monotonic() + self.settings.patience, 0
         while quiet < 3:

@@ -18,10 +18,16 @@ def database_owned(world):
     for attack in attacks:
         for chain in world.chains:
             world.note(f"{attack.__name__}: {attack(world, chain)}")
-    for _ in range(12):
-        world.mine(2)
-        world.time_passes(45)
-        time.sleep(0.6)
+    # Until nothing more leaves, and once more when another hour has begun: the day's window is the same.
+    for hour in (False, True):
+        world.time_passes(3600 if hour else 0)
+        quiet, mined = 0, -1
+        while quiet < 12:
+            world.mine(2)
+            world.time_passes(45)
+            time.sleep(0.6)
+            now = sum(len(chain.spent()[0]) for chain in world.chains)
+            quiet, mined = (quiet + 1 if now == mined else 0), now
     lines, worst = [], []
     for chain in world.chains:
         paid = world.oracle.paid(chain.spent()[0])
