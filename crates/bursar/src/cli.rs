@@ -9,9 +9,9 @@ use terminal::failure::{Exit, Failure};
 #[cfg(feature = "lab")]
 use crate::commands::devnet;
 use crate::commands::{
-    Context, account, adjust, apply, approve, audit, balances, chain, checkpoint, config, copy, deposit, explain, job,
-    journal, lane, migrate, openapi, operator, policy, reconcile, rule, serve, signer, spot, token, transfer, treasury,
-    utxo, wallet, withdrawal,
+    Context, account, adjust, apply, approve, audit, balances, chain, checkpoint, config, copy, deposit, explain,
+    grants, import, job, journal, lane, migrate, openapi, operator, policy, reconcile, rule, serve, signer, spot,
+    token, transfer, treasury, utxo, wallet, withdrawal,
 };
 use crate::config::Config;
 use crate::logs;
@@ -142,6 +142,11 @@ enum Command {
     Config(ConfigCommand),
     /// Copy a whole database to an empty one, from SQLite to PostgreSQL or the other way; proven by the audit on both sides
     Copy(copy::Arguments),
+    /// PostgreSQL's roles, one for each role of Bursar: print the SQL that makes them, apply it, or check what there is
+    Grants(grants::Arguments),
+    /// Take over what another program has begun: the withdrawals of an exchange's old tables
+    #[command(subcommand)]
+    Import(import::Command),
     /// Print the page of an error code: what happened, why, what to do, and what was changed
     Explain(explain::Arguments),
     /// Measure speed, as a ratio to a yardstick of the same run
@@ -255,6 +260,8 @@ async fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Config(ConfigCommand::Check) => config::check(&context()?),
         Command::Config(ConfigCommand::Init) => config::init(cli.config.as_deref(), json),
         Command::Copy(arguments) => copy::run(arguments, json).await,
+        Command::Grants(arguments) => grants::run(&context()?, arguments).await,
+        Command::Import(command) => import::run(&context()?, command).await,
         Command::Explain(arguments) => explain::run(arguments, json),
         #[cfg(feature = "lab")]
         Command::Bench(command) => lab::bench::run(command, json).await,

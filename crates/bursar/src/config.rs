@@ -57,6 +57,8 @@ pub struct Database {
     pub acquire_timeout_ms: u64,
     /// Outside of the database, so that it is not put back with it.
     pub mark_folder: String,
+    /// PostgreSQL: a role works although the server gives it more rights than it should have.
+    pub any_rights: bool,
 }
 
 impl Default for Database {
@@ -66,6 +68,7 @@ impl Default for Database {
             max_connections: 16,
             acquire_timeout_ms: 5_000,
             mark_folder: "bursar-state".to_owned(),
+            any_rights: false,
         }
     }
 }
@@ -195,8 +198,8 @@ pub const RETENTION_LEAST_H: u32 = 72;
 pub const DEFAULT_FILE: &str = "bursar.toml";
 
 /// Variables that start with `BURSAR_` but are no settings.
-const OTHER_VARIABLES: [&str; 5] =
-    ["BURSAR_CONFIG", "BURSAR_ACTOR", "BURSAR_SPOT_TOKEN", "BURSAR_COPY_FROM", "BURSAR_COPY_TO"];
+const OTHER_VARIABLES: [&str; 6] =
+    ["BURSAR_CONFIG", "BURSAR_ACTOR", "BURSAR_SPOT_TOKEN", "BURSAR_COPY_FROM", "BURSAR_COPY_TO", "BURSAR_IMPORT_FROM"];
 /// So do those that only the tests read.
 const OF_TESTS: &str = "BURSAR_TEST_";
 

@@ -116,7 +116,11 @@ fn a_process_that_does_not_start_is_reported_with_its_own_code() {
     let long = "a-name-that-no-socket-of-a-signer-could-have".repeat(3);
     let output = run(folder.path(), &["--json", "demo", "--short", "--for", "100ms", "--data-dir", &long]);
     let body: Value = serde_json::from_slice(&output.stderr).expect("an error");
-    assert_eq!((&body["error"]["code"], output.status.code()), (&Value::from("SIGNER_LISTEN_FAILED"), Some(3)), "{body}");
+    assert_eq!(
+        (&body["error"]["code"], output.status.code()),
+        (&Value::from("SIGNER_LISTEN_FAILED"), Some(3)),
+        "{body}"
+    );
 }
 
 /// What somebody has started on what a demo left would go on with files that are gone.

@@ -437,7 +437,8 @@ fn every_heading_of_the_two_sources_has_its_row() {
         let begin = format!("| {source} | where it lives here |");
         let table = page.split_once(&begin).unwrap_or_else(|| panic!("no table for {source}")).1;
         let rows: Vec<&str> = table.lines().skip(2).take_while(|line| line.starts_with("| ")).collect();
-        let cells = |row: &&str| row.split(" | ").map(|cell| cell.trim_matches(['|', ' ']).to_owned()).collect::<Vec<_>>();
+        let cells =
+            |row: &&str| row.split(" | ").map(|cell| cell.trim_matches(['|', ' ']).to_owned()).collect::<Vec<_>>();
         let told: Vec<String> = rows.iter().filter_map(|row| cells(row).first().cloned()).collect();
         assert_eq!(told, wanted, "the table of {source}, in the source's order");
         for row in &rows {

@@ -304,6 +304,7 @@ fn a_withdrawal_is_shown_with_its_verdict_and_its_history() {
             amount: Amount::from_units(50_000_000),
             most_fee: Amount::from_units(1_000_000),
             quote: None,
+            travel_rule: None,
         };
         let taken = db
             .create_withdrawals(&[new], Timestamp::from_micros(1_763_000_000_000_000))

@@ -29,8 +29,9 @@ use crate::utxo::lease_queue::LeaseQueue;
 use crate::utxo::watch::Watch;
 
 pub use pools::PoolUse;
+pub(crate) use url::parse_postgres;
+use url::parse_sqlite;
 pub use url::{NamedFile, describe_url, files_of_url, percent_encoded, resolve_url, sqlite_url};
-use url::{parse_postgres, parse_sqlite};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Engine {
@@ -76,7 +77,7 @@ impl Default for Options {
 /// Cheap to clone: all clones share the connections.
 #[derive(Clone, Debug)]
 pub struct Db {
-    pools: Pools,
+    pub(crate) pools: Pools,
     jitter: Arc<AtomicU64>,
     faults: Option<Arc<dyn Faults>>,
     /// Selections of this process that are about to be leased.
@@ -88,7 +89,7 @@ pub struct Db {
 }
 
 #[derive(Clone, Debug)]
-enum Pools {
+pub(crate) enum Pools {
     Postgres(PgPool),
     /// SQLite has one writer at a time. One connection for writing makes the others wait in line, first come
     /// first served, where its own busy loop would sleep and poll.

@@ -23,6 +23,8 @@
 //! | [`pair`] | which spot engine the database belongs to, and how far each knows the other to be |
 //! | [`signer_head`] | how far the log of a signer went when it last answered |
 //! | [`clock`] | the database's own clock, to be compared with ours |
+//! | [`grants`] | PostgreSQL's roles: which role of Bursar may read, add to and change which table |
+//! | [`old_withdrawals`] | the withdrawals of another program, read as they stand |
 //! | [`sqlite_file`] | a SQLite file that another program has written, read as it stands |
 //! | [`copy`] | a whole database, copied to an empty one on either engine |
 //! | [`audit`] | the laws, proven over live data |
@@ -51,10 +53,12 @@ pub mod dialect;
 pub mod entry;
 pub mod error;
 pub mod faults;
+pub mod grants;
 pub(crate) mod growth;
 pub mod ledger;
 pub mod migrate;
 pub mod node;
+pub mod old_withdrawals;
 pub mod operator;
 pub mod outbound;
 pub mod pair;

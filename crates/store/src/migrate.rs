@@ -56,6 +56,7 @@ migrations! {
     26 "0026_paid_withdrawals";
     27 "0027_quotes";
     28 "0028_operators";
+    29 "0029_imports";
 }
 
 impl Migration {
@@ -172,6 +173,8 @@ pub const GUARDS: &[Guard] = &[
     whole("withdrawal_requests_client_order", "withdrawal_requests", "user_id, client_order_id"),
     whole("withdrawal_events_pkey", "withdrawal_events", "withdrawal_id, version"),
     whole("withdrawal_jobs_once", "withdrawal_jobs", "job_id"),
+    whole("withdrawal_imports_pkey", "withdrawal_imports", "old_id"),
+    partial("withdrawal_imports_paid_by", "withdrawal_imports", "chain_id, tx_hash"),
 ];
 
 const fn whole(name: &'static str, table: &'static str, columns: &'static str) -> Guard {

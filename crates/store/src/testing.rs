@@ -5,12 +5,14 @@
 
 pub mod races;
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use domain::Timestamp;
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
-use crate::db::{Db, Engine, Options, TxInner};
+use crate::db::{Db, Engine, Options, Pools, TxInner};
+use crate::grants::DatabaseRole;
 use crate::migrate::MIGRATIONS;
 use crate::rows::RowsSql;
 
@@ -64,6 +66,8 @@ macro_rules! db_test {
 pub struct TestDb {
     pub db: Db,
     pub url: String,
+    /// One that logs in as each role, where a test wants that.
+    roles: OnceLock<Vec<(DatabaseRole, Db)>>,
     // Holds the SQLite file; gone when the test ends.
     _folder: Option<tempfile::TempDir>,
 }
@@ -77,6 +81,63 @@ impl std::ops::Deref for TestDb {
 }
 
 impl TestDb {
+    /// The database as this role sees it, logged in as that; as the owner sees it where the test has not asked for roles.
+    pub fn of(&self, role: DatabaseRole) -> &Db {
+        let roles = self.roles.get();
+        roles.and_then(|roles| Some(&roles.iter().find(|(one, _)| *one == role)?.1)).unwrap_or(&self.db)
+    }
+
+    /// What the names of its roles begin with: roles are the server's, and other tests have theirs.
+    pub fn prefix(&self) -> String {
+        let name = self.url.split('?').next().and_then(|url| url.rsplit_once('/')).map(|(_, name)| name);
+        format!("{}_", name.expect("a URL with a database name").replace("bursar_test", "bt"))
+    }
+
+    /// The same database, for somebody else.
+    pub fn url_of(&self, login: &str) -> String {
+        let (_, rest) = self.url.split_once('@').expect("a URL with a user");
+        format!("postgres://{login}@{rest}")
+    }
+
+    /// Any SQL, as somebody who has this role's log-in would type it.
+    pub async fn by_hand_as(&self, role: DatabaseRole, text: &str) -> Result<(), sqlx::Error> {
+        let Pools::Postgres(pool) = &self.of(role).pools else { panic!("SQLite has no roles") };
+        let mut connection = pool.acquire().await?;
+        let done = sqlx::raw_sql(AssertSqlSafe(text.to_owned())).execute(&mut *connection).await.map(|_| ());
+        sqlx::raw_sql("ROLLBACK").execute(&mut *connection).await?;
+        done
+    }
+
+    /// Makes the roles, and from now on [`of`](Self::of) is each of them.
+    pub async fn with_roles(&self) {
+        if self.roles.get().is_some() {
+            return;
+        }
+        let prefix = self.prefix();
+        self.apply_grants(&prefix).await.expect("roles and rights");
+        let options = Options { max_connections: 4, ..Options::default() };
+        let mut roles = Vec::new();
+        for role in DatabaseRole::ALL {
+            let url = self.url_of(&role.login(&prefix));
+            if std::env::var_os("TRACE_RIGHTS").is_some() {
+                let name = role.login(&prefix);
+                self.by_hand(&format!("GRANT ALL ON ALL TABLES IN SCHEMA public, sources TO {name}; GRANT USAGE ON SCHEMA sources TO {name}")).await.expect("x");
+            }
+            roles.push((role, Db::connect(&url, &options).await.expect("it logs in")));
+        }
+        self.roles.set(roles).expect("once");
+    }
+
+    /// What [`with_roles`](Self::with_roles) made is the server's, and would stay.
+    async fn without_roles(&self) {
+        let Some(roles) = self.roles.get() else { return };
+        for (role, db) in roles {
+            db.close().await;
+            let name = role.login(&self.prefix());
+            self.by_hand(&format!("DROP OWNED BY {name}; DROP ROLE {name}")).await.expect("nothing depends on it");
+        }
+    }
+
     /// Any SQL, as an operator with a database shell would type it.
     pub async fn by_hand(&self, text: &str) -> Result<(), sqlx::Error> {
         match self.db.engine() {
@@ -152,7 +213,12 @@ pub fn on(engine: Engine, test: impl AsyncFnOnce(&TestDb)) {
     runtime.block_on(async {
         let db = fresh(engine).await;
         db.migrate(NOW).await.expect("a fresh database migrates");
+        // So that any test can be run with the rights that its roles have.
+        if engine == Engine::Postgres && std::env::var_os("BURSAR_TEST_ROLES").is_some() {
+            db.with_roles().await;
+        }
         test(&db).await;
+        db.without_roles().await;
         db.close().await;
         drop_database(&db).await;
     });
@@ -169,7 +235,7 @@ pub async fn fresh(engine: Engine) -> TestDb {
     };
     let options = Options { create: true, max_connections: 10, ..Options::default() };
     let db = Db::connect(&url, &options).await.expect("the test database opens");
-    TestDb { db, url, _folder: folder }
+    TestDb { db, url, roles: OnceLock::new(), _folder: folder }
 }
 
 fn postgres_server() -> String {
@@ -255,6 +321,8 @@ pub async fn prepare_every_statement(db: &TestDb) -> Result<usize, String> {
         crate::utxo::claimed::STATEMENTS,
         crate::utxo::events::STATEMENTS,
         crate::utxo::followed::STATEMENTS,
+        crate::grants::apply::STATEMENTS,
+        crate::grants::look::STATEMENTS,
         crate::growth::STATEMENTS,
         crate::utxo::history::STATEMENTS,
         crate::utxo::lease::STATEMENTS,

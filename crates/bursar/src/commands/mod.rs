@@ -15,6 +15,8 @@ pub mod deposit;
 #[cfg(feature = "lab")]
 pub mod devnet;
 pub mod explain;
+pub mod grants;
+pub mod import;
 pub mod job;
 pub mod journal;
 pub mod lane;

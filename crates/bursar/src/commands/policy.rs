@@ -232,6 +232,7 @@ async fn simulate(context: &Context, db: &Db, arguments: &SimulateArguments) -> 
         amount: amount(&arguments.amount, &coin)?,
         most_fee: arguments.max_fee.as_deref().map_or(Ok(Amount::MAX), |text| amount(text, &coin))?,
         quote,
+        travel_rule: None,
     };
     let shown = |amount: Amount| amount.display(coin.asset.precision).to_string();
     let body = match db.simulate_withdrawal(&new, SystemClock.now()).await? {

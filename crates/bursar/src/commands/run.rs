@@ -11,6 +11,7 @@ use domain::{ChainKind, Clock};
 use serde_json::json;
 use signer::names::SignerName;
 use store::Db;
+use store::grants::DatabaseRole;
 use store::outbound::Duty;
 use terminal::clock::SystemClock;
 use terminal::failure::{CommandResult, Failure};
@@ -21,6 +22,7 @@ use tokio::task::JoinHandle;
 use transfer::IdMaker;
 
 use super::Context;
+use super::grants::check_own;
 use super::wallet::signer as wallet_signer;
 use crate::chains::{self, FollowedChain};
 use crate::pins;
@@ -76,6 +78,9 @@ pub struct OutboundArguments {
     /// Work until there is nothing to do, and end
     #[arg(long)]
     once: bool,
+    /// Work although the database gives more rights than the role should have (see bursar grants)
+    #[arg(long)]
+    any_rights: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -83,6 +88,9 @@ pub struct CheckArguments {
     /// Ask until nothing is due, and end
     #[arg(long)]
     once: bool,
+    /// Work although the database gives more rights than the role should have (see bursar grants)
+    #[arg(long)]
+    any_rights: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -96,6 +104,9 @@ pub struct DepositArguments {
     /// Work until there is nothing to do, and end
     #[arg(long)]
     once: bool,
+    /// Work although the database gives more rights than the role should have (see bursar grants)
+    #[arg(long)]
+    any_rights: bool,
 }
 
 pub async fn run(context: &Context, command: &Command) -> CommandResult {
@@ -113,6 +124,8 @@ pub async fn run(context: &Context, command: &Command) -> CommandResult {
 async fn outbound(context: &Context, arguments: &OutboundArguments, duty: Duty) -> CommandResult {
     let sends = duty == Duty::Send;
     let db = context.open().await?;
+    let login = if sends { DatabaseRole::Outbound } else { DatabaseRole::Confirm };
+    check_own(context, &db, login, arguments.any_rights).await?;
     let pinned = pins::pinned(&context.config, &db).await?;
     pins::check(&context.config, &db, &pinned).await?;
     let Some(signer) = wallet_signer::configured(&context.config)? else {
@@ -161,6 +174,7 @@ async fn outbound(context: &Context, arguments: &OutboundArguments, duty: Duty) 
 
 async fn ask_outside(context: &Context, arguments: &CheckArguments) -> CommandResult {
     let db = context.open().await?;
+    check_own(context, &db, DatabaseRole::Checks, arguments.any_rights).await?;
     let Some(check) = checks::configured(&context.config)? else {
         let hint = "set withdrawals.check_url in the configuration";
         return Err(Failure::bad_input("CONFIG_INVALID", "nobody is named who could be asked", hint));
@@ -196,6 +210,7 @@ async fn ask_outside(context: &Context, arguments: &CheckArguments) -> CommandRe
 
 async fn withdrawals(context: &Context, arguments: &OutboundArguments) -> CommandResult {
     let db = context.open().await?;
+    check_own(context, &db, DatabaseRole::Withdrawals, arguments.any_rights).await?;
     let pinned = pins::pinned(&context.config, &db).await?;
     pins::check(&context.config, &db, &pinned).await?;
     let Some(signer) = wallet_signer::configured(&context.config)? else {
@@ -250,6 +265,7 @@ async fn withdraw_once(context: &Context, roles: &[WithdrawalsRole]) -> CommandR
 
 async fn balance_sync(context: &Context, arguments: &OutboundArguments) -> CommandResult {
     let db = context.open().await?;
+    check_own(context, &db, DatabaseRole::BalanceSync, arguments.any_rights).await?;
     let pinned = pins::pinned(&context.config, &db).await?;
     pins::check(&context.config, &db, &pinned).await?;
     let roles = deposit_roles(context, &db, &pinned).await?.into_iter();
@@ -286,6 +302,7 @@ async fn look_once(context: &Context, roles: &[BalanceSyncRole]) -> CommandResul
 
 async fn rules(context: &Context, arguments: &OutboundArguments) -> CommandResult {
     let db = context.open().await?;
+    check_own(context, &db, DatabaseRole::Rules, arguments.any_rights).await?;
     let pinned = pins::pinned(&context.config, &db).await?;
     pins::check(&context.config, &db, &pinned).await?;
     let mut roles = rules_roles(context, &db, &pinned).await?;
@@ -371,6 +388,7 @@ pub async fn outbound_roles(
 
 async fn deposits(context: &Context, arguments: &DepositArguments) -> CommandResult {
     let db = context.open().await?;
+    check_own(context, &db, DatabaseRole::Deposits, arguments.any_rights).await?;
     let pinned = pins::pinned(&context.config, &db).await?;
     pins::check(&context.config, &db, &pinned).await?;
     let mut roles = deposit_roles(context, &db, &pinned).await?;

@@ -26,6 +26,7 @@ use spot::net::{Client, ClientError, Credentials, Role, Server};
 use spot::service::{Ended, Limits};
 use store::Db;
 use store::error::Causes;
+use store::grants::DatabaseRole;
 use terminal::clock::{Stopwatch, SystemClock};
 use terminal::failure::{CommandResult, Failure};
 use terminal::files::{read_secret, read_text};
@@ -43,6 +44,7 @@ use transfer::{
     Assets, Coordinator, IdMaker, Intake, IntakeSettings, Lent, Metrics, Readiness, Settings, invariant, scanner,
 };
 
+use super::grants::check_own;
 use super::spot::tls::Known;
 use super::wallet::signer as wallet_signer;
 use super::{Context, spot as spot_command};
@@ -60,6 +62,12 @@ pub struct Arguments {
     /// Believe the clock although it is more than spot.retention_h ahead of the embedded engine's log: after a long stop
     #[arg(long)]
     accept_clock: bool,
+    /// Only the HTTP interface and internal transfers: the workers run in processes of their own (see bursar run)
+    #[arg(long)]
+    only_api: bool,
+    /// Work although the database gives more rights than the role should have (see bursar grants)
+    #[arg(long)]
+    any_rights: bool,
 }
 
 pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
@@ -67,6 +75,8 @@ pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
     let (verifier, sinks) = (verifier(config)?, alert_sinks(config)?);
     let (operators, check) = (operator_access(config)?, checks::configured(config)?);
     let db = context.open().await?;
+    let login = if arguments.only_api { DatabaseRole::Api } else { DatabaseRole::Serve };
+    check_own(context, &db, login, arguments.any_rights).await?;
     // What was paid to an address that is not ours is lost: nothing runs on rows that somebody has changed.
     let pinned = pins::pinned(&context.config, &db).await?;
     pins::check(&context.config, &db, &pinned).await?;
@@ -74,8 +84,12 @@ pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
     if let Some(signer) = &signer {
         wallet_signer::check(signer, &db, &pinned).await?;
     }
-    let roles = super::run::deposit_roles(context, &db, &pinned).await?;
+    let roles = match arguments.only_api {
+        false => super::run::deposit_roles(context, &db, &pinned).await?,
+        true => Vec::new(),
+    };
     let payers = match &signer {
+        Some(_) if arguments.only_api => Vec::new(),
         Some(signer) => super::run::outbound_roles(context, &db, &pinned, signer).await?,
         None => Vec::new(),
     };
@@ -168,7 +182,7 @@ pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
         }
     });
     // Whoever else asks the same has other questions.
-    let asking = check.map(|check| {
+    let asking = check.filter(|_| !arguments.only_api).map(|check| {
         let role = ChecksRole { db: db.clone(), check, signer: app.signer.clone() };
         let stopped = stopped.clone();
         supervised(&coordinator, "checks", move || role.clone().run(stopped.clone()))

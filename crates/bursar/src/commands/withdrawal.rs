@@ -1,16 +1,21 @@
 //! `bursar withdrawal …`: what customers want paid out, and what became of it.
 
-use domain::UserId;
+use custody::withdrawal::judge;
 use domain::withdrawal::WithdrawalState;
+use domain::{Approval, Clock, UserId};
 use serde_json::{Value, json};
 use server::api::withdrawal_answer::{WithdrawalAnswer, WithdrawalPayment};
 use server::coins::{Coins, coin_of};
 use store::Db;
-use store::withdrawal::{WithdrawalFilter, WithdrawalId, WithdrawalRow};
+use store::withdrawal::{DecisionReply, WithdrawalFilter, WithdrawalId, WithdrawalRow, WithdrawalVerdict};
+use terminal::clock::SystemClock;
 use terminal::failure::{CommandResult, Failure};
 use terminal::output::table;
 
 use super::Context;
+use super::approval::ApprovalArguments;
+use super::wallet::signer as wallet_signer;
+use crate::pins;
 
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
@@ -21,6 +26,27 @@ pub enum Command {
         #[arg(value_name = "WITHDRAWAL_ID")]
         id: String,
     },
+    /// Say what became of one that was signed in a time that this database does not know: two people
+    ///
+    /// A database that was put back from a backup has forgotten payments; the signer has not, and such withdrawals wait in manual_review. Look at the
+    /// recipient on the chain first: what is judged unpaid is given back to the customer.
+    Judge {
+        #[arg(value_name = "WITHDRAWAL_ID")]
+        id: String,
+        /// paid, or unpaid: it was not, and nothing that was signed for it can be mined any more
+        #[arg(value_parser = verdict)]
+        verdict: WithdrawalVerdict,
+        #[command(flatten)]
+        people: ApprovalArguments,
+    },
+}
+
+fn verdict(text: &str) -> Result<WithdrawalVerdict, String> {
+    match text {
+        "paid" => Ok(WithdrawalVerdict::Paid),
+        "unpaid" => Ok(WithdrawalVerdict::Unpaid),
+        _ => Err("paid or unpaid".to_owned()),
+    }
 }
 
 #[derive(Debug, clap::Args)]
@@ -56,6 +82,9 @@ pub async fn run(context: &Context, command: &Command) -> CommandResult {
     let done = match command {
         Command::List(arguments) => list(context, &db, arguments).await,
         Command::Show { id } => show(context, &db, parse_id(id)?).await,
+        Command::Judge { id, verdict, people } => {
+            say(context, &db, (parse_id(id)?, *verdict), &people.approval()?).await
+        }
     };
     db.close().await;
     done
@@ -183,4 +212,42 @@ async fn show(context: &Context, db: &Db, id: WithdrawalId) -> CommandResult {
         format!("{}\n\n{}", table(&["", ""], &[], &rows), table(&["at", "state", "who", "why"], &[], &steps))
     });
     Ok(())
+}
+
+async fn say(
+    context: &Context,
+    db: &Db,
+    (id, verdict): (WithdrawalId, WithdrawalVerdict),
+    people: &Approval,
+) -> CommandResult {
+    let pinned = pins::pinned(&context.config, db).await?;
+    let Some(signer) = wallet_signer::configured(&context.config)? else {
+        let hint = "set [signer] in the configuration: what it has signed is asked first";
+        return Err(Failure::bad_input("CONFIG_INVALID", "no signer is configured", hint));
+    };
+    wallet_signer::check(&signer, db, &pinned).await?;
+    let replies = judge(db, &*signer, &[(id, verdict)], people, SystemClock.now()).await?;
+    let not_now = |why: &str, hint: &str| Err(Failure::bad_input("WITHDRAWAL_NOT_NOW", format!("{id}: {why}"), hint));
+    match replies.into_iter().next() {
+        Some(DecisionReply::Done(row) | DecisionReply::Before(row)) => {
+            let state = row.state.as_str();
+            context.print(&json!({ "withdrawal_id": id.to_string(), "state": state }), || format!("{id} is {state}"));
+            Ok(())
+        }
+        Some(DecisionReply::NoSuchWithdrawal) | None => Err(Failure::bad_input(
+            "WITHDRAWAL_NOT_FOUND",
+            format!("there is no withdrawal {id}"),
+            "bursar withdrawal list shows them",
+        )),
+        Some(DecisionReply::NotNow(state)) => {
+            not_now(&format!("it is {state}"), "only what waits in manual_review is judged")
+        }
+        Some(DecisionReply::NothingToJudge | DecisionReply::SignerKnowsMore) => not_now(
+            "the signer knows no more of it than this database",
+            "it goes on by itself, or is approved or refused",
+        ),
+        Some(DecisionReply::SignerNotAsked) => {
+            not_now("the signer cannot be asked what it has signed", "is it running? bursar wallet verify says more")
+        }
+    }
 }

@@ -11,6 +11,7 @@
 //! | [`send`] | one worker of a chain's lanes that sends: what is planned is written down, signed, told |
 //! | `plan` | what it is to write: slots for jobs, more for what is stuck, jobs that are put off |
 //! | [`watch`] | one that watches: what became of slots, until it is final |
+//! | `imported` | what the chain says of payments that another program has sent |
 //! | `purse` | who pays a job and what it pays, as addresses that keys give and not as rows claim |
 //! | `gather`, `raise`, `till` | Bitcoin: payouts that share a transaction, more that is offered for one, the coins that pay |
 //! | `bundle` | Bitcoin: coins of users' addresses that go home together |
@@ -26,6 +27,7 @@ mod ask;
 mod bundle;
 pub(crate) mod draft;
 mod gather;
+mod imported;
 pub(crate) mod plan;
 mod purse;
 mod raise;

@@ -45,9 +45,9 @@ pub struct WatchedRound {
 }
 
 pub struct WatchWorker<'a> {
-    db: &'a Db,
-    chain: &'a dyn Chain,
-    ground: Ground,
+    pub(super) db: &'a Db,
+    pub(super) chain: &'a dyn Chain,
+    pub(super) ground: Ground,
     worker: String,
     /// When each open slot was last asked about.
     asked: HashMap<SlotId, Timestamp>,
@@ -71,7 +71,7 @@ enum Depth {
 type Depths = HashMap<(u64, Hash), Depth>;
 
 /// What the chain said of the transactions of a slot.
-enum Found {
+pub(super) enum Found {
     Mined(u32, MinedAttempt),
     Lost { words: String, foreign: bool },
     Nothing,
@@ -127,10 +127,15 @@ impl<'a> WatchWorker<'a> {
         }
         doubtful.extend(self.unseen(&open, &own, head.tip.height, now).await);
         let hopeless = self.hopeless(&doubtful).await?;
+        let mut imported = self.judge_imported(&doubtful, &own).await?;
         let statuses = self.statuses(&doubtful).await;
         let mut found: Vec<(&WatchedSlot, Result<Found, OutboundError>)> = Vec::with_capacity(doubtful.len());
         for (slot, statuses) in doubtful.into_iter().zip(statuses) {
-            found.push((slot, self.judge(slot, statuses, &hopeless).await));
+            let judged = match imported.remove(&slot.id) {
+                Some(judged) => judged,
+                None => self.judge(slot, statuses, &hopeless).await,
+            };
+            found.push((slot, judged));
         }
         for (slot, found) in found {
             self.asked.insert(slot.id, now);

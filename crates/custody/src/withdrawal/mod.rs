@@ -9,6 +9,7 @@
 //! | module | holds |
 //! |---|---|
 //! | [`narrower`] | the server's policy held against the signer's |
+//! | [`import`] | what becomes of withdrawals that another program has begun |
 //! | [`work`] | one worker of a chain's withdrawals |
 //! | [`approve`] | what people sign, and what becomes of it |
 //! | [`operate`] | what operators do, and their signatures |
@@ -20,6 +21,7 @@
 
 pub mod approve;
 pub mod check;
+pub mod import;
 pub mod narrower;
 pub mod operate;
 pub mod signed;
@@ -31,7 +33,8 @@ pub use futures_util::future::BoxFuture;
 
 pub use approve::{ApprovalDesk, ApproverKey, Approving};
 pub use check::{CheckRound, CheckWorker, HttpCheck};
-pub use signed::{Remembers, cancel, decide, signed_rounds};
+pub use import::{ImportGround, ImportKind, ImportNames, PlannedImport, plan_import};
+pub use signed::{Remembers, cancel, decide, judge, signed_rounds};
 pub use work::{WithdrawalRound, WithdrawalWorker};
 
 #[derive(Debug, thiserror::Error)]

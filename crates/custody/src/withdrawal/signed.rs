@@ -1,11 +1,11 @@
 //! What the signer knows of withdrawals. Whatever gives money back, or makes a job, asks first: a database that was put back from a backup has forgotten
 //! payments, and the signer has not.
 
-use domain::{Timestamp, UserId};
+use domain::{Approval, Timestamp, UserId};
 use futures_util::future::BoxFuture;
 use signer::client::SignerError;
 use signer::names::JobId as SignedJob;
-use store::withdrawal::{DecisionReply, SignedRounds, WithdrawalDecision, WithdrawalId};
+use store::withdrawal::{DecisionReply, SignedRounds, WithdrawalDecision, WithdrawalId, WithdrawalVerdict};
 use store::{Db, StoreError};
 
 use crate::signer::SignerWatch;
@@ -71,4 +71,17 @@ pub async fn decide(
     let ids: Vec<WithdrawalId> = decisions.iter().map(|one| one.id).collect();
     let signed = signed_or_unasked(signer, &ids).await;
     db.decide_withdrawals(decisions, &signed, at).await
+}
+
+/// Two people say whether these were paid in the time that the database has forgotten.
+pub async fn judge(
+    db: &Db,
+    signer: &dyn Remembers,
+    verdicts: &[(WithdrawalId, WithdrawalVerdict)],
+    people: &Approval,
+    at: Timestamp,
+) -> Result<Vec<DecisionReply>, StoreError> {
+    let ids: Vec<WithdrawalId> = verdicts.iter().map(|(id, _)| *id).collect();
+    let signed = signed_or_unasked(Some(signer), &ids).await;
+    db.judge_withdrawals(verdicts, people, &signed, at).await
 }

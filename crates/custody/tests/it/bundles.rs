@@ -31,6 +31,7 @@ use signer::local::LocalSigner;
 use store::catalog::{Author, Catalog};
 use store::deposit::{DepositFilter, DepositRow};
 use store::entry::ChainRow;
+use store::grants::DatabaseRole;
 use store::outbound::{JobFilter, NewJob, Payer, ShownJob};
 use store::testing::{TestDb, on};
 use store::treasury::cost::CostKind;
@@ -166,7 +167,7 @@ impl<'a> Town<'a> {
         let town = Self { db, net, clock, chain, pinned: Arc::new(pinned), row, pen, ids };
         let first = town.chain.head().await.unwrap().tip.height;
         town.follow().await;
-        begin(db, &town.chain, &town.row, Some(first), town.clock.now()).await.unwrap();
+        begin(db.of(DatabaseRole::Deposits), &town.chain, &town.row, Some(first), town.clock.now()).await.unwrap();
         town
     }
 
@@ -178,7 +179,12 @@ impl<'a> Town<'a> {
     async fn address(&self, user: i64) -> Address {
         let user = UserId::new(user).unwrap();
         let now = self.clock.now();
-        assign(self.db, &self.pinned, &id("users"), &[user], now).await.unwrap().wallets.remove(0).address
+        assign(self.db.of(DatabaseRole::Api), &self.pinned, &id("users"), &[user], now)
+            .await
+            .unwrap()
+            .wallets
+            .remove(0)
+            .address
     }
 
     fn house(&self, role: WalletRole) -> Address {
@@ -220,7 +226,7 @@ impl<'a> Town<'a> {
     }
 
     async fn follow(&self) {
-        let mut follow = Follow::new(self.db, &self.chain, 0);
+        let mut follow = Follow::new(self.db.of(DatabaseRole::Follower), &self.chain, 0);
         while follow.step(50, self.clock.now()).await.unwrap() != Step::Idle {}
         follow.look(self.clock.now()).await.unwrap();
     }
@@ -229,7 +235,16 @@ impl<'a> Town<'a> {
     async fn book(&self) {
         let (row, pinned, mut random) = (self.row.clone(), Arc::clone(&self.pinned), Random::from_seed(7));
         let now = self.clock.now();
-        let taken = DepositWorker::take(self.db, &self.chain, row, pinned, "books", &mut random, now).await;
+        let taken = DepositWorker::take(
+            self.db.of(DatabaseRole::Deposits),
+            &self.chain,
+            row,
+            pinned,
+            "books",
+            &mut random,
+            now,
+        )
+        .await;
         let mut worker = taken.unwrap();
         while worker.round(&*self.clock).await.unwrap().is_busy() {}
     }
@@ -243,7 +258,7 @@ impl<'a> Town<'a> {
     }
 
     async fn evaluate(&self) -> usize {
-        self.rules_on(self.db, "rules").await.unwrap()
+        self.rules_on(self.db.of(DatabaseRole::Rules), "rules").await.unwrap()
     }
 
     /// What would be decided.
@@ -258,18 +273,23 @@ impl<'a> Town<'a> {
     }
 
     async fn send_on(&self, db: &Db) -> Option<()> {
+        self.send_by(db, db).await
+    }
+
+    async fn send_by(&self, sends: &Db, watches: &Db) -> Option<()> {
         let make = || self.ids.next::<domain::id::Job>().ok().map(|id| id.number());
         let (row, pinned) = (self.row.clone(), Arc::clone(&self.pinned));
         let (chain, signer, name) = (&self.chain, "desk".parse().unwrap(), "send".to_owned());
-        let send = SendWorker::new(db, chain, &self.pen, signer, &make, row.clone(), Arc::clone(&pinned), name);
+        let send = SendWorker::new(sends, chain, &self.pen, signer, &make, row.clone(), Arc::clone(&pinned), name);
         let sent = send.unwrap().round(&*self.clock).await;
-        let watch = WatchWorker::new(db, chain, row, pinned, "watch".to_owned()).unwrap().round(&*self.clock).await;
+        let watch =
+            WatchWorker::new(watches, chain, row, pinned, "watch".to_owned()).unwrap().round(&*self.clock).await;
         sent.ok()?;
         watch.ok().map(|_| ())
     }
 
     async fn send(&self) {
-        self.send_on(self.db).await.unwrap();
+        self.send_by(self.db.of(DatabaseRole::Outbound), self.db.of(DatabaseRole::Confirm)).await.unwrap();
     }
 
     /// Blocks with rounds of those who send, until everything is final.

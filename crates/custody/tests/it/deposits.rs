@@ -25,6 +25,7 @@ use domain::{
 use store::catalog::{Author, Catalog};
 use store::deposit::{DepositFilter, DepositRow};
 use store::entry::{ChainRow, CursorError, Heard};
+use store::grants::DatabaseRole;
 use store::testing::{NOW, TestDb, on};
 use store::{Db, Engine};
 use tx::{Address, Coin, Family, Group};
@@ -210,7 +211,7 @@ impl<'a> Rig<'a> {
         let mut rig = Self { db, kind, net, clock, chain, pinned: Arc::new(pinned), row, family, first: 0 };
         rig.mine(3);
         rig.first = rig.height();
-        begin(db, &*rig.chain, &rig.row, Some(rig.height()), NOW).await.unwrap();
+        begin(db.of(DatabaseRole::Deposits), &*rig.chain, &rig.row, Some(rig.height()), NOW).await.unwrap();
         rig
     }
 
@@ -283,7 +284,12 @@ impl<'a> Rig<'a> {
     /// The user's deposit address; the user gets one if there is none.
     pub async fn address(&self, number: i64) -> Address {
         let user = UserId::new(number).unwrap();
-        assign(self.db, &self.pinned, &id("users"), &[user], NOW).await.unwrap().wallets.remove(0).address
+        assign(self.db.of(DatabaseRole::Api), &self.pinned, &id("users"), &[user], NOW)
+            .await
+            .unwrap()
+            .wallets
+            .remove(0)
+            .address
     }
 
     pub fn house(&self, role: WalletRole) -> Address {
@@ -293,7 +299,7 @@ impl<'a> Rig<'a> {
     pub async fn worker(&self, name: &str) -> DepositWorker<'_> {
         let mut random = Random::from_seed(7);
         DepositWorker::take(
-            self.db,
+            self.db.of(DatabaseRole::Deposits),
             &*self.chain,
             self.row.clone(),
             Arc::clone(&self.pinned),

@@ -20,6 +20,8 @@ mod deposits;
 mod devnet;
 mod faulty;
 mod follow;
+mod grants;
+mod imports;
 mod journey;
 mod node;
 mod outbound;

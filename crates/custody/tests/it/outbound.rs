@@ -21,6 +21,7 @@ use signer::SignRequest;
 use signer::client::{SignAnswer, SignerError};
 use signer::keys::{GroupSecret, Keyring, Mnemonic};
 use signer::local::LocalSigner;
+use store::grants::DatabaseRole;
 use store::outbound::read::JobReply;
 use store::outbound::{Added, JobFilter, JobId, NewJob, Payer, ShownJob};
 use store::signer_head::SignerHead;
@@ -153,6 +154,10 @@ impl<'a> Desk<'a> {
         desk
     }
 
+    pub fn hot(&self) -> Address {
+        self.wallets()[0].clone()
+    }
+
     fn wallets(&self) -> Vec<Address> {
         let hot = self.rig.pinned.wallets().filter(|(_, _, wallet)| wallet.role == WalletRole::Hot);
         hot.map(|(_, _, wallet)| wallet.address.clone()).collect()
@@ -166,7 +171,7 @@ impl<'a> Desk<'a> {
         if self.rig.kind == ChainKind::Evm { key.evm() } else { key.tron() }
     }
 
-    async fn add(&self, coin: &Coin, amount: u64) -> (JobId, Address) {
+    pub async fn add(&self, coin: &Coin, amount: u64) -> (JobId, Address) {
         let to = self.fresh();
         let symbol = if *coin == Coin::Native { "COIN" } else { "USDT" };
         let listing = self.rig.row.listings.iter().find(|one| one.symbol.as_str() == symbol).unwrap().id;
@@ -196,20 +201,28 @@ impl<'a> Desk<'a> {
     }
 
     async fn round_with(&self, db: &Db, chain: &dyn Chain, name: &str) -> Option<SentRound> {
+        self.round_by((db, db), chain, name).await
+    }
+
+    /// By one who sends and one who watches.
+    async fn round_by(&self, (sends, watches): (&Db, &Db), chain: &dyn Chain, name: &str) -> Option<SentRound> {
         let make = || self.ids.next::<domain::id::Job>().ok().map(|id| id.number());
         let (row, pinned) = (self.rig.row.clone(), Arc::clone(&self.rig.pinned));
         let signer = "desk".parse().unwrap();
         let worker = format!("{name}-send");
-        let sent = SendWorker::new(db, chain, &*self.pen, signer, &make, row.clone(), Arc::clone(&pinned), worker);
+        let sent = SendWorker::new(sends, chain, &*self.pen, signer, &make, row.clone(), Arc::clone(&pinned), worker);
         let sent = sent.unwrap().round(&*self.rig.clock).await;
-        let watched =
-            WatchWorker::new(db, chain, row, pinned, format!("{name}-watch")).unwrap().round(&*self.rig.clock).await;
+        let watched = WatchWorker::new(watches, chain, row, pinned, format!("{name}-watch"))
+            .unwrap()
+            .round(&*self.rig.clock)
+            .await;
         watched.ok()?;
         sent.ok()
     }
 
-    async fn round(&self) -> SentRound {
-        self.round_on(self.rig.db, "one").await.expect("a good round")
+    pub async fn round(&self) -> SentRound {
+        let dbs = (self.rig.db.of(DatabaseRole::Outbound), self.rig.db.of(DatabaseRole::Confirm));
+        self.round_by(dbs, &*self.rig.chain, "one").await.expect("a good round")
     }
 
     /// Rounds and blocks, so many of both.
@@ -225,7 +238,7 @@ impl<'a> Desk<'a> {
         self.rig.db.job(id).await.unwrap().unwrap().0
     }
 
-    async fn state(&self, id: JobId) -> JobState {
+    pub async fn state(&self, id: JobId) -> JobState {
         self.job(id).await.job.state
     }
 
@@ -273,6 +286,65 @@ impl<'a> Desk<'a> {
         }
     }
 
+    /// A payment of the first hot wallet, signed by another program that has its words: the bytes, and their hash.
+    pub async fn elsewhere(&self, payment: Payment) -> (Vec<u8>, TxHash) {
+        let clock: Arc<dyn Clock> = Arc::<ManualClock>::clone(&self.rig.clock);
+        let token = match self.rig.kind {
+            ChainKind::Evm => devnet::evm::TETHER.to_string(),
+            ChainKind::Tron | ChainKind::Bitcoin => devnet::tron::TOKEN.to_string(),
+        };
+        let other = LocalSigner::new(&policy(self.rig.kind, &token), keyring(self.rig.family), clock).unwrap();
+        let (from, now) = (self.wallets()[0].clone(), self.rig.clock.now());
+        let cap = match self.rig.kind {
+            ChainKind::Evm => FeeCap(Fee::Eip1559 { max_fee: 20_000_000_000, max_priority: 20_000_000_000 }),
+            ChainKind::Tron | ChainKind::Bitcoin => FeeCap(Fee::FeeLimit(1_000_000_000)),
+        };
+        let quote = self.rig.chain.quote(&from, &payment, cap).await.unwrap();
+        let (draft, network) = match (self.rig.kind, quote.fee) {
+            (ChainKind::Evm, fee) => {
+                let nonce = self.rig.chain.nonces(std::slice::from_ref(&from)).await.unwrap()[0].pending;
+                let draft = Draft::Evm { from, nonce, payment: payment.clone(), gas_limit: quote.gas, fee };
+                (draft, signer::SignerChain::Evm { chain_id: 56 })
+            }
+            (_, Fee::FeeLimit(fee_limit)) => {
+                let (reference, _) = quote.reference.unwrap();
+                let expires = now.plus_micros(600_000_000);
+                let draft = Draft::Tron { from, payment: payment.clone(), fee_limit, reference, created: now, expires };
+                (draft, signer::SignerChain::Tron)
+            }
+            (_, fee) => panic!("{fee:?}"),
+        };
+        let unsigned = self.rig.chain.build(&draft).unwrap();
+        let intent = signer::Intent {
+            signer: "desk".parse().unwrap(),
+            network,
+            job: signer::names::JobId::Job(self.ids.next::<domain::id::Job>().unwrap().number()),
+            round: 0,
+            chain: self.rig.row.name.clone(),
+            group: id("hot"),
+            kind: signer::IntentKind::Pay { payment, owner: None },
+            most_fee: raw(1_000_000_000_000_000_000),
+            expires: now.plus_micros(3_600_000_000),
+            builds: 1,
+            requester: "other".parse().unwrap(),
+        };
+        let request = SignRequest {
+            id: format!("other-{}", self.ids.next::<domain::id::Job>().unwrap().number()).parse().unwrap(),
+            chain: self.rig.row.name.clone(),
+            group: id("hot"),
+            index: 0,
+            payload: unsigned.bytes,
+            intents: vec![intent],
+            bitcoin: None,
+            replaces: None,
+            approvals: Vec::new(),
+        };
+        match other.sign(&[request]).unwrap().remove(0) {
+            SignAnswer::Signed { signed, .. } => (signed.bytes, signed.hash),
+            refused => panic!("{refused:?}"),
+        }
+    }
+
     /// The rows hold together, and nothing that left our wallets is unexplained.
     pub async fn assert_true(&self) {
         let mut worker = self.rig.worker("books").await;
@@ -307,7 +379,7 @@ fn postgres_every_job_is_paid_once_by_the_wallet_that_has_rested_longest() {
     on_both_with(Engine::Postgres, pays_each_once);
 }
 
-async fn pays_each_once(desk: Desk<'_>) {
+pub async fn pays_each_once(desk: Desk<'_>) {
     let mut jobs = Vec::new();
     for number in 0..10_u64 {
         let coin = if number % 2 == 0 { Coin::Native } else { desk.rig.token() };

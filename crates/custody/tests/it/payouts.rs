@@ -35,6 +35,7 @@ use store::Engine;
 use store::catalog::{Author, Catalog};
 use store::deposit::DepositFilter;
 use store::entry::ChainRow;
+use store::grants::DatabaseRole;
 use store::outbound::{Added, JobId, NewJob, Payer, ShownJob, SlotId};
 use store::testing::{TestDb, on};
 use store::utxo::{ListFilter, NewAddress, Paths};
@@ -164,7 +165,7 @@ impl<'a> House<'a> {
         let house = Self { db, served, clock, chain, pinned, row, pen, ids, made: Mutex::new(0) };
         let first = house.chain.head().await.unwrap().tip.height;
         house.follow().await;
-        begin(db, &house.chain, &house.row, Some(first), house.clock.now()).await.unwrap();
+        begin(db.of(DatabaseRole::Deposits), &house.chain, &house.row, Some(first), house.clock.now()).await.unwrap();
         for coin in coins {
             house.fund(&house.own(), *coin);
         }
@@ -201,7 +202,7 @@ impl<'a> House<'a> {
     }
 
     async fn follow(&self) {
-        let mut follow = Follow::new(self.db, &self.chain, 0);
+        let mut follow = Follow::new(self.db.of(DatabaseRole::Follower), &self.chain, 0);
         while follow.step(50, self.clock.now()).await.unwrap() != Step::Idle {}
         follow.look(self.clock.now()).await.unwrap();
     }
@@ -245,11 +246,21 @@ impl<'a> House<'a> {
         let (row, pinned) = (self.row.clone(), Arc::clone(&self.pinned));
         let signer = "desk".parse().unwrap();
         let name = "one-send".to_owned();
-        let mut worker =
-            SendWorker::new(self.db, &self.chain, &self.pen, signer, &make, row.clone(), Arc::clone(&pinned), name)
-                .unwrap();
+        let mut worker = SendWorker::new(
+            self.db.of(DatabaseRole::Outbound),
+            &self.chain,
+            &self.pen,
+            signer,
+            &make,
+            row.clone(),
+            Arc::clone(&pinned),
+            name,
+        )
+        .unwrap();
         let sent = worker.round(&*self.clock).await.unwrap();
-        let mut watcher = WatchWorker::new(self.db, &self.chain, row, pinned, "one-watch".to_owned()).unwrap();
+        let mut watcher =
+            WatchWorker::new(self.db.of(DatabaseRole::Confirm), &self.chain, row, pinned, "one-watch".to_owned())
+                .unwrap();
         let watched = watcher.round(&*self.clock).await.unwrap();
         assert_eq!(watched.waits, None);
         sent

@@ -18,6 +18,7 @@ use signer::keys::{GroupSecret, Keyring, Mnemonic};
 use signer::local::LocalSigner;
 use signer::policy::signed::SigningKey;
 use store::catalog::{Author, Catalog};
+use store::grants::DatabaseRole;
 use store::outbound::{JobFilter, JobId, ShownJob};
 use store::testing::on;
 use store::treasury::cost::CostKind;
@@ -196,18 +197,37 @@ impl<'a> Yard<'a> {
     }
 
     pub async fn evaluate(&self) -> RulesRound {
-        self.rules_on(self.rig.db, "rules").await.unwrap()
+        self.rules_on(self.rig.db.of(DatabaseRole::Rules), "rules").await.unwrap()
     }
 
     /// The workers that send and confirm.
     pub async fn send_on(&self, db: &Db) -> Option<()> {
+        self.send_by(db, db).await
+    }
+
+    /// Each with its own log-in.
+    pub async fn send(&self) {
+        let db = self.rig.db;
+        self.send_by(db.of(DatabaseRole::Outbound), db.of(DatabaseRole::Confirm)).await.unwrap();
+    }
+
+    async fn send_by(&self, sends: &Db, watches: &Db) -> Option<()> {
         let make = || self.ids.next::<domain::id::Job>().ok().map(|id| id.number());
         let (chain, row, pinned) = (&*self.rig.chain, self.rig.row.clone(), Arc::clone(&self.rig.pinned));
         let signer = "desk".parse().unwrap();
-        let send =
-            SendWorker::new(db, chain, &self.pen, signer, &make, row.clone(), Arc::clone(&pinned), "send".to_owned());
+        let send = SendWorker::new(
+            sends,
+            chain,
+            &self.pen,
+            signer,
+            &make,
+            row.clone(),
+            Arc::clone(&pinned),
+            "send".to_owned(),
+        );
         let sent = send.unwrap().round(&*self.rig.clock).await;
-        let watch = WatchWorker::new(db, chain, row, pinned, "watch".to_owned()).unwrap().round(&*self.rig.clock).await;
+        let watch =
+            WatchWorker::new(watches, chain, row, pinned, "watch".to_owned()).unwrap().round(&*self.rig.clock).await;
         sent.ok()?;
         watch.ok().map(|_| ())
     }
@@ -233,7 +253,11 @@ impl<'a> Yard<'a> {
     /// The balance sync worker: all wallets are looked at on the chain.
     async fn balance_sync(&self) -> Synced {
         let (row, pinned) = (self.rig.row.clone(), Arc::clone(&self.rig.pinned));
-        BalanceSync::new(self.rig.db, &*self.rig.chain, row, pinned).unwrap().all(&*self.rig.clock).await.unwrap()
+        BalanceSync::new(self.rig.db.of(DatabaseRole::BalanceSync), &*self.rig.chain, row, pinned)
+            .unwrap()
+            .all(&*self.rig.clock)
+            .await
+            .unwrap()
     }
 
     /// The states that a job came to, in order.
@@ -247,7 +271,7 @@ impl<'a> Yard<'a> {
         for _ in 0..blocks {
             self.rig.mine(1);
             self.sync().await;
-            self.send_on(self.rig.db).await.unwrap();
+            self.send().await;
         }
     }
 
@@ -339,7 +363,7 @@ fn waits(why: &str) -> Option<String> {
 
 /// "Test Scenario: Low Gas Wallet". The words in quotes are the source's, with its TRX; amounts that differ: a transfer of the token costs more than
 /// its ten TRX, so forty are brought.
-async fn low_gas_wallet(yard: Yard<'_>) {
+pub async fn low_gas_wallet(yard: Yard<'_>) {
     // "Setup: 1. Wallet has 480 USDT (needs consolidation)  2. Wallet has 0 TRX (needs gas)  3. Gas topup rule: if TRX < 2, topup".
     let wallet = yard.low_gas_wallet(USER, 480).await;
     let (usdt, treasury) = (yard.rig.token(), yard.rig.house(WalletRole::Treasury));
@@ -361,7 +385,7 @@ async fn low_gas_wallet(yard: Yard<'_>) {
     let gas = yard.rig.house(WalletRole::Gas).to_string();
     assert_eq!(topup.from, gas, "Loads funding wallet (operation_wallet_address): the rule worker has chosen it");
     // "Builds TRX transfer. Calls signer service. Broadcasts transaction."
-    yard.send_on(yard.rig.db).await.unwrap();
+    yard.send().await;
     let way = yard.way(topup.job.id).await;
     let none_skipped = ["queued", "picked", "building_tx", "signing", "broadcasting", "broadcasted"].map(str::to_owned);
     assert_eq!(way, none_skipped, "No state may be skipped");
@@ -394,7 +418,7 @@ async fn low_gas_wallet(yard: Yard<'_>) {
     assert_eq!(yard.flags(&wallet).await, (false, true, waits("its sweep is under way")));
 
     // And it comes home, all of it, exactly once.
-    yard.send_on(yard.rig.db).await.unwrap();
+    yard.send().await;
     yard.pass(8).await;
     assert_eq!(yard.has(&treasury, &usdt).await, before + 480_000_000);
     assert_eq!(yard.has(&wallet, &usdt).await, 0);
@@ -474,7 +498,7 @@ fn a_top_up_that_a_reorganisation_takes_is_not_doubled() {
     on_both(async |yard| {
         let wallet = yard.low_gas_wallet(USER, 480).await;
         yard.evaluate().await;
-        yard.send_on(yard.rig.db).await.unwrap();
+        yard.send().await;
         yard.pass(1).await;
         yard.rig.reorg(1, Fate::Dropped);
         for _ in 0..12 {

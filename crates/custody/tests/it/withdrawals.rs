@@ -12,6 +12,7 @@ use domain::{AccountKind, Amount, ChainKind, Clock, UserId};
 use signer::approval::{GivenApproval, Proof};
 use signer::policy::PublicKey;
 use store::catalog::Author;
+use store::grants::DatabaseRole;
 use store::testing::{TestDb, drop_database, fresh, on};
 use store::withdrawal::{CreatedWithdrawal, DecisionReply, NewWithdrawal, WithdrawalApproved, WithdrawalId};
 use store::{Db, Engine};
@@ -87,7 +88,14 @@ impl<'a> Counter<'a> {
             quote: None,
             travel_rule: None,
         };
-        self.desk.rig.db.create_withdrawals(&[new], self.desk.rig.clock.now()).await.unwrap().remove(0)
+        self.desk
+            .rig
+            .db
+            .of(DatabaseRole::Api)
+            .create_withdrawals(&[new], self.desk.rig.clock.now())
+            .await
+            .unwrap()
+            .remove(0)
     }
 
     pub async fn taken(&self, to: &Address, amount: i64) -> WithdrawalId {
@@ -111,11 +119,11 @@ impl<'a> Counter<'a> {
     }
 
     pub async fn round(&self) -> WithdrawalRound {
-        self.round_on(self.desk.rig.db).await.expect("a good round")
+        self.round_on(self.desk.rig.db.of(DatabaseRole::Withdrawals)).await.expect("a good round")
     }
 
     /// What the house has in an account of the token, in ledger units.
-    async fn house(&self, kind: AccountKind) -> i128 {
+    pub async fn house(&self, kind: AccountKind) -> i128 {
         let db = self.desk.rig.db;
         let wanted = [store::ledger::NewAccount::system(&kind, self.listing.asset).unwrap()];
         let opened = db.open(&wanted, self.desk.rig.clock.now()).await.unwrap();
@@ -168,28 +176,30 @@ fn on_both(test: impl AsyncFn(Counter<'_>)) {
 
 #[test]
 fn a_withdrawal_is_paid_once_and_suspense_is_as_it_was() {
-    on_both(async |counter| {
-        let desk = &counter.desk;
-        counter.pay_in(50_000_000).await;
-        assert_eq!(desk.rig.has(1, "USDT").await, 500_000);
-        let suspense = counter.house(AccountKind::Suspense).await;
-        let to = desk.fresh();
-        let id = counter.taken(&to, 10_000).await;
-        assert_eq!(counter.round().await.queued, 1);
-        assert_eq!(counter.round().await, WithdrawalRound::default(), "there is one job");
-        desk.pass(8).await;
-        assert_eq!(desk.paid(&to, &desk.rig.token()).await, raw(1_000_000));
-        assert_eq!(counter.round().await.completed, 1);
-        assert_eq!(
-            (counter.state(id).await, counter.round().await),
-            (WithdrawalState::Completed, WithdrawalRound::default())
-        );
-        desk.assert_true().await;
-        // The hold went to suspense, and the chain's entry of the payout fetched it from there.
-        assert_eq!(counter.house(AccountKind::Suspense).await, suspense);
-        assert_eq!(counter.house(AccountKind::Fees).await, 50);
-        assert_eq!(desk.rig.has(1, "USDT").await, 489_950);
-    });
+    on_both(paid_once);
+}
+
+pub async fn paid_once(counter: Counter<'_>) {
+    let desk = &counter.desk;
+    counter.pay_in(50_000_000).await;
+    assert_eq!(desk.rig.has(1, "USDT").await, 500_000);
+    let suspense = counter.house(AccountKind::Suspense).await;
+    let to = desk.fresh();
+    let id = counter.taken(&to, 10_000).await;
+    assert_eq!(counter.round().await.queued, 1);
+    assert_eq!(counter.round().await, WithdrawalRound::default(), "there is one job");
+    desk.pass(8).await;
+    assert_eq!(desk.paid(&to, &desk.rig.token()).await, raw(1_000_000));
+    assert_eq!(counter.round().await.completed, 1);
+    assert_eq!(
+        (counter.state(id).await, counter.round().await),
+        (WithdrawalState::Completed, WithdrawalRound::default())
+    );
+    desk.assert_true().await;
+    // The hold went to suspense, and the chain's entry of the payout fetched it from there.
+    assert_eq!(counter.house(AccountKind::Suspense).await, suspense);
+    assert_eq!(counter.house(AccountKind::Fees).await, 50);
+    assert_eq!(desk.rig.has(1, "USDT").await, 489_950);
 }
 
 /// As the database is now, in another one.
@@ -357,27 +367,26 @@ async fn signs_before_there_is_a_job(counter: Counter<'_>) {
 
 #[test]
 fn what_goes_to_another_customer_moves_no_coin() {
-    on_both(async |counter| {
-        let desk = &counter.desk;
-        counter.pay_in(50_000_000).await;
-        // The devnet has given it coins.
-        let to = desk.rig.address(2).await;
-        let had = desk.paid(&to, &desk.rig.token()).await;
-        let id = counter.taken(&to, 10_000).await;
-        // One to the customer's own address is not taken at all.
-        let own = counter.ask(&desk.rig.address(1).await, 10_000).await;
-        assert!(
-            matches!(own, CreatedWithdrawal::Refused { refusal: WithdrawalRefusal::DestinationOwn, .. }),
-            "{own:?}"
-        );
-        let round = counter.round().await;
-        assert_eq!((round.inside, round.queued), (1, 0));
-        assert_eq!((counter.state(id).await, desk.rig.has(2, "USDT").await), (WithdrawalState::Completed, 10_000));
-        assert_eq!(desk.rig.has(1, "USDT").await, 489_950);
-        desk.pass(4).await;
-        assert_eq!(desk.paid(&to, &desk.rig.token()).await, had, "no coin moved");
-        desk.assert_true().await;
-    });
+    on_both(inside);
+}
+
+pub async fn inside(counter: Counter<'_>) {
+    let desk = &counter.desk;
+    counter.pay_in(50_000_000).await;
+    // The devnet has given it coins.
+    let to = desk.rig.address(2).await;
+    let had = desk.paid(&to, &desk.rig.token()).await;
+    let id = counter.taken(&to, 10_000).await;
+    // One to the customer's own address is not taken at all.
+    let own = counter.ask(&desk.rig.address(1).await, 10_000).await;
+    assert!(matches!(own, CreatedWithdrawal::Refused { refusal: WithdrawalRefusal::DestinationOwn, .. }), "{own:?}");
+    let round = counter.round().await;
+    assert_eq!((round.inside, round.queued), (1, 0));
+    assert_eq!((counter.state(id).await, desk.rig.has(2, "USDT").await), (WithdrawalState::Completed, 10_000));
+    assert_eq!(desk.rig.has(1, "USDT").await, 489_950);
+    desk.pass(4).await;
+    assert_eq!(desk.paid(&to, &desk.rig.token()).await, had, "no coin moved");
+    desk.assert_true().await;
 }
 
 /// A row that gives a stranger's address to a customer neither settles inside nor pays: it is in the log, and people look.

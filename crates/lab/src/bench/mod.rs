@@ -14,8 +14,11 @@ pub mod spot;
 pub mod transfer;
 pub mod treasury;
 pub mod utxo;
+pub mod withdrawals;
 
+use serde_json::{Value, json};
 use terminal::failure::CommandResult;
+use terminal::output::{say, table, thousands};
 
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
@@ -25,6 +28,8 @@ pub enum Command {
     Spot(spot::Arguments),
     /// Internal transfers over HTTP: per second and their latency, beside the same done plainly and the bare commit
     Transfer(transfer::Arguments),
+    /// Withdrawals asked for over HTTP, judged and held: per second and their latency, beside internal transfers
+    Withdrawals(withdrawals::Arguments),
     /// Blocks and matches per second with ten million watched addresses, beside fetching the blocks alone
     Scan(scan::Arguments),
     /// Deposits from the node to the credit, with ten million watched addresses, beside scanning alone and the ledger
@@ -52,6 +57,7 @@ pub async fn run(command: &Command, json: bool) -> CommandResult {
         Command::Ledger(arguments) => ledger::run(arguments, json).await,
         Command::Spot(arguments) => spot::run(arguments, json).await,
         Command::Transfer(arguments) => transfer::run(arguments, json).await,
+        Command::Withdrawals(arguments) => withdrawals::run(arguments, json).await,
         Command::Scan(arguments) => scan::run(arguments, json).await,
         Command::Deposits(arguments) => deposits::run(arguments, json).await,
         Command::Outbound(arguments) => outbound::run(arguments, json).await,
@@ -96,4 +102,36 @@ impl Samples {
     pub fn ratio_to(&self, other: &Self) -> Self {
         Self(self.0.iter().zip(&other.0).map(|(mine, theirs)| mine / theirs.max(f64::MIN_POSITIVE)).collect())
     }
+}
+
+/// Figures by their names and with so many decimals: in the body for machines, with their ends as `spread`; or as a table for people.
+pub fn print_figures(mut body: Value, figures: &[(&str, usize)], samples: &[Samples], as_json: bool) {
+    if as_json {
+        let mut spread = serde_json::Map::new();
+        for ((name, decimals), samples) in figures.iter().zip(samples) {
+            let rounded = |value: f64| {
+                let scale = 10_f64.powi(i32::try_from(*decimals).unwrap_or(0));
+                (value * scale).round() / scale
+            };
+            body[*name] = json!(rounded(samples.median()));
+            let ends = [samples.lowest(), samples.highest()].map(rounded);
+            spread.insert((*name).to_owned(), json!(ends));
+        }
+        body["spread"] = Value::Object(spread);
+        say(body);
+        return;
+    }
+    let rows: Vec<Vec<String>> = figures
+        .iter()
+        .zip(samples)
+        .map(|((name, decimals), samples)| {
+            let show = |value: f64| match decimals {
+                0 => thousands(value.max(0.0).round() as u64),
+                _ => format!("{value:.decimals$}"),
+            };
+            let values = [samples.median(), samples.lowest(), samples.highest()];
+            std::iter::once((*name).to_owned()).chain(values.map(show)).collect()
+        })
+        .collect();
+    say(table(&["figure", "median", "lowest", "highest"], &[1, 2, 3], &rows));
 }

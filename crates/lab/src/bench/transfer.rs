@@ -8,16 +8,16 @@ use std::time::Duration;
 
 use domain::random::Random;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 use store::Db;
 use terminal::audit::AuditReport;
 use terminal::clock::Stopwatch;
 use terminal::failure::{CommandResult, Failure};
-use terminal::output::{say, table, thousands};
+use terminal::output::{say, thousands};
 
-use super::Samples;
 use super::disk::fdatasync;
 use super::site::{EngineName, Site};
+use super::{Samples, print_figures};
 use crate::load::command::BENCH;
 use crate::rig::process::{Process, itself};
 use crate::rig::{Rig, write_private};
@@ -52,7 +52,7 @@ const BATCH_CONNECTIONS: u32 = 32;
 const SERVER_POOL: u32 = 16;
 const PLAIN_POOL: u32 = 32;
 
-fn bug(what: impl std::fmt::Display) -> Failure {
+pub(super) fn bug(what: impl std::fmt::Display) -> Failure {
     Failure::outside(
         "INTERNAL",
         &std::io::Error::other(what.to_string()),
@@ -64,7 +64,7 @@ fn disk_trouble(error: std::io::Error) -> Failure {
     Failure::outside("DISK_PROBE_FAILED", &error, "make room in the temporary folder")
 }
 
-fn child_trouble(error: std::io::Error) -> Failure {
+pub(super) fn child_trouble(error: std::io::Error) -> Failure {
     Failure::outside("COMMAND_FAILED", &error, "the bench starts itself again")
 }
 
@@ -122,26 +122,40 @@ impl Servers {
         self.plain.stop().await
     }
 
-    /// Clients in a process of their own.
     async fn load(&self, of: &Process, arguments: &Arguments, wanted: &Clients) -> Result<Loaded, Failure> {
-        let mut command = itself()?;
-        command.args(["--json", "load", "--http", &of.address.to_string(), "--secret-file", &text_of(&self.secret)]);
-        command.args(["--connections", &wanted.connections.min(arguments.users).to_string()]);
-        command.args(["--batch", &wanted.batch.to_string(), "--path", wanted.path]);
-        command.args(["--seconds", &arguments.seconds.to_string(), "--users", &arguments.users.to_string()]);
-        let child = tokio::process::Command::from(command).kill_on_drop(true).output();
-        let output = child.await.map_err(child_trouble)?;
-        let loaded: Option<Loaded> = serde_json::from_slice(&output.stdout).ok().filter(|_| output.status.success());
-        let loaded = loaded.ok_or_else(|| {
-            child_trouble(std::io::Error::other(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
-        })?;
-        if loaded.errors > 0 {
-            let first = loaded.first_error.unwrap_or_default();
-            let what = format!("{} transfers to {} did not commit; the first: {first}", loaded.errors, wanted.path);
-            return Err(child_trouble(std::io::Error::other(what)));
-        }
-        Ok(loaded)
+        let options = ["--batch", &wanted.batch.to_string(), "--path", wanted.path];
+        let connections = wanted.connections.min(arguments.users);
+        load(of, &self.secret, Crowd { connections, users: arguments.users, seconds: arguments.seconds }, &options)
+            .await
     }
+}
+
+/// Those who ask, and for how long.
+#[derive(Clone, Copy)]
+pub(super) struct Crowd {
+    pub connections: u32,
+    pub users: u32,
+    pub seconds: u64,
+}
+
+/// Clients in a process of their own. Any answer that was not expected ends the bench.
+pub(super) async fn load(of: &Process, secret: &Path, crowd: Crowd, options: &[&str]) -> Result<Loaded, Failure> {
+    let mut command = itself()?;
+    command.args(["--json", "load", "--http", &of.address.to_string(), "--secret-file", &text_of(secret)]);
+    command.args(["--connections", &crowd.connections.to_string(), "--users", &crowd.users.to_string()]);
+    command.args(["--seconds", &crowd.seconds.to_string()]).args(options);
+    let child = tokio::process::Command::from(command).kill_on_drop(true).output();
+    let output = child.await.map_err(child_trouble)?;
+    let loaded: Option<Loaded> = serde_json::from_slice(&output.stdout).ok().filter(|_| output.status.success());
+    let loaded = loaded.ok_or_else(|| {
+        child_trouble(std::io::Error::other(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
+    })?;
+    if loaded.errors > 0 {
+        let first = loaded.first_error.unwrap_or_default();
+        let what = format!("{} of {options:?} did not commit; the first: {first}", loaded.errors);
+        return Err(child_trouble(std::io::Error::other(what)));
+    }
+    Ok(loaded)
 }
 
 struct Clients {
@@ -152,15 +166,15 @@ struct Clients {
 
 /// What `bursar load` says.
 #[derive(Deserialize)]
-struct Loaded {
-    per_s: f64,
-    p50_us: f64,
-    p99_us: f64,
+pub(super) struct Loaded {
+    pub per_s: f64,
+    pub p50_us: f64,
+    pub p99_us: f64,
     errors: u64,
     first_error: Option<String>,
 }
 
-fn text_of(path: &Path) -> String {
+pub(super) fn text_of(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
 
@@ -324,40 +338,15 @@ pub async fn run(arguments: &Arguments, as_json: bool) -> CommandResult {
 }
 
 fn print(arguments: &Arguments, samples: &[Samples], clean: bool, movements: u64, as_json: bool) {
-    if as_json {
-        let mut body = json!({
-            "bench": "transfer", "engine": arguments.engine.name(),
-            "connections": arguments.connections, "users": arguments.users, "rounds": arguments.rounds,
-            "seconds": arguments.seconds, "batch": BATCH,
-            "batch_connections": BATCH_CONNECTIONS.min(arguments.connections),
-            "audit_clean": clean, "movements": movements,
-        });
-        let mut spread = serde_json::Map::new();
-        for ((name, decimals), samples) in FIGURES.iter().zip(samples) {
-            let rounded = |value: f64| {
-                let scale = 10_f64.powi(i32::try_from(*decimals).unwrap_or(0));
-                (value * scale).round() / scale
-            };
-            body[*name] = json!(rounded(samples.median()));
-            let ends = [samples.lowest(), samples.highest()].map(rounded);
-            spread.insert((*name).to_owned(), json!(ends));
-        }
-        body["spread"] = Value::Object(spread);
-        say(body);
-        return;
+    let body = json!({
+        "bench": "transfer", "engine": arguments.engine.name(),
+        "connections": arguments.connections, "users": arguments.users, "rounds": arguments.rounds,
+        "seconds": arguments.seconds, "batch": BATCH,
+        "batch_connections": BATCH_CONNECTIONS.min(arguments.connections),
+        "audit_clean": clean, "movements": movements,
+    });
+    print_figures(body, &FIGURES, samples, as_json);
+    if !as_json {
+        say(format!("{} movements; audit {}", thousands(movements), if clean { "clean" } else { "BROKEN" }));
     }
-    let rows: Vec<Vec<String>> = FIGURES
-        .iter()
-        .zip(samples)
-        .map(|((name, decimals), samples)| {
-            let show = |value: f64| match decimals {
-                0 => thousands(value.max(0.0).round() as u64),
-                _ => format!("{value:.decimals$}"),
-            };
-            let values = [samples.median(), samples.lowest(), samples.highest()];
-            std::iter::once((*name).to_owned()).chain(values.map(show)).collect()
-        })
-        .collect();
-    say(table(&["figure", "median", "lowest", "highest"], &[1, 2, 3], &rows));
-    say(format!("{} movements; audit {}", thousands(movements), if clean { "clean" } else { "BROKEN" }));
 }

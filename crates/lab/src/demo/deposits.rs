@@ -45,7 +45,11 @@ impl Stage<'_> {
                 self.people.payments.push(Payment { user, net, address, amount: amount(net, &mut random) });
             }
         }
-        self.watch.wait("the workers read", |state| state.chains.len() == Net::ALL.len() && state.chains.iter().all(|one| !one["reading"].is_null())).await?;
+        self.watch
+            .wait("the workers read", |state| {
+                state.chains.len() == Net::ALL.len() && state.chains.iter().all(|one| !one["reading"].is_null())
+            })
+            .await?;
         self.fund_house()?;
         for net in Net::ALL {
             // A block that comes by itself would be in the way of the reorganisation.

@@ -92,7 +92,8 @@ pub fn make_folder(folder: &Path) -> Result<Files, Failure> {
             let path = entry.map_err(gone)?.path();
             // Last of all: by it the folder is known as ours.
             if path.file_name().is_none_or(|name| name != "bursar.toml") {
-                if path.is_dir() { std::fs::remove_dir_all(&path) } else { std::fs::remove_file(&path) }.map_err(gone)?;
+                if path.is_dir() { std::fs::remove_dir_all(&path) } else { std::fs::remove_file(&path) }
+                    .map_err(gone)?;
             }
         }
     }

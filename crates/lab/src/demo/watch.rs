@@ -69,7 +69,12 @@ impl State {
         }
         let heights = self.chains.iter().map(|chain| {
             let reading = &chain["reading"];
-            format!("{} {} (proven {})", chain["chain"].as_str().unwrap_or_default(), reading["read"], reading["proven"])
+            format!(
+                "{} {} (proven {})",
+                chain["chain"].as_str().unwrap_or_default(),
+                reading["read"],
+                reading["proven"]
+            )
         });
         screen.show(Line::Chains, heights.collect::<Vec<_>>().join("  "));
     }

@@ -296,7 +296,8 @@ impl Stage<'_> {
     /// What each destination has, as its chain says it: what it was promised if that was paid, and else nothing.
     pub async fn check_destinations(&self, records: &mut Records) -> CommandResult {
         for net in Net::ALL {
-            let mine: Vec<&Asked> = self.asked.iter().filter(|one| one.net == net && one.plan != Plan::Inside).collect();
+            let mine: Vec<&Asked> =
+                self.asked.iter().filter(|one| one.net == net && one.plan != Plan::Inside).collect();
             let places: Vec<String> = mine.iter().map(|one| one.to.clone()).collect();
             for (one, has) in mine.into_iter().zip(self.chains.balances(net, &places).await?) {
                 let must = if one.state == "completed" { raw(net, one.amount)? } else { RawAmount::ZERO };

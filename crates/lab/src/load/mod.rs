@@ -34,6 +34,11 @@ pub trait Traffic: Send + 'static {
     /// nothing when there is nothing more to ask.
     fn next(&mut self, request: &mut Vec<u8>) -> Option<usize>;
 
+    /// How many of them an answer commits.
+    fn committed(&self, came: &Came<'_>) -> usize {
+        came.committed()
+    }
+
     /// What came of the request that `next` made last, and how many transfers that commits.
     fn learn(&mut self, came: &Came<'_>, committed: usize);
 }
@@ -187,7 +192,7 @@ impl<T: Traffic> Speaker<T> {
                 Ok(Err(why)) => Came::Unknown(why),
                 Err(_) => Came::Unknown("no answer in time"),
             };
-            let committed = came.committed();
+            let committed = self.traffic.committed(&came);
             self.tally.count([asked, committed], &came, latency);
             self.traffic.learn(&came, committed);
             if matches!(&result, Ok(Ok(head)) if !head.closes) {

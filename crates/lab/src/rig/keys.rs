@@ -63,8 +63,7 @@ pub async fn make_signer(
     write_private(&folder.join("passphrase"), PASSPHRASE)?;
     let administrator = write_key(folder, ADMINISTRATOR)?;
     let (home, passphrase, credential) = (at("signer"), at("passphrase"), at("server.credential"));
-    let told: Vec<String> =
-        groups.iter().map(|one| format!("{}:{}:{}", one.name, one.purpose, one.family)).collect();
+    let told: Vec<String> = groups.iter().map(|one| format!("{}:{}:{}", one.name, one.purpose, one.family)).collect();
     let mut init = vec!["signer", "init", "--folder", &home, "--passphrase-file", &passphrase];
     for group in &told {
         init.extend(["--group", group]);

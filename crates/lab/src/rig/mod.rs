@@ -3,9 +3,9 @@
 
 pub mod client;
 pub mod customers;
-pub mod process;
 pub mod keys;
 pub mod nodes;
+pub mod process;
 pub mod program;
 pub mod proxy;
 

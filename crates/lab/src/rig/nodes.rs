@@ -18,12 +18,7 @@ fn wrong(error: impl std::fmt::Display) -> Failure {
 }
 
 /// A client of the node at this address, on the networks of the devnet. TRON's client knows the tokens that it is told.
-pub fn client(
-    kind: ChainKind,
-    url: &str,
-    confirmations: u32,
-    tokens: Vec<Address>,
-) -> Result<Arc<dyn Chain>, Failure> {
+pub fn client(kind: ChainKind, url: &str, confirmations: u32, tokens: Vec<Address>) -> Result<Arc<dyn Chain>, Failure> {
     Ok(match kind {
         ChainKind::Evm => {
             let settings = EvmSettings::new(56, u64::from(confirmations));

@@ -25,6 +25,11 @@ fn failed(error: std::io::Error) -> Failure {
 
 /// The example treasury, for a scratch database. Neither a configuration of the caller nor a file is needed.
 pub async fn apply_treasury(database_url: &str, author: &str, reason: &str) -> CommandResult {
+    apply(database_url, TREASURY, author, reason).await
+}
+
+/// Any treasury, for such a database.
+pub async fn apply(database_url: &str, treasury: &str, author: &str, reason: &str) -> CommandResult {
     let mut command = itself()?;
     command.args(["--json", "--config", "/dev/null", "apply", "/dev/stdin", "--actor", author, "--reason", reason]);
     command.env("BURSAR_DATABASE_URL", database_url);
@@ -33,7 +38,7 @@ pub async fn apply_treasury(database_url: &str, author: &str, reason: &str) -> C
     let mut child = tokio::process::Command::from(command).kill_on_drop(true).spawn().map_err(failed)?;
     if let Some(mut stdin) = child.stdin.take() {
         // A child that ends before it has read everything says why itself.
-        stdin.write_all(TREASURY.as_bytes()).await.ok();
+        stdin.write_all(treasury.as_bytes()).await.ok();
     }
     let output = in_time(child.wait_with_output()).await?;
     if output.status.success() { Ok(()) } else { Err(failure_of(&output)) }

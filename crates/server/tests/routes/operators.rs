@@ -104,6 +104,7 @@ fn policy() -> WithdrawalPolicy {
         cooling_off_us: 0,
         book_only: false,
         when_short: WhenShort::Fail,
+        quote_life_us: 0,
         life_us: USUAL_LIFE_US,
     }
 }
@@ -146,6 +147,7 @@ impl Office {
             to: TO.to_owned(),
             amount: Amount::from_units(100),
             most_fee: Amount::from_units(10),
+            quote: None,
             travel_rule: None,
         };
         let made = self.server.db.create_withdrawals(&[new], self.server.clock.now()).await.unwrap().remove(0);

@@ -52,7 +52,7 @@ pub struct NamedFile {
     pub secret: bool,
 }
 
-pub(super) fn parse_postgres(url: &str) -> Result<PgConnectOptions, StoreError> {
+pub(crate) fn parse_postgres(url: &str) -> Result<PgConnectOptions, StoreError> {
     check_parameters(url)?;
     PgConnectOptions::from_str(url).map_err(|error| StoreError::BadUrl(Some(error)))
 }

@@ -8,8 +8,8 @@ use domain::{Approval, ChainKind, Timestamp};
 use super::advance::{Change, advance};
 use super::coins::release_coins;
 use super::types::{
-    JOB, JobColumns, JobId, JobRow, LANE, LaneColumns, LaneRow, OpenSlot, job_row, lane_ids, lane_row, malformed,
-    read_jobs, read_slots,
+    JOB, JobColumns, JobId, JobRow, LANE, LaneColumns, LaneRow, OpenSlot, SlotColumns, job_row, lane_ids, lane_row,
+    malformed, read_jobs, read_slots,
 };
 use crate::db::{Db, Tx};
 use crate::dialect::Many;
@@ -80,8 +80,10 @@ pub enum JobVerdict {
 }
 
 statements! {
-    READ_SLOT_ENDED = "SELECT s.state = 'settled', l.stopped IS NOT NULL FROM outbound_slots s JOIN outbound_lanes l ON l.id = s.lane_id
-        WHERE s.id = $1";
+    /// The last: another program has used it, and nothing of it is in a block.
+    READ_SLOT_ENDED = "SELECT s.state = 'settled', l.stopped IS NOT NULL, s.imported, NOT EXISTS (SELECT 1 FROM outbound_attempts a
+            WHERE a.slot_id = s.id AND a.mined_height IS NOT NULL)
+        FROM outbound_slots s JOIN outbound_lanes l ON l.id = s.lane_id WHERE s.id = $1";
     /// Whoever has the lane has read its jobs before they were judged, and writes nothing more.
     RAISE_FENCES = "UPDATE outbound_leases SET fence = fence + 1, worker = '', lease_until = 0 WHERE lane_id = $1";
     SET_JUDGED = "UPDATE outbound_jobs SET judged = $2 WHERE id = $1";
@@ -97,7 +99,7 @@ statements! {
             JOIN asset_on_chain k ON k.id = j.listing_id JOIN assets a ON a.id = k.asset_id
         WHERE j.id {in $1}";
     READ_JOB_EVENTS = "SELECT version, state, reason, at FROM outbound_job_events WHERE job_id = $1 ORDER BY version";
-    READ_SLOTS_OF_JOB = "SELECT s.id, s.lane_id, s.nonce, s.since_height FROM outbound_slot_jobs k JOIN outbound_slots s ON s.id = k.slot_id
+    READ_SLOTS_OF_JOB = "SELECT s.id, s.lane_id, s.nonce, s.since_height, s.imported FROM outbound_slot_jobs k JOIN outbound_slots s ON s.id = k.slot_id
         WHERE k.job_id = $1 ORDER BY k.round";
     LIST_LANES(LANE) = "SELECT {columns} FROM outbound_lanes l JOIN wallet_groups g ON g.id = l.wallet_group_id
             JOIN chains c ON c.id = l.chain_id
@@ -144,7 +146,7 @@ impl Db {
         let tx = &mut self.read().await?;
         let Some(job) = read_jobs(tx, &[id]).await?.remove(&id) else { return Ok(None) };
         let Some(shown) = around(tx, vec![job]).await?.pop() else { return Ok(None) };
-        let slots = fetch_all!(tx, READ_SLOTS_OF_JOB => (i64, i64, Option<i64>, i64), id.number())?;
+        let slots = fetch_all!(tx, READ_SLOTS_OF_JOB => SlotColumns, id.number())?;
         let slots = read_slots(tx, slots).await?;
         let events = fetch_all!(tx, READ_JOB_EVENTS => (i64, String, String, i64), id.number())?;
         let step = |(version, state, reason, at)| JobStep { version, state, reason, at: Timestamp::from_micros(at) };
@@ -258,9 +260,21 @@ impl Db {
             let Some((lane, _)) = lane else { return Ok(JobReply::NoSuchJob) };
             let Some(job) = read_jobs(tx, &[id]).await?.remove(&id) else { return Ok(JobReply::NoSuchJob) };
             let Some(slot) = job.slot else { return Ok(JobReply::NotNow(job.state)) };
-            let ended = fetch_optional!(tx, READ_SLOT_ENDED => (bool, bool), slot.0)?;
-            let (settled, stopped) = ended.unwrap_or_default();
+            let ended = fetch_optional!(tx, READ_SLOT_ENDED => (bool, bool, bool, bool), slot.0)?;
+            let (settled, stopped, imported, nowhere) = ended.unwrap_or_default();
+            // What another program has sent and no block shows nobody else can say. And it is paid by nobody here again: the customer asks anew.
+            let settled = settled || imported && nowhere;
             let events = match (job.state, verdict) {
+                (JobState::Broadcasted | JobState::Broadcasting, JobVerdict::Again) if imported => {
+                    return Ok(JobReply::NotNow(job.state));
+                }
+                // Its block has left the chain, and there are no bytes to send again.
+                (JobState::Broadcasting, JobVerdict::Paid) if imported && nowhere => {
+                    vec![JobEvent::Told, JobEvent::Mined, JobEvent::Deep]
+                }
+                (JobState::Broadcasting, JobVerdict::Unpaid) if imported && nowhere => {
+                    vec![JobEvent::Told, JobEvent::PaidNothing, JobEvent::GivenUp]
+                }
                 (JobState::Broadcasted, JobVerdict::Paid) if settled => vec![JobEvent::Mined, JobEvent::Deep],
                 (JobState::Broadcasted, JobVerdict::Unpaid) if settled => vec![JobEvent::PaidNothing, JobEvent::GivenUp],
                 (JobState::Broadcasted, JobVerdict::Again) if settled => vec![JobEvent::PaidNothing],

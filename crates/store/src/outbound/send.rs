@@ -153,9 +153,11 @@ statements! {
     READ_NONCES = "SELECT s.lane_id, s.nonce FROM outbound_lanes l JOIN outbound_slots s ON s.lane_id = l.id
             AND s.nonce >= COALESCE(l.known_nonce, 1000) - 1000 AND s.state <> 'released' AND s.nonce IS NOT NULL
         WHERE l.id {in $1}";
-    /// Whether each lane may send: read in the transaction that takes slots, never before.
+    /// Whether each lane may send: read in the transaction that takes slots, never before. While another program's transaction may still be mined, nobody
+    /// knows which nonce is free.
     READ_SENDING = "SELECT l.id FROM outbound_lanes l JOIN chains c ON c.id = l.chain_id JOIN wallet_groups g ON g.id = l.wallet_group_id
-        WHERE l.id {in $1} AND l.stopped IS NULL AND g.outbound_stopped IS NULL AND c.status = 'active'";
+        WHERE l.id {in $1} AND l.stopped IS NULL AND g.outbound_stopped IS NULL AND c.status = 'active'
+            AND NOT (c.kind = 'evm' AND EXISTS (SELECT 1 FROM outbound_slots s WHERE s.lane_id = l.id AND s.state = 'open' AND s.imported))";
 }
 
 static INSERT_SLOTS: RowsSql = RowsSql::new(

@@ -154,6 +154,8 @@ impl OpenSlot {
 /// An open slot as whoever watches it must know it: its jobs are read when something is to be written of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WatchedSlot {
+    /// Another program has used it: of its transaction there is only the hash.
+    pub imported: bool,
     pub id: SlotId,
     pub lane: LaneId,
     pub nonce: Option<u64>,
@@ -302,8 +304,9 @@ fn fate_of(text: &str) -> Result<Effect, StoreError> {
 
 pub(crate) type LaneColumns = (i64, String, i64, String, Option<i64>, Option<String>);
 
-pub(crate) const LANE: &str =
-    "l.id, g.name, l.derivation_index, l.address, l.known_nonce, COALESCE(l.stopped, g.outbound_stopped)";
+pub(crate) const LANE: &str = "l.id, g.name, l.derivation_index, l.address, l.known_nonce, COALESCE(l.stopped, g.outbound_stopped, \
+    (SELECT 'another program has sent from it, and that is not final yet' FROM outbound_slots s JOIN chains c ON c.id = l.chain_id AND c.kind = 'evm' \
+        WHERE s.lane_id = l.id AND s.state = 'open' AND s.imported LIMIT 1))";
 
 pub(crate) fn lane_row((id, group, index, address, known, stopped): LaneColumns) -> Result<LaneRow, StoreError> {
     Ok(LaneRow {
@@ -380,21 +383,21 @@ const ATTEMPT: &str = "a.slot_id, a.number, a.kind, a.cancel_id, a.payload, a.si
 statements! {
     READ_LANES(LANE) = "SELECT {columns} FROM outbound_lanes l JOIN wallet_groups g ON g.id = l.wallet_group_id
         WHERE l.id {in $1} ORDER BY l.id";
-    READ_OPEN_SLOTS = "SELECT s.id, s.lane_id, s.nonce, s.since_height FROM outbound_slots s
+    READ_OPEN_SLOTS = "SELECT s.id, s.lane_id, s.nonce, s.since_height, s.imported FROM outbound_slots s
         WHERE s.lane_id {in $1} AND s.state = 'open' ORDER BY s.id";
     /// The blocks that have a transaction of an open slot, as far as is known.
     READ_MINED_BLOCKS = "SELECT DISTINCT a.mined_height, a.mined_block FROM outbound_slots s
             JOIN outbound_attempts a ON a.slot_id = s.id AND a.mined_height IS NOT NULL
         WHERE s.lane_id {in $1} AND s.state = 'open'";
     /// Those that are in blocks of some heights; of others, those with a job that is not known to be deep.
-    READ_MINED_SLOTS = "SELECT s.id, s.lane_id, s.nonce, s.since_height FROM outbound_slots s
+    READ_MINED_SLOTS = "SELECT s.id, s.lane_id, s.nonce, s.since_height, s.imported FROM outbound_slots s
             JOIN outbound_attempts a ON a.slot_id = s.id AND a.mined_height IS NOT NULL
         WHERE s.lane_id {in $1} AND s.state = 'open' AND (a.mined_height {in $2} OR a.mined_height {in $3} AND EXISTS (
             SELECT 1 FROM outbound_jobs j WHERE j.slot_id = s.id AND j.state = 'confirming')) ORDER BY s.id";
-    READ_UNMINED_SLOTS = "SELECT s.id, s.lane_id, s.nonce, s.since_height FROM outbound_slots s
+    READ_UNMINED_SLOTS = "SELECT s.id, s.lane_id, s.nonce, s.since_height, s.imported FROM outbound_slots s
         WHERE s.lane_id {in $1} AND s.state = 'open' AND NOT EXISTS (SELECT 1 FROM outbound_attempts a
             WHERE a.slot_id = s.id AND a.mined_height IS NOT NULL) ORDER BY s.id";
-    READ_UNSIGNED_SLOTS = "SELECT s.id, s.lane_id, s.nonce, s.since_height FROM outbound_slots s
+    READ_UNSIGNED_SLOTS = "SELECT s.id, s.lane_id, s.nonce, s.since_height, s.imported FROM outbound_slots s
         WHERE s.lane_id {in $1} AND s.state = 'open' AND EXISTS (SELECT 1 FROM outbound_attempts a
             WHERE a.slot_id = s.id AND a.signed IS NULL AND a.refused IS NULL) ORDER BY s.id";
 }
@@ -459,6 +462,19 @@ pub(crate) async fn read_jobs(tx: &mut Tx, ids: &[JobId]) -> Result<HashMap<JobI
     rows.into_iter().map(|row| job_row(row).map(|row| (row.id, row))).collect()
 }
 
+/// Which jobs are and were in each of these slots.
+pub(crate) async fn jobs_of_slots(tx: &mut Tx, slots: &[SlotId]) -> Result<HashMap<SlotId, Vec<JobId>>, StoreError> {
+    let mut jobs: HashMap<SlotId, Vec<JobId>> = HashMap::new();
+    if slots.is_empty() {
+        return Ok(jobs);
+    }
+    let columns = vec![Column::Ints(slots.iter().map(|slot| slot.0).collect())];
+    for (slot, job, _) in fetch_rows::<(i64, i64, i64)>(tx, &READ_SLOT_JOBS, columns).await? {
+        jobs.entry(SlotId(slot)).or_default().push(job_id(job)?);
+    }
+    Ok(jobs)
+}
+
 /// By which numbers the signer knows what was in each of these slots.
 pub(crate) async fn signed_in_slots(
     tx: &mut Tx,
@@ -479,7 +495,8 @@ pub(crate) async fn signed_in_slots(
     Ok(jobs)
 }
 
-type SlotColumns = (i64, i64, Option<i64>, i64);
+/// The last says whether another program has used it.
+pub(crate) type SlotColumns = (i64, i64, Option<i64>, i64, bool);
 
 /// Open slots of these lanes, with their jobs and attempts, in four statements.
 pub(crate) async fn read_open_slots(
@@ -493,7 +510,8 @@ pub(crate) async fn read_open_slots(
         SlotsRead::Unmined => fetch_all!(tx, READ_UNMINED_SLOTS => SlotColumns, lanes)?,
         SlotsRead::Unsigned => fetch_all!(tx, READ_UNSIGNED_SLOTS => SlotColumns, lanes)?,
     };
-    read_slots(tx, rows).await
+    // What another program has sent is nothing that anybody here could sign, tell or replace.
+    read_slots(tx, rows.into_iter().filter(|row| !row.4).collect()).await
 }
 
 /// The attempts of these slots, by their numbers.
@@ -536,8 +554,9 @@ pub(crate) async fn read_watched(
         return Ok(Vec::new());
     }
     let mut attempts = read_attempts(tx, &rows).await?;
-    let slot = |(id, lane, nonce, since): SlotColumns| {
+    let slot = |(id, lane, nonce, since, imported): SlotColumns| {
         Ok(WatchedSlot {
+            imported,
             id: SlotId(id),
             lane: LaneId(lane),
             nonce: nonce.map(nonce_of).transpose()?,
@@ -563,7 +582,7 @@ pub(crate) async fn read_slots(tx: &mut Tx, rows: Vec<SlotColumns>) -> Result<Ve
         let round = u32::try_from(round).map_err(|_| malformed("round"))?;
         jobs.entry(SlotId(slot)).or_default().push((job, round));
     }
-    let slot = |(id, lane, nonce, since): (i64, i64, Option<i64>, i64)| {
+    let slot = |(id, lane, nonce, since, _): SlotColumns| {
         Ok(OpenSlot {
             id: SlotId(id),
             lane: LaneId(lane),

@@ -1,5 +1,7 @@
 //! What the chain says of slots, and what that makes of their jobs.
 
+use std::collections::HashMap;
+
 use domain::Timestamp;
 use domain::outbound::{Effect, JobEvent, MOST_TRIES, SlotWord, fate, pause_micros};
 use domain::utxo::Hash;
@@ -9,8 +11,8 @@ use super::coins::release_coins;
 use super::lane::{HeldLane, lock_held, stop};
 use super::standing::{JobStanding, SlotStanding, jobs_in, read_slot_standings};
 use super::types::{
-    LaneId, LaneRow, MinedAttempt, OpenSlot, SlotId, SlotsRead, WatchedSlot, fate_word, malformed, read_lanes,
-    read_mined_blocks, read_open_slots, read_watched,
+    JobId, JobRow, LaneId, LaneRow, MinedAttempt, OpenSlot, SlotId, SlotsRead, WatchedSlot, fate_word, jobs_of_slots,
+    malformed, read_jobs, read_lanes, read_mined_blocks, read_open_slots, read_watched,
 };
 use crate::db::{Db, Tx};
 use crate::error::StoreError;
@@ -94,6 +96,16 @@ impl Db {
         deep: &[u64],
     ) -> Result<Vec<WatchedSlot>, StoreError> {
         read_watched(&mut self.read().await?, lanes, heights, deep).await
+    }
+
+    /// The jobs of slots that another program has used, with the slots. Each has one.
+    pub async fn imported_jobs(&self, slots: &[SlotId]) -> Result<HashMap<SlotId, JobRow>, StoreError> {
+        let tx = &mut self.read().await?;
+        let of_slots = jobs_of_slots(tx, slots).await?;
+        let ids: Vec<JobId> = of_slots.values().flatten().copied().collect();
+        let mut jobs = read_jobs(tx, &ids).await?;
+        let job = |(slot, jobs_of_it): (SlotId, Vec<JobId>)| Some((slot, jobs.remove(jobs_of_it.first()?)?));
+        Ok(of_slots.into_iter().filter_map(job).collect())
     }
 
     /// Some of the open slots of these lanes.

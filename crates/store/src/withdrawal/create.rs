@@ -361,7 +361,7 @@ fn is_same(row: &WithdrawalRow, new: &NewWithdrawal) -> bool {
     (row.listing, row.to.as_str(), row.amount, row.most_fee) == (new.listing, new.to.as_str(), new.amount, new.most_fee)
 }
 
-fn hold(row: &WithdrawalRow) -> Result<Operation, StoreError> {
+pub(super) fn hold(row: &WithdrawalRow) -> Result<Operation, StoreError> {
     let reference = Reference::new(format!("withdrawal {}", row.id)).map_err(|_| malformed("reference"))?;
     Ok(Operation::hold(row.key(LedgerStep::Hold)?, row.account, row.asset, row.held()?, reference))
 }
@@ -421,7 +421,7 @@ fn withdrawal(
     Ok((row, steps))
 }
 
-fn insert(writes: &mut Writes, taken: &[(WithdrawalRow, Vec<Step>)], at: Timestamp) {
+pub(super) fn insert(writes: &mut Writes, taken: &[(WithdrawalRow, Vec<Step>)], at: Timestamp) {
     let ints = |each: &dyn Fn(&WithdrawalRow) -> i64| Column::Ints(taken.iter().map(|(row, _)| each(row)).collect());
     let texts =
         |each: &dyn Fn(&WithdrawalRow) -> String| Column::Strings(taken.iter().map(|(row, _)| each(row)).collect());

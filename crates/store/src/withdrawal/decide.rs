@@ -10,7 +10,7 @@ use super::MOST;
 use super::advance::{Change, advance};
 use super::queue::WORKER;
 use super::signed::{SignedRounds, SignerWord, rounds};
-use super::types::{WithdrawalId, WithdrawalRow, lock, malformed};
+use super::types::{MAY_BE_PAID, WithdrawalId, WithdrawalRow, lock, malformed};
 use crate::db::{Db, Tx};
 use crate::error::StoreError;
 use crate::transact;
@@ -177,6 +177,13 @@ impl Said {
                 DecisionReply::NotNow(row.state)
             });
         };
+        if row.rule == MAY_BE_PAID {
+            // Whatever the signer knows: it was another program's. Nobody gives the money back alone, and no time does.
+            return match (&self.judged, next.is_released()) {
+                (Some(_), _) | (None, false) => Ok(self.change(row)),
+                (None, true) => Err(DecisionReply::NotNow(row.state)),
+            };
+        }
         if self.judged.is_some() {
             return match word {
                 SignerWord::Unasked => Err(DecisionReply::SignerNotAsked),

@@ -15,6 +15,7 @@
 //! | [`decide`] | what people and customers say of one that has no job |
 //! | [`figures`] | the figures of operators |
 //! | [`operate`] | what operators do to one, and the line of their log |
+//! | [`import`] | those that another program has begun, taken over |
 //! | [`signed`] | what the signer knows, held against what is known here |
 //! | [`queue`] | a job is made for each that may be paid, in the commit that says so |
 //! | [`settle`] | what became of the jobs; what is settled inside |
@@ -40,6 +41,7 @@ pub mod create;
 pub mod decide;
 pub(crate) mod facts;
 pub mod figures;
+pub mod import;
 pub mod operate;
 pub mod policy;
 pub mod queue;
@@ -56,6 +58,7 @@ pub use book::{BookEntry, NewBookEntry};
 pub use check::{BadTravelRule, CheckHeard, CheckRow, CheckState, CheckVerdict, ChecksKept, DueCheck, TravelRule};
 pub use create::{CreatedWithdrawal, NewWithdrawal};
 pub use decide::{Decision, DecisionReply, WithdrawalDecision, WithdrawalVerdict};
+pub use import::{FollowedPayment, ImportCourse, ImportRefusal, ImportReply, NewImport};
 pub use operate::{ApprovalDeed, ApprovalReply, OperatorDeed, OperatorReply, OperatorWish};
 pub use policy::PolicyRow;
 pub use queue::{Enqueue, Enqueued};
@@ -73,7 +76,7 @@ pub(crate) mod statements {
     use crate::rows::RowsSql;
     use crate::sql::Sql;
 
-    pub(crate) const ALL: [&[Sql]; 16] = [
+    pub(crate) const ALL: [&[Sql]; 17] = [
         super::allowance::STATEMENTS,
         super::approve::STATEMENTS,
         super::audit::STATEMENTS,
@@ -82,6 +85,7 @@ pub(crate) mod statements {
         super::facts::STATEMENTS,
         super::figures::STATEMENTS,
         super::operate::STATEMENTS,
+        super::import::STATEMENTS,
         super::policy::STATEMENTS,
         super::queue::STATEMENTS,
         super::read::STATEMENTS,
@@ -93,12 +97,13 @@ pub(crate) mod statements {
     ];
 
     pub(crate) fn rows() -> Vec<&'static RowsSql> {
-        let groups: [&'static [&'static RowsSql]; 6] = [
+        let groups: [&'static [&'static RowsSql]; 8] = [
             &super::advance::ROWS_STATEMENTS,
             &super::book::ROWS_STATEMENTS,
             &super::check::ROWS_STATEMENTS,
             &super::create::ROWS_STATEMENTS,
             &super::facts::ROWS_STATEMENTS,
+            &super::import::ROWS_STATEMENTS,
             &super::policy::ROWS_STATEMENTS,
             &super::queue::ROWS_STATEMENTS,
         ];

@@ -76,7 +76,7 @@ statements! {
         WHERE id {in $1} AND wallet_group IS NULL";
 }
 
-static INSERT_JOB_LINKS: RowsSql = RowsSql::new(
+pub(super) static INSERT_JOB_LINKS: RowsSql = RowsSql::new(
     "INSERT_JOB_LINKS",
     "INSERT INTO withdrawal_jobs (withdrawal_id, number, job_id, at) SELECT r.withdrawal_id, r.number, r.job_id, r.at FROM {rows}",
     &[("withdrawal_id", Int), ("number", Int), ("job_id", Int), ("at", Int)],

@@ -90,6 +90,7 @@ statements! {
         WHERE w.status = 'queued' AND w.chain_id = $1 AND j.state IN ('confirmed', 'failed_final') ORDER BY w.id LIMIT $2";
     /// What nobody has agreed to, or has not been paid, in time.
     READ_EXPIRED = "SELECT id FROM withdrawal_requests WHERE status IN ('pending', 'manual_review', 'approved') AND chain_id = $1 AND expires_at <= $2
+            AND rule <> 'imported_may_be_paid'
         ORDER BY id LIMIT $3";
     /// From the jobs' side: of all that was ever completed, few failed later.
     READ_TAKEN_BACK = "SELECT w.id FROM outbound_jobs j {join} withdrawal_jobs k ON k.job_id = j.id

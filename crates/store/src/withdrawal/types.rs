@@ -54,6 +54,9 @@ pub struct WithdrawalRow {
     pub updated: Timestamp,
 }
 
+/// The rule of one that another program may have paid: only two people say what becomes of its money.
+pub(crate) const MAY_BE_PAID: &str = "imported_may_be_paid";
+
 /// The names of its operations in the ledger: each happens once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LedgerStep {

@@ -13,6 +13,7 @@ mod deposits_bitcoin;
 mod deposits_looks;
 mod deposits_people;
 mod faults;
+mod grants;
 mod ledger;
 mod model;
 mod operators;

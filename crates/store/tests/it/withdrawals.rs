@@ -437,7 +437,15 @@ db_test! {
         enqueue(db, &desk, 2).await;
         cancel(db, 1).await;
         db.add_to_book(&[NewBookEntry { user: user(1), chain: desk.chain.id, address: "a".into(), label: "l".into() }], NOW).await.unwrap();
+        let hash = if db.engine() == Engine::Postgres { "decode(repeat('ab', 32), 'hex')".to_owned() } else { format!("x'{}'", "ab".repeat(32)) };
+        db.by_hand(&format!("INSERT INTO withdrawal_imports SELECT 'old', id, chain_id, 'processing', {hash}, 'ann', 0 FROM withdrawal_requests WHERE id = 1"))
+            .await
+            .unwrap();
         for changed in [
+            "UPDATE withdrawal_imports SET old_status = ''", "DELETE FROM withdrawal_imports",
+            // A row of another program is taken over once, and its payment pays one.
+            "INSERT INTO withdrawal_imports SELECT 'old', 2, chain_id, 'x', NULL, 'ann', 0 FROM withdrawal_imports",
+            "INSERT INTO withdrawal_imports SELECT 'other', 2, chain_id, 'x', tx_hash, 'ann', 0 FROM withdrawal_imports",
             "UPDATE withdrawal_events SET reason = ''", "DELETE FROM withdrawal_events", "DELETE FROM withdrawal_requests",
             "UPDATE withdrawal_policies SET max_amount = 1000000", "DELETE FROM withdrawal_policies", "UPDATE withdrawal_jobs SET number = 2",
             "DELETE FROM withdrawal_jobs", "UPDATE withdrawal_requests SET to_address = 'x'", "UPDATE withdrawal_requests SET amount = 1",
@@ -448,7 +456,7 @@ db_test! {
             "UPDATE withdrawal_requests SET queued_at = 5 WHERE id = 2", "UPDATE withdrawal_requests SET payee_id = 2 WHERE id = 2",
             "UPDATE withdrawal_requests SET judged = 'x' WHERE id = 2", "UPDATE withdrawal_requests SET version = version + 1",
             "UPDATE withdrawal_requests SET wallet_group = 'mine'", "UPDATE withdrawal_requests SET expires_at = expires_at + 1",
-            "UPDATE withdrawal_requests SET network_fee_raw = '99999999'", "UPDATE withdrawal_requests SET people = 0, rule = 'auto_approve'",
+            "UPDATE withdrawal_requests SET network_fee_raw = '99999999'", "UPDATE withdrawal_requests SET people = 1", "UPDATE withdrawal_requests SET rule = 'one_person'",
             "UPDATE withdrawal_requests SET status = 'pending', version = version + 1 WHERE id = 2",
             "UPDATE withdrawal_requests SET status = 'completed', version = version + 2 WHERE id = 2",
             "UPDATE withdrawal_requests SET status = 'completed', payee_id = 2, version = version + 1 WHERE id = 2",
@@ -733,12 +741,13 @@ db_test! {
         taken(db, &desk.ask(1, 500)).await;
         let Enqueued::Queued { job, .. } = enqueue(db, &desk, 1).await else { panic!("queued") };
         let short = async |db: &Db, job: JobId| {
-            let until = NOW.plus_micros(60_000_000);
-            let held = db.take_lanes((desk.chain.id, Duty::Send), "one", 9, NOW, until).await.unwrap();
+            // It rests after a slot that paid nothing.
+            let (now, until) = (NOW.plus_micros(HOUR), NOW.plus_micros(2 * HOUR));
+            let held = db.take_lanes((desk.chain.id, Duty::Send), "one", 9, now, until).await.unwrap();
             let row = db.job(job).await.unwrap().unwrap().0.job;
             let (lane, version) = (row.lane, row.version);
-            let put_off = PutOff { lane, job, version, over: true, words: "too little".into(), due: NOW, tried: true, short: true };
-            db.open_slots(&held, &[], &[], &[put_off], &std::collections::HashMap::new(), NOW).await.unwrap();
+            let put_off = PutOff { lane, job, version, over: true, words: "too little".into(), due: now, tried: true, short: true };
+            db.open_slots(&held, &[], &[], &[put_off], &std::collections::HashMap::new(), now).await.unwrap();
         };
         let says = send(db, &desk, job).await;
         says(db, SlotWord::Lost).await;

@@ -9,6 +9,7 @@ use domain::{Clock, Timestamp};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use store::Db;
+use store::grants::DatabaseRole;
 use store::utxo::{UtxoError, Wallet, WalletId, WalletStatus};
 use terminal::clock::SystemClock;
 use terminal::failure::{CommandResult, Exit, Failure};
@@ -16,6 +17,7 @@ use terminal::output::say;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::super::Context;
+use super::super::grants::check_own;
 use super::known_wallet;
 use super::mark::Mark;
 use super::nodes::{NodeArguments, chain};
@@ -78,6 +80,7 @@ fn failed(error: FollowError) -> Failure {
 }
 
 pub async fn run(context: &Context, db: &Db, arguments: &Arguments) -> CommandResult {
+    check_own(context, db, DatabaseRole::Follower, false).await?;
     let (chain, quorum) = chain(context, db, &arguments.nodes).await?;
     if context.json {
         say(json!({ "event": "nodes", "nodes": arguments.nodes.count(), "quorum": quorum }));

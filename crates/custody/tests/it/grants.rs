@@ -1,0 +1,43 @@
+//! Each role does its whole work with the rights of its own log-in, on a real PostgreSQL. What it may not do is in the store's tests.
+
+use domain::ChainKind;
+use store::Engine;
+use store::testing::on;
+
+use crate::outbound::{Desk, pays_each_once};
+use crate::treasury::{EVM, TRON, Yard, low_gas_wallet};
+use crate::withdrawals::{Counter, inside, paid_once};
+
+#[test]
+fn postgres_who_sends_and_who_confirms_need_no_more_than_they_have() {
+    for kind in [ChainKind::Evm, ChainKind::Tron] {
+        on(Engine::Postgres, async |db| {
+            db.with_roles().await;
+            pays_each_once(Desk::start(db, kind, 2).await).await;
+        });
+    }
+}
+
+/// Deposits, balance sync, rules, sending and confirming: the four cycles of the source, each worker with its own log-in.
+#[test]
+fn postgres_the_workers_of_001_need_no_more_than_they_have() {
+    for place in [TRON, EVM] {
+        on(Engine::Postgres, async |db| {
+            db.with_roles().await;
+            low_gas_wallet(Yard::start(db, place).await).await;
+        });
+    }
+}
+
+/// From a customer's deposit to a payout, and to another customer.
+#[test]
+fn postgres_withdrawals_need_no_more_than_they_have() {
+    on(Engine::Postgres, async |db| {
+        db.with_roles().await;
+        paid_once(Counter::open(db, ChainKind::Evm).await).await;
+    });
+    on(Engine::Postgres, async |db| {
+        db.with_roles().await;
+        inside(Counter::open(db, ChainKind::Tron).await).await;
+    });
+}

@@ -1,0 +1,1 @@
+"""The driver of withdrawals: a client with books of its own."""
