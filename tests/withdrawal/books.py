@@ -39,7 +39,7 @@ class Ask:
         self.told_at = 0
 
     def body(self, world):
-        shown = lambda units: world.shown(self.chain, self.coin, units)  # noqa: E731
+        shown = lambda units: world.written(self.chain, self.coin, units)  # noqa: E731
         return {"client_order_id": self.name, "asset": self.asset(), "chain": self.chain.name, "address": self.to,
                 "amount": shown(self.units), "max_fee": shown(self.fee)}
 
@@ -114,7 +114,8 @@ class Books:
             if is_unknown(answer):
                 one.unknown = True
             elif is_nothing(answer):
-                return
+                # It says that nothing was done. What was asked before without an answer may have been.
+                one.refused = one.refused or (None if one.id or one.unknown else code_of(answer))
             elif answer.status in (200, 202):
                 one.unknown, one.refused = False, None
                 self.see(one, answer.body, asked_at)
@@ -145,7 +146,7 @@ class Books:
     def see(self, one, body, asked_at):
         """A withdrawal, as a server shows it."""
         said = (body["client_order_id"], body["asset"], body["chain"], body["address"], body["amount"], body["fee"])
-        shown = lambda units: self.world.shown(one.chain, one.coin, units)  # noqa: E731
+        shown = lambda units: self.world.written(one.chain, one.coin, units)  # noqa: E731
         wanted = (one.name, one.asset(), one.chain.name, one.to, shown(one.units), shown(one.fee))
         if tuple(map(str.lower, said)) != tuple(map(str.lower, wanted)):
             self.wrongs.append(f"{one}: asked for {wanted}, and is told of {said}")

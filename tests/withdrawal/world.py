@@ -322,7 +322,7 @@ class World(PayoutWorld):
         fixed = self.units(chain, coin, FIXED)
         return fixed + -(-units * SHARE_BPS // 10_000)
 
-    def shown(self, chain, coin, units):
+    def written(self, chain, coin, units):
         return decimal(units, chain.coins[coin].precision)
 
     @staticmethod

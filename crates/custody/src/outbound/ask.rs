@@ -86,7 +86,7 @@ impl Wanted<'_> {
         }))
     }
 
-    fn cancels(&self, ground: &Ground, signer: &SignerName, number: JobId) -> Result<Intent, OutboundError> {
+    fn cancels(&self, ground: &Ground, signer: &SignerName, number: store::outbound::JobId) -> Result<Intent, OutboundError> {
         let job = self.slot.jobs.first();
         let jobs = job.map(|(job, _)| signed_job(job.signed_as())).into_iter().collect();
         let terms = Terms {

@@ -146,7 +146,7 @@ impl Bench {
             let (intake, order) = (Arc::clone(&self.intake), self.order(number, &name));
             tokio::spawn(async move { intake.place(vec![order]).await.map(|mut created| created.remove(0)) })
         };
-        let first = place(4, "holds the door".to_owned());
+        let first = place(4, "holds-the-door".to_owned());
         self.ground.arrived.acquire().await.unwrap().forget();
         let behind: Vec<_> = names.iter().map(|(number, name)| place(*number, (*name).to_owned())).collect();
         // Each has handed its order in at its first poll.
@@ -206,7 +206,7 @@ db_test! {
     }
 
     async fn one_that_cannot_be_taken_does_not_spoil_its_neighbours(db: TestDb) {
-        // The commit that holds the door, then the batch, then the first of it by itself.
+        // The commit that holds-the-door, then the batch, then the first of it by itself.
         let bench = Bench::open(&db, &[Trouble::Nothing, Trouble::OfOne, Trouble::OfOne]).await;
         let answers = bench.behind_a_commit(&[(1, "a"), (2, "b"), (3, "c")]).await;
         let failed = answers.iter().filter(|answer| answer.is_err()).count();

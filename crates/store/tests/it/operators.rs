@@ -10,7 +10,7 @@ use store::catalog::{Catalog, CatalogError, Change};
 use store::operator::{
     CheckSetting, Door, LogFilter, NewLogLine, OperatorKey, OperatorSetting, PasskeyPlace, PeopleSettings,
 };
-use store::testing::{NOW, TestDb};
+use store::testing::NOW;
 use store::withdrawal::waiting::WaitingFilter;
 use store::withdrawal::{
     ApprovalDeed, ApprovalReply, BadTravelRule, CheckHeard, CheckState, CheckVerdict, ChecksKept, CreatedWithdrawal,
@@ -164,7 +164,7 @@ db_test! {
         apply(db, people()).await.unwrap();
         let refused = |result: Result<Vec<Change>, CatalogError>| result.map_err(|error| error.code()).unwrap_err();
         // Bob's public key under another name, with another person, also when it is switched off.
-        let with = |name: &str, digit| move |one: &mut OperatorSetting| { one.keys.insert(name.to_owned(), key(digit)); };
+        let with = |name: &'static str, digit| move |one: &mut OperatorSetting| { one.keys.insert(name.to_owned(), key(digit)); };
         assert_eq!(refused(change(db, "cat", with("cat-2", 'b')).await), "OPERATOR_KEY_TAKEN");
         assert_eq!(refused(change(db, "cat", with("bob-1", 'f')).await), "OPERATOR_KEY_TAKEN");
         assert_eq!(refused(change(db, "cat", with("cat-1", 'f')).await), "OPERATOR_KEY_TAKEN", "it was another key");
