@@ -44,7 +44,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Ten seconds of customers over HTTP, kills and timeouts, with their own records and the audit at the end
+    /// The whole way of a coin, on three chains in memory: lies, kills, a reorganisation, people who sign; with customers' own records and the audit
     #[cfg(feature = "lab")]
     Demo(lab::demo::Arguments),
     /// Make the database's schema, or bring it up to date
