@@ -8,7 +8,7 @@ use signer::client::SignAnswer;
 use signer::names::{JobId as SignedJob, Person, SignerName};
 use signer::{BitcoinTerms, Intent, IntentKind, Owner, SignRequest};
 use store::outbound::send::SignedAnswer;
-use store::outbound::{AttemptKind, AttemptRow, JobId, JobRow, LaneRow, OpenSlot, SignedAs};
+use store::outbound::{AttemptKind, AttemptRow, JobRow, LaneRow, OpenSlot, SignedAs};
 use store::withdrawal::WithdrawalRow;
 use tx::{Address, Payment};
 

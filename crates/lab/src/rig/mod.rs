@@ -106,7 +106,7 @@ impl Rig {
     /// Writes the configuration of a server: where it listens, and where its spot engine is.
     pub fn configure(&self, server: usize, http: &str, spot: &str) -> CommandResult {
         let settings = json!({
-            "database": { "url": self.database_url },
+            "database": { "url": self.database_url, "any_rights": true },
             "http": { "listen": http, "operations_listen": "" },
             "auth": { "issuer": "rig", "audience": "rig", "hs256_secret_file": "jwt.secret" },
             "spot": { "kind": "remote", "address": spot, "credentials_file": "spot.credentials", "folder": "spot" },
@@ -121,7 +121,7 @@ impl Rig {
     /// The same treasury for a server that the user starts later: with the engine in its own process, and common limits.
     pub fn configure_for_later(&self) -> CommandResult {
         let settings = json!({
-            "database": { "url": self.database_url },
+            "database": { "url": self.database_url, "any_rights": true },
             "auth": { "issuer": "rig", "audience": "rig", "hs256_secret_file": "jwt.secret" },
             "spot": { "credentials_file": "spot.credentials", "folder": "spot" },
         });

@@ -310,7 +310,7 @@ fn configuration(url: &str, laid: &[Laid]) -> Result<String, Failure> {
     };
     let chains: serde_json::Map<String, Value> = laid.iter().map(|one| (one.name.to_owned(), nodes(one))).collect();
     let settings = json!({
-        "database": { "url": url, "max_connections": 4 },
+        "database": { "url": url, "max_connections": 4, "any_rights": true },
         "treasury": { "file": "treasury.toml" },
         "signer": { "name": "signer", "socket": "signer/socket", "credential_file": "server.credential" },
         "spot": { "address": "", "folder": "spot" },
