@@ -22,6 +22,8 @@ class Program:
         self.path, self.folder, self.url = path, folder, database_url
         self.environment = {name: value for name, value in os.environ.items() if not name.startswith("BURSAR")}
         self.environment["BURSAR_DATABASE_URL"] = database_url
+        # One role of PostgreSQL does everything here.
+        self.environment["BURSAR_DATABASE_ANY_RIGHTS"] = "true"
 
     def run(self, *words):
         done = subprocess.run([self.path, *words, "--json"], cwd=self.folder, env=self.environment, text=True,

@@ -81,13 +81,13 @@ struct Bench<'a> {
 }
 
 #[derive(Clone, Copy)]
-enum Asked {
+enum RequestForm {
     Transfers,
     Singles,
     Batches,
 }
 
-impl Asked {
+impl RequestForm {
     const fn words(self) -> &'static str {
         match self {
             Self::Transfers => "internal transfers",
@@ -98,7 +98,7 @@ impl Asked {
 }
 
 impl Bench<'_> {
-    async fn load(&self, asked: Asked) -> Result<Loaded, Failure> {
+    async fn load(&self, asked: RequestForm) -> Result<Loaded, Failure> {
         self.bar.inc(1);
         self.bar.set_message(asked.words());
         let Arguments { connections, users, seconds, .. } = *self.arguments;
@@ -107,11 +107,11 @@ impl Bench<'_> {
         let fewer = Crowd { connections: connections.min(BATCH_CONNECTIONS), ..crowd };
         let batch = BATCH.to_string();
         match asked {
-            Asked::Transfers => load(self.server, &self.secret, crowd, &[]).await,
-            Asked::Singles => {
+            RequestForm::Transfers => load(self.server, &self.secret, crowd, &[]).await,
+            RequestForm::Singles => {
                 load(self.server, &self.secret, crowd, &["--withdrawals", CHAIN, "--amount", AMOUNT]).await
             }
-            Asked::Batches => {
+            RequestForm::Batches => {
                 let options = ["--withdrawals", CHAIN, "--amount", AMOUNT, "--batch", &batch];
                 load(self.server, &self.secret, fewer, &options).await
             }
@@ -120,7 +120,7 @@ impl Bench<'_> {
 
     /// All figures once, one right after the other; every other round goes through them backwards.
     async fn round(&self, number: u32) -> Result<[f64; FIGURES.len()], Failure> {
-        let mut order = [Asked::Transfers, Asked::Singles, Asked::Batches];
+        let mut order = [RequestForm::Transfers, RequestForm::Singles, RequestForm::Batches];
         if !number.is_multiple_of(2) {
             order.reverse();
         }
@@ -128,9 +128,9 @@ impl Bench<'_> {
         for asked in order {
             let loaded = Some(self.load(asked).await?);
             match asked {
-                Asked::Transfers => transfers = loaded,
-                Asked::Singles => singles = loaded,
-                Asked::Batches => batches = loaded,
+                RequestForm::Transfers => transfers = loaded,
+                RequestForm::Singles => singles = loaded,
+                RequestForm::Batches => batches = loaded,
             }
         }
         let (Some(transfers), Some(singles), Some(batches)) = (transfers, singles, batches) else {

@@ -46,7 +46,7 @@ use people::People;
 use screen::Screen;
 use trading::Trading;
 use watch::Watch;
-use withdrawals::{Asked, Withdrawals};
+use withdrawals::{DemoWithdrawal, Withdrawals};
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
@@ -90,7 +90,7 @@ struct Stage<'a> {
     /// The house's own wallets, by what they are for.
     wallets: BTreeMap<(Net, String), String>,
     /// What customers have asked to be paid out.
-    asked: Vec<Asked>,
+    asked: Vec<DemoWithdrawal>,
     found: Found,
 }
 

@@ -11,7 +11,7 @@ use terminal::output::{table, thousands};
 
 use super::Stage;
 use super::people::coins;
-use super::withdrawals::Asked;
+use super::withdrawals::DemoWithdrawal;
 use crate::rig::program;
 
 /// What was found when the records were held against server and chains.
@@ -68,7 +68,7 @@ impl Stage<'_> {
         let paid = self.people.payments.iter().filter(|one| one.user == user && one.net.paid_in() == asset);
         let paid: i64 = paid.map(|one| one.amount.units()).sum();
         let of_asset = || self.asked.iter().filter(|one| one.net.paid_in() == asset);
-        let gone: i64 = of_asset().filter(|one| one.user == user).map(Asked::gone).sum();
+        let gone: i64 = of_asset().filter(|one| one.user == user).map(DemoWithdrawal::gone).sum();
         let given: i64 = of_asset().map(|one| one.given_to(user)).sum();
         paid - gone + given
     }

@@ -53,7 +53,7 @@ const IMPATIENT: i64 = 7;
 
 /// A withdrawal as its customer knows it.
 #[derive(Clone, Debug)]
-pub struct Asked {
+pub struct DemoWithdrawal {
     pub user: UserId,
     pub net: Net,
     to: String,
@@ -64,7 +64,7 @@ pub struct Asked {
     state: String,
 }
 
-impl Asked {
+impl DemoWithdrawal {
     /// What has left the customer for good, by what it was told.
     pub fn gone(&self) -> i64 {
         if self.state == "completed" { self.amount.units() + self.fee.units() } else { 0 }
@@ -127,7 +127,7 @@ impl Stage<'_> {
         self.follow_to_end().await?;
         self.chains.fees(Net::Bsc, 1)?;
         let replaced = self.replaced().await?;
-        let count = |is: &dyn Fn(&Asked) -> bool| self.asked.iter().filter(|one| is(one)).count();
+        let count = |is: &dyn Fn(&DemoWithdrawal) -> bool| self.asked.iter().filter(|one| is(one)).count();
         self.found.withdrawals = Withdrawals {
             asked: self.asked.len(),
             completed: count(&|one| one.state == "completed"),
@@ -179,7 +179,7 @@ impl Stage<'_> {
             }
         }
         let state = answer["state"].as_str().unwrap_or_default().to_owned();
-        self.asked.push(Asked { user, net, to, amount, fee, plan, id, state });
+        self.asked.push(DemoWithdrawal { user, net, to, amount, fee, plan, id, state });
         Ok(())
     }
 
@@ -272,7 +272,7 @@ impl Stage<'_> {
                 return Ok(());
             }
             if watch.elapsed() > PATIENCE {
-                let open: Vec<&Asked> = self.asked.iter().filter(|one| !one.is_over()).collect();
+                let open: Vec<&DemoWithdrawal> = self.asked.iter().filter(|one| !one.is_over()).collect();
                 return Err(wrong(format!("waited in vain for withdrawals: {open:?}")));
             }
             tokio::time::sleep(Duration::from_millis(150)).await;
@@ -296,7 +296,7 @@ impl Stage<'_> {
     /// What each destination has, as its chain says it: what it was promised if that was paid, and else nothing.
     pub async fn check_destinations(&self, records: &mut Records) -> CommandResult {
         for net in Net::ALL {
-            let mine: Vec<&Asked> =
+            let mine: Vec<&DemoWithdrawal> =
                 self.asked.iter().filter(|one| one.net == net && one.plan != Plan::Inside).collect();
             let places: Vec<String> = mine.iter().map(|one| one.to.clone()).collect();
             for (one, has) in mine.into_iter().zip(self.chains.balances(net, &places).await?) {

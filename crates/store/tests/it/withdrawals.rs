@@ -81,25 +81,6 @@ pub struct Desk {
 }
 
 impl Desk {
-    async fn what_is_only_judged_leaves_no_trace(db: TestDb) {
-        let desk = Desk::open(&db).await;
-        desk.set(&db, &WithdrawalPolicy { daily_total: Some(units(1_000)), quote_life_us: 60, ..policy() }).await;
-        let before = desk.balance(&db, 0).await;
-        for _ in 0..3 {
-            let judged = db.simulate_withdrawal(&desk.ask(1, 600), NOW).await.unwrap();
-            assert!(matches!(&judged, CreatedWithdrawal::New(row) if row.fee == units(10)), "{judged:?}");
-        }
-        assert_eq!(
-            (db.list_withdrawals(&Default::default(), None, 10).await.unwrap(), desk.balance(&db, 0).await),
-            (vec![], before)
-        );
-        taken(&db, &desk.ask(1, 600)).await;
-        // The same name is no answer here: it is judged as it would be under another.
-        let judged = db.simulate_withdrawal(&desk.ask(1, 600), NOW).await.unwrap();
-        assert!(matches!(&judged, CreatedWithdrawal::Refused { refusal: DailyTotalExceeded, .. }), "{judged:?}");
-        assert!(db.audit(|_| ()).await.unwrap().clean());
-    }
-
     pub async fn open(db: &TestDb) -> Self {
         let chain = treasury(db).await;
         let bank = Bank::open(db, 3, 100_000).await;
@@ -240,6 +221,25 @@ pub fn tried() -> Vec<Constraint> {
 }
 
 db_test! {
+    async fn what_is_only_judged_leaves_no_trace(db: TestDb) {
+        let desk = Desk::open(&db).await;
+        desk.set(&db, &WithdrawalPolicy { daily_total: Some(units(1_000)), quote_life_us: 60, ..policy() }).await;
+        let before = desk.balance(&db, 0).await;
+        for _ in 0..3 {
+            let judged = db.simulate_withdrawal(&desk.ask(1, 600), NOW).await.unwrap();
+            assert!(matches!(&judged, CreatedWithdrawal::New(row) if row.fee == units(10)), "{judged:?}");
+        }
+        assert_eq!(
+            (db.list_withdrawals(&Default::default(), None, 10).await.unwrap(), desk.balance(&db, 0).await),
+            (vec![], before)
+        );
+        taken(&db, &desk.ask(1, 600)).await;
+        // The same name is no answer here: it is judged as it would be under another.
+        let judged = db.simulate_withdrawal(&desk.ask(1, 600), NOW).await.unwrap();
+        assert!(matches!(&judged, CreatedWithdrawal::Refused { refusal: DailyTotalExceeded, .. }), "{judged:?}");
+        assert!(db.audit(|_| ()).await.unwrap().clean());
+    }
+
     /// Row, hold, verdict and history are one commit.
     async fn what_is_taken_holds_amount_and_fee(db: TestDb) {
         let desk = Desk::open(db).await;

@@ -6,13 +6,13 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use chain::endpoint::{EndpointSettings, Pool, PoolSettings, json_rpc};
+use chain::endpoint::{Pool, json_rpc};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
-use terminal::clock::SystemClock;
 use terminal::failure::{CommandResult, Failure};
 
 use crate::postgres::end_with_parent;
+pub use crate::rig::nodes::{BITCOIN_LOGIN, pool};
 
 /// A real node as a child, with its own folder.
 pub struct RealNode {
@@ -53,9 +53,6 @@ impl Drop for RealNode {
     }
 }
 
-/// What a user of basic authentication sends; the node of one bench has no secrets.
-pub const BITCOIN_LOGIN: &str = "Basic YmVuY2g6YmVuY2g=";
-
 pub fn trouble(what: &str, error: impl std::fmt::Display) -> Failure {
     let error = std::io::Error::other(format!("{what}: {error}"));
     Failure::outside("COMMAND_FAILED", &error, "the bench needs nodes that start; ./test installs them")
@@ -80,20 +77,6 @@ pub fn find(given: Option<&Path>, name: &str, cached: &str) -> Option<PathBuf> {
 fn free_port() -> Result<u16, Failure> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(|error| trouble("no port is free", error))?;
     Ok(listener.local_addr().map_err(|error| trouble("no port is free", error))?.port())
-}
-
-/// The nodes of one endpoint.
-pub fn pool(url: &str, authorization: Option<&str>) -> Result<Pool, Failure> {
-    let endpoint = EndpointSettings {
-        name: "bench".to_owned(),
-        url: url.to_owned(),
-        authorization: authorization.map(str::to_owned),
-        key: None,
-        headers: Vec::new(),
-        per_second: 0,
-    };
-    let settings = PoolSettings { deadline: Duration::from_secs(60), ..PoolSettings::default() };
-    Pool::new(&[endpoint], &settings, Arc::new(SystemClock)).map_err(|error| trouble("the endpoint", error))
 }
 
 async fn start(

@@ -16,7 +16,7 @@ use tx::{Address, Coin};
 use super::ground::GAS_BELOW;
 use super::net::Net;
 use super::people::Order;
-use super::{Asked, customers};
+use super::{AskedFor, customers};
 use crate::rig::program;
 
 /// What is wrong, counted, with the first few in words.
@@ -85,7 +85,7 @@ pub(super) fn is_over(state: JobState) -> bool {
 pub(super) async fn judge(
     db: &Db,
     nets: &[std::sync::Arc<Net>],
-    asked: &Asked,
+    asked: &AskedFor,
     config: &Path,
 ) -> Result<Verdict, Failure> {
     let mut verdict = Verdict::default();
@@ -222,7 +222,7 @@ fn shown_as(net: &Net, booked: String) -> String {
 }
 
 /// All that somebody who walks the chains needs to know of this run.
-pub(super) async fn record(db: &Db, nets: &[std::sync::Arc<Net>], asked: &Asked) -> Result<Value, Failure> {
+pub(super) async fn record(db: &Db, nets: &[std::sync::Arc<Net>], asked: &AskedFor) -> Result<Value, Failure> {
     let withdrawals = customers::record(db, &asked.withdrawals).await?;
     let asked = &asked.orders;
     let jobs = states(db).await?;

@@ -75,7 +75,7 @@ pub struct Arguments {
 }
 
 /// All that was asked for.
-struct Asked {
+struct AskedFor {
     orders: Vec<Order>,
     withdrawals: Vec<Wanted>,
 }
@@ -113,7 +113,7 @@ async fn perform(
     arguments: &Arguments,
     ground: &mut Ground,
     json: bool,
-) -> Result<(Verdict, Trouble, Asked, Option<Value>), Failure> {
+) -> Result<(Verdict, Trouble, AskedFor, Option<Value>), Failure> {
     for actor in &mut ground.actors {
         actor.start()?;
     }
@@ -163,7 +163,7 @@ async fn perform(
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     let (orders, withdrawals) = (people.await.map_err(wrong)??, customers.await.map_err(wrong)??);
-    let asked = Asked { orders, withdrawals };
+    let asked = AskedFor { orders, withdrawals };
     trouble.deposits = paying.await.map_err(wrong)?;
     stop.store(true, Ordering::Relaxed);
     miner.await.map_err(wrong)?;
@@ -194,7 +194,7 @@ fn tell(
     arguments: &Arguments,
     verdict: &Verdict,
     trouble: &Trouble,
-    asked: &Asked,
+    asked: &AskedFor,
     reader: Option<&Value>,
     time: Duration,
     json: bool,

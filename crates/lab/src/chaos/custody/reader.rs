@@ -10,7 +10,7 @@ use terminal::failure::Failure;
 
 use super::ground::Ground;
 use super::judge::{Verdict, record};
-use super::{Asked, wrong};
+use super::{AskedFor, wrong};
 use crate::postgres::end_with_parent;
 use crate::rig::write_private;
 
@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(300);
 pub(super) async fn ask(
     command: &str,
     ground: &Ground,
-    asked: &Asked,
+    asked: &AskedFor,
     verdict: &mut Verdict,
 ) -> Result<Value, Failure> {
     let file = ground.folder.path.join("record.json");

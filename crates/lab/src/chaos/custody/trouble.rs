@@ -14,7 +14,7 @@ use super::ground::Ground;
 use super::judge::{is_over, states, wallets_differ};
 use super::net::Fault;
 use super::people::retry_all;
-use super::{Asked, wrong};
+use super::{AskedFor, wrong};
 
 /// What was done.
 #[derive(Debug, Default)]
@@ -151,7 +151,7 @@ impl Trouble {
 
 /// Blocks come until every job has its end, nothing is watched any more, and the books have come as far as the chains. Whatever rests is tried
 /// again at once. It returns as well when patience is over: what is not at its end then is stranded.
-pub(super) async fn come_to_rest(ground: &mut Ground, asked: &Asked, patience: Duration) -> CommandResult {
+pub(super) async fn come_to_rest(ground: &mut Ground, asked: &AskedFor, patience: Duration) -> CommandResult {
     let (watch, mut quiet) = (Stopwatch::start(), 0);
     for round in 0.. {
         if watch.elapsed() >= patience {

@@ -31,7 +31,7 @@ const CUSTOMERS: [i64; 4] = [1_000_001, 1_000_002, 1_000_003, 1_000_004];
 const ENDOWMENT: i64 = 1_000_000_000_000_000;
 const FEE: i64 = 7;
 /// A withdrawal that has not come to its end as far as the judge knows.
-pub(super) struct Asked {
+pub(super) struct OpenWithdrawal {
     net: usize,
     user: UserId,
     asset: AssetId,
@@ -44,7 +44,7 @@ pub(super) struct Asked {
 /// What the judge knows of withdrawals.
 #[derive(Default)]
 pub(super) struct Counter {
-    pub asked: BTreeMap<WithdrawalId, Asked>,
+    pub asked: BTreeMap<WithdrawalId, OpenWithdrawal>,
     /// What each customer has left, by the judge's own books.
     left: BTreeMap<(i64, AssetId), i64>,
 }
@@ -166,7 +166,7 @@ impl Simulation {
                     quote: None,
                     travel_rule: None,
                 });
-                asked.push(Asked { net, user, asset: listing.asset, to, units, raw });
+                asked.push(OpenWithdrawal { net, user, asset: listing.asset, to, units, raw });
             }
             (world.now(), world.random.below(2) == 0)
         };
