@@ -111,15 +111,19 @@ impl<'a> Counter<'a> {
 
     /// One round of a worker that begins anew.
     async fn round_on(&self, db: &Db) -> Option<WithdrawalRound> {
+        self.tried_on(db).await.ok()
+    }
+
+    async fn tried_on(&self, db: &Db) -> Result<WithdrawalRound, custody::withdrawal::WithdrawalError> {
         let make = || self.desk.ids.next::<domain::id::Job>().ok().map(|id| id.number());
         let rig = &self.desk.rig;
         let pen = &*self.desk.pen;
         let worker = WithdrawalWorker::new(db, pen, &make, rig.row.clone(), Arc::clone(&rig.pinned));
-        worker.unwrap().round(&*rig.clock).await.ok()
+        worker.unwrap().round(&*rig.clock).await
     }
 
     pub async fn round(&self) -> WithdrawalRound {
-        self.round_on(self.desk.rig.db.of(DatabaseRole::Withdrawals)).await.expect("a good round")
+        self.tried_on(self.desk.rig.db.of(DatabaseRole::Withdrawals)).await.expect("a good round")
     }
 
     /// What the house has in an account of the token, in ledger units.

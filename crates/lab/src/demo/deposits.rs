@@ -58,8 +58,7 @@ impl Stage<'_> {
         self.chains.lie(Net::Bsc, Lie::LogLeftOut)?;
         self.chains.lie(Net::Tron, Lie::Inflated)?;
         self.chains.lie(Net::Bitcoin, Lie::TransactionLeftOut)?;
-        let (last, payments): (Vec<Payment>, Vec<Payment>) =
-            self.people.payments.iter().cloned().partition(|one| is_unlucky(one));
+        let (last, payments): (Vec<Payment>, Vec<Payment>) = self.people.payments.iter().cloned().partition(is_unlucky);
         for payments in [payments, last] {
             for one in &payments {
                 self.chains.pay(one.net, &one.address, true, &one.raw()?)?;
@@ -105,7 +104,8 @@ impl Stage<'_> {
         let unlucky = self.unlucky()?;
         let (user, had) = (unlucky.user, shown(unlucky.net.paid_in(), unlucky.amount)?);
         self.chains.reorganise(Net::Bsc, REPLACED)?;
-        let mine = |row: &serde_json::Value| row["user"] == user.get().to_string() && row["chain"] == Net::Bsc.name();
+        let number = user.get().to_string();
+        let mine = |row: &serde_json::Value| row["user"] == number && row["chain"] == Net::Bsc.name();
         let gone = self.watch.wait("the credit is taken back", |state| {
             state.deposits.iter().any(|row| mine(row) && row["state"] == "reversed")
         });

@@ -618,7 +618,7 @@ db_test! {
             ("the largest", json!({ "amount": "50.01" }), 400, "AMOUNT_TOO_LARGE"),
             ("a fee that is too high", json!({ "max_fee": "0.09" }), 409, "FEE_ABOVE_AGREED"),
             ("a closed chain", json!({ "chain": "closed" }), 422, "CHAIN_SUSPENDED"),
-            ("a suspended asset", json!({ "asset": "HALTED" }), 422, "ASSET_SUSPENDED"),
+            ("an asset of which the user has nothing, suspended or not", json!({ "asset": "HALTED" }), 422, "ACCOUNT_NOT_FOUND"),
             ("no account", json!({ "asset": "BTC", "chain": "bitcoin", "address": FAR_BITCOIN, "amount": "2.94" }), 422, "ACCOUNT_NOT_FOUND"),
         ] {
             refuses(&server, attack, 1, ask("x", changes), status, code).await;

@@ -3,10 +3,10 @@
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use chain::endpoint::{Pool, json_rpc};
+use chain::endpoint::json_rpc;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use terminal::failure::{CommandResult, Failure};

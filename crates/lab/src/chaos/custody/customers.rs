@@ -28,6 +28,7 @@ use store::Db;
 use store::catalog::Author;
 use store::ledger::balances::funding_of;
 use store::ledger::{NewAccount, Opened};
+use store::withdrawal::policy::PolicySet;
 use store::withdrawal::{
     CreatedWithdrawal, Decision, NewWithdrawal, WithdrawalApproved, WithdrawalDecision, WithdrawalId,
 };
@@ -161,7 +162,7 @@ fn policy() -> WithdrawalPolicy {
         auto_approve_daily: None,
         two_above: units(ENDOWMENT),
         many_above: units(ENDOWMENT),
-        many: 2,
+        many: 3,
         daily_user: None,
         daily_total: None,
         velocity: None,
@@ -178,7 +179,10 @@ pub(super) async fn endow(db: &Db, nets: &[Arc<Net>]) -> CommandResult {
     let now = SystemClock.now();
     let listings = || nets.iter().flat_map(|net| &net.row.listings);
     for listing in listings() {
-        db.set_withdrawal_policy(listing.id, &policy(), &AUTHOR, now).await?;
+        match db.set_withdrawal_policy(listing.id, &policy(), &AUTHOR, now).await? {
+            PolicySet::New(_) | PolicySet::Same(_) => {}
+            refused => return Err(wrong(format!("a policy is not taken: {refused:?}"))),
+        }
     }
     for asset in listings().map(|listing| listing.asset).collect::<BTreeSet<_>>() {
         let house = NewAccount::system(&AccountKind::Suspense, asset).into_iter();
@@ -329,7 +333,8 @@ pub(super) async fn judge(
         let ids: Vec<WithdrawalId> = some.iter().map(|one| one.id).collect();
         states.extend(db.withdrawals(&ids).await?.into_iter().map(|row| (row.id, row.state)));
     }
-    let (mut spent, mut counts): (BTreeMap<(i64, AssetId), i64>, BTreeMap<&'static str, u64>) = Default::default();
+    let mut spent: BTreeMap<(i64, AssetId), i64> = BTreeMap::new();
+    let mut counts: BTreeMap<&'static str, u64> = BTreeMap::new();
     for (number, net) in nets.iter().enumerate() {
         let mine: Vec<&Wanted> = asked.iter().filter(|one| one.net == number).collect();
         let places: Vec<(Address, Coin)> = mine.iter().map(|one| (one.to.clone(), one.coin.clone())).collect();

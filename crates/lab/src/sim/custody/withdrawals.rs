@@ -15,6 +15,7 @@ use store::catalog::Author;
 use store::ledger::balances::funding_of;
 use store::ledger::{NewAccount, Opened};
 use store::outbound::read::ShownJob;
+use store::withdrawal::policy::PolicySet;
 use store::withdrawal::{
     CreatedWithdrawal, Decision, DecisionReply, NewWithdrawal, WithdrawalApproved, WithdrawalDecision, WithdrawalId,
 };
@@ -62,7 +63,7 @@ fn policy(enabled: bool, incident: bool, waits: bool) -> WithdrawalPolicy {
         auto_approve_daily: None,
         two_above: units(6_000_000),
         many_above: units(60_000_000),
-        many: 2,
+        many: 3,
         daily_user: None,
         daily_total: None,
         velocity: None,
@@ -114,7 +115,10 @@ impl Simulation {
         for listing in self.ground.rows.iter().flat_map(|row| &row.listings) {
             let set =
                 self.ground.db.set_withdrawal_policy(listing.id, &policy(enabled, incident, waits), &AUTHOR, now).await;
-            set.map_err(|error| unread(&error))?;
+            match set.map_err(|error| unread(&error))? {
+                PolicySet::New(_) | PolicySet::Same(_) => {}
+                refused => return Err(format!("a policy is not taken: {refused:?}")),
+            }
         }
         Ok(())
     }
