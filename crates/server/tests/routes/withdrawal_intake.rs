@@ -171,7 +171,7 @@ fn held(answer: &Result<CreatedWithdrawal, WithdrawalIntakeError>) -> String {
 
 db_test! {
     async fn what_comes_in_while_a_batch_commits_shares_the_next_commit(db: TestDb) {
-        let bench = Bench::open(&db, &[]).await;
+        let bench = Bench::open(db, &[]).await;
         let names: Vec<String> = (0..60).map(|number| format!("order-{number}")).collect();
         let mut wanted: Vec<(i64, &str)> = names.iter().enumerate().map(|(at, name)| (i64::try_from(at % 3).unwrap() + 1, name.as_str())).collect();
         // The same twice at once is one.
@@ -186,7 +186,7 @@ db_test! {
     }
 
     async fn a_commit_without_an_answer_is_sent_again_and_holds_once(db: TestDb) {
-        let bench = Bench::open(&db, &[Trouble::Unanswered, Trouble::Lost]).await;
+        let bench = Bench::open(db, &[Trouble::Unanswered, Trouble::Lost]).await;
         // The first commit happened; the second try of it is lost; the third finds the first.
         assert_eq!(held(&bench.place(1, "n").await), "n");
         assert_eq!((bench.count().await, usdt(&bench).await), (1, (FUNDS - 110, 110)));
@@ -195,19 +195,19 @@ db_test! {
 
     async fn a_client_is_told_that_it_is_not_known_only_when_it_is_not(db: TestDb) {
         let unknown = [vec![Trouble::Unanswered], vec![Trouble::Away; 6]].concat();
-        let bench = Bench::open(&db, &unknown).await;
+        let bench = Bench::open(db, &unknown).await;
         assert!(matches!(bench.place(1, "n").await, Err(WithdrawalIntakeError::Unknown(_))), "a later error says nothing of the first");
         assert_eq!(usdt(&bench).await, (FUNDS - 110, 110), "it was taken");
         assert_eq!(held(&bench.place(1, "n").await), "n");
         assert_eq!((bench.count().await, usdt(&bench).await), (1, (FUNDS - 110, 110)), "the same again is the same");
-        let bench = Bench::open(&db, &[Trouble::Away]).await;
+        let bench = Bench::open(db, &[Trouble::Away]).await;
         assert!(matches!(bench.place(2, "m").await, Err(WithdrawalIntakeError::Store(_))), "nothing was done");
         assert_eq!(bench.count().await, 1);
     }
 
     async fn one_that_cannot_be_taken_does_not_spoil_its_neighbours(db: TestDb) {
         // The commit that holds-the-door, then the batch, then the first of it by itself.
-        let bench = Bench::open(&db, &[Trouble::Nothing, Trouble::OfOne, Trouble::OfOne]).await;
+        let bench = Bench::open(db, &[Trouble::Nothing, Trouble::OfOne, Trouble::OfOne]).await;
         let answers = bench.behind_a_commit(&[(1, "a"), (2, "b"), (3, "c")]).await;
         let failed = answers.iter().filter(|answer| answer.is_err()).count();
         assert_eq!((failed, bench.count().await), (1, 3), "{:?}", answers.iter().map(held).collect::<Vec<_>>());
@@ -215,7 +215,7 @@ db_test! {
     }
 
     async fn a_client_that_goes_away_before_its_turn_has_asked_for_nothing(db: TestDb) {
-        let bench = Bench::open(&db, &[]).await;
+        let bench = Bench::open(db, &[]).await;
         bench.ground.gate.send_replace(false);
         let first = {
             let (intake, order) = (Arc::clone(&bench.intake), bench.order(1, "first"));
@@ -234,14 +234,14 @@ db_test! {
     }
 
     async fn a_lane_that_panics_is_started_again_and_its_clients_are_told_the_truth(db: TestDb) {
-        let bench = Bench::open(&db, &[Trouble::Panic]).await;
+        let bench = Bench::open(db, &[Trouble::Panic]).await;
         assert!(matches!(bench.place(1, "n").await, Err(WithdrawalIntakeError::Late)), "it may have been taken");
         assert_eq!(held(&bench.place(1, "n").await), "n");
         assert_eq!((bench.count().await, usdt(&bench).await), (1, (FUNDS - 110, 110)));
     }
 
     async fn one_user_cannot_fill_the_buffer(db: TestDb) {
-        let bench = Bench::open(&db, &[]).await;
+        let bench = Bench::open(db, &[]).await;
         bench.ground.gate.send_replace(false);
         let many = |number: i64, count: usize| {
             let orders = (0..count).map(|at| bench.order(number, &format!("{number}-{at}"))).collect();

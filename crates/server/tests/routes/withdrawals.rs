@@ -332,7 +332,7 @@ db_test! {
     }
 
     async fn what_is_asked_too_often_is_not_looked_at(db: TestDb) {
-        let server = with(&db, Choice { per_second: 3, ..Choice::default() }).await;
+        let server = with(db, Choice { per_second: 3, ..Choice::default() }).await;
         taken(&server, 1, ask("a", json!({}))).await;
         // A batch counts as many as it has, and one that could never be let through is no batch.
         let batch = |count: usize| {
@@ -355,7 +355,7 @@ db_test! {
 
     async fn nothing_is_called_off_without_the_signers_word(db: TestDb) {
         for (passed, says, status, code) in [(1, None, 409, "WITHDRAWALS_WAIT"), (2, Some(1), 409, "WITHDRAWAL_NOT_NOW"), (3, Some(0), 200, "cancelled")] {
-            let server = with(&db, Choice { signed: says, ..Choice::default() }).await;
+            let server = with(db, Choice { signed: says, ..Choice::default() }).await;
             // Each has the same node number and begins at the same moment: one after the other, as it were.
             server.pass(Duration::from_secs(passed));
             let one = taken(&server, 1, ask(code, json!({}))).await;
@@ -558,7 +558,7 @@ db_test! {
 
     async fn what_is_credited_and_not_final_is_not_withdrawn(db: TestDb) {
         // User 1 has 3.00 WIDE of a deposit that a reorganisation could still take back.
-        let server = crate::deposits::start(&db).await;
+        let server = crate::deposits::start(db).await;
         let wide = listing(&server, "WIDE", "bsc").await;
         let most = WithdrawalPolicy { max: Amount::MAX, ..policy() };
         server.db.set_withdrawal_policy(wide, &most, &AUTHOR, NOW).await.unwrap();

@@ -180,7 +180,7 @@ static KEEP_ANSWERS: RowsSql = RowsSql::new(
     "KEEP_CHECK_ANSWERS",
     "UPDATE withdrawal_checks SET state = r.state, trouble = r.trouble, reason = r.reason, digest = r.digest, answered_at = r.answered_at,
          due_at = r.due_at, updated_at = r.at
-     FROM {rows} WHERE withdrawal_checks.withdrawal_id = r.id AND withdrawal_checks.state = 'waiting'",
+     FROM {rows} WHERE withdrawal_checks.withdrawal_id = r.id AND COALESCE(withdrawal_checks.state, '') = 'waiting'",
     &[
         ("id", Int),
         ("state", Text),

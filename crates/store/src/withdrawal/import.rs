@@ -187,9 +187,9 @@ static INSERT_IMPORTED_ATTEMPTS: RowsSql = RowsSql::new(
     "INSERT_IMPORTED_ATTEMPTS",
     "INSERT INTO outbound_attempts (slot_id, number, kind, cancel_id, payload, signed, tx_hash, refused, told_at, said, mined_height,
          mined_block, paid, fee_raw, created_at, updated_at)
-     SELECT r.slot_id, 1, 'pay', NULL, r.nothing, r.nothing, r.tx_hash, NULL, r.at, 'by another program', NULL, NULL, NULL, NULL, r.at, r.at
+     SELECT r.slot_id, 1, 'pay', NULL, r.no_bytes, r.no_bytes, r.tx_hash, NULL, r.at, 'by another program', NULL, NULL, NULL, NULL, r.at, r.at
      FROM {rows}",
-    &[("slot_id", Int), ("nothing", Bytes), ("tx_hash", Bytes), ("at", Int)],
+    &[("slot_id", Int), ("no_bytes", Bytes), ("tx_hash", Bytes), ("at", Int)],
 );
 
 #[cfg(feature = "testing")]

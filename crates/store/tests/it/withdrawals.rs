@@ -222,18 +222,18 @@ pub fn tried() -> Vec<Constraint> {
 
 db_test! {
     async fn what_is_only_judged_leaves_no_trace(db: TestDb) {
-        let desk = Desk::open(&db).await;
-        desk.set(&db, &WithdrawalPolicy { daily_total: Some(units(1_000)), quote_life_us: 60, ..policy() }).await;
-        let before = desk.balance(&db, 0).await;
+        let desk = Desk::open(db).await;
+        desk.set(db, &WithdrawalPolicy { daily_total: Some(units(1_000)), quote_life_us: 60, ..policy() }).await;
+        let before = desk.balance(db, 0).await;
         for _ in 0..3 {
             let judged = db.simulate_withdrawal(&desk.ask(1, 600), NOW).await.unwrap();
             assert!(matches!(&judged, CreatedWithdrawal::New(row) if row.fee == units(10)), "{judged:?}");
         }
         assert_eq!(
-            (db.list_withdrawals(&Default::default(), None, 10).await.unwrap(), desk.balance(&db, 0).await),
+            (db.list_withdrawals(&Default::default(), None, 10).await.unwrap(), desk.balance(db, 0).await),
             (vec![], before)
         );
-        taken(&db, &desk.ask(1, 600)).await;
+        taken(db, &desk.ask(1, 600)).await;
         // The same name is no answer here: it is judged as it would be under another.
         let judged = db.simulate_withdrawal(&desk.ask(1, 600), NOW).await.unwrap();
         assert!(matches!(&judged, CreatedWithdrawal::Refused { refusal: DailyTotalExceeded, .. }), "{judged:?}");
