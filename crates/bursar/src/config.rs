@@ -543,7 +543,7 @@ mod tests {
             "[database]\nmax_conections = 3",
             &[],
             "bursar.toml, line 2: unknown field `max_conections`, expected one of `url`, `max_connections`, \
-             `acquire_timeout_ms`, `mark_folder` | did you mean max_connections?",
+             `acquire_timeout_ms`, `mark_folder`, `any_rights` | did you mean max_connections?",
         );
         refused(
             "\n[datbase]\nurl = \"x\"",

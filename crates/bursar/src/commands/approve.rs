@@ -44,7 +44,7 @@ pub struct Arguments {
 
 /// What the server sends. The digest is only compared.
 #[derive(Deserialize)]
-struct Sent {
+struct SentIntent {
     asset: String,
     decimals: u8,
     chain: String,
@@ -78,7 +78,7 @@ pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
     let client = OperatorClient::new(&arguments.server, &token).map_err(failed)?;
     let path = format!("/api/v1/operator/withdrawals/{id}");
     let sent = client.get(&format!("{path}/intent")).await.map_err(failed)?;
-    let sent: Sent = serde_json::from_value(sent)
+    let sent: SentIntent = serde_json::from_value(sent)
         .map_err(|error| Failure::outside("SERVER_ANSWER_WRONG", &error, "is --server a Bursar of this version?"))?;
     let intent = read_intent(id, &sent)?;
     let words = words(context, &sent, &intent)?;
@@ -104,7 +104,7 @@ pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
 }
 
 /// What the server sent, as an intent whose digest is made here. It must be for this withdrawal, and have the digest that the server says.
-fn read_intent(id: WithdrawalId, sent: &Sent) -> Result<Intent, Failure> {
+fn read_intent(id: WithdrawalId, sent: &SentIntent) -> Result<Intent, Failure> {
     let wrong = |message: String| {
         let hint = "do not sign: the server shows something else than it asks for; tell whoever runs it";
         Failure::bad_input("APPROVAL_OTHER_DIGEST", message, hint)
@@ -123,7 +123,7 @@ fn read_intent(id: WithdrawalId, sent: &Sent) -> Result<Intent, Failure> {
 }
 
 /// From the intent alone. What a coin is called and how many decimals it has stands in the treasury file, if the configuration names one.
-fn words(context: &Context, sent: &Sent, intent: &Intent) -> Result<Vec<(&'static str, String)>, Failure> {
+fn words(context: &Context, sent: &SentIntent, intent: &Intent) -> Result<Vec<(&'static str, String)>, Failure> {
     let IntentKind::Pay { payment, .. } = &intent.kind else {
         let message = "the server asks for a signature that pays nothing";
         return Err(Failure::bad_input("APPROVAL_OTHER_DIGEST", message, "do not sign"));

@@ -608,6 +608,8 @@ const WITHDRAWALS: &[Line] = &[
         "withdrawal_days",
         "withdrawal_approvals",
         "withdrawal_checks",
+        // What is there already is not copied again.
+        "outbound_approvals",
     ]),
     // Who ends has no question open.
     Change("withdrawal_checks", &["state", "updated_at"]),
