@@ -47,7 +47,8 @@ const AUTHOR: Author<'static> = Author { actor: "chaos", reason: "a scratch poli
 const CUSTOMERS: [i64; 3] = [9_001, 9_002, 9_003];
 /// What each of them begins with, of each asset, in ledger units.
 const ENDOWMENT: i64 = 1_000_000_000_000_000;
-const FEE: i64 = 5;
+/// Not more than the smallest amount that is asked for.
+const FEE: i64 = 1;
 /// A day.
 const LIFE_MICROS: i64 = 24 * 3_600 * 1_000_000;
 /// How long people wait for the signer.
