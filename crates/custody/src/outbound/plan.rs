@@ -492,18 +492,20 @@ impl SendWorker<'_> {
         else {
             return Ok(());
         };
-        let (mined, mut held, fills) = match nonces {
+        let (mined, held, fills) = match nonces {
             Some((mined, held, fills)) => (Some(mined), held, fills),
             None => (None, BTreeSet::new(), false),
         };
         // What is in a block already waits for nothing but its depth.
-        let waits = |nonce: &u64| open.iter().any(|slot| slot.nonce == Some(*nonce) && slot.mined().is_none());
-        let in_block = held.iter().filter(|nonce| Some(**nonce) >= mined && !waits(nonce)).count();
+        let waiting: HashSet<u64> =
+            open.iter().filter(|slot| slot.mined().is_none()).filter_map(|slot| slot.nonce).collect();
+        let in_block = held.iter().filter(|nonce| Some(**nonce) >= mined && !waiting.contains(nonce)).count();
+        let mut nonces = mined.map(|mined| Nonces::new(mined, held));
         let most = usize::try_from(self.ground.row.outbound.in_flight).unwrap_or(usize::MAX).saturating_add(in_block);
         for ready in ready {
-            let nonce = match mined {
+            let nonce = match &nonces {
                 None => None,
-                Some(mined) => match Nonces::new(mined, held.iter().copied()).room(most) {
+                Some(nonces) => match nonces.room(most) {
                     Room::Next(nonce) => Some(nonce),
                     Room::Gap(gaps) => gaps.first().copied(),
                     Room::Full => return Ok(()),
@@ -516,7 +518,9 @@ impl SendWorker<'_> {
                     continue;
                 }
             };
-            held.extend(nonce);
+            if let (Some(nonces), Some(nonce)) = (&mut nonces, nonce) {
+                nonces.hold(nonce);
+            }
             plan.slots.push(NewSlot {
                 id: SlotId((self.ids)().ok_or(OutboundError::NoIds)?),
                 lane: ready.job.lane,
@@ -529,8 +533,8 @@ impl SendWorker<'_> {
                 coins: None,
             });
         }
-        let Some(mined) = mined else { return Ok(()) };
-        if fills && let Room::Gap(gaps) = Nonces::new(mined, held.iter().copied()).room(most) {
+        let Some(nonces) = nonces else { return Ok(()) };
+        if fills && let Room::Gap(gaps) = nonces.room(most) {
             // What is behind the gap says what is offered.
             let fee = open
                 .iter()

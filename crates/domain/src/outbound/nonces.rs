@@ -31,6 +31,13 @@ impl Nonces {
         Self { mined, held: slots.into_iter().filter(|slot| *slot >= mined).collect() }
     }
 
+    /// One more slot of ours holds this one.
+    pub fn hold(&mut self, nonce: u64) {
+        if nonce >= self.mined {
+            self.held.insert(nonce);
+        }
+    }
+
     /// One more than the highest of what is mined and of what a slot holds. `None`: there is none left.
     pub fn next(&self) -> Option<u64> {
         match self.held.last() {
@@ -42,6 +49,10 @@ impl Nonces {
     /// Those that nothing holds although a later one is held. At most so many.
     pub fn gaps(&self, most: usize) -> Vec<u64> {
         let Some(highest) = self.held.last() else { return Vec::new() };
+        // As many are held as there are numbers: nothing needs to be looked for.
+        if u64::try_from(self.held.len()).is_ok_and(|held| held == highest.saturating_sub(self.mined).saturating_add(1)) {
+            return Vec::new();
+        }
         (self.mined..*highest).filter(|nonce| !self.held.contains(nonce)).take(most).collect()
     }
 
@@ -93,8 +104,12 @@ mod tests {
                 Room::Gap(gaps) => gaps,
                 Room::Full => Vec::new(),
             };
+            let (mut one_by_one, mut together) = (Nonces::new(mined, held.clone()), held.clone());
             for nonce in given {
                 assert!(nonce >= mined && !held.contains(&nonce), "{nonce} with {mined} mined and {held:?} held");
+                one_by_one.hold(nonce);
+                together.insert(nonce);
+                assert_eq!(one_by_one, Nonces::new(mined, together.clone()));
             }
         }
     }
