@@ -548,7 +548,7 @@ mod tests {
         refused(
             "\n[datbase]\nurl = \"x\"",
             &[],
-            "bursar.toml, line 2: unknown field `datbase`, expected one of `database`, `treasury`, `signer`, `http`, `auth`, `spot`, `transfer`, `limits`, `alerts`, `log`, `chains` | did you mean database?",
+            "bursar.toml, line 2: unknown field `datbase`, expected one of `database`, `treasury`, `signer`, `http`, `auth`, `operators`, `withdrawals`, `spot`, `transfer`, `limits`, `alerts`, `log`, `chains` | did you mean database?",
         );
         refused(
             "",
