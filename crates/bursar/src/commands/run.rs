@@ -12,7 +12,7 @@ use serde_json::json;
 use signer::names::SignerName;
 use store::Db;
 use store::grants::DatabaseRole;
-use store::outbound::Duty;
+use store::outbound::{Duty, Share};
 use terminal::clock::SystemClock;
 use terminal::failure::{CommandResult, Failure};
 use terminal::output::say;
@@ -382,6 +382,7 @@ pub async fn outbound_roles(
         signer: Arc::clone(signer),
         signer_name: SignerName::clone(&signer_name),
         ids: Arc::clone(&ids),
+        share: Share::ALL,
     };
     Ok(deposits.into_iter().map(role).collect())
 }

@@ -4,13 +4,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use custody::outbound::{MakeId, OutboundError, SendWorker, WatchWorker};
+use custody::outbound::{MakeId, OutboundError, SENDERS, SendWorker, WatchWorker};
 use custody::signer::SignerWatch;
 use signer::names::SignerName;
 use store::error::Causes;
-use store::outbound::Duty;
+use store::outbound::{Duty, Share};
 use terminal::clock::{Stopwatch, SystemClock};
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 use transfer::IdMaker;
 
 use super::base::{KeptRole, RoleBase, Upkeep, keep, renew};
@@ -31,6 +32,8 @@ pub struct OutboundRole {
     pub signer: Arc<SignerWatch>,
     pub signer_name: SignerName,
     pub ids: Arc<IdMaker>,
+    /// The lanes that it sends from.
+    pub share: Share,
 }
 
 /// One of its two duties.
@@ -40,9 +43,23 @@ struct Worker {
 }
 
 impl OutboundRole {
-    /// Sends until it is told to stop. Whatever is in its way, it tries again.
+    /// Sends until it is told to stop, several side by side, each its share of the lanes. Whatever is in its way, it tries again.
     pub async fn send(self, stopped: watch::Receiver<bool>) {
-        keep(Worker { role: self, duty: Duty::Send }, stopped).await;
+        let mut senders = JoinSet::new();
+        for part in 0..SENDERS {
+            let mut role = self.clone();
+            role.base.worker = format!("{}.{part}", self.base.worker);
+            role.share = Share { part, of: SENDERS };
+            senders.spawn(keep(Worker { role, duty: Duty::Send }, stopped.clone()));
+        }
+        while let Some(ended) = senders.join_next().await {
+            // Nobody here has its lanes then: this process ends as if it had only one.
+            if let Err(error) = ended
+                && error.is_panic()
+            {
+                std::panic::resume_unwind(error.into_panic());
+            }
+        }
     }
 
     /// The same for what was sent.
@@ -53,7 +70,9 @@ impl OutboundRole {
     fn sender<'a>(&'a self, make: MakeId<'a>) -> Result<SendWorker<'a>, OutboundError> {
         let RoleBase { db, chain, row, pinned, worker, .. } = &self.base;
         let (signer, name) = (&*self.signer, self.signer_name.clone());
-        SendWorker::new(db, &**chain, signer, name, make, row.clone(), Arc::clone(pinned), worker.clone())
+        let sender =
+            SendWorker::new(db, &**chain, signer, name, make, row.clone(), Arc::clone(pinned), worker.clone())?;
+        Ok(sender.with_share(self.share))
     }
 
     fn watcher(&self) -> Result<WatchWorker<'_>, OutboundError> {

@@ -57,6 +57,10 @@ const LEASE_MICROS: i64 = 60_000_000;
 /// Lanes that one worker has at a time. Others have the rest.
 const MOST_LANES: i64 = 256;
 
+/// So many send side by side in one process, each its share of a chain's lanes: while one waits for the database another asks nodes, and a third
+/// has something signed.
+pub const SENDERS: i64 = 4;
+
 const fn lease(now: Timestamp) -> Timestamp {
     now.plus_micros(LEASE_MICROS)
 }

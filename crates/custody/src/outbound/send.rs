@@ -16,8 +16,8 @@ use store::Db;
 use store::entry::ChainRow;
 use store::outbound::send::{FormerSlot, SignedAnswer};
 use store::outbound::{
-    AttemptRow, Duty, HeldLane, JobId, JobRow, LaneId, LaneRow, LaneWork, NewSlot, OpenSlot, OpenedSlots, SignedAs,
-    SignedAttempt, SlotId, SlotsRead, Spend, ToldAttempt,
+    AttemptRow, Duty, HeldLane, JobId, JobRow, LaneId, LaneRow, LaneWork, NewSlot, OpenSlot, OpenedSlots, Share,
+    SignedAs, SignedAttempt, SlotId, SlotsRead, Spend, ToldAttempt,
 };
 use tx::{Address, Fee};
 
@@ -61,6 +61,7 @@ pub struct SendWorker<'a> {
     pub(super) ids: MakeId<'a>,
     pub(super) ground: Ground,
     worker: String,
+    share: Share,
     /// Lanes whose gaps are not filled before a time: the signer refused it.
     pub(super) fillers: HashMap<LaneId, Timestamp>,
     /// Slots that nothing is asked for before a time: the signer has not let their jobs go from where they were.
@@ -95,14 +96,21 @@ impl<'a> SendWorker<'a> {
     ) -> Result<Self, OutboundError> {
         let ground = Ground::of(row, pinned)?;
         let (fillers, rests, tried) = (HashMap::new(), HashMap::new(), Mutex::new(HashMap::new()));
-        Ok(Self { db, chain, signer, signer_name, ids, ground, worker, fillers, rests, tried })
+        let share = Share::ALL;
+        Ok(Self { db, chain, signer, signer_name, ids, ground, worker, share, fillers, rests, tried })
+    }
+
+    /// One of several in a process, each with a share of the lanes.
+    pub fn with_share(mut self, share: Share) -> Self {
+        self.share = share;
+        self
     }
 
     /// As much of everything as one commit each takes. When it fails nothing is half done, and the next round begins at the rows.
     pub async fn round(&mut self, clock: &dyn Clock) -> Result<SentRound, OutboundError> {
         let now = clock.now();
         let place = (self.ground.row.id, Duty::Send);
-        let held = self.db.take_lanes(place, &self.worker, MOST_LANES, now, lease(now)).await?;
+        let held = self.db.take_share(place, &self.worker, (self.share, MOST_LANES), now, lease(now)).await?;
         let mut sent = SentRound::default();
         if held.is_empty() {
             return Ok(sent);

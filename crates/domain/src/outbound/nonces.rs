@@ -50,7 +50,8 @@ impl Nonces {
     pub fn gaps(&self, most: usize) -> Vec<u64> {
         let Some(highest) = self.held.last() else { return Vec::new() };
         // As many are held as there are numbers: nothing needs to be looked for.
-        if u64::try_from(self.held.len()).is_ok_and(|held| held == highest.saturating_sub(self.mined).saturating_add(1)) {
+        if u64::try_from(self.held.len()).is_ok_and(|held| held == highest.saturating_sub(self.mined).saturating_add(1))
+        {
             return Vec::new();
         }
         (self.mined..*highest).filter(|nonce| !self.held.contains(nonce)).take(most).collect()

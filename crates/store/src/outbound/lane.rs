@@ -32,6 +32,17 @@ impl Duty {
     }
 }
 
+/// Which lanes a worker takes: those whose number leaves this rest. Workers of one process share the lanes so, and none has another's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share {
+    pub part: i64,
+    pub of: i64,
+}
+
+impl Share {
+    pub const ALL: Self = Self { part: 0, of: 1 };
+}
+
 /// A lane that a worker has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct HeldLane {
@@ -51,7 +62,7 @@ statements! {
             WHERE $2 = 'send' AND j.chain_id = $1 AND j.waiting AND j.due_at <= $4) b
             JOIN outbound_lanes l ON l.id = b.lane_id JOIN outbound_leases h ON h.lane_id = l.id AND h.duty = $2
             LEFT JOIN operation_wallet_addresses o ON o.chain_id = l.chain_id AND o.address = l.address
-        WHERE l.chain_id = $1 AND (h.worker = $3 OR h.lease_until <= $4 OR h.lease_until > $5)
+        WHERE l.chain_id = $1 AND (h.worker = $3 OR h.lease_until <= $4 OR h.lease_until > $5) AND l.id % $7 = $8
         ORDER BY o.id IS NULL, h.lease_until, l.id LIMIT $6 {FOR UPDATE OF h SKIP LOCKED}";
     LOCK_LANES = "SELECT l.id FROM outbound_lanes l WHERE l.id {in $1} ORDER BY l.id {FOR UPDATE}";
     READ_FENCES = "SELECT lane_id, fence FROM outbound_leases WHERE lane_id {in $1} AND duty = $2";
@@ -94,15 +105,28 @@ impl Db {
     /// Takes lanes of a chain that have something to do, so many at most, until a time. Those that the worker has already it has longer.
     pub async fn take_lanes(
         &self,
-        (chain, duty): (ChainId, Duty),
+        place: (ChainId, Duty),
         worker: &str,
         most: i64,
         now: Timestamp,
         until: Timestamp,
     ) -> Result<Vec<HeldLane>, StoreError> {
+        self.take_share(place, worker, (Share::ALL, most), now, until).await
+    }
+
+    /// The same of a share of the lanes.
+    pub async fn take_share(
+        &self,
+        (chain, duty): (ChainId, Duty),
+        worker: &str,
+        (share, most): (Share, i64),
+        now: Timestamp,
+        until: Timestamp,
+    ) -> Result<Vec<HeldLane>, StoreError> {
         transact!(self, tx => {
             let (duty_word, now, until) = (duty.as_str(), now.micros(), until.micros());
-            let found = fetch_all!(tx, FIND_LANES => (i64,), chain.0, duty_word, worker, now, until, most)?;
+            let Share { part, of } = share;
+            let found = fetch_all!(tx, FIND_LANES => (i64,), chain.0, duty_word, worker, now, until, most, of, part)?;
             if found.is_empty() {
                 return Ok(Vec::new());
             }

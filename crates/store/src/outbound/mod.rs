@@ -36,7 +36,7 @@ pub mod watch;
 pub use add::{Added, NewJob, Payer};
 pub use approve::{ApprovalSignature, JobApproval};
 pub use coins::{Reserved, Spend};
-pub use lane::{Duty, HeldLane};
+pub use lane::{Duty, HeldLane, Share};
 pub use read::{JobFilter, ShownJob, ShownLane};
 pub use send::{LaneWork, NewAttempt, NewSlot, OpenedSlots, PutOff, SignedAttempt, ToldAttempt};
 pub use types::{

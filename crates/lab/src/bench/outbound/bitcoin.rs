@@ -10,7 +10,7 @@ use domain::outbound::{JobKind, JobState, OutboundLimits};
 use domain::{ChainKind, Clock};
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
-use store::outbound::JobFilter;
+use store::outbound::{JobFilter, Share};
 use terminal::clock::{Stopwatch, SystemClock};
 use terminal::failure::Failure;
 use tx::Family;
@@ -110,7 +110,7 @@ async fn payouts(arguments: &Arguments, count: u32, together: u32) -> Result<Opt
     let first = ask(&client, "getblockcount", json!([])).await?.as_u64().unwrap_or(0);
     let watch = Stopwatch::start();
     let make = || desk.number();
-    let (mut sender, mut watcher) = (desk.sender(&chain, &make)?, desk.watcher(&chain)?);
+    let (mut sender, mut watcher) = (desk.sender(&chain, &make, Share::ALL)?, desk.watcher(&chain)?);
     for _ in 0..MOST_BLOCKS {
         while sender.round(&SystemClock).await.map_err(failed)?.is_busy() {}
         ask(&client, "generatetoaddress", json!([1, stranger])).await?;

@@ -21,7 +21,7 @@ use signer::keys::{GroupSecret, Keyring, Mnemonic};
 use signer::local::LocalSigner;
 use store::catalog::{Author, Catalog};
 use store::entry::{ChainRow, ListingId};
-use store::outbound::{JobId, NewJob, Payer};
+use store::outbound::{Duty, JobId, NewJob, Payer, Share};
 use store::signer_head::SignerHead;
 use store::treasury::{GasRuleSetting, SweepRuleSetting};
 use store::{Db, Options};
@@ -68,6 +68,10 @@ pub(in crate::bench) struct Desk {
 
 fn name<T: std::str::FromStr>(text: &str) -> Result<T, Failure> {
     text.parse().map_err(|_| failed(format!("{text} is no name")))
+}
+
+fn sender_name(share: Share) -> String {
+    format!("bench-send.{}", share.part)
 }
 
 fn policy(kind: ChainKind, token: Option<&Address>) -> String {
@@ -320,10 +324,17 @@ impl Desk {
         &'a self,
         chain: &'a dyn Chain,
         make: custody::outbound::MakeId<'a>,
+        share: Share,
     ) -> Result<SendWorker<'a>, Failure> {
         let (signer, pinned) = (name("bench")?, Arc::clone(&self.pinned));
-        let (row, worker) = (self.row.clone(), "bench-send".to_owned());
-        SendWorker::new(&self.db, chain, &self.pen, signer, make, row, pinned, worker).map_err(failed)
+        let (row, worker) = (self.row.clone(), sender_name(share));
+        let sender = SendWorker::new(&self.db, chain, &self.pen, signer, make, row, pinned, worker).map_err(failed)?;
+        Ok(sender.with_share(share))
+    }
+
+    /// Its lanes are anybody's.
+    pub async fn leave(&self, share: Share) -> Result<(), Failure> {
+        Ok(self.db.leave_lanes(&sender_name(share), Duty::Send).await?)
     }
 
     pub fn watcher<'a>(&'a self, chain: &'a dyn Chain) -> Result<WatchWorker<'a>, Failure> {

@@ -1,5 +1,6 @@
 //! `bursar bench outbound`: jobs that are paid, from the row to the final block, beside the same number of signed transactions that the same
-//! client tells the same node of, with no store, no signer and no questions. Both have the same number out at a time, with a block after each.
+//! client tells the same node of, with no store, no signer and no questions. Both have the same number out at a time, and the same blocks come
+//! meanwhile: what a node does for a block weighs on both.
 //!
 //! Raw is measured in both ways that the client has: a call for each, and many in a request. What is said of raw is the faster one.
 //!
@@ -11,12 +12,14 @@ pub(super) mod node;
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use custody::outbound::SENDERS;
 use domain::outbound::{JobState, OutboundLimits};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
-use store::outbound::JobFilter;
+use store::outbound::{JobFilter, Share};
 use terminal::clock::{Stopwatch, SystemClock};
 use terminal::failure::{CommandResult, Failure};
 use terminal::output::{say, table, thousands};
@@ -68,6 +71,9 @@ const HIGHEST: i64 = 1;
 const RAW_APART: u32 = 100_000_000;
 /// What a wallet usually has out at a time.
 const USUAL_IN_FLIGHT: u32 = 16;
+
+/// A block comes so long after the one before, whoever sends.
+const BLOCK: Duration = Duration::from_millis(40);
 
 pub(super) fn failed(error: impl std::fmt::Display) -> Failure {
     let error = std::io::Error::other(error.to_string());
@@ -167,19 +173,31 @@ async fn measure(arguments: &Arguments, target: Target, wallets: u32) -> Result<
 pub(super) async fn pay(desk: &Arc<Desk>, node: &Arc<Host>, jobs: u32, in_all: u32) -> Result<(f64, f64), Failure> {
     let watch = Stopwatch::start();
     let mut workers = JoinSet::new();
-    let (sends, to) = (Arc::clone(desk), Arc::clone(node));
-    let sending = async move { send(&sends, &to, jobs).await.map(|()| (true, watch.elapsed().as_secs_f64())) };
+    let told = Arc::new(AtomicUsize::new(0));
+    for part in 0..SENDERS {
+        let (desk, node, told) = (Arc::clone(desk), Arc::clone(node), Arc::clone(&told));
+        let share = Share { part, of: SENDERS };
+        let sending = async move { send(&desk, &node, share, &told, jobs as usize).await };
+        workers.spawn(async move { sending.await.map(|()| (true, watch.elapsed().as_secs_f64())) });
+    }
     let (watches, on) = (Arc::clone(desk), Arc::clone(node));
     let watching = async move { follow(&watches, &on).await.map(|()| (false, watch.elapsed().as_secs_f64())) };
-    workers.spawn(sending);
     workers.spawn(watching);
-    let (mut told_s, mut final_s) = (0.0, 0.0);
-    while let Some(ended) = workers.join_next().await {
-        match ended.map_err(failed)?? {
-            (true, seconds) => told_s = seconds,
-            (false, seconds) => final_s = seconds,
+    let mut all = async || {
+        let (mut told_s, mut final_s) = (0.0, 0.0);
+        while let Some(ended) = workers.join_next().await {
+            match ended.map_err(failed)?? {
+                // All of them end when nodes were told of the last.
+                (true, seconds) => told_s = seconds,
+                (false, seconds) => final_s = seconds,
+            }
         }
-    }
+        Ok::<_, Failure>((told_s, final_s))
+    };
+    let (told_s, final_s) = tokio::select! {
+        ended = all() => ended?,
+        failed = blocks(node) => return Err(failed),
+    };
     let filter = JobFilter { state: Some(JobState::Confirmed), ..JobFilter::default() };
     let confirmed = desk.db.jobs(&filter, i64::MAX, i64::from(in_all) + 1).await?.len();
     if confirmed != in_all as usize {
@@ -188,14 +206,23 @@ pub(super) async fn pay(desk: &Arc<Desk>, node: &Arc<Host>, jobs: u32, in_all: u
     Ok((f64::from(jobs) / told_s, f64::from(jobs) / final_s))
 }
 
-/// Rounds of a sender until nodes were told of so many.
-async fn send(desk: &Desk, node: &Host, jobs: u32) -> CommandResult {
+/// Blocks come, until a node fails.
+pub(super) async fn blocks(node: &Host) -> Failure {
+    loop {
+        tokio::time::sleep(BLOCK).await;
+        if let Err(failure) = node.mine(1).await {
+            return failure;
+        }
+    }
+}
+
+/// Rounds of a sender until nodes were told of so many, by whichever.
+async fn send(desk: &Desk, node: &Host, share: Share, told: &AtomicUsize, jobs: usize) -> CommandResult {
     let make = || desk.number();
-    let mut sender = desk.sender(&*node.chain, &make)?;
-    let mut told = 0;
-    while told < jobs as usize {
+    let mut sender = desk.sender(&*node.chain, &make, share)?;
+    while told.load(Ordering::Relaxed) < jobs {
         let sent = sender.round(&SystemClock).await.map_err(failed)?;
-        told += sent.told;
+        told.fetch_add(sent.told, Ordering::Relaxed);
         if sent.put_off > 0 || sent.refused > 0 {
             return Err(failed(format!("a payment was put off: {sent:?}")));
         }
@@ -203,19 +230,19 @@ async fn send(desk: &Desk, node: &Host, jobs: u32) -> CommandResult {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     }
-    Ok(())
+    desk.leave(share).await
 }
 
-/// Blocks and rounds of a watcher until nothing is open.
+/// A round of a watcher for each block, until nothing is open.
 async fn follow(desk: &Desk, node: &Host) -> CommandResult {
     let mut watcher = desk.watcher(&*node.chain)?;
     loop {
-        node.mine(1).await?;
         watcher.round(&SystemClock).await.map_err(failed)?;
         let lanes = desk.db.lanes(None, None, 0, 10_000).await?;
         if lanes.iter().all(|lane| lane.open + lane.waiting == 0) {
             return Ok(());
         }
+        tokio::time::sleep(BLOCK).await;
     }
 }
 
@@ -224,7 +251,7 @@ async fn until_urgent(arguments: &Arguments, desk: &Desk, node: &Host) -> Result
     let first = (arguments.rounds + 1) * arguments.jobs;
     desk.add(arguments.waiting, first, LOWEST).await?;
     let make = || desk.number();
-    let (mut sender, mut watcher) = (desk.sender(&*node.chain, &make)?, desk.watcher(&*node.chain)?);
+    let (mut sender, mut watcher) = (desk.sender(&*node.chain, &make, Share::ALL)?, desk.watcher(&*node.chain)?);
     // As many are out as may be.
     sender.round(&SystemClock).await.map_err(failed)?;
     let urgent = desk.add(1, first + arguments.waiting, HIGHEST).await?.ok_or_else(|| failed("no job"))?;

@@ -16,7 +16,7 @@ use terminal::failure::{CommandResult, Failure};
 use tx::{Address, Coin, Draft, Fee, Payment};
 
 use super::super::scan::{self, RealNode, ask, pool, sign};
-use super::failed;
+use super::{blocks, failed};
 use crate::rig::process::Process;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -200,21 +200,28 @@ impl Host {
     /// Transactions per second.
     pub async fn send_raw(&self, signed: &[Vec<u8>], piece: usize, how: Raw) -> Result<f64, Failure> {
         let watch = Stopwatch::start();
-        for some in signed.chunks(piece.max(1)) {
-            let some: Vec<&[u8]> = some.iter().map(Vec::as_slice).collect();
-            let said = match how {
-                Raw::OneByOne => side_by_side(some.iter().map(|bytes| self.chain.broadcast(bytes)).collect()).await,
-                Raw::Together => self.chain.broadcast_all(&some).await,
-            };
-            for answer in said {
-                match answer.map_err(failed)? {
-                    Broadcast::Taken => {}
-                    Broadcast::Refused(_, words) => return Err(failed(words)),
+        let told = async {
+            for some in signed.chunks(piece.max(1)) {
+                let some: Vec<&[u8]> = some.iter().map(Vec::as_slice).collect();
+                let said = match how {
+                    Raw::OneByOne => side_by_side(some.iter().map(|bytes| self.chain.broadcast(bytes)).collect()).await,
+                    Raw::Together => self.chain.broadcast_all(&some).await,
+                };
+                for answer in said {
+                    match answer.map_err(failed)? {
+                        Broadcast::Taken => {}
+                        Broadcast::Refused(_, words) => return Err(failed(words)),
+                    }
                 }
             }
-            self.mine(1).await?;
-        }
-        Ok(signed.len() as f64 / watch.elapsed().as_secs_f64())
+            Ok(signed.len() as f64 / watch.elapsed().as_secs_f64())
+        };
+        let told = tokio::select! {
+            told = told => told?,
+            failed = blocks(self) => return Err(failed),
+        };
+        self.mine(1).await?;
+        Ok(told)
     }
 }
 
