@@ -49,8 +49,12 @@ fn intent() -> Intent {
 
 /// As an honest server shows it.
 fn shown(intent: &Intent) -> Value {
+    shown_on("bsc", intent)
+}
+
+fn shown_on(chain: &str, intent: &Intent) -> Value {
     json!({
-        "withdrawal_id": ID, "state": "pending", "sentence": "pay 1 USDT", "amount": "1", "asset": "USDT", "decimals": 18, "chain": "bsc",
+        "withdrawal_id": ID, "state": "pending", "sentence": "pay 1 USDT", "amount": "1", "asset": "USDT", "decimals": 18, "chain": chain,
         "group": "hot", "to": TO, "most_fee": "0 BNB", "expires_at": "x", "intent": IntentBody::from(intent),
         "digest": signer::digest::hex(&intent.digest()),
     })
@@ -233,6 +237,37 @@ fn nothing_is_signed_for_a_server_that_shows_something_else_than_it_asks_for() {
     // It is no Bursar.
     let server = Liar::start(json!({ "hello": "world" }));
     assert_eq!(place.refused(&server, &["--yes"]).0, "SERVER_ANSWER_WRONG");
+}
+
+/// The digest of such an intent is honest, and so is every word about the payment. But each of its transactions pays, as soon as the one before is past.
+#[test]
+fn one_signature_is_for_one_transaction() {
+    let place = Place::new();
+    let to = tx::Family::Tron.parse_address("TUEZSdKsoDHQMeZwihtdoBiN46zxhGWYdH").expect("an address");
+    let intent = |builds| Intent {
+        network: signer::SignerChain::Tron,
+        chain: "tron".parse().expect("a chain"),
+        kind: IntentKind::Pay {
+            payment: Payment { to: to.clone(), coin: Coin::Native, amount: "5000000".parse().expect("raw") },
+            owner: None,
+        },
+        builds,
+        ..intent()
+    };
+    for builds in [0, 2, 1_000, u32::MAX] {
+        let server = Liar::start(shown_on("tron", &intent(builds)));
+        let (code, message) = place.refused(&server, &["--yes"]);
+        assert_eq!(code, "APPROVAL_OTHER_DIGEST", "{message}");
+        assert!(message.contains(&format!("{builds} transactions")), "{message}");
+        assert_eq!(server.posted(), Vec::<Value>::new());
+    }
+    let server = Liar::start(shown_on("tron", &intent(1)));
+    let output = place.approve(&server, &["--yes"]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    let line = text.lines().find(|line| line.starts_with("transactions")).expect("a line");
+    assert_eq!(line.split_whitespace().last(), Some("1"), "{text}");
+    assert_eq!(server.posted().len(), 1);
 }
 
 /// A server that says that a coin has fewer decimals than it has makes a payment look smaller: the treasury file knows better.

@@ -115,11 +115,22 @@ fn read_intent(id: WithdrawalId, sent: &SentIntent) -> Result<Intent, Failure> {
     if intent.job != JobId::Withdrawal(id.number()) {
         return Err(wrong(format!("the server asks for a signature for {}, not for {id}", intent.job)));
     }
+    check_builds(&intent)?;
     let digest = signer::digest::hex(&intent.digest());
     if digest != sent.digest {
         return Err(wrong(format!("what the server shows has the digest {digest}, and it asks for {}", sent.digest)));
     }
     Ok(intent)
+}
+
+/// Our servers ask for one transaction, and another only with another signature: under one that says more, whoever owns a server could pay on TRON as
+/// often as it says.
+pub(super) fn check_builds(intent: &Intent) -> CommandResult {
+    if intent.builds == 1 {
+        return Ok(());
+    }
+    let message = format!("the signature would be good for {} transactions, one after the other", intent.builds);
+    Err(Failure::bad_input("APPROVAL_OTHER_DIGEST", message, "do not sign: one payment is one transaction"))
 }
 
 /// From the intent alone. What a coin is called and how many decimals it has stands in the treasury file, if the configuration names one.
@@ -154,6 +165,7 @@ fn words(context: &Context, sent: &SentIntent, intent: &Intent) -> Result<Vec<(&
         ("from the group", intent.group.to_string()),
         ("costs at most", fee),
         ("until", intent.expires.to_string()),
+        ("transactions", intent.builds.to_string()),
         ("asked for by", intent.requester.to_string()),
         ("round", intent.round.to_string()),
         ("signer", intent.signer.to_string()),

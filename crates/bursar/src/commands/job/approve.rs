@@ -16,6 +16,7 @@ use terminal::output::table;
 
 use super::{asked, not_found};
 use crate::commands::Context;
+use crate::commands::approve::check_builds;
 use crate::pins;
 use crate::roles::row_of;
 
@@ -50,6 +51,7 @@ pub async fn run(
         .map_err(|why| {
             Failure::bad_input("JOB_NOT_NOW", format!("{id} cannot be paid: {why}"), "bursar job show says more")
         })?;
+    check_builds(&intent)?;
     let wanted = signer::digest::hex(&intent.digest());
     let (fee_coin, decimals) = native.unwrap_or_default();
     let job = &shown.job;
@@ -58,7 +60,7 @@ pub async fn run(
     let body = json!({
         "job_id": id.to_string(), "kind": job.kind.as_str(), "reference": job.reference, "signer": signer.to_string(),
         "chain": shown.chain, "pays": amount, "to": job.to, "from": shown.from, "group": intent.group.to_string(),
-        "costs_at_most": fee, "until": job.expires.to_string(), "asked_for_by": intent.requester.to_string(),
+        "costs_at_most": fee, "until": job.expires.to_string(), "transactions": intent.builds.to_string(), "asked_for_by": intent.requester.to_string(),
         "slot": intent.round, "digest": wanted, "signed": digest.is_some(),
     });
     let Some(digest) = digest else {
@@ -71,6 +73,7 @@ pub async fn run(
                 "chain",
                 "costs_at_most",
                 "until",
+                "transactions",
                 "asked_for_by",
                 "reference",
                 "digest",
