@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
+use domain::Symbol;
 use domain::raw::RawAmount;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -15,7 +16,7 @@ use store::catalog::Catalog;
 use store::withdrawal::WithdrawalId;
 use terminal::failure::{CommandResult, Failure};
 use terminal::files::{read_pinned, read_secret};
-use terminal::output::{say, table};
+use terminal::output::{plain, say, table};
 use terminal::prompt::Prompt;
 
 use super::Context;
@@ -82,12 +83,12 @@ pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
         .map_err(|error| Failure::outside("SERVER_ANSWER_WRONG", &error, "is --server a Bursar of this version?"))?;
     let intent = read_intent(id, &sent)?;
     let words = words(context, &sent, &intent)?;
-    let rows: Vec<Vec<String>> = words.iter().map(|(name, text)| vec![(*name).to_owned(), text.clone()]).collect();
-    if !context.json {
-        say(table(&["", ""], &[], &rows));
-    }
+    let rows: Vec<Vec<String>> = words.iter().map(|(name, text)| vec![(*name).to_owned(), plain(text)]).collect();
+    let shown_words = table(&["", ""], &[], &rows);
     if !arguments.yes {
-        confirm()?;
+        confirm(&shown_words)?;
+    } else if !context.json {
+        say(shown_words);
     }
     let approval = ApprovalBody::from(&signer::approval::GivenApproval {
         digest: intent.digest(),
@@ -148,7 +149,14 @@ fn words(context: &Context, sent: &SentIntent, intent: &Intent) -> Result<Vec<(&
             let message = format!("the treasury file lists no coin {coin} on {}", intent.chain);
             return Err(Failure::bad_input("APPROVAL_OTHER_DIGEST", message, "do not sign, or correct treasury.file"));
         }
-        None => (sent.asset.clone(), sent.decimals, "as the server says"),
+        None => {
+            // Anything else could hold what a terminal obeys, and paint over the other lines.
+            let asset: Symbol = sent.asset.parse().map_err(|_| {
+                let message = "the server calls the coin what no coin is called";
+                Failure::bad_input("APPROVAL_OTHER_DIGEST", message, "do not sign, and tell whoever runs the server")
+            })?;
+            (asset.to_string(), sent.decimals, "as the server says")
+        }
     };
     let fee = known.as_ref().and_then(|catalog| coin_of(catalog, intent, "native"));
     let fee = match fee {
@@ -194,11 +202,14 @@ fn coin_of(catalog: &Catalog, intent: &Intent, coin: &str) -> Option<(String, u8
     Some((listing.asset.to_string(), listing.form.decimals()))
 }
 
-fn confirm() -> CommandResult {
+/// The words stand where the question is asked, wherever output is sent: else people say yes to what they have not seen.
+fn confirm(words: &str) -> CommandResult {
     let no_terminal = |error: std::io::Error| {
         Failure::outside("APPROVAL_DECLINED", &error, "there is nobody to ask here: read it first, then say --yes")
     };
-    let answer = Prompt::open().and_then(|mut prompt| prompt.asked("Sign this? Type yes: ")).map_err(no_terminal)?;
+    let mut prompt = Prompt::open().map_err(no_terminal)?;
+    let answer = prompt.show(&format!("{words}\n")).and_then(|()| prompt.asked("Sign this? Type yes: "));
+    let answer = answer.map_err(no_terminal)?;
     if answer.trim() == "yes" {
         return Ok(());
     }
@@ -210,7 +221,7 @@ fn shown(id: WithdrawalId, answer: &Value) -> String {
     let again = if answer["again"] == json!(true) { "you had signed it before; " } else { "" };
     format!(
         "{again}{id} is {}: {} of {} people agree",
-        answer["state"].as_str().unwrap_or("unknown"),
+        plain(answer["state"].as_str().unwrap_or("unknown")),
         number("agree"),
         number("wanted")
     )
@@ -229,8 +240,8 @@ fn failed(error: OperatorClientError) -> Failure {
             Failure::outside("SERVER_ANSWER_WRONG", &error, "is --server a Bursar of this version?")
         }
         OperatorClientError::Refused { code, message, .. } => Failure {
-            code: code.into(),
-            messages: vec![message],
+            code: plain(&code).into(),
+            messages: vec![plain(&message)],
             hint: "the page of the code says what to do".to_owned(),
             exit: terminal::failure::Exit::BadInput,
         },
