@@ -371,3 +371,21 @@ fn the_token_stays_on_this_machine_or_goes_over_tls() {
     assert_eq!(place.refused(&server, &["--yes"]).0, "SECRET_EXPOSED");
     assert_eq!(server.posted(), Vec::<Value>::new());
 }
+
+/// A token is good for minutes, a key for years.
+#[test]
+fn a_key_that_others_may_read_signs_nothing() {
+    let place = Place::new();
+    let server = Liar::start(shown(&intent()));
+    for mode in [0o644, 0o640, 0o620] {
+        std::fs::set_permissions(place.path("ann.key"), std::fs::Permissions::from_mode(mode)).expect("a mode");
+        assert_eq!(place.refused(&server, &["--yes"]).0, "SECRET_EXPOSED", "{mode:o}");
+    }
+    assert_eq!(server.posted(), Vec::<Value>::new());
+    // Its bytes are taken as they are: those of a key may look like a newline.
+    let head = [0x30, 0x2e, 2, 1, 0, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 4, 0x22, 4, 0x20];
+    place.write("ann.key", &[&head[..], &[b'\n'; 32]].concat());
+    let output = place.approve(&server, &["--yes"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(server.posted().len(), 1);
+}

@@ -1,7 +1,6 @@
 //! `bursar approve`: what a withdrawal pays, in words that are made here; then a signature over exactly that, and over nothing that a server merely sent.
 
-use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use domain::Symbol;
 use domain::raw::RawAmount;
@@ -15,7 +14,7 @@ use signer::{Intent, IntentKind};
 use store::catalog::Catalog;
 use store::withdrawal::WithdrawalId;
 use terminal::failure::{CommandResult, Failure};
-use terminal::files::{read_pinned, read_secret};
+use terminal::files::{read_key, read_pinned, read_secret};
 use terminal::output::{plain, say, table};
 use terminal::prompt::Prompt;
 
@@ -65,14 +64,7 @@ pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
     let name: KeyName = arguments.name.parse().map_err(|error: domain::BadName| {
         Failure::bad_input("BAD_USAGE", format!("--as: {error}"), "as the treasury file names your key")
     })?;
-    let bytes = fs::read(&arguments.key).map_err(|error| {
-        let hint = format!("is {} the file of your key?", arguments.key.display());
-        Failure::outside("FILE_NOT_READABLE", &error, hint)
-    })?;
-    let key = SigningKey::read(&bytes).ok_or_else(|| {
-        let hint = "make one with: openssl genpkey -algorithm ed25519 -out KEY";
-        Failure::bad_input("BAD_USAGE", "--key is not an Ed25519 key in PKCS#8", hint)
-    })?;
+    let key = signing_key(&arguments.key)?;
     let token = String::from_utf8(read_secret(&arguments.token)?).map_err(|error| {
         Failure::outside("FILE_NOT_READABLE", &error, "a token is a text: bursar token --operator NAME")
     })?;
@@ -102,6 +94,14 @@ pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
         words.into_iter().map(|(name, text)| (name.to_owned(), text.into())).collect();
     context.print(&json!({ "signed": signed, "answer": answer }), || shown(id, &answer));
     Ok(())
+}
+
+/// A person's key, from a file that others may not read.
+pub(super) fn signing_key(file: &Path) -> Result<SigningKey, Failure> {
+    SigningKey::read(&read_key(file)?).ok_or_else(|| {
+        let hint = "make one with: openssl genpkey -algorithm ed25519 -out KEY";
+        Failure::bad_input("BAD_USAGE", "--key is not an Ed25519 key in PKCS#8", hint)
+    })
 }
 
 /// What the server sent, as an intent whose digest is made here. It must be for this withdrawal, and have the digest that the server says.
@@ -187,7 +187,7 @@ fn pinned_coins(context: &Context) -> Result<Option<Catalog>, Failure> {
     if file.is_empty() {
         return Ok(None);
     }
-    let text = read_pinned(std::path::Path::new(file))?;
+    let text = read_pinned(Path::new(file))?;
     Ok(Some(treasury::parse(&text, file, &Catalog::default())?.catalog))
 }
 
