@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
 
 use domain::Timestamp;
@@ -49,8 +49,12 @@ fn intent() -> Intent {
 
 /// As an honest server shows it.
 fn shown(intent: &Intent) -> Value {
+    shown_on("bsc", intent)
+}
+
+fn shown_on(chain: &str, intent: &Intent) -> Value {
     json!({
-        "withdrawal_id": ID, "state": "pending", "sentence": "pay 1 USDT", "amount": "1", "asset": "USDT", "decimals": 18, "chain": "bsc",
+        "withdrawal_id": ID, "state": "pending", "sentence": "pay 1 USDT", "amount": "1", "asset": "USDT", "decimals": 18, "chain": chain,
         "group": "hot", "to": TO, "most_fee": "0 BNB", "expires_at": "x", "intent": IntentBody::from(intent),
         "digest": signer::digest::hex(&intent.digest()),
     })
@@ -64,13 +68,18 @@ struct Liar {
 
 impl Liar {
     fn start(shown: Value) -> Self {
+        Self::answering(shown, "pending")
+    }
+
+    /// Says this of the state after a signature.
+    fn answering(shown: Value, state: &'static str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let url = format!("http://{}", listener.local_addr().expect("an address"));
         let posted: Arc<Mutex<Vec<Value>>> = Arc::default();
         let kept = Arc::clone(&posted);
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                serve(stream, &shown, &kept);
+                serve(stream, &shown, state, &kept);
             }
         });
         Self { url, posted }
@@ -81,7 +90,7 @@ impl Liar {
     }
 }
 
-fn serve(stream: TcpStream, shown: &Value, kept: &Mutex<Vec<Value>>) {
+fn serve(stream: TcpStream, shown: &Value, state: &str, kept: &Mutex<Vec<Value>>) {
     let mut reader = BufReader::new(stream.try_clone().expect("a stream"));
     loop {
         let (mut first, mut length) = (String::new(), 0);
@@ -106,7 +115,7 @@ fn serve(stream: TcpStream, shown: &Value, kept: &Mutex<Vec<Value>>) {
             shown.to_string()
         } else {
             kept.lock().expect("kept").push(serde_json::from_slice(&body).expect("JSON"));
-            json!({ "withdrawal_id": ID, "state": "pending", "wanted": 2, "agree": 1, "again": false }).to_string()
+            json!({ "withdrawal_id": ID, "state": state, "wanted": 2, "agree": 1, "again": false }).to_string()
         };
         let text = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{answer}", answer.len());
         (&stream).write_all(text.as_bytes()).expect("sent");
@@ -135,25 +144,48 @@ impl Place {
         std::fs::set_permissions(self.path(name), std::fs::Permissions::from_mode(0o600)).expect("a mode");
     }
 
-    fn approve(&self, server: &Liar, more: &[&str]) -> Output {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_bursar"));
+    fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
         for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("BURSAR_")) {
             command.env_remove(name);
         }
         command.current_dir(self.folder.path());
-        command.args([
-            "approve",
-            ID,
-            "--as",
-            "ann-1",
-            "--key",
-            "ann.key",
-            "--token",
-            "ann.token",
-            "--server",
-            &server.url,
-        ]);
+        command
+    }
+
+    fn words(server: &Liar) -> String {
+        format!("approve {ID} --as ann-1 --key ann.key --token ann.token --server {}", server.url)
+    }
+
+    /// Without a terminal, wherever the test itself runs.
+    fn approve(&self, server: &Liar, more: &[&str]) -> Output {
+        let mut command = self.command("setsid");
+        command.arg("--wait").arg(env!("CARGO_BIN_EXE_bursar")).args(Self::words(server).split(' '));
         command.args(more).output().expect("bursar runs")
+    }
+
+    /// On a terminal of its own (`script` of util-linux), with one answer. What the terminal shows.
+    fn on_terminal(&self, server: &Liar, more: &str, answer: &str) -> String {
+        let line = format!("{} {} {more}", env!("CARGO_BIN_EXE_bursar"), Self::words(server));
+        let mut command = self.command("script");
+        command.args(["--quiet", "--flush", "--return", "--command", &line, "/dev/null"]);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("script runs");
+        let mut keyboard = child.stdin.take().expect("a pipe");
+        let mut output = child.stdout.take().expect("a pipe");
+        let (mut screen, mut part, mut asked) = (String::new(), [0; 1_024], false);
+        loop {
+            let count = output.read(&mut part).unwrap_or(0);
+            if count == 0 {
+                break;
+            }
+            screen.push_str(&String::from_utf8_lossy(&part[..count]));
+            if !asked && screen.ends_with("Type yes: ") {
+                asked = true;
+                keyboard.write_all(format!("{answer}\r").as_bytes()).expect("typed");
+            }
+        }
+        child.wait().expect("ended");
+        screen
     }
 
     fn refused(&self, server: &Liar, more: &[&str]) -> (String, String) {
@@ -235,6 +267,75 @@ fn nothing_is_signed_for_a_server_that_shows_something_else_than_it_asks_for() {
     assert_eq!(place.refused(&server, &["--yes"]).0, "SERVER_ANSWER_WRONG");
 }
 
+/// A terminal obeys what it is sent: letters that move its cursor would paint other words over those that are made here.
+#[test]
+fn nothing_that_a_server_sends_moves_the_cursor() {
+    let place = Place::new();
+    for asset in ["USDT\u{1b}[1A\u{1b}[2K", "USDT\nto  somebody else", "U\u{202e}SDT", "usdt", ""] {
+        let mut lie = shown(&intent());
+        lie["asset"] = json!(asset);
+        let server = Liar::start(lie);
+        let (code, message) = place.refused(&server, &["--yes"]);
+        assert_eq!(code, "APPROVAL_OTHER_DIGEST", "{asset:?}: {message}");
+        assert_eq!(server.posted(), Vec::<Value>::new());
+    }
+    // What it says after the signature, too.
+    let server = Liar::answering(shown(&intent()), "pending\u{1b}[2J");
+    let output = place.approve(&server, &["--yes"]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(text.contains("pending\u{fffd}[2J") && !text.contains('\u{1b}'), "{text}");
+}
+
+/// Wherever output is sent: whoever says yes has seen what to.
+#[test]
+fn the_words_are_where_the_question_is() {
+    let place = Place::new();
+    for (more, yes) in [("--json >out", true), (">out", true), ("", true), ("--json >out", false)] {
+        let server = Liar::start(shown(&intent()));
+        let screen = place.on_terminal(&server, more, if yes { "yes" } else { "no" });
+        let (words, _) = screen.split_once("Sign this?").unwrap_or_else(|| panic!("{more}: {screen}"));
+        for part in ["2500 USDT", COIN, TO] {
+            assert_eq!(words.matches(part).count(), 1, "{more}: {part}: {screen}");
+        }
+        assert_eq!(server.posted().len(), usize::from(yes), "{more}: {screen}");
+    }
+    // Without a terminal nobody can be asked.
+    let server = Liar::start(shown(&intent()));
+    assert_eq!(place.refused(&server, &[]).0, "APPROVAL_DECLINED");
+    assert_eq!(server.posted(), Vec::<Value>::new());
+}
+
+/// The digest of such an intent is honest, and so is every word about the payment. But each of its transactions pays, as soon as the one before is past.
+#[test]
+fn one_signature_is_for_one_transaction() {
+    let place = Place::new();
+    let to = tx::Family::Tron.parse_address("TUEZSdKsoDHQMeZwihtdoBiN46zxhGWYdH").expect("an address");
+    let intent = |builds| Intent {
+        network: signer::SignerChain::Tron,
+        chain: "tron".parse().expect("a chain"),
+        kind: IntentKind::Pay {
+            payment: Payment { to: to.clone(), coin: Coin::Native, amount: "5000000".parse().expect("raw") },
+            owner: None,
+        },
+        builds,
+        ..intent()
+    };
+    for builds in [0, 2, 1_000, u32::MAX] {
+        let server = Liar::start(shown_on("tron", &intent(builds)));
+        let (code, message) = place.refused(&server, &["--yes"]);
+        assert_eq!(code, "APPROVAL_OTHER_DIGEST", "{message}");
+        assert!(message.contains(&format!("{builds} transactions")), "{message}");
+        assert_eq!(server.posted(), Vec::<Value>::new());
+    }
+    let server = Liar::start(shown_on("tron", &intent(1)));
+    let output = place.approve(&server, &["--yes"]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    let line = text.lines().find(|line| line.starts_with("transactions")).expect("a line");
+    assert_eq!(line.split_whitespace().last(), Some("1"), "{text}");
+    assert_eq!(server.posted().len(), 1);
+}
+
 /// A server that says that a coin has fewer decimals than it has makes a payment look smaller: the treasury file knows better.
 #[test]
 fn the_treasury_file_says_what_a_coin_is() {
@@ -269,4 +370,22 @@ fn the_token_stays_on_this_machine_or_goes_over_tls() {
     let server = Liar::start(shown(&intent()));
     assert_eq!(place.refused(&server, &["--yes"]).0, "SECRET_EXPOSED");
     assert_eq!(server.posted(), Vec::<Value>::new());
+}
+
+/// A token is good for minutes, a key for years.
+#[test]
+fn a_key_that_others_may_read_signs_nothing() {
+    let place = Place::new();
+    let server = Liar::start(shown(&intent()));
+    for mode in [0o644, 0o640, 0o620] {
+        std::fs::set_permissions(place.path("ann.key"), std::fs::Permissions::from_mode(mode)).expect("a mode");
+        assert_eq!(place.refused(&server, &["--yes"]).0, "SECRET_EXPOSED", "{mode:o}");
+    }
+    assert_eq!(server.posted(), Vec::<Value>::new());
+    // Its bytes are taken as they are: those of a key may look like a newline.
+    let head = [0x30, 0x2e, 2, 1, 0, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 4, 0x22, 4, 0x20];
+    place.write("ann.key", &[&head[..], &[b'\n'; 32]].concat());
+    let output = place.approve(&server, &["--yes"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(server.posted().len(), 1);
 }

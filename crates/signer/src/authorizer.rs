@@ -273,7 +273,7 @@ impl<F: Folder> Authorizer<F> {
         };
         let spent = |group: &_, counter: &_| self.state.spent.spent(request.chain.as_str(), group, counter, now);
         let allowed = policy.judge(&question, &spent)?;
-        self.check_builds(request, &standings, &allowed.ways).map_err(by("builds"))?;
+        self.check_builds(request, &standings, &allowed.ways, policy).map_err(by("builds"))?;
         let effects = self.effects(request, &reading, payload, standings, &allowed.ways);
         Ok(Judged::Fresh { approved: approved(request, chain), effects, rule: allowed.rule })
     }

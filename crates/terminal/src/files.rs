@@ -6,6 +6,8 @@ use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use zeroize::Zeroizing;
+
 use crate::failure::Failure;
 
 pub fn read_text(file: &Path) -> Result<String, Failure> {
@@ -14,15 +16,24 @@ pub fn read_text(file: &Path) -> Result<String, Failure> {
 
 /// The bytes of a secret, without the newline that an editor or `base64` puts behind it.
 pub fn read_secret(file: &Path) -> Result<Vec<u8>, Failure> {
+    let mut bytes = std::mem::take(&mut *read_key(file)?);
+    while bytes.last().is_some_and(u8::is_ascii_whitespace) {
+        bytes.pop();
+    }
+    Ok(bytes)
+}
+
+/// Longer than a file of a key or a token is. What is read grows into no other place, so nothing of it stays behind.
+const LONGEST_SECRET: usize = 64 * 1_024;
+
+/// The bytes of a secret as they are: those of a key may end like a line. They are wiped when they are dropped.
+pub fn read_key(file: &Path) -> Result<Zeroizing<Vec<u8>>, Failure> {
     let mut opened = File::open(file).map_err(|error| not_readable(file, &error))?;
     // Of the file that is open: the name may mean another one by now.
     let metadata = opened.metadata().map_err(|error| not_readable(file, &error))?;
     check_private(file, &metadata)?;
-    let mut bytes = Vec::new();
+    let mut bytes = Zeroizing::new(Vec::with_capacity(LONGEST_SECRET));
     opened.read_to_end(&mut bytes).map_err(|error| not_readable(file, &error))?;
-    while bytes.last().is_some_and(u8::is_ascii_whitespace) {
-        bytes.pop();
-    }
     Ok(bytes)
 }
 
@@ -131,6 +142,10 @@ mod tests {
             std::fs::set_permissions(file.path(), std::fs::Permissions::from_mode(mode)).expect("a mode");
             match read_secret(file.path()) {
                 Ok(bytes) => assert!(good && bytes == b"secret", "{mode:o}"),
+                Err(failure) => assert!(!good && failure.code == "SECRET_EXPOSED", "{mode:o}: {failure:?}"),
+            }
+            match read_key(file.path()) {
+                Ok(bytes) => assert!(good && *bytes == b"secret\n", "{mode:o}"),
                 Err(failure) => assert!(!good && failure.code == "SECRET_EXPOSED", "{mode:o}: {failure:?}"),
             }
             assert_eq!(check_secret(file.path()).is_ok(), good, "{mode:o}");

@@ -14,6 +14,12 @@ pub fn warn(text: impl std::fmt::Display) {
     writeln!(std::io::stderr(), "{text}").ok();
 }
 
+/// What others have written, without what would move the cursor or turn the letters round.
+pub fn plain(text: &str) -> String {
+    let turns = |letter| matches!(letter, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    text.chars().map(|letter| if letter.is_control() || turns(letter) { '\u{fffd}' } else { letter }).collect()
+}
+
 /// A table with a header; columns named in `right` are aligned right, as numbers are.
 pub fn table(header: &[&str], right: &[usize], rows: &[Vec<String>]) -> String {
     let width = |column: usize| {
@@ -67,6 +73,13 @@ mod tests {
             fees            1.50
             clearing:spot  10.00"#]]
         .assert_eq(&table(&["account", "USDT"], &[1], &rows));
+    }
+
+    #[test]
+    fn text_of_others_cannot_move_the_cursor() {
+        assert_eq!(plain("a\u{1b}[2Jb\n"), "a\u{fffd}[2Jb\u{fffd}");
+        assert_eq!(plain("pays\u{202e}1 BTC"), "pays\u{fffd}1 BTC");
+        assert_eq!(plain("Zürich, 東京"), "Zürich, 東京");
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! `bursar approve`: what a withdrawal pays, in words that are made here; then a signature over exactly that, and over nothing that a server merely sent.
 
-use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use domain::Symbol;
 use domain::raw::RawAmount;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -14,8 +14,8 @@ use signer::{Intent, IntentKind};
 use store::catalog::Catalog;
 use store::withdrawal::WithdrawalId;
 use terminal::failure::{CommandResult, Failure};
-use terminal::files::{read_pinned, read_secret};
-use terminal::output::{say, table};
+use terminal::files::{read_key, read_pinned, read_secret};
+use terminal::output::{plain, say, table};
 use terminal::prompt::Prompt;
 
 use super::Context;
@@ -64,14 +64,7 @@ pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
     let name: KeyName = arguments.name.parse().map_err(|error: domain::BadName| {
         Failure::bad_input("BAD_USAGE", format!("--as: {error}"), "as the treasury file names your key")
     })?;
-    let bytes = fs::read(&arguments.key).map_err(|error| {
-        let hint = format!("is {} the file of your key?", arguments.key.display());
-        Failure::outside("FILE_NOT_READABLE", &error, hint)
-    })?;
-    let key = SigningKey::read(&bytes).ok_or_else(|| {
-        let hint = "make one with: openssl genpkey -algorithm ed25519 -out KEY";
-        Failure::bad_input("BAD_USAGE", "--key is not an Ed25519 key in PKCS#8", hint)
-    })?;
+    let key = signing_key(&arguments.key)?;
     let token = String::from_utf8(read_secret(&arguments.token)?).map_err(|error| {
         Failure::outside("FILE_NOT_READABLE", &error, "a token is a text: bursar token --operator NAME")
     })?;
@@ -82,12 +75,12 @@ pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
         .map_err(|error| Failure::outside("SERVER_ANSWER_WRONG", &error, "is --server a Bursar of this version?"))?;
     let intent = read_intent(id, &sent)?;
     let words = words(context, &sent, &intent)?;
-    let rows: Vec<Vec<String>> = words.iter().map(|(name, text)| vec![(*name).to_owned(), text.clone()]).collect();
-    if !context.json {
-        say(table(&["", ""], &[], &rows));
-    }
+    let rows: Vec<Vec<String>> = words.iter().map(|(name, text)| vec![(*name).to_owned(), plain(text)]).collect();
+    let shown_words = table(&["", ""], &[], &rows);
     if !arguments.yes {
-        confirm()?;
+        confirm(&shown_words)?;
+    } else if !context.json {
+        say(shown_words);
     }
     let approval = ApprovalBody::from(&signer::approval::GivenApproval {
         digest: intent.digest(),
@@ -103,6 +96,14 @@ pub async fn run(context: &Context, arguments: &Arguments) -> CommandResult {
     Ok(())
 }
 
+/// A person's key, from a file that others may not read.
+pub(super) fn signing_key(file: &Path) -> Result<SigningKey, Failure> {
+    SigningKey::read(&read_key(file)?).ok_or_else(|| {
+        let hint = "make one with: openssl genpkey -algorithm ed25519 -out KEY";
+        Failure::bad_input("BAD_USAGE", "--key is not an Ed25519 key in PKCS#8", hint)
+    })
+}
+
 /// What the server sent, as an intent whose digest is made here. It must be for this withdrawal, and have the digest that the server says.
 fn read_intent(id: WithdrawalId, sent: &SentIntent) -> Result<Intent, Failure> {
     let wrong = |message: String| {
@@ -115,11 +116,22 @@ fn read_intent(id: WithdrawalId, sent: &SentIntent) -> Result<Intent, Failure> {
     if intent.job != JobId::Withdrawal(id.number()) {
         return Err(wrong(format!("the server asks for a signature for {}, not for {id}", intent.job)));
     }
+    check_builds(&intent)?;
     let digest = signer::digest::hex(&intent.digest());
     if digest != sent.digest {
         return Err(wrong(format!("what the server shows has the digest {digest}, and it asks for {}", sent.digest)));
     }
     Ok(intent)
+}
+
+/// Our servers ask for one transaction, and another only with another signature: under one that says more, whoever owns a server could pay on TRON as
+/// often as it says.
+pub(super) fn check_builds(intent: &Intent) -> CommandResult {
+    if intent.builds == 1 {
+        return Ok(());
+    }
+    let message = format!("the signature would be good for {} transactions, one after the other", intent.builds);
+    Err(Failure::bad_input("APPROVAL_OTHER_DIGEST", message, "do not sign: one payment is one transaction"))
 }
 
 /// From the intent alone. What a coin is called and how many decimals it has stands in the treasury file, if the configuration names one.
@@ -137,7 +149,14 @@ fn words(context: &Context, sent: &SentIntent, intent: &Intent) -> Result<Vec<(&
             let message = format!("the treasury file lists no coin {coin} on {}", intent.chain);
             return Err(Failure::bad_input("APPROVAL_OTHER_DIGEST", message, "do not sign, or correct treasury.file"));
         }
-        None => (sent.asset.clone(), sent.decimals, "as the server says"),
+        None => {
+            // Anything else could hold what a terminal obeys, and paint over the other lines.
+            let asset: Symbol = sent.asset.parse().map_err(|_| {
+                let message = "the server calls the coin what no coin is called";
+                Failure::bad_input("APPROVAL_OTHER_DIGEST", message, "do not sign, and tell whoever runs the server")
+            })?;
+            (asset.to_string(), sent.decimals, "as the server says")
+        }
     };
     let fee = known.as_ref().and_then(|catalog| coin_of(catalog, intent, "native"));
     let fee = match fee {
@@ -154,6 +173,7 @@ fn words(context: &Context, sent: &SentIntent, intent: &Intent) -> Result<Vec<(&
         ("from the group", intent.group.to_string()),
         ("costs at most", fee),
         ("until", intent.expires.to_string()),
+        ("transactions", intent.builds.to_string()),
         ("asked for by", intent.requester.to_string()),
         ("round", intent.round.to_string()),
         ("signer", intent.signer.to_string()),
@@ -167,7 +187,7 @@ fn pinned_coins(context: &Context) -> Result<Option<Catalog>, Failure> {
     if file.is_empty() {
         return Ok(None);
     }
-    let text = read_pinned(std::path::Path::new(file))?;
+    let text = read_pinned(Path::new(file))?;
     Ok(Some(treasury::parse(&text, file, &Catalog::default())?.catalog))
 }
 
@@ -182,11 +202,14 @@ fn coin_of(catalog: &Catalog, intent: &Intent, coin: &str) -> Option<(String, u8
     Some((listing.asset.to_string(), listing.form.decimals()))
 }
 
-fn confirm() -> CommandResult {
+/// The words stand where the question is asked, wherever output is sent: else people say yes to what they have not seen.
+fn confirm(words: &str) -> CommandResult {
     let no_terminal = |error: std::io::Error| {
         Failure::outside("APPROVAL_DECLINED", &error, "there is nobody to ask here: read it first, then say --yes")
     };
-    let answer = Prompt::open().and_then(|mut prompt| prompt.asked("Sign this? Type yes: ")).map_err(no_terminal)?;
+    let mut prompt = Prompt::open().map_err(no_terminal)?;
+    let answer = prompt.show(&format!("{words}\n")).and_then(|()| prompt.asked("Sign this? Type yes: "));
+    let answer = answer.map_err(no_terminal)?;
     if answer.trim() == "yes" {
         return Ok(());
     }
@@ -198,7 +221,7 @@ fn shown(id: WithdrawalId, answer: &Value) -> String {
     let again = if answer["again"] == json!(true) { "you had signed it before; " } else { "" };
     format!(
         "{again}{id} is {}: {} of {} people agree",
-        answer["state"].as_str().unwrap_or("unknown"),
+        plain(answer["state"].as_str().unwrap_or("unknown")),
         number("agree"),
         number("wanted")
     )
@@ -217,8 +240,8 @@ fn failed(error: OperatorClientError) -> Failure {
             Failure::outside("SERVER_ANSWER_WRONG", &error, "is --server a Bursar of this version?")
         }
         OperatorClientError::Refused { code, message, .. } => Failure {
-            code: code.into(),
-            messages: vec![message],
+            code: plain(&code).into(),
+            messages: vec![plain(&message)],
             hint: "the page of the code says what to do".to_owned(),
             exit: terminal::failure::Exit::BadInput,
         },

@@ -6,6 +6,7 @@ use super::Authorizer;
 use crate::intent::{Intent, IntentKind, SignRequest, coin_text};
 use crate::log::entry::Effects;
 use crate::log::folder::Folder;
+use crate::policy::Policy;
 use crate::policy::judge::{Standing, Way};
 use crate::reading::Reading;
 use crate::refusal::SignerRefusal;
@@ -53,17 +54,20 @@ impl<F: Folder> Authorizer<F> {
         }
     }
 
-    /// An approval is for so many transactions, whatever was signed for the job in between.
+    /// An approval is for so many transactions, whatever was signed for the job in between, and for no more than the policy says: each that was
+    /// built could have been mined, and who asks also shows people what they sign.
     pub(super) fn check_builds(
         &self,
         request: &SignRequest,
         places: &[Place],
         ways: &[Way],
+        policy: &Policy,
     ) -> Result<(), SignerRefusal> {
         for ((intent, (standing, _)), way) in request.intents.iter().zip(places).zip(ways) {
             let record = self.state.slots.job(intent.job);
             let built = record.map_or(0, |record| record.built(&Hash(intent.digest())));
-            if *way == Way::Approved && *standing != SlotStanding::Again && built >= intent.builds {
+            let most = intent.builds.min(policy.most_tron_builds);
+            if *way == Way::Approved && *standing != SlotStanding::Again && built >= most {
                 return Err(SignerRefusal::BuildsUsedUp(intent.job));
             }
         }

@@ -31,6 +31,8 @@ struct File {
     most_tron_life_hours: u32,
     #[serde(default = "ten_minutes")]
     tron_margin_minutes: u32,
+    #[serde(default = "thrice")]
+    most_tron_builds: u32,
     administrators: AdministratorsTable,
     #[serde(default)]
     operators: Vec<String>,
@@ -46,6 +48,10 @@ const fn a_day() -> u32 {
 
 const fn ten_minutes() -> u32 {
     10
+}
+
+const fn thrice() -> u32 {
+    3
 }
 
 #[derive(Deserialize)]
@@ -133,6 +139,9 @@ pub fn parse(bytes: &[u8]) -> Result<Policy, BadPolicy> {
     if !(1..=MOST_MARGIN_MINUTES).contains(&file.tron_margin_minutes) {
         return bad(format!("clocks differ: tron_margin_minutes is 1 to {MOST_MARGIN_MINUTES}"));
     }
+    if file.most_tron_builds == 0 {
+        return bad("most_tron_builds is at least 1: an approval that pays nothing is none");
+    }
     let approvers = approvers(file.approver)?;
     let operators = file.operators.iter().map(|name| person(name)).collect::<Result<BTreeSet<_>, _>>()?;
     let people: BTreeSet<Person> = approvers.values().map(|approver| approver.person.clone()).collect();
@@ -149,6 +158,7 @@ pub fn parse(bytes: &[u8]) -> Result<Policy, BadPolicy> {
         most_intent_life_us: hours(file.most_intent_life_hours),
         most_tron_life_us: hours(file.most_tron_life_hours),
         tron_margin_us: i64::from(file.tron_margin_minutes) * 60_000_000,
+        most_tron_builds: file.most_tron_builds,
         administrators: administrators(file.administrators)?,
         approvers,
         operators,

@@ -129,6 +129,8 @@ pub struct Policy {
     pub most_tron_life_us: i64,
     /// A TRON transaction counts as past only so long after its expiry.
     pub tron_margin_us: i64,
+    /// TRON: under one approval no more transactions are built than so many, whatever the intent says that people signed.
+    pub most_tron_builds: u32,
     pub administrators: Administrators,
     pub approvers: BTreeMap<KeyName, Approver>,
     /// Who may move a job to another slot.

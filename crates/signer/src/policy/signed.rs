@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use domain::Timestamp;
 use ring::signature::{ED25519, UnparsedPublicKey};
+use zeroize::Zeroizing;
 
 use super::file::{BadPolicy, parse};
 use super::tighter::loosened;
@@ -83,10 +84,11 @@ impl SigningKey {
         let pem = std::str::from_utf8(bytes).ok().and_then(|text| {
             let body =
                 text.trim().strip_prefix("-----BEGIN PRIVATE KEY-----")?.strip_suffix("-----END PRIVATE KEY-----")?;
-            let body: String = body.split_whitespace().collect();
-            base64::engine::general_purpose::STANDARD.decode(body).ok()
+            let mut packed = Zeroizing::new(String::with_capacity(body.len()));
+            packed.extend(body.split_whitespace());
+            base64::engine::general_purpose::STANDARD.decode(packed.as_bytes()).ok().map(Zeroizing::new)
         });
-        let der = pem.as_deref().unwrap_or(bytes);
+        let der = pem.as_ref().map_or(bytes, |der| der.as_slice());
         ring::signature::Ed25519KeyPair::from_pkcs8_maybe_unchecked(der).ok().map(Self)
     }
 

@@ -5,6 +5,7 @@
 //! | administrators | as many needed or more, of the very same keys: whoever is removed could no longer stop what follows |
 //! | cooling-off, TRON margin | longer |
 //! | life of intents and of TRON payloads | shorter |
+//! | builds under one approval | fewer |
 //! | approvers, operators | fewer; the key, person, relying party of each the same; origins fewer |
 //! | chains, groups, coins | fewer; the role of each the same |
 //! | caps, fee caps, highest index | lower |
@@ -28,6 +29,7 @@ pub fn loosened(old: &Policy, new: &Policy) -> Vec<String> {
     need(new.most_intent_life_us <= old.most_intent_life_us, "most_intent_life_hours".to_owned());
     need(new.most_tron_life_us <= old.most_tron_life_us, "most_tron_life_hours".to_owned());
     need(new.tron_margin_us >= old.tron_margin_us, "tron_margin_minutes".to_owned());
+    need(new.most_tron_builds <= old.most_tron_builds, "most_tron_builds".to_owned());
     need(new.operators.is_subset(&old.operators), "operators".to_owned());
     for (name, approver) in &new.approvers {
         let same = old

@@ -116,6 +116,7 @@ fn every_field_knows_which_way_is_tighter() {
         ("most_intent_life_hours = 48", "most_intent_life_hours = 47"),
         ("cooling_off_hours = 24\n", "cooling_off_hours = 24\nmost_tron_life_hours = 23\n"),
         ("cooling_off_hours = 24\n", "cooling_off_hours = 24\ntron_margin_minutes = 11\n"),
+        ("cooling_off_hours = 24\n", "cooling_off_hours = 24\nmost_tron_builds = 2\n"),
         ("needed = 2", "needed = 3"),
         ("operators = [\"olga\"]", "operators = []"),
         ("payment = \"1000000\"", "payment = \"999999\""),
@@ -171,6 +172,7 @@ fn every_field_knows_which_way_is_tighter() {
 fn a_file_that_could_never_be_meant_is_no_policy() {
     for (from, to) in [
         ("version = 1", "version = 0"),
+        ("version = 1", "version = 1\nmost_tron_builds = 0"),
         ("version = 1", "version = 1\nversions = 2"),
         ("needed = 2", "needed = 4"),
         ("needed = 2", "needed = 0"),

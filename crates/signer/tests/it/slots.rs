@@ -9,7 +9,7 @@ use signer::names::JobId;
 use signer::reading::Claim;
 use signer::slots::{Held, JobRecord, SlotQuestion, SlotStanding, Slots, claimed};
 use signer::text::{Hash, RawText};
-use signer::{IntentKind, SignerRefusal};
+use signer::{IntentKind, SignRequest, SignerRefusal};
 use tx::{Address, Coin};
 
 use crate::world::*;
@@ -285,20 +285,41 @@ fn two_jobs_are_never_paid_by_one_tron_transaction() {
     approved(&mut signer, &again, 1_000);
 }
 
+/// A TRON payment that needs an approval, two hours after the one before.
+fn approved_build(at: i64, builds: u32, approvals: &[&str]) -> SignRequest {
+    let mut request = tron(5, 4_000_000, Coin::Native, at, HOUR);
+    let before = tron(5, 4_000_000, Coin::Native, at - 2 * HOUR, HOUR);
+    request.replaces = (at > 0).then(|| signer::digest::sha256(&before.payload));
+    // The approvals are for one intent, whenever it is built.
+    request.intents[0].expires = domain::Timestamp::from_micros(NOW + DAY);
+    request.intents[0].builds = builds;
+    let digest = request.intents[0].digest();
+    request.approvals = approvals.iter().map(|name| approve(name, digest)).collect();
+    request
+}
+
+/// Whoever owns the server shows people what they sign, and may write into it how often it is built.
+#[test]
+fn one_approval_builds_no_more_than_the_policy_says() {
+    let used_up = SignerRefusal::BuildsUsedUp(job(5));
+    let once = policy(1).replace("version = 1\n", "version = 1\nmost_tron_builds = 1\n");
+    for (text, most) in [(once, 1), (policy(1), 3)] {
+        let (mut signer, folder) = signer_with(&text);
+        let ask = |number: i64, name: &str| approved_build(number * 2 * HOUR, 1_000, &[name]);
+        for number in 0..most {
+            approved(&mut signer, &ask(number, "bob"), number * 2 * HOUR);
+        }
+        let late = most * 2 * HOUR;
+        assert_eq!(refusal(&mut signer, &ask(most, "bob"), late), used_up);
+        let mut signer = reopen(&folder, Some(signer.head()), late);
+        assert_eq!(refusal(&mut signer, &ask(most, "carol"), late), used_up, "after a start too, whoever signs it");
+    }
+}
+
 #[test]
 fn an_approved_tron_payment_is_built_as_often_as_its_approvals_say() {
     let (mut signer, _) = signer();
-    let build = |at: i64, builds: u32, approvals: &[&str]| {
-        let mut request = tron(5, 4_000_000, Coin::Native, at, HOUR);
-        let before = tron(5, 4_000_000, Coin::Native, at - 2 * HOUR, HOUR);
-        request.replaces = (at > 0).then(|| signer::digest::sha256(&before.payload));
-        // The approvals are for one intent, whenever it is built.
-        request.intents[0].expires = domain::Timestamp::from_micros(NOW + DAY);
-        request.intents[0].builds = builds;
-        let digest = request.intents[0].digest();
-        request.approvals = approvals.iter().map(|name| approve(name, digest)).collect();
-        request
-    };
+    let build = approved_build;
     let (second, third) = (2 * HOUR, 4 * HOUR);
     let missing = SignerRefusal::ApprovalsMissing { given: 0, needed: 1 };
     assert_eq!(refusal(&mut signer, &build(0, 2, &[]), 0), missing);

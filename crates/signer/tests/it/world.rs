@@ -182,10 +182,13 @@ pub fn approve(name: &str, digest: Digest32) -> GivenApproval {
 
 /// A signer on a disk that does as it is told, with the first policy.
 pub fn signer() -> (Authorizer<FaultyFolder>, FaultyFolder) {
+    signer_with(&policy(1))
+}
+
+pub fn signer_with(text: &str) -> (Authorizer<FaultyFolder>, FaultyFolder) {
     let folder = FaultyFolder::new(1);
     let mut signer = Authorizer::open(folder.clone(), None, after(0)).unwrap();
-    let text = policy(1);
-    signer.apply_policy(text.as_bytes(), &signed(&text, &["ada", "ben"]), after(0)).unwrap();
+    signer.apply_policy(text.as_bytes(), &signed(text, &["ada", "ben"]), after(0)).unwrap();
     (signer, folder)
 }
 

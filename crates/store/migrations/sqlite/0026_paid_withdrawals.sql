@@ -116,6 +116,9 @@ CREATE INDEX outbound_jobs_by_withdrawal ON outbound_jobs (withdrawal_id) WHERE 
 CREATE TABLE withdrawal_approvals (
     withdrawal_id INTEGER NOT NULL CONSTRAINT withdrawal_approvals_request REFERENCES withdrawal_requests (id),
     digest BLOB NOT NULL CONSTRAINT withdrawal_approvals_digest CHECK (length(digest) = 32),
+    -- The withdrawal's own version when it was signed. In each stay in pending or manual_review people sign anew: what was signed before a doubt
+    -- does not answer it.
+    version INTEGER NOT NULL CONSTRAINT withdrawal_approvals_version CHECK (version > 0),
     -- Whose key it is, and its name, as the signer's policy has them.
     person TEXT NOT NULL,
     key_name TEXT NOT NULL,
@@ -124,8 +127,8 @@ CREATE TABLE withdrawal_approvals (
     authenticator_data BLOB,
     client_data BLOB,
     at INTEGER NOT NULL,
-    -- A person counts once.
-    CONSTRAINT withdrawal_approvals_pkey PRIMARY KEY (withdrawal_id, digest, person),
+    -- A person counts once, with as many keys as there are signatures of: one that is switched off later takes its own signature along, and no other.
+    CONSTRAINT withdrawal_approvals_pkey PRIMARY KEY (withdrawal_id, digest, version, person, key_name),
     CONSTRAINT withdrawal_approvals_passkey CHECK ((authenticator_data IS NULL) = (client_data IS NULL))
 ) STRICT;
 

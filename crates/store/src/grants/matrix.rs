@@ -608,6 +608,9 @@ const WITHDRAWALS: &[Line] = &[
         "withdrawal_days",
         "withdrawal_approvals",
         "withdrawal_checks",
+        // Whose key was switched off: that signature goes to no signer.
+        "operators",
+        "operator_keys",
         // What is there already is not copied again.
         "outbound_approvals",
     ]),

@@ -1,5 +1,8 @@
 //! What people have signed for withdrawals. Each signature is kept, and when enough different people have signed the same digest the withdrawal is
 //! approved, in the same commit. They travel to the signer with the job, which judges each of them again.
+//!
+//! Only what was signed since the withdrawal waits counts: whoever signed before a doubt signs again after it. And only with a key that is switched on,
+//! where operators' keys are known here.
 
 use domain::operator::{OperatorRole, are_enough};
 use domain::withdrawal::{WithdrawalEvent, WithdrawalState};
@@ -36,6 +39,8 @@ pub struct WithdrawalApproval {
     pub person: String,
     pub key: String,
     pub at: Timestamp,
+    /// It was made since the withdrawal waits, or for the last time that it did, and neither key nor person was switched off since.
+    pub counts: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,18 +80,29 @@ pub(crate) enum Counted {
 }
 
 statements! {
-    INSERT_WITHDRAWAL_APPROVAL = "INSERT INTO withdrawal_approvals (withdrawal_id, digest, person, key_name, signature, authenticator_data, client_data, at)
-        VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (withdrawal_id, digest, person) DO NOTHING";
-    READ_PEOPLE = "SELECT a.person, CASE WHEN o.is_active THEN o.role END FROM withdrawal_approvals a LEFT JOIN operators o ON o.name = a.person
-        WHERE a.withdrawal_id = $1 AND a.digest = $2 ORDER BY a.at, a.person";
-    READ_WITHDRAWAL_APPROVALS = "SELECT withdrawal_id, digest, person, key_name, at FROM withdrawal_approvals WHERE withdrawal_id {in $1}
-        ORDER BY withdrawal_id, at, person";
-    /// With the job, in the commit that makes it. The job only sends those that are for what it asks.
+    INSERT_WITHDRAWAL_APPROVAL = "INSERT INTO withdrawal_approvals (withdrawal_id, digest, version, person, key_name, signature, authenticator_data, client_data, at)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT (withdrawal_id, digest, version, person, key_name) DO NOTHING";
+    /// Who signed this since it waits, with which key, and as what the person counts now: as nothing, if either is switched off.
+    READ_PEOPLE = "SELECT a.person, a.key_name, CASE WHEN o.is_active AND k.is_active THEN o.role END FROM withdrawal_approvals a
+            LEFT JOIN operators o ON o.name = a.person LEFT JOIN operator_keys k ON k.name = a.key_name AND k.operator_id = o.id
+        WHERE a.withdrawal_id = $1 AND a.digest = $2 AND a.version = $3 ORDER BY a.at, a.person, a.key_name";
+    READ_WITHDRAWAL_APPROVALS = "SELECT a.withdrawal_id, a.digest, a.person, a.key_name, a.at,
+            a.version = CASE WHEN w.status IN ('pending', 'manual_review') THEN w.version
+                    ELSE (SELECT MAX(b.version) FROM withdrawal_approvals b WHERE b.withdrawal_id = a.withdrawal_id) END
+                AND NOT EXISTS (SELECT 1 FROM operator_keys k JOIN operators o ON o.id = k.operator_id
+                    WHERE k.name = a.key_name AND NOT (k.is_active AND o.is_active))
+        FROM withdrawal_approvals a JOIN withdrawal_requests w ON w.id = a.withdrawal_id WHERE a.withdrawal_id {in $1}
+        ORDER BY a.withdrawal_id, a.at, a.person, a.key_name";
+    /// With the job, in the commit that makes it: what approved the withdrawal. One bad signature would spoil those beside it, so what is known to be
+    /// switched off stays here. The job only sends those that are for what it asks.
     COPY_APPROVALS = "INSERT INTO outbound_approvals (job_id, digest, key_name, signature, authenticator_data, client_data, refused, at)
-        SELECT k.job_id, a.digest, a.key_name, a.signature, a.authenticator_data, a.client_data, NULL, a.at
+        SELECT j.job_id, a.digest, a.key_name, a.signature, a.authenticator_data, a.client_data, NULL, a.at
         FROM withdrawal_approvals a JOIN withdrawal_requests w ON w.id = a.withdrawal_id
-            JOIN withdrawal_jobs k ON k.withdrawal_id = w.id AND k.number = w.jobs
-        WHERE a.withdrawal_id {in $1} ON CONFLICT (job_id, digest, key_name) WHERE refused IS NULL DO NOTHING";
+            JOIN withdrawal_jobs j ON j.withdrawal_id = w.id AND j.number = w.jobs
+        WHERE a.withdrawal_id {in $1} AND a.version = (SELECT MAX(b.version) FROM withdrawal_approvals b WHERE b.withdrawal_id = a.withdrawal_id)
+            AND NOT EXISTS (SELECT 1 FROM operator_keys k JOIN operators o ON o.id = k.operator_id
+                WHERE k.name = a.key_name AND NOT (k.is_active AND o.is_active))
+        ON CONFLICT (job_id, digest, key_name) WHERE refused IS NULL DO NOTHING";
 }
 
 impl Db {
@@ -101,13 +117,13 @@ impl Db {
 
     /// What people have signed for these, by withdrawal and in the order of time.
     pub async fn withdrawal_approvals(&self, ids: &[WithdrawalId]) -> Result<Vec<WithdrawalApproval>, StoreError> {
-        type Row = (i64, Vec<u8>, String, String, i64);
+        type Row = (i64, Vec<u8>, String, String, i64, bool);
         let tx = &mut self.read().await?;
         let rows = fetch_all!(tx, READ_WITHDRAWAL_APPROVALS => Row, numbers(ids.iter().copied()))?;
-        let one = |(id, digest, person, key, at): Row| {
+        let one = |(id, digest, person, key, at, counts): Row| {
             let digest = digest.try_into().map_err(|_| super::types::malformed("digest"))?;
             let withdrawal = super::types::withdrawal_id(id)?;
-            Ok(WithdrawalApproval { withdrawal, digest, person, key, at: Timestamp::from_micros(at) })
+            Ok(WithdrawalApproval { withdrawal, digest, person, key, at: Timestamp::from_micros(at), counts })
         };
         rows.into_iter().map(one).collect()
     }
@@ -157,6 +173,7 @@ pub(crate) async fn approve(
         INSERT_WITHDRAWAL_APPROVAL,
         number,
         digest,
+        row.version,
         person,
         key,
         signature.as_slice(),
@@ -164,13 +181,15 @@ pub(crate) async fn approve(
         client_data,
         at.micros()
     )?;
-    let people = fetch_all!(tx, READ_PEOPLE => (String, Option<String>), number, digest)?;
-    let (people, enough) = agreeing(people, row.people, counted)?;
+    let given = fetch_all!(tx, READ_PEOPLE => (String, String, Option<String>), number, digest, row.version)?;
+    let others: Vec<Given> = given.iter().filter(|(_, name, _)| name != key).cloned().collect();
+    let before = new == 0 || agreeing(others, row.people, counted)?.0.iter().any(|name| name == person);
+    let (people, enough) = agreeing(given, row.people, counted)?;
     let agree = u32::try_from(people.len()).unwrap_or(u32::MAX);
     // One that was sent to people needs at least one of them, whatever the policy wanted; and administrators need one who is none.
     let wanted = if enough { row.people.max(1) } else { row.people.max(1).max(agree.saturating_add(1)) };
     if !enough {
-        return Ok(if new == 0 {
+        return Ok(if before {
             WithdrawalApproved::Before { wanted, agree }
         } else {
             WithdrawalApproved::Kept { wanted, agree }
@@ -182,30 +201,30 @@ pub(crate) async fn approve(
     Ok(WithdrawalApproved::Approved(Box::new(row)))
 }
 
-/// Those of these people who count, and whether they are enough.
-fn agreeing(
-    people: Vec<(String, Option<String>)>,
-    wanted: u32,
-    counted: Counted,
-) -> Result<(Vec<String>, bool), StoreError> {
-    match counted {
-        Counted::Everybody => {
-            let enough = u32::try_from(people.len()).unwrap_or(u32::MAX) >= wanted.max(1);
-            Ok((people.into_iter().map(|(person, _)| person).collect(), enough))
+/// A person, the name of the key, and the role that the person signs in, if both may sign now.
+type Given = (String, String, Option<String>);
+
+/// Those of these people who count, each once, and whether they are enough.
+fn agreeing(given: Vec<Given>, wanted: u32, counted: Counted) -> Result<(Vec<String>, bool), StoreError> {
+    let (mut names, mut roles) = (Vec::new(), Vec::new());
+    for (person, _, role) in given {
+        if names.contains(&person) {
+            continue;
         }
-        Counted::Operators => {
-            let (mut names, mut roles) = (Vec::new(), Vec::new());
-            for (person, role) in people {
-                // Whoever was switched off since, or may not agree any more, does not count.
-                let Some(role) = role else { continue };
-                let role = OperatorRole::parse(&role).ok_or_else(|| super::types::malformed("role of an operator"))?;
-                if role.signs() {
-                    names.push(person);
-                    roles.push(role);
-                }
+        if counted == Counted::Operators {
+            // Who was switched off since, or whose key was, or who may not agree any more, does not count.
+            let Some(role) = role else { continue };
+            let role = OperatorRole::parse(&role).ok_or_else(|| super::types::malformed("role of an operator"))?;
+            if !role.signs() {
+                continue;
             }
-            let enough = are_enough(&roles, wanted);
-            Ok((names, enough))
+            roles.push(role);
         }
+        names.push(person);
     }
+    let enough = match counted {
+        Counted::Everybody => u32::try_from(names.len()).unwrap_or(u32::MAX) >= wanted.max(1),
+        Counted::Operators => are_enough(&roles, wanted),
+    };
+    Ok((names, enough))
 }

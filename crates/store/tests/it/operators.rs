@@ -14,7 +14,7 @@ use store::testing::NOW;
 use store::withdrawal::waiting::WaitingFilter;
 use store::withdrawal::{
     ApprovalDeed, ApprovalReply, BadTravelRule, CheckHeard, CheckState, CheckVerdict, ChecksKept, CreatedWithdrawal,
-    NewWithdrawal, OperatorDeed, OperatorReply, OperatorWish, SignedRounds, TravelRule, WithdrawalApproved,
+    Enqueued, NewWithdrawal, OperatorDeed, OperatorReply, OperatorWish, SignedRounds, TravelRule, WithdrawalApproved,
 };
 use store::{Db, db_test};
 
@@ -93,6 +93,23 @@ async fn approve_with(db: &Db, who: &str, key: &str, number: i64) -> ApprovalRep
 
 async fn approve(db: &Db, who: &str, number: i64) -> ApprovalReply {
     approve_with(db, who, &format!("{who}-1"), number).await
+}
+
+/// What was signed, and whether it counts.
+async fn signed(db: &Db, number: i64) -> Vec<String> {
+    let signed = db.withdrawal_approvals(&[id(number)]).await.unwrap();
+    let mut signed: Vec<String> =
+        signed.iter().map(|one| format!("{} {}", one.key, if one.counts { "counts" } else { "no" })).collect();
+    signed.sort_unstable();
+    signed
+}
+
+/// The keys of what goes to the signer with its job.
+async fn sent(db: &Db, desk: &Desk, number: i64) -> Vec<String> {
+    let Enqueued::Queued { job, .. } = enqueue(db, desk, number).await else { panic!("queued") };
+    let mut keys: Vec<String> = db.approvals_of(&[job]).await.unwrap().into_iter().map(|one| one.key).collect();
+    keys.sort_unstable();
+    keys
 }
 
 /// Who, what, and what came of it; the oldest first.
@@ -297,6 +314,60 @@ db_test! {
             "cat approve wr-1 done", "cat approve wr-1 done", "bob approve wr-1 WITHDRAWAL_NOT_NOW",
         ]);
         assert!(db.audit(|_| ()).await.unwrap().clean());
+    }
+
+    /// Bob has lost a laptop: what was signed with its key is not his word any more, and with another key he says it again.
+    async fn a_signature_counts_as_long_as_its_key(db: TestDb) {
+        let desk = Desk::open(db).await;
+        apply(db, people()).await.unwrap();
+        wants(db, &desk, 2).await;
+        taken(db, &desk.ask(1, 100)).await;
+        assert_eq!(approve(db, "bob", 1).await, ApprovalReply::Kept { wanted: 2, agree: 1 });
+        let another = |bob: &mut OperatorSetting| bob.keys = [("bob-2".to_owned(), key('e'))].into();
+        change(db, "bob", another).await.unwrap();
+        assert_eq!(signed(db, 1).await, ["bob-1 no"]);
+        assert_eq!(approve(db, "cat", 1).await, ApprovalReply::Kept { wanted: 2, agree: 1 });
+        assert_eq!(approve(db, "bob", 1).await, ApprovalReply::UnknownKey);
+        assert!(matches!(approve_with(db, "bob", "bob-2", 1).await, ApprovalReply::Approved { .. }));
+        assert_eq!(signed(db, 1).await, ["bob-1 no", "bob-2 counts", "cat-1 counts"]);
+        assert_eq!(sent(db, &desk, 1).await, ["bob-2", "cat-1"], "a signer that does not know bob-1 would take none of them");
+        // A person with two keys is one person, and stays one as long as one of them is left.
+        let both = |bob: &mut OperatorSetting| bob.keys = [("bob-1".to_owned(), key('b')), ("bob-2".to_owned(), key('e'))].into();
+        change(db, "bob", both).await.unwrap();
+        taken(db, &desk.ask(2, 100)).await;
+        assert_eq!(approve(db, "bob", 2).await, ApprovalReply::Kept { wanted: 2, agree: 1 });
+        assert_eq!(approve_with(db, "bob", "bob-2", 2).await, ApprovalReply::Before { wanted: 2, agree: 1 });
+        change(db, "bob", another).await.unwrap();
+        assert!(matches!(approve(db, "cat", 2).await, ApprovalReply::Approved { .. }));
+        assert_clean(db).await;
+    }
+
+    /// Who doubts sees something that those who signed before did not: each of them looks again, and none overrules the doubt alone.
+    async fn after_a_doubt_everybody_signs_again(db: TestDb) {
+        let desk = Desk::open(db).await;
+        apply(db, people()).await.unwrap();
+        wants(db, &desk, 2).await;
+        taken(db, &desk.ask(1, 100)).await;
+        assert_eq!(approve(db, "bob", 1).await, ApprovalReply::Kept { wanted: 2, agree: 1 });
+        assert!(matches!(approve(db, "cat", 1).await, ApprovalReply::Approved { .. }));
+        assert_eq!(signed(db, 1).await, ["bob-1 counts", "cat-1 counts"]);
+        for _ in 0..2 {
+            assert!(matches!(operate(db, "eve", 1, OperatorWish::Review).await, OperatorReply::Done(_)));
+            assert!(signed(db, 1).await.iter().all(|one| one.ends_with(" no")));
+            assert_eq!(approve(db, "bob", 1).await, ApprovalReply::Kept { wanted: 2, agree: 1 });
+            assert_eq!(approve(db, "bob", 1).await, ApprovalReply::Before { wanted: 2, agree: 1 });
+            assert_eq!(state(db, 1).await, WithdrawalState::ManualReview);
+            assert!(matches!(approve(db, "cat", 1).await, ApprovalReply::Approved { .. }));
+        }
+        assert_eq!(signed(db, 1).await.len(), 6, "nothing that was signed is lost");
+        assert_eq!(sent(db, &desk, 1).await, ["bob-1", "cat-1"]);
+        // One that waits already: who signed before the doubt has not answered it.
+        taken(db, &desk.ask(2, 100)).await;
+        assert_eq!(approve(db, "bob", 2).await, ApprovalReply::Kept { wanted: 2, agree: 1 });
+        assert!(matches!(operate(db, "eve", 2, OperatorWish::Review).await, OperatorReply::Done(_)));
+        assert_eq!(approve(db, "cat", 2).await, ApprovalReply::Kept { wanted: 2, agree: 1 });
+        assert!(matches!(approve(db, "bob", 2).await, ApprovalReply::Approved { .. }));
+        assert_clean(db).await;
     }
 
     async fn an_administrator_never_agrees_alone(db: TestDb) {

@@ -1,13 +1,11 @@
 //! `bursar job approve`: what a job is to do, in words; then a signature over exactly that.
 
-use std::fs;
 use std::path::Path;
 
 use custody::outbound::approve::intent_of;
 use domain::Clock;
 use serde_json::json;
 use signer::names::{KeyName, SignerName};
-use signer::policy::signed::SigningKey;
 use store::Db;
 use store::outbound::{ApprovalSignature, JobApproval, JobId};
 use terminal::clock::SystemClock;
@@ -16,6 +14,7 @@ use terminal::output::table;
 
 use super::{asked, not_found};
 use crate::commands::Context;
+use crate::commands::approve::{check_builds, signing_key};
 use crate::pins;
 use crate::roles::row_of;
 
@@ -32,13 +31,7 @@ pub async fn run(
     let signer: SignerName = context.config.signer.name.parse().map_err(|error: domain::BadName| {
         Failure::bad_input("CONFIG_INVALID", format!("signer.name: {error}"), "it is the name that its policy has")
     })?;
-    let bytes = fs::read(key).map_err(|error| {
-        Failure::outside("FILE_NOT_READABLE", &error, format!("is {} the file of your key?", key.display()))
-    })?;
-    let key = SigningKey::read(&bytes).ok_or_else(|| {
-        let hint = "make one with: openssl genpkey -algorithm ed25519 -out KEY";
-        Failure::bad_input("BAD_USAGE", "--key is not an Ed25519 key in PKCS#8", hint)
-    })?;
+    let key = signing_key(key)?;
     let (shown, ..) = db.job(id).await?.ok_or_else(|| not_found(id))?;
     let chain = row_of(db, &shown.chain.parse().map_err(|_| not_found(id))?).await?;
     let pinned = pins::pinned(&context.config, db).await?;
@@ -50,6 +43,7 @@ pub async fn run(
         .map_err(|why| {
             Failure::bad_input("JOB_NOT_NOW", format!("{id} cannot be paid: {why}"), "bursar job show says more")
         })?;
+    check_builds(&intent)?;
     let wanted = signer::digest::hex(&intent.digest());
     let (fee_coin, decimals) = native.unwrap_or_default();
     let job = &shown.job;
@@ -58,7 +52,7 @@ pub async fn run(
     let body = json!({
         "job_id": id.to_string(), "kind": job.kind.as_str(), "reference": job.reference, "signer": signer.to_string(),
         "chain": shown.chain, "pays": amount, "to": job.to, "from": shown.from, "group": intent.group.to_string(),
-        "costs_at_most": fee, "until": job.expires.to_string(), "asked_for_by": intent.requester.to_string(),
+        "costs_at_most": fee, "until": job.expires.to_string(), "transactions": intent.builds.to_string(), "asked_for_by": intent.requester.to_string(),
         "slot": intent.round, "digest": wanted, "signed": digest.is_some(),
     });
     let Some(digest) = digest else {
@@ -71,6 +65,7 @@ pub async fn run(
                 "chain",
                 "costs_at_most",
                 "until",
+                "transactions",
                 "asked_for_by",
                 "reference",
                 "digest",

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use store::Db;
 use store::utxo::{Finding, Wallet};
 use terminal::failure::{CommandResult, Exit, Failure};
-use terminal::output::{table, thousands};
+use terminal::output::{plain, table, thousands};
 
 use super::super::Context;
 use super::shown;
@@ -48,7 +48,7 @@ pub async fn run(context: &Context, db: &Db) -> CommandResult {
         }
         let cells: Vec<Vec<String>> = found
             .iter()
-            .map(|finding| vec![finding.check.to_owned(), name(finding), shown::plain(&finding.what)])
+            .map(|finding| vec![finding.check.to_owned(), name(finding), plain(&finding.what)])
             .collect();
         table(&["check", "wallet", "what"], &[], &cells)
     });
@@ -57,7 +57,7 @@ pub async fn run(context: &Context, db: &Db) -> CommandResult {
 
 fn name_of(wallets: &[Wallet], finding: &Finding) -> String {
     let found = wallets.iter().find(|wallet| wallet.id == finding.wallet);
-    found.map_or_else(|| format!("number {}", finding.wallet.0), |wallet| shown::plain(&wallet.name))
+    found.map_or_else(|| format!("number {}", finding.wallet.0), |wallet| plain(&wallet.name))
 }
 
 fn verdict(found: &[Finding], wallets: &[Wallet]) -> CommandResult {

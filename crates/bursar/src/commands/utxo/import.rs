@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use store::Db;
 use terminal::clock::SystemClock;
 use terminal::failure::{CommandResult, Exit, Failure};
-use terminal::output::{thousands, warn};
+use terminal::output::{plain, thousands, warn};
 
 use super::super::Context;
 use super::{input, shown};
@@ -105,7 +105,7 @@ pub async fn run(context: &Context, db: &Db, arguments: &Arguments) -> CommandRe
 /// What the owner should know.
 fn tell_notes(export: &Export) {
     for note in &export.notes {
-        warn(format!("note: {}", shown::plain(note)));
+        warn(format!("note: {}", plain(note)));
     }
     for (hash, why) in &export.left_out {
         warn(format!("left out: {hash}, {why}"));

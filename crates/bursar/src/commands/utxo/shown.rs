@@ -3,7 +3,7 @@
 use custody::bitcoin::network_of;
 use domain::{Precision, Timestamp};
 use store::utxo::{EventRow, Hash, Network, OutputRow, Status, TxChange, is_mature};
-use terminal::output::{table, thousands};
+use terminal::output::{plain, table, thousands};
 use tx::bitcoin::address;
 
 use super::super::decimal;
@@ -31,11 +31,6 @@ pub fn place(status: Status, height: Option<u32>) -> String {
         (Status::Published, None) => "unconfirmed".to_owned(),
         (Status::Pending | Status::Replaced | Status::Failed | Status::Orphaned, None) => status.to_string(),
     }
-}
-
-/// What others have written, without what would move the cursor.
-pub fn plain(text: &str) -> String {
-    text.chars().map(|letter| if letter.is_control() { '\u{fffd}' } else { letter }).collect()
 }
 
 /// `1 output`, `2 outputs`.
@@ -165,10 +160,5 @@ mod tests {
             a   1
             b  10"#]]
         .assert_eq(&narrow_table(&["x", "y", "z"], &[2], &rows));
-    }
-
-    #[test]
-    fn text_of_others_cannot_move_the_cursor() {
-        assert_eq!(plain("a\u{1b}[2Jb\n"), "a\u{fffd}[2Jb\u{fffd}");
     }
 }

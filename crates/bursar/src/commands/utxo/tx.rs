@@ -6,7 +6,7 @@ use store::Db;
 use store::utxo::{Hash, Network, TransactionDetail, UtxoError, UtxoRefusal, Wallet};
 use terminal::clock::SystemClock;
 use terminal::failure::CommandResult;
-use terminal::output::table;
+use terminal::output::{plain, table};
 
 use super::super::Context;
 use super::{input, known_wallet, shown};
@@ -82,7 +82,7 @@ fn text(detail: &TransactionDetail, network: Network, tip: Option<u32>) -> Strin
     if detail.given_up {
         lines.push("given up     yes: by two people; a node that shows it brings it back".to_owned());
     }
-    lines.extend(detail.label.as_deref().map(|label| format!("label        {}", shown::plain(label))));
+    lines.extend(detail.label.as_deref().map(|label| format!("label        {}", plain(label))));
     lines.extend(detail.replaced.iter().map(|hash| format!("replaced     {hash}")));
     lines.extend(detail.replaced_by.iter().map(|hash| format!("replaced by  {hash}")));
     let mut text = lines.join("\n");

@@ -7,6 +7,7 @@ use store::Db;
 use store::utxo::{Added, AddressKind, AddressRow, Network, NewAddress, Path, Paths};
 use terminal::clock::SystemClock;
 use terminal::failure::CommandResult;
+use terminal::output::plain;
 
 use super::super::Context;
 use super::{input, known_wallet, shown};
@@ -126,7 +127,7 @@ async fn list(context: &Context, db: &Db, arguments: &ListArguments) -> CommandR
                     path(row).unwrap_or_default(),
                     row.kind.text().to_owned(),
                     if row.paid { "paid" } else { "" }.to_owned(),
-                    row.label.as_deref().map_or_else(String::new, shown::plain),
+                    row.label.as_deref().map_or_else(String::new, plain),
                     shown::address(&row.script, wallet.network)
                         .unwrap_or_else(|| format!("script {}", shown::hex(&row.script))),
                 ]

@@ -102,7 +102,7 @@ pub struct QueueAnswer {
     next_cursor: Option<String>,
 }
 
-/// A signature that counts.
+/// A signature.
 #[derive(Serialize, ToSchema)]
 pub struct KeptApproval {
     #[schema(example = "ann")]
@@ -111,6 +111,8 @@ pub struct KeptApproval {
     key: String,
     digest: String,
     at: String,
+    /// It was made since the withdrawal waits, or for the last time that it did, and neither key nor person was switched off since.
+    counts: bool,
 }
 
 /// A step of its history: who, when and why.
@@ -295,6 +297,7 @@ fn kept(approval: WithdrawalApproval) -> KeptApproval {
         key: approval.key,
         digest: signer::digest::hex(&approval.digest),
         at: approval.at.to_string(),
+        counts: approval.counts,
     }
 }
 
@@ -304,8 +307,8 @@ fn step(step: WithdrawalStep) -> QueuedStep {
 
 fn answer(shown: &ShownWithdrawal, approvals: &[WithdrawalApproval]) -> QueuedAnswer {
     let row = &shown.row;
-    let people: std::collections::BTreeSet<&str> =
-        approvals.iter().filter(|one| one.withdrawal == row.id).map(|one| one.person.as_str()).collect();
+    let of_it = approvals.iter().filter(|one| one.withdrawal == row.id && one.counts);
+    let people: std::collections::BTreeSet<&str> = of_it.map(|one| one.person.as_str()).collect();
     let agreed = u32::try_from(people.len()).unwrap_or(u32::MAX);
     QueuedAnswer {
         withdrawal_id: row.id.to_string(),
