@@ -120,8 +120,12 @@ pub struct OldWithdrawal {
     pub contract: Option<String>,
     /// The wallet that the row names, if it names one.
     pub wallet: Option<String>,
-    /// How many rows have its hash.
+    /// How many rows have its hash, however they spell it.
     pub same_hash: i64,
+    /// What says that it was tried before: a try that has failed may have been told all the same.
+    pub tried: Vec<String>,
+    /// What it is in the table that is written today, where that is another than the one that is read. `None`: it is not there.
+    pub live: Option<String>,
 }
 
 /// How many rows there are of a status, with and without a hash.
@@ -132,14 +136,31 @@ pub struct OldCount {
     pub rows: i64,
 }
 
+/// How a row that was taken over stands now, whether it has ended or not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OldTaken {
+    pub id: String,
+    /// `None`: there is no such row any more.
+    pub status: Option<String>,
+    pub hash: Option<String>,
+}
+
 /// All that is read of it, of one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OldBooks {
     pub counts: Vec<OldCount>,
     /// Those that have not ended, in the order in which they were made.
     pub open: Vec<OldWithdrawal>,
+    /// Those that were taken over before, in the order of their ids.
+    pub taken: Vec<OldTaken>,
     /// Of each chain, the wallets that pay customers.
     pub hot_wallets: BTreeMap<String, Vec<String>>,
+    /// The table is a copy of an earlier time: what it calls pending may have been paid since.
+    pub stale: bool,
+    /// The table that is written today, if the one that is read is a copy and it is there.
+    pub live: Option<String>,
+    /// Id and status of those that only the table of today has, and that have not ended: they were made after the copy.
+    pub newer: Vec<(String, String)>,
 }
 
 /// What became of the backup.
@@ -155,6 +176,25 @@ pub struct OldBackup {
 
 /// Words that a request has in the end, in the source and in what people have made of it.
 pub const ENDED: [&str; 5] = ["completed", "failed", "rejected", "cancelled", "canceled"];
+
+/// The source's own table of requests, and how its copies are called.
+const REQUESTS: &str = "withdrawal_requests";
+const BACKUP: &str = "_backup";
+
+/// Columns of a request that only somebody who tried to pay it has written, as far as there are such columns; and what they say before that.
+const TRACES: [(&str, &[&str]); 6] = [
+    ("retry_count", &["", "0"]),
+    ("error_message", &[""]),
+    ("queued_at", &[""]),
+    ("scheduled_at", &[""]),
+    ("processed_at", &[""]),
+    ("final_tx_hash", &[""]),
+];
+
+/// A hash in its one spelling: small hexadecimal digits, without 0x and without anything between.
+fn plain_hash(column: &str) -> String {
+    format!("regexp_replace(lower({column}), '^[^0-9a-f]*0x|[^0-9a-f]', '', 'g')")
+}
 
 #[derive(Debug)]
 pub struct OldDatabase {
@@ -195,7 +235,34 @@ impl OldDatabase {
                 });
             }
         }
+        // A copy is held against the table of today, so that must say what its rows are.
+        for (column, types) in [("id", &["uuid"][..]), ("status", TEXTS)] {
+            let Some(live) = self.live(&there) else { break };
+            let is = there.get(&(live.clone(), column.to_owned()));
+            if !is.is_some_and(|is| types.iter().any(|wanted| is == wanted || is.starts_with(&format!("{wanted}(")))) {
+                found.push(SchemaDifference {
+                    table: live,
+                    column: column.to_owned(),
+                    wanted: types.join(" or "),
+                    found: is.cloned(),
+                });
+            }
+        }
         Ok(found)
+    }
+
+    /// What the table that is written today may be called, if this one is a copy.
+    fn live_name(&self) -> Option<&str> {
+        match self.table.strip_suffix(BACKUP) {
+            Some(name) => Some(name),
+            None => Some(REQUESTS).filter(|name| *name != self.table),
+        }
+    }
+
+    /// The same, if it is there.
+    fn live(&self, there: &BTreeMap<(String, String), String>) -> Option<String> {
+        let name = self.live_name()?;
+        there.keys().any(|(table, _)| table == name).then(|| name.to_owned())
     }
 
     /// Table and column, with the type as people write it.
@@ -208,6 +275,7 @@ impl OldDatabase {
         )
         .bind(vec![
             self.table.clone(),
+            self.live_name().unwrap_or_default().to_owned(),
             "chains".to_owned(),
             "assets".to_owned(),
             "asset_on_chain".to_owned(),
@@ -218,8 +286,8 @@ impl OldDatabase {
         Ok(rows.into_iter().map(|(table, column, kind)| ((table, column), kind)).collect())
     }
 
-    /// Everything, of one moment. The schema must be without differences.
-    pub async fn read(&mut self) -> Result<OldBooks, OldError> {
+    /// Everything, of one moment, and how these stand, which were taken over before. The schema must be without differences.
+    pub async fn read(&mut self, taken: &[String]) -> Result<OldBooks, OldError> {
         let columns = self.columns().await?;
         let table = self.table.clone();
         let has = |table: &str, column: &str| columns.contains_key(&(table.to_owned(), column.to_owned()));
@@ -233,28 +301,64 @@ impl OldDatabase {
         let contract =
             if has("asset_on_chain", "contract_address") { "k.contract_address::TEXT" } else { "NULL::TEXT" };
         let ended = ENDED.map(|word| format!("'{word}'")).join(", ");
+        let live = self.live(&columns);
+        let stale = live.is_some() || table.ends_with(BACKUP);
+        let (status_now, join_live) = match &live {
+            None => ("NULL::TEXT", String::new()),
+            Some(live) => ("l.status::TEXT", format!("LEFT JOIN {live} l ON l.id = w.id")),
+        };
+        let traces: Vec<String> = TRACES
+            .iter()
+            .filter(|(column, _)| has(&table, column))
+            .map(|(column, before)| {
+                let before: Vec<String> = before.iter().map(|word| format!("'{word}'")).collect();
+                let text = format!("btrim(COALESCE(w.{column}::TEXT, ''))");
+                format!("CASE WHEN {text} NOT IN ({}) THEN '{column}' END", before.join(", "))
+            })
+            .collect();
+        let tried = format!("array_remove(ARRAY[{}]::TEXT[], NULL)", traces.join(", "));
         // Every row with a hash counts, also those that have ended: one payment is one withdrawal's.
         let open = format!(
-            "WITH hashes AS (SELECT lower(tx_hash) AS hash, COUNT(*) AS rows FROM {table} WHERE COALESCE(tx_hash, '') <> '' GROUP BY 1)
+            "WITH hashes AS (SELECT {each_hash} AS hash, COUNT(*) AS rows FROM {table} WHERE {each_hash} <> '' GROUP BY 1)
              SELECT w.id::TEXT AS id, w.user_id::TEXT AS user_id, w.amount::TEXT AS amount, {fee} AS fee, {memo} AS memo,
                  w.to_address::TEXT AS to_address, w.status::TEXT AS status, NULLIF(w.tx_hash, '')::TEXT AS tx_hash,
                  NULLIF(w.amount_raw, '')::TEXT AS amount_raw, (EXTRACT(EPOCH FROM w.created_at) * 1000000)::BIGINT AS created_us,
                  c.name::TEXT AS chain, a.symbol::TEXT AS symbol, k.decimals::BIGINT AS decimals, {contract} AS contract, {wallet} AS wallet,
-                 COALESCE(h.rows, 0) AS same_hash
+                 COALESCE(h.rows, 0) AS same_hash, {tried} AS tried, {status_now} AS live
              FROM {table} w LEFT JOIN chains c ON c.id = w.chain_id LEFT JOIN assets a ON a.id = w.asset_id
                  LEFT JOIN asset_on_chain k ON k.asset_id = w.asset_id AND k.chain_id = w.chain_id
-                 LEFT JOIN hashes h ON h.hash = lower(w.tx_hash)
+                 LEFT JOIN hashes h ON h.hash = {its_hash} {join_live}
              WHERE lower(w.status) NOT IN ({ended}) ORDER BY w.created_at, w.id",
             fee = own("fee"),
             memo = own("memo"),
+            each_hash = plain_hash("tx_hash"),
+            its_hash = plain_hash("w.tx_hash"),
         );
         let counts = format!(
             "SELECT lower(status)::TEXT, COALESCE(tx_hash, '') <> '', COUNT(*) FROM {table} GROUP BY 1, 2 ORDER BY 1, 2"
         );
+        // Of a copy, the table of today says what they are.
+        let status = if live.is_some() { status_now } else { "w.status::TEXT" };
+        let now = format!(
+            "SELECT t.id, {status}, NULLIF(w.tx_hash, '')::TEXT FROM unnest($1::TEXT[]) t (id) LEFT JOIN {table} w ON w.id::TEXT = t.id
+             {join_live} ORDER BY t.id"
+        );
+        let newer = live.as_ref().map(|live| {
+            format!(
+                "SELECT l.id::TEXT, l.status::TEXT FROM {live} l WHERE lower(l.status) NOT IN ({ended})
+                     AND NOT EXISTS (SELECT 1 FROM {table} w WHERE w.id = l.id) ORDER BY 1"
+            )
+        });
         sqlx::raw_sql("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").execute(&mut self.connection).await?;
         let counts: Vec<(String, bool, i64)> =
             sqlx::query_as(AssertSqlSafe(counts)).fetch_all(&mut self.connection).await?;
         let open = sqlx::query(AssertSqlSafe(open)).fetch_all(&mut self.connection).await?;
+        let taken: Vec<(String, Option<String>, Option<String>)> =
+            sqlx::query_as(AssertSqlSafe(now)).bind(taken.to_vec()).fetch_all(&mut self.connection).await?;
+        let newer: Vec<(String, String)> = match newer {
+            Some(newer) => sqlx::query_as(AssertSqlSafe(newer)).fetch_all(&mut self.connection).await?,
+            None => Vec::new(),
+        };
         let hot: Vec<(String, String)> = sqlx::query_as(
             "SELECT c.name::TEXT, o.address::TEXT FROM operation_wallet_addresses o JOIN chains c ON c.id = o.chain_id
              WHERE o.role IN ('hot_wallet', 'hot') ORDER BY 1, 2",
@@ -269,7 +373,11 @@ impl OldDatabase {
         Ok(OldBooks {
             counts: counts.into_iter().map(|(status, hashed, rows)| OldCount { status, hashed, rows }).collect(),
             open: open.iter().map(withdrawal).collect::<Result<_, _>>()?,
+            taken: taken.into_iter().map(|(id, status, hash)| OldTaken { id, status, hash }).collect(),
             hot_wallets,
+            stale,
+            live,
+            newer,
         })
     }
 
@@ -332,5 +440,7 @@ fn withdrawal(row: &PgRow) -> Result<OldWithdrawal, sqlx::Error> {
         contract: row.try_get("contract")?,
         wallet: row.try_get("wallet")?,
         same_hash: row.try_get("same_hash")?,
+        tried: row.try_get("tried")?,
+        live: row.try_get("live")?,
     })
 }

@@ -1,19 +1,22 @@
 //! `bursar import withdrawals`: the migration guide of the source, Steps 1 to 5. What another program has begun is followed to its end here.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Subcommand;
-use custody::withdrawal::{ImportGround, ImportKind, ImportNames, PlannedImport, plan_import};
+use custody::withdrawal::{
+    ImportChange, ImportGround, ImportKind, ImportNames, PlannedImport, changed_imports, plan_import,
+};
+use domain::withdrawal::WithdrawalState;
 use domain::{ChainName, Clock, UserId};
 use serde_json::{Value, json};
 use store::Db;
 use store::db::describe_url;
 use store::old_withdrawals::{ENDED, OldBooks, OldDatabase, OldError};
-use store::withdrawal::{ImportReply, NewImport, WithdrawalId};
+use store::withdrawal::{ChangedReply, ChangedThere, ImportReply, NewImport, WithdrawalId};
 use terminal::clock::SystemClock;
 use terminal::failure::{CommandResult, Exit, Failure};
 use terminal::files::read_text;
@@ -83,15 +86,20 @@ async fn withdrawals(context: &Context, arguments: &Arguments) -> CommandResult 
         chains.push(row_of(&db, &name).await?);
     }
     let backup = if arguments.apply { Some(back_up(&mut old, arguments).await?) } else { None };
-    let books = old.read().await.map_err(unreadable)?;
+    // Read first: what is taken over from now on is in no list of changes.
+    let imported = db.all_imported_withdrawals().await?;
+    let ids: Vec<String> = imported.iter().map(|one| one.old_id.clone()).collect();
+    let books = old.read(&ids).await.map_err(unreadable)?;
     old.close().await.map_err(unreadable)?;
     let ground = ImportGround { chains: &chains, pinned: &pinned, names: &names };
     let plan = plan_import(&ground, &books);
-    let ids: Vec<String> = plan.iter().map(|one| one.old_id.clone()).collect();
-    let known = db.imported_withdrawals(&ids).await?;
-    let shown = Shown { from, books: &books, plan: &plan, known: &known };
+    let changed = changed_imports(&imported, &books);
+    let known: HashMap<&str, WithdrawalId> = imported.iter().map(|one| (one.old_id.as_str(), one.id)).collect();
+    let shown = Shown { from, books: &books, plan: &plan, known: &known, changed: &changed };
     let Some(backup) = backup else {
-        context.print(&shown.json(None, &[]), || shown.text("nothing was written; --apply takes them over"));
+        let (nothing, left) = (Done::default(), shown.left(&Done::default()));
+        context
+            .print(&shown.json(None, &nothing), || shown.text(&left, "nothing was written; --apply takes them over"));
         return Ok(());
     };
     let actor = format!(
@@ -99,11 +107,13 @@ async fn withdrawals(context: &Context, arguments: &Arguments) -> CommandResult 
         arguments.actor.as_deref().unwrap_or_default(),
         arguments.reason.as_deref().unwrap_or_default()
     );
-    let done = take_over(&db, &plan, &actor).await?;
+    // What may have been paid twice comes first.
+    let doubted = doubt(&db, &changed, &actor).await?;
+    let done = Done { doubted, taken: take_over(&db, &plan, &actor).await? };
     let left = shown.left(&done);
     context.print(&shown.json(Some(&backup), &done), || {
-        let new = done.iter().filter(|(_, reply)| matches!(reply, ImportReply::New(_))).count();
-        shown.text(&format!("{backup}\n{new} taken over now"))
+        let new = done.taken.iter().filter(|(_, reply)| matches!(reply, ImportReply::New(_))).count();
+        shown.text(&left, &format!("{backup}\n{new} taken over now"))
     });
     match left.first() {
         None => Ok(()),
@@ -179,8 +189,8 @@ async fn check_schema(context: &Context, old: &mut OldDatabase) -> CommandResult
     let lines: Vec<String> = differences.iter().map(ToString::to_string).collect();
     context.print(&json!({ "differences": lines }), || lines.join("\n"));
     let message = format!("{} columns are not as the source has them before its refactoring", lines.len());
-    let hint =
-        "if it was refactored already, the rows as they were are in the backup: --table withdrawal_requests_backup";
+    let hint = "if it was refactored already, the rows as they were are in the backup: --table withdrawal_requests_backup; what has changed since is not \
+                taken over, and two people look at the rest";
     Err(Failure::bad_input("IMPORT_SCHEMA_DIFFERS", message, hint))
 }
 
@@ -213,6 +223,17 @@ async fn back_up(old: &mut OldDatabase, arguments: &Arguments) -> Result<String,
     Ok(format!("backup: the file {} with {rows} rows; CRC-32C {sum:08x}, in {}", file.display(), beside.display()))
 }
 
+/// What the other program has gone on with waits for two people, as far as nothing pays it yet.
+async fn doubt(db: &Db, changed: &[ImportChange], actor: &str) -> Result<Vec<ChangedReply>, Failure> {
+    let mut replies = Vec::with_capacity(changed.len());
+    for batch in changed.chunks(BATCH) {
+        let there = |one: &ImportChange| ChangedThere { id: one.id, words: one.words.clone() };
+        let there: Vec<ChangedThere> = batch.iter().map(there).collect();
+        replies.extend(db.doubt_imports(&there, actor, SystemClock.now()).await?);
+    }
+    Ok(replies)
+}
+
 /// Step 4. Each batch is one commit; whoever is killed between two is followed by the next run.
 async fn take_over(db: &Db, plan: &[PlannedImport], actor: &str) -> Result<Vec<(String, ImportReply)>, Failure> {
     let ids = IdMaker::new(format!("import-{}-{}", std::process::id(), SystemClock.now().micros()));
@@ -241,12 +262,37 @@ async fn take_over(db: &Db, plan: &[PlannedImport], actor: &str) -> Result<Vec<(
     Ok(done)
 }
 
+/// What was done. Nothing without --apply.
+#[derive(Default)]
+struct Done {
+    /// To each that the other program has gone on with, in their order.
+    doubted: Vec<ChangedReply>,
+    taken: Vec<(String, ImportReply)>,
+}
+
 /// What is told.
 struct Shown<'a> {
     from: String,
     books: &'a OldBooks,
     plan: &'a [PlannedImport],
-    known: &'a HashMap<String, WithdrawalId>,
+    known: &'a HashMap<&'a str, WithdrawalId>,
+    changed: &'a [ImportChange],
+}
+
+/// What becomes of one that the other program has gone on with.
+fn then(change: &ImportChange, reply: Option<ChangedReply>) -> String {
+    let id = change.id;
+    match reply {
+        None => "two people look, once --apply says so".to_owned(),
+        Some(ChangedReply::Doubted | ChangedReply::Before) => "two people have to look at it".to_owned(),
+        Some(ChangedReply::TooLate(WithdrawalState::Queued)) if change.followed => {
+            "here it is followed by the hash that it had".to_owned()
+        }
+        Some(ChangedReply::TooLate(WithdrawalState::Queued)) => {
+            format!("it has a job here and may be paid twice: bursar withdrawal show {id}")
+        }
+        Some(ChangedReply::TooLate(state)) => format!("here it is {state} already: bursar withdrawal show {id}"),
+    }
 }
 
 impl Shown<'_> {
@@ -259,20 +305,35 @@ impl Shown<'_> {
         ways
     }
 
-    /// Why rows are not taken over: in the plan, or when they were to be.
-    fn left(&self, done: &[(String, ImportReply)]) -> Vec<String> {
-        let refused = self.plan.iter().filter_map(|one| Some(format!("{}: {}", one.old_id, one.draft.as_ref().err()?)));
-        let later = done.iter().filter_map(|(old, reply)| match reply {
+    /// What is not as it should be: rows that have changed since they were taken over, and why others are not, in the plan or when they were to be.
+    fn left(&self, done: &Done) -> Vec<String> {
+        let mut replies = done.doubted.iter().copied();
+        let changed = self.changed.iter().map(|one| (one, replies.next()));
+        let mut lines: Vec<String> =
+            changed.map(|(one, reply)| format!("{}: {}; {}", one.old_id, one.words, then(one, reply))).collect();
+        let live = self.books.live.as_deref().unwrap_or_default();
+        let made_since = |(id, status): &(String, String)| {
+            format!("{id}: it is {status} in {live}, and was made after {live} was copied: nothing reads it there")
+        };
+        lines.extend(self.books.newer.iter().map(made_since));
+        let told: HashSet<&str> = self.changed.iter().map(|one| one.old_id.as_str()).collect();
+        let refused = self.plan.iter().filter_map(|one| Some((one.old_id.as_str(), one.draft.as_ref().err()?.clone())));
+        let later = done.taken.iter().filter_map(|(old, reply)| match reply {
             ImportReply::New(_) | ImportReply::Before(_) => None,
             ImportReply::Changed { id, old_status, .. } => {
-                Some(format!("{old}: it was {old_status} when it became {id}, and has changed since: the other program is still at work"))
+                let words = format!(
+                    "it was {old_status} when it became {id}, and has changed since: the other program is still at work"
+                );
+                Some((old.as_str(), words))
             }
-            ImportReply::Refused(refusal) => Some(format!("{old}: {}", refusal.words())),
+            ImportReply::Refused(refusal) => Some((old.as_str(), refusal.words().to_owned())),
         });
-        refused.chain(later).collect()
+        let others = refused.chain(later).filter(|(old, _)| !told.contains(old));
+        lines.extend(others.map(|(old, why)| format!("{old}: {why}")));
+        lines
     }
 
-    fn text(&self, end: &str) -> String {
+    fn text(&self, left: &[String], end: &str) -> String {
         let mut rows: Vec<Vec<String>> = Vec::new();
         for count in self.books.counts.iter().filter(|count| ENDED.contains(&count.status.as_str())) {
             let what = match (count.status.as_str(), count.hashed) {
@@ -286,13 +347,14 @@ impl Shown<'_> {
             rows.push(vec![status, count.to_string(), kind.words().to_owned()]);
         }
         let mut lines = vec![self.from.clone(), table(&["status there", "rows", "what becomes of them"], &[1], &rows)];
-        lines.extend(self.left(&[]));
-        lines.push(format!("{} of them were taken over before", self.known.len()));
+        lines.extend_from_slice(left);
+        let before = self.plan.iter().filter(|one| self.known.contains_key(one.old_id.as_str())).count();
+        lines.push(format!("{before} of them were taken over before"));
         lines.push(end.to_owned());
         lines.join("\n")
     }
 
-    fn json(&self, backup: Option<&str>, done: &[(String, ImportReply)]) -> Value {
+    fn json(&self, backup: Option<&str>, done: &Done) -> Value {
         let counts: Vec<Value> = self
             .books
             .counts
@@ -303,11 +365,21 @@ impl Shown<'_> {
             .plan
             .iter()
             .map(|one| {
-                let known = self.known.get(&one.old_id).map(ToString::to_string);
+                let known = self.known.get(one.old_id.as_str()).map(ToString::to_string);
                 json!({ "id": one.old_id, "status": one.status, "becomes": one.kind().words(), "why_not": one.draft.as_ref().err(), "before": known })
             })
             .collect();
+        let mut replies = done.doubted.iter().copied();
+        let changed: Vec<Value> = self
+            .changed
+            .iter()
+            .map(|one| {
+                let then = then(one, replies.next());
+                json!({ "id": one.old_id, "withdrawal": one.id.to_string(), "changed": one.words, "then": then })
+            })
+            .collect();
         let done: Vec<Value> = done
+            .taken
             .iter()
             .map(|(old, reply)| match reply {
                 ImportReply::New(row) => {
@@ -318,6 +390,42 @@ impl Shown<'_> {
                 ImportReply::Refused(refusal) => json!({ "id": old, "why_not": refusal.words() }),
             })
             .collect();
-        json!({ "from": self.from, "counts": counts, "rows": rows, "backup": backup, "done": done })
+        json!({ "from": self.from, "counts": counts, "rows": rows, "changed": changed, "backup": backup, "done": done })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_other_program_has_gone_on_with_is_named_once_and_first() {
+        let id = WithdrawalId::new(7).unwrap();
+        let change = ImportChange {
+            old_id: "one".to_owned(),
+            id,
+            followed: false,
+            words: "it was pending, and is completed now".to_owned(),
+        };
+        let refused = |old: &str| PlannedImport {
+            old_id: old.to_owned(),
+            status: "pending".to_owned(),
+            draft: Err("no such user".to_owned()),
+        };
+        let (plan, known) = ([refused("one"), refused("two")], HashMap::from([("one", id)]));
+        let books = OldBooks::default();
+        let shown = Shown { from: String::new(), books: &books, plan: &plan, known: &known, changed: &[change] };
+        let taken = vec![("one".to_owned(), ImportReply::Changed { id, old_status: "pending".to_owned(), hash: None })];
+        for (reply, then) in [
+            (ChangedReply::Doubted, "two people"),
+            (ChangedReply::TooLate(WithdrawalState::Queued), "may be paid twice"),
+            (ChangedReply::TooLate(WithdrawalState::Cancelled), "cancelled already"),
+        ] {
+            let left = shown.left(&Done { doubted: vec![reply], taken: taken.clone() });
+            assert_eq!(left.len(), 2, "{left:?}");
+            assert!(left[0].starts_with("one: it was pending, and is completed now; ") && left[0].contains(then));
+            assert_eq!(left[1], "two: no such user");
+        }
+        assert!(shown.left(&Done::default())[0].contains("--apply"));
     }
 }

@@ -484,13 +484,14 @@ async fn take_address(name: &str, address: &str) -> Result<TcpSocket, Failure> {
     Ok(socket)
 }
 
-/// The keys that tokens are checked with.
-fn verifier(config: &Config) -> Result<Verifier, Failure> {
+const AUTH_HINT: &str =
+    "(umask 077; head -c 48 /dev/urandom | base64 > jwt.secret); then auth.hs256_secret_file = \"jwt.secret\"";
+
+/// The keys that customers' tokens are checked with.
+fn customers_keys(config: &Config) -> Result<Keys, Failure> {
     let auth = &config.auth;
     let mut keys = Keys::default();
-    let hint =
-        "(umask 077; head -c 48 /dev/urandom | base64 > jwt.secret); then auth.hs256_secret_file = \"jwt.secret\"";
-    let bad = |error: &server::auth::KeyError| Failure::bad_input("AUTH_KEYS_INVALID", error.to_string(), hint);
+    let bad = |error: &server::auth::KeyError| Failure::bad_input("AUTH_KEYS_INVALID", error.to_string(), AUTH_HINT);
     if !auth.hs256_secret_file.is_empty() {
         let kid = Some(auth.hs256_kid.as_str()).filter(|kid| !kid.is_empty());
         keys.add_hs256(kid, read_secret(Path::new(&auth.hs256_secret_file))?).map_err(|error| bad(&error))?;
@@ -502,9 +503,14 @@ fn verifier(config: &Config) -> Result<Verifier, Failure> {
             Failure::bad_input("AUTH_KEYS_INVALID", format!("{}: {error}", auth.jwks_file), hint)
         })?;
     }
+    Ok(keys)
+}
+
+fn verifier(config: &Config) -> Result<Verifier, Failure> {
+    let (auth, keys) = (&config.auth, customers_keys(config)?);
     if keys.is_empty() || auth.issuer.is_empty() || auth.audience.is_empty() {
         let message = "there is no key to check tokens with, or no issuer, or no audience: nobody could log in";
-        return Err(Failure::bad_input("AUTH_KEYS_INVALID", message, hint));
+        return Err(Failure::bad_input("AUTH_KEYS_INVALID", message, AUTH_HINT));
     }
     let verifier = Verifier::new(keys, auth.issuer.as_str(), auth.audience.as_str(), auth.clock_skew_s);
     Ok(verifier.beside(config.operators.audience.as_str()))
@@ -520,14 +526,8 @@ fn operator_access(config: &Config) -> Result<Option<OperatorAccess>, Failure> {
     let hint = "(umask 077; head -c 48 /dev/urandom | base64 > operators.secret); then operators.hs256_secret_file = \"operators.secret\"";
     let bad = |error: &server::auth::KeyError| Failure::bad_input("AUTH_KEYS_INVALID", error.to_string(), hint);
     if !operators.hs256_secret_file.is_empty() {
-        let secret = read_secret(Path::new(&operators.hs256_secret_file))?;
-        let customers = &config.auth.hs256_secret_file;
-        if !customers.is_empty() && read_secret(Path::new(customers))? == secret {
-            let message = "operators.hs256_secret_file has the customers' secret: whoever can make their tokens could make operators'";
-            return Err(Failure::bad_input("AUTH_KEYS_INVALID", message, hint));
-        }
         let kid = Some(operators.hs256_kid.as_str()).filter(|kid| !kid.is_empty());
-        keys.add_hs256(kid, secret).map_err(|error| bad(&error))?;
+        keys.add_hs256(kid, read_secret(Path::new(&operators.hs256_secret_file))?).map_err(|error| bad(&error))?;
     }
     if !operators.jwks_file.is_empty() {
         let text = read_text(Path::new(&operators.jwks_file))?;
@@ -535,6 +535,10 @@ fn operator_access(config: &Config) -> Result<Option<OperatorAccess>, Failure> {
             let hint = "operators.jwks_file holds public keys: RSA for RS256, Ed25519 for EdDSA";
             Failure::bad_input("AUTH_KEYS_INVALID", format!("{}: {error}", operators.jwks_file), hint)
         })?;
+    }
+    if keys.shares_with(&customers_keys(config)?) {
+        let message = "a key of the operators' tokens is one of the customers', whatever its file is called: whoever can make their tokens could make operators'";
+        return Err(Failure::bad_input("AUTH_KEYS_INVALID", message, hint));
     }
     let signer = config.signer.name.parse().map_err(|error: domain::BadName| {
         Failure::bad_input("CONFIG_INVALID", format!("signer.name: {error}"), "it is the name that its policy has")

@@ -33,7 +33,8 @@ pub enum Command {
     Judge {
         #[arg(value_name = "WITHDRAWAL_ID")]
         id: String,
-        /// paid, or unpaid: it was not, and nothing that was signed for it can be mined any more
+        /// paid, or unpaid: it was not, and nothing that was signed for it can be mined any more. unpaid-anywhere: the same of one that was taken over from
+        /// another program and signed here as well
         #[arg(value_parser = verdict)]
         verdict: WithdrawalVerdict,
         #[command(flatten)]
@@ -45,7 +46,8 @@ fn verdict(text: &str) -> Result<WithdrawalVerdict, String> {
     match text {
         "paid" => Ok(WithdrawalVerdict::Paid),
         "unpaid" => Ok(WithdrawalVerdict::Unpaid),
-        _ => Err("paid or unpaid".to_owned()),
+        "unpaid-anywhere" => Ok(WithdrawalVerdict::UnpaidAnywhere),
+        _ => Err("paid, unpaid or unpaid-anywhere".to_owned()),
     }
 }
 
@@ -242,7 +244,11 @@ async fn say(
         Some(DecisionReply::NotNow(state)) => {
             not_now(&format!("it is {state}"), "only what waits in manual_review is judged")
         }
-        Some(DecisionReply::NothingToJudge | DecisionReply::SignerKnowsMore) => not_now(
+        Some(DecisionReply::SignerKnowsMore) => not_now(
+            "the signer has signed it here as well, in a time that this database does not know",
+            "look at the recipient for the payments of both programs; if neither can be mined any more: unpaid-anywhere",
+        ),
+        Some(DecisionReply::NothingToJudge) => not_now(
             "the signer knows no more of it than this database",
             "it goes on by itself, or is approved or refused",
         ),

@@ -4,8 +4,8 @@
 //! |---|---|
 //! | has ended | nothing: its money has moved in books that are not ours, and its row stays where it is |
 //! | has a hash | a job that is followed by that hash |
-//! | `pending`, no hash | a request that waits for a person |
-//! | any other word, no hash | a request that two people must look at: what was paid just before its program stopped looks the same |
+//! | `pending`, no hash, never tried | a request that waits for a person |
+//! | any other word, no hash; tried before; or read from a copy of an earlier time | a request that two people must look at: what was paid just before its program stopped looks the same |
 //! | cannot be placed | nothing, and a reason |
 
 use std::collections::{BTreeMap, HashMap};
@@ -14,10 +14,10 @@ use domain::utxo::Hash;
 use domain::{Amount, ChainKind, ChainName, GroupId, RawAmount, UserId, WalletRole};
 use serde_json::json;
 use store::entry::{ChainRow, ListingRow};
-use store::old_withdrawals::{ENDED, OldBooks, OldWithdrawal};
+use store::old_withdrawals::{ENDED, OldBooks, OldTaken, OldWithdrawal};
 use store::outbound::{JobId, SlotId};
 use store::wallet::Place;
-use store::withdrawal::{FollowedPayment, ImportCourse, NewImport, WithdrawalId};
+use store::withdrawal::{FollowedPayment, ImportCourse, ImportedWithdrawal, NewImport, WithdrawalId};
 use tx::{Address, Family};
 
 use crate::wallet::Pinned;
@@ -142,9 +142,50 @@ pub fn plan_import(ground: &ImportGround<'_>, books: &OldBooks) -> Vec<PlannedIm
     let planned = |old: &OldWithdrawal| PlannedImport {
         old_id: old.id.clone(),
         status: old.status.clone(),
-        draft: ground.place(old, &books.hot_wallets).map(Box::new),
+        draft: ground.place(old, books).map(Box::new),
     };
     books.open.iter().map(planned).collect()
+}
+
+/// A row that the other program has gone on with since it was taken over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ImportChange {
+    pub old_id: String,
+    pub id: WithdrawalId,
+    /// Whether it is followed by the hash that it had.
+    pub followed: bool,
+    /// What it was and what it is now.
+    pub words: String,
+}
+
+/// Of all that was taken over before, what is otherwise there now, whether it has ended or not: a program that was stopped changes nothing.
+pub fn changed_imports(imported: &[ImportedWithdrawal], books: &OldBooks) -> Vec<ImportChange> {
+    let now: HashMap<&str, &OldTaken> = books.taken.iter().map(|one| (one.id.as_str(), one)).collect();
+    let changed = |before: &ImportedWithdrawal| {
+        let is = match now.get(before.old_id.as_str()).map(|now| (now.status.as_deref(), now.hash.as_deref())) {
+            None | Some((None, _)) => "is not there any more".to_owned(),
+            Some((Some(status), hash)) if status == before.old_status && is_hash(before.hash, hash) => return None,
+            Some((Some(status), None)) => format!("is {status} now"),
+            Some((Some(status), Some(hash))) => format!("is {status} now, with the hash {hash}"),
+        };
+        let ImportedWithdrawal { old_id, id, old_status, hash } = before;
+        let words = format!("it was {old_status} when it became {id}, and {is}: the other program is still at work");
+        Some(ImportChange { old_id: old_id.clone(), id: *id, followed: hash.is_some(), words })
+    };
+    imported.iter().filter_map(changed).collect()
+}
+
+/// Whether a text is this hash, with or without 0x.
+fn is_hash(hash: Option<Hash>, text: Option<&str>) -> bool {
+    match (hash, text) {
+        (None, None) => true,
+        (Some(hash), Some(text)) => {
+            let text = text.trim().to_lowercase();
+            let digits: String = hash.0.iter().map(|byte| format!("{byte:02x}")).collect();
+            text.strip_prefix("0x").unwrap_or(&text) == digits
+        }
+        (None, Some(_)) | (Some(_), None) => false,
+    }
 }
 
 /// Words of requests that nobody has agreed to there, and those of requests that somebody may have paid.
@@ -153,7 +194,7 @@ const UNDER_WAY: [&str; 8] =
     ["approved", "queued", "processing", "broadcasting", "broadcasted", "confirming", "sent", "manual_review"];
 
 impl ImportGround<'_> {
-    fn place(&self, old: &OldWithdrawal, hot: &BTreeMap<String, Vec<String>>) -> Result<ImportDraft, String> {
+    fn place(&self, old: &OldWithdrawal, books: &OldBooks) -> Result<ImportDraft, String> {
         let word = old.status.to_lowercase();
         if !PENDING.contains(&word.as_str()) && !UNDER_WAY.contains(&word.as_str()) {
             let ended = ENDED.contains(&word.as_str());
@@ -162,6 +203,14 @@ impl ImportGround<'_> {
             } else {
                 format!("nobody here knows the status {}", old.status)
             });
+        }
+        if let Some(live) = &books.live {
+            // The copy says what it was, and the table of today what has become of it.
+            match &old.live {
+                None => return Err(format!("it is not in {live} any more")),
+                Some(now) if now.to_lowercase() != word => return Err(format!("it is {now} in {live} by now")),
+                Some(_) => {}
+            }
         }
         let (chain_there, chain) = self.chain(old)?;
         let family = Family::of_chain(chain.kind, &chain.network)
@@ -182,11 +231,12 @@ impl ImportGround<'_> {
             return Err("its address is a wallet of the house".to_owned());
         }
         let course = match &old.hash {
-            Some(hash) => self.followed(old, hash, (chain_there, chain, family), hot, raw)?,
+            Some(hash) => self.followed(old, hash, (chain_there, chain, family), &books.hot_wallets, raw)?,
             None if old.memo.as_ref().is_some_and(|memo| !memo.trim().is_empty()) => {
                 return Err("it has a memo, which nothing here would send with it".to_owned());
             }
-            None if PENDING.contains(&word.as_str()) => DraftCourse::Waits,
+            // A try that has failed there may have been told, and what a copy calls pending may have been paid since.
+            None if PENDING.contains(&word.as_str()) && old.tried.is_empty() && !books.stale => DraftCourse::Waits,
             None => DraftCourse::MayBePaid,
         };
         let (old, chain, listing) = (old.clone(), chain.clone(), listing.clone());

@@ -33,7 +33,7 @@ pub use futures_util::future::BoxFuture;
 
 pub use approve::{ApprovalDesk, ApproverKey, Approving};
 pub use check::{CheckRound, CheckWorker, HttpCheck};
-pub use import::{ImportGround, ImportKind, ImportNames, PlannedImport, plan_import};
+pub use import::{ImportChange, ImportGround, ImportKind, ImportNames, PlannedImport, changed_imports, plan_import};
 pub use signed::{Remembers, cancel, decide, judge, signed_rounds};
 pub use work::{WithdrawalRound, WithdrawalWorker};
 

@@ -3,17 +3,25 @@
 
 use std::collections::HashMap;
 
-use custody::withdrawal::{ImportGround, ImportKind, ImportNames, PlannedImport, plan_import};
+use custody::withdrawal::{
+    ImportChange, ImportGround, ImportKind, ImportNames, PlannedImport, changed_imports, plan_import,
+};
 use domain::outbound::JobState;
+use domain::transfer::ClientOrderId;
 use domain::withdrawal::WithdrawalState;
-use domain::{Approval, ChainKind, Clock, UserId};
+use domain::{Amount, Approval, ChainKind, Clock, GroupId, UserId};
+use store::catalog::{Author, Catalog};
+use store::grants::DatabaseRole;
 use store::old_withdrawals::{OldBooks, OldDatabase};
-use store::outbound::JobId;
+use store::operator::{CheckSetting, PeopleSettings};
 use store::outbound::read::{JobReply, JobVerdict};
+use store::outbound::{ApprovalSignature, JobId};
 use store::testing::{TestDb, drop_database, fresh, on};
 use store::withdrawal::signed::SignedRounds;
 use store::withdrawal::{
-    Decision, DecisionReply, ImportReply, NewImport, WithdrawalDecision, WithdrawalId, WithdrawalVerdict,
+    ChangedReply, ChangedThere, CheckHeard, CheckVerdict, Decision, DecisionReply, ImportRefusal, ImportReply,
+    NewImport, NewWithdrawal, NewWithdrawalApproval, WithdrawalApproved, WithdrawalDecision, WithdrawalId,
+    WithdrawalVerdict,
 };
 use store::{Db, Engine};
 use tx::{Address, Payment, TxHash};
@@ -44,6 +52,8 @@ CREATE TABLE withdrawal_requests (
   tx_hash VARCHAR(100),
   amount_raw TEXT,
   memo TEXT,
+  retry_count INTEGER NOT NULL DEFAULT 0,
+  error_message TEXT,
   created_at TIMESTAMPTZ NOT NULL DEFAULT NOW(),
   updated_at TIMESTAMPTZ NOT NULL DEFAULT NOW()
 );
@@ -131,11 +141,30 @@ impl Old {
     }
 
     async fn books(&self) -> OldBooks {
-        let mut old = self.open().await;
+        self.books_of("withdrawal_requests").await
+    }
+
+    async fn books_of(&self, table: &str) -> OldBooks {
+        let mut old = OldDatabase::open(&self.db.url, table).await.unwrap();
         assert_eq!(old.differences().await.unwrap(), []);
-        let books = old.read().await.unwrap();
+        let books = old.read(&[]).await.unwrap();
         old.close().await.unwrap();
         books
+    }
+
+    /// What has changed there of all that was taken over, as the command sees it.
+    async fn changed(&self, db: &Db) -> Vec<ImportChange> {
+        let imported = db.all_imported_withdrawals().await.unwrap();
+        let ids: Vec<String> = imported.iter().map(|one| one.old_id.clone()).collect();
+        let mut old = self.open().await;
+        let books = old.read(&ids).await.unwrap();
+        old.close().await.unwrap();
+        changed_imports(&imported, &books)
+    }
+
+    async fn set(&self, number: u32, change: &str) {
+        let sql = format!("UPDATE withdrawal_requests SET {change} WHERE id = '{}'", uuid(1, number));
+        self.db.by_hand(&sql).await.unwrap();
     }
 
     async fn end(self) {
@@ -318,6 +347,8 @@ fn postgres_every_kind_of_row_is_placed_or_refused_with_its_reason() {
             Row { hash: hash(18), ..row(18, "processing") },
             Row { hash: hash(18).map(|text| text.to_uppercase().replace("0X", "0x")), ..row(19, "processing") },
             Row { hash: hash(5), ..row(20, "processing") },
+            Row { hash: Some(format!(" {} ", "26".repeat(32))), ..row(26, "completed") },
+            Row { hash: hash(0x26), ..row(27, "processing") },
             Row { user: 77, ..row(21, "pending") },
             row(22, "paused"),
             Row { memo: Some("1234"), ..row(23, "pending") },
@@ -335,9 +366,9 @@ fn postgres_every_kind_of_row_is_placed_or_refused_with_its_reason() {
         let count = |status: &str, hashed| {
             books.counts.iter().find(|one| one.status == status && one.hashed == hashed).unwrap().rows
         };
-        assert_eq!((count("completed", true), count("failed", false), count("failed", true)), (1, 1, 1));
+        assert_eq!((count("completed", true), count("failed", false), count("failed", true)), (2, 1, 1));
         let plan = planned(desk, &books);
-        assert_eq!(plan.len(), rows.len() - 3, "what has ended is only counted");
+        assert_eq!(plan.len(), rows.len() - 4, "what has ended is only counted");
         let kind = |number| plan[&uuid(1, number)].kind();
         assert_eq!(
             [1, 2, 3, 4].map(kind),
@@ -355,6 +386,7 @@ fn postgres_every_kind_of_row_is_placed_or_refused_with_its_reason() {
             (18, "2 rows have its hash"),
             (19, "2 rows have its hash"),
             (20, "2 rows have its hash"),
+            (27, "2 rows have its hash"),
             (21, "the list of users has no"),
             (22, "nobody here knows the status paused"),
             (23, "memo"),
@@ -407,7 +439,14 @@ fn postgres_every_kind_of_row_is_placed_or_refused_with_its_reason() {
             assert!(matches!(reply, DecisionReply::NotNow(WithdrawalState::ManualReview)), "{reply:?}");
         }
         let verdicts = [(states[1], WithdrawalVerdict::Paid), (states[2], WithdrawalVerdict::Unpaid)];
+        // Not before the signer was asked: what was agreed to here before a database was put back may have been paid here.
         let judged = db.judge_withdrawals(&verdicts, &people(), &nothing, now).await.unwrap();
+        assert_eq!(judged, [DecisionReply::SignerNotAsked, DecisionReply::SignerNotAsked]);
+        let more = SignedRounds::of([(states[1], Some(0)), (states[2], Some(1))]);
+        let judged = db.judge_withdrawals(&verdicts[1..], &people(), &more, now).await.unwrap();
+        assert_eq!(judged, [DecisionReply::SignerKnowsMore], "who looked at the old books alone does not give it back");
+        let verdicts = [(states[1], WithdrawalVerdict::Paid), (states[2], WithdrawalVerdict::UnpaidAnywhere)];
+        let judged = db.judge_withdrawals(&verdicts, &people(), &more, now).await.unwrap();
         assert!(judged.iter().all(|reply| matches!(reply, DecisionReply::Done(_))), "{judged:?}");
         assert_eq!(counter.state(states[1]).await, WithdrawalState::Completed);
         assert_eq!(counter.state(states[2]).await, WithdrawalState::Failed);
@@ -425,6 +464,117 @@ fn postgres_every_kind_of_row_is_placed_or_refused_with_its_reason() {
         clean(db).await;
         old.end().await;
     });
+}
+
+async fn doubt(desk: &Desk<'_>, changed: &[ImportChange]) -> Vec<ChangedReply> {
+    let db = desk.rig.db.of(DatabaseRole::Administrator);
+    let there: Vec<ChangedThere> =
+        changed.iter().map(|one| ChangedThere { id: one.id, words: one.words.clone() }).collect();
+    db.doubt_imports(&there, "ann: again", desk.rig.clock.now()).await.unwrap()
+}
+
+/// The old program was not stopped: what it pays after the take-over is noticed although its row has ended, and nobody here pays it alone.
+#[test]
+fn postgres_what_the_other_program_pays_after_the_take_over_waits_for_two_people() {
+    on(Engine::Postgres, async |db| {
+        let counter = Counter::open(db, ChainKind::Evm).await;
+        let desk = &counter.desk;
+        counter.pay_in(50_000_000).await;
+        let old = Old::start(&desk.hot()).await;
+        let to = desk.fresh();
+        let hash = |byte: u8| format!("0x{}", format!("{byte:02x}").repeat(32));
+        for (number, status) in [(1, "pending"), (2, "pending"), (3, "processing"), (4, "pending"), (5, "pending")] {
+            old.insert(&Row::new(number, &to, status)).await;
+        }
+        old.insert(&Row { hash: Some(hash(6)), ..Row::new(6, &to, "confirming") }).await;
+        let done = take_over(db, desk, &old.books().await).await.unwrap();
+        let ids: Vec<WithdrawalId> = (1..=6).map(|number| taken(&done, number)).collect();
+        assert_eq!(old.changed(db).await, []);
+        // One is approved by one person, one is reviewed, and one is called off.
+        let now = desk.rig.clock.now();
+        approve_by(db, desk, ids[1], "bob").await;
+        assert_eq!(counter.state(ids[1]).await, WithdrawalState::Approved);
+        let review = WithdrawalDecision {
+            id: ids[3],
+            decision: Decision::Review,
+            actor: "ann".to_owned(),
+            reason: "who is it?".to_owned(),
+        };
+        db.decide_withdrawals(&[review], &SignedRounds::default(), now).await.unwrap();
+        let signed = SignedRounds::of([(ids[4], Some(0))]);
+        db.cancel_withdrawals(&[(UserId::new(1).unwrap(), ids[4])], &signed, now).await.unwrap();
+        assert_eq!(counter.state(ids[4]).await, WithdrawalState::Cancelled);
+        for number in [1, 2, 4, 5] {
+            let paid = hash(u8::try_from(number).unwrap());
+            old.set(number, &format!("status = 'completed', tx_hash = '{paid}'")).await;
+        }
+        old.db.by_hand(&format!("DELETE FROM withdrawal_requests WHERE id = '{}'", uuid(1, 3))).await.unwrap();
+        old.set(6, &format!("tx_hash = ' {} '", hash(6).to_uppercase())).await;
+        assert!(old.books().await.open.iter().all(|row| row.id == uuid(1, 6)), "all others have ended");
+        let changed = old.changed(db).await;
+        let said: Vec<&str> = changed.iter().map(|one| one.words.as_str()).collect();
+        assert_eq!(
+            changed.iter().map(|one| one.id).collect::<Vec<_>>(),
+            ids[..5],
+            "the same hash is the same: {said:?}"
+        );
+        assert!(
+            said[0].contains("it was pending when it became")
+                && said[0].contains("is completed now, with the hash 0x01")
+        );
+        assert!(said[2].contains("is not there any more"), "{said:?}");
+        let again = doubt(desk, &changed).await;
+        let cancelled = ChangedReply::TooLate(WithdrawalState::Cancelled);
+        let doubted = ChangedReply::Doubted;
+        assert_eq!(again, [doubted, doubted, ChangedReply::Before, doubted, cancelled]);
+        for id in &ids[..4] {
+            let row = db.withdrawals(&[*id]).await.unwrap().remove(0);
+            assert_eq!((row.state, row.people), (WithdrawalState::ManualReview, 2));
+            assert_eq!(row.rule, "imported_may_be_paid");
+        }
+        let last = db.withdrawal_history(ids[1]).await.unwrap().pop().unwrap();
+        assert!(last.reason.contains("is completed now"), "{last:?}");
+        // No person, no customer and no time pays it or gives it back alone.
+        approve_by(db, desk, ids[0], "bob").await;
+        assert_eq!(counter.state(ids[0]).await, WithdrawalState::ManualReview);
+        let signed = SignedRounds::of([(ids[0], Some(0))]);
+        let called_off = db.cancel_withdrawals(&[(UserId::new(1).unwrap(), ids[0])], &signed, now).await.unwrap();
+        assert_eq!(called_off, [DecisionReply::NotNow(WithdrawalState::ManualReview)]);
+        for _ in 0..3 {
+            counter.round().await;
+            desk.round().await;
+        }
+        assert_eq!(desk.paid(&to, &desk.rig.token()).await, raw(0));
+        // Said again it is the same. Nothing else changes how many people have to agree.
+        let once_more = doubt(desk, &changed).await;
+        assert_eq!(once_more[..4], [ChangedReply::Before; 4]);
+        for change in ["people = 1", "rule = 'imported'", "people = 3", "version = version + 1"] {
+            let sql = format!("UPDATE withdrawal_requests SET {change} WHERE id = {}", ids[0].number());
+            assert!(db.by_hand(&sql).await.is_err(), "{change}");
+        }
+        clean(db).await;
+        old.end().await;
+    });
+}
+
+fn approval(id: WithdrawalId, group: GroupId, person: &str) -> NewWithdrawalApproval {
+    NewWithdrawalApproval {
+        withdrawal: id,
+        digest: [7; 32],
+        round: 0,
+        group,
+        person: person.to_owned(),
+        key: person.to_owned(),
+        signature: ApprovalSignature::Ed25519(vec![1; 64]),
+    }
+}
+
+/// A person signs for it.
+async fn approve_by(db: &Db, desk: &Desk<'_>, id: WithdrawalId, person: &str) {
+    let group = db.withdrawals(&[id]).await.unwrap().remove(0).group.unwrap();
+    let approval = approval(id, group, person);
+    let said = db.approve_withdrawal(&approval, desk.rig.clock.now()).await.unwrap();
+    assert!(matches!(said, WithdrawalApproved::Approved(_) | WithdrawalApproved::Kept { .. }), "{said:?}");
 }
 
 /// Killed at every point of every commit, and run again: every row is taken over once, with one hold and one job.
@@ -464,6 +614,180 @@ fn postgres_an_import_that_dies_anywhere_is_finished_by_the_next() {
                 break;
             }
         }
+        old.end().await;
+    });
+}
+
+/// A copy says what was; what the table of today says otherwise is not taken over, and what it calls pending two people look at.
+#[test]
+fn postgres_what_a_backup_calls_pending_is_never_paid_by_one_person() {
+    on(Engine::Postgres, async |db| {
+        let counter = Counter::open(db, ChainKind::Evm).await;
+        let desk = &counter.desk;
+        counter.pay_in(50_000_000).await;
+        let old = Old::start(&desk.hot()).await;
+        let to = desk.fresh();
+        for number in 1..=5 {
+            old.insert(&Row::new(number, &to, "pending")).await;
+        }
+        let hash = format!("0x{}", "06".repeat(32));
+        old.insert(&Row { hash: Some(hash.clone()), ..Row::new(6, &to, "processing") }).await;
+        let mut other = old.open().await;
+        other.back_up().await.unwrap();
+        other.close().await.unwrap();
+        // Refactored, as the source has it: hashes are in a table of jobs, and its new workers have paid.
+        old.db.by_hand("ALTER TABLE withdrawal_requests DROP COLUMN tx_hash, DROP COLUMN amount_raw").await.unwrap();
+        old.set(2, "status = 'completed'").await;
+        old.set(3, "status = 'queued'").await;
+        old.set(4, "status = 'PENDING'").await;
+        old.db.by_hand(&format!("DELETE FROM withdrawal_requests WHERE id = '{}'", uuid(1, 5))).await.unwrap();
+        for (number, status) in [(7, "queued"), (8, "completed")] {
+            let columns = "id, user_id, amount, to_address, asset_id, chain_id, status";
+            let sql = format!(
+                "INSERT INTO withdrawal_requests ({columns}) VALUES ('{}', '{}', 1, '{to}', '{USDT}', '{NET}', '{status}')",
+                uuid(1, number),
+                uuid(2, 1)
+            );
+            old.db.by_hand(&sql).await.unwrap();
+        }
+        let books = old.books_of("withdrawal_requests_backup").await;
+        assert!(books.stale && books.live.as_deref() == Some("withdrawal_requests"));
+        assert_eq!(books.newer, [(uuid(1, 7), "queued".to_owned())], "made since, and not ended");
+        let plan = planned(desk, &books);
+        let kind = |number| plan[&uuid(1, number)].kind();
+        assert_eq!([1, 4].map(kind), [ImportKind::MayBePaid; 2]);
+        assert_eq!(kind(6), ImportKind::Followed);
+        for (number, why) in
+            [(2, "it is completed in"), (3, "it is queued in"), (5, "not in withdrawal_requests any more")]
+        {
+            let said = plan[&uuid(1, number)].draft.as_ref().unwrap_err();
+            assert!(said.contains(why), "{number}: {said}");
+        }
+        let done = take_over(db, desk, &books).await.unwrap();
+        assert_eq!(counter.state(taken(&done, 1)).await, WithdrawalState::ManualReview);
+        // What is done there after that is seen in the table of today.
+        old.set(1, "status = 'completed'").await;
+        let imported = db.all_imported_withdrawals().await.unwrap();
+        let ids: Vec<String> = imported.iter().map(|one| one.old_id.clone()).collect();
+        let mut backup = OldDatabase::open(&old.db.url, "withdrawal_requests_backup").await.unwrap();
+        let changed = changed_imports(&imported, &backup.read(&ids).await.unwrap());
+        backup.close().await.unwrap();
+        assert!(changed[0].old_id == uuid(1, 1) && changed[0].words.contains("is completed now"), "{changed:?}");
+        // Where nothing says what became of them since, two people look at all of them.
+        old.db.by_hand("DROP TABLE withdrawal_requests").await.unwrap();
+        let books = old.books_of("withdrawal_requests_backup").await;
+        assert!(books.stale && books.live.is_none());
+        let plan = planned(desk, &books);
+        assert!((1..=5).all(|number| plan[&uuid(1, number)].kind() == ImportKind::MayBePaid));
+        // A copy under another name is a copy too, and one of today that says nothing is none to hold it against.
+        old.db
+            .by_hand("ALTER TABLE withdrawal_requests_backup RENAME TO requests_of_march; CREATE TABLE withdrawal_requests (id UUID)")
+            .await
+            .unwrap();
+        let mut copy = OldDatabase::open(&old.db.url, "requests_of_march").await.unwrap();
+        let said: Vec<String> = copy.differences().await.unwrap().iter().map(ToString::to_string).collect();
+        assert!(said.iter().any(|one| one.starts_with("withdrawal_requests has no column status")), "{said:?}");
+        copy.close().await.unwrap();
+        clean(db).await;
+        old.end().await;
+    });
+}
+
+/// A try that failed there, because a node did not answer in time, may have paid all the same.
+#[test]
+fn postgres_what_was_tried_before_two_people_look_at() {
+    on(Engine::Postgres, async |db| {
+        let counter = Counter::open(db, ChainKind::Evm).await;
+        let desk = &counter.desk;
+        let old = Old::start(&desk.hot()).await;
+        let to = desk.fresh();
+        let traces = ["retry_count = 1", "error_message = 'RPC timeout'", "queued_at = now()", "final_tx_hash = 'ab'"];
+        for number in 1..=5 {
+            old.insert(&Row::new(number, &to, "pending")).await;
+        }
+        for (number, trace) in (1..).zip(traces) {
+            old.set(number, trace).await;
+        }
+        old.set(5, "error_message = ' '").await;
+        let plan = planned(desk, &old.books().await);
+        assert!((1..=4).all(|number| plan[&uuid(1, number)].kind() == ImportKind::MayBePaid), "{plan:?}");
+        assert_eq!(plan[&uuid(1, 5)].kind(), ImportKind::Waits);
+        // A program that keeps no such columns says nothing of it.
+        old.db
+            .by_hand("ALTER TABLE withdrawal_requests DROP COLUMN retry_count, DROP COLUMN error_message")
+            .await
+            .unwrap();
+        assert_eq!(planned(desk, &old.books().await)[&uuid(1, 1)].kind(), ImportKind::Waits);
+        old.end().await;
+    });
+}
+
+/// One who was there first under the name of an old request stops nobody; and what is large is checked and agreed to as everything else of its size.
+#[test]
+fn postgres_what_is_taken_over_meets_names_checks_and_people_of_this_house() {
+    on(Engine::Postgres, async |db| {
+        db.with_roles().await;
+        let counter = Counter::open(db, ChainKind::Evm).await;
+        let desk = &counter.desk;
+        counter.pay_in(50_000_000).await;
+        let now = desk.rig.clock.now();
+        let old = Old::start(&desk.hot()).await;
+        let to = desk.fresh();
+        for (number, status, amount, units) in
+            [(1, "pending", "1.0", "1000000"), (2, "pending", "4.0", "4000000"), (3, "processing", "9.0", "9000000")]
+        {
+            old.insert(&Row { amount, raw: Some(units), ..Row::new(number, &to, status) }).await;
+        }
+        let hash = format!("0x{}", "04".repeat(32));
+        let sent = Row { amount: "9.0", raw: Some("9000000"), hash: Some(hash), ..Row::new(4, &to, "processing") };
+        old.insert(&sent).await;
+        // The first customer has sent a request of that name to this house.
+        let own = NewWithdrawal {
+            id: desk.ids.next().unwrap(),
+            user: UserId::new(1).unwrap(),
+            client_order_id: ClientOrderId::new(uuid(1, 1)).unwrap(),
+            listing: counter.listing.id,
+            to: to.to_string(),
+            amount: Amount::from_units(10_000),
+            most_fee: Amount::from_units(50),
+            quote: None,
+            travel_rule: None,
+        };
+        db.create_withdrawals(&[own], now).await.unwrap();
+        let key = (counter.listing.symbol.clone(), desk.rig.row.name.clone());
+        let checks = [(key, CheckSetting { from: Some(Amount::from_units(40_000)) })].into();
+        let people = PeopleSettings { checks, ..PeopleSettings::default() };
+        let author = Author { actor: "test", reason: "set-up" };
+        db.apply_catalog(&Catalog { people, ..Catalog::default() }, &author, now).await.unwrap();
+        let mut policy = db.withdrawal_policies(counter.listing.id).await.unwrap().pop().unwrap().policy;
+        policy.auto_approve = Amount::from_units(0);
+        policy.two_above = Amount::from_units(20_000);
+        policy.many_above = Amount::from_units(80_000);
+        db.set_withdrawal_policy(counter.listing.id, &policy, &author, now).await.unwrap();
+        let done = take_over(db.of(DatabaseRole::Administrator), desk, &old.books().await).await.unwrap();
+        assert_eq!(done[&uuid(1, 1)], ImportReply::Refused(ImportRefusal::NameTaken));
+        let [two, three, followed] = [2, 3, 4].map(|number| taken(&done, number));
+        let mut people = Vec::new();
+        for id in [two, three, followed] {
+            people.push(db.withdrawals(&[id]).await.unwrap().remove(0).people);
+        }
+        assert_eq!(people, [2, 3, 0]);
+        for id in [two, three] {
+            let group = db.withdrawals(&[id]).await.unwrap().remove(0).group.unwrap();
+            let said = db.approve_withdrawal(&approval(id, group, "bob"), now).await.unwrap();
+            assert_eq!(said, WithdrawalApproved::CheckWaits);
+        }
+        assert!(db.withdrawal_check(followed).await.unwrap().is_none(), "what was sent is not asked about");
+        // A no gives the money of one that may have been paid back to nobody: two people judge.
+        let no =
+            CheckHeard::Answer { verdict: CheckVerdict::Refuse, reason: "listed".to_owned(), digest: "d".repeat(64) };
+        db.keep_check_answers(&[(two, no.clone()), (three, no)], now).await.unwrap();
+        assert_eq!(db.checks_refused(9).await.unwrap(), [two]);
+        // Again it is the same, and nobody behind is stopped.
+        let again = take_over(db, desk, &old.books().await).await.unwrap();
+        assert_eq!(again[&uuid(1, 1)], ImportReply::Refused(ImportRefusal::NameTaken));
+        assert!([2, 3, 4].iter().all(|number| matches!(again[&uuid(1, *number)], ImportReply::Before(_))));
+        clean(db).await;
         old.end().await;
     });
 }

@@ -59,6 +59,8 @@ pub enum WithdrawalEvent {
     Expired,
     /// The signer has signed for it in a time that this database does not know.
     SignerKnowsMore,
+    /// Another program, from which it was taken over, has gone on with it: it may have been paid there.
+    ChangedThere,
     /// Two people say that it was paid in that time.
     JudgedPaid,
     /// Two people say that it was not, and never will be.
@@ -86,7 +88,7 @@ pub struct IllegalStep {
 }
 
 impl WithdrawalEvent {
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Approved,
         Self::Doubted,
         Self::Refused,
@@ -99,6 +101,7 @@ impl WithdrawalEvent {
         Self::TakenBack,
         Self::Expired,
         Self::SignerKnowsMore,
+        Self::ChangedThere,
         Self::JudgedPaid,
         Self::JudgedUnpaid,
     ];
@@ -152,14 +155,14 @@ impl WithdrawalState {
     /// Each pair is decided here, and nowhere else.
     pub const fn next(self, event: WithdrawalEvent) -> Result<Self, IllegalStep> {
         use WithdrawalEvent::{
-            Approved, Cancelled, Doubted, Expired, JudgedPaid, JudgedUnpaid, NeverPaid, Paid, Queued, Refused,
-            SettledInside, SignerKnowsMore, TakenBack, Unfunded,
+            Approved, Cancelled, ChangedThere, Doubted, Expired, JudgedPaid, JudgedUnpaid, NeverPaid, Paid, Queued,
+            Refused, SettledInside, SignerKnowsMore, TakenBack, Unfunded,
         };
         let illegal = Err(IllegalStep { state: self, event });
         match self {
             Self::Pending => match event {
                 Approved => Ok(Self::Approved),
-                Doubted | SignerKnowsMore => Ok(Self::ManualReview),
+                Doubted | SignerKnowsMore | ChangedThere => Ok(Self::ManualReview),
                 Refused => Ok(Self::Rejected),
                 Cancelled => Ok(Self::Cancelled),
                 Expired => Ok(Self::Failed),
@@ -167,6 +170,8 @@ impl WithdrawalState {
             },
             Self::ManualReview => match event {
                 Approved => Ok(Self::Approved),
+                // People know less than they thought.
+                ChangedThere => Ok(Self::ManualReview),
                 Refused => Ok(Self::Rejected),
                 Cancelled => Ok(Self::Cancelled),
                 Expired | JudgedUnpaid => Ok(Self::Failed),
@@ -174,7 +179,7 @@ impl WithdrawalState {
                 Doubted | SignerKnowsMore | Queued | SettledInside | Paid | NeverPaid | Unfunded | TakenBack => illegal,
             },
             Self::Approved => match event {
-                Doubted | SignerKnowsMore => Ok(Self::ManualReview),
+                Doubted | SignerKnowsMore | ChangedThere => Ok(Self::ManualReview),
                 Refused => Ok(Self::Rejected),
                 Cancelled => Ok(Self::Cancelled),
                 Queued => Ok(Self::Queued),
@@ -188,12 +193,12 @@ impl WithdrawalState {
                 Unfunded => Ok(Self::Approved),
                 SignerKnowsMore => Ok(Self::ManualReview),
                 Approved | Doubted | Refused | Cancelled | Queued | SettledInside | TakenBack | Expired
-                | JudgedPaid | JudgedUnpaid => illegal,
+                | ChangedThere | JudgedPaid | JudgedUnpaid => illegal,
             },
             Self::Completed => match event {
                 TakenBack => Ok(Self::Failed),
                 Approved | Doubted | Refused | Cancelled | Queued | SettledInside | Paid | NeverPaid | Unfunded
-                | Expired | SignerKnowsMore | JudgedPaid | JudgedUnpaid => illegal,
+                | Expired | SignerKnowsMore | ChangedThere | JudgedPaid | JudgedUnpaid => illegal,
             },
             Self::Failed | Self::Rejected | Self::Cancelled => illegal,
         }

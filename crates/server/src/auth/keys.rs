@@ -116,6 +116,18 @@ impl Key {
     }
 }
 
+impl Material {
+    /// Whether whoever can sign for the one can sign for the other: an RSA key is its modulus, whatever exponent is written beside it.
+    fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Hs256(one), Self::Hs256(other)) => one == other,
+            (Self::Rs256 { modulus: one, .. }, Self::Rs256 { modulus: other, .. }) => one == other,
+            (Self::Ed25519(one), Self::Ed25519(other)) => one == other,
+            (Self::Hs256(_) | Self::Rs256 { .. } | Self::Ed25519(_), _) => false,
+        }
+    }
+}
+
 impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({})", self.algorithm(), Named(self.kid.as_deref()))
@@ -166,6 +178,11 @@ impl Keys {
             }
         }
         Ok(())
+    }
+
+    /// Whether a key of the one is a key of the other, under whatever kid.
+    pub fn shares_with(&self, other: &Self) -> bool {
+        self.0.iter().any(|key| other.0.iter().any(|one| key.material.is_same(&one.material)))
     }
 
     /// The key that a token names. The token's algorithm is compared with the key's, and never decides.
@@ -229,6 +246,25 @@ mod tests {
             assert!(matches!(error, KeyError::Nameless { algorithm: Algorithm::Hs256 }), "{error}");
             keys.add_jwks(ED25519).expect("of another algorithm");
         }
+    }
+
+    #[test]
+    fn a_key_is_the_same_under_every_name() {
+        let set = |text: &str| {
+            let mut keys = Keys::default();
+            keys.add_jwks(text).expect("valid");
+            keys
+        };
+        let one = set(ED25519);
+        assert!(one.shares_with(&set(&ED25519.replace("same", "other"))));
+        assert!(!one.shares_with(&Keys::default()) && !Keys::default().shares_with(&one));
+        let (mut first, mut second, mut third) = (Keys::default(), Keys::default(), Keys::default());
+        first.add_hs256(Some("a"), secret(1)).expect("first");
+        second.add_hs256(None, secret(1)).expect("second");
+        third.add_hs256(Some("a"), secret(2)).expect("third");
+        assert!(first.shares_with(&second) && !first.shares_with(&third) && !first.shares_with(&one));
+        let rsa = |modulus: u8, exponent: u8| Material::Rs256 { modulus: vec![modulus], exponent: vec![exponent] };
+        assert!(rsa(7, 3).is_same(&rsa(7, 5)) && !rsa(7, 3).is_same(&rsa(9, 3)));
     }
 
     #[test]

@@ -101,6 +101,8 @@ CREATE TABLE withdrawal_checks (
     -- How often it was asked, when it is asked next, and why it has no answer yet.
     tries BIGINT NOT NULL CONSTRAINT withdrawal_checks_tries CHECK (tries >= 0),
     due_at BIGINT NOT NULL,
+    -- Until when somebody waits for an answer: nobody else asks before. NULL: nobody waits.
+    claimed_until BIGINT,
     trouble TEXT,
     -- What was answered, with the digest of what it was about.
     reason TEXT,
@@ -132,8 +134,8 @@ CREATE TRIGGER trg_check_fixed AFTER UPDATE ON withdrawal_checks
     EXECUTE FUNCTION refuse_change();
 CREATE TRIGGER trg_check_kept AFTER DELETE ON withdrawal_checks FOR EACH ROW EXECUTE FUNCTION refuse_change();
 -- Whoever approves or pays, by whichever way: not before the check has answered, and never against its no. Of what two people say that it was paid in a
--- time which this database does not know, there is nothing left to check.
-CREATE FUNCTION refuse_unchecked() RETURNS trigger LANGUAGE plpgsql AS $$
+-- time which this database does not know, there is nothing left to check. It looks in our tables alone: a temporary table of the same name is not believed.
+CREATE FUNCTION refuse_unchecked() RETURNS trigger LANGUAGE plpgsql SET search_path = public, pg_temp AS $$
 BEGIN
     IF EXISTS (SELECT 1 FROM withdrawal_checks c WHERE c.withdrawal_id = NEW.id AND c.state NOT IN ('allowed', 'review')) THEN
         RAISE EXCEPTION 'the check of this withdrawal has not allowed it' USING ERRCODE = '23514', CONSTRAINT = TG_NAME;
@@ -143,3 +145,9 @@ END $$;
 CREATE TRIGGER trg_withdrawal_checked AFTER UPDATE ON withdrawal_requests
     FOR EACH ROW WHEN (NEW.status IN ('approved', 'queued', 'completed') AND OLD.status <> NEW.status AND NEW.judged IS NULL)
     EXECUTE FUNCTION refuse_unchecked();
+-- The functions of earlier migrations that look into tables do the same.
+ALTER FUNCTION set_coinbase_orphaned_on_disconnect() SET search_path = public, pg_temp;
+ALTER FUNCTION carry_transaction_validity() SET search_path = public, pg_temp;
+ALTER FUNCTION check_utxo_transactions() SET search_path = public, pg_temp;
+ALTER FUNCTION check_input_transaction() SET search_path = public, pg_temp;
+ALTER FUNCTION check_wallet_network() SET search_path = public, pg_temp;

@@ -101,6 +101,8 @@ CREATE TABLE withdrawal_checks (
     -- How often it was asked, when it is asked next, and why it has no answer yet.
     tries INTEGER NOT NULL CONSTRAINT withdrawal_checks_tries CHECK (tries >= 0),
     due_at INTEGER NOT NULL,
+    -- Until when somebody waits for an answer: nobody else asks before. NULL: nobody waits.
+    claimed_until INTEGER,
     trouble TEXT,
     -- What was answered, with the digest of what it was about.
     reason TEXT,

@@ -65,6 +65,13 @@ statements! {
         WHERE r.rolname = $1::NAME AND n.nspname NOT IN ('public', 'sources') ORDER BY 1" | "SELECT '' WHERE $1 <> $1";
 }
 
+/// The server gives everybody temporary tables, which are looked in before ours. The name of the database is known to whoever runs it.
+fn no_temporary_tables(whose: &str) -> String {
+    format!(
+        "DO $$ BEGIN EXECUTE format('REVOKE TEMPORARY ON DATABASE %I FROM {whose} CASCADE', current_database()); END $$"
+    )
+}
+
 /// What nobody but the owner gets by being anybody.
 fn for_nobody() -> Vec<String> {
     let statements = [
@@ -73,7 +80,9 @@ fn for_nobody() -> Vec<String> {
         "REVOKE ALL ON ALL SEQUENCES IN SCHEMA public, sources FROM PUBLIC",
         "REVOKE ALL ON SCHEMA sources FROM PUBLIC",
     ];
-    statements.map(str::to_owned).to_vec()
+    let mut statements = statements.map(str::to_owned).to_vec();
+    statements.push(no_temporary_tables("PUBLIC"));
+    statements
 }
 
 /// The rights of one role, which is there: none, and then those of the matrix.
@@ -82,6 +91,7 @@ fn for_role(role: DatabaseRole, name: &str) -> Vec<String> {
         format!("REVOKE ALL ON ALL TABLES IN SCHEMA public, sources FROM {name} CASCADE"),
         format!("REVOKE ALL ON ALL SEQUENCES IN SCHEMA public, sources FROM {name} CASCADE"),
         format!("REVOKE ALL ON SCHEMA public, sources FROM {name} CASCADE"),
+        no_temporary_tables(name),
         format!("GRANT USAGE ON SCHEMA public TO {name}"),
     ];
     let rights = rights_of(role);

@@ -11,10 +11,10 @@ statements! {
     /// A role's own powers, and what it could do with this database or with the schemas that we look names up in.
     READ_ROLE = "SELECT r.rolsuper, r.rolcreaterole, r.rolcreatedb, r.rolreplication, r.rolbypassrls,
             has_database_privilege(r.oid, d.oid, 'CREATE'), has_schema_privilege(r.oid, 'public', 'CREATE'),
-            COALESCE(has_schema_privilege(r.oid, s.oid, 'CREATE'), FALSE)
+            COALESCE(has_schema_privilege(r.oid, s.oid, 'CREATE'), FALSE), has_database_privilege(r.oid, d.oid, 'TEMP')
         FROM pg_roles r JOIN pg_database d ON d.datname = current_database() LEFT JOIN pg_namespace s ON s.nspname = 'sources'
         WHERE r.rolname = $1::NAME"
-        | "SELECT FALSE, FALSE, FALSE, FALSE, FALSE, FALSE, FALSE, FALSE WHERE $1 <> $1";
+        | "SELECT FALSE, FALSE, FALSE, FALSE, FALSE, FALSE, FALSE, FALSE, FALSE WHERE $1 <> $1";
     READ_MEMBERSHIPS = "SELECT o.rolname::TEXT FROM pg_roles o JOIN pg_roles r ON r.rolname = $1::NAME
         WHERE o.oid <> r.oid AND NOT r.rolsuper AND pg_has_role(r.oid, o.oid, 'MEMBER') ORDER BY 1" | "SELECT '' WHERE $1 <> $1";
     /// TableRights to a whole table or view. What an extension has brought is none of ours.
@@ -23,7 +23,16 @@ statements! {
             CROSS JOIN unnest(ARRAY['select', 'insert', 'update', 'delete', 'truncate', 'references', 'trigger']) AS p(word)
         WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f') AND n.nspname <> 'information_schema' AND n.nspname !~ '^pg_'
             AND NOT EXISTS (SELECT 1 FROM pg_depend e WHERE e.objid = c.oid AND e.classid = 'pg_class'::REGCLASS AND e.deptype = 'e')
-            AND has_table_privilege($1::NAME, c.oid, p.word) ORDER BY 1, 2" | "SELECT '', '' WHERE $1 <> $1";
+            AND has_table_privilege($1::NAME, c.oid, p.word)
+        UNION SELECT CASE n.nspname WHEN 'public' THEN '' ELSE n.nspname || '.' END || c.relname::TEXT, 'maintain'
+        FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace JOIN pg_roles r ON r.rolname = $1::NAME
+            CROSS JOIN LATERAL aclexplode(c.relacl) a
+        WHERE n.nspname <> 'information_schema' AND n.nspname !~ '^pg_' AND a.privilege_type = 'MAINTAIN'
+            AND (a.grantee = 0 OR pg_has_role(r.oid, a.grantee, 'USAGE')) ORDER BY 1, 2" | "SELECT '', '' WHERE $1 <> $1";
+    /// Rights to a server's settings there are from 15 on.
+    READ_SERVER_VERSION = "SELECT current_setting('server_version_num')::BIGINT" | "SELECT 0";
+    /// In a session that calls itself a replica no trigger looks at anything.
+    READ_MAY_BE_REPLICA = "SELECT has_parameter_privilege($1::NAME, 'session_replication_role', 'SET')" | "SELECT FALSE WHERE $1 <> $1";
     /// TableRights to columns of tables, where the whole table is not given.
     READ_COLUMN_RIGHTS = "SELECT CASE n.nspname WHEN 'public' THEN '' ELSE n.nspname || '.' END || c.relname::TEXT, a.attname::TEXT, p.word
         FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace JOIN pg_attribute a ON a.attrelid = c.oid
@@ -122,15 +131,27 @@ pub(super) async fn compare_all(tx: &mut Tx, prefix: &str) -> Result<Vec<RoleDif
     Ok(all)
 }
 
+/// The first PostgreSQL that has rights to settings.
+const PARAMETER_RIGHTS: i64 = 150_000;
+
 /// Sorted: what is too much first.
 pub(super) async fn compare(tx: &mut Tx, role: DatabaseRole, login: &str) -> Result<Vec<RightsDifference>, StoreError> {
-    type Powers = (bool, bool, bool, bool, bool, bool, bool, bool);
+    type Powers = (bool, bool, bool, bool, bool, bool, bool, bool, bool);
     let powers = fetch_optional!(tx, READ_ROLE => Powers, login)?;
-    let Some((superuser, makes_roles, makes_databases, replicates, bypasses, makes_schemas, makes_tables, makes_views)) =
-        powers
-    else {
+    let Some(powers) = powers else {
         return Ok(vec![RightsDifference::NoRole]);
     };
+    let (
+        superuser,
+        makes_roles,
+        makes_databases,
+        replicates,
+        bypasses,
+        makes_schemas,
+        makes_tables,
+        makes_views,
+        hides,
+    ) = powers;
     let held = [
         (superuser, "do everything: it is a superuser"),
         (makes_roles, "make roles"),
@@ -140,6 +161,7 @@ pub(super) async fn compare(tx: &mut Tx, role: DatabaseRole, login: &str) -> Res
         (makes_schemas, "make schemas in this database"),
         (makes_tables, "make tables and functions in the schema public"),
         (makes_views, "make tables and functions in the schema sources"),
+        (hides, "make temporary tables, which hide ours of the same name"),
     ];
     let mut found: BTreeSet<RightsDifference> = held
         .into_iter()
@@ -149,6 +171,10 @@ pub(super) async fn compare(tx: &mut Tx, role: DatabaseRole, login: &str) -> Res
     if superuser {
         // All else follows from it, and would be a page.
         return Ok(found.into_iter().collect());
+    }
+    let version = fetch_optional!(tx, READ_SERVER_VERSION => (i64,))?.map_or(0, |(version,)| version);
+    if version >= PARAMETER_RIGHTS && fetch_optional!(tx, READ_MAY_BE_REPLICA => (bool,), login)? == Some((true,)) {
+        found.insert(RightsDifference::TooMuch("switch triggers off (session_replication_role)".to_owned()));
     }
     for (other,) in fetch_all!(tx, READ_MEMBERSHIPS => (String,), login)? {
         found.insert(RightsDifference::TooMuch(format!("act as the role {other}")));
@@ -250,6 +276,7 @@ fn verb(word: &str) -> &'static str {
         "delete" => "remove from",
         "truncate" => "empty",
         "references" => "make references to",
+        "maintain" => "lock and rewrite",
         _ => "hang triggers on",
     }
 }

@@ -90,9 +90,9 @@ impl DatabaseRole {
             Self::Checks => &[COMMON, SIGNER, POSTING, CHECKS],
             Self::Follower => &[COMMON, ENTRIES, COINS, FOLLOWER],
             Self::Serve => &[],
-            Self::Operator => &[ALL, NUMBERS, POSTING, OPENING, ENTRIES, JOBS, COINS, USER_WALLETS, OPERATOR],
+            Self::Operator => &[ALL, NUMBERS, SIGNER, POSTING, OPENING, ENTRIES, JOBS, COINS, USER_WALLETS, OPERATOR],
             Self::Administrator => {
-                &[ALL, NUMBERS, POSTING, OPENING, ENTRIES, JOBS, COINS, USER_WALLETS, OPERATOR, ADMINISTRATOR]
+                &[ALL, NUMBERS, SIGNER, POSTING, OPENING, ENTRIES, JOBS, COINS, USER_WALLETS, OPERATOR, ADMINISTRATOR]
             }
             Self::Monitor => &[ALL, MONITOR],
         }
@@ -500,8 +500,9 @@ const API: &[Line] = &[
     // An operator's row is only locked, so that nobody acts who is being switched off.
     Change("operators", &["updated_at"]),
     Change("withdrawal_checks", &["state", "due_at", "updated_at"]),
-    // What was signed is tried now.
+    // What was signed is tried now. A lane's row is only locked, so that nothing is signed meanwhile.
     Change("outbound_jobs", &["due_at", "updated_at"]),
+    Change("outbound_lanes", &["updated_at"]),
     Change("transfers", &["state", "error", "tries", "due_at", "alerted_at", "version", "updated_at"]),
     Change("transfer_days", &["used"]),
     Change("spot_pair", &["engine_id", "told", "heard", "sequence"]),
@@ -637,7 +638,7 @@ const CHECKS: &[Line] = &[
     Add(&["withdrawal_events"]),
     Change(
         "withdrawal_checks",
-        &["state", "tries", "due_at", "trouble", "reason", "digest", "answered_at", "updated_at"],
+        &["state", "tries", "due_at", "claimed_until", "trouble", "reason", "digest", "answered_at", "updated_at"],
     ),
     Change("withdrawal_requests", REQUEST_STEPS),
     Change("withdrawal_days", &["used"]),
@@ -743,6 +744,7 @@ const ADMINISTRATOR: &[Line] = &[
         // Another program's withdrawals are taken over.
         "withdrawal_imports",
         "withdrawal_requests",
+        "withdrawal_checks",
         "withdrawal_days",
         "withdrawal_jobs",
         "outbound_slots",
@@ -803,4 +805,6 @@ const ADMINISTRATOR: &[Line] = &[
     Change("rule_cursors", &["passed_address", "passed_at", "updated_at"]),
     Change("operators", &["role", "user_id", "is_active", "updated_at"]),
     Change("operator_keys", &["is_active", "updated_at"]),
+    // What another program has gone on with since it was taken over waits for two people.
+    Change("withdrawal_requests", &["rule", "people"]),
 ];

@@ -145,16 +145,18 @@ statements! {
     LOCK_CHECKS = "SELECT withdrawal_id, state FROM withdrawal_checks WHERE withdrawal_id {in $1} ORDER BY withdrawal_id {FOR UPDATE}";
     READ_TRAVEL_RULES = "SELECT withdrawal_id, document FROM withdrawal_travel_rules WHERE withdrawal_id {in $1}";
     /// Written down before anybody is asked. Until it is due again nobody else asks.
-    CLAIM_CHECKS = "UPDATE withdrawal_checks SET tries = tries + 1, due_at = $2, updated_at = $1
+    CLAIM_CHECKS = "UPDATE withdrawal_checks SET tries = tries + 1, due_at = $2, claimed_until = $2, updated_at = $1
         WHERE state = 'waiting' AND withdrawal_id IN (SELECT c.withdrawal_id FROM withdrawal_checks c
             WHERE c.state = 'waiting' AND c.due_at <= $1 ORDER BY c.due_at, c.withdrawal_id LIMIT $3 {FOR UPDATE SKIP LOCKED})
         RETURNING withdrawal_id, tries";
-    /// Their customers have not got their money back yet: the signer could not be asked.
+    /// Their customers have not got their money back yet: the signer could not be asked. What another program may have paid two people judge.
     READ_REFUSED = "SELECT w.id FROM withdrawal_checks c JOIN withdrawal_requests w ON w.id = c.withdrawal_id
-        WHERE c.state = 'refused' AND w.status IN ('pending', 'manual_review', 'approved') ORDER BY w.id LIMIT $1";
+        WHERE c.state = 'refused' AND w.status IN ('pending', 'manual_review', 'approved') AND w.rule <> 'imported_may_be_paid' ORDER BY w.id LIMIT $1";
     READ_REFUSALS = "SELECT withdrawal_id, reason FROM withdrawal_checks WHERE withdrawal_id {in $1} AND state = 'refused'";
     DROP_CHECKS = "UPDATE withdrawal_checks SET state = 'dropped', updated_at = $2 WHERE withdrawal_id {in $1} AND state = 'waiting'";
-    ASK_CHECK_NOW = "UPDATE withdrawal_checks SET due_at = $2, updated_at = $2 WHERE withdrawal_id = $1 AND state = 'waiting'";
+    /// While somebody waits for an answer it stays theirs: two questions at once could have two answers.
+    ASK_CHECK_NOW = "UPDATE withdrawal_checks SET due_at = CASE WHEN COALESCE(claimed_until, 0) > $2 THEN claimed_until ELSE $2 END, updated_at = $2
+        WHERE withdrawal_id = $1 AND state = 'waiting'";
     READ_CHECK_NAMES = "SELECT w.id, a.symbol, a.precision, c.name, c.network FROM withdrawal_requests w JOIN assets a ON a.id = w.asset_id
         JOIN chains c ON c.id = w.chain_id WHERE w.id {in $1}";
     COUNT_CHECKS = "SELECT COUNT(*), MIN(created_at) FROM withdrawal_checks WHERE state = 'waiting'";
@@ -179,7 +181,7 @@ static INSERT_TRAVEL_RULES: RowsSql = RowsSql::new(
 static KEEP_ANSWERS: RowsSql = RowsSql::new(
     "KEEP_CHECK_ANSWERS",
     "UPDATE withdrawal_checks SET state = r.state, trouble = r.trouble, reason = r.reason, digest = r.digest, answered_at = r.answered_at,
-         due_at = r.due_at, updated_at = r.at
+         due_at = r.due_at, claimed_until = NULL, updated_at = r.at
      FROM {rows} WHERE withdrawal_checks.withdrawal_id = r.id AND COALESCE(withdrawal_checks.state, '') = 'waiting'",
     &[
         ("id", Int),
@@ -254,7 +256,7 @@ pub(crate) async fn held_up(tx: &mut Tx, ids: impl Iterator<Item = WithdrawalId>
     Ok(held)
 }
 
-/// Lets a check be made at once. False: it has an answer, or there is none.
+/// Lets a check be made at once, or as soon as nobody waits for an answer any more. False: it has an answer, or there is none.
 pub(crate) async fn ask_now(tx: &mut Tx, id: WithdrawalId, at: Timestamp) -> Result<bool, StoreError> {
     Ok(execute!(tx, ASK_CHECK_NOW, id.number(), at.micros())? == 1)
 }

@@ -214,7 +214,8 @@ impl Intake {
         let not_final = facts::not_final(tx, &pairs).await?;
         let places = known().map(|(one, coin)| (one.user, coin.chain, one.to.clone())).collect();
         let destinations = facts::destinations(tx, &places).await?;
-        let earlier = facts::earlier(tx, new).await?;
+        let names = new.iter().map(|one| (one.user, one.client_order_id.as_str()));
+        let earlier = facts::earlier(tx, names).await?;
         let said = check::travel_rules(tx, earlier.iter().map(|row| row.id)).await?;
         let checks = check::rules(tx, listings.iter().copied()).await?;
         let limited = policies.iter().filter(|(_, policy)| policy.daily_total.is_some()).map(|(listing, _)| *listing);

@@ -53,6 +53,8 @@ pub enum WithdrawalVerdict {
     Paid,
     /// It was not paid, and never will be: nothing that was signed for it can be mined any more.
     Unpaid,
+    /// The same of one that another program may have paid and that our signer has signed too: the people have looked at both.
+    UnpaidAnywhere,
 }
 
 /// What is to be said of one, as the machine takes it.
@@ -65,6 +67,8 @@ pub(crate) struct Said {
     reason: String,
     /// Who judges, if the event is a verdict.
     judged: Option<String>,
+    /// Whether they know that it may have been paid by either of two programs.
+    of_both: bool,
 }
 
 impl Db {
@@ -93,6 +97,7 @@ impl Db {
             actor: format!("user {}", user.get()),
             reason: "called off".to_owned(),
             judged: None,
+            of_both: false,
         };
         let said: Vec<Said> = wanted.iter().map(cancel).collect();
         self.say(&said, signed, at).await
@@ -110,9 +115,13 @@ impl Db {
             let (event, reason) = match verdict {
                 WithdrawalVerdict::Paid => (WithdrawalEvent::JudgedPaid, "it was paid"),
                 WithdrawalVerdict::Unpaid => (WithdrawalEvent::JudgedUnpaid, "it was not paid"),
+                WithdrawalVerdict::UnpaidAnywhere => {
+                    (WithdrawalEvent::JudgedUnpaid, "it was paid neither there nor here")
+                }
             };
+            let of_both = *verdict == WithdrawalVerdict::UnpaidAnywhere;
             let (actor, judged) = (people.to_string(), Some(people.to_string()));
-            Said { id: *id, user: None, event, actor, reason: reason.to_owned(), judged }
+            Said { id: *id, user: None, event, actor, reason: reason.to_owned(), judged, of_both }
         };
         let said: Vec<Said> = verdicts.iter().map(judge).collect();
         self.say(&said, signed, at).await
@@ -132,6 +141,7 @@ impl Db {
             actor: WORKER.to_owned(),
             reason: "its time was over before it could be paid".to_owned(),
             judged: None,
+            of_both: false,
         };
         let said: Vec<Said> = ids.iter().map(expire).collect();
         self.say(&said, signed, at).await
@@ -155,7 +165,7 @@ impl Said {
             Decision::Refuse => WithdrawalEvent::Refused,
         };
         let (actor, reason) = (decision.actor.clone(), decision.reason.clone());
-        Self { id: decision.id, user: None, event, actor, reason, judged: None }
+        Self { id: decision.id, user: None, event, actor, reason, judged: None, of_both: false }
     }
 
     /// What is done to the row, or why nothing.
@@ -178,10 +188,14 @@ impl Said {
             });
         };
         if row.rule == MAY_BE_PAID {
-            // Whatever the signer knows: it was another program's. Nobody gives the money back alone, and no time does.
-            return match (&self.judged, next.is_released()) {
-                (Some(_), _) | (None, false) => Ok(self.change(row)),
-                (None, true) => Err(DecisionReply::NotNow(row.state)),
+            // It was another program's: nobody gives the money back alone, and no time does.
+            return match (&self.judged, next.is_released(), word) {
+                (None, false, _) => Ok(self.change(row)),
+                (None, true, _) => Err(DecisionReply::NotNow(row.state)),
+                (Some(_), _, SignerWord::Unasked) => Err(DecisionReply::SignerNotAsked),
+                // It was agreed to and signed here as well. Who has only looked at the other program's books does not know.
+                (Some(_), true, SignerWord::More) if !self.of_both => Err(DecisionReply::SignerKnowsMore),
+                (Some(_), _, SignerWord::Same | SignerWord::More) => Ok(self.change(row)),
             };
         }
         if self.judged.is_some() {

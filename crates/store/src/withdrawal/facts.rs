@@ -151,8 +151,11 @@ pub(crate) async fn switches(tx: &mut Tx, listings: impl Iterator<Item = Listing
 }
 
 /// The withdrawals that these users have asked for under these names before.
-pub(crate) async fn earlier(tx: &mut Tx, new: &[NewWithdrawal]) -> Result<Vec<WithdrawalRow>, StoreError> {
-    let names: BTreeSet<(i64, &str)> = new.iter().map(|one| (one.user.get(), one.client_order_id.as_str())).collect();
+pub(crate) async fn earlier(
+    tx: &mut Tx,
+    names: impl Iterator<Item = (UserId, &str)>,
+) -> Result<Vec<WithdrawalRow>, StoreError> {
+    let names: BTreeSet<(i64, &str)> = names.map(|(user, name)| (user.get(), name)).collect();
     let columns = vec![
         Column::Ints(names.iter().map(|(user, _)| *user).collect()),
         Column::Texts(names.iter().map(|(_, name)| *name).collect()),

@@ -14,15 +14,16 @@ use domain::ledger::{AccountState, Outcome, Reply};
 use domain::outbound::{JobEvent, JobKind};
 use domain::transfer::ClientOrderId;
 use domain::utxo::Hash;
-use domain::withdrawal::{WithdrawalEvent, WithdrawalState};
+use domain::withdrawal::{WithdrawalEvent, WithdrawalPolicy, WithdrawalState};
 use domain::{AccountId, AccountStatus, Amount, AssetId, GroupId, RawAmount, Timestamp, UserId};
 
 use super::MOST;
 use super::advance::{Change, Step, add_steps, advance};
+use super::check;
 use super::create::{hold, insert};
 use super::facts::{self, Coin};
 use super::queue::INSERT_JOB_LINKS;
-use super::types::{MAY_BE_PAID, WithdrawalId, WithdrawalRow, malformed, withdrawal_id};
+use super::types::{MAY_BE_PAID, WithdrawalId, WithdrawalRow, lock, malformed, withdrawal_id};
 use crate::db::{Db, Tx};
 use crate::dialect::Many;
 use crate::entry::{ChainId, ListingId};
@@ -61,9 +62,9 @@ pub struct NewImport {
 /// How it goes on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ImportCourse {
-    /// So many people have to agree.
+    /// So many people have to agree, and as many as the policy wants.
     Waits { people: u32 },
-    /// It may have been paid: nobody may pay it before so many people have looked and agree.
+    /// It may have been paid: nobody may pay it before so many people have looked and agree, and as many as the policy wants.
     MayBePaid { people: u32 },
     /// It was sent.
     Followed(FollowedPayment),
@@ -90,13 +91,6 @@ impl ImportCourse {
             Self::Waits { .. } | Self::MayBePaid { .. } => None,
         }
     }
-
-    const fn people(&self) -> u32 {
-        match self {
-            Self::Waits { people } | Self::MayBePaid { people } => *people,
-            Self::Followed(_) => 0,
-        }
-    }
 }
 
 /// Why a row is not taken over. Nothing was changed for it.
@@ -111,6 +105,8 @@ pub enum ImportRefusal {
     InsufficientBalance,
     /// Another withdrawal was taken over with the same hash.
     HashTaken,
+    /// The customer has asked for a withdrawal here under its name: it may be the same.
+    NameTaken,
     /// The wallet is none that pays here.
     NoWallet,
 }
@@ -123,6 +119,9 @@ impl ImportRefusal {
             Self::AccountClosed => "the customer's account is frozen or disabled",
             Self::InsufficientBalance => "the customer has less than amount and fee",
             Self::HashTaken => "another withdrawal was taken over with the same hash",
+            Self::NameTaken => {
+                "the customer has asked for a withdrawal here under the same name: people look whether it is the same"
+            }
             Self::NoWallet => "the wallet that sent it is none of the house's that pay on the chain",
         }
     }
@@ -143,7 +142,37 @@ pub enum ImportReply {
     Refused(ImportRefusal),
 }
 
+/// A withdrawal that was taken over, as its row there was then.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ImportedWithdrawal {
+    /// Its id there.
+    pub old_id: String,
+    pub id: WithdrawalId,
+    pub old_status: String,
+    pub hash: Option<Hash>,
+}
+
+/// The other program has gone on with one that was taken over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChangedThere {
+    pub id: WithdrawalId,
+    /// What it has done, in words.
+    pub words: String,
+}
+
+/// What became of one that the other program has gone on with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChangedReply {
+    /// It waits for two people.
+    Doubted,
+    /// It waited for two people already.
+    Before,
+    /// It is in this state, in which people who look at it change nothing by that alone.
+    TooLate(WithdrawalState),
+}
+
 statements! {
+    READ_ALL_IMPORTS = "SELECT old_id, withdrawal_id, old_status, tx_hash FROM withdrawal_imports ORDER BY old_id";
     READ_IMPORTS = "SELECT old_id, withdrawal_id, old_status, tx_hash FROM withdrawal_imports WHERE old_id {in $1}";
 }
 
@@ -192,8 +221,17 @@ static INSERT_IMPORTED_ATTEMPTS: RowsSql = RowsSql::new(
     &[("slot_id", Int), ("no_bytes", Bytes), ("tx_hash", Bytes), ("at", Int)],
 );
 
+/// Its money waits for two people from now on, and nothing else gives it back or pays it.
+static DOUBT_IMPORTS: RowsSql = RowsSql::new(
+    "DOUBT_IMPORTS",
+    "UPDATE withdrawal_requests SET status = r.status, version = r.version, rule = r.rule, people = r.people, updated_at = r.at
+     FROM {rows} WHERE withdrawal_requests.id = r.id AND withdrawal_requests.version = r.version - 1",
+    &[("id", Int), ("status", Text), ("version", Int), ("rule", Text), ("people", Int), ("at", Int)],
+);
+
 #[cfg(feature = "testing")]
-pub(crate) static ROWS_STATEMENTS: [&RowsSql; 5] = [
+pub(crate) static ROWS_STATEMENTS: [&RowsSql; 6] = [
+    &DOUBT_IMPORTS,
     &READ_IMPORTED_HASHES,
     &INSERT_IMPORTS,
     &INSERT_IMPORTED_SLOTS,
@@ -219,6 +257,28 @@ impl Db {
         transact!(self, tx => import(tx, new, actor, at).await)
     }
 
+    /// Everything that was ever taken over, in the order of the other program's ids.
+    pub async fn all_imported_withdrawals(&self) -> Result<Vec<ImportedWithdrawal>, StoreError> {
+        let rows = fetch_all!(&mut self.read().await?, READ_ALL_IMPORTS => ImportColumns)?;
+        rows.into_iter().map(imported).collect()
+    }
+
+    /// The other program has gone on with these, so it may have paid them: whatever is not queued yet waits for two people. The answers are in their order.
+    pub async fn doubt_imports(
+        &self,
+        changed: &[ChangedThere],
+        actor: &str,
+        at: Timestamp,
+    ) -> Result<Vec<ChangedReply>, StoreError> {
+        if changed.is_empty() {
+            return Ok(Vec::new());
+        }
+        if changed.len() > MOST {
+            return Err(StoreError::BatchTooLarge { count: changed.len(), most: MOST });
+        }
+        transact!(self, tx => doubt(tx, changed, actor, at).await)
+    }
+
     /// What was taken over before, of these ids of the other program.
     pub async fn imported_withdrawals(&self, old_ids: &[String]) -> Result<HashMap<String, WithdrawalId>, StoreError> {
         let known = read_imports(&mut self.read().await?, old_ids.to_vec()).await?;
@@ -226,22 +286,64 @@ impl Db {
     }
 }
 
-/// One that was taken over before.
-struct Before {
-    id: WithdrawalId,
-    old_status: String,
-    hash: Option<Hash>,
+type ImportColumns = (String, i64, String, Option<Vec<u8>>);
+
+fn imported((old_id, id, old_status, hash): ImportColumns) -> Result<ImportedWithdrawal, StoreError> {
+    let hash = hash.map(|bytes| <[u8; 32]>::try_from(bytes).map(Hash).map_err(|_| malformed("hash"))).transpose()?;
+    Ok(ImportedWithdrawal { old_id, id: withdrawal_id(id)?, old_status, hash })
 }
 
-async fn read_imports(tx: &mut Tx, old_ids: Vec<String>) -> Result<HashMap<String, Before>, StoreError> {
-    type Columns = (String, i64, String, Option<Vec<u8>>);
-    let rows = fetch_all!(tx, READ_IMPORTS => Columns, Many(old_ids.clone()))?;
-    let before = |(old_id, id, old_status, hash): Columns| {
-        let hash =
-            hash.map(|bytes| <[u8; 32]>::try_from(bytes).map(Hash).map_err(|_| malformed("hash"))).transpose()?;
-        Ok((old_id, Before { id: withdrawal_id(id)?, old_status, hash }))
-    };
-    rows.into_iter().map(before).collect()
+async fn read_imports(tx: &mut Tx, old_ids: Vec<String>) -> Result<HashMap<String, ImportedWithdrawal>, StoreError> {
+    let rows = fetch_all!(tx, READ_IMPORTS => ImportColumns, Many(old_ids.clone()))?;
+    rows.into_iter().map(|row| imported(row).map(|before| (before.old_id.clone(), before))).collect()
+}
+
+/// So many people look at what may have been paid, at least.
+const LOOKERS: u32 = 2;
+
+async fn doubt(
+    tx: &mut Tx,
+    changed: &[ChangedThere],
+    actor: &str,
+    at: Timestamp,
+) -> Result<Vec<ChangedReply>, StoreError> {
+    let mut rows: HashMap<WithdrawalId, WithdrawalRow> =
+        lock(tx, changed.iter().map(|one| one.id)).await?.into_iter().map(|row| (row.id, row)).collect();
+    let (mut replies, mut after, mut steps) = (Vec::with_capacity(changed.len()), Vec::new(), Vec::new());
+    for one in changed {
+        let row = rows.get_mut(&one.id).ok_or_else(|| malformed("import"))?;
+        let Ok(next) = row.state.next(WithdrawalEvent::ChangedThere) else {
+            replies.push(ChangedReply::TooLate(row.state));
+            continue;
+        };
+        if row.state == next && row.rule == MAY_BE_PAID {
+            replies.push(ChangedReply::Before);
+            continue;
+        }
+        row.state = next;
+        row.version += 1;
+        MAY_BE_PAID.clone_into(&mut row.rule);
+        row.people = row.people.max(LOOKERS);
+        steps.push(Step::new(row, actor.to_owned(), one.words.clone()));
+        after.push(row.clone());
+        replies.push(ChangedReply::Doubted);
+    }
+    if after.is_empty() {
+        return Ok(replies);
+    }
+    let columns = vec![
+        Column::Ints(after.iter().map(|row| row.id.number()).collect()),
+        Column::Texts(after.iter().map(|row| row.state.as_str()).collect()),
+        Column::Ints(after.iter().map(|row| row.version).collect()),
+        Column::Strings(after.iter().map(|row| row.rule.clone()).collect()),
+        Column::Ints(after.iter().map(|row| row.people.into()).collect()),
+        Column::Ints(vec![at.micros(); after.len()]),
+    ];
+    let mut writes = Writes::default();
+    writes.add(&DOUBT_IMPORTS, columns, "withdrawals");
+    add_steps(&mut writes, steps, at);
+    writes.run(tx).await?;
+    Ok(replies)
 }
 
 async fn taken_hashes(tx: &mut Tx, new: &[NewImport]) -> Result<HashSet<(ChainId, Hash)>, StoreError> {
@@ -266,8 +368,14 @@ async fn import(tx: &mut Tx, new: &[NewImport], actor: &str, at: Timestamp) -> R
     let accounts = lock_funding_accounts(tx, &pairs).await?;
     let mut known = read_imports(tx, new.iter().map(|one| one.old_id.clone()).collect()).await?;
     let mut hashes = taken_hashes(tx, new).await?;
+    let asked: HashSet<(UserId, String)> = facts::earlier(tx, new.iter().map(|one| (one.user, one.old_id.as_str())))
+        .await?
+        .into_iter()
+        .map(|row| (row.user, row.client_order_id.as_str().to_owned()))
+        .collect();
     let listings: BTreeSet<ListingId> = new.iter().map(|one| one.listing).collect();
     let policies = super::policy::newest(tx, &listings.iter().copied().collect::<Vec<_>>()).await?;
+    let checks = check::rules(tx, listings.iter().copied()).await?;
     let coins = facts::coins_of(tx, listings.iter().copied()).await?;
     let limited = policies.iter().filter(|(_, policy)| policy.daily_total.is_some()).map(|(listing, _)| *listing);
     // What is taken over counts for its day, as everything that is asked for.
@@ -288,6 +396,8 @@ async fn import(tx: &mut Tx, new: &[NewImport], actor: &str, at: Timestamp) -> R
             (_, None) => Err(ImportRefusal::NoPolicy),
             (None, Some(_)) => Err(ImportRefusal::AccountNotFound),
             (Some(funding), _) if funding.state.status != AccountStatus::Active => Err(ImportRefusal::AccountClosed),
+            // One that was taken over is known by its id there, so this is the customer's own.
+            _ if asked.contains(&(one.user, one.old_id.clone())) => Err(ImportRefusal::NameTaken),
             _ if hash.is_some_and(|hash| hashes.contains(&hash)) => Err(ImportRefusal::HashTaken),
             (Some(funding), Some((policy, coin))) => {
                 let held = one.amount.checked_add(one.fee);
@@ -304,10 +414,10 @@ async fn import(tx: &mut Tx, new: &[NewImport], actor: &str, at: Timestamp) -> R
                     *total = total.checked_add(one.amount).ok_or_else(|| malformed("sum"))?;
                 }
                 hashes.extend(hash);
-                let row = row(one, account, (policy.version, policy.life_us), coin, at)?;
+                let row = row(one, account, policy, coin, at)?;
                 // One that is named twice in this batch is the same one.
-                let before = Before { id: one.id, old_status: one.old_status.clone(), hash: one.course.hash() };
-                known.insert(one.old_id.clone(), before);
+                let (old_id, old_status, hash) = (one.old_id.clone(), one.old_status.clone(), one.course.hash());
+                known.insert(one.old_id.clone(), ImportedWithdrawal { old_id, id: one.id, old_status, hash });
                 taken.push((replies.len(), one, row));
                 replies.push(None);
             }
@@ -316,7 +426,8 @@ async fn import(tx: &mut Tx, new: &[NewImport], actor: &str, at: Timestamp) -> R
     if !taken.is_empty() {
         let locked: HashMap<AccountId, AccountState> =
             accounts.values().map(|funding| (funding.account, funding.state.clone())).collect();
-        write_requests(tx, &mut taken, locked, &totals, (actor, at)).await?;
+        let checked = checked(&taken, &checks);
+        write_requests(tx, &mut taken, locked, (&totals, &checked), (actor, at)).await?;
         let rows = follow(tx, &taken, at).await?;
         for ((place, ..), row) in taken.iter().zip(rows) {
             replies[*place] = Some(ImportReply::New(Box::new(row)));
@@ -325,7 +436,7 @@ async fn import(tx: &mut Tx, new: &[NewImport], actor: &str, at: Timestamp) -> R
     replies.into_iter().map(|reply| reply.ok_or_else(|| malformed("answer"))).collect()
 }
 
-fn meets(before: &Before, now: &NewImport) -> ImportReply {
+fn meets(before: &ImportedWithdrawal, now: &NewImport) -> ImportReply {
     let same = before.old_status == now.old_status && before.hash == now.course.hash();
     if same {
         ImportReply::Before(before.id)
@@ -338,7 +449,7 @@ fn meets(before: &Before, now: &NewImport) -> ImportReply {
 fn row(
     new: &NewImport,
     account: AccountId,
-    (policy, life_us): (i64, i64),
+    policy: &WithdrawalPolicy,
     coin: &Coin,
     at: Timestamp,
 ) -> Result<WithdrawalRow, StoreError> {
@@ -346,6 +457,11 @@ fn row(
         ImportCourse::Waits { .. } => ("imported", coin.group.clone()),
         ImportCourse::MayBePaid { .. } => (MAY_BE_PAID, coin.group.clone()),
         ImportCourse::Followed(payment) => ("imported", Some(payment.group.clone())),
+    };
+    // As many as for everything else of that size, and for what may have been paid no fewer than two. What was sent nobody agrees to any more.
+    let people = match &new.course {
+        ImportCourse::Waits { people } | ImportCourse::MayBePaid { people } => policy.people(new.amount).max(*people),
+        ImportCourse::Followed(_) => 0,
     };
     Ok(WithdrawalRow {
         id: new.id,
@@ -361,13 +477,13 @@ fn row(
         most_fee: new.fee,
         group,
         network_fee: coin.network_fee,
-        expires: at.plus_micros(life_us),
+        expires: at.plus_micros(policy.life_us),
         judged: None,
         state: WithdrawalState::Pending,
         version: 1,
-        policy_version: policy,
+        policy_version: policy.version,
         rule: rule.to_owned(),
-        people: new.course.people(),
+        people,
         inputs: new.inputs.clone(),
         jobs: 0,
         payee: None,
@@ -377,12 +493,23 @@ fn row(
     })
 }
 
-/// Rows, holds, histories, and whose they were.
+/// Those that somebody outside is asked about before anybody agrees. Of what was sent there is nothing left to ask.
+fn checked(taken: &[(usize, &NewImport, WithdrawalRow)], checks: &HashMap<ListingId, Amount>) -> Vec<WithdrawalId> {
+    let asks = |one: &NewImport| match one.course {
+        ImportCourse::Waits { .. } | ImportCourse::MayBePaid { .. } => {
+            checks.get(&one.listing).is_some_and(|from| one.amount >= *from)
+        }
+        ImportCourse::Followed(_) => false,
+    };
+    taken.iter().filter(|(_, one, _)| asks(one)).map(|(.., row)| row.id).collect()
+}
+
+/// Rows, holds, histories, checks, and whose they were.
 async fn write_requests(
     tx: &mut Tx,
     taken: &mut [(usize, &NewImport, WithdrawalRow)],
     locked: HashMap<AccountId, AccountState>,
-    totals: &HashMap<ListingId, Amount>,
+    (totals, checked): (&HashMap<ListingId, Amount>, &[WithdrawalId]),
     (actor, at): (&str, Timestamp),
 ) -> Result<(), StoreError> {
     let operations = taken.iter().map(|(.., row)| hold(row)).collect::<Result<Vec<_>, _>>()?;
@@ -423,6 +550,7 @@ async fn write_requests(
         Column::Ints(vec![at.micros(); count]),
     ];
     writes.add(&INSERT_IMPORTS, columns, "imports");
+    check::add(&mut writes, checked, &[], at);
     facts::set_totals(&mut writes, totals, at);
     writes.run(tx).await
 }

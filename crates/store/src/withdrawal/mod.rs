@@ -58,7 +58,10 @@ pub use book::{BookEntry, NewBookEntry};
 pub use check::{BadTravelRule, CheckHeard, CheckRow, CheckState, CheckVerdict, ChecksKept, DueCheck, TravelRule};
 pub use create::{CreatedWithdrawal, NewWithdrawal};
 pub use decide::{Decision, DecisionReply, WithdrawalDecision, WithdrawalVerdict};
-pub use import::{FollowedPayment, ImportCourse, ImportRefusal, ImportReply, NewImport};
+pub use import::{
+    ChangedReply, ChangedThere, FollowedPayment, ImportCourse, ImportRefusal, ImportReply, ImportedWithdrawal,
+    NewImport,
+};
 pub use operate::{ApprovalDeed, ApprovalReply, OperatorDeed, OperatorReply, OperatorWish};
 pub use policy::PolicyRow;
 pub use queue::{Enqueue, Enqueued};

@@ -266,6 +266,8 @@ fn postgres_more_rights_are_noticed_wherever_they_come_from_and_taken_away() {
             (format!("GRANT pg_read_all_data TO {name}"), "it may act as the role pg_read_all_data"),
             (format!("GRANT USAGE ON SEQUENCE movements_id_seq TO {name}"), "it may use the counter movements_id_seq"),
             (format!("ALTER ROLE {name} CREATEROLE"), "it may make roles"),
+            (temporary("GRANT", "TO PUBLIC"), "it may make temporary tables"),
+            (temporary("GRANT", &format!("TO {name}")), "it may make temporary tables"),
             (format!("ALTER ROLE {name} SUPERUSER"), "it may do everything"),
             (format!("ALTER ROLE {name} BYPASSRLS"), "it may pass row level security by"),
             (
@@ -287,6 +289,14 @@ fn postgres_more_rights_are_noticed_wherever_they_come_from_and_taken_away() {
             assert!(!granted.statements.is_empty() && !granted.differences.is_empty(), "{grant}");
             assert_eq!(said(&own(outbound, Outbound).await), [] as [String; 0], "{grant}");
         }
+        // What only a superuser gives, only a superuser takes away; it is named all the same.
+        let replica = "SET ON PARAMETER session_replication_role";
+        db.by_hand(&format!("GRANT {replica} TO {name}")).await.unwrap();
+        let found = said(&own(outbound, Outbound).await);
+        assert_eq!(found, ["it may switch triggers off (session_replication_role)"]);
+        assert!(matches!(db.apply_grants(&db.prefix()).await, Err(GrantError::Stays(_))));
+        db.by_hand(&format!("REVOKE {replica} FROM {name}")).await.unwrap();
+        assert_eq!(said(&own(outbound, Outbound).await), [] as [String; 0]);
         // Tables of its own it may do everything with. It is noticed as long as it has those rights; that an owner without them could give
         // them to itself again is not (ADR 19).
         db.by_hand(&format!("ALTER TABLE deposits OWNER TO {name}")).await.unwrap();
@@ -298,6 +308,21 @@ fn postgres_more_rights_are_noticed_wherever_they_come_from_and_taken_away() {
         let acting = Db::connect(&acting, &Options::default()).await.unwrap();
         assert!(own(&acting, Outbound).await.iter().any(RightsDifference::is_too_much));
         acting.close().await;
+    });
+}
+
+fn temporary(word: &str, whom: &str) -> String {
+    format!("DO $$ BEGIN EXECUTE format('{word} TEMPORARY ON DATABASE %I {whom}', current_database()); END $$")
+}
+
+/// One of the name of ours would be looked in first.
+#[test]
+fn postgres_no_role_makes_temporary_tables() {
+    on_postgres(async |db| {
+        let make = "CREATE TEMPORARY TABLE withdrawal_checks (withdrawal_id BIGINT, state TEXT)";
+        for role in ROLES {
+            assert_eq!(tried(db, role, make).await.as_deref(), Some(DENIED), "{}", role.name());
+        }
     });
 }
 

@@ -1,8 +1,9 @@
 //! The newest head of a signer's log: it never goes back, whoever writes it and in whatever order.
 
-use store::db_test;
+use store::grants::DatabaseRole;
 use store::signer_head::SignerHead;
-use store::testing::NOW;
+use store::testing::{NOW, on};
+use store::{Engine, db_test};
 
 fn head(entries: u64, hash: &str) -> SignerHead {
     SignerHead { entries, hash: hash.repeat(64), proof: entries.is_multiple_of(2).then(|| "a".repeat(64)) }
@@ -35,4 +36,16 @@ db_test! {
         }
         assert_eq!(db.signer_head("one").await.unwrap().unwrap().entries, 32);
     }
+}
+
+/// `bursar withdrawal judge` keeps what the signer says after a restore, when no worker has done so: its people may.
+#[test]
+fn postgres_who_judges_may_keep_what_the_signer_says() {
+    on(Engine::Postgres, async |db| {
+        db.with_roles().await;
+        for (entries, role) in [(5, DatabaseRole::Operator), (6, DatabaseRole::Administrator), (7, DatabaseRole::Api)] {
+            let kept = db.of(role).keep_signer_head("one", &head(entries, "b"), NOW).await;
+            assert_eq!(kept.unwrap(), head(entries, "b"), "{}", role.name());
+        }
+    });
 }
