@@ -110,7 +110,7 @@ impl Desk {
         }
     }
 
-    fn terms(&self, number: i64) -> Enqueue {
+    pub fn terms(&self, number: i64) -> Enqueue {
         Enqueue { withdrawal: id(number), job: JobId::new(1_000 + number).unwrap() }
     }
 
@@ -119,7 +119,7 @@ impl Desk {
     }
 
     /// What the house has in an account of this kind.
-    async fn house(&self, db: &Db, kind: AccountKind) -> i64 {
+    pub async fn house(&self, db: &Db, kind: AccountKind) -> i64 {
         let wanted = [NewAccount::system(&kind, self.bank.usdt).unwrap()];
         let store::ledger::Opened::Account(account) = db.open(&wanted, NOW).await.unwrap()[0] else { panic!("{kind}") };
         let sums = store::ledger::balances::system_balances(&mut db.read().await.unwrap()).await.unwrap();
@@ -177,7 +177,7 @@ pub fn signature(number: i64, person: &str, digest: u8) -> NewWithdrawalApproval
     }
 }
 
-async fn approve(db: &Db, number: i64, person: &str) -> WithdrawalApproved {
+pub async fn approve(db: &Db, number: i64, person: &str) -> WithdrawalApproved {
     db.approve_withdrawal(&signature(number, person, 7), NOW).await.unwrap()
 }
 
@@ -186,7 +186,7 @@ pub async fn enqueue(db: &Db, desk: &Desk, number: i64) -> Enqueued {
 }
 
 /// Does what workers and a chain do: a slot, a signature, a block that is deep enough. What the chain says then is up to the test.
-async fn send(db: &Db, desk: &Desk, job: JobId) -> impl AsyncFn(&Db, SlotWord) {
+pub async fn send(db: &Db, desk: &Desk, job: JobId) -> impl AsyncFn(&Db, SlotWord) {
     let until = NOW.plus_micros(60_000_000);
     let held = db.take_lanes((desk.chain.id, Duty::Send), "one", 9, NOW, until).await.unwrap();
     let lane = db.job(job).await.unwrap().unwrap().0.job.lane;
@@ -210,6 +210,16 @@ async fn send(db: &Db, desk: &Desk, job: JobId) -> impl AsyncFn(&Db, SlotWord) {
         let news = SlotNews { lane, slot, said, mined, asked: 1, words, foreign: false };
         assert_eq!(db.keep_news(&watches, &[news], NOW).await.unwrap(), 1);
     }
+}
+
+/// Ends a job that rests, for want of coins. It may rest after a slot that paid nothing.
+pub async fn short(db: &Db, desk: &Desk, job: JobId) {
+    let (now, until) = (NOW.plus_micros(HOUR), NOW.plus_micros(2 * HOUR));
+    let held = db.take_lanes((desk.chain.id, Duty::Send), "one", 9, now, until).await.unwrap();
+    let row = db.job(job).await.unwrap().unwrap().0.job;
+    let (lane, version) = (row.lane, row.version);
+    let put_off = PutOff { lane, job, version, over: true, words: "too little".into(), due: now, tried: true, short: true };
+    db.open_slots(&held, &[], &[], &[put_off], &std::collections::HashMap::new(), now).await.unwrap();
 }
 
 pub async fn settle(db: &Db, number: i64) -> SettledBatch {
@@ -740,18 +750,9 @@ db_test! {
         let desk = Desk::open(db).await;
         taken(db, &desk.ask(1, 500)).await;
         let Enqueued::Queued { job, .. } = enqueue(db, &desk, 1).await else { panic!("queued") };
-        let short = async |db: &Db, job: JobId| {
-            // It rests after a slot that paid nothing.
-            let (now, until) = (NOW.plus_micros(HOUR), NOW.plus_micros(2 * HOUR));
-            let held = db.take_lanes((desk.chain.id, Duty::Send), "one", 9, now, until).await.unwrap();
-            let row = db.job(job).await.unwrap().unwrap().0.job;
-            let (lane, version) = (row.lane, row.version);
-            let put_off = PutOff { lane, job, version, over: true, words: "too little".into(), due: now, tried: true, short: true };
-            db.open_slots(&held, &[], &[], &[put_off], &std::collections::HashMap::new(), now).await.unwrap();
-        };
         let says = send(db, &desk, job).await;
         says(db, SlotWord::Lost).await;
-        short(db, job).await;
+        short(db, &desk, job).await;
         assert_eq!(db.rounds_of_withdrawals(&[id(1)]).await.unwrap()[&id(1)], 1);
         desk.set(db, &WithdrawalPolicy { when_short: WhenShort::Wait, ..policy() }).await;
         let one = SignedRounds::of([(id(1), Some(1))]);
@@ -765,7 +766,7 @@ db_test! {
         let second = db.job(again.job).await.unwrap().unwrap().0.job;
         assert_eq!((second.rounds, second.signed_as()), (1, SignedAs::Withdrawal(id(1))));
         // When its time is over it fails, whatever policy says.
-        short(db, again.job).await;
+        short(db, &desk, again.job).await;
         let late = NOW.plus_micros(24 * HOUR);
         let settled = db.settle_withdrawals(&[id(1)], &one, late).await.unwrap();
         assert_eq!(settled, SettledBatch { failed: vec![id(1)], ..SettledBatch::default() });
