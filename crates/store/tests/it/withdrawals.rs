@@ -575,15 +575,38 @@ db_test! {
         assert_eq!(db.ask("", &query).await.unwrap(), [[Some("2".to_owned())]]);
         let pending = db.ask("", "SELECT COUNT(*) FROM withdrawal_requests WHERE status = 'pending';").await.unwrap();
         assert_eq!(pending, [[Some("0".to_owned())]]);
-        // A job by hand that took the name: people look, and nothing is paid twice.
+        assert_clean(db).await;
+    }
+
+    /// It would be paid beside the hold, and the signer would not know it as the withdrawal's.
+    async fn no_job_by_hand_has_a_withdrawals_name(db: TestDb) {
+        let desk = Desk::open(db).await;
+        taken(db, &desk.ask(1, 100)).await;
+        taken(db, &desk.ask(3, 300)).await;
+        enqueue(db, &desk, 1).await;
         let by_hand = NewJob {
             id: JobId::new(50).unwrap(), listing: desk.listing, kind: domain::outbound::JobKind::Withdrawal, reference: "wr-3".into(), to: "0xfar".into(),
             owner: None, amount: "300000000000000".parse().unwrap(), most_fee: "9".parse().unwrap(), priority: 1, requester: "ann".into(),
             expires: NOW.plus_micros(HOUR), payer: Payer::Role(domain::WalletRole::Hot),
         };
-        assert!(matches!(db.add_jobs(desk.chain.id, &[by_hand], NOW).await.unwrap()[0], Added::New { .. }));
-        assert!(matches!(enqueue(db, &desk, 3).await, Enqueued::Doubted { row, .. } if row.state == WithdrawalState::ManualReview));
+        let plain = NewJob { id: JobId::new(51).unwrap(), reference: "order 3".into(), ..by_hand.clone() };
+        let added = db.add_jobs(desk.chain.id, &[by_hand, plain], NOW).await.unwrap();
+        assert!(matches!(added[..], [Added::OfWithdrawal, Added::New { .. }]), "{added:?}");
+        // The database refuses it as well, whoever types it.
+        let typed = "INSERT INTO outbound_jobs (id, chain_id, lane_id, listing_id, kind, reference, to_address, amount_raw, most_fee_raw, priority, requester,
+            expires_at, state, version, tries, rounds, give_up, bump, reason, due_at, created_at, updated_at)
+            SELECT 52, chain_id, lane_id, listing_id, kind, 'wr-3', to_address, amount_raw, most_fee_raw, priority, requester, expires_at, state, version,
+            tries, rounds, give_up, bump, reason, due_at, created_at, updated_at FROM outbound_jobs WHERE id = 1001";
+        assert!(db.by_hand(typed).await.is_err());
+        // Where it is there all the same, the audit names it, nothing is paid beside it, and people look.
+        let table = if db.engine() == Engine::Postgres { " ON outbound_jobs" } else { "" };
+        db.by_hand(&format!("DROP TRIGGER trg_outbound_job_named{table}")).await.unwrap();
         assert_clean(db).await;
+        db.by_hand(typed).await.unwrap();
+        let report = db.audit(|_| ()).await.unwrap();
+        let found = report.findings.into_iter().find(|finding| finding.check == "withdrawals").unwrap().violation.unwrap();
+        assert!(found.problem.starts_with("job-52 has its name"), "{found:?}");
+        assert!(matches!(enqueue(db, &desk, 3).await, Enqueued::Doubted { row, .. } if row.state == WithdrawalState::ManualReview));
     }
 
     async fn what_is_switched_off_or_has_no_wallet_waits(db: TestDb) {
