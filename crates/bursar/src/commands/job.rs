@@ -348,6 +348,11 @@ fn report(context: &Context, chain: &ChainRow, added: Option<&Added>, what: &str
             format!("the reference is that of {id}, which pays something else"),
             "bursar job show says what; another payment has another reference",
         )),
+        Some(Added::OfWithdrawal) => Err(Failure::bad_input(
+            "JOB_REFERENCE_TAKEN",
+            "the reference is a withdrawal's name, and withdrawals make their own jobs",
+            "bursar withdrawal show says where it stands; another payment has a reference that does not begin with wr-",
+        )),
         Some(Added::NoWallet) | None => Err(Failure::bad_input(
             "JOB_NO_WALLET",
             format!("no wallet that could pay it is active on {}", chain.name),

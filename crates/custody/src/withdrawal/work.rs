@@ -111,9 +111,13 @@ impl<'a> WithdrawalWorker<'a> {
             }
         };
         let full = i64::try_from(due.ended.len()).unwrap_or(MOST) >= MOST;
-        done.add(self.db.settle_withdrawals(&due.ended, &signed, now).await?);
-        done.add(self.take_back(&seldom.taken_back, &signed, now).await?);
-        self.expire(&seldom.expired, &signed, now, &mut done).await?;
+        // One row that cannot be carried out keeps those of its list waiting, and nobody else.
+        let settled = self.db.settle_withdrawals(&due.ended, &signed, now).await.map(|batch| done.add(batch));
+        done.goes_on(settled.map_err(WithdrawalError::from), "what became of jobs cannot be written");
+        let taken_back = self.take_back(&seldom.taken_back, &signed, now).await.map(|batch| done.add(batch));
+        done.goes_on(taken_back, "what the chain took back cannot be given back");
+        let expired = self.expire(&seldom.expired, &signed, now, &mut done).await;
+        done.goes_on(expired, "what is too old cannot be given back");
         self.pay(&due.approved, &signed, now, &mut done).await?;
         let page_full = i64::try_from(due.approved.len()).unwrap_or(MOST) >= MOST;
         self.after = if page_full { due.approved.last().map(|row| row.id) } else { None };
@@ -274,6 +278,15 @@ impl WithdrawalRound {
 
     fn wait(&mut self, why: &str) {
         self.waits.get_or_insert_with(|| why.to_owned());
+    }
+
+    /// What failed is tried again, and keeps nothing else from being done.
+    fn goes_on(&mut self, result: Result<(), WithdrawalError>, what: &str) {
+        if let Err(error) = result {
+            let cause = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
+            tracing::error!(code = error.code(), %error, cause, "{what}");
+            self.wait(what);
+        }
     }
 
     fn add(&mut self, batch: SettledBatch) {

@@ -441,3 +441,34 @@ fn a_round_that_dies_anywhere_makes_one_job_and_gives_back_once() {
         }
     });
 }
+
+/// A row that the database refuses to change waits, and so does nobody else.
+#[test]
+fn what_cannot_be_given_back_keeps_nobody_from_being_paid() {
+    on(Engine::Sqlite, async |db| {
+        let counter = Counter::open(db, ChainKind::Evm).await;
+        counter.pay_in(50_000_000).await;
+        let short = WithdrawalPolicy { life_us: 60_000_000, ..policy() };
+        let set = async |policy: &WithdrawalPolicy| {
+            db.set_withdrawal_policy(counter.listing.id, policy, &AUTHOR, counter.desk.rig.clock.now()).await.unwrap()
+        };
+        set(&short).await;
+        let stuck = counter.taken(&counter.desk.fresh(), 10_000).await;
+        set(&policy()).await;
+        let next = counter.taken(&counter.desk.fresh(), 10_000).await;
+        db.by_hand(
+            "CREATE TRIGGER broken BEFORE UPDATE ON withdrawal_requests WHEN NEW.status = 'failed'
+             BEGIN SELECT RAISE(ABORT, 'broken'); END",
+        )
+        .await
+        .unwrap();
+        counter.desk.rig.clock.set(counter.desk.rig.clock.now().plus_micros(60_000_000));
+        let round = counter.round().await;
+        assert_eq!((round.queued, round.failed), (1, 0));
+        assert!(round.waits.as_ref().is_some_and(|why| why.contains("too old")), "{round:?}");
+        assert_eq!(counter.state(next).await, WithdrawalState::Queued);
+        db.by_hand("DROP TRIGGER broken").await.unwrap();
+        assert_eq!(counter.round().await.failed, 1);
+        assert_eq!(counter.state(stuck).await, WithdrawalState::Failed);
+    });
+}

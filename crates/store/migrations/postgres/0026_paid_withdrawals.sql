@@ -28,6 +28,8 @@ ALTER TABLE outbound_jobs ADD COLUMN withdrawal_id BIGINT CONSTRAINT outbound_jo
 -- It is over because its wallet had too little, and nothing was signed for it.
 ALTER TABLE outbound_jobs ADD COLUMN short BOOLEAN NOT NULL DEFAULT FALSE;
 CREATE INDEX outbound_jobs_by_withdrawal ON outbound_jobs (withdrawal_id) WHERE withdrawal_id IS NOT NULL;
+-- What a chain may have taken back: few of all jobs ever fail.
+CREATE INDEX outbound_jobs_failed ON outbound_jobs (chain_id, id) WHERE failed;
 
 -- What people have signed for a withdrawal: the digest of its payment, which names the withdrawal, so that it serves for no other. Each travels to the signer with
 -- the job.
@@ -78,4 +80,8 @@ CREATE TRIGGER trg_withdrawal_day_kept AFTER DELETE ON withdrawal_days FOR EACH 
 CREATE TRIGGER trg_outbound_job_signed_fixed AFTER UPDATE ON outbound_jobs
     FOR EACH ROW WHEN ((OLD.withdrawal_id, OLD.requester, OLD.owner_group, OLD.owner_index, OLD.most_fee_raw, OLD.expires_at)
         IS DISTINCT FROM (NEW.withdrawal_id, NEW.requester, NEW.owner_group, NEW.owner_index, NEW.most_fee_raw, NEW.expires_at))
+    EXECUTE FUNCTION refuse_change();
+-- A withdrawal's name is given to jobs that are known as its own, and to no others: those could pay it beside its hold.
+CREATE TRIGGER trg_outbound_job_named AFTER INSERT ON outbound_jobs
+    FOR EACH ROW WHEN (NEW.withdrawal_id IS NULL AND substr(NEW.reference, 1, 3) = 'wr-')
     EXECUTE FUNCTION refuse_change();

@@ -78,6 +78,8 @@ pub enum Added {
     Before(JobId),
     /// The reference is another job's.
     Taken(JobId),
+    /// The reference is a withdrawal's name, and a withdrawal makes its own jobs.
+    OfWithdrawal,
     /// No wallet of the role is active on the chain.
     NoWallet,
 }
@@ -173,6 +175,9 @@ struct Candidate {
     stopped: bool,
 }
 
+/// How the names of withdrawals begin. The database refuses them to other jobs as well.
+const WITHDRAWAL_NAMES: &str = "wr-";
+
 /// Where a job is paid from.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Source {
@@ -221,6 +226,11 @@ async fn add_all(tx: &mut Tx, chain: ChainId, jobs: &[Wanted<'_>], at: Timestamp
         rows.into_iter().map(|row| ((row.kind, row.reference.clone()), Known::of_row(&row))).collect();
     let (mut answers, mut new, mut used) = (Vec::with_capacity(jobs.len()), Vec::new(), BTreeMap::new());
     for (job, paying) in jobs {
+        // What pays under a withdrawal's name and is not known as its payment could pay it beside its hold.
+        if paying.is_none() && job.reference.starts_with(WITHDRAWAL_NAMES) {
+            answers.push(Added::OfWithdrawal);
+            continue;
+        }
         if let Some(before) = known.get(&(job.kind, job.reference.clone())) {
             answers.push(before.meets(job));
             continue;

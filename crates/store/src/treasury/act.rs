@@ -217,6 +217,7 @@ async fn make(
             Added::Before(other) | Added::Taken(other) => {
                 refuse(job, &format!("{other} has the reference {}, and no rule has made it", job.job.reference));
             }
+            Added::OfWithdrawal => refuse(job, "its reference is a withdrawal's name"),
             Added::NoWallet => refuse(job, NO_WALLET),
         }
     }

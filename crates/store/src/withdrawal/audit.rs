@@ -33,6 +33,10 @@ statements! {
     FIND_LIVE_JOB = "SELECT w.id, w.status, j.id, j.state FROM withdrawal_requests w JOIN withdrawal_jobs k ON k.withdrawal_id = w.id
             JOIN outbound_jobs j ON j.id = k.job_id
         WHERE j.state <> 'failed_final' AND NOT (k.number = w.jobs AND w.status IN ('queued', 'completed')) ORDER BY w.id LIMIT 1";
+    /// A job that has a withdrawal's name, and is not known as its payment: it could pay it beside its hold.
+    FIND_NAMED_JOB = "SELECT w.id, j.id FROM withdrawal_requests w JOIN outbound_jobs j ON j.kind = 'withdrawal' AND j.reference = 'wr-' || w.id
+            AND NOT j.failed
+        WHERE j.withdrawal_id IS NULL ORDER BY w.id LIMIT 1";
     /// A job that pays something else than its withdrawal wants and people have signed, or jobs that are missing.
     FIND_WRONG_PAYMENT = "SELECT w.id FROM withdrawal_requests w JOIN asset_on_chain l ON l.id = w.listing_id JOIN assets a ON a.id = w.asset_id
         WHERE w.jobs <> (SELECT COUNT(*) FROM withdrawal_jobs k WHERE k.withdrawal_id = w.id)
@@ -84,6 +88,9 @@ pub(crate) async fn check_withdrawals(tx: &mut Tx) -> Result<Option<Violation>, 
     }
     if let Some((id, status, job, state)) = fetch_optional!(tx, FIND_LIVE_JOB => (i64, String, i64, String))? {
         return Ok(violation(row(id), format!("it is {status}, and job-{job} is {state}: it can be paid")));
+    }
+    if let Some((id, job)) = fetch_optional!(tx, FIND_NAMED_JOB => (i64, i64))? {
+        return Ok(violation(row(id), format!("job-{job} has its name, and is not known as its payment: it can be paid twice")));
     }
     if let Some((id,)) = fetch_optional!(tx, FIND_WRONG_PAYMENT => (i64,))? {
         return Ok(violation(row(id), "a job of it pays something else, or is missing"));

@@ -251,6 +251,7 @@ async fn enqueue(
                 answers[place] = Some(Enqueued::NoWallet);
                 continue;
             }
+            Added::OfWithdrawal => return Err(malformed("job")),
         };
         changes.push(Change::new(row, event, WORKER, words));
         places.push((place, added));
@@ -266,7 +267,7 @@ async fn enqueue(
                 Some(Enqueued::Queued { row: Box::new(row), job: id, from })
             }
             Added::Before(job) | Added::Taken(job) => Some(Enqueued::Doubted { row: Box::new(row), job }),
-            Added::NoWallet => None,
+            Added::NoWallet | Added::OfWithdrawal => None,
         };
     }
     link(tx, links, at).await?;

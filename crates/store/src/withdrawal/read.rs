@@ -92,10 +92,11 @@ statements! {
     READ_EXPIRED = "SELECT id FROM withdrawal_requests WHERE status IN ('pending', 'manual_review', 'approved') AND chain_id = $1 AND expires_at <= $2
             AND rule <> 'imported_may_be_paid'
         ORDER BY id LIMIT $3";
-    /// From the jobs' side: of all that was ever completed, few failed later.
+    /// From the jobs' side: of all that was ever completed, few failed later. What was paid otherwise than by its job does not come back with it.
     READ_TAKEN_BACK = "SELECT w.id FROM outbound_jobs j {join} withdrawal_jobs k ON k.job_id = j.id
             {join} withdrawal_requests w ON w.id = k.withdrawal_id AND w.jobs = k.number
-        WHERE j.state = 'failed_final' AND j.chain_id = $1 AND w.status = 'completed' ORDER BY w.id LIMIT $2";
+        WHERE j.state = 'failed_final' AND j.chain_id = $1 AND w.status = 'completed'
+            AND w.judged IS NULL AND w.payee_id IS NULL ORDER BY w.id LIMIT $2";
 }
 
 impl Db {

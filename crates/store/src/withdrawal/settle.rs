@@ -124,6 +124,9 @@ async fn settle(
     for row in rows {
         let Some((job, short, reason)) = ended.remove(&row.id.number()) else { continue };
         let waits = policies.get(&row.listing).is_some_and(|policy| policy.when_short == WhenShort::Wait);
+        if is_paid_otherwise(&row) {
+            continue;
+        }
         let Some(event) = event(row.state, job, short && waits && row.expires > at) else { continue };
         let word = signed.word(row.id, &known);
         match (event, word) {
@@ -148,6 +151,11 @@ async fn settle(
         }
     }
     Ok(batch)
+}
+
+/// Two people have said that it was paid, or the books were changed instead: what became of a job that it had before says nothing of that.
+const fn is_paid_otherwise(row: &WithdrawalRow) -> bool {
+    row.judged.is_some() || row.payee.is_some()
 }
 
 /// What the end of its job means. A job that is confirmed may leave the chain again, and comes back by itself; one that has failed for good never

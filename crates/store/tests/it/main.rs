@@ -29,4 +29,5 @@ mod utxo_rules;
 mod views;
 mod wallets;
 mod withdrawals;
+mod withdrawals_ended;
 mod yardstick;

@@ -110,7 +110,7 @@ impl Desk {
         }
     }
 
-    fn terms(&self, number: i64) -> Enqueue {
+    pub fn terms(&self, number: i64) -> Enqueue {
         Enqueue { withdrawal: id(number), job: JobId::new(1_000 + number).unwrap() }
     }
 
@@ -119,7 +119,7 @@ impl Desk {
     }
 
     /// What the house has in an account of this kind.
-    async fn house(&self, db: &Db, kind: AccountKind) -> i64 {
+    pub async fn house(&self, db: &Db, kind: AccountKind) -> i64 {
         let wanted = [NewAccount::system(&kind, self.bank.usdt).unwrap()];
         let store::ledger::Opened::Account(account) = db.open(&wanted, NOW).await.unwrap()[0] else { panic!("{kind}") };
         let sums = store::ledger::balances::system_balances(&mut db.read().await.unwrap()).await.unwrap();
@@ -177,7 +177,7 @@ pub fn signature(number: i64, person: &str, digest: u8) -> NewWithdrawalApproval
     }
 }
 
-async fn approve(db: &Db, number: i64, person: &str) -> WithdrawalApproved {
+pub async fn approve(db: &Db, number: i64, person: &str) -> WithdrawalApproved {
     db.approve_withdrawal(&signature(number, person, 7), NOW).await.unwrap()
 }
 
@@ -186,7 +186,7 @@ pub async fn enqueue(db: &Db, desk: &Desk, number: i64) -> Enqueued {
 }
 
 /// Does what workers and a chain do: a slot, a signature, a block that is deep enough. What the chain says then is up to the test.
-async fn send(db: &Db, desk: &Desk, job: JobId) -> impl AsyncFn(&Db, SlotWord) {
+pub async fn send(db: &Db, desk: &Desk, job: JobId) -> impl AsyncFn(&Db, SlotWord) {
     let until = NOW.plus_micros(60_000_000);
     let held = db.take_lanes((desk.chain.id, Duty::Send), "one", 9, NOW, until).await.unwrap();
     let lane = db.job(job).await.unwrap().unwrap().0.job.lane;
@@ -210,6 +210,16 @@ async fn send(db: &Db, desk: &Desk, job: JobId) -> impl AsyncFn(&Db, SlotWord) {
         let news = SlotNews { lane, slot, said, mined, asked: 1, words, foreign: false };
         assert_eq!(db.keep_news(&watches, &[news], NOW).await.unwrap(), 1);
     }
+}
+
+/// Ends a job that rests, for want of coins. It may rest after a slot that paid nothing.
+pub async fn short(db: &Db, desk: &Desk, job: JobId) {
+    let (now, until) = (NOW.plus_micros(HOUR), NOW.plus_micros(2 * HOUR));
+    let held = db.take_lanes((desk.chain.id, Duty::Send), "one", 9, now, until).await.unwrap();
+    let row = db.job(job).await.unwrap().unwrap().0.job;
+    let (lane, version) = (row.lane, row.version);
+    let put_off = PutOff { lane, job, version, over: true, words: "too little".into(), due: now, tried: true, short: true };
+    db.open_slots(&held, &[], &[], &[put_off], &std::collections::HashMap::new(), now).await.unwrap();
 }
 
 pub async fn settle(db: &Db, number: i64) -> SettledBatch {
@@ -567,15 +577,38 @@ db_test! {
         assert_eq!(db.ask("", &query).await.unwrap(), [[Some("2".to_owned())]]);
         let pending = db.ask("", "SELECT COUNT(*) FROM withdrawal_requests WHERE status = 'pending';").await.unwrap();
         assert_eq!(pending, [[Some("0".to_owned())]]);
-        // A job by hand that took the name: people look, and nothing is paid twice.
+        assert_clean(db).await;
+    }
+
+    /// It would be paid beside the hold, and the signer would not know it as the withdrawal's.
+    async fn no_job_by_hand_has_a_withdrawals_name(db: TestDb) {
+        let desk = Desk::open(db).await;
+        taken(db, &desk.ask(1, 100)).await;
+        taken(db, &desk.ask(3, 300)).await;
+        enqueue(db, &desk, 1).await;
         let by_hand = NewJob {
             id: JobId::new(50).unwrap(), listing: desk.listing, kind: domain::outbound::JobKind::Withdrawal, reference: "wr-3".into(), to: "0xfar".into(),
             owner: None, amount: "300000000000000".parse().unwrap(), most_fee: "9".parse().unwrap(), priority: 1, requester: "ann".into(),
             expires: NOW.plus_micros(HOUR), payer: Payer::Role(domain::WalletRole::Hot),
         };
-        assert!(matches!(db.add_jobs(desk.chain.id, &[by_hand], NOW).await.unwrap()[0], Added::New { .. }));
-        assert!(matches!(enqueue(db, &desk, 3).await, Enqueued::Doubted { row, .. } if row.state == WithdrawalState::ManualReview));
+        let plain = NewJob { id: JobId::new(51).unwrap(), reference: "order 3".into(), ..by_hand.clone() };
+        let added = db.add_jobs(desk.chain.id, &[by_hand, plain], NOW).await.unwrap();
+        assert!(matches!(added[..], [Added::OfWithdrawal, Added::New { .. }]), "{added:?}");
+        // The database refuses it as well, whoever types it.
+        let typed = "INSERT INTO outbound_jobs (id, chain_id, lane_id, listing_id, kind, reference, to_address, amount_raw, most_fee_raw, priority, requester,
+            expires_at, state, version, tries, rounds, give_up, bump, reason, due_at, created_at, updated_at)
+            SELECT 52, chain_id, lane_id, listing_id, kind, 'wr-3', to_address, amount_raw, most_fee_raw, priority, requester, expires_at, state, version,
+            tries, rounds, give_up, bump, reason, due_at, created_at, updated_at FROM outbound_jobs WHERE id = 1001";
+        assert!(db.by_hand(typed).await.is_err());
+        // Where it is there all the same, the audit names it, nothing is paid beside it, and people look.
+        let table = if db.engine() == Engine::Postgres { " ON outbound_jobs" } else { "" };
+        db.by_hand(&format!("DROP TRIGGER trg_outbound_job_named{table}")).await.unwrap();
         assert_clean(db).await;
+        db.by_hand(typed).await.unwrap();
+        let report = db.audit(|_| ()).await.unwrap();
+        let found = report.findings.into_iter().find(|finding| finding.check == "withdrawals").unwrap().violation.unwrap();
+        assert!(found.problem.starts_with("job-52 has its name"), "{found:?}");
+        assert!(matches!(enqueue(db, &desk, 3).await, Enqueued::Doubted { row, .. } if row.state == WithdrawalState::ManualReview));
     }
 
     async fn what_is_switched_off_or_has_no_wallet_waits(db: TestDb) {
@@ -742,18 +775,9 @@ db_test! {
         let desk = Desk::open(db).await;
         taken(db, &desk.ask(1, 500)).await;
         let Enqueued::Queued { job, .. } = enqueue(db, &desk, 1).await else { panic!("queued") };
-        let short = async |db: &Db, job: JobId| {
-            // It rests after a slot that paid nothing.
-            let (now, until) = (NOW.plus_micros(HOUR), NOW.plus_micros(2 * HOUR));
-            let held = db.take_lanes((desk.chain.id, Duty::Send), "one", 9, now, until).await.unwrap();
-            let row = db.job(job).await.unwrap().unwrap().0.job;
-            let (lane, version) = (row.lane, row.version);
-            let put_off = PutOff { lane, job, version, over: true, words: "too little".into(), due: now, tried: true, short: true };
-            db.open_slots(&held, &[], &[], &[put_off], &std::collections::HashMap::new(), now).await.unwrap();
-        };
         let says = send(db, &desk, job).await;
         says(db, SlotWord::Lost).await;
-        short(db, job).await;
+        short(db, &desk, job).await;
         assert_eq!(db.rounds_of_withdrawals(&[id(1)]).await.unwrap()[&id(1)], 1);
         desk.set(db, &WithdrawalPolicy { when_short: WhenShort::Wait, ..policy() }).await;
         let one = SignedRounds::of([(id(1), Some(1))]);
@@ -767,7 +791,7 @@ db_test! {
         let second = db.job(again.job).await.unwrap().unwrap().0.job;
         assert_eq!((second.rounds, second.signed_as()), (1, SignedAs::Withdrawal(id(1))));
         // When its time is over it fails, whatever policy says.
-        short(db, again.job).await;
+        short(db, &desk, again.job).await;
         let late = NOW.plus_micros(24 * HOUR);
         let settled = db.settle_withdrawals(&[id(1)], &one, late).await.unwrap();
         assert_eq!(settled, SettledBatch { failed: vec![id(1)], ..SettledBatch::default() });
