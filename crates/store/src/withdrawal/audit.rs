@@ -57,13 +57,8 @@ statements! {
     /// One that is to be paid, or was, and that fewer people have signed than its policy wanted. What another program may have paid can have had a job for
     /// which fewer had to: the doubt came later.
     FIND_UNSIGNED = "SELECT w.id, w.people FROM withdrawal_requests w
-<<<<<<< HEAD
-        WHERE w.people > 0 AND w.judged IS NULL AND (w.status IN ('approved', 'queued', 'completed') OR w.jobs > 0)
-            AND NOT EXISTS (SELECT 1 FROM withdrawal_approvals v WHERE v.withdrawal_id = w.id GROUP BY v.digest, v.version HAVING COUNT(DISTINCT v.person) >= w.people)
-=======
         WHERE w.people > 0 AND w.judged IS NULL AND (w.status IN ('approved', 'queued', 'completed') OR (w.jobs > 0 AND w.rule <> 'imported_may_be_paid'))
-            AND NOT EXISTS (SELECT 1 FROM withdrawal_approvals v WHERE v.withdrawal_id = w.id GROUP BY v.digest HAVING COUNT(*) >= w.people)
->>>>>>> fix-import
+            AND NOT EXISTS (SELECT 1 FROM withdrawal_approvals v WHERE v.withdrawal_id = w.id GROUP BY v.digest, v.version HAVING COUNT(DISTINCT v.person) >= w.people)
         ORDER BY w.id LIMIT 1";
     /// A sum of a day that is not the sum of its requests.
     FIND_WRONG_DAY = "SELECT d.listing_id, d.day FROM withdrawal_days d WHERE d.used <> COALESCE((SELECT SUM(w.amount) FROM withdrawal_requests w
