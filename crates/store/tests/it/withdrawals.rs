@@ -218,7 +218,8 @@ pub async fn short(db: &Db, desk: &Desk, job: JobId) {
     let held = db.take_lanes((desk.chain.id, Duty::Send), "one", 9, now, until).await.unwrap();
     let row = db.job(job).await.unwrap().unwrap().0.job;
     let (lane, version) = (row.lane, row.version);
-    let put_off = PutOff { lane, job, version, over: true, words: "too little".into(), due: now, tried: true, short: true };
+    let put_off =
+        PutOff { lane, job, version, over: true, words: "too little".into(), due: now, tried: true, short: true };
     db.open_slots(&held, &[], &[], &[put_off], &std::collections::HashMap::new(), now).await.unwrap();
 }
 
