@@ -66,12 +66,18 @@ pub struct SendWorker<'a> {
     pub(super) fillers: HashMap<LaneId, Timestamp>,
     /// Slots that nothing is asked for before a time: the signer has not let their jobs go from where they were.
     rests: HashMap<SlotId, Timestamp>,
+    /// When jobs whose time is over were last looked for.
+    looked: Option<Timestamp>,
     /// Bitcoin: when more was last to be offered for a slot.
     pub(super) tried: Mutex<HashMap<SlotId, Timestamp>>,
 }
 
 /// A slot that waits for a cancel of another is asked for after so long.
 const MOVE_PAUSE_MICROS: i64 = 30_000_000;
+
+/// Withdrawals' jobs that wait for a slot and whose time is over are looked for this often, and so many are ended in one transaction.
+const OVERDUE_MICROS: i64 = 60_000_000;
+const MOST_OVERDUE: i64 = 200;
 
 /// The cancels that must be signed first.
 #[derive(Default)]
@@ -97,7 +103,7 @@ impl<'a> SendWorker<'a> {
         let ground = Ground::of(row, pinned)?;
         let (fillers, rests, tried) = (HashMap::new(), HashMap::new(), Mutex::new(HashMap::new()));
         let share = Share::ALL;
-        Ok(Self { db, chain, signer, signer_name, ids, ground, worker, share, fillers, rests, tried })
+        Ok(Self { db, chain, signer, signer_name, ids, ground, worker, share, fillers, rests, looked: None, tried })
     }
 
     /// One of several in a process, each with a share of the lanes.
@@ -110,6 +116,7 @@ impl<'a> SendWorker<'a> {
     pub async fn round(&mut self, clock: &dyn Clock) -> Result<SentRound, OutboundError> {
         let now = clock.now();
         let place = (self.ground.row.id, Duty::Send);
+        self.end_overdue(now).await?;
         let held = self.db.take_share(place, &self.worker, (self.share, MOST_LANES), now, lease(now)).await?;
         let mut sent = SentRound::default();
         if held.is_empty() {
@@ -167,6 +174,19 @@ impl<'a> SendWorker<'a> {
         Ok(sent)
     }
 
+    /// A plan ends what it finds, and finds nothing of a lane that is stopped or of a coin that is suspended. What no slot was ever left open for needs
+    /// no lease: the lane's row is locked, and whoever holds the lane sees that the job has changed.
+    async fn end_overdue(&mut self, now: Timestamp) -> Result<(), OutboundError> {
+        if self.looked.is_some_and(|looked| looked.plus_micros(OVERDUE_MICROS) > now && looked <= now) {
+            return Ok(());
+        }
+        let ended = self.db.end_overdue_jobs(self.ground.row.id, now, MOST_OVERDUE).await?;
+        // There may be more.
+        let full = i64::try_from(ended).unwrap_or(MOST_OVERDUE) >= MOST_OVERDUE;
+        self.looked = (!full).then_some(now);
+        Ok(())
+    }
+
     // ---- signatures ------------------------------------------------------------------------------------------
 
     /// Has everything signed that is written down and is not, in one call. What was signed and is kept now.
@@ -210,7 +230,7 @@ impl<'a> SendWorker<'a> {
         // At most one cancel goes before each.
         wanted.truncate(MOST_REQUESTS / 2);
         let asked: BTreeSet<SlotId> = wanted.iter().map(|(one, _)| one.slot.id).collect();
-        let Moves { requests: mut moves, stuck } = self.moves(open, &asked, &lanes, own, clock.now()).await?;
+        let Moves { requests: mut moves, stuck } = self.moves(open, &asked, clock.now()).await?;
         // A slot whose cancels do not all fit is asked for in the next round.
         let beyond: BTreeSet<SlotId> =
             moves.iter().skip(MOST_REQUESTS / 2).flat_map(|(slots, _)| slots.clone()).collect();
@@ -333,8 +353,6 @@ impl<'a> SendWorker<'a> {
         &self,
         open: &[OpenSlot],
         asked: &BTreeSet<SlotId>,
-        lanes: &HashMap<LaneId, &LaneRow>,
-        own: &HashMap<LaneId, Address>,
         now: Timestamp,
     ) -> Result<Moves, OutboundError> {
         let mut moves = Moves::default();
@@ -350,9 +368,14 @@ impl<'a> SendWorker<'a> {
         // One cancel is enough for all that were in a slot, wherever they go.
         for before in &former {
             let mine = || moving.iter().filter(|(_, job)| before.jobs.contains(&job.signed_as()));
-            let Some((slot, job)) = mine().next() else { continue };
-            let (Some(lane), Some(own)) = (lanes.get(&slot.lane), own.get(&slot.lane)) else { continue };
-            let Some((payload, bitcoin)) = self.used_up(before, lane, own) else { continue };
+            let Some((_, job)) = mine().next() else { continue };
+            // The wallet that the slot was taken from, which is not always the one that pays now.
+            let lane = &before.lane;
+            let Some(Ok(own)) = self.ground.address(lane) else {
+                tracing::warn!(lane = lane.address, %job.id, "a job waits: the wallet of its slot before is not what its key gives");
+                continue;
+            };
+            let Some((payload, bitcoin)) = self.used_up(before, lane, &own) else { continue };
             let number = (self.ids)().ok_or(OutboundError::NoIds)?;
             let (requester, jobs) = (job.requester.as_str(), before.jobs.clone());
             let request = Move { lane, requester, jobs, number, payload, bitcoin, now };

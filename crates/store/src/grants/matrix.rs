@@ -367,7 +367,8 @@ const REQUEST_STEPS: &[&str] =
 
 /// New jobs, each with the wallet that pays.
 const JOBS: &[Line] = &[
-    Read(&["outbound_lanes", "outbound_leases", "outbound_jobs"]),
+    // Slots: whether a lane waits for what another program has sent.
+    Read(&["outbound_lanes", "outbound_leases", "outbound_jobs", "outbound_slots"]),
     Add(&["outbound_lanes", "outbound_leases", "outbound_jobs", "outbound_job_events", "outbound_job_coins"]),
     Change("operation_wallet_addresses", &["last_used_at"]),
 ];
@@ -614,11 +615,12 @@ const WITHDRAWALS: &[Line] = &[
         "operator_keys",
         // What is there already is not copied again.
         "outbound_approvals",
+        "chain_findings",
     ]),
     // Who ends has no question open.
     Change("withdrawal_checks", &["state", "updated_at"]),
     // What people have signed for a withdrawal travels with its job.
-    Add(&["withdrawal_events", "withdrawal_jobs", "outbound_approvals"]),
+    Add(&["withdrawal_events", "withdrawal_jobs", "outbound_approvals", "chain_findings"]),
     Change("withdrawal_requests", REQUEST_STEPS),
     Change("withdrawal_days", &["used"]),
 ];
