@@ -349,12 +349,7 @@ impl<'a> SendWorker<'a> {
     }
 
     /// The cancels that let jobs go to another slot: of the slot before, which is used up.
-    async fn moves(
-        &self,
-        open: &[OpenSlot],
-        asked: &BTreeSet<SlotId>,
-        now: Timestamp,
-    ) -> Result<Moves, OutboundError> {
+    async fn moves(&self, open: &[OpenSlot], asked: &BTreeSet<SlotId>, now: Timestamp) -> Result<Moves, OutboundError> {
         let mut moves = Moves::default();
         if self.ground.row.kind == ChainKind::Tron {
             return Ok(moves);

@@ -782,7 +782,7 @@ fn postgres_what_is_taken_over_meets_names_checks_and_people_of_this_house() {
         let no =
             CheckHeard::Answer { verdict: CheckVerdict::Refuse, reason: "listed".to_owned(), digest: "d".repeat(64) };
         db.keep_check_answers(&[(two, no.clone()), (three, no)], now).await.unwrap();
-        assert_eq!(db.checks_refused(9).await.unwrap(), [two]);
+        assert_eq!(db.checks_refused(None, 9).await.unwrap(), [two]);
         // Again it is the same, and nobody behind is stopped.
         let again = take_over(db, desk, &old.books().await).await.unwrap();
         assert_eq!(again[&uuid(1, 1)], ImportReply::Refused(ImportRefusal::NameTaken));

@@ -4,15 +4,17 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use custody::withdrawal::{BoxFuture, Remembers, ApprovalDesk, ApproverKey, Approving, WithdrawalRound, WithdrawalWorker, cancel};
+use custody::withdrawal::{
+    ApprovalDesk, ApproverKey, Approving, BoxFuture, Remembers, WithdrawalRound, WithdrawalWorker, cancel,
+};
+use devnet::BroadcastFault;
 use domain::deposit::DepositState;
 use domain::outbound::{JobState, SlotWord};
 use domain::transfer::ClientOrderId;
 use domain::withdrawal::{FeeRule, USUAL_LIFE_US, WhenShort, WithdrawalPolicy, WithdrawalRefusal, WithdrawalState};
 use domain::{AccountKind, Amount, ChainKind, Clock, UserId};
-use devnet::BroadcastFault;
-use signer::client::SignerError;
 use signer::approval::{GivenApproval, Proof};
+use signer::client::SignerError;
 use signer::policy::PublicKey;
 use store::catalog::Author;
 use store::grants::DatabaseRole;
@@ -612,8 +614,16 @@ fn a_second_job_by_another_wallet_of_its_group_is_signed() {
         later(20);
         let held = db.take_lanes((chain, Duty::Send), "short", 9, clock.now(), until()).await.unwrap();
         let version = db.job(job).await.unwrap().unwrap().0.job.version;
-        let put_off =
-            PutOff { lane, job, version, over: true, words: "short".into(), due: clock.now(), tried: true, short: true };
+        let put_off = PutOff {
+            lane,
+            job,
+            version,
+            over: true,
+            words: "short".into(),
+            due: clock.now(),
+            tried: true,
+            short: true,
+        };
         db.open_slots(&held, &[], &[], &[put_off], &HashMap::new(), clock.now()).await.unwrap();
         assert_eq!(counter.round().await.short, 1);
         later(2);

@@ -160,7 +160,8 @@ async fn settle(
 
 /// People look at one that another program may have paid, and whose job has ended.
 fn ended_unpaid(row: WithdrawalRow, reason: &str) -> Change {
-    let words = format!("its job has ended ({reason}), and another program may have paid it: two people must say whether");
+    let words =
+        format!("its job has ended ({reason}), and another program may have paid it: two people must say whether");
     Change::new(row, WithdrawalEvent::SignerKnowsMore, WORKER, words)
 }
 
@@ -310,7 +311,8 @@ async fn inside(
         }
         let account = payees.get(&(one.payee, row.asset)).copied().ok_or_else(|| malformed("payee"))?;
         let change = if one.payee == row.user && row.rule == MAY_BE_PAID {
-            let words = "it is the customer's own address, and another program may have paid it: two people must say whether";
+            let words =
+                "it is the customer's own address, and another program may have paid it: two people must say whether";
             Change::new(row, WithdrawalEvent::Doubted, WORKER, words)
         } else if one.payee == row.user {
             Change::new(row, WithdrawalEvent::Refused, WORKER, "it is the customer's own address")
