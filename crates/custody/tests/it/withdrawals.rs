@@ -81,7 +81,7 @@ impl<'a> Counter<'a> {
         Self { desk, listing }
     }
 
-    fn new(&self, to: &Address, amount: i64) -> NewWithdrawal {
+    fn asked(&self, to: &Address, amount: i64) -> NewWithdrawal {
         let id: WithdrawalId = self.desk.ids.next().unwrap();
         NewWithdrawal {
             id,
@@ -97,7 +97,7 @@ impl<'a> Counter<'a> {
     }
 
     async fn ask(&self, to: &Address, amount: i64) -> CreatedWithdrawal {
-        let new = self.new(to, amount);
+        let new = self.asked(to, amount);
         self.desk
             .rig
             .db
@@ -500,7 +500,7 @@ fn what_waits_for_people_does_not_keep_the_next_from_its_end() {
         counter.pay_in(50_000_000).await;
         let rig = &counter.desk.rig;
         let to = counter.desk.fresh();
-        let new: Vec<NewWithdrawal> = (0..1_001).map(|_| counter.new(&to, 100)).collect();
+        let new: Vec<NewWithdrawal> = (0..1_001).map(|_| counter.asked(&to, 100)).collect();
         let mut ids: Vec<WithdrawalId> = new.iter().map(|one| one.id).collect();
         ids.sort();
         db.create_withdrawals(&new, rig.clock.now()).await.unwrap();
