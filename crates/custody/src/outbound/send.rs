@@ -116,7 +116,7 @@ impl<'a> SendWorker<'a> {
     pub async fn round(&mut self, clock: &dyn Clock) -> Result<SentRound, OutboundError> {
         let now = clock.now();
         let place = (self.ground.row.id, Duty::Send);
-        self.end_overdue(now).await?;
+        self.end_overdue(now).await;
         let held = self.db.take_share(place, &self.worker, (self.share, MOST_LANES), now, lease(now)).await?;
         let mut sent = SentRound::default();
         if held.is_empty() {
@@ -176,15 +176,18 @@ impl<'a> SendWorker<'a> {
 
     /// A plan ends what it finds, and finds nothing of a lane that is stopped or of a coin that is suspended. What no slot was ever left open for needs
     /// no lease: the lane's row is locked, and whoever holds the lane sees that the job has changed.
-    async fn end_overdue(&mut self, now: Timestamp) -> Result<(), OutboundError> {
+    async fn end_overdue(&mut self, now: Timestamp) {
         if self.looked.is_some_and(|looked| looked.plus_micros(OVERDUE_MICROS) > now && looked <= now) {
-            return Ok(());
+            return;
         }
-        let ended = self.db.end_overdue_jobs(self.ground.row.id, now, MOST_OVERDUE).await?;
-        // There may be more.
-        let full = i64::try_from(ended).unwrap_or(MOST_OVERDUE) >= MOST_OVERDUE;
-        self.looked = (!full).then_some(now);
-        Ok(())
+        self.looked = Some(now);
+        match self.db.end_overdue_jobs(self.ground.row.id, now, MOST_OVERDUE).await {
+            // There may be more.
+            Ok(ended) if i64::try_from(ended).unwrap_or(MOST_OVERDUE) >= MOST_OVERDUE => self.looked = None,
+            Ok(_) => {}
+            // It keeps nobody from being paid, and is tried again.
+            Err(error) => tracing::warn!(code = error.code(), %error, "jobs whose time is over were not ended"),
+        }
     }
 
     // ---- signatures ------------------------------------------------------------------------------------------

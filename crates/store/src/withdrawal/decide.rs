@@ -251,6 +251,10 @@ impl Lost {
         Ok(Self { ids, room: Some(Room::of(tx, rows.iter()).await?) })
     }
 
+    fn has(&self, row: &WithdrawalRow) -> bool {
+        self.ids.contains(&row.id.number())
+    }
+
     /// Whether its account takes it back.
     fn takes(&mut self, row: &WithdrawalRow) -> Result<bool, StoreError> {
         let Some(room) = self.room.as_mut().filter(|_| self.ids.contains(&row.id.number())) else { return Ok(false) };
@@ -280,11 +284,14 @@ pub(crate) async fn decide(
             replies.push(Err(DecisionReply::NoSuchWithdrawal));
             continue;
         };
-        let met = one.meets(row, signed.word(one.id, &known), at);
-        let is_completed = row.state == WithdrawalState::Completed;
-        match met {
-            // What was settled is given back only if the chain took the payment back, and the account takes it.
-            Ok(_) if is_completed && !lost.takes(row)? => replies.push(Err(DecisionReply::NotNow(row.state))),
+        // What was settled is given back only if the chain took the payment back, and the account takes it.
+        let gives_back = row.state == WithdrawalState::Completed && one.event == WithdrawalEvent::JudgedUnpaid;
+        if gives_back && !lost.has(row) {
+            replies.push(Err(DecisionReply::NotNow(row.state)));
+            continue;
+        }
+        match one.meets(row, signed.word(one.id, &known), at) {
+            Ok(_) if gives_back && !lost.takes(row)? => replies.push(Err(DecisionReply::NotNow(row.state))),
             Ok(change) => {
                 let next = row.state.next(change.event).map_err(|_| malformed("step"))?;
                 changed.insert(one.id, next);
