@@ -43,7 +43,7 @@ impl Ground {
     }
 
     /// The address that the lane's key gives. Why it may not send: its row says another one. `None`: this worker does not know its group.
-    fn address(&self, lane: &LaneRow) -> Option<Result<Address, String>> {
+    pub fn address(&self, lane: &LaneRow) -> Option<Result<Address, String>> {
         let group = self.pinned.group(&lane.group)?;
         let derived = match u64::try_from(lane.index) {
             Ok(number) => group.group.address(number).map_err(|error| error.to_string()),

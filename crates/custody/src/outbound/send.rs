@@ -202,7 +202,7 @@ impl<'a> SendWorker<'a> {
         // At most one cancel goes before each.
         wanted.truncate(MOST_REQUESTS / 2);
         let asked: BTreeSet<SlotId> = wanted.iter().map(|(one, _)| one.slot.id).collect();
-        let Moves { requests: mut moves, stuck } = self.moves(open, &asked, &lanes, own, clock.now()).await?;
+        let Moves { requests: mut moves, stuck } = self.moves(open, &asked, clock.now()).await?;
         // A slot whose cancels do not all fit is asked for in the next round.
         let beyond: BTreeSet<SlotId> =
             moves.iter().skip(MOST_REQUESTS / 2).flat_map(|(slots, _)| slots.clone()).collect();
@@ -321,14 +321,7 @@ impl<'a> SendWorker<'a> {
     }
 
     /// The cancels that let jobs go to another slot: of the slot before, which is used up.
-    async fn moves(
-        &self,
-        open: &[OpenSlot],
-        asked: &BTreeSet<SlotId>,
-        lanes: &HashMap<LaneId, &LaneRow>,
-        own: &HashMap<LaneId, Address>,
-        now: Timestamp,
-    ) -> Result<Moves, OutboundError> {
+    async fn moves(&self, open: &[OpenSlot], asked: &BTreeSet<SlotId>, now: Timestamp) -> Result<Moves, OutboundError> {
         let mut moves = Moves::default();
         if self.ground.row.kind == ChainKind::Tron {
             return Ok(moves);
@@ -342,9 +335,14 @@ impl<'a> SendWorker<'a> {
         // One cancel is enough for all that were in a slot, wherever they go.
         for before in &former {
             let mine = || moving.iter().filter(|(_, job)| before.jobs.contains(&job.signed_as()));
-            let Some((slot, job)) = mine().next() else { continue };
-            let (Some(lane), Some(own)) = (lanes.get(&slot.lane), own.get(&slot.lane)) else { continue };
-            let Some((payload, bitcoin)) = self.used_up(before, lane, own) else { continue };
+            let Some((_, job)) = mine().next() else { continue };
+            // The wallet that the slot was taken from, which is not always the one that pays now.
+            let lane = &before.lane;
+            let Some(Ok(own)) = self.ground.address(lane) else {
+                tracing::warn!(lane = lane.address, %job.id, "a job waits: the wallet of its slot before is not what its key gives");
+                continue;
+            };
+            let Some((payload, bitcoin)) = self.used_up(before, lane, &own) else { continue };
             let number = (self.ids)().ok_or(OutboundError::NoIds)?;
             let (requester, jobs) = (job.requester.as_str(), before.jobs.clone());
             let request = Move { lane, requester, jobs, number, payload, bitcoin, now };

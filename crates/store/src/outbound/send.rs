@@ -123,6 +123,8 @@ pub enum SignedAnswer {
 /// A slot that is used up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FormerSlot {
+    /// Whose nonce it is: of a withdrawal the job before may have had another wallet.
+    pub lane: LaneRow,
     pub nonce: Option<u64>,
     /// What was first signed for it.
     pub payload: Vec<u8>,
@@ -224,7 +226,7 @@ static TELL_ATTEMPTS: RowsSql = RowsSql::new(
 /// The slot before the one that a job is in, which is used up, and what was first signed there. Of a withdrawal it may have been another job's.
 static READ_FORMER: RowsSql = RowsSql::new(
     "READ_FORMER",
-    "SELECT DISTINCT s.id, s.nonce, a.payload FROM {rows} {join} outbound_jobs j ON j.id = r.id
+    "SELECT DISTINCT s.id, s.lane_id, s.nonce, a.payload FROM {rows} {join} outbound_jobs j ON j.id = r.id
          {join} outbound_jobs o ON o.id = j.id OR o.withdrawal_id = j.withdrawal_id
          {join} outbound_slot_jobs k ON k.job_id = o.id AND k.round = j.rounds - 2 {join} outbound_slots s ON s.id = k.slot_id
          {join} outbound_attempts a ON a.slot_id = s.id AND a.number = (SELECT MIN(f.number) FROM outbound_attempts f
@@ -317,11 +319,15 @@ impl Db {
         }
         let tx = &mut self.read().await?;
         let columns = vec![Column::Ints(jobs.iter().map(|job| job.number()).collect())];
-        let rows: Vec<(i64, Option<i64>, Vec<u8>)> = fetch_rows(tx, &READ_FORMER, columns).await?;
+        let rows: Vec<(i64, i64, Option<i64>, Vec<u8>)> = fetch_rows(tx, &READ_FORMER, columns).await?;
+        let lanes: BTreeSet<LaneId> = rows.iter().map(|row| LaneId(row.1)).collect();
+        let lanes = read_lanes(tx, &lanes.into_iter().collect::<Vec<_>>()).await?;
+        let lanes: HashMap<LaneId, LaneRow> = lanes.into_iter().map(|lane| (lane.id, lane)).collect();
         let mut in_slots = signed_in_slots(tx, &rows.iter().map(|row| SlotId(row.0)).collect::<Vec<_>>()).await?;
-        let former = |(slot, nonce, payload): (i64, Option<i64>, Vec<u8>)| {
+        let former = |(slot, lane, nonce, payload): (i64, i64, Option<i64>, Vec<u8>)| {
             let jobs = in_slots.remove(&SlotId(slot)).unwrap_or_default();
-            Ok(FormerSlot { nonce: nonce.map(nonce_of).transpose()?, payload, jobs })
+            let lane = lanes.get(&LaneId(lane)).cloned().ok_or_else(|| malformed("lane"))?;
+            Ok(FormerSlot { lane, nonce: nonce.map(nonce_of).transpose()?, payload, jobs })
         };
         rows.into_iter().map(former).collect()
     }
