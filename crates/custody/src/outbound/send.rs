@@ -65,12 +65,18 @@ pub struct SendWorker<'a> {
     pub(super) fillers: HashMap<LaneId, Timestamp>,
     /// Slots that nothing is asked for before a time: the signer has not let their jobs go from where they were.
     rests: HashMap<SlotId, Timestamp>,
+    /// When jobs whose time is over were last looked for.
+    looked: Option<Timestamp>,
     /// Bitcoin: when more was last to be offered for a slot.
     pub(super) tried: Mutex<HashMap<SlotId, Timestamp>>,
 }
 
 /// A slot that waits for a cancel of another is asked for after so long.
 const MOVE_PAUSE_MICROS: i64 = 30_000_000;
+
+/// Withdrawals' jobs that wait for a slot and whose time is over are looked for this often, and so many are ended in one transaction.
+const OVERDUE_MICROS: i64 = 60_000_000;
+const MOST_OVERDUE: i64 = 200;
 
 /// The cancels that must be signed first.
 #[derive(Default)]
@@ -95,13 +101,14 @@ impl<'a> SendWorker<'a> {
     ) -> Result<Self, OutboundError> {
         let ground = Ground::of(row, pinned)?;
         let (fillers, rests, tried) = (HashMap::new(), HashMap::new(), Mutex::new(HashMap::new()));
-        Ok(Self { db, chain, signer, signer_name, ids, ground, worker, fillers, rests, tried })
+        Ok(Self { db, chain, signer, signer_name, ids, ground, worker, fillers, rests, looked: None, tried })
     }
 
     /// As much of everything as one commit each takes. When it fails nothing is half done, and the next round begins at the rows.
     pub async fn round(&mut self, clock: &dyn Clock) -> Result<SentRound, OutboundError> {
         let now = clock.now();
         let place = (self.ground.row.id, Duty::Send);
+        self.end_overdue(now).await;
         let held = self.db.take_lanes(place, &self.worker, MOST_LANES, now, lease(now)).await?;
         let mut sent = SentRound::default();
         if held.is_empty() {
@@ -157,6 +164,22 @@ impl<'a> SendWorker<'a> {
         let again = again.filter_map(|slot| self.told_again(slot, slot.newest()?));
         self.tell(&held, fresh.chain(again).collect(), clock, &mut sent).await?;
         Ok(sent)
+    }
+
+    /// A plan ends what it finds, and finds nothing of a lane that is stopped or of a coin that is suspended. What no slot was ever left open for needs
+    /// no lease: the lane's row is locked, and whoever holds the lane sees that the job has changed.
+    async fn end_overdue(&mut self, now: Timestamp) {
+        if self.looked.is_some_and(|looked| looked.plus_micros(OVERDUE_MICROS) > now && looked <= now) {
+            return;
+        }
+        self.looked = Some(now);
+        match self.db.end_overdue_jobs(self.ground.row.id, now, MOST_OVERDUE).await {
+            // There may be more.
+            Ok(ended) if i64::try_from(ended).unwrap_or(MOST_OVERDUE) >= MOST_OVERDUE => self.looked = None,
+            Ok(_) => {}
+            // It keeps nobody from being paid, and is tried again.
+            Err(error) => tracing::warn!(code = error.code(), %error, "jobs whose time is over were not ended"),
+        }
     }
 
     // ---- signatures ------------------------------------------------------------------------------------------
