@@ -367,7 +367,8 @@ const REQUEST_STEPS: &[&str] =
 
 /// New jobs, each with the wallet that pays.
 const JOBS: &[Line] = &[
-    Read(&["outbound_lanes", "outbound_leases", "outbound_jobs"]),
+    // Slots: whether a lane waits for what another program has sent.
+    Read(&["outbound_lanes", "outbound_leases", "outbound_jobs", "outbound_slots"]),
     Add(&["outbound_lanes", "outbound_leases", "outbound_jobs", "outbound_job_events", "outbound_job_coins"]),
     Change("operation_wallet_addresses", &["last_used_at"]),
 ];

@@ -45,7 +45,7 @@ pub(crate) struct Paying {
     pub withdrawal: WithdrawalId,
     /// In how many slots it was written down before.
     pub rounds: u32,
-    /// A wallet of this group pays, and none whose lane is stopped.
+    /// A wallet of this group pays, and none that sends nothing now.
     pub group: Option<GroupId>,
 }
 
@@ -85,13 +85,15 @@ pub enum Added {
 }
 
 statements! {
-    /// Who adds jobs at the same time waits here, so that two do not take turns with one wallet.
+    /// Who adds jobs at the same time waits here, so that two do not take turns with one wallet. The last: nothing is sent from it now, because people
+    /// look, or because another program's transaction may still be mined there.
     LOCK_PAYERS = "SELECT w.id, w.wallet_group_id, g.name, w.derivation_index, w.address, w.role, COALESCE(w.last_used_at, -1),
             (SELECT COUNT(*) FROM outbound_lanes l JOIN outbound_jobs j ON j.chain_id = l.chain_id AND j.lane_id = l.id
                 AND j.waiting WHERE l.chain_id = w.chain_id AND l.address = w.address),
             g.outbound_stopped IS NOT NULL OR EXISTS (SELECT 1 FROM outbound_lanes l
-                WHERE l.chain_id = w.chain_id AND l.address = w.address AND l.stopped IS NOT NULL)
-        FROM operation_wallet_addresses w JOIN wallet_groups g ON g.id = w.wallet_group_id
+                WHERE l.chain_id = w.chain_id AND l.address = w.address AND (l.stopped IS NOT NULL OR c.kind = 'evm' AND EXISTS (SELECT 1
+                    FROM outbound_slots s WHERE s.lane_id = l.id AND s.state = 'open' AND s.imported)))
+        FROM operation_wallet_addresses w JOIN wallet_groups g ON g.id = w.wallet_group_id JOIN chains c ON c.id = w.chain_id
         WHERE w.chain_id = $1 AND w.is_active ORDER BY w.id {FOR UPDATE OF w}";
     READ_GROUP_IDS = "SELECT id, name FROM wallet_groups WHERE name {in $1}";
 }
@@ -171,7 +173,7 @@ struct Candidate {
     role: WalletRole,
     used: i64,
     open: i64,
-    /// Nothing is sent from it until people look.
+    /// Nothing is sent from it until people look, or until what another program has sent is final.
     stopped: bool,
 }
 

@@ -15,11 +15,13 @@ use crate::ledger::balances::join_halves;
 use crate::rows::{Column, ColumnType::Int, ColumnType::Text, RowsSql, Writes, execute_rows, fetch_rows};
 
 statements! {
-    /// With the hot wallets' group that is next in turn, one that sends before one that is stopped.
+    /// With the hot wallets' group that is next in turn, one that sends before one that is stopped, or that waits for what another program has sent.
     READ_COINS = "SELECT l.id, l.asset_id, l.chain_id, c.kind, c.fee_cap, (SELECT g.name FROM operation_wallet_addresses w
-                JOIN wallet_groups g ON g.id = w.wallet_group_id LEFT JOIN outbound_lanes o ON o.chain_id = w.chain_id AND o.address = w.address
+                JOIN wallet_groups g ON g.id = w.wallet_group_id JOIN chains n ON n.id = w.chain_id
+                LEFT JOIN outbound_lanes o ON o.chain_id = w.chain_id AND o.address = w.address
             WHERE w.chain_id = l.chain_id AND w.is_active AND w.role = 'hot'
-            ORDER BY COALESCE(o.stopped, g.outbound_stopped) IS NOT NULL, COALESCE(w.last_used_at, -1), w.id LIMIT 1)
+            ORDER BY COALESCE(o.stopped, g.outbound_stopped) IS NOT NULL OR n.kind = 'evm' AND EXISTS (SELECT 1 FROM outbound_slots s
+                WHERE s.lane_id = o.id AND s.state = 'open' AND s.imported), COALESCE(w.last_used_at, -1), w.id LIMIT 1)
         FROM asset_on_chain l JOIN chains c ON c.id = l.chain_id WHERE l.id {in $1}";
     READ_SWITCHES = "SELECT l.id, c.status, CASE WHEN a.status = 'active' THEN l.status ELSE a.status END
         FROM asset_on_chain l JOIN chains c ON c.id = l.chain_id JOIN assets a ON a.id = l.asset_id WHERE l.id {in $1}";

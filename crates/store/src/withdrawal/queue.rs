@@ -69,10 +69,13 @@ statements! {
     /// For the audit of one, and for people: the jobs of a withdrawal.
     READ_JOBS_OF_WITHDRAWAL = "SELECT k.number, k.job_id, j.state FROM withdrawal_jobs k JOIN outbound_jobs j ON j.id = k.job_id
         WHERE k.withdrawal_id = $1 ORDER BY k.number";
-    /// The one that is next in turn, of those that were asked for while the chain had no hot wallet.
+    /// The one that is next in turn and sends, of those that were asked for while the chain had no hot wallet.
     FIX_GROUPS = "UPDATE withdrawal_requests SET wallet_group = (SELECT g.name FROM operation_wallet_addresses w
-                JOIN wallet_groups g ON g.id = w.wallet_group_id WHERE w.chain_id = withdrawal_requests.chain_id AND w.is_active AND w.role = 'hot'
-            ORDER BY COALESCE(w.last_used_at, -1), w.id LIMIT 1)
+                JOIN wallet_groups g ON g.id = w.wallet_group_id JOIN chains c ON c.id = w.chain_id
+                LEFT JOIN outbound_lanes o ON o.chain_id = w.chain_id AND o.address = w.address
+            WHERE w.chain_id = withdrawal_requests.chain_id AND w.is_active AND w.role = 'hot'
+            ORDER BY COALESCE(o.stopped, g.outbound_stopped) IS NOT NULL OR c.kind = 'evm' AND EXISTS (SELECT 1 FROM outbound_slots s
+                WHERE s.lane_id = o.id AND s.state = 'open' AND s.imported), COALESCE(w.last_used_at, -1), w.id LIMIT 1)
         WHERE id {in $1} AND wallet_group IS NULL";
 }
 
