@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use domain::outbound::JobKind;
+use domain::outbound::{JobKind, pause_micros};
 use domain::withdrawal::{WithdrawalEvent, WithdrawalPolicy, WithdrawalState};
 use domain::{AccountId, Availability, RawAmount, Timestamp, WalletRole};
 
@@ -50,6 +50,8 @@ pub enum Enqueued {
     NoWallet,
     /// Its time is over. It stays approved until that is said of it.
     TooLate,
+    /// Its job before ended for want of coins a moment ago. It stays approved, and the next is made later.
+    Resting,
     /// The signer was not asked about it. It stays approved.
     SignerNotAsked,
     /// The signer has signed for it in a time that this database does not know. People look.
@@ -194,6 +196,10 @@ fn unready(
     }
     if row.expires <= at {
         return Some(Enqueued::TooLate);
+    }
+    // Each job tries several times by itself. One after another without a pause they would only fill the history.
+    if row.jobs > 0 && row.updated.plus_micros(pause_micros(u32::try_from(row.jobs).unwrap_or(u32::MAX))) > at {
+        return Some(Enqueued::Resting);
     }
     match allowed.waits(row) {
         Some(Waits::SwitchedOff) => Some(Enqueued::SwitchedOff),
