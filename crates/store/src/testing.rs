@@ -442,6 +442,17 @@ pub async fn sqlite_plans_of_rows(db: &TestDb) -> Vec<(&'static str, String)> {
     plans
 }
 
+/// The same of one statement of the withdrawals, by its name.
+pub async fn sqlite_plan_of_withdrawals(db: &TestDb, name: &str) -> String {
+    use sqlx::Row;
+    let mut connection = sqlx::SqliteConnection::connect(&db.url).await.expect("the file opens");
+    let all = crate::withdrawal::statements::ALL;
+    let sql = all.iter().copied().flatten().find(|sql| sql.name == name).expect("a statement of that name");
+    let text = AssertSqlSafe(format!("EXPLAIN QUERY PLAN {}", sql.sqlite));
+    let rows = sqlx::query(text).fetch_all(&mut connection).await.expect(name);
+    rows.iter().map(|row| row.get("detail")).collect::<Vec<String>>().join("\n")
+}
+
 /// The same of PostgreSQL, of all statements that take many rows: the plan that a connection of ours keeps, made of what the
 /// server thinks of its tables now.
 pub async fn postgres_plans_of_rows(db: &TestDb) -> Vec<(&'static str, String)> {

@@ -52,8 +52,8 @@ impl ChecksRole {
 
     /// Works until it is told to stop. Whatever is in its way, it tries again.
     pub async fn run(self, mut stopped: watch::Receiver<bool>) {
+        let mut worker = CheckWorker::new(&self.db, &self.check, self.remembers());
         loop {
-            let worker = CheckWorker::new(&self.db, &self.check, self.remembers());
             let rest = match worker.round(&SystemClock).await {
                 Ok(round) if round.more => Duration::ZERO,
                 Ok(_) => REST,
@@ -71,8 +71,9 @@ impl ChecksRole {
     /// Rounds until nothing is due.
     pub async fn until_idle(&self) -> Result<CheckRound, WithdrawalError> {
         let mut all = CheckRound::default();
+        let mut worker = CheckWorker::new(&self.db, &self.check, self.remembers());
         loop {
-            let round = CheckWorker::new(&self.db, &self.check, self.remembers()).round(&SystemClock).await?;
+            let round = worker.round(&SystemClock).await?;
             let more = round.more;
             all.join(round);
             if !more {

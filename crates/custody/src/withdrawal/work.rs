@@ -1,15 +1,15 @@
 //! One worker of a chain's withdrawals.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use domain::deposit::{Attribution, Reason};
 use domain::{Clock, Timestamp, UserId};
 use store::Db;
-use store::entry::ChainRow;
+use store::entry::{ChainRow, Finding, FindingKind};
 use store::outbound::JobId;
 use store::withdrawal::{
-    Decision, DecisionReply, Enqueue, Enqueued, InsideReply, SettleInside, SettledBatch, SignedRounds,
+    Decision, DecisionReply, DueAfter, Enqueue, Enqueued, InsideReply, SettleInside, SettledBatch, SignedRounds,
     WithdrawalDecision, WithdrawalId, WithdrawalRow,
 };
 use tx::Family;
@@ -39,7 +39,7 @@ pub struct WithdrawalRound {
     pub short: usize,
     /// People have to look at these.
     pub doubted: Vec<WithdrawalId>,
-    /// The customer's account takes nothing of these, which a chain took back.
+    /// The chain took the payment of these back, and the customer has not the money again: people have to look at them.
     pub kept: Vec<WithdrawalId>,
     /// What kept it from queueing some.
     pub waits: Option<String>,
@@ -55,10 +55,14 @@ pub struct WithdrawalWorker<'a> {
     pinned: Arc<Pinned>,
     house: House,
     checked: Checked,
-    /// The last approved one that was looked at: what cannot be queued now does not keep those behind it waiting.
-    after: Option<WithdrawalId>,
+    /// The last of each list that was looked at: what stays where it is does not keep those behind it waiting.
+    after: DueAfter,
+    after_taken_back: Option<WithdrawalId>,
+    after_expired: Option<WithdrawalId>,
     /// When what is seldom was last looked for.
     looked: Option<Timestamp>,
+    /// People were told that these were not given back.
+    told: HashSet<WithdrawalId>,
 }
 
 /// What is looked for now and then.
@@ -90,7 +94,9 @@ impl<'a> WithdrawalWorker<'a> {
             return Err(WithdrawalError::Network { chain: row.name.to_string(), network: row.network.clone() });
         }
         let house = House::of(&pinned, &row.name);
-        Ok(Self { db, signer, ids, row, pinned, house, checked: Checked::default(), after: None, looked: None })
+        let (checked, after, told) = (Checked::default(), DueAfter::default(), HashSet::new());
+        let (after_taken_back, after_expired, looked) = (None, None, None);
+        Ok(Self { db, signer, ids, row, pinned, house, checked, after, after_taken_back, after_expired, looked, told })
     }
 
     /// What has ended first: it gives customers their money back, or the house its fee. Then what may be paid.
@@ -99,8 +105,9 @@ impl<'a> WithdrawalWorker<'a> {
         let mut done = WithdrawalRound::default();
         let due = self.db.withdrawals_due(self.row.id, self.after, MOST).await?;
         let seldom = self.seldom(now).await?;
+        let ended: Vec<WithdrawalId> = due.paid.iter().chain(&due.failed).copied().collect();
         let ids: BTreeSet<WithdrawalId> =
-            due.ended.iter().chain(&seldom.taken_back).chain(&seldom.expired).copied().collect();
+            ended.iter().chain(&seldom.taken_back).chain(&seldom.expired).copied().collect();
         let ids: BTreeSet<WithdrawalId> = ids.into_iter().chain(due.approved.iter().map(|row| row.id)).collect();
         let signed = match signed_rounds(self.signer, &ids.into_iter().collect::<Vec<_>>()).await {
             Ok(signed) => signed,
@@ -110,23 +117,42 @@ impl<'a> WithdrawalWorker<'a> {
                 SignedRounds::default()
             }
         };
-        let full = i64::try_from(due.ended.len()).unwrap_or(MOST) >= MOST;
         // One row that cannot be carried out keeps those of its list waiting, and nobody else.
-        let settled = self.db.settle_withdrawals(&due.ended, &signed, now).await.map(|batch| done.add(batch));
+        let settled = self.db.settle_withdrawals(&ended, &signed, now).await.map(|batch| done.add(batch));
         done.goes_on(settled.map_err(WithdrawalError::from), "what became of jobs cannot be written");
         let taken_back = self.take_back(&seldom.taken_back, &signed, now).await.map(|batch| done.add(batch));
         done.goes_on(taken_back, "what the chain took back cannot be given back");
         let expired = self.expire(&seldom.expired, &signed, now, &mut done).await;
         done.goes_on(expired, "what is too old cannot be given back");
         self.pay(&due.approved, &signed, now, &mut done).await?;
-        let page_full = i64::try_from(due.approved.len()).unwrap_or(MOST) >= MOST;
-        self.after = if page_full { due.approved.last().map(|row| row.id) } else { None };
+        let approved: Vec<WithdrawalId> = due.approved.iter().map(|row| row.id).collect();
+        self.after = DueAfter { approved: last_of_full(&approved), failed: last_of_full(&due.failed) };
         // What waits for the signer is no reason to come again at once.
-        done.more = page_full || full && done.waits.is_none();
+        let ended = last_of_full(&due.paid).or(self.after.failed);
+        done.more = self.after.approved.is_some() || ended.is_some() && done.waits.is_none();
         for id in &done.doubted {
             tracing::error!(withdrawal = %id, "people have to look at a withdrawal");
         }
+        let told = self.tell_kept(&done.kept, now).await;
+        done.goes_on(told, "what was not given back cannot be written down");
         Ok(done)
+    }
+
+    /// What a chain took back and was not given back is nobody's until people look: once for each, until somebody has seen to it.
+    async fn tell_kept(&mut self, kept: &[WithdrawalId], now: Timestamp) -> Result<(), WithdrawalError> {
+        for id in kept {
+            if self.told.contains(id) {
+                continue;
+            }
+            let detail = "the chain took its payment back for good, and the customer has not the money again: the account takes nothing, or it may have \
+                been paid otherwise";
+            tracing::error!(withdrawal = %id, code = "CHAIN_FINDING", "{detail}");
+            let finding =
+                Finding { kind: FindingKind::NotGivenBack, subject: id.to_string(), detail: detail.to_owned() };
+            self.db.add_finding_once(self.row.id, &finding, now).await?;
+            self.told.insert(*id);
+        }
+        Ok(())
     }
 
     /// What a chain took back, and what waits for people for too long. Nothing if that was looked for lately.
@@ -134,8 +160,9 @@ impl<'a> WithdrawalWorker<'a> {
         if self.looked.is_some_and(|looked| looked.plus_micros(SELDOM_MICROS) > now && looked <= now) {
             return Ok(Seldom::default());
         }
-        let taken_back = self.db.withdrawals_taken_back(self.row.id, MOST).await?;
-        let expired = self.db.withdrawals_expired(self.row.id, now, MOST).await?;
+        let taken_back = self.db.withdrawals_taken_back(self.row.id, self.after_taken_back, MOST).await?;
+        let expired = self.db.withdrawals_expired(self.row.id, now, self.after_expired, MOST).await?;
+        (self.after_taken_back, self.after_expired) = (last_of_full(&taken_back), last_of_full(&expired));
         self.looked = Some(now);
         Ok(Seldom { taken_back, expired })
     }
@@ -223,6 +250,7 @@ impl<'a> WithdrawalWorker<'a> {
                 Enqueued::SwitchedOff => done.wait(SWITCHED_OFF),
                 Enqueued::AccountClosed => done.wait(ACCOUNT_CLOSED),
                 Enqueued::NoWallet => done.wait("no hot wallet of its group is active on the chain and sends"),
+                Enqueued::Resting => done.wait("the hot wallets have too little; another job is made later"),
                 Enqueued::NoSuchWithdrawal | Enqueued::NotNow(_) | Enqueued::TooLate | Enqueued::SignerNotAsked => {}
             }
         }
@@ -256,6 +284,12 @@ impl<'a> WithdrawalWorker<'a> {
     fn job_id(&self) -> Result<JobId, WithdrawalError> {
         (self.ids)().and_then(|number| JobId::new(number).ok()).ok_or(WithdrawalError::NoIds)
     }
+}
+
+/// The last one, if there may be more behind it.
+fn last_of_full(ids: &[WithdrawalId]) -> Option<WithdrawalId> {
+    let full = i64::try_from(ids.len()).unwrap_or(MOST) >= MOST;
+    ids.last().copied().filter(|_| full)
 }
 
 const ACCOUNT_CLOSED: &str = "the account of a customer is frozen or disabled";

@@ -38,6 +38,8 @@ pub enum FindingKind {
     FoundLate,
     /// Old blocks were read again, and the nodes show no longer what the books have.
     NotFoundAgain,
+    /// A payment to a customer was taken back by the chain for good, and the customer has not the money again.
+    NotGivenBack,
 }
 
 impl FindingKind {
@@ -56,6 +58,7 @@ impl FindingKind {
             Self::Rewound => "rewound",
             Self::FoundLate => "found_late",
             Self::NotFoundAgain => "not_found_again",
+            Self::NotGivenBack => "not_given_back",
         }
     }
 }
@@ -83,6 +86,10 @@ statements! {
     READ_OPEN_FINDINGS = "SELECT f.id, c.name, f.kind, f.subject, f.detail, f.at FROM chain_findings f
         JOIN chains c ON c.id = f.chain_id WHERE f.resolved_at IS NULL AND f.id > $1 AND ($3 = '' OR c.name = $3)
         ORDER BY f.id LIMIT $2";
+    /// Unless it is there, and nobody has seen to it.
+    INSERT_ONCE = "INSERT INTO chain_findings (chain_id, kind, subject, detail, at, resolved_by, resolved_at)
+        SELECT c.id, $2, $3, $4, $5, NULL, NULL FROM chains c WHERE c.id = $1 AND NOT EXISTS (SELECT 1 FROM chain_findings f
+            WHERE f.chain_id = $1 AND f.kind = $2 AND f.subject = $3 AND f.resolved_at IS NULL)";
     INSERT_RESOLVED = "INSERT INTO chain_findings (chain_id, kind, subject, detail, at, resolved_by, resolved_at)
         VALUES ($1, $2, $3, $4, $5, $6, $5)";
 }
@@ -113,6 +120,12 @@ pub(crate) static ROWS_STATEMENTS: [&RowsSql; 3] = [&INSERT_FINDINGS, &READ_OPEN
 impl Db {
     pub async fn add_findings(&self, chain: ChainId, found: &[Finding], at: Timestamp) -> Result<(), StoreError> {
         transact!(self, tx => add_findings(tx, chain, found, at).await)
+    }
+
+    /// Says it once, until somebody has seen to it.
+    pub async fn add_finding_once(&self, chain: ChainId, found: &Finding, at: Timestamp) -> Result<(), StoreError> {
+        let (kind, subject, detail) = (found.kind.as_str(), found.subject.as_str(), found.detail.as_str());
+        transact!(self, tx => execute!(tx, INSERT_ONCE, chain.0, kind, subject, detail, at.micros()).map(|_| ()))
     }
 
     pub async fn open_findings(&self, after: i64, most: i64) -> Result<Vec<OpenFinding>, StoreError> {

@@ -611,11 +611,12 @@ const WITHDRAWALS: &[Line] = &[
         "withdrawal_checks",
         // What is there already is not copied again.
         "outbound_approvals",
+        "chain_findings",
     ]),
     // Who ends has no question open.
     Change("withdrawal_checks", &["state", "updated_at"]),
     // What people have signed for a withdrawal travels with its job.
-    Add(&["withdrawal_events", "withdrawal_jobs", "outbound_approvals"]),
+    Add(&["withdrawal_events", "withdrawal_jobs", "outbound_approvals", "chain_findings"]),
     Change("withdrawal_requests", REQUEST_STEPS),
     Change("withdrawal_days", &["used"]),
 ];

@@ -84,7 +84,10 @@ pub(crate) async fn check_withdrawals(tx: &mut Tx) -> Result<Option<Violation>, 
         return Ok(violation(row(id), format!("it is {status}, and job-{job} is {state}: it can be paid")));
     }
     if let Some((id, job)) = fetch_optional!(tx, FIND_NAMED_JOB => (i64, i64))? {
-        return Ok(violation(row(id), format!("job-{job} has its name, and is not known as its payment: it can be paid twice")));
+        return Ok(violation(
+            row(id),
+            format!("job-{job} has its name, and is not known as its payment: it can be paid twice"),
+        ));
     }
     if let Some((id,)) = fetch_optional!(tx, FIND_WRONG_PAYMENT => (i64,))? {
         return Ok(violation(row(id), "a job of it pays something else, or is missing"));

@@ -151,7 +151,7 @@ statements! {
         RETURNING withdrawal_id, tries";
     /// Their customers have not got their money back yet: the signer could not be asked.
     READ_REFUSED = "SELECT w.id FROM withdrawal_checks c JOIN withdrawal_requests w ON w.id = c.withdrawal_id
-        WHERE c.state = 'refused' AND w.status IN ('pending', 'manual_review', 'approved') ORDER BY w.id LIMIT $1";
+        WHERE c.state = 'refused' AND w.status IN ('pending', 'manual_review', 'approved') AND w.id > $1 ORDER BY w.id LIMIT $2";
     READ_REFUSALS = "SELECT withdrawal_id, reason FROM withdrawal_checks WHERE withdrawal_id {in $1} AND state = 'refused'";
     DROP_CHECKS = "UPDATE withdrawal_checks SET state = 'dropped', updated_at = $2 WHERE withdrawal_id {in $1} AND state = 'waiting'";
     ASK_CHECK_NOW = "UPDATE withdrawal_checks SET due_at = $2, updated_at = $2 WHERE withdrawal_id = $1 AND state = 'waiting'";
@@ -312,9 +312,14 @@ impl Db {
         Ok(found.into_values().next())
     }
 
-    /// Refused ones that are still held.
-    pub async fn checks_refused(&self, most: i64) -> Result<Vec<WithdrawalId>, StoreError> {
-        let rows = fetch_all!(&mut self.read().await?, READ_REFUSED => (i64,), most)?;
+    /// Refused ones that are still held, behind this one.
+    pub async fn checks_refused(
+        &self,
+        after: Option<WithdrawalId>,
+        most: i64,
+    ) -> Result<Vec<WithdrawalId>, StoreError> {
+        let after = after.map_or(0, WithdrawalId::number);
+        let rows = fetch_all!(&mut self.read().await?, READ_REFUSED => (i64,), after, most)?;
         rows.into_iter().map(|(id,)| super::types::withdrawal_id(id)).collect()
     }
 

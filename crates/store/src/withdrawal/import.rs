@@ -450,7 +450,9 @@ async fn follow(
                 match added {
                     Added::New { .. } => {}
                     // Its number is new, so nobody can have made a job by its name; and its wallet was looked up before.
-                    Added::Before(_) | Added::Taken(_) | Added::OfWithdrawal | Added::NoWallet => return Err(malformed("job")),
+                    Added::Before(_) | Added::Taken(_) | Added::OfWithdrawal | Added::NoWallet => {
+                        return Err(malformed("job"));
+                    }
                 }
             }
         }

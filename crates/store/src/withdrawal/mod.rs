@@ -62,7 +62,7 @@ pub use import::{FollowedPayment, ImportCourse, ImportRefusal, ImportReply, NewI
 pub use operate::{ApprovalDeed, ApprovalReply, OperatorDeed, OperatorReply, OperatorWish};
 pub use policy::PolicyRow;
 pub use queue::{Enqueue, Enqueued};
-pub use read::{MinedPayment, OpenWithdrawals, WithdrawalFilter, WithdrawalStep, WithdrawalsDue};
+pub use read::{DueAfter, MinedPayment, OpenWithdrawals, WithdrawalFilter, WithdrawalStep, WithdrawalsDue};
 pub use settings::{CoinName, PolicySetting, PolicySettings, coin_names};
 pub use settle::{InsideReply, SettleInside, SettledBatch};
 pub use signed::SignedRounds;

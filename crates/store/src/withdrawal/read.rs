@@ -30,8 +30,18 @@ pub struct WithdrawalStep {
 pub struct WithdrawalsDue {
     /// They may be paid, and have no job.
     pub approved: Vec<WithdrawalRow>,
-    /// Their jobs have ended.
-    pub ended: Vec<WithdrawalId>,
+    /// Their jobs are confirmed.
+    pub paid: Vec<WithdrawalId>,
+    /// Their jobs have failed for good.
+    pub failed: Vec<WithdrawalId>,
+}
+
+/// Behind which ones a worker goes on: what stays where it is does not keep those behind it waiting. What is paid has none, because it is settled
+/// whenever it is looked at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DueAfter {
+    pub approved: Option<WithdrawalId>,
+    pub failed: Option<WithdrawalId>,
 }
 
 /// How many of a chain are in a state in which they hold money.
@@ -87,16 +97,16 @@ statements! {
         ORDER BY id LIMIT $3";
     READ_ENDED = "SELECT w.id FROM withdrawal_requests w {join} withdrawal_jobs k ON k.withdrawal_id = w.id AND k.number = w.jobs
             {join} outbound_jobs j ON j.id = k.job_id
-        WHERE w.status = 'queued' AND w.chain_id = $1 AND j.state IN ('confirmed', 'failed_final') ORDER BY w.id LIMIT $2";
+        WHERE w.status = 'queued' AND w.chain_id = $1 AND j.state = $2 AND w.id > $3 ORDER BY w.id LIMIT $4";
     /// What nobody has agreed to, or has not been paid, in time.
     READ_EXPIRED = "SELECT id FROM withdrawal_requests WHERE status IN ('pending', 'manual_review', 'approved') AND chain_id = $1 AND expires_at <= $2
-            AND rule <> 'imported_may_be_paid'
-        ORDER BY id LIMIT $3";
+            AND rule <> 'imported_may_be_paid' AND id > $3
+        ORDER BY id LIMIT $4";
     /// From the jobs' side: of all that was ever completed, few failed later. What was paid otherwise than by its job does not come back with it.
     READ_TAKEN_BACK = "SELECT w.id FROM outbound_jobs j {join} withdrawal_jobs k ON k.job_id = j.id
             {join} withdrawal_requests w ON w.id = k.withdrawal_id AND w.jobs = k.number
-        WHERE j.state = 'failed_final' AND j.chain_id = $1 AND w.status = 'completed'
-            AND w.judged IS NULL AND w.payee_id IS NULL ORDER BY w.id LIMIT $2";
+        WHERE j.failed AND j.chain_id = $1 AND w.status = 'completed'
+            AND w.judged IS NULL AND w.payee_id IS NULL AND w.id > $2 ORDER BY w.id LIMIT $3";
 }
 
 impl Db {
@@ -181,35 +191,49 @@ impl Db {
         rows.into_iter().map(one).collect()
     }
 
-    /// What waits for a job behind this one, and whose jobs have ended, on a chain.
+    /// What waits for a job, and whose jobs have ended, on a chain: so many of each.
     pub async fn withdrawals_due(
         &self,
         chain: ChainId,
-        after: Option<WithdrawalId>,
+        after: DueAfter,
         most: i64,
     ) -> Result<WithdrawalsDue, StoreError> {
         let tx = &mut self.read().await?;
-        let after = after.map_or(0, WithdrawalId::number);
-        let approved = withdrawal_rows(fetch_all!(tx, READ_APPROVED => Columns, chain.0, after, most)?)?;
-        let ended = fetch_all!(tx, READ_ENDED => (i64,), chain.0, most)?;
-        let ended = ended.into_iter().map(|(id,)| withdrawal_id(id)).collect::<Result<_, _>>()?;
-        Ok(WithdrawalsDue { approved, ended })
+        let rows = fetch_all!(tx, READ_APPROVED => Columns, chain.0, behind(after.approved), most)?;
+        let approved = withdrawal_rows(rows)?;
+        let paid = fetch_all!(tx, READ_ENDED => (i64,), chain.0, JobState::Confirmed.as_str(), 0_i64, most)?;
+        let failed = JobState::FailedFinal.as_str();
+        let failed = fetch_all!(tx, READ_ENDED => (i64,), chain.0, failed, behind(after.failed), most)?;
+        Ok(WithdrawalsDue { approved, paid: ids(paid)?, failed: ids(failed)? })
     }
 
-    /// Whose time is over, and that have no job. It reads all that wait, so it is asked now and then.
+    /// Whose time is over, and that have no job, behind this one. It reads all that wait, so it is asked now and then.
     pub async fn withdrawals_expired(
         &self,
         chain: ChainId,
         now: Timestamp,
+        after: Option<WithdrawalId>,
         most: i64,
     ) -> Result<Vec<WithdrawalId>, StoreError> {
-        let rows = fetch_all!(&mut self.read().await?, READ_EXPIRED => (i64,), chain.0, now.micros(), most)?;
-        rows.into_iter().map(|(id,)| withdrawal_id(id)).collect()
+        let (at, after) = (now.micros(), behind(after));
+        ids(fetch_all!(&mut self.read().await?, READ_EXPIRED => (i64,), chain.0, at, after, most)?)
     }
 
-    /// What was completed, and a chain took back for good. It reads all jobs that ever failed, so it is asked now and then.
-    pub async fn withdrawals_taken_back(&self, chain: ChainId, most: i64) -> Result<Vec<WithdrawalId>, StoreError> {
-        let rows = fetch_all!(&mut self.read().await?, READ_TAKEN_BACK => (i64,), chain.0, most)?;
-        rows.into_iter().map(|(id,)| withdrawal_id(id)).collect()
+    /// What was completed, and a chain took back for good, behind this one. It reads all jobs that ever failed, so it is asked now and then.
+    pub async fn withdrawals_taken_back(
+        &self,
+        chain: ChainId,
+        after: Option<WithdrawalId>,
+        most: i64,
+    ) -> Result<Vec<WithdrawalId>, StoreError> {
+        ids(fetch_all!(&mut self.read().await?, READ_TAKEN_BACK => (i64,), chain.0, behind(after), most)?)
     }
+}
+
+fn behind(after: Option<WithdrawalId>) -> i64 {
+    after.map_or(0, WithdrawalId::number)
+}
+
+fn ids(rows: Vec<(i64,)>) -> Result<Vec<WithdrawalId>, StoreError> {
+    rows.into_iter().map(|(id,)| withdrawal_id(id)).collect()
 }

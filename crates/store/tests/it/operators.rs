@@ -370,13 +370,13 @@ db_test! {
         assert_eq!(state(db, 1).await, WithdrawalState::Pending, "the signer has not been asked yet");
         assert_eq!(approve(db, "bob", 1).await, ApprovalReply::CheckWaits, "and yet nobody agrees to it any more");
         assert_eq!(answer(db, 1, CheckVerdict::Allow).await.late, 1, "a no is final");
-        assert_eq!(db.checks_refused(9).await.unwrap(), [id(1)]);
+        assert_eq!(db.checks_refused(None, 9).await.unwrap(), [id(1)]);
         assert_eq!(db.reject_refused(&[id(1)], &SignedRounds::default(), NOW).await.unwrap(), 0);
         for given_back in [1, 0] {
             assert_eq!(db.reject_refused(&[id(1)], &nothing(&[1]), NOW).await.unwrap(), given_back);
             assert_eq!((state(db, 1).await, desk.balance(db, 0).await.as_str()), (WithdrawalState::Rejected, "100000/0"));
         }
-        assert_eq!(db.checks_refused(9).await.unwrap(), []);
+        assert_eq!(db.checks_refused(None, 9).await.unwrap(), []);
         let last = db.withdrawal_history(id(1)).await.unwrap().pop().unwrap();
         assert_eq!((last.actor.as_str(), last.reason.as_str()), ("check", "on a list"));
         assert!(db.audit(|_| ()).await.unwrap().clean());

@@ -64,15 +64,17 @@ pub struct CheckWorker<'a> {
     check: &'a HttpCheck,
     /// Whoever remembers what was signed: what gives money back asks first.
     signer: Option<&'a dyn Remembers>,
+    /// The last refused one that was looked at: what the signer knows more of stays held, and keeps nobody behind it waiting.
+    after: Option<WithdrawalId>,
 }
 
 impl<'a> CheckWorker<'a> {
     pub const fn new(db: &'a Db, check: &'a HttpCheck, signer: Option<&'a dyn Remembers>) -> Self {
-        Self { db, check, signer }
+        Self { db, check, signer, after: None }
     }
 
     /// Asks about what is due, side by side, and writes down what was heard. Then what was refused is given back.
-    pub async fn round(&self, clock: &dyn Clock) -> Result<CheckRound, WithdrawalError> {
+    pub async fn round(&mut self, clock: &dyn Clock) -> Result<CheckRound, WithdrawalError> {
         let now = clock.now();
         let waves = MOST / i64::try_from(SIDE_BY_SIDE).unwrap_or(1);
         let longest = waves.saturating_mul(self.check.timeout_micros());
@@ -83,7 +85,9 @@ impl<'a> CheckWorker<'a> {
         let asked: Vec<_> = due.iter().map(|one| self.ask(one, clock)).collect();
         let heard: Vec<(WithdrawalId, CheckHeard)> = stream::iter(asked).buffer_unordered(SIDE_BY_SIDE).collect().await;
         let kept = self.db.keep_check_answers(&heard, clock.now()).await?;
-        let refused = self.db.checks_refused(MOST).await?;
+        let refused = self.db.checks_refused(self.after, MOST).await?;
+        let refused_full = i64::try_from(refused.len()).unwrap_or(MOST) >= MOST;
+        self.after = refused.last().copied().filter(|_| refused_full);
         let mut rejected = 0;
         if !refused.is_empty() {
             let signed = signed_or_unasked(self.signer, &refused).await;
