@@ -1,18 +1,24 @@
 //! Withdrawals on the devnets of EVM and TRON, from a customer's deposit to the block that pays: the books, the jobs and the chain agree.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use custody::withdrawal::{ApprovalDesk, ApproverKey, Approving, WithdrawalRound, WithdrawalWorker, cancel};
+use custody::withdrawal::{
+    ApprovalDesk, ApproverKey, Approving, BoxFuture, Remembers, WithdrawalRound, WithdrawalWorker, cancel,
+};
+use devnet::BroadcastFault;
 use domain::deposit::DepositState;
-use domain::outbound::JobState;
+use domain::outbound::{JobState, SlotWord};
 use domain::transfer::ClientOrderId;
 use domain::withdrawal::{FeeRule, USUAL_LIFE_US, WhenShort, WithdrawalPolicy, WithdrawalRefusal, WithdrawalState};
 use domain::{AccountKind, Amount, ChainKind, Clock, UserId};
 use signer::approval::{GivenApproval, Proof};
+use signer::client::SignerError;
 use signer::policy::PublicKey;
 use store::catalog::Author;
 use store::grants::DatabaseRole;
+use store::outbound::{Duty, PutOff, SlotNews};
 use store::testing::{TestDb, drop_database, fresh, on};
 use store::withdrawal::{CreatedWithdrawal, DecisionReply, NewWithdrawal, WithdrawalApproved, WithdrawalId};
 use store::{Db, Engine};
@@ -75,9 +81,9 @@ impl<'a> Counter<'a> {
         Self { desk, listing }
     }
 
-    async fn ask(&self, to: &Address, amount: i64) -> CreatedWithdrawal {
+    fn new(&self, to: &Address, amount: i64) -> NewWithdrawal {
         let id: WithdrawalId = self.desk.ids.next().unwrap();
-        let new = NewWithdrawal {
+        NewWithdrawal {
             id,
             user: user(1),
             client_order_id: ClientOrderId::new(id.to_string()).unwrap(),
@@ -87,7 +93,11 @@ impl<'a> Counter<'a> {
             most_fee: units(50),
             quote: None,
             travel_rule: None,
-        };
+        }
+    }
+
+    async fn ask(&self, to: &Address, amount: i64) -> CreatedWithdrawal {
+        let new = self.new(to, amount);
         self.desk
             .rig
             .db
@@ -470,5 +480,160 @@ fn what_cannot_be_given_back_keeps_nobody_from_being_paid() {
         db.by_hand("DROP TRIGGER broken").await.unwrap();
         assert_eq!(counter.round().await.failed, 1);
         assert_eq!(counter.state(stuck).await, WithdrawalState::Failed);
+    });
+}
+
+/// What a signer remembers, as a test wants it: the first so many were signed in a time that the database does not know.
+struct KnowsMoreOf(Vec<signer::names::JobId>);
+
+impl Remembers for KnowsMoreOf {
+    fn rounds<'a>(&'a self, jobs: &'a [signer::names::JobId]) -> BoxFuture<'a, Result<Vec<Option<u32>>, SignerError>> {
+        Box::pin(std::future::ready(Ok(jobs.iter().map(|job| Some(u32::from(self.0.contains(job)))).collect())))
+    }
+}
+
+/// After a backup was put back a thousand requests wait for people. Those behind them are given back all the same when their time is over.
+#[test]
+fn what_waits_for_people_does_not_keep_the_next_from_its_end() {
+    on(Engine::Sqlite, async |db| {
+        let counter = Counter::open(db, ChainKind::Evm).await;
+        counter.pay_in(50_000_000).await;
+        let rig = &counter.desk.rig;
+        let to = counter.desk.fresh();
+        let new: Vec<NewWithdrawal> = (0..1_001).map(|_| counter.new(&to, 100)).collect();
+        let mut ids: Vec<WithdrawalId> = new.iter().map(|one| one.id).collect();
+        ids.sort();
+        db.create_withdrawals(&new, rig.clock.now()).await.unwrap();
+        let names = ids[..1_000].iter().map(|id| signer::names::JobId::Withdrawal(id.number()));
+        let pen = KnowsMoreOf(names.collect());
+        let make = || counter.desk.ids.next::<domain::id::Job>().ok().map(|id| id.number());
+        let mut worker = WithdrawalWorker::new(db, &pen, &make, rig.row.clone(), Arc::clone(&rig.pinned)).unwrap();
+        rig.clock.set(rig.clock.now().plus_micros(USUAL_LIFE_US));
+        let first = worker.round(&*rig.clock).await.unwrap();
+        assert_eq!((first.doubted.len(), first.failed), (1_000, 0));
+        rig.clock.set(rig.clock.now().plus_micros(60_000_000));
+        assert_eq!(worker.round(&*rig.clock).await.unwrap().failed, 1);
+        assert_eq!(counter.state(ids[1_000]).await, WithdrawalState::Failed);
+        assert_eq!(counter.state(ids[0]).await, WithdrawalState::ManualReview);
+    });
+}
+
+/// Nobody sends in a stopped lane, so nobody else ends what waits there.
+async fn ends_in_a_stopped_lane(counter: Counter<'_>) {
+    let (desk, db) = (&counter.desk, counter.desk.rig.db);
+    counter.pay_in(50_000_000).await;
+    let id = counter.taken(&desk.fresh(), 10_000).await;
+    assert_eq!(counter.round().await.queued, 1);
+    let lane = db.lanes(None, None, 0, 9).await.unwrap()[0].lane.id;
+    db.stop_lane(lane, "people look", desk.rig.clock.now()).await.unwrap();
+    desk.rig.clock.set(desk.rig.clock.now().plus_micros(USUAL_LIFE_US));
+    assert_eq!(counter.round().await.failed, 0);
+    desk.round().await;
+    assert_eq!(counter.round().await.failed, 1);
+    assert_eq!((counter.state(id).await, desk.rig.has(1, "USDT").await), (WithdrawalState::Failed, 500_000));
+    let report = db.audit(|_| ()).await.unwrap();
+    assert!(report.clean(), "{:#?}", report.findings);
+}
+
+#[test]
+fn what_waits_in_a_stopped_lane_for_too_long_is_given_back() {
+    on_both(ends_in_a_stopped_lane);
+}
+
+#[test]
+fn postgres_what_waits_in_a_stopped_lane_for_too_long_is_given_back() {
+    on(Engine::Postgres, async |db| {
+        db.with_roles().await;
+        ends_in_a_stopped_lane(Counter::open(db, ChainKind::Evm).await).await;
+    });
+}
+
+/// It is said once, until somebody has seen to it.
+async fn tells_what_is_kept(counter: Counter<'_>) {
+    let (desk, db) = (&counter.desk, counter.desk.rig.db);
+    counter.pay_in(50_000_000).await;
+    let id = counter.taken(&desk.fresh(), 10_000).await;
+    counter.round().await;
+    desk.pass(8).await;
+    assert_eq!(counter.round().await.completed, 1);
+    // Its chain takes it back for good, and its account takes nothing.
+    db.by_hand("UPDATE outbound_jobs SET state = 'failed_final', slot_id = NULL").await.unwrap();
+    db.by_hand("UPDATE accounts SET status = 'disabled' WHERE owner = 1").await.unwrap();
+    let told = async || db.open_findings(0, 99).await.unwrap().into_iter().filter(|one| one.kind == "not_given_back");
+    for _ in 0..2 {
+        assert_eq!(counter.round().await.kept, [id]);
+        let findings: Vec<_> = told().await.collect();
+        assert_eq!(findings.len(), 1, "{findings:?}");
+        assert_eq!(findings[0].subject, id.to_string());
+    }
+    db.by_hand("UPDATE accounts SET status = 'active' WHERE owner = 1").await.unwrap();
+    assert_eq!(counter.round().await.given_back, 1);
+}
+
+#[test]
+fn what_is_taken_back_and_not_given_back_is_told() {
+    on(Engine::Sqlite, async |db| tells_what_is_kept(Counter::open(db, ChainKind::Evm).await).await);
+}
+
+#[test]
+fn postgres_what_is_taken_back_and_not_given_back_is_told() {
+    on(Engine::Postgres, async |db| {
+        db.with_roles().await;
+        tells_what_is_kept(Counter::open(db, ChainKind::Evm).await).await;
+    });
+}
+
+/// The signer lets a withdrawal go to another slot only when it has cancelled the first, which is the other wallet's.
+#[test]
+fn a_second_job_by_another_wallet_of_its_group_is_signed() {
+    on(Engine::Sqlite, async |db| {
+        let counter = Counter::open(db, ChainKind::Evm).await;
+        counter.pay_in(50_000_000).await;
+        let (desk, clock) = (&counter.desk, &counter.desk.rig.clock);
+        let waits = WithdrawalPolicy { when_short: WhenShort::Wait, ..policy() };
+        db.set_withdrawal_policy(counter.listing.id, &waits, &AUTHOR, clock.now()).await.unwrap();
+        let to = desk.fresh();
+        let id = counter.taken(&to, 10_000).await;
+        assert_eq!(counter.round().await.queued, 1);
+        // No node keeps it, and somebody proves that it can never be mined.
+        desk.rig.model(|model, _| model.broadcasts(BroadcastFault::Drop));
+        desk.round().await;
+        desk.rig.model(|model, _| model.broadcasts(BroadcastFault::None));
+        let (job, _) = db.jobs_of_withdrawal(id).await.unwrap()[0];
+        let (shown, slots, _) = db.job(job).await.unwrap().unwrap();
+        assert_eq!((shown.job.state, slots.len()), (JobState::Broadcasted, 1));
+        let later = |minutes: i64| clock.set(clock.now().plus_micros(minutes * 60_000_000));
+        later(10);
+        let until = || clock.now().plus_micros(1);
+        let chain = desk.rig.row.id;
+        let held = db.take_lanes((chain, Duty::Watch), "proof", 9, clock.now(), until()).await.unwrap();
+        let (lane, slot) = (shown.job.lane, slots[0].id);
+        let words = "its nonce was used".to_owned();
+        let news = SlotNews { lane, slot, said: SlotWord::Lost, mined: None, asked: 1, words, foreign: false };
+        assert_eq!(db.keep_news(&held, &[news], clock.now()).await.unwrap(), 1);
+        later(20);
+        let held = db.take_lanes((chain, Duty::Send), "short", 9, clock.now(), until()).await.unwrap();
+        let version = db.job(job).await.unwrap().unwrap().0.job.version;
+        let put_off = PutOff {
+            lane,
+            job,
+            version,
+            over: true,
+            words: "short".into(),
+            due: clock.now(),
+            tried: true,
+            short: true,
+        };
+        db.open_slots(&held, &[], &[], &[put_off], &HashMap::new(), clock.now()).await.unwrap();
+        assert_eq!(counter.round().await.short, 1);
+        later(2);
+        assert_eq!(counter.round().await.queued, 1);
+        let (second, _) = db.jobs_of_withdrawal(id).await.unwrap()[1];
+        assert_ne!(db.job(second).await.unwrap().unwrap().0.job.lane, lane);
+        desk.pass(8).await;
+        let shown = db.job(second).await.unwrap().unwrap().0;
+        assert_eq!((shown.job.state, shown.lane_stopped), (JobState::Confirmed, None), "{:#?}", shown.job);
+        assert_eq!(desk.paid(&to, &desk.rig.token()).await, raw(1_000_000));
+        assert_eq!(counter.round().await.completed, 1);
     });
 }

@@ -61,7 +61,7 @@ pub enum WithdrawalEvent {
     SignerKnowsMore,
     /// Two people say that it was paid in that time.
     JudgedPaid,
-    /// Two people say that it was not, and never will be.
+    /// Two people say that it was not, and never will be. Of one that is completed only when the chain took its payment back.
     JudgedUnpaid,
 }
 
@@ -191,9 +191,9 @@ impl WithdrawalState {
                 | JudgedPaid | JudgedUnpaid => illegal,
             },
             Self::Completed => match event {
-                TakenBack => Ok(Self::Failed),
+                TakenBack | JudgedUnpaid => Ok(Self::Failed),
                 Approved | Doubted | Refused | Cancelled | Queued | SettledInside | Paid | NeverPaid | Unfunded
-                | Expired | SignerKnowsMore | JudgedPaid | JudgedUnpaid => illegal,
+                | Expired | SignerKnowsMore | JudgedPaid => illegal,
             },
             Self::Failed | Self::Rejected | Self::Cancelled => illegal,
         }

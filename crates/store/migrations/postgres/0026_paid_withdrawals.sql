@@ -64,7 +64,7 @@ CREATE TRIGGER trg_withdrawal_counted AFTER UPDATE ON withdrawal_requests
         OR NEW.jobs <> OLD.jobs + CASE WHEN OLD.status = 'approved' AND NEW.status = 'queued' THEN 1 ELSE 0 END
         OR (NEW.queued_at IS DISTINCT FROM OLD.queued_at AND NEW.jobs = OLD.jobs)
         OR (NEW.payee_id IS DISTINCT FROM OLD.payee_id AND NOT (OLD.payee_id IS NULL AND OLD.status = 'approved' AND NEW.status = 'completed'))
-        OR (NEW.judged IS DISTINCT FROM OLD.judged AND NOT (OLD.judged IS NULL AND OLD.status = 'manual_review' AND NEW.status IN ('completed', 'failed')))
+        OR (NEW.judged IS DISTINCT FROM OLD.judged AND NOT (OLD.judged IS NULL AND (OLD.status || '>' || NEW.status) IN ('manual_review>completed', 'manual_review>failed', 'completed>failed')))
         OR (OLD.wallet_group IS NOT NULL AND NEW.wallet_group IS DISTINCT FROM OLD.wallet_group))
     EXECUTE FUNCTION refuse_change();
 CREATE TRIGGER trg_withdrawal_approval_fixed AFTER UPDATE OR DELETE ON withdrawal_approvals FOR EACH ROW EXECUTE FUNCTION refuse_change();

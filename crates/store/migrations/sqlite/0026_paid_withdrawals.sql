@@ -144,7 +144,7 @@ WHEN NEW.version <> OLD.version + CASE WHEN OLD.status = NEW.status THEN 0 ELSE 
         OR NEW.jobs <> OLD.jobs + CASE WHEN OLD.status = 'approved' AND NEW.status = 'queued' THEN 1 ELSE 0 END
         OR (NEW.queued_at IS NOT OLD.queued_at AND NEW.jobs = OLD.jobs)
         OR (NEW.payee_id IS NOT OLD.payee_id AND NOT (OLD.payee_id IS NULL AND OLD.status = 'approved' AND NEW.status = 'completed'))
-        OR (NEW.judged IS NOT OLD.judged AND NOT (OLD.judged IS NULL AND OLD.status = 'manual_review' AND NEW.status IN ('completed', 'failed')))
+        OR (NEW.judged IS NOT OLD.judged AND NOT (OLD.judged IS NULL AND (OLD.status || '>' || NEW.status) IN ('manual_review>completed', 'manual_review>failed', 'completed>failed')))
         OR (OLD.wallet_group IS NOT NULL AND NEW.wallet_group IS NOT OLD.wallet_group)
 BEGIN SELECT RAISE(ABORT, 'trg_withdrawal_counted'); END;
 CREATE TRIGGER trg_withdrawal_kept AFTER DELETE ON withdrawal_requests

@@ -1,14 +1,16 @@
 //! What people and customers say of withdrawals that have no job yet. From the job on nobody is asked any more. What gives money back needs the signer's
 //! word that it has signed nothing that this database has forgotten.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
+use domain::outbound::JobState;
 use domain::withdrawal::{WithdrawalEvent, WithdrawalState};
 use domain::{Approval, Timestamp, UserId};
 
 use super::MOST;
 use super::advance::{Change, advance};
 use super::queue::WORKER;
+use super::settle::{Room, is_paid_otherwise, newest_jobs};
 use super::signed::{SignedRounds, SignerWord, rounds};
 use super::types::{MAY_BE_PAID, WithdrawalId, WithdrawalRow, lock, malformed};
 use crate::db::{Db, Tx};
@@ -98,7 +100,8 @@ impl Db {
         self.say(&said, signed, at).await
     }
 
-    /// Two people say of these whether they were paid in the time that this database does not know. Of others there is nothing to say.
+    /// Two people say of these whether they were paid in the time that this database does not know. Of others there is nothing to say. One that is
+    /// completed they judge only when its chain took its payment back for good: it is not given back by itself while the signer knows more.
     pub async fn judge_withdrawals(
         &self,
         verdicts: &[(WithdrawalId, WithdrawalVerdict)],
@@ -214,6 +217,37 @@ pub(crate) fn signer_knows_more(row: WithdrawalRow) -> Change {
     Change::new(row, WithdrawalEvent::SignerKnowsMore, WORKER, words)
 }
 
+/// Those of the completed ones that are judged whose payments their chain took back for good.
+struct Lost {
+    ids: HashSet<i64>,
+    room: Option<Room>,
+}
+
+impl Lost {
+    async fn of(tx: &mut Tx, said: &[Said], rows: &[WithdrawalRow]) -> Result<Self, StoreError> {
+        let completed = rows.iter().filter(|row| row.state == WithdrawalState::Completed && !is_paid_otherwise(row));
+        let completed: Vec<WithdrawalId> = completed.map(|row| row.id).collect();
+        if completed.is_empty() || !said.iter().any(|one| one.event == WithdrawalEvent::JudgedUnpaid) {
+            return Ok(Self { ids: HashSet::new(), room: None });
+        }
+        let jobs = newest_jobs(tx, completed.into_iter()).await?;
+        let failed = jobs.into_iter().filter(|(_, (job, ..))| *job == JobState::FailedFinal);
+        let ids = failed.map(|(id, _)| id).collect();
+        // Of the whole batch: those that are released are locked in the same order.
+        Ok(Self { ids, room: Some(Room::of(tx, rows.iter()).await?) })
+    }
+
+    fn has(&self, row: &WithdrawalRow) -> bool {
+        self.ids.contains(&row.id.number())
+    }
+
+    /// Whether its account takes it back.
+    fn takes(&mut self, row: &WithdrawalRow) -> Result<bool, StoreError> {
+        let Some(room) = self.room.as_mut().filter(|_| self.ids.contains(&row.id.number())) else { return Ok(false) };
+        Ok(room.takes(row.account, row.held()?))
+    }
+}
+
 pub(crate) async fn decide(
     tx: &mut Tx,
     said: &[Said],
@@ -222,6 +256,7 @@ pub(crate) async fn decide(
 ) -> Result<Vec<DecisionReply>, StoreError> {
     let rows = lock(tx, said.iter().map(|one| one.id)).await?;
     let known = rounds(tx, rows.iter().map(|row| row.id)).await?;
+    let mut lost = Lost::of(tx, said, &rows).await?;
     let mut rows: HashMap<WithdrawalId, WithdrawalRow> = rows.into_iter().map(|row| (row.id, row)).collect();
     let (mut replies, mut changes) = (Vec::with_capacity(said.len()), Vec::new());
     let mut changed: HashMap<WithdrawalId, WithdrawalState> = HashMap::new();
@@ -235,7 +270,14 @@ pub(crate) async fn decide(
             replies.push(Err(DecisionReply::NoSuchWithdrawal));
             continue;
         };
+        // What was settled is given back only if the chain took the payment back, and the account takes it.
+        let gives_back = row.state == WithdrawalState::Completed && one.event == WithdrawalEvent::JudgedUnpaid;
+        if gives_back && !lost.has(row) {
+            replies.push(Err(DecisionReply::NotNow(row.state)));
+            continue;
+        }
         match one.meets(row, signed.word(one.id, &known), at) {
+            Ok(_) if gives_back && !lost.takes(row)? => replies.push(Err(DecisionReply::NotNow(row.state))),
             Ok(change) => {
                 let next = row.state.next(change.event).map_err(|_| malformed("step"))?;
                 changed.insert(one.id, next);

@@ -11,7 +11,7 @@ use super::advance::{Change, advance};
 use super::decide::signer_knows_more;
 use super::queue::{Allowed, WORKER, Waits};
 use super::signed::{SignedRounds, SignerWord, rounds};
-use super::types::{WithdrawalId, WithdrawalRow, lock, malformed, numbers};
+use super::types::{MAY_BE_PAID, WithdrawalId, WithdrawalRow, lock, malformed, numbers};
 use crate::db::{Db, Tx};
 use crate::entry::ListingId;
 use crate::error::StoreError;
@@ -27,11 +27,11 @@ pub struct SettledBatch {
     pub failed: Vec<WithdrawalId>,
     /// The hot wallet had too little: they are approved again, and wait for another job.
     pub short: Vec<WithdrawalId>,
-    /// The signer has signed for them in a time that this database does not know: people have to look at them.
+    /// The signer has signed for them in a time that this database does not know, or another program may have paid them: people have to look at them.
     pub doubted: Vec<WithdrawalId>,
     /// They had been completed, and were given back.
     pub given_back: Vec<WithdrawalId>,
-    /// The same, but the account takes nothing: people have to look at it.
+    /// The same, but the account takes nothing, or it may have been paid otherwise: people have to look at it.
     pub kept: Vec<WithdrawalId>,
 }
 
@@ -115,11 +115,7 @@ async fn settle(
     let known = rounds(tx, rows.iter().map(|row| row.id)).await?;
     let listings: BTreeSet<ListingId> = rows.iter().map(|row| row.listing).collect();
     let policies = super::policy::newest(tx, &listings.into_iter().collect::<Vec<_>>()).await?;
-    let jobs = fetch_all!(tx, READ_NEWEST_JOBS => (i64, String, bool, String), numbers(rows.iter().map(|row| row.id)))?;
-    let mut ended: HashMap<i64, (JobState, bool, String)> = HashMap::new();
-    for (id, state, short, reason) in jobs {
-        ended.insert(id, (JobState::parse(&state).ok_or_else(|| malformed("job"))?, short, reason));
-    }
+    let mut ended = newest_jobs(tx, rows.iter().map(|row| row.id)).await?;
     let (mut changes, mut batch) = (Vec::new(), SettledBatch::default());
     for row in rows {
         let Some((job, short, reason)) = ended.remove(&row.id.number()) else { continue };
@@ -129,6 +125,15 @@ async fn settle(
         }
         let Some(event) = event(row.state, job, short && waits && row.expires > at) else { continue };
         let word = signed.word(row.id, &known);
+        // Whatever the signer knows: another program may have paid it, and its money goes back by the word of two people and nothing else.
+        if row.rule == MAY_BE_PAID {
+            match event {
+                WithdrawalEvent::NeverPaid => changes.push(ended_unpaid(row, &reason)),
+                WithdrawalEvent::TakenBack => batch.kept.push(row.id),
+                _ => changes.push(Change::new(row, event, WORKER, reason)),
+            }
+            continue;
+        }
         match (event, word) {
             (WithdrawalEvent::Paid | WithdrawalEvent::Unfunded, _) | (_, SignerWord::Same) => {
                 changes.push(Change::new(row, event, WORKER, reason));
@@ -153,9 +158,28 @@ async fn settle(
     Ok(batch)
 }
 
+/// People look at one that another program may have paid, and whose job has ended.
+fn ended_unpaid(row: WithdrawalRow, reason: &str) -> Change {
+    let words =
+        format!("its job has ended ({reason}), and another program may have paid it: two people must say whether");
+    Change::new(row, WithdrawalEvent::SignerKnowsMore, WORKER, words)
+}
+
 /// Two people have said that it was paid, or the books were changed instead: what became of a job that it had before says nothing of that.
-const fn is_paid_otherwise(row: &WithdrawalRow) -> bool {
+pub(crate) const fn is_paid_otherwise(row: &WithdrawalRow) -> bool {
     row.judged.is_some() || row.payee.is_some()
+}
+
+/// The newest job of each that has one: its state, whether it ended for want of coins, and why.
+pub(crate) async fn newest_jobs(
+    tx: &mut Tx,
+    ids: impl Iterator<Item = WithdrawalId>,
+) -> Result<HashMap<i64, (JobState, bool, String)>, StoreError> {
+    let jobs = fetch_all!(tx, READ_NEWEST_JOBS => (i64, String, bool, String), numbers(ids))?;
+    let job = |(id, state, short, reason): (i64, String, bool, String)| {
+        Ok((id, (JobState::parse(&state).ok_or_else(|| malformed("job"))?, short, reason)))
+    };
+    jobs.into_iter().map(job).collect()
 }
 
 /// What the end of its job means. A job that is confirmed may leave the chain again, and comes back by itself; one that has failed for good never
@@ -200,9 +224,7 @@ async fn without_closed(
     if !changes.iter().any(|change| change.event == WithdrawalEvent::TakenBack) {
         return Ok(changes);
     }
-    // All of the batch, in one order: the ledger locks the same.
-    let locks: BTreeSet<AccountId> = changes.iter().map(|change| change.row.account).collect();
-    let mut room = Room { accounts: load_accounts_of(tx, &locks, &BTreeSet::new()).await?, taken: HashMap::new() };
+    let mut room = Room::of(tx, changes.iter().map(|change| &change.row)).await?;
     let mut left = Vec::with_capacity(changes.len());
     for change in changes {
         if change.event != WithdrawalEvent::TakenBack || room.takes(change.row.account, change.row.held()?) {
@@ -215,15 +237,21 @@ async fn without_closed(
 }
 
 /// What accounts can take in this batch.
-struct Room {
+pub(crate) struct Room {
     /// Locked.
     accounts: Accounts,
     taken: HashMap<AccountId, Amount>,
 }
 
 impl Room {
+    /// All accounts of these rows are locked, in one order: the ledger locks the same.
+    pub(crate) async fn of<'r>(tx: &mut Tx, rows: impl Iterator<Item = &'r WithdrawalRow>) -> Result<Self, StoreError> {
+        let locks: BTreeSet<AccountId> = rows.map(|row| row.account).collect();
+        Ok(Self { accounts: load_accounts_of(tx, &locks, &BTreeSet::new()).await?, taken: HashMap::new() })
+    }
+
     /// Whether the account takes so much more, on top of what the batch has given it.
-    fn takes(&mut self, account: AccountId, amount: Amount) -> bool {
+    pub(crate) fn takes(&mut self, account: AccountId, amount: Amount) -> bool {
         let Some(state) = self.accounts.get(&account) else { return false };
         let taken = self.taken.get(&account).copied().unwrap_or(Amount::ZERO);
         let taken = taken.checked_add(amount);
@@ -282,7 +310,11 @@ async fn inside(
             }
         }
         let account = payees.get(&(one.payee, row.asset)).copied().ok_or_else(|| malformed("payee"))?;
-        let change = if one.payee == row.user {
+        let change = if one.payee == row.user && row.rule == MAY_BE_PAID {
+            let words =
+                "it is the customer's own address, and another program may have paid it: two people must say whether";
+            Change::new(row, WithdrawalEvent::Doubted, WORKER, words)
+        } else if one.payee == row.user {
             Change::new(row, WithdrawalEvent::Refused, WORKER, "it is the customer's own address")
         } else if room.takes(account, row.amount) {
             let words = format!("settled inside, with user {}", one.payee.get());

@@ -24,7 +24,7 @@ use store::testing::races::meet;
 use store::testing::{NOW, TestDb, on};
 use store::withdrawal::policy::PolicySet;
 use store::withdrawal::{
-    CreatedWithdrawal, Decision, DecisionReply, Enqueue, Enqueued, InsideReply, NewBookEntry, NewWithdrawal,
+    CreatedWithdrawal, Decision, DecisionReply, DueAfter, Enqueue, Enqueued, InsideReply, NewBookEntry, NewWithdrawal,
     NewWithdrawalApproval, SettleInside, SettledBatch, SignedRounds, WithdrawalApproved, WithdrawalDecision,
     WithdrawalId, WithdrawalRow, WithdrawalVerdict,
 };
@@ -218,7 +218,8 @@ pub async fn short(db: &Db, desk: &Desk, job: JobId) {
     let held = db.take_lanes((desk.chain.id, Duty::Send), "one", 9, now, until).await.unwrap();
     let row = db.job(job).await.unwrap().unwrap().0.job;
     let (lane, version) = (row.lane, row.version);
-    let put_off = PutOff { lane, job, version, over: true, words: "too little".into(), due: now, tried: true, short: true };
+    let put_off =
+        PutOff { lane, job, version, over: true, words: "too little".into(), due: now, tried: true, short: true };
     db.open_slots(&held, &[], &[], &[put_off], &std::collections::HashMap::new(), now).await.unwrap();
 }
 
@@ -634,12 +635,12 @@ db_test! {
         says(db, SlotWord::Mined(Effect::InFull)).await;
         assert_eq!(settle(db, 1).await, SettledBatch::default(), "it is not deep");
         says(db, SlotWord::Deep(Effect::InFull)).await;
-        assert_eq!(db.withdrawals_due(desk.chain.id, None, 9).await.unwrap().ended, [id(1)]);
+        assert_eq!(db.withdrawals_due(desk.chain.id, DueAfter::default(), 9).await.unwrap().paid, [id(1)]);
         assert_eq!(settle(db, 1).await, SettledBatch { completed: vec![id(1)], ..SettledBatch::default() });
         assert_eq!(settle(db, 1).await, SettledBatch::default());
         assert_eq!(desk.balance(db, 0).await, "99490/0");
         assert_eq!((desk.house(db, AccountKind::Suspense).await, desk.house(db, AccountKind::Fees).await), (500, 10));
-        assert!(db.withdrawals_due(desk.chain.id, None, 9).await.unwrap().ended.is_empty());
+        assert!(db.withdrawals_due(desk.chain.id, DueAfter::default(), 9).await.unwrap().paid.is_empty());
         let view = if db.engine() == Engine::Postgres { "sources.withdrawal_requests" } else { "sources_withdrawal_requests" };
         let shown = db.ask("", &format!("SELECT status, final_tx_hash, amount FROM {view}")).await.unwrap();
         let expected = ["completed".to_owned(), format!("0x{}", "07".repeat(32)), "0.000500".to_owned()].map(Some);
@@ -672,9 +673,9 @@ db_test! {
         assert_eq!(settle(db, 1).await, SettledBatch::default(), "the same bytes are out again");
         says(db, SlotWord::Lost).await;
         assert_eq!(settle(db, 1).await, SettledBatch::default(), "another slot may pay it");
-        assert!(db.withdrawals_taken_back(desk.chain.id, 9).await.unwrap().is_empty());
+        assert!(db.withdrawals_taken_back(desk.chain.id, None, 9).await.unwrap().is_empty());
         db.cancel_job(job, "ann", NOW).await.unwrap();
-        assert_eq!(db.withdrawals_taken_back(desk.chain.id, 9).await.unwrap(), [id(1)]);
+        assert_eq!(db.withdrawals_taken_back(desk.chain.id, None, 9).await.unwrap(), [id(1)]);
         // An account that takes nothing is named, and given it later.
         let status = |name: &str, status| store::ledger::StatusChange {
             key: key(name), account: desk.bank.users[0], status, actor: "ana".into(), reason: "test".into(),
@@ -784,7 +785,9 @@ db_test! {
         assert_eq!((state(db, 1).await, desk.balance(db, 0).await.as_str()), (WithdrawalState::Approved, "99490/510"));
         // One that was signed in a second slot which this database does not know is not paid.
         let again = Enqueue { job: JobId::new(2_001).unwrap(), ..desk.terms(1) };
-        let queued = db.enqueue_withdrawals(&desk.chain, &[again], &one, NOW).await.unwrap();
+        let soon = db.enqueue_withdrawals(&desk.chain, &[again], &one, NOW.plus_micros(59_000_000)).await.unwrap();
+        assert_eq!(soon, [Enqueued::Resting], "one after another would only fill the history");
+        let queued = db.enqueue_withdrawals(&desk.chain, &[again], &one, NOW.plus_micros(60_000_000)).await.unwrap();
         assert!(matches!(&queued[0], Enqueued::Queued { .. }), "{queued:?}");
         let second = db.job(again.job).await.unwrap().unwrap().0.job;
         assert_eq!((second.rounds, second.signed_as()), (1, SignedAs::Withdrawal(id(1))));
@@ -804,10 +807,10 @@ db_test! {
         taken(db, &desk.ask(2, 500)).await;
         let late = NOW.plus_micros(24 * HOUR);
         let early = late.plus_micros(-1);
-        assert!(db.withdrawals_expired(desk.chain.id, early, 9).await.unwrap().is_empty());
+        assert!(db.withdrawals_expired(desk.chain.id, early, None, 9).await.unwrap().is_empty());
         let both = nothing(&[1, 2]);
         assert_eq!(db.expire_withdrawals(&[id(1)], &both, early).await.unwrap(), [DecisionReply::NotNow(WithdrawalState::Pending)]);
-        assert_eq!(db.withdrawals_expired(desk.chain.id, late, 9).await.unwrap(), [id(1), id(2)]);
+        assert_eq!(db.withdrawals_expired(desk.chain.id, late, None, 9).await.unwrap(), [id(1), id(2)]);
         assert_eq!(db.enqueue_withdrawals(&desk.chain, &[desk.terms(2)], &both, late).await.unwrap(), [Enqueued::TooLate]);
         let replies = db.expire_withdrawals(&[id(1), id(2)], &both, late).await.unwrap();
         assert!(replies.iter().all(|reply| matches!(reply, DecisionReply::Done(row) if row.state == WithdrawalState::Failed)), "{replies:?}");
@@ -1202,7 +1205,7 @@ db_test! {
             let (one, signed) = (id(number(at)), nothing(&[number(at)]));
             db.settle_withdrawals(&[one], &signed, NOW).await?;
             let again = Enqueue { withdrawal: one, job: JobId::new(90_000 + tries).unwrap() };
-            db.enqueue_withdrawals(&desk.chain, &[again], &signed, NOW).await.map(drop)
+            db.enqueue_withdrawals(&desk.chain, &[again], &signed, NOW.plus_micros(60_000_000)).await.map(drop)
         }, async |at| {
             assert_eq!(state(db, number(at)).await, WithdrawalState::Queued, "point {at}");
             assert_eq!(db.jobs_of_withdrawal(id(number(at))).await.unwrap().len(), 2, "point {at}");

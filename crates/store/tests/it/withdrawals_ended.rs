@@ -1,15 +1,18 @@
 //! What became of withdrawals whose jobs have ended: what gives money back, and what never does.
 
-use domain::outbound::JobState;
+use domain::AccountStatus;
+use domain::outbound::{Effect, JobState, SlotWord};
 use domain::withdrawal::{WhenShort, WithdrawalPolicy, WithdrawalState};
-use store::testing::NOW;
+use store::testing::{NOW, on};
 use store::withdrawal::{
-    DecisionReply, Enqueued, InsideReply, SettleInside, SettledBatch, SignedRounds, WithdrawalVerdict,
+    DecisionReply, DueAfter, Enqueued, InsideReply, SettleInside, SettledBatch, SignedRounds, WithdrawalVerdict,
 };
-use store::{Db, db_test};
+use store::{Db, Engine, db_test};
 
 use crate::support::*;
-use crate::withdrawals::{Desk, cancel, enqueue, id, nothing, policy, settle, short, state, taken, user};
+use crate::withdrawals::{Desk, cancel, enqueue, id, nothing, policy, send, settle, short, state, taken, user};
+
+const HOUR: i64 = 3_600_000_000;
 
 /// Asked for, queued, and approved again because the hot wallet had too little.
 async fn approved_again(db: &Db, desk: &Desk, number: i64) {
@@ -31,7 +34,7 @@ db_test! {
         let people = domain::Approval::new("ann", "bob", "read on the chain").unwrap();
         let judged = db.judge_withdrawals(&[(id(1), WithdrawalVerdict::Paid)], &people, &more, NOW).await.unwrap();
         assert!(matches!(&judged[0], DecisionReply::Done(row) if row.state == WithdrawalState::Completed), "{judged:?}");
-        assert!(db.withdrawals_taken_back(desk.chain.id, 9).await.unwrap().is_empty());
+        assert!(db.withdrawals_taken_back(desk.chain.id, None, 9).await.unwrap().is_empty());
         assert_eq!(settle(db, 1).await, SettledBatch::default());
         assert_eq!((state(db, 1).await, desk.balance(db, 0).await.as_str()), (WithdrawalState::Completed, "99490/0"));
         assert_clean(db).await;
@@ -43,10 +46,141 @@ db_test! {
         let inside = [SettleInside { withdrawal: id(1), payee: user(2) }];
         let replies = db.settle_inside(&inside, &nothing(&[1]), NOW).await.unwrap();
         assert!(matches!(&replies[0], InsideReply::Settled(_)), "{replies:?}");
-        assert!(db.withdrawals_taken_back(desk.chain.id, 9).await.unwrap().is_empty());
+        assert!(db.withdrawals_taken_back(desk.chain.id, None, 9).await.unwrap().is_empty());
         assert_eq!(settle(db, 1).await, SettledBatch::default());
         assert_eq!((desk.balance(db, 0).await.as_str(), desk.balance(db, 1).await.as_str()), ("99490/0", "100500/0"));
         assert!(matches!(cancel(db, 1).await, DecisionReply::NotNow(WithdrawalState::Completed)));
         assert_clean(db).await;
     }
+
+    /// A row of each list that stays where it is does not keep those behind it waiting.
+    async fn each_list_goes_on_behind_what_stays(db: TestDb) {
+        let desk = Desk::open(db).await;
+        for number in 1..=3 {
+            taken(db, &desk.ask(number, 500)).await;
+        }
+        let late = NOW.plus_micros(24 * HOUR);
+        assert_eq!(db.withdrawals_expired(desk.chain.id, late, Some(id(1)), 1).await.unwrap(), [id(2)]);
+        let mut jobs = Vec::new();
+        for number in 1..=3 {
+            let Enqueued::Queued { job, .. } = enqueue(db, &desk, number).await else { panic!("queued") };
+            jobs.push(job);
+        }
+        for job in &jobs[..2] {
+            db.cancel_job(*job, "ann", NOW).await.unwrap();
+        }
+        let says = send(db, &desk, jobs[2]).await;
+        says(db, SlotWord::Deep(Effect::InFull)).await;
+        // What is paid comes at once, whatever failed before it.
+        let due = db.withdrawals_due(desk.chain.id, DueAfter::default(), 1).await.unwrap();
+        assert_eq!((due.paid, due.failed), (vec![id(3)], vec![id(1)]));
+        let due = db.withdrawals_due(desk.chain.id, DueAfter { failed: Some(id(1)), approved: None }, 1).await.unwrap();
+        assert_eq!((due.paid, due.failed), (vec![id(3)], vec![id(2)]));
+        settle(db, 3).await;
+        db.by_hand("UPDATE outbound_jobs SET state = 'failed_final', slot_id = NULL WHERE id = 1003").await.unwrap();
+        assert_eq!(db.withdrawals_taken_back(desk.chain.id, Some(id(2)), 9).await.unwrap(), [id(3)]);
+        assert!(db.withdrawals_taken_back(desk.chain.id, Some(id(3)), 9).await.unwrap().is_empty());
+    }
+
+    /// The worker gives back what the chain took back, but not while the signer knows more: then two people say so, and the customer has it again.
+    async fn what_was_taken_back_and_kept_goes_back_by_two_people(db: TestDb) {
+        let desk = Desk::open(db).await;
+        taken(db, &desk.ask(1, 500)).await;
+        taken(db, &desk.ask(2, 500)).await;
+        let people = domain::Approval::new("ann", "bob", "read on the chain").unwrap();
+        let more = SignedRounds::of([(id(1), Some(2)), (id(2), Some(2))]);
+        let judge = async |number: i64, signed: &SignedRounds| {
+            let verdict = [(id(number), WithdrawalVerdict::Unpaid)];
+            db.judge_withdrawals(&verdict, &people, signed, NOW).await.unwrap().remove(0)
+        };
+        for number in 1..=2 {
+            let Enqueued::Queued { job, .. } = enqueue(db, &desk, number).await else { panic!("queued") };
+            let says = send(db, &desk, job).await;
+            says(db, SlotWord::Deep(Effect::InFull)).await;
+            let none = SignedRounds::default();
+            let settled = db.settle_withdrawals(&[id(number)], &none, NOW).await.unwrap();
+            assert_eq!(settled.completed, [id(number)], "what was paid needs no word");
+            // It may still pay, whatever two people say.
+            assert_eq!(judge(number, &more).await, DecisionReply::NotNow(WithdrawalState::Completed));
+            if number == 1 {
+                says(db, SlotWord::Left).await;
+                says(db, SlotWord::Lost).await;
+                db.cancel_job(job, "ann", NOW).await.unwrap();
+            }
+        }
+        assert_eq!(db.settle_withdrawals(&[id(1)], &more, NOW).await.unwrap(), SettledBatch { kept: vec![id(1)], ..SettledBatch::default() });
+        let same = SignedRounds::of([(id(1), Some(1))]);
+        assert_eq!(judge(1, &SignedRounds::default()).await, DecisionReply::SignerNotAsked);
+        assert_eq!(judge(1, &same).await, DecisionReply::NothingToJudge, "the worker gives it back by itself");
+        // An account that takes nothing is given nothing.
+        let status = |name: &str, status| store::ledger::StatusChange {
+            key: key(name), account: desk.bank.users[0], status, actor: "ana".into(), reason: "test".into(),
+        };
+        db.set_status(&[status("off", AccountStatus::Disabled)], NOW).await.unwrap();
+        assert_eq!(judge(1, &more).await, DecisionReply::NotNow(WithdrawalState::Completed));
+        db.set_status(&[status("on", AccountStatus::Active)], NOW).await.unwrap();
+        assert!(matches!(judge(1, &more).await, DecisionReply::Done(row) if row.state == WithdrawalState::Failed && row.judged.is_some()));
+        assert_eq!(judge(1, &more).await, DecisionReply::NotNow(WithdrawalState::Failed));
+        assert_eq!((state(db, 1).await, desk.balance(db, 0).await.as_str()), (WithdrawalState::Failed, "99490/0"));
+        assert_clean(db).await;
+    }
+
+    /// Another program's transaction may still be mined there, so the wallet sends nothing.
+    async fn a_wallet_that_waits_for_another_programs_payment_is_given_no_withdrawal(db: TestDb) {
+        let desk = Desk::open(db).await;
+        for number in 1..=3 {
+            taken(db, &desk.ask(number, 500)).await;
+        }
+        let Enqueued::Queued { from: first, .. } = enqueue(db, &desk, 1).await else { panic!("queued") };
+        let import = async |slot: i64, address: &str| {
+            let sql = format!("INSERT INTO outbound_slots (id, lane_id, nonce, since_height, state, reason, created_at, updated_at, imported)
+                SELECT {slot}, id, NULL, 1, 'open', '', 0, 0, TRUE FROM outbound_lanes WHERE address = '{address}'");
+            db.by_hand(&sql).await.unwrap();
+        };
+        import(901, &first).await;
+        let Enqueued::Queued { from: second, .. } = enqueue(db, &desk, 2).await else { panic!("queued") };
+        assert_ne!(first, second);
+        db.by_hand("UPDATE operation_wallet_addresses SET last_used_at = NULL").await.unwrap();
+        import(902, &second).await;
+        assert_eq!(enqueue(db, &desk, 3).await, Enqueued::NoWallet);
+        db.by_hand("UPDATE outbound_slots SET state = 'settled' WHERE id = 901").await.unwrap();
+        let Enqueued::Queued { from, .. } = enqueue(db, &desk, 3).await else { panic!("queued") };
+        assert_eq!(from, first);
+    }
+
+    /// A stopped lane is nobody's who sends, and its jobs end all the same. The other job still has time.
+    async fn a_job_that_waits_too_long_ends_though_its_lane_is_stopped(db: TestDb) {
+        let desk = Desk::open(db).await;
+        taken(db, &desk.ask(1, 500)).await;
+        let Enqueued::Queued { job, .. } = enqueue(db, &desk, 1).await else { panic!("queued") };
+        let lane = db.job(job).await.unwrap().unwrap().0.job.lane;
+        db.stop_lane(lane, "people look", NOW).await.unwrap();
+        let late = NOW.plus_micros(24 * HOUR);
+        assert_eq!(db.end_overdue_jobs(desk.chain.id, late.plus_micros(-1), 9).await.unwrap(), 0);
+        assert_eq!(db.end_overdue_jobs(desk.chain.id, late, 9).await.unwrap(), 1);
+        assert_eq!(db.end_overdue_jobs(desk.chain.id, late, 9).await.unwrap(), 0);
+        let settled = db.settle_withdrawals(&[id(1)], &nothing(&[1]), late).await.unwrap();
+        assert_eq!(settled, SettledBatch { failed: vec![id(1)], ..SettledBatch::default() });
+        assert_eq!(desk.balance(db, 0).await, "100000/0");
+        assert_clean(db).await;
+    }
+
+    /// What has a slot may be out: its time ends on the chain.
+    async fn a_job_that_has_a_slot_is_not_ended_by_the_clock(db: TestDb) {
+        let desk = Desk::open(db).await;
+        taken(db, &desk.ask(1, 500)).await;
+        let Enqueued::Queued { job, .. } = enqueue(db, &desk, 1).await else { panic!("queued") };
+        let _said = send(db, &desk, job).await;
+        assert_eq!(db.end_overdue_jobs(desk.chain.id, NOW.plus_micros(24 * HOUR), 9).await.unwrap(), 0);
+    }
+}
+
+/// SQLite goes through the failed jobs by their index, and not through all jobs or all that was ever completed.
+#[test]
+fn what_was_taken_back_is_found_among_the_jobs_that_failed() {
+    on(Engine::Sqlite, async |db| {
+        let plan = store::testing::sqlite_plan_of_withdrawals(db, "READ_TAKEN_BACK").await;
+        assert!(plan.lines().next().is_some_and(|step| step.contains("outbound_jobs_failed (chain_id=?)")), "{plan}");
+        assert!(!plan.contains("SCAN"), "{plan}");
+    });
 }
