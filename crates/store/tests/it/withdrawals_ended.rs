@@ -148,6 +148,32 @@ db_test! {
         assert_eq!(from, first);
     }
 
+    /// Also after two people have signed it: the end of its job says nothing of what the other program did.
+    async fn what_another_program_may_have_paid_is_not_released_by_its_job(db: TestDb) {
+        let desk = Desk::open(db).await;
+        for number in 1..=2 {
+            taken(db, &desk.ask(number, 500)).await;
+        }
+        let table = if db.engine() == Engine::Postgres { " ON withdrawal_requests" } else { "" };
+        db.by_hand(&format!("DROP TRIGGER trg_withdrawal_fixed{table}")).await.unwrap();
+        db.by_hand("UPDATE withdrawal_requests SET rule = 'imported_may_be_paid'").await.unwrap();
+        let Enqueued::Queued { job, .. } = enqueue(db, &desk, 1).await else { panic!("queued") };
+        db.cancel_job(job, "ann", NOW).await.unwrap();
+        assert_eq!(settle(db, 1).await, SettledBatch { doubted: vec![id(1)], ..SettledBatch::default() });
+        assert_eq!(state(db, 1).await, WithdrawalState::ManualReview);
+        // Nor because it turns out to be the customer's own address.
+        let inside = [SettleInside { withdrawal: id(2), payee: user(1) }];
+        let replies = db.settle_inside(&inside, &nothing(&[2]), NOW).await.unwrap();
+        assert!(matches!(&replies[0], InsideReply::Doubted(row) if row.state == WithdrawalState::ManualReview), "{replies:?}");
+        assert_eq!(desk.balance(db, 0).await, "98980/1020");
+        assert_eq!(cancel(db, 1).await, DecisionReply::NotNow(WithdrawalState::ManualReview));
+        let people = domain::Approval::new("ann", "bob", "read on the chain").unwrap();
+        let judged = db.judge_withdrawals(&[(id(1), WithdrawalVerdict::Unpaid)], &people, &nothing(&[1]), NOW).await.unwrap();
+        assert!(matches!(&judged[0], DecisionReply::Done(row) if row.state == WithdrawalState::Failed), "{judged:?}");
+        assert_eq!(desk.balance(db, 0).await, "99490/510");
+        assert_clean(db).await;
+    }
+
     /// A stopped lane is nobody's who sends, and its jobs end all the same. The other job still has time.
     async fn a_job_that_waits_too_long_ends_though_its_lane_is_stopped(db: TestDb) {
         let desk = Desk::open(db).await;
