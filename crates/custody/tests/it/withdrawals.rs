@@ -587,7 +587,7 @@ fn postgres_what_is_taken_back_and_not_given_back_is_told() {
 #[test]
 fn a_second_job_by_another_wallet_of_its_group_is_signed() {
     on(Engine::Sqlite, async |db| {
-        let counter = Counter::open(db, ChainKind::Evm).await;
+        let counter = Counter::at(Desk::start(db, ChainKind::Evm, 2).await).await;
         counter.pay_in(50_000_000).await;
         let (desk, clock) = (&counter.desk, &counter.desk.rig.clock);
         let waits = WithdrawalPolicy { when_short: WhenShort::Wait, ..policy() };

@@ -64,15 +64,16 @@ fn from_queued_on_only_the_job_decides() {
     }
 }
 
+/// Or when two people say so of one whose payment its chain took back, which the store looks at.
 #[test]
 fn what_was_completed_fails_by_proof_alone() {
     let ends: Vec<WithdrawalEvent> =
         WithdrawalEvent::ALL.into_iter().filter(|event| WithdrawalState::Completed.next(*event).is_ok()).collect();
-    assert_eq!(ends, [TakenBack]);
+    assert_eq!(ends, [TakenBack, JudgedUnpaid]);
     let gives_back: Vec<(WithdrawalState, WithdrawalEvent)> = pairs()
         .filter(|(state, event)| state.next(*event).is_ok_and(|next| state.money_to(next) == MoneyStep::GiveBack))
         .collect();
-    assert_eq!(gives_back, [(WithdrawalState::Completed, TakenBack)]);
+    assert_eq!(gives_back, [(WithdrawalState::Completed, TakenBack), (WithdrawalState::Completed, JudgedUnpaid)]);
 }
 
 #[test]
