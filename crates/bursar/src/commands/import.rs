@@ -227,9 +227,15 @@ async fn back_up(old: &mut OldDatabase, arguments: &Arguments) -> Result<String,
 async fn doubt(db: &Db, changed: &[ImportChange], actor: &str) -> Result<Vec<ChangedReply>, Failure> {
     let mut replies = Vec::with_capacity(changed.len());
     for batch in changed.chunks(BATCH) {
-        let there = |one: &ImportChange| ChangedThere { id: one.id, words: one.words.clone() };
+        let there = |one: &ImportChange| ChangedThere { id: one.id, followed: one.followed, words: one.words.clone() };
         let there: Vec<ChangedThere> = batch.iter().map(there).collect();
         replies.extend(db.doubt_imports(&there, actor, SystemClock.now()).await?);
+    }
+    // What is about to be paid a second time is called off, as far as that can still be done.
+    for (one, _) in changed.iter().zip(&replies).filter(|(_, reply)| **reply == ChangedReply::DoubtedWithJob) {
+        if let Some((job, _)) = db.jobs_of_withdrawal(one.id).await?.last() {
+            db.cancel_job(*job, actor, SystemClock.now()).await?;
+        }
     }
     Ok(replies)
 }
@@ -285,11 +291,13 @@ fn then(change: &ImportChange, reply: Option<ChangedReply>) -> String {
     match reply {
         None => "two people look, once --apply says so".to_owned(),
         Some(ChangedReply::Doubted | ChangedReply::Before) => "two people have to look at it".to_owned(),
-        Some(ChangedReply::TooLate(WithdrawalState::Queued)) if change.followed => {
-            "here it is followed by the hash that it had".to_owned()
+        Some(ChangedReply::DoubtedWithJob) => {
+            format!(
+                "it has a job here, which is called off if nothing of it is out, and may be paid twice: bursar withdrawal show {id}"
+            )
         }
         Some(ChangedReply::TooLate(WithdrawalState::Queued)) => {
-            format!("it has a job here and may be paid twice: bursar withdrawal show {id}")
+            "here it is followed by the hash that it had".to_owned()
         }
         Some(ChangedReply::TooLate(state)) => format!("here it is {state} already: bursar withdrawal show {id}"),
     }
@@ -418,7 +426,8 @@ mod tests {
         let taken = vec![("one".to_owned(), ImportReply::Changed { id, old_status: "pending".to_owned(), hash: None })];
         for (reply, then) in [
             (ChangedReply::Doubted, "two people"),
-            (ChangedReply::TooLate(WithdrawalState::Queued), "may be paid twice"),
+            (ChangedReply::DoubtedWithJob, "may be paid twice"),
+            (ChangedReply::TooLate(WithdrawalState::Queued), "followed by the hash"),
             (ChangedReply::TooLate(WithdrawalState::Cancelled), "cancelled already"),
         ] {
             let left = shown.left(&Done { doubted: vec![reply], taken: taken.clone() });

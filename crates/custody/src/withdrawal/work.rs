@@ -210,21 +210,29 @@ impl<'a> WithdrawalWorker<'a> {
         now: Timestamp,
         done: &mut WithdrawalRound,
     ) -> Result<(), WithdrawalError> {
-        // Those whose time is over are given back, not paid.
-        let approved: Vec<&WithdrawalRow> = approved.iter().filter(|row| row.expires > now).collect();
+        // Those whose time is over are given back, not paid; and what may have been paid elsewhere is not even given back.
+        let (approved, over): (Vec<&WithdrawalRow>, Vec<&WithdrawalRow>) =
+            approved.iter().partition(|row| row.expires > now);
         let ways = self.ways(&approved).await?;
+        let review = |row: &WithdrawalRow, reason: &str| WithdrawalDecision {
+            id: row.id,
+            decision: Decision::Review,
+            actor: "custody".to_owned(),
+            reason: reason.to_owned(),
+        };
         let (mut inside, mut out, mut unclear) = (Vec::new(), Vec::new(), Vec::new());
+        for row in over.into_iter().filter(|row| row.may_be_paid_elsewhere()) {
+            let why = "its time is over, and another program may have paid it: two people must say whether";
+            unclear.push(review(row, why));
+        }
         for row in approved {
             match ways.get(row.to.as_str()).unwrap_or(&Way::Out) {
                 Way::Inside(payee) => inside.push(SettleInside { withdrawal: row.id, payee: *payee }),
                 Way::Out => out.push(Enqueue { withdrawal: row.id, job: self.job_id()? }),
                 // Nothing is paid by a row that lies. The difference is in the log, and people look at the withdrawal.
-                Way::Unclear => unclear.push(WithdrawalDecision {
-                    id: row.id,
-                    decision: Decision::Review,
-                    actor: "custody".to_owned(),
-                    reason: "whose the destination is cannot be said: a row and the keys differ".to_owned(),
-                }),
+                Way::Unclear => {
+                    unclear.push(review(row, "whose the destination is cannot be said: a row and the keys differ"));
+                }
             }
         }
         self.db.decide_withdrawals(&unclear, signed, now).await?;

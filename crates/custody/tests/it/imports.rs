@@ -468,8 +468,10 @@ fn postgres_every_kind_of_row_is_placed_or_refused_with_its_reason() {
 
 async fn doubt(desk: &Desk<'_>, changed: &[ImportChange]) -> Vec<ChangedReply> {
     let db = desk.rig.db.of(DatabaseRole::Administrator);
-    let there: Vec<ChangedThere> =
-        changed.iter().map(|one| ChangedThere { id: one.id, words: one.words.clone() }).collect();
+    let there: Vec<ChangedThere> = changed
+        .iter()
+        .map(|one| ChangedThere { id: one.id, followed: one.followed, words: one.words.clone() })
+        .collect();
     db.doubt_imports(&there, "ann: again", desk.rig.clock.now()).await.unwrap()
 }
 
@@ -553,6 +555,105 @@ fn postgres_what_the_other_program_pays_after_the_take_over_waits_for_two_people
             assert!(db.by_hand(&sql).await.is_err(), "{change}");
         }
         clean(db).await;
+        old.end().await;
+    });
+}
+
+/// It has a job here by the time that the other program has paid it: the job is called off, and however it ends the money waits for two people.
+#[test]
+fn postgres_a_doubt_about_what_has_a_job_is_kept() {
+    on(Engine::Postgres, async |db| {
+        let counter = Counter::open(db, ChainKind::Evm).await;
+        let desk = &counter.desk;
+        counter.pay_in(50_000_000).await;
+        let old = Old::start(&desk.hot()).await;
+        let to = desk.fresh();
+        old.insert(&Row::new(1, &to, "pending")).await;
+        let done = take_over(db, desk, &old.books().await).await.unwrap();
+        let id = taken(&done, 1);
+        approve_by(db, desk, id, "bob").await;
+        counter.round().await;
+        assert_eq!(counter.state(id).await, WithdrawalState::Queued);
+        old.set(1, &format!("status = 'completed', tx_hash = '0x{}'", "01".repeat(32))).await;
+        let changed = old.changed(db).await;
+        assert_eq!(doubt(desk, &changed).await, [ChangedReply::DoubtedWithJob]);
+        let row = db.withdrawals(&[id]).await.unwrap().remove(0);
+        assert_eq!((row.state, row.people, row.rule.as_str()), (WithdrawalState::Queued, 2, "imported_may_be_paid"));
+        assert_eq!(doubt(desk, &changed).await, [ChangedReply::Before]);
+        // As the command does it.
+        db.cancel_job(job_of(db, id).await, "ann", desk.rig.clock.now()).await.unwrap();
+        for _ in 0..3 {
+            counter.round().await;
+            desk.round().await;
+            desk.rig.mine(1);
+        }
+        assert_eq!(counter.state(id).await, WithdrawalState::ManualReview);
+        assert_eq!(desk.rig.has(1, "USDT").await, 500_000 - 10_000, "it is held");
+        assert_eq!(desk.paid(&to, &desk.rig.token()).await, raw(0));
+        clean(db).await;
+        old.end().await;
+    });
+}
+
+/// Two people have agreed to what may have been paid there; it finds no wallet until its time is over. Nothing gives it back, and they are told.
+#[test]
+fn postgres_what_may_have_been_paid_and_is_late_goes_to_people() {
+    on(Engine::Postgres, async |db| {
+        let counter = Counter::open(db, ChainKind::Evm).await;
+        let desk = &counter.desk;
+        counter.pay_in(50_000_000).await;
+        let old = Old::start(&desk.hot()).await;
+        old.insert(&Row::new(1, &desk.fresh(), "processing")).await;
+        let done = take_over(db, desk, &old.books().await).await.unwrap();
+        let id = taken(&done, 1);
+        approve_by(db, desk, id, "bob").await;
+        approve_by(db, desk, id, "carl").await;
+        db.by_hand("UPDATE operation_wallet_addresses SET is_active = FALSE").await.unwrap();
+        counter.round().await;
+        assert_eq!(counter.state(id).await, WithdrawalState::Approved, "there is no wallet");
+        let expires = db.withdrawals(&[id]).await.unwrap()[0].expires;
+        desk.rig.clock.set(expires.plus_micros(1));
+        assert_eq!(counter.round().await.doubted, [id]);
+        assert_eq!(counter.state(id).await, WithdrawalState::ManualReview);
+        assert_eq!(desk.rig.has(1, "USDT").await, 500_000 - 10_000, "it is held");
+        clean(db).await;
+        old.end().await;
+    });
+}
+
+/// People have said that it was not paid, and the customer has the money back. Somebody brings it into a block all the same: that is a theft.
+#[test]
+fn postgres_what_was_judged_unpaid_and_is_mined_later_stops_its_group() {
+    on(Engine::Postgres, async |db| {
+        let counter = Counter::open(db, ChainKind::Evm).await;
+        let desk = &counter.desk;
+        counter.pay_in(50_000_000).await;
+        let old = Old::start(&desk.hot()).await;
+        let to = desk.fresh();
+        let token = desk.rig.token();
+        let payment = Payment { to: to.clone(), coin: token.clone(), amount: raw(1_000_000) };
+        let (bytes, hash) = desk.elsewhere(payment).await;
+        old.insert(&Row { hash: shown(desk.rig.kind, hash), ..Row::new(1, &to, "processing") }).await;
+        let done = take_over(db, desk, &old.books().await).await.unwrap();
+        let id = taken(&done, 1);
+        desk.round().await;
+        let said = db.judge_job(job_of(db, id).await, JobVerdict::Unpaid, &people(), desk.rig.clock.now()).await;
+        assert_eq!(said.unwrap(), JobReply::Done);
+        counter.round().await;
+        assert_eq!((counter.state(id).await, desk.rig.has(1, "USDT").await), (WithdrawalState::Failed, 500_000));
+        assert!(db.lanes(None, None, 0, 9).await.unwrap().iter().all(|lane| lane.lane.stopped.is_none()));
+        desk.rig.chain.broadcast(&bytes).await.unwrap();
+        for _ in 0..9 {
+            desk.round().await;
+            desk.rig.mine(1);
+            counter.round().await;
+            counter.books().await;
+        }
+        assert_eq!(desk.paid(&to, &token).await, raw(1_000_000), "the customer has both");
+        let findings = db.open_findings(0, 10).await.unwrap();
+        assert!(findings.iter().any(|one| one.kind == "foreign_spend"), "{findings:?}");
+        let lanes = db.lanes(None, None, 0, 9).await.unwrap();
+        assert!(lanes.iter().any(|lane| lane.lane.stopped.is_some()), "{lanes:?}");
         old.end().await;
     });
 }

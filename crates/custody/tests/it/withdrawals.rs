@@ -147,7 +147,7 @@ impl<'a> Counter<'a> {
     }
 
     /// The chain's books are read and booked as far as the chain is.
-    async fn books(&self) {
+    pub async fn books(&self) {
         let mut worker = self.desk.rig.worker("books").await;
         self.desk.rig.work(&mut worker).await;
     }

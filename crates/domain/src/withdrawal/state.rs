@@ -192,8 +192,10 @@ impl WithdrawalState {
                 NeverPaid => Ok(Self::Failed),
                 Unfunded => Ok(Self::Approved),
                 SignerKnowsMore => Ok(Self::ManualReview),
+                // Its job goes on, or is called off; how it ends says nothing any more of whether it was paid.
+                ChangedThere => Ok(Self::Queued),
                 Approved | Doubted | Refused | Cancelled | Queued | SettledInside | TakenBack | Expired
-                | ChangedThere | JudgedPaid | JudgedUnpaid => illegal,
+                | JudgedPaid | JudgedUnpaid => illegal,
             },
             Self::Completed => match event {
                 TakenBack | JudgedUnpaid => Ok(Self::Failed),

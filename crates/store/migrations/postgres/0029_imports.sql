@@ -33,13 +33,13 @@ CREATE TRIGGER trg_withdrawal_fixed AFTER UPDATE ON withdrawal_requests
     FOR EACH ROW WHEN ((OLD.id, OLD.user_id, OLD.account_id, OLD.asset_id, OLD.chain_id, OLD.listing_id, OLD.client_order_id, OLD.to_address, OLD.amount, OLD.fee, OLD.most_fee, OLD.network_fee_raw, OLD.expires_at, OLD.policy_version, OLD.inputs, OLD.created_at)
         IS DISTINCT FROM (NEW.id, NEW.user_id, NEW.account_id, NEW.asset_id, NEW.chain_id, NEW.listing_id, NEW.client_order_id, NEW.to_address, NEW.amount, NEW.fee, NEW.most_fee, NEW.network_fee_raw, NEW.expires_at, NEW.policy_version, NEW.inputs, NEW.created_at)
         OR ((OLD.rule, OLD.people) IS DISTINCT FROM (NEW.rule, NEW.people) AND NOT (OLD.rule = 'imported' AND NEW.rule = 'imported_may_be_paid'
-            AND NEW.people >= OLD.people AND NEW.people >= 2 AND NEW.status = 'manual_review')))
+            AND NEW.people >= OLD.people AND NEW.people >= 2 AND (NEW.status = 'manual_review' OR (OLD.status = 'queued' AND NEW.status = 'queued')))))
     EXECUTE FUNCTION refuse_change();
 CREATE TRIGGER trg_withdrawal_counted AFTER UPDATE ON withdrawal_requests
     FOR EACH ROW WHEN (NEW.version <> OLD.version + CASE WHEN OLD.status = NEW.status AND OLD.rule = NEW.rule THEN 0 ELSE 1 END
         OR NEW.jobs <> OLD.jobs + CASE WHEN OLD.status = 'approved' AND NEW.status = 'queued' THEN 1 ELSE 0 END
         OR (NEW.queued_at IS DISTINCT FROM OLD.queued_at AND NEW.jobs = OLD.jobs)
         OR (NEW.payee_id IS DISTINCT FROM OLD.payee_id AND NOT (OLD.payee_id IS NULL AND OLD.status = 'approved' AND NEW.status = 'completed'))
-        OR (NEW.judged IS DISTINCT FROM OLD.judged AND NOT (OLD.judged IS NULL AND OLD.status = 'manual_review' AND NEW.status IN ('completed', 'failed')))
+        OR (NEW.judged IS DISTINCT FROM OLD.judged AND NOT (OLD.judged IS NULL AND (OLD.status || '>' || NEW.status) IN ('manual_review>completed', 'manual_review>failed', 'completed>failed')))
         OR (OLD.wallet_group IS NOT NULL AND NEW.wallet_group IS DISTINCT FROM OLD.wallet_group))
     EXECUTE FUNCTION refuse_change();

@@ -349,6 +349,8 @@ const ENTRIES: &[Line] = &[
         "outbound_lanes",
         "outbound_slots",
         "outbound_attempts",
+        "outbound_slot_jobs",
+        "outbound_jobs",
     ]),
     Add(&["chain_entries", "wallet_balances", "deposits", "deposit_events", "chain_findings"]),
     Change("chain_entries", &["alive", "posting"]),

@@ -16,11 +16,13 @@ statements! {
     READ_KEYLESS = "SELECT address FROM operation_wallet_addresses WHERE chain_id = $1 AND address {in $2} AND wallet_group_id IS NULL";
 }
 
+/// A payment of another program that people have judged unpaid, and that was in no block then, is nobody's any more: its customer has the money back.
 static READ_OURS: RowsSql = RowsSql::new(
     "READ_OURS",
     "SELECT a.tx_hash FROM {rows} {join} outbound_attempts a ON a.tx_hash = r.tx_hash
          {join} outbound_slots s ON s.id = a.slot_id {join} outbound_lanes l ON l.id = s.lane_id AND l.chain_id = r.chain_id
-     WHERE a.tx_hash IS NOT NULL",
+     WHERE a.tx_hash IS NOT NULL AND NOT (s.imported AND s.state <> 'open' AND a.mined_height IS NULL AND EXISTS (
+         SELECT 1 FROM outbound_slot_jobs k JOIN outbound_jobs j ON j.id = k.job_id WHERE k.slot_id = s.id AND j.failed))",
     &[("chain_id", Int), ("tx_hash", Bytes)],
 );
 

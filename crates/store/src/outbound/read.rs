@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use domain::outbound::{JobEvent, JobKind, JobState};
 use domain::{Approval, ChainKind, Timestamp};
 
-use super::advance::{Change, advance};
+use super::advance::{Change, Set, advance};
 use super::coins::release_coins;
 use super::types::{
     JOB, JobColumns, JobId, JobRow, LANE, LaneColumns, LaneRow, OpenSlot, SlotColumns, job_row, lane_ids, lane_row,
@@ -80,9 +80,10 @@ pub enum JobVerdict {
 }
 
 statements! {
-    /// The last: another program has used it, and nothing of it is in a block.
+    /// The last two: another program has used it and nothing of it is in a block; and we have bytes that were signed for it.
     READ_SLOT_ENDED = "SELECT s.state = 'settled', l.stopped IS NOT NULL, s.imported, NOT EXISTS (SELECT 1 FROM outbound_attempts a
-            WHERE a.slot_id = s.id AND a.mined_height IS NOT NULL)
+            WHERE a.slot_id = s.id AND a.mined_height IS NOT NULL), EXISTS (SELECT 1 FROM outbound_attempts a
+            WHERE a.slot_id = s.id AND a.signed IS NOT NULL)
         FROM outbound_slots s JOIN outbound_lanes l ON l.id = s.lane_id WHERE s.id = $1";
     /// Whoever has the lane has read its jobs before they were judged, and writes nothing more.
     RAISE_FENCES = "UPDATE outbound_leases SET fence = fence + 1, worker = '', lease_until = 0 WHERE lane_id = $1";
@@ -275,8 +276,8 @@ impl Db {
             let Some((lane, _)) = lane else { return Ok(JobReply::NoSuchJob) };
             let Some(job) = read_jobs(tx, &[id]).await?.remove(&id) else { return Ok(JobReply::NoSuchJob) };
             let Some(slot) = job.slot else { return Ok(JobReply::NotNow(job.state)) };
-            let ended = fetch_optional!(tx, READ_SLOT_ENDED => (bool, bool, bool, bool), slot.0)?;
-            let (settled, stopped, imported, nowhere) = ended.unwrap_or_default();
+            let ended = fetch_optional!(tx, READ_SLOT_ENDED => (bool, bool, bool, bool, bool), slot.0)?;
+            let (settled, stopped, imported, nowhere, signed) = ended.unwrap_or_default();
             // What another program has sent and no block shows nobody else can say. And it is paid by nobody here again: the customer asks anew.
             let settled = settled || imported && nowhere;
             let events = match (job.state, verdict) {
@@ -299,7 +300,10 @@ impl Db {
                 (JobState::Signing, JobVerdict::Unpaid) if stopped => vec![JobEvent::Never],
                 _ => return Ok(JobReply::NotNow(job.state)),
             };
-            advance(tx, vec![Change::new(id, events, people.to_string())], at).await?;
+            // What the signer may have signed elsewhere is not this slot's: whoever gives money back must see that it knows more than these rows.
+            let unslotted = !signed && events == [JobEvent::Never];
+            let change = Change::new(id, events, people.to_string());
+            advance(tx, vec![Change { set: Set { unslotted, ..change.set }, ..change }], at).await?;
             execute!(tx, RAISE_FENCES, lane)?;
             execute!(tx, SET_JUDGED, id.number(), people.to_string())?;
             if execute!(tx, SETTLE_JUDGED, slot.0, people.to_string(), at.micros())? == 1 {

@@ -156,6 +156,8 @@ pub struct ImportedWithdrawal {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChangedThere {
     pub id: WithdrawalId,
+    /// It was sent there before it was taken over, and is followed by its hash.
+    pub followed: bool,
     /// What it has done, in words.
     pub words: String,
 }
@@ -165,6 +167,8 @@ pub struct ChangedThere {
 pub enum ChangedReply {
     /// It waits for two people.
     Doubted,
+    /// It has a job, which may pay it again; when that ends unpaid, two people have to look.
+    DoubtedWithJob,
     /// It waited for two people already.
     Before,
     /// It is in this state, in which people who look at it change nothing by that alone.
@@ -263,7 +267,7 @@ impl Db {
         rows.into_iter().map(imported).collect()
     }
 
-    /// The other program has gone on with these, so it may have paid them: whatever is not queued yet waits for two people. The answers are in their order.
+    /// The other program has gone on with these, so it may have paid them: they wait for two people; what has a job here, when that has ended. The answers are in their order.
     pub async fn doubt_imports(
         &self,
         changed: &[ChangedThere],
@@ -312,6 +316,11 @@ async fn doubt(
     let (mut replies, mut after, mut steps) = (Vec::with_capacity(changed.len()), Vec::new(), Vec::new());
     for one in changed {
         let row = rows.get_mut(&one.id).ok_or_else(|| malformed("import"))?;
+        // What is followed is the other program's own payment: the chain says what became of it.
+        if row.state == WithdrawalState::Queued && one.followed {
+            replies.push(ChangedReply::TooLate(row.state));
+            continue;
+        }
         let Ok(next) = row.state.next(WithdrawalEvent::ChangedThere) else {
             replies.push(ChangedReply::TooLate(row.state));
             continue;
@@ -326,7 +335,10 @@ async fn doubt(
         row.people = row.people.max(LOOKERS);
         steps.push(Step::new(row, actor.to_owned(), one.words.clone()));
         after.push(row.clone());
-        replies.push(ChangedReply::Doubted);
+        replies.push(match next {
+            WithdrawalState::Queued => ChangedReply::DoubtedWithJob,
+            _ => ChangedReply::Doubted,
+        });
     }
     if after.is_empty() {
         return Ok(replies);

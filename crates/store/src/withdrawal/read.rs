@@ -92,6 +92,9 @@ statements! {
     /// Newest first. The empty text stands for every status.
     LIST_WITHDRAWALS(COLUMNS) = "SELECT {columns} FROM withdrawal_requests
         WHERE user_id = $1 AND id < $2 AND ($3 = '' OR status = $3) ORDER BY id DESC LIMIT $4";
+    /// What was settled inside for its payee, newest first.
+    LIST_RECEIVED(COLUMNS) = "SELECT {columns} FROM withdrawal_requests
+        WHERE payee_id = $1 AND status = 'completed' AND id < $2 ORDER BY id DESC LIMIT $3";
     READ_WITHDRAWAL_EVENTS = "SELECT version, status, actor, reason, at FROM withdrawal_events WHERE withdrawal_id = $1 ORDER BY version";
     READ_APPROVED(COLUMNS) = "SELECT {columns} FROM withdrawal_requests WHERE status = 'approved' AND chain_id = $1 AND id > $2
         ORDER BY id LIMIT $3";
@@ -148,6 +151,17 @@ impl Db {
             None => fetch_all!(tx, LIST_ALL_WITHDRAWALS => Columns, before, state, chain, asset, name, most)?,
         };
         withdrawal_rows(rows)
+    }
+
+    /// Other customers' that were settled inside in this user's favour, newest first, before a number.
+    pub async fn received_inside(
+        &self,
+        payee: UserId,
+        before: Option<WithdrawalId>,
+        most: i64,
+    ) -> Result<Vec<WithdrawalRow>, StoreError> {
+        let before = before.map_or(i64::MAX, WithdrawalId::number);
+        withdrawal_rows(fetch_all!(&mut self.read().await?, LIST_RECEIVED => Columns, payee.get(), before, most)?)
     }
 
     /// What a block has of its payment. A chain may take the block back, and have another of our transactions in the next.

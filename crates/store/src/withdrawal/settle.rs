@@ -128,7 +128,8 @@ async fn settle(
         // Whatever the signer knows: another program may have paid it, and its money goes back by the word of two people and nothing else.
         if row.rule == MAY_BE_PAID {
             match event {
-                WithdrawalEvent::NeverPaid => changes.push(ended_unpaid(row, &reason)),
+                // Who agreed to it may not have known that.
+                WithdrawalEvent::NeverPaid | WithdrawalEvent::Unfunded => changes.push(ended_unpaid(row, &reason)),
                 WithdrawalEvent::TakenBack => batch.kept.push(row.id),
                 _ => changes.push(Change::new(row, event, WORKER, reason)),
             }

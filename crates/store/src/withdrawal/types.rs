@@ -72,6 +72,11 @@ impl WithdrawalRow {
         self.amount.checked_add(self.fee).ok_or_else(|| malformed("amount"))
     }
 
+    /// Another program may have paid it: only two people say what becomes of its money.
+    pub fn may_be_paid_elsewhere(&self) -> bool {
+        self.rule == MAY_BE_PAID
+    }
+
     /// The name under which the signer knows whoever asked for it.
     pub fn requester(&self) -> String {
         format!("user-{}", self.user.get())
