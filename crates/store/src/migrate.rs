@@ -57,6 +57,7 @@ migrations! {
     27 "0027_quotes";
     28 "0028_operators";
     29 "0029_imports";
+    30 "0030_received";
 }
 
 impl Migration {

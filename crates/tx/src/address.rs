@@ -61,6 +61,17 @@ impl Address {
         }
     }
 
+    /// Nobody has its key: 18 bytes of zeros belong to what a chain itself has there (precompiled and system contracts), and to names that people
+    /// burn coins under, such as `0x…dEaD`. A token may live there all the same, so this is asked of recipients only.
+    pub fn is_nobodys(&self) -> bool {
+        let account = match self {
+            Self::Bitcoin(_) => return false,
+            Self::Evm(address) => address.0.0,
+            Self::Tron(address) => address.0,
+        };
+        account.starts_with(&[0; 18])
+    }
+
     /// The least that a payment to it may have, in satoshi: nodes pass on no Bitcoin output with less. `None`: its chain knows no dust.
     pub fn dust_limit(&self) -> Option<u64> {
         match self {
@@ -77,6 +88,23 @@ impl fmt::Display for Address {
             Self::Bitcoin(address) => f.pad(&address.to_string()),
             Self::Evm(address) => f.pad(&address.to_checksum(None)),
             Self::Tron(address) => f.pad(&address.to_string()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_nobody_has_the_key_of_is_known() {
+        let account = |low: [u8; 3]| {
+            let mut bytes = [0; 20];
+            bytes[17..].copy_from_slice(&low);
+            [Address::Evm(bytes.into()), Address::Tron(TronAddress(bytes))]
+        };
+        for (low, is) in [([0, 0, 1], true), ([0, 0xde, 0xad], true), ([0, 0x10, 0], true), ([1, 0, 0], false)] {
+            assert!(account(low).iter().all(|address| address.is_nobodys() == is), "{low:?}");
         }
     }
 }

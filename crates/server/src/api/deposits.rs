@@ -10,11 +10,14 @@ use domain::{Amount, ChainKind, ChainName, Symbol, UserId};
 use serde::{Deserialize, Serialize};
 use store::catalog::{Catalog, read_catalog};
 use store::deposit::{DepositEventRow, DepositFilter, DepositRow};
+use store::withdrawal::WithdrawalRow;
 use tx::Family;
 use utoipa::{IntoParams, ToSchema};
 
 use super::Shared;
 use super::error::{ApiError, ErrorBody, json};
+use super::withdrawal_answer::WithdrawalAnswer;
+use crate::coins::{CoinOnChain, coin_of};
 
 /// How far a deposit is.
 #[derive(ToSchema)]
@@ -198,6 +201,87 @@ pub async fn read(
     };
     let history = events.into_iter().map(step).collect();
     Ok(json(StatusCode::OK, &DepositWithHistory { deposit: answer(&row, &catalog), history }))
+}
+
+/// What another customer of the house has sent to one of the user's addresses. The books were changed, and no coin moved.
+#[derive(Serialize, ToSchema)]
+pub struct ReceivedInside {
+    /// The sender's withdrawal, by which support finds it.
+    #[schema(example = "wr-1734912345678901234")]
+    withdrawal_id: String,
+    #[schema(example = "USDT")]
+    asset: String,
+    #[schema(example = "bsc")]
+    chain: String,
+    /// The user's own address that it was sent to.
+    #[schema(example = "0x9858EfFD232B4033E47d90003D41EC34EcaEda94")]
+    address: String,
+    #[schema(example = "100.000000")]
+    amount: String,
+    #[schema(example = "2026-11-15T14:00:00.000000Z")]
+    received_at: String,
+}
+
+impl ReceivedInside {
+    fn new(row: &WithdrawalRow, coin: Option<&CoinOnChain>) -> Self {
+        let WithdrawalAnswer { withdrawal_id, asset, chain, address, amount, updated_at, .. } =
+            WithdrawalAnswer::new(row, coin);
+        Self { withdrawal_id, asset, chain, address, amount, received_at: updated_at }
+    }
+}
+
+#[derive(Serialize, ToSchema)]
+pub struct ReceivedInsideAnswer {
+    /// Newest first.
+    received: Vec<ReceivedInside>,
+    /// There may be more: ask again with this cursor. Absent on the last page.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_cursor: Option<String>,
+}
+
+/// Which page.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct ReceivedInsideParameters {
+    /// Where the page before ended: its `next_cursor`.
+    #[param(pattern = "^wr-[1-9][0-9]{0,18}$", example = "wr-1734912345678901234")]
+    pub cursor: Option<String>,
+    /// How many at most; 50 if it is not said.
+    #[param(minimum = 1, maximum = 200)]
+    pub limit: Option<u16>,
+}
+
+/// What other customers of the house have sent to own addresses, newest first
+///
+/// It is in the funding account at once, and is no deposit: no chain shows it.
+#[utoipa::path(get, path = "/api/v1/deposits/inside", tag = "deposits", operation_id = "listReceivedInside",
+    params(ReceivedInsideParameters),
+    responses(
+        (status = 200, description = "A page of them", body = ReceivedInsideAnswer),
+        (status = 400, description = "INVALID_REQUEST", body = ErrorBody),
+        (status = 401, description = "UNAUTHORIZED", body = ErrorBody),
+        (status = 429, description = "RATE_LIMIT_EXCEEDED", body = ErrorBody),
+        (status = 503, description = "SYSTEM_ERROR", body = ErrorBody),
+    ), security(("token" = [])))]
+pub async fn received_inside(
+    State(app): Shared,
+    headers: HeaderMap,
+    parameters: Result<Query<ReceivedInsideParameters>, QueryRejection>,
+) -> Result<Response, ApiError> {
+    let user = app.admit(&headers)?;
+    let Query(parameters) = parameters.map_err(|error| ApiError::invalid(error.body_text()))?;
+    let limit = parameters.limit.unwrap_or(50);
+    if !(1..=200).contains(&limit) {
+        return Err(ApiError::invalid("limit must be 1 to 200"));
+    }
+    let before = parameters.cursor.map(|cursor| super::withdrawals::parse_id(Ok(Path(cursor)))).transpose()?;
+    app.limit(user)?;
+    let found = app.intake.coordinator().db().received_inside(user, before, i64::from(limit)).await?;
+    let next_cursor = found.last().filter(|_| found.len() == usize::from(limit)).map(|last| last.id.to_string());
+    let coins = app.coins.all();
+    let received = found.iter().map(|row| ReceivedInside::new(row, coin_of(&coins, row.listing))).collect();
+    Ok(json(StatusCode::OK, &ReceivedInsideAnswer { received, next_cursor }))
 }
 
 impl DepositParameters {

@@ -176,6 +176,7 @@ pub fn router(app: Arc<App>, pages: Pages) -> Router {
         .route("/api/v1/balances", get(balances::read))
         .route("/api/v1/deposit_address", post(deposit_addresses::give).get(deposit_addresses::list))
         .route("/api/v1/deposits", get(deposits::list))
+        .route("/api/v1/deposits/inside", get(deposits::received_inside))
         .route("/api/v1/deposits/{deposit_id}", get(deposits::read))
         .route("/api/v1/withdrawals", post(withdrawals::create).get(withdrawals::list))
         .route("/api/v1/withdrawals/batch", post(withdrawals::create_batch))

@@ -25,7 +25,7 @@ use super::{
     paths(
         transfers::create, transfers::create_batch, transfers::list, transfers::read,
         aliases::create, aliases::read, assets::read, balances::read,
-        deposit_addresses::give, deposit_addresses::list, deposits::list, deposits::read,
+        deposit_addresses::give, deposit_addresses::list, deposits::list, deposits::received_inside, deposits::read,
         withdrawals::create, withdrawals::create_batch, withdrawals::list, withdrawals::read, withdrawals::cancel,
         withdrawal_terms::quote, withdrawal_terms::limits, address_book::list, address_book::add, address_book::remove,
         health::live, health::ready, metrics::metrics,

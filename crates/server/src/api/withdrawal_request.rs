@@ -146,6 +146,9 @@ pub fn destination(app: &App, coin: &CoinOnChain, text: &str) -> Result<tx::Addr
     let family = coin.family.ok_or_else(|| refused(WithdrawalRefusal::NotOffered))?;
     let bad = |error: tx::BadAddress| ApiError::new(StatusCode::BAD_REQUEST, error.code(), error.to_string());
     let address = family.parse_address(text).map_err(bad)?;
+    if address.is_nobodys() {
+        return Err(bad(tx::BadAddress::Unspendable));
+    }
     let listed = app.coins.all();
     let mut contracts = listed.values().filter(|other| other.chain.name == coin.chain.name);
     let is_contract = |other: &CoinOnChain| {

@@ -150,7 +150,7 @@ pub async fn create_batch(State(app): Shared, headers: HeaderMap, request: Reque
 
 type PathId = Result<Path<String>, PathRejection>;
 
-fn parse_id(id: PathId) -> Result<WithdrawalId, ApiError> {
+pub(super) fn parse_id(id: PathId) -> Result<WithdrawalId, ApiError> {
     let Path(text) = id.map_err(|error| ApiError::invalid(error.body_text()))?;
     text.parse().map_err(|error: id::BadId| ApiError::invalid(format!("withdrawal_id: {error}")))
 }

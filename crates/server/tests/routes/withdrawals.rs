@@ -8,7 +8,8 @@ use custody::wallet::Pinned;
 use domain::outbound::OutboundLimits;
 use domain::withdrawal::{FeeRule, USUAL_LIFE_US, Velocity, WhenShort, WithdrawalPolicy, WithdrawalRefusal};
 use domain::{
-    AccountStatus, Amount, AssetOnChain, Availability, Chain, ChainKind, Listing, Precision, Purpose, WalletRole,
+    AccountStatus, Amount, AssetOnChain, Availability, Chain, ChainKind, Listing, Precision, Purpose, UserId,
+    WalletRole,
 };
 use serde_json::{Value, json};
 use store::catalog::Catalog;
@@ -16,7 +17,9 @@ use store::db_test;
 use store::entry::ListingId;
 use store::outbound::{ApprovalSignature, JobId};
 use store::testing::{NOW, TestDb};
-use store::withdrawal::{Enqueue, Enqueued, NewWithdrawalApproval, PolicySetting, SignedRounds, WithdrawalId};
+use store::withdrawal::{
+    Enqueue, Enqueued, NewWithdrawalApproval, PolicySetting, SettleInside, SignedRounds, WithdrawalId,
+};
 use tx::{AccountKey, Family, Group};
 
 use crate::support::*;
@@ -266,6 +269,46 @@ db_test! {
         let reply = server.post(1, PATH, ask("n", json!({}))).await;
         assert_eq!((reply.status, reply.code().as_str()), (200, "cancelled"));
         assert_eq!((usdt(&server, 1).await, usdt(&server, 2).await), ((FUNDS, 0), (FUNDS - 1_010, 1_010)));
+    }
+
+    /// No coin moves, so no chain tells the payee; their own list does.
+    async fn what_was_settled_inside_stands_in_both_histories(db: TestDb) {
+        let server = start(db).await;
+        let mut ids = Vec::new();
+        for name in ["one", "two", "three"] {
+            ids.push(id_of(&taken(&server, 1, ask(name, json!({}))).await));
+        }
+        let inside: Vec<SettleInside> =
+            ids[..2].iter().map(|id| SettleInside { withdrawal: *id, payee: UserId::new(2).unwrap() }).collect();
+        let signed = SignedRounds::of(ids.iter().map(|id| (*id, Some(0))));
+        assert_eq!(server.db.settle_inside(&inside, &signed, NOW).await.unwrap().len(), 2);
+        assert_eq!(usdt(&server, 2).await, (FUNDS + 2_000, 0));
+        let sent = server.get(1, &format!("{PATH}/{}", ids[0])).await.json();
+        assert_eq!((&sent["state"], &sent["settled_inside"]), (&json!("completed"), &json!(true)));
+        const RECEIVED: &str = "/api/v1/deposits/inside";
+        let mut received = Vec::new();
+        let mut path = format!("{RECEIVED}?limit=1");
+        loop {
+            let reply = server.get(2, &path).await;
+            assert_eq!(reply.status, 200, "{reply:?}");
+            let page = reply.json();
+            received.extend(page["received"].as_array().unwrap().clone());
+            let Some(cursor) = page["next_cursor"].as_str() else { break };
+            path = format!("{RECEIVED}?limit=1&cursor={cursor}");
+        }
+        let told: Vec<[&str; 5]> = received
+            .iter()
+            .map(|one| ["withdrawal_id", "asset", "chain", "address", "amount"].map(|name| one[name].as_str().unwrap()))
+            .collect();
+        let [first, second] = [ids[0].to_string(), ids[1].to_string()];
+        assert_eq!(told, [[&second, "USDT", "bsc", FAR, "10.00"], [&first, "USDT", "bsc", FAR, "10.00"]]);
+        // It is the payee's list, and says nothing of who sent it.
+        assert_eq!(server.get(1, RECEIVED).await.json(), json!({ "received": [] }));
+        assert!(!received[0].to_string().contains("user"), "{}", received[0]);
+        for bad in ["limit=0", "limit=201", "cursor=dp-1", "cursor=wr-0", "more=1"] {
+            let ask = Ask::get(format!("{RECEIVED}?{bad}")).token(&server.token(2));
+            server.refuses(bad, &ask, 400, "INVALID_REQUEST").await;
+        }
     }
 
     async fn a_batch_has_an_outcome_for_each(db: TestDb) {
@@ -605,7 +648,10 @@ db_test! {
             ("a digit short", json!({ "address": &FAR[..41] }), 400, "ADDRESS_LENGTH"),
             ("one letter in the wrong case", json!({ "address": FAR.replacen("5aA", "5AA", 1) }), 400, "ADDRESS_CHECKSUM"),
             ("both cases on Bitcoin", json!({ "asset": "BTC", "chain": "bitcoin", "address": FAR_BITCOIN.replacen("qw5", "Qw5", 1) }), 400, "ADDRESS_MIXED_CASE"),
-            ("the burn address", json!({ "address": format!("0x{}", "0".repeat(40)) }), 400, "ADDRESS_UNSPENDABLE"),
+            ("the zero address", json!({ "address": format!("0x{}", "0".repeat(40)) }), 400, "ADDRESS_UNSPENDABLE"),
+            ("the burn address", json!({ "address": format!("0x{}dead", "0".repeat(36)) }), 400, "ADDRESS_UNSPENDABLE"),
+            ("a precompiled contract", json!({ "address": format!("0x{}1", "0".repeat(39)) }), 400, "ADDRESS_UNSPENDABLE"),
+            ("TRON's zero address", json!({ "chain": "tron", "address": "T9yD14Nj9j7xAB4dbGeiX9h8unkKHxuWwb" }), 400, "ADDRESS_UNSPENDABLE"),
             ("a typing error on TRON", json!({ "chain": "tron", "address": FAR_TRON.replace("TR7", "TR8") }), 400, "ADDRESS_CHECKSUM"),
             ("a typing error on Bitcoin", json!({ "asset": "BTC", "chain": "bitcoin", "address": FAR_BITCOIN.replace("bc1qw", "bc1qv") }), 400, "ADDRESS_CHECKSUM"),
             ("the test network's", json!({ "asset": "BTC", "chain": "bitcoin", "address": "tb1qw508d6qejxtdg4y5r3zarvary0c5xw7kxpjzsx" }), 400, "ADDRESS_WRONG_NETWORK"),

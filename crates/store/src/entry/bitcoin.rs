@@ -203,7 +203,16 @@ fn number(index: i64) -> Result<u32, StoreError> {
 /// The script that the chain shows. What it is called, a row may say and nobody may believe: whoever credits it writes the address
 /// from the script.
 fn address_text(script: &[u8]) -> String {
-    format!("script:{}", hex(script))
+    format!("{SCRIPT}{}", hex(script))
+}
+
+const SCRIPT: &str = "script:";
+
+/// The script that an entry names in place of an address. `None`: it has an address.
+pub(super) fn script_of(address: &str) -> Option<Vec<u8>> {
+    let digits = address.strip_prefix(SCRIPT)?;
+    let byte = |at: usize| u8::from_str_radix(digits.get(at..at + 2)?, 16).ok();
+    (0..digits.len()).step_by(2).map(byte).collect()
 }
 
 fn income(row: Income, listing: ListingId) -> Result<FoundEntry, StoreError> {
@@ -239,4 +248,19 @@ fn entry(
     let key = EntryKey { transaction, place, side };
     let (height, block) = (height_of(height)?, hash_of(block)?);
     Ok(FoundEntry { key, height, block, address, listing, amount, cause, coinbase: false })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_script_is_read_as_it_was_written() {
+        for script in [&[][..], &[0], &[0, 20, 255, 171]] {
+            assert_eq!(script_of(&address_text(script)).as_deref(), Some(script));
+        }
+        for other in ["0xabc", "script", "script:0", "script:0g", "script:é1"] {
+            assert_eq!(script_of(other), None, "{other}");
+        }
+    }
 }

@@ -7,6 +7,7 @@ use domain::deposit::{Cause, DepositEvent, Place, Side};
 use domain::utxo::Hash;
 use domain::{RawSum, Timestamp};
 
+use super::bitcoin::script_of;
 use super::types::{ChainId, EntryKey, FoundEntry, ListingId, MATURITY, hash_of, height_of, malformed, row_height};
 use crate::db::Tx;
 use crate::deposit::advance::{Change, advance};
@@ -142,19 +143,20 @@ static WRITE_BALANCES: RowsSql = RowsSql::new(
     &[("chain_id", Int), ("address", Text), ("listing_id", Int), ("balance", Text), ("height", Int), ("at", Int)],
 );
 
-/// A deposit has the id of its entry. Whose it is, is what the row of its address says; the key is asked before the credit.
+/// A deposit has the id of its entry. Whose it is, is what the row of its address says, by its script on Bitcoin; the key is asked before the credit.
 static INSERT_DEPOSITS: RowsSql = RowsSql::new(
     "INSERT_DEPOSITS",
     "INSERT INTO deposits (id, chain_id, listing_id, tx_hash, place, generation, address, amount_raw, height, block_hash,
          user_id, state, reason, amount, repaid, left_over, receivable, version, created_at, updated_at)
      SELECT e.id, e.chain_id, e.listing_id, e.tx_hash, e.place, e.generation, e.address, r.amount_raw, e.height, e.block_hash,
-         w.user_id, CASE WHEN e.cause = 'reverted' THEN 'refused' ELSE 'detected' END,
+         COALESCE(w.user_id, (SELECT s.user_id FROM address_texts x {join} user_wallets s ON s.address = x.address WHERE x.script_pub_key = r.script)),
+         CASE WHEN e.cause = 'reverted' THEN 'refused' ELSE 'detected' END,
          CASE WHEN e.cause = 'reverted' THEN 'reverted' ELSE NULL END, 0, 0, 0, 0, 1, r.at, r.at
      FROM {rows} {join} chain_entries e ON e.id = (SELECT same.id FROM chain_entries same WHERE same.chain_id = r.chain_id
              AND same.tx_hash = r.tx_hash AND same.place = r.place AND same.side = 1 AND same.reverses IS NULL AND same.tx_hash IS NOT NULL
              AND COALESCE(same.alive, FALSE))
          LEFT JOIN user_wallets w ON w.address = e.address",
-    &[("chain_id", Int), ("tx_hash", Bytes), ("place", Text), ("amount_raw", Text), ("at", Int)],
+    &[("chain_id", Int), ("tx_hash", Bytes), ("place", Text), ("amount_raw", Text), ("script", Bytes), ("at", Int)],
 );
 
 static INSERT_FIRST_EVENTS: RowsSql = RowsSql::new(
@@ -406,6 +408,7 @@ async fn insert_deposits(
     };
     let mut columns = keys();
     columns.push(Column::Strings(deposits.iter().map(|one| one.amount.to_string()).collect()));
+    columns.push(Column::OptionalBytes(deposits.iter().map(|one| script_of(&one.address)).collect()));
     columns.push(Column::Ints(vec![at.micros(); count]));
     expect_rows(execute_rows(tx, &INSERT_DEPOSITS, columns).await?, count, "deposits")?;
     let mut columns = keys();

@@ -125,6 +125,10 @@ db_test! {
         assert!(books.due().await.is_empty());
         assert_eq!(db.mark_proven(&books.worker, NOW).await.unwrap(), 2);
         assert_eq!(books.states().await, [Proven, Proven]);
+        // The user sees it on its way; nobody sees what is the house's.
+        let user = DepositFilter { user: UserId::new(7), ..DepositFilter::default() };
+        let seen = db.deposits(&user, i64::MAX, 100).await.unwrap();
+        assert_eq!(seen.iter().map(|row| (row.state, row.amount_raw.as_str())).collect::<Vec<_>>(), [(Proven, "50000")]);
         books.connect(1, &[]).await;
         let due = books.due().await;
         assert_eq!(books.post_on(db, &due).await.credited, 2);

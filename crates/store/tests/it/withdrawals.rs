@@ -620,9 +620,21 @@ db_test! {
         desk.set(db, &policy()).await;
         db.by_hand("UPDATE chains SET status = 'suspended'").await.unwrap();
         assert_eq!(enqueue(db, &desk, 1).await, Enqueued::SwitchedOff);
-        db.by_hand("UPDATE chains SET status = 'active'; UPDATE operation_wallet_addresses SET is_active = FALSE").await.unwrap();
+        for table in ["assets", "asset_on_chain"] {
+            db.by_hand(&format!("UPDATE chains SET status = 'active'; UPDATE {table} SET status = 'suspended'")).await.unwrap();
+            assert_eq!(enqueue(db, &desk, 1).await, Enqueued::SwitchedOff, "{table}");
+            db.by_hand(&format!("UPDATE {table} SET status = 'active'")).await.unwrap();
+        }
+        // An incident stops what nobody has agreed to, also when it was approved before.
+        taken(db, &desk.ask(2, 2_000)).await;
+        assert!(matches!(approve(db, 2, "ann").await, WithdrawalApproved::Approved(_)));
+        desk.set(db, &WithdrawalPolicy { incident: true, ..policy() }).await;
+        assert_eq!(enqueue(db, &desk, 1).await, Enqueued::SwitchedOff, "nobody has agreed to it");
+        assert!(matches!(enqueue(db, &desk, 2).await, Enqueued::Queued { .. }), "a person has");
+        desk.set(db, &policy()).await;
+        db.by_hand("UPDATE operation_wallet_addresses SET is_active = FALSE").await.unwrap();
         assert_eq!(enqueue(db, &desk, 1).await, Enqueued::NoWallet);
-        assert_eq!((state(db, 1).await, desk.balance(db, 0).await.as_str()), (WithdrawalState::Approved, "99490/510"));
+        assert_eq!((state(db, 1).await, desk.balance(db, 0).await.as_str()), (WithdrawalState::Approved, "97480/2520"));
         assert!(matches!(cancel(db, 1).await, DecisionReply::Done(_)));
         assert_clean(db).await;
     }

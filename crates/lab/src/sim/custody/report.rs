@@ -6,6 +6,8 @@ counters! {
         jobs;
         payouts;
         withdrawals;
+        /// To another customer's address.
+        withdrawals_inside;
         /// In the same words, because no answer had come.
         withdrawals_asked_again;
         /// While policies were switched off.

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use custody::wallet::assign;
 use custody::withdrawal::{ApprovalDesk, ApproverKey, Approving, cancel, decide};
 use domain::ledger::{Movement, OpKey, Operation, Reference};
 use domain::transfer::ClientOrderId;
@@ -40,6 +41,8 @@ pub(super) struct OpenWithdrawal {
     /// In ledger units, and in the chain's.
     units: i64,
     raw: u128,
+    /// It is to another customer's address: the books are changed, and no coin may move.
+    payee: Option<i64>,
 }
 
 /// What the judge knows of withdrawals.
@@ -48,6 +51,8 @@ pub(super) struct Counter {
     pub asked: BTreeMap<WithdrawalId, OpenWithdrawal>,
     /// What each customer has left, by the judge's own books.
     left: BTreeMap<(i64, AssetId), i64>,
+    /// The customers' own addresses, on the chains where users have some. Nobody else pays to these.
+    addresses: BTreeMap<(usize, i64), Address>,
 }
 
 fn policy(enabled: bool, incident: bool, waits: bool) -> WithdrawalPolicy {
@@ -104,6 +109,14 @@ impl Simulation {
             }
             db.post(&operations, now).await.map_err(|error| unread(&error))?;
         }
+        for (net, _) in PLANS.iter().enumerate().filter(|(_, plan)| plan.terms.is_some()) {
+            let group = PLANS[net].group("users").map_err(|error| error.to_string())?;
+            let users: Vec<UserId> = CUSTOMERS.into_iter().filter_map(UserId::new).collect();
+            let assigned = assign(db, &self.ground.pinned, &group, &users, now).await;
+            for wallet in assigned.map_err(|error| error.to_string())?.wallets {
+                self.counter.addresses.insert((net, wallet.user.get()), wallet.address);
+            }
+        }
         self.set_policies(true, false).await
     }
 
@@ -155,7 +168,12 @@ impl Simulation {
                 // Each has a destination of its own.
                 let mut account = [0xd1; 20];
                 account[12..].copy_from_slice(&world.report.withdrawals.to_be_bytes());
-                let to = (PLANS[net].account)(account);
+                // Some go to the next customer, and no coin may move for them.
+                let next = CUSTOMERS[(place + 1) % CUSTOMERS.len()];
+                let inside = self.counter.addresses.get(&(net, next)).filter(|_| world.random.below(8) == 0);
+                world.report.withdrawals_inside += u64::from(inside.is_some());
+                let payee = inside.map(|_| next);
+                let to = inside.cloned().unwrap_or_else(|| (PLANS[net].account)(account));
                 let decimals = if native { PLANS[net].decimals } else { super::ground::DOLLAR_DECIMALS };
                 let unit = 10_u128.pow(u32::from(decimals - super::ground::PRECISION));
                 let raw = u128::try_from(units).map_err(|error| error.to_string())? * unit;
@@ -170,7 +188,7 @@ impl Simulation {
                     quote: None,
                     travel_rule: None,
                 });
-                asked.push(OpenWithdrawal { net, user, asset: listing.asset, to, units, raw });
+                asked.push(OpenWithdrawal { net, user, asset: listing.asset, to, units, raw, payee });
             }
             (world.now(), world.random.below(2) == 0)
         };
@@ -302,6 +320,9 @@ impl Simulation {
             .map_err(|_| format!("{} is for nothing: {}", shown.job.id, shown.job.reference))?;
         let asked =
             self.counter.asked.get(&id).ok_or_else(|| format!("{} is for {id}, which has ended", shown.job.id))?;
+        if asked.payee.is_some() {
+            return Err(format!("{} pays {id} on the chain, to an address of ours", shown.job.id));
+        }
         let open = Open { net: asked.net, to: asked.to.clone(), amount: asked.raw, inside: None };
         if shown.job.to != asked.to.to_string() || super::model::units(shown.job.amount) != asked.raw {
             return Err(format!("{} does not pay what {id} asks for", shown.job.id));
@@ -342,6 +363,7 @@ impl Simulation {
             let mut world = self.world.lock();
             let paid = world.nets[asked.net].paid.get(&asked.to).copied().unwrap_or_default();
             let right = match row.state {
+                WithdrawalState::Completed if asked.payee.is_some() => paid.0 == 0,
                 WithdrawalState::Completed => paid == (1, asked.raw),
                 WithdrawalState::Failed | WithdrawalState::Rejected | WithdrawalState::Cancelled => paid.0 == 0,
                 WithdrawalState::Pending
@@ -357,8 +379,11 @@ impl Simulation {
             let completed = row.state == WithdrawalState::Completed;
             world.report.withdrawals_completed += u64::from(completed);
             world.report.withdrawals_failed += u64::from(row.state == WithdrawalState::Failed);
-            if completed && let Some(left) = self.counter.left.get_mut(&(asked.user.get(), asked.asset)) {
-                *left -= asked.units + FEE;
+            if completed {
+                *self.counter.left.entry((asked.user.get(), asked.asset)).or_default() -= asked.units + FEE;
+                if let Some(payee) = asked.payee {
+                    *self.counter.left.entry((payee, asked.asset)).or_default() += asked.units;
+                }
             }
         }
         self.compare_customers().await
